@@ -1,0 +1,39 @@
+/*
+ * map.h - from a pointer or handle to the block that it names.
+ *
+ * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each.
+ * Thread context: any. Signal context: none. Fork: private; a child starts with an empty one.
+ * Keys are (name space, 64-bit value); a CUdeviceptr and a host pointer share a name space.
+ */
+#ifndef GM_ALLOCATOR_MAP_H
+#define GM_ALLOCATOR_MAP_H
+
+#include <stdint.h>
+
+enum gm_map_space { GM_MAP_ADDRESS, GM_MAP_ARRAY, GM_MAP_HANDLE, GM_MAP_MAPPING, GM_MAP_EXTERNAL,
+		    GM_MAP_POOL, GM_MAP_GRAPH };
+
+struct gm_map;
+
+/* A new, empty map; NULL when there is no memory. */
+struct gm_map *gm_map_new(void);
+void gm_map_free(struct gm_map *map);
+
+/* Insert or replace. Returns 0, or -ENOMEM and nothing changed. @ret_old (or NULL): the value
+ * that was there, 0 none. @value must not be 0. */
+int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
+	       uint64_t *ret_old);
+
+/* The value, 0 when there is none. */
+uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key);
+
+/* Remove and return the value, 0 when there was none. */
+uint64_t gm_map_take(struct gm_map *map, enum gm_map_space space, uint64_t key);
+
+/* Remove @key only while its value is @value; returns 1 when it was removed. */
+int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value);
+
+/* Count violations of the structure; 0 if sound. Takes the shard locks one by one. */
+int gm_map_check(struct gm_map *map);
+
+#endif

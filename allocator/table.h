@@ -1,0 +1,123 @@
+/*
+ * table.h - segments and blocks as they lie in memory: a contract with every reader.
+ *
+ * The tables live inside the journal (recorder/format.h), in place, so that they outlive the
+ * process. A segment is one piece of memory got from the driver; blocks tile it exactly. What is
+ * passed through to the driver unchanged is a segment with one block.
+ *
+ * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
+ * record belongs to one domain (a device, or the host) and changes only under that domain's lock
+ * and inside a transaction (recorder/txn.h), except @state, which is one atomic byte that a hook
+ * may set to GM_BLOCK_FREEING before it calls the driver.
+ *
+ *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
+ *                                   │ first_block
+ *                                   v
+ *                                 block ─ next ─> block ─ next ─> 0      (address order, tiling)
+ *
+ * Sizes are bytes. Stamps are raw clock stamps (struct gm_clock in recorder/format.h).
+ */
+#ifndef GM_ALLOCATOR_TABLE_H
+#define GM_ALLOCATOR_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_NONE 0u		/* the id of nothing: segments, blocks, stacks, strings, modules */
+#define GM_MAX_DEVICES 64u
+#define GM_DOMAIN_HOST 64u	/* pinned host memory: a domain of its own after the devices */
+#define GM_DOMAINS 65u
+
+/* What sort of memory it is; the order is part of the format. */
+enum gm_kind {
+	GM_KIND_DEVICE,		/* cuMemAlloc, cuMemAllocPitch */
+	GM_KIND_MANAGED,	/* cuMemAllocManaged */
+	GM_KIND_ARRAY,		/* CUDA arrays, mipmapped arrays; the address is the handle */
+	GM_KIND_HOST,		/* pinned host memory, allocated or registered */
+	GM_KIND_VMM,		/* cuMemCreate; the address is the first mapping, else the handle */
+	GM_KIND_POOL,		/* cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	GM_KIND_IPC,		/* imported from another process: the exporter's bytes, not ours */
+	GM_KIND_GRAPH,		/* what graphs with memory nodes hold on a device: one record a device */
+	GM_KIND_EXTERNAL,	/* imported external memory and mapped graphics resources */
+	GM_KIND_COUNT
+};
+
+enum gm_block_state {
+	GM_BLOCK_UNUSED,	/* the record holds nothing */
+	GM_BLOCK_ACTIVE,	/* PyTorch: active_allocated */
+	GM_BLOCK_PENDING,	/* PyTorch: active_pending_free: freed, not yet reusable */
+	GM_BLOCK_INACTIVE,	/* cached, free */
+	GM_BLOCK_FREEING	/* a free of it is under way: still live until its record changes */
+};
+
+enum gm_segment_flags {
+	GM_SEGMENT_SMALL = 1,		/* PyTorch's small pool; else large */
+	GM_SEGMENT_EXPANDABLE = 2,
+	GM_SEGMENT_REGISTERED = 4,	/* host memory registered, not allocated: not in the totals */
+	GM_SEGMENT_UNMAPPED = 8		/* a VMM handle without a mapping: address is the handle */
+};
+
+struct gm_segment {			/* 128 bytes */
+	uint64_t address;
+	uint64_t size;
+	uint64_t stream;		/* CUstream as the program passed it; 0 none or legacy */
+	uint64_t handle;		/* pool, VMM handle or graph it came from; else 0 */
+	uint64_t op;			/* operation number of its last change */
+	uint64_t tsc;			/* when it was allocated */
+	uint32_t first_block;
+	uint32_t next, prev;		/* list of the domain's segments; next also links unused ids */
+	uint32_t context;		/* id of the CUDA context it dies with; 0: outlives contexts */
+	uint32_t stack;
+	uint32_t pool_lo, pool_hi;	/* PyTorch's segment_pool_id */
+	uint16_t module;
+	uint8_t domain;			/* device, or GM_DOMAIN_HOST */
+	uint8_t kind;
+	uint8_t used;			/* 1: holds a segment */
+	uint8_t flags;
+	uint8_t reserved8[2];
+	uint32_t reserved32[2];
+	uint64_t reserved64[4];
+};
+
+struct gm_block {			/* 96 bytes */
+	uint64_t address;
+	uint64_t size;			/* bytes the block takes in its segment */
+	uint64_t requested;		/* bytes that were asked for */
+	uint64_t tsc;			/* when it was handed out last */
+	uint64_t op;			/* operation number of its last change */
+	uint64_t stream;
+	uint32_t segment;
+	uint32_t prev, next;		/* neighbours in the segment; next also links unused ids */
+	uint32_t stack;
+	uint32_t thread;		/* tid of the thread that asked for it */
+	uint16_t module;
+	uint8_t domain;
+	uint8_t kind;
+	_Atomic(uint8_t) state;		/* enum gm_block_state */
+	uint8_t flags;
+	uint8_t reserved8[2];
+	uint32_t free_prev, free_next;	/* the allocator's free lists */
+	uint64_t reserved64;
+};
+
+_Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");
+_Static_assert(sizeof(struct gm_block) == 96, "on-disk layout");
+
+/* PyTorch's statistics (facts of its memory_stats): each for all, small and large pool. */
+enum gm_pool_class { GM_POOL_ALL, GM_POOL_SMALL, GM_POOL_LARGE, GM_POOL_CLASSES };
+enum gm_stat_name {
+	GM_STAT_ALLOCATION, GM_STAT_SEGMENT, GM_STAT_ACTIVE, GM_STAT_INACTIVE_SPLIT,
+	GM_STAT_ALLOCATED_BYTES, GM_STAT_RESERVED_BYTES, GM_STAT_ACTIVE_BYTES,
+	GM_STAT_INACTIVE_SPLIT_BYTES, GM_STAT_REQUESTED_BYTES, GM_STAT_COUNT
+};
+struct gm_stat { int64_t current, peak, allocated, freed; };
+
+/* One domain's statistics; changes only inside a transaction. */
+struct gm_stats {
+	struct gm_stat stat[GM_STAT_COUNT][GM_POOL_CLASSES];
+	struct gm_stat oversize_allocations, oversize_segments;
+	int64_t num_alloc_retries, num_ooms, num_sync_all_streams;
+	int64_t num_device_alloc, num_device_free, max_split_size;
+};
+
+#endif

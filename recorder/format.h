@@ -1,0 +1,299 @@
+/*
+ * format.h - the journal as it lies in its file: a contract between the writer in the program
+ * and every reader (the snapshot writer, gpumem recover, gpumem snapshot PID).
+ *
+ * One sparse file, mapped MAP_SHARED by the program. All offsets are bytes from its start, all
+ * integers little-endian as the machine wrote them (see @byte_order). Readers never map it: they
+ * pread into private memory and check every offset before they follow it.
+ *
+ *   +0        struct gm_header                                   (GM_HEADER_BYTES)
+ *   regions[GM_REGION_DOMAINS]   GM_DOMAINS x struct gm_domain   statistics, undo area
+ *   regions[GM_REGION_THREADS]   struct gm_thread []             who writes, what is in flight
+ *   regions[GM_REGION_SEGMENTS]  struct gm_segment []            allocator/table.h, id 0 unused
+ *   regions[GM_REGION_BLOCKS]    struct gm_block []              allocator/table.h, id 0 unused
+ *   regions[GM_REGION_USAGE]     struct gm_usage []              bytes by module and by kind
+ *   regions[GM_REGION_MODULES]   struct gm_module []             index = module id, id 0 unused
+ *   regions[GM_REGION_STRINGS]   struct gm_string ...            append-only, id = offset in it
+ *   regions[GM_REGION_STACKS]    struct gm_stack ...             append-only, id = offset in it
+ *   regions[GM_REGION_FRAMES]    struct gm_frame []              append-only, id = index, 0 unused
+ *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
+ *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
+ *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
+ *
+ * Publication: an append-only record is complete before @used passes it (release); nothing
+ * refers to a string, stack or module before it is published. Every region is backed by memory
+ * up to @populated; nothing beyond it may be touched or read.
+ *
+ * Transactions: a change of the tables of one domain, under that domain's lock, first puts
+ * (offset, old word) into the domain's undo area, then stores. @undo_op is the operation number
+ * while the change is under way and 0 when it is complete; it is cleared last. A reader that
+ * finds it set applies the entries backwards to its private copy, and drops the events that
+ * carry that operation number.
+ *
+ * Order of events: (stamp, thread slot, place in the thread's chunks).
+ */
+#ifndef GM_RECORDER_FORMAT_H
+#define GM_RECORDER_FORMAT_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/table.h"
+
+#define GM_MAGIC UINT64_C(0x314c4e4a554d5047)	/* "GPUMJNL1"; stored last, when all else is there */
+#define GM_FORMAT_VERSION 1u
+#define GM_BYTE_ORDER 0x01020304u
+#define GM_HEADER_BYTES 16384u
+#define GM_CHUNK_BYTES 4096u
+#define GM_CHUNK_EVENTS 63u		/* the first 64 bytes are struct gm_chunk */
+#define GM_UNDO_ENTRIES 254u
+#define GM_MAX_THREADS 4096u
+#define GM_MAX_MODULES 4096u
+
+enum gm_region_id {
+	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
+	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
+	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
+	GM_REGION_COUNT
+};
+
+struct gm_region {			/* 64 bytes */
+	uint64_t offset;		/* page aligned */
+	uint64_t capacity;		/* bytes it may grow to */
+	_Atomic(uint64_t) used;		/* bytes, or items * item_bytes, in use: a high-water mark */
+	_Atomic(uint64_t) populated;	/* bytes that are backed by memory */
+	_Atomic(uint64_t) refused;	/* items that found no room */
+	uint32_t item_bytes;		/* 0: records of varying length */
+	uint32_t reserved32;
+	uint64_t reserved64[2];
+};
+
+/* What happened; the order is part of the format. PyTorch's names. */
+enum gm_action {
+	GM_ACTION_NONE, GM_ACTION_ALLOC, GM_ACTION_FREE_REQUESTED, GM_ACTION_FREE_COMPLETED,
+	GM_ACTION_SEGMENT_ALLOC, GM_ACTION_SEGMENT_FREE, GM_ACTION_SEGMENT_MAP,
+	GM_ACTION_SEGMENT_UNMAP, GM_ACTION_OOM, GM_ACTION_SNAPSHOT, GM_ACTION_ANNOTATE,
+	GM_ACTION_COUNT
+};
+
+/*
+ * One event. @commit is written last (release): (generation of the chunk << 8) + place in the
+ * chunk (1..63); any other value means that the record is not complete.
+ */
+struct gm_event {			/* 64 bytes */
+	_Atomic(uint64_t) commit;
+	uint64_t tsc;
+	uint64_t op;			/* number of the operation it belongs to */
+	uint64_t address;		/* oom: device free bytes, as PyTorch's device_free */
+	uint64_t size;			/* bytes; free: as requested at allocation */
+	uint64_t stream;
+	uint32_t stack;			/* offset in STACKS; annotate: string id */
+	uint32_t context;
+	uint16_t module;
+	uint8_t domain;
+	uint8_t action;
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t reserved16;
+};
+
+/* Head of a chunk of events; one thread owns an open chunk, nobody a closed one. */
+struct gm_chunk {			/* 64 bytes */
+	_Atomic(uint64_t) generation;	/* bumped whenever the chunk is taken into use; 0 never used */
+	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
+	uint32_t slot;			/* thread slot of the owner */
+	uint32_t tid;			/* kernel thread id of the owner, in the pid namespace of the process */
+	uint32_t count;			/* events written: a hint; the commit words decide */
+	uint64_t first_tsc;
+	_Atomic(uint64_t) last_tsc;
+	uint64_t reserved64[3];
+};
+enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
+
+/* One thread that writes. Operation number = (slot << 40) | counter, counter from 1. */
+struct gm_thread {			/* 128 bytes */
+	_Atomic(uint32_t) tid;		/* 0: the slot is free */
+	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk, 0 none */
+	char name[16];
+	_Atomic(uint64_t) operations;	/* counter of the last operation begun */
+	_Atomic(uint64_t) events;	/* events written ever, by all owners of the slot */
+	/* The operation under way, if flight_op is not 0. flight_op is stored last and cleared last. */
+	_Atomic(uint64_t) flight_op;
+	uint64_t flight_address;
+	uint64_t flight_size;
+	uint64_t flight_tsc;
+	uint8_t flight_action, flight_kind, flight_domain;
+	uint8_t reserved8[5];
+	uint64_t reserved64[6];
+};
+
+struct gm_undo_entry { uint64_t offset, old; };	/* offset of an aligned 8-byte word in the file */
+
+struct gm_domain {			/* 8192 bytes: a device, or the host */
+	/* the device */
+	uint32_t present;		/* 1: seen by the program */
+	int32_t ordinal;		/* CUdevice */
+	char name[128];
+	uint8_t uuid[16];
+	uint64_t total_bytes;
+	/* sampled by cuMemGetInfo: not part of a transaction */
+	_Atomic(uint64_t) free_bytes;
+	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
+	/* the tables of this domain */
+	uint32_t first_segment, last_segment;
+	uint32_t unused_segments, unused_blocks;	/* lists of ids given back */
+	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
+	struct gm_stats stats;
+	/* the transaction under way; last in the record */
+	_Atomic(uint64_t) undo_op;
+	_Atomic(uint32_t) undo_count;
+	uint32_t undo_reserved;
+	struct gm_undo_entry undo[GM_UNDO_ENTRIES];
+};
+
+/* Bytes by module and by kind, live and at peak: rows found by (domain, module, kind). */
+struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
+	uint32_t used;
+	uint16_t module;		/* 0xffff: all modules */
+	uint8_t domain;
+	uint8_t kind;			/* 0xff: all kinds */
+	int64_t current_bytes, peak_bytes;
+	int64_t allocated_bytes, freed_bytes;	/* accumulated */
+	int64_t allocations, frees;
+	uint32_t next;			/* the writer's own chain */
+	uint32_t reserved32;
+};
+
+struct gm_module {			/* 128 bytes */
+	uint64_t base;			/* l_addr */
+	uint64_t start, end;		/* mapped range */
+	uint64_t load_tsc;		/* when it was first seen */
+	_Atomic(uint64_t) unload_tsc;	/* when it was seen to be gone; 0: loaded */
+	uint32_t path;			/* string id */
+	uint8_t build_id_bytes;
+	uint8_t build_id[32];
+	uint8_t reserved8[3];
+	uint64_t reserved64[6];
+};
+
+struct gm_string {			/* 8-byte aligned; id = offset of this record in the region, from 8 */
+	uint32_t length;		/* bytes without the NUL */
+	uint32_t hash;
+	char text[];			/* UTF-8 as found, then NUL, padded to 8 */
+};
+
+struct gm_stack {			/* 8-byte aligned; id = offset of this record in the region, from 8 */
+	uint32_t hash;
+	uint16_t count;
+	uint16_t flags;			/* 1: truncated */
+	uint32_t frames[];		/* frame ids, innermost first */
+};
+
+struct gm_frame {			/* 48 bytes */
+	uint64_t offset;		/* native: file-relative address in the module; Python: instruction */
+	uint32_t module;
+	uint32_t name;			/* string id, 0: not resolved */
+	uint32_t filename;
+	uint32_t line;
+	uint32_t flags;			/* 1: Python */
+	uint32_t reserved32;
+	uint64_t reserved64[2];
+};
+
+struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids */
+
+struct gm_failure {			/* 256 bytes: something could not be had */
+	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
+	uint64_t tsc;
+	uint64_t requested_bytes;
+	uint64_t free_bytes, total_bytes;	/* of the device, as the driver said after it */
+	uint64_t live_bytes;		/* recorded on that domain */
+	uint64_t stream;
+	int32_t result;			/* CUresult */
+	uint32_t stack;
+	uint32_t tid;
+	uint16_t module;
+	uint8_t domain, kind;
+	char entry[48];			/* the driver's entry point, NUL terminated */
+	uint64_t reserved64[17];
+};
+
+/* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: changing). */
+struct gm_clock {
+	_Atomic(uint32_t) sequence;
+	uint32_t source;		/* 0: TSC; 1: CLOCK_MONOTONIC ns; 2: a shared counter */
+	uint64_t stamp[2];
+	uint64_t wall_ns[2];		/* CLOCK_REALTIME; [0] first pair, [1] latest pair */
+	uint64_t monotonic_ns[2];
+};
+
+enum gm_life { GM_LIFE_RUNNING = 1, GM_LIFE_EXITING, GM_LIFE_CLEAN, GM_LIFE_CRASHED };
+
+struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
+	_Atomic(uint64_t) magic;
+	uint32_t version;
+	uint32_t byte_order;
+	uint32_t header_bytes;
+	uint32_t region_count;
+	uint64_t file_bytes;
+	struct gm_region regions[GM_REGION_COUNT];
+
+	/* who */
+	int64_t pid;			/* in its own pid namespace */
+	uint64_t pid_namespace;		/* inode of /proc/self/ns/pid, 0 unknown */
+	uint64_t start_ticks;		/* field 22 of /proc/self/stat, 0 unknown */
+	uint64_t start_time_us;		/* wall clock, when the journal began */
+	uint32_t uid;
+	int32_t rank;			/* -1: none */
+	int32_t driver_version;
+	uint32_t header_reserved;
+	char boot_id[40];
+	char host[64];
+	char command[64];		/* %c: the basename of argv[0] */
+	char command_line[1024];	/* arguments joined by blanks, cut at the end */
+	char directory[1024];		/* working directory at the first CUDA call */
+	char output[1024];		/* the output template, absolute */
+	char gpumem_version[32];
+
+	struct gm_clock clock;
+
+	/* life: @alive is robust and process-shared, held by the helper thread while the process lives */
+	_Atomic(uint32_t) life;		/* enum gm_life */
+	_Atomic(uint32_t) has_helper;	/* 1: @alive is held by a helper thread */
+	pthread_mutex_t alive;
+
+	/* history */
+	uint64_t history_events;	/* events the pool holds at most */
+	_Atomic(uint64_t) horizon;	/* events stamped at or before it are incomplete: dropped */
+	_Atomic(uint64_t) events_lost;	/* refused: no chunk, no room */
+
+	/* requests to the helper thread: a futex word each (shared) */
+	_Atomic(uint32_t) request;	/* bumped by who wants a snapshot */
+	_Atomic(uint32_t) request_reason;
+	_Atomic(uint32_t) answered;	/* the value of @request that has been served */
+	_Atomic(uint32_t) snapshots;	/* files written so far */
+	_Atomic(uint32_t) copied;	/* the value of @request whose private copy has been taken */
+	_Atomic(uint32_t) request_busy;	/* reserved to an outside reader */
+	char last_snapshot[1024];	/* path of the newest one */
+
+	/* the end: filled by the crash handler of a later issue */
+	int32_t crash_signal, crash_code;
+	uint64_t crash_address, crash_tsc;
+	uint32_t crash_tid, crash_frames;
+	uint64_t crash_registers[32];
+	uint64_t crash_pcs[128];
+};
+
+_Static_assert(sizeof(struct gm_region) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_event) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_chunk) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
+_Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
+_Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
+_Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
+_Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");
+_Static_assert(sizeof(struct gm_header) <= GM_HEADER_BYTES, "on-disk layout");
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * recorder.h - what the hooks call to have something recorded.
+ *
+ * Thread context: any thread of the process, after gm_recorder_start. Signal context: none but
+ * where a function says so. Fork: the recorder's memory is not the child's (MADV_DONTFORK): the
+ * child calls gm_recorder_forget() before anything else, then may start afresh.
+ * Nothing here waits without end, calls malloc, opens a file (but gm_recorder_start), or fails
+ * the caller: what cannot be recorded is counted.
+ *
+ * One operation of the host, as a hook does it:
+ *
+ *	module = gm_modules_caller(...);                      no lock held
+ *	op = gm_op_begin(GM_ACTION_ALLOC, kind, domain, 0, size);
+ *	r = real(...);                                        the driver
+ *	if (ok) gm_record_alloc(op, &alloc, &block);          table and event, one transaction
+ *	gm_op_end(op);
+ *
+ *	tsc = gm_stamp(); block = gm_map_take(...);           before the driver may reuse the address
+ *	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, ...); gm_record_freeing(block);
+ *	r = real(...);
+ *	ok ? gm_record_free(op, block, tsc) : gm_record_not_freed(block) and put it back in the map
+ *	gm_op_end(op);
+ */
+#ifndef GM_RECORDER_RECORDER_H
+#define GM_RECORDER_RECORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recorder/format.h"
+
+/* What the process tells the recorder at its start; strings are copied. */
+struct gm_recorder_config {
+	const char *place;		/* option journal: a directory or file, "" automatic */
+	uint64_t history_events;	/* 0: no history */
+	const char *output;		/* absolute output template */
+	const char *version;
+	int32_t rank;
+	const struct gm_recorder_setting {	/* effective options, in their order */
+		const char *name, *value, *source;
+	} *settings;
+	unsigned int settings_count;
+};
+
+/* Where the journal came to lie and what was cut; for one line of the caller's. */
+struct gm_recorder_report {
+	char path[1024];		/* "" for a memfd */
+	uint64_t budget_bytes;		/* memory it may take */
+	char note[256];			/* "" or what could not be had, one sentence */
+};
+
+/* Create and map the journal and begin to record. Returns 0, or -errno (and @ret_report->note
+ * says what failed): then every other function here is a no-op. Not reentrant; first CUDA call. */
+int gm_recorder_start(const struct gm_recorder_config *config,
+		      struct gm_recorder_report *ret_report);
+
+/* In a forked or cloned child: forget the parent's mapping without touching it. Async-signal-safe. */
+void gm_recorder_forget(void);
+
+/* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
+void gm_recorder_unlink(void);
+
+/* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
+struct gm_header *gm_recorder_header(void);
+
+/* By the helper thread: hold the header's robust mutex until the thread or the process ends. */
+void gm_recorder_hold_alive(void);
+
+/* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
+void gm_recorder_tick(void);
+
+/* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. */
+uint64_t gm_stamp(void);
+
+struct gm_alloc {
+	uint64_t address;
+	uint64_t size;			/* bytes it takes */
+	uint64_t requested;		/* bytes asked for */
+	uint64_t stream;
+	uint64_t handle;		/* pool, VMM handle, graph; 0 none */
+	uint64_t tsc;			/* stamp taken after the driver returned; 0: now */
+	uint32_t context;		/* id of the context it dies with; 0: outlives contexts */
+	uint32_t stack;
+	uint16_t module;
+	uint8_t domain, kind;
+	uint8_t flags;			/* enum gm_segment_flags */
+};
+
+/* An operation begins: shown as "in flight" if the process dies before gm_op_end. Returns its
+ * number, 0 when nothing is recorded. @address or @size may be 0 when not known. */
+uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
+		     uint64_t address, uint64_t size);
+void gm_op_end(uint64_t op);
+
+/* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,
+ * in one transaction. Returns 0; -ENOMEM when the tables are full (counted); -ETIMEDOUT. */
+int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
+
+/* Mark a block as being freed, without a lock; undone by gm_record_not_freed. */
+void gm_record_freeing(uint32_t block);
+void gm_record_not_freed(uint32_t block);
+
+/* The block and its segment are gone: events free_requested, free_completed and segment_free,
+ * stamped @tsc (taken before the driver's free); @stream as given to the free. */
+int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
+
+/* The one block of a segment has another size (what graphs hold) or another address (a VMM
+ * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed. */
+int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags);
+
+/* Everything that dies with @context is gone; calls @gone for each block, under no lock.
+ * Returns how many. */
+unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc,
+				   void (*gone)(void *arg, uint32_t block,
+						const struct gm_block *copy), void *arg);
+
+/* A copy of a block's record; returns false when the id holds nothing. */
+bool gm_record_block(uint32_t block, struct gm_block *ret_copy);
+
+/* A device as the driver describes it, once; its free bytes as the driver said just now. */
+void gm_record_device(uint8_t domain, int ordinal, const char *name, const uint8_t uuid[16],
+		      uint64_t total_bytes);
+void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes);
+void gm_record_driver_version(int version);
+
+/* Something could not be had: an oom event and a struct gm_failure. Fills @failure's number,
+ * tsc, tid and live_bytes. Returns the number, 0 when nothing is recorded. */
+uint64_t gm_record_failure(struct gm_failure *failure);
+
+/* A plain event (snapshot, annotate). */
+void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32_t string);
+
+/* Append-only areas; 0 when full. Interned: equal content gives the same id. */
+uint32_t gm_intern_string(const char *text, uint32_t length);
+uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const char *path,
+			   const uint8_t *build_id, unsigned int build_id_bytes);
+void gm_module_unloaded(uint16_t module);
+
+/* Take every domain lock, in order, each within @limit_ns; returns false (and holds none) when
+ * one could not be had. For the copy of a live snapshot: hold them for the copying only. */
+bool gm_recorder_lock_all(uint64_t limit_ns);
+void gm_recorder_unlock_all(void);
+
+/* Base address and bytes of the mapped journal. */
+const void *gm_recorder_mapping(uint64_t *ret_bytes);
+
+/* Count violations of every structural rule of the tables and areas; 0 if sound. Takes the locks. */
+int gm_recorder_check(void);
+
+#endif
