@@ -1,0 +1,240 @@
+# libgpumem: one Makefile, no recursion but for the sanitizer variants. `make help` lists the targets.
+#   V=1           show the commands          SAN=address|undefined|thread   build that variant
+#   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
+
+VERSION := 0.1.0
+SAN     ?=
+BUILD   := build$(if $(SAN),/$(SAN))
+Q       := $(if $(V),,@)
+say      = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)')
+
+# ---- the toolkit and the libraries -------------------------------------------------------------
+ifndef CUDA_HOME
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null)))
+ifeq ($(CUDA_HOME),)
+CUDA_HOME := $(firstword $(wildcard /usr/local/cuda /opt/cuda) $(lastword $(sort $(wildcard /usr/local/cuda-*))))
+endif
+endif
+NVCC      := $(CUDA_HOME)/bin/nvcc
+CUDA_INC  := $(CUDA_HOME)/include
+CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/targets/*/lib/stubs/libcuda.so))
+PYTHON    ?= python3
+
+CFLAGS  ?= -O2 -g
+WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+	   $(if $(CI)$(WERROR),-Werror)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=undefined))
+ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
+	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
+JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
+CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
+
+# ---- what there is -----------------------------------------------------------------------------
+obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+CORE_SRC  := $(wildcard allocator/*.c recorder/*.c recorder/*.S)
+PRE_SRC   := $(wildcard preload/*.c preload/*.S)
+TOOLS_SRC := $(wildcard tools/*.c)
+FAKE_SRC  := $(wildcard test/fakecuda/*.c)
+RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
+UNIT      := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(wildcard test/unit/test_*.c))
+FAKETEST  := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(wildcard test/fakecuda/tests/test_*.c))
+APPS_C    := $(patsubst test/apps/%.c,$(BUILD)/test/apps/%,$(wildcard test/apps/*.c))
+APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUILD)/test/apps/$(a).static $(BUILD)/test/apps/$(a).shared)
+CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
+PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(wildcard test/preload/*.c))
+FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
+BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
+SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
+	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
+	     test/docs/test_*.py test/docs/test_*.sh))
+
+FAKE_SO := $(BUILD)/fakecuda/libcuda.so.1
+RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
+RT_A    := $(BUILD)/fakecuda/libcudart_static.a
+
+# ---- targets -----------------------------------------------------------------------------------
+.PHONY: all help setup demo check check-only check-abi check-asan check-ubsan check-tsan tests bench fuzz \
+	lint install uninstall clean gpu-check cuda-found
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(BUILD)/gpumem.pc
+
+help:
+	@echo 'make            build/libgpumem.so and build/gpumem'
+	@echo 'make demo       set up, build, run a CUDA program under the library, show what it recorded'
+	@echo 'make check      set up, build, run every test'
+	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
+	@echo 'make check-abi bench fuzz lint install uninstall gpu-check clean'
+
+cuda-found:
+	@test -r '$(CUDA_INC)/cudaTypedefs.h' || { echo 'libgpumem: no CUDA toolkit found (looked at CUDA_HOME, nvcc on the PATH, /usr/local/cuda, /opt/cuda): install it or set CUDA_HOME=' >&2; exit 1; }
+
+setup:
+	$(Q)scripts/setup.sh
+
+# Set up first, then a make of its own: pkg-config is asked again once the packages are there.
+demo:
+	$(Q)scripts/setup.sh
+	$(Q)$(MAKE) --no-print-directory all demo-parts
+	$(Q)scripts/demo.sh
+
+demo-parts: $(FAKE_SO) $(RT_SO) $(RT_A) $(filter %/demo_app.static %/demo_app.shared,$(APPS_CU))
+
+check:
+	$(Q)scripts/setup.sh
+	$(Q)$(MAKE) --no-print-directory -j2 check-only WERROR=1
+
+check-only: all tests
+	$(Q)$(MAKE) --no-print-directory -j2 SAN=address sanitizer-tests WERROR=1
+	$(Q)$(MAKE) --no-print-directory -j2 SAN=undefined sanitizer-tests WERROR=1
+	$(Q)$(MAKE) --no-print-directory -j2 SAN=thread sanitizer-tests WERROR=1
+	$(Q)$(PYTHON) test/run.py --build build $(UNIT) $(FAKETEST) $(SCRIPTS) $(FUZZ) \
+		$(foreach s,address undefined thread,$(foreach t,$(UNIT) $(FAKETEST),$(patsubst build/%,build/$(s)/%,$(t)))) \
+		$(foreach s,address undefined,$(foreach t,$(FUZZ),$(patsubst build/%,build/$(s)/%,$(t))))
+
+tests: $(UNIT) $(FAKETEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ)
+sanitizer-tests: $(UNIT) $(FAKETEST) $(if $(filter address undefined,$(SAN)),$(FUZZ))
+
+check-asan check-ubsan check-tsan:
+	$(Q)$(MAKE) --no-print-directory -j2 SAN=$(SAN_OF_$@) sanitizer-tests
+	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST))
+SAN_OF_check-asan := address
+SAN_OF_check-ubsan := undefined
+SAN_OF_check-tsan := thread
+
+check-abi: all
+	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/preload/test_abi.py
+
+bench: all $(BENCH) tests
+	$(Q)scripts/bench.sh
+
+fuzz: $(FUZZ)
+	$(Q)for f in $(FUZZ); do echo "$$f"; $$f $${FUZZ_RUNS:-200000} || exit 1; done
+
+gpu-check: all
+	$(Q)scripts/gpu-check.sh
+
+lint:
+	$(Q)scripts/lint.sh
+
+clean:
+	rm -rf build
+
+# ---- the library -------------------------------------------------------------------------------
+$(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC)) $(BUILD)/gpumem.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libgpumem.so \
+		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
+
+$(BUILD)/gpumem.map: preload/hooks.def preload/exports.def scripts/exports.sh
+	@mkdir -p $(@D)
+	$(call say,MAP,$@)
+	$(Q)scripts/exports.sh preload/hooks.def preload/exports.def >$@
+
+$(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# ---- the command -------------------------------------------------------------------------------
+$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC)) $(BUILD)/libgm_core.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -pthread
+
+$(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< >$@
+
+# ---- objects -----------------------------------------------------------------------------------
+$(BUILD)/obj/%.c.o: %.c | cuda-found
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALLC) -c -o $@ $<
+
+$(BUILD)/obj/%.S.o: %.S
+	@mkdir -p $(@D)
+	$(call say,AS,$<)
+	$(Q)$(CC) -fPIC -MMD -MP -I. $(CFLAGS) -c -o $@ $<
+
+# ---- the driver without a GPU, and the stand-in runtime: for tests, never installed -------------
+$(FAKE_SO): $(call obj,$(FAKE_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-z,now -pthread
+	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
+
+$(RT_SO): $(call obj,$(RT_SRC)) test/fakecuda/cudart/libcudart.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libcudart.so.13 \
+		-Wl,--version-script=test/fakecuda/cudart/libcudart.map -Wl,-z,defs -pthread -ldl
+	$(Q)ln -sf libcudart.so.13 $(@D)/libcudart.so
+
+$(RT_A): $(call obj,$(RT_SRC))
+	@mkdir -p $(@D)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# ---- tests -------------------------------------------------------------------------------------
+UNIT_AUX = $(call obj,$(wildcard test/unit/aux_*.c))
+$(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(UNIT_LDFLAGS_$*) $(CHECK_LIBS) $(JANSSON_LIBS) -pthread -ldl
+
+# Option parsing is preload's, but needs neither hooks nor driver.
+$(BUILD)/test/unit/test_options: $(call obj,preload/options.c)
+
+$(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $< -L$(BUILD)/fakecuda -lcuda -Wl,-rpath,'$$ORIGIN/../../fakecuda' $(CHECK_LIBS) -pthread -ldl
+
+$(BUILD)/test/apps/%: $(BUILD)/obj/test/apps/%.c.o $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -o $@ $< -L$(BUILD)/fakecuda -lcuda -pthread -ldl
+
+$(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -rdynamic -o $@ $< $(PRETEST_LDFLAGS_$*) -pthread -ldl
+
+NVCCFLAGS_app_ptds := -default-stream per-thread
+NVCC_RUN = $(NVCC) -O1 -arch=compute_75 --no-compress -I. -cudart none $(NVCCFLAGS_$(*F))
+$(BUILD)/test/%.static: test/%.cu $(RT_A) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)
+	$(Q)$(NVCC_RUN) -o $@ $< $(RT_A) -lpthread -ldl -lrt
+
+$(BUILD)/test/%.shared: test/%.cu $(RT_SO) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)
+	$(Q)$(NVCC_RUN) -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
+
+# A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
+$(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $^ $(JANSSON_LIBS) -pthread -ldl
+
+$(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -pthread -ldl
+
+# ---- installation ------------------------------------------------------------------------------
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+install: all
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(BUILD)/libgpumem.so $(DESTDIR)$(LIBDIR)/libgpumem.so
+	install -m 755 $(BUILD)/gpumem $(DESTDIR)$(PREFIX)/bin/gpumem
+	install -m 644 preload/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
+	install -m 644 $(BUILD)/gpumem.pc $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(PREFIX)/bin/gpumem \
+		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+
+-include $(shell test -d $(BUILD)/obj && find $(BUILD)/obj -name '*.d')

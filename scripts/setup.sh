@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Set up this machine for `make demo` and `make check`. Idempotent: installs only what is missing,
+# says what it does, and fails with a clear line where it cannot.
+set -euo pipefail
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# package -> how to tell that it is there
+packages=(gcc make g++ pkg-config python3 libjansson-dev check libunwind-dev clang libclang-rt-14-dev
+	openjdk-17-jre-headless util-linux procps)
+declare -A there=(
+	[gcc]='command -v gcc'
+	[g++]='command -v g++'
+	[make]='command -v make'
+	[pkg-config]='command -v pkg-config'
+	[python3]='command -v python3'
+	[libjansson-dev]='pkg-config --exists jansson'
+	[check]='pkg-config --exists check'
+	[libunwind-dev]='pkg-config --exists libunwind'
+	[clang]='command -v clang'
+	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
+	[openjdk-17-jre-headless]='command -v java'
+	[util-linux]='command -v unshare'
+	[procps]='command -v ps'
+)
+
+missing=()
+for package in "${packages[@]}"; do
+	bash -c "${there[$package]}" >/dev/null 2>&1 || missing+=("$package")
+done
+
+if [ ${#missing[@]} -gt 0 ]; then
+	command -v apt-get >/dev/null 2>&1 ||
+		fail "these are missing and there is no apt-get to install them: ${missing[*]}"
+	[ "$(id -u)" = 0 ] ||
+		fail "these Debian packages are missing: ${missing[*]}. Run as root: apt-get install ${missing[*]}"
+	say "installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	log=$(mktemp)
+	if ! { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+		tail -n 20 "$log" >&2
+		rm -f "$log"
+		fail "apt-get could not install: ${missing[*]}"
+	fi
+	rm -f "$log"
+	for package in "${missing[@]}"; do
+		bash -c "${there[$package]}" >/dev/null 2>&1 || fail "$package was installed and still does not answer"
+	done
+fi
+
+# The CUDA toolkit is not a Debian package: find it, or say plainly that it is missing.
+cuda=${CUDA_HOME:-}
+if [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1; then
+	cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+fi
+for candidate in /usr/local/cuda /opt/cuda /usr/local/cuda-*; do
+	[ -n "$cuda" ] && break
+	[ -x "$candidate/bin/nvcc" ] && cuda=$candidate
+done
+[ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -r "$cuda/include/cudaTypedefs.h" ] ||
+	fail "no CUDA toolkit (12.9 or later, with nvcc and headers) found: install it, or set CUDA_HOME to where it is"
+say "ready: CUDA toolkit at $cuda$( [ ${#missing[@]} -gt 0 ] && echo ", installed ${missing[*]}" || true)"

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Run test programs that speak TAP, add up, and say what happened in one closing line.
+
+usage: test/run.py [--build DIR] [--jobs N] [--timeout S] TEST...
+
+A test is an executable, or a .py or .sh file. It prints "ok N - name", "not ok N - name # why"
+or "ok N - name # SKIP why", and exits 0 or 1. A program that prints no such line, dies of a
+signal, runs out of time, or exits non-zero without a "not ok" counts as failed. A line
+"# timeout: N" among the first 40 lines of a script gives it N seconds. In CI (CI=true) a skip
+counts as a failure unless its reason begins with "no GPU".
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+LINE = re.compile(r"^(not ok|ok)\b\s*\d*\s*-?\s*(.*)$")
+SKIP = re.compile(r"#\s*skip\b\s*(.*)$", re.IGNORECASE)
+
+
+def command_of(path):
+    if path.endswith(".py"):
+        return [sys.executable, path]
+    if path.endswith(".sh"):
+        return ["bash", path]
+    return [path]
+
+
+def timeout_of(path, default):
+    if path.endswith((".py", ".sh")):
+        with open(path, encoding="utf-8", errors="replace") as script:
+            for _, line in zip(range(40), script):
+                found = re.match(r"#\s*timeout:\s*(\d+)", line)
+                if found:
+                    return int(found.group(1))
+    return default
+
+
+def environment(path, build):
+    env = dict(os.environ, B=build, LC_ALL="C.UTF-8")
+    for name in list(env):
+        if name.startswith(("GPUMEM_", "FAKECUDA_")) or name == "LD_PRELOAD":
+            del env[name]
+    env.setdefault("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1")
+    env.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+    env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    if "/thread/" in path or "/address/" in path:
+        env["CK_TIMEOUT_MULTIPLIER"] = "8"
+    return env
+
+
+def run(path, build, default_timeout):
+    """One test program: (path, passed, failed, skipped, seconds, details)."""
+    started = time.monotonic()
+    limit = timeout_of(path, default_timeout)
+    details = []
+    if not os.path.exists(path):
+        return path, 0, 1, 0, 0.0, ["%s: not built" % path]
+    child = subprocess.Popen(command_of(path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, env=environment(path, build),
+                             start_new_session=True)
+    timed_out = False
+    try:
+        output, _ = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        os.killpg(child.pid, signal.SIGKILL)
+        output, _ = child.communicate()
+    try:
+        os.killpg(child.pid, signal.SIGKILL)  # what it left behind in its own session
+    except ProcessLookupError:
+        pass
+    text = output.decode("utf-8", "replace")
+    passed = failed = skipped = 0
+    for line in text.splitlines():
+        found = LINE.match(line)
+        if not found:
+            continue
+        skip = SKIP.search(found.group(2))
+        if found.group(1) == "not ok":
+            failed += 1
+            details.append(line)
+        elif skip:
+            reason = skip.group(1)
+            if os.environ.get("CI") and not reason.lower().startswith("no gpu"):
+                failed += 1
+                details.append("not ok - skipped in CI: " + line)
+            else:
+                skipped += 1
+                details.append(line)
+        else:
+            passed += 1
+    wrong = None
+    if timed_out:
+        wrong = "ran past %d s" % limit
+    elif child.returncode < 0:
+        wrong = "died of signal %d" % -child.returncode
+    elif child.returncode and not failed:
+        wrong = "exit %d" % child.returncode
+    elif not passed + failed + skipped:
+        wrong = "ran no test"
+    if wrong:
+        failed += 1
+        details.append("not ok - %s: %s" % (path, wrong))
+    if failed:
+        details.append("---- the end of its output:")
+        details.extend(text.splitlines()[-40:])
+    return path, passed, failed, skipped, time.monotonic() - started, details
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    parser.add_argument("--timeout", type=int, default=240)
+    parser.add_argument("tests", nargs="*")
+    args = parser.parse_args()
+    totals = [0, 0, 0]
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        jobs = [pool.submit(run, path, args.build, args.timeout) for path in args.tests]
+        for job in concurrent.futures.as_completed(jobs):
+            path, passed, failed, skipped, seconds, details = job.result()
+            for i, count in enumerate((passed, failed, skipped)):
+                totals[i] += count
+            word = "FAIL" if failed else "ok"
+            print("%-4s %-52s %4d passed %s%s %6.1f s" % (
+                word, path, passed, "%d failed " % failed if failed else "",
+                "%d skipped" % skipped if skipped else "", seconds))
+            for line in details:
+                print("     " + line)
+            sys.stdout.flush()
+    print("all of it took %.0f s" % (time.monotonic() - started))
+    print("%d passed, %d failed, %d skipped" % tuple(totals))
+    return 1 if totals[1] or not totals[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
