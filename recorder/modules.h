@@ -1,0 +1,64 @@
+/*
+ * modules.h - which object (executable, library) an address belongs to, and who called us.
+ *
+ * Every object that a caller's address was seen in gets a number from the journal, once a life:
+ * an object loaded where another one was unloaded gets a number of its own (the range, the
+ * link_map, the name and the build id are compared after every dlclose).
+ *
+ * Nothing here takes a lock, calls malloc, dladdr or dl_iterate_phdr, or reads an address that it
+ * has not proved readable; errno is kept. glibc 2.35 or later: objects come from _dl_find_object;
+ * older: from /proc/self/maps, read on a miss with plain system calls.
+ *
+ * Thread context: any thread after gm_modules_init. Signal context: allowed; a handler that
+ * interrupts the publication of a module gets 0 for it. Fork: the child calls gm_modules_reset.
+ */
+#ifndef GM_RECORDER_MODULES_H
+#define GM_RECORDER_MODULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GM_BUILD_ID_MAX 32
+
+struct gm_module_info {
+	const char *path;		/* absolute where it could be made so; valid during the call */
+	uint64_t base;			/* load bias: run-time address minus the file's p_vaddr */
+	uint64_t start, end;		/* mapped range */
+	uint8_t build_id[GM_BUILD_ID_MAX];
+	unsigned int build_id_bytes;	/* 0: the file has none */
+};
+
+/* Who gives the numbers out. Called with no lock held, never twice for one life of an object, from
+ * whatever thread met it first; must not unwind or look up modules. */
+struct gm_module_sink {
+	uint16_t (*publish)(void *ctx, const struct gm_module_info *info);	/* 0: full */
+	void (*unloaded)(void *ctx, uint16_t module);				/* may be NULL */
+	void *ctx;
+};
+
+/* Once, before anything else: learns the executable's path (/proc/self/exe, else the kernel's
+ * AT_EXECFN, else program_invocation_name) and what this kernel lets us read. @sink is copied;
+ * NULL keeps the numbers inside (1, 2, ...). */
+void gm_modules_init(const struct gm_module_sink *sink);
+
+/* The module that @pc (a return address) lies in; 0 when it lies in none (JIT code), when the
+ * journal is full or before gm_modules_init. @ret_offset (may be NULL): @pc minus the load bias,
+ * the address as the file's symbol table has it; @pc itself when the module is 0. */
+uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
+
+/* The module that asked: the first on the stack that only passes calls on neither (libcuda,
+ * libcudart, libcupti, libgpumem, the loader). @return_address: __builtin_return_address(0) of
+ * the hook, which must still be on the stack; when its module already is the one, nothing is
+ * unwound. At most 32 frames; when none answers, the hook's direct caller.
+ * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
+uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
+
+/* Objects may have changed: what was seen is checked again before it is believed, what is gone is
+ * told to the sink, cached unwind rules are forgotten. By the dlclose hook, before and after. */
+void gm_modules_generation_bump(void);
+
+/* In a forked or cloned child: forget every number (the journal was the parent's) and the sink,
+ * until the next gm_modules_init. Async-signal-safe. */
+void gm_modules_reset(void);
+
+#endif
