@@ -41,7 +41,8 @@ FAKETEST  := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(wildc
 APPS_C    := $(patsubst test/apps/%.c,$(BUILD)/test/apps/%,$(wildcard test/apps/*.c))
 APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUILD)/test/apps/$(a).static $(BUILD)/test/apps/$(a).shared)
 CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
-PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(wildcard test/preload/*.c))
+PRETEST_L := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/lib*.c))
+PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) $(PRETEST_L)
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
@@ -194,6 +195,12 @@ $(BUILD)/test/apps/%: $(BUILD)/obj/test/apps/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $< -L$(BUILD)/fakecuda -lcuda -pthread -ldl
+
+# lib*.c: something that a test loads into a host program.
+$(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
 	@mkdir -p $(@D)

@@ -8,7 +8,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
 packages=(gcc make g++ pkg-config python3 libjansson-dev check libunwind-dev clang libclang-rt-14-dev
-	openjdk-17-jre-headless util-linux procps)
+	openjdk-17-jdk-headless util-linux procps)
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'
@@ -20,7 +20,7 @@ declare -A there=(
 	[libunwind-dev]='pkg-config --exists libunwind'
 	[clang]='command -v clang'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
-	[openjdk-17-jre-headless]='command -v java'
+	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'
 	[procps]='command -v ps'
 )

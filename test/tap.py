@@ -1,0 +1,99 @@
+"""TAP for the script tests: `check(name, condition, why)`, `finish()`, and running programs under the library.
+
+A script imports it with `sys.path.insert(0, "test")`; the working directory is the repository's root.
+"""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+B = os.path.abspath(os.environ.get("B", "build"))
+LIBRARY = os.path.join(B, "libgpumem.so")
+GPUMEM = os.path.join(B, "gpumem")
+FAKE = os.path.join(B, "fakecuda")
+_count = [0, 0]
+
+
+def check(name, condition, why=""):
+    """One test: prints its TAP line, returns the condition."""
+    _count[0] += 1
+    if condition:
+        print("ok %d - %s" % (_count[0], name))
+    else:
+        _count[1] += 1
+        print("not ok %d - %s # %s" % (_count[0], name, str(why).replace("\n", " | ")[:1500]))
+    sys.stdout.flush()
+    return bool(condition)
+
+
+def finish():
+    print("1..%d" % _count[0])
+    sys.exit(1 if _count[1] or not _count[0] else 0)
+
+
+class Room:
+    """A scratch directory of one test's own: its outputs, its journals, nothing else's."""
+
+    def __enter__(self):
+        self.path = tempfile.mkdtemp(prefix="gpumem-test-")
+        self.out = os.path.join(self.path, "out")
+        self.journals = os.path.join(self.path, "journals")
+        os.mkdir(self.out)
+        os.mkdir(self.journals, 0o700)
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def env(self, preload=True, fake=True, **options):
+        """The environment of a host program: GPUMEM_* by keyword (output=..., stacks=...), others in capitals."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUMEM_", "FAKECUDA_"))}
+        env.pop("LD_PRELOAD", None)
+        if fake:
+            env["LD_LIBRARY_PATH"] = FAKE + (":" + env["LD_LIBRARY_PATH"] if env.get("LD_LIBRARY_PATH") else "")
+        if preload:
+            env["LD_PRELOAD"] = LIBRARY
+            env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
+            env["GPUMEM_JOURNAL"] = self.journals
+        for name, value in options.items():
+            if name.isupper():
+                env[name] = str(value)
+            else:
+                env["GPUMEM_" + name.upper()] = str(value)
+        return env
+
+    def run(self, command, preload=True, fake=True, timeout=60, env=None, **options):
+        """Run to the end: a CompletedProcess with text output; a time-out is returncode None."""
+        try:
+            return subprocess.run(command, env=env or self.env(preload, fake, **options), timeout=timeout,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, errors="replace", cwd=self.path)
+        except subprocess.TimeoutExpired as expired:
+            return subprocess.CompletedProcess(command, None, str(expired.stdout), str(expired.stderr))
+
+    def files(self):
+        return sorted(os.listdir(self.out))
+
+    def snapshots(self, reason=""):
+        """Parsed snapshots in the output directory, oldest name first."""
+        found = []
+        for path in sorted(glob.glob(os.path.join(self.out, "*%s*.json" % reason))):
+            with open(path, encoding="utf-8") as text:
+                found.append(json.load(text))
+        return found
+
+    def journal_files(self):
+        return sorted(glob.glob(os.path.join(self.journals, "**", "*.journal"), recursive=True))
+
+
+def same(a, b):
+    """Two runs that cannot be told apart from outside."""
+    return (a.returncode, a.stdout, a.stderr) == (b.returncode, b.stdout, b.stderr)
+
+
+def tell(a, b=None):
+    text = "exit %s out %r err %r" % (a.returncode, a.stdout[-400:], a.stderr[-400:])
+    return text + (" // " + tell(b) if b else "")
