@@ -27,10 +27,18 @@
  * Transactions: a change of the tables of one domain, under that domain's lock, first puts
  * (offset, old word) into the domain's undo area, then stores. @undo_op is the operation number
  * while the change is under way and 0 when it is complete; it is cleared last. A reader that
- * finds it set applies the entries backwards to its private copy, and drops the events that
- * carry that operation number.
+ * finds it set applies the entries backwards to its private copy, and drops the events of that
+ * domain that carry that operation number. So that this is exact:
+ *   - every transaction has an operation number of its own: an operation that needs several (the
+ *     end of a context) takes a new number for each, and its flight keeps the first;
+ *   - the events of a transaction are written within it, under the domain's lock, into the
+ *     writer's chunk: who holds all the domain locks sees no half of one;
+ *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS and
+ *     USAGE only; what else changes (a region's @used) may be left as it is by a dead writer;
+ *   - a record that becomes unused keeps, in @op, the operation that freed it.
  *
- * Order of events: (stamp, thread slot, place in the thread's chunks).
+ * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
+ * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
  */
 #ifndef GM_RECORDER_FORMAT_H
 #define GM_RECORDER_FORMAT_H
@@ -105,8 +113,8 @@ struct gm_chunk {			/* 64 bytes */
 	uint32_t slot;			/* thread slot of the owner */
 	uint32_t tid;			/* kernel thread id of the owner, in the pid namespace of the process */
 	uint32_t count;			/* events written: a hint; the commit words decide */
-	uint64_t first_tsc;
-	_Atomic(uint64_t) last_tsc;
+	uint64_t first_tsc;		/* stamp of the moment it was taken into use; no event's */
+	_Atomic(uint64_t) last_tsc;	/* the latest stamp of its events */
 	uint64_t reserved64[3];
 };
 enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
@@ -143,6 +151,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
 	uint32_t unused_segments, unused_blocks;	/* lists of ids given back */
+	_Atomic(uint64_t) events;		/* written ever for this domain, kept or not */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	/* the transaction under way; last in the record */
