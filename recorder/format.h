@@ -237,6 +237,9 @@ struct gm_clock {
 	uint64_t monotonic_ns[2];
 };
 
+enum gm_request { GM_REQUEST_NONE, GM_REQUEST_SIGNAL, GM_REQUEST_OUTSIDE, GM_REQUEST_API, GM_REQUEST_OOM,
+		  GM_REQUEST_EXIT };
+
 enum gm_life { GM_LIFE_RUNNING = 1, GM_LIFE_EXITING, GM_LIFE_CLEAN, GM_LIFE_CRASHED };
 
 struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
@@ -279,7 +282,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	/* requests to the helper thread: a futex word each (shared) */
 	_Atomic(uint32_t) request;	/* bumped by who wants a snapshot */
-	_Atomic(uint32_t) request_reason;
+	_Atomic(uint32_t) request_reason;	/* enum gm_request: the newest one wins */
 	_Atomic(uint32_t) answered;	/* the value of @request that has been served */
 	_Atomic(uint32_t) snapshots;	/* files written so far */
 	_Atomic(uint32_t) copied;	/* the value of @request whose private copy has been taken */

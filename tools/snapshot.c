@@ -1,0 +1,224 @@
+/*
+ * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside.
+ *
+ * It never signals: it leaves a request in the journal's header and wakes the helper thread, whose
+ * futex word lies there. A helper that gives no answer in 200 ms (stopped, starved, dead) is gone
+ * round: the journal is copied as it is, half-done changes are undone, and the snapshot says that
+ * it is not consistent. Only the header's pages are mapped, for the wake-up; all else is read.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/format.h"
+#include "recorder/image.h"
+#include "recorder/snapshot.h"
+#include "tools/attach.h"
+#include "tools/verbs.h"
+
+#define ANSWER_MS 200
+#define WRITE_MS 120000
+
+static const char usage[] =
+	"usage: gpumem snapshot [-o FILE] PID...\n"
+	"\n"
+	"Write a snapshot of each process, which goes on undisturbed and is never signalled.\n"
+	"  -o, --output FILE   write it there instead of by the process's own output template\n";
+
+static uint32_t load(const _Atomic(uint32_t) *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+/* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms. */
+static bool reached(const _Atomic(uint32_t) *word, uint32_t value, int limit_ms)
+{
+	const struct timespec pause = { 0, 2000000 };
+
+	for (int waited = 0;; waited += 2) {
+		if ((int32_t)(load(word) - value) >= 0)
+			return true;
+		if (waited >= limit_ms)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* The file was cut while we had its header mapped. */
+static void on_bus(int number)
+{
+	static const char line[] = "gpumem: the journal was cut short under us\n";
+	ssize_t ignored = write(2, line, sizeof(line) - 1);
+
+	(void)number;
+	(void)ignored;
+	_exit(GM_EXIT_INPUT);
+}
+
+/* Ask the helper thread. Returns 0 and the path, -ETIMEDOUT when nobody answered. */
+static int ask(struct gm_header *header, char *ret_path, size_t bytes)
+{
+	uint32_t number;
+
+	if (!load(&header->has_helper))
+		return -ETIMEDOUT;
+	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
+	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	if (!reached(&header->copied, number, ANSWER_MS))
+		return -ETIMEDOUT;
+	if (!reached(&header->answered, number, WRITE_MS))
+		return -ETIMEDOUT;
+	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_snapshot) - 1,
+		 header->last_snapshot);
+	return ret_path[0] ? 0 : -EIO;
+}
+
+/* Go round the helper: copy, undo, write. */
+static int take(int fd, const char *template, char *ret_path, size_t bytes)
+{
+	struct gm_image image;
+	struct gm_snapshot_request request = { .reason = "outside" };
+	struct timespec now;
+	char output[sizeof(image.header->output)];
+	int r;
+
+	memset(&image, 0, sizeof(image));
+	r = gm_image_copy_file(&image, fd);
+	if (!r)
+		r = gm_image_settle(&image, UINT64_MAX);
+	if (!r) {
+		clock_gettime(CLOCK_REALTIME, &now);
+		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+		memcpy(output, image.header->output, sizeof(output));
+		output[sizeof(output) - 1] = '\0';
+		r = gm_snapshot_write(&image, &request, template ? template : output, 0, ".",
+				      ret_path, bytes);
+	} else if (image.error[0]) {
+		fprintf(stderr, "gpumem snapshot: %s\n", image.error);
+	}
+	gm_image_free(&image);
+	return r;
+}
+
+/* Copy the file that the helper wrote to where the user wants it. */
+static int copy_to(const char *from, const char *to)
+{
+	char buffer[65536];
+	int in = open(from, O_RDONLY | O_CLOEXEC);
+	int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ssize_t n = 0;
+	int r = 0;
+
+	if (in < 0 || out < 0)
+		r = -errno;
+	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
+		for (ssize_t done = 0; done < n && !r;) {
+			ssize_t w = write(out, buffer + done, (size_t)(n - done));
+
+			if (w < 0)
+				r = -errno;
+			else
+				done += w;
+		}
+	if (!r && n < 0)
+		r = -errno;
+	if (in >= 0)
+		close(in);
+	if (out >= 0 && close(out) && !r)
+		r = -errno;
+	return r;
+}
+
+static int one(const char *word, const char *output)
+{
+	struct gm_attached attached;
+	struct gm_header *header;
+	char path[4096] = "";
+	char *end;
+	long pid = strtol(word, &end, 10);
+	bool asked = true;
+	int r;
+
+	if (*end || pid <= 0) {
+		fprintf(stderr, "gpumem snapshot: '%s' is not a process id\n", word);
+		return GM_EXIT_USAGE;
+	}
+	r = gm_attach((pid_t)pid, &attached);
+	if (r) {
+		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
+		return GM_EXIT_INPUT;
+	}
+	r = -ETIMEDOUT;
+	if (attached.writable) {
+		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			      attached.fd, 0);
+		if (header != MAP_FAILED) {
+			r = ask(header, path, sizeof(path));
+			munmap(header, GM_HEADER_BYTES);
+		}
+	}
+	if (r == -ETIMEDOUT) {
+		asked = false;
+		r = take(attached.fd, output, path, sizeof(path));
+	}
+	close(attached.fd);
+	if (!r && asked && output) {
+		r = copy_to(path, output);
+		if (!r) {
+			unlink(path);
+			snprintf(path, sizeof(path), "%s", output);
+		}
+	}
+	if (r) {
+		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, strerror(-r));
+		return GM_EXIT_INPUT;
+	}
+	if (!asked)
+		fprintf(stderr, "gpumem snapshot: %ld gave no answer: copied from outside, "
+			"not consistent\n", pid);
+	puts(path);
+	return GM_EXIT_OK;
+}
+
+int gm_verb_snapshot(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "output", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 }
+	};
+	const char *output = NULL;
+	int status = GM_EXIT_OK;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "o:h", options, NULL)) >= 0) {
+		if (c == 'o') {
+			output = optarg;
+		} else {
+			fputs(usage, c == 'h' ? stdout : stderr);
+			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+		}
+	}
+	if (optind == argc || (output && argc - optind > 1)) {
+		fputs(usage, stderr);
+		return GM_EXIT_USAGE;
+	}
+	signal(SIGBUS, on_bus);
+	for (int i = optind; i < argc; i++) {
+		int s = one(argv[i], output);
+
+		status = s > status ? s : status;
+	}
+	return status;
+}

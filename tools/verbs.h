@@ -1,0 +1,18 @@
+/*
+ * verbs.h - the verbs of gpumem, one file each. A verb gets its own argv (argv[0] is its name) and
+ * returns the exit status: 0 done, 1 the check failed, 2 wrong use, 3 unreadable input; `run`
+ * returns what the child did.
+ */
+#ifndef GM_TOOLS_VERBS_H
+#define GM_TOOLS_VERBS_H
+
+enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
+
+int gm_verb_run(int argc, char **argv);		/* run.c */
+int gm_verb_snapshot(int argc, char **argv);	/* snapshot.c */
+int gm_verb_options(int argc, char **argv);	/* options.c */
+int gm_verb_recover(int argc, char **argv);	/* recover.c */
+int gm_verb_summary(int argc, char **argv);	/* summary.c */
+int gm_verb_events(int argc, char **argv);	/* events.c */
+
+#endif
