@@ -85,8 +85,8 @@ static int ask(struct gm_header *header, char *ret_path, size_t bytes)
 	return ret_path[0] ? 0 : -EIO;
 }
 
-/* Go round the helper: copy, undo, write. */
-static int take(int fd, const char *template, char *ret_path, size_t bytes)
+/* Go round the helper: copy, undo, write. A journal of another user's does not choose the path. */
+static int take(int fd, bool trusted, const char *template, char *ret_path, size_t bytes)
 {
 	struct gm_image image;
 	struct gm_snapshot_request request = { .reason = "outside" };
@@ -103,6 +103,8 @@ static int take(int fd, const char *template, char *ret_path, size_t bytes)
 		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 		memcpy(output, image.header->output, sizeof(output));
 		output[sizeof(output) - 1] = '\0';
+		if (!trusted || !output[0])
+			strcpy(output, "gpumem.%c.%p.%r.json");
 		r = gm_snapshot_write(&image, &request, template ? template : output, 0, ".",
 				      ret_path, bytes);
 	} else if (image.error[0]) {
@@ -112,16 +114,22 @@ static int take(int fd, const char *template, char *ret_path, size_t bytes)
 	return r;
 }
 
-/* Copy the file that the helper wrote to where the user wants it. */
-static int copy_to(const char *from, const char *to)
+/* Move the file that the helper wrote to where the user wants it. The path comes from the journal:
+ * it must be a regular file of the journal's owner, and goes away only when that is us. */
+static int move_to(const char *from, const char *to, uid_t owner)
 {
 	char buffer[65536];
-	int in = open(from, O_RDONLY | O_CLOEXEC);
-	int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int out = -1;
+	struct stat st;
 	ssize_t n = 0;
 	int r = 0;
 
-	if (in < 0 || out < 0)
+	if (in < 0 || fstat(in, &st))
+		r = -errno;
+	else if (!S_ISREG(st.st_mode) || st.st_uid != owner)
+		r = -EPERM;
+	else if ((out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
 		r = -errno;
 	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
 		for (ssize_t done = 0; done < n && !r;) {
@@ -138,6 +146,8 @@ static int copy_to(const char *from, const char *to)
 		close(in);
 	if (out >= 0 && close(out) && !r)
 		r = -errno;
+	if (!r && owner == geteuid())
+		unlink(from);
 	return r;
 }
 
@@ -145,6 +155,7 @@ static int one(const char *word, const char *output)
 {
 	struct gm_attached attached;
 	struct gm_header *header;
+	struct stat st = { .st_uid = (uid_t)-1 };
 	char path[4096] = "";
 	char *end;
 	long pid = strtol(word, &end, 10);
@@ -160,6 +171,7 @@ static int one(const char *word, const char *output)
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
 		return GM_EXIT_INPUT;
 	}
+	fstat(attached.fd, &st);
 	r = -ETIMEDOUT;
 	if (attached.writable) {
 		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -171,15 +183,13 @@ static int one(const char *word, const char *output)
 	}
 	if (r == -ETIMEDOUT) {
 		asked = false;
-		r = take(attached.fd, output, path, sizeof(path));
+		r = take(attached.fd, st.st_uid == geteuid(), output, path, sizeof(path));
 	}
 	close(attached.fd);
 	if (!r && asked && output) {
-		r = copy_to(path, output);
-		if (!r) {
-			unlink(path);
+		r = move_to(path, output, st.st_uid);
+		if (!r)
 			snprintf(path, sizeof(path), "%s", output);
-		}
 	}
 	if (r) {
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, strerror(-r));

@@ -1,0 +1,12 @@
+/*
+ * flags.h - the library's options as flags of a command line: --stacks=none is GPUMEM_STACKS=none.
+ */
+#ifndef GM_TOOLS_FLAGS_H
+#define GM_TOOLS_FLAGS_H
+
+/* Take argv[*@index] (and the word after it, when the value stands there) as an option of the
+ * library, put it into the environment, and leave *@index at the last word taken. Returns 0, or
+ * -EINVAL after one line on stderr that says what is wrong. */
+int gm_flags_take(int argc, char **argv, int *index);
+
+#endif

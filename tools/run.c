@@ -1,0 +1,266 @@
+/*
+ * run.c - gpumem run [options] -- COMMAND: launch a program under the library and stay its parent.
+ *
+ * Every option of the library is a flag here (preload/options.def). The command runs in the same
+ * process group, so a terminal's signals reach it by themselves; a signal sent to this process
+ * alone is passed on. After any death the journals of the command and of its children are made
+ * into snapshots; the exit status is the command's own, death by signal included.
+ *
+ * One thread; signals are taken by sigwaitinfo, never by handlers.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/flags.h"
+#include "tools/recover.h"
+#include "tools/units.h"
+#include "tools/verbs.h"
+
+static const char usage[] =
+	"usage: gpumem run [--OPTION=VALUE...] [--quiet] -- COMMAND [ARGUMENT...]\n"
+	"\n"
+	"Run COMMAND under libgpumem; exit as it does; after any death write its snapshot and say\n"
+	"where it is. `gpumem options` lists the options: --stacks=none is GPUMEM_STACKS=none.\n"
+	"  -q, --quiet       print nothing of our own\n"
+	"  --library FILE    the libgpumem.so to use; otherwise the one installed beside gpumem\n";
+
+/* The library beside this very program: where the build or the installation put it. */
+static int find_library(const char *given, char *ret, size_t bytes)
+{
+	static const char *const beside[] = {
+		"libgpumem.so", "../lib/libgpumem.so", "../lib64/libgpumem.so",
+		"../lib/x86_64-linux-gnu/libgpumem.so", "../lib/aarch64-linux-gnu/libgpumem.so"
+	};
+	char self[PATH_MAX], candidate[2 * PATH_MAX], real[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	if (given) {
+		if (!realpath(given, real))
+			return -errno;
+		snprintf(ret, bytes, "%s", real);
+		return 0;
+	}
+	if (n < 0)
+		return -errno;
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		*slash = '\0';
+	for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+		snprintf(candidate, sizeof(candidate), "%s/%s", self, beside[i]);
+		if (realpath(candidate, real)) {
+			snprintf(ret, bytes, "%s", real);
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+/* A directory of this run's own for the journals, on memory where there is some. */
+static int make_room(char *ret, size_t bytes)
+{
+	const char *places[] = { "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp" };
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct statfs fs;
+
+		if (!places[i] || places[i][0] != '/' || statfs(places[i], &fs) ||
+		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
+			continue;
+		snprintf(ret, bytes, "%s/gpumem-run-XXXXXX", places[i]);
+		if (mkdtemp(ret))
+			return 0;
+	}
+	ret[0] = '\0';
+	return -ENOSPC;
+}
+
+/* Our library first, whatever the user preloads besides. */
+static int preload(const char *library)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *value;
+	int r;
+
+	if (!old || !*old)
+		return setenv("LD_PRELOAD", library, 1) ? -errno : 0;
+	if (asprintf(&value, "%s:%s", library, old) < 0)
+		return -ENOMEM;
+	r = setenv("LD_PRELOAD", value, 1) ? -errno : 0;
+	free(value);
+	return r;
+}
+
+struct outcome {
+	bool quiet;
+	unsigned int snapshots;
+	char last[4096];
+};
+
+/* One line for each journal that the command or a child of it left behind. */
+static void report(void *arg, const struct gm_recovered *one)
+{
+	struct outcome *outcome = arg;
+	char live[32], peak[32];
+
+	if (one->snapshot && one->snapshot[0]) {
+		outcome->snapshots++;
+		snprintf(outcome->last, sizeof(outcome->last), "%s", one->snapshot);
+	}
+	if (outcome->quiet)
+		return;
+	if (one->alive) {
+		fprintf(stderr, "gpumem: process %lld (%s) is still running: its journal stays at %s\n",
+			(long long)one->pid, one->command, one->journal);
+	} else if (one->error && one->error[0]) {
+		fprintf(stderr, "gpumem: %s: %s\n", one->journal, one->error);
+	} else if (one->snapshot && one->snapshot[0]) {
+		gm_units_bytes(one->live_bytes, live, sizeof(live));
+		gm_units_bytes(one->peak_bytes, peak, sizeof(peak));
+		fprintf(stderr, "gpumem: process %lld (%s) died: %s live in %llu blocks, peak %s, "
+			"%u in flight: %s\n", (long long)one->pid, one->command, live,
+			(unsigned long long)one->live_blocks, peak, one->in_flight, one->snapshot);
+	}
+}
+
+/* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
+static int attend(pid_t child, const sigset_t *taken)
+{
+	for (;;) {
+		siginfo_t info;
+		int number = sigwaitinfo(taken, &info);
+		int status;
+		pid_t r;
+
+		if (number < 0)
+			continue;
+		if (number != SIGCHLD) {
+			/* A terminal's signal has reached the whole group already. */
+			if (info.si_code != SI_KERNEL)
+				kill(child, number);
+			continue;
+		}
+		while ((r = waitpid(child, &status, WNOHANG | WUNTRACED)) > 0) {
+			if (!WIFSTOPPED(status))
+				return status;
+			/* The shell is to see us stopped as it would have seen the command. */
+			raise(SIGSTOP);
+			kill(child, SIGCONT);
+		}
+		if (r < 0 && errno == ECHILD)
+			return 0;
+	}
+}
+
+/* Die as the child died: by the same signal, but without a second core file. */
+static int leave_as(int status)
+{
+	struct rlimit none = { 0, 0 };
+	sigset_t one;
+
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	fflush(NULL);
+	setrlimit(RLIMIT_CORE, &none);
+	signal(WTERMSIG(status), SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, WTERMSIG(status));
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}
+
+static int launch(char **command, const char *room, bool quiet)
+{
+	struct outcome outcome = { .quiet = quiet };
+	sigset_t taken, before;
+	pid_t child;
+	int status;
+
+	sigfillset(&taken);
+	sigprocmask(SIG_BLOCK, &taken, &before);
+	child = fork();
+	if (child == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		execvp(command[0], command);
+		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
+		_exit(errno == ENOENT ? 127 : 126);
+	}
+	if (child < 0) {
+		fprintf(stderr, "gpumem run: cannot start a process: %s\n", strerror(errno));
+		status = GM_EXIT_FAILED << 8;
+	} else {
+		status = attend(child, &taken);
+	}
+	if (room[0]) {
+		gm_recover_directory(room, false, report, &outcome);
+		rmdir(room);
+	}
+	if (!quiet && outcome.snapshots)
+		fprintf(stderr, "gpumem: look at it with: gpumem summary %s\n", outcome.last);
+	return leave_as(status);
+}
+
+int gm_verb_run(int argc, char **argv)
+{
+	char library[PATH_MAX], room[PATH_MAX] = "";
+	const char *given = NULL;
+	bool quiet = false;
+	int i, r;
+
+	for (i = 1; i < argc && argv[i][0] == '-'; i++) {
+		if (!strcmp(argv[i], "--")) {
+			i++;
+			break;
+		}
+		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+			fputs(usage, stdout);
+			return GM_EXIT_OK;
+		}
+		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet")) {
+			quiet = true;
+		} else if (!strncmp(argv[i], "--library=", 10)) {
+			given = argv[i] + 10;
+		} else if (!strcmp(argv[i], "--library") && i + 1 < argc) {
+			given = argv[++i];
+		} else {
+			r = gm_flags_take(argc, argv, &i);
+			if (r) {
+				fputs(usage, stderr);
+				return GM_EXIT_USAGE;
+			}
+		}
+	}
+	if (i >= argc) {
+		fputs(usage, stderr);
+		return GM_EXIT_USAGE;
+	}
+	r = find_library(given, library, sizeof(library));
+	if (r) {
+		fprintf(stderr, "gpumem run: no libgpumem.so %s: %s\n",
+			given ? "there" : "beside gpumem or in ../lib", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	if (!getenv("GPUMEM_JOURNAL") && !make_room(room, sizeof(room)))
+		setenv("GPUMEM_JOURNAL", room, 1);
+	r = preload(library);
+	if (r) {
+		fprintf(stderr, "gpumem run: %s\n", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	return launch(argv + i, room, quiet);
+}

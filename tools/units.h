@@ -1,0 +1,14 @@
+/*
+ * units.h - bytes for people.
+ */
+#ifndef GM_TOOLS_UNITS_H
+#define GM_TOOLS_UNITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* @bytes in the largest unit that leaves it at 1 or more: "512 B", "1.50 KiB", "20.00 GiB".
+ * Writes at most @room bytes, NUL included; 32 are always enough. */
+void gm_units_bytes(uint64_t bytes, char *ret, size_t room);
+
+#endif
