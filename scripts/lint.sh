@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# make lint: what a compiler does not say. Tools that are not here are named and left out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+status=0
+have() { command -v "$1" >/dev/null 2>&1 || { echo "lint: no $1 here: left out"; return 1; }; }
+
+if have shellcheck; then
+	shellcheck -S warning scripts/*.sh .ci/run test/*/*.sh || status=1
+fi
+if have cppcheck; then
+	cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \
+		--suppress=missingIncludeSystem --suppress='*:/usr/*' -I. -DGPUMEM_VERSION='""' \
+		allocator recorder preload tools || status=1
+fi
+if have clang; then
+	cuda=${CUDA_HOME:-/usr/local/cuda}
+	for file in allocator/*.c recorder/*.c preload/*.c tools/*.c; do
+		clang -fsyntax-only -std=gnu11 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
+			-Wmissing-prototypes -Wvla -Werror -I. -isystem "$cuda/include" \
+			-DGPUMEM_VERSION='""' "$file" || status=1
+	done
+fi
+# The floors: each may include only those below it.
+if grep -nE '#include "(recorder|preload|tools)/' allocator/*.[ch]; then
+	echo 'lint: allocator/ includes from a floor above it'; status=1
+fi
+if grep -nE '#include "(preload|tools)/' recorder/*.[ch]; then
+	echo 'lint: recorder/ includes from a floor above it'; status=1
+fi
+if grep -nE '#include "allocator/' recorder/*.[ch] | grep -vE '"allocator/(table|lock|map)\.h"'; then
+	echo 'lint: recorder/ may read allocator/table.h, lock.h and map.h only'; status=1
+fi
+if grep -nE '#include "preload/' tools/*.[ch] | grep -vE '"preload/options\.def"'; then
+	echo 'lint: tools/ may read the options table of preload/ only'; status=1
+fi
+if grep -nE '#include <cuda' allocator/*.[ch]; then
+	echo 'lint: allocator/ knows no CUDA header'; status=1
+fi
+exit $status
