@@ -36,6 +36,7 @@
 #define FC_CHUNK ((size_t)2 << 20)	/* what the device's memory is charged in */
 #define FC_SMALL ((size_t)512)		/* small allocations lie this far apart in a chunk */
 #define FC_MAX_DEVICES 16
+#define FC_MAX_ATTRS 32		/* CUlaunchAttributeID values */
 
 struct fc_alloc;
 struct fc_array;
@@ -166,6 +167,9 @@ struct fc_op {
 	size_t n_outs;
 	CUresult error;			/* of its effect */
 	struct fc_op *next, **prevp;	/* fc.pending, in submission order */
+	struct fc_op *run_next, **run_prevp;	/* clock.c: running, late, blocked or host queue */
+	uint64_t mark;			/* op.c: the last search that saw it */
+	struct fc_op *mark_next;
 	void *race;			/* race.c's own */
 	void *user;			/* the submitter's own: graph.c, capture.c */
 	void (*done)(struct fc_op *op);	/* called once at its end, after the effect */
@@ -221,10 +225,11 @@ struct fc_stream {
 	unsigned int flags;		/* CU_STREAM_NON_BLOCKING */
 	int priority;
 	bool legacy, per_thread, destroyed;
+	uint64_t thread_id;		/* of a per-thread default stream */
 	struct fc_op *tail;		/* last op, counted; may be DONE */
 	struct fc_op *last_kernel;	/* counted; may be DONE */
 	struct fc_stream *next, **prevp;	/* ctx->streams */
-	CUlaunchAttributeValue attrs[CU_LAUNCH_ATTRIBUTE_MAX];
+	CUlaunchAttributeValue attrs[FC_MAX_ATTRS];
 	void *capture;			/* capture.c: non-NULL while it captures */
 	void *race;			/* race.c's own */
 };
@@ -250,9 +255,9 @@ struct fc_event {
 	struct fc_ctx *ctx;
 	unsigned int flags;
 	uint64_t id;
-	struct fc_op *op;		/* last record, counted; NULL: never recorded, complete */
-	struct fc_op **set;		/* cuCtxRecordEvent: the tails of all streams, counted */
-	size_t n_set;
+	struct fc_op *op;		/* last record (a marker), counted; NULL: never recorded,
+					 * complete. cuCtxRecordEvent's marker has no stream and
+					 * comes after the tails of all of them */
 	void *ipc;
 	void *capture;			/* capture.c: non-NULL if last recorded in a capture */
 };
@@ -298,6 +303,8 @@ struct fc_ctx {
 	size_t limits[CU_LIMIT_MAX];
 	uint64_t peers;			/* bit per device: cuCtxEnablePeerAccess */
 	int captures;			/* streams of it that capture (capture.c keeps it) */
+	struct fc_ctx *base;		/* of a green context: the primary one, which has its
+					 * streams and its memory; else itself */
 	struct fc_ctx *next, **prevp;	/* fc.ctxs */
 	void *race;
 };
@@ -310,6 +317,7 @@ CUresult fc_device_get(CUdevice dev, struct fc_device **ret_dev);
 CUresult fc_primary_get(struct fc_device *dev, struct fc_ctx **ret_ctx);	/* makes it active */
 struct fc_ctx *fc_ctx_ref(struct fc_ctx *ctx);
 void fc_ctx_put(struct fc_ctx *ctx);
+uint64_t fc_thread_id(void);	/* fc_tls.thread_id, given out at the first call */
 
 /* ---------------------------------------------------------------- memory */
 
@@ -428,7 +436,7 @@ struct fc_tls {
 	bool in_host_function;		/* on the worker thread, inside the program's function */
 	bool in_effect;			/* inside a kernel callback: the lock is ours already */
 	const char *entry;		/* exported name of the call under way */
-	CUcontext *stack;		/* current contexts, innermost last */
+	struct fc_ctx **stack;		/* current contexts, counted, innermost last */
 	size_t n_stack;
 	CUstreamCaptureMode capture_mode;	/* cuThreadExchangeStreamCaptureMode */
 	uint64_t thread_id;		/* from 1; never reused */
