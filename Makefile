@@ -164,7 +164,13 @@ $(FAKE_SO): $(call obj,$(FAKE_SRC))
 	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-z,now -pthread
 	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
 
-$(RT_SO): $(call obj,$(RT_SRC)) test/fakecuda/cudart/libcudart.map
+# In the shared runtime the CUDA names are exported, in the archive they are hidden: compiled twice.
+$(BUILD)/obj/shared/%.c.o: %.c | cuda-found
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALLC) -DCUDART_SHARED -c -o $@ $<
+
+$(RT_SO): $(RT_SRC:%=$(BUILD)/obj/shared/%.o) test/fakecuda/cudart/libcudart.map
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libcudart.so.13 \
