@@ -70,6 +70,19 @@ FC_WEAK CUresult fc_capture_free(struct fc_stream *s, CUdeviceptr ptr)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+FC_WEAK CUresult fc_capture_event_check(struct fc_event *e)
+{
+	(void)e;
+	return CUDA_SUCCESS;
+}
+
+FC_WEAK void fc_waiting_kernel(struct fc_work *w, const struct fc_kernel *k, void *const *args)
+{
+	(void)w;
+	(void)k;
+	(void)args;
+}
+
 FC_WEAK CUresult fc_graph_free(struct fc_alloc *a, struct fc_stream *s)
 {
 	(void)a;
@@ -93,6 +106,7 @@ FC_WEAK CUresult fc_waiting_stuck(struct fc_wait *w)
 #define NOTHING(name, type) FC_WEAK void name(type x) { (void)x; }
 NOTHING(fc_capture_stream_gone, struct fc_stream *)
 NOTHING(fc_capture_event_gone, struct fc_event *)
+NOTHING(fc_waiting_stream_gone, struct fc_stream *)
 NOTHING(fc_graph_ctx_gone, struct fc_ctx *)
 NOTHING(fc_race_submit, struct fc_op *)
 NOTHING(fc_race_op_gone, struct fc_op *)

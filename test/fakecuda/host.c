@@ -41,10 +41,12 @@ static void *worker(void *unused)
 		op->run_next = NULL;
 		sticky = op->ctx->sticky;
 		fc_tls.in_host_function = true;
+		fc_tls.host_op = op;
 		fc_unlock();
 		op->work->host(op->work);
 		fc_lock();
 		fc_tls.in_host_function = false;
+		fc_tls.host_op = NULL;
 		fc.executing--;
 		if (slow > fc.executing)
 			slow = fc.executing;
@@ -151,6 +153,16 @@ static CUresult make(struct fc_ctx *ctx, CUhostFn fn, CUstreamCallback callback,
 CUresult fc_work_host(struct fc_ctx *ctx, CUhostFn fn, void *arg, struct fc_work **ret_work)
 {
 	return make(ctx, fn, NULL, NULL, arg, ret_work);
+}
+
+bool fc_work_host_params(const struct fc_work *w, CUDA_HOST_NODE_PARAMS_v1 *ret_p)
+{
+	const struct host_work *h = (const struct host_work *)w;
+
+	if (w->kind != FC_WORK_HOST || w->host != call)
+		return false;
+	*ret_p = (CUDA_HOST_NODE_PARAMS_v1){ .fn = h->fn, .userData = h->arg };
+	return true;
 }
 
 static CUresult submit(CUstream hStream, CUhostFn fn, CUstreamCallback callback, void *arg)

@@ -86,6 +86,8 @@ struct fc_range {		/* bytes that a work reads or writes, host memory included */
 	uint64_t ptr;
 	size_t size;
 	bool write;		/* false: reads only */
+	bool use;		/* a pointer handed to a kernel that nobody knows: it may touch any
+				 * part of the block that @ptr points into; @size is 1 */
 };
 
 /* One thing to do. Immutable once submitted or put in a graph. Embedded first in a larger struct
@@ -117,6 +119,9 @@ struct fc_work *fc_work_get(struct fc_work *w);
 void fc_work_put(struct fc_work *w);
 /* fc_work_touch - note that @w reads (or writes) [@ptr, @ptr + @size). -ENOMEM possible. */
 int fc_work_touch(struct fc_work *w, uint64_t ptr, size_t size, bool write);
+/* fc_work_use - the same for a pointer parameter of a kernel whose access is not known (built-in
+ * kernels know theirs and touch it exactly). */
+int fc_work_use(struct fc_work *w, uint64_t ptr);
 
 /* Makers, used by the entries and by graph nodes alike. Each checks its parameters and returns
  * the error the entry would return. */
@@ -129,6 +134,13 @@ CUresult fc_work_fill(struct fc_ctx *ctx, const char *name, const CUDA_MEMSET_NO
 		      struct fc_work **ret_work);				/* fill.c */
 CUresult fc_work_host(struct fc_ctx *ctx, CUhostFn fn, void *arg,
 		      struct fc_work **ret_work);				/* host.c */
+/* What a maker was given, for graph.c: owned by @w, gone with it; false: not that maker's work.
+ * kernelParams points at @w's own copies of the values. */
+bool fc_work_kernel_params(const struct fc_work *w, CUDA_KERNEL_NODE_PARAMS_v2 *ret_p,
+			   const CUlaunchAttribute **ret_attrs, unsigned int *ret_n_attrs);
+bool fc_work_copy_params(const struct fc_work *w, CUDA_MEMCPY3D_PEER_v1 *ret_p);
+bool fc_work_fill_params(const struct fc_work *w, CUDA_MEMSET_NODE_PARAMS_v1 *ret_p);
+bool fc_work_host_params(const struct fc_work *w, CUDA_HOST_NODE_PARAMS_v1 *ret_p);
 
 /* ---------------------------------------------------------------- operations (op.c, clock.c) */
 
@@ -232,6 +244,7 @@ struct fc_stream {
 	CUlaunchAttributeValue attrs[FC_MAX_ATTRS];
 	void *capture;			/* capture.c: non-NULL while it captures */
 	void *race;			/* race.c's own */
+	void *overlap;			/* waiting.c's own */
 };
 
 /* fc_stream_get - the stream that @h means in a call of this thread: NULL, CU_STREAM_LEGACY and
@@ -442,6 +455,7 @@ struct fc_tls {
 	uint64_t thread_id;		/* from 1; never reused */
 	void *capture;			/* capture.c's own */
 	void *race;			/* race.c's own */
+	struct fc_op *host_op;		/* on the worker thread: the host function under way */
 };
 
 extern __thread struct fc_tls fc_tls;
@@ -484,6 +498,9 @@ bool fc_capture_wait(struct fc_stream *s, struct fc_event *e, unsigned int flags
 CUresult fc_capture_alloc(struct fc_stream *s, size_t size, struct fc_pool *pool,
 			  CUdeviceptr *ret_ptr);
 CUresult fc_capture_free(struct fc_stream *s, CUdeviceptr ptr);
+/* Query, synchronise and elapsed time of @e: 907 if it was last recorded in a capture. Comes
+ * before the check of FC_UNSAFE_CALL. */
+CUresult fc_capture_event_check(struct fc_event *e);
 void fc_capture_stream_gone(struct fc_stream *s);	/* destroyed */
 void fc_capture_event_gone(struct fc_event *e);		/* destroyed or recorded anew */
 void fc_capture_reset(void);
@@ -506,6 +523,10 @@ void fc_race_unmap(uint64_t ptr, size_t size);	/* mapping or segment goes away, 
 void fc_race_reset(void);
 
 /* waiting.c */
+/* At the end of fc_work_kernel: a kernel that waits for a word gets its may_end. */
+void fc_waiting_kernel(struct fc_work *w, const struct fc_kernel *k, void *const *args);
+/* The stream's last reference is gone: free @s->overlap. */
+void fc_waiting_stream_gone(struct fc_stream *s);
 /* True if it has put @op in order behind its stream itself (overlapping launches). */
 bool fc_waiting_order(struct fc_op *op, struct fc_stream *s);
 /* Nothing can move the clock and no host function runs: called by a waiter each time it has looked

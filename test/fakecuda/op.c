@@ -57,6 +57,15 @@ int fc_work_touch(struct fc_work *w, uint64_t ptr, size_t size, bool write)
 	return 0;
 }
 
+int fc_work_use(struct fc_work *w, uint64_t ptr)
+{
+	int err = fc_work_touch(w, ptr, 1, true);
+
+	if (!err)
+		w->ranges[w->n_ranges - 1].use = true;
+	return err;
+}
+
 /* ---- operations ---- */
 
 struct fc_op *fc_op_new(struct fc_ctx *ctx, struct fc_stream *s, struct fc_work *w)
