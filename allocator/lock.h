@@ -3,12 +3,13 @@
  *
  * Thread context: any. Signal context: gm_lock_try only. Fork: locks live in state that a child
  * resets before use (preload/state.h), so none is ever inherited locked. Not a cancellation point.
+ * errno is kept.
  *
  * No wait is without end: gm_lock gives up after GM_LOCK_LIMIT_NS (the holder was killed by
  * asynchronous cancellation, say) and the caller then lets the host's call pass unrecorded.
  *
- * Ranks, lowest taken first: growth (of a device) < capture < domain (in the order of their
- * numbers) < journal < leaf.
+ * Ranks, lowest taken first; a lock of rank GM_RANK_NONE is not checked. Debug and sanitizer
+ * builds count what breaks the order (gm_lock_violations), and never stop for it.
  */
 #ifndef GM_ALLOCATOR_LOCK_H
 #define GM_ALLOCATOR_LOCK_H
@@ -16,14 +17,51 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(GM_DEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GM_LOCK_RANKS 1
+#else
+#define GM_LOCK_RANKS 0
+#endif
+
 #define GM_LOCK_LIMIT_NS UINT64_C(5000000000)
 
-struct gm_lock { _Atomic(uint32_t) word; };	/* 0 free, 1 held, 2 held and waited for */
+enum gm_lock_rank {
+	GM_RANK_NONE,
+	GM_RANK_GROWTH,			/* of a device: segments, flush, the verdict "out of memory" */
+	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
+	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, the host */
+	GM_RANK_SHARED_CHUNK = 120,	/* the chunk of threads that have none of their own */
+	GM_RANK_INTERN,			/* strings, stacks, frames, modules */
+	GM_RANK_JOURNAL,		/* growth of the journal, thread slots, chunk pool */
+	GM_RANK_LEAF			/* nothing is taken under it: the shards of a map */
+};
 
-/* Take @lock, waiting at most GM_LOCK_LIMIT_NS. Returns true when it is held. */
+/* @word: 0 free, 1 held, 2 held and waited for. A zeroed lock is a free one without a rank. */
+struct gm_lock { _Atomic(uint32_t) word; uint32_t rank; };
+
+/* Take @lock, waiting at most @limit_ns. Returns true when it is held. */
 bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns);
+void gm_lock_wake(struct gm_lock *lock);
 
-static inline bool gm_lock_try(struct gm_lock *lock)
+/* How often this process took a lock against the ranks; always 0 where they are not checked. */
+uint64_t gm_lock_violations(void);
+
+#if GM_LOCK_RANKS
+void gm_lock_rank_taken(const struct gm_lock *lock, bool waited);
+void gm_lock_rank_given(const struct gm_lock *lock);
+#else
+static inline void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
+{
+	(void)lock;
+	(void)waited;
+}
+static inline void gm_lock_rank_given(const struct gm_lock *lock)
+{
+	(void)lock;
+}
+#endif
+
+static inline bool gm_lock_grab(struct gm_lock *lock)
 {
 	uint32_t free_word = 0;
 
@@ -31,9 +69,21 @@ static inline bool gm_lock_try(struct gm_lock *lock)
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
+/* Take @lock if nobody holds it. Async-signal-safe; cannot deadlock, so its rank is free. */
+static inline bool gm_lock_try(struct gm_lock *lock)
+{
+	if (!gm_lock_grab(lock))
+		return false;
+	gm_lock_rank_taken(lock, false);
+	return true;
+}
+
 static inline bool gm_lock_within(struct gm_lock *lock, uint64_t limit_ns)
 {
-	return gm_lock_try(lock) || gm_lock_slow(lock, limit_ns);
+	if (!gm_lock_grab(lock) && !gm_lock_slow(lock, limit_ns))
+		return false;
+	gm_lock_rank_taken(lock, limit_ns > 0);
+	return true;
 }
 
 static inline bool gm_lock(struct gm_lock *lock)
@@ -41,10 +91,9 @@ static inline bool gm_lock(struct gm_lock *lock)
 	return gm_lock_within(lock, GM_LOCK_LIMIT_NS);
 }
 
-void gm_lock_wake(struct gm_lock *lock);
-
 static inline void gm_unlock(struct gm_lock *lock)
 {
+	gm_lock_rank_given(lock);
 	if (__atomic_exchange_n((uint32_t *)&lock->word, 0, __ATOMIC_RELEASE) == 2)
 		gm_lock_wake(lock);
 }

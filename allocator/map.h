@@ -2,12 +2,17 @@
  * map.h - from a pointer or handle to the block that it names.
  *
  * An open-addressing table in memory of its own (mmap, grows), in shards with a gm_lock each.
- * Thread context: any. Signal context: none. Fork: private; a child starts with an empty one.
+ * Thread context: any. Signal context: none. Fork: the memory is not the child's (MADV_DONTFORK):
+ * a child forgets the pointer, neither uses nor frees it, and makes a new map.
  * Keys are (name space, 64-bit value); a CUdeviceptr and a host pointer share a name space.
+ *
+ *   shard: [ entry | entry | - | entry | ... ]   linear probing from the hash of the key;
+ *           removal moves later entries of the run back, so that no run has a hole
  */
 #ifndef GM_ALLOCATOR_MAP_H
 #define GM_ALLOCATOR_MAP_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum gm_map_space { GM_MAP_ADDRESS, GM_MAP_ARRAY, GM_MAP_HANDLE, GM_MAP_MAPPING, GM_MAP_EXTERNAL,
@@ -17,10 +22,12 @@ struct gm_map;
 
 /* A new, empty map; NULL when there is no memory. */
 struct gm_map *gm_map_new(void);
+
+/* Give its memory back; NULL is allowed. Nobody may use it any more. */
 void gm_map_free(struct gm_map *map);
 
-/* Insert or replace. Returns 0, or -ENOMEM and nothing changed. @ret_old (or NULL): the value
- * that was there, 0 none. @value must not be 0. */
+/* Insert or replace. Returns 0, or -ENOMEM, or -ETIMEDOUT (its lock could not be had), and nothing
+ * changed. @ret_old (or NULL): the value that was there, 0 none. @value must not be 0. */
 int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
 	       uint64_t *ret_old);
 
@@ -35,5 +42,8 @@ int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, ui
 
 /* Count violations of the structure; 0 if sound. Takes the shard locks one by one. */
 int gm_map_check(struct gm_map *map);
+
+/* Where the memory comes from: page-aligned, zeroed, NULL when there is none. Tests replace it. */
+extern void *(*gm_map_pages)(size_t bytes);
 
 #endif

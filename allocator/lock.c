@@ -1,0 +1,106 @@
+/*
+ * lock.c - the slow side of the locks, and the check of their ranks.
+ *
+ * Thread, signal and fork context: see lock.h. The held ranks of a thread are its own (TLS).
+ */
+#include "allocator/lock.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Long enough for a holder that is running to finish a transaction, short enough not to matter
+ * when it was preempted. */
+#define SPINS 60
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static void futex(struct gm_lock *lock, int op, uint32_t value, const struct timespec *timeout)
+{
+	syscall(SYS_futex, (uint32_t *)&lock->word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+}
+
+bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
+{
+	int saved_errno = errno;
+	uint64_t now, deadline;
+	bool held = false;
+
+	for (int i = 0; i < SPINS; i++) {
+		if (__atomic_load_n((uint32_t *)&lock->word, __ATOMIC_RELAXED) == 0 &&
+		    gm_lock_grab(lock))
+			return true;
+		__builtin_ia32_pause();
+	}
+	if (!limit_ns)
+		return false;
+	now = now_ns();
+	deadline = now + limit_ns;
+	/* 2 tells the holder that somebody may sleep. Whoever takes the lock this way leaves 2
+	 * behind, which costs at most one needless wake. */
+	while (!(held = __atomic_exchange_n((uint32_t *)&lock->word, 2, __ATOMIC_ACQUIRE) == 0)) {
+		struct timespec timeout;
+
+		if (now >= deadline)
+			break;
+		timeout.tv_sec = (time_t)((deadline - now) / UINT64_C(1000000000));
+		timeout.tv_nsec = (long)((deadline - now) % UINT64_C(1000000000));
+		futex(lock, FUTEX_WAIT, 2, &timeout);
+		now = now_ns();
+	}
+	errno = saved_errno;
+	return held;
+}
+
+void gm_lock_wake(struct gm_lock *lock)
+{
+	int saved_errno = errno;
+
+	futex(lock, FUTEX_WAKE, 1, NULL);
+	errno = saved_errno;
+}
+
+static uint64_t violations;
+
+uint64_t gm_lock_violations(void)
+{
+	return __atomic_load_n(&violations, __ATOMIC_RELAXED);
+}
+
+#if GM_LOCK_RANKS
+#define HELD_MAX 96
+
+static __thread struct { uint32_t count, rank[HELD_MAX]; } held;
+
+void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
+{
+	if (lock->rank == GM_RANK_NONE)
+		return;
+	for (uint32_t i = 0; waited && i < held.count; i++) {
+		if (held.rank[i] >= lock->rank) {
+			__atomic_fetch_add(&violations, 1, __ATOMIC_RELAXED);
+			break;
+		}
+	}
+	if (held.count < HELD_MAX)
+		held.rank[held.count++] = lock->rank;
+}
+
+void gm_lock_rank_given(const struct gm_lock *lock)
+{
+	for (uint32_t i = held.count; i-- > 0;) {
+		if (held.rank[i] == lock->rank) {
+			held.rank[i] = held.rank[--held.count];
+			return;
+		}
+	}
+}
+#endif

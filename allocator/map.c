@@ -1,0 +1,247 @@
+/*
+ * map.c - from a pointer or handle to the block that it names: see map.h.
+ *
+ * Thread context: any; one lock a shard, rank leaf, never two at once. Signal context: none.
+ * Fork: MADV_DONTFORK on everything, so that a child holds no copy of it.
+ */
+#include "allocator/map.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+
+#include "allocator/lock.h"
+
+#define SHARDS 16u
+#define FIRST_ENTRIES 128u		/* 3 KiB: one page */
+
+struct entry { uint64_t key, value, space; };	/* value 0: empty */
+
+struct shard {
+	struct gm_lock lock;
+	struct entry *entries;		/* NULL until the first insertion */
+	uint64_t mask;			/* entries - 1 */
+	uint64_t count;
+} __attribute__((aligned(64)));
+
+struct gm_map { struct shard shards[SHARDS]; };
+
+static void *pages(size_t bytes)
+{
+	int saved_errno = errno;
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p != MAP_FAILED)
+		madvise(p, bytes, MADV_DONTFORK);
+	errno = saved_errno;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void *(*gm_map_pages)(size_t bytes) = pages;
+
+static void pages_free(void *p, size_t bytes)
+{
+	int saved_errno = errno;
+
+	munmap(p, bytes);
+	errno = saved_errno;
+}
+
+/* Addresses are multiples of 512 or more: every bit of the key must reach every bit used. */
+static uint64_t hash(enum gm_map_space space, uint64_t key)
+{
+	uint64_t h = key ^ ((uint64_t)space << 57);
+
+	h ^= h >> 32;
+	h *= UINT64_C(0x9e3779b97f4a7c15);
+	h ^= h >> 29;
+	h *= UINT64_C(0xbf58476d1ce4e5b9);
+	return h ^ h >> 32;
+}
+
+static struct shard *shard_of(struct gm_map *map, uint64_t h)
+{
+	return &map->shards[h >> 60 & (SHARDS - 1)];
+}
+
+struct gm_map *gm_map_new(void)
+{
+	struct gm_map *map = gm_map_pages(sizeof(*map));
+
+	for (unsigned int i = 0; map && i < SHARDS; i++)
+		map->shards[i].lock.rank = GM_RANK_LEAF;
+	return map;
+}
+
+void gm_map_free(struct gm_map *map)
+{
+	if (!map)
+		return;
+	for (unsigned int i = 0; i < SHARDS; i++) {
+		struct shard *s = &map->shards[i];
+
+		if (s->entries)
+			pages_free(s->entries, (s->mask + 1) * sizeof(struct entry));
+	}
+	pages_free(map, sizeof(*map));
+}
+
+/* The entry of (space, key), or the empty one where it would go. The table is never full. */
+static struct entry *find_locked(const struct shard *s, enum gm_map_space space, uint64_t key,
+				 uint64_t h)
+{
+	for (uint64_t i = h & s->mask;; i = (i + 1) & s->mask) {
+		struct entry *e = &s->entries[i];
+
+		if (!e->value || (e->key == key && e->space == (uint64_t)space))
+			return e;
+	}
+}
+
+/* Make room for one more. When memory is short a table may fill up to 15/16 before it refuses. */
+static int grow_locked(struct shard *s)
+{
+	uint64_t entries = s->entries ? (s->mask + 1) * 2 : FIRST_ENTRIES;
+	struct shard bigger = { .mask = entries - 1 };
+
+	if (s->entries && s->count < (s->mask + 1) / 4 * 3)
+		return 0;
+	bigger.entries = gm_map_pages(entries * sizeof(struct entry));
+	if (!bigger.entries)
+		return s->entries && s->count < (s->mask + 1) / 16 * 15 ? 0 : -ENOMEM;
+	for (uint64_t i = 0; s->entries && i <= s->mask; i++) {
+		const struct entry *e = &s->entries[i];
+
+		if (e->value)
+			*find_locked(&bigger, (enum gm_map_space)e->space, e->key,
+				     hash((enum gm_map_space)e->space, e->key)) = *e;
+	}
+	if (s->entries)
+		pages_free(s->entries, (s->mask + 1) * sizeof(struct entry));
+	s->entries = bigger.entries;
+	s->mask = bigger.mask;
+	return 0;
+}
+
+int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
+	       uint64_t *ret_old)
+{
+	uint64_t h = hash(space, key);
+	struct shard *s = shard_of(map, h);
+	struct entry *e;
+	int r;
+
+	if (!value)
+		return -EINVAL;
+	if (!gm_lock(&s->lock))
+		return -ETIMEDOUT;
+	r = grow_locked(s);
+	e = s->entries ? find_locked(s, space, key, h) : NULL;
+	if (r < 0 && !(e && e->value))		/* replacing needs no room */
+		goto out;
+	r = 0;
+	if (ret_old)
+		*ret_old = e->value;
+	s->count += !e->value;
+	*e = (struct entry){ key, value, (uint64_t)space };
+out:
+	gm_unlock(&s->lock);
+	return r;
+}
+
+uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key)
+{
+	uint64_t h = hash(space, key), value = 0;
+	struct shard *s = shard_of(map, h);
+
+	if (!gm_lock(&s->lock))
+		return 0;
+	if (s->entries)
+		value = find_locked(s, space, key, h)->value;
+	gm_unlock(&s->lock);
+	return value;
+}
+
+/* Empty @hole and move back what follows in its run and may lie there. */
+static void remove_locked(struct shard *s, struct entry *hole)
+{
+	uint64_t at = (uint64_t)(hole - s->entries);
+
+	for (uint64_t i = (at + 1) & s->mask; s->entries[i].value; i = (i + 1) & s->mask) {
+		const struct entry *e = &s->entries[i];
+		uint64_t home = hash((enum gm_map_space)e->space, e->key) & s->mask;
+
+		if (((i - home) & s->mask) >= ((i - at) & s->mask)) {
+			s->entries[at] = *e;
+			at = i;
+		}
+	}
+	s->entries[at] = (struct entry){ 0 };
+	s->count--;
+}
+
+/* @only: remove only that value; 0: any. Returns what was removed. */
+static uint64_t take(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t only)
+{
+	uint64_t h = hash(space, key), value = 0;
+	struct shard *s = shard_of(map, h);
+
+	if (!gm_lock(&s->lock))
+		return 0;
+	if (s->entries) {
+		struct entry *e = find_locked(s, space, key, h);
+
+		if (e->value && (!only || e->value == only)) {
+			value = e->value;
+			remove_locked(s, e);
+		}
+	}
+	gm_unlock(&s->lock);
+	return value;
+}
+
+uint64_t gm_map_take(struct gm_map *map, enum gm_map_space space, uint64_t key)
+{
+	return take(map, space, key, 0);
+}
+
+int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value)
+{
+	return value && take(map, space, key, value) == value;
+}
+
+static int check_locked(const struct gm_map *map, const struct shard *s)
+{
+	uint64_t count = 0;
+	int bad = 0;
+
+	for (uint64_t i = 0; s->entries && i <= s->mask; i++) {
+		const struct entry *e = &s->entries[i];
+		uint64_t h = hash((enum gm_map_space)e->space, e->key);
+
+		if (!e->value)
+			continue;
+		count++;
+		bad += &map->shards[h >> 60 & (SHARDS - 1)] != s;
+		/* Found from its home: no hole on the way, and no twin before it. */
+		bad += find_locked(s, (enum gm_map_space)e->space, e->key, h) != e;
+	}
+	bad += count != s->count;
+	bad += s->entries && s->count > s->mask;
+	return bad;
+}
+
+int gm_map_check(struct gm_map *map)
+{
+	int bad = 0;
+
+	for (unsigned int i = 0; i < SHARDS; i++) {
+		struct shard *s = &map->shards[i];
+
+		if (!gm_lock(&s->lock))
+			return bad + 1;
+		bad += check_locked(map, s);
+		gm_unlock(&s->lock);
+	}
+	return bad;
+}
