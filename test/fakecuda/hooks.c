@@ -106,7 +106,6 @@ FC_WEAK CUresult fc_waiting_stuck(struct fc_wait *w)
 #define NOTHING(name, type) FC_WEAK void name(type x) { (void)x; }
 NOTHING(fc_capture_stream_gone, struct fc_stream *)
 NOTHING(fc_capture_event_gone, struct fc_event *)
-NOTHING(fc_waiting_stream_gone, struct fc_stream *)
 NOTHING(fc_graph_ctx_gone, struct fc_ctx *)
 NOTHING(fc_race_submit, struct fc_op *)
 NOTHING(fc_race_op_gone, struct fc_op *)

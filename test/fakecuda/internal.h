@@ -49,6 +49,7 @@ struct fc_op;
 struct fc_phys;
 struct fc_pool;
 struct fc_stream;
+struct fc_word;
 struct fc_work;
 
 /* ---------------------------------------------------------------- handles (handle.c) */
@@ -103,6 +104,7 @@ struct fc_work {
 	bool overlaps;			/* programmatic serialisation: may start before its
 					 * predecessor in the stream ends */
 	bool one_shot;			/* makes no sense twice: not for graphs */
+	struct fc_word *wait;		/* waiting.c: the word a kernel's end waits for; malloc'ed */
 	/* May it start / may it end now? NULL: yes. Polled whenever the clock is looked at. */
 	bool (*may_start)(struct fc_work *w, struct fc_op *op);
 	bool (*may_end)(struct fc_work *w, struct fc_op *op);
@@ -272,6 +274,7 @@ struct fc_event {
 					 * complete. cuCtxRecordEvent's marker has no stream and
 					 * comes after the tails of all of them */
 	void *ipc;
+	struct fc_event *next, **prevp;	/* event.c: all of them */
 	void *capture;			/* capture.c: non-NULL if last recorded in a capture */
 };
 
@@ -313,6 +316,7 @@ struct fc_ctx {
 	CUresult sticky;		/* 0, or what every call in it returns from now on */
 	struct fc_stream *streams;	/* user streams and the default ones, by creation */
 	struct fc_stream *legacy;
+	struct fc_op *barrier;		/* cuCtxWaitEvent: all later work comes after it; counted */
 	size_t limits[CU_LIMIT_MAX];
 	uint64_t peers;			/* bit per device: cuCtxEnablePeerAccess */
 	int captures;			/* streams of it that capture (capture.c keeps it) */
@@ -525,9 +529,8 @@ void fc_race_reset(void);
 /* waiting.c */
 /* At the end of fc_work_kernel: a kernel that waits for a word gets its may_end. */
 void fc_waiting_kernel(struct fc_work *w, const struct fc_kernel *k, void *const *args);
-/* The stream's last reference is gone: free @s->overlap. */
-void fc_waiting_stream_gone(struct fc_stream *s);
-/* True if it has put @op in order behind its stream itself (overlapping launches). */
+/* True if it has put @op in order behind its own stream itself (overlapping launches); the legacy
+ * rule is the caller's all the same. */
 bool fc_waiting_order(struct fc_op *op, struct fc_stream *s);
 /* Nothing can move the clock and no host function runs: called by a waiter each time it has looked
  * in vain, lock held; the waiter then sleeps a real millisecond and looks again. Not 0: the wait

@@ -37,6 +37,7 @@ void fc_work_put(struct fc_work *w)
 	if (!w || --w->refs)
 		return;
 	free(w->ranges);
+	free(w->wait);
 	if (w->release)
 		w->release(w);
 	else

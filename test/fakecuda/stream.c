@@ -8,6 +8,7 @@
  *
  * Lock: fc.lock.
  */
+#include "clock.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -176,9 +177,7 @@ static bool blocking(const struct fc_stream *s)
 
 int fc_op_order(struct fc_op *op, struct fc_stream *s)
 {
-	if (fc_waiting_order(op, s))
-		return 0;
-	if (fc_op_after(op, s->tail, FC_AFTER_END))
+	if (!fc_waiting_order(op, s) && fc_op_after(op, s->tail, FC_AFTER_END))
 		return -ENOMEM;
 	if (s->legacy) {
 		for (struct fc_stream *o = s->ctx->streams; o; o = o->next)

@@ -1,0 +1,286 @@
+/*
+ * ctxapi.c - the entries that read, set or synchronise a context, and peer access.
+ *
+ * Lock: fc.lock.
+ */
+#include "context.h"
+
+CUresult fc_cuCtxGetDevice(CUdevice *device)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = ctx->dev->ordinal;
+	return CUDA_SUCCESS;
+}
+
+/* NULL means the current one, in this call and the next. */
+static CUresult ctx_or_current(CUcontext h, struct fc_ctx **ret_ctx)
+{
+	CUresult r;
+
+	if (!h)
+		return fc_ctx_current(ret_ctx);
+	r = fc_ctx_get(h, ret_ctx);
+	return r ? r : (*ret_ctx)->base->sticky;
+}
+
+CUresult fc_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+	struct fc_ctx *c;
+	CUresult r = ctx_or_current(ctx, &c);
+
+	if (r)
+		return r;
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = c->dev->ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxSynchronize_v2(CUcontext ctx)
+{
+	struct fc_ctx *c, *base;
+	CUresult r = ctx_or_current(ctx, &c);
+
+	if (r)
+		return r;
+	base = fc_ctx_ref(c->base);
+	r = fc_capture_check(FC_UNSAFE_CTX, base, NULL);
+	r = r ? r : fc_wait_ctx(base, "cuCtxSynchronize");
+	r = r ? r : base->sticky;
+	fc_ctx_put(base);
+	return r;
+}
+
+CUresult fc_cuCtxSynchronize(void)
+{
+	return fc_cuCtxSynchronize_v2(NULL);
+}
+
+CUresult fc_cuCtxGetFlags(unsigned int *flags)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = ctx->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxSetFlags(unsigned int flags)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	ctx->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+	struct fc_ctx *c;
+	CUresult r = ctx_or_current(ctx, &c);
+
+	if (r)
+		return r;
+	if (!ctxId)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ctxId = c->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+	struct fc_ctx *c;
+	CUresult r = ctx_or_current(ctx, &c);
+
+	if (r)
+		return r;
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = c->api_version;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!pvalue)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((unsigned int)limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*pvalue = ctx->limits[limit];
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if ((unsigned int)limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	ctx->limits[limit] = value;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!pconfig)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pconfig = CU_FUNC_CACHE_PREFER_NONE;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+	struct fc_ctx *ctx;
+
+	(void)config;
+	return fc_ctx_current(&ctx);
+}
+
+CUresult fc_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!pConfig)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+	struct fc_ctx *ctx;
+
+	(void)config;
+	return fc_ctx_current(&ctx);
+}
+
+CUresult fc_cuCtxResetPersistingL2Cache(void)
+{
+	struct fc_ctx *ctx;
+
+	return fc_ctx_current(&ctx);
+}
+
+CUresult fc_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity, CUexecAffinityType type)
+{
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!pExecAffinity)
+		return CUDA_ERROR_INVALID_VALUE;
+	(void)type;
+	return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+}
+
+/* ---- peers: every device reaches every other ---- */
+
+CUresult fc_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+{
+	struct fc_device *a, *b;
+	CUresult r = fc_device_get(dev, &a);
+
+	r = r ? r : fc_device_get(peerDev, &b);
+	if (r)
+		return r;
+	if (!canAccessPeer)
+		return CUDA_ERROR_INVALID_VALUE;
+	*canAccessPeer = a != b;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	struct fc_ctx *ctx, *peer;
+	CUresult r = fc_ctx_current(&ctx);
+
+	r = r ? r : fc_ctx_get(peerContext, &peer);
+	if (r)
+		return r;
+	if (Flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (peer->dev == ctx->dev)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (ctx->base->peers & (1ULL << peer->dev->ordinal))
+		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	ctx->base->peers |= 1ULL << peer->dev->ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	struct fc_ctx *ctx, *peer;
+	CUresult r = fc_ctx_current(&ctx);
+
+	r = r ? r : fc_ctx_get(peerContext, &peer);
+	if (r)
+		return r;
+	if (!(ctx->base->peers & (1ULL << peer->dev->ordinal)))
+		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+	ctx->base->peers &= ~(1ULL << peer->dev->ordinal);
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+				    CUdevice dstDevice)
+{
+	struct fc_device *a, *b;
+	CUresult r = fc_device_get(srcDevice, &a);
+
+	r = r ? r : fc_device_get(dstDevice, &b);
+	if (r)
+		return r;
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (a == b)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*value = attrib != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
+					     const CUatomicOperation *operations,
+					     unsigned int count, CUdevice srcDevice,
+					     CUdevice dstDevice)
+{
+	struct fc_device *a, *b;
+	CUresult r = fc_device_get(srcDevice, &a);
+
+	r = r ? r : fc_device_get(dstDevice, &b);
+	if (r)
+		return r;
+	if (!capabilities || !operations || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++)
+		capabilities[i] = 0;
+	return CUDA_SUCCESS;
+}
