@@ -103,7 +103,22 @@ struct gm_block {			/* 96 bytes */
 _Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_block) == 96, "on-disk layout");
 
-/* PyTorch's statistics (facts of its memory_stats): each for all, small and large pool. */
+/*
+ * PyTorch's statistics (facts of its memory_stats): each for all, small and large pool.
+ *
+ * What counts where (@size bytes of a segment of some module and kind in some domain):
+ *
+ *                            gm_stats   live_bytes[kind]   usage rows
+ *   GM_SEGMENT_REGISTERED       -              -           -
+ *   GM_KIND_IPC                 -              yes         (module, ipc) (all modules, ipc)
+ *   anything else              yes             yes         (module, kind) (all modules, kind)
+ *                                                          (module, all kinds)
+ *
+ * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. A segment is in
+ * the small pool when it says GM_SEGMENT_SMALL, which is decided when it is made: up to
+ * GM_SMALL_BYTES, but never for what graphs hold, which changes its size.
+ */
+#define GM_SMALL_BYTES (UINT64_C(1) << 20)
 enum gm_pool_class { GM_POOL_ALL, GM_POOL_SMALL, GM_POOL_LARGE, GM_POOL_CLASSES };
 enum gm_stat_name {
 	GM_STAT_ALLOCATION, GM_STAT_SEGMENT, GM_STAT_ACTIVE, GM_STAT_INACTIVE_SPLIT,

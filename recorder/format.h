@@ -106,7 +106,9 @@ struct gm_event {			/* 64 bytes */
 	uint16_t reserved16;
 };
 
-/* Head of a chunk of events; one thread owns an open chunk, nobody a closed one. */
+/* Head of a chunk of events; one thread owns an open chunk, nobody a closed one. Threads that
+ * have no slot or found no chunk share one (GM_CHUNK_SHARED): it is the chunk of slot 0, and the
+ * thread of each of its events is the slot in the operation number, if that is not 0. */
 struct gm_chunk {			/* 64 bytes */
 	_Atomic(uint64_t) generation;	/* bumped whenever the chunk is taken into use; 0 never used */
 	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
@@ -119,7 +121,8 @@ struct gm_chunk {			/* 64 bytes */
 };
 enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
 
-/* One thread that writes. Operation number = (slot << 40) | counter, counter from 1. */
+/* One thread that writes. Operation number = (slot << 40) | counter, counter from 1. Slot 0 is no
+ * thread's: operations of threads that found no slot are numbered there, without a flight. */
 struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) tid;		/* 0: the slot is free */
 	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk, 0 none */
@@ -161,7 +164,8 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	struct gm_undo_entry undo[GM_UNDO_ENTRIES];
 };
 
-/* Bytes by module and by kind, live and at peak: rows found by (domain, module, kind). */
+/* Bytes by module and by kind, live and at peak: rows (module, kind), (all modules, kind) and
+ * (module, all kinds), as allocator/table.h says what counts where. Row 0 is unused. */
 struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	uint32_t used;
 	uint16_t module;		/* 0xffff: all modules */
@@ -170,8 +174,7 @@ struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	int64_t current_bytes, peak_bytes;
 	int64_t allocated_bytes, freed_bytes;	/* accumulated */
 	int64_t allocations, frees;
-	uint32_t next;			/* the writer's own chain */
-	uint32_t reserved32;
+	uint64_t reserved64;
 };
 
 struct gm_module {			/* 128 bytes */
@@ -279,6 +282,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint64_t history_events;	/* events the pool holds at most */
 	_Atomic(uint64_t) horizon;	/* events stamped at or before it are incomplete: dropped */
 	_Atomic(uint64_t) events_lost;	/* refused: no chunk, no room */
+	_Atomic(uint64_t) operations_lost;	/* not recorded at all: a lock could not be had in time */
 
 	/* requests to the helper thread: a futex word each (shared) */
 	_Atomic(uint32_t) request;	/* bumped by who wants a snapshot */

@@ -15,7 +15,7 @@
  *	if (ok) gm_record_alloc(op, &alloc, &block);          table and event, one transaction
  *	gm_op_end(op);
  *
- *	tsc = gm_stamp(); block = gm_map_take(...);           before the driver may reuse the address
+ *	tsc = gm_stamp_before(); block = gm_map_take(...);    before the driver may reuse the address
  *	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, ...); gm_record_freeing(block);
  *	r = real(...);
  *	ok ? gm_record_free(op, block, tsc) : gm_record_not_freed(block) and put it back in the map
@@ -69,8 +69,11 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
-/* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. */
+/* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
+ * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be
+ * read before all that follows: for the free that a driver call comes after. */
 uint64_t gm_stamp(void);
+uint64_t gm_stamp_before(void);
 
 struct gm_alloc {
 	uint64_t address;
@@ -93,7 +96,8 @@ uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
 void gm_op_end(uint64_t op);
 
 /* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,
- * in one transaction. Returns 0; -ENOMEM when the tables are full (counted); -ETIMEDOUT. */
+ * in one transaction. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could
+ * not be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
 
 /* Mark a block as being freed, without a lock; undone by gm_record_not_freed. */
@@ -101,11 +105,15 @@ void gm_record_freeing(uint32_t block);
 void gm_record_not_freed(uint32_t block);
 
 /* The block and its segment are gone: events free_requested, free_completed and segment_free,
- * stamped @tsc (taken before the driver's free); @stream as given to the free. */
+ * stamped @tsc (taken before the driver's free; 0: now); @stream as given to the free.
+ * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
 int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 
 /* The one block of a segment has another size (what graphs hold) or another address (a VMM
- * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed. */
+ * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed.
+ * @flags replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed
+ * as it was (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map,
+ * alloc), so that traces add up; a side of size 0 leaves no events. Returns as gm_record_free. */
 int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags);
 
 /* Everything that dies with @context is gone; calls @gone for each block, under no lock.
@@ -130,8 +138,15 @@ uint64_t gm_record_failure(struct gm_failure *failure);
 /* A plain event (snapshot, annotate). */
 void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32_t string);
 
-/* Append-only areas; 0 when full. Interned: equal content gives the same id. */
+/* Append-only areas; 0 when full (counted). Interned: equal content gives the same id. A string
+ * is cut at GM_STRING_MAX bytes, a stack at GM_STACK_MAX frames. */
+#define GM_STRING_MAX 16384u
+#define GM_STACK_MAX 1024u
 uint32_t gm_intern_string(const char *text, uint32_t length);
+/* By (module, offset, flags); @frame's names may be filled in later by gm_frame_name. */
+uint32_t gm_intern_frame(const struct gm_frame *frame);
+void gm_frame_name(uint32_t frame, uint32_t name, uint32_t filename, uint32_t line);
+uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated);
 uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const char *path,
 			   const uint8_t *build_id, unsigned int build_id_bytes);
 void gm_module_unloaded(uint16_t module);
