@@ -83,11 +83,10 @@ CUresult fc_cuEventQuery(CUevent hEvent)
 		return r;
 	if (e->ctx->sticky)
 		return e->ctx->sticky;
-	r = fc_capture_check(FC_UNSAFE_CALL, e->ctx, NULL);
+	r = fc_capture_event_check(e);
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, e->ctx, NULL);
 	if (r)
 		return r;
-	if (e->capture)
-		return CUDA_ERROR_CAPTURED_EVENT;
 	fc_event_ref(e);
 	fc_clock_step();
 	r = e->ctx->sticky;
@@ -108,11 +107,10 @@ CUresult fc_cuEventSynchronize(CUevent hEvent)
 		return r;
 	if (e->ctx->sticky)
 		return e->ctx->sticky;
-	r = fc_capture_check(FC_UNSAFE_CALL, e->ctx, NULL);
+	r = fc_capture_event_check(e);
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, e->ctx, NULL);
 	if (r)
 		return r;
-	if (e->capture)
-		return CUDA_ERROR_CAPTURED_EVENT;
 	fc_event_ref(e);
 	r = fc_wait_op(e->op, "cuEventSynchronize");
 	r = r ? r : e->ctx->sticky;
@@ -130,6 +128,10 @@ CUresult fc_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent 
 		return r;
 	if (!pMilliseconds)
 		return CUDA_ERROR_INVALID_VALUE;
+	r = fc_capture_event_check(a);
+	r = r ? r : fc_capture_event_check(b);
+	if (r)
+		return r;
 	if (!a->op || !b->op || ((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) ||
 	    a->ctx != b->ctx)
 		return CUDA_ERROR_INVALID_HANDLE;

@@ -42,10 +42,12 @@ static void *worker(void *unused)
 		sticky = op->ctx->sticky;
 		fc_tls.in_host_function = true;
 		fc_tls.host_op = op;
+		fc_tls.host_op = op;
 		fc_unlock();
 		op->work->host(op->work);
 		fc_lock();
 		fc_tls.in_host_function = false;
+		fc_tls.host_op = NULL;
 		fc_tls.host_op = NULL;
 		fc.executing--;
 		if (slow > fc.executing)

@@ -10,6 +10,7 @@
  */
 #include "clock.h"
 #include "stream.h"
+#include "waiting.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -80,6 +81,7 @@ void fc_stream_destroy(struct fc_stream *s)
 	if (s->destroyed)
 		return;
 	fc_capture_stream_gone(s);
+	fc_waiting_stream_gone(s);
 	if (s->handle)
 		fc_handle_drop(s->handle);
 	s->handle = NULL;
