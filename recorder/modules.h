@@ -1,9 +1,9 @@
 /*
  * modules.h - which object (executable, library) an address belongs to, and who called us.
  *
- * Every object that a caller's address was seen in gets a number from the journal, once a life:
- * an object loaded where another one was unloaded gets a number of its own (the range, the
- * link_map, the name and the build id are compared after every dlclose).
+ * Every object that a caller's address was seen in gets a number from the journal. An object
+ * loaded where another one was unloaded gets a number of its own (range, link_map, name and build
+ * id are compared after every dlclose); the same one loaded again at the same place keeps its.
  *
  * Nothing here takes a lock, calls malloc, dladdr or dl_iterate_phdr, or reads an address that it
  * has not proved readable; errno is kept. glibc 2.35 or later: objects come from _dl_find_object;
@@ -28,11 +28,12 @@ struct gm_module_info {
 	unsigned int build_id_bytes;	/* 0: the file has none */
 };
 
-/* Who gives the numbers out. Called with no lock held, never twice for one life of an object, from
- * whatever thread met it first; must not unwind or look up modules. */
+/* Who gives the numbers out. Called with no lock held, once for an object, from whatever thread met
+ * it first; must not unwind or look up modules. The latter two may be NULL. */
 struct gm_module_sink {
 	uint16_t (*publish)(void *ctx, const struct gm_module_info *info);	/* 0: full */
-	void (*unloaded)(void *ctx, uint16_t module);				/* may be NULL */
+	void (*unloaded)(void *ctx, uint16_t module);
+	void (*loaded_again)(void *ctx, uint16_t module);	/* after unloaded */
 	void *ctx;
 };
 
@@ -49,7 +50,8 @@ uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
 /* The module that asked: the first on the stack that only passes calls on neither (libcuda,
  * libcudart, libcupti, libgpumem, the loader). @return_address: __builtin_return_address(0) of
  * the hook, which must still be on the stack; when its module already is the one, nothing is
- * unwound. At most 32 frames; when none answers, the hook's direct caller.
+ * unwound. At most 32 frames; when none answers, the hook's direct caller. Code in no module (JIT)
+ * is a caller like others, with the number 0.
  * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
 

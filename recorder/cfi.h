@@ -1,0 +1,90 @@
+/*
+ * cfi.h - call frame information: from .eh_frame_hdr to the rules that undo one frame.
+ *
+ * Sources: Linux Standard Base 5.0 "Exception Frames"; DWARF 5 sections 6.4 and 2.5; System V
+ * ABI for x86-64, 3.6. Everything read comes through a gm_cfi_source, which may come up short at
+ * any byte; nothing that is read is believed: bad data gives -EBADMSG.
+ *
+ * Pure functions; any context. Stack: under 2 KiB.
+ */
+#ifndef GM_RECORDER_CFI_H
+#define GM_RECORDER_CFI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_CFI_REGS 17			/* x86-64: 16 is the return address */
+#define GM_CFI_RA 16
+#define GM_CFI_RBP 6
+#define GM_CFI_RSP 7
+
+/* Where bytes come from: copies up to @bytes from @address, returns how many. */
+struct gm_cfi_source {
+	size_t (*read)(void *ctx, void *dst, uintptr_t address, size_t bytes);
+	void *ctx;
+	uintptr_t start, end;		/* tables lie in here */
+};
+
+enum gm_cfi_how {
+	GM_CFI_SAME,			/* as the caller had it, unless said otherwise */
+	GM_CFI_UNDEFINED,		/* of the return address: the outermost frame */
+	GM_CFI_OFFSET,			/* saved at CFA + value */
+	GM_CFI_VAL_OFFSET,		/* is CFA + value */
+	GM_CFI_REGISTER,		/* is in register number value */
+	GM_CFI_EXPRESSION,		/* saved at the address an expression gives; value: where it is */
+	GM_CFI_VAL_EXPRESSION,		/* is what an expression gives */
+};
+
+struct gm_cfi_row {
+	int64_t cfa_offset;		/* CFA = register + offset; or address of the expression */
+	int64_t value[GM_CFI_REGS];
+	uint8_t how[GM_CFI_REGS];	/* enum gm_cfi_how */
+	uint8_t cfa_register;
+	bool cfa_is_expression;
+};
+
+struct gm_cfi_frame {
+	struct gm_cfi_row row;
+	uintptr_t start, end;		/* the code that the FDE covers */
+	bool is_signal;			/* augmentation 'S': the frame of a signal trampoline */
+};
+
+/* Find the rules at the instruction @pc by the .eh_frame_hdr at @hdr. Returns 0; -ENOENT: no
+ * entry covers @pc; -EBADMSG: the tables cannot be read or make no sense. */
+int gm_cfi_find(const struct gm_cfi_source *source, uintptr_t hdr, uintptr_t pc,
+		struct gm_cfi_frame *ret_frame);
+
+/* The rules at @pc from the one entry (FDE) at @fde; for gm_cfi_find and the tests. */
+int gm_cfi_run(const struct gm_cfi_source *source, uintptr_t fde, uintptr_t pc,
+	       struct gm_cfi_frame *ret_frame);
+
+/* Evaluate the expression (uleb128 length, then operations) at @address over the registers @regs.
+ * @initial is pushed first when not NULL (register rules push the CFA). @load reads a word of
+ * memory, false when it cannot. Returns 0 or -EBADMSG. */
+int gm_cfi_evaluate(const struct gm_cfi_source *source, uintptr_t address,
+		    const uintptr_t regs[GM_CFI_REGS], const uintptr_t *initial,
+		    bool (*load)(void *ctx, uintptr_t address, uintptr_t *ret_word), void *load_ctx,
+		    uintptr_t *ret_value);
+
+/* A place in a source, read through a small buffer. Reads past the end, or where the source has
+ * nothing, give zeros and set @failed. */
+struct gm_cfi_cursor {
+	const struct gm_cfi_source *source;
+	uintptr_t at, end;
+	uintptr_t buffered, buffered_end;
+	bool failed;
+	uint8_t buffer[192];
+};
+
+void gm_cfi_cursor_open(struct gm_cfi_cursor *cursor, const struct gm_cfi_source *source,
+			uintptr_t at, uintptr_t end);
+void gm_cfi_cursor_seek(struct gm_cfi_cursor *cursor, uintptr_t at, uintptr_t end);
+uint64_t gm_cfi_unsigned(struct gm_cfi_cursor *cursor, unsigned int bytes);	/* 1, 2, 4, 8 */
+int64_t gm_cfi_signed(struct gm_cfi_cursor *cursor, unsigned int bytes);
+uint64_t gm_cfi_uleb(struct gm_cfi_cursor *cursor);
+int64_t gm_cfi_sleb(struct gm_cfi_cursor *cursor);
+/* A pointer in a DW_EH_PE_ encoding; @data_base is what DW_EH_PE_datarel adds. */
+uintptr_t gm_cfi_pointer(struct gm_cfi_cursor *cursor, uint8_t encoding, uintptr_t data_base);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * object.h - the loaded object (executable, library, vDSO) that holds an address.
+ *
+ * From _dl_find_object where the C library has it (glibc 2.35): no lock, a few nanoseconds.
+ * Elsewhere from /proc/self/maps, read with plain system calls when an address is not yet known,
+ * the objects found kept in a table until the next gm_object_flush; an address in no object is
+ * looked up again at most every 10 ms.
+ *
+ * Any thread, any signal context, any fork child. No lock, no malloc, errno kept.
+ */
+#ifndef GM_RECORDER_OBJECT_H
+#define GM_RECORDER_OBJECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gm_object {
+	uintptr_t start, end;		/* mapped range */
+	uintptr_t eh_frame_hdr;		/* address of .eh_frame_hdr, 0: none */
+	uintptr_t link_map;		/* the loader's record of it, 0: not known */
+};
+
+/* Find the object that holds @pc. Returns false when none does. */
+bool gm_object_find(uintptr_t pc, struct gm_object *ret_object);
+
+/* Is gm_object_find cheap, and never behind the loader's own view? */
+bool gm_object_is_exact(void);
+
+/* Objects may have changed. */
+void gm_object_flush(void);
+
+struct gm_object_identity {
+	uintptr_t base;			/* load bias */
+	uint64_t name_hash;
+	uint8_t build_id[32];
+	unsigned int build_id_bytes;
+	char name[1024];		/* as the loader has it: "" for the executable */
+};
+
+/* What tells @object from another one at the same place, copied with gm_probe_copy. Returns
+ * false when its headers cannot be read. */
+bool gm_object_identify(const struct gm_object *object, struct gm_object_identity *ret_identity);
+
+/* For tests: behave as with an older C library. */
+void gm_object_force_maps(bool on);
+
+#endif

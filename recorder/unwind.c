@@ -1,0 +1,319 @@
+/*
+ * unwind.c - the call stack of the calling thread (see unwind.h).
+ *
+ * Owns the walk; rules come from unwind_rules.h, or unwind_step.h where there is none yet. Only
+ * pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
+ * begin again over all of them, as far as that frame. Any context.
+ */
+#include "recorder/unwind.h"
+
+#include <stddef.h>
+#include <ucontext.h>
+
+#include "recorder/object.h"
+#include "recorder/unwind_rules.h"
+#include "recorder/unwind_step.h"
+#include "recorder/window.h"
+
+static _Atomic(uint64_t) misses;
+
+uint64_t gm_unwind_misses(void)
+{
+	return atomic_load_explicit(&misses, memory_order_relaxed);
+}
+
+void gm_unwind_flush(void)
+{
+	gm_object_flush();
+	gm_rule_flush();
+}
+
+struct walk {
+	uintptr_t pc, sp, fp;
+	bool exact;			/* @pc is an instruction, not a return address */
+	int count;			/* frames given out so far */
+	unsigned int flags;
+	struct gm_window window;
+};
+
+#if defined(__x86_64__)
+
+void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
+{
+	const ucontext_t *uc = ucontext;
+
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		ret_regs->r[gm_step_gregs[i]] = (uintptr_t)uc->uc_mcontext.gregs[i];
+	ret_regs->has_all = true;
+}
+
+static uint64_t learn(uintptr_t address, uint32_t generation)
+{
+	atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
+	return gm_step_learn(address, generation);
+}
+
+static bool step_signal(struct walk *w)
+{
+	uintptr_t frame = w->sp;
+
+	w->exact = true;
+	w->flags |= GM_UNWIND_SIGNAL;
+	return gm_window_read(&w->window, frame + GM_SIGFRAME_RIP, &w->pc) &&
+	       gm_window_read(&w->window, frame + GM_SIGFRAME_RBP, &w->fp) &&
+	       gm_window_read(&w->window, frame + GM_SIGFRAME_RSP, &w->sp);
+}
+
+static bool step_realigned(struct walk *w, uint64_t rule)
+{
+	uintptr_t at = w->fp + (uintptr_t)gm_rule_offset(rule);
+	uintptr_t saved = w->fp + (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
+	uintptr_t cfa;
+
+	if (!gm_window_read(&w->window, at, &cfa) || cfa <= w->sp ||
+	    !gm_window_read(&w->window, saved, &w->fp) ||
+	    !gm_window_read(&w->window, cfa - 8, &w->pc))
+		return false;
+	w->sp = cfa;
+	w->exact = false;
+	return true;
+}
+
+/* A plain frame whose words may lie outside the window. */
+static bool step_plain(struct walk *w, uint64_t rule)
+{
+	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
+	uintptr_t cfa = base + (uintptr_t)gm_rule_offset(rule);
+	intptr_t save = gm_rule_save(rule);
+
+	if (cfa <= w->sp ||
+	    (save && !gm_window_read(&w->window, cfa - (uintptr_t)(8 * save), &w->fp)) ||
+	    !gm_window_read(&w->window, cfa - 8, &w->pc))
+		return false;
+	w->sp = cfa;
+	w->exact = false;
+	return true;
+}
+
+/* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
+ * fault was taken, a call to an address that is no code. */
+static bool step_unknown(struct walk *w, bool is_fault)
+{
+	uintptr_t sp = w->sp;
+
+	if (gm_step_is_sigreturn(w->pc))
+		return step_signal(w);
+	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, sp, &w->pc))
+		return false;
+	w->sp = sp + 8;
+	w->exact = false;
+	return true;
+}
+
+/* The frame that the cache could not undo by itself. */
+enum next { NEXT_FRAME, NEXT_END, NEXT_FULL };
+
+static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
+{
+	bool stepped = false;
+
+	switch (gm_rule_kind(rule)) {
+	case GM_RULE_END:
+		return NEXT_END;
+	case GM_RULE_FULL:
+		return NEXT_FULL;
+	case GM_RULE_SP:
+	case GM_RULE_FP:
+		stepped = step_plain(w, rule);
+		break;
+	case GM_RULE_DRAP:
+		stepped = step_realigned(w, rule);
+		break;
+	case GM_RULE_SIGNAL:
+		stepped = step_signal(w);
+		break;
+	case GM_RULE_NONE:
+		stepped = step_unknown(w, is_fault);
+	}
+	if (stepped && w->pc)
+		return NEXT_FRAME;
+	if (!stepped)
+		w->flags |= GM_UNWIND_TRUNCATED;
+	return NEXT_END;
+}
+
+/* Walk plain frames whose rules are known and whose words lie in the window and
+ * until @max. Returns the rule of the frame that stopped it, which has been given out. What
+ * changes from frame to frame is kept in registers: this loop is the cost of a stack. */
+__attribute__((no_sanitize_address, no_sanitize_thread))
+static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
+{
+	const uintptr_t lo = w->window.lo, hi = w->window.hi;
+	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp;
+	uintptr_t address = pc - !w->exact;
+	int count = w->count;
+	uint64_t rule;
+
+	for (;;) {
+		uintptr_t cfa, below;
+
+		pcs[count++] = pc;
+		rule = gm_rule_find(address, generation);
+		if (gm_rule_kind(rule) - 1u >= GM_RULE_FP)
+			break;
+		cfa = (gm_rule_kind(rule) == GM_RULE_FP ? fp : sp) + (uintptr_t)gm_rule_offset(rule);
+		below = (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
+		if (cfa <= sp || cfa > hi || (cfa & 7) || cfa - lo < below + 8)
+			break;
+		if (count == max || *(const uintptr_t *)(cfa - 8) == 0)
+			break;
+		if (below)
+			fp = *(const uintptr_t *)(cfa - below);
+		pc = *(const uintptr_t *)(cfa - 8);
+		address = pc - 1;
+		sp = cfa;
+	}
+	w->exact = w->exact && count == w->count + 1;
+	w->pc = pc;
+	w->sp = sp;
+	w->fp = fp;
+	w->count = count;
+	return rule;
+}
+
+/* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */
+static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
+{
+	uint32_t generation = gm_rule_generation();
+
+	while (w->pc && w->count < max) {
+		uint64_t rule = walk_plain(w, pcs, max, generation);
+		enum next next;
+
+		if (!rule)
+			rule = learn(w->pc - !w->exact, generation);
+		next = step_rare(w, rule, is_fault);
+		if (next != NEXT_FRAME)
+			return next == NEXT_FULL;
+	}
+	if (w->pc)
+		w->flags |= GM_UNWIND_MORE;
+	return false;
+}
+
+static void begin(struct walk *w, const struct gm_regs *from)
+{
+	w->pc = from->r[GM_REG_PC];
+	w->sp = from->r[GM_REG_SP];
+	w->fp = from->r[GM_REG_FP];
+	w->exact = true;
+	w->count = 0;
+	w->flags = 0;
+	gm_window_open(&w->window, w->sp);
+}
+
+/* Walk the first @frames frames over all registers; then @w stands before the next. Returns
+ * whether there is one. */
+static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
+		      int frames)
+{
+	struct gm_step_state state = { .exact = true };
+
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		if (from->has_all || i == 3 || i == 6 || i == 7 || i >= 12)
+			state.regs[i] = from->r[i];
+	begin(w, from);
+	while (w->count < frames) {
+		int more;
+
+		if (!state.regs[GM_CFI_RA])
+			return false;
+		if (w->count == max) {
+			w->flags |= GM_UNWIND_MORE;
+			return false;
+		}
+		pcs[w->count++] = state.regs[GM_CFI_RA];
+		more = gm_step_full(&state, &w->window);
+		if (more < 0)
+			w->flags |= GM_UNWIND_TRUNCATED;
+		if (more <= 0)
+			return false;
+		if (state.exact)
+			w->flags |= GM_UNWIND_SIGNAL;
+	}
+	w->pc = state.regs[GM_CFI_RA];
+	w->sp = state.regs[GM_CFI_RSP];
+	w->fp = state.regs[GM_CFI_RBP];
+	w->exact = state.exact;
+	return true;
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	struct walk w;
+
+	begin(&w, from);
+	if (walk_cached(&w, ret_pcs, max, from->has_all) &&
+	    walk_full(&w, from, ret_pcs, max, w.count) &&
+	    walk_cached(&w, ret_pcs, max, false))
+		/* a second such frame: registers all the way */
+		walk_full(&w, from, ret_pcs, max, INT32_MAX);
+	if (ret_flags)
+		*ret_flags = w.flags;
+	return w.count;
+}
+
+#else	/* aarch64: the chain of frame records {x29, x30} */
+
+void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
+{
+	const ucontext_t *uc = ucontext;
+
+	for (unsigned int i = 0; i < 31; i++)
+		ret_regs->r[i] = (uintptr_t)uc->uc_mcontext.regs[i];
+	ret_regs->r[GM_REG_SP] = (uintptr_t)uc->uc_mcontext.sp;
+	ret_regs->r[GM_REG_PC] = (uintptr_t)uc->uc_mcontext.pc;
+	ret_regs->has_all = true;
+}
+
+/* A return address without its signature (pointer authentication). */
+static uintptr_t strip(uintptr_t pc)
+{
+	register uintptr_t x30 __asm__("x30") = pc;
+
+	__asm__("hint #7" : "+r"(x30));		/* xpaclri, a no-op where there is none */
+	return x30;
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	struct walk w = {
+		.pc = from->r[GM_REG_PC], .sp = from->r[GM_REG_SP], .fp = from->r[GM_REG_FP],
+	};
+
+	gm_window_open(&w.window, w.sp);
+	while (w.pc) {
+		uintptr_t record = w.fp;
+
+		if (w.count == max) {
+			w.flags |= GM_UNWIND_MORE;
+			break;
+		}
+		ret_pcs[w.count++] = w.pc;
+		if (!record)
+			break;
+		/* records lie ever higher; an equal one would be a loop */
+		if (record < w.sp || !gm_window_read(&w.window, record, &w.fp) ||
+		    !gm_window_read(&w.window, record + 8, &w.pc)) {
+			w.flags |= GM_UNWIND_TRUNCATED;
+			break;
+		}
+		w.pc = strip(w.pc);
+		w.sp = record + 16;
+	}
+	if (ret_flags)
+		*ret_flags = w.flags;
+	return w.count;
+}
+
+#endif
