@@ -1,0 +1,65 @@
+/*
+ * jsonw.h - JSON, streamed to a file descriptor through one buffer of the caller's.
+ *
+ * No malloc, no stdio, no locale, no allocation at all: what the crash path may use. Errors stick:
+ * after the first one every call does nothing, and gm_jsonw_finish says what it was. The nesting
+ * is kept and checked: a call that would make the text invalid sets -EINVAL instead.
+ *
+ * Thread context: one thread a writer. Signal context: as write(2). Fork: nothing of ours.
+ */
+#ifndef GM_RECORDER_JSONW_H
+#define GM_RECORDER_JSONW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_JSONW_BUFFER 65536u
+#define GM_JSONW_DEPTH 32u
+
+struct gm_jsonw {
+	int fd;
+	int error;			/* 0, or the first -errno */
+	uint32_t used;			/* bytes in @buffer */
+	uint32_t depth;
+	bool comma;			/* the next value at this level needs a comma first */
+	bool keyed;			/* a key was written, its value was not */
+	bool done;			/* the one value of the text is complete */
+	char nesting[GM_JSONW_DEPTH];	/* '{' or '[' */
+	uint64_t flushed;		/* bytes the descriptor took */
+	uint64_t limit;			/* -EFBIG when there would be more */
+	char buffer[GM_JSONW_BUFFER];
+};
+
+/* Begin a text. @limit: bytes it may have, UINT64_MAX for any. */
+void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit);
+
+/* Write out what is buffered. Returns 0; the first error, -errno as write(2) gave it; -EFBIG past
+ * the limit; -EINVAL when the text is not complete. */
+int gm_jsonw_finish(struct gm_jsonw *w);
+
+void gm_jsonw_object(struct gm_jsonw *w);
+void gm_jsonw_array(struct gm_jsonw *w);
+void gm_jsonw_end(struct gm_jsonw *w);		/* the innermost object or array */
+void gm_jsonw_key(struct gm_jsonw *w, const char *key);
+
+void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value);
+void gm_jsonw_i64(struct gm_jsonw *w, int64_t value);
+void gm_jsonw_bool(struct gm_jsonw *w, bool value);
+void gm_jsonw_null(struct gm_jsonw *w);
+
+/* @length bytes as a string: what is not UTF-8 becomes U+FFFD, control characters are escaped. */
+void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length);
+void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NULL is null */
+
+/* A value that is JSON already (a number, a quoted word), shorter than 64 bytes. */
+void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
+
+/* A member of an object in one call. */
+void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value);
+void gm_jsonw_key_i64(struct gm_jsonw *w, const char *key, int64_t value);
+void gm_jsonw_key_bool(struct gm_jsonw *w, const char *key, bool value);
+void gm_jsonw_key_text(struct gm_jsonw *w, const char *key, const char *value);
+void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, size_t length);
+
+#endif
