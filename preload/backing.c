@@ -1,0 +1,354 @@
+/*
+ * backing.c - memory that lives by references and by mappings (see backing.h).
+ *
+ * Owns the backings and their mappings, and the map's spaces HANDLE, EXTERNAL and MAPPING.
+ * Thread context: any; one lock, rank before domain. Signal context: none. Fork: forgotten.
+ */
+#include <errno.h>
+#include <stddef.h>
+
+#include "allocator/lock.h"
+#include "preload/backing.h"
+#include "preload/pointers.h"
+#include "preload/slots.h"
+#include "recorder/recorder.h"
+
+struct backing {
+	uint32_t unused;		/* gm_slots' link */
+	uint32_t block;			/* of the record; 0: this slot is not in use */
+	uint64_t handle, size;
+	uint32_t references, mappings;	/* what the program holds, minus what is being taken away */
+	uint32_t pending;		/* takings that the driver has not answered */
+	uint32_t first, last;		/* mappings, those being taken away among them */
+	uint32_t space;
+	bool keyed;			/* the handle leads here */
+};
+
+struct mapping {
+	uint32_t unused;
+	uint32_t backing;		/* 0: this slot is not in use */
+	uint64_t address, size;
+	uint32_t prev, next;		/* of the backing */
+	uint32_t taken_next;		/* of one step */
+	bool taken;
+};
+
+static struct gm_lock lock;
+static struct gm_slots backings = { .item_bytes = sizeof(struct backing) };	/* lock: lock */
+static struct gm_slots mappings = { .item_bytes = sizeof(struct mapping) };	/* lock: lock */
+static _Atomic(uint32_t) mapping_count;
+
+static struct backing *backing_at(uint32_t id)
+{
+	return gm_slots_at(&backings, id);
+}
+
+static struct mapping *mapping_at(uint32_t id)
+{
+	return gm_slots_at(&mappings, id);
+}
+
+/* The address a backing's record is shown at: its first mapping that stays. */
+static uint64_t address_of_locked(const struct backing *b, uint8_t *ret_flags)
+{
+	for (uint32_t id = b->first; id; id = mapping_at(id)->next) {
+		if (!mapping_at(id)->taken) {
+			*ret_flags = 0;
+			return mapping_at(id)->address;
+		}
+	}
+	*ret_flags = GM_SEGMENT_UNMAPPED;
+	return b->handle;
+}
+
+static void unlink_mapping_locked(uint32_t id)
+{
+	struct mapping *m = mapping_at(id);
+	struct backing *b = backing_at(m->backing);
+
+	*(m->prev ? &mapping_at(m->prev)->next : &b->first) = m->next;
+	*(m->next ? &mapping_at(m->next)->prev : &b->last) = m->prev;
+	m->backing = 0;
+	gm_slots_drop(&mappings, id);
+	mapping_count--;
+}
+
+static void drop_backing_locked(uint32_t id)
+{
+	struct backing *b = backing_at(id);
+
+	while (b->first) {
+		gm_map_take_if(gm_pointers, GM_MAP_MAPPING, mapping_at(b->first)->address,
+			       b->first);
+		unlink_mapping_locked(b->first);
+	}
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->block = 0;
+	gm_slots_drop(&backings, id);
+}
+
+/* Something was taken away from @id. When nothing is left the handle leads nowhere from now on:
+ * the driver may give the same one out before it returns to us. */
+static void taken_locked(uint32_t id, struct gm_backing_step *step)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending++;
+	if (b->references || b->mappings)
+		return;
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->keyed = false;
+	gm_record_freeing(b->block);
+	step->block = b->block;
+}
+
+static void given_back_locked(uint32_t id)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending--;
+	if (!b->keyed && !gm_map_put(gm_pointers, b->space, b->handle, id, NULL))
+		b->keyed = true;
+	gm_record_not_freed(b->block);
+}
+
+static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending--;
+	if (b->references || b->mappings || b->pending)
+		return;
+	gm_record_free(op, b->block, tsc, stream);
+	drop_backing_locked(id);
+}
+
+int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size)
+{
+	uint64_t old = 0;
+	uint32_t id;
+	int rc = -ENOMEM;
+
+	if (!gm_lock(&lock))
+		return -ETIMEDOUT;
+	id = gm_slots_new(&backings);
+	if (id)
+		rc = gm_map_put(gm_pointers, space, handle, id, &old);
+	if (id && rc)
+		gm_slots_drop(&backings, id);
+	if (old)	/* its end was not seen: the driver would not give a live handle twice */
+		backing_at((uint32_t)old)->keyed = false;
+	if (!rc)
+		*backing_at(id) = (struct backing){ .block = block, .handle = handle, .size = size,
+						    .references = 1, .space = space, .keyed = true };
+	gm_unlock(&lock);
+	return rc;
+}
+
+bool gm_backing_retain(enum gm_map_space space, uint64_t handle)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return false;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id)
+		backing_at(id)->references++;
+	gm_unlock(&lock);
+	return id != 0;
+}
+
+static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t size, uint64_t op)
+{
+	struct backing *b = backing_at(id);
+	uint32_t new = gm_slots_new(&mappings);
+	struct mapping *m;
+	uint64_t old = 0;
+	uint8_t flags;
+
+	if (!new)
+		return;
+	if (gm_map_put(gm_pointers, GM_MAP_MAPPING, address, new, &old)) {
+		gm_slots_drop(&mappings, new);
+		return;
+	}
+	m = mapping_at(new);
+	*m = (struct mapping){ .backing = id, .address = address, .size = size, .prev = b->last };
+	*(b->last ? &mapping_at(b->last)->next : &b->first) = new;
+	b->last = new;
+	b->mappings++;
+	mapping_count++;
+	if (old) {	/* its unmapping was not seen */
+		backing_at(mapping_at((uint32_t)old)->backing)->mappings--;
+		unlink_mapping_locked((uint32_t)old);
+	}
+	if (b->size >= offset + size && b->first != new)
+		return;
+	if (b->size < offset + size)
+		b->size = offset + size;
+	address = address_of_locked(b, &flags);
+	gm_record_change(op, b->block, address, b->size, flags);
+}
+
+void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
+		    uint64_t size, uint64_t op)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id)
+		map_locked(id, address, offset, size, op);
+	gm_unlock(&lock);
+}
+
+void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step)
+{
+	uint32_t id;
+
+	*step = (struct gm_backing_step){ 0 };
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id && backing_at(id)->references) {
+		backing_at(id)->references--;
+		step->backing = id;
+		taken_locked(id, step);
+	}
+	gm_unlock(&lock);
+}
+
+static void take_mapping_locked(uint32_t id, struct gm_backing_step *step)
+{
+	struct mapping *m = mapping_at(id);
+
+	gm_map_take_if(gm_pointers, GM_MAP_MAPPING, m->address, id);
+	m->taken = true;
+	m->taken_next = step->mappings;
+	step->mappings = id;
+	backing_at(m->backing)->mappings--;
+	taken_locked(m->backing, step);
+}
+
+void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step)
+{
+	uint64_t end = address + size, at = address;
+
+	*step = (struct gm_backing_step){ 0 };
+	if (!mapping_count || !gm_lock(&lock))
+		return;
+	do {
+		uint32_t id = (uint32_t)gm_map_get(gm_pointers, GM_MAP_MAPPING, at);
+
+		if (!id)
+			break;
+		take_mapping_locked(id, step);
+		at += mapping_at(id)->size;
+	} while (at < end);
+	/* A gap (a multicast object, a mapping that we missed): look at each. */
+	for (uint32_t id = 1; at < end && id < mappings.used; id++) {
+		const struct mapping *m = mapping_at(id);
+
+		if (m->backing && !m->taken && m->address >= at && m->address < end)
+			take_mapping_locked(id, step);
+	}
+	gm_unlock(&lock);
+}
+
+static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream)
+{
+	struct mapping *m = mapping_at(id);
+	uint32_t of = m->backing;
+	struct backing *b = backing_at(of);
+	bool shown = true;
+	uint64_t address;
+	uint8_t flags;
+
+	/* Was it the one shown? Then no mapping that stays comes before it. */
+	for (uint32_t before = m->prev; before; before = mapping_at(before)->prev)
+		shown = shown && mapping_at(before)->taken;
+	unlink_mapping_locked(id);
+	if (shown && (b->references || b->mappings)) {
+		address = address_of_locked(b, &flags);
+		gm_record_change(op, b->block, address, b->size, flags);
+	}
+	settled_locked(of, op, tsc, stream);
+}
+
+void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc,
+		     uint64_t stream)
+{
+	uint32_t id, next;
+
+	if ((!step->backing && !step->mappings) || !gm_lock(&lock))
+		return;
+	for (id = step->mappings; id; id = next) {
+		next = mapping_at(id)->taken_next;
+		unmapped_locked(id, op, tsc, stream);
+	}
+	if (step->backing)
+		settled_locked(step->backing, op, tsc, stream);
+	gm_unlock(&lock);
+}
+
+void gm_backing_undo(const struct gm_backing_step *step)
+{
+	uint32_t id;
+
+	if ((!step->backing && !step->mappings) || !gm_lock(&lock))
+		return;
+	for (id = step->mappings; id; id = mapping_at(id)->taken_next) {
+		struct mapping *m = mapping_at(id);
+
+		gm_map_put(gm_pointers, GM_MAP_MAPPING, m->address, id, NULL);
+		m->taken = false;
+		backing_at(m->backing)->mappings++;
+		given_back_locked(m->backing);
+	}
+	if (step->backing) {
+		backing_at(step->backing)->references++;
+		given_back_locked(step->backing);
+	}
+	gm_unlock(&lock);
+}
+
+void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id) {
+		gm_record_free(op, backing_at(id)->block, tsc, 0);
+		drop_backing_locked(id);
+	}
+	gm_unlock(&lock);
+}
+
+void gm_backing_gone(uint32_t block)
+{
+	if (!gm_lock(&lock))
+		return;
+	for (uint32_t id = 1; id < backings.used; id++) {
+		if (backing_at(id)->block == block)
+			drop_backing_locked(id);
+	}
+	gm_unlock(&lock);
+}
+
+bool gm_backing_any(void)
+{
+	return mapping_count != 0;
+}
+
+void gm_backing_forget(void)
+{
+	lock = (struct gm_lock){ 0 };
+	gm_slots_forget(&backings);
+	gm_slots_forget(&mappings);
+	mapping_count = 0;
+}

@@ -1,0 +1,66 @@
+/*
+ * backing.h - memory that lives by references and by mappings: VMM handles, external memory.
+ *
+ *   handle ──> backing (one block of the record) <── mapping ── mapping ── ...
+ *                references 0..n                      (space GM_MAP_MAPPING, by address)
+ *
+ * The bytes die when the last reference and the last mapping are gone, in either order. The
+ * record's address is the first mapping's, else the handle with GM_SEGMENT_UNMAPPED.
+ *
+ * What takes something away is told before the driver is (the handle or address may be used again
+ * by another thread the moment the driver returns), then confirmed or taken back.
+ *
+ * Thread context: any. One lock, held across the recorder's (rank: before domain), never across a
+ * driver call; a call that cannot have it is not recorded. Signal context: none. Fork: a child
+ * calls gm_backing_forget.
+ */
+#ifndef GM_PRELOAD_BACKING_H
+#define GM_PRELOAD_BACKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/map.h"
+
+/* What one call takes away; in the hook's frame. All zero: nothing that we know of. */
+struct gm_backing_step {
+	uint32_t backing;		/* one reference of it */
+	uint32_t mappings;		/* the first of the mappings, linked */
+	uint32_t block;			/* of a backing that has nothing else left; 0: none has */
+};
+
+/* @handle (in @space) begins with one reference; @block records its @size bytes.
+ * Returns 0; -ENOMEM, -ETIMEDOUT: not known from now on. */
+int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size);
+
+/* One more reference. Returns false when @handle is not known. */
+bool gm_backing_retain(enum gm_map_space space, uint64_t handle);
+
+/* [@address, +@size) now shows @handle's bytes from @offset. A backing whose size was not known
+ * (an import) is as large as the mappings have shown. @op: the operation to record it under. */
+void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
+		    uint64_t size, uint64_t op);
+
+/* A reference, or every mapping that begins in [@address, +@size) (@size 0: the one there), is
+ * about to go. */
+void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step);
+void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step);
+
+/* It went: what has nothing left is recorded as freed at @tsc. Or the driver refused. */
+void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc,
+		     uint64_t stream);
+void gm_backing_undo(const struct gm_backing_step *step);
+
+/* @handle and all that it maps ended in one (a graphics resource was unmapped). */
+void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc);
+
+/* The record of @block is gone (its context ended): forget the backing and its mappings. */
+void gm_backing_gone(uint32_t block);
+
+/* Is any mapping known? A hint for frees of unknown pointers; needs no lock. */
+bool gm_backing_any(void);
+
+/* In a forked child: forget everything. */
+void gm_backing_forget(void);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * capture.h - stream capture, as far as recording must know of it.
+ *
+ * A capture refuses calls and is invalidated by them; ours must never be the reason. What we ask
+ * the driver while some stream may be capturing is asked in RELAXED mode (which allows all but
+ * cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is put back.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: the flag stays set: harmless.
+ */
+#ifndef GM_PRELOAD_CAPTURE_H
+#define GM_PRELOAD_CAPTURE_H
+
+#include <stdbool.h>
+
+#include "preload/hook.h"
+
+/* Does @stream capture? @per_thread: the call came by a _ptsz name. */
+bool gm_stream_captures(CUstream stream, bool per_thread);
+
+/* Around driver calls of our own. */
+struct gm_relaxed { bool changed; CUstreamCaptureMode mode; };
+struct gm_relaxed gm_relax(void);
+void gm_unrelax(struct gm_relaxed *relaxed);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * hook_capture.c - stream capture begins; what we may ask while it lasts (see capture.h).
+ *
+ * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
+ */
+#include "preload/capture.h"
+
+/* Some capture has begun in this process. Sticky: ends are many (a stream destroyed, a capture
+ * invalidated), and asking for nothing costs little. */
+static _Atomic(bool) capture_seen;
+
+CUresult cuStreamBeginCapture(CUstream hStream)
+{
+	GM_ENTER(cuStreamBeginCapture, hStream);
+	capture_seen = true;		/* before it begins: another thread may look now */
+	return gm_leave(GM_REAL(cuStreamBeginCapture)(hStream));
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	GM_ENTER(cuStreamBeginCapture_ptsz, hStream);
+	capture_seen = true;
+	return gm_leave(GM_REAL(cuStreamBeginCapture_ptsz)(hStream));
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	GM_ENTER(cuStreamBeginCapture_v2, hStream, mode);
+	capture_seen = true;
+	return gm_leave(GM_REAL(cuStreamBeginCapture_v2)(hStream, mode));
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	GM_ENTER(cuStreamBeginCapture_v2_ptsz, hStream, mode);
+	capture_seen = true;
+	return gm_leave(GM_REAL(cuStreamBeginCapture_v2_ptsz)(hStream, mode));
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+				     const CUgraphNode *dependencies,
+				     const CUgraphEdgeData *dependencyData, size_t numDependencies,
+				     CUstreamCaptureMode mode)
+{
+	GM_ENTER(cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData,
+		 numDependencies, mode);
+	capture_seen = true;
+	return gm_leave(GM_REAL(cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies,
+							     dependencyData, numDependencies, mode));
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+					  const CUgraphNode *dependencies,
+					  const CUgraphEdgeData *dependencyData,
+					  size_t numDependencies, CUstreamCaptureMode mode)
+{
+	GM_ENTER(cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies, dependencyData,
+		 numDependencies, mode);
+	capture_seen = true;
+	return gm_leave(GM_REAL(cuStreamBeginCaptureToGraph_ptsz)(hStream, hGraph, dependencies,
+								  dependencyData, numDependencies,
+								  mode));
+}
+
+/* The legacy stream cannot capture (and asking about it while another one does is an error). */
+bool gm_stream_captures(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result;
+
+	if (!capture_seen || stream == CU_STREAM_LEGACY || (!stream && !per_thread))
+		return false;
+	result = per_thread ? GM_REAL(cuStreamIsCapturing_ptsz)(stream, &status)
+			    : GM_REAL(cuStreamIsCapturing)(stream, &status);
+	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct gm_relaxed gm_relax(void)
+{
+	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+
+	relaxed.changed = capture_seen &&
+			  !GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.mode);
+	return relaxed;
+}
+
+void gm_unrelax(struct gm_relaxed *relaxed)
+{
+	if (relaxed->changed)
+		GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed->mode);
+}

@@ -1,0 +1,263 @@
+/*
+ * hook_graph.c - graphs with memory nodes: what they hold on a device (see graph.h).
+ *
+ * Owns the one record of that kind a device. Its lock is held across the question to the driver,
+ * so that two answers are recorded in the order in which they were given; nothing else takes it,
+ * and the driver never waits for us.
+ *
+ * Thread context: any. Signal context: passes through inside a hook. Fork: gm_graphs_forget.
+ */
+#include "allocator/lock.h"
+#include "preload/capture.h"
+#include "preload/graph.h"
+#include "recorder/modules.h"
+
+static struct gm_lock lock;
+static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */
+static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0 none */
+static uint64_t held_bytes[GM_MAX_DEVICES];	/* lock: lock */
+
+void gm_graph_node_made(uint8_t domain)
+{
+	if (domain < GM_MAX_DEVICES)
+		devices |= UINT64_C(1) << domain;
+	else if (domain == GM_DOMAIN_UNKNOWN && gm_device_count() < (int)GM_MAX_DEVICES)
+		devices |= (UINT64_C(1) << gm_device_count()) - 1;
+}
+
+bool gm_graph_nodes(void)
+{
+	return devices != 0;
+}
+
+void gm_graphs_forget(void)
+{
+	lock = (struct gm_lock){ 0 };
+	devices = 0;
+	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
+		blocks[i] = 0;
+}
+
+static void record_locked(uint8_t domain, uint64_t bytes, const void *caller)
+{
+	struct gm_alloc alloc = { .size = bytes, .requested = bytes, .domain = domain,
+				  .kind = GM_KIND_GRAPH };
+	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_GRAPH, domain, 0, bytes);
+
+	if (blocks[domain]) {
+		gm_record_change(op, blocks[domain], 0, bytes, 0);
+	} else {
+		alloc.module = caller ? gm_modules_caller(caller, NULL) : 0;
+		alloc.tsc = gm_stamp();
+		gm_record_alloc(op, &alloc, &blocks[domain]);
+	}
+	held_bytes[domain] = bytes;
+	gm_op_end(op);
+}
+
+static void refresh_locked(uint8_t domain, const void *caller)
+{
+	cuuint64_t bytes = 0;
+
+	if (gm_domain_of(domain) == GM_DOMAIN_UNKNOWN ||
+	    GM_REAL(cuDeviceGetGraphMemAttribute)(domain, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+						  &bytes))
+		return;
+	if (bytes != (blocks[domain] ? held_bytes[domain] : 0))
+		record_locked(domain, bytes, caller);
+}
+
+void gm_graph_refresh(const void *caller)
+{
+	struct gm_relaxed relaxed;
+
+	if (!gm_lock(&lock))
+		return;
+	relaxed = gm_relax();
+	for (uint64_t left = devices; left; left &= left - 1)
+		refresh_locked((uint8_t)__builtin_ctzll(left), caller);
+	gm_unrelax(&relaxed);
+	gm_unlock(&lock);
+}
+
+/* A call on graphs ended: it may have changed what they hold, or there was no memory for it. */
+static CUresult graph_end(const char *entry, CUresult result, const void *caller)
+{
+	struct gm_call call;
+
+	if (gm_graph_nodes())
+		gm_graph_refresh(caller);
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		return gm_leave(result);
+	gm_alloc_begin(&call, entry, GM_KIND_GRAPH, 0, caller);
+	return gm_alloc_pass(&call, result);
+}
+
+static void node_added(const CUmemPoolProps *props)
+{
+	gm_graph_node_made(props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
+			   gm_domain_of(props->location.id) : GM_DOMAIN_UNKNOWN);
+}
+
+/* ---- nodes ---- */
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+				const CUgraphNode *dependencies, size_t numDependencies,
+				CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies,
+		 nodeParams);
+	result = GM_REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies,
+						 nodeParams);
+	if (!result)
+		node_added(&nodeParams->poolProps);
+	return graph_end("cuGraphAddMemAllocNode", result, GM_CALLER);
+}
+
+CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+			size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	result = GM_REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies,
+					 nodeParams);
+	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		node_added(&nodeParams->alloc.poolProps);
+	return graph_end("cuGraphAddNode", result, GM_CALLER);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+			   const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+			   size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
+		 numDependencies, nodeParams);
+	result = GM_REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData,
+					    numDependencies, nodeParams);
+	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		node_added(&nodeParams->alloc.poolProps);
+	return graph_end("cuGraphAddNode_v2", result, GM_CALLER);
+}
+
+/* ---- executable graphs ---- */
+
+CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			    char *logBuffer, size_t bufferSize)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+	result = GM_REAL(cuGraphInstantiate)(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+	return graph_end("cuGraphInstantiate", result, GM_CALLER);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			       char *logBuffer, size_t bufferSize)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphInstantiate_v2, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+	result = GM_REAL(cuGraphInstantiate_v2)(phGraphExec, hGraph, phErrorNode, logBuffer,
+						bufferSize);
+	return graph_end("cuGraphInstantiate_v2", result, GM_CALLER);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+				     unsigned long long flags)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphInstantiateWithFlags, phGraphExec, hGraph, flags);
+	result = GM_REAL(cuGraphInstantiateWithFlags)(phGraphExec, hGraph, flags);
+	return graph_end("cuGraphInstantiateWithFlags", result, GM_CALLER);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
+	result = GM_REAL(cuGraphInstantiateWithParams)(phGraphExec, hGraph, instantiateParams);
+	return graph_end("cuGraphInstantiateWithParams", result, GM_CALLER);
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
+					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
+	result = GM_REAL(cuGraphInstantiateWithParams_ptsz)(phGraphExec, hGraph, instantiateParams);
+	return graph_end("cuGraphInstantiateWithParams_ptsz", result, GM_CALLER);
+}
+
+CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphUpload, hGraph, hStream);
+	result = GM_REAL(cuGraphUpload)(hGraph, hStream);
+	return graph_end("cuGraphUpload", result, GM_CALLER);
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphUpload_ptsz, hGraphExec, hStream);
+	result = GM_REAL(cuGraphUpload_ptsz)(hGraphExec, hStream);
+	return graph_end("cuGraphUpload_ptsz", result, GM_CALLER);
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphLaunch, hGraph, hStream);
+	result = GM_REAL(cuGraphLaunch)(hGraph, hStream);
+	return graph_end("cuGraphLaunch", result, GM_CALLER);
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphLaunch_ptsz, hGraphExec, hStream);
+	result = GM_REAL(cuGraphLaunch_ptsz)(hGraphExec, hStream);
+	return graph_end("cuGraphLaunch_ptsz", result, GM_CALLER);
+}
+
+/* ---- the end of them ---- */
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphExecDestroy, hGraphExec);
+	result = GM_REAL(cuGraphExecDestroy)(hGraphExec);
+	return graph_end("cuGraphExecDestroy", result, GM_CALLER);
+}
+
+CUresult cuGraphDestroy(CUgraph hGraph)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphDestroy, hGraph);
+	result = GM_REAL(cuGraphDestroy)(hGraph);
+	return graph_end("cuGraphDestroy", result, GM_CALLER);
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+	CUresult result;
+
+	GM_ENTER(cuDeviceGraphMemTrim, device);
+	result = GM_REAL(cuDeviceGraphMemTrim)(device);
+	return graph_end("cuDeviceGraphMemTrim", result, GM_CALLER);
+}

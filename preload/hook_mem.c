@@ -1,0 +1,88 @@
+/*
+ * hook_mem.c - linear memory: allocate, pitched, managed, free; with the 32-bit names of CUDA 2.
+ *
+ * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ */
+#include "preload/record.h"
+
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemAlloc_v2, dptr, bytesize);
+	gm_alloc_begin(&call, "cuMemAlloc_v2", GM_KIND_DEVICE, bytesize, GM_CALLER);
+	result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemAlloc, dptr, bytesize);
+	gm_alloc_begin(&call, "cuMemAlloc", GM_KIND_DEVICE, bytesize, GM_CALLER);
+	result = GM_REAL(cuMemAlloc)(dptr, bytesize);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+			    unsigned int ElementSizeBytes)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	gm_alloc_begin(&call, "cuMemAllocPitch_v2", GM_KIND_DEVICE, WidthInBytes * Height, GM_CALLER);
+	result = GM_REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
+			    result ? 0 : *pPitch * Height);
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
+			 unsigned int Height, unsigned int ElementSizeBytes)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	gm_alloc_begin(&call, "cuMemAllocPitch", GM_KIND_DEVICE, (uint64_t)WidthInBytes * Height,
+		       GM_CALLER);
+	result = GM_REAL(cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
+			    result ? 0 : (uint64_t)*pPitch * Height);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemAllocManaged, dptr, bytesize, flags);
+	gm_alloc_begin(&call, "cuMemAllocManaged", GM_KIND_MANAGED, bytesize, GM_CALLER);
+	result = GM_REAL(cuMemAllocManaged)(dptr, bytesize, flags);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemFree_v2, dptr);
+	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, NULL);
+	result = GM_REAL(cuMemFree_v2)(dptr);
+	return gm_free_end(&call, result);
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 dptr)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemFree, dptr);
+	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, NULL);
+	result = GM_REAL(cuMemFree)(dptr);
+	return gm_free_end(&call, result);
+}

@@ -1,0 +1,234 @@
+/*
+ * hook_pool.c - stream-ordered memory and its pools.
+ *
+ * What a capturing stream allocates becomes a graph's (hook_graph.c). The memory belongs to its
+ * pool, so it outlives contexts, and a pool that is destroyed lives on until its last pointer is
+ * freed; both are the driver's rules, and freeing is all that ends a record here.
+ *
+ * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ */
+#include "preload/capture.h"
+#include "preload/graph.h"
+#include "preload/record.h"
+
+/* ---- where a pool's memory lies ---- */
+
+static uint8_t domain_of_location(const CUmemLocation *location)
+{
+	switch (location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return gm_domain_of(location->id);
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return GM_DOMAIN_HOST;
+	default:
+		return GM_DOMAIN_UNKNOWN;
+	}
+}
+
+/* As the driver says of the pointer itself; @otherwise where it does not. */
+static uint8_t domain_of_pointer(CUdeviceptr ptr, uint8_t otherwise)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	unsigned int type = 0;
+	int device = -1;
+
+	if (!GM_REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) &&
+	    type == CU_MEMORYTYPE_HOST)
+		otherwise = GM_DOMAIN_HOST;
+	else if (!GM_REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr))
+		otherwise = gm_domain_of(device);
+	gm_unrelax(&relaxed);
+	return otherwise;
+}
+
+/* cuMemAllocAsync takes the device of the stream, which need not be the current one. */
+static uint8_t domain_of_stream(const struct gm_call *call, CUdeviceptr ptr, CUstream stream)
+{
+	bool current = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+
+	return current || gm_device_count() == 1 ? call->where.domain
+						 : domain_of_pointer(ptr, call->where.domain);
+}
+
+static uint8_t domain_of_pool(const struct gm_call *call, CUdeviceptr ptr, CUmemoryPool pool)
+{
+	uint64_t known = gm_map_get(gm_pointers, GM_MAP_POOL, (uintptr_t)pool);
+
+	return known ? (uint8_t)(known - 1) : domain_of_pointer(ptr, call->where.domain);
+}
+
+/* ---- allocate and free ---- */
+
+static bool async_begin(struct gm_call *call, const char *entry, uint64_t bytes, CUmemoryPool pool,
+			CUstream stream, bool per_thread, const void *caller)
+{
+	gm_alloc_begin(call, entry, GM_KIND_POOL, bytes, caller);
+	if (per_thread && !stream)
+		stream = CU_STREAM_PER_THREAD;
+	call->alloc.stream = (uintptr_t)stream;
+	call->alloc.handle = (uintptr_t)pool;
+	call->alloc.context = 0;
+	return gm_stream_captures(stream, per_thread);
+}
+
+static CUresult async_end(struct gm_call *call, CUresult result, const CUdeviceptr *dptr,
+			  uint64_t bytes, bool captured)
+{
+	CUmemoryPool pool = (CUmemoryPool)(uintptr_t)call->alloc.handle;
+	CUstream stream = (CUstream)(uintptr_t)call->alloc.stream;
+
+	if (result)
+		return gm_alloc_pass(call, result);
+	call->alloc.domain = pool ? domain_of_pool(call, *dptr, pool)
+				  : domain_of_stream(call, *dptr, stream);
+	if (!captured)
+		return gm_alloc_end(call, result, GM_MAP_ADDRESS, *dptr, bytes);
+	gm_graph_node_made(call->alloc.domain);
+	return gm_alloc_pass(call, result);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+	bool captured;
+
+	GM_ENTER(cuMemAllocAsync, dptr, bytesize, hStream);
+	captured = async_begin(&call, "cuMemAllocAsync", bytesize, NULL, hStream, false, GM_CALLER);
+	result = GM_REAL(cuMemAllocAsync)(dptr, bytesize, hStream);
+	return async_end(&call, result, dptr, bytesize, captured);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+	bool captured;
+
+	GM_ENTER(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
+	captured = async_begin(&call, "cuMemAllocAsync_ptsz", bytesize, NULL, hStream, true,
+			       GM_CALLER);
+	result = GM_REAL(cuMemAllocAsync_ptsz)(dptr, bytesize, hStream);
+	return async_end(&call, result, dptr, bytesize, captured);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+				 CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+	bool captured;
+
+	GM_ENTER(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
+	captured = async_begin(&call, "cuMemAllocFromPoolAsync", bytesize, pool, hStream, false,
+			       GM_CALLER);
+	result = GM_REAL(cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
+	return async_end(&call, result, dptr, bytesize, captured);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+				      CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+	bool captured;
+
+	GM_ENTER(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
+	captured = async_begin(&call, "cuMemAllocFromPoolAsync_ptsz", bytesize, pool, hStream, true,
+			       GM_CALLER);
+	result = GM_REAL(cuMemAllocFromPoolAsync_ptsz)(dptr, bytesize, pool, hStream);
+	return async_end(&call, result, dptr, bytesize, captured);
+}
+
+/* On a capturing stream a free is a node of the graph too, of a graph's pointer: the map does not
+ * know it, and the free of what it does know is refused. */
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemFreeAsync, dptr, hStream);
+	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream);
+	result = GM_REAL(cuMemFreeAsync)(dptr, hStream);
+	return gm_free_end(&call, result);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemFreeAsync_ptsz, dptr, hStream);
+	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream ? hStream : CU_STREAM_PER_THREAD);
+	result = GM_REAL(cuMemFreeAsync_ptsz)(dptr, hStream);
+	return gm_free_end(&call, result);
+}
+
+/* ---- pools ---- */
+
+static void pool_seen(CUmemoryPool pool, uint8_t domain)
+{
+	if (domain != GM_DOMAIN_UNKNOWN)
+		gm_map_put(gm_pointers, GM_MAP_POOL, (uintptr_t)pool, domain + 1u, NULL);
+	else	/* a stale entry would lie */
+		gm_map_take(gm_pointers, GM_MAP_POOL, (uintptr_t)pool);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	CUresult result;
+
+	GM_ENTER(cuMemPoolCreate, pool, poolProps);
+	result = GM_REAL(cuMemPoolCreate)(pool, poolProps);
+	if (!result)
+		pool_seen(*pool, domain_of_location(&poolProps->location));
+	return gm_leave(result);
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+					    CUmemAllocationHandleType handleType,
+					    unsigned long long flags)
+{
+	CUresult result;
+
+	GM_ENTER(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
+	result = GM_REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	if (!result)
+		pool_seen(*pool_out, GM_DOMAIN_UNKNOWN);
+	return gm_leave(result);
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+	uint64_t domain;
+	CUresult result;
+
+	GM_ENTER(cuMemPoolDestroy, pool);
+	domain = gm_map_take(gm_pointers, GM_MAP_POOL, (uintptr_t)pool);
+	result = GM_REAL(cuMemPoolDestroy)(pool);
+	if (result && domain)
+		gm_map_put(gm_pointers, GM_MAP_POOL, (uintptr_t)pool, domain, NULL);
+	return gm_leave(result);
+}
+
+/* A pointer of another process's pool; it is freed like one of our own. */
+CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+				CUmemPoolPtrExportData *shareData)
+{
+	struct gm_call call;
+	size_t size = 0;
+	CUresult result;
+
+	GM_ENTER(cuMemPoolImportPointer, ptr_out, pool, shareData);
+	gm_alloc_begin(&call, "cuMemPoolImportPointer", GM_KIND_IPC, 0, GM_CALLER);
+	result = GM_REAL(cuMemPoolImportPointer)(ptr_out, pool, shareData);
+	if (result || GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, *ptr_out))
+		return gm_alloc_pass(&call, result);
+	call.alloc.domain = domain_of_pointer(*ptr_out, call.where.domain);
+	call.alloc.context = 0;
+	call.alloc.handle = (uintptr_t)pool;
+	call.alloc.requested = size;
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, *ptr_out, size);
+}

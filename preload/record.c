@@ -1,0 +1,211 @@
+/*
+ * record.c - one call of the host, recorded (see record.h).
+ *
+ * Owns the map from pointers to blocks, and what the hooks' room does at start and in a child.
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_hooks_forget.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "preload/graph.h"
+#include "preload/record.h"
+#include "preload/sample.h"
+#include "preload/trigger.h"
+#include "recorder/modules.h"
+
+struct gm_map *gm_pointers;
+
+/* An observer that the report calls may run out of memory itself. */
+static __thread bool reporting;
+
+int gm_hooks_start(void)
+{
+	int version;
+
+	gm_pointers = gm_map_new();
+	if (!gm_pointers)
+		return -ENOMEM;
+	if (!GM_REAL(cuDriverGetVersion)(&version))
+		gm_record_driver_version(version);
+	return 0;
+}
+
+void gm_hooks_forget(void)
+{
+	gm_pointers = NULL;
+	gm_contexts_forget();
+	gm_backing_forget();
+	gm_graphs_forget();
+	reporting = false;
+}
+
+static enum gm_map_space space_of(enum gm_kind kind)
+{
+	return kind == GM_KIND_ARRAY ? GM_MAP_ARRAY : GM_MAP_ADDRESS;
+}
+
+void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
+{
+	(void)arg;
+	gm_map_take_if(gm_pointers, space_of(copy->kind), copy->address, block);
+	if (copy->kind == GM_KIND_IPC || copy->kind == GM_KIND_EXTERNAL)
+		gm_backing_gone(block);
+}
+
+/* ---- allocations ---- */
+
+void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
+		    uint64_t requested, const void *caller)
+{
+	memset(call, 0, sizeof(*call));
+	call->entry = entry;
+	call->where = gm_where_now();
+	call->alloc.requested = requested;
+	call->alloc.context = call->where.context;
+	call->alloc.kind = (uint8_t)kind;
+	call->alloc.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : call->where.domain;
+	call->alloc.module = gm_modules_caller(caller, NULL);
+	if (call->alloc.domain != GM_DOMAIN_UNKNOWN)
+		call->op = gm_op_begin(GM_ACTION_ALLOC, kind, call->alloc.domain, 0, requested);
+}
+
+void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address, uint64_t size)
+{
+	uint64_t old = 0;
+	int rc;
+
+	if (!address || call->alloc.domain == GM_DOMAIN_UNKNOWN)
+		return;
+	call->alloc.address = address;
+	call->alloc.size = size;
+	call->alloc.tsc = gm_stamp();
+	if (gm_record_alloc(call->op, &call->alloc, &call->block))
+		return;
+	if (space == GM_MAP_HANDLE || space == GM_MAP_EXTERNAL)
+		rc = gm_backing_add(space, address, call->block, size);
+	else
+		rc = gm_map_put(gm_pointers, space, address, call->block, &old);
+	if (rc)		/* its free would not find it: better unrecorded than live for ever */
+		gm_record_free(call->op, call->block, call->alloc.tsc, call->alloc.stream);
+	if (old)	/* its end was not seen: the driver does not give a live address out twice */
+		gm_record_free(call->op, (uint32_t)old, call->alloc.tsc, 0);
+}
+
+static void report_out_of_memory(const struct gm_call *call)
+{
+	struct gm_failure failure;
+
+	if (reporting)
+		return;
+	memset(&failure, 0, sizeof(failure));
+	gm_sample_now(call->where, &failure.free_bytes, &failure.total_bytes);
+	failure.requested_bytes = call->alloc.requested;
+	failure.stream = call->alloc.stream;
+	failure.result = CUDA_ERROR_OUT_OF_MEMORY;
+	failure.module = call->alloc.module;
+	failure.domain = call->alloc.domain;
+	failure.kind = call->alloc.kind;
+	strncpy(failure.entry, call->entry, sizeof(failure.entry) - 1);
+	reporting = true;
+	gm_leave(CUDA_SUCCESS);		/* what an observer frees is recorded like any other free */
+	gm_oom_report(&failure);
+	reporting = false;
+}
+
+static CUresult finish(struct gm_call *call, CUresult result)
+{
+	gm_op_end(call->op);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && call->alloc.domain != GM_DOMAIN_UNKNOWN)
+		report_out_of_memory(call);
+	return gm_leave(result);
+}
+
+CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space space,
+		      uint64_t address, uint64_t size)
+{
+	if (!result) {
+		gm_alloc_record(call, space, address, size);
+		if (call->alloc.domain == call->where.domain)
+			gm_sample_growth(call->where);
+	}
+	return finish(call, result);
+}
+
+CUresult gm_alloc_pass(struct gm_call *call, CUresult result)
+{
+	return finish(call, result);
+}
+
+/* ---- frees ---- */
+
+/* Shown as in flight from here on, as the record of @block says. False: the record is not that of
+ * @key any more. */
+static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
+{
+	struct gm_block copy;
+
+	if (!gm_record_block(block, &copy) || (key && copy.address != key))
+		return false;
+	call->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, copy.kind, copy.domain, copy.address,
+			       copy.size);
+	return true;
+}
+
+void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
+{
+	memset(call, 0, sizeof(*call));
+	call->space = space;
+	call->key = key;
+	call->alloc.stream = (uint64_t)(uintptr_t)stream;
+	call->tsc = gm_stamp_before();
+	call->block = key ? (uint32_t)gm_map_take(gm_pointers, space, key) : 0;
+	if (call->block && begin_free_of(call, call->block, key)) {
+		gm_record_freeing(call->block);
+		return;
+	}
+	call->block = 0;
+	if (key)
+		gm_backing_unmap(key, 0, &call->step);
+	if (call->step.block)
+		begin_free_of(call, call->step.block, 0);
+}
+
+void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size)
+{
+	memset(call, 0, sizeof(*call));
+	call->tsc = gm_stamp_before();
+	if (space == GM_MAP_MAPPING)
+		gm_backing_unmap(key, size, &call->step);
+	else
+		gm_backing_release(space, key, &call->step);
+	if (call->step.block)
+		begin_free_of(call, call->step.block, 0);
+}
+
+static void put_back(struct gm_call *call)
+{
+	gm_record_not_freed(call->block);
+	gm_map_put(gm_pointers, call->space, call->key, call->block, NULL);
+}
+
+CUresult gm_free_end(struct gm_call *call, CUresult result)
+{
+	bool known = call->block || call->step.backing || call->step.mappings;
+
+	if (call->block && !result) {
+		/* A lock that could not be had: whoever gets the address next ends the record. */
+		if (gm_record_free(call->op, call->block, call->tsc, call->alloc.stream) == -ETIMEDOUT)
+			put_back(call);
+	} else if (call->block) {
+		put_back(call);
+	} else if (known && !result) {
+		gm_backing_done(&call->step, call->op, call->tsc, call->alloc.stream);
+	} else if (known) {
+		gm_backing_undo(&call->step);
+	}
+	gm_op_end(call->op);
+	/* Perhaps it was a graph's: those have no record of their own. */
+	if (!result && !known && call->key && gm_graph_nodes())
+		gm_graph_refresh(NULL);
+	return gm_leave(result);
+}

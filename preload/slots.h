@@ -1,0 +1,36 @@
+/*
+ * slots.h - numbered records of one size in private memory: the small tables of this floor.
+ *
+ * An id is an index, 0 is none; a record given back is used again first. The memory comes from
+ * mmap and may move when it grows: keep ids, not pointers, over a gm_slots_new.
+ * Thread context: the caller's lock. Signal context: none. Fork: private memory; a child forgets.
+ */
+#ifndef GM_PRELOAD_SLOTS_H
+#define GM_PRELOAD_SLOTS_H
+
+#include <stdint.h>
+
+struct gm_slots {
+	uint8_t *base;
+	uint64_t bytes;			/* mapped */
+	uint32_t item_bytes;		/* at least 4; set by the owner */
+	uint32_t used;			/* ids handed out ever, id 0 among them */
+	uint32_t capacity;
+	uint32_t unused;		/* list of ids given back, linked by their first word */
+};
+
+/* A zeroed record; 0 when there is no memory. */
+uint32_t gm_slots_new(struct gm_slots *slots);
+
+/* Give @id back. */
+void gm_slots_drop(struct gm_slots *slots, uint32_t id);
+
+/* Forget everything, without touching it: in a forked child. */
+void gm_slots_forget(struct gm_slots *slots);
+
+static inline void *gm_slots_at(const struct gm_slots *slots, uint32_t id)
+{
+	return slots->base + (uint64_t)id * slots->item_bytes;
+}
+
+#endif
