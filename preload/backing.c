@@ -17,6 +17,7 @@ struct backing {
 	uint32_t unused;		/* gm_slots' link */
 	uint32_t block;			/* of the record; 0: this slot is not in use */
 	uint64_t handle, size;
+	uint64_t shown, shown_size;	/* address and size in the record */
 	uint32_t references, mappings;	/* what the program holds, minus what is being taken away */
 	uint32_t pending;		/* takings that the driver has not answered */
 	uint32_t first, last;		/* mappings, those being taken away among them */
@@ -27,7 +28,7 @@ struct backing {
 struct mapping {
 	uint32_t unused;
 	uint32_t backing;		/* 0: this slot is not in use */
-	uint64_t address, size;
+	uint64_t address, offset, size;	/* @offset in the backing */
 	uint32_t prev, next;		/* of the backing */
 	uint32_t taken_next;		/* of one step */
 	bool taken;
@@ -48,17 +49,30 @@ static struct mapping *mapping_at(uint32_t id)
 	return gm_slots_at(&mappings, id);
 }
 
-/* The address a backing's record is shown at: its first mapping that stays. */
-static uint64_t address_of_locked(const struct backing *b, uint8_t *ret_flags)
+/* Does the record's range, [address, +size), tell the truth at this mapping? A VMM handle mapped in
+ * part would seem to cover its neighbours. */
+static bool shows_locked(const struct backing *b, const struct mapping *m)
 {
-	for (uint32_t id = b->first; id; id = mapping_at(id)->next) {
-		if (!mapping_at(id)->taken) {
-			*ret_flags = 0;
-			return mapping_at(id)->address;
+	return !m->taken && (b->space == GM_MAP_EXTERNAL || (!m->offset && m->size >= b->size));
+}
+
+/* The record's address: the first mapping that stays and shows it. */
+static void place_locked(struct backing *b, uint64_t op)
+{
+	uint64_t address = b->handle;
+	uint8_t flags = GM_SEGMENT_UNMAPPED;
+
+	for (uint32_t id = b->first; id && flags; id = mapping_at(id)->next) {
+		if (shows_locked(b, mapping_at(id))) {
+			address = mapping_at(id)->address;
+			flags = 0;
 		}
 	}
-	*ret_flags = GM_SEGMENT_UNMAPPED;
-	return b->handle;
+	if (address == b->shown && b->size == b->shown_size)
+		return;
+	gm_record_change(op, b->block, address, b->size, flags);
+	b->shown = address;
+	b->shown_size = b->size;
 }
 
 static void unlink_mapping_locked(uint32_t id)
@@ -142,7 +156,8 @@ int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uin
 		backing_at((uint32_t)old)->keyed = false;
 	if (!rc)
 		*backing_at(id) = (struct backing){ .block = block, .handle = handle, .size = size,
-						    .references = 1, .space = space, .keyed = true };
+			.shown = handle, .shown_size = size, .references = 1, .space = space,
+			.keyed = true };
 	gm_unlock(&lock);
 	return rc;
 }
@@ -166,7 +181,6 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 	uint32_t new = gm_slots_new(&mappings);
 	struct mapping *m;
 	uint64_t old = 0;
-	uint8_t flags;
 
 	if (!new)
 		return;
@@ -175,7 +189,8 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 		return;
 	}
 	m = mapping_at(new);
-	*m = (struct mapping){ .backing = id, .address = address, .size = size, .prev = b->last };
+	*m = (struct mapping){ .backing = id, .address = address, .offset = offset, .size = size,
+			       .prev = b->last };
 	*(b->last ? &mapping_at(b->last)->next : &b->first) = new;
 	b->last = new;
 	b->mappings++;
@@ -184,12 +199,9 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 		backing_at(mapping_at((uint32_t)old)->backing)->mappings--;
 		unlink_mapping_locked((uint32_t)old);
 	}
-	if (b->size >= offset + size && b->first != new)
-		return;
 	if (b->size < offset + size)
 		b->size = offset + size;
-	address = address_of_locked(b, &flags);
-	gm_record_change(op, b->block, address, b->size, flags);
+	place_locked(b, op);
 }
 
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
@@ -260,21 +272,11 @@ void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *s
 
 static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream)
 {
-	struct mapping *m = mapping_at(id);
-	uint32_t of = m->backing;
-	struct backing *b = backing_at(of);
-	bool shown = true;
-	uint64_t address;
-	uint8_t flags;
+	uint32_t of = mapping_at(id)->backing;
 
-	/* Was it the one shown? Then no mapping that stays comes before it. */
-	for (uint32_t before = m->prev; before; before = mapping_at(before)->prev)
-		shown = shown && mapping_at(before)->taken;
 	unlink_mapping_locked(id);
-	if (shown && (b->references || b->mappings)) {
-		address = address_of_locked(b, &flags);
-		gm_record_change(op, b->block, address, b->size, flags);
-	}
+	if (backing_at(of)->references || backing_at(of)->mappings)
+		place_locked(backing_at(of), op);
 	settled_locked(of, op, tsc, stream);
 }
 

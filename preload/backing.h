@@ -5,7 +5,8 @@
  *                references 0..n                      (space GM_MAP_MAPPING, by address)
  *
  * The bytes die when the last reference and the last mapping are gone, in either order. The
- * record's address is the first mapping's, else the handle with GM_SEGMENT_UNMAPPED.
+ * record's address is that of the first mapping that shows all of it, else the handle, with
+ * GM_SEGMENT_UNMAPPED.
  *
  * What takes something away is told before the driver is (the handle or address may be used again
  * by another thread the moment the driver returns), then confirmed or taken back.

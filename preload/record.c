@@ -78,6 +78,8 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		return;
 	call->alloc.address = address;
 	call->alloc.size = size;
+	if (call->alloc.requested > size)	/* our guess of an array, or what is found out later */
+		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
 	if (gm_record_alloc(call->op, &call->alloc, &call->block))
 		return;
@@ -107,7 +109,6 @@ static void report_out_of_memory(const struct gm_call *call)
 	failure.kind = call->alloc.kind;
 	strncpy(failure.entry, call->entry, sizeof(failure.entry) - 1);
 	reporting = true;
-	gm_leave(CUDA_SUCCESS);		/* what an observer frees is recorded like any other free */
 	gm_oom_report(&failure);
 	reporting = false;
 }
