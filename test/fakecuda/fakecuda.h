@@ -15,6 +15,14 @@
  *   FAKECUDA_STEP_NS         how far each query moves the clock, default 10000
  *   FAKECUDA_FAIL            "entry:skip:times:error[,...]", see fakecuda_fail
  *   FAKECUDA_LOG             a file (or "-" for stderr): unknown names asked, reports, failures
+ *   FAKECUDA_RACE            words with commas: "off" (no race detector), "file=PATH" (append each
+ *                            report to PATH as it is made; "-" is stderr), "exit" (at exit, if there
+ *                            were reports: print them to stderr and exit with code 66), "threads"
+ *                            (see fakecuda_race_threads)
+ *   FAKECUDA_HANG            "exit": a hang ends the process with code 67, "report": it is reported
+ *                            and the wait goes on, "off": nothing is done about it; else the wait
+ *                            that hangs returns 702
+ *   FAKECUDA_HANG_MS         see fakecuda_set_hang_ms, default 300
  */
 #ifndef FAKECUDA_H
 #define FAKECUDA_H
@@ -120,25 +128,56 @@ int fakecuda_check(void);
 
 /* ---- race.c: the race detector (on by default; see race.c for what it reports) ---- */
 
-/* fakecuda_races - reports so far. fakecuda_race_text: the n-th, NULL past the end. */
+/* fakecuda_races - reports so far. fakecuda_race_text: the n-th, NULL past the end (or past the
+ * thousandth); valid until fakecuda_reset or fakecuda_race_clear. */
 size_t fakecuda_races(void);
 const char *fakecuda_race_text(size_t n);
+void fakecuda_race_clear(void);
 void fakecuda_race_enable(int on);
+
+/* fakecuda_race_threads - what one host thread has seen complete is taken as known to the others
+ * (0, the default: they have mutexes the driver cannot see), or not (1): then only what the driver
+ * can see orders them, and fakecuda_note_release/_acquire. Before the first work. */
+void fakecuda_race_threads(int separate);
 
 /* fakecuda_note_alloc/_free - a sub-allocator above the driver hands out, or takes back,
  * [@ptr, @ptr + @size): uses of pointers are bounded by such blocks, and handing a block out again
- * before its last use is ordered before the next one is a race. */
+ * before its last use is ordered before the next one is a race. A block handed out over an older
+ * one ends that. */
 void fakecuda_note_alloc(uint64_t ptr, size_t size);
 void fakecuda_note_free(uint64_t ptr);
 
-/* ---- waiting.c: the hang oracle ---- */
+/* fakecuda_note_access - the calling host thread reads (or writes) memory itself, now. Also inside
+ * a host function: what comes before that in its stream is then known complete. */
+void fakecuda_note_access(uint64_t ptr, size_t size, int write);
+
+/* fakecuda_note_release/_acquire - what the caller (a thread, or a host function) knows complete
+ * is handed on under @key; who acquires @key later knows it too. */
+void fakecuda_note_release(const void *key);
+void fakecuda_note_acquire(const void *key);
+
+/* ---- waiting.c: work that waits for a word in memory ---- */
+
+enum fakecuda_wait {
+	FAKECUDA_WAIT_EQ,	/* until *ptr == value */
+	FAKECUDA_WAIT_NE,	/* until *ptr != value */
+	FAKECUDA_WAIT_GEQ	/* until *ptr - value >= 0, as a signed difference */
+};
+
+/* fakecuda_wait_kernel - kernels whose name contains @name run until the word that their first
+ * parameter points to, in device or host memory, meets their second one: 64 bits where that
+ * parameter has 8 bytes, else 32. Built in: "wait_flag", FAKECUDA_WAIT_EQ. */
+void fakecuda_wait_kernel(const char *name, enum fakecuda_wait until);
+
+/* ---- hang.c: the hang oracle ---- */
 
 /* fakecuda_hangs - times that a thread waited for what nothing could bring about. */
 size_t fakecuda_hangs(void);
 const char *fakecuda_hang_text(size_t n);
 
-/* fakecuda_set_hang_ms - how long (real milliseconds) a wait that the virtual clock cannot end
- * lasts before it is reported; the wait then returns @error (0: it goes on waiting). */
+/* fakecuda_set_hang_ms - a wait that the virtual clock cannot end is reported when for @ms real
+ * milliseconds no thread has called the driver, and no other thread of the process runs (one that
+ * does extends it, thirtyfold at most); the wait then returns @error (0: it goes on waiting). */
 void fakecuda_set_hang_ms(unsigned int ms, int error);
 
 #ifdef __cplusplus

@@ -109,6 +109,7 @@ NOTHING(fc_capture_event_gone, struct fc_event *)
 NOTHING(fc_graph_ctx_gone, struct fc_ctx *)
 NOTHING(fc_race_submit, struct fc_op *)
 NOTHING(fc_race_op_gone, struct fc_op *)
+NOTHING(fc_race_wait_over, struct fc_op *)
 NOTHING(fc_race_stream_gone, struct fc_stream *)
 NOTHING(fc_race_host_saw, struct fc_op *)
 NOTHING(fc_capture_dump, int)
@@ -122,6 +123,8 @@ NOTHING_2(fc_race_host_saw_ctx, struct fc_ctx *, uint64_t)
 NOTHING_2(fc_race_alloc, struct fc_alloc *, struct fc_op *)
 NOTHING_2(fc_race_free, struct fc_alloc *, struct fc_op *)
 NOTHING_2(fc_race_unmap, uint64_t, size_t)
+NOTHING_2(fc_race_word_seen, struct fc_op *, uint64_t)
+NOTHING_2(fc_race_word_written, struct fc_op *, uint64_t)
 
 FC_WEAK void fc_capture_reset(void) {}
 FC_WEAK void fc_graph_reset(void) {}

@@ -297,6 +297,7 @@ struct fc_device {
 	size_t capacity, charged, other_bytes;
 	uint64_t va, va_size;		/* device addresses: PROT_NONE, so host access faults */
 	uint8_t *host;			/* the same bytes, readable and writable */
+	void *va_map;			/* the mapping around va */
 	int fd;				/* the memfd behind both */
 	struct fc_pool *default_pool, *current_pool;
 	uint64_t live_bytes[FAKECUDA_KINDS], live_count[FAKECUDA_KINDS];
@@ -377,7 +378,8 @@ struct fc_alloc {
 	struct fc_pool *pool;
 	uint64_t id;			/* CU_POINTER_ATTRIBUTE_BUFFER_ID, never reused */
 	unsigned int flags;
-	bool freed;			/* stream-ordered: cuMemFreeAsync was called */
+	bool freed;			/* somebody is freeing it: no longer the program's */
+	bool sync_memops;
 	bool readable_by_host;		/* the program may dereference base itself */
 	void *owner;			/* the maker's own */
 	void *race;
@@ -413,6 +415,7 @@ void fc_account(struct fc_device *dev, enum fakecuda_kind kind, int64_t bytes, i
 /* Pool allocation for others than the entries (capture.c gives captured ones to graph.c). */
 CUresult fc_pool_get(CUmemoryPool h, struct fc_pool **ret_pool);
 struct fc_device *fc_pool_device(const struct fc_pool *pool);
+CUmemoryPool fc_pool_handle(const struct fc_pool *pool);
 
 /* ---------------------------------------------------------------- kernels (module.c, launch.c) */
 
@@ -524,6 +527,10 @@ void fc_race_host_saw_ctx(struct fc_ctx *ctx, uint64_t seq);	/* all of it up to 
 void fc_race_alloc(struct fc_alloc *a, struct fc_op *op);	/* handed out; @op: stream-ordered */
 void fc_race_free(struct fc_alloc *a, struct fc_op *op);	/* @op NULL: by the host, now */
 void fc_race_unmap(uint64_t ptr, size_t size);	/* mapping or segment goes away, now */
+/* Waiting work: the word at @ptr has let @op go on, @op has written it, @op has no more waits. */
+void fc_race_word_seen(struct fc_op *op, uint64_t ptr);
+void fc_race_word_written(struct fc_op *op, uint64_t ptr);
+void fc_race_wait_over(struct fc_op *op);
 void fc_race_reset(void);
 
 /* waiting.c */
