@@ -1,0 +1,22 @@
+/*
+ * names.h - the words that snapshots use for the numbers of the format. PyTorch's, where it has one.
+ *
+ * Constant data; any context. A number out of range is "unknown", never NULL.
+ */
+#ifndef GM_RECORDER_NAMES_H
+#define GM_RECORDER_NAMES_H
+
+#include <stdint.h>
+
+const char *gm_kind_name(unsigned int kind);		/* enum gm_kind */
+const char *gm_action_name(unsigned int action);	/* enum gm_action */
+const char *gm_block_state_name(unsigned int state);	/* enum gm_block_state */
+const char *gm_stat_name(unsigned int stat);		/* enum gm_stat_name */
+const char *gm_pool_class_name(unsigned int pool);	/* enum gm_pool_class */
+const char *gm_region_name(unsigned int region);	/* enum gm_region_id */
+const char *gm_life_name(unsigned int life);		/* enum gm_life */
+
+/* CUresult, for those that a call for memory may give; "unknown" otherwise. */
+const char *gm_result_name(int32_t result);
+
+#endif

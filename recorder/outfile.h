@@ -1,0 +1,55 @@
+/*
+ * outfile.h - a file that appears whole, under a name made from a template, or not at all.
+ *
+ * A temporary name in the same directory, mode 0600, then a rename that never replaces. No malloc,
+ * no stdio, no locale. Descriptors are never 0 to 2: the host may have closed those.
+ *
+ * Template: %c command, %p pid, %h host, %k rank (0 without one), %r reason and number, %t time
+ * (UTC, 20251120T154012Z), %% a percent sign; anything else stays as it is. What a word brings in
+ * cannot change the directory: its slashes and control characters become underscores.
+ *
+ * Thread context: any one thread. Not for signal handlers. Fork: the descriptors are close-on-exec.
+ */
+#ifndef GM_RECORDER_OUTFILE_H
+#define GM_RECORDER_OUTFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_OUTFILE_DEFAULT "gpumem.%c.%p.%r.json"
+
+struct gm_outfile_words {
+	const char *command, *host, *reason;
+	int64_t pid;
+	int32_t rank;			/* below 0: none */
+	unsigned int number;		/* goes with the reason, as "signal-1"; 0: none */
+	uint64_t time_us;
+};
+
+struct gm_outfile {
+	int fd;				/* to be written to; -1 when there is none */
+	int dirfd;
+	bool fallback;			/* it lies in the fallback directory */
+	char directory[3072];		/* absolute, ends in a slash */
+	char name[256];			/* the one it shall have */
+	char temporary[64];		/* the one it has; "" when it has none */
+};
+
+/* @template with its words, into @ret, cut to @bytes (NUL included). Returns the length. */
+size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *words,
+			 char *ret, size_t bytes);
+
+/* Open a temporary file beside the name that @template says. A template that ends in a slash, or
+ * names a directory, gets GM_OUTFILE_DEFAULT in it. When nothing can be created there,
+ * @fallback_dir (may be NULL) is used. Returns 0, or -errno of the first try. */
+int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
+		    const struct gm_outfile_words *words);
+
+/* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path. */
+int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_bytes);
+
+/* Close; a file that was not committed is removed. */
+void gm_outfile_close(struct gm_outfile *out);
+
+#endif
