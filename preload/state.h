@@ -30,32 +30,52 @@ enum gm_state_value {
 	GM_STATE_NEW, GM_STATE_STARTING, GM_STATE_RUNNING, GM_STATE_RUNNING_CHECKED, GM_STATE_OFF
 };
 
-#define GM_OOM_OBSERVERS 8u
+#if defined(__aarch64__)
+#define GM_STATE_PAGE 65536		/* the largest pages that the kernel may have */
+#else
+#define GM_STATE_PAGE 4096
+#endif
 
-struct gm_oom_observer { void (*fn)(void *arg, int device, uint64_t requested_bytes,
-				    uint64_t total_bytes, uint64_t free_bytes); void *arg; };
+#define GM_OOM_OBSERVERS 8u
+#define GM_OOM_KEPT 32u			/* the most that option oom_snapshots may be */
+#define GM_PATH_BYTES 1024u
+
+struct gm_oom_observer {
+	void (*fn)(void *arg, int device, uint64_t requested_bytes, uint64_t total_bytes,
+		   uint64_t free_bytes);
+	void *arg;
+};
 
 struct gm_state {
 	_Atomic(uint32_t) word;		/* enum gm_state_value */
 	pid_t pid;			/* of the process that started it */
 	struct gm_options options;	/* read once, at the start */
+	char journal[GM_PATH_BYTES];	/* where it lies; "" in memory only */
 
-	/* trigger.c */
-	_Atomic(uint32_t) helper;	/* 0 none, 1 runs, 2 could not be created */
-	_Atomic(uint32_t) helper_tid;
-	_Atomic(uint32_t) reasons;	/* enum gm_reason bits asked for and not yet taken up */
-	struct gm_lock snapshot_lock;	/* one snapshot at a time, whoever writes it */
-	_Atomic(uint32_t) files[8];	/* snapshots written, by reason: the number in the name */
+	/* trigger.c, snap.c */
+	_Atomic(uint32_t) helper;	/* kernel id of the helper thread; 0: there is none */
+	_Atomic(uint32_t) reasons;	/* bit (1 << enum gm_request): asked for, not yet taken up */
+	struct gm_lock writing;		/* a snapshot is being written, by whoever */
+	uint32_t written[8];		/* files so far, by enum gm_request; lock: writing */
+
+	/* api.c: one gpumem_snapshot at a time */
+	struct gm_lock api_lock;
+	char api_path[GM_PATH_BYTES];	/* "": the option's */
+	_Atomic(int32_t) api_result;
 
 	/* exit.c */
 	_Atomic(uint32_t) exiting;	/* exit() has begun */
-	_Atomic(uint32_t) exit_done;	/* the exit snapshot was taken, or is not wanted */
+	_Atomic(uint32_t) exit_step;	/* enum in exit.c */
+	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
+	_Atomic(int32_t) exit_result;	/* of the writing */
 
 	/* oom.c */
 	struct gm_lock oom_lock;
-	_Atomic(uint64_t) oom_seen;
+	uint64_t oom_begun_ns, oom_next_ns;	/* CLOCK_MONOTONIC; lock: oom_lock */
+	_Atomic(uint64_t) oom_failure;	/* number of the failure to show */
+	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* the last ones; lock: writing */
 	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */
-};
+} __attribute__((aligned(GM_STATE_PAGE)));	/* so that nothing else lies on its pages */
 
 extern struct gm_state gm_state GM_HIDDEN;
 
@@ -70,5 +90,12 @@ bool gm_state_is_mine(void);
 
 /* Start if this process has not. Returns true when hooks record. Any thread, no lock held. */
 bool gm_state_start(void);
+
+/* What there is to start, in its order (init.c); called by gm_state_start, once a process.
+ * Returns 0, or -errno when nothing will be recorded; it has said why. */
+int gm_init(void);
+
+/* In a child, before it starts: what lies elsewhere than on the wiped pages (init.c). */
+void gm_init_forget(void);
 
 #endif

@@ -1,0 +1,171 @@
+/*
+ * exit.c - the ends of a process at which it still runs, and the snapshot taken there.
+ *
+ * exit(): a handler registered at the first CUDA call marks the process as exiting. The snapshot
+ * is taken at the first context release, reset or destruction after that (the runtime's own
+ * clean-up: after it the device is empty), or in our destructor, whichever is first. Taken in the
+ * handler, what the program's static objects free would look leaked.
+ * _exit, _Exit, quick_exit: hooked; the snapshot is taken at once.
+ *
+ * A clean end removes the journal once the snapshot is written; where it could not be written the
+ * journal stays and can be recovered.
+ *
+ * Thread context: any thread, the last of the process among them. Signal context: _exit may be
+ * called in a handler, whatever was interrupted: every wait is bounded. Fork: a child that has
+ * not started, and a vfork child, just exit.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/exit.h"
+#include "preload/hook.h"
+#include "preload/real.h"
+#include "preload/say.h"
+#include "preload/snap.h"
+#include "preload/state.h"
+#include "preload/trigger.h"
+#include "recorder/recorder.h"
+
+#define WAIT_NS UINT64_C(10000000000)
+
+/* Before the library was loaded there is nothing else to leave by. */
+static __attribute__((noreturn)) void leave(int status)
+{
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
+/* gm_state.exit_step */
+enum { EXIT_NOT_YET, EXIT_TAKING, EXIT_TAKEN, EXIT_FAILED };
+
+static uint32_t step(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_state.exit_step, __ATOMIC_ACQUIRE);
+}
+
+static void set_life(enum gm_life life)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	if (header)
+		__atomic_store_n((uint32_t *)&header->life, life, __ATOMIC_RELEASE);
+}
+
+/* Returns false when the snapshot is wanted and could not be had in time. */
+static bool take(void)
+{
+	uint32_t request;
+
+	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it())
+		return true;
+	if (!gm_trigger_has_helper())
+		return gm_snap_take(1u << GM_REQUEST_EXIT, WAIT_NS, NULL, NULL) == 0;
+	request = gm_trigger_ask(GM_REQUEST_EXIT);
+	if (!gm_trigger_wait_written(request, WAIT_NS)) {
+		gm_say("the exit snapshot took too long; the journal stays: ",
+		       gm_state.journal[0] ? gm_state.journal : "(in memory)", NULL);
+		return false;
+	}
+	return __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* The exit snapshot, once: whoever comes second waits until the first one has it. */
+static void exit_snapshot(void)
+{
+	const struct timespec limit = { 0, 100000000 };
+	uint32_t before = EXIT_NOT_YET, me = (uint32_t)syscall(SYS_gettid);
+	bool done;
+
+	if (__atomic_compare_exchange_n((uint32_t *)&gm_state.exit_step, &before, EXIT_TAKING,
+					false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		gm_state.exit_taker = me;
+		done = take();
+		__atomic_store_n((uint32_t *)&gm_state.exit_step, done ? EXIT_TAKEN : EXIT_FAILED,
+				 __ATOMIC_RELEASE);
+		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAKE_PRIVATE, INT32_MAX,
+			NULL, NULL, 0);
+		return;
+	}
+	/* A signal handler that interrupted the taker must not wait for it. */
+	for (int i = 0; i < 100 && step() == EXIT_TAKING && gm_state.exit_taker != me; i++)
+		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAIT_PRIVATE, EXIT_TAKING,
+			&limit, NULL, 0);
+}
+
+/* The last that this process does with us. */
+static void end(void)
+{
+	int kept = errno;
+
+	set_life(GM_LIFE_EXITING);
+	exit_snapshot();
+	if (step() == EXIT_TAKEN) {
+		set_life(GM_LIFE_CLEAN);
+		gm_recorder_unlink();
+	}
+	errno = kept;
+}
+
+static void mark_exiting(void)
+{
+	if (!gm_state_is_mine())
+		return;
+	set_life(GM_LIFE_EXITING);
+	__atomic_store_n((uint32_t *)&gm_state.exiting, 1, __ATOMIC_RELEASE);
+}
+
+void gm_exit_start(void)
+{
+	atexit(mark_exiting);
+}
+
+void gm_exit_context_end(void)
+{
+	int kept = errno;
+
+	if (__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE) &&
+	    gm_state_is_mine())
+		exit_snapshot();
+	errno = kept;
+}
+
+static __attribute__((destructor)) void unloading(void)
+{
+	if (gm_state_is_mine())
+		end();
+}
+
+/* ---- the hooked ways out ----------------------------------------------------------------------- */
+
+GM_PUBLIC void quick_exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.quick_exit)
+		gm_libc.quick_exit(status);
+	leave(status);
+}
+
+GM_PUBLIC void _exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.exit_now)
+		gm_libc.exit_now(status);
+	leave(status);
+}
+
+GM_PUBLIC void _Exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.exit_now_c)
+		gm_libc.exit_now_c(status);
+	leave(status);
+}

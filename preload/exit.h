@@ -1,0 +1,10 @@
+/*
+ * exit.h - the ends of a process at which it still runs: exit, _exit, quick_exit.
+ */
+#ifndef GM_PRELOAD_EXIT_H
+#define GM_PRELOAD_EXIT_H
+
+/* Register what exit() is to call; once, at the start. */
+void gm_exit_start(void);
+
+#endif

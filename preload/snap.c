@@ -1,0 +1,170 @@
+/*
+ * snap.c - one snapshot: copy the journal, settle the copy, write a file for each that asked.
+ *
+ * Thread context: the helper thread; where there is none, the thread that asked. The lock
+ * gm_state.writing is held throughout (rank: above every other). Signal context: only by way of
+ * _exit in a handler, without a helper thread. Fork: gm_state is wiped.
+ */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "preload/oom.h"
+#include "preload/say.h"
+#include "preload/snap.h"
+#include "preload/state.h"
+#include "recorder/image.h"
+#include "recorder/recorder.h"
+#include "recorder/snapshot.h"
+
+static const char *const reason_names[] = {
+	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
+	[GM_REQUEST_OOM] = "oom", [GM_REQUEST_EXIT] = "exit",
+};
+#define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
+
+static bool region_grew(const struct gm_header *header, enum gm_region_id id)
+{
+	const struct gm_region *region = &header->regions[id];
+	uint64_t used = __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE);
+
+	return used > region->item_bytes;	/* the first item is "none" */
+}
+
+bool gm_snap_worth_it(void)
+{
+	const struct gm_header *header = gm_recorder_header();
+
+	return header && (region_grew(header, GM_REGION_SEGMENTS) ||
+			  __atomic_load_n((const uint64_t *)&header->regions[GM_REGION_FAILURES].used,
+					  __ATOMIC_ACQUIRE) != 0);
+}
+
+/* The directory of @path into @ret; NULL when it has none. */
+static const char *directory_of(const char *path, char ret[GM_PATH_BYTES])
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return NULL;
+	memcpy(ret, path, (size_t)(slash - path));
+	ret[slash - path] = '\0';
+	return ret;
+}
+
+static void tell(struct gm_header *header, const char *path)
+{
+	size_t length = strnlen(path, sizeof(header->last_snapshot) - 1);
+
+	memcpy(header->last_snapshot, path, length);
+	memset(header->last_snapshot + length, 0, sizeof(header->last_snapshot) - length);
+	__atomic_add_fetch((uint32_t *)&header->snapshots, 1, __ATOMIC_RELEASE);
+}
+
+/* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
+static void note_snapshot(const struct gm_image *image)
+{
+	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+
+	for (uint8_t i = 0; i < GM_MAX_DEVICES; i++) {
+		const struct gm_domain *domain = (const void *)(image->base + region->offset +
+							       (uint64_t)i * region->item_bytes);
+
+		if (domain->present)
+			gm_record_note(GM_ACTION_SNAPSHOT, i, (uint64_t)
+				       domain->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current,
+				       0);
+	}
+}
+
+static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
+{
+	struct gm_snapshot_request request = {
+		.reason = reason_names[reason],
+		.time_us = time_us,
+	};
+	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
+	const char *template = image->header->output;
+	char path[4096], directory[GM_PATH_BYTES];
+	const char *fallback = directory_of(gm_state.journal, directory);
+	int r;
+
+	if (reason == GM_REQUEST_API && gm_state.api_path[0])
+		template = gm_state.api_path;
+	if (reason == GM_REQUEST_OOM)
+		request.failure = __atomic_load_n((uint64_t *)&gm_state.oom_failure,
+						  __ATOMIC_ACQUIRE);
+	r = gm_snapshot_write(image, &request, template, number, fallback, path, sizeof(path));
+	if (r) {
+		gm_say("the ", request.reason, " snapshot could not be written to ", template,
+		       ": ", gm_error_text(r), NULL);
+		return r;
+	}
+	gm_state.written[reason]++;
+	tell(gm_recorder_header(), path);
+	if (fallback && strncmp(path, fallback, strlen(fallback)) == 0 &&
+	    strncmp(template, fallback, strlen(fallback)) != 0)
+		gm_say("the ", request.reason, " snapshot could not be written to ", template,
+		       ": it is in ", path, NULL);
+	else if (gm_state.options.verbose)
+		gm_say_always("snapshot (", request.reason, "): ", path, NULL);
+	if (reason == GM_REQUEST_OOM)
+		gm_oom_written(number, path);
+	return 0;
+}
+
+static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
+{
+	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
+	struct gm_image image;
+	struct timespec now;
+	int r, failed = 0;
+
+	memset(&image, 0, sizeof(image));
+	clock_gettime(CLOCK_REALTIME, &now);
+	r = gm_image_copy_live(&image);
+	if (copied)
+		copied(arg);
+	if (!r)
+		r = gm_image_settle(&image, exiting ? gm_state.options.exit_history : UINT64_MAX);
+	if (r) {
+		gm_say("no snapshot could be taken: ",
+		       image.error[0] ? image.error : gm_error_text(r), NULL);
+		gm_image_free(&image);
+		return r;
+	}
+	for (unsigned int reason = 1; reason < REASONS; reason++) {
+		if (!(reasons >> reason & 1))
+			continue;
+		r = write_one(&image, reason, (uint64_t)now.tv_sec * 1000000 +
+					      (uint64_t)now.tv_nsec / 1000);
+		failed = r ? r : failed;
+	}
+	note_snapshot(&image);
+	gm_image_free(&image);
+	return failed;
+}
+
+int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
+{
+	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT;
+	int r = 0, r_exit = 0;
+
+	if (!gm_recorder_header())
+		return -ENODATA;
+	if (!gm_lock_within(&gm_state.writing, limit_ns))
+		return -ETIMEDOUT;
+	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
+	if (reasons & ~exit_bit)
+		r = take_locked(reasons & ~exit_bit, copied, arg);
+	if (reasons & 1u << GM_REQUEST_OOM)
+		gm_oom_done();
+	if (reasons & exit_bit)
+		r_exit = take_locked(exit_bit, copied, arg);
+	if (reasons & exit_bit)
+		__atomic_store_n((int32_t *)&gm_state.exit_result, r_exit, __ATOMIC_RELEASE);
+	if (reasons & 1u << GM_REQUEST_API)
+		__atomic_store_n((int32_t *)&gm_state.api_result, r, __ATOMIC_RELEASE);
+	gm_unlock(&gm_state.writing);
+	return r_exit ? r_exit : r;
+}

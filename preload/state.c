@@ -1,0 +1,137 @@
+/*
+ * state.c - where the library stands in this process: the word, its pages, the guard.
+ *
+ * See state.h. The order at a start: the pages are marked first (before the word says anything,
+ * so that a child forked at any instant finds either nothing or zeroes), then one thread takes
+ * the word to STARTING, forgets what a parent left, and starts.
+ *
+ * Thread context: any. Signal context: gm_state_is_mine. Fork: this is the file that deals with it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/hook.h"
+#include "preload/state.h"
+
+#define WAIT_SECONDS 5			/* for another thread that starts the library */
+
+struct gm_state gm_state;		/* .bss, whole pages */
+__thread uintptr_t gm_inside;
+
+/* Not on the wiped pages: this address space was started in once, by us or by a parent. */
+static _Atomic(uint32_t) started_once;
+
+bool gm_state_is_mine(void)
+{
+	uint32_t word = gm_state_word();
+
+	return (word == GM_STATE_RUNNING || word == GM_STATE_RUNNING_CHECKED) &&
+	       gm_state.pid == getpid();
+}
+
+static bool move_word(uint32_t from, uint32_t to)
+{
+	return __atomic_compare_exchange_n((uint32_t *)&gm_state.word, &from, to, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static void futex_word(int operation, uint32_t value, const struct timespec *limit)
+{
+	syscall(SYS_futex, (uint32_t *)&gm_state.word, operation | FUTEX_PRIVATE_FLAG, value,
+		limit, NULL, 0);
+}
+
+/* Another thread starts the library. When it takes for ever (it was cancelled in the midst), the
+ * library stays off. */
+static void wait_for_start(void)
+{
+	struct timespec now, end, limit = { 0, 100000000 };
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += WAIT_SECONDS;
+	while (gm_state_word() == GM_STATE_STARTING) {
+		futex_word(FUTEX_WAIT, GM_STATE_STARTING, &limit);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec)
+			move_word(GM_STATE_STARTING, GM_STATE_OFF);
+	}
+}
+
+/* The word is at STARTING, and that is ours. */
+static bool start(bool wiped)
+{
+	uint32_t to = GM_STATE_OFF;
+
+	if (__atomic_exchange_n((uint32_t *)&started_once, 1, __ATOMIC_ACQ_REL))
+		gm_init_forget();
+	gm_state.pid = getpid();
+	if (gm_init() == 0)
+		to = wiped ? GM_STATE_RUNNING : GM_STATE_RUNNING_CHECKED;
+	move_word(GM_STATE_STARTING, to);
+	futex_word(FUTEX_WAKE, INT32_MAX, NULL);
+	return gm_state_word() == to && to != GM_STATE_OFF;
+}
+
+/* Where the kernel does not wipe: this is a child with a copy of its parent's state. One thread
+ * clears it and goes on to start. */
+static bool clear_copy(uint32_t word)
+{
+	if (!move_word(word, GM_STATE_STARTING))
+		return false;
+	memset((char *)&gm_state + sizeof(gm_state.word), 0,
+	       sizeof(gm_state) - sizeof(gm_state.word));
+	return true;
+}
+
+bool gm_state_start(void)
+{
+	bool wiped = true;
+
+	for (;;) {
+		switch (gm_state_word()) {
+		case GM_STATE_RUNNING:
+			return true;
+		case GM_STATE_RUNNING_CHECKED:
+			if (gm_state.pid == getpid())
+				return true;
+			if (clear_copy(GM_STATE_RUNNING_CHECKED))
+				return start(false);
+			break;
+		case GM_STATE_STARTING:
+			wait_for_start();
+			break;
+		case GM_STATE_NEW:
+			wiped = madvise(&gm_state, sizeof(gm_state), MADV_WIPEONFORK) == 0;
+			if (move_word(GM_STATE_NEW, GM_STATE_STARTING))
+				return start(wiped);
+			break;
+		default:
+			return false;
+		}
+	}
+}
+
+/* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
+ * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
+ * an unwinding, without gm_leave. */
+bool gm_enter_slow(uintptr_t here)
+{
+	int kept = errno;
+
+	if (gm_inside != 0 && here < gm_inside)
+		return false;
+	gm_inside = here;
+	if (!gm_state_start()) {
+		gm_inside = 0;
+		errno = kept;
+		return false;
+	}
+	errno = kept;
+	return true;
+}
