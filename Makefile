@@ -27,6 +27,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter 
 ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
 	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
+ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
 # ---- what there is -----------------------------------------------------------------------------
@@ -126,7 +127,8 @@ clean:
 $(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC)) $(BUILD)/gpumem.map
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libgpumem.so \
-		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
+		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-Bsymbolic-functions \
+		-Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
 
 $(BUILD)/gpumem.map: preload/hooks.def preload/exports.def scripts/exports.sh
 	@mkdir -p $(@D)
@@ -140,7 +142,7 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
 # ---- the command -------------------------------------------------------------------------------
 $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -pthread
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) -pthread
 
 $(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
 	@mkdir -p $(@D)
@@ -189,8 +191,27 @@ $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/%.c.o $(UNIT_AUX) $(BUILD)/libgm_co
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(UNIT_LDFLAGS_$*) $(CHECK_LIBS) $(JANSSON_LIBS) -pthread -ldl
 
+# Libraries that the unwinder's tests load and unload: not instrumented, whatever the variant.
+UNWIND_LIBS := $(patsubst test/unit/unwind/%,$(BUILD)/test/unit/unwind/%.so, \
+	       $(basename $(wildcard test/unit/unwind/*.c test/unit/unwind/*.cc)))
+UNWIND_FLAGS_pyprobe := $(filter -fsanitize=undefined,$(SANFLAGS))
+UNWIND_FLAGS_notables := -fno-asynchronous-unwind-tables -fno-unwind-tables -fno-exceptions
+UNWIND_BUILD = -fPIC -shared -I. -O2 -g $(UNWIND_FLAGS_$*) -MMD -MP -MF $(BUILD)/obj/unwind_$*.d -MT $@
+$(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_modules: | $(UNWIND_LIBS)
+# Python cannot load what is instrumented for addresses or threads: then it stays unused.
+$(BUILD)/test/unit/unwind/pyprobe.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
+$(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.c
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(WARN) $(UNWIND_BUILD) -o $@ $(filter %.c %.a,$^) -pthread -ldl
+
+$(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CXX) -Wall -Wextra $(UNWIND_BUILD) -o $@ $<
+
 # Option parsing is preload's, but needs neither hooks nor driver.
-$(BUILD)/test/unit/test_options: $(call obj,preload/options.c)
+$(BUILD)/test/unit/test_options: $(call obj,preload/options.c preload/options_value.c preload/options_format.c preload/text.c)
 
 $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)

@@ -7,7 +7,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
-packages=(gcc make g++ pkg-config python3 libjansson-dev check libunwind-dev clang libclang-rt-14-dev
+packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev clang libclang-rt-14-dev
 	openjdk-17-jdk-headless util-linux procps)
 declare -A there=(
 	[gcc]='command -v gcc'
@@ -16,6 +16,7 @@ declare -A there=(
 	[pkg-config]='command -v pkg-config'
 	[python3]='command -v python3'
 	[libjansson-dev]='pkg-config --exists jansson'
+	[zlib1g-dev]='pkg-config --exists zlib'
 	[check]='pkg-config --exists check'
 	[libunwind-dev]='pkg-config --exists libunwind'
 	[clang]='command -v clang'

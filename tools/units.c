@@ -3,7 +3,10 @@
  */
 #include "tools/units.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
 
 void gm_units_bytes(uint64_t bytes, char *ret, size_t room)
 {
@@ -20,4 +23,30 @@ void gm_units_bytes(uint64_t bytes, char *ret, size_t room)
 		u++;
 	}
 	snprintf(ret, room, "%.2f %s", value, units[u]);
+}
+
+int gm_units_parse(const char *text, uint64_t *ret)
+{
+	static const char letters[] = "KMGTPE";
+	char *end;
+	double value = strtod(text, &end);
+	double unit = 1;
+
+	if (end == text || value < 0)
+		return -EINVAL;
+	for (size_t u = 0; *end && u < sizeof(letters) - 1; u++) {
+		unit *= 1024;
+		if ((*end & ~0x20) == letters[u]) {
+			end++;
+			break;
+		}
+		if (u == sizeof(letters) - 2)
+			unit = 1;
+	}
+	if (!strcasecmp(end, "b") || !strcasecmp(end, "ib"))
+		end += end[1] ? 2 : 1;
+	if (*end || value * unit >= 18446744073709551615.0)
+		return -EINVAL;
+	*ret = (uint64_t)(value * unit);
+	return 0;
 }

@@ -11,4 +11,8 @@
  * Writes at most @room bytes, NUL included; 32 are always enough. */
 void gm_units_bytes(uint64_t bytes, char *ret, size_t room);
 
+/* Bytes from "512", "20MiB", "40GiB", "1.5GB" (KB, MB ... count 1024 too, as PyTorch's do).
+ * Returns 0, or -EINVAL and @ret unchanged. */
+int gm_units_parse(const char *text, uint64_t *ret);
+
 #endif

@@ -11,6 +11,7 @@ enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
 int gm_verb_run(int argc, char **argv);		/* run.c */
 int gm_verb_snapshot(int argc, char **argv);	/* snapshot.c */
 int gm_verb_options(int argc, char **argv);	/* options.c */
+int gm_verb_replay(int argc, char **argv);	/* replay.c */
 int gm_verb_recover(int argc, char **argv);	/* recover.c */
 int gm_verb_summary(int argc, char **argv);	/* summary.c */
 int gm_verb_events(int argc, char **argv);	/* events.c */

@@ -1,0 +1,412 @@
+/*
+ * free_set.c - the free blocks of one pool, best fit by stream: see free_set.h.
+ */
+#include "allocator/free_set.h"
+
+#include <errno.h>
+#include <stdbool.h>
+
+#define EXACT 64u			/* classes 0..63 hold one size each */
+#define FIRST_STREAMS 16u
+
+static uint32_t class_of(uint64_t size)
+{
+	uint64_t n = size / GM_GRANULE;
+	uint32_t e;
+
+	if (n < EXACT)
+		return (uint32_t)n;
+	e = 63u - (uint32_t)__builtin_clzll(n);
+	return EXACT + (e - 6) * 64 + (uint32_t)((n >> (e - 6)) & 63);
+}
+
+/* Priorities of the treap: a fixed mix of the id, so that runs are repeatable. */
+static uint32_t priority_of(uint32_t id)
+{
+	id ^= id >> 16;
+	id *= 0x7feb352du;
+	id ^= id >> 15;
+	id *= 0x846ca68bu;
+	return id ^ id >> 16;
+}
+
+static bool before(const struct gm_free_set *set, uint32_t a, uint64_t size, uint64_t address)
+{
+	const struct gm_block *block = &set->blocks[a];
+
+	return block->size != size ? block->size < size : block->address < address;
+}
+
+/* ---- streams ---- */
+
+static uint32_t stream_hash(uint64_t stream)
+{
+	stream *= UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(stream >> 32);
+}
+
+static struct gm_free_stream *find_stream(const struct gm_free_set *set, uint64_t stream)
+{
+	for (uint32_t i = stream_hash(stream);; i++) {
+		struct gm_free_stream *s = set->streams[i & set->streams_mask];
+
+		if (!s || s->stream == stream)
+			return s;
+	}
+}
+
+static struct gm_free_stream *get_stream(struct gm_free_set *set, uint64_t stream)
+{
+	if (!set->last || set->last->stream != stream) {
+		struct gm_free_stream *s = find_stream(set, stream);
+
+		if (!s)
+			return NULL;
+		set->last = s;
+	}
+	return set->last;
+}
+
+static void put_stream(struct gm_free_stream **table, uint32_t mask, struct gm_free_stream *s)
+{
+	uint32_t i = stream_hash(s->stream);
+
+	while (table[i & mask])
+		i++;
+	table[i & mask] = s;
+}
+
+static int widen(struct gm_free_set *set)
+{
+	uint32_t mask = set->streams_mask * 2 + 1;
+	struct gm_free_stream **table = set->memory(set->arg, (mask + 1) * sizeof(*table));
+
+	if (!table)
+		return -ENOMEM;
+	for (uint32_t i = 0; i <= set->streams_mask; i++)
+		if (set->streams[i])
+			put_stream(table, mask, set->streams[i]);
+	set->streams = table;
+	set->streams_mask = mask;
+	return 0;
+}
+
+static int add_stream(struct gm_free_set *set, uint64_t stream)
+{
+	struct gm_free_stream *s;
+
+	if (2 * (set->streams_count + 1) > set->streams_mask + 1 && widen(set))
+		return -ENOMEM;
+	s = set->memory(set->arg, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->stream = stream;
+	put_stream(set->streams, set->streams_mask, s);
+	set->streams_count++;
+	set->last = s;
+	return 0;
+}
+
+int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
+		     struct gm_free_link *links, void *(*memory)(void *, size_t), void *arg)
+{
+	*set = (struct gm_free_set){ .blocks = blocks, .links = links, .memory = memory, .arg = arg,
+				     .streams_mask = FIRST_STREAMS - 1 };
+	set->streams = memory(arg, FIRST_STREAMS * sizeof(*set->streams));
+	return set->streams ? 0 : -ENOMEM;
+}
+
+/* ---- one treap ---- */
+
+/* Split @root into what is before the key and the rest. */
+static void split(struct gm_free_set *set, uint32_t root, uint64_t size, uint64_t address,
+		  uint32_t *ret_before, uint32_t *ret_rest)
+{
+	while (root) {
+		if (before(set, root, size, address)) {
+			*ret_before = root;
+			ret_before = &set->links[root].right;
+			root = *ret_before;
+		} else {
+			*ret_rest = root;
+			ret_rest = &set->links[root].left;
+			root = *ret_rest;
+		}
+	}
+	*ret_before = GM_NONE;
+	*ret_rest = GM_NONE;
+}
+
+static void insert(struct gm_free_set *set, uint32_t *at, uint32_t block)
+{
+	const struct gm_block *key = &set->blocks[block];
+	uint32_t priority = priority_of(block);
+
+	while (*at && priority_of(*at) >= priority)
+		at = before(set, *at, key->size, key->address) ? &set->links[*at].right
+							       : &set->links[*at].left;
+	split(set, *at, key->size, key->address, &set->links[block].left,
+	      &set->links[block].right);
+	*at = block;
+}
+
+static void erase(struct gm_free_set *set, uint32_t *at, uint32_t block)
+{
+	const struct gm_block *key = &set->blocks[block];
+	uint32_t a, b;
+
+	while (*at && *at != block)
+		at = before(set, *at, key->size, key->address) ? &set->links[*at].right
+							       : &set->links[*at].left;
+	if (!*at)
+		return;			/* not there: gm_free_set_check tells */
+	a = set->links[block].left;
+	b = set->links[block].right;
+	while (a && b) {
+		if (priority_of(a) >= priority_of(b)) {
+			*at = a;
+			at = &set->links[a].right;
+			a = *at;
+		} else {
+			*at = b;
+			at = &set->links[b].left;
+			b = *at;
+		}
+	}
+	*at = a ? a : b;
+}
+
+static uint32_t lower_bound(const struct gm_free_set *set, uint32_t root, uint64_t size,
+			    uint64_t address)
+{
+	uint32_t found = GM_NONE;
+
+	while (root) {
+		if (before(set, root, size, address)) {
+			root = set->links[root].right;
+		} else {
+			found = root;
+			root = set->links[root].left;
+		}
+	}
+	return found;
+}
+
+/* ---- classes ---- */
+
+int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
+{
+	const struct gm_block *b = &set->blocks[block];
+	uint32_t c = class_of(b->size);
+	struct gm_free_stream *s = get_stream(set, b->stream);
+
+	if (!s) {
+		if (add_stream(set, b->stream))
+			return -ENOMEM;
+		s = set->last;
+	}
+	insert(set, &s->root[c], block);
+	set->links[block].born = born;
+	s->map[c / 64] |= UINT64_C(1) << c % 64;
+	s->top |= UINT64_C(1) << c / 64;
+	s->blocks++;
+	set->count++;
+	return 0;
+}
+
+void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
+{
+	const struct gm_block *b = &set->blocks[block];
+	uint32_t c = class_of(b->size);
+	struct gm_free_stream *s = get_stream(set, b->stream);
+
+	if (!s)
+		return;
+	erase(set, &s->root[c], block);
+	if (!s->root[c]) {
+		s->map[c / 64] &= ~(UINT64_C(1) << c % 64);
+		if (!s->map[c / 64])
+			s->top &= ~(UINT64_C(1) << c / 64);
+	}
+	s->blocks--;
+	set->count--;
+}
+
+/* The first class >= @c that is not empty; GM_SIZE_CLASSES when there is none. */
+static uint32_t class_from(const struct gm_free_stream *s, uint32_t c)
+{
+	uint64_t bits;
+	uint32_t word = c / 64;
+
+	if (c >= GM_SIZE_CLASSES)
+		return GM_SIZE_CLASSES;
+	bits = s->map[word] & ~UINT64_C(0) << c % 64;
+	if (!bits) {
+		bits = word == 63 ? 0 : s->top & ~UINT64_C(0) << (word + 1);
+		if (!bits)
+			return GM_SIZE_CLASSES;
+		word = (uint32_t)__builtin_ctzll(bits);
+		bits = s->map[word];
+	}
+	return word * 64 + (uint32_t)__builtin_ctzll(bits);
+}
+
+/* The last class <= @c that is not empty; GM_SIZE_CLASSES when there is none. */
+static uint32_t class_down(const struct gm_free_stream *s, uint32_t c)
+{
+	uint32_t word = c / 64;
+	uint64_t bits = s->map[word] & ~UINT64_C(0) >> (63 - c % 64);
+
+	if (!bits) {
+		bits = word ? s->top & ~UINT64_C(0) >> (64 - word) : 0;
+		if (!bits)
+			return GM_SIZE_CLASSES;
+		word = 63u - (uint32_t)__builtin_clzll(bits);
+		bits = s->map[word];
+	}
+	return word * 64 + 63u - (uint32_t)__builtin_clzll(bits);
+}
+
+static uint32_t at_least(const struct gm_free_set *set, const struct gm_free_stream *s,
+			 uint64_t size, uint64_t address)
+{
+	uint32_t c = class_from(s, class_of(size));
+	uint32_t found;
+
+	if (c == GM_SIZE_CLASSES)
+		return GM_NONE;
+	found = lower_bound(set, s->root[c], size, address);
+	if (found)
+		return found;
+	c = class_from(s, c + 1);
+	return c == GM_SIZE_CLASSES ? GM_NONE : lower_bound(set, s->root[c], 0, 0);
+}
+
+uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t size,
+			      uint64_t address)
+{
+	struct gm_free_stream *s = get_stream(set, stream);
+
+	return s && s->blocks ? at_least(set, s, size, address) : GM_NONE;
+}
+
+/* The last node before (@size, 0) of one treap. */
+static uint32_t last_below(const struct gm_free_set *set, uint32_t root, uint64_t size)
+{
+	uint32_t found = GM_NONE;
+
+	while (root) {
+		if (before(set, root, size, 0)) {
+			found = root;
+			root = set->links[root].right;
+		} else {
+			root = set->links[root].left;
+		}
+	}
+	return found;
+}
+
+uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size)
+{
+	struct gm_free_stream *s = get_stream(set, stream);
+	uint32_t c = class_of(size);
+
+	while (s && s->blocks) {
+		uint32_t found;
+
+		c = class_down(s, c);
+		if (c == GM_SIZE_CLASSES)
+			break;
+		found = last_below(set, s->root[c], size);
+		if (found || !c)
+			return found;
+		c--;
+	}
+	return GM_NONE;
+}
+
+/* The stream after the cursor's that has free blocks. Rare (collection, flushing): unordered. */
+static const struct gm_free_stream *stream_after(const struct gm_free_set *set,
+						 const struct gm_free_cursor *cursor)
+{
+	const struct gm_free_stream *after = NULL;
+
+	for (uint32_t i = 0; i <= set->streams_mask; i++) {
+		const struct gm_free_stream *s = set->streams[i];
+
+		if (s && s->blocks && (!cursor->begun || s->stream > cursor->stream) &&
+		    (!after || s->stream < after->stream))
+			after = s;
+	}
+	return after;
+}
+
+uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor)
+{
+	uint32_t found = GM_NONE;
+
+	if (cursor->begun) {
+		const struct gm_free_stream *s = get_stream(set, cursor->stream);
+
+		if (s && s->blocks)
+			found = at_least(set, s, cursor->size, cursor->address + 1);
+	}
+	if (!found) {
+		const struct gm_free_stream *s = stream_after(set, cursor);
+
+		found = s ? at_least(set, s, 0, 0) : GM_NONE;
+	}
+	if (found)
+		*cursor = (struct gm_free_cursor){ set->blocks[found].stream, set->blocks[found].size,
+						   set->blocks[found].address, true };
+	return found;
+}
+
+/* ---- check ---- */
+
+static int check_tree(const struct gm_free_set *set, const struct gm_free_stream *s, uint32_t c,
+		      uint32_t root, uint32_t *count)
+{
+	const struct gm_block *b = &set->blocks[root];
+	int bad = 0;
+
+	if (!root)
+		return 0;
+	bad += b->state != GM_BLOCK_INACTIVE;
+	bad += b->stream != s->stream;
+	bad += class_of(b->size) != c;
+	for (int side = 0; side < 2; side++) {
+		uint32_t child = side ? set->links[root].right : set->links[root].left;
+
+		if (!child)
+			continue;
+		bad += before(set, child, b->size, b->address) != !side;
+		bad += priority_of(child) > priority_of(root);
+		bad += check_tree(set, s, c, child, count);
+	}
+	++*count;
+	return bad;
+}
+
+int gm_free_set_check(const struct gm_free_set *set)
+{
+	uint32_t total = 0;
+	int bad = 0;
+
+	for (uint32_t i = 0; i <= set->streams_mask; i++) {
+		const struct gm_free_stream *s = set->streams[i];
+		uint32_t count = 0;
+
+		if (!s)
+			continue;
+		for (uint32_t c = 0; c < GM_SIZE_CLASSES; c++) {
+			bad += !s->root[c] != !(s->map[c / 64] >> c % 64 & 1);
+			bad += check_tree(set, s, c, s->root[c], &count);
+		}
+		for (uint32_t w = 0; w < GM_CLASS_WORDS; w++)
+			bad += !s->map[w] != !(s->top >> w & 1);
+		bad += count != s->blocks;
+		total += count;
+	}
+	return bad + (total != set->count);
+}

@@ -1,0 +1,78 @@
+/*
+ * free_set.h - the free blocks of one pool, ordered by (stream, size, address): best fit.
+ *
+ * Sizes fall into classes (exact up to 32 KiB, 64 to the octave above), each a treap ordered by
+ * (size, address), with a bitmap of the classes that are not empty: the smallest block that is
+ * large enough is one bit scan and the first node of a small tree away, whatever the number of
+ * blocks. Links are in private memory beside the table of blocks: a reader can rebuild them.
+ *
+ *	stream ─> bitmap of classes ─> root[class] ─> treap of block ids
+ *
+ * Context: the caller holds the lock of the domain. Calls no malloc: memory comes from @memory.
+ */
+#ifndef GM_ALLOCATOR_FREE_SET_H
+#define GM_ALLOCATOR_FREE_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/table.h"
+
+#define GM_GRANULE UINT64_C(512)	/* PyTorch's kMinBlockSize: every size is a multiple of it */
+#define GM_SIZE_CLASSES 2944u		/* up to 2^60 bytes */
+#define GM_CLASS_WORDS (GM_SIZE_CLASSES / 64)
+
+/* A block's place in a treap; one for each block id, indexed as the table of blocks is. */
+struct gm_free_link {
+	uint32_t left, right;
+	uint64_t born;			/* heap's clock when it became free: its age (collection) */
+};
+
+struct gm_free_stream {
+	uint64_t stream;
+	uint32_t blocks;		/* free ones */
+	uint64_t top;			/* bit per word of @map that is not zero */
+	uint64_t map[GM_CLASS_WORDS];
+	uint32_t root[GM_SIZE_CLASSES];
+};
+
+struct gm_free_set {
+	const struct gm_block *blocks;
+	struct gm_free_link *links;
+	struct gm_free_stream **streams;	/* hash table by stream, open addressing */
+	uint32_t streams_mask, streams_count;
+	struct gm_free_stream *last;	/* used last */
+	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back; NULL: none left */
+	void *arg;
+	uint32_t count;
+};
+
+/* Returns 0 or -ENOMEM. */
+int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
+		     struct gm_free_link *links, void *(*memory)(void *, size_t), void *arg);
+
+/* Insert a block that is in no set. Returns 0; -ENOMEM: its stream is new and there is no memory. */
+int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born);
+
+/* Remove a block that is in the set. */
+void gm_free_set_remove(struct gm_free_set *set, uint32_t block);
+
+/* The first block of @stream with (size, address) >= (@size, @address); 0 none. */
+uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t size,
+			      uint64_t address);
+
+/* The last block of @stream with size < @size; 0 none. */
+uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size);
+
+/* A place in the order of the whole set; stays good when the set changes. */
+struct gm_free_cursor { uint64_t stream, size, address; bool begun; };
+
+/* The next block in the order (stream, size, address), and @cursor moved onto it; 0 at the end.
+ * Start with a zeroed cursor. */
+uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor);
+
+/* Count violations: order, bitmaps, counts, states. 0 if sound. O(blocks). */
+int gm_free_set_check(const struct gm_free_set *set);
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * heap_grow.c - the segments heap and the driver: growth, collection, release, out of memory.
+ *
+ * Source of the rules: PyTorch's CUDACachingAllocator (malloc, alloc_block,
+ * garbage_collect_cached_blocks, release_available_cached_blocks, release_cached_blocks).
+ * The lock is given up around every call of the driver; what was found before is not trusted after.
+ */
+#include "allocator/heap.h"
+
+#include <errno.h>
+
+static void lock(const struct gm_heap *heap)
+{
+	if (heap->ops->lock)
+		heap->ops->lock(heap->ops->arg);
+}
+
+static void unlock(const struct gm_heap *heap)
+{
+	if (heap->ops->unlock)
+		heap->ops->unlock(heap->ops->arg);
+}
+
+/* A wholly free block back to the driver. Returns its bytes. */
+static uint64_t release(struct gm_heap *heap, uint32_t id)
+{
+	struct gm_block copy = heap->blocks[id];
+
+	gm_heap_detach(heap, id);
+	unlock(heap);
+	heap->ops->driver_free(heap->ops->arg, copy.address, copy.size, copy.stream);
+	lock(heap);
+	return copy.size;
+}
+
+/* One more segment from the driver, and the request served from it. */
+static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
+		bool retry, uint32_t *ret_block)
+{
+	uint64_t bytes = gm_heap_segment_bytes(&heap->config, size);
+	uint64_t address = 0;
+	int r;
+
+	if (retry)
+		gm_heap_stat_count(heap, &heap->stats->num_alloc_retries);
+	if (heap->config.limit != GM_HEAP_UNLIMITED && heap->reserved + bytes > heap->config.limit)
+		return -ENOMEM;
+	unlock(heap);
+	r = heap->ops->driver_alloc(heap->ops->arg, bytes, request->stream, &address);
+	lock(heap);
+	if (r)
+		return r;
+	r = gm_heap_adopt(heap, request, size, address, bytes, ret_block);
+	if (r == -ENOSPC) {
+		unlock(heap);
+		heap->ops->driver_free(heap->ops->arg, address, bytes, request->stream);
+		lock(heap);
+	}
+	return r;
+}
+
+/* ---- collection ---- */
+
+static bool collectable(const struct gm_heap *heap, uint32_t id)
+{
+	return !gm_heap_is_split(&heap->blocks[id]);
+}
+
+static double age(const struct gm_heap *heap, uint32_t id)
+{
+	return (double)(heap->lookups[1] - heap->links[id].born);
+}
+
+/* Free the large segments that lay idle longer than the mean, until enough is reclaimed. */
+static void collect(struct gm_heap *heap)
+{
+	uint64_t threshold = (uint64_t)(heap->config.garbage_collection_threshold *
+					(double)heap->config.limit);
+	uint64_t target, reclaimed = 0;
+	double total = 0;
+	uint64_t count = 0;
+	bool freed = true;
+	uint32_t id;
+
+	if (heap->reserved <= threshold)
+		return;
+	target = heap->reserved - threshold;
+	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
+		if (collectable(heap, id)) {
+			total += age(heap, id);
+			count++;
+		}
+	while (reclaimed < target && freed && count) {
+		double mean = total / (double)count;
+
+		freed = false;
+		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
+			if (collectable(heap, id) && age(heap, id) >= mean) {
+				freed = true;
+				total -= age(heap, id);
+				count--;
+				reclaimed += release(heap, id);
+			}
+	}
+}
+
+/* ---- release ---- */
+
+/* Oversize blocks of the request's stream: one that is large enough, else the largest ones. */
+static bool release_available(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			      uint64_t stream)
+{
+	uint64_t limit = heap->config.max_split_size;
+	uint64_t key = size < limit ? limit : size;
+	uint64_t total = 0;
+	uint32_t id;
+
+	if (limit == GM_HEAP_UNLIMITED)
+		return false;
+	id = gm_free_set_at_least(&heap->pool[pool], stream, key, 0);
+	if (id) {
+		release(heap, id);
+		return true;
+	}
+	while (total < key) {
+		id = gm_free_set_below(&heap->pool[pool], stream, key);
+		if (!id || heap->blocks[id].size < limit)
+			break;
+		total += release(heap, id);
+	}
+	return total >= key;
+}
+
+/* Every segment that is wholly free; the large pool first, as PyTorch does. */
+static uint64_t release_all(struct gm_heap *heap)
+{
+	uint64_t bytes = 0;
+	uint32_t id;
+
+	for (unsigned int p = 2; p-- > 0;)
+		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[p], &at));)
+			if (!gm_heap_is_split(&heap->blocks[id]))
+				bytes += release(heap, id);
+	return bytes;
+}
+
+static void settle(struct gm_heap *heap)
+{
+	gm_heap_stat_count(heap, &heap->stats->num_sync_all_streams);
+	if (!heap->ops->settle)
+		return;
+	unlock(heap);
+	heap->ops->settle(heap->ops->arg);
+	lock(heap);
+}
+
+uint64_t gm_heap_empty(struct gm_heap *heap)
+{
+	settle(heap);
+	return release_all(heap);
+}
+
+int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
+		  uint32_t *ret_block)
+{
+	uint64_t size;
+	int r;
+
+	if (request->bytes >= GM_HEAP_REQUEST_LIMIT)
+		return -E2BIG;
+	size = gm_heap_round(&heap->config, request->bytes);
+	r = gm_heap_find(heap, request, ret_block);
+	if (r != -EAGAIN)
+		return r;
+	if (gm_heap_collects(heap))
+		collect(heap);
+	r = grow(heap, request, size, false, ret_block);
+	if (r == -ENOMEM && release_available(heap, gm_heap_pool_of(size), size, request->stream))
+		r = grow(heap, request, size, false, ret_block);
+	if (r == -ENOMEM) {
+		gm_heap_empty(heap);
+		r = grow(heap, request, size, true, ret_block);
+	}
+	if (r == -ENOMEM)
+		gm_heap_stat_count(heap, &heap->stats->num_ooms);
+	return r;
+}

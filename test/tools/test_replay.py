@@ -1,0 +1,84 @@
+"""gpumem replay: the oracle. Every address and every statistic of real PyTorch histories."""
+import glob
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, "test")
+from tap import GPUMEM, check, finish  # noqa: E402
+
+
+def replay(*args):
+    return subprocess.run([GPUMEM, "replay", *args], capture_output=True, text=True, timeout=120, check=False)
+
+
+TRACES = sorted(glob.glob("test/traces/*.trace.gz"))
+check("there are traces", len(TRACES) >= 6, TRACES)
+for trace in TRACES:
+    done = replay(trace, "--verify", trace.replace(".trace.gz", ".stats.json"))
+    check("%s: every address, every counter" % os.path.basename(trace),
+          done.returncode == 0 and "0 addresses differ, 0 of 122 statistics differ" in done.stdout,
+          done.stdout + done.stderr)
+
+with tempfile.TemporaryDirectory() as room:
+    # The oracle can fail: another address, another counter, other settings.
+    source = "test/traces/streams"
+    with gzip.open(source + ".trace.gz", "rt") as text:
+        lines = text.readlines()
+    with open(source + ".stats.json", encoding="utf-8") as text:
+        stats = json.load(text)
+    path = os.path.join(room, "t.trace")
+
+    def write(changed):
+        with open(path, "w", encoding="utf-8") as text:
+            text.writelines(changed)
+
+    nth = [i for i, line in enumerate(lines) if line.startswith("a ")][1000]
+    words = lines[nth].split()
+    write(lines[:nth] + [" ".join(words[:4] + ["%x" % (int(words[4], 16) + 512)]) + "\n"] + lines[nth + 1:])
+    done = replay(path, "--verify", source + ".stats.json")
+    check("a wrong address is found, and where", done.returncode == 1 and "line %d:" % (nth + 1) in done.stdout, done.stdout)
+
+    other = os.path.join(room, "s.json")
+    for key in ("active.all.peak", "num_device_alloc", "requested_bytes.small_pool.freed", "max_split_size"):
+        changed = dict(stats, stats=dict(stats["stats"], **{key: stats["stats"][key] + 1}))
+        with open(other, "w", encoding="utf-8") as text:
+            json.dump(changed, text)
+        done = replay(source + ".trace.gz", "--verify", other)
+        check("a wrong %s is found" % key, done.returncode == 1 and key in done.stdout, done.stdout)
+    write(["# conf=roundup_power2_divisions:2\n" if line.startswith("# conf=") else line for line in lines])
+    check("other settings are found", replay(path, "--verify", source + ".stats.json").returncode == 1)
+
+    # What settings cost.
+    plain = json.loads(replay("test/traces/gpt.trace.gz", "--json").stdout)
+    check("plain replay: PyTorch's own peak", plain["peak_reserved_bytes"] == 21105737728 and plain["ooms"] == 0, plain)
+    tight = json.loads(replay("test/traces/gpt.trace.gz", "--json", "--capacity", "14GiB").stdout)
+    check("a smaller device: retries, and less reserved", tight["retries"] > 0 and
+          tight["peak_reserved_bytes"] <= 14 << 30, tight)
+    none = json.loads(replay("test/traces/gpt.trace.gz", "--json", "--capacity", "1GiB").stdout)
+    check("far too small a device: out of memory is counted", none["ooms"] > 0, none)
+
+    # Input that is no trace.
+    for name, content in (("empty", b""), ("binary", bytes(range(256)) * 8), ("words", b"a x y z\n"),
+                          ("free of nothing", b"f 3\n"), ("half a line", b"a 1"), ("long", b"a" * 5000)):
+        with open(path, "wb") as raw:
+            raw.write(content)
+        done = replay(path)
+        check("%s: %s" % (name, "nothing to replay" if name == "empty" else "refused with a reason"),
+              done.returncode == (0 if name == "empty" else 3) and (name == "empty" or "line 1" in done.stderr),
+              (done.returncode, done.stderr))
+    with open("test/traces/gpt.trace.gz", "rb") as raw:
+        cut = raw.read(100000)
+    with open(path, "wb") as raw:
+        raw.write(cut)
+    check("a truncated file is refused", replay(path).returncode == 3)
+    check("a missing file is refused", replay(path + "x").returncode == 3)
+    for conf, word in (("max_split_size_mb:2", "too small"), ("garbage_collection_threshold:1.2", "below 1.0"),
+                       ("roundup_power2_divisions:3", "power of two"), ("x", "key:value"),
+                       ("roundup_power2_divisions:[256:1,512:2", "']'"), ("large_segment_size_mb:10", "above 10")):
+        done = replay("test/traces/streams.trace.gz", "--conf", conf)
+        check("--conf %s is refused" % conf, done.returncode == 2 and word in done.stderr, done.stderr)
+finish()
