@@ -202,13 +202,12 @@ static bool known(uintptr_t pc, uint32_t now, struct gm_object *object)
 		struct slot *slot = &slots[i];
 		uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
-		if (atomic_load_explicit(&slot->generation, memory_order_relaxed) != now)
+		if (atomic_load_explicit(&slot->generation, memory_order_acquire) != now)
 			continue;
-		object->start = atomic_load_explicit(&slot->start, memory_order_relaxed);
-		object->end = atomic_load_explicit(&slot->end, memory_order_relaxed);
-		object->eh_frame_hdr = atomic_load_explicit(&slot->eh_frame_hdr, memory_order_relaxed);
+		object->start = atomic_load_explicit(&slot->start, memory_order_acquire);
+		object->end = atomic_load_explicit(&slot->end, memory_order_acquire);
+		object->eh_frame_hdr = atomic_load_explicit(&slot->eh_frame_hdr, memory_order_acquire);
 		object->link_map = 0;
-		atomic_thread_fence(memory_order_acquire);
 		if (!(sequence & 1) && pc >= object->start && pc < object->end &&
 		    atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence)
 			return true;
@@ -226,11 +225,11 @@ static void remember(const struct gm_object *object, uint32_t now)
 	    !atomic_compare_exchange_strong_explicit(&slot->sequence, &sequence, sequence + 1,
 						     memory_order_acquire, memory_order_relaxed))
 		return;
-	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&slot->generation, now, memory_order_relaxed);
-	atomic_store_explicit(&slot->start, object->start, memory_order_relaxed);
-	atomic_store_explicit(&slot->end, object->end, memory_order_relaxed);
-	atomic_store_explicit(&slot->eh_frame_hdr, object->eh_frame_hdr, memory_order_relaxed);
+	/* release, each: none is seen before the odd sequence */
+	atomic_store_explicit(&slot->generation, now, memory_order_release);
+	atomic_store_explicit(&slot->start, object->start, memory_order_release);
+	atomic_store_explicit(&slot->end, object->end, memory_order_release);
+	atomic_store_explicit(&slot->eh_frame_hdr, object->eh_frame_hdr, memory_order_release);
 	atomic_store_explicit(&slot->sequence, sequence + 2, memory_order_release);
 }
 

@@ -186,7 +186,7 @@ static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
 {
 	uint32_t generation = gm_rule_generation();
 
-	while (w->pc && w->count < max) {
+	while ((w->pc || !w->count) && w->count < max) {
 		uint64_t rule = walk_plain(w, pcs, max, generation);
 		enum next next;
 

@@ -1,0 +1,24 @@
+/*
+ * layout_a.c - one of two libraries alike in every address, but for the size of a frame: loaded
+ * where the other one was unloaded, its rules must not be the other's (see layout_b.c).
+ */
+#ifndef FRAME
+#define FRAME "0x18"
+#define CFA "32"
+#endif
+
+void layout_call(void (*callback)(void *), void *arg);
+__asm__(".globl layout_call\n"
+	".type layout_call, @function\n"
+	"layout_call:\n"
+	"	.cfi_startproc\n"
+	"	subq $" FRAME ", %rsp\n"
+	"	.cfi_def_cfa_offset " CFA "\n"
+	"	movq %rdi, %rax\n"
+	"	movq %rsi, %rdi\n"
+	"	call *%rax\n"
+	"	addq $" FRAME ", %rsp\n"
+	"	.cfi_def_cfa_offset 8\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size layout_call, . - layout_call\n");
