@@ -31,7 +31,12 @@ static inline bool oracle_open(void)
 	return backtrace(frames, 4) > 0 && oracle_unw_backtrace;
 }
 
+/* libunwind's destructor of its per-thread cache and TSan's end of a thread do not go together. */
+#ifdef __SANITIZE_THREAD__
+enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 0, ORACLE_BOTH = 1 };
+#else
 enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 2, ORACLE_BOTH = 3 };
+#endif
 
 struct oracle {
 	uintptr_t ours[ORACLE_FRAMES];
