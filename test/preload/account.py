@@ -1,0 +1,108 @@
+"""The driver's truth and the library's account of it, side by side: for the tests of the hooks.
+
+A program of test/apps prints at every checkpoint what the fake driver knows to be live, and has the
+library write its snapshot (test/apps/checkpoint.h). Both become {(device, kind): bytes}; pinned host
+memory is one number, of device "host", however many devices it was pinned for.
+"""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, check, same, tell  # noqa: E402
+
+LINE = re.compile(r"^(?:(\w+): )?checkpoint (\d+) device (\d+) kind (\w+) bytes (\d+)$")
+NAME = re.compile(r"^(?:(\w+): )?checkpoint (\d+): (.*)$")
+
+
+def app(name):
+    return os.path.join(B, "test/apps", name)
+
+
+def truth(stdout):
+    """{(role, checkpoint): ({(device, kind): bytes}, its name)} as the driver said, zeroes left out."""
+    found = {}
+    for line in stdout.splitlines():
+        named = NAME.match(line)
+        if named:
+            found[(named.group(1) or "", int(named.group(2)))] = ({}, named.group(3))
+            continue
+        match = LINE.match(line)
+        if match and int(match.group(5)):
+            role, number, device, kind, count = match.groups()
+            bytes_ = found[(role or "", int(number))][0]
+            place = ("host", "host") if kind == "host" else (int(device), kind)
+            bytes_[place] = bytes_.get(place, 0) + int(count)
+    return found
+
+
+def by_segments(snapshot):
+    """The same, as the segments of a snapshot add up. Registered host memory is nobody's."""
+    found = {}
+    for segment in snapshot["segments"] + snapshot["host_segments"]:
+        if segment.get("registered"):
+            continue
+        device = segment["device"] if segment in snapshot["segments"] else "host"
+        place = (device, segment["kind"])
+        found[place] = found.get(place, 0) + segment["total_size"]
+    return {place: count for place, count in found.items() if count}
+
+
+def by_rows(snapshot):
+    """The same, as the rows by kind say."""
+    found = {("host", row["kind"]): row["allocated_bytes"] for row in snapshot["host"].get("by_kind", [])}
+    for device in snapshot["devices"]:
+        for row in device.get("by_kind", []):
+            found[(device["device"], row["kind"])] = row["allocated_bytes"]
+    return {place: count for place, count in found.items() if count}
+
+
+def snapshots(directory):
+    """{(role, checkpoint): snapshot} of the files that checkpoints left."""
+    found = {}
+    for name in os.listdir(directory):
+        match = re.match(r"^(?:(\w+)-)?(\d+)\.json$", name)
+        if match:
+            with open(os.path.join(directory, name), encoding="utf-8") as text:
+                found[(match.group(1) or "", int(match.group(2)))] = json.load(text)
+    return found
+
+
+def differences(stdout, directory):
+    """Every checkpoint whose account is not the truth, as sentences."""
+    wrong = []
+    taken = snapshots(directory)
+    told = truth(stdout)
+    if set(told) != set(taken):
+        wrong.append("checkpoints %s but snapshots %s" % (sorted(told), sorted(taken)))
+    for key in sorted(set(told) & set(taken)):
+        expected, name = told[key]
+        for what, account in (("segments", by_segments(taken[key])), ("rows", by_rows(taken[key]))):
+            if account != expected:
+                wrong.append("checkpoint %s (%s): the driver %s, our %s %s" % (key, name, expected, what, account))
+    return wrong
+
+
+def run_pair(room, command, **options):
+    """The program without the library and with it, checkpoints on: (bare, ours, directory of ours)."""
+    runs = []
+    for preload in (False, True):
+        directory = os.path.join(room.path, "checkpoints-%d" % preload)
+        os.makedirs(directory, exist_ok=True)
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))
+        runs.append(room.run(command, preload=preload, CHECKPOINT_DIR=directory, **options))
+    return runs[0], runs[1], directory
+
+
+def conserved(name, room, command, checkpoints=1, **options):
+    """Test: the program's output is the same with the library, and every checkpoint's account true."""
+    bare, ours, directory = run_pair(room, command, **options)
+    if not check("%s: same output and status" % name, same(bare, ours) and bare.returncode == 0, tell(bare, ours)):
+        return None
+    wrong = differences(ours.stdout, directory)
+    enough = len(truth(ours.stdout)) >= checkpoints
+    check("%s: at each of %d checkpoints the account is the driver's" % (name, len(truth(ours.stdout))),
+          enough and not wrong, "; ".join(wrong[:3]) or "too few checkpoints")
+    return snapshots(directory)

@@ -1,0 +1,50 @@
+# timeout: 400
+"""Live bytes per device and kind in the snapshot equal what the driver says, for every test program,
+at every one of its checkpoints: the statically and the dynamically linked runtime, and the driver alone."""
+import os
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from account import app, conserved, truth, differences  # noqa: E402
+from tap import B, Room, check, finish  # noqa: E402
+
+# Programs that make no checkpoints, or are not run on their own.
+LEFT_OUT = {"demo_app"}
+
+
+def programs():
+    for name in sorted(os.listdir(os.path.join(B, "test/apps"))):
+        path = app(name)
+        if name.split(".")[0] not in LEFT_OUT and os.access(path, os.X_OK) and not name.endswith((".d", ".o")):
+            yield name
+
+
+def can_fail():
+    """The comparison itself: a byte too many, a checkpoint too few are found."""
+    stdout = "checkpoint 1: a\ncheckpoint 1 device 0 kind device bytes 100\n"
+    with Room() as room:
+        path = os.path.join(room.path, "1.json")
+        for size, wanted in ((100, 0), (101, 2)):
+            with open(path, "w", encoding="utf-8") as text:
+                text.write('{"segments": [{"device": 0, "kind": "device", "total_size": %d}], "host_segments": [],'
+                           '"host": {}, "devices": [{"device": 0, "by_kind":'
+                           '[{"kind": "device", "allocated_bytes": %d}]}]}' % (size, size))
+            check("the comparison sees %d for 100 bytes" % size,
+                  len(differences(stdout, room.path)) == wanted, differences(stdout, room.path))
+        os.unlink(path)
+        check("the comparison misses no checkpoint", len(differences(stdout, room.path)) == 1)
+    check("the truth is read", truth(stdout) == {("", 1): ({(0, "device"): 100}, "a")})
+
+
+def main():
+    can_fail()
+    names = list(programs())
+    check("there are programs to run", len(names) >= 15, names)
+    for name in names:
+        with Room() as room:
+            conserved(name, room, [app(name)], checkpoints=0)
+    finish()
+
+
+main()
