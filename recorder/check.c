@@ -1,0 +1,251 @@
+/*
+ * check.c - every structural rule of the living journal, counted.
+ *
+ * For tests and debugging; gm_image_check() does the same for a copy. Takes the domain locks one
+ * by one, then the journal lock; each loop is bounded by the size of its table.
+ * Thread context: any thread that holds no lock. Signal and fork context: none.
+ */
+#include "recorder/tables.h"
+
+#define INSIST(cond) do { if (!(cond)) bad++; } while (0)
+
+struct sums {
+	int64_t count[GM_POOL_CLASSES], bytes[GM_POOL_CLASSES], requested[GM_POOL_CLASSES];
+	uint64_t live[GM_KIND_COUNT];
+};
+
+static uint64_t items(const struct gm_header *header, enum gm_region_id id)
+{
+	return gm_get_acquire(&header->regions[id].used) / header->regions[id].item_bytes;
+}
+
+static void add(struct sums *sums, const struct gm_segment *segment, const struct gm_block *block)
+{
+	const unsigned int pools[] = {
+		GM_POOL_ALL, segment->flags & GM_SEGMENT_SMALL ? GM_POOL_SMALL : GM_POOL_LARGE
+	};
+
+	if (segment->flags & GM_SEGMENT_REGISTERED)
+		return;
+	sums->live[segment->kind] += segment->size;
+	for (unsigned int i = 0; i < 2 && segment->kind != GM_KIND_IPC; i++) {
+		sums->count[pools[i]]++;
+		sums->bytes[pools[i]] += (int64_t)segment->size;
+		sums->requested[pools[i]] += (int64_t)block->requested;
+	}
+}
+
+static int check_pair(const struct gm_segment *segment, const struct gm_block *block, uint32_t id,
+		      uint32_t domain)
+{
+	uint8_t state = gm_get(&block->state);
+	int bad = 0;
+
+	INSIST(segment->used == 1);
+	INSIST(segment->domain == domain);
+	INSIST(segment->kind < GM_KIND_COUNT);
+	INSIST(state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING);
+	INSIST(block->segment == id);
+	INSIST(block->domain == domain);
+	INSIST(block->kind == segment->kind);
+	INSIST(block->address == segment->address);
+	INSIST(block->size == segment->size);
+	INSIST(block->next == GM_NONE && block->prev == GM_NONE);
+	return bad;
+}
+
+static int check_segments(const struct gm_header *header, uint32_t number,
+			  const struct gm_domain *domain, struct sums *sums)
+{
+	uint64_t segments = items(header, GM_REGION_SEGMENTS), steps = 0;
+	uint64_t blocks = items(header, GM_REGION_BLOCKS);
+	uint32_t id = domain->first_segment, before = GM_NONE;
+	int bad = 0;
+
+	for (; id && id < segments && steps <= segments; steps++) {
+		const struct gm_segment *segment = &gm_rec.segments[id];
+
+		INSIST(segment->prev == before);
+		if (segment->first_block && segment->first_block < blocks) {
+			const struct gm_block *block = &gm_rec.blocks[segment->first_block];
+
+			bad += check_pair(segment, block, id, number);
+			add(sums, segment, block);
+		} else {
+			bad++;
+		}
+		before = id;
+		id = segment->next;
+	}
+	INSIST(id == GM_NONE);
+	INSIST(before == domain->last_segment);
+	return bad;
+}
+
+static int check_unused(const struct gm_header *header, uint32_t number,
+			const struct gm_domain *domain)
+{
+	uint64_t segments = items(header, GM_REGION_SEGMENTS), steps = 0;
+	uint64_t blocks = items(header, GM_REGION_BLOCKS);
+	uint32_t id;
+	int bad = 0;
+
+	for (id = domain->unused_segments; id && id < segments && steps++ <= segments;
+	     id = gm_rec.segments[id].next) {
+		INSIST(!gm_rec.segments[id].used);
+		INSIST(gm_rec.segments[id].domain == number);
+	}
+	INSIST(id == GM_NONE);
+	for (id = domain->unused_blocks, steps = 0; id && id < blocks && steps++ <= blocks;
+	     id = gm_rec.blocks[id].next) {
+		INSIST(gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_UNUSED);
+		INSIST(gm_rec.blocks[id].domain == number);
+	}
+	INSIST(id == GM_NONE);
+	return bad;
+}
+
+static int check_stat(const struct gm_stat stat[GM_POOL_CLASSES], const int64_t *sums)
+{
+	int bad = 0;
+
+	for (unsigned int pool = 0; pool < GM_POOL_CLASSES; pool++) {
+		INSIST(stat[pool].current == sums[pool]);
+		INSIST(stat[pool].peak >= stat[pool].current);
+		INSIST(stat[pool].allocated - stat[pool].freed == stat[pool].current);
+	}
+	return bad;
+}
+
+static int check_counts(const struct gm_domain *domain, const struct sums *sums)
+{
+	const struct gm_stats *s = &domain->stats;
+	int bad = 0;
+
+	bad += check_stat(s->stat[GM_STAT_ALLOCATION], sums->count);
+	bad += check_stat(s->stat[GM_STAT_SEGMENT], sums->count);
+	bad += check_stat(s->stat[GM_STAT_ACTIVE], sums->count);
+	bad += check_stat(s->stat[GM_STAT_ALLOCATED_BYTES], sums->bytes);
+	bad += check_stat(s->stat[GM_STAT_RESERVED_BYTES], sums->bytes);
+	bad += check_stat(s->stat[GM_STAT_ACTIVE_BYTES], sums->bytes);
+	bad += check_stat(s->stat[GM_STAT_REQUESTED_BYTES], sums->requested);
+	INSIST(s->num_device_alloc - s->num_device_free == sums->count[GM_POOL_ALL]);
+	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
+		INSIST(domain->live_bytes[kind] == sums->live[kind]);
+	return bad;
+}
+
+/* The rows of a domain: those of all modules add up to those of all kinds, and to the bytes. */
+static int check_usage(const struct gm_header *header, uint32_t number, const struct sums *sums)
+{
+	int64_t by_kind[GM_KIND_COUNT] = { 0 }, by_pair[GM_KIND_COUNT] = { 0 }, by_module = 0;
+	uint64_t rows = items(header, GM_REGION_USAGE);
+	int bad = 0;
+
+	for (uint64_t i = 1; i < rows; i++) {
+		const struct gm_usage *row = &gm_rec.usage[i];
+
+		if (row->domain != number)
+			continue;
+		INSIST(row->used == 1);
+		INSIST(row->peak_bytes >= row->current_bytes && row->current_bytes >= 0);
+		INSIST(row->allocated_bytes - row->freed_bytes == row->current_bytes);
+		INSIST(row->allocations >= row->frees);
+		if (row->kind == GM_USAGE_ALL_KINDS)
+			by_module += row->current_bytes;
+		else if (row->kind >= GM_KIND_COUNT)
+			bad++;
+		else if (row->module == GM_USAGE_ALL_MODULES)
+			by_kind[row->kind] += row->current_bytes;
+		else
+			by_pair[row->kind] += row->current_bytes;
+	}
+	if (gm_get(&header->regions[GM_REGION_USAGE].refused))
+		return bad;			/* what found no row is counted in none */
+	INSIST(by_module == sums->bytes[GM_POOL_ALL]);
+	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++) {
+		INSIST(by_kind[kind] == (int64_t)sums->live[kind]);
+		INSIST(by_pair[kind] == (int64_t)sums->live[kind]);
+	}
+	return bad;
+}
+
+static int check_domain(const struct gm_header *header, uint32_t number)
+{
+	const struct gm_domain *domain = &gm_rec.domains[number];
+	struct sums sums = { .live = { 0 } };
+	int bad = 0;
+
+	INSIST(!gm_get(&domain->undo_op));
+	bad += check_segments(header, number, domain, &sums);
+	bad += check_unused(header, number, domain);
+	bad += check_counts(domain, &sums);
+	bad += check_usage(header, number, &sums);
+	return bad;
+}
+
+static int check_pool_locked(const struct gm_header *header)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t open = 0, shared = 0, closed = 0;
+	int bad = 0;
+
+	for (uint32_t i = 0; i < pool->fresh; i++) {
+		const struct gm_chunk *chunk = (const void *)(gm_rec.events +
+							      (uint64_t)i * GM_CHUNK_BYTES);
+		uint32_t state = gm_get(&chunk->state);
+
+		open += state == GM_CHUNK_OPEN;
+		shared += state == GM_CHUNK_SHARED;
+		closed += state == GM_CHUNK_CLOSED;
+		INSIST(gm_get(&chunk->generation) > 0);
+	}
+	INSIST(open == pool->owned);
+	INSIST(shared == (gm_rec.shared_slot.chunk != NULL));
+	INSIST(closed == pool->closed_count);
+	INSIST(open + shared + closed == pool->fresh);
+	INSIST(pool->fresh <= pool->chunks);
+	INSIST((uint64_t)pool->fresh * GM_CHUNK_BYTES ==
+	       gm_get(&header->regions[GM_REGION_EVENTS].used));
+	return bad;
+}
+
+static int check_regions_locked(const struct gm_header *header)
+{
+	uint64_t populated = GM_HEADER_BYTES;
+	int bad = 0;
+
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		const struct gm_region *region = &header->regions[r];
+
+		INSIST(gm_get(&region->used) <= gm_get(&region->populated));
+		INSIST(gm_get(&region->populated) <= region->capacity);
+		INSIST(region->offset + region->capacity <= header->file_bytes);
+		populated += gm_get(&region->populated);
+	}
+	INSIST(populated == gm_rec.populated);
+	INSIST(gm_rec.populated <= gm_rec.budget);
+	INSIST(!gm_get(&gm_rec.undo_overflows));
+	return bad;
+}
+
+int gm_recorder_check(void)
+{
+	const struct gm_header *header = gm_header_get();
+	int bad = 0;
+
+	if (!header)
+		return 0;
+	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
+		if (!gm_lock(&gm_rec.domain[d].lock))
+			return bad + 1;
+		bad += check_domain(header, d);
+		gm_unlock(&gm_rec.domain[d].lock);
+	}
+	if (!gm_lock(&gm_rec.journal))
+		return bad + 1;
+	bad += check_pool_locked(header);
+	bad += check_regions_locked(header);
+	gm_unlock(&gm_rec.journal);
+	return bad;
+}

@@ -1,0 +1,72 @@
+/*
+ * events.h - the chunk pool: where events are written.
+ *
+ *   fresh ──> open (a thread's) ──> closed, in a queue ──> recycled: open again
+ *         └─> shared (slot 0's) ──┘
+ *
+ * Threads own at most half of the chunks there may be; who gets none writes into the one shared
+ * chunk, under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
+ * horizon rises to its last stamp.
+ *
+ * Thread context: any, inside a record (threads.h), with the lock of the event's domain held.
+ * Signal context: as there. Fork: none.
+ */
+#ifndef GM_RECORDER_EVENTS_H
+#define GM_RECORDER_EVENTS_H
+
+#include "recorder/threads.h"
+
+#define GM_CHUNK_FULL (GM_CHUNK_EVENTS + 1)
+
+/* Set the pool up for a new journal (0 or -errno), and give its private memory back. */
+int gm_events_begin(uint32_t chunks);
+void gm_events_end(void);
+
+/* Try again what was refused for want of memory. */
+void gm_events_tick(void);
+
+/* Close the chunk of a slot that nobody writes through; journal lock held. */
+void gm_chunk_close_locked(struct gm_slot *slot);
+
+/* A slot with room for one event: the writer's, or the shared one (then its lock is held).
+ * NULL: there is no room, and it is counted; or there is no history. */
+struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
+
+/* One event under way. */
+struct gm_event_place { struct gm_slot *slot; struct gm_event *event; };
+
+/* Find a place for an event. Fill @event but for its commit word, then gm_event_commit.
+ * @event is NULL when there is no room. */
+static inline struct gm_event_place gm_event_open(const struct gm_writer *writer)
+{
+	struct gm_slot *slot = writer->slot;
+
+	if (gm_unlikely(!slot || slot->place >= GM_CHUNK_FULL))
+		slot = gm_event_slot_slow(writer);
+	if (gm_unlikely(!slot))
+		return (struct gm_event_place){ NULL, NULL };
+	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place };
+}
+
+static inline void gm_event_commit(const struct gm_writer *writer, struct gm_event_place at)
+{
+	struct gm_chunk *chunk = at.slot->chunk;
+	uint32_t index = writer->slot ? writer->slot->index : 0;
+	struct gm_thread *thread = &gm_rec.threads[index];
+	struct gm_domain *domain = &gm_rec.domains[at.event->domain];
+
+	if (gm_likely(at.event->tsc > gm_get(&chunk->last_tsc)))
+		gm_set(&chunk->last_tsc, at.event->tsc);
+	gm_set_release(&at.event->commit, at.slot->commit | at.slot->place);
+	chunk->count = at.slot->place++;
+	gm_set(&domain->events, gm_get(&domain->events) + 1);
+	if (gm_likely(index)) {
+		gm_set(&thread->events, gm_get(&thread->events) + 1);
+	} else {
+		gm_count(&thread->events, 1);
+	}
+	if (gm_unlikely(at.slot == &gm_rec.shared_slot))
+		gm_unlock(&gm_rec.shared);
+}
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * journal.c - the journal's file as memory: see journal.h.
+ *
+ * The host must never be killed by its recorder: not by SIGXFSZ (the file is never made longer
+ * than RLIMIT_FSIZE), not by SIGBUS (no page is touched that MADV_POPULATE_WRITE, or fallocate
+ * where the kernel lacks it, has not granted), not by the memory limit of its cgroup (budget.c).
+ */
+#define _GNU_SOURCE
+#include "recorder/journal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "recorder/budget.h"
+#include "recorder/state.h"
+#include "recorder/sys.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define KIB UINT64_C(1024)
+#define MIB (1024 * KIB)
+#define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
+#define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
+#define ROOMY (16 * MIB)		/* from here on the small areas have their full size */
+#define SEGMENTS_MOST (UINT64_C(512) * 1024)
+#define BLOCKS_MOST (UINT64_C(1024) * 1024)
+#define PATIENCE 64u			/* requests refused between two attempts to grow */
+
+static const uint32_t item_bytes[GM_REGION_COUNT] = {
+	[GM_REGION_DOMAINS] = 8192,
+	[GM_REGION_THREADS] = sizeof(struct gm_thread),
+	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
+	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
+	[GM_REGION_USAGE] = sizeof(struct gm_usage),
+	[GM_REGION_MODULES] = sizeof(struct gm_module),
+	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
+	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
+	[GM_REGION_FAILURES] = sizeof(struct gm_failure),
+	[GM_REGION_EVENTS] = GM_CHUNK_BYTES,
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t pages(uint64_t bytes)
+{
+	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
+}
+
+/* The areas whose size follows from their number of items. Returns their sum. */
+static uint64_t plan_fixed(bool roomy, uint64_t *capacity)
+{
+	uint64_t sum = 0;
+
+	capacity[GM_REGION_DOMAINS] = GM_DOMAINS * 8192;
+	capacity[GM_REGION_THREADS] = sizeof(struct gm_thread) * (roomy ? GM_MAX_THREADS : 512);
+	capacity[GM_REGION_USAGE] = sizeof(struct gm_usage) * (roomy ? GM_USAGE_ROWS : 1024);
+	capacity[GM_REGION_MODULES] = sizeof(struct gm_module) * (roomy ? GM_MAX_MODULES : 1024);
+	capacity[GM_REGION_SETTINGS] = sizeof(struct gm_setting) * 256;
+	capacity[GM_REGION_FAILURES] = sizeof(struct gm_failure) * 64;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		sum += capacity[r];
+	return sum;
+}
+
+int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan)
+{
+	struct gm_plan plan = { .chunks = 0 };
+	uint64_t fixed = GM_HEADER_BYTES + plan_fixed(span >= ROOMY, plan.capacity);
+	uint64_t tables = SEGMENTS_MOST * sizeof(struct gm_segment) +
+			  BLOCKS_MOST * sizeof(struct gm_block);
+	uint64_t interned = 96 * MIB, events, rest, segments;
+
+	if (history_events > UINT32_MAX / 2 * GM_CHUNK_EVENTS)
+		history_events = UINT32_MAX / 2 * GM_CHUNK_EVENTS;
+	events = (history_events + GM_CHUNK_EVENTS - 1) / GM_CHUNK_EVENTS * GM_CHUNK_BYTES;
+	if (span < fixed + GM_REGION_COUNT * GM_PAGE + 512 * KIB)
+		return -ENOSPC;
+	rest = span - fixed - GM_REGION_COUNT * GM_PAGE;	/* for rounding up to pages */
+	if (tables + interned + events > rest) {
+		interned = least(interned, rest / 8);
+		events = least(events, rest - interned - least(tables, rest / 2)) /
+			 GM_CHUNK_BYTES * GM_CHUNK_BYTES;
+		tables = least(tables, rest - interned - events);
+	}
+	/* Two blocks a segment: the allocator splits, what is passed through does not. */
+	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block));
+	plan.capacity[GM_REGION_SEGMENTS] = segments * sizeof(struct gm_segment);
+	plan.capacity[GM_REGION_BLOCKS] = 2 * segments * sizeof(struct gm_block);
+	plan.capacity[GM_REGION_STRINGS] = interned / 6;
+	plan.capacity[GM_REGION_STACKS] = interned / 6 * 4;
+	plan.capacity[GM_REGION_FRAMES] = interned / 6;
+	plan.capacity[GM_REGION_EVENTS] = events;
+	plan.chunks = (uint32_t)(events / GM_CHUNK_BYTES);
+	plan.file_bytes = GM_HEADER_BYTES;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		plan.capacity[r] = pages(plan.capacity[r]);
+		plan.offset[r] = plan.file_bytes;
+		plan.file_bytes += plan.capacity[r];
+	}
+	*ret_plan = plan;
+	return 0;
+}
+
+/* errno of a madvise that could not have its pages: a full file system is told as EFAULT. */
+static int populate(uint8_t *at, uint64_t bytes)
+{
+	for (int tries = 0; tries < 10; tries++) {
+		if (gm_sys.advise(at, bytes, MADV_POPULATE_WRITE) == 0)
+			return 0;
+		if (errno != EAGAIN && errno != EINTR)
+			break;
+	}
+	return errno == EFAULT ? -ENOSPC : -errno;
+}
+
+/* Map the file. Under mlockall(MCL_FUTURE) every new mapping is locked, and all of this one would
+ * be brought into memory: it is made without access, unlocked, and only then opened. */
+static int map_file(int fd, uint64_t bytes, uint8_t **ret_base)
+{
+	void *base = gm_sys.map(NULL, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	int r;
+
+	if (base == MAP_FAILED)
+		return -errno;
+	munlock(base, bytes);
+	if (gm_sys.protect(base, bytes, PROT_READ | PROT_WRITE) < 0)
+		goto fail;
+	/* A child that had the mapping would write into its parent's journal. */
+	if (gm_sys.advise(base, bytes, MADV_DONTFORK) < 0)
+		goto fail;
+	gm_sys.advise(base, bytes, MADV_DONTDUMP);
+	gm_sys.advise(base, bytes, MADV_NOHUGEPAGE);
+	*ret_base = base;
+	return 0;
+fail:
+	r = -errno;
+	gm_sys.unmap(base, bytes);
+	return r;
+}
+
+/* One attempt: a journal within @span. */
+static int map_within(int fd, uint64_t span, uint64_t history_events, bool whole,
+		      struct gm_journal_map *map)
+{
+	int r = gm_plan_make(span, history_events, &map->plan);
+
+	if (r < 0)
+		return r;
+	if (gm_sys.truncate(fd, (off_t)map->plan.file_bytes) < 0)
+		return -errno;
+	if (whole && gm_sys.allocate(fd, 0, 0, (off_t)map->plan.file_bytes) < 0)
+		return -errno;
+	r = map_file(fd, map->plan.file_bytes, &map->base);
+	if (r < 0)
+		return r;
+	map->whole = whole;
+	if (whole)
+		return 0;
+	r = populate(map->base, GM_HEADER_BYTES);
+	if (r < 0)
+		gm_sys.unmap(map->base, map->plan.file_bytes);
+	return r;
+}
+
+int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
+		   struct gm_journal_map *ret_map)
+{
+	uint64_t span = least(gm_budget_span(), UINT64_C(1) << 40);
+	bool whole = false;
+	int r = 0;
+
+	memset(ret_map, 0, sizeof(*ret_map));
+	for (int tries = 0; tries < 32; tries++) {
+		r = map_within(fd, span, history_events, whole, ret_map);
+		if (r == 0)
+			return 0;
+		if (r == -EINVAL && !whole) {
+			/* Linux before 5.14: no page may be touched that was not allocated. */
+			whole = true;
+			span = least(span, least(budget_bytes, WHOLE_MOST));
+			continue;
+		}
+		/* The host limits its address space, its locked memory or its files' length, or the
+		 * file system its files' or the space that is left is short: half of it, then. */
+		if (r != -ENOMEM && r != -EAGAIN && r != -EFBIG && !(r == -ENOSPC && whole))
+			return r;
+		span = least(span, ret_map->plan.file_bytes) / 2;
+	}
+	return r;
+}
+
+static void describe(struct gm_header *header, const struct gm_journal_map *map)
+{
+	header->version = GM_FORMAT_VERSION;
+	header->byte_order = GM_BYTE_ORDER;
+	header->header_bytes = GM_HEADER_BYTES;
+	header->region_count = GM_REGION_COUNT;
+	header->file_bytes = map->plan.file_bytes;
+	header->history_events = (uint64_t)map->plan.chunks * GM_CHUNK_EVENTS;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		struct gm_region *region = &header->regions[r];
+
+		region->offset = map->plan.offset[r];
+		region->capacity = map->plan.capacity[r];
+		region->item_bytes = item_bytes[r];
+		gm_set(&region->populated, map->whole ? map->plan.capacity[r] : 0);
+	}
+}
+
+int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
+{
+	struct gm_header *header = (struct gm_header *)(void *)map->base;
+	const uint64_t *offset = map->plan.offset;
+
+	describe(header, map);
+	gm_rec.base = map->base;
+	gm_rec.bytes = map->plan.file_bytes;
+	gm_rec.domains = (void *)(map->base + offset[GM_REGION_DOMAINS]);
+	gm_rec.threads = (void *)(map->base + offset[GM_REGION_THREADS]);
+	gm_rec.segments = (void *)(map->base + offset[GM_REGION_SEGMENTS]);
+	gm_rec.blocks = (void *)(map->base + offset[GM_REGION_BLOCKS]);
+	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
+	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
+	gm_rec.budget = budget_bytes;
+	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
+	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		/* All domains and failures at once, so that no reader meets a hole there. */
+		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES;
+		uint64_t first = all ? map->plan.capacity[r] : 1;
+		int error;
+
+		if (r == GM_REGION_EVENTS)	/* as used, and it may well be 0 */
+			continue;
+		error = gm_region_reserve_locked(header, r, first);
+		if (error < 0)
+			return error;
+		/* Id 0, and offset 0 of the areas without items, name nothing. */
+		gm_set(&header->regions[r].used, all ? first : item_bytes[r] ? item_bytes[r] : 8);
+	}
+	gm_set(&header->regions[GM_REGION_SETTINGS].used, 0);
+	return 0;
+}
+
+/* May @region grow by @more? History stops at half of the budget (a sixteenth is always its own),
+ * interned areas at three quarters, so that the tables are the last to find none. */
+static bool affordable(enum gm_region_id id, const struct gm_region *region, uint64_t more)
+{
+	uint64_t after = gm_rec.populated + more;
+
+	switch (id) {
+	case GM_REGION_EVENTS:
+		return after <= gm_rec.budget / 2 ||
+		       (gm_get(&region->populated) + more <= gm_rec.budget / 16 &&
+			after <= gm_rec.budget);
+	case GM_REGION_STRINGS:
+	case GM_REGION_STACKS:
+	case GM_REGION_FRAMES:
+		return after <= gm_rec.budget / 4 * 3;
+	default:
+		return after <= gm_rec.budget;
+	}
+}
+
+int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t populated = gm_get(&region->populated), upto;
+	int r = -ENOSPC;
+
+	if (gm_likely(bytes <= populated))
+		return 0;
+	if (bytes > region->capacity)
+		goto refuse;
+	if (gm_rec.patience[id]) {
+		gm_rec.patience[id]--;
+		goto refuse;
+	}
+	/* A whole step, or if that is too much just the pages needed now. */
+	upto = least(region->capacity, pages(bytes > populated + STEP || populated == 0 ?
+					     bytes : populated + STEP));
+	if (!affordable(id, region, upto - populated))
+		upto = pages(bytes);
+	if (affordable(id, region, upto - populated))
+		r = populate(gm_rec.base + region->offset + populated, upto - populated);
+	if (r < 0) {
+		gm_rec.patience[id] = PATIENCE;
+		goto refuse;
+	}
+	gm_rec.populated += upto - populated;
+	gm_set_release(&region->populated, upto);
+	return 0;
+refuse:
+	gm_count(&region->refused, 1);
+	return r;
+}
+
+uint32_t gm_region_take(enum gm_region_id id, bool nested)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_region *region = &header->regions[id];
+	uint64_t used, size = region->item_bytes;
+	uint32_t index = 0;
+
+	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested))) {
+		gm_count(&region->refused, 1);
+		return 0;
+	}
+	used = gm_get(&region->used);
+	if (gm_region_reserve_locked(header, id, used + size) == 0) {
+		index = (uint32_t)(used / size);
+		gm_set_release(&region->used, used + size);
+	}
+	gm_unlock(&gm_rec.journal);
+	return index;
+}

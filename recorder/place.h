@@ -1,0 +1,49 @@
+/*
+ * place.h - where the journal's file lies.
+ *
+ * Thread context: the one thread in gm_recorder_start, and gm_place_remove by any one thread.
+ * Signal and fork context: none. The caller holds a gm_fd_guard around all of it.
+ */
+#ifndef GM_RECORDER_PLACE_H
+#define GM_RECORDER_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In the order in which they are tried. */
+enum gm_place_kind { GM_PLACE_OPTION, GM_PLACE_SHM, GM_PLACE_RUNTIME, GM_PLACE_TMP, GM_PLACE_MEMFD,
+		     GM_PLACE_COUNT };
+
+struct gm_place {
+	int fd;				/* open for reading and writing, empty; 3 or higher */
+	bool ours;			/* in a directory of ours: dead journals are swept there */
+	uint64_t free_bytes;		/* that the file system has left; UINT64_MAX: not limited */
+	uint64_t device, inode;
+	char directory[1024];		/* absolute */
+	char name[256];			/* "": a memfd */
+};
+
+/*
+ * Create an empty file for a journal. @option: the journal option, a directory or a file; a file
+ * that exists already is left alone and -2, -3 ... is put after the name. Everywhere else, and
+ * where @option is a directory, it lies in the directory gpumem-<uid>, which must be a real
+ * directory, ours, with mode 0700: this is checked before anything is created in it.
+ * Returns 0; -ENOENT when there is no such place (no option, variable not set); -errno.
+ */
+int gm_place_open(enum gm_place_kind kind, const char *option, const char *command,
+		  struct gm_place *ret_place);
+
+/* Close it and remove the file, if there is one. */
+void gm_place_undo(struct gm_place *place);
+
+/* Remove @name from @directory while it still is the file (@device, @inode). */
+void gm_place_remove(const char *directory, const char *name, uint64_t device, uint64_t inode);
+
+/* What the place is called in a message: "/dev/shm", "GPUMEM_JOURNAL" ... */
+const char *gm_place_name(enum gm_place_kind kind);
+
+/* sweep.c: remove this user's dead journals in @directory but the four newest. Those of living
+ * processes and those of which it cannot be told are never touched. Bounded work. */
+void gm_sweep(const char *directory);
+
+#endif

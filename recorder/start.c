@@ -1,0 +1,281 @@
+/*
+ * start.c - the recorder's life: start, liveness, the helper's tick, fork, the end.
+ *
+ * Owns gm_rec. Thread context: gm_recorder_start on the thread of the first CUDA call, once;
+ * gm_recorder_hold_alive and gm_recorder_tick on the helper thread; the rest on any thread.
+ * Signal context: gm_recorder_header, gm_recorder_forget. Fork: gm_recorder_forget in the child.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "recorder/budget.h"
+#include "recorder/clock.h"
+#include "recorder/events.h"
+#include "recorder/file.h"
+#include "recorder/identity.h"
+#include "recorder/intern.h"
+#include "recorder/journal.h"
+#include "recorder/place.h"
+#include "recorder/state.h"
+#include "recorder/sys.h"
+#include "recorder/threads.h"
+
+struct gm_recorder gm_rec;
+_Atomic(uint32_t) gm_generation = 1;
+static bool used_before;		/* gm_rec holds what an earlier journal left */
+
+/* One sentence after another, as far as they fit. */
+static void say(struct gm_recorder_report *report, const char *what, const char *why)
+{
+	size_t n = strlen(report->note);
+
+	snprintf(report->note + n, sizeof(report->note) - n, "%s%s: %s", n ? "; " : "", what, why);
+}
+
+static void init_locks(void)
+{
+	gm_rec.journal = (struct gm_lock){ .rank = GM_RANK_JOURNAL };
+	gm_rec.intern = (struct gm_lock){ .rank = GM_RANK_INTERN };
+	gm_rec.shared = (struct gm_lock){ .rank = GM_RANK_SHARED_CHUNK };
+	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
+		gm_rec.domain[d].lock = (struct gm_lock){ .rank = GM_RANK_DOMAIN + d };
+		gm_set(&gm_rec.domain[d].stuck, 0);
+	}
+}
+
+/* A robust, process-shared mutex: the kernel marks it when its holder dies, whatever it dies of. */
+static int init_alive(pthread_mutex_t *alive)
+{
+	pthread_mutexattr_t attr;
+	int r = pthread_mutexattr_init(&attr);
+
+	if (r)
+		return -r;
+	r = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	if (!r)
+		r = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	if (!r)
+		r = pthread_mutex_init(alive, &attr);
+	pthread_mutexattr_destroy(&attr);
+	return -r;
+}
+
+static void set_settings(struct gm_header *header, const struct gm_recorder_config *config)
+{
+	struct gm_region *region = &header->regions[GM_REGION_SETTINGS];
+	struct gm_setting *settings = (void *)(gm_rec.base + region->offset);
+
+	for (unsigned int i = 0; i < config->settings_count; i++) {
+		const struct gm_recorder_setting *s = &config->settings[i];
+		uint64_t end = (i + 1) * sizeof(*settings);
+
+		if (gm_region_reserve_locked(header, GM_REGION_SETTINGS, end) < 0)
+			return;
+		settings[i].name = gm_intern_string(s->name, (uint32_t)strlen(s->name));
+		settings[i].value = gm_intern_string(s->value, (uint32_t)strlen(s->value));
+		settings[i].source = gm_intern_string(s->source, (uint32_t)strlen(s->source));
+		gm_set_release(&region->used, end);
+	}
+}
+
+/* Everything that must be there before another process may take the file for a journal. */
+static int fill(struct gm_header *header, const struct gm_recorder_config *config,
+		const struct gm_journal_map *map)
+{
+	int r = init_alive(&header->alive);
+
+	if (r < 0)
+		return r;
+	gm_identity_fill(header);
+	gm_text_copy(header->output, sizeof(header->output), config->output);
+	gm_text_copy(header->gpumem_version, sizeof(header->gpumem_version), config->version);
+	header->rank = config->rank;
+	gm_set(&header->life, GM_LIFE_RUNNING);
+	for (unsigned int d = 0; d < GM_DOMAINS; d++)
+		gm_rec.domains[d].stats.max_split_size = -1;
+	init_locks();
+	gm_threads_begin();
+	r = gm_events_begin(map->plan.chunks);
+	if (r == 0)
+		r = gm_intern_begin();
+	if (r < 0)
+		return r;
+	memset(gm_rec.lookup, 0, used_before ? sizeof(gm_rec.lookup) : 0);
+	gm_set(&gm_rec.last_failure, 0);
+	return 0;
+}
+
+/* Try one place. 0: gm_rec is ready, but for its header. */
+static int try_place(enum gm_place_kind kind, const struct gm_recorder_config *config,
+		     struct gm_recorder_report *report)
+{
+	struct gm_journal_map map;
+	struct gm_place place;
+	int r = gm_place_open(kind, config->place, gm_identity_command(), &place);
+
+	if (r < 0)
+		return r;
+	report->budget_bytes = gm_budget(place.free_bytes);
+	r = report->budget_bytes < GM_BUDGET_LEAST ? -ENOSPC :
+	    gm_journal_map(place.fd, report->budget_bytes, config->history_events, &map);
+	if (r < 0)
+		goto out_file;
+	r = gm_journal_format(&map, report->budget_bytes);
+	if (r < 0)
+		goto out_unmap;
+	gm_rec.device = place.device;
+	gm_rec.inode = place.inode;
+	gm_text_copy(gm_rec.directory, sizeof(gm_rec.directory), place.directory);
+	gm_text_copy(gm_rec.name, sizeof(gm_rec.name), place.name);
+	r = fill((struct gm_header *)(void *)map.base, config, &map);
+	if (r < 0)
+		goto out_begun;
+	place.name[0] = '\0';			/* keep the file, close the descriptor */
+	gm_place_undo(&place);
+	if (place.ours)
+		gm_sweep(place.directory);
+	return 0;
+out_begun:
+	gm_events_end();
+	gm_intern_end();
+out_unmap:
+	gm_sys.unmap(map.base, map.plan.file_bytes);
+	gm_rec.name[0] = '\0';
+out_file:
+	gm_place_undo(&place);
+	return r;
+}
+
+static void report_history(uint64_t wanted, struct gm_recorder_report *report)
+{
+	const struct gm_header *header = (const struct gm_header *)(void *)gm_rec.base;
+	char why[96];
+
+	if (header->history_events >= wanted)
+		return;
+	snprintf(why, sizeof(why), "cut to %llu events, there is no room for more",
+		 (unsigned long long)header->history_events);
+	say(report, "history", why);
+}
+
+int gm_recorder_start(const struct gm_recorder_config *config,
+		      struct gm_recorder_report *ret_report)
+{
+	struct gm_clock_pair first;
+	struct gm_fd_guard guard;
+	int saved_errno = errno, r = -ENOSPC;
+
+	memset(ret_report, 0, sizeof(*ret_report));
+	if (gm_header_get())
+		return -EALREADY;
+	gm_fd_guard_begin(&guard);
+	gm_clock_init();
+	first = gm_clock_read();
+	for (int kind = GM_PLACE_OPTION; kind < GM_PLACE_COUNT && r < 0; kind++) {
+		r = try_place((enum gm_place_kind)kind, config, ret_report);
+		/* Places that are simply not there are no news, one that the user named is. */
+		if (r < 0 && (r != -ENOENT || (kind == GM_PLACE_OPTION && config->place &&
+					       *config->place)))
+			say(ret_report, gm_place_name((enum gm_place_kind)kind), strerror(-r));
+	}
+	gm_fd_guard_end(&guard);
+	if (r == 0) {
+		struct gm_header *header = (struct gm_header *)(void *)gm_rec.base;
+
+		report_history(config->history_events, ret_report);
+		if (gm_rec.name[0])
+			snprintf(ret_report->path, sizeof(ret_report->path), "%.767s/%.255s",
+				 gm_rec.directory, gm_rec.name);
+		used_before = true;
+		gm_set_release(&gm_rec.header, header);
+		set_settings(header, config);
+		gm_clock_begin(&header->clock, &first);
+		gm_set_release(&header->magic, GM_MAGIC);
+	} else {
+		say(ret_report, "nothing is recorded", "no place for a journal");
+	}
+	errno = saved_errno;
+	return r;
+}
+
+void gm_recorder_forget(void)
+{
+	gm_set(&gm_rec.header, NULL);
+	gm_count(&gm_generation, 1);
+}
+
+void gm_recorder_unlink(void)
+{
+	struct gm_fd_guard guard;
+	int saved_errno = errno;
+
+	if (!gm_header_get() || !gm_rec.name[0])
+		return;
+	gm_fd_guard_begin(&guard);
+	gm_place_remove(gm_rec.directory, gm_rec.name, gm_rec.device, gm_rec.inode);
+	gm_fd_guard_end(&guard);
+	gm_rec.name[0] = '\0';
+	errno = saved_errno;
+}
+
+struct gm_header *gm_recorder_header(void)
+{
+	return gm_header_get();
+}
+
+void gm_recorder_hold_alive(void)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (!header)
+		return;
+	/* Free, or its last holder was an earlier helper of this process: EOWNERDEAD. */
+	if (pthread_mutex_trylock(&header->alive) == EOWNERDEAD)
+		pthread_mutex_consistent(&header->alive);
+	gm_set_release(&header->has_helper, 1);
+}
+
+void gm_recorder_tick(void)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (!header)
+		return;
+	gm_clock_refresh(&header->clock);
+	gm_threads_sweep();
+	gm_events_tick();
+}
+
+bool gm_recorder_lock_all(uint64_t limit_ns)
+{
+	if (!gm_header_get())
+		return false;
+	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
+		if (gm_lock_within(&gm_rec.domain[d].lock, limit_ns))
+			continue;
+		while (d-- > 0)
+			gm_unlock(&gm_rec.domain[d].lock);
+		return false;
+	}
+	return true;
+}
+
+void gm_recorder_unlock_all(void)
+{
+	for (uint32_t d = GM_DOMAINS; d-- > 0;)
+		gm_unlock(&gm_rec.domain[d].lock);
+}
+
+const void *gm_recorder_mapping(uint64_t *ret_bytes)
+{
+	if (!gm_header_get()) {
+		*ret_bytes = 0;
+		return NULL;
+	}
+	*ret_bytes = gm_rec.bytes;
+	return gm_rec.base;
+}

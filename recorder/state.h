@@ -1,0 +1,146 @@
+/*
+ * state.h - the writing side's own state: where the journal is mapped, locks, slots, pools.
+ *
+ * All of it is one static struct. A forked child never has the mapping (MADV_DONTFORK), so
+ * gm_recorder_forget() only clears @header and bumps gm_generation; gm_recorder_start() sets the
+ * rest up again. What a thread keeps (TLS) carries the generation it belongs to.
+ *
+ * Locks, lowest first: domain (65 of them, in order) < shared chunk < intern < journal.
+ *   domain     the domain's tables, statistics, usage rows; every event is written under one
+ *   shared     the chunk of threads that have none of their own
+ *   intern     strings, stacks, frames, modules, settings
+ *   journal    @used and @populated of the regions, thread slots, the chunk pool
+ * Each wait has a limit; who could not wait that long counts it and goes on.
+ */
+#ifndef GM_RECORDER_STATE_H
+#define GM_RECORDER_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/lock.h"
+#include "recorder/format.h"
+#include "recorder/recorder.h"
+
+#define gm_likely(x) __builtin_expect(!!(x), 1)
+#define gm_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The fields of the format are _Atomic: plain use would be sequentially consistent, and slow. */
+#define gm_get(p) atomic_load_explicit(p, memory_order_relaxed)
+#define gm_get_acquire(p) atomic_load_explicit(p, memory_order_acquire)
+#define gm_set(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
+#define gm_set_release(p, v) atomic_store_explicit(p, v, memory_order_release)
+#define gm_count(p, n) ((void)atomic_fetch_add_explicit(p, n, memory_order_relaxed))
+/* Against SIGKILL it is enough that the compiler keeps the order: the processor stops between two
+ * instructions, and what came before is in memory. */
+#define gm_order() atomic_signal_fence(memory_order_seq_cst)
+
+#define GM_PAGE 4096u
+#define GM_OP_SLOT_SHIFT 40
+#define GM_USAGE_ALL_MODULES 0xffffu
+#define GM_USAGE_ALL_KINDS 0xffu
+#define GM_USAGE_ROWS 8192u
+#define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
+
+/* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */
+struct gm_slot {
+	_Atomic(uint32_t) busy;		/* 1: somebody is writing through it */
+	uint32_t index;
+	uint32_t place;			/* next place in @chunk, 1..63; 64: full */
+	struct gm_chunk *chunk;		/* NULL: none */
+	uint64_t commit;		/* generation of the chunk << 8 */
+	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
+	uint64_t last_op;		/* of the last transaction: none may have the same number */
+} __attribute__((aligned(64)));
+
+struct gm_domain_state {
+	struct gm_lock lock;
+	_Atomic(uint32_t) stuck;	/* 1: a wait for it has run out: do not wait that long again */
+	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
+} __attribute__((aligned(64)));
+
+struct gm_chunk_pool {			/* lock: journal */
+	uint32_t chunks;		/* that there may be ever */
+	uint32_t limit;			/* and now: memory for more was refused */
+	uint32_t fresh;			/* index of the first one never used */
+	uint32_t owned;			/* by threads */
+	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
+	uint32_t closed_first, closed_count;
+};
+
+/* The three rows that one (domain, module, kind) counts in; 0 none. */
+struct gm_usage_rows { uint32_t both, module, kind; };
+struct gm_usage_entry { _Atomic(uint32_t) key; struct gm_usage_rows rows; };
+
+/* A hash table from content to id, for one append-only region; lock: intern. */
+struct gm_intern_table {
+	uint32_t *ids;			/* 0 empty; private memory */
+	uint32_t mask, count;
+};
+
+struct gm_recorder {
+	_Atomic(struct gm_header *) header;	/* set last; NULL: nothing is recorded */
+	uint8_t *base;
+	uint64_t bytes;
+	struct gm_domain *domains;
+	struct gm_thread *threads;
+	struct gm_segment *segments;
+	struct gm_block *blocks;
+	struct gm_usage *usage;
+	uint8_t *events;
+
+	uint64_t budget;		/* bytes that may be backed by memory */
+	uint64_t populated;		/* lock: journal */
+	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
+	uint32_t slots_used;		/* lock: journal; slots ever used, slot 0 among them */
+	uint64_t slots_swept_ns;	/* lock: journal */
+
+	struct gm_lock journal, intern, shared;
+	struct gm_domain_state domain[GM_DOMAINS];
+	struct gm_chunk_pool pool;
+	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
+	struct gm_intern_table strings, stacks, frames;
+	_Atomic(uint64_t) last_failure;
+	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
+	struct gm_usage_entry lookup[GM_USAGE_LOOKUP];
+	struct gm_slot slots[GM_MAX_THREADS];
+	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
+
+	/* where the file is, to remove it */
+	char directory[1024];
+	char name[256];			/* "" no file, or removed */
+	uint64_t device, inode;
+};
+
+/* Hidden: reached without a detour through the GOT. */
+extern struct gm_recorder gm_rec __attribute__((visibility("hidden")));
+/* Of gm_rec; never 0, never used twice by a process. */
+extern _Atomic(uint32_t) gm_generation __attribute__((visibility("hidden")));
+
+static inline struct gm_header *gm_header_get(void)
+{
+	return gm_get_acquire(&gm_rec.header);
+}
+
+static inline struct gm_region *gm_region(enum gm_region_id id)
+{
+	return &gm_get(&gm_rec.header)->regions[id];
+}
+
+/* journal.c: back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and
+ * the refusal is counted. */
+int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
+ * journal lock; @nested: without waiting. */
+uint32_t gm_region_take(enum gm_region_id id, bool nested);
+
+/* How long to wait for a lock of the journal: not at all when this thread may hold it itself. */
+static inline uint64_t gm_patience(bool nested)
+{
+	return nested ? 0 : GM_LOCK_LIMIT_NS;
+}
+
+#endif

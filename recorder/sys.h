@@ -1,0 +1,35 @@
+/*
+ * sys.h - what the recorder asks of the system when it sets the journal up and lets it grow.
+ *
+ * One table of entries, so that a test can make the n-th of them fail, or lend the recorder a
+ * file system, a cgroup or a clock of its own. Nobody else changes it.
+ * Thread context: any; the table is constant after start-up. Fork: plain data, the child's as well.
+ */
+#ifndef GM_RECORDER_SYS_H
+#define GM_RECORDER_SYS_H
+
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+struct gm_sys {
+	const char *shm;		/* "/dev/shm" */
+	const char *proc;		/* "/proc" */
+	const char *cgroup;		/* "/sys/fs/cgroup" */
+	const char *clocksource;	/* the file that names the kernel's clock source */
+	int (*open_file)(int dirfd, const char *path, int flags, mode_t mode);
+	int (*memfd)(const char *name, unsigned int flags);
+	int (*truncate)(int fd, off_t bytes);
+	int (*allocate)(int fd, int mode, off_t offset, off_t bytes);
+	int (*space)(int fd, struct statvfs *ret_space);
+	int (*limit)(int resource, struct rlimit *ret_limit);
+	void *(*map)(void *addr, size_t bytes, int prot, int flags, int fd, off_t offset);
+	int (*unmap)(void *addr, size_t bytes);
+	int (*protect)(void *addr, size_t bytes, int prot);
+	int (*advise)(void *addr, size_t bytes, int advice);
+};
+
+extern struct gm_sys gm_sys;
+
+#endif

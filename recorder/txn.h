@@ -1,0 +1,63 @@
+/*
+ * txn.h - one change of a domain's tables, all of it or none for every reader.
+ *
+ *	gm_txn_begin(&txn, domain, op);
+ *	gm_txn_save(&txn, &field); ...        every word that will change, as it is now
+ *	gm_txn_arm(&txn);                     the saved words count from here on
+ *	field = ...;                          plain stores, and the operation's events
+ *	gm_txn_end(&txn);                     done: nothing is undone any more
+ *
+ * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
+ * leave out the events of that operation. Against SIGKILL the compiler's order is enough: the
+ * processor stops between two instructions, with everything before it in memory. Nothing is ever
+ * rolled back here: what cannot be done is found out before gm_txn_arm.
+ *
+ * Thread context: the holder of the domain's lock. No operation number twice (format.h).
+ */
+#ifndef GM_RECORDER_TXN_H
+#define GM_RECORDER_TXN_H
+
+#include "recorder/state.h"
+
+struct gm_txn { struct gm_domain *domain; uint32_t count; };
+
+static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, uint64_t op)
+{
+	txn->domain = domain;
+	txn->count = 0;
+	gm_set(&domain->undo_count, 0);
+	gm_order();
+	gm_set_release(&domain->undo_op, op);
+}
+
+/* Save the aligned 8-byte word that @field lies in. At most GM_UNDO_ENTRIES of them; one that is
+ * too many is left out, and gm_recorder_check() tells. */
+static inline void gm_txn_save(struct gm_txn *txn, const void *field)
+{
+	const uint64_t *word = (const uint64_t *)((uintptr_t)field & ~(uintptr_t)7);
+	struct gm_undo_entry *entry = &txn->domain->undo[txn->count];
+
+	if (__builtin_expect(txn->count >= GM_UNDO_ENTRIES, 0)) {
+		gm_count(&gm_rec.undo_overflows, 1);
+		return;
+	}
+	entry->offset = (uint64_t)((const uint8_t *)word - gm_rec.base);
+	/* Atomic: the word may hold a block's state, which changes without the lock. */
+	entry->old = __atomic_load_n(word, __ATOMIC_RELAXED);
+	txn->count++;
+}
+
+static inline void gm_txn_arm(const struct gm_txn *txn)
+{
+	gm_order();
+	gm_set_release(&txn->domain->undo_count, txn->count);
+	gm_order();
+}
+
+static inline void gm_txn_end(const struct gm_txn *txn)
+{
+	gm_order();
+	gm_set_release(&txn->domain->undo_op, 0);
+}
+
+#endif
