@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "context.h"
+#include "ipc.h"
 
 static struct fc_event *events;		/* live ones, for fc_event_ctx_gone */
 
@@ -49,6 +50,7 @@ void fc_event_put(struct fc_event *e)
 	*e->prevp = e->next;
 	if (e->next)
 		e->next->prevp = e->prevp;
+	fc_ipc_event_drop(e);
 	fc_op_put(e->op);
 	fc_ctx_put(e->ctx);
 	free(e);
@@ -97,7 +99,7 @@ CUresult fc_event_get(CUevent h, struct fc_event **ret_e)
 
 bool fc_event_done(const struct fc_event *e)
 {
-	return fc_op_done(e->op);
+	return e->ipc ? fc_ipc_event_done(e) : fc_op_done(e->op);
 }
 
 void fc_event_set_op(struct fc_event *e, struct fc_op *op)
@@ -111,17 +113,15 @@ void fc_event_set_op(struct fc_event *e, struct fc_op *op)
 
 /* ---- in a stream ---- */
 
-static CUresult submit_marker(struct fc_stream *s, const char *name, struct fc_op *after,
-			      struct fc_op **ret_op)
+static CUresult submit(struct fc_stream *s, struct fc_work *w, struct fc_op *after,
+		       struct fc_event *shared, struct fc_op **ret_op)
 {
-	struct fc_work *w = fc_work_new(sizeof(*w), FC_WORK_MARKER, name, s->ctx, 0);
-	struct fc_op *op;
+	struct fc_op *op = fc_op_new(s->ctx, s, w);
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!w)
-		return r;
-	op = fc_op_new(s->ctx, s, w);
 	if (op && !fc_op_order(op, s) && !fc_op_after(op, after, FC_AFTER_END)) {
+		if (shared)
+			fc_ipc_event_record(shared, op);
 		fc_stream_push(s, op);
 		fc_op_commit(op);
 		if (ret_op)
@@ -129,6 +129,15 @@ static CUresult submit_marker(struct fc_stream *s, const char *name, struct fc_o
 		r = CUDA_SUCCESS;
 	}
 	fc_op_put(op);
+	return r;
+}
+
+static CUresult submit_marker(struct fc_stream *s, const char *name, struct fc_op *after,
+			      struct fc_event *shared, struct fc_op **ret_op)
+{
+	struct fc_work *w = fc_work_new(sizeof(*w), FC_WORK_MARKER, name, s->ctx, 0);
+	CUresult r = w ? submit(s, w, after, shared, ret_op) : CUDA_ERROR_OUT_OF_MEMORY;
+
 	fc_work_put(w);
 	return r;
 }
@@ -143,24 +152,32 @@ CUresult fc_event_record(struct fc_event *e, struct fc_stream *s, unsigned int f
 	if (fc_capture_record(s, e, flags, &r))
 		return r;
 	r = fc_capture_legacy(s);
-	r = r ? r : submit_marker(s, "cuEventRecord", NULL, &op);
+	r = r ? r : submit_marker(s, "cuEventRecord", NULL, e->ipc ? e : NULL, &op);
 	if (r)
 		return r;
 	fc_event_set_op(e, op);
+	if (e->ipc)
+		fc_ipc_event_settle(op);
 	fc_op_put(op);
 	return CUDA_SUCCESS;
 }
 
 CUresult fc_event_wait(struct fc_event *e, struct fc_stream *s, unsigned int flags)
 {
+	struct fc_work *w;
 	CUresult r;
 
 	if (fc_capture_wait(s, e, flags, &r))
 		return r;
 	r = fc_capture_legacy(s);
-	if (r || !e->op)
+	if (r || (!e->op && !e->ipc))
 		return r;
-	return submit_marker(s, "cuStreamWaitEvent", e->op, NULL);
+	if (!e->ipc)
+		return submit_marker(s, "cuStreamWaitEvent", e->op, NULL, NULL);
+	r = fc_ipc_event_marker(e, s->ctx, &w);
+	r = r ? r : submit(s, w, e->op, NULL, NULL);
+	fc_work_put(w);
+	return r;
 }
 
 /* ---- of a whole context ---- */
@@ -221,7 +238,7 @@ CUresult fc_event_wait_ctx(struct fc_ctx *ctx, struct fc_green *green, CUevent h
 		return r;
 	for (struct fc_stream *s = ctx->base->streams; green && s && !r; s = s->next)
 		if (s->green == green && !s->destroyed)
-			r = submit_marker(s, "cuGreenCtxWaitEvent", e->op, NULL);
+			r = submit_marker(s, "cuGreenCtxWaitEvent", e->op, NULL, NULL);
 	if (r || green)
 		return r;
 	r = ctx_marker(ctx->base, NULL, "cuCtxWaitEvent", e->op, &op);

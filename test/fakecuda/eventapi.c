@@ -2,6 +2,7 @@
  * eventapi.c - the entries for events. Lock: fc.lock.
  */
 #include "event.h"
+#include "ipc.h"
 
 CUresult fc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
@@ -98,6 +99,27 @@ CUresult fc_cuEventQuery(CUevent hEvent)
 	return r;
 }
 
+/* An event of another process too is waited for by an operation, as everything is. */
+static CUresult wait_shared(struct fc_event *e)
+{
+	struct fc_work *w;
+	struct fc_op *op;
+	CUresult r = fc_ipc_event_marker(e, e->ctx, &w);
+
+	if (r)
+		return r;
+	op = fc_op_new(e->ctx, NULL, w);
+	fc_work_put(w);
+	if (!op || fc_op_after(op, e->op, FC_AFTER_END)) {
+		fc_op_put(op);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	fc_op_commit(op);
+	r = fc_wait_op(op, "cuEventSynchronize");
+	fc_op_put(op);
+	return r;
+}
+
 CUresult fc_cuEventSynchronize(CUevent hEvent)
 {
 	struct fc_event *e;
@@ -112,7 +134,7 @@ CUresult fc_cuEventSynchronize(CUevent hEvent)
 	if (r)
 		return r;
 	fc_event_ref(e);
-	r = fc_wait_op(e->op, "cuEventSynchronize");
+	r = e->ipc ? wait_shared(e) : fc_wait_op(e->op, "cuEventSynchronize");
 	r = r ? r : e->ctx->sticky;
 	fc_event_put(e);
 	return r;

@@ -61,7 +61,7 @@ enum fc_htype {
 	FC_H_FREE, FC_H_CTX, FC_H_STREAM, FC_H_EVENT, FC_H_POOL, FC_H_ARRAY, FC_H_MIPMAP,
 	FC_H_LIBRARY, FC_H_KERNEL, FC_H_MODULE, FC_H_FUNCTION, FC_H_GREEN, FC_H_EXTMEM, FC_H_EXTSEM,
 	FC_H_TEXREF, FC_H_SURFREF, FC_H_GRAPH, FC_H_NODE, FC_H_EXEC, FC_H_USEROBJ, FC_H_LINK,
-	FC_H_DESC, FC_H_ASYNC, FC_H_RESOURCE, FC_H_TYPES
+	FC_H_DESC, FC_H_ASYNC, FC_H_RESOURCE, FC_H_VMM, FC_H_TYPES
 };
 
 void *fc_handle_new(enum fc_htype type, void *obj);		/* NULL: no memory */
@@ -273,7 +273,7 @@ struct fc_event {
 	struct fc_op *op;		/* last record (a marker), counted; NULL: never recorded,
 					 * complete. cuCtxRecordEvent's marker has no stream and
 					 * comes after the tails of all of them */
-	void *ipc;
+	struct fc_ipc_event *ipc;	/* shared with other processes; NULL: not */
 	struct fc_event *next, **prevp;	/* event.c: all of them */
 	void *capture;			/* capture.c: non-NULL if last recorded in a capture */
 };
@@ -295,6 +295,7 @@ struct fc_device {
 	struct fc_ctx *primary;		/* the object lives for ever once made; see ->active */
 	unsigned int primary_refs, primary_flags;
 	size_t capacity, charged, other_bytes;
+	size_t charged_apart;		/* the part of charged that lies in memfds of its own */
 	uint64_t va, va_size;		/* device addresses: PROT_NONE, so host access faults */
 	uint8_t *host;			/* the same bytes, readable and writable */
 	void *va_map;			/* the mapping around va */
@@ -360,6 +361,8 @@ struct fc_phys {
 	uint64_t offset;		/* in the device's memfd */
 	size_t size;			/* charged */
 	uint8_t *host;			/* where the contents lie in this process */
+	int fd;				/* of memory with a memfd of its own */
+	bool imported;			/* from another process, which it is charged to */
 	void (*release)(struct fc_phys *p);	/* NULL: back to its device */
 };
 

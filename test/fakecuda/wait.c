@@ -6,6 +6,7 @@
  * millisecond at a time, and waiting.c is asked whether this can ever end. Lock: fc.lock.
  */
 #include "clock.h"
+#include "pool.h"
 
 #include <time.h>
 
@@ -76,6 +77,8 @@ static CUresult wait_for(struct fc_wait *w)
 		sleep_ms(1);
 	}
 	unlink_wait(w);
+	if (!r)
+		fc_pool_synced();
 	return r;
 }
 
