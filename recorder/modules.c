@@ -7,10 +7,10 @@
  */
 #include "recorder/modules.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "recorder/module_path.h"
 #include "recorder/object.h"
@@ -20,7 +20,8 @@
 #define SLOTS 2048u			/* objects with numbers at a time; beyond, 0 */
 #define CACHE_WAYS 16u
 #define CLAIM_SPINS 2000u		/* publication takes microseconds ... */
-#define CLAIM_YIELDS 2000u		/* ... unless its thread is kept from the processor */
+#define CLAIM_NAPS 2000u		/* ... unless its thread is kept from the processor */
+#define CLAIM_NAP_NS 50000
 #define CALLER_FRAMES 32
 
 enum slot_state { SLOT_EMPTY, SLOT_CLAIMED, SLOT_READY };
@@ -94,13 +95,15 @@ static void revive(struct slot *slot, const struct gm_object *object, uint32_t n
 /* A slot in the making: wait for its thread, but not without end. */
 static bool is_ready(struct slot *slot)
 {
-	for (unsigned int i = 0; i < CLAIM_SPINS + CLAIM_YIELDS; i++) {
+	const struct timespec nap = { 0, CLAIM_NAP_NS };
+
+	for (unsigned int i = 0; i < CLAIM_SPINS + CLAIM_NAPS; i++) {
 		if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_READY)
 			return true;
 		if (publishing)		/* this very thread, beneath a signal handler */
 			return false;
 		if (i >= CLAIM_SPINS)
-			gm_syscall(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+			gm_syscall(SYS_nanosleep, (long)&nap, 0, 0, 0, 0, 0);
 	}
 	return false;
 }
@@ -196,18 +199,20 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 	wanted = identity_of(object, &identity);
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[(at + i) % SLOTS];
-		uint32_t empty = SLOT_EMPTY;
+		uint32_t state = SLOT_EMPTY;
 
-		if (!found && atomic_compare_exchange_strong_explicit(&slot->state, &empty,
-								      SLOT_CLAIMED,
-								      memory_order_acquire,
-								      memory_order_acquire)) {
+		if (found) {
+			state = atomic_load_explicit(&slot->state, memory_order_acquire);
+		} else if (atomic_compare_exchange_strong_explicit(&slot->state, &state,
+								   SLOT_CLAIMED,
+								   memory_order_acquire,
+								   memory_order_acquire)) {
 			fill(slot, object, &identity, now);
 			return slot;
 		}
-		if (empty == SLOT_EMPTY)
+		if (state == SLOT_EMPTY)
 			break;		/* the end of the chain */
-		if (empty == SLOT_CLAIMED && !is_ready(slot) && !give_up(slot))
+		if (state == SLOT_CLAIMED && !is_ready(slot) && !give_up(slot))
 			return NULL;
 		if (atomic_load_explicit(&slot->start, memory_order_acquire) != object->start)
 			continue;
