@@ -305,8 +305,9 @@ cudaError_t cudaDeviceReset(void)
 	return cudart_record(error);
 }
 
-/* After the program's own exit handlers and C++ destructors: they may still free memory. */
-__attribute__((destructor)) static void finish(void)
+/* After the exit handlers and destructors of the program, which may still free memory: in a program
+ * that links the archive the priority puts it behind them. */
+__attribute__((destructor(101))) static void finish(void)
 {
 	cudart_unload_modules();
 	for (int i = 0; i < cudart_device_count; i++) {
