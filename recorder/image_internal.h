@@ -10,7 +10,7 @@
 
 /* A journal that claims more than this to be copied is refused, not believed. */
 #define GM_IMAGE_MAX_FILE (UINT64_C(1) << 42)
-#define GM_IMAGE_MAX_COPY (UINT64_C(1) << 34)
+#define GM_IMAGE_MAX_COPY (UINT64_C(1) << 37)
 
 static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
 {
