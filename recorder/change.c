@@ -54,7 +54,6 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	gm_txn_save(&txn, &block->size);
 	gm_txn_save(&txn, &block->requested);
 	gm_txn_save(&txn, &block->op);
-	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	if (segment->size)
 		events_before(change, segment, block, tsc);
@@ -67,7 +66,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->address = to->address;
 	block->size = to->size;
 	block->op = change->op;
-	gm_delta_apply(&delta);
+	gm_delta_apply(&delta, &txn);
 	if (segment->size)
 		events_after(change, segment, block, tsc);
 	gm_txn_end(&txn);

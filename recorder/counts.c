@@ -6,110 +6,99 @@
  */
 #include "recorder/counts.h"
 
-/* The counters of PyTorch that a segment with one block moves, and by what. */
-static const struct { uint8_t name, by; } moved[] = {
-	{ GM_STAT_ALLOCATION, 0 }, { GM_STAT_SEGMENT, 0 }, { GM_STAT_ACTIVE, 0 },
-	{ GM_STAT_ALLOCATED_BYTES, 1 }, { GM_STAT_RESERVED_BYTES, 1 }, { GM_STAT_ACTIVE_BYTES, 1 },
-	{ GM_STAT_REQUESTED_BYTES, 2 },
-};
-#define MOVED (sizeof(moved) / sizeof(moved[0]))
-
-static inline __attribute__((always_inline)) void stat_save(const struct gm_stat *stat, int64_t by,
-							    struct gm_txn *txn)
-{
-	if (by > 0) {
-		gm_txn_save(txn, &stat->current);
-		gm_txn_save(txn, &stat->allocated);
-		if (stat->current + by > stat->peak)
-			gm_txn_save(txn, &stat->peak);
-	} else if (by < 0) {
-		gm_txn_save(txn, &stat->current);
-		gm_txn_save(txn, &stat->freed);
-	}
-}
-
-static inline __attribute__((always_inline)) void stat_apply(struct gm_stat *stat, int64_t by)
+/* Add @by to a statistic, saving what changes. */
+static inline __attribute__((always_inline)) void stat_add(struct gm_stat *stat, int64_t by,
+							   struct gm_txn *txn)
 {
 	int64_t current = stat->current + by;
 
 	if (by > 0) {
-		stat->allocated += by;
-		if (current > stat->peak)
+		gm_txn_save(txn, &stat->current);
+		gm_txn_save(txn, &stat->allocated);
+		if (gm_unlikely(current > stat->peak)) {
+			gm_txn_save(txn, &stat->peak);
+			gm_txn_arm(txn);
 			stat->peak = current;
+		}
+		gm_txn_arm(txn);
+		stat->allocated += by;
+		stat->current = current;
 	} else if (by < 0) {
+		gm_txn_save(txn, &stat->current);
+		gm_txn_save(txn, &stat->freed);
+		gm_txn_arm(txn);
 		stat->freed -= by;
+		stat->current = current;
 	}
-	stat->current = current;
 }
 
-static void row_save(const struct gm_usage *row, const struct gm_delta *delta, struct gm_txn *txn)
+/* What a segment with one block moves, in all of a domain or in one of its pools. */
+static inline __attribute__((always_inline)) void pool_add(struct gm_stats *stats,
+							   unsigned int pool,
+							   const struct gm_delta *delta,
+							   struct gm_txn *txn)
 {
+	int64_t count = delta->count, bytes = delta->bytes;
+
+	stat_add(&stats->stat[GM_STAT_ALLOCATION][pool], count, txn);
+	stat_add(&stats->stat[GM_STAT_SEGMENT][pool], count, txn);
+	stat_add(&stats->stat[GM_STAT_ACTIVE][pool], count, txn);
+	stat_add(&stats->stat[GM_STAT_ALLOCATED_BYTES][pool], bytes, txn);
+	stat_add(&stats->stat[GM_STAT_RESERVED_BYTES][pool], bytes, txn);
+	stat_add(&stats->stat[GM_STAT_ACTIVE_BYTES][pool], bytes, txn);
+	stat_add(&stats->stat[GM_STAT_REQUESTED_BYTES][pool], delta->requested, txn);
+}
+
+static inline __attribute__((always_inline)) void row_add(struct gm_usage *row,
+							  const struct gm_delta *delta,
+							  struct gm_txn *txn)
+{
+	int64_t current = row->current_bytes + delta->bytes;
+	int64_t *moved = delta->bytes < 0 ? &row->freed_bytes : &row->allocated_bytes;
+
 	gm_txn_save(txn, &row->current_bytes);
-	if (delta->bytes > 0) {
-		gm_txn_save(txn, &row->allocated_bytes);
-		if (row->current_bytes + delta->bytes > row->peak_bytes)
-			gm_txn_save(txn, &row->peak_bytes);
-	} else if (delta->bytes < 0) {
-		gm_txn_save(txn, &row->freed_bytes);
+	gm_txn_save(txn, moved);
+	if (gm_unlikely(current > row->peak_bytes)) {
+		gm_txn_save(txn, &row->peak_bytes);
+		gm_txn_arm(txn);
+		row->peak_bytes = current;
 	}
 	if (delta->count)
 		gm_txn_save(txn, delta->count > 0 ? &row->allocations : &row->frees);
-}
-
-static void row_apply(struct gm_usage *row, const struct gm_delta *delta)
-{
-	row->current_bytes += delta->bytes;
-	if (delta->bytes > 0)
-		row->allocated_bytes += delta->bytes;
-	else
-		row->freed_bytes -= delta->bytes;
-	if (row->current_bytes > row->peak_bytes)
-		row->peak_bytes = row->current_bytes;
+	gm_txn_arm(txn);
+	*moved += delta->bytes < 0 ? -delta->bytes : delta->bytes;
+	row->current_bytes = current;
 	if (delta->count > 0)
 		row->allocations++;
 	else if (delta->count < 0)
 		row->frees++;
 }
 
-void gm_delta_save(const struct gm_delta *delta, struct gm_txn *txn)
+void gm_delta_apply(const struct gm_delta *with, struct gm_txn *ret_txn)
 {
-	const int64_t by[] = { delta->count, delta->bytes, delta->requested };
-	const struct gm_stats *stats = &delta->domain->stats;
+	/* Copies, so that the compiler knows them apart from what they change. */
+	const struct gm_delta delta = *with;
+	struct gm_txn txn = *ret_txn;
+	struct gm_stats *stats = &delta.domain->stats;
 
-	if (delta->in_stats) {
-		for (unsigned int i = 0; i < MOVED; i++) {
-			stat_save(&stats->stat[moved[i].name][GM_POOL_ALL], by[moved[i].by], txn);
-			stat_save(&stats->stat[moved[i].name][delta->pool], by[moved[i].by], txn);
-		}
-		if (delta->count)
-			gm_txn_save(txn, delta->count > 0 ? &stats->num_device_alloc :
-				    &stats->num_device_free);
+	if (delta.in_stats) {
+		pool_add(stats, GM_POOL_ALL, &delta, &txn);
+		pool_add(stats, delta.pool, &delta, &txn);
+		gm_txn_save(&txn, &stats->num_device_alloc);
+		gm_txn_save(&txn, &stats->num_device_free);
+		gm_txn_arm(&txn);
+		stats->num_device_alloc += delta.count > 0;
+		stats->num_device_free += delta.count < 0;
 	}
-	if (delta->in_live)
-		gm_txn_save(txn, &delta->domain->live_bytes[delta->kind]);
-	for (unsigned int i = 0; i < 3; i++)
-		if (delta->rows[i])
-			row_save(delta->rows[i], delta, txn);
-}
-
-void gm_delta_apply(const struct gm_delta *delta)
-{
-	const int64_t by[] = { delta->count, delta->bytes, delta->requested };
-	struct gm_stats *stats = &delta->domain->stats;
-
-	if (delta->in_stats) {
-		for (unsigned int i = 0; i < MOVED; i++) {
-			stat_apply(&stats->stat[moved[i].name][GM_POOL_ALL], by[moved[i].by]);
-			stat_apply(&stats->stat[moved[i].name][delta->pool], by[moved[i].by]);
-		}
-		stats->num_device_alloc += delta->count > 0;
-		stats->num_device_free += delta->count < 0;
+	if (delta.in_live) {
+		gm_txn_save(&txn, &delta.domain->live_bytes[delta.kind]);
+		gm_txn_arm(&txn);
+		delta.domain->live_bytes[delta.kind] += (uint64_t)delta.bytes;
 	}
-	if (delta->in_live)
-		delta->domain->live_bytes[delta->kind] += (uint64_t)delta->bytes;
 	for (unsigned int i = 0; i < 3; i++)
-		if (delta->rows[i])
-			row_apply(delta->rows[i], delta);
+		if (delta.rows[i])
+			row_add(delta.rows[i], &delta, &txn);
+	*ret_txn = txn;
 }
 
 static uint32_t key_of(uint8_t domain, uint16_t module, uint8_t kind)

@@ -23,8 +23,7 @@ struct gm_delta {
 bool gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t kind,
 		   uint8_t flags, bool nested);
 
-/* Save what gm_delta_apply will change. At most 60 words. */
-void gm_delta_save(const struct gm_delta *delta, struct gm_txn *txn);
-void gm_delta_apply(const struct gm_delta *delta);
+/* Save and change the counters, inside @txn. At most 70 words. */
+void gm_delta_apply(const struct gm_delta *delta, struct gm_txn *txn);
 
 #endif

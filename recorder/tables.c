@@ -212,12 +212,11 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	segment = &gm_rec.segments[ids->ids.segment];
 	gm_change_begin(change, &txn);
 	save_insert(&txn, domain, ids);
-	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
 	link_pair(domain, ids);
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
-	gm_delta_apply(&delta);
+	gm_delta_apply(&delta, &txn);
 	gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address, alloc->size,
 			alloc->stream, alloc->stack);
 	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address, alloc->requested,
@@ -304,9 +303,8 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	delta.requested = -(int64_t)block->requested;
 	gm_change_begin(change, &txn);
 	save_remove(&txn, change->domain, segment, block);
-	gm_delta_save(&delta, &txn);
 	gm_txn_arm(&txn);
-	gm_delta_apply(&delta);
+	gm_delta_apply(&delta, &txn);
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,

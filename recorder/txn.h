@@ -2,9 +2,10 @@
  * txn.h - one change of a domain's tables, all of it or none for every reader.
  *
  *	gm_txn_begin(&txn, domain, op);
- *	gm_txn_save(&txn, &field); ...        every word that will change, as it is now
- *	gm_txn_arm(&txn);                     the saved words count from here on
+ *	gm_txn_save(&txn, &field); ...        words that will change, as they are now
+ *	gm_txn_arm(&txn);                     what was saved counts from here on
  *	field = ...;                          plain stores, and the operation's events
+ *	                                      (save, arm and store again as often as needed)
  *	gm_txn_end(&txn);                     done: nothing is undone any more
  *
  * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
@@ -19,35 +20,43 @@
 
 #include "recorder/state.h"
 
-struct gm_txn { struct gm_domain *domain; uint32_t count; };
+struct gm_txn {
+	struct gm_domain *domain;
+	const uint8_t *base;		/* of the mapping */
+	uint32_t count;			/* of saved words */
+};
 
 static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, uint64_t op)
 {
 	txn->domain = domain;
+	txn->base = gm_rec.base;
 	txn->count = 0;
 	gm_set(&domain->undo_count, 0);
 	gm_order();
 	gm_set_release(&domain->undo_op, op);
 }
 
-/* Save the aligned 8-byte word that @field lies in. At most GM_UNDO_ENTRIES of them; one that is
- * too many is left out, and gm_recorder_check() tells. */
-static inline void gm_txn_save(struct gm_txn *txn, const void *field)
+/* Save the aligned 8-byte word that @field lies in. The longest transaction saves some 80 of the
+ * GM_UNDO_ENTRIES words; builds with checks count what would be too many. */
+static inline __attribute__((always_inline)) void gm_txn_save(struct gm_txn *txn,
+							      const void *field)
 {
 	const uint64_t *word = (const uint64_t *)((uintptr_t)field & ~(uintptr_t)7);
 	struct gm_undo_entry *entry = &txn->domain->undo[txn->count];
 
-	if (__builtin_expect(txn->count >= GM_UNDO_ENTRIES, 0)) {
+#if GM_LOCK_RANKS
+	if (txn->count >= GM_UNDO_ENTRIES) {
 		gm_count(&gm_rec.undo_overflows, 1);
 		return;
 	}
-	entry->offset = (uint64_t)((const uint8_t *)word - gm_rec.base);
+#endif
+	entry->offset = (uint64_t)((const uint8_t *)word - txn->base);
 	/* Atomic: the word may hold a block's state, which changes without the lock. */
 	entry->old = __atomic_load_n(word, __ATOMIC_RELAXED);
 	txn->count++;
 }
 
-static inline void gm_txn_arm(const struct gm_txn *txn)
+static inline __attribute__((always_inline)) void gm_txn_arm(const struct gm_txn *txn)
 {
 	gm_order();
 	gm_set_release(&txn->domain->undo_count, txn->count);
