@@ -229,6 +229,8 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
+PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
+$(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -1,0 +1,232 @@
+/*
+ * many.c - threads that allocate and free at once, every kind, on two devices, some from one thread
+ * to another, while the main thread takes snapshots. Ends by SIGKILL where asked.
+ *
+ * usage: many THREADS ROUNDS SEED [kill]
+ * Prints one line: what the driver says is live, by kind and device, once all have stopped.
+ *
+ * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "test/apps/checkpoint.h"
+
+#define SLOTS 64	/* pointers on their way from one thread to another */
+#define KEPT 32		/* of each thread's own */
+#define PAGE ((size_t)2 << 20)
+
+enum what { LINEAR, MANAGED, ASYNC, HOST, HANDLE, WHATS };
+
+struct thing {
+	enum what what;
+	uint64_t value;
+};
+
+static struct {
+	PFN_cuInit_v2000 init;
+	PFN_cuDevicePrimaryCtxRetain_v7000 retain;
+	PFN_cuCtxSetCurrent_v4000 set_current;
+	PFN_cuCtxSynchronize_v2000 synchronize;
+	PFN_cuMemAlloc_v3020 alloc;
+	PFN_cuMemAllocManaged_v6000 managed;
+	PFN_cuMemFree_v3020 free;
+	PFN_cuMemAllocAsync_v11020 alloc_async;
+	PFN_cuMemFreeAsync_v11020 free_async;
+	PFN_cuMemHostAlloc_v2020 host_alloc;
+	PFN_cuMemFreeHost_v2000 free_host;
+	PFN_cuMemCreate_v10020 create;
+	PFN_cuMemRelease_v10020 release;
+} cu;
+
+static CUcontext contexts[2];
+static _Atomic(struct thing *) on_the_way[SLOTS];
+static long rounds;
+static _Atomic(long) errors;
+
+static void *entry(void *driver, const char *name)
+{
+	void *function = dlsym(driver, name);
+
+	if (!function)
+		DIE("no %s", name);
+	return function;
+}
+
+static void find_driver(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+
+	if (!driver)
+		DIE("%s", dlerror());
+	cu.init = (PFN_cuInit_v2000)entry(driver, "cuInit");
+	cu.retain = (PFN_cuDevicePrimaryCtxRetain_v7000)entry(driver, "cuDevicePrimaryCtxRetain");
+	cu.set_current = (PFN_cuCtxSetCurrent_v4000)entry(driver, "cuCtxSetCurrent");
+	cu.synchronize = (PFN_cuCtxSynchronize_v2000)entry(driver, "cuCtxSynchronize");
+	cu.alloc = (PFN_cuMemAlloc_v3020)entry(driver, "cuMemAlloc_v2");
+	cu.managed = (PFN_cuMemAllocManaged_v6000)entry(driver, "cuMemAllocManaged");
+	cu.free = (PFN_cuMemFree_v3020)entry(driver, "cuMemFree_v2");
+	cu.alloc_async = (PFN_cuMemAllocAsync_v11020)entry(driver, "cuMemAllocAsync");
+	cu.free_async = (PFN_cuMemFreeAsync_v11020)entry(driver, "cuMemFreeAsync");
+	cu.host_alloc = (PFN_cuMemHostAlloc_v2020)entry(driver, "cuMemHostAlloc");
+	cu.free_host = (PFN_cuMemFreeHost_v2000)entry(driver, "cuMemFreeHost");
+	cu.create = (PFN_cuMemCreate_v10020)entry(driver, "cuMemCreate");
+	cu.release = (PFN_cuMemRelease_v10020)entry(driver, "cuMemRelease");
+}
+
+static CUresult make(enum what what, size_t bytes, int device, uint64_t *ret_value)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+						   .id = device } };
+	CUdeviceptr ptr = 0;
+	void *host = NULL;
+	CUresult r;
+
+	switch (what) {
+	case LINEAR:
+		r = cu.alloc(&ptr, bytes);
+		break;
+	case MANAGED:
+		r = cu.managed(&ptr, bytes, CU_MEM_ATTACH_GLOBAL);
+		break;
+	case ASYNC:
+		r = cu.alloc_async(&ptr, bytes, NULL);
+		break;
+	case HOST:
+		r = cu.host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE);
+		ptr = (CUdeviceptr)(uintptr_t)host;
+		break;
+	default:
+		return cu.create((CUmemGenericAllocationHandle *)ret_value, PAGE, &prop, 0);
+	}
+	*ret_value = ptr;
+	return r;
+}
+
+static CUresult end(const struct thing *thing)
+{
+	switch (thing->what) {
+	case LINEAR:
+	case MANAGED:
+		return cu.free(thing->value);
+	case ASYNC:
+		return cu.free_async(thing->value, NULL);
+	case HOST:
+		return cu.free_host((void *)(uintptr_t)thing->value);
+	default:
+		return cu.release(thing->value);
+	}
+}
+
+/* Give @thing to whoever comes by; end what lay there. */
+static void pass_on(struct thing thing, unsigned int slot)
+{
+	struct thing *box = malloc(sizeof(*box)), *old;
+
+	if (!box)
+		DIE("malloc");
+	*box = thing;
+	old = atomic_exchange(&on_the_way[slot % SLOTS], box);
+	if (old && end(old))
+		errors++;
+	free(old);
+}
+
+static void *worker(void *arg)
+{
+	unsigned int seed = (unsigned int)(uintptr_t)arg;
+	int device = (int)(seed & 1);
+	struct thing kept[KEPT] = { 0 };
+
+	if (cu.set_current(contexts[device]))
+		DIE("cuCtxSetCurrent");
+	for (long i = 0; i < rounds; i++) {
+		struct thing *thing = &kept[rand_r(&seed) % KEPT];
+		struct thing new = { .what = (enum what)(rand_r(&seed) % WHATS) };
+
+		if (make(new.what, 1u + (unsigned)rand_r(&seed) % 100000, device, &new.value)) {
+			errors++;
+		} else if (rand_r(&seed) % 4 == 0 && new.what != ASYNC) {
+			pass_on(new, (unsigned int)rand_r(&seed));	/* freed in another context */
+		} else {
+			if (thing->value && end(thing))
+				errors++;
+			*thing = new;
+		}
+	}
+	for (int i = 0; i < KEPT; i += 2) {	/* the other half stays */
+		if (kept[i].value && end(&kept[i]))
+			errors++;
+	}
+	return NULL;
+}
+
+static void take_snapshots(_Atomic(int) *left)
+{
+	typedef int snapshot_fn(const char *path);
+	snapshot_fn *snapshot = (snapshot_fn *)dlsym(RTLD_DEFAULT, "gpumem_snapshot");
+	const char *dir = getenv("CHECKPOINT_DIR");
+	char path[4096];
+
+	for (int i = 0; snapshot && dir && *left; i++) {
+		snprintf(path, sizeof(path), "%s/live-%d.json", dir, i % 8);
+		unlink(path);
+		if (snapshot(path))
+			errors++;
+	}
+}
+
+static _Atomic(int) running;
+
+static void *counted(void *arg)
+{
+	worker(arg);
+	running--;
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	__typeof__(&fakecuda_live_bytes) live_bytes;
+	pthread_t threads[64];
+	int count = argc > 1 ? atoi(argv[1]) : 4;
+	unsigned int seed = argc > 3 ? (unsigned int)atoi(argv[3]) : 1;
+
+	rounds = argc > 2 ? atol(argv[2]) : 1000;
+	find_driver();
+	if (cu.init(0) || cu.retain(&contexts[0], 0) || cu.retain(&contexts[1], 1) || count > 64)
+		DIE("no start");
+	running = count;
+	for (int i = 0; i < count; i++) {
+		if (pthread_create(&threads[i], NULL, counted, (void *)(uintptr_t)(seed * 100 + (unsigned)i)))
+			DIE("pthread_create");
+	}
+	take_snapshots(&running);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 2; i++) {
+		if (cu.set_current(contexts[i]) || cu.synchronize())
+			DIE("cuCtxSynchronize");
+	}
+	say("checkpoint 1: all stopped, %ld errors", (long)errors);
+	live_bytes = FAKE(fakecuda_live_bytes);
+	for (int device = 0; live_bytes && device < 2; device++) {
+		static const char *const kinds[FAKECUDA_KINDS] = {
+			"device", "managed", "array", "host", "vmm", "pool", "ipc", "graph", "external",
+		};
+
+		for (int kind = 0; kind < FAKECUDA_KINDS; kind++)
+			say("checkpoint 1 device %d kind %s bytes %llu", device, kinds[kind],
+			    (unsigned long long)live_bytes(device, (enum fakecuda_kind)kind));
+	}
+	if (argc > 4)
+		kill(getpid(), SIGKILL);
+	return errors != 0;
+}

@@ -1,0 +1,90 @@
+# timeout: 400
+"""Each call of each entry point that allocates, frees or ends something fails in turn: the program's output is
+what it is without the library, every checkpoint's account is the driver's, and the journal stays sound. Then the
+calls that the library makes itself fail: nobody may notice."""
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from account import app, differences, run_pair  # noqa: E402
+from tap import B, Room, check, finish, same, tell  # noqa: E402
+
+APP = app("app_fail")
+JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
+OUT_OF_MEMORY, NOT_PERMITTED = 2, 800
+
+# What the library asks the driver for by itself, and the program under test does not.
+OURS = ["cuCtxGetDevice", "cuDeviceGetGraphMemAttribute", "cuPointerGetAttribute", "cuMemGetAddressRange_v2",
+        "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode", "cuArrayGetMemoryRequirements",
+        "cuMipmappedArrayGetMemoryRequirements", "cuDeviceGetName", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2",
+        "cuDriverGetVersion", "cuDevicePrimaryCtxGetState", "cuDeviceGetCount", "cuCtxGetCurrent",
+        "cuMemGetInfo_v2"]
+
+
+def calls():
+    with Room() as room:
+        found = re.findall(r"^calls (\w+) (\d+)$", room.run([APP], preload=False).stdout, re.M)
+    return [(entry, int(count)) for entry, count in found]
+
+
+def one_failure(room, rule):
+    """Run with it, to a sudden end. Returns what is wrong, as sentences."""
+    bare, ours, directory = run_pair(room, [APP], FAKECUDA_FAIL=rule, APP_KILL="1", oom_snapshots=0)
+    if not same(bare, ours):
+        return ["%s: %s" % (rule, tell(bare, ours))]
+    wrong = ["%s: %s" % (rule, sentence) for sentence in differences(ours.stdout, directory)]
+    journals = room.journal_files()
+    if len(journals) != 1:
+        return wrong + ["%s: journals %s" % (rule, journals)]
+    read = room.run([JOURNAL_CHECK] + journals, preload=False)
+    if read.returncode:
+        wrong.append("%s: %s" % (rule, read.stdout))
+    os.unlink(journals[0])
+    return wrong
+
+
+def every_call():
+    entries = calls()
+    check("the program tells its calls", len(entries) > 30 and all(count for _, count in entries),
+          [entry for entry, count in entries if not count] or entries)
+    with Room() as room:
+        for entry, count in entries:
+            wrong = []
+            for n in range(count):
+                wrong += one_failure(room, "%s:%d:1:%d" % (entry, n, NOT_PERMITTED if n % 2 else OUT_OF_MEMORY))
+            check("%s: each of %d calls fails in turn" % (entry, count), not wrong, "; ".join(wrong[:3]))
+
+
+def our_own_calls():
+    """With no checkpoint files, which the program itself would ask the driver for."""
+    with Room() as room:
+        for entry in OURS:
+            rule = "%s:0:-1:%d" % (entry, 999)
+            bare = room.run([APP], preload=False, FAKECUDA_FAIL=rule)
+            ours = room.run([APP], FAKECUDA_FAIL=rule)
+            check("our own %s fails: nobody notices" % entry, same(bare, ours) and "done" in ours.stdout,
+                  tell(bare, ours))
+
+
+def out_of_memory():
+    """A device that is full: the failure is recorded with what was asked and what was free."""
+    with Room() as room:
+        ours = room.run([APP], FAKECUDA_CAPACITY="4M")
+        bare = room.run([APP], preload=False, FAKECUDA_CAPACITY="4M")
+        check("a small device: same output", same(bare, ours), tell(bare, ours))
+        taken = room.snapshots("oom")
+        failure = taken[0]["failure"] if taken else {}
+        check("an OOM snapshot says what was wanted", failure.get("requested_bytes", 0) > 0 and
+              failure.get("total_bytes", 0) == 4 << 20 and failure.get("entry", "").startswith("cu"), failure)
+
+
+def main():
+    every_call()
+    our_own_calls()
+    out_of_memory()
+    finish()
+
+
+main()

@@ -1,0 +1,48 @@
+"""Frees: double, interior, foreign, of nothing, by another door: the driver decides, and the account stays true."""
+import collections
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from account import app, conserved  # noqa: E402
+from tap import Room, check, finish  # noqa: E402
+
+
+def traces(snapshot):
+    for trace in snapshot["device_traces"] + [snapshot["host_trace"]]:
+        yield [dict(zip(("action", "addr", "size", "time_us"), row))
+               for row in zip(trace["action"], trace["addr"], trace["size"], trace["time_us"])]
+
+
+def balanced(snapshot):
+    """Every free in the trace is of what was allocated before it and not freed since."""
+    wrong = []
+    for trace in traces(snapshot):
+        live = {}
+        for event in trace:
+            if event["action"] == "alloc":
+                if event["addr"] in live:
+                    wrong.append(("allocated twice", event))
+                live[event["addr"]] = event["size"]
+            elif event["action"] == "free_completed" and live.pop(event["addr"], None) != event["size"]:
+                wrong.append(("freed what was not there", event))
+    return wrong
+
+
+def main():
+    with Room() as room:
+        taken = conserved("app_frees", room, [app("app_frees")], checkpoints=11)
+        if taken:
+            last = taken[("", max(number for _, number in taken))]
+            check("nothing is left", not last["segments"] and not last["host_segments"],
+                  last["segments"] + last["host_segments"])
+            wrong = balanced(last)
+            check("the trace adds up", not wrong, wrong[:3])
+            actions = collections.Counter(e["action"] for trace in traces(last) for e in trace)
+            check("as many frees as allocations", actions["alloc"] == actions["free_completed"] ==
+                  actions["free_requested"] == actions["segment_alloc"] == actions["segment_free"] > 10, dict(actions))
+            check("nothing was in flight", not last["recovered"]["in_flight"] and last["consistent"])
+    finish()
+
+
+main()
