@@ -19,6 +19,7 @@ int gm_events_begin(uint32_t chunks)
 
 	*pool = (struct gm_chunk_pool){ .chunks = chunks, .limit = chunks };
 	gm_rec.shared_slot = (struct gm_slot){ .place = GM_CHUNK_FULL };
+	gm_set(&gm_rec.quiet, 0);
 	if (!chunks)
 		return 0;
 	pool->closed = gm_sys.map(NULL, chunks * sizeof(uint32_t), PROT_READ | PROT_WRITE,
@@ -155,6 +156,31 @@ struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer)
 lost:
 	gm_count(&gm_header_get()->events_lost, 1);
 	return NULL;
+}
+
+int gm_record_history(bool on)
+{
+	struct gm_header *header = gm_header_get();
+	uint64_t now;
+
+	if (!header)
+		return -ENODEV;
+	if (!gm_rec.pool.chunks)
+		return -ENOTSUP;
+	if (!on) {
+		gm_set(&gm_rec.quiet, 1);
+		return 0;
+	}
+	if (!gm_lock(&gm_rec.journal))
+		return -ETIMEDOUT;
+	if (gm_get(&gm_rec.quiet)) {
+		now = gm_stamp();
+		if (now > gm_get(&header->horizon))
+			gm_set_release(&header->horizon, now);
+		gm_set_release(&gm_rec.quiet, 0);
+	}
+	gm_unlock(&gm_rec.journal);
+	return 0;
 }
 
 void gm_events_tick(void)

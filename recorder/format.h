@@ -157,6 +157,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	_Atomic(uint64_t) events;		/* written ever for this domain, kept or not */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
+	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;

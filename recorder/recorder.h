@@ -135,6 +135,20 @@ void gm_record_driver_version(int version);
  * tsc, tid and live_bytes. Returns the number, 0 when nothing is recorded. */
 uint64_t gm_record_failure(struct gm_failure *failure);
 
+/* The statistics of a domain, all of one moment. Returns 0, -ENODEV when nothing is recorded,
+ * -ETIMEDOUT, -EINVAL. */
+struct gm_stats;
+int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
+
+/* Begin anew with the peaks (of PyTorch's statistics, not of the rows by module), or with what was
+ * allocated and freed in all and the counters of calls. Returns as gm_record_stats. */
+enum gm_reset { GM_RESET_PEAK, GM_RESET_ACCUMULATED };
+int gm_record_reset_stats(uint8_t domain, enum gm_reset which);
+
+/* Events are written (the start's state) or not. When they begin again what was written before is
+ * dropped: it would not add up with what comes. -ENOTSUP when there is no history. */
+int gm_record_history(bool on);
+
 /* A plain event (snapshot, annotate). */
 void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32_t string);
 

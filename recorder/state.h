@@ -103,6 +103,7 @@ struct gm_recorder {
 	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;
+	_Atomic(uint32_t) quiet;	/* 1: no events are written (gm_record_history) */
 	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
 	struct gm_usage_entry lookup[GM_USAGE_LOOKUP];
 	struct gm_slot slots[GM_MAX_THREADS];

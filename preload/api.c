@@ -1,0 +1,135 @@
+/*
+ * api.c - the public functions of gpumem.h but for the statistics (api_stats.c).
+ *
+ * Thread context: any, outside our locks; an OOM observer among them. Signal context: none.
+ * Fork: in a child that has not started nothing is recorded, which is the answer.
+ */
+#define GPUMEM_API __attribute__((visibility("default")))
+#define GPUMEM_IMPLEMENTATION
+#include "preload/gpumem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "preload/snap.h"
+#include "preload/state.h"
+#include "preload/trigger.h"
+#include "recorder/recorder.h"
+
+#define SNAPSHOT_NS UINT64_C(120000000000)
+
+static int snapshot_locked(void)
+{
+	uint32_t request;
+
+	if (!gm_trigger_has_helper())
+		return gm_snap_take(1u << GM_REQUEST_API, SNAPSHOT_NS, NULL, NULL);
+	request = gm_trigger_ask(GM_REQUEST_API);
+	if (!gm_trigger_wait_written(request, SNAPSHOT_NS))
+		return -ETIMEDOUT;
+	return __atomic_load_n((const int32_t *)&gm_state.api_result, __ATOMIC_ACQUIRE);
+}
+
+int gpumem_snapshot(const char *path)
+{
+	size_t length = path ? strlen(path) : 0;
+	int r;
+
+	if (!gm_state_is_mine())
+		return -ENODATA;
+	if (length >= sizeof(gm_state.api_path))
+		return -ENAMETOOLONG;
+	if (!gm_lock_within(&gm_state.api_lock, SNAPSHOT_NS))
+		return -ETIMEDOUT;
+	if (length)
+		memcpy(gm_state.api_path, path, length);
+	gm_state.api_path[length] = '\0';
+	r = snapshot_locked();
+	gm_unlock(&gm_state.api_lock);
+	return r;
+}
+
+/* Native: nothing is cached. */
+int64_t gpumem_empty_cache(void)
+{
+	return gm_state_is_mine() ? 0 : -ENODATA;
+}
+
+int gpumem_set_per_process_memory_fraction(double fraction, int device)
+{
+	if (!(fraction >= 0 && fraction <= 1) || device < 0 || device >= (int)GM_MAX_DEVICES)
+		return -EINVAL;
+	return -ENOTSUP;
+}
+
+static bool one_of(const char *word, const char *const *words)
+{
+	if (!word)
+		return true;
+	for (; *words; words++)
+		if (strcmp(word, *words) == 0)
+			return true;
+	return false;
+}
+
+int gpumem_record_memory_history(const char *enabled, const char *context, const char *stacks,
+				 size_t max_entries)
+{
+	static const char *const enabled_words[] = { "all", "state", "none", NULL };
+	static const char *const context_words[] = { "all", "alloc", "state", "none", NULL };
+	static const char *const stacks_words[] = { "all", "python", "native", "none", NULL };
+	const struct gm_header *header = gm_recorder_header();
+	int r;
+
+	if (!one_of(enabled, enabled_words) || !one_of(context, context_words) ||
+	    !one_of(stacks, stacks_words))
+		return -EINVAL;
+	if (!gm_state_is_mine() || !header)
+		return -ENODATA;
+	r = gm_record_history(enabled && strcmp(enabled, "none") != 0);
+	if (!r && max_entries != SIZE_MAX && max_entries > header->history_events)
+		r = -ENOSPC;
+	return r;
+}
+
+int gpumem_annotate(const char *text)
+{
+	uint32_t string;
+
+	if (!text)
+		return -EINVAL;
+	if (!gm_state_is_mine() || !gm_recorder_header())
+		return -ENODATA;
+	string = gm_intern_string(text, (uint32_t)strnlen(text, GM_STRING_MAX));
+	if (!string)
+		return -ENOMEM;
+	gm_record_note(GM_ACTION_ANNOTATE, 0, 0, string);
+	return 0;
+}
+
+int gpumem_register_oom_observer(void (*fn)(void *arg, int device, uint64_t requested_bytes,
+					    uint64_t total_bytes, uint64_t free_bytes), void *arg)
+{
+	struct gm_oom_observer *empty = NULL;
+	int r = -ENOSPC;
+
+	if (!fn)
+		return -EINVAL;
+	if (!gm_lock(&gm_state.oom_lock))
+		return -ETIMEDOUT;
+	for (unsigned int i = GM_OOM_OBSERVERS; i-- > 0;) {
+		struct gm_oom_observer *at = &gm_state.observers[i];
+
+		if (at->fn == fn && at->arg == arg)
+			r = 0;
+		if (!at->fn)
+			empty = at;
+	}
+	if (r && empty) {
+		empty->arg = arg;
+		empty->fn = fn;
+		r = 0;
+	}
+	gm_unlock(&gm_state.oom_lock);
+	return r;
+}

@@ -1,0 +1,141 @@
+/*
+ * gpumem.h - the C interface of libgpumem: ask the flight recorder of this process.
+ *
+ * Link nothing: the functions are weak symbols, found when the program runs under
+ * LD_PRELOAD=libgpumem.so (or `gpumem run`), and every call here may be made without it:
+ *
+ *	#include <gpumem.h>
+ *
+ *	gpumem_annotate("epoch 3");
+ *	if (gpumem_snapshot(NULL) == -ENOSYS)
+ *		puts("not under gpumem");
+ *
+ * Without the library a function returns GPUMEM_ABSENT (-ENOSYS) and does nothing. Build with
+ * -fPIE or -fPIC, the default of today's compilers: in code built with -fno-pic the linker binds
+ * a weak symbol to "absent" for good.
+ *
+ * Results: 0 or a value, or a negative errno. Common to all: -ENODATA, nothing is recorded in this
+ * process (it has made no CUDA call yet, or recording could not start; a line on stderr said
+ * why); -EINVAL, no such device.
+ *
+ * Devices are CUDA ordinals. Sizes are bytes. "Allocated" is what the program holds, "reserved"
+ * what was taken from the driver for it; they are the same while allocator is native. Pinned host
+ * memory and imported memory are in snapshots, not in these numbers.
+ *
+ * Thread safety: any thread, at any time, also in an OOM observer. Signal safety: none. Fork: a
+ * child starts empty at its first CUDA call; observers are the parent's and not kept.
+ */
+#ifndef GPUMEM_H
+#define GPUMEM_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUMEM_ABSENT (-ENOSYS)
+
+#ifndef GPUMEM_API
+#define GPUMEM_API __attribute__((weak))
+#endif
+
+/* Write a snapshot of now, as JSON, to @path (NULL: where option `output` says). A relative path
+ * is taken from the current directory; %c %p %h %k %r %t are replaced as in `output`; an existing
+ * file is never replaced: -2, -3 ... are put before its suffix.
+ * Waits until the file is written: milliseconds for small programs, half a second for a million
+ * events. Returns 0; -ENAMETOOLONG; -ETIMEDOUT after two minutes; or what open, write or rename
+ * said. */
+GPUMEM_API int gpumem_snapshot(const char *path);
+
+/* One statistic, under the name that torch.cuda.memory_stats() has for it. */
+struct gpumem_stat {
+	char name[56];			/* "allocated_bytes.all.current" */
+	int64_t value;
+};
+
+/* The statistics of a device, sorted by name: at most @max of them into @stats (NULL with @max 0).
+ * Returns how many there are. */
+GPUMEM_API int gpumem_memory_stats(int device, struct gpumem_stat *stats, int max);
+
+/* The table of torch.cuda.memory_summary() to @stream. Returns 0, or -EIO when it could not be
+ * written. */
+GPUMEM_API int gpumem_memory_summary(int device, FILE *stream);
+
+/* Bytes now, and at most since the start or the last reset. 0 for a device that was not used. */
+GPUMEM_API int64_t gpumem_memory_allocated(int device);
+GPUMEM_API int64_t gpumem_memory_reserved(int device);
+GPUMEM_API int64_t gpumem_max_memory_allocated(int device);
+GPUMEM_API int64_t gpumem_max_memory_reserved(int device);
+
+/* Set every peak to its current value; set what was allocated and freed in all, and the counters
+ * of calls, to 0. As PyTorch's functions of these names. Returns 0. */
+GPUMEM_API int gpumem_reset_peak_memory_stats(int device);
+GPUMEM_API int gpumem_reset_accumulated_memory_stats(int device);
+
+/* Give memory that is cached and not in use back to the driver, on all devices. Returns the bytes
+ * given back: 0 while allocator is native, which caches nothing. */
+GPUMEM_API int64_t gpumem_empty_cache(void);
+
+/* Let this process take at most @fraction (0 to 1) of the memory of @device.
+ * Returns 0; -EINVAL for another fraction; -ENOTSUP while allocator is native: every call goes to
+ * the driver unchanged, so nothing could be refused. */
+GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
+
+/* What is recorded from now on, as torch.cuda.memory._record_memory_history():
+ * @enabled: "all" or "state": events are recorded; NULL or "none": no events, only what is
+ * allocated and the statistics. Events from before a pause are dropped when it ends, since they
+ * would not add up with the later ones.
+ * @context, @stacks: "all", "alloc", "state" or NULL; "all", "python" or NULL. Checked; which
+ * stacks are recorded is set by the options of these names at the start.
+ * @max_entries: at most the events that option `history` made room for are kept; SIZE_MAX: these.
+ * Returns 0; -EINVAL for another word; -ENOSPC when @max_entries is more than there is room for
+ * (recording is switched all the same); -ENOTSUP when option `history` is 0. */
+GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *context,
+					    const char *stacks, size_t max_entries);
+
+/* Put @text into the trace, at this moment, on the line of the whole process. At most 16,384
+ * bytes are kept. Returns 0; -ENOMEM when there is no room for another text. */
+GPUMEM_API int gpumem_annotate(const char *text);
+
+/* Have @fn called whenever an allocation fails for want of memory, before the failing call
+ * returns, in its thread: @requested_bytes of a device that has @free_bytes of @total_bytes
+ * (0: the driver did not say). It may make CUDA calls. At most 8 observers; the same pair of @fn
+ * and @arg counts once. Returns 0; -ENOSPC; -EINVAL without @fn. Before the first CUDA call, too. */
+GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
+						       uint64_t requested_bytes,
+						       uint64_t total_bytes, uint64_t free_bytes),
+					    void *arg);
+
+/* A call by name of a function that is not there answers by itself. */
+#ifndef GPUMEM_IMPLEMENTATION
+#define GPUMEM_CALL(name, ...) (name ? (name)(__VA_ARGS__) : GPUMEM_ABSENT)
+#define gpumem_snapshot(path) GPUMEM_CALL(gpumem_snapshot, path)
+#define gpumem_memory_stats(device, stats, max) \
+	GPUMEM_CALL(gpumem_memory_stats, device, stats, max)
+#define gpumem_memory_summary(device, stream) GPUMEM_CALL(gpumem_memory_summary, device, stream)
+#define gpumem_memory_allocated(device) GPUMEM_CALL(gpumem_memory_allocated, device)
+#define gpumem_memory_reserved(device) GPUMEM_CALL(gpumem_memory_reserved, device)
+#define gpumem_max_memory_allocated(device) GPUMEM_CALL(gpumem_max_memory_allocated, device)
+#define gpumem_max_memory_reserved(device) GPUMEM_CALL(gpumem_max_memory_reserved, device)
+#define gpumem_reset_peak_memory_stats(device) \
+	GPUMEM_CALL(gpumem_reset_peak_memory_stats, device)
+#define gpumem_reset_accumulated_memory_stats(device) \
+	GPUMEM_CALL(gpumem_reset_accumulated_memory_stats, device)
+#define gpumem_empty_cache() (gpumem_empty_cache ? (gpumem_empty_cache)() : GPUMEM_ABSENT)
+#define gpumem_set_per_process_memory_fraction(fraction, device) \
+	GPUMEM_CALL(gpumem_set_per_process_memory_fraction, fraction, device)
+#define gpumem_record_memory_history(enabled, context, stacks, max_entries) \
+	GPUMEM_CALL(gpumem_record_memory_history, enabled, context, stacks, max_entries)
+#define gpumem_annotate(text) GPUMEM_CALL(gpumem_annotate, text)
+#define gpumem_register_oom_observer(fn, arg) GPUMEM_CALL(gpumem_register_oom_observer, fn, arg)
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
