@@ -130,6 +130,15 @@ static void scan_tables(struct scan *scan)
 		saw_op(scan, block[i - 1].op);
 }
 
+/* Nothing that is seen later may show this operation to be complete. */
+static void forget_flight(struct scan *scan, uint64_t op)
+{
+	int16_t *flight = &scan->flight_of[op >> OP_SLOT_SHIFT];
+
+	if (*flight >= 0 && scan->image->flights[*flight].op == op)
+		*flight = -1;
+}
+
 static int begin(struct scan *scan, struct gm_image *image)
 {
 	memset(scan, 0, sizeof(*scan));
@@ -150,7 +159,12 @@ static int begin(struct scan *scan, struct gm_image *image)
 		const struct gm_domain *domain = gm_image_domain(image, d);
 
 		scan->undone_op[d] = domain ? domain->undo_op : 0;
-		scan->any_undone |= scan->undone_op[d] != 0;
+		if (!scan->undone_op[d])
+			continue;
+		scan->any_undone = true;
+		/* What was taken back is not complete, whatever an unused record still says. */
+		if (scan->undone_op[d] >> OP_SLOT_SHIFT < GM_MAX_THREADS)
+			forget_flight(scan, scan->undone_op[d]);
 	}
 	return 0;
 }
@@ -226,10 +240,9 @@ static int collect(struct scan *scan, const struct gm_chunk *made, size_t made_c
 	order = order_chunks(image, list, scratch, &chunks);
 	for (size_t c = 0; c < chunks; c++)
 		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
-	/* What was made is no part of what was written, and counts as neither kept nor dropped. */
-	drop_complete_flights(scan);
 	scan_tables(scan);
 	drop_complete_flights(scan);
+	/* What was made is no part of what was written, and counts as neither kept nor dropped. */
 	count_dropped(scan);
 	for (size_t c = 0; c < made_count; c++)
 		scan_chunk(scan, (const void *)((const uint8_t *)made + c * GM_CHUNK_BYTES));
