@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# make gpu-check: everything that only a real GPU can tell. Needs a CUDA toolkit, a GPU, python3.
+#
+#   scripts/gpu-check.sh [--golden] [--only WORD] [--no-python]
+#
+# Builds the test programs with NVIDIA's runtime, statically and dynamically linked, runs each with
+# and without the library and compares output and exit code; holds the snapshots of their
+# checkpoints to what the driver says is taken; prints what this GPU's driver does
+# (build/gpu/conformance.txt) and compares it with the committed test/conformance/h200.golden, or
+# with --golden writes that file; runs PyTorch, CuPy and JAX where they are installed, and checks
+# whose memory their snapshots say it is. One line each, then the totals.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$PWD/build
+room=$build/gpu
+library=$build/libgpumem.so
+golden=$PWD/test/conformance/h200.golden
+python=${PYTHON:-python3}
+arch=${GPU_ARCH:-native}
+write_golden=
+only=
+with_python=1
+while [ $# -gt 0 ]; do
+	case $1 in
+	--golden) write_golden=1 ;;
+	--only) only=${2:?--only WORD} && shift ;;
+	--no-python) with_python= ;;
+	*) echo "usage: scripts/gpu-check.sh [--golden] [--only WORD] [--no-python]" >&2; exit 2 ;;
+	esac
+	shift
+done
+
+fail() { printf 'gpu-check: %s\n' "$*" >&2; exit 2; }
+nvcc=${CUDA_HOME:+$CUDA_HOME/bin/}nvcc
+command -v "$nvcc" >/dev/null 2>&1 || nvcc=/usr/local/cuda/bin/nvcc
+[ -x "$(command -v "$nvcc")" ] || fail "no nvcc: set CUDA_HOME"
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v "$nvcc")")")")
+[ -e /dev/nvidia0 ] || nvidia-smi -L 2>/dev/null | grep -q GPU || fail "no GPU here"
+[ -e "$library" ] || fail "no $library: make it first"
+stub=$(ls -d "$cuda"/lib64/stubs "$cuda"/targets/*/lib/stubs 2>/dev/null | head -n 1)
+runtime=$(ls -d "$cuda"/lib64 "$cuda"/targets/*/lib 2>/dev/null | head -n 1)
+export LD_LIBRARY_PATH=$runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+unset LD_PRELOAD "${!GPUMEM_@}"
+rm -rf "$room"
+mkdir -p "$room"
+
+passed=0
+failed=0
+skipped=0
+pass() { passed=$((passed + 1)); printf 'pass  %s%s\n' "$1" "${2:+: $2}"; }
+wrong() { failed=$((failed + 1)); printf 'FAIL  %s: %s\n' "$1" "$2"; }
+skip() { skipped=$((skipped + 1)); printf 'skip  %s: %s\n' "$1" "$2"; }
+wanted() { case $1 in *"$only"*) return 0 ;; *) return 1 ;; esac; }
+
+# Run a command without the library: $room/NAME/bare.{out,err,code}.
+run_bare() {
+	local dir=$room/$1
+	shift
+	mkdir -p "$dir/bare.d"
+	CHECKPOINT_DIR=$dir/bare.d timeout -k 10 "$seconds" "$@" >"$dir/bare.out" 2>"$dir/bare.err" </dev/null
+	echo $? >"$dir/bare.code"
+}
+
+# And with it: $room/NAME/ours.{out,err,code}, snapshots in $room/NAME/snapshots.
+run_ours() {
+	local dir=$room/$1
+	shift
+	mkdir -p "$dir/ours.d" "$dir/snapshots"
+	CHECKPOINT_DIR=$dir/ours.d GPUMEM_OUTPUT=$dir/snapshots/gpumem.%c.%p.%r.json LD_PRELOAD=$library \
+		timeout -k 10 "$seconds" "$@" >"$dir/ours.out" 2>"$dir/ours.err" </dev/null
+	echo $? >"$dir/ours.code"
+}
+
+# Both runs of NAME look the same from outside, and the library kept quiet.
+same() {
+	local dir=$room/$1
+	if [ "$(cat "$dir/bare.code")" != 0 ]; then
+		wrong "$1" "without the library: exit $(cat "$dir/bare.code"): $(tail -n 1 "$dir/bare.err" "$dir/bare.out" | tr '\n' ' ')"
+	elif [ "$(cat "$dir/ours.code")" != 0 ]; then
+		wrong "$1" "with the library: exit $(cat "$dir/ours.code"): $(tail -n 1 "$dir/ours.err" | tr '\n' ' ')"
+	elif ! cmp -s "$dir/bare.out" "$dir/ours.out"; then
+		wrong "$1" "the output differs: $(diff "$dir/bare.out" "$dir/ours.out" | sed -n 2,3p | tr '\n' ' ')"
+	elif grep -qi '^.\{0,3\}\(lib\)\?gpumem' "$dir/ours.err"; then
+		wrong "$1" "the library said: $(grep -i gpumem "$dir/ours.err" | head -n 1)"
+	else
+		pass "$1" "$(grep -cv '^checkpoint' "$dir/ours.out") lines, $(ls "$dir/snapshots" | wc -l) snapshots"
+		return 0
+	fi
+	return 1
+}
+
+pair() {
+	run_bare "$@"
+	run_ours "$@"
+	same "$1"
+}
+
+# A check that says one line and exits 0 or 1.
+judged() {
+	local name=$1 said
+	shift
+	if said=$("$@" 2>&1); then
+		pass "$name" "$said"
+	else
+		wrong "$name" "$said"
+	fi
+}
+
+compile() {
+	local name=$1
+	shift
+	"$@" >"$room/compile.log" 2>&1 && return 0
+	wrong "$name" "does not compile: $(grep -m 1 error "$room/compile.log")"
+	return 1
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/gpu: /'
+seconds=120
+
+for source in test/apps/*.cu; do
+	app=$(basename "$source" .cu)
+	wanted "$app" || continue
+	flags=
+	[ "$app" = app_ptds ] && flags='-default-stream per-thread'
+	for runtime_kind in static shared; do
+		name=$app.$runtime_kind
+		mkdir -p "$room/$name"
+		# shellcheck disable=SC2086
+		compile "$name" "$nvcc" -O1 -arch="$arch" -I. $flags -cudart $runtime_kind \
+			-o "$room/$name/$app" "$source" -lpthread -ldl -lrt || continue
+		pair "$name" "$room/$name/$app" || continue
+		judged "$name, conservation" "$python" test/gpu/check.py conservation "$room/$name/ours.d"
+	done
+done
+
+for source in test/apps/*.c; do
+	app=$(basename "$source" .c)
+	wanted "$app" || continue
+	mkdir -p "$room/$app"
+	compile "$app" "${CC:-cc}" -std=gnu11 -O1 -I. -isystem "$cuda/include" -o "$room/$app/$app" "$source" \
+		-L"$stub" -lcuda -lpthread -ldl || continue
+	pair "$app" "$room/$app/$app" || continue
+	judged "$app, conservation" "$python" test/gpu/check.py conservation "$room/$app/ours.d"
+done
+
+if wanted demo_app && [ -x "$room/demo_app.static/demo_app" ]; then
+	pair demo_app-leak "$room/demo_app.static/demo_app" --leak
+	pair demo_app-loop "$room/demo_app.static/demo_app" --loop --max-seconds 3 --threads 4
+fi
+
+if wanted conformance; then
+	seconds=300
+	for runtime_kind in static shared; do
+		name=conformance.$runtime_kind
+		mkdir -p "$room/$name"
+		compile "$name" "$nvcc" -O1 -arch="$arch" -I. -cudart $runtime_kind -o "$room/$name/conformance" \
+			test/conformance/conformance.cu -lpthread -ldl -lrt || continue
+		pair "$name" env CUDA_VISIBLE_DEVICES=0 "$room/$name/conformance"
+	done
+	output=$room/conformance.txt
+	cp "$room/conformance.static/bare.out" "$output" 2>/dev/null
+	if ! cmp -s "$output" "$room/conformance.shared/bare.out"; then
+		wrong conformance "static and shared differ: $(diff "$output" "$room/conformance.shared/bare.out" | sed -n 2,3p | tr '\n' ' ')"
+	else
+		pass conformance "static and shared agree"
+	fi
+	if [ -n "$write_golden" ]; then
+		cp "$output" "$golden" && pass conformance "$(wc -l <"$golden") lines written to $golden"
+	elif ! [ -s "$golden" ]; then
+		wrong conformance "there is no $golden: run with --golden"
+	elif cmp -s "$output" "$golden"; then
+		pass conformance "as in the golden file"
+	else
+		wrong conformance "$(diff "$golden" "$output" | grep -c '^[<>]') lines differ from the golden file"
+	fi
+fi
+
+seconds=300
+# Each framework, and the words that must be in the paths of the modules that allocated.
+for row in 'torch c10_cuda|torch' 'cupy cupy,cublas' 'jax jax|xla'; do
+	module=${row%% *}
+	words=${row#* }
+	name=gpu_$module
+	wanted "$name" && [ -n "$with_python" ] || continue
+	if ! timeout 200 "$python" -c "import $module" >/dev/null 2>&1; then
+		skip "$name" "no $module here"
+		continue
+	fi
+	mkdir -p "$room/$name"
+	pair "$name" "$python" "test/gpu/$name.py" || continue
+	judged "$name, whose memory" "$python" test/gpu/check.py modules "$room/$name/snapshots" "$words"
+done
+
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
