@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "recorder/file.h"
+
 #define NAME_BYTES 255			/* what file systems take */
 #define TRIES 10000			/* names that may be taken */
 
@@ -125,34 +127,20 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 	return text.length;
 }
 
-/* Open so that the number is above 2: whatever else, the program's standard streams, which it may
- * have closed, must not become our file. Free places below are filled for that moment, by
- * descriptors that nothing can be written to. */
+/* Open, never as one of the standard streams, which the program may have closed. */
 static int open_above(int dirfd, const char *path, int flags, mode_t mode)
 {
-	int held[3], count = 0, fd, error;
+	struct gm_fd_guard guard;
+	int fd, low, error;
 
-	while (count < 3) {
-		fd = open("/", O_PATH | O_CLOEXEC);
-		if (fd < 0)
-			break;
-		if (fd > 2) {
-			close(fd);
-			break;
-		}
-		held[count++] = fd;
-	}
-	fd = openat(dirfd, path, flags | O_CLOEXEC, mode);
-	error = errno;
-	while (count)
-		close(held[--count]);
-	if (fd >= 0 && fd <= 2) {		/* another thread closed one meanwhile */
-		int low = fd;
-
+	gm_fd_guard_begin(&guard);
+	fd = low = openat(dirfd, path, flags | O_CLOEXEC, mode);
+	if (low >= 0 && low <= 2) {		/* another thread closed one meanwhile */
 		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
-		error = errno;
 		close(low);
 	}
+	error = errno;
+	gm_fd_guard_end(&guard);
 	errno = error;
 	return fd;
 }
