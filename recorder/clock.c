@@ -102,8 +102,8 @@ static void set_pair(struct gm_clock *clock, int i, const struct gm_clock_pair *
 {
 	uint32_t sequence = gm_get(&clock->sequence);
 
-	gm_set(&clock->sequence, sequence + 1);
-	atomic_thread_fence(memory_order_release);	/* odd before any of the words changes */
+	/* An exchange, not a store: odd before any of the words changes. */
+	atomic_exchange_explicit(&clock->sequence, sequence + 1, memory_order_acq_rel);
 	clock->stamp[i] = pair->stamp;
 	clock->wall_ns[i] = pair->wall_ns;
 	clock->monotonic_ns[i] = pair->monotonic_ns;

@@ -24,8 +24,8 @@ static void store_failure(struct gm_header *header, struct gm_failure *failure)
 	if (!records)
 		return;
 	record = &ring[(number - 1) % records];
-	gm_set(&record->number, 0);
-	atomic_thread_fence(memory_order_release);
+	/* An exchange, not a store: none of the words below may be written before it. */
+	atomic_exchange_explicit(&record->number, 0, memory_order_acq_rel);
 	memcpy((char *)record + sizeof(record->number),
 	       (const char *)failure + sizeof(record->number),
 	       sizeof(*record) - sizeof(record->number));
