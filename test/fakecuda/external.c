@@ -1,0 +1,296 @@
+/*
+ * external.c - memory and semaphores of another API.
+ *
+ * Memory: any descriptor that can be mapped stands for Vulkan's. It is counted while imported, not
+ * charged to the device, and lives on under its mapped buffers. Semaphores: a counter, raised and
+ * waited for in stream order, within this process. Lock: fc.lock.
+ */
+#include "external.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "memory.h"
+
+struct extmem {
+	CUexternalMemory handle;	/* NULL: destroyed, mapped buffers left */
+	unsigned int refs;
+	int fd;				/* ours since the import */
+	uint8_t *host;
+	size_t size;
+	struct fc_ctx *ctx;		/* not counted: destroyed with it */
+	struct extmem *next;
+};
+
+static struct extmem *imported;
+
+static void put(struct extmem *x)
+{
+	struct extmem **at = &imported;
+
+	if (--x->refs)
+		return;
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	munmap(x->host, x->size);
+	close(x->fd);
+	free(x);
+}
+
+CUresult fc_cuImportExternalMemory(CUexternalMemory *extMem_out,
+				   const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
+{
+	struct extmem *x;
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+	void *p;
+
+	if (r)
+		return r;
+	if (!extMem_out || !memHandleDesc || !memHandleDesc->size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (memHandleDesc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p = mmap(NULL, memHandleDesc->size, PROT_READ | PROT_WRITE, MAP_SHARED,
+		 memHandleDesc->handle.fd, 0);
+	x->handle = p == MAP_FAILED ? NULL : fc_handle_new(FC_H_EXTMEM, x);
+	if (!x->handle) {
+		if (p != MAP_FAILED)
+			munmap(p, memHandleDesc->size);
+		free(x);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	x->refs = 1;
+	x->fd = memHandleDesc->handle.fd;
+	x->host = p;
+	x->size = memHandleDesc->size;
+	x->ctx = ctx->base;
+	x->next = imported;
+	imported = x;
+	fc_account(ctx->dev, FAKECUDA_EXTERNAL, (int64_t)x->size, 1);
+	*extMem_out = x->handle;
+	return CUDA_SUCCESS;
+}
+
+static void destroy(struct extmem *x)
+{
+	fc_account(x->ctx->dev, FAKECUDA_EXTERNAL, -(int64_t)x->size, -1);
+	fc_handle_drop(x->handle);
+	x->handle = NULL;
+	put(x);
+}
+
+CUresult fc_cuDestroyExternalMemory(CUexternalMemory extMem)
+{
+	struct extmem *x = fc_handle_get(extMem, FC_H_EXTMEM);
+
+	if (!x)
+		return CUDA_ERROR_INVALID_HANDLE;
+	destroy(x);
+	return CUDA_SUCCESS;
+}
+
+void fc_external_ctx_gone(struct fc_ctx *ctx)
+{
+	struct extmem *next;
+
+	for (struct extmem *x = imported; x; x = next) {
+		next = x->next;
+		if (x->handle && x->ctx == ctx)
+			destroy(x);
+	}
+}
+
+CUresult fc_external_map(CUexternalMemory extMem, struct fc_ctx *ctx, uint64_t offset, size_t size,
+			 struct fc_alloc **ret_a)
+{
+	struct extmem *x = fc_handle_get(extMem, FC_H_EXTMEM);
+	uint64_t va;
+
+	if (!x)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!size || offset > x->size || size > x->size - offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	va = fc_region_take((size + FC_CHUNK - 1) / FC_CHUNK * FC_CHUNK, FC_CHUNK, 0, false);
+	*ret_a = va ? fc_mem_new(FC_MEM_EXTERNAL, ctx->dev, ctx, va, size, x->host + offset) :
+		      NULL;
+	if (!*ret_a) {
+		fc_region_give(va);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	x->refs++;
+	(*ret_a)->owner = x;
+	fc_race_alloc(*ret_a, NULL);
+	return CUDA_SUCCESS;
+}
+
+/* Called by fc_mem_drop. */
+void fc_external_drop(struct fc_alloc *a)
+{
+	fc_region_give(a->base);
+	put(a->owner);
+}
+
+CUresult fc_cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem,
+					    const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
+{
+	struct fc_alloc *a;
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!devPtr || !bufferDesc || bufferDesc->flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = fc_external_map(extMem, ctx, bufferDesc->offset, bufferDesc->size, &a);
+	if (!r)
+		*devPtr = a->base;
+	return r;
+}
+
+/* ---- semaphores ---- */
+
+struct semaphore {
+	unsigned int refs;
+	int fd;
+	uint64_t value;
+};
+
+struct semaphore_work {
+	struct fc_work work;
+	struct semaphore *sem;
+	uint64_t value;
+	bool signal;
+};
+
+static void put_semaphore(struct semaphore *sem)
+{
+	if (--sem->refs)
+		return;
+	close(sem->fd);
+	free(sem);
+}
+
+CUresult fc_cuImportExternalSemaphore(CUexternalSemaphore *extSem_out,
+				      const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
+{
+	struct semaphore *sem;
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	if (!extSem_out || !semHandleDesc)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (semHandleDesc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD &&
+	    semHandleDesc->type != CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	sem = calloc(1, sizeof(*sem));
+	if (!sem)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	sem->refs = 1;
+	sem->fd = semHandleDesc->handle.fd;
+	*extSem_out = fc_handle_new(FC_H_EXTSEM, sem);
+	if (!*extSem_out) {
+		free(sem);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
+{
+	struct semaphore *sem = fc_handle_get(extSem, FC_H_EXTSEM);
+
+	if (!sem)
+		return CUDA_ERROR_INVALID_HANDLE;
+	fc_handle_drop(extSem);
+	put_semaphore(sem);
+	return CUDA_SUCCESS;
+}
+
+static CUresult raise_value(struct fc_work *work, struct fc_op *op)
+{
+	struct semaphore_work *w = (struct semaphore_work *)work;
+
+	(void)op;
+	if (w->sem->value < w->value)
+		w->sem->value = w->value;
+	return CUDA_SUCCESS;
+}
+
+static bool reached(struct fc_work *work, struct fc_op *op)
+{
+	struct semaphore_work *w = (struct semaphore_work *)work;
+
+	(void)op;
+	return w->sem->value >= w->value;
+}
+
+static void release(struct fc_work *work)
+{
+	put_semaphore(((struct semaphore_work *)work)->sem);
+	free(work);
+}
+
+static CUresult submit(struct fc_stream *s, CUexternalSemaphore extSem, uint64_t value, bool signal)
+{
+	struct semaphore *sem = fc_handle_get(extSem, FC_H_EXTSEM);
+	struct semaphore_work *w;
+	CUresult r;
+
+	if (!sem)
+		return CUDA_ERROR_INVALID_HANDLE;
+	w = (struct semaphore_work *)fc_work_new(sizeof(*w), FC_WORK_SEMAPHORE,
+						 signal ? "cuSignalExternalSemaphoresAsync" :
+							  "cuWaitExternalSemaphoresAsync",
+						 s->ctx, 0);
+	if (!w)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	sem->refs++;
+	w->sem = sem;
+	w->value = value;
+	w->work.release = release;
+	if (signal)
+		w->work.effect = raise_value;
+	else
+		w->work.may_start = reached;
+	r = fc_submit(s, &w->work, NULL);
+	fc_work_put(&w->work);
+	return r;
+}
+
+CUresult fc_cuSignalExternalSemaphoresAsync(
+	const CUexternalSemaphore *extSemArray,
+	const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems,
+	CUstream stream)
+{
+	struct fc_stream *s;
+	CUresult r = fc_stream_get(stream, &s);
+
+	if (!r && numExtSems && (!extSemArray || !paramsArray))
+		r = CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < numExtSems && !r; i++)
+		r = submit(s, extSemArray[i], paramsArray[i].params.fence.value, true);
+	return r;
+}
+
+CUresult fc_cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray,
+					  const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray,
+					  unsigned int numExtSems, CUstream stream)
+{
+	struct fc_stream *s;
+	CUresult r = fc_stream_get(stream, &s);
+
+	if (!r && numExtSems && (!extSemArray || !paramsArray))
+		r = CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < numExtSems && !r; i++)
+		r = submit(s, extSemArray[i], paramsArray[i].params.fence.value, false);
+	return r;
+}
