@@ -30,7 +30,7 @@
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
 
 static const uint32_t item_bytes[GM_REGION_COUNT] = {
-	[GM_REGION_DOMAINS] = 8192,
+	[GM_REGION_DOMAINS] = sizeof(struct gm_domain),
 	[GM_REGION_THREADS] = sizeof(struct gm_thread),
 	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
 	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
@@ -57,7 +57,7 @@ static uint64_t plan_fixed(bool roomy, uint64_t *capacity)
 {
 	uint64_t sum = 0;
 
-	capacity[GM_REGION_DOMAINS] = GM_DOMAINS * 8192;
+	capacity[GM_REGION_DOMAINS] = sizeof(struct gm_domain) * GM_DOMAINS;
 	capacity[GM_REGION_THREADS] = sizeof(struct gm_thread) * (roomy ? GM_MAX_THREADS : 512);
 	capacity[GM_REGION_USAGE] = sizeof(struct gm_usage) * (roomy ? GM_USAGE_ROWS : 1024);
 	capacity[GM_REGION_MODULES] = sizeof(struct gm_module) * (roomy ? GM_MAX_MODULES : 1024);
