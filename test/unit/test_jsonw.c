@@ -109,14 +109,13 @@ START_TEST(numbers_are_those_of_printf)
 
 			gm_jsonw_u64(w, value);
 			gm_jsonw_i64(w, (int64_t)value);
-			at += sprintf(at, "%llu,%lld,", (unsigned long long)value, (long long)value);
+			at += sprintf(at, "%lld,%lld,", (long long)value, (long long)value);
 		}
 	}
 	for (uint64_t value = 1, i = 0; i < 20; i++, value *= 10) {
 		gm_jsonw_u64(w, value);
 		gm_jsonw_u64(w, value - 1);
-		at += sprintf(at, "%llu,%llu,", (unsigned long long)value,
-			      (unsigned long long)(value - 1));
+		at += sprintf(at, "%lld,%lld,", (long long)value, (long long)(value - 1));
 	}
 	gm_jsonw_end(w);
 	at[-1] = ']';
