@@ -57,14 +57,16 @@ void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
 void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 		    uint64_t requested, const void *caller)
 {
-	memset(call, 0, sizeof(*call));
+	struct gm_where where = gm_where_now();
+
 	call->entry = entry;
-	call->where = gm_where_now();
-	call->alloc.requested = requested;
-	call->alloc.context = call->where.context;
-	call->alloc.kind = (uint8_t)kind;
-	call->alloc.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : call->where.domain;
-	call->alloc.module = gm_modules_caller(caller, NULL);
+	call->where = where;
+	call->op = 0;
+	call->alloc = (struct gm_alloc){
+		.requested = requested, .context = where.context,
+		.module = gm_modules_caller(caller, NULL), .kind = (uint8_t)kind,
+		.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : where.domain,
+	};
 	if (call->alloc.domain != GM_DOMAIN_UNKNOWN)
 		call->op = gm_op_begin(GM_ACTION_ALLOC, kind, call->alloc.domain, 0, requested);
 }
@@ -152,13 +154,21 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 	return true;
 }
 
-void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
+/* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
+static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
-	memset(call, 0, sizeof(*call));
+	call->tsc = gm_stamp_before();
+	call->alloc.stream = (uint64_t)(uintptr_t)stream;
 	call->space = space;
 	call->key = key;
-	call->alloc.stream = (uint64_t)(uintptr_t)stream;
-	call->tsc = gm_stamp_before();
+	call->op = 0;
+	call->block = 0;
+	call->step = (struct gm_backing_step){ 0 };
+}
+
+void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
+{
+	start_free(call, space, key, stream);
 	call->block = key ? (uint32_t)gm_map_take(gm_pointers, space, key) : 0;
 	if (call->block && begin_free_of(call, call->block, key)) {
 		gm_record_freeing(call->block);
@@ -173,8 +183,7 @@ void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, 
 
 void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size)
 {
-	memset(call, 0, sizeof(*call));
-	call->tsc = gm_stamp_before();
+	start_free(call, space, 0, NULL);
 	if (space == GM_MAP_MAPPING)
 		gm_backing_unmap(key, size, &call->step);
 	else

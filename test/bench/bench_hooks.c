@@ -4,7 +4,8 @@
  *
  * The fake driver is found beside this program. Each variant runs in a process of its own, one after
  * the other and round after round, so that a noisy neighbour meets all of them; a row is the median
- * of the rounds, and the difference to the bare row what the library adds.
+ * of the rounds, and the difference to the bare row what the library adds. In that is one
+ * cuCtxGetCurrent a pair, which the fake driver answers far more slowly than a real one: shown too.
  *
  *	bench_hooks [rounds [pairs a round]]
  */
@@ -30,6 +31,7 @@ static struct {
 	PFN_cuInit_v2000 init;
 	PFN_cuDevicePrimaryCtxRetain_v7000 retain;
 	PFN_cuCtxSetCurrent_v4000 set_current;
+	PFN_cuCtxGetCurrent_v4000 get_current;
 	PFN_cuMemAlloc_v3020 alloc;
 	PFN_cuMemFree_v3020 free;
 	PFN_cuMemAllocAsync_v11020 alloc_async;
@@ -72,6 +74,7 @@ static void find_driver(void)
 	cu.init = (PFN_cuInit_v2000)entry(driver, "cuInit");
 	cu.retain = (PFN_cuDevicePrimaryCtxRetain_v7000)entry(driver, "cuDevicePrimaryCtxRetain");
 	cu.set_current = (PFN_cuCtxSetCurrent_v4000)entry(driver, "cuCtxSetCurrent");
+	cu.get_current = (PFN_cuCtxGetCurrent_v4000)entry(driver, "cuCtxGetCurrent");
 	cu.alloc = (PFN_cuMemAlloc_v3020)entry(driver, "cuMemAlloc_v2");
 	cu.free = (PFN_cuMemFree_v3020)entry(driver, "cuMemFree_v2");
 	cu.alloc_async = (PFN_cuMemAllocAsync_v11020)entry(driver, "cuMemAllocAsync");
@@ -98,6 +101,17 @@ static int async_pairs(unsigned long count)
 
 	for (unsigned long i = 0; i < count; i++) {
 		if (cu.alloc_async(&ptr, 4096, NULL) || cu.free_async(ptr, NULL))
+			return -1;
+	}
+	return 0;
+}
+
+static int questions(unsigned long count)
+{
+	CUcontext current;
+
+	for (unsigned long i = 0; i < count; i++) {
+		if (cu.get_current(&current))
 			return -1;
 	}
 	return 0;
@@ -133,7 +147,8 @@ static double measure(int threads)
 
 static int child(const char *what, int threads)
 {
-	work = strcmp(what, "async") ? linear_pairs : async_pairs;
+	work = !strcmp(what, "async") ? async_pairs : !strcmp(what, "linear") ? linear_pairs
+	       : questions;
 	find_driver();
 	if (cu.init(0) || cu.retain(&context, 0))
 		return 1;
@@ -247,6 +262,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	snprintf(build, sizeof(build), "%s/../..", dirname(self));
+	printf("the driver's own cuCtxGetCurrent: %.0f ns\n", run(&variants[0], "questions", 1));
 	compare("linear", 1, rounds);
 	compare("linear", 2, rounds);
 	compare("async", 1, rounds);
