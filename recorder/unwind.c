@@ -142,34 +142,36 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 	return NEXT_END;
 }
 
-/* Walk plain frames whose rules are known and whose words lie in the window and
- * until @max. Returns the rule of the frame that stopped it, which has been given out. What
- * changes from frame to frame is kept in registers: this loop is the cost of a stack. */
+/* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
+ * Returns the rule of the frame that stopped it, which has been given out. What changes from frame
+ * to frame is kept in registers: this loop is the cost of a stack. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
 {
+	const uint64_t generation_bits = gm_rule_wanted(0, generation);
 	const uintptr_t lo = w->window.lo, hi = w->window.hi;
 	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp;
 	uintptr_t address = pc - !w->exact;
 	int count = w->count;
-	uint64_t rule;
+	uint64_t entry;
 
 	for (;;) {
-		uintptr_t cfa, below;
+		uintptr_t cfa, save, next;
 
 		pcs[count++] = pc;
-		rule = gm_rule_find(address, generation);
-		if (gm_rule_kind(rule) - 1u >= GM_RULE_FP)
+		entry = gm_rule_find(address, generation_bits);
+		if (__builtin_expect(!gm_entry_is_plain(entry), 0))
 			break;
-		cfa = (gm_rule_kind(rule) == GM_RULE_FP ? fp : sp) + (uintptr_t)gm_rule_offset(rule);
-		below = (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
-		if (cfa <= sp || cfa > hi || (cfa & 7) || cfa - lo < below + 8)
+		cfa = (gm_entry_is_fp(entry) ? fp : sp) + gm_entry_offset(entry);
+		save = gm_entry_save(entry);
+		if (__builtin_expect(cfa <= sp || cfa > hi || (cfa & 7) || cfa - lo < save + 8, 0))
 			break;
-		if (count == max || *(const uintptr_t *)(cfa - 8) == 0)
+		next = *(const uintptr_t *)(cfa - 8);
+		if (__builtin_expect(count == max || next == 0, 0))
 			break;
-		if (below)
-			fp = *(const uintptr_t *)(cfa - below);
-		pc = *(const uintptr_t *)(cfa - 8);
+		if (save)
+			fp = *(const uintptr_t *)(cfa - save);
+		pc = next;
 		address = pc - 1;
 		sp = cfa;
 	}
@@ -178,7 +180,7 @@ static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t gen
 	w->sp = sp;
 	w->fp = fp;
 	w->count = count;
-	return rule;
+	return gm_entry_rule(entry);
 }
 
 /* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */

@@ -5,89 +5,129 @@
  */
 #include "recorder/unwind_rules.h"
 
-#define INTERN_PROBES 64u		/* a table this crowded is full: rules then go uncached */
+#define FORM_SHIFT 43
+#define PAYLOAD_SHIFT 45		/* save and offset together: 19 bits */
+#define WAYS (1u << GM_RULE_WAYS_LOG2)
+#define ODD_PROBES 64u			/* a table this crowded is full: such rules go uncached */
 
-struct gm_rule_cache gm_rule_cache;	/* 384 KiB of .bss, touched as used */
-_Atomic(uint32_t) gm_rule_now = 1;
+struct gm_rule_cache gm_rule_cache;	/* 288 KiB of .bss, touched as used */
+_Atomic(uint32_t) gm_rule_now;
 
-/* The index of @rule in the table of distinct rules, where the rule is its own key: a word is
- * written once, from 0. Returns GM_RULE_DISTINCT when there is no room. */
+static _Atomic(uint64_t) *set_of(uint64_t hash)
+{
+	return &gm_rule_cache.entries[hash >> (64 - GM_RULE_SETS_LOG2) << GM_RULE_WAYS_LOG2];
+}
+
+static uint32_t first_way(uint64_t hash)
+{
+	return (uint32_t)(hash >> (64 - GM_RULE_SETS_LOG2 - GM_RULE_WAYS_LOG2)) % WAYS;
+}
+
+uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t wanted)
+{
+	_Atomic(uint64_t) *set = set_of(hash);
+	uint32_t first = first_way(hash);
+
+	if (address >> GM_RULE_ADDRESS_BITS)
+		return 0;
+	for (uint32_t i = 1; i < WAYS; i++) {
+		uint64_t entry = atomic_load_explicit(&set[(first + i) % WAYS],
+						      memory_order_acquire);
+
+		if ((entry & GM_RULE_WANTED_MASK) == wanted)
+			return entry;
+	}
+	return 0;
+}
+
+uint64_t gm_entry_rule(uint64_t entry)
+{
+	if (!entry)
+		return 0;
+	if (gm_entry_is_plain(entry))
+		return gm_rule_make(gm_entry_is_fp(entry) ? GM_RULE_FP : GM_RULE_SP,
+				    (int32_t)gm_entry_offset(entry),
+				    (int32_t)(gm_entry_save(entry) / 8));
+	return atomic_load_explicit(&gm_rule_cache.odd[entry >> PAYLOAD_SHIFT & (GM_RULE_ODD - 1)],
+				    memory_order_relaxed);
+}
+
+/* The index of @rule in the table of odd ones, where a rule is its own key: a word is written
+ * once, from 0. Returns GM_RULE_ODD when there is no room. */
 static uint32_t intern(uint64_t rule)
 {
-	uint64_t hash = rule * UINT64_C(0xbf58476d1ce4e5b9);
-	uint32_t at = (uint32_t)(hash >> 40);
+	uint32_t at = (uint32_t)(rule * UINT64_C(0xbf58476d1ce4e5b9) >> 40);
 
-	for (uint32_t i = 0; i < INTERN_PROBES; i++, at++) {
-		_Atomic(uint64_t) *slot = &gm_rule_cache.rules[at % GM_RULE_DISTINCT];
+	for (uint32_t i = 0; i < ODD_PROBES; i++, at++) {
+		_Atomic(uint64_t) *slot = &gm_rule_cache.odd[at % GM_RULE_ODD];
 		uint64_t there = atomic_load_explicit(slot, memory_order_relaxed);
 
 		if (there == 0 &&
 		    atomic_compare_exchange_strong_explicit(slot, &there, rule,
 							    memory_order_relaxed,
 							    memory_order_relaxed))
-			return at % GM_RULE_DISTINCT;
+			return at % GM_RULE_ODD;
 		if (there == rule)
-			return at % GM_RULE_DISTINCT;
+			return at % GM_RULE_ODD;
 	}
-	return GM_RULE_DISTINCT;
+	return GM_RULE_ODD;
 }
 
-uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t want)
+/* The entry for @rule but for tag and generation. Returns false when it cannot be kept. */
+static bool pack(uint64_t rule, uint64_t *ret_entry)
 {
-	if (address >> GM_RULE_ADDRESS_BITS)
-		return 0;
-	for (unsigned int i = 1; i < GM_RULE_WAYS; i++) {
-		uint64_t word = atomic_load_explicit(
-			&gm_rule_cache.sets[hash >> GM_RULE_TAG_BITS][(hash + i) % GM_RULE_WAYS],
-			memory_order_acquire);
+	int64_t offset = gm_rule_offset(rule);
+	int32_t save = gm_rule_save(rule);
+	uint64_t form = gm_rule_kind(rule) == GM_RULE_FP;
+	uint32_t index;
 
-		if ((word ^ want) < 1u << 16)
-			return atomic_load_explicit(&gm_rule_cache.rules[word % GM_RULE_DISTINCT],
-						    memory_order_relaxed);
+	if ((form || gm_rule_kind(rule) == GM_RULE_SP) && offset > 0 && offset < 65536 &&
+	    offset % 8 == 0 && save >= 0 && save < 64) {
+		*ret_entry = (uint64_t)offset << 48 | (uint64_t)save << PAYLOAD_SHIFT |
+			     form << FORM_SHIFT;
+		return true;
 	}
-	return 0;
+	index = intern(rule);
+	*ret_entry = (uint64_t)index << PAYLOAD_SHIFT | UINT64_C(2) << FORM_SHIFT;
+	return index < GM_RULE_ODD;
 }
 
 void gm_rule_add(uintptr_t address, uint32_t generation, uint64_t rule)
 {
 	uint64_t hash = gm_rule_hash(address);
-	_Atomic(uint64_t) *set = gm_rule_cache.sets[hash >> GM_RULE_TAG_BITS];
-	uint32_t id = intern(rule);
-	uint32_t way = (uint32_t)hash % GM_RULE_WAYS;
-	uint64_t word;
+	uint64_t wanted = gm_rule_wanted(hash, generation);
+	_Atomic(uint64_t) *set = set_of(hash);
+	uint32_t way = first_way(hash);
+	uint64_t entry;
 
-	if (id == GM_RULE_DISTINCT || address >> GM_RULE_ADDRESS_BITS)
+	if (address >> GM_RULE_ADDRESS_BITS || !pack(rule, &entry))
 		return;
-	for (unsigned int i = 0; i < GM_RULE_WAYS; i++) {
-		uint32_t candidate = (uint32_t)(hash + i) % GM_RULE_WAYS;
+	for (uint32_t i = 0; i < WAYS; i++) {
+		uint32_t candidate = (first_way(hash) + i) % WAYS;
+		uint64_t there = atomic_load_explicit(&set[candidate], memory_order_relaxed);
 
-		word = atomic_load_explicit(&set[candidate], memory_order_relaxed);
-		if (((word >> 16) & (GM_RULE_GENERATIONS - 1)) != generation) {
+		if (((there ^ wanted) & GM_RULE_WANTED_MASK) >> GM_RULE_TAG_BITS) {
 			way = candidate;	/* empty, or of before a dlclose */
 			break;
 		}
 	}
-	word = hash << (64 - GM_RULE_TAG_BITS) | (uint64_t)generation << 16 | id;
-	/* release: whoever sees the word sees the rule it names */
-	atomic_store_explicit(&set[way], word, memory_order_release);
+	entry |= wanted;
+	/* release: whoever sees the entry sees the odd rule that it names */
+	atomic_store_explicit(&set[way], entry, memory_order_release);
+	/* generations come round again: one that has passed meanwhile must leave nothing behind */
+	if (gm_rule_generation() != generation)
+		atomic_compare_exchange_strong_explicit(&set[way], &entry, 0, memory_order_relaxed,
+							memory_order_relaxed);
 }
 
 void gm_rule_flush(void)
 {
-	uint32_t now = atomic_load_explicit(&gm_rule_now, memory_order_relaxed);
-	uint32_t next;
+	uint32_t now = atomic_fetch_add_explicit(&gm_rule_now, 1, memory_order_acq_rel) + 1;
 
-	do {
-		next = (now + 1) % GM_RULE_GENERATIONS;
-		if (next == 0)
-			next = 1;
-	} while (!atomic_compare_exchange_weak_explicit(&gm_rule_now, &now, next,
-							memory_order_acq_rel,
-							memory_order_relaxed));
-	if (next != 1)
+	/* before the numbers begin again: what is left of the last round must not come alive */
+	if (now % (GM_RULE_GENERATIONS - 1) != 0)
 		return;
-	/* the numbers begin again: what is left of the last round must not come alive */
-	for (unsigned int set = 0; set < 1u << GM_RULE_SETS_LOG2; set++)
-		for (unsigned int way = 0; way < GM_RULE_WAYS; way++)
-			atomic_store_explicit(&gm_rule_cache.sets[set][way], 0, memory_order_relaxed);
+	for (uint32_t i = 0; i < sizeof(gm_rule_cache.entries) / sizeof(uint64_t); i++)
+		if (atomic_load_explicit(&gm_rule_cache.entries[i], memory_order_relaxed))
+			atomic_store_explicit(&gm_rule_cache.entries[i], 0, memory_order_relaxed);
 }

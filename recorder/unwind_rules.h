@@ -13,18 +13,20 @@
  *	GM_RULE_END   the outermost frame
  *	the return address is at CFA - 8, the caller's rsp is CFA
  *
- * Distinct rules are few (some hundreds in a large program): each is kept once, in a table that
- * only grows, and known by its index. The cache has 4096 sets of 8 words, one cache line each:
+ * The cache has 4096 sets of 8 entries, one cache line each. An entry is one word, read and
+ * written whole, so readers and writers need no lock and no sequence:
  *
- *	63                      29 28      16 15       0
- *	| tag (35 bits of address) | generation | rule id |
+ *	63       51 50   45 44   43 42        35 34          0
+ *	| offset/8 | save/8 | form | generation | tag          |
  *
- * One word is one entry: it is read and written whole, so readers and writers need no lock and no
- * sequence. The hash of an address is a bijection on 47 bits: set and tag together are the
- * address, so an entry can never answer for another one. The generation changes with every
- * dlclose; an entry of an older one is not there.
+ *	form 0, 1   GM_RULE_SP, GM_RULE_FP with offset and save: nearly all frames
+ *	form 2      a rule that does not fit: offset and save are its index in @odd, where each
+ *	            distinct one is kept once
  *
- * Addresses of 2^47 and more (57-bit address spaces, asked for by mmap hints) are never kept.
+ * The hash is a bijection on 47 bits of address: set and tag together are the address, so an
+ * entry never answers for another one. The generation changes with every dlclose; an entry of
+ * another one is not there. Addresses of 2^47 and more (57-bit address spaces, asked for by mmap
+ * hints) are never kept.
  *
  * Any thread, any signal context. Inherited by fork children as it is (they have the same code).
  */
@@ -32,27 +34,13 @@
 #define GM_RECORDER_UNWIND_RULES_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum gm_rule_kind {
 	GM_RULE_NONE,			/* nothing known */
 	GM_RULE_SP, GM_RULE_FP, GM_RULE_DRAP, GM_RULE_SIGNAL, GM_RULE_END, GM_RULE_FULL,
 };
-
-#define GM_RULE_SETS_LOG2 12
-#define GM_RULE_WAYS 8u
-#define GM_RULE_ADDRESS_BITS 47
-#define GM_RULE_TAG_BITS (GM_RULE_ADDRESS_BITS - GM_RULE_SETS_LOG2)
-#define GM_RULE_GENERATIONS (1u << (64 - GM_RULE_TAG_BITS - 16))
-#define GM_RULE_DISTINCT 16384u
-
-struct gm_rule_cache {
-	_Alignas(64) _Atomic(uint64_t) sets[1u << GM_RULE_SETS_LOG2][GM_RULE_WAYS];
-	_Atomic(uint64_t) rules[GM_RULE_DISTINCT];
-};
-
-extern struct gm_rule_cache gm_rule_cache;
-extern _Atomic(uint32_t) gm_rule_now;	/* generation; never 0: empty words match nothing */
 
 static inline uint64_t gm_rule_make(enum gm_rule_kind kind, int32_t offset, int32_t save)
 {
@@ -75,36 +63,84 @@ static inline int32_t gm_rule_save(uint64_t rule)	/* in words; signed for GM_RUL
 	return (int32_t)(uint32_t)rule >> 20;
 }
 
+#define GM_RULE_ADDRESS_BITS 47
+#define GM_RULE_SETS_LOG2 12
+#define GM_RULE_WAYS_LOG2 3
+#define GM_RULE_TAG_BITS (GM_RULE_ADDRESS_BITS - GM_RULE_SETS_LOG2)
+#define GM_RULE_GENERATIONS 256u
+#define GM_RULE_ODD 4096u
+
+struct gm_rule_cache {
+	_Alignas(64) _Atomic(uint64_t) entries[1u << (GM_RULE_SETS_LOG2 + GM_RULE_WAYS_LOG2)];
+	_Atomic(uint64_t) odd[GM_RULE_ODD];
+};
+
+extern struct gm_rule_cache gm_rule_cache;
+extern _Atomic(uint32_t) gm_rule_now;	/* counts the flushes */
+
 /* The generation to look up and to add with: read once, before the walk. */
 static inline uint32_t gm_rule_generation(void)
 {
 	return atomic_load_explicit(&gm_rule_now, memory_order_acquire);
 }
 
+/* The hash, in the upper 47 bits: 12 are the set, 3 of the rest the way that is tried first. */
 static inline uint64_t gm_rule_hash(uintptr_t address)
 {
-	return (address * UINT64_C(0x9e3779b97f4a7c15)) & ((UINT64_C(1) << GM_RULE_ADDRESS_BITS) - 1);
+	return (uint64_t)address * (UINT64_C(0x9e3779b97f4a7c15) << (64 - GM_RULE_ADDRESS_BITS));
 }
 
-/* The other ways of a set; not inlined, for the walk's sake. */
-uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t want);
+static inline uint64_t gm_rule_wanted(uint64_t hash, uint32_t generation)
+{
+	return (hash << GM_RULE_SETS_LOG2 >> (64 - GM_RULE_TAG_BITS)) |
+	       (uint64_t)(generation % (GM_RULE_GENERATIONS - 1) + 1) << GM_RULE_TAG_BITS;
+}
 
-/* The rule for the instruction at @address, 0 when it is not there. */
-static inline uint64_t gm_rule_find(uintptr_t address, uint32_t generation)
+#define GM_RULE_WANTED_MASK ((UINT64_C(1) << (GM_RULE_TAG_BITS + 8)) - 1)
+
+/* The other ways of a set; out of line, for the walk's sake. */
+uint64_t gm_rule_find_beyond(uintptr_t address, uint64_t hash, uint64_t wanted);
+
+/* The entry for the instruction at @address, 0 when it is not there. @generation_bits: any
+ * gm_rule_wanted(0, generation). */
+static inline uint64_t gm_rule_find(uintptr_t address, uint64_t generation_bits)
 {
 	uint64_t hash = gm_rule_hash(address);
-	uint64_t want = hash << (64 - GM_RULE_TAG_BITS) | (uint64_t)generation << 16;
-	uint64_t word = atomic_load_explicit(
-		&gm_rule_cache.sets[hash >> GM_RULE_TAG_BITS][hash % GM_RULE_WAYS],
+	uint64_t wanted = (hash << GM_RULE_SETS_LOG2 >> (64 - GM_RULE_TAG_BITS)) | generation_bits;
+	uint64_t entry = atomic_load_explicit(
+		&gm_rule_cache.entries[hash >> (64 - GM_RULE_SETS_LOG2 - GM_RULE_WAYS_LOG2)],
 		memory_order_acquire);
 
-	if (__builtin_expect((word ^ want) >= 1u << 16, 0))
-		return gm_rule_find_beyond(address, hash, want);
+	if (__builtin_expect((entry & GM_RULE_WANTED_MASK) != wanted, 0))
+		return gm_rule_find_beyond(address, hash, wanted);
 	if (__builtin_expect(address >> GM_RULE_ADDRESS_BITS != 0, 0))
 		return 0;
-	return atomic_load_explicit(&gm_rule_cache.rules[word % GM_RULE_DISTINCT],
-				    memory_order_relaxed);
+	return entry;
 }
+
+/* Of an entry: form 0 or 1, and then the fields of its rule. */
+static inline bool gm_entry_is_plain(uint64_t entry)
+{
+	return entry && !(entry >> 44 & 1);
+}
+
+static inline bool gm_entry_is_fp(uint64_t entry)
+{
+	return entry >> 43 & 1;
+}
+
+static inline uintptr_t gm_entry_offset(uint64_t entry)	/* bytes */
+{
+	return entry >> 51 << 3;
+}
+
+static inline uintptr_t gm_entry_save(uint64_t entry)		/* bytes */
+{
+	return entry >> 42 & 0x1f8;
+}
+
+/* The rule that an entry stands for; 0 of 0. */
+uint64_t gm_entry_rule(uint64_t entry);
 
 /* Keep @rule for @address, as found in @generation. */
 void gm_rule_add(uintptr_t address, uint32_t generation, uint64_t rule);

@@ -121,9 +121,12 @@ START_TEST(realigned_frames_have_their_rule)
 	bool found = false;
 
 	frame_realigned(100);
-	for (int i = 1; i < seen.count; i++)
-		found |= gm_rule_kind(gm_rule_find(seen.ours[i] - 1, gm_rule_generation())) ==
-			 GM_RULE_DRAP;
+	for (int i = 1; i < seen.count; i++) {
+		uint64_t entry = gm_rule_find(seen.ours[i] - 1,
+					      gm_rule_wanted(0, gm_rule_generation()));
+
+		found |= gm_rule_kind(gm_entry_rule(entry)) == GM_RULE_DRAP;
+	}
 	ck_assert_msg(found, "no frame of kind GM_RULE_DRAP on the stack");
 }
 END_TEST
