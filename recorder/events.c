@@ -67,14 +67,17 @@ static struct gm_chunk *take_locked(struct gm_header *header)
 	struct gm_chunk *chunk;
 	uint64_t last;
 
-	if (pool->fresh < pool->limit) {
+	if (pool->fresh < pool->chunks) {
 		uint64_t end = (pool->fresh + UINT64_C(1)) * GM_CHUNK_BYTES;
 
+		if (!pool->closed_count)	/* nothing else to be had: ask again at once */
+			gm_rec.patience[GM_REGION_EVENTS] = 0;
 		if (gm_region_reserve_locked(header, GM_REGION_EVENTS, end) == 0) {
 			gm_set_release(&region->used, end);
+			pool->limit = pool->chunks;
 			return (void *)(gm_rec.events + (uint64_t)pool->fresh++ * GM_CHUNK_BYTES);
 		}
-		pool->limit = pool->fresh;	/* until the next tick */
+		pool->limit = pool->fresh;	/* until memory is granted again */
 	}
 	if (!pool->closed_count)
 		return NULL;

@@ -22,7 +22,8 @@ void aux_directory_remove(void);
 
 /* gm_recorder_start with this history and place; the report is in aux_report. */
 int aux_try_start(uint64_t history, const char *place);
-/* The same in the usual place; the test fails when it fails. */
+/* The same in the usual place, with modules 1 to AUX_MODULES; the test fails when it fails. */
+#define AUX_MODULES 16
 void aux_start(uint64_t history);
 
 /* gm_sys with every entry counting its calls; the aux_fail_at-th of them (from 1; 0: none) fails
