@@ -165,7 +165,7 @@ $(BUILD)/obj/%.S.o: %.S
 $(FAKE_SO): $(call obj,$(FAKE_SRC))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-z,now -pthread
+	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1,-Bsymbolic -Wl,-z,now -pthread
 	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
 
 # In the shared runtime the CUDA names are exported, in the archive they are hidden: compiled twice.
@@ -231,6 +231,7 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
+PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
 PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o

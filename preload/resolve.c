@@ -38,8 +38,12 @@ static bool names_hook(const char *name)
  * told what it would be told without us: what comes after us in the search order, or nothing. */
 static void *dlsym_behind_us(void *handle, const char *name)
 {
+	void *found = gm_libc.dlsym(RTLD_NEXT, name);
+
 	(void)handle;
-	return gm_libc.dlsym(RTLD_NEXT, name);
+	/* Not as a tail call: "next" means behind this library, so it must be seen as the caller. */
+	__asm__ volatile("" : "+r"(found));
+	return found;
 }
 
 /* With an explicit handle the caller's address does not matter: an ordinary call. */

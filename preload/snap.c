@@ -23,21 +23,33 @@ static const char *const reason_names[] = {
 };
 #define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
 
-static bool region_grew(const struct gm_header *header, enum gm_region_id id)
+/* The first segment ever takes the second place: the first one is "none". */
+static bool ever_allocated(const struct gm_header *header)
 {
-	const struct gm_region *region = &header->regions[id];
-	uint64_t used = __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE);
+	const struct gm_region *region = &header->regions[GM_REGION_SEGMENTS];
 
-	return used > region->item_bytes;	/* the first item is "none" */
+	return __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE) >
+	       region->item_bytes;
+}
+
+static bool ever_failed(const struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_FAILURES];
+	uint64_t bytes = __atomic_load_n((const uint64_t *)&region->populated, __ATOMIC_ACQUIRE);
+	const char *ring = (const char *)header + region->offset;
+
+	for (uint64_t at = 0; at + sizeof(struct gm_failure) <= bytes;
+	     at += sizeof(struct gm_failure))
+		if (__atomic_load_n((const uint64_t *)(const void *)(ring + at), __ATOMIC_ACQUIRE))
+			return true;
+	return false;
 }
 
 bool gm_snap_worth_it(void)
 {
 	const struct gm_header *header = gm_recorder_header();
 
-	return header && (region_grew(header, GM_REGION_SEGMENTS) ||
-			  __atomic_load_n((const uint64_t *)&header->regions[GM_REGION_FAILURES].used,
-					  __ATOMIC_ACQUIRE) != 0);
+	return header && (ever_allocated(header) || ever_failed(header));
 }
 
 /* The directory of @path into @ret; NULL when it has none. */

@@ -1,0 +1,10 @@
+/*
+ * libnextlast.c - the definition that libnextfirst.c is to find.
+ */
+#pragma GCC visibility push(default)
+int next_probe(int depth);
+
+int next_probe(int depth)
+{
+	return 100 + depth;
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What the library shows to the host: exactly its list of exports, and no need but libc."""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+from tap import LIBRARY, check, finish  # noqa: E402
+
+
+def run(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+
+def rows(path, pattern):
+    return set(re.findall(pattern, open(path).read(), re.M))
+
+
+def prototypes(path):
+    """The functions that the public header declares."""
+    return set(re.findall(r"^GPUMEM_API [\w ]*?\*?(gpumem_\w+)\(", open(path).read(), re.M))
+
+
+def main():
+    hooks = rows("preload/hooks.def", r"^GM_(?:HOOK|PASS)\(\w+, (\w+),")
+    others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
+    got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", LIBRARY).splitlines()}
+    check("the hook list was read", len(hooks) > 200, len(hooks))
+    check("every name of the lists is exported", not (hooks | others) - got, sorted((hooks | others) - got))
+    check("nothing else is exported", not got - hooks - others, sorted(got - hooks - others))
+    check("the public header declares what is exported, and no more",
+          prototypes("preload/gpumem.h") == {n for n in others if n.startswith("gpumem_")},
+          prototypes("preload/gpumem.h") ^ {n for n in others if n.startswith("gpumem_")})
+    macros = rows("preload/gpumem.h", r"^#define (gpumem_\w+)\(")
+    check("every function of the header may be called without the library",
+          macros == prototypes("preload/gpumem.h"), macros ^ prototypes("preload/gpumem.h"))
+
+    dynamic = run("readelf", "-dW", LIBRARY)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    loader = [n for n in needed if not re.match(r"libc\.so|ld-linux", n)]
+    check("it needs libc alone", needed and not loader, needed)
+    check("no text relocations", "TEXTREL" not in dynamic)
+    check("bound at load, never unloaded", "NOW" in dynamic and "NODELETE" in dynamic, dynamic)
+    check("no search path of its own", "RPATH" not in dynamic and "RUNPATH" not in dynamic)
+    segments = run("readelf", "-lW", LIBRARY)
+    check("no executable stack", re.search(r"GNU_STACK\s.*\sRW\s", segments), segments)
+    check("no segment that is written and run", not re.search(r"LOAD\s.*RWE", segments), segments)
+    # Exported names bind inside the library: another interposer's function is never taken for ours,
+    # and the loader has no three hundred names to look up at every program's start.
+    symbolic = re.findall(r"R_\w+\s+\w+\s+(cu[A-Z]\w+|gpumem_\w+)", run("readelf", "-rW", LIBRARY))
+    check("no relocation by the name of a hook", not symbolic, sorted(set(symbolic)))
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", run("readelf", "-VW", LIBRARY))}
+    check("asks for nothing newer than glibc 2.35", max(versions) <= (2, 35), max(versions))
+    # cuda.h renames: #name in the tables must be the link name of the function beside it.
+    text = open("preload/hook.h").read()
+    check("cuda.h's renames are undone", "#define __CUDA_API_VERSION_INTERNAL 1" in text)
+    names = subprocess.run(["strings", "-a", LIBRARY], stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    check("the name table holds every hook's link name", hooks <= set(names), sorted(hooks - set(names)))
+    finish()
+
+
+main()

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""How a program gets hold of the driver's functions: what it is handed, and by whom."""
+import os
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, LIBRARY, Room, check, finish, tell  # noqa: E402
+
+HERE = os.path.join(B, "test/preload")
+RESOLVE = os.path.join(HERE, "resolve")
+OURS, DRIVER, SHIM = "libgpumem.so", "libstandin.so", "libshim.so"
+
+
+def lines(run):
+    """"what: answer" lines as a list of pairs, since a question may be asked twice."""
+    return [tuple(line.split(": ", 1)) for line in run.stdout.splitlines()]
+
+
+def both(room, *args, **options):
+    """The same questions without the library and with it."""
+    command = [RESOLVE] + list(args)
+    bare = room.run(command, preload=False, fake=False)
+    ours = room.run(command, fake=False, **options)
+    if not check("%s: runs without" % args[0], bare.returncode == 0, tell(bare)):
+        return [], []
+    if not check("%s: runs with" % args[0], ours.returncode == 0 and not ours.stderr, tell(ours)):
+        return [], []
+    return lines(bare), lines(ours)
+
+
+def by_handle():
+    with Room() as room:
+        bare, ours = both(room, "handle", os.path.join(HERE, DRIVER))
+        hooked = {"cuMemAlloc_v2", "cuMemAlloc", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2"}
+        check("handle: as many answers", len(bare) == len(ours), (bare, ours))
+        for (what, without), (_, got) in zip(bare, ours):
+            if what in hooked and without == DRIVER:
+                check("handle: %s is ours" % what, got == OURS, got)
+            elif what != "the driver's own look-up":
+                check("handle: %s as without" % what, got == without, (without, got))
+        check("handle: what the driver looks up while it is loaded is a working function",
+              dict(ours).get("the driver's own look-up") in (OURS, DRIVER), ours)
+        # 64 bytes were asked for and 666 were not to be had: both went into the record.
+        oom, at_exit = room.snapshots("oom"), room.snapshots("exit")
+        check("handle: the allocation through the pointer is recorded",
+              [b["size"] for s in (at_exit or [{"segments": []}])[0]["segments"] for b in s["blocks"]] == [64], room.files())
+        check("handle: and what could not be had", len(oom) == 1 and oom[0]["failure"], room.files())
+
+
+def by_version():
+    with Room() as room:
+        bare, ours = both(room, "version", os.path.join(HERE, DRIVER))
+        answers = dict(ours)
+        for what, without in bare:
+            want = without.replace(DRIVER, OURS) if "cuMemAlloc" in what else without
+            check("version: %s" % what, answers.get(what) == want, (want, answers.get(what)))
+        check("version: work is not hooked while allocator is native", DRIVER in answers.get("cuMemcpy", ""), answers)
+
+
+def nowhere():
+    with Room() as room:
+        bare, ours = both(room, "nowhere")
+        for (what, without), (_, got) in zip(bare, ours):
+            check("no driver: %s as without" % what, got == without, (without, got))
+        check("no driver: a hook that is called says that nothing is initialised",
+              ("cuMemAlloc_v2", "3, address untouched") in ours, ours)
+        check("no driver: nothing is written", not room.files() and not room.snapshots(), room.files())
+
+
+def local():
+    with Room() as room:
+        _, ours = both(room, "local", os.path.join(HERE, DRIVER))
+        answers = dict(ours)
+        check("a driver loaded RTLD_LOCAL serves exported hooks, too", answers.get("linked cuMemAlloc_v2") == "0 200000009", ours)
+        check("and RTLD_DEFAULT", answers.get("RTLD_DEFAULT cuMemAlloc_v2") == "0 200000009", ours)
+        check("a function that the driver lacks is not found", answers.get("a function that this driver lacks") == "500", ours)
+        check("each call reached the driver once", answers.get("calls") == "2", ours)
+
+
+def others():
+    with Room() as room:
+        bare, ours = both(room, "shim", os.path.join(HERE, SHIM), os.path.join(HERE, DRIVER))
+        check("another provider's functions stay its own", bare == ours and ("alone", SHIM) in ours, (bare, ours))
+        bare, ours = both(room, "deepbind", os.path.join(HERE, DRIVER))
+        check("RTLD_DEEPBIND is unharmed", bare == ours and bare, (bare, ours))
+        bare, ours = both(room, "threads", os.path.join(HERE, DRIVER))
+        check("sixteen threads that are the first get the same", ("same", "1") in ours and ("in", OURS) in ours, ours)
+
+
+def next_in_line():
+    """RTLD_NEXT asked through dlsym: whoever asks must be seen by the real one."""
+    names = ["libnextfirst.so", "libnextlast.so"]
+    with Room() as room:
+        interposers = [os.path.join(HERE, n) for n in names]
+        for title, preload in (("without us", interposers), ("before", [LIBRARY] + interposers),
+                               ("behind", interposers + [LIBRARY])):
+            run = room.run([RESOLVE, "next"], env=room.env(LD_PRELOAD=" ".join(preload)))
+            check("RTLD_NEXT of another interposer, %s" % title, run.stdout == "111\n", tell(run))
+
+
+def main():
+    by_handle()
+    by_version()
+    nowhere()
+    local()
+    others()
+    next_in_line()
+    finish()
+
+
+main()
