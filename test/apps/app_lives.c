@@ -89,9 +89,13 @@ static void destroyed(void)
 	checkpoint(2, "destroyed too");
 	CHECK(cuCtxDestroy(stays));
 	drv_context[0] = NULL;
-	free_survivors(&kept, 1);
+	TRY(cuMemFree(kept.async));	/* no context, no call */
 	TRY(cuCtxDestroy(stays));
 	checkpoint(2, "the last one");
+	goes = make_context(1);
+	free_survivors(&kept, 1);
+	CHECK(cuCtxDestroy(goes));
+	checkpoint(2, "given back from another device");
 }
 
 static void over_and_over(void)

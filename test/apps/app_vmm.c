@@ -56,7 +56,8 @@ static void parts(CUdeviceptr va)
 
 	CHECK(cuMemMap(va, PAGE, 0, a, 0));
 	CHECK(cuMemMap(va + PAGE, PAGE, 0, b, 0));
-	CHECK(cuMemMap(va + 2 * PAGE, 2 * PAGE, 2 * PAGE, a, 0));
+	CHECK(cuMemMap(va + 2 * PAGE, 2 * PAGE, 0, a, 0));
+	TRY(cuMemMap(va + 4 * PAGE, PAGE, PAGE, a, 0));	/* from 0 only, says cuda.h */
 	checkpoint(2, "handles mapped in part");
 	CHECK(cuMemRelease(a));
 	CHECK(cuMemUnmap(va, PAGE));

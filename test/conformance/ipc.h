@@ -86,39 +86,34 @@ static void ipc_export(void)
 	cudaDeviceSynchronize();
 }
 
-static void child_importer(char **texts)
+static cudaError_t ipc_open(char **p, cudaIpcMemHandle_t handle)
 {
-	cudaIpcMemHandle_t base, inside, small_handle, changed;
-	char *p = NULL, *q = NULL, *small = NULL;
+	return cudaIpcOpenMemHandle((void **)p, handle, cudaIpcMemLazyEnablePeerAccess);
+}
+
+/* Close until it is refused, or ten times. */
+static int ipc_close_all(char *p)
+{
+	int closed = 0;
+
+	while (closed < 10 && cudaIpcCloseMemHandle(p) == cudaSuccess)
+		closed++;
+	cudaGetLastError();
+	return closed;
+}
+
+static void importer_looks(cudaIpcMemHandle_t base)
+{
 	struct cudaPointerAttributes attributes;
-	cudaIpcEventHandle_t event_handle;
 	cudaIpcMemHandle_t forwarded;
 	CUdeviceptr start = 0;
-	cudaEvent_t event = NULL;
-	size_t size = 0;
 	bool capable = true;
+	size_t size = 0;
+	char *p = NULL;
 
-	conf_section = "IPC, the importer";
-	from_hex(&base, texts[0], sizeof(base));
-	from_hex(&inside, texts[1], sizeof(inside));
-	from_hex(&small_handle, texts[2], sizeof(small_handle));
-	from_hex(&event_handle, texts[3], sizeof(event_handle));
-	NEED(cudaFree(0));
 	CODE_OF("opened without the flag", cudaIpcOpenMemHandle((void **)&p, base, 0));
-	CODE_OF("opened", cudaIpcOpenMemHandle((void **)&p, base, cudaIpcMemLazyEnablePeerAccess));
+	CODE_OF("opened", ipc_open(&p, base));
 	TRUTH("the contents of its beginning", conf_holds(p, 0x11, 1 << 20));
-	CODE_OF("opened twice", cudaIpcOpenMemHandle((void **)&q, base, cudaIpcMemLazyEnablePeerAccess));
-	TRUTH("the same address", p == q);
-	q = NULL;
-	CODE_OF("the interior handle", cudaIpcOpenMemHandle((void **)&q, inside,
-							    cudaIpcMemLazyEnablePeerAccess));
-	TRUTH("it is the base", p == q);
-	changed = base;
-	memset((char *)&changed + 56, 0x5a, 8);
-	q = NULL;
-	CODE_OF("with other bytes 56 to 63", cudaIpcOpenMemHandle((void **)&q, changed,
-								  cudaIpcMemLazyEnablePeerAccess));
-	TRUTH("the same address", p == q);
 	CODE_OF("its attributes", cudaPointerGetAttributes(&attributes, p));
 	VALUE("its type", attributes.type);
 	CODE_OF("its address range", DRIVER(cuMemGetAddressRange, 3020)(&start, &size,
@@ -129,10 +124,63 @@ static void child_importer(char **texts)
 		&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, (CUdeviceptr)p));
 	VALUE("it says", capable);
 	CODE_OF("exported once more", cudaIpcGetMemHandle(&forwarded, p));
+	CODE_OF("written", cudaMemset(p, 0x77, 1 << 20));
+	CODE(cudaDeviceSynchronize());
+	CODE_OF("closed from inside", cudaIpcCloseMemHandle(p + 4096));
+	CODE_OF("closed", cudaIpcCloseMemHandle(p));
+	CODE_OF("closed again", cudaIpcCloseMemHandle(p));
+	CODE_OF("used after that", cudaMemset(p, 1, 16));
+}
+
+/* Each of these opens anew and ends with everything closed, if it can. */
+static void importer_counts(cudaIpcMemHandle_t base, cudaIpcMemHandle_t inside)
+{
+	cudaIpcMemHandle_t changed = base;
+	char *p = NULL, *q = NULL;
+
+	NEED(ipc_open(&p, base));
+	CODE_OF("opened twice", ipc_open(&q, base));
+	TRUTH("the same address", p == q);
+	VALUE("times it could be closed", ipc_close_all(p));
+	NEED(ipc_open(&p, base));
+	q = NULL;
+	CODE_OF("the interior handle", ipc_open(&q, inside));
+	TRUTH("it is the base", p == q);
+	VALUE("times it could be closed", ipc_close_all(p));
+	NEED(ipc_open(&p, base));
+	memset((char *)&changed + 56, 0x5a, 8);
+	q = NULL;
+	CODE_OF("with other bytes 56 to 63", ipc_open(&q, changed));
+	TRUTH("the same address", p == q);
+	VALUE("times it could be closed", ipc_close_all(p));
+	NEED(ipc_open(&p, base));
 	CODE_OF("cudaFree of it", cudaFree(p));
+	VALUE("times it could be closed after that", ipc_close_all(p));
+	NEED(ipc_open(&p, base));
 	CODE_OF("cudaFreeAsync of it", cudaFreeAsync(p, 0));
-	CODE_OF("the small one", cudaIpcOpenMemHandle((void **)&small, small_handle,
-						      cudaIpcMemLazyEnablePeerAccess));
+	VALUE("times it could be closed after that", ipc_close_all(p));
+	memset(&changed, 0x5a, sizeof(changed));
+	CODE_OF("a handle that is none", ipc_open(&q, changed));
+}
+
+static void child_importer(char **texts)
+{
+	cudaIpcMemHandle_t base, inside, small_handle;
+	cudaIpcEventHandle_t event_handle;
+	cudaEvent_t event = NULL;
+	CUdeviceptr start = 0;
+	char *small = NULL;
+	size_t size = 0;
+
+	conf_section = "IPC, the importer";
+	from_hex(&base, texts[0], sizeof(base));
+	from_hex(&inside, texts[1], sizeof(inside));
+	from_hex(&small_handle, texts[2], sizeof(small_handle));
+	from_hex(&event_handle, texts[3], sizeof(event_handle));
+	NEED(cudaFree(0));
+	importer_looks(base);
+	importer_counts(base, inside);
+	CODE_OF("the small one", ipc_open(&small, small_handle));
 	if (small) {
 		TRUTH("its contents", conf_holds(small, 0x44, 4096));
 		CODE_OF("its address range", DRIVER(cuMemGetAddressRange, 3020)(
@@ -140,24 +188,11 @@ static void child_importer(char **texts)
 		VALUE("its size", size);
 		CODE_OF("closed", cudaIpcCloseMemHandle(small));
 	}
-	CODE_OF("written", cudaMemset(p, 0x77, 1 << 20));
-	CODE(cudaDeviceSynchronize());
 	CODE_OF("the event opened", cudaIpcOpenEventHandle(&event, event_handle));
 	if (event) {
 		CODE_OF("queried", cudaEventQuery(event));
 		CODE_OF("destroyed", cudaEventDestroy(event));
 	}
-	CODE_OF("closed from inside", cudaIpcCloseMemHandle(p + 4096));
-	for (int i = 1; i <= 5; i++) {
-		char what[32];
-
-		snprintf(what, sizeof(what), "closed, time %d", i);
-		CODE_OF(what, cudaIpcCloseMemHandle(p));
-	}
-	CODE_OF("used after that", cudaMemset(p, 1, 16));
-	memset(&changed, 0x5a, sizeof(changed));
-	CODE_OF("a handle that is none", cudaIpcOpenMemHandle((void **)&q, changed,
-							      cudaIpcMemLazyEnablePeerAccess));
 }
 
 #endif

@@ -38,7 +38,6 @@ for kind in static shared; do
 		grep '^[-+]' "$room/diff" | head -n 60 | sed 's/^/# /'
 	fi
 done
-cut -d'|' -f1 "$room/static" | sort -u >"$room/sections"
 if grep -q 'SECTION CUT SHORT\|ENDED BADLY' "$room/static" "$room/shared"; then
 	not_ok "no section was cut short" "$(grep -h 'CUT SHORT\|BADLY' "$room/static" | head -n 3 | tr '\n' ' ')"
 else

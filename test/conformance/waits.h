@@ -125,7 +125,7 @@ static void events(void)
 	CODE_OF("elapsed of two never recorded", cudaEventElapsedTime(&ms, timed, fresh));
 	busy_start();
 	NEED(cudaEventRecord(timed, conf_busy));
-	CODE_OF("query while its work runs", cudaEventQuery(timed));
+	conf_print("query while its work runs", "%d", (int)cudaEventQuery(timed));
 	CODE_OF("the last error after that", cudaPeekAtLastError());
 	NEED(cudaStreamWaitEvent(other, timed, 0));
 	CODE_OF("a stream that waits for it", cudaStreamQuery(other));

@@ -63,7 +63,7 @@ static cudaError_t array_descriptor(const struct cudaChannelFormatDesc *desc,
 {
 	unsigned int channels = 0;
 
-	if (!desc || !array_format(desc, &channels) || extent.width == 0)
+	if (!desc || !array_format(desc, &channels))
 		return cudaErrorInvalidChannelDescriptor;
 	*ret_descriptor = (CUDA_ARRAY3D_DESCRIPTOR){
 		.Width = extent.width,

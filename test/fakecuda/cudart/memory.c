@@ -71,6 +71,10 @@ cudaError_t cudaMallocManaged(void **ptr, size_t size, unsigned int flags)
 
 	if (!ptr)
 		return cudart_record(cudaErrorInvalidValue);
+	if (size == 0) {
+		*ptr = NULL;
+		return cudart_record(cudart_enter(CUDART_NEED_CONTEXT));
+	}
 	error = CUDART_CALL(CUDART_DRV(cuMemAllocManaged, 6000)(&address, size, flags));
 	if (!error)
 		*ptr = (void *)address;
@@ -93,8 +97,7 @@ cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned int flags)
 
 cudaError_t cudaMallocHost(void **ptr, size_t size)
 {
-	/* Memory from the runtime is portable: every device of the process knows it. */
-	return cudaHostAlloc(ptr, size, cudaHostAllocPortable);
+	return cudaHostAlloc(ptr, size, cudaHostAllocDefault);
 }
 
 cudaError_t cudaFreeHost(void *ptr)
