@@ -106,6 +106,12 @@ judged() {
 	fi
 }
 
+# The account of NAME's checkpoints, for a program that makes them.
+conserved() {
+	[ -e "$room/$1/ours.d/1.json" ] || return 0
+	judged "$1, conservation" "$python" test/gpu/check.py conservation "$room/$1/ours.d"
+}
+
 compile() {
 	local name=$1
 	shift
@@ -129,7 +135,7 @@ for source in test/apps/*.cu; do
 		compile "$name" "$nvcc" -O1 -arch="$arch" -I. $flags -cudart $runtime_kind \
 			-o "$room/$name/$app" "$source" -lpthread -ldl -lrt || continue
 		pair "$name" "$room/$name/$app" || continue
-		judged "$name, conservation" "$python" test/gpu/check.py conservation "$room/$name/ours.d"
+		conserved "$name"
 	done
 done
 
@@ -140,7 +146,7 @@ for source in test/apps/*.c; do
 	compile "$app" "${CC:-cc}" -std=gnu11 -O1 -I. -isystem "$cuda/include" -o "$room/$app/$app" "$source" \
 		-L"$stub" -lcuda -lpthread -ldl || continue
 	pair "$app" "$room/$app/$app" || continue
-	judged "$app, conservation" "$python" test/gpu/check.py conservation "$room/$app/ours.d"
+	conserved "$app"
 done
 
 if wanted demo_app && [ -x "$room/demo_app.static/demo_app" ]; then
