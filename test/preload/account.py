@@ -1,8 +1,9 @@
 """The driver's truth and the library's account of it, side by side: for the tests of the hooks.
 
 A program of test/apps prints at every checkpoint what the fake driver knows to be live, and has the
-library write its snapshot (test/apps/checkpoint.h). Both become {(device, kind): bytes}; pinned host
-memory is one number, of device "host", however many devices it was pinned for.
+library write its snapshot (test/apps/checkpoint.h). Both become {(device, kind): bytes}; memory of the
+host is one number, of device "host": the driver tells neither for which device it was pinned nor
+whether a VMM handle or a pool holds it.
 """
 import json
 import os
@@ -13,6 +14,7 @@ sys.path.insert(0, "test")
 from tap import B, check, same, tell  # noqa: E402
 
 LINE = re.compile(r"^(?:(\w+): )?checkpoint (\d+) device (\d+) kind (\w+) bytes (\d+)$")
+HOST = ("host", "host")
 NAME = re.compile(r"^(?:(\w+): )?checkpoint (\d+): (.*)$")
 
 
@@ -32,7 +34,7 @@ def truth(stdout):
         if match and int(match.group(5)):
             role, number, device, kind, count = match.groups()
             bytes_ = found[(role or "", int(number))][0]
-            place = ("host", "host") if kind == "host" else (int(device), kind)
+            place = HOST if kind == "host" else (int(device), kind)
             bytes_[place] = bytes_.get(place, 0) + int(count)
     return found
 
@@ -43,15 +45,14 @@ def by_segments(snapshot):
     for segment in snapshot["segments"] + snapshot["host_segments"]:
         if segment.get("registered"):
             continue
-        device = segment["device"] if segment in snapshot["segments"] else "host"
-        place = (device, segment["kind"])
+        place = HOST if segment in snapshot["host_segments"] else (segment["device"], segment["kind"])
         found[place] = found.get(place, 0) + segment["total_size"]
     return {place: count for place, count in found.items() if count}
 
 
 def by_rows(snapshot):
     """The same, as the rows by kind say."""
-    found = {("host", row["kind"]): row["allocated_bytes"] for row in snapshot["host"].get("by_kind", [])}
+    found = {HOST: sum(row["allocated_bytes"] for row in snapshot["host"].get("by_kind", []))}
     for device in snapshot["devices"]:
         for row in device.get("by_kind", []):
             found[(device["device"], row["kind"])] = row["allocated_bytes"]
