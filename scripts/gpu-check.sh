@@ -10,7 +10,7 @@
 # with --golden writes that file; runs PyTorch, CuPy and JAX where they are installed, and checks
 # whose memory their snapshots say it is. One line each, then the totals.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 build=$PWD/build
 room=$build/gpu
 library=$build/libgpumem.so

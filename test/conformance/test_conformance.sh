@@ -3,7 +3,7 @@
 # with the stand-in runtime, prints what it printed on a GPU with NVIDIA's (h200.golden).
 # timeout: 300
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 build=${B:-build}
 golden=test/conformance/h200.golden
 room=$(mktemp -d)
