@@ -48,7 +48,8 @@ static struct fc_word word_of(const CUstreamBatchMemOpParams *p)
 {
 	static const enum fc_until until[] = {
 		[CU_STREAM_WAIT_VALUE_GEQ] = FC_UNTIL_GEQ, [CU_STREAM_WAIT_VALUE_EQ] = FC_UNTIL_EQ,
-		[CU_STREAM_WAIT_VALUE_AND] = FC_UNTIL_AND, [CU_STREAM_WAIT_VALUE_NOR] = FC_UNTIL_NOR,
+		[CU_STREAM_WAIT_VALUE_AND] = FC_UNTIL_AND,
+		[CU_STREAM_WAIT_VALUE_NOR] = FC_UNTIL_NOR,
 	};
 	struct fc_word word = { .ptr = p->waitValue.address, .width = width_of(p) };
 

@@ -318,7 +318,7 @@ static void purge_ghosts(void)
 	}
 }
 
-void race_stream_destroyed(struct fc_stream *s)
+void fc_race_stream_destroyed(struct fc_stream *s)
 {
 	struct race_op *last = s->tail ? s->tail->race : NULL;
 	struct ghost *g;

@@ -124,7 +124,7 @@ struct race_op {
 	struct race_op *next, **prevp;	/* not both start_ok and end_ok, in submission order */
 };
 
-struct race_op *race_op_new(void);		/* refs 1; NULL: no memory, and the detector is off */
+struct race_op *race_op_new(void);	/* refs 1; NULL: no memory, and the detector is off */
 struct race_op *race_op_get(struct race_op *ro);
 void race_op_put(struct race_op *ro);
 bool race_on(void);
@@ -135,8 +135,6 @@ struct race_use *race_op_use(struct race_op *ro, uint64_t start, uint64_t end, u
 void race_op_range(struct race_op *ro, uint64_t start, uint64_t end, enum race_kind kind);
 /* race_unresolved - operations whose start is not known to be ordered yet, in order. */
 struct race_op *race_unresolved(void);
-/* race_stream_destroyed - its handle goes; its work may still be under way. */
-void race_stream_destroyed(struct fc_stream *s);
 /* race_broken - no memory: the detector is off from here on. */
 void race_broken(void);
 
@@ -163,7 +161,8 @@ void race_access_prune(const struct race_vc *vc);
 /* race_access_writers - join into @into what the operations know that wrote the word at @ptr and
  * have ended. */
 void race_access_writers(uint64_t ptr, struct race_vc *into);
-/* race_access_frees - the same for stream-ordered frees in the range, which are then forgotten. */
+/* race_access_frees - the same for stream-ordered frees in the range; those of nothing else are
+ * then forgotten. */
 void race_access_frees(uint64_t start, uint64_t end, struct race_vc *into);
 size_t race_access_count(void);
 void race_access_reset(void);

@@ -227,7 +227,8 @@ void race_access_frees(uint64_t start, uint64_t end, struct race_vc *into)
 		if (a->use.kind != RACE_FREE || !a->ro->end_ok)
 			continue;
 		race_vc_join(into, &a->ro->end);
-		forget(a);
+		if (a->use.start >= start && a->use.end <= end)
+			forget(a);
 	}
 }
 

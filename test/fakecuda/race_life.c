@@ -95,25 +95,28 @@ void fc_race_alloc(struct fc_alloc *a, struct fc_op *op)
 		race_access_drop(a->base, a->base + a->size);
 }
 
-void fc_race_free(struct fc_alloc *a, struct fc_op *op)
+/* A stream-ordered free: @a may have left the tree already. */
+static void free_in_order(const struct fc_alloc *a, uint64_t life, struct fc_op *op)
 {
-	uint64_t from, to, life;
-	struct race_op *ro;
+	struct race_op *ro = race_of(op);
 
-	if (!race_on())
-		return;
-	if (!op) {
-		fc_race_unmap(a->base, a->size);
-		race_host_release();
-		return;
-	}
-	race_life_forget(a->base, a->base + a->size);
-	ro = race_of(op);
-	if (!ro || !race_block_at(a->base, &from, &to, &life) ||
-	    !race_op_use(ro, a->base, a->base + a->size, life, RACE_FREE))
+	if (!ro || !race_op_use(ro, a->base, a->base + a->size, life, RACE_FREE))
 		return;
 	if (ro->start_ok)
 		race_access_start(ro, &ro->uses[ro->n_uses - 1]);
+}
+
+void fc_race_free(struct fc_alloc *a, struct fc_op *op)
+{
+	if (!race_on())
+		return;
+	race_host_release();
+	if (op) {
+		race_life_forget(a->base, a->base + a->size);
+		free_in_order(a, life_of(a), op);
+	} else {
+		fc_race_unmap(a->base, a->size);
+	}
 }
 
 void fc_race_unmap(uint64_t ptr, size_t size)

@@ -50,4 +50,7 @@ void fc_waiting_stream_gone(struct fc_stream *s);
 void fc_waiting_describe(const struct fc_op *op, char *buf, size_t size);
 void fc_hang_reset(void);
 
+/* race.c: @s's handle goes; its work may still be under way. */
+void fc_race_stream_destroyed(struct fc_stream *s);
+
 #endif
