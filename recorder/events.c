@@ -109,7 +109,7 @@ static bool refill_locked(struct gm_header *header, struct gm_slot *slot)
 	/* The generation first: from here on no event of the chunk's last life is valid. */
 	generation = gm_get(&chunk->generation) + 1;
 	gm_set_release(&chunk->generation, generation);
-	chunk->first_tsc = gm_stamp();
+	__atomic_store_n(&chunk->first_tsc, gm_stamp(), __ATOMIC_RELAXED);
 	gm_set(&chunk->last_tsc, 0);
 	chunk->slot = slot->index;
 	chunk->tid = gm_get(&thread->tid);
