@@ -1,5 +1,5 @@
 /*
- * cfi.c - from .eh_frame_hdr to the rules that undo one frame (see cfi.h).
+ * cfi.c - from an entry of .eh_frame to the rules that undo one frame (see cfi.h).
  *
  * Owns nothing; any context.
  */
@@ -33,7 +33,7 @@ struct cie {
 };
 
 struct machine {
-	struct gm_cfi_cursor cursor;
+	struct gm_cfi_cursor *cursor;
 	struct cie cie;
 	struct gm_cfi_row *row;		/* being changed */
 	struct gm_cfi_row initial;	/* after the CIE's instructions */
@@ -137,12 +137,20 @@ static void read_cie(struct gm_cfi_cursor *cursor, uintptr_t at, struct cie *cie
 		cursor->failed = true;
 }
 
+/* Offsets beyond 2 GiB are no compiler's. */
+static int32_t narrow(struct machine *m, int64_t value)
+{
+	if (value < INT32_MIN || value > INT32_MAX)
+		m->cursor->failed = true;
+	return (int32_t)value;
+}
+
 static void set_rule(struct machine *m, uint64_t reg, enum gm_cfi_how how, int64_t value)
 {
 	if (reg >= GM_CFI_REGS)
 		return;			/* a vector register: of no interest */
 	m->row->how[reg] = (uint8_t)how;
-	m->row->value[reg] = value;
+	m->row->value[reg] = narrow(m, value);
 }
 
 static void restore_rule(struct machine *m, uint64_t reg)
@@ -154,31 +162,33 @@ static void restore_rule(struct machine *m, uint64_t reg)
 static void def_cfa(struct machine *m, uint64_t reg, int64_t offset)
 {
 	if (reg >= GM_CFI_REGS) {
-		m->cursor.failed = true;
+		m->cursor->failed = true;
 		return;
 	}
 	m->row->cfa_register = (uint8_t)reg;
-	m->row->cfa_offset = offset;
+	m->row->cfa_offset = narrow(m, offset);
 	m->row->cfa_is_expression = false;
 }
 
-/* The expression at the cursor stays where it is; what is kept is its address. */
-static int64_t skip_expression(struct machine *m)
+/* The expression at the cursor stays where it is; what is kept is its place. */
+static int32_t skip_expression(struct machine *m)
 {
-	uintptr_t at = m->cursor.at;
-	uint64_t length = gm_cfi_uleb(&m->cursor);
+	uintptr_t place = m->cursor->at - m->cursor->source->start;
+	uint64_t length = gm_cfi_uleb(m->cursor);
 
-	if (length > m->cursor.end - m->cursor.at)
-		m->cursor.failed = true;
+	if (length > m->cursor->end - m->cursor->at)
+		m->cursor->failed = true;
 	else
-		m->cursor.at += length;
-	return (int64_t)at;
+		m->cursor->at += length;
+	if (place > UINT32_MAX)
+		m->cursor->failed = true;
+	return (int32_t)(uint32_t)place;
 }
 
 static void remember(struct machine *m, bool restore)
 {
 	if (restore ? m->remembered_count == 0 : m->remembered_count == REMEMBERED_MAX)
-		m->cursor.failed = true;
+		m->cursor->failed = true;
 	else if (restore)
 		*m->row = m->remembered[--m->remembered_count];
 	else
@@ -196,13 +206,13 @@ static void advance(struct machine *m, uint64_t delta)
 	uintptr_t to = m->location + delta * m->cie.code_align;
 
 	if (to < m->location)
-		m->cursor.failed = true;
+		m->cursor->failed = true;
 	m->location = to;
 }
 
 static void run_definition(struct machine *m, uint8_t op)
 {
-	struct gm_cfi_cursor *c = &m->cursor;
+	struct gm_cfi_cursor *c = m->cursor;
 	uint64_t reg;
 
 	switch (op) {
@@ -223,12 +233,12 @@ static void run_definition(struct machine *m, uint8_t op)
 	case CFA_DEF_CFA_OFFSET:
 		if (m->row->cfa_is_expression)
 			c->failed = true;
-		m->row->cfa_offset = (int64_t)gm_cfi_uleb(c);
+		m->row->cfa_offset = narrow(m, (int64_t)gm_cfi_uleb(c));
 		break;
 	case CFA_DEF_CFA_OFFSET_SF:
 		if (m->row->cfa_is_expression)
 			c->failed = true;
-		m->row->cfa_offset = factored(m, gm_cfi_sleb(c));
+		m->row->cfa_offset = narrow(m, factored(m, gm_cfi_sleb(c)));
 		break;
 	default:			/* CFA_DEF_CFA_EXPRESSION */
 		m->row->cfa_offset = skip_expression(m);
@@ -238,7 +248,7 @@ static void run_definition(struct machine *m, uint8_t op)
 
 static void run_register(struct machine *m, uint8_t op)
 {
-	struct gm_cfi_cursor *c = &m->cursor;
+	struct gm_cfi_cursor *c = m->cursor;
 	uint64_t reg = gm_cfi_uleb(c);
 
 	switch (op) {
@@ -280,7 +290,7 @@ static void run_register(struct machine *m, uint8_t op)
 
 static void run_one(struct machine *m, uint8_t op)
 {
-	struct gm_cfi_cursor *c = &m->cursor;
+	struct gm_cfi_cursor *c = m->cursor;
 
 	switch (op & CFA_PRIMARY) {
 	case CFA_ADVANCE_LOC:
@@ -344,103 +354,69 @@ static void run_one(struct machine *m, uint8_t op)
 /* Run the instructions in [@at, @end) until they speak of code beyond @pc. */
 static void run(struct machine *m, uintptr_t at, uintptr_t end, uintptr_t pc)
 {
-	gm_cfi_cursor_seek(&m->cursor, at, end);
-	while (!m->cursor.failed && m->cursor.at < m->cursor.end && m->location <= pc) {
+	gm_cfi_cursor_seek(m->cursor, at, end);
+	while (!m->cursor->failed && m->cursor->at < m->cursor->end && m->location <= pc) {
 		if (++m->steps > INSTRUCTIONS_MAX)
-			m->cursor.failed = true;
+			m->cursor->failed = true;
 		else
-			run_one(m, (uint8_t)gm_cfi_unsigned(&m->cursor, 1));
+			run_one(m, (uint8_t)gm_cfi_unsigned(m->cursor, 1));
 	}
+}
+
+/* The CIE at @at, and its instructions: they say nothing of code. With a cursor of its own, so that
+ * the FDE need not be read twice. */
+static __attribute__((noinline)) int run_cie(struct machine *m, const struct gm_cfi_source *source,
+					     uintptr_t at)
+{
+	struct gm_cfi_cursor cursor;
+
+	gm_cfi_cursor_open(&cursor, source, source->start, source->end);
+	read_cie(&cursor, at, &m->cie);
+	m->cursor = &cursor;
+	m->location = 0;
+	if (!cursor.failed)
+		run(m, m->cie.instructions, m->cie.end, UINTPTR_MAX);
+	m->initial = *m->row;
+	return cursor.failed ? -EBADMSG : 0;
 }
 
 int gm_cfi_run(const struct gm_cfi_source *source, uintptr_t fde, uintptr_t pc,
 	       struct gm_cfi_frame *ret_frame)
 {
 	struct machine m;
-	struct gm_cfi_cursor *c = &m.cursor;
-	uintptr_t id_at, cie_at, instructions, entry_end, after_id;
+	struct gm_cfi_cursor c;
+	uintptr_t id_at, cie_at;
 	uint64_t id;
 	bool wide;
 
 	memset(ret_frame, 0, sizeof(*ret_frame));
+	memset(&m.initial, 0, sizeof(m.initial));
 	m.remembered_count = 0;
 	m.steps = 0;
 	m.row = &ret_frame->row;
-	gm_cfi_cursor_open(c, source, fde, source->end);
-	if (!entry_begin(c, &wide))
+	gm_cfi_cursor_open(&c, source, fde, source->end);
+	if (!entry_begin(&c, &wide))
 		return -EBADMSG;
-	id_at = c->at;
-	id = gm_cfi_unsigned(c, wide ? 8 : 4);
-	after_id = c->at;
-	entry_end = c->end;
+	id_at = c.at;
+	id = gm_cfi_unsigned(&c, wide ? 8 : 4);
 	cie_at = id_at - id;
-	if (c->failed || id == 0 || cie_at < source->start || cie_at >= id_at)
+	if (c.failed || id == 0 || cie_at < source->start || cie_at >= id_at ||
+	    run_cie(&m, source, cie_at) != 0)
 		return -EBADMSG;
-	read_cie(c, cie_at, &m.cie);
-	if (c->failed)
-		return -EBADMSG;
-	gm_cfi_cursor_seek(c, after_id, entry_end);
-	ret_frame->start = gm_cfi_pointer(c, m.cie.pointer_encoding, 0);
-	ret_frame->end = ret_frame->start + gm_cfi_pointer(c, m.cie.pointer_encoding & 0x0f, 0);
+	m.cursor = &c;
+	ret_frame->start = gm_cfi_pointer(&c, m.cie.pointer_encoding, 0);
+	ret_frame->end = ret_frame->start + gm_cfi_pointer(&c, m.cie.pointer_encoding & 0x0f, 0);
 	if (m.cie.has_augmentation_data) {
-		uint64_t length = gm_cfi_uleb(c);
+		uint64_t length = gm_cfi_uleb(&c);
 
-		gm_cfi_cursor_seek(c, length > c->end - c->at ? c->end + 1 : c->at + length, c->end);
+		gm_cfi_cursor_seek(&c, length > c.end - c.at ? c.end + 1 : c.at + length, c.end);
 	}
-	if (c->failed)
+	if (c.failed)
 		return -EBADMSG;
 	if (pc < ret_frame->start || pc >= ret_frame->end)
 		return -ENOENT;
-	instructions = c->at;
 	ret_frame->is_signal = m.cie.is_signal;
-
-	memset(&m.initial, 0, sizeof(m.initial));
-	m.location = 0;
-	run(&m, m.cie.instructions, m.cie.end, pc);
-	m.initial = ret_frame->row;
 	m.location = ret_frame->start;
-	run(&m, instructions, entry_end, pc);
-	return c->failed ? -EBADMSG : 0;
-}
-
-int gm_cfi_find(const struct gm_cfi_source *source, uintptr_t hdr, uintptr_t pc,
-		struct gm_cfi_frame *ret_frame)
-{
-	enum { ENTRY_BYTES = 8, UDATA4 = 0x03, DATAREL_SDATA4 = 0x3b };
-	struct gm_cfi_cursor c;
-	uintptr_t table, fde;
-	uint64_t count, low = 0, high;
-	uint8_t head[4];
-
-	gm_cfi_cursor_open(&c, source, hdr, source->end);
-	for (unsigned int i = 0; i < 4; i++)
-		head[i] = (uint8_t)gm_cfi_unsigned(&c, 1);
-	gm_cfi_pointer(&c, head[1], hdr);		/* .eh_frame itself: not needed */
-	count = gm_cfi_pointer(&c, head[2], hdr);
-	table = c.at;
-	/* every linker writes the sorted table this way; without one there is nothing to search */
-	if (c.failed || head[0] != 1 || head[2] != UDATA4 || head[3] != DATAREL_SDATA4 ||
-	    count == 0 || count > (source->end - table) / ENTRY_BYTES)
-		return -EBADMSG;
-	high = count;
-	while (high - low > 1) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (high - low <= sizeof(c.buffer) / ENTRY_BYTES) {	/* one read for the rest */
-			gm_cfi_cursor_seek(&c, table + low * ENTRY_BYTES, source->end);
-			gm_cfi_unsigned(&c, 4);
-		}
-		gm_cfi_cursor_seek(&c, table + middle * ENTRY_BYTES, source->end);
-		if (hdr + (uintptr_t)gm_cfi_signed(&c, 4) <= pc)
-			low = middle;
-		else
-			high = middle;
-		if (c.failed)
-			return -EBADMSG;
-	}
-	gm_cfi_cursor_seek(&c, table + low * ENTRY_BYTES + 4, source->end);
-	fde = hdr + (uintptr_t)gm_cfi_signed(&c, 4);
-	if (c.failed)
-		return -EBADMSG;
-	return gm_cfi_run(source, fde, pc, ret_frame);
+	run(&m, c.at, c.end, pc);
+	return c.failed ? -EBADMSG : 0;
 }

@@ -12,7 +12,7 @@
  * (no tables, bad tables, an unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Fork: nothing to do in the child. Stack used: under 512 bytes, under 3 KiB where a frame is new.
+ * Fork: nothing to do in the child. Stack used: under 512 bytes, under 2.5 KiB where a frame is new.
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H

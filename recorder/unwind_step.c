@@ -67,7 +67,7 @@ static bool note_load(void *ctx, uintptr_t address, uintptr_t *ret_word)
 	return true;
 }
 
-static bool evaluates_to(const struct gm_cfi_source *source, int64_t expression, bool is_rule,
+static bool evaluates_to(const struct gm_cfi_source *source, int32_t expression, bool is_rule,
 			 uintptr_t *ret_value, struct noted_load *ret_noted)
 {
 	uintptr_t regs[GM_CFI_REGS];
@@ -79,7 +79,7 @@ static bool evaluates_to(const struct gm_cfi_source *source, int64_t expression,
 	regs[GM_CFI_RSP] = MADE_UP_RSP;
 	ret_noted->address = 0;
 	ret_noted->count = 0;
-	return gm_cfi_evaluate(source, (uintptr_t)expression, regs, is_rule ? &cfa : NULL,
+	return gm_cfi_evaluate(source, gm_cfi_expression(source, expression), regs, is_rule ? &cfa : NULL,
 			       note_load, ret_noted, ret_value) == 0;
 }
 
@@ -208,23 +208,23 @@ static int apply(const struct gm_cfi_source *source, const struct gm_cfi_row *ro
 
 	switch (row->how[reg]) {
 	case GM_CFI_OFFSET:
-		return gm_window_read(window, cfa + (uintptr_t)row->value[reg], ret_value) ?
+		return gm_window_read(window, cfa + (uintptr_t)(intptr_t)row->value[reg], ret_value) ?
 		       0 : -EFAULT;
 	case GM_CFI_VAL_OFFSET:
-		*ret_value = cfa + (uintptr_t)row->value[reg];
+		*ret_value = cfa + (uintptr_t)(intptr_t)row->value[reg];
 		return 0;
 	case GM_CFI_REGISTER:
-		if ((uint64_t)row->value[reg] >= GM_CFI_REGS)
+		if ((uint32_t)row->value[reg] >= GM_CFI_REGS)
 			return -EBADMSG;
 		*ret_value = old[row->value[reg]];
 		return 0;
 	case GM_CFI_EXPRESSION:
-		if (gm_cfi_evaluate(source, (uintptr_t)row->value[reg], old, &cfa,
+		if (gm_cfi_evaluate(source, gm_cfi_expression(source, row->value[reg]), old, &cfa,
 				    load_word, window, &at) != 0)
 			return -EBADMSG;
 		return gm_window_read(window, at, ret_value) ? 0 : -EFAULT;
 	case GM_CFI_VAL_EXPRESSION:
-		return gm_cfi_evaluate(source, (uintptr_t)row->value[reg], old, &cfa,
+		return gm_cfi_evaluate(source, gm_cfi_expression(source, row->value[reg]), old, &cfa,
 				       load_word, window, ret_value);
 	}
 	return 0;			/* as it was */
@@ -250,8 +250,8 @@ int gm_step_full(struct gm_step_state *state, struct gm_window *window)
 		return -EBADMSG;
 	memcpy(old, state->regs, sizeof(old));
 	if (!row->cfa_is_expression)
-		cfa = old[row->cfa_register] + (uintptr_t)row->cfa_offset;
-	else if (gm_cfi_evaluate(&source, (uintptr_t)row->cfa_offset, old, NULL,
+		cfa = old[row->cfa_register] + (uintptr_t)(intptr_t)row->cfa_offset;
+	else if (gm_cfi_evaluate(&source, gm_cfi_expression(&source, row->cfa_offset), old, NULL,
 				 load_word, window, &cfa) != 0)
 		return -EBADMSG;
 	state->regs[GM_CFI_RSP] = cfa;

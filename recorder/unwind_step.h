@@ -2,7 +2,7 @@
  * unwind_step.h - one frame by its tables: the slow way, which the walk of unwind.c takes where
  * the cache has no rule or a rule does not fit in a word. x86-64.
  *
- * Any context. Stack: under 3 KiB.
+ * Any context. Stack: under 2.5 KiB.
  */
 #ifndef GM_RECORDER_UNWIND_STEP_H
 #define GM_RECORDER_UNWIND_STEP_H
