@@ -126,14 +126,32 @@ static void finish(struct fc_op *op)
 		fc.executing++;
 		return;
 	}
-	if (w->effect && !op->ctx->sticky)
+	if (w->effect && !op->effect_done && !op->ctx->sticky)
 		op->error = w->effect(w, op);
 	fc_op_complete(op);
 }
 
+static bool work_may_end(struct fc_op *op)
+{
+	return !op->work->may_end || op->work->may_end(op->work, op);
+}
+
 static bool may_end(struct fc_op *op)
 {
-	return !op->unmet_end && (!op->work->may_end || op->work->may_end(op->work, op));
+	return !op->unmet_end && work_may_end(op);
+}
+
+/* A launch that overlaps what it must end after has done its stores by then. True: just now. */
+static bool early_effect(struct fc_op *op)
+{
+	struct fc_work *w = op->work;
+
+	if (!op->unmet_end || op->effect_done || !w->effect || op->ctx->sticky ||
+	    !work_may_end(op))
+		return false;
+	op->effect_done = true;
+	op->error = w->effect(w, op);
+	return true;
 }
 
 /* What is due at this instant: one operation ended, or one blocked one started. */
@@ -149,11 +167,14 @@ static bool poll_once(void)
 		unlink_run(op);
 		link_sorted(&late, op);
 	}
-	for (op = late; op; op = op->run_next)
+	for (op = late; op; op = op->run_next) {
 		if (may_end(op)) {
 			finish(op);
 			return true;
 		}
+		if (early_effect(op))
+			return true;
+	}
 	for (op = blocked; op; op = op->run_next)
 		if (op->work->may_start(op->work, op)) {
 			start(op);

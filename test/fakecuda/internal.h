@@ -181,6 +181,7 @@ struct fc_op {
 	struct fc_dep *outs;		/* who waits for it; dropped when DONE */
 	size_t n_outs;
 	CUresult error;			/* of its effect */
+	bool effect_done;		/* before its end: it overlaps what it must end after */
 	struct fc_op *next, **prevp;	/* fc.pending, in submission order */
 	struct fc_op *run_next, **run_prevp;	/* clock.c: running, late, blocked or host queue */
 	uint64_t mark;			/* op.c: the last search that saw it */
@@ -428,7 +429,9 @@ struct fc_kernel {
 	unsigned int n_params;
 	size_t *sizes, *offsets;	/* of the parameters */
 	size_t params_size;
-	void *module;
+	CUkernel handle;		/* of a library's kernel */
+	int max_dynamic_shared;		/* 0: the default */
+	void *module;			/* the struct fc_image it belongs to */
 };
 
 /* fc_kernel_get - of a CUfunction or a CUkernel cast to one. */
