@@ -77,7 +77,9 @@ static void give_back(struct fc_alloc *a)
 	case FC_MEM_DEVICE:
 	case FC_MEM_GLOBAL:
 	case FC_MEM_ARRAY:
-		if (a->phys)
+		if (a->readable_by_host)	/* a module's managed variable */
+			munmap((void *)(uintptr_t)a->base, a->reserved);
+		else if (a->phys)
 			fc_region_give(a->base);	/* below 4 GiB */
 		else
 			fc_arena_free(a->dev, a->base, a->size);
