@@ -22,11 +22,12 @@
 #define KEPT 32		/* of each thread's own */
 #define PAGE ((size_t)2 << 20)
 
-enum what { LINEAR, MANAGED, ASYNC, HOST, HANDLE, WHATS };
+enum what { LINEAR, MANAGED, ASYNC, HOST, HANDLE, MAPPED, WHATS };
 
 struct thing {
 	enum what what;
 	uint64_t value;
+	CUdeviceptr address;	/* of a handle that is mapped */
 };
 
 static struct {
@@ -43,6 +44,11 @@ static struct {
 	PFN_cuMemFreeHost_v2000 free_host;
 	PFN_cuMemCreate_v10020 create;
 	PFN_cuMemRelease_v10020 release;
+	PFN_cuMemAddressReserve_v10020 reserve;
+	PFN_cuMemAddressFree_v10020 unreserve;
+	PFN_cuMemMap_v10020 map;
+	PFN_cuMemUnmap_v10020 unmap;
+	PFN_cuMemRetainAllocationHandle_v11000 retain_handle;
 } cu;
 
 static CUcontext contexts[2];
@@ -78,9 +84,33 @@ static void find_driver(void)
 	cu.free_host = (PFN_cuMemFreeHost_v2000)entry(driver, "cuMemFreeHost");
 	cu.create = (PFN_cuMemCreate_v10020)entry(driver, "cuMemCreate");
 	cu.release = (PFN_cuMemRelease_v10020)entry(driver, "cuMemRelease");
+	cu.reserve = (PFN_cuMemAddressReserve_v10020)entry(driver, "cuMemAddressReserve");
+	cu.unreserve = (PFN_cuMemAddressFree_v10020)entry(driver, "cuMemAddressFree");
+	cu.map = (PFN_cuMemMap_v10020)entry(driver, "cuMemMap");
+	cu.unmap = (PFN_cuMemUnmap_v10020)entry(driver, "cuMemUnmap");
+	cu.retain_handle = (PFN_cuMemRetainAllocationHandle_v11000)
+		entry(driver, "cuMemRetainAllocationHandle");
 }
 
-static CUresult make(enum what what, size_t bytes, int device, uint64_t *ret_value)
+/* A handle, mapped; every other one lives by its mapping alone. */
+static CUresult make_mapped(size_t bytes, const CUmemAllocationProp *prop, struct thing *thing)
+{
+	CUmemGenericAllocationHandle handle, again;
+	CUresult r = cu.create(&handle, PAGE, prop, 0);
+
+	if (!r)
+		r = cu.reserve(&thing->address, PAGE, 0, 0, 0);
+	if (!r)
+		r = cu.map(thing->address, PAGE, 0, handle, 0);
+	if (!r && bytes % 4 == 0)
+		r = cu.retain_handle(&again, (void *)thing->address) || cu.release(again);
+	if (!r && bytes % 2)
+		return cu.release(handle);
+	thing->value = handle;
+	return r;
+}
+
+static CUresult make(struct thing *thing, size_t bytes, int device)
 {
 	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
@@ -89,7 +119,7 @@ static CUresult make(enum what what, size_t bytes, int device, uint64_t *ret_val
 	void *host = NULL;
 	CUresult r;
 
-	switch (what) {
+	switch (thing->what) {
 	case LINEAR:
 		r = cu.alloc(&ptr, bytes);
 		break;
@@ -103,10 +133,12 @@ static CUresult make(enum what what, size_t bytes, int device, uint64_t *ret_val
 		r = cu.host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE);
 		ptr = (CUdeviceptr)(uintptr_t)host;
 		break;
+	case HANDLE:
+		return cu.create((CUmemGenericAllocationHandle *)&thing->value, PAGE, &prop, 0);
 	default:
-		return cu.create((CUmemGenericAllocationHandle *)ret_value, PAGE, &prop, 0);
+		return make_mapped(bytes, &prop, thing);
 	}
-	*ret_value = ptr;
+	thing->value = ptr;
 	return r;
 }
 
@@ -120,9 +152,18 @@ static CUresult end(const struct thing *thing)
 		return cu.free_async(thing->value, NULL);
 	case HOST:
 		return cu.free_host((void *)(uintptr_t)thing->value);
-	default:
+	case HANDLE:
 		return cu.release(thing->value);
+	default:
+		if (thing->value && cu.release(thing->value))
+			return CUDA_ERROR_UNKNOWN;
+		return cu.unmap(thing->address, PAGE) || cu.unreserve(thing->address, PAGE);
 	}
+}
+
+static bool is_there(const struct thing *thing)
+{
+	return thing->value || thing->address;
 }
 
 /* Give @thing to whoever comes by; end what lay there. */
@@ -151,18 +192,18 @@ static void *worker(void *arg)
 		struct thing *thing = &kept[rand_r(&seed) % KEPT];
 		struct thing new = { .what = (enum what)(rand_r(&seed) % WHATS) };
 
-		if (make(new.what, 1u + (unsigned)rand_r(&seed) % 100000, device, &new.value)) {
+		if (make(&new, 1u + (unsigned)rand_r(&seed) % 100000, device)) {
 			errors++;
 		} else if (rand_r(&seed) % 4 == 0 && new.what != ASYNC) {
 			pass_on(new, (unsigned int)rand_r(&seed));	/* freed in another context */
 		} else {
-			if (thing->value && end(thing))
+			if (is_there(thing) && end(thing))
 				errors++;
 			*thing = new;
 		}
 	}
 	for (int i = 0; i < KEPT; i += 2) {	/* the other half stays */
-		if (kept[i].value && end(&kept[i]))
+		if (is_there(&kept[i]) && end(&kept[i]))
 			errors++;
 	}
 	return NULL;
