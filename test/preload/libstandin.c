@@ -27,6 +27,8 @@ int cuCtxGetCurrent(void **context);
 int cuCtxGetDevice(int *device);
 int cuDeviceGetCount(int *count);
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+int cuDevicePrimaryCtxRelease_v2(int device);
+int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active);
 int cuGetProcAddress(const char *name, void **ret, int version, uint64_t flags);
 int cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t flags, int *found);
 
@@ -56,8 +58,12 @@ int cuMemAlloc(unsigned int *address, unsigned int bytes)
 
 int cuMemAlloc_v2(unsigned long long *address, size_t bytes)
 {
+	/* 666 bytes cannot be had, and no address comes twice. */
+	static unsigned int serial;
+
 	standin_calls++;
-	*address = 0x200000000 + bytes;
+	*address = 0x200000000 + bytes +
+		   __atomic_fetch_add(&serial, 1u, __ATOMIC_RELAXED) * 0x100000ull;
 	return bytes == 666 ? 2 : 0;
 }
 
@@ -116,6 +122,20 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	*free_bytes = 1 << 20;
 	*total_bytes = 1 << 30;
 	return 0;
+}
+
+/* The memory stays: what is taken at the end is shown by the record. */
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	standin_calls++;
+	return device;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = 1;
+	return device;
 }
 
 static void *by_version(const char *name, int version, uint64_t flags)

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""gpumem.h: every function, with the library and without it."""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from scripted import Play, behaves  # noqa: E402
+from tap import check, finish, tell  # noqa: E402
+
+EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
+         "reset_accumulated", "empty_cache", "fraction 0.5"]
+ABSENT, NO_DATA, INVALID, NOT_SUPPORTED = -38, -61, -22, -95
+
+
+def answers(run):
+    return dict(line.split(": ", 1) for line in run.stdout.splitlines() if ": " in line)
+
+
+def absent():
+    with Play() as room:
+        run = room.script(*EVERY, preload=False)
+        values = [v for line in run.stdout.splitlines() for v in line.replace(":", " ").split() if v.lstrip("-").isdigit()]
+        check("without the library: every function answers that it is absent", run.returncode == 0 and len(values) == 14 and
+              set(values) == {str(ABSENT)}, tell(run))
+        run = room.script(*EVERY)
+        got = answers(run)
+        check("before the first CUDA call: there is no data", run.returncode == 0 and
+              {v for k, v in got.items() if k not in ("observer", "allocated", "fraction")} == {str(NO_DATA)}, tell(run))
+        check("before the first CUDA call: observers may register", got.get("observer") == "0", got)
+        check("before the first CUDA call: nothing was written", not room.files() and not room.journal_files())
+
+
+def numbers():
+    with Play() as room:
+        run = behaves("statistics", room, "alloc 100", "alloc 300", "free", "allocated 0", "allocated 1", "allocated -1",
+                      "stat allocation.all.allocated", "stat allocation.all.freed", "reset_peak", "allocated 0",
+                      "reset_accumulated", "stat allocation.all.allocated", "stat allocation.all.current", "alloc 5",
+                      "stat allocation.all.allocated", "free", "free", "stat allocated_bytes.all.freed", "allocated 0", "exit 0")
+        want = ["allocated: 100 reserved 100 max 400 400", "allocated: 0 reserved 0 max 0 0",
+                "allocated: %d reserved %d max %d %d" % ((INVALID,) * 4),
+                "allocation.all.allocated: 2", "allocation.all.freed: 1", "reset_peak: 0",
+                "allocated: 100 reserved 100 max 100 100", "reset_accumulated: 0", "allocation.all.allocated: 0",
+                "allocation.all.current: 1", "allocation.all.allocated: 1", "allocated_bytes.all.freed: 105",
+                "allocated: 0 reserved 0 max 105 105"]
+        check("statistics: as PyTorch counts", run.stdout.splitlines() == want, run.stdout)
+        recovered = room.snapshots("exit")
+        check("statistics: a snapshot after the resets is sound", len(recovered) == 1 and recovered[0]["consistent"], room.files())
+    with Play() as room:
+        run = behaves("names", room, "alloc 100", "count", "summary", "exit 0")
+        table = [line for line in run.stdout.splitlines() if line.startswith("|")]
+        check("names: as many as PyTorch has, in order", answers(run).get("count") == "122", run.stdout[:80])
+        check("names: the table is PyTorch's, 77 columns wide", len(table) > 40 and {len(line) for line in table} == {77} and
+              "| Allocated memory      |    100 B   |    100 B   |    100 B   |      0 B   |" in table, table[:8])
+    with Play() as room:
+        run = behaves("native", room, "alloc 1", "empty_cache", "fraction 0.5", "fraction 1.5", "fraction -1", "exit 0")
+        check("native: nothing is cached, nothing is refused", run.stdout.splitlines() ==
+              ["empty_cache: 0", "fraction: %d" % NOT_SUPPORTED] + ["fraction: %d" % INVALID] * 2, run.stdout)
+
+
+def snapshots():
+    with Play() as room:
+        own = os.path.join(room.out, "mine.json")
+        run = behaves("snapshot", room, "alloc 100", "snapshot " + own, "alloc 1", "snapshot " + own, "snapshot",
+                      "snapshot /proc/nowhere/x.json", "snapshot " + "x" * 2000, "chdir " + room.out, "snapshot rel.json",
+                      "exit 0", said="/proc/nowhere/x.json")
+        said = [line for line in run.stdout.splitlines() if line.startswith("snapshot")]
+        check("snapshot: says how it went", said[:3] == ["snapshot: 0"] * 3 and said[4] == "snapshot: -36" and
+              said[5] == "snapshot: 0", said)
+        check("snapshot: where it was asked for, never over another", {"mine.json", "mine-2.json", "rel.json"} <= set(room.files()),
+              room.files())
+        check("snapshot: of that moment", room.live("mine") == [101, 100], room.files())
+    with Play() as room:
+        behaves("from threads at once", room, "alloc 100", *(["detached", "snapshot", "snapshot", "end"] * 4), "snapshot",
+                "files api 9", "exit 0")
+        check("from threads at once: one each", len(room.live("api")) == 9, room.files())
+
+
+def history():
+    with Play() as room:
+        run = behaves("history", room, "alloc 100", "history none", "alloc 200", "free", "alloc 300", "history all", "alloc 400",
+                      "annotate before the end", "history perhaps", "exit 0")
+        check("history: bad words are refused", answers(run).get("history") == str(INVALID), run.stdout)
+        snapshot = room.snapshots("exit")[0]
+        sizes = [s for t in snapshot["device_traces"] for a, s in zip(t["action"], t["size"]) if a == "alloc"]
+        check("history: only what came after the pause", sizes == [400], sizes)
+        check("history: what was dropped is counted", sum(t["dropped"] for t in snapshot["device_traces"]) > 0,
+              [t["dropped"] for t in snapshot["device_traces"]])
+        check("history: the tables missed nothing", room.live("exit") == [800], room.live("exit"))
+        check("annotate: the text is there", any("before the end" in str(a) for a in snapshot["annotations"]),
+              snapshot["annotations"])
+    with Play() as room:
+        run = behaves("history:0", room, "alloc 100", "history all", "annotate x", "exit 0", history=0)
+        check("history:0: there is none to switch on", "history: %d" % NOT_SUPPORTED in run.stdout, run.stdout)
+
+
+def header():
+    """The header as users compile it: C99, C++, position independent; and the example of its first lines."""
+    source = '#include "preload/gpumem.h"\nint main(void) { return gpumem_annotate("x") == GPUMEM_ABSENT && ' \
+             'gpumem_snapshot(0) == -ENOSYS && gpumem_empty_cache() == GPUMEM_ABSENT ? 0 : 1; }\n'
+    with Play() as room:
+        for language, flags in (("c", ["gcc", "-std=c99", "-Wpedantic"]), ("c++", ["g++"]), ("c", ["gcc", "-O2", "-fPIC"])):
+            target = os.path.join(room.path, "user")
+            made = subprocess.run(flags + ["-Wall", "-Wextra", "-Werror", "-I.", "-x", language, "-", "-o", target],
+                                  input=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            check("header: %s compiles" % " ".join(flags), made.returncode == 0, made.stdout)
+            if made.returncode == 0:
+                check("header: %s: absent" % " ".join(flags), subprocess.run([target], env=room.env(preload=False)).returncode == 0)
+                check("header: %s: there" % " ".join(flags), subprocess.run([target], env=room.env()).returncode == 1)
+
+
+def main():
+    absent()
+    numbers()
+    snapshots()
+    history()
+    header()
+    finish()
+
+
+main()

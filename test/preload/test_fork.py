@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Children: each starts afresh, with a journal and a record of its own, however it was made; nothing hangs."""
+import os
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from scripted import Play, behaves  # noqa: E402
+from tap import check, finish, same, tell  # noqa: E402
+
+
+def by_pid(room, reason):
+    return {s["process"]["pid"]: sum(b["size"] for g in s["segments"] for b in g["blocks"]) for s in room.snapshots(reason)}
+
+
+def afresh():
+    for how in ("fork", "clone"):
+        with Play() as room:
+            run = behaves("%s: the child allocates" % how, room, "alloc 100", how, "threads", "alloc 7", "threads",
+                          "exit 3", "end", "alloc 20", "exit 0")
+            check("%s: its status comes through" % how, "child: exit 3" in run.stdout, run.stdout)
+            check("%s: no helper thread until its own first call" % how, run.stdout.split("\n")[:2] ==
+                  ["threads: 1", "threads: 2"], run.stdout)
+            check("%s: the child shows its own memory, the parent its own" % how,
+                  sorted(by_pid(room, "exit").values()) == [7, 120], by_pid(room, "exit"))
+            check("%s: no journal is left" % how, not room.journal_files(), room.journal_files())
+        with Play() as room:
+            behaves("%s: the child makes no CUDA call" % how, room, "alloc 100", how, "exit 0", "end", "exit 0")
+            check("%s: it writes nothing" % how, list(by_pid(room, "exit").values()) == [100], room.files())
+        with Play() as room:
+            behaves("%s: the child leaves by _exit" % how, room, "alloc 100", how, "_exit 0", "end", "alloc 1", "_exit 0")
+            check("%s: nor then" % how, list(by_pid(room, "exit").values()) == [101], room.files())
+        with Play() as room:
+            behaves("%s of a child" % how, room, "alloc 1", how, "alloc 2", how, "alloc 3", "exit 0", "end", "exit 0", "end",
+                    "exit 0")
+            check("%s of a child: three records" % how, sorted(by_pid(room, "exit").values()) == [1, 2, 3],
+                  by_pid(room, "exit"))
+        with Play() as room:
+            behaves("%s before the first call" % how, room, how, "alloc 2", "exit 0", "end", "alloc 1", "exit 0")
+            check("%s before the first call: two records" % how, sorted(by_pid(room, "exit").values()) == [1, 2],
+                  by_pid(room, "exit"))
+    with Play() as room:
+        run = behaves("vfork", room, "alloc 100", "vfork", "alloc 1", "exit 0")
+        check("vfork: its _exit is not the parent's", "child: exit 9" in run.stdout and
+              list(by_pid(room, "exit").values()) == [101], (run.stdout, room.files()))
+    with Play() as room:
+        words = ["alloc 100", "system echo a shell; exit 5", "exit 0"]
+        bare, ours = room.script(*words, preload=False), room.script(*words)
+        check("system(): as without the library", same(bare, ours), tell(bare, ours))
+
+
+def while_others_allocate():
+    """Threads allocate all the time while the process forks: no lock of ours is inherited held."""
+    worker = ["detached", "many 3000", "end"]
+    forks = ["fork", "alloc 5", "exit 0", "end"] * 12
+    with Play() as room:
+        run = room.script("alloc 1", *worker, *worker, *worker, *forks, "exit 0")
+        check("forks under way: every child ends", run.returncode == 0 and run.stdout.count("child: exit 0") == 12, tell(run))
+        mine = [v for v in by_pid(room, "exit").values() if v == 5]
+        check("forks under way: every child has its own record", len(mine) == 12, by_pid(room, "exit"))
+        check("forks under way: no line on stderr", not run.stderr, run.stderr)
+
+
+def follow():
+    name = "LD_PRELOAD"
+    with Play() as room:
+        run = behaves("follow:yes", room, "alloc 1", "getenv " + name, "exit 0")
+        check("follow:yes: children get the preload", "libgpumem.so" in run.stdout, run.stdout)
+    with Play() as room:
+        run = behaves("follow:no", room, "getenv " + name, "alloc 1", "getenv " + name, "system echo \"[$LD_PRELOAD]\"",
+                      "exit 0", follow="no")
+        lines = run.stdout.splitlines()
+        check("follow:no: from the first CUDA call on they do not", "libgpumem.so" in lines[0] and
+              lines[1] == name + "=" and lines[2] == "[]", lines)
+    with Play() as room:
+        others = [os.path.join(os.path.dirname(room.env()["LD_PRELOAD"]), "test/preload/libnextlast.so")] * 2
+        preload = ":".join([others[0], room.env()["LD_PRELOAD"], others[1]])
+        run = behaves("follow:no among others", room, "alloc 1", "getenv " + name, "exit 0", follow="no", LD_PRELOAD=preload)
+        check("follow:no: other libraries stay", run.stdout.splitlines()[0] == name + "=" + ":".join(others), run.stdout)
+
+
+def main():
+    afresh()
+    while_others_allocate()
+    follow()
+    finish()
+
+
+main()
