@@ -40,6 +40,7 @@ static void copy_between(int from, int to)
 	expect(holds_byte(devices[to].linear, (unsigned char)(0x40 + from), BYTES),
 	       "cudaMemcpyPeerAsync");
 	CHECK(cudaMemset(devices[to].linear, 0x10 + to, BYTES));
+	CHECK(cudaDeviceSynchronize());	/* another device reads it next */
 }
 
 /* A pointer tells its device; a free works from any device. */
