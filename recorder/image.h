@@ -7,7 +7,8 @@
  *
  *   image_copy.c    from a file, or the common part of both      -> base, copied[]
  *   image_live.c    from this process's own mapping, under its locks
- *   image_settle.c  undo; segments in order; frees whose address was handed out again
+ *   image_settle.c  undo; segments in order
+ *   image_frees.c   frees that took effect, their address handed out again, and were not recorded
  *   image_events.c  events: validate, drop, sort, count; what was in flight
  *   image.c         accessors that check, the clock
  *   image_alive.c   does the writer live?
@@ -52,7 +53,7 @@ struct gm_image {
 	uint64_t undone;		/* changes that were taken back */
 	uint64_t end_tsc;		/* the latest stamp seen */
 	char error[256];		/* why a copy was refused, one sentence */
-	struct gm_image_part { void *at; size_t bytes; } parts[8];	/* what is mapped besides */
+	struct gm_image_part { void *at; size_t bytes; } parts[12];	/* what is mapped besides */
 	unsigned int part_count;
 };
 

@@ -180,11 +180,8 @@ static void check_overlap(struct check *check)
 
 	for (size_t i = 0; i < image->segment_count; i++) {
 		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
-		bool range = segment->kind != GM_KIND_ARRAY && segment->kind != GM_KIND_GRAPH &&
-			     segment->kind != GM_KIND_EXTERNAL &&
-			     !(segment->flags & GM_SEGMENT_UNMAPPED);
 
-		if (!range)
+		if (!gm_image_has_range(segment->kind, segment->flags))
 			continue;
 		if (before && before->domain == segment->domain)
 			INSIST(check, before->address + before->size <= segment->address,

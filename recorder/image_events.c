@@ -21,6 +21,7 @@ struct scan {
 	uint64_t undone_op[GM_DOMAINS];	/* operation taken back in that domain, 0 none */
 	bool any_undone;
 	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
+	struct gm_frees frees;
 	int16_t *flight_of;		/* thread slot -> index of its flight, -1 none */
 	bool *complete;			/* flights that an event shows to be complete */
 };
@@ -80,6 +81,11 @@ static void scan_event(struct scan *scan, const struct gm_event *event)
 		return;
 	}
 	saw_op(scan, event->op);
+	/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. */
+	if (scan->frees.count && event->action == GM_ACTION_ALLOC &&
+	    event->kind != GM_KIND_VMM && event->kind != GM_KIND_GRAPH)
+		gm_frees_handed_out(&scan->frees, event->kind, 0, event->domain, event->address,
+				    event->size, event->tsc);
 	if (event->tsc <= image->header->horizon) {
 		scan->old[event->domain]++;
 		return;
@@ -225,41 +231,47 @@ static void trim(struct gm_image *image, uint64_t max)
 	image->event_count -= first;
 }
 
-static int collect(struct scan *scan, const struct gm_chunk *made, size_t made_count)
+static int collect(struct scan *scan)
 {
 	struct gm_image *image = scan->image;
+	const struct gm_frees *frees = &scan->frees;
 	size_t chunks = image->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
 	struct gm_pair *list = gm_image_part(image, (chunks + 1) * sizeof(*list));
 	struct gm_pair *scratch = gm_image_part(image, (chunks + 1) * sizeof(*scratch));
 	struct gm_pair *order;
+	int r;
 
-	scan->pairs = gm_image_part(image, (chunks + made_count + 1) * GM_CHUNK_EVENTS *
+	scan->pairs = gm_image_part(image, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
 				    sizeof(*scan->pairs));
 	if (!list || !scratch || !scan->pairs)
 		return -ENOMEM;
 	order = order_chunks(image, list, scratch, &chunks);
 	for (size_t c = 0; c < chunks; c++)
 		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
-	scan_tables(scan);
-	drop_complete_flights(scan);
-	/* What was made is no part of what was written, and counts as neither kept nor dropped. */
-	count_dropped(scan);
-	for (size_t c = 0; c < made_count; c++)
-		scan_chunk(scan, (const void *)((const uint8_t *)made + c * GM_CHUNK_BYTES));
 	gm_image_part_free(image, list);
 	gm_image_part_free(image, scratch);
-	return 0;
+	scan_tables(scan);
+	drop_complete_flights(scan);
+	count_dropped(scan);
+	r = gm_frees_complete(image, &scan->frees);
+	/* What was made is no part of what was written: it counts as neither kept nor dropped, and
+	 * stands for a record that may have been taken back. */
+	scan->any_undone = false;
+	for (size_t c = 0; !r && c < frees->made_count; c++)
+		scan_chunk(scan, (const void *)((const uint8_t *)frees->made + c * GM_CHUNK_BYTES));
+	return r;
 }
 
-int gm_settle_events(struct gm_image *image, uint64_t max_events, const struct gm_chunk *made,
-		     size_t made_count)
+int gm_settle_events(struct gm_image *image, uint64_t max_events)
 {
 	struct gm_pair *scratch, *order;
 	struct scan scan;
 	int r = begin(&scan, image);
 
 	if (!r)
-		r = collect(&scan, made, made_count);
+		r = gm_frees_begin(image, &scan.frees);
+	if (!r)
+		r = collect(&scan);
 	if (r)
 		return r;
 	scratch = gm_image_part(image, (scan.count + 1) * sizeof(*scratch));
@@ -281,15 +293,13 @@ int gm_settle_events(struct gm_image *image, uint64_t max_events, const struct g
 
 int gm_image_settle(struct gm_image *image, uint64_t max_events)
 {
-	struct gm_chunk *made = NULL;
-	size_t made_count = 0;
 	int r;
 
 	gm_settle_undo(image);
 	r = gm_settle_flights(image);
 	if (!r)
-		r = gm_settle_segments(image, &made, &made_count);
+		r = gm_settle_segments(image);
 	if (!r)
-		r = gm_settle_events(image, max_events, made, made_count);
+		r = gm_settle_events(image, max_events);
 	return r;
 }

@@ -45,12 +45,31 @@ struct gm_pair { uint64_t key, value; };
 /* Stable, by key. Sorted pairs are in @pairs or in @scratch: returns which. O(n), no recursion. */
 struct gm_pair *gm_pairs_sort(struct gm_pair *pairs, struct gm_pair *scratch, size_t count);
 
-/* The parts of gm_image_settle, in this order. */
+/* Kinds whose address is a place in the one address space of the process; the others have handles
+ * there, of which only an equal one can be in the way. */
+bool gm_image_has_range(unsigned int kind, unsigned int flags);
+
+/* The frees that were under way (image_frees.c). */
+struct gm_freeing;
+struct gm_frees {
+	struct gm_freeing *list;	/* by address */
+	size_t count;
+	struct gm_chunk *made;		/* events, a chunk for each that took effect */
+	size_t made_count;
+};
+
+/* Find them, and which of their addresses the tables show to be handed out again. */
+int gm_frees_begin(struct gm_image *image, struct gm_frees *frees);
+/* Memory was handed out at @tsc. */
+void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
+			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc);
+/* Complete those whose address was: tables, counters, events, flights. */
+int gm_frees_complete(struct gm_image *image, struct gm_frees *frees);
+
+/* The parts of gm_image_settle, in this order. 0 or -errno. */
 void gm_settle_undo(struct gm_image *image);
 int gm_settle_flights(struct gm_image *image);
-/* @ret_made: events, a chunk each, for frees that took effect unrecorded. */
-int gm_settle_segments(struct gm_image *image, struct gm_chunk **ret_made, size_t *ret_count);
-int gm_settle_events(struct gm_image *image, uint64_t max_events,
-		     const struct gm_chunk *made, size_t made_count);
+int gm_settle_segments(struct gm_image *image);
+int gm_settle_events(struct gm_image *image, uint64_t max_events);
 
 #endif

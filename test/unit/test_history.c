@@ -1,0 +1,636 @@
+/*
+ * Random histories through the real recorder, against a model of their own: the tables, the
+ * counters and the trace of every copy must say what the model says, whether the copy is taken of
+ * the living journal, of its file, between other threads' operations, or after SIGKILL.
+ */
+#define _GNU_SOURCE
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/image.h"
+#include "recorder/snapshot.h"
+#include "test/unit/aux_journal.h"
+
+#define SLOTS 256u
+#define BASE UINT64_C(0x7f0000000000)
+#define SPAN (UINT64_C(16) << 20)	/* of address space for each slot */
+
+static uint64_t address_of(unsigned int slot)
+{
+	return BASE + slot * SPAN;
+}
+
+/* The slot of an address; SLOTS when it is none's. */
+static unsigned int slot_of(uint64_t address)
+{
+	uint64_t slot = (address - BASE) / SPAN;
+
+	return address >= BASE && slot < SLOTS && address == address_of((unsigned int)slot) ?
+		(unsigned int)slot : SLOTS;
+}
+
+static void complain(void *arg, const char *what, uint64_t where)
+{
+	static unsigned int said;
+
+	(void)arg;
+	if (said++ < 10)
+		printf("# violation: %s at %#llx\n", what, (unsigned long long)where);
+}
+
+/*
+ * Play the events of an image from an empty device (or, behind a horizon, from an unknown one):
+ * what is live at the end must be what its tables say, address by address. Returns 0 when so.
+ */
+static int replay(const struct gm_image *image)
+{
+	uint64_t live[SLOTS] = { 0 }, table[SLOTS] = { 0 };
+	bool known[SLOTS];
+	int bad = 0;
+
+	memset(known, image->header->horizon == 0, sizeof(known));
+	for (size_t i = 0; i < image->event_count; i++) {
+		const struct gm_event *event = image->events[i];
+		unsigned int slot = slot_of(event->address);
+
+		if (event->action == GM_ACTION_ALLOC) {
+			if (slot == SLOTS || (known[slot] && live[slot]))
+				bad += fprintf(stderr, "# event %zu: alloc at a live %#llx\n", i,
+					       (unsigned long long)event->address) > 0;
+			else
+				live[slot] = event->size;
+		} else if (event->action == GM_ACTION_FREE_COMPLETED) {
+			if (slot == SLOTS || (known[slot] && live[slot] != event->size))
+				bad += fprintf(stderr, "# event %zu: free of %#llx, which has %llu\n", i,
+					       (unsigned long long)event->address,
+					       slot < SLOTS ? (unsigned long long)live[slot] : 0) > 0;
+			else
+				live[slot] = 0;
+		} else {
+			continue;
+		}
+		if (slot < SLOTS)
+			known[slot] = true;
+	}
+	for (size_t i = 0; i < image->segment_count; i++) {
+		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+		unsigned int slot = slot_of(segment->address);
+
+		if (slot == SLOTS || table[slot])
+			return bad + 1;
+		table[slot] = gm_image_block(image, segment->first_block)->requested;
+	}
+	for (unsigned int slot = 0; slot < SLOTS; slot++)
+		if (known[slot] && live[slot] != table[slot])
+			bad += fprintf(stderr, "# slot %u: %llu in the trace, %llu in the tables\n", slot,
+				       (unsigned long long)live[slot],
+				       (unsigned long long)table[slot]) > 0;
+	return bad;
+}
+
+static void settle_sound(struct gm_image *image, uint64_t max_events)
+{
+	ck_assert_int_eq(gm_image_settle(image, max_events), 0);
+	ck_assert_int_eq(gm_image_check(image, complain, NULL), 0);
+}
+
+/* ---- one thread, everything compared by way of the JSON --------------------------------------- */
+
+struct model {
+	struct live { uint64_t size, requested, stream; uint32_t block; uint16_t module;
+		      uint8_t domain, kind; } live[SLOTS];
+	struct done { const char *action; uint64_t address, size; uint8_t domain, kind;
+		      uint16_t module; } done[40000];
+	size_t count;
+	int64_t current[GM_DOMAINS], peak[GM_DOMAINS], total[GM_DOMAINS];
+	int64_t by_kind[GM_DOMAINS][GM_KIND_COUNT], by_module[GM_DOMAINS][AUX_MODULES + 1];
+};
+
+static struct model model;
+
+static void did(const char *action, unsigned int slot, uint64_t size)
+{
+	const struct live *live = &model.live[slot];
+
+	model.done[model.count++] = (struct done){ action, address_of(slot), size, live->domain,
+						   live->kind, live->module };
+}
+
+static void count(const struct live *live, int sign)
+{
+	int64_t size = sign * (int64_t)live->size;
+
+	model.by_kind[live->domain][live->kind] += size;
+	if (live->kind == GM_KIND_IPC)
+		return;
+	model.by_module[live->domain][live->module] += size;
+	model.current[live->domain] += size;
+	if (sign > 0)
+		model.total[live->domain] += size;
+	if (model.current[live->domain] > model.peak[live->domain])
+		model.peak[live->domain] = model.current[live->domain];
+}
+
+static void model_alloc(unsigned int slot, unsigned int *seed)
+{
+	static const uint8_t domains[] = { 0, 1, 3 };
+	struct live *live = &model.live[slot];
+	struct gm_alloc alloc;
+	uint64_t op;
+
+	*live = (struct live){
+		.requested = 1 + (uint64_t)rand_r(seed) % (SPAN - 512),
+		.stream = (uint64_t)rand_r(seed) % 3, .domain = domains[rand_r(seed) % 3],
+		.module = (uint16_t)(rand_r(seed) % (AUX_MODULES + 1)),
+		.kind = (uint8_t)(rand_r(seed) % GM_KIND_COUNT),
+	};
+	live->size = (live->requested + 511) & ~UINT64_C(511);
+	if (live->kind == GM_KIND_HOST)
+		live->domain = GM_DOMAIN_HOST;
+	alloc = (struct gm_alloc){
+		.address = address_of(slot), .size = live->size, .requested = live->requested,
+		.stream = live->stream, .module = live->module, .domain = live->domain,
+		.kind = live->kind,
+	};
+	op = gm_op_begin(GM_ACTION_ALLOC, live->kind, live->domain, 0, live->requested);
+	ck_assert_int_eq(gm_record_alloc(op, &alloc, &live->block), 0);
+	gm_op_end(op);
+	did("segment_alloc", slot, live->size);
+	did("alloc", slot, live->requested);
+	count(live, 1);
+}
+
+static void model_free(unsigned int slot)
+{
+	struct live *live = &model.live[slot];
+	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, live->kind, live->domain,
+				  address_of(slot), live->size);
+
+	gm_record_freeing(live->block);
+	ck_assert_int_eq(gm_record_free(op, live->block, gm_stamp_before(), 0), 0);
+	gm_op_end(op);
+	did("free_requested", slot, live->requested);
+	did("free_completed", slot, live->requested);
+	did("segment_free", slot, live->size);
+	count(live, -1);
+	live->size = 0;
+}
+
+static void model_steps(unsigned int steps, unsigned int *seed)
+{
+	while (steps--) {
+		unsigned int slot = (unsigned int)rand_r(seed) % SLOTS;
+
+		if (model.live[slot].size)
+			model_free(slot);
+		else
+			model_alloc(slot, seed);
+	}
+}
+
+static json_int_t number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	ck_assert_msg(json_is_integer(value), "no number '%s'", key);
+	return json_integer_value(value);
+}
+
+static const char *word(const json_t *object, const char *key)
+{
+	ck_assert_msg(json_is_string(json_object_get(object, key)), "no word '%s'", key);
+	return json_string_value(json_object_get(object, key));
+}
+
+static const char *const kinds[] = {
+	"device", "managed", "array", "host", "vmm", "pool", "ipc", "graph", "external"
+};
+
+static void compare_segments(const json_t *segments, bool host, unsigned int *ret_found)
+{
+	const json_t *segment;
+	json_int_t last = 0, last_device = -1;
+	size_t i;
+
+	json_array_foreach(segments, i, segment) {
+		const json_t *block = json_array_get(json_object_get(segment, "blocks"), 0);
+		unsigned int slot = slot_of((uint64_t)number(segment, "address"));
+		json_int_t device = host ? GM_DOMAIN_HOST : number(segment, "device");
+		const struct live *live;
+
+		ck_assert_uint_lt(slot, SLOTS);
+		live = &model.live[slot];
+		ck_assert_uint_eq((uint64_t)number(segment, "total_size"), live->size);
+		ck_assert_uint_eq((uint64_t)number(segment, "stream"), live->stream);
+		ck_assert_uint_eq((uint64_t)number(segment, "module"), live->module);
+		ck_assert_str_eq(word(segment, "kind"), kinds[live->kind]);
+		ck_assert_int_eq(device, live->domain);
+		ck_assert_uint_eq((uint64_t)number(block, "requested_size"), live->requested);
+		ck_assert_str_eq(word(block, "state"), "active_allocated");
+		ck_assert(device > last_device || number(segment, "address") > last);
+		last = number(segment, "address");
+		last_device = device;
+		++*ret_found;
+	}
+}
+
+static void compare_trace(const json_t *trace, uint8_t domain)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < model.count; i++) {
+		const struct done *done = &model.done[i];
+#define COLUMN(name) json_array_get(json_object_get(trace, name), at)
+		if (done->domain != domain)
+			continue;
+		ck_assert_str_eq(json_string_value(COLUMN("action")), done->action);
+		ck_assert_uint_eq((uint64_t)json_integer_value(COLUMN("addr")), done->address);
+		ck_assert_uint_eq((uint64_t)json_integer_value(COLUMN("size")), done->size);
+		ck_assert_int_eq(json_integer_value(COLUMN("module")), done->module);
+		ck_assert_str_eq(json_string_value(COLUMN("kind")), kinds[done->kind]);
+		ck_assert_int_eq(json_integer_value(COLUMN("thread")), gettid());
+		ck_assert(at == 0 || json_integer_value(COLUMN("time_us")) >= json_integer_value(
+			  json_array_get(json_object_get(trace, "time_us"), at - 1)));
+		at++;
+	}
+	ck_assert_uint_eq(json_array_size(json_object_get(trace, "action")), at);
+	ck_assert_int_eq(number(trace, "dropped"), 0);
+}
+
+static void compare_holders(const json_t *device, uint8_t domain)
+{
+	const json_t *stats = json_object_get(device, "memory_stats"), *row;
+	size_t i;
+
+	ck_assert_int_eq(number(stats, "allocated_bytes.all.current"), model.current[domain]);
+	ck_assert_int_eq(number(stats, "reserved_bytes.all.peak"), model.peak[domain]);
+	ck_assert_int_eq(number(stats, "allocated_bytes.all.allocated"), model.total[domain]);
+	ck_assert_int_eq(number(stats, "allocated_bytes.large_pool.current") +
+			 number(stats, "allocated_bytes.small_pool.current"),
+			 model.current[domain]);
+	json_array_foreach(json_object_get(device, "by_module"), i, row)
+		ck_assert_int_eq(number(row, "allocated_bytes"),
+				 model.by_module[domain][number(row, "module")]);
+	json_array_foreach(json_object_get(device, "by_kind"), i, row) {
+		int kind = 0;
+
+		while (strcmp(kinds[kind], word(row, "kind")))
+			kind++;
+		ck_assert_int_eq(number(row, "allocated_bytes"), model.by_kind[domain][kind]);
+	}
+}
+
+static void compare(struct gm_image *image)
+{
+	static const struct gm_snapshot_request request = { .reason = "test" };
+	int fd = memfd_create("json", MFD_CLOEXEC);
+	unsigned int found = 0, wanted = 0;
+	json_error_t error;
+	json_t *root;
+
+	settle_sound(image, UINT64_MAX);
+	ck_assert_int_eq(replay(image), 0);
+	ck_assert(image->consistent);
+	ck_assert_uint_eq(image->flight_count, 0);
+	ck_assert_int_eq(gm_snapshot_emit(image, &request, fd), 0);
+	ck_assert_int_eq(lseek(fd, 0, SEEK_SET), 0);
+	root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
+	ck_assert_msg(root != NULL, "%s", error.text);
+	compare_segments(json_object_get(root, "segments"), false, &found);
+	compare_segments(json_object_get(root, "host_segments"), true, &found);
+	for (unsigned int slot = 0; slot < SLOTS; slot++)
+		wanted += model.live[slot].size != 0;
+	ck_assert_uint_eq(found, wanted);
+	for (uint8_t d = 0; d < json_array_size(json_object_get(root, "devices")); d++) {
+		compare_trace(json_array_get(json_object_get(root, "device_traces"), d), d);
+		compare_holders(json_array_get(json_object_get(root, "devices"), d), d);
+	}
+	compare_trace(json_object_get(root, "host_trace"), GM_DOMAIN_HOST);
+	compare_holders(json_object_get(root, "host"), GM_DOMAIN_HOST);
+	json_decref(root);
+	close(fd);
+	gm_image_free(image);
+}
+
+START_TEST(one_thread_is_the_model)
+{
+	unsigned int seed = 20251120 + (unsigned int)_i;
+	struct gm_image image;
+	int fd;
+
+	printf("# seed %u\n", seed);
+	aux_start(100000);
+	for (int round = 0; round < 4; round++) {
+		model_steps(1 + (unsigned int)rand_r(&seed) % 2500, &seed);
+		ck_assert_int_eq(gm_image_copy_live(&image), 0);
+		compare(&image);
+		fd = open(aux_report.path, O_RDONLY | O_CLOEXEC);
+		ck_assert_msg(fd >= 0, "%s", aux_report.path);
+		ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+		compare(&image);
+		close(fd);
+	}
+}
+END_TEST
+
+/* A history far too small: what is left has one beginning, and the rest is counted. */
+START_TEST(a_small_history_has_one_horizon)
+{
+	unsigned int seed = 20251120 + (unsigned int)_i;
+	struct gm_image image;
+	uint64_t dropped = 0;
+
+	printf("# seed %u\n", seed);
+	aux_start(63 * 8);
+	model_steps(8000, &seed);
+	ck_assert_int_eq(gm_image_copy_live(&image), 0);
+	settle_sound(&image, UINT64_MAX);
+	ck_assert_int_eq(replay(&image), 0);
+	ck_assert_uint_gt(image.event_count, 63 * 3);
+	ck_assert_uint_le(image.event_count, 63 * 8);
+	ck_assert_uint_eq(image.dropped_total, model.count - image.event_count);
+	for (unsigned int d = 0; d < GM_DOMAINS; d++)
+		dropped += image.dropped[d];
+	ck_assert_uint_eq(dropped, image.dropped_total);
+	/* The newest ones, in their order. */
+	for (size_t i = 0; i < image.event_count; i++)
+		ck_assert_uint_eq(image.events[i]->address,
+				  model.done[model.count - image.event_count + i].address);
+	gm_image_free(&image);
+}
+END_TEST
+
+/* ---- threads, and a driver that hands freed addresses out at once ------------------------------ */
+
+struct shared {				/* also of a process that is killed */
+	pthread_mutex_t driver;
+	uint32_t free_slots[SLOTS], free_count;
+	struct thread {			/* what its owner knows to be recorded */
+		_Atomic(uint64_t) held[SLOTS];	/* requested bytes of what it holds, by slot */
+		_Atomic(uint32_t) busy;		/* slot + 1 of the free under way, SLOTS + 1: an alloc */
+		_Atomic(uint64_t) steps;
+	} threads[8];
+	_Atomic(bool) stop;
+};
+
+static struct shared *shared;
+static unsigned int thread_count;
+
+static void begin_shared(void)
+{
+	pthread_mutexattr_t attr;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	ck_assert_ptr_ne(shared, MAP_FAILED);
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&shared->driver, &attr);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		shared->free_slots[shared->free_count++] = i;
+}
+
+static uint32_t driver_alloc(void)
+{
+	uint32_t slot;
+
+	pthread_mutex_lock(&shared->driver);
+	slot = shared->free_count ? shared->free_slots[--shared->free_count] : SLOTS;
+	pthread_mutex_unlock(&shared->driver);
+	return slot;
+}
+
+static void driver_free(uint32_t slot)
+{
+	pthread_mutex_lock(&shared->driver);
+	shared->free_slots[shared->free_count++] = slot;	/* handed out next */
+	pthread_mutex_unlock(&shared->driver);
+}
+
+struct worker { unsigned int number, seed; uint32_t blocks[SLOTS], errors; };
+
+static void worker_alloc(struct worker *w, struct thread *me)
+{
+	uint64_t requested = 1 + (uint64_t)rand_r(&w->seed) % (SPAN - 1);
+	struct gm_alloc alloc = aux_alloc((uint8_t)(rand_r(&w->seed) % 2), 0, requested);
+	uint64_t op;
+	uint32_t slot;
+
+	me->busy = SLOTS + 1;
+	op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, alloc.domain, 0, requested);
+	slot = driver_alloc();
+	if (slot < SLOTS) {
+		alloc.address = address_of(slot);
+		w->errors += gm_record_alloc(op, &alloc, &w->blocks[slot]) != 0;
+		me->held[slot] = requested;
+	}
+	gm_op_end(op);
+	me->busy = 0;
+}
+
+static void worker_free(struct worker *w, struct thread *me, uint32_t slot)
+{
+	uint64_t tsc = gm_stamp_before(), op;
+	struct gm_block block;
+
+	me->busy = slot + 1;
+	gm_record_block(w->blocks[slot], &block);
+	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, block.domain, block.address, 0);
+	gm_record_freeing(w->blocks[slot]);
+	driver_free(slot);
+	if (rand_r(&w->seed) % 4 == 0)
+		sched_yield();		/* somebody else gets the address meanwhile */
+	w->errors += gm_record_free(op, w->blocks[slot], tsc, 0) != 0;
+	me->held[slot] = 0;
+	gm_op_end(op);
+	me->busy = 0;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct thread *me = &shared->threads[w->number];
+
+	while (!shared->stop) {
+		uint32_t slot = (uint32_t)rand_r(&w->seed) % SLOTS;
+
+		for (unsigned int i = 0; i < 8 && !me->held[slot]; i++)
+			slot = (slot + 1) % SLOTS;
+		if (me->held[slot])
+			worker_free(w, me, slot);
+		else
+			worker_alloc(w, me);
+		me->steps++;
+	}
+	return NULL;
+}
+
+static void run_workers(pthread_t *threads, struct worker *workers, unsigned int seed)
+{
+	for (unsigned int i = 0; i < thread_count; i++) {
+		workers[i] = (struct worker){ .number = i, .seed = seed + i };
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+	}
+}
+
+/* Every copy taken meanwhile shows one moment: its events make its tables, whoever was half way. */
+START_TEST(every_live_copy_is_one_moment)
+{
+	unsigned int copies = (unsigned int)aux_effort(60), events = 0, resolved = 0;
+	struct worker workers[8];
+	pthread_t threads[8];
+
+	thread_count = 4;
+	begin_shared();
+	aux_start(_i ? 63 * 64 : 1 << 20);
+	run_workers(threads, workers, 20251120);
+	for (unsigned int i = 0; i < copies; i++) {
+		struct gm_image image;
+
+		ck_assert_int_eq(gm_image_copy_live(&image), 0);
+		ck_assert(image.consistent);
+		settle_sound(&image, UINT64_MAX);
+		ck_assert_uint_eq(image.undone, 0);
+		ck_assert_int_eq(replay(&image), 0);
+		ck_assert_uint_le(image.flight_count, thread_count);
+		for (size_t f = 0; f < image.flight_count; f++)
+			resolved += image.flights[f].done;
+		events += (unsigned int)image.event_count;
+		gm_image_free(&image);
+		gm_recorder_tick();
+	}
+	shared->stop = true;
+	for (unsigned int i = 0; i < thread_count; i++) {
+		pthread_join(threads[i], NULL);
+		ck_assert_uint_eq(workers[i].errors, 0);
+	}
+	ck_assert_uint_gt(events, 1000);
+	printf("# %u copies, %u events, %u frees recognised\n", copies, events, resolved);
+}
+END_TEST
+
+/* What returned before the kill is there; of what had not, at most one operation a thread. */
+static void compare_with_the_dead(const struct gm_image *image)
+{
+	uint64_t table[SLOTS] = { 0 }, known[SLOTS] = { 0 };
+	bool open[SLOTS] = { false };		/* may be either way */
+	unsigned int allocs = 0, extra = 0;
+
+	for (size_t i = 0; i < image->segment_count; i++) {
+		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+
+		table[slot_of(segment->address)] =
+			gm_image_block(image, segment->first_block)->requested;
+	}
+	for (unsigned int t = 0; t < thread_count; t++) {
+		struct thread *thread = &shared->threads[t];
+
+		if (thread->busy > SLOTS)
+			allocs++;
+		else if (thread->busy)
+			open[thread->busy - 1] = true;
+		for (unsigned int slot = 0; slot < SLOTS; slot++)
+			if (thread->held[slot] && thread->busy != slot + 1)
+				known[slot] = thread->held[slot];
+	}
+	for (unsigned int slot = 0; slot < SLOTS; slot++) {
+		if (known[slot])
+			ck_assert_uint_eq(table[slot], known[slot]);
+		else if (table[slot] && !open[slot])
+			extra++;		/* recorded, but its caller had not heard yet */
+	}
+	ck_assert_uint_le(extra, allocs);
+}
+
+static void live_and_be_killed(int ready, unsigned int seed)
+{
+	struct worker workers[8];
+	pthread_t threads[8];
+
+	aux_start(1 << 16);
+	if (write(ready, aux_report.path, sizeof(aux_report.path)) < 0)
+		_exit(1);
+	run_workers(threads, workers, seed);
+	for (;;)
+		pause();
+}
+
+START_TEST(killed_at_any_moment)
+{
+	unsigned int seed = 20251120 + (unsigned int)_i, kills = (unsigned int)aux_effort(40);
+	unsigned int undone = 0, flights = 0, resolved = 0;
+
+	printf("# seed %u\n", seed);
+	thread_count = 4;
+	for (unsigned int i = 0; i < kills; i++) {
+		struct timespec wait = { 0, 1000000 + rand_r(&seed) % 6000000 };
+		char path[sizeof(aux_report.path)];
+		struct gm_image image;
+		int pipes[2], fd;
+		pid_t child;
+
+		begin_shared();
+		ck_assert_int_eq(pipe(pipes), 0);
+		child = fork();
+		if (!child)
+			live_and_be_killed(pipes[1], seed);
+		ck_assert_int_eq(read(pipes[0], path, sizeof(path)), sizeof(path));
+		nanosleep(&wait, NULL);
+		kill(child, SIGKILL);
+		ck_assert_int_eq(waitpid(child, NULL, 0), child);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		ck_assert_msg(fd >= 0, "%s", path);
+		ck_assert_int_eq(gm_image_alive(fd), 0);
+		ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+		settle_sound(&image, UINT64_MAX);
+		ck_assert_int_eq(replay(&image), 0);
+		ck_assert_uint_le(image.flight_count, thread_count);
+		compare_with_the_dead(&image);
+		undone += (unsigned int)image.undone;
+		flights += (unsigned int)image.flight_count;
+		for (size_t f = 0; f < image.flight_count; f++)
+			resolved += image.flights[f].done;
+		gm_image_free(&image);
+		close(fd);
+		unlink(path);
+		close(pipes[0]);
+		close(pipes[1]);
+		munmap(shared, sizeof(*shared));
+	}
+	printf("# %u kills: %u changes undone, %u operations in flight, %u frees recognised\n",
+	       kills, undone, flights, resolved);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("history");
+	TCase *tcase = tcase_create("history");
+	SRunner *runner;
+
+	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
+	tcase_set_timeout(tcase, 100);
+	tcase_add_loop_test(tcase, one_thread_is_the_model, 0, 8);
+	tcase_add_loop_test(tcase, a_small_history_has_one_horizon, 0, 4);
+	tcase_add_loop_test(tcase, every_live_copy_is_one_moment, 0, 2);
+	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 4);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_set_tap(runner, "-");
+	srunner_run_all(runner, CK_SILENT);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
