@@ -160,6 +160,34 @@ START_TEST(identity)
 }
 END_TEST
 
+static uintptr_t offset_of_mapping(uintptr_t address)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long first, last, offset, found = 1;
+	char line[4200];
+
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %*s %lx", &first, &last, &offset) == 3 &&
+		    address >= first && address < last)
+			found = offset;
+	fclose(maps);
+	return found;
+}
+
+/* One object whose first page is mapped twice is one module. */
+START_TEST(first_page_mapped_twice)
+{
+	void *handle = helper_open("asker.so");
+	uintptr_t code = (uintptr_t)helper_symbol(handle, "ask");
+	uintptr_t data = (uintptr_t)helper_symbol(handle, "asker_data");
+
+	gm_object_force_maps(_i == 1);
+	ck_assert_uint_eq(offset_of_mapping(data), 0);
+	ck_assert_int_eq(expect_module(data), expect_module(code));
+}
+END_TEST
+
 START_TEST(nowhere)
 {
 	uint64_t offset = 0;
@@ -580,6 +608,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, begin, end);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, identity, 0, 2);
+	tcase_add_loop_test(tcase, first_page_mapped_twice, 0, 2);
 	tcase_add_loop_test(tcase, nowhere, 0, 2);
 	tcase_add_test(tcase, relative_name);
 	tcase_add_loop_test(tcase, another_module_at_the_same_address, 0, 2);

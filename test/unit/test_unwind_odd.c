@@ -315,33 +315,80 @@ static void check_on_fibre(void)
 	handled++;
 }
 
+static uintptr_t guard_page;
+
+/* A frame whose rbp points beyond the fibre's stack, at a page that cannot be read, though the
+ * thread's own stack lies further up. The pc is one whose CFA is rbp + 16. */
+static __attribute__((noinline)) void beyond_the_stack(void)
+{
+	struct gm_regs regs = { .has_all = false };
+	uintptr_t pcs[8];
+	unsigned int flags;
+
+	gm_regs_capture(&regs);
+	__asm__ volatile("jmp 1f\n"
+			 ".cfi_remember_state\n"
+			 ".cfi_def_cfa rbp, 16\n"
+			 "0: nop\n"
+			 ".cfi_restore_state\n"
+			 "1: leaq 0b(%%rip), %0" : "=r"(regs.r[GM_REG_PC]));
+	for (int i = 0; i < 3; i++) {
+		regs.r[GM_REG_FP] = guard_page + 4096 * (uintptr_t)i;
+		ck_assert_int_eq(gm_unwind(&regs, pcs, 8, &flags), 1);
+		ck_assert_uint_eq(flags, GM_UNWIND_TRUNCATED);
+	}
+}
+
 static void fibre(void)
 {
 	recurse(10, check_on_fibre);
 	recurse(60, check_on_fibre);
+	beyond_the_stack();
 }
 
-/* Between two pages that cannot be read, gone again before the next one. */
-START_TEST(fibres)
+/* Between pages that cannot be read, gone again before the next one. */
+static void fibres_run(void)
 {
 	const size_t bytes = 16 * PAGE;
 
 	for (volatile int i = 0; i < 200; i++) {
-		uint8_t *area = mmap(NULL, bytes + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+		uint8_t *area = mmap(NULL, bytes + 4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
 				     -1, 0);
 
 		ck_assert_ptr_ne(area, MAP_FAILED);
 		ck_assert_int_eq(mprotect(area + PAGE, bytes, PROT_READ | PROT_WRITE), 0);
+		guard_page = (uintptr_t)area + PAGE + bytes;
 		ck_assert_int_eq(getcontext(&fibre_context), 0);
 		fibre_context.uc_stack.ss_sp = area + PAGE + (i % 2 ? 5 * PAGE : 0);
 		fibre_context.uc_stack.ss_size = bytes - (i % 2 ? 5 * PAGE : 0);
 		fibre_context.uc_link = &main_context;
 		makecontext(&fibre_context, fibre, 0);
 		ck_assert_int_eq(swapcontext(&main_context, &fibre_context), 0);
-		ck_assert_int_eq(munmap(area, bytes + 2 * PAGE), 0);
+		ck_assert_int_eq(munmap(area, bytes + 4 * PAGE), 0);
 	}
 	ck_assert_int_eq(handled, 400);
 	recurse(10, check_whole);	/* and the thread's own stack again */
+}
+
+START_TEST(fibres)
+{
+	fibres_run();
+}
+END_TEST
+
+static void *fibres_on_a_thread(void *arg)
+{
+	fibres_run();
+	return arg;
+}
+
+/* A thread's stack lies among the fibres': near enough to be taken for the same. */
+START_TEST(fibres_of_a_thread)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, fibres_on_a_thread, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 END_TEST
 
@@ -524,6 +571,7 @@ int main(void)
 	tcase_add_test(tcase, storm_of_signals);
 	tcase_add_test(tcase, every_instruction);
 	tcase_add_test(tcase, fibres);
+	tcase_add_test(tcase, fibres_of_a_thread);
 #endif
 	tcase_add_test(tcase, code_made_at_run_time);
 	tcase_add_test(tcase, bad_registers);
