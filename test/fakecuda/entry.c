@@ -34,6 +34,7 @@ struct entry {
 	int since;
 	unsigned char pt, flags;
 	void *address;
+	void *work;		/* NULL: nobody does it, 801 */
 };
 
 static const struct entry entries[FC_N_ENTRIES];
@@ -99,9 +100,10 @@ static CUresult enter(unsigned int id)
 
 static const struct entry entries[FC_N_ENTRIES] = {
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) \
-	[FC_ID_##name] = { #name, #base, since, pt, flags, (void *)wrap_##name },
+	[FC_ID_##name] = { #name, #base, since, pt, flags, (void *)wrap_##name, \
+			   (void *)fc_##impl },
 #define FC_ROW_GONE(name, base, since, pt) \
-	[FC_ID_##name] = { #name, #base, since, pt, 0, (void *)wrap_##name },
+	[FC_ID_##name] = { #name, #base, since, pt, 0, (void *)wrap_##name, NULL },
 #include "entries.def"
 };
 
@@ -198,7 +200,18 @@ CUresult fc_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTa
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-/* ---- counters ---- */
+/* ---- counters, and what there is ---- */
+
+FC_EXPORT const char *fakecuda_entry(size_t n, int *ret_since, int *ret_implemented)
+{
+	if (n >= FC_N_ENTRIES)
+		return NULL;
+	if (ret_since)
+		*ret_since = entries[n].since;
+	if (ret_implemented)
+		*ret_implemented = entries[n].work != NULL;
+	return entries[n].name;
+}
 
 FC_EXPORT uint64_t fakecuda_calls(const char *entry)
 {

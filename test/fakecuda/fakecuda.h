@@ -71,8 +71,9 @@ typedef int fakecuda_kernel_fn(void *arg, const char *name, void *const *args, c
 			       unsigned int n_args);
 
 /* fakecuda_on_kernel - call @fn at the end of each kernel whose name contains @name. A NULL @fn
- * takes it back. Built in, by name: "fill" (p, value, n), "add" (p, value, n), "copy" (dst, src, n)
- * on 32-bit words; "fault" poisons its context with error 700. */
+ * takes it back. Built in, for kernels of exactly that name (in C++, whatever their template
+ * arguments) and these parameters: fill (p, value, n), add (p, value, n), copy (dst, src, n) on
+ * 32-bit words, n 4 or 8 bytes wide; "fault" poisons its context with error 700. */
 void fakecuda_on_kernel(const char *name, fakecuda_kernel_fn *fn, void *arg);
 
 /* fakecuda_ptr - where the contents of device address @ptr lie in this process, for @n bytes in a
@@ -93,6 +94,10 @@ void fakecuda_fail(const char *entry, long skip, long times, int error);
  * or the last fakecuda_reset_calls. Refused calls count too. */
 uint64_t fakecuda_calls(const char *entry);
 void fakecuda_reset_calls(void);
+
+/* fakecuda_entry - the n-th exported name, the CUDA version that introduced it, and whether it does
+ * anything but return 801; NULL past the end. */
+const char *fakecuda_entry(size_t n, int *ret_since, int *ret_implemented);
 
 /* fakecuda_pending - operations submitted and not complete on @device (-1: all). */
 size_t fakecuda_pending(int device);

@@ -93,8 +93,18 @@ void fc_handle_drop(void *handle)
 	s->obj = NULL;
 }
 
+/* Plain memory behind handles that no file keeps a list of. */
+static bool plain(enum fc_htype type)
+{
+	return type == FC_H_TEXTURE || type == FC_H_DESC || type == FC_H_EXTSEM ||
+	       type == FC_H_GREEN;
+}
+
 void fc_handle_reset(void)
 {
+	for (uint32_t i = 0; i < n_slots; i++)
+		if (plain(slots[i].type))
+			free(slots[i].obj);
 	if (range)
 		munmap(range, (size_t)MAX_SLOTS * SLOT_SIZE);
 	free(slots);

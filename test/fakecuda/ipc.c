@@ -164,7 +164,7 @@ CUresult fc_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 
 	if (r)
 		return r;
-	if (!pHandle || !a || a->freed || a->phys ||
+	if (!pHandle || !a || a->freed || a->phys || a->readable_by_host ||
 	    (a->kind != FC_MEM_DEVICE && a->kind != FC_MEM_GLOBAL))
 		return CUDA_ERROR_INVALID_VALUE;
 	r = describe(a, &h);

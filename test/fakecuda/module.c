@@ -314,6 +314,24 @@ CUresult fc_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod
 	return name ? fc_module_global(m, name, false, dptr, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult fc_cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod,
+			      const char *name)
+{
+	CUdeviceptr ptr;
+	size_t size;
+	CUresult r = fc_cuModuleGetGlobal_v2(&ptr, &size, hmod, name);
+
+	if (r)
+		return r;
+	if (ptr > UINT32_MAX)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (dptr)
+		*dptr = (CUdeviceptr_v1)ptr;
+	if (bytes)
+		*bytes = (unsigned int)size;
+	return CUDA_SUCCESS;
+}
+
 CUresult fc_cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name)
 {
 	(void)pTexRef;

@@ -107,7 +107,8 @@ static void put_identity(const struct fc_alloc *a, CUpointer_attribute attribute
 		PUT(unsigned long long, a->id);
 		break;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		PUT(unsigned int, a->kind == FC_MEM_MANAGED);
+		PUT(unsigned int, a->kind == FC_MEM_MANAGED ||
+				  (a->kind == FC_MEM_GLOBAL && a->readable_by_host));
 		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		PUT(int, a->dev ? a->dev->ordinal : -1);
