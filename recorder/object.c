@@ -1,10 +1,13 @@
 /*
  * object.c - the loaded object that holds an address, and what tells it from others (object.h).
  *
- * Owns the choice between the loader's own look-up and /proc/self/maps. Any context.
+ * Owns the choice between the loader's own look-up and /proc/self/maps, made as the library is
+ * loaded. Any context.
  */
+#define _GNU_SOURCE			/* dlvsym */
 #include "recorder/object.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -13,8 +16,7 @@
 #include "recorder/object_maps.h"
 #include "recorder/probe.h"
 
-/* glibc's struct dl_find_object, an ABI since 2.35; declared here so that an older libc's headers
- * do, and so that a missing symbol is a null pointer, not a library that does not load. */
+/* glibc's struct dl_find_object, an ABI since 2.35; here, so that an older libc's headers do. */
 struct found_object {
 	unsigned long long flags;
 	void *map_start, *map_end;
@@ -22,8 +24,18 @@ struct found_object {
 	void *eh_frame;
 	unsigned long long reserved[9];
 };
-extern int loader_find(void *address, struct found_object *result)
-	__asm__("_dl_find_object") __attribute__((weak));
+
+static int (*loader_find)(void *address, struct found_object *result);
+
+/* Looked up, not linked: even a weak reference to a versioned symbol keeps a library from being
+ * loaded where the C library lacks the version. And as early as can be: later, a hook might wait
+ * for the loader's lock. dlvsym, since dlsym may be this library's own. */
+static __attribute__((constructor)) void find_loader(void)
+{
+	*(void **)&loader_find = dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35");
+	if (!loader_find)
+		dlerror();		/* not for the program to find */
+}
 
 static _Atomic(bool) force_maps;
 
