@@ -97,13 +97,15 @@ def run_pair(room, command, **options):
     return runs[0], runs[1], directory
 
 
-def conserved(name, room, command, checkpoints=1, **options):
-    """Test: the program's output is the same with the library, and every checkpoint's account true."""
+def conserved(name, room, command, checkpoints=1, told=lambda stdout: stdout, **options):
+    """Test: the program's output is the same with the library, and every checkpoint's account true. @told: its
+    output with what another process of it says marked as that one's."""
     bare, ours, directory = run_pair(room, command, **options)
     if not check("%s: same output and status" % name, same(bare, ours) and bare.returncode == 0, tell(bare, ours)):
         return None
-    wrong = differences(ours.stdout, directory)
-    enough = len(truth(ours.stdout)) >= checkpoints
-    check("%s: at each of %d checkpoints the account is the driver's" % (name, len(truth(ours.stdout))),
+    wrong = differences(told(ours.stdout), directory)
+    count = len(truth(told(ours.stdout)))
+    enough = count >= checkpoints
+    check("%s: at each of %d checkpoints the account is the driver's" % (name, count),
           enough and not wrong, "; ".join(wrong[:3]) or "too few checkpoints")
     return snapshots(directory)
