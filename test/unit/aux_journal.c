@@ -22,6 +22,7 @@
 char aux_directory[256];
 struct gm_recorder_report aux_report;
 unsigned int aux_calls, aux_fail_at;
+bool aux_fail_on;
 static struct gm_sys real;
 
 void aux_directory_make(void)
@@ -76,7 +77,7 @@ void aux_start(uint64_t history)
 static bool failing(int error)
 {
 	aux_calls++;
-	if (!aux_fail_at || aux_calls != aux_fail_at)
+	if (!aux_fail_at || (aux_fail_on ? aux_calls < aux_fail_at : aux_calls != aux_fail_at))
 		return false;
 	errno = error;
 	return true;
@@ -196,6 +197,7 @@ static void complain(void *arg, const char *what, uint64_t where)
 	(void)arg;
 	if (said++ < 10)
 		printf("# violation: %s at %#llx\n", what, (unsigned long long)where);
+	fflush(stdout);
 }
 
 void aux_image(struct gm_image *ret_image)

@@ -27,8 +27,9 @@ int aux_try_start(uint64_t history, const char *place);
 void aux_start(uint64_t history);
 
 /* gm_sys with every entry counting its calls; the aux_fail_at-th of them (from 1; 0: none) fails
- * with the errno that is likely there. */
+ * with the errno that is likely there; with aux_fail_on all from that one on. */
 extern unsigned int aux_calls, aux_fail_at;
+extern bool aux_fail_on;
 void aux_sys_wrap(void);
 
 /* Entries of a directory whose names end with @end. */
