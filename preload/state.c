@@ -89,6 +89,16 @@ static bool clear_copy(uint32_t word)
 	return true;
 }
 
+/* A child of a process that has used CUDA: the driver refuses it every call, for ever. Nothing is
+ * to be recorded there, and no thread to be created: a raw clone may count on being alone. */
+static bool driver_refuses(void)
+{
+	int count;
+
+	return __atomic_load_n((uint32_t *)&started_once, __ATOMIC_ACQUIRE) &&
+	       GM_REAL(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED;
+}
+
 bool gm_state_start(void)
 {
 	bool wiped = true;
@@ -100,6 +110,8 @@ bool gm_state_start(void)
 		case GM_STATE_RUNNING_CHECKED:
 			if (gm_state.pid == getpid())
 				return true;
+			if (driver_refuses())
+				return false;
 			if (clear_copy(GM_STATE_RUNNING_CHECKED))
 				return start(false);
 			break;
@@ -107,6 +119,8 @@ bool gm_state_start(void)
 			wait_for_start();
 			break;
 		case GM_STATE_NEW:
+			if (driver_refuses())
+				return false;
 			wiped = madvise(&gm_state, sizeof(gm_state), MADV_WIPEONFORK) == 0;
 			if (move_word(GM_STATE_NEW, GM_STATE_STARTING))
 				return start(wiped);

@@ -52,8 +52,9 @@ class Room:
         """The environment of a host program: GPUMEM_* by keyword (output=..., stacks=...), others in capitals."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUMEM_", "FAKECUDA_"))}
         env.pop("LD_PRELOAD", None)
+        env.pop("LD_LIBRARY_PATH", None)
         if fake:
-            env["LD_LIBRARY_PATH"] = FAKE + (":" + env["LD_LIBRARY_PATH"] if env.get("LD_LIBRARY_PATH") else "")
+            env["LD_LIBRARY_PATH"] = FAKE
         if preload:
             env["LD_PRELOAD"] = LIBRARY
             env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
