@@ -181,6 +181,8 @@ int fc_op_order(struct fc_op *op, struct fc_stream *s)
 {
 	if (!fc_waiting_order(op, s) && fc_op_after(op, s->tail, FC_AFTER_END))
 		return -ENOMEM;
+	if (fc_op_after(op, s->ctx->barrier, FC_AFTER_END))
+		return -ENOMEM;
 	if (s->legacy) {
 		for (struct fc_stream *o = s->ctx->streams; o; o = o->next)
 			if (blocking(o) && fc_op_after(op, o->tail, FC_AFTER_END))
