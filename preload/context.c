@@ -259,14 +259,16 @@ void gm_primary_ending(struct gm_ending *ending, CUdevice device)
  * id: then both ids end together one day. */
 static void still_lives(uint32_t slot)
 {
-	uint32_t newer;
+	uint32_t newer, last = slot;
 
 	if (!gm_lock(&lock))
 		return;
 	newer = context_at(slot)->handle ? find_handle_locked(context_at(slot)->handle) : 0;
 	context_at(slot)->life = newer ? LIFE_MERGED : LIFE_LIVE;
 	if (newer) {
-		context_at(slot)->also = context_at(newer)->also;
+		while (context_at(last)->also)
+			last = context_at(last)->also;
+		context_at(last)->also = context_at(newer)->also;
 		context_at(newer)->also = slot;
 	}
 	gm_unlock(&lock);

@@ -27,14 +27,16 @@ static uint8_t domain_of_location(const CUmemLocation *location)
 	}
 }
 
-/* As the driver says of the pointer itself; @otherwise where it does not. */
-static uint8_t domain_of_pointer(CUdeviceptr ptr, uint8_t otherwise)
+/* As the driver says of the pointer itself; @otherwise where it does not. @maybe_host: the pool may
+ * be one of the host's. */
+static uint8_t domain_of_pointer(CUdeviceptr ptr, bool maybe_host, uint8_t otherwise)
 {
 	struct gm_relaxed relaxed = gm_relax();
 	unsigned int type = 0;
 	int device = -1;
 
-	if (!GM_REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) &&
+	if (maybe_host &&
+	    !GM_REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr) &&
 	    type == CU_MEMORYTYPE_HOST)
 		otherwise = GM_DOMAIN_HOST;
 	else if (!GM_REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr))
@@ -49,14 +51,16 @@ static uint8_t domain_of_stream(const struct gm_call *call, CUdeviceptr ptr, CUs
 	bool current = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 
 	return current || gm_device_count() == 1 ? call->where.domain
-						 : domain_of_pointer(ptr, call->where.domain);
+						 : domain_of_pointer(ptr, false,
+								     call->where.domain);
 }
 
 static uint8_t domain_of_pool(const struct gm_call *call, CUdeviceptr ptr, CUmemoryPool pool)
 {
 	uint64_t known = gm_map_get(gm_pointers, GM_MAP_POOL, (uintptr_t)pool);
 
-	return known ? (uint8_t)(known - 1) : domain_of_pointer(ptr, call->where.domain);
+	return known ? (uint8_t)(known - 1)
+		     : domain_of_pointer(ptr, true, call->where.domain);
 }
 
 /* ---- allocate and free ---- */
@@ -226,7 +230,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 	result = GM_REAL(cuMemPoolImportPointer)(ptr_out, pool, shareData);
 	if (result || GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, *ptr_out))
 		return gm_alloc_pass(&call, result);
-	call.alloc.domain = domain_of_pointer(*ptr_out, call.where.domain);
+	call.alloc.domain = domain_of_pointer(*ptr_out, true, call.where.domain);
 	call.alloc.context = 0;
 	call.alloc.handle = (uintptr_t)pool;
 	call.alloc.requested = size;

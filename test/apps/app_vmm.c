@@ -126,6 +126,15 @@ static void elsewhere(CUdeviceptr va)
 	CHECK(cuMemUnmap(va, PAGE));
 	CHECK(cuMemRelease(host));
 	checkpoint(2, "given back");
+	/* Handles need no context. */
+	CHECK(cuCtxPopCurrent(&drv_context[0]));
+	far = on_device(PAGE, 1);
+	CHECK(cuMemMap(va, PAGE, 0, far, 0));
+	checkpoint(2, "made without a context");
+	CHECK(cuMemUnmap(va, PAGE));
+	CHECK(cuMemRelease(far));
+	CHECK(cuCtxPushCurrent(drv_context[0]));
+	checkpoint(2, "and ended without");
 }
 
 /* Many, so that tables of whoever keeps account grow, freed in another order. */

@@ -1,9 +1,10 @@
 /*
  * many.c - threads that allocate and free at once, every kind, on two devices, some from one thread
- * to another, while the main thread takes snapshots. Ends by SIGKILL where asked.
+ * to another, and that retain and release their primary context now and then, while the main thread
+ * takes snapshots. Then a checkpoint, a reset of both devices, and another checkpoint. Ends by SIGKILL
+ * where asked, before the reset.
  *
  * usage: many THREADS ROUNDS SEED [kill]
- * Prints one line: what the driver says is live, by kind and device, once all have stopped.
  *
  * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do.
  */
@@ -33,6 +34,9 @@ struct thing {
 static struct {
 	PFN_cuInit_v2000 init;
 	PFN_cuDevicePrimaryCtxRetain_v7000 retain;
+	PFN_cuDevicePrimaryCtxRelease_v11000 release_primary;
+	PFN_cuDevicePrimaryCtxReset_v11000 reset;
+	PFN_cuMemGetInfo_v3020 mem_info;
 	PFN_cuCtxSetCurrent_v4000 set_current;
 	PFN_cuCtxSynchronize_v2000 synchronize;
 	PFN_cuMemAlloc_v3020 alloc;
@@ -73,6 +77,10 @@ static void find_driver(void)
 		DIE("%s", dlerror());
 	cu.init = (PFN_cuInit_v2000)entry(driver, "cuInit");
 	cu.retain = (PFN_cuDevicePrimaryCtxRetain_v7000)entry(driver, "cuDevicePrimaryCtxRetain");
+	cu.release_primary = (PFN_cuDevicePrimaryCtxRelease_v11000)
+		entry(driver, "cuDevicePrimaryCtxRelease_v2");
+	cu.reset = (PFN_cuDevicePrimaryCtxReset_v11000)entry(driver, "cuDevicePrimaryCtxReset_v2");
+	cu.mem_info = (PFN_cuMemGetInfo_v3020)entry(driver, "cuMemGetInfo_v2");
 	cu.set_current = (PFN_cuCtxSetCurrent_v4000)entry(driver, "cuCtxSetCurrent");
 	cu.synchronize = (PFN_cuCtxSynchronize_v2000)entry(driver, "cuCtxSynchronize");
 	cu.alloc = (PFN_cuMemAlloc_v3020)entry(driver, "cuMemAlloc_v2");
@@ -191,7 +199,11 @@ static void *worker(void *arg)
 	for (long i = 0; i < rounds; i++) {
 		struct thing *thing = &kept[rand_r(&seed) % KEPT];
 		struct thing new = { .what = (enum what)(rand_r(&seed) % WHATS) };
+		CUcontext same;
 
+		if (rand_r(&seed) % 16 == 0 &&
+		    (cu.retain(&same, device) || cu.release_primary(device)))
+			errors++;
 		if (make(&new, 1u + (unsigned)rand_r(&seed) % 100000, device)) {
 			errors++;
 		} else if (rand_r(&seed) % 4 == 0 && new.what != ASYNC) {
@@ -217,7 +229,7 @@ static void take_snapshots(_Atomic(int) *left)
 	char path[4096];
 
 	for (int i = 0; snapshot && dir && *left; i++) {
-		snprintf(path, sizeof(path), "%s/live-%d.json", dir, i % 8);
+		snprintf(path, sizeof(path), "%s/live.%d.json", dir, i % 8);
 		unlink(path);
 		if (snapshot(path))
 			errors++;
@@ -233,9 +245,29 @@ static void *counted(void *arg)
 	return NULL;
 }
 
+static void synchronize(int device)
+{
+	if (cu.set_current(contexts[device]) || cu.synchronize())
+		DIE("cuCtxSynchronize");
+}
+
+static void mem_info(int device, size_t *ret_free, size_t *ret_total)
+{
+	if (cu.set_current(contexts[device]) || cu.mem_info(ret_free, ret_total))
+		DIE("cuMemGetInfo");
+}
+
+static void reset_both(void)
+{
+	for (int i = 0; i < 2; i++) {
+		if (cu.reset(i) || cu.retain(&contexts[i], i))
+			DIE("no reset");
+	}
+}
+
 int main(int argc, char **argv)
 {
-	__typeof__(&fakecuda_live_bytes) live_bytes;
+	static const struct checkpoint_driver driver = { synchronize, mem_info };
 	pthread_t threads[64];
 	int count = argc > 1 ? atoi(argv[1]) : 4;
 	unsigned int seed = argc > 3 ? (unsigned int)atoi(argv[3]) : 1;
@@ -252,22 +284,11 @@ int main(int argc, char **argv)
 	take_snapshots(&running);
 	for (int i = 0; i < count; i++)
 		pthread_join(threads[i], NULL);
-	for (int i = 0; i < 2; i++) {
-		if (cu.set_current(contexts[i]) || cu.synchronize())
-			DIE("cuCtxSynchronize");
-	}
-	say("checkpoint 1: all stopped, %ld errors", (long)errors);
-	live_bytes = FAKE(fakecuda_live_bytes);
-	for (int device = 0; live_bytes && device < 2; device++) {
-		static const char *const kinds[FAKECUDA_KINDS] = {
-			"device", "managed", "array", "host", "vmm", "pool", "ipc", "graph", "external",
-		};
-
-		for (int kind = 0; kind < FAKECUDA_KINDS; kind++)
-			say("checkpoint 1 device %d kind %s bytes %llu", device, kinds[kind],
-			    (unsigned long long)live_bytes(device, (enum fakecuda_kind)kind));
-	}
+	say("all stopped, %ld errors", (long)errors);
+	checkpoint_with(&driver, "", 2, "all stopped");
 	if (argc > 4)
 		kill(getpid(), SIGKILL);
+	reset_both();
+	checkpoint_with(&driver, "", 2, "both devices reset");
 	return errors != 0;
 }
