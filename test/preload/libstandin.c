@@ -2,12 +2,14 @@
  * libstandin.c - a handful of functions of a driver, with the soname libcuda.so.1: what the resolver's tests
  * look functions up in. Each says in its result which ABI was called. No memory, no streams.
  *
- * Its constructor looks its own functions up through dlsym, as WSL's driver does.
+ * With STANDIN_EARLY in the environment its constructor looks its own functions up through dlsym,
+ * as WSL's driver does.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CU_PER_THREAD 2
@@ -175,6 +177,8 @@ static __attribute__((constructor)) void loaded(void)
 	Dl_info self;
 	void *handle;
 
+	if (!getenv("STANDIN_EARLY"))
+		return;
 	dlsym(RTLD_DEFAULT, "cuInit");
 	if (!dladdr((void *)loaded, &self))
 		return;

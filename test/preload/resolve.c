@@ -211,6 +211,7 @@ static void threads(const char *path)
 }
 
 int next_probe(int depth) __attribute__((weak));
+int cuNextProbe(int depth) __attribute__((weak));
 
 int main(int argc, char **argv)
 {
@@ -231,7 +232,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "threads"))
 		threads(path);
 	else if (!strcmp(what, "next"))
-		printf("%d\n", next_probe ? next_probe(0) : -3);
+		printf("%d %d\n", next_probe ? next_probe(0) : -3, cuNextProbe ? cuNextProbe(0) : -3);
 	else
 		return 2;
 	return 0;

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Options in a living program: what is said, where, and that the program runs whatever was wrong."""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from scripted import DRIVER, SCRIPT, Play, behaves  # noqa: E402
+from tap import check, finish, tell  # noqa: E402
+
+
+def said():
+    with Play() as room:
+        run = behaves("bad values", room, "say before", "alloc 100", "say after", "exit 3", status=3,
+                      said="gpumem: GPUMEM_HISTORY=many is not allowed", history="many", histroy="1",
+                      GPUMEM_CONF="stacks:some,verbose:0")
+        lines = run.stderr.splitlines()
+        check("bad values: one line each, and no more", len(lines) == 3 and all(line.startswith("gpumem: ") for line in lines),
+              lines)
+        check("bad values: the unknown one has a hint", any("did you mean GPUMEM_HISTORY?" in line for line in lines), lines)
+        check("bad values: the defaults are in force", room.live("exit") == [100] and
+              room.snapshots("exit")[0]["process"]["pid"] > 0, room.files())
+    with Play() as room:
+        run = room.script("say x", history="many")
+        check("nothing is said before the first CUDA call", run.returncode == 0 and not run.stderr, tell(run))
+    with Play() as room:
+        run = behaves("allocator:caching", room, "alloc 100", "exit 0", allocator="caching",
+                      said="gpumem: allocator:caching is not in this version: recording only (native)\n")
+        check("allocator:caching: one line", run.stderr.count("\n") == 1, run.stderr)
+        check("allocator:caching: recorded all the same", room.live("exit") == [100], room.files())
+    with Play() as room:
+        run = behaves("verbose:1", room, "alloc 100", "exit 0", verbose=1, said="gpumem: snapshot (exit): " + room.out, stacks="none")
+        check("verbose:1: the effective options and their source", "gpumem: stacks=none (environment)" in run.stderr and
+              "gpumem: history=1048576 (default)" in run.stderr, run.stderr)
+    with Play() as room:
+        run = room.script("alloc 1", "exit 0", GPUMEM_CONF=",".join("no%d:1" % i for i in range(500)))
+        check("five hundred mistakes: a few lines", run.returncode == 0 and run.stderr.count("\n") < 20, run.stderr)
+
+
+def where():
+    """stderr belongs to the host: nothing is written to what it opened under that number."""
+    for title, words in (("closed, then a file of the host's", ["close 2", "stderr_to %s"]),
+                         ("replaced by a file of the host's", ["stderr_to %s"])):
+        with Play() as room:
+            path = os.path.join(room.path, "host-data")
+            run = room.script(*[w.replace("%s", path) for w in words], "alloc 100", "exit 0", history="many", verbose=1)
+            content = open(path).read() if os.path.exists(path) else "missing"
+            check("stderr %s: not written to" % title, run.returncode == 0 and content == "" and not run.stderr,
+                  (content, tell(run)))
+            check("stderr %s: recorded all the same" % title, room.live("exit") == [100], room.files())
+    with Play() as room:
+        run = room.run(["sh", "-c", 'exec "$0" "$@" 2>&-', SCRIPT, "stderr_to " + os.path.join(room.path, "host-data"),
+                        "alloc 100", "exit 0"], env=room.env(history="many", DRIVER=DRIVER))
+        check("stderr closed from the start: not written to", run.returncode == 0 and
+              open(os.path.join(room.path, "host-data")).read() == "", tell(run))
+    # The reader of stderr is gone: no SIGPIPE for the host.
+    with Play() as room:
+        env = room.env(verbose=1, history="many", DRIVER=DRIVER)
+        reader, writer = os.pipe()
+        os.close(reader)
+        status = subprocess.run([SCRIPT, "alloc 100", "exit 6"], env=env, stdout=subprocess.DEVNULL, stderr=writer,
+                                timeout=60, restore_signals=True, cwd=room.path).returncode
+        os.close(writer)
+        check("stderr is a broken pipe: the program goes on", status == 6, status)
+        check("stderr is a broken pipe: recorded", room.live("exit") == [100], room.files())
+
+
+def output():
+    with Play() as room:
+        behaves("a relative output", room, "alloc 100", "chdir /", "exit 0", output="here.%r.json")
+        check("a relative output: from the directory of the first CUDA call", os.path.exists(os.path.join(room.path, "here.exit.json")),
+              os.listdir(room.path))
+    with Play() as room:
+        behaves("a rank", room, "alloc 100", "exit 0", output=room.out + "/%c-%k-%r.json", OMPI_COMM_WORLD_RANK="17")
+        check("a rank: from the launcher's variable", room.files() == ["script-17-exit.json"], room.files())
+    with Play() as room:
+        run = room.script("alloc 100", "exit 0", output=room.out + "/same.json")
+        again = room.script("alloc 200", "exit 0", output=room.out + "/same.json")
+        check("the same name twice: nothing is overwritten", run.returncode == again.returncode == 0 and
+              room.files() == ["same-2.json", "same.json"] and room.live("same") == [200, 100], room.files())
+        check("files are the user's alone", all(os.stat(os.path.join(room.out, f)).st_mode & 0o777 == 0o600 for f in room.files()))
+
+
+def main():
+    said()
+    where()
+    output()
+    finish()
+
+
+main()
