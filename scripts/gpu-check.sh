@@ -75,7 +75,7 @@ run_ours() {
 same() {
 	local dir=$room/$1
 	if [ "$(cat "$dir/bare.code")" != 0 ]; then
-		wrong "$1" "without the library: exit $(cat "$dir/bare.code"): $(tail -n 1 "$dir/bare.err" "$dir/bare.out" | tr '\n' ' ')"
+		wrong "$1" "without the library: exit $(cat "$dir/bare.code"): $(tail -qn 1 "$dir/bare.err" "$dir/bare.out" | tr '\n' ' ')"
 	elif [ "$(cat "$dir/ours.code")" != 0 ]; then
 		wrong "$1" "with the library: exit $(cat "$dir/ours.code"): $(tail -n 1 "$dir/ours.err" | tr '\n' ' ')"
 	elif ! cmp -s "$dir/bare.out" "$dir/ours.out"; then
@@ -165,17 +165,18 @@ if wanted conformance; then
 	done
 	output=$room/conformance.txt
 	cp "$room/conformance.static/bare.out" "$output" 2>/dev/null
-	if ! cmp -s "$output" "$room/conformance.shared/bare.out"; then
+	if ! [ -s "$output" ]; then
+		wrong conformance "nothing was printed"
+	elif ! cmp -s "$output" "$room/conformance.shared/bare.out"; then
 		wrong conformance "static and shared differ: $(diff "$output" "$room/conformance.shared/bare.out" | sed -n 2,3p | tr '\n' ' ')"
-	else
-		pass conformance "static and shared agree"
-	fi
-	if [ -n "$write_golden" ]; then
+	elif grep -q 'CUT SHORT\|ENDED BADLY' "$output"; then
+		wrong conformance "$(grep -m 1 'CUT SHORT\|ENDED BADLY' "$output")"
+	elif [ -n "$write_golden" ]; then
 		cp "$output" "$golden" && pass conformance "$(wc -l <"$golden") lines written to $golden"
 	elif ! [ -s "$golden" ]; then
 		wrong conformance "there is no $golden: run with --golden"
 	elif cmp -s "$output" "$golden"; then
-		pass conformance "as in the golden file"
+		pass conformance "static and shared agree, as in the golden file"
 	else
 		wrong conformance "$(diff "$golden" "$output" | grep -c '^[<>]') lines differ from the golden file"
 	fi
