@@ -199,6 +199,6 @@ CUresult fc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, voi
 	if (flags || !callback)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (fc_capture_on(s))
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		return fc_capture_check(FC_UNSAFE_STREAM, s->ctx, s);
 	return submit(hStream, NULL, callback, userData);
 }
