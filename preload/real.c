@@ -70,16 +70,14 @@ static void **slot_of(size_t i)
 }
 
 /*
- * The one switch: is this hook handed out by the resolvers? While allocator is native nothing has
- * to be known of work, order and identity, and a body that only passes on is not worth a call.
- * Exported names that are called directly pass through either way.
+ * The one switch: is this hook handed out by the resolvers? While allocator is native little has
+ * to be known of work, order and identity (where a capture begins, for one: it has a body), and a
+ * body that only passes on is not worth a call. Exported names that are called directly pass
+ * through either way.
  */
 static bool wanted(const struct hook *hook)
 {
-	const uint32_t classes = 1u << GM_CLASS_RESOLVE | 1u << GM_CLASS_ALLOC |
-				 1u << GM_CLASS_FREE | 1u << GM_CLASS_QUERY | 1u << GM_CLASS_LIFE;
-
-	return hook->has_body && (classes >> hook->class & 1);
+	return hook->has_body;
 }
 
 /* ---- from an address of the driver to the hook ------------------------------------------------ */
