@@ -9,7 +9,7 @@ from tap import Room, check, finish  # noqa: E402
 
 def main():
     with Room() as room:
-        taken = conserved("app_graph", room, [app("app_graph")], checkpoints=24)
+        taken = conserved("app_graph", room, [app("app_graph")], checkpoints=22)
         if taken:
             held = [by_segments(snapshot) for snapshot in taken.values()]
             check("graphs held memory on both devices",
