@@ -54,6 +54,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	gm_txn_save(&txn, &block->size);
 	gm_txn_save(&txn, &block->requested);
 	gm_txn_save(&txn, &block->op);
+	gm_txn_save(&txn, &block->tsc);
 	gm_txn_arm(&txn);
 	if (segment->size)
 		events_before(change, segment, block, tsc);
@@ -66,6 +67,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->address = to->address;
 	block->size = to->size;
 	block->op = change->op;
+	block->tsc = tsc;		/* as the trace has it: handed out again */
 	gm_delta_apply(&delta, &txn);
 	if (segment->size)
 		events_after(change, segment, block, tsc);
