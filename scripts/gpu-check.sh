@@ -82,6 +82,8 @@ same() {
 		wrong "$1" "the output differs: $(diff "$dir/bare.out" "$dir/ours.out" | sed -n 2,3p | tr '\n' ' ')"
 	elif grep -qi '^.\{0,3\}\(lib\)\?gpumem' "$dir/ours.err"; then
 		wrong "$1" "the library said: $(grep -i gpumem "$dir/ours.err" | head -n 1)"
+	elif grep -q '^skip:' "$dir/ours.out"; then
+		skip "$1" "$(grep -m 1 '^skip:' "$dir/ours.out" | cut -c 7-)"
 	else
 		pass "$1" "$(grep -cv '^checkpoint' "$dir/ours.out") lines, $(ls "$dir/snapshots" | wc -l) snapshots"
 		return 0

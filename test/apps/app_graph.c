@@ -121,6 +121,7 @@ int main(void)
 	CUstream stream;
 
 	CHECK(cuInit(0));
+	need_devices(2);
 	for (int i = 0; i < 2; i++)
 		CHECK(cuDevicePrimaryCtxRetain(&drv_context[i], i));
 	CHECK(cuCtxSetCurrent(drv_context[0]));

@@ -238,6 +238,7 @@ int main(void)
 	CUcontext top;
 
 	CHECK(cuInit(0));
+	need_devices(2);
 	destroyed();
 	over_and_over();
 	primary();

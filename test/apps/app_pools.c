@@ -171,6 +171,7 @@ int main(int argc, char **argv)
 		return exporter();
 	child = child_start("--exporter");
 	CHECK(cuInit(0));
+	need_devices(2);
 	for (int i = 0; i < 2; i++)
 		CHECK(cuDevicePrimaryCtxRetain(&drv_context[i], i));
 	CHECK(cuCtxSetCurrent(drv_context[0]));

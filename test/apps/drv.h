@@ -47,6 +47,18 @@ static inline void checkpoint(int devices, const char *what)
 	checkpoint_with(&driver, "", devices, what);
 }
 
+/* Ends the program, successfully and saying so, where there are fewer than @wanted devices. */
+static inline void need_devices(int wanted)
+{
+	int count = 0;
+
+	CHECK(cuDeviceGetCount(&count));
+	if (count < wanted) {
+		say("skip: %d devices wanted", wanted);
+		exit(0);
+	}
+}
+
 /* Whether @bytes at @ptr are all @value. */
 static inline bool holds_byte(CUdeviceptr ptr, unsigned char value, size_t bytes)
 {
