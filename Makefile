@@ -241,13 +241,13 @@ $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
 	$(Q)$(CC) -rdynamic -o $@ $< $(PRETEST_LDFLAGS_$*) -pthread -ldl
 
 NVCCFLAGS_app_ptds := -default-stream per-thread
-NVCC_RUN = $(NVCC) -O1 -arch=compute_75 --no-compress -I. -cudart none $(NVCCFLAGS_$(*F))
-$(BUILD)/test/%.static: test/%.cu $(RT_A) $(FAKE_SO)
+NVCC_RUN = $(NVCC) -O1 -arch=compute_75 --no-compress -I. -cudart none $(NVCCFLAGS_$(*F)) -MMD -MP -MF $@.d -MT $@
+$(BUILD)/test/%.static: test/%.cu $(RT_A) | $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
 	$(Q)$(NVCC_RUN) -o $@ $< $(RT_A) -lpthread -ldl -lrt
 
-$(BUILD)/test/%.shared: test/%.cu $(RT_SO) $(FAKE_SO)
+$(BUILD)/test/%.shared: test/%.cu | $(RT_SO) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
 	$(Q)$(NVCC_RUN) -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
@@ -277,4 +277,4 @@ uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(PREFIX)/bin/gpumem \
 		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
 
--include $(shell test -d $(BUILD)/obj && find $(BUILD)/obj -name '*.d')
+-include $(shell test -d $(BUILD)/obj && find $(BUILD)/obj $(wildcard $(BUILD)/test) -name '*.d')
