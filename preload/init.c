@@ -41,10 +41,15 @@ static __attribute__((constructor)) void loaded(void)
 	gm_trigger_loaded();
 }
 
+/* What is wrong with the options is said by the process that was given them, not again by each of
+ * its forked children. Not on the wiped pages. */
+static bool options_told;
+
 static void said(void *arg, const char *line)
 {
 	(void)arg;
-	gm_say(line, NULL);
+	if (!options_told)
+		gm_say(line, NULL);
 }
 
 /* The rank of this process, from the launchers' variables; -1 none. */
@@ -100,7 +105,7 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 		scratch->settings[id].name = gm_options_name(id);
 		scratch->settings[id].value = value;
 		scratch->settings[id].source = gm_options_source(options, id);
-		if (options->verbose)
+		if (options->verbose && !options_told)
 			gm_say_always(gm_options_name(id), "=", value, " (",
 				      gm_options_source(options, id), ")", NULL);
 	}
@@ -170,7 +175,7 @@ int gm_init(void)
 	}
 	gm_options_read(options, environ, said, NULL);
 	if (options->allocator == GM_ALLOCATOR_CACHING) {
-		gm_say("allocator:caching is not in this version: recording only (native)", NULL);
+		said(NULL, "allocator:caching is not in this version: recording only (native)");
 		options->allocator = GM_ALLOCATOR_NATIVE;
 		options->source[GM_OPTION_allocator] = GM_SOURCE_LIBRARY;
 	}
@@ -181,6 +186,7 @@ int gm_init(void)
 		return -ENOMEM;
 	}
 	r = start_recorder(scratch);
+	options_told = true;
 	munmap(scratch, sizeof(*scratch));
 	if (r)
 		return r;

@@ -40,7 +40,7 @@ static struct {
 } driver;
 
 static address_t stack[1 << 16];
-static int depth, late_frees, destructor_frees;
+static int depth, late_frees, destructor_frees, destructor_release;
 
 static void load(void)
 {
@@ -95,6 +95,11 @@ static __attribute__((destructor)) void destructor(void)
 {
 	for (; destructor_frees; destructor_frees--)
 		free_last();
+	/* As the runtime cleans up; what comes after it is another program's business. */
+	if (destructor_release) {
+		driver.release(0);
+		allocate(999);
+	}
 }
 
 static void observer(void *arg, int device, uint64_t requested, uint64_t total, uint64_t left)
@@ -155,6 +160,17 @@ static void wait_files(const char *part, int want)
 			pause_ms(5);
 	}
 	printf("files %s: %d\n", part, n);
+}
+
+/* Fail to allocate until there are @want such files: failures in between need not be shown. */
+static void fail_until(const char *part, int want)
+{
+	const char *directory = getenv("OUT");
+
+	for (int ms = 0; ms < WAIT_MS && count_files(directory, part) < want; ms += 5) {
+		allocate(666);
+		pause_ms(5);
+	}
 }
 
 static void show_disposition(int number)
@@ -323,6 +339,8 @@ static bool memory(const char *word)
 		atexit(at_exit);
 	} else if (starts(word, "destructor", &rest)) {
 		destructor_frees = atoi(rest);
+	} else if (starts(word, "destructor_release", &rest)) {
+		destructor_release = 1;
 	} else {
 		return false;
 	}
@@ -339,6 +357,12 @@ static bool look(const char *word)
 
 		sscanf(rest, "%63s %d", part, &n);
 		wait_files(part, n);
+	} else if (starts(word, "fail_until", &rest)) {
+		char part[64] = "";
+		int n = 0;
+
+		sscanf(rest, "%63s %d", part, &n);
+		fail_until(part, n);
 	} else if (starts(word, "disposition", &rest)) {
 		show_disposition(atoi(rest));
 	} else if (starts(word, "threads", &rest)) {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The ends of a process at which it still runs: one snapshot of what was live, the same status, no journal left."""
+import os
 import signal
 import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from scripted import Play, behaves  # noqa: E402
-from tap import check, finish, same, tell  # noqa: E402
+from tap import B, LIBRARY, check, finish, same, tell  # noqa: E402
 
 
 def ends():
@@ -37,6 +38,9 @@ def when():
     with Play() as room:
         behaves("a static object that frees", room, "alloc 1", "alloc 2", "destructor 1", "exit 0")
         check("a static object that frees: not shown as live", room.live("exit") == [1], room.live("exit"))
+    with Play() as room:
+        behaves("the runtime's clean-up", room, "alloc 1", "alloc 2", "destructor 1", "destructor_release", "exit 0")
+        check("the runtime's clean-up: the snapshot is of the moment before it", room.live("exit") == [1], room.live("exit"))
     with Play() as room:
         behaves("a context is released before exit", room, "alloc 7", "release", "alloc 8", "exit 0")
         check("a context is released before exit: no snapshot of that moment", len(room.live("exit")) == 1, room.files())
@@ -71,6 +75,21 @@ def sudden():
                   (room.journal_files(), room.files()))
 
 
+def no_thread():
+    """Where the helper thread cannot be created, the program's own threads write the snapshots."""
+    preload = os.path.join(B, "test/preload/libnothread.so") + ":" + LIBRARY
+    for word in ("exit 3", "_exit 3"):
+        with Play() as room:
+            run = behaves("no helper, " + word, room, "alloc 100", "threads", "disposition 10", "alloc 666", "snapshot", "alloc 1",
+                          word, status=3, said="there is no helper thread", LD_PRELOAD=preload)
+            check("no helper, %s: one line" % word, run.stderr.count("\n") == 1, run.stderr)
+            check("no helper, %s: the signal is left alone" % word, "disposition 10: default" in run.stdout and
+                  "threads: 1" in run.stdout, run.stdout)
+            check("no helper, %s: every snapshot is there" % word, (room.live("exit"), room.live("oom"), room.live("api")) ==
+                  ([101], [100], [100]), room.files())
+            check("no helper, %s: no journal is left" % word, not room.journal_files(), room.journal_files())
+
+
 def full():
     """A snapshot that cannot be written leaves the journal, and one line."""
     with Play() as room:
@@ -90,6 +109,7 @@ def main():
     when()
     nothing()
     sudden()
+    no_thread()
     full()
     finish()
 

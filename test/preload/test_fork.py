@@ -40,6 +40,9 @@ def afresh():
             check("%s before the first call: two records" % how, sorted(by_pid(room, "exit").values()) == [1, 2],
                   by_pid(room, "exit"))
     with Play() as room:
+        run = room.script("alloc 1", "fork", "alloc 2", "exit 0", "end", "exit 0", histroy=1)
+        check("a wrong option is said once, not by every child", run.stderr.count("GPUMEM_HISTROY") == 1, run.stderr)
+    with Play() as room:
         run = behaves("vfork", room, "alloc 100", "vfork", "alloc 1", "exit 0")
         check("vfork: its _exit is not the parent's", "child: exit 9" in run.stdout and
               list(by_pid(room, "exit").values()) == [101], (run.stdout, room.files()))
