@@ -307,6 +307,22 @@ uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc)
 	return slot ? slot->module : 0;
 }
 
+uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct slot *slot = find(pcs[i]);
+
+		if (!slot || !slot->passes_on)
+			return slot ? slot->module : 0;
+	}
+	return count > 0 ? gm_modules_lookup(pcs[0], NULL) : 0;
+}
+
+uint32_t gm_modules_generation(void)
+{
+	return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
 /* Tell of what is no longer where it was. */
 static void sweep(void)
 {

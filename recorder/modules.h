@@ -55,6 +55,13 @@ uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
  * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
 
+/* The same of a stack that was walked already: the first of @pcs whose module does not only pass
+ * calls on; when none is, the first one. */
+uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
+
+/* Bumped with every gm_modules_generation_bump: what was worked out from addresses before is stale. */
+uint32_t gm_modules_generation(void);
+
 /* Objects may have changed: what was seen is checked again before it is believed, what is gone is
  * told to the sink, cached unwind rules are forgotten. By the dlclose hook, before and after. */
 void gm_modules_generation_bump(void);
