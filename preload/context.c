@@ -16,16 +16,16 @@ enum life { LIFE_UNUSED, LIFE_LIVE, LIFE_ENDING, LIFE_MERGED };
 struct context {
 	uint32_t unused;		/* gm_slots' link */
 	uint32_t id;
-	CUcontext handle;		/* NULL: a primary context not met yet (only its green ones) */
+	CUcontext handle;		/* NULL: a primary one, only its green ones were met */
 	CUdevice device;
-	uint32_t also;			/* slot of an earlier life whose end failed while this began */
+	uint32_t also;			/* an earlier life, whose end failed while this began */
 	uint8_t role, life;
 };
 
-static struct gm_lock lock;
-static struct gm_slots contexts = { .item_bytes = sizeof(struct context) };	/* lock: lock */
-static uint32_t last_id;							/* lock: lock */
-static _Atomic(uint64_t) devices_recorded;					/* a bit each */
+static struct gm_lock lock;	/* of contexts and last_id */
+static struct gm_slots contexts = { .item_bytes = sizeof(struct context) };
+static uint32_t last_id;
+static _Atomic(uint64_t) devices_recorded;	/* a bit each */
 static _Atomic(int) device_count;
 
 /* Bumped whenever a handle may have come to mean another context. Never reset: a forked child's

@@ -52,7 +52,7 @@ static CUresult array_end(struct gm_call *call, CUresult result, CUarray array)
 			size = needs.size;
 		gm_unrelax(&relaxed);
 	}
-	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uint64_t)(uintptr_t)array : 0, size);
+	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uintptr_t)array : 0, size);
 }
 
 static CUresult mipmapped_end(struct gm_call *call, CUresult result, CUmipmappedArray array)
@@ -68,7 +68,7 @@ static CUresult mipmapped_end(struct gm_call *call, CUresult result, CUmipmapped
 			size = needs.size;
 		gm_unrelax(&relaxed);
 	}
-	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uint64_t)(uintptr_t)array : 0, size);
+	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uintptr_t)array : 0, size);
 }
 
 CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)

@@ -46,7 +46,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 		 numDependencies, mode);
 	capture_seen = true;
 	return gm_leave(GM_REAL(cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies,
-							     dependencyData, numDependencies, mode));
+							     dependencyData, numDependencies,
+							     mode));
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,

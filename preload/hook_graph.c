@@ -152,7 +152,8 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-	result = GM_REAL(cuGraphInstantiate)(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+	result = GM_REAL(cuGraphInstantiate)(phGraphExec, hGraph, phErrorNode, logBuffer,
+					     bufferSize);
 	return graph_end("cuGraphInstantiate", result, GM_CALLER);
 }
 

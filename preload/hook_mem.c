@@ -34,7 +34,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 	CUresult result;
 
 	GM_ENTER(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	gm_alloc_begin(&call, "cuMemAllocPitch_v2", GM_KIND_DEVICE, WidthInBytes * Height, GM_CALLER);
+	gm_alloc_begin(&call, "cuMemAllocPitch_v2", GM_KIND_DEVICE, WidthInBytes * Height,
+		       GM_CALLER);
 	result = GM_REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
 			    result ? 0 : *pPitch * Height);

@@ -71,7 +71,8 @@ void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 		call->op = gm_op_begin(GM_ACTION_ALLOC, kind, call->alloc.domain, 0, requested);
 }
 
-void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address, uint64_t size)
+void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,
+		     uint64_t size)
 {
 	uint64_t old = 0;
 	int rc;
@@ -80,7 +81,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		return;
 	call->alloc.address = address;
 	call->alloc.size = size;
-	if (call->alloc.requested > size)	/* our guess of an array, or what is found out later */
+	if (call->alloc.requested > size)	/* our guess of an array */
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
 	if (gm_record_alloc(call->op, &call->alloc, &call->block))
@@ -91,7 +92,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		rc = gm_map_put(gm_pointers, space, address, call->block, &old);
 	if (rc)		/* its free would not find it: better unrecorded than live for ever */
 		gm_record_free(call->op, call->block, call->alloc.tsc, call->alloc.stream);
-	if (old)	/* its end was not seen: the driver does not give a live address out twice */
+	if (old)	/* its end was not seen: the driver gives no live address out twice */
 		gm_record_free(call->op, (uint32_t)old, call->alloc.tsc, 0);
 }
 
@@ -204,7 +205,9 @@ CUresult gm_free_end(struct gm_call *call, CUresult result)
 
 	if (call->block && !result) {
 		/* A lock that could not be had: whoever gets the address next ends the record. */
-		if (gm_record_free(call->op, call->block, call->tsc, call->alloc.stream) == -ETIMEDOUT)
+		int rc = gm_record_free(call->op, call->block, call->tsc, call->alloc.stream);
+
+		if (rc == -ETIMEDOUT)
 			put_back(call);
 	} else if (call->block) {
 		put_back(call);

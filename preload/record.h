@@ -59,8 +59,8 @@ CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space s
 /* It ended, and what came of it is not memory of its own: only a failure is recorded. */
 CUresult gm_alloc_pass(struct gm_call *call, CUresult result);
 
-/* A free of (@space, @key) on @stream; a mapping of external memory is freed in the same way. What is
- * not known passes through. */
+/* A free of (@space, @key) on @stream; a mapping of external memory is freed in the same way.
+ * What is not known passes through. */
 void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream);
 CUresult gm_free_end(struct gm_call *call, CUresult result);
 

@@ -57,8 +57,9 @@ static void tell(const char *where)
 {
 	static const char *const names[CALLS] = {
 		"cuMemAlloc", "cuMemFree", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemFreeAsync",
-		"cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuArrayCreate", "cuMemCreate",
-		"cuMemUnmap", "cuMemRelease", "cuMemGetInfo", "cuDevicePrimaryCtxReset",
+		"cuMemHostAlloc", "cuMemFreeHost", "cuMemHostRegister", "cuArrayCreate",
+		"cuMemCreate", "cuMemUnmap", "cuMemRelease", "cuMemGetInfo",
+		"cuDevicePrimaryCtxReset",
 	};
 
 	for (int i = 0; i < CALLS; i++)

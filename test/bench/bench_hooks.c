@@ -1,10 +1,10 @@
 /*
- * bench_hooks.c - what the hooks add to a cuMemAlloc and a cuMemFree: ns a pair over the fake driver,
- * bare, with the library and no history, with history; by one thread and by several.
+ * bench_hooks.c - what the hooks add to a cuMemAlloc and a cuMemFree: ns a pair over the fake
+ * driver, bare, with the library and no history, with history; by one thread and by several.
  *
- * The fake driver is found beside this program. Each variant runs in a process of its own, one after
- * the other and round after round, so that a noisy neighbour meets all of them; a row is the median
- * of the rounds, and the difference to the bare row what the library adds. In that is one
+ * The fake driver is found beside this program. Each variant runs in a process of its own, one
+ * after the other and round after round, so that a noisy neighbour meets all of them; a row is the
+ * median of the rounds, and the difference to the bare row what the library adds. In that is one
  * cuCtxGetCurrent a pair, which the fake driver answers far more slowly than a real one: shown too.
  *
  *	bench_hooks [rounds [pairs a round]]
@@ -133,7 +133,8 @@ static double measure(int threads)
 	pthread_t thread[THREADS_MOST];
 	double start;
 
-	if (cu.set_current(context) || work(pairs / 10 + 1))	/* warm: the journal is made, pages are there */
+	/* Warm: the journal is made, its pages are there. */
+	if (cu.set_current(context) || work(pairs / 10 + 1))
 		exit(1);
 	start = now_ns();
 	for (int i = 0; i < threads; i++) {
@@ -185,7 +186,8 @@ static void become(const struct variant *v, const char *what, int threads, int o
 	}
 	snprintf(threads_text, sizeof(threads_text), "%d", threads);
 	snprintf(pairs_text, sizeof(pairs_text), "%lu", pairs);
-	execl("/proc/self/exe", "bench_hooks", "--child", what, threads_text, pairs_text, (char *)NULL);
+	execl("/proc/self/exe", "bench_hooks", "--child", what, threads_text, pairs_text,
+	      (char *)NULL);
 	_exit(127);
 }
 

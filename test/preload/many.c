@@ -1,8 +1,8 @@
 /*
  * many.c - threads that allocate and free at once, every kind, on two devices, some from one thread
- * to another, and that retain and release their primary context now and then, while the main thread
- * takes snapshots. Then a checkpoint, a reset of both devices, and another checkpoint. Ends by SIGKILL
- * where asked, before the reset.
+ * to another, and that retain and release their primary context now and then, while the main
+ * thread takes snapshots. Then a checkpoint, a reset of both devices, and another checkpoint. Ends
+ * by SIGKILL where asked, before the reset.
  *
  * usage: many THREADS ROUNDS SEED [kill]
  *
@@ -207,7 +207,7 @@ static void *worker(void *arg)
 		if (make(&new, 1u + (unsigned)rand_r(&seed) % 100000, device)) {
 			errors++;
 		} else if (rand_r(&seed) % 4 == 0 && new.what != ASYNC) {
-			pass_on(new, (unsigned int)rand_r(&seed));	/* freed in another context */
+			pass_on(new, (unsigned int)rand_r(&seed));	/* to another context */
 		} else {
 			if (is_there(thing) && end(thing))
 				errors++;
@@ -278,7 +278,9 @@ int main(int argc, char **argv)
 		DIE("no start");
 	running = count;
 	for (int i = 0; i < count; i++) {
-		if (pthread_create(&threads[i], NULL, counted, (void *)(uintptr_t)(seed * 100 + (unsigned)i)))
+		void *arg = (void *)(uintptr_t)(seed * 100 + (unsigned)i);
+
+		if (pthread_create(&threads[i], NULL, counted, arg))
 			DIE("pthread_create");
 	}
 	take_snapshots(&running);
