@@ -242,6 +242,31 @@ static void put_escape(struct gm_jsonw *w, unsigned char c)
 	}
 }
 
+/* How many bytes at @s are themselves in JSON: plain ASCII. */
+static size_t plain_length(const unsigned char *s, size_t left)
+{
+	size_t n = 0;
+
+	while (n < left && s[n] >= 0x20 && s[n] < 0x80 && s[n] != '"' && s[n] != '\\')
+		n++;
+	return n;
+}
+
+/* One character that is not plain ASCII: returns the bytes of @s that it took. */
+static size_t put_character(struct gm_jsonw *w, const unsigned char *s, size_t left)
+{
+	unsigned int n, bad;
+
+	if (s[0] < 0x80) {
+		put_escape(w, s[0]);
+		return 1;
+	}
+	n = utf8_length(s, left, &bad);
+	memcpy(w->buffer + w->used, n ? (const char *)s : "\xef\xbf\xbd", n ? n : 3);
+	w->used += n ? n : 3;
+	return n ? n : bad;
+}
+
 static void put_string(struct gm_jsonw *w, const char *text, size_t length)
 {
 	const unsigned char *s = (const unsigned char *)text;
@@ -249,25 +274,16 @@ static void put_string(struct gm_jsonw *w, const char *text, size_t length)
 
 	w->buffer[w->used++] = '"';
 	while (i < length && !w->error) {
-		unsigned int n = 1, bad = 0;
+		size_t n = plain_length(s + i, length - i);
 
 		room(w);
-		if (s[i] < 0x20 || s[i] == '"' || s[i] == '\\') {
-			put_escape(w, s[i++]);
-			continue;
-		}
-		if (s[i] >= 0x80) {
-			n = utf8_length(s + i, length - i, &bad);
-			if (!n) {
-				memcpy(w->buffer + w->used, "\xef\xbf\xbd", 3);
-				w->used += 3;
-				i += bad;
-				continue;
-			}
-		}
+		if (n > GM_JSONW_BUFFER - GM_JSONW_ROOM / 2 - w->used)
+			n = GM_JSONW_BUFFER - GM_JSONW_ROOM / 2 - w->used;
 		memcpy(w->buffer + w->used, s + i, n);
-		w->used += n;
+		w->used += (uint32_t)n;
 		i += n;
+		if (i < length && (s[i] < 0x20 || s[i] >= 0x80 || s[i] == '"' || s[i] == '\\'))
+			i += put_character(w, s + i, length - i);
 	}
 	room(w);
 	w->buffer[w->used++] = '"';
