@@ -185,6 +185,24 @@ static bool part_of_end(const struct live *live)
 	return true;
 }
 
+/* Peak of domain 0's allocated bytes when the first @n operations have returned: the tenth sets
+ * it to what is live. Cell 2 is on domain 1. */
+static int64_t step_peak(unsigned int n)
+{
+	int64_t peak = 0;
+
+	for (unsigned int i = 0; i <= n; i++) {
+		struct live live = step_live(i);
+		int64_t sum = 0;
+
+		for (unsigned int cell = 0; cell < CELLS; cell++)
+			sum += cell == 2 ? 0 : (int64_t)live.size[cell];
+		if (sum > peak || i == 10)
+			peak = sum;
+	}
+	return peak;
+}
+
 static int small_limit(int resource, struct rlimit *ret)
 {
 	*ret = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
@@ -221,6 +239,8 @@ static void check_step(int fd, bool whole_trace)
 	unsigned int n = gm_get(returned);
 	struct live before = step_live(n), after = step_live(n + 1), found, events;
 	struct gm_image image;
+	uint64_t last_op = 0;
+	int64_t peak;
 
 	read_journal(fd, &image);
 	found = live_in(&image, STEP_FIRST, STEP_STRIDE);
@@ -231,6 +251,15 @@ static void check_step(int fd, bool whole_trace)
 	/* What is in flight has not taken effect, if it is one transaction that has one. */
 	if (image.flight_count && n < STEP_OPS - 1 && !same(&found, &before))
 		ck_abort_msg("operation %u has taken effect, and is shown in flight", n + 1);
+	peak = gm_image_domain(&image, 0)->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
+	if (peak != step_peak(n))
+		ck_assert(peak == step_peak(n + 1) && same(&found, &after));
+	/* One thread: later events are of later operations. An event that was half written over an
+	 * older one would not be. */
+	for (size_t i = 0; i < image.event_count; i++) {
+		ck_assert_uint_ge(image.events[i]->op, last_op);
+		last_op = image.events[i]->op;
+	}
 	if (whole_trace) {
 		ck_assert_uint_eq(image.dropped_total, 0);
 		events = replayed(&image, STEP_FIRST, STEP_STRIDE);
