@@ -187,11 +187,11 @@ FC_EXPORT void fakecuda_reset(void)
 	fc_waiting_reset();
 	fc_module_reset();
 	fc_array_reset();
-	fc_pool_reset();
 	fc_vmm_reset();
 	fc_ipc_reset();
 	fc_event_reset();
 	fc_stream_reset();
+	fc_pool_reset();	/* frees in streams' tails refer to pools */
 	fc_context_reset();
 	fc_race_reset();
 	fc_tree_reset();
