@@ -70,15 +70,11 @@ static void graph_captured(void)
 		CODE(cudaGraphExecDestroy(second));
 	graph_counters("instantiated");
 	VALUE("KiB taken", (used_bytes() - before) / 1024);
-	spin<<<1, 1, 0, stream>>>(SPIN_NS);
-	CODE(cudaGraphLaunch(exec, stream));
-	graph_counters("launched behind a kernel that runs");
 	for (int i = 0; i < 2; i++) {
-		CODE(cudaStreamSynchronize(stream));
-		graph_counters("synchronised");
 		CODE(cudaGraphLaunch(exec, stream));
+		CODE(cudaStreamSynchronize(stream));
+		graph_counters("launched");
 	}
-	CODE(cudaStreamSynchronize(stream));
 	VALUE("KiB taken", (used_bytes() - before) / 1024);
 	CODE_OF("cudaFree of what the graph freed", cudaFree(p));
 	CODE(cudaDeviceGraphMemTrim(0));

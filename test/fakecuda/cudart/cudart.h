@@ -126,7 +126,8 @@ cudaError_t cudart_enter(enum cudart_need need);
  * both APIs took it away). Returns whether the call is worth repeating. */
 bool cudart_rebind(void);
 
-/* Remember @error as this thread's last error unless it is cudaSuccess. Returns @error. */
+/* Remember @error as this thread's last error unless it is none, or cudaErrorNotReady. Returns
+ * @error. */
 cudaError_t cudart_record(cudaError_t error);
 
 /* The device this thread's next context-free call means, and the one its context belongs to. */
