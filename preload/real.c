@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <link.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "preload/hook.h"
@@ -145,18 +144,26 @@ bool gm_hook_is_ours(const void *address)
 
 struct gm_libc gm_libc;
 
-/* The version of dlsym that this glibc has first: asking for one that it has not would have the
- * loader compose an error message, with malloc, perhaps inside the host's malloc. */
+/* The number at *@text, and what follows it. Not strtol: nothing that a host's sanitizer or
+ * allocator may stand in front of is called here, since those look functions up while they start. */
+static unsigned int take_number(const char **text)
+{
+	unsigned int number = 0;
+
+	while (**text >= '0' && **text <= '9')
+		number = number * 10 + (unsigned int)(*(*text)++ - '0');
+	return number;
+}
+
+/* The version of dlsym that this glibc has: asking for one that it has not would have the loader
+ * compose an error message, with malloc, perhaps inside the host's malloc. */
 static const char *dl_version(void)
 {
 	const char *text = gnu_get_libc_version();
-	long major = strtol(text, NULL, 10);
-	long minor = 0;
+	unsigned int major = take_number(&text), minor;
 
-	while (*text && *text != '.')
-		text++;
-	if (*text)
-		minor = strtol(text + 1, NULL, 10);
+	text += *text == '.';
+	minor = take_number(&text);
 	if (major > 2 || minor >= 34)
 		return "GLIBC_2.34";
 #if defined(__x86_64__)

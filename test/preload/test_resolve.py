@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How a program gets hold of the driver's functions: what it is handed, and by whom."""
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, "test")
@@ -99,6 +100,22 @@ def next_in_line():
             check("RTLD_NEXT of another interposer, %s" % title, run.stdout == "111 211\n", tell(run))
 
 
+def sanitized_host():
+    """A host whose sanitizer looks functions up while it starts, before anything is initialised."""
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    if not os.path.isabs(runtime):
+        print("# no libasan here")
+        return
+    with Room() as room:
+        host = os.path.join(room.path, "host")
+        made = subprocess.run(["gcc", "-fsanitize=address", "-x", "c", "-", "-o", host, "-ldl"], text=True,
+                              input="#include <dlfcn.h>\n#include <stdio.h>\n"
+                              "int main(void) { puts(dlsym(RTLD_DEFAULT, \"puts\") ? \"runs\" : \"lost\"); return 0; }\n")
+        check("sanitized host: compiles", made.returncode == 0)
+        run = room.run([host], env=room.env(LD_PRELOAD=os.path.realpath(runtime) + " " + LIBRARY))
+        check("sanitized host: runs", run.returncode == 0 and run.stdout == "runs\n" and not run.stderr, tell(run))
+
+
 def main():
     by_handle(early=False)
     by_handle(early=True)
@@ -107,6 +124,7 @@ def main():
     local()
     others()
     next_in_line()
+    sanitized_host()
     finish()
 
 
