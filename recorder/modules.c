@@ -231,11 +231,17 @@ static struct slot *find(uintptr_t pc)
 	struct cached *way = &cache[(pc >> 2 ^ pc >> 6) % CACHE_WAYS];
 	uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
 	struct gm_object object;
-	struct slot *slot;
+	struct slot *slot = NULL;
 	bool busy = cache_busy;
 
+	cache_busy = 1;
+	atomic_signal_fence(memory_order_seq_cst);
 	if (!busy && way->pc == pc && way->generation == now)
-		return &slots[way->slot];
+		slot = &slots[way->slot];
+	atomic_signal_fence(memory_order_seq_cst);
+	cache_busy = busy;
+	if (slot)
+		return slot;
 	if (!atomic_load_explicit(&ready, memory_order_acquire) || !gm_object_find(pc, &object))
 		return NULL;
 	slot = seen(&object, now);

@@ -25,6 +25,8 @@ struct found_object {
 	unsigned long long reserved[9];
 };
 
+#define NOTES_MAX 32			/* of one segment; there are two or three */
+
 static int (*loader_find)(void *address, struct found_object *result);
 
 /* Looked up, not linked: even a weak reference to a versioned symbol keeps a library from being
@@ -73,7 +75,7 @@ void gm_object_flush(void)
 /* ELF notes are 4-byte aligned records: sizes, type, name, descriptor. */
 static void find_build_id(uintptr_t at, uintptr_t end, struct gm_object_identity *identity)
 {
-	while (at + sizeof(ElfW(Nhdr)) <= end) {
+	for (int i = 0; i < NOTES_MAX && at + sizeof(ElfW(Nhdr)) <= end; i++) {
 		ElfW(Nhdr) note;
 		uintptr_t desc;
 		char name[4];

@@ -96,15 +96,17 @@ static bool step_plain(struct walk *w, uint64_t rule)
 }
 
 /* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
- * fault was taken, a call to an address that is no code. */
+ * fault was taken, a call to an address that is no code: then its return address is on top. */
 static bool step_unknown(struct walk *w, bool is_fault)
 {
-	uintptr_t sp = w->sp;
+	uintptr_t sp = w->sp, caller;
 
-	if (gm_step_is_sigreturn(w->pc))
+	if (gm_step_is_sigreturn(w->pc, sp, &w->window))
 		return step_signal(w);
-	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, sp, &w->pc))
+	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, sp, &caller) ||
+	    !gm_step_is_after_call(caller))
 		return false;
+	w->pc = caller;
 	w->sp = sp + 8;
 	w->exact = false;
 	return true;

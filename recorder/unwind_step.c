@@ -14,7 +14,9 @@
 #include "recorder/probe.h"
 #include "recorder/unwind_rules.h"
 
-#define SIGFRAME_GREGS 40		/* offset of gregs in ucontext_t */
+#define SIGFRAME_GREGS 40		/* offset of gregs in ucontext_t, */
+#define SIGFRAME_SELECTORS 184		/* and of cs, gs, fs, ss */
+#define USER_CODE_SEGMENT 0x33		/* of 64-bit code, on Linux always */
 
 const uint8_t gm_step_gregs[GM_CFI_REGS] = {
 	8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, GM_CFI_RA
@@ -172,15 +174,37 @@ uint64_t gm_step_learn(uintptr_t address, uint32_t generation)
 	return rule;
 }
 
-bool gm_step_is_sigreturn(uintptr_t pc)
+bool gm_step_is_sigreturn(uintptr_t pc, uintptr_t sp, struct gm_window *window)
 {
 	static const uint8_t mov_rax[] = { 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05 };
 	static const uint8_t mov_eax[] = { 0xb8, 15, 0, 0, 0, 0x0f, 0x05 };
 	uint8_t code[sizeof(mov_rax)];
-	size_t got = gm_probe_copy(code, pc, sizeof(code));
+	uintptr_t selectors;
+	size_t got;
 
+	/* the saved code segment first: reading code is dear, and JIT code comes by here often */
+	if (!gm_window_read(window, sp + SIGFRAME_SELECTORS, &selectors) ||
+	    (selectors & 0xffff) != USER_CODE_SEGMENT)
+		return false;
+	got = gm_probe_copy(code, pc, sizeof(code));
 	return (got >= sizeof(mov_rax) && !memcmp(code, mov_rax, sizeof(mov_rax))) ||
 	       (got >= sizeof(mov_eax) && !memcmp(code, mov_eax, sizeof(mov_eax)));
+}
+
+bool gm_step_is_after_call(uintptr_t pc)
+{
+	static const uint8_t indirect[] = { 2, 3, 4, 6, 7 };	/* lengths of call r/m64 */
+	struct gm_object object;
+	uint8_t code[7];
+
+	if (!gm_object_find(pc, &object) || gm_probe_copy(code, pc - 7, 7) != 7)
+		return false;
+	if (code[2] == 0xe8)			/* call rel32 */
+		return true;
+	for (unsigned int i = 0; i < sizeof(indirect); i++)
+		if (code[7 - indirect[i]] == 0xff && (code[8 - indirect[i]] >> 3 & 7) == 2)
+			return true;
+	return false;
 }
 
 static bool load_word(void *ctx, uintptr_t address, uintptr_t *ret_word)
@@ -240,7 +264,8 @@ int gm_step_full(struct gm_step_state *state, struct gm_window *window)
 	uintptr_t cfa;
 	int err = find_frame(address, &source, &frame);
 
-	if (err == -ENOENT && gm_step_is_sigreturn(state->regs[GM_CFI_RA]))
+	if (err == -ENOENT &&
+	    gm_step_is_sigreturn(state->regs[GM_CFI_RA], state->regs[GM_CFI_RSP], window))
 		return step_sigframe(state, window);
 	if (err)
 		return err;

@@ -23,8 +23,11 @@ extern const uint8_t gm_step_gregs[GM_CFI_REGS];
  * where there are no tables or bad ones (not kept: code may yet be loaded there). */
 uint64_t gm_step_learn(uintptr_t address, uint32_t generation);
 
-/* Is @pc where the C library's signal trampoline without tables stands (musl, Go)? */
-bool gm_step_is_sigreturn(uintptr_t pc);
+/* Does a signal trampoline without tables (musl, Go) stand at @pc, and a signal frame at @sp? */
+bool gm_step_is_sigreturn(uintptr_t pc, uintptr_t sp, struct gm_window *window);
+
+/* Does the instruction before @pc, in some object, call? */
+bool gm_step_is_after_call(uintptr_t pc);
 
 struct gm_step_state {
 	uintptr_t regs[GM_CFI_REGS];

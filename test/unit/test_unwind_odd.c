@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -182,6 +183,85 @@ START_TEST(call_to_an_address_that_is_no_code)
 	call_to((uintptr_t)&seen);
 	ck_assert_int_eq(handled, 3);
 	ck_assert_int_eq(never_called_through, 0);
+}
+END_TEST
+
+/* A fault within code that was made at run time: what lies on top of the stack is not its caller. */
+static void on_jit_fault(int signo, siginfo_t *info, void *context)
+{
+	uintptr_t pcs[64];
+	struct gm_regs regs;
+	unsigned int flags;
+
+	(void)signo;
+	(void)info;
+	handled++;
+	gm_regs_from_ucontext(&regs, context);
+	ck_assert_int_eq(gm_unwind(&regs, pcs, 64, &flags), 1);
+	ck_assert_uint_eq(flags, GM_UNWIND_TRUNCATED);
+	ck_assert_uint_eq(pcs[0], regs.r[GM_REG_PC]);
+	siglongjmp(back, 1);
+}
+
+START_TEST(fault_in_code_made_at_run_time)
+{
+	static const uint8_t code[] = { 0x57, 0x0f, 0x0b };	/* push rdi; ud2 */
+	uint8_t *area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uintptr_t (*jit)(uintptr_t);
+
+	ck_assert_ptr_ne(area, MAP_FAILED);
+	memcpy(area, code, sizeof(code));
+	ck_assert_int_eq(mprotect(area, PAGE, PROT_READ | PROT_EXEC), 0);
+	*(void **)&jit = area;
+	take(SIGILL, SA_NODEFER, on_jit_fault);
+	if (!sigsetjmp(back, 1))
+		jit((uintptr_t)dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+	if (!sigsetjmp(back, 1))
+		jit(42);
+	ck_assert_int_eq(handled, 2);
+}
+END_TEST
+
+/* The trampoline of another C library: no tables, and the kernel's frame above it. */
+void restorer(void);
+__asm__(".text\n"
+	"restorer:\n"
+	"	movq $15, %rax\n"
+	"	syscall\n");
+
+struct kernel_action { void (*handler)(int, siginfo_t *, void *); unsigned long flags;
+		       void (*restorer)(void); unsigned long mask; };
+
+static void on_foreign(int signo, siginfo_t *info, void *context)
+{
+	uintptr_t pcs[64];
+	struct gm_regs regs, at;
+	unsigned int flags;
+	int count, same, i = 0;
+
+	(void)signo;
+	(void)info;
+	handled++;
+	gm_regs_capture(&regs);
+	count = gm_unwind(&regs, pcs, 64, &flags);
+	ck_assert_uint_eq(flags, GM_UNWIND_SIGNAL);
+	gm_regs_from_ucontext(&at, context);
+	same = gm_unwind(&at, seen.ours, 64, NULL);
+	while (i < count && pcs[i] != at.r[GM_REG_PC])
+		i++;
+	ck_assert_int_eq(count - i, same);
+	ck_assert_int_gt(same, 4);
+	ck_assert_mem_eq(pcs + i, seen.ours, (size_t)same * sizeof(*pcs));
+}
+
+START_TEST(trampoline_without_tables)
+{
+	const unsigned long sa_restorer = 0x04000000;
+	struct kernel_action action = { on_foreign, SA_SIGINFO | sa_restorer, restorer, 0 };
+
+	ck_assert_int_eq(syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8), 0);
+	recurse(5, raise_it);
+	ck_assert_int_eq(handled, 1);
 }
 END_TEST
 
@@ -568,6 +648,8 @@ int main(void)
 	tcase_add_test(tcase, handlers_on_an_alternate_stack);
 	tcase_add_test(tcase, handler_in_a_handler);
 	tcase_add_test(tcase, call_to_an_address_that_is_no_code);
+	tcase_add_test(tcase, fault_in_code_made_at_run_time);
+	tcase_add_test(tcase, trampoline_without_tables);
 	tcase_add_test(tcase, storm_of_signals);
 	tcase_add_test(tcase, every_instruction);
 	tcase_add_test(tcase, fibres);
