@@ -175,18 +175,23 @@ void fc_pool_release(struct fc_pool *pool, uint64_t keep)
 	}
 }
 
-void fc_pool_put(struct fc_pool *pool)
+static void drop_segments(struct fc_pool *pool)
 {
-	struct fc_pool **at = &pools;
-
-	if (--pool->refs)
-		return;
 	while (pool->segments) {
 		struct fc_segment *seg = pool->segments;
 
 		pool->segments = seg->next;
 		drop_segment(pool, seg);
 	}
+}
+
+void fc_pool_put(struct fc_pool *pool)
+{
+	struct fc_pool **at = &pools;
+
+	if (--pool->refs)
+		return;
+	drop_segments(pool);
 	while (*at != pool)
 		at = &(*at)->next;
 	*at = pool->next;
@@ -549,19 +554,27 @@ int fc_pool_check(void)
 	return bad;
 }
 
+/* Works of dropped operations may still hold a pool; it goes with the last of them. */
 void fc_pool_reset(void)
 {
+	struct fc_pool *next;
+
 	for (int i = 0; i < fc.n_devices; i++)
 		fc.devices[i].default_pool = fc.devices[i].current_pool = NULL;
 	default_host = default_managed = NULL;
-	for (struct fc_alloc *a = fc_alloc_next(0), *next; a; a = next) {
-		next = fc_alloc_next(a->base + 1);
+	for (struct fc_alloc *a = fc_alloc_next(0), *after; a; a = after) {
+		after = fc_alloc_next(a->base + 1);
 		if (a->kind == FC_MEM_POOL)
 			fc_mem_drop(a);
 	}
-	while (pools) {
-		pools->refs = 1;
-		fc_pool_put(pools);
+	for (struct fc_pool *pool = pools; pool; pool = next) {
+		pool->refs++;
+		drop_segments(pool);
+		if (pool->handle)
+			pool->refs--;
+		pool->handle = NULL;
+		next = pool->next;
+		fc_pool_put(pool);
 	}
 }
 
