@@ -37,7 +37,8 @@ static inline void *driver_entry(const char *name, unsigned version)
 	cudaDriverEntryPointQueryResult status;
 	void *function = NULL;
 
-	CHECK(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &status));
+	CHECK(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault,
+					       &status));
 	if (!function)
 		DIE("no %s in this driver", name);
 	return function;

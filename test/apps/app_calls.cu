@@ -29,7 +29,7 @@ static void end(const char *what, cudaError_t error)
 		uint64_t made = calls(names[i]) - before[i];
 		bool seen = false;
 
-		for (size_t j = 0; j < i && !seen; j++)	/* a name asked in several versions */
+		for (size_t j = 0; j < i && !seen; j++)	/* asked in several versions */
 			seen = !strcmp(names[i], names[j]);
 		if (made == 1 && !seen)
 			printf(" %s", names[i]);

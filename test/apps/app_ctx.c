@@ -45,7 +45,8 @@ static void two_contexts(CUdevice device)
 	drv_context[0] = NULL;
 	CHECK(cuCtxGetCurrent(&current));
 	expect(current == NULL, "none is left");
-	expect(cuMemAlloc(&in_first, 100) == CUDA_ERROR_INVALID_CONTEXT, "nothing works without one");
+	expect(cuMemAlloc(&in_first, 100) == CUDA_ERROR_INVALID_CONTEXT,
+	       "nothing works without one");
 }
 
 static void reset_primary(CUdevice device)

@@ -21,7 +21,8 @@ static void take(void)
 		CHECK(cudaStreamCreate(&devices[i].stream));
 		CHECK(cudaMalloc(&devices[i].linear, BYTES));
 		CHECK(cudaMemset(devices[i].linear, 0x10 + i, BYTES));
-		CHECK(cudaMallocAsync(&devices[i].async, BYTES + 512 * (i + 1), devices[i].stream));
+		CHECK(cudaMallocAsync(&devices[i].async, BYTES + 512u * (i + 1),
+				      devices[i].stream));
 		CHECK(cudaMemsetAsync(devices[i].async, 0x40 + i, BYTES, devices[i].stream));
 		CHECK(cudaStreamSynchronize(devices[i].stream));
 	}
@@ -108,7 +109,7 @@ int main(void)
 	checkpoint_as("", count, "all freed");
 	CHECK(cudaSetDevice(1));
 	CHECK(cudaMalloc(&devices[1].linear, BYTES));
-	CHECK(cudaDeviceReset());	/* takes device 1's memory along, device 0's context stays */
+	CHECK(cudaDeviceReset());	/* takes device 1's memory along, no other's */
 	CHECK(cudaSetDevice(0));
 	CHECK(cudaMalloc(&devices[0].linear, BYTES));
 	checkpoint_as("", count, "device 1 reset with live memory");

@@ -192,9 +192,11 @@ static void *loop_body(void *arg)
 	CHECK(cudaStreamCreate(&stream));
 	while (seconds_now() < self->loop->end) {
 		unsigned slot;
+		size_t bytes;
 
 		random = random * 1664525u + 1013904223u;
 		slot = random >> 26;
+		bytes = 512 + (random >> 12) % 100000;
 		if (live[slot].ptr) {
 			if (live[slot].async)
 				CHECK(cudaFreeAsync(live[slot].ptr, stream));
@@ -206,9 +208,9 @@ static void *loop_body(void *arg)
 		}
 		live[slot].async = (random >> 25) & 1;
 		if (live[slot].async)
-			CHECK(cudaMallocAsync(&live[slot].ptr, 512 + (random >> 12) % 100000, stream));
+			CHECK(cudaMallocAsync(&live[slot].ptr, bytes, stream));
 		else
-			CHECK(cudaMalloc(&live[slot].ptr, 512 + (random >> 12) % 100000));
+			CHECK(cudaMalloc(&live[slot].ptr, bytes));
 		counters[0]++;
 	}
 	for (auto &one : live) {

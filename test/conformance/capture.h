@@ -41,7 +41,8 @@ static const char *capture_room_open(struct room *room)
 	    cudaMalloc(&room->linear, 4096) || cudaMallocHost(&room->pinned, 4096) ||
 	    cudaMallocAsync(&room->async, 4096, room->other) ||
 	    cudaEventCreateWithFlags(&room->event, cudaEventDisableTiming) ||
-	    cudaMallocArray(&room->array, &format, 16, 16) || cudaMemPoolCreate(&room->pool, &props) ||
+	    cudaMallocArray(&room->array, &format, 16, 16) ||
+	    cudaMemPoolCreate(&room->pool, &props) ||
 	    cudaEventRecord(room->event, room->other) || cudaStreamSynchronize(room->other))
 		return "the runtime's things";
 	if (DRIVER(cuMemAddressReserve, 10020)(&room->range, 4 * vmm_page, 0, 0, 0) ||
@@ -130,7 +131,8 @@ static const struct capture_call capture_calls[] = {
 	{ "cudaFree of cudaMallocAsync memory", GIVES_BACK(async, cudaFree(r->async)) },
 	{ "cudaFreeHost", GIVES_BACK(pinned, cudaFreeHost(r->pinned)) },
 	{ "cudaFreeArray", GIVES_BACK(array, cudaFreeArray(r->array)) },
-	{ "cudaMallocAsync on another stream", CALLS(cudaMallocAsync(&r->out_async, 1000, r->other)) },
+	{ "cudaMallocAsync on another stream",
+	  CALLS(cudaMallocAsync(&r->out_async, 1000, r->other)) },
 	{ "cudaFreeAsync on another stream", GIVES_BACK(async, cudaFreeAsync(r->async, r->other)) },
 	{ "cudaFreeAsync of cudaMalloc memory there",
 	  GIVES_BACK(linear, cudaFreeAsync(r->linear, r->other)) },
@@ -141,9 +143,11 @@ static const struct capture_call capture_calls[] = {
 	{ "cudaMemPoolGetAttribute",
 	  CALLS(cudaMemPoolGetAttribute(r->pool, cudaMemPoolAttrUsedMemCurrent, &capture_value)) },
 	{ "cudaDeviceGraphMemTrim", CALLS(cudaDeviceGraphMemTrim(0)) },
-	{ "cuMemCreate", CALLS(DRIVER(cuMemCreate, 10020)(&r->out_handle, vmm_page, &capture_prop, 0)) },
-	{ "cuMemMap", CALLS(DRIVER(cuMemMap, 10020)(r->range + vmm_page, vmm_page, 0, r->handle, 0) ||
-			    DRIVER(cuMemUnmap, 10020)(r->range + vmm_page, vmm_page)) },
+	{ "cuMemCreate",
+	  CALLS(DRIVER(cuMemCreate, 10020)(&r->out_handle, vmm_page, &capture_prop, 0)) },
+	{ "cuMemMap",
+	  CALLS(DRIVER(cuMemMap, 10020)(r->range + vmm_page, vmm_page, 0, r->handle, 0) ||
+		DRIVER(cuMemUnmap, 10020)(r->range + vmm_page, vmm_page)) },
 	{ "cuMemSetAccess", CALLS(vmm_access(r->range, vmm_page)) },
 	{ "cuMemUnmap", GIVES_BACK(mapped, DRIVER(cuMemUnmap, 10020)(r->range, vmm_page)) },
 	{ "cuMemRelease", GIVES_BACK(handle, DRIVER(cuMemRelease, 10020)(r->handle)) },
@@ -152,12 +156,15 @@ static const struct capture_call capture_calls[] = {
 	{ "cudaEventQuery", CALLS(cudaEventQuery(r->event)) },
 	{ "cudaEventSynchronize", CALLS(cudaEventSynchronize(r->event)) },
 	{ "cudaEventRecord on another stream", CALLS(cudaEventRecord(r->event, r->other)) },
-	{ "cudaStreamWaitEvent of another stream", CALLS(cudaStreamWaitEvent(r->other, r->event, 0)) },
-	{ "cudaStreamCreate", CALLS(cudaStreamCreateWithFlags(&r->out_stream, cudaStreamNonBlocking)) },
+	{ "cudaStreamWaitEvent of another stream",
+	  CALLS(cudaStreamWaitEvent(r->other, r->event, 0)) },
+	{ "cudaStreamCreate",
+	  CALLS(cudaStreamCreateWithFlags(&r->out_stream, cudaStreamNonBlocking)) },
 	{ "cudaStreamQuery of another stream", CALLS(cudaStreamQuery(r->other)) },
 	{ "cudaStreamSynchronize of another stream", CALLS(cudaStreamSynchronize(r->other)) },
 	{ "cudaStreamQuery of the captured stream", CALLS(cudaStreamQuery(r->captured)) },
-	{ "cudaStreamSynchronize of the captured stream", CALLS(cudaStreamSynchronize(r->captured)) },
+	{ "cudaStreamSynchronize of the captured stream",
+	  CALLS(cudaStreamSynchronize(r->captured)) },
 	{ "cudaDeviceSynchronize", CALLS(cudaDeviceSynchronize()) },
 	{ "cuCtxRecordEvent", CALLS(DRIVER(cuCtxRecordEvent, 12050)(capture_context(), r->event)) },
 	{ "cuCtxWaitEvent", CALLS(DRIVER(cuCtxWaitEvent, 12050)(capture_context(), r->event)) },
@@ -243,7 +250,8 @@ static void capture_line(cudaStreamCaptureMode mode, bool elsewhere, bool relax,
 	}
 	end = (int)cudaStreamEndCapture(room.captured, &graph);
 	cudaGetLastError();
-	conf_print(call->name, begin ? "%d, capture %d, not begun" : "%d, capture %d", job.code, end);
+	conf_print(call->name, begin ? "%d, capture %d, not begun" : "%d, capture %d", job.code,
+		   end);
 	if (graph)
 		cudaGraphDestroy(graph);
 	capture_room_close(&room);

@@ -75,7 +75,8 @@ static void bare_calls(const char *section)
 	pool_props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
 	pool_props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	CODE_OF("cuDeviceGetCount", BARE("cuDeviceGetCount", PFN_cuDeviceGetCount_v2000)(&count));
-	CODE_OF("cuDriverGetVersion", BARE("cuDriverGetVersion", PFN_cuDriverGetVersion_v2020)(&count));
+	CODE_OF("cuDriverGetVersion",
+		BARE("cuDriverGetVersion", PFN_cuDriverGetVersion_v2020)(&count));
 	CODE_OF("cuCtxGetCurrent", BARE("cuCtxGetCurrent", PFN_cuCtxGetCurrent_v4000)(&context));
 	CODE_OF("cuCtxGetDevice", BARE("cuCtxGetDevice", PFN_cuCtxGetDevice_v2000)(&device));
 	CODE_OF("cuCtxSynchronize", BARE("cuCtxSynchronize", PFN_cuCtxSynchronize_v2000)());
@@ -89,18 +90,22 @@ static void bare_calls(const char *section)
 	CODE_OF("cuMemFreeHost", BARE("cuMemFreeHost", PFN_cuMemFreeHost_v2000)(&count));
 	CODE_OF("cuMemAllocAsync",
 		BARE("cuMemAllocAsync", PFN_cuMemAllocAsync_v11020)(&address, 100, NULL));
-	CODE_OF("cuMemPoolCreate", BARE("cuMemPoolCreate", PFN_cuMemPoolCreate_v11020)(&pool, &pool_props));
+	CODE_OF("cuMemPoolCreate",
+		BARE("cuMemPoolCreate", PFN_cuMemPoolCreate_v11020)(&pool, &pool_props));
 	CODE_OF("cuDeviceGetDefaultMemPool",
 		BARE("cuDeviceGetDefaultMemPool", PFN_cuDeviceGetDefaultMemPool_v11020)(&pool, 0));
 	CODE_OF("cuMemAddressReserve",
-		BARE("cuMemAddressReserve", PFN_cuMemAddressReserve_v10020)(&address, 2 << 20, 0, 0, 0));
-	CODE_OF("cuMemCreate", BARE("cuMemCreate", PFN_cuMemCreate_v10020)(&handle, 2 << 20, &prop, 0));
+		BARE("cuMemAddressReserve", PFN_cuMemAddressReserve_v10020)(&address, 2 << 20, 0, 0,
+									    0));
+	CODE_OF("cuMemCreate",
+		BARE("cuMemCreate", PFN_cuMemCreate_v10020)(&handle, 2 << 20, &prop, 0));
 	CODE_OF("cuStreamCreate", BARE("cuStreamCreate", PFN_cuStreamCreate_v2000)(&stream, 1));
 	CODE_OF("cuEventCreate", BARE("cuEventCreate", PFN_cuEventCreate_v2000)(&event, 0));
 	CODE_OF("cuStreamSynchronize of the legacy stream",
 		BARE("cuStreamSynchronize", PFN_cuStreamSynchronize_v2000)(NULL));
-	CODE_OF("cuPointerGetAttribute", BARE("cuPointerGetAttribute", PFN_cuPointerGetAttribute_v4000)(
-		&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)&count));
+	CODE_OF("cuPointerGetAttribute",
+		BARE("cuPointerGetAttribute", PFN_cuPointerGetAttribute_v4000)(
+			&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)&count));
 }
 
 static void child_bare(void)
@@ -153,7 +158,8 @@ static void child_contexts(void)
 	NEED(DRIVER(cuEventCreate, 2000)(&event, 0));
 	NEED(set(first));
 	CODE_OF("an event of another context recorded", DRIVER(cuEventRecord, 2000)(event, NULL));
-	CODE_OF("a context event of another context", DRIVER(cuCtxRecordEvent, 12050)(first, event));
+	CODE_OF("a context event of another context",
+		DRIVER(cuCtxRecordEvent, 12050)(first, event));
 	NEED(DRIVER(cuMemGetInfo, 3020)(&before, &total));
 	CODE_OF("destroyed with memory live", destroy(second));
 	NEED(DRIVER(cuMemGetInfo, 3020)(&after, &total));
@@ -278,7 +284,8 @@ static void errors_that_pass(void)
 	CODE(cudaDeviceSynchronize());
 	CODE_OF("a device that is not there", cudaSetDevice(1000));
 	CODE_OF("an event of NULL", cudaEventRecord(NULL, 0));
-	TRUTH("and memory still works", cudaMemset(p, 9, 4096) == cudaSuccess && conf_holds(p, 9, 4096));
+	TRUTH("and memory still works",
+	      cudaMemset(p, 9, 4096) == cudaSuccess && conf_holds(p, 9, 4096));
 	CODE(cudaFree(p));
 }
 

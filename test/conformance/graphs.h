@@ -26,15 +26,32 @@ static void graph_marks_reset(void)
 	CODE(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &zero));
 }
 
+static void graph_memory_nodes(cudaGraph_t graph, void *p)
+{
+	cudaMemAllocNodeParams params = {};
+	cudaGraphNode_t nodes[8];
+	size_t count = 8;
+
+	NEED(cudaGraphGetNodes(graph, nodes, &count));
+	VALUE("nodes", count);
+	for (size_t i = 0; i < count; i++) {
+		cudaGraphNodeType type;
+
+		NEED(cudaGraphNodeGetType(nodes[i], &type));
+		if (type != cudaGraphNodeTypeMemAlloc)
+			continue;
+		CODE(cudaGraphMemAllocNodeGetParams(nodes[i], &params));
+		TRUTH("the node has the address", params.dptr == p);
+		VALUE("and the size", params.bytesize);
+	}
+}
+
 /* A captured graph that allocates and frees inside. */
 static void graph_captured(void)
 {
 	cudaStream_t stream = NULL;
 	cudaGraphExec_t exec = NULL, second = NULL;
 	cudaGraph_t graph = NULL, clone = NULL;
-	cudaMemAllocNodeParams params = {};
-	cudaGraphNode_t nodes[8];
-	size_t count = 8;
 	long long before;
 	void *p = NULL;
 
@@ -49,18 +66,7 @@ static void graph_captured(void)
 	CODE(cudaMemsetAsync(p, 1, 5 << 20, stream));
 	CODE(cudaFreeAsync(p, stream));
 	CODE(cudaStreamEndCapture(stream, &graph));
-	NEED(cudaGraphGetNodes(graph, nodes, &count));
-	VALUE("nodes", count);
-	for (size_t i = 0; i < count; i++) {
-		cudaGraphNodeType type;
-
-		NEED(cudaGraphNodeGetType(nodes[i], &type));
-		if (type != cudaGraphNodeTypeMemAlloc)
-			continue;
-		CODE(cudaGraphMemAllocNodeGetParams(nodes[i], &params));
-		TRUTH("the node has the address", params.dptr == p);
-		VALUE("and the size", params.bytesize);
-	}
+	graph_memory_nodes(graph, p);
 	CODE_OF("a clone of it", cudaGraphClone(&clone, graph));
 	if (clone)
 		cudaGraphDestroy(clone);

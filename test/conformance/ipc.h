@@ -64,7 +64,8 @@ static void ipc_export(void)
 	CODE_OF("closed though never opened", cudaIpcCloseMemHandle(big));
 	NEED(cudaEventCreateWithFlags(&plain, cudaEventDisableTiming));
 	CODE_OF("an event not made for it", cudaIpcGetEventHandle(&event_handle, plain));
-	CODE_OF("an event for it, with timing", cudaEventCreateWithFlags(&event, cudaEventInterprocess));
+	CODE_OF("an event for it, with timing",
+		cudaEventCreateWithFlags(&event, cudaEventInterprocess));
 	NEED(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming));
 	CODE_OF("an event for it", cudaIpcGetEventHandle(&event_handle, event));
 	NEED(cudaEventRecord(event, 0));

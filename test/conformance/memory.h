@@ -145,7 +145,8 @@ static void host_memory(void)
 	CODE_OF("cudaHostAlloc with an unknown flag", cudaHostAlloc(&p, 5000, 0x100));
 	NEED(cudaMalloc(&p, 5000));
 	CODE_OF("cudaHostRegister of device memory", cudaHostRegister(p, 4096, 0));
-	CODE_OF("cudaHostGetDevicePointer of device memory", cudaHostGetDevicePointer(&device, p, 0));
+	CODE_OF("cudaHostGetDevicePointer of device memory",
+		cudaHostGetDevicePointer(&device, p, 0));
 	CODE(cudaFree(p));
 }
 
@@ -279,8 +280,11 @@ static void array_size(const char *what, CUDA_ARRAY3D_DESCRIPTOR descriptor, uns
 		conf_print(what, "create %d", code);
 		return;
 	}
-	code = levels ? (int)DRIVER(cuMipmappedArrayGetMemoryRequirements, 11060)(&needs, pyramid, 0) :
-			(int)DRIVER(cuArrayGetMemoryRequirements, 11060)(&needs, array, 0);
+	if (levels)
+		code = (int)DRIVER(cuMipmappedArrayGetMemoryRequirements, 11060)(&needs, pyramid,
+										 0);
+	else
+		code = (int)DRIVER(cuArrayGetMemoryRequirements, 11060)(&needs, array, 0);
 	if (code)
 		conf_print(what, "requirements %d", code);
 	else

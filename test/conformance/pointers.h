@@ -52,16 +52,19 @@ static void pointer_lines(const char *what, void *p)
 	DRIVER(cuCtxGetCurrent, 4000)(&current);
 	code = get(&context, CU_POINTER_ATTRIBUTE_CONTEXT, (CUdeviceptr)p);
 	snprintf(line, sizeof(line), "%s, context", what);
-	conf_print(line, "%d, %s", code, context == current ? "current" : context ? "other" : "none");
+	conf_print(line, "%d, %s", code,
+		   context == current ? "current" : context ? "other" : "none");
 	code = get(&device, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)p);
 	snprintf(line, sizeof(line), "%s, device pointer", what);
-	conf_print(line, "%d, %s", code, device == (CUdeviceptr)p ? "same" : device ? "other" : "none");
+	conf_print(line, "%d, %s", code,
+		   device == (CUdeviceptr)p ? "same" : device ? "other" : "none");
 	code = get(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, (CUdeviceptr)p);
 	snprintf(line, sizeof(line), "%s, host pointer", what);
 	conf_print(line, "%d, %s", code, host == p ? "same" : host ? "other" : "none");
 	code = get(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (CUdeviceptr)p);
 	snprintf(line, sizeof(line), "%s, range start", what);
-	conf_print(line, "%d, %s", code, start == (CUdeviceptr)p ? "same" : start ? "other" : "none");
+	conf_print(line, "%d, %s", code,
+		   start == (CUdeviceptr)p ? "same" : start ? "other" : "none");
 	code = get(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, (CUdeviceptr)p);
 	snprintf(line, sizeof(line), "%s, pool", what);
 	conf_print(line, "%d, %s", code, pool ? "one" : "none");

@@ -96,6 +96,20 @@ static void vmm_addresses(void)
 	CODE_OF("reserve aligned to 3 pages", reserve(&at, vmm_page, 3 * vmm_page, 0, 0));
 }
 
+/* @handle has two pages. */
+static void vmm_odd_maps(CUdeviceptr at, CUmemGenericAllocationHandle handle)
+{
+	auto map = DRIVER(cuMemMap, 10020);
+	auto unmap = DRIVER(cuMemUnmap, 10020);
+
+	CODE_OF("map off a page", map(at + 512, 2 * vmm_page, 0, handle, 0));
+	CODE_OF("map in part", map(at, vmm_page, 0, handle, 0));
+	CODE_OF("map from inside the handle", map(at, vmm_page, vmm_page, handle, 0));
+	CODE_OF("unmap after those", unmap(at, 2 * vmm_page));
+	CODE_OF("unmap one page after those", unmap(at, vmm_page));
+	CODE_OF("map more than the handle has", map(at, 4 * vmm_page, 0, handle, 0));
+}
+
 static void vmm_mappings(void)
 {
 	auto create = DRIVER(cuMemCreate, 10020);
@@ -116,12 +130,7 @@ static void vmm_mappings(void)
 	NEED(DRIVER(cuMemAddressReserve, 10020)(&at, 32 * vmm_page, 0, 0, 0));
 	NEED(create(&handle, 2 * vmm_page, &prop, 0));
 	NEED(create(&other, vmm_page, &prop, 0));
-	CODE_OF("map off a page", map(at + 512, 2 * vmm_page, 0, handle, 0));
-	CODE_OF("map in part", map(at, vmm_page, 0, handle, 0));
-	CODE_OF("map from inside the handle", map(at, vmm_page, vmm_page, handle, 0));
-	CODE_OF("unmap after those", unmap(at, 2 * vmm_page));
-	CODE_OF("unmap one page after those", unmap(at, vmm_page));
-	CODE_OF("map more than the handle has", map(at, 4 * vmm_page, 0, handle, 0));
+	vmm_odd_maps(at, handle);
 	CODE_OF("map", map(at, 2 * vmm_page, 0, handle, 0));
 	CODE_OF("map over it", map(at, vmm_page, 0, other, 0));
 	CODE_OF("map elsewhere too", map(at + 8 * vmm_page, 2 * vmm_page, 0, handle, 0));

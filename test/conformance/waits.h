@@ -45,8 +45,10 @@ static void who_waits(void)
 	WAITS("cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &total_bytes));
 	NEED(cudaMalloc(&q, 1 << 20));
 	WAITS("cudaMemset on the legacy stream", cudaMemset(q, 0, 1 << 20));
-	WAITS("cudaMemcpy to the device", cudaMemcpy(q, page, sizeof(page), cudaMemcpyHostToDevice));
-	WAITS("cudaMemcpy from the device", cudaMemcpy(page, q, sizeof(page), cudaMemcpyDeviceToHost));
+	WAITS("cudaMemcpy to the device",
+	      cudaMemcpy(q, page, sizeof(page), cudaMemcpyHostToDevice));
+	WAITS("cudaMemcpy from the device",
+	      cudaMemcpy(page, q, sizeof(page), cudaMemcpyDeviceToHost));
 	WAITS("cudaMemcpy on the device", cudaMemcpy(q, (char *)q + 65536, 65536,
 						     cudaMemcpyDeviceToDevice));
 	WAITS("cudaStreamSynchronize of another stream", cudaStreamSynchronize(other));
@@ -71,7 +73,8 @@ static void who_waits_vmm(void)
 	CUdeviceptr at = 0;
 
 	conf_section = "who waits for a busy stream";
-	WAITS("cuMemAddressReserve", DRIVER(cuMemAddressReserve, 10020)(&at, 8 * vmm_page, 0, 0, 0));
+	WAITS("cuMemAddressReserve",
+	      DRIVER(cuMemAddressReserve, 10020)(&at, 8 * vmm_page, 0, 0, 0));
 	WAITS("cuMemCreate", DRIVER(cuMemCreate, 10020)(&handle, vmm_page, &prop, 0));
 	WAITS("cuMemMap", DRIVER(cuMemMap, 10020)(at, vmm_page, 0, handle, 0));
 	WAITS("cuMemSetAccess", vmm_access(at, vmm_page));

@@ -6,7 +6,7 @@
  * private tables. It makes the driver calls that the real one makes for the same runtime call
  * (recorded on a GPU), so that a library between the two sees the same traffic.
  *
- *   program --- cudaMalloc ---> stand-in --- cuMemAlloc, by address from cuGetProcAddress ---> driver
+ *   program -- cudaMalloc --> stand-in -- cuMemAlloc, by address from cuGetProcAddress --> driver
  *
  * Layout: driver.c finds the driver and asks for its entry points (queries.def); state.c owns
  * start-up, contexts and the last error; register.c what nvcc's host code registers. The other

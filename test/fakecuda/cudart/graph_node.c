@@ -9,7 +9,8 @@
 
 _Static_assert(sizeof(struct cudaMemsetParams) == sizeof(CUDA_MEMSET_NODE_PARAMS_v1) &&
 		       sizeof(struct cudaHostNodeParams) == sizeof(CUDA_HOST_NODE_PARAMS_v1) &&
-		       sizeof(struct cudaMemAllocNodeParams) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v1) &&
+		       sizeof(struct cudaMemAllocNodeParams) ==
+			       sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v1) &&
 		       sizeof(struct cudaGraphNodeParams) == sizeof(CUgraphNodeParams),
 	       "these are passed through");
 
