@@ -115,6 +115,7 @@ START_TEST(frames_of_all_sizes)
 }
 END_TEST
 
+#ifndef __clang__			/* clang realigns with a frame pointer, needing no expression */
 /* The realigned frame above must have been one of those with an expression, or it tests nothing. */
 START_TEST(realigned_frames_have_their_rule)
 {
@@ -130,6 +131,7 @@ START_TEST(realigned_frames_have_their_rule)
 	ck_assert_msg(found, "no frame of kind GM_RULE_DRAP on the stack");
 }
 END_TEST
+#endif
 
 static jmp_buf back;
 
@@ -522,7 +524,9 @@ int main(void)
 	tcase_add_test(tcase, deep_recursion);
 	tcase_add_test(tcase, callback_through_libc);
 	tcase_add_test(tcase, frames_of_all_sizes);
+#ifndef __clang__
 	tcase_add_test(tcase, realigned_frames_have_their_rule);
+#endif
 	tcase_add_test(tcase, call_that_never_returns);
 	tcase_add_test(tcase, constructor_of_a_library);
 	tcase_add_test(tcase, frames_that_need_all_registers);
