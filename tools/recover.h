@@ -15,6 +15,7 @@ struct gm_recovered {
 	const char *error;		/* "" or why it could not be made, one sentence */
 	bool alive;			/* the process lives: nothing was done */
 	bool unused;			/* it never allocated: nothing was written */
+	bool ended;			/* it ended well and has its snapshot: the journal is only a rest */
 	int64_t pid;
 	const char *command;
 	unsigned int in_flight;		/* operations that had not returned */

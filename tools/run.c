@@ -184,6 +184,16 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
+/* Goes while it is empty: a living child's journal keeps it. */
+static void remove_room(const char *room)
+{
+	char below[PATH_MAX + 32];
+
+	snprintf(below, sizeof(below), "%s/gpumem-%u", room, (unsigned int)geteuid());
+	rmdir(below);
+	rmdir(room);
+}
+
 static int launch(char **command, const char *room, bool quiet)
 {
 	struct outcome outcome = { .quiet = quiet };
@@ -208,7 +218,7 @@ static int launch(char **command, const char *room, bool quiet)
 	}
 	if (room[0]) {
 		gm_recover_directory(room, false, report, &outcome);
-		rmdir(room);
+		remove_room(room);
 	}
 	if (!quiet && outcome.snapshots)
 		fprintf(stderr, "gpumem: look at it with: gpumem summary %s\n", outcome.last);

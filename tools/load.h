@@ -1,0 +1,38 @@
+/*
+ * load.h - whatever a verb is given, as one parsed snapshot: a snapshot's JSON, a journal, or the
+ * pid of a living process. A journal is made into the JSON that a snapshot of it would be, so that
+ * every verb reads one thing.
+ *
+ * Nothing in the input is trusted. Single-threaded, no signal context.
+ */
+#ifndef GM_TOOLS_LOAD_H
+#define GM_TOOLS_LOAD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gm_loaded {
+	json_t *root;			/* an object; gm_load_free gives it back */
+	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS } from;
+	char error[512];		/* why it could not be read, one sentence */
+};
+
+/* Load @word: a path, "-" (a snapshot on standard input), or digits that are no file: a pid.
+ * Returns 0, or -errno and @ret->error. */
+int gm_load(const char *word, struct gm_loaded *ret);
+void gm_load_free(struct gm_loaded *loaded);
+
+/* Settle the copy of a journal in @fd and parse the JSON of it; as gm_load. */
+struct gm_image;
+int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
+		  struct gm_loaded *ret);
+
+/* What an object has under a key, when it is of that type; 0, "" or an empty list otherwise. */
+int64_t gm_json_number(const json_t *object, const char *key);
+const char *gm_json_text(const json_t *object, const char *key);
+const json_t *gm_json_list(const json_t *object, const char *key);
+const json_t *gm_json_object(const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * show.c - text for people: see show.h. One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include "tools/show.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/load.h"
+#include "tools/units.h"
+#include "tools/verbs.h"
+
+const char *gm_show_clean(const char *text)
+{
+	static char texts[4][1024];
+	static unsigned int next;
+	char *at = texts[next++ % 4];
+	size_t n = 0;
+
+	for (; text[n] && n < sizeof(texts[0]) - 1; n++) {
+		unsigned char c = (unsigned char)text[n], after = (unsigned char)text[n + 1];
+		/* C0, DEL, and C1 (U+0080 to U+009F), which some terminals obey as well. */
+		bool bad = c < 0x20 || c == 0x7f || (c == 0xc2 && after >= 0x80 && after < 0xa0);
+
+		at[n] = bad ? '?' : (char)c;
+		if (bad && c == 0xc2 && n + 1 < sizeof(texts[0]) - 1)
+			at[++n] = '?';
+	}
+	at[n] = '\0';
+	return at;
+}
+
+const char *gm_show_time(int64_t time_us)
+{
+	static char text[64];
+	time_t seconds = (time_t)(time_us / 1000000);
+	struct tm tm;
+
+	text[0] = '\0';
+	if (time_us > 0 && gmtime_r(&seconds, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &tm);
+	return text;
+}
+
+const char *gm_show_bytes(int64_t bytes)
+{
+	static char texts[4][40];
+	static unsigned int next;
+	char *at = texts[next++ % 4];
+
+	at[0] = '-';
+	gm_units_bytes(bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes, at + (bytes < 0),
+		       sizeof(texts[0]) - 1);
+	return at;
+}
+
+const char *gm_show_module_path(const json_t *root, int64_t module)
+{
+	const json_t *entry = module > 0 ? json_array_get(gm_json_list(root, "modules"),
+							  (size_t)module) : NULL;
+
+	return gm_json_text(entry, "path");
+}
+
+const char *gm_show_module(const json_t *root, int64_t module)
+{
+	const char *path = gm_show_module_path(root, module);
+	const char *slash = strrchr(path, '/');
+
+	return !path[0] ? "(unknown)" : gm_show_clean(slash && slash[1] ? slash + 1 : path);
+}
+
+static bool in_color(FILE *out)
+{
+	const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return isatty(fileno(out)) && !(none && *none) && term && strcmp(term, "dumb");
+}
+
+void gm_show_heading(FILE *out, const char *format, ...)
+{
+	bool color = in_color(out);
+	va_list args;
+
+	va_start(args, format);
+	fputs(color ? "\033[1m" : "", out);
+	vfprintf(out, format, args);
+	fputs(color ? "\033[0m\n" : "\n", out);
+	va_end(args);
+}
+
+int gm_show_end(const char *verb, int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(errno));
+	return GM_EXIT_FAILED;
+}

@@ -1,0 +1,31 @@
+/*
+ * show.h - text for people: what came from a file is made harmless, headings stand out on a
+ * terminal unless NO_COLOR is set.
+ */
+#ifndef GM_TOOLS_SHOW_H
+#define GM_TOOLS_SHOW_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* @text without what a terminal would obey; control characters become '?'. Static memory of four
+ * calls. At most 1,023 bytes. */
+const char *gm_show_clean(const char *text);
+
+/* "2025-11-20 15:40:12 UTC", "" for 0. Static memory. */
+const char *gm_show_time(int64_t time_us);
+
+/* Bytes with a sign and a unit. Static memory of four calls. */
+const char *gm_show_bytes(int64_t bytes);
+
+/* A module's number as its file's name, and as its path: from the snapshot's "modules". */
+const char *gm_show_module(const json_t *root, int64_t module);
+const char *gm_show_module_path(const json_t *root, int64_t module);
+
+void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Were all of a verb's lines taken? Returns the exit status @status, or 1 after a message. */
+int gm_show_end(const char *verb, int status);
+
+#endif
