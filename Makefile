@@ -46,6 +46,8 @@ APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUIL
 CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
 PRETEST_L := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/lib*.c))
 PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) $(PRETEST_L)
+HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
+	     app_lives app_pools app_vmm many)
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
@@ -98,11 +100,12 @@ check-only: all tests
 		$(foreach s,address undefined,$(foreach t,$(FUZZ),$(patsubst build/%,build/$(s)/%,$(t))))
 
 tests: $(UNIT) $(FAKETEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ)
-sanitizer-tests: $(UNIT) $(FAKETEST) $(if $(filter address undefined,$(SAN)),$(FUZZ))
+sanitizer-tests: $(UNIT) $(FAKETEST) $(HOOKED) $(if $(filter address undefined,$(SAN)),$(FUZZ))
 
 check-asan check-ubsan check-tsan:
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=$(SAN_OF_$@) sanitizer-tests
-	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST))
+	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST)) \
+		test/preload/test_sanitized.py
 SAN_OF_check-asan := address
 SAN_OF_check-ubsan := undefined
 SAN_OF_check-tsan := thread
@@ -233,6 +236,21 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
+# Programs with the hooks linked in instead of preloaded: a sanitizer cannot live with a dlsym that
+# is not the C library's, so all but that one file is under it here (test/preload/test_sanitized.py).
+HOOKED_OBJ = $(call obj,$(filter-out preload/dlsym.S,$(PRE_SRC))) $(BUILD)/libgm_core.a
+HOOKED_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(BUILD)/fakecuda -lcuda \
+	      -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
+$(BUILD)/test/hooked/many: $(BUILD)/obj/test/preload/many.c.o $(HOOKED_OBJ) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(HOOKED_LINK)
+
+$(BUILD)/test/hooked/%: $(BUILD)/obj/test/apps/%.c.o $(HOOKED_OBJ) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(HOOKED_LINK)
+
 PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o

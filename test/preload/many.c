@@ -6,8 +6,10 @@
  *
  * usage: many THREADS ROUNDS SEED [kill]
  *
- * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do.
+ * Thread context: as it says. The driver is found by dlopen, as bindings of other languages do; what
+ * the whole program exports by the same name comes first (a preloaded library, or one linked in).
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -62,8 +64,10 @@ static _Atomic(long) errors;
 
 static void *entry(void *driver, const char *name)
 {
-	void *function = dlsym(driver, name);
+	void *function = dlsym(RTLD_DEFAULT, name);
 
+	if (!function)
+		function = dlsym(driver, name);
 	if (!function)
 		DIE("no %s", name);
 	return function;

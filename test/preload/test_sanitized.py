@@ -1,0 +1,49 @@
+# timeout: 400
+"""The hooks under the sanitizers: programs that have them linked in (make's HOOKED) run clean, and the account is the
+driver's as ever. In make check for all three; in make check-asan and its like for the one."""
+import os
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/preload")
+from account import differences, truth  # noqa: E402
+from tap import B, Room, check, finish, tell  # noqa: E402
+
+SANITIZERS = ("address", "undefined", "thread")
+REPORTS = ("AddressSanitizer", "ThreadSanitizer", "runtime error", "LeakSanitizer")
+
+
+def programs():
+    """(sanitizer, path, arguments) of what was built."""
+    for name in SANITIZERS:
+        build = B if os.path.basename(B) == name else os.path.join(B, name)
+        hooked = os.path.join(build, "test/hooked")
+        for program in sorted(os.listdir(hooked)) if os.path.isdir(hooked) else []:
+            # The address space of a program under TSan is too narrow for much to be reserved at once.
+            yield name, os.path.join(hooked, program), ["4", "300", "5"] if program == "many" else []
+
+
+def run(name, path, arguments):
+    what = "%s under %s" % (os.path.basename(path), name)
+    with Room() as room:
+        env = room.env(preload=False, fake=False, CHECKPOINT_DIR=room.path,
+                       ASAN_OPTIONS="detect_leaks=0:abort_on_error=1", TSAN_OPTIONS="halt_on_error=1",
+                       UBSAN_OPTIONS="print_stacktrace=1", GPUMEM_JOURNAL=room.journals,
+                       GPUMEM_OUTPUT=os.path.join(room.out, "exit.json"))
+        done = room.run([path] + arguments, env=env, timeout=120)
+        reports = [line for line in done.stderr.splitlines() if any(word in line for word in REPORTS)]
+        check("%s: clean" % what, done.returncode == 0 and not reports, "; ".join(reports[:2]) or tell(done))
+        wrong = differences(done.stdout, room.path)
+        check("%s: the account is the driver's at %d checkpoints" % (what, len(truth(done.stdout))),
+              truth(done.stdout) and not wrong, wrong[:2])
+
+
+def main():
+    found = list(programs())
+    check("there are programs under a sanitizer", found, "none built in " + B)
+    for name, path, arguments in found:
+        run(name, path, arguments)
+    finish()
+
+
+main()
