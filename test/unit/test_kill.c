@@ -37,6 +37,12 @@
 #define SLOWER 1u
 #endif
 
+#ifdef __SANITIZE_THREAD__
+#define UNDER_TSAN 1
+#else
+#define UNDER_TSAN 0
+#endif
+
 #define MIB (UINT64_C(1) << 20)
 #define THREADS 4u
 #define CELLS 24u			/* addresses of a thread */
@@ -633,7 +639,8 @@ int main(void)
 
 	tcase_set_timeout(tc, 3600);	/* the runner has its own limit; GM_KILLS may be large */
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
-	tcase_add_test(tc, test_every_instruction);
+	if (!UNDER_TSAN)		/* its own instructions, three million of them */
+		tcase_add_test(tc, test_every_instruction);
 	tcase_add_test(tc, test_random_kills);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
