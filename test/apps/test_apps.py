@@ -11,7 +11,8 @@ import time
 sys.path.insert(0, "test")
 from tap import B, Room, check, finish, tell  # noqa: E402
 
-CUDA = ["app_capture", "app_exceptions", "app_fork", "app_kinds", "app_multidev", "app_oom", "app_threads", "demo_app"]
+CUDA = ["app_capture", "app_exceptions", "app_fork", "app_kinds", "app_multidev", "app_oom", "app_runtime", "app_threads",
+        "demo_app"]
 DRIVER = ["app_ctx", "app_dlsym", "app_driver"]
 
 

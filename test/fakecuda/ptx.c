@@ -121,8 +121,9 @@ static bool declaration(struct cursor *c, struct decl *d)
 				return false;
 			if (!d->element)	/* of the parameter, not of what it points to */
 				d->align = number(w, n);
-		} else if (is(w, n, ".managed")) {
-			d->managed = true;
+		} else if (is(w, n, ".attribute")) {	/* .attribute(.managed) */
+			while (next(c, &w, &n) && !is(w, n, ")"))
+				d->managed = d->managed || is(w, n, ".managed");
 		} else if (is(w, n, "[")) {
 			if (!next(c, &w, &n))
 				return false;
