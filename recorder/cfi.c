@@ -120,13 +120,11 @@ static void read_cie(struct gm_cfi_cursor *cursor, uintptr_t at, struct cie *cie
 	version = gm_cfi_unsigned(cursor, 1);
 	if (version != 1 && version != 3)
 		cursor->failed = true;
-	do {
-		letters[count] = (char)gm_cfi_unsigned(cursor, 1);
-	} while (letters[count] && ++count < sizeof(letters));
-	if (count == sizeof(letters)) {
-		cursor->failed = true;
-		return;
-	}
+	while ((letters[count] = (char)gm_cfi_unsigned(cursor, 1)) != 0)
+		if (++count == sizeof(letters)) {
+			cursor->failed = true;
+			return;
+		}
 	cie->code_align = gm_cfi_uleb(cursor);
 	cie->data_align = gm_cfi_sleb(cursor);
 	cie->ra_register = version == 1 ? gm_cfi_unsigned(cursor, 1) : gm_cfi_uleb(cursor);
@@ -372,10 +370,12 @@ static __attribute__((noinline)) int run_cie(struct machine *m, const struct gm_
 
 	gm_cfi_cursor_open(&cursor, source, source->start, source->end);
 	read_cie(&cursor, at, &m->cie);
+	/* cppcheck-suppress autoVariables ; taken away again below */
 	m->cursor = &cursor;
 	m->location = 0;
 	if (!cursor.failed)
 		run(m, m->cie.instructions, m->cie.end, UINTPTR_MAX);
+	m->cursor = NULL;
 	m->initial = *m->row;
 	return cursor.failed ? -EBADMSG : 0;
 }

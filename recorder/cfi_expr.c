@@ -93,7 +93,7 @@ static uintptr_t binary(struct evaluation *e, uint8_t op, uintptr_t a, uintptr_t
 	case OP_MUL: return a * b;
 	case OP_SHL: return b < 64 ? a << b : 0;
 	case OP_SHR: return b < 64 ? a >> b : 0;
-	case OP_SHRA: return (uintptr_t)(sa >> (b < 64 ? b : 63));
+	case OP_SHRA: return sa < 0 ? ~(b < 64 ? ~a >> b : 0) : b < 64 ? a >> b : 0;
 	case OP_EQ: return sa == sb;
 	case OP_NE: return sa != sb;
 	case OP_GE: return sa >= sb;

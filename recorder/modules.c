@@ -178,7 +178,8 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 		    atomic_load_explicit(&slot->start, memory_order_acquire) == object->start &&
 		    slot->end == object->end &&
 		    atomic_load_explicit(&slot->generation, memory_order_acquire) == now &&
-		    atomic_load_explicit(&slot->link_map, memory_order_relaxed) == object->link_map &&
+		    atomic_load_explicit(&slot->link_map, memory_order_relaxed) ==
+			    object->link_map &&
 		    atomic_load_explicit(&slot->loaded, memory_order_relaxed))
 			return slot;
 	}

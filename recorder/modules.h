@@ -21,15 +21,15 @@
 #define GM_BUILD_ID_MAX 32
 
 struct gm_module_info {
-	const char *path;		/* absolute where it could be made so; valid during the call */
+	const char *path;		/* absolute if it could be made so; valid during the call */
 	uint64_t base;			/* load bias: run-time address minus the file's p_vaddr */
 	uint64_t start, end;		/* mapped range */
 	uint8_t build_id[GM_BUILD_ID_MAX];
 	unsigned int build_id_bytes;	/* 0: the file has none */
 };
 
-/* Who gives the numbers out. Called with no lock held, once for an object, from whatever thread met
- * it first; must not unwind or look up modules. The latter two may be NULL. */
+/* Who gives the numbers out. Called with no lock held, once for an object, from whatever thread
+ * met it first; must not unwind or look up modules. The latter two may be NULL. */
 struct gm_module_sink {
 	uint16_t (*publish)(void *ctx, const struct gm_module_info *info);	/* 0: full */
 	void (*unloaded)(void *ctx, uint16_t module);
@@ -59,7 +59,8 @@ uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
  * calls on; when none is, the first one. */
 uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
 
-/* Bumped with every gm_modules_generation_bump: what was worked out from addresses before is stale. */
+/* Bumped with every gm_modules_generation_bump: what was worked out from addresses before it is
+ * stale. */
 uint32_t gm_modules_generation(void);
 
 /* Objects may have changed: what was seen is checked again before it is believed, what is gone is

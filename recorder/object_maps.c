@@ -206,7 +206,8 @@ static bool known(uintptr_t pc, uint32_t now, struct gm_object *object)
 			continue;
 		object->start = atomic_load_explicit(&slot->start, memory_order_acquire);
 		object->end = atomic_load_explicit(&slot->end, memory_order_acquire);
-		object->eh_frame_hdr = atomic_load_explicit(&slot->eh_frame_hdr, memory_order_acquire);
+		object->eh_frame_hdr = atomic_load_explicit(&slot->eh_frame_hdr,
+							    memory_order_acquire);
 		object->link_map = 0;
 		if (!(sequence & 1) && pc >= object->start && pc < object->end &&
 		    atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence)
@@ -256,7 +257,7 @@ bool gm_maps_find(uintptr_t pc, struct gm_object *ret_object)
 void gm_maps_flush(void)
 {
 	if (atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel) == UINT32_MAX)
-		atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);	/* 0: empty */
+		atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel); /* 0: empty */
 	atomic_store_explicit(&last_miss_ns, 0, memory_order_relaxed);
 }
 

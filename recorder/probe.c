@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define PAGE_BYTES 4096u		/* the smallest there is: with larger pages only more probes */
+#define PAGE_BYTES 4096u		/* the smallest there is: of larger ones, more probes */
 #define KERNEL_SIGSET_BYTES 8
 
 enum { WAY_TRIED = 1, WAY_PROBE = 2, WAY_COPY = 4 };

@@ -36,7 +36,7 @@ struct walk {
 	struct gm_window window;
 };
 
-#if defined(__x86_64__)
+#ifndef __aarch64__
 
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {

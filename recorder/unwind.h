@@ -1,18 +1,20 @@
 /*
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
- * x86-64 with glibc 2.35 or later: an unwinder of our own over the programs' .eh_frame tables,
- * found through _dl_find_object; a frame's rule is worked out once and kept in a fixed, lossy,
- * lock-free table (recorder/unwind_cache.h). Signal frames, alternate stacks and fibres are walked
- * through. x86-64 with an older libc and aarch64: the chain of frame pointers, bounded to the
- * stack; code compiled without frame pointers is then missing from the stack, or ends it.
+ * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found through
+ * _dl_find_object (glibc 2.35), before that through /proc/self/maps (recorder/object.h); a frame's
+ * rule is worked out once and kept in a fixed, lossy, lock-free table (recorder/unwind_rules.h).
+ * Signal frames, alternate stacks and fibres are walked through.
+ * aarch64: the chain of frame records, bounded to the stack. gcc and clang keep it by default;
+ * code compiled without it is missing from the stack, or ends it. Of the function that a signal
+ * interrupted, its return address stands for it.
  *
  * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
  * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
  * (no tables, bad tables, an unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Fork: nothing to do in the child. Stack used: under 512 bytes, under 2.5 KiB where a frame is new.
+ * Fork: nothing to do in the child. Stack: under 512 bytes, under 2.5 KiB where a frame is new.
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
@@ -21,18 +23,16 @@
 #include <stdint.h>
 
 /* Where an unwind starts. Registers by their DWARF numbers. */
-#if defined(__x86_64__)
-#define GM_REG_COUNT 17			/* rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip */
-#define GM_REG_FP 6
-#define GM_REG_SP 7
-#define GM_REG_PC 16
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
 #define GM_REG_COUNT 33			/* x0..x30 sp pc */
 #define GM_REG_FP 29
 #define GM_REG_SP 31
 #define GM_REG_PC 32
-#else
-#error "x86-64 or aarch64"
+#else					/* x86-64 */
+#define GM_REG_COUNT 17			/* rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip */
+#define GM_REG_FP 6
+#define GM_REG_SP 7
+#define GM_REG_PC 16
 #endif
 
 struct gm_regs {

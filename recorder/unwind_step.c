@@ -5,7 +5,7 @@
  */
 #include "recorder/unwind_step.h"
 
-#if defined(__x86_64__)
+#ifndef __aarch64__
 
 #include <errno.h>
 #include <string.h>
@@ -81,8 +81,8 @@ static bool evaluates_to(const struct gm_cfi_source *source, int32_t expression,
 	regs[GM_CFI_RSP] = MADE_UP_RSP;
 	ret_noted->address = 0;
 	ret_noted->count = 0;
-	return gm_cfi_evaluate(source, gm_cfi_expression(source, expression), regs, is_rule ? &cfa : NULL,
-			       note_load, ret_noted, ret_value) == 0;
+	return gm_cfi_evaluate(source, gm_cfi_expression(source, expression), regs,
+			       is_rule ? &cfa : NULL, note_load, ret_noted, ret_value) == 0;
 }
 
 static bool saved_at(const struct gm_cfi_source *source, const struct gm_cfi_row *row,
@@ -218,7 +218,8 @@ static int step_sigframe(struct gm_step_state *state, struct gm_window *window)
 	uintptr_t sp = state->regs[GM_CFI_RSP];
 
 	for (unsigned int i = 0; i < GM_CFI_REGS; i++)
-		if (!gm_window_read(window, sp + SIGFRAME_GREGS + 8 * i, &state->regs[gm_step_gregs[i]]))
+		if (!gm_window_read(window, sp + SIGFRAME_GREGS + 8 * i,
+				    &state->regs[gm_step_gregs[i]]))
 			return -EFAULT;
 	state->exact = true;
 	return 1;
@@ -228,27 +229,27 @@ static int apply(const struct gm_cfi_source *source, const struct gm_cfi_row *ro
 		 unsigned int reg, uintptr_t cfa, const uintptr_t old[GM_CFI_REGS],
 		 struct gm_window *window, uintptr_t *ret_value)
 {
-	uintptr_t at;
+	int32_t value = row->value[reg];
+	uintptr_t at = cfa + (uintptr_t)(intptr_t)value;
 
 	switch (row->how[reg]) {
 	case GM_CFI_OFFSET:
-		return gm_window_read(window, cfa + (uintptr_t)(intptr_t)row->value[reg], ret_value) ?
-		       0 : -EFAULT;
+		return gm_window_read(window, at, ret_value) ? 0 : -EFAULT;
 	case GM_CFI_VAL_OFFSET:
-		*ret_value = cfa + (uintptr_t)(intptr_t)row->value[reg];
+		*ret_value = at;
 		return 0;
 	case GM_CFI_REGISTER:
-		if ((uint32_t)row->value[reg] >= GM_CFI_REGS)
+		if ((uint32_t)value >= GM_CFI_REGS)
 			return -EBADMSG;
-		*ret_value = old[row->value[reg]];
+		*ret_value = old[value];
 		return 0;
 	case GM_CFI_EXPRESSION:
-		if (gm_cfi_evaluate(source, gm_cfi_expression(source, row->value[reg]), old, &cfa,
+		if (gm_cfi_evaluate(source, gm_cfi_expression(source, value), old, &cfa,
 				    load_word, window, &at) != 0)
 			return -EBADMSG;
 		return gm_window_read(window, at, ret_value) ? 0 : -EFAULT;
 	case GM_CFI_VAL_EXPRESSION:
-		return gm_cfi_evaluate(source, gm_cfi_expression(source, row->value[reg]), old, &cfa,
+		return gm_cfi_evaluate(source, gm_cfi_expression(source, value), old, &cfa,
 				       load_word, window, ret_value);
 	}
 	return 0;			/* as it was */

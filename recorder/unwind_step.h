@@ -31,7 +31,7 @@ bool gm_step_is_after_call(uintptr_t pc);
 
 struct gm_step_state {
 	uintptr_t regs[GM_CFI_REGS];
-	bool exact;			/* regs[GM_CFI_RA] is an instruction, not a return address */
+	bool exact;			/* regs[GM_CFI_RA] is no return address */
 };
 
 /* Undo one frame over all registers. Returns 1; 0: it was the outermost frame; -errno. */

@@ -16,7 +16,7 @@
 #include "recorder/cfi.h"
 #include "recorder/object.h"
 
-/* ---- a source over an array ------------------------------------------------------------------ */
+/* ---- a source over an array ------------------------------------------------------------ */
 
 #define BASE UINT64_C(0x10000)
 
@@ -174,7 +174,7 @@ START_TEST(numbers)
 }
 END_TEST
 
-/* ---- whole libraries ---------------------------------------------------------------------------- */
+/* ---- whole libraries ------------------------------------------------------------------- */
 
 static char *const *further;
 
@@ -275,10 +275,11 @@ static void compare_row(const struct library *library, char *line, const int *co
 	for (int i = 0; i < count; i++) {
 		word = strtok_r(NULL, " \n", &rest);
 		ck_assert_ptr_nonnull(word);
-		if (rest[0] == '(')			/* "r9 (r9)": number and name of a register */
+		if (rest[0] == '(')		/* "r9 (r9)": number and name of a register */
 			strtok_r(NULL, " \n", &rest);
 		ck_assert_msg(columns[i] < 0 || rule_is(&frame.row, columns[i], word),
-			      "%s at %#lx: column %d is %s", library->path, (unsigned long)pc, i, word);
+			      "%s at %#lx: column %d is %s", library->path, (unsigned long)pc,
+			      i, word);
 	}
 }
 

@@ -103,7 +103,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
 				want->build_id_bytes = note->n_descsz;
 				memcpy(want->build_id, at + sizeof(*note) + 4, note->n_descsz);
 			}
-			at += sizeof(*note) + ((note->n_namesz + 3) & ~3u) + ((note->n_descsz + 3) & ~3u);
+			at += sizeof(*note) + ((note->n_namesz + 3) & ~3u) +
+			      ((note->n_descsz + 3) & ~3u);
 		}
 	}
 	return 1;
@@ -148,7 +149,8 @@ static void check_identity(void)
 	ck_assert_ptr_nonnull(strstr(told[libc_id].path, "/libc.so.6"));
 	ck_assert(dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &info));
 	ck_assert_uint_gt(told[libc_id].info.build_id_bytes, 0);
-	ck_assert_int_eq(expect_module((uintptr_t)dlsym(RTLD_DEFAULT, "__libc_start_main")), libc_id);
+	ck_assert_int_eq(expect_module((uintptr_t)dlsym(RTLD_DEFAULT, "__libc_start_main")),
+			 libc_id);
 	ck_assert_int_eq(expect_module((uintptr_t)self_path), self_id);
 	ck_assert_int_eq(published, 2);
 }
@@ -220,7 +222,7 @@ START_TEST(relative_name)
 }
 END_TEST
 
-/* ---- loading and unloading ------------------------------------------------------------------- */
+/* ---- loading and unloading ------------------------------------------------------------- */
 
 static uintptr_t load(const char *name, void **ret_handle)
 {
@@ -282,7 +284,7 @@ START_TEST(nothing_unloaded)
 }
 END_TEST
 
-/* ---- threads, signals, forks ------------------------------------------------------------------ */
+/* ---- threads, signals, forks ----------------------------------------------------------- */
 
 enum { THREADS = 8, OBJECTS = 5 };
 static pthread_barrier_t barrier;
@@ -511,7 +513,7 @@ START_TEST(no_proc)
 }
 END_TEST
 
-/* ---- who called ------------------------------------------------------------------------------- */
+/* ---- who called ------------------------------------------------------------------------ */
 
 typedef void call_fn(void (*)(void *), void *);
 typedef void ask_fn(call_fn *through, void (*callback)(void *), void *arg);
@@ -575,7 +577,8 @@ START_TEST(caller_in_no_module)
 	/* sub rsp, 8; mov rax, rdi; mov rdi, rsi; mov rsi, rdx; call rax; add rsp, 8; ret */
 	static const uint8_t code[] = { 0x48, 0x83, 0xec, 8, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,
 		0x48, 0x89, 0xd6, 0xff, 0xd0, 0x48, 0x83, 0xc4, 8, 0xc3 };
-	uint8_t *area = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *area = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
 	void (*jit)(void *function, void *a, void *b);
 	void *pass_on = helper_symbol(helper_open("libcudart.so"), "pass_on");
 

@@ -43,7 +43,7 @@ static void check_whole(void)
 }
 
 #ifndef __SANITIZE_THREAD__
-/* ---- signal handlers ----------------------------------------------------------------------- */
+/* ---- signal handlers ------------------------------------------------------------------- */
 
 static sigjmp_buf back;
 
@@ -186,7 +186,7 @@ START_TEST(call_to_an_address_that_is_no_code)
 }
 END_TEST
 
-/* A fault within code that was made at run time: what lies on top of the stack is not its caller. */
+/* A fault within code made at run time: what lies on top of the stack is not its caller. */
 static void on_jit_fault(int signo, siginfo_t *info, void *context)
 {
 	uintptr_t pcs[64];
@@ -206,7 +206,8 @@ static void on_jit_fault(int signo, siginfo_t *info, void *context)
 START_TEST(fault_in_code_made_at_run_time)
 {
 	static const uint8_t code[] = { 0x57, 0x0f, 0x0b };	/* push rdi; ud2 */
-	uint8_t *area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
 	uintptr_t (*jit)(uintptr_t);
 
 	ck_assert_ptr_ne(area, MAP_FAILED);
@@ -279,7 +280,8 @@ static void on_storm(int signo, siginfo_t *info, void *context)
 	storm_checks++;
 	if (!oracle_check(&here, ORACLE_GLIBC) || here.flags != GM_UNWIND_SIGNAL) {
 		if (!storm_differences++)
-			snprintf(storm_why, sizeof(storm_why), "flags %u, %s", here.flags, here.why);
+			snprintf(storm_why, sizeof(storm_why), "flags %u, %s", here.flags,
+				 here.why);
 	}
 }
 
@@ -322,8 +324,8 @@ START_TEST(storm_of_signals)
 	setitimer(ITIMER_PROF, &interval, NULL);
 	printf("# %d stacks taken by signals\n", storm_checks);
 	ck_assert_int_gt(storm_checks, 0);
-	ck_assert_msg(storm_differences == 0, "%d of %d differ: %s", storm_differences, storm_checks,
-		      storm_why);
+	ck_assert_msg(storm_differences == 0, "%d of %d differ: %s", storm_differences,
+		      storm_checks, storm_why);
 }
 END_TEST
 
@@ -381,7 +383,7 @@ START_TEST(every_instruction)
 }
 END_TEST
 
-/* ---- fibres ---------------------------------------------------------------------------------- */
+/* ---- fibres ---------------------------------------------------------------------------- */
 
 static ucontext_t main_context, fibre_context;
 
@@ -473,7 +475,7 @@ START_TEST(fibres_of_a_thread)
 END_TEST
 
 #endif	/* not under TSan */
-/* ---- code without tables ----------------------------------------------------------------------- */
+/* ---- code without tables --------------------------------------------------------------- */
 
 static void check_in_jit(void)
 {
@@ -486,7 +488,8 @@ START_TEST(code_made_at_run_time)
 {
 	/* push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
 	static const uint8_t code[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3 };
-	uint8_t *area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			     -1, 0);
 	void (*jit)(void (*)(void));
 
 	ck_assert_ptr_ne(area, MAP_FAILED);
@@ -503,12 +506,13 @@ START_TEST(code_made_at_run_time)
 }
 END_TEST
 
-/* ---- bad registers ------------------------------------------------------------------------------ */
+/* ---- bad registers --------------------------------------------------------------------- */
 
 static uintptr_t some_address(uint64_t *seed, uintptr_t stack_lo, uintptr_t stack_hi)
 {
-	static const uintptr_t fixed[] = { 0, 1, 8, 4096, UINT64_C(1) << 47, (UINT64_C(1) << 47) - 8,
-		UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX - 4096, INTPTR_MAX };
+	static const uintptr_t fixed[] = { 0, 1, 8, 4096, UINT64_C(1) << 47,
+		(UINT64_C(1) << 47) - 8, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX - 4096,
+		INTPTR_MAX };
 	uint64_t kind = helper_random(seed) % 8;
 
 	switch (kind) {
@@ -562,7 +566,7 @@ START_TEST(bad_registers)
 }
 END_TEST
 
-/* ---- libraries come and go ----------------------------------------------------------------------- */
+/* ---- libraries come and go ------------------------------------------------------------- */
 
 static atomic_bool stop;
 static atomic_long walks, differences;

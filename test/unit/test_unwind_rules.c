@@ -18,7 +18,8 @@ static uint64_t rule_of(uintptr_t address)
 
 	switch (mix % 16) {
 	case 0:
-		return gm_rule_make(GM_RULE_DRAP, (int32_t)(mix % 64) * -8, (int32_t)(mix >> 8) % 8);
+		return gm_rule_make(GM_RULE_DRAP, (int32_t)(mix % 64) * -8,
+				    (int32_t)(mix >> 8) % 8);
 	case 1:
 		return gm_rule_make(GM_RULE_FULL, 0, 0);
 	case 2:
@@ -33,7 +34,8 @@ static uint64_t rule_of(uintptr_t address)
 		return gm_rule_make(GM_RULE_SP, 12, 0);		/* no multiple of 8 */
 	default:
 		return gm_rule_make(mix & 16 ? GM_RULE_SP : GM_RULE_FP,
-				    8 + 8 * (int32_t)((mix >> 8) % 8191), (int32_t)((mix >> 24) % 64));
+				    8 + 8 * (int32_t)((mix >> 8) % 8191),
+				    (int32_t)((mix >> 24) % 64));
 	}
 }
 
@@ -124,7 +126,7 @@ START_TEST(generations)
 		ck_assert_uint_eq(look(address, before), rule_of(address));
 		gm_rule_flush();
 		ck_assert_uint_eq(look(address, gm_rule_generation()), 0);
-		gm_rule_add(address + i, before, rule_of(address));	/* found before, added after */
+		gm_rule_add(address + i, before, rule_of(address));	/* found before it */
 	}
 	for (unsigned int i = 0; i < 1000; i++) {
 		ck_assert_uint_eq(look(address, gm_rule_generation()), 0);

@@ -1,6 +1,6 @@
 // exceptions.cc - C++ exceptions in flight: calls back from a destructor that an exception runs,
 // from a catch block, and from the frames above a throw that is caught further out.
-extern "C" __attribute__((visibility("default"))) int exceptions_run(void (*callback)(void *), void *arg);
+extern "C" int exceptions_run(void (*callback)(void *), void *arg);
 
 namespace {
 

@@ -51,8 +51,8 @@ static inline void oracle_describe(char *at, size_t bytes, uintptr_t pc)
 	Dl_info info = { 0 };
 
 	dladdr((void *)pc, &info);
-	snprintf(at, bytes, "%#lx %s %s+%#lx", (unsigned long)pc, info.dli_fname ? info.dli_fname : "?",
-		 info.dli_sname ? info.dli_sname : "?",
+	snprintf(at, bytes, "%#lx %s %s+%#lx", (unsigned long)pc,
+		 info.dli_fname ? info.dli_fname : "?", info.dli_sname ? info.dli_sname : "?",
 		 info.dli_fname ? (unsigned long)(pc - (uintptr_t)info.dli_fbase) : 0);
 }
 
