@@ -16,10 +16,18 @@
 
 static void *map_anonymous(size_t bytes)
 {
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	/* Under mlockall(MCL_FUTURE) all of a new mapping is brought into memory, and most of a
+	 * copy is never touched: made without access, unlocked, and only then opened. */
+	void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	return at == MAP_FAILED ? NULL : at;
+	if (at == MAP_FAILED)
+		return NULL;
+	munlock(at, bytes);
+	if (mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0) {
+		munmap(at, bytes);
+		return NULL;
+	}
+	return at;
 }
 
 void *gm_image_part(struct gm_image *image, size_t bytes)

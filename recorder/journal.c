@@ -231,8 +231,9 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
 	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		/* All domains and failures at once, so that no reader meets a hole there. */
-		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES;
+		/* Those that are small or have no order in which they fill: whole. */
+		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES ||
+			   r == GM_REGION_SETTINGS;
 		uint64_t first = all ? map->plan.capacity[r] : 1;
 		int error;
 

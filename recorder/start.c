@@ -44,6 +44,7 @@ static void init_locks(void)
 	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
 		gm_rec.domain[d].lock = (struct gm_lock){ .rank = GM_RANK_DOMAIN + d };
 		gm_set(&gm_rec.domain[d].stuck, 0);
+		gm_rec.domain[d].spare_segment = GM_NONE;
 	}
 }
 
@@ -64,6 +65,7 @@ static int init_alive(pthread_mutex_t *alive)
 	return -r;
 }
 
+/* Other threads may be recording already: the area is there since gm_journal_format. */
 static void set_settings(struct gm_header *header, const struct gm_recorder_config *config)
 {
 	struct gm_region *region = &header->regions[GM_REGION_SETTINGS];
@@ -73,8 +75,10 @@ static void set_settings(struct gm_header *header, const struct gm_recorder_conf
 		const struct gm_recorder_setting *s = &config->settings[i];
 		uint64_t end = (i + 1) * sizeof(*settings);
 
-		if (gm_region_reserve_locked(header, GM_REGION_SETTINGS, end) < 0)
+		if (end > gm_get(&region->populated)) {
+			gm_count(&region->refused, 1);
 			return;
+		}
 		settings[i].name = gm_intern_string(s->name, (uint32_t)strlen(s->name));
 		settings[i].value = gm_intern_string(s->value, (uint32_t)strlen(s->value));
 		settings[i].source = gm_intern_string(s->source, (uint32_t)strlen(s->source));

@@ -200,9 +200,13 @@ uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
 void gm_op_end(uint64_t op)
 {
 	uint64_t index = op >> GM_OP_SLOT_SHIFT;
+	struct gm_header *header = gm_header_get();
 	struct gm_thread *thread;
 
-	if (gm_unlikely(!op || !index || index >= GM_MAX_THREADS || !gm_header_get()))
+	/* An operation that began before a fork has a number of the parent's. */
+	if (gm_unlikely(!index || !header ||
+			index >= gm_get(&header->regions[GM_REGION_THREADS].used) /
+				 sizeof(*thread)))
 		return;
 	thread = &gm_rec.threads[index];
 	if (gm_likely(gm_get(&thread->flight_op) == op))

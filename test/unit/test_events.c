@@ -352,11 +352,14 @@ START_TEST(test_fork)
 	if (child == 0) {
 		gm_recorder_forget();
 		gm_record_note(GM_ACTION_ANNOTATE, 0, 0, 0);
+		gm_rec.domain[0].spare_segment = 1 << 20;	/* what the parent left */
 		if (gm_recorder_header() || gm_record_free(0, block, 0, 0) != -ENODEV)
 			_exit(1);
 		aux_start(63 * 3);
 		notes(1, 7);
-		if (gm_rec.domains[0].events != 7 || gm_rec.slots_used != 2 ||
+		gm_op_end(UINT64_C(4000) << GM_OP_SLOT_SHIFT | 1);
+		gm_record_free(0, aux_record(0, 0x1000, 512), 0, 0);
+		if (gm_rec.domains[0].events != 12 || gm_rec.slots_used != 2 ||
 		    gm_rec.domains[0].first_segment || gm_recorder_check())
 			_exit(2);
 		_exit(0);
