@@ -23,6 +23,7 @@
 #include "preload/trigger.h"
 #include "recorder/modules.h"
 #include "recorder/recorder.h"
+#include "recorder/stacks.h"
 
 /* What a start needs to put together; too large for the stack of a host's thread. */
 struct scratch {
@@ -126,6 +127,18 @@ static void module_unloaded(void *ctx, uint16_t module)
 	gm_module_unloaded(module);
 }
 
+/* Our own code, by the linker's word: stacks begin with whoever called us. */
+extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
+
+static void start_stacks(const struct gm_options *options)
+{
+	bool native = options->context != GM_CONTEXT_NONE &&
+		      (options->stacks == GM_STACKS_NATIVE || options->stacks == GM_STACKS_ALL);
+
+	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
+	gm_stacks_configure(native, (unsigned int)options->stack_depth);
+}
+
 static int start_recorder(struct scratch *scratch)
 {
 	struct gm_options *options = &gm_state.options;
@@ -154,6 +167,7 @@ static int start_recorder(struct scratch *scratch)
 	memcpy(gm_state.journal, scratch->report.path, sizeof(gm_state.journal));
 	gm_state.journal[sizeof(gm_state.journal) - 1] = '\0';
 	gm_modules_init(&sink);
+	start_stacks(options);
 	r = gm_hooks_start();
 	if (r)
 		gm_say("nothing is recorded: ", gm_error_text(r), NULL);
@@ -207,5 +221,6 @@ void gm_init_forget(void)
 {
 	gm_recorder_forget();
 	gm_modules_reset();
+	gm_stacks_forget();
 	gm_hooks_forget();
 }

@@ -12,6 +12,7 @@
 #include "preload/sample.h"
 #include "preload/trigger.h"
 #include "recorder/modules.h"
+#include "recorder/stacks.h"
 
 struct gm_map *gm_pointers;
 
@@ -52,6 +53,34 @@ void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
 		gm_backing_gone(block);
 }
 
+/* Who asked, and from where. Before any lock of ours is taken. */
+static void find_caller(struct gm_call *call, const void *caller)
+{
+	struct gm_regs regs;
+
+	if (!gm_stacks_wanted()) {
+		call->alloc.module = gm_modules_caller(caller, NULL);
+		return;
+	}
+	gm_regs_capture(&regs);
+	call->alloc.stack = gm_stacks_capture(&regs, &call->alloc.module);
+	call->alloc.stack_of_block_only = gm_state.options.context == GM_CONTEXT_STATE;
+}
+
+/* The stack of a free: its own, the allocation's, or none, as the option context says. */
+static uint32_t stack_of_free(void)
+{
+	struct gm_regs regs;
+	uint16_t module;
+
+	if (!gm_stacks_wanted() || gm_state.options.context == GM_CONTEXT_STATE)
+		return GM_NONE;
+	if (gm_state.options.context == GM_CONTEXT_ALLOC)
+		return GM_STACK_OF_BLOCK;
+	gm_regs_capture(&regs);
+	return gm_stacks_capture(&regs, &module);
+}
+
 /* ---- allocations ---- */
 
 void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
@@ -64,9 +93,10 @@ void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 	call->op = 0;
 	call->alloc = (struct gm_alloc){
 		.requested = requested, .context = where.context,
-		.module = gm_modules_caller(caller, NULL), .kind = (uint8_t)kind,
+		.kind = (uint8_t)kind,
 		.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : where.domain,
 	};
+	find_caller(call, caller);
 	if (call->alloc.domain != GM_DOMAIN_UNKNOWN)
 		call->op = gm_op_begin(GM_ACTION_ALLOC, kind, call->alloc.domain, 0, requested);
 }
@@ -108,6 +138,7 @@ static void report_out_of_memory(const struct gm_call *call)
 	failure.stream = call->alloc.stream;
 	failure.result = CUDA_ERROR_OUT_OF_MEMORY;
 	failure.module = call->alloc.module;
+	failure.stack = call->alloc.stack;
 	failure.domain = call->alloc.domain;
 	failure.kind = call->alloc.kind;
 	strncpy(failure.entry, call->entry, sizeof(failure.entry) - 1);
@@ -158,6 +189,7 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 /* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
 static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
+	call->alloc.stack = stack_of_free();
 	call->tsc = gm_stamp_before();
 	call->alloc.stream = (uint64_t)(uintptr_t)stream;
 	call->space = space;
@@ -205,7 +237,8 @@ CUresult gm_free_end(struct gm_call *call, CUresult result)
 
 	if (call->block && !result) {
 		/* A lock that could not be had: whoever gets the address next ends the record. */
-		int rc = gm_record_free(call->op, call->block, call->tsc, call->alloc.stream);
+		int rc = gm_record_free_stack(call->op, call->block, call->tsc, call->alloc.stream,
+					      call->alloc.stack);
 
 		if (rc == -ETIMEDOUT)
 			put_back(call);

@@ -142,7 +142,7 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		ending->gone[ending->count].id = ids.block;
 		ending->gone[ending->count].copy = gm_rec.blocks[ids.block];
 		if (gm_remove_locked(change, ids, ending->tsc ? ending->tsc : gm_stamp_before(),
-				     segment->stream) < 0)
+				     segment->stream, GM_NONE) < 0)
 			return false;
 		ending->count++;
 	}

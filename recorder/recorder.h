@@ -87,6 +87,7 @@ struct gm_alloc {
 	uint16_t module;
 	uint8_t domain, kind;
 	uint8_t flags;			/* enum gm_segment_flags */
+	bool stack_of_block_only;	/* the events get none (context=state) */
 };
 
 /* An operation begins: shown as "in flight" if the process dies before gm_op_end. Returns its
@@ -108,6 +109,11 @@ void gm_record_not_freed(uint32_t block);
  * stamped @tsc (taken before the driver's free; 0: now); @stream as given to the free.
  * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
 int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
+
+/* The same with a stack for the events; GM_STACK_OF_BLOCK: the allocation's. */
+#define GM_STACK_OF_BLOCK UINT32_MAX
+int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream,
+			 uint32_t stack);
 
 /* The one block of a segment has another size (what graphs hold) or another address (a VMM
  * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed.

@@ -192,6 +192,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 {
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
+	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
 	uint8_t flags = alloc->flags & (uint8_t)~GM_SEGMENT_SMALL;
 	struct gm_segment *segment;
 	struct gm_delta delta;
@@ -218,9 +219,9 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
 	gm_delta_apply(&delta, &txn);
 	gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address, alloc->size,
-			alloc->stream, alloc->stack);
+			alloc->stream, stack);
 	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address, alloc->requested,
-			alloc->stream, alloc->stack);
+			alloc->stream, stack);
 	gm_txn_end(&txn);
 	return 0;
 }
@@ -288,7 +289,7 @@ static void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64
 }
 
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-		     uint64_t stream)
+		     uint64_t stream, uint32_t stack)
 {
 	struct gm_segment *segment = &gm_rec.segments[ids.segment];
 	const struct gm_block *block = &gm_rec.blocks[ids.block];
@@ -301,6 +302,8 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	delta.count = -1;
 	delta.bytes = -(int64_t)segment->size;
 	delta.requested = -(int64_t)block->requested;
+	if (stack == GM_STACK_OF_BLOCK)
+		stack = block->stack;
 	gm_change_begin(change, &txn);
 	save_remove(&txn, change->domain, segment, block);
 	gm_txn_arm(&txn);
@@ -308,11 +311,11 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
-			block->requested, stream, 0);
+			block->requested, stream, stack);
 	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
-			block->requested, stream, 0);
+			block->requested, stream, stack);
 	gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
-			segment->size, stream, 0);
+			segment->size, stream, stack);
 	gm_txn_end(&txn);
 	return 0;
 }
@@ -341,6 +344,12 @@ void gm_record_not_freed(uint32_t id)
 
 int gm_record_free(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream)
 {
+	return gm_record_free_stack(op, id, tsc, stream, GM_NONE);
+}
+
+int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream,
+			 uint32_t stack)
+{
 	struct gm_header *header = gm_header_get();
 	struct gm_block *block;
 	struct gm_change change;
@@ -358,7 +367,7 @@ int gm_record_free(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream)
 		r = -ENOENT;
 	else
 		r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },
-				     tsc ? tsc : gm_stamp_before(), stream);
+				     tsc ? tsc : gm_stamp_before(), stream, stack);
 	gm_change_leave(&change);
 	if (gm_unlikely(r == -ETIMEDOUT))
 		gm_count(&header->operations_lost, 1);

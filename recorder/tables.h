@@ -34,7 +34,7 @@ struct gm_pair_ids { uint32_t segment, block; };
 
 /* Take a segment and its block out of the tables, with its events, in a transaction of its own. */
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
-		     uint64_t stream);
+		     uint64_t stream, uint32_t stack);
 
 /* Is @id a block that was handed out? Returns its record, NULL when it never was. */
 static inline struct gm_block *gm_block_at(struct gm_header *header, uint32_t id)
