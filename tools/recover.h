@@ -2,12 +2,17 @@
  * recover.h - journals of dead processes made into snapshots: for the verbs recover and run.
  *
  * Single-threaded, no signal context. Only journals whose process is known to be dead are touched.
+ * The snapshot goes where $GPUMEM_OUTPUT of this process says, else into the working directory:
+ * never to a path that the journal names.
  */
 #ifndef GM_TOOLS_RECOVER_H
 #define GM_TOOLS_RECOVER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+struct gm_flight;			/* recorder/image.h */
 
 struct gm_recovered {
 	const char *journal;		/* path */
@@ -15,19 +20,29 @@ struct gm_recovered {
 	const char *error;		/* "" or why it could not be made, one sentence */
 	bool alive;			/* the process lives: nothing was done */
 	bool unused;			/* it never allocated: nothing was written */
-	bool ended;			/* it ended well and has its snapshot: the journal is only a rest */
+	bool removed;			/* the journal's file is gone */
 	int64_t pid;
 	const char *command;
 	unsigned int in_flight;		/* operations that had not returned */
+	const struct gm_flight *flights;
 	uint64_t live_bytes, peak_bytes;	/* device memory, all devices */
 	uint64_t live_blocks;
 };
 
+/* What the flags of `gpumem recover` change; all zero otherwise. */
+struct gm_recover_how {
+	const char *output;		/* template for the snapshots, before $GPUMEM_OUTPUT */
+	int64_t pid;			/* in directories, only journals of this process; 0 any */
+	bool force;			/* where it cannot be told, the process is taken for dead */
+};
+extern struct gm_recover_how gm_recover_how;
+
 /* One journal. @keep: leave the journal's file. Returns 0, or -errno as @ret->error explains.
- * The strings of @ret are valid until the next call. */
+ * What @ret points to is valid until the next call. */
 int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret);
 
-/* Every *.journal in @directory (not below it); calls @each for each. Returns how many, or -errno. */
+/* Every *.journal in @directory and in the gpumem-<uid> directories below it, where the library
+ * puts them; calls @each for each. An emptied gpumem-<uid> is removed. Returns how many, or -errno. */
 int gm_recover_directory(const char *directory, bool keep,
 			 void (*each)(void *arg, const struct gm_recovered *one), void *arg);
 

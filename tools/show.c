@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -74,6 +73,30 @@ const char *gm_show_module(const json_t *root, int64_t module)
 	const char *slash = strrchr(path, '/');
 
 	return !path[0] ? "(unknown)" : gm_show_clean(slash && slash[1] ? slash + 1 : path);
+}
+
+const char *gm_show_device(const json_t *object)
+{
+	static char text[32];
+	const json_t *device = json_object_get(object, "device");
+
+	snprintf(text, sizeof(text), json_is_integer(device) ? "device %lld" : "the host",
+		 (long long)json_integer_value(device));
+	return text;
+}
+
+void gm_show_op(FILE *out, const struct gm_show_op *op)
+{
+	const char *what = !strcmp(op->action, "alloc") ? "an allocation" :
+			   !strncmp(op->action, "free", 4) ? "a free" : gm_show_clean(op->action);
+
+	fprintf(out, "  in flight in thread %lld: %s of ", (long long)op->thread, what);
+	if (op->size)
+		fprintf(out, "%s of ", gm_show_bytes(op->size));
+	fprintf(out, "%s memory on %s", gm_show_clean(op->kind), op->device);
+	if (op->address)
+		fprintf(out, " at %#llx", (unsigned long long)op->address);
+	fputs(op->took_effect ? " (the driver had carried it out)\n" : "\n", out);
 }
 
 static bool in_color(FILE *out)

@@ -6,6 +6,7 @@
 #define GM_TOOLS_SHOW_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -22,6 +23,18 @@ const char *gm_show_bytes(int64_t bytes);
 /* A module's number as its file's name, and as its path: from the snapshot's "modules". */
 const char *gm_show_module(const json_t *root, int64_t module);
 const char *gm_show_module_path(const json_t *root, int64_t module);
+
+/* The device that an object names: "device 3", or "the host". Static memory. */
+const char *gm_show_device(const json_t *object);
+
+/* One operation that was in flight, in a line. */
+struct gm_show_op {
+	int64_t thread, size;
+	uint64_t address;
+	const char *action, *kind, *device;
+	bool took_effect;
+};
+void gm_show_op(FILE *out, const struct gm_show_op *op);
 
 void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

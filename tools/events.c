@@ -1,0 +1,311 @@
+/*
+ * events.c - gpumem events FILE|JOURNAL|PID: the trace, filtered, as a table, CSV or JSON lines.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/load.h"
+#include "tools/show.h"
+#include "tools/trace_rows.h"
+#include "tools/units.h"
+#include "tools/verbs.h"
+
+static const char usage[] =
+	"usage: gpumem events [FILTER...] [--csv | --jsonl] FILE|JOURNAL|PID\n"
+	"\n"
+	"The events of a snapshot, a journal or a living process, oldest first.\n"
+	"  -a, --action A[,B...]  alloc, free_requested, free_completed, segment_alloc, segment_free,\n"
+	"                         segment_map, segment_unmap, oom, snapshot, annotate; 'free' is both\n"
+	"  -d, --device N         a device's number, or 'host'\n"
+	"  -k, --kind K[,L...]    device, managed, array, host, vmm, pool, ipc, graph, external\n"
+	"  -m, --module TEXT      the path of the module that asked contains TEXT\n"
+	"      --min-size SIZE    at least so many bytes (10MiB)\n"
+	"      --address HEX      whose memory holds this address\n"
+	"      --since TIME       seconds since the process began its record, as the table shows them;\n"
+	"      --until TIME       below 0: before the end; above 10^12: microseconds since 1970\n"
+	"  -n, --last N           the last N of what is left\n"
+	"      --csv, --jsonl     for machines: times in microseconds since 1970\n";
+
+struct filter {
+	const char *actions, *kinds, *module, *device;
+	uint64_t min_size, address;
+	bool has_address, has_since, has_until;
+	double since, until;
+	int64_t since_us, until_us;
+	size_t last;
+};
+
+/* Is @word one of the words of @list, parted by commas? */
+static bool among(const char *list, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (!strncmp(at, word, length) && (at[length] == ',' || !at[length]))
+			return true;
+	return false;
+}
+
+static bool passes(const struct filter *filter, const json_t *root, const struct gm_row *row)
+{
+	if (filter->actions && !among(filter->actions, row->action) &&
+	    !(!strncmp(row->action, "free_", 5) && among(filter->actions, "free")))
+		return false;
+	if (filter->kinds && !among(filter->kinds, row->kind))
+		return false;
+	if (filter->device && (row->device == GM_ROW_HOST ? strcmp(filter->device, "host") != 0 :
+			       strtol(filter->device, NULL, 10) != row->device ||
+			       !strcmp(filter->device, "host")))
+		return false;
+	if (row->size < 0 || (uint64_t)row->size < filter->min_size)
+		return false;
+	/* An oom has the device's free bytes in place of an address. */
+	if (filter->has_address && (!strcmp(row->action, "oom") || filter->address < row->address ||
+				    (filter->address - row->address >= (uint64_t)row->size &&
+				     filter->address != row->address)))
+		return false;
+	if ((filter->has_since && row->time_us < filter->since_us) ||
+	    (filter->has_until && row->time_us > filter->until_us))
+		return false;
+	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
+}
+
+static void print_csv_text(const char *text)
+{
+	putchar('"');
+	for (; *text; text++)
+		fputs(*text == '"' ? "\"\"" : (char[]){ *text, '\0' }, stdout);
+	putchar('"');
+}
+
+static void print_csv(const json_t *root, const struct gm_row *row)
+{
+	char device[16] = "host";
+
+	if (row->device != GM_ROW_HOST)
+		snprintf(device, sizeof(device), "%d", row->device);
+	printf("%lld,%s,", (long long)row->time_us, device);
+	print_csv_text(row->action);
+	printf(",%llu,%lld,%lld,", (unsigned long long)row->address, (long long)row->size,
+	       (long long)row->stream);
+	print_csv_text(row->kind);
+	printf(",%lld,%lld,", (long long)row->thread, (long long)row->stack);
+	print_csv_text(gm_show_module_path(root, row->module));
+	putchar('\n');
+}
+
+static void print_jsonl(const json_t *root, const struct gm_row *row)
+{
+	json_t *line = json_pack("{sI ss sI sI sI ss sI sI ss}", "time_us", (json_int_t)row->time_us,
+				 "action", row->action, "addr", (json_int_t)row->address,
+				 "size", (json_int_t)row->size, "stream", (json_int_t)row->stream,
+				 "kind", row->kind, "thread", (json_int_t)row->thread,
+				 "stack", (json_int_t)row->stack,
+				 "module", gm_show_module_path(root, row->module));
+
+	json_object_set_new(line, "device", row->device == GM_ROW_HOST ? json_null() :
+			    json_integer(row->device));
+	json_dumpf(line, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(line);
+}
+
+static void print_table_row(const json_t *root, const struct gm_row *row, int64_t origin_us)
+{
+	char device[16] = "host", address[32];
+	bool oom = !strcmp(row->action, "oom");
+
+	if (row->device != GM_ROW_HOST)
+		snprintf(device, sizeof(device), "%d", row->device);
+	if (oom)
+		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
+	else
+		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
+	printf("%14.6f %6s %-14s %18s %12s %-8s %8lld  %s\n",
+	       (double)(row->time_us - origin_us) / 1e6, device, gm_show_clean(row->action), address,
+	       gm_show_bytes(row->size), gm_show_clean(row->kind), (long long)row->thread,
+	       gm_show_module(root, row->module));
+}
+
+/* The moment that a table's times count from. */
+static int64_t origin_of(const json_t *root, const struct gm_row *rows, size_t count)
+{
+	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
+
+	return start > 0 || !count ? start : rows[0].time_us;
+}
+
+static int64_t moment(double time, int64_t origin_us, int64_t end_us)
+{
+	if (time >= 1e12)
+		return (int64_t)time;
+	return (int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)) + (time < 0 ? end_us : origin_us);
+}
+
+enum format { TABLE, CSV, JSONL };
+
+static void print_rows(const json_t *root, struct gm_row *rows, size_t count,
+		       struct filter *filter, enum format format)
+{
+	int64_t origin_us = origin_of(root, rows, count);
+	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
+	size_t kept = 0, first;
+
+	filter->since_us = moment(filter->since, origin_us, end_us);
+	filter->until_us = moment(filter->until, origin_us, end_us);
+	for (size_t i = 0; i < count; i++)
+		if (passes(filter, root, &rows[i]))
+			rows[kept++] = rows[i];
+	first = kept > filter->last ? kept - filter->last : 0;
+	if (format == TABLE)
+		gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device",
+				"action", "address", "size", "kind", "thread", "module");
+	else if (format == CSV)
+		puts("time_us,device,action,addr,size,stream,kind,thread,stack,module");
+	for (size_t i = first; i < kept; i++) {
+		if (format == TABLE)
+			print_table_row(root, &rows[i], origin_us);
+		else if (format == CSV)
+			print_csv(root, &rows[i]);
+		else
+			print_jsonl(root, &rows[i]);
+	}
+}
+
+static int print_events(const char *word, struct filter *filter, enum format format)
+{
+	struct gm_row *rows = NULL;
+	struct gm_loaded loaded;
+	size_t count = 0;
+
+	if (gm_load(word, &loaded)) {
+		fprintf(stderr, "gpumem events: %s: %s\n", word, loaded.error);
+		return GM_EXIT_INPUT;
+	}
+	if (gm_rows_of(loaded.root, &rows, &count)) {
+		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
+		gm_load_free(&loaded);
+		return GM_EXIT_INPUT;
+	}
+	print_rows(loaded.root, rows, count, filter, format);
+	free(rows);
+	gm_load_free(&loaded);
+	return gm_show_end("events", GM_EXIT_OK);
+}
+
+/* One argument that is not as it should be: a line, and the status. */
+static int wrong(const char *option, const char *value, const char *allowed)
+{
+	fprintf(stderr, "gpumem events: %s %s: not %s\n", option, value, allowed);
+	return GM_EXIT_USAGE;
+}
+
+static bool read_seconds(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return end != text && !*end && isfinite(*ret) && fabs(*ret) < 1e18;
+}
+
+/* Words that are none of ours would silently let nothing through. */
+static bool all_known(const char *list, const char *known)
+{
+	char word[32];
+
+	for (const char *at = list;; at++) {
+		size_t length = strcspn(at, ",");
+
+		snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), at);
+		if (!length || !among(known, word))
+			return false;
+		at += length;
+		if (!*at)
+			return true;
+	}
+}
+
+static int take_option(int c, struct filter *filter)
+{
+	static const char actions[] = "alloc,free,free_requested,free_completed,segment_alloc,"
+		"segment_free,segment_map,segment_unmap,oom,snapshot,annotate";
+	static const char kinds[] = "device,managed,array,host,vmm,pool,ipc,graph,external";
+	char *end;
+
+	switch (c) {
+	case 'a':
+		filter->actions = optarg;
+		return all_known(optarg, actions) ? 0 : wrong("--action", optarg, actions);
+	case 'k':
+		filter->kinds = optarg;
+		return all_known(optarg, kinds) ? 0 : wrong("--kind", optarg, kinds);
+	case 'd':
+		filter->device = optarg;
+		strtol(optarg, &end, 10);
+		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
+			wrong("--device", optarg, "a number or 'host'");
+	case 'm':
+		filter->module = optarg;
+		return 0;
+	case 'n':
+		filter->last = strtoul(optarg, &end, 10);
+		return end != optarg && !*end ? 0 : wrong("--last", optarg, "a number");
+	case 's':
+		return gm_units_parse(optarg, &filter->min_size) ?
+			wrong("--min-size", optarg, "a size, as 4096 or 10MiB") : 0;
+	case 'A':
+		filter->has_address = true;
+		filter->address = strtoull(optarg, &end, 16);
+		return end != optarg && !*end ? 0 : wrong("--address", optarg, "a hexadecimal number");
+	case 'f':
+		filter->has_since = true;
+		return read_seconds(optarg, &filter->since) ? 0 : wrong("--since", optarg, "a time");
+	default:
+		filter->has_until = true;
+		return read_seconds(optarg, &filter->until) ? 0 : wrong("--until", optarg, "a time");
+	}
+}
+
+int gm_verb_events(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "action", required_argument, NULL, 'a' }, { "device", required_argument, NULL, 'd' },
+		{ "kind", required_argument, NULL, 'k' }, { "module", required_argument, NULL, 'm' },
+		{ "min-size", required_argument, NULL, 's' },
+		{ "address", required_argument, NULL, 'A' },
+		{ "since", required_argument, NULL, 'f' }, { "until", required_argument, NULL, 'u' },
+		{ "last", required_argument, NULL, 'n' }, { "csv", no_argument, NULL, 'c' },
+		{ "jsonl", no_argument, NULL, 'j' }, { "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+	};
+	struct filter filter = { .last = SIZE_MAX };
+	enum format format = TABLE;
+	int c, status;
+
+	while ((c = getopt_long(argc, argv, "a:d:k:m:n:h", options, NULL)) >= 0) {
+		if (c == 'h' || c == '?') {
+			fputs(usage, c == 'h' ? stdout : stderr);
+			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+		}
+		if (c == 'c' || c == 'j') {
+			format = c == 'c' ? CSV : JSONL;
+			continue;
+		}
+		status = take_option(c, &filter);
+		if (status)
+			return status;
+	}
+	if (argc - optind != 1) {
+		fputs(usage, stderr);
+		return GM_EXIT_USAGE;
+	}
+	return print_events(argv[optind], &filter, format);
+}
