@@ -253,6 +253,9 @@ void fc_hang_reset(void)
 	}
 	n_hangs = 0;
 	memset(&quiet, 0, sizeof(quiet));
+	configured = off = end_process = false;
+	grace_ms = DEFAULT_MS;
+	verdict = CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
 void fc_waiting_dump(int fd)

@@ -522,6 +522,28 @@ START_TEST(exec_update)
 }
 END_TEST
 
+/* As many nodes of the same types with as many edges, but not the same ones. */
+START_TEST(exec_update_of_another_shape)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUgraphNode n[3];
+	CUgraphExec x;
+
+	for (int same = 0; same < 2; same++) {
+		OK(cuGraphAddEmptyNode(&n[0], g, NULL, 0));
+		OK(cuGraphAddEmptyNode(&n[1], g, &n[0], 1));
+		OK(cuGraphAddEmptyNode(&n[2], g, &n[same], 1));
+		if (!same) {
+			x = instantiate(g);
+			OK(cuGraphCreate(&g, 0));
+		}
+	}
+	FAILS(cuGraphExecUpdate(x, g, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	ck_assert_int_eq(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+	ck_assert_ptr_eq(info.errorNode, n[2]);
+}
+END_TEST
+
 START_TEST(kernel_attributes)
 {
 	CUgraphNode n = kernel_node("fill", p, 1, NULL), m = kernel_node("fill", p, 2, NULL);
@@ -720,6 +742,7 @@ START_TEST(freed_at_the_next_launch)
 {
 	CUgraphExec x;
 	CUdeviceptr q = memory_graph(7, false);
+	CUmemorytype type;
 
 	OK(cuGraphInstantiate(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
 	for (int i = 0; i < 3; i++)
@@ -728,6 +751,11 @@ START_TEST(freed_at_the_next_launch)
 	memory_is(2 * CHUNK, 2 * CHUNK);
 	OK(cuMemFree(q));
 	ck_assert_uint_eq(fakecuda_races(), 0);
+	OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q));
+	OK(cuGraphExecDestroy(x));
+	OK(cuGraphDestroy(g));			/* now nobody has the address any more */
+	FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q),
+	      CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -741,6 +769,7 @@ START_TEST(freed_by_another_graph)
 	OK(cuGraphCreate(&frees, 0));
 	OK(cuGraphAddMemFreeNode(&n, frees, NULL, 0, q));
 	FAILS(cuGraphAddMemFreeNode(&n, g, NULL, 0, q), CUDA_ERROR_INVALID_VALUE);
+	FAILS(cuGraphAddMemFreeNode(&n, frees, NULL, 0, q), CUDA_ERROR_INVALID_VALUE);
 	y = instantiate(frees);
 	FAILS(cuGraphLaunch(y, a), CUDA_ERROR_INVALID_VALUE);
 	OK(cuGraphLaunch(x, a));
@@ -880,6 +909,7 @@ START_TEST(user_objects)
 	OK(cuGraphDestroy(g));
 	OK(cuGraphLaunch(x, a));
 	OK(cuGraphExecDestroy(x));
+	fakecuda_advance(1000);			/* host functions that were due have returned */
 	ck_assert_int_eq(__atomic_load_n(&calls, __ATOMIC_RELAXED), 0);
 	OK(cuStreamSynchronize(a));
 	wait_for(&calls, 1);
@@ -932,7 +962,7 @@ int main(void)
 		overlapping_edge, one_entry_for_all_types, edges, bad_dependencies,
 		cycles_cannot_be_instantiated, clones, changes_after_instantiation_do_not_count,
 		destroyed_while_it_runs, instantiate_variants, per_thread_names, exec_params,
-		disabled_nodes, exec_update, kernel_attributes, memory_lives_in_the_graph,
+		disabled_nodes, exec_update, exec_update_of_another_shape, kernel_attributes, memory_lives_in_the_graph,
 		memory_is_reused_by_the_next_graph, trim_spares_what_runs, upload_brings_memory,
 		high_marks, memory_that_outlives_its_launch, memory_that_outlives_its_graph,
 		freed_at_the_next_launch, freed_by_another_graph, what_memory_nodes_forbid,

@@ -82,6 +82,27 @@ START_TEST(copies_and_fills_count)
 }
 END_TEST
 
+START_TEST(a_pair_is_reported_once)
+{
+	CUdeviceptr q = alloc(1 << 20);
+
+	copy(a, q, p, WORDS);
+	copy(b, p, q, WORDS);			/* two conflicts, one mistake */
+	races("unordered");
+	ck_assert_uint_eq(fakecuda_races(), 1);
+}
+END_TEST
+
+/* What is forgotten must be known by something that stands for all of it. */
+START_TEST(a_part_does_not_stand_for_the_whole)
+{
+	fill(a, p, 1, 2 * WORDS);
+	fill(a, p, 2, 1);
+	fill(b, p + BYTES, 3, 1);
+	races("unordered");
+}
+END_TEST
+
 START_TEST(same_stream_orders)
 {
 	fill(a, p, 1, WORDS);
@@ -381,6 +402,20 @@ START_TEST(reuse_after_an_older_life)
 }
 END_TEST
 
+START_TEST(a_younger_life_does_not_stand_for_an_older)
+{
+	CUstream c = stream();
+
+	block_used_by(a);
+	order(a, b);
+	fakecuda_note_alloc(p, 4096);
+	touch(b, p + 128);			/* after a's */
+	no_races();
+	touch(c, p + 128);			/* may go with b's, but not with a's */
+	races("reused");
+}
+END_TEST
+
 START_TEST(blocks_bound_pointers)
 {
 	fakecuda_note_alloc(p, 4096);
@@ -613,6 +648,16 @@ START_TEST(overlap_waits_for_events_between)
 }
 END_TEST
 
+START_TEST(overlap_knows_what_its_predecessor_knew)
+{
+	fill(b, p, 1, WORDS);
+	order(b, a);
+	touch(a, p + 8192);
+	touch_overlapping(a, p);
+	no_races();
+}
+END_TEST
+
 START_TEST(after_an_overlap_all_is_over)
 {
 	touch(a, p);
@@ -691,6 +736,25 @@ START_TEST(word_written_by_an_ignorant_host)
 	fill(a, p, 1, WORDS);
 	fakecuda_advance(1000000000);
 	set_word(word, 1);
+	OK(cuStreamSynchronize(b));
+	races("unordered");
+}
+END_TEST
+
+/* What the host has seen complete is not forgotten while somebody waits who has not. */
+START_TEST(word_awaited_since_before_the_sync)
+{
+	CUdeviceptr flag = device_word(), q = alloc(4096);
+	CUstream c = stream();
+
+	OK(cuStreamWaitValue32(b, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+	fill(b, p, 2, 1);
+	spin(c, q);				/* submitted by a host that knows nothing yet */
+	OK(cuStreamWriteValue32(c, flag, 1, 0));
+	for (unsigned int i = 0; i < 300; i++)
+		fill(a, p + 64 * i, 1, 1);
+	OK(cuStreamSynchronize(a));
+	no_races();
 	OK(cuStreamSynchronize(b));
 	races("unordered");
 }
@@ -879,6 +943,51 @@ START_TEST(separate_threads_tell_each_other)
 }
 END_TEST
 
+/* Waits until somebody is inside @call. */
+static void await_waiter(const char *call)
+{
+	char text[65536];
+	FILE *f;
+	size_t n;
+
+	do {
+		f = tmpfile();
+		ck_assert_ptr_nonnull(f);
+		fakecuda_dump(fileno(f));
+		rewind(f);
+		n = fread(text, 1, sizeof(text) - 1, f);
+		text[n] = '\0';
+		fclose(f);
+		sleep_ms(1);
+	} while (!strstr(text, call));
+}
+
+static void *submit_meanwhile(void *word)
+{
+	OK(cuCtxSetCurrent(work_ctx));
+	await_waiter("cuCtxSynchronize");
+	fill(b, p, 1, WORDS);
+	set_word(word, 1);
+	return NULL;
+}
+
+/* A synchronise covers what was submitted before it was called. */
+START_TEST(sync_does_not_cover_later_work)
+{
+	CUdeviceptr flag;
+	uint32_t *word = host_word(&flag);
+	pthread_t t;
+
+	fakecuda_set_hang_ms(20000, CUDA_ERROR_LAUNCH_TIMEOUT);
+	wait_flag(a, flag, 1);
+	ck_assert_int_eq(pthread_create(&t, NULL, submit_meanwhile, word), 0);
+	OK(cuCtxSynchronize());
+	pthread_join(t, NULL);
+	fill(stream(), p, 2, WORDS);
+	races("unordered");
+}
+END_TEST
+
 /* ---- graphs ---- */
 
 static CUgraphNode fill_node(CUgraph g, CUgraphNode *after, uint32_t value)
@@ -911,6 +1020,26 @@ static CUgraphExec executable(bool ordered)
 START_TEST(graph_branches)
 {
 	OK(cuGraphLaunch(executable(false), a));
+	races("unordered");
+}
+END_TEST
+
+/* One branch does not know the other by sharing anything with it. */
+START_TEST(graph_branches_know_nothing_of_each_other)
+{
+	CUgraphNode node;
+	CUdeviceptr q = p;
+	CUgraph g;
+	CUgraphExec x;
+
+	OK(cuGraphCreate(&g, 0));
+	fill_node(g, NULL, 1);
+	p += 8192;
+	node = fill_node(g, NULL, 2);
+	p = q;
+	fill_node(g, &node, 3);			/* after the second, not after the first */
+	OK(cuGraphInstantiate(&x, g, 0));
+	OK(cuGraphLaunch(x, a));
 	races("unordered");
 }
 END_TEST
@@ -1161,7 +1290,8 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		unordered_is_reported, lucky_time_changes_nothing, reads_do_not_conflict,
-		neighbours_do_not_conflict, copies_and_fills_count, same_stream_orders,
+		neighbours_do_not_conflict, copies_and_fills_count, a_pair_is_reported_once,
+		a_part_does_not_stand_for_the_whole, same_stream_orders,
 		event_orders, event_recorded_before_does_not, event_order_is_transitive,
 		event_recorded_again_later, host_syncs_order, other_streams_sync_does_not,
 		successful_queries_order, failed_query_does_not, ctx_event_orders_who_waits,
@@ -1171,20 +1301,23 @@ int main(void)
 		reused_stream_slot_is_another_stream, many_streams_one_after_another,
 		unknown_kernels_may_share, reuse_unordered_is_reported,
 		reuse_lucky_time_is_reported, reuse_in_order_is_not, reuse_after_an_older_life,
-		blocks_bound_pointers, copy_spans_lives, unmap_under_work, unmap_after_lucky_time,
+		a_younger_life_does_not_stand_for_an_older, blocks_bound_pointers, copy_spans_lives, unmap_under_work, unmap_after_lucky_time,
 		unmap_after_sync, unmap_under_freed_block, unmap_before_a_wait_is_over,
 		free_waits_for_its_own_context, free_does_not_wait_for_a_peer,
 		free_async_unordered, free_async_ordered, pool_reuse_is_ordered,
 		overlap_reuse_is_reported, overlap_reuse_lucky_time_is_reported,
 		overlap_past_markers, overlap_not_past_work, overlap_waits_for_events_between,
-		after_an_overlap_all_is_over, word_orders_streams, word_written_too_early,
+		overlap_knows_what_its_predecessor_knew, after_an_overlap_all_is_over,
+		word_awaited_since_before_the_sync, word_orders_streams, word_written_too_early,
 		word_written_by_a_copy, word_written_by_the_host,
 		word_written_by_an_ignorant_host, waiting_kernel_reads_after,
 		waiting_kernel_reads_unordered, waiting_kernel_occupies_its_block, host_access,
 		host_access_before_submission, host_function_orders,
 		host_function_in_another_stream, host_function_hands_over,
 		host_function_hands_nothing_over, threads_share_what_they_know,
-		separate_threads_do_not, separate_threads_tell_each_other, graph_branches,
+		separate_threads_do_not, separate_threads_tell_each_other,
+		sync_does_not_cover_later_work, graph_branches,
+		graph_branches_know_nothing_of_each_other,
 		graph_edges_order, graphs_in_two_streams, off_and_on,
 	};
 	const TTest *const bare[] = { environment_exit, environment_file, random_programs };

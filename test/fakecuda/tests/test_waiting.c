@@ -94,6 +94,21 @@ START_TEST(wide_word)
 }
 END_TEST
 
+START_TEST(registered_to_wait_for_a_change)
+{
+	uint32_t value = 5;
+	void *args[] = { &flag, &value };
+
+	fakecuda_wait_kernel("await", FAKECUDA_WAIT_NE);
+	set_word(word, 5);
+	launch("await_geq", a, args);
+	fakecuda_advance(1000000000);
+	ck_assert(!done(a));
+	set_word(word, 6);
+	OK(cuStreamSynchronize(a));
+}
+END_TEST
+
 START_TEST(registered_kernel)
 {
 	uint32_t value = 5;
@@ -418,6 +433,7 @@ int main(void)
 	const TTest *const tests[] = {
 		kernel_waits_for_the_host, kernel_waits_for_another_stream,
 		kernel_waits_for_another_thread, wide_word, registered_kernel,
+		registered_to_wait_for_a_change,
 		word_that_is_not_there, wait_value_64, write_value_is_in_order, batch_is_in_order,
 		bad_parameters, the_first_abi_has_no_barriers, every_name, word_freed_meanwhile,
 		overlap_starts_early, without_permission_it_does_not, overlap_destroys_data,
