@@ -126,7 +126,11 @@ static void run_many(unsigned int thread)
 	}
 }
 
-static const struct row { const char *name; void (*run)(unsigned int); unsigned int threads; } rows[] = {
+static const struct row {
+	const char *name;
+	void (*run)(unsigned int thread);
+	unsigned int threads;
+} rows[] = {
 	{ "stamp, ordered after what came before", run_stamp, 1 },
 	{ "stamp, ordered before what follows", run_stamp_before, 1 },
 	{ "gm_op_begin + gm_op_end", run_op, 1 },
@@ -139,14 +143,21 @@ static const struct row { const char *name; void (*run)(unsigned int); unsigned 
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-struct runner { const struct row *row; unsigned int thread; pthread_barrier_t *start; };
+struct runner {
+	const struct row *row;
+	unsigned int thread;
+	pthread_barrier_t *start;
+	double began, ended;
+};
 
 static void *runner(void *arg)
 {
-	const struct runner *r = arg;
+	struct runner *r = arg;
 
 	pthread_barrier_wait(r->start);
+	r->began = now_ns();
 	r->row->run(r->thread);
+	r->ended = now_ns();
 	return NULL;
 }
 
@@ -156,20 +167,24 @@ static double measure(const struct row *row)
 	struct runner runners[THREADS_MOST];
 	pthread_t threads[THREADS_MOST];
 	pthread_barrier_t start;
-	double began;
+	double began, ended;
 
-	pthread_barrier_init(&start, NULL, row->threads + 1);
+	pthread_barrier_init(&start, NULL, row->threads);
 	for (unsigned int i = 0; i < row->threads; i++) {
-		runners[i] = (struct runner){ row, i, &start };
+		runners[i] = (struct runner){ .row = row, .thread = i, .start = &start };
 		if (pthread_create(&threads[i], NULL, runner, &runners[i]))
 			exit(1);
 	}
-	pthread_barrier_wait(&start);
-	began = now_ns();
 	for (unsigned int i = 0; i < row->threads; i++)
 		pthread_join(threads[i], NULL);
 	pthread_barrier_destroy(&start);
-	return (now_ns() - began) / (double)operations;
+	began = runners[0].began;
+	ended = runners[0].ended;
+	for (unsigned int i = 1; i < row->threads; i++) {
+		began = runners[i].began < began ? runners[i].began : began;
+		ended = runners[i].ended > ended ? runners[i].ended : ended;
+	}
+	return (ended - began) / (double)operations;
 }
 
 static int compare(const void *a, const void *b)

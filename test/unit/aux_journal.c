@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "recorder/image.h"
@@ -154,6 +155,24 @@ unsigned int aux_entries(const char *directory, const char *end)
 	}
 	closedir(dir);
 	return count;
+}
+
+void aux_put_file(const char *name, const char *content)
+{
+	char path[512], *slash;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", aux_directory, name);
+	for (slash = strchr(path + strlen(aux_directory) + 1, '/'); slash;
+	     slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(path, 0700);
+		*slash = '/';
+	}
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	fputs(content, file);
+	fclose(file);
 }
 
 unsigned int aux_descriptors(void)

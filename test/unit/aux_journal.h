@@ -34,6 +34,8 @@ void aux_sys_wrap(void);
 
 /* Entries of a directory whose names end with @end. */
 unsigned int aux_entries(const char *directory, const char *end);
+/* Write a file in aux_directory, and the directories that its name goes through. */
+void aux_put_file(const char *name, const char *content);
 /* Descriptors that this process has open. */
 unsigned int aux_descriptors(void);
 

@@ -14,10 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recorder/budget.h"
-#include "recorder/clock.h"
 #include "recorder/image.h"
-#include "recorder/journal.h"
 #include "recorder/state.h"
 #include "recorder/sys.h"
 #include "test/unit/aux_journal.h"
@@ -86,41 +83,6 @@ START_TEST(test_header)
 	aux_record(0, 0x1000, 512);	/* goes on, into memory */
 	gm_recorder_unlink();
 	aux_sound();
-}
-END_TEST
-
-/* Every span: regions apart, aligned, inside; half for the tables; more never gives less. */
-START_TEST(test_plans)
-{
-	uint64_t tables_before = 0, events_before = 0;
-	struct gm_plan plan;
-
-	ck_assert_int_eq(gm_plan_make(0, 1000, &plan), -ENOSPC);
-	ck_assert_int_eq(gm_plan_make(MIB, 1000, &plan), -ENOSPC);
-	for (uint64_t span = 3 * MIB / 2; span < UINT64_C(1) << 33; span += span / 7 + 4097) {
-		uint64_t end = GM_HEADER_BYTES, tables;
-
-		if (gm_plan_make(span, UINT64_MAX, &plan) == -ENOSPC) {
-			ck_assert_uint_lt(span, GM_BUDGET_LEAST);
-			continue;
-		}
-		for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-			ck_assert_uint_eq(plan.offset[r], end);
-			ck_assert_uint_eq(plan.capacity[r] % 4096, 0);
-			end += plan.capacity[r];
-		}
-		ck_assert_uint_eq(plan.file_bytes, end);
-		ck_assert_uint_le(end, span);
-		tables = plan.capacity[GM_REGION_SEGMENTS] + plan.capacity[GM_REGION_BLOCKS];
-		ck_assert_uint_ge(tables + 16 * MIB, tables_before);
-		tables_before = tables;
-		events_before = plan.capacity[GM_REGION_EVENTS];
-	}
-	ck_assert_uint_gt(events_before, UINT64_C(1) << 32);
-	ck_assert_int_eq(gm_plan_make(UINT64_C(1) << 33, 0, &plan), 0);
-	ck_assert_uint_eq(plan.capacity[GM_REGION_EVENTS], 0);
-	ck_assert_int_eq(gm_plan_make(UINT64_C(1) << 33, 1048576, &plan), 0);
-	ck_assert_uint_eq(plan.chunks, 16645);
 }
 END_TEST
 
@@ -446,164 +408,6 @@ START_TEST(test_not_inherited)
 }
 END_TEST
 
-static void put_file(const char *name, const char *content)
-{
-	char path[512], *slash;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", aux_directory, name);
-	for (slash = strchr(path + strlen(aux_directory) + 1, '/'); slash;
-	     slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	file = fopen(path, "w");
-	ck_assert_ptr_nonnull(file);
-	fputs(content, file);
-	fclose(file);
-}
-
-START_TEST(test_cgroups)
-{
-	static char proc[300], cgroup[300];
-
-	snprintf(proc, sizeof(proc), "%s/proc", aux_directory);
-	snprintf(cgroup, sizeof(cgroup), "%s/cg", aux_directory);
-	gm_sys.proc = proc;
-	gm_sys.cgroup = cgroup;
-	ck_assert_uint_eq(gm_budget_cgroup_left(), UINT64_MAX);	/* no /proc */
-	ck_assert_uint_eq(gm_budget(800 * MIB), 100 * MIB);
-
-	/* v2: the tightest above counts; cache that would go first is not used. */
-	put_file("proc/self/cgroup", "0::/a/b\n");
-	put_file("cg/a/b/memory.max", "max\n");
-	put_file("cg/a/memory.max", "1000000\n");
-	put_file("cg/a/memory.current", "700000\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), 300000);
-	put_file("cg/a/memory.stat", "anon 1\nfile 2\ninactive_file 100000\nactive_file 3\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), 400000);
-	put_file("cg/a/b/memory.max", "500\n");
-	put_file("cg/a/b/memory.current", "600\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), 0);
-	ck_assert_uint_eq(gm_budget(UINT64_MAX), 0);
-
-	/* v1, in a container that sees only its own root. */
-	put_file("proc/self/cgroup",
-		 "12:cpu,cpuacct:/docker/x\n5:memory:/docker/x\n1:name=systemd:/docker/x\n0::/\n");
-	put_file("cg/memory/memory.limit_in_bytes", "2000000\n");
-	put_file("cg/memory/memory.usage_in_bytes", "500000\n");
-	put_file("cg/memory/memory.stat", "inactive_file 9\ntotal_inactive_file 100000\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), 1600000);
-	put_file("cg/memory/memory.limit_in_bytes", "9223372036854771712\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), UINT64_MAX);
-	put_file("proc/meminfo", "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:   64000 kB\n");
-	ck_assert_uint_eq(gm_budget(UINT64_MAX), 2000 * 1024);
-	put_file("proc/self/cgroup", "nonsense\n::\n0:\n");
-	ck_assert_uint_eq(gm_budget_cgroup_left(), UINT64_MAX);
-	/* Too little everywhere: no journal, and it is said. */
-	put_file("proc/meminfo", "MemAvailable:   60000 kB\n");
-	ck_assert_int_eq(aux_try_start(1000, ""), -ENOSPC);
-	ck_assert_ptr_nonnull(strstr(aux_report.note, "nothing is recorded"));
-}
-END_TEST
-
-static void *take_stamps(void *arg)
-{
-	uint64_t *stamps = arg;
-
-	for (unsigned int i = 0; i < 20000; i++)
-		stamps[i] = gm_stamp();
-	return NULL;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-START_TEST(test_clock)
-{
-	static const char *const sources[] = { "kvm-clock\n", "tsc-early\n", "hpet\n", "" };
-	static uint64_t stamps[4 * 20000];
-	static char name[300];
-	pthread_t threads[4];
-
-	snprintf(name, sizeof(name), "%s/clocksource", aux_directory);
-	gm_sys.clocksource = name;
-	for (unsigned int i = 0; i < 4; i++) {
-		put_file("clocksource", sources[i]);
-		gm_clock_init();
-		/* Not the TSC: CLOCK_MONOTONIC in ns. */
-		ck_assert_uint_lt(gm_stamp() - gm_now_ns() + UINT64_C(60000000000),
-				  UINT64_C(120000000000));
-	}
-	for (unsigned int i = 0; i < 4; i++)
-		pthread_create(&threads[i], NULL, take_stamps, &stamps[i * 20000]);
-	for (unsigned int i = 0; i < 4; i++)
-		pthread_join(threads[i], NULL);
-	for (unsigned int i = 0; i < 4; i++)
-		for (unsigned int k = 1; k < 20000; k++)
-			ck_assert_uint_gt(stamps[i * 20000 + k], stamps[i * 20000 + k - 1]);
-	qsort(stamps, 4 * 20000, sizeof(uint64_t), by_value);
-	for (unsigned int k = 1; k < 4 * 20000; k++)
-		ck_assert_uint_ne(stamps[k], stamps[k - 1]);
-	aux_start(100);
-	ck_assert_uint_eq(gm_recorder_header()->clock.source, 1);
-	gm_recorder_forget();
-	put_file("clocksource", "tsc\n");
-	aux_start(100);
-	ck_assert_uint_eq(gm_recorder_header()->clock.source, 0);
-	gm_recorder_tick();
-	ck_assert_uint_eq(gm_recorder_header()->clock.sequence % 2, 0);
-	ck_assert_uint_gt(gm_recorder_header()->clock.stamp[1],
-			  gm_recorder_header()->clock.stamp[0]);
-}
-END_TEST
-
-/* A stamp taken before a message is below one taken after it: the order of free and alloc. */
-struct ball { _Atomic(uint64_t) stamp; char pad[56]; };
-static struct ball balls[2];
-
-static void *play(void *arg)
-{
-	unsigned int me = (unsigned int)(uintptr_t)arg;
-	uint64_t wrong = 0, last = 0;
-
-	for (unsigned int i = 0; i < 20000; i++) {
-		uint64_t theirs;
-
-		if (me == 0 || i)
-			gm_set_release(&balls[me].stamp, gm_stamp_before());
-		while ((theirs = gm_get_acquire(&balls[!me].stamp)) == last)
-			__builtin_ia32_pause();
-		if (theirs == UINT64_MAX)
-			break;
-		wrong += gm_stamp() <= theirs;
-		last = theirs;
-	}
-	gm_set_release(&balls[me].stamp, UINT64_MAX);
-	return (void *)(uintptr_t)wrong;
-}
-
-START_TEST(test_stamps_follow_messages)
-{
-	pthread_t threads[2];
-
-	gm_clock_init();
-	for (uintptr_t i = 0; i < 2; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, play, (void *)i), 0);
-	for (unsigned int i = 0; i < 2; i++) {
-		void *wrong;
-
-		pthread_join(threads[i], &wrong);
-		ck_assert_ptr_null(wrong);
-	}
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("journal");
@@ -614,7 +418,6 @@ int main(void)
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_test(tc, test_header);
-	tcase_add_test(tc, test_plans);
 	tcase_add_test(tc, test_small_shm);
 	tcase_add_test(tc, test_history_keeps_some);
 	tcase_add_test(tc, test_no_populate);
@@ -626,9 +429,6 @@ int main(void)
 	tcase_add_test(tc, test_alive);
 	tcase_add_test(tc, test_sweep);
 	tcase_add_test(tc, test_not_inherited);
-	tcase_add_test(tc, test_cgroups);
-	tcase_add_test(tc, test_clock);
-	tcase_add_test(tc, test_stamps_follow_messages);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
