@@ -37,7 +37,9 @@ extern "C" {
 enum fakecuda_kind {
 	FAKECUDA_DEVICE,	/* requested bytes of cuMemAlloc, pitch * height of cuMemAllocPitch */
 	FAKECUDA_MANAGED,	/* requested bytes of cuMemAllocManaged, by the context's device */
-	FAKECUDA_ARRAY,		/* memory requirements of arrays and mipmapped arrays */
+	FAKECUDA_ARRAY,		/* the elements' bytes of arrays and mipmapped arrays, all levels:
+				 * what their descriptors say. Only with deferred mapping, and so
+				 * without memory, has an array memory requirements */
 	FAKECUDA_HOST,		/* requested bytes of cuMemHostAlloc and cuMemAllocHost, by the device
 				 * of the context; registered host memory is not counted */
 	FAKECUDA_VMM,		/* bytes of cuMemCreate handles alive by reference or by mapping */
@@ -181,8 +183,9 @@ size_t fakecuda_hangs(void);
 const char *fakecuda_hang_text(size_t n);
 
 /* fakecuda_set_hang_ms - a wait that the virtual clock cannot end is reported when for @ms real
- * milliseconds no thread has called the driver, and no other thread of the process runs (one that
- * does extends it, thirtyfold at most); the wait then returns @error (0: it goes on waiting). */
+ * milliseconds no thread has called the driver, no other thread of the process runs and no host
+ * function is under way (these two extend it, thirtyfold at most); the wait then returns @error
+ * (0: it goes on waiting). */
 void fakecuda_set_hang_ms(unsigned int ms, int error);
 
 #ifdef __cplusplus

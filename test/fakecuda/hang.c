@@ -4,9 +4,11 @@
  *
  * Where the clock stands still, another host thread may still act: write the word that a kernel
  * waits for, submit more work. So a real-time grace is given, begun anew whenever any thread calls
- * the driver or anything here moves, and extended while some other thread of the process runs (on a
- * busy machine a thread that is about to act may not get a processor for long). After it, what
- * waits for what is reported, and the waits return an error or the process ends.
+ * the driver or anything here moves. It is extended while some other thread of the process runs (on
+ * a busy machine a thread that is about to act may not get a processor for long), and while a host
+ * function executes, which may sleep; but one that never returns, say because it needs a lock that
+ * the waiting thread holds, is a hang like any other. After it, what waits for what is reported,
+ * and the waits return an error or the process ends.
  *
  * All under fc.lock; the control calls take it.
  */
@@ -236,7 +238,7 @@ CUresult fc_waiting_stuck(struct fc_wait *w)
 	if (quiet_ms < (int64_t)grace_ms)
 		return CUDA_SUCCESS;
 	if (!quiet.reported) {
-		if (quiet_ms < (int64_t)grace_ms * EXTENSIONS && others_run())
+		if (quiet_ms < (int64_t)grace_ms * EXTENSIONS && (fc.executing || others_run()))
 			return CUDA_SUCCESS;
 		report();
 	}

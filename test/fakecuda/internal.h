@@ -297,6 +297,7 @@ struct fc_device {
 	struct fc_ctx *primary;		/* the object lives for ever once made; see ->active */
 	unsigned int primary_refs, primary_flags;
 	size_t capacity, charged, other_bytes;
+	bool faulted;			/* a kernel poisoned a context: unusable from its end on */
 	size_t charged_apart;		/* the part of charged that lies in memfds of its own */
 	uint64_t va, va_size;		/* device addresses: PROT_NONE, so host access faults */
 	uint8_t *host;			/* the same bytes, readable and writable */
@@ -546,8 +547,8 @@ void fc_waiting_kernel(struct fc_work *w, const struct fc_kernel *k, void *const
 /* True if it has put @op in order behind its own stream itself (overlapping launches); the legacy
  * rule is the caller's all the same. */
 bool fc_waiting_order(struct fc_op *op, struct fc_stream *s);
-/* Nothing can move the clock and no host function runs: called by a waiter each time it has looked
- * in vain, lock held; the waiter then sleeps a real millisecond and looks again. Not 0: the wait
+/* Nothing can move the clock, or only a host function's return could: called by a waiter each time
+ * it has looked in vain, lock held; the waiter then sleeps a real millisecond and looks again. Not 0: the wait
  * ends with that error. */
 CUresult fc_waiting_stuck(struct fc_wait *w);
 void fc_waiting_reset(void);

@@ -26,7 +26,8 @@
 #include <string.h>
 
 struct stream_info {		/* of a live stream: stream->race */
-	uint32_t lane;
+	uint32_t lane;		/* since its first operation */
+	bool has_lane;
 };
 
 /* The last operation of a destroyed stream: what waits for the whole context waits for it too. */
@@ -187,7 +188,13 @@ static void resolve_start(struct race_op *ro)
 	ro->start_ok = true;
 	race_vc_join(&ro->end, &ro->start);
 	join_deps(op, FC_END_AFTER_END, &ro->end);
-	ro->epoch = race_lane_next(&ro->end, info ? info->lane + 1 : 0, &ro->lane);
+	ro->epoch = race_lane_next(&ro->end, info && info->has_lane ? info->lane + 1 : 0,
+				   &ro->lane);
+	if (info && !info->has_lane) {
+		info->lane = ro->lane;
+		info->has_lane = true;
+		race_lane_claim(info->lane);
+	}
 	race_vc_set(&ro->end, ro->lane, ro->epoch);
 	for (size_t i = 0; i < ro->n_uses; i++)
 		race_access_start(ro, &ro->uses[i]);
@@ -358,7 +365,8 @@ void fc_race_stream_gone(struct fc_stream *s)
 
 	if (!info)
 		return;
-	race_lane_disown(info->lane);
+	if (info->has_lane)
+		race_lane_disown(info->lane);
 	free(info);
 	s->race = NULL;
 }
@@ -372,21 +380,6 @@ struct race_op *race_of(struct fc_op *op)
 	return op->race;
 }
 
-static void give_lane(struct fc_stream *s)
-{
-	struct stream_info *info;
-
-	if (!s || s->race)
-		return;
-	info = calloc(1, sizeof(*info));
-	if (!info) {
-		race_broken();
-		return;
-	}
-	info->lane = race_lane_own();
-	s->race = info;
-}
-
 void fc_race_submit(struct fc_op *op)
 {
 	struct race_op *ro;
@@ -395,7 +388,8 @@ void fc_race_submit(struct fc_op *op)
 	ro = race_on() ? race_of(op) : NULL;
 	if (!ro)
 		return;
-	give_lane(op->stream);
+	if (op->stream && !op->stream->race)
+		op->stream->race = calloc(1, sizeof(struct stream_info));
 	ro->op = op;
 	ro->seq = op->seq;
 	ro->ctx_id = op->ctx->id;
@@ -471,6 +465,6 @@ FC_EXPORT void fakecuda_race_enable(int on)
 
 void fc_race_dump(int fd)
 {
-	dprintf(fd, "races %zu, accesses kept %zu, operations not seen complete %zu\n",
-		race_report_count(), race_access_count(), n_unseen);
+	dprintf(fd, "races %zu, accesses kept %zu, operations not seen complete %zu, lanes %u\n",
+		race_report_count(), race_access_count(), n_unseen, race_lane_count());
 }

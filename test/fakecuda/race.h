@@ -33,9 +33,12 @@ static inline bool race_vc_knows(const struct race_vc *vc, uint32_t lane, uint64
 /* race_lane_next - the lane and epoch of something new that knows @vc at its end. @preferred: its
  * stream's lane + 1, or 0; *ret_lane is a lane of nobody's where that one does not fit. */
 uint64_t race_lane_next(const struct race_vc *vc, uint32_t preferred, uint32_t *ret_lane);
-/* race_lane_own - a lane for a stream or a host; race_lane_disown - anybody may continue it. */
+/* race_lane_own - a new lane for a host; race_lane_claim - one that only its new owner continues;
+ * race_lane_disown - anybody may again. */
 uint32_t race_lane_own(void);
+void race_lane_claim(uint32_t lane);
 void race_lane_disown(uint32_t lane);
+uint32_t race_lane_count(void);
 void race_clock_reset(void);
 
 /* ---- race_tree.c: ranges of addresses, with overlap ---- */

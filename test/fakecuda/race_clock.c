@@ -80,6 +80,17 @@ uint32_t race_lane_own(void)
 	return new_lane(true);
 }
 
+void race_lane_claim(uint32_t lane)
+{
+	if (lane < n_lanes)
+		lanes[lane].owned = true;
+}
+
+uint32_t race_lane_count(void)
+{
+	return n_lanes;
+}
+
 void race_lane_disown(uint32_t lane)
 {
 	if (lane < n_lanes)

@@ -66,10 +66,6 @@ static CUresult wait_for(struct fc_wait *w)
 		}
 		if (satisfied(w))
 			break;
-		if (fc.executing) {
-			sleep_ms(1);
-			continue;
-		}
 		r = fc_waiting_stuck(w);
 		if (r)
 			break;

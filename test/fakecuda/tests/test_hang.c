@@ -182,6 +182,28 @@ START_TEST(host_function_takes_long)
 }
 END_TEST
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void need_the_lock(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* What a library does that waits for the GPU with its lock held. */
+START_TEST(host_function_needs_what_the_waiter_holds)
+{
+	fakecuda_set_hang_ms(20, CUDA_ERROR_LAUNCH_TIMEOUT);
+	pthread_mutex_lock(&lock);
+	OK(cuLaunchHostFunc(a, need_the_lock, NULL));
+	FAILS(cuStreamSynchronize(a), CUDA_ERROR_LAUNCH_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(fakecuda_hang_text(0), "host function has not returned"));
+	pthread_mutex_unlock(&lock);
+	OK(cuStreamSynchronize(a));
+}
+END_TEST
+
 /* ---- environment ---- */
 
 static int in_child(const char *hang)
@@ -221,6 +243,7 @@ int main(void)
 		nobody_sets_the_flag, two_streams_wait_for_each_other, free_that_waits,
 		long_work_is_no_hang, another_thread_polls, another_thread_computes,
 		all_threads_wait, report_and_go_on, host_function_takes_long,
+		host_function_needs_what_the_waiter_holds,
 	};
 	Suite *suite = suite_create("hang");
 	TCase *tc = tcase_create("oracle"), *alone = tcase_create("environment");

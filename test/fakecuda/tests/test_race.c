@@ -17,6 +17,19 @@ static void setup(void)
 	p = alloc(1 << 20);
 }
 
+static void dump(char *text, size_t size)
+{
+	FILE *f = tmpfile();
+	size_t n;
+
+	ck_assert_ptr_nonnull(f);
+	fakecuda_dump(fileno(f));
+	rewind(f);
+	n = fread(text, 1, size - 1, f);
+	text[n] = '\0';
+	fclose(f);
+}
+
 static void no_races(void)
 {
 	ck_assert_msg(!fakecuda_races(), "%s", fakecuda_race_text(0));
@@ -317,6 +330,9 @@ END_TEST
 /* Whatever lanes streams come to share, later epochs stay later. */
 START_TEST(many_streams_one_after_another)
 {
+	static char text[65536];
+	unsigned int lanes;
+
 	for (int i = 0; i < 200; i++) {
 		CUstream c = stream();
 
@@ -330,6 +346,10 @@ START_TEST(many_streams_one_after_another)
 		OK(cuStreamDestroy(c));
 	}
 	no_races();
+	dump(text, sizeof(text));		/* and are not more for all those streams */
+	ck_assert_ptr_nonnull(strstr(text, ", lanes "));
+	ck_assert_int_eq(sscanf(strstr(text, ", lanes "), ", lanes %u", &lanes), 1);
+	ck_assert_uint_lt(lanes, 10);
 	fill(a, p, 3, WORDS);
 	fill(b, p, 4, WORDS);
 	races("unordered");
@@ -946,19 +966,11 @@ END_TEST
 /* Waits until somebody is inside @call. */
 static void await_waiter(const char *call)
 {
-	char text[65536];
-	FILE *f;
-	size_t n;
+	static char text[65536];
 
 	do {
-		f = tmpfile();
-		ck_assert_ptr_nonnull(f);
-		fakecuda_dump(fileno(f));
-		rewind(f);
-		n = fread(text, 1, sizeof(text) - 1, f);
-		text[n] = '\0';
-		fclose(f);
 		sleep_ms(1);
+		dump(text, sizeof(text));
 	} while (!strstr(text, call));
 }
 
