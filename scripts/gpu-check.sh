@@ -186,10 +186,9 @@ fi
 
 seconds=300
 # Each framework, and the words that must be in the paths of the modules that allocated.
-for row in 'torch c10_cuda|torch' 'cupy cupy,cublas' 'jax jax|xla'; do
-	module=${row%% *}
-	words=${row#* }
-	name=gpu_$module
+for row in 'torch torch c10_cuda|torch,cublas' 'nccl torch nccl' 'cupy cupy cupy,cublas' 'jax jax jax|xla'; do
+	read -r name module words <<<"$row"
+	name=gpu_$name
 	wanted "$name" && [ -n "$with_python" ] || continue
 	if ! timeout 200 "$python" -c "import $module" >/dev/null 2>&1; then
 		skip "$name" "no $module here"

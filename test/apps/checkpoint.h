@@ -6,7 +6,7 @@
  *   - on the fake device a line "checkpoint N device D kind K bytes B" for each device and kind:
  *     what the driver itself knows to be live;
  *   - with CHECKPOINT_DIR set, DIR/[role-]N.driver: cudaMemGetInfo of each device, which is the
- *     nearest thing to the truth that a real GPU has to offer;
+ *     nearest thing to the truth that a real GPU has to offer, and a line "what ...";
  *   - and with gpumem_snapshot() in the process, DIR/[role-]N.json: a recorder's account.
  *
  * Thread context: one thread, while the others stand still.
@@ -72,7 +72,7 @@ struct checkpoint_driver {
 };
 
 static inline void checkpoint_files(const struct checkpoint_driver *driver, const char *stem,
-				    int devices)
+				    int devices, const char *what)
 {
 	typedef int snapshot_fn(const char *path);
 	snapshot_fn *snapshot = (snapshot_fn *)dlsym(RTLD_DEFAULT, "gpumem_snapshot");
@@ -90,6 +90,7 @@ static inline void checkpoint_files(const struct checkpoint_driver *driver, cons
 		driver->mem_info(device, &free_bytes, &total_bytes);
 		fprintf(file, "device %d free %zu total %zu\n", device, free_bytes, total_bytes);
 	}
+	fprintf(file, "what %s\n", what);
 	fclose(file);
 	snprintf(path, sizeof(path), "%s.json", stem);
 	failed = snapshot ? snapshot(path) : 0;
@@ -122,7 +123,7 @@ static inline void checkpoint_with(const struct checkpoint_driver *driver, const
 	}
 	if (dir) {
 		snprintf(stem, sizeof(stem), "%s/%s%s%d", dir, role, *role ? "-" : "", number);
-		checkpoint_files(driver, stem, devices);
+		checkpoint_files(driver, stem, devices, what);
 	}
 }
 
