@@ -1,10 +1,12 @@
 /*
  * array.c - arrays and mipmapped arrays.
  *
- * An array's contents lie in the device's arena at an address no program sees, rows 64 bytes
- * aligned. Its memory requirements are what it is counted with. A mipmapped array is one piece of
- * memory, its levels are arrays inside it. Destroying waits for the context's work, as freeing
- * does. Lock: fc.lock.
+ * An array's contents lie in the device's arena at an address no program sees. It takes what it
+ * takes on an H200: rows of 64-byte multiples, their number rounded up to the height of a block of
+ * 8 to 128 rows; a mipmapped array is one piece, its levels are arrays inside it. It is counted
+ * with the bytes of its elements, all that a program can know: memory requirements are given only
+ * for arrays with deferred mapping, which have no memory (and here never get any). Destroying
+ * waits for the context's work, as freeing does. Lock: fc.lock.
  */
 #include "memory.h"
 
@@ -16,7 +18,7 @@
 #include "external.h"
 
 #define ROW_ALIGN 64
-#define SIZE_ALIGN 512
+#define REQUIREMENT 65536	/* what memory requirements are multiples of */
 #define MAX_LEVELS 18
 
 struct fc_array {
@@ -24,16 +26,18 @@ struct fc_array {
 	enum fc_htype type;
 	CUDA_ARRAY3D_DESCRIPTOR desc;
 	struct fc_ctx *ctx;		/* not counted: destroyed with it */
-	struct fc_alloc *a;		/* NULL: a level of @parent */
+	struct fc_alloc *a;		/* NULL: a level of @parent, or deferred */
 	uint64_t base;
-	size_t pitch, height, size;
+	size_t pitch, height;		/* of a layer, in bytes and rows */
+	size_t size;			/* all of it */
+	size_t elements;		/* bytes that count */
 	unsigned int n_levels;		/* of a mipmapped array */
 	struct fc_array *levels[MAX_LEVELS];
 	struct fc_array *parent;
 	struct fc_array *next;
 };
 
-static struct fc_array *arrays;		/* that have memory: no levels */
+static struct fc_array *arrays;		/* all but levels */
 
 /* Bytes of one element, 0 for a format this driver has not. */
 static size_t element_size(CUarray_format format, unsigned int channels)
@@ -72,9 +76,27 @@ static size_t row_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	return round_up(d->Width * element_size(d->Format, d->NumChannels), ROW_ALIGN);
 }
 
+/* Rows of a layer: multiples of the smallest block that holds them, of at most 128. */
+static size_t rows(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	size_t block = 8;
+
+	if (!d->Height)
+		return 1;
+	while (block < d->Height && block < 128)
+		block *= 2;
+	return round_up(d->Height, block);
+}
+
 static size_t bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
-	return round_up(row_bytes(d) * or_one(d->Height) * or_one(d->Depth), SIZE_ALIGN);
+	return row_bytes(d) * rows(d) * or_one(d->Depth);
+}
+
+static size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	return d->Width * or_one(d->Height) * or_one(d->Depth) *
+	       element_size(d->Format, d->NumChannels);
 }
 
 /* Level @n of @d: halved in every dimension that it has, layers apart. */
@@ -92,11 +114,9 @@ static CUDA_ARRAY3D_DESCRIPTOR level_desc(const CUDA_ARRAY3D_DESCRIPTOR *d, unsi
 
 static bool good(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
-	const unsigned int bad_flags = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
-
 	return d && d->Width && element_size(d->Format, d->NumChannels) &&
 	       d->Width <= 1u << 28 && d->Height <= 1u << 17 && d->Depth <= 1u << 15 &&
-	       !(d->Flags & bad_flags) && (d->Height || !d->Depth || d->Flags);
+	       !(d->Flags & CUDA_ARRAY3D_SPARSE) && (d->Height || !d->Depth || d->Flags);
 }
 
 /* ---- making ---- */
@@ -117,9 +137,21 @@ static struct fc_array *new_array(enum fc_htype type, const CUDA_ARRAY3D_DESCRIP
 	x->desc = *desc;
 	x->ctx = ctx->base;
 	x->pitch = row_bytes(desc);
-	x->height = or_one(desc->Height);
+	x->height = rows(desc);
 	x->size = bytes(desc);
+	x->elements = element_bytes(desc);
 	return x;
+}
+
+static void add_levels(struct fc_array *x, unsigned int n_levels)
+{
+	x->n_levels = n_levels;
+	for (unsigned int i = 1; i < n_levels; i++) {
+		CUDA_ARRAY3D_DESCRIPTOR l = level_desc(&x->desc, i);
+
+		x->size += bytes(&l);
+		x->elements += element_bytes(&l);
+	}
 }
 
 static void drop(struct fc_array *x)
@@ -129,10 +161,14 @@ static void drop(struct fc_array *x)
 	for (unsigned int i = 0; i < x->n_levels; i++)
 		if (x->levels[i])
 			drop(x->levels[i]);
-	if (x->a) {
+	if (!x->parent) {
 		while (*at != x)
 			at = &(*at)->next;
 		*at = x->next;
+	}
+	if (x->a) {
+		if (x->a->kind == FC_MEM_ARRAY)
+			fc_account(x->ctx->dev, FAKECUDA_ARRAY, -(int64_t)x->elements, -1);
 		fc_race_free(x->a, NULL);
 		fc_mem_drop(x->a);
 	}
@@ -143,7 +179,9 @@ static void drop(struct fc_array *x)
 static void enlist(struct fc_array *x, struct fc_alloc *a)
 {
 	x->a = a;
-	x->base = a->base;
+	x->base = a ? a->base : 0;
+	if (a && a->kind == FC_MEM_ARRAY)
+		fc_account(x->ctx->dev, FAKECUDA_ARRAY, (int64_t)x->elements, 1);
 	x->next = arrays;
 	arrays = x;
 }
@@ -153,8 +191,13 @@ static CUresult back(struct fc_array *x, struct fc_ctx *ctx)
 	struct fc_alloc *a;
 	uint64_t ptr;
 	uint8_t *host;
-	CUresult r = fc_arena_alloc(ctx->dev, ctx->base, x->size, &ptr, &host);
+	CUresult r = CUDA_SUCCESS;
 
+	if (x->desc.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING) {
+		enlist(x, NULL);
+		return CUDA_SUCCESS;
+	}
+	r = fc_arena_alloc(ctx->dev, ctx->base, x->size, &ptr, &host);
 	if (r)
 		return r;
 	a = fc_mem_new(FC_MEM_ARRAY, ctx->dev, ctx, ptr, x->size, host);
@@ -182,12 +225,7 @@ static CUresult create(enum fc_htype type, const CUDA_ARRAY3D_DESCRIPTOR *desc,
 	x = new_array(type, desc, ctx);
 	if (!x)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	x->n_levels = n_levels;
-	for (unsigned int i = 1; i < n_levels; i++) {
-		CUDA_ARRAY3D_DESCRIPTOR l = level_desc(desc, i);
-
-		x->size += bytes(&l);
-	}
+	add_levels(x, n_levels);
 	r = back(x, ctx);
 	if (r) {
 		fc_handle_drop(x->handle);
@@ -259,12 +297,7 @@ CUresult fc_cuExternalMemoryGetMappedMipmappedArray(
 	x = new_array(FC_H_MIPMAP, &mipmapDesc->arrayDesc, ctx);
 	if (!x)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	x->n_levels = mipmapDesc->numLevels;
-	for (unsigned int i = 1; i < x->n_levels; i++) {
-		CUDA_ARRAY3D_DESCRIPTOR l = level_desc(&x->desc, i);
-
-		x->size += bytes(&l);
-	}
+	add_levels(x, mipmapDesc->numLevels);
 	r = fc_external_map(extMem, ctx, mipmapDesc->offset, x->size, &a);
 	if (r) {
 		fc_handle_drop(x->handle);
@@ -286,7 +319,7 @@ static CUresult destroy(void *handle, enum fc_htype type, const char *why)
 
 	if (!x)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!x->a)
+	if (x->parent)
 		return CUDA_ERROR_INVALID_VALUE;	/* a level goes with its array */
 	r = fc_capture_check(FC_UNSAFE_CALL, x->ctx, NULL);
 	if (r)
@@ -332,7 +365,7 @@ bool fc_array_place(CUarray array, uint64_t *ret_base, size_t *ret_pitch, size_t
 {
 	struct fc_array *x = fc_handle_get(array, FC_H_ARRAY);
 
-	if (!x)
+	if (!x || !x->base)
 		return false;
 	*ret_base = x->base;
 	*ret_pitch = x->pitch;
@@ -359,7 +392,7 @@ CUresult fc_cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMip
 		l = new_array(FC_H_ARRAY, &desc, x->ctx);
 		if (!l)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		l->base = base;
+		l->base = x->base ? base : 0;
 		l->parent = x;
 		x->levels[level] = l;
 	}
@@ -418,13 +451,13 @@ static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, const struct f
 	struct fc_device *dev;
 	CUresult r = fc_device_get(device, &dev);
 
-	if (!out || !x)
+	if (!out || !x || !(x->desc.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (r)
 		return r;
 	memset(out, 0, sizeof(*out));
-	out->size = x->size;
-	out->alignment = SIZE_ALIGN;
+	out->size = round_up(x->size, REQUIREMENT);
+	out->alignment = REQUIREMENT;
 	return CUDA_SUCCESS;
 }
 

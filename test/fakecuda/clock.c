@@ -100,6 +100,7 @@ void fc_op_complete(struct fc_op *op)
 {
 	if (op->error && !op->ctx->sticky) {
 		op->ctx->sticky = op->error;
+		op->ctx->dev->faulted = true;
 		fc_log("%s: context poisoned with error %d", op->work->name, (int)op->error);
 	}
 	op->end_ns = fc.now_ns;

@@ -158,6 +158,7 @@ CUresult fc_ctx_end(struct fc_ctx *ctx, const char *why)
 		fc_external_ctx_gone(ctx);
 		fc_stream_ctx_gone(ctx);
 		fc_mem_ctx_gone(ctx);
+		fc_pool_ctx_gone(ctx);
 		fc_op_put(ctx->barrier);
 		ctx->barrier = NULL;
 		ctx->peers = 0;
@@ -187,6 +188,8 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev, unsign
 		return r;
 	if (!pctx || (flags & ~known))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (device->faulted)
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	ctx = fc_ctx_new(device, flags, NULL);
 	if (!ctx)
 		return CUDA_ERROR_OUT_OF_MEMORY;

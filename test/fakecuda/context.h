@@ -25,5 +25,6 @@ void fc_module_ctx_gone(struct fc_ctx *ctx);
 void fc_array_ctx_gone(struct fc_ctx *ctx);
 void fc_external_ctx_gone(struct fc_ctx *ctx);
 void fc_mem_ctx_gone(struct fc_ctx *ctx);
+void fc_pool_ctx_gone(const struct fc_ctx *ctx);
 
 #endif

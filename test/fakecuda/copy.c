@@ -252,8 +252,7 @@ CUresult fc_copy_submit(const char *name, const CUDA_MEMCPY3D_PEER_v1 *p, CUstre
 	else if (!reachable(w, &w->src, p->srcMemoryType) ||
 		 !reachable(w, &w->dst, p->dstMemoryType))
 		r = CUDA_ERROR_INVALID_VALUE;
-	else if (!(r = fc_capture_legacy(s)) &&
-		 !(r = sync ? fc_capture_check(FC_UNSAFE_CALL, s->ctx, NULL) : CUDA_SUCCESS))
+	else if (!(r = fc_capture_legacy(s)))
 		r = submit_and_wait(w, s, sync);
 	fc_stream_put(s);
 	fc_work_put(work);

@@ -181,6 +181,8 @@ CUresult fc_cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallback
 
 CUresult fc_primary_get(struct fc_device *dev, struct fc_ctx **ret_ctx)
 {
+	if (dev->faulted && !(dev->primary && dev->primary->active))
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;	/* until the process ends, as seen */
 	if (!dev->primary) {
 		dev->primary = fc_ctx_new(dev, dev->primary_flags, NULL);
 		if (!dev->primary)

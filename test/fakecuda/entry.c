@@ -2,9 +2,9 @@
  * entry.c - every exported entry point, and the resolver that hands them out.
  *
  * entries.def makes one wrapper a row. It counts the call, refuses it in a forked child, inside a
- * host function or before cuInit, lets an injected failure take its place, and holds fc.lock around
- * the fc_ function that does the work. The exported name is an alias of the wrapper, and the table
- * holds the wrapper itself: what cuGetProcAddress returns is this library's own entry point even
+ * host function or (some) before cuInit, lets an injected failure take its place, and holds fc.lock
+ * around the fc_ function that does the work. The exported name is an alias of the wrapper, and the
+ * table holds the wrapper itself: what cuGetProcAddress returns is this library's own entry point even
  * where another library interposes the name, and equals what dlsym on this library returns.
  *
  * Any thread; no signal context. The counters are atomic and outlive cuInit and fork.
@@ -20,7 +20,9 @@
 #include "state.h"
 
 enum { FC_PLAIN, FC_PTDS, FC_PTSZ };	/* which default stream NULL means */
-#define FC_ANYTIME 1			/* before cuInit, and inside host functions too */
+#define FC_ANYTIME 1			/* in a forked child and inside host functions too */
+#define FC_IN_HOST 2			/* inside host functions */
+#define FC_AFTER_INIT 4			/* refused before cuInit */
 
 enum {
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) FC_ID_##name,
@@ -52,7 +54,7 @@ static CUresult enter(unsigned int id)
 	fc_configure();
 	if (fc_forked() && !(e->flags & FC_ANYTIME))
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (fc_tls.in_host_function && !(e->flags & FC_ANYTIME))
+	if (fc_tls.in_host_function && !(e->flags & (FC_ANYTIME | FC_IN_HOST)))
 		return CUDA_ERROR_NOT_PERMITTED;
 	if (e->since > fc.driver_version)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -60,7 +62,7 @@ static CUresult enter(unsigned int id)
 	if (r)
 		return r;
 	fc_lock();
-	if (!fc.pid && !(e->flags & FC_ANYTIME)) {
+	if (!fc.pid && (e->flags & FC_AFTER_INIT)) {
 		fc_unlock();
 		return CUDA_ERROR_NOT_INITIALIZED;
 	}
@@ -140,27 +142,30 @@ static size_t first_of(const char *base)
 	return lo;
 }
 
-/* The newest ABI of @base that @version knows, of the wanted default stream where there is one. */
+/* The newest ABI of @base that @version knows. Where there are forms for the per-thread default
+ * stream, only those serve who asks for them. */
 static const struct entry *resolve(const char *base, int version, bool per_thread, bool *ret_known)
 {
-	const struct entry *best = NULL;
+	const struct entry *best[2] = { NULL, NULL };	/* plain, per thread */
+	bool has_per_thread = false;
 
 	for (size_t i = first_of(base); i < FC_N_ENTRIES; i++) {
 		const struct entry *e = &entries[by_base[i]];
+		bool pt = e->pt != FC_PLAIN;
 
 		if (strcmp(e->base, base) != 0)
 			break;
 		if (e->since > fc.driver_version)
 			continue;
 		*ret_known = true;
-		if (e->since > version || (e->pt != FC_PLAIN && !per_thread))
-			continue;
-		if (!best || (e->pt != FC_PLAIN) > (best->pt != FC_PLAIN) ||
-		    ((e->pt != FC_PLAIN) == (best->pt != FC_PLAIN) && e->since > best->since))
-			best = e;
+		has_per_thread = has_per_thread || pt;
+		if (e->since <= version && (!best[pt] || e->since > best[pt]->since))
+			best[pt] = e;
 	}
-	return best;
+	return best[per_thread && has_per_thread];
 }
+
+#define NO_SUCH_VERSION 20000	/* 99000 is refused, newer toolkits than the driver's are not */
 
 CUresult fc_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
 				CUdriverProcAddressQueryResult *symbolStatus)
@@ -168,8 +173,10 @@ CUresult fc_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
 	const struct entry *e;
 	bool known = false;
 
-	if (!symbol || !pfn || flags > (CU_GET_PROC_ADDRESS_LEGACY_STREAM |
-					CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
+	const cuuint64_t known_flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM |
+				       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+	if (!symbol || !pfn || (flags & ~known_flags) || cudaVersion >= NO_SUCH_VERSION)
 		return CUDA_ERROR_INVALID_VALUE;
 	e = resolve(symbol, cudaVersion,
 		    flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &known);

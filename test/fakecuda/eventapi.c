@@ -89,7 +89,8 @@ CUresult fc_cuEventQuery(CUevent hEvent)
 	if (r)
 		return r;
 	fc_event_ref(e);
-	fc_clock_step();
+	if (!fc_tls.in_host_function)	/* which is a part of what is going on */
+		fc_clock_step();
 	r = e->ctx->sticky;
 	if (!r && !fc_event_done(e))
 		r = CUDA_ERROR_NOT_READY;
@@ -168,16 +169,10 @@ CUresult fc_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEn
 	return fc_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
 }
 
-/* A NULL context is the current one. */
-static CUresult context(CUcontext h, struct fc_ctx **ret_ctx)
-{
-	return h ? fc_ctx_get(h, ret_ctx) : fc_ctx_current(ret_ctx);
-}
-
 CUresult fc_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
 	struct fc_ctx *ctx;
-	CUresult r = context(hCtx, &ctx);
+	CUresult r = fc_ctx_get(hCtx, &ctx);
 
 	return r ? r : fc_event_record_ctx(ctx, ctx->green, hEvent);
 }
@@ -185,7 +180,7 @@ CUresult fc_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 CUresult fc_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 {
 	struct fc_ctx *ctx;
-	CUresult r = context(hCtx, &ctx);
+	CUresult r = fc_ctx_get(hCtx, &ctx);
 
 	return r ? r : fc_event_wait_ctx(ctx, ctx->green, hEvent);
 }

@@ -90,7 +90,7 @@ void fc_host_settle(void)
 {
 	struct timespec until;
 
-	if (fc.executing <= slow)
+	if (fc.executing <= slow || fc_tls.in_host_function)
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SETTLE_MS * 1000000;

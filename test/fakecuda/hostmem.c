@@ -17,8 +17,13 @@ static CUresult host_alloc(void **pp, size_t size, unsigned int flags)
 	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, ctx->base, NULL);
 	if (r)
 		return r;
-	if (!pp || !size || mapped < size)
+	if (!pp)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (mapped < size)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*pp = NULL;
+	if (!size)
+		return CUDA_SUCCESS;
 	p = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
@@ -62,7 +67,9 @@ CUresult fc_cuMemFreeHost(void *p)
 	struct fc_ctx *ctx;
 	CUresult r = fc_ctx_current(&ctx);
 
-	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, ctx->base, NULL);
+	if (r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		r = CUDA_SUCCESS;	/* the pointer says whose it is */
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
 	if (r)
 		return r;
 	if (!a || a->kind != FC_MEM_HOST)
@@ -77,19 +84,25 @@ CUresult fc_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 	uint64_t base = (uint64_t)(uintptr_t)p;
 	struct fc_alloc *a, *next;
 	struct fc_ctx *ctx;
+	uint8_t *unused;
+	size_t run;
 	CUresult r = fc_ctx_current(&ctx);
 
 	if (r)
 		return r;
 	if (!p || !bytesize || base + bytesize < base || (Flags & ~known))
 		return CUDA_ERROR_INVALID_VALUE;
+	a = fc_alloc_find(base);
 	next = fc_alloc_next(base);
-	if (fc_alloc_find(base) || (next && next->base < base + bytesize))
-		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (!a && next && next->base < base + bytesize)
+		a = next;
+	if (a || fc_arena_span(base, 1, &unused, &run) || fc_region_has(base))
+		return a && a->kind == FC_MEM_REGISTERED ?
+		       CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
 	a = fc_mem_new(FC_MEM_REGISTERED, ctx->dev, ctx, base, bytesize, p);
 	if (!a)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	a->flags = Flags;
+	a->flags = (Flags & CU_MEMHOSTREGISTER_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
 	a->readable_by_host = true;
 	return CUDA_SUCCESS;
 }
@@ -101,14 +114,16 @@ CUresult fc_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 
 CUresult fc_cuMemHostUnregister(void *p)
 {
-	struct fc_alloc *a = fc_mem_is_base((uint64_t)(uintptr_t)p);
+	struct fc_alloc *a = fc_alloc_find((uint64_t)(uintptr_t)p);
 	struct fc_ctx *ctx;
 	CUresult r = fc_ctx_current(&ctx);
 
 	if (r)
 		return r;
-	if (!a || a->kind != FC_MEM_REGISTERED)
+	if (!a || a->freed)
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	if (a->kind != FC_MEM_REGISTERED || a->base != (uint64_t)(uintptr_t)p)
+		return CUDA_ERROR_INVALID_VALUE;
 	return fc_mem_free_waiting(a, "cuMemHostUnregister");
 }
 
@@ -144,7 +159,7 @@ CUresult fc_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
 	struct fc_alloc *a = pinned(p);
 
-	if (!pFlags || !a || a->kind != FC_MEM_HOST)
+	if (!pFlags || !a)
 		return CUDA_ERROR_INVALID_VALUE;
 	*pFlags = a->flags;
 	return CUDA_SUCCESS;

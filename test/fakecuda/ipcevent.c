@@ -159,8 +159,10 @@ CUresult fc_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 
 	if (r)
 		return r;
-	if (!pHandle || !(e->flags & CU_EVENT_INTERPROCESS))
+	if (!pHandle)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!(e->flags & CU_EVENT_INTERPROCESS))
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (!e->ipc) {
 		fd = memfd_create("fakecuda event", MFD_CLOEXEC);
 		r = fd < 0 || ftruncate(fd, 4096) ? CUDA_ERROR_OPERATING_SYSTEM : attach(e, fd);

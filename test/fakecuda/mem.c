@@ -23,7 +23,6 @@ static const struct {
 	[FC_MEM_MANAGED] = { FAKECUDA_MANAGED, true },
 	[FC_MEM_HOST] = { FAKECUDA_HOST, true },
 	[FC_MEM_IPC] = { FAKECUDA_IPC, true },
-	[FC_MEM_ARRAY] = { FAKECUDA_ARRAY, true },
 	[FC_MEM_EXTERNAL] = { 0, false },
 };
 
@@ -307,15 +306,17 @@ CUresult fc_mem_free_waiting(struct fc_alloc *a, const char *why)
 	return r;
 }
 
+/* Needs no context of its own: the pointer says whose it is. */
 CUresult fc_cuMemFree_v2(CUdeviceptr dptr)
 {
-	struct fc_alloc *a;
+	struct fc_alloc *a = fc_mem_is_base(dptr);
 	struct fc_ctx *ctx;
 	CUresult r = begin(&ctx);
 
+	if (r == CUDA_ERROR_INVALID_CONTEXT || r == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		r = CUDA_SUCCESS;
 	if (r || !dptr)
 		return r;
-	a = fc_mem_is_base(dptr);
 	if (!a)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (a->kind) {

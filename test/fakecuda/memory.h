@@ -18,6 +18,9 @@ void fc_arena_free(struct fc_device *dev, uint64_t ptr, size_t size);
 CUresult fc_arena_segment(struct fc_device *dev, size_t size, uint64_t *ret_ptr,
 			  uint8_t **ret_host);
 
+/* fc_arena_extend - the @size bytes from @ptr on, if they are free. */
+CUresult fc_arena_extend(struct fc_device *dev, uint64_t ptr, size_t size);
+
 /* fc_arena_span - contents of @ptr in any arena. True: it lies in one; *ret_p is NULL where nothing
  * is behind it. */
 bool fc_arena_span(uint64_t ptr, size_t n, uint8_t **ret_p, size_t *ret_run);
@@ -75,6 +78,9 @@ CUresult fc_mem_free_async(struct fc_alloc *a, struct fc_stream *s);
 void fc_pool_block_drop(struct fc_alloc *a);
 void fc_ipc_drop(struct fc_alloc *a);
 void fc_vmm_mapping_drop(struct fc_alloc *a);
+
+/* fc_vmm_handle_types - as what the memory behind a mapping may be exported. */
+CUmemAllocationHandleType fc_vmm_handle_types(const struct fc_alloc *a);
 void fc_external_drop(struct fc_alloc *a);
 
 int fc_tree_check(void);

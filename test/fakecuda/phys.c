@@ -257,6 +257,21 @@ CUresult fc_arena_segment(struct fc_device *dev, size_t size, uint64_t *ret_ptr,
 	return CUDA_SUCCESS;
 }
 
+CUresult fc_arena_extend(struct fc_device *dev, uint64_t ptr, size_t size)
+{
+	struct space *sp = dev->space;
+	size_t first = (ptr - dev->va) / FC_CHUNK, n = chunks(size);
+
+	if (first + n > sp->n_chunks || !fc_device_fits(dev, n * FC_CHUNK))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = first; i < first + n; i++)
+		if (sp->state[i] != CHUNK_FREE)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	memset(sp->state + first, CHUNK_ADDRESSED, n);
+	dev->charged += n * FC_CHUNK;
+	return CUDA_SUCCESS;
+}
+
 CUresult fc_arena_alloc(struct fc_device *dev, struct fc_ctx *ctx, size_t size, uint64_t *ret_ptr,
 			uint8_t **ret_host)
 {

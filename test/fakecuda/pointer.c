@@ -2,6 +2,7 @@
  * pointer.c - what a pointer is: address ranges, attributes, free memory. Lock: fc.lock.
  */
 #include "memory.h"
+#include "pool.h"
 
 #include <string.h>
 
@@ -88,6 +89,12 @@ static bool legacy_ipc(const struct fc_alloc *a)
 	return a->kind == FC_MEM_DEVICE || a->kind == FC_MEM_GLOBAL;
 }
 
+static CUmemAllocationHandleType handle_types(const struct fc_alloc *a)
+{
+	return a->kind == FC_MEM_POOL ? a->pool->handle_types :
+	       a->kind == FC_MEM_VMM ? fc_vmm_handle_types(a) : 0;
+}
+
 #define PUT(type, value) (*(type *)data = (type)(value))
 
 static void put_identity(const struct fc_alloc *a, CUpointer_attribute attribute, void *data)
@@ -100,7 +107,7 @@ static void put_identity(const struct fc_alloc *a, CUpointer_attribute attribute
 		PUT(CUmemorytype, on_host(a) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
 		break;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		PUT(unsigned int, a->sync_memops);
+		PUT(unsigned int, a->sync_memops || a->kind == FC_MEM_MANAGED);
 		break;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
@@ -123,7 +130,6 @@ static void put_identity(const struct fc_alloc *a, CUpointer_attribute attribute
 
 static void put_range(const struct fc_alloc *a, CUpointer_attribute attribute, void *data)
 {
-	bool posix = a->kind == FC_MEM_VMM || a->kind == FC_MEM_POOL;
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -143,7 +149,7 @@ static void put_range(const struct fc_alloc *a, CUpointer_attribute attribute, v
 		PUT(unsigned int, 1);
 		break;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		PUT(unsigned long long, posix ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0);
+		PUT(unsigned long long, handle_types(a));
 		break;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		PUT(unsigned int, !on_host(a) && a->kind != FC_MEM_MANAGED);

@@ -23,6 +23,7 @@ struct fc_pool {
 	int reuse_follow_events, reuse_opportunistic, reuse_internal;
 	uint64_t threshold;
 	uint64_t used, used_high, reserved, reserved_high;
+	uint64_t orphaned;		/* the part of used that is free and stays in it */
 	CUmemAccess_flags access[FC_MAX_DEVICES];
 	struct fc_segment *segments;	/* by address */
 	struct fc_pool *next;
@@ -44,6 +45,9 @@ CUresult fc_pool_free(struct fc_alloc *a, struct fc_stream *s);
 
 /* fc_pool_release - give back unused segments while more than @keep bytes are reserved. */
 void fc_pool_release(struct fc_pool *pool, uint64_t keep);
+
+/* fc_pool_release_all - all that the pools of @dev do not use. */
+void fc_pool_release_all(const struct fc_device *dev);
 
 /* fc_pool_kind - as what the blocks of @pool are accounted. */
 enum fakecuda_kind fc_pool_kind(const struct fc_pool *pool);

@@ -129,10 +129,11 @@ CUresult fc_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
 	    poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		r = fc_device_get(poolProps->location.id, &dev);
+		r = fc_device_get(poolProps->location.id, &dev) ? CUDA_ERROR_INVALID_VALUE : r;
 	else if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
 		 !is_host(poolProps->location.type))
 		r = CUDA_ERROR_INVALID_VALUE;
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
 	r = r ? r : fc_pool_make(dev, poolProps, &p);
 	if (!r)
 		*pool = p->handle;
@@ -148,6 +149,9 @@ CUresult fc_cuMemPoolDestroy(CUmemoryPool pool)
 		return r;
 	if (p->is_default)
 		return CUDA_ERROR_INVALID_VALUE;
+	r = fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
+	if (r)
+		return r;
 	if (p->dev && p->dev->current_pool == p)
 		p->dev->current_pool = NULL;
 	fc_handle_drop(pool);
@@ -162,6 +166,7 @@ CUresult fc_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	struct fc_pool *p;
 	CUresult r = fc_pool_get(pool, &p);
 
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
 	if (r)
 		return r;
 	fc_pool_release(p, minBytesToKeep);
@@ -190,6 +195,7 @@ CUresult fc_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, v
 	CUresult r = fc_pool_get(pool, &p);
 	int *flag;
 
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
 	if (r)
 		return r;
 	if (!value)
@@ -226,6 +232,7 @@ CUresult fc_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, v
 	CUresult r = fc_pool_get(pool, &p);
 	int *flag;
 
+	r = r ? r : fc_capture_check(FC_UNSAFE_CALL, NULL, NULL);
 	if (r)
 		return r;
 	if (!value)
@@ -348,7 +355,7 @@ CUresult fc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return fc_capture_free(s, dptr);
 	r = fc_capture_check(FC_UNSAFE_STREAM, s->ctx, s);
 	r = r ? r : fc_capture_legacy(s);
-	if (r)
+	if (r || !dptr)
 		return r;
 	a = fc_mem_is_base(dptr);
 	if (!a)
@@ -358,6 +365,8 @@ CUresult fc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return fc_pool_free(a, s);
 	case FC_MEM_DEVICE:
 		return fc_mem_free_async(a, s);
+	case FC_MEM_MANAGED:
+		return CUDA_ERROR_NOT_SUPPORTED;
 	case FC_MEM_GRAPH:
 		return fc_graph_free(a, s);
 	case FC_MEM_IPC:

@@ -284,9 +284,11 @@ CUresult fc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	uint64_t base;
 	size_t whole;
 
-	if (!h || !size || size % FC_CHUNK || ptr % FC_CHUNK || offset || flags ||
-	    size > h->phys->size || !fc_region_find(ptr, &base, &whole) ||
-	    ptr + size > base + whole || !empty(ptr, size))
+	if (!h || !size || size % FC_CHUNK || ptr % FC_CHUNK || offset % FC_CHUNK || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (offset || size != h->phys->size)
+		return CUDA_ERROR_NOT_SUPPORTED;	/* whole handles only */
+	if (!fc_region_find(ptr, &base, &whole) || ptr + size > base + whole || !empty(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	m = calloc(1, sizeof(*m));
 	a = m ? fc_mem_new(FC_MEM_VMM, h->phys->dev, NULL, ptr, size, NULL) : NULL;
@@ -299,6 +301,11 @@ CUresult fc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	a->owner = m;
 	fc_race_alloc(a, NULL);
 	return CUDA_SUCCESS;
+}
+
+CUmemAllocationHandleType fc_vmm_handle_types(const struct fc_alloc *a)
+{
+	return ((const struct mapping *)a->owner)->h->prop.requestedHandleTypes;
 }
 
 /* Called by fc_mem_drop. */
@@ -329,15 +336,27 @@ static bool covered(uint64_t ptr, size_t size)
 	return size > 0;
 }
 
+/* Does no mapping lie across an end of the range? Holes in it do not matter. */
+static bool whole_mappings(uint64_t ptr, size_t size)
+{
+	struct fc_alloc *first = fc_alloc_find(ptr), *last = fc_alloc_find(ptr + size - 1);
+
+	return (!first || first->base == ptr) && (!last || last->base + last->size == ptr + size);
+}
+
 CUresult fc_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	if (!covered(ptr, size))
+	uint64_t base;
+	size_t whole;
+
+	if (!size || size % FC_CHUNK || ptr % FC_CHUNK || !fc_region_find(ptr, &base, &whole) ||
+	    ptr + size > base + whole || !whole_mappings(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	fc_race_unmap(ptr, size);
-	for (uint64_t end = ptr + size; ptr < end;) {
-		struct fc_alloc *a = fc_alloc_find(ptr);
-
-		ptr += a->size;
+	for (struct fc_alloc *a = fc_alloc_next(ptr); a && a->base < ptr + size;
+	     a = fc_alloc_next(ptr)) {
+		if (a->kind != FC_MEM_VMM)
+			return CUDA_ERROR_INVALID_VALUE;
 		fc_race_free(a, NULL);
 		fc_mem_drop(a);
 	}

@@ -16,7 +16,7 @@ static CUarray array(size_t w, size_t h, size_t d)
 	return a;
 }
 
-START_TEST(arrays_are_counted_by_their_requirements)
+START_TEST(arrays_are_counted_by_their_elements)
 {
 	CUDA_ARRAY_MEMORY_REQUIREMENTS req;
 	CUDA_ARRAY3D_DESCRIPTOR d = { .Width = 64, .Height = 64, .Format = CU_AD_FORMAT_HALF,
@@ -25,17 +25,15 @@ START_TEST(arrays_are_counted_by_their_requirements)
 	CUarray a, level;
 
 	start(0);
-	a = array(100, 10, 0);
-	ok(cuArrayGetMemoryRequirements(&req, a, 0));
-	ck_assert_uint_ge(req.size, 4000);
-	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY), req.size);
+	a = array(100, 37, 0);
+	fails(cuArrayGetMemoryRequirements(&req, a, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY), 100 * 37 * 4);
 	ok(cuArrayDestroy(a));
 	fails(cuArrayDestroy(a), CUDA_ERROR_INVALID_HANDLE);
 	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY), 0);
 	ok(cuMipmappedArrayCreate(&m, &d, 4));
-	ok(cuMipmappedArrayGetMemoryRequirements(&req, m, 0));
-	ck_assert_uint_ge(req.size, 64 * 64 * 8 + 32 * 32 * 8 + 16 * 16 * 8 + 8 * 8 * 8);
-	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY), req.size);
+	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY),
+			  64 * 64 * 8 + 32 * 32 * 8 + 16 * 16 * 8 + 8 * 8 * 8);
 	ok(cuMipmappedArrayGetLevel(&level, m, 3));
 	ok(cuArray3DGetDescriptor(&d, level));
 	ck_assert_uint_eq(d.Width, 8);
@@ -44,6 +42,15 @@ START_TEST(arrays_are_counted_by_their_requirements)
 	ok(cuMipmappedArrayDestroy(m));
 	fails(cuArray3DGetDescriptor(&d, level), CUDA_ERROR_INVALID_HANDLE);
 	ck_assert_uint_eq(fakecuda_charged_bytes(0), 0);
+	d.Flags = CUDA_ARRAY3D_DEFERRED_MAPPING;	/* no memory, but requirements */
+	d.Width = 256;
+	d.Height = 65;
+	ok(cuArray3DCreate(&a, &d));
+	ok(cuArrayGetMemoryRequirements(&req, a, 0));
+	ck_assert_uint_eq(req.size, 256 * 8 * 128);
+	ck_assert_uint_eq(req.alignment, 65536);
+	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_ARRAY), 0);
+	ok(cuArrayDestroy(a));
 	d.Format = (CUarray_format)0x77;
 	fails(cuArray3DCreate(&a, &d), CUDA_ERROR_INVALID_VALUE);
 }
@@ -189,7 +196,7 @@ int main(void)
 	Suite *suite = suite_create("arrays");
 	TCase *tc = new_case(suite, "arrays");
 
-	tcase_add_test(tc, arrays_are_counted_by_their_requirements);
+	tcase_add_test(tc, arrays_are_counted_by_their_elements);
 	tcase_add_test(tc, boxes);
 	tcase_add_test(tc, through_an_array);
 	tcase_add_test(tc, texture_objects);

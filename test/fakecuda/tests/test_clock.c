@@ -329,9 +329,9 @@ START_TEST(fault_poisons_the_context)
 	start(1);				/* another context is none the worse */
 	ok(cuMemAlloc(&p, 1));
 	ok(cuCtxSetCurrent(ctx));
-	ok(cuDevicePrimaryCtxReset(0));
-	ok(cuDevicePrimaryCtxRetain(&ctx, 0));
-	ok(cuMemAlloc(&p, 1));
+	ok(cuDevicePrimaryCtxReset(0));		/* does not heal the device, as seen */
+	fails(cuDevicePrimaryCtxRetain(&ctx, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
+	fails(cuCtxCreate(&ctx, NULL, 0, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
 }
 END_TEST
 

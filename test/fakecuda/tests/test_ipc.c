@@ -295,7 +295,7 @@ START_TEST(events)
 		finish();
 	}
 	ok(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
-	fails(cuIpcGetEventHandle(&h, plain), CUDA_ERROR_INVALID_VALUE);
+	fails(cuIpcGetEventHandle(&h, plain), CUDA_ERROR_INVALID_HANDLE);
 	fails(cuEventCreate(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 	ok(cuEventCreate(&e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
 	ok(cuStreamCreate(&s, 0));

@@ -51,18 +51,21 @@ static CUmemoryPool new_pool(int device)
 	return pool;
 }
 
-START_TEST(nothing_is_something)
+START_TEST(nothing_is_null)
 {
-	CUdeviceptr p = 0;
+	CUdeviceptr p = 1, managed;
 
 	start(0);
 	ok(cuMemAllocAsync(&p, 0, NULL));
-	ck_assert_uint_ne(p, 0);
-	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_POOL), 0);
-	ck_assert_uint_eq(fakecuda_live_count(0, FAKECUDA_POOL), 1);
+	ck_assert_uint_eq(p, 0);
+	ck_assert_uint_eq(fakecuda_live_count(0, FAKECUDA_POOL), 0);
+	ok(cuMemFreeAsync(0, NULL));
+	ok(cuMemAllocAsync(&p, 1, NULL));
 	ok(cuMemFreeAsync(p, NULL));
 	fails(cuMemFreeAsync(p, NULL), CUDA_ERROR_INVALID_VALUE);
-	fails(cuMemFreeAsync(0, NULL), CUDA_ERROR_INVALID_VALUE);
+	fails(cuMemAllocAsync(&p, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	ok(cuMemAllocManaged(&managed, 1, CU_MEM_ATTACH_GLOBAL));
+	fails(cuMemFreeAsync(managed, NULL), CUDA_ERROR_NOT_SUPPORTED);
 }
 END_TEST
 
@@ -76,15 +79,17 @@ START_TEST(bytes_are_counted)
 	ok(cuMemAllocAsync(&p, 1000, NULL));
 	ok(cuMemAllocAsync(&q, 40 * MIB, NULL));
 	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_POOL), 1000 + 40 * MIB);
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024 + 40 * MIB);
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 96 * MIB);
-	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 96 * MIB);
-	ck_assert_uint_eq(fakecuda_charged_bytes(0), 96 * MIB);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000 + 40 * MIB);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 64 * MIB);
+	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 64 * MIB);
+	ck_assert_uint_eq(fakecuda_charged_bytes(0), 64 * MIB);
 	ok(cuMemFreeAsync(q, NULL));
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024);
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1024 + 40 * MIB);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1000 + 40 * MIB);
 	ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &(uint64_t){ 0 }));
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1024);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1000);
+	ok(cuStreamSynchronize(NULL));			/* gives the unused end back */
+	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 32 * MIB);
 	fails(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &(uint64_t){ 1 }),
 	      CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemFree(p));
@@ -110,7 +115,7 @@ START_TEST(threshold_takes_effect_at_synchronise)
 	ok(cuMemFreeAsync(p, NULL));
 	ok(cuCtxSynchronize());
 	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 32 * MIB);
-	ok(cuMemPoolTrimTo(pool, 32 * MIB));
+	ok(cuMemPoolTrimTo(pool, 3 * MIB));		/* not below it, in steps of 32 MiB */
 	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 32 * MIB);
 	ok(cuMemPoolTrimTo(pool, 0));
 	ck_assert_uint_eq(fakecuda_pool_reserved_bytes(0), 0);
@@ -255,7 +260,7 @@ START_TEST(the_current_pool)
 	ok(cuDeviceGetMemPool(&current, 0));
 	ck_assert_ptr_eq(current, pool);
 	ok(cuMemAllocAsync(&p, 600, NULL));
-	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024);
+	ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 600);
 	ok(cuPointerGetAttribute(&current, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
 	ck_assert_ptr_eq(current, pool);
 	ok(cuMemPoolDestroy(pool));		/* goes with its last block */
@@ -373,7 +378,7 @@ int main(void)
 	Suite *suite = suite_create("pools");
 	TCase *tc = new_case(suite, "pools");
 
-	tcase_add_test(tc, nothing_is_something);
+	tcase_add_test(tc, nothing_is_null);
 	tcase_add_test(tc, bytes_are_counted);
 	tcase_add_test(tc, threshold_takes_effect_at_synchronise);
 	tcase_add_test(tc, reuse_in_the_same_stream);

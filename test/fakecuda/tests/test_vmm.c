@@ -152,7 +152,9 @@ START_TEST(mapping_is_checked)
 	va = reserve(8 * MIB);
 	ok(cuMemAlloc(&p, 4 * MIB));
 	fails(cuMemMap(p, 4 * MIB, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
-	fails(cuMemMap(va, 8 * MIB, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
+	fails(cuMemMap(va, 8 * MIB, 0, h, 0), CUDA_ERROR_NOT_SUPPORTED);
+	fails(cuMemMap(va, 2 * MIB, 0, h, 0), CUDA_ERROR_NOT_SUPPORTED);
+	fails(cuMemMap(va, 2 * MIB, 2 * MIB, h, 0), CUDA_ERROR_NOT_SUPPORTED);
 	fails(cuMemMap(va + 6 * MIB, 4 * MIB, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemMap(va, 4 * MIB, 0, h, 0));
 	fails(cuMemMap(va + 2 * MIB, 4 * MIB, 0, h, 0), CUDA_ERROR_INVALID_VALUE);
@@ -160,7 +162,9 @@ START_TEST(mapping_is_checked)
 	fails(cuMemAddressFree(va, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
 	fails(cuMemFree(va), CUDA_ERROR_INVALID_VALUE);
 	fails(cuMemRetainAllocationHandle(&other, (void *)(uintptr_t)p), CUDA_ERROR_INVALID_VALUE);
-	ok(cuMemUnmap(va, 4 * MIB));
+	ok(cuMemUnmap(va, 8 * MIB));			/* holes do not matter */
+	ok(cuMemUnmap(va, 2 * MIB));
+	fails(cuMemUnmap(p, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
 	fails(cuMemAddressFree(va, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
 	ok(cuMemAddressFree(va, 8 * MIB));
 	ck_assert_uint_eq(reserve(8 * MIB), va);	/* addresses come again */
