@@ -102,6 +102,22 @@ static void drop_backing_locked(uint32_t id)
 	gm_slots_drop(&backings, id);
 }
 
+/* @handle leads to @id from now on, and not to what it led to: the end of that was not seen, or it
+ * lives by its mappings alone. Returns false when there is no memory. */
+static bool key_locked(uint32_t id, uint64_t handle)
+{
+	struct backing *b = backing_at(id);
+	uint64_t old = 0;
+
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->handle = handle;
+	b->keyed = !gm_map_put(gm_pointers, b->space, handle, id, &old);
+	if (old && old != id)
+		backing_at((uint32_t)old)->keyed = false;
+	return b->keyed;
+}
+
 /* Something was taken away from @id. When nothing is left the handle leads nowhere from now on:
  * the driver may give the same one out before it returns to us. */
 static void taken_locked(uint32_t id, struct gm_backing_step *step)
@@ -123,8 +139,8 @@ static void given_back_locked(uint32_t id)
 	struct backing *b = backing_at(id);
 
 	b->pending--;
-	if (!b->keyed && !gm_map_put(gm_pointers, b->space, b->handle, id, NULL))
-		b->keyed = true;
+	if (!b->keyed && !gm_map_get(gm_pointers, b->space, b->handle))
+		key_locked(id, b->handle);
 	gm_record_not_freed(b->block);
 }
 
@@ -141,23 +157,23 @@ static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stre
 
 int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size)
 {
-	uint64_t old = 0;
 	uint32_t id;
-	int rc = -ENOMEM;
+	int rc = 0;
 
 	if (!gm_lock(&lock))
 		return -ETIMEDOUT;
 	id = gm_slots_new(&backings);
-	if (id)
-		rc = gm_map_put(gm_pointers, space, handle, id, &old);
-	if (id && rc)
-		gm_slots_drop(&backings, id);
-	if (old)	/* its end was not seen: the driver would not give a live handle twice */
-		backing_at((uint32_t)old)->keyed = false;
-	if (!rc)
-		*backing_at(id) = (struct backing){ .block = block, .handle = handle, .size = size,
-			.shown = handle, .shown_size = size, .references = 1, .space = space,
-			.keyed = true };
+	if (id) {
+		*backing_at(id) = (struct backing){ .block = block, .size = size, .shown = handle,
+			.shown_size = size, .references = 1, .space = space };
+		if (!key_locked(id, handle)) {
+			backing_at(id)->block = 0;
+			gm_slots_drop(&backings, id);
+			id = 0;
+		}
+	}
+	if (!id)
+		rc = -ENOMEM;
 	gm_unlock(&lock);
 	return rc;
 }
@@ -173,6 +189,40 @@ bool gm_backing_retain(enum gm_map_space space, uint64_t handle)
 		backing_at(id)->references++;
 	gm_unlock(&lock);
 	return id != 0;
+}
+
+/* The mapping that @address lies in: at its beginning as a rule. */
+static uint32_t find_mapping_locked(uint64_t address)
+{
+	uint32_t found = (uint32_t)gm_map_get(gm_pointers, GM_MAP_MAPPING, address);
+
+	for (uint32_t id = 1; !found && id < mappings.used; id++) {
+		const struct mapping *m = mapping_at(id);
+
+		if (m->backing && !m->taken && address - m->address < m->size)
+			found = id;
+	}
+	return found;
+}
+
+void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address)
+{
+	uint32_t mapping, id;
+	struct backing *b;
+
+	if (!gm_lock(&lock))
+		return;
+	mapping = find_mapping_locked(address);
+	id = mapping ? mapping_at(mapping)->backing
+		     : (uint32_t)gm_map_get(gm_pointers, space, handle);
+	b = id ? backing_at(id) : NULL;
+	/* cuda.h promises the handle that it was mapped by; without references it may be new. */
+	if (b && (!b->references || b->handle == handle)) {
+		if (!b->keyed || b->handle != handle)
+			key_locked(id, handle);
+		b->references++;
+	}
+	gm_unlock(&lock);
 }
 
 static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t size, uint64_t op)
@@ -280,6 +330,17 @@ static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t str
 	settled_locked(of, op, tsc, stream);
 }
 
+/* Is what a step took still there? A context's end may have swept it away meanwhile. */
+static bool is_taken(uint32_t id)
+{
+	return mapping_at(id)->backing && mapping_at(id)->taken;
+}
+
+static bool is_pending(uint32_t id)
+{
+	return id && backing_at(id)->block && backing_at(id)->pending;
+}
+
 void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc,
 		     uint64_t stream)
 {
@@ -289,9 +350,10 @@ void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t t
 		return;
 	for (id = step->mappings; id; id = next) {
 		next = mapping_at(id)->taken_next;
-		unmapped_locked(id, op, tsc, stream);
+		if (is_taken(id))
+			unmapped_locked(id, op, tsc, stream);
 	}
-	if (step->backing)
+	if (is_pending(step->backing))
 		settled_locked(step->backing, op, tsc, stream);
 	gm_unlock(&lock);
 }
@@ -305,12 +367,14 @@ void gm_backing_undo(const struct gm_backing_step *step)
 	for (id = step->mappings; id; id = mapping_at(id)->taken_next) {
 		struct mapping *m = mapping_at(id);
 
+		if (!is_taken(id))
+			continue;
 		gm_map_put(gm_pointers, GM_MAP_MAPPING, m->address, id, NULL);
 		m->taken = false;
 		backing_at(m->backing)->mappings++;
 		given_back_locked(m->backing);
 	}
-	if (step->backing) {
+	if (is_pending(step->backing)) {
 		backing_at(step->backing)->references++;
 		given_back_locked(step->backing);
 	}
@@ -340,11 +404,6 @@ void gm_backing_gone(uint32_t block)
 			drop_backing_locked(id);
 	}
 	gm_unlock(&lock);
-}
-
-bool gm_backing_any(void)
-{
-	return mapping_count != 0;
 }
 
 void gm_backing_forget(void)

@@ -37,6 +37,9 @@ int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uin
 /* One more reference. Returns false when @handle is not known. */
 bool gm_backing_retain(enum gm_map_space space, uint64_t handle);
 
+/* The driver gave @handle for the memory mapped at @address: one more reference. */
+void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address);
+
 /* [@address, +@size) now shows @handle's bytes from @offset. A backing whose size was not known
  * (an import) is as large as the mappings have shown. @op: the operation to record it under. */
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
@@ -57,9 +60,6 @@ void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint6
 
 /* The record of @block is gone (its context ended): forget the backing and its mappings. */
 void gm_backing_gone(uint32_t block);
-
-/* Is any mapping known? A hint for frees of unknown pointers; needs no lock. */
-bool gm_backing_any(void);
 
 /* In a forked child: forget everything. */
 void gm_backing_forget(void);

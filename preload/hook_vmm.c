@@ -41,7 +41,6 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	return gm_alloc_end(&call, result, GM_MAP_HANDLE, result ? 0 : *handle, size);
 }
 
-/* The driver gives the handle that the memory was mapped by. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	CUresult result;
@@ -49,7 +48,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 	GM_ENTER(cuMemRetainAllocationHandle, handle, addr);
 	result = GM_REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (!result)
-		gm_backing_retain(GM_MAP_HANDLE, *handle);
+		gm_backing_retain_at(GM_MAP_HANDLE, *handle, (uintptr_t)addr);
 	return gm_leave(result);
 }
 

@@ -50,6 +50,9 @@ def main():
     for name in names:
         with Room() as room:
             conserved(name, room, [app(name)], checkpoints=0, told=forked)
+    for seed in range(2, 8):
+        with Room() as room:
+            conserved("app_random, seed %d" % seed, room, [app("app_random"), str(seed)], checkpoints=30)
     finish()
 
 
