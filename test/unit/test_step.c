@@ -183,13 +183,12 @@ static void check_step(int fd, bool whole_trace)
 	gm_image_free(&image);
 }
 
-static void step_through(uint64_t history, unsigned int notes, bool whole_trace)
+/* Start a child that is about to do its operations; its journal is open as *@ret_fd. */
+static pid_t stepped_child(uint64_t history, unsigned int notes, int *ret_fd)
 {
-	static unsigned int runs;	/* each looks at other instructions */
-	unsigned int stride = 5 * SLOWER, steps = runs++ * 2 * SLOWER, looks = 0;
 	char *path;
 	pid_t child;
-	int status, fd;
+	int status;
 
 	returned = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(returned, MAP_FAILED);
@@ -200,8 +199,19 @@ static void step_through(uint64_t history, unsigned int notes, bool whole_trace)
 		step_child(history, notes, path);
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_msg(WIFSTOPPED(status), "the child did not start: %#x", status);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
+	*ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(*ret_fd, 0);
+	unlink(path);
+	return child;
+}
+
+static void step_through(uint64_t history, unsigned int notes, bool whole_trace)
+{
+	static unsigned int runs;	/* each looks at other instructions */
+	unsigned int stride = 5 * SLOWER, steps = runs++ * 2 * SLOWER, looks = 0;
+	int status, fd;
+	pid_t child = stepped_child(history, notes, &fd);
+
 	for (;;) {
 		ck_assert_int_eq((int)ptrace(PTRACE_SINGLESTEP, child, NULL, NULL), 0);
 		ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -220,8 +230,23 @@ static void step_through(uint64_t history, unsigned int notes, bool whole_trace)
 	       (unsigned long long)history);
 	fflush(stdout);
 	close(fd);
-	unlink(path);
 }
+
+/* The same operations at one go, looked at before and after. */
+START_TEST(test_at_one_go)
+{
+	int status, fd;
+	pid_t child = stepped_child(10000, 0, &fd);
+
+	check_step(fd, true);
+	ck_assert_int_eq((int)ptrace(PTRACE_CONT, child, NULL, NULL), 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(gm_get(returned), STEP_OPS);
+	check_step(fd, true);
+	close(fd);
+}
+END_TEST
 
 START_TEST(test_every_instruction)
 {
@@ -241,6 +266,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 110);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
+	tcase_add_test(tc, test_at_one_go);
 	if (!UNDER_TSAN)		/* its own instructions, three million of them */
 		tcase_add_test(tc, test_every_instruction);
 	suite_add_tcase(suite, tc);
