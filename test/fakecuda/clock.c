@@ -50,7 +50,7 @@ static void link_sorted(struct fc_op **list, struct fc_op *op)
 
 static void make_ready(struct fc_op *op);
 
-/* One dependency of those in @op's outs is met; @started: the ones on its start, else on its end. */
+/* One dependency of those in @op's outs is met; @started: those on its start, else on its end. */
 static void meet_outs(struct fc_op *op, bool started)
 {
 	for (size_t i = 0; i < op->n_outs; i++) {

@@ -57,7 +57,8 @@ static void dump_operations(int fd)
 		dprintf(fd, "\n");
 	}
 	for (const struct fc_wait *w = fc.waits; w; w = w->next)
-		dprintf(fd, "thread in %s waits for %s %llu\n", w->why, w->op ? "operation" : "up to",
+		dprintf(fd, "thread in %s waits for %s %llu\n", w->why,
+			w->op ? "operation" : "all up to",
 			(unsigned long long)(w->op ? w->op->seq : w->seq));
 }
 

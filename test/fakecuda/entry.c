@@ -4,8 +4,8 @@
  * entries.def makes one wrapper a row. It counts the call, refuses it in a forked child, inside a
  * host function or (some) before cuInit, lets an injected failure take its place, and holds fc.lock
  * around the fc_ function that does the work. The exported name is an alias of the wrapper, and the
- * table holds the wrapper itself: what cuGetProcAddress returns is this library's own entry point even
- * where another library interposes the name, and equals what dlsym on this library returns.
+ * table holds the wrapper itself: what cuGetProcAddress returns is this library's own entry point
+ * even where another library interposes the name, and equals what dlsym on this library returns.
  *
  * Any thread; no signal context. The counters are atomic and outlive cuInit and fork.
  */

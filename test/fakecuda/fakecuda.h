@@ -35,13 +35,15 @@ extern "C" {
 #endif
 
 enum fakecuda_kind {
-	FAKECUDA_DEVICE,	/* requested bytes of cuMemAlloc, pitch * height of cuMemAllocPitch */
+	FAKECUDA_DEVICE,	/* requested bytes of cuMemAlloc, pitch * height of
+				 * cuMemAllocPitch */
 	FAKECUDA_MANAGED,	/* requested bytes of cuMemAllocManaged, by the context's device */
 	FAKECUDA_ARRAY,		/* the elements' bytes of arrays and mipmapped arrays, all levels:
 				 * what their descriptors say. Only with deferred mapping, and so
 				 * without memory, has an array memory requirements */
-	FAKECUDA_HOST,		/* requested bytes of cuMemHostAlloc and cuMemAllocHost, by the device
-				 * of the context; registered host memory is not counted */
+	FAKECUDA_HOST,		/* requested bytes of cuMemHostAlloc and cuMemAllocHost, of pools
+				 * and handles of host memory, by the device of the context;
+				 * registered host memory is not counted */
 	FAKECUDA_VMM,		/* bytes of cuMemCreate handles alive by reference or by mapping */
 	FAKECUDA_POOL,		/* used bytes of all memory pools (requested by cuMemAllocAsync) */
 	FAKECUDA_IPC,		/* bytes opened from other processes by cuIpcOpenMemHandle */

@@ -256,7 +256,8 @@ CUresult fc_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int nu
 
 	if (!fn)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (offset < 0 || !ptr || numbytes > OLD_PARAMS || (unsigned int)offset > OLD_PARAMS - numbytes)
+	if (offset < 0 || !ptr || numbytes > OLD_PARAMS ||
+	    (unsigned int)offset > OLD_PARAMS - numbytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!fn->params)
 		fn->params = calloc(1, OLD_PARAMS);

@@ -97,7 +97,7 @@ struct fc_range {		/* bytes that a work reads or writes, host memory included */
 struct fc_work {
 	unsigned int refs;
 	enum fc_work_kind kind;
-	const char *name;		/* for reports: "spin", "cuMemcpyDtoHAsync"; lives as long */
+	const char *name;		/* for reports: "spin", "cuMemcpyHtoD"; lives as long */
 	struct fc_ctx *ctx;
 	uint64_t duration_ns;
 	struct fc_range *ranges;	/* owned, malloc */
@@ -105,7 +105,7 @@ struct fc_work {
 	bool overlaps;			/* programmatic serialisation: may start before its
 					 * predecessor in the stream ends */
 	bool one_shot;			/* makes no sense twice: not for graphs */
-	struct fc_word *wait;		/* waiting.c: the word a kernel's end waits for; malloc'ed */
+	struct fc_word *wait;		/* waiting.c: what a kernel's end waits for; malloc'ed */
 	/* May it start / may it end now? NULL: yes. Polled whenever the clock is looked at. */
 	bool (*may_start)(struct fc_work *w, struct fc_op *op);
 	bool (*may_end)(struct fc_work *w, struct fc_op *op);
@@ -173,7 +173,7 @@ struct fc_op {
 	uint64_t seq;			/* submission order, from 1 */
 	struct fc_work *work;		/* counted */
 	struct fc_ctx *ctx;
-	struct fc_stream *stream;	/* counted; NULL where it has none (nodes inside a graph may) */
+	struct fc_stream *stream;	/* counted; NULL: none (nodes inside a graph may) */
 	uint64_t submit_ns, start_ns, end_ns;
 	unsigned int unmet_start, unmet_end;
 	struct fc_dep *deps;		/* what it comes after, ended or not; dropped when DONE */
@@ -216,7 +216,7 @@ void fc_clock_advance(uint64_t ns);
 /* fc_wait_* - make the clock move until it is so; the lock may be given up meanwhile. @why names
  * the call for the hang oracle. Return 0, or what fc_waiting_stuck decided. Effects' errors are in
  * ctx->sticky afterwards. */
-CUresult fc_wait_op(struct fc_op *op, const char *why);			/* takes its own reference */
+CUresult fc_wait_op(struct fc_op *op, const char *why);			/* keeps @op alive */
 CUresult fc_wait_ctx(struct fc_ctx *ctx, const char *why);		/* all submitted so far */
 CUresult fc_wait_stream(struct fc_stream *s, const char *why);
 
@@ -336,7 +336,8 @@ struct fc_ctx {
 CUresult fc_ctx_current(struct fc_ctx **ret_ctx);
 CUresult fc_ctx_get(CUcontext h, struct fc_ctx **ret_ctx);
 CUresult fc_device_get(CUdevice dev, struct fc_device **ret_dev);
-CUresult fc_primary_get(struct fc_device *dev, struct fc_ctx **ret_ctx);	/* makes it active */
+/* fc_primary_get - @dev's primary context, made active. */
+CUresult fc_primary_get(struct fc_device *dev, struct fc_ctx **ret_ctx);
 struct fc_ctx *fc_ctx_ref(struct fc_ctx *ctx);
 void fc_ctx_put(struct fc_ctx *ctx);
 uint64_t fc_thread_id(void);	/* fc_tls.thread_id, given out at the first call */
@@ -495,7 +496,7 @@ enum fc_unsafe {
 				 * by the mode of the capture and of the thread */
 	FC_UNSAFE_STREAM,	/* the same, for a call on @s (synchronise, stream-ordered memory):
 				 * refused unless @s itself is the one that captures and may */
-	FC_UNSAFE_CTX		/* cuCtxSynchronize, cuCtxRecordEvent in @ctx: refused in all modes */
+	FC_UNSAFE_CTX		/* cuCtxSynchronize, cuCtxRecordEvent: refused in all modes */
 };
 /* 0, or the error (900, 906), the captures concerned being invalidated. */
 CUresult fc_capture_check(enum fc_unsafe what, struct fc_ctx *ctx, struct fc_stream *s);
@@ -532,7 +533,7 @@ void fc_race_op_gone(struct fc_op *op);		/* last reference dropped: free op->rac
 void fc_race_stream_gone(struct fc_stream *s);
 void fc_race_host_saw(struct fc_op *op);	/* this thread knows it complete (sync or query) */
 void fc_race_host_saw_ctx(struct fc_ctx *ctx, uint64_t seq);	/* all of it up to @seq */
-void fc_race_alloc(struct fc_alloc *a, struct fc_op *op);	/* handed out; @op: stream-ordered */
+void fc_race_alloc(struct fc_alloc *a, struct fc_op *op);	/* handed out; @op: in its order */
 void fc_race_free(struct fc_alloc *a, struct fc_op *op);	/* @op NULL: by the host, now */
 void fc_race_unmap(uint64_t ptr, size_t size);	/* mapping or segment goes away, now */
 /* Waiting work: the word at @ptr has let @op go on, @op has written it, @op has no more waits. */
@@ -548,8 +549,8 @@ void fc_waiting_kernel(struct fc_work *w, const struct fc_kernel *k, void *const
  * rule is the caller's all the same. */
 bool fc_waiting_order(struct fc_op *op, struct fc_stream *s);
 /* Nothing can move the clock, or only a host function's return could: called by a waiter each time
- * it has looked in vain, lock held; the waiter then sleeps a real millisecond and looks again. Not 0: the wait
- * ends with that error. */
+ * it has looked in vain, lock held; the waiter then sleeps a real millisecond and looks again. Not
+ * 0: the wait ends with that error. */
 CUresult fc_waiting_stuck(struct fc_wait *w);
 void fc_waiting_reset(void);
 

@@ -47,7 +47,7 @@ int fc_phys_map_at(const struct fc_phys *p, uint64_t va, size_t size);
 /* ---- region.c: addresses without memory ---- */
 
 /* fc_region_take - @size (a multiple of 4 KiB) at a multiple of @align, at @wanted if that is
- * free. 0: none left. @low: below 4 GiB. fc_region_give - back again; the range must be one taken. */
+ * free. 0: none left. @low: below 4 GiB. fc_region_give - back again; it must be one taken. */
 uint64_t fc_region_take(size_t size, size_t align, uint64_t wanted, bool low);
 void fc_region_give(uint64_t va);
 /* fc_region_has - is @ptr in a region (and so never the program's own memory)? */

@@ -248,7 +248,7 @@ static void release_free(struct fc_work *w)
 	free(f);
 }
 
-/* The block must be pending, with its operation, before that is committed: it may be due at once. */
+/* The block must be pending, with its operation, before that is committed: it may be due then. */
 static CUresult submit_free(struct fc_stream *s, struct fc_work *w, struct fc_block *b,
 			    struct fc_op **ret_op)
 {

@@ -30,7 +30,8 @@ struct fc_pool {
 };
 
 /* fc_pool_make - a pool with a handle, listed. @dev NULL: of host memory. */
-CUresult fc_pool_make(struct fc_device *dev, const CUmemPoolProps *props, struct fc_pool **ret_pool);
+CUresult fc_pool_make(struct fc_device *dev, const CUmemPoolProps *props,
+		      struct fc_pool **ret_pool);
 void fc_pool_put(struct fc_pool *pool);
 
 /* fc_pool_default - @dev's default pool, made at its first use. */

@@ -1,7 +1,7 @@
 /*
  * poolseg.h - the segments of a memory pool, and their blocks.
  *
- *   segment   [ live | free | freed, op pending | live ... ]   blocks by address, 512-byte multiples
+ *   segment   [ live | free | freed, op pending | live ... ]   blocks: multiples of 512 bytes
  *
  * All under fc.lock.
  */

@@ -49,9 +49,10 @@ static CUresult map_shared(struct fc_phys *p)
 CUresult fc_phys_shared(struct fc_device *dev, size_t size, struct fc_phys **ret_phys)
 {
 	struct fc_phys *p;
-	struct ticket t = { .magic = TICKET_MAGIC, .size = (size + FC_CHUNK - 1) / FC_CHUNK * FC_CHUNK };
+	struct ticket t = { .magic = TICKET_MAGIC };
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
+	t.size = (size + FC_CHUNK - 1) / FC_CHUNK * FC_CHUNK;
 	t.device = dev ? dev->ordinal : -1;
 	if (dev && !fc_device_fits(dev, t.size))
 		return r;

@@ -17,7 +17,8 @@ static uint32_t hash(uint64_t x)
 }
 
 /* Everything below @key to the left, the rest to the right. */
-static void split(struct fc_alloc *t, uint64_t key, struct fc_alloc **ret_l, struct fc_alloc **ret_r)
+static void split(struct fc_alloc *t, uint64_t key, struct fc_alloc **ret_l,
+		  struct fc_alloc **ret_r)
 {
 	if (!t) {
 		*ret_l = *ret_r = NULL;
