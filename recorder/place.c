@@ -47,7 +47,7 @@ static void make_name(const char *command, char *ret_name, size_t size)
 	char clean[65];
 	size_t n = 0;
 
-	for (; command[n] && n < sizeof(clean) - 1; n++) {
+	for (; n < sizeof(clean) - 1 && command[n]; n++) {
 		char c = command[n];
 		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
 			     (c >= '0' && c <= '9') || c == '_' || c == '+' ||

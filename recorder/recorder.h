@@ -42,11 +42,13 @@ struct gm_recorder_config {
 	unsigned int settings_count;
 };
 
-/* Where the journal came to lie and what was cut; for one line of the caller's. */
+/* Where the journal came to lie, and what is worth a line of the caller's. */
 struct gm_recorder_report {
 	char path[1024];		/* "" for a memfd */
 	uint64_t budget_bytes;		/* memory it may take */
-	char note[256];			/* "" or what could not be had, one sentence */
+	/* "" when all is as it was asked for. Else what is not: the option's place could not be
+	 * had, no place but memory, a shorter history; when the start failed: why, place by place. */
+	char note[256];
 };
 
 /* Create and map the journal and begin to record. Returns 0, or -errno (and @ret_report->note

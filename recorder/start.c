@@ -36,6 +36,14 @@ static void say(struct gm_recorder_report *report, const char *what, const char 
 	snprintf(report->note + n, sizeof(report->note) - n, "%s%s: %s", n ? "; " : "", what, why);
 }
 
+/* strerror() would ask for a translation, and open files for it. */
+static const char *error_text(int error)
+{
+	const char *text = strerrordesc_np(error);
+
+	return text ? text : "unknown error";
+}
+
 static void init_locks(void)
 {
 	gm_rec.journal = (struct gm_lock){ .rank = GM_RANK_JOURNAL };
@@ -166,12 +174,39 @@ static void report_history(uint64_t wanted, struct gm_recorder_report *report)
 	say(report, "history", why);
 }
 
+/* The first place that does. What is in the note then is worth a line of the caller's. */
+static int find_place(const struct gm_recorder_config *config, struct gm_recorder_report *report)
+{
+	bool asked = config->place && *config->place, heard = false;
+	int r = -ENOENT, kind;
+
+	for (kind = GM_PLACE_OPTION; kind < GM_PLACE_COUNT; kind++) {
+		r = try_place((enum gm_place_kind)kind, config, report);
+		if (r == 0)
+			break;
+		/* Places that are simply not there are no news, one that the user named is. */
+		if (r != -ENOENT || (kind == GM_PLACE_OPTION && asked))
+			say(report, gm_place_name((enum gm_place_kind)kind), error_text(-r));
+		heard = heard || (kind == GM_PLACE_OPTION && asked);
+	}
+	if (r < 0 && !report->note[0])
+		say(report, "journal", "no place for it");
+	if (r == 0 && kind == GM_PLACE_MEMFD)
+		say(report, "the journal", "in memory only, it dies with the process");
+	else if (r == 0 && heard)
+		say(report, "the journal is in", gm_rec.directory);
+	else if (r == 0)
+		report->note[0] = '\0';		/* nothing is missing */
+	return r;
+}
+
 int gm_recorder_start(const struct gm_recorder_config *config,
 		      struct gm_recorder_report *ret_report)
 {
 	struct gm_clock_pair first;
 	struct gm_fd_guard guard;
-	int saved_errno = errno, r = -ENOSPC;
+	struct gm_header *header;
+	int saved_errno = errno, r;
 
 	memset(ret_report, 0, sizeof(*ret_report));
 	if (gm_header_get())
@@ -179,31 +214,22 @@ int gm_recorder_start(const struct gm_recorder_config *config,
 	gm_fd_guard_begin(&guard);
 	gm_clock_init();
 	first = gm_clock_read();
-	for (int kind = GM_PLACE_OPTION; kind < GM_PLACE_COUNT && r < 0; kind++) {
-		r = try_place((enum gm_place_kind)kind, config, ret_report);
-		/* Places that are simply not there are no news, one that the user named is. */
-		if (r < 0 && (r != -ENOENT || (kind == GM_PLACE_OPTION && config->place &&
-					       *config->place)))
-			say(ret_report, gm_place_name((enum gm_place_kind)kind), strerror(-r));
-	}
+	r = find_place(config, ret_report);
 	gm_fd_guard_end(&guard);
-	if (r == 0) {
-		struct gm_header *header = (struct gm_header *)(void *)gm_rec.base;
-
-		report_history(config->history_events, ret_report);
-		if (gm_rec.name[0])
-			snprintf(ret_report->path, sizeof(ret_report->path), "%.767s/%.255s",
-				 gm_rec.directory, gm_rec.name);
-		used_before = true;
-		gm_set_release(&gm_rec.header, header);
-		set_settings(header, config);
-		gm_clock_begin(&header->clock, &first);
-		gm_set_release(&header->magic, GM_MAGIC);
-	} else {
-		say(ret_report, "nothing is recorded", "no place for a journal");
-	}
 	errno = saved_errno;
-	return r;
+	if (r < 0)
+		return r;
+	header = (struct gm_header *)(void *)gm_rec.base;
+	report_history(config->history_events, ret_report);
+	if (gm_rec.name[0])
+		snprintf(ret_report->path, sizeof(ret_report->path), "%.767s/%.255s",
+			 gm_rec.directory, gm_rec.name);
+	used_before = true;
+	gm_set_release(&gm_rec.header, header);
+	set_settings(header, config);
+	gm_clock_begin(&header->clock, &first);
+	gm_set_release(&header->magic, GM_MAGIC);
+	return 0;
 }
 
 void gm_recorder_forget(void)

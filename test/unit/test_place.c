@@ -90,6 +90,7 @@ START_TEST(test_option_refused)
 	ck_assert_int_eq(aux_try_start(10, "/nowhere/to/be/found"), 0);
 	in_directory(own);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: No such file"));
+	ck_assert_ptr_nonnull(strstr(aux_report.note, own));	/* where it is instead */
 	gm_recorder_forget();
 	ck_assert_int_eq(aux_try_start(10, "/proc/self/maps"), 0);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: "));
@@ -123,6 +124,7 @@ START_TEST(test_order)
 	setenv("TMPDIR", "/nowhere", 1);
 	aux_start(10);
 	ck_assert_str_eq(aux_report.path, "");		/* a memfd */
+	ck_assert_ptr_nonnull(strstr(aux_report.note, "in memory only"));
 	aux_record(0, 0x1000, 512);
 	aux_sound();
 	gm_recorder_unlink();

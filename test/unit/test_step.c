@@ -139,7 +139,8 @@ static void step_child(uint64_t history, unsigned int notes, char *path)
 		gm_record_note(GM_ACTION_ANNOTATE, 0, i, 0);
 	gm_record_free_bytes(0, 1, 2);
 	strcpy(path, aux_report.path);
-	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		_exit(2);
 	raise(SIGSTOP);
 	for (unsigned int n = 0; n < STEP_OPS; n++) {
 		step_one(n, blocks);
