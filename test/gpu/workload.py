@@ -1,0 +1,85 @@
+"""Training loops of three kinds, to time: workload.py NAME [--history] [--iterations N].
+
+Prints one JSON line: seconds an iteration (each, after warm-up), the last loss, peak bytes.
+--history switches PyTorch's own memory history on, as its users would.
+"""
+import argparse
+import json
+import time
+
+import torch
+
+
+def gpt(step):
+    layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="cuda")
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def one(i):
+        x = torch.randn(8, 128 + 37 * i % 256, 768, device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(x).float().pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one
+
+
+def resnet(step):
+    import torchvision
+    model = torchvision.models.resnet50().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def one(i):
+        x = torch.randn(64 if i % 7 else 37, 3, 224, 224, device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(x).float().pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one
+
+
+def side_streams(step):
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU())
+                                  for _ in range(8)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    side = torch.cuda.Stream()
+    host = torch.randn(2048, 2048).pin_memory()
+
+    def one(i):
+        with torch.cuda.stream(side):
+            x = host.to("cuda", non_blocking=True)
+        torch.cuda.current_stream().wait_stream(side)
+        x.record_stream(torch.cuda.current_stream())
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=["gpt", "resnet", "side_streams"])
+    parser.add_argument("--history", action="store_true")
+    parser.add_argument("--iterations", type=int, default=60)
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    if args.history:
+        torch.cuda.memory._record_memory_history(max_entries=1000000)
+    one = globals()[args.name](0)
+    seconds = []
+    for i in range(args.iterations + 15):
+        began = time.perf_counter()
+        loss = one(i)
+        torch.cuda.synchronize()
+        if i >= 15:
+            seconds.append(time.perf_counter() - began)
+    print(json.dumps({"seconds": seconds, "loss": loss.item(), "peak": torch.cuda.max_memory_reserved()}))
+
+
+main()
