@@ -18,6 +18,7 @@ struct extmem {
 	CUexternalMemory handle;	/* NULL: destroyed, mapped buffers left */
 	unsigned int refs;
 	int fd;				/* ours since the import */
+	uint64_t inode;
 	uint8_t *host;
 	size_t size;
 	struct fc_ctx *ctx;		/* not counted: destroyed with it */
@@ -36,7 +37,7 @@ static void put(struct extmem *x)
 		at = &(*at)->next;
 	*at = x->next;
 	munmap(x->host, x->size);
-	close(x->fd);
+	fc_fd_close(x->fd, x->inode);
 	free(x);
 }
 
@@ -68,6 +69,7 @@ CUresult fc_cuImportExternalMemory(CUexternalMemory *extMem_out,
 	}
 	x->refs = 1;
 	x->fd = memHandleDesc->handle.fd;
+	x->inode = fc_fd_inode(x->fd);
 	x->host = p;
 	x->size = memHandleDesc->size;
 	x->ctx = ctx->base;
@@ -159,6 +161,7 @@ CUresult fc_cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemor
 struct semaphore {
 	unsigned int refs;
 	int fd;
+	uint64_t inode;
 	uint64_t value;
 };
 
@@ -173,7 +176,7 @@ static void put_semaphore(struct semaphore *sem)
 {
 	if (--sem->refs)
 		return;
-	close(sem->fd);
+	fc_fd_close(sem->fd, sem->inode);
 	free(sem);
 }
 
@@ -196,6 +199,7 @@ CUresult fc_cuImportExternalSemaphore(CUexternalSemaphore *extSem_out,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	sem->refs = 1;
 	sem->fd = semHandleDesc->handle.fd;
+	sem->inode = fc_fd_inode(sem->fd);
 	*extSem_out = fc_handle_new(FC_H_EXTSEM, sem);
 	if (!*extSem_out) {
 		free(sem);

@@ -303,6 +303,7 @@ struct fc_device {
 	uint8_t *host;			/* the same bytes, readable and writable */
 	void *va_map;			/* the mapping around va */
 	int fd;				/* the memfd behind both */
+	uint64_t inode;
 	struct fc_pool *default_pool, *current_pool;
 	uint64_t live_bytes[FAKECUDA_KINDS], live_count[FAKECUDA_KINDS];
 	uint64_t graph_used, graph_used_high, graph_reserved, graph_reserved_high;
@@ -366,6 +367,7 @@ struct fc_phys {
 	size_t size;			/* charged */
 	uint8_t *host;			/* where the contents lie in this process */
 	int fd;				/* of memory with a memfd of its own */
+	uint64_t inode;
 	bool imported;			/* from another process, which it is charged to */
 	void (*release)(struct fc_phys *p);	/* NULL: back to its device */
 };

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pool.h"
@@ -50,12 +49,10 @@ bool fc_ipc_from_pool(const struct fc_alloc *a)
 
 static CUresult describe(const struct fc_alloc *a, struct mem_handle *ret_h)
 {
-	struct stat st;
-
-	if (fstat(a->dev->fd, &st))
+	if (fc_fd_inode(a->dev->fd) != a->dev->inode)
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	*ret_h = (struct mem_handle){
-		.magic = MEM_MAGIC, .inode = st.st_ino,
+		.magic = MEM_MAGIC, .inode = a->dev->inode,
 		.offset = (uint64_t)(a->host - a->dev->host), .size = a->size,
 		.pid = getpid(), .fd = a->dev->fd, .device = a->dev->ordinal,
 	};
@@ -64,13 +61,12 @@ static CUresult describe(const struct fc_alloc *a, struct mem_handle *ret_h)
 
 static int open_arena(const struct mem_handle *h)
 {
-	struct stat st;
 	char path[64];
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)h->pid, (int)h->fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && (fstat(fd, &st) || st.st_ino != h->inode)) {
+	if (fd >= 0 && fc_fd_inode(fd) != h->inode) {
 		close(fd);
 		fd = -1;
 	}

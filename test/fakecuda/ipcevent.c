@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "event.h"
+#include "memory.h"
 
 #define EVENT_MAGIC 0x4643495045563031ULL
 
@@ -29,6 +29,7 @@ struct page {
 
 struct fc_ipc_event {
 	int fd;
+	uint64_t inode;
 	struct page *page;
 };
 
@@ -49,6 +50,7 @@ static CUresult attach(struct fc_event *e, int fd)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	ipc->fd = fd;
+	ipc->inode = fc_fd_inode(fd);
 	ipc->page = p;
 	e->ipc = ipc;
 	return CUDA_SUCCESS;
@@ -59,7 +61,7 @@ void fc_ipc_event_drop(struct fc_event *e)
 	if (!e->ipc)
 		return;
 	munmap(e->ipc->page, sizeof(struct page));
-	close(e->ipc->fd);
+	fc_fd_close(e->ipc->fd, e->ipc->inode);
 	free(e->ipc);
 	e->ipc = NULL;
 }
@@ -153,7 +155,6 @@ CUresult fc_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 {
 	struct event_handle h = { .magic = EVENT_MAGIC, .pid = getpid() };
 	struct fc_event *e;
-	struct stat st;
 	CUresult r = fc_event_get(event, &e);
 	int fd;
 
@@ -174,9 +175,9 @@ CUresult fc_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 		if (e->op)
 			fc_ipc_event_settle(e->op);
 	}
-	if (fstat(e->ipc->fd, &st))
+	if (fc_fd_inode(e->ipc->fd) != e->ipc->inode)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	h.inode = st.st_ino;
+	h.inode = e->ipc->inode;
 	h.fd = e->ipc->fd;
 	memset(pHandle, 0, sizeof(*pHandle));
 	memcpy(pHandle->reserved, &h, sizeof(h));
@@ -188,7 +189,6 @@ CUresult fc_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 	struct event_handle h;
 	struct fc_event *e;
 	struct fc_ctx *ctx;
-	struct stat st;
 	char path[64];
 	CUresult r = fc_ctx_current(&ctx);
 	int fd;
@@ -202,7 +202,7 @@ CUresult fc_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)h.pid, (int)h.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) || st.st_ino != h.inode) {
+	if (fd < 0 || fc_fd_inode(fd) != h.inode) {
 		if (fd >= 0)
 			close(fd);
 		return CUDA_ERROR_MAP_FAILED;

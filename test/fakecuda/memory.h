@@ -38,6 +38,11 @@ bool fc_device_fits(const struct fc_device *dev, size_t bytes);
  * fc_phys_import - the memory behind such a memfd (@fd stays the caller's). */
 CUresult fc_phys_shared(struct fc_device *dev, size_t size, struct fc_phys **ret_phys);
 CUresult fc_phys_import(int fd, struct fc_phys **ret_phys);
+/* A program may close descriptors that are not its own, and open others under their numbers.
+ * fc_fd_inode - what @fd is; 0: nothing. fc_fd_close - close it if it still is @inode. */
+uint64_t fc_fd_inode(int fd);
+void fc_fd_close(int fd, uint64_t inode);
+
 /* fc_phys_export - a new descriptor of it, or -1. fc_phys_is_fd - is @fd one of it?
  * fc_phys_map_at - its first @size bytes at @va, for the program itself. 0 or -1. */
 int fc_phys_export(const struct fc_phys *p);

@@ -65,6 +65,7 @@ CUresult fc_arena_start(struct fc_device *dev)
 		munmap(host, size);
 		goto fail;
 	}
+	dev->inode = fc_fd_inode(dev->fd);
 	dev->host = host;
 	dev->va = ((uint64_t)(uintptr_t)va + FC_CHUNK - 1) / FC_CHUNK * FC_CHUNK;
 	dev->va_map = va;
@@ -386,7 +387,7 @@ void fc_phys_reset(void)
 		}
 		munmap(dev->host, dev->va_size);
 		munmap(dev->va_map, dev->va_size + FC_CHUNK);
-		close(dev->fd);
+		fc_fd_close(dev->fd, dev->inode);
 		free(sp->state);
 		free(sp);
 		dev->space = NULL;

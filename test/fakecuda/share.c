@@ -16,6 +16,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+uint64_t fc_fd_inode(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && !fstat(fd, &st) ? st.st_ino : 0;
+}
+
+void fc_fd_close(int fd, uint64_t inode)
+{
+	if (inode && fc_fd_inode(fd) == inode)
+		close(fd);
+}
+
 #define TICKET_MAGIC 0x6d656d6463756461ULL
 
 struct ticket {
@@ -26,7 +39,7 @@ struct ticket {
 static void release_shared(struct fc_phys *p)
 {
 	munmap(p->host, p->size);
-	close(p->fd);
+	fc_fd_close(p->fd, p->inode);
 	if (p->dev && !p->imported) {
 		p->dev->charged -= p->size;
 		p->dev->charged_apart -= p->size;
@@ -41,6 +54,7 @@ static CUresult map_shared(struct fc_phys *p)
 	if (host == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	p->host = host;
+	p->inode = fc_fd_inode(p->fd);
 	p->refs = 1;
 	p->release = release_shared;
 	return CUDA_SUCCESS;
@@ -110,15 +124,12 @@ CUresult fc_phys_import(int fd, struct fc_phys **ret_phys)
 
 int fc_phys_export(const struct fc_phys *p)
 {
-	return fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+	return fc_fd_inode(p->fd) == p->inode ? fcntl(p->fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 bool fc_phys_is_fd(const struct fc_phys *p, int fd)
 {
-	struct stat a, b;
-
-	return p->release == release_shared && !fstat(p->fd, &a) && !fstat(fd, &b) &&
-	       a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+	return p->release == release_shared && fc_fd_inode(fd) == p->inode;
 }
 
 int fc_phys_map_at(const struct fc_phys *p, uint64_t va, size_t size)

@@ -217,7 +217,9 @@ void fc_account(struct fc_device *dev, enum fakecuda_kind kind, int64_t bytes, i
 	dev->live_count[kind] += (uint64_t)count;
 }
 
-static uint64_t over_devices(int device, uint64_t (*get)(const struct fc_device *, int), int arg)
+static uint64_t over_devices(int device,
+			     uint64_t (*get)(const struct fc_device *, unsigned int),
+			     unsigned int arg)
 {
 	uint64_t n = 0;
 
@@ -229,17 +231,17 @@ static uint64_t over_devices(int device, uint64_t (*get)(const struct fc_device 
 	return n;
 }
 
-static uint64_t get_bytes(const struct fc_device *dev, int kind)
+static uint64_t get_bytes(const struct fc_device *dev, unsigned int kind)
 {
 	return dev->live_bytes[kind];
 }
 
-static uint64_t get_count(const struct fc_device *dev, int kind)
+static uint64_t get_count(const struct fc_device *dev, unsigned int kind)
 {
 	return dev->live_count[kind];
 }
 
-static uint64_t get_charged(const struct fc_device *dev, int unused)
+static uint64_t get_charged(const struct fc_device *dev, unsigned int unused)
 {
 	(void)unused;
 	return dev->charged;
@@ -247,12 +249,16 @@ static uint64_t get_charged(const struct fc_device *dev, int unused)
 
 FC_EXPORT uint64_t fakecuda_live_bytes(int device, enum fakecuda_kind kind)
 {
-	return (unsigned int)kind < FAKECUDA_KINDS ? over_devices(device, get_bytes, kind) : 0;
+	unsigned int k = (unsigned int)kind;
+
+	return k < FAKECUDA_KINDS ? over_devices(device, get_bytes, k) : 0;
 }
 
 FC_EXPORT uint64_t fakecuda_live_count(int device, enum fakecuda_kind kind)
 {
-	return (unsigned int)kind < FAKECUDA_KINDS ? over_devices(device, get_count, kind) : 0;
+	unsigned int k = (unsigned int)kind;
+
+	return k < FAKECUDA_KINDS ? over_devices(device, get_count, k) : 0;
 }
 
 FC_EXPORT uint64_t fakecuda_charged_bytes(int device)

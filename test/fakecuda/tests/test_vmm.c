@@ -3,6 +3,8 @@
  */
 #include "common.h"
 
+#include <fcntl.h>
+
 static CUmemAllocationProp prop(int device)
 {
 	return (CUmemAllocationProp){
@@ -255,6 +257,38 @@ START_TEST(survives_the_context)
 }
 END_TEST
 
+/* A program that closes all descriptors, and opens its own under the same numbers. */
+START_TEST(descriptors_taken_away)
+{
+	CUmemAllocationProp p = prop(0);
+	CUmemGenericAllocationHandle h;
+	CUdeviceptr va;
+	uint32_t back;
+	int own[64], fd;
+
+	start(0);
+	p.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	ok(cuMemCreate(&h, 2 * MIB, &p, 0));
+	va = reserve(2 * MIB);
+	ok(cuMemMap(va, 2 * MIB, 0, h, 0));
+	allow(va, 2 * MIB);
+	for (fd = 3; fd < 64; fd++)
+		close(fd);
+	for (int i = 0; i < 64; i++)
+		own[i] = open("/dev/null", O_RDONLY);
+	ok(cuMemsetD32(va, 1, 1));
+	ok(cuMemcpyDtoH(&back, va, 4));
+	ck_assert_uint_eq(back, 1);
+	fails(cuMemExportToShareableHandle(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+	      CUDA_ERROR_OPERATING_SYSTEM);
+	ok(cuMemUnmap(va, 2 * MIB));
+	ok(cuMemRelease(h));
+	fakecuda_reset();
+	for (int i = 0; i < 64; i++)
+		ck_assert_int_eq(close(own[i]), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("vmm");
@@ -270,5 +304,6 @@ int main(void)
 	tcase_add_test(tc, capacity);
 	tcase_add_test(tc, host_location);
 	tcase_add_test(tc, survives_the_context);
+	tcase_add_test(tc, descriptors_taken_away);
 	return run_suite(suite);
 }
