@@ -426,6 +426,17 @@ static bool joined(const struct capture *c)
 	return all && all_marked(&c->left);
 }
 
+/* Ended in its stream, a capture is over, well or not (seen on an H200: from the wrong thread too,
+ * while an attempt to end it in a stream that joined only invalidates it). */
+static CUresult verdict(const struct capture *c)
+{
+	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != fc_thread_id())
+		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	if (c->invalid)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	return joined(c) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
 CUresult fc_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	struct fc_graph *g;
@@ -441,13 +452,12 @@ CUresult fc_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	if (!s->capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
 	c = cap_of(s)->cap;
-	if (c->origin != s)
+	if (c->origin != s) {
+		cap_invalidate(c);
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != fc_thread_id())
-		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-	if (c->invalid || !joined(c)) {
-		r = c->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED :
-				 CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	}
+	r = verdict(c);
+	if (r) {
 		cap_end(c, NULL);
 		return r;
 	}

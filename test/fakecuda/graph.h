@@ -150,11 +150,12 @@ CUresult fc_gmem_back(struct fc_gmem *m);
 void fc_gmem_hold(struct fc_gmem *m);
 void fc_gmem_unhold(struct fc_gmem *m);
 void fc_gmem_busy(struct fc_gmem *m, bool busy);
-/* What a launch does at an allocation and at a free; @op is committed (NULL: freed by the host). */
+/* What a launch does at an allocation and at a free; @op is committed. */
 void fc_gmem_begin(struct fc_gmem *m, struct fc_op *op);
 void fc_gmem_end(struct fc_gmem *m, struct fc_op *op);
 /* fc_gmem_free_work - the free as work: until it is done with, the memory stays. */
-CUresult fc_gmem_free_work(struct fc_gmem *m, struct fc_ctx *ctx, struct fc_work **ret_work);
+CUresult fc_gmem_free_work(struct fc_gmem *m, const char *name, struct fc_ctx *ctx,
+			   struct fc_work **ret_work);
 /* fc_gmem_free_in - a stream-ordered free in @s, as cuMemFreeAsync. */
 CUresult fc_gmem_free_in(struct fc_gmem *m, struct fc_stream *s);
 /* fc_gmem_strip_idle - no memory behind any address of @dev that nothing uses. */
@@ -163,9 +164,11 @@ void fc_gmem_reset(void);
 
 /* ---- graph_pool.c ---- */
 
-/* fc_gphys_take - memory to be put behind an address; _keep - it was taken away from one. */
-CUresult fc_gphys_take(struct fc_device *dev, size_t size, struct fc_phys **ret_phys);
-void fc_gphys_keep(struct fc_device *dev, struct fc_phys *p);
+/* fc_gphys_take - @size bytes (a multiple of 2 MiB) to be put behind an address, with a reference;
+ * _give - back, and no reference. */
+CUresult fc_gphys_take(struct fc_device *dev, size_t size, struct fc_phys **ret_phys,
+		       uint8_t **ret_host);
+void fc_gphys_give(struct fc_device *dev, struct fc_phys *phys, const uint8_t *host, size_t size);
 /* fc_gphys_release - what lies behind no address goes back to the device. */
 void fc_gphys_release(struct fc_device *dev);
 void fc_gphys_reset(void);

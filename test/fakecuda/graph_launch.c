@@ -70,7 +70,7 @@ static CUresult work_of(struct launch *l, const struct fc_node *n, struct fc_wor
 					l->s->ctx, 0);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
-		return fc_gmem_free_work(n->mem, l->s->ctx, ret_work);
+		return fc_gmem_free_work(n->mem, "graph free", l->s->ctx, ret_work);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		*ret_work = marker(l, "graph event record");
 		break;

@@ -3,9 +3,9 @@
  *
  * An allocation node has an address range for as long as any graph, executable graph, launch or
  * unfreed allocation refers to it. Memory is put behind it when it is first launched or uploaded,
- * and stays there, mapped, until no executable graph is left that has the node and it has been
- * freed, or until cuDeviceGraphMemTrim finds it idle. Allocations of one graph that could share
- * memory do not.
+ * and stays there until no executable graph is left that has the node and it has been freed, or
+ * until cuDeviceGraphMemTrim finds it idle. Allocations of one graph that could share memory do
+ * not.
  *
  * All under fc.lock.
  */
@@ -36,26 +36,21 @@ static struct fc_gmem *gmems;
 
 CUresult fc_gmem_back(struct fc_gmem *m)
 {
-	CUresult r;
-
 	if (m->a->phys)
 		return CUDA_SUCCESS;
-	r = fc_gphys_take(m->dev, m->a->reserved, &m->a->phys);
-	if (!r)
-		m->a->host = m->a->phys->host;
-	return r;
+	return fc_gphys_take(m->dev, m->a->reserved, &m->a->phys, &m->a->host);
 }
 
 /* Take the memory away from an address that nothing uses. */
 static void strip(struct fc_gmem *m)
 {
-	struct fc_phys *p = m->a->phys;
+	struct fc_alloc *a = m->a;
 
-	if (!p || m->live || m->busy)
+	if (!a->phys || m->live || m->busy)
 		return;
-	m->a->phys = NULL;
-	m->a->host = NULL;
-	fc_gphys_keep(m->dev, p);
+	fc_gphys_give(m->dev, a->phys, a->host, a->reserved);
+	a->phys = NULL;
+	a->host = NULL;
 }
 
 void fc_gmem_strip_idle(struct fc_device *dev)
@@ -91,6 +86,7 @@ static CUresult make(struct fc_device *dev, size_t size, struct fc_gmem **ret_m)
 	}
 	m->a->reserved = reserved;
 	m->a->owner = m;
+	m->a->freed = true;	/* unless it is live, nothing but a graph knows it */
 	m->dev = dev;
 	m->refs = 1;
 	m->next = gmems;
@@ -168,6 +164,7 @@ void fc_gmem_busy(struct fc_gmem *m, bool busy)
 void fc_gmem_begin(struct fc_gmem *m, struct fc_op *op)
 {
 	m->live = true;
+	m->a->freed = false;
 	m->refs++;
 	fc_race_alloc(m->a, op);
 }
@@ -175,6 +172,7 @@ void fc_gmem_begin(struct fc_gmem *m, struct fc_op *op)
 void fc_gmem_end(struct fc_gmem *m, struct fc_op *op)
 {
 	m->live = false;
+	m->a->freed = true;
 	fc_race_free(m->a, op);
 	strip_unheld(m);
 	fc_gmem_put(m);
@@ -207,10 +205,11 @@ static void release_free(struct fc_work *w)
 	free(w);
 }
 
-CUresult fc_gmem_free_work(struct fc_gmem *m, struct fc_ctx *ctx, struct fc_work **ret_work)
+CUresult fc_gmem_free_work(struct fc_gmem *m, const char *name, struct fc_ctx *ctx,
+			   struct fc_work **ret_work)
 {
-	struct free_work *f = (struct free_work *)fc_work_new(sizeof(*f), FC_WORK_FREE,
-							      "graph free", ctx, 0);
+	struct free_work *f = (struct free_work *)fc_work_new(sizeof(*f), FC_WORK_FREE, name, ctx,
+							      0);
 
 	if (!f)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -227,7 +226,7 @@ CUresult fc_gmem_free_in(struct fc_gmem *m, struct fc_stream *s)
 {
 	struct fc_work *w;
 	struct fc_op *op;
-	CUresult r = fc_gmem_free_work(m, s->ctx, &w);
+	CUresult r = fc_gmem_free_work(m, "cuMemFreeAsync", s->ctx, &w);
 
 	if (r)
 		return r;
@@ -240,16 +239,42 @@ CUresult fc_gmem_free_in(struct fc_gmem *m, struct fc_stream *s)
 	return CUDA_SUCCESS;
 }
 
+/* cuMemFree: waits for nothing, and the memory stays until all that was submitted before is over
+ * (an H200 let a fill, cuMemFree and cuDeviceGraphMemTrim follow each other at once). */
+static CUresult free_behind_all(struct fc_gmem *m)
+{
+	struct fc_work *w = NULL;
+	struct fc_op *op = NULL;
+	struct fc_ctx *ctx;
+	CUresult r = fc_ctx_current(&ctx);
+
+	if (r)
+		return r;
+	ctx = ctx->base;
+	r = fc_gmem_free_work(m, "cuMemFree", ctx, &w);
+	if (!r)
+		op = fc_op_new(ctx, NULL, w);
+	fc_work_put(w);
+	if (!op)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (struct fc_stream *s = ctx->streams; s && !r; s = s->next)
+		if (fc_op_after(op, s->tail, FC_AFTER_END))
+			r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!r) {
+		fc_op_commit(op);
+		fc_gmem_end(m, op);
+	}
+	fc_op_put(op);
+	return r;
+}
+
 CUresult fc_graph_free(struct fc_alloc *a, struct fc_stream *s)
 {
 	struct fc_gmem *m = a->owner;
 
 	if (!m->live)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (s)
-		return fc_gmem_free_in(m, s);
-	fc_gmem_end(m, NULL);
-	return CUDA_SUCCESS;
+	return s ? fc_gmem_free_in(m, s) : free_behind_all(m);
 }
 
 /* ---- nodes ---- */

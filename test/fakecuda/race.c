@@ -350,7 +350,8 @@ void fc_race_stream_destroyed(struct fc_stream *s)
 static void join_ghosts(struct race_op *ro, const struct fc_op *op)
 {
 	bool legacy = op->stream && op->stream->legacy;
-	bool whole = !op->stream && !strcmp(op->work->name, "cuCtxRecordEvent");
+	bool whole = !op->stream && (!strcmp(op->work->name, "cuCtxRecordEvent") ||
+				     !strcmp(op->work->name, "cuMemFree"));
 
 	if (!legacy && !whole)
 		return;

@@ -6,7 +6,7 @@
 
 #include <dlfcn.h>
 
-#define CHUNK ((uint64_t)2 << 20)
+#define SEGMENT ((uint64_t)32 << 20)	/* what graphs' memory comes in */
 
 static CUstream a, b;
 static CUdeviceptr p;
@@ -578,9 +578,9 @@ static uint64_t attribute(CUgraphMem_attribute attr)
 	return v;
 }
 
-static void memory_is(uint64_t used, uint64_t reserved)
+static void memory_is(uint64_t reserved)
 {
-	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), used);
+	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), reserved);
 	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), reserved);
 	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_GRAPH), reserved);
 }
@@ -605,23 +605,26 @@ START_TEST(memory_lives_in_the_graph)
 {
 	uint64_t charged = fakecuda_charged_bytes(0);
 	CUdeviceptr q = memory_graph(7, true);
+	CUmemorytype type;
 	CUgraphExec x = instantiate(g);
 
-	memory_is(0, 0);
+	memory_is(0);
 	ck_assert_int_ne(fakecuda_write(q, "x", 1), 0);	/* an address without memory */
+	FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q),
+	      CUDA_ERROR_INVALID_VALUE);
 	run(x);
 	ck_assert_uint_eq(word_at(p), 7);
-	memory_is(2 * CHUNK, 2 * CHUNK);
-	ck_assert_uint_eq(fakecuda_charged_bytes(0), charged + 2 * CHUNK);
+	memory_is(SEGMENT);
+	ck_assert_uint_eq(fakecuda_charged_bytes(0), charged + SEGMENT);
 	for (int i = 0; i < 5; i++)
 		run(x);
-	memory_is(2 * CHUNK, 2 * CHUNK);
+	memory_is(SEGMENT);
 	FAILS(cuMemFreeAsync(q, a), CUDA_ERROR_INVALID_VALUE);
 	FAILS(cuMemFree(q), CUDA_ERROR_INVALID_VALUE);
 	OK(cuGraphExecDestroy(x));
-	memory_is(0, 2 * CHUNK);
+	memory_is(SEGMENT);
 	OK(cuDeviceGraphMemTrim(0));
-	memory_is(0, 0);
+	memory_is(0);
 	ck_assert_uint_eq(fakecuda_charged_bytes(0), charged);
 	ck_assert_uint_eq(fakecuda_races(), 0);
 }
@@ -640,15 +643,15 @@ START_TEST(memory_is_reused_by_the_next_graph)
 	memory_graph(2, true);
 	run(instantiate(g));
 	ck_assert_uint_eq(word_at(p), 2);
-	memory_is(2 * CHUNK, 2 * CHUNK);
-	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 2 * CHUNK);
+	memory_is(SEGMENT);
+	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), SEGMENT);
 }
 END_TEST
 
 START_TEST(trim_spares_what_runs)
 {
 	CUgraphNode n, m;
-	CUdeviceptr q = alloc_node(g, CHUNK, NULL, &n);
+	CUdeviceptr q = alloc_node(g, 2 << 20, NULL, &n);
 	CUgraphExec x;
 
 	n = kernel_node("spin", q, 0, n);
@@ -656,12 +659,12 @@ START_TEST(trim_spares_what_runs)
 	x = instantiate(g);
 	OK(cuGraphLaunch(x, a));
 	OK(cuDeviceGraphMemTrim(0));
-	memory_is(CHUNK, CHUNK);
+	memory_is(SEGMENT);
 	OK(cuStreamSynchronize(a));
 	OK(cuDeviceGraphMemTrim(0));
-	memory_is(0, 0);
+	memory_is(0);
 	run(x);					/* and comes back when needed */
-	memory_is(CHUNK, CHUNK);
+	memory_is(SEGMENT);
 }
 END_TEST
 
@@ -672,7 +675,7 @@ START_TEST(upload_brings_memory)
 	memory_graph(1, true);
 	x = instantiate(g);
 	OK(cuGraphUpload(x, a));
-	memory_is(2 * CHUNK, 2 * CHUNK);
+	memory_is(SEGMENT);
 }
 END_TEST
 
@@ -686,7 +689,7 @@ START_TEST(high_marks)
 	run(x);
 	OK(cuGraphExecDestroy(x));
 	OK(cuDeviceGraphMemTrim(0));
-	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), 2 * CHUNK);
+	ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), SEGMENT);
 	FAILS(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &one),
 	      CUDA_ERROR_INVALID_VALUE);
 	FAILS(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &zero),
@@ -716,7 +719,7 @@ START_TEST(memory_that_outlives_its_launch)
 	OK(cuMemFree(q));
 	OK(cuGraphExecDestroy(x));
 	OK(cuDeviceGraphMemTrim(0));
-	memory_is(0, 0);
+	memory_is(0);
 	ck_assert_uint_eq(fakecuda_races(), 0);
 }
 END_TEST
@@ -731,10 +734,47 @@ START_TEST(memory_that_outlives_its_graph)
 	OK(cuGraphDestroy(g));
 	OK(cuDeviceGraphMemTrim(0));
 	ck_assert_uint_eq(word_at(q), 7);
-	memory_is(2 * CHUNK, 2 * CHUNK);
+	memory_is(SEGMENT);
 	OK(cuMemFreeAsync(q, a));
 	OK(cuStreamSynchronize(a));
-	memory_is(0, 2 * CHUNK);
+	memory_is(SEGMENT);
+}
+END_TEST
+
+/* Submitted, freed, trimmed at once: nothing is pulled away from under work. */
+START_TEST(freed_by_the_host_under_work)
+{
+	CUdeviceptr q = memory_graph(7, false);
+	CUgraphExec x = instantiate(g);
+
+	run(x);
+	OK(cuGraphExecDestroy(x));
+	spin(a, q);
+	fill(a, q, 1, 1);
+	OK(cuMemFree(q));
+	OK(cuGraphDestroy(g));
+	OK(cuDeviceGraphMemTrim(0));
+	memory_is(SEGMENT);
+	OK(cuStreamSynchronize(a));
+	OK(cuDeviceGraphMemTrim(0));
+	memory_is(0);
+	ck_assert_uint_eq(fakecuda_races(), 0);
+}
+END_TEST
+
+/* Two allocations share a segment; a large one has its own. */
+START_TEST(segments)
+{
+	CUgraphNode n;
+
+	alloc_node(g, 1 << 20, NULL, &n);
+	alloc_node(g, 4 << 20, NULL, &n);
+	run(instantiate(g));
+	memory_is(SEGMENT);
+	OK(cuGraphCreate(&g, 0));
+	alloc_node(g, 40 << 20, NULL, &n);
+	run(instantiate(g));
+	memory_is(3 * SEGMENT);
 }
 END_TEST
 
@@ -742,20 +782,19 @@ START_TEST(freed_at_the_next_launch)
 {
 	CUgraphExec x;
 	CUdeviceptr q = memory_graph(7, false);
-	CUmemorytype type;
+	CUgraphNode n;
 
 	OK(cuGraphInstantiate(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
 	for (int i = 0; i < 3; i++)
 		OK(cuGraphLaunch(x, a));
 	OK(cuStreamSynchronize(a));
-	memory_is(2 * CHUNK, 2 * CHUNK);
+	memory_is(SEGMENT);
 	OK(cuMemFree(q));
 	ck_assert_uint_eq(fakecuda_races(), 0);
-	OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q));
 	OK(cuGraphExecDestroy(x));
 	OK(cuGraphDestroy(g));			/* now nobody has the address any more */
-	FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, q),
-	      CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphCreate(&g, 0));
+	FAILS(cuGraphAddMemFreeNode(&n, g, NULL, 0, q), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -864,7 +903,7 @@ START_TEST(memory_parameters)
 	ap.poolProps.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	FAILS(cuGraphAddMemAllocNode(&n, g, NULL, 0, &ap), CUDA_ERROR_INVALID_VALUE);
 	run(instantiate(g));
-	ck_assert_uint_eq(fakecuda_live_bytes(1, FAKECUDA_GRAPH), CHUNK);
+	ck_assert_uint_eq(fakecuda_live_bytes(1, FAKECUDA_GRAPH), SEGMENT);
 	ck_assert_uint_eq(fakecuda_live_bytes(0, FAKECUDA_GRAPH), 0);
 }
 END_TEST
@@ -965,7 +1004,7 @@ int main(void)
 		disabled_nodes, exec_update, exec_update_of_another_shape, kernel_attributes, memory_lives_in_the_graph,
 		memory_is_reused_by_the_next_graph, trim_spares_what_runs, upload_brings_memory,
 		high_marks, memory_that_outlives_its_launch, memory_that_outlives_its_graph,
-		freed_at_the_next_launch, freed_by_another_graph, what_memory_nodes_forbid,
+		freed_by_the_host_under_work, segments, freed_at_the_next_launch, freed_by_another_graph, what_memory_nodes_forbid,
 		embedded_for_good, no_memory_for_the_launch, memory_parameters,
 		memory_used_after_its_free, user_objects, user_object_released_by_a_graph,
 		a_poisoned_context,
