@@ -89,7 +89,8 @@ static void destroyed(void)
 	checkpoint(2, "destroyed too");
 	CHECK(cuCtxDestroy(stays));
 	drv_context[0] = NULL;
-	TRY(cuMemFree(kept.async));	/* no context, no call */
+	TRY(cuMemFree(kept.async));	/* needs no context */
+	kept.async = 0;
 	TRY(cuCtxDestroy(stays));
 	checkpoint(2, "the last one");
 	goes = make_context(1);

@@ -172,7 +172,7 @@ static void end_wrongly(const struct thing *thing)
 
 static void map(const struct thing *thing)
 {
-	unsigned int at = draw(WINDOW), pages = draw(4) ? thing->pages : 1 + draw(thing->pages);
+	unsigned int at = draw(WINDOW), pages = thing->pages;
 
 	for (unsigned int i = at; i < at + pages; i++) {
 		if (i >= WINDOW || taken[i])
@@ -184,15 +184,15 @@ static void map(const struct thing *thing)
 		taken[i] = true;
 }
 
-/* The mapping at a random place, with those that follow it without a gap. */
+/* The mapping at a random place, with those that follow it and the holes between them. */
 static void unmap(void)
 {
 	unsigned int at = draw(WINDOW), pages, count = 1 + draw(3);
 
 	if (!mapped[at])
 		return;
-	for (pages = 0; count && at + pages < WINDOW && mapped[at + pages]; count--)
-		pages += mapped[at + pages];
+	for (pages = 0; count && at + pages < WINDOW; count--)
+		pages += mapped[at + pages] ? mapped[at + pages] : 1;
 	CHECK(cuMemUnmap(window + at * PAGE, pages * PAGE));
 	for (unsigned int i = at; i < at + pages; i++) {
 		mapped[i] = 0;

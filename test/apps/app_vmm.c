@@ -1,7 +1,7 @@
 /* app_vmm.c - virtual memory: bytes live by references and mappings, in every order of their ends.
  *
- * Handles mapped whole, in part, several times, on several devices, on the host; one unmap over
- * several mappings; references taken, handed to this very process and given back.
+ * Handles mapped several times, on several devices, on the host; one unmap over several mappings,
+ * with holes; references taken, handed to this very process and given back.
  *
  * Thread context: one thread.
  */
@@ -49,25 +49,28 @@ static void ranges(CUdeviceptr va)
 	checkpoint(2, "mapped once more, then let go");
 }
 
-/* Handles that are mapped in part: neighbours of one another. */
-static void parts(CUdeviceptr va)
+/* Mappings with holes between them: one unmap takes all. A part of a handle is not mapped. */
+static void holes(CUdeviceptr va)
 {
-	CUmemGenericAllocationHandle a = on_device(4 * PAGE, 0), b = on_device(4 * PAGE, 0);
+	CUmemGenericAllocationHandle a = on_device(2 * PAGE, 0), b = on_device(PAGE, 1);
 
-	CHECK(cuMemMap(va, PAGE, 0, a, 0));
-	CHECK(cuMemMap(va + PAGE, PAGE, 0, b, 0));
-	CHECK(cuMemMap(va + 2 * PAGE, 2 * PAGE, 0, a, 0));
-	TRY(cuMemMap(va + 4 * PAGE, PAGE, PAGE, a, 0));	/* from 0 only, says cuda.h */
-	checkpoint(2, "handles mapped in part");
+	TRY(cuMemMap(va, PAGE, 0, a, 0));
+	TRY(cuMemMap(va, PAGE, PAGE, a, 0));
+	TRY(cuMemMap(va, 4 * PAGE, 0, a, 0));
+	checkpoint(2, "not in part");
+	CHECK(cuMemMap(va + PAGE, 2 * PAGE, 0, a, 0));
+	CHECK(cuMemMap(va + 5 * PAGE, PAGE, 0, b, 0));
+	CHECK(cuMemMap(va + 8 * PAGE, 2 * PAGE, 0, a, 0));
 	CHECK(cuMemRelease(a));
-	CHECK(cuMemUnmap(va, PAGE));
-	checkpoint(2, "the first part is gone");
-	CHECK(cuMemUnmap(va + PAGE, 3 * PAGE));
-	checkpoint(2, "one is gone, the other has a reference");
-	CHECK(cuMemMap(va, 4 * PAGE, 0, b, 0));
 	CHECK(cuMemRelease(b));
-	CHECK(cuMemUnmap(va, 4 * PAGE));
-	checkpoint(2, "both are gone");
+	checkpoint(2, "mappings with holes between them");
+	TRY(cuMemUnmap(va, 9 * PAGE));
+	checkpoint(2, "the range would cut one");
+	CHECK(cuMemUnmap(va, 8 * PAGE));
+	checkpoint(2, "one is left");
+	TRY(cuMemUnmap(va, 8 * PAGE));
+	CHECK(cuMemUnmap(va, 12 * PAGE));
+	checkpoint(2, "none is left");
 }
 
 static void references(CUdeviceptr va)
@@ -172,7 +175,7 @@ int main(void)
 	CHECK(cuCtxSetCurrent(drv_context[0]));
 	CHECK(cuMemAddressReserve(&va, 3000 * PAGE, 0, 0, 0));
 	ranges(va);
-	parts(va);
+	holes(va);
 	references(va);
 	exported(va);
 	elsewhere(va);
