@@ -28,20 +28,21 @@ struct gm_recorder gm_rec;
 _Atomic(uint32_t) gm_generation = 1;
 static bool used_before;		/* gm_rec holds what an earlier journal left */
 
-/* One sentence after another, as far as they fit. */
-static void say(struct gm_recorder_report *report, const char *what, const char *why)
+/* One clause after another, as far as they fit. */
+static void say(struct gm_recorder_report *report, const char *what, const char *more)
 {
 	size_t n = strlen(report->note);
 
-	snprintf(report->note + n, sizeof(report->note) - n, "%s%s: %s", n ? "; " : "", what, why);
+	snprintf(report->note + n, sizeof(report->note) - n, "%s%s%s", n ? "; " : "", what, more);
 }
 
-/* strerror() would ask for a translation, and open files for it. */
-static const char *error_text(int error)
+static void say_why_not(struct gm_recorder_report *report, enum gm_place_kind kind, int error)
 {
-	const char *text = strerrordesc_np(error);
+	const char *text = strerrordesc_np(error);	/* strerror() may open message catalogues */
 
-	return text ? text : "unknown error";
+	say(report, gm_place_name(kind), ": ");
+	snprintf(report->note + strlen(report->note), sizeof(report->note) - strlen(report->note),
+		 "%s", text ? text : "unknown error");
 }
 
 static void init_locks(void)
@@ -165,13 +166,13 @@ out_file:
 static void report_history(uint64_t wanted, struct gm_recorder_report *report)
 {
 	const struct gm_header *header = (const struct gm_header *)(void *)gm_rec.base;
-	char why[96];
+	char what[96];
 
 	if (header->history_events >= wanted)
 		return;
-	snprintf(why, sizeof(why), "cut to %llu events, there is no room for more",
+	snprintf(what, sizeof(what), "history: cut to %llu events, there is no room for more",
 		 (unsigned long long)header->history_events);
-	say(report, "history", why);
+	say(report, what, "");
 }
 
 /* The first place that does. What is in the note then is worth a line of the caller's. */
@@ -186,15 +187,15 @@ static int find_place(const struct gm_recorder_config *config, struct gm_recorde
 			break;
 		/* Places that are simply not there are no news, one that the user named is. */
 		if (r != -ENOENT || (kind == GM_PLACE_OPTION && asked))
-			say(report, gm_place_name((enum gm_place_kind)kind), error_text(-r));
+			say_why_not(report, (enum gm_place_kind)kind, -r);
 		heard = heard || (kind == GM_PLACE_OPTION && asked);
 	}
 	if (r < 0 && !report->note[0])
-		say(report, "journal", "no place for it");
+		say(report, "no place for the journal", "");
 	if (r == 0 && kind == GM_PLACE_MEMFD)
-		say(report, "the journal", "in memory only, it dies with the process");
+		say(report, "the journal is in memory only, and dies with the process", "");
 	else if (r == 0 && heard)
-		say(report, "the journal is in", gm_rec.directory);
+		say(report, "the journal is in ", gm_rec.directory);
 	else if (r == 0)
 		report->note[0] = '\0';		/* nothing is missing */
 	return r;
