@@ -55,6 +55,16 @@ static void describe(struct gm_recovered *ret)
 	}
 }
 
+/* Of a living process only who it is: its journal is not ours to read whole. */
+static int describe_living(int fd, struct gm_recovered *ret)
+{
+	ret->alive = true;
+	if (pread(fd, &ret->pid, sizeof(ret->pid), offsetof(struct gm_header, pid)) < 0 ||
+	    pread(fd, command, sizeof(command) - 1, offsetof(struct gm_header, command)) < 0)
+		return fail(ret, -errno, strerror(errno));
+	return 0;
+}
+
 /* Did the process ever allocate, or try to? */
 static bool was_used(void)
 {
@@ -120,18 +130,16 @@ static int write_snapshot(struct gm_recovered *ret)
 static int recover_open(int fd, const char *path, const struct stat *st, bool keep,
 			struct gm_recovered *ret)
 {
-	int alive = gm_image_alive(fd);
-	int r = gm_image_copy_file(&image, fd);
+	int alive = gm_image_alive(fd), r;
 
+	if (alive == 1)
+		return describe_living(fd, ret);
+	r = gm_image_copy_file(&image, fd);
 	if (!r)
 		r = gm_image_settle(&image, UINT64_MAX);
 	if (r)
 		return fail(ret, r, image.error[0] ? image.error : strerror(-r));
 	describe(ret);
-	if (alive == 1) {
-		ret->alive = true;
-		return 0;
-	}
 	if (alive < 0 && !gm_recover_how.force)
 		return fail(ret, alive, "it cannot be told from here whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");

@@ -1,0 +1,94 @@
+"""What the tests of gpumem's verbs share: programs under the library, alive, ended or killed, and running a verb."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "test")
+from tap import B, GPUMEM  # noqa: E402
+
+APP = os.path.join(B, "test/apps/demo_app.static")
+
+
+def gpumem(*words, cwd=None, env=None, stdin=None, timeout=60):
+    """One verb: a CompletedProcess with text; the environment has no GPUMEM_ of ours unless @env says so."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUMEM_")}
+    clean.update(env or {})
+    return subprocess.run([GPUMEM, *words], capture_output=True, text=True, errors="replace", timeout=timeout,
+                          cwd=cwd, env=clean, input=stdin, check=False)
+
+
+def wait_for(what, seconds=60):
+    """Poll until @what() gives something true; None when it never does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    return None
+
+
+class Program:
+    """A program under the library, in a session of its own; killed at the end of the block."""
+
+    def __init__(self, room, *command, **options):
+        self.output = os.path.join(room.path, "program.out")
+        with open(self.output, "w", encoding="utf-8") as out:
+            self.child = subprocess.Popen(command, env=room.env(**options), stdin=subprocess.DEVNULL, stdout=out,
+                                          stderr=subprocess.STDOUT, start_new_session=True, cwd=room.path)
+        self.pid = self.child.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def said(self, word):
+        with open(self.output, encoding="utf-8", errors="replace") as out:
+            return word in out.read()
+
+    def until(self, word):
+        return wait_for(lambda: self.said(word) or self.child.poll() is not None) and self.said(word)
+
+    def kill(self):
+        if self.child.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self.child.wait(timeout=60)
+
+
+def killed_journal(room, seconds=0.3, *flags):
+    """Let demo_app allocate and free for a while, then SIGKILL it: (pid, the path of its journal)."""
+    with Program(room, APP, "--loop", "--max-seconds", "60", *flags) as program:
+        journals = wait_for(lambda: [j for j in room.journal_files() if ".%d." % program.pid in j])
+        time.sleep(seconds)
+        program.kill()
+        return program.pid, journals[0] if journals else ""
+
+
+def load(path):
+    with open(path, encoding="utf-8") as text:
+        return json.load(text)
+
+
+def replay(snapshot):
+    """Play the traces from nothing: {(device or None, address): bytes} that are live in the end."""
+    live = {}
+    traces = list(enumerate(snapshot["device_traces"])) + [(None, snapshot["host_trace"])]
+    for device, trace in traces:
+        for action, address, size in zip(trace["action"], trace["addr"], trace["size"]):
+            if action == "alloc":
+                assert (device, address) not in live, "two at %#x" % address
+                live[device, address] = size
+            elif action == "free_completed":
+                assert live.pop((device, address), size) == size, "another size at %#x" % address
+    return live
+
+
+def blocks(snapshot):
+    """{(device or None, address): bytes} of the tables."""
+    return {(s["device"], b["address"]): b["requested_size"] for s in snapshot["segments"] + snapshot["host_segments"]
+            for b in s["blocks"] if b["state"] != "inactive"}
