@@ -26,7 +26,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-	return CUDART_CALL(CUDART_DRV(cuEventQuery, 2000)(event));
+	/* An event knows its context: also from inside a host function, where no other call is. */
+	return CUDART_RUN(CUDART_NEED_DRIVER, CUDART_DRV(cuEventQuery, 2000)(event));
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)

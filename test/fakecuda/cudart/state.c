@@ -11,6 +11,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cudart.h"
@@ -21,6 +22,7 @@ int cudart_device_count;
 static pthread_mutex_t cudart_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 static cudaError_t init_error;
+static atomic_bool ended;	/* the process is at its end: see finish() */
 
 /* Bumped by cudaDeviceReset: every thread must find its context again. */
 static atomic_uint context_generation = 1;
@@ -133,6 +135,19 @@ static cudaError_t read_device(int ordinal)
 	return cudaSuccess;
 }
 
+/* Registered at the first runtime call, so it runs after the exit handlers that the program
+ * registers later and before all others, and before destructors; those get error 4, as on a GPU. */
+static void finish(void)
+{
+	cudart_unload_modules();
+	for (int i = 0; i < cudart_device_count; i++) {
+		if (cudart_devices[i].retained)
+			CUDART_DRV(cuDevicePrimaryCtxRelease, 7000)(cudart_devices[i].handle);
+		cudart_devices[i].retained = false;
+	}
+	atomic_store(&ended, true);
+}
+
 static void init(void)
 {
 	CUmoduleLoadingMode mode;
@@ -159,6 +174,7 @@ static void init(void)
 		init_error = cudaErrorNoDevice;
 	for (int i = 0; !init_error && i < cudart_device_count; i++)
 		init_error = read_device(i);
+	atexit(finish);
 }
 
 /* Make the primary context of @ordinal current, retaining it first if nobody has. */
@@ -218,6 +234,8 @@ static cudaError_t bind_thread(void)
 cudaError_t cudart_enter(enum cudart_need need)
 {
 	pthread_once(&init_once, init);
+	if (atomic_load_explicit(&ended, memory_order_relaxed))
+		return cudaErrorCudartUnloading;
 	if (init_error || need == CUDART_NEED_DRIVER)
 		return init_error;
 	if (bound_generation == atomic_load_explicit(&context_generation, memory_order_acquire))
@@ -304,16 +322,4 @@ cudaError_t cudaDeviceReset(void)
 	pthread_mutex_unlock(&cudart_lock);
 	atomic_fetch_add_explicit(&context_generation, 1, memory_order_release);
 	return cudart_record(error);
-}
-
-/* After the exit handlers and destructors of the program, which may still free memory: in a program
- * that links the archive the priority puts it behind them. */
-__attribute__((destructor(101))) static void finish(void)
-{
-	cudart_unload_modules();
-	for (int i = 0; i < cudart_device_count; i++) {
-		if (cudart_devices[i].retained)
-			CUDART_DRV(cuDevicePrimaryCtxRelease, 7000)(cudart_devices[i].handle);
-		cudart_devices[i].retained = false;
-	}
 }
