@@ -1,0 +1,127 @@
+"""gpumem events: every filter against the snapshot itself; table, CSV and JSON lines."""
+import csv
+import glob
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import GPUMEM, Room, check, finish  # noqa: E402
+from verbs import APP, gpumem, killed_journal, load  # noqa: E402
+
+COLUMNS = ["action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"]
+
+
+def rows_of(snapshot):
+    """The events as dictionaries, of all devices and the host, in order of time."""
+    rows = []
+    for device, trace in [(None, snapshot["host_trace"])] + list(enumerate(snapshot["device_traces"])):
+        for values in zip(*(trace[c] for c in COLUMNS)):
+            rows.append(dict(zip(COLUMNS, values), device=device))
+    rows.sort(key=lambda row: row["time_us"])
+    for row in rows:
+        row["module"] = snapshot["modules"][row["module"]]["path"]
+    return rows
+
+
+def jsonl(*words):
+    done = gpumem("events", "--jsonl", *words)
+    return [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else done
+
+
+with Room() as room:
+    run = room.run([APP])
+    [path] = glob.glob(room.out + "/*oom-1.json")
+    [end] = [p for p in glob.glob(room.out + "/*exit.json")
+             if load(p)["process"]["pid"] == load(path)["process"]["pid"]]
+    snapshot = load(end)
+    rows = rows_of(snapshot)
+    check("a program with events of many sorts", len(rows) > 50 and
+          {"alloc", "segment_alloc", "free_requested", "free_completed", "segment_free", "oom"} <=
+          {row["action"] for row in rows}, len(rows))
+    check("--jsonl: every event, in order", jsonl(end) == rows, jsonl(end))
+    done = gpumem("events", "--csv", end)
+    table = list(csv.DictReader(io.StringIO(done.stdout)))
+    check("--csv: the same", [{k: str(v) if v is not None else "host" for k, v in row.items()} for row in rows] ==
+          [dict(row) for row in table], done.stdout[:2000])
+    done = gpumem("events", end)
+    lines = done.stdout.splitlines()
+    check("the table: a heading and a line each", done.returncode == 0 and len(lines) == len(rows) + 1 and
+          re.match(r" +seconds +device action", lines[0]), lines[:3])
+    start = snapshot["process"]["start_time_us"]
+    line = lines[1].split()
+    check("seconds since the record began, device, action, address, size", line[:4] ==
+          ["%.6f" % ((rows[0]["time_us"] - start) / 1e6), "host" if rows[0]["device"] is None else "0",
+           rows[0]["action"], "%#x" % rows[0]["addr"]] and line[-1] == "demo_app.static", lines[1])
+    oom = [text for text in lines if " oom " in text]
+    check("an oom shows what was free", oom and all("GiB free" in text for text in oom), oom)
+
+    def same(name, words, test):
+        wanted = [row for row in rows if test(row)]
+        got = jsonl(*words, end)
+        check("%s: %d of %d" % (name, len(wanted), len(rows)), got == wanted and 0 < len(wanted) < len(rows), got)
+
+    middle = rows[len(rows) // 2]
+    some = next(row for row in rows if row["action"] == "alloc" and row["size"] > 4096)
+    same("--action alloc", ["--action", "alloc"], lambda r: r["action"] == "alloc")
+    same("--action free,oom", ["-a", "free,oom"], lambda r: r["action"] in ("free_requested", "free_completed", "oom"))
+    same("--kind managed,vmm", ["--kind=managed,vmm"], lambda r: r["kind"] in ("managed", "vmm"))
+    same("--device host", ["-d", "host"], lambda r: r["device"] is None)
+    same("--device 0", ["-d", "0"], lambda r: r["device"] == 0)
+    same("--min-size 1MiB", ["--min-size", "1MiB"], lambda r: r["size"] >= 1 << 20)
+    same("--address within a block", ["--address", "%#x" % (some["addr"] + 100)],
+         lambda r: r["action"] != "oom" and r["addr"] <= some["addr"] + 100 < r["addr"] + r["size"])
+    same("--since, in microseconds", ["--since", str(middle["time_us"])], lambda r: r["time_us"] >= middle["time_us"])
+    same("--until, in seconds", ["--until", "%.6f" % ((middle["time_us"] - start) / 1e6)],
+         lambda r: r["time_us"] <= middle["time_us"])
+    back = (rows[-1]["time_us"] - middle["time_us"]) / 1e6
+    same("--since, before the end", ["--since=-%.6f" % back], lambda r: r["time_us"] >= middle["time_us"])
+    same("two filters", ["-a", "alloc", "-k", "pool"], lambda r: r["action"] == "alloc" and r["kind"] == "pool")
+    same("--module", ["-m", "/demo_app"], lambda r: "/demo_app" in r["module"])
+    check("--module that is none", jsonl("-m", "libnothing", end) == [])
+    check("--last 3", jsonl("-n", "3", end) == rows[-3:] and jsonl("-n", "0", end) == [] and
+          jsonl("-n", "100000", end) == rows)
+
+    for words in (["--action", "allocate"], ["--action", "alloc,"], ["--kind", "gpu"], ["--device", "x"], ["--last", "x"],
+                  ["--min-size", "ten"], ["--address", "zz"], ["--since", "noon"], ["--until", ""], ["--frobnicate"]):
+        done = gpumem("events", *words, end)
+        check("wrong use (%s): exit 2, and why" % " ".join(words), done.returncode == 2 and done.stderr and
+              done.stdout == "", done)
+    done = gpumem("events", end, end)
+    check("two files: exit 2", done.returncode == 2, done)
+
+    # A trace of columns that do not agree, of types that are wrong, of texts that a CSV must quote.
+    changed = os.path.join(room.path, "changed.json")
+
+    def with_changes(change):
+        copy = json.loads(json.dumps(snapshot))
+        change(copy)
+        with open(changed, "w", encoding="utf-8") as text:
+            json.dump(copy, text)
+
+    with_changes(lambda copy: copy["device_traces"][0].update(addr=copy["device_traces"][0]["addr"][:5]))
+    check("columns of different lengths: as far as all go", len(jsonl("-d", "0", changed)) == 5, jsonl("-d", "0", changed))
+    with_changes(lambda copy: copy.update(device_traces=[None, 7, {"action": "x"}], host_trace=[]))
+    check("traces that are none: no events", jsonl(changed) == [], jsonl(changed))
+    with_changes(lambda copy: copy["modules"][1].update(path='/a "quoted", path\n.so'))
+    done = gpumem("events", "--csv", changed)
+    check("CSV quotes", {row["module"] for row in csv.DictReader(io.StringIO(done.stdout))} >= {'/a "quoted", path\n.so'},
+          done.stdout[:300])
+    check("the table shows no control characters", "path?.so" in gpumem("events", changed).stdout)
+    with_changes(lambda copy: copy["process"].update(start_time_us=0))
+    check("without a start the first event is 0", gpumem("events", changed).stdout.splitlines()[1].split()[0] == "0.000000")
+
+with Room() as room:
+    pid, journal = killed_journal(room, 0.3, "--threads", "4")
+    done = gpumem("recover", "--keep", "-o", "x.json", journal, cwd=room.path)
+    snapshot = load(room.path + "/x.json")
+    check("of a journal: what its snapshot says", jsonl("-n", "1000", journal) == rows_of(snapshot)[-1000:])
+    head = subprocess.run(["sh", "-c", '"$0" events "$1" | head -n 2', GPUMEM, journal], capture_output=True, text=True,
+                          timeout=60, check=False)
+    check("into head: it ends with head, silently", head.returncode == 0 and len(head.stdout.splitlines()) == 2 and
+          head.stderr == "", head)
+finish()
