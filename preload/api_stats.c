@@ -9,12 +9,12 @@
 #include "preload/gpumem.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "preload/state.h"
 #include "recorder/names.h"
 #include "recorder/recorder.h"
+#include "recorder/stats_table.h"
 
 static int stats_of(int device, struct gm_stats *ret)
 {
@@ -156,90 +156,9 @@ int gpumem_memory_stats(int device, struct gpumem_stat *stats, int max)
 	return list.count;
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
-
-#define RULE_WIDTH 75
-
-/* A cell as PyTorch writes it; @reference, the value of the "all" row, decides the unit. */
-static void cell(char ret[16], int64_t value, int64_t reference, bool bytes)
+static void put_line(void *stream, const char *text)
 {
-	static const char *const units[] = { "B  ", "KiB", "MiB", "GiB", "TiB", "PiB" };
-	static const char *const thousands[] = { " ", "K", "M" };
-	const int last = bytes ? 5 : 2, step = bytes ? 1024 : 1000;
-	const double enough = bytes ? 768.0 * 1024 : 750.0 * 1000;
-	double shown = (double)reference;
-	int unit = 0;
-
-	for (; unit < last && shown >= enough; unit++) {
-		value /= step;
-		shown /= step;
-	}
-	if (bytes)
-		snprintf(ret, 16, "%6" PRId64 " %s", value, units[unit]);
-	else
-		snprintf(ret, 16, "%7" PRId64 " %s ", value, thousands[unit]);
-}
-
-static void row(FILE *stream, const char *name, const struct gm_stat *stat,
-		const struct gm_stat *all, bool bytes)
-{
-	char cells[4][16];
-
-	cell(cells[0], stat->current, all->current, bytes);
-	cell(cells[1], stat->peak, all->peak, bytes);
-	cell(cells[2], stat->allocated, all->allocated, bytes);
-	cell(cells[3], stat->freed, all->freed, bytes);
-	fprintf(stream, "| %-21s | %s | %s | %s | %s |\n", name, cells[0], cells[1], cells[2],
-		cells[3]);
-}
-
-static void rule(FILE *stream, char c)
-{
-	char line[RULE_WIDTH + 1];
-
-	memset(line, c, RULE_WIDTH);
-	line[RULE_WIDTH] = '\0';
-	fprintf(stream, "|%s|\n", line);
-}
-
-static void table(FILE *stream, int device, const struct gm_stats *stats)
-{
-	static const struct { enum gm_stat_name name; const char *title; bool bytes; } metrics[] = {
-		{ GM_STAT_ALLOCATED_BYTES, "Allocated memory", true },
-		{ GM_STAT_ACTIVE_BYTES, "Active memory", true },
-		{ GM_STAT_REQUESTED_BYTES, "Requested memory", true },
-		{ GM_STAT_RESERVED_BYTES, "GPU reserved memory", true },
-		{ GM_STAT_INACTIVE_SPLIT_BYTES, "Non-releasable memory", true },
-		{ GM_STAT_ALLOCATION, "Allocations", false },
-		{ GM_STAT_ACTIVE, "Active allocs", false },
-		{ GM_STAT_SEGMENT, "GPU reserved segments", false },
-		{ GM_STAT_INACTIVE_SPLIT, "Non-releasable allocs", false },
-	};
-
-	rule(stream, '=');
-	fprintf(stream, "| %16s gpumem CUDA memory summary, device ID %-18d |\n", "", device);
-	rule(stream, '-');
-	fprintf(stream, "|  %9s CUDA OOMs: %-12" PRId64 " | %6s cudaMalloc retries: %-8" PRId64
-		"  |\n", "", stats->num_ooms, "", stats->num_alloc_retries);
-	rule(stream, '=');
-	fputs("|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n",
-	      stream);
-	for (unsigned int i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-		const struct gm_stat *of = stats->stat[metrics[i].name];
-		const struct gm_stat *all = &of[GM_POOL_ALL];
-
-		rule(stream, '-');
-		row(stream, metrics[i].title, all, all, metrics[i].bytes);
-		row(stream, "      from large pool", &of[GM_POOL_LARGE], all, metrics[i].bytes);
-		row(stream, "      from small pool", &of[GM_POOL_SMALL], all, metrics[i].bytes);
-	}
-	rule(stream, '-');
-	row(stream, "Oversize allocations", &stats->oversize_allocations,
-	    &stats->oversize_allocations, false);
-	rule(stream, '-');
-	row(stream, "Oversize GPU segments", &stats->oversize_segments, &stats->oversize_segments,
-	    false);
-	rule(stream, '=');
+	fprintf(stream, "%s\n", text);
 }
 
 int gpumem_memory_summary(int device, FILE *stream)
@@ -251,6 +170,6 @@ int gpumem_memory_summary(int device, FILE *stream)
 		return r;
 	if (!stream)
 		return -EINVAL;
-	table(stream, device, &stats);
+	gm_stats_table(&stats, device, put_line, stream);
 	return ferror(stream) ? -EIO : 0;
 }
