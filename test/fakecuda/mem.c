@@ -24,6 +24,7 @@ static const struct {
 	[FC_MEM_HOST] = { FAKECUDA_HOST, true },
 	[FC_MEM_IPC] = { FAKECUDA_IPC, true },
 	[FC_MEM_EXTERNAL] = { 0, false },
+	[FC_MEM_ARRAY] = { 0, false },	/* array.c counts those */
 };
 
 static void account(const struct fc_alloc *a, int sign)
