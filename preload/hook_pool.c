@@ -217,22 +217,31 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 	return gm_leave(result);
 }
 
+static size_t size_of(CUdeviceptr ptr)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	size_t size = 0;
+
+	GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, ptr);
+	gm_unrelax(&relaxed);
+	return size;
+}
+
 /* A pointer of another process's pool; it is freed like one of our own. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 				CUmemPoolPtrExportData *shareData)
 {
 	struct gm_call call;
-	size_t size = 0;
 	CUresult result;
 
 	GM_ENTER(cuMemPoolImportPointer, ptr_out, pool, shareData);
 	gm_alloc_begin(&call, "cuMemPoolImportPointer", GM_KIND_IPC, 0, GM_CALLER);
 	result = GM_REAL(cuMemPoolImportPointer)(ptr_out, pool, shareData);
-	if (result || GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, *ptr_out))
+	if (result)
 		return gm_alloc_pass(&call, result);
 	call.alloc.domain = domain_of_pointer(*ptr_out, true, call.where.domain);
 	call.alloc.context = 0;
 	call.alloc.handle = (uintptr_t)pool;
-	call.alloc.requested = size;
-	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, *ptr_out, size);
+	call.alloc.requested = size_of(*ptr_out);
+	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, *ptr_out, call.alloc.requested);
 }
