@@ -103,7 +103,9 @@ START_TEST(what_is_not_implemented)
 		"cuTexRef", "cuSurfRef", "cuParamSetTexRef", "cuMulticast", "cuGraphics", "cuGL",
 		"cuEGL", "cuVDPAU", "cuCoredump", "cuTensorMapEncodeIm2col", "cuLogsDumpToFile",
 		"cuMemBatchDecompressAsync", "cuMemGetHandleForAddressRange", "cuMemMapArrayAsync",
-		"cuDeviceGetLuid", "cuDeviceGetNvSciSyncAttributes",
+		"cuDeviceGetLuid", "cuDeviceGetNvSciSyncAttributes", "cuGraphDebugDotPrint",
+		"cuGraphAddExternalSemaphores", "cuGraphExternalSemaphores",
+		"cuGraphExecExternalSemaphores", "cuGraphConditionalHandleCreate",
 	};
 	const char *name;
 	int implemented;
