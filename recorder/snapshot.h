@@ -1,5 +1,5 @@
 /*
- * snapshot.h - an image as the JSON snapshot, version 1 (the format is described in the README).
+ * snapshot.h - an image as the JSON snapshot, version 1: docs/snapshot.md describes it.
  *
  * Streams through one 64 KiB buffer to a file descriptor; no malloc, no stdio, no locale.
  * Thread context: any one thread. Not for signal handlers.
