@@ -115,6 +115,8 @@ CUresult fc_graph_fill_work(const CUDA_MEMSET_NODE_PARAMS_v1 *p, CUcontext ctx,
 			    struct fc_work **ret_work);
 CUresult fc_graph_host_work(const CUDA_HOST_NODE_PARAMS_v1 *p, struct fc_work **ret_work);
 CUresult fc_graph_memop_work(const CUDA_BATCH_MEM_OP_NODE_PARAMS *p, struct fc_work **ret_work);
+CUresult fc_graph_signal_work(const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *p, struct fc_work **ret_work);
+CUresult fc_graph_wait_work(const CUDA_EXT_SEM_WAIT_NODE_PARAMS *p, struct fc_work **ret_work);
 /* fc_graph_any_work - by p->type; NULL without an error: that type stands for none. */
 CUresult fc_graph_any_work(const CUgraphNodeParams *p, struct fc_work **ret_work);
 CUDA_KERNEL_NODE_PARAMS_v2 fc_kernel_params_v2(const CUDA_KERNEL_NODE_PARAMS_v1 *p);

@@ -1,8 +1,7 @@
 /*
  * graph_node.c - nodes of every type: the cuGraphAdd entries, and the makers that captures share.
  *
- * Memory nodes are graph_mem.c's. Nodes for external semaphores and conditional nodes are not
- * supported (801). All under fc.lock.
+ * Memory nodes are graph_mem.c's. Conditional nodes are not supported (801). All under fc.lock.
  */
 #include "graph.h"
 
@@ -104,6 +103,10 @@ static bool type_of(const struct fc_work *w, CUgraphNodeType *ret_type)
 		return true;
 	case FC_WORK_MEMOP:
 		*ret_type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+		return true;
+	case FC_WORK_SEMAPHORE:
+		*ret_type = fc_semaphore_waits(w) ? CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT :
+						    CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
 		return true;
 	default:
 		return false;
@@ -301,6 +304,29 @@ CUresult fc_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	return add_work(&a, r, w, phGraphNode);
 }
 
+CUresult fc_cuGraphAddExternalSemaphoresSignalNode(
+	CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+	size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
+{
+	struct fc_work *w = NULL;
+
+	BEGIN(NULL);
+	r = fc_graph_signal_work(nodeParams, &w);
+	return add_work(&a, r, w, phGraphNode);
+}
+
+CUresult fc_cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						 const CUgraphNode *dependencies,
+						 size_t numDependencies,
+						 const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
+{
+	struct fc_work *w = NULL;
+
+	BEGIN(NULL);
+	r = fc_graph_wait_work(nodeParams, &w);
+	return add_work(&a, r, w, phGraphNode);
+}
+
 CUresult fc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphNode *dependencies, size_t numDependencies)
 {
@@ -434,6 +460,12 @@ CUresult fc_graph_any_work(const CUgraphNodeParams *p, struct fc_work **ret_work
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return fc_graph_memop_work((const CUDA_BATCH_MEM_OP_NODE_PARAMS *)&p->memOp,
 					   ret_work);
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+		return fc_graph_signal_work((const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *)
+					    &p->extSemSignal, ret_work);
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+		return fc_graph_wait_work((const CUDA_EXT_SEM_WAIT_NODE_PARAMS *)&p->extSemWait,
+					  ret_work);
 	default:
 		return CUDA_SUCCESS;
 	}

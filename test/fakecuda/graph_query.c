@@ -7,6 +7,8 @@
  */
 #include "graph.h"
 
+#include <stdio.h>
+
 struct list {			/* being written to the program's arrays, any of them NULL */
 	CUgraphNode *a, *b;
 	CUgraphEdgeData *data;
@@ -175,6 +177,32 @@ CUresult fc_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNod
 			return CUDA_SUCCESS;
 		}
 	return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Nodes and edges alone, whatever @flags ask for. */
+CUresult fc_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+{
+	struct fc_graph *g;
+	FILE *f;
+	CUresult r = fc_graph_get(hGraph, &g);
+
+	(void)flags;
+	if (r)
+		return r;
+	f = path ? fopen(path, "we") : NULL;
+	if (!f)
+		return CUDA_ERROR_INVALID_VALUE;
+	fprintf(f, "digraph dot {\n");
+	for (const struct fc_node *n = g->nodes; n; n = n->next)
+		fprintf(f, "\t\"node_%llu\" [label=\"%s, type %d\"];\n", (unsigned long long)n->id,
+			n->work ? n->work->name : "", (int)n->type);
+	for (const struct fc_node *n = g->nodes; n; n = n->next)
+		for (size_t i = 0; i < n->outs.n; i++)
+			fprintf(f, "\t\"node_%llu\" -> \"node_%llu\";\n",
+				(unsigned long long)n->id,
+				(unsigned long long)n->outs.e[i].node->id);
+	fprintf(f, "}\n");
+	return fclose(f) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
 /* ---- changing edges ---- */

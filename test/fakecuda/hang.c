@@ -156,12 +156,14 @@ static const char *name_of(const struct fc_stream *s, char *buf, size_t size)
 void fc_waiting_describe(const struct fc_op *op, char *buf, size_t size)
 {
 	struct fc_word word;
-	char why[160], stream[64];
+	char why[160] = "", stream[64];
 
 	if (op->work->wait && op->state == FC_OP_RUNNING)
 		fc_word_describe(op->work->wait, why, sizeof(why));
 	else if (op->state == FC_OP_RUNNING && fc_memop_pending(op, &word))
 		fc_word_describe(&word, why, sizeof(why));
+	else if (op->state == FC_OP_RUNNING && fc_semaphore_waits(op->work))
+		fc_semaphore_describe(op->work, why, sizeof(why));
 	else if (op->state == FC_OP_BLOCKED)
 		snprintf(why, sizeof(why), "may not start yet");
 	else if (op->unmet_start || op->unmet_end)

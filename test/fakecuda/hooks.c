@@ -125,6 +125,8 @@ NOTHING_2(fc_race_free, struct fc_alloc *, struct fc_op *)
 NOTHING_2(fc_race_unmap, uint64_t, size_t)
 NOTHING_2(fc_race_word_seen, struct fc_op *, uint64_t)
 NOTHING_2(fc_race_word_written, struct fc_op *, uint64_t)
+NOTHING_2(fc_race_object_signalled, struct fc_op *, const void *)
+NOTHING_2(fc_race_object_seen, struct fc_op *, const void *)
 
 FC_WEAK void fc_capture_reset(void) {}
 FC_WEAK void fc_graph_reset(void) {}

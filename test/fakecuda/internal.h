@@ -542,6 +542,9 @@ void fc_race_unmap(uint64_t ptr, size_t size);	/* mapping or segment goes away, 
 void fc_race_word_seen(struct fc_op *op, uint64_t ptr);
 void fc_race_word_written(struct fc_op *op, uint64_t ptr);
 void fc_race_wait_over(struct fc_op *op);
+/* The same for order by objects of other APIs: @op has signalled @object, or has seen it signalled. */
+void fc_race_object_signalled(struct fc_op *op, const void *object);
+void fc_race_object_seen(struct fc_op *op, const void *object);
 void fc_race_reset(void);
 
 /* waiting.c */

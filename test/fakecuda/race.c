@@ -396,7 +396,7 @@ void fc_race_submit(struct fc_op *op)
 	ro->ctx_id = op->ctx->id;
 	ro->stream_id = op->stream ? op->stream->id : 0;
 	ro->stream_legacy = op->stream && op->stream->legacy;
-	ro->waits = op->work->wait || fc_memop_waits(op->work);
+	ro->waits = op->work->wait || fc_memop_waits(op->work) || fc_semaphore_waits(op->work);
 	snprintf(ro->name, sizeof(ro->name), "%s", op->work->name);
 	add_uses(ro, op->work);
 	race_vc_join(&ro->start, race_host_vc());

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* Knowledge left under a key by whoever wrote a word or released a key of the program's. */
-enum key_type { KEY_WORD, KEY_USER };
+enum key_type { KEY_WORD, KEY_OBJECT, KEY_USER };
 
 #define BUCKETS 256
 
@@ -96,6 +96,25 @@ void fc_race_word_written(struct fc_op *op, uint64_t ptr)
 		return;
 	word->value = value_now(ptr);
 	race_vc_join(&word->vc, &ro->end);
+}
+
+void fc_race_object_signalled(struct fc_op *op, const void *object)
+{
+	const struct race_op *ro = op->race;
+	struct keyed *k = race_on() && ro ? key_get(KEY_OBJECT, (uintptr_t)object, true) : NULL;
+
+	if (k)
+		race_vc_join(&k->vc, &ro->end);
+}
+
+void fc_race_object_seen(struct fc_op *op, const void *object)
+{
+	struct race_op *ro = op->race;
+	const struct keyed *k = race_on() && ro ? key_get(KEY_OBJECT, (uintptr_t)object, false) :
+						  NULL;
+
+	if (k)
+		race_vc_join(&ro->end, &k->vc);
 }
 
 void fc_race_wait_over(struct fc_op *op)

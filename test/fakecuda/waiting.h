@@ -41,6 +41,10 @@ bool fc_memop_waits(const struct fc_work *w);
 /* fc_memop_pending - the word @op stands at, waiting. False: it does not wait. */
 bool fc_memop_pending(const struct fc_op *op, struct fc_word *ret_word);
 
+/* semaphore.c */
+bool fc_semaphore_waits(const struct fc_work *w);
+void fc_semaphore_describe(const struct fc_work *w, char *buf, size_t size);
+
 /* fc_waiting_committed - @op's dependencies are final: what later launches may overlap. */
 void fc_waiting_committed(struct fc_op *op);
 /* fc_waiting_stream_gone - @s takes no more work. */

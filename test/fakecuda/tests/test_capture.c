@@ -421,6 +421,7 @@ START_TEST(types_of_nodes)
 		CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
 		CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
 		CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE,
+		CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
 		CU_GRAPH_NODE_TYPE_GRAPH,
 	};
 	enum { N = sizeof(types) / sizeof(types[0]) };
@@ -428,6 +429,7 @@ START_TEST(types_of_nodes)
 	CUgraphExec x;
 	CUdeviceptr q;
 	CUgraph g;
+	CUexternalSemaphore sem = semaphore();
 	size_t n = N + 1, one = 1;
 	int count = 0;
 
@@ -444,6 +446,8 @@ START_TEST(types_of_nodes)
 	OK(cuStreamWaitEvent(a, event(), CU_EVENT_WAIT_EXTERNAL));
 	OK(cuMemAllocAsync(&q, 4096, a));
 	OK(cuMemFreeAsync(q, a));
+	signal_semaphore(a, sem, 1);
+	await_semaphore(a, sem, 1);
 	OK(cuGraphLaunch(x, a));
 	g = end(a);
 	OK(cuGraphGetNodes(g, nodes, &n));

@@ -103,9 +103,8 @@ START_TEST(what_is_not_implemented)
 		"cuTexRef", "cuSurfRef", "cuParamSetTexRef", "cuMulticast", "cuGraphics", "cuGL",
 		"cuEGL", "cuVDPAU", "cuCoredump", "cuTensorMapEncodeIm2col", "cuLogsDumpToFile",
 		"cuMemBatchDecompressAsync", "cuMemGetHandleForAddressRange", "cuMemMapArrayAsync",
-		"cuDeviceGetLuid", "cuDeviceGetNvSciSyncAttributes", "cuGraphDebugDotPrint",
-		"cuGraphAddExternalSemaphores", "cuGraphExternalSemaphores",
-		"cuGraphExecExternalSemaphores", "cuGraphConditionalHandleCreate",
+		"cuDeviceGetLuid", "cuDeviceGetNvSciSyncAttributes",
+		"cuGraphConditionalHandleCreate",
 	};
 	const char *name;
 	int implemented;

@@ -190,6 +190,63 @@ START_TEST(memory_operations)
 }
 END_TEST
 
+START_TEST(semaphore_nodes)
+{
+	CUexternalSemaphore sem = semaphore();
+	CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS w1 = { .params = { .fence = { 1 } } };
+	CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS s2 = { .params = { .fence = { 2 } } };
+	CUDA_EXT_SEM_WAIT_NODE_PARAMS wp = { &sem, &w1, 1 };
+	CUDA_EXT_SEM_SIGNAL_NODE_PARAMS sp = { &sem, &s2, 1 };
+	CUgraphNode wait, signal;
+	CUgraphExec x;
+
+	OK(cuGraphAddExternalSemaphoresWaitNode(&wait, g, NULL, 0, &wp));
+	OK(cuGraphAddExternalSemaphoresSignalNode(&signal, g, &wait, 1, &sp));
+	x = instantiate(g);
+	s2.params.fence.value = 4;		/* of this instance alone */
+	OK(cuGraphExecExternalSemaphoresSignalNodeSetParams(x, signal, &sp));
+	OK(cuGraphExternalSemaphoresSignalNodeGetParams(signal, &sp));
+	ck_assert_uint_eq(sp.paramsArray[0].params.fence.value, 2);
+	w1.params.fence.value = 9;
+	OK(cuGraphExternalSemaphoresWaitNodeGetParams(wait, &wp));
+	ck_assert_uint_eq(wp.paramsArray[0].params.fence.value, 1);
+	OK(cuGraphLaunch(x, a));
+	FAILS(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+	await_semaphore(NULL, sem, 4);
+	signal_semaphore(b, sem, 1);
+	OK(cuStreamSynchronize(NULL));
+	OK(cuStreamSynchronize(a));
+}
+END_TEST
+
+static void read_text(const char *path, char *text, size_t size)
+{
+	FILE *f = fopen(path, "r");
+
+	ck_assert_ptr_nonnull(f);
+	text[fread(text, 1, size - 1, f)] = '\0';
+	fclose(f);
+}
+
+START_TEST(dot)
+{
+	char path[] = "/tmp/test_graph.XXXXXX", text[4096];
+	CUgraphNode n = kernel_node("fill", p, 1, NULL);
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	kernel_node("add", p, 1, n);
+	OK(cuGraphDebugDotPrint(g, path, 0));
+	read_text(path, text, sizeof(text));
+	ck_assert_ptr_nonnull(strstr(text, "digraph"));
+	ck_assert_ptr_nonnull(strstr(text, "fill"));
+	ck_assert_ptr_nonnull(strstr(text, "->"));
+	unlink(path);
+	FAILS(cuGraphDebugDotPrint(g, "/no/such/place", 0), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
 START_TEST(embedded_graphs)
 {
 	CUgraph child, inside;
@@ -997,7 +1054,7 @@ int main(void)
 	const TTest *const tests[] = {
 		nodes_run_in_order, edges_decide, branches_run_side_by_side,
 		stream_order_around_a_launch, launches_of_one_graph, an_empty_graph,
-		copies_fills_host_functions, memory_operations, embedded_graphs, events,
+		copies_fills_host_functions, memory_operations, semaphore_nodes, dot, embedded_graphs, events,
 		overlapping_edge, one_entry_for_all_types, edges, bad_dependencies,
 		cycles_cannot_be_instantiated, clones, changes_after_instantiation_do_not_count,
 		destroyed_while_it_runs, instantiate_variants, per_thread_names, exec_params,

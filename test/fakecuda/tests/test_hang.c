@@ -51,6 +51,14 @@ START_TEST(two_streams_wait_for_each_other)
 }
 END_TEST
 
+START_TEST(nobody_signals_the_semaphore)
+{
+	await_semaphore(a, semaphore(), 5);
+	FAILS(cuStreamSynchronize(a), CUDA_ERROR_LAUNCH_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(fakecuda_hang_text(0), "semaphore 0 is 0, wanted 5"));
+}
+END_TEST
+
 /* What the library must never do: a free that waits for a kernel whose flag comes after the free. */
 START_TEST(free_that_waits)
 {
@@ -240,7 +248,8 @@ END_TEST
 int main(void)
 {
 	const TTest *const tests[] = {
-		nobody_sets_the_flag, two_streams_wait_for_each_other, free_that_waits,
+		nobody_sets_the_flag, two_streams_wait_for_each_other,
+		nobody_signals_the_semaphore, free_that_waits,
 		long_work_is_no_hang, another_thread_polls, another_thread_computes,
 		all_threads_wait, report_and_go_on, host_function_takes_long,
 		host_function_needs_what_the_waiter_holds,

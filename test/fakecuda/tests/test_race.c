@@ -826,6 +826,33 @@ START_TEST(waiting_kernel_occupies_its_block)
 }
 END_TEST
 
+START_TEST(semaphores_order)
+{
+	CUexternalSemaphore sem = semaphore();
+
+	await_semaphore(b, sem, 5);
+	fill(b, p, 2, WORDS);
+	fill(a, p, 1, WORDS);
+	signal_semaphore(a, sem, 5);
+	OK(cuCtxSynchronize());
+	ck_assert_uint_eq(word_at(p), 2);
+	no_races();
+}
+END_TEST
+
+START_TEST(semaphore_signalled_too_early)
+{
+	CUexternalSemaphore sem = semaphore();
+
+	await_semaphore(b, sem, 5);
+	fill(b, p, 2, WORDS);
+	signal_semaphore(a, sem, 5);
+	fill(a, p, 1, WORDS);
+	OK(cuCtxSynchronize());
+	races("unordered");
+}
+END_TEST
+
 /* ---- the host ---- */
 
 START_TEST(host_access)
@@ -1323,7 +1350,8 @@ int main(void)
 		word_awaited_since_before_the_sync, word_orders_streams, word_written_too_early,
 		word_written_by_a_copy, word_written_by_the_host,
 		word_written_by_an_ignorant_host, waiting_kernel_reads_after,
-		waiting_kernel_reads_unordered, waiting_kernel_occupies_its_block, host_access,
+		waiting_kernel_reads_unordered, waiting_kernel_occupies_its_block, semaphores_order,
+		semaphore_signalled_too_early, host_access,
 		host_access_before_submission, host_function_orders,
 		host_function_in_another_stream, host_function_hands_over,
 		host_function_hands_nothing_over, threads_share_what_they_know,

@@ -312,6 +312,30 @@ START_TEST(word_freed_meanwhile)
 }
 END_TEST
 
+/* ---- semaphores of another API ---- */
+
+START_TEST(semaphores)
+{
+	CUexternalSemaphore sem[2] = { semaphore(), semaphore() };
+	CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS wp[2] = { { .params = { .fence = { 3 } } },
+						      { .params = { .fence = { 4 } } } };
+
+	OK(cuWaitExternalSemaphoresAsync(sem, wp, 2, a));
+	fill(a, p, 1, 1);
+	signal_semaphore(b, sem[0], 3);
+	signal_semaphore(b, sem[1], 3);
+	fakecuda_advance(1000000);
+	ck_assert(!done(a));
+	signal_semaphore(b, sem[1], 9);
+	OK(cuDestroyExternalSemaphore(sem[1]));
+	OK(cuStreamSynchronize(a));
+	ck_assert_uint_eq(word_at(p), 1);
+	FAILS(cuWaitExternalSemaphoresAsync(sem, wp, 2, a), CUDA_ERROR_INVALID_HANDLE);
+	FAILS(cuWaitExternalSemaphoresAsync(sem, NULL, 1, a), CUDA_ERROR_INVALID_VALUE);
+	OK(cuWaitExternalSemaphoresAsync(NULL, NULL, 0, a));
+}
+END_TEST
+
 /* ---- overlapping launches ---- */
 
 static void fill_overlapping(CUstream s, CUdeviceptr q, uint32_t value, uint32_t n)
@@ -435,7 +459,7 @@ int main(void)
 		kernel_waits_for_another_thread, wide_word, registered_kernel,
 		registered_to_wait_for_a_change,
 		word_that_is_not_there, wait_value_64, write_value_is_in_order, batch_is_in_order,
-		bad_parameters, the_first_abi_has_no_barriers, every_name, word_freed_meanwhile,
+		bad_parameters, the_first_abi_has_no_barriers, every_name, word_freed_meanwhile, semaphores,
 		overlap_starts_early, without_permission_it_does_not, overlap_destroys_data,
 		overlap_past_markers_and_memory, overlap_not_past_other_work,
 		overlap_waits_for_other_streams, overlap_not_past_the_legacy_stream,

@@ -219,6 +219,32 @@ UNUSED static void run_thread(void *(*fn)(void *), void *arg)
 	ck_assert_int_eq(pthread_join(t, NULL), 0);
 }
 
+/* A semaphore as another API would share it. */
+UNUSED static CUexternalSemaphore semaphore(void)
+{
+	CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC desc = {
+		.type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+		.handle = { .fd = dup(0) } };
+	CUexternalSemaphore sem;
+
+	OK(cuImportExternalSemaphore(&sem, &desc));
+	return sem;
+}
+
+UNUSED static void signal_semaphore(CUstream s, CUexternalSemaphore sem, uint64_t value)
+{
+	CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS sp = { .params = { .fence = { value } } };
+
+	OK(cuSignalExternalSemaphoresAsync(&sem, &sp, 1, s));
+}
+
+UNUSED static void await_semaphore(CUstream s, CUexternalSemaphore sem, uint64_t value)
+{
+	CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS wp = { .params = { .fence = { value } } };
+
+	OK(cuWaitExternalSemaphoresAsync(&sem, &wp, 1, s));
+}
+
 /* The body of main(): run @suite, TAP on stdout. */
 UNUSED static int work_main(Suite *suite)
 {
