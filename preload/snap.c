@@ -16,6 +16,10 @@
 #include "recorder/image.h"
 #include "recorder/recorder.h"
 #include "recorder/snapshot.h"
+#include "recorder/symbols.h"
+
+#define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
+#define NAMES_EXIT_NS UINT64_C(200000000)
 
 static const char *const reason_names[] = {
 	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
@@ -166,6 +170,7 @@ int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg),
 		return -ENODATA;
 	if (!gm_lock_within(&gm_state.writing, limit_ns))
 		return -ETIMEDOUT;
+	gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
 	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
 	if (reasons & ~exit_bit)
 		r = take_locked(reasons & ~exit_bit, copied, arg);

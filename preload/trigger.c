@@ -28,10 +28,16 @@
 #include "preload/state.h"
 #include "preload/trigger.h"
 #include "recorder/recorder.h"
+#include "recorder/symbols.h"
 
 #define STACK_BYTES (256u << 10)
 #define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
 #define ALONE_NS 20000000		/* once the main thread is gone */
+/* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
+ * priority: that could not be raised again for a snapshot, and it would make a hook wait that
+ * needs the lock of the interned areas. */
+#define NAMES_NS 5000000
+#define PAUSE_NS 45000000
 #define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
 
 static uint32_t load(const _Atomic(uint32_t) *word)
@@ -215,6 +221,7 @@ static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
 	uint64_t seen = 0, now;
+	bool names_left = false;
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
@@ -228,11 +235,13 @@ static void *helper(void *arg)
 			continue;
 		}
 		futex_wait(&header->request, number,
-			   main_thread_known() && !*main_thread_id ? ALONE_NS : TICK_NS);
+			   main_thread_known() && !*main_thread_id ? ALONE_NS :
+			   names_left ? PAUSE_NS : TICK_NS);
 		now = operations(header);
 		if (now != seen)
 			gm_recorder_tick();
 		seen = now;
+		names_left = gm_symbols_work(NAMES_NS);
 	}
 	/* From here on the last thread of the process, which glibc makes call exit(). */
 	__atomic_store_n((uint32_t *)&header->has_helper, 0, __ATOMIC_RELEASE);
