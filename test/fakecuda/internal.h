@@ -11,8 +11,8 @@
  *   clock.c     the only code that completes ops: effects happen when virtual time passes them
  *
  * Thread context: every fc_ function is called with fc.lock held unless it says otherwise. The
- * lock is given up in fc_wait_* (while another thread or a host function must act first), never
- * elsewhere. Host functions run on one worker thread, without the lock. No signal context. In a
+ * lock is given up in fc_wait_*, fc_clock_step and fc_clock_advance (while a host function or another
+ * thread must act first), never elsewhere. Host functions run on one worker thread, without the lock. No signal context. In a
  * forked child of an initialised process every entry returns CUDA_ERROR_NOT_INITIALIZED (3).
  */
 #ifndef FC_INTERNAL_H
