@@ -10,10 +10,11 @@
  *   op          one scheduled instance of a work (struct fc_op), with its place in virtual time
  *   clock.c     the only code that completes ops: effects happen when virtual time passes them
  *
- * Thread context: every fc_ function is called with fc.lock held unless it says otherwise. The
- * lock is given up in fc_wait_*, fc_clock_step and fc_clock_advance (while a host function or another
- * thread must act first), never elsewhere. Host functions run on one worker thread, without the lock. No signal context. In a
- * forked child of an initialised process every entry returns CUDA_ERROR_NOT_INITIALIZED (3).
+ * Thread context: every fc_ function is called with fc.lock held unless it says otherwise. The lock
+ * is given up in fc_wait_*, fc_clock_step and fc_clock_advance (while a host function or another
+ * thread must act first), never elsewhere. Host functions run on one worker thread, without it. No
+ * signal context. In a forked child of an initialised process every entry returns 3,
+ * CUDA_ERROR_NOT_INITIALIZED.
  */
 #ifndef FC_INTERNAL_H
 #define FC_INTERNAL_H
