@@ -68,16 +68,24 @@ static uint64_t start_ticks(const char *text)
 static int is_it(const struct gm_who *who, int64_t pid)
 {
 	char path[64], text[1024];
+	uint64_t ticks;
 	int r;
 
 	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
 	r = read_text(AT_FDCWD, path, text, sizeof(text));
 	if (r == -ENOENT || r == -ESRCH)
 		return 0;
-	return r ? r : start_ticks(text) == who->start_ticks;
+	if (r)
+		return r;
+	ticks = start_ticks(text);
+	if (!ticks || ticks == who->start_ticks)
+		return ticks != 0;
+	/* Start times are told by the reader's clock: another time namespace tells another one. */
+	snprintf(path, sizeof(path), "/proc/%lld/ns/time", (long long)pid);
+	return namespace_of(path) == namespace_of("/proc/self/ns/time") ? 0 : -EXDEV;
 }
 
-/* The last number of the line "NSpid:", the pid in the innermost namespace; 0 when there is none. */
+/* The last number of the line "NSpid:", the pid in the innermost namespace; 0: there is none. */
 static int64_t innermost_pid(const char *status)
 {
 	const char *line = strstr(status, "\nNSpid:");

@@ -1,5 +1,5 @@
 /*
- * names.h - the words that snapshots use for the numbers of the format. PyTorch's, where it has one.
+ * names.h - the words that snapshots use for the numbers of the format: PyTorch's, if it has one.
  *
  * Constant data; any context. A number out of range is "unknown", never NULL.
  */

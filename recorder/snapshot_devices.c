@@ -1,6 +1,6 @@
 /*
- * snapshot_devices.c - the section "devices" and its like for the host: what the driver says of a
- * device, PyTorch's statistics under PyTorch's names, who holds how much, and what nobody here does.
+ * snapshot_devices.c - the section "devices" and its like for the host: what the driver says of
+ * a device, PyTorch's statistics under PyTorch's names, who holds how much, what nobody here does.
  *
  * Thread context: as snapshot.h.
  */

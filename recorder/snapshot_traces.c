@@ -63,7 +63,7 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 {
 	const struct gm_image *image = snap->image;
 	size_t from = snap->first[domain], to = snap->first[domain + 1];
-	struct words actions, kinds;
+	struct words actions = { 0 }, kinds = { 0 };
 
 	_Static_assert(GM_ACTION_COUNT <= 16 && GM_KIND_COUNT <= 16, "struct words has room");
 	quote(&actions, GM_ACTION_COUNT, gm_action_name);

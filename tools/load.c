@@ -160,7 +160,7 @@ static int load_file(const char *path, struct gm_loaded *ret)
 	if (!fstat(fd, &st) && S_ISDIR(st.st_mode))
 		r = refuse(ret, "a directory: name a snapshot, a journal or a process in it");
 	else if (begins_as_journal(fd))
-		r = load_journal(fd, gm_image_alive(fd) == 1, ret);
+		r = load_journal(fd, gm_image_alive(fd) != 0, ret);	/* unknown: as if alive */
 	else
 		r = load_json(fd, ret);
 	close(fd);

@@ -42,7 +42,8 @@ extern struct gm_recover_how gm_recover_how;
 int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret);
 
 /* Every *.journal in @directory and in the gpumem-<uid> directories below it, where the library
- * puts them; calls @each for each. An emptied gpumem-<uid> is removed. Returns how many, or -errno. */
+ * puts them; calls @each for each. An emptied gpumem-<uid> is removed. Returns how many there were,
+ * or -errno. */
 int gm_recover_directory(const char *directory, bool keep,
 			 void (*each)(void *arg, const struct gm_recovered *one), void *arg);
 

@@ -22,7 +22,7 @@ const char *gm_show_clean(const char *text)
 	char *at = texts[next++ % 4];
 	size_t n = 0;
 
-	for (; text[n] && n < sizeof(texts[0]) - 1; n++) {
+	for (; n < sizeof(texts[0]) - 1 && text[n]; n++) {
 		unsigned char c = (unsigned char)text[n], after = (unsigned char)text[n + 1];
 		/* C0, DEL, and C1 (U+0080 to U+009F), which some terminals obey as well. */
 		bool bad = c < 0x20 || c == 0x7f || (c == 0xc2 && after >= 0x80 && after < 0xa0);

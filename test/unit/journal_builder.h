@@ -38,7 +38,12 @@ struct jb {
 
 struct jb_plan { uint32_t segments, blocks, chunks, text_bytes; };
 
-#define JB_MUST(x) do { if (!(x)) { fprintf(stderr, "journal_builder: %s\n", #x); abort(); } } while (0)
+#define JB_MUST(x) do { \
+	if (!(x)) { \
+		fprintf(stderr, "journal_builder: %s\n", #x); \
+		abort(); \
+	} \
+} while (0)
 #define JB_UNUSED __attribute__((unused))
 
 static inline void *jb_region(const struct jb *jb, enum gm_region_id r)
@@ -329,7 +334,7 @@ struct jb_what {
 	uint8_t domain, kind, flags;
 };
 
-/* A segment with one block in the tables, no event. Returns the id of both (they are equal here). */
+/* A segment with one block in the tables only. Returns the id of both (here they are equal). */
 JB_UNUSED static uint32_t jb_put(struct jb *jb, struct jb_what what)
 {
 	uint32_t id = (uint32_t)(jb_take(jb, GM_REGION_SEGMENTS, 128) / 128);

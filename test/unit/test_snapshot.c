@@ -2,16 +2,7 @@
 #include "test/unit/journal_builder.h"
 
 #include <check.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "recorder/image.h"
 #include "recorder/snapshot.h"
@@ -609,156 +600,6 @@ START_TEST(settings_that_are_nonsense)
 }
 END_TEST
 
-static char *scratch(void)
-{
-	static char room[64];
-
-	strcpy(room, "/tmp/gm_snapshot.XXXXXX");
-	ck_assert_ptr_ne(mkdtemp(room), NULL);
-	ck_assert_int_eq(chdir(room), 0);
-	return room;
-}
-
-static void clean(const char *room)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf '%s'", room);
-	ck_assert_int_eq(system(command), 0);
-}
-
-static unsigned int files_in(const char *directory)
-{
-	DIR *dir = opendir(directory);
-	unsigned int found = 0;
-
-	ck_assert_ptr_ne(dir, NULL);
-	for (struct dirent *entry; (entry = readdir(dir));)
-		found += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	closedir(dir);
-	return found;
-}
-
-static void much_history(void)
-{
-	for (uint64_t i = 1; i <= 3000; i++)
-		jb_event(&jb, 1, OP(1, i), GM_ACTION_OOM, 0, 10 * i, 0x7f0000000000, i);
-	settle(UINT64_MAX);
-}
-
-START_TEST(written_to_its_file)
-{
-	char *room = scratch(), path[4096], wanted[256];
-	int fd;
-
-	much_history();
-	request.reason = "signal";
-	ck_assert_int_eq(gm_snapshot_write(&image, &request, "gpumem.%c.%p.%h.%k.%r.json", 1, NULL,
-					   path, sizeof(path)), 0);
-	snprintf(wanted, sizeof(wanted), "%s/gpumem.app.4711.box.0.signal-1.json", room);
-	ck_assert_str_eq(path, wanted);
-	fd = open(path, O_RDONLY);
-	ck_assert_int_ge(fd, 0);
-	parse(fd);
-	close(fd);
-	ck_assert_int_eq(num("history/events"), 3000);
-	ck_assert_uint_eq(files_in(room), 1);
-	clean(room);
-}
-END_TEST
-
-/* RLIMIT_FSIZE: an error and no signal, and the limit's own signal is not left pending. */
-START_TEST(a_limit_on_file_size)
-{
-	char *room = scratch(), path[4096];
-	struct rlimit limit = { 50000, RLIM_INFINITY };
-	sigset_t pending, now;
-
-	much_history();
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	ck_assert_int_eq(gm_snapshot_write(&image, &request, "a.json", 1, NULL, path, sizeof(path)),
-			 -EFBIG);
-	sigpending(&pending);
-	pthread_sigmask(SIG_BLOCK, NULL, &now);
-	ck_assert(!sigismember(&pending, SIGXFSZ));
-	ck_assert(!sigismember(&now, SIGXFSZ));
-	limit.rlim_cur = RLIM_INFINITY;
-	setrlimit(RLIMIT_FSIZE, &limit);
-	ck_assert_uint_eq(files_in(room), 0);
-	clean(room);
-}
-END_TEST
-
-static int on_small_disk(const char *options, int (*body)(void))
-{
-	int status;
-	pid_t child = fork();
-
-	if (!child) {
-		if (unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) ||
-		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mkdir("disk", 0700) ||
-		    mount("tmpfs", "disk", "tmpfs", 0, options))
-			_exit(77);
-		_exit(body());
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	return status;
-}
-
-static int full_disk(void)
-{
-	char path[4096];
-
-	if (gm_snapshot_write(&image, &request, "disk/a.json", 1, ".", path, sizeof(path)) != -ENOSPC)
-		return 1;
-	return files_in("disk") ? 2 : 0;
-}
-
-START_TEST(a_full_disk)
-{
-	char *room = scratch();
-
-	much_history();
-	ck_assert_int_eq(on_small_disk("size=32768", full_disk), 0);
-	clean(room);
-}
-END_TEST
-
-/* What falls back into memory is kept small: the newest events that fit. */
-static int fall_back(void)
-{
-	char path[4096];
-	struct stat st;
-
-	if (gm_snapshot_write(&image, &request, "/nonexistent/a.json", 1, "disk", path, sizeof(path)))
-		return 1;
-	if (stat(path, &st) || st.st_size > 32 << 20 || st.st_size < 4 << 20)
-		return 2;
-	int fd = open(path, O_RDONLY);
-
-	parse(fd);
-	close(fd);
-	return num("history/events") == 131072 && num("history/dropped") == 300000 - 131072 &&
-	       num("device_traces/0/dropped") == 300000 - 131072 &&
-	       num("device_traces/0/size/131071") == 300000 ? 0 : 3;
-}
-
-START_TEST(a_fallback_in_memory_is_small)
-{
-	char *room = scratch();
-
-	jb_free_all(&jb);
-	jb_new(&jb, (struct jb_plan){ 16, 16, 5000, 4096 });
-	jb_device(&jb, 0, "A device", 80 * MIB);
-	jb_thread(&jb, 1, 100);
-	for (uint64_t i = 1; i <= 300000; i++)
-		jb_event(&jb, 1, OP(1, i), GM_ACTION_OOM, 0, 10 * i, 0x7f0000000000, i);
-	settle(UINT64_MAX);
-	ck_assert_int_eq(on_small_disk("size=64m", fall_back), 0);
-	clean(room);
-}
-END_TEST
-
 START_TEST(strings_of_any_bytes)
 {
 	unsigned int seed = 20251120;
@@ -796,10 +637,6 @@ int main(void)
 	tcase_add_test(tcase, what_was_in_flight_dropped_or_refused);
 	tcase_add_test(tcase, settings_have_pytorchs_types);
 	tcase_add_loop_test(tcase, settings_that_are_nonsense, 0, 7);
-	tcase_add_test(tcase, written_to_its_file);
-	tcase_add_test(tcase, a_limit_on_file_size);
-	tcase_add_test(tcase, a_full_disk);
-	tcase_add_test(tcase, a_fallback_in_memory_is_small);
 	tcase_add_test(tcase, strings_of_any_bytes);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
