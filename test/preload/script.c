@@ -261,6 +261,8 @@ static char **start(char **word)
 		pthread_create(&thread, NULL, run_thread, word + 1);
 		if (!strcmp(*word, "thread"))
 			pthread_join(thread, NULL);
+		else
+			pthread_detach(thread);
 	} else {
 		return NULL;
 	}
