@@ -59,7 +59,7 @@ START_TEST(nobody_signals_the_semaphore)
 }
 END_TEST
 
-/* What the library must never do: a free that waits for a kernel whose flag comes after the free. */
+/* What the library must never do: a free that waits for a kernel whose flag comes after it. */
 START_TEST(free_that_waits)
 {
 	CUdeviceptr p = alloc(4096);
