@@ -69,14 +69,18 @@ static void **slot_of(size_t i)
 }
 
 /*
- * The one switch: is this hook handed out by the resolvers? While allocator is native little has
- * to be known of work, order and identity (where a capture begins, for one: it has a body), and a
- * body that only passes on is not worth a call. Exported names that are called directly pass
- * through either way.
+ * The one switch: is this hook handed out by the resolvers? A body that only passes on is not
+ * worth a call. While allocator is native nothing has to be known of work and identity, and of
+ * order only what has a body (where captures begin). Exported names that are called directly go
+ * through us either way.
  */
 static bool wanted(const struct hook *hook)
 {
-	return hook->has_body;
+	const uint32_t classes = 1u << GM_CLASS_RESOLVE | 1u << GM_CLASS_ALLOC |
+				 1u << GM_CLASS_FREE | 1u << GM_CLASS_QUERY | 1u << GM_CLASS_LIFE |
+				 1u << GM_CLASS_ORDER;
+
+	return hook->has_body && (classes >> hook->class & 1);
 }
 
 /* ---- from an address of the driver to the hook ------------------------------------------------ */
