@@ -247,8 +247,9 @@ CUresult fc_copy_submit(const char *name, const CUDA_MEMCPY3D_PEER_v1 *p, CUstre
 	fc_stream_ref(s);
 	if (!p->WidthInBytes || !p->Height || !p->Depth)
 		r = CUDA_SUCCESS;
-	else if (fc_capture_on(s) && !sync)
-		r = fc_submit(s, work, NULL);
+	else if (fc_capture_on(s))
+		r = sync ? fc_capture_check(FC_UNSAFE_STREAM, s->ctx, s) :
+			   fc_submit(s, work, NULL);
 	else if (!reachable(w, &w->src, p->srcMemoryType) ||
 		 !reachable(w, &w->dst, p->dstMemoryType))
 		r = CUDA_ERROR_INVALID_VALUE;

@@ -4,6 +4,8 @@
  */
 #include "capture.h"
 
+#include <dlfcn.h>
+
 /* ---- what is refused: the table of facts seen on an H200 ---- */
 
 static CUstream other;
@@ -233,6 +235,19 @@ static void callback(CUstream s, CUresult r, void *arg)
 	(void)arg;
 }
 
+START_TEST(synchronous_copy_in_a_capturing_stream)
+{
+	CUresult (*copy_ptds)(void *, CUdeviceptr, size_t);
+	uint32_t host;
+
+	*(void **)&copy_ptds = dlsym(RTLD_DEFAULT, "cuMemcpyDtoH_v2_ptds");
+	begin(CU_STREAM_PER_THREAD);
+	FAILS(copy_ptds(&host, p, 4), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	ends_with(CU_STREAM_PER_THREAD, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	OK(copy_ptds(&host, p, 4));
+}
+END_TEST
+
 START_TEST(work_no_graph_can_hold)
 {
 	begin(a);
@@ -302,7 +317,8 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		refused_calls_work_afterwards, the_capturing_stream_itself,
-		another_context_synchronises, work_no_graph_can_hold,
+		another_context_synchronises,
+		synchronous_copy_in_a_capturing_stream, work_no_graph_can_hold,
 		invalidated_stream_takes_nothing, legacy_stream_meets_a_blocking_capture,
 		legacy_stream_beside_a_non_blocking_capture, per_thread_stream_captures,
 	};

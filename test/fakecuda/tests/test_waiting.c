@@ -457,9 +457,9 @@ int main(void)
 	const TTest *const tests[] = {
 		kernel_waits_for_the_host, kernel_waits_for_another_stream,
 		kernel_waits_for_another_thread, wide_word, registered_kernel,
-		registered_to_wait_for_a_change, word_that_is_not_there, wait_value_64, write_value_is_in_order, batch_is_in_order,
-		bad_parameters, the_first_abi_has_no_barriers, every_name, word_freed_meanwhile,
-		semaphores,
+		registered_to_wait_for_a_change, word_that_is_not_there, wait_value_64,
+		write_value_is_in_order, batch_is_in_order, bad_parameters,
+		the_first_abi_has_no_barriers, every_name, word_freed_meanwhile, semaphores,
 		overlap_starts_early, without_permission_it_does_not, overlap_destroys_data,
 		overlap_past_markers_and_memory, overlap_not_past_other_work,
 		overlap_waits_for_other_streams, overlap_not_past_the_legacy_stream,
