@@ -285,6 +285,7 @@ int main(int argc, char **argv)
 
 	state = argc > 1 ? strtoul(argv[1], NULL, 10) : 1;
 	CHECK(cuInit(0));
+	need_devices(2);
 	set_up();
 	for (unsigned long i = 1; i <= steps; i++) {
 		step();

@@ -17,11 +17,11 @@ MIB = 1 << 20
 RESIDENT = ("device", "array", "vmm", "pool", "graph", "external")
 # On the device when somebody has touched it there.
 PERHAPS = ("managed",)
-# The driver takes 2 MiB at a time, pools 32 MiB; a late module or stack is a few more.
-GRANULE, SLACK = 2 * MIB, 40 * MIB
+# The driver takes 2 MiB at a time, a pool 32 MiB; a late module or stack is a few more.
+GRANULE, SLACK = 2 * MIB, 72 * MIB
 # Checkpoints at which the driver takes or gives what no program asked for: a context (about 520 MiB
 # on an H200), the first use of managed memory on the device (128 MiB).
-OWN = re.compile(r"context|reset|beginning|managed|linear|gone|would not go|what is left", re.IGNORECASE)
+OWN = re.compile(r"context|reset|beginning|managed|linear|thread|gone|would not go|what is left", re.IGNORECASE)
 
 
 def load(path):

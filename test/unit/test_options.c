@@ -247,7 +247,7 @@ START_TEST(divisions)
 	};
 	static const char *const bad[] = { "3", "[]", "[3:1]", "[256:3]", "[256]", "[:1]", "[256:1,,]",
 					   "[256:1:2]", "[>]", "x", "[1:1" };
-	char variable[128];
+	char variable[4096];
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		snprintf(variable, sizeof(variable), "GPUMEM_ROUNDUP_POWER2_DIVISIONS=%s",
