@@ -171,6 +171,30 @@ static void shim(const char *path, const char *driver_path)
 	call("beside the driver", dlsym(handle, "cuMemAlloc_v2"), 3);
 }
 
+/* Name, version and flags on each line of stdin, or a name alone: where it lies and what it is called. */
+static void all(const char *path)
+{
+	void *handle = driver(path), *f;
+	gpa2_fn *gpa2 = (gpa2_fn *)dlsym(handle, "cuGetProcAddress_v2");
+	char line[256], name[128];
+	int version, flags, found, n;
+	Dl_info info;
+
+	while (fgets(line, sizeof(line), stdin)) {
+		n = sscanf(line, "%127s %d %d", name, &version, &flags);
+		f = NULL;
+		if (n == 1)
+			f = dlsym(handle, name);
+		else if (n == 3)
+			gpa2(name, &f, version, (uint64_t)flags, &found);
+		if (!f)
+			printf("%.*s: NULL\n", (int)strcspn(line, "\n"), line);
+		else
+			printf("%.*s: %s %s\n", (int)strcspn(line, "\n"), line, place(f),
+			       dladdr(f, &info) && info.dli_sname ? info.dli_sname : "?");
+	}
+}
+
 /* Loaded so that it prefers its own symbols: out of our reach, and unharmed. */
 static void deepbind(const char *path)
 {
@@ -227,6 +251,8 @@ int main(int argc, char **argv)
 		local(path);
 	else if (!strcmp(what, "shim"))
 		shim(path, argv[3]);
+	else if (!strcmp(what, "all"))
+		all(path);
 	else if (!strcmp(what, "deepbind"))
 		deepbind(path);
 	else if (!strcmp(what, "threads"))

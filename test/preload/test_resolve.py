@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How a program gets hold of the driver's functions: what it is handed, and by whom."""
 import os
+import re
 import subprocess
 import sys
 
 sys.path.insert(0, "test")
-from tap import B, LIBRARY, Room, check, finish, tell  # noqa: E402
+from tap import B, FAKE, LIBRARY, Room, check, finish, tell  # noqa: E402
 
 HERE = os.path.join(B, "test/preload")
 RESOLVE = os.path.join(HERE, "resolve")
@@ -100,6 +101,34 @@ def next_in_line():
             check("RTLD_NEXT of another interposer, %s" % title, run.stdout == "111 211\n", tell(run))
 
 
+def every_name():
+    """All that the list has, and all that the runtime asks for at its start, looked up in the whole driver."""
+    rows = re.findall(r"^GM_(HOOK|PASS)\(\w+, (\w+),", open("preload/hooks.def").read(), re.M)
+    hooked = {name for kind, name in rows if kind == "HOOK"}
+    queries = re.findall(r"^CUDART_QUERY\((\w+), (\d+), (\d+)\)", open("test/fakecuda/cudart/queries.def").read(), re.M)
+    asked = "".join(name + "\n" for _, name in rows) + "".join(" ".join(q) + "\n" for q in queries)
+    with Room() as room:
+        got = []
+        for preload in (False, True):
+            run = subprocess.run([RESOLVE, "all", os.path.join(FAKE, "libcuda.so.1")], input=asked, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, env=room.env(preload=preload), timeout=60)
+            check("every name: asked %s the library" % ("with" if preload else "without"), run.returncode == 0 and not run.stderr,
+                  tell(run))
+            got.append(lines(run))
+        bare, ours = got
+        check("every name: %d answers" % len(ours), len(bare) == len(ours) == len(rows) + len(queries), (len(bare), len(ours)))
+        check("every name: most are in the fake driver", sum(a != "NULL" for _, a in bare) > 400, len(bare))
+        wrong = []
+        for (what, without), (_, answer) in zip(bare, ours):
+            place, _, symbol = without.partition(" ")
+            want = "libgpumem.so " + symbol if symbol in hooked else without
+            if answer != want:
+                wrong.append((what, want, answer))
+        check("every name: the hook where there is a body, else the driver's, of the same ABI", not wrong, wrong[:5])
+        check("every name: every body is handed out", hooked == {a.split()[1] for w, a in ours if OURS in a and " " not in w},
+              hooked ^ {a.split()[1] for w, a in ours if OURS in a and " " not in w})
+
+
 def sanitized_host():
     """A host whose sanitizer looks functions up while it starts, before anything is initialised."""
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -124,6 +153,7 @@ def main():
     local()
     others()
     next_in_line()
+    every_name()
     sanitized_host()
     finish()
 
