@@ -43,7 +43,13 @@
 
 enum gm_hook_class {
 	GM_CLASS_RESOLVE, GM_CLASS_ALLOC, GM_CLASS_FREE, GM_CLASS_QUERY, GM_CLASS_WORK,
-	GM_CLASS_ORDER, GM_CLASS_IDENTITY, GM_CLASS_LIFE
+	GM_CLASS_ORDER, GM_CLASS_IDENTITY, GM_CLASS_LIFE, GM_CLASS_END
+};
+
+/* The class of each hook, as a constant: gm_class_cuMemAlloc_v2. */
+enum gm_class_of_hook {
+#define GM_HOOK(class, name, type, params, args) gm_class_##name = GM_CLASS_##class,
+#include "preload/hooks.def"
 };
 
 /* The driver's functions, by link name. Filled at once when the driver is found (real.c). */
@@ -62,14 +68,17 @@ extern struct gm_real gm_real GM_HIDDEN;
 /* Frame address of the hook that this thread is inside of; 0 outside. */
 extern __thread uintptr_t gm_inside GM_HIDDEN;
 
-bool gm_enter_slow(uintptr_t here);
+bool gm_enter_slow(uintptr_t here, bool starts);
 
-static inline __attribute__((always_inline)) bool gm_enter(void)
+/* @starts: the call starts the library in a process where it has not started. What only frees or
+ * ends does not: nothing that it could free is recorded, and a forked child on its way out makes
+ * such calls. */
+static inline __attribute__((always_inline)) bool gm_enter(bool starts)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 
 	if (__builtin_expect(gm_state_word() != GM_STATE_RUNNING || gm_inside != 0, 0))
-		return gm_enter_slow(here);
+		return gm_enter_slow(here, starts);
 	gm_inside = here;
 	return true;
 }
@@ -82,7 +91,8 @@ static inline CUresult gm_leave(CUresult result)
 
 #define GM_ENTER(name, ...) \
 	do { \
-		if (!gm_enter()) \
+		if (!gm_enter((int)gm_class_##name != GM_CLASS_FREE && \
+			      (int)gm_class_##name != GM_CLASS_END)) \
 			return GM_REAL(name)(__VA_ARGS__); \
 	} while (0)
 

@@ -78,7 +78,7 @@ static bool wanted(const struct hook *hook)
 {
 	const uint32_t classes = 1u << GM_CLASS_RESOLVE | 1u << GM_CLASS_ALLOC |
 				 1u << GM_CLASS_FREE | 1u << GM_CLASS_QUERY | 1u << GM_CLASS_LIFE |
-				 1u << GM_CLASS_ORDER;
+				 1u << GM_CLASS_END | 1u << GM_CLASS_ORDER;
 
 	return hook->has_body && (classes >> hook->class & 1);
 }

@@ -134,11 +134,13 @@ bool gm_state_start(void)
 /* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
  * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
  * an unwinding, without gm_leave. */
-bool gm_enter_slow(uintptr_t here)
+bool gm_enter_slow(uintptr_t here, bool starts)
 {
 	int kept = errno;
 
 	if (gm_inside != 0 && here < gm_inside)
+		return false;
+	if (!starts && !gm_state_is_mine())
 		return false;
 	gm_inside = here;
 	if (!gm_state_start()) {

@@ -39,6 +39,11 @@ def afresh():
             behaves("%s before the first call" % how, room, how, "alloc 2", "exit 0", "end", "alloc 1", "exit 0")
             check("%s before the first call: two records" % how, sorted(by_pid(room, "exit").values()) == [1, 2],
                   by_pid(room, "exit"))
+        with Play() as room:
+            run = behaves("%s: the child only frees and cleans up" % how, room, "alloc 100", how, "free", "release", "threads",
+                          "exit 0", "end", "exit 0")
+            check("%s: that does not start anything" % how, "threads: 1" in run.stdout and room.live("exit") == [100],
+                  (run.stdout, room.files()))
     with Play() as room:
         run = room.script("alloc 1", "fork", "alloc 2", "exit 0", "end", "exit 0", histroy=1)
         check("a wrong option is said once, not by every child", run.stderr.count("GPUMEM_HISTROY") == 1, run.stderr)
