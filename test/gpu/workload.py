@@ -1,6 +1,6 @@
-"""Training loops of three kinds, to time: workload.py NAME [--history] [--iterations N].
+"""Training loops of three kinds, to time: workload.py [--history] [--iterations N] NAME...
 
-Prints one JSON line: seconds an iteration (each, after warm-up), the last loss, peak bytes.
+Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes.
 --history switches PyTorch's own memory history on, as its users would.
 """
 import argparse
@@ -10,7 +10,7 @@ import time
 import torch
 
 
-def gpt(step):
+def gpt():
     layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="cuda")
     model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -26,7 +26,7 @@ def gpt(step):
     return one
 
 
-def resnet(step):
+def resnet():
     import torchvision
     model = torchvision.models.resnet50().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -42,7 +42,7 @@ def resnet(step):
     return one
 
 
-def side_streams(step):
+def side_streams():
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU())
                                   for _ in range(8)]).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -64,22 +64,26 @@ def side_streams(step):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=["gpt", "resnet", "side_streams"])
+    parser.add_argument("names", nargs="+", choices=["gpt", "resnet", "side_streams"])
     parser.add_argument("--history", action="store_true")
     parser.add_argument("--iterations", type=int, default=60)
     args = parser.parse_args()
-    torch.manual_seed(1)
     if args.history:
         torch.cuda.memory._record_memory_history(max_entries=1000000)
-    one = globals()[args.name](0)
-    seconds = []
-    for i in range(args.iterations + 15):
-        began = time.perf_counter()
-        loss = one(i)
-        torch.cuda.synchronize()
-        if i >= 15:
-            seconds.append(time.perf_counter() - began)
-    print(json.dumps({"seconds": seconds, "loss": loss.item(), "peak": torch.cuda.max_memory_reserved()}))
+    for name in args.names:
+        torch.manual_seed(1)
+        one = globals()[name]()
+        seconds = []
+        for i in range(args.iterations + 15):
+            began = time.perf_counter()
+            loss = one(i)
+            torch.cuda.synchronize()
+            if i >= 15:
+                seconds.append(time.perf_counter() - began)
+        print(json.dumps({"name": name, "seconds": seconds, "loss": loss.item(),
+                          "peak": torch.cuda.max_memory_reserved()}))
+        del one, loss
+        torch.cuda.empty_cache()
 
 
 main()
