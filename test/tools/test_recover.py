@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import GPUMEM, Room, check, finish  # noqa: E402
-from verbs import APP, Program, blocks, gpumem, killed_journal, load, replay, wait_for  # noqa: E402
+from verbs import APP, Program, blocks, gpumem, journals_begun, killed_journal, load, replay, wait_for  # noqa: E402
 
 with Room() as room:
     counts = os.path.join(room.path, "counts")
@@ -135,7 +135,7 @@ with Room() as room:
     # Its own pid namespace: its pids are ours as well, and mean other processes.
     inside = ["unshare", "-pf"] if os.geteuid() == 0 else ["unshare", "-rpf"]
     with Program(room, *inside, "--kill-child", APP, "--loop", "--max-seconds", "60") as program:
-        journals = wait_for(room.journal_files)
+        journals = wait_for(lambda: journals_begun(room))
         done = gpumem("recover", *journals, cwd=room.path)
         check("a living process in another pid namespace is left alone", done.returncode == 1 and
               os.path.exists(journals[0]), done)

@@ -60,10 +60,20 @@ class Program:
         self.child.wait(timeout=60)
 
 
+def journals_begun(room, pid=None):
+    """Journals that have their magic number, which is written last; of process @pid."""
+    found = []
+    for path in room.journal_files():
+        with open(path, "rb") as file:
+            if file.read(8) == b"GPUMJNL1" and (pid is None or ".%d." % pid in path):
+                found.append(path)
+    return found
+
+
 def killed_journal(room, seconds=0.3, *flags):
     """Let demo_app allocate and free for a while, then SIGKILL it: (pid, the path of its journal)."""
     with Program(room, APP, "--loop", "--max-seconds", "60", *flags) as program:
-        journals = wait_for(lambda: [j for j in room.journal_files() if ".%d." % program.pid in j])
+        journals = wait_for(lambda: journals_begun(room, program.pid))
         time.sleep(seconds)
         program.kill()
         return program.pid, journals[0] if journals else ""
