@@ -65,7 +65,7 @@ def journals_begun(room, pid=None):
     found = []
     for path in room.journal_files():
         with open(path, "rb") as file:
-            if file.read(8) == b"GPUMJNL1" and (pid is None or ".%d." % pid in path):
+            if file.read(8).strip(b"\0") and (pid is None or ".%d." % pid in path):
                 found.append(path)
     return found
 
