@@ -49,7 +49,7 @@
 
 #include "allocator/table.h"
 
-#define GM_MAGIC UINT64_C(0x314c4e4a554d5047)	/* "GPUMJNL1"; stored last, when all else is there */
+#define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
 #define GM_FORMAT_VERSION 1u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
