@@ -69,7 +69,7 @@ static bool take(void)
 	request = gm_trigger_ask(GM_REQUEST_EXIT);
 	if (!gm_trigger_wait_written(request, WAIT_NS)) {
 		gm_say("the exit snapshot took too long; the journal stays: ",
-		       gm_state.journal[0] ? gm_state.journal : "(in memory)", NULL);
+		       gm_state.journal[0] ? gm_state.journal : "(in memory)");
 		return false;
 	}
 	return __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;

@@ -50,7 +50,7 @@ static void said(void *arg, const char *line)
 {
 	(void)arg;
 	if (!options_told)
-		gm_say(line, NULL);
+		gm_say(line);
 }
 
 /* The rank of this process, from the launchers' variables; -1 none. */
@@ -108,7 +108,7 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 		scratch->settings[id].source = gm_options_source(options, id);
 		if (options->verbose && !options_told)
 			gm_say_always(gm_options_name(id), "=", value, " (",
-				      gm_options_source(options, id), ")", NULL);
+				      gm_options_source(options, id), ")");
 	}
 	return GM_OPTION_COUNT;
 }
@@ -159,18 +159,18 @@ static int start_recorder(struct scratch *scratch)
 	r = gm_recorder_start(&config, &scratch->report);
 	if (r) {
 		gm_say("nothing is recorded: ",
-		       scratch->report.note[0] ? scratch->report.note : gm_error_text(r), NULL);
+		       scratch->report.note[0] ? scratch->report.note : gm_error_text(r));
 		return r;
 	}
 	if (scratch->report.note[0])
-		gm_say(scratch->report.note, NULL);
+		gm_say(scratch->report.note);
 	memcpy(gm_state.journal, scratch->report.path, sizeof(gm_state.journal));
 	gm_state.journal[sizeof(gm_state.journal) - 1] = '\0';
 	gm_modules_init(&sink);
 	start_stacks(options);
 	r = gm_hooks_start();
 	if (r)
-		gm_say("nothing is recorded: ", gm_error_text(r), NULL);
+		gm_say("nothing is recorded: ", gm_error_text(r));
 	return r;
 }
 
@@ -184,7 +184,7 @@ int gm_init(void)
 	 * of the caller's says. */
 	if (getauxval(AT_SECURE)) {
 		gm_say("nothing is recorded: the program runs with raised privileges "
-		       "(set-user-ID, set-group-ID or file capabilities)", NULL);
+		       "(set-user-ID, set-group-ID or file capabilities)");
 		return -EPERM;
 	}
 	gm_options_read(options, environ, said, NULL);
@@ -196,7 +196,7 @@ int gm_init(void)
 	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED) {
-		gm_say("nothing is recorded: out of memory", NULL);
+		gm_say("nothing is recorded: out of memory");
 		return -ENOMEM;
 	}
 	r = start_recorder(scratch);
@@ -210,7 +210,7 @@ int gm_init(void)
 	if (r)
 		gm_say("there is no helper thread (", gm_error_text(r), "): snapshots by signal "
 		       "and from outside are off, the others are written by the program's own "
-		       "threads", NULL);
+		       "threads");
 	else if (options->snapshot_on & GM_ON_SIGNAL)
 		gm_signal_start(options->signal);
 	gm_exit_start();

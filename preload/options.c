@@ -67,9 +67,12 @@ static void add_variable(struct gm_line *line, const struct gm_option_row *row, 
 		return;
 	}
 	gm_line_add(line, PREFIX);
-	for (const char *c = row->name; *c; c++)
-		gm_line_add_span(line, (struct gm_span){
-			&(char){ *c >= 'a' && *c <= 'z' ? (char)(*c - ('a' - 'A')) : *c }, 1 });
+	for (const char *c = row->name; *c; c++) {
+		bool small = *c >= 'a' && *c <= 'z';
+		char letter = small ? (char)(*c - ('a' - 'A')) : *c;
+
+		gm_line_add_span(line, (struct gm_span){ &letter, 1 });
+	}
 }
 
 static void bad_value(struct reader *reader, const struct gm_option_row *row, bool conf,

@@ -15,9 +15,9 @@
 struct gm_libc {
 	void *(*dlsym)(void *handle, const char *name);
 	int (*dlclose)(void *handle);
-	void (*exit_now)(int status) __attribute__((noreturn));		/* _exit */
-	void (*exit_now_c)(int status) __attribute__((noreturn));	/* _Exit */
-	void (*quick_exit)(int status) __attribute__((noreturn));
+	void (*exit_now)(int status);	/* _exit */
+	void (*exit_now_c)(int status);	/* _Exit */
+	void (*quick_exit)(int status);
 };
 extern struct gm_libc gm_libc __attribute__((visibility("hidden")));
 

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -70,48 +69,30 @@ static void append(char line[LINE_BYTES], size_t *used, const char *part)
 	*used += n;
 }
 
-static void say_list(const char *text, va_list list)
+static void write_line(const char *const *texts)
 {
 	char line[LINE_BYTES];
 	size_t used = 0;
-	int kept = errno;
 
-	if (!stderr_is_what_it_was()) {
-		errno = kept;
-		return;
-	}
 	append(line, &used, "gpumem: ");
-	for (const char *part = text; part; part = va_arg(list, const char *))
-		append(line, &used, part);
+	for (; *texts; texts++)
+		append(line, &used, *texts);
 	for (size_t i = 0; i < used; i++)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = '?';	/* a value of the environment may hold anything */
 	line[used++] = '\n';
 	write_quietly(line, used);
+}
+
+void gm_say_list(bool always, const char *const *texts)
+{
+	int n = always ? 0 : __atomic_fetch_add((int *)&lines, 1, __ATOMIC_RELAXED);
+	int kept = errno;
+
+	if (n <= GM_SAY_LINES && stderr_is_what_it_was())
+		write_line(n < GM_SAY_LINES ? texts :
+			   (const char *const[]){ "more is not said here", NULL });
 	errno = kept;
-}
-
-void gm_say(const char *text, ...)
-{
-	int n = __atomic_fetch_add((int *)&lines, 1, __ATOMIC_RELAXED);
-	va_list list;
-
-	if (n == GM_SAY_LINES)
-		gm_say_always("more is not said here", NULL);
-	if (n >= GM_SAY_LINES)
-		return;
-	va_start(list, text);
-	say_list(text, list);
-	va_end(list);
-}
-
-void gm_say_always(const char *text, ...)
-{
-	va_list list;
-
-	va_start(list, text);
-	say_list(text, list);
-	va_end(list);
 }
 
 const char *gm_decimal(struct gm_decimal *buffer, int64_t value)

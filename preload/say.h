@@ -6,19 +6,21 @@
 #ifndef GM_PRELOAD_SAY_H
 #define GM_PRELOAD_SAY_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Remember what file descriptor 2 is, at the start of the process: should the host close it and
  * open something else under its number, nothing is ever written there. */
 void gm_say_remember(void);
 
-/* One line, "gpumem: " and the texts one after the other up to NULL, in one write. At most
- * GM_SAY_LINES a process (and one that says so). errno is kept, SIGPIPE is not raised. */
+/* One line, "gpumem: " and the texts one after the other, in one write. At most GM_SAY_LINES a
+ * process (and one that says so); gm_say_always whatever the count: what the user asked to be told
+ * (verbose). errno is kept, SIGPIPE is not raised. */
 #define GM_SAY_LINES 64
-void gm_say(const char *text, ...) __attribute__((sentinel));
-
-/* Said whatever the count: what the user asked to be told (verbose). */
-void gm_say_always(const char *text, ...) __attribute__((sentinel));
+#define gm_say(...) gm_say_list(false, (const char *const[]){ __VA_ARGS__, NULL })
+#define gm_say_always(...) gm_say_list(true, (const char *const[]){ __VA_ARGS__, NULL })
+void gm_say_list(bool always, const char *const *texts);
 
 /* @value in decimal, in @buffer. Returns @buffer. */
 struct gm_decimal { char text[24]; };

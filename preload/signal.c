@@ -56,7 +56,7 @@ void gm_signal_start(unsigned int number)
 			return;
 		if (gm_state.options.verbose)
 			gm_say_always("signal ", gm_decimal(&text, number), " is in use by the "
-				      "program: it asks for no snapshot", NULL);
+				      "program: it asks for no snapshot");
 		return;
 	}
 	sigemptyset(&action.sa_mask);

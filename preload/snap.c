@@ -113,7 +113,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	r = gm_snapshot_write(image, &request, template, number, fallback, path, sizeof(path));
 	if (r) {
 		gm_say("the ", request.reason, " snapshot could not be written to ", template,
-		       ": ", gm_error_text(r), NULL);
+		       ": ", gm_error_text(r));
 		return r;
 	}
 	gm_state.written[reason]++;
@@ -121,9 +121,9 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	if (fallback && strncmp(path, fallback, strlen(fallback)) == 0 &&
 	    strncmp(template, fallback, strlen(fallback)) != 0)
 		gm_say("the ", request.reason, " snapshot could not be written to ", template,
-		       ": it is in ", path, NULL);
+		       ": it is in ", path);
 	else if (gm_state.options.verbose)
-		gm_say_always("snapshot (", request.reason, "): ", path, NULL);
+		gm_say_always("snapshot (", request.reason, "): ", path);
 	if (reason == GM_REQUEST_OOM)
 		gm_oom_written(number, path);
 	return 0;
@@ -145,7 +145,7 @@ static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
 		r = gm_image_settle(&image, exiting ? gm_state.options.exit_history : UINT64_MAX);
 	if (r) {
 		gm_say("no snapshot could be taken: ",
-		       image.error[0] ? image.error : gm_error_text(r), NULL);
+		       image.error[0] ? image.error : gm_error_text(r));
 		gm_image_free(&image);
 		return r;
 	}
