@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import GPUMEM, Room, check, finish  # noqa: E402
+from tap import GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
 from verbs import APP, Program, blocks, gpumem, journals_begun, killed_journal, load, replay, wait_for  # noqa: E402
 
 with Room() as room:
@@ -143,5 +143,29 @@ with Room() as room:
     wait_for(lambda: gpumem("recover", "--keep", "-o", "a.json", journals[0], cwd=room.path).returncode == 0, 20)
     check("once it is dead, it is recovered", os.path.exists(room.path + "/a.json"), os.listdir(room.path))
     check("its pid is the one it had inside", load(room.path + "/a.json")["process"]["pid"] < 100)
+
+with Room() as room:
+    # Without an argument: every place by itself. In a mount namespace, so that the machine's own stay untouched.
+    script = """
+        mount -t tmpfs none /dev/shm && cd "$1" || exit 9
+        env LD_PRELOAD="$2" "$3" --loop --max-seconds 60 >/dev/null 2>&1 & one=$!
+        env LD_PRELOAD="$2" "$3" --wait 60 >waiting 2>&1 & two=$!
+        for i in $(seq 1000); do [ "$(ls /dev/shm/gpumem-*/*.journal 2>/dev/null | wc -l)" = 3 ] && break; sleep 0.02; done
+        until grep -q waiting waiting; do sleep 0.02; done
+        kill -KILL $one
+        wait $one
+        "$4" recover; echo "status $?"
+        kill -KILL $two
+        wait $two
+        "$4" recover; echo "status $?"
+        "$4" recover; echo "status $?"
+        ls -d /dev/shm/gpumem-*
+    """
+    done = subprocess.run([*unshare, "sh", "-c", script, "sh", room.path, LIBRARY, APP, GPUMEM], capture_output=True,
+                          text=True, timeout=100, check=False, cwd=room.path, env=room.env(preload=False))
+    check("no argument: all the dead of every place, not the living", done.stdout.count("died with") >= 2 and
+          "lives: its journal is left alone" in done.stdout and done.stdout.count("status 0") == 3 and
+          len(glob.glob(room.path + "/*.recovered.json")) == done.stdout.count("died with"), done)
+    check("a shared place's directory stays", done.stdout.rstrip().split("\n")[-1].startswith("/dev/shm/gpumem-"), done)
 
 finish()
