@@ -464,6 +464,23 @@ END_TEST
 
 /* ---- errors ---- */
 
+START_TEST(a_context_that_is_gone)
+{
+	CUcontext second;
+	CUgraphExec x;
+	CUstream c;
+
+	OK(cuCtxCreate(&second, NULL, 0, 0));
+	OK(cuModuleLoadData(&work_module, work_ptx));
+	kernel_node("touch", p, 0, NULL);
+	x = instantiate(g);
+	OK(cuCtxDestroy(second));
+	OK(cuCtxSetCurrent(work_ctx));
+	OK(cuStreamCreate(&c, CU_STREAM_NON_BLOCKING));
+	FAILS(cuGraphLaunch(x, c), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+END_TEST
+
 START_TEST(a_poisoned_context)
 {
 	CUgraphExec x;
@@ -490,7 +507,7 @@ int main(void)
 		embedded_graphs, events, overlapping_edge, one_entry_for_all_types, edges,
 		bad_dependencies, cycles_cannot_be_instantiated, clones,
 		changes_after_instantiation_do_not_count, destroyed_while_it_runs, user_objects,
-		user_object_released_by_a_graph, a_poisoned_context,
+		user_object_released_by_a_graph, a_poisoned_context, a_context_that_is_gone,
 	};
 	Suite *suite = suite_create("graph");
 	TCase *tc = tcase_create("graph");

@@ -210,6 +210,19 @@ START_TEST(freed_by_the_host_under_work)
 }
 END_TEST
 
+START_TEST(freed_by_the_host_when_a_stream_is_gone)
+{
+	CUdeviceptr q = memory_graph(7, false);
+
+	run(instantiate(g));
+	fill(b, q, 1, 1);
+	fakecuda_advance(1000000);		/* complete, which the host has not seen */
+	OK(cuStreamDestroy(b));
+	OK(cuMemFree(q));
+	ck_assert_uint_eq(fakecuda_races(), 0);
+}
+END_TEST
+
 /* Two allocations share a segment; a large one has its own. */
 START_TEST(segments)
 {
@@ -376,9 +389,10 @@ int main(void)
 		memory_lives_in_the_graph, memory_is_reused_by_the_next_graph,
 		trim_spares_what_runs, upload_brings_memory, high_marks,
 		memory_that_outlives_its_launch, memory_that_outlives_its_graph,
-		freed_by_the_host_under_work, segments, freed_at_the_next_launch,
-		freed_by_another_graph, what_memory_nodes_forbid, embedded_for_good,
-		no_memory_for_the_launch, memory_parameters, memory_used_after_its_free,
+		freed_by_the_host_under_work, freed_by_the_host_when_a_stream_is_gone, segments,
+		freed_at_the_next_launch, freed_by_another_graph, what_memory_nodes_forbid,
+		embedded_for_good, no_memory_for_the_launch, memory_parameters,
+		memory_used_after_its_free,
 	};
 	Suite *suite = suite_create("graph, memory");
 	TCase *tc = tcase_create("graph,");
