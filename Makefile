@@ -218,6 +218,16 @@ $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 	$(call say,LD,$@)
 	$(Q)$(CXX) -Wall -Wextra $(UNWIND_BUILD) -o $@ $<
 
+# The same for what test_python gives to the interpreters, and a stand-in for one.
+PYTHON_LIBS := $(BUILD)/test/unit/python/pyframes.so $(BUILD)/test/unit/python/fakepython.so
+$(BUILD)/test/unit/test_python: | $(PYTHON_LIBS)
+$(BUILD)/test/unit/python/pyframes.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
+$(BUILD)/test/unit/python/%.so: test/unit/python/%.c
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing $(filter -fsanitize=undefined,$(SANFLAGS)) \
+		-MMD -MP -MF $(BUILD)/obj/python_$*.d -MT $@ -o $@ $(filter %.c %.a,$^) -pthread -ldl
+
 # Option parsing is preload's, but needs neither hooks nor driver.
 $(BUILD)/test/unit/test_options: $(call obj,preload/options.c preload/options_value.c preload/options_format.c preload/text.c)
 

@@ -22,6 +22,7 @@
 #include "preload/state.h"
 #include "preload/trigger.h"
 #include "recorder/modules.h"
+#include "recorder/python.h"
 #include "recorder/recorder.h"
 #include "recorder/stacks.h"
 
@@ -130,13 +131,21 @@ static void module_unloaded(void *ctx, uint16_t module)
 /* Our own code, by the linker's word: stacks begin with whoever called us. */
 extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
 
+/* Of an interpreter whose frames cannot be read; any thread. */
+static void python_said(const char *line)
+{
+	gm_say(line);
+}
+
 static void start_stacks(const struct gm_options *options)
 {
-	bool native = options->context != GM_CONTEXT_NONE &&
-		      (options->stacks == GM_STACKS_NATIVE || options->stacks == GM_STACKS_ALL);
+	bool any = options->context != GM_CONTEXT_NONE;
+	bool native = options->stacks == GM_STACKS_NATIVE || options->stacks == GM_STACKS_ALL;
+	bool python = options->stacks == GM_STACKS_PYTHON || options->stacks == GM_STACKS_ALL;
 
 	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
-	gm_stacks_configure(native, (unsigned int)options->stack_depth);
+	gm_python_init(python_said);
+	gm_stacks_configure(any && native, any && python, (unsigned int)options->stack_depth);
 }
 
 static int start_recorder(struct scratch *scratch)

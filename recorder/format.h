@@ -85,6 +85,12 @@ enum gm_action {
 	GM_ACTION_COUNT
 };
 
+/* What an annotation is (@flags of its event): a moment, or an end of a range. */
+enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
+
+/* What is recorded: events and what is live; what is live, with its stacks; that without stacks. */
+enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_HISTORY_COUNT };
+
 /*
  * One event. @commit is written last (release): (generation of the chunk << 8) + place in the
  * chunk (1..63); any other value means that the record is not complete.
@@ -94,15 +100,16 @@ struct gm_event {			/* 64 bytes */
 	uint64_t tsc;
 	uint64_t op;			/* number of the operation it belongs to */
 	uint64_t address;		/* oom: device free bytes, as PyTorch's device_free */
-	uint64_t size;			/* bytes; free: as requested at allocation */
+	uint64_t size;			/* bytes; free: as requested at allocation; annotate: number of
+					 * a range whose ends need not nest, else 0 */
 	uint64_t stream;
 	uint32_t stack;			/* offset in STACKS; annotate: string id */
-	uint32_t context;
+	uint32_t context;		/* annotate: string id of the name space of its text, or 0 */
 	uint16_t module;
 	uint8_t domain;
 	uint8_t action;
 	uint8_t kind;
-	uint8_t flags;
+	uint8_t flags;			/* annotate: enum gm_stage */
 	uint16_t reserved16;
 };
 
@@ -155,6 +162,8 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint32_t first_segment, last_segment;
 	uint32_t unused_segments, unused_blocks;	/* lists of ids given back */
 	_Atomic(uint64_t) events;		/* written ever for this domain, kept or not */
+	/* never written: of small blocks, of actions left out by option, while switched off */
+	_Atomic(uint64_t) events_small, events_left_out, events_paused;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
@@ -203,13 +212,15 @@ struct gm_stack {			/* 8-byte aligned; id = offset of this record in the region,
 	uint32_t frames[];		/* frame ids, innermost first */
 };
 
+enum gm_frame_flags { GM_FRAME_PYTHON = 1 };
+
 struct gm_frame {			/* 48 bytes */
 	uint64_t offset;		/* native: file-relative address in the module; Python: instruction */
 	uint32_t module;
 	uint32_t name;			/* string id, 0: not resolved */
 	uint32_t filename;
 	uint32_t line;
-	uint32_t flags;			/* 1: Python */
+	uint32_t flags;			/* enum gm_frame_flags */
 	uint32_t reserved32;
 	uint64_t reserved64[2];
 };
@@ -300,6 +311,14 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint32_t crash_tid, crash_frames;
 	uint64_t crash_registers[32];
 	uint64_t crash_pcs[128];
+
+	/* history control: what the events are worth; all 0 where nothing was limited */
+	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */
+	_Atomic(uint32_t) history_context, history_stacks;	/* words of the options' lists, from 0 */
+	uint32_t history_left_out;	/* bit (1 << enum gm_action): not recorded, by option */
+	uint64_t history_min_size;	/* blocks for which less was asked leave no events */
+	_Atomic(uint64_t) history_newest;	/* events that are shown at most, the newest; 0: all */
+	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
 };
 
 _Static_assert(sizeof(struct gm_region) == 64, "on-disk layout");

@@ -49,9 +49,14 @@ static uint32_t hash_bytes(const void *content, size_t bytes)
 	return (uint32_t)mix(h, word);
 }
 
+/* A Python frame is what it shows: its names are there from the first, and do not change. */
 static uint32_t hash_frame(const struct gm_frame *frame)
 {
-	return (uint32_t)mix(mix(frame->offset, frame->module), frame->flags);
+	uint64_t h = mix(mix(frame->offset, frame->module), frame->flags);
+
+	if (frame->flags & GM_FRAME_PYTHON)
+		h = mix(mix(mix(h, frame->name), frame->filename), frame->line);
+	return (uint32_t)h;
 }
 
 static void *record_at(enum gm_region_id area, uint32_t id)
@@ -250,7 +255,10 @@ static bool same_frame(const struct item *item, const void *record)
 {
 	const struct gm_frame *a = item->content, *b = record;
 
-	return a->module == b->module && a->offset == b->offset && a->flags == b->flags;
+	if (a->module != b->module || a->offset != b->offset || a->flags != b->flags)
+		return false;
+	return !(a->flags & GM_FRAME_PYTHON) ||
+	       (a->name == b->name && a->filename == b->filename && a->line == b->line);
 }
 
 static void store_frame(const struct item *item, void *record)

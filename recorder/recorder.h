@@ -165,7 +165,8 @@ void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32
 #define GM_STRING_MAX 16384u
 #define GM_STACK_MAX 1024u
 uint32_t gm_intern_string(const char *text, uint32_t length);
-/* By (module, offset, flags); @frame's names may be filled in later by gm_frame_name. */
+/* By (module, offset, flags); @frame's names may be filled in later by gm_frame_name. A Python
+ * frame also by its names and line, which must be there. */
 uint32_t gm_intern_frame(const struct gm_frame *frame);
 void gm_frame_name(uint32_t frame, uint32_t name, uint32_t filename, uint32_t line);
 uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated);

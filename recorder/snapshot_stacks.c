@@ -129,7 +129,7 @@ static void put_frame(struct gm_snap *snap, const struct gm_frame *frame)
 	gm_jsonw_key_bytes(w, "name", text, length);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, frame->module));
 	gm_jsonw_key_u64(w, "offset", frame->offset);
-	gm_jsonw_key_bool(w, "python", frame->flags & 1);
+	gm_jsonw_key_bool(w, "python", frame->flags & GM_FRAME_PYTHON);
 	gm_jsonw_end(w);
 }
 

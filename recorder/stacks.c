@@ -1,7 +1,8 @@
 /*
  * stacks.c - the stack of an operation: see stacks.h.
  *
- * Owns the table of stacks seen: by a hash of 64 bits of their return addresses, lossy. An entry is
+ * Owns the table of stacks seen: by a hash of 64 bits of their return addresses and of their Python
+ * frames, lossy. An entry is
  * two words that are only believed together: the hash is stored xor the value, so that words of
  * two different writes give neither's hash. What an unload made stale is in the hash, too: the
  * generation of the modules.
@@ -12,18 +13,24 @@
 #include <stddef.h>
 
 #include "recorder/modules.h"
+#include "recorder/python.h"
 #include "recorder/recorder.h"
+#include "recorder/stacks_intern.h"
 
 #define SEEN 8192u			/* entries; a power of two */
 
 struct seen {
 	_Atomic(uint64_t) key;		/* hash ^ value */
-	_Atomic(uint64_t) value;	/* stack id << 16 | module; 0 empty */
+	_Atomic(uint64_t) value;	/* SEEN_SET | stack id << 16 | module; 0 empty */
 };
+
+#define SEEN_SET (UINT64_C(1) << 63)
+
+enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000 };
 
 static struct seen seen[SEEN];
 static uintptr_t own_start, own_end;
-static _Atomic(uint32_t) depth;		/* frames; 0: nothing is captured */
+static _Atomic(uint32_t) wanted;	/* WANT_..., and how many frames; 0: nothing is captured */
 
 void gm_stacks_init(uintptr_t start, uintptr_t end)
 {
@@ -31,23 +38,28 @@ void gm_stacks_init(uintptr_t start, uintptr_t end)
 	own_end = end;
 }
 
-void gm_stacks_configure(bool native, unsigned int frames)
+void gm_stacks_configure(bool native, bool python, unsigned int frames)
 {
 	if (frames > GM_STACK_DEPTH_MAX)
 		frames = GM_STACK_DEPTH_MAX;
-	atomic_store_explicit(&depth, native ? frames : 0, memory_order_relaxed);
+	if (!native && !python)
+		frames = 0;
+	if (frames)
+		frames |= (native ? WANT_NATIVE : 0) | (python ? WANT_PYTHON : 0);
+	atomic_store_explicit(&wanted, frames, memory_order_relaxed);
 }
 
 void gm_stacks_forget(void)
 {
 	for (size_t i = 0; i < SEEN; i++)
 		atomic_store_explicit(&seen[i].value, 0, memory_order_relaxed);
-	atomic_store_explicit(&depth, 0, memory_order_relaxed);
+	atomic_store_explicit(&wanted, 0, memory_order_relaxed);
+	gm_python_forget();
 }
 
 bool gm_stacks_wanted(void)
 {
-	return atomic_load_explicit(&depth, memory_order_relaxed) != 0;
+	return atomic_load_explicit(&wanted, memory_order_relaxed) != 0;
 }
 
 static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
@@ -64,52 +76,80 @@ static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
 	return (a ^ a >> 32) + (b ^ b >> 31) * 3;
 }
 
-/* Frames never seen together: each to its module and offset, then the stack to its id. */
-static uint32_t intern(const uintptr_t *pcs, int count, bool truncated)
+/* The native frames of @parts, at @pcs. What the Python part needs may lie deeper than what is
+ * kept: without native frames in the stack, all that there is room for are walked. */
+static void walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
 {
-	uint32_t ids[GM_STACK_DEPTH_MAX];
+	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX;
+	int count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
 
-	for (int i = 0; i < count; i++) {
-		struct gm_frame frame = { 0 };
-
-		frame.module = gm_modules_lookup(pcs[i], &frame.offset);
-		ids[i] = gm_intern_frame(&frame);
+	parts->pcs = pcs;
+	parts->own = 0;
+	while (parts->own < count && pcs[parts->own] >= own_start && pcs[parts->own] < own_end)
+		parts->own++;
+	parts->count = count - parts->own;
+	if (parts->count > most) {
+		parts->count = most;
+		parts->flags |= GM_UNWIND_MORE;
 	}
-	return gm_intern_stack(ids, (uint32_t)count, truncated);
+	parts->flags &= GM_UNWIND_TRUNCATED | GM_UNWIND_MORE;
+}
+
+/* The interpreter that the stack runs through, and its frames into the hash. */
+static uint64_t hash_python(struct gm_stack_parts *parts)
+{
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
+	struct gm_python_walk walk = { .items = NULL };
+
+	parts->python = gm_python_on(parts->pcs + parts->own, parts->count, cut);
+	if (!parts->python)
+		return 0;
+	gm_python_walk(parts->python, parts->limit, &walk);
+	if (!walk.frames && !walk.flags)
+		parts->python = NULL;
+	return (walk.hash + walk.flags) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
+static bool discover(struct gm_stack_parts *parts)
+{
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
+
+	if (parts->python || !gm_python_discover(parts->pcs + parts->own, parts->count, cut))
+		return false;
+	hash_python(parts);
+	return true;
 }
 
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
-	uintptr_t pcs[GM_STACK_DEPTH_MAX + 8];
-	int limit = (int)atomic_load_explicit(&depth, memory_order_relaxed);
-	unsigned int flags = 0;
+	uint32_t want = atomic_load_explicit(&wanted, memory_order_relaxed);
+	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
+	struct gm_stack_parts parts = {
+		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
+	};
 	uint64_t hash, value;
 	struct seen *entry;
-	int count, own = 0;
 	uint32_t stack;
+	bool late;
 
-	if (!limit)
+	if (!want)
 		return GM_NONE;
-	count = gm_unwind(from, pcs, limit + 8, &flags);
-	while (own < count && pcs[own] >= own_start && pcs[own] < own_end)
-		own++;
-	count -= own;
-	if (count > limit) {
-		count = limit;
-		flags |= GM_UNWIND_MORE;
-	}
-	flags &= GM_UNWIND_TRUNCATED | GM_UNWIND_MORE;
-	hash = hash_of(pcs + own, count, flags);
+	walk_native(&parts, pcs);
+	hash = hash_of(pcs + parts.own, parts.count, parts.flags) + want;
+	if (want & WANT_PYTHON)
+		hash ^= hash_python(&parts);
 	entry = &seen[(hash >> 20) % SEEN];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == hash) {
 		*ret_module = (uint16_t)value;
 		return (uint32_t)(value >> 16);
 	}
-	*ret_module = gm_modules_asker(pcs + own, count);
-	stack = intern(pcs + own, count, flags != 0);
-	if (stack) {
-		value = (uint64_t)stack << 16 | *ret_module;
+	*ret_module = gm_modules_asker(pcs + parts.own, parts.count);
+	late = (want & WANT_PYTHON) && discover(&parts);
+	stack = gm_stack_intern(&parts);
+	if (!late && (stack || !parts.native)) {
+		value = SEEN_SET | (uint64_t)stack << 16 | *ret_module;
 		atomic_store_explicit(&entry->value, value, memory_order_release);
 		atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
 	}

@@ -267,6 +267,33 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 	return w.count;
 }
 
+/* A frame at a time: after each, sp stands where it ended. */
+int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		   unsigned int *ret_flags)
+{
+	unsigned int flags = 0;
+	bool more = max > 0;
+	struct walk w;
+
+	begin(&w, from);
+	while (more && w.count < max) {
+		int at = w.count;
+
+		if (walk_cached(&w, ret_pcs, at + 1, from->has_all))
+			more = walk_full(&w, from, ret_pcs, max, at + 1);
+		else
+			more = w.flags & GM_UNWIND_MORE;	/* this frame was all it might give */
+		flags |= w.flags & ~(unsigned int)GM_UNWIND_MORE;
+		w.flags = 0;
+		ret_ends[at] = more ? w.sp : UINTPTR_MAX;
+	}
+	if (more)
+		flags |= GM_UNWIND_MORE;
+	if (ret_flags)
+		*ret_flags = flags;
+	return w.count;
+}
+
 #else	/* aarch64: the chain of frame records {x29, x30} */
 
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
@@ -289,7 +316,8 @@ static uintptr_t strip(uintptr_t pc)
 	return x30;
 }
 
-int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		   unsigned int *ret_flags)
 {
 	struct walk w = {
 		.pc = from->r[GM_REG_PC], .sp = from->r[GM_REG_SP], .fp = from->r[GM_REG_FP],
@@ -303,6 +331,8 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 			w.flags |= GM_UNWIND_MORE;
 			break;
 		}
+		if (ret_ends)
+			ret_ends[w.count] = UINTPTR_MAX;
 		ret_pcs[w.count++] = w.pc;
 		if (!record)
 			break;
@@ -314,10 +344,18 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 		}
 		w.pc = strip(w.pc);
 		w.sp = record + 16;
+		/* locals lie above a function's own record, below its caller's */
+		if (ret_ends && w.fp)
+			ret_ends[w.count - 1] = w.fp;
 	}
 	if (ret_flags)
 		*ret_flags = w.flags;
 	return w.count;
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	return gm_unwind_ends(from, ret_pcs, NULL, max, ret_flags);
 }
 
 #endif

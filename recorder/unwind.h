@@ -74,6 +74,12 @@ enum gm_unwind_flag {
  * gm_unwind_flag. Returns the number of frames, 0 only when @max is 0. */
 int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags);
 
+/* The same, slower, and with where each frame ends: what the function of @ret_pcs[i] keeps on the
+ * stack lies below @ret_ends[i], and not below @ret_ends[i - 1] (of the first, its sp). UINTPTR_MAX
+ * of the outermost frame. Exact on x86-64; aarch64: between the frame records. */
+int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		   unsigned int *ret_flags);
+
 /* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
 void gm_unwind_flush(void);
 

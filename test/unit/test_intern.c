@@ -92,7 +92,7 @@ START_TEST(test_frames_and_stacks)
 	frame.module = 3;
 	frame.offset = 5;
 	ck_assert_uint_eq(gm_intern_frame(&frame), 101);
-	frame.flags = 1;
+	frame.module = 4;
 	ck_assert_uint_eq(gm_intern_frame(&frame), 102);
 	gm_frame_name(102, text("main"), text("main.c"), 17);
 	gm_frame_name(0, 1, 1, 1);
@@ -101,6 +101,18 @@ START_TEST(test_frames_and_stacks)
 	ck_assert_str_eq(string_at(there[102].name)->text, "main");
 	ck_assert_uint_eq(there[102].line, 17);
 	ck_assert_uint_eq(gm_intern_frame(&frame), 102);	/* names are no part of what it is */
+	frame = (struct gm_frame){ .offset = 5, .flags = GM_FRAME_PYTHON, .name = text("f"),
+				   .filename = text("f.py"), .line = 7 };
+	ck_assert_uint_eq(gm_intern_frame(&frame), 103);
+	frame.line = 8;					/* of a Python frame they are all */
+	ck_assert_uint_eq(gm_intern_frame(&frame), 104);
+	frame.filename = text("g.py");
+	ck_assert_uint_eq(gm_intern_frame(&frame), 105);
+	frame.name = text("g");
+	ck_assert_uint_eq(gm_intern_frame(&frame), 106);
+	frame.filename = text("f.py");
+	frame.name = text("f");
+	ck_assert_uint_eq(gm_intern_frame(&frame), 104);
 
 	id = gm_intern_stack(frames, 7, false);
 	ck_assert_uint_ne(id, 0);
