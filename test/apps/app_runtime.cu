@@ -117,13 +117,13 @@ static void three_dimensions(void)
 	copy.srcArray = second;
 	copy.srcPos = make_cudaPos(1, 1, 1);
 	copy.dstPtr = box;
-	copy.dstPos = make_cudaPos(10, 2, 1);	/* bytes */
+	copy.dstPos = make_cudaPos(10, 2, 1);	/* elements: an array takes part */
 	copy.extent = corner;
 	copy.kind = cudaMemcpyDeviceToDevice;
 	CHECK(cudaMemcpy3DAsync(&copy, 0));
 	copy = {};
 	copy.srcPtr = box;
-	copy.srcPos = make_cudaPos(10, 2, 1);
+	copy.srcPos = make_cudaPos(20, 2, 1);	/* bytes: none does */
 	copy.dstPtr = make_cudaPitchedPtr(out.data(), 16, 16, 5);
 	copy.extent = make_cudaExtent(16, 5, 3);
 	copy.kind = cudaMemcpyDeviceToHost;

@@ -42,7 +42,7 @@ static struct end make_end(cudaArray_const_t array, struct cudaPos pos, struct c
 			     .ptr = ptr.ptr,
 			     .pitch = ptr.pitch,
 			     .height = ptr.ysize,
-			     .x_bytes = pos.x,
+			     .x_bytes = pos.x * element,
 			     .y = pos.y,
 			     .z = pos.z };
 }
@@ -78,7 +78,8 @@ static struct end make_end(cudaArray_const_t array, struct cudaPos pos, struct c
 		(copy)->dstZ = (end)->z;                                                       \
 	} while (0)
 
-/* Widths are in elements of the array that takes part, in bytes where none does. */
+/* Widths and places are in elements of the array that takes part, in bytes where none does. The
+ * places in the linear memory of such a copy, too (seen on an H200, whatever the manual says). */
 static cudaError_t copy_element(cudaArray_const_t source, cudaArray_const_t destination,
 				size_t *ret_bytes)
 {
@@ -168,15 +169,13 @@ cudaError_t cudart_copy3d_back(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DPar
 		return error;
 	*ret_params = (struct cudaMemcpy3DParms){
 		.srcArray = (cudaArray_t)copy->srcArray,
-		.srcPos = { copy->srcXInBytes / (copy->srcArray ? element : 1), copy->srcY,
-			    copy->srcZ },
+		.srcPos = { copy->srcXInBytes / element, copy->srcY, copy->srcZ },
 		.srcPtr = { copy->srcMemoryType == CU_MEMORYTYPE_HOST ?
 				    (void *)(uintptr_t)copy->srcHost :
 				    (void *)copy->srcDevice,
 			    copy->srcPitch, copy->WidthInBytes, copy->srcHeight },
 		.dstArray = (cudaArray_t)copy->dstArray,
-		.dstPos = { copy->dstXInBytes / (copy->dstArray ? element : 1), copy->dstY,
-			    copy->dstZ },
+		.dstPos = { copy->dstXInBytes / element, copy->dstY, copy->dstZ },
 		.dstPtr = { copy->dstMemoryType == CU_MEMORYTYPE_HOST ? copy->dstHost :
 									(void *)copy->dstDevice,
 			    copy->dstPitch, copy->WidthInBytes, copy->dstHeight },
