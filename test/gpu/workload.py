@@ -13,10 +13,10 @@ import torch
 def gpt():
     layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="cuda")
     model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def one(i):
-        x = torch.randn(8, 128 + 37 * i % 256, 768, device="cuda")
+    def one(i):     # long enough for the GPU to be what is waited for
+        x = torch.randn(32, 512 + 37 * i % 512, 768, device="cuda")
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(x).float().pow(2).mean()
         optimizer.zero_grad()
