@@ -99,7 +99,7 @@ struct fc_work {
 	unsigned int refs;
 	enum fc_work_kind kind;
 	const char *name;		/* for reports: "spin", "cuMemcpyHtoD"; lives as long */
-	struct fc_ctx *ctx;
+	struct fc_ctx *ctx;		/* counted */
 	uint64_t duration_ns;
 	struct fc_range *ranges;	/* owned, malloc */
 	size_t n_ranges;

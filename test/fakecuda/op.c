@@ -21,7 +21,7 @@ struct fc_work *fc_work_new(size_t size, enum fc_work_kind kind, const char *nam
 	w->refs = 1;
 	w->kind = kind;
 	w->name = name;
-	w->ctx = ctx;
+	w->ctx = ctx ? fc_ctx_ref(ctx) : NULL;	/* graphs outlive contexts */
 	w->duration_ns = duration_ns;
 	return w;
 }
@@ -34,14 +34,18 @@ struct fc_work *fc_work_get(struct fc_work *w)
 
 void fc_work_put(struct fc_work *w)
 {
+	struct fc_ctx *ctx;
+
 	if (!w || --w->refs)
 		return;
+	ctx = w->ctx;
 	free(w->ranges);
 	free(w->wait);
 	if (w->release)
 		w->release(w);
 	else
 		free(w);
+	fc_ctx_put(ctx);
 }
 
 int fc_work_touch(struct fc_work *w, uint64_t ptr, size_t size, bool write)
