@@ -135,7 +135,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 /* Every copy taken meanwhile shows one moment: its events make its tables, whoever was half way. */
 START_TEST(every_live_copy_is_one_moment)
 {
-	unsigned int copies = (unsigned int)aux_effort(60), events = 0, resolved = 0;
+	unsigned int copies = (unsigned int)aux_effort(150), events = 0, resolved = 0;
 	struct worker workers[8];
 	pthread_t threads[8];
 
