@@ -480,8 +480,8 @@ int main(void)
 	tcase_add_loop_test(parts, version_is_said, 0, 5);
 	tcase_set_timeout(parts, 60);
 	suite_add_tcase(suite, parts);
-#ifndef INSTRUMENTED
 	tcase_add_test(parts, symbols_are_those_of_dlsym);
+#ifndef INSTRUMENTED
 	find_interpreters();
 	tcase_add_unchecked_fixture(real, aux_directory_make, aux_directory_remove);
 	tcase_add_loop_test(real, interpreter, 0, interpreters_count);
