@@ -58,6 +58,7 @@ bool gm_elf_file_is(const struct gm_elf_file *elf, int fd)
 	       now.mtime_ns == elf->mtime_ns;
 }
 
+/* ET_REL: what several debug files have in common (dwz) says it is that. */
 static bool is_native(const Elf64_Ehdr *header)
 {
 #if defined(__aarch64__)
@@ -69,7 +70,7 @@ static bool is_native(const Elf64_Ehdr *header)
 	return !memcmp(header->e_ident, ELFMAG, SELFMAG) &&
 	       header->e_ident[EI_CLASS] == ELFCLASS64 &&
 	       header->e_ident[EI_DATA] == ELFDATA2LSB && header->e_machine == machine &&
-	       (header->e_type == ET_EXEC || header->e_type == ET_DYN) &&
+	       header->e_type >= ET_REL && header->e_type <= ET_DYN &&
 	       (!header->e_shnum || header->e_shentsize == sizeof(Elf64_Shdr)) &&
 	       (!header->e_phnum || header->e_phentsize == sizeof(Elf64_Phdr));
 }

@@ -135,6 +135,18 @@ uint32_t gm_elf_match_name(const struct gm_elf_match *match)
 	return match->open_name && match->open_start > match->sized_start ? match->open_name : 0;
 }
 
+/* "name@@VERSION", as .symtab has it. */
+static size_t without_version(char *name, size_t length)
+{
+	char *at = memchr(name, '@', length);
+
+	if (at && at != name) {
+		*at = '\0';
+		length = (size_t)(at - name);
+	}
+	return length;
+}
+
 size_t gm_elf_name(const struct gm_elf_file *elf, uint32_t name, char *ret, size_t size)
 {
 	size_t have = 0;
@@ -153,9 +165,9 @@ size_t gm_elf_name(const struct gm_elf_file *elf, uint32_t name, char *ret, size
 			break;
 		end = memchr(ret + have, '\0', step);
 		if (end)
-			return (size_t)(end - ret);
+			return without_version(ret, (size_t)(end - ret));
 		have += step;
 	}
 	ret[have] = '\0';
-	return have;
+	return without_version(ret, have);
 }

@@ -45,7 +45,8 @@ int gm_elf_scan(const struct gm_elf_file *elf, struct gm_elf_scan *scan, uint64_
 /* Where in the string table the name of @match's function is, after a pass; 0: it has none. */
 uint32_t gm_elf_match_name(const struct gm_elf_match *match);
 
-/* Copy the name at @name into @ret (cut at @size - 1, a NUL after it). Returns its length; 0 none. */
+/* Copy the name at @name into @ret, without a symbol version, cut at @size - 1, a NUL after it.
+ * Returns its length; 0 none. */
 size_t gm_elf_name(const struct gm_elf_file *elf, uint32_t name, char *ret, size_t size);
 
 #endif

@@ -7,8 +7,8 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
-packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev clang libclang-rt-14-dev
-	openjdk-17-jdk-headless util-linux procps)
+packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev libdw-dev
+	libiberty-dev clang libclang-rt-14-dev openjdk-17-jdk-headless util-linux procps)
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'
@@ -19,6 +19,8 @@ declare -A there=(
 	[zlib1g-dev]='pkg-config --exists zlib'
 	[check]='pkg-config --exists check'
 	[libunwind-dev]='pkg-config --exists libunwind'
+	[libdw-dev]='pkg-config --exists libdw'
+	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
 	[openjdk-17-jdk-headless]='command -v javac'

@@ -80,7 +80,7 @@ int exported_function(void)
 	return 1;
 }
 
-static __attribute__((noinline, noclone)) void hidden_function(void)
+static __attribute__((noinline)) void hidden_function(void)
 {
 	__asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop");
 }
