@@ -162,15 +162,18 @@ START_TEST(no_number_can_do_harm)
 		0x4141414141414141, UINT64_MAX - 4095,
 	};
 	unsigned int seed = 20251120, tried = 0;
+	uint64_t offsets[GM_REGION_COUNT + 1] = { 0 };
 
 	printf("# seed %u\n", seed);
 	fill_journal();
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)	/* before they are changed, too */
+		offsets[r] = jb.h->regions[r].offset;
 	for (int i = 0; i < 4000; i++) {
 		uint64_t saved[3], places[3];
 
 		for (int k = 0; k < 3; k++) {
 			unsigned int r = (unsigned int)rand_r(&seed) % (GM_REGION_COUNT + 1);
-			uint64_t from = r == GM_REGION_COUNT ? 0 : jb.h->regions[r].offset;
+			uint64_t from = offsets[r];
 			uint64_t used = r == GM_REGION_COUNT ? sizeof(*jb.h) : 4096;
 
 			places[k] = from + ((uint64_t)rand_r(&seed) % used & ~7ull);
