@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "preload/crash.h"
 #include "preload/exit.h"
 #include "preload/follow.h"
 #include "preload/hook.h"
@@ -222,6 +223,8 @@ int gm_init(void)
 		       "threads");
 	else if (options->snapshot_on & GM_ON_SIGNAL)
 		gm_signal_start(options->signal);
+	if (options->snapshot_on & GM_ON_CRASH)
+		gm_crash_start();
 	gm_exit_start();
 	return 0;
 }

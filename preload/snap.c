@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "preload/crash.h"
 #include "preload/oom.h"
 #include "preload/say.h"
 #include "preload/snap.h"
@@ -23,7 +24,7 @@
 
 static const char *const reason_names[] = {
 	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
-	[GM_REQUEST_OOM] = "oom", [GM_REQUEST_EXIT] = "exit",
+	[GM_REQUEST_OOM] = "oom", [GM_REQUEST_EXIT] = "exit", [GM_REQUEST_CRASH] = "crash",
 };
 #define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
 
@@ -126,6 +127,8 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 		gm_say_always("snapshot (", request.reason, "): ", path);
 	if (reason == GM_REQUEST_OOM)
 		gm_oom_written(number, path);
+	if (reason == GM_REQUEST_CRASH)
+		gm_crash_written();
 	return 0;
 }
 
@@ -156,21 +159,30 @@ static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
 					      (uint64_t)now.tv_nsec / 1000);
 		failed = r ? r : failed;
 	}
-	note_snapshot(&image);
+	/* A thread that crashed may hold the locks which that takes. */
+	if (!(reasons & 1u << GM_REQUEST_CRASH))
+		note_snapshot(&image);
 	gm_image_free(&image);
 	return failed;
 }
 
 int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
 {
-	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT;
+	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH;
 	int r = 0, r_exit = 0;
 
 	if (!gm_recorder_header())
 		return -ENODATA;
 	if (!gm_lock_within(&gm_state.writing, limit_ns))
 		return -ETIMEDOUT;
-	gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
+	if (reasons & crash_bit && !gm_snap_worth_it()) {
+		gm_crash_not_worth_it();
+		reasons &= ~crash_bit;
+	}
+	if (reasons & crash_bit)
+		gm_crash_describe();
+	else if (reasons)
+		gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
 	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
 	if (reasons & ~exit_bit)
 		r = take_locked(reasons & ~exit_bit, copied, arg);

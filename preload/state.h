@@ -16,6 +16,7 @@
 #ifndef GM_PRELOAD_STATE_H
 #define GM_PRELOAD_STATE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -68,6 +69,11 @@ struct gm_state {
 	_Atomic(uint32_t) exit_step;	/* enum in exit.c */
 	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
 	_Atomic(int32_t) exit_result;	/* of the writing */
+
+	/* crash.c */
+	_Atomic(uint32_t) crash_thread;	/* kernel id of the thread that leads; 0: none has crashed */
+	_Atomic(uint32_t) crash_step;	/* enum in crash.c */
+	siginfo_t crash_info;		/* the leader's */
 
 	/* oom.c */
 	struct gm_lock oom_lock;

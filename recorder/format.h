@@ -253,7 +253,7 @@ struct gm_clock {
 };
 
 enum gm_request { GM_REQUEST_NONE, GM_REQUEST_SIGNAL, GM_REQUEST_OUTSIDE, GM_REQUEST_API, GM_REQUEST_OOM,
-		  GM_REQUEST_EXIT };
+		  GM_REQUEST_EXIT, GM_REQUEST_CRASH };
 
 enum gm_life { GM_LIFE_RUNNING = 1, GM_LIFE_EXITING, GM_LIFE_CLEAN, GM_LIFE_CRASHED };
 
@@ -305,12 +305,19 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint32_t) request_busy;	/* reserved to an outside reader */
 	char last_snapshot[1024];	/* path of the newest one */
 
-	/* the end: filled by the crash handler of a later issue */
-	int32_t crash_signal, crash_code;
-	uint64_t crash_address, crash_tsc;
+	/* The end, where a signal brought it: by the crash handler, @crash_signal stored last. The
+	 * stack and what is below it are the helper's: they may be missing. */
+	int32_t crash_signal, crash_code;	/* siginfo's si_signo, si_code */
+	uint64_t crash_address, crash_tsc;	/* si_addr of a fault, 0 otherwise */
 	uint32_t crash_tid, crash_frames;
-	uint64_t crash_registers[32];
-	uint64_t crash_pcs[128];
+	uint64_t crash_registers[40];	/* by gm_register_name of @crash_machine */
+	uint64_t crash_pcs[128];	/* the instruction, then return addresses */
+	uint32_t crash_machine;		/* EM_X86_64, EM_AARCH64 of <elf.h> */
+	uint32_t crash_flags;		/* enum gm_unwind_flag */
+	int32_t crash_sender_pid;	/* of a signal that was sent; 0 by the kernel */
+	uint32_t crash_sender_uid;
+	uint32_t crash_stack;		/* the same interned; 0 none */
+	uint32_t crash_written;		/* 1: the snapshot of it lies at @last_snapshot */
 
 	/* history control: what the events are worth; all 0 where nothing was limited */
 	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */
@@ -320,6 +327,10 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint64_t) history_newest;	/* events that are shown at most, the newest; 0: all */
 	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
 };
+
+/* Who has made a directory of this name for journals looks at every one that is left in it: gpumem
+ * run. There a journal stays though its crash snapshot was written. */
+#define GM_RUN_ROOM "gpumem-run-"
 
 _Static_assert(sizeof(struct gm_region) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_event) == 64, "on-disk layout");

@@ -6,6 +6,7 @@
  */
 #include "recorder/names.h"
 
+#include <elf.h>
 #include <stddef.h>
 
 #include "recorder/format.h"
@@ -103,6 +104,36 @@ const char *gm_life_name(unsigned int life)
 	};
 
 	return NAME(names, life);
+}
+
+const char *gm_signal_name(int32_t signal)
+{
+	static const char *const names[] = {
+		[1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT", [4] = "SIGILL", [5] = "SIGTRAP",
+		[6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE", [11] = "SIGSEGV",
+		[15] = "SIGTERM", [31] = "SIGSYS",
+	};
+
+	return NAME(names, (uint32_t)signal);
+}
+
+const char *gm_register_name(uint32_t machine, unsigned int index)
+{
+	static const char *const x86_64[] = {
+		"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11",
+		"r12", "r13", "r14", "r15", "rip", "eflags",
+	};
+	static const char *const aarch64[] = {
+		"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12",
+		"x13", "x14", "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24",
+		"x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc", "pstate",
+	};
+
+	if (machine == EM_X86_64 && index < sizeof(x86_64) / sizeof(x86_64[0]))
+		return x86_64[index];
+	if (machine == EM_AARCH64 && index < sizeof(aarch64) / sizeof(aarch64[0]))
+		return aarch64[index];
+	return NULL;
 }
 
 const char *gm_result_name(int32_t result)

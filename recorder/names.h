@@ -16,6 +16,12 @@ const char *gm_pool_class_name(unsigned int pool);	/* enum gm_pool_class */
 const char *gm_region_name(unsigned int region);	/* enum gm_region_id */
 const char *gm_life_name(unsigned int life);		/* enum gm_life */
 
+const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; Linux's numbers on x86-64, aarch64 */
+
+/* The register at place @index of crash_registers, NULL past the last one. @machine: EM_X86_64,
+ * EM_AARCH64; NULL for others. */
+const char *gm_register_name(uint32_t machine, unsigned int index);
+
 /* CUresult, for those that a call for memory may give; "unknown" otherwise. */
 const char *gm_result_name(int32_t result);
 

@@ -179,6 +179,10 @@ void gm_module_unloaded(uint16_t module);
 bool gm_recorder_lock_all(uint64_t limit_ns);
 void gm_recorder_unlock_all(void);
 
+/* Can the append-only areas grow: can their locks be had within @limit_ns? For the helper thread,
+ * when a thread has crashed and may hold them for ever. Holds none when it returns. */
+bool gm_recorder_can_intern(uint64_t limit_ns);
+
 /* Base address and bytes of the mapped journal. */
 const void *gm_recorder_mapping(uint64_t *ret_bytes);
 

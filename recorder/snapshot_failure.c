@@ -1,6 +1,6 @@
 /*
  * snapshot_failure.c - the sections "failure" and "failures": what could not be had, what was free
- * then, and who holds the rest.
+ * then, and who holds the rest; or the signal that the process died of, and where.
  *
  * Thread context: as snapshot.h.
  */
@@ -77,6 +77,81 @@ static const struct gm_failure *wanted(const struct gm_snap *snap)
 	return NULL;
 }
 
+/* The signal, and who or what it came from. */
+static void put_signal(struct gm_snap *snap, const struct gm_header *header)
+{
+	struct gm_jsonw *w = snap->w;
+	bool sent = header->crash_code <= 0;
+
+	gm_jsonw_key_i64(w, "signal", header->crash_signal);
+	gm_jsonw_key_text(w, "signal_name", gm_signal_name(header->crash_signal));
+	gm_jsonw_key_i64(w, "code", header->crash_code);
+	gm_jsonw_key(w, "address");
+	if (sent)
+		gm_jsonw_null(w);
+	else
+		gm_jsonw_u64(w, header->crash_address);
+	gm_jsonw_key(w, "sender_pid");
+	if (sent)
+		gm_jsonw_i64(w, header->crash_sender_pid);
+	else
+		gm_jsonw_null(w);
+	gm_jsonw_key(w, "sender_uid");
+	if (sent)
+		gm_jsonw_u64(w, header->crash_sender_uid);
+	else
+		gm_jsonw_null(w);
+	gm_snap_key_time(snap, "time_us", header->crash_tsc);
+	gm_jsonw_key_u64(w, "thread", header->crash_tid);
+}
+
+static void put_registers(struct gm_snap *snap, const struct gm_header *header)
+{
+	struct gm_jsonw *w = snap->w;
+	const char *name;
+
+	gm_jsonw_key(w, "registers");
+	gm_jsonw_object(w);
+	for (unsigned int i = 0; (name = gm_register_name(header->crash_machine, i)); i++)
+		gm_jsonw_key_u64(w, name, header->crash_registers[i]);
+	gm_jsonw_end(w);
+}
+
+/* The module that @pc lay in, 0 when none is known: of a library that never asked for memory and
+ * that the helper had no time to look up. */
+static uint32_t module_of(const struct gm_image *image, uint64_t pc)
+{
+	for (uint32_t i = 1; i < gm_image_items(image, GM_REGION_MODULES); i++) {
+		const struct gm_module *module = gm_image_module(image, i);
+
+		if (module && !module->unload_tsc && pc >= module->start && pc < module->end)
+			return i;
+	}
+	return 0;
+}
+
+/* The stack as it was walked, name or no name: also when there was no time to intern it. */
+static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
+{
+	size_t most = sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0]);
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "pcs");
+	gm_jsonw_array(w);
+	for (size_t i = 0; i < gm_min_u64(header->crash_frames, most); i++) {
+		uint32_t id = module_of(snap->image, header->crash_pcs[i]);
+		const struct gm_module *module = gm_image_module(snap->image, id);
+
+		gm_jsonw_object(w);
+		gm_jsonw_key_u64(w, "pc", header->crash_pcs[i]);
+		gm_jsonw_key_u64(w, "module", id);
+		gm_jsonw_key_u64(w, "offset", header->crash_pcs[i] - (module ? module->base : 0));
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
+	gm_jsonw_key_bool(w, "truncated", header->crash_flags & 3);	/* enum gm_unwind_flag */
+}
+
 static void put_crash(struct gm_snap *snap)
 {
 	const struct gm_header *header = snap->image->header;
@@ -84,11 +159,19 @@ static void put_crash(struct gm_snap *snap)
 
 	gm_jsonw_object(w);
 	gm_jsonw_key_text(w, "type", "crash");
-	gm_jsonw_key_i64(w, "signal", header->crash_signal);
-	gm_jsonw_key_i64(w, "code", header->crash_code);
-	gm_jsonw_key_u64(w, "address", header->crash_address);
-	gm_snap_key_time(snap, "time_us", header->crash_tsc);
-	gm_jsonw_key_u64(w, "thread", header->crash_tid);
+	put_signal(snap, header);
+	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, header->crash_stack));
+	put_pcs(snap, header);
+	put_registers(snap, header);
+	gm_jsonw_key(w, "holders");
+	gm_jsonw_array(w);
+	for (unsigned int d = 0; d < snap->devices; d++) {
+		gm_jsonw_object(w);
+		gm_snap_key_device(snap, d);
+		gm_snap_usage(snap, "by_module", d, true);
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
 	gm_jsonw_end(w);
 }
 

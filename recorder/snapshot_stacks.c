@@ -46,6 +46,7 @@ static void refer_all(struct gm_snap *snap)
 		refer_stack(snap, gm_image_segment(image, image->segments[i])->stack);
 	for (size_t i = 0; i < gm_image_items(image, GM_REGION_FAILURES); i++)
 		refer_stack(snap, gm_image_failure(image, i)->stack);
+	refer_stack(snap, image->header->crash_stack);
 }
 
 /* The stack at @id and, in @ret_next, where the one after it lies; NULL at the end. */

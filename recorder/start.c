@@ -301,6 +301,20 @@ void gm_recorder_unlock_all(void)
 		gm_unlock(&gm_rec.domain[d].lock);
 }
 
+bool gm_recorder_can_intern(uint64_t limit_ns)
+{
+	struct gm_lock *locks[] = { &gm_rec.intern, &gm_rec.journal };
+
+	if (!gm_header_get())
+		return false;
+	for (unsigned int i = 0; i < 2; i++) {
+		if (!gm_lock_within(locks[i], limit_ns))
+			return false;
+		gm_unlock(locks[i]);
+	}
+	return true;
+}
+
 const void *gm_recorder_mapping(uint64_t *ret_bytes)
 {
 	if (!gm_header_get()) {

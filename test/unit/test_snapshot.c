@@ -2,6 +2,7 @@
 #include "test/unit/journal_builder.h"
 
 #include <check.h>
+#include <elf.h>
 #include <jansson.h>
 
 #include "recorder/image.h"
@@ -512,11 +513,54 @@ START_TEST(what_could_not_be_had)
 	request.failure = 3;		/* gone from the ring meanwhile */
 	emit();
 	ck_assert(json_is_null(at("failure")));
+}
+END_TEST
+
+START_TEST(what_it_died_of)
+{
+	uint16_t module = jb_module(&jb, "/lib/a.so", 0x10000), gone = jb_module(&jb, "/lib/b.so", 0x20000);
+	uint32_t frame = jb_frame(&jb, module, 0x11, jb_string(&jb, "broken"));
+
+	jb_device(&jb, 0, "A device", 80 * MIB);
+	jb.modules[gone].unload_tsc = 5;
 	jb.h->crash_signal = 11;
+	jb.h->crash_code = 1;
 	jb.h->crash_address = 0xdead;
+	jb.h->crash_tid = 12;
+	jb.h->crash_machine = EM_X86_64;
+	jb.h->crash_registers[16] = 0x10010;
+	jb.h->crash_frames = 3;
+	jb.h->crash_pcs[0] = 0x10010;
+	jb.h->crash_pcs[1] = 0x20010;
+	jb.h->crash_stack = jb_stack(&jb, &frame, 1);
 	emit();
 	ck_assert_str_eq(str("failure/type"), "crash");
 	ck_assert_int_eq(num("failure/signal"), 11);
+	ck_assert_str_eq(str("failure/signal_name"), "SIGSEGV");
+	ck_assert_int_eq(num("failure/address"), 0xdead);
+	ck_assert(json_is_null(at("failure/sender_pid")));
+	ck_assert_int_eq(num("failure/thread"), 12);
+	ck_assert_int_eq(num("failure/registers/rip"), 0x10010);
+	ck_assert_uint_eq(count("failure/pcs"), 3);
+	ck_assert_int_eq(num("failure/pcs/0/module"), module);
+	ck_assert_int_eq(num("failure/pcs/0/offset"), 0x10);
+	ck_assert_int_eq(num("failure/pcs/1/module"), 0);	/* that one was unloaded */
+	ck_assert_int_eq(num("failure/pcs/1/offset"), 0x20010);
+	ck_assert_int_eq(num("failure/stack"), 1);
+	ck_assert_str_eq(str("frames/1/name"), "broken");
+	ck_assert_int_eq(num("failure/holders/0/device"), 0);
+	/* Sent, and on a machine that nobody here knows; more frames than there can be. */
+	jb.h->crash_signal = 15;
+	jb.h->crash_code = 0;
+	jb.h->crash_sender_pid = 77;
+	jb.h->crash_machine = 1;
+	jb.h->crash_frames = UINT32_MAX;
+	emit();
+	ck_assert_str_eq(str("failure/signal_name"), "SIGTERM");
+	ck_assert(json_is_null(at("failure/address")));
+	ck_assert_int_eq(num("failure/sender_pid"), 77);
+	ck_assert_uint_eq(json_object_size(at("failure/registers")), 0);
+	ck_assert_uint_eq(count("failure/pcs"), 128);
 }
 END_TEST
 
@@ -634,6 +678,7 @@ int main(void)
 	tcase_add_test(tcase, traces_are_columns);
 	tcase_add_test(tcase, who_holds_how_much);
 	tcase_add_test(tcase, what_could_not_be_had);
+	tcase_add_test(tcase, what_it_died_of);
 	tcase_add_test(tcase, what_was_in_flight_dropped_or_refused);
 	tcase_add_test(tcase, settings_have_pytorchs_types);
 	tcase_add_loop_test(tcase, settings_that_are_nonsense, 0, 7);

@@ -1,0 +1,20 @@
+/*
+ * crash.h - the signals that end a program: what is kept of them, and the snapshot of that moment.
+ */
+#ifndef GM_PRELOAD_CRASH_H
+#define GM_PRELOAD_CRASH_H
+
+/* Take the signals that the program left at their default, to end by them. Once, at the start,
+ * after every other signal that the library takes. */
+void gm_crash_start(void);
+
+/* By whoever writes the crash snapshot, before the journal is copied: walk the stack of the thread
+ * that crashed, and give its frames their modules and names. Does nothing when there is none. */
+void gm_crash_describe(void);
+
+/* The same, after it: it was written to @header->last_snapshot; or there was nothing to be
+ * written. The journal has done its work and goes. */
+void gm_crash_written(void);
+void gm_crash_not_worth_it(void);
+
+#endif
