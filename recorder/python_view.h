@@ -65,6 +65,30 @@ GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 	return word << 32 | word >> 32;
 }
 
+/* A word that tells the str at @at from another that may have been there before: its hash; if
+ * nobody has asked for that yet, its length and the end of its characters. */
+GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout, bool probed,
+					   uintptr_t at)
+{
+	uintptr_t word = gm_py_word_at(probed, at, GM_PY_TEXT_HASH), length, end;
+	unsigned int state;
+
+	if (__builtin_expect(word != (uintptr_t)-1, 1))
+		return word;
+	length = gm_py_word_at(probed, at, GM_PY_TEXT_LENGTH);
+	state = (unsigned int)gm_py_word_at(probed, at, GM_PY_TEXT_STATE);
+	if (!(state >> 5 & 1))		/* not compact: its characters are elsewhere */
+		return length;
+	at += state >> 6 & 1 ? layout->text_ascii : layout->text_wide;
+	if (length * (state >> 2 & 7) > 8)
+		at += (length * (state >> 2 & 7) - 1) & ~(uintptr_t)7;
+	/* the word with the last character: of an object's memory, which ends at such a boundary */
+	end = gm_py_word_at(probed, at, 0);
+	if (length * (state >> 2 & 7) > 8)
+		end += gm_py_word_at(probed, at - 8, 0) * 31;
+	return end ^ length << 56;
+}
+
 /* What tells a frame at an instruction from all others. An address may be used again, by code of
  * another file or with other lines: so not only the code's address is in it, but those of what it
  * refers to, and a word of their content. Three multiplications that do not wait for each other. */
@@ -78,8 +102,8 @@ GM_PYTHON_INLINE uint64_t gm_py_key(const struct gm_python_layout *layout, bool 
 	uint64_t a, b, c;
 
 	a = (code_at ^ gm_py_swap(instr)) * UINT64_C(0x9e3779b97f4a7c15);
-	b = (file ^ gm_py_swap(name) ^ gm_py_word_at(probed, file, GM_PY_TEXT_HASH)) *
-	    UINT64_C(0xff51afd7ed558ccd);
+	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, probed, file) ^
+	     gm_py_swap(gm_py_text_word(layout, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
 	c = (lines ^ gm_py_swap(first) ^ gm_py_word_at(probed, lines, GM_PY_BYTES)) *
 	    UINT64_C(0xc4ceb9fe1a85ec53);
 	a ^= b >> 29 ^ c >> 31;

@@ -197,13 +197,47 @@ def long_code():
 
 
 def reused_code():
-    """Code objects that come and go at the same addresses, told apart by file, by name and by line only."""
-    for i in range(60):
-        exec(compile("\n" * (i % 9) + "check('line of code made anew')", "<made>", "exec"))
-        exec(compile("check('file of code made anew')", "made-%d.py" % i, "exec"))
+    """Code objects that come and go at the same addresses, told apart by file, by name and by line only; until some
+    were seen to have been where others were, with all that they refer to."""
+    def parts(code):
+        return [getattr(code, name, None) for name in ("co_filename", "co_name", "co_linetable")]
+
+    def sources(i):
+        yield compile("\n" * (i % 3) + "check('line of code made anew')", "<made>", "exec")
+        yield compile("check('file of code made anew')", "".join(["made-%d.py" % (i % 3)]), "exec")
         scope = {"check": check}
-        exec("def made_%d(): check('name of code made anew')" % i, scope)
-        scope["made_%d" % i]()
+        exec("def made_%d(): check('name of code made anew')" % (i % 3), scope)
+        yield scope["made_%d" % (i % 3)].__code__
+
+    seen, again = {}, [0, 0, 0]
+    for i in range(400):
+        for kind, code in enumerate(sources(i)):
+            place = (kind, id(code)) + tuple(map(id, parts(code)))
+            again[kind] += seen.setdefault(place, i % 3) != i % 3
+            if place in seen or i < 20:
+                exec(code, {"check": check})
+            del code
+    print("# %s: code at the place of other code, told apart by line, file, name: %s" % (sys.version.split()[0], again))
+
+
+class Warm:
+    def __init__(self, deep=False):
+        if deep:
+            check("in __init__ of a class that is often called")
+
+
+def often_called():
+    """Calls of classes that the interpreter has specialised."""
+    for i in range(3000):
+        Warm(i == 2999)
+    for i in range(3000):
+        generated = next(iter_of(i == 2999))
+    return generated
+
+
+def iter_of(deep):
+    for _ in (1,):
+        yield check("generator often called") if deep else 0
 
 
 def recursion(depth, bottom):
@@ -375,7 +409,7 @@ def at_end():
     sys.modules["kept"] = type("Late", (), {"__del__": lambda self, capture=capture: capture()})()
 
 
-GROUPS = [plain_code, long_code, reused_code, deep_code, places, only_python, threads, subinterpreters, fork, at_end]
+GROUPS = [plain_code, often_called, long_code, reused_code, deep_code, places, only_python, threads, subinterpreters, fork, at_end]
 
 
 def main():
