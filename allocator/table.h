@@ -57,6 +57,10 @@ enum gm_segment_flags {
 	GM_SEGMENT_UNMAPPED = 8		/* a VMM handle without a mapping: address is the handle */
 };
 
+enum gm_block_flags {
+	GM_BLOCK_UNTRACED = 1		/* its allocation left no event (too small): nor will its free */
+};
+
 struct gm_segment {			/* 128 bytes */
 	uint64_t address;
 	uint64_t size;
@@ -94,7 +98,7 @@ struct gm_block {			/* 96 bytes */
 	uint8_t domain;
 	uint8_t kind;
 	_Atomic(uint8_t) state;		/* enum gm_block_state */
-	uint8_t flags;
+	uint8_t flags;			/* enum gm_block_flags */
 	uint8_t reserved8[2];
 	uint32_t free_prev, free_next;	/* the allocator's free lists */
 	uint64_t reserved64;

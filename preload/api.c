@@ -1,5 +1,5 @@
 /*
- * api.c - the public functions of gpumem.h but for the statistics (api_stats.c).
+ * api.c - the public functions of gpumem.h but for statistics (api_stats.c) and history (history.c).
  *
  * Thread context: any, outside our locks; an OOM observer among them. Signal context: none.
  * Fork: in a child that has not started nothing is recorded, which is the answer.
@@ -11,9 +11,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "preload/context.h"
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
+#include "recorder/annotations.h"
 #include "recorder/recorder.h"
 
 #define SNAPSHOT_NS UINT64_C(120000000000)
@@ -62,49 +64,16 @@ int gpumem_set_per_process_memory_fraction(double fraction, int device)
 	return -ENOTSUP;
 }
 
-static bool one_of(const char *word, const char *const *words)
-{
-	if (!word)
-		return true;
-	for (; *words; words++)
-		if (strcmp(word, *words) == 0)
-			return true;
-	return false;
-}
-
-int gpumem_record_memory_history(const char *enabled, const char *context, const char *stacks,
-				 size_t max_entries)
-{
-	static const char *const enabled_words[] = { "all", "state", "none", NULL };
-	static const char *const context_words[] = { "all", "alloc", "state", "none", NULL };
-	static const char *const stacks_words[] = { "all", "python", "native", "none", NULL };
-	const struct gm_header *header = gm_recorder_header();
-	int r;
-
-	if (!one_of(enabled, enabled_words) || !one_of(context, context_words) ||
-	    !one_of(stacks, stacks_words))
-		return -EINVAL;
-	if (!gm_state_is_mine() || !header)
-		return -ENODATA;
-	r = gm_record_history(enabled && strcmp(enabled, "none") != 0);
-	if (!r && max_entries != SIZE_MAX && max_entries > header->history_events)
-		r = -ENOSPC;
-	return r;
-}
-
 int gpumem_annotate(const char *text)
 {
-	uint32_t string;
+	struct gm_annotation what = { .device = gm_where_last() };
 
 	if (!text)
 		return -EINVAL;
 	if (!gm_state_is_mine() || !gm_recorder_header())
 		return -ENODATA;
-	string = gm_intern_string(text, (uint32_t)strnlen(text, GM_STRING_MAX));
-	if (!string)
-		return -ENOMEM;
-	gm_record_note(GM_ACTION_ANNOTATE, 0, 0, string);
-	return 0;
+	what.name = gm_annotation_text(text, (uint32_t)strnlen(text, GM_STRING_MAX));
+	return what.name ? gm_annotate_mark(&what) : -ENOMEM;
 }
 
 int gpumem_register_oom_observer(void (*fn)(void *arg, int device, uint64_t requested_bytes,

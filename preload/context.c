@@ -33,6 +33,11 @@ static _Atomic(int) device_count;
 static _Atomic(uint32_t) epoch = 1;
 static __thread struct { CUcontext handle; uint32_t epoch; struct gm_where where; } cache;
 
+uint8_t gm_where_last(void)
+{
+	return cache.handle && cache.where.domain < GM_MAX_DEVICES ? cache.where.domain : 0;
+}
+
 static struct context *context_at(uint32_t slot)
 {
 	return gm_slots_at(&contexts, slot);

@@ -39,6 +39,9 @@ enum gm_context_role {
 /* The one that is current to this thread. At most one driver call once it is known. */
 struct gm_where gm_where_now(void);
 
+/* The device that this thread worked on last, 0 if it has not: no driver call, any context. */
+uint8_t gm_where_last(void);
+
 /* The domain of a device; records name, uuid and size at first sight. GM_DOMAIN_UNKNOWN for what
  * cannot be a device of ours. */
 uint8_t gm_domain_of(CUdevice device);

@@ -85,20 +85,26 @@ GPUMEM_API int64_t gpumem_empty_cache(void);
  * the driver unchanged, so nothing could be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
 
-/* What is recorded from now on, as torch.cuda.memory._record_memory_history():
- * @enabled: "all" or "state": events are recorded; NULL or "none": no events, only what is
- * allocated and the statistics. Events from before a pause are dropped when it ends, since they
- * would not add up with the later ones.
- * @context, @stacks: "all", "alloc", "state" or NULL; "all", "python" or NULL. Checked; which
- * stacks are recorded is set by the options of these names at the start.
- * @max_entries: at most the events that option `history` made room for are kept; SIZE_MAX: these.
- * Returns 0; -EINVAL for another word; -ENOSPC when @max_entries is more than there is room for
- * (recording is switched all the same); -ENOTSUP when option `history` is 0. */
+/* What is recorded from now on, as torch.cuda.memory._record_memory_history(); in force for what
+ * begins after it has returned. What is allocated and the statistics are recorded in any case.
+ * @enabled: "all": events, and the stacks of what is live; "state": those stacks, no events; NULL
+ * or "none": neither. As in PyTorch, the events so far are dropped (and counted) when events are
+ * switched off or on: a trace with a gap would add up to nothing.
+ * @context: what gets a stack: NULL or "none": nothing; "state": what is live; "alloc":
+ * allocations, too, whose stack their frees are shown with; "all": every event its own.
+ * @stacks: "none" or NULL, "python", "native", or "all": both, merged.
+ * @max_entries: the newest events that are kept and shown, at least 1; SIZE_MAX: as many as
+ * option `history` made room for.
+ * Returns 0; -EINVAL for another word, and nothing is changed. With everything else switched:
+ * -ENOSPC when @max_entries is more than there is room for, -ENOTSUP for events when option
+ * `history` is 0. -ETIMEDOUT when a lock could not be had, nothing changed. */
 GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *context,
 					    const char *stacks, size_t max_entries);
 
-/* Put @text into the trace, at this moment, on the line of the whole process. At most 16,384
- * bytes are kept. Returns 0; -ENOMEM when there is no room for another text. */
+/* Put @text into the history at this moment, of this thread and the device it worked on last. At
+ * most 16,384 bytes are kept. Returns 0; -ENOMEM when there is no room for another text, -EAGAIN
+ * when annotations have had their share of the history for now (an eighth, then a 64th of it a
+ * second; counted), -ETIMEDOUT. */
 GPUMEM_API int gpumem_annotate(const char *text);
 
 /* Have @fn called whenever an allocation fails for want of memory, before the failing call

@@ -16,6 +16,7 @@
 #include "preload/crash.h"
 #include "preload/exit.h"
 #include "preload/follow.h"
+#include "preload/history.h"
 #include "preload/hook.h"
 #include "preload/real.h"
 #include "preload/say.h"
@@ -138,17 +139,6 @@ static void python_said(const char *line)
 	gm_say(line);
 }
 
-static void start_stacks(const struct gm_options *options)
-{
-	bool any = options->context != GM_CONTEXT_NONE;
-	bool native = options->stacks == GM_STACKS_NATIVE || options->stacks == GM_STACKS_ALL;
-	bool python = options->stacks == GM_STACKS_PYTHON || options->stacks == GM_STACKS_ALL;
-
-	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
-	gm_python_init(python_said);
-	gm_stacks_configure(any && native, any && python, (unsigned int)options->stack_depth);
-}
-
 static int start_recorder(struct scratch *scratch)
 {
 	struct gm_options *options = &gm_state.options;
@@ -164,6 +154,7 @@ static int start_recorder(struct scratch *scratch)
 					     .unloaded = module_unloaded };
 	int r;
 
+	gm_history_config(options, &config);
 	make_absolute(options->output, scratch->output);
 	config.settings_count = settings_of(options, scratch);
 	r = gm_recorder_start(&config, &scratch->report);
@@ -177,7 +168,9 @@ static int start_recorder(struct scratch *scratch)
 	memcpy(gm_state.journal, scratch->report.path, sizeof(gm_state.journal));
 	gm_state.journal[sizeof(gm_state.journal) - 1] = '\0';
 	gm_modules_init(&sink);
-	start_stacks(options);
+	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
+	gm_python_init(python_said);
+	gm_history_start();
 	r = gm_hooks_start();
 	if (r)
 		gm_say("nothing is recorded: ", gm_error_text(r));

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "preload/graph.h"
+#include "preload/history.h"
 #include "preload/record.h"
 #include "preload/sample.h"
 #include "preload/trigger.h"
@@ -64,7 +65,7 @@ static void find_caller(struct gm_call *call, const void *caller)
 	}
 	gm_regs_capture(&regs);
 	call->alloc.stack = gm_stacks_capture(&regs, &call->alloc.module);
-	call->alloc.stack_of_block_only = gm_state.options.context == GM_CONTEXT_STATE;
+	call->alloc.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
 }
 
 /* The stack of a free: its own, the allocation's, or none, as the option context says. */
@@ -73,9 +74,9 @@ static uint32_t stack_of_free(void)
 	struct gm_regs regs;
 	uint16_t module;
 
-	if (!gm_stacks_wanted() || gm_state.options.context == GM_CONTEXT_STATE)
+	if (!gm_stacks_wanted() || gm_history_context() == GM_CONTEXT_STATE)
 		return GM_NONE;
-	if (gm_state.options.context == GM_CONTEXT_ALLOC)
+	if (gm_history_context() == GM_CONTEXT_ALLOC)
 		return GM_STACK_OF_BLOCK;
 	gm_regs_capture(&regs);
 	return gm_stacks_capture(&regs, &module);

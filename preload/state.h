@@ -64,6 +64,10 @@ struct gm_state {
 	char api_path[GM_PATH_BYTES];	/* "": the option's */
 	_Atomic(int32_t) api_result;
 
+	/* history.c */
+	_Atomic(uint32_t) context;	/* GM_CONTEXT_*: what gets a stack */
+	struct gm_lock history_lock;	/* one change at a time */
+
 	/* exit.c */
 	_Atomic(uint32_t) exiting;	/* exit() has begun */
 	_Atomic(uint32_t) exit_step;	/* enum in exit.c */

@@ -16,6 +16,10 @@ struct shape { uint64_t address, size; uint8_t flags; };
 static void events_before(const struct gm_change *change, const struct gm_segment *segment,
 			  const struct gm_block *block, uint64_t tsc)
 {
+	if (block->flags & GM_BLOCK_UNTRACED) {
+		gm_change_untraced(change, 3);
+		return;
+	}
 	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
 			block->requested, segment->stream, 0);
 	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
@@ -27,6 +31,10 @@ static void events_before(const struct gm_change *change, const struct gm_segmen
 static void events_after(const struct gm_change *change, const struct gm_segment *segment,
 			 const struct gm_block *block, uint64_t tsc)
 {
+	if (block->flags & GM_BLOCK_UNTRACED) {
+		gm_change_untraced(change, 2);
+		return;
+	}
 	gm_change_event(change, segment, GM_ACTION_SEGMENT_MAP, tsc, segment->address,
 			segment->size, segment->stream, segment->stack);
 	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, block->address, block->requested,
@@ -39,6 +47,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	uint64_t tsc = gm_stamp();
 	struct gm_delta delta;
 	struct gm_txn txn;
+	uint8_t flags;
 
 	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
 			   change->writer.nested))
@@ -55,6 +64,9 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	gm_txn_save(&txn, &block->requested);
 	gm_txn_save(&txn, &block->op);
 	gm_txn_save(&txn, &block->tsc);
+	flags = gm_untraced(delta.bytes ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
+	if (flags != block->flags)		/* in the word of the state, which others change */
+		gm_txn_save(&txn, &block->flags);
 	gm_txn_arm(&txn);
 	if (segment->size)
 		events_before(change, segment, block, tsc);
@@ -67,6 +79,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->address = to->address;
 	block->size = to->size;
 	block->op = change->op;
+	block->flags = flags;
 	block->tsc = tsc;		/* as the trace has it: handed out again */
 	gm_delta_apply(&delta, &txn);
 	if (segment->size)

@@ -17,9 +17,8 @@ int gm_events_begin(uint32_t chunks)
 {
 	struct gm_chunk_pool *pool = &gm_rec.pool;
 
-	*pool = (struct gm_chunk_pool){ .chunks = chunks, .limit = chunks };
+	*pool = (struct gm_chunk_pool){ .chunks = chunks, .limit = chunks, .wanted = chunks };
 	gm_rec.shared_slot = (struct gm_slot){ .place = GM_CHUNK_FULL };
-	gm_set(&gm_rec.quiet, 0);
 	if (!chunks)
 		return 0;
 	pool->closed = gm_sys.map(NULL, chunks * sizeof(uint32_t), PROT_READ | PROT_WRITE,
@@ -37,6 +36,11 @@ void gm_events_end(void)
 	if (gm_rec.pool.closed)
 		gm_sys.unmap(gm_rec.pool.closed, gm_rec.pool.chunks * sizeof(uint32_t));
 	gm_rec.pool.closed = NULL;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
 }
 
 static uint32_t index_of(const struct gm_chunk *chunk)
@@ -67,7 +71,7 @@ static struct gm_chunk *take_locked(struct gm_header *header)
 	struct gm_chunk *chunk;
 	uint64_t last;
 
-	if (pool->fresh < pool->chunks) {
+	if (pool->fresh < pool->wanted) {
 		uint64_t end = (pool->fresh + UINT64_C(1)) * GM_CHUNK_BYTES;
 
 		if (!pool->closed_count)	/* nothing else to be had: ask again at once */
@@ -101,7 +105,7 @@ static bool refill_locked(struct gm_header *header, struct gm_slot *slot)
 	uint64_t generation;
 
 	gm_chunk_close_locked(slot);
-	if (!shared && pool->owned + 1 > pool->limit / 2)
+	if (!shared && pool->owned + 1 > least(pool->limit, pool->wanted) / 2)
 		return false;
 	chunk = take_locked(header);
 	if (!chunk)
@@ -161,31 +165,6 @@ lost:
 	return NULL;
 }
 
-int gm_record_history(bool on)
-{
-	struct gm_header *header = gm_header_get();
-	uint64_t now;
-
-	if (!header)
-		return -ENODEV;
-	if (!gm_rec.pool.chunks)
-		return -ENOTSUP;
-	if (!on) {
-		gm_set(&gm_rec.quiet, 1);
-		return 0;
-	}
-	if (!gm_lock(&gm_rec.journal))
-		return -ETIMEDOUT;
-	if (gm_get(&gm_rec.quiet)) {
-		now = gm_stamp();
-		if (now > gm_get(&header->horizon))
-			gm_set_release(&header->horizon, now);
-		gm_set_release(&gm_rec.quiet, 0);
-	}
-	gm_unlock(&gm_rec.journal);
-	return 0;
-}
-
 void gm_events_tick(void)
 {
 	struct gm_header *header = gm_header_get();
@@ -196,7 +175,7 @@ void gm_events_tick(void)
 	pool->limit = pool->chunks;
 	gm_rec.patience[GM_REGION_EVENTS] = 0;
 	/* Have the next chunk's memory there before a hook waits for it. */
-	if (pool->fresh && pool->fresh < pool->chunks &&
+	if (pool->fresh && pool->fresh < pool->wanted &&
 	    gm_region_reserve_locked(header, GM_REGION_EVENTS,
 				     (pool->fresh + UINT64_C(1)) * GM_CHUNK_BYTES) < 0)
 		pool->limit = pool->fresh;

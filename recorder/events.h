@@ -35,15 +35,20 @@ struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
 /* One event under way. */
 struct gm_event_place { struct gm_slot *slot; struct gm_event *event; };
 
-/* Find a place for an event. Fill @event but for its commit word, then gm_event_commit.
- * @event is NULL when there is no
- * room, or events are switched off. */
-static inline struct gm_event_place gm_event_open(const struct gm_writer *writer)
+/* An event that is not wanted (history.c): count it. The domain's lock is held. */
+void gm_event_left_out(struct gm_domain *domain, enum gm_action action);
+
+/* Find a place for an event of @domain. Fill @event but for its commit word, then gm_event_commit.
+ * @event is NULL when there is no room, or such events are not wanted. */
+static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
+						  struct gm_domain *domain, enum gm_action action)
 {
 	struct gm_slot *slot = writer->slot;
 
-	if (gm_unlikely(gm_get(&gm_rec.quiet)))
+	if (gm_unlikely(gm_get(&gm_rec.left_out) >> action & 1)) {
+		gm_event_left_out(domain, action);
 		return (struct gm_event_place){ NULL, NULL };
+	}
 	if (gm_unlikely(!slot || slot->place >= GM_CHUNK_FULL))
 		slot = gm_event_slot_slow(writer);
 	if (gm_unlikely(!slot))

@@ -56,6 +56,7 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 
 	INSIST(check, !next || next->prev == id, id);
 	INSIST(check, block->requested <= block->size, id);
+	INSIST(check, !(block->flags & ~GM_BLOCK_UNTRACED), id);
 	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
 	INSIST(check, !module || gm_image_module(check->image, module), id);
 	if (!counts_in_stats(segment))
@@ -190,6 +191,33 @@ static void check_overlap(struct check *check)
 	}
 }
 
+/* A live block and its allocation's event say the same; one that leaves no events has none. */
+static void check_traced(struct check *check, const struct gm_event *event, size_t where)
+{
+	const struct gm_image *image = check->image;
+	size_t low = 0, high = image->segment_count;
+	const struct gm_segment *segment;
+	const struct gm_block *block;
+
+	while (low < high) {		/* segments are sorted by (domain, address) */
+		size_t middle = low + (high - low) / 2;
+
+		segment = gm_image_segment(image, image->segments[middle]);
+		if (segment->domain < event->domain ||
+		    (segment->domain == event->domain && segment->address < event->address))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	segment = low < image->segment_count ? gm_image_segment(image, image->segments[low]) : NULL;
+	block = segment ? gm_image_block(image, segment->first_block) : NULL;
+	if (!block || segment->domain != event->domain || block->address != event->address ||
+	    block->kind != event->kind || block->tsc != event->tsc)
+		return;
+	INSIST(check, !(block->flags & GM_BLOCK_UNTRACED), where);
+	INSIST(check, block->requested == event->size, where);
+}
+
 static void check_events(struct check *check)
 {
 	const struct gm_image *image = check->image;
@@ -203,6 +231,8 @@ static void check_events(struct check *check)
 		INSIST(check, event->tsc >= last, i);
 		INSIST(check, !module || gm_image_module(image, module), i);
 		INSIST(check, text || !stack || gm_image_stack(image, stack), i);
+		if (event->action == GM_ACTION_ALLOC)
+			check_traced(check, event, i);
 		last = event->tsc;
 	}
 }

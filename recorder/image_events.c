@@ -288,6 +288,8 @@ int gm_settle_events(struct gm_image *image, uint64_t max_events)
 	gm_image_part_free(image, order == scan.pairs ? scratch : scan.pairs);
 	gm_image_part_free(image, scan.flight_of);
 	trim(image, max_events);
+	if (image->header->history_newest)
+		trim(image, image->header->history_newest);
 	return 0;
 }
 

@@ -126,8 +126,9 @@ static void unlink_segment(struct gm_image *image, uint32_t id, const struct gm_
 }
 
 /* The events that the free would have left, in a chunk of their own. */
-static void make_events(struct gm_chunk *chunk, const struct gm_segment *segment,
-			const struct gm_block *block, const struct gm_flight *flight, uint64_t tsc)
+static void make_events(const struct gm_image *image, struct gm_chunk *chunk,
+			const struct gm_segment *segment, const struct gm_block *block,
+			const struct gm_flight *flight, uint64_t tsc)
 {
 	static const uint8_t actions[] = {
 		GM_ACTION_FREE_REQUESTED, GM_ACTION_FREE_COMPLETED, GM_ACTION_SEGMENT_FREE
@@ -141,6 +142,8 @@ static void make_events(struct gm_chunk *chunk, const struct gm_segment *segment
 		struct gm_event *event = &events[i + 1];
 		bool whole = actions[i] == GM_ACTION_SEGMENT_FREE;
 
+		if (image->header->history_left_out >> actions[i] & 1)
+			continue;
 		event->commit = 1 << 8 | (i + 1);
 		event->tsc = tsc;
 		event->op = flight ? flight->op : 0;
@@ -175,7 +178,9 @@ static void complete_free(struct gm_image *image, const struct gm_freeing *freei
 		flight->done = true;
 		tsc = gm_min_u64(tsc, flight->tsc);
 	}
-	make_events(chunk, segment, block, flight, tsc);
+	/* Not what the writer would have left out. */
+	if (!(block->flags & GM_BLOCK_UNTRACED) && !image->header->history_enabled)
+		make_events(image, chunk, segment, block, flight, tsc);
 	discount(image, segment, block);
 	unlink_segment(image, freeing->segment, segment);
 	segment->used = 0;

@@ -33,6 +33,8 @@
 struct gm_recorder_config {
 	const char *place;		/* option journal: a directory or file, "" automatic */
 	uint64_t history_events;	/* 0: no history */
+	uint64_t history_min_size;	/* blocks smaller than this leave no events */
+	uint32_t history_left_out;	/* bit (1 << enum gm_action): such events are not written */
 	const char *output;		/* absolute output template */
 	const char *version;
 	int32_t rank;
@@ -153,11 +155,17 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
 enum gm_reset { GM_RESET_PEAK, GM_RESET_ACCUMULATED };
 int gm_record_reset_stats(uint8_t domain, enum gm_reset which);
 
-/* Events are written (the start's state) or not. When they begin again what was written before is
- * dropped: it would not add up with what comes. -ENOTSUP when there is no history. */
-int gm_record_history(bool on);
+/* What is written from now on, for operations that begin afterwards. Wherever events begin or end
+ * what was written before is dropped: it would not add up with what comes, or with the tables.
+ * Returns 0; -ENODEV when nothing is recorded, -EINVAL, -ETIMEDOUT (nothing changed). */
+struct gm_history {
+	uint64_t newest;		/* events that are kept and shown; 0: what there is room for */
+	uint32_t enabled;		/* enum gm_history_enabled; the start's is GM_HISTORY_ALL */
+	uint32_t context, stacks;	/* for the snapshot: words of the options' lists, from 0 */
+};
+int gm_record_history(const struct gm_history *history);
 
-/* A plain event (snapshot, annotate). */
+/* A plain event (snapshot, annotate: see annotations.h). */
 void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32_t string);
 
 /* Append-only areas; 0 when full (counted). Interned: equal content gives the same id. A string

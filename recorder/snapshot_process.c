@@ -66,18 +66,68 @@ void gm_snap_recovered(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
+/* A word of a list, by its number in the header. */
+static const char *word(const char *const *words, uint32_t count, uint32_t number)
+{
+	return number < count ? words[number] : "unknown";
+}
+
+/* What is recorded: the switches, and what the options leave out. */
+static void put_wanted(struct gm_snap *snap)
+{
+	static const char *const enabled[] = { "all", "state", "none" };
+	static const char *const context[] = { "none", "state", "alloc", "all" };
+	static const char *const stacks[] = { "none", "python", "native", "all" };
+	const struct gm_header *header = snap->image->header;
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key_text(w, "enabled", word(enabled, 3, header->history_enabled));
+	gm_jsonw_key_text(w, "context", word(context, 4, header->history_context));
+	gm_jsonw_key_text(w, "stacks", word(stacks, 4, header->history_stacks));
+	gm_jsonw_key_u64(w, "min_size", header->history_min_size);
+	gm_jsonw_key(w, "actions");
+	gm_jsonw_array(w);
+	for (unsigned int action = GM_ACTION_NONE + 1; action < GM_ACTION_COUNT; action++)
+		if (!(header->history_left_out >> action & 1))
+			gm_jsonw_text(w, gm_action_name(action));
+	gm_jsonw_end(w);
+}
+
+/* Events that were never written, and why. */
+static void put_unwritten(struct gm_snap *snap)
+{
+	uint64_t small = 0, left_out = 0, paused = 0;
+
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(snap->image, d);
+
+		small += domain ? domain->events_small : 0;
+		left_out += domain ? domain->events_left_out : 0;
+		paused += domain ? domain->events_paused : 0;
+	}
+	gm_jsonw_key_u64(snap->w, "filtered_small", small);
+	gm_jsonw_key_u64(snap->w, "filtered_actions", left_out);
+	gm_jsonw_key_u64(snap->w, "paused", paused);
+}
+
 void gm_snap_history(struct gm_snap *snap)
 {
 	const struct gm_image *image = snap->image;
+	const struct gm_header *header = image->header;
+	uint64_t newest = header->history_newest;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key(w, "history");
 	gm_jsonw_object(w);
-	gm_jsonw_key_u64(w, "max_events", image->header->history_events);
+	put_wanted(snap);
+	gm_jsonw_key_u64(w, "max_events", newest && newest < header->history_events ? newest :
+			 header->history_events);
 	gm_jsonw_key_u64(w, "events", image->event_count);
 	gm_jsonw_key_u64(w, "dropped", image->dropped_total);
-	gm_jsonw_key_u64(w, "events_lost", image->header->events_lost);
-	gm_jsonw_key_u64(w, "operations_lost", image->header->operations_lost);
+	gm_jsonw_key_u64(w, "events_lost", header->events_lost);
+	gm_jsonw_key_u64(w, "operations_lost", header->operations_lost);
+	put_unwritten(snap);
+	gm_jsonw_key_u64(w, "annotations_lost", header->annotations_lost);
 	gm_jsonw_end(w);
 	gm_jsonw_key(w, "refused");
 	gm_jsonw_object(w);

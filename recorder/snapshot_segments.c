@@ -44,6 +44,8 @@ static void put_block(struct gm_snap *snap, const struct gm_block *block)
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, block->module));
 	if (block->state == GM_BLOCK_FREEING)
 		gm_jsonw_key_bool(w, "freeing", true);
+	if (block->flags & GM_BLOCK_UNTRACED)
+		gm_jsonw_key_bool(w, "untraced", true);
 	gm_jsonw_end(w);
 }
 

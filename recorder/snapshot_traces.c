@@ -96,6 +96,18 @@ void gm_snap_traces(struct gm_snap *snap)
 	put_trace(snap, GM_DOMAIN_HOST);
 }
 
+static void put_scope(struct gm_snap *snap, uint32_t name)
+{
+	uint32_t length;
+	const char *text = gm_image_string(snap->image, name, &length);
+
+	gm_jsonw_key(snap->w, "domain");
+	if (name)
+		gm_jsonw_bytes(snap->w, text, length);
+	else
+		gm_jsonw_null(snap->w);
+}
+
 void gm_snap_annotations(struct gm_snap *snap)
 {
 	const struct gm_image *image = snap->image;
@@ -104,6 +116,7 @@ void gm_snap_annotations(struct gm_snap *snap)
 	gm_jsonw_key(w, "annotations");
 	gm_jsonw_array(w);
 	for (size_t i = 0; i < image->event_count; i++) {
+		static const char *const stages[GM_STAGE_COUNT] = { "MARK", "START", "END" };
 		const struct gm_event *event = image->events[i];
 		uint32_t length;
 		const char *text;
@@ -113,6 +126,10 @@ void gm_snap_annotations(struct gm_snap *snap)
 		text = gm_image_string(image, event->stack, &length);
 		gm_jsonw_object(w);
 		gm_jsonw_key_bytes(w, "name", text, length);
+		gm_jsonw_key_text(w, "stage", event->flags < GM_STAGE_COUNT ? stages[event->flags] :
+				  "unknown");
+		put_scope(snap, event->context);
+		gm_jsonw_key_u64(w, "range", event->size);
 		gm_snap_key_device(snap, event->domain);
 		gm_snap_key_time(snap, "time_us", event->tsc);
 		gm_jsonw_key_u64(w, "thread", gm_image_event_thread(image, event));

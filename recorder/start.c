@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "recorder/annotations.h"
 #include "recorder/budget.h"
 #include "recorder/clock.h"
 #include "recorder/events.h"
@@ -111,6 +112,8 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
 		gm_rec.domains[d].stats.max_split_size = -1;
 	init_locks();
+	gm_history_begin(header, config);
+	gm_annotations_begin(header->history_events);
 	gm_threads_begin();
 	r = gm_events_begin(map->plan.chunks);
 	if (r == 0)

@@ -64,6 +64,7 @@ struct gm_domain_state {
 struct gm_chunk_pool {			/* lock: journal */
 	uint32_t chunks;		/* that there may be ever */
 	uint32_t limit;			/* and now: memory for more was refused */
+	uint32_t wanted;		/* and now: no more are asked for (history.c) */
 	uint32_t fresh;			/* index of the first one never used */
 	uint32_t owned;			/* by threads */
 	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
@@ -103,7 +104,8 @@ struct gm_recorder {
 	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;
-	_Atomic(uint32_t) quiet;	/* 1: no events are written (gm_record_history) */
+	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
+	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
 	struct gm_usage_entry lookup[GM_USAGE_LOOKUP];
 	struct gm_slot slots[GM_MAX_THREADS];
@@ -129,6 +131,9 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 {
 	return &gm_get(&gm_rec.header)->regions[id];
 }
+
+/* history.c: what the options leave out, for a new journal. */
+void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
 
 /* journal.c: back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and
  * the refusal is counted. */

@@ -160,7 +160,7 @@ static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	/* The first time it has none, and nobody knows the id; later it is the same again. */
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;
-	block->flags = 0;
+	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
 	block->free_prev = GM_NONE;
 	block->free_next = GM_NONE;
 	gm_set(&block->state, GM_BLOCK_ACTIVE);
@@ -218,10 +218,14 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
 	gm_delta_apply(&delta, &txn);
-	gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address, alloc->size,
-			alloc->stream, stack);
-	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address, alloc->requested,
-			alloc->stream, stack);
+	if (gm_untraced(alloc->requested)) {
+		gm_change_untraced(change, 2);
+	} else {
+		gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address,
+				alloc->size, alloc->stream, stack);
+		gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address,
+				alloc->requested, alloc->stream, stack);
+	}
 	gm_txn_end(&txn);
 	return 0;
 }
@@ -288,6 +292,20 @@ static void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64
 	domain->unused_blocks = ids.block;
 }
 
+static void free_events(const struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+			uint64_t stream, uint32_t stack)
+{
+	const struct gm_segment *segment = &gm_rec.segments[ids.segment];
+	const struct gm_block *block = &gm_rec.blocks[ids.block];
+
+	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
+			block->requested, stream, stack);
+	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
+			block->requested, stream, stack);
+	gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
+			segment->size, stream, stack);
+}
+
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
 		     uint64_t stream, uint32_t stack)
 {
@@ -310,12 +328,10 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	gm_delta_apply(&delta, &txn);
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
-	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
-			block->requested, stream, stack);
-	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
-			block->requested, stream, stack);
-	gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
-			segment->size, stream, stack);
+	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
+		gm_change_untraced(change, 3);
+	else
+		free_events(change, ids, tsc, stream, stack);
 	gm_txn_end(&txn);
 	return 0;
 }

@@ -44,12 +44,26 @@ static inline struct gm_block *gm_block_at(struct gm_header *header, uint32_t id
 	return id && id < used / sizeof(struct gm_block) ? &gm_rec.blocks[id] : NULL;
 }
 
+/* A block for which @requested bytes were asked: is it too small to be in the trace? */
+static inline bool gm_untraced(uint64_t requested)
+{
+	return gm_unlikely(requested < gm_rec.min_size);
+}
+
+/* @count events of a change were of a block too small for the trace. */
+static inline void gm_change_untraced(const struct gm_change *change, unsigned int count)
+{
+	_Atomic(uint64_t) *small = &change->domain->events_small;
+
+	gm_set(small, gm_get(small) + count);
+}
+
 /* Write one event of a change; without room it is counted. */
 static inline void gm_change_event(const struct gm_change *change, const struct gm_segment *segment,
 				   enum gm_action action, uint64_t tsc, uint64_t address,
 				   uint64_t size, uint64_t stream, uint32_t stack)
 {
-	struct gm_event_place at = gm_event_open(&change->writer);
+	struct gm_event_place at = gm_event_open(&change->writer, change->domain, action);
 	struct gm_event *event = at.event;
 
 	if (gm_unlikely(!event))

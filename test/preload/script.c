@@ -413,6 +413,20 @@ static bool change(const char *word)
 	return true;
 }
 
+/* enabled, context, stacks and max_entries, from the left: "history all state native 100". What is
+ * missing is "all", or no limit; NULL is none. */
+static int switch_history(const char *rest)
+{
+	char words[3][64] = { "all", "all", "all" };
+	unsigned long long most = SIZE_MAX;
+	const char *given[3];
+
+	sscanf(rest, "%63s %63s %63s %llu", words[0], words[1], words[2], &most);
+	for (int i = 0; i < 3; i++)
+		given[i] = strcmp(words[i], "NULL") ? words[i] : NULL;
+	return gpumem_record_memory_history(given[0], given[1], given[2], (size_t)most);
+}
+
 static bool api(const char *word)
 {
 	const char *rest;
@@ -422,8 +436,7 @@ static bool api(const char *word)
 	else if (starts(word, "annotate", &rest))
 		printf("annotate: %d\n", gpumem_annotate(rest));
 	else if (starts(word, "history", &rest))
-		printf("history: %d\n", gpumem_record_memory_history(*rest ? rest : NULL, "all", "all",
-								     SIZE_MAX));
+		printf("history: %d\n", switch_history(rest));
 	else if (starts(word, "observer", &rest))
 		printf("observer: %d\n", gpumem_register_oom_observer(observer, strdup(rest)));
 	else if (starts(word, "allocated", &rest))
