@@ -1,8 +1,8 @@
 /*
  * image_live.c - the copy of this process's own journal, one moment of it.
  *
- * Under the locks of all domains: the tables, the threads, and how far each open chunk of events
- * has come. Everything else is copied when the locks are free again: a chunk closed by then is
+ * Under the locks of all domains (but those that a thread which crashed holds for ever): the
+ * tables, the threads, and how far each open chunk of events has come. Everything else is copied when the locks are free again: a chunk closed by then is
  * complete, one that was open is cut where it had come to, one taken into use later says so by
  * its first stamp, one recycled meanwhile by its generation (and the horizon, read last, covers
  * what it held). The append-only areas come last: they hold whatever the rest refers to.
@@ -224,6 +224,28 @@ static void copy_clock(struct gm_image *image, const struct gm_header *live)
 	}
 }
 
+/* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
+ * was changing is in the undo area, if nothing of the domain has changed since it was copied. */
+static bool stood_still(const struct gm_image *image, const uint8_t *live, const bool *held)
+{
+	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+	struct gm_domain now;
+
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *copy = gm_image_domain(image, d);
+
+		if (held[d] || !copy)
+			continue;
+		copy_words(&now, live + region->offset + (uint64_t)d * region->item_bytes,
+			   offsetof(struct gm_domain, undo));
+		now.free_bytes = copy->free_bytes;	/* sampled, under no lock */
+		now.free_stamp = copy->free_stamp;
+		if (memcmp(&now, copy, offsetof(struct gm_domain, undo)))
+			return false;
+	}
+	return true;
+}
+
 static void touch_tables(struct gm_image *image)
 {
 	const struct gm_region *regions = image->header->regions;
@@ -245,6 +267,7 @@ int gm_image_copy_live(struct gm_image *image)
 	};
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
+	bool held[GM_DOMAINS], all;
 	int r;
 
 	memset(image, 0, sizeof(*image));
@@ -261,15 +284,15 @@ int gm_image_copy_live(struct gm_image *image)
 	}
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
 	touch_tables(image);
-	image->consistent = gm_recorder_lock_all(LOCK_LIMIT_NS);
+	all = gm_recorder_lock_all(LOCK_LIMIT_NS, held);
 	began = now_ns();
 #if defined(__x86_64__)
 	__builtin_ia32_lfence();	/* the stamp is not read ahead of the locks */
 #endif
 	image->cut_tsc = gm_stamp();
 	copy_tables(image, live);
-	if (image->consistent)
-		gm_recorder_unlock_all();
+	image->consistent = all || stood_still(image, live, held);
+	gm_recorder_unlock_all(held);
 	image->locked_ns = now_ns() - began;
 	copy_events(image, live);
 	copy_clock(image, (const struct gm_header *)live);

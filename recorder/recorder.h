@@ -182,10 +182,12 @@ uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const ch
 			   const uint8_t *build_id, unsigned int build_id_bytes);
 void gm_module_unloaded(uint16_t module);
 
-/* Take every domain lock, in order, each within @limit_ns; returns false (and holds none) when
- * one could not be had. For the copy of a live snapshot: hold them for the copying only. */
-bool gm_recorder_lock_all(uint64_t limit_ns);
-void gm_recorder_unlock_all(void);
+/* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
+ * thread that has crashed may hold it for ever), and for those after it there is little patience.
+ * @ret_held[GM_DOMAINS] says which are held. Returns true when all are. For the copy of a live
+ * snapshot: hold them for the copying only. */
+bool gm_recorder_lock_all(uint64_t limit_ns, bool *ret_held);
+void gm_recorder_unlock_all(const bool *held);
 
 /* Can the append-only areas grow: can their locks be had within @limit_ns? For the helper thread,
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */

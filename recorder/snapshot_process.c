@@ -30,7 +30,9 @@ void gm_snap_process(struct gm_snap *snap)
 	gm_jsonw_key_i64(w, "driver_version", header->driver_version);
 	gm_snap_key_chars(snap, "gpumem_version", header->gpumem_version,
 			  sizeof(header->gpumem_version));
-	gm_jsonw_key_text(w, "life", gm_life_name(header->life));
+	/* Of the dead, one that said nothing: SIGKILL, the kernel's out-of-memory killer, exec. */
+	gm_jsonw_key_text(w, "life", snap->request->recovered && header->life == GM_LIFE_RUNNING ?
+			  "killed" : gm_life_name(header->life));
 	gm_jsonw_key_u64(w, "pid_namespace", header->pid_namespace);
 	gm_snap_key_chars(snap, "boot_id", header->boot_id, sizeof(header->boot_id));
 	gm_jsonw_end(w);

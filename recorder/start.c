@@ -284,24 +284,25 @@ void gm_recorder_tick(void)
 	gm_events_tick();
 }
 
-bool gm_recorder_lock_all(uint64_t limit_ns)
+bool gm_recorder_lock_all(uint64_t limit_ns, bool *ret_held)
 {
-	if (!gm_header_get())
-		return false;
+	uint64_t patience = limit_ns;
+	bool all = gm_header_get() != NULL;
+
 	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
-		if (gm_lock_within(&gm_rec.domain[d].lock, limit_ns))
-			continue;
-		while (d-- > 0)
-			gm_unlock(&gm_rec.domain[d].lock);
-		return false;
+		ret_held[d] = gm_header_get() && gm_lock_within(&gm_rec.domain[d].lock, patience);
+		if (!ret_held[d])
+			patience = limit_ns / 64;
+		all = all && ret_held[d];
 	}
-	return true;
+	return all;
 }
 
-void gm_recorder_unlock_all(void)
+void gm_recorder_unlock_all(const bool *held)
 {
 	for (uint32_t d = GM_DOMAINS; d-- > 0;)
-		gm_unlock(&gm_rec.domain[d].lock);
+		if (held[d])
+			gm_unlock(&gm_rec.domain[d].lock);
 }
 
 bool gm_recorder_can_intern(uint64_t limit_ns)

@@ -75,11 +75,12 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	} else if (one->unused) {
 		printf("%s (pid %lld) never allocated: no snapshot\n", command, (long long)one->pid);
 	} else {
-		printf("%s (pid %lld) died with %s live in %llu blocks, peak %s\n", command,
-		       (long long)one->pid, gm_show_bytes((int64_t)one->live_bytes),
+		printf("%s (pid %lld) died%s%s with %s live in %llu blocks, peak %s\n", command,
+		       (long long)one->pid, one->signal ? " of " : "",
+		       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
 		       (unsigned long long)one->live_blocks, gm_show_bytes((int64_t)one->peak_bytes));
 		print_flights(one);
-		printf("  %s\n", one->snapshot);
+		printf("  %s%s\n", one->snapshot, one->written ? ", written when it crashed" : "");
 	}
 }
 
@@ -105,12 +106,13 @@ static json_t *object_of(const struct gm_recovered *one)
 			"addr", (json_int_t)flight->address, "size", (json_int_t)flight->size,
 			"took_effect", flight->done));
 	}
-	object = json_pack("{sb sb sb sI sI sI sI so}", "alive", one->alive, "unused", one->unused,
-			   "removed", one->removed, "pid", (json_int_t)one->pid,
+	object = json_pack("{sb sb sb sb sI sI sI sI so}", "alive", one->alive, "unused", one->unused,
+			   "written", one->written, "removed", one->removed, "pid", (json_int_t)one->pid,
 			   "live_bytes", (json_int_t)one->live_bytes,
 			   "peak_bytes", (json_int_t)one->peak_bytes,
 			   "live_blocks", (json_int_t)one->live_blocks, "in_flight", flights);
 	json_object_set_new(object, "command", text_or_null(one->command));
+	json_object_set_new(object, "signal", text_or_null(one->signal ? one->signal : ""));
 	json_object_set_new(object, "journal", text_or_null(one->journal));
 	json_object_set_new(object, "snapshot", text_or_null(one->snapshot));
 	json_object_set_new(object, "error", text_or_null(one->error));

@@ -20,7 +20,9 @@ struct gm_recovered {
 	const char *error;		/* "" or why it could not be made, one sentence */
 	bool alive;			/* the process lives: nothing was done */
 	bool unused;			/* it never allocated: nothing was written */
+	bool written;			/* by the process itself when it crashed: @snapshot was there */
 	bool removed;			/* the journal's file is gone */
+	const char *signal;		/* name of the signal it died of; NULL: not known */
 	int64_t pid;
 	const char *command;
 	unsigned int in_flight;		/* operations that had not returned */

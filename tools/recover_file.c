@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "recorder/image.h"
+#include "recorder/names.h"
 #include "recorder/snapshot.h"
 #include "tools/recover.h"
 
@@ -39,6 +40,7 @@ static void describe(struct gm_recovered *ret)
 
 	memcpy(command, header->command, sizeof(header->command));
 	ret->pid = header->pid;
+	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
 	ret->in_flight = (unsigned int)image.flight_count;
 	ret->flights = image.flights;
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
@@ -99,6 +101,21 @@ static int make_safe(const char *path)
 	return 0;
 }
 
+/* Has the process itself written the snapshot of its crash, and is it still there? */
+static bool was_written(struct gm_recovered *ret)
+{
+	const struct gm_header *header = image.header;
+	struct stat st;
+
+	if (!header->crash_written || header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
+	    stat(header->last_snapshot, &st) || !S_ISREG(st.st_mode) || !st.st_size)
+		return false;
+	memcpy(texts[1], header->last_snapshot, sizeof(header->last_snapshot));
+	ret->snapshot = texts[1];
+	ret->written = true;
+	return true;
+}
+
 static void remove_journal(const char *path, const struct stat *st, struct gm_recovered *ret)
 {
 	struct stat now;
@@ -145,7 +162,7 @@ static int recover_open(int fd, const char *path, const struct stat *st, bool ke
 			    "(another pid namespace?); --force takes it for dead");
 	if (!was_used()) {
 		ret->unused = true;
-	} else {
+	} else if (!was_written(ret)) {
 		r = write_snapshot(ret);
 		if (r)
 			return r;

@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "recorder/format.h"
 #include "tools/flags.h"
 #include "tools/recover.h"
 #include "tools/units.h"
@@ -81,7 +82,7 @@ static int make_room(char *ret, size_t bytes)
 		if (!places[i] || places[i][0] != '/' || statfs(places[i], &fs) ||
 		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
 			continue;
-		snprintf(ret, bytes, "%s/gpumem-run-XXXXXX", places[i]);
+		snprintf(ret, bytes, "%s/" GM_RUN_ROOM "XXXXXX", places[i]);
 		if (mkdtemp(ret))
 			return 0;
 	}
@@ -131,8 +132,9 @@ static void report(void *arg, const struct gm_recovered *one)
 	} else if (one->snapshot && one->snapshot[0]) {
 		gm_units_bytes(one->live_bytes, live, sizeof(live));
 		gm_units_bytes(one->peak_bytes, peak, sizeof(peak));
-		fprintf(stderr, "gpumem: process %lld (%s) died: %s live in %llu blocks, peak %s, "
-			"%u in flight: %s\n", (long long)one->pid, one->command, live,
+		fprintf(stderr, "gpumem: process %lld (%s) died%s%s: %s live in %llu blocks, peak %s, "
+			"%u in flight: %s\n", (long long)one->pid, one->command,
+			one->signal ? " of " : "", one->signal ? one->signal : "", live,
 			(unsigned long long)one->live_blocks, peak, one->in_flight, one->snapshot);
 	}
 }

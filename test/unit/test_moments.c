@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "recorder/image.h"
+#include "recorder/txn.h"
 #include "test/unit/aux_journal.h"
 #include "test/unit/aux_replay.h"
 
@@ -168,6 +169,80 @@ START_TEST(every_live_copy_is_one_moment)
 }
 END_TEST
 
+/* A thread that crashed in the midst of a change holds its lock for ever: what it had done is taken
+ * back, and the copy shows the moment before. */
+START_TEST(stopped_in_a_change)
+{
+	struct gm_domain *domain;
+	struct gm_image image;
+	struct gm_txn txn;
+
+	aux_start(1000);
+	domain = &gm_rec.domains[0];
+	aux_record(0, address_of(0), 512);
+	aux_record(1, address_of(1), 512);
+	ck_assert(gm_lock(&gm_rec.domain[0].lock));
+	ck_assert_int_eq(gm_image_copy_live(&image), 0);
+	ck_assert(image.consistent);		/* before it began */
+	gm_image_free(&image);
+	gm_txn_begin(&txn, domain, 1000);
+	gm_txn_save(&txn, &domain->live_bytes[GM_KIND_DEVICE]);
+	gm_txn_arm(&txn);
+	domain->live_bytes[GM_KIND_DEVICE] += 4711;
+	ck_assert_int_eq(gm_image_copy_live(&image), 0);
+	ck_assert(image.consistent);
+	settle_sound(&image, UINT64_MAX);
+	ck_assert_uint_eq(image.undone, 1);
+	ck_assert_int_eq(replay(&image), 0);
+	gm_image_free(&image);
+	domain->live_bytes[GM_KIND_DEVICE] -= 4711;
+	gm_txn_end(&txn);
+	gm_unlock(&gm_rec.domain[0].lock);
+}
+END_TEST
+
+static _Atomic(uint32_t) holding;	/* 1: it does; 2: it is to stop */
+
+static void *hold_and_change(void *arg)
+{
+	int64_t *word = &gm_rec.domains[0].stats.num_ooms;
+
+	(void)arg;
+	if (!gm_lock(&gm_rec.domain[0].lock))
+		return NULL;
+	for (holding = 1; holding == 1;)
+		__atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+	gm_unlock(&gm_rec.domain[0].lock);
+	return NULL;
+}
+
+/* One that holds it and goes on is another matter. */
+START_TEST(changing_under_a_lock_held_for_long)
+{
+	struct gm_image image;
+	pthread_t thread;
+
+	aux_start(1000);
+	aux_record(0, 0x1000, 512);
+	holding = 0;
+	ck_assert_int_eq(pthread_create(&thread, NULL, hold_and_change, NULL), 0);
+	while (!holding)
+		sched_yield();
+	for (unsigned int i = 0; i < 20; i++) {	/* it may be off the processor for one */
+		bool seen;
+
+		ck_assert_int_eq(gm_image_copy_live(&image), 0);
+		seen = !image.consistent;
+		gm_image_free(&image);
+		if (seen)
+			break;
+		ck_assert_uint_lt(i, 19);
+	}
+	holding = 2;
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 /* What returned before the kill is there; of what had not, at most one operation a thread. */
 static void compare_with_the_dead(const struct gm_image *image)
 {
@@ -270,6 +345,8 @@ int main(void)
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
 	tcase_add_loop_test(tcase, every_live_copy_is_one_moment, 0, 2);
+	tcase_add_test(tcase, stopped_in_a_change);
+	tcase_add_test(tcase, changing_under_a_lock_held_for_long);
 	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 4);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
