@@ -31,7 +31,7 @@ ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
 ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
 # What gpumem symbolize is better with: libdw's headers (the library is opened at run time), and
-# libiberty's demangler. Compiled in where they are; the stamp below has it compiled again.
+# libiberty's demangler. Compiled in where they are.
 HAVE_LIBDW    = $(wildcard $(shell pkg-config --variable=includedir libdw 2>/dev/null)/elfutils/libdw.h)
 HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
@@ -64,7 +64,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-only check-abi check-asan check-ubsan check-tsan tests bench fuzz \
-	lint install uninstall clean gpu-check cuda-found
+	lint install uninstall clean gpu-check cuda-found always
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -156,10 +156,10 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC)) $(BUILD)/libgm_core.a
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
-SYMBOL_STAMP = $(BUILD)/obj/tools/with$(if $(HAVE_LIBDW),-libdw)$(if $(HAVE_IBERTY),-iberty)
-$(call obj,tools/dwarf.c tools/dwarf_walk.c tools/demangle.c): $(SYMBOL_STAMP)
-$(SYMBOL_STAMP):
-	@mkdir -p $(@D) && rm -f $(@D)/with* && touch $@
+# Which of them were there: written anew, and they compiled anew, when that changes.
+$(call obj,tools/dwarf.c tools/dwarf_walk.c tools/demangle.c): $(BUILD)/obj/tools/libraries
+$(BUILD)/obj/tools/libraries: always
+	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
 
 $(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
 	@mkdir -p $(@D)
@@ -232,7 +232,7 @@ $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 
 # The same for what test_python gives to the interpreters, and a stand-in for one.
 PYTHON_LIBS := $(BUILD)/test/unit/python/pyframes.so $(BUILD)/test/unit/python/fakepython.so
-$(BUILD)/test/unit/test_python $(BUILD)/test/bench/bench_python: | $(PYTHON_LIBS)
+$(BUILD)/test/unit/test_python $(BUILD)/test/bench/bench_python: | $(PYTHON_LIBS) $(UNWIND_LIBS)
 $(BUILD)/test/unit/python/pyframes.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 	@mkdir -p $(@D) $(BUILD)/obj

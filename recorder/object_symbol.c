@@ -32,7 +32,7 @@ static uint32_t hash_gnu(const char *name)
 }
 
 /* The loader has put the load bias into these entries, but not in every object (the vDSO). */
-static uintptr_t address_of(const struct gm_symbols *s, ElfW(Addr) value)
+static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
 {
 	return value < s->base ? s->base + value : value;
 }

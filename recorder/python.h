@@ -4,7 +4,7 @@
  * No GIL, no reference count, no Python API but the functions that read one word (which thread
  * state is this thread's, is the interpreter ending). The thread is within a call that Python made,
  * so its own frames and their code objects stand still, with or without the GIL; frames of other
- * threads are never looked at. Each code object's type is checked; the first walks of an interpreter
+ * threads are never looked at. Each code object's type is checked; an interpreter's first walks
  * read through the kernel (gm_probe_copy) and check everything, until GM_PYTHON_PROOF of them have
  * shown the layout to be the one that is expected.
  *
@@ -28,7 +28,7 @@
 
 /* An interpreter: one CPython in the process, with all its sub-interpreters. */
 struct gm_python {
-	_Atomic(uint32_t) state;	/* enum gm_python_state; the rest does not change after it */
+	_Atomic(uint32_t) state;	/* enum gm_python_state; then nothing else changes */
 	_Atomic(uint32_t) generation;	/* of the modules, when it was last seen to be there */
 	_Atomic(uint32_t) good, bad;	/* walks that fitted; that did not, before it was proved */
 	const struct gm_python_layout *layout;
@@ -60,11 +60,11 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
 bool gm_python_discover(const uintptr_t *pcs, int count, bool cut);
 
 struct gm_python_walk {
-	uint64_t hash;			/* of (code, instruction) of all frames, and what they show */
+	uint64_t hash;			/* of (code, instruction) and content of all frames */
 	int frames;
 	unsigned int flags;		/* GM_UNWIND_TRUNCATED, GM_UNWIND_MORE */
 	/* What to keep, if anything: addresses of frames, innermost first, and after the entry
-	 * frame of each call of the interpreter's loop its anchor, an address | GM_PYTHON_ANCHOR. */
+	 * frame of each call of the loop its anchor, an address | GM_PYTHON_ANCHOR. */
 	uintptr_t *items;
 	int max_items, items_count;
 };
@@ -75,7 +75,7 @@ struct gm_python_walk {
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);
 
 /* The id of the frame at @frame (an item of a walk just made), its name, file and line read when
- * it was never seen. GM_NONE when there is no room; *ret_skip: it is none that Python would show. */
+ * it was never seen. GM_NONE when there is no room; *ret_skip: Python would not show it. */
 uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame, bool *ret_skip);
 
 /* ---- internal to recorder/python*.c ---- */

@@ -22,7 +22,7 @@
 enum gm_python_chain {
 	GM_CHAIN_PLAIN,			/* 3.8, 3.9: frames alone, one a call */
 	GM_CHAIN_PAIRS,			/* 3.10: beside each frame a _PyCFrame */
-	GM_CHAIN_ENTRIES,		/* 3.11: a _PyCFrame for each frame that is marked as entry */
+	GM_CHAIN_ENTRIES,		/* 3.11: a _PyCFrame for each frame marked as entry */
 	GM_CHAIN_SHIMS,			/* 3.12, 3.13 */
 };
 
@@ -38,15 +38,15 @@ enum {
 
 struct gm_python_layout {
 	uint8_t minor, chain;
-	uint16_t state_frame;		/* of PyThreadState; unless there is a cframe to go through */
+	uint16_t state_frame;		/* of PyThreadState; 0: it goes through a cframe */
 	uint16_t state_cframe, state_thread;
 	uint16_t cframe_frame, cframe_previous;
 	uint16_t frame_previous, frame_code, frame_owner, frame_entry;
 	uint16_t frame_instr;		/* a pointer into the code; up to 3.10 an int, f_lasti */
 	uint16_t code_filename, code_name;	/* the qualified name where there is one */
 	uint16_t code_first_line, code_lines;
-	uint16_t code_units;		/* where the instructions begin; up to 3.10 a bytes object */
-	uint16_t code_traceable;	/* int: frames before this instruction are not yet complete */
+	uint16_t code_units;		/* the instructions; up to 3.10 a bytes object */
+	uint16_t code_traceable;	/* int: before this instruction, frames are in the making */
 	uint16_t text_ascii, text_wide;	/* the characters of a str */
 };
 

@@ -221,7 +221,10 @@ static int find_states(const struct gm_python *python, bool probed, uintptr_t st
 	uintptr_t own, holder;
 	int count = 0;
 
-	if (python->is_finalizing())	/* frees what is other threads' */
+	/* The end frees what is other threads'. A daemon thread that asks just before it and is kept
+	 * from the processor throughout the walk might read what is gone: a walk takes less than a
+	 * microsecond, and Python gives no other sign. */
+	if (python->is_finalizing())
 		return 0;
 	own = (uintptr_t)python->this_state();
 	if (!own)

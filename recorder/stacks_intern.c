@@ -2,8 +2,8 @@
  * stacks_intern.c - a stack never seen (see stacks_intern.h).
  *
  * Python's frames come in groups: those that one call of the interpreter's loop runs. A group takes
- * the place of that call's native frame, which says nothing that they do not. Which one that is, the
- * group's anchor tells: an address in the native frame. Where there is none (3.8, 3.9, a walk
+ * the place of that call's native frame, which says nothing that they do not. Which one that is,
+ * the group's anchor tells: an address in the native frame. Where there is none (3.8, 3.9, a walk
  * that was cut), it is the next frame whose address lies in the loop's function. Owns no state.
  */
 #include "recorder/stacks_intern.h"
@@ -16,7 +16,7 @@
 
 struct merge {
 	const struct gm_stack_parts *parts;
-	const uintptr_t *pcs, *ends;	/* native, our own left out; ends[-1] is valid if @own > 0 */
+	const uintptr_t *pcs, *ends;	/* native, our own left out; ends[-1] if @own > 0 */
 	int next;			/* native frame */
 	int pass;			/* calls of the loop that have no Python frames */
 	const uintptr_t *items;
@@ -129,6 +129,8 @@ static void merge(struct merge *m)
 	put_python(m, m->items_count);
 }
 
+/* Not inlined: its arrays are not for the stacks of threads without Python. */
+__attribute__((noinline))
 static uint32_t intern_mixed(const struct gm_stack_parts *parts)
 {
 	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];

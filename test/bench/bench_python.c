@@ -41,8 +41,9 @@ static const char program[] =
 	"    native, both, walk, python, new = times(15, lambda: capture(0), lambda: capture(1),\n"
 	"        lambda: lib.pyframes_time_walk(4000, 256, ctypes.byref(count)), own,\n"
 	"        lambda: lib.pyframes_time_new(50))\n"
-	"    print('%-8s %6d %10.0f %10.0f %10.0f %10.2f %12.0f %10.0f' % (sys.version.split()[0], count.value, native,\n"
-	"        both, walk, walk / count.value, python, new))\n"
+	"    print('%-8s %6d %10.0f %10.0f %10.0f %10.2f %12.0f %10.0f' %\n"
+	"        (sys.version.split()[0], count.value, native, both, walk, walk / count.value,\n"
+	"         python, new))\n"
 	"for depth in (10, 40, 120): at(depth - 6)\n"
 	"shutil.rmtree(where, ignore_errors=True)\n";
 

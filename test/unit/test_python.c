@@ -348,6 +348,42 @@ START_TEST(odd_frames_end_the_python_part)
 }
 END_TEST
 
+static void no_tables_between(void *arg)
+{
+	(void)arg;
+	capture(NULL);
+}
+
+static void (*call_without_tables)(void (*callback)(void *), void *arg);
+
+static int capture_without_tables(void *shim)
+{
+	(void)shim;
+	call_without_tables(no_tables_between, NULL);
+	return 0;
+}
+
+/* A native stack that ends before it comes to Python: Python's frames follow, the whole is marked;
+ * and the interpreter is found although no stack ever showed it. */
+START_TEST(frames_behind_code_without_tables)
+{
+	void *handle = dlopen(helper_path("../unwind/notables.so"), RTLD_NOW | RTLD_LOCAL);
+	unsigned int lines[8];
+	bool cut;
+
+	ck_assert_msg(handle != NULL, "%s", dlerror());
+	*(void **)&call_without_tables = dlsym(handle, "notables_call");
+	start_fake("3.12.1 (main) [fake]");
+	chain(4, 0);
+	for (unsigned int i = 0; i < 2 * GM_PYTHON_PROOF; i++) {
+		fake_eval(capture_without_tables, state);
+		ck_assert_int_eq(python_frames(captured, lines, &cut), 4);
+		ck_assert_int_eq(cut, 1);
+	}
+	ck_assert_int_eq(frames_now(), 4);
+}
+END_TEST
+
 START_TEST(version_is_said)
 {
 	static const struct { const char *version, *said; } versions[] = {
@@ -477,6 +513,11 @@ int main(void)
 	tcase_add_test(parts, loaded_local_is_found);
 	tcase_add_loop_test(parts, other_layout_is_switched_off, 0, 8);
 	tcase_add_test(parts, odd_frames_end_the_python_part);
+#if defined(__x86_64__)
+	tcase_add_test(parts, frames_behind_code_without_tables);
+#else
+	(void)frames_behind_code_without_tables;
+#endif
 	tcase_add_loop_test(parts, version_is_said, 0, 5);
 	tcase_set_timeout(parts, 60);
 	suite_add_tcase(suite, parts);
