@@ -63,19 +63,18 @@ static void set_locked(struct gm_header *header, const struct gm_history *histor
 int gm_record_history(const struct gm_history *history)
 {
 	struct gm_header *header = gm_header_get();
+	bool held[GM_DOMAINS];
+	int r = -ETIMEDOUT;
 
 	if (!header)
 		return -ENODEV;
 	if (history->enabled >= GM_HISTORY_COUNT)
 		return -EINVAL;
-	if (!gm_recorder_lock_all(LOCK_NS))
-		return -ETIMEDOUT;
-	if (!gm_lock(&gm_rec.journal)) {
-		gm_recorder_unlock_all();
-		return -ETIMEDOUT;
+	if (gm_recorder_lock_all(LOCK_NS, held) && gm_lock(&gm_rec.journal)) {
+		set_locked(header, history);
+		gm_unlock(&gm_rec.journal);
+		r = 0;
 	}
-	set_locked(header, history);
-	gm_unlock(&gm_rec.journal);
-	gm_recorder_unlock_all();
-	return 0;
+	gm_recorder_unlock_all(held);
+	return r;
 }
