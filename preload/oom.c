@@ -118,6 +118,7 @@ void gm_oom_report(struct gm_failure *failure)
 {
 	uint64_t number = gm_record_failure(failure);
 	uint32_t request;
+	int kept = errno;
 
 	call_observers(failure);
 	if (!number || !due())
@@ -128,5 +129,6 @@ void gm_oom_report(struct gm_failure *failure)
 		gm_trigger_wait_copied(request, COPY_NS);
 	} else {
 		gm_snap_take(1u << GM_REQUEST_OOM, COPY_NS, NULL, NULL);
+		errno = kept;
 	}
 }

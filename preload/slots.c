@@ -4,6 +4,7 @@
  * Thread context: the caller's lock. Signal context: none. Fork: see gm_slots_forget.
  */
 #define _GNU_SOURCE	/* mremap */
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,6 +16,7 @@
 static int grow(struct gm_slots *slots)
 {
 	uint64_t bytes = slots->base ? slots->bytes * 2 : FIRST_BYTES;
+	int saved_errno = errno;		/* the host's: we are within its call */
 	void *base;
 
 	if (bytes > MAX_BYTES)
@@ -22,6 +24,7 @@ static int grow(struct gm_slots *slots)
 	base = slots->base ? mremap(slots->base, slots->bytes, bytes, MREMAP_MAYMOVE)
 			   : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	errno = saved_errno;
 	if (base == MAP_FAILED)
 		return -1;
 	slots->base = base;

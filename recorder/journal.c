@@ -107,16 +107,19 @@ int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_pla
 	return 0;
 }
 
-/* errno of a madvise that could not have its pages: a full file system is told as EFAULT. */
+/* errno of a madvise that could not have its pages: a full file system is told as EFAULT. The
+ * host's own is kept: this runs within its calls of the driver. */
 static int populate(uint8_t *at, uint64_t bytes)
 {
+	int saved_errno = errno, error = 0;
+
 	for (int tries = 0; tries < 10; tries++) {
-		if (gm_sys.advise(at, bytes, MADV_POPULATE_WRITE) == 0)
-			return 0;
-		if (errno != EAGAIN && errno != EINTR)
+		error = gm_sys.advise(at, bytes, MADV_POPULATE_WRITE) < 0 ? errno : 0;
+		if (error != EAGAIN && error != EINTR)
 			break;
 	}
-	return errno == EFAULT ? -ENOSPC : -errno;
+	errno = saved_errno;
+	return error == EFAULT ? -ENOSPC : -error;
 }
 
 /* Map the file. Under mlockall(MCL_FUTURE) every new mapping is locked, and all of this one would
