@@ -49,7 +49,8 @@ APPS_C    := $(patsubst test/apps/%.c,$(BUILD)/test/apps/%,$(wildcard test/apps/
 APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUILD)/test/apps/$(a).static $(BUILD)/test/apps/$(a).shared)
 CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
 PRETEST_L := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/lib*.c))
-PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) $(PRETEST_L)
+PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) \
+	     $(patsubst test/preload/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/*.cc)) $(PRETEST_L)
 HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
 	     app_lives app_pools app_random app_vmm many)
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
@@ -283,6 +284,12 @@ $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -rdynamic -o $@ $< $(PRETEST_LDFLAGS_$*) -pthread -ldl
+
+$(BUILD)/test/preload/%: test/preload/%.cc
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -MMD -MP -MF $(BUILD)/obj/pretest_$*.d -MT $@ -rdynamic -o $@ $< \
+		-pthread -ldl -lrt
 
 NVCCFLAGS_app_ptds := -default-stream per-thread
 NVCC_RUN = $(NVCC) -O1 -arch=compute_75 --no-compress -I. -cudart none $(NVCCFLAGS_$(*F)) -MMD -MP -MF $@.d -MT $@

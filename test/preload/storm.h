@@ -1,0 +1,24 @@
+/*
+ * storm.h - what storm.cc lends to the libraries that it loads and unloads: the driver's entry points
+ * and the counts of calls that have returned.
+ */
+#ifndef TEST_PRELOAD_STORM_H
+#define TEST_PRELOAD_STORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct storm {
+	int (*alloc)(uint64_t *address, size_t bytes);
+	int (*free)(uint64_t address);
+	uint64_t allocations, frees, errors;	/* by __atomic builtins */
+};
+
+#ifdef __cplusplus
+extern "C"
+#else
+extern
+#endif
+struct storm storm;
+
+#endif
