@@ -106,11 +106,14 @@ static void see(const struct gm_elf_file *elf, struct gm_elf_scan *scan, const E
 
 int gm_elf_scan(const struct gm_elf_file *elf, struct gm_elf_scan *scan, uint64_t until_ns)
 {
-	uint64_t looked = scan->work;
+	uint64_t looked = scan->work, first = scan->next;
 
 	while (scan->count && scan->next < elf->symbol_count && scan->work < WORK_MOST) {
 		uint64_t n = elf->symbol_count - scan->next;
 
+		/* What is read may come from a slow disk. */
+		if (scan->next != first && gm_now_ns() >= until_ns)
+			return 0;
 		n = n < GM_ELF_WINDOW ? n : GM_ELF_WINDOW;
 		if (!gm_elf_file_read(elf, scan->window, elf->symbols_at +
 				 scan->next * sizeof(Elf64_Sym), n * sizeof(Elf64_Sym)))

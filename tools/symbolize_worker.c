@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define CPU_SECONDS 120u		/* of one child */
+#define DATA_MOST (UINT64_C(16) << 30)
 #define TEXT_MOST 16384u
 
 enum kind { RECORD_BEGIN = 1, RECORD_LEVEL, RECORD_END, RECORD_ALL };
@@ -72,7 +73,9 @@ static __attribute__((noreturn)) void work(const struct gm_sym_request *request,
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	limit(RLIMIT_CORE, 0);
 	limit(RLIMIT_CPU, CPU_SECONDS);
-	limit(RLIMIT_DATA, UINT64_C(16) << 30);
+#ifndef __SANITIZE_ADDRESS__			/* whose own memory is larger */
+	limit(RLIMIT_DATA, DATA_MOST);
+#endif
 	for (size_t i = first; out && i < request->module_count; i++, dwarf = true) {
 		struct gm_sym_level end = none;
 

@@ -10,8 +10,8 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import FAKE, Room, check, finish  # noqa: E402
-from verbs import gpumem, killed_journal, load  # noqa: E402
+from tap import FAKE, Room, check, finish, tell  # noqa: E402
+from verbs import APP, Program, gpumem, killed_journal, load, wait_for  # noqa: E402
 
 # Lines that a stack must show carry a mark.
 SOURCE = r"""
@@ -87,8 +87,10 @@ def snapshot_of(room, program):
     for old in room.files():
         os.remove(os.path.join(room.out, old))
     done = room.run([program])
-    path = os.path.join(room.out, (room.files() + ["nothing"])[0])
-    return (load(path) if done.returncode == 0 and os.path.exists(path) else None), path
+    if done.returncode or not room.files():
+        sys.exit("no snapshot of %s: %s" % (program, tell(done)))
+    path = os.path.join(room.out, room.files()[0])
+    return load(path), path
 
 
 def symbolized(room, path, *words):
@@ -138,8 +140,6 @@ def references(snapshot):
 def in_process(room):
     program = build(room)
     snap, path = snapshot_of(room, program)
-    if not check("a program's exit snapshot", snap):
-        return
     names = [f["name"] for f in stack_of(snap, FILL)]
     check("names its functions, raw", names[:2] == ["_ZN4shop3BoxIiE4fillEi", "main"] and "_start" in names, names)
     names = [f["name"] for f in stack_of(snap, INLINED)]
@@ -234,6 +234,33 @@ def recovered(room):
     done, named = symbolized(room, journal)
     names = {f["name"] for f in named["frames"]} if named else set()
     check("a journal is taken as it is", done.returncode == 0 and "cudaMalloc" in names, (done.stderr, sorted(names)[:20]))
+
+
+def bytes_of(path):
+    """What a sparse file holds, without its holes."""
+    found, at = [], 0
+    with open(path, "rb") as journal:
+        end = os.fstat(journal.fileno()).st_size
+        while at < end:
+            try:
+                start = os.lseek(journal.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                break
+            at = os.lseek(journal.fileno(), start, os.SEEK_HOLE)
+            found.append(os.pread(journal.fileno(), at - start, start))
+    return b"".join(found)
+
+
+def in_background(room):
+    """A program that lives on has its names in the journal without anybody asking for a snapshot."""
+    with Program(room, APP, "--loop", "--max-seconds", "60", "--threads", "2") as program:
+        check("the program runs", wait_for(room.journal_files) and program.child.poll() is None)
+        named = wait_for(lambda: any(b"loop_body" in bytes_of(path) for path in room.journal_files()))
+        check("names come by themselves", named and program.child.poll() is None, (room.journal_files(), program.child.poll()))
+        program.kill()
+    gpumem("recover", "-o", os.path.join(room.out, "r.json"), *room.journal_files())
+    names = {f["name"] for f in load(os.path.join(room.out, "r.json"))["frames"]}
+    check("and outlive it", any("loop_body" in name for name in names), sorted(names))
 
 
 def hostile(room):
@@ -347,7 +374,7 @@ def usage(room):
     check("onto itself", done.returncode == 0 and load(path)["version"] == 1, done.stderr)
 
 
-for part in (in_process, compilers, elsewhere, no_build_id, recovered, hostile, damaged, libdw, usage):
+for part in (in_process, compilers, elsewhere, no_build_id, recovered, in_background, hostile, damaged, libdw, usage):
     with Room() as place:
         part(place)
 finish()
