@@ -4,7 +4,8 @@
 fly, signals arrive, threads end or are cancelled, and others look in from outside; then all of it at once.
 
 A program that does not end is a hang: what each of its threads did is printed. GM_STORM_SECONDS is for how long each
-storm rages (default 3). All runs are with the default options: stacks:all.
+storm rages (default 3); words after the script's name choose among its storms. All runs are with the default options:
+stacks:all.
 """
 import json
 import os
@@ -275,12 +276,17 @@ def watchdog():
 
 
 def main():
-    watchdog()
-    for mode in MODES:
-        storm((mode,))
-    storm((), outside=True)
-    storm(MODES, outside=True)
-    for path, version in pythons():
+    chosen = sys.argv[1:] or ["watchdog", *MODES, "outside", "all", "python"]
+    if "watchdog" in chosen:
+        watchdog()
+    for mode in chosen:
+        if mode in MODES:
+            storm((mode,))
+    if "outside" in chosen:
+        storm((), outside=True)
+    if "all" in chosen:
+        storm(MODES, outside=True)
+    for path, version in pythons() if "python" in chosen else []:
         python(path, version)
     print("# %d storms of %d s, %d calls that returned, %d hangs" % (total["storms"], SECONDS, total["calls"],
                                                                     total["hangs"]))
