@@ -191,6 +191,7 @@ void gm_libc_find(void)
 	gm_libc.exit_now = real(RTLD_NEXT, "_exit");
 	gm_libc.exit_now_c = real(RTLD_NEXT, "_Exit");
 	gm_libc.quick_exit = real(RTLD_NEXT, "quick_exit");
+	gm_libc.getenv = real(RTLD_NEXT, "getenv");
 	__atomic_store_n(&gm_libc.dlsym, real, __ATOMIC_RELEASE);
 }
 

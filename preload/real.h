@@ -18,6 +18,7 @@ struct gm_libc {
 	void (*exit_now)(int status);	/* _exit */
 	void (*exit_now_c)(int status);	/* _Exit */
 	void (*quick_exit)(int status);
+	char *(*getenv)(const char *name);
 };
 extern struct gm_libc gm_libc __attribute__((visibility("hidden")));
 

@@ -15,7 +15,6 @@
 
 #define KNOWN 1024u			/* texts seen lately; a power of two */
 #define LOT 32u				/* events that a thread takes of the share at a time */
-#define NOT_RECORDED UINT64_C(1)
 
 /* A range's number: string id / 8, a count, the device, the journal it belongs to. */
 #define RANGE_COUNT_SHIFT 29
@@ -234,13 +233,13 @@ uint64_t gm_annotate_start(const struct gm_annotation *what)
 	uint64_t count;
 
 	if (!gm_header_get() || !take(2))
-		return NOT_RECORDED;
+		return GM_RANGE_NONE;
 	do		/* never 0, which says "none" */
 		count = atomic_fetch_add_explicit(&ranges, 1, memory_order_relaxed) &
 			RANGE_COUNT_MASK;
 	while (!count);
 	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, count))
-		return NOT_RECORDED;
+		return GM_RANGE_NONE;
 	return what->name / 8 | count << RANGE_COUNT_SHIFT |
 	       (uint64_t)what->device << RANGE_DEVICE_SHIFT |
 	       (uint64_t)journal_now() << RANGE_JOURNAL_SHIFT;

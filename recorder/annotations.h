@@ -40,7 +40,8 @@ int gm_annotate_mark(const struct gm_annotation *what);
 void gm_annotate_push(const struct gm_annotation *what, uint16_t scope);
 void gm_annotate_pop(uint16_t scope, uint32_t scope_name);
 
-/* Ranges that do not: the number to end it by, from any thread; 1 when it was not recorded. */
+/* Ranges that do not: the number to end it by, from any thread; never 0. */
+#define GM_RANGE_NONE UINT64_C(1)	/* one that was not recorded */
 uint64_t gm_annotate_start(const struct gm_annotation *what);
 void gm_annotate_end(uint64_t range, uint32_t scope_name);
 
