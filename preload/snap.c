@@ -21,6 +21,7 @@
 
 #define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
 #define NAMES_EXIT_NS UINT64_C(200000000)
+#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
 
 static const char *const reason_names[] = {
 	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
@@ -159,8 +160,9 @@ static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
 					      (uint64_t)now.tv_nsec / 1000);
 		failed = r ? r : failed;
 	}
-	/* A thread that crashed may hold the locks which that takes. */
-	if (!(reasons & 1u << GM_REQUEST_CRASH))
+	/* A thread that crashed, or left by _exit in a signal handler, may hold the locks which that
+	 * takes; and nobody would see it. */
+	if (!exiting && !(reasons & 1u << GM_REQUEST_CRASH))
 		note_snapshot(&image);
 	gm_image_free(&image);
 	return failed;
@@ -181,7 +183,7 @@ int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg),
 	}
 	if (reasons & crash_bit)
 		gm_crash_describe();
-	else if (reasons)
+	else if (reasons && gm_recorder_can_intern(LOCK_NS))
 		gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
 	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
 	if (reasons & ~exit_bit)

@@ -237,11 +237,14 @@ static void *helper(void *arg)
 		futex_wait(&header->request, number,
 			   main_thread_known() && !*main_thread_id ? ALONE_NS :
 			   names_left ? PAUSE_NS : TICK_NS);
+		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. */
+		if (load(&header->request) != number)
+			continue;
 		now = operations(header);
 		if (now != seen)
 			gm_recorder_tick();
 		seen = now;
-		names_left = gm_symbols_work(NAMES_NS);
+		names_left = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
 	}
 	/* From here on the last thread of the process, which glibc makes call exit(). */
 	__atomic_store_n((uint32_t *)&header->has_helper, 0, __ATOMIC_RELEASE);

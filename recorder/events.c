@@ -12,6 +12,7 @@
 #include "recorder/sys.h"
 
 #define SHARED_WAIT_NS UINT64_C(100000000)
+#define TICK_WAIT_NS UINT64_C(10000000)	/* the next tick will do */
 
 int gm_events_begin(uint32_t chunks)
 {
@@ -170,7 +171,7 @@ void gm_events_tick(void)
 	struct gm_header *header = gm_header_get();
 	struct gm_chunk_pool *pool = &gm_rec.pool;
 
-	if (!gm_lock(&gm_rec.journal))
+	if (!gm_lock_within(&gm_rec.journal, TICK_WAIT_NS))
 		return;
 	pool->limit = pool->chunks;
 	gm_rec.patience[GM_REGION_EVENTS] = 0;

@@ -77,8 +77,8 @@ unsigned int gm_threads_sweep_locked(void)
 
 void gm_threads_sweep(void)
 {
-	if (!gm_lock(&gm_rec.journal))
-		return;
+	if (!gm_lock_within(&gm_rec.journal, SLOT_WAIT_NS))
+		return;			/* the next tick will do */
 	gm_threads_sweep_locked();
 	gm_unlock(&gm_rec.journal);
 }

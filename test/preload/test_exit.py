@@ -9,6 +9,8 @@ sys.path.insert(0, "test/preload")
 from scripted import Play, behaves  # noqa: E402
 from tap import B, LIBRARY, check, finish, same, tell  # noqa: E402
 
+INTERRUPT = os.path.join(B, "test/preload/libinterrupt.so")
+
 
 def ends():
     for title, words, status in [
@@ -110,8 +112,30 @@ def full():
         check("nothing can be written: it is said", "/proc/nowhere" in run.stderr, run.stderr)
 
 
+def interrupted():
+    """A handler that calls _exit has interrupted a hook, which goes on holding its locks: nobody waits for those."""
+    with Play() as room:
+        slow, taken, reached = [], 0, 0
+        for at in range(1, 200):
+            run = room.script("exit_handler 12", "many 3000", "exit 3", INTERRUPT_AT=at,
+                              LD_PRELOAD=INTERRUPT + ":" + LIBRARY)
+            if run.returncode == 3:
+                break
+            reached += run.returncode == 23
+            if "took too long" in run.stderr or run.returncode != 23:
+                slow.append((at, tell(run)))
+                break
+            taken += len(room.snapshots("exit"))
+            for name in room.files():
+                os.unlink(os.path.join(room.out, name))
+        check("_exit in a handler that interrupted a hook: the exit snapshot is there in time", not slow, slow)
+        check("_exit in a handler that interrupted a hook: there is one once recording began", taken > 3 and reached > taken,
+              (reached, taken))
+
+
 def main():
     ends()
+    interrupted()
     when()
     nothing()
     sudden()
