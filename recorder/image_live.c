@@ -225,7 +225,8 @@ static void copy_clock(struct gm_image *image, const struct gm_header *live)
 }
 
 /* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
- * was changing is in the undo area, if nothing of the domain has changed since it was copied. */
+ * was changing is in the undo area, if nothing of the domain has changed since it was copied. One
+ * that was only off the processor, and goes on, changes it with the first event it writes. */
 static bool stood_still(const struct gm_image *image, const uint8_t *live, const bool *held)
 {
 	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
@@ -291,12 +292,13 @@ int gm_image_copy_live(struct gm_image *image)
 #endif
 	image->cut_tsc = gm_stamp();
 	copy_tables(image, live);
-	image->consistent = all || stood_still(image, live, held);
 	gm_recorder_unlock_all(held);
 	image->locked_ns = now_ns() - began;
 	copy_events(image, live);
 	copy_clock(image, (const struct gm_header *)live);
 	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
 		copy_region(image, live, last[i]);
+	/* At the end: its events, too, are only what they were. */
+	image->consistent = all || stood_still(image, live, held);
 	return 0;
 }

@@ -216,19 +216,31 @@ static void *hold_and_change(void *arg)
 	return NULL;
 }
 
-/* One that holds it and goes on is another matter. */
+static void use_processor(pthread_t thread, unsigned int number)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(number, &set);
+	pthread_setaffinity_np(thread, sizeof(set), &set);
+}
+
+/* One that holds it and goes on is another matter. Each has a processor of its own, if there are
+ * two: who wakes up does not stop the other by that. */
 START_TEST(changing_under_a_lock_held_for_long)
 {
 	struct gm_image image;
 	pthread_t thread;
 
+	use_processor(pthread_self(), 0);
 	aux_start(1000);
 	aux_record(0, 0x1000, 512);
 	holding = 0;
 	ck_assert_int_eq(pthread_create(&thread, NULL, hold_and_change, NULL), 0);
+	use_processor(thread, 1);
 	while (!holding)
 		sched_yield();
-	for (unsigned int i = 0; i < 20; i++) {	/* it may be off the processor for one */
+	for (unsigned int i = 0; i < 200; i++) {	/* it may be off its processor for one */
 		bool seen;
 
 		ck_assert_int_eq(gm_image_copy_live(&image), 0);
@@ -236,7 +248,7 @@ START_TEST(changing_under_a_lock_held_for_long)
 		gm_image_free(&image);
 		if (seen)
 			break;
-		ck_assert_uint_lt(i, 19);
+		ck_assert_uint_lt(i, 199);
 	}
 	holding = 2;
 	pthread_join(thread, NULL);
