@@ -70,12 +70,20 @@ static const char *directory_of(const char *path, char ret[GM_PATH_BYTES])
 	return ret;
 }
 
-static void tell(struct gm_header *header, const char *path)
+static void set_path(char place[1024], const char *path)
 {
-	size_t length = strnlen(path, sizeof(header->last_snapshot) - 1);
+	size_t length = strnlen(path, 1023);
 
-	memcpy(header->last_snapshot, path, length);
-	memset(header->last_snapshot + length, 0, sizeof(header->last_snapshot) - length);
+	memcpy(place, path, length);
+	memset(place + length, 0, 1024 - length);
+}
+
+/* Who asked from outside may take the file away: it must be theirs, not one that came just after. */
+static void tell(struct gm_header *header, enum gm_request reason, const char *path)
+{
+	set_path(header->last_snapshot, path);
+	if (reason == GM_REQUEST_OUTSIDE)
+		set_path(header->last_outside, path);
 	__atomic_add_fetch((uint32_t *)&header->snapshots, 1, __ATOMIC_RELEASE);
 }
 
@@ -119,7 +127,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 		return r;
 	}
 	gm_state.written[reason]++;
-	tell(gm_recorder_header(), path);
+	tell(gm_recorder_header(), reason, path);
 	if (fallback && strncmp(path, fallback, strlen(fallback)) == 0 &&
 	    strncmp(template, fallback, strlen(fallback)) != 0)
 		gm_say("the ", request.reason, " snapshot could not be written to ", template,

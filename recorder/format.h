@@ -326,6 +326,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint64_t history_min_size;	/* blocks for which less was asked leave no events */
 	_Atomic(uint64_t) history_newest;	/* events that are shown at most, the newest; 0: all */
 	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
+
+	char last_outside[1024];	/* path of the newest one that was asked for from outside */
 };
 
 /* Who has made a directory of this name for journals looks at every one that is left in it: gpumem

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -80,8 +81,8 @@ static int ask(struct gm_header *header, char *ret_path, size_t bytes)
 		return -ETIMEDOUT;
 	if (!reached(&header->answered, number, WRITE_MS))
 		return -ETIMEDOUT;
-	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_snapshot) - 1,
-		 header->last_snapshot);
+	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
+		 header->last_outside);
 	return ret_path[0] ? 0 : -EIO;
 }
 
@@ -151,6 +152,17 @@ static int move_to(const char *from, const char *to, uid_t owner)
 	return r;
 }
 
+/* One at a time: two whose requests are served together would be told of one file. The turn ends
+ * with the descriptor, so with the process; one that is stopped does not keep the others for ever. */
+static void wait_for_turn(int fd)
+{
+	const struct timespec pause = { 0, 2000000 };
+
+	for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK &&
+	     waited < WRITE_MS; waited += 2)
+		nanosleep(&pause, NULL);
+}
+
 static int one(const char *word, const char *output)
 {
 	struct gm_attached attached;
@@ -172,6 +184,7 @@ static int one(const char *word, const char *output)
 		return GM_EXIT_INPUT;
 	}
 	fstat(attached.fd, &st);
+	wait_for_turn(attached.fd);
 	r = -ETIMEDOUT;
 	if (attached.writable) {
 		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -185,12 +198,12 @@ static int one(const char *word, const char *output)
 		asked = false;
 		r = take(attached.fd, st.st_uid == geteuid(), output, path, sizeof(path));
 	}
-	close(attached.fd);
 	if (!r && asked && output) {
 		r = move_to(path, output, st.st_uid);
 		if (!r)
 			snprintf(path, sizeof(path), "%s", output);
 	}
+	close(attached.fd);
 	if (r) {
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, strerror(-r));
 		return GM_EXIT_INPUT;
