@@ -121,7 +121,8 @@ static int read_at(struct gm_image *image, int fd, uint64_t offset, void *into, 
 	return 0;
 }
 
-/* Read into the same place of the copy, which is still zero there: holes are skipped. */
+/* Read into the same place of the copy. Holes are skipped: the copy is zero there, also when it is
+ * read once more, since a journal never gets holes. */
 static int read_sparse(struct gm_image *image, int fd, uint64_t offset, uint64_t length)
 {
 	uint64_t end = offset + length;
@@ -150,15 +151,13 @@ static int read_sparse(struct gm_image *image, int fd, uint64_t offset, uint64_t
 	return 0;
 }
 
-static int read_region(struct gm_image *image, int fd, enum gm_region_id r, bool fresh)
+static int read_region(struct gm_image *image, int fd, enum gm_region_id r)
 {
 	const struct gm_region *region = &image->header->regions[r];
 	uint64_t length = gm_image_readable(region);
 
 	image->copied[r] = length;
-	if (fresh)
-		return read_sparse(image, fd, region->offset, length);
-	return read_at(image, fd, region->offset, image->base + region->offset, length);
+	return read_sparse(image, fd, region->offset, length);
 }
 
 /* The header once more. Its layout is what every offset was checked against: it may not change. */
@@ -202,14 +201,14 @@ static uint64_t moving(const struct gm_image *image)
 	return sum;
 }
 
-static int read_moving(struct gm_image *image, int fd, bool fresh, uint64_t *ret_sum)
+static int read_moving(struct gm_image *image, int fd, uint64_t *ret_sum)
 {
 	int r = read_header(image, fd);
 
 	if (!r)
-		r = read_region(image, fd, GM_REGION_THREADS, fresh);
+		r = read_region(image, fd, GM_REGION_THREADS);
 	if (!r)
-		r = read_region(image, fd, GM_REGION_DOMAINS, fresh);
+		r = read_region(image, fd, GM_REGION_DOMAINS);
 	if (!r)
 		*ret_sum = moving(image);
 	return r;
@@ -221,13 +220,13 @@ static int read_tables(struct gm_image *image, int fd)
 		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE
 	};
 	uint64_t before, after = 0;
-	int r = read_moving(image, fd, true, &before);
+	int r = read_moving(image, fd, &before);
 
 	for (unsigned int try = 0; !r && try < STABLE_TRIES; try++) {
 		for (unsigned int i = 0; !r && i < 3; i++)
-			r = read_region(image, fd, tables[i], try == 0);
+			r = read_region(image, fd, tables[i]);
 		if (!r)
-			r = read_moving(image, fd, false, &after);
+			r = read_moving(image, fd, &after);
 		image->consistent = !r && before == after;
 		if (image->consistent)
 			break;
@@ -295,12 +294,12 @@ static int copy_file(struct gm_image *image, int fd)
 	if (!r)
 		r = read_tables(image, fd);
 	if (!r)
-		r = read_region(image, fd, GM_REGION_EVENTS, true);
+		r = read_region(image, fd, GM_REGION_EVENTS);
 	/* The horizon may have risen, and what the events refer to was published before them. */
 	if (!r)
 		r = read_header(image, fd);
 	for (unsigned int i = 0; !r && i < sizeof(last) / sizeof(last[0]); i++)
-		r = read_region(image, fd, last[i], true);
+		r = read_region(image, fd, last[i]);
 	return r;
 }
 

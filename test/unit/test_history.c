@@ -18,6 +18,12 @@
 #include "test/unit/aux_journal.h"
 #include "test/unit/aux_replay.h"
 
+/* libcheck writes a line to a file for each of its assertions: not for every event. */
+#define MUST(condition) do { \
+	if (!(condition)) \
+		ck_abort_msg("%s", #condition); \
+} while (0)
+
 struct model {
 	struct live { uint64_t size, requested, stream; uint32_t block; uint16_t module;
 		      uint8_t domain, kind; } live[SLOTS];
@@ -75,7 +81,7 @@ static void model_alloc(unsigned int slot, unsigned int *seed)
 		.kind = live->kind,
 	};
 	op = gm_op_begin(GM_ACTION_ALLOC, live->kind, live->domain, 0, live->requested);
-	ck_assert_int_eq(gm_record_alloc(op, &alloc, &live->block), 0);
+	MUST(gm_record_alloc(op, &alloc, &live->block) == 0);
 	gm_op_end(op);
 	did("segment_alloc", slot, live->size);
 	did("alloc", slot, live->requested);
@@ -89,7 +95,7 @@ static void model_free(unsigned int slot)
 				  address_of(slot), live->size);
 
 	gm_record_freeing(live->block);
-	ck_assert_int_eq(gm_record_free(op, live->block, gm_stamp_before(), 0), 0);
+	MUST(gm_record_free(op, live->block, gm_stamp_before(), 0) == 0);
 	gm_op_end(op);
 	did("free_requested", slot, live->requested);
 	did("free_completed", slot, live->requested);
@@ -114,13 +120,13 @@ static json_int_t number(const json_t *object, const char *key)
 {
 	const json_t *value = json_object_get(object, key);
 
-	ck_assert_msg(json_is_integer(value), "no number '%s'", key);
+	MUST(json_is_integer(value));
 	return json_integer_value(value);
 }
 
 static const char *word(const json_t *object, const char *key)
 {
-	ck_assert_msg(json_is_string(json_object_get(object, key)), "no word '%s'", key);
+	MUST(json_is_string(json_object_get(object, key)));
 	return json_string_value(json_object_get(object, key));
 }
 
@@ -140,16 +146,16 @@ static void compare_segments(const json_t *segments, bool host, unsigned int *re
 		json_int_t device = host ? GM_DOMAIN_HOST : number(segment, "device");
 		const struct live *live;
 
-		ck_assert_uint_lt(slot, SLOTS);
+		MUST(slot < SLOTS);
 		live = &model.live[slot];
-		ck_assert_uint_eq((uint64_t)number(segment, "total_size"), live->size);
-		ck_assert_uint_eq((uint64_t)number(segment, "stream"), live->stream);
-		ck_assert_uint_eq((uint64_t)number(segment, "module"), live->module);
-		ck_assert_str_eq(word(segment, "kind"), kinds[live->kind]);
-		ck_assert_int_eq(device, live->domain);
-		ck_assert_uint_eq((uint64_t)number(block, "requested_size"), live->requested);
-		ck_assert_str_eq(word(block, "state"), "active_allocated");
-		ck_assert(device > last_device || number(segment, "address") > last);
+		MUST((uint64_t)number(segment, "total_size") == live->size);
+		MUST((uint64_t)number(segment, "stream") == live->stream);
+		MUST((uint64_t)number(segment, "module") == live->module);
+		MUST(!strcmp(word(segment, "kind"), kinds[live->kind]));
+		MUST(device == live->domain);
+		MUST((uint64_t)number(block, "requested_size") == live->requested);
+		MUST(!strcmp(word(block, "state"), "active_allocated"));
+		MUST(device > last_device || number(segment, "address") > last);
 		last = number(segment, "address");
 		last_device = device;
 		++*ret_found;
@@ -165,13 +171,13 @@ static void compare_trace(const json_t *trace, uint8_t domain)
 #define COLUMN(name) json_array_get(json_object_get(trace, name), at)
 		if (done->domain != domain)
 			continue;
-		ck_assert_str_eq(json_string_value(COLUMN("action")), done->action);
-		ck_assert_uint_eq((uint64_t)json_integer_value(COLUMN("addr")), done->address);
-		ck_assert_uint_eq((uint64_t)json_integer_value(COLUMN("size")), done->size);
-		ck_assert_int_eq(json_integer_value(COLUMN("module")), done->module);
-		ck_assert_str_eq(json_string_value(COLUMN("kind")), kinds[done->kind]);
-		ck_assert_int_eq(json_integer_value(COLUMN("thread")), gettid());
-		ck_assert(at == 0 || json_integer_value(COLUMN("time_us")) >= json_integer_value(
+		MUST(!strcmp(json_string_value(COLUMN("action")), done->action));
+		MUST((uint64_t)json_integer_value(COLUMN("addr")) == done->address);
+		MUST((uint64_t)json_integer_value(COLUMN("size")) == done->size);
+		MUST(json_integer_value(COLUMN("module")) == done->module);
+		MUST(!strcmp(json_string_value(COLUMN("kind")), kinds[done->kind]));
+		MUST(json_integer_value(COLUMN("thread")) == gettid());
+		MUST(at == 0 || json_integer_value(COLUMN("time_us")) >= json_integer_value(
 			  json_array_get(json_object_get(trace, "time_us"), at - 1)));
 		at++;
 	}
@@ -208,15 +214,20 @@ static void compare(struct gm_image *image)
 	int fd = memfd_create("json", MFD_CLOEXEC);
 	unsigned int found = 0, wanted = 0;
 	json_error_t error;
+	off_t length;
 	json_t *root;
+	char *text;
 
 	settle_sound(image, UINT64_MAX);
 	ck_assert_int_eq(replay(image), 0);
 	ck_assert(image->consistent);
 	ck_assert_uint_eq(image->flight_count, 0);
 	ck_assert_int_eq(gm_snapshot_emit(image, &request, fd), 0);
-	ck_assert_int_eq(lseek(fd, 0, SEEK_SET), 0);
-	root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
+	length = lseek(fd, 0, SEEK_END);
+	text = malloc((size_t)length);
+	ck_assert_int_eq(pread(fd, text, (size_t)length, 0), length);
+	root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+	free(text);
 	ck_assert_msg(root != NULL, "%s", error.text);
 	compare_segments(json_object_get(root, "segments"), false, &found);
 	compare_segments(json_object_get(root, "host_segments"), true, &found);
