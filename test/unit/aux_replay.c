@@ -37,7 +37,7 @@ int replay(const struct gm_image *image)
 	bool known[SLOTS];
 	int bad = 0;
 
-	memset(known, image->header->horizon == 0, sizeof(known));
+	memset(known, image->header->horizon == 0 && image->dropped_total == 0, sizeof(known));
 	for (size_t i = 0; i < image->event_count; i++) {
 		const struct gm_event *event = image->events[i];
 		unsigned int slot = slot_of(event->address);
