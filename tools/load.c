@@ -17,8 +17,12 @@
 #include "recorder/image.h"
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
+#include "tools/json_read.h"
+#include "tools/pickle_read.h"
+#include "tools/torch_read.h"
 
 #define BYTES_MOST (UINT64_C(1) << 33)	/* of a snapshot; a million events take 80 MB */
+#define VALUES_MOST ((size_t)1 << 35)	/* of memory for what is read */
 
 __attribute__((format(printf, 2, 3)))
 static int refuse(struct gm_loaded *ret, const char *format, ...)
@@ -31,31 +35,50 @@ static int refuse(struct gm_loaded *ret, const char *format, ...)
 	return -EBADMSG;
 }
 
-static int parse(const char *text, size_t length, struct gm_loaded *ret)
+/* @root is JSON that one of our snapshots may be. */
+static int check_ours(const struct gm_value *root, struct gm_loaded *ret)
 {
-	json_error_t error;
-
-	if (!length)
-		return refuse(ret, "an empty file");
-	ret->root = json_loadb(text, length, JSON_ALLOW_NUL, &error);
-	if (!ret->root) {
-		if (json_error_code(&error) == json_error_premature_end_of_input)
-			return refuse(ret, "cut off: the JSON does not end");
-		return refuse(ret, "not a snapshot: %s (line %d, byte %d)", error.text, error.line,
-			      error.position);
-	}
-	if (strcmp(gm_json_text(ret->root, "format"), "gpumem-snapshot")) {
-		gm_load_free(ret);
-		return refuse(ret, "JSON, but not a snapshot of gpumem");
-	}
-	if (gm_json_number(ret->root, "version") != 1) {
-		int64_t version = gm_json_number(ret->root, "version");
-
-		gm_load_free(ret);
+	if (strcmp(gm_value_string(root, "format"), "gpumem-snapshot"))
+		return refuse(ret, "JSON, but not a snapshot of gpumem or PyTorch");
+	if (gm_value_number(root, "version") != 1)
 		return refuse(ret, "a snapshot of version %lld; this gpumem reads version 1",
-			      (long long)version);
+			      (long long)gm_value_number(root, "version"));
+	ret->root = gm_value_to_json(root, SIZE_MAX);
+	gm_values_close(ret->values);
+	ret->values = NULL;
+	return ret->root ? 0 : -ENOMEM;
+}
+
+/* Takes @text, which ends with NUL behind its @length, and gives it back. */
+static int parse(char *text, size_t length, struct gm_loaded *ret)
+{
+	bool pickle = length && (unsigned char)text[0] == 0x80;
+	const struct gm_value *root = NULL;
+	int r = -ENOMEM;
+
+	if (!length) {
+		free(text);
+		return refuse(ret, "an empty file");
 	}
-	return 0;
+	ret->values = gm_values_open(VALUES_MOST);
+	if (ret->values && pickle)
+		r = gm_pickle_read(ret->values, (unsigned char *)text, length, &root, ret->error,
+				   sizeof(ret->error));
+	else if (ret->values)
+		r = gm_json_read(ret->values, text, length, &root, ret->error, sizeof(ret->error));
+	free(text);
+	if (!r && gm_torch_is(root) && !gm_value_get(root, "format")) {
+		ret->torch = root;
+		ret->from = GM_LOADED_TORCH;
+		ret->root = gm_torch_read(ret->values, root);
+		r = ret->root ? 0 : -ENOMEM;
+	} else if (!r) {
+		r = pickle ? refuse(ret, "a pickle, but not a snapshot of PyTorch") :
+		    check_ours(root, ret);
+	}
+	if (r)
+		gm_load_free(ret);
+	return r;
 }
 
 /* The text of a whole file, by reading: a mapping could be cut short under us. */
@@ -80,6 +103,7 @@ static int read_whole(int fd, char **ret_text, size_t *ret_length)
 			return -error;
 		}
 		if (!n) {
+			text[length] = '\0';
 			*ret_text = text;
 			*ret_length = length;
 			return 0;
@@ -103,10 +127,7 @@ static int load_json(int fd, struct gm_loaded *ret)
 	char *text = NULL;
 	int r = read_whole(fd, &text, &length);
 
-	if (!r)
-		r = parse(text, length, ret);
-	free(text);
-	return r;
+	return r ? r : parse(text, length, ret);
 }
 
 int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
@@ -205,7 +226,10 @@ int gm_load(const char *word, struct gm_loaded *ret)
 void gm_load_free(struct gm_loaded *loaded)
 {
 	json_decref(loaded->root);
+	gm_values_close(loaded->values);
 	loaded->root = NULL;
+	loaded->values = NULL;
+	loaded->torch = NULL;
 }
 
 int64_t gm_json_number(const json_t *object, const char *key)

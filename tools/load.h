@@ -1,7 +1,8 @@
 /*
- * load.h - whatever a verb is given, as one parsed snapshot: a snapshot's JSON, a journal, or the
- * pid of a living process. A journal is made into the JSON that a snapshot of it would be, so that
- * every verb reads one thing.
+ * load.h - whatever a verb is given, as one parsed snapshot: a snapshot's JSON, a journal, the pid
+ * of a living process, or a snapshot of PyTorch (pickle or JSON). Each is made into the JSON that a
+ * snapshot of it would be, so that every verb reads one thing. Equal texts and numbers in it are
+ * shared: change none.
  *
  * Nothing in the input is trusted. Single-threaded, no signal context.
  */
@@ -13,9 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct gm_value;
+struct gm_values;
+
 struct gm_loaded {
 	json_t *root;			/* an object; gm_load_free gives it back */
-	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS } from;
+	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS, GM_LOADED_TORCH } from;
+	const struct gm_value *torch;	/* what a PyTorch snapshot said, all of it; else NULL */
+	struct gm_values *values;	/* where that lies */
 	char error[512];		/* why it could not be read, one sentence */
 };
 

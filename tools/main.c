@@ -16,6 +16,7 @@ static const struct verb {
 	{ "recover", gm_verb_recover, "make snapshots of what killed processes left behind" },
 	{ "summary", gm_verb_summary, "how much memory, whose, of which kind" },
 	{ "events", gm_verb_events, "what happened, in order; filters" },
+	{ "convert", gm_verb_convert, "to PyTorch's snapshot, Chrome, CSV, Prometheus and others; from PyTorch's" },
 	{ "symbolize", gm_verb_symbolize, "names, lines and inlined functions for a snapshot's frames" },
 	{ "replay", gm_verb_replay, "run a recorded history through the caching allocator" },
 	{ "options", gm_verb_options, "the options of the library" },

@@ -152,7 +152,7 @@ with Room() as room:
     refuses("a snapshot cut off", text[:len(text) // 2], "cut off")
     refuses("an empty file", b"", "empty")
     refuses("no JSON", b"\x7fELF\x00\x01", "not a snapshot")
-    refuses("other JSON", b'{"segments": [], "device_traces": []}', "not a snapshot of gpumem")
+    refuses("other JSON", b'{"segment": [], "traces": []}', "not a snapshot of gpumem")
     refuses("a list", b"[1, 2]", "not a snapshot of gpumem")
     refuses("a later version", b'{"format": "gpumem-snapshot", "version": 2}', "version 2")
     refuses("a journal cut off", whole[:20000], "cut off")

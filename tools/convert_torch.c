@@ -1,0 +1,50 @@
+/*
+ * convert_torch.c - PyTorch's pickle and JSON, and our own JSON: for `gpumem convert`. One thread.
+ */
+#include <errno.h>
+
+#include "tools/convert.h"
+#include "tools/torch_write.h"
+
+static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char note[256])
+{
+	struct gm_torch_fit fit;
+	int r = 0, end;
+
+	if (!tree)
+		return -ENOMEM;
+	if (loaded->torch) {
+		gm_torch_write_value(tree, loaded->torch);
+		return gm_tree_close(tree);
+	}
+	r = gm_torch_make_fit(&fit, loaded->root);
+	if (!r) {
+		r = gm_torch_write(tree, loaded->root, &fit);
+		if (fit.left_out || fit.segments_left_out)
+			snprintf(note, 256, "left out, as PyTorch's viewer could not follow them: %zu events "
+				 "(their other half is not in the history), %zu segments (at the place of "
+				 "another)", fit.left_out, fit.segments_left_out);
+		gm_torch_unfit(&fit);
+	}
+	end = gm_tree_close(tree);
+	return r ? r : end;
+}
+
+int gm_convert_pickle(FILE *out, const struct gm_loaded *loaded, char note[256])
+{
+	return write_tree(gm_tree_pickle(out), loaded, note);
+}
+
+int gm_convert_torch_json(FILE *out, const struct gm_loaded *loaded, char note[256])
+{
+	return write_tree(gm_tree_json(out), loaded, note);
+}
+
+int gm_convert_snapshot(FILE *out, const struct gm_loaded *loaded, char note[256])
+{
+	(void)note;
+	if (json_dumpf(loaded->root, out, JSON_COMPACT))
+		return -EIO;
+	putc('\n', out);
+	return 0;
+}

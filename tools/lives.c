@@ -1,0 +1,191 @@
+/*
+ * lives.c - the allocations of a snapshot, each from its birth to its end: see lives.h. One thread.
+ *
+ * The tables are what is live; the events say when and from where the rest came and went.
+ */
+#include "tools/lives.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/load.h"
+#include "tools/table.h"
+
+struct building {
+	struct gm_lives *lives;
+	struct gm_table live;		/* (device, address) -> index + 1 */
+};
+
+static struct gm_life *add(struct gm_lives *lives)
+{
+	if (lives->count == lives->room) {
+		size_t room = lives->room ? lives->room * 2 : 1024;
+		struct gm_life *larger = realloc(lives->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		lives->list = larger;
+		lives->room = room;
+	}
+	return &lives->list[lives->count++];
+}
+
+static int add_row(struct building *b, uint32_t index)
+{
+	const struct gm_row *row = &b->lives->rows[index];
+	bool alloc = !strcmp(row->action, "alloc");
+	uint64_t at;
+	struct gm_life *life;
+
+	if (!alloc && strcmp(row->action, "free_completed"))
+		return 0;
+	at = gm_table_take(&b->live, (uint64_t)row->device, row->address);
+	if (at)				/* of two allocations in a row, the free was lost */
+		b->lives->list[at - 1].died = index;
+	if (at && !alloc)
+		return 0;
+	life = add(b->lives);
+	if (!life)
+		return -ENOMEM;
+	*life = (struct gm_life){
+		.address = row->address, .size = row->size < 0 ? 0 : row->size, .stream = row->stream,
+		.module = row->module, .kind = row->kind, .device = row->device,
+		.born = alloc ? index : GM_LIFE_BEFORE, .died = alloc ? GM_LIFE_LIVE : index,
+		.stack = alloc ? row->stack : 0, .thread = alloc ? row->thread : 0,
+		.time_us = alloc ? row->time_us : 0,
+	};
+	return alloc ? gm_table_put(&b->live, (uint64_t)row->device, row->address, b->lives->count) : 0;
+}
+
+/* A block of the tables: the life that the events have of it, else one that began before them. */
+static int add_block(struct building *b, const json_t *segment, const json_t *block)
+{
+	const json_t *of = json_object_get(segment, "device");
+	int64_t device = json_is_integer(of) ? json_integer_value(of) : GM_ROW_HOST;
+	uint64_t address = (uint64_t)gm_json_number(block, "address"), at;
+	const char *state = gm_json_text(block, "state");
+	struct gm_life *life;
+
+	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX)
+		return 0;
+	at = gm_table_take(&b->live, (uint64_t)device, address);
+	if (json_is_true(json_object_get(segment, "registered"))) {
+		if (at)
+			b->lives->list[at - 1].size = 0;
+		return 0;
+	}
+	life = at ? &b->lives->list[at - 1] : add(b->lives);
+	if (!life)
+		return -ENOMEM;
+	if (!at)
+		*life = (struct gm_life){
+			.address = address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
+			.device = (int)device, .stream = gm_json_number(segment, "stream"),
+			.kind = gm_json_text(block, "kind"), .module = gm_json_number(block, "module"),
+			.size = gm_json_number(block, "requested_size"),
+			.stack = gm_json_number(block, "stack"), .thread = gm_json_number(block, "thread"),
+			.time_us = gm_json_number(block, "time_us"),
+		};
+	if (life->size < 0)
+		life->size = 0;
+	life->freed = strcmp(state, "active_allocated") != 0;
+	/* The event may have been made without a stack (context:state) and the block with one. */
+	if (!life->stack)
+		life->stack = gm_json_number(block, "stack");
+	return 0;
+}
+
+static int add_blocks(struct building *b, const json_t *segments)
+{
+	const json_t *segment, *block;
+	size_t i, k;
+
+	json_array_foreach(segments, i, segment)
+		json_array_foreach(gm_json_list(segment, "blocks"), k, block)
+			if (add_block(b, segment, block))
+				return -ENOMEM;
+	return 0;
+}
+
+int gm_lives_open(struct gm_lives *lives, const json_t *root)
+{
+	struct building b = { .lives = lives };
+	int r;
+
+	memset(lives, 0, sizeof(*lives));
+	r = gm_rows_of(root, &lives->rows, &lives->row_count);
+	if (!r && lives->row_count >= GM_LIFE_LIVE)
+		r = -E2BIG;
+	for (size_t i = 0; !r && i < lives->row_count; i++)
+		r = add_row(&b, (uint32_t)i);
+	if (!r)
+		r = add_blocks(&b, gm_json_list(root, "segments"));
+	if (!r)
+		r = add_blocks(&b, gm_json_list(root, "host_segments"));
+	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
+	for (size_t i = 0; !r && i < lives->count; i++)
+		if (gm_table_get(&b.live, (uint64_t)lives->list[i].device, lives->list[i].address) == i + 1)
+			lives->list[i].died = (uint32_t)lives->row_count;
+	gm_table_free(&b.live);
+	if (r)
+		gm_lives_close(lives);
+	return r;
+}
+
+void gm_lives_close(struct gm_lives *lives)
+{
+	free(lives->rows);
+	free(lives->list);
+	memset(lives, 0, sizeof(*lives));
+}
+
+bool gm_life_counts(const struct gm_life *life, const struct gm_lives_filter *filter)
+{
+	if (!strcmp(life->kind, "ipc"))
+		return false;
+	if (!filter->device)
+		return life->device != GM_ROW_HOST;
+	if (!strcmp(filter->device, "host"))
+		return life->device == GM_ROW_HOST;
+	return life->device != GM_ROW_HOST && life->device == strtol(filter->device, NULL, 10);
+}
+
+int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter *filter,
+		      int64_t *ret_row)
+{
+	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
+	int64_t live = 0, peak;
+
+	*ret_row = -1;
+	if (!change)
+		return -1;
+	for (size_t i = 0; i < lives->count; i++) {
+		const struct gm_life *life = &lives->list[i];
+
+		if (!gm_life_counts(life, filter))
+			continue;
+		if (life->born == GM_LIFE_BEFORE)
+			live += life->size;
+		else
+			change[life->born] += life->size;
+		if (life->died < lives->row_count)
+			change[life->died] -= life->size;
+	}
+	peak = live;
+	for (size_t i = 0; i < lives->row_count; i++) {
+		live += change[i];
+		if (live > peak) {
+			peak = live;
+			*ret_row = (int64_t)i;
+		}
+	}
+	free(change);
+	return peak;
+}
+
+bool gm_life_at(const struct gm_life *life, int64_t row)
+{
+	return (life->born == GM_LIFE_BEFORE || (int64_t)life->born <= row) &&
+	       (life->died == GM_LIFE_LIVE || (int64_t)life->died > row);
+}

@@ -1,0 +1,25 @@
+/*
+ * table.h - from a pair of numbers to a number: (device, address) to a life, a pointer to an id.
+ *
+ * Open addressing, grows, no locks. Single-threaded. (allocator/map.h is for many threads and has
+ * one key.)
+ */
+#ifndef GM_TOOLS_TABLE_H
+#define GM_TOOLS_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct gm_table { struct gm_table_entry *entries; size_t count, room; };
+
+/* A table of zeros is empty. gm_table_free leaves it so. */
+void gm_table_free(struct gm_table *table);
+
+/* @value under (@a, @b), in place of what was there. 0 is no value. Returns 0 or -ENOMEM. */
+int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value);
+
+/* What is under (@a, @b), 0 if nothing; gm_table_take also takes it away. */
+uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b);
+uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * torch_read.h - a snapshot of PyTorch as one of ours, and any value as jansson has it.
+ *
+ * Single-threaded.
+ */
+#ifndef GM_TOOLS_TORCH_READ_H
+#define GM_TOOLS_TORCH_READ_H
+
+#include <jansson.h>
+
+#include "tools/value.h"
+
+/* Does @root look like torch.cuda.memory._snapshot()? */
+bool gm_torch_is(const struct gm_value *root);
+
+/* A snapshot of version 1 (docs/snapshot.md), reason "pytorch", with what PyTorch's knows: segments,
+ * traces, stacks, settings, annotations, and of memory_stats what is current. NULL: out of memory. */
+json_t *gm_torch_read(struct gm_values *values, const struct gm_value *root);
+
+/* @value as jansson has it; equal texts and integers are shared, so change none of them. Lone
+ * surrogates become U+FFFD. NULL: out of memory, or more than @most values. */
+json_t *gm_value_to_json(const struct gm_value *value, size_t most);
+
+#endif

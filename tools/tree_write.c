@@ -1,0 +1,104 @@
+/*
+ * tree_write.c - what the two writers of trees share: see tree_write.h. One thread.
+ */
+#include "tools/tree_write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/tree_internal.h"
+#include "tools/value.h"
+
+struct gm_tree *gm_tree_open(FILE *out, const struct gm_tree_ops *ops)
+{
+	struct gm_tree *tree = calloc(1, sizeof(*tree));
+
+	if (tree) {
+		tree->out = out;
+		tree->ops = ops;
+	}
+	return tree;
+}
+
+int gm_tree_close(struct gm_tree *tree)
+{
+	int error;
+
+	if (!tree)
+		return -ENOMEM;
+	if (!tree->error)
+		tree->ops->close(tree);
+	if (!tree->error && (fflush(tree->out) || ferror(tree->out)))
+		tree->error = -EIO;
+	error = tree->error;
+	gm_table_free(&tree->known);
+	gm_values_close(tree->texts);
+	free(tree->kept);
+	free(tree);
+	return error;
+}
+
+void gm_tree_begin(struct gm_tree *tree, enum gm_tree_type type)
+{
+	if (tree->depth + 1 >= GM_TREE_DEPTH && !tree->error)
+		tree->error = -EFBIG;
+	if (tree->error)
+		return;
+	tree->ops->begin(tree, type);
+	tree->levels[++tree->depth] = (struct gm_tree_level){ .type = type };
+}
+
+void gm_tree_end(struct gm_tree *tree)
+{
+	if (tree->error)
+		return;
+	tree->ops->end(tree);
+	tree->depth--;
+}
+
+void gm_tree_null(struct gm_tree *tree)
+{
+	if (!tree->error)
+		tree->ops->null(tree);
+}
+
+void gm_tree_bool(struct gm_tree *tree, bool truth)
+{
+	if (!tree->error)
+		tree->ops->truth(tree, truth);
+}
+
+void gm_tree_int(struct gm_tree *tree, int64_t integer)
+{
+	if (!tree->error)
+		tree->ops->integer(tree, integer);
+}
+
+void gm_tree_uint(struct gm_tree *tree, uint64_t word)
+{
+	if (!tree->error)
+		tree->ops->word(tree, word);
+}
+
+void gm_tree_real(struct gm_tree *tree, double real)
+{
+	if (!tree->error)
+		tree->ops->real(tree, real);
+}
+
+void gm_tree_text(struct gm_tree *tree, const char *text, size_t bytes)
+{
+	if (!tree->error)
+		tree->ops->text(tree, text, bytes);
+}
+
+void gm_tree_string(struct gm_tree *tree, const char *text)
+{
+	gm_tree_text(tree, text, strlen(text));
+}
+
+bool gm_tree_again(struct gm_tree *tree, uint64_t key, bool leaf)
+{
+	return tree->error || tree->ops->again(tree, key, leaf);
+}

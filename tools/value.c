@@ -1,0 +1,398 @@
+/*
+ * value.c - a tree of values as pickle and JSON know them: see value.h. One thread.
+ */
+#include "tools/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK ((size_t)1 << 18)
+#define RECENT ((size_t)1 << 14)	/* integers remembered; a power of two */
+
+enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */
+
+struct chunk { struct chunk *next; };
+
+struct entry { uint64_t hash; const struct gm_value *value; };
+
+struct gm_values {
+	struct chunk *chunks;
+	char *at, *end;			/* free room in the newest chunk */
+	size_t bytes, limit;
+	struct entry *table;		/* texts and shared containers, open addressing */
+	size_t entries, room;		/* room: a power of two */
+	const struct gm_value *recent[RECENT];
+};
+
+struct gm_values *gm_values_open(size_t limit_bytes)
+{
+	struct gm_values *values = calloc(1, sizeof(*values));
+
+	if (!values)
+		return NULL;
+	values->limit = limit_bytes;
+	values->room = 1024;
+	values->table = calloc(values->room, sizeof(*values->table));
+	if (!values->table) {
+		free(values);
+		return NULL;
+	}
+	return values;
+}
+
+void gm_values_close(struct gm_values *values)
+{
+	if (!values)
+		return;
+	while (values->chunks) {
+		struct chunk *next = values->chunks->next;
+
+		free(values->chunks);
+		values->chunks = next;
+	}
+	free(values->table);
+	free(values);
+}
+
+size_t gm_values_bytes(const struct gm_values *values)
+{
+	return values->bytes;
+}
+
+static void *take(struct gm_values *values, size_t bytes)
+{
+	size_t chunk = CHUNK;
+	struct chunk *new;
+	void *at;
+
+	bytes = (bytes + 7) & ~(size_t)7;
+	if (bytes > (size_t)(values->end - values->at)) {
+		if (bytes > chunk - sizeof(*new))
+			chunk = bytes + sizeof(*new);
+		if (chunk > values->limit - values->bytes)
+			return NULL;
+		new = malloc(chunk);
+		if (!new)
+			return NULL;
+		values->bytes += chunk;
+		new->next = values->chunks;
+		values->chunks = new;
+		values->at = (char *)(new + 1);
+		values->end = (char *)new + chunk;
+	}
+	at = values->at;
+	values->at += bytes;
+	return at;
+}
+
+static struct gm_value *scalar(struct gm_values *values, enum gm_value_type type)
+{
+	struct gm_value *value = take(values, sizeof(*value));
+
+	if (value)
+		*value = (struct gm_value){ .type = (uint8_t)type };
+	return value;
+}
+
+const struct gm_value *gm_value_null(void)
+{
+	static const struct gm_value null = { .type = GM_VALUE_NULL };
+
+	return &null;
+}
+
+const struct gm_value *gm_value_bool(bool truth)
+{
+	static const struct gm_value truths[2] = {
+		{ .type = GM_VALUE_BOOL, .u.integer = 0 }, { .type = GM_VALUE_BOOL, .u.integer = 1 }
+	};
+
+	return &truths[truth];
+}
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash ^ (hash >> 29);
+}
+
+const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer)
+{
+	const struct gm_value **recent = &values->recent[mix(0, (uint64_t)integer) & (RECENT - 1)];
+	struct gm_value *value;
+
+	if (*recent && (*recent)->u.integer == integer)
+		return *recent;
+	value = scalar(values, GM_VALUE_INT);
+	if (value) {
+		value->u.integer = integer;
+		*recent = value;
+	}
+	return value;
+}
+
+const struct gm_value *gm_value_uint(struct gm_values *values, uint64_t word)
+{
+	struct gm_value *value;
+
+	if (word <= INT64_MAX)
+		return gm_value_int(values, (int64_t)word);
+	value = scalar(values, GM_VALUE_UINT);
+	if (value)
+		value->u.word = word;
+	return value;
+}
+
+const struct gm_value *gm_value_real(struct gm_values *values, double real)
+{
+	struct gm_value *value = scalar(values, GM_VALUE_REAL);
+
+	if (value)
+		value->u.real = real;
+	return value;
+}
+
+/* ---- what is kept once ------------------------------------------------------------------------ */
+
+static bool same(const struct gm_value *value, enum gm_value_type type, const void *content,
+		 size_t count)
+{
+	size_t unit = type == GM_VALUE_TEXT ? 1 : sizeof(value->u.items[0]);
+	const void *mine = type == GM_VALUE_TEXT ? (const void *)value->u.text :
+			   (const void *)value->u.items;
+
+	return value->type == type && value->count == count &&
+	       (!count || !memcmp(mine, content, count * unit));
+}
+
+static int make_room(struct gm_values *values)
+{
+	size_t room = values->room * 2;
+	struct entry *table;
+
+	if (values->entries < values->room / 2)
+		return 0;
+	table = calloc(room, sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	for (size_t i = 0; i < values->room; i++) {
+		size_t at = values->table[i].hash & (room - 1);
+
+		if (!values->table[i].value)
+			continue;
+		while (table[at].value)
+			at = (at + 1) & (room - 1);
+		table[at] = values->table[i];
+	}
+	free(values->table);
+	values->table = table;
+	values->room = room;
+	return 0;
+}
+
+/* The place in the table of what equals @content, or of nothing yet. NULL: out of memory. */
+static struct entry *find(struct gm_values *values, uint64_t hash, enum gm_value_type type,
+			  const void *content, size_t count)
+{
+	size_t at;
+
+	if (make_room(values))
+		return NULL;
+	for (at = hash & (values->room - 1); values->table[at].value; at = (at + 1) & (values->room - 1))
+		if (values->table[at].hash == hash &&
+		    same(values->table[at].value, type, content, count))
+			break;
+	values->table[at].hash = hash;
+	return &values->table[at];
+}
+
+const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes)
+{
+	uint64_t hash = mix(GM_VALUE_TEXT, bytes);
+	struct gm_value *value;
+	struct entry *entry;
+	size_t at = 0;
+	char *copy;
+
+	if (bytes > UINT32_MAX)
+		return NULL;
+	for (uint64_t word; at + 8 <= bytes; at += 8) {
+		memcpy(&word, text + at, 8);
+		hash = mix(hash, word);
+	}
+	for (; at < bytes; at++)
+		hash = mix(hash, (unsigned char)text[at]);
+	entry = find(values, hash, GM_VALUE_TEXT, text, bytes);
+	if (!entry || entry->value)
+		return entry ? entry->value : NULL;
+	value = scalar(values, GM_VALUE_TEXT);
+	copy = value ? take(values, bytes + 1) : NULL;
+	if (!copy)
+		return NULL;
+	if (bytes)
+		memcpy(copy, text, bytes);
+	copy[bytes] = '\0';
+	value->u.text = copy;
+	value->count = (uint32_t)bytes;
+	entry->value = value;
+	values->entries++;
+	return value;
+}
+
+const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
+				       const struct gm_value *const *items, size_t count)
+{
+	uint64_t hash = mix(type, count);
+	struct gm_value *value;
+	struct entry *entry;
+
+	if (count > UINT32_MAX)
+		return NULL;
+	for (size_t i = 0; i < count; i++)
+		hash = mix(hash, (uint64_t)(uintptr_t)items[i]);
+	entry = find(values, hash, type, items, count);
+	if (!entry || entry->value)
+		return entry ? entry->value : NULL;
+	value = scalar(values, type);
+	if (value)
+		value->u.items = take(values, count * sizeof(*items));
+	if (!value || !value->u.items)
+		return NULL;
+	if (count)
+		memcpy(value->u.items, items, count * sizeof(*items));
+	value->count = (uint32_t)count;
+	entry->value = value;
+	values->entries++;
+	return value;
+}
+
+/* ---- what grows ------------------------------------------------------------------------------- */
+
+struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type)
+{
+	return scalar(values, type);
+}
+
+int gm_value_append(struct gm_values *values, struct gm_value *to,
+		    const struct gm_value *const *items, size_t count)
+{
+	size_t room = to->u.items ? (size_t)1 << to->room_log2 : 0, needed = to->count + count;
+	uint8_t log2 = to->room_log2;
+
+	if (!count)
+		return 0;
+	if (count > UINT32_MAX - to->count)
+		return -ENOMEM;
+	if (needed > room) {
+		const struct gm_value **larger;
+
+		while ((size_t)1 << log2 < needed)
+			log2++;
+		larger = take(values, sizeof(*larger) << log2);
+		if (!larger)
+			return -ENOMEM;
+		if (to->count)
+			memcpy(larger, to->u.items, to->count * sizeof(*larger));
+		to->u.items = larger;
+		to->room_log2 = log2;
+	}
+	memcpy(to->u.items + to->count, items, count * sizeof(*items));
+	to->count = (uint32_t)needed;
+	return 0;
+}
+
+/* How high the tree under @value is, -1 when that is above @depth or without end. Each value is
+ * looked at once: a height is kept in its mark. */
+static int height(struct gm_value *value, int depth)
+{
+	int highest = 0;
+
+	if (value->type < GM_VALUE_LIST)
+		return 0;
+	if (value->mark == OPEN || depth <= 0)
+		return -1;
+	if (value->mark != UNSEEN)
+		return value->mark - FIRST <= depth ? value->mark - FIRST : -1;
+	value->mark = OPEN;
+	for (uint32_t i = 0; i < value->count; i++) {
+		int below = height((struct gm_value *)(uintptr_t)value->u.items[i], depth - 1);
+
+		if (below < 0)
+			return -1;
+		highest = below > highest ? below : highest;
+	}
+	value->mark = (uint8_t)(FIRST + highest + 1);
+	return highest + 1;
+}
+
+bool gm_value_sound(const struct gm_value *root, unsigned int depth)
+{
+	return height((struct gm_value *)(uintptr_t)root, depth < 200 ? (int)depth : 200) >= 0;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key)
+{
+	size_t length = strlen(key);
+
+	if (!dict || dict->type != GM_VALUE_DICT)
+		return NULL;
+	for (size_t i = dict->count; i >= 2; i -= 2) {
+		const struct gm_value *name = dict->u.items[i - 2];
+
+		if (name->count == length && !memcmp(name->u.text, key, length))
+			return dict->u.items[i - 1];
+	}
+	return NULL;
+}
+
+int64_t gm_value_number(const struct gm_value *dict, const char *key)
+{
+	const struct gm_value *value = gm_value_get(dict, key);
+
+	return value && (value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ||
+			 value->type == GM_VALUE_BOOL) ? value->u.integer : 0;
+}
+
+const char *gm_value_string(const struct gm_value *dict, const char *key)
+{
+	const struct gm_value *value = gm_value_get(dict, key);
+
+	return value && value->type == GM_VALUE_TEXT ? value->u.text : "";
+}
+
+const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key)
+{
+	const struct gm_value *value = gm_value_get(dict, key);
+
+	return value && (value->type == GM_VALUE_LIST || value->type == GM_VALUE_TUPLE) ? value : NULL;
+}
+
+size_t gm_value_length(const struct gm_value *list)
+{
+	return list ? list->count : 0;
+}
+
+bool gm_value_is_text(const unsigned char *bytes, size_t count)
+{
+	size_t i = 0;
+
+	while (i < count) {
+		unsigned char c = bytes[i];
+		size_t more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : (c & 0xf0) == 0xe0 ? 2 :
+			      c >= 0xf0 && c < 0xf5 ? 3 : 4;
+
+		if (more > 3 || more >= count - i)
+			return false;
+		for (size_t k = 1; k <= more; k++)
+			if ((bytes[i + k] & 0xc0) != 0x80)
+				return false;
+		if ((c == 0xe0 && bytes[i + 1] < 0xa0) || (c == 0xf0 && bytes[i + 1] < 0x90) ||
+		    (c == 0xf4 && bytes[i + 1] > 0x8f))
+			return false;
+		i += more + 1;
+	}
+	return true;
+}

@@ -1,0 +1,71 @@
+/*
+ * value.h - a tree of values as pickle and JSON know them, for files that are not ours.
+ *
+ * Values lie in one arena and are given back with it. Equal texts are one value, and so are equal
+ * containers that came through gm_value_shared: a stack that a file repeats a million times is kept
+ * once, and comparing it is comparing a pointer. Single-threaded, no signal context.
+ */
+#ifndef GM_TOOLS_VALUE_H
+#define GM_TOOLS_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum gm_value_type {
+	GM_VALUE_NULL, GM_VALUE_BOOL, GM_VALUE_INT, GM_VALUE_UINT, GM_VALUE_REAL, GM_VALUE_TEXT,
+	GM_VALUE_LIST, GM_VALUE_TUPLE, GM_VALUE_DICT
+};
+
+struct gm_value {
+	uint8_t type;			/* enum gm_value_type; GM_VALUE_UINT only from 2^63 on */
+	uint8_t room_log2;		/* of items: how many fit, while a container grows */
+	uint8_t mark;			/* of gm_value_sound */
+	uint32_t count;			/* items (of a dict: keys and values in turn); bytes of a text */
+	union {
+		int64_t integer;
+		uint64_t word;
+		double real;
+		const char *text;	/* UTF-8 that may hold lone surrogates; ends with NUL */
+		const struct gm_value **items;
+	} u;
+};
+
+struct gm_values;
+
+/* An arena that takes at most @limit_bytes. NULL: out of memory. */
+struct gm_values *gm_values_open(size_t limit_bytes);
+void gm_values_close(struct gm_values *values);
+size_t gm_values_bytes(const struct gm_values *values);
+
+/* Each returns NULL when memory, or the limit, is at its end. */
+const struct gm_value *gm_value_null(void);
+const struct gm_value *gm_value_bool(bool truth);
+const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer);
+const struct gm_value *gm_value_uint(struct gm_values *values, uint64_t word);
+const struct gm_value *gm_value_real(struct gm_values *values, double real);
+const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes);
+const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
+				       const struct gm_value *const *items, size_t count);
+
+/* A container that grows. gm_value_append: 0 or -ENOMEM. */
+struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type);
+int gm_value_append(struct gm_values *values, struct gm_value *to,
+		    const struct gm_value *const *items, size_t count);
+
+/* Is what @root reaches free of cycles, and at most @depth (200) containers deep? */
+bool gm_value_sound(const struct gm_value *root, unsigned int depth);
+
+/* What a dict has under @key (the last of several), NULL if nothing or no dict. */
+const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key);
+
+/* The same, when it is of that type; 0, "", or no items otherwise. A tuple is a list here. */
+int64_t gm_value_number(const struct gm_value *dict, const char *key);
+const char *gm_value_string(const struct gm_value *dict, const char *key);
+const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
+size_t gm_value_length(const struct gm_value *list);	/* 0 of NULL */
+
+/* Is it UTF-8? Lone surrogates in three bytes pass, as Python's 'surrogatepass' writes them. */
+bool gm_value_is_text(const unsigned char *bytes, size_t count);
+
+#endif
