@@ -42,15 +42,16 @@ static uint32_t load(const _Atomic(uint32_t) *word)
 	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
 }
 
-/* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms. */
-static bool reached(const _Atomic(uint32_t) *word, uint32_t value, int limit_ms)
+/* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms, or until the process that
+ * wrote the journal @fd is dead. */
+static bool reached(int fd, const _Atomic(uint32_t) *word, uint32_t value, int limit_ms)
 {
 	const struct timespec pause = { 0, 2000000 };
 
 	for (int waited = 0;; waited += 2) {
 		if ((int32_t)(load(word) - value) >= 0)
 			return true;
-		if (waited >= limit_ms)
+		if (waited >= limit_ms || (waited % 100 == 98 && gm_image_alive(fd) == 0))
 			return false;
 		nanosleep(&pause, NULL);
 	}
@@ -68,7 +69,7 @@ static void on_bus(int number)
 }
 
 /* Ask the helper thread. Returns 0 and the path, -ETIMEDOUT when nobody answered. */
-static int ask(struct gm_header *header, char *ret_path, size_t bytes)
+static int ask(int fd, struct gm_header *header, char *ret_path, size_t bytes)
 {
 	uint32_t number;
 
@@ -77,9 +78,9 @@ static int ask(struct gm_header *header, char *ret_path, size_t bytes)
 	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
 	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	if (!reached(&header->copied, number, ANSWER_MS))
+	if (!reached(fd, &header->copied, number, ANSWER_MS))
 		return -ETIMEDOUT;
-	if (!reached(&header->answered, number, WRITE_MS))
+	if (!reached(fd, &header->answered, number, WRITE_MS))
 		return -ETIMEDOUT;
 	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
 		 header->last_outside);
@@ -190,7 +191,7 @@ static int one(const char *word, const char *output)
 		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 			      attached.fd, 0);
 		if (header != MAP_FAILED) {
-			r = ask(header, path, sizeof(path));
+			r = ask(attached.fd, header, path, sizeof(path));
 			munmap(header, GM_HEADER_BYTES);
 		}
 	}

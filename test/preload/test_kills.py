@@ -162,7 +162,7 @@ class Hunt:
             alive = program.alive()
             program.kill()
             if looker:
-                looker.wait(timeout=200)
+                looker.wait(timeout=LIMIT)      # whatever it answers, that it does
         return counted(counts), None if alive else "it had ended: %s %s" % (program.out()[-200:], program.err()[-200:])
 
     def one(self, n):

@@ -65,6 +65,24 @@ def two_ask():
         check("four ask at once, five times: a file for each", not wrong, wrong[:2])
 
 
+def killed_while_it_writes():
+    """Who asked does not wait for the dead."""
+    with Room() as room, Program(room, SCRIPT, "many 60000", "sleep 60000") as program:
+        wait_for(lambda: journals_begun(room, program.pid))
+        time.sleep(1)
+        asks = snapshot(room, "outside.json", program.pid)
+        began = wait_for(lambda: room.files() or asks.poll() is not None)
+        program.kill()
+        try:
+            told = asks.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            asks.kill()
+            told = asks.communicate()
+        check("killed while it writes: who asked gets what can be had, and does not wait", asks.returncode == 0 and
+              reason(room, "outside.json") == "outside" and began, (asks.returncode, told, room.files()))
+
+
 at_the_exit()
 two_ask()
+killed_while_it_writes()
 finish()
