@@ -201,13 +201,14 @@ static const struct { int module; unsigned int place; function function; } ours[
 
 GM_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id));
 
-/* Called by NVTX. Returns 1, or 0 when we are not to, or do not know this NVTX: it then does without. */
+/* Called by NVTX. Returns 1; 0 when we are not to, or do not know this NVTX: it does without. */
 int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
 {
 	const struct callbacks *callbacks = export_table ? export_table(TABLE_CALLBACKS) : NULL;
 	unsigned int attached = 0;
 
-	if (!gm_nvtx_wanted() || !callbacks || callbacks->struct_size < sizeof(*callbacks) || !callbacks->module_table)
+	if (!gm_nvtx_wanted() || !callbacks || callbacks->struct_size < sizeof(*callbacks) ||
+	    !callbacks->module_table)
 		return 0;
 	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
 		function **table = NULL;

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,8 +199,21 @@ START_TEST(switched_under_load)
 }
 END_TEST
 
+static _Atomic(bool) held;
+
+static void *hold_a_domain(void *arg)
+{
+	gm_lock(&gm_rec.domain[3].lock);
+	gm_set(&held, true);
+	while (!gm_get(&over))
+		sched_yield();
+	gm_unlock(&gm_rec.domain[3].lock);
+	return arg;
+}
+
 START_TEST(the_newest_alone_are_kept)
 {
+	pthread_t thread;
 	uint32_t blocks[SLOTS] = { 0 };
 	unsigned int seed = 3;
 	struct gm_image image;
@@ -222,9 +236,13 @@ START_TEST(the_newest_alone_are_kept)
 	gm_image_free(&image);
 	ck_assert_int_eq(gm_record_history(&(struct gm_history){ .enabled = GM_HISTORY_COUNT }),
 			 -EINVAL);
-	ck_assert(gm_lock(&gm_rec.domain[3].lock));
-	ck_assert_int_eq(gm_record_history(&(struct gm_history){ 0 }), -ETIMEDOUT);
-	gm_unlock(&gm_rec.domain[3].lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, hold_a_domain, NULL), 0);
+	while (!gm_get(&held))
+		sched_yield();
+	ck_assert_int_eq(gm_record_history(&(struct gm_history){ .newest = 7 }), -ETIMEDOUT);
+	ck_assert_uint_eq(gm_recorder_header()->history_newest, 0);
+	gm_set(&over, true);
+	pthread_join(thread, NULL);
 	aux_sound();
 }
 END_TEST
