@@ -4,7 +4,7 @@
 fly, signals arrive, threads end or are cancelled, and others look in from outside; then all of it at once.
 
 A program that does not end is a hang: what each of its threads did is printed. GM_STORM_SECONDS is for how long each
-storm rages (default 3); words after the script's name choose among its storms. All runs are with the default options:
+storm rages (default 2); words after the script's name choose among its storms. All runs are with the default options:
 stacks:all.
 """
 import json
@@ -19,7 +19,7 @@ sys.path.insert(0, "test/preload")
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from watch import Meanwhile, Watched  # noqa: E402
 
-SECONDS = int(os.environ.get("GM_STORM_SECONDS", "3"))
+SECONDS = int(os.environ.get("GM_STORM_SECONDS", "2"))
 LATE = 90           # a machine may be slow: only a program that comes that much too late hangs
 THREADS = 8
 STORM = os.path.join(B, "test/preload/storm")
