@@ -21,7 +21,7 @@ PERHAPS = ("managed",)
 GRANULE, SLACK = 2 * MIB, 72 * MIB
 # Checkpoints at which the driver takes or gives what no program asked for: a context (about 520 MiB
 # on an H200), the first use of managed memory on the device (128 MiB).
-OWN = re.compile(r"context|reset|beginning|managed|linear|thread|gone|would not go|what is left", re.IGNORECASE)
+OWN = re.compile(r"context|destroyed|reset|beginning|managed|linear|thread|gone|would not go|what is left", re.IGNORECASE)
 
 
 def load(path):
