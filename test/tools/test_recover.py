@@ -145,7 +145,10 @@ with Room() as room:
     check("its pid is the one it had inside", load(room.path + "/a.json")["process"]["pid"] < 100)
 
 with Room() as room:
-    # Without an argument: every place by itself. In a mount namespace, so that the machine's own stay untouched.
+    # Without an argument: every place by itself. In a mount namespace with a TMPDIR of its own, so that the
+    # machine's own journals stay untouched.
+    own = dict(room.env(preload=False), TMPDIR=room.path)
+    own.pop("XDG_RUNTIME_DIR", None)
     script = """
         mount -t tmpfs none /dev/shm && cd "$1" || exit 9
         env LD_PRELOAD="$2" "$3" --loop --max-seconds 60 >/dev/null 2>&1 & one=$!
@@ -162,7 +165,7 @@ with Room() as room:
         ls -d /dev/shm/gpumem-*
     """
     done = subprocess.run([*unshare, "sh", "-c", script, "sh", room.path, LIBRARY, APP, GPUMEM], capture_output=True,
-                          text=True, timeout=100, check=False, cwd=room.path, env=room.env(preload=False))
+                          text=True, timeout=100, check=False, cwd=room.path, env=own)
     check("no argument: all the dead of every place, not the living", done.stdout.count("died with") >= 2 and
           "lives: its journal is left alone" in done.stdout and done.stdout.count("status 0") == 3 and
           len(glob.glob(room.path + "/*.recovered.json")) == done.stdout.count("died with"), done)

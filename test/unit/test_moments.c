@@ -22,6 +22,14 @@
 #include "test/unit/aux_journal.h"
 #include "test/unit/aux_replay.h"
 
+#ifdef __SANITIZE_THREAD__		/* twenty times as slow */
+#define COPIES 40
+#define KILLS 8
+#else
+#define COPIES 150
+#define KILLS 40
+#endif
+
 struct shared {				/* also of a process that is killed */
 	pthread_mutex_t driver;
 	uint32_t free_slots[SLOTS], free_count;
@@ -136,7 +144,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 /* Every copy taken meanwhile shows one moment: its events make its tables, whoever was half way. */
 START_TEST(every_live_copy_is_one_moment)
 {
-	unsigned int copies = (unsigned int)aux_effort(150), events = 0, resolved = 0;
+	unsigned int copies = (unsigned int)aux_effort(COPIES), events = 0, resolved = 0;
 	struct worker workers[8];
 	pthread_t threads[8];
 
@@ -303,7 +311,7 @@ static void live_and_be_killed(int ready, unsigned int seed)
 
 START_TEST(killed_at_any_moment)
 {
-	unsigned int seed = 20251120 + (unsigned int)_i, kills = (unsigned int)aux_effort(40);
+	unsigned int seed = 20251120 + (unsigned int)_i, kills = (unsigned int)aux_effort(KILLS);
 	unsigned int undone = 0, flights = 0, resolved = 0;
 
 	printf("# seed %u\n", seed);
