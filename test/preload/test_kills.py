@@ -118,9 +118,15 @@ def judge(snapshot, returned, threads):
     if snapshot["history"]["operations_lost"]:
         wrong.append("%d operations lost" % snapshot["history"]["operations_lost"])
     if not snapshot["history"]["dropped"] and snapshot["history"]["max_events"]:
-        if not fits(tuple(events(snapshot)), tuple(returned[:threads])):
-            wrong.append("by thread: recorded %s, returned %s" % (events(snapshot), returned[:threads]))
-        if replay(snapshot) != blocks(snapshot):
+        traced = events(snapshot)
+        lost = max(lost, sum(max(0, sums[i] - sum(pair[i] for pair in traced)) for i in (0, 1)))
+        if not fits(tuple(traced), tuple(returned[:threads])):
+            wrong.append("by thread: recorded %s, returned %s" % (traced, returned[:threads]))
+        try:
+            same = replay(snapshot) == blocks(snapshot)
+        except AssertionError as error:
+            same, wrong = False, wrong + ["the events contradict each other: %s" % error]
+        if not same:
             wrong.append("the events, played from nothing, are not the tables")
     return sum(sums), lost, wrong
 
