@@ -121,7 +121,7 @@ static const char *narrow(const wchar_t *wide, char ret[GM_NVTX_TEXT + 1])
 		more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
 		if (used + more + 1 > GM_NVTX_TEXT)
 			break;
-		ret[used++] = more ? (char)((0xf0u << (3 - more) & 0xffu) | c >> 6 * more) : (char)c;
+		ret[used++] = (char)(more ? (0xf0u << (3 - more) & 0xffu) | c >> 6 * more : c);
 		while (more--)
 			ret[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
 	}

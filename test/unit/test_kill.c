@@ -328,7 +328,7 @@ static uint64_t kill_one(uint64_t *random, uint64_t history, bool early)
 START_TEST(test_random_kills)
 {
 	const char *kills_text = getenv("GM_KILLS"), *seed_text = getenv("GM_SEED");
-	unsigned long kills = kills_text ? strtoul(kills_text, NULL, 10) : 150 / SLOWER + 10;
+	unsigned long kills = kills_text ? strtoul(kills_text, NULL, 10) : 300 / SLOWER + 10;
 	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : (uint64_t)time(NULL);
 	uint64_t random = seed, operations = 0;
 
