@@ -19,7 +19,8 @@
  * meanwhile by another thread, lets the program live on, the signal at its default.)
  *
  * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
- * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it,
+ * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
+ * (walking the stack takes more: the handler does that only where there is no helper, and room),
  * errno kept, no lock, no malloc, no file. Fork: a child inherits the handlers, whose default it
  * must not change: in a process that is not ours they only let the signal happen. exec resets them.
  */

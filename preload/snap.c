@@ -21,6 +21,7 @@
 
 #define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
 #define NAMES_EXIT_NS UINT64_C(200000000)
+#define COPIES 3u
 #define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
 
 static const char *const reason_names[] = {
@@ -150,7 +151,12 @@ static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
 
 	memset(&image, 0, sizeof(image));
 	clock_gettime(CLOCK_REALTIME, &now);
-	r = gm_image_copy_live(&image);
+	/* Not of one moment: somebody was off the processor for long, under a lock. */
+	for (unsigned int tries = 1; (r = gm_image_copy_live(&image)) == 0; tries++) {
+		if (image.consistent || tries == COPIES)
+			break;
+		gm_image_free(&image);
+	}
 	if (copied)
 		copied(arg);
 	if (!r)

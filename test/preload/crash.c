@@ -189,10 +189,14 @@ static void way_overflow(void)
 	printf("%d\n", deeper(0));
 }
 
+/* With nothing below it. */
 static void use_other_stack(size_t bytes)
 {
-	stack_t other = { .ss_sp = malloc(bytes), .ss_size = bytes };
+	char *memory = mmap(NULL, 4096 + bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t other = { .ss_sp = memory + 4096, .ss_size = bytes };
 
+	mprotect(memory, 4096, PROT_NONE);
 	sigaltstack(&other, NULL);
 }
 
@@ -200,6 +204,12 @@ static void way_overflow_altstack(void)
 {
 	use_other_stack((size_t)(argument ? argument : 65536));
 	way_overflow();
+}
+
+static void way_least_altstack(void)	/* what the kernel itself needs, and @argument bytes */
+{
+	use_other_stack((size_t)sysconf(_SC_MINSIGSTKSZ) + (size_t)argument);
+	way_segv();
 }
 
 static void in_handler(int number)
@@ -380,8 +390,12 @@ static void way_vfork(void)
 	wait_child(pid);
 }
 
-static void way_exec(void)
+static void way_exec(void)		/* once the helper thread is there: it has made a snapshot */
 {
+	int (*snapshot)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "gpumem_snapshot");
+
+	if (snapshot)
+		snapshot(NULL);
 	execlp("sh", "sh", "-c", "echo waiting; read line; kill -SEGV $$", (char *)NULL);
 }
 
@@ -439,6 +453,7 @@ static const struct { const char *name; void (*die)(void); } ways[] = {
 	{ "terminate", way_terminate }, { "raise", way_raise }, { "kill", way_kill },
 	{ "queue", way_queue }, { "malloc", way_malloc }, { "overflow", way_overflow },
 	{ "overflow_altstack", way_overflow_altstack }, { "handler", way_handler },
+	{ "least_altstack", way_least_altstack },
 	{ "threads", way_threads }, { "thread", way_thread }, { "small_stack", way_small_stack },
 	{ "closed", way_closed }, { "own", way_own }, { "chain", way_chain },
 	{ "call_found", way_call_found }, { "restored", way_restored },
