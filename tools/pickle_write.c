@@ -117,7 +117,7 @@ static void put_long(struct gm_tree *tree, uint64_t word, bool negative)
 	unsigned int count = 9;
 
 	for (unsigned int i = 0; i < 9; i++)
-		bytes[2 + i] = i < 8 ? (unsigned char)(word >> (8 * i)) : fill;
+		bytes[2 + i] = (unsigned char)(i < 8 ? word >> (8 * i) : fill);
 	while (count > 1 && bytes[1 + count] == fill && (bytes[count] & 0x80) == (fill & 0x80))
 		count--;
 	bytes[1] = (unsigned char)count;
