@@ -30,6 +30,11 @@ struct chrome {
 	int64_t origin_us;
 };
 
+static void add(int64_t *to, int64_t value)
+{
+	*to = gm_wrap_add(*to, value);
+}
+
 static unsigned int kind_of(struct chrome *c, const char *name)
 {
 	unsigned int k = 0;
@@ -65,7 +70,7 @@ static void begin_event(struct chrome *c, const char *phase, const char *name, i
 	put_text(c, "ph", phase);
 	put_text(c, "name", name);
 	put_int(c, "pid", device + 1);
-	put_int(c, "ts", time_us - c->origin_us);
+	put_int(c, "ts", gm_wrap_subtract(time_us, c->origin_us));
 }
 
 static void begin_args(struct chrome *c)
@@ -118,7 +123,8 @@ static void put_reserved(struct chrome *c, int device, int64_t time_us)
 static int64_t reserved_change(const struct gm_row *row)
 {
 	return !strcmp(row->action, "segment_alloc") || !strcmp(row->action, "segment_map") ? row->size :
-	       !strcmp(row->action, "segment_free") || !strcmp(row->action, "segment_unmap") ? -row->size :
+	       !strcmp(row->action, "segment_free") || !strcmp(row->action, "segment_unmap") ?
+	       gm_wrap_subtract(0, row->size) :
 	       0;
 }
 
@@ -138,7 +144,7 @@ static void start(struct chrome *c, const json_t *root)
 		of->any = true;
 		of->seen[kind_of(c, life->kind)] = true;
 		if (life->born == GM_LIFE_BEFORE)
-			of->live[kind_of(c, life->kind)] += life->size;
+			add(&of->live[kind_of(c, life->kind)], life->size);
 	}
 	for (int l = 0; l < 2; l++)
 		json_array_foreach(gm_json_list(root, lists[l]), i, segment) {
@@ -146,7 +152,7 @@ static void start(struct chrome *c, const json_t *root)
 			struct counters *of = device < INT32_MAX ? device_of(c, (int)device) : NULL;
 
 			if (of && !json_is_true(json_object_get(segment, "registered")))
-				of->reserved += gm_json_number(segment, "total_size");
+				add(&of->reserved, gm_json_number(segment, "total_size"));
 		}
 	for (i = 0; i < c->lives.row_count; i++) {
 		struct counters *of = device_of(c, c->lives.rows[i].device);
@@ -154,7 +160,7 @@ static void start(struct chrome *c, const json_t *root)
 		if (!of)
 			continue;
 		of->any = true;
-		of->reserved -= reserved_change(&c->lives.rows[i]);
+		add(&of->reserved, gm_wrap_subtract(0, reserved_change(&c->lives.rows[i])));
 	}
 }
 
@@ -169,7 +175,6 @@ static void put_oom(struct chrome *c, const struct gm_row *row)
 	end_args_and_event(c);
 }
 
-/* @births: lives sorted as their rows are. */
 static void put_rows(struct chrome *c)
 {
 	int64_t *change = calloc(c->lives.row_count + 1, sizeof(*change));
@@ -178,9 +183,9 @@ static void put_rows(struct chrome *c)
 		const struct gm_life *life = &c->lives.list[i];
 
 		if (life->born != GM_LIFE_BEFORE)
-			change[life->born] += life->size;
+			change[life->born] = gm_wrap_add(change[life->born], life->size);
 		if (life->died < c->lives.row_count)
-			change[life->died] -= life->size;
+			change[life->died] = gm_wrap_subtract(change[life->died], life->size);
 	}
 	for (size_t i = 0; change && i < c->lives.row_count; i++) {
 		const struct gm_row *row = &c->lives.rows[i];
@@ -189,11 +194,11 @@ static void put_rows(struct chrome *c)
 		if (!of)
 			continue;
 		if (change[i]) {
-			of->live[kind_of(c, row->kind)] += change[i];
+			add(&of->live[kind_of(c, row->kind)], change[i]);
 			put_live(c, row->device, row->time_us);
 		}
 		if (reserved_change(row)) {
-			of->reserved += reserved_change(row);
+			add(&of->reserved, reserved_change(row));
 			put_reserved(c, row->device, row->time_us);
 		}
 		if (!strcmp(row->action, "oom"))

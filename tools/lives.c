@@ -166,15 +166,15 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter
 		if (!gm_life_counts(life, filter))
 			continue;
 		if (life->born == GM_LIFE_BEFORE)
-			live += life->size;
+			live = gm_wrap_add(live, life->size);
 		else
-			change[life->born] += life->size;
+			change[life->born] = gm_wrap_add(change[life->born], life->size);
 		if (life->died < lives->row_count)
-			change[life->died] -= life->size;
+			change[life->died] = gm_wrap_subtract(change[life->died], life->size);
 	}
 	peak = live;
 	for (size_t i = 0; i < lives->row_count; i++) {
-		live += change[i];
+		live = gm_wrap_add(live, change[i]);
 		if (live > peak) {
 			peak = live;
 			*ret_row = (int64_t)i;

@@ -33,6 +33,17 @@ struct gm_lives {
 	size_t count, room;
 };
 
+/* Sums of what a file says may be anything: they wrap. */
+static inline int64_t gm_wrap_add(int64_t a, int64_t b)
+{
+	return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
+{
+	return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
 /* What of the lives counts. */
 struct gm_lives_filter {
 	const char *device;		/* a number or "host"; NULL: all devices, not the host */

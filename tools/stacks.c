@@ -108,18 +108,24 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 	return stacks->ids + stacks->starts[id];
 }
 
+/* Of the CUDA runtime or driver (linked in or not), or of ours: not who asked. */
+static bool is_plumbing(const struct gm_frame *frame)
+{
+	const char *name = frame->name;
+
+	return !strncmp(frame->module, "libcudart", 9) || !strncmp(frame->module, "libcuda.", 8) ||
+	       !strncmp(frame->module, "libgpumem", 9) ||
+	       (!strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z');
+}
+
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
 
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_frame *frame = &stacks->frames[ids[i]];
-
-		if (strncmp(frame->module, "libcudart", 9) && strncmp(frame->module, "libcuda.", 8) &&
-		    strncmp(frame->module, "libgpumem", 9) && strncmp(frame->name, "cuda", 4))
-			return frame;
-	}
+	for (size_t i = 0; i < count; i++)
+		if (!is_plumbing(&stacks->frames[ids[i]]))
+			return &stacks->frames[ids[i]];
 	return count ? &stacks->frames[ids[0]] : &none;
 }

@@ -15,6 +15,10 @@ int gm_verb_replay(int argc, char **argv);	/* replay.c */
 int gm_verb_recover(int argc, char **argv);	/* recover.c */
 int gm_verb_summary(int argc, char **argv);	/* summary.c */
 int gm_verb_events(int argc, char **argv);	/* events.c */
+int gm_verb_leaks(int argc, char **argv);	/* leaks.c */
+int gm_verb_diff(int argc, char **argv);	/* diff.c */
+int gm_verb_flame(int argc, char **argv);	/* flame.c */
+int gm_verb_check(int argc, char **argv);	/* check.c */
 int gm_verb_convert(int argc, char **argv);	/* convert.c */
 int gm_verb_symbolize(int argc, char **argv);	/* symbolize.c */
 

@@ -1,0 +1,174 @@
+"""gpumem flame: live, peak, count, churn as folded stacks, speedscope and a picture. gpumem check: limits for CI."""
+import glob
+import json
+import os
+import sys
+import xml.etree.ElementTree as ET
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from holders import by_stack, frames, live, refusals  # noqa: E402
+from tap import Room, check, finish  # noqa: E402
+from verbs import APP, gpumem, killed_journal, load  # noqa: E402
+
+PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def folded(*words):
+    found = {}
+    for line in gpumem("flame", "--format", "folded", *words).stdout.splitlines():
+        stack, _, weight = line.rpartition(" ")
+        found[stack] = found.get(stack, 0) + int(weight)
+    return found
+
+
+def outside_in(stack):
+    return ";".join(name.replace(";", ":") for name, _ in reversed(stack)) or "(no stack)"
+
+
+def histories(snapshot):
+    """By stack: what was live at the highest moment, how often it was asked, what was freed again. All events are there."""
+    events = [e for trace in snapshot["device_traces"] for e in zip(
+        *(trace[c] for c in ("time_us", "action", "addr", "size", "stack", "kind"))) if e[5] != "ipc"]
+    events.sort(key=lambda e: e[0])
+    now, at, top, count, churn = {}, {}, 0, {}, {}
+    for _, action, address, size, stack, _ in events:
+        name = outside_in(frames(snapshot, stack))
+        if action == "alloc":
+            now[address] = (name, size)
+            count[name] = count.get(name, 0) + 1
+        elif action == "free_completed":
+            name, size = now.pop(address)
+            churn[name] = churn.get(name, 0) + size
+        total = sum(s for _, s in now.values())
+        if total > top:
+            top, at = total, {}
+            for name, size in now.values():
+                at[name] = at.get(name, 0) + size
+    return at, count, churn
+
+
+with Room() as room:
+    room.run([APP], snapshot_on="exit,oom")
+    path = sorted(glob.glob(room.out + "/*oom-1.json"))[0]
+    snapshot = load(path)
+    peak, count, churn = histories(snapshot)
+    held = {outside_in(stack): b for stack, (b, _) in by_stack(snapshot, live(snapshot)).items()}
+    check("live", folded(path) == held, (folded(path), held))
+    check("peak", folded("-w", "peak", path) == peak and sum(peak.values()) >= sum(held.values()), (folded("-w", "peak", path), peak))
+    check("count", folded("-w", "count", path) == count, (folded("-w", "count", path), count))
+    check("churn", folded("-w", "churn", path) == churn and churn, (folded("-w", "churn", path), churn))
+    check("-d host", folded("-d", "host", path) == {outside_in(s): b for s, (b, _) in by_stack(
+        snapshot, live(snapshot, host=True)).items()})
+    scope = json.loads(gpumem("flame", "--format", "speedscope", "-w", "count", path).stdout)
+    names = [f["name"] for f in scope["shared"]["frames"]]
+    [profile] = scope["profiles"]
+    got = {}
+    for sample, weight in zip(profile["samples"], profile["weights"]):
+        key = ";".join(names[f] for f in sample)
+        got[key] = got.get(key, 0) + weight
+    check("speedscope has the same", got == count and profile["unit"] == "none", (got, count))
+
+    def picture(*words):
+        """[(name, x, width, row)] of an SVG, which must be well-formed."""
+        text = gpumem("flame", *words).stdout
+        found = []
+        for group in ET.fromstring(text).iter(SVG + "g"):
+            title = group.find(SVG + "title").text
+            found.append((title[:title.rindex(" (")], float(group.get("data-x")), float(group.get("data-w")), int(group.get("data-r"))))
+        return text, found
+
+    text, boxes = picture(path)
+    total = sum(held.values())
+    want = {}
+    for stack, weight in held.items():
+        parts = stack.split(";")
+        for depth in range(len(parts)):
+            key = tuple(parts[:depth + 1])
+            want[key] = want.get(key, 0) + weight
+    check("svg: a box for each frame of each path, as wide as it weighs", sorted((k[-1], len(k) - 1, round(1200 * v / total))
+          for k, v in want.items()) == sorted((n, r, round(w)) for n, _, w, r in boxes), (boxes, want))
+    check("svg: each box stands on the one that called it", all(r == 0 or any(
+        r2 == r - 1 and x2 <= x + .01 and x + w <= x2 + w2 + .01 for _, x2, w2, r2 in boxes) for _, x, w, r in boxes), boxes)
+    check("svg: it needs nothing from elsewhere", "http" not in text.replace("http://www.w3.org/2000/svg", "") and "<script" in text)
+
+    def write(change):
+        copy = json.loads(json.dumps(snapshot))
+        change(copy)
+        with open(os.path.join(room.path, "x.json"), "w", encoding="utf-8") as out:
+            json.dump(copy, out)
+        return os.path.join(room.path, "x.json")
+
+    def evil(copy):
+        copy["process"]["command"] = "<script>alert(1)</script>"
+        for i, frame in enumerate(copy["frames"]):
+            frame["name"] = "]]></script><img src=x onerror=alert(%d)>&\"'\x01;%d" % (i, i)
+    text, boxes = picture(write(evil))
+    check("svg: names are text, whatever is in them", text.count("<script") == 1 and "<img" not in text and len(boxes) > 3, text[:3000])
+    check("folded: a ; in a name parts no frames", all(line.count(";") < 12 for line in folded(write(evil))))
+    target = os.path.join(room.path, "f.svg")
+    run = gpumem("flame", "-o", target, path)
+    with open(target, encoding="utf-8") as out:
+        check("-o", run.returncode == 0 and run.stdout == "" and out.read().startswith("<?xml"), run)
+    for words in (("-w", "x"), ("--format", "x"), ("-d", "x"), ()):
+        run = gpumem("flame", *words, *([path] if words else []))
+        check("flame %s: exit 2" % " ".join(words), run.returncode == 2 and run.stderr, run)
+    refusals("flame", room, snapshot)
+    check("flame of PyTorch's pickle", sum(folded("-w", "count", PICKLE).values()) >= 95)
+    with Room() as place:
+        _, journal = killed_journal(place, 0.3)
+        check("flame of a journal", sum(folded("-w", "count", journal).values()) > 100)
+
+    # ---- check --------------------------------------------------------------------------------------------------
+    stats = snapshot["devices"][0]["memory_stats"]
+
+    def within(name, flag, value, allowed):
+        """At the limit it passes, one below it fails and says so."""
+        ok, bad = gpumem("check", flag, str(allowed), path), gpumem("check", flag, str(allowed - 1), path)
+        check("check %s: at the limit" % name, ok.returncode == 0 and "within its limits" in ok.stdout, ok)
+        check("check %s: above it" % name, bad.returncode == 1 and "device 0: %s" % name in bad.stdout and path in bad.stdout, bad)
+        report = json.loads(gpumem("check", "--json", flag, str(allowed - 1), path).stdout)
+        check("check %s: for a machine" % name, report["ok"] is False and [o["value"] for o in report["offences"]] == [value] and
+              report["offences"][0]["limit"] == name, report)
+
+    within("peak", "--max-peak", stats["allocated_bytes.all.peak"], stats["allocated_bytes.all.peak"])
+    within("reserved", "--max-reserved", stats["reserved_bytes.all.peak"], stats["reserved_bytes.all.peak"])
+    largest = max(b for b, _ in by_stack(snapshot, live(snapshot)).values())
+    within("stack", "--max-stack", largest, largest)
+    within("ooms", "--max-ooms", stats["num_ooms"], stats["num_ooms"])
+    run = gpumem("check", "--no-leaks", path)
+    check("check --no-leaks: the offenders, with their stacks", run.returncode == 1 and "leaks: " in run.stdout and "main (" in run.stdout and
+          "in %d blocks" % len(live(snapshot)) in run.stdout, run)
+
+    def free_all(copy):
+        for segment in copy["segments"]:
+            segment["blocks"] = [dict(b, state="inactive") for b in segment["blocks"]]
+    check("check --no-leaks: nothing live", gpumem("check", "--no-leaks", write(free_all)).returncode == 0)
+    known = os.path.join(room.path, "known")
+    with open(known, "w", encoding="utf-8") as out:
+        out.write("leak:main\n")
+    check("check --no-leaks: all known", gpumem("check", "--no-leaks", "-s", known, path).returncode == 0)
+
+    def fragment(copy):
+        copy["devices"][0]["memory_stats"].update({"reserved_bytes.all.current": 1000, "inactive_split_bytes.all.current": 50})
+    broken = write(fragment)
+    check("check --max-fragmentation", gpumem("check", "--max-fragmentation", "5%", broken).returncode == 0 and
+          gpumem("check", "--max-fragmentation", "4.99%", broken).returncode == 1)
+    run = gpumem("check", "--max-fragmentation", "1%", broken)
+    check("check --max-fragmentation says both", "5.00%, allowed: 1.00%" in run.stdout, run)
+    check("check -d 7: no such device, nothing to say", gpumem("check", "--max-peak", "0", "-d", "7", path).returncode == 0)
+    run = gpumem("check", "--max-peak", "0", path, broken)
+    check("check of several: each with its name", run.returncode == 1 and path in run.stdout and broken in run.stdout, run)
+    run = gpumem("check", "--max-peak", "1GiB", path, os.path.join(room.path, "none"))
+    check("check of several, one unreadable: exit 3", run.returncode == 3 and "No such file" in run.stderr, run)
+    run = gpumem("check", path)
+    check("check without a limit: exit 2", run.returncode == 2 and "no limit" in run.stderr, run)
+    for words in (("--max-peak", "x"), ("--max-peak", "-5"), ("--max-fragmentation", "x"), ("--max-fragmentation", "101"),
+                  ("--max-ooms", "-1"), ("--max-ooms", "x"), ("-d", "host"), ("-s", "/none")):
+        run = gpumem("check", *words, path)
+        check("check %s: exit 2" % " ".join(words), run.returncode == 2 and words[1] in run.stderr, run)
+    refusals("check", room, snapshot, "--max-peak", "1GiB", "--no-leaks")
+    run = gpumem("check", "--max-peak", "1", PICKLE)
+    check("check of PyTorch's pickle: its peak is that of its history", run.returncode == 1 and "device 0: peak" in run.stdout, run)
+finish()

@@ -1,0 +1,139 @@
+/*
+ * flame.c - gpumem flame FILE: a flame graph of who holds, held, or keeps asking for memory.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include "tools/flame.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/groups.h"
+#include "tools/load.h"
+#include "tools/output.h"
+#include "tools/verbs.h"
+
+static const char usage[] =
+	"usage: gpumem flame [OPTION...] -o FILE.svg FILE|JOURNAL|PID\n"
+	"\n"
+	"A flame graph of a snapshot's stacks: a picture that needs nothing else, or text for others.\n"
+	"  -w, --weigh WHAT    live (default): bytes that are live\n"
+	"                      peak: bytes that were live at the highest moment that the history shows\n"
+	"                      count: allocations made\n"
+	"                      churn: bytes allocated and freed again\n"
+	"  -f, --format WHAT   svg (default), folded (for flamegraph.pl), speedscope\n"
+	"  -d, --device N      this device only (a number, or 'host'); else all devices\n"
+	"  -o, --output FILE   else standard output\n";
+
+static const char *const weighs[] = { "live", "peak", "count", "churn" };
+static const char *const formats[] = { "svg", "folded", "speedscope" };
+
+struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
+
+static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame, const char *title)
+{
+	if (ask->format == 0)
+		return gm_flame_svg(out, flame, title);
+	if (ask->format == 2)
+		return gm_flame_speedscope(out, flame, 1, title);
+	gm_flame_folded(out, flame);
+	return 0;
+}
+
+static int write_out(const struct ask *ask, const struct gm_flame *flame, const char *title)
+{
+	struct gm_output output;
+	int r = gm_output_open(&output, ask->output), end;
+
+	if (!r) {
+		r = write_flame(output.file, ask, flame, title);
+		end = gm_output_close(&output, !r);
+		r = r ? r : end;
+	}
+	if (!r)
+		return GM_EXIT_OK;
+	fprintf(stderr, "gpumem flame: %s: the output could not be written: %s\n",
+		ask->output ? ask->output : "-", strerror(-r));
+	return GM_EXIT_FAILED;
+}
+
+static int flame(const struct ask *ask, const char *word)
+{
+	struct gm_scene scene = { .root = NULL };
+	struct gm_loaded loaded;
+	struct gm_flame flame;
+	int status, r;
+
+	if (gm_load(word, &loaded)) {
+		fprintf(stderr, "gpumem flame: %s: %s\n", word, loaded.error);
+		return GM_EXIT_INPUT;
+	}
+	r = gm_scene_open(&scene, loaded.root);
+	if (!r)
+		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
+				  (enum gm_weigh)ask->weigh);
+	if (r) {
+		fprintf(stderr, "gpumem flame: %s: %s\n", word, strerror(-r));
+		status = GM_EXIT_INPUT;
+	} else {
+		status = write_out(ask, &flame, gm_json_text(gm_json_object(loaded.root, "process"), "command"));
+		gm_flame_close(&flame);
+	}
+	gm_scene_close(&scene);
+	gm_load_free(&loaded);
+	return status;
+}
+
+/* The place of @word among @count @words, or a line and -1. */
+static int choose(const char *option, const char *word, const char *const *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!strcmp(word, words[i]))
+			return i;
+	fprintf(stderr, "gpumem flame: %s %s: not one of", option, word);
+	for (int i = 0; i < count; i++)
+		fprintf(stderr, " %s", words[i]);
+	fputs("\n", stderr);
+	return -1;
+}
+
+int gm_verb_flame(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "weigh", required_argument, NULL, 'w' }, { "format", required_argument, NULL, 'f' },
+		{ "device", required_argument, NULL, 'd' }, { "output", required_argument, NULL, 'o' },
+		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+	};
+	struct ask ask = { .weigh = 0 };
+	char *end;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "w:f:d:o:h", options, NULL)) >= 0) {
+		if (c == 'h' || c == '?') {
+			fputs(usage, c == 'h' ? stdout : stderr);
+			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+		}
+		if (c == 'w')
+			ask.weigh = choose("--weigh", optarg, weighs, 4);
+		else if (c == 'f')
+			ask.format = choose("--format", optarg, formats, 3);
+		else if (c == 'd')
+			ask.filter.device = optarg;
+		else
+			ask.output = optarg;
+		if (ask.weigh < 0 || ask.format < 0)
+			return GM_EXIT_USAGE;
+		if (c == 'd' && strcmp(optarg, "host") && (strtol(optarg, &end, 10), end == optarg || *end)) {
+			fprintf(stderr, "gpumem flame: --device %s: not a number or 'host'\n", optarg);
+			return GM_EXIT_USAGE;
+		}
+	}
+	if (argc - optind != 1) {
+		fputs(usage, stderr);
+		return GM_EXIT_USAGE;
+	}
+	return flame(&ask, argv[optind]);
+}

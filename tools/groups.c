@@ -1,0 +1,237 @@
+/*
+ * groups.c - what is live, summed by where it came from: see groups.h. One thread.
+ */
+#include "tools/groups.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show.h"
+#include "tools/table.h"
+#include "tools/value.h"
+
+static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
+
+int gm_scene_open(struct gm_scene *scene, const json_t *root)
+{
+	int r;
+
+	memset(scene, 0, sizeof(*scene));
+	scene->root = root;
+	r = gm_stacks_open(&scene->stacks, root);
+	if (!r)
+		r = gm_lives_open(&scene->lives, root);
+	if (r)
+		gm_scene_close(scene);
+	return r;
+}
+
+void gm_scene_close(struct gm_scene *scene)
+{
+	gm_stacks_close(&scene->stacks);
+	gm_lives_close(&scene->lives);
+}
+
+int gm_by_of(const char *name)
+{
+	for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++)
+		if (!strcmp(names[i], name))
+			return i;
+	return -EINVAL;
+}
+
+int gm_groups_open(struct gm_groups *groups, enum gm_by by)
+{
+	*groups = (struct gm_groups){ .by = by };
+	groups->found = calloc(1, sizeof(*groups->found));
+	groups->texts = gm_values_open(SIZE_MAX);
+	if (groups->found && groups->texts)
+		return 0;
+	gm_groups_close(groups);
+	return -ENOMEM;
+}
+
+void gm_groups_close(struct gm_groups *groups)
+{
+	if (groups->found)
+		gm_table_free(groups->found);
+	free(groups->found);
+	free(groups->list);
+	gm_values_close(groups->texts);
+	memset(groups, 0, sizeof(*groups));
+}
+
+/* ---- keys ------------------------------------------------------------------------------------- */
+
+/* What tells one frame from another in every run: where a library was loaded does not count. */
+static const struct gm_value *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
+		 frame->python ? (long long)frame->line : 0);
+	return gm_value_text(groups->texts, text, strlen(text));
+}
+
+static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
+					int64_t stack)
+{
+	const struct gm_value **frames, *key = NULL;
+	size_t count, i = 0;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+
+	frames = calloc(count + 1, sizeof(*frames));
+	for (; frames && i < count; i++) {
+		frames[i] = frame_key(groups, &scene->stacks.frames[ids[i]]);
+		if (!frames[i])
+			break;
+	}
+	if (frames && i == count)
+		key = gm_value_shared(groups->texts, GM_VALUE_LIST, frames, count);
+	free(frames);
+	return key;
+}
+
+static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_scene *scene,
+				     const struct gm_life *life)
+{
+	const struct gm_frame *site = gm_stack_site(&scene->stacks, life->stack);
+	int64_t limit = 512;
+	char text[700];
+
+	switch (groups->by) {
+	case GM_BY_STACK:
+		return stack_key(groups, scene, life->stack);
+	case GM_BY_SITE:
+		snprintf(text, sizeof(text), "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
+			 site->module, site->module[0] ? ")" : "");
+		if (site->python)
+			snprintf(text, sizeof(text), "%.300s (%.300s:%lld)", site->name, site->file,
+				 (long long)site->line);
+		break;
+	case GM_BY_MODULE:
+		snprintf(text, sizeof(text), "%s", gm_show_module(scene->root, life->module));
+		break;
+	case GM_BY_KIND:
+		snprintf(text, sizeof(text), "%.99s", life->kind);
+		break;
+	case GM_BY_SIZE:
+		while (limit < life->size && limit < INT64_MAX / 2)
+			limit *= 2;
+		snprintf(text, sizeof(text), "up to %s", gm_show_bytes(limit));
+		break;
+	case GM_BY_STREAM:
+		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
+		break;
+	}
+	return gm_value_text(groups->texts, text, strlen(text));
+}
+
+/* The group of @key; NULL: out of memory. */
+static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value *key,
+				 const struct gm_scene *scene, const struct gm_life *life)
+{
+	uint64_t at = key ? gm_table_get(groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
+
+	if (at || !key)
+		return at ? &groups->list[at - 1] : NULL;
+	if (groups->count == groups->room) {
+		size_t room = groups->room ? groups->room * 2 : 64;
+		struct gm_group *larger = realloc(groups->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		groups->list = larger;
+		groups->room = room;
+	}
+	groups->list[groups->count] = (struct gm_group){
+		.key = key->type == GM_VALUE_TEXT ? key->u.text :
+		       gm_stack_site(&scene->stacks, life->stack)->name,
+		.scene = scene, .stack = life->stack, .kind = life->kind,
+	};
+	if (gm_table_put(groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
+		return NULL;
+	return &groups->list[groups->count - 1];
+}
+
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		  const struct gm_lives_filter *filter,
+		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+{
+	struct gm_table by_stack = { NULL, 0, 0 };	/* stack -> group + 1: a key is made once */
+	int r = 0;
+
+	for (size_t i = 0; !r && i < scene->lives.count; i++) {
+		const struct gm_life *life = &scene->lives.list[i];
+		bool keyed = groups->by == GM_BY_STACK;
+		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, 0) : 0;
+		struct gm_group *group;
+
+		if (life->died != GM_LIFE_LIVE || life->freed || !gm_life_counts(life, filter) ||
+		    (leave_out && leave_out(arg, scene, life->stack)))
+			continue;
+		group = at ? &groups->list[at - 1] :
+			group_of(groups, key_of(groups, scene, life), scene, life);
+		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, 0,
+							    (uint64_t)(group - groups->list) + 1))) {
+			r = -ENOMEM;
+			break;
+		}
+		group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
+		group->count[side]++;
+	}
+	gm_table_free(&by_stack);
+	return r;
+}
+
+static int by_growth(const void *a, const void *b)
+{
+	const struct gm_group *p = a, *q = b;
+	int64_t grown = gm_group_growth(p), other = gm_group_growth(q);
+
+	return grown != other ? (grown < other ? 1 : -1) : strcmp(p->key, q->key);
+}
+
+void gm_groups_sort(struct gm_groups *groups)
+{
+	if (groups->count)
+		qsort(groups->list, groups->count, sizeof(*groups->list), by_growth);
+}
+
+/* ---- stacks ----------------------------------------------------------------------------------- */
+
+void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent)
+{
+	size_t count;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+
+	if (!count)
+		fprintf(out, "%*s(no stack)\n", indent, "");
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
+
+		fprintf(out, "%*s%s", indent, "", gm_show_clean(frame->name));
+		if (frame->line > 0)
+			fprintf(out, " (%s:%lld)", gm_show_clean(frame->file), (long long)frame->line);
+		else if (frame->module[0] && strncmp(frame->name, frame->module, strlen(frame->module)))
+			fprintf(out, " (%s)", gm_show_clean(frame->module));
+		putc('\n', out);
+	}
+}
+
+json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack)
+{
+	size_t count;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
+
+		json_array_append_new(list, json_pack("{ss ss sI ss}", "name", frame->name, "file", frame->file,
+						      "line", (json_int_t)frame->line, "module", frame->module));
+	}
+	return list;
+}

@@ -1,0 +1,200 @@
+/*
+ * leaks.c - gpumem leaks FILE and gpumem leaks BEFORE AFTER: what was never freed, by stack.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/groups.h"
+#include "tools/load.h"
+#include "tools/show.h"
+#include "tools/suppress.h"
+#include "tools/units.h"
+#include "tools/verbs.h"
+
+static const char usage[] =
+	"usage: gpumem leaks [OPTION...] FILE|JOURNAL|PID\n"
+	"       gpumem leaks [OPTION...] BEFORE AFTER\n"
+	"\n"
+	"What was never freed, by the stack that allocated it, largest first. Of a living process: what\n"
+	"is not freed yet. Of two snapshots: the stacks that hold more in AFTER than in BEFORE.\n"
+	"  -d, --device N           this device only (a number, or 'host'); else all devices\n"
+	"  -s, --suppressions FILE  known leaks: lines leak:PATTERN, as LeakSanitizer's; a pattern is\n"
+	"                           looked for in functions, source files and modules; * ^ $ # work\n"
+	"      --min-size SIZE      stacks that hold at least so much (1MiB)\n"
+	"  -n, --top N              the N largest (default 20)\n"
+	"      --json               all of them, for a machine\n";
+
+struct ask {
+	struct gm_lives_filter filter;
+	struct gm_suppressions known;
+	uint64_t min_size;
+	size_t top;
+	bool json;
+};
+
+static bool wanted(const struct ask *ask, const struct gm_group *group)
+{
+	return gm_group_growth(group) > 0 && (uint64_t)gm_group_growth(group) >= ask->min_size;
+}
+
+static void print_text(const struct ask *ask, const struct gm_groups *groups, const json_t *root, bool two)
+{
+	bool living = !strcmp(gm_json_text(gm_json_object(root, "process"), "life"), "running");
+	const char *what = two ? "grew" : living ? "not freed yet" : "never freed";
+	int64_t bytes = 0, blocks = 0;
+	size_t shown = 0, all = 0;
+
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		if (!wanted(ask, group))
+			continue;
+		bytes = gm_wrap_add(bytes, gm_group_growth(group));
+		blocks += group->count[1] - group->count[0];
+		if (++all > ask->top)
+			continue;
+		shown++;
+		if (two)
+			gm_show_heading(stdout, "%s more: %s in %lld blocks, before %s in %lld (%s)",
+					gm_show_bytes(gm_group_growth(group)), gm_show_bytes(group->bytes[1]),
+					(long long)group->count[1], gm_show_bytes(group->bytes[0]),
+					(long long)group->count[0], gm_show_clean(group->kind));
+		else
+			gm_show_heading(stdout, "%s in %lld block%s (%s)", gm_show_bytes(group->bytes[1]),
+					(long long)group->count[1], group->count[1] == 1 ? "" : "s",
+					gm_show_clean(group->kind));
+		gm_groups_print_stack(stdout, group->scene, group->stack, 4);
+	}
+	if (shown < all)
+		printf("... and %zu more stacks (--top)\n", all - shown);
+	printf("%s: %s in %lld blocks from %zu stacks", what, gm_show_bytes(bytes), (long long)blocks, all);
+	if (ask->known.matched)
+		printf("; %zu blocks of known leaks left out", ask->known.matched);
+	putchar('\n');
+}
+
+static void print_json(const struct ask *ask, const struct gm_groups *groups)
+{
+	json_t *list = json_array(), *all;
+	int64_t bytes = 0;
+
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		if (!wanted(ask, group))
+			continue;
+		bytes = gm_wrap_add(bytes, gm_group_growth(group));
+		json_array_append_new(list, json_pack("{sI sI sI sI ss so}", "bytes", (json_int_t)group->bytes[1],
+			"blocks", (json_int_t)group->count[1], "bytes_before", (json_int_t)group->bytes[0],
+			"blocks_before", (json_int_t)group->count[0], "kind", group->kind,
+			"stack", gm_groups_json_stack(group->scene, group->stack)));
+	}
+	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
+			(json_int_t)ask->known.matched, "leaks", list);
+	json_dumpf(all, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(all);
+}
+
+/* @words: one, or the earlier and the later. */
+static int leaks(struct ask *ask, char **words, int count)
+{
+	struct gm_loaded loaded[2] = { { .root = NULL } };
+	struct gm_scene scenes[2] = { { .root = NULL } };
+	struct gm_groups groups = { .count = 0 };
+	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
+
+	for (int i = 0; !r && i < count; i++) {
+		if (gm_load(words[i], &loaded[i])) {
+			fprintf(stderr, "gpumem leaks: %s: %s\n", words[i], loaded[i].error);
+			goto out_close;
+		}
+		r = gm_scene_open(&scenes[i], loaded[i].root);
+		if (!r)		/* one alone is all growth */
+			r = gm_groups_add(&groups, count == 1 ? 1 : i, &scenes[i], &ask->filter,
+					  ask->known.count ? gm_suppressed : NULL, &ask->known);
+	}
+	if (r) {
+		fprintf(stderr, "gpumem leaks: %s\n", strerror(-r));
+		goto out_close;
+	}
+	gm_groups_sort(&groups);
+	if (ask->json)
+		print_json(ask, &groups);
+	else
+		print_text(ask, &groups, loaded[count - 1].root, count == 2);
+	status = gm_show_end("leaks", GM_EXIT_OK);
+out_close:
+	gm_groups_close(&groups);
+	for (int i = 0; i < count; i++) {
+		gm_scene_close(&scenes[i]);
+		gm_load_free(&loaded[i]);
+	}
+	return status;
+}
+
+static int wrong(const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpumem leaks: %s %s: %s\n", option, value, why);
+	return GM_EXIT_USAGE;
+}
+
+static int take_option(int c, struct ask *ask)
+{
+	char *end;
+	int r;
+
+	switch (c) {
+	case 'd':
+		ask->filter.device = optarg;
+		strtol(optarg, &end, 10);
+		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
+			wrong("--device", optarg, "not a number or 'host'");
+	case 's':
+		r = gm_suppressions_read(&ask->known, optarg);
+		return r ? wrong("--suppressions", optarg, strerror(-r)) : 0;
+	case 'm':
+		return gm_units_parse(optarg, &ask->min_size) ?
+			wrong("--min-size", optarg, "not a size, as 4096 or 10MiB") : 0;
+	default:
+		ask->top = strtoul(optarg, &end, 10);
+		return end != optarg && !*end ? 0 : wrong("--top", optarg, "not a number");
+	}
+}
+
+int gm_verb_leaks(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "device", required_argument, NULL, 'd' }, { "suppressions", required_argument, NULL, 's' },
+		{ "min-size", required_argument, NULL, 'm' }, { "top", required_argument, NULL, 'n' },
+		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+	};
+	struct ask ask = { .top = 20 };
+	int c, status = GM_EXIT_OK;
+
+	while (!status && (c = getopt_long(argc, argv, "d:s:n:h", options, NULL)) >= 0) {
+		if (c == 'j') {
+			ask.json = true;
+		} else if (c == 'h' || c == '?') {
+			fputs(usage, c == 'h' ? stdout : stderr);
+			gm_suppressions_free(&ask.known);
+			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+		} else {
+			status = take_option(c, &ask);
+		}
+	}
+	if (!status && (argc - optind < 1 || argc - optind > 2)) {
+		fputs(usage, stderr);
+		status = GM_EXIT_USAGE;
+	}
+	if (!status)
+		status = leaks(&ask, argv + optind, argc - optind);
+	gm_suppressions_free(&ask.known);
+	return status;
+}
