@@ -119,6 +119,10 @@ def main():
     parser.add_argument("--timeout", type=int, default=240)
     parser.add_argument("tests", nargs="*")
     args = parser.parse_args()
+    # Whoever started us may have signals ignored (nohup) or blocked: tests send them and mean it.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
     totals = [0, 0, 0]
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
