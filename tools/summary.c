@@ -137,6 +137,47 @@ static void print_failure(const struct view *view, const json_t *failure)
 	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
 }
 
+/* Where a crash came to pass: by name where there was time to find one. */
+static void print_stack(const struct view *view, const json_t *crash)
+{
+	const json_t *named = json_array_get(gm_json_list(view->root, "stacks"),
+					     (size_t)gm_json_number(crash, "stack"));
+	const json_t *frames = gm_json_list(view->root, "frames"), *pc;
+	size_t i;
+
+	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
+		const json_t *frame = json_array_get(frames, (size_t)
+						     json_integer_value(json_array_get(named, i)));
+		const char *name = gm_json_text(frame, "name");
+
+		if (name[0])
+			printf("  %s (%s)\n", gm_show_clean(name),
+			       gm_show_module(view->root, gm_json_number(pc, "module")));
+		else
+			printf("  %s+%#llx\n",
+			       gm_show_module(view->root, gm_json_number(pc, "module")),
+			       (unsigned long long)gm_json_number(pc, "offset"));
+	}
+	if (json_is_true(json_object_get(crash, "truncated")))
+		puts("  ... (it could not be followed further)");
+}
+
+static void print_crash(const struct view *view)
+{
+	const json_t *crash = gm_json_object(view->root, "failure");
+
+	if (strcmp(gm_json_text(crash, "type"), "crash"))
+		return;
+	printf("died of %s in thread %lld", gm_show_clean(gm_json_text(crash, "signal_name")),
+	       (long long)gm_json_number(crash, "thread"));
+	if (json_is_integer(json_object_get(crash, "address")))
+		printf(", address %#llx", (unsigned long long)gm_json_number(crash, "address"));
+	else
+		printf(", sent by process %lld", (long long)gm_json_number(crash, "sender_pid"));
+	putchar('\n');
+	print_stack(view, crash);
+}
+
 static void print_flight(const json_t *flight)
 {
 	struct gm_show_op op = {
@@ -202,6 +243,7 @@ static void print_summary(const struct view *view, const char *word, bool severa
 	       gm_show_time(gm_json_number(view->root, "time_us")),
 	       json_is_true(json_object_get(view->root, "consistent")) ? "" :
 	       "; copied while it changed: not of one moment");
+	print_crash(view);
 	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
 		print_device(view, device);
 	print_host(view);

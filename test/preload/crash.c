@@ -227,6 +227,21 @@ static void way_handler(void)		/* a crash in a signal handler on an alternate st
 	raise(SIGUSR2);
 }
 
+static void way_driver(void)		/* in the driver, in the midst of a call */
+{
+	driver.alloc((address_t *)0x10, 512);
+}
+
+static void way_library(void)		/* in the code of the library itself, if it is there */
+{
+	int (*stats)(int, void *, int) = (int (*)(int, void *, int))dlsym(RTLD_DEFAULT,
+									 "gpumem_memory_stats");
+
+	if (stats)
+		stats(0, (void *)0x10, 100);
+	way_segv();
+}
+
 static pthread_barrier_t barrier;
 
 static void *crash_together(void *arg)
@@ -453,7 +468,8 @@ static const struct { const char *name; void (*die)(void); } ways[] = {
 	{ "terminate", way_terminate }, { "raise", way_raise }, { "kill", way_kill },
 	{ "queue", way_queue }, { "malloc", way_malloc }, { "overflow", way_overflow },
 	{ "overflow_altstack", way_overflow_altstack }, { "handler", way_handler },
-	{ "least_altstack", way_least_altstack },
+	{ "least_altstack", way_least_altstack }, { "driver", way_driver },
+	{ "library", way_library },
 	{ "threads", way_threads }, { "thread", way_thread }, { "small_stack", way_small_stack },
 	{ "closed", way_closed }, { "own", way_own }, { "chain", way_chain },
 	{ "call_found", way_call_found }, { "restored", way_restored },

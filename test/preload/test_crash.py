@@ -138,6 +138,12 @@ def faults():
         check("%s: life and reason" % way, snapshot["process"]["life"] == "crashed" and snapshot["reason"] == "crash",
               snapshot["process"])
         if way == "segv":
+            with Room() as room:
+                Death(room, [way])
+                done = subprocess.run([GPUMEM, "summary"] + glob.glob(room.out + "/*"), capture_output=True, text=True,
+                                      timeout=SECONDS, check=False)
+                check("segv: gpumem summary says what and where", "died of SIGSEGV" in done.stdout and
+                      "address 0x10\n  touch (crash)\n" in done.stdout, done.stdout[:500])
             check("segv: the address", failure["address"] == 0x10, failure["address"])
 
 
@@ -246,6 +252,14 @@ def hard():
     compare("a stack overflow with an alternate stack", "overflow_altstack", number=11)
     # The handler itself takes less than 2 KiB.
     compare("an alternate stack with 2 KiB to spare", "least_altstack", "2048", number=11)
+    snapshot = compare("in the driver, in the midst of a call", "driver", number=11)
+    check("in the driver: the call is in flight, and on the stack", snapshot and "cuMemAlloc_v2" in names(snapshot) and
+          [f["size"] for f in snapshot["recovered"]["in_flight"]] == [512], snapshot and snapshot["recovered"])
+    with Room() as room:
+        ours = Death(room, ["library"])
+        [snapshot] = room.snapshots("crash-")
+        check("in the library itself: a snapshot that shows it", ours.status == 11 and live(snapshot) == LIVE and
+              "gpumem_memory_stats" in names(snapshot) and not room.journal_files(), (str(ours), names(snapshot)))
     compare("a thread with 16 KiB of stack", "small_stack", number=11)
     compare("every descriptor closed", "closed", number=11)
     compare("a small RLIMIT_STACK", "segv", number=11, before="ulimit -s 64;")
