@@ -25,7 +25,7 @@ static const char usage[] =
 	"  --max-peak SIZE           bytes allocated on a device at the most (10GiB)\n"
 	"  --max-reserved SIZE       bytes taken from the driver at the most\n"
 	"  --max-stack SIZE          bytes that one stack holds at the end\n"
-	"  --max-fragmentation N%    idle bytes in segments that are in use, of all that is reserved, at the end\n"
+	"  --max-fragmentation N%    idle bytes in segments that are in use, of all reserved, at the end\n"
 	"  --max-ooms N              calls that found no memory\n"
 	"  --no-leaks                nothing is live at the end\n"
 	"  -s, --suppressions FILE   known leaks (gpumem help leaks)\n"
@@ -52,14 +52,15 @@ struct checking {
 
 #define SHOWN 5				/* offending stacks */
 
-static void print_offence(const struct checking *c, const char *where, const char *limit, const char *is,
-			  const char *allowed)
+static void print_offence(const struct checking *c, const char *where, const char *limit,
+			  const char *is, const char *allowed)
 {
 	if (!c->limits->json)
 		printf("%s: %s: %s %s, allowed: %s\n", gm_show_clean(c->word), where, limit, is, allowed);
 }
 
-static json_t *note(struct checking *c, const char *where, const char *limit, json_t *is, json_t *allowed)
+static json_t *note(struct checking *c, const char *where, const char *limit, json_t *is,
+		    json_t *allowed)
 {
 	json_t *offence = json_pack("{ss ss ss so so}", "input", c->word, "where", where, "limit", limit,
 				    "value", is, "allowed", allowed);
@@ -122,8 +123,8 @@ static void check_live(struct checking *c, const char *where, const char *device
 		json_object_set_new(offence, "blocks", json_integer(blocks));
 		snprintf(count, sizeof(count), "%lld blocks", (long long)blocks);
 		if (!c->limits->json)
-			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where, gm_show_bytes(bytes),
-			       count);
+			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where,
+			       gm_show_bytes(bytes), count);
 		blame(c, &groups, INT64_MIN);
 	}
 	if (groups.count) {

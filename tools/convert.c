@@ -101,7 +101,8 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 }
 
 /* Where the metrics of this process go. Returns 0 or -ENAMETOOLONG. */
-static int textfile_path(const struct job *job, const struct gm_loaded *loaded, char *ret, size_t room)
+static int textfile_path(const struct job *job, const struct gm_loaded *loaded, char *ret,
+			 size_t room)
 {
 	int n = snprintf(ret, room, "%s/gpumem.%lld.prom", job->textfile,
 			 (long long)gm_json_number(gm_json_object(loaded->root, "process"), "pid"));
@@ -122,7 +123,8 @@ static int convert_once(const struct job *job, char *textfile, size_t room, bool
 	}
 	if (job->textfile) {
 		if (textfile_path(job, &loaded, textfile, room)) {
-			fprintf(stderr, "gpumem convert: %s: %s\n", job->textfile, strerror(ENAMETOOLONG));
+			fprintf(stderr, "gpumem convert: %s: %s\n", job->textfile,
+				strerror(ENAMETOOLONG));
 			gm_load_free(&loaded);
 			return GM_EXIT_FAILED;
 		}
@@ -137,7 +139,8 @@ static int convert_once(const struct job *job, char *textfile, size_t room, bool
 static int watch(const struct job *job)
 {
 	struct sigaction action = { .sa_handler = stop };
-	struct timespec pause = { (time_t)job->watch, (long)((job->watch - (double)(time_t)job->watch) * 1e9) };
+	double whole = (double)(time_t)job->watch;
+	struct timespec pause = { (time_t)job->watch, (long)((job->watch - whole) * 1e9) };
 	char textfile[4096] = "";
 	int status = convert_once(job, textfile, sizeof(textfile), false);
 
@@ -225,8 +228,8 @@ int gm_verb_convert(int argc, char **argv)
 	job.format = format_of(to, job.textfile ? ".prom" : job.output);
 	complaint = complain(&job, to);
 	if (complaint) {
-		fprintf(stderr, "gpumem convert: %s%s%s (gpumem help convert)\n", to ? to : "", to ? ": " : "",
-			complaint);
+		fprintf(stderr, "gpumem convert: %s%s%s (gpumem help convert)\n", to ? to : "",
+			to ? ": " : "", complaint);
 		return GM_EXIT_USAGE;
 	}
 	return convert(&job);

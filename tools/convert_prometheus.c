@@ -48,6 +48,33 @@ static void put_value(const struct page *page, const json_t *value)
 /* One metric of every device: @member of it, or of its @stats. */
 struct metric { const char *name, *type, *help, *key; bool stats; };
 
+static const struct metric metrics[] = {
+	{ "allocated_bytes", "gauge",
+	  "Bytes allocated on the device", "allocated_bytes.all.current", true },
+	{ "allocated_bytes_peak", "gauge",
+	  "The most bytes that were allocated", "allocated_bytes.all.peak", true },
+	{ "reserved_bytes", "gauge",
+	  "Bytes taken from the driver", "reserved_bytes.all.current", true },
+	{ "reserved_bytes_peak", "gauge",
+	  "The most bytes that were taken from the driver", "reserved_bytes.all.peak", true },
+	{ "unreleasable_bytes", "gauge",
+	  "Idle bytes in segments that are in use", "inactive_split_bytes.all.current", true },
+	{ "allocations_total", "counter",
+	  "Allocations made", "allocation.all.allocated", true },
+	{ "frees_total", "counter",
+	  "Allocations freed", "allocation.all.freed", true },
+	{ "allocated_bytes_total", "counter",
+	  "Bytes allocated since the start", "allocated_bytes.all.allocated", true },
+	{ "ooms_total", "counter",
+	  "Calls that found no memory", "num_ooms", true },
+	{ "device_total_bytes", "gauge",
+	  "Bytes that the device has", "total_bytes", false },
+	{ "device_free_bytes", "gauge",
+	  "Bytes of the device that were free when it was last asked", "free_bytes", false },
+	{ "unattributed_bytes", "gauge",
+	  "Bytes of the device that nobody here recorded", "unattributed_bytes", false },
+};
+
 static void put_metric(const struct page *page, const struct metric *metric)
 {
 	const json_t *device, *value;
@@ -70,8 +97,8 @@ static void put_metric(const struct page *page, const struct metric *metric)
 }
 
 /* Who holds a device: by module or by kind. */
-static void put_holders(const struct page *page, const char *name, const char *list, const char *label,
-			const char *member)
+static void put_holders(const struct page *page, const char *name, const char *list,
+			const char *label, const char *member)
 {
 	const json_t *device, *row;
 	size_t i, k;
@@ -98,20 +125,6 @@ static void put_single(const struct page *page, const char *name, const char *ty
 
 int gm_convert_prometheus(FILE *out, const struct gm_loaded *loaded, char note[256])
 {
-	static const struct metric metrics[] = {
-		{ "allocated_bytes", "gauge", "Bytes allocated on the device", "allocated_bytes.all.current", true },
-		{ "allocated_bytes_peak", "gauge", "The most bytes that were allocated", "allocated_bytes.all.peak", true },
-		{ "reserved_bytes", "gauge", "Bytes taken from the driver", "reserved_bytes.all.current", true },
-		{ "reserved_bytes_peak", "gauge", "The most bytes that were taken from the driver", "reserved_bytes.all.peak", true },
-		{ "unreleasable_bytes", "gauge", "Idle bytes in segments that are in use", "inactive_split_bytes.all.current", true },
-		{ "allocations_total", "counter", "Allocations made", "allocation.all.allocated", true },
-		{ "frees_total", "counter", "Allocations freed", "allocation.all.freed", true },
-		{ "allocated_bytes_total", "counter", "Bytes allocated since the start", "allocated_bytes.all.allocated", true },
-		{ "ooms_total", "counter", "Calls that found no memory", "num_ooms", true },
-		{ "device_total_bytes", "gauge", "Bytes that the device has", "total_bytes", false },
-		{ "device_free_bytes", "gauge", "Bytes of the device that were free when it was last asked", "free_bytes", false },
-		{ "unattributed_bytes", "gauge", "Bytes of the device that nobody here recorded", "unattributed_bytes", false },
-	};
 	struct page page = { out, loaded->root };
 	const json_t *root = loaded->root;
 	const json_t *host = gm_json_object(gm_json_object(root, "host"), "memory_stats");

@@ -33,7 +33,8 @@ static const char *const formats[] = { "svg", "folded", "speedscope" };
 
 struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
 
-static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame, const char *title)
+static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
+		       const char *title)
 {
 	if (ask->format == 0)
 		return gm_flame_svg(out, flame, title);
@@ -79,7 +80,8 @@ static int flame(const struct ask *ask, const char *word)
 		fprintf(stderr, "gpumem flame: %s: %s\n", word, strerror(-r));
 		status = GM_EXIT_INPUT;
 	} else {
-		status = write_out(ask, &flame, gm_json_text(gm_json_object(loaded.root, "process"), "command"));
+		status = write_out(ask, &flame,
+				   gm_json_text(gm_json_object(loaded.root, "process"), "command"));
 		gm_flame_close(&flame);
 	}
 	gm_scene_close(&scene);
@@ -126,7 +128,10 @@ int gm_verb_flame(int argc, char **argv)
 			ask.output = optarg;
 		if (ask.weigh < 0 || ask.format < 0)
 			return GM_EXIT_USAGE;
-		if (c == 'd' && strcmp(optarg, "host") && (strtol(optarg, &end, 10), end == optarg || *end)) {
+		if (c != 'd' || !strcmp(optarg, "host"))
+			continue;
+		strtol(optarg, &end, 10);
+		if (end == optarg || *end) {
 			fprintf(stderr, "gpumem flame: --device %s: not a number or 'host'\n", optarg);
 			return GM_EXIT_USAGE;
 		}

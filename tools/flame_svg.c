@@ -95,7 +95,7 @@ static int grow_tree(struct picture *p)
 
 static void put_escaped(FILE *out, const char *text, size_t most)
 {
-	for (size_t i = 0; text[i] && i < most; i++) {
+	for (size_t i = 0; i < most && text[i]; i++) {
 		unsigned char c = (unsigned char)text[i];
 
 		if (c == '&' || c == '<' || c == '>' || c == '"')
@@ -136,7 +136,8 @@ static void put_amount(struct picture *p, int64_t weight)
 	fprintf(p->out, ", %.2f%%", 100.0 * (double)weight / (double)p->nodes[0].weight);
 }
 
-static void put_box(struct picture *p, const struct node *node, double x, double width, unsigned int row)
+static void put_box(struct picture *p, const struct node *node, double x, double width,
+		    unsigned int row)
 {
 	double y = TOP + (double)(p->deepest - row) * ROW;
 	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;

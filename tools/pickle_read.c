@@ -226,7 +226,8 @@ static int get(struct machine *m, unsigned int bytes)
 
 /* ---- containers ------------------------------------------------------------------------------- */
 
-static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items, size_t count)
+static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
+	       size_t count)
 {
 	if (to->type == GM_VALUE_DICT) {
 		if (count % 2)

@@ -48,7 +48,8 @@ static uint32_t take(struct gm_ranges *ranges)
 }
 
 /* The tree @at in two: what starts below @start, and the rest. */
-static void split(struct gm_ranges *ranges, uint32_t at, uint64_t start, uint32_t *left, uint32_t *right)
+static void split(struct gm_ranges *ranges, uint32_t at, uint64_t start, uint32_t *left,
+		  uint32_t *right)
 {
 	while (at)
 		if (NODE(at).range.start < start) {

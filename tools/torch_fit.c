@@ -75,7 +75,8 @@ static bool is_handle(const char *kind, uint64_t address)
 	       (!strcmp(kind, "vmm") && address % 65536);
 }
 
-static void note_handle(struct fitting *f, int64_t device, const char *kind, uint64_t address, int64_t size)
+static void note_handle(struct fitting *f, int64_t device, const char *kind, uint64_t address,
+			int64_t size)
 {
 	if (size > 0 && is_handle(kind, address) &&
 	    gm_table_get(&f->sizes, (uint64_t)device, address) < (uint64_t)size &&
@@ -130,7 +131,8 @@ static void place_handles(struct fitting *f, const json_t *segments)
 
 /* ---- the end ---------------------------------------------------------------------------------- */
 
-static void add_blocks(struct fitting *f, struct device *device, const json_t *segment, uint64_t place)
+static void add_blocks(struct fitting *f, struct device *device, const json_t *segment,
+		       uint64_t place)
 {
 	uint64_t shift = place - (uint64_t)gm_json_number(segment, "address");
 	const json_t *blocks = gm_json_list(segment, "blocks"), *block;

@@ -120,10 +120,11 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer)
 {
 	const struct gm_value **recent = &values->recent[mix(0, (uint64_t)integer) & (RECENT - 1)];
+	const struct gm_value *known = *recent;
 	struct gm_value *value;
 
-	if (*recent && (*recent)->u.integer == integer)
-		return *recent;
+	if (known && known->u.integer == integer)
+		return known;
 	value = scalar(values, GM_VALUE_INT);
 	if (value) {
 		value->u.integer = integer;
