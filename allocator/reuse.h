@@ -1,0 +1,124 @@
+/*
+ * reuse.h - when a freed block may be handed out again: epochs, limbo, the one-stream fast path.
+ *
+ * One for the process. It knows no CUDA: events are tickets of its backend, streams are keys (the
+ * same key, the same stream; never reused), blocks are ids with an owner (a heap's number).
+ *
+ *   free ──> open epoch ──(next submission: event)──> sealed ──(event complete)──> completed
+ *
+ * An epoch is the frees between two submissions. Its ticket is recorded before the first
+ * submission after them, so it covers exactly what the driver's own cudaFree would have waited
+ * for. "Late" epochs (a capture forbade the event) cover more: polled, never waited for. An epoch
+ * with stream-ordered frees alone is never waited for either: the driver's does not wait.
+ *
+ * One-stream mode: as long as only one stream of the process was ever given work, a synchronous
+ * free is reusable at once. Each batch of such frees has an event recorded on that stream before
+ * the next submission (one event, recorded anew). When a second stream is about to be given work,
+ * the mode ends for good; that last event is then waited for (in stream order, by the device) by
+ * the first work of every other stream, until the host has seen it complete.
+ *
+ * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
+ * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
+ * backend call. gm_reuse_freed may be called under a domain's lock. Thread context: any. Signal
+ * context: none. Fork: the owner zeroes it and starts anew.
+ */
+#ifndef GM_ALLOCATOR_REUSE_H
+#define GM_ALLOCATOR_REUSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gm_reuse;
+
+struct gm_reuse_item { uint32_t block; uint32_t owner; uint64_t bytes; };
+
+struct gm_reuse_ops {
+	/* An event after everything submitted so far in every context that was given work.
+	 * 0 and a ticket; -EAGAIN: a capture forbids it now; -errno. Under "order". */
+	int (*record_all)(void *arg, uint64_t *ret_ticket);
+	/* An event after everything submitted so far on @stream. *ticket 0: a new one, else that one
+	 * recorded anew. Under "order". As above. */
+	int (*record_stream)(void *arg, uint64_t stream, uint64_t *ticket);
+	/* Later work of @stream waits for @ticket, on the device. Under "order". */
+	int (*stream_wait)(void *arg, uint64_t stream, uint64_t ticket);
+	/* 1: complete (or its context is gone), 0: not yet, -errno: not known now. No lock held. */
+	int (*query)(void *arg, uint64_t ticket);
+	int (*wait)(void *arg, uint64_t ticket);	/* the host waits; 0 or -errno */
+	void (*drop)(void *arg, uint64_t ticket);
+	/* These blocks may be handed out again. No lock held. */
+	void (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
+	/* Memory for the lists: zeroed pages, NULL when there is none. */
+	void *(*memory)(void *arg, size_t bytes);
+	void *arg;
+};
+
+/* What the hooks look at before each submission, without a lock. */
+struct gm_reuse_hot {
+	_Atomic(uint32_t) attention;	/* bits below; 0: nothing to do but the stream's comparison */
+	_Atomic(uint32_t) many;		/* more than one stream was given work, or may have been */
+	_Atomic(uint64_t) stream;	/* key of the one stream; 0: none yet */
+};
+enum gm_reuse_attention {
+	GM_REUSE_OPEN = 1,		/* frees wait for a seal */
+	GM_REUSE_TRANSITION = 2,	/* first works of streams wait for the transition's event */
+	GM_REUSE_CAPTURING = 4		/* some stream of the process captures */
+};
+
+/* Returns NULL when there is no memory. */
+struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_hot *hot);
+
+/* Is this submission nothing to us? The inlined test of every work hook. */
+static inline bool gm_reuse_passes(const struct gm_reuse_hot *hot, uint64_t stream)
+{
+	return !(hot->attention & (GM_REUSE_OPEN | GM_REUSE_TRANSITION)) &&
+	       (hot->many || hot->stream == stream);
+}
+
+/* Before work is submitted to @stream (never for captured work): seal, or make the transition, or
+ * have the stream wait. Waits for no GPU work. */
+void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream);
+
+/* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
+ * out at once, in one-stream mode; *ret_early then says whether work on it may still be pending
+ * (the next launch may not overlap its predecessor). False: it is in limbo now, and
+ * ops->complete will tell. */
+bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
+		    bool *ret_early);
+
+/* Complete what is complete. Returns how many blocks that were. Cheap when nothing is in limbo. */
+size_t gm_reuse_poll(struct gm_reuse *reuse);
+
+/* Wait for the oldest epoch that may be waited for, and complete it. 0; -ENOENT: there is none. An
+ * open epoch is sealed first when nothing was submitted since its last free. */
+int gm_reuse_wait(struct gm_reuse *reuse);
+
+/* The same until nothing is left that may be waited for. Returns blocks completed. */
+size_t gm_reuse_settle(struct gm_reuse *reuse);
+
+/* The program waited for everything that was submitted before (a context- or device-wide
+ * synchronise that covers all contexts given work): call begin before the real call, which closes
+ * the open epoch, and done after it succeeded: what was freed before begin is complete. */
+uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse);
+void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun);
+
+/* One-stream mode ends: something else may write memory or submit work unseen. */
+void gm_reuse_leave_one(struct gm_reuse *reuse);
+
+/* @stream is about to be destroyed (its key will never be used again). */
+void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
+
+/* A capture begins somewhere in the process (before the real call) or has ended. They nest. */
+void gm_reuse_capture_begins(struct gm_reuse *reuse);
+void gm_reuse_capture_ended(struct gm_reuse *reuse);
+
+/* Every block of @owner is gone (its context ended): limbo forgets them without completing. */
+void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner);
+
+/* Bytes of @owner's blocks in limbo; of all owners with UINT32_MAX. */
+uint64_t gm_reuse_limbo_bytes(struct gm_reuse *reuse, uint32_t owner);
+
+/* Count violations of the structure; 0 if sound. */
+int gm_reuse_check(struct gm_reuse *reuse);
+
+#endif

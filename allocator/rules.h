@@ -1,0 +1,59 @@
+/*
+ * rules.h - the rules of reuse, one switch each, so that a test can show what each is for.
+ *
+ * In the library that users get every rule is on and gm_rule() is a constant. A build with
+ * GM_TEST_RULES=1 (make RULES=1, build/rules/) reads the words to switch off from the environment
+ * variable GPUMEM_TEST_OFF once at start; nothing of that is in the ordinary build.
+ *
+ * Each rule is asked for in exactly one place. Thread context: any. Fork: none.
+ */
+#ifndef GM_ALLOCATOR_RULES_H
+#define GM_ALLOCATOR_RULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* GM_RULE(NAME, "word", what breaks without it) */
+#define GM_RULES(GM_RULE) \
+	GM_RULE(SEAL, "seal", "an epoch's event is recorded before the next submission") \
+	GM_RULE(WAIT_SEALED, "wait-sealed", "only an epoch sealed in time is waited for") \
+	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "an epoch of stream-ordered frees alone is never waited for") \
+	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
+	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \
+	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in one-stream mode") \
+	GM_RULE(TRANSITION_POINT, "transition-point", "that wait is for the last free's point, not for the stream's end") \
+	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
+	GM_RULE(STREAM_DESTROYED, "stream-destroyed", "the one stream's end ends one-stream mode: handles are reused") \
+	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
+	GM_RULE(STREAM_ORDER, "stream-order", "memory freed on another stream waits before it is handed out in stream order") \
+	GM_RULE(PROGRAMMATIC, "programmatic", "a launch after an early reuse may not overlap its predecessor") \
+	GM_RULE(OTHER_WRITERS, "other-writers", "no early reuse where something that is no stream work writes") \
+	GM_RULE(CAPTURE_EVENTS, "capture-events", "no context-wide event while a stream captures") \
+	GM_RULE(CAPTURE_RELAXED, "capture-relaxed", "our own driver calls are made in relaxed mode") \
+	GM_RULE(CAPTURE_PERMISSION, "capture-permission", "during a capture the driver decides on malloc and free") \
+	GM_RULE(CAPTURE_HOLD, "capture-hold", "nothing freed during a capture is recycled before its end") \
+	GM_RULE(CAPTURED_WORK, "captured-work", "captured work is not work; launching the graph is") \
+	GM_RULE(HOST_FUNCTION, "host-function", "inside a host function malloc and free fail as the driver's do") \
+	GM_RULE(HOST_BARRIER, "host-barrier", "a free is the host's barrier while work that it can see is pending") \
+	GM_RULE(GROWTH, "growth", "nobody reports out of memory while another thread grows or flushes") \
+	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
+
+enum gm_rule_name {
+#define GM_RULE(name, word, what) GM_RULE_##name,
+	GM_RULES(GM_RULE)
+#undef GM_RULE
+	GM_RULE_COUNT
+};
+
+#if GM_TEST_RULES
+extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
+void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
+static inline bool gm_rule(enum gm_rule_name rule)
+{
+	return !(gm_rules_off >> rule & 1);
+}
+#else
+#define gm_rule(rule) true
+#endif
+
+#endif

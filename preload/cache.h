@@ -1,0 +1,53 @@
+/*
+ * cache.h - cudaMalloc and cudaMallocAsync served from the caching allocator.
+ *
+ * cuMemAlloc: a heap for each context, its segments from cuMemAlloc (IPC, RDMA and peer access
+ * keep working). cuMemAllocAsync of a device's default pool: a heap for each device, its segments
+ * from that same pool of the driver's, by stream. When a block may be used again is reuse.h's.
+ *
+ * Locks: the growth lock of a device (rank GM_RANK_GROWTH) is held across the driver's calls that
+ * make or give back segments, and over the verdict "out of memory"; hits never take it.
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget.
+ */
+#ifndef GM_PRELOAD_CACHE_H
+#define GM_PRELOAD_CACHE_H
+
+#include "preload/record.h"
+
+struct gm_span;
+
+/* After gm_order_start. 0 or -errno: nothing is served then. */
+int gm_cache_start(void);
+void gm_cache_forget(void);
+bool gm_cache_on(void);
+
+/* The block of ours that covers @address, and a copy of its record: 0 none, or freed. */
+uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy);
+/* Does @address lie in a segment of ours, in whatever block? */
+bool gm_cache_covers(CUdeviceptr address);
+/* The segment's address and bytes of a block of ours. */
+bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy);
+
+/* What a flush would give back to @domain's device, in bytes. */
+uint64_t gm_cache_idle_bytes(uint8_t domain);
+
+/* Give idle segments of @domain back to the driver (GM_DOMAIN_UNKNOWN: of every device), waiting
+ * only for what may be waited for. Returns the bytes. */
+uint64_t gm_cache_flush(uint8_t domain);
+
+/* A hooked call failed with @result: was it for want of memory, and did a flush give some back?
+ * Then it is worth repeating once:
+ *	result = GM_REAL(f)(...);
+ *	if (gm_cache_retry(result))
+ *		result = GM_REAL(f)(...);
+ */
+bool gm_cache_retry(CUresult result);
+
+/* Requests of 2 MiB and more begin a segment of their own from now on: others may import them. */
+void gm_cache_dedicate(void);
+
+/* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
+ * back where the device runs short. */
+void gm_cache_synchronised(void);
+
+#endif

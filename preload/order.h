@@ -1,0 +1,74 @@
+/*
+ * order.h - what the GPU was given, in which order, as far as reuse of memory depends on it.
+ *
+ * The hooks of work, order and identity (hook_work.c, hook_order.c) tell; reuse.h decides; this is
+ * what lies between: streams' keys, tickets that are CUDA events, the contexts that were given
+ * work, captures, host functions, and what the host may look at after a free.
+ *
+ * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
+ * costs one load. Thread context: any, inside a hook. Signal context: none. Fork: gm_order_forget.
+ */
+#ifndef GM_PRELOAD_ORDER_H
+#define GM_PRELOAD_ORDER_H
+
+#include "allocator/reuse.h"
+#include "preload/hook.h"
+
+extern bool gm_order_on GM_HIDDEN;		/* set once, in gm_order_start */
+extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
+
+/* order.c. Called from gm_hooks_start when the allocator is caching; 0 or -errno. */
+int gm_order_start(void);
+void gm_order_forget(void);
+struct gm_reuse *gm_order_reuse(void);
+
+/* The stream's key: its handle with what makes it unique (context and thread of the pseudo
+ * handles, a number where a handle is used again). @per_thread: the call came by a _ptsz/_ptds
+ * name. Never 0. */
+uint64_t gm_stream_key(CUstream stream, bool per_thread);
+
+enum gm_work_flags {
+	GM_WORK_LAUNCH = 1,		/* a kernel or graph: writes what the host sees while managed or
+					 * mapped memory exists */
+	GM_WORK_HOST = 2,		/* an asynchronous copy from or to host memory (or it may be) */
+	GM_WORK_WAITED = 4		/* the call returns when its work is done (a synchronous copy) */
+};
+void gm_work_slow(CUstream stream, bool per_thread, unsigned int flags);
+
+/* Before every submission, in the work hooks. */
+static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
+{
+	if (gm_order_on)
+		gm_work_slow(stream, per_thread, flags);
+}
+
+/* ---- captures (order_capture.c) ---- */
+
+bool gm_capturing(void);			/* does any stream of the process capture? */
+/* In a capture the driver decides about the program's own malloc and free: a throw-away call in
+ * the thread's own mode. 0: it would have been allowed; else the error, the capture invalidated as
+ * the driver does. */
+CUresult gm_capture_permission(void);
+
+/* ---- host functions (order_host.c) ---- */
+
+bool gm_in_host_function(void);
+
+/* ---- what the host may look at (order_host.c) ---- */
+
+/* Is work pending, not yet covered by a synchronise or a completed event, that the host can
+ * observe? Then a cudaFree is its barrier. */
+bool gm_host_sees_pending(void);
+/* Managed or mapped host memory was made: launches are visible to the host from now on. */
+void gm_host_sees_memory(void);
+
+/* ---- the program's own waiting ---- */
+
+/* The wait that the driver's own cudaFree would do: everything submitted so far in the process'
+ * contexts. No lock held. */
+CUresult gm_order_wait_all(void);
+
+/* A context's end: its tickets are complete, its streams are gone. After it ended. */
+void gm_order_context_ended(uint32_t context);
+
+#endif

@@ -1,0 +1,96 @@
+/*
+ * cached.h - a heap of cached segments (allocator/heap.h) whose records lie in the journal.
+ *
+ * What is served from a cache is recorded where it is decided: one lock of the domain, one
+ * transaction, the heap's change, the statistics, the usage rows and the events together. A reader
+ * of a dead process's journal sees each of these operations wholly or not at all.
+ *
+ *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
+ *   r = gm_cached_alloc(heap, op, &alloc, &block)          from a free block, else -EAGAIN
+ *   r = gm_cached_grow(heap, op, &alloc, &block)           with the driver; the growth lock held
+ *   gm_op_end(op)
+ *
+ *   r = gm_cached_free(heap, op, block, address, &how)     pending, and free if @how says so
+ *   gm_cached_complete(blocks, count)                      pending ones become free
+ *
+ * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
+ * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Fork: a
+ * child forgets. Lock: the domain's; given up around the backend's calls.
+ */
+#ifndef GM_RECORDER_CACHED_H
+#define GM_RECORDER_CACHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/heap.h"
+#include "recorder/recorder.h"
+
+struct gm_cached;
+struct gm_span;
+
+struct gm_cached_setup {
+	const struct gm_heap_config *config;
+	struct gm_span *span;		/* NULL: none is kept */
+	/* The driver, called without the domain's lock; as struct gm_heap_ops. */
+	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
+	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
+	void (*settle)(void *arg);
+	void *arg;
+	uint64_t handle;		/* pool of its segments; 0 none */
+	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
+	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
+};
+
+/* Returns 0; -ENOMEM, -ENODEV (nothing is recorded), -EINVAL. Its number (1 ..) is the owner of
+ * its blocks in reuse.h, never used again. */
+int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret);
+uint32_t gm_cached_number(const struct gm_cached *heap);
+struct gm_cached *gm_cached_by_number(uint32_t number);	/* NULL: gone */
+
+/* @alloc: requested, stream (the heap's key), context, stack, module, stack_of_block_only are
+ * read; address, size, tsc are filled in. Returns 0 and the block; -EAGAIN: no free block serves
+ * it; -ENOMEM: tables or limits; -ETIMEDOUT, -ENODEV as gm_record_alloc; -E2BIG. */
+int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		    uint32_t *ret_block);
+/* The same with PyTorch's whole order of collection, growth, release and retry. -ENOMEM: out of
+ * memory, or over the limit. */
+int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		   uint32_t *ret_block);
+
+/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. */
+struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
+
+struct gm_cached_free {
+	uint64_t tsc, stream;
+	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */
+	/* May it be handed out again at once? Asked under the domain's lock. */
+	bool (*now)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
+	void *arg;
+};
+/* @block, active and beginning at @address, is freed. Returns 0; -ENOENT: it is not active or
+ * begins elsewhere (freed already, an interior pointer): nothing changed; -ETIMEDOUT, -ENODEV. */
+int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t block, uint64_t address,
+		   const struct gm_cached_free *how);
+
+/* Pending blocks, of any heaps, become free. */
+struct gm_reuse_item;
+void gm_cached_complete(const struct gm_reuse_item *items, size_t count);
+
+/* Give idle segments back to the driver (settle first): bytes given back. The growth lock held. */
+uint64_t gm_cached_empty(struct gm_cached *heap);
+/* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1). */
+uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);
+uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks */
+uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */
+void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
+
+/* Its context ended, with all its segments: records go, with their events; the heap with them.
+ * Returns how many blocks were live. */
+unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc);
+
+/* Count violations; 0 if sound. */
+int gm_cached_check(struct gm_cached *heap);
+
+#endif
