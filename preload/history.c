@@ -45,6 +45,7 @@ static void apply_stacks(const struct gm_history *history)
 	__atomic_store_n((uint32_t *)&gm_state.context, history->context, __ATOMIC_RELAXED);
 	gm_stacks_configure(any && native, any && python,
 			    (unsigned int)gm_state.options.stack_depth);
+	gm_unwind_choose((enum gm_unwinder)gm_state.options.unwinder);
 }
 
 static int apply(const struct gm_history *history)

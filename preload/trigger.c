@@ -27,8 +27,10 @@
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
+#include "recorder/libunwind.h"
 #include "recorder/recorder.h"
 #include "recorder/symbols.h"
+#include "recorder/unwind.h"
 
 #define STACK_BYTES (256u << 10)
 #define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
@@ -228,6 +230,8 @@ static void *helper(void *arg)
 	__atomic_store_n((uint32_t *)&gm_state.helper, (uint32_t)syscall(SYS_gettid),
 			 __ATOMIC_RELEASE);
 	gm_recorder_hold_alive();
+	if (gm_unwind_wants_libunwind())
+		gm_libunwind_open();
 	while (!nobody_left()) {
 		number = load(&header->request);
 		if (number != load(&header->answered)) {

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "recorder/libunwind.h"
 #include "recorder/modules.h"
 #include "recorder/python.h"
 #include "recorder/recorder.h"
@@ -54,6 +55,7 @@ void gm_stacks_forget(void)
 	for (size_t i = 0; i < SEEN; i++)
 		atomic_store_explicit(&seen[i].value, 0, memory_order_relaxed);
 	atomic_store_explicit(&wanted, 0, memory_order_relaxed);
+	gm_libunwind_forget();
 	gm_python_forget();
 }
 

@@ -1,7 +1,7 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the walk; rules come from unwind_rules.h, or unwind_step.h where there is none yet. Only
+ * Owns the choice of an unwinder, and our own walk of x86-64: rules come from unwind_rules.h, or unwind_step.h where there is none yet. Only
  * pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
  * begin again over all of them, as far as that frame. Any context.
  */
@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <ucontext.h>
 
+#include "recorder/libunwind.h"
 #include "recorder/object.h"
+#include "recorder/unwind_frames.h"
 #include "recorder/unwind_rules.h"
 #include "recorder/unwind_step.h"
 #include "recorder/window.h"
@@ -26,7 +28,10 @@ void gm_unwind_flush(void)
 {
 	gm_object_flush();
 	gm_rule_flush();
+	gm_libunwind_flush();
 }
+
+#ifndef __aarch64__
 
 struct walk {
 	uintptr_t pc, sp, fp;
@@ -35,8 +40,6 @@ struct walk {
 	unsigned int flags;
 	struct gm_window window;
 };
-
-#ifndef __aarch64__
 
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {
@@ -252,7 +255,7 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 	return true;
 }
 
-int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
 {
 	struct walk w;
 
@@ -268,8 +271,8 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 }
 
 /* A frame at a time: after each, sp stands where it ended. */
-int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
-		   unsigned int *ret_flags)
+static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
+			 int max, unsigned int *ret_flags)
 {
 	unsigned int flags = 0;
 	bool more = max > 0;
@@ -294,7 +297,7 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 	return w.count;
 }
 
-#else	/* aarch64: the chain of frame records {x29, x30} */
+#else	/* aarch64: the chain of frame records */
 
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {
@@ -307,55 +310,108 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 	ret_regs->has_all = true;
 }
 
-/* A return address without its signature (pointer authentication). */
-static uintptr_t strip(uintptr_t pc)
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
 {
-	register uintptr_t x30 __asm__("x30") = pc;
+	return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
+}
 
-	__asm__("hint #7" : "+r"(x30));		/* xpaclri, a no-op where there is none */
-	return x30;
+static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
+			 int max, unsigned int *ret_flags)
+{
+	return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
+}
+
+#endif
+
+/* ---- which one --------------------------------------------------------------------------------- */
+
+#define FRUITLESS 64u			/* cut stacks of which it knew no more, in a row ... */
+#define FRUITLESS_PAUSE 256u		/* ... and it is asked of one in so many only */
+
+static _Atomic(uint32_t) chosen;	/* enum gm_unwinder */
+static _Atomic(uint32_t) fruitless;
+
+void gm_unwind_choose(enum gm_unwinder which)
+{
+	atomic_store_explicit(&chosen, (uint32_t)which, memory_order_relaxed);
+}
+
+bool gm_unwind_wants_libunwind(void)
+{
+	switch (atomic_load_explicit(&chosen, memory_order_relaxed)) {
+	case GM_UNWINDER_AUTO:
+		return GM_REG_COUNT == 33 || !gm_object_is_exact();
+	case GM_UNWINDER_LIBUNWIND:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Another one than our own was chosen. */
+static int walk_chosen(const struct gm_regs *from, uintptr_t *pcs, uintptr_t *ends, int max,
+		       unsigned int *ret_flags)
+{
+	int count;
+
+	if (atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_LIBUNWIND) {
+		count = gm_libunwind_walk(from, pcs, ends, max, 0, ret_flags);
+		if (count > 0)
+			return count;
+	}
+	return gm_unwind_frames(from, pcs, ends, max, ret_flags);
+}
+
+/* A stack of @count frames that our own unwinder could follow no further: libunwind goes on where it
+ * was cut, if it sees the same frames so far, or the chain of frame records where nothing is known
+ * of any object. Returns how many there are now. */
+static int walk_on(const struct gm_regs *from, uintptr_t *pcs, uintptr_t *ends, int max, int count,
+		   unsigned int *ret_flags)
+{
+	unsigned int flags = 0, in_vain = atomic_load_explicit(&fruitless, memory_order_relaxed);
+	int more = -1;
+
+	if (gm_libunwind_ready() && (in_vain < FRUITLESS || in_vain % FRUITLESS_PAUSE == 0))
+		more = gm_libunwind_walk(from, pcs, ends, max, count, &flags);
+	if (more <= count && count == 1 && !gm_object_is_exact())
+		more = gm_unwind_frames(from, pcs, ends, max, &flags);
+	atomic_store_explicit(&fruitless, more > count ? 0 : in_vain + 1, memory_order_relaxed);
+	if (more <= count)
+		return count;
+	*ret_flags = flags | (*ret_flags & GM_UNWIND_SIGNAL);
+	return more;
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	unsigned int flags = 0;
+	int count;
+
+	if (__builtin_expect(atomic_load_explicit(&chosen, memory_order_relaxed) != GM_UNWINDER_AUTO,
+			     0))
+		count = walk_chosen(from, ret_pcs, NULL, max, &flags);
+	else
+		count = walk_own(from, ret_pcs, max, &flags);
+	if (__builtin_expect(flags & GM_UNWIND_TRUNCATED, 0) && count < max)
+		count = walk_on(from, ret_pcs, NULL, max, count, &flags);
+	if (ret_flags)
+		*ret_flags = flags;
+	return count;
 }
 
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags)
 {
-	struct walk w = {
-		.pc = from->r[GM_REG_PC], .sp = from->r[GM_REG_SP], .fp = from->r[GM_REG_FP],
-	};
+	unsigned int flags = 0;
+	int count;
 
-	gm_window_open(&w.window, w.sp);
-	while (w.pc) {
-		uintptr_t record = w.fp;
-
-		if (w.count == max) {
-			w.flags |= GM_UNWIND_MORE;
-			break;
-		}
-		if (ret_ends)
-			ret_ends[w.count] = UINTPTR_MAX;
-		ret_pcs[w.count++] = w.pc;
-		if (!record)
-			break;
-		/* records lie ever higher; an equal one would be a loop */
-		if (record < w.sp || !gm_window_read(&w.window, record, &w.fp) ||
-		    !gm_window_read(&w.window, record + 8, &w.pc)) {
-			w.flags |= GM_UNWIND_TRUNCATED;
-			break;
-		}
-		w.pc = strip(w.pc);
-		w.sp = record + 16;
-		/* locals lie above a function's own record, below its caller's */
-		if (ret_ends && w.fp)
-			ret_ends[w.count - 1] = w.fp;
-	}
+	if (atomic_load_explicit(&chosen, memory_order_relaxed) != GM_UNWINDER_AUTO)
+		count = walk_chosen(from, ret_pcs, ret_ends, max, &flags);
+	else
+		count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);
+	if (flags & GM_UNWIND_TRUNCATED && count < max)
+		count = walk_on(from, ret_pcs, ret_ends, max, count, &flags);
 	if (ret_flags)
-		*ret_flags = w.flags;
-	return w.count;
+		*ret_flags = flags;
+	return count;
 }
-
-int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
-{
-	return gm_unwind_ends(from, ret_pcs, NULL, max, ret_flags);
-}
-
-#endif
