@@ -31,7 +31,8 @@ enum gm_work_flags {
 	GM_WORK_LAUNCH = 1,		/* a kernel or graph: writes what the host sees while managed or
 					 * mapped memory exists */
 	GM_WORK_HOST = 2,		/* an asynchronous copy from or to host memory (or it may be) */
-	GM_WORK_WAITED = 4		/* the call returns when its work is done (a synchronous copy) */
+	GM_WORK_WAITED = 4,		/* the call returns when its work is done (a synchronous copy) */
+	GM_WORK_KERNEL = 8		/* a kernel: nothing later overlaps what came before it */
 };
 void gm_work_slow(CUstream stream, bool per_thread, unsigned int flags);
 
@@ -42,7 +43,34 @@ static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
 		gm_work_slow(stream, per_thread, flags);
 }
 
+/* ---- told by the hooks (order.c) ---- */
+
+/* @context was made or made current, or is a stream's (NULL: nothing is told). Two of them: the
+ * pseudo handles have to be looked at each time. Cheap for one that it was told of before. */
+void gm_order_context_used(CUcontext context);
+
+/* @stream is about to be destroyed: its key is never used again. Before the real call. */
+void gm_order_stream_ends(CUstream stream);
+
+/* Was no other context than @context (NULL: the current one) ever given work? A green context is
+ * its own here: a synchronise of it does not cover the primary's. */
+bool gm_order_covers(CUcontext context);
+
+/* Work may be submitted that no hook sees (order_unseen.c). @why is said under verbose. May be
+ * called before gm_order_start, which asks gm_order_unseen and then leaves one-stream mode. */
+void gm_order_unseen_work(const char *why);
+bool gm_order_unseen(void);
+
+/* The cache handed out memory again that work of the one stream may still be using: that stream's
+ * next kernel may not overlap its predecessor (order_early.c). */
+void gm_order_early_reuse(void);
+
 /* ---- captures (order_capture.c) ---- */
+
+/* Around the real begin and the real end of a capture, exclusively; then what came of it. */
+void gm_capture_lock(void);
+void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
+void gm_capture_over(CUstream stream, bool per_thread, CUresult result);
 
 bool gm_capturing(void);			/* does any stream of the process capture? */
 /* In a capture the driver decides about the program's own malloc and free: a throw-away call in
@@ -52,15 +80,26 @@ CUresult gm_capture_permission(void);
 
 /* ---- host functions (order_host.c) ---- */
 
+/* Is this thread running a host function, where the driver refuses every call (800)? */
 bool gm_in_host_function(void);
+void gm_host_function_given(void);		/* one was given to the driver */
 
 /* ---- what the host may look at (order_host.c) ---- */
 
 /* Is work pending, not yet covered by a synchronise or a completed event, that the host can
- * observe? Then a cudaFree is its barrier. */
+ * observe? Then a cudaFree is its barrier. A load or two when there is none. */
 bool gm_host_sees_pending(void);
 /* Managed or mapped host memory was made: launches are visible to the host from now on. */
 void gm_host_sees_memory(void);
+/* Work that is not captured, with these enum gm_work_flags, is about to be submitted: called by
+ * gm_work_slow, or by gm_work itself where that is not called. */
+void gm_host_work(uint64_t key, CUstream stream, unsigned int flags);
+/* What was submitted so far; then, after a wait that covered it: of everything, of one context's
+ * streams, of one stream. */
+uint64_t gm_host_now(void);
+void gm_host_all_done(uint64_t now);
+void gm_host_context_done(CUcontext context, uint64_t now);
+void gm_host_stream_done(uint64_t key, uint64_t now);
 
 /* ---- the program's own waiting ---- */
 
