@@ -18,6 +18,10 @@
  * again with its own siginfo. (A fault that does not happen again, its memory having been mapped
  * meanwhile by another thread, lets the program live on, the signal at its default.)
  *
+ * No file is opened but the one that is written (directories: its own, and the journal's, which is
+ * removed from it): frames that have no name yet stay without, and `gpumem symbolize` names them.
+ * (glibc before 2.35: /proc/self/maps, for a place where no object is known.)
+ *
  * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
  * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
  * (walking the stack takes more: the handler does that only where there is no helper, and room),
@@ -42,7 +46,6 @@
 #include "preload/trigger.h"
 #include "recorder/modules.h"
 #include "recorder/recorder.h"
-#include "recorder/symbols.h"
 #include "recorder/unwind.h"
 
 #define WAIT_NS UINT64_C(5000000000)	/* for the snapshot */
@@ -50,7 +53,6 @@
 #define BEHIND_NS UINT64_C(6000000000)	/* of other threads, for the leader */
 #define DEATH_NS UINT64_C(1000000000)	/* of other threads, for the death that the leader brings */
 #define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in the handler may hold */
-#define NAMES_NS UINT64_C(200000000)
 #define ROOM_BYTES 6144			/* of an alternate stack, to walk the stack in the handler */
 
 enum { CRASH_NONE, CRASH_TAKING, CRASH_DONE };	/* gm_state.crash_step */
@@ -334,7 +336,6 @@ void gm_crash_describe(void)
 	if (!gm_recorder_can_intern(LOCK_NS))
 		return;
 	header->crash_stack = intern(header);
-	gm_symbols_work(NAMES_NS);
 }
 
 void gm_crash_written(void)

@@ -9,7 +9,7 @@
 void gm_crash_start(void);
 
 /* By whoever writes the crash snapshot, before the journal is copied: walk the stack of the thread
- * that crashed, and give its frames their modules and names. Does nothing when there is none. */
+ * that crashed, and give its frames their modules. Opens no file. Does nothing when there is none. */
 void gm_crash_describe(void);
 
 /* The same, after it: it was written to @header->last_snapshot; or there was nothing to be

@@ -232,17 +232,20 @@ static void *helper(void *arg)
 	gm_recorder_hold_alive();
 	if (gm_unwind_wants_libunwind())
 		gm_libunwind_open();
-	while (!nobody_left()) {
+	for (;;) {
 		number = load(&header->request);
 		if (number != load(&header->answered)) {
 			serve(header, number);
 			continue;
 		}
+		if (nobody_left())
+			break;
 		futex_wait(&header->request, number,
 			   main_thread_known() && !*main_thread_id ? ALONE_NS :
 			   names_left ? PAUSE_NS : TICK_NS);
-		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. */
-		if (load(&header->request) != number)
+		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
+		 * once a thread has crashed no file is opened any more. */
+		if (load(&header->request) != number || load(&header->life) == GM_LIFE_CRASHED)
 			continue;
 		now = operations(header);
 		if (now != seen)
