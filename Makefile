@@ -69,7 +69,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(BUILD)/gpumem.pc
+all: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(BUILD)/gpumem.pc $(BUILD)/man/made
 
 help:
 	@echo 'make            build/libgpumem.so and build/gpumem'
@@ -161,6 +161,16 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC)) $(BUILD)/libgm_core.a
 $(call obj,tools/dwarf.c tools/dwarf_walk.c tools/demangle.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
 	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
+
+# Manual pages and completion are the command's own, made from its tables.
+$(BUILD)/man/made: $(BUILD)/gpumem
+	$(call say,MAN,$(@D))
+	$(Q)rm -rf $(@D) && mkdir -p $(@D)
+	$(Q)for verb in $$($< help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do \
+		$< help --man $$verb >$(@D)/gpumem-$$verb.1 || exit 1; done
+	$(Q)$< help --man gpumem >$(@D)/gpumem.1 && $< help --man libgpumem >$(@D)/libgpumem.7
+	$(Q)$< help --completion bash >$(@D)/gpumem.bash && $< help --completion zsh >$(@D)/_gpumem
+	$(Q)touch $@
 
 $(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
 	@mkdir -p $(@D)
@@ -322,15 +332,25 @@ $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAK
 # ---- installation ------------------------------------------------------------------------------
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
+SHARE  ?= $(PREFIX)/share
 install: all
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/libgpumem.so $(DESTDIR)$(LIBDIR)/libgpumem.so
 	install -m 755 $(BUILD)/gpumem $(DESTDIR)$(PREFIX)/bin/gpumem
 	install -m 644 preload/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
 	install -m 644 $(BUILD)/gpumem.pc $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 \
+		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions
+	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1
+	install -m 644 $(BUILD)/man/*.7 $(DESTDIR)$(SHARE)/man/man7
+	install -m 644 $(BUILD)/man/gpumem.bash $(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
+	install -m 644 $(BUILD)/man/_gpumem $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(PREFIX)/bin/gpumem \
-		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc \
+		$(DESTDIR)$(SHARE)/man/man1/gpumem.1 $(DESTDIR)$(SHARE)/man/man1/gpumem-*.1 \
+		$(DESTDIR)$(SHARE)/man/man7/libgpumem.7 $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem \
+		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
 
 -include $(shell test -d $(BUILD)/obj && find $(BUILD)/obj $(wildcard $(BUILD)/test) -name '*.d')

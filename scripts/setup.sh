@@ -8,7 +8,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
 packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev libdw-dev
-	libiberty-dev clang libclang-rt-14-dev openjdk-17-jdk-headless util-linux procps)
+	libiberty-dev clang libclang-rt-14-dev openjdk-17-jdk-headless util-linux procps man-db)
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'
@@ -26,6 +26,7 @@ declare -A there=(
 	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'
 	[procps]='command -v ps'
+	[man-db]='command -v man && command -v groff'
 )
 
 missing=()

@@ -11,26 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/suppress.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem check LIMIT... [OPTION...] FILE|JOURNAL|PID...\n"
-	"\n"
-	"Is each snapshot within the limits? Exit 0: yes; 1: no, with the offenders; 3: not readable.\n"
-	"  --max-peak SIZE           bytes allocated on a device at the most (10GiB)\n"
-	"  --max-reserved SIZE       bytes taken from the driver at the most\n"
-	"  --max-stack SIZE          bytes that one stack holds at the end\n"
-	"  --max-fragmentation N%    idle bytes in segments that are in use, of all reserved, at the end\n"
-	"  --max-ooms N              calls that found no memory\n"
-	"  --no-leaks                nothing is live at the end\n"
-	"  -s, --suppressions FILE   known leaks (gpumem help leaks)\n"
-	"  -d, --device N            this device only; each device by itself without\n"
-	"      --json                for a machine\n";
 
 #define NONE INT64_MAX
 
@@ -297,25 +284,17 @@ static bool any(const struct limits *limits)
 
 int gm_verb_check(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "max-peak", required_argument, NULL, 'p' }, { "max-reserved", required_argument, NULL, 'r' },
-		{ "max-stack", required_argument, NULL, 'S' }, { "max-ooms", required_argument, NULL, 'o' },
-		{ "max-fragmentation", required_argument, NULL, 'f' }, { "no-leaks", no_argument, NULL, 'l' },
-		{ "suppressions", required_argument, NULL, 's' }, { "device", required_argument, NULL, 'd' },
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct limits limits = {
 		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = NONE, .fragmentation = -1
 	};
 	int c, status = GM_EXIT_OK;
 
-	while (!status && (c = getopt_long(argc, argv, "s:d:h", options, NULL)) >= 0) {
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'j') {
 			limits.json = true;
 		} else if (c == 'h' || c == '?') {
-			fputs(usage, c == 'h' ? stdout : stderr);
 			gm_suppressions_free(&limits.known);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		} else {
 			status = take_option(c, &limits);
 		}
@@ -324,8 +303,7 @@ int gm_verb_check(int argc, char **argv)
 		fputs("gpumem check: no limit was given (gpumem help check)\n", stderr);
 		status = GM_EXIT_USAGE;
 	} else if (!status && optind == argc) {
-		fputs(usage, stderr);
-		status = GM_EXIT_USAGE;
+		status = gm_cli_wrong("check");
 	}
 	if (!status)
 		status = check_all(&limits, argv + optind, argc - optind);

@@ -13,28 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/cli.h"
 #include "tools/convert.h"
 #include "tools/output.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem convert --to FORMAT [-o FILE] FILE|JOURNAL|PID|-\n"
-	"       gpumem convert --to prometheus --textfile DIRECTORY [--watch SECONDS] PID\n"
-	"\n"
-	"A snapshot, a journal, a living process or a snapshot of PyTorch (pickle or JSON) as\n"
-	"  pickle        PyTorch's, for python -m torch.cuda._memory_viz and pytorch.org/memory_viz\n"
-	"  pytorch-json  the same as JSON, for pytorch.org/memory_viz\n"
-	"  chrome        a trace with counters, for ui.perfetto.dev and chrome://tracing\n"
-	"  csv           a line an event, with its stack\n"
-	"  rmm           the log of RMM's logging_resource_adaptor\n"
-	"  speedscope    stacks at the peak and at the end, for www.speedscope.app\n"
-	"  folded        stacks of what is live, for flamegraph.pl\n"
-	"  prometheus    metrics, for node_exporter's textfile collector\n"
-	"  gpumem        our own (docs/snapshot.md)\n"
-	"  -t, --to FORMAT        without it the end of FILE tells: .pickle .csv .folded .prom\n"
-	"  -o, --output FILE      written whole and then put there; else standard output\n"
-	"      --textfile DIR     as DIR/gpumem.PID.prom\n"
-	"      --watch SECONDS    again and again, until the process ends; then the file goes\n";
 
 struct format {
 	const char *name, *suffix;
@@ -196,16 +178,11 @@ static const char *complain(const struct job *job, const char *to)
 
 int gm_verb_convert(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "to", required_argument, NULL, 't' }, { "output", required_argument, NULL, 'o' },
-		{ "textfile", required_argument, NULL, 'T' }, { "watch", required_argument, NULL, 'w' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	const char *to = NULL, *complaint;
 	struct job job = { .watch = 0 };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "t:o:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		switch (c) {
 		case 't': to = optarg; break;
 		case 'o': job.output = optarg; break;
@@ -216,13 +193,11 @@ int gm_verb_convert(int argc, char **argv)
 			fprintf(stderr, "gpumem convert: --watch %s: not seconds, 0.1 to 86400\n", optarg);
 			return GM_EXIT_USAGE;
 		default:
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	if (argc - optind != 1) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("convert");
 	}
 	job.input = argv[optind];
 	job.format = format_of(to, job.textfile ? ".prom" : job.output);

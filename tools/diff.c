@@ -10,20 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem diff [OPTION...] A B\n"
-	"\n"
-	"What is live in B against A, largest growth first. A and B are snapshots, journals or processes,\n"
-	"of one run or of two.\n"
-	"  -b, --by WHAT    site (default: the function that asked), stack, module, kind, size, stream\n"
-	"  -d, --device N   this device only (a number, or 'host'); else all devices\n"
-	"  -a, --all        also what did not change\n"
-	"      --json       for a machine\n";
 
 struct ask { struct gm_lives_filter filter; enum gm_by by; bool all, json; };
 
@@ -151,18 +142,12 @@ static int take_option(int c, struct ask *ask)
 
 int gm_verb_diff(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "by", required_argument, NULL, 'b' }, { "device", required_argument, NULL, 'd' },
-		{ "all", no_argument, NULL, 'a' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct ask ask = { .by = GM_BY_SITE };
 	int c, status;
 
-	while ((c = getopt_long(argc, argv, "b:d:ah", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'h' || c == '?') {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 		ask.all |= c == 'a';
 		ask.json |= c == 'j';
@@ -171,8 +156,7 @@ int gm_verb_diff(int argc, char **argv)
 			return status;
 	}
 	if (argc - optind != 2) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("diff");
 	}
 	return diff(&ask, argv + optind);
 }

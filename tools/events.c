@@ -12,27 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/trace_rows.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem events [FILTER...] [--csv | --jsonl] FILE|JOURNAL|PID\n"
-	"\n"
-	"The events of a snapshot, a journal or a living process, oldest first.\n"
-	"  -a, --action A[,B...]  alloc, free_requested, free_completed, segment_alloc, segment_free,\n"
-	"                         segment_map, segment_unmap, oom, snapshot, annotate; 'free' is both\n"
-	"  -d, --device N         a device's number, or 'host'\n"
-	"  -k, --kind K[,L...]    device, managed, array, host, vmm, pool, ipc, graph, external\n"
-	"  -m, --module TEXT      the path of the module that asked contains TEXT\n"
-	"      --min-size SIZE    at least so many bytes (10MiB)\n"
-	"      --address HEX      whose memory holds this address\n"
-	"      --since TIME       seconds since the process began its record, as the table shows them;\n"
-	"      --until TIME       below 0: before the end; above 10^12: microseconds since 1970\n"
-	"  -n, --last N           the last N of what is left\n"
-	"      --csv, --jsonl     for machines: times in microseconds since 1970\n";
 
 struct filter {
 	const char *actions, *kinds, *module, *device;
@@ -276,24 +261,13 @@ static int take_option(int c, struct filter *filter)
 
 int gm_verb_events(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "action", required_argument, NULL, 'a' }, { "device", required_argument, NULL, 'd' },
-		{ "kind", required_argument, NULL, 'k' }, { "module", required_argument, NULL, 'm' },
-		{ "min-size", required_argument, NULL, 's' },
-		{ "address", required_argument, NULL, 'A' },
-		{ "since", required_argument, NULL, 'f' }, { "until", required_argument, NULL, 'u' },
-		{ "last", required_argument, NULL, 'n' }, { "csv", no_argument, NULL, 'c' },
-		{ "jsonl", no_argument, NULL, 'j' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct filter filter = { .last = SIZE_MAX };
 	enum format format = TABLE;
 	int c, status;
 
-	while ((c = getopt_long(argc, argv, "a:d:k:m:n:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'h' || c == '?') {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 		if (c == 'c' || c == 'j') {
 			format = c == 'c' ? CSV : JSONL;
@@ -304,8 +278,7 @@ int gm_verb_events(int argc, char **argv)
 			return status;
 	}
 	if (argc - optind != 1) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("events");
 	}
 	return print_events(argv[optind], &filter, format);
 }

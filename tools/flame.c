@@ -11,22 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/cli.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/output.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem flame [OPTION...] -o FILE.svg FILE|JOURNAL|PID\n"
-	"\n"
-	"A flame graph of a snapshot's stacks: a picture that needs nothing else, or text for others.\n"
-	"  -w, --weigh WHAT    live (default): bytes that are live\n"
-	"                      peak: bytes that were live at the highest moment that the history shows\n"
-	"                      count: allocations made\n"
-	"                      churn: bytes allocated and freed again\n"
-	"  -f, --format WHAT   svg (default), folded (for flamegraph.pl), speedscope\n"
-	"  -d, --device N      this device only (a number, or 'host'); else all devices\n"
-	"  -o, --output FILE   else standard output\n";
 
 static const char *const weighs[] = { "live", "peak", "count", "churn" };
 static const char *const formats[] = { "svg", "folded", "speedscope" };
@@ -104,19 +93,13 @@ static int choose(const char *option, const char *word, const char *const *words
 
 int gm_verb_flame(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "weigh", required_argument, NULL, 'w' }, { "format", required_argument, NULL, 'f' },
-		{ "device", required_argument, NULL, 'd' }, { "output", required_argument, NULL, 'o' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct ask ask = { .weigh = 0 };
 	char *end;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "w:f:d:o:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'h' || c == '?') {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 		if (c == 'w')
 			ask.weigh = choose("--weigh", optarg, weighs, 4);
@@ -137,8 +120,7 @@ int gm_verb_flame(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 1) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("flame");
 	}
 	return flame(&ask, argv[optind]);
 }

@@ -10,25 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/suppress.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem leaks [OPTION...] FILE|JOURNAL|PID\n"
-	"       gpumem leaks [OPTION...] BEFORE AFTER\n"
-	"\n"
-	"What was never freed, by the stack that allocated it, largest first. Of a living process: what\n"
-	"is not freed yet. Of two snapshots: the stacks that hold more in AFTER than in BEFORE.\n"
-	"  -d, --device N           this device only (a number, or 'host'); else all devices\n"
-	"  -s, --suppressions FILE  known leaks: lines leak:PATTERN, as LeakSanitizer's; a pattern is\n"
-	"                           looked for in functions, source files and modules; * ^ $ # work\n"
-	"      --min-size SIZE      stacks that hold at least so much (1MiB)\n"
-	"  -n, --top N              the N largest (default 20)\n"
-	"      --json               all of them, for a machine\n";
 
 struct ask {
 	struct gm_lives_filter filter;
@@ -170,28 +158,21 @@ static int take_option(int c, struct ask *ask)
 
 int gm_verb_leaks(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "device", required_argument, NULL, 'd' }, { "suppressions", required_argument, NULL, 's' },
-		{ "min-size", required_argument, NULL, 'm' }, { "top", required_argument, NULL, 'n' },
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct ask ask = { .top = 20 };
 	int c, status = GM_EXIT_OK;
 
-	while (!status && (c = getopt_long(argc, argv, "d:s:n:h", options, NULL)) >= 0) {
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'j') {
 			ask.json = true;
 		} else if (c == 'h' || c == '?') {
-			fputs(usage, c == 'h' ? stdout : stderr);
 			gm_suppressions_free(&ask.known);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		} else {
 			status = take_option(c, &ask);
 		}
 	}
 	if (!status && (argc - optind < 1 || argc - optind > 2)) {
-		fputs(usage, stderr);
-		status = GM_EXIT_USAGE;
+		status = gm_cli_wrong("leaks");
 	}
 	if (!status)
 		status = leaks(&ask, argv + optind, argc - optind);

@@ -1,74 +1,120 @@
 /*
- * main.c - gpumem: one table of verbs, and the help made from it.
+ * main.c - gpumem: from a word to its verb, and the list of verbs. The table is verbs.def.
  */
+#include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/cli.h"
+#include "tools/manual.h"
+#include "tools/show.h"
 #include "tools/verbs.h"
 
-static const struct verb {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *help;
-} verbs[] = {
-	{ "run", gm_verb_run, "run a program under the library; after any death its snapshot is written" },
-	{ "snapshot", gm_verb_snapshot, "a snapshot of a living process, without disturbing it" },
-	{ "recover", gm_verb_recover, "make snapshots of what killed processes left behind" },
-	{ "summary", gm_verb_summary, "how much memory, whose, of which kind" },
-	{ "events", gm_verb_events, "what happened, in order; filters" },
-	{ "leaks", gm_verb_leaks, "what was never freed, by stack; what grew between two snapshots" },
-	{ "diff", gm_verb_diff, "two snapshots side by side: by site, module, size, stream" },
-	{ "flame", gm_verb_flame, "a flame graph: live, peak, allocation count, churn" },
-	{ "check", gm_verb_check, "is a run within its limits? for CI" },
-	{ "convert", gm_verb_convert, "to PyTorch's snapshot, Chrome, CSV, Prometheus and others; from PyTorch's" },
-	{ "symbolize", gm_verb_symbolize, "names, lines and inlined functions for a snapshot's frames" },
-	{ "replay", gm_verb_replay, "run a recorded history through the caching allocator" },
-	{ "options", gm_verb_options, "the options of the library" },
-};
-#define VERBS (sizeof(verbs) / sizeof(verbs[0]))
-
-static int help(FILE *out, int status)
+static int list(FILE *out, int status)
 {
+	const char *group = "";
+
 	fputs("usage: gpumem VERB [ARGUMENT...]\n\n"
-	      "See and explain the GPU memory of CUDA programs that nobody changed.\n\n", out);
-	for (size_t i = 0; i < VERBS; i++)
-		fprintf(out, "  %-9s %s\n", verbs[i].name, verbs[i].help);
+	      "See and explain the GPU memory of CUDA programs that nobody changed.\n", out);
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
+		if (strcmp(group, verb->group))
+			fprintf(out, "\n%s\n", verb->group);
+		group = verb->group;
+		fprintf(out, "  %-9s %s\n", verb->name, verb->brief);
+	}
 	fputs("\n`gpumem help VERB` tells more; `gpumem --version` the version.\n", out);
 	return status;
 }
 
-static const struct verb *find(const char *name)
+/* Letters to insert, leave out, replace or swap with the next, until @a is @b. */
+static unsigned int distance(const char *a, const char *b)
 {
-	for (size_t i = 0; i < VERBS; i++)
-		if (!strcmp(verbs[i].name, name))
-			return &verbs[i];
-	return NULL;
+	unsigned int row[3][32] = { { 0 } };
+	size_t n = strlen(a), m = strlen(b);
+
+	if (n >= 32 || m >= 32)
+		return 32;
+	for (unsigned int k = 0; k <= m; k++)
+		row[0][k] = k;
+	for (unsigned int i = 1; i <= n; i++) {
+		unsigned int *now = row[i % 3], *before = row[(i + 2) % 3], *two = row[(i + 1) % 3];
+
+		now[0] = i;
+		for (unsigned int k = 1; k <= m; k++) {
+			unsigned int least = before[k - 1] + (a[i - 1] != b[k - 1]);
+
+			least = before[k] + 1 < least ? before[k] + 1 : least;
+			least = now[k - 1] + 1 < least ? now[k - 1] + 1 : least;
+			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&
+			    two[k - 2] + 1 < least)
+				least = two[k - 2] + 1;
+			now[k] = least;
+		}
+	}
+	return row[n % 3][m];
 }
 
 static int no_verb(const char *name)
 {
-	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)\n", name);
+	const struct gm_verb *near = NULL;
+	unsigned int best = 3;
+
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		if (distance(name, verb->name) < best) {
+			best = distance(name, verb->name);
+			near = verb;
+		}
+	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)%s%s%s\n",
+		gm_show_clean(name), near ? "; did you mean " : "", near ? near->name : "",
+		near ? "?" : "");
 	return GM_EXIT_USAGE;
+}
+
+int gm_verb_help(int argc, char **argv)
+{
+	const char *shell = NULL;
+	int c, man = 0, r = 0;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'm')
+			man = 1;
+		else if (c == 'c')
+			shell = optarg;
+		else
+			return gm_cli_end(c);
+	}
+	if (argc - optind > 1 || (shell && (man || optind < argc)))
+		return gm_cli_wrong("help");
+	if (shell)
+		r = gm_manual_completion(stdout, shell);
+	else if (man)
+		r = gm_manual_page(stdout, optind < argc ? argv[optind] : "gpumem");
+	else if (optind == argc)
+		list(stdout, 0);
+	else if (gm_verb_find(argv[optind]))
+		gm_cli_help(stdout, gm_verb_find(argv[optind]));
+	else
+		return no_verb(argv[optind]);
+	if (r && shell) {
+		fprintf(stderr, "gpumem help: --completion %s: not bash or zsh\n", shell);
+		return GM_EXIT_USAGE;
+	}
+	return r ? no_verb(argv[optind]) : gm_show_end("help", GM_EXIT_OK);
 }
 
 int main(int argc, char **argv)
 {
-	const struct verb *verb;
+	const struct gm_verb *verb;
 
 	if (argc < 2)
-		return help(stderr, GM_EXIT_USAGE);
+		return list(stderr, GM_EXIT_USAGE);
 	if (!strcmp(argv[1], "--version")) {
 		puts("gpumem " GPUMEM_VERSION);
-		return GM_EXIT_OK;
+		return gm_show_end("--version", GM_EXIT_OK);
 	}
-	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		char *ask[] = { argc > 2 ? argv[2] : argv[1], (char *)"--help", NULL };
-
-		if (argc == 2)
-			return help(stdout, GM_EXIT_OK);
-		verb = find(argv[2]);
-		return verb ? verb->run(2, ask) : no_verb(argv[2]);
-	}
-	verb = find(argv[1]);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return list(stdout, GM_EXIT_OK);
+	verb = gm_verb_find(argv[1]);
 	return verb ? verb->run(argc - 1, argv + 1) : no_verb(argv[1]);
 }

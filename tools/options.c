@@ -8,13 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/cli.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem options [--json | --markdown] [NAME...]\n"
-	"\n"
-	"List the options of the library: GPUMEM_<NAME>=value in the environment, name:value in\n"
-	"GPUMEM_CONF, or --name=value of `gpumem run`.\n";
 
 static const struct row { const char *name, *type, *initial, *unit, *help; } rows[] = {
 #define GM_OPTION(name, type, dflt, min, max, unit, help) { #name, #type, dflt, unit, help },
@@ -76,21 +71,16 @@ static const struct row *find(const char *name)
 
 int gm_verb_options(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "markdown", no_argument, NULL, 'm' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	void (*print)(const struct row *) = print_plain;
 	int c, json = 0;
 
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'j') {
 			json = 1;
 		} else if (c == 'm') {
 			print = print_markdown;
 		} else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	for (int i = optind; i < argc; i++)

@@ -16,22 +16,10 @@
 
 #include "recorder/image.h"
 #include "recorder/names.h"
+#include "tools/cli.h"
 #include "tools/recover.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem recover [--keep] [-o TEMPLATE] [--json] [PID|FILE|DIR...]\n"
-	"\n"
-	"Make the journals of processes that died into snapshots, and say what was in flight. Without\n"
-	"an argument: all of this user's, in the places where the library lays them.\n"
-	"  -k, --keep               leave the journals; otherwise each is removed once its snapshot is\n"
-	"                           on the disk\n"
-	"  -o, --output TEMPLATE    name of the snapshots (%c command, %p pid, %h host, %k rank,\n"
-	"                           %r reason, %t time); else $GPUMEM_OUTPUT, else\n"
-	"                           gpumem.%c.%p.recovered.json in the working directory\n"
-	"      --force              where it cannot be told whether the process lives, take it for dead\n"
-	"      --json               a list of objects instead of text\n";
 
 struct report {
 	json_t *list;			/* NULL: text */
@@ -200,14 +188,9 @@ static int recover_word(const char *word, bool keep, struct report *report)
 
 static int take_options(int argc, char **argv, bool *keep, bool *json)
 {
-	static const struct option options[] = {
-		{ "keep", no_argument, NULL, 'k' }, { "output", required_argument, NULL, 'o' },
-		{ "force", no_argument, NULL, 'f' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "ko:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'k') {
 			*keep = true;
 		} else if (c == 'j') {
@@ -217,8 +200,7 @@ static int take_options(int argc, char **argv, bool *keep, bool *json)
 		} else if (c == 'f') {
 			gm_recover_how.force = true;
 		} else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	return -1;

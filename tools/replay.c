@@ -14,20 +14,11 @@
 #include <string.h>
 
 #include "recorder/names.h"
+#include "tools/cli.h"
 #include "tools/simulate.h"
 #include "tools/trace.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem replay TRACE [--conf TEXT] [--capacity BYTES] [--json]\n"
-	"       gpumem replay TRACE --verify STATS.json\n"
-	"\n"
-	"Run a recorded history through the caching allocator, without a device.\n"
-	"  -c, --conf TEXT       settings as in PYTORCH_CUDA_ALLOC_CONF instead of the recorded ones\n"
-	"  -m, --capacity BYTES  of the device; otherwise without limit\n"
-	"  -v, --verify FILE     hold it to the recording: every address, and every statistic in FILE\n"
-	"      --json            for a machine to read\n";
 
 struct wish {
 	const char *trace, *conf, *verify;
@@ -205,15 +196,10 @@ static int replay(const struct wish *wish)
 
 int gm_verb_replay(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "conf", required_argument, NULL, 'c' }, { "capacity", required_argument, NULL, 'm' },
-		{ "verify", required_argument, NULL, 'v' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	struct wish wish = { .capacity = GM_HEAP_UNLIMITED };
 	int c;
 
-	while ((c = getopt_long(argc, argv, "c:m:v:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'c')
 			wish.conf = optarg;
 		else if (c == 'v')
@@ -223,13 +209,11 @@ int gm_verb_replay(int argc, char **argv)
 		else if (c == 'm' && !gm_units_parse(optarg, &wish.capacity))
 			continue;
 		else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	if (argc - optind != 1 || (wish.verify && wish.conf)) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("replay");
 	}
 	wish.trace = argv[optind];
 	return replay(&wish);

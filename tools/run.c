@@ -25,18 +25,11 @@
 #include <unistd.h>
 
 #include "recorder/format.h"
+#include "tools/cli.h"
 #include "tools/flags.h"
 #include "tools/recover.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem run [--OPTION=VALUE...] [--quiet] -- COMMAND [ARGUMENT...]\n"
-	"\n"
-	"Run COMMAND under libgpumem; exit as it does; after any death write its snapshot and say\n"
-	"where it is. `gpumem options` lists the options: --stacks=none is GPUMEM_STACKS=none.\n"
-	"  -q, --quiet       print nothing of our own\n"
-	"  --library FILE    the libgpumem.so to use; otherwise the one installed beside gpumem\n";
 
 /* The library beside this very program: where the build or the installation put it. */
 static int find_library(const char *given, char *ret, size_t bytes)
@@ -240,27 +233,20 @@ int gm_verb_run(int argc, char **argv)
 			break;
 		}
 		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
-			fputs(usage, stdout);
+			gm_cli_help(stdout, gm_verb_find("run"));
 			return GM_EXIT_OK;
 		}
-		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet")) {
+		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet"))
 			quiet = true;
-		} else if (!strncmp(argv[i], "--library=", 10)) {
+		else if (!strncmp(argv[i], "--library=", 10))
 			given = argv[i] + 10;
-		} else if (!strcmp(argv[i], "--library") && i + 1 < argc) {
+		else if (!strcmp(argv[i], "--library") && i + 1 < argc)
 			given = argv[++i];
-		} else {
-			r = gm_flags_take(argc, argv, &i);
-			if (r) {
-				fputs(usage, stderr);
-				return GM_EXIT_USAGE;
-			}
-		}
+		else if (gm_flags_take(argc, argv, &i))
+			return gm_cli_wrong("run");
 	}
-	if (i >= argc) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
-	}
+	if (i >= argc)
+		return gm_cli_wrong("run");
 	r = find_library(given, library, sizeof(library));
 	if (r) {
 		fprintf(stderr, "gpumem run: no libgpumem.so %s: %s\n",

@@ -26,16 +26,11 @@
 #include "recorder/image.h"
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
+#include "tools/cli.h"
 #include "tools/verbs.h"
 
 #define ANSWER_MS 200
 #define WRITE_MS 120000
-
-static const char usage[] =
-	"usage: gpumem snapshot [-o FILE] PID...\n"
-	"\n"
-	"Write a snapshot of each process, which goes on undisturbed and is never signalled.\n"
-	"  -o, --output FILE   write it there instead of by the process's own output template\n";
 
 static uint32_t load(const _Atomic(uint32_t) *word)
 {
@@ -218,25 +213,19 @@ static int one(const char *word, const char *output)
 
 int gm_verb_snapshot(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "output", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 }
-	};
 	const char *output = NULL;
 	int status = GM_EXIT_OK;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "o:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'o') {
 			output = optarg;
 		} else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	if (optind == argc || (output && argc - optind > 1)) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("snapshot");
 	}
 	signal(SIGBUS, on_bus);
 	for (int i = optind; i < argc; i++) {

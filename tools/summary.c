@@ -11,17 +11,10 @@
 
 #include "recorder/names.h"
 #include "recorder/stats_table.h"
+#include "tools/cli.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
-
-static const char usage[] =
-	"usage: gpumem summary [--device N] [--json] FILE|JOURNAL|PID...\n"
-	"\n"
-	"What a snapshot, a journal or a living process holds: PyTorch's table for each device, then by\n"
-	"module and by kind, what nobody recorded holds, what was in flight and what could not be had.\n"
-	"  -d, --device N   this device only (a number, or 'host')\n"
-	"      --json       the same as JSON: the snapshot without its segments, traces and stacks\n";
 
 struct view { const json_t *root; const char *device; };
 
@@ -286,27 +279,21 @@ static int one(const char *word, const char *device, bool json, bool several)
 
 int gm_verb_summary(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "device", required_argument, NULL, 'd' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	const char *device = NULL;
 	int c, status = GM_EXIT_OK;
 	bool json = false;
 
-	while ((c = getopt_long(argc, argv, "d:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'd') {
 			device = optarg;
 		} else if (c == 'j') {
 			json = true;
 		} else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	if (optind == argc) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("summary");
 	}
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], device, json, argc - optind > 1);

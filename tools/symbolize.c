@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/cli.h"
 #include "tools/dwarf.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -23,18 +24,6 @@
 
 #define DEBUG_DIRS_MOST 32
 #define COMPLAINTS_MOST 20		/* modules that are named on stderr */
-
-static const char usage[] =
-	"usage: gpumem symbolize [OPTION...] SNAPSHOT|JOURNAL|PID|-\n\n"
-	"Write the snapshot again with its native frames named: C++ and Rust functions as the source\n"
-	"has them, file and line, and inlined functions as frames of their own. Symbols and debug\n"
-	"information are taken from files with the module's build id: below the directories given,\n"
-	"below /usr/lib/debug, and from where the module was loaded. Python frames stay as they are.\n\n"
-	"  -o, --output FILE    write there (a temporary file, renamed); default: standard output\n"
-	"      --debug-dir DIR  look for DIR/.build-id/xx/yyyy.debug, DIR/NAME and DIR/NAME.debug;\n"
-	"                       may be given several times\n"
-	"      --sysroot DIR    look for the modules, and for usr/lib/debug, below DIR first\n"
-	"      --no-inlines     one frame for each call, as in the program\n";
 
 /* What the worker said of one frame: levels[first .. first + count). */
 struct answer { uint32_t first, count; bool closed; };
@@ -355,18 +344,11 @@ struct words {
 
 static int take_words(int argc, char **argv, struct words *words)
 {
-	static const struct option options[] = {
-		{ "output", required_argument, NULL, 'o' },
-		{ "debug-dir", required_argument, NULL, 'd' },
-		{ "sysroot", required_argument, NULL, 's' },
-		{ "no-inlines", no_argument, NULL, 'n' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-	};
 	int c;
 
 	words->inlines = true;
 	words->places.debug_dirs = words->dirs;
-	while ((c = getopt_long(argc, argv, "o:h", options, NULL)) >= 0) {
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'o') {
 			words->output = optarg;
 		} else if (c == 's') {
@@ -376,13 +358,11 @@ static int take_words(int argc, char **argv, struct words *words)
 		} else if (c == 'd' && words->places.debug_dir_count < DEBUG_DIRS_MOST) {
 			words->dirs[words->places.debug_dir_count++] = optarg;
 		} else {
-			fputs(usage, c == 'h' ? stdout : stderr);
-			return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+			return gm_cli_end(c);
 		}
 	}
 	if (optind + 1 != argc) {
-		fputs(usage, stderr);
-		return GM_EXIT_USAGE;
+		return gm_cli_wrong("symbolize");
 	}
 	words->input = argv[optind];
 	return -1;

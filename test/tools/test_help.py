@@ -1,0 +1,161 @@
+"""gpumem help, manual pages, completion: what a verb accepts is what they say, and the reverse; make install."""
+import json
+import os
+import re
+import shutil
+import string
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from verbs import gpumem  # noqa: E402
+
+LIST = gpumem("help").stdout
+VERBS = re.findall(r"^  ([a-z]+) +\S", LIST, re.M)
+LIBRARY = [row["name"] for row in json.loads(gpumem("options", "--json").stdout)]
+
+
+def accepted(verb):
+    """The options that the verb's own parser knows, asked of it alone: getopt completes a first letter."""
+    long, short = set(), set()
+    for letter in string.ascii_lowercase:
+        for words in (["--" + letter], ["--" + letter + "=x"]):
+            err = gpumem(verb, *words, stdin="", timeout=30).stderr
+            long.update(re.findall(r"possibilities: (.*)", err)[0].replace("'", "").replace("--", "").split()
+                        if "possibilities" in err else [])
+            long.update(re.findall(r"option '--([a-z-]+)' (?:requires|doesn't allow) an argument", err))
+    for letter in string.ascii_letters:
+        if "invalid option -- '%s'" % letter not in gpumem(verb, "-" + letter, stdin="", timeout=30).stderr:
+            short.add(letter)
+    return long, short
+
+
+def documented(page):
+    """The options of a page's OPTIONS: long ones, short ones."""
+    options = page.split("\n.SH OPTIONS\n")[1].split("\n.SH ")[0].replace("\\-", "-")
+    heads = re.findall(r"^\.TP\n(.*)$", options, re.M)
+    return ({m for h in heads for m in re.findall(r"\\fB--([a-z-]+)\\fR", h)},
+            {m for h in heads for m in re.findall(r"\\fB-([a-zA-Z])\\fR", h)})
+
+
+def plain(source):
+    done = subprocess.run(["groff", "-ww", "-man", "-Tutf8"], input=source, capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr
+
+
+check("the verbs are there", {"run", "summary", "leaks", "diff", "check", "replay", "help"} <= set(VERBS), VERBS)
+for verb in VERBS:
+    page = gpumem("help", "--man", verb).stdout
+    long, short = documented(page)
+    if verb != "run":
+        accepts = accepted(verb)
+        check("%s: what it accepts is in its page" % verb, accepts[0] <= long and accepts[1] <= short, (accepts, long, short))
+        for name in long - accepts[0]:      # two names of one thing: the first letters are not ambiguous then
+            err = gpumem(verb, "--" + name).stderr + gpumem(verb, "--" + name + "=x").stderr
+            accepts[0].update(re.findall(r"option '--(%s)' (?:requires|doesn't allow) an argument" % name, err))
+        check("%s: what is in its page it accepts" % verb, long <= accepts[0] and short <= accepts[1], (accepts, long, short))
+    text = gpumem("help", verb).stdout
+    named = re.findall(r"^  (?:-(\w), |    )--([a-z-]+)", text, re.M)
+    check("%s: the help has the same" % verb, {n for _, n in named} == long and {s for s, _ in named if s} == short, (named, long))
+    check("%s: help is --help is -h" % verb, text == gpumem(verb, "--help").stdout == gpumem(verb, "-h").stdout and
+          text.startswith("usage: gpumem %s " % verb))
+    check("%s: no line is too long" % verb, all(len(line) <= 100 for line in text.splitlines()),
+          [line for line in text.splitlines() if len(line) > 100])
+    if shutil.which("groff"):
+        shown, complaints = plain(page)
+        check("%s: troff has nothing to say" % verb, not complaints and "GPUMEM-" + verb.upper() in shown, complaints)
+    check("%s: the page has its parts" % verb, re.findall(r"^\.SH (.*)", page, re.M) == [
+        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "EXAMPLES", "SEE ALSO"], page)
+    if shutil.which("man"):
+        done = subprocess.run(["man", "--warnings=w", "-l", "-"], input=page, capture_output=True, text=True, check=False)
+        check("%s: man shows it" % verb, done.returncode == 0 and not done.stderr and "gpumem-" + verb in done.stdout, done)
+
+# ---- run takes the library's options ------------------------------------------------------------------------------------
+page = gpumem("help", "--man", "run").stdout.replace("\\-", "-")
+check("run: its page names every option of the library", all("\\fB--%s\\fR" % name in page for name in LIBRARY))
+for name in LIBRARY:
+    for spelled in {name, name.replace("_", "-")}:
+        run = gpumem("run", "--%s=0" % spelled)
+        check("run takes --%s" % spelled, run.returncode == 2 and "there is no option" not in run.stderr, run)
+run = gpumem("run", "--quiet", "--frobnicate=1", "--", "true")
+check("run does not take --frobnicate", run.returncode == 2 and "no option --frobnicate" in run.stderr, run)
+
+# ---- the pages of the command and the library ---------------------------------------------------------------------------
+page = gpumem("help", "--man", "gpumem").stdout
+check("gpumem(1) names every verb", all(".BR gpumem\\-%s (1)" % verb in page for verb in VERBS))
+check("gpumem help --man alone is gpumem(1)", gpumem("help", "--man").stdout == page)
+check("troff: gpumem(1)", not shutil.which("groff") or plain(page)[1] == "", page)
+page = gpumem("help", "--man", "libgpumem").stdout
+check("troff: libgpumem(7)", not shutil.which("groff") or plain(page)[1] == "", page)
+check("libgpumem(7) has every option", all("\n\\fB%s\\fR\n" % name in page for name in LIBRARY))
+with open("preload/gpumem.h", encoding="utf-8") as header:
+    api = set(re.findall(r"^GPUMEM_API .*?(gpumem_\w+)\(", header.read(), re.M))
+check("libgpumem(7) has every function", api == set(re.findall(r"^\\fB(gpumem_\w+)\(", page, re.M)), api)
+
+# ---- completion ---------------------------------------------------------------------------------------------------------
+COMPLETE = r"""
+set -e
+eval "$("$1" help --completion bash)"
+COMP_WORDS=(gpumem "${@:2}"); COMP_CWORD=$(($# - 1))
+compopt() { :; }
+_gpumem
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+def complete(*words, cwd=None):
+    return subprocess.run(["bash", "-c", COMPLETE, "bash", GPUMEM, *words], capture_output=True, text=True, check=False,
+                          cwd=cwd).stdout.split()
+
+
+check("bash: verbs", complete("") == VERBS and complete("re") == [v for v in VERBS if v.startswith("re")], complete(""))
+check("bash: gpumem help VERB", complete("help", "le") == ["leaks"], complete("help", "le"))
+for verb in VERBS:
+    long, _ = documented(gpumem("help", "--man", verb).stdout)
+    want = {"--" + name for name in long} | ({"--%s=" % name for name in LIBRARY} if verb == "run" else set())
+    check("bash: options of %s" % verb, set(complete(verb, "--")) == want, (complete(verb, "--"), want))
+with Room() as room:
+    open(os.path.join(room.path, "snapshot.json"), "w").close()
+    check("bash: files", complete("leaks", "snap", cwd=room.path) == ["snapshot.json"], complete("leaks", "snap", cwd=room.path))
+script = gpumem("help", "--completion", "zsh").stdout
+check("zsh: every verb and option is in it", all("\n\t%s) _arguments" % verb in script for verb in VERBS) and
+      all("'--%s[" % name in script for verb in VERBS for name in documented(gpumem("help", "--man", verb).stdout)[0] - {"help"}))
+if shutil.which("zsh"):
+    done = subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True, check=False)
+    check("zsh reads it", done.returncode == 0 and not done.stderr, done)
+
+# ---- wrong use ----------------------------------------------------------------------------------------------------------
+for words, said in [(["frobnicate"], "there is no verb 'frobnicate'"), (["help", "frobnicate"], "no verb"),
+                    (["help", "--man", "frobnicate"], "no verb"), (["sumary"], "did you mean summary?"),
+                    (["help", "--completion", "fish"], "not bash or zsh"), (["help", "a", "b"], "usage:"),
+                    (["\x1b[31mred"], "'?[31mred'")]:
+    run = gpumem(*words)
+    check("gpumem %s: exit 2" % " ".join(words).replace("\x1b", ""), run.returncode == 2 and said in run.stderr and not run.stdout, run)
+run = gpumem()
+check("gpumem alone: the list on stderr, exit 2", run.returncode == 2 and run.stderr == LIST and not run.stdout, run)
+check("gpumem --help", gpumem("--help").stdout == LIST == gpumem("-h").stdout)
+check("no colour where there is no terminal", "\033" not in LIST)
+with open("/dev/full", "w", encoding="utf-8") as full:
+    done = subprocess.run([GPUMEM, "help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+check("a full disk: exit 1", done.returncode == 1 and "No space" in done.stderr, done)
+
+# ---- make install -------------------------------------------------------------------------------------------------------
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)
+with Room() as room:
+    run = subprocess.run(["make", "install", "DESTDIR=" + room.path, "PREFIX=/usr", "BUILD=" + os.path.relpath(B)],
+                         capture_output=True, text=True, check=False)
+    there = {os.path.relpath(os.path.join(d, f), room.path) for d, _, files in os.walk(os.path.join(room.path, "usr")) for f in files}
+    want = {"usr/share/man/man1/gpumem.1", "usr/share/man/man7/libgpumem.7", "usr/share/bash-completion/completions/gpumem",
+            "usr/share/zsh/site-functions/_gpumem", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
+            "usr/lib/pkgconfig/gpumem.pc"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
+    check("make install", run.returncode == 0 and there == want, (run, there ^ want))
+    run = subprocess.run([os.path.join(room.path, "usr/bin/gpumem"), "run", "--quiet", "--", "sh", "-c", "echo $LD_PRELOAD"],
+                         capture_output=True, text=True, check=False)
+    check("the installed command finds the installed library", run.stdout.strip() == os.path.join(room.path, "usr/lib/libgpumem.so"), run)
+    run = subprocess.run(["make", "uninstall", "DESTDIR=" + room.path, "PREFIX=/usr"], capture_output=True, text=True, check=False)
+    left = [f for _, _, files in os.walk(os.path.join(room.path, "usr")) for f in files]
+    check("make uninstall leaves nothing", run.returncode == 0 and not left, (run, left))
+finish()
