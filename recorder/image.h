@@ -65,6 +65,10 @@ int gm_image_copy_live(struct gm_image *image);
  * known here, or -errno; @image->error says which. */
 int gm_image_copy_file(struct gm_image *image, int fd);
 
+/* The same without the events: what is live and the counters, for those who look often. Frees that
+ * were under way and whose address only an event shows to be in use again count as live. */
+int gm_image_copy_tables(struct gm_image *image, int fd);
+
 /* Undo, resolve, sort, count. @max_events: newest ones kept; UINT64_MAX for all. 0 or -errno. */
 int gm_image_settle(struct gm_image *image, uint64_t max_events);
 

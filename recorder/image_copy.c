@@ -282,7 +282,7 @@ static int open_image(struct gm_image *image, int fd)
 	return r;
 }
 
-static int copy_file(struct gm_image *image, int fd)
+static int copy_file(struct gm_image *image, int fd, bool events)
 {
 	static const enum gm_region_id last[] = {
 		GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_MODULES, GM_REGION_SETTINGS,
@@ -293,7 +293,7 @@ static int copy_file(struct gm_image *image, int fd)
 	image->cut_tsc = UINT64_MAX;
 	if (!r)
 		r = read_tables(image, fd);
-	if (!r)
+	if (!r && events)
 		r = read_region(image, fd, GM_REGION_EVENTS);
 	/* The horizon may have risen, and what the events refer to was published before them. */
 	if (!r)
@@ -303,13 +303,13 @@ static int copy_file(struct gm_image *image, int fd)
 	return r;
 }
 
-int gm_image_copy_file(struct gm_image *image, int fd)
+static int copy(struct gm_image *image, int fd, bool events)
 {
 	char error[sizeof(image->error)];
 	int r;
 
 	memset(image, 0, sizeof(*image));
-	r = copy_file(image, fd);
+	r = copy_file(image, fd, events);
 	if (r) {
 		if (!image->error[0])
 			snprintf(image->error, sizeof(image->error), "%s", strerror(-r));
@@ -318,4 +318,14 @@ int gm_image_copy_file(struct gm_image *image, int fd)
 		memcpy(image->error, error, sizeof(error));
 	}
 	return r;
+}
+
+int gm_image_copy_file(struct gm_image *image, int fd)
+{
+	return copy(image, fd, true);
+}
+
+int gm_image_copy_tables(struct gm_image *image, int fd)
+{
+	return copy(image, fd, false);
 }

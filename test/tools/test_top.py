@@ -1,0 +1,183 @@
+"""gpumem top: what it shows of living processes, as reports and on a terminal; that it disturbs nobody."""
+import glob
+import json
+import os
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from screen import Screen  # noqa: E402
+from tap import GPUMEM, Room, check, finish  # noqa: E402
+from verbs import APP, Program, gpumem, journals_begun, load, wait_for  # noqa: E402
+
+MiB = 1 << 20
+
+
+def reports(*words, **more):
+    run = gpumem("top", "--json", *words, **more)
+    return [json.loads(line) for line in run.stdout.splitlines()] if run.returncode == 0 else run
+
+
+def states(pid):
+    """The kernel's own word of what a process is doing: signals that wait, who traces it, stops."""
+    with open("/proc/%d/status" % pid, encoding="utf-8") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return {k: fields[k].strip() for k in ("TracerPid", "SigPnd", "ShdPnd")}
+
+
+with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(room, APP, "--loop", "--max-seconds", "600",
+                                                                             "--threads", "2") as loop:
+    check("two programs run", waiting.until("waiting") and wait_for(lambda: journals_begun(room, loop.pid)))
+    before = states(waiting.pid), states(loop.pid)
+    shot = os.path.join(room.path, "shot.json")
+    gpumem("snapshot", "-o", shot, str(waiting.pid))
+    snapshot = load(shot)
+
+    # ---- reports -----------------------------------------------------------------------------------------------
+    one = reports("--once", str(waiting.pid))[0]["processes"]
+    check("--json of one process", len(one) == 1 and one[0]["pid"] == waiting.pid and one[0]["state"] == "running", one)
+    stats = snapshot["devices"][0]["memory_stats"]
+    device = next(d for d in one[0]["devices"] if d["device"] == 0)
+    want = {"live_bytes": stats["allocated_bytes.all.current"], "reserved_bytes": stats["reserved_bytes.all.current"],
+            "peak_bytes": stats["allocated_bytes.all.peak"], "blocks": stats["allocation.all.current"],
+            "allocations": stats["allocation.all.allocated"], "pending_bytes": 0,
+            "cached_bytes": stats["reserved_bytes.all.current"] - stats["active_bytes.all.current"],
+            "uuid": snapshot["devices"][0]["uuid"], "total_bytes": snapshot["devices"][0]["total_bytes"]}
+    check("the same numbers as its snapshot", {k: device[k] for k in want} == want and device["live_bytes"] > 10 * MiB, (device, want))
+    check("pinned memory as the host's", [d["live_bytes"] for d in one[0]["devices"] if d["device"] is None] == [MiB], one)
+    modules = {os.path.basename(m["path"]): m["allocated_bytes"] for m in snapshot["devices"][0]["by_module"]}
+    check("by module", {m["name"]: m["live_bytes"] for m in one[0]["modules"]} == modules, (one[0]["modules"], modules))
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated" and b["kind"] != "ipc"]
+    sites = {s["name"]: s for s in one[0]["sites"]}
+    check("by call site: all of it", sum(s["live_bytes"] for s in sites.values()) == sum(b["requested_size"] for b in blocks) and
+          sum(s["blocks"] for s in sites.values()) == len(blocks), sites)
+    name = next((n for n in sites if n.startswith("main (")), None)
+    check("named, with the largest stack", name and any(f.startswith("main (") for f in sites[name]["stack"]) and
+          sites[name]["stack"][0].startswith("cudaMalloc") and sites[name]["stacks"] > 3, sites)
+    check("at rest nothing is allocated", device["allocations_per_s"] == 0 and all(s["growth_bytes"] == 0 for s in sites.values()))
+
+    two = reports("-n", "3", "-d", "0.2", str(loop.pid))
+    rates = [r["processes"][0]["devices"][0]["allocations_per_s"] for r in two]
+    check("-n 3: three reports, with rates", len(rates) == 3 and all(rate > 100 for rate in rates), rates)
+    counts = [r["processes"][0]["devices"][0]["allocations"] for r in two]
+    times = [r["time_us"] for r in two]
+    check("the counter goes on, and the rate is its rate", counts == sorted(counts) and counts[0] < counts[-1] and
+          0.2 < rates[1] / ((counts[1] - counts[0]) / ((times[1] - times[0]) / 1e6)) < 5, (counts, times, rates))
+    all_ = {p["pid"] for p in reports("--once", "all")[0]["processes"]}
+    check("all: both are found", {waiting.pid, loop.pid} <= all_, all_)
+
+    text = gpumem("top", "--once", str(waiting.pid), str(loop.pid)).stdout
+    check("as plain text, without a terminal", "\033" not in text and re.search(r"^ +%d +- +0 +\d+\.\d\d MiB" % waiting.pid, text, re.M) and
+          re.search(r"^ +%d +- +host +1\.00 MiB" % waiting.pid, text, re.M) and "call site" in text and "main (" in text, text)
+    run = gpumem("top", "-n", "2", "-d", "0.1", "--rows", "0", str(waiting.pid))
+    check("-n 2: two reports; --rows 0", run.stdout.count("1 process under") == 2 and "main (" not in run.stdout and
+          "... and " in run.stdout, run)
+
+    # ---- wrong use ---------------------------------------------------------------------------------------------
+    for words, status, said in [([], 2, "usage:"), (["nobody"], 2, "not a process id"), (["999999999"], 3, "no such process"),
+                                ([str(os.getpid())], 3, "no journal"), (["--delay", "0", "all"], 2, "not seconds"),
+                                (["-n", "none", "all"], 2, "not a number"), (["-n", "0", "all"], 2, "not a number")]:
+        run = gpumem("top", *words)
+        check("top %s: exit %d" % (" ".join(words), status), run.returncode == status and said in run.stderr, run)
+
+    # ---- on a terminal -----------------------------------------------------------------------------------------
+    pids = [str(waiting.pid), str(loop.pid)]
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        picture = screen.until("main (demo_app")
+        check("a picture of both", picture and all(any(pid in line for line in picture) for pid in pids), screen.raw[-2000:])
+        check("headings stand out", b"\033[1m" in screen.raw)
+        check("it moves", screen.until(lambda p: p != picture))
+        check("the site with the most is chosen", screen.until(lambda p: any(re.match(r">.*main \(demo_app", line) for line in p)))
+        screen.press("?")
+        check("? explains", screen.until("write a snapshot"))
+        screen.press("?")
+        screen.press("\r")
+        picture = screen.until("the largest of its")
+        check("enter: its stack", picture and any(re.match(r" +0  cudaMalloc", line) for line in picture) and
+              any("main (demo_app" in line for line in picture[2:]), picture)
+        screen.press("\033")
+        check("escape: back", screen.until("by live"))
+        for key, order in [("s", "by peak"), ("s", "by rate"), ("g", "by growth"), ("n", "by name"), ("b", "by blocks")]:
+            screen.press(key)
+            check("key %s: %s" % (key, order), screen.until(order))
+        picture = screen.until("by blocks")
+        rows = [line for line in picture or [] if "(demo_app" in line]
+        check("and so they are", len(rows) == 2 and "loop_body" in rows[0] and "main (" in rows[1], picture)
+        screen.press("\t")
+        check("tab: the processes", screen.until(lambda p: any(re.match("> +%d" % min(map(int, pids)), line) for line in p)))
+        screen.press("\033[B\033[B\033[B")
+        last = max(waiting.pid, loop.pid)
+        check("down: the last one", screen.until(lambda p: any(re.match("> +%d" % last, line) for line in p)))
+        screen.press("\r")
+        check("enter: that one alone", screen.until("process %d alone" % last))
+        screen.press("w")
+        path = screen.until(lambda p: any("outside-1.json" in line for line in p))
+        found = wait_for(lambda: glob.glob(room.out + "/*.%d.*outside*.json" % last))
+        check("w: its snapshot, and where", path and found and load(found[0])["process"]["pid"] == last, (path, found))
+        screen.press(" ")
+        picture = screen.until("PAUSED")
+        time.sleep(0.5)
+        screen.read(0)
+        check("space: it stands still", picture and screen.pictures()[-1][1:-1] == picture[1:-1], picture)
+        screen.press(" ")
+        check("and goes on", screen.until(lambda p: "PAUSED" not in p[0]))
+        for rows, columns in [(24, 80), (13, 40), (8, 20), (3, 10), (2, 200), (1, 5), (1, 1), (60, 300), (200, 7)]:
+            screen.resize(rows, columns)
+            screen.raw = b""
+            picture = screen.until(lambda p: True)
+            screen.read(0.2)
+            picture = screen.pictures()[-1]
+            check("%d by %d: it fits" % (rows, columns), len(picture) == rows and all(len(line) <= columns for line in picture),
+                  (len(picture), max(map(len, picture)), picture))
+        screen.press("q")
+        check("q: the end, exit 0, the terminal as it was", screen.ended() and screen.status == 0 and screen.restored(),
+              (screen.status, screen.raw[-300:]))
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV):
+        with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+            screen.until("main (demo_app")
+            os.kill(screen.pid, number)
+            check("%s: the terminal as it was, death by it" % number.name, screen.ended() and os.WIFSIGNALED(screen.status) and
+                  os.WTERMSIG(screen.status) == number and screen.restored(), (screen.status, screen.raw[-300:]))
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        screen.until("main (demo_app")
+        screen.press("\003")
+        check("control-C on the terminal", screen.ended() and os.WIFSIGNALED(screen.status) and
+              os.WTERMSIG(screen.status) == signal.SIGINT and screen.restored(), screen.status)
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        screen.until("main (demo_app")
+        os.kill(screen.pid, signal.SIGSTOP)
+        os.kill(screen.pid, signal.SIGCONT)
+        screen.raw = b""
+        check("stopped and continued: it draws anew", screen.until("main (demo_app"))
+        screen.press("q")
+        check("and ends well", screen.ended() and screen.status == 0 and screen.restored(), screen.status)
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids], NO_COLOR="1") as screen:
+        check("NO_COLOR: no style at all", screen.until("main (demo_app") and not re.search(rb"\033\[[0-9;]*m", screen.raw))
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids], TERM=None) as screen:
+        check("nor without TERM", screen.until("main (demo_app") and not re.search(rb"\033\[[0-9;]*m", screen.raw))
+    with Screen([GPUMEM, "top", "-b", "-n", "1", *pids], NO_COLOR="") as screen:
+        check("--batch on a terminal: text, no second screen", screen.ended() and screen.status == 0 and b"call site" in screen.raw and
+              b"\033[?1049h" not in screen.raw and b"\033[1m" in screen.raw, screen.raw)
+
+    check("nobody was signalled, traced or stopped", (states(waiting.pid), states(loop.pid)) == before and
+          waiting.child.poll() is None and loop.child.poll() is None, before)
+    check("and no snapshot but the one asked for",
+          [f for f in room.files() if str(waiting.pid) in f or str(loop.pid) in f] == sorted(
+              os.path.basename(f) for f in glob.glob(room.out + "/*oom-1.json") + found),
+          room.files())
+
+    # ---- an end ------------------------------------------------------------------------------------------------
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        screen.until("main (demo_app")
+        loop.kill()
+        check("one that dies is said to have", screen.until(lambda p: any(pids[1] in line and "has ended" in line for line in p)))
+        screen.press("q")
+        screen.ended()
+    run = gpumem("top", "--once", str(loop.pid))
+    check("a dead one: exit 3", run.returncode == 3 and "no such process" in run.stderr, run)
+    waiting.kill()
+finish()

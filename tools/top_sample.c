@@ -1,0 +1,455 @@
+/*
+ * top_sample.c - a living process's journal, read from outside, into numbers: see top.h.
+ *
+ * The tables are copied as every snapshot from outside copies them (recorder/image.h), without the
+ * events, which may be a hundred times as much.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/image.h"
+#include "tools/demangle.h"
+#include "tools/show.h"
+#include "tools/table.h"
+#include "tools/top.h"
+
+double gm_top_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct gm_top_process *gm_top_open(int64_t pid, int fd)
+{
+	struct gm_top_process *process = calloc(1, sizeof(*process));
+
+	if (!process)
+		return NULL;
+	process->pid = pid;
+	process->fd = fd;
+	process->rank = -1;
+	return process;
+}
+
+static void free_frames(struct gm_top_row *row)
+{
+	for (size_t i = 0; i < row->frame_count; i++)
+		free(row->frames[i]);
+	free(row->frames);
+	row->frames = NULL;
+	row->frame_count = 0;
+}
+
+void gm_top_rows_free(struct gm_top_rows *rows)
+{
+	for (size_t i = 0; i < rows->count; i++) {
+		free_frames(&rows->list[i]);
+		free(rows->list[i].name);
+	}
+	free(rows->list);
+	gm_table_free(&rows->found);
+	memset(rows, 0, sizeof(*rows));
+}
+
+static uint64_t hash_of(const char *name)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name)
+{
+	uint64_t hash = hash_of(name), at;
+
+	for (uint64_t n = 0; (at = gm_table_get(&rows->found, hash, n)); n++)
+		if (!strcmp(rows->list[at - 1].name, name))
+			return &rows->list[at - 1];
+	if (rows->count == rows->room) {
+		size_t room = rows->room ? 2 * rows->room : 32;
+		struct gm_top_row *larger = realloc(rows->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		rows->list = larger;
+		rows->room = room;
+	}
+	rows->list[rows->count] = (struct gm_top_row){ .name = strdup(name), .peak = -1,
+						       .allocations = -1, .allocated = -1 };
+	if (!rows->list[rows->count].name)
+		return NULL;
+	for (at = 0; gm_table_get(&rows->found, hash, at);)
+		at++;
+	if (gm_table_put(&rows->found, hash, at, rows->count + 1)) {
+		free(rows->list[rows->count].name);
+		return NULL;
+	}
+	return &rows->list[rows->count++];
+}
+
+void gm_top_close(struct gm_top_process *process)
+{
+	if (!process)
+		return;
+	gm_top_rows_free(&process->modules);
+	gm_top_rows_free(&process->sites);
+	for (size_t i = 0; i < process->name_count; i++)
+		free(process->name_list[i]);
+	free(process->name_list);
+	gm_table_free(&process->names);
+	if (process->fd >= 0)
+		close(process->fd);
+	free(process);
+}
+
+/* ---- devices ---------------------------------------------------------------------------------- */
+
+static double rate(int64_t now, int64_t before, double seconds)
+{
+	return seconds > 0 && now > before ? (double)(now - before) / seconds : 0;
+}
+
+static void read_device(struct gm_top_process *process, unsigned int d, const struct gm_domain *domain,
+			double seconds)
+{
+	struct gm_top_device *device = &process->devices[d], before = *device;
+	const struct gm_stats *stats = &domain->stats;
+	int64_t active = stats->stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
+
+	device->ordinal = d;
+	memcpy(device->name, domain->name, sizeof(device->name));
+	device->name[sizeof(device->name) - 1] = '\0';
+	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
+	device->total = (int64_t)domain->total_bytes;
+	device->free = domain->free_stamp ? (int64_t)domain->free_bytes : -1;
+	device->live = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
+	device->peak = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
+	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
+	device->pending = active - device->live;
+	device->cached = device->reserved - active;
+	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
+	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
+	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;
+	device->present = d == GM_DOMAIN_HOST ? device->allocations > 0 : domain->present != 0;
+	if (before.present) {
+		device->calls_rate = rate(device->allocations, before.allocations, seconds);
+		device->bytes_rate = rate(device->allocated, before.allocated, seconds);
+	}
+}
+
+/* ---- modules ---------------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+static const char *module_name(const struct gm_image *image, uint32_t id)
+{
+	const struct gm_module *module = gm_image_module(image, id);
+	const char *path = module ? gm_image_string(image, module->path, NULL) : "";
+
+	return path[0] ? gm_show_clean(base_name(path)) : "(unknown)";
+}
+
+/* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
+static int read_modules(struct gm_top_process *process, const struct gm_image *image, double seconds)
+{
+	struct gm_top_rows now = { .count = 0 };
+
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
+		const struct gm_usage *usage = gm_image_usage(image, i);
+		struct gm_top_row *row;
+
+		if (usage->used != 1 || usage->kind != 0xff || usage->module == 0xffff ||
+		    usage->domain >= GM_MAX_DEVICES)
+			continue;
+		row = gm_top_row(&now, module_name(image, usage->module));
+		if (!row)
+			goto out_free;
+		if (row->peak < 0)
+			row->peak = row->allocations = row->allocated = 0;
+		row->live += usage->current_bytes;
+		row->peak += usage->peak_bytes;
+		row->blocks += usage->allocations - usage->frees;
+		row->allocations += usage->allocations;
+		row->allocated += usage->allocated_bytes;
+	}
+	for (size_t i = 0; i < now.count; i++) {
+		struct gm_top_row *row = &now.list[i], *before = gm_top_row(&process->modules, row->name);
+
+		if (!before)
+			goto out_free;
+		row->growth = process->samples ? before->growth + row->live - before->live : 0;
+		if (process->samples && before->allocations >= 0) {
+			row->calls_rate = rate(row->allocations, before->allocations, seconds);
+			row->bytes_rate = rate(row->allocated, before->allocated, seconds);
+		}
+	}
+	gm_top_rows_free(&process->modules);
+	process->modules = now;
+	return 0;
+
+out_free:
+	gm_top_rows_free(&now);
+	return -ENOMEM;
+}
+
+/* ---- call sites ------------------------------------------------------------------------------- */
+
+static const char *frame_name(const struct gm_image *image, const struct gm_frame *frame, char *made,
+			      size_t room)
+{
+	const char *name = gm_image_string(image, frame->name, NULL);
+	const char *file = gm_image_string(image, frame->filename, NULL);
+
+	if (!name[0])
+		snprintf(made, room, "%s+%#llx", module_name(image, frame->module),
+			 (unsigned long long)frame->offset);
+	else if (frame->flags & GM_FRAME_PYTHON)
+		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name), gm_show_clean(base_name(file)),
+			 frame->line);
+	else
+		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
+			 module_name(image, frame->module));
+	return made;
+}
+
+/* Of the CUDA runtime or driver, or ours: not who asked (as gm_stack_site has it). */
+static bool is_plumbing(const struct gm_image *image, const struct gm_frame *frame)
+{
+	const char *name = gm_image_string(image, frame->name, NULL);
+	const char *module = module_name(image, frame->module);
+
+	return !strncmp(module, "libcudart", 9) || !strncmp(module, "libcuda.", 8) ||
+	       !strncmp(module, "libgpumem", 9) ||
+	       (!strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z');
+}
+
+/* The innermost frame that tells who asked; the innermost of all if none does. NULL: no stack. */
+static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
+{
+	const struct gm_stack *stack = gm_image_stack(image, id);
+	const struct gm_frame *frame, *first = NULL;
+
+	for (unsigned int i = 0; stack && i < stack->count; i++) {
+		frame = gm_image_frame(image, stack->frames[i]);
+		if (!frame)
+			continue;
+		first = first ? first : frame;
+		if (!is_plumbing(image, frame))
+			return frame;
+	}
+	return first;
+}
+
+/* How the site of stack @id is called; remembered once the frame has its name. */
+static const char *site_name(struct gm_top_process *process, const struct gm_image *image, uint32_t id,
+			     char *made, size_t room)
+{
+	uint64_t at = gm_table_get(&process->names, id, 1);
+	const struct gm_frame *frame;
+	char **larger;
+
+	if (at)
+		return process->name_list[at - 1];
+	frame = site_of(image, id);
+	if (!frame)
+		return "(no stack)";
+	frame_name(image, frame, made, room);
+	if (!frame->name)
+		return made;
+	larger = realloc(process->name_list, (process->name_count + 1) * sizeof(*larger));
+	if (!larger)
+		return made;
+	process->name_list = larger;
+	larger[process->name_count] = strdup(made);
+	if (larger[process->name_count])
+		gm_table_put(&process->names, id, 1, ++process->name_count);
+	return made;
+}
+
+static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
+{
+	const struct gm_stack *stack = gm_image_stack(image, row->stack);
+	char made[1024];
+
+	row->frames = calloc(GM_TOP_FRAMES, sizeof(*row->frames));
+	row->named = true;
+	for (unsigned int i = 0; row->frames && stack && i < stack->count && i < GM_TOP_FRAMES; i++) {
+		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+
+		row->named &= frame && frame->name;
+		row->frames[i] = strdup(frame ? frame_name(image, frame, made, sizeof(made)) : "??");
+		if (!row->frames[i])
+			return -ENOMEM;
+		row->frame_count++;
+	}
+	return row->frames ? 0 : -ENOMEM;
+}
+
+/* The frames of every site's largest stack; those of the sample before, where it is the same. */
+static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before, const struct gm_image *image)
+{
+	for (size_t i = 0; i < now->count; i++) {
+		struct gm_top_row *row = &now->list[i], *old = gm_top_row(before, row->name);
+
+		if (!old)
+			return -ENOMEM;
+		if (old->frames && old->named && old->stack == row->stack) {
+			row->frames = old->frames;
+			row->frame_count = old->frame_count;
+			row->named = true;
+			old->frames = NULL;
+			old->frame_count = 0;
+		} else if (row->stacks && keep_frames(row, image)) {
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+struct by_stack { uint32_t stack; int64_t live, blocks; };
+
+/* What is live, summed by stack: one pass over the blocks of the devices. */
+static int sum_stacks(const struct gm_image *image, struct by_stack **ret_list, size_t *ret_count)
+{
+	struct gm_table found = { NULL, 0, 0 };
+	struct by_stack *list = NULL;
+	size_t count = 0, room = 0;
+	int r = 0;
+
+	for (uint32_t id = 1; !r && id < gm_image_items(image, GM_REGION_BLOCKS); id++) {
+		const struct gm_block *block = gm_image_block(image, id);
+		uint64_t at;
+
+		if (!block || (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
+		    block->domain >= GM_MAX_DEVICES || block->kind == GM_KIND_IPC)
+			continue;
+		at = gm_table_get(&found, block->stack, 1);
+		if (!at) {
+			if (count == room) {
+				struct by_stack *larger = realloc(list, (room ? room * 2 : 256) * sizeof(*list));
+
+				if (!larger) {
+					r = -ENOMEM;
+					break;
+				}
+				list = larger;
+				room = room ? room * 2 : 256;
+			}
+			list[count] = (struct by_stack){ block->stack, 0, 0 };
+			at = ++count;
+			r = gm_table_put(&found, block->stack, 1, at);
+		}
+		list[at - 1].live += (int64_t)block->requested;
+		list[at - 1].blocks++;
+	}
+	gm_table_free(&found);
+	*ret_list = list;
+	*ret_count = count;
+	return r;
+}
+
+static int read_sites(struct gm_top_process *process, const struct gm_image *image)
+{
+	struct gm_top_rows now = { .count = 0 };
+	struct by_stack *list = NULL;
+	size_t count = 0;
+	char made[1024];
+	int r = sum_stacks(image, &list, &count);
+
+	for (size_t i = 0; !r && i < count; i++) {
+		struct gm_top_row *row = gm_top_row(&now, site_name(process, image, list[i].stack, made,
+								    sizeof(made)));
+
+		if (!row) {
+			r = -ENOMEM;
+			break;
+		}
+		if (!row->stacks++ || list[i].live > row->stack_live) {
+			row->stack_live = list[i].live;
+			row->stack = list[i].stack;
+		}
+		row->live += list[i].live;
+		row->blocks += list[i].blocks;
+		row->pid = process->pid;
+	}
+	/* A site that holds nothing now keeps what it held at first, as growth below zero. */
+	for (size_t i = 0; !r && process->samples && i < process->sites.count; i++) {
+		const struct gm_top_row *before = &process->sites.list[i];
+		struct gm_top_row *row = gm_top_row(&now, before->name);
+
+		r = row ? 0 : -ENOMEM;
+		if (row)
+			row->growth = before->growth - before->live;
+	}
+	for (size_t i = 0; !r && process->samples && i < now.count; i++)
+		now.list[i].growth += now.list[i].live;
+	if (!r)
+		r = find_frames(&now, &process->sites, image);
+	free(list);
+	gm_top_rows_free(r ? &now : &process->sites);
+	if (!r)
+		process->sites = now;
+	return r;
+}
+
+/* ---- one look --------------------------------------------------------------------------------- */
+
+static int read_image(struct gm_top_process *process, const struct gm_image *image, double seconds)
+{
+	const struct gm_header *header = image->header;
+	int r;
+
+	memcpy(process->command, header->command, sizeof(process->command));
+	process->command[sizeof(process->command) - 1] = '\0';
+	process->rank = header->rank;
+	process->consistent = image->consistent;
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		if (domain)
+			read_device(process, d, domain, seconds);
+	}
+	r = read_modules(process, image, seconds);
+	return r ? r : read_sites(process, image);
+}
+
+int gm_top_sample(struct gm_top_process *process)
+{
+	double now = gm_top_now();
+	struct gm_image image;
+	int r;
+
+	if (gm_image_alive(process->fd) == 0) {
+		process->state = GM_TOP_ENDED;
+		return -ESRCH;
+	}
+	r = gm_image_copy_tables(&image, process->fd);
+	if (!r)
+		r = gm_image_settle(&image, 0);
+	if (!r)
+		r = read_image(process, &image, process->samples ? now - process->when : 0);
+	if (r) {
+		process->state = GM_TOP_UNREADABLE;
+		snprintf(process->error, sizeof(process->error), "%s",
+			 image.error[0] ? image.error : strerror(-r));
+	} else {
+		process->state = GM_TOP_RUNNING;
+		process->samples++;
+		process->when = now;
+	}
+	gm_image_free(&image);
+	return r;
+}
