@@ -316,7 +316,7 @@ $(BUILD)/test/%.shared: test/%.cu | $(RT_SO) $(FAKE_SO)
 
 # What the tools read from others' files, for the fuzz target of it.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c tools/value.c tools/value_json.c \
-	tools/torch_read.c tools/table.c tools/tree_write.c tools/pickle_write.c tools/json_write.c)
+	tools/torch_read.c tools/table.c tools/source.c tools/tree_write.c tools/pickle_write.c tools/json_write.c)
 
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
 $(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a

@@ -94,11 +94,13 @@ static int textfile_path(const struct job *job, const struct gm_loaded *loaded, 
 
 static int convert_once(const struct job *job, char *textfile, size_t room, bool quiet)
 {
+	/* From PyTorch to PyTorch nothing of ours is needed. */
+	bool as_said = job->format->write == gm_convert_pickle || job->format->write == gm_convert_torch_json;
 	struct gm_loaded loaded;
 	const char *path = job->output;
 	int status;
 
-	if (gm_load(job->input, &loaded)) {
+	if (as_said ? gm_load_as_said(job->input, &loaded) : gm_load(job->input, &loaded)) {
 		if (!quiet)
 			fprintf(stderr, "gpumem convert: %s: %s\n", job->input, loaded.error);
 		return GM_EXIT_INPUT;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/bulk.h"
 #include "tools/convert.h"
 #include "tools/lives.h"
 #include "tools/tree_write.h"
@@ -132,7 +133,6 @@ static int64_t reserved_change(const struct gm_row *row)
 static void start(struct chrome *c, const json_t *root)
 {
 	static const char *const lists[] = { "segments", "host_segments" };
-	const json_t *segment;
 	size_t i;
 
 	for (i = 0; i < c->lives.count; i++) {
@@ -146,14 +146,19 @@ static void start(struct chrome *c, const json_t *root)
 		if (life->born == GM_LIFE_BEFORE)
 			add(&of->live[kind_of(c, life->kind)], life->size);
 	}
-	for (int l = 0; l < 2; l++)
-		json_array_foreach(gm_json_list(root, lists[l]), i, segment) {
-			int64_t device = l ? GM_ROW_HOST : gm_json_number(segment, "device");
-			struct counters *of = device < INT32_MAX ? device_of(c, (int)device) : NULL;
+	for (int l = 0; l < 2; l++) {
+		const struct gm_value *list = gm_bulk_list(root, lists[l]);
 
-			if (of && !json_is_true(json_object_get(segment, "registered")))
-				add(&of->reserved, gm_json_number(segment, "total_size"));
+		for (i = 0; i < gm_value_length(list); i++) {
+			const struct gm_value *segment = list->u.items[i];
+			int64_t device = l ? GM_ROW_HOST : gm_value_number(segment, "device");
+			struct counters *of = device >= GM_ROW_HOST && device < DEVICES ?
+					      device_of(c, (int)device) : NULL;
+
+			if (of && gm_value_get(segment, "registered") != gm_value_bool(true))
+				add(&of->reserved, gm_value_number(segment, "total_size"));
 		}
+	}
 	for (i = 0; i < c->lives.row_count; i++) {
 		struct counters *of = device_of(c, c->lives.rows[i].device);
 

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 
+#include "tools/bulk.h"
 #include "tools/convert.h"
 #include "tools/torch_write.h"
 
@@ -43,8 +44,5 @@ int gm_convert_torch_json(FILE *out, const struct gm_loaded *loaded, char note[2
 int gm_convert_snapshot(FILE *out, const struct gm_loaded *loaded, char note[256])
 {
 	(void)note;
-	if (json_dumpf(loaded->root, out, JSON_COMPACT))
-		return -EIO;
-	putc('\n', out);
-	return 0;
+	return gm_bulk_write(loaded->root, out);
 }

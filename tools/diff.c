@@ -97,6 +97,7 @@ static int diff(const struct ask *ask, char **words)
 		r = gm_scene_open(&scenes[i], loaded[i].root);
 		if (!r)
 			r = gm_groups_add(&groups, i, &scenes[i], &ask->filter, NULL, NULL);
+		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
 	}
 	if (r) {
 		fprintf(stderr, "gpumem diff: %s\n", strerror(-r));

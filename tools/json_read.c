@@ -12,12 +12,16 @@
 #include <string.h>
 
 #define DEPTH 64
+#define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
 
 struct reader {
 	struct gm_values *values;
-	const char *text, *at, *end;
+	struct gm_source *source;
+	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
 	const struct gm_value **stack;
 	size_t count, room;		/* of the stack */
+	int64_t *numbers;		/* a list of integers, as far as it was read */
+	size_t numbers_room;
 	char *scratch;			/* a text without its escapes */
 	size_t scratch_room;
 	char *error;
@@ -38,7 +42,7 @@ static int refuse(struct reader *r, const char *format, ...)
 	vsnprintf(why, sizeof(why), format, args);
 	va_end(args);
 	snprintf(r->error, r->error_room, "not a snapshot: %s (byte %zu)", why,
-		 (size_t)(r->at - r->text));
+		 (size_t)(r->at - r->source->bytes));
 	return -EBADMSG;
 }
 
@@ -59,10 +63,23 @@ static int push(struct reader *r, const struct gm_value *value)
 	return 0;
 }
 
+/* More of the input; what lies before @from is not looked at again. */
+static bool more(struct reader *r, const char *from, size_t bytes)
+{
+	bool came = gm_source_more(r->source, (size_t)(r->end - r->source->bytes) + bytes,
+				   (size_t)(from - r->source->bytes));
+
+	r->end = r->source->bytes + r->source->have;
+	return came;
+}
+
+/* Afterwards AHEAD bytes are there, if the input has them. */
 static void skip_blanks(struct reader *r)
 {
-	while (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r')
-		r->at++;
+	do {
+		while (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r')
+			r->at++;
+	} while ((size_t)(r->end - r->at) < AHEAD && !r->source->whole && more(r, r->at, AHEAD));
 }
 
 /* ---- texts ------------------------------------------------------------------------------------ */
@@ -140,9 +157,15 @@ static int read_escaped(struct reader *r, const char *start)
 	const char *close = r->at;
 	size_t length = (size_t)(r->at - start), most;
 
-	while (close < r->end && *close != '"')
-		close += *close == '\\' && close + 1 < r->end ? 2 : 1;
-	if (close >= r->end) {
+	for (;;) {
+		while (close + 1 < r->end && *close != '"')
+			close += *close == '\\' ? 2 : 1;
+		if (close < r->end && *close == '"')
+			break;
+		if (!more(r, start, AHEAD))
+			break;
+	}
+	if (close >= r->end || *close != '"') {
 		r->at = r->end;
 		return refuse(r, "%s", "");
 	}
@@ -182,8 +205,10 @@ static int read_text(struct reader *r)
 	const char *start = ++r->at;
 	unsigned char all = 0;
 
-	while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\')
-		all |= (unsigned char)*r->at++;
+	do {
+		while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\')
+			all |= (unsigned char)*r->at++;
+	} while (r->at == r->end && more(r, start, AHEAD));
 	if (*r->at == '\\')
 		return read_escaped(r, start);
 	if (*r->at != '"')
@@ -206,6 +231,8 @@ static int read_number(struct reader *r)
 
 	r->at += negative;
 	for (digits = r->at; *r->at >= '0' && *r->at <= '9'; r->at++) {
+		if (r->at + 1 == r->end)
+			more(r, start, AHEAD);
 		large |= word > (UINT64_MAX - (uint64_t)(*r->at - '0')) / 10;
 		word = word * 10 + (uint64_t)(*r->at - '0');
 	}
@@ -215,7 +242,9 @@ static int read_number(struct reader *r)
 	    (!negative || word <= (uint64_t)INT64_MAX + 1))
 		return push(r, negative ? gm_value_int(r->values, (int64_t)(0 - word)) :
 			    gm_value_uint(r->values, word));
-	real = strtod(start, &end);		/* ends at the NUL behind the text at the latest */
+	do					/* it ends at the NUL behind the text at the latest */
+		real = strtod(start, &end);
+	while (end == r->end && more(r, start, AHEAD));
 	r->at = end;
 	return push(r, gm_value_real(r->values, real));
 }
@@ -259,19 +288,86 @@ static int read_member(struct reader *r, bool dict, unsigned int depth)
 	return read_value(r, depth);
 }
 
+static int note_number(struct reader *r, size_t count, int64_t number)
+{
+	if (count == r->numbers_room) {
+		size_t room = r->numbers_room ? r->numbers_room * 2 : 1024;
+		int64_t *larger = realloc(r->numbers, room * sizeof(*larger));
+
+		if (!larger)
+			return -ENOMEM;
+		r->numbers = larger;
+		r->numbers_room = room;
+	}
+	r->numbers[count] = number;
+	return 0;
+}
+
+/* One integer of at most 18 digits, if that is what is there. */
+static bool plain_number(struct reader *r, int64_t *ret)
+{
+	const char *at = r->at + (*r->at == '-'), *digits = at;
+	int64_t number = 0;
+
+	while (*at >= '0' && *at <= '9' && at - digits < 19)
+		number = number * 10 + (*at++ - '0');
+	if (at == digits || at - digits > 18 || (*digits == '0' && at - digits > 1) || *at == '.' ||
+	    *at == 'e' || *at == 'E')
+		return false;
+	*ret = *r->at == '-' ? -number : number;
+	r->at = at;
+	return true;
+}
+
+/*
+ * A list that begins with integers, behind its '['. Most of a snapshot is such lists, and they take
+ * eight bytes a number; with the first item that is none they become values like others.
+ * 0: not that, and @r->at stands at an item.
+ */
+static int read_numbers(struct reader *r, bool *ret_done)
+{
+	size_t count = 0;
+	int64_t number;
+	int err = 0;
+
+	*ret_done = false;
+	while (!err && plain_number(r, &number)) {
+		err = note_number(r, count++, number);
+		skip_blanks(r);
+		if (*r->at == ']' && !err) {
+			r->at++;
+			*ret_done = true;
+			return push(r, gm_value_numbers(r->values, r->numbers, count));
+		}
+		if (*r->at != ',')
+			return err ? err : refuse(r, "neither a comma nor an end");
+		r->at++;
+		skip_blanks(r);
+	}
+	for (size_t i = 0; !err && i < count; i++)
+		err = push(r, gm_value_int(r->values, r->numbers[i]));
+	return err;
+}
+
 static int read_container(struct reader *r, unsigned int depth)
 {
 	bool dict = *r->at == '{';
 	size_t floor = r->count, items;
 	char close = dict ? '}' : ']';
+	bool done = false;
+	int err;
 
 	if (!depth)
 		return refuse(r, "nested too deeply");
 	r->at++;
 	skip_blanks(r);
+	if (!dict) {
+		err = read_numbers(r, &done);
+		if (err || done)
+			return err;
+	}
 	while (*r->at != close || r->count > floor) {
-		int err = read_member(r, dict, depth - 1);
-
+		err = read_member(r, dict, depth - 1);
 		if (err)
 			return err;
 		skip_blanks(r);
@@ -301,12 +397,12 @@ static int read_value(struct reader *r, unsigned int depth)
 	return read_word(r);
 }
 
-int gm_json_read(struct gm_values *values, const char *text, size_t count,
+int gm_json_read(struct gm_values *values, struct gm_source *source,
 		 const struct gm_value **ret_root, char *error, size_t room)
 {
 	struct reader r = {
-		.values = values, .text = text, .at = text, .end = text + count, .error = error,
-		.error_room = room
+		.values = values, .source = source, .at = source->bytes,
+		.end = source->bytes + source->have, .error = error, .error_room = room
 	};
 	int err = read_value(&r, DEPTH);
 
@@ -318,6 +414,7 @@ int gm_json_read(struct gm_values *values, const char *text, size_t count,
 	if (!err)
 		*ret_root = r.stack[0];
 	free(r.stack);
+	free(r.numbers);
 	free(r.scratch);
 	return err;
 }

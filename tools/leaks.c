@@ -107,6 +107,7 @@ static int leaks(struct ask *ask, char **words, int count)
 		if (!r)		/* one alone is all growth */
 			r = gm_groups_add(&groups, count == 1 ? 1 : i, &scenes[i], &ask->filter,
 					  ask->known.count ? gm_suppressed : NULL, &ask->known);
+		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
 	}
 	if (r) {
 		fprintf(stderr, "gpumem leaks: %s\n", strerror(-r));

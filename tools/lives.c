@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/load.h"
+#include "tools/bulk.h"
 #include "tools/table.h"
 
 struct building {
@@ -59,18 +59,19 @@ static int add_row(struct building *b, uint32_t index)
 }
 
 /* A block of the tables: the life that the events have of it, else one that began before them. */
-static int add_block(struct building *b, const json_t *segment, const json_t *block)
+static int add_block(struct building *b, const struct gm_value *segment,
+		     const struct gm_value *block)
 {
-	const json_t *of = json_object_get(segment, "device");
-	int64_t device = json_is_integer(of) ? json_integer_value(of) : GM_ROW_HOST;
-	uint64_t address = (uint64_t)gm_json_number(block, "address"), at;
-	const char *state = gm_json_text(block, "state");
+	const struct gm_value *of = gm_value_get(segment, "device");
+	int64_t device = of && of->type == GM_VALUE_INT ? of->u.integer : GM_ROW_HOST;
+	uint64_t address = (uint64_t)gm_value_number(block, "address"), at;
+	const char *state = gm_value_string(block, "state");
 	struct gm_life *life;
 
 	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX)
 		return 0;
 	at = gm_table_take(&b->live, (uint64_t)device, address);
-	if (json_is_true(json_object_get(segment, "registered"))) {
+	if (gm_value_get(segment, "registered") == gm_value_bool(true)) {
 		if (at)
 			b->lives->list[at - 1].size = 0;
 		return 0;
@@ -81,30 +82,31 @@ static int add_block(struct building *b, const json_t *segment, const json_t *bl
 	if (!at)
 		*life = (struct gm_life){
 			.address = address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
-			.device = (int)device, .stream = gm_json_number(segment, "stream"),
-			.kind = gm_json_text(block, "kind"), .module = gm_json_number(block, "module"),
-			.size = gm_json_number(block, "requested_size"),
-			.stack = gm_json_number(block, "stack"), .thread = gm_json_number(block, "thread"),
-			.time_us = gm_json_number(block, "time_us"),
+			.device = (int)device, .stream = gm_value_number(segment, "stream"),
+			.kind = gm_value_string(block, "kind"), .module = gm_value_number(block, "module"),
+			.size = gm_value_number(block, "requested_size"),
+			.stack = gm_value_number(block, "stack"), .thread = gm_value_number(block, "thread"),
+			.time_us = gm_value_number(block, "time_us"),
 		};
 	if (life->size < 0)
 		life->size = 0;
 	life->freed = strcmp(state, "active_allocated") != 0;
 	/* The event may have been made without a stack (context:state) and the block with one. */
 	if (!life->stack)
-		life->stack = gm_json_number(block, "stack");
+		life->stack = gm_value_number(block, "stack");
 	return 0;
 }
 
-static int add_blocks(struct building *b, const json_t *segments)
+static int add_blocks(struct building *b, const struct gm_value *segments)
 {
-	const json_t *segment, *block;
-	size_t i, k;
+	for (size_t i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+		const struct gm_value *blocks = gm_value_list(segment, "blocks");
 
-	json_array_foreach(segments, i, segment)
-		json_array_foreach(gm_json_list(segment, "blocks"), k, block)
-			if (add_block(b, segment, block))
+		for (size_t k = 0; k < gm_value_length(blocks); k++)
+			if (add_block(b, segment, blocks->u.items[k]))
 				return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -120,9 +122,9 @@ int gm_lives_open(struct gm_lives *lives, const json_t *root)
 	for (size_t i = 0; !r && i < lives->row_count; i++)
 		r = add_row(&b, (uint32_t)i);
 	if (!r)
-		r = add_blocks(&b, gm_json_list(root, "segments"));
+		r = add_blocks(&b, gm_bulk_list(root, "segments"));
 	if (!r)
-		r = add_blocks(&b, gm_json_list(root, "host_segments"));
+		r = add_blocks(&b, gm_bulk_list(root, "host_segments"));
 	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
 	for (size_t i = 0; !r && i < lives->count; i++)
 		if (gm_table_get(&b.live, (uint64_t)lives->list[i].device, lives->list[i].address) == i + 1)

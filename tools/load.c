@@ -17,11 +17,11 @@
 #include "recorder/image.h"
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
+#include "tools/bulk.h"
 #include "tools/json_read.h"
 #include "tools/pickle_read.h"
 #include "tools/torch_read.h"
 
-#define BYTES_MOST (UINT64_C(1) << 33)	/* of a snapshot; a million events take 80 MB */
 #define VALUES_MOST ((size_t)1 << 35)	/* of memory for what is read */
 
 __attribute__((format(printf, 2, 3)))
@@ -35,131 +35,135 @@ static int refuse(struct gm_loaded *ret, const char *format, ...)
 	return -EBADMSG;
 }
 
-/* @root is JSON that one of our snapshots may be. */
-static int check_ours(const struct gm_value *root, struct gm_loaded *ret)
+/* @whole is JSON that one of our snapshots may be. */
+static int check_ours(const struct gm_value *whole, struct gm_loaded *ret)
 {
-	if (strcmp(gm_value_string(root, "format"), "gpumem-snapshot"))
+	if (strcmp(gm_value_string(whole, "format"), "gpumem-snapshot"))
 		return refuse(ret, "JSON, but not a snapshot of gpumem or PyTorch");
-	if (gm_value_number(root, "version") != 1)
+	if (gm_value_number(whole, "version") != 1)
 		return refuse(ret, "a snapshot of version %lld; this gpumem reads version 1",
-			      (long long)gm_value_number(root, "version"));
-	ret->root = gm_value_to_json(root, SIZE_MAX);
+			      (long long)gm_value_number(whole, "version"));
+	return 0;
+}
+
+/* @said, a snapshot of PyTorch, as one of ours, in values of its own: what it said goes. */
+static int make_ours(const struct gm_value *said, struct gm_loaded *ret, const struct gm_value **ret_whole)
+{
+	struct gm_values *values = gm_values_open(VALUES_MOST);
+
+	*ret_whole = values ? gm_torch_read(values, said) : NULL;
 	gm_values_close(ret->values);
-	ret->values = NULL;
+	ret->values = values;
+	return *ret_whole ? 0 : -ENOMEM;
+}
+
+static int understand(const struct gm_value *read, bool pickle, struct gm_loaded *ret)
+{
+	const struct gm_value *whole = read;
+	int r = 0;
+
+	if (gm_torch_is(read) && !gm_value_get(read, "format")) {
+		ret->from = GM_LOADED_TORCH;
+		if (ret->as_said) {
+			ret->torch = read;
+			return 0;
+		}
+		r = make_ours(read, ret, &whole);
+	} else {
+		r = pickle ? refuse(ret, "a pickle, but not a snapshot of PyTorch") :
+		    check_ours(read, ret);
+	}
+	if (r)
+		return r;
+	gm_values_scrub(ret->values);	/* what is made of it goes to jansson, which takes none */
+	ret->root = gm_bulk_root(whole);
 	return ret->root ? 0 : -ENOMEM;
 }
 
-/* Takes @text, which ends with NUL behind its @length, and gives it back. */
-static int parse(char *text, size_t length, struct gm_loaded *ret)
+static int parse(struct gm_source *source, struct gm_loaded *ret)
 {
-	bool pickle = length && (unsigned char)text[0] == 0x80;
-	const struct gm_value *root = NULL;
+	const struct gm_value *read = NULL;
+	bool pickle;
 	int r = -ENOMEM;
 
-	if (!length) {
-		free(text);
-		return refuse(ret, "an empty file");
-	}
+	gm_source_more(source, 1, 0);
+	if (!source->have)
+		return source->error ? source->error : refuse(ret, "an empty file");
+	pickle = (unsigned char)source->bytes[0] == 0x80;
 	ret->values = gm_values_open(VALUES_MOST);
 	if (ret->values && pickle)
-		r = gm_pickle_read(ret->values, (unsigned char *)text, length, &root, ret->error,
-				   sizeof(ret->error));
+		r = gm_pickle_read(ret->values, source, &read, ret->error, sizeof(ret->error));
 	else if (ret->values)
-		r = gm_json_read(ret->values, text, length, &root, ret->error, sizeof(ret->error));
-	free(text);
-	if (!r && gm_torch_is(root) && !gm_value_get(root, "format")) {
-		ret->torch = root;
-		ret->from = GM_LOADED_TORCH;
-		ret->root = gm_torch_read(ret->values, root);
-		r = ret->root ? 0 : -ENOMEM;
-	} else if (!r) {
-		r = pickle ? refuse(ret, "a pickle, but not a snapshot of PyTorch") :
-		    check_ours(root, ret);
+		r = gm_json_read(ret->values, source, &read, ret->error, sizeof(ret->error));
+	if (r && source->error) {
+		ret->error[0] = '\0';
+		r = source->error;
 	}
+	gm_source_close(source);
+	if (!r)
+		r = understand(read, pickle, ret);
 	if (r)
 		gm_load_free(ret);
 	return r;
 }
 
-/* The text of a whole file, by reading: a mapping could be cut short under us. */
-static int read_whole(int fd, char **ret_text, size_t *ret_length)
-{
-	size_t room = 1 << 16, length = 0;
-	struct stat st;
-	char *text;
-
-	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0)
-		room = (size_t)st.st_size + 1;
-	text = room <= BYTES_MOST ? malloc(room) : NULL;
-	while (text) {
-		ssize_t n = read(fd, text + length, room - length);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			int error = errno;
-
-			free(text);
-			return -error;
-		}
-		if (!n) {
-			text[length] = '\0';
-			*ret_text = text;
-			*ret_length = length;
-			return 0;
-		}
-		length += (size_t)n;
-		if (length == room) {
-			char *larger = room <= BYTES_MOST / 2 ? realloc(text, room * 2) : NULL;
-
-			if (!larger)
-				free(text);
-			text = larger;
-			room *= 2;
-		}
-	}
-	return -ENOMEM;
-}
-
 static int load_json(int fd, struct gm_loaded *ret)
 {
-	size_t length = 0;
-	char *text = NULL;
-	int r = read_whole(fd, &text, &length);
+	struct gm_source source;
+	int r = gm_source_open(&source, fd);
 
-	return r ? r : parse(text, length, ret);
+	if (r)
+		return r;
+	r = parse(&source, ret);
+	gm_source_close(&source);
+	return r;
 }
 
-int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
-		  struct gm_loaded *ret)
+static int emit(const struct gm_image *image, const char *reason, bool recovered)
 {
 	struct gm_snapshot_request request = { .reason = reason, .recovered = recovered };
 	int fd = memfd_create("gpumem-json", MFD_CLOEXEC), r;
 
-	memset(ret, 0, sizeof(*ret));
 	if (fd < 0)
 		return -errno;
 	r = gm_snapshot_emit(image, &request, fd);
 	if (!r && lseek(fd, 0, SEEK_SET) < 0)
 		r = -errno;
-	if (!r)
-		r = load_json(fd, ret);
+	if (r)
+		close(fd);
+	return r ? r : fd;
+}
+
+int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
+		  struct gm_loaded *ret)
+{
+	int fd = emit(image, reason, recovered), r;
+
+	memset(ret, 0, sizeof(*ret));
+	if (fd < 0)
+		return fd;
+	r = load_json(fd, ret);
 	close(fd);
 	return r;
 }
 
+/* The image goes before its JSON is read: both are large. */
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
 	struct gm_image image;
-	int r = gm_image_copy_file(&image, fd);
+	int r = gm_image_copy_file(&image, fd), json = -1;
 
 	if (r)
 		return refuse(ret, "%s", image.error);
 	r = gm_image_settle(&image, UINT64_MAX);
 	if (!r)
-		r = gm_load_image(&image, alive ? "outside" : "recovered", !alive, ret);
-	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
+		json = emit(&image, alive ? "outside" : "recovered", !alive);
 	gm_image_free(&image);
+	if (r || json < 0)
+		return r ? r : json;
+	r = load_json(json, ret);
+	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
+	close(json);
 	return r;
 }
 
@@ -207,11 +211,10 @@ static int load_process(const char *word, struct gm_loaded *ret)
 	return r;
 }
 
-int gm_load(const char *word, struct gm_loaded *ret)
+static int load(const char *word, struct gm_loaded *ret)
 {
 	int r;
 
-	memset(ret, 0, sizeof(*ret));
 	if (!strcmp(word, "-"))
 		r = load_json(STDIN_FILENO, ret);
 	else
@@ -223,8 +226,22 @@ int gm_load(const char *word, struct gm_loaded *ret)
 	return r;
 }
 
+int gm_load(const char *word, struct gm_loaded *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	return load(word, ret);
+}
+
+int gm_load_as_said(const char *word, struct gm_loaded *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->as_said = true;
+	return load(word, ret);
+}
+
 void gm_load_free(struct gm_loaded *loaded)
 {
+	gm_bulk_forget(loaded->root);
 	json_decref(loaded->root);
 	gm_values_close(loaded->values);
 	loaded->root = NULL;
@@ -246,14 +263,14 @@ const char *gm_json_text(const json_t *object, const char *key)
 
 const json_t *gm_json_list(const json_t *object, const char *key)
 {
-	const json_t *value = json_object_get(object, key);
+	const json_t *value = gm_bulk_json(object, key);
 
 	return json_is_array(value) ? value : NULL;
 }
 
 const json_t *gm_json_object(const json_t *object, const char *key)
 {
-	const json_t *value = json_object_get(object, key);
+	const json_t *value = gm_bulk_json(object, key);
 
 	return json_is_object(value) ? value : NULL;
 }

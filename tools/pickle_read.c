@@ -33,8 +33,9 @@ struct list {				/* of values or, as marks, of heights */
 
 struct machine {
 	struct gm_values *values;
-	const unsigned char *bytes;
-	size_t count, at;
+	struct gm_source *source;
+	const unsigned char *bytes;	/* the source's */
+	size_t at;
 	struct list stack, marks, memo;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
 	char *error;
@@ -121,11 +122,20 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 
 /* ---- arguments -------------------------------------------------------------------------------- */
 
+/* Are there @bytes to come? */
+static bool need(struct machine *m, uint64_t bytes)
+{
+	while (m->source->have - m->at < bytes)
+		if (bytes > SIZE_MAX - m->at || !gm_source_more(m->source, m->at + bytes, m->at))
+			return false;
+	return true;
+}
+
 static bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
 {
 	uint64_t value = 0;
 
-	if (m->count - m->at < bytes)
+	if (!need(m, bytes))
 		return false;
 	for (unsigned int i = 0; i < bytes; i++)
 		value |= (uint64_t)m->bytes[m->at++] << (8 * i);
@@ -138,7 +148,7 @@ static int push_text(struct machine *m, unsigned int length_bytes)
 	uint64_t length;
 	const unsigned char *text;
 
-	if (!number(m, length_bytes, &length) || length > m->count - m->at)
+	if (!number(m, length_bytes, &length) || !need(m, length))
 		return short_of_bytes(m);
 	text = m->bytes + m->at;
 	if (!gm_value_is_text(text, length))
@@ -154,7 +164,7 @@ static int push_long(struct machine *m, unsigned int length_bytes)
 	const unsigned char *bytes;
 	bool negative;
 
-	if (!number(m, length_bytes, &length) || length > m->count - m->at)
+	if (!number(m, length_bytes, &length) || !need(m, length))
 		return short_of_bytes(m);
 	bytes = m->bytes + m->at;
 	m->at += length;
@@ -299,7 +309,7 @@ static int frame(struct machine *m)
 {
 	uint64_t length;
 
-	if (!number(m, 8, &length) || length > m->count - m->at)
+	if (!number(m, 8, &length) || !need(m, length))
 		return short_of_bytes(m);
 	return 0;
 }
@@ -350,7 +360,7 @@ static int step(struct machine *m, unsigned int opcode)
 
 static int run(struct machine *m)
 {
-	while (m->at < m->count) {
+	while (need(m, 1)) {
 		unsigned int opcode = m->bytes[m->at++];
 		int r;
 
@@ -366,11 +376,12 @@ static int run(struct machine *m)
 	return short_of_bytes(m);
 }
 
-int gm_pickle_read(struct gm_values *values, const unsigned char *bytes, size_t count,
-		   const struct gm_value **ret_root, char *error, size_t room)
+int gm_pickle_read(struct gm_values *values, struct gm_source *source, const struct gm_value **ret_root,
+		   char *error, size_t room)
 {
 	struct machine m = {
-		.values = values, .bytes = bytes, .count = count, .error = error, .error_room = room
+		.values = values, .source = source, .bytes = (unsigned char *)source->bytes,
+		.error = error, .error_room = room
 	};
 	int r = make_room(&m.stack, 1);		/* so that no items are still a place */
 

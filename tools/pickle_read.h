@@ -8,11 +8,12 @@
 #ifndef GM_TOOLS_PICKLE_READ_H
 #define GM_TOOLS_PICKLE_READ_H
 
+#include "tools/source.h"
 #include "tools/value.h"
 
-/* Read @count bytes into @values. Returns 0 and *@ret_root (no cycles, at most 64 deep, every key a
+/* Read @source into @values. Returns 0 and *@ret_root (no cycles, at most 64 deep, every key a
  * text), -ENOMEM, or -EBADMSG and one sentence in @error. */
-int gm_pickle_read(struct gm_values *values, const unsigned char *bytes, size_t count,
-		   const struct gm_value **ret_root, char *error, size_t room);
+int gm_pickle_read(struct gm_values *values, struct gm_source *source, const struct gm_value **ret_root,
+		   char *error, size_t room);
 
 #endif

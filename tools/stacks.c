@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/load.h"
+#include "tools/bulk.h"
 #include "tools/show.h"
 #include "tools/value.h"
 
@@ -19,22 +19,22 @@ static const char *file_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-static int read_frame(struct gm_stacks *stacks, const json_t *root, const json_t *json,
+static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct gm_value *from,
 		      struct gm_frame *frame)
 {
 	char made[320];
 	const struct gm_value *text;
 
-	frame->module = file_name(gm_show_module_path(root, gm_json_number(json, "module")));
-	frame->name = gm_json_text(json, "name");
-	frame->file = gm_json_text(json, "filename");
-	frame->line = gm_json_number(json, "line");
-	frame->python = json_is_true(json_object_get(json, "python"));
+	frame->module = file_name(gm_show_module_path(root, gm_value_number(from, "module")));
+	frame->name = gm_value_string(from, "name");
+	frame->file = gm_value_string(from, "filename");
+	frame->line = gm_value_number(from, "line");
+	frame->python = gm_value_get(from, "python") == gm_value_bool(true);
 	if (!frame->file[0])
 		frame->file = frame->module;
 	if (!frame->name[0] && frame->module[0]) {
 		snprintf(made, sizeof(made), "%.255s+%#llx", frame->module,
-			 (unsigned long long)gm_json_number(json, "offset"));
+			 (unsigned long long)gm_value_number(from, "offset"));
 		text = gm_value_text(stacks->texts, made, strlen(made));
 		if (!text)
 			return -ENOMEM;
@@ -47,37 +47,37 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const json_t
 
 static int read_frames(struct gm_stacks *stacks, const json_t *root)
 {
-	const json_t *list = gm_json_list(root, "frames");
+	const struct gm_value *list = gm_bulk_list(root, "frames");
 
-	stacks->frame_count = json_array_size(list) + !json_array_size(list);
+	stacks->frame_count = gm_value_length(list) + !gm_value_length(list);
 	stacks->frames = calloc(stacks->frame_count, sizeof(*stacks->frames));
 	for (size_t i = 0; stacks->frames && i < stacks->frame_count; i++)
-		if (read_frame(stacks, root, json_array_get(list, i), &stacks->frames[i]))
+		if (read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i]))
 			return -ENOMEM;
 	return stacks->frames ? 0 : -ENOMEM;
 }
 
 int gm_stacks_open(struct gm_stacks *stacks, const json_t *root)
 {
-	const json_t *list = gm_json_list(root, "stacks");
+	const struct gm_value *list = gm_bulk_list(root, "stacks");
 	size_t all = 0;
 
-	*stacks = (struct gm_stacks){ .count = json_array_size(list) };
+	*stacks = (struct gm_stacks){ .count = gm_value_length(list) };
 	stacks->texts = gm_values_open(SIZE_MAX);
 	if (!stacks->texts || read_frames(stacks, root))
 		goto out_close;
 	for (size_t i = 0; i < stacks->count; i++)
-		all += json_array_size(json_array_get(list, i));
+		all += gm_value_length(gm_value_as_row(gm_value_at(list, i)));
 	stacks->starts = calloc(stacks->count + 1, sizeof(*stacks->starts));
 	stacks->ids = calloc(all + 1, sizeof(*stacks->ids));
 	if (!stacks->starts || !stacks->ids)
 		goto out_close;
 	all = 0;
 	for (size_t i = 0; i < stacks->count; i++) {
-		const json_t *stack = json_array_get(list, i);
+		const struct gm_value *stack = gm_value_as_row(gm_value_at(list, i));
 
-		for (size_t k = 0; k < json_array_size(stack); k++) {
-			json_int_t id = json_integer_value(json_array_get(stack, k));
+		for (size_t k = 0; k < gm_value_length(stack); k++) {
+			int64_t id = gm_value_int_at(stack, k);
 
 			stacks->ids[all++] = id > 0 && (uint64_t)id < stacks->frame_count ? (uint32_t)id : 0;
 		}

@@ -11,6 +11,7 @@
 
 #include "recorder/names.h"
 #include "recorder/stats_table.h"
+#include "tools/bulk.h"
 #include "tools/cli.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -133,15 +134,14 @@ static void print_failure(const struct view *view, const json_t *failure)
 /* Where a crash came to pass: by name where there was time to find one. */
 static void print_stack(const struct view *view, const json_t *crash)
 {
-	const json_t *named = json_array_get(gm_json_list(view->root, "stacks"),
-					     (size_t)gm_json_number(crash, "stack"));
-	const json_t *frames = gm_json_list(view->root, "frames"), *pc;
+	const struct gm_value *named = gm_value_as_row(gm_value_at(gm_bulk_list(view->root, "stacks"),
+						       (size_t)gm_json_number(crash, "stack")));
+	const struct gm_value *frames = gm_bulk_list(view->root, "frames");
+	const json_t *pc;
 	size_t i;
 
 	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
-		const json_t *frame = json_array_get(frames, (size_t)
-						     json_integer_value(json_array_get(named, i)));
-		const char *name = gm_json_text(frame, "name");
+		const char *name = gm_value_string(gm_value_at(frames, (size_t)gm_value_int_at(named, i)), "name");
 
 		if (name[0])
 			printf("  %s (%s)\n", gm_show_clean(name),
@@ -245,18 +245,11 @@ static void print_summary(const struct view *view, const char *word, bool severa
 		putchar('\n');
 }
 
+/* The large parts are not there unless somebody asked for them. */
 static void print_json(const struct view *view)
 {
-	static const char *const left_out[] = {
-		"segments", "host_segments", "device_traces", "host_trace", "stacks", "frames"
-	};
-	json_t *copy = json_copy((json_t *)(uintptr_t)view->root);
-
-	for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++)
-		json_object_del(copy, left_out[i]);
-	json_dumpf(copy, stdout, JSON_INDENT(2));
+	json_dumpf(view->root, stdout, JSON_INDENT(2));
 	putchar('\n');
-	json_decref(copy);
 }
 
 static int one(const char *word, const char *device, bool json, bool several)

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/bulk.h"
 #include "tools/cli.h"
 #include "tools/dwarf.h"
 #include "tools/load.h"
@@ -31,6 +32,7 @@ struct level { json_t *name, *file; uint32_t line; bool inlined; };
 
 struct job {
 	json_t *root, *frames;
+	struct gm_values *values;	/* where longer stacks lie: until the root is written */
 	const json_t *module_list;
 	size_t frame_count;		/* before inlined ones are added */
 	struct gm_sym_frame *wanted;	/* sorted by module and offset */
@@ -213,57 +215,64 @@ static json_t *expand(struct job *job, size_t i)
 	return list;
 }
 
-/* @stack with what stands for each of its frames. A new reference. */
-static json_t *rewrite_stack(json_t *stack, json_t *const *lists, size_t count)
+/* @stack with what stands for each of its frames; itself when that is what it has. NULL: no memory. */
+static const struct gm_value *rewrite_stack(struct job *job, const struct gm_value *stack,
+					    json_t *const *lists)
 {
-	size_t length = json_array_size(stack);
-	json_t *longer = NULL;
+	size_t length = gm_value_length(gm_value_as_row(stack)), longer = 0, at = 0;
+	int64_t *numbers;
+	const struct gm_value *made;
 
 	for (size_t i = 0; i < length; i++) {
-		json_int_t id = json_integer_value(json_array_get(stack, i));
-		const json_t *list = id > 0 && (uint64_t)id < count ? lists[id] : NULL;
+		int64_t id = gm_value_int_at(stack, i);
 
-		if (list && !longer) {
-			longer = json_array();
-			for (size_t before = 0; before < i; before++)
-				json_array_append(longer, json_array_get(stack, before));
-		}
-		for (size_t n = 0; longer && n < json_array_size(list); n++)
-			json_array_append(longer, json_array_get(list, n));
-		if (longer && !list)
-			json_array_append(longer, json_array_get(stack, i));
+		longer += id > 0 && (uint64_t)id < job->frame_count && lists[id] ?
+			  json_array_size(lists[id]) : 1;
 	}
-	return longer ? longer : json_incref(stack);
+	if (longer == length)			/* a list is of two frames at least */
+		return stack;
+	made = gm_value_room(job->values, longer, &numbers);
+	for (size_t i = 0; made && i < length; i++) {
+		int64_t id = gm_value_int_at(stack, i);
+		const json_t *list = id > 0 && (uint64_t)id < job->frame_count ? lists[id] : NULL;
+
+		for (size_t n = 0; n < json_array_size(list); n++)
+			numbers[at++] = json_integer_value(json_array_get(list, n));
+		if (!list)
+			numbers[at++] = id;
+	}
+	return made;
+}
+
+static int rewrite_stacks(struct job *job, json_t *const *lists)
+{
+	const struct gm_value *stacks = gm_bulk_list(job->root, "stacks"), *stack;
+	struct gm_value *longer = gm_value_container(job->values, GM_VALUE_LIST);
+
+	for (size_t i = 0; longer && i < gm_value_length(stacks); i++) {
+		stack = rewrite_stack(job, stacks->u.items[i], lists);
+		if (!stack || gm_value_append(job->values, longer, &stack, 1))
+			longer = NULL;
+	}
+	if (longer && stacks)
+		gm_bulk_replace(job->root, "stacks", longer);
+	return longer ? 0 : -ENOMEM;
 }
 
 static int rewrite(struct job *job)
 {
 	json_t **lists = calloc(job->frame_count + 1, sizeof(*lists));
-	const json_t *stacks = gm_json_list(job->root, "stacks");
-	json_t *longer = json_array();
+	int r = -ENOMEM;
 
-	job->frames = json_copy(job->frames);
-	if (!lists || !longer || (job->frame_count && !job->frames)) {
-		free(lists);
-		json_decref(longer);
-		json_decref(job->frames);
-		return -ENOMEM;
+	if (lists && (job->frames || !job->frame_count)) {
+		for (size_t i = 1; i < job->frame_count; i++)
+			lists[i] = expand(job, i);
+		r = job->inlined ? rewrite_stacks(job, lists) : 0;
 	}
-	for (size_t i = 1; i < job->frame_count; i++)
-		lists[i] = expand(job, i);
-	for (size_t i = 0; i < json_array_size(stacks); i++)
-		json_array_append_new(longer, rewrite_stack(json_array_get(stacks, i), lists,
-							    job->frame_count));
-	if (job->frame_count)
-		json_object_set(job->root, "frames", job->frames);
-	if (stacks)
-		json_object_set(job->root, "stacks", longer);
-	for (size_t i = 1; i < job->frame_count; i++)
+	for (size_t i = 1; lists && i < job->frame_count; i++)
 		json_decref(lists[i]);
 	free(lists);
-	json_decref(longer);
-	json_decref(job->frames);
-	return 0;
+	return r;
 }
 
 static void job_free(struct job *job)
@@ -278,9 +287,10 @@ static void job_free(struct job *job)
 	free(job->answers);
 }
 
-static int symbolize(json_t *root, const struct gm_debug_places *places, bool inlines)
+static int symbolize(json_t *root, const struct gm_debug_places *places, bool inlines,
+		     struct gm_values *values)
 {
-	struct job job = { .root = root, .frames = json_object_get(root, "frames"),
+	struct job job = { .root = root, .values = values, .frames = gm_bulk_json(root, "frames"),
 			   .module_list = gm_json_list(root, "modules") };
 	struct gm_sym_request request = { .places = places, .inlines = inlines,
 					  .level = take_level, .done = module_done, .arg = &job };
@@ -307,11 +317,9 @@ static int symbolize(json_t *root, const struct gm_debug_places *places, bool in
 
 static int write_to(const json_t *root, FILE *out)
 {
-	int r = json_dumpf(root, out, JSON_COMPACT);
+	int r = gm_bulk_write(root, out);
 
-	if (!r && fputc('\n', out) == EOF)
-		r = -1;
-	return fflush(out) || r ? -(errno ? errno : EIO) : 0;
+	return !r && fflush(out) ? -(errno ? errno : EIO) : r;
 }
 
 static int write_file(const json_t *root, const char *path)
@@ -385,7 +393,7 @@ int gm_verb_symbolize(int argc, char **argv)
 	missing = gm_dwarf_missing();
 	if (missing)
 		fprintf(stderr, "gpumem symbolize: names only, no lines: %s\n", missing);
-	r = symbolize(loaded.root, &words.places, words.inlines);
+	r = symbolize(loaded.root, &words.places, words.inlines, loaded.values);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s\n", strerror(-r));
 		gm_load_free(&loaded);

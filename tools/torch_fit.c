@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/load.h"
+#include "tools/bulk.h"
 #include "tools/ranges.h"
 #include "tools/table.h"
 #include "tools/torch_write.h"
@@ -104,25 +104,30 @@ static uint64_t place_of(struct fitting *f, int64_t device, const char *kind, ui
 	return place;
 }
 
-static void place_handles(struct fitting *f, const json_t *segments)
+static void place_handles(struct fitting *f, const struct gm_value *segments)
 {
 	struct gm_torch_fit *fit = f->fit;
-	const json_t *segment;
 	size_t i;
 
 	f->next_place = PLACES_START;
-	json_array_foreach(segments, i, segment)
-		note_handle(f, gm_json_number(segment, "device"), gm_json_text(segment, "kind"),
-			    (uint64_t)gm_json_number(segment, "address"),
-			    gm_json_number(segment, "total_size"));
+	for (i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+
+		note_handle(f, gm_value_number(segment, "device"), gm_value_string(segment, "kind"),
+			    (uint64_t)gm_value_number(segment, "address"),
+			    gm_value_number(segment, "total_size"));
+	}
 	for (i = 0; i < fit->count; i++)
 		if (strcmp(fit->rows[i].action, "oom"))
 			note_handle(f, fit->rows[i].device, fit->rows[i].kind, fit->rows[i].address,
 				    fit->rows[i].size);
-	json_array_foreach(segments, i, segment)
-		fit->segment_address[i] = place_of(f, gm_json_number(segment, "device"),
-						   gm_json_text(segment, "kind"),
-						   (uint64_t)gm_json_number(segment, "address"));
+	for (i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+
+		fit->segment_address[i] = place_of(f, gm_value_number(segment, "device"),
+						   gm_value_string(segment, "kind"),
+						   (uint64_t)gm_value_number(segment, "address"));
+	}
 	for (i = 0; i < fit->count; i++)
 		if (strcmp(fit->rows[i].action, "oom"))
 			fit->rows[i].address = place_of(f, fit->rows[i].device, fit->rows[i].kind,
@@ -131,17 +136,17 @@ static void place_handles(struct fitting *f, const json_t *segments)
 
 /* ---- the end ---------------------------------------------------------------------------------- */
 
-static void add_blocks(struct fitting *f, struct device *device, const json_t *segment,
+static void add_blocks(struct fitting *f, struct device *device, const struct gm_value *segment,
 		       uint64_t place)
 {
-	uint64_t shift = place - (uint64_t)gm_json_number(segment, "address");
-	const json_t *blocks = gm_json_list(segment, "blocks"), *block;
-	size_t i;
+	uint64_t shift = place - (uint64_t)gm_value_number(segment, "address");
+	const struct gm_value *blocks = gm_value_list(segment, "blocks");
 
-	json_array_foreach(blocks, i, block) {
-		uint64_t start = (uint64_t)gm_json_number(block, "address") + shift;
-		int64_t size = gm_json_number(block, "size");
-		const char *state = gm_json_text(block, "state");
+	for (size_t i = 0; i < gm_value_length(blocks); i++) {
+		const struct gm_value *block = blocks->u.items[i];
+		uint64_t start = (uint64_t)gm_value_number(block, "address") + shift;
+		int64_t size = gm_value_number(block, "size");
+		const char *state = gm_value_string(block, "state");
 
 		if (strcmp(state, "inactive") && size > 0 &&
 		    around(&device->segments, start, start + (uint64_t)size))
@@ -150,17 +155,15 @@ static void add_blocks(struct fitting *f, struct device *device, const json_t *s
 	}
 }
 
-static void add_segments(struct fitting *f, const json_t *root)
+static void add_segments(struct fitting *f, const struct gm_value *segments)
 {
-	const json_t *list = gm_json_list(root, "segments"), *segment;
-	size_t i;
-
-	json_array_foreach(list, i, segment) {
-		int64_t device = gm_json_number(segment, "device");
+	for (size_t i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+		int64_t device = gm_value_number(segment, "device");
 
 		f->fit->keep_segment[i] = device >= 0 && device < DEVICES &&
 			add(f, &f->devices[device].segments, f->fit->segment_address[i],
-			    gm_json_number(segment, "total_size"), gm_json_number(segment, "stream"));
+			    gm_value_number(segment, "total_size"), gm_value_number(segment, "stream"));
 		if (!f->fit->keep_segment[i]) {
 			f->fit->segments_left_out++;
 			continue;
@@ -287,19 +290,19 @@ static void undo_all(struct fitting *f)
 int gm_torch_make_fit(struct gm_torch_fit *fit, const json_t *root)
 {
 	struct fitting f = { .fit = fit };
-	size_t segments = json_array_size(gm_json_list(root, "segments"));
+	const struct gm_value *segments = gm_bulk_list(root, "segments");
 
 	memset(fit, 0, sizeof(*fit));
 	f.failed = gm_rows_of(root, &fit->rows, &fit->count) != 0;
 	fit->keep = calloc(fit->count + 1, sizeof(*fit->keep));
-	fit->keep_segment = calloc(segments + 1, sizeof(*fit->keep_segment));
-	fit->segment_address = calloc(segments + 1, sizeof(*fit->segment_address));
+	fit->keep_segment = calloc(gm_value_length(segments) + 1, sizeof(*fit->keep_segment));
+	fit->segment_address = calloc(gm_value_length(segments) + 1, sizeof(*fit->segment_address));
 	f.devices = calloc(DEVICES, sizeof(*f.devices));
 	if (f.failed || !fit->keep || !fit->keep_segment || !fit->segment_address || !f.devices) {
 		f.failed = true;
 	} else {
-		place_handles(&f, gm_json_list(root, "segments"));
-		add_segments(&f, root);
+		place_handles(&f, segments);
+		add_segments(&f, segments);
 		undo_all(&f);
 	}
 	for (size_t d = 0; f.devices && d < DEVICES; d++) {

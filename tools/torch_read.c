@@ -5,6 +5,7 @@
  */
 #include "tools/torch_read.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,52 +13,119 @@
 #include "tools/table.h"
 
 #define DEVICES 1024			/* traces of more are not read */
+#define MEMBERS 128			/* of one dict at the most */
 #define SETTINGS 65536			/* values among the settings */
 
+/* A list that is being made. */
+struct list { const struct gm_value **items; size_t count, room; };
+
 struct reading {
-	struct gm_values *values;
+	struct gm_values *to;		/* where ours goes */
 	const struct gm_value *root;
 	struct gm_table ids;		/* frame or stack, by its one value -> number + 1 */
-	json_t *frames, *stacks;
-	json_t *zero;			/* most numbers are */
+	struct list frames, stacks;
 	bool failed;			/* out of memory */
 };
+
+/* A dict that is being made. */
+struct making { const struct gm_value *items[2 * MEMBERS]; size_t count; };
 
 bool gm_torch_is(const struct gm_value *root)
 {
 	return gm_value_list(root, "segments") || gm_value_list(root, "device_traces");
 }
 
-static void set(struct reading *r, json_t *object, const char *key, json_t *value)
+static const struct gm_value *sure(struct reading *r, const struct gm_value *value)
 {
-	if (json_object_set_new(object, key, value))
-		r->failed = true;
+	r->failed |= !value;
+	return value ? value : gm_value_null();
 }
 
-static void append(struct reading *r, json_t *list, json_t *value)
+static const struct gm_value *text(struct reading *r, const char *string)
 {
-	if (json_array_append_new(list, value))
-		r->failed = true;
+	return sure(r, gm_value_text(r->to, string, strlen(string)));
 }
 
-static json_t *number(struct reading *r, int64_t value)
+static const struct gm_value *number(struct reading *r, int64_t value)
 {
-	return value ? json_integer(value) : json_incref(r->zero);
+	return sure(r, gm_value_int(r->to, value));
+}
+
+static void set(struct reading *r, struct making *dict, const char *key, const struct gm_value *value)
+{
+	if (dict->count + 2 > 2 * MEMBERS)
+		return;
+	dict->items[dict->count++] = text(r, key);
+	dict->items[dict->count++] = value;
+}
+
+static const struct gm_value *made(struct reading *r, const struct making *dict)
+{
+	return sure(r, gm_value_plain(r->to, GM_VALUE_DICT, dict->items, dict->count));
+}
+
+static bool make_room(struct reading *r, struct list *list)
+{
+	if (list->count == list->room) {
+		size_t room = list->room ? list->room * 2 : 256;
+		void *larger = realloc(list->items, room * sizeof(*list->items));
+
+		if (!larger) {
+			r->failed = true;
+			return false;
+		}
+		list->items = larger;
+		list->room = room;
+	}
+	return true;
+}
+
+static void append(struct reading *r, struct list *list, const struct gm_value *value)
+{
+	if (make_room(r, list))
+		list->items[list->count++] = value;
+}
+
+/* The list as a value; its memory goes. */
+static const struct gm_value *ended(struct reading *r, struct list *list)
+{
+	const struct gm_value *value = sure(r, gm_value_plain(r->to, GM_VALUE_LIST, list->items,
+							      list->count));
+
+	free(list->items);
+	*list = (struct list){ .count = 0 };
+	return value;
 }
 
 /* ---- frames and stacks ------------------------------------------------------------------------ */
 
-static const struct gm_value *text_under(struct reading *r, const struct gm_value *dict,
-					 const char *key)
+static const struct gm_value *text_under(const struct gm_value *dict, const char *key)
 {
-	const struct gm_value *text = gm_value_get(dict, key);
+	static const struct gm_value none = { .type = GM_VALUE_TEXT, .u.text = "" };
+	const struct gm_value *value = gm_value_get(dict, key);
 
-	return text && text->type == GM_VALUE_TEXT ? text : gm_value_text(r->values, "", 0);
+	return value && value->type == GM_VALUE_TEXT ? value : &none;
 }
 
-static json_t *plain(const struct gm_value *text)
+static const struct gm_value *copy_text(struct reading *r, const struct gm_value *value)
 {
-	return gm_value_to_json(text, 1);
+	return sure(r, gm_value_text(r->to, value->u.text, value->count));
+}
+
+static const struct gm_value *new_frame(struct reading *r, const struct gm_value *const *parts,
+					int64_t line)
+{
+	struct making frame = { .count = 0 };
+	size_t length = parts[1]->count;
+
+	set(r, &frame, "filename", parts[1]);
+	set(r, &frame, "name", parts[0]);
+	set(r, &frame, "line", number(r, line));
+	set(r, &frame, "module", number(r, 0));
+	set(r, &frame, "offset", number(r, 0));
+	set(r, &frame, "python",
+	    gm_value_bool(length > 3 && !strcmp(parts[1]->u.text + length - 3, ".py")));
+	return made(r, &frame);
 }
 
 /* The number of a frame: equal ones have one, however often the file has them. */
@@ -65,158 +133,194 @@ static size_t frame_id(struct reading *r, const struct gm_value *frame)
 {
 	const struct gm_value *parts[3], *one;
 	int64_t line = gm_value_number(frame, "line");
-	char digits[32];
-	size_t id, length;
-	json_t *json;
+	size_t id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)frame, 0);
 
-	snprintf(digits, sizeof(digits), "%lld", (long long)line);
-	parts[0] = text_under(r, frame, "name");
-	parts[1] = text_under(r, frame, "filename");
-	parts[2] = gm_value_text(r->values, digits, strlen(digits));
-	if (!parts[0] || !parts[1] || !parts[2]) {
-		r->failed = true;
-		return 0;
-	}
-	one = gm_value_shared(r->values, GM_VALUE_TUPLE, parts, 3);
+	if (id)
+		return id - 1;
+	parts[0] = copy_text(r, text_under(frame, "name"));
+	parts[1] = copy_text(r, text_under(frame, "filename"));
+	parts[2] = sure(r, gm_value_text(r->to, (const char *)&line, sizeof(line)));
+	one = sure(r, gm_value_shared(r->to, GM_VALUE_TUPLE, parts, 3));
 	id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)one, 0);
-	if (id || !one)
-		return id ? id - 1 : 0;
-	id = json_array_size(r->frames);
-	length = parts[1]->count;
-	json = json_pack("{so so sI si si sb}", "filename", plain(parts[1]), "name", plain(parts[0]),
-			 "line", (json_int_t)line, "module", 0, "offset", 0, "python",
-			 length > 3 && !strcmp(parts[1]->u.text + length - 3, ".py"));
-	append(r, r->frames, json);
-	if (gm_table_put(&r->ids, (uint64_t)(uintptr_t)one, 0, id + 1))
+	if (!id) {
+		append(r, &r->frames, new_frame(r, parts, line));
+		id = r->frames.count;
+	}
+	if (gm_table_put(&r->ids, (uint64_t)(uintptr_t)one, 0, id) ||
+	    gm_table_put(&r->ids, (uint64_t)(uintptr_t)frame, 0, id))
 		r->failed = true;
-	return id;
+	return id - 1;
 }
 
-static json_t *new_stack(struct reading *r, const struct gm_value *list)
+static const struct gm_value *new_stack(struct reading *r, const struct gm_value *list)
 {
-	json_t *stack = json_array();
+	int64_t *numbers;
+	const struct gm_value *stack = sure(r, gm_value_room(r->to, list->count, &numbers));
 
-	for (uint32_t i = 0; i < list->count; i++)
-		append(r, stack, json_integer((json_int_t)frame_id(r, list->u.items[i])));
+	for (uint32_t i = 0; numbers && i < list->count; i++)
+		numbers[i] = (int64_t)frame_id(r, list->u.items[i]);
 	return stack;
 }
 
 /* The number of what @of has as "frames", 0 without any. */
-static json_t *stack_of(struct reading *r, const struct gm_value *of)
+static int64_t stack_of(struct reading *r, const struct gm_value *of)
 {
 	const struct gm_value *list = gm_value_list(of, "frames");
-	uint64_t key = (uint64_t)(uintptr_t)list;
+	uint64_t key;
 	size_t id;
 
-	if (!gm_value_length(list) && gm_value_list(of, "history"))	/* before PyTorch 2.0 */
-		list = gm_value_list(gm_value_list(of, "history")->count ?
-				     gm_value_list(of, "history")->u.items[0] : NULL, "frames");
+	if (!gm_value_length(list))		/* before PyTorch 2.0 */
+		list = gm_value_list(gm_value_at(gm_value_list(of, "history"), 0), "frames");
 	if (!gm_value_length(list))
-		return number(r, 0);
+		return 0;
+	key = (uint64_t)(uintptr_t)list;
 	id = gm_table_get(&r->ids, key, 1);
 	if (!id) {
-		id = json_array_size(r->stacks) + 1;
-		append(r, r->stacks, new_stack(r, list));
+		append(r, &r->stacks, new_stack(r, list));
+		id = r->stacks.count;
 		if (gm_table_put(&r->ids, key, 1, id))
 			r->failed = true;
 	}
-	return number(r, (int64_t)id - 1);
+	return (int64_t)id - 1;
 }
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
-static void copy_numbers(struct reading *r, json_t *to, const struct gm_value *from,
+static void copy_numbers(struct reading *r, struct making *to, const struct gm_value *from,
 			 const char *const *keys)
 {
 	for (; *keys; keys++)
 		set(r, to, *keys, number(r, gm_value_number(from, *keys)));
 }
 
-static json_t *block_of(struct reading *r, const struct gm_value *block, int64_t *address)
+static const struct gm_value *block_of(struct reading *r, const struct gm_value *block,
+				       int64_t *address)
 {
-	static const char *const keys[] = { "size", "requested_size", NULL };
-	json_t *json = json_object();
+	int64_t size = gm_value_number(block, "size");
+	struct making made_of = { .count = 0 }, *to = &made_of;
 
 	if (gm_value_get(block, "address"))	/* absent before PyTorch 2.1: they tile the segment */
 		*address = gm_value_number(block, "address");
-	set(r, json, "address", number(r, *address));
-	*address += gm_value_number(block, "size");
-	copy_numbers(r, json, block, keys);
-	if (!gm_value_get(block, "requested_size"))
-		set(r, json, "requested_size", number(r, gm_value_number(block, "size")));
-	set(r, json, "state", plain(text_under(r, block, "state")));
-	set(r, json, "stack", stack_of(r, block));
-	set(r, json, "time_us", number(r, 0));
-	set(r, json, "thread", number(r, 0));
-	set(r, json, "kind", json_string("device"));
-	set(r, json, "module", number(r, 0));
-	return json;
+	set(r, to, "address", number(r, *address));
+	*address = (int64_t)((uint64_t)*address + (uint64_t)size);
+	set(r, to, "size", number(r, size));
+	set(r, to, "requested_size", number(r, gm_value_number(block, gm_value_get(block, "requested_size") ?
+							       "requested_size" : "size")));
+	set(r, to, "state", copy_text(r, text_under(block, "state")));
+	set(r, to, "stack", number(r, stack_of(r, block)));
+	set(r, to, "time_us", number(r, 0));
+	set(r, to, "thread", number(r, 0));
+	set(r, to, "kind", text(r, "device"));
+	set(r, to, "module", number(r, 0));
+	return made(r, to);
 }
 
-static json_t *segment_of(struct reading *r, const struct gm_value *segment)
+static const struct gm_value *pool_of(struct reading *r, const struct gm_value *segment)
+{
+	const struct gm_value *pool = gm_value_row(segment, "segment_pool_id");
+	int64_t ids[2] = { gm_value_int_at(pool, 0), gm_value_int_at(pool, 1) };
+
+	return sure(r, gm_value_numbers(r->to, ids, 2));
+}
+
+static const struct gm_value *segment_of(struct reading *r, const struct gm_value *segment)
 {
 	static const char *const keys[] = {
 		"device", "address", "total_size", "allocated_size", "active_size", "requested_size",
 		"stream", NULL
 	};
 	const struct gm_value *list = gm_value_list(segment, "blocks");
-	const struct gm_value *pool = gm_value_list(segment, "segment_pool_id");
 	int64_t address = gm_value_number(segment, "address");
-	json_t *json = json_object(), *blocks = json_array();
+	struct making made_of = { .count = 0 }, *to = &made_of;
+	struct list blocks = { .count = 0 };
 
-	copy_numbers(r, json, segment, keys);
-	set(r, json, "segment_type", plain(text_under(r, segment, "segment_type")));
-	set(r, json, "segment_pool_id", pool ? gm_value_to_json(pool, 3) : json_pack("[ii]", 0, 0));
-	set(r, json, "is_expandable", json_boolean(gm_value_number(segment, "is_expandable")));
-	set(r, json, "kind", json_string("device"));
-	set(r, json, "module", number(r, 0));
-	set(r, json, "stack", stack_of(r, segment));
-	set(r, json, "time_us", number(r, 0));
+	copy_numbers(r, to, segment, keys);
+	set(r, to, "segment_type", copy_text(r, text_under(segment, "segment_type")));
+	set(r, to, "segment_pool_id", pool_of(r, segment));
+	set(r, to, "is_expandable", gm_value_bool(gm_value_number(segment, "is_expandable")));
+	set(r, to, "kind", text(r, "device"));
+	set(r, to, "module", number(r, 0));
+	set(r, to, "stack", number(r, stack_of(r, segment)));
+	set(r, to, "time_us", number(r, 0));
 	for (size_t i = 0; i < gm_value_length(list); i++)
-		append(r, blocks, block_of(r, list->u.items[i], &address));
-	set(r, json, "blocks", blocks);
-	return json;
+		append(r, &blocks, block_of(r, list->u.items[i], &address));
+	set(r, to, "blocks", ended(r, &blocks));
+	return made(r, to);
 }
 
 /* ---- traces ----------------------------------------------------------------------------------- */
 
-enum { ACTION, ADDR, SIZE, STREAM, TIME, STACK, THREAD, KIND, MODULE, COLUMNS };
-
-static json_t *trace_of(struct reading *r, const struct gm_value *list)
+/* A column of @count numbers; of @list's entries when @key is not NULL. */
+static const struct gm_value *numbers_of(struct reading *r, const struct gm_value *list, size_t count,
+					 const char *key)
 {
-	static const char *const names[COLUMNS] = {
-		"action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"
-	};
-	json_t *trace = json_pack("{si}", "dropped", 0), *column[COLUMNS];
-	json_t *kind = json_string("device"), *action = NULL;
-	const struct gm_value *last = NULL;
+	int64_t *numbers;
+	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
 
-	for (int c = 0; c < COLUMNS; c++)
-		column[c] = json_array();
-	for (size_t i = 0; i < gm_value_length(list); i++) {
-		const struct gm_value *entry = list->u.items[i], *name = text_under(r, entry, "action");
-		bool oom = name && !strcmp(name->u.text, "oom");
+	for (size_t i = 0; numbers && i < count; i++)
+		numbers[i] = key ? gm_value_number(list->u.items[i], key) : 0;
+	return column;
+}
 
-		if (name != last) {		/* one text for a run of the same */
-			json_decref(action);
-			action = plain(name);
-			last = name;
-		}
-		append(r, column[ACTION], json_incref(action));
-		append(r, column[ADDR], number(r, gm_value_number(entry, oom ? "device_free" : "addr")));
-		append(r, column[SIZE], number(r, gm_value_number(entry, "size")));
-		append(r, column[STREAM], number(r, gm_value_number(entry, "stream")));
-		append(r, column[TIME], number(r, gm_value_number(entry, "time_us")));
-		append(r, column[STACK], stack_of(r, entry));
-		append(r, column[THREAD], number(r, 0));
-		append(r, column[KIND], json_incref(kind));
-		append(r, column[MODULE], number(r, 0));
+/* Of an oom, PyTorch has what was free in place of an address. */
+static const struct gm_value *addresses_of(struct reading *r, const struct gm_value *list,
+					   size_t count)
+{
+	int64_t *numbers;
+	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
+
+	for (size_t i = 0; numbers && i < count; i++) {
+		bool oom = !strcmp(gm_value_string(list->u.items[i], "action"), "oom");
+
+		numbers[i] = gm_value_number(list->u.items[i], oom ? "device_free" : "addr");
 	}
-	json_decref(action);
-	json_decref(kind);
-	for (int c = 0; c < COLUMNS; c++)
-		set(r, trace, names[c], column[c]);
-	return trace;
+	return column;
+}
+
+static const struct gm_value *stacks_of(struct reading *r, const struct gm_value *list, size_t count)
+{
+	int64_t *numbers;
+	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
+
+	for (size_t i = 0; numbers && i < count; i++)
+		numbers[i] = stack_of(r, list->u.items[i]);
+	return column;
+}
+
+/* A column of texts: the actions of @list's entries, or "device" for each. */
+static const struct gm_value *words_of(struct reading *r, const struct gm_value *list, size_t count,
+				       bool actions)
+{
+	const struct gm_value *word = text(r, "device"), *last = NULL;
+	struct list words = { .count = 0 };
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_value *name = actions ? text_under(list->u.items[i], "action") : NULL;
+
+		if (name != last)		/* one text for a run of the same */
+			word = copy_text(r, name);
+		last = name;
+		append(r, &words, word);
+	}
+	return ended(r, &words);
+}
+
+static const struct gm_value *trace_of(struct reading *r, const struct gm_value *list)
+{
+	size_t count = gm_value_length(list);
+	struct making made_of = { .count = 0 }, *to = &made_of;
+
+	set(r, to, "dropped", number(r, 0));
+	set(r, to, "action", words_of(r, list, count, true));
+	set(r, to, "addr", addresses_of(r, list, count));
+	set(r, to, "size", numbers_of(r, list, count, "size"));
+	set(r, to, "stream", numbers_of(r, list, count, "stream"));
+	set(r, to, "time_us", numbers_of(r, list, count, "time_us"));
+	set(r, to, "stack", stacks_of(r, list, count));
+	set(r, to, "thread", numbers_of(r, list, count, NULL));
+	set(r, to, "kind", words_of(r, list, count, false));
+	set(r, to, "module", numbers_of(r, list, count, NULL));
+	return made(r, to);
 }
 
 static int64_t last_time(const struct gm_value *traces)
@@ -268,7 +372,7 @@ static void count_segment(int64_t stats[][3], const struct gm_value *segment)
 	}
 }
 
-static json_t *device_of(struct reading *r, size_t device)
+static const struct gm_value *device_of(struct reading *r, size_t device)
 {
 	static const char *const names[9] = {
 		"allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes",
@@ -276,7 +380,8 @@ static json_t *device_of(struct reading *r, size_t device)
 	};
 	static const char *const pools[3] = { "all", "large_pool", "small_pool" };
 	const struct gm_value *segments = gm_value_list(r->root, "segments");
-	json_t *json = json_object(), *stats = json_object();
+	const struct gm_value *nothing = sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0));
+	struct making stats = { .count = 0 }, made_of = { .count = 0 }, *to = &made_of;
 	int64_t sums[9][3] = { { 0 } };
 	char key[64];
 
@@ -286,17 +391,17 @@ static json_t *device_of(struct reading *r, size_t device)
 	for (int k = 0; k < 9; k++)
 		for (int p = 0; p < 3; p++) {
 			snprintf(key, sizeof(key), "%s.%s.current", names[k], pools[p]);
-			set(r, stats, key, json_integer(sums[k][p]));
+			set(r, &stats, key, number(r, sums[k][p]));
 		}
-	set(r, json, "device", json_integer((json_int_t)device));
-	set(r, json, "present", json_true());
-	set(r, json, "name", json_string(""));
-	set(r, json, "total_bytes", json_null());
-	set(r, json, "memory_stats", stats);
-	set(r, json, "by_module", json_array());
-	set(r, json, "by_kind", json_array());
-	set(r, json, "unattributed_bytes", json_null());
-	return json;
+	set(r, to, "device", number(r, (int64_t)device));
+	set(r, to, "present", gm_value_bool(true));
+	set(r, to, "name", text(r, ""));
+	set(r, to, "total_bytes", gm_value_null());
+	set(r, to, "memory_stats", made(r, &stats));
+	set(r, to, "by_module", nothing);
+	set(r, to, "by_kind", nothing);
+	set(r, to, "unattributed_bytes", gm_value_null());
+	return made(r, to);
 }
 
 static size_t count_devices(const struct gm_value *root)
@@ -315,83 +420,131 @@ static size_t count_devices(const struct gm_value *root)
 
 /* ---- the whole -------------------------------------------------------------------------------- */
 
-static json_t *settings_of(const struct reading *r)
+/* @value once more, in our memory; NULL when it is more than @left values. */
+static const struct gm_value *copy_of(struct reading *r, const struct gm_value *value, size_t *left)
 {
-	const struct gm_value *settings = gm_value_get(r->root, "allocator_settings");
-	json_t *json = settings && settings->type == GM_VALUE_DICT ?
-		       gm_value_to_json(settings, SETTINGS) : NULL;
+	struct list items = { .count = 0 };
+	const struct gm_value *copy;
+	bool whole = true;
 
-	return json ? json : json_object();
+	if (!*left)
+		return NULL;
+	--*left;
+	switch ((enum gm_value_type)value->type) {
+	case GM_VALUE_INT:	return number(r, value->u.integer);
+	case GM_VALUE_UINT:	return sure(r, gm_value_uint(r->to, value->u.word));
+	case GM_VALUE_REAL:	return sure(r, gm_value_real(r->to, value->u.real));
+	case GM_VALUE_TEXT:	return copy_text(r, value);
+	case GM_VALUE_NUMBERS:	return sure(r, gm_value_numbers(r->to, value->u.numbers, value->count));
+	case GM_VALUE_NULL:
+	case GM_VALUE_BOOL:	return value;	/* there is one of each */
+	default:		break;
+	}
+	for (uint32_t i = 0; whole && i < value->count; i++) {
+		const struct gm_value *item = copy_of(r, value->u.items[i], left);
+
+		whole = item != NULL;
+		if (item)
+			append(r, &items, item);
+	}
+	copy = whole ? sure(r, gm_value_plain(r->to, value->type, items.items, items.count)) : NULL;
+	free(items.items);
+	return copy;
 }
 
-static json_t *annotations_of(struct reading *r)
+static const struct gm_value *settings_of(struct reading *r)
+{
+	const struct gm_value *settings = gm_value_get(r->root, "allocator_settings");
+	size_t left = SETTINGS;
+	const struct gm_value *copy = settings && settings->type == GM_VALUE_DICT ?
+				      copy_of(r, settings, &left) : NULL;
+
+	return copy ? copy : sure(r, gm_value_plain(r->to, GM_VALUE_DICT, NULL, 0));
+}
+
+static const struct gm_value *annotations_of(struct reading *r)
 {
 	static const char *const keys[] = { "device", "time_us", NULL };
 	const struct gm_value *list = gm_value_list(r->root, "external_annotations");
-	json_t *annotations = json_array();
+	struct list annotations = { .count = 0 };
 
 	for (size_t i = 0; i < gm_value_length(list); i++) {
-		json_t *one = json_object();
+		struct making one = { .count = 0 };
 
-		set(r, one, "name", plain(text_under(r, list->u.items[i], "name")));
-		set(r, one, "stage", plain(text_under(r, list->u.items[i], "stage")));
-		copy_numbers(r, one, list->u.items[i], keys);
-		set(r, one, "thread", number(r, 0));
-		append(r, annotations, one);
+		set(r, &one, "name", copy_text(r, text_under(list->u.items[i], "name")));
+		set(r, &one, "stage", copy_text(r, text_under(list->u.items[i], "stage")));
+		copy_numbers(r, &one, list->u.items[i], keys);
+		set(r, &one, "thread", number(r, 0));
+		append(r, &annotations, made(r, &one));
 	}
-	return annotations;
+	return ended(r, &annotations);
 }
 
-static json_t *build(struct reading *r)
+/* Frame 0 and module 0: not known. */
+static const struct gm_value *nobody(struct reading *r, bool frame)
 {
-	const struct gm_value *segments = gm_value_list(r->root, "segments");
+	const struct gm_value *none = text(r, ""), *parts[2] = { none, none };
+	struct making module = { .count = 0 };
+
+	if (frame)
+		return new_frame(r, parts, 0);
+	set(r, &module, "path", none);
+	set(r, &module, "build_id", none);
+	return made(r, &module);
+}
+
+static void put_traces(struct reading *r, struct making *to)
+{
 	const struct gm_value *traces = gm_value_list(r->root, "device_traces");
-	json_t *root = json_pack("{ss si ss sI sb s{}}", "format", "gpumem-snapshot", "version", 1,
-				 "reason", "pytorch", "time_us", (json_int_t)last_time(traces),
-				 "consistent", 1, "process");
-	json_t *device_traces = json_array(), *devices = json_array(), *list = json_array();
+	struct list device_traces = { .count = 0 }, devices = { .count = 0 };
 	size_t count = count_devices(r->root);
 
-	append(r, r->stacks, json_array());
-	append(r, r->frames, json_pack("{ss si ss si si sb}", "filename", "", "line", 0, "name", "",
-				       "module", 0, "offset", 0, "python", 0));
-	set(r, root, "allocator_settings", settings_of(r));
 	for (size_t d = 0; d < count; d++) {
-		append(r, devices, device_of(r, d));
-		append(r, device_traces, trace_of(r, d < gm_value_length(traces) &&
-						  traces->u.items[d]->type == GM_VALUE_LIST ?
-						  traces->u.items[d] : NULL));
+		const struct gm_value *trace = gm_value_at(traces, d);
+
+		append(r, &devices, device_of(r, d));
+		append(r, &device_traces, trace_of(r, trace && trace->type == GM_VALUE_LIST ? trace : NULL));
 	}
-	for (size_t i = 0; i < gm_value_length(segments); i++)
-		append(r, list, segment_of(r, segments->u.items[i]));
-	set(r, root, "devices", devices);
-	set(r, root, "segments", list);
-	set(r, root, "host_segments", json_array());
-	set(r, root, "device_traces", device_traces);
-	set(r, root, "host_trace", trace_of(r, NULL));
-	set(r, root, "stacks", json_incref(r->stacks));
-	set(r, root, "frames", json_incref(r->frames));
-	set(r, root, "modules", json_pack("[{ss ss}]", "path", "", "build_id", ""));
-	set(r, root, "annotations", annotations_of(r));
-	return root;
+	set(r, to, "devices", ended(r, &devices));
+	set(r, to, "device_traces", ended(r, &device_traces));
+	set(r, to, "host_trace", trace_of(r, NULL));
 }
 
-json_t *gm_torch_read(struct gm_values *values, const struct gm_value *root)
+static const struct gm_value *build(struct reading *r)
 {
-	struct reading r = { .values = values, .root = root };
-	json_t *json;
+	const struct gm_value *segments = gm_value_list(r->root, "segments");
+	struct list list = { .count = 0 }, modules = { .count = 0 };
+	struct making root = { .count = 0 }, *to = &root;
 
-	r.frames = json_array();
-	r.stacks = json_array();
-	r.zero = json_integer(0);
-	json = build(&r);
-	json_decref(r.zero);
-	json_decref(r.frames);
-	json_decref(r.stacks);
+	append(r, &r->stacks, sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0)));
+	append(r, &r->frames, nobody(r, true));
+	append(r, &modules, nobody(r, false));
+	set(r, to, "format", text(r, "gpumem-snapshot"));
+	set(r, to, "version", number(r, 1));
+	set(r, to, "reason", text(r, "pytorch"));
+	set(r, to, "time_us", number(r, last_time(gm_value_list(r->root, "device_traces"))));
+	set(r, to, "consistent", gm_value_bool(true));
+	set(r, to, "process", sure(r, gm_value_plain(r->to, GM_VALUE_DICT, NULL, 0)));
+	set(r, to, "allocator_settings", settings_of(r));
+	for (size_t i = 0; i < gm_value_length(segments); i++)
+		append(r, &list, segment_of(r, segments->u.items[i]));
+	set(r, to, "segments", ended(r, &list));
+	set(r, to, "host_segments", sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0)));
+	put_traces(r, to);
+	set(r, to, "stacks", ended(r, &r->stacks));
+	set(r, to, "frames", ended(r, &r->frames));
+	set(r, to, "modules", ended(r, &modules));
+	set(r, to, "annotations", annotations_of(r));
+	return made(r, to);
+}
+
+const struct gm_value *gm_torch_read(struct gm_values *to, const struct gm_value *root)
+{
+	struct reading r = { .to = to, .root = root };
+	const struct gm_value *value = build(&r);
+
+	free(r.frames.items);
+	free(r.stacks.items);
 	gm_table_free(&r.ids);
-	if (r.failed) {
-		json_decref(json);
-		json = NULL;
-	}
-	return json;
+	return r.failed ? NULL : value;
 }

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/bulk.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/stacks.h"
+#include "tools/tree_put.h"
 
 /* Keys of gm_tree_again. */
 #define KEY_STACK UINT64_C(1)
@@ -34,44 +36,6 @@ static void put_int(struct gm_tree *tree, const char *name, int64_t value)
 {
 	gm_tree_string(tree, name);
 	gm_tree_int(tree, value);
-}
-
-static void put_json(struct gm_tree *tree, const json_t *value)
-{
-	const json_t *item;
-	const char *name;
-	size_t i;
-
-	switch (json_typeof(value)) {
-	case JSON_OBJECT:
-		gm_tree_begin(tree, GM_TREE_DICT);
-		json_object_foreach((json_t *)(uintptr_t)value, name, item) {
-			gm_tree_string(tree, name);
-			put_json(tree, item);
-		}
-		gm_tree_end(tree);
-		break;
-	case JSON_ARRAY:
-		gm_tree_begin(tree, GM_TREE_LIST);
-		json_array_foreach(value, i, item)
-			put_json(tree, item);
-		gm_tree_end(tree);
-		break;
-	case JSON_STRING:
-		gm_tree_text(tree, json_string_value(value), json_string_length(value));
-		break;
-	case JSON_INTEGER:
-		gm_tree_int(tree, json_integer_value(value));
-		break;
-	case JSON_REAL:
-		gm_tree_real(tree, json_real_value(value));
-		break;
-	case JSON_NULL:
-		gm_tree_null(tree);
-		break;
-	default:
-		gm_tree_bool(tree, json_is_true(value));
-	}
 }
 
 /* ---- parts ------------------------------------------------------------------------------------ */
@@ -120,20 +84,20 @@ static void put_block(struct writing *w, uint64_t address, uint64_t size, uint64
 
 /* Blocks that tile the segment, as the viewer's sums demand: gaps are inactive, and what does not
  * follow on what came before is left out. */
-static void put_blocks(struct writing *w, const json_t *segment, uint64_t at)
+static void put_blocks(struct writing *w, const struct gm_value *segment, uint64_t at)
 {
-	uint64_t shift = at - (uint64_t)gm_json_number(segment, "address");
-	uint64_t end = at + (uint64_t)gm_json_number(segment, "total_size");
-	const json_t *block;
-	size_t i;
+	uint64_t shift = at - (uint64_t)gm_value_number(segment, "address");
+	uint64_t end = at + (uint64_t)gm_value_number(segment, "total_size");
+	const struct gm_value *blocks = gm_value_list(segment, "blocks");
 
 	gm_tree_string(w->tree, "blocks");
 	gm_tree_begin(w->tree, GM_TREE_LIST);
-	json_array_foreach(gm_json_list(segment, "blocks"), i, block) {
-		uint64_t address = (uint64_t)gm_json_number(block, "address") + shift;
-		uint64_t size = (uint64_t)gm_json_number(block, "size");
-		uint64_t requested = (uint64_t)gm_json_number(block, "requested_size");
-		const char *state = gm_json_text(block, "state");
+	for (size_t i = 0; i < gm_value_length(blocks); i++) {
+		const struct gm_value *block = blocks->u.items[i];
+		uint64_t address = (uint64_t)gm_value_number(block, "address") + shift;
+		uint64_t size = (uint64_t)gm_value_number(block, "size");
+		uint64_t requested = (uint64_t)gm_value_number(block, "requested_size");
+		const char *state = gm_value_string(block, "state");
 		bool known = !strcmp(state, "active_allocated") || !strcmp(state, "active_pending_free");
 
 		if (address < at || address >= end || !size || size > end - address)
@@ -141,7 +105,7 @@ static void put_blocks(struct writing *w, const json_t *segment, uint64_t at)
 		if (address > at)
 			put_block(w, at, address - at, 0, "inactive", 0);
 		put_block(w, address, size, requested < size ? requested : size,
-			  known ? state : "inactive", gm_json_number(block, "stack"));
+			  known ? state : "inactive", gm_value_number(block, "stack"));
 		at = address + size;
 	}
 	if (at < end)
@@ -149,34 +113,34 @@ static void put_blocks(struct writing *w, const json_t *segment, uint64_t at)
 	gm_tree_end(w->tree);
 }
 
-static void put_pool(struct gm_tree *tree, const json_t *segment)
+static void put_pool(struct gm_tree *tree, const struct gm_value *segment)
 {
-	const json_t *pool = gm_json_list(segment, "segment_pool_id");
+	const struct gm_value *pool = gm_value_row(segment, "segment_pool_id");
 
 	gm_tree_string(tree, "segment_pool_id");
 	gm_tree_begin(tree, GM_TREE_TUPLE);
-	gm_tree_int(tree, json_integer_value(json_array_get(pool, 0)));
-	gm_tree_int(tree, json_integer_value(json_array_get(pool, 1)));
+	gm_tree_int(tree, gm_value_int_at(pool, 0));
+	gm_tree_int(tree, gm_value_int_at(pool, 1));
 	gm_tree_end(tree);
 }
 
-static void put_segment(struct writing *w, const json_t *segment, uint64_t address)
+static void put_segment(struct writing *w, const struct gm_value *segment, uint64_t address)
 {
 	static const char *const sizes[] = {
 		"total_size", "allocated_size", "active_size", "requested_size", "stream"
 	};
 
 	gm_tree_begin(w->tree, GM_TREE_DICT);
-	put_int(w->tree, "device", gm_json_number(segment, "device"));
+	put_int(w->tree, "device", gm_value_number(segment, "device"));
 	put_int(w->tree, "address", (int64_t)address);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		put_int(w->tree, sizes[i], gm_json_number(segment, sizes[i]));
-	put_text(w->tree, "segment_type", strcmp(gm_json_text(segment, "segment_type"), "small") ?
+		put_int(w->tree, sizes[i], gm_value_number(segment, sizes[i]));
+	put_text(w->tree, "segment_type", strcmp(gm_value_string(segment, "segment_type"), "small") ?
 		 "large" : "small");
 	put_pool(w->tree, segment);
 	gm_tree_string(w->tree, "is_expandable");
-	gm_tree_bool(w->tree, json_is_true(json_object_get(segment, "is_expandable")));
-	put_frames(w, gm_json_number(segment, "stack"));
+	gm_tree_bool(w->tree, gm_value_get(segment, "is_expandable") == gm_value_bool(true));
+	put_frames(w, gm_value_number(segment, "stack"));
 	put_blocks(w, segment, address);
 	gm_tree_end(w->tree);
 }
@@ -204,7 +168,7 @@ static void put_event(struct writing *w, const struct gm_row *row)
 
 /* ---- the whole -------------------------------------------------------------------------------- */
 
-struct place { const json_t *segment; int64_t device; uint64_t address; };
+struct place { const struct gm_value *segment; int64_t device; uint64_t address; };
 
 static int by_place(const void *a, const void *b)
 {
@@ -216,16 +180,17 @@ static int by_place(const void *a, const void *b)
 
 static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 {
-	const json_t *list = gm_json_list(w->root, "segments"), *segment;
-	struct place *places = calloc(json_array_size(list) + 1, sizeof(*places));
+	const struct gm_value *list = gm_bulk_list(w->root, "segments");
+	struct place *places = calloc(gm_value_length(list) + 1, sizeof(*places));
 	size_t i, count = 0;
 
 	if (!places)
 		return -ENOMEM;
-	json_array_foreach(list, i, segment)
+	for (i = 0; i < gm_value_length(list); i++)
 		if (fit->keep_segment[i])
 			places[count++] = (struct place){
-				segment, gm_json_number(segment, "device"), fit->segment_address[i]
+				list->u.items[i], gm_value_number(list->u.items[i], "device"),
+				fit->segment_address[i]
 			};
 	qsort(places, count, sizeof(*places), by_place);
 	gm_tree_string(w->tree, "segments");
@@ -262,7 +227,7 @@ static void put_settings(struct writing *w)
 		if (!strcmp(name, "gpumem"))		/* ours; PyTorch's members are all scalars or plain */
 			continue;
 		gm_tree_string(w->tree, name);
-		put_json(w->tree, value);
+		gm_tree_put_json(w->tree, value);
 	}
 	gm_tree_end(w->tree);
 }
@@ -309,7 +274,7 @@ int gm_torch_write(struct gm_tree *tree, const json_t *root, const struct gm_tor
 /* PyTorch has a pair for a pool; JSON made a list of it. */
 static bool is_pair(const struct gm_value *name, const struct gm_value *value)
 {
-	return name && value->type == GM_VALUE_LIST && value->count == 2 &&
+	return name && (value->type == GM_VALUE_LIST || value->type == GM_VALUE_NUMBERS) && value->count == 2 &&
 	       (!strcmp(name->u.text, "segment_pool_id") || !strcmp(name->u.text, "pool_id"));
 }
 
@@ -333,7 +298,9 @@ static void put_value(struct gm_tree *tree, const struct gm_value *name, const s
 	gm_tree_begin(tree, dict ? GM_TREE_DICT : pair || value->type == GM_VALUE_TUPLE ? GM_TREE_TUPLE :
 		      GM_TREE_LIST);
 	in_frames = name && !strcmp(name->u.text, "frames");
-	for (uint32_t i = 0; i < value->count; i++)
+	for (uint32_t i = 0; value->type == GM_VALUE_NUMBERS && i < value->count; i++)
+		gm_tree_int(tree, value->u.numbers[i]);
+	for (uint32_t i = 0; value->type != GM_VALUE_NUMBERS && i < value->count; i++)
 		put_value(tree, dict && i % 2 ? value->u.items[i - 1] : NULL, value->u.items[i], in_frames);
 	gm_tree_end(tree);
 }

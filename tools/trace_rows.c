@@ -5,14 +5,15 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "tools/load.h"
+#include "tools/bulk.h"
 
 enum { ACTION, ADDR, SIZE, STREAM, TIME, STACK, THREAD, KIND, MODULE, COLUMNS };
 
-struct columns { const json_t *column[COLUMNS]; size_t length; };
+struct columns { const struct gm_value *column[COLUMNS]; size_t length; };
 
-static struct columns columns_of(const json_t *trace)
+static struct columns columns_of(const struct gm_value *trace)
 {
 	static const char *const names[COLUMNS] = {
 		"action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"
@@ -20,23 +21,23 @@ static struct columns columns_of(const json_t *trace)
 	struct columns columns = { .length = SIZE_MAX };
 
 	for (int c = 0; c < COLUMNS; c++) {
-		columns.column[c] = gm_json_list(trace, names[c]);
-		if (json_array_size(columns.column[c]) < columns.length)
-			columns.length = json_array_size(columns.column[c]);
+		columns.column[c] = gm_value_row(trace, names[c]);
+		if (gm_value_length(columns.column[c]) < columns.length)
+			columns.length = gm_value_length(columns.column[c]);
 	}
 	return columns;
 }
 
 static int64_t number(const struct columns *columns, int column, size_t i)
 {
-	return json_integer_value(json_array_get(columns->column[column], i));
+	return gm_value_int_at(columns->column[column], i);
 }
 
 static const char *word(const struct columns *columns, int column, size_t i)
 {
-	const char *text = json_string_value(json_array_get(columns->column[column], i));
+	const struct gm_value *text = gm_value_at(columns->column[column], i);
 
-	return text ? text : "";
+	return text && text->type == GM_VALUE_TEXT ? text->u.text : "";
 }
 
 static struct gm_row *add_rows(const struct columns *columns, int device, struct gm_row *row)
@@ -53,44 +54,47 @@ static struct gm_row *add_rows(const struct columns *columns, int device, struct
 	return row;
 }
 
-/* Merge two sorted neighbours of @rows by way of @scratch; equal times keep their order. */
-static void merge(struct gm_row *rows, size_t left, size_t all, struct gm_row *scratch)
+/* Merge two sorted neighbours of @rows; equal times keep their order. Returns 0 or -ENOMEM. */
+static int merge(struct gm_row *rows, size_t left, size_t all)
 {
 	size_t a = 0, b = left, at = 0;
+	struct gm_row *first;
 
-	while (at < all)
-		scratch[at++] = b == all || (a < left && rows[a].time_us <= rows[b].time_us) ?
-				rows[a++] : rows[b++];
-	for (at = 0; at < all; at++)
-		rows[at] = scratch[at];
+	if (!left || left == all || rows[left - 1].time_us <= rows[left].time_us)
+		return 0;
+	first = malloc(left * sizeof(*first));
+	if (!first)
+		return -ENOMEM;
+	memcpy(first, rows, left * sizeof(*first));
+	while (a < left)
+		rows[at++] = b == all || first[a].time_us <= rows[b].time_us ? first[a++] : rows[b++];
+	free(first);
+	return 0;
 }
 
 int gm_rows_of(const json_t *root, struct gm_row **ret_rows, size_t *ret_count)
 {
-	const json_t *traces = gm_json_list(root, "device_traces");
-	struct columns host = columns_of(gm_json_object(root, "host_trace"));
-	struct gm_row *rows, *scratch, *end;
+	const struct gm_value *traces = gm_bulk_list(root, "device_traces");
+	struct columns host = columns_of(gm_bulk(root, "host_trace"));
+	struct gm_row *rows, *end;
 	size_t count = host.length;
 
-	for (size_t d = 0; d < json_array_size(traces); d++)
-		count += columns_of(json_array_get(traces, d)).length;
+	for (size_t d = 0; d < gm_value_length(traces); d++)
+		count += columns_of(traces->u.items[d]).length;
 	rows = calloc(count + 1, sizeof(*rows));
-	scratch = calloc(count + 1, sizeof(*scratch));
-	if (!rows || !scratch) {
-		free(rows);
-		free(scratch);
+	if (!rows)
 		return -ENOMEM;
-	}
 	end = add_rows(&host, GM_ROW_HOST, rows);
-	for (size_t d = 0; d < json_array_size(traces); d++) {
-		struct columns columns = columns_of(json_array_get(traces, d));
+	for (size_t d = 0; d < gm_value_length(traces); d++) {
+		struct columns columns = columns_of(traces->u.items[d]);
 		size_t before = (size_t)(end - rows);
 
 		end = add_rows(&columns, (int)d, end);
-		if (before && columns.length)
-			merge(rows, before, (size_t)(end - rows), scratch);
+		if (merge(rows, before, (size_t)(end - rows))) {
+			free(rows);
+			return -ENOMEM;
+		}
 	}
-	free(scratch);
 	*ret_rows = rows;
 	*ret_count = count;
 	return 0;

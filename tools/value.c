@@ -22,6 +22,7 @@ struct gm_values {
 	size_t bytes, limit;
 	struct entry *table;		/* texts and shared containers, open addressing */
 	size_t entries, room;		/* room: a power of two */
+	bool surrogates;		/* some text may have one */
 	const struct gm_value *recent[RECENT];
 };
 
@@ -234,11 +235,27 @@ const struct gm_value *gm_value_text(struct gm_values *values, const char *text,
 	if (bytes)
 		memcpy(copy, text, bytes);
 	copy[bytes] = '\0';
+	values->surrogates |= bytes && memchr(text, 0xed, bytes);
 	value->u.text = copy;
 	value->count = (uint32_t)bytes;
 	entry->value = value;
 	values->entries++;
 	return value;
+}
+
+void gm_values_scrub(struct gm_values *values)
+{
+	for (size_t i = 0; values->surrogates && i < values->room; i++) {
+		const struct gm_value *value = values->table[i].value;
+		unsigned char *text = value ? (unsigned char *)(uintptr_t)value->u.text : NULL;
+
+		if (!value || value->type != GM_VALUE_TEXT)
+			continue;
+		for (size_t at = 0; at + 2 < value->count; at++)
+			if (text[at] == 0xed && text[at + 1] >= 0xa0)
+				memcpy(text + at, "\xef\xbf\xbd", 3);
+	}
+	values->surrogates = false;
 }
 
 const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
@@ -265,6 +282,43 @@ const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_t
 	value->count = (uint32_t)count;
 	entry->value = value;
 	values->entries++;
+	return value;
+}
+
+const struct gm_value *gm_value_plain(struct gm_values *values, enum gm_value_type type,
+				      const struct gm_value *const *items, size_t count)
+{
+	struct gm_value *value = count <= UINT32_MAX ? scalar(values, type) : NULL;
+
+	if (value)
+		value->u.items = take(values, count * sizeof(*items));
+	if (!value || !value->u.items)
+		return NULL;
+	if (count)
+		memcpy(value->u.items, items, count * sizeof(*items));
+	value->count = (uint32_t)count;
+	return value;
+}
+
+const struct gm_value *gm_value_room(struct gm_values *values, size_t count, int64_t **ret_numbers)
+{
+	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS) : NULL;
+
+	*ret_numbers = value ? take(values, count * sizeof(**ret_numbers)) : NULL;
+	if (!*ret_numbers)
+		return NULL;
+	value->u.numbers = *ret_numbers;
+	value->count = (uint32_t)count;
+	return value;
+}
+
+const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
+{
+	int64_t *room;
+	const struct gm_value *value = gm_value_room(values, count, &room);
+
+	if (value && count)
+		memcpy(room, numbers, count * sizeof(*numbers));
 	return value;
 }
 
@@ -374,6 +428,34 @@ const struct gm_value *gm_value_list(const struct gm_value *dict, const char *ke
 size_t gm_value_length(const struct gm_value *list)
 {
 	return list ? list->count : 0;
+}
+
+const struct gm_value *gm_value_as_row(const struct gm_value *value)
+{
+	return value && (value->type == GM_VALUE_NUMBERS || value->type == GM_VALUE_LIST ||
+			 value->type == GM_VALUE_TUPLE) ? value : NULL;
+}
+
+const struct gm_value *gm_value_row(const struct gm_value *dict, const char *key)
+{
+	return gm_value_as_row(gm_value_get(dict, key));
+}
+
+int64_t gm_value_int_at(const struct gm_value *list, size_t i)
+{
+	const struct gm_value *value;
+
+	if (i >= gm_value_length(list))
+		return 0;
+	if (list->type == GM_VALUE_NUMBERS)
+		return list->u.numbers[i];
+	value = list->u.items[i];
+	return value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ? value->u.integer : 0;
+}
+
+const struct gm_value *gm_value_at(const struct gm_value *list, size_t i)
+{
+	return i < gm_value_length(list) && list->type != GM_VALUE_NUMBERS ? list->u.items[i] : NULL;
 }
 
 bool gm_value_is_text(const unsigned char *bytes, size_t count)

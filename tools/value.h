@@ -14,6 +14,7 @@
 
 enum gm_value_type {
 	GM_VALUE_NULL, GM_VALUE_BOOL, GM_VALUE_INT, GM_VALUE_UINT, GM_VALUE_REAL, GM_VALUE_TEXT,
+	GM_VALUE_NUMBERS,		/* a list of integers and of nothing else, packed */
 	GM_VALUE_LIST, GM_VALUE_TUPLE, GM_VALUE_DICT
 };
 
@@ -21,12 +22,13 @@ struct gm_value {
 	uint8_t type;			/* enum gm_value_type; GM_VALUE_UINT only from 2^63 on */
 	uint8_t room_log2;		/* of items: how many fit, while a container grows */
 	uint8_t mark;			/* of gm_value_sound */
-	uint32_t count;			/* items (of a dict: keys and values in turn); bytes of a text */
+	uint32_t count;			/* items (of a dict: keys and values in turn), numbers, bytes of a text */
 	union {
 		int64_t integer;
 		uint64_t word;
 		double real;
 		const char *text;	/* UTF-8 that may hold lone surrogates; ends with NUL */
+		const int64_t *numbers;
 		const struct gm_value **items;
 	} u;
 };
@@ -48,6 +50,18 @@ const struct gm_value *gm_value_text(struct gm_values *values, const char *text,
 const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
 				       const struct gm_value *const *items, size_t count);
 
+/* U+FFFD in the place of every lone surrogate in a text: what is made from now on is not looked for
+ * among the texts that changed. */
+void gm_values_scrub(struct gm_values *values);
+
+/* A container without looking for an equal one; and a list of integers. */
+const struct gm_value *gm_value_plain(struct gm_values *values, enum gm_value_type type,
+				      const struct gm_value *const *items, size_t count);
+const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count);
+
+/* A list of @count integers, to be filled by the caller. */
+const struct gm_value *gm_value_room(struct gm_values *values, size_t count, int64_t **ret_numbers);
+
 /* A container that grows. gm_value_append: 0 or -ENOMEM. */
 struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type);
 int gm_value_append(struct gm_values *values, struct gm_value *to,
@@ -59,11 +73,22 @@ bool gm_value_sound(const struct gm_value *root, unsigned int depth);
 /* What a dict has under @key (the last of several), NULL if nothing or no dict. */
 const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key);
 
-/* The same, when it is of that type; 0, "", or no items otherwise. A tuple is a list here. */
+/* The same, when it is of that type; 0, "", or no items otherwise. A tuple is a list here;
+ * GM_VALUE_NUMBERS is none. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
 const char *gm_value_string(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
 size_t gm_value_length(const struct gm_value *list);	/* 0 of NULL */
+
+/* What a dict has under @key that may be a list of integers, packed or not. NULL: something else. */
+const struct gm_value *gm_value_row(const struct gm_value *dict, const char *key);
+const struct gm_value *gm_value_as_row(const struct gm_value *value);	/* @value itself, likewise */
+
+/* The i-th of such a list; 0 when it is no integer, or beyond its end. */
+int64_t gm_value_int_at(const struct gm_value *list, size_t i);
+
+/* The i-th of a list, NULL beyond its end and of packed integers. */
+const struct gm_value *gm_value_at(const struct gm_value *list, size_t i);
 
 /* Is it UTF-8? Lone surrogates in three bytes pass, as Python's 'surrogatepass' writes them. */
 bool gm_value_is_text(const unsigned char *bytes, size_t count);

@@ -16,7 +16,7 @@ struct conversion {
 	size_t left;			/* values that may still come: a pickle can name one many times */
 };
 
-static json_t *text_of(const struct gm_value *value)
+json_t *gm_text_to_json(const struct gm_value *value)
 {
 	json_t *json = json_stringn(value->u.text, value->count);
 	char *copy;
@@ -42,7 +42,7 @@ static json_t *scalar_of(struct conversion *to, const struct gm_value *value)
 
 	if (at->value == value)
 		return json_incref(at->json);
-	json = value->type == GM_VALUE_TEXT ? text_of(value) : json_integer(value->u.integer);
+	json = value->type == GM_VALUE_TEXT ? gm_text_to_json(value) : json_integer(value->u.integer);
 	if (json) {
 		json_decref(at->json);
 		*at = (struct recent){ value, json_incref(json) };
@@ -57,7 +57,7 @@ static json_t *dict_of(struct conversion *to, const struct gm_value *dict)
 	json_t *json = json_object();
 
 	for (uint32_t i = 0; json && i < dict->count; i += 2) {
-		json_t *name = text_of(dict->u.items[i]);
+		json_t *name = gm_text_to_json(dict->u.items[i]);
 		json_t *member = name ? convert(to, dict->u.items[i + 1]) : NULL;
 		int failed = !member || json_object_setn_new_nocheck(json, json_string_value(name),
 								     json_string_length(name), member);
@@ -68,6 +68,19 @@ static json_t *dict_of(struct conversion *to, const struct gm_value *dict)
 			json = NULL;
 		}
 	}
+	return json;
+}
+
+static json_t *numbers_of(struct conversion *to, const struct gm_value *list)
+{
+	json_t *json = list->count <= to->left ? json_array() : NULL;
+
+	to->left -= json ? list->count : 0;
+	for (uint32_t i = 0; json && i < list->count; i++)
+		if (json_array_append_new(json, json_integer(list->u.numbers[i]))) {
+			json_decref(json);
+			json = NULL;
+		}
 	return json;
 }
 
@@ -97,6 +110,8 @@ static json_t *convert(struct conversion *to, const struct gm_value *value)
 	case GM_VALUE_REAL:
 		json = json_real(value->u.real);
 		return json ? json : json_null();	/* jansson has no infinities */
+	case GM_VALUE_NUMBERS:
+		return numbers_of(to, value);
 	case GM_VALUE_DICT:
 		return dict_of(to, value);
 	case GM_VALUE_LIST:
