@@ -14,7 +14,7 @@ int gm_heap_init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	*heap = (struct gm_heap){
 		.config = *setup->config, .ops = setup->ops, .undo = setup->undo,
 		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
-		.links = setup->links, .domain = setup->domain,
+		.links = setup->links, .span = setup->span, .domain = setup->domain,
 	};
 	heap->stats->max_split_size = heap->config.max_split_size == GM_HEAP_UNLIMITED
 		? -1 : (int64_t)heap->config.max_split_size;
@@ -101,6 +101,8 @@ static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	GM_PUT(undo, back->prev, id);
 	GM_PUT(undo, back->address, back->address + size);
 	GM_PUT(undo, back->size, back->size - size);
+	if (heap->span)
+		gm_span_split(heap->span, front->address, size, id);
 	return id;
 }
 
@@ -189,6 +191,11 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 		return -ENOSPC;
 	}
 	gm_free_set_remove(&heap->pool[pool], id);
+	if (heap->span && gm_span_add(heap->span, address, bytes, !pool, id)) {
+		heap->ops->block_drop(heap->ops->arg, id);
+		heap->ops->segment_drop(heap->ops->arg, segment);
+		return -ENOSPC;
+	}
 	heap->reserved += bytes;
 	gm_heap_stat_add(heap, pool, GM_STAT_SEGMENT, 1);
 	gm_heap_stat_add(heap, pool, GM_STAT_RESERVED_BYTES, (int64_t)bytes);
@@ -217,6 +224,8 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, -1);
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, false, segment);
+	if (heap->span)
+		gm_span_remove(heap->span, block->address, bytes);
 	heap->ops->block_drop(heap->ops->arg, id);
 	heap->ops->segment_drop(heap->ops->arg, segment);
 }
@@ -258,6 +267,8 @@ static uint64_t merge(struct gm_heap *heap, unsigned int pool, uint32_t id, uint
 			GM_PUT(undo, heap->blocks[gone->next].prev, id);
 	}
 	GM_PUT(undo, block->size, block->size + bytes);
+	if (heap->span)
+		gm_span_merge(heap->span, gone->address, bytes, id);
 	heap->ops->block_drop(heap->ops->arg, other);
 	return bytes;
 }

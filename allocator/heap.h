@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "allocator/free_set.h"
+#include "allocator/span.h"
 #include "allocator/table.h"
 #include "allocator/undo.h"
 
@@ -83,6 +84,7 @@ struct gm_heap {
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
 	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
 	uint64_t reserved;		/* bytes got from the driver */
+	struct gm_span *span;		/* told where blocks begin; NULL: none */
 	uint8_t domain;
 };
 
@@ -96,6 +98,7 @@ struct gm_heap_setup {
 	struct gm_free_link *links;	/* one for each block id */
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back */
 	void *memory_arg;
+	struct gm_span *span;		/* NULL: none is kept */
 	uint8_t domain;
 };
 

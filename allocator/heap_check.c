@@ -5,6 +5,20 @@
 
 #define CHECK(condition) (bad += !(condition))
 
+/* The span finds every block at both its ends. */
+static int check_span(const struct gm_heap *heap, uint32_t id)
+{
+	const struct gm_block *b = &heap->blocks[id];
+	int bad = 0;
+
+	if (!heap->span)
+		return 0;
+	CHECK(gm_span_find(heap->span, b->address) == id);
+	CHECK(gm_span_find(heap->span, b->address + b->size / 2) == id);
+	CHECK(gm_span_find(heap->span, b->address + b->size - 1) == id);
+	return bad;
+}
+
 static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_stats *sum,
 			uint32_t *free_count)
 {
@@ -45,6 +59,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 			sum->stat[GM_STAT_ALLOCATION][class].current++;
 			sum->stat[GM_STAT_ALLOCATED_BYTES][class].current += (int64_t)b->size;
 		}
+		bad += check_span(heap, id);
 		at += b->size;
 		before = id;
 	}

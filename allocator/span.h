@@ -1,19 +1,30 @@
 /*
  * span.h - from any address inside cached memory to the block that covers it: O(1), without a lock.
  *
- * Addresses are cut into granules of 2 MiB. A granule's word names the block that covers its first
- * byte and, where blocks begin inside it, a page of 512-byte slots with a bitmap of beginnings.
- * Blocks are known by where they begin, free and used ones alike, so that handing a block out or
- * taking it back changes nothing here: only segments that come and go, splits and merges do.
+ * Addresses are cut into granules of 2 MiB. A granule's entry has a word for the block that covers
+ * its first byte, two for blocks that begin inside it, and, where blocks may be small, a page with
+ * a word for each 512 bytes and a bitmap of beginnings. Every word says which part of the granule
+ * it is about, so that a reader who met a change half done knows it and looks again:
  *
- * Writers hold the domain's lock (one writer per segment at a time). Readers hold nothing: the
- * answer was true at some moment of the call; who needs more looks at the block's record under the
- * lock. Memory is taken from @memory and kept for the life of the process; removed segments'
- * pages are used again. Thread context: any. Signal context: gm_span_find only. Fork: forgotten.
+ *   63         32 31  29 28      16 15  13 12       0
+ *   | block id   |   0  | begin    |   0  | end       |   in 512 bytes from the granule's start
+ *
+ *   address >> 34 ──> leaf ──(>> 21)──> granule: cover, inner[2], page ──> bitmap, slot[4096]
+ *
+ * Blocks are known by where they begin, free and used ones alike, so that handing a block out or
+ * taking it back changes nothing here: only segments that come and go, splits and merges do. A
+ * split or merge takes a store for each granule of the part that changes its block.
+ *
+ * Writers hold the domain's lock; segments that share a granule have one domain. Readers hold
+ * nothing: the answer was true at some moment of the call; who needs more looks at the block's
+ * record under the lock. Memory is taken from @memory and kept for the life of the process; removed
+ * segments' pages are used again. Thread context: any. Signal context: gm_span_find only (it waits
+ * for no writer). Fork: forgotten. Lock: one of its own (rank leaf) for leaves and pages.
  */
 #ifndef GM_ALLOCATOR_SPAN_H
 #define GM_ALLOCATOR_SPAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,16 +33,20 @@ struct gm_span;
 /* @memory: zeroed, never given back; NULL: none left. Returns NULL when there is none. */
 struct gm_span *gm_span_new(void *(*memory)(void *arg, size_t bytes), void *arg);
 
-/* A segment [@address, +@bytes) appears with one block; multiples of 512. 0 or -ENOMEM (nothing
- * changed). It reserves what its splits may need, so that gm_span_split cannot fail. */
-int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t block);
+/* A segment [@address, +@bytes) appears with one block; multiples of 512. @small: its blocks may
+ * be of any size; else of more than 1 MiB each. 0 or -ENOMEM (nothing changed, also for addresses
+ * past 2^49). It reserves what its splits may need, so that gm_span_split cannot fail. */
+int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, bool small,
+		uint32_t block);
+
+/* The segment goes, whatever blocks it has. */
 void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes);
 
-/* A block begins at @address now; before, the block before it reached over it. */
-void gm_span_split(struct gm_span *span, uint64_t address, uint32_t block);
+/* The block that begins at @address now begins @bytes further on; what it gave up is @front's. */
+void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t front);
 
-/* No block begins at @address any more: @into, which begins before, reaches over it. @bytes: what
- * the vanished block took. */
+/* The block of [@address, +@bytes) is no more: @into, which ends or begins beside it, has its
+ * bytes. */
 void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t into);
 
 /* The block that covers @address; 0: none of ours. */

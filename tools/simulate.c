@@ -272,6 +272,9 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
+	setup.span = gm_span_new(memory, sim);
+	if (!setup.span)
+		return -ENOMEM;
 	return gm_heap_init(&sim->heap, &setup);
 }
 

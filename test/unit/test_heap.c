@@ -159,7 +159,9 @@ static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 		.driver_free = driver_free, .lock = lock, .unlock = unlock, .arg = w };
 	setup = (struct gm_heap_setup){ .config = &config, .ops = &ops, .undo = &w->undo,
 		.stats = &w->stats, .segments = w->segments, .blocks = w->blocks,
-		.links = w->links, .memory = memory, .memory_arg = w };
+		.links = w->links, .memory = memory, .memory_arg = w,
+		.span = gm_span_new(memory, w) };
+	ck_assert(setup.span != NULL);
 	ck_assert_int_eq(gm_heap_init(&w->heap, &setup), 0);
 	w->locked = true;
 	return w;
