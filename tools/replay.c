@@ -1,7 +1,7 @@
 /*
- * replay.c - gpumem replay TRACE: a recorded history run through the library's own allocator.
+ * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own allocator.
  *
- * --verify holds it to the recording: every address, every call of the driver, every statistic.
+ * --search tries settings (replay_search.c). --verify holds it to the recording: every address, every call of the driver, every statistic.
  * Otherwise it prints what settings would have cost on an ideal device.
  * One thread, no signal context.
  */
@@ -9,12 +9,17 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "recorder/names.h"
 #include "tools/cli.h"
+#include "tools/history.h"
+#include "tools/load.h"
+#include "tools/replay_search.h"
+#include "tools/show.h"
 #include "tools/simulate.h"
 #include "tools/trace.h"
 #include "tools/units.h"
@@ -22,8 +27,9 @@
 
 struct wish {
 	const char *trace, *conf, *verify;
-	uint64_t capacity;
-	int json;
+	uint64_t capacity, limit;
+	int json, device;
+	bool search;
 };
 
 static int configure(const struct wish *wish, const struct gm_trace *trace,
@@ -38,6 +44,8 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 	}
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
+	if (wish->limit != GM_HEAP_UNLIMITED)
+		config->limit = wish->limit;
 	return GM_EXIT_OK;
 }
 
@@ -168,53 +176,103 @@ static int print_text(const struct gm_simulation *run, const struct gm_stats *st
 	return GM_EXIT_OK;
 }
 
-static int replay(const struct wish *wish)
+/* A trace, or a snapshot's history made into one. */
+static int read_input(const struct wish *wish, struct gm_history *history)
 {
-	struct gm_heap_config config;
-	struct gm_simulation run;
-	struct gm_trace trace;
-	int r = gm_trace_read(&trace, wish->trace);
+	struct gm_loaded loaded;
+	int r;
 
-	if (r) {
-		fprintf(stderr, "gpumem replay: %s: %s\n", wish->trace,
-			r == -EINVAL ? trace.error : strerror(-r));
-		gm_trace_free(&trace);
+	memset(history, 0, sizeof(*history));
+	if (gm_trace_is(wish->trace)) {
+		r = gm_trace_read(&history->trace, wish->trace);
+		if (r)
+			fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
+				r == -EINVAL ? gm_show_clean(history->trace.error) : strerror(-r));
+		return r ? GM_EXIT_INPUT : 0;
+	}
+	if (wish->verify) {
+		fprintf(stderr, "gpumem replay: %s: --verify is for a trace\n", gm_show_clean(wish->trace));
 		return GM_EXIT_INPUT;
 	}
-	r = configure(wish, &trace, &config);
-	if (!r && gm_simulate(&trace, &config, wish->verify != NULL, wish->capacity, &run)) {
-		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it\n", wish->trace);
+	if (gm_load(wish->trace, &loaded)) {
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), gm_show_clean(loaded.error));
+		return GM_EXIT_INPUT;
+	}
+	r = gm_history_open(history, loaded.root, wish->device);
+	gm_load_free(&loaded);
+	if (r)
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), r == -ENODATA ?
+			"no history of that device: it was not recorded, or nothing was allocated" : strerror(-r));
+	return r ? GM_EXIT_INPUT : 0;
+}
+
+static int replay(struct wish *wish)
+{
+	struct gm_heap_config config;
+	struct gm_history history;
+	struct gm_simulation run;
+	int r = read_input(wish, &history);
+
+	if (!r)
+		r = configure(wish, &history.trace, &config);
+	if (!r && wish->search) {
+		r = gm_replay_search(&history, wish->trace, wish->conf ? wish->conf : history.trace.conf,
+				     wish->limit, wish->json);
+		gm_trace_free(&history.trace);
+		return r;
+	}
+	if (!r && gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
+		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it\n", gm_show_clean(wish->trace));
 		r = GM_EXIT_FAILED;
 	} else if (!r && wish->verify) {
-		r = verify(wish, &trace, &run);
+		r = verify(wish, &history.trace, &run);
 	} else if (!r) {
 		r = wish->json ? print_json(&run, &run.stats) : print_text(&run, &run.stats);
 	}
-	gm_trace_free(&trace);
+	gm_trace_free(&history.trace);
 	return r;
+}
+
+static int wrong(const char *option, const char *why)
+{
+	fprintf(stderr, "gpumem replay: %s %s: %s\n", option, gm_show_clean(optarg), why);
+	return GM_EXIT_USAGE;
+}
+
+static int take_option(int c, struct wish *wish)
+{
+	char *end;
+
+	switch (c) {
+	case 'c': wish->conf = optarg; return 0;
+	case 'v': wish->verify = optarg; return 0;
+	case 'j': wish->json = 1; return 0;
+	case 's': wish->search = true; return 0;
+	case 'm':
+		return gm_units_parse(optarg, &wish->capacity) ? wrong("--capacity", "not a size, as 4096 or 10GiB") : 0;
+	case 'l':
+		return gm_units_parse(optarg, &wish->limit) ? wrong("--limit", "not a size, as 4096 or 10GiB") : 0;
+	default:
+		wish->device = (int)strtol(optarg, &end, 10);
+		return end != optarg && !*end && wish->device >= 0 ? 0 : wrong("--device", "not a number");
+	}
 }
 
 int gm_verb_replay(int argc, char **argv)
 {
-	struct wish wish = { .capacity = GM_HEAP_UNLIMITED };
-	int c;
+	struct wish wish = { .capacity = GM_HEAP_UNLIMITED, .limit = GM_HEAP_UNLIMITED, .device = -1 };
+	int c, status = 0;
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'c')
-			wish.conf = optarg;
-		else if (c == 'v')
-			wish.verify = optarg;
-		else if (c == 'j')
-			wish.json = 1;
-		else if (c == 'm' && !gm_units_parse(optarg, &wish.capacity))
-			continue;
-		else {
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'h' || c == '?')
 			return gm_cli_end(c);
-		}
+		status = take_option(c, &wish);
 	}
-	if (argc - optind != 1 || (wish.verify && wish.conf)) {
+	if (status)
+		return status;
+	if (argc - optind != 1 || (wish.verify && (wish.conf || wish.search)))
 		return gm_cli_wrong("replay");
-	}
 	wish.trace = argv[optind];
-	return replay(&wish);
+	status = replay(&wish);
+	return gm_show_end("replay", status);
 }

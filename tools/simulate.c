@@ -143,15 +143,22 @@ static const struct gm_trace_line *recorded_call(struct simulation *sim, enum gm
 	return NULL;
 }
 
+static void use(struct simulation *sim, uint64_t bytes)
+{
+	sim->used += bytes;
+	if (sim->used > sim->result->peak_used_bytes)
+		sim->result->peak_used_bytes = sim->used;
+}
+
 static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
 {
 	struct simulation *sim = arg;
 	const struct gm_trace_line *line;
 
 	if (!sim->follow) {
-		if (sim->used + bytes > sim->capacity)
+		if (bytes > sim->capacity || sim->used > sim->capacity - bytes)
 			return -ENOMEM;
-		sim->used += bytes;
+		use(sim, bytes);
 		*ret_address = sim->ideal_next;
 		sim->ideal_next += bytes;
 		return 0;
@@ -189,6 +196,12 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 
 /* ---- the run ---- */
 
+static void refuse(struct simulation *sim, uint64_t bytes)
+{
+	if (!sim->result->failed++)
+		sim->result->failed_bytes = bytes;
+}
+
 static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 {
 	struct gm_heap_request request = { line->bytes, line->stream };
@@ -200,7 +213,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 	r = gm_heap_alloc(&sim->heap, &request, &id);
 	sim->result->allocations++;
 	if (r == -ENOMEM) {
-		sim->result->failed++;
+		refuse(sim, line->bytes);
 		if (sim->follow && line->address)
 			differ(sim, "line %u: the replay runs out of memory, the recording did not",
 			       line->number);
@@ -220,6 +233,39 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		       line->number, (unsigned long long)line->bytes,
 		       (unsigned long long)sim->blocks[id].address,
 		       (unsigned long long)line->address);
+}
+
+/* What was refused when it was recorded. How long it would have lived, nobody knows. */
+static void attempt(struct simulation *sim, const struct gm_trace_line *line)
+{
+	struct gm_heap_request request = { line->bytes, line->stream };
+	uint32_t id = GM_NONE;
+
+	/* Where there is no limit it would be had: that says nothing, and is no part of the peak. */
+	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap.config.limit == GM_HEAP_UNLIMITED))
+		return;
+	if (gm_heap_alloc(&sim->heap, &request, &id)) {
+		refuse(sim, line->bytes);
+		return;
+	}
+	gm_heap_free_requested(&sim->heap, id);
+	gm_heap_free_completed(&sim->heap, id);
+}
+
+/* Memory that the cache does not serve: it is given way to, as by every call that finds none. */
+static void take_directly(struct simulation *sim, const struct gm_trace_line *line)
+{
+	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
+		gm_heap_empty(&sim->heap);
+	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
+		refuse(sim, line->bytes);
+		return;
+	}
+	use(sim, line->bytes);
+	sim->requested_of[line->id] = line->bytes;
+	sim->live += line->bytes;
+	if (sim->live > sim->result->peak_live_bytes)
+		sim->result->peak_live_bytes = sim->live;
 }
 
 static void step(struct simulation *sim, const struct gm_trace_line *line)
@@ -243,6 +289,17 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		break;
 	case GM_TRACE_EMPTY:
 		gm_heap_empty(&sim->heap);
+		break;
+	case GM_TRACE_TRY:
+		attempt(sim, line);
+		break;
+	case GM_TRACE_DIRECT:
+		take_directly(sim, line);
+		break;
+	case GM_TRACE_DIRECT_FREE:
+		sim->used -= sim->requested_of[line->id];
+		sim->live -= sim->requested_of[line->id];
+		sim->requested_of[line->id] = 0;
 		break;
 	default:
 		break;
@@ -308,7 +365,7 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	r = prepare(&sim, config, &ops);
 	for (size_t i = 0; !r && i < trace->count && !ret->difference[0]; i++) {
 		step(&sim, &trace->lines[i]);
-		if (i % CHECK_EVERY == 0)
+		if (follow && i % CHECK_EVERY == 0)
 			ret->violations += gm_heap_check(&sim.heap, sim.first_segment);
 	}
 	if (!r) {

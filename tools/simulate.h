@@ -18,8 +18,10 @@ struct gm_simulation {
 	uint64_t peak_live_bytes;	/* requested */
 	uint64_t allocations;
 	uint64_t failed;		/* requests that ran out of memory */
+	uint64_t failed_bytes;		/* the first of them */
+	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
 	char difference[512];		/* the first one from the recording; "" none */
-	int violations;			/* of gm_heap_check, at the end and now and then */
+	int violations;			/* of gm_heap_check, at the end; when following also now and then */
 };
 
 /* Run @trace under @config. @follow: against the recorded driver and the recorded addresses,

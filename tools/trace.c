@@ -189,6 +189,16 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 	return r < 0 ? r : 0;
 }
 
+bool gm_trace_is(const char *path)
+{
+	gzFile file = strcmp(path, "-") ? gzopen(path, "rb") : NULL;
+	int first = file ? gzgetc(file) : -1;
+
+	if (file)
+		gzclose(file);
+	return first > 0 && strchr("#arfe\r\n", first);
+}
+
 void gm_trace_free(struct gm_trace *trace)
 {
 	free(trace->lines);

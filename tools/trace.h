@@ -13,12 +13,16 @@
 #ifndef GM_TOOLS_TRACE_H
 #define GM_TOOLS_TRACE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum gm_trace_op {
 	GM_TRACE_ALLOC, GM_TRACE_REQUEST, GM_TRACE_COMPLETE, GM_TRACE_EMPTY, GM_TRACE_SEGMENT_ALLOC,
-	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM
+	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
+	/* of snapshots only (history.h) */
+	GM_TRACE_TRY,			/* was refused when it was recorded: can it be had, for a moment? */
+	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another sort, past the cache */
 };
 
 struct gm_trace_line {
@@ -36,6 +40,9 @@ struct gm_trace {
 	char conf[2048];
 	char error[256];		/* why reading failed, with the line's number */
 };
+
+/* Does @path look like a trace? It begins with a line of one, plain or compressed. */
+bool gm_trace_is(const char *path);
 
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);

@@ -1,0 +1,154 @@
+"""gpumem replay of recorded histories, and --search: what other settings would have cost."""
+import glob
+import json
+import os
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from screen import Screen  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from verbs import APP, gpumem, load  # noqa: E402
+
+TRAINING = os.path.join(B, "test/apps/app_training")
+MiB = 1 << 20
+
+
+def replay(*words):
+    run = gpumem("replay", "--json", *words, timeout=120)
+    return json.loads(run.stdout) if run.returncode == 0 else run
+
+
+def peak_of(snapshot, device=0, kinds=("device", "pool", "managed", "array", "vmm")):
+    """Bytes asked for and live at the highest moment: from the trace and the tables, by this test alone."""
+    trace = snapshot["device_traces"][device]
+    live, sizes = 0, {}
+    rows = list(zip(trace["action"], trace["addr"], trace["size"], trace["kind"]))
+    began = {a for action, a, _, k in rows if action == "alloc" and k in kinds}
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            if segment["device"] == device and block["state"] != "inactive" and block["kind"] in kinds and block["address"] not in began:
+                live += block["requested_size"]
+    seen = set()
+    for action, address, size, kind in rows:
+        if kind not in kinds:
+            continue
+        if action == "alloc":
+            seen.add(address)
+        if action == "free_completed" and address not in seen:
+            live += size
+    peak = live
+    for action, address, size, kind in rows:
+        if kind in kinds and action in ("alloc", "free_completed"):
+            live += size if action == "alloc" else -size
+            peak = max(peak, live)
+    return peak
+
+
+with Room() as room:
+    # ---- a snapshot's history -----------------------------------------------------------------------------------------
+    room.run([TRAINING, "--steps", "40"])
+    path = glob.glob(room.out + "/*exit.json")[0]
+    snapshot = load(path)
+    stats = snapshot["devices"][0]["memory_stats"]
+    plain = replay(path)
+    check("every allocation of the program is replayed", plain["allocations"] == stats["allocation.all.allocated"] == 40 * 13 + 24, plain)
+    check("live at the peak as the driver's own count", plain["peak_live_bytes"] == stats["allocated_bytes.all.peak"] == peak_of(snapshot),
+          (plain, stats["allocated_bytes.all.peak"], peak_of(snapshot)))
+    check("reserved: what a cache takes", plain["peak_reserved_bytes"] > plain["peak_live_bytes"] and plain["ooms"] == 0, plain)
+    large = replay("--conf", "large_segment_size_mb:32", path)
+    check("--conf: other settings, another peak", large["peak_reserved_bytes"] < plain["peak_reserved_bytes"], (large, plain))
+    found = replay("--search", path)
+    check("--search: many tried, the start first", len(found["tried"]) > 20 and found["tried"][0]["conf"] == "" and
+          found["tried"][0]["peak_reserved_bytes"] == plain["peak_reserved_bytes"], found)
+    check("each setting is tried", all(any(key in one["conf"] for one in found["tried"]) for key in (
+        "max_split_size_mb", "roundup_power2_divisions", "large_segment_size_mb", "garbage_collection_threshold",
+        "max_non_split_rounding_mb")))
+    best = found["recommended"]
+    check("it recommends the least", best and best["peak_reserved_bytes"] <= 1.01 * min(t["peak_reserved_bytes"] for t in found["tried"]) and
+          best["peak_reserved_bytes"] <= large["peak_reserved_bytes"], best)
+    alone = replay("--conf", best["conf"], "--limit", str(found["limit_bytes"]), path)
+    check("what it says is what a replay says", alone["peak_reserved_bytes"] == best["peak_reserved_bytes"] and alone["ooms"] == 0, (alone, best))
+    check("the limit is what the device had for this process",
+          found["limit_bytes"] == snapshot["devices"][0]["total_bytes"] - max(snapshot["devices"][0]["unattributed_bytes"], 0), found["limit_bytes"])
+
+    # ---- would it have run out? ---------------------------------------------------------------------------------------
+    limit = (plain["peak_reserved_bytes"] + best["peak_reserved_bytes"]) // 2
+    tight = replay("--search", "--limit", str(limit), path)
+    check("--limit: nothing tried takes more", all(t["peak_reserved_bytes"] <= limit for t in tight["tried"]), tight)
+    check("a limit below what is live: memory runs out whatever is set", (none := replay("--search", "--limit", str(
+        plain["peak_live_bytes"] - MiB), path)) and all(t["ooms"] > 0 and t["first_oom_bytes"] > 0 for t in none["tried"]), none)
+    edge = plain["peak_live_bytes"] + 24 * MiB
+    close = replay("--search", "--limit", str(edge), path)
+    text = gpumem("replay", "--search", "--limit", str(edge), path).stdout
+    if close["recommended"] and close["tried"][0]["ooms"] and not close["recommended"]["ooms"]:
+        check("in text: that memory would not have run out", "and memory would not have run out" in text, text)
+    check("in text: the line to set", ("PYTORCH_CUDA_ALLOC_CONF=" + close["recommended"]["conf"] + "\n" in text) if close["recommended"]
+          else "none is better" in text, text)
+    flips = [(size, r) for size in range(plain["peak_live_bytes"] // MiB, plain["peak_reserved_bytes"] // MiB, 16)
+             for r in [replay("--search", "--limit", "%dMiB" % size, path)]
+             if r["tried"][0]["ooms"] and r["recommended"] and not r["recommended"]["ooms"]]
+    check("there is a limit at which the right settings make the difference", flips, [])
+    if flips:
+        text = gpumem("replay", "--search", "--limit", "%dMiB" % flips[0][0], path).stdout
+        check("and it is said so", "and memory would not have run out" in text and "first at" in text, text)
+
+    # ---- refused requests ---------------------------------------------------------------------------------------------
+    run = room.run([TRAINING, "--oom"])
+    oom = glob.glob(room.out + "/*oom-1.json")[0]
+    more = replay("--limit", "16GiB", oom)
+    check("a request that was refused is tried again: 16 GiB would do", run.returncode == 1 and more["ooms"] == 0 and
+          more["peak_reserved_bytes"] >= 8000 * MiB, more)
+    same = replay("--search", oom)
+    check("on the device as it was it fails whatever is set", all(t["ooms"] == 1 and t["first_oom_bytes"] == 8000 * MiB for t in same["tried"]), same)
+
+    # ---- other sorts of memory, a history without its beginning -------------------------------------------------------
+    room.run([APP])
+    demo = next(load(p) for p in glob.glob(room.out + "/gpumem.demo_app*exit.json") if len(load(p)["device_traces"][0]["action"]) > 60)
+    other = os.path.join(room.path, "demo.json")
+    with open(other, "w", encoding="utf-8") as out:
+        json.dump(demo, out)
+    mixed = replay(other)
+    check("managed and virtual memory count, past the cache", mixed["peak_live_bytes"] == peak_of(demo) and
+          mixed["allocations"] < demo["devices"][0]["memory_stats"]["allocation.all.allocated"], (mixed, peak_of(demo)))
+    room.run([TRAINING, "--steps", "400", "--leak"], history=4000)
+    cut = max(glob.glob(room.out + "/gpumem.app_training*exit*.json"), key=os.path.getmtime)
+    snapshot = load(cut)
+    late = replay("--search", cut)
+    check("what is older than the history is there from the start", snapshot["device_traces"][0]["dropped"] > 1000 and
+          late["peak_live_bytes"] == peak_of(snapshot) > 500 * MiB and late["dropped_events"] == snapshot["device_traces"][0]["dropped"],
+          (late["peak_live_bytes"], peak_of(snapshot), late["dropped_events"]))
+    check("and it is said", "older events were not kept" in gpumem("replay", "--search", cut).stdout)
+
+    # ---- PyTorch's own ------------------------------------------------------------------------------------------------
+    torch = replay("--search", "test/data/torch-snapshot.pickle")
+    check("a pickle: its history, its limit by what was free when it ran out", torch["allocations"] == 95 and
+          100 << 30 < torch["limit_bytes"] < 200 << 30 and torch["tried"][0]["ooms"] == 1, torch)
+    run = gpumem("replay", "--search", "-", stdin=open(path, encoding="utf-8").read())
+    check("standard input", run.returncode == 0 and "would have reserved" in run.stdout, run)
+
+    # ---- traces -------------------------------------------------------------------------------------------------------
+    gpt = replay("--search", "test/traces/gpt.trace.gz")
+    check("the trace of a transformer: a fifth less by settings", gpt["recommended"]["peak_reserved_bytes"] <
+          0.8 * gpt["tried"][0]["peak_reserved_bytes"], gpt["recommended"])
+    again = replay("--conf", gpt["recommended"]["conf"], "test/traces/gpt.trace.gz")
+    check("and a replay agrees", again["peak_reserved_bytes"] == gpt["recommended"]["peak_reserved_bytes"], again)
+    moe = replay("--search", "test/traces/moe_roundup.trace.gz")
+    check("settings in force are replaced, not repeated", all(t["conf"].count("roundup_power2_divisions") == 1 for t in moe["tried"]) and
+          moe["tried"][0]["conf"] == "roundup_power2_divisions:4,max_split_size_mb:200", [t["conf"] for t in moe["tried"]])
+
+    # ---- on a terminal, wrong use -------------------------------------------------------------------------------------
+    with Screen([GPUMEM, "replay", "--search", path]) as screen:
+        check("a heading in bold on a terminal", screen.ended() and screen.status == 0 and b"\033[1mPYTORCH_CUDA_ALLOC_CONF=" in screen.raw)
+    with Screen([GPUMEM, "replay", "--search", path], NO_COLOR="1") as screen:
+        check("not with NO_COLOR", screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[-300:])
+    room.run([TRAINING], history=0)
+    bare = max(glob.glob(room.out + "/gpumem.app_training*exit*.json"), key=os.path.getmtime)
+    for name, words, status, said in [
+            ("no history", [bare], 3, "no history"), ("no such device", ["--device", "5", path], 3, "no history"),
+            ("--conf nonsense", ["--search", "--conf", "x", path], 2, "key:value"), ("--limit nonsense", ["--limit", "much", path], 2, "not a size"),
+            ("--verify of a snapshot", ["--verify", path, path], 3, "for a trace"), ("two inputs", [path, path], 2, "usage:"),
+            ("a file that is not there", [path + "x"], 3, "No such file")]:
+        run = gpumem("replay", *words)
+        check("%s: exit %d" % (name, status), run.returncode == status and said in run.stderr and not run.stdout, run)
+finish()

@@ -1,0 +1,190 @@
+/*
+ * replay_search.c - gpumem replay --search: see replay_search.h. One thread.
+ */
+#include "tools/replay_search.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/search.h"
+#include "tools/show.h"
+#include "tools/verbs.h"
+
+/* What the device had for this process: its memory without what others held. */
+static uint64_t known_limit(const struct gm_history *history)
+{
+	if (history->trace.memory_limit_bytes)
+		return history->trace.memory_limit_bytes;
+	if (history->total_bytes <= 0)		/* PyTorch's snapshots say only what was free at the end */
+		return history->free_bytes >= 0 && history->reserved > 0 ?
+			(uint64_t)(history->reserved + history->free_bytes) : GM_HEAP_UNLIMITED;
+	if (history->others_bytes > 0 && history->others_bytes < history->total_bytes)
+		return (uint64_t)(history->total_bytes - history->others_bytes);
+	return (uint64_t)history->total_bytes;
+}
+
+static int by_judgement(const void *a, const void *b)
+{
+	const struct gm_tried *p = *(const struct gm_tried *const *)a, *q = *(const struct gm_tried *const *)b;
+	uint64_t x = gm_tried_peak(p), y = gm_tried_peak(q);
+
+	if (p->run.failed != q->run.failed)
+		return p->run.failed < q->run.failed ? -1 : 1;
+	if (x != y)
+		return x < y ? -1 : 1;
+	return strcmp(p->what, q->what);
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static const char *ran_out(const struct gm_tried *tried)
+{
+	static char text[64];
+
+	if (!tried->run.failed)
+		return "no";
+	snprintf(text, sizeof(text), "%llu time%s, first at %s", (unsigned long long)tried->run.failed,
+		 tried->run.failed == 1 ? "" : "s", gm_show_bytes((int64_t)tried->run.failed_bytes));
+	return text;
+}
+
+static void print_head(const struct gm_history *history, const struct gm_search *search, const char *word)
+{
+	const struct gm_tried *start = &search->tried[0];
+
+	printf("%s: %llu allocations", gm_show_clean(word), (unsigned long long)start->run.allocations);
+	if (history->devices)
+		printf(" of device %d", history->device);
+	printf(", %s live at the peak", gm_show_bytes((int64_t)start->run.peak_live_bytes));
+	if (history->reserved_peak)
+		printf(", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
+	putchar('\n');
+	if (history->dropped > 0)
+		printf("%lld older events were not kept: what had been live and gone before them is not here\n",
+		       (long long)history->dropped);
+	if (history->devices > 1)
+		printf("%u devices have a history (--device)\n", history->devices);
+	if (search->limit == GM_HEAP_UNLIMITED)
+		puts("no limit is known (--limit): whether memory would run out cannot be said");
+	else
+		printf("within %s\n", gm_show_bytes((int64_t)search->limit));
+}
+
+static bool changes_nothing(const struct gm_tried *start, const struct gm_tried *tried)
+{
+	return tried != start && gm_tried_peak(tried) == gm_tried_peak(start) &&
+	       tried->run.failed == start->run.failed &&
+	       tried->run.stats.num_alloc_retries == start->run.stats.num_alloc_retries &&
+	       tried->run.stats.num_device_alloc == start->run.stats.num_device_alloc;
+}
+
+static void print_tried(const struct gm_search *search, const struct gm_tried *tried)
+{
+	printf("%14s %8.3f %12lld %8lld  %-30s  %s\n", gm_show_bytes((int64_t)gm_tried_peak(tried)),
+	       share(gm_tried_peak(tried), tried->run.peak_live_bytes),
+	       (long long)tried->run.stats.num_device_alloc, (long long)tried->run.stats.num_alloc_retries,
+	       ran_out(tried), tried != search->tried ? tried->what :
+	       search->conf[0] ? gm_show_clean(search->conf) : "(PyTorch's defaults)");
+}
+
+static void print_text(const struct gm_history *history, const struct gm_search *search, const char *word)
+{
+	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
+	uint64_t peak = gm_tried_peak(start), least = gm_tried_peak(best);
+	size_t idle = 0;
+
+	print_head(history, search, word);
+	putchar('\n');
+	gm_show_heading(stdout, "%14s %8s %12s %8s  %-30s  %s", "reserved, peak", "of live", "driver calls", "flushes",
+			"out of memory", "settings");
+	for (size_t i = 0; order && i < search->count; i++)
+		order[i] = &search->tried[i];
+	if (order)
+		qsort(order, search->count, sizeof(struct gm_tried *), by_judgement);
+	for (size_t i = 0; order && i < search->count; i++)
+		if (changes_nothing(start, order[i]))
+			idle++;
+		else
+			print_tried(search, order[i]);
+	if (idle)
+		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
+	free(order);
+	putchar('\n');
+	if (!search->best) {
+		printf("none is better than %s by a hundredth\n", search->conf[0] ? "the settings in force" :
+		       "the defaults");
+		return;
+	}
+	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
+	if (least < peak)
+		printf("would have reserved %s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(peak - least)),
+		       100 * share(peak - least, peak));
+	else
+		printf("would have reserved %s at the peak, %s more", gm_show_bytes((int64_t)least),
+		       gm_show_bytes((int64_t)(least - peak)));
+	if (start->run.failed && !best->run.failed)
+		fputs(", and memory would not have run out", stdout);
+	else if (start->run.failed)
+		printf(", and memory would have run out %llu instead of %llu times",
+		       (unsigned long long)best->run.failed, (unsigned long long)start->run.failed);
+	putchar('\n');
+}
+
+static json_t *object_of(const struct gm_tried *tried)
+{
+	json_t *object = json_pack("{ss ss sI sI sI sI sI}", "conf", tried->conf, "changed", tried->what,
+		"peak_reserved_bytes", (json_int_t)gm_tried_peak(tried), "driver_calls",
+		(json_int_t)tried->run.stats.num_device_alloc, "retries",
+		(json_int_t)tried->run.stats.num_alloc_retries, "ooms", (json_int_t)tried->run.failed,
+		"first_oom_bytes", (json_int_t)tried->run.failed_bytes);
+
+	return object;
+}
+
+static void print_json(const struct gm_history *history, const struct gm_search *search, const char *word)
+{
+	json_t *tried = json_array(), *all;
+
+	for (size_t i = 0; i < search->count; i++)
+		json_array_append_new(tried, object_of(&search->tried[i]));
+	all = json_pack("{ss sI sI sI so}", "input", gm_show_clean(word), "allocations",
+			(json_int_t)search->tried[0].run.allocations, "peak_live_bytes",
+			(json_int_t)search->tried[0].run.peak_live_bytes, "dropped_events",
+			(json_int_t)history->dropped, "tried", tried);
+	json_object_set_new(all, "device", history->devices ? json_integer(history->device) : json_null());
+	json_object_set_new(all, "limit_bytes", search->limit == GM_HEAP_UNLIMITED ? json_null() :
+			    json_integer((json_int_t)search->limit));
+	json_object_set_new(all, "recorded_reserved_peak_bytes", history->reserved_peak ?
+			    json_integer(history->reserved_peak) : json_null());
+	json_object_set_new(all, "recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
+	json_dumpf(all, stdout, JSON_INDENT(1));
+	putchar('\n');
+	json_decref(all);
+}
+
+int gm_replay_search(const struct gm_history *history, const char *word, const char *conf, uint64_t limit,
+		     bool json)
+{
+	struct gm_search search = {
+		.trace = &history->trace, .conf = conf,
+		.limit = limit == GM_HEAP_UNLIMITED ? known_limit(history) : limit
+	};
+	int r = gm_search(&search);
+
+	if (r)
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(word), r == -EINVAL ?
+			"its settings are none that the allocator knows" : strerror(-r));
+	else if (json)
+		print_json(history, &search, word);
+	else
+		print_text(history, &search, word);
+	gm_search_free(&search);
+	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+}

@@ -1,0 +1,218 @@
+/*
+ * search.c - which settings would have served a recorded history best: see search.h.
+ *
+ * Each setting alone first, in the steps that people try; then the winners one upon the other, as
+ * long as each addition helps. The judge: fewer refused requests, then less memory at the peak, then
+ * fewer calls of the driver. A difference of less than a hundredth is none.
+ */
+#include "tools/search.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/progress.h"
+
+#define CHOICES 7
+
+static const struct setting {
+	const char *key;
+	const char *values[CHOICES];
+	bool limited;			/* does nothing without a limit */
+} settings[] = {
+	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false },
+	{ "roundup_power2_divisions", { "1", "2", "4", "8", "16", NULL }, false },
+	{ "large_segment_size_mb", { "12", "32", "64", "128", "256", "512", NULL }, false },
+	{ "garbage_collection_threshold", { "0.5", "0.6", "0.7", "0.8", "0.9", NULL }, true },
+	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false },
+};
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+/* A point of the search: the value of each setting, NULL as at the start. */
+struct point { const char *value[SETTINGS]; };
+
+static size_t planned(const struct gm_search *search)
+{
+	size_t count = 1;
+
+	for (size_t s = 0; s < SETTINGS; s++)
+		for (size_t v = 0; v < CHOICES && settings[s].values[v]; v++)
+			count += !settings[s].limited || search->limit != GM_HEAP_UNLIMITED;
+	return count;
+}
+
+static struct gm_tried *room_for_one(struct gm_search *search)
+{
+	if (search->count == search->room) {
+		size_t room = search->room ? 2 * search->room : 64;
+		struct gm_tried *larger = realloc(search->tried, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		search->tried = larger;
+		search->room = room;
+	}
+	return &search->tried[search->count];
+}
+
+/* Does the search set what @entry ("key:value") sets? */
+static bool is_set(const struct point *point, const char *entry)
+{
+	for (size_t s = 0; s < SETTINGS; s++) {
+		size_t length = strlen(settings[s].key);
+
+		if (point->value[s] && !strncmp(entry, settings[s].key, length) && entry[length] == ':')
+			return true;
+	}
+	return false;
+}
+
+/* The settings of the start, but for those that @point sets, then @what. */
+static void join(const char *start, const struct point *point, struct gm_tried *ret)
+{
+	size_t length = 0;
+
+	ret->conf[0] = '\0';
+	while (*start) {
+		size_t end = 0;
+
+		for (int depth = 0; start[end] && (depth || start[end] != ','); end++)
+			depth += (start[end] == '[') - (start[end] == ']');
+		if (end && !is_set(point, start))
+			length += (size_t)snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%.*s",
+						   length ? "," : "", (int)end, start);
+		if (length >= sizeof(ret->conf))
+			return;		/* cut short: it will not be understood */
+		start += end + (start[end] == ',');
+	}
+	if (ret->what[0])
+		snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%s", length ? "," : "", ret->what);
+}
+
+static void describe(const struct gm_search *search, const struct point *point, struct gm_tried *ret)
+{
+	size_t length = 0;
+
+	ret->what[0] = '\0';
+	for (size_t s = 0; s < SETTINGS; s++)
+		if (point->value[s])
+			length += (size_t)snprintf(ret->what + length, sizeof(ret->what) - length, "%s%s:%s",
+						   length ? "," : "", settings[s].key, point->value[s]);
+	join(search->conf, point, ret);
+}
+
+/* Try @point. Returns its place, or -EINVAL when the settings do not go together, or -errno. */
+static long try(struct gm_search *search, const struct point *point)
+{
+	struct gm_tried *one = room_for_one(search);
+	struct gm_heap_config config;
+	char error[160];
+	int r;
+
+	if (!one)
+		return -ENOMEM;
+	memset(one, 0, sizeof(*one));
+	describe(search, point, one);
+	gm_heap_config_default(&config);
+	if (gm_heap_config_parse(&config, one->conf, error))
+		return -EINVAL;
+	config.limit = search->limit;
+	gm_progress("gpumem replay: settings tried", search->count, planned(search));
+	r = gm_simulate(search->trace, &config, false, search->limit, &one->run);
+	return r ? r : (long)search->count++;
+}
+
+/* Is @a better than @b? Below 0 yes, above 0 no, 0 the same. */
+static int judge(const struct gm_tried *a, const struct gm_tried *b)
+{
+	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
+	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc, others = (uint64_t)b->run.stats.num_device_alloc;
+
+	if (a->run.failed != b->run.failed)
+		return a->run.failed < b->run.failed ? -1 : 1;
+	if (p + q / 100 < q)
+		return -1;
+	if (q + p / 100 < p)
+		return 1;
+	if (calls + others / 10 + 10 < others)
+		return -1;
+	return others + calls / 10 + 10 < calls;
+}
+
+/* The best value of one setting on top of @at; @ret_place of the trial, or that of @at. */
+static int improve(struct gm_search *search, size_t s, struct point *at, size_t *place)
+{
+	struct point best = *at;
+
+	for (size_t v = 0; v < CHOICES && settings[s].values[v]; v++) {
+		struct point point = *at;
+		long r;
+
+		point.value[s] = settings[s].values[v];
+		r = try(search, &point);
+		if (r == -EINVAL)
+			continue;
+		if (r < 0)
+			return (int)r;
+		if (judge(&search->tried[r], &search->tried[*place]) < 0) {
+			*place = (size_t)r;
+			best = point;
+		}
+	}
+	*at = best;
+	return 0;
+}
+
+/* Each setting alone; *@order gets those that help, the best first. */
+static int each_alone(struct gm_search *search, struct point single[], size_t place[], size_t order[],
+		      size_t *ret_count)
+{
+	*ret_count = 0;
+	for (size_t s = 0; s < SETTINGS; s++) {
+		size_t at = *ret_count;
+		int r;
+
+		single[s] = (struct point){ { NULL } };
+		place[s] = 0;
+		if (settings[s].limited && search->limit == GM_HEAP_UNLIMITED)
+			continue;
+		r = improve(search, s, &single[s], &place[s]);
+		if (r)
+			return r;
+		if (!place[s])
+			continue;
+		for (; at && judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0; at--)
+			order[at] = order[at - 1];
+		order[at] = s;
+		++*ret_count;
+	}
+	return 0;
+}
+
+int gm_search(struct gm_search *search)
+{
+	struct point single[SETTINGS], at = { { NULL } };
+	size_t place[SETTINGS], order[SETTINGS], count;
+	long r = try(search, &at);
+
+	if (r < 0)
+		return (int)r;
+	r = each_alone(search, single, place, order, &count);
+	if (!r && count) {
+		at = single[order[0]];
+		search->best = place[order[0]];
+	}
+	for (size_t i = 1; !r && i < count; i++)
+		r = improve(search, order[i], &at, &search->best);
+	gm_progress_end();
+	return (int)r;
+}
+
+void gm_search_free(struct gm_search *search)
+{
+	free(search->tried);
+	search->tried = NULL;
+	search->count = search->room = 0;
+}
