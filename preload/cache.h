@@ -46,6 +46,12 @@ bool gm_cache_retry(CUresult result);
 /* Requests of 2 MiB and more begin a segment of their own from now on: others may import them. */
 void gm_cache_dedicate(void);
 
+/* A synchronise or a query gave this error: a sticky one, and later requests pass to the driver. */
+void gm_cache_fault(CUresult result);
+
+/* @stream is about to be destroyed. Before the real call. */
+void gm_cache_stream_ends(uint64_t key, CUstream stream);
+
 /* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
  * back where the device runs short. */
 void gm_cache_synchronised(void);

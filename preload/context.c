@@ -8,6 +8,7 @@
 
 #include "allocator/lock.h"
 #include "preload/context.h"
+#include "preload/order.h"
 #include "preload/slots.h"
 #include "recorder/recorder.h"
 
@@ -156,6 +157,7 @@ static struct gm_where find_slowly(CUcontext handle)
 	if (GM_REAL(cuCtxGetDevice)(&device) || gm_domain_of(device) == GM_DOMAIN_UNKNOWN)
 		return where;
 	where.domain = (uint8_t)device;
+	gm_order_context_used(handle);
 	if (!gm_lock(&lock))
 		return where;
 	slot = find_handle_locked(handle);
@@ -211,6 +213,7 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 {
 	struct gm_ending stale = { .domain = GM_DOMAIN_UNKNOWN };
 
+	gm_order_context_used(handle);
 	if (!handle || !gm_lock(&lock))
 		return;
 	if (role == GM_CONTEXT_PRIMARY) {

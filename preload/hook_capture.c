@@ -1,40 +1,57 @@
 /*
- * hook_capture.c - stream capture begins; what we may ask while it lasts (see capture.h).
+ * hook_capture.c - stream capture begins and ends; what we may ask while it lasts (see capture.h).
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
  */
+#include "preload/cache.h"
 #include "preload/capture.h"
+#include "preload/order.h"
 
 /* Some capture has begun in this process. Sticky: ends are many (a stream destroyed, a capture
  * invalidated), and asking for nothing costs little. */
 static _Atomic(bool) capture_seen;
 
+/* No context-wide event of ours may be under way when a capture begins, and none until it ends. */
+static void begins(void)
+{
+	capture_seen = true;		/* before it begins: another thread may look now */
+	if (gm_order_on)
+		gm_capture_lock();
+}
+
+static CUresult begun(CUstream stream, bool per_thread, CUresult result)
+{
+	if (gm_order_on)
+		gm_capture_begun(stream, per_thread, result);
+	return gm_leave(result);
+}
+
 CUresult cuStreamBeginCapture(CUstream hStream)
 {
 	GM_ENTER(cuStreamBeginCapture, hStream);
-	capture_seen = true;		/* before it begins: another thread may look now */
-	return gm_leave(GM_REAL(cuStreamBeginCapture)(hStream));
+	begins();
+	return begun(hStream, false, GM_REAL(cuStreamBeginCapture)(hStream));
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
 {
 	GM_ENTER(cuStreamBeginCapture_ptsz, hStream);
-	capture_seen = true;
-	return gm_leave(GM_REAL(cuStreamBeginCapture_ptsz)(hStream));
+	begins();
+	return begun(hStream, true, GM_REAL(cuStreamBeginCapture_ptsz)(hStream));
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
 	GM_ENTER(cuStreamBeginCapture_v2, hStream, mode);
-	capture_seen = true;
-	return gm_leave(GM_REAL(cuStreamBeginCapture_v2)(hStream, mode));
+	begins();
+	return begun(hStream, false, GM_REAL(cuStreamBeginCapture_v2)(hStream, mode));
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
 {
 	GM_ENTER(cuStreamBeginCapture_v2_ptsz, hStream, mode);
-	capture_seen = true;
-	return gm_leave(GM_REAL(cuStreamBeginCapture_v2_ptsz)(hStream, mode));
+	begins();
+	return begun(hStream, true, GM_REAL(cuStreamBeginCapture_v2_ptsz)(hStream, mode));
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
@@ -44,10 +61,10 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 {
 	GM_ENTER(cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData,
 		 numDependencies, mode);
-	capture_seen = true;
-	return gm_leave(GM_REAL(cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies,
-							     dependencyData, numDependencies,
-							     mode));
+	begins();
+	return begun(hStream, false,
+		     GM_REAL(cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies,
+							  dependencyData, numDependencies, mode));
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
@@ -57,10 +74,37 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 {
 	GM_ENTER(cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies, dependencyData,
 		 numDependencies, mode);
-	capture_seen = true;
-	return gm_leave(GM_REAL(cuStreamBeginCaptureToGraph_ptsz)(hStream, hGraph, dependencies,
-								  dependencyData, numDependencies,
-								  mode));
+	begins();
+	return begun(hStream, true,
+		     GM_REAL(cuStreamBeginCaptureToGraph_ptsz)(hStream, hGraph, dependencies,
+							  dependencyData, numDependencies, mode));
+}
+
+static void ends(void)
+{
+	if (gm_order_on)
+		gm_capture_lock();
+}
+
+static CUresult ended(CUstream stream, bool per_thread, CUresult result)
+{
+	if (gm_order_on)
+		gm_capture_over(stream, per_thread, result);
+	return gm_leave(result);
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	GM_ENTER(cuStreamEndCapture, hStream, phGraph);
+	ends();
+	return ended(hStream, false, GM_REAL(cuStreamEndCapture)(hStream, phGraph));
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	GM_ENTER(cuStreamEndCapture_ptsz, hStream, phGraph);
+	ends();
+	return ended(hStream, true, GM_REAL(cuStreamEndCapture_ptsz)(hStream, phGraph));
 }
 
 /* The legacy stream cannot capture (and asking about it while another one does is an error). */

@@ -10,6 +10,7 @@
 #include "allocator/lock.h"
 #include "preload/capture.h"
 #include "preload/graph.h"
+#include "preload/order.h"
 #include "recorder/modules.h"
 
 static struct gm_lock lock;
@@ -122,6 +123,8 @@ CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphN
 	CUresult result;
 
 	GM_ENTER(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
+		gm_host_function_given();
 	result = GM_REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies,
 					 nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
@@ -137,6 +140,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 	GM_ENTER(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
 		 numDependencies, nodeParams);
+	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
+		gm_host_function_given();
 	result = GM_REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData,
 					    numDependencies, nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
@@ -203,6 +208,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuGraphUpload, hGraph, hStream);
+	gm_work(hStream, false, 0);
 	result = GM_REAL(cuGraphUpload)(hGraph, hStream);
 	return graph_end("cuGraphUpload", result, GM_CALLER);
 }
@@ -212,8 +218,22 @@ CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuGraphUpload_ptsz, hGraphExec, hStream);
+	gm_work(hStream, true, 0);
 	result = GM_REAL(cuGraphUpload_ptsz)(hGraphExec, hStream);
 	return graph_end("cuGraphUpload_ptsz", result, GM_CALLER);
+}
+
+/* A graph may copy to the host, call its functions, and record events. */
+static void launches(CUstream stream, bool per_thread)
+{
+	gm_work(stream, per_thread, GM_WORK_LAUNCH | GM_WORK_HOST);
+	gm_host_events_forget();
+}
+
+static void launched(CUresult result, CUstream stream, bool per_thread)
+{
+	if (!result && gm_order_on)
+		gm_host_submitted(stream, per_thread, GM_WORK_HOST);
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
@@ -221,7 +241,9 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuGraphLaunch, hGraph, hStream);
+	launches(hStream, false);
 	result = GM_REAL(cuGraphLaunch)(hGraph, hStream);
+	launched(result, hStream, false);
 	return graph_end("cuGraphLaunch", result, GM_CALLER);
 }
 
@@ -230,7 +252,9 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuGraphLaunch_ptsz, hGraphExec, hStream);
+	launches(hStream, true);
 	result = GM_REAL(cuGraphLaunch_ptsz)(hGraphExec, hStream);
+	launched(result, hStream, true);
 	return graph_end("cuGraphLaunch_ptsz", result, GM_CALLER);
 }
 

@@ -64,6 +64,18 @@ bool gm_order_unseen(void);
 /* The cache handed out memory again that work of the one stream may still be using: that stream's
  * next kernel may not overlap its predecessor (order_early.c). */
 void gm_order_early_reuse(void);
+struct gm_order_early { _Atomic(uint32_t) reuses, over; };
+extern struct gm_order_early gm_order_early GM_HIDDEN;
+
+/* Before a kernel: must it not overlap? 0: it may, else what gm_order_early_over is told when it
+ * was launched. */
+static inline uint32_t gm_order_early_now(void)
+{
+	uint32_t reuses = gm_order_early.reuses;
+
+	return reuses == gm_order_early.over ? 0 : reuses;
+}
+void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses);
 
 /* ---- captures (order_capture.c) ---- */
 
@@ -91,15 +103,35 @@ void gm_host_function_given(void);		/* one was given to the driver */
 bool gm_host_sees_pending(void);
 /* Managed or mapped host memory was made: launches are visible to the host from now on. */
 void gm_host_sees_memory(void);
-/* Work that is not captured, with these enum gm_work_flags, is about to be submitted: called by
- * gm_work_slow, or by gm_work itself where that is not called. */
-void gm_host_work(uint64_t key, CUstream stream, unsigned int flags);
+extern _Atomic(bool) gm_host_watches GM_HIDDEN;	/* it was */
+
+/* Work with these enum gm_work_flags was submitted to @stream: after the real call, since a mark
+ * made before could be covered by a synchronise that the work missed. */
+void gm_host_submitted_slow(CUstream stream, bool per_thread);
+static inline void gm_host_submitted(CUstream stream, bool per_thread, unsigned int flags)
+{
+	if (flags & GM_WORK_HOST || (flags & GM_WORK_LAUNCH && gm_host_watches))
+		gm_host_submitted_slow(stream, per_thread);
+}
+
 /* What was submitted so far; then, after a wait that covered it: of everything, of one context's
  * streams, of one stream. */
 uint64_t gm_host_now(void);
 void gm_host_all_done(uint64_t now);
 void gm_host_context_done(CUcontext context, uint64_t now);
 void gm_host_stream_done(uint64_t key, uint64_t now);
+
+/* What an event stands for. Around its real record (on @key's stream, or, with @key 0, in all of
+ * @context), and around the program's look at it. A graph's launch may record events, too. */
+struct gm_host_mark { uint64_t key, now; CUcontext context; };
+struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context);
+void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark);
+struct gm_host_mark gm_host_event_mark(CUevent event);
+void gm_host_event_done(const struct gm_host_mark *mark);
+void gm_host_event_forget(CUevent event);	/* it stands for nothing now */
+void gm_host_events_forget(void);		/* none does */
+void gm_host_forget(void);			/* all of it: in a forked child */
+void gm_host_events_shared(void);		/* another process may record them, from now on */
 
 /* ---- the program's own waiting ---- */
 

@@ -9,6 +9,7 @@
 
 #include "preload/graph.h"
 #include "preload/history.h"
+#include "preload/order.h"
 #include "preload/record.h"
 #include "preload/sample.h"
 #include "preload/trigger.h"
@@ -38,6 +39,7 @@ void gm_hooks_forget(void)
 	gm_contexts_forget();
 	gm_backing_forget();
 	gm_graphs_forget();
+	gm_host_forget();
 	reporting = false;
 }
 
@@ -160,6 +162,8 @@ CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space s
 		      uint64_t address, uint64_t size)
 {
 	if (!result) {
+		if (call->alloc.kind == GM_KIND_MANAGED || call->alloc.domain == GM_DOMAIN_HOST)
+			gm_host_sees_memory();
 		gm_alloc_record(call, space, address, size);
 		if (call->alloc.domain == call->where.domain)
 			gm_sample_growth(call->where);

@@ -1,0 +1,150 @@
+/*
+ * hook_hostfn.c - functions of the program's that the driver calls: host functions, callbacks,
+ * host nodes of graphs, destructors of user objects.
+ *
+ * In such a function the driver refuses every call with CUDA_ERROR_NOT_PERMITTED, cuCtxGetCurrent
+ * too (seen on a GPU): so once one was given, that call tells whether this thread is in one.
+ * Nothing is wrapped, and getters give the program's own back by themselves.
+ *
+ * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
+ */
+#include "preload/cache.h"
+#include "preload/order.h"
+
+static _Atomic(bool) given;
+
+void gm_host_function_given(void)
+{
+	if (!given)
+		given = true;
+}
+
+bool gm_in_host_function(void)
+{
+	CUcontext context;
+
+	return given && GM_REAL(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* ---- on streams: work that the host sees ---- */
+
+static void before(CUstream stream, bool per_thread)
+{
+	gm_host_function_given();
+	gm_work(stream, per_thread, GM_WORK_HOST);
+}
+
+static CUresult after(CUresult result, CUstream stream, bool per_thread)
+{
+	if (!result && gm_order_on)
+		gm_host_submitted(stream, per_thread, GM_WORK_HOST);
+	return gm_leave(result);
+}
+
+CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+	CUresult result;
+
+	GM_ENTER(cuLaunchHostFunc, hStream, fn, userData);
+	before(hStream, false);
+	result = GM_REAL(cuLaunchHostFunc)(hStream, fn, userData);
+	if (result && gm_cache_retry(result))
+		result = GM_REAL(cuLaunchHostFunc)(hStream, fn, userData);
+	return after(result, hStream, false);
+}
+
+CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
+{
+	CUresult result;
+
+	GM_ENTER(cuLaunchHostFunc_ptsz, hStream, fn, userData);
+	before(hStream, true);
+	result = GM_REAL(cuLaunchHostFunc_ptsz)(hStream, fn, userData);
+	if (result && gm_cache_retry(result))
+		result = GM_REAL(cuLaunchHostFunc_ptsz)(hStream, fn, userData);
+	return after(result, hStream, true);
+}
+
+CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+			     unsigned int flags)
+{
+	CUresult result;
+
+	GM_ENTER(cuStreamAddCallback, hStream, callback, userData, flags);
+	before(hStream, false);
+	result = GM_REAL(cuStreamAddCallback)(hStream, callback, userData, flags);
+	if (result && gm_cache_retry(result))
+		result = GM_REAL(cuStreamAddCallback)(hStream, callback, userData, flags);
+	return after(result, hStream, false);
+}
+
+CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, void *userData,
+				  unsigned int flags)
+{
+	CUresult result;
+
+	GM_ENTER(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
+	before(hStream, true);
+	result = GM_REAL(cuStreamAddCallback_ptsz)(hStream, callback, userData, flags);
+	if (result && gm_cache_retry(result))
+		result = GM_REAL(cuStreamAddCallback_ptsz)(hStream, callback, userData, flags);
+	return after(result, hStream, true);
+}
+
+/* ---- in graphs (cuGraphAddNode is hook_graph.c's) ---- */
+
+CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+			    const CUgraphNode *dependencies, size_t numDependencies,
+			    const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	GM_ENTER(cuGraphAddHostNode, phGraphNode, hGraph, dependencies, numDependencies,
+		 nodeParams);
+	gm_host_function_given();
+	return gm_leave(GM_REAL(cuGraphAddHostNode)(phGraphNode, hGraph, dependencies,
+						    numDependencies, nodeParams));
+}
+
+CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	GM_ENTER(cuGraphHostNodeSetParams, hNode, nodeParams);
+	gm_host_function_given();
+	return gm_leave(GM_REAL(cuGraphHostNodeSetParams)(hNode, nodeParams));
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+				      const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	GM_ENTER(cuGraphExecHostNodeSetParams, hGraphExec, hNode, nodeParams);
+	gm_host_function_given();
+	return gm_leave(GM_REAL(cuGraphExecHostNodeSetParams)(hGraphExec, hNode, nodeParams));
+}
+
+static void look_at_node(const CUgraphNodeParams *params)
+{
+	if (params && params->type == CU_GRAPH_NODE_TYPE_HOST)
+		gm_host_function_given();
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	GM_ENTER(cuGraphNodeSetParams, hNode, nodeParams);
+	look_at_node(nodeParams);
+	return gm_leave(GM_REAL(cuGraphNodeSetParams)(hNode, nodeParams));
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+				  CUgraphNodeParams *nodeParams)
+{
+	GM_ENTER(cuGraphExecNodeSetParams, hGraphExec, hNode, nodeParams);
+	look_at_node(nodeParams);
+	return gm_leave(GM_REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
+}
+
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+			    unsigned int initialRefcount, unsigned int flags)
+{
+	GM_ENTER(cuUserObjectCreate, object_out, ptr, destroy, initialRefcount, flags);
+	gm_host_function_given();
+	return gm_leave(GM_REAL(cuUserObjectCreate)(object_out, ptr, destroy, initialRefcount,
+						    flags));
+}

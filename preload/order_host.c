@@ -1,0 +1,314 @@
+/*
+ * order_host.c - what the host may look at: work that reads or writes its memory, and is not yet
+ * known to have ended.
+ *
+ * Each such submission gets a number, the next of one counter. For each stream: the number of its
+ * last one, and up to which number it is known to have ended, because the program waited for the
+ * stream, for its context, for everything, or for an event that was recorded after it. What does
+ * not fit in the tables counts as pending until everything was waited for.
+ *
+ *	submitted ──> a stream's last ── > covered: pending
+ *	all_over  : everything up to this number has ended, on every stream
+ *
+ * Locks: of the shards, leaves. A number is given out under the lock of the shard that it is
+ * written in: who reads the counter first, then looks under the locks, misses none.
+ * Thread context: any, inside a hook. Signal context: none. Fork: a child clears them (their
+ * contents are another process's work).
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "allocator/lock.h"
+#include "preload/capture.h"
+#include "preload/order.h"
+
+#define SHARDS 16u
+#define STREAMS 16u			/* of a shard */
+#define EVENTS 64u			/* of a shard */
+
+struct stream {
+	uint64_t key;			/* 0: unused */
+	CUcontext context;
+	uint64_t last, covered;
+};
+
+struct event {
+	CUevent event;			/* NULL: unused */
+	struct gm_host_mark mark;
+};
+
+static struct shard {
+	struct gm_lock lock;
+	struct stream streams[STREAMS];	/* lock: lock */
+} shards[SHARDS] __attribute__((aligned(64)));
+
+static struct event_shard {
+	struct gm_lock lock;
+	struct event events[EVENTS];	/* lock: lock */
+} event_shards[SHARDS] __attribute__((aligned(64)));
+
+_Atomic(bool) gm_host_watches;
+static _Atomic(uint64_t) submitted;	/* the last number given out */
+static _Atomic(uint64_t) all_over;
+static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
+static _Atomic(bool) events_used, events_shared;
+
+static void raise_to(_Atomic(uint64_t) *word, uint64_t value)
+{
+	uint64_t old = *word;
+
+	while (old < value && !atomic_compare_exchange_weak(word, &old, value))
+		;
+}
+
+static unsigned int hash(uint64_t key)
+{
+	return (unsigned int)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
+}
+
+static struct shard *shard_of(uint64_t key)
+{
+	return &shards[hash(key) % SHARDS];
+}
+
+static bool is_pending(const struct stream *s)
+{
+	return s->key && s->last > s->covered && s->last > all_over;
+}
+
+static struct stream *find_locked(struct shard *shard, uint64_t key)
+{
+	for (unsigned int i = 0; i < STREAMS; i++)
+		if (shard->streams[i].key == key)
+			return &shard->streams[i];
+	return NULL;
+}
+
+/* A place for @key: an unused one, or that of a stream on which nothing is pending. */
+static struct stream *add_locked(struct shard *shard, uint64_t key, CUcontext context)
+{
+	for (unsigned int i = 0; i < STREAMS; i++)
+		if (!is_pending(&shard->streams[i])) {
+			shard->streams[i] = (struct stream){ .key = key, .context = context };
+			return &shard->streams[i];
+		}
+	return NULL;
+}
+
+/* ---- submissions ---- */
+
+void gm_host_sees_memory(void)
+{
+	gm_host_watches = true;
+}
+
+static CUcontext context_of(CUstream stream)
+{
+	bool pseudo = !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+	CUcontext context = NULL;
+
+	if (pseudo || GM_REAL(cuStreamGetCtx)(stream, &context))
+		GM_REAL(cuCtxGetCurrent)(&context);
+	return context;
+}
+
+/* The context is asked for outside the lock, and only of a stream that is new here. */
+static bool mark(uint64_t key, CUcontext context, bool known)
+{
+	struct shard *shard = shard_of(key);
+	struct stream *stream;
+
+	if (!gm_lock(&shard->lock)) {	/* its holder is gone: from now on something is pending */
+		raise_to(&lost, UINT64_MAX);
+		submitted++;
+		return true;
+	}
+	stream = find_locked(shard, key);
+	if (!stream && !known) {
+		gm_unlock(&shard->lock);
+		return false;
+	}
+	if (!stream)
+		stream = add_locked(shard, key, context);
+	if (stream)
+		stream->last = ++submitted;
+	else
+		raise_to(&lost, ++submitted);
+	gm_unlock(&shard->lock);
+	return true;
+}
+
+void gm_host_submitted_slow(CUstream stream, bool per_thread)
+{
+	uint64_t key;
+
+	if (gm_stream_captures(stream, per_thread))
+		return;
+	key = gm_stream_key(stream, per_thread);
+	if (!mark(key, NULL, false))
+		mark(key, context_of(stream), true);
+}
+
+/* Forked: another process's work, perhaps under locks that nobody here will give back. */
+void gm_host_forget(void)
+{
+	memset(shards, 0, sizeof(shards));
+	memset(event_shards, 0, sizeof(event_shards));
+	lost = 0;
+	all_over = submitted;
+	events_used = false;
+}
+
+/* ---- what is pending ---- */
+
+static bool shard_pending(struct shard *shard)
+{
+	bool pending;
+
+	if (!gm_lock(&shard->lock))
+		return true;
+	pending = lost > all_over;
+	for (unsigned int i = 0; i < STREAMS && !pending; i++)
+		pending = is_pending(&shard->streams[i]);
+	gm_unlock(&shard->lock);
+	return pending;
+}
+
+bool gm_host_sees_pending(void)
+{
+	uint64_t now = submitted;
+
+	if (now <= all_over)
+		return false;
+	for (unsigned int i = 0; i < SHARDS; i++)
+		if (shard_pending(&shards[i]))
+			return true;
+	raise_to(&all_over, now);
+	return false;
+}
+
+uint64_t gm_host_now(void)
+{
+	return submitted;
+}
+
+void gm_host_all_done(uint64_t now)
+{
+	raise_to(&all_over, now);
+}
+
+void gm_host_context_done(CUcontext context, uint64_t now)
+{
+	for (unsigned int i = 0; i < SHARDS && now > all_over; i++) {
+		struct shard *shard = &shards[i];
+
+		if (!gm_lock(&shard->lock))
+			continue;
+		for (unsigned int s = 0; s < STREAMS; s++)
+			if (shard->streams[s].context == context && shard->streams[s].covered < now)
+				shard->streams[s].covered = now;
+		gm_unlock(&shard->lock);
+	}
+}
+
+void gm_host_stream_done(uint64_t key, uint64_t now)
+{
+	struct shard *shard = shard_of(key);
+	struct stream *stream;
+
+	if (now <= all_over || !gm_lock(&shard->lock))
+		return;
+	stream = find_locked(shard, key);
+	if (stream && stream->covered < now)
+		stream->covered = now;
+	gm_unlock(&shard->lock);
+}
+
+/* ---- events ---- */
+
+static struct event *event_at(struct event_shard *shard, CUevent event)
+{
+	return &shard->events[hash((uintptr_t)event >> 3) / SHARDS % EVENTS];
+}
+
+static struct event_shard *event_shard_of(CUevent event)
+{
+	return &event_shards[hash((uintptr_t)event >> 3) % SHARDS];
+}
+
+/* Whether it did or not: what @event stood for it does not stand for any more. That must not be
+ * missed, so a lock that could not be had ends the use of all of them. */
+void gm_host_event_forget(CUevent event)
+{
+	struct event_shard *shard = event_shard_of(event);
+
+	if (!events_used)
+		return;
+	if (!gm_lock(&shard->lock)) {
+		events_shared = true;
+		return;
+	}
+	if (event_at(shard, event)->event == event)
+		event_at(shard, event)->event = NULL;
+	gm_unlock(&shard->lock);
+}
+
+void gm_host_events_forget(void)
+{
+	if (!events_used)
+		return;
+	events_used = false;
+	for (unsigned int i = 0; i < SHARDS; i++) {
+		if (!gm_lock(&event_shards[i].lock)) {
+			events_shared = true;
+			return;
+		}
+		memset(event_shards[i].events, 0, sizeof(event_shards[i].events));
+		gm_unlock(&event_shards[i].lock);
+	}
+}
+
+void gm_host_events_shared(void)
+{
+	events_shared = true;
+}
+
+struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context)
+{
+	gm_host_event_forget(event);
+	return (struct gm_host_mark){ .key = key, .now = submitted, .context = context };
+}
+
+void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
+{
+	struct event_shard *shard = event_shard_of(event);
+
+	if (events_shared || mark_of->now <= all_over)
+		return;
+	events_used = true;
+	if (!gm_lock(&shard->lock))
+		return;
+	*event_at(shard, event) = (struct event){ .event = event, .mark = *mark_of };
+	gm_unlock(&shard->lock);
+}
+
+struct gm_host_mark gm_host_event_mark(CUevent event)
+{
+	struct event_shard *shard = event_shard_of(event);
+	struct gm_host_mark found = { 0 };
+
+	if (!events_used || events_shared || !gm_lock(&shard->lock))
+		return found;
+	if (event_at(shard, event)->event == event)
+		found = event_at(shard, event)->mark;
+	gm_unlock(&shard->lock);
+	return found;
+}
+
+void gm_host_event_done(const struct gm_host_mark *mark_of)
+{
+	if (mark_of->key)
+		gm_host_stream_done(mark_of->key, mark_of->now);
+	else if (mark_of->context)
+		gm_host_context_done(mark_of->context, mark_of->now);
+}

@@ -1,0 +1,99 @@
+/*
+ * order_unseen.c - work that no hook may see: private tables of the driver, objects that were bound
+ * past us. Then the one-stream fast path is off.
+ *
+ * cuGetExportTable hands out tables of functions by a UUID. Those that every copy of the runtime
+ * asks for submit no work by themselves (what the runtime launches goes through the public names);
+ * of others that is not known.
+ *
+ * Thread context: any, also inside the loader and before the library has started. Signal context:
+ * none. Fork: what was seen stays seen.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+#include "preload/order.h"
+#include "preload/say.h"
+
+static const struct table {
+	unsigned char uuid[16];
+	const char *what;
+} known[] = {
+	{ "\xf8\xcf\xf9\x51\x21\x46\x8b\x4e\xb9\xe2\xfb\x46\x9e\x7c\x0d\xd9", "runtime, at start" },
+	{ "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9", "runtime" },
+	{ "\xa0\x94\x79\x8c\x2e\x74\x2e\x74\x93\xf2\x08\x00\x20\x0c\x0a\x66", "tools, runtime calls" },
+	{ "\x42\xd8\x5a\x81\x23\xf6\xcb\x47\x82\x98\xf6\xe7\x8a\x3a\xec\xdc", "tools, threads" },
+	{ "\xc6\x93\x33\x6e\x11\x21\xdf\x11\xa8\xc3\x68\xf3\x55\xd8\x95\x93", "storage of contexts" },
+	{ "\x0c\xa5\x0b\x8c\x10\x04\x92\x9a\x89\xa7\xd0\xdf\x10\xe7\x72\x86", "makes contexts" },
+	{ "\x19\x5b\xcb\xf4\xd6\x7d\x02\x4a\xac\xc5\x1d\x29\xce\xa6\x31\xae", "host memory of tools" },
+	{ "\xb1\x05\x41\xe1\xf7\xc7\xc7\x4a\x9f\x64\xf2\x23\xbe\x99\xf1\xe2", "devices, runtime" },
+	{ "\xd4\x08\x20\x55\xbd\xe6\x70\x4b\x8d\x34\xba\x12\x3c\x66\xe1\xf2", "checks, at start" },
+	{ "\x26\x3e\x88\x60\x7c\xd2\x61\x43\x92\xf6\xbb\xd5\x00\x6d\xfa\x7e", "checks, at start" },
+};
+
+static _Atomic(bool) unseen;
+
+bool gm_order_unseen(void)
+{
+	return unseen;
+}
+
+void gm_order_unseen_work(const char *why)
+{
+	bool first = !unseen;
+
+	unseen = true;
+	if (gm_order_on)
+		gm_reuse_leave_one(gm_order_reuse());
+	if (first && gm_state_is_mine() && gm_state.options.verbose)
+		gm_say_always("one-stream fast path off: ", why);
+}
+
+/* ---- private tables ---- */
+
+static bool is_known(const CUuuid *id)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (memcmp(id->bytes, known[i].uuid, sizeof(known[i].uuid)) == 0)
+			return true;
+	return false;
+}
+
+static void format_uuid(const CUuuid *id, char text[37])
+{
+	static const char digits[] = "0123456789abcdef";
+	char *at = text;
+
+	for (unsigned int i = 0; i < 16; i++) {
+		unsigned char byte = (unsigned char)id->bytes[i];
+
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*at++ = '-';
+		*at++ = digits[byte >> 4];
+		*at++ = digits[byte & 15];
+	}
+	*at = '\0';
+}
+
+/* The library may not have started, its options not been read: then only the flag is kept. */
+static void tell(const CUuuid *id, const void *caller)
+{
+	char text[37];
+	Dl_info info;
+
+	format_uuid(id, text);
+	if (gm_state_is_mine() && gm_state.options.verbose)
+		gm_say_always("unknown private table of the driver ", text, ", asked for by ",
+			      dladdr(caller, &info) && info.dli_fname ? info.dli_fname : "?");
+	gm_order_unseen_work("a private table of the driver that is not known");
+}
+
+CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
+{
+	CUresult result = GM_REAL(cuGetExportTable)(ppExportTable, pExportTableId);
+
+	if (!result && pExportTableId && !is_known(pExportTableId))
+		tell(pExportTableId, __builtin_return_address(0));
+	return result;
+}
