@@ -65,6 +65,19 @@ static inline void saw_op(struct scan *scan, uint64_t op)
 		scan->complete[flight] = true;
 }
 
+/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. */
+static void note_owner(struct gm_frees *frees, const struct gm_event *event)
+{
+	if (event->kind == GM_KIND_VMM || event->kind == GM_KIND_GRAPH)
+		return;
+	if (event->action == GM_ACTION_ALLOC)
+		gm_frees_handed_out(frees, event->kind, 0, event->domain, event->address,
+				    event->size, event->tsc);
+	else if (event->action == GM_ACTION_FREE_COMPLETED)
+		gm_frees_given_back(frees, event->kind, event->domain, event->address, event->size,
+				    event->tsc);
+}
+
 static void scan_event(struct scan *scan, const struct gm_event *event)
 {
 	struct gm_image *image = scan->image;
@@ -81,11 +94,8 @@ static void scan_event(struct scan *scan, const struct gm_event *event)
 		return;
 	}
 	saw_op(scan, event->op);
-	/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. */
-	if (scan->frees.count && event->action == GM_ACTION_ALLOC &&
-	    event->kind != GM_KIND_VMM && event->kind != GM_KIND_GRAPH)
-		gm_frees_handed_out(&scan->frees, event->kind, 0, event->domain, event->address,
-				    event->size, event->tsc);
+	if (scan->frees.count)
+		note_owner(&scan->frees, event);
 	if (event->tsc <= image->header->horizon) {
 		scan->old[event->domain]++;
 		return;

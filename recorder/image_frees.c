@@ -2,9 +2,10 @@
  * image_frees.c - frees that the driver had carried out and nobody had yet recorded.
  *
  * A block whose free is under way (GM_BLOCK_FREEING) is still live, as far as anybody can tell,
- * unless its address was handed out again since: by a segment of the tables, or by an event of one
- * that is gone already. Then the tables lose the block and the trace gets the events that its
- * thread would have written, stamped when the free began.
+ * unless its address was handed out again since: to a segment of the tables, or by an event of one
+ * that is gone already. Of that one perhaps only the free is left: its driver may be slow, and the
+ * history that follows meanwhile drop the rest. Then the tables lose the block and the trace gets
+ * the events that its thread would have written, stamped when the free began.
  *
  * Works on a private copy; every loop is bounded by the size of a table.
  * Thread context: one thread an image.
@@ -20,6 +21,7 @@
 struct gm_freeing {
 	uint64_t address, end, tsc;
 	uint64_t again;			/* stamp, 0: not that we know */
+	uint64_t given_back;		/* by a later owner: stamp of the first such free, 0: none */
 	uint32_t segment;
 	uint8_t space, kind;
 };
@@ -172,7 +174,7 @@ static void complete_free(struct gm_image *image, const struct gm_freeing *freei
 		if (image->flights[i].action == GM_ACTION_FREE_REQUESTED &&
 		    image->flights[i].domain == segment->domain &&
 		    image->flights[i].address == segment->address && !image->flights[i].done &&
-		    image->flights[i].tsc >= block->tsc)
+		    image->flights[i].tsc >= block->tsc && image->flights[i].tsc < freeing->again)
 			flight = &image->flights[i];
 	if (flight) {
 		flight->done = true;
@@ -234,10 +236,16 @@ int gm_frees_begin(struct gm_image *image, struct gm_frees *frees)
 	return 0;
 }
 
-void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
-			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc)
+static void lower_stamp(uint64_t *stamp, uint64_t tsc)
 {
-	uint8_t space = space_of(kind, flags, domain);
+	if (!*stamp || tsc < *stamp)
+		*stamp = tsc;
+}
+
+/* Memory was handed out, or @back, at @tsc. */
+static void note(struct gm_frees *frees, uint8_t space, unsigned int kind, uint64_t address,
+		 uint64_t size, uint64_t tsc, bool back)
+{
 	uint64_t end = space || !size ? address + 1 : address + size;
 	size_t low = 0, high = frees->count;
 
@@ -257,17 +265,45 @@ void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int
 		if (freeing->space != space || (space && freeing->address != address) ||
 		    (space && freeing->kind != kind) || freeing->tsc >= tsc)
 			continue;
-		if (!freeing->again || tsc < freeing->again)
-			freeing->again = tsc;
+		lower_stamp(back ? &freeing->given_back : &freeing->again, tsc);
 	}
+}
+
+void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
+			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc)
+{
+	note(frees, space_of(kind, flags, domain), kind, address, size, tsc, false);
+}
+
+/* Whoever frees a block that was handed out later than the one whose free is under way: a free
+ * is stamped before its driver's, so that no earlier owner's comes after its next allocation. */
+void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
+			 uint64_t address, uint64_t size, uint64_t tsc)
+{
+	note(frees, space_of(kind, 0, domain), kind, address, size, tsc, true);
+}
+
+/* An owner of whom only the free is known: what gave it the memory was dropped, so it is not
+ * younger than the horizon. */
+static void find_unseen_owner(const struct gm_image *image, struct gm_freeing *freeing)
+{
+	uint64_t horizon = image->header->horizon;
+
+	if (!freeing->given_back || (freeing->again && freeing->again <= freeing->given_back))
+		return;
+	freeing->again = freeing->given_back;
+	if (horizon > freeing->tsc && horizon < freeing->again)
+		freeing->again = horizon;
 }
 
 int gm_frees_complete(struct gm_image *image, struct gm_frees *frees)
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < frees->count; i++)
+	for (size_t i = 0; i < frees->count; i++) {
+		find_unseen_owner(image, &frees->list[i]);
 		frees->made_count += frees->list[i].again != 0;
+	}
 	if (!frees->made_count)
 		return 0;
 	frees->made = gm_image_part(image, frees->made_count * GM_CHUNK_BYTES);

@@ -63,6 +63,9 @@ int gm_frees_begin(struct gm_image *image, struct gm_frees *frees);
 /* Memory was handed out at @tsc. */
 void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
 			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc);
+/* A block was freed, stamped @tsc, that is not in the tables any more. */
+void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
+			 uint64_t address, uint64_t size, uint64_t tsc);
 /* Complete those whose address was: tables, counters, events, flights. */
 int gm_frees_complete(struct gm_image *image, struct gm_frees *frees);
 

@@ -301,6 +301,65 @@ START_TEST(an_address_handed_out_again_was_freed)
 }
 END_TEST
 
+/* Of who got the address meanwhile the history has kept only the free: handed out it was before the
+ * horizon, and so the free under way is no part of the trace. */
+START_TEST(an_address_given_back_was_handed_out)
+{
+	unsigned int i = (unsigned int)_i, flown = i % 2, again = i / 2;
+	uint32_t a, b;
+
+	jb_thread(&jb, 1, 100);
+	jb_thread(&jb, 2, 200);
+	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 1), 10));
+	jb.blocks[a].state = GM_BLOCK_FREEING;
+	if (flown)				/* else its thread has no slot */
+		fly(1, OP(1, 2), GM_ACTION_FREE_REQUESTED, 0x1000000, 20);
+	b = jb_alloc(&jb, 2, device_bytes(0x1000000, MIB, OP(2, 1), 30));
+	jb_free(&jb, 2, b, OP(2, 2), 50);
+	if (again)				/* and it was used again */
+		jb_alloc(&jb, 2, device_bytes(0x1000000, MIB, OP(2, 3), 60));
+	jb.h->horizon = 40;
+	jb_chunk(&jb, jb.threads[2].chunk - 1)->generation++;	/* the alloc is not there any more */
+	for (unsigned int place = 3; place < jb.places[2]; place++)
+		((struct gm_event *)jb_chunk(&jb, jb.threads[2].chunk - 1))[place].commit += 1 << 8;
+	settle_sound();
+	ck_assert_uint_eq(image.segment_count, again);
+	ck_assert_uint_eq(image.flight_count, flown);
+	ck_assert(!image.flight_count || image.flights[0].done);
+	ck_assert_uint_eq(image.event_count, 3 + 2 * again);
+	ck_assert_uint_eq(image.events[0]->op, OP(2, 2));
+}
+END_TEST
+
+/* Two frees of one address are under way: each is stamped when it began itself. */
+START_TEST(each_free_has_its_own_flight)
+{
+	static const uint64_t began[] = { 20, 40 };
+	uint32_t ids[2];
+
+	for (uint32_t i = 0; i < 2; i++) {	/* the later one's thread has the lower slot */
+		jb_thread(&jb, 2 - i, 100 + i);
+		ids[i] = jb_alloc(&jb, 2 - i, device_bytes(0x1000000, MIB, OP(2 - i, 1),
+							   began[i] - 10));
+		jb.blocks[ids[i]].state = GM_BLOCK_FREEING;
+		fly(2 - i, OP(2 - i, 2), GM_ACTION_FREE_REQUESTED, 0x1000000, began[i]);
+	}
+	jb_thread(&jb, 3, 300);
+	jb_alloc(&jb, 3, device_bytes(0x1000000, MIB, OP(3, 1), 50));
+	settle_sound();
+	ck_assert_uint_eq(image.segment_count, 1);
+	ck_assert(image.flights[0].done && image.flights[1].done);
+	ck_assert_uint_eq(image.event_count, 12);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct gm_event *event = image.events[5 * i + 3];
+
+		ck_assert_uint_eq(event->action, GM_ACTION_FREE_COMPLETED);
+		ck_assert_uint_eq(event->tsc, began[i]);
+		ck_assert_uint_eq(event->op, OP(2 - i, 2));
+	}
+}
+END_TEST
+
 /* Handles are no addresses: an array's may lie anywhere, and only an equal one is in its way. */
 START_TEST(handles_do_not_overlap)
 {
@@ -564,6 +623,8 @@ int main(void)
 	tcase_add_test(tcase, an_undo_that_points_elsewhere_is_left_out);
 	tcase_add_test(tcase, a_free_under_way_is_still_live);
 	tcase_add_loop_test(tcase, an_address_handed_out_again_was_freed, 0, 3);
+	tcase_add_loop_test(tcase, an_address_given_back_was_handed_out, 0, 4);
+	tcase_add_test(tcase, each_free_has_its_own_flight);
 	tcase_add_test(tcase, handles_do_not_overlap);
 	tcase_add_test(tcase, flights_without_events);
 	tcase_add_test(tcase, one_horizon);
