@@ -362,6 +362,21 @@ uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor
 	return found;
 }
 
+uint64_t gm_free_set_largest(struct gm_free_set *set)
+{
+	uint64_t largest = 0;
+
+	for (uint32_t i = 0; i <= set->streams_mask; i++) {
+		const struct gm_free_stream *s = set->streams[i];
+		uint32_t c = s && s->blocks ? class_down(s, GM_SIZE_CLASSES - 1) : GM_SIZE_CLASSES;
+		uint32_t id = c < GM_SIZE_CLASSES ? last_below(set, s->root[c], UINT64_MAX) : GM_NONE;
+
+		if (id && set->blocks[id].size > largest)
+			largest = set->blocks[id].size;
+	}
+	return largest;
+}
+
 /* ---- check ---- */
 
 static int check_tree(const struct gm_free_set *set, const struct gm_free_stream *s, uint32_t c,

@@ -72,6 +72,9 @@ struct gm_free_cursor { uint64_t stream, size, address; bool begun; };
  * Start with a zeroed cursor. */
 uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor);
 
+/* Bytes of the largest block of any stream; 0 when there is none. O(streams). */
+uint64_t gm_free_set_largest(struct gm_free_set *set);
+
 /* Count violations: order, bitmaps, counts, states. 0 if sound. O(blocks). */
 int gm_free_set_check(const struct gm_free_set *set);
 

@@ -44,6 +44,12 @@ static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	return gm_free_set_insert(&heap->pool[pool], id, heap->lookups[pool]);
 }
 
+/* A free block alone in its segment comes (+) or goes (-). */
+static void count_idle(struct gm_heap *heap, int64_t bytes)
+{
+	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
 /* ---- finding ---- */
 
 static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
@@ -64,6 +70,8 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 	if (size >= config->max_split_size && found >= size + config->max_non_split_rounding)
 		return GM_NONE;
 	gm_free_set_remove(&heap->pool[pool], id);
+	if (!gm_heap_is_split(&heap->blocks[id]))
+		count_idle(heap, -(int64_t)found);
 	return id;
 }
 
@@ -216,6 +224,7 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 	uint64_t bytes = block->size;
 
 	gm_free_set_remove(&heap->pool[pool], id);
+	count_idle(heap, -(int64_t)bytes);
 	heap->reserved -= bytes;
 	gm_heap_stat_count(heap, &heap->stats->num_device_free);
 	gm_heap_stat_sub(heap, pool, GM_STAT_SEGMENT, 1);
@@ -301,6 +310,8 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
 	if (gm_heap_is_split(block)) {
 		split_count++;
 		split_bytes += (int64_t)block->size;
+	} else {
+		count_idle(heap, (int64_t)block->size);
 	}
 	change(heap, pool, GM_STAT_INACTIVE_SPLIT, split_count);
 	change(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES, split_bytes);

@@ -64,7 +64,8 @@ struct gm_heap_ops {
 	/* The driver: 0 and the address, -ENOMEM out of memory, or -errno. Called unlocked. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
 	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
-	void (*lock)(void *arg);	/* either may be NULL */
+	/* Either may be NULL. A lock that cannot be had again (false) ends the call: -ETIMEDOUT. */
+	bool (*lock)(void *arg);
 	void (*unlock)(void *arg);
 	/* Wait for what was freed and is not reusable yet, and complete it; NULL: nothing. Unlocked. */
 	void (*settle)(void *arg);
@@ -85,6 +86,7 @@ struct gm_heap {
 	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
 	uint64_t reserved;		/* bytes got from the driver */
 	struct gm_span *span;		/* told where blocks begin; NULL: none */
+	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
 	uint8_t domain;
 };
 
@@ -113,7 +115,7 @@ struct gm_heap_request {
 /* Serve a request: from a free block, else after PyTorch's order of collection, growth, release of
  * oversize blocks, growth, release of everything cached, growth. Returns 0 and the block, active;
  * -ENOMEM: out of memory or over the limit; -ENOSPC: the tables are full; -E2BIG: 1 EiB or more;
- * or what the backend returned. */
+ * -ETIMEDOUT: the lock could not be had again, and is not held now; or what the backend returned. */
 int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		  uint32_t *ret_block);
 
@@ -126,8 +128,9 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t block);
 void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
 
-/* Give every segment that is wholly free back to the driver (empty_cache). Returns the bytes. */
-uint64_t gm_heap_empty(struct gm_heap *heap);
+/* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
+ * as gm_heap_alloc, and how many bytes that were. */
+int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);
 
 /* Statistics, as torch.cuda.reset_peak_memory_stats and reset_accumulated_memory_stats. */
 void gm_heap_reset_peak(struct gm_heap *heap);

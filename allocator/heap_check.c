@@ -20,7 +20,7 @@ static int check_span(const struct gm_heap *heap, uint32_t id)
 }
 
 static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_stats *sum,
-			uint32_t *free_count)
+			uint32_t *free_count, uint64_t *idle)
 {
 	const struct gm_segment *s = &heap->segments[segment];
 	unsigned int pool = !(s->flags & GM_SEGMENT_SMALL);
@@ -43,6 +43,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 		CHECK(active || pending || b->state == GM_BLOCK_INACTIVE);
 		if (b->state == GM_BLOCK_INACTIVE) {
 			++free_count[pool];
+			*idle += gm_heap_is_split(b) ? 0 : b->size;
 			CHECK(!before || last->state != GM_BLOCK_INACTIVE);	/* must have merged */
 			if (gm_heap_is_split(b)) {
 				sum->stat[GM_STAT_INACTIVE_SPLIT][class].current++;
@@ -73,10 +74,11 @@ int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment)
 {
 	struct gm_stats sum = { 0 };
 	uint32_t free_count[2] = { 0, 0 };
+	uint64_t idle = 0;
 	int bad = 0;
 
 	for (uint32_t id = first_segment; id; id = heap->segments[id].next)
-		bad += check_blocks(heap, id, &sum, free_count);
+		bad += check_blocks(heap, id, &sum, free_count, &idle);
 	for (int name = 0; name < GM_STAT_COUNT; name++) {
 		const struct gm_stat *is = heap->stats->stat[name];
 		int64_t small = sum.stat[name][GM_POOL_SMALL].current;
@@ -89,6 +91,7 @@ int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment)
 			CHECK(is[class].peak >= is[class].current);
 	}
 	CHECK((int64_t)heap->reserved == heap->stats->stat[GM_STAT_RESERVED_BYTES][0].current);
+	CHECK(heap->idle == idle);
 	for (int p = 0; p < 2; p++) {
 		CHECK(free_count[p] == heap->pool[p].count);
 		bad += gm_free_set_check(&heap->pool[p]);

@@ -9,10 +9,10 @@
 
 #include <errno.h>
 
-static void lock(const struct gm_heap *heap)
+/* False: it could not be had again, and nothing of the heap may be touched any more. */
+static bool lock(const struct gm_heap *heap)
 {
-	if (heap->ops->lock)
-		heap->ops->lock(heap->ops->arg);
+	return !heap->ops->lock || heap->ops->lock(heap->ops->arg);
 }
 
 static void unlock(const struct gm_heap *heap)
@@ -21,16 +21,16 @@ static void unlock(const struct gm_heap *heap)
 		heap->ops->unlock(heap->ops->arg);
 }
 
-/* A wholly free block back to the driver. Returns its bytes. */
-static uint64_t release(struct gm_heap *heap, uint32_t id)
+/* A wholly free block back to the driver. Adds its bytes. Returns false when the lock is lost. */
+static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 {
 	struct gm_block copy = heap->blocks[id];
 
 	gm_heap_detach(heap, id);
+	*bytes += copy.size;
 	unlock(heap);
 	heap->ops->driver_free(heap->ops->arg, copy.address, copy.size, copy.stream);
-	lock(heap);
-	return copy.size;
+	return lock(heap);
 }
 
 /* One more segment from the driver, and the request served from it. */
@@ -47,14 +47,19 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 		return -ENOMEM;
 	unlock(heap);
 	r = heap->ops->driver_alloc(heap->ops->arg, bytes, request->stream, &address);
-	lock(heap);
+	if (!lock(heap)) {
+		if (!r)
+			heap->ops->driver_free(heap->ops->arg, address, bytes, request->stream);
+		return -ETIMEDOUT;
+	}
 	if (r)
 		return r;
 	r = gm_heap_adopt(heap, request, size, address, bytes, ret_block);
 	if (r == -ENOSPC) {
 		unlock(heap);
 		heap->ops->driver_free(heap->ops->arg, address, bytes, request->stream);
-		lock(heap);
+		if (!lock(heap))
+			return -ETIMEDOUT;
 	}
 	return r;
 }
@@ -71,8 +76,9 @@ static double age(const struct gm_heap *heap, uint32_t id)
 	return (double)(heap->lookups[1] - heap->links[id].born);
 }
 
-/* Free the large segments that lay idle longer than the mean, until enough is reclaimed. */
-static void collect(struct gm_heap *heap)
+/* Free the large segments that lay idle longer than the mean, until enough is reclaimed.
+ * Returns false when the lock is lost. */
+static bool collect(struct gm_heap *heap)
 {
 	uint64_t threshold = (uint64_t)(heap->config.garbage_collection_threshold *
 					(double)heap->config.limit);
@@ -83,7 +89,7 @@ static void collect(struct gm_heap *heap)
 	uint32_t id;
 
 	if (heap->reserved <= threshold)
-		return;
+		return true;
 	target = heap->reserved - threshold;
 	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
 		if (collectable(heap, id)) {
@@ -99,15 +105,18 @@ static void collect(struct gm_heap *heap)
 				freed = true;
 				total -= age(heap, id);
 				count--;
-				reclaimed += release(heap, id);
+				if (!release(heap, id, &reclaimed))
+					return false;
 			}
 	}
+	return true;
 }
 
 /* ---- release ---- */
 
-/* Oversize blocks of the request's stream: one that is large enough, else the largest ones. */
-static bool release_available(struct gm_heap *heap, unsigned int pool, uint64_t size,
+/* Oversize blocks of the request's stream: one that is large enough, else the largest ones. 1 when
+ * that may do, 0 when not; -ETIMEDOUT: the lock is lost. */
+static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			      uint64_t stream)
 {
 	uint64_t limit = heap->config.max_split_size;
@@ -116,54 +125,53 @@ static bool release_available(struct gm_heap *heap, unsigned int pool, uint64_t 
 	uint32_t id;
 
 	if (limit == GM_HEAP_UNLIMITED)
-		return false;
+		return 0;
 	id = gm_free_set_at_least(&heap->pool[pool], stream, key, 0);
-	if (id) {
-		release(heap, id);
-		return true;
-	}
+	if (id)
+		return release(heap, id, &total) ? 1 : -ETIMEDOUT;
 	while (total < key) {
 		id = gm_free_set_below(&heap->pool[pool], stream, key);
 		if (!id || heap->blocks[id].size < limit)
 			break;
-		total += release(heap, id);
+		if (!release(heap, id, &total))
+			return -ETIMEDOUT;
 	}
 	return total >= key;
 }
 
-/* Every segment that is wholly free; the large pool first, as PyTorch does. */
-static uint64_t release_all(struct gm_heap *heap)
+/* Every segment that is wholly free; the large pool first, as PyTorch does. Adds the bytes. Returns
+ * false when the lock is lost. */
+static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
-	uint64_t bytes = 0;
 	uint32_t id;
 
 	for (unsigned int p = 2; p-- > 0;)
 		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[p], &at));)
-			if (!gm_heap_is_split(&heap->blocks[id]))
-				bytes += release(heap, id);
-	return bytes;
+			if (!gm_heap_is_split(&heap->blocks[id]) && !release(heap, id, bytes))
+				return false;
+	return true;
 }
 
-static void settle(struct gm_heap *heap)
+static bool settle(struct gm_heap *heap)
 {
 	gm_heap_stat_count(heap, &heap->stats->num_sync_all_streams);
 	if (!heap->ops->settle)
-		return;
+		return true;
 	unlock(heap);
 	heap->ops->settle(heap->ops->arg);
-	lock(heap);
+	return lock(heap);
 }
 
-uint64_t gm_heap_empty(struct gm_heap *heap)
+int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes)
 {
-	settle(heap);
-	return release_all(heap);
+	*ret_bytes = 0;
+	return settle(heap) && release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
 }
 
 int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		  uint32_t *ret_block)
 {
-	uint64_t size;
+	uint64_t size, bytes;
 	int r;
 
 	if (request->bytes >= GM_HEAP_REQUEST_LIMIT)
@@ -172,14 +180,17 @@ int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 	r = gm_heap_find(heap, request, ret_block);
 	if (r != -EAGAIN)
 		return r;
-	if (gm_heap_collects(heap))
-		collect(heap);
+	if (gm_heap_collects(heap) && !collect(heap))
+		return -ETIMEDOUT;
 	r = grow(heap, request, size, false, ret_block);
-	if (r == -ENOMEM && release_available(heap, gm_heap_pool_of(size), size, request->stream))
-		r = grow(heap, request, size, false, ret_block);
 	if (r == -ENOMEM) {
-		gm_heap_empty(heap);
-		r = grow(heap, request, size, true, ret_block);
+		r = release_available(heap, gm_heap_pool_of(size), size, request->stream);
+		r = r > 0 ? grow(heap, request, size, false, ret_block) : r ? r : -ENOMEM;
+	}
+	if (r == -ENOMEM) {
+		r = gm_heap_empty(heap, &bytes);
+		if (!r)
+			r = grow(heap, request, size, true, ret_block);
 	}
 	if (r == -ENOMEM)
 		gm_heap_stat_count(heap, &heap->stats->num_ooms);

@@ -79,7 +79,8 @@ struct gm_segment {			/* 128 bytes */
 	uint8_t used;			/* 1: holds a segment */
 	uint8_t flags;
 	uint8_t reserved8[2];
-	uint32_t reserved32[2];
+	_Atomic(uint32_t) heap;		/* number of the heap that caches it; 0: passed through */
+	uint32_t reserved32;
 	uint64_t reserved64[4];
 };
 
@@ -100,8 +101,9 @@ struct gm_block {			/* 96 bytes */
 	_Atomic(uint8_t) state;		/* enum gm_block_state */
 	uint8_t flags;			/* enum gm_block_flags */
 	uint8_t reserved8[2];
-	uint32_t free_prev, free_next;	/* the allocator's free lists */
-	uint64_t reserved64;
+	uint32_t free_stack;		/* pending: the free's */
+	uint32_t reserved32;
+	uint64_t free_stream;		/* pending: as given to the free */
 };
 
 _Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");
@@ -110,7 +112,7 @@ _Static_assert(sizeof(struct gm_block) == 96, "on-disk layout");
 /*
  * PyTorch's statistics (facts of its memory_stats): each for all, small and large pool.
  *
- * What counts where (@size bytes of a segment of some module and kind in some domain):
+ * What counts where (@size bytes of a live block of some module and kind in some domain):
  *
  *                            gm_stats   live_bytes[kind]   usage rows
  *   GM_SEGMENT_REGISTERED       -              -           -
@@ -118,7 +120,8 @@ _Static_assert(sizeof(struct gm_block) == 96, "on-disk layout");
  *   anything else              yes             yes         (module, kind) (all modules, kind)
  *                                                          (module, all kinds)
  *
- * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. A segment is in
+ * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. What a heap has
+ * cached, or waits to have back, is reserved_bytes and nobody's. A segment is in
  * the small pool when it says GM_SEGMENT_SMALL, which is decided when it is made: up to
  * GM_SMALL_BYTES, but never for what graphs hold, which changes its size.
  */

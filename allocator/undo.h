@@ -38,8 +38,12 @@ static inline void gm_undo_note(struct gm_undo *undo, const void *where)
 		return;
 	}
 	undo->pairs[n].offset = offset;
-	memcpy(&undo->pairs[n].old, undo->base + offset, sizeof(uint64_t));
+	/* Atomic: the word may hold a block's state, which changes without the lock. */
+	undo->pairs[n].old = __atomic_load_n((const uint64_t *)(const void *)(undo->base + offset),
+					     __ATOMIC_RELAXED);
 	__atomic_store_n((uint32_t *)undo->count, n + 1, __ATOMIC_RELEASE);
+	/* Against SIGKILL the compiler's order is enough: the store comes after its entry counts. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 /* Store @value into @field of a record in the tables. */

@@ -59,7 +59,8 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block);
 
-/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. */
+/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. Without
+ * a place for the copy no lock is taken: for the free of a live block, whose heap does not change. */
 struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
 
 struct gm_cached_free {

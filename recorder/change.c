@@ -105,11 +105,11 @@ int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, 
 	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
 	if (r < 0)
 		return r;
-	if (gm_get(&block->state) == GM_BLOCK_UNUSED) {
+	segment = &gm_rec.segments[block->segment];
+	if (gm_get(&block->state) == GM_BLOCK_UNUSED || gm_get(&segment->heap)) {
 		gm_change_leave(&change);
 		return -ENOENT;
 	}
-	segment = &gm_rec.segments[block->segment];
 	to.address = address;
 	to.size = size;
 	to.flags = (uint8_t)((segment->flags & ~MUTABLE_FLAGS) | (flags & MUTABLE_FLAGS));
@@ -145,7 +145,8 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		struct gm_pair_ids ids = { id, segment->first_block };
 
 		next = segment->next;
-		if (segment->context != ending->context) {
+		/* A heap's are dropped by gm_cached_drop. */
+		if (segment->context != ending->context || gm_get(&segment->heap)) {
 			ending->at = id;
 			ending->at_op = segment->op;
 			continue;

@@ -9,8 +9,8 @@
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
-struct sums {
-	int64_t count[GM_POOL_CLASSES], bytes[GM_POOL_CLASSES], requested[GM_POOL_CLASSES];
+struct sums {				/* what the tables of one domain add up to */
+	int64_t stat[GM_STAT_COUNT][GM_POOL_CLASSES];
 	uint64_t live[GM_KIND_COUNT];
 };
 
@@ -19,38 +19,82 @@ static uint64_t items(const struct gm_header *header, enum gm_region_id id)
 	return gm_get_acquire(&header->regions[id].used) / header->regions[id].item_bytes;
 }
 
-static void add(struct sums *sums, const struct gm_segment *segment, const struct gm_block *block)
+static void add(struct sums *sums, const struct gm_segment *segment, enum gm_stat_name name,
+		uint64_t amount)
 {
-	const unsigned int pools[] = {
-		GM_POOL_ALL, segment->flags & GM_SEGMENT_SMALL ? GM_POOL_SMALL : GM_POOL_LARGE
-	};
+	bool small = segment->flags & GM_SEGMENT_SMALL;
 
-	if (segment->flags & GM_SEGMENT_REGISTERED)
+	if (segment->flags & GM_SEGMENT_REGISTERED || segment->kind == GM_KIND_IPC)
 		return;
-	sums->live[segment->kind] += segment->size;
-	for (unsigned int i = 0; i < 2 && segment->kind != GM_KIND_IPC; i++) {
-		sums->count[pools[i]]++;
-		sums->bytes[pools[i]] += (int64_t)segment->size;
-		sums->requested[pools[i]] += (int64_t)block->requested;
-	}
+	sums->stat[name][GM_POOL_ALL] += (int64_t)amount;
+	sums->stat[name][small ? GM_POOL_SMALL : GM_POOL_LARGE] += (int64_t)amount;
 }
 
-static int check_pair(const struct gm_segment *segment, const struct gm_block *block, uint32_t id,
-		      uint32_t domain)
+static void add_block(struct sums *sums, const struct gm_segment *segment,
+		      const struct gm_block *block)
 {
 	uint8_t state = gm_get(&block->state);
+
+	if (state == GM_BLOCK_INACTIVE) {
+		if (block->prev || block->next) {
+			add(sums, segment, GM_STAT_INACTIVE_SPLIT, 1);
+			add(sums, segment, GM_STAT_INACTIVE_SPLIT_BYTES, block->size);
+		}
+		return;
+	}
+	add(sums, segment, GM_STAT_ACTIVE, 1);
+	add(sums, segment, GM_STAT_ACTIVE_BYTES, block->size);
+	add(sums, segment, GM_STAT_REQUESTED_BYTES, block->requested);
+	if (state == GM_BLOCK_PENDING)
+		return;
+	add(sums, segment, GM_STAT_ALLOCATION, 1);
+	add(sums, segment, GM_STAT_ALLOCATED_BYTES, block->size);
+	if (!(segment->flags & GM_SEGMENT_REGISTERED))
+		sums->live[segment->kind] += block->size;
+}
+
+static int check_block(const struct gm_segment *segment, const struct gm_block *block, uint32_t id,
+		       uint32_t domain)
+{
+	uint8_t state = gm_get(&block->state);
+	bool live = state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
+	int bad = 0;
+
+	INSIST(live || (gm_get(&segment->heap) &&
+			(state == GM_BLOCK_PENDING || state == GM_BLOCK_INACTIVE)));
+	INSIST(block->segment == id);
+	INSIST(block->domain == domain);
+	INSIST(block->kind == segment->kind);
+	return bad;
+}
+
+/* The blocks of a segment tile it; what is passed through has one. */
+static int check_segment(const struct gm_header *header, uint32_t id, uint32_t domain,
+			 struct sums *sums)
+{
+	const struct gm_segment *segment = &gm_rec.segments[id];
+	uint64_t blocks = items(header, GM_REGION_BLOCKS), steps = 0, at = segment->address;
+	uint32_t block_id = segment->first_block, before = GM_NONE;
 	int bad = 0;
 
 	INSIST(segment->used == 1);
 	INSIST(segment->domain == domain);
 	INSIST(segment->kind < GM_KIND_COUNT);
-	INSIST(state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING);
-	INSIST(block->segment == id);
-	INSIST(block->domain == domain);
-	INSIST(block->kind == segment->kind);
-	INSIST(block->address == segment->address);
-	INSIST(block->size == segment->size);
-	INSIST(block->next == GM_NONE && block->prev == GM_NONE);
+	for (; block_id && block_id < blocks && steps <= blocks; steps++) {
+		const struct gm_block *block = &gm_rec.blocks[block_id];
+
+		bad += check_block(segment, block, id, domain);
+		INSIST(block->address == at && block->prev == before);
+		add_block(sums, segment, block);
+		at += block->size;
+		before = block_id;
+		block_id = block->next;
+	}
+	INSIST(block_id == GM_NONE && steps);
+	INSIST(steps == 1 || gm_get(&segment->heap));
+	INSIST(at == segment->address + segment->size);
+	add(sums, segment, GM_STAT_SEGMENT, 1);
+	add(sums, segment, GM_STAT_RESERVED_BYTES, segment->size);
 	return bad;
 }
 
@@ -58,24 +102,14 @@ static int check_segments(const struct gm_header *header, uint32_t number,
 			  const struct gm_domain *domain, struct sums *sums)
 {
 	uint64_t segments = items(header, GM_REGION_SEGMENTS), steps = 0;
-	uint64_t blocks = items(header, GM_REGION_BLOCKS);
 	uint32_t id = domain->first_segment, before = GM_NONE;
 	int bad = 0;
 
 	for (; id && id < segments && steps <= segments; steps++) {
-		const struct gm_segment *segment = &gm_rec.segments[id];
-
-		INSIST(segment->prev == before);
-		if (segment->first_block && segment->first_block < blocks) {
-			const struct gm_block *block = &gm_rec.blocks[segment->first_block];
-
-			bad += check_pair(segment, block, id, number);
-			add(sums, segment, block);
-		} else {
-			bad++;
-		}
+		INSIST(gm_rec.segments[id].prev == before);
+		bad += check_segment(header, id, number, sums);
 		before = id;
-		id = segment->next;
+		id = gm_rec.segments[id].next;
 	}
 	INSIST(id == GM_NONE);
 	INSIST(before == domain->last_segment);
@@ -124,15 +158,10 @@ static int check_counts(const struct gm_domain *domain, const struct sums *sums)
 	bool whole = !domain->stats_resets;
 	int bad = 0;
 
-	bad += check_stat(s->stat[GM_STAT_ALLOCATION], sums->count, whole);
-	bad += check_stat(s->stat[GM_STAT_SEGMENT], sums->count, whole);
-	bad += check_stat(s->stat[GM_STAT_ACTIVE], sums->count, whole);
-	bad += check_stat(s->stat[GM_STAT_ALLOCATED_BYTES], sums->bytes, whole);
-	bad += check_stat(s->stat[GM_STAT_RESERVED_BYTES], sums->bytes, whole);
-	bad += check_stat(s->stat[GM_STAT_ACTIVE_BYTES], sums->bytes, whole);
-	bad += check_stat(s->stat[GM_STAT_REQUESTED_BYTES], sums->requested, whole);
-	INSIST(!whole ||
-	       s->num_device_alloc - s->num_device_free == sums->count[GM_POOL_ALL]);
+	for (unsigned int name = 0; name < GM_STAT_COUNT; name++)
+		bad += check_stat(s->stat[name], sums->stat[name], whole);
+	INSIST(!whole || s->num_device_alloc - s->num_device_free ==
+			 sums->stat[GM_STAT_SEGMENT][GM_POOL_ALL]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
 		INSIST(domain->live_bytes[kind] == sums->live[kind]);
 	return bad;
@@ -165,7 +194,7 @@ static int check_usage(const struct gm_header *header, uint32_t number, const st
 	}
 	if (gm_get(&header->regions[GM_REGION_USAGE].refused))
 		return bad;			/* what found no row is counted in none */
-	INSIST(by_module == sums->bytes[GM_POOL_ALL]);
+	INSIST(by_module == sums->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++) {
 		INSIST(by_kind[kind] == (int64_t)sums->live[kind]);
 		INSIST(by_pair[kind] == (int64_t)sums->live[kind]);

@@ -52,16 +52,23 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 	const struct gm_block *block = gm_image_block(check->image, id);
 	const struct gm_block *next = gm_image_block(check->image, block->next);
 	bool small = segment->flags & GM_SEGMENT_SMALL;
+	bool live = block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING;
 	uint32_t stack = block->stack, module = block->module;
 
 	INSIST(check, !next || next->prev == id, id);
-	INSIST(check, block->requested <= block->size, id);
+	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->requested <= block->size, id);
+	/* Only a heap has blocks that are not live; there free neighbours have merged. */
+	INSIST(check, segment->heap || live, id);
+	INSIST(check, block->state != GM_BLOCK_INACTIVE || !next ||
+	       next->state != GM_BLOCK_INACTIVE, id);
 	INSIST(check, !(block->flags & ~GM_BLOCK_UNTRACED), id);
 	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
 	INSIST(check, !module || gm_image_module(check->image, module), id);
+	if (live && !(segment->flags & GM_SEGMENT_REGISTERED))
+		check->sum.live[segment->kind] += block->size;
 	if (!counts_in_stats(segment))
 		return;
-	if (block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING) {
+	if (live) {
 		add(check, GM_STAT_ALLOCATION, small, 1);
 		add(check, GM_STAT_ALLOCATED_BYTES, small, block->size);
 	}
@@ -69,6 +76,9 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 		add(check, GM_STAT_ACTIVE, small, 1);
 		add(check, GM_STAT_ACTIVE_BYTES, small, block->size);
 		add(check, GM_STAT_REQUESTED_BYTES, small, block->requested);
+	} else if (block->prev || block->next) {
+		add(check, GM_STAT_INACTIVE_SPLIT, small, 1);
+		add(check, GM_STAT_INACTIVE_SPLIT_BYTES, small, block->size);
 	}
 }
 
@@ -93,8 +103,6 @@ static void check_segment(struct check *check, uint32_t id)
 	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
 	INSIST(check, !module || gm_image_module(check->image, module), id);
 	check->sum.segments++;
-	if (!(segment->flags & GM_SEGMENT_REGISTERED))
-		check->sum.live[segment->kind] += segment->size;
 	if (counts_in_stats(segment)) {
 		add(check, GM_STAT_SEGMENT, small, 1);
 		add(check, GM_STAT_RESERVED_BYTES, small, segment->size);
@@ -163,9 +171,7 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 			INSIST(check, domain->stats_resets ||
 			       stat->current == minus(stat->allocated, stat->freed), d);
 			INSIST(check, stat->peak >= stat->current, d);
-			/* What is inactive and split depends on more than a block's state. */
-			if (s != GM_STAT_INACTIVE_SPLIT && s != GM_STAT_INACTIVE_SPLIT_BYTES)
-				INSIST(check, (uint64_t)stat->current == check->sum.stat[s][c], d);
+			INSIST(check, (uint64_t)stat->current == check->sum.stat[s][c], d);
 		}
 	}
 	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)

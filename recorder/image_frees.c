@@ -48,7 +48,7 @@ static struct gm_block *freeing_block(const struct gm_image *image, uint32_t id)
 	const struct gm_segment *segment = gm_image_segment(image, id);
 	struct gm_block *block = gm_image_block(image, segment->first_block);
 
-	if (!block || block->segment != id || block->state != GM_BLOCK_FREEING ||
+	if (!block || segment->heap || block->segment != id || block->state != GM_BLOCK_FREEING ||
 	    block->address != segment->address || block->size != segment->size)
 		return NULL;
 	return block;

@@ -114,7 +114,7 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 	gm_jsonw_end(snap->w);
 }
 
-/* What the driver says is in use, less what is recorded: contexts, other processes, what was
+/* What the driver says is in use, less what is recorded, cached memory included: contexts, other processes, what was
  * allocated before or past us. Signed: managed memory need not be on the device. */
 static void put_unattributed(struct gm_snap *snap, const struct gm_domain *domain)
 {
@@ -125,8 +125,8 @@ static void put_unattributed(struct gm_snap *snap, const struct gm_domain *domai
 		gm_jsonw_null(snap->w);
 		return;
 	}
-	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
-		rest -= domain->live_bytes[kind];
+	rest -= (uint64_t)domain->stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
+	rest -= domain->live_bytes[GM_KIND_IPC];	/* on the device, and not our statistics' */
 	gm_jsonw_i64(snap->w, (int64_t)rest);
 }
 

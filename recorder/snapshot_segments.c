@@ -30,21 +30,23 @@ static struct sums add_up(const struct gm_image *image, uint32_t segment)
 
 static void put_block(struct gm_snap *snap, const struct gm_block *block)
 {
+	/* A free one has nobody's: what its record still says is of an owner long gone. */
+	bool free = block->state == GM_BLOCK_INACTIVE;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_object(w);
 	gm_jsonw_key_u64(w, "address", block->address);
 	gm_jsonw_key_u64(w, "size", block->size);
-	gm_jsonw_key_u64(w, "requested_size", block->requested);
+	gm_jsonw_key_u64(w, "requested_size", free ? 0 : block->requested);
 	gm_jsonw_key_text(w, "state", gm_block_state_name(block->state));
-	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, block->stack));
-	gm_snap_key_time(snap, "time_us", block->tsc);
-	gm_jsonw_key_u64(w, "thread", block->thread);
+	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, free ? GM_NONE : block->stack));
+	gm_snap_key_time(snap, "time_us", free ? 0 : block->tsc);
+	gm_jsonw_key_u64(w, "thread", free ? 0 : block->thread);
 	gm_jsonw_key_text(w, "kind", gm_kind_name(block->kind));
-	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, block->module));
+	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, free ? 0 : block->module));
 	if (block->state == GM_BLOCK_FREEING)
 		gm_jsonw_key_bool(w, "freeing", true);
-	if (block->flags & GM_BLOCK_UNTRACED)
+	if (!free && block->flags & GM_BLOCK_UNTRACED)
 		gm_jsonw_key_bool(w, "untraced", true);
 	gm_jsonw_end(w);
 }

@@ -14,6 +14,7 @@
 
 #include "recorder/annotations.h"
 #include "recorder/budget.h"
+#include "recorder/cached_internal.h"
 #include "recorder/clock.h"
 #include "recorder/events.h"
 #include "recorder/file.h"
@@ -115,6 +116,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	gm_history_begin(header, config);
 	gm_annotations_begin(header->history_events);
 	gm_threads_begin();
+	gm_cached_begin();
 	r = gm_events_begin(map->plan.chunks);
 	if (r == 0)
 		r = gm_intern_begin();

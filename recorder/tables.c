@@ -140,6 +140,7 @@ static void fill_segment(struct gm_segment *segment, const struct gm_alloc *allo
 	segment->domain = change->number;
 	segment->kind = alloc->kind;
 	segment->flags = flags;
+	gm_set(&segment->heap, 0);
 	segment->used = 1;
 }
 
@@ -161,8 +162,6 @@ static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;
 	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
-	block->free_prev = GM_NONE;
-	block->free_next = GM_NONE;
 	gm_set(&block->state, GM_BLOCK_ACTIVE);
 }
 
@@ -382,7 +381,8 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
 	if (r < 0)
 		return r;
-	if (gm_get(&block->state) == GM_BLOCK_UNUSED)
+	if (gm_get(&block->state) == GM_BLOCK_UNUSED ||
+	    gm_unlikely(gm_get(&gm_rec.segments[block->segment].heap)))
 		r = -ENOENT;
 	else
 		r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },

@@ -271,6 +271,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 static void step(struct simulation *sim, const struct gm_trace_line *line)
 {
 	uint32_t *block = &sim->block_of[line->id];
+	uint64_t given_back;
 
 	switch (line->op) {
 	case GM_TRACE_ALLOC:
@@ -288,7 +289,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		*block = GM_NONE;
 		break;
 	case GM_TRACE_EMPTY:
-		gm_heap_empty(&sim->heap);
+		gm_heap_empty(&sim->heap, &given_back);
 		break;
 	case GM_TRACE_TRY:
 		attempt(sim, line);

@@ -24,6 +24,7 @@ struct world {
 	unsigned int fail_driver, fail_records, fail_memory;	/* the n-th from now fails; 0 none */
 	unsigned int records, driver_calls, given;
 	void *memory[1024];
+	uint64_t given_back;
 	bool locked;
 };
 
@@ -119,9 +120,9 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	w->used -= bytes;
 }
 
-static void lock(void *arg)
+static bool lock(void *arg)
 {
-	((struct world *)arg)->locked = true;
+	return ((struct world *)arg)->locked = true;
 }
 
 static void unlock(void *arg)
@@ -241,7 +242,9 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 			gm_heap_free_completed(&w->heap, pending[n]);
 			pending[n] = pending[--pendings];
 		} else {
-			gm_heap_empty(&w->heap);
+			uint64_t bytes;
+
+			ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
 		}
 		ck_assert(w->locked);
 		ck_assert_msg(!gm_heap_check(&w->heap, w->first_segment), "step %d", i);
@@ -253,7 +256,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	}
 	while (pendings)
 		gm_heap_free_completed(&w->heap, pending[--pendings]);
-	gm_heap_empty(&w->heap);
+	ck_assert_int_eq(gm_heap_empty(&w->heap, &w->given_back), 0);
 	ck_assert_uint_eq(w->used, 0);
 	ck_assert_uint_eq(w->first_segment, GM_NONE);
 	ck_assert(!gm_heap_check(&w->heap, w->first_segment));

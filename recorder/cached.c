@@ -1,0 +1,531 @@
+/*
+ * cached.c - the operations on a heap whose records lie in the journal: see cached.h.
+ *
+ * Every operation is a stretch or several (cached_internal.h): the heap's change, the statistics,
+ * the usage rows and the events in one transaction each.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ */
+#include "recorder/cached_internal.h"
+
+#include <errno.h>
+
+#include "allocator/reuse.h"
+
+#define BATCH 32u			/* blocks completed or dropped before the lock is given up */
+
+static void *memory(void *arg, size_t bytes)
+{
+	return gm_arena_take(arg, bytes);
+}
+
+static void set_undo(struct gm_cached *heap)
+{
+	struct gm_domain *domain = &gm_rec.domains[heap->setup.domain];
+
+	_Static_assert(sizeof(struct gm_undo_pair) == sizeof(struct gm_undo_entry) &&
+		       offsetof(struct gm_undo_pair, old) == offsetof(struct gm_undo_entry, old),
+		       "one layout");
+	heap->undo = (struct gm_undo){
+		.base = gm_rec.base, .pairs = (struct gm_undo_pair *)(void *)domain->undo,
+		.count = &domain->undo_count, .room = GM_UNDO_ENTRIES,
+	};
+}
+
+static int init(struct gm_cached *heap, struct gm_free_link *links)
+{
+	struct gm_heap_setup setup = {
+		.config = heap->setup.config, .ops = &heap->ops, .undo = &heap->undo,
+		.stats = &gm_rec.domains[heap->setup.domain].stats, .segments = gm_rec.segments,
+		.blocks = gm_rec.blocks, .links = links, .memory = memory,
+		.memory_arg = &heap->arena, .span = heap->setup.span, .domain = heap->setup.domain,
+	};
+	struct gm_change change;
+	int r;
+
+	set_undo(heap);
+	gm_cached_ops(heap);
+	r = gm_change_enter(&change, heap->setup.domain, 0);
+	if (r < 0)
+		return r;
+	r = gm_heap_init(&heap->heap, &setup);
+	gm_change_leave(&change);
+	return r;
+}
+
+int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
+{
+	struct gm_free_link *links;
+	struct gm_cached *heap;
+	int r;
+
+	if (!gm_header_get())
+		return -ENODEV;
+	if (setup->domain >= GM_DOMAINS || setup->kind >= GM_KIND_COUNT ||
+	    setup->kind == GM_KIND_IPC)
+		return -EINVAL;
+	heap = gm_cached_make(&links);
+	if (!heap)
+		return -ENOMEM;
+	heap->setup = *setup;
+	r = init(heap, links);
+	heap->setup.config = NULL;		/* the caller's; the heap has its own */
+	if (r < 0) {
+		gm_arena_free(&heap->arena);
+		return r;
+	}
+	gm_cached_publish(heap);
+	*ret = heap;
+	return 0;
+}
+
+uint32_t gm_cached_number(const struct gm_cached *heap)
+{
+	return heap->number;
+}
+
+/* ---- counters ---- */
+
+/* The rows of @module, in heap->rows. False when it cannot be told now. */
+static bool find_rows(struct gm_cached *heap, uint16_t module, bool nested)
+{
+	struct gm_delta delta;
+
+	if (gm_likely(heap->rows_known && heap->module == module))
+		return true;
+	if (!gm_delta_init(&delta, heap->setup.domain, module, heap->setup.kind, 0, nested))
+		return false;
+	for (unsigned int i = 0; i < 3; i++)
+		heap->rows[i] = delta.rows[i];
+	heap->module = module;
+	heap->rows_known = true;
+	return true;
+}
+
+static void set_live(struct gm_cached *heap, uint64_t bytes)
+{
+	__atomic_store_n(&heap->live, bytes, __ATOMIC_RELAXED);
+}
+
+static void count_alloc(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+{
+	struct gm_undo *undo = &heap->undo;
+	uint64_t *live = &domain->live_bytes[heap->setup.kind];
+
+	set_live(heap, heap->live + bytes);
+	GM_PUT(undo, *live, *live + bytes);
+	for (unsigned int i = 0; i < 3; i++) {
+		struct gm_usage *row = heap->rows[i];
+
+		if (!row)
+			continue;
+		GM_PUT(undo, row->current_bytes, row->current_bytes + (int64_t)bytes);
+		GM_PUT(undo, row->allocated_bytes, row->allocated_bytes + (int64_t)bytes);
+		GM_PUT(undo, row->allocations, row->allocations + 1);
+		if (gm_unlikely(row->current_bytes > row->peak_bytes))
+			GM_PUT(undo, row->peak_bytes, row->current_bytes);
+	}
+}
+
+static void count_free(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+{
+	struct gm_undo *undo = &heap->undo;
+	uint64_t *live = &domain->live_bytes[heap->setup.kind];
+
+	set_live(heap, heap->live - bytes);
+	GM_PUT(undo, *live, *live - bytes);
+	for (unsigned int i = 0; i < 3; i++) {
+		struct gm_usage *row = heap->rows[i];
+
+		if (!row)
+			continue;
+		GM_PUT(undo, row->current_bytes, row->current_bytes - (int64_t)bytes);
+		GM_PUT(undo, row->freed_bytes, row->freed_bytes + (int64_t)bytes);
+		GM_PUT(undo, row->frees, row->frees + 1);
+	}
+}
+
+/* ---- alloc ---- */
+
+/* Block @id has been handed out: its record, the counters and the event. What a record says besides
+ * its place means nothing before it is active, and needs no undo. */
+static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		      uint32_t id)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+	bool untraced = gm_untraced(alloc->requested);
+	uint64_t tsc = gm_stamp();
+
+	block->tsc = tsc;
+	block->op = stretch->change.op;
+	block->stack = alloc->stack;
+	block->thread = gm_writer_tid(&stretch->change.writer);
+	block->module = alloc->module;
+	block->flags = untraced ? GM_BLOCK_UNTRACED : 0;	/* in the word of the state, logged */
+	alloc->tsc = tsc;
+	alloc->address = block->address;
+	alloc->size = block->size;
+	count_alloc(heap, stretch->change.domain, block->size);
+	if (untraced)
+		gm_change_untraced(&stretch->change, 1);
+	else
+		gm_cached_event(stretch, &gm_rec.segments[block->segment], alloc->module,
+				GM_ACTION_ALLOC, tsc, block->address, alloc->requested,
+				alloc->stream, alloc->stack_of_block_only ? GM_NONE : alloc->stack);
+}
+
+/* A look that found nothing does not count in the age of what is free. */
+static void uncount_lookup(struct gm_cached *heap, uint64_t bytes)
+{
+	if (gm_heap_collects(&heap->heap))
+		heap->heap.lookups[gm_heap_pool_of(gm_heap_round(&heap->heap.config, bytes))]--;
+}
+
+static int lost(int r)
+{
+	if (r == -ETIMEDOUT)
+		gm_count(&gm_header_get()->operations_lost, 1);
+	return r;
+}
+
+/* Within a stretch under the operation's number: a free block, or -EAGAIN. */
+static int find(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		uint32_t *ret_block)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	int r;
+
+	if (gm_unlikely(!find_rows(heap, alloc->module, stretch->change.writer.nested)))
+		return lost(-ETIMEDOUT);
+	r = gm_heap_find(&heap->heap, &request, ret_block);
+	if (gm_likely(r == 0))
+		hand_over(heap, stretch, alloc, *ret_block);
+	else
+		uncount_lookup(heap, alloc->requested);
+	return r;
+}
+
+int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		    uint32_t *ret_block)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	int r;
+
+	*ret_block = GM_NONE;
+	if (gm_unlikely(alloc->requested >= GM_HEAP_REQUEST_LIMIT))
+		return -E2BIG;
+	r = gm_stretch_begin(heap, &stretch, op);
+	if (gm_unlikely(r < 0))
+		return r;
+	r = find(heap, &stretch, alloc, ret_block);
+	if (gm_likely(r == 0))
+		gm_stretch_end(heap, &stretch);
+	else
+		gm_stretch_cancel(heap, &stretch);
+	return r;
+}
+
+/* With the driver: stretches with its calls between them. The caller holds the growth lock. */
+static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		uint32_t *ret_block)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	int64_t *ooms = &heap->heap.stats->num_ooms;
+	int r;
+
+	r = gm_heap_alloc(&heap->heap, &request, ret_block);
+	if (!stretch->held)
+		return r;		/* lost between the driver's calls, and counted */
+	if (r == 0) {
+		find_rows(heap, alloc->module, false);	/* found before: it cannot fail */
+		hand_over(heap, stretch, alloc, *ret_block);
+	} else if (r == -ENOMEM) {
+		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
+	}
+	gm_stretch_end(heap, stretch);
+	return r;
+}
+
+int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		   uint32_t *ret_block)
+{
+	struct gm_stretch stretch = { .alloc = alloc, .op = op };
+	int r;
+
+	*ret_block = GM_NONE;
+	if (alloc->requested >= GM_HEAP_REQUEST_LIMIT)
+		return -E2BIG;
+	r = gm_stretch_begin(heap, &stretch, op);
+	if (r < 0)
+		return r;
+	r = find(heap, &stretch, alloc, ret_block);
+	if (r == 0) {
+		gm_stretch_end(heap, &stretch);
+		return 0;
+	}
+	gm_stretch_cancel(heap, &stretch);
+	if (r != -EAGAIN)
+		return r;
+	heap->grower = &stretch;
+	r = gm_stretch_begin(heap, &stretch, 0);
+	if (r == 0)
+		r = grow(heap, &stretch, alloc, ret_block);
+	heap->grower = NULL;
+	return r;
+}
+
+/* ---- free ---- */
+
+static bool is_live(const struct gm_block *block)
+{
+	uint8_t state = gm_get(&block->state);
+
+	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
+}
+
+static bool is_of(const struct gm_cached *heap, const struct gm_block *block)
+{
+	return gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
+}
+
+struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
+{
+	struct gm_header *header = gm_header_get();
+	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint32_t segment;
+
+	if (!block)
+		return NULL;
+	/* While the block is the caller's its segment stays; when it is not, gm_cached_free tells. */
+	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+	if (ret_copy) {
+		if (!gm_record_block(id, ret_copy))
+			return NULL;
+		segment = ret_copy->segment;
+	}
+	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+}
+
+static void event_of(const struct gm_stretch *stretch, const struct gm_block *block,
+		     enum gm_action action, uint64_t tsc, uint64_t stream, uint32_t stack)
+{
+	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
+		gm_change_untraced(&stretch->change, 1);
+	else
+		gm_cached_event(stretch, &gm_rec.segments[block->segment], block->module, action,
+				tsc, block->address, block->requested, stream, stack);
+}
+
+/* A live block becomes pending. Returns its free's stack. */
+static uint32_t request_free(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+			     const struct gm_cached_free *how)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+	uint32_t stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
+
+	gm_heap_free_requested(&heap->heap, id);
+	block->op = stretch->change.op;
+	count_free(heap, stretch->change.domain, block->size);
+	event_of(stretch, block, GM_ACTION_FREE_REQUESTED, how->tsc, how->stream, stack);
+	return stack;
+}
+
+static void complete_free(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+			  uint64_t tsc, uint64_t stream, uint32_t stack)
+{
+	event_of(stretch, &gm_rec.blocks[id], GM_ACTION_FREE_COMPLETED, tsc, stream, stack);
+	gm_heap_free_completed(&heap->heap, id);
+}
+
+int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t address,
+		   const struct gm_cached_free *how)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_cached_free with = *how;
+	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_block *block;
+	uint32_t stack;
+	int r;
+
+	if (!header)
+		return -ENODEV;
+	block = gm_block_at(header, id);
+	if (!block)
+		return -ENOENT;
+	r = gm_stretch_begin(heap, &stretch, op);
+	if (gm_unlikely(r < 0))
+		return r;
+	if (gm_unlikely(!is_live(block) || block->address != address || !is_of(heap, block)))
+		r = -ENOENT;
+	else if (gm_unlikely(!find_rows(heap, block->module, stretch.change.writer.nested)))
+		r = lost(-ETIMEDOUT);
+	if (gm_unlikely(r < 0)) {
+		gm_stretch_cancel(heap, &stretch);
+		return r;
+	}
+	if (!with.tsc)
+		with.tsc = gm_stamp_before();
+	stack = request_free(heap, &stretch, id, &with);
+	if (with.now(with.arg, id, heap->number, block->size)) {
+		complete_free(heap, &stretch, id, with.tsc, with.stream, stack);
+	} else {
+		block->free_stack = stack;
+		block->free_stream = with.stream;
+	}
+	gm_stretch_end(heap, &stretch);
+	return 0;
+}
+
+/* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
+ * were looked at. */
+static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	size_t i = 0;
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return 1;		/* counted; it stays pending */
+	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
+		const struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
+
+		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
+			continue;
+		complete_free(heap, &stretch, items[i].block, gm_stamp(), block->free_stream,
+			      block->free_stack);
+		gm_stretch_next(heap, &stretch);
+	}
+	gm_stretch_cancel(heap, &stretch);
+	return i;
+}
+
+void gm_cached_complete(const struct gm_reuse_item *items, size_t count)
+{
+	while (count) {
+		struct gm_cached *heap = gm_cached_by_number(items->owner);
+		size_t done = heap ? complete_some(heap, items, count) : 1;
+
+		items += done;
+		count -= done;
+	}
+}
+
+/* ---- the whole heap ---- */
+
+uint64_t gm_cached_empty(struct gm_cached *heap)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	uint64_t bytes = 0;
+
+	heap->grower = &stretch;
+	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
+		gm_heap_empty(&heap->heap, &bytes);
+		if (stretch.held)
+			gm_stretch_end(heap, &stretch);
+	}
+	heap->grower = NULL;
+	return bytes;
+}
+
+uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
+{
+	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
+}
+
+uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
+{
+	return __atomic_load_n(&heap->live, __ATOMIC_RELAXED);
+}
+
+uint64_t gm_cached_largest_free(struct gm_cached *heap)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	uint64_t largest = 0;
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return 0;
+	for (unsigned int p = 0; p < 2; p++) {
+		uint64_t bytes = gm_free_set_largest(&heap->heap.pool[p]);
+
+		largest = bytes > largest ? bytes : largest;
+	}
+	gm_stretch_cancel(heap, &stretch);
+	return largest;
+}
+
+void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return;
+	heap->heap.config.limit = limit_bytes;
+	gm_stretch_cancel(heap, &stretch);
+}
+
+/* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
+ * or the segment, one free block by now, goes. */
+static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,
+		      unsigned int *live)
+{
+	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = GM_NONE,
+				      .stream = gm_rec.segments[segment].stream };
+	uint32_t id = gm_rec.segments[segment].first_block;
+
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE && gm_rec.blocks[id].next)
+		id = gm_rec.blocks[id].next;	/* beside a free one lies none that is free */
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE) {
+		gm_heap_detach(&heap->heap, id);
+		return;
+	}
+	if (is_live(&gm_rec.blocks[id])) {
+		find_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
+		request_free(heap, stretch, id, &how);
+		++*live;
+	} else {
+		how.stack = gm_rec.blocks[id].free_stack;
+	}
+	complete_free(heap, stretch, id, how.tsc, how.stream, how.stack);
+}
+
+/* Returns true when there may be more. */
+static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsigned int *live)
+{
+	uint32_t id = stretch->change.domain->first_segment, next;
+
+	for (unsigned int steps = 0; id; id = next) {
+		const struct gm_segment *segment = &gm_rec.segments[id];
+
+		next = segment->next;
+		if (gm_get(&segment->heap) != heap->number)
+			continue;
+		while (segment->used && steps < BATCH) {
+			drop_step(heap, stretch, id, live);
+			gm_stretch_next(heap, stretch);
+			steps++;
+		}
+		if (steps >= BATCH)
+			return true;
+	}
+	return false;
+}
+
+unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
+{
+	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .drops = true };
+	unsigned int live = 0;
+	bool more = true;
+
+	/* The operation's own number stays with its flight until all is gone, as at the end of a
+	 * context: every transaction takes one of its own. */
+	(void)op;
+	gm_cached_retire(heap);
+	while (more) {
+		if (gm_stretch_begin(heap, &stretch, 0) < 0)
+			return live;
+		heap->dead = true;
+		more = drop_some(heap, &stretch, &live);
+		gm_stretch_cancel(heap, &stretch);
+	}
+	gm_arena_free(&heap->arena);
+	return live;
+}

@@ -1,0 +1,285 @@
+/*
+ * cached_heap.c - the backend of a cached heap: records in the tables, the driver, segment events.
+ *
+ * Of an unused record only its mark and its place in the list of unused ones mean anything: what
+ * else is stored into one that is being taken into use needs no undo.
+ *
+ * Thread context: the holder of the domain's lock, within a stretch, but for the driver's calls.
+ */
+#include "recorder/cached_internal.h"
+
+#include <errno.h>
+
+/* ---- stretches ---- */
+
+int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
+{
+	int r = gm_change_enter(&stretch->change, heap->setup.domain, op);
+
+	stretch->held = false;
+	if (gm_unlikely(r < 0))
+		return r;
+	if (gm_unlikely(heap->dead && !stretch->drops)) {
+		gm_change_leave(&stretch->change);
+		return -ENODEV;
+	}
+	if (gm_likely(stretch->change.writer.slot))
+		stretch->last_op = stretch->change.writer.slot->last_op;
+	gm_change_begin(&stretch->change, &stretch->txn);
+	stretch->held = true;
+	heap->stretch = stretch;
+	return 0;
+}
+
+void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	heap->stretch = NULL;
+	stretch->held = false;
+	gm_txn_end(&stretch->txn);
+	gm_change_leave(&stretch->change);
+}
+
+void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	if (gm_likely(stretch->change.writer.slot))
+		stretch->change.writer.slot->last_op = stretch->last_op;
+	gm_stretch_end(heap, stretch);
+}
+
+void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	(void)heap;
+	gm_txn_end(&stretch->txn);
+	stretch->change.op = gm_writer_op(&stretch->change.writer);
+	gm_change_begin(&stretch->change, &stretch->txn);
+}
+
+static void unlock(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	gm_stretch_end(heap, heap->grower);
+}
+
+/* The stretch that hands out what the driver gave has the operation's own number, and no other one:
+ * by that a reader knows the operation to be done. */
+static bool lock(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_stretch *stretch = heap->grower;
+	bool got = stretch->got;
+
+	stretch->got = false;
+	return gm_stretch_begin(heap, stretch, got ? stretch->op : 0) == 0;
+}
+
+/* ---- the driver, without the lock ---- */
+
+static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	struct gm_cached *heap = arg;
+	int r = heap->setup.driver_alloc(heap->setup.arg, bytes, stream, ret_address);
+
+	heap->grower->got = r == 0;
+	return r;
+}
+
+static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	struct gm_cached *heap = arg;
+
+	heap->setup.driver_free(heap->setup.arg, address, bytes, stream);
+}
+
+static void settle(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	heap->setup.settle(heap->setup.arg);
+}
+
+/* ---- records ---- */
+
+/* A segment's id that nobody has. The domain's list of unused ones changes, logged. */
+static uint32_t take_segment(struct gm_cached *heap, struct gm_change *change)
+{
+	struct gm_domain_state *state = &gm_rec.domain[change->number];
+	struct gm_domain *domain = change->domain;
+	uint32_t id = domain->unused_segments;
+
+	if (id) {
+		gm_undo_note(&heap->undo, &domain->unused_segments);
+		gm_undo_note(&heap->undo, &gm_rec.segments[id].next);
+		domain->unused_segments = gm_rec.segments[id].next;
+		return id;
+	}
+	id = state->spare_segment;
+	state->spare_segment = GM_NONE;
+	return id ? id : gm_region_take(GM_REGION_SEGMENTS, change->writer.nested);
+}
+
+static void link_segment(struct gm_undo *undo, struct gm_domain *domain, uint32_t id)
+{
+	gm_undo_note(undo, &domain->first_segment);	/* and last_segment */
+	if (domain->last_segment)
+		GM_PUT(undo, gm_rec.segments[domain->last_segment].next, id);
+	else
+		domain->first_segment = id;
+	gm_rec.segments[id].prev = domain->last_segment;
+	gm_rec.segments[id].next = GM_NONE;
+	domain->last_segment = id;
+}
+
+static uint32_t segment_new(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_stretch *stretch = heap->stretch;
+	const struct gm_alloc *alloc = stretch->alloc;
+	uint32_t id = take_segment(heap, &stretch->change);
+	struct gm_segment *segment = &gm_rec.segments[id];
+
+	if (!id)
+		return GM_NONE;
+	gm_undo_note(&heap->undo, &segment->used);
+	segment->handle = heap->setup.handle;
+	segment->op = stretch->change.op;
+	segment->tsc = gm_stamp();
+	segment->context = heap->setup.context;
+	segment->stack = alloc->stack;
+	segment->pool_lo = 0;
+	segment->pool_hi = 0;
+	segment->module = alloc->module;
+	segment->domain = heap->setup.domain;
+	segment->kind = heap->setup.kind;
+	gm_set(&segment->heap, heap->number);
+	link_segment(&heap->undo, stretch->change.domain, id);
+	segment->used = 1;
+	return id;
+}
+
+static void segment_drop(void *arg, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_segment *segment = &gm_rec.segments[id];
+	struct gm_undo *undo = &heap->undo;
+
+	if (!segment->prev || !segment->next)
+		gm_undo_note(undo, &domain->first_segment);	/* and last_segment */
+	if (segment->prev)
+		GM_PUT(undo, gm_rec.segments[segment->prev].next, segment->next);
+	else
+		domain->first_segment = segment->next;
+	if (segment->next)
+		GM_PUT(undo, gm_rec.segments[segment->next].prev, segment->prev);
+	else
+		domain->last_segment = segment->prev;
+	GM_PUT(undo, segment->used, 0);
+	GM_PUT(undo, segment->op, heap->stretch->change.op);
+	GM_PUT(undo, segment->next, domain->unused_segments);
+	GM_PUT(undo, domain->unused_segments, id);
+}
+
+/* The heap logs the state itself when it sets it; until then the record stays unused. */
+static uint32_t block_new(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_change *change = &heap->stretch->change;
+	struct gm_domain *domain = change->domain;
+	uint32_t id = domain->unused_blocks;
+	struct gm_block *block;
+
+	if (gm_likely(id)) {
+		gm_undo_note(&heap->undo, &domain->unused_blocks);
+		gm_undo_note(&heap->undo, &gm_rec.blocks[id].next);
+		domain->unused_blocks = gm_rec.blocks[id].next;
+	} else {
+		id = gm_region_take(GM_REGION_BLOCKS, change->writer.nested);
+		if (!id)
+			return GM_NONE;
+	}
+	block = &gm_rec.blocks[id];
+	block->requested = 0;
+	block->tsc = 0;
+	block->op = change->op;
+	block->prev = GM_NONE;
+	block->next = GM_NONE;
+	block->stack = GM_NONE;
+	block->thread = 0;
+	block->module = 0;
+	/* The first time it has none, and nobody knows the id; later it is the same again. */
+	__atomic_store_n(&block->domain, heap->setup.domain, __ATOMIC_RELAXED);
+	block->kind = heap->setup.kind;
+	return id;
+}
+
+static void block_drop(void *arg, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_undo *undo = &heap->undo;
+
+	gm_undo_note(undo, &block->state);
+	gm_set(&block->state, GM_BLOCK_UNUSED);
+	GM_PUT(undo, block->next, domain->unused_blocks);
+	GM_PUT(undo, domain->unused_blocks, id);
+}
+
+/* ---- events ---- */
+
+void gm_cached_event(const struct gm_stretch *stretch, const struct gm_segment *segment,
+		     uint16_t module, enum gm_action action, uint64_t tsc, uint64_t address,
+		     uint64_t size, uint64_t stream, uint32_t stack)
+{
+	const struct gm_change *change = &stretch->change;
+	struct gm_event_place at = gm_event_open(&change->writer, change->domain, action);
+	struct gm_event *event = at.event;
+
+	if (gm_unlikely(!event))
+		return;
+	event->tsc = tsc;
+	event->op = change->op;
+	event->address = address;
+	event->size = size;
+	event->stream = stream;
+	event->stack = stack;
+	event->context = segment->context;
+	event->module = module;
+	event->domain = change->number;
+	event->action = (uint8_t)action;
+	event->kind = segment->kind;
+	event->flags = 0;
+	event->reserved16 = 0;
+	gm_event_commit(&change->writer, at);
+}
+
+/* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
+ * own. One so small that no block in it can be traced is not traced either. */
+static void segment_event(void *arg, bool allocated, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	const struct gm_stretch *stretch = heap->stretch;
+	const struct gm_segment *segment = &gm_rec.segments[id];
+	uint32_t stack = stretch->alloc ? stretch->alloc->stack : segment->stack;
+	uint64_t tsc = allocated ? segment->tsc : stretch->tsc ? stretch->tsc : gm_stamp();
+
+	if (stretch->alloc && stretch->alloc->stack_of_block_only)
+		stack = GM_NONE;
+	if (gm_untraced(segment->size))
+		gm_change_untraced(&stretch->change, 1);
+	else
+		gm_cached_event(stretch, segment, segment->module,
+				allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE, tsc,
+				segment->address, segment->size, segment->stream, stack);
+}
+
+void gm_cached_ops(struct gm_cached *heap)
+{
+	heap->ops = (struct gm_heap_ops){
+		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
+		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
+		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
+		.segment_event = segment_event, .arg = heap,
+	};
+}

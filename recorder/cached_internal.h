@@ -1,0 +1,84 @@
+/*
+ * cached_internal.h - what the files of the cached heaps share: see cached.h.
+ *
+ *   cached.c          alloc, grow, free, complete, empty, drop: one operation each
+ *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
+ *   cached_memory.c   the heaps by number; private memory (free sets, links)
+ *   cached_check.c    every structural rule, counted
+ *
+ * A stretch is the time that the domain's lock is held without a break: one change, and within it
+ * one transaction with an operation number of its own. The heap stores through gm_undo into that
+ * transaction's undo area.
+ *
+ * Thread context: the holder of the domain's lock unless a function says otherwise. Fork: all of it
+ * is forgotten with the journal.
+ */
+#ifndef GM_RECORDER_CACHED_INTERNAL_H
+#define GM_RECORDER_CACHED_INTERNAL_H
+
+#include "recorder/cached.h"
+#include "recorder/tables.h"
+
+/* Memory that is given back all at once, or never. */
+struct gm_arena { struct gm_arena_chunk *chunks; uint8_t *at; size_t left; };
+
+/* One operation on a heap, by one thread. */
+struct gm_stretch {
+	struct gm_change change;
+	struct gm_txn txn;
+	const struct gm_alloc *alloc;	/* for which segments come; NULL: none */
+	uint64_t op;			/* the operation's own number; 0 none */
+	uint64_t tsc;			/* of events; 0: each its own moment */
+	uint64_t last_op;		/* of the slot, before the stretch */
+	bool held;			/* the lock */
+	bool drops;			/* the heap: nothing else is done with it any more */
+	bool got;			/* the driver gave memory: the next stretch hands it out */
+};
+
+struct gm_cached {
+	struct gm_heap heap;
+	struct gm_heap_ops ops;
+	struct gm_undo undo;
+	struct gm_cached_setup setup;
+	uint32_t number;
+	bool dead;			/* dropped, or being so */
+	uint64_t live;			/* bytes of active blocks; read without the lock */
+	struct gm_stretch *stretch;	/* the one under way; NULL: the lock is free */
+	struct gm_stretch *grower;	/* who holds the growth lock, over its driver calls */
+	/* The usage rows looked up last. */
+	uint16_t module;
+	bool rows_known;
+	struct gm_usage *rows[3];
+	struct gm_arena arena;		/* of the free sets */
+};
+
+/* Begin a stretch under @op (0: a number of its own). 0, or as gm_change_enter; -ENODEV: dropped. */
+int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
+void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch);
+/* The same for one in which nothing was stored and no event written: its number is free again. */
+void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch);
+/* End the transaction and begin another one with a number of its own, under the same lock. */
+void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch);
+
+/* What the heap calls, into heap->ops. */
+void gm_cached_ops(struct gm_cached *heap);
+
+/* One event of @segment, by the block's module, within a stretch. */
+void gm_cached_event(const struct gm_stretch *stretch, const struct gm_segment *segment,
+		     uint16_t module, enum gm_action action, uint64_t tsc, uint64_t address,
+		     uint64_t size, uint64_t stream, uint32_t stack);
+
+/* ---- cached_memory.c ---- */
+
+void *gm_arena_take(struct gm_arena *arena, size_t bytes);	/* zeroed; NULL: none left */
+void gm_arena_free(struct gm_arena *arena);
+
+/* A zeroed heap with a number, not yet to be found by it; NULL: no memory. Takes its own lock. */
+struct gm_cached *gm_cached_make(struct gm_free_link **ret_links);
+void gm_cached_publish(struct gm_cached *heap);
+void gm_cached_retire(struct gm_cached *heap);
+
+/* For a new journal: no heap yet. */
+void gm_cached_begin(void);
+
+#endif
