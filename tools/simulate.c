@@ -255,8 +255,10 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 /* Memory that the cache does not serve: it is given way to, as by every call that finds none. */
 static void take_directly(struct simulation *sim, const struct gm_trace_line *line)
 {
+	uint64_t given_back;
+
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
-		gm_heap_empty(&sim->heap);
+		gm_heap_empty(&sim->heap, &given_back);
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
 		refuse(sim, line->bytes);
 		return;
