@@ -12,6 +12,8 @@
 #include "tools/table.h"
 #include "tools/value.h"
 
+#define ROW_END INT64_MIN
+
 static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
 
 int gm_scene_open(struct gm_scene *scene, const json_t *root)
@@ -40,6 +42,11 @@ int gm_by_of(const char *name)
 		if (!strcmp(names[i], name))
 			return i;
 	return -EINVAL;
+}
+
+const char *gm_by_name(enum gm_by by)
+{
+	return names[by];
 }
 
 int gm_groups_open(struct gm_groups *groups, enum gm_by by)
@@ -156,9 +163,15 @@ static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value
 	return &groups->list[groups->count - 1];
 }
 
-int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
-		  const struct gm_lives_filter *filter,
-		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+/* What counts: what was live after @row, or what is live in the end and not freed (ROW_END). */
+static bool is_live(const struct gm_life *life, int64_t row)
+{
+	return row == ROW_END ? life->died == GM_LIFE_LIVE && !life->freed : gm_life_at(life, row);
+}
+
+static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+	       const struct gm_lives_filter *filter, int64_t row,
+	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
 {
 	struct gm_table by_stack = { NULL, 0, 0 };	/* stack -> group + 1: a key is made once */
 	int r = 0;
@@ -169,7 +182,7 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, 0) : 0;
 		struct gm_group *group;
 
-		if (life->died != GM_LIFE_LIVE || life->freed || !gm_life_counts(life, filter) ||
+		if (!is_live(life, row) || !gm_life_counts(life, filter) ||
 		    (leave_out && leave_out(arg, scene, life->stack)))
 			continue;
 		group = at ? &groups->list[at - 1] :
@@ -184,6 +197,19 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 	}
 	gm_table_free(&by_stack);
 	return r;
+}
+
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		  const struct gm_lives_filter *filter,
+		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+{
+	return add(groups, side, scene, filter, ROW_END, leave_out, arg);
+}
+
+int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		     const struct gm_lives_filter *filter, int64_t row)
+{
+	return add(groups, side, scene, filter, row, NULL, NULL);
 }
 
 static int by_growth(const void *a, const void *b)

@@ -24,6 +24,7 @@ enum gm_by { GM_BY_STACK, GM_BY_SITE, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_B
 
 /* "stack", "site" ... to its number; -EINVAL. */
 int gm_by_of(const char *name);
+const char *gm_by_name(enum gm_by by);
 
 struct gm_group {
 	const char *key;		/* how it is called */
@@ -54,6 +55,10 @@ void gm_groups_close(struct gm_groups *groups);
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
 		  const struct gm_lives_filter *filter,
 		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg);
+
+/* The same with what was live after @row of the history (-1: before the first). */
+int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		     const struct gm_lives_filter *filter, int64_t row);
 
 /* Largest growth first (of one snapshot: largest first), equal ones by key. */
 void gm_groups_sort(struct gm_groups *groups);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/bulk.h"
 #include "tools/lives.h"
 #include "tools/load.h"
 #include "tools/table.h"
@@ -23,22 +24,27 @@ static bool is_cached(const char *kind)
 	return !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
 }
 
-static int pick_device(const json_t *root, unsigned int *ret_devices)
+/* The device with the most events; how many have any. */
+static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
 {
-	const json_t *traces = gm_json_list(root, "device_traces");
-	size_t most = 0;
+	struct gm_table counts = { NULL, 0, 0 };
+	uint64_t most = 0;
 	int best = -1;
 
 	*ret_devices = 0;
-	for (size_t d = 0; d < json_array_size(traces); d++) {
-		size_t events = json_array_size(gm_json_list(json_array_get(traces, d), "action"));
+	for (size_t row = 0; row < lives->row_count; row++) {
+		int device = lives->rows[row].device;
+		uint64_t count = device < 0 ? 0 : gm_table_get(&counts, (uint64_t)device, 1) + 1;
 
-		*ret_devices += events > 0;
-		if (events > most) {
-			most = events;
-			best = (int)d;
+		if (device < 0 || gm_table_put(&counts, (uint64_t)device, 1, count))
+			continue;
+		*ret_devices += count == 1;
+		if (count > most) {
+			most = count;
+			best = device;
 		}
 	}
+	gm_table_free(&counts);
 	return best;
 }
 
@@ -72,14 +78,14 @@ static void find_conf(const json_t *root, char *ret, size_t room)
 static void find_device(struct gm_history *history, const json_t *root)
 {
 	const json_t *device = json_array_get(gm_json_list(root, "devices"), (size_t)history->device);
-	const json_t *trace = json_array_get(gm_json_list(root, "device_traces"), (size_t)history->device);
+	const struct gm_value *traces = gm_bulk_list(root, "device_traces");
 	const json_t *stats = gm_json_object(device, "memory_stats");
 
 	history->total_bytes = gm_json_number(device, "total_bytes");
 	history->others_bytes = gm_json_number(device, "unattributed_bytes");
 	history->reserved_peak = gm_json_number(stats, "reserved_bytes.all.peak");
 	history->reserved = gm_json_number(stats, "reserved_bytes.all.current");
-	history->dropped = gm_json_number(trace, "dropped");
+	history->dropped = gm_value_number(gm_value_at(traces, (size_t)history->device), "dropped");
 }
 
 /* Rows that are not a life's birth or end, and concern the cache. */
@@ -203,13 +209,15 @@ int gm_history_open(struct gm_history *history, const json_t *root, int device)
 	int r, most;
 
 	memset(history, 0, sizeof(*history));
-	most = pick_device(root, &history->devices);
-	history->device = device >= 0 ? device : most;
-	if (history->device < 0)
-		return -ENODATA;
 	r = gm_lives_open(&lives, root);
 	if (r)
 		return r;
+	most = pick_device(&lives, &history->devices);
+	history->device = device >= 0 ? device : most;
+	if (history->device < 0) {
+		gm_lives_close(&lives);
+		return -ENODATA;
+	}
 	find_device(history, root);
 	history->free_bytes = -1;
 	for (size_t row = 0; row < lives.row_count; row++)

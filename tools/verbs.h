@@ -22,6 +22,7 @@ int gm_verb_check(int argc, char **argv);	/* check.c */
 int gm_verb_convert(int argc, char **argv);	/* convert.c */
 int gm_verb_symbolize(int argc, char **argv);	/* symbolize.c */
 int gm_verb_top(int argc, char **argv);		/* top.c */
+int gm_verb_merge(int argc, char **argv);		/* merge.c */
 int gm_verb_help(int argc, char **argv);		/* main.c */
 
 #endif

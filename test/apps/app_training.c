@@ -26,7 +26,7 @@ NOINLINE CUdeviceptr forward(unsigned int step, unsigned int layer, unsigned int
 NOINLINE void remember_loss(void);
 NOINLINE CUresult evaluate(void);
 
-static CUdeviceptr get(size_t bytes)
+static inline __attribute__((always_inline)) CUdeviceptr get(size_t bytes)
 {
 	CUdeviceptr p = 0;
 

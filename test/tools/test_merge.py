@@ -1,0 +1,101 @@
+"""gpumem merge: the ranks of a job side by side, the odd one out first."""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import B, Room, check, finish  # noqa: E402
+from verbs import Program, gpumem, load, wait_for  # noqa: E402
+
+TRAINING = os.path.join(B, "test/apps/app_training")
+MiB = 1 << 20
+
+
+def merge(*words):
+    run = gpumem("merge", "--json", *words)
+    return json.loads(run.stdout) if run.returncode == 0 else run
+
+
+def at_peak(snapshot):
+    """Bytes by the function that asked, at the highest moment: from the trace alone."""
+    names = [frame["name"] for frame in snapshot["frames"]]
+    trace, live, best, peak = snapshot["device_traces"][0], {}, {}, -1
+    for action, address, size, stack in zip(trace["action"], trace["addr"], trace["size"], trace["stack"]):
+        if action == "alloc":
+            live[address] = size, names[snapshot["stacks"][stack][0]]
+        elif action == "free_completed":
+            live.pop(address, None)
+        total = sum(bytes_ for bytes_, _ in live.values())
+        if total > peak:
+            peak, best = total, dict(live)
+    sums = {}
+    for bytes_, name in best.values():
+        sums[name] = sums.get(name, 0) + bytes_
+    return sums
+
+
+with Room() as room:
+    RANKS = 5
+    for rank in range(RANKS):
+        extra = ["--batch", "12"] if rank == 3 else ["--leak"] if rank == 1 else []
+        run = room.run([TRAINING, "--steps", "24", *extra], env=room.env(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=RANKS,
+                                                                      output=room.out + "/%k.%r.json"))
+        check("rank %d runs" % rank, run.returncode == 0, run)
+    paths = [os.path.join(room.out, "%d.exit.json" % rank) for rank in range(RANKS)]
+    snapshots = [load(path) for path in paths]
+    report = merge(*reversed(paths))
+    check("in the order of the ranks, whatever that of the files", [r["rank"] for r in report["ranks"]] == list(range(RANKS)) and
+          [r["input"] for r in report["ranks"]] == paths and [r["label"] for r in report["ranks"]] == list("01234"), report["ranks"])
+    check("each rank's own numbers", [(r["peak_bytes"], r["live_bytes"], r["pid"]) for r in report["ranks"]] == [
+        (s["devices"][0]["memory_stats"]["allocated_bytes.all.peak"], s["devices"][0]["memory_stats"]["allocated_bytes.all.current"],
+         s["process"]["pid"]) for s in snapshots], report["ranks"])
+    want = [at_peak(s) for s in snapshots]
+    rows = {re.sub(r" \(.*", "", row["name"]): row for row in report["rows"]}
+    check("the same call sites side by side, at each one's peak", {name: row["bytes"] for name, row in rows.items()} ==
+          {name: [w.get(name, 0) for w in want] for name in {n for w in want for n in w}} and len(rows) >= 4, (rows, want))
+    check("the farthest apart first, and whose it is", [r["apart_bytes"] for r in report["rows"]] == sorted(
+        (r["apart_bytes"] for r in report["rows"]), reverse=True) and report["rows"][0]["name"].startswith("forward (") and
+        report["rows"][0]["farthest"] == "3" and rows["remember_loss"]["farthest"] == "1" and rows["load_weights"]["apart_bytes"] == 0, report["rows"])
+    row = rows["forward"]
+    check("median, least, most", row["median_bytes"] == sorted(row["bytes"])[2] and row["least_bytes"] == min(row["bytes"]) and
+          row["most_bytes"] == max(row["bytes"]) and row["apart_bytes"] == max(abs(b - row["median_bytes"]) for b in row["bytes"]), row)
+    live = merge("--weigh", "live", *paths)
+    check("--weigh live: in the end nothing is left", live["weigh"] == "live" and not live["rows"], live["rows"])
+    by = merge("--by", "module", *paths)
+    check("--by module", [r["name"] for r in by["rows"]] == ["app_training"] and by["rows"][0]["bytes"] == [sum(w.values()) for w in want], by)
+    stack = merge("--by", "stack", *paths)
+    check("--by stack: with the stack, the same in all", all(r["stack"] and r["stack"][0]["name"] in rows for r in stack["rows"]) and
+          sum(r["bytes"][0] for r in stack["rows"]) == sum(want[0].values()) and
+          any(all(b > 0 for b in r["bytes"]) for r in stack["rows"]), stack)
+
+    text = gpumem("merge", *paths).stdout
+    check("text: a column for each rank", re.search(r"rank +0 +rank +1 .*rank +4 ", text) and
+          len(re.findall(r"^ +\S+ \S+ +\S+ MiB( +[0-9.]+ [KMG]?i?B){5}  forward", text, re.M)) == 1, text)
+    check("the odd rank is pointed at", re.search(r"^ +3 .*<- .* above the median$", text, re.M) and
+          len(re.findall("above the median", text)) >= 1 and not re.search(r"^ +0 .*<-", text, re.M), text)
+    text = gpumem("merge", "--top", "1", *paths, *paths).stdout
+    check("text: of ten, least and most", re.search(r"apart +median +least +rank +most +rank", text) and "... and " in text and
+          re.search(r"^ +0b +\d", text, re.M), text)
+    run = gpumem("merge", paths[0], paths[2], "test/data/torch-snapshot.pickle")
+    check("a snapshot of PyTorch has no rank: by its place", run.returncode == 0 and re.search(r"^ +#3 ", run.stdout, re.M), run)
+
+    with Program(room, TRAINING, "--steps", "4", "--wait", RANK=0) as a, Program(room, TRAINING, "--steps", "4", "--batch", "2", "--leak",
+                                                                               "--wait", RANK=1) as b:
+        if check("two living ranks", a.until("waiting") and b.until("waiting")):
+            def named():        # names come in the background
+                report = merge("--weigh", "live", str(a.pid), str(b.pid))
+                return report if report["rows"][0]["name"].startswith("remember_loss") else None
+            now = wait_for(named) or merge("--weigh", "live", str(a.pid), str(b.pid))
+            check("living processes", [r["pid"] for r in now["ranks"]] == [a.pid, b.pid] and
+                  now["rows"][0]["name"].startswith("remember_loss") and now["rows"][0]["bytes"] == [0, 4 * MiB], now)
+
+    for name, words, status, said in [
+            ("none", [], 2, "usage:"), ("a file that is not there", [paths[0], "/nowhere"], 3, "/nowhere: No such file"),
+            ("--by nonsense", ["--by", "x", *paths], 2, "not site"), ("--weigh nonsense", ["--weigh", "x", *paths], 2, "not peak or live"),
+            ("--device nonsense", ["--device", "x", *paths], 2, "not a number")]:
+        run = gpumem("merge", *words)
+        check("%s: exit %d" % (name, status), run.returncode == status and said in run.stderr and not run.stdout, run)
+    check("another device: nothing", merge("--device", "7", *paths)["rows"] == [])
+finish()
