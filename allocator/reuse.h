@@ -9,7 +9,10 @@
  * An epoch is the frees between two submissions. Its ticket is recorded before the first
  * submission after them, so it covers exactly what the driver's own cudaFree would have waited
  * for. "Late" epochs (a capture forbade the event) cover more: polled, never waited for. An epoch
- * with stream-ordered frees alone is never waited for either: the driver's does not wait.
+ * with stream-ordered frees alone is never waited for either: the driver's does not wait. And who
+ * waits is a thread whose own synchronous free came then or later, for the contexts of what it
+ * freed: the driver had that thread wait for just that work. Another thread might be the one that
+ * this work is waiting for.
  *
  * One-stream mode: as long as only one stream of the process was ever given work, a synchronous
  * free is reusable at once. Each batch of such frees has an event recorded on that stream before
@@ -35,18 +38,25 @@ struct gm_reuse_item { uint32_t block; uint32_t owner; uint64_t bytes; };
 
 struct gm_reuse_ops {
 	/* An event after everything submitted so far in every context that was given work.
-	 * 0 and a ticket; -EAGAIN: a capture forbids it now; -errno. Under "order". */
+	 * 0 and a ticket (0: nothing was ever submitted); -EAGAIN: a capture forbids it now; -errno.
+	 * Under "order". */
 	int (*record_all)(void *arg, uint64_t *ret_ticket);
 	/* An event after everything submitted so far on @stream. *ticket 0: a new one, else that one
 	 * recorded anew. Under "order". As above. */
 	int (*record_stream)(void *arg, uint64_t stream, uint64_t *ticket);
 	/* Later work of @stream waits for @ticket, on the device. Under "order". */
 	int (*stream_wait)(void *arg, uint64_t stream, uint64_t ticket);
-	/* 1: complete (or its context is gone), 0: not yet, -errno: not known now. No lock held. */
+	/* 1: complete (or its contexts are gone), 0: not yet, -errno: not known now. */
 	int (*query)(void *arg, uint64_t ticket);
-	int (*wait)(void *arg, uint64_t ticket);	/* the host waits; 0 or -errno */
+	/* The host waits for the part of @ticket in these contexts (all: NULL). 0; -EBUSY: there is
+	 * work in others that is not complete, nothing was waited for; -errno. No lock held. */
+	int (*wait)(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 	void (*drop)(void *arg, uint64_t ticket);
-	/* These blocks may be handed out again. No lock held. */
+	/* The context that @owner's memory belongs to, 0: not known. Does the driver's own free of
+	 * it wait for @stream's work? Look-ups: called under any lock. */
+	uint32_t (*context_of)(void *arg, uint32_t owner);
+	bool (*waits_for)(void *arg, uint32_t context, uint64_t stream);
+	/* These blocks may be handed out again. No lock of rank domain or higher is held. */
 	void (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */
 	void *(*memory)(void *arg, size_t bytes);
@@ -79,6 +89,10 @@ static inline bool gm_reuse_passes(const struct gm_reuse_hot *hot, uint64_t stre
  * have the stream wait. Waits for no GPU work. */
 void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream);
 
+/* What is given to @stream from now on (one of the library's own, whose work does not count) comes
+ * after everything that was handed out early so far, on the device. */
+void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
+
 /* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
  * out at once, in one-stream mode; *ret_early then says whether work on it may still be pending
  * (the next launch may not overlap its predecessor). False: it is in limbo now, and
@@ -89,12 +103,18 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 /* Complete what is complete. Returns how many blocks that were. Cheap when nothing is in limbo. */
 size_t gm_reuse_poll(struct gm_reuse *reuse);
 
-/* Wait for the oldest epoch that may be waited for, and complete it. 0; -ENOENT: there is none. An
- * open epoch is sealed first when nothing was submitted since its last free. */
+/* Complete what is complete; when that is nothing, wait for the oldest epoch that this thread may
+ * wait for. 0; -ENOENT: there is none; -errno. An open epoch is sealed first when nothing was
+ * submitted since its last free. */
 int gm_reuse_wait(struct gm_reuse *reuse);
 
-/* The same until nothing is left that may be waited for. Returns blocks completed. */
+/* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
 size_t gm_reuse_settle(struct gm_reuse *reuse);
+
+/* The last resort before "out of memory": look again and again, for at most @limit_ns, until what
+ * is in limbo now is complete or at least @bytes of it are (0: all). Whoever may not wait may do
+ * this, since it ends. Returns blocks completed, by whomever. */
+size_t gm_reuse_settle_within(struct gm_reuse *reuse, uint64_t bytes, uint64_t limit_ns);
 
 /* The program waited for everything that was submitted before (a context- or device-wide
  * synchronise that covers all contexts given work): call begin before the real call, which closes
@@ -107,6 +127,10 @@ void gm_reuse_leave_one(struct gm_reuse *reuse);
 
 /* @stream is about to be destroyed (its key will never be used again). */
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
+
+/* A context ended, with its streams, after their work: keys of them may be used again. @one: the
+ * one stream was among them. */
+void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one);
 
 /* A capture begins somewhere in the process (before the real call) or has ended. They nest. */
 void gm_reuse_capture_begins(struct gm_reuse *reuse);

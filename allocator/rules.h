@@ -18,6 +18,9 @@
 	GM_RULE(SEAL, "seal", "an epoch's event is recorded before the next submission") \
 	GM_RULE(WAIT_SEALED, "wait-sealed", "only an epoch sealed in time is waited for") \
 	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "an epoch of stream-ordered frees alone is never waited for") \
+	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for what its own frees would have waited for") \
+	GM_RULE(WAIT_CONTEXT, "wait-context", "work of a context that the free does not wait for is not waited for") \
+	GM_RULE(ONE_CONTEXT, "one-context", "only memory of the one stream's context is reused early") \
 	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
 	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \
 	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in one-stream mode") \

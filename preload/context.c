@@ -26,6 +26,7 @@ struct context {
 static struct gm_lock lock;	/* of contexts and last_id */
 static struct gm_slots contexts = { .item_bytes = sizeof(struct context) };
 static uint32_t last_id;
+static _Atomic(uint32_t) only;	/* its id while there was one context ever; UINT32_MAX: more */
 static _Atomic(uint64_t) devices_recorded;	/* a bit each */
 static _Atomic(int) device_count;
 
@@ -112,6 +113,8 @@ static uint32_t add_locked(CUcontext handle, CUdevice device, enum gm_context_ro
 	if (slot)
 		*context_at(slot) = (struct context){ .id = ++last_id, .handle = handle,
 			.device = device, .role = (uint8_t)role, .life = LIFE_LIVE };
+	if (slot)
+		only = only ? UINT32_MAX : last_id;
 	return slot;
 }
 
@@ -229,10 +232,69 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 	forget_stale(&stale);
 }
 
+uint32_t gm_context_only(void)
+{
+	uint32_t id = only;
+
+	return id == UINT32_MAX ? 0 : id;
+}
+
+uint32_t gm_context_find(CUcontext handle)
+{
+	uint32_t slot, id = 0;
+
+	if (!handle || !gm_lock(&lock))
+		return 0;
+	slot = owner_locked(find_handle_locked(handle));
+	if (slot)
+		id = context_at(slot)->id;
+	gm_unlock(&lock);
+	return id;
+}
+
+uint32_t gm_context_next(uint32_t id)
+{
+	uint32_t next = 0;
+
+	if (!gm_lock(&lock))
+		return 0;
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_LIVE && c->role != GM_CONTEXT_GREEN && c->id > id &&
+		    (!next || c->id < next))
+			next = c->id;
+	}
+	gm_unlock(&lock);
+	return next;
+}
+
+CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device)
+{
+	CUcontext handle = NULL;
+
+	if (!gm_lock(&lock))
+		return NULL;
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_UNUSED || c->id != id)
+			continue;
+		handle = c->handle;
+		*ret_role = (enum gm_context_role)c->role;
+		*ret_device = c->device;
+		break;
+	}
+	gm_unlock(&lock);
+	return handle;
+}
+
 /* ---- the end ---- */
 
 static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice device)
 {
+	uint32_t id = 0;
+
 	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN };
 	if (!gm_lock(&lock))
 		return;
@@ -240,11 +302,13 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 	if (ending->slot) {
 		context_at(ending->slot)->life = LIFE_ENDING;
 		device = context_at(ending->slot)->device;
+		id = context_at(ending->slot)->id;
 	}
 	gm_unlock(&lock);
 	epoch++;
 	if (!ending->slot)
 		return;
+	gm_order_context_ending(id, true);
 	ending->domain = gm_domain_of(device);
 	ending->tsc = gm_stamp_before();
 	ending->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, ending->domain, 0, 0);
@@ -267,10 +331,11 @@ void gm_primary_ending(struct gm_ending *ending, CUdevice device)
  * id: then both ids end together one day. */
 static void still_lives(uint32_t slot)
 {
-	uint32_t newer, last = slot;
+	uint32_t newer, last = slot, id;
 
 	if (!gm_lock(&lock))
 		return;
+	id = context_at(slot)->id;
 	newer = context_at(slot)->handle ? find_handle_locked(context_at(slot)->handle) : 0;
 	context_at(slot)->life = newer ? LIFE_MERGED : LIFE_LIVE;
 	if (newer) {
@@ -281,6 +346,7 @@ static void still_lives(uint32_t slot)
 	}
 	gm_unlock(&lock);
 	epoch++;
+	gm_order_context_ending(id, false);
 }
 
 /* Out of the table; returns the id to forget and the next slot of the same context. */
@@ -311,6 +377,8 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 		uint32_t id = drop_life(slot, &slot);
 
 		if (id)
+			gm_order_context_ended(id);
+		if (id)
 			gm_record_context_end(ending->op, id, ending->tsc, gm_block_gone, NULL);
 	}
 	gm_op_end(ending->op);
@@ -327,5 +395,6 @@ void gm_contexts_forget(void)
 	gm_slots_forget(&contexts);
 	devices_recorded = 0;
 	device_count = 0;
+	only = 0;
 	epoch++;
 }

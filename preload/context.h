@@ -71,6 +71,20 @@ void gm_context_handles_changed(void);
 struct gm_block;
 void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy);
 
+/* The only context that this process has ever had, as far as is known; 0: several, or none. */
+uint32_t gm_context_only(void);
+
+/* The id that work in context @handle counts as (a green one's: its primary context's); 0: no
+ * context that was met. */
+uint32_t gm_context_find(CUcontext handle);
+
+/* The next living context's id after @id, 0: there is none. */
+uint32_t gm_context_next(uint32_t id);
+
+/* The handle of context @id; NULL: gone, or not known: a primary one that only its green ones were
+ * met of. @ret_role, @ret_device: set when the context lives. */
+CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device);
+
 void gm_contexts_forget(void);
 
 #endif

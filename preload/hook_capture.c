@@ -16,7 +16,7 @@ static void begins(void)
 {
 	capture_seen = true;		/* before it begins: another thread may look now */
 	if (gm_order_on)
-		gm_capture_lock();
+		gm_capture_beginning();
 }
 
 static CUresult begun(CUstream stream, bool per_thread, CUresult result)
@@ -80,30 +80,22 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 							  dependencyData, numDependencies, mode));
 }
 
-static void ends(void)
-{
-	if (gm_order_on)
-		gm_capture_lock();
-}
-
 static CUresult ended(CUstream stream, bool per_thread, CUresult result)
 {
 	if (gm_order_on)
-		gm_capture_over(stream, per_thread, result);
+		gm_capture_over(stream, per_thread);
 	return gm_leave(result);
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	GM_ENTER(cuStreamEndCapture, hStream, phGraph);
-	ends();
 	return ended(hStream, false, GM_REAL(cuStreamEndCapture)(hStream, phGraph));
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
 	GM_ENTER(cuStreamEndCapture_ptsz, hStream, phGraph);
-	ends();
 	return ended(hStream, true, GM_REAL(cuStreamEndCapture_ptsz)(hStream, phGraph));
 }
 

@@ -39,7 +39,7 @@ static CUresult failed(CUresult result)
 
 static bool is_only_stream(uint64_t key)
 {
-	return !gm_order_hot.many && gm_order_hot.stream == key;
+	return !gm_order_hot.many && gm_order_hot.stream == key && !gm_order_unseen();
 }
 
 typedef __typeof__(cuStreamSynchronize) stream_fn;
@@ -99,18 +99,24 @@ static void stream_ends(CUstream stream)
 	gm_order_stream_ends(stream);
 }
 
+static CUresult stream_ended(CUstream stream, CUresult result)
+{
+	gm_order_stream_ended(stream, result);
+	return gm_leave(result);
+}
+
 CUresult cuStreamDestroy_v2(CUstream hStream)
 {
 	GM_ENTER(cuStreamDestroy_v2, hStream);
 	stream_ends(hStream);
-	return gm_leave(GM_REAL(cuStreamDestroy_v2)(hStream));
+	return stream_ended(hStream, GM_REAL(cuStreamDestroy_v2)(hStream));
 }
 
 CUresult cuStreamDestroy(CUstream hStream)
 {
 	GM_ENTER(cuStreamDestroy, hStream);
 	stream_ends(hStream);
-	return gm_leave(GM_REAL(cuStreamDestroy)(hStream));
+	return stream_ended(hStream, GM_REAL(cuStreamDestroy)(hStream));
 }
 
 /* ---- contexts ---- */

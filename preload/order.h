@@ -34,13 +34,33 @@ enum gm_work_flags {
 	GM_WORK_WAITED = 4,		/* the call returns when its work is done (a synchronous copy) */
 	GM_WORK_KERNEL = 8		/* a kernel: nothing later overlaps what came before it */
 };
-void gm_work_slow(CUstream stream, bool per_thread, unsigned int flags);
+void gm_work_slow(CUstream stream, bool per_thread);
 
-/* Before every submission, in the work hooks. */
+/* The stream that this thread submitted to last and that is known to us; it is asked about again
+ * once the generation has moved. */
+struct gm_order_last { uint64_t stream; uint32_t generation; };
+extern __thread struct gm_order_last gm_order_last GM_HIDDEN;
+extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
+
+/* A stream as the caller names it: never 0. */
+static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
+{
+	uint64_t name = (uint64_t)(uintptr_t)stream;
+
+	return name ? name : per_thread ? 2 : 1;	/* CU_STREAM_PER_THREAD, CU_STREAM_LEGACY */
+}
+
+/* Before every submission, in the work hooks. What the host may see of it (@flags) is noted after
+ * the real call (order_host.c). */
 static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
 {
-	if (gm_order_on)
-		gm_work_slow(stream, per_thread, flags);
+	(void)flags;
+	if (!gm_order_on)
+		return;
+	if (gm_order_last.stream == gm_stream_name(stream, per_thread) &&
+	    gm_order_last.generation == gm_order_generation && !gm_order_hot.attention)
+		return;
+	gm_work_slow(stream, per_thread);
 }
 
 /* ---- told by the hooks (order.c) ---- */
@@ -49,8 +69,10 @@ static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
  * pseudo handles have to be looked at each time. Cheap for one that it was told of before. */
 void gm_order_context_used(CUcontext context);
 
-/* @stream is about to be destroyed: its key is never used again. Before the real call. */
+/* @stream is about to be destroyed: its key is never used again. Before the real call; then after
+ * it, with its result. */
 void gm_order_stream_ends(CUstream stream);
+void gm_order_stream_ended(CUstream stream, CUresult result);
 
 /* Was no other context than @context (NULL: the current one) ever given work? A green context is
  * its own here: a synchronise of it does not cover the primary's. */
@@ -60,6 +82,16 @@ bool gm_order_covers(CUcontext context);
  * called before gm_order_start, which asks gm_order_unseen and then leaves one-stream mode. */
 void gm_order_unseen_work(const char *why);
 bool gm_order_unseen(void);
+
+/* The heap with this number in struct gm_reuse_item.owner has memory of that context (id). */
+void gm_order_owner(uint32_t number, uint32_t context);
+
+/* What is given to @back from now on (a private stream of the current context; never "work") comes
+ * after everything that was freed early so far. No host wait, no transition. */
+void gm_order_behind_frees(CUstream back);
+
+/* Does the driver have events of whole contexts (12.5)? Without, the cache frees as free:sync. */
+bool gm_order_has_context_events(void);
 
 /* The cache handed out memory again that work of the one stream may still be using: that stream's
  * next kernel may not overlap its predecessor (order_early.c). */
@@ -79,12 +111,26 @@ void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses);
 
 /* ---- captures (order_capture.c) ---- */
 
-/* Around the real begin and the real end of a capture, exclusively; then what came of it. */
-void gm_capture_lock(void);
-void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
-void gm_capture_over(CUstream stream, bool per_thread, CUresult result);
+extern _Atomic(uint32_t) gm_captures GM_HIDDEN;
 
-bool gm_capturing(void);			/* does any stream of the process capture? */
+/* Does any stream of the process capture? */
+static inline bool gm_capturing(void)
+{
+	return gm_captures != 0;
+}
+
+/* Before the real call that begins a capture, and after it; after the one that ends it, whatever
+ * that returned. No context-wide event is recorded from the first to the last. */
+void gm_capture_beginning(void);
+void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
+void gm_capture_over(CUstream stream, bool per_thread);
+
+/* For order.c: a stream or a context (with its streams) is gone; look after what was remembered. */
+void gm_capture_stream_gone(CUstream stream);
+void gm_capture_context_gone(uint32_t context);
+void gm_capture_recheck(void);
+void gm_capture_forget(void);
+
 /* In a capture the driver decides about the program's own malloc and free: a throw-away call in
  * the thread's own mode. 0: it would have been allowed; else the error, the capture invalidated as
  * the driver does. */
@@ -135,11 +181,15 @@ void gm_host_events_shared(void);		/* another process may record them, from now 
 
 /* ---- the program's own waiting ---- */
 
-/* The wait that the driver's own cudaFree would do: everything submitted so far in the process'
- * contexts. No lock held. */
-CUresult gm_order_wait_all(void);
+/* The wait that the driver's own cudaFree would do: everything submitted so far in the context of
+ * the memory, or the current one (0). No lock held. CUDA_SUCCESS without waiting while a stream
+ * captures, where no such wait is allowed. */
+CUresult gm_order_wait_context(uint32_t context);
+CUresult gm_order_wait_all(void);		/* of the current context */
 
-/* A context's end: its tickets are complete, its streams are gone. After it ended. */
+/* A context is about to end (or did not, after all). Then its end: its tickets are complete, its
+ * streams are gone. Called by context.c. */
+void gm_order_context_ending(uint32_t context, bool ending);
 void gm_order_context_ended(uint32_t context);
 
 #endif

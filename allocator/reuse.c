@@ -1,0 +1,352 @@
+/*
+ * reuse.c - submissions: when an epoch's event is recorded, and how one-stream mode ends.
+ *
+ * What happens here is ordered by one lock, "order", held across the recording of events: whoever
+ * submits work while frees wait for their event comes through it, so that no submission slips in
+ * between such a free and its event. A submission that passed the hooks' test just before a free
+ * of another thread is one that this free was never ordered with.
+ *
+ * Thread context: any. Signal context: none. Fork: the owner makes a new one. See reuse.h.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "allocator/reuse_internal.h"
+
+/* Only whoever holds limbo writes it; the hooks read it without. */
+void gm_reuse_attention_locked(struct gm_reuse *reuse)
+{
+	uint32_t bits = 0;
+
+	if (reuse->open || reuse->closing || reuse->one_open || reuse->one_recording)
+		bits |= GM_REUSE_OPEN;
+	if (reuse->transition_on)
+		bits |= GM_REUSE_TRANSITION;
+	if (reuse->captures)
+		bits |= GM_REUSE_CAPTURING;
+	if (reuse->hot->attention != bits)
+		reuse->hot->attention = bits;
+}
+
+struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_hot *hot)
+{
+	static _Atomic(uint64_t) instances;
+	struct gm_reuse *reuse = ops->memory(ops->arg, sizeof(*reuse));
+
+	if (!reuse)
+		return NULL;
+	reuse->ops = *ops;
+	reuse->hot = hot;
+	reuse->order.rank = reuse->retire.rank = GM_RANK_CAPTURE;
+	reuse->limbo.rank = GM_RANK_LEAF;
+	reuse->stamp = (++instances << 40) + 1;
+	hot->attention = 0;
+	hot->many = 0;
+	hot->stream = 0;
+	return reuse;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+/* May an event be recorded, as far as captures go? One that is about to begin does not forbid it. */
+static bool may_record_locked(const struct gm_reuse *reuse, bool begins)
+{
+	return !reuse->captures || (begins && reuse->captures == 1) ||
+	       !gm_rule(GM_RULE_CAPTURE_EVENTS);
+}
+
+/* The open epoch, out of the way of new frees; NULL: there is none, or it may not be sealed. */
+static struct gm_reuse_epoch *close_epoch(struct gm_reuse *reuse, bool submission, bool begins)
+{
+	struct gm_reuse_epoch *epoch;
+
+	if (!gm_lock(&reuse->limbo))
+		return NULL;
+	epoch = reuse->open;
+	if (epoch && may_record_locked(reuse, begins)) {
+		reuse->open = NULL;
+		reuse->closing = epoch;
+		reuse->stamp++;
+	} else if (epoch) {
+		epoch->late |= submission;
+		epoch = NULL;
+	}
+	gm_unlock(&reuse->limbo);
+	return epoch;
+}
+
+static int record(struct gm_reuse *reuse, uint64_t *ret_ticket)
+{
+	*ret_ticket = 0;
+	if (reuse->hot->many || reuse->no_early || !reuse->hot->stream)
+		return reuse->ops.record_all(reuse->ops.arg, ret_ticket);
+	return reuse->ops.record_stream(reuse->ops.arg, reuse->hot->stream, ret_ticket);
+}
+
+void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins)
+{
+	struct gm_reuse_epoch *epoch = close_epoch(reuse, submission, begins);
+	uint64_t ticket;
+	int r;
+
+	if (!epoch)
+		return;
+	r = record(reuse, &ticket);
+	if (!gm_lock(&reuse->limbo))
+		return;		/* the epoch stays "closing": its blocks are lost, not wrong */
+	reuse->closing = NULL;
+	if (!r) {
+		epoch->ticket = ticket;
+		gm_reuse_append_locked(reuse, epoch);
+	} else {
+		epoch->late |= submission;
+		gm_reuse_reopen_locked(reuse, epoch);
+	}
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+}
+
+/* The event of what was freed early, on the one stream, which nothing was submitted to since. */
+static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
+{
+	uint64_t stamp;
+	int r;
+
+	if (!gm_lock(&reuse->limbo))
+		return;
+	if (!(reuse->one_open || anyway) || !may_record_locked(reuse, begins)) {
+		gm_unlock(&reuse->limbo);
+		return;
+	}
+	stamp = reuse->one_stamp;
+	reuse->one_open = false;
+	reuse->one_recording = true;
+	reuse->stamp++;
+	gm_unlock(&reuse->limbo);
+	r = reuse->ops.record_stream(reuse->ops.arg, reuse->hot->stream, &reuse->one_ticket);
+	if (!r)
+		reuse->one_covers = stamp;
+	if (!gm_lock(&reuse->limbo))
+		return;
+	reuse->one_recording = false;
+	reuse->one_open |= r != 0;
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+}
+
+/* ---- one-stream mode ends ---------------------------------------------------------------------- */
+
+/* Nothing is handed out early from here on. What was is covered by the event of the last free's
+ * next submission; if there was none since, this is the moment to record it. */
+static void leave_locked(struct gm_reuse *reuse)
+{
+	if (!gm_lock(&reuse->limbo))
+		return;
+	reuse->hot->many = 1;
+	gm_unlock(&reuse->limbo);
+	if (!reuse->hot->stream)
+		return;
+	record_one_locked(reuse, false, !gm_rule(GM_RULE_TRANSITION_POINT));
+	if (!reuse->one_ticket)
+		return;
+	if (!gm_lock(&reuse->limbo))
+		return;
+	reuse->transition = reuse->one_ticket;
+	reuse->transition_on = true;
+	reuse->one_ticket = 0;
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+	if (!gm_rule(GM_RULE_TRANSITION) || !reuse->one_covers)
+		gm_reuse_transition_over_locked(reuse);
+}
+
+void gm_reuse_transition_over_locked(struct gm_reuse *reuse)
+{
+	uint64_t ticket = reuse->transition;
+
+	if (!ticket || !gm_lock(&reuse->limbo))
+		return;
+	reuse->transition = 0;
+	reuse->transition_on = false;
+	reuse->waited_count = 0;
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+	reuse->ops.drop(reuse->ops.arg, ticket);
+}
+
+static bool has_waited(const struct gm_reuse *reuse, uint64_t stream)
+{
+	for (uint32_t i = 0; i < reuse->waited_count; i++)
+		if (reuse->waited[i] == stream)
+			return true;
+	return false;
+}
+
+/* Without room a stream waits again at its next work: harmless. */
+static void remember_waited(struct gm_reuse *reuse, uint64_t stream)
+{
+	if (reuse->waited_count == reuse->waited_room) {
+		uint32_t room = reuse->waited_room ? reuse->waited_room * 2 : 512;
+		uint64_t *waited = reuse->ops.memory(reuse->ops.arg, room * sizeof(*waited));
+
+		if (!waited)
+			return;
+		if (reuse->waited_count)
+			memcpy(waited, reuse->waited, reuse->waited_count * sizeof(*waited));
+		reuse->waited = waited;
+		reuse->waited_room = room;
+	}
+	reuse->waited[reuse->waited_count++] = stream;
+}
+
+/* Work of @stream is to come after what was freed in one-stream mode. */
+static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
+{
+	if (stream == reuse->hot->stream || has_waited(reuse, stream))
+		return;
+	if (reuse->ops.query(reuse->ops.arg, reuse->transition) == 1) {
+		gm_reuse_transition_over_locked(reuse);
+		return;
+	}
+	if (reuse->waited_count && !gm_rule(GM_RULE_TRANSITION_EVERY))
+		return;
+	if (!reuse->ops.stream_wait(reuse->ops.arg, stream, reuse->transition))
+		remember_waited(reuse, stream);
+}
+
+/* The first work of the process: until now there was nothing that a free could have waited for. */
+static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
+{
+	gm_reuse_seal_locked(reuse, true, false);
+	if (!gm_lock(&reuse->limbo))
+		return;
+	reuse->hot->stream = stream;
+	gm_unlock(&reuse->limbo);
+}
+
+/* The order lock could not be had: its holder sits in the driver, or is gone. Then whatever is
+ * open covers this work too, and nothing is handed out early any more. */
+static void submit_unordered(struct gm_reuse *reuse)
+{
+	if (!gm_lock(&reuse->limbo))
+		return;
+	reuse->no_early = true;
+	if (reuse->open)
+		reuse->open->late = true;
+	if (reuse->closing)
+		reuse->closing->late = true;
+	gm_unlock(&reuse->limbo);
+}
+
+void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream)
+{
+	if (!gm_lock(&reuse->order)) {
+		submit_unordered(reuse);
+		return;
+	}
+	if (!reuse->hot->many && !reuse->hot->stream)
+		first_work_locked(reuse, stream);
+	else if (!reuse->hot->many && reuse->hot->stream != stream)
+		leave_locked(reuse);
+	if (gm_rule(GM_RULE_SEAL)) {
+		if (!reuse->hot->many)
+			record_one_locked(reuse, false, false);
+		gm_reuse_seal_locked(reuse, true, false);
+	}
+	if (reuse->transition)
+		wait_for_transition_locked(reuse, stream);
+	gm_unlock(&reuse->order);
+}
+
+void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream)
+{
+	uint64_t ticket;
+
+	if (!gm_lock(&reuse->order))
+		return;
+	if (!reuse->hot->many && reuse->hot->stream)
+		record_one_locked(reuse, false, false);
+	ticket = reuse->transition ? reuse->transition : reuse->one_ticket;
+	if (ticket && reuse->one_covers && reuse->ops.query(reuse->ops.arg, ticket) != 1)
+		reuse->ops.stream_wait(reuse->ops.arg, stream, ticket);
+	gm_unlock(&reuse->order);
+}
+
+void gm_reuse_leave_one(struct gm_reuse *reuse)
+{
+	/* Told from anywhere, inside the loader too: no lock that is held over driver calls, no
+	 * driver call. Streams that we do see are still kept apart as before. */
+	if (!gm_rule(GM_RULE_OTHER_WRITERS) || !gm_lock(&reuse->limbo))
+		return;
+	reuse->no_early = true;
+	gm_unlock(&reuse->limbo);
+}
+
+/* ---- ends of streams, captures ----------------------------------------------------------------- */
+
+void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream)
+{
+	if (reuse->hot->many || reuse->hot->stream != stream || !gm_lock(&reuse->order))
+		return;
+	if (!reuse->hot->many && reuse->hot->stream == stream)
+		leave_locked(reuse);
+	gm_unlock(&reuse->order);
+}
+
+void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one)
+{
+	if (!gm_lock(&reuse->order))
+		return;
+	reuse->waited_count = 0;
+	if (one && gm_lock(&reuse->limbo)) {
+		/* Its work is complete, and so is what waited for it. */
+		reuse->hot->many = 1;
+		reuse->one_open = false;
+		gm_reuse_attention_locked(reuse);
+		gm_unlock(&reuse->limbo);
+		if (reuse->one_ticket)
+			reuse->ops.drop(reuse->ops.arg, reuse->one_ticket);
+		reuse->one_ticket = 0;
+		gm_reuse_transition_over_locked(reuse);
+	}
+	gm_unlock(&reuse->order);
+}
+
+static void count_capture(struct gm_reuse *reuse, bool begins)
+{
+	if (!gm_lock(&reuse->limbo))
+		return;
+	if (begins)
+		reuse->captures++;
+	else if (reuse->captures)
+		reuse->captures--;
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+}
+
+/* Counted first: what is freed from here on stays. Then what was freed before gets its event, while
+ * the driver still takes one. */
+void gm_reuse_capture_begins(struct gm_reuse *reuse)
+{
+	bool ordered = gm_lock(&reuse->order);
+
+	count_capture(reuse, true);
+	if (!ordered)
+		return;
+	if (!reuse->hot->many)
+		record_one_locked(reuse, true, false);
+	gm_reuse_seal_locked(reuse, false, true);
+	gm_unlock(&reuse->order);
+}
+
+void gm_reuse_capture_ended(struct gm_reuse *reuse)
+{
+	bool ordered = gm_lock(&reuse->order);
+
+	count_capture(reuse, false);
+	if (!ordered)
+		return;
+	gm_reuse_seal_locked(reuse, false, false);
+	gm_unlock(&reuse->order);
+}

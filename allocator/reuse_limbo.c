@@ -1,0 +1,537 @@
+/*
+ * reuse_limbo.c - freed blocks: taken in, waited for, completed.
+ *
+ * Three locks: limbo guards the lists; retire is held while complete epochs are taken out and
+ * handed on, so that whoever holds it knows that no block is on its way; a wait holds neither.
+ *
+ * Thread context: any; gm_reuse_freed under a domain's lock too. Signal context: none. Fork: what
+ * a thread remembers of its own frees is older than any stamp of the child's. See reuse.h.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "allocator/reuse_internal.h"
+
+/* The last frees of this thread that the driver would have waited at, for a few contexts. */
+#define OWN 8u
+static __thread struct { uint64_t stamp; uint32_t context; } own[OWN];
+
+static void note_own(uint32_t context, uint64_t stamp)
+{
+	unsigned int at = 0;
+
+	for (unsigned int i = 0; i < OWN; i++) {
+		if (own[i].context == context && own[i].stamp) {
+			own[i].stamp = stamp;
+			return;
+		}
+		if (own[i].stamp < own[at].stamp)
+			at = i;
+	}
+	own[at].context = context;
+	own[at].stamp = stamp;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------- */
+
+#define SLAB_BYTES 65536u
+
+static struct gm_reuse_epoch *new_epoch_locked(struct gm_reuse *reuse)
+{
+	struct gm_reuse_epoch *epoch;
+
+	if (!reuse->spare_epochs) {
+		epoch = reuse->ops.memory(reuse->ops.arg, SLAB_BYTES / 8);
+		for (unsigned int i = 0; epoch && i < SLAB_BYTES / 8 / sizeof(*epoch); i++) {
+			epoch[i].next = reuse->spare_epochs;
+			reuse->spare_epochs = &epoch[i];
+		}
+	}
+	epoch = reuse->spare_epochs;
+	if (!epoch)
+		return NULL;
+	reuse->spare_epochs = epoch->next;
+	memset(epoch, 0, sizeof(*epoch));
+	return epoch;
+}
+
+static struct gm_reuse_chunk *new_chunk_locked(struct gm_reuse *reuse)
+{
+	struct gm_reuse_chunk *chunk;
+
+	if (!reuse->spare_chunks) {
+		chunk = reuse->ops.memory(reuse->ops.arg, SLAB_BYTES);
+		for (unsigned int i = 0; chunk && i < SLAB_BYTES / sizeof(*chunk); i++) {
+			chunk[i].next = reuse->spare_chunks;
+			reuse->spare_chunks = &chunk[i];
+		}
+	}
+	chunk = reuse->spare_chunks;
+	if (!chunk)
+		return NULL;
+	reuse->spare_chunks = chunk->next;
+	chunk->next = NULL;
+	chunk->count = 0;
+	return chunk;
+}
+
+static void spare_epoch_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+{
+	struct gm_reuse_chunk *chunk = epoch->chunks;
+
+	while (chunk) {
+		struct gm_reuse_chunk *next = chunk->next;
+
+		chunk->next = reuse->spare_chunks;
+		reuse->spare_chunks = chunk;
+		chunk = next;
+	}
+	epoch->chunks = NULL;
+	epoch->next = reuse->spare_epochs;
+	reuse->spare_epochs = epoch;
+}
+
+static bool add_item_locked(struct gm_reuse *reuse, const struct gm_reuse_item *item)
+{
+	struct gm_reuse_epoch *epoch = reuse->open ? reuse->open : new_epoch_locked(reuse);
+	struct gm_reuse_chunk *chunk;
+
+	if (!epoch)
+		return false;
+	reuse->open = epoch;
+	if (!epoch->chunks || epoch->chunks->count == GM_REUSE_CHUNK) {
+		chunk = new_chunk_locked(reuse);
+		if (!chunk)
+			return false;
+		chunk->next = epoch->chunks;
+		epoch->chunks = chunk;
+	}
+	epoch->chunks->items[epoch->chunks->count++] = *item;
+	epoch->stamp = reuse->stamp;
+	return true;
+}
+
+/* @sign 1: @bytes more of @owner, -1: less. */
+static void account_locked(struct gm_reuse *reuse, const struct gm_reuse_item *item, int sign)
+{
+	uint64_t bytes = sign > 0 ? item->bytes : 0 - item->bytes;
+
+	reuse->items += sign > 0 ? 1 : UINT64_MAX;
+	reuse->bytes += bytes;
+	if (item->owner >= reuse->owners && sign > 0) {
+		uint32_t owners = reuse->owners ? reuse->owners : 512;
+		uint64_t *table;
+
+		while (owners <= item->owner && owners < UINT32_MAX / 2)
+			owners *= 2;
+		table = reuse->ops.memory(reuse->ops.arg, owners * sizeof(*table));
+		if (!table)
+			return;
+		if (reuse->owners)
+			memcpy(table, reuse->owner_bytes, reuse->owners * sizeof(*table));
+		reuse->owner_bytes = table;
+		reuse->owners = owners;
+	}
+	if (item->owner < reuse->owners)
+		reuse->owner_bytes[item->owner] += bytes;
+}
+
+void gm_reuse_append_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+{
+	epoch->next = NULL;
+	if (reuse->newest)
+		reuse->newest->next = epoch;
+	else
+		reuse->oldest = epoch;
+	reuse->newest = epoch;
+}
+
+/* Its event could not be recorded: what was freed meanwhile joins it. */
+void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+{
+	struct gm_reuse_epoch *newer = reuse->open;
+	struct gm_reuse_chunk **end;
+
+	reuse->open = epoch;
+	if (!newer)
+		return;
+	for (end = &newer->chunks; *end; end = &(*end)->next)
+		;
+	*end = epoch->chunks;		/* the newer one's first has room, any other may have */
+	epoch->chunks = newer->chunks;
+	epoch->stamp = newer->stamp;
+	epoch->late |= newer->late;
+	newer->chunks = NULL;
+	spare_epoch_locked(reuse, newer);
+}
+
+/* ---- frees ------------------------------------------------------------------------------------- */
+
+static bool may_be_early_locked(const struct gm_reuse *reuse, uint32_t context, bool stream_ordered)
+{
+	if (reuse->hot->many || reuse->no_early)
+		return false;
+	if (gm_reuse_holds_locked(reuse))
+		return false;
+	if (!reuse->hot->stream)
+		return true;		/* no work was ever submitted */
+	/* The transition makes other streams wait for work that the driver's own free would not
+	 * have waited for: not for these. */
+	if (stream_ordered && gm_rule(GM_RULE_STREAM_FREE))
+		return false;
+	return !gm_rule(GM_RULE_ONE_CONTEXT) ||
+	       reuse->ops.waits_for(reuse->ops.arg, context, reuse->hot->stream);
+}
+
+bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
+		    bool *ret_early)
+{
+	uint32_t context = reuse->ops.context_of(reuse->ops.arg, item->owner);
+	bool now;
+
+	*ret_early = false;
+	if (!gm_rule(GM_RULE_LIMBO))
+		return true;
+	if (!gm_lock(&reuse->limbo))
+		return false;			/* never handed out again: safe */
+	if (!stream_ordered || !gm_rule(GM_RULE_WAIT_HOST_FREES)) {
+		note_own(context, reuse->stamp);
+		reuse->freed_stamp = reuse->stamp;
+	}
+	now = may_be_early_locked(reuse, context, stream_ordered);
+	if (now && reuse->hot->stream) {
+		reuse->one_open = true;
+		reuse->one_stamp = reuse->stamp;
+		*ret_early = true;
+	} else if (!now && add_item_locked(reuse, item)) {
+		account_locked(reuse, item, 1);
+	} else if (!now) {
+		reuse->lost_bytes += item->bytes;
+	}
+	gm_reuse_attention_locked(reuse);
+	gm_unlock(&reuse->limbo);
+	return now;
+}
+
+/* ---- completion -------------------------------------------------------------------------------- */
+
+/* The oldest epoch, taken out and handed on. The retire lock held. */
+static size_t complete_oldest(struct gm_reuse *reuse)
+{
+	struct gm_reuse_epoch *epoch;
+	uint64_t ticket;
+	size_t count = 0;
+	bool kept;
+
+	if (!gm_lock(&reuse->limbo))
+		return 0;
+	epoch = reuse->oldest;
+	reuse->oldest = epoch->next;
+	if (!reuse->oldest)
+		reuse->newest = NULL;
+	ticket = epoch->ticket;
+	for (struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next)
+		for (uint64_t i = 0; i < chunk->count; i++)
+			account_locked(reuse, &chunk->items[i], -1);
+	gm_unlock(&reuse->limbo);
+	for (struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next) {
+		if (chunk->count)
+			reuse->ops.complete(reuse->ops.arg, chunk->items, chunk->count);
+		count += chunk->count;
+	}
+	reuse->completed += count;
+	if (!gm_lock(&reuse->limbo))
+		return count;
+	kept = epoch->waiters > 0;
+	epoch->gone = true;
+	if (!kept)
+		spare_epoch_locked(reuse, epoch);
+	gm_unlock(&reuse->limbo);
+	if (!kept && ticket)
+		reuse->ops.drop(reuse->ops.arg, ticket);
+	return count;
+}
+
+/* Epochs become complete in their order: each has an event of every context that the ones before
+ * it have one of. The retire lock held. */
+static size_t complete_some(struct gm_reuse *reuse)
+{
+	size_t count = 0;
+	uint64_t ticket;
+	bool any;
+
+	for (;;) {
+		if (!gm_lock(&reuse->limbo))
+			return count;
+		any = reuse->oldest != NULL;
+		ticket = any ? reuse->oldest->ticket : 0;
+		gm_unlock(&reuse->limbo);
+		if (!any || (ticket && reuse->ops.query(reuse->ops.arg, ticket) != 1))
+			return count;
+		count += complete_oldest(reuse);
+	}
+}
+
+/* The open epoch's event now, if nothing was submitted since its last free; a late one's anyway. */
+static void seal(struct gm_reuse *reuse, bool patiently)
+{
+	if (patiently ? !gm_lock(&reuse->order) : !gm_lock_try(&reuse->order))
+		return;
+	gm_reuse_seal_locked(reuse, false, false);
+	if (reuse->transition && reuse->ops.query(reuse->ops.arg, reuse->transition) == 1)
+		gm_reuse_transition_over_locked(reuse);
+	gm_unlock(&reuse->order);
+}
+
+size_t gm_reuse_poll(struct gm_reuse *reuse)
+{
+	size_t count;
+
+	if (!reuse->items && !(reuse->hot->attention & GM_REUSE_TRANSITION))
+		return 0;
+	if (reuse->hot->attention & (GM_REUSE_OPEN | GM_REUSE_TRANSITION))
+		seal(reuse, false);
+	if (!gm_lock_try(&reuse->retire))
+		return 0;
+	count = complete_some(reuse);
+	gm_unlock(&reuse->retire);
+	return count;
+}
+
+static size_t poll_patiently(struct gm_reuse *reuse)
+{
+	size_t count;
+
+	seal(reuse, true);
+	if (!gm_lock(&reuse->retire))
+		return 0;
+	count = complete_some(reuse);
+	gm_unlock(&reuse->retire);
+	return count;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
+
+/* Contexts where a free of this thread's own, then or later, would have waited for the epoch. */
+static size_t contexts_of(const struct gm_reuse *reuse, const struct gm_reuse_epoch *epoch,
+			  uint32_t contexts[OWN], bool *ret_any)
+{
+	size_t count = 0;
+
+	for (unsigned int i = 0; i < OWN; i++)
+		if (own[i].stamp >= epoch->stamp)
+			contexts[count++] = own[i].context;
+	*ret_any = !gm_rule(GM_RULE_WAIT_OWN) && reuse->freed_stamp >= epoch->stamp;
+	return count;
+}
+
+/* The oldest epoch that may be waited for: then the ones before it are complete too. */
+static struct gm_reuse_epoch *choose(struct gm_reuse *reuse, uint32_t contexts[OWN],
+				     size_t *ret_count, bool *ret_any, uint64_t *ret_ticket)
+{
+	struct gm_reuse_epoch *epoch;
+
+	if (!gm_lock(&reuse->limbo))
+		return NULL;
+	for (epoch = reuse->oldest; epoch; epoch = epoch->next) {
+		if (epoch->late && gm_rule(GM_RULE_WAIT_SEALED))
+			continue;
+		*ret_count = contexts_of(reuse, epoch, contexts, ret_any);
+		if (!*ret_count && !*ret_any)
+			continue;
+		epoch->waiters++;
+		*ret_ticket = epoch->ticket;
+		break;
+	}
+	gm_unlock(&reuse->limbo);
+	return epoch;
+}
+
+static void give_up_waiting(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+{
+	uint64_t ticket = 0;
+
+	if (!gm_lock(&reuse->limbo))
+		return;
+	if (!--epoch->waiters && epoch->gone) {
+		ticket = epoch->ticket;
+		spare_epoch_locked(reuse, epoch);
+	}
+	gm_unlock(&reuse->limbo);
+	if (ticket)
+		reuse->ops.drop(reuse->ops.arg, ticket);
+}
+
+int gm_reuse_wait(struct gm_reuse *reuse)
+{
+	uint32_t contexts[OWN];
+	struct gm_reuse_epoch *epoch;
+	uint64_t ticket;
+	size_t count;
+	bool any;
+	int r;
+
+	if (!reuse->items)
+		return -ENOENT;
+	if (poll_patiently(reuse))
+		return 0;
+	epoch = choose(reuse, contexts, &count, &any, &ticket);
+	if (!epoch)
+		return -ENOENT;
+	r = 0;
+	if (ticket)
+		r = reuse->ops.wait(reuse->ops.arg, ticket,
+				    any || !gm_rule(GM_RULE_WAIT_CONTEXT) ? NULL : contexts,
+				    count);
+	give_up_waiting(reuse, epoch);
+	poll_patiently(reuse);
+	return r == -EBUSY ? -ENOENT : r;
+}
+
+size_t gm_reuse_settle(struct gm_reuse *reuse)
+{
+	uint64_t before = reuse->completed, until = reuse->stamp, stamp = 0;
+
+	/* Not what others free while we wait. */
+	while (!gm_reuse_wait(reuse)) {
+		if (!gm_lock(&reuse->limbo))
+			break;
+		stamp = reuse->oldest ? reuse->oldest->stamp : UINT64_MAX;
+		gm_unlock(&reuse->limbo);
+		if (stamp > until)
+			break;
+	}
+	return (size_t)(reuse->completed - before);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+size_t gm_reuse_settle_within(struct gm_reuse *reuse, uint64_t bytes, uint64_t limit_ns)
+{
+	uint64_t before = reuse->completed, in_limbo = reuse->bytes, end = now_ns() + limit_ns;
+	int saved_errno = errno;
+
+	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
+		const struct timespec pause = { 0, pause_ns };
+
+		poll_patiently(reuse);
+		if (!reuse->items || (bytes && in_limbo - reuse->bytes >= bytes &&
+				      reuse->bytes <= in_limbo) || now_ns() >= end)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	errno = saved_errno;
+	return (size_t)(reuse->completed - before);
+}
+
+/* ---- the program's own waiting; ends ----------------------------------------------------------- */
+
+uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse)
+{
+	uint64_t stamp;
+
+	if (reuse->items)
+		seal(reuse, true);
+	if (!gm_lock(&reuse->limbo))
+		return 0;
+	stamp = reuse->stamp++;
+	gm_unlock(&reuse->limbo);
+	return stamp;
+}
+
+/* What was freed early before @begun needs no event and no transition any more. */
+static void settle_one(struct gm_reuse *reuse, uint64_t begun)
+{
+	if (!gm_lock(&reuse->order))
+		return;
+	if (reuse->one_covers <= begun) {
+		reuse->one_covers = 0;
+		gm_reuse_transition_over_locked(reuse);
+	}
+	if (gm_lock(&reuse->limbo)) {
+		if (reuse->one_open && reuse->one_stamp <= begun)
+			reuse->one_open = false;
+		gm_reuse_attention_locked(reuse);
+		gm_unlock(&reuse->limbo);
+	}
+	gm_unlock(&reuse->order);
+}
+
+/* An epoch whose frees all came before @begun. The retire lock held. */
+static bool complete_until(struct gm_reuse *reuse, uint64_t begun)
+{
+	bool any;
+
+	if (!gm_lock(&reuse->limbo))
+		return false;
+	any = reuse->oldest && reuse->oldest->stamp <= begun && !gm_reuse_holds_locked(reuse);
+	gm_unlock(&reuse->limbo);
+	if (any)
+		complete_oldest(reuse);
+	return any;
+}
+
+void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun)
+{
+	if (!begun)
+		return;
+	if (reuse->one_covers || (reuse->hot->attention & GM_REUSE_OPEN))
+		settle_one(reuse, begun);
+	if (!reuse->items || !gm_lock(&reuse->retire))
+		return;
+	while (complete_until(reuse, begun))
+		;
+	gm_unlock(&reuse->retire);
+}
+
+static void forget_in_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch, uint32_t owner)
+{
+	for (struct gm_reuse_chunk *chunk = epoch ? epoch->chunks : NULL; chunk; chunk = chunk->next) {
+		uint64_t kept = 0;
+
+		for (uint64_t i = 0; i < chunk->count; i++) {
+			if (chunk->items[i].owner == owner)
+				account_locked(reuse, &chunk->items[i], -1);
+			else
+				chunk->items[kept++] = chunk->items[i];
+		}
+		chunk->count = kept;
+	}
+}
+
+void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner)
+{
+	bool retire = gm_lock(&reuse->retire);	/* nothing of it is on its way any more */
+
+	if (gm_lock(&reuse->limbo)) {
+		for (struct gm_reuse_epoch *epoch = reuse->oldest; epoch; epoch = epoch->next)
+			forget_in_locked(reuse, epoch, owner);
+		forget_in_locked(reuse, reuse->closing, owner);
+		forget_in_locked(reuse, reuse->open, owner);
+		gm_unlock(&reuse->limbo);
+	}
+	if (retire)
+		gm_unlock(&reuse->retire);
+}
+
+uint64_t gm_reuse_limbo_bytes(struct gm_reuse *reuse, uint32_t owner)
+{
+	uint64_t bytes = 0;
+
+	if (owner == UINT32_MAX)
+		return reuse->bytes;
+	if (!gm_lock(&reuse->limbo))
+		return 0;
+	if (owner < reuse->owners)
+		bytes = reuse->owner_bytes[owner];
+	gm_unlock(&reuse->limbo);
+	return bytes;
+}

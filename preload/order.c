@@ -1,0 +1,390 @@
+/*
+ * order.c - which stream is given work: keys of streams, what stands before each submission, and
+ * what the program's own waiting tells (see order.h).
+ *
+ * Keys.   a stream's handle            real streams; the driver never makes a handle that is odd
+ *         1 << 62 | number             a real stream whose handle belonged to a destroyed one
+ *         1 << 63 | context            a context's legacy default stream
+ *         3 << 62 | thread << 31 | context     a thread's default stream in a context
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_order_forget.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "allocator/lock.h"
+#include "allocator/map.h"
+#include "allocator/rules.h"
+#include "preload/order_internal.h"
+
+#define SEEN 1024u			/* a power of two */
+#define OWNERS 4096u
+
+bool gm_order_on;
+struct gm_reuse_hot gm_order_hot;
+_Atomic(uint32_t) gm_order_generation = 1;
+__thread struct gm_order_last gm_order_last;
+
+static struct gm_reuse *reuse;
+
+/* Handles of real streams that are known to have been given work, in a context that is known. */
+static _Atomic(uint64_t) seen[SEEN];
+
+/* Handles that were given out again: handle -> number. */
+static struct gm_map *reborn;
+static _Atomic(uint32_t) reborn_any, last_number;
+
+/* The first context that anybody worked in, and whether there was another. */
+static _Atomic(uint64_t) first_context;
+static _Atomic(bool) several;
+
+static _Atomic(uint32_t) threads;
+static __thread uint32_t thread_number;
+
+/* The one stream, as it is named to the driver. Written before its key is published. */
+static struct { CUstream handle; _Atomic(uint32_t) context; } one;
+
+/* What this thread is about to submit to, for stream_wait. */
+static __thread struct { CUstream stream; bool per_thread; } submitting;
+
+static _Atomic(uint32_t) owners[OWNERS];
+
+/* ---- keys -------------------------------------------------------------------------------------- */
+
+static bool is_pseudo(uint64_t name)
+{
+	return name <= 2;
+}
+
+static uint64_t key_of_handle(uint64_t handle)
+{
+	uint64_t number = reborn_any ? gm_map_get(reborn, GM_MAP_HANDLE, handle) : 0;
+
+	return number ? UINT64_C(1) << 62 | number : handle;
+}
+
+/* The only context there ever was; 0: there were others, or none is known. */
+static uint32_t only_context(void)
+{
+	return several ? 0 : gm_context_only();
+}
+
+static uint32_t current_context(void)
+{
+	uint32_t only = only_context();
+
+	return only ? only : gm_where_now().context;
+}
+
+static uint64_t key_of_pseudo(uint64_t name, uint32_t context)
+{
+	if (name == 1)
+		return UINT64_C(1) << 63 | context;
+	if (!thread_number)
+		thread_number = ++threads;
+	return UINT64_C(3) << 62 | (uint64_t)thread_number << 31 | (context & INT32_MAX);
+}
+
+uint64_t gm_stream_key(CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread);
+
+	return is_pseudo(name) ? key_of_pseudo(name, current_context()) : key_of_handle(name);
+}
+
+static _Atomic(uint64_t) *seen_of(uint64_t handle)
+{
+	return &seen[handle * UINT64_C(0x9e3779b97f4a7c15) >> 54 & (SEEN - 1)];
+}
+
+static void forget_seen(void)
+{
+	for (unsigned int i = 0; i < SEEN; i++)
+		seen[i] = 0;
+	gm_order_generation++;
+}
+
+/* The context that a real stream belongs to; 0: none that we know. */
+static uint32_t context_of_stream(CUstream stream)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	CUcontext handle = NULL;
+	uint32_t context = 0;
+
+	if (!GM_REAL(cuStreamGetCtx)(stream, &handle))
+		context = gm_context_find(handle);
+	gm_unrelax(&relaxed);
+	return context ? context : gm_where_now().context;
+}
+
+/* ---- submissions ------------------------------------------------------------------------------- */
+
+/* The first work of the process decides which stream is the one. Two threads may come here with
+ * different streams: reuse.h takes one of them, and asks for that one's context below. */
+static void note_one(uint64_t name, uint32_t context)
+{
+	static struct gm_lock first = { .rank = GM_RANK_LEAF };
+
+	if (gm_order_hot.stream || !gm_lock(&first))
+		return;
+	if (!one.context) {
+		one.handle = is_pseudo(name) ? NULL : (CUstream)(uintptr_t)name;
+		one.context = context;
+	}
+	gm_unlock(&first);
+}
+
+/* Remember that the context of @name's stream is given work. Returns the stream's key; 0: it has no
+ * context, the driver will refuse the work. */
+static uint64_t meet(uint64_t name)
+{
+	uint32_t context;
+
+	if (!is_pseudo(name) && *seen_of(name) == name)
+		return key_of_handle(name);
+	context = is_pseudo(name) ? current_context()
+				  : context_of_stream((CUstream)(uintptr_t)name);
+	if (!context)
+		return 0;
+	if (!gm_ticket_context(context))
+		gm_order_unseen_work("more contexts than there is room for");
+	note_one(name, context);
+	if (!is_pseudo(name)) {
+		*seen_of(name) = name;
+		return key_of_handle(name);
+	}
+	return key_of_pseudo(name, context);
+}
+
+void gm_work_slow(CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread), key;
+	uint32_t generation = gm_order_generation;
+
+	if (gm_capturing()) {
+		if (gm_rule(GM_RULE_CAPTURED_WORK) && gm_stream_captures(stream, per_thread))
+			return;
+		gm_capture_recheck();
+	}
+	key = meet(name);
+	if (!key)
+		return;
+	if (!gm_reuse_passes(&gm_order_hot, key)) {
+		submitting.stream = stream;
+		submitting.per_thread = per_thread;
+		gm_reuse_submit(reuse, key);
+	}
+	/* What a default stream is depends on the current context: remembered while there is one. */
+	if (is_pseudo(name) && !only_context())
+		return;
+	gm_order_last.stream = name;
+	gm_order_last.generation = generation;
+}
+
+void gm_order_behind_frees(CUstream back)
+{
+	if (!gm_order_on)
+		return;
+	submitting.stream = back;
+	submitting.per_thread = false;
+	gm_reuse_behind(reuse, (uint64_t)(uintptr_t)back);
+}
+
+void gm_order_context_used(CUcontext context)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)context, first = 0;
+
+	if (!handle || several || first_context == handle ||
+	    atomic_compare_exchange_strong(&first_context, &first, handle) || first == handle)
+		return;
+	several = true;
+	gm_order_generation++;		/* nobody's default stream is taken for known any more */
+}
+
+bool gm_order_covers(CUcontext context)
+{
+	if (!context)
+		GM_REAL(cuCtxGetCurrent)(&context);
+	return gm_ticket_covered_by(context, 0);
+}
+
+/* ---- streams' ends ----------------------------------------------------------------------------- */
+
+void gm_order_stream_ends(CUstream stream)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+
+	if (!gm_order_on || handle <= 2 || !gm_rule(GM_RULE_STREAM_DESTROYED))
+		return;
+	gm_reuse_stream_ends(reuse, key_of_handle(handle));
+	/* From here on the handle means another stream. In vain when the call fails: harmless. */
+	gm_map_put(reborn, GM_MAP_HANDLE, handle, ++last_number, NULL);
+	reborn_any = 1;
+	*seen_of(handle) = 0;
+	gm_order_generation++;
+}
+
+void gm_order_stream_ended(CUstream stream, CUresult result)
+{
+	if (gm_order_on && !result)
+		gm_capture_stream_gone(stream);
+}
+
+void gm_order_context_ending(uint32_t context, bool ending)
+{
+	if (gm_order_on)
+		gm_ticket_context_ending(context, ending);
+}
+
+void gm_order_context_ended(uint32_t context)
+{
+	if (!gm_order_on)
+		return;
+	gm_ticket_context_ended(context);
+	gm_capture_context_gone(context);
+	forget_seen();
+	gm_reuse_streams_gone(reuse, one.context == context);
+}
+
+/* ---- the program's own waiting ----------------------------------------------------------------- */
+
+CUresult gm_order_wait_context(uint32_t context)
+{
+	uint64_t begun = 0;
+	CUresult result;
+	bool entered;
+
+	if (gm_capturing() || gm_in_host_function())
+		return CUDA_SUCCESS;
+	entered = context && gm_context_enter(context);
+	if (gm_order_on && gm_order_covers(NULL))
+		begun = gm_reuse_sync_begin(reuse);
+	result = GM_REAL(cuCtxSynchronize)();
+	gm_context_leave(entered);
+	if (!result && begun)
+		gm_reuse_sync_done(reuse, begun);
+	return result;
+}
+
+CUresult gm_order_wait_all(void)
+{
+	return gm_order_wait_context(0);
+}
+
+/* ---- for reuse.h ------------------------------------------------------------------------------- */
+
+static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
+{
+	(void)arg;
+	(void)stream;
+	return gm_ticket_record_context(one.context, one.handle, ticket);
+}
+
+static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
+{
+	(void)arg;
+	(void)stream;
+	return gm_ticket_stream_wait(submitting.stream, submitting.per_thread, ticket);
+}
+
+void gm_order_owner(uint32_t number, uint32_t context)
+{
+	if (number < OWNERS)
+		owners[number] = context;
+}
+
+static uint32_t context_of(void *arg, uint32_t owner)
+{
+	uint32_t context = owner < OWNERS ? owners[owner] : 0;
+
+	(void)arg;
+	return context ? context : gm_context_only();
+}
+
+static bool waits_for(void *arg, uint32_t context, uint64_t stream)
+{
+	(void)arg;
+	(void)stream;
+	return context && context == one.context;
+}
+
+void gm_cached_complete(const struct gm_reuse_item *items, size_t count) __attribute__((weak));
+
+static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
+{
+	(void)arg;
+	if (gm_cached_complete)
+		gm_cached_complete(items, count);
+}
+
+static void *memory(void *arg, size_t bytes)
+{
+	int saved_errno = errno;
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)arg;
+	errno = saved_errno;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* ---- start ------------------------------------------------------------------------------------- */
+
+struct gm_reuse *gm_order_reuse(void)
+{
+	return reuse;
+}
+
+bool gm_order_has_context_events(void)
+{
+	int version = 0;
+
+	return !GM_REAL(cuDriverGetVersion)(&version) && version >= 12050;
+}
+
+int gm_order_start(void)
+{
+	static const struct gm_reuse_ops ops = {
+		.record_all = gm_ticket_record_all,
+		.record_stream = record_stream,
+		.stream_wait = stream_wait,
+		.query = gm_ticket_query,
+		.wait = gm_ticket_wait,
+		.drop = gm_ticket_drop,
+		.context_of = context_of,
+		.waits_for = waits_for,
+		.complete = complete,
+		.memory = memory,
+	};
+
+	reborn = gm_map_new();
+	if (!reborn)
+		return -ENOMEM;
+	reuse = gm_reuse_new(&ops, &gm_order_hot);
+	if (!reuse)
+		return -ENOMEM;
+	if (gm_order_unseen())
+		gm_reuse_leave_one(reuse);
+	gm_order_on = true;
+	if (gm_order_unseen())
+		gm_reuse_leave_one(reuse);
+	return 0;
+}
+
+void gm_order_forget(void)
+{
+	gm_order_on = false;
+	reuse = NULL;
+	reborn = NULL;
+	reborn_any = 0;
+	one.handle = NULL;
+	one.context = 0;
+	first_context = 0;
+	several = false;
+	memset((void *)owners, 0, sizeof(owners));
+	memset(&gm_order_hot, 0, sizeof(gm_order_hot));
+	forget_seen();
+	gm_ticket_forget();
+	gm_capture_forget();
+}
