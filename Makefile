@@ -318,11 +318,15 @@ $(BUILD)/test/%.shared: test/%.cu | $(RT_SO) $(FAKE_SO)
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c tools/value.c tools/value_json.c \
 	tools/torch_read.c tools/table.c tools/source.c tools/tree_write.c tools/pickle_write.c tools/json_write.c)
 
+# The verbs themselves; main.c is in the target, under another name.
+$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/main.c,$(TOOLS_SRC)))
+FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
+
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
 $(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) -o $@ $^ $(JANSSON_LIBS) -pthread -ldl
+	$(Q)$(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(JANSSON_LIBS) $(FUZZ_LIBS_$*) -pthread -ldl
 
 $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAKE_SO)
 	@mkdir -p $(@D)

@@ -44,14 +44,18 @@ const struct gm_verb *gm_verb_find(const char *name)
 static struct option longs[OPTIONS_MOST + 2];
 static char shorts[2 * OPTIONS_MOST + 4];
 
-/* The table's rows as getopt_long wants them; made once: a process runs one verb. */
+/* The table's rows as getopt_long wants them; made once: but for a test a process runs one verb. */
 static void prepare(const char *verb)
 {
+	static const struct gm_verb *made_for;
 	size_t count = 0;
 	char *letter = shorts;
 
-	if (longs[0].name)
+	if (made_for == gm_verb_find(verb))
 		return;
+	made_for = gm_verb_find(verb);
+	memset(longs, 0, sizeof(longs));
+	memset(shorts, 0, sizeof(shorts));
 	if (!strcmp(verb, "run"))
 		*letter++ = '+';	/* what comes behind the command is the command's */
 	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {

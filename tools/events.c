@@ -13,19 +13,24 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/lives.h"
 #include "tools/load.h"
 #include "tools/show.h"
+#include "tools/stacks.h"
 #include "tools/trace_rows.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
 
 struct filter {
-	const char *actions, *kinds, *module, *device;
-	uint64_t min_size, address;
-	bool has_address, has_since, has_until;
+	const char *actions, *kinds, *module, *device, *stack;
+	uint64_t min_size, max_size, address;
+	int64_t stream;
+	bool has_address, has_stream, has_since, has_until;
 	double since, until;
 	int64_t since_us, until_us;
 	size_t last;
+	bool *stacks;			/* of @stack: by its number, does a stack have that text? */
+	size_t stack_count;
 };
 
 /* Is @word one of the words of @list, parted by commas? */
@@ -50,7 +55,11 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 			       strtol(filter->device, NULL, 10) != row->device ||
 			       !strcmp(filter->device, "host")))
 		return false;
-	if (row->size < 0 || (uint64_t)row->size < filter->min_size)
+	if (row->size < 0 || (uint64_t)row->size < filter->min_size || (uint64_t)row->size > filter->max_size)
+		return false;
+	if ((filter->has_stream && row->stream != filter->stream) ||
+	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stack_count ||
+			       !filter->stacks[row->stack])))
 		return false;
 	/* An oom has the device's free bytes in place of an address. */
 	if (filter->has_address && (!strcmp(row->action, "oom") || filter->address < row->address ||
@@ -61,6 +70,33 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 	    (filter->has_until && row->time_us > filter->until_us))
 		return false;
 	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
+}
+
+/* Which stacks have a frame whose function or source file has the text. Returns 0 or -ENOMEM. */
+static int find_stacks(struct filter *filter, const json_t *root)
+{
+	struct gm_stacks stacks;
+	bool *frames;
+	size_t count;
+
+	if (gm_stacks_open(&stacks, root))
+		return -ENOMEM;
+	frames = calloc(stacks.frame_count, sizeof(*frames));
+	filter->stacks = calloc(stacks.count + 1, sizeof(*filter->stacks));
+	filter->stack_count = filter->stacks ? stacks.count : 0;
+	for (size_t i = 0; frames && i < stacks.frame_count; i++)
+		frames[i] = strstr(stacks.frames[i].name, filter->stack) ||
+			    strstr(stacks.frames[i].file, filter->stack);
+	for (size_t i = 0; frames && i < filter->stack_count; i++) {
+		const uint32_t *ids = gm_stack(&stacks, (int64_t)i, &count);
+
+		while (count--)
+			filter->stacks[i] |= frames[ids[count]];
+	}
+	count = frames && filter->stacks;
+	free(frames);
+	gm_stacks_close(&stacks);
+	return count ? 0 : -ENOMEM;
 }
 
 static void print_csv_text(const char *text)
@@ -115,7 +151,7 @@ static void print_table_row(const json_t *root, const struct gm_row *row, int64_
 	else
 		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
 	printf("%14.6f %6s %-14s %18s %12s %-8s %8lld  %s\n",
-	       (double)(row->time_us - origin_us) / 1e6, device, gm_show_clean(row->action), address,
+	       (double)gm_wrap_subtract(row->time_us, origin_us) / 1e6, device, gm_show_clean(row->action), address,
 	       gm_show_bytes(row->size), gm_show_clean(row->kind), (long long)row->thread,
 	       gm_show_module(root, row->module));
 }
@@ -132,7 +168,7 @@ static int64_t moment(double time, int64_t origin_us, int64_t end_us)
 {
 	if (time >= 1e12)
 		return (int64_t)time;
-	return (int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)) + (time < 0 ? end_us : origin_us);
+	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
 }
 
 enum format { TABLE, CSV, JSONL };
@@ -175,13 +211,15 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		fprintf(stderr, "gpumem events: %s: %s\n", word, loaded.error);
 		return GM_EXIT_INPUT;
 	}
-	if (gm_rows_of(loaded.root, &rows, &count)) {
+	if ((filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count)) {
 		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
+		free(filter->stacks);
 		gm_load_free(&loaded);
 		return GM_EXIT_INPUT;
 	}
 	print_rows(loaded.root, rows, count, filter, format);
 	free(rows);
+	free(filter->stacks);
 	gm_load_free(&loaded);
 	return gm_show_end("events", GM_EXIT_OK);
 }
@@ -198,7 +236,7 @@ static bool read_seconds(const char *text, double *ret)
 	char *end;
 
 	*ret = strtod(text, &end);
-	return end != text && !*end && isfinite(*ret) && fabs(*ret) < 1e18;
+	return end != text && !*end && isfinite(*ret) && *ret > -1e12 && *ret < 1e18;
 }
 
 /* Words that are none of ours would silently let nothing through. */
@@ -240,6 +278,16 @@ static int take_option(int c, struct filter *filter)
 	case 'm':
 		filter->module = optarg;
 		return 0;
+	case 'S':
+		filter->stack = optarg;
+		return 0;
+	case 'x':
+		return gm_units_parse(optarg, &filter->max_size) ?
+			wrong("--max-size", optarg, "a size, as 4096 or 10MiB") : 0;
+	case 'r':
+		filter->has_stream = true;
+		filter->stream = (int64_t)strtoull(optarg, &end, 0);
+		return end != optarg && !*end ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
 	case 'n':
 		filter->last = strtoul(optarg, &end, 10);
 		return end != optarg && !*end ? 0 : wrong("--last", optarg, "a number");
@@ -261,7 +309,7 @@ static int take_option(int c, struct filter *filter)
 
 int gm_verb_events(int argc, char **argv)
 {
-	struct filter filter = { .last = SIZE_MAX };
+	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
 	enum format format = TABLE;
 	int c, status;
 

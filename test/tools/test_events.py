@@ -73,6 +73,12 @@ with Room() as room:
     same("--device host", ["-d", "host"], lambda r: r["device"] is None)
     same("--device 0", ["-d", "0"], lambda r: r["device"] == 0)
     same("--min-size 1MiB", ["--min-size", "1MiB"], lambda r: r["size"] >= 1 << 20)
+    same("--max-size 1MiB", ["--max-size", "1MiB"], lambda r: r["size"] <= 1 << 20)
+    same("--stack cudaMallocAsync", ["--stack", "cudaMallocAsync"], lambda r: any(
+        "cudaMallocAsync" in snapshot["frames"][f]["name"] for f in snapshot["stacks"][r["stack"]]))
+    other = next(row["stream"] for row in rows if row["stream"])
+    same("--stream of another than 0", ["--stream", "%#x" % other], lambda r: r["stream"] == other)
+    same("--stream 0", ["--stream", "0"], lambda r: r["stream"] == 0)
     same("--address within a block", ["--address", "%#x" % (some["addr"] + 100)],
          lambda r: r["action"] != "oom" and r["addr"] <= some["addr"] + 100 < r["addr"] + r["size"])
     same("--since, in microseconds", ["--since", str(middle["time_us"])], lambda r: r["time_us"] >= middle["time_us"])
