@@ -1,0 +1,126 @@
+"""Large inputs: little memory for every verb; what lies across the pieces that the input is read in is read as it is.
+(Times and a million events: test/bench/bench_verbs.py.)"""
+# timeout: 300
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import GPUMEM, Room, check, finish  # noqa: E402
+
+LARGE = os.path.abspath("test/bench/large.py")
+EVENTS = 150_000
+VERBS = (("summary",), ("events", "-n", "3"), ("events", "--stack", "step_5"), ("leaks",), ("flame", "-w", "peak"), ("flame", "-w", "churn"),
+         ("check", "--max-peak", "100GiB"), ("symbolize",), ("convert", "--to", "pickle"), ("convert", "--to", "pytorch-json"),
+         ("convert", "--to", "chrome"), ("convert", "--to", "speedscope"), ("convert", "--to", "prometheus"), ("convert", "--to", "gpumem"))
+
+
+def make(path, *words):
+    subprocess.run([sys.executable, LARGE, *map(str, words), path], check=True, timeout=200)
+
+
+def peak(*words):
+    """(exit, the most memory in MB, what was said). What this process itself had before it began counts: nothing large yet."""
+    with subprocess.Popen([GPUMEM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        said = child.stderr.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, usage.ru_maxrss // 1024, said
+
+
+def piped(data, *words, pieces=65536):
+    """A verb whose standard input comes in pieces."""
+    with subprocess.Popen([GPUMEM, *words, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        def feed():
+            try:
+                for at in range(0, len(data), pieces):
+                    child.stdin.write(data[at:at + pieces])
+                    child.stdin.flush()
+            except BrokenPipeError:
+                pass
+            child.stdin.close()
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        out = child.stdout.read()
+        said = child.stderr.read().decode()
+        feeder.join()
+        return child.wait(timeout=60), out, said
+
+
+def document(seed, size):
+    """A snapshot of about @size bytes with every sort of token, of many lengths, so that some lie across any border."""
+    rng = random.Random(seed)
+    texts = ["", "alloc", "ä€😀", "\n\t\"\\/\b\f\r", "\u0001", "x" * 70000, "\\" * 5000]
+    values = [0, -1, 2 ** 63 - 1, -2 ** 63, 1.5, -2.5e-300, 1e300, True, False, None, 12345678901234567, [], {}, [[]], [1, 2, -3], [1, "a"]]
+    annotations, length = [], 0
+    while length < size:
+        one = {"name": rng.choice(texts) + "y" * rng.randrange(300), "stage": "MARK", "odd": rng.choice(values), "time_us": rng.randrange(2 ** 62),
+               "numbers": [rng.randrange(-2 ** 63, 2 ** 63) for _ in range(rng.randrange(40))], "reals": [rng.random()] * rng.randrange(3)}
+        annotations.append(one)
+        length += len(one["name"]) + 20 * len(one["numbers"]) + 120
+    return {"format": "gpumem-snapshot", "version": 1, "annotations": annotations, "device_traces": [], "segments": [],
+            "stacks": [[rng.randrange(2 ** 31) for _ in range(size // 20)], list(range(1000))], "frames": []}
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return isinstance(b, dict) and sorted(a) == sorted(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+with Room() as room:
+    path = os.path.join(room.path, "large")
+    for form, base, share in (("gpumem", 40, 1.6), ("pickle", 60, 3.5)):
+        make(path, "--events", EVENTS, "--frames", 30_000, "--stacks", 8_000, "--live", 5_000, "--as", form)
+        megabytes = os.path.getsize(path) / 1e6
+        most = base + share * megabytes * 1.5
+        for words in VERBS + (("diff", path), ("leaks", path)):
+            code, memory, said = peak(*words, path)
+            check("%d events as %s, %.0f MB: %s in less than %d MB" % (EVENTS, form, megabytes, words[0] + " " + words[-1][-8:], most),
+                  code == 0 and memory < most, (code, memory, said))
+    os.truncate(path, 0)
+    os.truncate(path, (8 << 30) + 1)
+    code, memory, said = peak("summary", path)
+    check("a file larger than is read is refused, in little memory", code == 3 and "too large" in said.lower() and memory < 100, (code, memory, said))
+    # ---- pieces -------------------------------------------------------------------------------------------------
+    for seed, indent in ((1, None), (2, None), (3, 1)):
+        content = document(seed, 11_000_000)
+        data = json.dumps(content, ensure_ascii=seed == 2, indent=indent).encode()
+        with open(path, "wb") as out:
+            out.write(data)
+        run = subprocess.run([GPUMEM, "convert", "--to", "gpumem", path], capture_output=True, timeout=100, check=False)
+        check("%d MB with every sort of token (%d): read as it is" % (len(data) // 1000000, seed), run.returncode == 0 and
+              same(json.loads(run.stdout), content), run.stderr[-300:])
+        if seed == 1:
+            code, out, said = piped(data, "convert", "--to", "gpumem", pieces=65537)
+            check("the same from a pipe", code == 0 and same(json.loads(out), content), said)
+    text = "\\u00e4\\n" * 1_000_000 + "ä" * 1_000_000
+    data = b'{"format":"gpumem-snapshot","version":1,"annotations":[{"name":"' + text.encode() + b'"}],"x":"end"}'
+    code, out, said = piped(data, "convert", "--to", "gpumem")
+    check("one text of 10 MB, half of it escapes", code == 0 and json.loads(out)["annotations"][0]["name"] == json.loads('"%s"' % text) and
+          json.loads(out)["x"] == "end", said)
+    data = b'{"format":"gpumem-snapshot","version":1' + b" " * 9_000_000 + b',"x":' + b"1" * 70_000 + b"e-69995}"
+    code, out, said = piped(data, "convert", "--to", "gpumem")
+    check("nothing for megabytes, and a number of 70,000 digits", code == 0 and abs(json.loads(out)["x"] - 11111.1) < .02, (out[-80:], said))
+    torch = {"segments": [], "device_traces": [[{"action": "alloc", "addr": i, "size": 512, "stream": 0, "time_us": i, "frames": [],
+                                                 "user_metadata": "m" * (i % 7000)} for i in range(3000)]], "big": "ü" * 6_000_000}
+    for protocol in (2, 4):
+        code, out, said = piped(pickle.dumps(torch, protocol), "convert", "--to", "pickle", pieces=99_991)
+        check("a pickle of %d MB from a pipe, protocol %d: equal" % (len(pickle.dumps(torch, protocol)) // 1000000, protocol),
+              code == 0 and pickle.loads(out) == torch, said)
+    data = pickle.dumps(torch, 4)
+    for cut in (4_194_303, 4_194_304, 4_194_305, len(data) - 1):
+        code, out, said = piped(data[:cut], "summary")
+        check("a pickle cut off at %d" % cut, code == 3 and "cut off" in said and out == b"", said)
+    data = json.dumps(document(4, 9_000_000)).encode()
+    for cut in (4_194_303, 4_194_304, 4_194_305, len(data) - 1):
+        code, out, said = piped(data[:cut], "summary")
+        check("JSON cut off at %d" % cut, code == 3 and "cut off" in said and out == b"", said)
+finish()
