@@ -309,9 +309,9 @@ static bool plain_number(struct reader *r, int64_t *ret)
 	const char *at = r->at + (*r->at == '-'), *digits = at;
 	int64_t number = 0;
 
-	while (*at >= '0' && *at <= '9' && at - digits < 19)
+	while (*at >= '0' && *at <= '9' && at - digits < 18)
 		number = number * 10 + (*at++ - '0');
-	if (at == digits || at - digits > 18 || (*digits == '0' && at - digits > 1) || *at == '.' ||
+	if (at == digits || (*at >= '0' && *at <= '9') || (*digits == '0' && at - digits > 1) || *at == '.' ||
 	    *at == 'e' || *at == 'E')
 		return false;
 	*ret = *r->at == '-' ? -number : number;
