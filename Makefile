@@ -1,10 +1,12 @@
 # libgpumem: one Makefile, no recursion but for the sanitizer variants. `make help` lists the targets.
 #   V=1           show the commands          SAN=address|undefined|thread   build that variant
+#   RULES=1       the library with rules that tests can switch off (allocator/rules.h), build/rules/
 #   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
 
 VERSION := 0.1.0
 SAN     ?=
-BUILD   := build$(if $(SAN),/$(SAN))
+RULES   ?=
+BUILD   := build$(if $(RULES),/rules)$(if $(SAN),/$(SAN))
 Q       := $(if $(V),,@)
 say      = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)')
 
@@ -27,7 +29,7 @@ WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-pro
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=undefined)) \
 	    $(if $(filter thread,$(SAN)),-Wno-tsan -Wno-unknown-warning-option)
 ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
-	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
+	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(if $(RULES),-DGM_TEST_RULES=1) $(SANFLAGS) $(CFLAGS)
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
 ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
 # What gpumem symbolize is better with: libdw's headers (the library is opened at run time), and
@@ -97,6 +99,7 @@ check:
 	$(Q)$(MAKE) --no-print-directory -j2 check-only WERROR=1
 
 check-only: all tests
+	$(Q)$(MAKE) --no-print-directory -j2 RULES=1 build/rules/libgpumem.so WERROR=1
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=address sanitizer-tests WERROR=1
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=undefined sanitizer-tests WERROR=1
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=thread sanitizer-tests WERROR=1
