@@ -52,6 +52,18 @@ void gm_cache_fault(CUresult result);
 /* @stream is about to be destroyed. Before the real call. */
 void gm_cache_stream_ends(uint64_t key, CUstream stream);
 
+/* What is served from @domain's default pool (pool_attributes.c). False: nothing ever was. */
+struct gm_cache_pool {
+	uint64_t segments;		/* bytes of the segments got from the driver's pool */
+	uint64_t used, used_high;	/* bytes the program asked for and has; the most ever */
+	uint64_t idle;			/* bytes of segments that are wholly free */
+};
+bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool);
+void gm_cache_pool_reset_high(uint8_t domain);	/* used_high is what is used now */
+/* Give idle segments back to that pool, in stream order, while its segments have more than @keep
+ * bytes. Waits for nothing. */
+void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
+
 /* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
  * back where the device runs short. */
 void gm_cache_synchronised(void);

@@ -23,6 +23,7 @@
 #include "preload/signal.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
+#include "preload/writers.h"
 #include "recorder/modules.h"
 #include "recorder/python.h"
 #include "recorder/recorder.h"
@@ -119,9 +120,12 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 /* gm_module_sink: the journal gives the numbers out. */
 static uint16_t publish_module(void *ctx, const struct gm_module_info *info)
 {
+	uint16_t module = gm_publish_module(info->base, info->start, info->end, info->path,
+					    info->build_id, info->build_id_bytes);
+
 	(void)ctx;
-	return gm_publish_module(info->base, info->start, info->end, info->path, info->build_id,
-				 info->build_id_bytes);
+	gm_writers_module(module, info->path);
+	return module;
 }
 
 static void module_unloaded(void *ctx, uint16_t module)

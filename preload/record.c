@@ -9,10 +9,13 @@
 
 #include "preload/graph.h"
 #include "preload/history.h"
+#include "preload/imports.h"
 #include "preload/order.h"
+#include "preload/pool_attributes.h"
 #include "preload/record.h"
 #include "preload/sample.h"
 #include "preload/trigger.h"
+#include "preload/writers.h"
 #include "recorder/modules.h"
 #include "recorder/stacks.h"
 
@@ -39,6 +42,9 @@ void gm_hooks_forget(void)
 	gm_contexts_forget();
 	gm_backing_forget();
 	gm_graphs_forget();
+	gm_imports_forget();
+	gm_pools_forget();
+	gm_writers_forget();
 	gm_host_forget();
 	reporting = false;
 }
@@ -54,6 +60,8 @@ void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
 	gm_map_take_if(gm_pointers, space_of(copy->kind), copy->address, block);
 	if (copy->kind == GM_KIND_IPC || copy->kind == GM_KIND_EXTERNAL)
 		gm_backing_gone(block);
+	if (copy->kind == GM_KIND_IPC)
+		gm_import_gone(copy->address);
 }
 
 /* Who asked, and from where. Before any lock of ours is taken. */
