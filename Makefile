@@ -39,6 +39,7 @@ HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
 # ---- what there is -----------------------------------------------------------------------------
+comma := ,
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*.c recorder/*.S)
 PRE_SRC   := $(wildcard preload/*.c preload/*.S)
@@ -55,6 +56,7 @@ PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out te
 	     $(patsubst test/preload/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/*.cc)) $(PRETEST_L)
 HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
 	     app_lives app_pools app_random app_vmm many)
+HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
@@ -103,16 +105,16 @@ check-only: all tests
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=address sanitizer-tests WERROR=1
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=undefined sanitizer-tests WERROR=1
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=thread sanitizer-tests WERROR=1
-	$(Q)$(PYTHON) test/run.py --build build $(UNIT) $(FAKETEST) $(SCRIPTS) $(FUZZ) \
-		$(foreach s,address undefined thread,$(foreach t,$(UNIT) $(FAKETEST),$(patsubst build/%,build/$(s)/%,$(t)))) \
+	$(Q)$(PYTHON) test/run.py --build build $(UNIT) $(FAKETEST) $(HOOKTEST) $(SCRIPTS) $(FUZZ) \
+		$(foreach s,address undefined thread,$(foreach t,$(UNIT) $(FAKETEST) $(HOOKTEST),$(patsubst build/%,build/$(s)/%,$(t)))) \
 		$(foreach s,address undefined,$(foreach t,$(FUZZ),$(patsubst build/%,build/$(s)/%,$(t))))
 
-tests: $(UNIT) $(FAKETEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ)
-sanitizer-tests: $(UNIT) $(FAKETEST) $(HOOKED) $(if $(filter address undefined,$(SAN)),$(FUZZ))
+tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ)
+sanitizer-tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(HOOKED) $(if $(filter address undefined,$(SAN)),$(FUZZ))
 
 check-asan check-ubsan check-tsan:
 	$(Q)$(MAKE) --no-print-directory -j2 SAN=$(SAN_OF_$@) sanitizer-tests
-	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST)) \
+	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST) $(HOOKTEST)) \
 		test/preload/test_sanitized.py
 SAN_OF_check-asan := address
 SAN_OF_check-ubsan := undefined
@@ -284,6 +286,13 @@ $(BUILD)/test/hooked/many: $(BUILD)/obj/test/preload/many.c.o $(HOOKED_OBJ) $(FA
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(HOOKED_LINK)
+
+# Tests of the hooks from within: what they tell is looked at on its way.
+HOOKTEST_WRAP_test_tells = gm_work_slow gm_host_submitted_slow
+$(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(HOOKED_OBJ) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(HOOKED_LINK) $(addprefix -Wl$(comma)--wrap=,$(HOOKTEST_WRAP_test_$*)) $(CHECK_LIBS)
 
 $(BUILD)/test/hooked/%: $(BUILD)/obj/test/apps/%.c.o $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)

@@ -81,7 +81,17 @@ bool gm_order_covers(CUcontext context);
 /* Work may be submitted that no hook sees (order_unseen.c). @why is said under verbose. May be
  * called before gm_order_start, which asks gm_order_unseen and then leaves one-stream mode. */
 void gm_order_unseen_work(const char *why);
-bool gm_order_unseen(void);
+bool gm_order_unseen(void);			/* looks, when it is asked for the first time */
+
+/* After the host looked a name up, there may be objects that are bound past us (order_bypass.c):
+ * look, before freed memory is handed out again early. No lock held. */
+extern _Atomic(bool) gm_order_looked_up GM_HIDDEN;
+void gm_order_look_slow(void);
+static inline void gm_order_look(void)
+{
+	if (gm_order_looked_up)
+		gm_order_look_slow();
+}
 
 /* The heap with this number in struct gm_reuse_item.owner has memory of that context (id). */
 void gm_order_owner(uint32_t number, uint32_t context);

@@ -1,0 +1,53 @@
+/*
+ * hooked.h - what the tests share that have the hooks linked in: the real functions of the fake
+ * driver can be exchanged, and a few of ours are looked over the shoulder (make's --wrap).
+ *
+ * Each test runs in a child of its own, which starts the library afresh.
+ */
+#ifndef TEST_HOOKED_H
+#define TEST_HOOKED_H
+
+#include <check.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "preload/hook.h"
+#include "preload/order.h"
+#include "preload/real.h"
+#include "test/fakecuda/fakecuda.h"
+
+#define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
+#define UNUSED __attribute__((unused))
+
+/* The library runs, device 0's primary context is current, and the order of work counts. */
+UNUSED static CUcontext begin(void)
+{
+	CUcontext context;
+
+	ck_assert(gm_real_find());
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	ck_assert(gm_state_is_mine());
+	if (!gm_order_on)
+		ck_assert_int_eq(gm_order_start(), 0);
+	ck_assert(gm_order_on);
+	return context;
+}
+
+UNUSED static int run_suite(Suite *suite)
+{
+	SRunner *sr = srunner_create(suite);
+	int failed;
+
+	setenv("GPUMEM_SNAPSHOT_ON", "none", 1);
+	srunner_set_tap(sr, "-");
+	srunner_run_all(sr, CK_SILENT);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}
+
+#endif
