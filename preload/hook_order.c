@@ -17,12 +17,14 @@ struct wait {
 	bool begins;
 };
 
-/* @covers: the wait may be for everything. Where nothing is in limbo there is nothing to tell. */
+/* @covers: the wait may be for everything. Where nothing is in limbo, nor waited for by other
+ * streams' first work, there is nothing to tell. */
 static struct wait wait_begin(bool covers)
 {
 	struct wait wait = { .host_now = gm_host_now() };
 
-	wait.begins = covers && gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX) > 0;
+	wait.begins = covers && (!gm_order_hot.many || gm_order_hot.attention ||
+				 gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX) > 0);
 	if (wait.begins)
 		wait.begun = gm_reuse_sync_begin(gm_order_reuse());
 	return wait;

@@ -369,8 +369,7 @@ int gm_order_start(void)
 	reuse = gm_reuse_new(&ops, &gm_order_hot);
 	if (!reuse)
 		return -ENOMEM;
-	if (gm_order_unseen())
-		gm_reuse_leave_one(reuse);
+	gm_order_look_slow();
 	gm_order_on = true;
 	if (gm_order_unseen())
 		gm_reuse_leave_one(reuse);

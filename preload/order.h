@@ -81,10 +81,10 @@ bool gm_order_covers(CUcontext context);
 /* Work may be submitted that no hook sees (order_unseen.c). @why is said under verbose. May be
  * called before gm_order_start, which asks gm_order_unseen and then leaves one-stream mode. */
 void gm_order_unseen_work(const char *why);
-bool gm_order_unseen(void);			/* looks, when it is asked for the first time */
+bool gm_order_unseen(void);
 
-/* After the host looked a name up, there may be objects that are bound past us (order_bypass.c):
- * look, before freed memory is handed out again early. No lock held. */
+/* Are there objects that are bound past us (order_bypass.c)? Looked for at the start, and, after
+ * the host looked a name up, before freed memory is handed out again early. No lock held. */
 extern _Atomic(bool) gm_order_looked_up GM_HIDDEN;
 void gm_order_look_slow(void);
 static inline void gm_order_look(void)

@@ -36,7 +36,6 @@ static _Atomic(bool) unseen;
 
 bool gm_order_unseen(void)
 {
-	gm_order_look_slow();
 	return unseen;
 }
 
