@@ -194,8 +194,8 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 
 	if (!gm_record_block(block, &copy) || (key && copy.address != key))
 		return false;
-	call->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, copy.kind, copy.domain, copy.address,
-			       copy.size);
+	call->op = gm_op_begin_at(GM_ACTION_FREE_REQUESTED, copy.kind, copy.domain, copy.address,
+				  copy.size, call->tsc);
 	return true;
 }
 

@@ -50,7 +50,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
-#define GM_FORMAT_VERSION 1u
+#define GM_FORMAT_VERSION 2u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
@@ -146,7 +146,11 @@ struct gm_thread {			/* 128 bytes */
 	uint64_t reserved64[6];
 };
 
-struct gm_undo_entry { uint64_t offset, old; };	/* offset of an aligned 8-byte word in the file */
+/* An aligned 8-byte word of the file, as it was. With GM_UNDO_RANGE in @offset: @old is a number of
+ * words, which begin at @offset without that bit; as they were they lie in the entries that follow,
+ * two in each. */
+struct gm_undo_entry { uint64_t offset, old; };
+#define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
 struct gm_domain {			/* 8192 bytes: a device, or the host */
 	/* the device */

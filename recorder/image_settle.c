@@ -32,6 +32,48 @@ static bool may_undo(const struct gm_image *image, unsigned int domain, uint64_t
 	return false;
 }
 
+static void put_back(struct gm_image *image, unsigned int domain, uint64_t offset, uint64_t old)
+{
+	if (may_undo(image, domain, offset))
+		*(uint64_t *)(void *)(image->base + offset) = old;
+	else
+		image->damage++;
+}
+
+/* The latest first: of a word that was saved twice the older value is the one to have. */
+static void undo_entries(struct gm_image *image, unsigned int domain,
+			 const struct gm_undo_entry *entries, uint32_t count)
+{
+	uint8_t starts[GM_UNDO_ENTRIES];
+	uint32_t found = 0;
+
+	_Static_assert(GM_UNDO_ENTRIES <= 256, "a place fits in a byte");
+	for (uint32_t at = 0; at < count; found++) {
+		const struct gm_undo_entry *entry = &entries[at];
+
+		starts[found] = (uint8_t)at++;
+		if (!(entry->offset & GM_UNDO_RANGE))
+			continue;
+		if (entry->old == 0 || entry->old > 2 * (uint64_t)(count - at)) {
+			image->damage++;	/* and where the next one begins nobody knows */
+			break;
+		}
+		at += (uint32_t)(entry->old + 1) / 2;
+	}
+	while (found--) {
+		const struct gm_undo_entry *entry = &entries[starts[found]];
+		const uint64_t *words = (const void *)(entry + 1);
+
+		if (!(entry->offset & GM_UNDO_RANGE))
+			put_back(image, domain, entry->offset, entry->old);
+		else
+			for (uint64_t i = 0; i < entry->old; i++)
+				put_back(image, domain,
+					 (entry->offset & ~GM_UNDO_RANGE) + i * sizeof(*words),
+					 words[i]);
+	}
+}
+
 void gm_settle_undo(struct gm_image *image)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
@@ -45,14 +87,7 @@ void gm_settle_undo(struct gm_image *image)
 			count = GM_UNDO_ENTRIES;
 			image->damage++;
 		}
-		while (count--) {
-			const struct gm_undo_entry *entry = &domain->undo[count];
-
-			if (may_undo(image, d, entry->offset))
-				*(uint64_t *)(void *)(image->base + entry->offset) = entry->old;
-			else
-				image->damage++;
-		}
+		undo_entries(image, d, domain->undo, count);
 		image->undone++;
 	}
 }

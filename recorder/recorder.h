@@ -16,7 +16,7 @@
  *	gm_op_end(op);
  *
  *	tsc = gm_stamp_before(); block = gm_map_take(...);    before the driver may reuse the address
- *	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, ...); gm_record_freeing(block);
+ *	op = gm_op_begin_at(GM_ACTION_FREE_REQUESTED, ..., tsc); gm_record_freeing(block);
  *	r = real(...);
  *	ok ? gm_record_free(op, block, tsc) : gm_record_not_freed(block) and put it back in the map
  *	gm_op_end(op);
@@ -98,6 +98,9 @@ struct gm_alloc {
  * number, 0 when nothing is recorded. @address or @size may be 0 when not known. */
 uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
 		     uint64_t address, uint64_t size);
+/* The same with a stamp that the caller has taken already. */
+uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain,
+			uint64_t address, uint64_t size, uint64_t tsc);
 void gm_op_end(uint64_t op);
 
 /* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,

@@ -56,6 +56,7 @@ static void init_locks(void)
 		gm_rec.domain[d].lock = (struct gm_lock){ .rank = GM_RANK_DOMAIN + d };
 		gm_set(&gm_rec.domain[d].stuck, 0);
 		gm_rec.domain[d].spare_segment = GM_NONE;
+		gm_rec.domain[d].last_key = 0;
 	}
 }
 

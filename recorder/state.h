@@ -59,6 +59,8 @@ struct gm_domain_state {
 	struct gm_lock lock;
 	_Atomic(uint32_t) stuck;	/* 1: a wait for it has run out: do not wait that long again */
 	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
+	uint32_t last_key;		/* whose usage rows were looked up last (counts.h), 0 none; */
+	struct gm_usage *last_rows[3];	/* lock: @lock */
 } __attribute__((aligned(64)));
 
 struct gm_chunk_pool {			/* lock: journal */

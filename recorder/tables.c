@@ -68,6 +68,17 @@ void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 	gm_txn_begin(txn, change->domain, change->op);
 }
 
+void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
+			  uint64_t tsc, uint64_t stream, uint32_t stack,
+			  const struct gm_traced *list, unsigned int count)
+{
+	if (!gm_rec.pool.chunks)
+		return;			/* no history */
+	for (unsigned int i = 0; i < count; i++)
+		gm_change_event(change, segment, list[i].action, tsc, list[i].address, list[i].size,
+				stream, stack);
+}
+
 struct new_ids {
 	struct gm_pair_ids ids;
 	bool old_segment, old_block;	/* from the domain's lists of unused ids */
@@ -216,14 +227,16 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	link_pair(domain, ids);
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
-	gm_delta_apply(&delta, &txn);
+	gm_delta_apply(&delta, &txn, 1);
 	if (gm_untraced(alloc->requested)) {
 		gm_change_untraced(change, 2);
 	} else {
-		gm_change_event(change, segment, GM_ACTION_SEGMENT_ALLOC, tsc, alloc->address,
-				alloc->size, alloc->stream, stack);
-		gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, alloc->address,
-				alloc->requested, alloc->stream, stack);
+		const struct gm_traced events[] = {
+			{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
+			{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
+		};
+
+		gm_change_trace(change, segment, tsc, alloc->stream, stack, events, 2);
 	}
 	gm_txn_end(&txn);
 	return 0;
@@ -297,12 +310,13 @@ static void free_events(const struct gm_change *change, struct gm_pair_ids ids, 
 	const struct gm_segment *segment = &gm_rec.segments[ids.segment];
 	const struct gm_block *block = &gm_rec.blocks[ids.block];
 
-	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
-			block->requested, stream, stack);
-	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
-			block->requested, stream, stack);
-	gm_change_event(change, segment, GM_ACTION_SEGMENT_FREE, tsc, segment->address,
-			segment->size, stream, stack);
+	const struct gm_traced events[] = {
+		{ GM_ACTION_FREE_REQUESTED, block->address, block->requested },
+		{ GM_ACTION_FREE_COMPLETED, block->address, block->requested },
+		{ GM_ACTION_SEGMENT_FREE, segment->address, segment->size },
+	};
+
+	gm_change_trace(change, segment, tsc, stream, stack, events, 3);
 }
 
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
@@ -324,7 +338,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	gm_change_begin(change, &txn);
 	save_remove(&txn, change->domain, segment, block);
 	gm_txn_arm(&txn);
-	gm_delta_apply(&delta, &txn);
+	gm_delta_apply(&delta, &txn, -1);
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
@@ -393,6 +407,22 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 	return r;
 }
 
+/* Without the lock, word by word: a record that comes to stand for none has another operation number
+ * from then on, before anything else of it changes. Of what changes while it lives (gm_record_change)
+ * that is not so. */
+static bool copy_block(const struct gm_block *block, struct gm_block *ret_copy)
+{
+	const uint64_t *words = (const uint64_t *)(const void *)block;
+	uint64_t op = __atomic_load_n(&block->op, __ATOMIC_ACQUIRE);
+
+	for (unsigned int i = 0; i < sizeof(*block) / sizeof(*words); i++)
+		((uint64_t *)(void *)ret_copy)[i] = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
+	return gm_get(&ret_copy->state) != GM_BLOCK_UNUSED && ret_copy->op == op &&
+	       ret_copy->kind != GM_KIND_VMM && ret_copy->kind != GM_KIND_GRAPH &&
+	       ret_copy->kind != GM_KIND_EXTERNAL &&
+	       __atomic_load_n(&block->op, __ATOMIC_ACQUIRE) == op;
+}
+
 bool gm_record_block(uint32_t id, struct gm_block *ret_copy)
 {
 	struct gm_header *header = gm_header_get();
@@ -400,6 +430,9 @@ bool gm_record_block(uint32_t id, struct gm_block *ret_copy)
 	struct gm_change change;
 	bool found;
 
+	if (block && !GM_LOCK_RANKS && copy_block(block, ret_copy))
+		return true;
+	/* It is being changed just now. */
 	if (!block || gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED),
 				      NO_OP) < 0)
 		return false;

@@ -172,6 +172,12 @@ void gm_writer_enter_slow(struct gm_writer *writer)
 uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
 		     uint64_t address, uint64_t size)
 {
+	return gm_op_begin_at(action, kind, domain, address, size, gm_stamp_before());
+}
+
+uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain,
+			uint64_t address, uint64_t size, uint64_t tsc)
+{
 	struct gm_writer writer;
 	uint64_t op;
 
@@ -186,7 +192,7 @@ uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
 		if (gm_likely(!gm_get(&thread->flight_op))) {
 			thread->flight_address = address;
 			thread->flight_size = size;
-			thread->flight_tsc = gm_stamp_before();
+			thread->flight_tsc = tsc;
 			thread->flight_action = (uint8_t)action;
 			thread->flight_kind = (uint8_t)kind;
 			thread->flight_domain = domain;

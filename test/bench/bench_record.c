@@ -91,13 +91,16 @@ static void run_hook(unsigned int thread)
 	for (unsigned long i = 0; i < operations; i++) {
 		struct gm_alloc alloc = sample(base + i % 1024 * (4 << 20));
 		uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, alloc.size), tsc;
+		struct gm_block copy;
 		uint32_t block;
 
 		alloc.tsc = gm_stamp();
 		gm_record_alloc(op, &alloc, &block);
 		gm_op_end(op);
 		tsc = gm_stamp_before();
-		op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, alloc.address, 0);
+		gm_record_block(block, &copy);
+		op = gm_op_begin_at(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, alloc.address, 0,
+				    tsc);
 		gm_record_freeing(block);
 		gm_record_free(op, block, tsc, 0);
 		gm_op_end(op);

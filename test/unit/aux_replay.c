@@ -31,6 +31,28 @@ static void complain(void *arg, const char *what, uint64_t where)
 		printf("# violation: %s at %#llx\n", what, (unsigned long long)where);
 }
 
+/* All that is known of an address whose trace does not lead to the tables. */
+static void tell_slot(const struct gm_image *image, unsigned int slot)
+{
+	fprintf(stderr, "#   horizon %llu, cut %llu, %zu in flight\n",
+		(unsigned long long)image->header->horizon, (unsigned long long)image->cut_tsc,
+		image->flight_count);
+	for (size_t i = 0; i < image->event_count; i++)
+		if (slot_of(image->events[i]->address) == slot)
+			fprintf(stderr, "#   event %zu: %llu, operation %llx, action %u, domain %u\n", i,
+				(unsigned long long)image->events[i]->tsc,
+				(unsigned long long)image->events[i]->op, image->events[i]->action,
+				image->events[i]->domain);
+	for (size_t i = 0; i < image->segment_count; i++) {
+		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+
+		if (slot_of(segment->address) == slot)
+			fprintf(stderr, "#   segment: %llu, operation %llx, domain %u\n",
+				(unsigned long long)segment->tsc, (unsigned long long)segment->op,
+				segment->domain);
+	}
+}
+
 int replay(const struct gm_image *image)
 {
 	uint64_t live[SLOTS] = { 0 }, table[SLOTS] = { 0 };
@@ -77,6 +99,9 @@ int replay(const struct gm_image *image)
 			bad += fprintf(stderr, "# slot %u: %llu in the trace, %llu in the tables\n", slot,
 				       (unsigned long long)live[slot],
 				       (unsigned long long)table[slot]) > 0;
+	for (unsigned int slot = 0; bad && slot < SLOTS; slot++)
+		if (known[slot] && live[slot] != table[slot])
+			tell_slot(image, slot);
 	return bad;
 }
 

@@ -82,9 +82,9 @@ START_TEST(what_is_no_journal_is_refused)
 	jb.h->magic++;
 	refused("not a journal");
 	jb.h->magic--;
-	jb.h->version = 2;
+	jb.h->version = GM_FORMAT_VERSION + 1;
 	refused("format 2");
-	jb.h->version = 1;
+	jb.h->version = GM_FORMAT_VERSION;
 	jb.h->byte_order = 0x04030201;
 	refused("byte order");
 	jb.h->byte_order = GM_BYTE_ORDER;

@@ -478,7 +478,9 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, same_as_our_own);
 	tcase_add_test(tcase, room_for_fewer_frames);
+#ifndef __SANITIZE_THREAD__		/* libcheck's assertions are not for signal handlers, it says */
 	tcase_add_test(tcase, through_a_signal_frame);
+#endif
 	tcase_add_test(tcase, as_with_an_older_libc);
 	tcase_add_test(tcase, more_threads_than_places);
 #ifndef __aarch64__
