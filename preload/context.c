@@ -295,7 +295,7 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 {
 	uint32_t id = 0;
 
-	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN };
+	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now() };
 	if (!gm_lock(&lock))
 		return;
 	ending->slot = handle ? find_handle_locked(handle) : find_primary_locked(device);
@@ -349,15 +349,18 @@ static void still_lives(uint32_t slot)
 	gm_order_context_ending(id, false);
 }
 
-/* Out of the table; returns the id to forget and the next slot of the same context. */
-static uint32_t drop_life(uint32_t slot, uint32_t *ret_next)
+/* Out of the table; returns the id to forget, and what handle it had, and the next slot of the same
+ * context. */
+static uint32_t drop_life(uint32_t slot, CUcontext *ret_handle, uint32_t *ret_next)
 {
 	uint32_t id;
 
 	*ret_next = 0;
+	*ret_handle = NULL;
 	if (!gm_lock(&lock))
 		return 0;
 	id = context_at(slot)->id;
+	*ret_handle = context_at(slot)->handle;
 	*ret_next = context_at(slot)->also;
 	context_at(slot)->life = LIFE_UNUSED;
 	gm_slots_drop(&contexts, slot);
@@ -374,8 +377,11 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 	if (!ended)
 		still_lives(slot);
 	while (ended && slot) {
-		uint32_t id = drop_life(slot, &slot);
+		CUcontext handle;
+		uint32_t id = drop_life(slot, &handle, &slot);
 
+		if (handle)
+			gm_host_context_done(handle, ending->host_now);
 		if (id)
 			gm_order_context_ended(id);
 		if (id)

@@ -58,6 +58,7 @@ struct gm_ending {
 	uint32_t slot;			/* 0: no context that we know */
 	uint8_t domain;
 	uint64_t op, tsc;
+	uint64_t host_now;		/* gm_host_now() before the real call */
 };
 
 void gm_context_ending(struct gm_ending *ending, CUcontext handle);

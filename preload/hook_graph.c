@@ -183,12 +183,20 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
 	return graph_end("cuGraphInstantiateWithFlags", result, GM_CALLER);
 }
 
+/* With an upload at once. */
+static void uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
+{
+	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+		gm_work(params->hUploadStream, per_thread, 0);
+}
+
 CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
+	uploads(instantiateParams, false);
 	result = GM_REAL(cuGraphInstantiateWithParams)(phGraphExec, hGraph, instantiateParams);
 	return graph_end("cuGraphInstantiateWithParams", result, GM_CALLER);
 }
@@ -199,6 +207,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGr
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
+	uploads(instantiateParams, true);
 	result = GM_REAL(cuGraphInstantiateWithParams_ptsz)(phGraphExec, hGraph, instantiateParams);
 	return graph_end("cuGraphInstantiateWithParams_ptsz", result, GM_CALLER);
 }

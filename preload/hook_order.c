@@ -10,6 +10,7 @@
 #include "preload/cache.h"
 #include "preload/capture.h"
 #include "preload/order.h"
+#include "preload/pool_attributes.h"
 
 struct wait {
 	uint64_t host_now;		/* before the real call */
@@ -55,6 +56,8 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 
 	if (!gm_order_on)
 		return gm_leave(real(stream));
+	if (!polls)
+		gm_pools_synchronising();
 	key = gm_stream_key(stream, per_thread);
 	wait = wait_begin(is_only_stream(key));
 	result = real(stream);
@@ -132,6 +135,7 @@ static CUresult wait_context(CUcontext context, bool given)
 	if (!gm_order_on)
 		return gm_leave(given ? GM_REAL(cuCtxSynchronize_v2)(context) :
 				GM_REAL(cuCtxSynchronize)());
+	gm_pools_synchronising();
 	wait = wait_begin(true);
 	result = given ? GM_REAL(cuCtxSynchronize_v2)(context) : GM_REAL(cuCtxSynchronize)();
 	if (result)
@@ -172,6 +176,8 @@ static CUresult wait_event(event_fn *real, CUevent event, bool polls)
 
 	if (!gm_order_on)
 		return gm_leave(real(event));
+	if (!polls)
+		gm_pools_synchronising();
 	mark = gm_host_event_mark(event);
 	result = real(event);
 	if (result)

@@ -254,7 +254,8 @@ void gm_order_context_ended(uint32_t context)
 
 CUresult gm_order_wait_context(uint32_t context)
 {
-	uint64_t begun = 0;
+	uint64_t begun = 0, host_now = gm_host_now();
+	CUcontext handle = NULL;
 	CUresult result;
 	bool entered;
 
@@ -263,10 +264,15 @@ CUresult gm_order_wait_context(uint32_t context)
 	entered = context && gm_context_enter(context);
 	if (gm_order_on && gm_order_covers(NULL))
 		begun = gm_reuse_sync_begin(reuse);
+	GM_REAL(cuCtxGetCurrent)(&handle);
 	result = GM_REAL(cuCtxSynchronize)();
 	gm_context_leave(entered);
 	if (!result && begun)
 		gm_reuse_sync_done(reuse, begun);
+	if (!result && begun)
+		gm_host_all_done(host_now);
+	else if (!result)
+		gm_host_context_done(handle, host_now);
 	return result;
 }
 
