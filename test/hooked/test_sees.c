@@ -366,6 +366,33 @@ START_TEST(test_stream_destroyed)
 }
 END_TEST
 
+/* The library's own wait, and the end of a context: both end what was pending. */
+START_TEST(test_our_wait)
+{
+	CUcontext own;
+	CUdeviceptr there;
+
+	copy_out(stream_new());
+	OK(gm_order_wait_all());
+	ck_assert(!gm_host_sees_pending());
+	OK(cuCtxCreate_v2(&own, 0, 1));
+	OK(cuMemAlloc_v2(&there, BYTES));
+	OK(cuMemcpyDtoHAsync_v2(pageable, there, BYTES, stream_new()));
+	ck_assert(gm_host_sees_pending());
+	if (_i) {
+		OK(cuCtxDestroy_v2(own));
+		ck_assert(!gm_host_sees_pending());
+		return;
+	}
+	OK(cuCtxSetCurrent(context));
+	OK(gm_order_wait_all());			/* of another context */
+	ck_assert(gm_host_sees_pending());
+	OK(cuCtxSetCurrent(own));
+	OK(gm_order_wait_all());
+	ck_assert(!gm_host_sees_pending());
+}
+END_TEST
+
 START_TEST(test_module_variable)
 {
 	static const char with[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
@@ -467,6 +494,7 @@ int main(void)
 	tcase_add_test(tc, test_many_streams);
 	tcase_add_test(tc, test_stream_turnover);
 	tcase_add_test(tc, test_stream_destroyed);
+	tcase_add_loop_test(tc, test_our_wait, 0, 2);
 	tcase_add_test(tc, test_module_variable);
 	tcase_add_loop_test(tc, test_host_functions, 0, 6);
 	suite_add_tcase(suite, tc);
