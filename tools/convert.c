@@ -82,76 +82,144 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-/* Where the metrics of this process go. Returns 0 or -ENAMETOOLONG. */
-static int textfile_path(const struct job *job, const struct gm_loaded *loaded, char *ret,
-			 size_t room)
+static int convert_once(const struct job *job)
 {
-	int n = snprintf(ret, room, "%s/gpumem.%lld.prom", job->textfile,
-			 (long long)gm_json_number(gm_json_object(loaded->root, "process"), "pid"));
-
-	return n > 0 && (size_t)n < room ? 0 : -ENAMETOOLONG;
-}
-
-static int convert_once(const struct job *job, char *textfile, size_t room, bool quiet)
-{
-	/* From PyTorch to PyTorch nothing of ours is needed. */
+	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
 	bool as_said = job->format->write == gm_convert_pickle || job->format->write == gm_convert_torch_json;
+	bool tables = job->format->write == gm_convert_prometheus;
 	struct gm_loaded loaded;
-	const char *path = job->output;
 	int status;
 
-	if (as_said ? gm_load_as_said(job->input, &loaded) : gm_load(job->input, &loaded)) {
-		if (!quiet)
-			fprintf(stderr, "gpumem convert: %s: %s\n", job->input, loaded.error);
+	if (as_said ? gm_load_as_said(job->input, &loaded) :
+	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded)) {
+		fprintf(stderr, "gpumem convert: %s: %s\n", job->input, loaded.error);
 		return GM_EXIT_INPUT;
 	}
-	if (job->textfile) {
-		if (textfile_path(job, &loaded, textfile, room)) {
-			fprintf(stderr, "gpumem convert: %s: %s\n", job->textfile,
-				strerror(ENAMETOOLONG));
-			gm_load_free(&loaded);
-			return GM_EXIT_FAILED;
-		}
-		path = textfile;
-	}
-	status = write_out(job, &loaded, path);
+	status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
 	return status;
 }
 
-/* Again and again. What a process that is gone last said must not stay: it would look alive. */
-static int watch(const struct job *job)
+/* ---- textfiles, once or again and again ------------------------------------------------------- */
+
+struct watched {
+	const char *input;
+	pid_t pid;			/* of a living process that was named by it, else 0 */
+	char path[4096];		/* its metrics; "" before the first */
+	bool over;
+};
+
+/* The file is called after the process as we know it: in another namespace its number is not its own. */
+static int name_textfile(const struct job *job, struct watched *of, const struct gm_loaded *loaded)
 {
-	struct sigaction action = { .sa_handler = stop };
+	int64_t pid = of->pid ? of->pid :
+		      gm_json_number(gm_json_object(loaded->root, "process"), "pid");
+	int n = snprintf(of->path, sizeof(of->path), "%s/gpumem.%lld.prom", job->textfile, (long long)pid);
+
+	if (n > 0 && (size_t)n < sizeof(of->path))
+		return GM_EXIT_OK;
+	fprintf(stderr, "gpumem convert: %s: %s\n", job->textfile, strerror(ENAMETOOLONG));
+	of->path[0] = '\0';
+	return GM_EXIT_FAILED;
+}
+
+static void withdraw(struct watched *of)
+{
+	if (of->path[0])
+		unlink(of->path);
+	of->path[0] = '\0';
+}
+
+static int write_textfile(const struct job *job, struct watched *of, bool quiet)
+{
+	struct gm_loaded loaded;
+	struct job one = *job;
+	int status;
+
+	if (gm_load_tables(of->input, &loaded)) {
+		if (!quiet)
+			fprintf(stderr, "gpumem convert: %s: %s\n", of->input, loaded.error);
+		return GM_EXIT_INPUT;
+	}
+	if (loaded.from == GM_LOADED_PROCESS)
+		of->pid = (pid_t)strtol(of->input, NULL, 10);
+	status = name_textfile(job, of, &loaded);
+	one.input = of->input;
+	if (!status)
+		status = write_out(&one, &loaded, of->path);
+	gm_load_free(&loaded);
+	return status;
+}
+
+/* One more look. What a process that is gone, or cannot be read, said last must not stay: it would
+ * look alive. One that lives may be readable again. */
+static int look_again(const struct job *job, struct watched *of)
+{
+	int status = write_textfile(job, of, true);
+
+	if (status != GM_EXIT_INPUT)
+		return status;
+	withdraw(of);
+	of->over = !of->pid || (kill(of->pid, 0) && errno == ESRCH);
+	return GM_EXIT_OK;
+}
+
+static int watch(const struct job *job, struct watched *list, int count)
+{
 	double whole = (double)(time_t)job->watch;
 	struct timespec pause = { (time_t)job->watch, (long)((job->watch - whole) * 1e9) };
-	char textfile[4096] = "";
-	int status = convert_once(job, textfile, sizeof(textfile), false);
+	int left = count, status = GM_EXIT_OK;
 
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	if (status)
-		return status;
-	while (!stopped && !status) {
+	while (!stopped && !status && left) {
 		nanosleep(&pause, NULL);
-		if (!stopped)
-			status = convert_once(job, textfile, sizeof(textfile), true);
+		left = 0;
+		for (int i = 0; i < count && !stopped && !status; i++) {
+			if (!list[i].over)
+				status = look_again(job, &list[i]);
+			left += !list[i].over;
+		}
 	}
-	if (textfile[0])
-		unlink(textfile);
-	return status == GM_EXIT_INPUT ? GM_EXIT_OK : status;
+	for (int i = 0; i < count; i++)
+		withdraw(&list[i]);
+	return status;
+}
+
+static int textfiles(const struct job *job, char **inputs, int count)
+{
+	struct watched *list = calloc((size_t)count, sizeof(*list));
+	struct sigaction action = { .sa_handler = stop };
+	int status = list ? GM_EXIT_OK : GM_EXIT_FAILED;
+
+	if (job->watch > 0) {		/* from the first file on: whatever ends us takes them away */
+		sigaction(SIGINT, &action, NULL);
+		sigaction(SIGTERM, &action, NULL);
+		sigaction(SIGHUP, &action, NULL);
+	}
+	for (int i = 0; list && i < count; i++) {
+		int one;
+
+		list[i].input = inputs[i];
+		one = write_textfile(job, &list[i], false);
+		list[i].over = one != GM_EXIT_OK;
+		status = one > status ? one : status;
+	}
+	if (list && job->watch > 0) {
+		int end = watch(job, list, count);
+
+		status = end > status ? end : status;
+	}
+	free(list);
+	return status;
 }
 
 static int convert(const struct job *job)
 {
-	char textfile[4096] = "";
-
 	if (!strcmp(job->format->name, "pickle") && isatty(STDOUT_FILENO) &&
 	    (!job->output || !strcmp(job->output, "-"))) {
 		fputs("gpumem convert: a pickle is not for a terminal: name a file with -o\n", stderr);
 		return GM_EXIT_USAGE;
 	}
-	return job->watch > 0 ? watch(job) : convert_once(job, textfile, sizeof(textfile), false);
+	return convert_once(job);
 }
 
 static bool read_watch(const char *text, struct job *job)
@@ -198,9 +266,8 @@ int gm_verb_convert(int argc, char **argv)
 			return gm_cli_end(c);
 		}
 	}
-	if (argc - optind != 1) {
+	if (argc - optind < 1 || (argc - optind > 1 && !job.textfile))
 		return gm_cli_wrong("convert");
-	}
 	job.input = argv[optind];
 	job.format = format_of(to, job.textfile ? ".prom" : job.output);
 	complaint = complain(&job, to);
@@ -209,5 +276,5 @@ int gm_verb_convert(int argc, char **argv)
 			to ? ": " : "", complaint);
 		return GM_EXIT_USAGE;
 	}
-	return convert(&job);
+	return job.textfile ? textfiles(&job, argv + optind, argc - optind) : convert(&job);
 }

@@ -2,14 +2,24 @@
  * convert_prometheus.c - Prometheus' text format, for node_exporter's textfile collector: for
  * `gpumem convert`. One thread.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/convert.h"
+#include "tools/lives.h"
+#include "tools/table.h"
+#include "tools/value.h"
 
 /* What every line of one process carries. */
-struct page { FILE *out; const json_t *root; };
+struct page {
+	FILE *out;
+	const json_t *root;
+	const json_t **devices;		/* each number once: a line twice makes the whole page invalid */
+	size_t device_count;
+	bool failed;			/* out of memory */
+};
 
 static void put_label(FILE *out, const char *name, const char *value)
 {
@@ -77,11 +87,12 @@ static const struct metric metrics[] = {
 
 static void put_metric(const struct page *page, const struct metric *metric)
 {
-	const json_t *device, *value;
+	const json_t *value;
 	bool headed = false;
-	size_t i;
 
-	json_array_foreach(gm_json_list(page->root, "devices"), i, device) {
+	for (size_t i = 0; i < page->device_count; i++) {
+		const json_t *device = page->devices[i];
+
 		value = json_object_get(metric->stats ? gm_json_object(device, "memory_stats") : device,
 					metric->key);
 		if (!json_is_integer(value) || !json_is_true(json_object_get(device, "present")))
@@ -96,22 +107,79 @@ static void put_metric(const struct page *page, const struct metric *metric)
 	}
 }
 
+/* What a device's rows say, summed by their text: a library that was loaded twice has two. */
+struct holders {
+	struct gm_values *texts;
+	struct gm_table known;		/* text -> place + 1 */
+	const struct gm_value **names;
+	int64_t *bytes;
+	size_t count;
+};
+
+static void sum_rows(struct page *page, struct holders *to, const json_t *rows, const char *member)
+{
+	size_t all = json_array_size(rows);
+
+	to->texts = gm_values_open(SIZE_MAX);
+	to->names = calloc(all + 1, sizeof(*to->names));
+	to->bytes = calloc(all + 1, sizeof(*to->bytes));
+	page->failed |= !to->texts || !to->names || !to->bytes;
+	for (size_t i = 0; !page->failed && i < all; i++) {
+		const json_t *row = json_array_get(rows, i);
+		const char *text = gm_json_text(row, member);
+		const struct gm_value *name = gm_value_text(to->texts, text, strlen(text));
+		size_t at = name ? gm_table_get(&to->known, (uint64_t)(uintptr_t)name, 0) : 0;
+
+		if (!at) {
+			to->names[to->count] = name;
+			at = ++to->count;
+			page->failed |= !name || gm_table_put(&to->known, (uint64_t)(uintptr_t)name, 0, at);
+		}
+		to->bytes[at - 1] = gm_wrap_add(to->bytes[at - 1], gm_json_number(row, "allocated_bytes"));
+	}
+}
+
 /* Who holds a device: by module or by kind. */
-static void put_holders(const struct page *page, const char *name, const char *list,
+static void put_holders(struct page *page, const char *name, const char *list,
 			const char *label, const char *member)
 {
-	const json_t *device, *row;
-	size_t i, k;
-
 	put_head(page, name, "gauge", "Bytes allocated, by who asked or of which kind");
-	json_array_foreach(gm_json_list(page->root, "devices"), i, device)
-		json_array_foreach(gm_json_list(device, list), k, row) {
+	for (size_t d = 0; d < page->device_count; d++) {
+		struct holders holders = { .count = 0 };
+
+		sum_rows(page, &holders, gm_json_list(page->devices[d], list), member);
+		for (size_t i = 0; !page->failed && i < holders.count; i++) {
 			fprintf(page->out, "gpumem_%s", name);
 			put_labels(page);
-			fprintf(page->out, ",device=\"%" PRId64 "\",", gm_json_number(device, "device"));
-			put_label(page->out, label, gm_json_text(row, member));
-			put_value(page, json_object_get(row, "allocated_bytes"));
+			fprintf(page->out, ",device=\"%" PRId64 "\",",
+				gm_json_number(page->devices[d], "device"));
+			put_label(page->out, label, holders.names[i]->u.text);
+			fprintf(page->out, "} %" PRId64 "\n", holders.bytes[i]);
 		}
+		gm_table_free(&holders.known);
+		gm_values_close(holders.texts);
+		free(holders.names);
+		free(holders.bytes);
+	}
+}
+
+static void find_devices(struct page *page)
+{
+	const json_t *list = gm_json_list(page->root, "devices"), *device;
+	struct gm_table known = { NULL, 0, 0 };
+	size_t i;
+
+	page->devices = calloc(json_array_size(list) + 1, sizeof(*page->devices));
+	page->failed |= !page->devices;
+	json_array_foreach(list, i, device) {
+		uint64_t number = (uint64_t)gm_json_number(device, "device");
+
+		if (page->failed || !json_is_object(device) || gm_table_get(&known, number, 0))
+			continue;
+		page->devices[page->device_count++] = device;
+		page->failed |= gm_table_put(&known, number, 0, 1) != 0;
+	}
+	gm_table_free(&known);
 }
 
 static void put_single(const struct page *page, const char *name, const char *type, const char *help,
@@ -125,22 +193,27 @@ static void put_single(const struct page *page, const char *name, const char *ty
 
 int gm_convert_prometheus(FILE *out, const struct gm_loaded *loaded, char note[256])
 {
-	struct page page = { out, loaded->root };
+	struct page page = { .out = out, .root = loaded->root };
 	const json_t *root = loaded->root;
 	const json_t *host = gm_json_object(gm_json_object(root, "host"), "memory_stats");
+	const json_t *history = gm_json_object(root, "history");
 
 	(void)note;
+	find_devices(&page);
 	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
 		put_metric(&page, &metrics[i]);
 	put_holders(&page, "module_allocated_bytes", "by_module", "module", "path");
 	put_holders(&page, "kind_allocated_bytes", "by_kind", "kind", "kind");
 	put_single(&page, "host_allocated_bytes", "gauge", "Bytes of pinned host memory",
 		   gm_json_number(host, "allocated_bytes.all.current"));
-	put_single(&page, "history_dropped_events_total", "counter", "Events that the history no longer has",
-		   gm_json_number(gm_json_object(root, "history"), "dropped"));
+	put_single(&page, "history_events_total", "counter", "Events recorded",
+		   gm_wrap_add(gm_json_number(history, "dropped"), gm_json_number(history, "events")));
+	put_single(&page, "history_lost_events_total", "counter", "Events that found no room",
+		   gm_json_number(history, "events_lost"));
 	put_head(&page, "snapshot_timestamp_seconds", "gauge", "The moment that is shown");
 	fputs("gpumem_snapshot_timestamp_seconds", out);
 	put_labels(&page);
 	fprintf(out, "} %.3f\n", (double)gm_json_number(root, "time_us") / 1e6);
-	return 0;
+	free(page.devices);
+	return page.failed ? -ENOMEM : 0;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "recorder/image.h"
@@ -119,13 +120,17 @@ static int load_json(int fd, struct gm_loaded *ret)
 	return r;
 }
 
-static int emit(const struct gm_image *image, const char *reason, bool recovered)
+/* Of a living process the moment is now, whenever it did something last. */
+static int emit(const struct gm_image *image, const char *reason, bool recovered, bool alive)
 {
 	struct gm_snapshot_request request = { .reason = reason, .recovered = recovered };
+	struct timespec now;
 	int fd = memfd_create("gpumem-json", MFD_CLOEXEC), r;
 
 	if (fd < 0)
 		return -errno;
+	if (alive && !clock_gettime(CLOCK_REALTIME, &now))
+		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	r = gm_snapshot_emit(image, &request, fd);
 	if (!r && lseek(fd, 0, SEEK_SET) < 0)
 		r = -errno;
@@ -137,7 +142,7 @@ static int emit(const struct gm_image *image, const char *reason, bool recovered
 int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
 		  struct gm_loaded *ret)
 {
-	int fd = emit(image, reason, recovered), r;
+	int fd = emit(image, reason, recovered, false), r;
 
 	memset(ret, 0, sizeof(*ret));
 	if (fd < 0)
@@ -150,14 +155,15 @@ int gm_load_image(const struct gm_image *image, const char *reason, bool recover
 /* The image goes before its JSON is read: both are large. */
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
+	bool tables = ret->tables_only && alive;
 	struct gm_image image;
-	int r = gm_image_copy_file(&image, fd), json = -1;
+	int r = tables ? gm_image_copy_tables(&image, fd) : gm_image_copy_file(&image, fd), json = -1;
 
 	if (r)
 		return refuse(ret, "%s", image.error);
-	r = gm_image_settle(&image, UINT64_MAX);
+	r = gm_image_settle(&image, tables ? 0 : UINT64_MAX);
 	if (!r)
-		json = emit(&image, alive ? "outside" : "recovered", !alive);
+		json = emit(&image, alive ? "outside" : "recovered", !alive, alive);
 	gm_image_free(&image);
 	if (r || json < 0)
 		return r ? r : json;
@@ -236,6 +242,13 @@ int gm_load_as_said(const char *word, struct gm_loaded *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	ret->as_said = true;
+	return load(word, ret);
+}
+
+int gm_load_tables(const char *word, struct gm_loaded *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->tables_only = true;
 	return load(word, ret);
 }
 

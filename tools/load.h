@@ -22,7 +22,7 @@ struct gm_loaded {
 	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS, GM_LOADED_TORCH } from;
 	const struct gm_value *torch;	/* of gm_load_as_said: what a PyTorch snapshot said, all of it */
 	struct gm_values *values;	/* where that, or what the root has aside, lies */
-	bool as_said;			/* see gm_load_as_said */
+	bool as_said, tables_only;	/* see gm_load_as_said, gm_load_tables */
 	char error[512];		/* why it could not be read, one sentence */
 };
 
@@ -32,6 +32,9 @@ int gm_load(const char *word, struct gm_loaded *ret);
 
 /* The same, but of a snapshot of PyTorch only what it said: @torch, and no @root. */
 int gm_load_as_said(const char *word, struct gm_loaded *ret);
+
+/* The same, but of a living process without its events: for those who look often. */
+int gm_load_tables(const char *word, struct gm_loaded *ret);
 void gm_load_free(struct gm_loaded *loaded);
 
 /* Settle the copy of a journal in @fd and parse the JSON of it; as gm_load. */
