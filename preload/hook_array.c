@@ -6,6 +6,7 @@
 #include "preload/array_size.h"
 #include "preload/capture.h"
 #include "preload/record.h"
+#include "preload/retry.h"
 
 static const CUDA_ARRAY3D_DESCRIPTOR *flat(const CUDA_ARRAY_DESCRIPTOR *d,
 					   CUDA_ARRAY3D_DESCRIPTOR *ret)
@@ -80,7 +81,7 @@ CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAlloca
 	GM_ENTER(cuArrayCreate_v2, pHandle, pAllocateArray);
 	gm_alloc_begin(&call, "cuArrayCreate_v2", GM_KIND_ARRAY,
 		       gm_array_bytes(flat(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_REAL(cuArrayCreate_v2)(pHandle, pAllocateArray);
+	result = GM_TRY(cuArrayCreate_v2, pHandle, pAllocateArray);
 	return array_end(&call, result, result ? NULL : *pHandle);
 }
 
@@ -93,7 +94,7 @@ CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAlloca
 	GM_ENTER(cuArrayCreate, pHandle, pAllocateArray);
 	gm_alloc_begin(&call, "cuArrayCreate", GM_KIND_ARRAY,
 		       gm_array_bytes(flat_v1(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_REAL(cuArrayCreate)(pHandle, pAllocateArray);
+	result = GM_TRY(cuArrayCreate, pHandle, pAllocateArray);
 	return array_end(&call, result, result ? NULL : *pHandle);
 }
 
@@ -105,7 +106,7 @@ CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAl
 	GM_ENTER(cuArray3DCreate_v2, pHandle, pAllocateArray);
 	gm_alloc_begin(&call, "cuArray3DCreate_v2", GM_KIND_ARRAY,
 		       gm_array_bytes(pAllocateArray, 1), GM_CALLER);
-	result = GM_REAL(cuArray3DCreate_v2)(pHandle, pAllocateArray);
+	result = GM_TRY(cuArray3DCreate_v2, pHandle, pAllocateArray);
 	return array_end(&call, result, result ? NULL : *pHandle);
 }
 
@@ -118,7 +119,7 @@ CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAl
 	GM_ENTER(cuArray3DCreate, pHandle, pAllocateArray);
 	gm_alloc_begin(&call, "cuArray3DCreate", GM_KIND_ARRAY,
 		       gm_array_bytes(solid_v1(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_REAL(cuArray3DCreate)(pHandle, pAllocateArray);
+	result = GM_TRY(cuArray3DCreate, pHandle, pAllocateArray);
 	return array_end(&call, result, result ? NULL : *pHandle);
 }
 
@@ -132,7 +133,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 	GM_ENTER(cuMipmappedArrayCreate, pHandle, pMipmappedArrayDesc, numMipmapLevels);
 	gm_alloc_begin(&call, "cuMipmappedArrayCreate", GM_KIND_ARRAY,
 		       gm_array_bytes(pMipmappedArrayDesc, numMipmapLevels), GM_CALLER);
-	result = GM_REAL(cuMipmappedArrayCreate)(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+	result = GM_TRY(cuMipmappedArrayCreate, pHandle, pMipmappedArrayDesc, numMipmapLevels);
 	return mipmapped_end(&call, result, result ? NULL : *pHandle);
 }
 

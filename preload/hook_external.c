@@ -10,6 +10,7 @@
 #include "preload/array_size.h"
 #include "preload/capture.h"
 #include "preload/record.h"
+#include "preload/retry.h"
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
 				const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
@@ -21,7 +22,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
 	GM_ENTER(cuImportExternalMemory, extMem_out, memHandleDesc);
 	gm_alloc_begin(&call, "cuImportExternalMemory", GM_KIND_EXTERNAL, size, GM_CALLER);
 	call.alloc.flags = GM_SEGMENT_UNMAPPED;
-	result = GM_REAL(cuImportExternalMemory)(extMem_out, memHandleDesc);
+	result = GM_TRY(cuImportExternalMemory, extMem_out, memHandleDesc);
 	return gm_alloc_end(&call, result, GM_MAP_EXTERNAL,
 			    result ? 0 : (uint64_t)(uintptr_t)*extMem_out, size);
 }
@@ -34,7 +35,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory e
 
 	GM_ENTER(cuExternalMemoryGetMappedBuffer, devPtr, extMem, bufferDesc);
 	gm_alloc_begin(&call, "cuExternalMemoryGetMappedBuffer", GM_KIND_EXTERNAL, 0, GM_CALLER);
-	result = GM_REAL(cuExternalMemoryGetMappedBuffer)(devPtr, extMem, bufferDesc);
+	result = GM_TRY(cuExternalMemoryGetMappedBuffer, devPtr, extMem, bufferDesc);
 	if (!result)
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, *devPtr, bufferDesc->offset,
 			       bufferDesc->size, call.op);
@@ -51,7 +52,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 	GM_ENTER(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
 	gm_alloc_begin(&call, "cuExternalMemoryGetMappedMipmappedArray", GM_KIND_EXTERNAL, 0,
 		       GM_CALLER);
-	result = GM_REAL(cuExternalMemoryGetMappedMipmappedArray)(mipmap, extMem, mipmapDesc);
+	result = GM_TRY(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
 	if (!result)	/* its bytes lie within the import's, wherever the driver tiles them */
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, (uintptr_t)*mipmap, 0, 0,
 			       call.op);
@@ -121,7 +122,7 @@ CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resource
 	CUresult result;
 
 	GM_ENTER(cuGraphicsMapResources, count, resources, hStream);
-	result = GM_REAL(cuGraphicsMapResources)(count, resources, hStream);
+	result = GM_TRY(cuGraphicsMapResources, count, resources, hStream);
 	if (!result)
 		resources_mapped("cuGraphicsMapResources", count, resources, GM_CALLER);
 	return gm_leave(result);
@@ -133,7 +134,7 @@ CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *res
 	CUresult result;
 
 	GM_ENTER(cuGraphicsMapResources_ptsz, count, resources, hStream);
-	result = GM_REAL(cuGraphicsMapResources_ptsz)(count, resources, hStream);
+	result = GM_TRY(cuGraphicsMapResources_ptsz, count, resources, hStream);
 	if (!result)
 		resources_mapped("cuGraphicsMapResources_ptsz", count, resources, GM_CALLER);
 	return gm_leave(result);

@@ -11,6 +11,7 @@
 #include "preload/capture.h"
 #include "preload/graph.h"
 #include "preload/order.h"
+#include "preload/retry.h"
 #include "recorder/modules.h"
 
 static struct gm_lock lock;
@@ -110,8 +111,8 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 	GM_ENTER(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies,
 		 nodeParams);
-	result = GM_REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies,
-						 nodeParams);
+	result = GM_TRY(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies,
+			nodeParams);
 	if (!result)
 		node_added(&nodeParams->poolProps);
 	return graph_end("cuGraphAddMemAllocNode", result, GM_CALLER);
@@ -125,8 +126,8 @@ CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphN
 	GM_ENTER(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
 		gm_host_function_given();
-	result = GM_REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies,
-					 nodeParams);
+	result = GM_TRY(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies,
+			nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		node_added(&nodeParams->alloc.poolProps);
 	return graph_end("cuGraphAddNode", result, GM_CALLER);
@@ -142,8 +143,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 		 numDependencies, nodeParams);
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
 		gm_host_function_given();
-	result = GM_REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData,
-					    numDependencies, nodeParams);
+	result = GM_TRY(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
+			numDependencies, nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		node_added(&nodeParams->alloc.poolProps);
 	return graph_end("cuGraphAddNode_v2", result, GM_CALLER);
@@ -157,8 +158,8 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-	result = GM_REAL(cuGraphInstantiate)(phGraphExec, hGraph, phErrorNode, logBuffer,
-					     bufferSize);
+	result = GM_TRY(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer,
+			bufferSize);
 	return graph_end("cuGraphInstantiate", result, GM_CALLER);
 }
 
@@ -168,8 +169,8 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraph
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiate_v2, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-	result = GM_REAL(cuGraphInstantiate_v2)(phGraphExec, hGraph, phErrorNode, logBuffer,
-						bufferSize);
+	result = GM_TRY(cuGraphInstantiate_v2, phGraphExec, hGraph, phErrorNode, logBuffer,
+			bufferSize);
 	return graph_end("cuGraphInstantiate_v2", result, GM_CALLER);
 }
 
@@ -179,7 +180,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiateWithFlags, phGraphExec, hGraph, flags);
-	result = GM_REAL(cuGraphInstantiateWithFlags)(phGraphExec, hGraph, flags);
+	result = GM_TRY(cuGraphInstantiateWithFlags, phGraphExec, hGraph, flags);
 	return graph_end("cuGraphInstantiateWithFlags", result, GM_CALLER);
 }
 
@@ -197,7 +198,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 
 	GM_ENTER(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
 	uploads(instantiateParams, false);
-	result = GM_REAL(cuGraphInstantiateWithParams)(phGraphExec, hGraph, instantiateParams);
+	result = GM_TRY(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
 	return graph_end("cuGraphInstantiateWithParams", result, GM_CALLER);
 }
 
@@ -208,7 +209,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGr
 
 	GM_ENTER(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
 	uploads(instantiateParams, true);
-	result = GM_REAL(cuGraphInstantiateWithParams_ptsz)(phGraphExec, hGraph, instantiateParams);
+	result = GM_TRY(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
 	return graph_end("cuGraphInstantiateWithParams_ptsz", result, GM_CALLER);
 }
 
@@ -218,7 +219,7 @@ CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
 
 	GM_ENTER(cuGraphUpload, hGraph, hStream);
 	gm_work(hStream, false, 0);
-	result = GM_REAL(cuGraphUpload)(hGraph, hStream);
+	result = GM_TRY(cuGraphUpload, hGraph, hStream);
 	return graph_end("cuGraphUpload", result, GM_CALLER);
 }
 
@@ -228,7 +229,7 @@ CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 
 	GM_ENTER(cuGraphUpload_ptsz, hGraphExec, hStream);
 	gm_work(hStream, true, 0);
-	result = GM_REAL(cuGraphUpload_ptsz)(hGraphExec, hStream);
+	result = GM_TRY(cuGraphUpload_ptsz, hGraphExec, hStream);
 	return graph_end("cuGraphUpload_ptsz", result, GM_CALLER);
 }
 
@@ -251,7 +252,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 
 	GM_ENTER(cuGraphLaunch, hGraph, hStream);
 	launches(hStream, false);
-	result = GM_REAL(cuGraphLaunch)(hGraph, hStream);
+	result = GM_TRY(cuGraphLaunch, hGraph, hStream);
 	launched(result, hStream, false);
 	return graph_end("cuGraphLaunch", result, GM_CALLER);
 }
@@ -262,7 +263,7 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 
 	GM_ENTER(cuGraphLaunch_ptsz, hGraphExec, hStream);
 	launches(hStream, true);
-	result = GM_REAL(cuGraphLaunch_ptsz)(hGraphExec, hStream);
+	result = GM_TRY(cuGraphLaunch_ptsz, hGraphExec, hStream);
 	launched(result, hStream, true);
 	return graph_end("cuGraphLaunch_ptsz", result, GM_CALLER);
 }

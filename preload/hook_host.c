@@ -5,6 +5,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
 #include "preload/record.h"
+#include "preload/retry.h"
 
 static uint64_t address_of(CUresult result, void *const *pp)
 {
@@ -18,7 +19,7 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 
 	GM_ENTER(cuMemHostAlloc, pp, bytesize, Flags);
 	gm_alloc_begin(&call, "cuMemHostAlloc", GM_KIND_HOST, bytesize, GM_CALLER);
-	result = GM_REAL(cuMemHostAlloc)(pp, bytesize, Flags);
+	result = GM_TRY(cuMemHostAlloc, pp, bytesize, Flags);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, address_of(result, pp), bytesize);
 }
 
@@ -29,7 +30,7 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
 
 	GM_ENTER(cuMemAllocHost_v2, pp, bytesize);
 	gm_alloc_begin(&call, "cuMemAllocHost_v2", GM_KIND_HOST, bytesize, GM_CALLER);
-	result = GM_REAL(cuMemAllocHost_v2)(pp, bytesize);
+	result = GM_TRY(cuMemAllocHost_v2, pp, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, address_of(result, pp), bytesize);
 }
 
@@ -40,7 +41,7 @@ CUresult cuMemAllocHost(void **pp, unsigned int bytesize)
 
 	GM_ENTER(cuMemAllocHost, pp, bytesize);
 	gm_alloc_begin(&call, "cuMemAllocHost", GM_KIND_HOST, bytesize, GM_CALLER);
-	result = GM_REAL(cuMemAllocHost)(pp, bytesize);
+	result = GM_TRY(cuMemAllocHost, pp, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, address_of(result, pp), bytesize);
 }
 
@@ -52,7 +53,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 	GM_ENTER(cuMemHostRegister_v2, p, bytesize, Flags);
 	gm_alloc_begin(&call, "cuMemHostRegister_v2", GM_KIND_HOST, bytesize, GM_CALLER);
 	call.alloc.flags = GM_SEGMENT_REGISTERED;
-	result = GM_REAL(cuMemHostRegister_v2)(p, bytesize, Flags);
+	result = GM_TRY(cuMemHostRegister_v2, p, bytesize, Flags);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, address_of(result, &p), bytesize);
 }
 
@@ -64,7 +65,7 @@ CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 	GM_ENTER(cuMemHostRegister, p, bytesize, Flags);
 	gm_alloc_begin(&call, "cuMemHostRegister", GM_KIND_HOST, bytesize, GM_CALLER);
 	call.alloc.flags = GM_SEGMENT_REGISTERED;
-	result = GM_REAL(cuMemHostRegister)(p, bytesize, Flags);
+	result = GM_TRY(cuMemHostRegister, p, bytesize, Flags);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, address_of(result, &p), bytesize);
 }
 

@@ -12,6 +12,7 @@
 #include "preload/context.h"
 #include "preload/graph.h"
 #include "preload/record.h"
+#include "preload/retry.h"
 #include "preload/sample.h"
 #include "preload/trigger.h"
 
@@ -49,7 +50,7 @@ CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	CUresult result;
 
 	GM_ENTER(cuCtxCreate, pctx, flags, dev);
-	result = GM_REAL(cuCtxCreate)(pctx, flags, dev);
+	result = GM_TRY(cuCtxCreate, pctx, flags, dev);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
 	return gm_leave(result);
@@ -60,7 +61,7 @@ CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 	CUresult result;
 
 	GM_ENTER(cuCtxCreate_v2, pctx, flags, dev);
-	result = GM_REAL(cuCtxCreate_v2)(pctx, flags, dev);
+	result = GM_TRY(cuCtxCreate_v2, pctx, flags, dev);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
 	return gm_leave(result);
@@ -72,7 +73,7 @@ CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int n
 	CUresult result;
 
 	GM_ENTER(cuCtxCreate_v3, pctx, paramsArray, numParams, flags, dev);
-	result = GM_REAL(cuCtxCreate_v3)(pctx, paramsArray, numParams, flags, dev);
+	result = GM_TRY(cuCtxCreate_v3, pctx, paramsArray, numParams, flags, dev);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
 	return gm_leave(result);
@@ -84,7 +85,7 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 	CUresult result;
 
 	GM_ENTER(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
-	result = GM_REAL(cuCtxCreate_v4)(pctx, ctxCreateParams, flags, dev);
+	result = GM_TRY(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
 	return gm_leave(result);
@@ -136,7 +137,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	CUresult result;
 
 	GM_ENTER(cuDevicePrimaryCtxRetain, pctx, dev);
-	result = GM_REAL(cuDevicePrimaryCtxRetain)(pctx, dev);
+	result = GM_TRY(cuDevicePrimaryCtxRetain, pctx, dev);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_PRIMARY);
 	return gm_leave(result);

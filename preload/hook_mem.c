@@ -4,6 +4,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
 #include "preload/record.h"
+#include "preload/retry.h"
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
@@ -36,7 +37,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 	GM_ENTER(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	gm_alloc_begin(&call, "cuMemAllocPitch_v2", GM_KIND_DEVICE, WidthInBytes * Height,
 		       GM_CALLER);
-	result = GM_REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	result = GM_TRY(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
 			    result ? 0 : *pPitch * Height);
 }
@@ -50,7 +51,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned in
 	GM_ENTER(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	gm_alloc_begin(&call, "cuMemAllocPitch", GM_KIND_DEVICE, (uint64_t)WidthInBytes * Height,
 		       GM_CALLER);
-	result = GM_REAL(cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	result = GM_TRY(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
 			    result ? 0 : (uint64_t)*pPitch * Height);
 }
@@ -62,7 +63,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 
 	GM_ENTER(cuMemAllocManaged, dptr, bytesize, flags);
 	gm_alloc_begin(&call, "cuMemAllocManaged", GM_KIND_MANAGED, bytesize, GM_CALLER);
-	result = GM_REAL(cuMemAllocManaged)(dptr, bytesize, flags);
+	result = GM_TRY(cuMemAllocManaged, dptr, bytesize, flags);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }
 

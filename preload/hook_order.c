@@ -11,6 +11,7 @@
 #include "preload/capture.h"
 #include "preload/order.h"
 #include "preload/pool_attributes.h"
+#include "preload/retry.h"
 
 struct wait {
 	uint64_t host_now;		/* before the real call */
@@ -279,7 +280,7 @@ CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 	GM_ENTER(cuEventCreate, phEvent, Flags);
 	if (Flags & CU_EVENT_INTERPROCESS)
 		gm_host_events_shared();
-	return gm_leave(GM_REAL(cuEventCreate)(phEvent, Flags));
+	return gm_leave(GM_TRY(cuEventCreate, phEvent, Flags));
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)

@@ -10,6 +10,7 @@
 #include "preload/capture.h"
 #include "preload/graph.h"
 #include "preload/record.h"
+#include "preload/retry.h"
 
 /* ---- where a pool's memory lies ---- */
 
@@ -185,7 +186,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 	CUresult result;
 
 	GM_ENTER(cuMemPoolCreate, pool, poolProps);
-	result = GM_REAL(cuMemPoolCreate)(pool, poolProps);
+	result = GM_TRY(cuMemPoolCreate, pool, poolProps);
 	if (!result)
 		pool_seen(*pool, domain_of_location(&poolProps->location));
 	return gm_leave(result);
@@ -198,7 +199,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle
 	CUresult result;
 
 	GM_ENTER(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
-	result = GM_REAL(cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	result = GM_TRY(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
 	if (!result)
 		pool_seen(*pool_out, GM_DOMAIN_UNKNOWN);
 	return gm_leave(result);
@@ -236,7 +237,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 
 	GM_ENTER(cuMemPoolImportPointer, ptr_out, pool, shareData);
 	gm_alloc_begin(&call, "cuMemPoolImportPointer", GM_KIND_IPC, 0, GM_CALLER);
-	result = GM_REAL(cuMemPoolImportPointer)(ptr_out, pool, shareData);
+	result = GM_TRY(cuMemPoolImportPointer, ptr_out, pool, shareData);
 	if (result)
 		return gm_alloc_pass(&call, result);
 	call.alloc.domain = domain_of_pointer(*ptr_out, true, call.where.domain);

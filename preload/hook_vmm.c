@@ -7,6 +7,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
 #include "preload/record.h"
+#include "preload/retry.h"
 
 static void place(struct gm_call *call, const CUmemLocation *location)
 {
@@ -36,7 +37,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	gm_alloc_begin(&call, "cuMemCreate", GM_KIND_VMM, size, GM_CALLER);
 	if (prop)
 		place(&call, &prop->location);
-	result = GM_REAL(cuMemCreate)(handle, size, prop, flags);
+	result = GM_TRY(cuMemCreate, handle, size, prop, flags);
 	call.alloc.handle = result ? 0 : *handle;
 	return gm_alloc_end(&call, result, GM_MAP_HANDLE, result ? 0 : *handle, size);
 }
@@ -62,7 +63,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
 	GM_ENTER(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
 	gm_alloc_begin(&call, "cuMemImportFromShareableHandle", GM_KIND_IPC, 0, GM_CALLER);
-	result = GM_REAL(cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+	result = GM_TRY(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
 	if (result || gm_backing_retain(GM_MAP_HANDLE, *handle) ||
 	    GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle))
 		return gm_alloc_pass(&call, result);
@@ -79,7 +80,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 
 	GM_ENTER(cuMemMap, ptr, size, offset, handle, flags);
 	gm_alloc_begin(&call, "cuMemMap", GM_KIND_VMM, size, GM_CALLER);
-	result = GM_REAL(cuMemMap)(ptr, size, offset, handle, flags);
+	result = GM_TRY(cuMemMap, ptr, size, offset, handle, flags);
 	if (!result)
 		gm_backing_map(GM_MAP_HANDLE, handle, ptr, offset, size, call.op);
 	return gm_alloc_pass(&call, result);

@@ -23,7 +23,7 @@ def prototypes(path):
 
 
 def main():
-    hooks = rows("preload/hooks.def", r"^GM_(?:HOOK|PASS|WORK)\(\w+, (\w+),")
+    hooks = rows("preload/hooks.def", r"^GM_(?:HOOK|PASS|WORK|RETRY)\(\w+, (\w+),")
     others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
     got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", LIBRARY).splitlines()}
     check("the hook list was read", len(hooks) > 200, len(hooks))

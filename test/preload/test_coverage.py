@@ -35,7 +35,7 @@ def stub():
 
 def hooked():
     rows = open("preload/hooks.def").read()
-    return re.findall(r"^GM_(?:HOOK|PASS|WORK)\((\w+), (\w+), (PFN_\w+)", rows, re.M)
+    return re.findall(r"^GM_(?:HOOK|PASS|WORK|RETRY)\((\w+), (\w+), (PFN_\w+)", rows, re.M)
 
 
 def left_alone():

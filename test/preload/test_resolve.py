@@ -103,7 +103,7 @@ def next_in_line():
 
 def every_name():
     """All that the list has, and all that the runtime asks for at its start, looked up in the whole driver."""
-    rows = re.findall(r"^GM_(HOOK|PASS|WORK)\((\w+), (\w+),", open("preload/hooks.def").read(), re.M)
+    rows = re.findall(r"^GM_(HOOK|PASS|WORK|RETRY)\((\w+), (\w+),", open("preload/hooks.def").read(), re.M)
     # While it only records, the library has no business with work and identity.
     hooked = {name for kind, group, name in rows if kind != "PASS" and group not in ("WORK", "IDENTITY")}
     rows = [(group, name) for _, group, name in rows]
