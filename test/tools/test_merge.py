@@ -86,7 +86,7 @@ with Room() as room:
         if check("two living ranks", a.until("waiting") and b.until("waiting")):
             def named():        # names come in the background
                 report = merge("--weigh", "live", str(a.pid), str(b.pid))
-                return report if report["rows"][0]["name"].startswith("remember_loss") else None
+                return report if isinstance(report, dict) and report["rows"][0]["name"].startswith("remember_loss") else None
             now = wait_for(named) or merge("--weigh", "live", str(a.pid), str(b.pid))
             check("living processes", [r["pid"] for r in now["ranks"]] == [a.pid, b.pid] and
                   now["rows"][0]["name"].startswith("remember_loss") and now["rows"][0]["bytes"] == [0, 4 * MiB], now)
