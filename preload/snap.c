@@ -5,9 +5,11 @@
  * gm_state.writing is held throughout (rank: above every other). Signal context: only by way of
  * _exit in a handler, without a helper thread. Fork: gm_state is wiped.
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "preload/crash.h"
 #include "preload/oom.h"
@@ -88,6 +90,30 @@ static void tell(struct gm_header *header, enum gm_request reason, const char *p
 	__atomic_add_fetch((uint32_t *)&header->snapshots, 1, __ATOMIC_RELEASE);
 }
 
+/* gpumem run reads where the snapshots are from links beside the journal: its own directory, and one
+ * system call that opens nothing. */
+static void tell_run(enum gm_request reason, unsigned int number, const char *path)
+{
+	char link[GM_PATH_BYTES + 48], digits[24];
+	size_t length = strnlen(gm_state.journal, GM_PATH_BYTES - 1);
+	char *at = link;
+
+	if (!strstr(gm_state.journal, "/" GM_RUN_ROOM) || reason == GM_REQUEST_CRASH)
+		return;
+	memcpy(at, gm_state.journal, length);
+	at = stpcpy(at + length, ".");
+	at = stpcpy(at, reason_names[reason]);
+	if (number) {
+		char *digit = digits + sizeof(digits) - 1;
+
+		for (*digit = '\0'; number; number /= 10)
+			*--digit = (char)('0' + number % 10);
+		stpcpy(stpcpy(at, "-"), digit);
+	}
+	if (symlink(path, link))
+		return;			/* another one of that name: it has told already */
+}
+
 /* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
 static void note_snapshot(const struct gm_image *image)
 {
@@ -129,6 +155,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	}
 	gm_state.written[reason]++;
 	tell(gm_recorder_header(), reason, path);
+	tell_run(reason, number, path);
 	if (fallback && strncmp(path, fallback, strlen(fallback)) == 0 &&
 	    strncmp(template, fallback, strlen(fallback)) != 0)
 		gm_say("the ", request.reason, " snapshot could not be written to ", template,

@@ -25,6 +25,7 @@ struct gm_recovered {
 	const char *signal;		/* name of the signal it died of; NULL: not known */
 	int64_t pid;
 	const char *command;
+	int rank;			/* -1 none */
 	unsigned int in_flight;		/* operations that had not returned */
 	const struct gm_flight *flights;
 	uint64_t live_bytes, peak_bytes;	/* device memory, all devices */

@@ -40,6 +40,7 @@ static void describe(struct gm_recovered *ret)
 
 	memcpy(command, header->command, sizeof(header->command));
 	ret->pid = header->pid;
+	ret->rank = header->rank;
 	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
 	ret->in_flight = (unsigned int)image.flight_count;
 	ret->flights = image.flights;
@@ -181,7 +182,7 @@ int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
 	command[0] = '\0';
 	snprintf(texts[0], sizeof(texts[0]), "%s", path);
 	*ret = (struct gm_recovered){ .journal = texts[0], .snapshot = "", .error = "",
-				      .command = command };
+				      .command = command, .rank = -1 };
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		return fail(ret, -errno, strerror(errno));

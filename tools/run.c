@@ -4,7 +4,7 @@
  * Every option of the library is a flag here (preload/options.def). The command runs in the same
  * process group, so a terminal's signals reach it by themselves; a signal sent to this process
  * alone is passed on. After any death the journals of the command and of its children are made
- * into snapshots; the exit status is the command's own, death by signal included.
+ * into snapshots, and all snapshots are listed (run_table.c); the exit status is the command's own, death by signal included.
  *
  * One thread; signals are taken by sigwaitinfo, never by handlers.
  */
@@ -27,8 +27,7 @@
 #include "recorder/format.h"
 #include "tools/cli.h"
 #include "tools/flags.h"
-#include "tools/recover.h"
-#include "tools/units.h"
+#include "tools/run_table.h"
 #include "tools/verbs.h"
 
 /* The library beside this very program: where the build or the installation put it. */
@@ -99,39 +98,6 @@ static int preload(const char *library)
 	return r;
 }
 
-struct outcome {
-	bool quiet;
-	unsigned int snapshots;
-	char last[4096];
-};
-
-/* One line for each journal that the command or a child of it left behind. */
-static void report(void *arg, const struct gm_recovered *one)
-{
-	struct outcome *outcome = arg;
-	char live[32], peak[32];
-
-	if (one->snapshot && one->snapshot[0]) {
-		outcome->snapshots++;
-		snprintf(outcome->last, sizeof(outcome->last), "%s", one->snapshot);
-	}
-	if (outcome->quiet)
-		return;
-	if (one->alive) {
-		fprintf(stderr, "gpumem: process %lld (%s) is still running: its journal stays at %s\n",
-			(long long)one->pid, one->command, one->journal);
-	} else if (one->error && one->error[0]) {
-		fprintf(stderr, "gpumem: %s: %s\n", one->journal, one->error);
-	} else if (one->snapshot && one->snapshot[0]) {
-		gm_units_bytes(one->live_bytes, live, sizeof(live));
-		gm_units_bytes(one->peak_bytes, peak, sizeof(peak));
-		fprintf(stderr, "gpumem: process %lld (%s) died%s%s: %s live in %llu blocks, peak %s, "
-			"%u in flight: %s\n", (long long)one->pid, one->command,
-			one->signal ? " of " : "", one->signal ? one->signal : "", live,
-			(unsigned long long)one->live_blocks, peak, one->in_flight, one->snapshot);
-	}
-}
-
 /* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
 static int attend(pid_t child, const sigset_t *taken)
 {
@@ -179,19 +145,9 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
-/* Goes while it is empty: a living child's journal keeps it. */
-static void remove_room(const char *room)
-{
-	char below[PATH_MAX + 32];
-
-	snprintf(below, sizeof(below), "%s/gpumem-%u", room, (unsigned int)geteuid());
-	rmdir(below);
-	rmdir(room);
-}
-
 static int launch(char **command, const char *room, bool quiet)
 {
-	struct outcome outcome = { .quiet = quiet };
+	struct gm_run_table table = { .child = 0 };
 	sigset_t taken, before;
 	pid_t child;
 	int status;
@@ -211,12 +167,13 @@ static int launch(char **command, const char *room, bool quiet)
 	} else {
 		status = attend(child, &taken);
 	}
-	if (room[0]) {
-		gm_recover_directory(room, false, report, &outcome);
-		remove_room(room);
-	}
-	if (!quiet && outcome.snapshots)
-		fprintf(stderr, "gpumem: look at it with: gpumem summary %s\n", outcome.last);
+	table.child = child;
+	table.status = status;
+	if (room[0])
+		gm_run_collect(&table, room);
+	if (!quiet)
+		gm_run_print(&table);
+	gm_run_forget(&table);
 	return leave_as(status);
 }
 

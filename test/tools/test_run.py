@@ -1,0 +1,189 @@
+"""gpumem run: follows children and ranks, one file each, one table at the end; ends as the command did."""
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from verbs import gpumem, load, wait_for  # noqa: E402
+
+TRAINING = os.path.join(B, "test/apps/app_training")
+LAUNCHER = [sys.executable, os.path.abspath("test/tools/launcher.py")]
+MiB = 1 << 20
+UNTIL = "until grep -q waiting ../said; do sleep 0.02; done"
+
+
+def run(room, *words, flags=(), timeout=120, **env):
+    return subprocess.run([GPUMEM, "run", *flags, "--", *words], env=room.env(preload=False, **env), cwd=room.out, capture_output=True,
+                          text=True, timeout=timeout, check=False)
+
+
+class Running:
+    """gpumem run in a session of its own, not waited for."""
+
+    def __init__(self, room, *words, flags=()):
+        self.err = open(os.path.join(room.path, "err"), "w+", encoding="utf-8")
+        self.child = subprocess.Popen([GPUMEM, "run", *flags, "--", *words], env=room.env(preload=False), cwd=room.out,
+                                      stdout=subprocess.PIPE, stderr=self.err, text=True, start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait(timeout=60)
+        self.child.stdout.close()
+        self.err.close()
+
+    def said(self, word):
+        for line in self.child.stdout:
+            if word in line:
+                return True
+        return False
+
+    def end(self):
+        self.child.wait(timeout=60)
+        self.err.seek(0)
+        return self.err.read()
+
+
+def table(err):
+    """Rows of the closing table: {rank: (pid, command, end, peak, not freed, blocks, ooms, snapshot)}."""
+    size = r"(\d+(?:\.\d+)? (?:B|[KMG]iB))"
+    found = re.findall(r"^gpumem: +(-|\d+) +(\d+) (\S+) +(\S+) +%s +%s +(\d+) +(\d+)  (.*)$" % (size, size), err, re.M)
+    return {row[0]: row[1:] for row in found}
+
+
+def rooms():
+    return set(glob.glob("/dev/shm/gpumem-run-*") + glob.glob("/tmp/gpumem-run-*"))
+
+
+before = rooms()
+with Room() as room:
+    # ---- one process ------------------------------------------------------------------------------------------------
+    done = run(room, TRAINING, "--leak", "--steps", "6")
+    path = glob.glob(room.out + "/gpumem.app_training.*.exit.json")
+    check("one process: its peak, its leaks, where it is", done.returncode == 0 and not done.stdout and len(path) == 1 and re.search(
+        r"^gpumem: process \d+ \(app_training\) ended: peak [0-9.]+ MiB, 6\.00 MiB in 6 blocks never freed: %s$" % re.escape(path[0]), done.stderr, re.M), done)
+    check("and what to type next", done.stderr.endswith("gpumem: look at it with: gpumem leaks %s\n" % path[0]), done.stderr)
+    leaks = json.loads(gpumem("leaks", "--json", path[0]).stdout)
+    check("which tells the leak", [x["bytes"] for x in leaks["leaks"]] == [6 * MiB] and leaks["leaks"][0]["stack"][0]["name"] == "remember_loss", leaks)
+with Room() as room:
+    done = run(room, TRAINING, "--oom", "--steps", "6")
+    check("out of memory: said, and the state of that moment is next", done.returncode == 1 and "out of memory 1 times" in done.stderr and
+          re.search(r"look at it with: gpumem summary \S*oom-1\.json$", done.stderr, re.M), done)
+with Room() as room:
+    done = run(room, "sh", "-c", "echo here; echo there >&2; exit 7")
+    check("a command without CUDA: nothing of ours, its own status", (done.returncode, done.stdout, done.stderr, room.files()) ==
+          (7, "here\n", "there\n", []), done)
+    done = run(room, TRAINING, "--steps", "2", flags=["--quiet"])
+    check("--quiet", done.returncode == 0 and not done.stderr and len(room.files()) == 1, (done, room.files()))
+    done = run(room, TRAINING, "--steps", "2", flags=["--output=%c.of.%r.json", "--stacks", "none", "--exit-history=0"])
+    check("options of the library as flags", done.returncode == 0 and "app_training.of.exit.json" in done.stderr and
+          load(os.path.join(room.out, "app_training.of.exit.json"))["stacks"] == [[]], done)
+    for words, status in ((["/nowhere/app"], 127), (["/etc/passwd"], 126)):
+        done = run(room, *words)
+        check("%s: exit %d" % (words[0], status), done.returncode == status and words[0] in done.stderr, done)
+    done = subprocess.run([GPUMEM, "run", "--library", "/nowhere.so", "--", "true"], capture_output=True, text=True, check=False)
+    check("no library there: said", done.returncode == 1 and "no libgpumem.so" in done.stderr, done)
+
+# ---- ranks --------------------------------------------------------------------------------------------------------
+for kind in ("torch", "mpi", "slurm"):
+    with Room() as room:
+        done = run(room, *LAUNCHER, "6", kind, "sh", "-c", "exec %s --steps 4 --batch $((4 + %%RANK%% / 5 * 4))" % TRAINING,
+                   flags=["--output=%k.%r.json"])
+        rows = table(done.stderr)
+        check("%s: six ranks, a file each, one table" % kind, done.returncode == 0 and sorted(rows) == list("012345") and
+              room.files() == ["%d.exit.json" % r for r in range(6)], (done, room.files()))
+        snapshots = {rank: load(os.path.join(room.out, "%s.exit.json" % rank)) for rank in rows}
+        check("%s: its pids and paths are right" % kind, all(int(row[0]) == snapshots[rank]["process"]["pid"] and
+              row[7] == os.path.join(room.out, rank + ".exit.json") and row[2] == "exit" and row[4] == "0 B" for rank, row in rows.items()), rows)
+        check("%s: its peaks" % kind, all(abs(float(row[3].split()[0]) * MiB - snapshots[rank]["devices"][0]["memory_stats"][
+            "allocated_bytes.all.peak"]) < MiB / 100 for rank, row in rows.items()) and rows["5"][3] != rows["0"][3], rows)
+        line = re.findall(r"^gpumem: the ranks side by side: (gpumem merge .*)$", done.stderr, re.M)
+        merged = subprocess.run(line[0].replace("gpumem", GPUMEM, 1), shell=True, capture_output=True, text=True, check=False) if line else None
+        check("%s: the next command works as it stands" % kind, merged and merged.returncode == 0 and
+              re.search(r"^ +\S+ MiB +.*  forward \(", merged.stdout, re.M), (line, merged))
+
+# ---- deaths -------------------------------------------------------------------------------------------------------
+with Room() as room:
+    with Running(room, *LAUNCHER, "4", "torch", TRAINING, "--steps", "3", "--wait", flags=["--output=%k.%r.json"]) as running:
+        check("four ranks wait", sum(running.said("waiting") for _ in range(4)) == 4)
+        # (the launcher is the child of gpumem run, the ranks are its children)
+        pids = {}
+        def find():
+            for path in glob.glob("/proc/[0-9]*/stat"):
+                try:
+                    with open(path, encoding="utf-8") as stat:
+                        words = stat.read().rsplit(")", 1)[1].split()
+                    with open(os.path.dirname(path) + "/environ", "rb") as environ:
+                        pairs = dict(p.split(b"=", 1) for p in environ.read().split(b"\0") if b"=" in p)
+                    with open(os.path.dirname(path) + "/comm", encoding="utf-8") as comm:
+                        name = comm.read().strip()
+                except (OSError, IndexError):
+                    continue
+                if name == "app_training" and int(words[3]) == running.child.pid:      # its session
+                    pids[pairs[b"RANK"].decode()] = int(path.split("/")[2])
+            return len(pids) == 4
+        check("found", wait_for(find), pids)
+        os.kill(pids["1"], signal.SIGKILL)
+        os.kill(pids["2"], signal.SIGSEGV)
+        running.child.send_signal(signal.SIGTERM)              # passed on to the launcher, and by it to the ranks
+        err = running.end()
+        rows = table(err)
+        check("SIGTERM is passed on; the launcher's own status comes back", running.child.returncode == 1, (running.child.returncode, err))
+        check("every rank has a snapshot, whatever it died of", sorted(rows) == list("0123") and all(os.path.exists(row[7]) for row in rows.values()) and
+              len(room.files()) == 4, (rows, room.files()))
+        check("and how it ended", [rows[r][2] for r in "0123"] == ["SIGTERM", "killed", "SIGSEGV", "SIGTERM"], rows)
+        check("what the killed one held", rows["1"][4] == "252.00 MiB" and rows["1"][5] == "24" and
+              load(rows["1"][7])["reason"] == "recovered" and int(rows["1"][0]) == pids["1"], rows)
+with Room() as room:
+    with Running(room, TRAINING, "--wait") as running:
+        check("one waits", running.said("waiting"))
+        command = running.child.pid
+        running.child.send_signal(signal.SIGTERM)
+        err = running.end()
+        check("a command that a signal ends: the same death", running.child.returncode == -signal.SIGTERM and
+              re.search(r"died of SIGTERM: peak [0-9.]+ MiB, 252\.00 MiB in 24 blocks live", err), (running.child.returncode, err))
+for number, how in ((signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")):
+    with Room() as room:
+        with Running(room, "sh", "-c", "exec %s --wait" % TRAINING) as running:
+            check("the command waits", running.said("waiting"))
+            command = open("/proc/%d/task/%d/children" % (running.child.pid, running.child.pid), encoding="utf-8").read().split()
+            os.kill(int(command[0]), number)
+            err = running.end()
+        check("the command dies of %s: said, and the same death" % how, running.child.returncode == -number and
+              re.search(r"process %s \(app_training\) died of %s: peak" % (command[0], how), err), (running.child.returncode, err))
+for number, how in ((9, "SIGKILL"), (11, "SIGSEGV"), (6, "SIGABRT")):
+    with Room() as room:
+        done = run(room, "sh", "-c", "%s --wait >../said & %s; kill -%d $!; wait $!; exit 3" % (TRAINING, UNTIL, number))
+        check("a child of the command dies of %s: its snapshot" % how, done.returncode == 3 and len(room.files()) == 1 and
+              room.files()[0] in done.stderr and "252.00 MiB in 24 blocks live" in done.stderr, (done, room.files()))
+with Room() as room:
+    done = run(room, "sh", "-c", "exec %s --steps 3 --wait >../said 2>&1 & %s; exit 0" % (TRAINING, UNTIL))
+    check("a child that goes on: said, its journal stays", done.returncode == 0 and "still running: its journal stays at" in done.stderr, done)
+    stays = re.findall(r"journal stays at (\S+)", done.stderr)
+    pid = int(re.findall(r"process (\d+) \(app_training\)", done.stderr)[0]) if stays else 0
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not os.path.exists("/proc/%d" % pid) or " Z " in open("/proc/%d/stat" % pid, encoding="utf-8").read())
+        again = gpumem("recover", os.path.dirname(stays[0]), cwd=room.out)
+        check("and can be recovered when it is dead", again.returncode == 0 and glob.glob(room.out + "/*%d*.json" % pid), again)
+        for directory in (os.path.dirname(stays[0]), os.path.dirname(os.path.dirname(stays[0]))):
+            if os.path.isdir(directory):
+                os.rmdir(directory)
+with Room() as room:
+    began = time.monotonic()
+    done = run(room, *LAUNCHER, "40", "torch", TRAINING, "--steps", "1", flags=["--output=%k.%r.json"])
+    check("forty ranks", done.returncode == 0 and len(table(done.stderr)) == 40 and len(room.files()) == 40,
+          (len(table(done.stderr)), room.files(), done.stderr[-500:]))
+    print("# %.1f s" % (time.monotonic() - began))
+check("nothing of ours stays behind", not rooms() - before, rooms() - before)
+finish()
