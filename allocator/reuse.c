@@ -222,6 +222,7 @@ static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->hot->stream = stream;
+	reuse->stamp++;		/* frees before it had no event to wait for their moment */
 	gm_unlock(&reuse->limbo);
 }
 

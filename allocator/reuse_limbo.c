@@ -209,6 +209,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 		account_locked(reuse, item, 1);
 	} else if (!now) {
 		reuse->lost_bytes += item->bytes;
+		reuse->stamp++;		/* no event marks this moment: nothing later shares it */
 	}
 	gm_reuse_attention_locked(reuse);
 	gm_unlock(&reuse->limbo);
