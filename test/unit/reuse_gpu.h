@@ -225,10 +225,22 @@ static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
 	}
 }
 
+static void *memories[64];
+static unsigned int memories_used;
+
 static void *memory(void *arg, size_t bytes)
 {
 	(void)arg;
-	return calloc(1, bytes);	/* kept for the life of the test */
+	if (memories_used == sizeof(memories) / sizeof(memories[0]))
+		abort();
+	return memories[memories_used++] = calloc(1, bytes);
+}
+
+/* Of a program that is over. */
+static void memory_back(void)
+{
+	while (memories_used)
+		free(memories[--memories_used]);
 }
 
 static const struct gm_reuse_ops gpu_ops = {
