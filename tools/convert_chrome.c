@@ -13,6 +13,7 @@
 #include "tools/bulk.h"
 #include "tools/convert.h"
 #include "tools/lives.h"
+#include "tools/table.h"
 #include "tools/tree_write.h"
 
 #define DEVICES 1024
@@ -70,7 +71,7 @@ static void begin_event(struct chrome *c, const char *phase, const char *name, i
 	gm_tree_begin(c->tree, GM_TREE_DICT);
 	put_text(c, "ph", phase);
 	put_text(c, "name", name);
-	put_int(c, "pid", device + 1);
+	put_int(c, "pid", gm_wrap_add(device, 1));
 	put_int(c, "ts", gm_wrap_subtract(time_us, c->origin_us));
 }
 
@@ -95,7 +96,7 @@ static void put_process(struct chrome *c, int device)
 	gm_tree_begin(c->tree, GM_TREE_DICT);
 	put_text(c, "ph", "M");
 	put_text(c, "name", "process_name");
-	put_int(c, "pid", device + 1);
+	put_int(c, "pid", gm_wrap_add(device, 1));
 	begin_args(c);
 	put_text(c, "name", name);
 	end_args_and_event(c);
@@ -212,22 +213,131 @@ static void put_rows(struct chrome *c)
 	free(change);
 }
 
-static void put_annotations(struct chrome *c, const json_t *root)
+/* ---- annotations ------------------------------------------------------------------------------ */
+
+#define TRACKS_FROM 1073741824		/* above every thread's number */
+
+/* Ranges nest within a thread and a domain: each domain but the default one has tracks of its own. */
+struct tracks {
+	struct gm_values *texts;
+	struct gm_table numbers;	/* (thread, domain) -> track - TRACKS_FROM + 1 */
+	struct gm_table depths;		/* (track, device) -> how many ranges are open */
+	size_t count;
+	bool failed;
+};
+
+static int64_t track_of(struct tracks *t, const json_t *one)
 {
+	const char *domain = gm_json_text(one, "domain");
+	int64_t thread = gm_json_number(one, "thread");
+	const struct gm_value *text;
+	uint64_t known;
+
+	if (!domain[0])
+		return thread;
+	text = gm_value_text(t->texts, domain, strlen(domain));
+	t->failed |= !text;
+	known = text ? gm_table_get(&t->numbers, (uint64_t)thread, (uint64_t)(uintptr_t)text) : 0;
+	if (!known && text) {
+		known = ++t->count;
+		t->failed |= gm_table_put(&t->numbers, (uint64_t)thread, (uint64_t)(uintptr_t)text, known) != 0;
+	}
+	return TRACKS_FROM + (int64_t)known - 1;
+}
+
+/* The first time that a track is met on a device it gets its name. */
+static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t device, int64_t track)
+{
+	char name[400];
+
+	if (gm_table_get(&t->depths, (uint64_t)track, (uint64_t)device))
+		return;
+	t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device, 1) != 0;
+	snprintf(name, sizeof(name), "thread %lld%s%.300s", (long long)gm_json_number(one, "thread"),
+		 track < TRACKS_FROM ? "" : ", ", gm_json_text(one, "domain"));
+	gm_tree_begin(c->tree, GM_TREE_DICT);
+	put_text(c, "ph", "M");
+	put_text(c, "name", "thread_name");
+	put_int(c, "pid", gm_wrap_add(device, 1));
+	put_int(c, "tid", track);
+	begin_args(c);
+	put_text(c, "name", name);
+	end_args_and_event(c);
+}
+
+/* A range that does not nest, and may end in another thread: "b" and "e" with its number. */
+static void put_async(struct chrome *c, const json_t *one, bool start, int64_t device, int64_t time_us)
+{
+	const char *domain = gm_json_text(one, "domain");
+	char id[24];
+
+	snprintf(id, sizeof(id), "0x%llx", (unsigned long long)gm_json_number(one, "range"));
+	begin_event(c, start ? "b" : "e", gm_json_text(one, "name"), device, time_us);
+	put_int(c, "tid", gm_json_number(one, "thread"));
+	put_text(c, "cat", domain[0] ? domain : "ranges");
+	put_text(c, "id", id);
+	gm_tree_end(c->tree);
+}
+
+static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, const char *stage,
+		       int64_t device, int64_t time_us)
+{
+	bool start = !strcmp(stage, "START"), end = !strcmp(stage, "END");
+	int64_t track = track_of(t, one);
+	uint64_t depth;
+
+	name_track(c, t, one, device, track);
+	depth = gm_table_get(&t->depths, (uint64_t)track, (uint64_t)device);
+	/* An end alone: its beginning is older than the trace. */
+	if (end && depth <= 1) {
+		begin_event(c, "X", gm_json_text(one, "name"), device, c->origin_us);
+		put_int(c, "dur", time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
+	} else {
+		begin_event(c, start ? "B" : end ? "E" : "i", gm_json_text(one, "name"), device, time_us);
+	}
+	put_int(c, "tid", track);
+	if (!start && !end)
+		put_text(c, "s", "t");
+	gm_tree_end(c->tree);
+	if (start || (end && depth > 1))
+		t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device,
+					  start ? depth + 1 : depth - 1) != 0;
+}
+
+static int put_annotations(struct chrome *c, const json_t *root)
+{
+	struct tracks tracks = { .texts = gm_values_open(SIZE_MAX) };
 	const json_t *one;
 	size_t i;
 
+	if (!tracks.texts)
+		return -ENOMEM;
 	json_array_foreach(gm_json_list(root, "annotations"), i, one) {
 		const char *stage = gm_json_text(one, "stage");
-		const char *phase = !strcmp(stage, "START") ? "B" : !strcmp(stage, "END") ? "E" : "i";
+		bool mark = strcmp(stage, "START") && strcmp(stage, "END");
+		int64_t device = gm_json_number(one, "device"), time_us = gm_json_number(one, "time_us");
 
-		begin_event(c, phase, gm_json_text(one, "name"), gm_json_number(one, "device"),
-			    gm_json_number(one, "time_us"));
-		put_int(c, "tid", gm_json_number(one, "thread"));
-		if (*phase == 'i')
-			put_text(c, "s", "t");
-		gm_tree_end(c->tree);
+		if (tracks.failed)
+			break;
+		if (!mark && gm_json_number(one, "range"))
+			put_async(c, one, !strcmp(stage, "START"), device, time_us);
+		else
+			put_nested(c, &tracks, one, stage, device, time_us);
 	}
+	gm_table_free(&tracks.numbers);
+	gm_table_free(&tracks.depths);
+	gm_values_close(tracks.texts);
+	return tracks.failed ? -ENOMEM : 0;
+}
+
+/* The time of what is oldest. */
+static int64_t origin_of(const struct chrome *c, const json_t *root)
+{
+	const json_t *first = json_array_get(gm_json_list(root, "annotations"), 0);
+	int64_t noted = gm_json_number(first, "time_us");
+	int64_t origin = c->lives.row_count ? c->lives.rows[0].time_us : noted;
+
+	return first && noted < origin ? noted : origin;
 }
 
 int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
@@ -241,7 +351,7 @@ int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
 		r = -ENOMEM;
 	if (r)
 		goto out_free;
-	c.origin_us = c.lives.row_count ? c.lives.rows[0].time_us : 0;
+	c.origin_us = origin_of(&c, loaded->root);
 	start(&c, loaded->root);
 	gm_tree_begin(c.tree, GM_TREE_DICT);
 	put_text(&c, "displayTimeUnit", "ms");
@@ -254,7 +364,7 @@ int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
 			put_reserved(&c, d, c.origin_us);
 		}
 	put_rows(&c);
-	put_annotations(&c, loaded->root);
+	r = put_annotations(&c, loaded->root);
 	gm_tree_end(c.tree);
 	gm_tree_end(c.tree);
 out_free:

@@ -62,6 +62,7 @@ static char input_path[64], good_path[] = "test/data/gpumem-snapshot.json";
 static long done_well, refused, found_wanting;
 static uint64_t seed, *run_number;	/* the latter for both processes: below */
 static double slowest;
+static uint64_t slowest_run;
 
 __attribute__((format(printf, 1, 2)))
 static void say(const char *format, ...)
@@ -204,8 +205,10 @@ static void run_command(const char *command)
 	alarm(0);
 	fflush(stdout);
 	clearerr(stdout);
-	if (now() - start > slowest)
+	if (now() - start > slowest) {
 		slowest = now() - start;
+		slowest_run = run_number ? *run_number : 0;
+	}
 	check_output(command, status);
 }
 
@@ -614,8 +617,9 @@ static int fuzz(uint64_t runs, double end)
 
 	for (; i < runs && now() < end; i++)
 		one_run(i);
-	say("# %llu runs: %ld read, %ld of them found wanting, %ld refused; the slowest took %.2f s\n",
-	    (unsigned long long)i, done_well + found_wanting, found_wanting, refused, slowest);
+	say("# %llu runs: %ld read, %ld of them found wanting, %ld refused; the slowest took %.2f s (FUZZ_ONE=%llu)\n",
+	    (unsigned long long)i, done_well + found_wanting, found_wanting, refused, slowest,
+	    (unsigned long long)slowest_run);
 	/* both must come up often, or the inputs do not reach what they are to test */
 	if (done_well < (long)i / 5 || refused < (long)i / 50) {
 		say("not ok 1 - fuzz_verbs # the inputs are too much alike\n");
