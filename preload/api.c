@@ -1,5 +1,6 @@
 /*
- * api.c - the public functions of gpumem.h but for statistics (api_stats.c) and history (history.c).
+ * api.c - the public functions of gpumem.h but for statistics (api_stats.c),
+ * history (history.c) and the cache (api_cache.c).
  *
  * Thread context: any, outside our locks; an OOM observer among them. Signal context: none.
  * Fork: in a child that has not started nothing is recorded, which is the answer.
@@ -49,19 +50,6 @@ int gpumem_snapshot(const char *path)
 	r = snapshot_locked();
 	gm_unlock(&gm_state.api_lock);
 	return r;
-}
-
-/* Native: nothing is cached. */
-int64_t gpumem_empty_cache(void)
-{
-	return gm_state_is_mine() ? 0 : -ENODATA;
-}
-
-int gpumem_set_per_process_memory_fraction(double fraction, int device)
-{
-	if (!(fraction >= 0 && fraction <= 1) || device < 0 || device >= (int)GM_MAX_DEVICES)
-		return -EINVAL;
-	return -ENOTSUP;
 }
 
 int gpumem_annotate(const char *text)

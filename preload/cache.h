@@ -18,7 +18,7 @@ struct gm_span;
 
 /* After gm_order_start. 0 or -errno: nothing is served then. */
 int gm_cache_start(void);
-void gm_cache_forget(void);
+void gm_cache_forget(void);		/* in a forked child */
 bool gm_cache_on(void);
 
 /* The block of ours that covers @address, and a copy of its record: 0 none, or freed. */
@@ -46,10 +46,18 @@ bool gm_cache_retry(CUresult result);
 /* Requests of 2 MiB and more begin a segment of their own from now on: others may import them. */
 void gm_cache_dedicate(void);
 
-/* A synchronise or a query gave this error: a sticky one, and later requests pass to the driver. */
+/* What the cache of @domain's device holds, into the report of a failure. */
+struct gm_failure;
+void gm_cache_describe(uint8_t domain, struct gm_failure *failure);
+
+/* A context ended, after the driver's call: its heap and everything in it is gone. */
+void gm_cache_context_ended(uint32_t context, uint64_t tsc);
+
+/* A synchronisation or query of the program's said @result, which is not success: after an error
+ * that sticks to the context nothing is served there, and the driver says what it says. */
 void gm_cache_fault(CUresult result);
 
-/* @stream is about to be destroyed. Before the real call. */
+/* @stream is about to be destroyed. */
 void gm_cache_stream_ends(uint64_t key, CUstream stream);
 
 /* What is served from @domain's default pool (pool_attributes.c). False: nothing ever was. */
@@ -63,6 +71,21 @@ void gm_cache_pool_reset_high(uint8_t domain);	/* used_high is what is used now 
 /* Give idle segments back to that pool, in stream order, while its segments have more than @keep
  * bytes. Waits for nothing. */
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
+
+/* cuMemAlloc and cuMemAllocAsync, begun with gm_alloc_begin: true when they were served or refused
+ * here (@ret_result; the call has ended, the hook has been left), false: the driver's turn. */
+bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result);
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			   bool per_thread, CUresult *ret_result);
+
+/* As cuMemAlloc, in the order of @stream: the same stream's frees are reusable at once. */
+bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			     CUresult *ret_result);
+
+/* cuMemFree, and cuMemFreeAsync on @stream, of a pointer of ours; the same. */
+bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result);
+bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
+			 CUresult *ret_result);
 
 /* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
  * back where the device runs short. */

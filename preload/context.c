@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "allocator/lock.h"
+#include "preload/cache.h"
 #include "preload/context.h"
 #include "preload/order.h"
 #include "preload/slots.h"
@@ -382,10 +383,11 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 
 		if (handle)
 			gm_host_context_done(handle, ending->host_now);
-		if (id)
-			gm_order_context_ended(id);
-		if (id)
-			gm_record_context_end(ending->op, id, ending->tsc, gm_block_gone, NULL);
+		if (!id)
+			continue;
+		gm_order_context_ended(id);
+		gm_cache_context_ended(id, ending->tsc);
+		gm_record_context_end(ending->op, id, ending->tsc, gm_block_gone, NULL);
 	}
 	gm_op_end(ending->op);
 }

@@ -85,6 +85,14 @@ GPUMEM_API int64_t gpumem_empty_cache(void);
  * the driver unchanged, so nothing could be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
 
+/* An allocator for torch.cuda.memory.CUDAPluggableAllocator: memory of @device in the order of
+ * @stream, from the cache that serves cudaMalloc, so that its pointers have IPC and peer access.
+ * malloc returns NULL when there is no memory (or no CUDA context); free takes what malloc gave.
+ * Without a cache (allocator native) they are the driver's cuMemAlloc and cuMemFree. Any thread,
+ * @device's context current. @stream is a cudaStream_t. */
+GPUMEM_API void *gpumem_torch_malloc(ssize_t size, int device, void *stream);
+GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *stream);
+
 /* What is recorded from now on, as torch.cuda.memory._record_memory_history(); in force for what
  * begins after it has returned. What is allocated and the statistics are recorded in any case.
  * @enabled: "all": events, and the stacks of what is live; "state": those stacks, no events; NULL

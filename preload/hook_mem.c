@@ -3,7 +3,7 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
-#include "preload/record.h"
+#include "preload/cache.h"
 #include "preload/retry.h"
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -13,6 +13,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
 	GM_ENTER(cuMemAlloc_v2, dptr, bytesize);
 	gm_alloc_begin(&call, "cuMemAlloc_v2", GM_KIND_DEVICE, bytesize, GM_CALLER);
+	if (gm_cache_malloc(&call, dptr, &result))
+		return result;
 	result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }
@@ -73,6 +75,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	CUresult result;
 
 	GM_ENTER(cuMemFree_v2, dptr);
+	if (gm_cache_free(dptr, GM_CALLER, &result))
+		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, NULL);
 	result = GM_REAL(cuMemFree_v2)(dptr);
 	return gm_free_end(&call, result);

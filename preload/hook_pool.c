@@ -7,8 +7,11 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
+#include "preload/cache.h"
 #include "preload/capture.h"
 #include "preload/graph.h"
+#include "preload/order.h"
+#include "preload/pool_attributes.h"
 #include "preload/record.h"
 #include "preload/retry.h"
 
@@ -94,6 +97,44 @@ static CUresult async_end(struct gm_call *call, CUresult result, const CUdevicep
 	return gm_alloc_pass(call, result);
 }
 
+/* Where the stream works: nobody but the driver knows it of a handle, and asking costs more than the
+ * allocation, so each thread keeps what it asked last. Keys are never used twice. */
+static struct gm_where where_of_stream(const struct gm_call *call, CUstream stream, uint64_t key)
+{
+	static __thread struct { uint64_t key; struct gm_where where; } known;
+	CUcontext context, before = NULL;
+
+	if (stream <= CU_STREAM_PER_THREAD || gm_device_count() == 1)
+		return call->where;
+	if (known.key == key)
+		return known.where;
+	known.where = (struct gm_where){ 0, GM_DOMAIN_UNKNOWN };
+	if (GM_REAL(cuCtxGetCurrent)(&before) || GM_REAL(cuStreamGetCtx)(stream, &context))
+		return known.where;
+	if (context == before) {
+		known.where = call->where;
+	} else if (!GM_REAL(cuCtxPushCurrent_v2)(context)) {
+		known.where = gm_where_now();
+		GM_REAL(cuCtxPopCurrent_v2)(&context);
+	}
+	known.key = known.where.context ? key : 0;
+	return known.where;
+}
+
+static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, bool per_thread,
+		       CUresult *ret_result)
+{
+	struct gm_where where;
+
+	if (!gm_cache_on())
+		return false;
+	where = where_of_stream(call, stream, gm_stream_key(stream, per_thread));
+	/* A stream of another device's than the current one: the driver knows how. */
+	if (where.domain != call->where.domain || !gm_pool_served(where.domain, NULL))
+		return false;
+	return gm_cache_malloc_async(call, dptr, stream, per_thread, ret_result);
+}
+
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
 	struct gm_call call;
@@ -102,6 +143,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 
 	GM_ENTER(cuMemAllocAsync, dptr, bytesize, hStream);
 	captured = async_begin(&call, "cuMemAllocAsync", bytesize, NULL, hStream, false, GM_CALLER);
+	if (!captured && from_cache(&call, dptr, hStream, false, &result))
+		return result;
 	result = GM_REAL(cuMemAllocAsync)(dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
@@ -115,6 +158,8 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 	GM_ENTER(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
 	captured = async_begin(&call, "cuMemAllocAsync_ptsz", bytesize, NULL, hStream, true,
 			       GM_CALLER);
+	if (!captured && from_cache(&call, dptr, hStream, true, &result))
+		return result;
 	result = GM_REAL(cuMemAllocAsync_ptsz)(dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
@@ -155,6 +200,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuMemFreeAsync, dptr, hStream);
+	if (gm_cache_free_async(dptr, hStream, false, &result))
+		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream);
 	result = GM_REAL(cuMemFreeAsync)(dptr, hStream);
 	return gm_free_end(&call, result);
@@ -166,6 +213,8 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 	CUresult result;
 
 	GM_ENTER(cuMemFreeAsync_ptsz, dptr, hStream);
+	if (gm_cache_free_async(dptr, hStream, true, &result))
+		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream ? hStream : CU_STREAM_PER_THREAD);
 	result = GM_REAL(cuMemFreeAsync_ptsz)(dptr, hStream);
 	return gm_free_end(&call, result);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "preload/crash.h"
+#include "preload/debugger.h"
 #include "preload/exit.h"
 #include "preload/follow.h"
 #include "preload/history.h"
@@ -22,6 +23,7 @@
 #include "preload/say.h"
 #include "preload/signal.h"
 #include "preload/state.h"
+#include "preload/traits.h"
 #include "preload/trigger.h"
 #include "preload/writers.h"
 #include "recorder/modules.h"
@@ -125,6 +127,7 @@ static uint16_t publish_module(void *ctx, const struct gm_module_info *info)
 
 	(void)ctx;
 	gm_writers_module(module, info->path);
+	gm_traits_seen(module, info->path);
 	return module;
 }
 
@@ -181,6 +184,20 @@ static int start_recorder(struct scratch *scratch)
 	return r;
 }
 
+/* Debuggers of memory see the driver's allocations: blocks inside them would hide what they look
+ * for. */
+static void choose_allocator(struct gm_options *options)
+{
+	const char *debugger = gm_debugger();
+
+	if (!debugger)
+		return;
+	gm_say("allocator:native, since ", debugger, " is here: memory cut from larger pieces would "
+	       "blind it");
+	options->allocator = GM_ALLOCATOR_NATIVE;
+	options->source[GM_OPTION_allocator] = GM_SOURCE_LIBRARY;
+}
+
 int gm_init(void)
 {
 	struct gm_options *options = &gm_state.options;
@@ -195,11 +212,8 @@ int gm_init(void)
 		return -EPERM;
 	}
 	gm_options_read(options, environ, said, NULL);
-	if (options->allocator == GM_ALLOCATOR_CACHING) {
-		said(NULL, "allocator:caching is not in this version: recording only (native)");
-		options->allocator = GM_ALLOCATOR_NATIVE;
-		options->source[GM_OPTION_allocator] = GM_SOURCE_LIBRARY;
-	}
+	if (options->allocator == GM_ALLOCATOR_CACHING)
+		choose_allocator(options);
 	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED) {
@@ -232,4 +246,5 @@ void gm_init_forget(void)
 	gm_modules_reset();
 	gm_stacks_forget();
 	gm_hooks_forget();
+	gm_traits_forget();
 }

@@ -14,6 +14,7 @@
 #include <link.h>
 #include <string.h>
 
+#include "preload/cache.h"
 #include "preload/hook.h"
 #include "preload/real.h"
 
@@ -70,16 +71,18 @@ static void **slot_of(size_t i)
 
 /*
  * The one switch: is this hook handed out by the resolvers? A body that only passes on is not
- * worth a call. While allocator is native nothing has to be known of work and identity, and of
- * order only what has a body (where captures begin). Exported names that are called directly go
+ * worth a call. While allocator is native nothing has to be known of work and identity. Exported names that are called directly go
  * through us either way.
  */
 static bool wanted(const struct hook *hook)
 {
-	const uint32_t classes = 1u << GM_CLASS_RESOLVE | 1u << GM_CLASS_ALLOC |
+	uint32_t classes = 1u << GM_CLASS_RESOLVE | 1u << GM_CLASS_ALLOC |
 				 1u << GM_CLASS_FREE | 1u << GM_CLASS_QUERY | 1u << GM_CLASS_LIFE |
 				 1u << GM_CLASS_END | 1u << GM_CLASS_ORDER;
 
+	/* Asked before the options were read: they may be wanted. */
+	if (gm_state_word() != GM_STATE_RUNNING || gm_cache_on())
+		classes |= 1u << GM_CLASS_WORK | 1u << GM_CLASS_IDENTITY;
 	return hook->has_body && (classes >> hook->class & 1);
 }
 

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "preload/cache.h"
 #include "preload/graph.h"
 #include "preload/history.h"
 #include "preload/imports.h"
 #include "preload/order.h"
 #include "preload/pool_attributes.h"
 #include "preload/record.h"
+#include "preload/say.h"
 #include "preload/sample.h"
 #include "preload/trigger.h"
 #include "preload/writers.h"
@@ -24,6 +26,17 @@ struct gm_map *gm_pointers;
 /* An observer that the report calls may run out of memory itself. */
 static __thread bool reporting;
 
+/* Without it every call is the driver's, as with allocator:native. */
+static void start_cache(void)
+{
+	int r = gm_order_start();
+
+	if (!r)
+		r = gm_cache_start();
+	if (r)
+		gm_say("allocator:native, since the cache cannot start: ", gm_error_text(r));
+}
+
 int gm_hooks_start(void)
 {
 	int version;
@@ -33,11 +46,15 @@ int gm_hooks_start(void)
 		return -ENOMEM;
 	if (!GM_REAL(cuDriverGetVersion)(&version))
 		gm_record_driver_version(version);
+	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
+		start_cache();
 	return 0;
 }
 
 void gm_hooks_forget(void)
 {
+	gm_cache_forget();
+	gm_order_forget();
 	gm_pointers = NULL;
 	gm_contexts_forget();
 	gm_backing_forget();
@@ -78,8 +95,7 @@ static void find_caller(struct gm_call *call, const void *caller)
 	call->alloc.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
 }
 
-/* The stack of a free: its own, the allocation's, or none, as the option context says. */
-static uint32_t stack_of_free(void)
+uint32_t gm_stack_of_free(void)
 {
 	struct gm_regs regs;
 	uint16_t module;
@@ -146,6 +162,7 @@ static void report_out_of_memory(const struct gm_call *call)
 	memset(&failure, 0, sizeof(failure));
 	gm_sample_now(call->where, &failure.free_bytes, &failure.total_bytes);
 	failure.requested_bytes = call->alloc.requested;
+	gm_cache_describe(call->alloc.domain, &failure);
 	failure.stream = call->alloc.stream;
 	failure.result = CUDA_ERROR_OUT_OF_MEMORY;
 	failure.module = call->alloc.module;
@@ -202,7 +219,7 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 /* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
 static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
-	call->alloc.stack = stack_of_free();
+	call->alloc.stack = gm_stack_of_free();
 	call->tsc = gm_stamp_before();
 	call->alloc.stream = (uint64_t)(uintptr_t)stream;
 	call->space = space;

@@ -59,6 +59,10 @@ CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space s
 /* It ended, and what came of it is not memory of its own: only a failure is recorded. */
 CUresult gm_alloc_pass(struct gm_call *call, CUresult result);
 
+/* The stack of a free: its own, the allocation's, or none, as the option context says. Called from
+ * a hook's body. */
+uint32_t gm_stack_of_free(void);
+
 /* A free of (@space, @key) on @stream; a mapping of external memory is freed in the same way.
  * What is not known passes through. */
 void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream);

@@ -63,6 +63,9 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
  * a place for the copy no lock is taken: for the free of a live block, whose heap does not change. */
 struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
 
+/* A copy of the segment that a cached block lies in; false: it is none. */
+bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy);
+
 struct gm_cached_free {
 	uint64_t tsc, stream;
 	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */

@@ -244,7 +244,12 @@ struct gm_failure {			/* 256 bytes: something could not be had */
 	uint16_t module;
 	uint8_t domain, kind;
 	char entry[48];			/* the driver's entry point, NUL terminated */
-	uint64_t reserved64[17];
+	/* What the cache of the device held then, bytes; 0 with allocator native. */
+	uint64_t reserved_bytes;	/* got from the driver */
+	uint64_t cached_bytes;		/* free, for the next that asks */
+	uint64_t limbo_bytes;		/* freed, and the GPU is not done with it */
+	uint64_t largest_free_bytes;	/* the largest block of @cached_bytes */
+	uint64_t reserved64[13];
 };
 
 /* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: changing). */

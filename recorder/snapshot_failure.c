@@ -37,6 +37,10 @@ static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 	gm_jsonw_key_u64(w, "free_bytes", failure->free_bytes);
 	gm_jsonw_key_u64(w, "total_bytes", failure->total_bytes);
 	gm_jsonw_key_u64(w, "live_bytes", failure->live_bytes);
+	gm_jsonw_key_u64(w, "reserved_bytes", failure->reserved_bytes);
+	gm_jsonw_key_u64(w, "cached_bytes", failure->cached_bytes);
+	gm_jsonw_key_u64(w, "limbo_bytes", failure->limbo_bytes);
+	gm_jsonw_key_u64(w, "largest_free_bytes", failure->largest_free_bytes);
 	gm_jsonw_key_u64(w, "stream", failure->stream);
 	gm_jsonw_key_u64(w, "thread", failure->tid);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, failure->module));

@@ -1,0 +1,369 @@
+/*
+ * cache.c - what a call of cudaMalloc, cudaFree and their stream-ordered kin gets from the caching
+ * allocator (see cache.h).
+ *
+ * Served from a free block; else from what the GPU has finished with by now; else, past the budget
+ * of what waits for the GPU, after waiting for the oldest of it; else from a new segment. What goes
+ * wrong on our side leaves the call to the driver.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget.
+ */
+#include <errno.h>
+
+#include "allocator/rules.h"
+#include "allocator/span.h"
+#include "preload/cache_heap.h"
+#include "preload/capture.h"
+#include "preload/history.h"
+#include "preload/order.h"
+#include "preload/traits.h"
+#include "preload/writers.h"
+#include "recorder/modules.h"
+#include "recorder/stacks.h"
+
+#define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
+
+static bool on;
+
+bool gm_cache_on(void)
+{
+	return on;
+}
+
+int gm_cache_start(void)
+{
+	int r = gm_cache_heaps_start();
+
+	if (r)
+		return r;
+	if (gm_state.options.fill != GM_FILL_NONE)	/* what is handed out is filled first */
+		gm_reuse_leave_one(gm_order_reuse());
+	on = true;
+	if (gm_writers_any())
+		gm_cache_dedicate();
+	return 0;
+}
+
+void gm_cache_forget(void)
+{
+	on = false;
+	gm_cache_heaps_forget();
+	gm_cache_forget_short();
+}
+
+/* ---- blocks of ours ---- */
+
+bool gm_cache_covers(CUdeviceptr address)
+{
+	return on && gm_span_find(gm_cache_span(), address);
+}
+
+uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
+{
+	uint32_t block = on ? gm_span_find(gm_cache_span(), address) : 0;
+
+	if (!block || !gm_cached_of(block, ret_copy) || address < ret_copy->address ||
+	    address - ret_copy->address >= ret_copy->size)
+		return 0;
+	return ret_copy->state == GM_BLOCK_ACTIVE ? block : 0;
+}
+
+bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy)
+{
+	return gm_cached_segment(block, ret_copy);
+}
+
+/* ---- allocate ---- */
+
+/* Limbo may hold as much as the option says of what is live; a program that frees more than the
+ * GPU has finished with waits then, as every cudaFree of the driver's does. */
+static bool over_budget(const struct gm_cache_heap *heap)
+{
+	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
+
+	budget = (uint64_t)(gm_state.options.limbo * (double)gm_cached_live_bytes(heap->cached));
+	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
+}
+
+static int from_free(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	return gm_cached_alloc(heap->cached, call->op, &call->alloc, &call->block);
+}
+
+static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	struct gm_reuse *reuse = gm_order_reuse();
+	int r = -EAGAIN;
+
+	if (gm_reuse_poll(reuse))
+		r = from_free(heap, call);
+	while (r == -EAGAIN && over_budget(heap) && !gm_reuse_wait(reuse))
+		r = from_free(heap, call);
+	return r;
+}
+
+/* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
+ * memory" is nobody's but the lock's holder's. */
+static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	bool locked = gm_rule(GM_RULE_GROWTH) && gm_cache_growth_lock(heap->domain);
+	int r = -EAGAIN;
+
+	if (!locked && gm_rule(GM_RULE_GROWTH))
+		return -ETIMEDOUT;
+	if (locked)
+		r = from_free(heap, call);
+	if (r == -EAGAIN)
+		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
+		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+	if (r == -ENOMEM)
+		gm_cache_short_of_memory(heap->domain);
+	if (locked)
+		gm_cache_growth_unlock(heap->domain);
+	return r;
+}
+
+static int serve(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	int r = from_free(heap, call);
+
+	if (r == -EAGAIN)
+		r = from_limbo(heap, call);
+	if (r == -EAGAIN) {
+		gm_cache_request.result = CUDA_SUCCESS;
+		r = from_driver(heap, call);
+		if (!r)
+			gm_cache_grew(heap->domain, call->where);
+	}
+	return r;
+}
+
+/* Of a capture or a host function: what the driver would say to a malloc or free just now. */
+static CUresult permission(void)
+{
+	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
+		return gm_capture_permission();
+	return CUDA_SUCCESS;
+}
+
+static bool end(struct gm_call *call, struct gm_cache_heap *heap, int r, CUdeviceptr *dptr,
+		CUresult *ret_result)
+{
+	if (!r) {
+		*dptr = call->alloc.address;
+		if (heap->kind == GM_KIND_POOL)
+			gm_cache_pool_used(heap->domain, (int64_t)call->alloc.requested);
+		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
+		*ret_result = gm_alloc_pass(call, CUDA_SUCCESS);
+		return true;
+	}
+	if (r == -ENOMEM)
+		*ret_result = gm_alloc_pass(call, CUDA_ERROR_OUT_OF_MEMORY);
+	else if (r == -EIO && gm_cache_request.result)
+		*ret_result = gm_alloc_pass(call, gm_cache_request.result);
+	else
+		return false;		/* a fault of ours, or more than fits into any heap */
+	return true;
+}
+
+bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+	CUresult refused;
+
+	if (!on || !dptr || !call->alloc.requested || !call->op ||
+	    gm_cache_dedicated(call->alloc.requested, call->alloc.module))
+		return false;
+	heap = gm_cache_heap_of(call->where);
+	if (!heap || heap->faulted)
+		return false;
+	refused = permission();
+	if (refused) {
+		*ret_result = gm_alloc_pass(call, refused);
+		return true;
+	}
+	call->alloc.stream = 0;
+	return end(call, heap, serve(heap, call), dptr, ret_result);
+}
+
+bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			     CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (!on || !call->alloc.requested || !call->op)
+		return false;
+	heap = gm_cache_heap_of(call->where);
+	if (!heap || heap->faulted)
+		return false;
+	call->alloc.stream = gm_stream_key(stream, false);
+	return end(call, heap, serve(heap, call), dptr, ret_result);
+}
+
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			   bool per_thread, CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+	CUresult refused;
+
+	if (!on || !dptr || !call->alloc.requested || !call->op)
+		return false;
+	heap = gm_cache_pool_heap(call->where);
+	if (!heap || heap->faulted)
+		return false;
+	refused = permission();
+	if (refused) {
+		*ret_result = gm_alloc_pass(call, refused);
+		return true;
+	}
+	gm_cache_request.stream = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+	call->alloc.stream = gm_stream_key(stream, per_thread);
+	call->alloc.domain = heap->domain;
+	gm_cache_stream_seen(call->alloc.stream, stream);
+	return end(call, heap, serve(heap, call), dptr, ret_result);
+}
+
+/* ---- free ---- */
+
+struct freeing {
+	uint64_t key;			/* of the stream it is freed on; 0 none */
+	uint64_t stream;		/* of the block's segment */
+	uint8_t kind;
+	bool waited;			/* nothing can use it any more: the host has waited */
+	bool early;
+};
+
+/* Under the domain's lock. */
+static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	struct freeing *freeing = arg;
+	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
+	bool ordered = freeing->key != 0;
+
+	if (freeing->waited)
+		return true;
+	/* Stream-ordered memory: in the order of its own stream at once; cudaFree of a pool's promises
+	 * that nothing uses it. */
+	if (freeing->stream &&
+	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
+		     : freeing->kind == GM_KIND_POOL))
+		return !gm_capturing() || gm_reuse_freed(gm_order_reuse(), &item, true,
+							 &freeing->early);
+	return gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
+}
+
+/* Programs also use cudaFree to wait for the GPU before the host looks at something. */
+static bool is_a_barrier(const void *caller)
+{
+	switch (gm_state.options.free) {
+	case GM_FREE_SYNC:
+		return true;
+	case GM_FREE_DEFERRED:
+		return false;
+	default:
+		return gm_rule(GM_RULE_HOST_BARRIER) && gm_host_sees_pending() &&
+		       !gm_traits_frees_freely(gm_modules_caller(caller, NULL));
+	}
+}
+
+static bool refuse(CUresult result, CUresult *ret_result)
+{
+	*ret_result = gm_leave(result);
+	return true;
+}
+
+/* @freeing is decided; record and do it. */
+static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
+		       const struct gm_block *copy, struct freeing *freeing, CUresult *ret_result)
+{
+	struct gm_cached_free how = {
+		.stream = freeing->key, .stack = gm_stack_of_free(), .now = reusable_now,
+		.arg = freeing,
+	};
+	uint64_t op;
+	int r;
+
+	how.tsc = gm_stamp_before();
+	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, copy->kind, copy->domain, copy->address,
+			 copy->size);
+	r = gm_cached_free(heap->cached, op, block, dptr, &how);
+	gm_op_end(op);
+	if (!r && copy->kind == GM_KIND_POOL)
+		gm_cache_pool_used(copy->domain, -(int64_t)copy->requested);
+	if (!r && freeing->early)
+		gm_order_early_reuse();
+	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
+	 * had leaves the block to the program: lost to us, but to nobody else. */
+	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
+}
+
+/* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
+static struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
+					     struct gm_block *ret_copy)
+{
+	struct gm_cached *cached;
+
+	*ret_block = on && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
+	cached = *ret_block ? gm_cached_of(*ret_block, ret_copy) : NULL;
+	return cached ? gm_cache_heap_numbered(gm_cached_number(cached)) : NULL;
+}
+
+bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
+{
+	struct freeing freeing = { 0 };
+	struct gm_cache_heap *heap;
+	struct gm_block copy;
+	CUresult refused;
+	uint32_t block;
+
+	heap = heap_of_pointer(dptr, &block, &copy);
+	if (!heap)
+		return false;
+	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
+		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
+	if (heap->faulted)
+		return refuse((CUresult)heap->faulted, ret_result);
+	refused = permission();
+	if (refused)
+		return refuse(refused, ret_result);
+	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
+		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
+	freeing.kind = copy.kind;
+	freeing.stream = copy.stream;
+	if (copy.kind == GM_KIND_DEVICE && is_a_barrier(caller)) {
+		refused = gm_order_wait_context(heap->context);
+		if (refused) {
+			gm_cache_fault(refused);
+			return refuse(refused, ret_result);
+		}
+		freeing.waited = true;
+	}
+	return free_block(dptr, heap, block, &copy, &freeing, ret_result);
+}
+
+bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
+{
+	struct freeing freeing = { 0 };
+	struct gm_cache_heap *heap;
+	struct gm_block copy;
+	CUresult refused;
+	uint32_t block;
+
+	heap = heap_of_pointer(dptr, &block, &copy);
+	if (!heap || gm_stream_captures(stream, per_thread))
+		return false;
+	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
+		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
+	if (heap->faulted)
+		return refuse((CUresult)heap->faulted, ret_result);
+	refused = permission();
+	if (refused)
+		return refuse(refused, ret_result);
+	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
+		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
+	freeing.kind = copy.kind;
+	freeing.stream = copy.stream;
+	freeing.key = gm_stream_key(stream, per_thread);
+	return free_block(dptr, heap, block, &copy, &freeing, ret_result);
+}

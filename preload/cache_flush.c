@@ -1,0 +1,237 @@
+/*
+ * cache_flush.c - what the caching allocator gives back, and when; what it leaves to the driver.
+ *
+ * Our cache must never be the reason for an error that the plain driver would not give: whatever
+ * fails for want of memory is repeated after a flush, and where a device runs short its idle
+ * segments go back at the program's own synchronisations.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget_short.
+ */
+#include <string.h>
+
+#include "allocator/rules.h"
+#include "preload/cache_heap.h"
+#include "preload/capture.h"
+#include "preload/order.h"
+#include "preload/sample.h"
+#include "preload/writers.h"
+
+#define SHORT_PART 64u			/* of the device's memory: less free than this is short */
+#define DEDICATED_BYTES (UINT64_C(2) << 20)
+#define POISON 0xa5u
+
+static _Atomic(uint64_t) is_short;	/* a bit for each device */
+static _Atomic(bool) dedicate;
+static struct { _Atomic(uint64_t) used, high; } pools[GM_MAX_DEVICES];
+
+void gm_cache_forget_short(void)
+{
+	is_short = 0;
+	dedicate = false;
+	memset(pools, 0, sizeof(pools));
+}
+
+/* ---- requests that are the driver's ---- */
+
+void gm_cache_dedicate(void)
+{
+	dedicate = true;
+}
+
+bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
+{
+	return (dedicate && bytes >= DEDICATED_BYTES) || gm_writers_own_segment(module, bytes);
+}
+
+/* ---- giving back ---- */
+
+uint64_t gm_cache_flush(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (uint8_t d = 0; gm_cache_on() && d < GM_MAX_DEVICES; d++) {
+		if ((domain != GM_DOMAIN_UNKNOWN && d != domain) || !gm_cache_idle_or_limbo(d) ||
+		    !gm_cache_growth_lock(d))
+			continue;
+		bytes += gm_cache_empty(d, NULL);
+		gm_cache_growth_unlock(d);
+	}
+	return bytes;
+}
+
+bool gm_cache_retry(CUresult result)
+{
+	return result == CUDA_ERROR_OUT_OF_MEMORY && gm_cache_on() && gm_rule(GM_RULE_FLUSH) &&
+	       gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0;
+}
+
+void gm_cache_short_of_memory(uint8_t domain)
+{
+	is_short |= UINT64_C(1) << domain;
+}
+
+void gm_cache_grew(uint8_t domain, struct gm_where where)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+
+	gm_sample_growth(where);
+	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) &&
+	    free_bytes < total_bytes / SHORT_PART)
+		gm_cache_short_of_memory(domain);
+}
+
+void gm_cache_synchronised(void)
+{
+	uint64_t devices;
+
+	if (!gm_cache_on())
+		return;
+	gm_reuse_poll(gm_order_reuse());
+	if (!is_short)
+		return;
+	devices = __atomic_exchange_n((uint64_t *)&is_short, 0, __ATOMIC_ACQ_REL);
+	for (uint8_t d = 0; d < GM_MAX_DEVICES; d++)
+		if (devices >> d & 1)
+			gm_cache_flush(d);
+}
+
+/* ---- out of memory ---- */
+
+void gm_cache_describe(uint8_t domain, struct gm_failure *failure)
+{
+	struct gm_stats stats;
+
+	if (!gm_cache_on() || domain >= GM_MAX_DEVICES || gm_record_stats(domain, &stats))
+		return;
+	failure->reserved_bytes = (uint64_t)stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
+	failure->cached_bytes = failure->reserved_bytes -
+				(uint64_t)stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+		uint64_t largest;
+
+		if (!heap->number || heap->domain != domain)
+			continue;
+		failure->limbo_bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
+		largest = gm_cached_largest_free(heap->cached);
+		if (largest > failure->largest_free_bytes)
+			failure->largest_free_bytes = largest;
+	}
+}
+
+/* ---- the default pools, for their attributes ---- */
+
+void gm_cache_pool_used(uint8_t domain, int64_t bytes)
+{
+	uint64_t used = __atomic_add_fetch((uint64_t *)&pools[domain].used, (uint64_t)bytes,
+					   __ATOMIC_RELAXED);
+	uint64_t high = pools[domain].high;
+
+	while (bytes > 0 && used > high &&
+	       !__atomic_compare_exchange_n((uint64_t *)&pools[domain].high, &high, used, true,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static struct gm_cache_heap *pool_of(uint8_t domain)
+{
+	for (unsigned int i = 0; gm_cache_on() && gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && heap->domain == domain && heap->kind == GM_KIND_POOL)
+			return heap;
+	}
+	return NULL;
+}
+
+bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool)
+{
+	struct gm_cache_heap *heap = pool_of(domain);
+
+	if (!heap)
+		return false;
+	ret_pool->segments = heap->segments;
+	ret_pool->used = pools[domain].used;
+	ret_pool->used_high = pools[domain].high;
+	ret_pool->idle = gm_cached_idle_bytes(heap->cached);
+	return true;
+}
+
+void gm_cache_pool_reset_high(uint8_t domain)
+{
+	if (domain < GM_MAX_DEVICES)
+		pools[domain].high = pools[domain].used;
+}
+
+void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
+{
+	struct gm_cache_heap *heap = pool_of(domain);
+
+	if (!heap || heap->segments <= keep || !gm_cached_idle_bytes(heap->cached) ||
+	    !gm_cache_growth_lock(domain))
+		return;
+	gm_cache_request.hurried = true;
+	gm_cached_empty(heap->cached);
+	gm_cache_request.hurried = false;
+	gm_cache_growth_unlock(domain);
+}
+
+/* ---- faults ---- */
+
+/* Errors that stay with the context: every later call in it says them again. */
+static bool sticks(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void gm_cache_fault(CUresult result)
+{
+	struct gm_where where;
+
+	if (!gm_cache_on() || !sticks(result))
+		return;
+	where = gm_where_now();
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && heap->domain == where.domain &&
+		    (heap->context == where.context || heap->kind == GM_KIND_POOL))
+			heap->faulted = (uint32_t)result;
+	}
+}
+
+/* ---- filling ---- */
+
+void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+	unsigned char value = gm_state.options.fill == GM_FILL_ZERO ? 0 : POISON;
+	struct gm_relaxed relaxed;
+	CUstream stream;
+
+	if (gm_state.options.fill == GM_FILL_NONE)
+		return;
+	relaxed = gm_relax();
+	stream = heap->kind == GM_KIND_POOL ? gm_cache_request.stream : gm_cache_back_stream(heap);
+	/* A cudaMalloc's memory has no stream: it is filled before anybody has it. */
+	if (!GM_REAL(cuMemsetD8Async)(address, value, bytes, stream) &&
+	    heap->kind != GM_KIND_POOL)
+		GM_REAL(cuStreamSynchronize)(stream);
+	gm_unrelax(&relaxed);
+}

@@ -1,0 +1,491 @@
+/*
+ * cache_heap.c - the heaps behind cudaMalloc and cudaMallocAsync, and their segments (see
+ * cache_heap.h).
+ *
+ * A segment is given back by cuMemFreeAsync on a stream of our own with nothing on it: cuMemFree
+ * would wait for everything the device was given, also for what was submitted after the last use
+ * of the segment, and a program may hang there that ends without us. (Seen on an H200: 6 us, and
+ * the memory is free after a wait for that stream alone, whatever the other streams do.)
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_heaps_forget.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "allocator/rules.h"
+#include "preload/cache_heap.h"
+#include "preload/capture.h"
+#include "preload/order.h"
+#include "preload/writers.h"
+#include "allocator/span.h"
+
+#define HEAPS 160u
+#define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
+#define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
+#define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* a flush waits for work on the GPU */
+
+__thread struct gm_cache_request gm_cache_request;
+
+static struct gm_cache_heap heaps[HEAPS];
+static struct gm_lock heaps_lock;		/* of making and dropping them */
+static struct gm_lock growth[GM_MAX_DEVICES];
+static struct gm_span *span;
+static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
+
+/* A thread's last heap: its context's id leads to it, and ids are never used twice. */
+static __thread struct { uint32_t context; struct gm_cache_heap *heap; uint32_t number; } last;
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- around driver calls ---- */
+
+struct visit { struct gm_relaxed relaxed; bool pushed; };
+
+/* Make @heap's context current and the thread's capture mode harmless. */
+static struct visit visit_begin(const struct gm_cache_heap *heap)
+{
+	struct visit visit = { .relaxed = gm_relax() };
+	CUcontext current = NULL;
+
+	if (heap->handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != heap->handle)
+		visit.pushed = !GM_REAL(cuCtxPushCurrent_v2)(heap->handle);
+	return visit;
+}
+
+static void visit_end(struct visit *visit)
+{
+	CUcontext ignored;
+
+	if (visit->pushed)
+		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
+	gm_unrelax(&visit->relaxed);
+}
+
+static CUstream private_stream(CUstream *stream)
+{
+	if (!*stream && GM_REAL(cuStreamCreate)(stream, CU_STREAM_NON_BLOCKING))
+		*stream = NULL;
+	return *stream;
+}
+
+CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
+{
+	return private_stream(&heap->back);
+}
+
+/* With an end: what is freed early on one thread may wait for what this one is about to submit. */
+static void wait_back(struct gm_cache_heap *heap)
+{
+	struct visit visit;
+	uint64_t until;
+
+	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
+		return;
+	visit = visit_begin(heap);
+	until = now_ns() + BACK_NS;
+	while (GM_REAL(cuStreamQuery)(heap->back) == CUDA_ERROR_NOT_READY && now_ns() < until)
+		sched_yield();
+	visit_end(&visit);
+}
+
+void gm_cache_back_done(uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].domain == domain)
+			wait_back(&heaps[i]);
+}
+
+/* ---- segments ---- */
+
+static CUresult ask_driver(const struct gm_cache_heap *heap, uint64_t bytes, CUdeviceptr *ret)
+{
+	return heap->kind == GM_KIND_POOL
+		       ? GM_REAL(cuMemAllocAsync)(ret, bytes, gm_cache_request.stream)
+		       : GM_REAL(cuMemAlloc_v2)(ret, bytes);
+}
+
+static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_relaxed relaxed = gm_relax();
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	(void)stream;
+	gm_writers_look();
+	result = ask_driver(heap, bytes, &address);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {	/* what is on its way back may be enough */
+		gm_cache_back_done(heap->domain);
+		result = ask_driver(heap, bytes, &address);
+	}
+	gm_unrelax(&relaxed);
+	gm_cache_request.result = result;
+	if (result)
+		return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+	heap->segments += bytes;
+	*ret_address = address;
+	return 0;
+}
+
+/* What could not go back in its order just now (a capture forbids the event): it goes with a later
+ * one. More than fit stay with us. */
+static struct orphan { uint64_t address; uint32_t number; } orphans[64];
+static struct gm_lock orphans_lock;
+
+static void keep_orphan(const struct gm_cache_heap *heap, uint64_t address)
+{
+	if (!gm_lock(&orphans_lock))
+		return;
+	for (unsigned int i = 0; i < sizeof(orphans) / sizeof(orphans[0]); i++)
+		if (!orphans[i].address) {
+			orphans[i] = (struct orphan){ address, heap->number };
+			break;
+		}
+	gm_unlock(&orphans_lock);
+}
+
+static uint64_t take_orphan(const struct gm_cache_heap *heap)
+{
+	uint64_t address = 0;
+
+	if (!gm_lock(&orphans_lock))
+		return 0;
+	for (unsigned int i = 0; i < sizeof(orphans) / sizeof(orphans[0]) && !address; i++)
+		if (orphans[i].address && orphans[i].number == heap->number) {
+			address = orphans[i].address;
+			orphans[i].address = 0;
+		}
+	gm_unlock(&orphans_lock);
+	return address;
+}
+
+/* Behind everything that the heap's context was given so far; without a wait of the host's. */
+static bool free_behind_all(struct gm_cache_heap *heap, uint64_t address)
+{
+	CUstream back = private_stream(&heap->behind);
+	CUevent event = NULL;
+	bool done = false;
+
+	if (!back || !heap->handle || gm_capturing() ||
+	    GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
+		return false;
+	if (!GM_REAL(cuCtxRecordEvent)(heap->handle, event) &&
+	    !GM_REAL(cuStreamWaitEvent)(back, event, 0)) {
+		done = !GM_REAL(cuMemFreeAsync)(address, back);
+		for (uint64_t more; done && (more = take_orphan(heap));)
+			GM_REAL(cuMemFreeAsync)(more, back);
+	}
+	GM_REAL(cuEventDestroy_v2)(event);
+	return done;
+}
+
+/* A pool's segment, last used on the stream of @key. */
+static void pool_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t key)
+{
+	CUstream stream;
+
+	if (gm_cache_stream_find(key, &stream) && !GM_REAL(cuMemFreeAsync)(address, stream))
+		return;
+	if (!free_behind_all(heap, address))
+		keep_orphan(heap, address);
+}
+
+static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	struct gm_cache_heap *heap = arg;
+	struct visit visit = visit_begin(heap);
+	CUstream back;
+
+	heap->segments -= bytes;
+	if (heap->kind == GM_KIND_POOL) {
+		pool_segment_free(heap, address, stream);
+	} else {
+		back = gm_cache_back_stream(heap);
+		if (back)
+			gm_order_behind_frees(back);
+		if (!back || GM_REAL(cuMemFreeAsync)(address, back))
+			GM_REAL(cuMemFree_v2)(address);
+	}
+	__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	visit_end(&visit);
+}
+
+/* The stream's work so far comes before whatever goes back on our own stream from now on. */
+void gm_cache_stream_ends(uint64_t key, CUstream stream)
+{
+	CUevent event = NULL;
+
+	if (!gm_cache_on() || !gm_cache_stream_forget(key))
+		return;
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = &heaps[i];
+		struct visit visit;
+
+		if (!heap->number || heap->kind != GM_KIND_POOL || !heap->handle)
+			continue;
+		visit = visit_begin(heap);
+		if (!event && GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
+			event = NULL;
+		if (event && private_stream(&heap->behind) && !GM_REAL(cuEventRecord)(event, stream))
+			GM_REAL(cuStreamWaitEvent)(heap->behind, event, 0);
+		visit_end(&visit);
+	}
+	if (event)
+		GM_REAL(cuEventDestroy_v2)(event);
+}
+
+/* What was freed and may be waited for is waited for, before "out of memory" is said. */
+static void settle(void *arg)
+{
+	(void)arg;
+	if (gm_cache_request.hurried)
+		return;
+	gm_reuse_settle(gm_order_reuse());
+	gm_reuse_settle_within(gm_order_reuse(), 0, SETTLE_NS);
+}
+
+/* ---- limits ---- */
+
+/* The most that this process may take of the device: the fraction and the limit, whichever is
+ * less. */
+static uint64_t limit_of(uint8_t domain)
+{
+	const struct gm_options *options = &gm_state.options;
+	uint64_t limit = options->memory_limit;
+	size_t total = 0;
+
+	if (limits[domain])		/* said by the program */
+		return limits[domain];
+
+	if (options->per_process_memory_fraction < 1 &&
+	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
+		uint64_t share = (uint64_t)(options->per_process_memory_fraction * (double)total);
+
+		limit = share < limit ? share : limit;
+	}
+	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
+}
+
+static void config_of(uint8_t domain, struct gm_heap_config *config)
+{
+	const struct gm_options *options = &gm_state.options;
+
+	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
+	gm_heap_config_default(config);
+	config->large_segment_size = options->large_segment_size_mb;
+	config->max_split_size = options->max_split_size_mb;
+	config->max_non_split_rounding = options->max_non_split_rounding_mb;
+	config->garbage_collection_threshold = options->garbage_collection_threshold;
+	config->limit = limit_of(domain);
+	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
+	       sizeof(config->roundup_power2_divisions));
+}
+
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
+{
+	limits[domain] = limit_bytes;
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].domain == domain)
+			gm_cached_set_limit(heaps[i].cached, limit_bytes);
+}
+
+/* ---- heaps ---- */
+
+struct gm_cache_heap *gm_cache_heap_at(unsigned int n)
+{
+	return n < HEAPS ? &heaps[n] : NULL;
+}
+
+struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number)
+{
+	for (unsigned int i = 0; number && i < HEAPS; i++)
+		if (heaps[i].number == number)
+			return &heaps[i];
+	return NULL;
+}
+
+static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].context == context && heaps[i].domain == domain)
+			return &heaps[i];
+	return NULL;
+}
+
+static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where)
+{
+	struct gm_cache_heap *heap = NULL;
+	struct gm_heap_config config;
+	struct gm_cached_setup setup = {
+		.config = &config, .span = span, .driver_alloc = segment_alloc,
+		.driver_free = segment_free, .settle = settle, .context = context,
+		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
+	};
+
+	for (unsigned int i = 0; i < HEAPS && !heap; i++)
+		if (!heaps[i].number)
+			heap = &heaps[i];
+	if (!heap)
+		return NULL;
+	config_of(where.domain, &config);
+	memset(heap, 0, sizeof(*heap));
+	heap->context = context;
+	heap->home = where.context;
+	heap->domain = where.domain;
+	heap->kind = setup.kind;
+	setup.arg = heap;
+	if (GM_REAL(cuCtxGetCurrent)(&heap->handle) || gm_cached_new(&setup, &heap->cached))
+		return NULL;
+	gm_order_owner(gm_cached_number(heap->cached), context);
+	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
+			 __ATOMIC_RELEASE);
+	return heap;
+}
+
+static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
+{
+	struct gm_cache_heap *heap = find(context, where.domain);
+
+	if (heap || !gm_lock(&heaps_lock))
+		return heap;
+	heap = find(context, where.domain);
+	if (!heap)
+		heap = make_locked(context, where);
+	gm_unlock(&heaps_lock);
+	return heap;
+}
+
+struct gm_cache_heap *gm_cache_heap_of(struct gm_where where)
+{
+	if (!where.context || where.domain >= GM_MAX_DEVICES)
+		return NULL;
+	if (last.context == where.context && last.heap && last.heap->number == last.number)
+		return last.heap;
+	last.heap = get(where.context, where);
+	last.context = where.context;
+	last.number = last.heap ? last.heap->number : 0;
+	return last.heap;
+}
+
+struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
+{
+	struct gm_cache_heap *heap;
+
+	if (!where.context || where.domain >= GM_MAX_DEVICES)
+		return NULL;
+	heap = get(0, where);
+	/* The context that it was made in is gone: the memory lives on, its stream does not. */
+	if (heap && !heap->handle && gm_lock(&heaps_lock)) {
+		heap->home = where.context;
+		if (!heap->handle && GM_REAL(cuCtxGetCurrent)(&heap->handle))
+			heap->handle = NULL;
+		gm_unlock(&heaps_lock);
+	}
+	return heap;
+}
+
+void gm_cache_context_ended(uint32_t context, uint64_t tsc)
+{
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = &heaps[i];
+
+		if (!heap->number || heap->home != context)
+			continue;
+		if (heap->kind == GM_KIND_POOL) {
+			heap->handle = NULL;
+			heap->back = heap->behind = NULL;
+			heap->faulted = 0;
+			continue;
+		}
+		gm_reuse_forget(gm_order_reuse(), heap->number);
+		gm_cached_drop(heap->cached, 0, tsc);
+		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
+	}
+}
+
+/* ---- growth and flush ---- */
+
+bool gm_cache_growth_lock(uint8_t domain)
+{
+	return gm_lock_within(&growth[domain], GROWTH_LIMIT_NS);
+}
+
+void gm_cache_growth_unlock(uint8_t domain)
+{
+	gm_unlock(&growth[domain]);
+}
+
+uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].domain == domain && &heaps[i] != but)
+			bytes += gm_cached_empty(heaps[i].cached);
+	if (bytes)
+		gm_cache_back_done(domain);
+	return bytes;
+}
+
+uint64_t gm_cache_idle_bytes(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].domain == domain)
+			bytes += gm_cached_idle_bytes(heaps[i].cached);
+	return bytes;
+}
+
+bool gm_cache_idle_or_limbo(uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heaps[i].number && heaps[i].domain == domain &&
+		    (gm_cached_idle_bytes(heaps[i].cached) ||
+		     gm_reuse_limbo_bytes(gm_order_reuse(), heaps[i].number)))
+			return true;
+	return false;
+}
+
+static void *pages(void *arg, size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)arg;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+int gm_cache_heaps_start(void)
+{
+	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
+		growth[i].rank = GM_RANK_GROWTH;
+	span = gm_span_new(pages, NULL);
+	return span ? 0 : -ENOMEM;
+}
+
+struct gm_span *gm_cache_span(void)
+{
+	return span;
+}
+
+void gm_cache_heaps_forget(void)
+{
+	memset(heaps, 0, sizeof(heaps));
+	memset(growth, 0, sizeof(growth));
+	heaps_lock = (struct gm_lock){ 0 };
+	memset(orphans, 0, sizeof(orphans));
+	orphans_lock = (struct gm_lock){ 0 };
+	memset(limits, 0, sizeof(limits));
+	span = NULL;
+	gm_cache_streams_forget();
+}

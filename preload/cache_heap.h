@@ -1,0 +1,88 @@
+/*
+ * cache_heap.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
+ *
+ * Between cache.c (what a call gets) and recorder/cached.h (the heap and its records). Context: as
+ * cache.h.
+ */
+#ifndef GM_PRELOAD_CACHE_HEAP_H
+#define GM_PRELOAD_CACHE_HEAP_H
+
+#include "preload/cache.h"
+#include "recorder/cached.h"
+
+struct gm_cache_heap {
+	_Atomic(uint32_t) number;	/* gm_cached_number, 0: the slot is free */
+	uint32_t context;		/* id; 0: of a device's default pool */
+	struct gm_cached *cached;
+	uint32_t home;			/* id of the context that @handle and @back belong to */
+	CUcontext handle;		/* made current for its driver calls; NULL: to be found anew */
+	CUstream back;			/* private: segments go back to the driver in its order */
+	_Atomic(uint64_t) segments;	/* bytes got from the driver */
+	CUstream behind;		/* private: those that go behind all work; never waited for */
+	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
+	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
+	uint8_t domain, kind;
+};
+
+/* What the request under way on this thread looks like to the driver, and what it said. */
+struct gm_cache_request {
+	CUstream stream;		/* of a stream-ordered one */
+	CUresult result;		/* of the driver's last refusal; 0 none */
+	bool hurried;			/* nothing is waited for */
+};
+extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
+
+int gm_cache_heaps_start(void);
+void gm_cache_heaps_forget(void);
+
+/* The heap of context @where.context, made when there is none; NULL: it cannot be. */
+struct gm_cache_heap *gm_cache_heap_of(struct gm_where where);
+/* The heap of the device's default pool. */
+struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where);
+struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
+
+/* The n-th slot, used or not; NULL past the end. */
+struct gm_cache_heap *gm_cache_heap_at(unsigned int n);
+
+/* The growth lock of a device; false: it could not be had. */
+bool gm_cache_growth_lock(uint8_t domain);
+void gm_cache_growth_unlock(uint8_t domain);
+
+/* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
+uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
+
+/* Segments of @domain's device that were given back are the driver's again when this returns. */
+void gm_cache_back_done(uint8_t domain);
+
+/* Does some heap of @domain hold anything that a flush could give back? */
+bool gm_cache_idle_or_limbo(uint8_t domain);
+
+/* Serve at most this many bytes of @domain's device from now on. */
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
+
+/* The private stream of a heap whose context is current; NULL: it cannot be had. */
+CUstream gm_cache_back_stream(struct gm_cache_heap *heap);
+
+struct gm_span *gm_cache_span(void);
+
+/* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
+
+bool gm_cache_dedicated(uint64_t bytes, uint16_t module);
+void gm_cache_short_of_memory(uint8_t domain);
+void gm_cache_grew(uint8_t domain, struct gm_where where);
+/* @bytes more (or fewer) of the default pool are the program's. */
+void gm_cache_pool_used(uint8_t domain, int64_t bytes);
+/* What an option says that memory holds when it is handed out. */
+void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
+void gm_cache_forget_short(void);
+
+/* ---- streams by key (cache_stream.c) ---- */
+
+void gm_cache_stream_seen(uint64_t key, CUstream stream);
+/* False: destroyed, or one that has no handle of its own. */
+bool gm_cache_stream_find(uint64_t key, CUstream *ret);
+/* It ends; was memory served to it? */
+bool gm_cache_stream_forget(uint64_t key);
+void gm_cache_streams_forget(void);
+
+#endif

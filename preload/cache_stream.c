@@ -1,0 +1,79 @@
+/*
+ * cache_stream.c - the streams that stream-ordered memory was served to, while they can be named.
+ *
+ * A segment goes back in the order of the stream it was used on. When the stream is destroyed its
+ * key means nothing to the driver any more: from then on what was its goes back on a stream of our
+ * own, which is made to wait for everything the destroyed one was given, once, at its end.
+ *
+ * Thread context: any, inside a hook. Lock: a leaf. Signal context: none. Fork: forgotten.
+ */
+#include <string.h>
+
+#include "preload/cache_heap.h"
+
+#define STREAMS 4096u			/* a power of two; more are treated as destroyed ones */
+
+struct named { uint64_t key; CUstream stream; };
+
+static struct named streams[STREAMS];
+static uint32_t used;
+static struct gm_lock lock;
+static __thread uint64_t last;		/* a key that this thread put in */
+
+static struct named *place_of(uint64_t key)
+{
+	uint32_t i = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 52) % STREAMS;
+
+	while (streams[i].key && streams[i].key != key)
+		i = (i + 1) % STREAMS;
+	return &streams[i];
+}
+
+void gm_cache_stream_seen(uint64_t key, CUstream stream)
+{
+	struct named *place;
+
+	if (key == last || (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !gm_lock(&lock))
+		return;
+	place = place_of(key);
+	if (!place->key && used < STREAMS / 2) {
+		used++;
+		place->key = key;
+		place->stream = stream;
+	}
+	gm_unlock(&lock);
+	last = key;
+}
+
+bool gm_cache_stream_find(uint64_t key, CUstream *ret)
+{
+	struct named *place;
+
+	if (!gm_lock(&lock))
+		return false;
+	place = place_of(key);
+	*ret = place->key ? place->stream : NULL;
+	gm_unlock(&lock);
+	return *ret != NULL;
+}
+
+bool gm_cache_stream_forget(uint64_t key)
+{
+	struct named *place;
+	bool known;
+
+	if (!gm_lock(&lock))
+		return false;
+	place = place_of(key);
+	known = place->key && place->stream;
+	place->stream = NULL;		/* the key stays: runs have no holes, and it is never met again */
+	gm_unlock(&lock);
+	return known;
+}
+
+void gm_cache_streams_forget(void)
+{
+	memset(streams, 0, sizeof(streams));
+	used = 0;
+	lock = (struct gm_lock){ 0 };
+}

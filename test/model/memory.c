@@ -1,0 +1,224 @@
+/*
+ * memory.c - the memory of a random program: made, freed in every way, looked at.
+ *
+ * Thread context: the world's.
+ */
+#include "world.h"
+
+#define WORDS_MOST 2048u		/* of a block that are written and looked at */
+
+static void *control(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+static void note_alloc(CUdeviceptr ptr, size_t bytes)
+{
+	void (*note)(uint64_t, size_t) = (void (*)(uint64_t, size_t))control("fakecuda_note_alloc");
+
+	note(ptr, bytes);
+}
+
+static void note_free(CUdeviceptr ptr)
+{
+	void (*note)(uint64_t) = (void (*)(uint64_t))control("fakecuda_note_free");
+
+	note(ptr);
+}
+
+static int free_slot(const struct world *world)
+{
+	for (int i = 0; i < BLOCKS; i++)
+		if (!world->block[i].words)
+			return i;
+	return -1;
+}
+
+int any_block(struct world *world, bool known)
+{
+	int first = (int)draw(world, BLOCKS);
+
+	for (int n = 0; n < BLOCKS; n++) {
+		const struct block *block = &world->block[(first + n) % BLOCKS];
+
+		if (block->words && (!known || block->known))
+			return (first + n) % BLOCKS;
+	}
+	return -1;
+}
+
+void memory_seen(struct world *world, int context)
+{
+	for (int i = 0; i < BLOCKS; i++) {
+		struct block *block = &world->block[i];
+
+		if (block->stream >= 0 &&
+		    (context < 0 || world->stream[block->stream].context == context))
+			block->stream = -1;
+	}
+	for (int i = 0; i < GRAPHS; i++)
+		if (context < 0 || world->graph[i].context == context)
+			world->graph[i].stream = -1;
+}
+
+/* Small ones, mostly; now and then one that takes a segment of its own. */
+static size_t any_size(struct world *world)
+{
+	switch (draw(world, 16)) {
+	case 0:
+		return ((size_t)1 << 20) + draw(world, 12u << 20);
+	case 1: case 2: case 3:
+		return 65536 + draw(world, 2u << 20);
+	default:
+		return 4 + draw(world, 65536);
+	}
+}
+
+static void count_again(struct world *world, CUdeviceptr ptr)
+{
+	for (unsigned int i = 0; i < 64; i++)
+		if (world->seen[i] == ptr) {
+			world->reused++;
+			world->seen[i] = 0;
+			return;
+		}
+}
+
+static void count_gone(struct world *world, CUdeviceptr ptr)
+{
+	world->seen[draw(world, 64)] = ptr;
+}
+
+static size_t live_bytes(const struct world *world)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < BLOCKS; i++)
+		bytes += world->block[i].words ? ((size_t)2 << 20) : 0;
+	return bytes;
+}
+
+/* Memory may run out in a tight program, but not while most of the device is free. */
+static void refused(struct world *world, CUresult result, size_t bytes)
+{
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !world->tight)
+		FAULT(world, "%zu bytes refused: CUresult %d", bytes, (int)result);
+	if (world->alone && !getenv("FAKECUDA_FAIL") && live_bytes(world) + bytes < ((size_t)16 << 20))
+		FAULT(world, "%zu bytes refused with %zu in use", bytes, live_bytes(world));
+	world->refused++;
+}
+
+static void adopt(struct world *world, int slot, CUdeviceptr ptr, size_t bytes)
+{
+	struct block *block = &world->block[slot];
+
+	if (!ptr || ptr % 256)
+		FAULT(world, "an address that is not aligned: %llx", (unsigned long long)ptr);
+	for (int i = 0; i < BLOCKS; i++) {
+		const struct block *other = &world->block[i];
+
+		if (other->words && other->ptr < ptr + bytes && ptr < other->ptr + other->words * 4u)
+			FAULT(world, "%llx overlaps a block in use", (unsigned long long)ptr);
+	}
+	note_alloc(ptr, bytes);
+	count_again(world, ptr);
+	*block = (struct block){ .ptr = ptr, .context = world->current, .stream = -1, .fresh = true };
+	block->words = (uint32_t)(bytes / 4 < WORDS_MOST ? bytes / 4 : WORDS_MOST);
+}
+
+void memory_alloc(struct world *world)
+{
+	int slot = free_slot(world);
+	size_t bytes = any_size(world);
+	CUdeviceptr ptr = 0;
+	CUresult result;
+
+	if (slot < 0)
+		return;
+	result = cuMemAlloc(&ptr, bytes);
+	if (result)
+		refused(world, result, bytes);
+	else
+		adopt(world, slot, ptr, bytes);
+}
+
+void memory_alloc_async(struct world *world)
+{
+	int slot = free_slot(world), stream = any_stream(world, world->current);
+	size_t bytes = any_size(world);
+	CUdeviceptr ptr = 0;
+	CUresult result;
+
+	if (slot < 0 || stream < 0)
+		return;
+	result = cuMemAllocAsync(&ptr, bytes, world->stream[stream].handle);
+	if (result) {
+		refused(world, result, bytes);
+		return;
+	}
+	adopt(world, slot, ptr, bytes);
+	world->block[slot].async = true;
+	world->block[slot].stream = stream;
+}
+
+/* cudaFree: of what another context's work uses only when that is complete; never while a kernel
+ * waits for a flag, since the driver would wait for it. */
+void memory_free(struct world *world, int id)
+{
+	struct block *block = &world->block[id];
+	bool elsewhere = block->stream >= 0 &&
+			 (block->async || world->stream[block->stream].context != block->context);
+
+	if (block->graphs || (world->flag_value && (!block->async || block->stream >= 0)))
+		return;
+	if (elsewhere) {
+		if (world->flag_value)
+			return;
+		MUST(world, cuCtxSetCurrent(world->context[world->stream[block->stream].context].handle));
+		MUST(world, cuStreamSynchronize(world->stream[block->stream].handle));
+		MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
+	}
+	note_free(block->ptr);
+	count_gone(world, block->ptr);
+	MUST(world, cuMemFree(block->ptr));
+	if (draw(world, 16) == 0 && world->alone && cuMemFree(block->ptr) != CUDA_ERROR_INVALID_VALUE)
+		FAULT(world, "freed twice");
+	block->words = 0;
+}
+
+void memory_free_async(struct world *world, int id)
+{
+	struct block *block = &world->block[id];
+	int stream = any_stream(world, world->current);
+
+	if (block->graphs || stream < 0)
+		return;
+	use(world, id, stream);
+	note_free(block->ptr);
+	count_gone(world, block->ptr);
+	MUST(world, cuMemFreeAsync(block->ptr, world->stream[stream].handle));
+	block->words = 0;
+}
+
+void memory_check(struct world *world, int id)
+{
+	struct block *block = &world->block[id];
+	int stream = block->stream >= 0 ? block->stream : any_stream(world, block->context);
+	static __thread uint32_t copy[WORDS_MOST];
+
+	if (!block->known || stream < 0)
+		return;
+	taint_of_legacy(world, stream);
+	if (world->stream[stream].tainted)
+		return;
+	MUST(world, cuCtxSetCurrent(world->context[world->stream[stream].context].handle));
+	MUST(world, cuMemcpyDtoHAsync(copy, block->ptr, block->words * 4u,
+				      world->stream[stream].handle));
+	MUST(world, cuStreamSynchronize(world->stream[stream].handle));
+	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
+	for (uint32_t i = 0; i < block->words; i++)
+		if (copy[i] != block->value)
+			FAULT(world, "word %u of %llx is %x, not %x", i,
+			      (unsigned long long)block->ptr, copy[i], block->value);
+	block->stream = -1;
+}

@@ -1,0 +1,346 @@
+/*
+ * model.c - thousands of seeded random programs, each in a process of its own (see world.h).
+ *
+ * usage: model [-t THREADS] [-j JOBS] [-v] FIRST COUNT
+ * Prints one line of totals, and one line "seed N: ..." for each that failed. Exit 1: some did.
+ * A program ends with status 0; 1 a wrong word or result (its line is on stderr); 66 a race and 67
+ * a hang (fakecuda.h). What is preloaded is the caller's business. Run alone it shows that the
+ * programs are right.
+ *
+ * Thread context: the parent makes no CUDA call and has one thread.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "world.h"
+
+#define STEPS 160
+#define LIMIT_S 60
+
+static const char ptx[] =
+	".version 8.0\n.target sm_75\n.address_size 64\n"
+	".visible .entry fill(.param .u64 p, .param .u32 v, .param .u32 n){ret;}\n"
+	".visible .entry copy(.param .u64 d, .param .u64 s, .param .u32 n){ret;}\n"
+	".visible .entry spin(.param .u64 p){ret;}\n"
+	".visible .entry await_flag(.param .u64 p, .param .u32 v){ret;}\n";
+
+struct totals { _Atomic(unsigned long) steps, refused, reused, driver; };
+static struct totals *totals;
+static uint64_t running_seed;
+static bool loud;
+
+unsigned int draw(struct world *world, unsigned int below)
+{
+	world->state = world->state * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned int)(world->state >> 33) % below;
+}
+
+void fault(struct world *world, const char *file, int line, const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "seed %llu, step %lu, %s:%d: ", (unsigned long long)running_seed, world->steps,
+		file, line);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	_exit(1);
+}
+
+/* ---- a world ---- */
+
+static void open_context(struct world *world, int device, bool primary)
+{
+	struct context *context = &world->context[world->contexts];
+	CUctxCreateParams params = { 0 };
+
+	context->device = device;
+	context->primary = primary;
+	if (primary)
+		MUST(world, cuDevicePrimaryCtxRetain(&context->handle, device));
+	else
+		MUST(world, cuCtxCreate(&context->handle, &params, 0, device));
+	MUST(world, cuCtxSetCurrent(context->handle));
+	MUST(world, cuModuleLoadData(&context->module, ptx));
+	MUST(world, cuModuleGetFunction(&context->kernels.fill, context->module, "fill"));
+	MUST(world, cuModuleGetFunction(&context->kernels.copy, context->module, "copy"));
+	MUST(world, cuModuleGetFunction(&context->kernels.wait_flag, context->module, "await_flag"));
+	MUST(world, cuEventCreate(&world->events[world->contexts], CU_EVENT_DISABLE_TIMING));
+	world->contexts++;
+}
+
+static void allow_peers(struct world *world)
+{
+	for (int a = 0; a < world->contexts; a++)
+		for (int b = 0; b < world->contexts; b++)
+			if (a != b && world->context[a].primary && world->context[b].primary) {
+				MUST(world, cuCtxSetCurrent(world->context[a].handle));
+				cuCtxEnablePeerAccess(world->context[b].handle, 0);
+			}
+}
+
+/* The first stream is the one that a one-stream program has. */
+static void open_streams(struct world *world)
+{
+	/* The legacy stream is everybody's: what one thread's kernel waits for there, another's call
+	 * would wait for too. */
+	CUstream first = draw(world, 2) && world->alone ? CU_STREAM_LEGACY : NULL;
+
+	for (int i = 0; i < STREAMS; i++)
+		world->stream[i].context = -1;
+	world->current = 0;
+	MUST(world, cuCtxSetCurrent(world->context[0].handle));
+	if (!first)
+		MUST(world, cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+	world->stream[0] = (struct stream){ .handle = first, .context = 0 };
+	for (int c = 0; c < world->contexts && world->alone; c++)
+		world->stream[1 + c] = (struct stream){ .handle = CU_STREAM_LEGACY, .context = c };
+	if (draw(world, 3) == 0)
+		world->stream[4] = (struct stream){ .handle = CU_STREAM_PER_THREAD, .context = 0,
+						    .blocking = true };
+}
+
+void world_open(struct world *world, uint64_t seed, int thread, bool alone)
+{
+	void *flag;
+
+	memset(world, 0, sizeof(*world));
+	for (int i = 0; i < BLOCKS; i++)
+		world->block[i].stream = -1;
+	world->state = seed * 0x9e3779b97f4a7c15u + (uint64_t)thread * 77777 + 1;
+	for (int i = 0; i < 4; i++)
+		draw(world, 2);
+	world->alone = alone;
+	world->tight = getenv("MODEL_TIGHT") != NULL;
+	open_context(world, 0, true);
+	if (draw(world, 3) == 0)
+		open_context(world, 1, true);
+	if (draw(world, 5) == 0 && alone)
+		open_context(world, 0, false);
+	allow_peers(world);
+	open_streams(world);
+	MUST(world, cuMemHostAlloc(&flag, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+	world->flag = flag;
+	*world->flag = 0;
+	world->one_stream = draw(world, 2);
+}
+
+static void change_context(struct world *world)
+{
+	if (world->one_stream)
+		return;
+	world->current = (int)draw(world, (unsigned int)world->contexts);
+	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
+}
+
+static void free_some(struct world *world)
+{
+	int id = any_block(world, false);
+
+	if (id < 0)
+		return;
+	if (draw(world, 4) == 0)
+		memory_free_async(world, id);
+	else
+		memory_free(world, id);
+}
+
+void world_step(struct world *world)
+{
+	int id;
+
+	world->steps++;
+	if (world->one_stream && draw(world, 60) == 0)
+		world->one_stream = false;
+	if (world->flag_value && draw(world, 8) == 0)
+		flag_set(world);
+	switch (draw(world, 40)) {
+	case 0 ... 8: memory_alloc(world); break;
+	case 9 ... 11: memory_alloc_async(world); break;
+	case 12 ... 19: free_some(world); break;
+	case 20 ... 26: work_fill(world); break;
+	case 27 ... 29: work_copy(world); break;
+	case 30: work_programmatic(world); break;
+	case 31: flag_wait(world); break;
+	case 32: streams_change(world); break;
+	case 33: synchronise(world); break;
+	case 34: change_context(world); break;
+	case 35: work_host_function(world); break;
+	case 36:
+		if (world->alone)
+			graph_make(world);
+		break;
+	case 37: graph_launch(world); break;
+	case 38:
+		if (world->alone && draw(world, 4) == 0)
+			capture_refused(world);
+		else
+			graph_drop(world, (int)draw(world, GRAPHS));
+		break;
+	default:
+		id = any_block(world, true);
+		if (id >= 0)
+			memory_check(world, id);
+	}
+}
+
+void world_close(struct world *world)
+{
+	world->one_stream = false;
+	flag_set(world);
+	for (int c = 0; c < world->contexts; c++) {
+		MUST(world, cuCtxSetCurrent(world->context[c].handle));
+		MUST(world, cuCtxSynchronize());
+	}
+	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
+	memory_seen(world, -1);
+	for (int i = 0; i < BLOCKS; i++)
+		if (world->block[i].words && world->block[i].known)
+			memory_check(world, i);
+	for (int i = 0; i < GRAPHS; i++)
+		graph_drop(world, i);
+	for (int i = 0; i < BLOCKS; i++)
+		if (world->block[i].words)
+			memory_free(world, i);
+	totals->steps += world->steps;
+	totals->refused += world->refused;
+	totals->reused += world->reused;
+}
+
+/* ---- a program ---- */
+
+struct part { uint64_t seed; int thread; bool alone; };
+
+static void *run_part(void *arg)
+{
+	int (*check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
+	const struct part *part = arg;
+	static __thread struct world world;
+
+	world_open(&world, part->seed, part->thread, part->alone);
+	for (int i = 0; i < STEPS; i++) {
+		world_step(&world);
+		if (check && part->alone && check())
+			FAULT(&world, "the library's own structures are wrong");
+	}
+	world_close(&world);
+	return NULL;
+}
+
+/* What the program runs on is its seed's, too; before the first call. */
+static void choose_driver(uint64_t seed)
+{
+	static const char *const failing[] = {
+		"cuMemAlloc_v2:3:2:2", "cuMemAlloc_v2:0:1:2", "cuMemAllocAsync:1:3:2",
+		"cuCtxRecordEvent:2:5:2", "cuCtxRecordEvent:0:-1:2", "cuMemGetInfo_v2:0:-1:2",
+	};
+
+	if (seed % 3 == 1) {
+		setenv("FAKECUDA_CAPACITY", "96MiB", 1);
+		setenv("MODEL_TIGHT", "1", 1);
+	}
+	if (seed % 16 == 5) {
+		setenv("FAKECUDA_FAIL", failing[seed / 16 % (sizeof(failing) / sizeof(failing[0]))], 1);
+		setenv("MODEL_TIGHT", "1", 1);
+	}
+}
+
+static void run_program(uint64_t seed, int threads)
+{
+	int (*driver_check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "fakecuda_check");
+	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
+	void (*await)(const char *, enum fakecuda_wait);
+	struct part part[8];
+	pthread_t thread[8];
+
+	alarm(LIMIT_S);
+	choose_driver(seed);
+	running_seed = seed;
+	/* An earlier flag's kernel may look after the flag has moved on. */
+	await = (void (*)(const char *, enum fakecuda_wait))dlsym(RTLD_DEFAULT, "fakecuda_wait_kernel");
+	await("await_flag", FAKECUDA_WAIT_GEQ);
+	if (cuInit(0))
+		_exit(2);
+	for (int i = 0; i < threads; i++) {
+		part[i] = (struct part){ seed, i, threads == 1 };
+		if (threads > 1 && pthread_create(&thread[i], NULL, run_part, &part[i]))
+			_exit(2);
+	}
+	if (threads == 1)
+		run_part(&part[0]);
+	for (int i = 0; threads > 1 && i < threads; i++)
+		pthread_join(thread[i], NULL);
+	totals->driver += calls("cuMemAlloc_v2") + calls("cuMemAllocAsync");
+	if (driver_check()) {
+		fprintf(stderr, "seed %llu: the driver's structures are wrong\n",
+			(unsigned long long)seed);
+		exit(1);
+	}
+	exit(0);
+}
+
+static bool reap(uint64_t *seeds, pid_t *pids, int jobs)
+{
+	int status;
+	pid_t pid = wait(&status);
+
+	for (int i = 0; i < jobs; i++) {
+		if (pids[i] != pid)
+			continue;
+		pids[i] = 0;
+		if (status)
+			printf("seed %llu: %s %d\n", (unsigned long long)seeds[i],
+			       WIFSIGNALED(status) ? "signal" : "status",
+			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+		return status == 0;
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t first, count, seeds[16];
+	int option, threads = 1, jobs = 2, running = 0, at;
+	unsigned long failed = 0;
+	pid_t pids[16] = { 0 };
+
+	while ((option = getopt(argc, argv, "t:j:v")) != -1) {
+		if (option == 't')
+			threads = atoi(optarg);
+		else if (option == 'j')
+			jobs = atoi(optarg);
+		else if (option == 'v')
+			loud = true;
+		else
+			return 2;
+	}
+	if (argc - optind != 2 || threads < 1 || threads > 8 || jobs < 1 || jobs > 16)
+		return 2;
+	first = strtoull(argv[optind], NULL, 10);
+	count = strtoull(argv[optind + 1], NULL, 10);
+	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (uint64_t seed = first; seed < first + count; seed++) {
+		if (running == jobs) {
+			failed += !reap(seeds, pids, jobs);
+			running--;
+		}
+		for (at = 0; pids[at]; at++)
+			;
+		fflush(stdout);
+		seeds[at] = seed;
+		pids[at] = fork();
+		if (!pids[at])
+			run_program(seed, threads);
+		running++;
+	}
+	for (; running; running--)
+		failed += !reap(seeds, pids, jobs);
+	printf("%llu programs, %lu steps, %lu addresses handed out again, %lu refused for want of memory, "
+	       "%lu allocations of the driver's, %lu failed\n", (unsigned long long)count, totals->steps,
+	       totals->reused, totals->refused, totals->driver, failed);
+	return failed != 0;
+}
