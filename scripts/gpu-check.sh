@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make gpu-check: everything that only a real GPU can tell. Needs a CUDA toolkit, a GPU, python3.
 #
-#   scripts/gpu-check.sh [--golden] [--only WORD] [--no-python]
+#   scripts/gpu-check.sh [--golden] [--only WORD] [--no-python] [--allocator caching|native]
 #
 # Builds the test programs with NVIDIA's runtime, statically and dynamically linked, runs each with
 # and without the library and compares output and exit code; holds the snapshots of their
@@ -20,11 +20,13 @@ arch=${GPU_ARCH:-native}
 write_golden=
 only=
 with_python=1
+allocator=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--golden) write_golden=1 ;;
 	--only) only=${2:?--only WORD} && shift ;;
 	--no-python) with_python= ;;
+	--allocator) allocator=${2:?--allocator caching or native} && shift ;;
 	*) echo "usage: scripts/gpu-check.sh [--golden] [--only WORD] [--no-python]" >&2; exit 2 ;;
 	esac
 	shift
@@ -67,7 +69,7 @@ run_ours() {
 	shift
 	mkdir -p "$dir/ours.d" "$dir/snapshots"
 	CHECKPOINT_DIR=$dir/ours.d GPUMEM_OUTPUT=$dir/snapshots/gpumem.%c.%p.%r.json LD_PRELOAD=$library \
-		timeout -k 10 "$seconds" "$@" >"$dir/ours.out" 2>"$dir/ours.err" </dev/null
+		env ${allocator:+GPUMEM_ALLOCATOR=$allocator} timeout -k 10 "$seconds" "$@" >"$dir/ours.out" 2>"$dir/ours.err" </dev/null
 	echo $? >"$dir/ours.code"
 }
 
@@ -197,6 +199,18 @@ for row in 'torch torch c10_cuda|torch,cublas' 'nccl torch nccl' 'cupy cupy cupy
 	mkdir -p "$room/$name"
 	pair "$name" "$python" "test/gpu/$name.py" || continue
 	judged "$name, whose memory" "$python" test/gpu/check.py modules "$room/$name/snapshots" "$words"
+done
+
+# Training, to the last bit, with PyTorch's memory served in every way that leaves it to us.
+for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
+	'async PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync' \
+	'async-graph PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync --graph' 'cache X=1 --graph'; do
+	read -r name setting flag <<<"$row"
+	name=gpu_train-$name
+	wanted "$name" && [ -n "$with_python" ] || continue
+	timeout 200 "$python" -c "import torch" >/dev/null 2>&1 || { skip "$name" "no torch here"; continue; }
+	mkdir -p "$room/$name"
+	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
