@@ -10,6 +10,7 @@
 
 #include "tools/bulk.h"
 #include "tools/show.h"
+#include "tools/sites.h"
 #include "tools/value.h"
 
 static const char *file_name(const char *path)
@@ -108,24 +109,22 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 	return stacks->ids + stacks->starts[id];
 }
 
-/* Of the CUDA runtime or driver (linked in or not), or of ours: not who asked. */
-static bool is_plumbing(const struct gm_frame *frame)
-{
-	const char *name = frame->name;
-
-	return !strncmp(frame->module, "libcudart", 9) || !strncmp(frame->module, "libcuda.", 8) ||
-	       !strncmp(frame->module, "libgpumem", 9) ||
-	       (!strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z');
-}
-
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
+	const struct gm_frame *python = NULL, *native = NULL;
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
 
-	for (size_t i = 0; i < count; i++)
-		if (!is_plumbing(&stacks->frames[ids[i]]))
-			return &stacks->frames[ids[i]];
-	return count ? &stacks->frames[ids[0]] : &none;
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &stacks->frames[ids[i]];
+
+		if (frame->python && !gm_stack_installed(frame->file))
+			return frame;
+		if (frame->python && !python)
+			python = frame;
+		if (!frame->python && !native && !gm_stack_plumbing(frame->name, frame->module))
+			native = frame;
+	}
+	return python ? python : native ? native : count ? &stacks->frames[ids[0]] : &none;
 }

@@ -34,7 +34,8 @@ void gm_stacks_close(struct gm_stacks *stacks);
 /* The frames of stack @id, innermost first; none for a number that is no stack's. */
 const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret_count);
 
-/* One line for a stack: its innermost frame that is not of the CUDA runtime or driver. */
+/* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python;
+ * else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
 
 #endif

@@ -13,11 +13,20 @@
 #include "recorder/stats_table.h"
 #include "tools/bulk.h"
 #include "tools/cli.h"
+#include "tools/explain.h"
+#include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
 
-struct view { const json_t *root; const char *device; };
+#define SITES_SHOWN 10u
+
+struct view {
+	const json_t *root;
+	const char *device;
+	const struct gm_scene *scene;
+	const struct gm_explanation *explanation;
+};
 
 static bool wanted(const struct view *view, const char *name)
 {
@@ -79,6 +88,56 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 		       (long long)gm_json_number(row, "frees"));
 }
 
+/* Who asked for what is live, by the function: what the statistics cannot say. */
+static void print_sites(const struct view *view, const char *device)
+{
+	struct gm_lives_filter filter = { .device = device };
+	struct gm_groups groups;
+
+	if (gm_groups_open(&groups, GM_BY_SITE))
+		return;
+	if (!gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL) && groups.count) {
+		gm_groups_sort(&groups);
+		putchar('\n');
+		gm_show_heading(stdout, "%12s %11s  %s", "live", "blocks", "by call site");
+		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++)
+			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
+			       (long long)groups.list[i].count[1], gm_show_clean(groups.list[i].key));
+		if (groups.count > SITES_SHOWN)
+			printf("... and %zu more (gpumem diff --all, gpumem flame)\n", groups.count - SITES_SHOWN);
+	}
+	gm_groups_close(&groups);
+}
+
+/* What is reserved and idle; of that, what cannot be given back, since its segment is in use. */
+static void print_fragmentation(const struct view *view, const json_t *device)
+{
+	const json_t *stats = gm_json_object(device, "memory_stats");
+	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
+	int64_t idle = gm_wrap_subtract(reserved, gm_json_number(stats, "active_bytes.all.current"));
+	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
+
+	if (idle <= 0 || reserved <= 0)
+		return;
+	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since its segments are in "
+	       "use (%.1f%% of what is reserved)\n", gm_show_bytes(idle),
+	       gm_show_bytes(gm_largest_idle(view->root, gm_json_number(device, "device"))),
+	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
+}
+
+static void print_explanation(const struct view *view)
+{
+	const struct gm_explanation *explanation = view->explanation;
+	char device[16];
+
+	snprintf(device, sizeof(device), "%d", explanation->device);
+	if (explanation->cause == GM_CAUSE_NONE || !wanted(view, device))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "why memory ran out");
+	printf("%s\n%s\n", explanation->why, explanation->change);
+}
+
 static void print_device(const struct view *view, const json_t *device)
 {
 	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
@@ -99,8 +158,10 @@ static void print_device(const struct view *view, const json_t *device)
 		       gm_show_bytes(gm_json_number(device, "free_bytes")),
 		       gm_show_time(gm_json_number(device, "sampled_us")),
 		       gm_show_bytes(json_integer_value(unattributed)));
+	print_fragmentation(view, device);
 	print_holders(view, device, true);
 	print_holders(view, device, false);
+	print_sites(view, text);
 }
 
 static void print_host(const struct view *view)
@@ -184,6 +245,13 @@ static void print_flight(const json_t *flight)
 	gm_show_op(stdout, &op);
 }
 
+/* Is the snapshot of the moment when memory ran out? PyTorch's usually are. */
+static bool is_of_oom(const json_t *root)
+{
+	return !strcmp(gm_json_text(gm_json_object(root, "failure"), "type"), "oom") ||
+	       !strcmp(gm_json_text(root, "reason"), "pytorch");
+}
+
 static void print_troubles(const struct view *view)
 {
 	const json_t *failures = gm_json_list(view->root, "failures"), *one;
@@ -197,6 +265,8 @@ static void print_troubles(const struct view *view)
 		gm_show_heading(stdout, "could not be had");
 		json_array_foreach(failures, i, one)
 			print_failure(view, one);
+		if (!is_of_oom(view->root))
+			print_explanation(view);
 	}
 	if (json_array_size(flights)) {
 		putchar('\n');
@@ -227,9 +297,12 @@ static void print_summary(const struct view *view, const char *word, bool severa
 
 	if (several)
 		printf("== %s\n", gm_show_clean(word));
-	gm_show_heading(stdout, "%s (pid %lld on %s)", gm_show_clean(gm_json_text(process, "command")),
-			(long long)gm_json_number(process, "pid"),
-			gm_show_clean(gm_json_text(process, "host")));
+	if (gm_json_text(process, "command")[0])
+		gm_show_heading(stdout, "%s (pid %lld on %s)", gm_show_clean(gm_json_text(process, "command")),
+				(long long)gm_json_number(process, "pid"),
+				gm_show_clean(gm_json_text(process, "host")));
+	else
+		gm_show_heading(stdout, "%s", gm_show_clean(word));
 	if (json_is_integer(json_object_get(process, "rank")))
 		printf("rank %lld; ", (long long)rank);
 	printf("snapshot: %s, %s%s\n", gm_show_clean(gm_json_text(view->root, "reason")),
@@ -237,6 +310,8 @@ static void print_summary(const struct view *view, const char *word, bool severa
 	       json_is_true(json_object_get(view->root, "consistent")) ? "" :
 	       "; copied while it changed: not of one moment");
 	print_crash(view);
+	if (is_of_oom(view->root))
+		print_explanation(view);
 	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
 		print_device(view, device);
 	print_host(view);
@@ -248,24 +323,53 @@ static void print_summary(const struct view *view, const char *word, bool severa
 /* The large parts are not there unless somebody asked for them. */
 static void print_json(const struct view *view)
 {
-	json_dumpf(view->root, stdout, JSON_INDENT(2));
+	json_t *root = json_copy((json_t *)(uintptr_t)view->root), *sites = json_array();
+	struct gm_lives_filter filter = { .device = view->device };
+	struct gm_groups groups;
+
+	if (!gm_groups_open(&groups, GM_BY_SITE)) {
+		gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
+		gm_groups_sort(&groups);
+		for (size_t i = 0; i < groups.count; i++)
+			json_array_append_new(sites, json_pack("{ss sI sI}", "site", groups.list[i].key,
+				"allocated_bytes", (json_int_t)groups.list[i].bytes[1], "blocks",
+				(json_int_t)groups.list[i].count[1]));
+		gm_groups_close(&groups);
+	}
+	json_object_set_new(root, "by_site", sites);
+	json_object_set_new(root, "explanation", view->explanation->cause == GM_CAUSE_NONE ? json_null() :
+			    json_pack("{ss ss ss}", "cause", gm_cause_name(view->explanation->cause), "why",
+				      view->explanation->why, "change", view->explanation->change));
+	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
+	json_decref(root);
 }
 
 static int one(const char *word, const char *device, bool json, bool several)
 {
+	struct gm_explanation explanation;
 	struct gm_loaded loaded;
+	struct gm_scene scene;
 	struct view view;
+	int r;
 
 	if (gm_load(word, &loaded)) {
 		fprintf(stderr, "gpumem summary: %s: %s\n", word, loaded.error);
 		return GM_EXIT_INPUT;
 	}
-	view = (struct view){ loaded.root, device };
+	r = gm_scene_open(&scene, loaded.root);
+	if (r) {
+		fprintf(stderr, "gpumem summary: %s: %s\n", word, strerror(-r));
+		gm_load_free(&loaded);
+		return GM_EXIT_INPUT;
+	}
+	gm_explain(&scene, &explanation);
+	view = (struct view){ loaded.root, device, &scene, &explanation };
 	if (json)
 		print_json(&view);
 	else
 		print_summary(&view, word, several);
+	gm_scene_close(&scene);
 	gm_load_free(&loaded);
 	return GM_EXIT_OK;
 }
@@ -285,9 +389,8 @@ int gm_verb_summary(int argc, char **argv)
 			return gm_cli_end(c);
 		}
 	}
-	if (optind == argc) {
+	if (optind == argc)
 		return gm_cli_wrong("summary");
-	}
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], device, json, argc - optind > 1);
 

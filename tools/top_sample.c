@@ -14,6 +14,7 @@
 #include "recorder/image.h"
 #include "tools/demangle.h"
 #include "tools/show.h"
+#include "tools/sites.h"
 #include "tools/table.h"
 #include "tools/top.h"
 
@@ -225,32 +226,28 @@ static const char *frame_name(const struct gm_image *image, const struct gm_fram
 	return made;
 }
 
-/* Of the CUDA runtime or driver, or ours: not who asked (as gm_stack_site has it). */
-static bool is_plumbing(const struct gm_image *image, const struct gm_frame *frame)
-{
-	const char *name = gm_image_string(image, frame->name, NULL);
-	const char *module = module_name(image, frame->module);
-
-	return !strncmp(module, "libcudart", 9) || !strncmp(module, "libcuda.", 8) ||
-	       !strncmp(module, "libgpumem", 9) ||
-	       (!strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z');
-}
-
-/* The innermost frame that tells who asked; the innermost of all if none does. NULL: no stack. */
+/* The frame that tells who asked, as gm_stack_site finds it. NULL: no stack. */
 static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
 {
 	const struct gm_stack *stack = gm_image_stack(image, id);
-	const struct gm_frame *frame, *first = NULL;
+	const struct gm_frame *first = NULL, *python = NULL, *native = NULL;
 
 	for (unsigned int i = 0; stack && i < stack->count; i++) {
-		frame = gm_image_frame(image, stack->frames[i]);
+		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+
 		if (!frame)
 			continue;
 		first = first ? first : frame;
-		if (!is_plumbing(image, frame))
-			return frame;
+		if (frame->flags & GM_FRAME_PYTHON) {
+			if (!gm_stack_installed(gm_image_string(image, frame->filename, NULL)))
+				return frame;
+			python = python ? python : frame;
+		} else if (!native && !gm_stack_plumbing(gm_image_string(image, frame->name, NULL),
+							 module_name(image, frame->module))) {
+			native = frame;
+		}
 	}
-	return first;
+	return python ? python : native ? native : first;
 }
 
 /* How the site of stack @id is called; remembered once the frame has its name. */

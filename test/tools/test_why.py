@@ -1,0 +1,123 @@
+"""gpumem summary: why memory ran out and what to change, from the actual state; who holds it, by call site; what lies idle."""
+import glob
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import B, Room, check, finish  # noqa: E402
+from verbs import APP, gpumem, load  # noqa: E402
+
+TRAINING = os.path.join(B, "test/apps/app_training")
+MiB, GiB = 1 << 20, 1 << 30
+
+
+def summary(*words):
+    run = gpumem("summary", "--json", *words)
+    return json.loads(run.stdout) if run.returncode == 0 else run
+
+
+with Room() as room:
+    path = os.path.join(room.path, "x.json")
+
+    def with_changes(snapshot, change):
+        copy = json.loads(json.dumps(snapshot))
+        change(copy, copy["failure"], copy["devices"][0]["memory_stats"])
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(copy, out)
+        return path
+
+    def cause(name, want, file, *words):
+        found = summary(file)["explanation"]
+        text = gpumem("summary", file).stdout
+        check("%s: %s" % (name, want), found and found["cause"] == want and all(re.search(w, found["why"] + "\n" + found["change"]) for w in words),
+              found)
+        check("%s: both sentences are in the text" % name, found and "why memory ran out\n%s\n%s\n" % (found["why"], found["change"]) in text, text)
+
+    # ---- real programs ------------------------------------------------------------------------------------------------
+    room.run([TRAINING, "--oom", "--leak"])
+    full = glob.glob(room.out + "/*oom-1.json")[0]
+    snapshot = load(full)
+    failure = snapshot["failure"]
+    lacks = failure["requested_bytes"] - failure["free_bytes"]
+    cause("the program holds it", "full", full, r"^evaluate \(app_training\) asked for 7\.81 GiB on device 0, where ",
+          r" %s too little\. The program itself held 272\.00 MiB\." % re.escape("%.2f MiB" % (lacks / MiB)),
+          r"make_moments \(app_training\) holds the most, 168\.00 MiB in 12 blocks: enough, if it held less")
+    end = glob.glob(room.out + "/*exit.json")[0]
+    cause("and in the snapshot of the end, of that moment", "full", end, r"^evaluate ", r"make_moments \(app_training\) holds the most, 168")
+    text = gpumem("summary", full).stdout
+    check("in a snapshot of that moment it comes first", text.index("why memory ran out") < text.index("CUDA memory summary"), text)
+    text = gpumem("summary", end).stdout
+    check("in another behind the list of what could not be had", text.index("could not be had") < text.index("why memory ran out"), text)
+    room.run([APP])
+    large = next(p for p in glob.glob(room.out + "/gpumem.demo_app*oom-1.json"))
+    cause("more than there is", "too_large", large, r"^main \(demo_app", r"asked for 16\.00 GiB.*more than the whole device has, 8\.00 GiB", "Nothing that is freed would help")
+    room.run([TRAINING, "--oom"], FAKECUDA_OTHER_BYTES="6G", output=room.out + "/others.%r.json")
+    cause("others hold it", "others", room.out + "/others.oom-1.json", r"6\.0\d GiB were held by nobody that was recorded", "nvidia-smi")
+    room.run([TRAINING, "--steps", "3"], output=room.out + "/well.%r.json")
+    check("nothing to explain where nothing failed", summary(room.out + "/well.exit.json")["explanation"] is None and
+          "why memory ran out" not in gpumem("summary", room.out + "/well.exit.json").stdout)
+    cause("a snapshot of PyTorch", "too_large", "test/data/torch-snapshot.pickle", r"^<module> \(.*train\.py:\d+\) asked for 1\.00 TiB .* 138\.89 GiB were free")
+
+    # ---- states that take a cache or a driver's whim -------------------------------------------------------------------
+    def idle(_copy, fail, stats):
+        fail.update(requested_bytes=2 * GiB, free_bytes=GiB)
+        stats["reserved_bytes.all.current"] = 5 * GiB
+        stats["active_bytes.all.current"] = stats["allocated_bytes.all.current"] = 3 * GiB
+        stats["inactive_split_bytes.all.current"] = GiB
+        fail["live_bytes"] = 3 * GiB
+        _copy["segments"].append(dict(_copy["segments"][0], address=1 << 40, total_size=2 * GiB, blocks=[
+            {"address": 1 << 40, "size": 700 * MiB, "requested_size": 0, "state": "inactive", "stack": 0, "time_us": 0, "thread": 0,
+             "kind": "device", "module": 0}]))
+    cause("fragmentation", "fragmented", with_changes(snapshot, idle), r"1\.00 GiB too little, while 2\.00 GiB lay idle in the cache in pieces",
+          r"the largest: 700\.00 MiB", "gpumem replay --search")
+    text = gpumem("summary", path).stdout
+    check("what lies idle, in a line", "idle in the cache: 2.00 GiB, the largest block 700.00 MiB; 1.00 GiB of it cannot be given back, since its "
+          "segments are in use (20.0% of what is reserved)" in text, text)
+
+    def pending(_copy, fail, stats):
+        fail.update(requested_bytes=2 * GiB, free_bytes=GiB, live_bytes=GiB)
+        stats["allocated_bytes.all.current"] = GiB
+        stats["reserved_bytes.all.current"] = stats["active_bytes.all.current"] = 3 * GiB
+    cause("limbo", "pending", with_changes(snapshot, pending), r"2\.00 GiB were freed and not yet reusable", "Synchronise")
+
+    def refused(_copy, fail, _stats):
+        fail.update(requested_bytes=GiB, free_bytes=2 * GiB)
+    cause("the driver's whim", "refused", with_changes(snapshot, refused), "would have fitted", "limit")
+
+    def many(copy, fail, _stats):
+        segment = next(s for s in copy["segments"] if s["blocks"][0]["requested_size"] == MiB)
+        for i in range(150):
+            one = json.loads(json.dumps(segment))
+            one["address"] = one["blocks"][0]["address"] = (1 << 41) + i * MiB
+            copy["segments"].append(one)
+        fail["live_bytes"] += 150 * MiB
+        for trace in copy["device_traces"]:      # then what is live is what the tables say
+            for column in trace.values():
+                if isinstance(column, list):
+                    column.clear()
+    cause("very many blocks of one call site", "full", with_changes(snapshot, many), r"remember_loss .* 170 blocks.*may be a leak")
+
+    def torch(copy, _fail, _stats):
+        for module in copy["modules"]:
+            if module["path"].endswith("app_training"):
+                module["path"] = "/usr/lib/libc10_cuda.so"
+    cause("PyTorch's own cache", "full", with_changes(snapshot, torch), "PyTorch's allocator holds may lie idle")
+
+    def absurd(_copy, fail, _stats):
+        fail.update(requested_bytes=(1 << 63) - 1, free_bytes=-(1 << 63), live_bytes=-(1 << 63))
+    run = gpumem("summary", with_changes(snapshot, absurd))
+    check("numbers that are no sizes: no sentence, no crash", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
+    check("-d of another device: not explained there", "why memory" not in gpumem("summary", "-d", "3", full).stdout)
+
+    # ---- by call site --------------------------------------------------------------------------------------------------
+    sites = {row["site"]: (row["allocated_bytes"], row["blocks"]) for row in summary(full)["by_site"]}
+    check("by call site", sites == {"make_moments (app_training)": (168 * MiB, 12), "load_weights (app_training)": (84 * MiB, 12),
+                                    "remember_loss (app_training)": (20 * MiB, 20)}, sites)
+    text = gpumem("summary", full).stdout
+    check("in the text, the largest first", re.search(r"by call site\n +168\.00 MiB +12  make_moments .*\n +84\.00 MiB +12  load_weights", text), text)
+    rows = summary("test/data/torch-snapshot.pickle")["by_site"]
+    check("of PyTorch's: the program's own lines", any(re.match(r"train_step \(.*train\.py:\d+\)", row["site"]) for row in rows), rows)
+finish()
