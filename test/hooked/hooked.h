@@ -43,6 +43,7 @@ UNUSED static int run_suite(Suite *suite)
 	int failed;
 
 	setenv("GPUMEM_SNAPSHOT_ON", "none", 1);
+	setenv("GPUMEM_HISTORY", "4096", 1);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
 	failed = srunner_ntests_failed(sr);

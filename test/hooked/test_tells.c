@@ -143,12 +143,10 @@ static CUstream expected(const struct row *row)
 	return has ? STREAM : NULL;
 }
 
-START_TEST(test_tells)
+static void check_tells(const struct row *row)
 {
-	const struct row *row = submitting[_i];
 	unsigned int times = strstr(row->name, "MultiDevice") ? DEVICES : 1;
 
-	setup();
 	ck_assert_msg(call(row) == CUDA_SUCCESS, "%s", row->name);
 	ck_assert_msg(told == times, "%s: told %u times", row->name, told);
 	ck_assert_msg(called >= 1, "%s: the driver was not called", row->name);
@@ -160,48 +158,52 @@ START_TEST(test_tells)
 					  ends_with(row->name, "_ptds")),
 		      "%s: in the other form", row->name);
 }
-END_TEST
 
 /* What the driver refused is passed on, and is nothing that the host could look at. */
-START_TEST(test_refused)
+static void check_refused(const struct row *row)
 {
-	const struct row *row = submitting[_i];
 
-	setup();
-	gm_host_sees_memory();
-	answer = CUDA_ERROR_INVALID_VALUE;
 	ck_assert_msg(call(row) == CUDA_ERROR_INVALID_VALUE, "%s", row->name);
 	ck_assert_msg(!marked, "%s: marked as submitted", row->name);
 	ck_assert_msg(!gm_inside, "%s: left inside", row->name);
 }
-END_TEST
 
 /* While the host can look at what kernels write, each launch is marked, once it was made. */
-START_TEST(test_marked)
+static void check_marked(const struct row *row)
 {
-	const struct row *row = submitting[_i];
 	bool launches = strncmp(row->name, "cuLaunch", 8) == 0 ||
 			strncmp(row->name, "cuGraphLaunch", 13) == 0;
 
 	if (!launches)
 		return;
-	setup();
-	gm_host_sees_memory();
 	OK(call(row));
 	ck_assert_msg(marked == told, "%s: marked %u times", row->name, marked);
 }
-END_TEST
 
 /* While nothing of the order counts (allocator native) nobody is told. */
-START_TEST(test_off)
+static void check_off(const struct row *row)
 {
-	const struct row *row = submitting[_i];
 
-	setup();
-	gm_order_on = false;
 	OK(call(row));
 	ck_assert_msg(!told && !marked, "%s: told", row->name);
 	ck_assert_msg(called >= 1, "%s: the driver was not called", row->name);
+}
+
+START_TEST(test_all)
+{
+	static void (*const checks[])(const struct row *row) = {
+		check_tells, check_refused, check_marked, check_off
+	};
+
+	setup();
+	if (checks[_i] == check_refused || checks[_i] == check_marked)
+		gm_host_sees_memory();
+	if (checks[_i] == check_refused)
+		answer = CUDA_ERROR_INVALID_VALUE;
+	if (checks[_i] == check_off)
+		gm_order_on = false;
+	for (int i = 0; i < submitting_count; i++)
+		checks[_i](submitting[i]);
 }
 END_TEST
 
@@ -231,10 +233,7 @@ int main(void)
 			submitting[submitting_count++] = &rows[i];
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_rows);
-	tcase_add_loop_test(tc, test_tells, 0, submitting_count);
-	tcase_add_loop_test(tc, test_refused, 0, submitting_count);
-	tcase_add_loop_test(tc, test_marked, 0, submitting_count);
-	tcase_add_loop_test(tc, test_off, 0, submitting_count);
+	tcase_add_loop_test(tc, test_all, 0, 4);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }
