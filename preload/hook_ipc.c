@@ -92,7 +92,7 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 	all = size_at(*pdptr);
 	if (size && (offset >= all || size > all - offset))	/* no word of ours after all */
 		offset = size = 0;
-	r = gm_import_opened(*pdptr, offset, size);
+	r = gm_import_opened(*pdptr, all, offset, size);
 	if (r && offset) {	/* its close would not find it */
 		GM_REAL(cuIpcCloseMemHandle)(*pdptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -146,6 +146,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	gm_take_begin(&call, GM_MAP_EXTERNAL, dptr, 0);
 	result = GM_REAL(cuIpcCloseMemHandle)(import.base);
 	if (result && known)
-		gm_import_opened(import.base, import.address - import.base, import.size);
+		gm_import_opened(import.base, import.base_bytes, import.address - import.base,
+				 import.size);
 	return gm_free_end(&call, result);
 }

@@ -92,6 +92,8 @@ static CUresult async_end(struct gm_call *call, CUresult result, const CUdevicep
 	call->alloc.domain = pool ? domain_of_pool(call, *dptr, pool)
 				  : domain_of_stream(call, *dptr, stream);
 	if (!captured)
+		gm_pool_passed(call->alloc.domain, pool);
+	if (!captured)
 		return gm_alloc_end(call, result, GM_MAP_ADDRESS, *dptr, bytes);
 	gm_graph_node_made(call->alloc.domain);
 	return gm_alloc_pass(call, result);
@@ -145,7 +147,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 	captured = async_begin(&call, "cuMemAllocAsync", bytesize, NULL, hStream, false, GM_CALLER);
 	if (!captured && from_cache(&call, dptr, hStream, false, &result))
 		return result;
-	result = GM_REAL(cuMemAllocAsync)(dptr, bytesize, hStream);
+	result = GM_TRY(cuMemAllocAsync, dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
 
@@ -160,7 +162,7 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 			       GM_CALLER);
 	if (!captured && from_cache(&call, dptr, hStream, true, &result))
 		return result;
-	result = GM_REAL(cuMemAllocAsync_ptsz)(dptr, bytesize, hStream);
+	result = GM_TRY(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
 
@@ -174,7 +176,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
 	GM_ENTER(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
 	captured = async_begin(&call, "cuMemAllocFromPoolAsync", bytesize, pool, hStream, false,
 			       GM_CALLER);
-	result = GM_REAL(cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
+	result = GM_TRY(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
 
@@ -188,7 +190,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemo
 	GM_ENTER(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
 	captured = async_begin(&call, "cuMemAllocFromPoolAsync_ptsz", bytesize, pool, hStream, true,
 			       GM_CALLER);
-	result = GM_REAL(cuMemAllocFromPoolAsync_ptsz)(dptr, bytesize, pool, hStream);
+	result = GM_TRY(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
 

@@ -13,6 +13,7 @@
 
 #include "preload/cache.h"
 #include "preload/imports.h"
+#include "preload/order.h"
 #include "preload/writers.h"
 
 /* A question about memory starts nothing: where the library has not started it serves nothing. */
@@ -49,10 +50,15 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	}
 	if (block || (gm_cache_on() && gm_cache_covers(address)))
 		return NOBODYS;
-	if (!gm_import_find(address, &import))
+	switch (gm_import_find(address, &import)) {
+	case 0:
 		return THE_DRIVERS;
-	*ret_range = (struct range){ import.address, import.size, 0 };
-	return A_BLOCK;
+	case 1:
+		*ret_range = (struct range){ import.address, import.size, 0 };
+		return A_BLOCK;
+	default:
+		return NOBODYS;
+	}
 }
 
 /* ---- address ranges ---- */
@@ -176,13 +182,20 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 
 /* ---- free memory ---- */
 
-/* What a flush would give back is as good as free. */
+/* What a flush would give back is as good as free. What this thread freed before is free now: the
+ * driver's own free would have waited for it. */
 static size_t with_idle(size_t free_bytes, size_t total_bytes)
 {
 	struct gm_where where = gm_where_now();
-	bool known = gm_cache_on() && where.domain < GM_MAX_DEVICES;
-	uint64_t idle = known ? gm_cache_idle_bytes(where.domain) : 0;
+	uint64_t idle;
 
+	if (!gm_cache_on() || where.domain >= GM_MAX_DEVICES)
+		return free_bytes;
+	if (gm_state.options.free == GM_FREE_DEFERRED)
+		gm_reuse_poll(gm_order_reuse());
+	else if (gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX))
+		gm_reuse_settle(gm_order_reuse());
+	idle = gm_cache_idle_bytes(where.domain);
 	return idle > total_bytes - free_bytes ? total_bytes : free_bytes + (size_t)idle;
 }
 

@@ -131,7 +131,7 @@ bool gm_imports_any(void)
 	return any;
 }
 
-int gm_import_opened(CUdeviceptr base, uint64_t offset, uint64_t size)
+int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uint64_t size)
 {
 	struct import *import;
 	int r = 0;
@@ -144,7 +144,8 @@ int gm_import_opened(CUdeviceptr base, uint64_t offset, uint64_t size)
 
 		import = slot ? import_at(slot) : NULL;
 		if (import)
-			*import = (struct import){ .used = 1, .is = { base + offset, base, size, 0 } };
+			*import = (struct import){ .used = 1, .is = { base + offset, base, size,
+								      base_bytes, 0 } };
 	}
 	if (import) {
 		import->is.opens++;
@@ -179,22 +180,32 @@ int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import)
 	return r;
 }
 
-bool gm_import_find(CUdeviceptr address, struct gm_import *ret_import)
+int gm_import_find(CUdeviceptr address, struct gm_import *ret_import)
 {
-	bool found = false;
+	int r = 0;
 
 	if (!any || !gm_lock(&lock))
-		return false;
-	for (uint32_t slot = 1; slot < imports.used && !found; slot++) {
+		return 0;
+	for (uint32_t slot = 1; slot < imports.used && r <= 0; slot++) {
 		const struct import *import = import_at(slot);
+		bool inside = import->used && address >= import->is.base &&
+			      address - import->is.base < import->is.base_bytes;
 
-		found = import->used && address >= import->is.address &&
-			address - import->is.address < import->is.size;
-		if (found)
-			*ret_import = import->is;
+		if (!inside)
+			continue;
+		if (!import->is.size) {		/* the whole is open */
+			r = 0;
+			break;
+		}
+		r = -ENOENT;
+		if (address < import->is.address ||
+		    address - import->is.address >= import->is.size)
+			continue;
+		*ret_import = import->is;
+		r = 1;
 	}
 	gm_unlock(&lock);
-	return found;
+	return r;
 }
 
 void gm_import_gone(CUdeviceptr address)

@@ -37,21 +37,23 @@ struct gm_import {
 	CUdeviceptr address;		/* what the program holds */
 	CUdeviceptr base;		/* what the driver gave */
 	uint64_t size;			/* 0: all that the driver gave */
+	uint64_t base_bytes;
 	uint32_t opens;
 };
 
 /* Was anything ever imported? */
 bool gm_imports_any(void);
 
-/* The program opened it once (more). 0 or -errno: not known then. */
-int gm_import_opened(CUdeviceptr base, uint64_t offset, uint64_t size);
+/* The program opened it once (more); the driver gave @base_bytes. 0 or -errno: not known then. */
+int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uint64_t size);
 
 /* It is about to close @address. 1: what was opened there; 0: nothing that we know of; -EINVAL:
  * it is where the driver put a segment of which other blocks are open, none there. */
 int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import);
 
-/* The block that covers @address. */
-bool gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
+/* The block that covers @address. 1: it; 0: the driver knows more of it than we do; -ENOENT: it
+ * lies in a segment of which only other blocks are open. */
+int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
 
 /* The context that @address was opened in is gone. */
 void gm_import_gone(CUdeviceptr address);

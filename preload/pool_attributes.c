@@ -17,6 +17,7 @@ struct pool {
 	_Atomic(bool) current;		/* it is the device's current pool */
 	_Atomic(bool) changed;		/* it reuses memory in its own way */
 	_Atomic(uint64_t) threshold;	/* bytes: what it keeps at a synchronise */
+	_Atomic(uint64_t) high;		/* most bytes used, when it was looked */
 };
 
 static struct pool pools[GM_MAX_DEVICES];
@@ -139,19 +140,46 @@ static uint8_t domain_of(CUmemoryPool handle)
 	return GM_MAX_DEVICES;
 }
 
-static void describe(uint8_t domain, CUmemoryPool handle, CUmemPool_attribute attr, void *value)
+/* Bytes that the program has of it; *ret_high: at most. The driver's own part of the mark cannot
+ * be told from our segments': it counts where it was looked, whenever the driver served some. */
+static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 {
+	CUmemoryPool handle = (CUmemoryPool)pools[domain].handle;
 	struct gm_cache_pool ours;
-	cuuint64_t used = 0, past;
+	cuuint64_t used = 0;
 
-	if ((attr != CU_MEMPOOL_ATTR_USED_MEM_CURRENT && attr != CU_MEMPOOL_ATTR_USED_MEM_HIGH) ||
-	    !gm_cache_pool(domain, &ours) ||
+	if (!gm_cache_pool(domain, &ours) ||
 	    GM_REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+		return false;
+	used = (used > ours.segments ? used - ours.segments : 0) + ours.used;
+	if (used > pools[domain].high)
+		pools[domain].high = used;
+	*ret_used = used;
+	*ret_high = ours.used_high > pools[domain].high ? ours.used_high : pools[domain].high;
+	return true;
+}
+
+static void describe(uint8_t domain, CUmemPool_attribute attr, void *value)
+{
+	uint64_t used, high;
+
+	if ((attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) &&
+	    bytes_used(domain, &used, &high))
+		memcpy(value, attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? &used : &high,
+		       sizeof(used));
+}
+
+void gm_pool_passed(uint8_t domain, CUmemoryPool handle)
+{
+	struct gm_relaxed relaxed;
+	uint64_t used, high;
+
+	if (domain >= GM_MAX_DEVICES || !(served >> domain & 1) ||
+	    (handle ? (uintptr_t)handle != pools[domain].handle : !pools[domain].current))
 		return;
-	/* What the driver served itself. */
-	past = used > ours.segments ? used - ours.segments : 0;
-	used = past + (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH ? ours.used_high : ours.used);
-	memcpy(value, &used, sizeof(used));
+	relaxed = gm_relax();
+	bytes_used(domain, &used, &high);
+	gm_unrelax(&relaxed);
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
@@ -164,7 +192,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 	result = GM_REAL(cuMemPoolGetAttribute)(pool, attr, value);
 	domain = domain_of(pool);
 	if (!result && domain < GM_MAX_DEVICES)
-		describe(domain, pool, attr, value);
+		describe(domain, attr, value);
 	return gm_leave(result);
 }
 
@@ -184,6 +212,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 		memcpy(&number, value, sizeof(number));
 		pools[domain].threshold = number;
 	} else if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+		pools[domain].high = 0;
 		gm_cache_pool_reset_high(domain);
 	} else if (is_reuse(attr) && !ask_reuse(&pools[domain], pool)) {
 		pools[domain].changed = true;

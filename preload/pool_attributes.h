@@ -21,6 +21,9 @@
  * once it is known. */
 bool gm_pool_served(uint8_t domain, CUmemoryPool pool);
 
+/* The driver served a request for @domain's memory itself, from @pool (NULL: the current one). */
+void gm_pool_passed(uint8_t domain, CUmemoryPool pool);
+
 /* The program is about to synchronise: idle segments beyond a pool's release threshold go back,
  * before the real call, so that the driver's own rule is applied to them by it. */
 void gm_pools_synchronising(void);

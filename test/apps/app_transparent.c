@@ -134,7 +134,7 @@ static void free_memory(void)
 		CHECK(cuMemFree(p[i]));
 	CHECK(cuCtxSynchronize());
 	CHECK(cuMemGetInfo(&after, &total));
-	say("all is free again: %s", after == before ? "yes" : "no");
+	say("all is free again: %s %zu %zu", after == before ? "yes" : "no", before, after);
 	TRY(cuMemAlloc(&p[0], total * 2));
 	CHECK(cuMemAlloc(&p[0], before / 4 * 3));	/* nothing that is cached is in its way */
 	CHECK(cuMemFree(p[0]));
