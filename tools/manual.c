@@ -149,7 +149,6 @@ static void put_options(FILE *out, const struct gm_verb *verb)
 
 static void put_examples(FILE *out, const char *at)
 {
-	fputs(".SH EXAMPLES\n", out);
 	while (*at) {
 		size_t length = strcspn(at, "\n"), what = strcspn(at, ":");
 
@@ -173,6 +172,7 @@ static void put_common(FILE *out, const struct gm_verb *verb)
 	fputs(".SH ENVIRONMENT\n", out);
 	gm_manual_text(out, "NO_COLOR, when it is not empty, keeps colours off terminals too; elsewhere "
 		       "there are none.");
+	fputs(".SH EXAMPLES\n", out);
 	put_examples(out, verb->examples);
 	fputs(".SH SEE ALSO\n.BR gpumem (1),\n.BR libgpumem (7)\n", out);
 }
@@ -216,16 +216,8 @@ static void put_command(FILE *out)
 	gm_manual_text(out, "0 done; 1 the check failed; 2 wrong use; 3 unreadable input. `gpumem run` exits "
 		       "as its command did.");
 	fputs(".SH EXAMPLES\n", out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
-		const char *at = verb->examples;
-		size_t length = strcspn(at, "\n"), what = strcspn(at, ":");
-
-		fputs(".TP\n", out);
-		gm_manual_words(out, at, what);
-		fputs("\n.B ", out);
-		gm_manual_words(out, at + what + 2, length - what - 2);
-		putc('\n', out);
-	}
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		put_examples(out, verb->examples);
 	fputs(".SH SEE ALSO\n.BR libgpumem (7)\n", out);
 }
 

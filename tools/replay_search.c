@@ -93,11 +93,51 @@ static void print_tried(const struct gm_search *search, const struct gm_tried *t
 	       search->conf[0] ? gm_show_clean(search->conf) : "(PyTorch's defaults)");
 }
 
+/* "102.00 MiB less" of one trial against the start. */
+static void print_saved(const struct gm_tried *start, const struct gm_tried *tried)
+{
+	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
+
+	if (after <= before)
+		printf("%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
+		       100 * share(before - after, before));
+	else
+		printf("%s more at the peak, in %lld calls of the driver instead of %lld",
+		       gm_show_bytes((int64_t)(after - before)), (long long)tried->run.stats.num_device_alloc,
+		       (long long)start->run.stats.num_device_alloc);
+	if (start->run.failed && !tried->run.failed)
+		fputs(", and memory would not have run out", stdout);
+	else if (start->run.failed != tried->run.failed)
+		printf(", and memory would have run out %llu instead of %llu times",
+		       (unsigned long long)tried->run.failed, (unsigned long long)start->run.failed);
+	putchar('\n');
+}
+
+/* What each setting does at its best, alone. */
+static void print_alone(const struct gm_search *search)
+{
+	putchar('\n');
+	gm_show_heading(stdout, "each setting alone");
+	for (size_t s = 0; gm_search_settings[s]; s++) {
+		size_t best = gm_search_alone(search, gm_search_settings[s]);
+
+		if (!strcmp(gm_search_settings[s], "garbage_collection_threshold") &&
+		    search->limit == GM_HEAP_UNLIMITED)
+			continue;
+		printf("  %-28s  ", gm_search_settings[s]);
+		if (!best) {
+			puts("would have saved nothing");
+			continue;
+		}
+		printf("%s would have reserved ", search->tried[best].what + strlen(gm_search_settings[s]) + 1);
+		print_saved(search->tried, &search->tried[best]);
+	}
+}
+
 static void print_text(const struct gm_history *history, const struct gm_search *search, const char *word)
 {
 	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
 	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
-	uint64_t peak = gm_tried_peak(start), least = gm_tried_peak(best);
 	size_t idle = 0;
 
 	print_head(history, search, word);
@@ -116,6 +156,7 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	if (idle)
 		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
 	free(order);
+	print_alone(search);
 	putchar('\n');
 	if (!search->best) {
 		printf("none is better than %s by a hundredth\n", search->conf[0] ? "the settings in force" :
@@ -123,18 +164,8 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 		return;
 	}
 	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
-	if (least < peak)
-		printf("would have reserved %s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(peak - least)),
-		       100 * share(peak - least, peak));
-	else
-		printf("would have reserved %s at the peak, %s more", gm_show_bytes((int64_t)least),
-		       gm_show_bytes((int64_t)(least - peak)));
-	if (start->run.failed && !best->run.failed)
-		fputs(", and memory would not have run out", stdout);
-	else if (start->run.failed)
-		printf(", and memory would have run out %llu instead of %llu times",
-		       (unsigned long long)best->run.failed, (unsigned long long)start->run.failed);
-	putchar('\n');
+	fputs("would have reserved ", stdout);
+	print_saved(start, best);
 }
 
 static json_t *object_of(const struct gm_tried *tried)

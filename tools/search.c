@@ -30,6 +30,11 @@ static const struct setting {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
+const char *const gm_search_settings[SETTINGS + 1] = {
+	"max_split_size_mb", "roundup_power2_divisions", "large_segment_size_mb", "max_non_split_rounding_mb",
+	"garbage_collection_threshold", NULL
+};
+
 /* A point of the search: the value of each setting, NULL as at the start. */
 struct point { const char *value[SETTINGS]; };
 
@@ -208,6 +213,20 @@ int gm_search(struct gm_search *search)
 		r = improve(search, order[i], &at, &search->best);
 	gm_progress_end();
 	return (int)r;
+}
+
+size_t gm_search_alone(const struct gm_search *search, const char *setting)
+{
+	size_t length = strlen(setting), best = 0;
+
+	for (size_t i = 1; i < search->count; i++) {
+		const char *what = search->tried[i].what;
+
+		if (!strncmp(what, setting, length) && what[length] == ':' && !strchr(what, ',') &&
+		    judge(&search->tried[i], &search->tried[best]) < 0)
+			best = i;
+	}
+	return best;
 }
 
 void gm_search_free(struct gm_search *search)

@@ -26,6 +26,11 @@ struct gm_search {
 /* Try the sensible values of each setting alone, then the best of them together. Returns 0,
  * -EINVAL (@conf), -E2BIG or -ENOMEM. */
 int gm_search(struct gm_search *search);
+
+/* The names of the settings, NULL behind the last; and the best that was tried of one alone: its place,
+ * 0 when none is better than the start (or it was not tried). */
+extern const char *const gm_search_settings[];
+size_t gm_search_alone(const struct gm_search *search, const char *setting);
 void gm_search_free(struct gm_search *search);
 
 /* Bytes got from the driver at the highest moment. */
