@@ -239,7 +239,7 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 {
 	struct freeing *freeing = arg;
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
-	bool ordered = freeing->key != 0;
+	bool ordered = freeing->key != 0, now;
 
 	if (freeing->waited)
 		return true;
@@ -250,7 +250,11 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 		     : freeing->kind == GM_KIND_POOL))
 		return !gm_capturing() || gm_reuse_freed(gm_order_reuse(), &item, true,
 							 &freeing->early);
-	return gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
+	now = gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
+	/* Before anybody can be handed it. */
+	if (now && freeing->early)
+		gm_order_early_reuse();
+	return now;
 }
 
 /* Programs also use cudaFree to wait for the GPU before the host looks at something. */
@@ -291,8 +295,6 @@ static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t bl
 	gm_op_end(op);
 	if (!r && copy->kind == GM_KIND_POOL)
 		gm_cache_pool_used(copy->domain, -(int64_t)copy->requested);
-	if (!r && freeing->early)
-		gm_order_early_reuse();
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
 	 * had leaves the block to the program: lost to us, but to nobody else. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
@@ -329,6 +331,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 		return refuse(refused, ret_result);
 	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
 		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
+	gm_order_look();
 	freeing.kind = copy.kind;
 	freeing.stream = copy.stream;
 	if (copy.kind == GM_KIND_DEVICE && is_a_barrier(caller)) {

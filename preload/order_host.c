@@ -7,11 +7,12 @@
  * stream, for its context, for everything, or for an event that was recorded after it. What does
  * not fit in the tables counts as pending until everything was waited for.
  *
- *	submitted ──> a stream's last ── > covered: pending
- *	all_over  : everything up to this number has ended, on every stream
+ *	a stream's last > its covered, and > all_over: pending
+ *	all_over: everything up to this number has ended, on every stream
  *
- * Locks: of the shards, leaves. A number is given out under the lock of the shard that it is
- * written in: who reads the counter first, then looks under the locks, misses none.
+ * Locks: of the shards, and under them of what is lost: leaves. A number is given out under the
+ * lock of the shard that it is written in: who reads the counter first, then looks under the
+ * locks, misses none.
  * Thread context: any, inside a hook. Signal context: none. Fork: a child clears them (their
  * contents are another process's work).
  */
@@ -51,6 +52,9 @@ _Atomic(bool) gm_host_watches;
 static _Atomic(uint64_t) submitted;	/* the last number given out */
 static _Atomic(uint64_t) all_over;
 static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
+static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lost_lock */
+static _Atomic(bool) lost_several;	/* of several contexts; as above */
+static struct gm_lock lost_lock;
 static _Atomic(bool) events_used, events_shared;
 
 static void raise_to(_Atomic(uint64_t) *word, uint64_t value)
@@ -112,6 +116,32 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
+/* Under the lock of a shard: whoever sees the number will see that it is lost. */
+static void lose(uint64_t number, CUcontext context)
+{
+	bool locked = gm_lock(&lost_lock);
+
+	if (!locked)
+		number = UINT64_MAX;
+	else if (lost <= all_over)
+		lost_several = false;
+	else if (lost_context != context)
+		lost_several = true;
+	lost_context = context;
+	raise_to(&lost, number);
+	if (locked)
+		gm_unlock(&lost_lock);
+}
+
+static void find_lost(CUcontext context, uint64_t now)
+{
+	if (lost <= all_over || !gm_lock(&lost_lock))
+		return;
+	if (!lost_several && lost_context == context && lost <= now)
+		lost = 0;
+	gm_unlock(&lost_lock);
+}
+
 /* The context is asked for outside the lock, and only of a stream that is new here. */
 static bool mark(uint64_t key, CUcontext context, bool known)
 {
@@ -119,7 +149,7 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 	struct stream *stream;
 
 	if (!gm_lock(&shard->lock)) {	/* its holder is gone: from now on something is pending */
-		raise_to(&lost, UINT64_MAX);
+		lose(UINT64_MAX, context);
 		submitted++;
 		return true;
 	}
@@ -133,7 +163,7 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 	if (stream)
 		stream->last = ++submitted;
 	else
-		raise_to(&lost, ++submitted);
+		lose(++submitted, context);
 	gm_unlock(&shard->lock);
 	return true;
 }
@@ -154,6 +184,7 @@ void gm_host_forget(void)
 {
 	memset(shards, 0, sizeof(shards));
 	memset(event_shards, 0, sizeof(event_shards));
+	lost_lock = (struct gm_lock){ 0 };
 	lost = 0;
 	all_over = submitted;
 	events_used = false;
@@ -199,6 +230,7 @@ void gm_host_all_done(uint64_t now)
 
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
+	find_lost(context, now);
 	for (unsigned int i = 0; i < SHARDS && now > all_over; i++) {
 		struct shard *shard = &shards[i];
 
