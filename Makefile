@@ -259,6 +259,8 @@ $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 
 # Option parsing is preload's, but needs neither hooks nor driver.
 $(BUILD)/test/unit/test_options: $(call obj,preload/options.c preload/options_value.c preload/options_format.c preload/text.c)
+# Nor does the table of imports.
+$(BUILD)/test/unit/test_imports: $(call obj,preload/imports.c preload/slots.c)
 
 $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)
