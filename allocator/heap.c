@@ -85,30 +85,37 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST;
 }
 
-/* Cut @size bytes off the front of free block @rest: a new block before it. GM_NONE: no record. */
+/* Cut @size bytes off the front of free block @rest: a new block before it. GM_NONE: no record. Of
+ * the new record only its state is worth an entry in the log: it was unused. */
 static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 {
-	struct gm_undo *undo = heap->undo;
 	uint32_t id = heap->ops->block_new(heap->ops->arg);
 	struct gm_block *front = &heap->blocks[id], *back = &heap->blocks[rest];
+	uint32_t *link = back->prev ? &heap->blocks[back->prev].next :
+			 &heap->segments[back->segment].first_block;
+	struct gm_undo_log log;
 
 	if (!id)
 		return GM_NONE;
-	GM_PUT(undo, front->address, back->address);
-	GM_PUT(undo, front->size, size);
-	GM_PUT(undo, front->stream, back->stream);
-	GM_PUT(undo, front->segment, back->segment);
-	GM_PUT(undo, front->domain, back->domain);
-	GM_PUT(undo, front->kind, back->kind);
-	GM_PUT(undo, front->prev, back->prev);
-	GM_PUT(undo, front->next, rest);
-	if (back->prev)
-		GM_PUT(undo, heap->blocks[back->prev].next, id);
-	else
-		GM_PUT(undo, heap->segments[back->segment].first_block, id);
-	GM_PUT(undo, back->prev, id);
-	GM_PUT(undo, back->address, back->address + size);
-	GM_PUT(undo, back->size, back->size - size);
+	front->address = back->address;
+	front->size = size;
+	front->stream = back->stream;
+	front->segment = back->segment;
+	front->domain = back->domain;
+	front->kind = back->kind;
+	front->prev = back->prev;
+	front->next = rest;
+	if (gm_undo_open(heap->undo, 4, &log)) {
+		gm_undo_save(&log, gm_undo_word(link));
+		gm_undo_save(&log, gm_undo_word(&back->prev));
+		gm_undo_save(&log, &back->address);
+		gm_undo_save(&log, &back->size);
+		gm_undo_close(heap->undo, &log);
+	}
+	*link = id;
+	back->prev = id;
+	back->address += size;
+	back->size -= size;
 	if (heap->span)
 		gm_span_split(heap->span, front->address, size, id);
 	return id;
@@ -125,26 +132,18 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 
 	if (front) {
 		insert(heap, pool, id);
-		if (already_split) {
-			gm_heap_stat_sub(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES, (int64_t)size);
-		} else {
-			gm_heap_stat_add(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES,
-					 (int64_t)block->size);
-			gm_heap_stat_add(heap, pool, GM_STAT_INACTIVE_SPLIT, 1);
-		}
+		if (already_split)
+			gm_heap_count_split(heap, pool, 0, -(int64_t)size);
+		else
+			gm_heap_count_split(heap, pool, 1, (int64_t)block->size);
 		id = front;
 		block = &heap->blocks[id];
 	} else if (already_split) {
-		gm_heap_stat_sub(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES, (int64_t)block->size);
-		gm_heap_stat_sub(heap, pool, GM_STAT_INACTIVE_SPLIT, 1);
+		gm_heap_count_split(heap, pool, -1, -(int64_t)block->size);
 	}
 	set_state(heap, block, GM_BLOCK_ACTIVE);
-	GM_PUT(heap->undo, block->requested, requested);
-	gm_heap_stat_add(heap, pool, GM_STAT_ALLOCATION, 1);
-	gm_heap_stat_add(heap, pool, GM_STAT_ALLOCATED_BYTES, (int64_t)block->size);
-	gm_heap_stat_add(heap, pool, GM_STAT_ACTIVE, 1);
-	gm_heap_stat_add(heap, pool, GM_STAT_ACTIVE_BYTES, (int64_t)block->size);
-	gm_heap_stat_add(heap, pool, GM_STAT_REQUESTED_BYTES, (int64_t)requested);
+	block->requested = requested;		/* means nothing while it is free: not logged */
+	gm_heap_count_out(heap, pool, block->size, requested);
 	if (block->size >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, 1);
 	return id;
@@ -168,7 +167,6 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		  uint64_t address, uint64_t bytes, uint32_t *ret_block)
 {
-	struct gm_undo *undo = heap->undo;
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t segment = heap->ops->segment_new(heap->ops->arg);
 	uint32_t id = segment ? heap->ops->block_new(heap->ops->arg) : GM_NONE;
@@ -180,17 +178,17 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 			heap->ops->segment_drop(heap->ops->arg, segment);
 		return -ENOSPC;
 	}
-	GM_PUT(undo, s->address, address);
-	GM_PUT(undo, s->size, bytes);
-	GM_PUT(undo, s->stream, request->stream);
-	GM_PUT(undo, s->first_block, id);
-	GM_PUT(undo, s->domain, heap->domain);
-	GM_PUT(undo, s->flags, (uint8_t)(pool ? 0 : GM_SEGMENT_SMALL));
-	GM_PUT(undo, block->address, address);
-	GM_PUT(undo, block->size, bytes);
-	GM_PUT(undo, block->stream, request->stream);
-	GM_PUT(undo, block->segment, segment);
-	GM_PUT(undo, block->domain, heap->domain);
+	s->address = address;			/* both records were unused: see cut */
+	s->size = bytes;
+	s->stream = request->stream;
+	s->first_block = id;
+	s->domain = heap->domain;
+	s->flags = pool ? 0 : GM_SEGMENT_SMALL;
+	block->address = address;
+	block->size = bytes;
+	block->stream = request->stream;
+	block->segment = segment;
+	block->domain = heap->domain;
 	set_state(heap, block, GM_BLOCK_INACTIVE);
 	/* In the pool and out again: so that the stream's tree exists and no later insert can fail. */
 	if (insert(heap, pool, id)) {
@@ -205,8 +203,7 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 		return -ENOSPC;
 	}
 	heap->reserved += bytes;
-	gm_heap_stat_add(heap, pool, GM_STAT_SEGMENT, 1);
-	gm_heap_stat_add(heap, pool, GM_STAT_RESERVED_BYTES, (int64_t)bytes);
+	gm_heap_count_segment(heap, pool, 1, (int64_t)bytes);
 	if (bytes >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, 1);
 	gm_heap_stat_count(heap, &heap->stats->num_device_alloc);
@@ -227,8 +224,7 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 	count_idle(heap, -(int64_t)bytes);
 	heap->reserved -= bytes;
 	gm_heap_stat_count(heap, &heap->stats->num_device_free);
-	gm_heap_stat_sub(heap, pool, GM_STAT_SEGMENT, 1);
-	gm_heap_stat_sub(heap, pool, GM_STAT_RESERVED_BYTES, (int64_t)bytes);
+	gm_heap_count_segment(heap, pool, -1, -(int64_t)bytes);
 	if (bytes >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, -1);
 	if (heap->ops->segment_event)
@@ -241,81 +237,104 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 
 /* ---- freeing ---- */
 
-void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
+/* Two neighbours, in no pool, become one: the larger one stays, so that what is told of it (span.h)
+ * concerns the smaller. Returns it. */
+static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 {
-	struct gm_block *block = &heap->blocks[id];
-	unsigned int pool = pool_of_block(heap, block);
+	struct gm_block *a = &heap->blocks[first], *b = &heap->blocks[second];
+	bool first_stays = a->size >= b->size;
+	uint32_t stays = first_stays ? first : second, goes = first_stays ? second : first;
+	struct gm_block *into = &heap->blocks[stays], *gone = &heap->blocks[goes];
+	uint32_t beyond = first_stays ? b->next : a->prev;
+	uint32_t *near = first_stays ? &a->next : &b->prev;
+	uint32_t *far = first_stays ? &heap->blocks[beyond].prev :
+			beyond ? &heap->blocks[beyond].next : &heap->segments[a->segment].first_block;
+	bool linked = beyond || !first_stays;
+	struct gm_undo_log log;
 
-	set_state(heap, block, GM_BLOCK_PENDING);
-	gm_heap_stat_sub(heap, pool, GM_STAT_ALLOCATION, 1);
-	gm_heap_stat_sub(heap, pool, GM_STAT_ALLOCATED_BYTES, (int64_t)block->size);
-	if (block->size >= heap->config.max_split_size)
+	if (gm_undo_open(heap->undo, 4, &log)) {
+		gm_undo_save(&log, gm_undo_word(near));
+		gm_undo_save(&log, &into->size);
+		if (linked)
+			gm_undo_save(&log, gm_undo_word(far));
+		if (!first_stays)
+			gm_undo_save(&log, &into->address);
+		gm_undo_close(heap->undo, &log);
+	}
+	*near = beyond;
+	if (linked)
+		*far = stays;
+	if (!first_stays)
+		into->address = gone->address;
+	into->size += gone->size;
+	if (heap->span)
+		gm_span_merge(heap->span, gone->address, gone->size, stays);
+	heap->ops->block_drop(heap->ops->arg, goes);
+	return stays;
+}
+
+/* A block that is nobody's any more into its pool, one with its free neighbours. */
+static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
+	int64_t count = 0, bytes = 0;
+	struct gm_block *block;
+
+	if (prev && heap->blocks[prev].state == GM_BLOCK_INACTIVE) {
+		count--;
+		bytes -= (int64_t)heap->blocks[prev].size;
+		gm_free_set_remove(&heap->pool[pool], prev);
+		id = join(heap, prev, id);
+	}
+	if (next && heap->blocks[next].state == GM_BLOCK_INACTIVE) {
+		count--;
+		bytes -= (int64_t)heap->blocks[next].size;
+		gm_free_set_remove(&heap->pool[pool], next);
+		id = join(heap, id, next);
+	}
+	block = &heap->blocks[id];
+	if (block->state != GM_BLOCK_INACTIVE)
+		set_state(heap, block, GM_BLOCK_INACTIVE);
+	insert(heap, pool, id);
+	if (gm_heap_is_split(block)) {
+		count++;
+		bytes += (int64_t)block->size;
+	} else {
+		count_idle(heap, (int64_t)block->size);
+	}
+	gm_heap_count_split(heap, pool, count, bytes);
+}
+
+static void count_oversize(struct gm_heap *heap, uint64_t size)
+{
+	if (size >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, -1);
 }
 
-/* Let @id take in its free neighbour @other; returns the bytes gained, 0 when it is not free. */
-static uint64_t merge(struct gm_heap *heap, unsigned int pool, uint32_t id, uint32_t other)
+void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
 {
-	struct gm_undo *undo = heap->undo;
-	struct gm_block *block = &heap->blocks[id], *gone = &heap->blocks[other];
-	uint64_t bytes = gone->size;
+	struct gm_block *block = &heap->blocks[id];
 
-	if (!other || gone->state != GM_BLOCK_INACTIVE)
-		return 0;
-	gm_free_set_remove(&heap->pool[pool], other);
-	if (block->prev == other) {
-		GM_PUT(undo, block->address, gone->address);
-		GM_PUT(undo, block->prev, gone->prev);
-		if (gone->prev)
-			GM_PUT(undo, heap->blocks[gone->prev].next, id);
-		else
-			GM_PUT(undo, heap->segments[block->segment].first_block, id);
-	} else {
-		GM_PUT(undo, block->next, gone->next);
-		if (gone->next)
-			GM_PUT(undo, heap->blocks[gone->next].prev, id);
-	}
-	GM_PUT(undo, block->size, block->size + bytes);
-	if (heap->span)
-		gm_span_merge(heap->span, gone->address, bytes, id);
-	heap->ops->block_drop(heap->ops->arg, other);
-	return bytes;
-}
-
-static void change(struct gm_heap *heap, unsigned int pool, enum gm_stat_name name,
-		   int64_t amount)
-{
-	if (amount > 0)
-		gm_heap_stat_add(heap, pool, name, amount);
-	else if (amount < 0)
-		gm_heap_stat_sub(heap, pool, name, -amount);
+	set_state(heap, block, GM_BLOCK_PENDING);
+	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
+	count_oversize(heap, block->size);
 }
 
 void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
 {
-	struct gm_block *block = &heap->blocks[id];
+	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
-	int64_t size = (int64_t)block->size, requested = (int64_t)block->requested;
-	int64_t split_count = 0, split_bytes = 0;
-	uint64_t gained;
 
-	gained = merge(heap, pool, id, block->prev);
-	split_count -= gained > 0;
-	split_bytes -= (int64_t)gained;
-	gained = merge(heap, pool, id, block->next);
-	split_count -= gained > 0;
-	split_bytes -= (int64_t)gained;
-	set_state(heap, block, GM_BLOCK_INACTIVE);
-	insert(heap, pool, id);
-	if (gm_heap_is_split(block)) {
-		split_count++;
-		split_bytes += (int64_t)block->size;
-	} else {
-		count_idle(heap, (int64_t)block->size);
-	}
-	change(heap, pool, GM_STAT_INACTIVE_SPLIT, split_count);
-	change(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES, split_bytes);
-	gm_heap_stat_sub(heap, pool, GM_STAT_ACTIVE, 1);
-	gm_heap_stat_sub(heap, pool, GM_STAT_ACTIVE_BYTES, size);
-	gm_heap_stat_sub(heap, pool, GM_STAT_REQUESTED_BYTES, requested);
+	gm_heap_count_done(heap, pool, block->size, block->requested);
+	put_back(heap, pool, id);
+}
+
+void gm_heap_free(struct gm_heap *heap, uint32_t id)
+{
+	const struct gm_block *block = &heap->blocks[id];
+	unsigned int pool = pool_of_block(heap, block);
+
+	gm_heap_count_both(heap, pool, block->size, block->requested);
+	count_oversize(heap, block->size);
+	put_back(heap, pool, id);
 }

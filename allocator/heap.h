@@ -127,6 +127,8 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
  * it, free: merged with its neighbours and in its pool again. */
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t block);
 void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
+/* Both at once. */
+void gm_heap_free(struct gm_heap *heap, uint32_t block);
 
 /* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
  * as gm_heap_alloc, and how many bytes that were. */
@@ -164,11 +166,16 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 /* Take a wholly free block and its segment out of the heap; the caller frees it at the driver. */
 void gm_heap_detach(struct gm_heap *heap, uint32_t block);
 
-/* heap_stats.c */
-void gm_heap_stat_add(struct gm_heap *heap, unsigned int pool, enum gm_stat_name name,
-		      int64_t amount);
-void gm_heap_stat_sub(struct gm_heap *heap, unsigned int pool, enum gm_stat_name name,
-		      int64_t amount);
+/* heap_stats.c. What one block moves: handed out; its free asked for, done, or both at once. */
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t requested);
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			uint64_t requested);
+void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			uint64_t requested);
+/* Blocks that are free in a segment with others; segments. By so many, up or down. */
+void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes);
+void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes);
 void gm_heap_stat_oversize(struct gm_heap *heap, struct gm_stat *stat, int amount);
 void gm_heap_stat_count(struct gm_heap *heap, int64_t *counter);
 

@@ -10,40 +10,81 @@
 #ifndef GM_ALLOCATOR_UNDO_H
 #define GM_ALLOCATOR_UNDO_H
 
+#include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 struct gm_undo_pair { uint64_t offset, old; };
 
 struct gm_undo {
 	uint8_t *base;			/* of the journal; NULL: nothing is logged */
 	struct gm_undo_pair *pairs;
-	_Atomic(uint32_t) *count;
+	_Atomic(uint32_t) *count;	/* what a reader goes by */
+	uint32_t used;			/* the same; 0 when a transaction begins */
 	uint32_t room;			/* pairs that fit */
 	uint32_t refused;		/* stores that found no room: the transaction was too large */
 };
 
+/* Several words about to be stored to, each aligned to 8 bytes:
+ *
+ *	if (gm_undo_open(undo, 2, &log)) {
+ *		gm_undo_save(&log, &a);
+ *		gm_undo_save(&log, &b);
+ *		gm_undo_close(undo, &log);
+ *	}
+ *	a = ...; b = ...;
+ */
+struct gm_undo_log { struct gm_undo_pair *at; const uint8_t *base; };
+
+/* The aligned word that @where lies in. */
+static inline const void *gm_undo_word(const void *where)
+{
+	return (const void *)((uintptr_t)where & ~(uintptr_t)7);
+}
+
+/* Room for @words words? False: nothing is logged. */
+static inline __attribute__((always_inline)) bool gm_undo_open(struct gm_undo *undo,
+							       uint32_t words,
+							       struct gm_undo_log *log)
+{
+	if (!undo->base)
+		return false;
+	if (__builtin_expect(undo->used + words > undo->room, 0)) {
+		undo->refused++;
+		return false;
+	}
+	log->at = undo->pairs + undo->used;
+	log->base = undo->base;
+	return true;
+}
+
+static inline __attribute__((always_inline)) void gm_undo_save(struct gm_undo_log *log,
+							       const void *word)
+{
+	log->at->offset = (uint64_t)((const uint8_t *)word - log->base);
+	/* Atomic: the word may hold a block's state, which changes without the lock. */
+	log->at->old = __atomic_load_n((const uint64_t *)word, __ATOMIC_RELAXED);
+	log->at++;
+}
+
+static inline __attribute__((always_inline)) void gm_undo_close(struct gm_undo *undo,
+								 const struct gm_undo_log *log)
+{
+	undo->used = (uint32_t)(log->at - undo->pairs);
+	/* Against SIGKILL the compiler's order is enough: entries, their count, the stores. */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n((uint32_t *)undo->count, undo->used, __ATOMIC_RELEASE);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 /* Log the aligned 8-byte word that @where lies in; @where is about to be stored to. */
 static inline void gm_undo_note(struct gm_undo *undo, const void *where)
 {
-	uint32_t n;
-	uint64_t offset;
+	struct gm_undo_log log;
 
-	if (!undo->base)
+	if (!gm_undo_open(undo, 1, &log))
 		return;
-	offset = (uint64_t)((const uint8_t *)where - undo->base) & ~UINT64_C(7);
-	n = __atomic_load_n((uint32_t *)undo->count, __ATOMIC_RELAXED);
-	if (n >= undo->room) {
-		undo->refused++;
-		return;
-	}
-	undo->pairs[n].offset = offset;
-	/* Atomic: the word may hold a block's state, which changes without the lock. */
-	undo->pairs[n].old = __atomic_load_n((const uint64_t *)(const void *)(undo->base + offset),
-					     __ATOMIC_RELAXED);
-	__atomic_store_n((uint32_t *)undo->count, n + 1, __ATOMIC_RELEASE);
-	/* Against SIGKILL the compiler's order is enough: the store comes after its entry counts. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	gm_undo_save(&log, gm_undo_word(where));
+	gm_undo_close(undo, &log);
 }
 
 /* Store @value into @field of a record in the tables. */

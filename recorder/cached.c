@@ -107,42 +107,51 @@ static void set_live(struct gm_cached *heap, uint64_t bytes)
 	__atomic_store_n(&heap->live, bytes, __ATOMIC_RELAXED);
 }
 
-static void count_alloc(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+/* Bytes that live now, of the kind and in the rows: ten words. */
+static inline __attribute__((always_inline)) void count(struct gm_cached *heap,
+							struct gm_domain *domain, int64_t bytes,
+							bool out)
 {
-	struct gm_undo *undo = &heap->undo;
 	uint64_t *live = &domain->live_bytes[heap->setup.kind];
+	struct gm_undo *undo = &heap->undo;
+	struct gm_undo_log log;
 
-	set_live(heap, heap->live + bytes);
-	GM_PUT(undo, *live, *live + bytes);
+	if (gm_undo_open(undo, 10, &log)) {
+		gm_undo_save(&log, live);
+		for (unsigned int i = 0; i < 3; i++) {
+			const struct gm_usage *row = heap->rows[i];
+
+			if (!row)
+				continue;
+			gm_undo_save(&log, &row->current_bytes);
+			gm_undo_save(&log, out ? &row->allocated_bytes : &row->freed_bytes);
+			gm_undo_save(&log, out ? &row->allocations : &row->frees);
+		}
+		gm_undo_close(undo, &log);
+	}
+	set_live(heap, heap->live + (uint64_t)(out ? bytes : -bytes));
+	*live += (uint64_t)(out ? bytes : -bytes);
 	for (unsigned int i = 0; i < 3; i++) {
 		struct gm_usage *row = heap->rows[i];
 
 		if (!row)
 			continue;
-		GM_PUT(undo, row->current_bytes, row->current_bytes + (int64_t)bytes);
-		GM_PUT(undo, row->allocated_bytes, row->allocated_bytes + (int64_t)bytes);
-		GM_PUT(undo, row->allocations, row->allocations + 1);
-		if (gm_unlikely(row->current_bytes > row->peak_bytes))
+		row->current_bytes += out ? bytes : -bytes;
+		*(out ? &row->allocated_bytes : &row->freed_bytes) += bytes;
+		*(out ? &row->allocations : &row->frees) += 1;
+		if (out && gm_unlikely(row->current_bytes > row->peak_bytes))
 			GM_PUT(undo, row->peak_bytes, row->current_bytes);
 	}
 }
 
+static void count_alloc(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+{
+	count(heap, domain, (int64_t)bytes, true);
+}
+
 static void count_free(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
 {
-	struct gm_undo *undo = &heap->undo;
-	uint64_t *live = &domain->live_bytes[heap->setup.kind];
-
-	set_live(heap, heap->live - bytes);
-	GM_PUT(undo, *live, *live - bytes);
-	for (unsigned int i = 0; i < 3; i++) {
-		struct gm_usage *row = heap->rows[i];
-
-		if (!row)
-			continue;
-		GM_PUT(undo, row->current_bytes, row->current_bytes - (int64_t)bytes);
-		GM_PUT(undo, row->freed_bytes, row->freed_bytes + (int64_t)bytes);
-		GM_PUT(undo, row->frees, row->frees + 1);
-	}
+	count(heap, domain, (int64_t)bytes, false);
 }
 
 /* ---- alloc ---- */
@@ -316,25 +325,45 @@ static void event_of(const struct gm_stretch *stretch, const struct gm_block *bl
 				tsc, block->address, block->requested, stream, stack);
 }
 
-/* A live block becomes pending. Returns its free's stack. */
-static uint32_t request_free(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
-			     const struct gm_cached_free *how)
+/* The records and the counters of a block that is free from here on, as far as its owner goes; with
+ * the event. Before the heap moves it: it may lie in a larger one then. */
+static void leave_owner(struct gm_cached *heap, struct gm_stretch *stretch,
+			struct gm_block *block, const struct gm_cached_free *how)
 {
-	struct gm_block *block = &gm_rec.blocks[id];
-	uint32_t stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
-
-	gm_heap_free_requested(&heap->heap, id);
 	block->op = stretch->change.op;
 	count_free(heap, stretch->change.domain, block->size);
-	event_of(stretch, block, GM_ACTION_FREE_REQUESTED, how->tsc, how->stream, stack);
-	return stack;
+	event_of(stretch, block, GM_ACTION_FREE_REQUESTED, how->tsc, how->stream, how->stack);
 }
 
-static void complete_free(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
-			  uint64_t tsc, uint64_t stream, uint32_t stack)
+static void complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+			     uint64_t tsc)
 {
-	event_of(stretch, &gm_rec.blocks[id], GM_ACTION_FREE_COMPLETED, tsc, stream, stack);
+	const struct gm_block *block = &gm_rec.blocks[id];
+
+	event_of(stretch, block, GM_ACTION_FREE_COMPLETED, tsc, block->free_stream,
+		 block->free_stack);
 	gm_heap_free_completed(&heap->heap, id);
+}
+
+static void free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+		     const struct gm_cached_free *how)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	leave_owner(heap, stretch, block, how);
+	event_of(stretch, block, GM_ACTION_FREE_COMPLETED, how->tsc, how->stream, how->stack);
+	gm_heap_free(&heap->heap, id);
+}
+
+static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+		       const struct gm_cached_free *how)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	leave_owner(heap, stretch, block, how);
+	block->free_stack = how->stack;		/* meaningless while it is not pending: not logged */
+	block->free_stream = how->stream;
+	gm_heap_free_requested(&heap->heap, id);
 }
 
 int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t address,
@@ -344,13 +373,12 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	struct gm_cached_free with = *how;
 	struct gm_stretch stretch = { .alloc = NULL };
 	struct gm_block *block;
-	uint32_t stack;
 	int r;
 
-	if (!header)
+	if (gm_unlikely(!header))
 		return -ENODEV;
 	block = gm_block_at(header, id);
-	if (!block)
+	if (gm_unlikely(!block))
 		return -ENOENT;
 	r = gm_stretch_begin(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
@@ -365,13 +393,13 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	}
 	if (!with.tsc)
 		with.tsc = gm_stamp_before();
-	stack = request_free(heap, &stretch, id, &with);
-	if (with.now(with.arg, id, heap->number, block->size)) {
-		complete_free(heap, &stretch, id, with.tsc, with.stream, stack);
-	} else {
-		block->free_stack = stack;
-		block->free_stream = with.stream;
-	}
+	if (with.stack == GM_STACK_OF_BLOCK)
+		with.stack = block->stack;
+	/* Whoever hears of it meanwhile, and would complete it, waits for our lock. */
+	if (with.now(with.arg, id, heap->number, block->size))
+		free_now(heap, &stretch, id, &with);
+	else
+		free_later(heap, &stretch, id, &with);
 	gm_stretch_end(heap, &stretch);
 	return 0;
 }
@@ -390,8 +418,7 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
-		complete_free(heap, &stretch, items[i].block, gm_stamp(), block->free_stream,
-			      block->free_stack);
+		complete_pending(heap, &stretch, items[i].block, gm_stamp());
 		gm_stretch_next(heap, &stretch);
 	}
 	gm_stretch_cancel(heap, &stretch);
@@ -477,14 +504,13 @@ static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32
 		gm_heap_detach(&heap->heap, id);
 		return;
 	}
-	if (is_live(&gm_rec.blocks[id])) {
-		find_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
-		request_free(heap, stretch, id, &how);
-		++*live;
-	} else {
-		how.stack = gm_rec.blocks[id].free_stack;
+	if (!is_live(&gm_rec.blocks[id])) {
+		complete_pending(heap, stretch, id, stretch->tsc);
+		return;
 	}
-	complete_free(heap, stretch, id, how.tsc, how.stream, how.stack);
+	find_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
+	free_now(heap, stretch, id, &how);
+	++*live;
 }
 
 /* Returns true when there may be more. */

@@ -26,6 +26,7 @@ int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_
 	if (gm_likely(stretch->change.writer.slot))
 		stretch->last_op = stretch->change.writer.slot->last_op;
 	gm_change_begin(&stretch->change, &stretch->txn);
+	heap->undo.used = 0;
 	stretch->held = true;
 	heap->stretch = stretch;
 	return 0;
@@ -48,10 +49,10 @@ void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch)
 
 void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch)
 {
-	(void)heap;
 	gm_txn_end(&stretch->txn);
 	stretch->change.op = gm_writer_op(&stretch->change.writer);
 	gm_change_begin(&stretch->change, &stretch->txn);
+	heap->undo.used = 0;
 }
 
 static void unlock(void *arg)
@@ -187,11 +188,15 @@ static uint32_t block_new(void *arg)
 	struct gm_change *change = &heap->stretch->change;
 	struct gm_domain *domain = change->domain;
 	uint32_t id = domain->unused_blocks;
+	struct gm_undo_log log;
 	struct gm_block *block;
 
 	if (gm_likely(id)) {
-		gm_undo_note(&heap->undo, &domain->unused_blocks);
-		gm_undo_note(&heap->undo, &gm_rec.blocks[id].next);
+		if (gm_undo_open(&heap->undo, 2, &log)) {
+			gm_undo_save(&log, gm_undo_word(&domain->unused_blocks));
+			gm_undo_save(&log, gm_undo_word(&gm_rec.blocks[id].next));
+			gm_undo_close(&heap->undo, &log);
+		}
 		domain->unused_blocks = gm_rec.blocks[id].next;
 	} else {
 		id = gm_region_take(GM_REGION_BLOCKS, change->writer.nested);
@@ -218,12 +223,17 @@ static void block_drop(void *arg, uint32_t id)
 	struct gm_cached *heap = arg;
 	struct gm_domain *domain = heap->stretch->change.domain;
 	struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_undo *undo = &heap->undo;
+	struct gm_undo_log log;
 
-	gm_undo_note(undo, &block->state);
+	if (gm_undo_open(&heap->undo, 3, &log)) {
+		gm_undo_save(&log, gm_undo_word((const void *)&block->state));
+		gm_undo_save(&log, gm_undo_word(&block->next));
+		gm_undo_save(&log, gm_undo_word(&domain->unused_blocks));
+		gm_undo_close(&heap->undo, &log);
+	}
 	gm_set(&block->state, GM_BLOCK_UNUSED);
-	GM_PUT(undo, block->next, domain->unused_blocks);
-	GM_PUT(undo, domain->unused_blocks, id);
+	block->next = domain->unused_blocks;
+	domain->unused_blocks = id;
 }
 
 /* ---- events ---- */

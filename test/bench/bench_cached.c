@@ -1,0 +1,336 @@
+/*
+ * bench_cached.c - what a cached allocation costs: the heap alone, and the heap in the journal.
+ *
+ * Each row is the median of several rounds, interleaved. A pair is one allocation and its free, the
+ * block reusable at once. No driver, no hooks: what the floor of a hook costs comes on top.
+ *
+ *	bench_cached [rounds [pairs a round]]
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "allocator/lock.h"
+#include "allocator/span.h"
+#include "recorder/cached.h"
+
+#define ROUNDS_MOST 64
+#define LIVE 100000u
+#define TABLE (1u << 19)
+#define KEY 1u				/* of the stream */
+
+static unsigned long operations = 200000;
+static uint64_t driver_next = UINT64_C(0x7e0000000000);
+static uint32_t live[LIVE];
+static uint64_t live_at[LIVE];
+
+static double now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void *memory(void *arg, size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)arg;
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	(void)arg;
+	(void)stream;
+	*ret_address = driver_next;
+	driver_next += bytes;
+	return 0;
+}
+
+static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	(void)arg;
+	(void)address;
+	(void)bytes;
+	(void)stream;
+}
+
+/* ---- the heap alone, in tables of its own ---- */
+
+static struct {
+	struct gm_segment *segments;
+	struct gm_block *blocks;
+	uint32_t segment_unused, block_unused, segment_fresh, block_fresh;
+	struct gm_stats stats;
+	struct gm_undo undo;
+	struct gm_lock lock;
+	struct gm_heap heap;
+} plain;
+
+static uint32_t segment_new(void *arg)
+{
+	uint32_t id = plain.segment_unused;
+
+	(void)arg;
+	if (id)
+		plain.segment_unused = plain.segments[id].next;
+	else
+		id = plain.segment_fresh++;
+	return id < TABLE ? id : GM_NONE;
+}
+
+static void segment_drop(void *arg, uint32_t id)
+{
+	(void)arg;
+	plain.segments[id].next = plain.segment_unused;
+	plain.segment_unused = id;
+}
+
+static uint32_t block_new(void *arg)
+{
+	uint32_t id = plain.block_unused;
+
+	(void)arg;
+	if (id)
+		plain.block_unused = plain.blocks[id].next;
+	else
+		id = plain.block_fresh++;
+	plain.blocks[id].prev = plain.blocks[id].next = GM_NONE;
+	return id < TABLE ? id : GM_NONE;
+}
+
+static void block_drop(void *arg, uint32_t id)
+{
+	(void)arg;
+	plain.blocks[id].next = plain.block_unused;
+	plain.block_unused = id;
+}
+
+static const struct gm_heap_ops plain_ops = {
+	.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
+	.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
+};
+
+static uint32_t plain_alloc(uint64_t bytes, uint64_t *ret_address)
+{
+	struct gm_heap_request request = { bytes, KEY };
+	uint32_t id = GM_NONE;
+
+	gm_lock(&plain.lock);
+	gm_heap_alloc(&plain.heap, &request, &id);
+	gm_unlock(&plain.lock);
+	*ret_address = plain.blocks[id].address;
+	return id;
+}
+
+static void plain_free(uint32_t id, uint64_t address)
+{
+	(void)address;
+	gm_lock(&plain.lock);
+	gm_heap_free_requested(&plain.heap, id);
+	gm_heap_free_completed(&plain.heap, id);
+	gm_unlock(&plain.lock);
+}
+
+/* ---- the heap in the journal ---- */
+
+static struct gm_cached *cached;
+
+static uint32_t cached_alloc(uint64_t bytes, uint64_t *ret_address)
+{
+	struct gm_alloc alloc = { .requested = bytes, .stream = KEY, .module = 3 };
+	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, bytes);
+	uint32_t id = GM_NONE;
+
+	if (gm_cached_alloc(cached, op, &alloc, &id) == -EAGAIN)
+		gm_cached_grow(cached, op, &alloc, &id);
+	gm_op_end(op);
+	*ret_address = alloc.address;
+	return id;
+}
+
+static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	(void)arg;
+	(void)block;
+	(void)number;
+	(void)bytes;
+	return true;
+}
+
+static void cached_free(uint32_t id, uint64_t address)
+{
+	struct gm_cached_free how = { .tsc = gm_stamp_before(), .now = at_once };
+	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, address, 0);
+
+	gm_cached_free(gm_cached_of(id, NULL), op, id, address, &how);
+	gm_op_end(op);
+}
+
+/* ---- rows ---- */
+
+static uint32_t (*alloc_by)(uint64_t bytes, uint64_t *ret_address);
+static void (*free_by)(uint32_t id, uint64_t address);
+
+/* The same size again and again: cut from a larger block, and merged with it. */
+static void run_cut(void)
+{
+	for (unsigned long i = 0; i < operations; i++) {
+		uint64_t address;
+		uint32_t id = alloc_by(4096, &address);
+
+		free_by(id, address);
+	}
+}
+
+/* Whole segments: a free block of the size is there. */
+static void run_whole(void)
+{
+	for (unsigned long i = 0; i < operations; i++) {
+		uint64_t address;
+		uint32_t id = alloc_by(UINT64_C(64) << 20, &address);
+
+		free_by(id, address);
+	}
+}
+
+static void run_random(uint32_t others)
+{
+	uint32_t random = 12345;
+
+	for (unsigned long i = 0; i < operations; i++) {
+		uint32_t at;
+
+		random = random * 1664525u + 1013904223u;
+		at = (random >> 8) % others;
+		if (live[at])
+			free_by(live[at], live_at[at]);
+		random = random * 1664525u + 1013904223u;
+		live[at] = alloc_by(512 + (random >> 8) % 131072, &live_at[at]);
+	}
+}
+
+static void run_thousand(void)
+{
+	run_random(1000);
+}
+
+static void run_many(void)
+{
+	run_random(LIVE);
+}
+
+static void drain(void)
+{
+	for (uint32_t i = 0; i < LIVE; i++)
+		if (live[i])
+			free_by(live[i], live_at[i]);
+	memset(live, 0, sizeof(live));
+}
+
+static const struct row { const char *name; void (*run)(void); } rows[] = {
+	{ "cut and merged, 4 KiB", run_cut },
+	{ "a whole segment, 64 MiB", run_whole },
+	{ "random sizes, 1,000 live", run_thousand },
+	{ "random sizes, 100,000 live", run_many },
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void bench(const char *what, unsigned int rounds)
+{
+	static double ns[ROWS][ROUNDS_MOST];
+
+	for (unsigned int i = 0; i < ROWS; i++) {
+		rows[i].run();			/* warm: segments, records, memory of the tables */
+		for (unsigned int round = 0; round < rounds; round++) {
+			double began = now_ns();
+
+			rows[i].run();
+			ns[i][round] = (now_ns() - began) / (double)operations;
+		}
+		drain();
+		qsort(ns[i], rounds, sizeof(ns[i][0]), compare);
+		printf("  %-32s %-28s %8.1f ns   (%.1f to %.1f)\n", what, rows[i].name,
+		       ns[i][rounds / 2], ns[i][0], ns[i][rounds - 1]);
+	}
+}
+
+static int prepare_plain(void)
+{
+	struct gm_heap_config config;
+	struct gm_heap_setup setup = { .config = &config, .ops = &plain_ops, .undo = &plain.undo,
+				       .stats = &plain.stats, .memory = memory };
+
+	gm_heap_config_default(&config);
+	plain.segment_fresh = plain.block_fresh = 1;
+	setup.segments = plain.segments = memory(NULL, TABLE * sizeof(struct gm_segment));
+	setup.blocks = plain.blocks = memory(NULL, TABLE * sizeof(struct gm_block));
+	setup.links = memory(NULL, TABLE * sizeof(struct gm_free_link));
+	setup.span = gm_span_new(memory, NULL);
+	if (!plain.segments || !plain.blocks || !setup.links || !setup.span)
+		return -1;
+	return gm_heap_init(&plain.heap, &setup);
+}
+
+static int prepare_cached(uint64_t history)
+{
+	struct gm_recorder_config config = { .place = "", .history_events = history, .output = "",
+					     .version = "bench", .rank = -1 };
+	struct gm_heap_config heap_config;
+	struct gm_cached_setup setup = { .config = &heap_config, .driver_alloc = driver_alloc,
+					 .driver_free = driver_free, .context = 1 };
+	struct gm_recorder_report report;
+	int r = gm_recorder_start(&config, &report);
+
+	if (r < 0) {
+		printf("no journal: %s (%s)\n", strerror(-r), report.note);
+		return r;
+	}
+	gm_heap_config_default(&heap_config);
+	setup.span = gm_span_new(memory, NULL);
+	return setup.span ? gm_cached_new(&setup, &cached) : -ENOMEM;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int rounds = argc > 1 ? (unsigned int)atoi(argv[1]) : 7;
+	static const uint64_t histories[] = { 1048576, 0 };
+
+	if (argc > 2)
+		operations = strtoul(argv[2], NULL, 10);
+	if (rounds < 1 || rounds > ROUNDS_MOST || operations < 1) {
+		fprintf(stderr, "usage: bench_cached [rounds (1-%d) [pairs]]\n", ROUNDS_MOST);
+		return 2;
+	}
+	printf("a pair of allocation and free, median of %u rounds of %lu\n", rounds, operations);
+	if (prepare_plain())
+		return 1;
+	alloc_by = plain_alloc;
+	free_by = plain_free;
+	bench("the heap alone", rounds);
+	alloc_by = cached_alloc;
+	free_by = cached_free;
+	for (unsigned int i = 0; i < 2; i++) {
+		if (prepare_cached(histories[i]))
+			return 1;
+		bench(histories[i] ? "in the journal, with history" : "in the journal, no history",
+		      rounds);
+		gm_recorder_unlink();
+		gm_recorder_forget();
+	}
+	return 0;
+}
