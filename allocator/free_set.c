@@ -55,16 +55,16 @@ static struct gm_free_stream *find_stream(const struct gm_free_set *set, uint64_
 	}
 }
 
-static struct gm_free_stream *get_stream(struct gm_free_set *set, uint64_t stream)
+static inline struct gm_free_stream *get_stream(struct gm_free_set *set, uint64_t stream)
 {
-	if (!set->last || set->last->stream != stream) {
-		struct gm_free_stream *s = find_stream(set, stream);
+	struct gm_free_stream *s = set->last;
 
-		if (!s)
-			return NULL;
-		set->last = s;
+	if (__builtin_expect(!s || s->stream != stream, 0)) {
+		s = find_stream(set, stream);
+		if (s)
+			set->last = s;
 	}
-	return set->last;
+	return s;
 }
 
 static void put_stream(struct gm_free_stream **table, uint32_t mask, struct gm_free_stream *s)
@@ -140,8 +140,15 @@ static void split(struct gm_free_set *set, uint32_t root, uint64_t size, uint64_
 static void insert(struct gm_free_set *set, uint32_t *at, uint32_t block)
 {
 	const struct gm_block *key = &set->blocks[block];
-	uint32_t priority = priority_of(block);
+	uint32_t priority;
 
+	if (!*at) {			/* most often: the only one of its class */
+		set->links[block].left = GM_NONE;
+		set->links[block].right = GM_NONE;
+		*at = block;
+		return;
+	}
+	priority = priority_of(block);
 	while (*at && priority_of(*at) >= priority)
 		at = before(set, *at, key->size, key->address) ? &set->links[*at].right
 							       : &set->links[*at].left;
@@ -222,7 +229,10 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 
 	if (!s)
 		return;
-	erase(set, &s->root[c], block);
+	if (s->root[c] == block && !set->links[block].left && !set->links[block].right)
+		s->root[c] = GM_NONE;
+	else
+		erase(set, &s->root[c], block);
 	if (!s->root[c]) {
 		s->map[c / 64] &= ~(UINT64_C(1) << c % 64);
 		if (!s->map[c / 64])

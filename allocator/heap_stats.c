@@ -151,38 +151,48 @@ void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, uint64_t size,
 	count_back(heap, pool, size, requested, true, true);
 }
 
-static void move(struct gm_heap *heap, unsigned int pool, enum gm_stat_name name, int64_t by)
+/* Both statistics, in all and in one class, by amounts of either sign; none is 0 for nothing. */
+static inline __attribute__((always_inline)) void move(struct gm_heap *heap, unsigned int pool,
+						       enum gm_stat_name first, int64_t a,
+						       enum gm_stat_name second, int64_t b)
 {
-	struct gm_stat *all = &heap->stats->stat[name][GM_POOL_ALL];
-	struct gm_stat *one = &heap->stats->stat[name][class_of(pool)];
+	struct gm_stat *rows[] = { &heap->stats->stat[0][GM_POOL_ALL],
+				   &heap->stats->stat[0][class_of(pool)] };
 	struct gm_undo_log log;
 
-	if (!by)
-		return;
-	if (gm_undo_open(heap->undo, 4, &log)) {
-		save(&log, all, by > 0);
-		save(&log, one, by > 0);
+	if (gm_undo_open(heap->undo, 8, &log)) {
+		for (int i = 0; i < 2; i++) {
+			const struct gm_stat *row = rows[i];
+
+			if (a)
+				save(&log, &ROW(first), a > 0);
+			if (b)
+				save(&log, &ROW(second), b > 0);
+		}
 		gm_undo_close(heap->undo, &log);
 	}
-	if (by > 0) {
-		up(heap->undo, all, by);
-		up(heap->undo, one, by);
-	} else {
-		down(all, -by);
-		down(one, -by);
+	for (int i = 0; i < 2; i++) {
+		struct gm_stat *row = rows[i];
+
+		if (a > 0)
+			up(heap->undo, &ROW(first), a);
+		else if (a < 0)
+			down(&ROW(first), -a);
+		if (b > 0)
+			up(heap->undo, &ROW(second), b);
+		else if (b < 0)
+			down(&ROW(second), -b);
 	}
 }
 
 void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes)
 {
-	move(heap, pool, GM_STAT_INACTIVE_SPLIT, count);
-	move(heap, pool, GM_STAT_INACTIVE_SPLIT_BYTES, bytes);
+	move(heap, pool, GM_STAT_INACTIVE_SPLIT, count, GM_STAT_INACTIVE_SPLIT_BYTES, bytes);
 }
 
 void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes)
 {
-	move(heap, pool, GM_STAT_SEGMENT, count);
-	move(heap, pool, GM_STAT_RESERVED_BYTES, bytes);
+	move(heap, pool, GM_STAT_SEGMENT, count, GM_STAT_RESERVED_BYTES, bytes);
 }
 
 static struct gm_stat *nth(struct gm_stats *stats, unsigned int n)

@@ -156,13 +156,34 @@ static void count_free(struct gm_cached *heap, struct gm_domain *domain, uint64_
 
 /* ---- alloc ---- */
 
+/* Events of one block, that differ in the action only. */
+static inline __attribute__((always_inline)) void
+trace(const struct gm_stretch *stretch, const struct gm_block *block, uint64_t tsc, uint64_t stream,
+      uint32_t stack, const enum gm_action *actions, unsigned int count)
+{
+	const struct gm_segment *segment = &gm_rec.segments[block->segment];
+	struct gm_traced list[2];
+	struct gm_segment like;
+
+	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED)) {
+		gm_change_untraced(&stretch->change, count);
+		return;
+	}
+	like.context = segment->context;
+	like.kind = segment->kind;
+	like.module = block->module;	/* not the one for which the segment was made */
+	for (unsigned int i = 0; i < count; i++)
+		list[i] = (struct gm_traced){ actions[i], block->address, block->requested };
+	gm_change_trace(&stretch->change, &like, tsc, stream, stack, list, count);
+}
+
 /* Block @id has been handed out: its record, the counters and the event. What a record says besides
  * its place means nothing before it is active, and needs no undo. */
 static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
 		      uint32_t id)
 {
+	static const enum gm_action actions[] = { GM_ACTION_ALLOC };
 	struct gm_block *block = &gm_rec.blocks[id];
-	bool untraced = gm_untraced(alloc->requested);
 	uint64_t tsc = gm_stamp();
 
 	block->tsc = tsc;
@@ -170,17 +191,14 @@ static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	block->stack = alloc->stack;
 	block->thread = gm_writer_tid(&stretch->change.writer);
 	block->module = alloc->module;
-	block->flags = untraced ? GM_BLOCK_UNTRACED : 0;	/* in the word of the state, logged */
+	/* in the word of the state, which is logged */
+	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
 	alloc->tsc = tsc;
 	alloc->address = block->address;
 	alloc->size = block->size;
 	count_alloc(heap, stretch->change.domain, block->size);
-	if (untraced)
-		gm_change_untraced(&stretch->change, 1);
-	else
-		gm_cached_event(stretch, &gm_rec.segments[block->segment], alloc->module,
-				GM_ACTION_ALLOC, tsc, block->address, alloc->requested,
-				alloc->stream, alloc->stack_of_block_only ? GM_NONE : alloc->stack);
+	trace(stretch, block, tsc, alloc->stream,
+	      alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
 
 /* A look that found nothing does not count in the age of what is free. */
@@ -315,52 +333,40 @@ struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
 	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
 }
 
-static void event_of(const struct gm_stretch *stretch, const struct gm_block *block,
-		     enum gm_action action, uint64_t tsc, uint64_t stream, uint32_t stack)
-{
-	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
-		gm_change_untraced(&stretch->change, 1);
-	else
-		gm_cached_event(stretch, &gm_rec.segments[block->segment], block->module, action,
-				tsc, block->address, block->requested, stream, stack);
-}
-
-/* The records and the counters of a block that is free from here on, as far as its owner goes; with
- * the event. Before the heap moves it: it may lie in a larger one then. */
-static void leave_owner(struct gm_cached *heap, struct gm_stretch *stretch,
-			struct gm_block *block, const struct gm_cached_free *how)
-{
-	block->op = stretch->change.op;
-	count_free(heap, stretch->change.domain, block->size);
-	event_of(stretch, block, GM_ACTION_FREE_REQUESTED, how->tsc, how->stream, how->stack);
-}
-
+/* Of the functions below each writes the events before the heap moves the block: it may lie in a
+ * larger one then. */
 static void complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 			     uint64_t tsc)
 {
+	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	event_of(stretch, block, GM_ACTION_FREE_COMPLETED, tsc, block->free_stream,
-		 block->free_stack);
+	trace(stretch, block, tsc, block->free_stream, block->free_stack, actions, 1);
 	gm_heap_free_completed(&heap->heap, id);
 }
 
 static void free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 		     const struct gm_cached_free *how)
 {
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
+						  GM_ACTION_FREE_COMPLETED };
 	struct gm_block *block = &gm_rec.blocks[id];
 
-	leave_owner(heap, stretch, block, how);
-	event_of(stretch, block, GM_ACTION_FREE_COMPLETED, how->tsc, how->stream, how->stack);
+	block->op = stretch->change.op;
+	count_free(heap, stretch->change.domain, block->size);
+	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
 	gm_heap_free(&heap->heap, id);
 }
 
 static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 		       const struct gm_cached_free *how)
 {
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED };
 	struct gm_block *block = &gm_rec.blocks[id];
 
-	leave_owner(heap, stretch, block, how);
+	block->op = stretch->change.op;
+	count_free(heap, stretch->change.domain, block->size);
+	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 1);
 	block->free_stack = how->stack;		/* meaningless while it is not pending: not logged */
 	block->free_stream = how->stream;
 	gm_heap_free_requested(&heap->heap, id);

@@ -238,32 +238,6 @@ static void block_drop(void *arg, uint32_t id)
 
 /* ---- events ---- */
 
-void gm_cached_event(const struct gm_stretch *stretch, const struct gm_segment *segment,
-		     uint16_t module, enum gm_action action, uint64_t tsc, uint64_t address,
-		     uint64_t size, uint64_t stream, uint32_t stack)
-{
-	const struct gm_change *change = &stretch->change;
-	struct gm_event_place at = gm_event_open(&change->writer, change->domain, action);
-	struct gm_event *event = at.event;
-
-	if (gm_unlikely(!event))
-		return;
-	event->tsc = tsc;
-	event->op = change->op;
-	event->address = address;
-	event->size = size;
-	event->stream = stream;
-	event->stack = stack;
-	event->context = segment->context;
-	event->module = module;
-	event->domain = change->number;
-	event->action = (uint8_t)action;
-	event->kind = segment->kind;
-	event->flags = 0;
-	event->reserved16 = 0;
-	gm_event_commit(&change->writer, at);
-}
-
 /* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
  * own. One so small that no block in it can be traced is not traced either. */
 static void segment_event(void *arg, bool allocated, uint32_t id)
@@ -279,7 +253,7 @@ static void segment_event(void *arg, bool allocated, uint32_t id)
 	if (gm_untraced(segment->size))
 		gm_change_untraced(&stretch->change, 1);
 	else
-		gm_cached_event(stretch, segment, segment->module,
+		gm_change_event(&stretch->change, segment,
 				allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE, tsc,
 				segment->address, segment->size, segment->stream, stack);
 }

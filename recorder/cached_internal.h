@@ -63,11 +63,6 @@ void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch);
 /* What the heap calls, into heap->ops. */
 void gm_cached_ops(struct gm_cached *heap);
 
-/* One event of @segment, by the block's module, within a stretch. */
-void gm_cached_event(const struct gm_stretch *stretch, const struct gm_segment *segment,
-		     uint16_t module, enum gm_action action, uint64_t tsc, uint64_t address,
-		     uint64_t size, uint64_t stream, uint32_t stack);
-
 /* ---- cached_memory.c ---- */
 
 void *gm_arena_take(struct gm_arena *arena, size_t bytes);	/* zeroed; NULL: none left */
