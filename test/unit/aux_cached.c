@@ -5,38 +5,72 @@
 
 #include <check.h>
 #include <errno.h>
+#include <pthread.h>
+
+#define FREED 256u
 
 struct aux_driver aux_driver;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct freed { uint64_t address, bytes; } freed[FREED];
+static unsigned int freed_count;
 
 void aux_driver_begin(uint64_t capacity)
 {
 	aux_driver = (struct aux_driver){ .next = UINT64_C(0x7e0000000000), .capacity = capacity };
+	freed_count = 0;
+}
+
+/* What was freed last is handed out first, as drivers do. */
+static uint64_t address_for(uint64_t bytes)
+{
+	for (unsigned int i = freed_count; i-- > 0;)
+		if (freed[i].bytes == bytes) {
+			uint64_t address = freed[i].address;
+
+			freed[i] = freed[--freed_count];
+			return address;
+		}
+	aux_driver.next += bytes;
+	return aux_driver.next - bytes;
 }
 
 static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
 {
-	(void)arg;
+	int r = -ENOMEM;
+
 	(void)stream;
 	if (aux_driver.between)
 		aux_driver.between();
+	pthread_mutex_lock(&mutex);
 	aux_driver.calls++;
-	if ((aux_driver.fail_at && aux_driver.calls >= aux_driver.fail_at) ||
-	    aux_driver.used + bytes > aux_driver.capacity)
-		return -ENOMEM;
-	aux_driver.used += bytes;
-	*ret_address = __atomic_fetch_add(&aux_driver.next, bytes, __ATOMIC_RELAXED);
-	return 0;
+	if (arg) {
+		*ret_address = aux_driver.next += bytes;
+		aux_driver.next += bytes;
+		r = 0;
+	} else if ((!aux_driver.fail_at || aux_driver.calls < aux_driver.fail_at) &&
+	    bytes <= aux_driver.capacity - aux_driver.used) {
+		aux_driver.used += bytes;
+		*ret_address = address_for(bytes);
+		r = 0;
+	}
+	pthread_mutex_unlock(&mutex);
+	return r;
 }
 
 static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
 {
-	(void)arg;
-	(void)address;
 	(void)stream;
 	if (aux_driver.between)
 		aux_driver.between();
+	if (arg)
+		return;
+	pthread_mutex_lock(&mutex);
 	ck_assert_uint_ge(aux_driver.used, bytes);
 	aux_driver.used -= bytes;
+	if (freed_count < FREED)
+		freed[freed_count++] = (struct freed){ address, bytes };
+	pthread_mutex_unlock(&mutex);
 }
 
 static void settle(void *arg)
@@ -60,6 +94,7 @@ struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const
 	gm_heap_config_default(&config);
 	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
 	config.limit = limit;
+	setup.arg = context >= AUX_ENDLESS ? &aux_driver : NULL;
 	ck_assert_int_eq(gm_cached_new(&setup, &heap), 0);
 	return heap;
 }

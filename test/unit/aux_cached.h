@@ -18,6 +18,10 @@ extern struct aux_driver aux_driver;
 
 void aux_driver_begin(uint64_t capacity);
 
+/* Contexts from here on have memory without end, never given back: theirs is not counted when they
+ * are dropped. */
+#define AUX_ENDLESS 100u
+
 /* A heap on it; the test fails when there is none. @conf as PYTORCH_CUDA_ALLOC_CONF. */
 struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
 			   uint64_t limit);
