@@ -322,6 +322,232 @@ START_TEST(random_programs)
 }
 END_TEST
 
+/* The n-th allocation of the driver and all after it fail, for every n: nothing is lost. */
+START_TEST(driver_fails)
+{
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 7);
+	for (unsigned int n = 1; n < 40; n++) {
+		aux_driver.calls = 0;
+		aux_driver.fail_at = n;
+		while (world.lives < 60 && aux_driver.calls < n)
+			alloc_one();
+		check_all();
+		while (world.lives)
+			free_one();
+		complete_all();
+		aux_driver.fail_at = 0;
+		for (unsigned int h = 0; h < HEAPS; h++) {
+			uint64_t idle = gm_cached_idle_bytes(world.heap[h]);
+
+			ck_assert_uint_eq(gm_cached_empty(world.heap[h]), idle);
+			ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[h]), 0);
+		}
+		ck_assert_uint_eq(aux_driver.used, 0);
+		check_all();
+	}
+	check_trace();
+}
+END_TEST
+
+/* Segments of their own until no record is left; the one too many goes back. */
+static void until_full(void)
+{
+	for (;;) {
+		struct gm_alloc alloc = aux_request(64 * MIB, 9, 1);
+		uint64_t used = aux_driver.used;
+		uint32_t block;
+		int r = aux_serve(world.heap[0], &alloc, &block);
+
+		if (r) {
+			ck_assert_int_eq(r, -ENOSPC);
+			ck_assert_uint_eq(block, 0);
+			ck_assert_uint_eq(aux_driver.used, used);
+			return;
+		}
+		ck_assert_uint_lt(world.lives, BLOCKS);
+		world.live[world.lives++] = (struct one){ block, alloc.address, alloc.size,
+							  alloc.requested, 1, 0 };
+	}
+}
+
+/* The tables have no room: first for cuts, then for segments. What was served stays, the memory got
+ * for nothing goes back, and when there is room again all goes on. */
+START_TEST(tables_are_full)
+{
+	struct gm_region *blocks, *segments;
+	uint64_t most;
+
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 11);
+	blocks = gm_region(GM_REGION_BLOCKS);
+	segments = gm_region(GM_REGION_SEGMENTS);
+	for (int i = 0; i < 20; i++)
+		alloc_one();
+	most = blocks->capacity;
+	blocks->capacity = gm_get(&blocks->used);
+	for (int i = 0; i < 100; i++) {
+		alloc_one();
+		if (world.lives && i % 3 == 0)
+			free_one();
+		blocks->capacity = most;
+		check_all();
+		blocks->capacity = gm_get(&blocks->used);
+	}
+	until_full();
+	blocks->capacity = most;
+	check_all();
+	most = segments->capacity;
+	segments->capacity = gm_get(&segments->used);
+	gm_rec.domain[0].spare_segment = GM_NONE;
+	until_full();
+	segments->capacity = most;
+	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
+	for (int i = 0; i < 40; i++)
+		alloc_one();
+	check_all();
+	check_trace();
+}
+END_TEST
+
+/* Memory for free sets fails: no segment is made, and none is lost. */
+START_TEST(memory_fails)
+{
+	struct gm_alloc alloc = aux_request(1000, 1, 1);
+	unsigned int failed = 0;
+	uint32_t block;
+
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 13);
+	aux_sys_wrap();
+	for (unsigned int stream = 1; stream < 60; stream++) {
+		uint64_t used = aux_driver.used;
+		int r;
+
+		alloc.stream = stream;
+		aux_calls = 0;
+		aux_fail_on = true;
+		aux_fail_at = stream % 2;
+		r = aux_serve(world.heap[0], &alloc, &block);
+		aux_fail_at = 0;
+		ck_assert(r == 0 || r == -ENOSPC || r == -ENOMEM);
+		if (r) {
+			ck_assert_uint_eq(aux_driver.used, used);
+			failed++;
+		} else {
+			world.live[world.lives++] = (struct one){ block, alloc.address, alloc.size,
+								  alloc.requested, 1, 0 };
+		}
+		check_all();
+	}
+	ck_assert_uint_gt(failed, 3);
+}
+END_TEST
+
+static uint32_t longest;
+
+static void note_length(void)
+{
+	uint32_t count = gm_get(&gm_rec.domains[0].undo_count);
+
+	longest = count > longest ? count : longest;
+}
+
+/* No transaction comes near the end of the undo area, whatever it does at once: growth in a domain
+ * with others, collection, release, a block between two free ones, peaks that all rise. */
+START_TEST(longest_transaction)
+{
+	begin("garbage_collection_threshold:0.5,max_split_size_mb:20", 200 * MIB, 150 * MIB, 17);
+	aux_driver.between = note_length;
+	for (int i = 0; i < 4000; i++) {
+		uint64_t dice = rnd() % 100;
+
+		if (dice < 50 && world.lives < BLOCKS)
+			alloc_one();
+		else if (dice < 80 && world.lives)
+			free_one();
+		else if (dice < 97 && world.pendings)
+			complete_one();
+		else if (dice < 98)
+			gm_cached_empty(world.heap[rnd() % HEAPS]);
+		note_length();
+		if (i % 50 == 0)
+			gm_record_reset_stats(0, GM_RESET_PEAK);
+	}
+	check_all();
+	printf("# the longest transaction took %u of %u entries\n", longest, GM_UNDO_ENTRIES);
+	ck_assert_uint_gt(longest, 60);
+	ck_assert_uint_lt(longest, GM_UNDO_ENTRIES * 3 / 4);
+}
+END_TEST
+
+/* Small blocks leave no events: at no end of their life. What remains adds up. */
+START_TEST(small_blocks_untraced)
+{
+	struct gm_image image;
+	unsigned int alloc = 0, requested = 0, completed = 0, live = 0;
+
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 19);
+	gm_rec.min_size = gm_get(&gm_rec.header)->history_min_size = 100000;
+	for (int i = 0; i < 1000; i++) {
+		if (rnd() % 2 && world.lives < BLOCKS)
+			alloc_one();
+		else if (world.lives && world.pendings < BLOCKS)
+			free_one();
+		if (world.pendings > 100)
+			complete_all();
+	}
+	for (unsigned int i = 0; i < world.lives; i++)
+		live += world.live[i].requested >= 100000;
+	aux_image(&image);
+	for (size_t i = 0; i < image.event_count; i++) {
+		const struct gm_event *event = image.events[i];
+
+		ck_assert_uint_ge(event->size, 100000);
+		alloc += event->action == GM_ACTION_ALLOC;
+		requested += event->action == GM_ACTION_FREE_REQUESTED;
+		completed += event->action == GM_ACTION_FREE_COMPLETED;
+	}
+	ck_assert_uint_gt(alloc, 50);
+	ck_assert_uint_eq(alloc - requested, live);
+	ck_assert_uint_le(completed, requested);
+	ck_assert_uint_gt(gm_get(&gm_rec.domains[0].events_small), 100);
+	gm_image_free(&image);
+}
+END_TEST
+
+/* What cannot be asked for, and who is no heap's. */
+START_TEST(refused)
+{
+	struct gm_heap_config config;
+	struct gm_cached_setup setup = { .config = &config, .domain = GM_DOMAINS };
+	struct gm_alloc alloc = aux_request(GM_HEAP_REQUEST_LIMIT, 1, 1);
+	struct gm_cached *heap;
+	uint32_t block;
+
+	gm_heap_config_default(&config);
+	ck_assert_int_eq(gm_cached_new(&setup, &heap), -ENODEV);
+	ck_assert_ptr_null(gm_cached_by_number(1));
+	begin("", 10 * MIB, GM_HEAP_UNLIMITED, 23);
+	ck_assert_int_eq(gm_cached_new(&setup, &heap), -EINVAL);
+	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -E2BIG);
+	alloc = aux_request(11 * MIB, 1, 1);
+	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -ENOMEM);
+	gm_cached_set_limit(world.heap[0], 12 * MIB);
+	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), 0);
+	ck_assert_int_eq(aux_release(world.heap[2], block, alloc.address, true), -ENOENT);
+	ck_assert_int_eq(aux_release(world.heap[0], 4711000, alloc.address, true), -ENOENT);
+	ck_assert_uint_eq(gm_cached_largest_free(world.heap[0]), 0);
+	ck_assert_int_eq(aux_release(world.heap[0], block, alloc.address, true), 0);
+	ck_assert_uint_eq(gm_cached_largest_free(world.heap[0]), 12 * MIB);
+	ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[0]), 12 * MIB);
+	heap = world.heap[0];
+	ck_assert_ptr_eq(gm_cached_by_number(gm_cached_number(heap)), heap);
+	gm_cached_drop(heap, 0, 0);
+	ck_assert_int_eq(aux_serve(heap, &alloc, &block), -ENODEV);
+	ck_assert_uint_eq(gm_cached_empty(heap), 0);
+	ck_assert_uint_eq(gm_cached_idle_bytes(heap), 0);
+	aux_sound();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cached");
@@ -332,6 +558,12 @@ int main(void)
 	tcase_set_timeout(tc, 600);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_loop_test(tc, random_programs, 0, sizeof(settings) / sizeof(settings[0]));
+	tcase_add_test(tc, driver_fails);
+	tcase_add_test(tc, tables_are_full);
+	tcase_add_test(tc, memory_fails);
+	tcase_add_test(tc, longest_transaction);
+	tcase_add_test(tc, small_blocks_untraced);
+	tcase_add_test(tc, refused);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
