@@ -15,6 +15,7 @@
 
 #include "tools/cli.h"
 #include "tools/convert.h"
+#include "tools/discover.h"
 #include "tools/output.h"
 #include "tools/verbs.h"
 
@@ -103,10 +104,17 @@ static int convert_once(const struct job *job)
 /* ---- textfiles, once or again and again ------------------------------------------------------- */
 
 struct watched {
-	const char *input;
+	char *input;
 	pid_t pid;			/* of a living process that was named by it, else 0 */
 	char path[4096];		/* its metrics; "" before the first */
 	bool over;
+};
+
+struct watching {
+	struct watched *list;
+	int count, room;
+	bool all;			/* also those that come */
+	bool failed;			/* out of memory */
 };
 
 /* The file is called after the process as we know it: in another namespace its number is not its own. */
@@ -141,8 +149,12 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 			fprintf(stderr, "gpumem convert: %s: %s\n", of->input, loaded.error);
 		return GM_EXIT_INPUT;
 	}
-	if (loaded.from == GM_LOADED_PROCESS)
+	if (loaded.from == GM_LOADED_PROCESS) {
 		of->pid = (pid_t)strtol(of->input, NULL, 10);
+		/* The label, too: two containers may each have a process 1, and no line may come twice. */
+		json_object_set_new((json_t *)(uintptr_t)gm_json_object(loaded.root, "process"), "pid",
+				    json_integer(of->pid));
+	}
 	status = name_textfile(job, of, &loaded);
 	one.input = of->input;
 	if (!status)
@@ -164,52 +176,110 @@ static int look_again(const struct job *job, struct watched *of)
 	return GM_EXIT_OK;
 }
 
-static int watch(const struct job *job, struct watched *list, int count)
+static void add_watched(struct watching *watching, const char *input)
+{
+	if (watching->count == watching->room) {
+		int room = watching->room ? 2 * watching->room : 16;
+		struct watched *larger = realloc(watching->list, (size_t)room * sizeof(*larger));
+
+		if (!larger) {
+			watching->failed = true;
+			return;
+		}
+		watching->list = larger;
+		watching->room = room;
+	}
+	memset(&watching->list[watching->count], 0, sizeof(*watching->list));
+	watching->list[watching->count].input = strdup(input);
+	if (watching->list[watching->count].input)
+		watching->count++;
+	else
+		watching->failed = true;
+}
+
+/* One that ends between the finding and the reading is no failure. */
+static void add_found(void *arg, int64_t pid)
+{
+	struct watching *watching = arg;
+	char input[24];
+
+	snprintf(input, sizeof(input), "%lld", (long long)pid);
+	for (int i = 0; i < watching->count; i++)
+		if (!watching->list[i].over && !strcmp(watching->list[i].input, input))
+			return;
+	add_watched(watching, input);
+	if (watching->count && !watching->list[watching->count - 1].pid)
+		watching->list[watching->count - 1].pid = (pid_t)pid;
+}
+
+/* Places of those that are over are of no more use. */
+static void drop_over(struct watching *watching)
+{
+	int kept = 0;
+
+	for (int i = 0; i < watching->count; i++)
+		if (watching->list[i].over)
+			free(watching->list[i].input);
+		else
+			watching->list[kept++] = watching->list[i];
+	watching->count = kept;
+}
+
+static int watch(const struct job *job, struct watching *watching)
 {
 	double whole = (double)(time_t)job->watch;
 	struct timespec pause = { (time_t)job->watch, (long)((job->watch - whole) * 1e9) };
-	int left = count, status = GM_EXIT_OK;
+	int status = GM_EXIT_OK;
 
-	while (!stopped && !status && left) {
+	drop_over(watching);
+	while (!stopped && !status && (watching->count || watching->all)) {
 		nanosleep(&pause, NULL);
-		left = 0;
-		for (int i = 0; i < count && !stopped && !status; i++) {
-			if (!list[i].over)
-				status = look_again(job, &list[i]);
-			left += !list[i].over;
-		}
+		if (watching->all && !stopped)
+			gm_discover(add_found, watching);
+		for (int i = 0; i < watching->count && !stopped && !status; i++)
+			status = look_again(job, &watching->list[i]);
+		drop_over(watching);
 	}
-	for (int i = 0; i < count; i++)
-		withdraw(&list[i]);
+	for (int i = 0; i < watching->count; i++)
+		withdraw(&watching->list[i]);
 	return status;
 }
 
 static int textfiles(const struct job *job, char **inputs, int count)
 {
-	struct watched *list = calloc((size_t)count, sizeof(*list));
+	struct watching watching = { .count = 0 };
 	struct sigaction action = { .sa_handler = stop };
-	int status = list ? GM_EXIT_OK : GM_EXIT_FAILED;
+	int status = GM_EXIT_OK, named;
 
 	if (job->watch > 0) {		/* from the first file on: whatever ends us takes them away */
 		sigaction(SIGINT, &action, NULL);
 		sigaction(SIGTERM, &action, NULL);
 		sigaction(SIGHUP, &action, NULL);
 	}
-	for (int i = 0; list && i < count; i++) {
-		int one;
+	for (int i = 0; i < count; i++)
+		if (!strcmp(inputs[i], "all"))
+			watching.all = true;
+		else
+			add_watched(&watching, inputs[i]);
+	named = watching.count;
+	if (watching.all)
+		gm_discover(add_found, &watching);
+	for (int i = 0; i < watching.count; i++) {
+		int one = i < named ? write_textfile(job, &watching.list[i], false) :
+				      look_again(job, &watching.list[i]);
 
-		list[i].input = inputs[i];
-		one = write_textfile(job, &list[i], false);
-		list[i].over = one != GM_EXIT_OK;
+		watching.list[i].over |= one != GM_EXIT_OK;
 		status = one > status ? one : status;
 	}
-	if (list && job->watch > 0) {
-		int end = watch(job, list, count);
+	if (job->watch > 0 && !watching.failed && (!status || status == GM_EXIT_INPUT)) {
+		int end = watch(job, &watching);
 
 		status = end > status ? end : status;
 	}
-	free(list);
-	return status;
+	for (int i = 0; i < watching.count; i++)
+		free(watching.list[i].input);
+	free(watching.list);
+	return watching.failed ? GM_EXIT_FAILED : status;
 }
 
 static int convert(const struct job *job)

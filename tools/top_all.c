@@ -5,14 +5,13 @@
  * that finds them in other directories, containers and mount namespaces, too.
  */
 #define _GNU_SOURCE
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tools/attach.h"
+#include "tools/discover.h"
 #include "tools/top.h"
 
 #define LOOK_SECONDS 2.0
@@ -59,12 +58,18 @@ static void drop(struct gm_top *top, size_t i)
 	memmove(&top->list[i], &top->list[i + 1], (--top->count - i) * sizeof(struct gm_top_process *));
 }
 
+static void add_new(void *arg, int64_t pid)
+{
+	struct gm_top *top = arg;
+
+	if (!find(top, pid))
+		gm_top_add(top, pid);
+}
+
 /* New ones in, those that have ended out. */
 static void look_around(struct gm_top *top)
 {
 	double now = gm_top_now();
-	struct dirent *entry;
-	DIR *proc;
 
 	for (size_t i = top->count; i--;)
 		if (top->list[i]->state == GM_TOP_ENDED)
@@ -72,15 +77,7 @@ static void look_around(struct gm_top *top)
 	if (top->looked > 0 && now - top->looked < LOOK_SECONDS)
 		return;
 	top->looked = now;
-	proc = opendir("/proc");
-	while (proc && (entry = readdir(proc))) {
-		long pid = isdigit((unsigned char)entry->d_name[0]) ? strtol(entry->d_name, NULL, 10) : 0;
-
-		if (pid > 0 && pid != getpid() && !find(top, pid))
-			gm_top_add(top, pid);
-	}
-	if (proc)
-		closedir(proc);
+	gm_discover(add_new, top);
 }
 
 static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)
