@@ -22,7 +22,12 @@
 
 _Atomic(bool) gm_order_looked_up;
 
+#define LOOKS_AGAIN 64u			/* at slots that are not bound yet */
+
 static _Atomic(uint64_t) objects_seen;		/* dlpi_adds of the last look */
+static _Atomic(unsigned int) looked_again;
+
+struct found { bool past, unbound; };
 
 struct object {
 	const ElfW(Rela) *relocations[2];
@@ -67,31 +72,17 @@ static bool read_dynamic(const struct dl_phdr_info *info, const ElfW(Dyn) *d, st
 	return object->symbols && object->strings;
 }
 
+/* Does @name lead to the driver? */
+static bool is_a_way(const char *name)
+{
+	return strcmp(name, "dlsym") == 0 ||
+	       (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z');
+}
+
 /* Is the slot of @name bound past us? */
 static bool goes_past(const char *name, const void *bound)
 {
-	if (strcmp(name, "dlsym") == 0)
-		return bound == (const void *)gm_libc.dlsym;
-	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&
-	       gm_hook_for(bound);
-}
-
-static bool object_goes_past(const struct dl_phdr_info *info, const struct object *object)
-{
-	for (int part = 0; part < 2; part++) {
-		const ElfW(Rela) *r = object->relocations[part];
-
-		for (size_t i = 0; r && i < object->counts[part]; i++) {
-			size_t symbol = ELF64_R_SYM(r[i].r_info);
-			const void *const *slot = (const void *const *)(info->dlpi_addr +
-									r[i].r_offset);
-
-			if (symbol && !r[i].r_addend &&
-			    goes_past(object->strings + object->symbols[symbol].st_name, *slot))
-				return true;
-		}
-	}
-	return false;
+	return *name == 'd' ? bound == (const void *)gm_libc.dlsym : gm_hook_for(bound) != NULL;
 }
 
 static bool has_address(const struct dl_phdr_info *info, const void *address)
@@ -106,12 +97,36 @@ static bool has_address(const struct dl_phdr_info *info, const void *address)
 	return false;
 }
 
+/* A slot that leads into its own object is bound lazily, and has not been called through. */
+static void look_at_slots(const struct dl_phdr_info *info, const struct object *object,
+			  struct found *found)
+{
+	for (int part = 0; part < 2; part++) {
+		const ElfW(Rela) *r = object->relocations[part];
+
+		for (size_t i = 0; r && i < object->counts[part]; i++) {
+			size_t symbol = ELF64_R_SYM(r[i].r_info);
+			const void *bound;
+			const char *name;
+
+			if (!symbol || r[i].r_addend)
+				continue;
+			name = object->strings + object->symbols[symbol].st_name;
+			if (!is_a_way(name))
+				continue;
+			bound = *(const void *const *)(info->dlpi_addr + r[i].r_offset);
+			found->past |= goes_past(name, bound);
+			found->unbound |= part == 1 && has_address(info, bound);
+		}
+	}
+}
+
 /* Our own objects' slots, the C library's and the driver's are what they should be. */
 static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	const ElfW(Dyn) *dynamic = NULL;
+	struct found *found = arg;
 	struct object object;
-	bool *past = arg;
 
 	(void)bytes;
 	for (int i = 0; i < info->dlpi_phnum; i++)
@@ -122,8 +137,8 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 	    has_address(info, (const void *)GM_REAL(cuGetProcAddress)) ||
 	    !read_dynamic(info, dynamic, &object))
 		return 0;
-	*past = object_goes_past(info, &object);
-	return *past;
+	look_at_slots(info, &object, found);
+	return found->past;
 }
 
 static int count(struct dl_phdr_info *info, size_t bytes, void *arg)
@@ -142,16 +157,16 @@ static bool stands_before(void)
 
 void gm_order_look_slow(void)
 {
+	struct found found = { false, false };
 	uint64_t objects = 0;
-	bool past = false;
 
 	gm_order_looked_up = false;
 	dl_iterate_phdr(count, &objects);
 	if (objects == objects_seen)
 		return;
-	objects_seen = objects;
-	dl_iterate_phdr(look_at, &past);
-	if (past)
+	dl_iterate_phdr(look_at, &found);
+	objects_seen = found.unbound && ++looked_again < LOOKS_AGAIN ? 0 : objects;
+	if (found.past)
 		gm_order_unseen_work("an object of this process is bound past this library "
 				     "(RTLD_DEEPBIND)");
 	else if (!stands_before())

@@ -46,7 +46,7 @@ void gm_order_unseen_work(const char *why)
 	unseen = true;
 	if (gm_order_on)
 		gm_reuse_leave_one(gm_order_reuse());
-	if (first && gm_state_is_mine() && gm_state.options.verbose)
+	if (first && gm_state.options.verbose)
 		gm_say_always("one-stream fast path off: ", why);
 }
 
