@@ -52,7 +52,7 @@ struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_ho
 /* May an event be recorded, as far as captures go? One that is about to begin does not forbid it. */
 static bool may_record_locked(const struct gm_reuse *reuse, bool begins)
 {
-	return !reuse->captures || (begins && reuse->captures == 1) ||
+	return !(reuse->hot->attention & GM_REUSE_CAPTURING) || (begins && reuse->captures == 1) ||
 	       !gm_rule(GM_RULE_CAPTURE_EVENTS);
 }
 
@@ -312,6 +312,18 @@ void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one)
 		gm_reuse_transition_over_locked(reuse);
 	}
 	gm_unlock(&reuse->order);
+}
+
+int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg)
+{
+	int r = -EAGAIN;
+
+	if (!gm_lock(&reuse->order))
+		return -EBUSY;
+	if (may_record_locked(reuse, false))
+		r = fn(arg);
+	gm_unlock(&reuse->order);
+	return r;
 }
 
 static void count_capture(struct gm_reuse *reuse, bool begins)

@@ -132,6 +132,10 @@ void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
  * one stream was among them. */
 void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one);
 
+/* Call @fn while no capture can begin. Its result; -EAGAIN, and it was not called: one is under
+ * way; -EBUSY. */
+int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
+
 /* A capture begins somewhere in the process (before the real call) or has ended. They nest. */
 void gm_reuse_capture_begins(struct gm_reuse *reuse);
 void gm_reuse_capture_ended(struct gm_reuse *reuse);

@@ -335,12 +335,11 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	freeing.kind = copy.kind;
 	freeing.stream = copy.stream;
 	if (copy.kind == GM_KIND_DEVICE && is_a_barrier(caller)) {
-		refused = gm_order_wait_context(heap->context);
+		refused = gm_order_wait_context(heap->context, &freeing.waited);
 		if (refused) {
 			gm_cache_fault(refused);
 			return refuse(refused, ret_result);
 		}
-		freeing.waited = true;
 	}
 	return free_block(dptr, heap, block, &copy, &freeing, ret_result);
 }

@@ -178,7 +178,7 @@ static bool free_behind_all(struct gm_cache_heap *heap, uint64_t address)
 	if (!back || !heap->handle || gm_capturing() ||
 	    GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
 		return false;
-	if (!GM_REAL(cuCtxRecordEvent)(heap->handle, event) &&
+	if (gm_order_record_context(heap->handle, event) &&
 	    !GM_REAL(cuStreamWaitEvent)(back, event, 0)) {
 		done = !GM_REAL(cuMemFreeAsync)(address, back);
 		for (uint64_t more; done && (more = take_orphan(heap));)

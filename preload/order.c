@@ -252,33 +252,81 @@ void gm_order_context_ended(uint32_t context)
 
 /* ---- the program's own waiting ----------------------------------------------------------------- */
 
-CUresult gm_order_wait_context(uint32_t context)
+struct recording { CUcontext context; CUevent event; uint32_t id; uint64_t ticket; };
+
+static int record_ticket(void *arg)
 {
-	uint64_t begun = 0, host_now = gm_host_now();
-	CUcontext handle = NULL;
+	struct recording *recording = arg;
+
+	return gm_ticket_record_context(recording->id, NULL, &recording->ticket);
+}
+
+/* By an event: a capture that another thread begins meanwhile is not hurt, as it would be by
+ * cuCtxSynchronize, which the driver's own cudaFree is not. */
+static CUresult wait_for_context(uint32_t context)
+{
+	struct recording recording = { .id = context };
 	CUresult result;
 	bool entered;
 
-	if (gm_capturing() || gm_in_host_function())
-		return CUDA_SUCCESS;
-	entered = context && gm_context_enter(context);
-	if (gm_order_on && gm_order_covers(NULL))
-		begun = gm_reuse_sync_begin(reuse);
-	GM_REAL(cuCtxGetCurrent)(&handle);
+	if (gm_ticket_context(context) && !gm_reuse_in_order(reuse, record_ticket, &recording)) {
+		result = gm_ticket_synchronise(recording.ticket);
+		gm_ticket_drop(NULL, recording.ticket);
+		return result;
+	}
+	entered = gm_context_enter(context);
 	result = GM_REAL(cuCtxSynchronize)();
 	gm_context_leave(entered);
-	if (!result && begun)
+	return result;
+}
+
+CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
+{
+	uint64_t begun = 0, host_now = gm_host_now();
+	enum gm_context_role role;
+	CUcontext handle;
+	CUdevice device;
+	CUresult result;
+
+	*ret_all = false;
+	if (!context)
+		context = current_context();
+	if (!gm_order_on || !context || gm_capturing() || gm_in_host_function())
+		return CUDA_SUCCESS;
+	if (gm_ticket_covered_by(NULL, context))
+		begun = gm_reuse_sync_begin(reuse);
+	result = wait_for_context(context);
+	*ret_all = !result && begun;
+	if (*ret_all) {
 		gm_reuse_sync_done(reuse, begun);
-	if (!result && begun)
 		gm_host_all_done(host_now);
-	else if (!result)
-		gm_host_context_done(handle, host_now);
+	} else if (!result) {
+		handle = gm_context_handle(context, &role, &device);
+		if (handle)
+			gm_host_context_done(handle, host_now);
+	}
 	return result;
 }
 
 CUresult gm_order_wait_all(void)
 {
-	return gm_order_wait_context(0);
+	bool all;
+
+	return gm_order_wait_context(0, &all);
+}
+
+static int record_context(void *arg)
+{
+	const struct recording *recording = arg;
+
+	return GM_REAL(cuCtxRecordEvent)(recording->context, recording->event) ? -EIO : 0;
+}
+
+bool gm_order_record_context(CUcontext context, CUevent event)
+{
+	struct recording recording = { .context = context, .event = event };
+
+	return gm_order_on && !gm_reuse_in_order(reuse, record_context, &recording);
 }
 
 /* ---- for reuse.h ------------------------------------------------------------------------------- */

@@ -503,6 +503,20 @@ int gm_ticket_wait(void *arg, uint64_t ticket, const uint32_t *contexts, size_t 
 	return r;
 }
 
+CUresult gm_ticket_synchronise(uint64_t ticket)
+{
+	struct gm_relaxed relaxed;
+	struct view view;
+	CUresult result;
+
+	if (!look((uint32_t)ticket, &view) || view.life != GIVEN_LIVE)
+		return CUDA_SUCCESS;
+	relaxed = gm_relax();
+	result = GM_REAL(cuEventSynchronize)(view.event);
+	gm_unrelax(&relaxed);
+	return is_gone(result) ? CUDA_SUCCESS : result;
+}
+
 void gm_ticket_drop(void *arg, uint64_t ticket)
 {
 	(void)arg;
