@@ -303,7 +303,8 @@ $(BUILD)/test/hooked/%: $(BUILD)/obj/test/apps/%.c.o $(HOOKED_OBJ) $(FAKE_SO)
 
 PRETEST_LDFLAGS_errno_kept = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_retry = -L$(BUILD)/fakecuda -lcuda
-$(BUILD)/test/preload/errno_kept $(BUILD)/test/preload/retry: $(FAKE_SO)
+PRETEST_LDFLAGS_writers = -L$(BUILD)/fakecuda -lcuda
+$(BUILD)/test/preload/errno_kept $(BUILD)/test/preload/retry $(BUILD)/test/preload/writers: $(FAKE_SO)
 PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
