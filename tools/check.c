@@ -16,6 +16,7 @@
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/suppress.h"
+#include "tools/torch_stats.h"
 #include "tools/units.h"
 #include "tools/verbs.h"
 
@@ -192,6 +193,8 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 		fprintf(stderr, "gpumem check: %s: %s\n", word, loaded.error);
 		return GM_EXIT_INPUT;
 	}
+	if (loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(loaded.root);
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		fprintf(stderr, "gpumem check: %s: %s\n", word, strerror(-r));

@@ -13,6 +13,7 @@
 #include "tools/bulk.h"
 #include "tools/convert.h"
 #include "tools/lives.h"
+#include "tools/show.h"
 #include "tools/table.h"
 #include "tools/tree_write.h"
 
@@ -255,6 +256,7 @@ static void name_track(struct chrome *c, struct tracks *t, const json_t *one, in
 	t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device, 1) != 0;
 	snprintf(name, sizeof(name), "thread %lld%s%.300s", (long long)gm_json_number(one, "thread"),
 		 track < TRACKS_FROM ? "" : ", ", gm_json_text(one, "domain"));
+	gm_show_repair(name);
 	gm_tree_begin(c->tree, GM_TREE_DICT);
 	put_text(c, "ph", "M");
 	put_text(c, "name", "thread_name");

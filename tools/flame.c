@@ -17,7 +17,7 @@
 #include "tools/output.h"
 #include "tools/verbs.h"
 
-static const char *const weighs[] = { "live", "peak", "count", "churn" };
+static const char *const weighs[] = { "live", "peak", "count", "bytes", "churn" };
 static const char *const formats[] = { "svg", "folded", "speedscope" };
 
 struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
@@ -102,7 +102,7 @@ int gm_verb_flame(int argc, char **argv)
 			return gm_cli_end(c);
 		}
 		if (c == 'w')
-			ask.weigh = choose("--weigh", optarg, weighs, 4);
+			ask.weigh = choose("--weigh", optarg, weighs, 5);
 		else if (c == 'f')
 			ask.format = choose("--format", optarg, formats, 3);
 		else if (c == 'd')

@@ -7,12 +7,13 @@
 #include <string.h>
 
 #include "tools/flame.h"
+#include "tools/show.h"
 #include "tools/tree_write.h"
 
 const char *gm_weigh_name(enum gm_weigh weigh)
 {
 	static const char *const names[] = {
-		"live bytes", "peak bytes", "allocations", "bytes freed again"
+		"live bytes", "peak bytes", "allocations", "bytes allocated", "bytes freed again"
 	};
 
 	return names[weigh];
@@ -24,6 +25,7 @@ static int64_t weight_of(const struct gm_life *life, enum gm_weigh weigh, int64_
 	case GM_WEIGH_LIVE:	return life->died == GM_LIFE_LIVE ? life->size : 0;
 	case GM_WEIGH_PEAK:	return gm_life_at(life, peak_row) ? life->size : 0;
 	case GM_WEIGH_COUNT:	return 1;
+	case GM_WEIGH_BYTES:	return life->size;
 	case GM_WEIGH_CHURN:	return life->died != GM_LIFE_LIVE ? life->size : 0;
 	}
 	return 0;
@@ -70,6 +72,7 @@ void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room)
 			 (long long)frame->line);
 	else
 		snprintf(ret, room, "%s", frame->name);
+	gm_show_repair(ret);
 }
 
 /* ';' parts frames and a line end parts stacks: in a name they become something else. */

@@ -93,12 +93,23 @@ static int grow_tree(struct picture *p)
 	return 0;
 }
 
+/* At most @most bytes, with no letter cut; what XML has no place for becomes '?'. */
 static void put_escaped(FILE *out, const char *text, size_t most)
 {
-	for (size_t i = 0; i < most && text[i]; i++) {
-		unsigned char c = (unsigned char)text[i];
+	size_t end = strnlen(text, most);
 
-		if (c == '&' || c == '<' || c == '>' || c == '"')
+	while (end == most && end && ((unsigned char)text[end] & 0xc0) == 0x80)
+		end--;
+	for (size_t i = 0; i < end; i++) {
+		unsigned char c = (unsigned char)text[i];
+		/* U+FFFE and U+FFFF */
+		bool none = c == 0xef && end - i > 2 && (unsigned char)text[i + 1] == 0xbf &&
+			    (unsigned char)text[i + 2] >= 0xbe;
+
+		i += none ? 2 : 0;
+		if (none)
+			putc_unlocked('?', out);
+		else if (c == '&' || c == '<' || c == '>' || c == '"')
 			fprintf(out, "&#%d;", c);
 		else
 			putc_unlocked(c < 0x20 || c == 0x7f ? '?' : c, out);
@@ -142,7 +153,8 @@ static void put_box(struct picture *p, const struct node *node, double x, double
 	double y = TOP + (double)(p->deepest - row) * ROW;
 	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;
 
-	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\"><title>", x, width, row);
+	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\" data-n=\"%lld\"><title>", x, width,
+		row, (long long)node->weight);
 	put_escaped(p->out, node->label->u.text, SIZE_MAX);
 	fputs(" (", p->out);
 	put_amount(p, node->weight);

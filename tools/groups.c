@@ -79,7 +79,7 @@ static const struct gm_value *frame_key(struct gm_groups *groups, const struct g
 
 	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
 		 frame->python ? (long long)frame->line : 0);
-	return gm_value_text(groups->texts, text, strlen(text));
+	return gm_value_text(groups->texts, gm_show_repair(text), strlen(text));
 }
 
 static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
@@ -133,7 +133,7 @@ static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_s
 		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
 		break;
 	}
-	return gm_value_text(groups->texts, text, strlen(text));
+	return gm_value_text(groups->texts, gm_show_repair(text), strlen(text));
 }
 
 /* The group of @key; NULL: out of memory. */

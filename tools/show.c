@@ -15,6 +15,30 @@
 #include "tools/units.h"
 #include "tools/verbs.h"
 
+/* How many bytes the letter at @at has, 0 when it is none. */
+static size_t letter(const unsigned char *at)
+{
+	size_t more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 :
+		      *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
+
+	for (size_t i = 1; i <= more; i++)
+		if (more == 4 || (at[i] & 0xc0) != 0x80)
+			return 0;
+	return more + 1;
+}
+
+char *gm_show_repair(char *text)
+{
+	for (unsigned char *at = (unsigned char *)text; *at;) {
+		size_t bytes = letter(at);
+
+		if (!bytes)
+			*at = '?';
+		at += bytes ? bytes : 1;
+	}
+	return text;
+}
+
 const char *gm_show_clean(const char *text)
 {
 	static char texts[4][1024];
@@ -32,7 +56,20 @@ const char *gm_show_clean(const char *text)
 			at[++n] = '?';
 	}
 	at[n] = '\0';
-	return at;
+	return gm_show_repair(at);
+}
+
+const char *gm_show_cut(const char *text, size_t bytes)
+{
+	char *cut = (char *)(uintptr_t)gm_show_clean(text);
+	size_t length = strlen(cut);
+
+	if (length > bytes) {
+		while (bytes && ((unsigned char)cut[bytes] & 0xc0) == 0x80)
+			bytes--;
+		cut[bytes] = '\0';
+	}
+	return cut;
 }
 
 const char *gm_show_time(int64_t time_us)

@@ -14,6 +14,12 @@
  * calls. At most 1,023 bytes. */
 const char *gm_show_clean(const char *text);
 
+/* @text, cut to a size somewhere, is UTF-8 again: what is left of a letter becomes '?'. Returns @text. */
+char *gm_show_repair(char *text);
+
+/* gm_show_clean of at most @bytes, with no letter cut. */
+const char *gm_show_cut(const char *text, size_t bytes);
+
 /* "2025-11-20 15:40:12 UTC", "" for 0. Static memory. */
 const char *gm_show_time(int64_t time_us);
 

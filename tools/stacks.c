@@ -36,7 +36,7 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	if (!frame->name[0] && frame->module[0]) {
 		snprintf(made, sizeof(made), "%.255s+%#llx", frame->module,
 			 (unsigned long long)gm_value_number(from, "offset"));
-		text = gm_value_text(stacks->texts, made, strlen(made));
+		text = gm_value_text(stacks->texts, gm_show_repair(made), strlen(made));
 		if (!text)
 			return -ENOMEM;
 		frame->name = text->u.text;

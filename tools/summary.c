@@ -17,6 +17,7 @@
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
+#include "tools/torch_stats.h"
 #include "tools/verbs.h"
 
 #define SITES_SHOWN 10u
@@ -79,9 +80,9 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
 			"live", "peak", "allocations", "frees");
 	json_array_foreach(rows, i, row)
-		printf("%-36.36s %12s %12s %11lld %11lld\n",
-		       by_module ? gm_show_module(view->root, gm_json_number(row, "module")) :
-		       gm_show_clean(gm_json_text(row, "kind")),
+		printf("%-36s %12s %12s %11lld %11lld\n",
+		       by_module ? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36) :
+		       gm_show_cut(gm_json_text(row, "kind"), 36),
 		       gm_show_bytes(gm_json_number(row, "allocated_bytes")),
 		       gm_show_bytes(gm_json_number(row, "peak_bytes")),
 		       (long long)gm_json_number(row, "allocations"),
@@ -152,6 +153,8 @@ static void print_device(const struct view *view, const json_t *device)
 	putchar('\n');
 	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "", gm_show_clean(name));
 	gm_stats_table(&stats, (int)number, put_line, NULL);
+	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
+		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its history is not whole");
 	if (json_is_integer(unattributed))
 		printf("of %s the driver had %s free at %s; not recorded here (contexts, other "
 		       "processes): %s\n", gm_show_bytes(gm_json_number(device, "total_bytes")),
@@ -357,6 +360,8 @@ static int one(const char *word, const char *device, bool json, bool several)
 		fprintf(stderr, "gpumem summary: %s: %s\n", word, loaded.error);
 		return GM_EXIT_INPUT;
 	}
+	if (loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(loaded.root);
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		fprintf(stderr, "gpumem summary: %s: %s\n", word, strerror(-r));

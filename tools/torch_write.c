@@ -154,6 +154,7 @@ static void put_event(struct writing *w, const struct gm_row *row)
 	/* What PyTorch has no place for: the kind of memory, and who asked. */
 	snprintf(metadata, sizeof(metadata), "%.40s%s%.255s", row->kind, module[0] ? " of " : "",
 		 slash ? slash + 1 : module);
+	gm_show_repair(metadata);
 	gm_tree_begin(w->tree, GM_TREE_DICT);
 	put_text(w->tree, "action", row->action);
 	put_int(w->tree, strcmp(row->action, "oom") ? "addr" : "device_free", (int64_t)row->address);

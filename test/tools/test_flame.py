@@ -2,13 +2,15 @@
 import glob
 import json
 import os
+import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from holders import by_stack, frames, live, refusals  # noqa: E402
-from tap import Room, check, finish  # noqa: E402
+from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, gpumem, killed_journal, load  # noqa: E402
 
 PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
@@ -32,12 +34,13 @@ def histories(snapshot):
     events = [e for trace in snapshot["device_traces"] for e in zip(
         *(trace[c] for c in ("time_us", "action", "addr", "size", "stack", "kind"))) if e[5] != "ipc"]
     events.sort(key=lambda e: e[0])
-    now, at, top, count, churn = {}, {}, 0, {}, {}
+    now, at, top, count, churn, asked = {}, {}, 0, {}, {}, {}
     for _, action, address, size, stack, _ in events:
         name = outside_in(frames(snapshot, stack))
         if action == "alloc":
             now[address] = (name, size)
             count[name] = count.get(name, 0) + 1
+            asked[name] = asked.get(name, 0) + size
         elif action == "free_completed":
             name, size = now.pop(address)
             churn[name] = churn.get(name, 0) + size
@@ -46,18 +49,19 @@ def histories(snapshot):
             top, at = total, {}
             for name, size in now.values():
                 at[name] = at.get(name, 0) + size
-    return at, count, churn
+    return at, count, churn, asked
 
 
 with Room() as room:
     room.run([APP], snapshot_on="exit,oom")
     path = sorted(glob.glob(room.out + "/*oom-1.json"))[0]
     snapshot = load(path)
-    peak, count, churn = histories(snapshot)
+    peak, count, churn, asked = histories(snapshot)
     held = {outside_in(stack): b for stack, (b, _) in by_stack(snapshot, live(snapshot)).items()}
     check("live", folded(path) == held, (folded(path), held))
     check("peak", folded("-w", "peak", path) == peak and sum(peak.values()) >= sum(held.values()), (folded("-w", "peak", path), peak))
     check("count", folded("-w", "count", path) == count, (folded("-w", "count", path), count))
+    check("bytes", folded("-w", "bytes", path) == asked, (folded("-w", "bytes", path), asked))
     check("churn", folded("-w", "churn", path) == churn and churn, (folded("-w", "churn", path), churn))
     check("-d host", folded("-d", "host", path) == {outside_in(s): b for s, (b, _) in by_stack(
         snapshot, live(snapshot, host=True)).items()})
@@ -71,16 +75,26 @@ with Room() as room:
     check("speedscope has the same", got == count and profile["unit"] == "none", (got, count))
 
     def picture(*words):
-        """[(name, x, width, row)] of an SVG, which must be well-formed."""
+        """[(name, x, width, row)] of an SVG, which must be well-formed and add up."""
         text = gpumem("flame", *words).stdout
-        found = []
+        found, rows = [], {}
         for group in ET.fromstring(text).iter(SVG + "g"):
+            rows.setdefault(int(group.get("data-r")), []).append((float(group.get("data-x")), float(group.get("data-w")), int(group.get("data-n"))))
             title = group.find(SVG + "title").text
             found.append((title[:title.rindex(" (")], float(group.get("data-x")), float(group.get("data-w")), int(group.get("data-r"))))
-        return text, found
+        for row, boxes in rows.items():
+            for x, width, weight in rows.get(row - 1, []):
+                below = sum(n for x2, w2, n in boxes if x - .01 <= x2 and x2 + w2 <= x + width + .01)
+                if below > weight:
+                    check("svg %s: what a frame called weighs no more than itself" % " ".join(words[:-1]), False, (below, weight))
+        return text, found, sum(n for _, _, n in rows.get(0, []))
 
-    text, boxes = picture(path)
+    text, boxes, sum_of_all = picture(path)
     total = sum(held.values())
+    check("svg: the ground is the exact sum", sum_of_all == total, (sum_of_all, total))
+    for weigh, sums in (("peak", peak), ("count", count), ("bytes", asked), ("churn", churn)):
+        _, _, ground = picture("-w", weigh, path)
+        check("svg of %s: well-formed, the exact sum" % weigh, ground == sum(sums.values()), (ground, sum(sums.values())))
     want = {}
     for stack, weight in held.items():
         parts = stack.split(";")
@@ -104,8 +118,32 @@ with Room() as room:
         copy["process"]["command"] = "<script>alert(1)</script>"
         for i, frame in enumerate(copy["frames"]):
             frame["name"] = "]]></script><img src=x onerror=alert(%d)>&\"'\x01;%d" % (i, i)
-    text, boxes = picture(write(evil))
+    text, boxes, _ = picture(write(evil))
     check("svg: names are text, whatever is in them", text.count("<script") == 1 and "<img" not in text and len(boxes) > 3, text[:3000])
+    for name, evil_name in (("letters of three bytes, cut anywhere", "€" * 700), ("what XML has no place for", "a\ufffe\uffff\x00\x7f\x85b\ud800"),
+                            ("an entity", "&lt;&#x41;&evil;<!DOCTYPE x [<!ENTITY evil SYSTEM 'file:///etc/passwd'>]>"), ("a comment", "--><!--")):
+        def rename(copy):
+            copy["process"]["command"] = evil_name
+            for i, frame in enumerate(copy["frames"]):
+                frame.update(name="%s%d" % ("x" * (i % 3) + evil_name, i), filename="/" + evil_name)
+        for words in ((), ("-w", "peak")):
+            run = subprocess.run([GPUMEM, "flame", *words, write(rename)], capture_output=True, timeout=60, check=False)
+            try:
+                root = ET.fromstring(run.stdout)
+                why = "" if len(list(root.iter(SVG + "g"))) > 3 and b"<!DOCTYPE" not in run.stdout else run.stdout[:300]
+            except ET.ParseError as error:
+                why = str(error)
+            check("svg: %s: well-formed" % name, run.returncode == 0 and not why, why)
+            outside = re.findall(rb"""(?:href|src|url|@import|xlink)[ =(:]+[^ >]*""", run.stdout)
+            check("svg: %s: nothing from elsewhere" % name, not outside, outside)
+        for words in (("-f", "speedscope"), ("-f", "folded")):
+            run = subprocess.run([GPUMEM, "flame", *words, write(rename)], capture_output=True, timeout=60, check=False)
+            try:
+                decoded = run.stdout.decode()
+                why = "" if words[1] == "folded" or json.loads(decoded) else "nothing"
+            except ValueError as error:
+                why = str(error)
+            check("%s: %s: UTF-8" % (words[1], name), run.returncode == 0 and not why, why)
     check("folded: a ; in a name parts no frames", all(line.count(";") < 12 for line in folded(write(evil))))
     target = os.path.join(room.path, "f.svg")
     run = gpumem("flame", "-o", target, path)

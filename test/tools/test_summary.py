@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import pickle
 import pty
 import re
 import subprocess
@@ -195,4 +196,42 @@ done = gpumem("frobnicate")
 check("an unknown verb: exit 2", done.returncode == 2 and "frobnicate" in done.stderr, done)
 done = gpumem("--version")
 check("--version", done.returncode == 0 and re.fullmatch(r"gpumem \d+\.\d+\.\d+\n", done.stdout), done)
+
+# ---- PyTorch's own snapshot summarises to PyTorch's own table: its statistics follow from its history ---------------------
+with open("test/data/torch-stats-and-summary.json", encoding="utf-8") as text:
+    said = json.load(text)
+run = gpumem("summary", "test/data/torch-snapshot.pickle")
+table = [line for line in run.stdout.splitlines() if line.startswith("|")]
+printed = said["summary"].splitlines()
+check("PyTorch's snapshot: its own table, all but the title", run.returncode == 0 and len(table) == len(printed) == 47 and
+      [a for a, b in zip(printed, table) if a != b] == [printed[1]], [(a, b) for a, b in zip(printed, table) if a != b])
+stats = json.loads(gpumem("summary", "--json", "test/data/torch-snapshot.pickle").stdout)["devices"][0]["memory_stats"]
+check("and every one of its %d statistics" % len(said["stats"]), len(said["stats"]) == 122 and stats == said["stats"],
+      {k: (v, stats.get(k)) for k, v in said["stats"].items() if stats.get(k) != v})
+with open("test/data/torch-snapshot.pickle", "rb") as file:
+    torch = pickle.load(file)
+
+
+def altered(change):
+    copy = pickle.loads(pickle.dumps(torch))
+    change(copy["device_traces"][0], copy["segments"])
+    with Room() as place:
+        path = os.path.join(place.path, "altered.pickle")
+        with open(path, "wb") as out:
+            pickle.dump(copy, out)
+        return gpumem("summary", path), json.loads(gpumem("summary", "--json", path).stdout)["devices"][0]["memory_stats"]
+
+
+def swap(trace, _):
+    first = next(i for i, e in enumerate(trace) if e["action"] == "alloc")
+    trace[first]["addr"] += 512
+
+
+for name, change in (("a history that is not whole", lambda trace, _: trace.__delitem__(slice(0, 20))),
+                     ("an address that PyTorch would not give", swap), ("a block that the history does not explain",
+                                                                        lambda _, segments: segments[0].update(allocated_size=0)),
+                     ("an end that is missing", lambda trace, _: trace.__delitem__(slice(len(trace) // 2, None)))):
+    run, stats = altered(change)
+    check("%s: what is live, and a word that the rest is not known" % name, run.returncode == 0 and "are not known" in run.stdout and
+          "allocated_bytes.all.peak" not in stats and stats["reserved_bytes.all.current"] == said["stats"]["reserved_bytes.all.current"], run.stdout)
 finish()
