@@ -5,13 +5,17 @@
  * journal is never touched. One thread, no signal context.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "recorder/image.h"
@@ -142,7 +146,69 @@ static void recover_place(const char *base, bool or_file, bool keep, struct repo
 	free(path);
 }
 
-/* Where the library lays journals by itself. */
+/* The links to snapshots that gpumem run would have read, and the room itself when nothing is left. */
+static void clean_room(const char *room)
+{
+	struct dirent **entries = NULL;
+	char *below, *path;
+	int count;
+
+	if (asprintf(&below, "%s/gpumem-%lu", room, (unsigned long)geteuid()) < 0)
+		return;
+	count = scandir(below, &entries, NULL, NULL);
+	for (int i = 0; i < count; i++) {
+		char *end = strstr(entries[i]->d_name, ".journal.");
+
+		if (end && asprintf(&path, "%s/%.*s", below, (int)(end + 8 - entries[i]->d_name),
+				    entries[i]->d_name) >= 0) {
+			if (access(path, F_OK) && errno == ENOENT) {
+				free(path);
+				if (asprintf(&path, "%s/%s", below, entries[i]->d_name) < 0)
+					path = NULL;
+				else
+					unlink(path);
+			}
+			free(path);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+	rmdir(below);
+	rmdir(room);
+	free(below);
+}
+
+#define ROOM_SECONDS 2		/* a younger one may be made right now, and not be locked yet */
+
+/* Rooms that a gpumem run made below @base, and that died before it could clear up. */
+static void recover_rooms(const char *base, bool keep, struct report *report)
+{
+	struct dirent **entries = NULL;
+	int count = base && *base ? scandir(base, &entries, NULL, alphasort) : 0;
+
+	for (int i = 0; i < count; i++) {
+		struct stat st;
+		char *room;
+		int fd = -1;
+
+		if (!strncmp(entries[i]->d_name, GM_RUN_ROOM, strlen(GM_RUN_ROOM)) &&
+		    asprintf(&room, "%s/%s", base, entries[i]->d_name) >= 0) {
+			fd = open(room, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() &&
+			    time(NULL) - st.st_ctime >= ROOM_SECONDS && !flock(fd, LOCK_EX | LOCK_NB)) {
+				recover_place(room, false, keep, report);
+				clean_room(room);
+			}
+			if (fd >= 0)
+				close(fd);
+			free(room);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+/* Where the library lays journals by itself, and gpumem run. */
 static void recover_places(bool keep, struct report *report)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -151,6 +217,9 @@ static void recover_places(bool keep, struct report *report)
 	recover_place("/dev/shm", false, keep, report);
 	recover_place(getenv("XDG_RUNTIME_DIR"), false, keep, report);
 	recover_place(tmp && *tmp ? tmp : "/tmp", false, keep, report);
+	recover_rooms("/dev/shm", keep, report);
+	recover_rooms(getenv("XDG_RUNTIME_DIR"), keep, report);
+	recover_rooms(tmp && *tmp ? tmp : "/tmp", keep, report);
 }
 
 static int recover_word(const char *word, bool keep, struct report *report)

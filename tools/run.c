@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -67,6 +68,7 @@ static int find_library(const char *given, char *ret, size_t bytes)
 static int make_room(char *ret, size_t bytes)
 {
 	const char *places[] = { "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp" };
+	int fd;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		struct statfs fs;
@@ -75,8 +77,13 @@ static int make_room(char *ret, size_t bytes)
 		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
 			continue;
 		snprintf(ret, bytes, "%s/" GM_RUN_ROOM "XXXXXX", places[i]);
-		if (mkdtemp(ret))
-			return 0;
+		if (!mkdtemp(ret))
+			continue;
+		/* Locked as long as we live: gpumem recover leaves the room to us until then. */
+		fd = open(ret, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0)
+			flock(fd, LOCK_EX | LOCK_NB);
+		return 0;
 	}
 	ret[0] = '\0';
 	return -ENOSPC;

@@ -180,6 +180,25 @@ with Room() as room:
             if os.path.isdir(directory):
                 os.rmdir(directory)
 with Room() as room:
+    with Running(room, "sh", "-c", "%s --steps 2; exec %s --wait" % (TRAINING, TRAINING), flags=["--output=first.%r.json"]) as running:
+        check("a command waits", running.said("waiting"))
+        mine = [r for r in rooms() - before if glob.glob(r + "/*/*.journal")]
+        with open("/proc/%d/task/%d/children" % (running.child.pid, running.child.pid), encoding="utf-8") as children:
+            command = int(children.read())
+        time.sleep(2.1)                                 # a room younger than that is not looked into
+        gpumem("recover", str(command), cwd=room.out)
+        check("gpumem recover leaves the room of a living run alone", len(mine) == 1 and glob.glob(mine[0] + "/*/*.journal"), mine)
+        running.child.kill()
+        running.child.wait(timeout=60)
+        alive = gpumem("recover", str(command), cwd=room.out)
+        check("gpumem run itself is killed: the living command is left alone", alive.returncode == 0 and "lives" in alive.stdout and
+              len(glob.glob(mine[0] + "/*/*.journal")) == 1, alive)
+        os.kill(command, signal.SIGKILL)
+        gone = wait_for(lambda: not os.path.exists("/proc/%d" % command) or " Z " in open("/proc/%d/stat" % command, encoding="utf-8").read())
+        after = gpumem("recover", str(command), cwd=room.out)
+        check("dead as well: its snapshot, and the room is cleared up", gone and after.returncode == 0 and len(
+            glob.glob(room.out + "/*.%d.recovered.json" % command)) == 1 and not os.path.exists(mine[0]), (after, room.files(), mine))
+with Room() as room:
     began = time.monotonic()
     done = run(room, *LAUNCHER, "40", "torch", TRAINING, "--steps", "1", flags=["--output=%k.%r.json"])
     check("forty ranks", done.returncode == 0 and len(table(done.stderr)) == 40 and len(room.files()) == 40,
