@@ -55,7 +55,8 @@ struct gm_cached *gm_cached_by_number(uint32_t number);	/* NULL: gone */
 int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block);
 /* The same with PyTorch's whole order of collection, growth, release and retry. -ENOMEM: out of
- * memory, or over the limit. */
+ * memory, or over the limit (gm_record_failure counts it in num_ooms, not this); -ENOSPC: the tables
+ * are full, or there is no memory for free sets; or what driver_alloc returned. */
 int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block);
 
@@ -90,8 +91,9 @@ uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks */
 uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
 
-/* Its context ended, with all its segments: records go, with their events; the heap with them.
- * Returns how many blocks were live. */
+/* Its context ended, with all its segments: records go, with their events; the heap with them (its
+ * pointer stays good: -ENODEV). gm_record_context_end leaves a heap's segments alone. Returns how
+ * many blocks were live. */
 unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc);
 
 /* Count violations; 0 if sound. */

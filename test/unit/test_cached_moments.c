@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,8 +29,8 @@
 #define COPIES 30
 #define KILLS 8
 #else
-#define COPIES 100
-#define KILLS 25
+#define COPIES 60
+#define KILLS 15
 #endif
 #define THREADS 4u
 #define HEAPS 3u			/* that all use: two in domain 0, one in domain 1 */
@@ -437,6 +438,96 @@ START_TEST(killed_at_any_moment)
 }
 END_TEST
 
+/* ---- one instruction at a time ---- */
+
+/* Each sort of change once: cuts, merges on either side, growth, what waits, giving back, the end. */
+static void every_change(struct gm_cached *heap)
+{
+	static const uint64_t bytes[] = { 700, 512, 4000, 1536, 3 << 20, 25 << 20 };
+	uint64_t address[6];
+	uint32_t block[6];
+
+	for (unsigned int i = 0; i < 6; i++) {
+		struct gm_alloc alloc = aux_request(bytes[i], 1, (uint16_t)(1 + i % 2));
+
+		aux_serve(heap, &alloc, &block[i]);
+		address[i] = alloc.address;
+	}
+	aux_release(heap, block[1], address[1], true);
+	aux_release(heap, block[3], address[3], false);
+	aux_release(heap, block[2], address[2], true);
+	aux_complete(heap, block[3]);
+	aux_release(heap, block[5], address[5], true);
+	gm_cached_empty(heap);
+	gm_cached_drop(heap, 0, 0);
+}
+
+static void be_stepped(int ready)
+{
+	struct gm_cached *heap;
+
+	aux_driver_begin(UINT64_MAX);
+	aux_start(16 * 63);
+	heap = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
+	if (write(ready, aux_report.path, sizeof(aux_report.path)) < 0 ||
+	    ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		_exit(1);
+	raise(SIGSTOP);
+	every_change(heap);
+	raise(SIGSTOP);
+	_exit(0);
+}
+
+static void check_stopped(int fd)
+{
+	static struct places tables;
+	struct gm_image image;
+
+	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+	settle(&image);
+	ck_assert_uint_eq(image.dropped_total, 0);
+	compare(&image, &tables);
+	gm_image_free(&image);
+}
+
+/* Whatever the instruction that a program dies at, its journal shows one moment. */
+START_TEST(stopped_at_every_instruction)
+{
+	unsigned long steps = 0, checked = 0, stride = aux_effort(1) > 1 ? 1 : 7;
+	unsigned long phase = (unsigned long)time(NULL) % stride;
+	char path[sizeof(aux_report.path)];
+	int pipes[2], fd, status;
+	pid_t child;
+
+	ck_assert_int_eq(pipe(pipes), 0);
+	child = fork();
+	if (!child)
+		be_stepped(pipes[1]);
+	ck_assert_int_eq(read(pipes[0], path, sizeof(path)), sizeof(path));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	for (;; steps++) {
+		ck_assert_int_eq(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL), 0);
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_msg(WIFSTOPPED(status), "step %lu: %#x", steps, status);
+		if (WSTOPSIG(status) != SIGTRAP)
+			break;
+		if (steps % stride == phase) {
+			check_stopped(fd);
+			checked++;
+		}
+	}
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	close(fd);
+	printf("# %lu instructions, %lu copies (one in %lu from %lu)\n", steps, checked, stride,
+	       phase);
+	ck_assert_uint_gt(checked, 500);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cached_moments");
@@ -447,7 +538,10 @@ int main(void)
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	tcase_set_timeout(tcase, 100);
 	tcase_add_loop_test(tcase, every_live_copy_is_one_moment, 0, 4);
-	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 4);
+	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 3);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	tcase_add_test(tcase, stopped_at_every_instruction);
+#endif
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
