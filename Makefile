@@ -145,10 +145,10 @@ $(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC)) $(BUILD)/gpumem.map
 		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-Bsymbolic-functions \
 		-Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
 
-$(BUILD)/gpumem.map: preload/hooks.def preload/exports.def scripts/exports.sh
+$(BUILD)/gpumem.map: preload/hooks.def preload/exports.def preload/exports_rules.def scripts/exports.sh
 	@mkdir -p $(@D)
 	$(call say,MAP,$@)
-	$(Q)scripts/exports.sh preload/hooks.def preload/exports.def >$@
+	$(Q)scripts/exports.sh preload/hooks.def preload/exports.def $(if $(RULES),preload/exports_rules.def) >$@
 
 $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
 	$(call say,AR,$@)

@@ -70,6 +70,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	CUresult result;
 
 	GM_ASK(cuMemGetAddressRange_v2, pbase, psize, dptr);
+	gm_writers_asked(GM_CALLER);
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
@@ -132,6 +133,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	CUresult result;
 
 	GM_ASK(cuPointerGetAttribute, data, attribute, ptr);
+	gm_writers_asked(GM_CALLER);
 	whose = find(ptr, &range);
 	result = GM_REAL(cuPointerGetAttribute)(whose == NOBODYS && data ? unwanted : data,
 						attribute, ptr);
@@ -153,6 +155,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	CUresult result;
 
 	GM_ASK(cuPointerGetAttributes, numAttributes, attributes, data, ptr);
+	gm_writers_asked(GM_CALLER);
 	whose = find(ptr, &range);
 	result = GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
 						 whose == NOBODYS ? unknown : ptr);

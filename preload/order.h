@@ -50,11 +50,18 @@ static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
 	return name ? name : per_thread ? 2 : 1;	/* CU_STREAM_PER_THREAD, CU_STREAM_LEGACY */
 }
 
+#if GM_TEST_RULES
+extern _Atomic(uint64_t) gm_test_works GM_HIDDEN;	/* submissions seen (selfcheck.c) */
+#endif
+
 /* Before every submission, in the work hooks. What the host may see of it (@flags) is noted after
  * the real call (order_host.c). */
 static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
 {
 	(void)flags;
+#if GM_TEST_RULES
+	gm_test_works++;
+#endif
 	if (!gm_order_on)
 		return;
 	if (gm_order_last.stream == gm_stream_name(stream, per_thread) &&

@@ -11,25 +11,32 @@
 #include "preload/cache.h"
 #include "preload/order.h"
 #include "preload/writers.h"
+#include "recorder/modules.h"
 
 #define OWN_SEGMENT_BYTES (UINT64_C(2) << 20)
 
-/* How file names begin, and what these libraries do with memory that they were given. */
-static const struct library { const char *name, *what; } libraries[] = {
-	{ "libucp.", "UCX is loaded" },
-	{ "libuct.", "UCX is loaded" },
-	{ "libmpi.", "MPI is loaded" },
-	{ "libmpi_", "MPI is loaded" },
-	{ "libmpich", "MPI is loaded" },
-	{ "libnvshmem", "NVSHMEM is loaded" },
-	{ "libtensorpipe", "tensorpipe is loaded" },
-	{ "libgdrapi.", "GDRCopy is loaded" },
-	{ "libibverbs.", "RDMA verbs are loaded" },
-	{ "libfabric.", "libfabric is loaded" },
-	{ "libcufile.", "GPUDirect Storage is loaded" },
+/*
+ * How file names begin, and what these libraries do with memory that they were given. Being loaded
+ * is enough where only programs load them that use them. PyTorch links NVSHMEM, cuFile and the
+ * verbs whether it uses them or not: of those the first question about a block of ours counts, since
+ * they ask what a pointer is before they hand it to a device.
+ */
+static const struct library { const char *name, *what; bool asks; } libraries[] = {
+	{ "libucp.", "UCX is loaded", false },
+	{ "libuct.", "UCX is loaded", false },
+	{ "libmpi.", "MPI is loaded", false },
+	{ "libmpi_", "MPI is loaded", false },
+	{ "libmpich", "MPI is loaded", false },
+	{ "libgdrapi.", "GDRCopy is loaded", false },
+	{ "libnvshmem", "NVSHMEM is used", true },
+	{ "libtensorpipe", "tensorpipe is used", true },
+	{ "libibverbs.", "RDMA verbs are used", true },
+	{ "libfabric.", "libfabric is used", true },
+	{ "libcufile.", "GPUDirect Storage is used", true },
 };
 
 static _Atomic(bool) any;
+static _Atomic(bool) suspects;		/* a library is loaded whose questions count */
 static _Atomic(const char *) met;		/* why, of a module met: not yet told */
 static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
 static _Atomic(uint64_t) nccl[65536 / 64];	/* a bit for each number of a module */
@@ -41,13 +48,13 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static const char *writes(const char *path)
+static const struct library *library_of(const char *path)
 {
 	const char *name = base_name(path);
 
 	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++)
 		if (strncmp(name, libraries[i].name, strlen(libraries[i].name)) == 0)
-			return libraries[i].what;
+			return &libraries[i];
 	return NULL;
 }
 
@@ -71,6 +78,7 @@ struct look { unsigned long long loads; const char *what; bool counted; };
 /* The first object tells whether there is anything new. */
 static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
+	const struct library *library;
 	struct look *look = arg;
 
 	(void)bytes;
@@ -80,7 +88,11 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
 			return 1;
 		look->loads = info->dlpi_adds;
 	}
-	look->what = writes(info->dlpi_name);
+	library = library_of(info->dlpi_name);
+	if (library && library->asks)
+		suspects = true;
+	else if (library)
+		look->what = library->what;
 	return look->what != NULL;
 }
 
@@ -102,12 +114,24 @@ void gm_writers_look(void)
 
 void gm_writers_module(uint16_t module, const char *path)
 {
-	const char *why = writes(path);
+	const struct library *library = library_of(path);
 
-	if (why)
-		met = why;
+	if (library)		/* it asks for memory itself */
+		met = library->what;
 	if (module && strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
 		nccl[module / 64] |= UINT64_C(1) << module % 64;
+}
+
+void gm_writers_asked(const void *caller)
+{
+	const char *why;
+
+	if (!suspects || any)
+		return;
+	gm_modules_caller(caller, NULL);	/* a module not met before is told to us */
+	why = met;
+	if (why)
+		gm_writers_seen(why);
 }
 
 bool gm_writers_own_segment(uint16_t module, uint64_t bytes)
@@ -117,7 +141,7 @@ bool gm_writers_own_segment(uint16_t module, uint64_t bytes)
 
 void gm_writers_forget(void)
 {
-	any = false;
+	any = suspects = false;
 	met = NULL;
 	loads = 0;
 	for (size_t i = 0; i < sizeof(nccl) / sizeof(nccl[0]); i++)
