@@ -1,0 +1,73 @@
+"""Every verb's exit codes: 0 done, 1 the output could not be written, 2 wrong use, 3 unreadable input; who says what where."""
+import glob
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from screen import Screen  # noqa: E402
+from verbs import gpumem, killed_journal  # noqa: E402
+
+TRAINING = os.path.join(B, "test/apps/app_training")
+# verb: (words before its inputs, how many inputs, does it write to standard output)
+READERS = {"summary": ([], 1), "events": ([], 1), "leaks": ([], 1), "diff": (["--all"], 2), "flame": ([], 1), "merge": ([], 1),
+           "check": (["--max-peak", "900GiB"], 1), "replay": ([], 1), "convert": (["--to", "csv"], 1), "symbolize": ([], 1)}
+JSON = {"summary", "leaks", "diff", "merge", "check", "replay", "events"}
+
+with Room() as room:
+    room.run([TRAINING, "--steps", "4", "--leak"])
+    good = glob.glob(room.out + "/*exit.json")[0]
+    with open(good, "rb") as file:
+        whole = file.read()
+    bad = {"empty": b"", "cut short": whole[:len(whole) // 2], "foreign JSON": b'{"a": [1, 2, 3]}', "no JSON": b"\x7fELF\x02\x01\x01" * 99,
+           "a later version": whole.replace(b'"version":1', b'"version":99', 1).replace(b'"version": 1', b'"version": 99', 1)}
+    for name in bad:
+        with open(os.path.join(room.path, name), "wb") as file:
+            file.write(bad[name])
+    pid, journal = killed_journal(room, 0.2)
+    with open(journal, "rb") as file:
+        bad["a cut journal"] = file.read(70000)
+    with open(os.path.join(room.path, "a cut journal"), "wb") as file:
+        file.write(bad["a cut journal"])
+
+    for verb, (words, count) in READERS.items():
+        run = gpumem(verb, *words, *[good] * count)
+        # symbolize sums up what it found there: its result is the snapshot
+        check("%s: exit 0, nothing on stderr" % verb, run.returncode == 0 and run.stdout and (not run.stderr or verb == "symbolize"), run)
+        run = gpumem(verb, *words, *[journal] * count)
+        check("%s of a dead process's journal" % verb, run.returncode == 0 and run.stdout, run)
+        run = gpumem(verb, *words, *["-"] * count, stdin=whole.decode()) if count == 1 else gpumem(verb, *words, good, "-", stdin=whole.decode())
+        check("%s of standard input" % verb, run.returncode == 0 and run.stdout, run)
+        run = gpumem(verb, *words, *[os.path.abspath("test/data/torch-snapshot.pickle")] * count)
+        check("%s of a pickle of PyTorch's" % verb, run.returncode == 0 and run.stdout, run)
+        for name in list(bad) + ["not there", "."]:
+            inputs = [good] * (count - 1) + [name]
+            run = gpumem(verb, *words, *inputs, cwd=room.path)
+            check("%s, %s: exit 3, one line that names it, no result" % (verb, name), run.returncode == 3 and run.stderr.count("\n") == 1 and
+                  run.stderr.startswith("gpumem %s: %s: " % (verb, name)) and (not run.stdout or verb == "check"), run)
+        run = gpumem(verb, "--frobnicate", good)
+        check("%s, an unknown option: exit 2" % verb, run.returncode == 2 and "--frobnicate" in run.stderr and "usage:" in run.stderr and not run.stdout, run)
+        run = gpumem(verb)
+        check("%s, no argument: exit 2" % verb, run.returncode == 2 and run.stderr and not run.stdout, run)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            run = subprocess.run([GPUMEM, verb, *words, *[good] * count], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        check("%s, a full disk: exit 1, said" % verb, run.returncode == 1 and ("No space left" in run.stderr or
+              verb == "symbolize" and "standard output: " in run.stderr), run)
+        if verb in JSON:
+            run = gpumem(verb, *words, "--json", *[good] * count)
+            try:
+                parsed = [json.loads(line) for line in run.stdout.splitlines()] if verb == "events" else json.loads(run.stdout)
+            except ValueError as error:
+                parsed = error
+            check("%s --json" % verb, run.returncode == 0 and isinstance(parsed, (list, dict)) and parsed, (parsed, run.stdout[:300]))
+        with Screen([GPUMEM, verb, *words, *[good] * count], NO_COLOR="1") as screen:
+            check("%s on a terminal with NO_COLOR: no escape at all" % verb, screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[:300])
+    for verb, words, status in (("check", ["--no-leaks", good], 1), ("check", ["--max-peak", "1KiB", good], 1), ("check", ["--max-peak", "1TiB", good], 0),
+                                ("snapshot", ["999999999"], 3), ("snapshot", ["x"], 2), ("recover", ["/nowhere"], 3), ("top", ["999999999"], 3),
+                                ("options", ["nonsense"], 2), ("options", ["stacks"], 0), ("help", ["top"], 0), ("help", ["nonsense"], 2)):
+        run = gpumem(verb, *words)
+        check("%s %s: exit %d" % (verb, " ".join(words).replace(good, "FILE"), status), run.returncode == status and bool(run.stderr) == (status > 1), run)
+finish()
