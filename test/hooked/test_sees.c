@@ -245,6 +245,7 @@ START_TEST(test_events_forgotten)
 {
 	CUstream s = stream_new();
 	CUevent event = event_new(0), again;
+	CUstream other = stream_new();
 	CUgraphExec exec;
 	CUgraph graph;
 
@@ -263,14 +264,14 @@ START_TEST(test_events_forgotten)
 	case 1:		/* a graph may have recorded it */
 		OK(cuGraphCreate(&graph, 0));
 		OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-		OK(cuGraphLaunch(exec, stream_new()));
-		fakecuda_advance(1);
+		OK(cuGraphLaunch(exec, other));
 		break;
 	default:
 		break;
 	}
 	if (_i)
 		OK(cuEventSynchronize(event));
+	OK(cuStreamSynchronize(other));
 	ck_assert(gm_host_sees_pending());
 	OK(cuCtxSynchronize());
 	ck_assert(!gm_host_sees_pending());
