@@ -242,7 +242,9 @@ static void launches(CUstream stream, bool per_thread)
 
 static void launched(CUresult result, CUstream stream, bool per_thread)
 {
-	if (!result && gm_order_on)
+	if (result)
+		gm_cache_fault(result);
+	else if (gm_order_on)
 		gm_host_submitted(stream, per_thread, GM_WORK_HOST);
 }
 

@@ -23,10 +23,9 @@ static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory w
 /* In one-stream mode only, which ends once and for all: there is one such stream. */
 void gm_order_early_reuse(void)
 {
-	uint32_t reuses = gm_order_early.reuses + 1;
-
 	early_stream = gm_order_hot.stream;
-	gm_order_early.reuses = reuses ? reuses : 1;	/* two at once: one is enough */
+	if (!++gm_order_early.reuses)
+		gm_order_early.reuses++;	/* 0 says that there was none */
 }
 
 void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses)
@@ -117,7 +116,9 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 	result = real(used, f, params, extra);
 	if (result && gm_cache_retry(result))
 		result = real(used, f, params, extra);
-	if (!result) {
+	if (result) {
+		gm_cache_fault(result);
+	} else {
 		gm_host_submitted(config->hStream, per_thread, GM_WORK_LAUNCH);
 		if (early && (used != config || !may_overlap(config)))
 			gm_order_early_over(config->hStream, per_thread, early);

@@ -126,7 +126,9 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 		result = GM_REAL(name) args; \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result)) \
 			result = GM_REAL(name) args; \
-		if (!result) \
+		if (__builtin_expect(result != CUDA_SUCCESS, 0)) \
+			gm_cache_fault(result); \
+		else \
 			after(stream, per_thread, what, early, now); \
 		return gm_leave(result); \
 	}
