@@ -140,10 +140,10 @@ static void page_end(struct granule *g, struct page *page, uint32_t unit)
 {
 	uint32_t w = unit / 64;
 
+	/* The slot stays: who saw the bit before may read it still. */
 	put(g, &page->map[w], page->map[w] & ~(UINT64_C(1) << unit % 64));
 	if (!page->map[w])
 		put(g, &page->top, page->top & ~(UINT64_C(1) << w));
-	put(g, &page->slot[unit], 0);
 }
 
 static void change_page(struct granule *g, struct page *page)
@@ -204,6 +204,19 @@ static uint64_t *place_of(struct granule *g, uint32_t unit)
 	return slot && has(*slot, unit) ? slot : NULL;
 }
 
+/* The same of the block that begins at @unit, without a search. */
+static uint64_t *start_at(struct granule *g, uint32_t unit)
+{
+	if (!unit)
+		return g->cover ? &g->cover : NULL;
+	if (g->page && (g->page->map[unit / 64] >> unit % 64 & 1))
+		return &g->page->slot[unit];
+	for (int i = 0; i < 2; i++)
+		if (g->inner[i] && begin_of(g->inner[i]) == unit)
+			return &g->inner[i];
+	return NULL;
+}
+
 /* A block begins in @g, whose word is @word. */
 static void begin(struct gm_span *span, struct granule *g, uint64_t word)
 {
@@ -224,15 +237,15 @@ static void begin(struct gm_span *span, struct granule *g, uint64_t word)
 		page_begin(g, g->page, word);
 }
 
-/* No block begins at @unit any more: somebody else's word has its bytes. */
+/* No block begins at @unit, past the granule's start, any more: somebody else's word has its
+ * bytes. */
 static void end(struct granule *g, uint32_t unit)
 {
-	uint64_t *slot = g->page ? page_find(g->page, unit) : NULL;
+	uint64_t *place = start_at(g, unit);
 
-	for (int i = 0; i < 2; i++)
-		if (g->inner[i] && begin_of(g->inner[i]) == unit)
-			put(g, &g->inner[i], 0);
-	if (slot && begin_of(*slot) == unit && *slot)
+	if (place == &g->inner[0] || place == &g->inner[1])
+		put(g, place, 0);
+	else if (place)
 		page_end(g, g->page, unit);
 }
 
@@ -278,7 +291,7 @@ static void relabel(struct gm_span *span, uint64_t at, uint64_t limit, uint32_t 
 {
 	while (at < limit) {
 		struct part part = next_part(span, &at, limit);
-		uint64_t *place = part.granule ? place_of(part.granule, part.begin) : NULL;
+		uint64_t *place = part.granule ? start_at(part.granule, part.begin) : NULL;
 
 		if (place)
 			put(part.granule, place, word_of(block, part.begin, part.end));
@@ -388,7 +401,10 @@ void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 	/* On a granule's edge the block's word is there already. */
 	if (place)
 		begin(span, g, word_of(block_of(*place), unit, end_of(*place)));
-	relabel(span, address, back, front);
+	if (place && address >> GRANULE_SHIFT == back >> GRANULE_SHIFT)
+		put(g, place, word_of(front, begin_of(*place), unit));
+	else
+		relabel(span, address, back, front);
 }
 
 /* @into ends at @address: it takes the bytes up to @limit. */
@@ -413,10 +429,10 @@ void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 	uint64_t back = address + bytes;
 	struct granule *g = granule_at(span, back);
 	uint32_t unit = unit_of(back);
-	uint64_t *place = g ? place_of(g, unit) : NULL;
+	uint64_t *place = g ? start_at(g, unit) : NULL;
 	uint64_t word = place ? *place : 0, last;
 
-	if (block_of(word) != into || begin_of(word) != unit) {
+	if (block_of(word) != into) {
 		grow(span, address, back, into);
 		return;
 	}
@@ -426,10 +442,11 @@ void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 		return;
 	}
 	last = back >> GRANULE_SHIFT << GRANULE_SHIFT;
-	if (last < address)
+	if (last > address)
+		relabel(span, address, last, into);
+	else
 		last = address;
-	relabel(span, address, last, into);
-	place = place_of(g, unit_of(last));
+	place = start_at(g, unit_of(last));
 	if (place)
 		put(g, place, word_of(into, unit_of(last), end_of(word)));
 	end(g, unit);
