@@ -1,7 +1,8 @@
 /* app_training.c - the memory of a training program, without the training: weights and optimiser
  * state that stay, activations of other sizes in every step, a workspace, and faults on request.
  *
- * usage: app_training [--steps N] [--batch N] [--leak] [--oom] [--wait]
+ * usage: app_training [--steps N] [--batch N] [--small N] [--leak] [--oom] [--wait]
+ *   --small  vocabulary keeps N blocks of 4 KiB
  *   --leak   remember_loss keeps 1 MiB a step for ever
  *   --oom    evaluate asks for more than there is after the last step; exit 1
  *   --wait   prints "waiting" and sleeps, before anything is given back
@@ -24,6 +25,7 @@ NOINLINE CUdeviceptr load_weights(unsigned int layer);
 NOINLINE CUdeviceptr make_moments(unsigned int layer);
 NOINLINE CUdeviceptr forward(unsigned int step, unsigned int layer, unsigned int batch);
 NOINLINE void remember_loss(void);
+NOINLINE void vocabulary(unsigned int count);
 NOINLINE CUresult evaluate(void);
 
 static inline __attribute__((always_inline)) CUdeviceptr get(size_t bytes)
@@ -57,6 +59,12 @@ void remember_loss(void)
 	losses[leaked++] = get(MIB);
 }
 
+void vocabulary(unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		(void)get(4096);
+}
+
 CUresult evaluate(void)
 {
 	CUdeviceptr p;
@@ -77,7 +85,7 @@ static void step(unsigned int number, unsigned int batch)
 
 int main(int argc, char **argv)
 {
-	unsigned int steps = 20, batch = 8;
+	unsigned int steps = 20, batch = 8, small = 0;
 	int leak = 0, oom = 0, wait = 0, status = 0;
 	CUcontext context;
 
@@ -86,6 +94,8 @@ int main(int argc, char **argv)
 			steps = (unsigned int)atoi(argv[++i]);
 		else if (!strcmp(argv[i], "--batch") && i + 1 < argc)
 			batch = (unsigned int)atoi(argv[++i]);
+		else if (!strcmp(argv[i], "--small") && i + 1 < argc)
+			small = (unsigned int)atoi(argv[++i]);
 		else if (!strcmp(argv[i], "--leak"))
 			leak = 1;
 		else if (!strcmp(argv[i], "--oom"))
@@ -104,6 +114,7 @@ int main(int argc, char **argv)
 		weights[i] = load_weights(i);
 		moments[i] = make_moments(i);
 	}
+	vocabulary(small);
 	for (unsigned int i = 0; i < steps; i++) {
 		step(i, batch);
 		if (leak)
