@@ -20,6 +20,7 @@
 #include "allocator/map.h"
 #include "allocator/rules.h"
 #include "preload/order_internal.h"
+#include "recorder/cached.h"
 
 #define SEEN 1024u			/* a power of two */
 #define OWNERS 4096u
@@ -217,10 +218,16 @@ bool gm_order_covers(CUcontext context)
 void gm_order_stream_ends(CUstream stream)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
+	uint32_t context;
 
 	if (!gm_order_on || handle <= 2 || !gm_rule(GM_RULE_STREAM_DESTROYED))
 		return;
 	gm_reuse_stream_ends(reuse, key_of_handle(handle));
+	if (!gm_stream_captures(stream, false)) {
+		context = context_of_stream(stream);
+		if (context)
+			gm_ticket_stream_ends(context, stream);
+	}
 	/* From here on the handle means another stream. In vain when the call fails: harmless. */
 	gm_map_put(reborn, GM_MAP_HANDLE, handle, ++last_number, NULL);
 	reborn_any = 1;
@@ -258,7 +265,7 @@ static int record_ticket(void *arg)
 {
 	struct recording *recording = arg;
 
-	return gm_ticket_record_context(recording->id, NULL, &recording->ticket);
+	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
 }
 
 /* By an event: a capture that another thread begins meanwhile is not hurt, as it would be by
@@ -335,7 +342,7 @@ static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 {
 	(void)arg;
 	(void)stream;
-	return gm_ticket_record_context(one.context, one.handle, ticket);
+	return gm_ticket_record_context(one.context, one.handle, true, ticket);
 }
 
 static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
@@ -366,13 +373,10 @@ static bool waits_for(void *arg, uint32_t context, uint64_t stream)
 	return context && context == one.context;
 }
 
-void gm_cached_complete(const struct gm_reuse_item *items, size_t count) __attribute__((weak));
-
 static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
-	if (gm_cached_complete)
-		gm_cached_complete(items, count);
+	gm_cached_complete(items, count);
 }
 
 static void *memory(void *arg, size_t bytes)
