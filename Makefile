@@ -278,6 +278,8 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
 
+PRETEST_LDFLAGS_closer = -L$(BUILD)/fakecuda -lcuda
+PRETEST_LDFLAGS_stack_room = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
 # Programs with the hooks linked in instead of preloaded: a sanitizer cannot live with a dlsym that
 # is not the C library's, so all but that one file is under it here (test/preload/test_sanitized.py).

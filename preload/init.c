@@ -34,7 +34,7 @@
 /* What a start needs to put together; too large for the stack of a host's thread. */
 struct scratch {
 	struct gm_recorder_report report;
-	struct gm_recorder_setting settings[GM_OPTION_COUNT];
+	struct gm_recorder_setting settings[GM_OPTION_COUNT + 1];
 	char values[GM_OPTION_COUNT * 64 + 4 * GM_TEXT_BYTES];
 	char output[GM_TEXT_BYTES];
 };
@@ -99,6 +99,16 @@ static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
 	memcpy(ret, output, rest + 1);
 }
 
+/* What PyTorch's own allocator is told, as its snapshots repeat it. */
+static const char *torch_conf(void)
+{
+	const char *text = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");
+
+	if (!text)
+		text = secure_getenv("PYTORCH_ALLOC_CONF");
+	return text ? text : "";
+}
+
 static unsigned int settings_of(const struct gm_options *options, struct scratch *scratch)
 {
 	size_t used = 0;
@@ -116,7 +126,10 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 			gm_say_always(gm_options_name(id), "=", value, " (",
 				      gm_options_source(options, id), ")");
 	}
-	return GM_OPTION_COUNT;
+	scratch->settings[GM_OPTION_COUNT] = (struct gm_recorder_setting){
+		GM_SETTING_TORCH, torch_conf(), "environment"
+	};
+	return GM_OPTION_COUNT + 1;
 }
 
 /* gm_module_sink: the journal gives the numbers out. */
@@ -135,6 +148,12 @@ static void module_unloaded(void *ctx, uint16_t module)
 {
 	(void)ctx;
 	gm_module_unloaded(module);
+}
+
+static void module_loaded_again(void *ctx, uint16_t module)
+{
+	(void)ctx;
+	gm_module_loaded_again(module);
 }
 
 /* Our own code, by the linker's word: stacks begin with whoever called us. */
@@ -158,7 +177,8 @@ static int start_recorder(struct scratch *scratch)
 		.settings = scratch->settings,
 	};
 	const struct gm_module_sink sink = { .publish = publish_module,
-					     .unloaded = module_unloaded };
+					     .unloaded = module_unloaded,
+					     .loaded_again = module_loaded_again };
 	int r;
 
 	gm_history_config(options, &config);

@@ -13,6 +13,7 @@
 
 #include "preload/crash.h"
 #include "preload/oom.h"
+#include "preload/own_files.h"
 #include "preload/say.h"
 #include "preload/snap.h"
 #include "preload/state.h"
@@ -130,6 +131,24 @@ static void note_snapshot(const struct gm_image *image)
 	}
 }
 
+struct writing {
+	const struct gm_image *image;
+	const struct gm_snapshot_request *request;
+	const char *template, *fallback;
+	char *path;
+	size_t path_bytes;
+	unsigned int number;
+	int result;
+};
+
+static void write_file(void *arg)
+{
+	struct writing *w = arg;
+
+	w->result = gm_snapshot_write(w->image, w->request, w->template, w->number, w->fallback,
+				      w->path, w->path_bytes);
+}
+
 static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
 {
 	struct gm_snapshot_request request = {
@@ -139,6 +158,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
 	const char *template = image->header->output;
 	char path[4096], directory[GM_PATH_BYTES];
+	struct writing writing;
 	const char *fallback = directory_of(gm_state.journal, directory);
 	int r;
 
@@ -147,7 +167,9 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	if (reason == GM_REQUEST_OOM)
 		request.failure = __atomic_load_n((uint64_t *)&gm_state.oom_failure,
 						  __ATOMIC_ACQUIRE);
-	r = gm_snapshot_write(image, &request, template, number, fallback, path, sizeof(path));
+	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number, 0 };
+	gm_with_own_files(write_file, &writing);
+	r = writing.result;
 	if (r) {
 		gm_say("the ", request.reason, " snapshot could not be written to ", template,
 		       ": ", gm_error_text(r));

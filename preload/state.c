@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -18,6 +19,7 @@
 
 #include "preload/hook.h"
 #include "preload/state.h"
+#include "preload/wide_stack.h"
 
 #define WAIT_SECONDS 5			/* for another thread that starts the library */
 
@@ -63,6 +65,21 @@ static void wait_for_start(void)
 	}
 }
 
+/* On a stack of its own, out of which nobody can be cancelled. What the driver calls back from there
+ * is inside this hook, wherever that stack lies. */
+static int init(void)
+{
+	uintptr_t inside = gm_inside;
+	int cancel, r;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	gm_inside = UINTPTR_MAX;
+	r = gm_on_wide_stack(gm_init);
+	gm_inside = inside;
+	pthread_setcancelstate(cancel, &cancel);
+	return r;
+}
+
 /* The word is at STARTING, and that is ours. */
 static bool start(bool wiped)
 {
@@ -71,7 +88,7 @@ static bool start(bool wiped)
 	if (__atomic_exchange_n((uint32_t *)&started_once, 1, __ATOMIC_ACQ_REL))
 		gm_init_forget();
 	gm_state.pid = getpid();
-	if (gm_init() == 0)
+	if (init() == 0)
 		to = wiped ? GM_STATE_RUNNING : GM_STATE_RUNNING_CHECKED;
 	move_word(GM_STATE_STARTING, to);
 	futex_word(FUTEX_WAKE, INT32_MAX, NULL);

@@ -57,7 +57,7 @@
 #define GM_CHUNK_EVENTS 63u		/* the first 64 bytes are struct gm_chunk */
 #define GM_UNDO_ENTRIES 254u
 #define GM_MAX_THREADS 4096u
-#define GM_MAX_MODULES 4096u
+#define GM_MAX_MODULES 16384u
 
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
@@ -229,6 +229,8 @@ struct gm_frame {			/* 48 bytes */
 	uint64_t reserved64[2];
 };
 
+/* A setting that is none of the options: PyTorch's, for its own allocator. */
+#define GM_SETTING_TORCH "PYTORCH_CUDA_ALLOC_CONF"
 struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids */
 
 struct gm_failure {			/* 256 bytes: something could not be had */

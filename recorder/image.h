@@ -79,6 +79,9 @@ void gm_image_free(struct gm_image *image);
  * signals; a reused pid, here or in another namespace, is not the process. */
 int gm_image_alive(int fd);
 
+/* The same of a journal of another version that has its header as this one has it: 1 did. */
+int gm_image_alive_of(int fd, uint32_t version);
+
 /* Count violations of a settled image: overlapping segments, blocks that do not tile, counters
  * that disagree with the tables, dangling ids. 0 if sound. */
 int gm_image_check(const struct gm_image *image,

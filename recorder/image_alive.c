@@ -160,7 +160,7 @@ static int look_for(const struct gm_who *who)
 	return search(who);
 }
 
-static int read_header(int fd, struct gm_header *ret)
+static int read_header(int fd, uint32_t version, struct gm_header *ret)
 {
 	size_t done = 0;
 
@@ -173,15 +173,20 @@ static int read_header(int fd, struct gm_header *ret)
 			return n < 0 ? -errno : -EBADMSG;
 		done += (size_t)n;
 	}
-	return ret->magic == GM_MAGIC && ret->version == GM_FORMAT_VERSION ? 0 : -EBADMSG;
+	return ret->magic == GM_MAGIC && ret->version == version ? 0 : -EBADMSG;
 }
 
 int gm_image_alive(int fd)
 {
+	return gm_image_alive_of(fd, GM_FORMAT_VERSION);
+}
+
+int gm_image_alive_of(int fd, uint32_t version)
+{
 	struct gm_header header;
 	struct gm_who who;
 	uint32_t word;
-	int alive, r = read_header(fd, &header);
+	int alive, r = read_header(fd, version, &header);
 
 	if (r)
 		return r;

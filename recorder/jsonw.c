@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define GM_JSONW_ROOM 80u	/* the longest single item: a comma, a raw value of 63 bytes, slack */
@@ -20,9 +21,24 @@ static const char digit_pairs[] =
 
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit)
 {
+	struct stat st;
+
 	memset(w, 0, offsetof(struct gm_jsonw, buffer));
 	w->fd = fd;
 	w->limit = limit;
+	if (fstat(fd, &st) == 0) {
+		w->device = st.st_dev;
+		w->inode = st.st_ino;
+	}
+}
+
+/* Every flush is 64 KiB: looking each time costs nothing beside it. (What is between the look and
+ * the write is made unlikely by a number that open() does not give out: outfile.c.) */
+static bool is_still_ours(const struct gm_jsonw *w)
+{
+	struct stat st;
+
+	return fstat(w->fd, &st) == 0 && st.st_dev == w->device && st.st_ino == w->inode;
 }
 
 static void fail(struct gm_jsonw *w, int error)
@@ -41,6 +57,10 @@ static void flush(struct gm_jsonw *w)
 		return;
 	if (left > w->limit || w->flushed > w->limit - left) {
 		fail(w, -EFBIG);
+		return;
+	}
+	if (left && !is_still_ours(w)) {
+		fail(w, -EBADF);
 		return;
 	}
 	while (left) {

@@ -19,6 +19,7 @@
 
 struct gm_jsonw {
 	int fd;
+	uint64_t device, inode;		/* of @fd at the beginning */
 	int error;			/* 0, or the first -errno */
 	uint32_t used;			/* bytes in @buffer */
 	uint32_t depth;
@@ -31,7 +32,8 @@ struct gm_jsonw {
 	char buffer[GM_JSONW_BUFFER];
 };
 
-/* Begin a text. @limit: bytes it may have, UINT64_MAX for any. */
+/* Begin a text. Should the program close @fd and have its number for a file of its own, that is not
+ * written to: -EBADF, as soon as it is seen. @limit: bytes it may have, UINT64_MAX for any. */
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit);
 
 /* Write out what is buffered. Returns 0; the first error, -errno as write(2) gave it; -EFBIG past

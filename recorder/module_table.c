@@ -77,6 +77,16 @@ uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const ch
 	return id;
 }
 
+void gm_module_loaded_again(uint16_t module)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (header && module &&
+	    module < gm_get_acquire(&header->regions[GM_REGION_MODULES].used) /
+		     sizeof(struct gm_module))
+		gm_set_release(&table(header)[module].unload_tsc, 0);
+}
+
 void gm_module_unloaded(uint16_t module)
 {
 	struct gm_header *header = gm_header_get();

@@ -17,7 +17,7 @@
 #include "recorder/probe.h"
 #include "recorder/unwind.h"
 
-#define SLOTS 2048u			/* objects with numbers at a time; beyond, 0 */
+#define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
 #define CACHE_WAYS 16u
 #define CLAIM_SPINS 2000u		/* publication takes microseconds ... */
 #define CLAIM_NAPS 2000u		/* ... unless its thread is kept from the processor */
@@ -38,7 +38,9 @@ struct slot {
 	uint8_t passes_on;		/* libcuda, libcudart ...: not who asked */
 };
 
-static struct slot slots[SLOTS];
+static struct slot slots[SLOTS];	/* 1 MiB of .bss, touched as used */
+static _Atomic(uint16_t) used[SLOTS];	/* slots that were ever claimed, in that order: */
+static _Atomic(uint32_t) used_count;	/* to look at all of them, not at all there are */
 static _Atomic(uint32_t) generation = 1;
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
@@ -186,6 +188,22 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 	return NULL;
 }
 
+static void note_used(uint32_t at)
+{
+	uint32_t place = atomic_fetch_add_explicit(&used_count, 1, memory_order_relaxed);
+
+	if (place < SLOTS)
+		atomic_store_explicit(&used[place], (uint16_t)at, memory_order_release);
+}
+
+/* How many places of @used may be looked at; one that is not stored yet names slot 0. */
+static uint32_t slots_used(void)
+{
+	uint32_t count = atomic_load_explicit(&used_count, memory_order_acquire);
+
+	return count < SLOTS ? count : SLOTS;
+}
+
 /* An object met for the first time, or for the first time in this generation. What else began at
  * its place is gone. */
 static struct slot *meet(const struct gm_object *object, uint32_t now)
@@ -208,6 +226,7 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 								   SLOT_CLAIMED,
 								   memory_order_acquire,
 								   memory_order_acquire)) {
+			note_used((uint32_t)(slot - slots));
 			fill(slot, object, &identity, now);
 			return slot;
 		}
@@ -333,8 +352,8 @@ uint32_t gm_modules_generation(void)
 /* Tell of what is no longer where it was. */
 static void sweep(void)
 {
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		struct slot *slot = &slots[i];
+	for (uint32_t i = 0, count = slots_used(); i < count; i++) {
+		struct slot *slot = &slots[atomic_load_explicit(&used[i], memory_order_acquire)];
 		struct gm_object object;
 		uintptr_t start;
 
@@ -362,13 +381,14 @@ void gm_modules_reset(void)
 {
 	atomic_store_explicit(&ready, false, memory_order_relaxed);
 	sink = (struct gm_module_sink){ 0 };
-	for (uint32_t i = 0; i < SLOTS; i++) {	/* only what was used: the rest has no pages yet */
-		if (atomic_load_explicit(&slots[i].state, memory_order_relaxed) != SLOT_EMPTY) {
-			atomic_store_explicit(&slots[i].start, 0, memory_order_relaxed);
-			atomic_store_explicit(&slots[i].loaded, 0, memory_order_relaxed);
-			atomic_store_explicit(&slots[i].state, SLOT_EMPTY, memory_order_relaxed);
-		}
+	for (uint32_t i = 0, count = slots_used(); i < count; i++) {
+		struct slot *slot = &slots[atomic_load_explicit(&used[i], memory_order_relaxed)];
+
+		atomic_store_explicit(&slot->start, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot->loaded, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot->state, SLOT_EMPTY, memory_order_relaxed);
 	}
+	atomic_store_explicit(&used_count, 0, memory_order_relaxed);
 	atomic_store_explicit(&own_numbers, 0, memory_order_relaxed);
 	publishing = 0;
 	cache_busy = 0;

@@ -127,28 +127,77 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 	return text.length;
 }
 
-/* Open, never as one of the standard streams, which the program may have closed. */
+#define HIGH 900			/* where our descriptors are put if the limit allows */
+
+/* Open, never as one of the standard streams, which the program may have closed, and far from the
+ * numbers that its next open() will get. */
 static int open_above(int dirfd, const char *path, int flags, mode_t mode)
 {
 	struct gm_fd_guard guard;
 	int fd, low, error;
 
 	gm_fd_guard_begin(&guard);
-	fd = low = openat(dirfd, path, flags | O_CLOEXEC, mode);
-	if (low >= 0 && low <= 2) {		/* another thread closed one meanwhile */
+	low = openat(dirfd, path, flags | O_CLOEXEC, mode);
+	fd = low < 0 ? low : fcntl(low, F_DUPFD_CLOEXEC, HIGH);
+	if (low > 2 && fd < 0)
+		fd = low;			/* a low limit of descriptors */
+	else if (low >= 0 && fd < 0)
 		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+	if (low >= 0 && fd != low)
 		close(low);
-	}
 	error = errno;
 	gm_fd_guard_end(&guard);
 	errno = error;
 	return fd;
 }
 
+/* The file that has the temporary name is ours, whatever the number stands for by now. */
+static void remember(struct gm_outfile *out)
+{
+	char path[sizeof(out->directory) + sizeof(out->temporary)];
+	struct text text = { path, 0, sizeof(path) };
+	struct stat st;
+
+	path[0] = '\0';
+	put(&text, out->directory, strlen(out->directory));
+	put(&text, out->temporary, strlen(out->temporary));
+	out->device = out->inode = 0;
+	if (lstat(path, &st) == 0) {
+		out->device = st.st_dev;
+		out->inode = st.st_ino;
+	}
+}
+
+static bool is_ours(int fd, uint64_t device, uint64_t inode)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
 static int open_directory(struct gm_outfile *out)
 {
+	struct stat st;
+
 	out->dirfd = open_above(AT_FDCWD, out->directory, O_PATH | O_DIRECTORY, 0);
-	return out->dirfd < 0 ? -errno : 0;
+	if (out->dirfd < 0)
+		return -errno;
+	if (stat(out->directory, &st) == 0) {
+		out->dir_device = st.st_dev;
+		out->dir_inode = st.st_ino;
+	}
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
+		return 0;
+	out->dirfd = -1;
+	return -EBADF;
+}
+
+/* The directory, opened once more where the host has closed it. */
+static int have_directory(struct gm_outfile *out)
+{
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
+		return 0;
+	return open_directory(out);
 }
 
 static int open_temporary(struct gm_outfile *out)
@@ -167,6 +216,11 @@ static int open_temporary(struct gm_outfile *out)
 		out->fd = open_above(out->dirfd, out->temporary,
 				     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 		if (out->fd >= 0) {
+			remember(out);
+			if (!is_ours(out->fd, out->device, out->inode)) {
+				out->fd = -1;		/* taken from us already */
+				return -EBADF;
+			}
 			fchmod(out->fd, 0600);		/* whatever the umask */
 			return 0;
 		}
@@ -312,8 +366,14 @@ int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_by
 
 	/* Some file systems say only now that there was no room. */
 	out->fd = -1;
+	if (!is_ours(fd, out->device, out->inode))
+		return -EBADF;
 	if (close(fd) && errno != EINTR)
 		return -errno;
+	r = have_directory(out);
+	if (r)
+		return r;
+	r = -EEXIST;
 	for (unsigned int number = 1; r == -EEXIST && number <= TRIES; number++) {
 		numbered(out->name, number, name);
 		r = take_name(out, name);
@@ -331,11 +391,11 @@ int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_by
 
 void gm_outfile_close(struct gm_outfile *out)
 {
-	if (out->fd >= 0)
+	if (is_ours(out->fd, out->device, out->inode))
 		close(out->fd);
-	if (out->temporary[0])
+	if (out->temporary[0] && have_directory(out) == 0)
 		unlinkat(out->dirfd, out->temporary, 0);
-	if (out->dirfd >= 0)
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
 		close(out->dirfd);
 	out->fd = out->dirfd = -1;
 	out->temporary[0] = '\0';

@@ -8,6 +8,10 @@
  * (UTC, 20251120T154012Z), %% a percent sign; anything else stays as it is. What a word brings in
  * cannot change the directory: its slashes and control characters become underscores.
  *
+ * The host may close every descriptor there is while we write (closefrom). Ours have numbers that
+ * open() does not come to, and are known by device and inode before they are used or closed: what
+ * the host has under the same number meanwhile is neither written to nor closed.
+ *
  * Thread context: any one thread. Not for signal handlers. Fork: the descriptors are close-on-exec.
  */
 #ifndef GM_RECORDER_OUTFILE_H
@@ -30,6 +34,8 @@ struct gm_outfile_words {
 struct gm_outfile {
 	int fd;				/* to be written to; -1 when there is none */
 	int dirfd;
+	uint64_t device, inode;		/* of @fd, */
+	uint64_t dir_device, dir_inode;	/* and of @dirfd */
 	bool fallback;			/* it lies in the fallback directory */
 	char directory[3072];		/* absolute, ends in a slash */
 	char name[256];			/* the one it shall have */
@@ -46,7 +52,8 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
 		    const struct gm_outfile_words *words);
 
-/* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path. */
+/* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path; -EBADF: its
+ * descriptor is not ours any more. */
 int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_bytes);
 
 /* Close; a file that was not committed is removed. */

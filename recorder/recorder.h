@@ -184,6 +184,8 @@ uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated)
 uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const char *path,
 			   const uint8_t *build_id, unsigned int build_id_bytes);
 void gm_module_unloaded(uint16_t module);
+/* The same file at the same place: the life that was thought to be over goes on. */
+void gm_module_loaded_again(uint16_t module);
 
 /* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
  * thread that has crashed may hold it for ever), and for those after it there is little patience.

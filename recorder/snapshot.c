@@ -18,6 +18,8 @@
 #include "recorder/outfile.h"
 #include "recorder/snapshot_internal.h"
 
+#define TRIES 3u			/* to write a file whose descriptor is taken from us */
+
 #define TMPFS 0x01021994
 #define TMPFS_CAP (UINT64_C(32) << 20)	/* what a snapshot may take of memory it was not sent to */
 #define EVENT_BYTES 128			/* of JSON, more than any event takes */
@@ -217,7 +219,7 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 		.reason = request->reason, .number = number, .time_us = request->time_us,
 	};
 	struct gm_outfile out;
-	int r;
+	int r = -EBADF;
 
 	memcpy(command, header->command, sizeof(header->command));
 	memcpy(host, header->host, sizeof(header->host));
@@ -225,12 +227,17 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 	if (!words.time_us)
 		words.time_us = gm_image_wall_us(image, image->end_tsc ? image->end_tsc :
 						 header->clock.stamp[1]);
-	r = gm_outfile_open(&out, template, fallback_dir, &words);
-	if (r)
-		return r;
-	r = fill_unsignalled(image, request, &out);
-	if (!r)
-		r = gm_outfile_commit(&out, ret_path, ret_path_bytes);
-	gm_outfile_close(&out);
+	/* A host that closes every descriptor closes ours: once more, then. */
+	for (unsigned int tries = 0; tries < TRIES; tries++) {
+		r = gm_outfile_open(&out, template, fallback_dir, &words);
+		if (r)
+			return r;
+		r = fill_unsignalled(image, request, &out);
+		if (!r)
+			r = gm_outfile_commit(&out, ret_path, ret_path_bytes);
+		gm_outfile_close(&out);
+		if (r != -EBADF)
+			break;
+	}
 	return r;
 }

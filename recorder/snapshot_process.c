@@ -251,7 +251,7 @@ void gm_snap_settings(struct gm_snap *snap)
 
 	gm_jsonw_key(w, "allocator_settings");
 	gm_jsonw_object(w);
-	gm_jsonw_key_text(w, "PYTORCH_CUDA_ALLOC_CONF", "");
+	gm_jsonw_key_text(w, GM_SETTING_TORCH, setting(snap, GM_SETTING_TORCH));
 	put_max_split(snap);
 	put_fraction_setting(snap, "garbage_collection_threshold");
 	put_bool_setting(snap, "expandable_segments");
@@ -265,6 +265,8 @@ void gm_snap_settings(struct gm_snap *snap)
 	for (size_t i = 0; i < gm_image_items(snap->image, GM_REGION_SETTINGS); i++) {
 		const struct gm_setting *at = setting_at(snap, i);
 
+		if (!strcmp(gm_image_string(snap->image, at->name, NULL), GM_SETTING_TORCH))
+			continue;
 		gm_jsonw_key(w, gm_image_string(snap->image, at->name, NULL));
 		gm_jsonw_object(w);
 		gm_jsonw_key_text(w, "value", gm_image_string(snap->image, at->value, NULL));

@@ -5,16 +5,24 @@
  * the host's memory, a killed process at a time. A journal is dead when gm_image_alive says so,
  * that is when the kernel has marked its mutex or its process is provably gone.
  *
+ * A journal that never came to be (its magic is stored last), and one of an older version of this
+ * library, have no such proof in a place that this version knows: they go when they have our name
+ * pattern, are older than an hour, and no process of the number in their name is there. (One of
+ * another pid namespace may be, then: it has had an hour to store the magic, and with a magic it is
+ * asked for its sign of life, which no version has moved yet.)
+ *
  * Thread context: the one thread in gm_recorder_start, under a gm_fd_guard. No malloc, no readdir.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "recorder/file.h"
@@ -25,6 +33,7 @@
 
 #define KEPT 4
 #define ENTRIES_MOST 4096		/* directory entries looked at in one start */
+#define ABANDONED_SECONDS 3600
 #define OPENED_MOST 64			/* journals looked into in one start */
 
 
@@ -36,22 +45,70 @@ struct sweep {
 	struct dead newest[KEPT];	/* by start, the oldest last */
 };
 
+/* "<command>.<pid>.<16 hex digits>.journal": the pid; 0 when it is no name of ours. */
+static pid_t pid_in(const char *name)
+{
+	size_t end = strlen(name) - strlen(".journal"), at = end;
+	uint64_t pid = 0, ten = 1;
+
+	while (at && ((name[at - 1] >= '0' && name[at - 1] <= '9') ||
+		      (name[at - 1] >= 'a' && name[at - 1] <= 'f')))
+		at--;
+	if (end - at != 16 || !at || name[at - 1] != '.')
+		return 0;
+	for (at--; at && name[at - 1] >= '0' && name[at - 1] <= '9' && ten < 10000000000; ten *= 10)
+		pid += (uint64_t)(name[--at] - '0') * ten;
+	return ten > 1 && at > 1 && name[at - 1] == '.' && pid <= INT32_MAX ? (pid_t)pid : 0;
+}
+
+/* What gm_image_alive could not read: is it nobody's? Returns when it was made, in us, or 0.
+ * @ret_empty: it holds nothing. */
+static uint64_t abandoned_since(int fd, const char *name, const struct stat *st, bool *ret_empty)
+{
+	struct { uint64_t magic; uint32_t version; } head = { 0, 0 };
+	pid_t pid = pid_in(name);
+	struct timespec now;
+	time_t made = st->st_mtime;
+
+	if (!pid || clock_gettime(CLOCK_REALTIME, &now) || now.tv_sec - made < ABANDONED_SECONDS ||
+	    gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) != -ESRCH ||
+	    pread(fd, &head, sizeof(head), 0) < 0)
+		return 0;
+	*ret_empty = head.magic == 0;
+	if (head.magic == 0)
+		return (uint64_t)made * 1000000;
+	if (head.magic != GM_MAGIC || head.version >= GM_FORMAT_VERSION ||
+	    gm_image_alive_of(fd, head.version) != 0)
+		return 0;
+	return (uint64_t)made * 1000000;
+}
+
 /* When the dead process behind @name started, in us; 0 when it is no dead journal of ours. */
 static uint64_t dead_since(struct sweep *sweep, const char *name)
 {
 	uint64_t start_us = 0;
+	bool empty = false;
 	struct stat st;
-	int fd = gm_file_open(sweep->dirfd, name,
+	int alive, fd = gm_file_open(sweep->dirfd, name,
 			      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 
 	if (fd < 0)
 		return 0;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-	    st.st_nlink == 1 && gm_image_alive(fd) == 0 &&
-	    pread(fd, &start_us, sizeof(start_us),
-		  offsetof(struct gm_header, start_time_us)) != sizeof(start_us))
-		start_us = 0;
+	    st.st_nlink == 1) {
+		alive = gm_image_alive(fd);
+		if (alive == 0 &&
+		    pread(fd, &start_us, sizeof(start_us),
+			  offsetof(struct gm_header, start_time_us)) != sizeof(start_us))
+			start_us = 0;
+		else if (alive == -EBADMSG)
+			start_us = abandoned_since(fd, name, &st, &empty);
+	}
 	close(fd);
+	if (start_us && empty) {		/* nothing that anybody could recover */
+		unlinkat(sweep->dirfd, name, 0);
+		start_us = 0;
+	}
 	return start_us;
 }
 

@@ -82,8 +82,23 @@ def output():
         check("files are the user's alone", all(os.stat(os.path.join(room.out, f)).st_mode & 0o777 == 0o600 for f in room.files()))
 
 
+def of_torch():
+    """Snapshots say what PyTorch's own allocator was told, in the words of PyTorch's own."""
+    for env, shown in (({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
+                       ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, "expandable_segments:True"),
+                       ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "PYTORCH_ALLOC_CONF": "no:1"}, "max_split_size_mb:64"),
+                       ({}, "")):
+        with Play() as room:
+            run = room.script("alloc 100", "exit 0", **env)
+            settings = [s["allocator_settings"] for s in room.snapshots("exit")]
+            check("PyTorch's settings: %s" % (shown or "none"), run.returncode == 0 and len(settings) == 1 and
+                  settings[0]["PYTORCH_CUDA_ALLOC_CONF"] == shown and "PYTORCH_CUDA_ALLOC_CONF" not in settings[0]["gpumem"],
+                  (tell(run), settings))
+
+
 def main():
     said()
+    of_torch()
     where()
     output()
     finish()

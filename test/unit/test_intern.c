@@ -158,6 +158,15 @@ START_TEST(test_modules)
 	b = gm_publish_module(0x1000, 0x1000, 0x5000, "/lib/libone.so", build_id, 20);
 	ck_assert_uint_gt(b, a);
 	ck_assert_uint_eq(table[b].unload_tsc, 0);
+	/* Unless it was never gone: then its life goes on. */
+	gm_module_unloaded(b);
+	ck_assert_uint_ne(table[b].unload_tsc, 0);
+	gm_module_loaded_again(b);
+	gm_module_loaded_again(0);
+	gm_module_loaded_again(60000);
+	ck_assert_uint_eq(table[b].unload_tsc, 0);
+	ck_assert_uint_eq(gm_publish_module(0x1000, 0x1000, 0x5000, "/lib/libone.so", build_id, 20),
+			  b);
 	/* No path, no build id, one too long to be one. */
 	ck_assert_uint_ne(gm_publish_module(1, 1, 2, NULL, NULL, 0), 0);
 	ck_assert_uint_ne(gm_publish_module(3, 3, 4, "", build_id, 33), 0);
@@ -165,7 +174,7 @@ START_TEST(test_modules)
 	ck_assert_str_eq(gm_image_string(&image, gm_image_module(&image, a)->path, NULL),
 			 "/lib/libone.so");
 	gm_image_free(&image);
-	for (uint64_t i = 0; i < 5000; i++)
+	for (uint64_t i = 0; i < GM_MAX_MODULES + 1000; i++)
 		gm_publish_module(i << 20, i << 20, (i << 20) + 5, "/lib/many.so", NULL, 0);
 	ck_assert_uint_eq(gm_publish_module(7, 7, 8, "/lib/late.so", NULL, 0), 0);
 	ck_assert_uint_gt(gm_region(GM_REGION_MODULES)->refused, 900);

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "recorder/image.h"
@@ -386,6 +387,82 @@ START_TEST(test_sweep)
 }
 END_TEST
 
+/* A file beside @beside: the name of a journal of @pid, @bytes of @head, so many seconds old. */
+static void put_strange(const char *beside, const char *format, pid_t pid, const void *head,
+			size_t bytes, int seconds, char ret[1100])
+{
+	const struct timespec then = { .tv_sec = time(NULL) - seconds };
+	const struct timespec times[2] = { then, then };
+	char name[100];
+	int fd;
+
+	snprintf(name, sizeof(name), format, (int)pid);
+	snprintf(ret, 1100, "%.*s/%s", (int)(strrchr(beside, '/') - beside), beside, name);
+	fd = open(ret, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, head, bytes), (ssize_t)bytes);
+	ck_assert_int_eq(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* Of the version before this one, and two hours old. */
+static void make_older(const char *path)
+{
+	const struct timespec then = { .tv_sec = time(NULL) - 7200 };
+	const struct timespec times[2] = { then, then };
+	const uint32_t version = GM_FORMAT_VERSION - 1;
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
+	ck_assert_int_eq(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* What never came to be a journal goes if it is old, ours by its name and nobody's; what is of an
+ * older version counts among the dead; everything else stays. */
+START_TEST(test_sweep_of_strangers)
+{
+	static const struct {
+		const char *name;
+		uint64_t magic;
+		int seconds;
+		bool of_living, goes;
+	} strangers[] = {
+		{ "app.x.%d.0123456789abcdef.journal", 0, 7200, false, true },
+		{ "app.y.%d.0123456789abcdef.journal", 0, 60, false, false },
+		{ "app.z.%d.0123456789abcdef.journal", 0, 7200, true, false },
+		{ "app.%d.0123.journal", 0, 7200, false, false },
+		{ "%d.0123456789abcdef.journal", 0, 7200, false, false },
+		{ "app.v.%d.0123456789abcdef.journal", 0x4141414141414141, 7200, false, false },
+		{ "app.w.%d.0123456789abcdef.journal", GM_MAGIC, 7200, false, false },
+	};
+	enum { STRANGERS = sizeof(strangers) / sizeof(strangers[0]) };
+	char path[STRANGERS][1100], older[1024], dead[4][1024];
+	pid_t gone = fork();
+
+	if (gone == 0)
+		_exit(0);
+	ck_assert_int_eq(waitpid(gone, NULL, 0), gone);
+	end(living_child(older, sizeof(older)));
+	for (int i = 0; i < STRANGERS; i++) {
+		uint64_t head[2] = { strangers[i].magic, 99 };
+
+		put_strange(older, strangers[i].name, strangers[i].of_living ? getpid() : gone, head,
+			    sizeof(head), strangers[i].seconds, path[i]);
+	}
+	make_older(older);
+	for (int i = 0; i < 4; i++)
+		end(living_child(dead[i], sizeof(dead[i])));
+	aux_start(100);
+	ck_assert_int_eq(access(older, F_OK), -1);
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(access(dead[i], F_OK), 0);
+	for (int i = 0; i < STRANGERS; i++)
+		ck_assert_msg((access(path[i], F_OK) != 0) == strangers[i].goes, "%s", path[i]);
+}
+END_TEST
+
 /* The mapping is not a forked child's. */
 START_TEST(test_not_inherited)
 {
@@ -428,6 +505,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_all_calls_fail, 1, 30);
 	tcase_add_test(tc, test_alive);
 	tcase_add_test(tc, test_sweep);
+	tcase_add_test(tc, test_sweep_of_strangers);
 	tcase_add_test(tc, test_not_inherited);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");

@@ -600,6 +600,60 @@ START_TEST(caller_in_no_module)
 }
 END_TEST
 
+/* A copy of the library @from, loaded and removed again. */
+static void *open_copy(const char *from, const char *directory, int number)
+{
+	static char bytes[1 << 20];
+	char path[PATH_MAX];
+	FILE *file = fopen(from, "rb");
+	size_t length;
+	void *handle;
+
+	ck_assert_ptr_nonnull(file);
+	length = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	snprintf(path, sizeof(path), "%s/%d.so", directory, number);
+	file = fopen(path, "wb");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
+	fclose(file);
+	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(handle != NULL, "%s", dlerror());
+	unlink(path);
+	return handle;
+}
+
+/* More objects than any program was seen to have: each gets a number of its own and keeps it. */
+START_TEST(thousands_of_objects)
+{
+	enum { LIBRARIES = 2500 };
+	static void *handles[LIBRARIES];
+	static uint16_t numbers[LIBRARIES];
+	static bool given[UINT16_MAX + 1];
+	char directory[] = "/tmp/gpumem-test-XXXXXX";
+
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	gm_modules_reset();
+	gm_modules_init(NULL);
+	for (int i = 0; i < LIBRARIES; i++) {
+		handles[i] = open_copy(helper_path("layout_a.so"), directory, i);
+		numbers[i] = gm_modules_lookup((uintptr_t)helper_symbol(handles[i], "layout_call"),
+					       NULL);
+		ck_assert_uint_ne(numbers[i], 0);
+		ck_assert(!given[numbers[i]]);
+		given[numbers[i]] = true;
+	}
+	rmdir(directory);
+	gm_modules_generation_bump();
+	for (int i = 0; i < LIBRARIES; i++) {
+		ck_assert_uint_eq(gm_modules_lookup((uintptr_t)helper_symbol(handles[i],
+									     "layout_call"), NULL),
+				  numbers[i]);
+		dlclose(handles[i]);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("modules");
@@ -621,6 +675,7 @@ int main(void)
 	tcase_add_test(tcase, handler_interrupts_the_publication);
 	tcase_add_test(tcase, publication_that_never_ends);
 	tcase_add_test(tcase, full);
+	tcase_add_test(tcase, thousands_of_objects);
 	tcase_add_test(tcase, forked_child);
 	tcase_add_loop_test(tcase, errno_is_kept, 0, 2);
 	tcase_add_test(tcase, no_proc);

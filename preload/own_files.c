@@ -1,0 +1,59 @@
+/*
+ * own_files.c - a function run with a table of file descriptors of its own (see own_files.h).
+ *
+ * By clone() without CLONE_FILES: the new thread has a copy of the table, from which it at once takes
+ * away what is the program's, so that a file that the program closes is closed. CLONE_VFORK: the
+ * caller sleeps until it has ended, so that the two can share a thread pointer. (Locks that the
+ * program has on files are not touched by that: the kernel knows whose table they were made through.)
+ *
+ * Thread context: the helper thread, or one of the program's where there is none. Signal context:
+ * none. Fork: a child made meanwhile by another thread has nothing of it.
+ */
+#define _GNU_SOURCE
+#include "preload/own_files.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STACK_BYTES (512u << 10)
+#define GUARD_BYTES (64u << 10)
+
+struct call { void (*fn)(void *arg); void *arg; };
+
+static int entry(void *arg)
+{
+	const struct call *call = arg;
+
+#ifdef SYS_close_range
+	syscall(SYS_close_range, 3u, ~0u, 0u);		/* before Linux 5.9 they stay until the end */
+#endif
+	call->fn(call->arg);
+	return 0;
+}
+
+void gm_with_own_files(void (*fn)(void *arg), void *arg)
+{
+	struct call call = { fn, arg };
+	char *stack = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	sigset_t all, before;
+	int child = -1;
+
+	if (stack != MAP_FAILED) {
+		mprotect(stack, GUARD_BYTES, PROT_NONE);
+		/* No handler of the program's may run in a thread that it knows nothing of. */
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		child = clone(entry, stack + GUARD_BYTES + STACK_BYTES,
+			      CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+			      CLONE_VFORK, &call);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		munmap(stack, GUARD_BYTES + STACK_BYTES);
+	}
+	if (child < 0)
+		fn(arg);
+}
