@@ -411,7 +411,7 @@ def written_already():
 
 
 def run_says():
-    for words, says in ((["segv"], "died of SIGSEGV"), (["raise", "15"], "died of SIGTERM"), (["overflow"], "died: ")):
+    for words, says in ((["segv"], "died of SIGSEGV"), (["raise", "15"], "died of SIGTERM"), (["overflow"], "died of SIGSEGV")):
         with Room() as room:
             env = room.env(preload=False, output=room.out + "/%c.%p.%r.json")
             done = subprocess.run([GPUMEM, "run", "--", CRASH] + words, env=env, cwd=room.path, capture_output=True, text=True,
