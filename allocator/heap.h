@@ -115,7 +115,8 @@ struct gm_heap_request {
 /* Serve a request: from a free block, else after PyTorch's order of collection, growth, release of
  * oversize blocks, growth, release of everything cached, growth. Returns 0 and the block, active;
  * -ENOMEM: out of memory or over the limit; -ENOSPC: the tables are full; -E2BIG: 1 EiB or more;
- * -ETIMEDOUT: the lock could not be had again, and is not held now; or what the backend returned. */
+ * -ETIMEDOUT: the lock could not be had again, and is not held now; or what the backend
+ * returned. */
 int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		  uint32_t *ret_block);
 

@@ -1,5 +1,5 @@
 /*
- * cached.c - the operations on a heap whose records lie in the journal: see cached.h.
+ * cached.c - blocks of a heap whose records lie in the journal come and go: see cached.h.
  *
  * Every operation is a stretch or several (cached_internal.h): the heap's change, the statistics,
  * the usage rows and the events in one transaction each.
@@ -12,7 +12,7 @@
 
 #include "allocator/reuse.h"
 
-#define BATCH 32u			/* blocks completed or dropped before the lock is given up */
+#define BATCH 32u			/* blocks completed before the lock is given up */
 
 static void *memory(void *arg, size_t bytes)
 {
@@ -86,8 +86,7 @@ uint32_t gm_cached_number(const struct gm_cached *heap)
 
 /* ---- counters ---- */
 
-/* The rows of @module, in heap->rows. False when it cannot be told now. */
-static bool find_rows(struct gm_cached *heap, uint16_t module, bool nested)
+bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested)
 {
 	struct gm_delta delta;
 
@@ -102,9 +101,9 @@ static bool find_rows(struct gm_cached *heap, uint16_t module, bool nested)
 	return true;
 }
 
-static void set_live(struct gm_cached *heap, uint64_t bytes)
+static void set(uint64_t *counter, uint64_t value)
 {
-	__atomic_store_n(&heap->live, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
 }
 
 /* Bytes that live now, of the kind and in the rows: ten words. */
@@ -129,7 +128,7 @@ static inline __attribute__((always_inline)) void count(struct gm_cached *heap,
 		}
 		gm_undo_close(undo, &log);
 	}
-	set_live(heap, heap->live + (uint64_t)(out ? bytes : -bytes));
+	set(&heap->live, heap->live + (uint64_t)(out ? bytes : -bytes));
 	*live += (uint64_t)(out ? bytes : -bytes);
 	for (unsigned int i = 0; i < 3; i++) {
 		struct gm_usage *row = heap->rows[i];
@@ -144,14 +143,20 @@ static inline __attribute__((always_inline)) void count(struct gm_cached *heap,
 	}
 }
 
-static void count_alloc(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+static void count_alloc(struct gm_cached *heap, struct gm_domain *domain,
+			const struct gm_block *block)
 {
-	count(heap, domain, (int64_t)bytes, true);
+	set(&heap->used, heap->used + block->requested);
+	if (gm_unlikely(heap->used > heap->used_high))
+		set(&heap->used_high, heap->used);
+	count(heap, domain, (int64_t)block->size, true);
 }
 
-static void count_free(struct gm_cached *heap, struct gm_domain *domain, uint64_t bytes)
+static void count_free(struct gm_cached *heap, struct gm_domain *domain,
+		       const struct gm_block *block)
 {
-	count(heap, domain, (int64_t)bytes, false);
+	set(&heap->used, heap->used - block->requested);
+	count(heap, domain, (int64_t)block->size, false);
 }
 
 /* ---- alloc ---- */
@@ -196,7 +201,7 @@ static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	alloc->tsc = tsc;
 	alloc->address = block->address;
 	alloc->size = block->size;
-	count_alloc(heap, stretch->change.domain, block->size);
+	count_alloc(heap, stretch->change.domain, block);
 	trace(stretch, block, tsc, alloc->stream,
 	      alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
@@ -222,7 +227,7 @@ static int find(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_al
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
 	int r;
 
-	if (gm_unlikely(!find_rows(heap, alloc->module, stretch->change.writer.nested)))
+	if (gm_unlikely(!gm_cached_rows(heap, alloc->module, stretch->change.writer.nested)))
 		return lost(-ETIMEDOUT);
 	r = gm_heap_find(&heap->heap, &request, ret_block);
 	if (gm_likely(r == 0))
@@ -264,7 +269,7 @@ static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_al
 	if (!stretch->held)
 		return r;		/* lost between the driver's calls, and counted */
 	if (r == 0) {
-		find_rows(heap, alloc->module, false);	/* found before: it cannot fail */
+		gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
 		hand_over(heap, stretch, alloc, *ret_block);
 	} else if (r == -ENOMEM) {
 		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
@@ -303,13 +308,6 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 
 /* ---- free ---- */
 
-static bool is_live(const struct gm_block *block)
-{
-	uint8_t state = gm_get(&block->state);
-
-	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
-}
-
 static bool is_of(const struct gm_cached *heap, const struct gm_block *block)
 {
 	return gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
@@ -335,7 +333,7 @@ struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
 
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
  * larger one then. */
-static void complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 			     uint64_t tsc)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
@@ -345,7 +343,7 @@ static void complete_pending(struct gm_cached *heap, struct gm_stretch *stretch,
 	gm_heap_free_completed(&heap->heap, id);
 }
 
-static void free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 		     const struct gm_cached_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
@@ -353,7 +351,7 @@ static void free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	block->op = stretch->change.op;
-	count_free(heap, stretch->change.domain, block->size);
+	count_free(heap, stretch->change.domain, block);
 	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
 	gm_heap_free(&heap->heap, id);
 }
@@ -365,7 +363,7 @@ static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint3
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	block->op = stretch->change.op;
-	count_free(heap, stretch->change.domain, block->size);
+	count_free(heap, stretch->change.domain, block);
 	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 1);
 	block->free_stack = how->stack;		/* meaningless while it is not pending: not logged */
 	block->free_stream = how->stream;
@@ -389,9 +387,9 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	r = gm_stretch_begin(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
 		return r;
-	if (gm_unlikely(!is_live(block) || block->address != address || !is_of(heap, block)))
+	if (gm_unlikely(!gm_cached_is_live(block) || block->address != address || !is_of(heap, block)))
 		r = -ENOENT;
-	else if (gm_unlikely(!find_rows(heap, block->module, stretch.change.writer.nested)))
+	else if (gm_unlikely(!gm_cached_rows(heap, block->module, stretch.change.writer.nested)))
 		r = lost(-ETIMEDOUT);
 	if (gm_unlikely(r < 0)) {
 		gm_stretch_cancel(heap, &stretch);
@@ -403,7 +401,7 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 		with.stack = block->stack;
 	/* Whoever hears of it meanwhile, and would complete it, waits for our lock. */
 	if (with.now(with.arg, id, heap->number, block->size))
-		free_now(heap, &stretch, id, &with);
+		gm_cached_free_now(heap, &stretch, id, &with);
 	else
 		free_later(heap, &stretch, id, &with);
 	gm_stretch_end(heap, &stretch);
@@ -424,7 +422,7 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
-		complete_pending(heap, &stretch, items[i].block, gm_stamp());
+		gm_cached_complete_pending(heap, &stretch, items[i].block, gm_stamp());
 		gm_stretch_next(heap, &stretch);
 	}
 	gm_stretch_cancel(heap, &stretch);
@@ -440,124 +438,4 @@ void gm_cached_complete(const struct gm_reuse_item *items, size_t count)
 		items += done;
 		count -= done;
 	}
-}
-
-/* ---- the whole heap ---- */
-
-uint64_t gm_cached_empty(struct gm_cached *heap)
-{
-	struct gm_stretch stretch = { .alloc = NULL };
-	uint64_t bytes = 0;
-
-	heap->grower = &stretch;
-	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
-		gm_heap_empty(&heap->heap, &bytes);
-		if (stretch.held)
-			gm_stretch_end(heap, &stretch);
-	}
-	heap->grower = NULL;
-	return bytes;
-}
-
-uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
-{
-	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
-}
-
-uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
-{
-	return __atomic_load_n(&heap->live, __ATOMIC_RELAXED);
-}
-
-uint64_t gm_cached_largest_free(struct gm_cached *heap)
-{
-	struct gm_stretch stretch = { .alloc = NULL };
-	uint64_t largest = 0;
-
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
-		return 0;
-	for (unsigned int p = 0; p < 2; p++) {
-		uint64_t bytes = gm_free_set_largest(&heap->heap.pool[p]);
-
-		largest = bytes > largest ? bytes : largest;
-	}
-	gm_stretch_cancel(heap, &stretch);
-	return largest;
-}
-
-void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
-{
-	struct gm_stretch stretch = { .alloc = NULL };
-
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
-		return;
-	heap->heap.config.limit = limit_bytes;
-	gm_stretch_cancel(heap, &stretch);
-}
-
-/* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
- * or the segment, one free block by now, goes. */
-static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,
-		      unsigned int *live)
-{
-	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = GM_NONE,
-				      .stream = gm_rec.segments[segment].stream };
-	uint32_t id = gm_rec.segments[segment].first_block;
-
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE && gm_rec.blocks[id].next)
-		id = gm_rec.blocks[id].next;	/* beside a free one lies none that is free */
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE) {
-		gm_heap_detach(&heap->heap, id);
-		return;
-	}
-	if (!is_live(&gm_rec.blocks[id])) {
-		complete_pending(heap, stretch, id, stretch->tsc);
-		return;
-	}
-	find_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
-	free_now(heap, stretch, id, &how);
-	++*live;
-}
-
-/* Returns true when there may be more. */
-static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsigned int *live)
-{
-	uint32_t id = stretch->change.domain->first_segment, next;
-
-	for (unsigned int steps = 0; id; id = next) {
-		const struct gm_segment *segment = &gm_rec.segments[id];
-
-		next = segment->next;
-		if (gm_get(&segment->heap) != heap->number)
-			continue;
-		while (segment->used && steps < BATCH) {
-			drop_step(heap, stretch, id, live);
-			gm_stretch_next(heap, stretch);
-			steps++;
-		}
-		if (steps >= BATCH)
-			return true;
-	}
-	return false;
-}
-
-unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
-{
-	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .drops = true };
-	unsigned int live = 0;
-	bool more = true;
-
-	/* The operation's own number stays with its flight until all is gone, as at the end of a
-	 * context: every transaction takes one of its own. */
-	(void)op;
-	gm_cached_retire(heap);
-	while (more) {
-		if (gm_stretch_begin(heap, &stretch, 0) < 0)
-			return live;
-		heap->dead = true;
-		more = drop_some(heap, &stretch, &live);
-		gm_stretch_cancel(heap, &stretch);
-	}
-	gm_arena_free(&heap->arena);
-	return live;
 }

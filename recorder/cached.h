@@ -55,13 +55,14 @@ struct gm_cached *gm_cached_by_number(uint32_t number);	/* NULL: gone */
 int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block);
 /* The same with PyTorch's whole order of collection, growth, release and retry. -ENOMEM: out of
- * memory, or over the limit (gm_record_failure counts it in num_ooms, not this); -ENOSPC: the tables
- * are full, or there is no memory for free sets; or what driver_alloc returned. */
+ * memory, or over the limit (gm_record_failure counts it in num_ooms, not this); -ENOSPC: the
+ * tables are full, or there is no memory for free sets; or what driver_alloc returned. */
 int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block);
 
-/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. Without
- * a place for the copy no lock is taken: for the free of a live block, whose heap does not change. */
+/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one.
+ * Without a place for the copy no lock is taken: for the free of a live block, whose heap does not
+ * change. */
 struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
 
 /* A copy of the segment that a cached block lies in; false: it is none. */
@@ -89,6 +90,10 @@ uint64_t gm_cached_empty(struct gm_cached *heap);
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);
 uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks */
 uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */
+/* Bytes asked for by what is active now, and their peak since the last reset: as the driver's
+ * pools count theirs. */
+void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *ret_high);
+void gm_cached_reset_high(struct gm_cached *heap);
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
 
 /* Its context ended, with all its segments: records go, with their events; the heap with them (its
@@ -96,7 +101,8 @@ void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
  * many blocks were live. */
 unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc);
 
-/* Count violations; 0 if sound. */
+/* Count violations, of one or of all there are; 0 if sound. */
 int gm_cached_check(struct gm_cached *heap);
+int gm_cached_check_all(void);
 
 #endif

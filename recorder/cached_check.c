@@ -8,7 +8,7 @@
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
-struct sums { uint64_t reserved, live, idle; uint32_t free_blocks[2]; };
+struct sums { uint64_t reserved, live, used, idle; uint32_t free_blocks[2]; };
 
 static int check_block(const struct gm_cached *heap, const struct gm_segment *segment,
 		       const struct gm_block *block, struct sums *sums)
@@ -32,8 +32,10 @@ static int check_block(const struct gm_cached *heap, const struct gm_segment *se
 	INSIST(state == GM_BLOCK_ACTIVE || state == GM_BLOCK_PENDING ||
 	       state == GM_BLOCK_FREEING);
 	INSIST(block->requested && block->requested <= block->size);
-	if (state != GM_BLOCK_PENDING)
+	if (state != GM_BLOCK_PENDING) {
 		sums->live += block->size;
+		sums->used += block->requested;
+	}
 	return bad;
 }
 
@@ -75,6 +77,7 @@ int gm_cached_check(struct gm_cached *heap)
 			bad += check_segment(heap, id, &sums);
 	INSIST(sums.reserved == heap->heap.reserved);
 	INSIST(sums.live == heap->live);
+	INSIST(sums.used == heap->used && heap->used <= heap->used_high);
 	INSIST(sums.idle == heap->heap.idle);
 	INSIST(!heap->undo.refused);
 	for (unsigned int p = 0; p < 2 && !heap->dead; p++) {
@@ -82,5 +85,17 @@ int gm_cached_check(struct gm_cached *heap)
 		bad += gm_free_set_check(&heap->heap.pool[p]);
 	}
 	gm_stretch_cancel(heap, &stretch);
+	return bad;
+}
+
+int gm_cached_check_all(void)
+{
+	int bad = 0;
+
+	for (uint32_t number = 1; number <= gm_cached_count(); number++) {
+		struct gm_cached *heap = gm_cached_by_number(number);
+
+		bad += heap ? gm_cached_check(heap) : 0;
+	}
 	return bad;
 }

@@ -1,7 +1,9 @@
 /*
  * cached_internal.h - what the files of the cached heaps share: see cached.h.
  *
- *   cached.c          alloc, grow, free, complete, empty, drop: one operation each
+ *   cached.c          alloc, grow, free, complete: one operation each
+ *   cached_whole.c    empty, drop, limits, counters
+ *   cached_segment.c  the segment that a block lies in
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
@@ -42,7 +44,8 @@ struct gm_cached {
 	struct gm_cached_setup setup;
 	uint32_t number;
 	bool dead;			/* dropped, or being so */
-	uint64_t live;			/* bytes of active blocks; read without the lock */
+	/* Of active blocks: their bytes; bytes asked for, and their peak. Read without the lock. */
+	uint64_t live, used, used_high;
 	struct gm_stretch *stretch;	/* the one under way; NULL: the lock is free */
 	struct gm_stretch *grower;	/* who holds the growth lock, over its driver calls */
 	/* The usage rows looked up last. */
@@ -52,7 +55,8 @@ struct gm_cached {
 	struct gm_arena arena;		/* of the free sets */
 };
 
-/* Begin a stretch under @op (0: a number of its own). 0, or as gm_change_enter; -ENODEV: dropped. */
+/* Begin a stretch under @op (0: a number of its own). 0; as gm_change_enter;
+ * -ENODEV: dropped. */
 int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
 void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch);
 /* The same for one in which nothing was stored and no event written: its number is free again. */
@@ -63,6 +67,24 @@ void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch);
 /* What the heap calls, into heap->ops. */
 void gm_cached_ops(struct gm_cached *heap);
 
+/* ---- cached.c ---- */
+
+static inline bool gm_cached_is_live(const struct gm_block *block)
+{
+	uint8_t state = gm_get(&block->state);
+
+	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
+}
+
+/* The usage rows of @module, in heap->rows. False when it cannot be told now. */
+bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested);
+
+/* A live block is free; a pending one is. Within a stretch. */
+void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+			const struct gm_cached_free *how);
+void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+				uint64_t tsc);
+
 /* ---- cached_memory.c ---- */
 
 void *gm_arena_take(struct gm_arena *arena, size_t bytes);	/* zeroed; NULL: none left */
@@ -72,6 +94,8 @@ void gm_arena_free(struct gm_arena *arena);
 struct gm_cached *gm_cached_make(struct gm_free_link **ret_links);
 void gm_cached_publish(struct gm_cached *heap);
 void gm_cached_retire(struct gm_cached *heap);
+
+uint32_t gm_cached_count(void);		/* numbers given out */
 
 /* For a new journal: no heap yet. */
 void gm_cached_begin(void);

@@ -132,3 +132,8 @@ struct gm_cached *gm_cached_by_number(uint32_t number)
 		return NULL;
 	return gm_get_acquire(&heaps.by_number[number]);
 }
+
+uint32_t gm_cached_count(void)
+{
+	return gm_header_get() ? gm_get_acquire(&heaps.count) : 0;
+}

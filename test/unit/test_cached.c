@@ -22,7 +22,12 @@
 #define BLOCKS 256u
 #define PASSED UINT64_C(0x100000000000)
 
-struct one { uint32_t block; uint64_t address, size, requested; uint16_t module; unsigned int heap; };
+struct one {
+	uint32_t block;
+	uint64_t address, size, requested;
+	uint16_t module;
+	unsigned int heap;
+};
 
 static struct {
 	uint64_t seed;
@@ -221,8 +226,7 @@ static void check_blocks(void)
 
 static void check_all(void)
 {
-	for (unsigned int h = 0; h < HEAPS; h++)
-		ck_assert_int_eq(gm_cached_check(world.heap[h]), 0);
+	ck_assert_int_eq(gm_cached_check_all(), 0);
 	aux_sound();
 	check_counters();
 	check_blocks();
@@ -519,6 +523,7 @@ START_TEST(refused)
 	struct gm_heap_config config;
 	struct gm_cached_setup setup = { .config = &config, .domain = GM_DOMAINS };
 	struct gm_alloc alloc = aux_request(GM_HEAP_REQUEST_LIMIT, 1, 1);
+	uint64_t used, high;
 	struct gm_cached *heap;
 	uint32_t block;
 
@@ -539,6 +544,12 @@ START_TEST(refused)
 	ck_assert_uint_eq(gm_cached_largest_free(world.heap[0]), 12 * MIB);
 	ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[0]), 12 * MIB);
 	heap = world.heap[0];
+	gm_cached_used(heap, &used, &high);
+	ck_assert_uint_eq(used, 0);
+	ck_assert_uint_eq(high, 11 * MIB);
+	gm_cached_reset_high(heap);
+	gm_cached_used(heap, &used, &high);
+	ck_assert_uint_eq(high, 0);
 	ck_assert_ptr_eq(gm_cached_by_number(gm_cached_number(heap)), heap);
 	gm_cached_drop(heap, 0, 0);
 	ck_assert_int_eq(aux_serve(heap, &alloc, &block), -ENODEV);

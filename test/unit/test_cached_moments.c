@@ -396,7 +396,8 @@ static void live_and_be_killed(int ready, unsigned int seed)
 START_TEST(killed_at_any_moment)
 {
 	const char *text = getenv("GM_SEED");
-	unsigned int seed = text ? (unsigned int)atoi(text) : (unsigned int)time(NULL) + (unsigned int)_i;
+	unsigned int seed = text ? (unsigned int)atoi(text) :
+				   (unsigned int)time(NULL) + (unsigned int)_i;
 	unsigned int kills = (unsigned int)aux_effort(KILLS), undone = 0, flights = 0;
 	static struct places tables;
 

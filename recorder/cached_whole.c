@@ -1,0 +1,145 @@
+/*
+ * cached_whole.c - what concerns a cached heap as a whole: its idle segments, its counters, its end.
+ *
+ * Thread context: any, inside a hook; the counters without a lock. Signal context: none. Fork:
+ * forgotten. Lock: the domain's, given up now and then.
+ */
+#include "recorder/cached_internal.h"
+
+#include <errno.h>
+
+#define BATCH 32u			/* blocks dropped before the lock is given up */
+
+uint64_t gm_cached_empty(struct gm_cached *heap)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	uint64_t bytes = 0;
+
+	heap->grower = &stretch;
+	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
+		gm_heap_empty(&heap->heap, &bytes);
+		if (stretch.held)
+			gm_stretch_end(heap, &stretch);
+	}
+	heap->grower = NULL;
+	return bytes;
+}
+
+uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
+{
+	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
+}
+
+uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
+{
+	return __atomic_load_n(&heap->live, __ATOMIC_RELAXED);
+}
+
+void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *ret_high)
+{
+	*ret_used = __atomic_load_n(&heap->used, __ATOMIC_RELAXED);
+	*ret_high = __atomic_load_n(&heap->used_high, __ATOMIC_RELAXED);
+}
+
+void gm_cached_reset_high(struct gm_cached *heap)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return;
+	__atomic_store_n(&heap->used_high, heap->used, __ATOMIC_RELAXED);
+	gm_stretch_cancel(heap, &stretch);
+}
+
+uint64_t gm_cached_largest_free(struct gm_cached *heap)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	uint64_t largest = 0;
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return 0;
+	for (unsigned int p = 0; p < 2; p++) {
+		uint64_t bytes = gm_free_set_largest(&heap->heap.pool[p]);
+
+		largest = bytes > largest ? bytes : largest;
+	}
+	gm_stretch_cancel(heap, &stretch);
+	return largest;
+}
+
+void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+
+	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		return;
+	heap->heap.config.limit = limit_bytes;
+	gm_stretch_cancel(heap, &stretch);
+}
+
+/* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
+ * or the segment, one free block by now, goes. */
+static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,
+		      unsigned int *live)
+{
+	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = GM_NONE,
+				      .stream = gm_rec.segments[segment].stream };
+	uint32_t id = gm_rec.segments[segment].first_block;
+
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE && gm_rec.blocks[id].next)
+		id = gm_rec.blocks[id].next;	/* beside a free one lies none that is free */
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE) {
+		gm_heap_detach(&heap->heap, id);
+		return;
+	}
+	if (!gm_cached_is_live(&gm_rec.blocks[id])) {
+		gm_cached_complete_pending(heap, stretch, id, stretch->tsc);
+		return;
+	}
+	gm_cached_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
+	gm_cached_free_now(heap, stretch, id, &how);
+	++*live;
+}
+
+/* Returns true when there may be more. */
+static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsigned int *live)
+{
+	uint32_t id = stretch->change.domain->first_segment, next;
+
+	for (unsigned int steps = 0; id; id = next) {
+		const struct gm_segment *segment = &gm_rec.segments[id];
+
+		next = segment->next;
+		if (gm_get(&segment->heap) != heap->number)
+			continue;
+		while (segment->used && steps < BATCH) {
+			drop_step(heap, stretch, id, live);
+			gm_stretch_next(heap, stretch);
+			steps++;
+		}
+		if (steps >= BATCH)
+			return true;
+	}
+	return false;
+}
+
+unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
+{
+	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .drops = true };
+	unsigned int live = 0;
+	bool more = true;
+
+	/* The operation's own number stays with its flight until all is gone, as at the end of a
+	 * context: every transaction takes one of its own. */
+	(void)op;
+	gm_cached_retire(heap);
+	while (more) {
+		if (gm_stretch_begin(heap, &stretch, 0) < 0)
+			return live;
+		heap->dead = true;
+		more = drop_some(heap, &stretch, &live);
+		gm_stretch_cancel(heap, &stretch);
+	}
+	gm_arena_free(&heap->arena);
+	return live;
+}
