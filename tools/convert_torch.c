@@ -7,6 +7,19 @@
 #include "tools/convert.h"
 #include "tools/torch_write.h"
 
+#define VIEWER_MOST UINT64_C(536870888)	/* characters of a text in V8: more the page cannot open */
+
+/* End @tree; say so when PyTorch's page will not open it. */
+static int close_tree(struct gm_tree *tree, char note[256])
+{
+	uint64_t bytes = gm_tree_bytes(tree);
+
+	if (bytes > VIEWER_MOST)
+		snprintf(note, 256, "%llu bytes of JSON are more than pytorch.org/memory_viz opens (%llu): use "
+			 "--to pickle", (unsigned long long)bytes, (unsigned long long)VIEWER_MOST);
+	return gm_tree_close(tree);
+}
+
 static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char note[256])
 {
 	struct gm_torch_fit fit;
@@ -16,7 +29,7 @@ static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char
 		return -ENOMEM;
 	if (loaded->torch) {
 		gm_torch_write_value(tree, loaded->torch);
-		return gm_tree_close(tree);
+		return close_tree(tree, note);
 	}
 	r = gm_torch_make_fit(&fit, loaded->root);
 	if (!r) {
@@ -27,7 +40,7 @@ static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char
 				 "another)", fit.left_out, fit.segments_left_out);
 		gm_torch_unfit(&fit);
 	}
-	end = gm_tree_close(tree);
+	end = close_tree(tree, note);
 	return r ? r : end;
 }
 

@@ -11,90 +11,21 @@
 #include <string.h>
 
 #include "tools/table.h"
+#include "tools/value_make.h"
 
 #define DEVICES 1024			/* traces of more are not read */
-#define MEMBERS 128			/* of one dict at the most */
 #define SETTINGS 65536			/* values among the settings */
 
-/* A list that is being made. */
-struct list { const struct gm_value **items; size_t count, room; };
-
 struct reading {
-	struct gm_values *to;		/* where ours goes */
+	struct gm_maker *m;		/* where ours goes */
 	const struct gm_value *root;
 	struct gm_table ids;		/* frame or stack, by its one value -> number + 1 */
-	struct list frames, stacks;
-	bool failed;			/* out of memory */
+	struct gm_list frames, stacks;
 };
-
-/* A dict that is being made. */
-struct making { const struct gm_value *items[2 * MEMBERS]; size_t count; };
 
 bool gm_torch_is(const struct gm_value *root)
 {
 	return gm_value_list(root, "segments") || gm_value_list(root, "device_traces");
-}
-
-static const struct gm_value *sure(struct reading *r, const struct gm_value *value)
-{
-	r->failed |= !value;
-	return value ? value : gm_value_null();
-}
-
-static const struct gm_value *text(struct reading *r, const char *string)
-{
-	return sure(r, gm_value_text(r->to, string, strlen(string)));
-}
-
-static const struct gm_value *number(struct reading *r, int64_t value)
-{
-	return sure(r, gm_value_int(r->to, value));
-}
-
-static void set(struct reading *r, struct making *dict, const char *key, const struct gm_value *value)
-{
-	if (dict->count + 2 > 2 * MEMBERS)
-		return;
-	dict->items[dict->count++] = text(r, key);
-	dict->items[dict->count++] = value;
-}
-
-static const struct gm_value *made(struct reading *r, const struct making *dict)
-{
-	return sure(r, gm_value_plain(r->to, GM_VALUE_DICT, dict->items, dict->count));
-}
-
-static bool make_room(struct reading *r, struct list *list)
-{
-	if (list->count == list->room) {
-		size_t room = list->room ? list->room * 2 : 256;
-		void *larger = realloc(list->items, room * sizeof(*list->items));
-
-		if (!larger) {
-			r->failed = true;
-			return false;
-		}
-		list->items = larger;
-		list->room = room;
-	}
-	return true;
-}
-
-static void append(struct reading *r, struct list *list, const struct gm_value *value)
-{
-	if (make_room(r, list))
-		list->items[list->count++] = value;
-}
-
-/* The list as a value; its memory goes. */
-static const struct gm_value *ended(struct reading *r, struct list *list)
-{
-	const struct gm_value *value = sure(r, gm_value_plain(r->to, GM_VALUE_LIST, list->items,
-							      list->count));
-
-	free(list->items);
-	*list = (struct list){ .count = 0 };
-	return value;
 }
 
 /* ---- frames and stacks ------------------------------------------------------------------------ */
@@ -109,23 +40,23 @@ static const struct gm_value *text_under(const struct gm_value *dict, const char
 
 static const struct gm_value *copy_text(struct reading *r, const struct gm_value *value)
 {
-	return sure(r, gm_value_text(r->to, value->u.text, value->count));
+	return gm_make_sure(r->m, gm_value_text(r->m->values, value->u.text, value->count));
 }
 
 static const struct gm_value *new_frame(struct reading *r, const struct gm_value *const *parts,
 					int64_t line)
 {
-	struct making frame = { .count = 0 };
+	struct gm_dict frame = { .count = 0 };
 	size_t length = parts[1]->count;
 
-	set(r, &frame, "filename", parts[1]);
-	set(r, &frame, "name", parts[0]);
-	set(r, &frame, "line", number(r, line));
-	set(r, &frame, "module", number(r, 0));
-	set(r, &frame, "offset", number(r, 0));
-	set(r, &frame, "python",
+	gm_make_set(r->m, &frame, "filename", parts[1]);
+	gm_make_set(r->m, &frame, "name", parts[0]);
+	gm_make_set(r->m, &frame, "line", gm_make_int(r->m, line));
+	gm_make_set(r->m, &frame, "module", gm_make_int(r->m, 0));
+	gm_make_set(r->m, &frame, "offset", gm_make_int(r->m, 0));
+	gm_make_set(r->m, &frame, "python",
 	    gm_value_bool(length > 3 && !strcmp(parts[1]->u.text + length - 3, ".py")));
-	return made(r, &frame);
+	return gm_make_dict(r->m, &frame);
 }
 
 /* The number of a frame: equal ones have one, however often the file has them. */
@@ -139,23 +70,23 @@ static size_t frame_id(struct reading *r, const struct gm_value *frame)
 		return id - 1;
 	parts[0] = copy_text(r, text_under(frame, "name"));
 	parts[1] = copy_text(r, text_under(frame, "filename"));
-	parts[2] = sure(r, gm_value_text(r->to, (const char *)&line, sizeof(line)));
-	one = sure(r, gm_value_shared(r->to, GM_VALUE_TUPLE, parts, 3));
+	parts[2] = gm_make_sure(r->m, gm_value_text(r->m->values, (const char *)&line, sizeof(line)));
+	one = gm_make_sure(r->m, gm_value_shared(r->m->values, GM_VALUE_TUPLE, parts, 3));
 	id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)one, 0);
 	if (!id) {
-		append(r, &r->frames, new_frame(r, parts, line));
+		gm_make_append(r->m, &r->frames, new_frame(r, parts, line));
 		id = r->frames.count;
 	}
 	if (gm_table_put(&r->ids, (uint64_t)(uintptr_t)one, 0, id) ||
 	    gm_table_put(&r->ids, (uint64_t)(uintptr_t)frame, 0, id))
-		r->failed = true;
+		r->m->failed = true;
 	return id - 1;
 }
 
 static const struct gm_value *new_stack(struct reading *r, const struct gm_value *list)
 {
 	int64_t *numbers;
-	const struct gm_value *stack = sure(r, gm_value_room(r->to, list->count, &numbers));
+	const struct gm_value *stack = gm_make_numbers(r->m, list->count, &numbers);
 
 	for (uint32_t i = 0; numbers && i < list->count; i++)
 		numbers[i] = (int64_t)frame_id(r, list->u.items[i]);
@@ -176,43 +107,44 @@ static int64_t stack_of(struct reading *r, const struct gm_value *of)
 	key = (uint64_t)(uintptr_t)list;
 	id = gm_table_get(&r->ids, key, 1);
 	if (!id) {
-		append(r, &r->stacks, new_stack(r, list));
+		gm_make_append(r->m, &r->stacks, new_stack(r, list));
 		id = r->stacks.count;
 		if (gm_table_put(&r->ids, key, 1, id))
-			r->failed = true;
+			r->m->failed = true;
 	}
 	return (int64_t)id - 1;
 }
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
-static void copy_numbers(struct reading *r, struct making *to, const struct gm_value *from,
+static void copy_numbers(struct reading *r, struct gm_dict *to, const struct gm_value *from,
 			 const char *const *keys)
 {
 	for (; *keys; keys++)
-		set(r, to, *keys, number(r, gm_value_number(from, *keys)));
+		gm_make_set(r->m, to, *keys, gm_make_int(r->m, gm_value_number(from, *keys)));
 }
 
 static const struct gm_value *block_of(struct reading *r, const struct gm_value *block,
 				       int64_t *address)
 {
 	int64_t size = gm_value_number(block, "size");
-	struct making made_of = { .count = 0 }, *to = &made_of;
+	int64_t requested = gm_value_get(block, "requested_size") ?
+			    gm_value_number(block, "requested_size") : size;
+	struct gm_dict made_of = { .count = 0 }, *to = &made_of;
 
 	if (gm_value_get(block, "address"))	/* absent before PyTorch 2.1: they tile the segment */
 		*address = gm_value_number(block, "address");
-	set(r, to, "address", number(r, *address));
+	gm_make_set(r->m, to, "address", gm_make_int(r->m, *address));
 	*address = (int64_t)((uint64_t)*address + (uint64_t)size);
-	set(r, to, "size", number(r, size));
-	set(r, to, "requested_size", number(r, gm_value_number(block, gm_value_get(block, "requested_size") ?
-							       "requested_size" : "size")));
-	set(r, to, "state", copy_text(r, text_under(block, "state")));
-	set(r, to, "stack", number(r, stack_of(r, block)));
-	set(r, to, "time_us", number(r, 0));
-	set(r, to, "thread", number(r, 0));
-	set(r, to, "kind", text(r, "device"));
-	set(r, to, "module", number(r, 0));
-	return made(r, to);
+	gm_make_set(r->m, to, "size", gm_make_int(r->m, size));
+	gm_make_set(r->m, to, "requested_size", gm_make_int(r->m, requested));
+	gm_make_set(r->m, to, "state", copy_text(r, text_under(block, "state")));
+	gm_make_set(r->m, to, "stack", gm_make_int(r->m, stack_of(r, block)));
+	gm_make_set(r->m, to, "time_us", gm_make_int(r->m, 0));
+	gm_make_set(r->m, to, "thread", gm_make_int(r->m, 0));
+	gm_make_set(r->m, to, "kind", gm_make_text(r->m, "device"));
+	gm_make_set(r->m, to, "module", gm_make_int(r->m, 0));
+	return gm_make_dict(r->m, to);
 }
 
 static const struct gm_value *pool_of(struct reading *r, const struct gm_value *segment)
@@ -220,7 +152,7 @@ static const struct gm_value *pool_of(struct reading *r, const struct gm_value *
 	const struct gm_value *pool = gm_value_row(segment, "segment_pool_id");
 	int64_t ids[2] = { gm_value_int_at(pool, 0), gm_value_int_at(pool, 1) };
 
-	return sure(r, gm_value_numbers(r->to, ids, 2));
+	return gm_make_sure(r->m, gm_value_numbers(r->m->values, ids, 2));
 }
 
 static const struct gm_value *segment_of(struct reading *r, const struct gm_value *segment)
@@ -231,21 +163,21 @@ static const struct gm_value *segment_of(struct reading *r, const struct gm_valu
 	};
 	const struct gm_value *list = gm_value_list(segment, "blocks");
 	int64_t address = gm_value_number(segment, "address");
-	struct making made_of = { .count = 0 }, *to = &made_of;
-	struct list blocks = { .count = 0 };
+	struct gm_dict made_of = { .count = 0 }, *to = &made_of;
+	struct gm_list blocks = { .count = 0 };
 
 	copy_numbers(r, to, segment, keys);
-	set(r, to, "segment_type", copy_text(r, text_under(segment, "segment_type")));
-	set(r, to, "segment_pool_id", pool_of(r, segment));
-	set(r, to, "is_expandable", gm_value_bool(gm_value_number(segment, "is_expandable")));
-	set(r, to, "kind", text(r, "device"));
-	set(r, to, "module", number(r, 0));
-	set(r, to, "stack", number(r, stack_of(r, segment)));
-	set(r, to, "time_us", number(r, 0));
+	gm_make_set(r->m, to, "segment_type", copy_text(r, text_under(segment, "segment_type")));
+	gm_make_set(r->m, to, "segment_pool_id", pool_of(r, segment));
+	gm_make_set(r->m, to, "is_expandable", gm_value_bool(gm_value_number(segment, "is_expandable")));
+	gm_make_set(r->m, to, "kind", gm_make_text(r->m, "device"));
+	gm_make_set(r->m, to, "module", gm_make_int(r->m, 0));
+	gm_make_set(r->m, to, "stack", gm_make_int(r->m, stack_of(r, segment)));
+	gm_make_set(r->m, to, "time_us", gm_make_int(r->m, 0));
 	for (size_t i = 0; i < gm_value_length(list); i++)
-		append(r, &blocks, block_of(r, list->u.items[i], &address));
-	set(r, to, "blocks", ended(r, &blocks));
-	return made(r, to);
+		gm_make_append(r->m, &blocks, block_of(r, list->u.items[i], &address));
+	gm_make_set(r->m, to, "blocks", gm_make_list(r->m, &blocks));
+	return gm_make_dict(r->m, to);
 }
 
 /* ---- traces ----------------------------------------------------------------------------------- */
@@ -255,7 +187,7 @@ static const struct gm_value *numbers_of(struct reading *r, const struct gm_valu
 					 const char *key)
 {
 	int64_t *numbers;
-	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
+	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
 
 	for (size_t i = 0; numbers && i < count; i++)
 		numbers[i] = key ? gm_value_number(list->u.items[i], key) : 0;
@@ -267,7 +199,7 @@ static const struct gm_value *addresses_of(struct reading *r, const struct gm_va
 					   size_t count)
 {
 	int64_t *numbers;
-	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
+	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
 
 	for (size_t i = 0; numbers && i < count; i++) {
 		bool oom = !strcmp(gm_value_string(list->u.items[i], "action"), "oom");
@@ -280,7 +212,7 @@ static const struct gm_value *addresses_of(struct reading *r, const struct gm_va
 static const struct gm_value *stacks_of(struct reading *r, const struct gm_value *list, size_t count)
 {
 	int64_t *numbers;
-	const struct gm_value *column = sure(r, gm_value_room(r->to, count, &numbers));
+	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
 
 	for (size_t i = 0; numbers && i < count; i++)
 		numbers[i] = stack_of(r, list->u.items[i]);
@@ -291,8 +223,8 @@ static const struct gm_value *stacks_of(struct reading *r, const struct gm_value
 static const struct gm_value *words_of(struct reading *r, const struct gm_value *list, size_t count,
 				       bool actions)
 {
-	const struct gm_value *word = text(r, "device"), *last = NULL;
-	struct list words = { .count = 0 };
+	const struct gm_value *word = gm_make_text(r->m, "device"), *last = NULL;
+	struct gm_list words = { .count = 0 };
 
 	for (size_t i = 0; i < count; i++) {
 		const struct gm_value *name = actions ? text_under(list->u.items[i], "action") : NULL;
@@ -300,27 +232,27 @@ static const struct gm_value *words_of(struct reading *r, const struct gm_value 
 		if (name != last)		/* one text for a run of the same */
 			word = copy_text(r, name);
 		last = name;
-		append(r, &words, word);
+		gm_make_append(r->m, &words, word);
 	}
-	return ended(r, &words);
+	return gm_make_list(r->m, &words);
 }
 
 static const struct gm_value *trace_of(struct reading *r, const struct gm_value *list)
 {
 	size_t count = gm_value_length(list);
-	struct making made_of = { .count = 0 }, *to = &made_of;
+	struct gm_dict made_of = { .count = 0 }, *to = &made_of;
 
-	set(r, to, "dropped", number(r, 0));
-	set(r, to, "action", words_of(r, list, count, true));
-	set(r, to, "addr", addresses_of(r, list, count));
-	set(r, to, "size", numbers_of(r, list, count, "size"));
-	set(r, to, "stream", numbers_of(r, list, count, "stream"));
-	set(r, to, "time_us", numbers_of(r, list, count, "time_us"));
-	set(r, to, "stack", stacks_of(r, list, count));
-	set(r, to, "thread", numbers_of(r, list, count, NULL));
-	set(r, to, "kind", words_of(r, list, count, false));
-	set(r, to, "module", numbers_of(r, list, count, NULL));
-	return made(r, to);
+	gm_make_set(r->m, to, "dropped", gm_make_int(r->m, 0));
+	gm_make_set(r->m, to, "action", words_of(r, list, count, true));
+	gm_make_set(r->m, to, "addr", addresses_of(r, list, count));
+	gm_make_set(r->m, to, "size", numbers_of(r, list, count, "size"));
+	gm_make_set(r->m, to, "stream", numbers_of(r, list, count, "stream"));
+	gm_make_set(r->m, to, "time_us", numbers_of(r, list, count, "time_us"));
+	gm_make_set(r->m, to, "stack", stacks_of(r, list, count));
+	gm_make_set(r->m, to, "thread", numbers_of(r, list, count, NULL));
+	gm_make_set(r->m, to, "kind", words_of(r, list, count, false));
+	gm_make_set(r->m, to, "module", numbers_of(r, list, count, NULL));
+	return gm_make_dict(r->m, to);
 }
 
 static int64_t last_time(const struct gm_value *traces)
@@ -380,8 +312,8 @@ static const struct gm_value *device_of(struct reading *r, size_t device)
 	};
 	static const char *const pools[3] = { "all", "large_pool", "small_pool" };
 	const struct gm_value *segments = gm_value_list(r->root, "segments");
-	const struct gm_value *nothing = sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0));
-	struct making stats = { .count = 0 }, made_of = { .count = 0 }, *to = &made_of;
+	const struct gm_value *nothing = gm_make_list(r->m, &(struct gm_list){ .count = 0 });
+	struct gm_dict stats = { .count = 0 }, made_of = { .count = 0 }, *to = &made_of;
 	int64_t sums[9][3] = { { 0 } };
 	char key[64];
 
@@ -391,17 +323,17 @@ static const struct gm_value *device_of(struct reading *r, size_t device)
 	for (int k = 0; k < 9; k++)
 		for (int p = 0; p < 3; p++) {
 			snprintf(key, sizeof(key), "%s.%s.current", names[k], pools[p]);
-			set(r, &stats, key, number(r, sums[k][p]));
+			gm_make_set(r->m, &stats, key, gm_make_int(r->m, sums[k][p]));
 		}
-	set(r, to, "device", number(r, (int64_t)device));
-	set(r, to, "present", gm_value_bool(true));
-	set(r, to, "name", text(r, ""));
-	set(r, to, "total_bytes", gm_value_null());
-	set(r, to, "memory_stats", made(r, &stats));
-	set(r, to, "by_module", nothing);
-	set(r, to, "by_kind", nothing);
-	set(r, to, "unattributed_bytes", gm_value_null());
-	return made(r, to);
+	gm_make_set(r->m, to, "device", gm_make_int(r->m, (int64_t)device));
+	gm_make_set(r->m, to, "present", gm_value_bool(true));
+	gm_make_set(r->m, to, "name", gm_make_text(r->m, ""));
+	gm_make_set(r->m, to, "total_bytes", gm_value_null());
+	gm_make_set(r->m, to, "memory_stats", gm_make_dict(r->m, &stats));
+	gm_make_set(r->m, to, "by_module", nothing);
+	gm_make_set(r->m, to, "by_kind", nothing);
+	gm_make_set(r->m, to, "unattributed_bytes", gm_value_null());
+	return gm_make_dict(r->m, to);
 }
 
 static size_t count_devices(const struct gm_value *root)
@@ -420,131 +352,103 @@ static size_t count_devices(const struct gm_value *root)
 
 /* ---- the whole -------------------------------------------------------------------------------- */
 
-/* @value once more, in our memory; NULL when it is more than @left values. */
-static const struct gm_value *copy_of(struct reading *r, const struct gm_value *value, size_t *left)
-{
-	struct list items = { .count = 0 };
-	const struct gm_value *copy;
-	bool whole = true;
-
-	if (!*left)
-		return NULL;
-	--*left;
-	switch ((enum gm_value_type)value->type) {
-	case GM_VALUE_INT:	return number(r, value->u.integer);
-	case GM_VALUE_UINT:	return sure(r, gm_value_uint(r->to, value->u.word));
-	case GM_VALUE_REAL:	return sure(r, gm_value_real(r->to, value->u.real));
-	case GM_VALUE_TEXT:	return copy_text(r, value);
-	case GM_VALUE_NUMBERS:	return sure(r, gm_value_numbers(r->to, value->u.numbers, value->count));
-	case GM_VALUE_NULL:
-	case GM_VALUE_BOOL:	return value;	/* there is one of each */
-	default:		break;
-	}
-	for (uint32_t i = 0; whole && i < value->count; i++) {
-		const struct gm_value *item = copy_of(r, value->u.items[i], left);
-
-		whole = item != NULL;
-		if (item)
-			append(r, &items, item);
-	}
-	copy = whole ? sure(r, gm_value_plain(r->to, value->type, items.items, items.count)) : NULL;
-	free(items.items);
-	return copy;
-}
-
 static const struct gm_value *settings_of(struct reading *r)
 {
 	const struct gm_value *settings = gm_value_get(r->root, "allocator_settings");
 	size_t left = SETTINGS;
 	const struct gm_value *copy = settings && settings->type == GM_VALUE_DICT ?
-				      copy_of(r, settings, &left) : NULL;
+				      gm_make_copy(r->m, settings, &left) : NULL;
 
-	return copy ? copy : sure(r, gm_value_plain(r->to, GM_VALUE_DICT, NULL, 0));
+	return copy ? copy : gm_make_dict(r->m, &(struct gm_dict){ .count = 0 });
 }
 
 static const struct gm_value *annotations_of(struct reading *r)
 {
 	static const char *const keys[] = { "device", "time_us", NULL };
 	const struct gm_value *list = gm_value_list(r->root, "external_annotations");
-	struct list annotations = { .count = 0 };
+	struct gm_list annotations = { .count = 0 };
 
 	for (size_t i = 0; i < gm_value_length(list); i++) {
-		struct making one = { .count = 0 };
+		struct gm_dict one = { .count = 0 };
 
-		set(r, &one, "name", copy_text(r, text_under(list->u.items[i], "name")));
-		set(r, &one, "stage", copy_text(r, text_under(list->u.items[i], "stage")));
+		gm_make_set(r->m, &one, "name", copy_text(r, text_under(list->u.items[i], "name")));
+		gm_make_set(r->m, &one, "stage", copy_text(r, text_under(list->u.items[i], "stage")));
 		copy_numbers(r, &one, list->u.items[i], keys);
-		set(r, &one, "thread", number(r, 0));
-		append(r, &annotations, made(r, &one));
+		gm_make_set(r->m, &one, "thread", gm_make_int(r->m, 0));
+		gm_make_append(r->m, &annotations, gm_make_dict(r->m, &one));
 	}
-	return ended(r, &annotations);
+	return gm_make_list(r->m, &annotations);
 }
 
 /* Frame 0 and module 0: not known. */
 static const struct gm_value *nobody(struct reading *r, bool frame)
 {
-	const struct gm_value *none = text(r, ""), *parts[2] = { none, none };
-	struct making module = { .count = 0 };
+	const struct gm_value *none = gm_make_text(r->m, ""), *parts[2] = { none, none };
+	struct gm_dict module = { .count = 0 };
 
 	if (frame)
 		return new_frame(r, parts, 0);
-	set(r, &module, "path", none);
-	set(r, &module, "build_id", none);
-	return made(r, &module);
+	gm_make_set(r->m, &module, "path", none);
+	gm_make_set(r->m, &module, "build_id", none);
+	return gm_make_dict(r->m, &module);
 }
 
-static void put_traces(struct reading *r, struct making *to)
+static void put_traces(struct reading *r, struct gm_dict *to)
 {
 	const struct gm_value *traces = gm_value_list(r->root, "device_traces");
-	struct list device_traces = { .count = 0 }, devices = { .count = 0 };
+	struct gm_list device_traces = { .count = 0 }, devices = { .count = 0 };
 	size_t count = count_devices(r->root);
 
 	for (size_t d = 0; d < count; d++) {
 		const struct gm_value *trace = gm_value_at(traces, d);
 
-		append(r, &devices, device_of(r, d));
-		append(r, &device_traces, trace_of(r, trace && trace->type == GM_VALUE_LIST ? trace : NULL));
+		gm_make_append(r->m, &devices, device_of(r, d));
+		if (trace && trace->type != GM_VALUE_LIST)
+			trace = NULL;
+		gm_make_append(r->m, &device_traces, trace_of(r, trace));
 	}
-	set(r, to, "devices", ended(r, &devices));
-	set(r, to, "device_traces", ended(r, &device_traces));
-	set(r, to, "host_trace", trace_of(r, NULL));
+	gm_make_set(r->m, to, "devices", gm_make_list(r->m, &devices));
+	gm_make_set(r->m, to, "device_traces", gm_make_list(r->m, &device_traces));
+	gm_make_set(r->m, to, "host_trace", trace_of(r, NULL));
 }
 
 static const struct gm_value *build(struct reading *r)
 {
 	const struct gm_value *segments = gm_value_list(r->root, "segments");
-	struct list list = { .count = 0 }, modules = { .count = 0 };
-	struct making root = { .count = 0 }, *to = &root;
+	const struct gm_value *traces = gm_value_list(r->root, "device_traces");
+	struct gm_list list = { .count = 0 }, modules = { .count = 0 };
+	struct gm_dict root = { .count = 0 }, *to = &root;
 
-	append(r, &r->stacks, sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0)));
-	append(r, &r->frames, nobody(r, true));
-	append(r, &modules, nobody(r, false));
-	set(r, to, "format", text(r, "gpumem-snapshot"));
-	set(r, to, "version", number(r, 1));
-	set(r, to, "reason", text(r, "pytorch"));
-	set(r, to, "time_us", number(r, last_time(gm_value_list(r->root, "device_traces"))));
-	set(r, to, "consistent", gm_value_bool(true));
-	set(r, to, "process", sure(r, gm_value_plain(r->to, GM_VALUE_DICT, NULL, 0)));
-	set(r, to, "allocator_settings", settings_of(r));
+	gm_make_append(r->m, &r->stacks, gm_make_list(r->m, &(struct gm_list){ .count = 0 }));
+	gm_make_append(r->m, &r->frames, nobody(r, true));
+	gm_make_append(r->m, &modules, nobody(r, false));
+	gm_make_set(r->m, to, "format", gm_make_text(r->m, "gpumem-snapshot"));
+	gm_make_set(r->m, to, "version", gm_make_int(r->m, 1));
+	gm_make_set(r->m, to, "reason", gm_make_text(r->m, "pytorch"));
+	gm_make_set(r->m, to, "time_us", gm_make_int(r->m, last_time(traces)));
+	gm_make_set(r->m, to, "consistent", gm_value_bool(true));
+	gm_make_set(r->m, to, "process", gm_make_dict(r->m, &(struct gm_dict){ .count = 0 }));
+	gm_make_set(r->m, to, "allocator_settings", settings_of(r));
 	for (size_t i = 0; i < gm_value_length(segments); i++)
-		append(r, &list, segment_of(r, segments->u.items[i]));
-	set(r, to, "segments", ended(r, &list));
-	set(r, to, "host_segments", sure(r, gm_value_plain(r->to, GM_VALUE_LIST, NULL, 0)));
+		gm_make_append(r->m, &list, segment_of(r, segments->u.items[i]));
+	gm_make_set(r->m, to, "segments", gm_make_list(r->m, &list));
+	gm_make_set(r->m, to, "host_segments", gm_make_list(r->m, &(struct gm_list){ .count = 0 }));
 	put_traces(r, to);
-	set(r, to, "stacks", ended(r, &r->stacks));
-	set(r, to, "frames", ended(r, &r->frames));
-	set(r, to, "modules", ended(r, &modules));
-	set(r, to, "annotations", annotations_of(r));
-	return made(r, to);
+	gm_make_set(r->m, to, "stacks", gm_make_list(r->m, &r->stacks));
+	gm_make_set(r->m, to, "frames", gm_make_list(r->m, &r->frames));
+	gm_make_set(r->m, to, "modules", gm_make_list(r->m, &modules));
+	gm_make_set(r->m, to, "annotations", annotations_of(r));
+	return gm_make_dict(r->m, to);
 }
 
 const struct gm_value *gm_torch_read(struct gm_values *to, const struct gm_value *root)
 {
-	struct reading r = { .to = to, .root = root };
+	struct gm_maker maker = { .values = to };
+	struct reading r = { .m = &maker, .root = root };
 	const struct gm_value *value = build(&r);
 
 	free(r.frames.items);
 	free(r.stacks.items);
 	gm_table_free(&r.ids);
-	return r.failed ? NULL : value;
+	return maker.failed ? NULL : value;
 }

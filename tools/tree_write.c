@@ -21,6 +21,11 @@ struct gm_tree *gm_tree_open(FILE *out, const struct gm_tree_ops *ops)
 	return tree;
 }
 
+uint64_t gm_tree_bytes(const struct gm_tree *tree)
+{
+	return tree->written;
+}
+
 int gm_tree_close(struct gm_tree *tree)
 {
 	int error;
