@@ -267,6 +267,12 @@ static void say_change(const struct gm_scene *scene, const struct facts *facts, 
 	}
 }
 
+/* Of some memory, or the difference of two: four of them add up without overflow. */
+static bool is_size(int64_t bytes)
+{
+	return bytes >= -(INT64_MAX / 4) && bytes <= INT64_MAX / 4;
+}
+
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 {
 	struct facts facts = { .live = -1, .cached = -1, .pending = -1, .largest = -1, .entry = "", .module = "" };
@@ -281,10 +287,9 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 		return;
 	ret->row = row;
 	ret->device = facts.device;
-	if (facts.asked < 0 || facts.free < 0 || facts.asked > INT64_MAX / 4 || facts.free > INT64_MAX / 4 ||
-	    facts.live > INT64_MAX / 4 || facts.total > INT64_MAX / 4 || facts.cached > INT64_MAX / 4 ||
-	    facts.pending > INT64_MAX / 4)
-		return;			/* no sizes of memory */
+	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
+	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) || !is_size(facts.pending))
+		return;
 	ret->cause = cause_of(&facts);
 	say_why(scene, &facts, ret);
 	say_change(scene, &facts, ret);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/lives.h"
 #include "tools/merge.h"
 #include "tools/show.h"
 
@@ -17,10 +18,10 @@ static const char *oddity(int64_t value, int64_t median)
 	double share = median > 0 ? 100 * ((double)value - (double)median) / (double)median : 0;
 
 	text[0] = '\0';
-	if (value > median && value - median > (16 << 20) && (median <= 0 || share > 10))
-		snprintf(text, sizeof(text), "  <- %s above the median", gm_show_bytes(value - median));
-	else if (value < median && median - value > (16 << 20) && share < -10)
-		snprintf(text, sizeof(text), "  <- %s below the median", gm_show_bytes(median - value));
+	if (value > median && gm_wrap_subtract(value, median) > (16 << 20) && (median <= 0 || share > 10))
+		snprintf(text, sizeof(text), "  <- %s above the median", gm_show_bytes(gm_wrap_subtract(value, median)));
+	else if (value < median && gm_wrap_subtract(median, value) > (16 << 20) && share < -10)
+		snprintf(text, sizeof(text), "  <- %s below the median", gm_show_bytes(gm_wrap_subtract(median, value)));
 	return text;
 }
 

@@ -20,7 +20,7 @@ static uint64_t known_limit(const struct gm_history *history)
 		return history->trace.memory_limit_bytes;
 	if (history->total_bytes <= 0)		/* PyTorch's snapshots say only what was free at the end */
 		return history->free_bytes >= 0 && history->reserved > 0 ?
-			(uint64_t)(history->reserved + history->free_bytes) : GM_HEAP_UNLIMITED;
+			(uint64_t)history->reserved + (uint64_t)history->free_bytes : GM_HEAP_UNLIMITED;
 	if (history->others_bytes > 0 && history->others_bytes < history->total_bytes)
 		return (uint64_t)(history->total_bytes - history->others_bytes);
 	return (uint64_t)history->total_bytes;

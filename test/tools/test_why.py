@@ -110,6 +110,12 @@ with Room() as room:
         fail.update(requested_bytes=(1 << 63) - 1, free_bytes=-(1 << 63), live_bytes=-(1 << 63))
     run = gpumem("summary", with_changes(snapshot, absurd))
     check("numbers that are no sizes: no sentence, no crash", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
+
+    def below(_copy, fail, stats):
+        fail.update(requested_bytes=1 << 40, free_bytes=5, live_bytes=-1, total_bytes=1 << 41)
+        stats.update({"allocated_bytes.all.current": -(1 << 63) + 5, "active_bytes.all.current": -(1 << 62)})
+    run = gpumem("summary", with_changes(snapshot, below))
+    check("likewise those far below nothing", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
     check("-d of another device: not explained there", "why memory" not in gpumem("summary", "-d", "3", full).stdout)
 
     # ---- by call site --------------------------------------------------------------------------------------------------
