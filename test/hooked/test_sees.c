@@ -2,6 +2,8 @@
  * What the host may look at: which work makes a cudaFree its barrier, and what ends that; and where
  * a thread is in a host function. On the fake driver, through the hooks.
  */
+#include <pthread.h>
+
 #include "preload/cache.h"
 #include "test/hooked/hooked.h"
 
@@ -409,6 +411,47 @@ START_TEST(test_module_variable)
 }
 END_TEST
 
+#define THREADS 4
+
+/* Each of a thread's copies is pending until the thread has waited for it. */
+static void *copy_and_wait(void *arg)
+{
+	CUstream s;
+	CUevent event;
+
+	(void)arg;
+	if (cuCtxSetCurrent(context) || cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) ||
+	    cuEventCreate(&event, 0))
+		return "no stream";
+	for (int i = 0; i < 300; i++) {
+		if (cuMemcpyDtoHAsync_v2(pageable, device, 64, s) || cuEventRecord(event, s))
+			return "no copy";
+		if (!gm_host_sees_pending())
+			return "forgotten";
+		if (i % 3 ? cuStreamSynchronize(s) : cuEventSynchronize(event))
+			return "no wait";
+		if (i % 50 == 49 && (cuStreamDestroy_v2(s) ||
+				     cuStreamCreate(&s, CU_STREAM_NON_BLOCKING)))
+			return "no other stream";
+	}
+	return NULL;
+}
+
+START_TEST(test_threads)
+{
+	pthread_t threads[THREADS];
+	void *wrong;
+
+	for (int i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, copy_and_wait, NULL), 0);
+	for (int i = 0; i < THREADS; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], &wrong), 0);
+		ck_assert_msg(!wrong, "%s", (const char *)wrong);
+	}
+	ck_assert(!gm_host_sees_pending());
+}
+END_TEST
+
 /* ---- host functions ---- */
 
 static int seen_inside;
@@ -496,6 +539,7 @@ int main(void)
 	tcase_add_test(tc, test_stream_turnover);
 	tcase_add_test(tc, test_stream_destroyed);
 	tcase_add_loop_test(tc, test_our_wait, 0, 2);
+	tcase_add_test(tc, test_threads);
 	tcase_add_test(tc, test_module_variable);
 	tcase_add_loop_test(tc, test_host_functions, 0, 6);
 	suite_add_tcase(suite, tc);
