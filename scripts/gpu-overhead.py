@@ -6,7 +6,8 @@ usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--li
 N rounds; in a round each kind is one process that runs the workloads of test/gpu/workload.py one
 after the other, the order of the kinds turning round by round. Kinds: bare; libgpumem, with its
 default options; native, the same with stacks=none; history, bare with
-torch.cuda.memory._record_memory_history. Prints for each workload and kind the median over the
+torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same with
+the library, whose cache serves it; cached-nostacks, that with stacks=none. Prints for each workload and kind the median over the
 rounds of the ratio to the bare run of the same round (of median seconds an iteration), and the
 middle half of the ratios; the spread of the bare runs themselves tells what is noise.
 """
@@ -24,9 +25,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def run(kind, args, room):
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
     command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--iterations", str(args.iterations)]
-    if kind in ("libgpumem", "native"):
+    if kind.startswith(("nocache", "cached")):
+        env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    if kind.startswith("cached"):
+        env["GPUMEM_ALLOCATOR"] = "caching"
+    if kind not in ("bare", "history", "nocache"):
         env.update(LD_PRELOAD=args.library, GPUMEM_OUTPUT=os.path.join(room, "gpumem.%c.%p.%r.json"))
-    if kind == "native":
+    if kind in ("native", "cached-nostacks"):
         env["GPUMEM_STACKS"] = "none"
     if kind == "history":
         command.append("--history")

@@ -1,0 +1,129 @@
+/* calls.cu - what one pair of calls costs: cudaMalloc + cudaFree and their stream-ordered kin, by the
+ * runtime, through whatever is preloaded. Prints "NAME SIZE: N ns" lines, medians of 15 batches.
+ *
+ * usage: calls [threads]    with more than one: pairs a second of all threads together
+ */
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#define CHECK(call)                                                                            \
+	do {                                                                                   \
+		cudaError_t error = (call);                                                    \
+		if (error) {                                                                   \
+			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));         \
+			exit(1);                                                               \
+		}                                                                              \
+	} while (0)
+
+static double now()
+{
+	return std::chrono::duration<double, std::nano>(
+		std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename Pair> static double median(Pair pair, int pairs)
+{
+	std::vector<double> batches;
+
+	for (int i = 0; i < pairs; i++)
+		pair();
+	for (int b = 0; b < 15; b++) {
+		double began = now();
+
+		for (int i = 0; i < pairs; i++)
+			pair();
+		batches.push_back((now() - began) / pairs);
+	}
+	std::sort(batches.begin(), batches.end());
+	return batches[batches.size() / 2];
+}
+
+static void sync_pair(size_t bytes)
+{
+	void *p;
+
+	CHECK(cudaMalloc(&p, bytes));
+	CHECK(cudaFree(p));
+}
+
+static void async_pair(size_t bytes, cudaStream_t stream)
+{
+	void *p;
+
+	CHECK(cudaMallocAsync(&p, bytes, stream));
+	CHECK(cudaFreeAsync(p, stream));
+}
+
+/* Random sizes with @live blocks alive: one freed and one made, a pair. */
+static double random_sizes(int live, int pairs)
+{
+	std::vector<void *> blocks(live);
+	unsigned long long state = 1;
+	auto draw = [&] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33; };
+
+	for (auto &block : blocks)
+		CHECK(cudaMalloc(&block, 512 + draw() % 200000));
+	double took = median([&] {
+		void *&block = blocks[draw() % live];
+
+		CHECK(cudaFree(block));
+		CHECK(cudaMalloc(&block, 512 + draw() % 200000));
+	}, pairs);
+	for (auto block : blocks)
+		CHECK(cudaFree(block));
+	return took;
+}
+
+static void from_threads(int count)
+{
+	auto body = [](int pairs) {
+		CHECK(cudaSetDevice(0));
+		for (int i = 0; i < pairs; i++)
+			sync_pair(4096);
+	};
+	std::vector<std::thread> threads;
+	int pairs = 20000;
+	double began;
+
+	body(1000);
+	began = now();
+	for (int t = 0; t < count; t++)
+		threads.emplace_back(body, pairs);
+	for (auto &thread : threads)
+		thread.join();
+	printf("%d threads: %.2f million pairs a second\n", count, 1e3 * pairs * count / (now() - began));
+}
+
+int main(int argc, char **argv)
+{
+	void *held, *held_large;
+	cudaStream_t stream;
+	cudaMemPool_t pool;
+	unsigned long long keep = ~0ull;
+
+	CHECK(cudaFree(0));
+	CHECK(cudaMalloc(&held, 4096));
+	CHECK(cudaMalloc(&held_large, 4 << 20));
+	if (argc > 1) {
+		from_threads(atoi(argv[1]));
+		return 0;
+	}
+	CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+	for (size_t bytes : { (size_t)4096, (size_t)2 << 20, (size_t)64 << 20 }) {
+		printf("cudaMalloc+cudaFree %zu: %.0f ns\n", bytes,
+		       median([&] { sync_pair(bytes); }, bytes > 1 << 20 ? 500 : 5000));
+		printf("cudaMallocAsync+cudaFreeAsync %zu: %.0f ns\n", bytes,
+		       median([&] { async_pair(bytes, stream); }, 5000));
+		CHECK(cudaDeviceSynchronize());
+	}
+	printf("random sizes, 1000 live: %.0f ns\n", random_sizes(1000, 2000));
+	return 0;
+}
