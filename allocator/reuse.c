@@ -219,6 +219,8 @@ static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 static void first_work_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	gm_reuse_seal_locked(reuse, true, false);
+	if (reuse->ops.first)
+		reuse->ops.first(reuse->ops.arg, stream);
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->hot->stream = stream;

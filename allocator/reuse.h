@@ -56,6 +56,9 @@ struct gm_reuse_ops {
 	 * it wait for @stream's work? Look-ups: called under any lock. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
 	bool (*waits_for)(void *arg, uint32_t context, uint64_t stream);
+	/* @stream is given the first work of the process. Under "order", on its submitter's thread;
+	 * may be NULL. */
+	void (*first)(void *arg, uint64_t stream);
 	/* These blocks may be handed out again. No lock of rank domain or higher is held. */
 	void (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */

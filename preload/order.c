@@ -46,11 +46,12 @@ static _Atomic(bool) several;
 static _Atomic(uint32_t) threads;
 static __thread uint32_t thread_number;
 
-/* The one stream, as it is named to the driver. Written before its key is published. */
+/* The one stream, as it is named to the driver; NULL: a default stream, known by its context alone,
+ * which nothing else of works then. Written before its key is published. */
 static struct { CUstream handle; _Atomic(uint32_t) context; } one;
 
 /* What this thread is about to submit to, for stream_wait. */
-static __thread struct { CUstream stream; bool per_thread; } submitting;
+static __thread struct { CUstream stream; uint32_t context; bool per_thread; } submitting;
 
 static _Atomic(uint32_t) owners[OWNERS];
 
@@ -124,27 +125,13 @@ static uint32_t context_of_stream(CUstream stream)
 
 /* ---- submissions ------------------------------------------------------------------------------- */
 
-/* The first work of the process decides which stream is the one. Two threads may come here with
- * different streams: reuse.h takes one of them, and asks for that one's context below. */
-static void note_one(uint64_t name, uint32_t context)
-{
-	static struct gm_lock first = { .rank = GM_RANK_LEAF };
-
-	if (gm_order_hot.stream || !gm_lock(&first))
-		return;
-	if (!one.context) {
-		one.handle = is_pseudo(name) ? NULL : (CUstream)(uintptr_t)name;
-		one.context = context;
-	}
-	gm_unlock(&first);
-}
-
 /* Remember that the context of @name's stream is given work. Returns the stream's key; 0: it has no
  * context, the driver will refuse the work. */
 static uint64_t meet(uint64_t name)
 {
 	uint32_t context;
 
+	submitting.context = 0;
 	if (!is_pseudo(name) && *seen_of(name) == name)
 		return key_of_handle(name);
 	context = is_pseudo(name) ? current_context()
@@ -153,7 +140,7 @@ static uint64_t meet(uint64_t name)
 		return 0;
 	if (!gm_ticket_context(context))
 		gm_order_unseen_work("more contexts than there is room for");
-	note_one(name, context);
+	submitting.context = context;
 	if (!is_pseudo(name)) {
 		*seen_of(name) = name;
 		return key_of_handle(name);
@@ -270,13 +257,18 @@ static int record_ticket(void *arg)
 
 /* By an event: a capture that another thread begins meanwhile is not hurt, as it would be by
  * cuCtxSynchronize, which the driver's own cudaFree is not. */
-static CUresult wait_for_context(uint32_t context)
+static CUresult wait_for_context(uint32_t context, bool *ret_waited)
 {
 	struct recording recording = { .id = context };
 	CUresult result;
 	bool entered;
+	int r;
 
-	if (gm_ticket_context(context) && !gm_reuse_in_order(reuse, record_ticket, &recording)) {
+	r = gm_ticket_context(context) ? gm_reuse_in_order(reuse, record_ticket, &recording) : -EIO;
+	*ret_waited = r != -EAGAIN && r != -EBUSY;	/* a capture has begun just now */
+	if (!*ret_waited)
+		return CUDA_SUCCESS;
+	if (!r) {
 		result = gm_ticket_synchronise(recording.ticket);
 		gm_ticket_drop(NULL, recording.ticket);
 		return result;
@@ -294,6 +286,7 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 	CUcontext handle;
 	CUdevice device;
 	CUresult result;
+	bool waited;
 
 	*ret_all = false;
 	if (!context)
@@ -302,12 +295,12 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 		return CUDA_SUCCESS;
 	if (gm_ticket_covered_by(NULL, context))
 		begun = gm_reuse_sync_begin(reuse);
-	result = wait_for_context(context);
-	*ret_all = !result && begun;
+	result = wait_for_context(context, &waited);
+	*ret_all = !result && waited && begun;
 	if (*ret_all) {
 		gm_reuse_sync_done(reuse, begun);
 		gm_host_all_done(host_now);
-	} else if (!result) {
+	} else if (!result && waited) {
 		handle = gm_context_handle(context, &role, &device);
 		if (handle)
 			gm_host_context_done(handle, host_now);
@@ -337,6 +330,18 @@ bool gm_order_record_context(CUcontext context, CUevent event)
 }
 
 /* ---- for reuse.h ------------------------------------------------------------------------------- */
+
+/* Whose stream became the one decides, not who came first: both may be on their way. */
+static void first(void *arg, uint64_t stream)
+{
+	uint64_t name = gm_stream_name(submitting.stream, submitting.per_thread);
+
+	(void)arg;
+	(void)stream;
+	one.handle = is_pseudo(name) ? NULL : submitting.stream;
+	one.context = submitting.context ? submitting.context
+		    : is_pseudo(name) ? current_context() : context_of_stream(submitting.stream);
+}
 
 static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 {
@@ -406,6 +411,7 @@ bool gm_order_has_context_events(void)
 int gm_order_start(void)
 {
 	static const struct gm_reuse_ops ops = {
+		.first = first,
 		.record_all = gm_ticket_record_all,
 		.record_stream = record_stream,
 		.stream_wait = stream_wait,
