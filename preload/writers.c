@@ -7,7 +7,6 @@
 #include <link.h>
 #include <string.h>
 
-#include "allocator/rules.h"
 #include "preload/cache.h"
 #include "preload/order.h"
 #include "preload/writers.h"
@@ -65,7 +64,7 @@ bool gm_writers_any(void)
 
 void gm_writers_seen(const char *why)
 {
-	if (!gm_rule(GM_RULE_OTHER_WRITERS) || any)
+	if (any)
 		return;
 	any = true;
 	gm_order_unseen_work(why);
