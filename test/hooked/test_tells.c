@@ -162,7 +162,6 @@ static void check_tells(const struct row *row)
 /* What the driver refused is passed on, and is nothing that the host could look at. */
 static void check_refused(const struct row *row)
 {
-
 	ck_assert_msg(call(row) == CUDA_ERROR_INVALID_VALUE, "%s", row->name);
 	ck_assert_msg(!marked, "%s: marked as submitted", row->name);
 	ck_assert_msg(!gm_inside, "%s: left inside", row->name);
@@ -183,7 +182,6 @@ static void check_marked(const struct row *row)
 /* While nothing of the order counts (allocator native) nobody is told. */
 static void check_off(const struct row *row)
 {
-
 	OK(call(row));
 	ck_assert_msg(!told && !marked, "%s: told", row->name);
 	ck_assert_msg(called >= 1, "%s: the driver was not called", row->name);
