@@ -46,9 +46,8 @@ static _Atomic(bool) several;
 static _Atomic(uint32_t) threads;
 static __thread uint32_t thread_number;
 
-/* The one stream, as it is named to the driver; NULL: a default stream, known by its context alone,
- * which nothing else of works then. Written before its key is published. */
-static struct { CUstream handle; _Atomic(uint32_t) context; } one;
+/* The one stream. Written before its key is published. */
+static struct { uint64_t name; uint32_t thread; _Atomic(uint32_t) context; } one;
 
 /* What this thread is about to submit to, for stream_wait. */
 static __thread struct { CUstream stream; uint32_t context; bool per_thread; } submitting;
@@ -338,16 +337,26 @@ static void first(void *arg, uint64_t stream)
 
 	(void)arg;
 	(void)stream;
-	one.handle = is_pseudo(name) ? NULL : submitting.stream;
+	one.name = name;
+	one.thread = name == 2 ? thread_number : 0;
 	one.context = submitting.context ? submitting.context
 		    : is_pseudo(name) ? current_context() : context_of_stream(submitting.stream);
 }
 
+/* A thread's default stream can be named by that thread alone; another one takes an event of the
+ * whole context, where nothing but that stream was given work. */
 static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 {
+	bool mine = !one.thread || one.thread == thread_number, entered;
+	int r;
+
 	(void)arg;
 	(void)stream;
-	return gm_ticket_record_context(one.context, one.handle, true, ticket);
+	entered = is_pseudo(one.name) && mine && gm_context_enter(one.context);
+	r = gm_ticket_record_context(one.context, mine ? (CUstream)(uintptr_t)one.name : NULL,
+				     true, ticket);
+	gm_context_leave(entered);
+	return r;
 }
 
 static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
@@ -446,7 +455,8 @@ void gm_order_forget(void)
 	reuse = NULL;
 	reborn = NULL;
 	reborn_any = 0;
-	one.handle = NULL;
+	one.name = 0;
+	one.thread = 0;
 	one.context = 0;
 	first_context = 0;
 	several = false;
