@@ -217,8 +217,10 @@ static void check_traced(struct check *check, const struct gm_event *event, size
 	}
 	segment = low < image->segment_count ? gm_image_segment(image, image->segments[low]) : NULL;
 	block = segment ? gm_image_block(image, segment->first_block) : NULL;
+	/* What a free block's record still says is of several owners, perhaps. */
 	if (!block || segment->domain != event->domain || block->address != event->address ||
-	    block->kind != event->kind || block->tsc != event->tsc)
+	    block->kind != event->kind || block->tsc != event->tsc ||
+	    block->state == GM_BLOCK_INACTIVE)
 		return;
 	INSIST(check, !(block->flags & GM_BLOCK_UNTRACED), where);
 	INSIST(check, block->requested == event->size, where);

@@ -17,6 +17,11 @@
 #include "test/unit/aux_cached.h"
 #include "test/unit/aux_journal.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define STEPS 400			/* all is looked at after each */
+#else
+#define STEPS 2000
+#endif
 #define MIB (UINT64_C(1) << 20)
 #define HEAPS 3u
 #define BLOCKS 256u
@@ -293,7 +298,7 @@ static const struct { const char *conf; uint64_t limit, capacity; } settings[] =
 START_TEST(random_programs)
 {
 	const char *seed = getenv("GM_SEED");
-	unsigned long steps = aux_effort(3000);
+	unsigned long steps = aux_effort(STEPS);
 
 	begin(settings[_i].conf, settings[_i].limit, settings[_i].capacity,
 	      seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) * 4 + (uint64_t)_i);

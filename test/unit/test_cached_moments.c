@@ -25,10 +25,12 @@
 #include "test/unit/aux_cached.h"
 #include "test/unit/aux_journal.h"
 
-#ifdef __SANITIZE_THREAD__		/* twenty times as slow */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)	/* many times as slow */
+#define SANITIZED 1
 #define COPIES 30
-#define KILLS 8
+#define KILLS 6
 #else
+#define SANITIZED 0
 #define COPIES 60
 #define KILLS 15
 #endif
@@ -540,9 +542,8 @@ int main(void)
 	tcase_set_timeout(tcase, 100);
 	tcase_add_loop_test(tcase, every_live_copy_is_one_moment, 0, 4);
 	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 3);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	tcase_add_test(tcase, stopped_at_every_instruction);
-#endif
+	if (!SANITIZED)
+		tcase_add_test(tcase, stopped_at_every_instruction);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
