@@ -4,10 +4,10 @@
  * The driver's IPC handle names the whole segment; its last eight bytes, which the driver sets to
  * zero and ignores, say which part of it the exporter meant:
  *
- *   63      56 55                                                       0
- *   |  kind   | check:12 | offset / 512 : 17 | size in bytes : 27         |  GM_PART_SMALL
- *   |  kind   | check:16 | size in bytes : 40                             |  GM_PART_FRONT (offset 0)
- *   |  kind   | offset / 512 : 28 | size / 512, rounded up : 28           |  GM_PART_LARGE
+ *   63      56 55                                                     0
+ *   |  kind   | check:12 | offset / 512 : 17 | size in bytes : 27       |  PART_SMALL
+ *   |  kind   | check:16 | size in bytes : 40                           |  PART_FRONT (offset 0)
+ *   |  kind   | offset / 512 : 28 | size / 512, rounded up : 28         |  PART_LARGE
  *
  * check: of the driver's 56 bytes. A block that is its whole segment needs nothing.
  *
