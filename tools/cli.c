@@ -39,7 +39,7 @@ const struct gm_verb *gm_verb_find(const char *name)
 	return NULL;
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static struct option longs[OPTIONS_MOST + 2];
 static char shorts[2 * OPTIONS_MOST + 4];
@@ -93,7 +93,7 @@ int gm_cli_end(int c)
 	return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
 }
 
-/* ---- help ------------------------------------------------------------------------------------- */
+/* ---- help ------------------------------------------------------------------------------------ */
 
 static void put_usage(FILE *out, const struct gm_verb *verb)
 {
@@ -145,7 +145,8 @@ static void put_options(FILE *out, const struct gm_verb *verb)
 			fputs("      ", out);
 		else
 			fprintf(out, "  -%c, ", opt->code);
-		used = fprintf(out, "--%s%s%s", opt->name, opt->argument[0] ? " " : "", opt->argument);
+		used = fprintf(out, "--%s%s%s", opt->name, opt->argument[0] ? " " : "",
+			       opt->argument);
 		fprintf(out, "%*s", width + 4 - used, "");
 		put_wrapped(out, opt->help, width + 10);
 	}

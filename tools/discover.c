@@ -18,7 +18,9 @@ void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg)
 
 	while (proc && (entry = readdir(proc))) {
 		struct gm_attached attached;
-		long pid = isdigit((unsigned char)entry->d_name[0]) ? strtol(entry->d_name, NULL, 10) : 0;
+		long pid = isdigit((unsigned char)entry->d_name[0])
+				   ? strtol(entry->d_name, NULL, 10)
+				   : 0;
 
 		if (pid <= 0 || pid == getpid() || gm_attach((pid_t)pid, &attached))
 			continue;

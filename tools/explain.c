@@ -24,7 +24,8 @@ struct facts {
 	bool torch;
 };
 
-static void say(char *to, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void say(char *to, size_t room, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static void say(char *to, size_t room, const char *format, ...)
 {
 	size_t length = strlen(to);
@@ -35,7 +36,7 @@ static void say(char *to, size_t room, const char *format, ...)
 	va_end(args);
 }
 
-/* ---- facts ------------------------------------------------------------------------------------ */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 int64_t gm_largest_idle(const json_t *root, int64_t device)
 {
@@ -66,8 +67,10 @@ static void find_cache(const json_t *root, struct facts *facts)
 	const json_t *stats = gm_json_object(device, "memory_stats");
 	int64_t active = gm_json_number(stats, "active_bytes.all.current");
 
-	facts->pending = gm_wrap_subtract(active, gm_json_number(stats, "allocated_bytes.all.current"));
-	facts->cached = gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"), active);
+	facts->pending = gm_wrap_subtract(active,
+					  gm_json_number(stats, "allocated_bytes.all.current"));
+	facts->cached = gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"),
+					 active);
 	facts->largest = gm_largest_idle(root, facts->device);
 	if (facts->live < 0)
 		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
@@ -75,7 +78,8 @@ static void find_cache(const json_t *root, struct facts *facts)
 
 static bool find_ours(const json_t *root, struct facts *facts)
 {
-	const json_t *failure = gm_json_object(root, "failure"), *list = gm_json_list(root, "failures");
+	const json_t *failure = gm_json_object(root, "failure"),
+		     *list = gm_json_list(root, "failures");
 	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
 
 	if (!of_now)
@@ -103,15 +107,24 @@ static bool find_torch(const struct gm_scene *scene, struct facts *facts, int64_
 	const struct gm_row *last = NULL;
 
 	for (size_t i = 0; i < scene->lives.row_count; i++)
-		if (!strcmp(scene->lives.rows[i].action, "oom") && scene->lives.rows[i].device >= 0) {
+		if (!strcmp(scene->lives.rows[i].action, "oom") &&
+		    scene->lives.rows[i].device >= 0) {
 			last = &scene->lives.rows[i];
 			*ret_row = (int64_t)i;
 		}
 	if (!last)
 		return false;
 	*facts = (struct facts){
-		.asked = last->size, .free = (int64_t)last->address, .total = -1, .live = -1, .largest = -1,
-		.device = last->device, .entry = "", .module = "", .stack = last->stack, .torch = true,
+		.asked = last->size,
+		.free = (int64_t)last->address,
+		.total = -1,
+		.live = -1,
+		.largest = -1,
+		.device = last->device,
+		.entry = "",
+		.module = "",
+		.stack = last->stack,
+		.torch = true,
 	};
 	find_cache(scene->root, facts);
 	return true;
@@ -120,13 +133,14 @@ static bool find_torch(const struct gm_scene *scene, struct facts *facts, int64_
 static int64_t row_of(const struct gm_scene *scene, const struct facts *facts)
 {
 	for (size_t i = scene->lives.row_count; i--;)
-		if (scene->lives.rows[i].device == facts->device && scene->lives.rows[i].time_us <= facts->time_us &&
+		if (scene->lives.rows[i].device == facts->device &&
+		    scene->lives.rows[i].time_us <= facts->time_us &&
 		    !strcmp(scene->lives.rows[i].action, "oom"))
 			return (int64_t)i;
 	return GM_EXPLAIN_END;
 }
 
-/* ---- judgement -------------------------------------------------------------------------------- */
+/* ---- judgement ------------------------------------------------------------------------------- */
 
 static int64_t others_of(const struct facts *facts)
 {
@@ -142,7 +156,8 @@ static enum gm_cause cause_of(const struct facts *facts)
 
 	if (facts->total > 0 && facts->asked > facts->total)
 		return GM_CAUSE_TOO_LARGE;
-	if (facts->torch && facts->asked > facts->free + facts->live + facts->cached + facts->pending)
+	if (facts->torch &&
+	    facts->asked > facts->free + facts->live + facts->cached + facts->pending)
 		return GM_CAUSE_TOO_LARGE;
 	if (lacks <= 0)
 		return GM_CAUSE_REFUSED;
@@ -165,52 +180,64 @@ const char *gm_cause_name(enum gm_cause cause)
 	return names[cause];
 }
 
-static void say_why(const struct gm_scene *scene, const struct facts *facts, struct gm_explanation *ret)
+static void say_why(const struct gm_scene *scene, const struct facts *facts,
+		    struct gm_explanation *ret)
 {
 	const struct gm_frame *site = gm_stack_site(&scene->stacks, facts->stack);
 	int64_t lacks = facts->asked - facts->free;
 
 	if (facts->stack <= 0)
-		say(ret->why, sizeof(ret->why), "%s", facts->module[0] ? facts->module : "the program");
+		say(ret->why, sizeof(ret->why), "%s",
+		    facts->module[0] ? facts->module : "the program");
 	else if (site->python)
-		say(ret->why, sizeof(ret->why), "%s (%s:%lld)", gm_show_clean(site->name), gm_show_clean(site->file),
-		    (long long)site->line);
+		say(ret->why, sizeof(ret->why), "%s (%s:%lld)", gm_show_clean(site->name),
+		    gm_show_clean(site->file), (long long)site->line);
 	else
-		say(ret->why, sizeof(ret->why), "%s%s%s%s", gm_show_clean(site->name), site->module[0] ? " (" : "",
-		    gm_show_clean(site->module), site->module[0] ? ")" : "");
+		say(ret->why, sizeof(ret->why), "%s%s%s%s", gm_show_clean(site->name),
+		    site->module[0] ? " (" : "", gm_show_clean(site->module),
+		    site->module[0] ? ")" : "");
 	say(ret->why, sizeof(ret->why), " asked for %s on device %d, where %s were free: ",
 	    gm_show_bytes(facts->asked), facts->device, gm_show_bytes(facts->free));
 	switch (ret->cause) {
 	case GM_CAUSE_TOO_LARGE:
 		say(ret->why, sizeof(ret->why), "more than the whole device has%s%s.",
-		    facts->total > 0 ? ", " : "", facts->total > 0 ? gm_show_bytes(facts->total) : "");
+		    facts->total > 0 ? ", " : "",
+		    facts->total > 0 ? gm_show_bytes(facts->total) : "");
 		break;
 	case GM_CAUSE_REFUSED:
-		say(ret->why, sizeof(ret->why), "that would have fitted, and the driver refused it all the same.");
+		say(ret->why, sizeof(ret->why),
+		    "that would have fitted, and the driver refused it all the same.");
 		break;
 	case GM_CAUSE_FRAGMENTED:
-		say(ret->why, sizeof(ret->why), "%s too little, while %s lay idle in the cache in pieces that are too small",
+		say(ret->why, sizeof(ret->why),
+		    "%s too little, while %s lay idle in the cache in pieces that are too small",
 		    gm_show_bytes(lacks), gm_show_bytes(facts->cached));
 		if (facts->largest > 0)
-			say(ret->why, sizeof(ret->why), " (the largest: %s)", gm_show_bytes(facts->largest));
+			say(ret->why, sizeof(ret->why), " (the largest: %s)",
+			    gm_show_bytes(facts->largest));
 		say(ret->why, sizeof(ret->why), ": fragmentation.");
 		break;
 	case GM_CAUSE_PENDING:
-		say(ret->why, sizeof(ret->why), "%s too little, while %s were freed and not yet reusable, since the GPU "
-		    "may have been using them.", gm_show_bytes(lacks), gm_show_bytes(facts->pending));
+		say(ret->why, sizeof(ret->why),
+		    "%s too little, while %s were freed and not yet reusable, since the GPU "
+		    "may have been using them.",
+		    gm_show_bytes(lacks), gm_show_bytes(facts->pending));
 		break;
 	case GM_CAUSE_OTHERS:
-		say(ret->why, sizeof(ret->why), "%s too little, while %s were held by nobody that was recorded here: "
-		    "other processes, contexts.", gm_show_bytes(lacks), gm_show_bytes(others_of(facts)));
+		say(ret->why, sizeof(ret->why),
+		    "%s too little, while %s were held by nobody that was recorded here: "
+		    "other processes, contexts.",
+		    gm_show_bytes(lacks), gm_show_bytes(others_of(facts)));
 		break;
 	default:
-		say(ret->why, sizeof(ret->why), "%s too little. The program itself held %s.", gm_show_bytes(lacks),
-		    gm_show_bytes(facts->live));
+		say(ret->why, sizeof(ret->why), "%s too little. The program itself held %s.",
+		    gm_show_bytes(lacks), gm_show_bytes(facts->live));
 	}
 }
 
 /* The largest holder by call site and by module, if it can be told: for the advice. */
-static void say_holder(const struct gm_scene *scene, const struct facts *facts, struct gm_explanation *ret)
+static void say_holder(const struct gm_scene *scene, const struct facts *facts,
+		       struct gm_explanation *ret)
 {
 	struct gm_groups sites, modules;
 	int64_t lacks = facts->asked - facts->free;
@@ -225,41 +252,52 @@ static void say_holder(const struct gm_scene *scene, const struct facts *facts, 
 	if (sites.count) {
 		const struct gm_group *most = &sites.list[0];
 
-		say(ret->change, sizeof(ret->change), "%s holds the most, %s in %lld blocks%s", gm_show_clean(most->key),
-		    gm_show_bytes(most->bytes[1]), (long long)most->count[1],
+		say(ret->change, sizeof(ret->change), "%s holds the most, %s in %lld blocks%s",
+		    gm_show_clean(most->key), gm_show_bytes(most->bytes[1]),
+		    (long long)most->count[1],
 		    most->bytes[1] < lacks ? "" : ": enough, if it held less");
 		if (most->count[1] >= 100)
-			say(ret->change, sizeof(ret->change), "; so many blocks may be a leak (gpumem leaks)");
+			say(ret->change, sizeof(ret->change),
+			    "; so many blocks may be a leak (gpumem leaks)");
 		say(ret->change, sizeof(ret->change), ". ");
 	}
 	if (torch && !facts->torch)
-		say(ret->change, sizeof(ret->change), "Part of what PyTorch's allocator holds may lie idle in its own "
-		    "cache: its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads it). ");
+		say(ret->change, sizeof(ret->change),
+		    "Part of what PyTorch's allocator holds may lie idle in its own "
+		    "cache: its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
+		    "it). ");
 	say(ret->change, sizeof(ret->change), "Free earlier, or make batches or shards smaller.");
 	gm_groups_close(&sites);
 }
 
-static void say_change(const struct gm_scene *scene, const struct facts *facts, struct gm_explanation *ret)
+static void say_change(const struct gm_scene *scene, const struct facts *facts,
+		       struct gm_explanation *ret)
 {
 	switch (ret->cause) {
 	case GM_CAUSE_TOO_LARGE:
-		say(ret->change, sizeof(ret->change), "Nothing that is freed would help: look at how that size is "
+		say(ret->change, sizeof(ret->change),
+		    "Nothing that is freed would help: look at how that size is "
 		    "computed, or spread the work over several devices.");
 		break;
 	case GM_CAUSE_REFUSED:
-		say(ret->change, sizeof(ret->change), "Look for a limit of this process (MPS, a pool's maximum, a "
+		say(ret->change, sizeof(ret->change),
+		    "Look for a limit of this process (MPS, a pool's maximum, a "
 		    "container) or for another process that took it at that moment.");
 		break;
 	case GM_CAUSE_FRAGMENTED:
-		say(ret->change, sizeof(ret->change), "Settings of the allocator: gpumem replay --search says which. "
-		    "expandable_segments:True helps most programs; emptying the cache before large requests helps too.");
+		say(ret->change, sizeof(ret->change),
+		    "Settings of the allocator: gpumem replay --search says which. "
+		    "expandable_segments:True helps most programs; emptying the cache before large "
+		    "requests helps too.");
 		break;
 	case GM_CAUSE_PENDING:
-		say(ret->change, sizeof(ret->change), "Synchronise before large requests, or free on the stream that "
+		say(ret->change, sizeof(ret->change),
+		    "Synchronise before large requests, or free on the stream that "
 		    "used the memory last.");
 		break;
 	case GM_CAUSE_OTHERS:
-		say(ret->change, sizeof(ret->change), "nvidia-smi shows the other processes on the device; end them, "
+		say(ret->change, sizeof(ret->change),
+		    "nvidia-smi shows the other processes on the device; end them, "
 		    "or take another device.");
 		break;
 	default:
@@ -275,7 +313,9 @@ static bool is_size(int64_t bytes)
 
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 {
-	struct facts facts = { .live = -1, .cached = -1, .pending = -1, .largest = -1, .entry = "", .module = "" };
+	struct facts facts = {
+		.live = -1, .cached = -1, .pending = -1, .largest = -1, .entry = "", .module = ""
+	};
 	int64_t row = GM_EXPLAIN_END;
 	bool found = find_ours(scene->root, &facts);
 
@@ -288,15 +328,16 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	ret->row = row;
 	ret->device = facts.device;
 	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
-	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) || !is_size(facts.pending))
+	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) ||
+	    !is_size(facts.pending))
 		return;
 	ret->cause = cause_of(&facts);
 	say_why(scene, &facts, ret);
 	say_change(scene, &facts, ret);
 }
 
-int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation, enum gm_by by,
-		       struct gm_groups *ret)
+int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,
+		       enum gm_by by, struct gm_groups *ret)
 {
 	char device[16];
 	struct gm_lives_filter filter = { .device = device };

@@ -23,7 +23,7 @@ enum gm_cause {
 struct gm_explanation {
 	enum gm_cause cause;
 	char why[1024], change[1024];	/* sentences; "" for GM_CAUSE_NONE */
-	int64_t row;			/* of the history, at which it was; GM_EXPLAIN_END: the snapshot's end */
+	int64_t row; /* of the history, at which it was; GM_EXPLAIN_END: the snapshot's end */
 	int device;
 };
 #define GM_EXPLAIN_END INT64_MIN
@@ -36,7 +36,7 @@ const char *gm_cause_name(enum gm_cause cause);
 int64_t gm_largest_idle(const json_t *root, int64_t device);
 
 /* Who held how much of that device then, the largest first: 0 or -ENOMEM; gm_groups_close it. */
-int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation, enum gm_by by,
-		       struct gm_groups *ret);
+int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,
+		       enum gm_by by, struct gm_groups *ret);
 
 #endif

@@ -71,13 +71,15 @@ static void find_conf(const json_t *root, char *ret, size_t room)
 		if (!value[0] || !strcmp(gm_json_text(one, "source"), "default") ||
 		    length + strlen(keys[i]) + strlen(value) + 3 > room)
 			continue;
-		length += (size_t)snprintf(ret + length, room - length, "%s%s:%s", length ? "," : "", keys[i], value);
+		length += (size_t)snprintf(ret + length, room - length, "%s%s:%s",
+					   length ? "," : "", keys[i], value);
 	}
 }
 
 static void find_device(struct gm_history *history, const json_t *root)
 {
-	const json_t *device = json_array_get(gm_json_list(root, "devices"), (size_t)history->device);
+	const json_t *device = json_array_get(gm_json_list(root, "devices"),
+					      (size_t)history->device);
 	const struct gm_value *traces = gm_bulk_list(root, "device_traces");
 	const json_t *stats = gm_json_object(device, "memory_stats");
 
@@ -89,7 +91,8 @@ static void find_device(struct gm_history *history, const json_t *root)
 }
 
 /* Rows that are not a life's birth or end, and concern the cache. */
-static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t number, uint64_t life_of_request)
+static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t number,
+		    uint64_t life_of_request)
 {
 	struct gm_trace_line *line = &trace->lines[trace->count];
 
@@ -105,15 +108,21 @@ static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t n
 	}
 }
 
-static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32_t number, uint64_t id)
+static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+		      uint64_t id)
 {
 	trace->lines[trace->count++] = (struct gm_trace_line){
-		.op = is_cached(life->kind) ? GM_TRACE_ALLOC : GM_TRACE_DIRECT, .id = id, .number = number,
-		.bytes = (uint64_t)life->size, .stream = (uint64_t)life->stream, .address = life->address,
+		.op = is_cached(life->kind) ? GM_TRACE_ALLOC : GM_TRACE_DIRECT,
+		.id = id,
+		.number = number,
+		.bytes = (uint64_t)life->size,
+		.stream = (uint64_t)life->stream,
+		.address = life->address,
 	};
 }
 
-static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t number, uint64_t id)
+static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+		    uint64_t id)
 {
 	struct gm_trace_line line = { .id = id, .number = number };
 
@@ -129,8 +138,8 @@ static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t
 }
 
 /* Which life begins and which ends with each row: index + 1, 0 none. */
-static int index_lives(const struct gm_lives *lives, int device, uint32_t **ret_born, uint32_t **ret_died,
-		       uint32_t **ret_requested)
+static int index_lives(const struct gm_lives *lives, int device, uint32_t **ret_born,
+		       uint32_t **ret_died, uint32_t **ret_requested)
 {
 	uint32_t *born = calloc(lives->row_count + 1, sizeof(*born));
 	uint32_t *died = calloc(lives->row_count + 1, sizeof(*died));
@@ -176,7 +185,8 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	struct gm_trace *trace = &history->trace;
 	int r = index_lives(lives, history->device, &born, &died, &requested);
 
-	trace->lines = r ? NULL : calloc(lives->count + 3 * lives->row_count + 1, sizeof(*trace->lines));
+	trace->lines = r ? NULL
+			 : calloc(lives->count + 3 * lives->row_count + 1, sizeof(*trace->lines));
 	trace->ids = lives->count + (uint64_t)history->tries;
 	if (!r && !trace->lines)
 		r = -ENOMEM;
@@ -191,9 +201,11 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	}
 	for (size_t row = 0; !r && row < lives->row_count; row++) {
 		if (died[row])
-			add_end(trace, &lives->list[died[row] - 1], (uint32_t)row + 1, died[row] - 1);
+			add_end(trace, &lives->list[died[row] - 1], (uint32_t)row + 1,
+				died[row] - 1);
 		if (born[row])
-			add_birth(trace, &lives->list[born[row] - 1], (uint32_t)row + 1, born[row] - 1);
+			add_birth(trace, &lives->list[born[row] - 1], (uint32_t)row + 1,
+				  born[row] - 1);
 		else if (lives->rows[row].device == history->device)
 			add_row(trace, &lives->rows[row], (uint32_t)row, requested[row]);
 	}
@@ -221,7 +233,8 @@ int gm_history_open(struct gm_history *history, const json_t *root, int device)
 	find_device(history, root);
 	history->free_bytes = -1;
 	for (size_t row = 0; row < lives.row_count; row++)
-		if (lives.rows[row].device == history->device && !strcmp(lives.rows[row].action, "oom")) {
+		if (lives.rows[row].device == history->device &&
+		    !strcmp(lives.rows[row].action, "oom")) {
 			history->tries++;
 			history->free_bytes = (int64_t)lives.rows[row].address;
 		}

@@ -16,7 +16,7 @@ static const char *const library_options[] = {
 };
 #define LIBRARY_OPTIONS (sizeof(library_options) / sizeof(library_options[0]))
 
-/* ---- troff ------------------------------------------------------------------------------------ */
+/* ---- troff ----------------------------------------------------------------------------------- */
 
 void gm_manual_words(FILE *out, const char *text, size_t length)
 {
@@ -81,17 +81,19 @@ void gm_manual_text(FILE *out, const char *text)
 
 void gm_manual_head(FILE *out, const char *name, const char *section, const char *title)
 {
-	fputs(".\\\" made by gpumem help --man from tools/verbs.def and preload/options.def\n.TH ", out);
+	fputs(".\\\" made by gpumem help --man from tools/verbs.def and preload/options.def\n.TH ",
+	      out);
 	for (const char *c = name; *c; c++)
 		fputs(*c == '-' ? "\\-" : (char[]){ (char)toupper((unsigned char)*c), '\0' }, out);
-	fprintf(out, " %s \"\" \"gpumem " GPUMEM_VERSION "\" \"gpumem\"\n.nh\n.ad l\n.SH NAME\n", section);
+	fprintf(out, " %s \"\" \"gpumem " GPUMEM_VERSION "\" \"gpumem\"\n.nh\n.ad l\n.SH NAME\n",
+		section);
 	gm_manual_words(out, name, SIZE_MAX);
 	fputs(" \\- ", out);
 	gm_manual_words(out, title, SIZE_MAX);
 	putc('\n', out);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------ */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 static void put_synopsis(FILE *out, const char *at)
 {
@@ -165,12 +167,16 @@ static void put_common(FILE *out, const struct gm_verb *verb)
 {
 	fputs(".SH EXIT STATUS\n", out);
 	if (!strcmp(verb->name, "run"))
-		gm_manual_text(out, "That of the command; 126, 127 when it cannot be run; 2 for wrong use.");
+		gm_manual_text(
+			out,
+			"That of the command; 126, 127 when it cannot be run; 2 for wrong use.");
 	else
-		gm_manual_text(out, "0 done; 1 the check failed, or the output could not be written; "
+		gm_manual_text(out,
+			       "0 done; 1 the check failed, or the output could not be written; "
 			       "2 wrong use; 3 unreadable input.");
 	fputs(".SH ENVIRONMENT\n", out);
-	gm_manual_text(out, "NO_COLOR, when it is not empty, keeps colours off terminals too; elsewhere "
+	gm_manual_text(out,
+		       "NO_COLOR, when it is not empty, keeps colours off terminals too; elsewhere "
 		       "there are none.");
 	fputs(".SH EXAMPLES\n", out);
 	put_examples(out, verb->examples);
@@ -195,14 +201,16 @@ static void put_command(FILE *out)
 {
 	const char *group = "";
 
-	gm_manual_head(out, "gpumem", "1", "see and explain the GPU memory of CUDA programs that nobody changed");
+	gm_manual_head(out, "gpumem", "1",
+		       "see and explain the GPU memory of CUDA programs that nobody changed");
 	fputs(".SH SYNOPSIS\n.B gpumem\nVERB [ARGUMENT...]\n.SH DESCRIPTION\n", out);
 	gm_manual_text(out,
-		"`gpumem run` starts a program under libgpumem.so, which records every allocation of GPU "
-		"memory by every library in it, and writes snapshots: at exit, on SIGUSR1, when memory runs "
-		"out, when the program crashes. The other verbs ask living processes, and read what was "
-		"written. Where a verb takes FILE, it takes a snapshot, a journal (*.journal), a snapshot "
-		"of PyTorch (pickle or JSON), the number of a living process, or - for standard input.");
+		"`gpumem run` starts a program under libgpumem.so, which records every allocation "
+		"of GPU memory by every library in it, and writes snapshots: at exit, on SIGUSR1, "
+		"when memory runs out, when the program crashes. The other verbs ask living "
+		"processes, and read what was written. Where a verb takes FILE, it takes a snapshot, "
+		"a journal (*.journal), a snapshot of PyTorch (pickle or JSON), the number of a "
+		"living process, or - for standard input.");
 	fputs(".SH VERBS\n", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
 		if (strcmp(group, verb->group))
@@ -213,8 +221,10 @@ static void put_command(FILE *out)
 		putc('\n', out);
 	}
 	fputs(".SH EXIT STATUS\n", out);
-	gm_manual_text(out, "0 done; 1 the check failed; 2 wrong use; 3 unreadable input. `gpumem run` exits "
-		       "as its command did.");
+	gm_manual_text(
+		out,
+		"0 done; 1 the check failed; 2 wrong use; 3 unreadable input. `gpumem run` exits "
+		"as its command did.");
 	fputs(".SH EXAMPLES\n", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		put_examples(out, verb->examples);
@@ -236,7 +246,7 @@ int gm_manual_page(FILE *out, const char *name)
 	return 0;
 }
 
-/* ---- completion ------------------------------------------------------------------------------- */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 static void bash_verb(FILE *out, const struct gm_verb *verb)
 {
@@ -256,12 +266,16 @@ static void bash(FILE *out)
 	      "_gpumem()\n{\n"
 	      "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n"
 	      "\tCOMPREPLY=()\n"
-	      "\tif [ \"$COMP_CWORD\" -eq 1 ] || { [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = help ] &&\n"
-	      "\t\t[ \"${word#-}\" = \"$word\" ]; }; then\n\t\twords='", out);
+	      "\tif [ \"$COMP_CWORD\" -eq 1 ] || { [ \"$COMP_CWORD\" -eq 2 ] && [ "
+	      "\"${COMP_WORDS[1]}\" = help ] &&\n"
+	      "\t\t[ \"${word#-}\" = \"$word\" ]; }; then\n\t\twords='",
+	      out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		fprintf(out, "%s%s", verb == gm_verbs ? "" : " ", verb->name);
-	fputs("'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n\t\treturn\n\tfi\n"
-	      "\tcase \"${COMP_WORDS[1]}\" in\n", out);
+	fputs("'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
+	      "\"$word\")\n\t\treturn\n\tfi\n"
+	      "\tcase \"${COMP_WORDS[1]}\" in\n",
+	      out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		bash_verb(out, verb);
 	fputs("\tesac\n"
@@ -306,7 +320,8 @@ static void zsh_verb(FILE *out, const struct gm_verb *verb)
 	}
 	if (!strcmp(verb->name, "run"))
 		for (size_t i = 0; i < LIBRARY_OPTIONS; i++)
-			fprintf(out, "\t\t'--%s=[option of the library]:value:' \\\n", library_options[i]);
+			fprintf(out, "\t\t'--%s=[option of the library]:value:' \\\n",
+				library_options[i]);
 	fprintf(out, "\t\t'*:%s' ;;\n", !strcmp(verb->name, "run") ? "command:_command_names -e" :
 		!strcmp(verb->name, "help") ? "verb:(${verbs%%\\:*})" : "file:_files");
 }
@@ -320,11 +335,14 @@ static void zsh(FILE *out)
 		zsh_text(out, verb->brief);
 		fputs("'\n", out);
 	}
-	fputs("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe -t verbs verb verbs\n\t\treturn\n\tfi\n"
-	      "\tshift words\n\t(( CURRENT-- ))\n\tcase $words[1] in\n", out);
+	fputs("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe -t verbs verb "
+	      "verbs\n\t\treturn\n\tfi\n"
+	      "\tshift words\n\t(( CURRENT-- ))\n\tcase $words[1] in\n",
+	      out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		zsh_verb(out, verb);
-	fputs("\tesac\n}\nif [ \"$funcstack[1]\" = _gpumem ]; then\n\t_gpumem \"$@\"\nelse\n\tcompdef _gpumem gpumem\nfi\n",
+	fputs("\tesac\n}\nif [ \"$funcstack[1]\" = _gpumem ]; then\n\t_gpumem "
+	      "\"$@\"\nelse\n\tcompdef _gpumem gpumem\nfi\n",
 	      out);
 }
 

@@ -21,7 +21,7 @@
 
 struct ask { struct gm_lives_filter filter; enum gm_by by; bool at_peak, json; size_t top; };
 
-/* ---- one rank --------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static bool device_counts(const struct ask *ask, const json_t *device)
 {
@@ -45,11 +45,14 @@ static void describe(const struct ask *ask, const json_t *root, struct gm_merge_
 
 		if (!device_counts(ask, device))
 			continue;
-		rank->live = gm_wrap_add(rank->live, gm_json_number(stats, "allocated_bytes.all.current"));
-		rank->peak = gm_wrap_add(rank->peak, gm_json_number(stats, "allocated_bytes.all.peak"));
+		rank->live = gm_wrap_add(rank->live,
+					 gm_json_number(stats, "allocated_bytes.all.current"));
+		rank->peak = gm_wrap_add(rank->peak,
+					 gm_json_number(stats, "allocated_bytes.all.peak"));
 		rank->reserved_peak = gm_wrap_add(rank->reserved_peak,
 						  gm_json_number(stats, "reserved_bytes.all.peak"));
-		rank->blocks = gm_wrap_add(rank->blocks, gm_json_number(stats, "allocation.all.current"));
+		rank->blocks = gm_wrap_add(rank->blocks,
+					   gm_json_number(stats, "allocation.all.current"));
 		rank->ooms = gm_wrap_add(rank->ooms, gm_json_number(stats, "num_ooms"));
 	}
 }
@@ -66,7 +69,8 @@ static int widen(struct gm_merge *merge, const struct gm_groups *groups, size_t 
 		const struct gm_group *group = &groups->list[merge->row_count];
 		struct gm_merge_row *row = &merge->rows[merge->row_count];
 
-		*row = (struct gm_merge_row){ .name = strdup(group->key), .bytes = calloc(ranks, sizeof(int64_t)),
+		*row = (struct gm_merge_row){ .name = strdup(group->key),
+					      .bytes = calloc(ranks, sizeof(int64_t)),
 					      .blocks = calloc(ranks, sizeof(int64_t)) };
 		if (groups->by == GM_BY_STACK)
 			row->stack = gm_groups_json_stack(group->scene, group->stack);
@@ -78,8 +82,8 @@ static int widen(struct gm_merge *merge, const struct gm_groups *groups, size_t 
 }
 
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
-static int add(struct gm_merge *merge, struct gm_groups *groups, const struct ask *ask, const json_t *root,
-	       size_t place, size_t ranks)
+static int add(struct gm_merge *merge, struct gm_groups *groups, const struct ask *ask,
+	       const json_t *root, size_t place, size_t ranks)
 {
 	struct gm_scene scene;
 	int64_t row;
@@ -103,7 +107,7 @@ static int add(struct gm_merge *merge, struct gm_groups *groups, const struct as
 	return r;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -142,7 +146,8 @@ static void judge(struct gm_merge_row *row, size_t ranks)
 			row->least_rank = i;
 		if (row->bytes[i] > row->bytes[row->most_rank])
 			row->most_rank = i;
-		if (apart(row->bytes[i], row->median) > apart(row->bytes[row->off_rank], row->median))
+		if (apart(row->bytes[i], row->median) >
+		    apart(row->bytes[row->off_rank], row->median))
 			row->off_rank = i;
 	}
 	row->least = row->bytes[row->least_rank];
@@ -202,14 +207,16 @@ static int order_ranks(struct gm_merge *merge)
 		permute(merge->rows[i].blocks, order, scratch, count);
 	}
 	for (size_t i = 0, again = 0; i < count; i++) {
-		again = i && ranks[i].rank >= 0 && ranks[i].rank == ranks[i - 1].rank ? again + 1 : 0;
+		again = i && ranks[i].rank >= 0 && ranks[i].rank == ranks[i - 1].rank ? again + 1
+										      : 0;
 		if (ranks[i].rank < 0)
 			snprintf(ranks[i].label, sizeof(ranks[i].label), "#%zu", order[i] + 1);
 		else if (again && again < 26)
-			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld%c", (long long)ranks[i].rank,
-				 (int)('a' + again));
+			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld%c",
+				 (long long)ranks[i].rank, (int)('a' + again));
 		else
-			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld", (long long)ranks[i].rank);
+			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld",
+				 (long long)ranks[i].rank);
 	}
 	free(merge->ranks);
 	merge->ranks = ranks;
@@ -260,7 +267,9 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 
 static int merge_words(const struct ask *ask, char **words, size_t count)
 {
-	struct gm_merge merge = { .rank_count = count, .by = gm_by_name(ask->by), .at_peak = ask->at_peak,
+	struct gm_merge merge = { .rank_count = count,
+				  .by = gm_by_name(ask->by),
+				  .at_peak = ask->at_peak,
 				  .top = ask->top };
 	int r;
 
@@ -302,7 +311,9 @@ static int take_option(int c, struct ask *ask)
 		return 0;
 	case 'w':
 		ask->at_peak = !strcmp(optarg, "peak");
-		return ask->at_peak || !strcmp(optarg, "live") ? 0 : wrong("--weigh", "not peak or live");
+		return ask->at_peak || !strcmp(optarg, "live")
+			       ? 0
+			       : wrong("--weigh", "not peak or live");
 	case 'd':
 		ask->filter.device = optarg;
 		strtol(optarg, &end, 10);

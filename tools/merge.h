@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct gm_merge_rank {
-	char label[24];			/* the rank; of a second file of it: "3b"; without one: "#2" */
+	char label[24]; /* the rank; of a second file of it: "3b"; without one: "#2" */
 	int64_t rank, pid;		/* rank: -1 none */
 	char command[64], host[64], reason[32];
 	const char *input;
@@ -25,7 +25,8 @@ struct gm_merge_row {
 	char *name;
 	json_t *stack;			/* by stack only */
 	int64_t *bytes, *blocks;	/* by rank, in the order of the ranks */
-	int64_t median, least, most, off;	/* off: how far the one that is farthest is from the median */
+	int64_t median, least, most,
+		off; /* off: how far the one that is farthest is from the median */
 	size_t least_rank, most_rank, off_rank;
 };
 

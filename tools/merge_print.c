@@ -18,10 +18,13 @@ static const char *oddity(int64_t value, int64_t median)
 	double share = median > 0 ? 100 * ((double)value - (double)median) / (double)median : 0;
 
 	text[0] = '\0';
-	if (value > median && gm_wrap_subtract(value, median) > (16 << 20) && (median <= 0 || share > 10))
-		snprintf(text, sizeof(text), "  <- %s above the median", gm_show_bytes(gm_wrap_subtract(value, median)));
+	if (value > median && gm_wrap_subtract(value, median) > (16 << 20) &&
+	    (median <= 0 || share > 10))
+		snprintf(text, sizeof(text), "  <- %s above the median",
+			 gm_show_bytes(gm_wrap_subtract(value, median)));
 	else if (value < median && gm_wrap_subtract(median, value) > (16 << 20) && share < -10)
-		snprintf(text, sizeof(text), "  <- %s below the median", gm_show_bytes(gm_wrap_subtract(median, value)));
+		snprintf(text, sizeof(text), "  <- %s below the median",
+			 gm_show_bytes(gm_wrap_subtract(median, value)));
 	return text;
 }
 
@@ -34,15 +37,17 @@ static void print_ranks(const struct gm_merge *merge)
 	for (size_t i = 0; i < merge->rank_count; i++)
 		peaks[i] = merge->ranks[i].peak;
 	median = gm_merge_median(peaks, merge->rank_count);
-	gm_show_heading(stdout, "%5s %9s %11s %11s %13s %9s %5s  %s", "rank", "pid", "live", "peak", "reserved peak",
-			"blocks", "ooms", "snapshot");
+	gm_show_heading(stdout, "%5s %9s %11s %11s %13s %9s %5s  %s", "rank", "pid", "live", "peak",
+			"reserved peak", "blocks", "ooms", "snapshot");
 	for (size_t i = 0; i < merge->rank_count; i++) {
 		const struct gm_merge_rank *rank = &merge->ranks[i];
 
-		printf("%5s %9lld %11s %11s %13s %9lld %5lld  %s%s%s%s\n", rank->label, (long long)rank->pid,
-		       gm_show_bytes(rank->live), gm_show_bytes(rank->peak), gm_show_bytes(rank->reserved_peak),
-		       (long long)rank->blocks, (long long)rank->ooms, gm_show_clean(rank->input),
-		       rank->host[0] ? " on " : "", gm_show_clean(rank->host), oddity(rank->peak, median));
+		printf("%5s %9lld %11s %11s %13s %9lld %5lld  %s%s%s%s\n", rank->label,
+		       (long long)rank->pid, gm_show_bytes(rank->live), gm_show_bytes(rank->peak),
+		       gm_show_bytes(rank->reserved_peak), (long long)rank->blocks,
+		       (long long)rank->ooms, gm_show_clean(rank->input),
+		       rank->host[0] ? " on " : "", gm_show_clean(rank->host),
+		       oddity(rank->peak, median));
 	}
 	free(peaks);
 }
@@ -54,9 +59,11 @@ static void print_head(const struct gm_merge *merge)
 
 	if (merge->rank_count <= SIDE_BY_SIDE)
 		for (size_t i = 0; i < merge->rank_count; i++)
-			n += snprintf(line + n, sizeof(line) - (size_t)n, " %6s%5s", "rank ", merge->ranks[i].label);
+			n += snprintf(line + n, sizeof(line) - (size_t)n, " %6s%5s", "rank ",
+				      merge->ranks[i].label);
 	else
-		snprintf(line + n, sizeof(line) - (size_t)n, " %11s %5s %11s %5s", "least", "rank", "most", "rank");
+		snprintf(line + n, sizeof(line) - (size_t)n, " %11s %5s %11s %5s", "least", "rank",
+			 "most", "rank");
 	gm_show_heading(stdout, "%s  %s", line, merge->by);
 }
 
@@ -67,8 +74,9 @@ static void print_row(const struct gm_merge *merge, const struct gm_merge_row *r
 		for (size_t i = 0; i < merge->rank_count; i++)
 			printf(" %11s", gm_show_bytes(row->bytes[i]));
 	else
-		printf(" %11s %5s %11s %5s", gm_show_bytes(row->least), merge->ranks[row->least_rank].label,
-		       gm_show_bytes(row->most), merge->ranks[row->most_rank].label);
+		printf(" %11s %5s %11s %5s", gm_show_bytes(row->least),
+		       merge->ranks[row->least_rank].label, gm_show_bytes(row->most),
+		       merge->ranks[row->most_rank].label);
 	printf("  %s\n", gm_show_clean(row->name));
 	for (size_t i = 0; i < json_array_size(row->stack); i++)
 		printf("%26s%s\n", "", gm_show_clean(json_string_value(json_object_get(
@@ -79,7 +87,9 @@ void gm_merge_text(const struct gm_merge *merge)
 {
 	print_ranks(merge);
 	printf("\nbytes %s, by %s; first where one rank is farthest from the median of all\n",
-	       merge->at_peak ? "at each rank's highest moment in its history" : "live in each snapshot", merge->by);
+	       merge->at_peak ? "at each rank's highest moment in its history"
+			      : "live in each snapshot",
+	       merge->by);
 	print_head(merge);
 	for (size_t i = 0; i < merge->row_count && i < merge->top; i++)
 		print_row(merge, &merge->rows[i]);
@@ -98,14 +108,17 @@ static json_t *numbers(const int64_t *values, size_t count)
 
 static json_t *rank_object(const struct gm_merge_rank *rank)
 {
-	json_t *object = json_pack("{ss ss sI ss ss ss sI sI sI sI sI sI}", "label", rank->label, "input",
-		gm_show_clean(rank->input), "pid", (json_int_t)rank->pid, "command", gm_show_clean(rank->command),
-		"host", gm_show_clean(rank->host), "reason", gm_show_clean(rank->reason), "live_bytes",
-		(json_int_t)rank->live, "peak_bytes", (json_int_t)rank->peak, "reserved_peak_bytes",
-		(json_int_t)rank->reserved_peak, "blocks", (json_int_t)rank->blocks, "ooms", (json_int_t)rank->ooms,
+	json_t *object = json_pack(
+		"{ss ss sI ss ss ss sI sI sI sI sI sI}", "label", rank->label, "input",
+		gm_show_clean(rank->input), "pid", (json_int_t)rank->pid, "command",
+		gm_show_clean(rank->command), "host", gm_show_clean(rank->host), "reason",
+		gm_show_clean(rank->reason), "live_bytes", (json_int_t)rank->live, "peak_bytes",
+		(json_int_t)rank->peak, "reserved_peak_bytes", (json_int_t)rank->reserved_peak,
+		"blocks", (json_int_t)rank->blocks, "ooms", (json_int_t)rank->ooms,
 		"history_peak_bytes", (json_int_t)rank->shown_peak);
 
-	json_object_set_new(object, "rank", rank->rank < 0 ? json_null() : json_integer((json_int_t)rank->rank));
+	json_object_set_new(object, "rank",
+			    rank->rank < 0 ? json_null() : json_integer((json_int_t)rank->rank));
 	return object;
 }
 
@@ -117,18 +130,21 @@ void gm_merge_json(const struct gm_merge *merge)
 		json_array_append_new(ranks, rank_object(&merge->ranks[i]));
 	for (size_t i = 0; i < merge->row_count; i++) {
 		const struct gm_merge_row *row = &merge->rows[i];
-		json_t *object = json_pack("{ss sI sI sI sI ss so so}", "name", gm_show_clean(row->name),
-			"apart_bytes", (json_int_t)row->off, "median_bytes", (json_int_t)row->median, "least_bytes",
-			(json_int_t)row->least, "most_bytes", (json_int_t)row->most, "farthest",
-			merge->ranks[row->off_rank].label, "bytes", numbers(row->bytes, merge->rank_count),
-			"blocks", numbers(row->blocks, merge->rank_count));
+		json_t *object = json_pack(
+			"{ss sI sI sI sI ss so so}", "name", gm_show_clean(row->name),
+			"apart_bytes", (json_int_t)row->off, "median_bytes",
+			(json_int_t)row->median, "least_bytes", (json_int_t)row->least,
+			"most_bytes", (json_int_t)row->most, "farthest",
+			merge->ranks[row->off_rank].label, "bytes",
+			numbers(row->bytes, merge->rank_count), "blocks",
+			numbers(row->blocks, merge->rank_count));
 
 		if (row->stack)
 			json_object_set(object, "stack", row->stack);
 		json_array_append_new(rows, object);
 	}
-	all = json_pack("{ss ss so so}", "by", merge->by, "weigh", merge->at_peak ? "peak" : "live", "ranks", ranks,
-			"rows", rows);
+	all = json_pack("{ss ss so so}", "by", merge->by, "weigh", merge->at_peak ? "peak" : "live",
+			"ranks", ranks, "rows", rows);
 	json_dumpf(all, stdout, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(all);

@@ -61,16 +61,19 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	if (one->error[0]) {
 		fprintf(stderr, "gpumem recover: %s: %s\n", one->journal, one->error);
 	} else if (one->alive) {
-		fprintf(report->by_name ? stderr : stdout, "%s (pid %lld) lives: its journal is left "
-			"alone; `gpumem snapshot %lld` asks it for a snapshot\n", command,
-			(long long)one->pid, (long long)one->pid);
+		fprintf(report->by_name ? stderr : stdout,
+			"%s (pid %lld) lives: its journal is left "
+			"alone; `gpumem snapshot %lld` asks it for a snapshot\n",
+			command, (long long)one->pid, (long long)one->pid);
 	} else if (one->unused) {
-		printf("%s (pid %lld) never allocated: no snapshot\n", command, (long long)one->pid);
+		printf("%s (pid %lld) never allocated: no snapshot\n", command,
+		       (long long)one->pid);
 	} else {
 		printf("%s (pid %lld) died%s%s with %s live in %llu blocks, peak %s\n", command,
 		       (long long)one->pid, one->signal ? " of " : "",
 		       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
-		       (unsigned long long)one->live_blocks, gm_show_bytes((int64_t)one->peak_bytes));
+		       (unsigned long long)one->live_blocks,
+		       gm_show_bytes((int64_t)one->peak_bytes));
 		print_flights(one);
 		printf("  %s%s\n", one->snapshot, one->written ? ", written when it crashed" : "");
 	}
@@ -98,11 +101,11 @@ static json_t *object_of(const struct gm_recovered *one)
 			"addr", (json_int_t)flight->address, "size", (json_int_t)flight->size,
 			"took_effect", flight->done));
 	}
-	object = json_pack("{sb sb sb sb sI sI sI sI so}", "alive", one->alive, "unused", one->unused,
-			   "written", one->written, "removed", one->removed, "pid", (json_int_t)one->pid,
-			   "live_bytes", (json_int_t)one->live_bytes,
-			   "peak_bytes", (json_int_t)one->peak_bytes,
-			   "live_blocks", (json_int_t)one->live_blocks, "in_flight", flights);
+	object = json_pack("{sb sb sb sb sI sI sI sI so}", "alive", one->alive, "unused",
+			   one->unused, "written", one->written, "removed", one->removed, "pid",
+			   (json_int_t)one->pid, "live_bytes", (json_int_t)one->live_bytes,
+			   "peak_bytes", (json_int_t)one->peak_bytes, "live_blocks",
+			   (json_int_t)one->live_blocks, "in_flight", flights);
 	json_object_set_new(object, "command", text_or_null(one->command));
 	json_object_set_new(object, "signal", text_or_null(one->signal ? one->signal : ""));
 	json_object_set_new(object, "journal", text_or_null(one->journal));
@@ -146,7 +149,8 @@ static void recover_place(const char *base, bool or_file, bool keep, struct repo
 	free(path);
 }
 
-/* The links to snapshots that gpumem run would have read, and the room itself when nothing is left. */
+/* The links to snapshots that gpumem run would have read, and the room itself when nothing is left.
+ */
 static void clean_room(const char *room)
 {
 	struct dirent **entries = NULL;
@@ -195,7 +199,8 @@ static void recover_rooms(const char *base, bool keep, struct report *report)
 		    asprintf(&room, "%s/%s", base, entries[i]->d_name) >= 0) {
 			fd = open(room, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 			if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() &&
-			    time(NULL) - st.st_ctime >= ROOM_SECONDS && !flock(fd, LOCK_EX | LOCK_NB)) {
+			    time(NULL) - st.st_ctime >= ROOM_SECONDS &&
+			    !flock(fd, LOCK_EX | LOCK_NB)) {
 				recover_place(room, false, keep, report);
 				clean_room(room);
 			}

@@ -1,9 +1,10 @@
 /*
- * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own allocator.
+ * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own
+ * allocator.
  *
- * --search tries settings (replay_search.c). --verify holds it to the recording: every address, every call of the driver, every statistic.
- * Otherwise it prints what settings would have cost on an ideal device.
- * One thread, no signal context.
+ * --search tries settings (replay_search.c). --verify holds it to the recording: every address,
+ * every call of the driver, every statistic. Otherwise it prints what settings would have cost on
+ * an ideal device. One thread, no signal context.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -191,18 +192,22 @@ static int read_input(const struct wish *wish, struct gm_history *history)
 		return r ? GM_EXIT_INPUT : 0;
 	}
 	if (wish->verify) {
-		fprintf(stderr, "gpumem replay: %s: --verify is for a trace\n", gm_show_clean(wish->trace));
+		fprintf(stderr, "gpumem replay: %s: --verify is for a trace\n",
+			gm_show_clean(wish->trace));
 		return GM_EXIT_INPUT;
 	}
 	if (gm_load(wish->trace, &loaded)) {
-		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), gm_show_clean(loaded.error));
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
+			gm_show_clean(loaded.error));
 		return GM_EXIT_INPUT;
 	}
 	r = gm_history_open(history, loaded.root, wish->device);
 	gm_load_free(&loaded);
 	if (r)
-		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), r == -ENODATA ?
-			"no history of that device: it was not recorded, or nothing was allocated" : strerror(-r));
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
+			r == -ENODATA ? "no history of that device: it was not recorded, or "
+					"nothing was allocated"
+				      : strerror(-r));
 	return r ? GM_EXIT_INPUT : 0;
 }
 
@@ -216,13 +221,16 @@ static int replay(struct wish *wish)
 	if (!r)
 		r = configure(wish, &history.trace, &config);
 	if (!r && wish->search) {
-		r = gm_replay_search(&history, wish->trace, wish->conf ? wish->conf : history.trace.conf,
-				     wish->limit, wish->json);
+		r = gm_replay_search(&history, wish->trace,
+				     wish->conf ? wish->conf : history.trace.conf, wish->limit,
+				     wish->json);
 		gm_trace_free(&history.trace);
 		return r;
 	}
-	if (!r && gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
-		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it\n", gm_show_clean(wish->trace));
+	if (!r &&
+	    gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
+		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it\n",
+			gm_show_clean(wish->trace));
 		r = GM_EXIT_FAILED;
 	} else if (!r && wish->verify) {
 		r = verify(wish, &history.trace, &run);
@@ -249,18 +257,26 @@ static int take_option(int c, struct wish *wish)
 	case 'j': wish->json = 1; return 0;
 	case 's': wish->search = true; return 0;
 	case 'm':
-		return gm_units_parse(optarg, &wish->capacity) ? wrong("--capacity", "not a size, as 4096 or 10GiB") : 0;
+		return gm_units_parse(optarg, &wish->capacity)
+			       ? wrong("--capacity", "not a size, as 4096 or 10GiB")
+			       : 0;
 	case 'l':
-		return gm_units_parse(optarg, &wish->limit) ? wrong("--limit", "not a size, as 4096 or 10GiB") : 0;
+		return gm_units_parse(optarg, &wish->limit)
+			       ? wrong("--limit", "not a size, as 4096 or 10GiB")
+			       : 0;
 	default:
 		wish->device = (int)strtol(optarg, &end, 10);
-		return end != optarg && !*end && wish->device >= 0 ? 0 : wrong("--device", "not a number");
+		return end != optarg && !*end && wish->device >= 0
+			       ? 0
+			       : wrong("--device", "not a number");
 	}
 }
 
 int gm_verb_replay(int argc, char **argv)
 {
-	struct wish wish = { .capacity = GM_HEAP_UNLIMITED, .limit = GM_HEAP_UNLIMITED, .device = -1 };
+	struct wish wish = { .capacity = GM_HEAP_UNLIMITED,
+			     .limit = GM_HEAP_UNLIMITED,
+			     .device = -1 };
 	int c, status = 0;
 
 	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {

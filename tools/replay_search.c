@@ -18,7 +18,7 @@ static uint64_t known_limit(const struct gm_history *history)
 {
 	if (history->trace.memory_limit_bytes)
 		return history->trace.memory_limit_bytes;
-	if (history->total_bytes <= 0)		/* PyTorch's snapshots say only what was free at the end */
+	if (history->total_bytes <= 0) /* PyTorch's snapshots say only what was free at the end */
 		return history->free_bytes >= 0 && history->reserved > 0 ?
 			(uint64_t)history->reserved + (uint64_t)history->free_bytes : GM_HEAP_UNLIMITED;
 	if (history->others_bytes > 0 && history->others_bytes < history->total_bytes)
@@ -28,7 +28,8 @@ static uint64_t known_limit(const struct gm_history *history)
 
 static int by_judgement(const void *a, const void *b)
 {
-	const struct gm_tried *p = *(const struct gm_tried *const *)a, *q = *(const struct gm_tried *const *)b;
+	const struct gm_tried *p = *(const struct gm_tried *const *)a,
+			      *q = *(const struct gm_tried *const *)b;
 	uint64_t x = gm_tried_peak(p), y = gm_tried_peak(q);
 
 	if (p->run.failed != q->run.failed)
@@ -49,16 +50,19 @@ static const char *ran_out(const struct gm_tried *tried)
 
 	if (!tried->run.failed)
 		return "no";
-	snprintf(text, sizeof(text), "%llu time%s, first at %s", (unsigned long long)tried->run.failed,
-		 tried->run.failed == 1 ? "" : "s", gm_show_bytes((int64_t)tried->run.failed_bytes));
+	snprintf(text, sizeof(text), "%llu time%s, first at %s",
+		 (unsigned long long)tried->run.failed, tried->run.failed == 1 ? "" : "s",
+		 gm_show_bytes((int64_t)tried->run.failed_bytes));
 	return text;
 }
 
-static void print_head(const struct gm_history *history, const struct gm_search *search, const char *word)
+static void print_head(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
 {
 	const struct gm_tried *start = &search->tried[0];
 
-	printf("%s: %llu allocations", gm_show_clean(word), (unsigned long long)start->run.allocations);
+	printf("%s: %llu allocations", gm_show_clean(word),
+	       (unsigned long long)start->run.allocations);
 	if (history->devices)
 		printf(" of device %d", history->device);
 	printf(", %s live at the peak", gm_show_bytes((int64_t)start->run.peak_live_bytes));
@@ -66,7 +70,8 @@ static void print_head(const struct gm_history *history, const struct gm_search 
 		printf(", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
 	putchar('\n');
 	if (history->dropped > 0)
-		printf("%lld older events were not kept: what had been live and gone before them is not here\n",
+		printf("%lld older events were not kept: what had been live and gone before them "
+		       "is not here\n",
 		       (long long)history->dropped);
 	if (history->devices > 1)
 		printf("%u devices have a history (--device)\n", history->devices);
@@ -88,9 +93,11 @@ static void print_tried(const struct gm_search *search, const struct gm_tried *t
 {
 	printf("%14s %8.3f %12lld %8lld  %-30s  %s\n", gm_show_bytes((int64_t)gm_tried_peak(tried)),
 	       share(gm_tried_peak(tried), tried->run.peak_live_bytes),
-	       (long long)tried->run.stats.num_device_alloc, (long long)tried->run.stats.num_alloc_retries,
-	       ran_out(tried), tried != search->tried ? tried->what :
-	       search->conf[0] ? gm_show_clean(search->conf) : "(PyTorch's defaults)");
+	       (long long)tried->run.stats.num_device_alloc,
+	       (long long)tried->run.stats.num_alloc_retries, ran_out(tried),
+	       tried != search->tried ? tried->what
+	       : search->conf[0]      ? gm_show_clean(search->conf)
+				      : "(PyTorch's defaults)");
 }
 
 /* "102.00 MiB less" of one trial against the start. */
@@ -103,13 +110,15 @@ static void print_saved(const struct gm_tried *start, const struct gm_tried *tri
 		       100 * share(before - after, before));
 	else
 		printf("%s more at the peak, in %lld calls of the driver instead of %lld",
-		       gm_show_bytes((int64_t)(after - before)), (long long)tried->run.stats.num_device_alloc,
+		       gm_show_bytes((int64_t)(after - before)),
+		       (long long)tried->run.stats.num_device_alloc,
 		       (long long)start->run.stats.num_device_alloc);
 	if (start->run.failed && !tried->run.failed)
 		fputs(", and memory would not have run out", stdout);
 	else if (start->run.failed != tried->run.failed)
 		printf(", and memory would have run out %llu instead of %llu times",
-		       (unsigned long long)tried->run.failed, (unsigned long long)start->run.failed);
+		       (unsigned long long)tried->run.failed,
+		       (unsigned long long)start->run.failed);
 	putchar('\n');
 }
 
@@ -129,12 +138,14 @@ static void print_alone(const struct gm_search *search)
 			puts("would have saved nothing");
 			continue;
 		}
-		printf("%s would have reserved ", search->tried[best].what + strlen(gm_search_settings[s]) + 1);
+		printf("%s would have reserved ",
+		       search->tried[best].what + strlen(gm_search_settings[s]) + 1);
 		print_saved(search->tried, &search->tried[best]);
 	}
 }
 
-static void print_text(const struct gm_history *history, const struct gm_search *search, const char *word)
+static void print_text(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
 {
 	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
 	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
@@ -142,8 +153,8 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 
 	print_head(history, search, word);
 	putchar('\n');
-	gm_show_heading(stdout, "%14s %8s %12s %8s  %-30s  %s", "reserved, peak", "of live", "driver calls", "flushes",
-			"out of memory", "settings");
+	gm_show_heading(stdout, "%14s %8s %12s %8s  %-30s  %s", "reserved, peak", "of live",
+			"driver calls", "flushes", "out of memory", "settings");
 	for (size_t i = 0; order && i < search->count; i++)
 		order[i] = &search->tried[i];
 	if (order)
@@ -159,8 +170,8 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	print_alone(search);
 	putchar('\n');
 	if (!search->best) {
-		printf("none is better than %s by a hundredth\n", search->conf[0] ? "the settings in force" :
-		       "the defaults");
+		printf("none is better than %s by a hundredth\n",
+		       search->conf[0] ? "the settings in force" : "the defaults");
 		return;
 	}
 	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
@@ -170,16 +181,19 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 
 static json_t *object_of(const struct gm_tried *tried)
 {
-	json_t *object = json_pack("{ss ss sI sI sI sI sI}", "conf", tried->conf, "changed", tried->what,
-		"peak_reserved_bytes", (json_int_t)gm_tried_peak(tried), "driver_calls",
-		(json_int_t)tried->run.stats.num_device_alloc, "retries",
-		(json_int_t)tried->run.stats.num_alloc_retries, "ooms", (json_int_t)tried->run.failed,
-		"first_oom_bytes", (json_int_t)tried->run.failed_bytes);
+	json_t *object = json_pack("{ss ss sI sI sI sI sI}", "conf", tried->conf, "changed",
+				   tried->what, "peak_reserved_bytes",
+				   (json_int_t)gm_tried_peak(tried), "driver_calls",
+				   (json_int_t)tried->run.stats.num_device_alloc, "retries",
+				   (json_int_t)tried->run.stats.num_alloc_retries, "ooms",
+				   (json_int_t)tried->run.failed, "first_oom_bytes",
+				   (json_int_t)tried->run.failed_bytes);
 
 	return object;
 }
 
-static void print_json(const struct gm_history *history, const struct gm_search *search, const char *word)
+static void print_json(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
 {
 	json_t *tried = json_array(), *all;
 
@@ -189,19 +203,21 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			(json_int_t)search->tried[0].run.allocations, "peak_live_bytes",
 			(json_int_t)search->tried[0].run.peak_live_bytes, "dropped_events",
 			(json_int_t)history->dropped, "tried", tried);
-	json_object_set_new(all, "device", history->devices ? json_integer(history->device) : json_null());
+	json_object_set_new(all, "device",
+			    history->devices ? json_integer(history->device) : json_null());
 	json_object_set_new(all, "limit_bytes", search->limit == GM_HEAP_UNLIMITED ? json_null() :
 			    json_integer((json_int_t)search->limit));
 	json_object_set_new(all, "recorded_reserved_peak_bytes", history->reserved_peak ?
 			    json_integer(history->reserved_peak) : json_null());
-	json_object_set_new(all, "recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
+	json_object_set_new(all, "recommended",
+			    search->best ? object_of(&search->tried[search->best]) : json_null());
 	json_dumpf(all, stdout, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(all);
 }
 
-int gm_replay_search(const struct gm_history *history, const char *word, const char *conf, uint64_t limit,
-		     bool json)
+int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
+		     uint64_t limit, bool json)
 {
 	struct gm_search search = {
 		.trace = &history->trace, .conf = conf,

@@ -1,5 +1,6 @@
 /*
- * replay_search.h - gpumem replay --search: what was tried, and what it recommends. Single-threaded.
+ * replay_search.h - gpumem replay --search: what was tried, and what it recommends.
+ * Single-threaded.
  */
 #ifndef GM_TOOLS_REPLAY_SEARCH_H
 #define GM_TOOLS_REPLAY_SEARCH_H
@@ -8,7 +9,7 @@
 
 /* Search from @conf and print. @limit: GM_HEAP_UNLIMITED takes what the history knows. Returns the
  * exit status. */
-int gm_replay_search(const struct gm_history *history, const char *word, const char *conf, uint64_t limit,
-		     bool json);
+int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
+		     uint64_t limit, bool json);
 
 #endif

@@ -22,7 +22,7 @@
 
 #define READ_MOST 512u			/* snapshots that are opened for their numbers */
 
-/* ---- who there was ---------------------------------------------------------------------------- */
+/* ---- who there was --------------------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -32,10 +32,12 @@ static const char *base_name(const char *path)
 }
 
 /* The process whose journal is called @name (of @length); NULL: out of memory. */
-static struct gm_run_process *process_of(struct gm_run_table *table, const char *name, size_t length)
+static struct gm_run_process *process_of(struct gm_run_table *table, const char *name,
+					 size_t length)
 {
 	for (size_t i = 0; i < table->count; i++)
-		if (strlen(table->list[i].journal) == length && !memcmp(table->list[i].journal, name, length))
+		if (strlen(table->list[i].journal) == length &&
+		    !memcmp(table->list[i].journal, name, length))
 			return &table->list[i];
 	if (table->count == table->room) {
 		size_t room = table->room ? 2 * table->room : 16;
@@ -46,7 +48,8 @@ static struct gm_run_process *process_of(struct gm_run_table *table, const char 
 		table->list = larger;
 		table->room = room;
 	}
-	table->list[table->count] = (struct gm_run_process){ .journal = strndup(name, length), .rank = -1 };
+	table->list[table->count] = (struct gm_run_process){ .journal = strndup(name, length),
+							     .rank = -1 };
 	return table->list[table->count].journal ? &table->list[table->count++] : NULL;
 }
 
@@ -82,7 +85,8 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 	snprintf(process->how, sizeof(process->how), "%s", one->signal ? one->signal : "killed");
 	if (one->alive || one->error[0])
 		free(process->note);
-	if (one->alive && asprintf(&process->note, "still running: its journal stays at %s", one->journal) < 0)
+	if (one->alive &&
+	    asprintf(&process->note, "still running: its journal stays at %s", one->journal) < 0)
 		process->note = NULL;
 	else if (one->error[0] && asprintf(&process->note, "%s: %s", one->journal, one->error) < 0)
 		process->note = NULL;
@@ -119,7 +123,10 @@ static void add_link(struct gm_run_table *table, const char *directory, const ch
 	if (process && !strcmp(reason, "oom-1") && !process->at_oom)
 		process->at_oom = strdup(target);
 	if (process)
-		consider(process, target, !strncmp(reason, "exit", 4) ? 3 : !strncmp(reason, "oom", 3) ? 2 : 1);
+		consider(process, target,
+			 !strncmp(reason, "exit", 4)  ? 3
+			 : !strncmp(reason, "oom", 3) ? 2
+						      : 1);
 }
 
 /* What a snapshot says of the process that wrote it. */
@@ -133,7 +140,8 @@ static void read_snapshot(struct gm_run_process *process)
 		return;
 	of = gm_json_object(loaded.root, "process");
 	process->pid = gm_json_number(of, "pid");
-	process->rank = json_is_integer(json_object_get(of, "rank")) ? gm_json_number(of, "rank") : -1;
+	process->rank = json_is_integer(json_object_get(of, "rank")) ? gm_json_number(of, "rank")
+								     : -1;
 	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
 	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device) {
 		const json_t *stats = gm_json_object(device, "memory_stats");
@@ -149,7 +157,7 @@ static void read_snapshot(struct gm_run_process *process)
 	gm_load_free(&loaded);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static int by_rank(const void *a, const void *b)
 {
@@ -168,7 +176,8 @@ void gm_run_collect(struct gm_run_table *table, const char *room)
 	int count;
 
 	gm_recover_directory(room, false, add_recovered, table);
-	if (snprintf(below, sizeof(below), "%s/gpumem-%u", room, (unsigned int)geteuid()) >= (int)sizeof(below))
+	if (snprintf(below, sizeof(below), "%s/gpumem-%u", room, (unsigned int)geteuid()) >=
+	    (int)sizeof(below))
 		return;
 	count = scandir(below, &entries, NULL, alphasort);
 	for (int i = 0; i < count; i++) {
@@ -184,8 +193,10 @@ void gm_run_collect(struct gm_run_table *table, const char *room)
 		gm_progress("gpumem run: snapshots read", i, table->count);
 		if (process->snapshot)
 			read_snapshot(process);
-		if (process->pid == table->child && WIFSIGNALED(table->status) && sigabbrev_np(WTERMSIG(table->status)))
-			snprintf(process->how, sizeof(process->how), "SIG%s", sigabbrev_np(WTERMSIG(table->status)));
+		if (process->pid == table->child && WIFSIGNALED(table->status) &&
+		    sigabbrev_np(WTERMSIG(table->status)))
+			snprintf(process->how, sizeof(process->how), "SIG%s",
+				 sigabbrev_np(WTERMSIG(table->status)));
 	}
 	gm_progress_end();
 	if (table->count)
@@ -204,14 +215,15 @@ void gm_run_forget(struct gm_run_table *table)
 	*table = (struct gm_run_table){ .count = 0 };
 }
 
-/* ---- what is said ----------------------------------------------------------------------------- */
+/* ---- what is said ---------------------------------------------------------------------------- */
 
 static const char *quoted(const char *path)
 {
 	static char text[2][4 * PATH_MAX];
 	static unsigned int next;
 	char *to = text[next++ % 2], *at = to;
-	bool plain = path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@%,:=")] == '\0';
+	bool plain = path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456"
+				       "789_./-+@%,:=")] == '\0';
 
 	if (plain)
 		return path;
@@ -223,14 +235,18 @@ static const char *quoted(const char *path)
 }
 
 /* The next thing to look at: why it ran out, what leaked, what was in flight when it died. */
-static const struct gm_run_process *most_interesting(const struct gm_run_table *table, const char **ret_verb)
+static const struct gm_run_process *most_interesting(const struct gm_run_table *table,
+						     const char **ret_verb)
 {
 	const struct gm_run_process *best = NULL;
 	unsigned int most = 0;
 
 	for (size_t i = 0; i < table->count; i++) {
 		const struct gm_run_process *process = &table->list[i];
-		unsigned int weight = process->ooms ? 4 : process->dead ? 3 : process->blocks ? 2 : 1;
+		unsigned int weight = process->ooms	? 4
+				      : process->dead	? 3
+				      : process->blocks ? 2
+							: 1;
 
 		if (process->snapshot && weight > most) {
 			most = weight;
@@ -272,23 +288,26 @@ static void print_one(const struct gm_run_process *process)
 			gm_show_clean(process->command), gm_show_clean(process->note));
 		return;
 	}
-	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %lld blocks", (long long)process->pid,
-		gm_show_clean(process->command), process->dead ? "died" : "ended",
+	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %lld blocks",
+		(long long)process->pid, gm_show_clean(process->command),
+		process->dead ? "died" : "ended",
 		process->dead && strcmp(process->how, "killed") ? " of " : "",
-		process->dead && strcmp(process->how, "killed") ? process->how : "", gm_show_bytes(process->peak),
-		gm_show_bytes(process->live), (long long)process->blocks);
+		process->dead && strcmp(process->how, "killed") ? process->how : "",
+		gm_show_bytes(process->peak), gm_show_bytes(process->live),
+		(long long)process->blocks);
 	fputs(process->dead ? " live" : " never freed", stderr);
 	if (process->dead)
 		fprintf(stderr, ", %u in flight", process->in_flight);
 	if (process->ooms)
 		fprintf(stderr, ", out of memory %lld times", (long long)process->ooms);
-	fprintf(stderr, ": %s\n", process->snapshot ? gm_show_clean(process->snapshot) : "no snapshot");
+	fprintf(stderr, ": %s\n",
+		process->snapshot ? gm_show_clean(process->snapshot) : "no snapshot");
 }
 
 static void print_table(const struct gm_run_table *table)
 {
-	fprintf(stderr, "gpumem: %5s %8s %-16s %-8s %11s %11s %8s %5s  %s\n", "rank", "pid", "command", "end", "peak",
-		"not freed", "blocks", "ooms", "snapshot");
+	fprintf(stderr, "gpumem: %5s %8s %-16s %-8s %11s %11s %8s %5s  %s\n", "rank", "pid",
+		"command", "end", "peak", "not freed", "blocks", "ooms", "snapshot");
 	for (size_t i = 0; i < table->count; i++) {
 		const struct gm_run_process *process = &table->list[i];
 		char rank[24] = "-";
@@ -296,14 +315,20 @@ static void print_table(const struct gm_run_table *table)
 		if (process->rank >= 0)
 			snprintf(rank, sizeof(rank), "%lld", (long long)process->rank);
 		fprintf(stderr, "gpumem: %5s %8lld %-16.16s %-8s ", rank, (long long)process->pid,
-			gm_show_clean(process->command), process->alive ? "runs" : process->dead ? process->how : "exit");
+			gm_show_clean(process->command),
+			process->alive	? "runs"
+			: process->dead ? process->how
+					: "exit");
 		if (process->known)
 			fprintf(stderr, "%11s %11s %8lld %5lld  ", gm_show_bytes(process->peak),
-				gm_show_bytes(process->live), (long long)process->blocks, (long long)process->ooms);
+				gm_show_bytes(process->live), (long long)process->blocks,
+				(long long)process->ooms);
 		else
 			fprintf(stderr, "%11s %11s %8s %5s  ", "?", "?", "?", "?");
-		fprintf(stderr, "%s", process->note ? gm_show_clean(process->note) : process->snapshot ?
-			gm_show_clean(process->snapshot) : "no snapshot");
+		fprintf(stderr, "%s",
+			process->note	    ? gm_show_clean(process->note)
+			: process->snapshot ? gm_show_clean(process->snapshot)
+					    : "no snapshot");
 		if (process->others)
 			fprintf(stderr, " (and %u more)", process->others);
 		fputs("\n", stderr);

@@ -1,8 +1,9 @@
 /*
  * run_table.h - what became of the processes of one gpumem run: their snapshots, peaks and leaks.
  *
- * Every process that allocated is known by its journal's name: those that died have left the journal;
- * the others a link beside it for each snapshot that they wrote (preload/snap.c). Single-threaded.
+ * Every process that allocated is known by its journal's name: those that died have left the
+ * journal; the others a link beside it for each snapshot that they wrote (preload/snap.c).
+ * Single-threaded.
  */
 #ifndef GM_TOOLS_RUN_TABLE_H
 #define GM_TOOLS_RUN_TABLE_H

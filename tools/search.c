@@ -2,8 +2,8 @@
  * search.c - which settings would have served a recorded history best: see search.h.
  *
  * Each setting alone first, in the steps that people try; then the winners one upon the other, as
- * long as each addition helps. The judge: fewer refused requests, then less memory at the peak, then
- * fewer calls of the driver. A difference of less than a hundredth is none.
+ * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
+ * then fewer calls of the driver. A difference of less than a hundredth is none.
  */
 #include "tools/search.h"
 
@@ -31,8 +31,8 @@ static const struct setting {
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
 const char *const gm_search_settings[SETTINGS + 1] = {
-	"max_split_size_mb", "roundup_power2_divisions", "large_segment_size_mb", "max_non_split_rounding_mb",
-	"garbage_collection_threshold", NULL
+	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
+	"max_non_split_rounding_mb", "garbage_collection_threshold", NULL
 };
 
 /* A point of the search: the value of each setting, NULL as at the start. */
@@ -68,7 +68,8 @@ static bool is_set(const struct point *point, const char *entry)
 	for (size_t s = 0; s < SETTINGS; s++) {
 		size_t length = strlen(settings[s].key);
 
-		if (point->value[s] && !strncmp(entry, settings[s].key, length) && entry[length] == ':')
+		if (point->value[s] && !strncmp(entry, settings[s].key, length) &&
+		    entry[length] == ':')
 			return true;
 	}
 	return false;
@@ -86,25 +87,28 @@ static void join(const char *start, const struct point *point, struct gm_tried *
 		for (int depth = 0; start[end] && (depth || start[end] != ','); end++)
 			depth += (start[end] == '[') - (start[end] == ']');
 		if (end && !is_set(point, start))
-			length += (size_t)snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%.*s",
-						   length ? "," : "", (int)end, start);
+			length += (size_t)snprintf(ret->conf + length, sizeof(ret->conf) - length,
+						   "%s%.*s", length ? "," : "", (int)end, start);
 		if (length >= sizeof(ret->conf))
 			return;		/* cut short: it will not be understood */
 		start += end + (start[end] == ',');
 	}
 	if (ret->what[0])
-		snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%s", length ? "," : "", ret->what);
+		snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%s", length ? "," : "",
+			 ret->what);
 }
 
-static void describe(const struct gm_search *search, const struct point *point, struct gm_tried *ret)
+static void describe(const struct gm_search *search, const struct point *point,
+		     struct gm_tried *ret)
 {
 	size_t length = 0;
 
 	ret->what[0] = '\0';
 	for (size_t s = 0; s < SETTINGS; s++)
 		if (point->value[s])
-			length += (size_t)snprintf(ret->what + length, sizeof(ret->what) - length, "%s%s:%s",
-						   length ? "," : "", settings[s].key, point->value[s]);
+			length += (size_t)snprintf(ret->what + length, sizeof(ret->what) - length,
+						   "%s%s:%s", length ? "," : "", settings[s].key,
+						   point->value[s]);
 	join(search->conf, point, ret);
 }
 
@@ -133,7 +137,8 @@ static long try(struct gm_search *search, const struct point *point)
 static int judge(const struct gm_tried *a, const struct gm_tried *b)
 {
 	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
-	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc, others = (uint64_t)b->run.stats.num_device_alloc;
+	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc,
+		 others = (uint64_t)b->run.stats.num_device_alloc;
 
 	if (a->run.failed != b->run.failed)
 		return a->run.failed < b->run.failed ? -1 : 1;
@@ -171,8 +176,8 @@ static int improve(struct gm_search *search, size_t s, struct point *at, size_t 
 }
 
 /* Each setting alone; *@order gets those that help, the best first. */
-static int each_alone(struct gm_search *search, struct point single[], size_t place[], size_t order[],
-		      size_t *ret_count)
+static int each_alone(struct gm_search *search, struct point single[], size_t place[],
+		      size_t order[], size_t *ret_count)
 {
 	*ret_count = 0;
 	for (size_t s = 0; s < SETTINGS; s++) {
@@ -188,7 +193,9 @@ static int each_alone(struct gm_search *search, struct point single[], size_t pl
 			return r;
 		if (!place[s])
 			continue;
-		for (; at && judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0; at--)
+		for (; at &&
+		       judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0;
+		     at--)
 			order[at] = order[at - 1];
 		order[at] = s;
 		++*ret_count;

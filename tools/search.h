@@ -18,7 +18,7 @@ struct gm_search {
 	const struct gm_trace *trace;
 	const char *conf;		/* where the search starts */
 	uint64_t limit;			/* bytes of the device that may be had; GM_HEAP_UNLIMITED */
-	struct gm_tried *tried;		/* [0] is the start; in the order in which they were tried */
+	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried */
 	size_t count, room;
 	size_t best;			/* place in @tried; 0: nothing is better by a hundredth */
 };
@@ -27,8 +27,8 @@ struct gm_search {
  * -EINVAL (@conf), -E2BIG or -ENOMEM. */
 int gm_search(struct gm_search *search);
 
-/* The names of the settings, NULL behind the last; and the best that was tried of one alone: its place,
- * 0 when none is better than the start (or it was not tried). */
+/* The names of the settings, NULL behind the last; and the best that was tried of one alone: its
+ * place, 0 when none is better than the start (or it was not tried). */
 extern const char *const gm_search_settings[];
 size_t gm_search_alone(const struct gm_search *search, const char *setting);
 void gm_search_free(struct gm_search *search);

@@ -7,12 +7,14 @@
 
 bool gm_stack_plumbing(const char *name, const char *module)
 {
-	static const char *const names[] = {
-		"torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
-		"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator",
-		"_ZNK3c104cuda20CUDACachingAllocator"
-	};
-	static const char *const modules[] = { "libcudart", "libcuda.", "libgpumem", "libc10_cuda." };
+	static const char *const names[] = { "torch::unwind::",
+					     "torch::CapturedTraceback::",
+					     "torch::cuda::(anonymous namespace)::gather",
+					     "c10::cuda::CUDACachingAllocator",
+					     "_ZN3c104cuda20CUDACachingAllocator",
+					     "_ZNK3c104cuda20CUDACachingAllocator" };
+	static const char *const modules[] = { "libcudart", "libcuda.", "libgpumem",
+					       "libc10_cuda." };
 
 	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
 		if (!strncmp(module, modules[i], strlen(modules[i])))

@@ -41,7 +41,8 @@ static struct gm_stat stat_of(const json_t *stats, const char *name, const char 
 	static const char *const parts[] = { "current", "peak", "allocated", "freed" };
 
 	for (int i = 0; i < 4; i++) {
-		snprintf(key, sizeof(key), "%s%s%s.%s", name, pool ? "." : "", pool ? pool : "", parts[i]);
+		snprintf(key, sizeof(key), "%s%s%s.%s", name, pool ? "." : "", pool ? pool : "",
+			 parts[i]);
 		values[i] = gm_json_number(stats, key);
 	}
 	return (struct gm_stat){ values[0], values[1], values[2], values[3] };
@@ -79,14 +80,15 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 	putchar('\n');
 	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
 			"live", "peak", "allocations", "frees");
-	json_array_foreach(rows, i, row)
-		printf("%-36s %12s %12s %11lld %11lld\n",
-		       by_module ? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36) :
-		       gm_show_cut(gm_json_text(row, "kind"), 36),
-		       gm_show_bytes(gm_json_number(row, "allocated_bytes")),
-		       gm_show_bytes(gm_json_number(row, "peak_bytes")),
-		       (long long)gm_json_number(row, "allocations"),
-		       (long long)gm_json_number(row, "frees"));
+	json_array_foreach(rows, i, row) printf(
+		"%-36s %12s %12s %11lld %11lld\n",
+		by_module
+			? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36)
+			: gm_show_cut(gm_json_text(row, "kind"), 36),
+		gm_show_bytes(gm_json_number(row, "allocated_bytes")),
+		gm_show_bytes(gm_json_number(row, "peak_bytes")),
+		(long long)gm_json_number(row, "allocations"),
+		(long long)gm_json_number(row, "frees"));
 }
 
 /* Who asked for what is live, by the function: what the statistics cannot say. */
@@ -103,9 +105,11 @@ static void print_sites(const struct view *view, const char *device)
 		gm_show_heading(stdout, "%12s %11s  %s", "live", "blocks", "by call site");
 		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++)
 			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
-			       (long long)groups.list[i].count[1], gm_show_clean(groups.list[i].key));
+			       (long long)groups.list[i].count[1],
+			       gm_show_clean(groups.list[i].key));
 		if (groups.count > SITES_SHOWN)
-			printf("... and %zu more (gpumem diff --all, gpumem flame)\n", groups.count - SITES_SHOWN);
+			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
+			       groups.count - SITES_SHOWN);
 	}
 	gm_groups_close(&groups);
 }
@@ -115,13 +119,16 @@ static void print_fragmentation(const struct view *view, const json_t *device)
 {
 	const json_t *stats = gm_json_object(device, "memory_stats");
 	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
-	int64_t idle = gm_wrap_subtract(reserved, gm_json_number(stats, "active_bytes.all.current"));
+	int64_t idle = gm_wrap_subtract(reserved,
+					gm_json_number(stats, "active_bytes.all.current"));
 	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
 
 	if (idle <= 0 || reserved <= 0)
 		return;
-	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since its segments are in "
-	       "use (%.1f%% of what is reserved)\n", gm_show_bytes(idle),
+	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
+	       "its segments are in "
+	       "use (%.1f%% of what is reserved)\n",
+	       gm_show_bytes(idle),
 	       gm_show_bytes(gm_largest_idle(view->root, gm_json_number(device, "device"))),
 	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
 }
@@ -151,10 +158,12 @@ static void print_device(const struct view *view, const json_t *device)
 	if (!wanted(view, text) || !json_is_true(json_object_get(device, "present")))
 		return;
 	putchar('\n');
-	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "", gm_show_clean(name));
+	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "",
+			gm_show_clean(name));
 	gm_stats_table(&stats, (int)number, put_line, NULL);
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
-		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its history is not whole");
+		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
+		     "history is not whole");
 	if (json_is_integer(unattributed))
 		printf("of %s the driver had %s free at %s; not recorded here (contexts, other "
 		       "processes): %s\n", gm_show_bytes(gm_json_number(device, "total_bytes")),
@@ -198,14 +207,15 @@ static void print_failure(const struct view *view, const json_t *failure)
 /* Where a crash came to pass: by name where there was time to find one. */
 static void print_stack(const struct view *view, const json_t *crash)
 {
-	const struct gm_value *named = gm_value_as_row(gm_value_at(gm_bulk_list(view->root, "stacks"),
-						       (size_t)gm_json_number(crash, "stack")));
+	const struct gm_value *named = gm_value_as_row(gm_value_at(
+		gm_bulk_list(view->root, "stacks"), (size_t)gm_json_number(crash, "stack")));
 	const struct gm_value *frames = gm_bulk_list(view->root, "frames");
 	const json_t *pc;
 	size_t i;
 
 	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
-		const char *name = gm_value_string(gm_value_at(frames, (size_t)gm_value_int_at(named, i)), "name");
+		const char *name = gm_value_string(
+			gm_value_at(frames, (size_t)gm_value_int_at(named, i)), "name");
 
 		if (name[0])
 			printf("  %s (%s)\n", gm_show_clean(name),
@@ -301,7 +311,8 @@ static void print_summary(const struct view *view, const char *word, bool severa
 	if (several)
 		printf("== %s\n", gm_show_clean(word));
 	if (gm_json_text(process, "command")[0])
-		gm_show_heading(stdout, "%s (pid %lld on %s)", gm_show_clean(gm_json_text(process, "command")),
+		gm_show_heading(stdout, "%s (pid %lld on %s)",
+				gm_show_clean(gm_json_text(process, "command")),
 				(long long)gm_json_number(process, "pid"),
 				gm_show_clean(gm_json_text(process, "host")));
 	else
@@ -334,15 +345,21 @@ static void print_json(const struct view *view)
 		gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
 		gm_groups_sort(&groups);
 		for (size_t i = 0; i < groups.count; i++)
-			json_array_append_new(sites, json_pack("{ss sI sI}", "site", groups.list[i].key,
-				"allocated_bytes", (json_int_t)groups.list[i].bytes[1], "blocks",
-				(json_int_t)groups.list[i].count[1]));
+			json_array_append_new(
+				sites,
+				json_pack("{ss sI sI}", "site", groups.list[i].key,
+					  "allocated_bytes", (json_int_t)groups.list[i].bytes[1],
+					  "blocks", (json_int_t)groups.list[i].count[1]));
 		gm_groups_close(&groups);
 	}
 	json_object_set_new(root, "by_site", sites);
-	json_object_set_new(root, "explanation", view->explanation->cause == GM_CAUSE_NONE ? json_null() :
-			    json_pack("{ss ss ss}", "cause", gm_cause_name(view->explanation->cause), "why",
-				      view->explanation->why, "change", view->explanation->change));
+	json_object_set_new(root, "explanation",
+			    view->explanation->cause == GM_CAUSE_NONE
+				    ? json_null()
+				    : json_pack("{ss ss ss}", "cause",
+						gm_cause_name(view->explanation->cause), "why",
+						view->explanation->why, "change",
+						view->explanation->change));
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);

@@ -21,8 +21,8 @@
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 
-static const int deadly[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGSEGV, SIGBUS, SIGABRT, SIGFPE,
-			      SIGILL, SIGALRM, SIGXCPU };
+static const int deadly[] = { SIGHUP, SIGINT,  SIGQUIT, SIGTERM, SIGPIPE, SIGSEGV,
+			      SIGBUS, SIGABRT, SIGFPE,	SIGILL,	 SIGALRM, SIGXCPU };
 static struct termios before, ours;
 static volatile sig_atomic_t taken, resized;
 
@@ -131,16 +131,18 @@ bool gm_terminal_colors(int fd)
 	return isatty(fd) && !(none && *none) && term && *term && strcmp(term, "dumb");
 }
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static const char *named(const char *bytes, size_t length)
 {
-	static const struct { const char *bytes, *name; } names[] = {
-		{ "\033[A", "up" }, { "\033OA", "up" }, { "\033[B", "down" }, { "\033OB", "down" },
-		{ "\033[5~", "pageup" }, { "\033[6~", "pagedown" }, { "\033[H", "home" }, { "\033OH", "home" },
-		{ "\033[1~", "home" }, { "\033[F", "end" }, { "\033OF", "end" }, { "\033[4~", "end" },
-		{ "\033", "escape" }, { "\r", "enter" }, { "\n", "enter" }, { "\t", "tab" },
-		{ "\177", "backspace" }, { "\b", "backspace" },
+	static const struct { const char *bytes, *name;
+	} names[] = {
+		{ "\033[A", "up" },   { "\033OA", "up" },      { "\033[B", "down" },
+		{ "\033OB", "down" }, { "\033[5~", "pageup" }, { "\033[6~", "pagedown" },
+		{ "\033[H", "home" }, { "\033OH", "home" },    { "\033[1~", "home" },
+		{ "\033[F", "end" },  { "\033OF", "end" },     { "\033[4~", "end" },
+		{ "\033", "escape" }, { "\r", "enter" },       { "\n", "enter" },
+		{ "\t", "tab" },      { "\177", "backspace" }, { "\b", "backspace" },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -166,7 +168,8 @@ const char *gm_terminal_key(double seconds)
 	static char pending[64], key[16];
 	static size_t count;
 	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-	struct timespec wait = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+	struct timespec wait = { (time_t)seconds,
+				 (long)((seconds - (double)(time_t)seconds) * 1e9) };
 	const char *name;
 	size_t length;
 	ssize_t n;

@@ -32,7 +32,7 @@ static void sleep_for(double seconds)
 		;
 }
 
-/* ---- reports ---------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static int report(struct gm_top *top, const struct ask *ask)
 {
@@ -59,7 +59,7 @@ static int report(struct gm_top *top, const struct ask *ask)
 	return gm_show_end("top", GM_EXIT_OK);
 }
 
-/* ---- on a terminal ---------------------------------------------------------------------------- */
+/* ---- on a terminal --------------------------------------------------------------------------- */
 
 struct shot { pid_t child; int fd; char said[4096]; size_t length; };
 
@@ -72,7 +72,8 @@ static void shoot(struct shot *shot, int64_t pid, struct gm_top_view *view)
 	if (shot->child > 0 || pipe2(ends, O_CLOEXEC))
 		return;
 	snprintf(word, sizeof(word), "%lld", (long long)pid);
-	snprintf(view->message, sizeof(view->message), "asking process %lld for a snapshot ...", (long long)pid);
+	snprintf(view->message, sizeof(view->message), "asking process %lld for a snapshot ...",
+		 (long long)pid);
 	fflush(NULL);
 	shot->child = fork();
 	if (!shot->child) {
@@ -90,6 +91,7 @@ static void shoot(struct shot *shot, int64_t pid, struct gm_top_view *view)
 static void hear(struct shot *shot, struct gm_top_view *view)
 {
 	ssize_t n;
+	char *path;
 
 	if (shot->child <= 0)
 		return;
@@ -99,8 +101,11 @@ static void hear(struct shot *shot, struct gm_top_view *view)
 	if (n < 0 || (n > 0 && shot->length + 1 < sizeof(shot->said)))
 		return;
 	shot->said[shot->length] = '\0';
-	shot->said[strcspn(shot->said, "\n")] = '\0';
-	snprintf(view->message, sizeof(view->message), "%.250s", shot->said[0] ? shot->said : "no snapshot was made");
+	path = shot->said[0] == '/' ? shot->said : strstr(shot->said, "\n/");
+	path = path ? path + (*path == '\n') : shot->said;
+	path[strcspn(path, "\n")] = '\0';
+	snprintf(view->message, sizeof(view->message), "%.250s",
+		 path[0] ? path : "no snapshot was made");
 	close(shot->fd);
 	waitpid(shot->child, NULL, 0);
 	shot->child = 0;
@@ -149,7 +154,8 @@ static int live(struct gm_top *top, const struct ask *ask)
 				forget_gone(top, &view);
 				pictures++;
 			}
-			next = now + (pictures == 1 && view.delay > FIRST_LOOK ? FIRST_LOOK : view.delay);
+			next = now +
+			       (pictures == 1 && view.delay > FIRST_LOOK ? FIRST_LOOK : view.delay);
 			draw(top, &view);
 		}
 		key = gm_terminal_key(next > now ? next - now : 0);
@@ -167,7 +173,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 	return GM_EXIT_OK;
 }
 
-/* ---- the verb --------------------------------------------------------------------------------- */
+/* ---- the verb -------------------------------------------------------------------------------- */
 
 static int wrong(const char *option, const char *value, const char *why)
 {
@@ -186,7 +192,9 @@ static int take_option(int c, struct ask *ask)
 			wrong("--delay", optarg, "not seconds, 0.05 to 86400");
 	case 'n':
 		ask->reports = strtol(optarg, &end, 10);
-		return end != optarg && !*end && ask->reports > 0 ? 0 : wrong("--count", optarg, "not a number");
+		return end != optarg && !*end && ask->reports > 0
+			       ? 0
+			       : wrong("--count", optarg, "not a number");
 	case 'r':
 		ask->most = strtoul(optarg, &end, 10);
 		return end != optarg && !*end ? 0 : wrong("--rows", optarg, "not a number");

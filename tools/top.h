@@ -66,7 +66,7 @@ struct gm_top_process {
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
 	struct gm_top_device devices[GM_DOMAINS];	/* the last is pinned host memory */
 	struct gm_top_rows modules, sites;
-	struct gm_table names;		/* stack -> place in name_list + 1: its site's name, once final */
+	struct gm_table names; /* stack -> place in name_list + 1: its site's name, once final */
 	char **name_list;
 	size_t name_count;
 };
@@ -83,7 +83,7 @@ struct gm_top {
 double gm_top_now(void);
 struct gm_top_process *gm_top_open(int64_t pid, int fd);
 void gm_top_close(struct gm_top_process *process);
-int gm_top_sample(struct gm_top_process *process);	/* 0, or -errno: then @state and @error say */
+int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
 
 /* The row of that name, made if need be; NULL: out of memory. */
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name);
@@ -94,8 +94,15 @@ int gm_top_add(struct gm_top *top, int64_t pid);	/* 0 or as gm_attach */
 int gm_top_look(struct gm_top *top);			/* sample all; the number that run */
 void gm_top_free(struct gm_top *top);
 
-enum gm_top_key { GM_TOP_BY_LIVE, GM_TOP_BY_PEAK, GM_TOP_BY_RATE, GM_TOP_BY_GROWTH, GM_TOP_BY_BLOCKS,
-		  GM_TOP_BY_NAME, GM_TOP_KEYS };
+enum gm_top_key {
+	GM_TOP_BY_LIVE,
+	GM_TOP_BY_PEAK,
+	GM_TOP_BY_RATE,
+	GM_TOP_BY_GROWTH,
+	GM_TOP_BY_BLOCKS,
+	GM_TOP_BY_NAME,
+	GM_TOP_KEYS
+};
 const char *gm_top_key_name(enum gm_top_key key);
 
 /* Pointers to the rows in that order, NULL behind the last; free() them. NULL: out of memory. */
@@ -107,10 +114,12 @@ const struct gm_top_row *gm_top_stack_of(const struct gm_top *top, const struct 
 /* top_print.c: @most rows of each table. */
 void gm_top_text(FILE *out, const struct gm_top *top, size_t most);
 void gm_top_json(FILE *out, const struct gm_top *top);
-void gm_top_process_head(char *ret, size_t room);
-void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process, unsigned int d);
-void gm_top_row_head(char *ret, size_t room, const char *what);
-void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row);
+/* Lines of tables. @wide: every column; otherwise those that an 80-column terminal has room for. */
+void gm_top_process_head(char *ret, size_t room, bool wide);
+void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process,
+			 unsigned int d, bool wide);
+void gm_top_row_head(char *ret, size_t room, const char *what, bool wide);
+void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide);
 const char *gm_top_clock(void);		/* "14:03:22"; static memory */
 
 /* top_screen.c: one picture of @rows by @columns into @out; what is chosen where. */
@@ -131,6 +140,7 @@ size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t mo
 void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns);
 
 /* top_keys.c. False: the user is done. @shoot: take a snapshot of this process. */
-bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view, int64_t *ret_shoot);
+bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
+		  int64_t *ret_shoot);
 
 #endif

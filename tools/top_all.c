@@ -55,7 +55,8 @@ out_close:
 static void drop(struct gm_top *top, size_t i)
 {
 	gm_top_close(top->list[i]);
-	memmove(&top->list[i], &top->list[i + 1], (--top->count - i) * sizeof(struct gm_top_process *));
+	memmove(&top->list[i], &top->list[i + 1],
+		(--top->count - i) * sizeof(struct gm_top_process *));
 }
 
 static void add_new(void *arg, int64_t pid)
@@ -97,7 +98,8 @@ static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)
 		if (from->peak >= 0)
 			to->peak = (to->peak < 0 ? 0 : to->peak) + from->peak;
 		if (from->allocations >= 0) {
-			to->allocations = (to->allocations < 0 ? 0 : to->allocations) + from->allocations;
+			to->allocations = (to->allocations < 0 ? 0 : to->allocations) +
+					  from->allocations;
 			to->allocated = (to->allocated < 0 ? 0 : to->allocated) + from->allocated;
 		}
 		if (from->stack_live > to->stack_live) {
@@ -147,13 +149,14 @@ void gm_top_free(struct gm_top *top)
 	memset(top, 0, sizeof(*top));
 }
 
-/* ---- order ------------------------------------------------------------------------------------ */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static enum gm_top_key order;
 
 const char *gm_top_key_name(enum gm_top_key key)
 {
-	static const char *const names[GM_TOP_KEYS] = { "live", "peak", "rate", "growth", "blocks", "name" };
+	static const char *const names[GM_TOP_KEYS] = { "live",	  "peak",   "rate",
+							"growth", "blocks", "name" };
 
 	return key < GM_TOP_KEYS ? names[key] : "";
 }

@@ -26,7 +26,8 @@ static size_t moved(size_t at, const char *key)
 	return at;
 }
 
-static const struct gm_top_process *chosen_process(const struct gm_top *top, const struct gm_top_view *view)
+static const struct gm_top_process *chosen_process(const struct gm_top *top,
+						   const struct gm_top_view *view)
 {
 	size_t room = top->count * GM_DOMAINS + 1, count;
 	struct gm_top_line *lines = calloc(room, sizeof(*lines));

@@ -22,65 +22,94 @@ const char *gm_top_clock(void)
 	return text;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-void gm_top_process_head(char *ret, size_t room)
+void gm_top_process_head(char *ret, size_t room, bool wide)
 {
-	snprintf(ret, room, "%8s %4s %6s %11s %11s %11s %11s %11s %9s %9s %12s  %s", "pid", "rank", "device",
-		 "live", "reserved", "cached", "limbo", "peak", "blocks", "calls/s", "bytes/s", "command");
+	if (wide)
+		snprintf(ret, room, "%8s %4s %6s %11s %11s %11s %11s %11s %9s %9s %12s  %s", "pid",
+			 "rank", "device", "live", "reserved", "cached", "limbo", "peak", "blocks",
+			 "calls/s", "bytes/s", "command");
+	else
+		snprintf(ret, room, "%8s %4s %6s %10s %10s %10s  %s", "pid", "rank", "device",
+			 "live", "reserved", "peak", "command");
 }
 
-void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process, unsigned int d)
+/* What stands in the place of numbers where there are none. */
+static const char *state_of(const struct gm_top_process *process)
 {
-	const struct gm_top_device *device = d < GM_DOMAINS ? &process->devices[d] : NULL;
-	char rank[16] = "-", where[16];
+	return process->state == GM_TOP_ENDED	     ? "has ended"
+	       : process->state == GM_TOP_UNREADABLE ? gm_show_clean(process->error)
+						     : "nothing allocated yet";
+}
+
+/* gm_show_bytes has room for four at a time. */
+static void put_numbers(char *ret, size_t room, const struct gm_top_device *device, bool wide)
+{
 	int n;
+
+	if (!wide) {
+		snprintf(ret, room, "%10s %10s %10s", gm_show_bytes(device->live),
+			 gm_show_bytes(device->reserved), gm_show_bytes(device->peak));
+		return;
+	}
+	n = snprintf(ret, room, "%11s %11s %11s %11s ", gm_show_bytes(device->live),
+		     gm_show_bytes(device->reserved), gm_show_bytes(device->cached),
+		     gm_show_bytes(device->pending));
+	if (n > 0 && (size_t)n < room)
+		snprintf(ret + n, room - (size_t)n, "%11s %9lld %9.0f %12s",
+			 gm_show_bytes(device->peak), (long long)device->blocks, device->calls_rate,
+			 gm_show_bytes((int64_t)device->bytes_rate));
+}
+
+void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process,
+			 unsigned int d, bool wide)
+{
+	char rank[16] = "-", where[16] = "host", numbers[160];
 
 	if (process->rank >= 0)
 		snprintf(rank, sizeof(rank), "%d", process->rank);
-	n = snprintf(ret, room, "%8lld %4s ", (long long)process->pid, rank);
-	if (n < 0 || (size_t)n >= room)
-		return;
-	if (!device) {
-		snprintf(ret + n, room - (size_t)n, "%6s %s%s%s", "-", gm_show_clean(process->command),
-			 process->command[0] ? ": " : "",
-			 process->state == GM_TOP_ENDED ? "has ended" :
-			 process->state == GM_TOP_UNREADABLE ? gm_show_clean(process->error) :
-			 "nothing allocated yet");
+	if (d >= GM_DOMAINS) {
+		snprintf(ret, room, "%8lld %4s %6s %s%s%s", (long long)process->pid, rank, "-",
+			 gm_show_clean(process->command), process->command[0] ? ": " : "",
+			 state_of(process));
 		return;
 	}
-	if (d == GM_DOMAIN_HOST)
-		snprintf(where, sizeof(where), "host");
-	else
-		snprintf(where, sizeof(where), "%u", device->ordinal);
-	/* gm_show_bytes has room for four at a time */
-	n += snprintf(ret + n, room - (size_t)n, "%6s %11s %11s %11s %11s ", where, gm_show_bytes(device->live),
-		      gm_show_bytes(device->reserved), gm_show_bytes(device->cached),
-		      gm_show_bytes(device->pending));
-	if ((size_t)n < room)
-		snprintf(ret + n, room - (size_t)n, "%11s %9lld %9.0f %12s  %s%s", gm_show_bytes(device->peak),
-			 (long long)device->blocks, device->calls_rate,
-			 gm_show_bytes((int64_t)device->bytes_rate), gm_show_clean(process->command),
-			 process->state == GM_TOP_ENDED ? " (has ended)" : "");
+	if (d != GM_DOMAIN_HOST)
+		snprintf(where, sizeof(where), "%u", process->devices[d].ordinal);
+	put_numbers(numbers, sizeof(numbers), &process->devices[d], wide);
+	snprintf(ret, room, "%8lld %4s %6s %s  %s%s", (long long)process->pid, rank, where, numbers,
+		 gm_show_clean(process->command),
+		 process->state == GM_TOP_ENDED ? " (has ended)" : "");
 }
 
-void gm_top_row_head(char *ret, size_t room, const char *what)
+void gm_top_row_head(char *ret, size_t room, const char *what, bool wide)
 {
-	snprintf(ret, room, "%11s %11s %12s %9s %9s %12s  %s", "live", "peak", "growth", "blocks", "calls/s",
-		 "bytes/s", what);
+	if (wide)
+		snprintf(ret, room, "%11s %11s %12s %9s %9s %12s  %s", "live", "peak", "growth",
+			 "blocks", "calls/s", "bytes/s", what);
+	else
+		snprintf(ret, room, "%11s %12s %8s  %s", "live", "growth", "blocks", what);
 }
 
-void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row)
+void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide)
 {
 	bool rates = row->allocations >= 0;
 	char calls[24] = "-", growth[48];
 
 	if (rates)
 		snprintf(calls, sizeof(calls), "%.0f", row->calls_rate);
-	snprintf(growth, sizeof(growth), "%s%s", row->growth > 0 ? "+" : "", gm_show_bytes(row->growth));
-	snprintf(ret, room, "%11s %11s %12s %9lld %9s %12s  %s", gm_show_bytes(row->live),
-		 row->peak < 0 ? "-" : gm_show_bytes(row->peak), growth, (long long)row->blocks, calls,
-		 rates ? gm_show_bytes((int64_t)row->bytes_rate) : "-", gm_show_clean(row->name));
+	snprintf(growth, sizeof(growth), "%s%s", row->growth > 0 ? "+" : "",
+		 gm_show_bytes(row->growth));
+	if (!wide)
+		snprintf(ret, room, "%11s %12s %8lld  %s", gm_show_bytes(row->live), growth,
+			 (long long)row->blocks, gm_show_clean(row->name));
+	else
+		snprintf(ret, room, "%11s %11s %12s %9lld %9s %12s  %s", gm_show_bytes(row->live),
+			 row->peak < 0 ? "-" : gm_show_bytes(row->peak), growth,
+			 (long long)row->blocks, calls,
+			 rates ? gm_show_bytes((int64_t)row->bytes_rate) : "-",
+			 gm_show_clean(row->name));
 }
 
 size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t most)
@@ -99,18 +128,18 @@ size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t mo
 	return count;
 }
 
-/* ---- plain text ------------------------------------------------------------------------------- */
+/* ---- plain text ------------------------------------------------------------------------------ */
 
 static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what, size_t most)
 {
 	const struct gm_top_row **list = gm_top_sorted(rows, GM_TOP_BY_LIVE);
 	char line[1400];
 
-	gm_top_row_head(line, sizeof(line), what);
+	gm_top_row_head(line, sizeof(line), what, true);
 	putc('\n', out);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; list && list[i] && i < most; i++) {
-		gm_top_row_line(line, sizeof(line), list[i]);
+		gm_top_row_line(line, sizeof(line), list[i], true);
 		fprintf(out, "%s\n", line);
 	}
 	if (rows->count > most)
@@ -129,10 +158,10 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 	count = gm_top_lines(top, lines, room);
 	fprintf(out, "%s  %zu process%s under libgpumem\n", gm_top_clock(), top->count,
 		top->count == 1 ? "" : "es");
-	gm_top_process_head(line, sizeof(line));
+	gm_top_process_head(line, sizeof(line), true);
 	gm_show_heading(out, "%s", line);
 	for (size_t i = 0; i < count; i++) {
-		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device);
+		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device, true);
 		fprintf(out, "%s\n", line);
 	}
 	put_rows(out, &top->modules, "module", most);
@@ -140,15 +169,17 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 	free(lines);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 {
-	json_t *object = json_pack("{sI sI sI sI sI sI sI sI sf sf}", "live_bytes", (json_int_t)device->live,
-		"reserved_bytes", (json_int_t)device->reserved, "cached_bytes", (json_int_t)device->cached,
-		"pending_bytes", (json_int_t)device->pending, "peak_bytes", (json_int_t)device->peak,
-		"blocks", (json_int_t)device->blocks, "allocations", (json_int_t)device->allocations,
-		"allocated_bytes", (json_int_t)device->allocated, "allocations_per_s", device->calls_rate,
+	json_t *object = json_pack(
+		"{sI sI sI sI sI sI sI sI sf sf}", "live_bytes", (json_int_t)device->live,
+		"reserved_bytes", (json_int_t)device->reserved, "cached_bytes",
+		(json_int_t)device->cached, "pending_bytes", (json_int_t)device->pending,
+		"peak_bytes", (json_int_t)device->peak, "blocks", (json_int_t)device->blocks,
+		"allocations", (json_int_t)device->allocations, "allocated_bytes",
+		(json_int_t)device->allocated, "allocations_per_s", device->calls_rate,
 		"bytes_per_s", device->bytes_rate);
 	char uuid[40];
 
@@ -157,18 +188,21 @@ static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 		return object;
 	for (unsigned int i = 0, at = 0; i < 16; i++)
 		at += (unsigned int)snprintf(uuid + at, sizeof(uuid) - at, "%s%02x",
-					     i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", device->uuid[i]);
+					     i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+					     device->uuid[i]);
 	json_object_set_new(object, "uuid", json_string(uuid));
 	json_object_set_new(object, "name", json_string(gm_show_clean(device->name)));
 	json_object_set_new(object, "total_bytes", json_integer(device->total));
-	json_object_set_new(object, "free_bytes", device->free < 0 ? json_null() : json_integer(device->free));
+	json_object_set_new(object, "free_bytes",
+			    device->free < 0 ? json_null() : json_integer(device->free));
 	return object;
 }
 
 static json_t *row_object(const struct gm_top_row *row)
 {
 	json_t *object = json_pack("{ss sI sI sI}", "name", gm_show_clean(row->name), "live_bytes",
-		(json_int_t)row->live, "blocks", (json_int_t)row->blocks, "growth_bytes", (json_int_t)row->growth);
+				   (json_int_t)row->live, "blocks", (json_int_t)row->blocks,
+				   "growth_bytes", (json_int_t)row->growth);
 	json_t *frames;
 
 	if (row->peak >= 0)
@@ -212,12 +246,15 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 
 		for (unsigned int d = 0; d < GM_DOMAINS; d++)
 			if (process->devices[d].present)
-				json_array_append_new(devices, device_object(&process->devices[d], d));
-		all = json_pack("{sI ss ss sb so so so}", "pid", (json_int_t)process->pid, "command",
-				gm_show_clean(process->command), "state", states[process->state], "consistent",
-				(int)process->consistent, "devices", devices, "modules",
-				rows_list(&process->modules), "sites", rows_list(&process->sites));
-		json_object_set_new(all, "rank", process->rank < 0 ? json_null() : json_integer(process->rank));
+				json_array_append_new(devices,
+						      device_object(&process->devices[d], d));
+		all = json_pack("{sI ss ss sb so so so}", "pid", (json_int_t)process->pid,
+				"command", gm_show_clean(process->command), "state",
+				states[process->state], "consistent", (int)process->consistent,
+				"devices", devices, "modules", rows_list(&process->modules),
+				"sites", rows_list(&process->sites));
+		json_object_set_new(all, "rank",
+				    process->rank < 0 ? json_null() : json_integer(process->rank));
 		json_array_append_new(processes, all);
 	}
 	clock_gettime(CLOCK_REALTIME, &now);

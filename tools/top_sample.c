@@ -111,15 +111,15 @@ void gm_top_close(struct gm_top_process *process)
 	free(process);
 }
 
-/* ---- devices ---------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static double rate(int64_t now, int64_t before, double seconds)
 {
 	return seconds > 0 && now > before ? (double)(now - before) / seconds : 0;
 }
 
-static void read_device(struct gm_top_process *process, unsigned int d, const struct gm_domain *domain,
-			double seconds)
+static void read_device(struct gm_top_process *process, unsigned int d,
+			const struct gm_domain *domain, double seconds)
 {
 	struct gm_top_device *device = &process->devices[d], before = *device;
 	const struct gm_stats *stats = &domain->stats;
@@ -146,7 +146,7 @@ static void read_device(struct gm_top_process *process, unsigned int d, const st
 	}
 }
 
-/* ---- modules ---------------------------------------------------------------------------------- */
+/* ---- modules --------------------------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -164,7 +164,8 @@ static const char *module_name(const struct gm_image *image, uint32_t id)
 }
 
 /* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
-static int read_modules(struct gm_top_process *process, const struct gm_image *image, double seconds)
+static int read_modules(struct gm_top_process *process, const struct gm_image *image,
+			double seconds)
 {
 	struct gm_top_rows now = { .count = 0 };
 
@@ -187,7 +188,8 @@ static int read_modules(struct gm_top_process *process, const struct gm_image *i
 		row->allocated += usage->allocated_bytes;
 	}
 	for (size_t i = 0; i < now.count; i++) {
-		struct gm_top_row *row = &now.list[i], *before = gm_top_row(&process->modules, row->name);
+		struct gm_top_row *row = &now.list[i],
+				  *before = gm_top_row(&process->modules, row->name);
 
 		if (!before)
 			goto out_free;
@@ -206,10 +208,10 @@ out_free:
 	return -ENOMEM;
 }
 
-/* ---- call sites ------------------------------------------------------------------------------- */
+/* ---- call sites ------------------------------------------------------------------------------ */
 
-static const char *frame_name(const struct gm_image *image, const struct gm_frame *frame, char *made,
-			      size_t room)
+static const char *frame_name(const struct gm_image *image, const struct gm_frame *frame,
+			      char *made, size_t room)
 {
 	const char *name = gm_image_string(image, frame->name, NULL);
 	const char *file = gm_image_string(image, frame->filename, NULL);
@@ -218,8 +220,8 @@ static const char *frame_name(const struct gm_image *image, const struct gm_fram
 		snprintf(made, room, "%s+%#llx", module_name(image, frame->module),
 			 (unsigned long long)frame->offset);
 	else if (frame->flags & GM_FRAME_PYTHON)
-		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name), gm_show_clean(base_name(file)),
-			 frame->line);
+		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
+			 gm_show_clean(base_name(file)), frame->line);
 	else
 		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
 			 module_name(image, frame->module));
@@ -251,8 +253,8 @@ static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
 }
 
 /* How the site of stack @id is called; remembered once the frame has its name. */
-static const char *site_name(struct gm_top_process *process, const struct gm_image *image, uint32_t id,
-			     char *made, size_t room)
+static const char *site_name(struct gm_top_process *process, const struct gm_image *image,
+			     uint32_t id, char *made, size_t room)
 {
 	uint64_t at = gm_table_get(&process->names, id, 1);
 	const struct gm_frame *frame;
@@ -283,11 +285,13 @@ static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 
 	row->frames = calloc(GM_TOP_FRAMES, sizeof(*row->frames));
 	row->named = true;
-	for (unsigned int i = 0; row->frames && stack && i < stack->count && i < GM_TOP_FRAMES; i++) {
+	for (unsigned int i = 0; row->frames && stack && i < stack->count && i < GM_TOP_FRAMES;
+	     i++) {
 		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
 
 		row->named &= frame && frame->name;
-		row->frames[i] = strdup(frame ? frame_name(image, frame, made, sizeof(made)) : "??");
+		row->frames[i] = strdup(frame ? frame_name(image, frame, made, sizeof(made))
+					      : "??");
 		if (!row->frames[i])
 			return -ENOMEM;
 		row->frame_count++;
@@ -296,7 +300,8 @@ static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 }
 
 /* The frames of every site's largest stack; those of the sample before, where it is the same. */
-static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before, const struct gm_image *image)
+static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
+		       const struct gm_image *image)
 {
 	for (size_t i = 0; i < now->count; i++) {
 		struct gm_top_row *row = &now->list[i], *old = gm_top_row(before, row->name);
@@ -330,13 +335,15 @@ static int sum_stacks(const struct gm_image *image, struct by_stack **ret_list, 
 		const struct gm_block *block = gm_image_block(image, id);
 		uint64_t at;
 
-		if (!block || (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
+		if (!block ||
+		    (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
 		    block->domain >= GM_MAX_DEVICES || block->kind == GM_KIND_IPC)
 			continue;
 		at = gm_table_get(&found, block->stack, 1);
 		if (!at) {
 			if (count == room) {
-				struct by_stack *larger = realloc(list, (room ? room * 2 : 256) * sizeof(*list));
+				struct by_stack *larger = realloc(list, (room ? room * 2 : 256) *
+										sizeof(*list));
 
 				if (!larger) {
 					r = -ENOMEM;
@@ -367,8 +374,8 @@ static int read_sites(struct gm_top_process *process, const struct gm_image *ima
 	int r = sum_stacks(image, &list, &count);
 
 	for (size_t i = 0; !r && i < count; i++) {
-		struct gm_top_row *row = gm_top_row(&now, site_name(process, image, list[i].stack, made,
-								    sizeof(made)));
+		struct gm_top_row *row = gm_top_row(
+			&now, site_name(process, image, list[i].stack, made, sizeof(made)));
 
 		if (!row) {
 			r = -ENOMEM;
@@ -402,7 +409,7 @@ static int read_sites(struct gm_top_process *process, const struct gm_image *ima
 	return r;
 }
 
-/* ---- one look --------------------------------------------------------------------------------- */
+/* ---- one look -------------------------------------------------------------------------------- */
 
 static int read_image(struct gm_top_process *process, const struct gm_image *image, double seconds)
 {

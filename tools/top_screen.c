@@ -12,6 +12,7 @@
 #include "tools/show.h"
 #include "tools/top.h"
 
+#define WIDE 140			/* columns from which on every number is shown */
 #define BOLD "\033[1m"
 #define REVERSE "\033[7m"
 #define PLAIN "\033[0m"
@@ -42,8 +43,8 @@ static void put(struct canvas *c, const char *style, const char *format, ...)
 	}
 	if (columns > c->columns)
 		end--;
-	fprintf(c->out, "%s%s%.*s%s\033[K", c->row ? "\r\n" : "", c->color ? style : "", (int)end, text,
-		c->color && style[0] ? PLAIN : "");
+	fprintf(c->out, "%s%s%.*s%s\033[K", c->row ? "\r\n" : "", c->color ? style : "", (int)end,
+		text, c->color && style[0] ? PLAIN : "");
 	c->row++;
 }
 
@@ -72,12 +73,15 @@ static void draw_processes(struct canvas *c, const struct gm_top *top, struct gm
 {
 	char line[1400];
 
-	gm_top_process_head(line, sizeof(line));
+	gm_top_process_head(line, sizeof(line), c->columns >= WIDE);
 	put(c, BOLD, " %s", line);
 	follow(view, GM_TOP_PROCESSES, count, height);
 	for (size_t i = view->first[GM_TOP_PROCESSES]; i < count && height; i++, height--) {
-		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device);
-		put_choice(c, view->panel == GM_TOP_PROCESSES && i == view->chosen[GM_TOP_PROCESSES], line);
+		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device,
+				    c->columns >= WIDE);
+		put_choice(c,
+			   view->panel == GM_TOP_PROCESSES && i == view->chosen[GM_TOP_PROCESSES],
+			   line);
 	}
 	if (!top->count)
 		put(c, "", " no process under libgpumem: gpumem run -- COMMAND starts one");
@@ -88,11 +92,12 @@ static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_pa
 {
 	char line[1400];
 
-	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : "call site");
+	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : "call site",
+			c->columns >= WIDE);
 	put(c, BOLD, " %s", line);
 	follow(view, panel, count, height);
 	for (size_t i = view->first[panel]; i < count && height; i++, height--) {
-		gm_top_row_line(line, sizeof(line), list[i]);
+		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE);
 		put_choice(c, view->panel == panel && i == view->chosen[panel], line);
 	}
 }
@@ -102,18 +107,23 @@ static void draw_help(struct canvas *c)
 	static const char *const lines[] = {
 		"up down pageup pagedown home end   choose a line",
 		"tab                                the next table",
-		"enter                              of a process: its modules and call sites alone; of a call site: its stack",
+		"enter                              of a process: its modules and call sites "
+		"alone; of a call site: its stack",
 		"escape, backspace                  back",
-		"s                                  sort by the next of live, peak, rate, growth, blocks, name",
+		"s                                  sort by the next of live, peak, rate, growth, "
+		"blocks, name",
 		"l p r g b n                        sort by one of them",
-		"w                                  write a snapshot of the chosen process (of all, when there is one)",
+		"w                                  write a snapshot of the chosen process (of "
+		"all, when there is one)",
 		"+ -                                look more often, more seldom",
 		"space                              pause",
 		"? h                                this",
 		"q                                  quit",
 		"",
-		"live: what the program holds. reserved: what was taken from the driver for it. cached: reserved and free.",
-		"limbo: freed, and perhaps still in use by the GPU. growth: since top began to look. Rates: since the last look.",
+		"live: what the program holds. reserved: what was taken from the driver for it. "
+		"cached: reserved and free.",
+		"limbo: freed, and perhaps still in use by the GPU. growth: since top began to "
+		"look. Rates: since the last look.",
 	};
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
@@ -135,9 +145,11 @@ static void draw_stack(struct canvas *c, const struct gm_top *top, struct gm_top
 		return;
 	}
 	stack = gm_top_stack_of(top, row);
-	put(c, "", " %s in %lld blocks, %s%s since the start; the largest of its %zu stack%s holds %s:",
+	put(c, "",
+	    " %s in %lld blocks, %s%s since the start; the largest of its %zu stack%s holds %s:",
 	    gm_show_bytes(row->live), (long long)row->blocks, row->growth > 0 ? "+" : "",
-	    gm_show_bytes(row->growth), row->stacks, row->stacks == 1 ? "" : "s", gm_show_bytes(stack->stack_live));
+	    gm_show_bytes(row->growth), row->stacks, row->stacks == 1 ? "" : "s",
+	    gm_show_bytes(stack->stack_live));
 	most = stack->frame_count ? stack->frame_count - 1 : 0;
 	view->scroll = view->scroll < most ? view->scroll : most;
 	for (size_t i = view->scroll; i < stack->frame_count && c->row + 1 < c->rows; i++)
@@ -161,7 +173,8 @@ static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_to
 		if (view->panel == GM_TOP_PROCESSES)
 			draw_processes(c, top, view, lines, count, height);
 		else
-			draw_rows(c, view, view->panel, lists[view->panel - 1], counts[view->panel - 1], height);
+			draw_rows(c, view, view->panel, lists[view->panel - 1],
+				  counts[view->panel - 1], height);
 		free(lines);
 		return;
 	}
@@ -201,15 +214,16 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 		snprintf(only, sizeof(only), "  process %lld alone", (long long)view->only->pid);
 	fputs("\033[H", out);
 	if (rows > 1)
-		put(&c, BOLD, "gpumem top  %s  %zu process%s  by %s  every %g s%s%s", gm_top_clock(), top->count,
-		    top->count == 1 ? "" : "es", gm_top_key_name(view->key), view->delay, only,
-		    view->paused ? "  PAUSED" : "");
+		put(&c, BOLD, "gpumem top  %s  %zu process%s  by %s  every %g s%s%s",
+		    gm_top_clock(), top->count, top->count == 1 ? "" : "es",
+		    gm_top_key_name(view->key), view->delay, only, view->paused ? "  PAUSED" : "");
 	if (view->help)
 		draw_help(&c);
 	else if (view->inside[0])
 		draw_stack(&c, top, view, lists[1]);
 	else
-		draw_tables(&c, top, view, lists, counts, rows > 2 ? (size_t)rows - 2 : (size_t)(rows - 1) + (rows == 1));
+		draw_tables(&c, top, view, lists, counts,
+			    rows > 2 ? (size_t)rows - 2 : (size_t)(rows - 1) + (rows == 1));
 	while (c.row + 1 < rows)
 		put(&c, "", "%s", "");
 	put(&c, "", "%s", view->message[0] ? gm_show_clean(view->message) :

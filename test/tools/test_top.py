@@ -114,8 +114,8 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
         screen.press("\r")
         check("enter: that one alone", screen.until("process %d alone" % last))
         screen.press("w")
-        path = screen.until(lambda p: any("outside-1.json" in line for line in p))
-        found = wait_for(lambda: glob.glob(room.out + "/*.%d.*outside*.json" % last))
+        path = screen.until(lambda p: any(re.search(r"outside\S*\.json", line) for line in p))
+        found = wait_for(lambda: glob.glob(room.out + "/*.%d.outside*.json" % last))
         check("w: its snapshot, and where", path and found and load(found[0])["process"]["pid"] == last, (path, found))
         screen.press(" ")
         picture = screen.until("PAUSED")
@@ -132,6 +132,13 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
             picture = screen.pictures()[-1]
             check("%d by %d: it fits" % (rows, columns), len(picture) == rows and all(len(line) <= columns for line in picture),
                   (len(picture), max(map(len, picture)), picture))
+        screen.resize(24, 80)
+        screen.raw = b""
+        picture = screen.until(lambda p: any(re.search(r"(main|loop_body.*) \(demo_app", line) for line in p))
+        check("80 columns: fewer numbers, but who it is", picture and any(re.search(r"%d .* demo_app" % last, line) for line in picture) and
+              not any("limbo" in line for line in picture) and any("growth" in line for line in picture), picture)
+        screen.resize(40, 150)
+        check("150: all", screen.until("limbo"))
         screen.press("q")
         check("q: the end, exit 0, the terminal as it was", screen.ended() and screen.status == 0 and screen.restored(),
               (screen.status, screen.raw[-300:]))
