@@ -4,7 +4,8 @@
  *
  *	crash WAY [N]
  *
- * The driver is loaded by dlopen. 4096 and 65536 bytes are live when it dies.
+ * The driver is loaded by dlopen; with CRASH_HOOKED its functions are those of this very program, which
+ * has the hooks linked in. 4096 and 65536 bytes are live when it dies.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ static int argument;
 
 static void load(void)
 {
-	void *handle = dlopen("libcuda.so.1", RTLD_NOW);
+	void *handle = getenv("CRASH_HOOKED") ? RTLD_DEFAULT : dlopen("libcuda.so.1", RTLD_NOW);
 	int (*init)(unsigned int) = (int (*)(unsigned int))dlsym(handle, "cuInit");
 	int (*retain)(void **, int) = (int (*)(void **, int))dlsym(handle,
 								     "cuDevicePrimaryCtxRetain");

@@ -4,8 +4,8 @@
 fly, signals arrive, threads end or are cancelled, and others look in from outside; then all of it at once.
 
 A program that does not end is a hang: what each of its threads did is printed. GM_STORM_SECONDS is for how long each
-storm rages (default 2); words after the script's name choose among its storms. All runs are with the default options:
-stacks:all.
+storm rages (default 2); words after the script's name choose among its storms. All runs are with the default options,
+stacks:all; one has its stacks from libunwind.
 """
 import json
 import os
@@ -113,16 +113,19 @@ def libraries(room):
         shutil.copy(os.path.join(B, "test/preload/libstorm.so"), os.path.join(room.path, "libstorm%d.so" % i))
 
 
-def storm(modes, outside=False):
-    name = " and ".join(modes + (("outside",) if outside else ()))
+def storm(modes, outside=False, **options):
+    name = " and ".join(modes + (("outside",) if outside else ()) + tuple("%s:%s" % o for o in options.items()))
     with Room() as room:
         libraries(room)
         reaper = Reaper(room)
         command = [STORM, str(SECONDS), str(THREADS), room.path] + list(modes)
-        with Watched(command, room.env(), room.path) as watched, Meanwhile(reaper, 0.05) as snapshots:
+        with Watched(command, room.env(**options), room.path) as watched, Meanwhile(reaper, 0.05) as snapshots:
             end = time.monotonic() + LATE
             while "storming" not in watched.out() and watched.alive() and time.monotonic() < end:
                 time.sleep(0.01)
+            if options:
+                with open("/proc/%d/maps" % watched.pid, encoding="utf-8") as maps:
+                    check("%s: libunwind is loaded" % name, "/libunwind-" in maps.read())
             if outside:
                 with Meanwhile(Outsider(room, watched)) as looks:
                     status = watched.wait(SECONDS + LATE)
@@ -281,7 +284,7 @@ def watchdog():
 
 
 def main():
-    chosen = sys.argv[1:] or ["watchdog", *MODES, "outside", "all", "python"]
+    chosen = sys.argv[1:] or ["watchdog", *MODES, "outside", "all", "libunwind", "python"]
     if "watchdog" in chosen:
         watchdog()
     for mode in chosen:
@@ -291,6 +294,8 @@ def main():
         storm((), outside=True)
     if "all" in chosen:
         storm(MODES, outside=True)
+    if "libunwind" in chosen:
+        storm(MODES, outside=True, unwinder="libunwind")
     for path, version in pythons() if "python" in chosen else []:
         python(path, version)
     print("# %d storms of %d s, %d calls that returned, %d hangs" % (total["storms"], SECONDS, total["calls"],
