@@ -10,3 +10,6 @@ for bench in "$build"/test/bench/bench_*; do
 	echo "== ${bench##*/}"
 	"$bench"
 done
+echo
+echo "== bench_verbs.py"
+B=$build "${PYTHON:-python3}" test/bench/bench_verbs.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What every verb takes for a large input: seconds, and the most memory that it had.
+"""What every verb takes for a large input: seconds, those of a processor, and the most memory that it had.
 
 usage: test/bench/bench_verbs.py [--events N] [--gigabyte] [--only TEXT]
 
@@ -21,7 +21,7 @@ GPUMEM = os.path.abspath(os.path.join(B, "gpumem"))
 LARGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "large.py")
 VERBS = (("summary",), ("events", "-n", "10"), ("events", "--csv"), ("events", "--stack", "step"), ("leaks",), ("leaks", "TWICE"),
          ("diff", "TWICE"), ("flame", "-w", "live"), ("flame", "-w", "peak"), ("flame", "-w", "churn"),
-         ("check", "--max-peak", "100GiB", "--no-leaks"), ("symbolize",)) + tuple(
+         ("check", "--max-peak", "100GiB", "--no-leaks"), ("merge", "TWICE"), ("replay",), ("symbolize",)) + tuple(
              ("convert", "--to", to) for to in ("pickle", "pytorch-json", "chrome", "csv", "rmm", "speedscope", "folded",
                                                 "prometheus", "gpumem"))
 
@@ -33,21 +33,21 @@ def measure(words, path):
     said = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode, time.monotonic() - start, usage.ru_maxrss / 1024, said
+    return child.returncode, time.monotonic() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said
 
 
 def table(name, path, verbs, only, slow=()):
     size = "" if not os.path.exists(path) else ", %.0f MB" % (os.path.getsize(path) / 1e6)
-    print("\n%s%s\n%-44s %9s %9s" % (name, size, "", "seconds", "MB"))
+    print("\n%s%s\n%-44s %9s %9s %9s" % (name, size, "", "seconds", "of CPU", "MB"))
     failed = 0
     for words in verbs:
         if only and only not in " ".join(words) or words in slow:
             continue
-        code, seconds, megabytes, said = measure(words, path)
+        code, seconds, busy, megabytes, said = measure(words, path)
         wanted = (0, 1) if words[0] == "check" else (0,)
         failed += code not in wanted
-        print("%-44s %9.2f %9.0f%s" % ("gpumem " + " ".join(words).replace("TWICE", "A B"), seconds, megabytes,
-                                       "" if code in wanted else "  exit %d: %s" % (code, said.strip()[-200:])))
+        print("%-44s %9.2f %9.2f %9.0f%s" % ("gpumem " + " ".join(words).replace("TWICE", "A B"), seconds, busy, megabytes,
+                                             "" if code in wanted else "  exit %d: %s" % (code, said.strip()[-200:])))
         sys.stdout.flush()
     return failed
 
