@@ -134,6 +134,7 @@ START_TEST(room_for_fewer_frames)
 }
 END_TEST
 
+#ifndef __SANITIZE_THREAD__		/* libcheck's assertions are not for signal handlers, it says */
 static volatile sig_atomic_t handled;
 
 static void on_signal(int number, siginfo_t *info, void *context)
@@ -168,6 +169,8 @@ START_TEST(through_a_signal_frame)
 	ck_assert_int_eq(handled, 2);
 }
 END_TEST
+
+#endif
 
 START_TEST(as_with_an_older_libc)
 {
@@ -270,6 +273,7 @@ static void stale(void *arg)
 
 	(void)arg;
 	gm_regs_capture(&regs);
+	a.count = gm_unwind(&regs, a.pcs, MOST, NULL);
 	b.count = gm_libunwind_walk(&regs, b.pcs, NULL, MOST, 0, &b.flags);
 }
 
@@ -278,7 +282,6 @@ START_TEST(stale_rules_are_harmless)
 {
 	void *handle;
 	odd_fn *call;
-	int right;
 
 	call_layout("layout_a.so", &handle);
 	dlclose(handle);
@@ -286,10 +289,11 @@ START_TEST(stale_rules_are_harmless)
 	*(void **)&call = helper_symbol(handle, "layout_call");
 	call(stale, NULL);
 	ck_assert_int_ge(b.count, 1);
-	right = a.count;
 	gm_unwind_flush();
 	call(stale, NULL);
-	ck_assert_int_eq(b.count, right);
+	ck_assert_int_gt(a.count, 2);
+	ck_assert_int_eq(b.count, a.count);
+	ck_assert_mem_eq(a.pcs, b.pcs, (size_t)a.count * sizeof(*a.pcs));
 	dlclose(handle);
 	gm_unwind_flush();
 }
@@ -478,7 +482,7 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, same_as_our_own);
 	tcase_add_test(tcase, room_for_fewer_frames);
-#ifndef __SANITIZE_THREAD__		/* libcheck's assertions are not for signal handlers, it says */
+#ifndef __SANITIZE_THREAD__
 	tcase_add_test(tcase, through_a_signal_frame);
 #endif
 	tcase_add_test(tcase, as_with_an_older_libc);
