@@ -222,6 +222,7 @@ static void recover_places(bool keep, struct report *report)
 	recover_place("/dev/shm", false, keep, report);
 	recover_place(getenv("XDG_RUNTIME_DIR"), false, keep, report);
 	recover_place(tmp && *tmp ? tmp : "/tmp", false, keep, report);
+	recover_rooms(getenv("GPUMEM_JOURNAL"), keep, report);
 	recover_rooms("/dev/shm", keep, report);
 	recover_rooms(getenv("XDG_RUNTIME_DIR"), keep, report);
 	recover_rooms(tmp && *tmp ? tmp : "/tmp", keep, report);
@@ -235,10 +236,13 @@ static int recover_word(const char *word, bool keep, struct report *report)
 	int r;
 
 	if (!stat(word, &st) && S_ISDIR(st.st_mode)) {
+		unsigned int before = report->seen;
+
 		r = gm_recover_directory(word, keep, tell, report);
+		recover_rooms(word, keep, report);
 		if (r < 0)
 			fprintf(stderr, "gpumem recover: %s: %s\n", word, strerror(-r));
-		else if (!r && !report->list)
+		else if (report->seen == before && !report->list)
 			printf("no journal in %s\n", gm_show_clean(word));
 		return r < 0 ? GM_EXIT_INPUT : GM_EXIT_OK;
 	}

@@ -65,10 +65,13 @@ static int find_library(const char *given, char *ret, size_t bytes)
 	return -ENOENT;
 }
 
-/* A directory of this run's own for the journals, on memory where there is some. */
-static int make_room(char *ret, size_t bytes)
+/* A directory of this run's own for the journals: in the one that the user wants them in, else on
+ * memory where there is some. */
+static int make_room(const char *wanted, char *ret, size_t bytes)
 {
-	const char *places[] = { "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp" };
+	const char *places[] = {
+		wanted, "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"
+	};
 	int fd;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -88,6 +91,22 @@ static int make_room(char *ret, size_t bytes)
 	}
 	ret[0] = '\0';
 	return -ENOSPC;
+}
+
+/* Where the journals go. What the user says stands where it is a file's name, or none that can be
+ * used; within another gpumem run that one keeps the books. */
+static void choose_room(char *ret, size_t bytes)
+{
+	const char *given = getenv("GPUMEM_JOURNAL");
+	char wanted[PATH_MAX];
+	struct stat st;
+
+	ret[0] = '\0';
+	if (given && *given && (strstr(given, "/" GM_RUN_ROOM) || !realpath(given, wanted) ||
+				stat(wanted, &st) || !S_ISDIR(st.st_mode) || access(wanted, W_OK)))
+		return;
+	if (!make_room(given && *given ? wanted : NULL, ret, bytes))
+		setenv("GPUMEM_JOURNAL", ret, 1);
 }
 
 /* Our library first, whatever the user preloads besides. */
@@ -218,8 +237,7 @@ int gm_verb_run(int argc, char **argv)
 			given ? "there" : "beside gpumem or in ../lib", strerror(-r));
 		return GM_EXIT_FAILED;
 	}
-	if (!getenv("GPUMEM_JOURNAL") && !make_room(room, sizeof(room)))
-		setenv("GPUMEM_JOURNAL", room, 1);
+	choose_room(room, sizeof(room));
 	r = preload(library);
 	if (r) {
 		fprintf(stderr, "gpumem run: %s\n", strerror(-r));

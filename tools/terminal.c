@@ -63,16 +63,6 @@ static void on_death(int number)
 	raise(number);			/* it is blocked until we return, and then does its work */
 }
 
-static void on_stop(int number)
-{
-	int error = errno;
-
-	gm_terminal_give_back();
-	signal(number, SIG_DFL);
-	raise(number);
-	errno = error;
-}
-
 static void handle(int number, void (*handler)(int))
 {
 	struct sigaction action = { .sa_handler = handler };
@@ -80,12 +70,30 @@ static void handle(int number, void (*handler)(int))
 	sigaction(number, &action, NULL);
 }
 
+/* Stop as if there were no handler, and go on from here. In a process group that no shell looks after,
+ * the kernel does not stop: then it goes on at once. */
+static void on_stop(int number)
+{
+	int error = errno;
+	sigset_t one;
+
+	gm_terminal_give_back();
+	signal(number, SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	raise(number);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);	/* here it stops */
+	handle(number, on_stop);
+	enter();
+	resized = 1;
+	errno = error;
+}
+
 static void on_continue(int number)
 {
 	int error = errno;
 
 	(void)number;
-	handle(SIGTSTP, on_stop);
 	enter();
 	resized = 1;
 	errno = error;

@@ -1,4 +1,5 @@
 """gpumem run: follows children and ranks, one file each, one table at the end; ends as the command did."""
+import fcntl
 import glob
 import json
 import os
@@ -62,7 +63,19 @@ def table(err):
 
 
 def rooms():
-    return set(glob.glob("/dev/shm/gpumem-run-*") + glob.glob("/tmp/gpumem-run-*"))
+    """Rooms of runs that have ended: others' may come and go while we look."""
+    found = set()
+    for path in glob.glob("/dev/shm/gpumem-run-*") + glob.glob("/tmp/gpumem-run-*"):
+        try:
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.add(path)
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+    return found
 
 
 before = rooms()
@@ -182,9 +195,9 @@ with Room() as room:
 with Room() as room:
     with Running(room, "sh", "-c", "%s --steps 2; exec %s --wait" % (TRAINING, TRAINING), flags=["--output=first.%r.json"]) as running:
         check("a command waits", running.said("waiting"))
-        mine = [r for r in rooms() - before if glob.glob(r + "/*/*.journal")]
         with open("/proc/%d/task/%d/children" % (running.child.pid, running.child.pid), encoding="utf-8") as children:
             command = int(children.read())
+        mine = [os.path.dirname(os.path.dirname(p)) for p in glob.glob("/dev/shm/gpumem-run-*/*/*.%d.*journal" % command)]
         time.sleep(2.1)                                 # a room younger than that is not looked into
         gpumem("recover", str(command), cwd=room.out)
         check("gpumem recover leaves the room of a living run alone", len(mine) == 1 and glob.glob(mine[0] + "/*/*.journal"), mine)
@@ -204,5 +217,20 @@ with Room() as room:
     check("forty ranks", done.returncode == 0 and len(table(done.stderr)) == 40 and len(room.files()) == 40,
           (len(table(done.stderr)), room.files(), done.stderr[-500:]))
     print("# %.1f s" % (time.monotonic() - began))
-check("nothing of ours stays behind", not rooms() - before, rooms() - before)
+with Room() as room:
+    done = run(room, "sh", "-c", "%s --steps 2 --wait >../said & %s; kill -9 $!; wait $!; %s --steps 2" % (TRAINING, UNTIL, TRAINING),
+               flags=["--journal=" + room.journals])
+    check("--journal=DIR: the journals are there, and the table is the same", done.returncode == 0 and len(table(done.stderr)) == 1 and
+          len(room.files()) == 2 and " killed " in done.stderr and " exit " in done.stderr and not os.listdir(room.journals), (done, room.files()))
+    done = run(room, GPUMEM, "run", "--quiet", "--", TRAINING, "--steps", "2")
+    check("a run within a run: the outer one keeps the books", done.returncode == 0 and done.stderr.count("gpumem: process ") == 1, done)
+    with Running(room, TRAINING, "--steps", "2", "--wait", flags=["--journal=" + room.journals]) as running:
+        check("one waits, its journal in DIR", running.said("waiting") and glob.glob(room.journals + "/gpumem-run-*/*/*.journal"))
+        os.killpg(running.child.pid, signal.SIGKILL)
+        running.child.wait(timeout=60)
+    time.sleep(2.1)
+    done = gpumem("recover", room.journals, cwd=room.out)
+    check("all of it killed at once: gpumem recover DIR", done.returncode == 0 and "252.00 MiB live in 24 blocks" in done.stdout and
+          not os.listdir(room.journals), (done, os.listdir(room.journals)))
+check("nothing of ours stays behind", wait_for(lambda: not rooms() - before, 20), rooms() - before)
 finish()

@@ -162,6 +162,45 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
         check("stopped and continued: it draws anew", screen.until("main (demo_app"))
         screen.press("q")
         check("and ends well", screen.ended() and screen.status == 0 and screen.restored(), screen.status)
+    # As under a shell: a group of its own in the foreground, a parent that hears when it stops.
+    shell = """
+import os, signal, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+pid = os.fork()
+if not pid:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[2], sys.argv[2:])
+stopped = os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+os.tcsetpgrp(0, os.getpid())
+open(sys.argv[1], "w").write("stopped" if stopped else "ended")
+while os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+os.tcsetpgrp(0, pid)
+os.killpg(pid, signal.SIGCONT)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+"""
+    note = os.path.join(room.path, "note")
+    with Screen([sys.executable, "-c", shell, note, GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        check("under a shell", screen.until("main (demo_app"))
+        screen.press("\032")
+        wait_for(lambda: os.path.exists(note) and open(note, encoding="ascii").read())
+        screen.read(0.3)
+        check("control-Z: it stops, and the terminal is as it was", open(note, encoding="ascii").read() == "stopped" and screen.restored(),
+              screen.raw[-200:])
+        screen.raw = b""
+        os.unlink(note)
+        check("continued: it has the terminal again and draws", screen.until("main (demo_app") and b"\033[?1049h" in screen.raw, screen.raw[:300])
+        screen.press("q")
+        check("and ends as well", screen.ended() and screen.status == 0 and screen.restored(), screen.status)
+    with Screen([GPUMEM, "top", "-d", "0.1", *pids]) as screen:
+        screen.until("main (demo_app")
+        os.kill(screen.pid, signal.SIGTSTP)
+        screen.raw = b""
+        check("where nobody could continue it, it does not stop", screen.until("main (demo_app") and screen.until(lambda p: True))
+        screen.press("q")
+        check("and has the terminal", screen.ended() and screen.status == 0 and screen.restored(), screen.status)
     with Screen([GPUMEM, "top", "-d", "0.1", *pids], NO_COLOR="1") as screen:
         check("NO_COLOR: no style at all", screen.until("main (demo_app") and not re.search(rb"\033\[[0-9;]*m", screen.raw))
     with Screen([GPUMEM, "top", "-d", "0.1", *pids], TERM=None) as screen:
