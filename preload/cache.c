@@ -140,10 +140,10 @@ static int serve(struct gm_cache_heap *heap, struct gm_call *call)
 }
 
 /* Of a capture or a host function: what the driver would say to a malloc or free just now. */
-static CUresult permission(void)
+static CUresult permission(const struct gm_cache_heap *heap)
 {
 	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
-		return gm_capture_permission();
+		return gm_capture_permission(heap->home);
 	return CUDA_SUCCESS;
 }
 
@@ -178,7 +178,7 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 	heap = gm_cache_heap_of(call->where);
 	if (!heap || heap->faulted)
 		return false;
-	refused = permission();
+	refused = permission(heap);
 	if (refused) {
 		*ret_result = gm_alloc_pass(call, refused);
 		return true;
@@ -212,7 +212,7 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 	heap = gm_cache_pool_heap(call->where);
 	if (!heap || heap->faulted)
 		return false;
-	refused = permission();
+	refused = permission(heap);
 	if (refused) {
 		*ret_result = gm_alloc_pass(call, refused);
 		return true;
@@ -326,7 +326,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
 	if (heap->faulted)
 		return refuse((CUresult)heap->faulted, ret_result);
-	refused = permission();
+	refused = permission(heap);
 	if (refused)
 		return refuse(refused, ret_result);
 	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
@@ -359,7 +359,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
 	if (heap->faulted)
 		return refuse((CUresult)heap->faulted, ret_result);
-	refused = permission();
+	refused = permission(heap);
 	if (refused)
 		return refuse(refused, ret_result);
 	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)

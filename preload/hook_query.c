@@ -61,6 +61,9 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	}
 }
 
+/* No allocation is there. */
+static const CUdeviceptr nobodys = 1;
+
 /* ---- address ranges ---- */
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
@@ -74,9 +77,11 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+	if (whose == NOBODYS)	/* what else it writes is the driver's to say, too */
+		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, nobodys));
 	result = GM_REAL(cuMemGetAddressRange_v2)(NULL, NULL, dptr);
-	if (result || whose == NOBODYS)
-		return gm_leave(result ? result : CUDA_ERROR_NOT_FOUND);
+	if (result)
+		return gm_leave(result);
 	if (pbase)
 		*pbase = range.base;
 	if (psize)
@@ -94,9 +99,11 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdevi
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, dptr));
+	if (whose == NOBODYS)
+		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, (CUdeviceptr_v1)nobodys));
 	result = GM_REAL(cuMemGetAddressRange)(NULL, NULL, dptr);
-	if (result || whose == NOBODYS)
-		return gm_leave(result ? result : CUDA_ERROR_NOT_FOUND);
+	if (result)
+		return gm_leave(result);
 	if (pbase)	/* a 32-bit address has a 32-bit base */
 		*pbase = (CUdeviceptr_v1)range.base;
 	if (psize)
@@ -149,7 +156,6 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
 				void **data, CUdeviceptr ptr)
 {
-	const CUdeviceptr unknown = 1;
 	struct range range;
 	enum whose whose;
 	CUresult result;
@@ -158,7 +164,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	gm_writers_asked(GM_CALLER);
 	whose = find(ptr, &range);
 	result = GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
-						 whose == NOBODYS ? unknown : ptr);
+						 whose == NOBODYS ? nobodys : ptr);
 	for (unsigned int i = 0; !result && whose == A_BLOCK && i < numAttributes; i++)
 		describe(&range, attributes[i], data[i]);
 	return gm_leave(result);

@@ -149,9 +149,9 @@ void gm_capture_recheck(void);
 void gm_capture_forget(void);
 
 /* In a capture the driver decides about the program's own malloc and free: a throw-away call in
- * the thread's own mode. 0: it would have been allowed; else the error, the capture invalidated as
- * the driver does. */
-CUresult gm_capture_permission(void);
+ * the thread's own mode, in the current context or, without one, in @context (id; 0: none). 0: it
+ * would have been allowed; else the error, the capture invalidated as the driver does. */
+CUresult gm_capture_permission(uint32_t context);
 
 /* ---- host functions (order_host.c) ---- */
 

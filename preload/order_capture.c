@@ -181,15 +181,17 @@ void gm_capture_recheck(void)
 
 /* ---- permission -------------------------------------------------------------------------------- */
 
-CUresult gm_capture_permission(void)
+CUresult gm_capture_permission(uint32_t context)
 {
-	uint32_t context;
+	uint32_t current;
 	CUevent event;
 	CUresult result;
 
 	if (!gm_capturing() || !gm_rule(GM_RULE_CAPTURE_PERMISSION))
 		return CUDA_SUCCESS;
-	context = gm_where_now().context;
+	/* A thread without a context may free in stream order: then it is asked in the memory's. */
+	current = gm_where_now().context;
+	context = current ? current : context;
 	event = context ? gm_ticket_event(context) : NULL;
 	if (!event)
 		return CUDA_SUCCESS;

@@ -95,6 +95,9 @@ static void format_uuid(const CUuuid *id, char text[37])
 	*at = '\0';
 }
 
+#define UNKNOWN_TABLE "a private table of the driver that is not known: "
+static char unknown_reason[sizeof(UNKNOWN_TABLE) + 37] = UNKNOWN_TABLE;
+
 /* The library may not have started, its options not been read: then only the flag is kept. */
 static void tell(const CUuuid *id, const void *caller)
 {
@@ -105,7 +108,9 @@ static void tell(const CUuuid *id, const void *caller)
 	if (gm_state_is_mine() && gm_state.options.verbose)
 		gm_say_always("unknown private table of the driver ", text, ", asked for by ",
 			      dladdr(caller, &info) && info.dli_fname ? info.dli_fname : "?");
-	gm_order_unseen_work("a private table of the driver that is not known");
+	if (!unseen)
+		memcpy(unknown_reason + strlen(UNKNOWN_TABLE), text, sizeof(text));
+	gm_order_unseen_work(unknown_reason);
 }
 
 CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)

@@ -186,6 +186,40 @@ if wanted conformance; then
 	fi
 fi
 
+# A device filled to the last, beside another process.
+if wanted exhaust; then
+	seconds=200
+	mkdir -p "$room/exhaust"
+	compile exhaust "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/exhaust/exhaust" test/gpu/exhaust.cu &&
+		pair exhaust "$room/exhaust/exhaust"
+fi
+
+# Tools that look at memory or kernels, with the preload: the library steps aside for them by itself.
+tool() {
+	local name=$1 want=$2 unwanted=$3 log=$room/tools/$1.log
+	shift 3
+	wanted "$name" || return 0
+	command -v "$1" >/dev/null || [ -x "$1" ] || { skip "$name" "no $1 here"; return 0; }
+	env LD_PRELOAD="$library" GPUMEM_ALLOCATOR=caching GPUMEM_OUTPUT="$room/tools/%c.%p.%r.json" timeout 100 "$@" >"$log" 2>&1 </dev/null
+	if ! grep -q "$want" "$log"; then
+		wrong "$name" "no \"$want\": $(tail -n 2 "$log" | tr '\n' ' ')"
+	elif [ -n "$unwanted" ] && grep -q "$unwanted" "$log"; then
+		wrong "$name" "$(grep -m 1 "$unwanted" "$log")"
+	else
+		pass "$name" "$(grep -m 1 "$want" "$log")"
+	fi
+}
+mkdir -p "$room/tools"
+if compile overrun "$nvcc" -O1 -lineinfo -arch="$arch" -o "$room/tools/overrun" test/gpu/overrun.cu; then
+	tools=$cuda/bin
+	tool sanitizer-clean 'ERROR SUMMARY: 0 errors' '' "$tools/compute-sanitizer" "$room/tools/overrun" clean
+	tool sanitizer-finds 'Invalid __global__ write of size 4' '' "$tools/compute-sanitizer" "$room/tools/overrun"
+	tool sanitizer-native 'allocator:native, since compute-sanitizer' '' "$tools/compute-sanitizer" "$room/tools/overrun" clean
+	tool cuda-gdb 'exited normally' 'Segmentation' "$tools/cuda-gdb" -batch -ex run --args "$room/tools/overrun" clean
+	tool cuda-gdb-native 'allocator:native, since cuda-gdb' '' "$tools/cuda-gdb" -batch -ex run --args "$room/tools/overrun" clean
+	tool ncu 'write_at' 'ERROR' "$tools/ncu" "$room/tools/overrun" clean
+fi
+
 seconds=300
 # Each framework, and the words that must be in the paths of the modules that allocated.
 for row in 'torch torch c10_cuda|torch,cublas' 'nccl torch nccl' 'cupy cupy cupy,cublas' 'jax jax jax|xla'; do
