@@ -19,6 +19,7 @@
 #include "tools/cli.h"
 #include "tools/dwarf.h"
 #include "tools/load.h"
+#include "tools/progress.h"
 #include "tools/show.h"
 #include "tools/symbolize_worker.h"
 #include "tools/verbs.h"
@@ -163,8 +164,10 @@ static void module_done(void *arg, size_t index, const char *why)
 	const struct gm_sym_module *module = &job->modules[index];
 	const char *slash = strrchr(module->path, '/');
 
+	gm_progress("gpumem symbolize: modules", index + 1, job->module_count);
 	if (!why[0] || job->complaints++ >= COMPLAINTS_MOST)
 		return;
+	gm_progress_end();
 	fprintf(stderr, "gpumem symbolize: %s: %s (%zu frames%s%s)\n",
 		gm_show_clean(slash ? slash + 1 : module->path), gm_show_clean(why),
 		module->count, module->build_id[0] ? ", build id " : "",
@@ -302,6 +305,7 @@ static int symbolize(json_t *root, const struct gm_debug_places *places, bool in
 	request.module_count = job.module_count;
 	if (!r && job.module_count)
 		r = gm_symbolize(&request);
+	gm_progress_end();
 	if (!r)
 		r = rewrite(&job);
 	if (job.complaints > COMPLAINTS_MOST)

@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, "test")
@@ -142,6 +143,18 @@ with Room() as room:
         check("a heading in bold on a terminal", screen.ended() and screen.status == 0 and b"\033[1mPYTORCH_CUDA_ALLOC_CONF=" in screen.raw)
     with Screen([GPUMEM, "replay", "--search", path], NO_COLOR="1") as screen:
         check("not with NO_COLOR", screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[-300:])
+    long_one = os.path.join(room.path, "long.trace")
+    with open(long_one, "w", encoding="utf-8") as out:
+        for i in range(700000):
+            out.write("a %d %d 0 0\n" % (i, 4096 + i * 7919 % 3000000))
+            if i >= 100:
+                out.write("r %d\nf %d\n" % (i - 100, i - 100))
+    with Screen([GPUMEM, "replay", "--search", long_one]) as screen:
+        check("what takes long says on a terminal how far it is, and takes that away", screen.ended(100) and screen.status == 0 and
+              re.search(rb"\rgpumem replay: settings tried: \d+ of \d+\033\[K", screen.raw) and
+              screen.raw.rfind(b"\r\033[K") > screen.raw.rfind(b"settings tried"), screen.raw[:300])
+    run = gpumem("replay", "--search", long_one, timeout=100)
+    check("and nothing elsewhere", run.returncode == 0 and not run.stderr and "\r" not in run.stdout, run.stderr)
     room.run([TRAINING], history=0)
     bare = max(glob.glob(room.out + "/gpumem.app_training*exit*.json"), key=os.path.getmtime)
     for name, words, status, said in [
