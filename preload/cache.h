@@ -31,6 +31,9 @@ bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy);
 /* What a flush would give back to @domain's device, in bytes. */
 uint64_t gm_cache_idle_bytes(uint8_t domain);
 
+/* Segments of @domain's device that were given back are the driver's again when this returns. */
+void gm_cache_back_done(uint8_t domain);
+
 /* Give idle segments of @domain back to the driver (GM_DOMAIN_UNKNOWN: of every device), waiting
  * only for what may be waited for. Returns the bytes. */
 uint64_t gm_cache_flush(uint8_t domain);

@@ -86,14 +86,19 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 static void wait_back(struct gm_cache_heap *heap)
 {
 	struct visit visit;
+	CUresult result;
 	uint64_t until;
 
 	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
 		return;
 	visit = visit_begin(heap);
 	until = now_ns() + BACK_NS;
-	while (GM_REAL(cuStreamQuery)(heap->back) == CUDA_ERROR_NOT_READY && now_ns() < until)
+	while ((result = GM_REAL(cuStreamQuery)(heap->back)) == CUDA_ERROR_NOT_READY &&
+	       now_ns() < until)
 		sched_yield();
+	/* The driver keeps what was freed in order until a synchronise: it costs nothing now. */
+	if (!result)
+		GM_REAL(cuStreamSynchronize)(heap->back);
 	visit_end(&visit);
 }
 

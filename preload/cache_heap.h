@@ -51,9 +51,6 @@ void gm_cache_growth_unlock(uint8_t domain);
 /* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 
-/* Segments of @domain's device that were given back are the driver's again when this returns. */
-void gm_cache_back_done(uint8_t domain);
-
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
 

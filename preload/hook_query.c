@@ -208,11 +208,24 @@ static size_t with_idle(size_t free_bytes, size_t total_bytes)
 	return idle > total_bytes - free_bytes ? total_bytes : free_bytes + (size_t)idle;
 }
 
+/* What is on its way back to the driver counts there or nowhere. */
+static void finish_giving_back(void)
+{
+	struct gm_where where;
+
+	if (!gm_cache_on())
+		return;
+	where = gm_where_now();
+	if (where.domain < GM_MAX_DEVICES)
+		gm_cache_back_done(where.domain);
+}
+
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	CUresult result;
 
 	GM_ASK(cuMemGetInfo_v2, free, total);
+	finish_giving_back();
 	result = GM_REAL(cuMemGetInfo_v2)(free, total);
 	if (!result && free && total && *free <= *total)
 		*free = with_idle(*free, *total);
@@ -224,6 +237,7 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 	CUresult result;
 
 	GM_ASK(cuMemGetInfo, free, total);
+	finish_giving_back();
 	result = GM_REAL(cuMemGetInfo)(free, total);
 	if (!result && free && total && *free <= *total)
 		*free = (unsigned int)with_idle(*free, *total);
