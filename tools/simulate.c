@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
+#define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
 #define CHECK_EVERY 4096u
 
 struct simulation {
@@ -156,7 +157,7 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 	const struct gm_trace_line *line;
 
 	if (!sim->follow) {
-		if (bytes > sim->capacity || sim->used > sim->capacity - bytes)
+		if (bytes > IDEAL_BYTES || bytes > sim->capacity || sim->used > sim->capacity - bytes)
 			return -ENOMEM;
 		use(sim, bytes);
 		*ret_address = sim->ideal_next;
@@ -212,7 +213,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		return;			/* a null pointer: it is in no pool */
 	r = gm_heap_alloc(&sim->heap, &request, &id);
 	sim->result->allocations++;
-	if (r == -ENOMEM) {
+	if (r == -ENOMEM || (r && !sim->follow)) {	/* larger than the heap's own limit: likewise */
 		refuse(sim, line->bytes);
 		if (sim->follow && line->address)
 			differ(sim, "line %u: the replay runs out of memory, the recording did not",

@@ -103,6 +103,19 @@ with Room() as room:
     same = replay("--search", oom)
     check("on the device as it was it fails whatever is set", all(t["ooms"] == 1 and t["first_oom_bytes"] == 8000 * MiB for t in same["tried"]), same)
 
+    # ---- sizes that are none ------------------------------------------------------------------------------------------
+    absurd = os.path.join(room.path, "absurd.json")
+    for size in ((1 << 63) - 1, 1 << 61, 1 << 59):
+        copy = load(path)
+        place = [i for i, action in enumerate(copy["device_traces"][0]["action"]) if action == "alloc"][5]
+        copy["device_traces"][0]["size"][place] = size
+        with open(absurd, "w", encoding="utf-8") as out:
+            json.dump(copy, out)
+        one = replay(absurd)
+        check("an allocation of %d bytes is refused, the rest goes on" % size, one["allocations"] == plain["allocations"] and
+              plain["peak_live_bytes"] - 20 * MiB <= one["peak_live_bytes"] <= plain["peak_live_bytes"], one)
+        check("and the search says so", all(t["ooms"] == 1 and t["first_oom_bytes"] == size for t in replay("--search", absurd)["tried"]))
+
     # ---- other sorts of memory, a history without its beginning -------------------------------------------------------
     room.run([APP])
     demo = next(load(p) for p in glob.glob(room.out + "/gpumem.demo_app*exit.json") if len(load(p)["device_traces"][0]["action"]) > 60)
