@@ -34,9 +34,9 @@ static void complain(void *arg, const char *what, uint64_t where)
 /* All that is known of an address whose trace does not lead to the tables. */
 static void tell_slot(const struct gm_image *image, unsigned int slot)
 {
-	fprintf(stderr, "#   horizon %llu, cut %llu, %zu in flight\n",
+	fprintf(stderr, "#   horizon %llu, cut %llu, %zu in flight, %llu events lost\n",
 		(unsigned long long)image->header->horizon, (unsigned long long)image->cut_tsc,
-		image->flight_count);
+		image->flight_count, (unsigned long long)image->header->events_lost);
 	for (size_t i = 0; i < image->event_count; i++)
 		if (slot_of(image->events[i]->address) == slot)
 			fprintf(stderr, "#   event %zu: %llu, operation %llx, action %u, domain %u\n", i,
