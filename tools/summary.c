@@ -204,13 +204,14 @@ static void print_failure(const struct view *view, const json_t *failure)
 	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
 }
 
-/* Where a crash came to pass: by name where there was time to find one. */
+/* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */
 static void print_stack(const struct view *view, const json_t *crash)
 {
 	const struct gm_value *named = gm_value_as_row(gm_value_at(
 		gm_bulk_list(view->root, "stacks"), (size_t)gm_json_number(crash, "stack")));
 	const struct gm_value *frames = gm_bulk_list(view->root, "frames");
 	const json_t *pc;
+	bool unnamed = false;
 	size_t i;
 
 	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
@@ -224,7 +225,10 @@ static void print_stack(const struct view *view, const json_t *crash)
 			printf("  %s+%#llx\n",
 			       gm_show_module(view->root, gm_json_number(pc, "module")),
 			       (unsigned long long)gm_json_number(pc, "offset"));
+		unnamed |= !name[0];
 	}
+	if (unnamed)
+		puts("  (gpumem symbolize gives these their names)");
 	if (json_is_true(json_object_get(crash, "truncated")))
 		puts("  ... (it could not be followed further)");
 }
