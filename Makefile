@@ -61,7 +61,10 @@ FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
-	     test/docs/test_*.py test/docs/test_*.sh))
+	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py))
+# The model of random programs, and the named ones beside it (test/model/).
+SCENARIOS := $(wildcard test/model/scenario*.c)
+MODEL     := $(BUILD)/test/model/model $(if $(SCENARIOS),$(BUILD)/test/model/scenarios)
 
 FAKE_SO := $(BUILD)/fakecuda/libcuda.so.1
 RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
@@ -109,7 +112,7 @@ check-only: all tests
 		$(foreach s,address undefined thread,$(foreach t,$(UNIT) $(FAKETEST) $(HOOKTEST),$(patsubst build/%,build/$(s)/%,$(t)))) \
 		$(foreach s,address undefined,$(foreach t,$(FUZZ),$(patsubst build/%,build/$(s)/%,$(t))))
 
-tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ)
+tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(HOOKED) $(if $(filter address undefined,$(SAN)),$(FUZZ))
 
 check-asan check-ubsan check-tsan:
@@ -266,6 +269,18 @@ $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) -o $@ $< -L$(BUILD)/fakecuda -lcuda -Wl,-rpath,'$$ORIGIN/../../fakecuda' $(CHECK_LIBS) -pthread -ldl
+
+MODEL_LINK = $(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD)/fakecuda -lcuda \
+	     -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
+$(BUILD)/test/model/model: $(call obj,$(filter-out $(SCENARIOS),$(wildcard test/model/*.c))) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(MODEL_LINK)
+
+$(BUILD)/test/model/scenarios: $(call obj,$(SCENARIOS)) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(MODEL_LINK)
 
 $(BUILD)/test/apps/%: $(BUILD)/obj/test/apps/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)

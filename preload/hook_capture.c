@@ -3,6 +3,7 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
  */
+#include "allocator/rules.h"
 #include "preload/cache.h"
 #include "preload/capture.h"
 #include "preload/order.h"
@@ -116,7 +117,7 @@ struct gm_relaxed gm_relax(void)
 {
 	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 
-	relaxed.changed = capture_seen &&
+	relaxed.changed = capture_seen && gm_rule(GM_RULE_CAPTURE_RELAXED) &&
 			  !GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.mode);
 	return relaxed;
 }

@@ -1,7 +1,8 @@
 /*
  * model.c - thousands of seeded random programs, each in a process of its own (see world.h).
  *
- * usage: model [-t THREADS] [-j JOBS] [-v] FIRST COUNT
+ * usage: model [-t THREADS] [-j JOBS] [-k] FIRST COUNT
+ * -k: each program is killed (SIGKILL) at a step that its seed chooses.
  * Prints one line of totals, and one line "seed N: ..." for each that failed. Exit 1: some did.
  * A program ends with status 0; 1 a wrong word or result (its line is on stderr); 66 a race and 67
  * a hang (fakecuda.h). What is preloaded is the caller's business. Run alone it shows that the
@@ -30,7 +31,7 @@ static const char ptx[] =
 struct totals { _Atomic(unsigned long) steps, refused, reused, driver; };
 static struct totals *totals;
 static uint64_t running_seed;
-static bool loud;
+static bool killed;			/* programs are killed at a step of theirs */
 
 unsigned int draw(struct world *world, unsigned int below)
 {
@@ -58,12 +59,12 @@ static void open_context(struct world *world, int device, bool primary)
 	struct context *context = &world->context[world->contexts];
 	CUctxCreateParams params = { 0 };
 
-	context->device = device;
-	context->primary = primary;
 	if (primary)
 		MUST(world, cuDevicePrimaryCtxRetain(&context->handle, device));
-	else
-		MUST(world, cuCtxCreate(&context->handle, &params, 0, device));
+	else if (cuCtxCreate(&context->handle, &params, 0, device) == CUDA_ERROR_NOT_SUPPORTED)
+		return;			/* of an older driver */
+	context->device = device;
+	context->primary = primary;
 	MUST(world, cuCtxSetCurrent(context->handle));
 	MUST(world, cuModuleLoadData(&context->module, ptx));
 	MUST(world, cuModuleGetFunction(&context->kernels.fill, context->module, "fill"));
@@ -223,6 +224,8 @@ static void *run_part(void *arg)
 
 	world_open(&world, part->seed, part->thread, part->alone);
 	for (int i = 0; i < STEPS; i++) {
+		if (killed && part->thread == 0 && (uint64_t)i == part->seed * 31 % STEPS)
+			kill(getpid(), SIGKILL);
 		world_step(&world);
 		if (check && part->alone && check())
 			FAULT(&world, "the library's own structures are wrong");
@@ -292,11 +295,13 @@ static bool reap(uint64_t *seeds, pid_t *pids, int jobs)
 		if (pids[i] != pid)
 			continue;
 		pids[i] = 0;
-		if (status)
+		if (killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+			return true;
+		if (status || killed)
 			printf("seed %llu: %s %d\n", (unsigned long long)seeds[i],
 			       WIFSIGNALED(status) ? "signal" : "status",
 			       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-		return status == 0;
+		return status == 0 && !killed;
 	}
 	return true;
 }
@@ -308,13 +313,13 @@ int main(int argc, char **argv)
 	unsigned long failed = 0;
 	pid_t pids[16] = { 0 };
 
-	while ((option = getopt(argc, argv, "t:j:v")) != -1) {
+	while ((option = getopt(argc, argv, "t:j:k")) != -1) {
 		if (option == 't')
 			threads = atoi(optarg);
 		else if (option == 'j')
 			jobs = atoi(optarg);
-		else if (option == 'v')
-			loud = true;
+		else if (option == 'k')
+			killed = true;
 		else
 			return 2;
 	}

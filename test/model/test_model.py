@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# timeout: 900
+"""Thousands of random programs (model.c): right alone; with the cache, still: no race, no hang, no wrong word or result.
+
+MODEL_PROGRAMS=N runs N of them in place of 10,000, MODEL_FIRST=N from another seed on.
+"""
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
+
+MODEL = os.path.join(B, "test/model/model")
+RULES = os.path.join("build", "rules", "libgpumem.so")
+JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
+PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "10000"))
+FIRST = int(os.environ.get("MODEL_FIRST", "1"))
+TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out again, (\d+) refused for want of memory, "
+                    r"(\d+) allocations of the driver's, (\d+) failed")
+
+
+def failures(done):
+    """The seeds that failed, and what the first of them said."""
+    seeds = re.findall(r"^seed (\d+): (\S+ \d+)$", done.stdout, re.M)
+    return "%s; %s" % (", ".join("%s (%s)" % s for s in seeds[:20]) or tell(done), done.stderr[:900])
+
+
+def run(room, name, count, *options, first=FIRST, preload=True, **env):
+    """@count programs; one test. The totals, or None."""
+    library = os.path.abspath(RULES)
+    extra = {"LD_PRELOAD": library, "allocator": "caching"} if preload else {}
+    extra.update(env)
+    done = room.run([MODEL, *options, str(first), str(count)], preload=preload, timeout=800,
+                    FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **extra)
+    found = TOTALS.search(done.stdout)
+    totals = [int(n) for n in found.groups()] if found else None
+    ok = done.returncode == 0 and totals and totals[0] == count and totals[5] == 0
+    seeds = "seeds %d to %d" % (first, first + count - 1)
+    check("%s: %d programs, %s" % (name, count, seeds), ok, failures(done))
+    if totals:
+        print("# %s: %d steps, %d addresses handed out again, %d refused for want of memory, %d allocations of the driver's"
+              % (name, totals[1], totals[2], totals[3], totals[4]))
+    return totals
+
+
+def killed():
+    """What programs leave that are killed at any step: their journals are whole, and become snapshots."""
+    count = max(PROGRAMS // 100, 20)
+    with Room() as room:
+        kept = os.path.join(room.path, "kept")
+        os.mkdir(kept, 0o700)
+        failed = []
+        for first in range(FIRST, FIRST + count, 4):        # the library keeps no more dead ones than four
+            done = room.run([MODEL, "-k", str(first), "4"], LD_PRELOAD=os.path.abspath(RULES), allocator="caching",
+                            FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
+            if done.returncode:
+                failed.append(failures(done))
+            for path in room.journal_files():
+                os.rename(path, os.path.join(kept, os.path.basename(path)))
+        check("killed with SIGKILL at a step: %d programs, seeds from %d" % (count, FIRST), not failed, failed[:3])
+        journals = sorted(os.path.join(kept, name) for name in os.listdir(kept))
+        check("killed: a journal each", len(journals) == count, "%d of %d" % (len(journals), count))
+        done = room.run([JOURNAL_CHECK] + journals, preload=False, timeout=300)
+        check("killed: %d journals without a violation, segments tile" % len(journals),
+              done.returncode == 0 and journals, tell(done))
+        done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "%p.%r.json"), kept],
+                        preload=False, timeout=300)
+        check("killed: recovered", done.returncode == 0, tell(done))
+        snapshots = room.snapshots()
+        check("killed: a snapshot each", len(snapshots) == len(journals), "%d of %d" % (len(snapshots), len(journals)))
+        bad = []
+        for snapshot in snapshots:
+            for segment in snapshot.get("segments", []):
+                blocks = segment.get("blocks", [])
+                if blocks and sum(b["size"] for b in blocks) != segment["total_size"]:
+                    bad.append(segment.get("address"))
+        check("killed: in the snapshots, blocks add up to their segments", not bad, bad[:5])
+
+
+def main():
+    with Room() as room:
+        run(room, "bare", max(PROGRAMS // 20, 50), preload=False)
+        run(room, "bare, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", preload=False)
+        totals = run(room, "cached", PROGRAMS)
+        check("cached: memory is handed out again", totals and totals[2] > PROGRAMS, totals)
+        run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3")
+        for number, (name, options) in enumerate((
+                ("free:sync", {"free": "sync"}), ("free:deferred", {"free": "deferred"}), ("fill:poison", {"fill": "poison"}),
+                ("memory_limit:40MiB", {"memory_limit": "40MiB", "MODEL_TIGHT": "1"}),
+                ("limbo:0", {"limbo": "0"}), ("driver 12.4, no events of a context", {"FAKECUDA_DRIVER_VERSION": "12040"}))):
+            run(room, name, max(PROGRAMS // 30, 20), first=FIRST + 20000 + 1000 * number, **options)
+    killed()
+    finish()
+
+
+main()
