@@ -158,6 +158,10 @@ static bool end(struct gm_call *call, struct gm_cache_heap *heap, int r, CUdevic
 		*ret_result = gm_alloc_pass(call, CUDA_SUCCESS);
 		return true;
 	}
+	/* No room for a segment, which may be much more than was asked for: the driver's turn, for
+	 * just that. (Past a limit of ours there is nobody else to ask.) */
+	if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY)
+		return false;
 	if (r == -ENOMEM)
 		*ret_result = gm_alloc_pass(call, CUDA_ERROR_OUT_OF_MEMORY);
 	else if (r == -EIO && gm_cache_request.result)

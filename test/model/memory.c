@@ -103,7 +103,8 @@ static void refused(struct world *world, CUresult result, size_t bytes)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !world->tight)
 		FAULT(world, "%zu bytes refused: CUresult %d", bytes, (int)result);
-	if (world->alone && !getenv("FAKECUDA_FAIL") && live_bytes(world) + bytes < ((size_t)16 << 20))
+	if (world->alone && !getenv("FAKECUDA_FAIL") && !getenv("GPUMEM_MEMORY_LIMIT") &&
+	    live_bytes(world) + bytes < ((size_t)16 << 20))
 		FAULT(world, "%zu bytes refused with %zu in use", bytes, live_bytes(world));
 	world->refused++;
 }
