@@ -556,7 +556,7 @@ static size_t foreign(void)
 	static const char *const texts[] = {
 		"", "{}", "[]", "null", "5", "\"x\"", "{\"a\":[1]}", "{\"segments\":[]}", "{\"device_traces\":[[],5,[null]]}",
 		"{\"format\":\"gpumem-snapshot\",\"version\":1}", "{\"format\":\"gpumem-snapshot\",\"version\":2}",
-		"\x80\x02}.", "\x80\x04]\x94.", "\x80\x02" "cposix\nsystem\n.", "PK\3\4", "time,addr\n1,2\n",
+		"\x80\x02}.", "\x80\x04]\x94.", ("\x80\x02" "cposix\nsystem\n."), "PK\3\4", "time,addr\n1,2\n",
 		"{\"segments\":[{\"blocks\":[{}]}],\"device_traces\":[[{}]]}",
 	};
 	const char *text = texts[below(sizeof(texts) / sizeof(texts[0]))];
