@@ -57,13 +57,24 @@ static void set_life(enum gm_life life)
 		__atomic_store_n((uint32_t *)&header->life, life, __ATOMIC_RELEASE);
 }
 
+/* Where there is no exit snapshot to wait for: those that were asked for and are still being written,
+ * as of memory that ran out just now. Returns false when that took too long. */
+static bool finish_asked(void)
+{
+	const struct gm_header *header = gm_recorder_header();
+
+	return !header || !gm_trigger_has_helper() ||
+	       gm_trigger_wait_written(__atomic_load_n((const uint32_t *)&header->request,
+						       __ATOMIC_ACQUIRE), WAIT_NS);
+}
+
 /* Returns false when the snapshot is wanted and could not be had in time. */
 static bool take(void)
 {
 	uint32_t request;
 
 	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it())
-		return true;
+		return finish_asked();
 	if (!gm_trigger_has_helper())
 		return gm_snap_take(1u << GM_REQUEST_EXIT, WAIT_NS, NULL, NULL) == 0;
 	request = gm_trigger_ask(GM_REQUEST_EXIT);

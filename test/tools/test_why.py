@@ -118,6 +118,13 @@ with Room() as room:
     check("likewise those far below nothing", run.returncode == 0 and "why memory ran out" not in run.stdout, run)
     check("-d of another device: not explained there", "why memory" not in gpumem("summary", "-d", "3", full).stdout)
 
+    # ---- a program that ends at once -----------------------------------------------------------------------------------
+    with Room() as quick:
+        run = quick.run([TRAINING, "--oom", "--steps", "1", "--small", "40000"], snapshot_on="oom")
+        check("the snapshot of memory running out is whole, though the program ends at once", run.returncode == 1 and len(quick.files()) == 1 and
+              quick.files()[0].endswith("oom-1.json") and not quick.journal_files() and
+              load(os.path.join(quick.out, quick.files()[0]))["devices"][0]["memory_stats"]["allocation.all.current"] == 40024, (run, quick.files()))
+
     # ---- by call site --------------------------------------------------------------------------------------------------
     sites = {row["site"]: (row["allocated_bytes"], row["blocks"]) for row in summary(full)["by_site"]}
     check("by call site", sites == {"make_moments (app_training)": (168 * MiB, 12), "load_weights (app_training)": (84 * MiB, 12),
