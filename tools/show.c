@@ -24,6 +24,10 @@ static size_t letter(const unsigned char *at)
 	for (size_t i = 1; i <= more; i++)
 		if (more == 4 || (at[i] & 0xc0) != 0x80)
 			return 0;
+	/* Longer than need be, a surrogate, beyond the last: JSON takes none of them. */
+	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+	    (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f))
+		return 0;
 	return more + 1;
 }
 

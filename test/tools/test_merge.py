@@ -82,6 +82,13 @@ with Room() as room:
     run = gpumem("merge", paths[0], paths[2], "test/data/torch-snapshot.pickle")
     check("a snapshot of PyTorch has no rank: by its place", run.returncode == 0 and re.search(r"^ +#3 ", run.stdout, re.M), run)
 
+    odd = os.fsencode(room.path) + b"/\xff\xc3\xa9\x1b[31m\xed\xa0\x80.json"
+    with open(odd, "wb") as out, open(paths[0], "rb") as source:
+        out.write(source.read())
+    named = merge(odd.decode(errors="surrogateescape"), paths[1])
+    check("a file whose name is no text", isinstance(named, dict) and len(named["ranks"]) == 2 and
+          named["ranks"][0]["input"].endswith("/?\u00e9?[31m???.json"), named)
+
     with Program(room, TRAINING, "--steps", "4", "--wait", RANK=0) as a, Program(room, TRAINING, "--steps", "4", "--batch", "2", "--leak",
                                                                                "--wait", RANK=1) as b:
         if check("two living ranks", a.until("waiting") and b.until("waiting")):
