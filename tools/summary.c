@@ -351,7 +351,7 @@ static void print_json(const struct view *view)
 		for (size_t i = 0; i < groups.count; i++)
 			json_array_append_new(
 				sites,
-				json_pack("{ss sI sI}", "site", groups.list[i].key,
+				json_pack("{ss sI sI}", "site", gm_show_clean(groups.list[i].key),
 					  "allocated_bytes", (json_int_t)groups.list[i].bytes[1],
 					  "blocks", (json_int_t)groups.list[i].count[1]));
 		gm_groups_close(&groups);
@@ -362,8 +362,8 @@ static void print_json(const struct view *view)
 				    ? json_null()
 				    : json_pack("{ss ss ss}", "cause",
 						gm_cause_name(view->explanation->cause), "why",
-						view->explanation->why, "change",
-						view->explanation->change));
+						gm_show_clean(view->explanation->why), "change",
+						gm_show_clean(view->explanation->change)));
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
