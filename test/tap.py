@@ -59,6 +59,9 @@ class Room:
             env["LD_PRELOAD"] = LIBRARY
             env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
             env["GPUMEM_JOURNAL"] = self.journals
+            # Most tests hold what is recorded against what the driver was asked: those of the cache say
+            # allocator="caching", and test/cached runs others again with TEST_ALLOCATOR=caching.
+            env["GPUMEM_ALLOCATOR"] = os.environ.get("TEST_ALLOCATOR", "native")
         for name, value in options.items():
             if name.isupper():
                 env[name] = str(value)
