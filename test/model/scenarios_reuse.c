@@ -1,0 +1,463 @@
+/*
+ * scenarios_reuse.c - when memory may be used again: epochs, the one stream and its end, stream
+ * order (see scenario.h).
+ *
+ * Thread context: one thread, but for other_threads_free.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "test/model/scenario.h"
+
+/* Both streams have had work, all of it is complete. */
+static void many_streams(struct scene *scene)
+{
+	CUdeviceptr p = get(WORDS * 4);
+
+	fill(scene, scene->s, p, 1);
+	CHECK(cuCtxSynchronize());
+	fill(scene, scene->t, p, 2);
+	CHECK(cuCtxSynchronize());
+	give(p);
+}
+
+/* ---- epochs ---- */
+
+void scenario_limbo(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+
+	scene_open(&scene, 1);
+	many_streams(&scene);
+	p = get(2 * MIB);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	q = get(2 * MIB);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* Free, a kernel that waits for a flag, malloc, set the flag. */
+void scenario_free_flag_malloc(void)
+{
+	struct scene scene;
+	struct pile pile;
+	CUdeviceptr flag, q;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	many_streams(&scene);
+	get_pile(&pile);
+	slow_from_here();
+	fill(&scene, scene.s, pile.block[0], 1);
+	give_pile(&pile);
+	flag_await(&scene, 0, scene.t, flag);
+	q = get(3 * MIB);
+	fill(&scene, scene.s, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
+}
+
+/* The same, when the event of the free could not be recorded in time. */
+void scenario_late_event(void)
+{
+	void (*fail)(const char *, long, long, int) =
+		(void (*)(const char *, long, long, int))dlsym(RTLD_DEFAULT, "fakecuda_fail");
+	struct scene scene;
+	struct pile pile;
+	CUdeviceptr flag, q;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	many_streams(&scene);
+	get_pile(&pile);
+	slow_from_here();
+	fill(&scene, scene.s, pile.block[0], 1);
+	give_pile(&pile);
+	fail("cuCtxRecordEvent", 0, 1, CUDA_ERROR_UNKNOWN);
+	flag_await(&scene, 0, scene.t, flag);
+	fail(NULL, 0, 0, 0);
+	fill(&scene, scene.u, flag + 2048, 1);
+	q = get(3 * MIB);
+	flag_set(&scene, flag);
+	fill(&scene, scene.s, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
+}
+
+/* Frees in stream order wait for nothing; a malloc after them must not either. */
+void scenario_async_frees_behind_flag(void)
+{
+	struct scene scene;
+	struct pile pile;
+	CUdeviceptr flag, q;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	many_streams(&scene);
+	get_pile(&pile);
+	flag_await(&scene, 0, scene.s, flag);
+	for (unsigned int i = 0; i < PILE; i++)
+		give_async(pile.block[i], scene.s);
+	fill(&scene, scene.t, flag + 2048, 1);
+	q = get(3 * MIB);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+}
+
+/* ---- another thread's free ---- */
+
+struct freeing { struct scene *scene; struct pile *pile; _Atomic(int) begun, done; };
+
+static void *free_pile(void *arg)
+{
+	struct freeing *freeing = arg;
+
+	CHECK(cuCtxSetCurrent(freeing->scene->context[0]));
+	freeing->begun = 1;
+	give_pile(freeing->pile);
+	freeing->done = 1;
+	return NULL;
+}
+
+/* One thread's free waits for the GPU; the other thread's next calls are what ends that. */
+void scenario_other_threads_free(void)
+{
+	struct scene scene;
+	struct pile pile;
+	struct freeing freeing = { .scene = &scene, .pile = &pile };
+	CUdeviceptr flag, q;
+	pthread_t thread;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	many_streams(&scene);
+	get_pile(&pile);
+	flag_await(&scene, 0, scene.s, flag);
+	pthread_create(&thread, NULL, free_pile, &freeing);
+	for (int i = 0; !freeing.done && i < (cached() ? 5000 : 50); i++)
+		usleep(2000);
+	fill(&scene, scene.t, flag + 2048, 1);
+	q = get(3 * MIB);
+	fill(&scene, scene.t, q, 2);
+	flag_set(&scene, flag);
+	pthread_join(thread, NULL);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* ---- several contexts ---- */
+
+/* A free of one device's memory waits for that device alone. */
+void scenario_other_devices_flag(void)
+{
+	struct scene scene;
+	struct pile pile;
+	CUdeviceptr flag, q;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	many_streams(&scene);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	flag = flag_new();
+	flag_await(&scene, 1, there, flag);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	get_pile(&pile);
+	fill(&scene, scene.s, pile.block[0], 1);
+	give_pile(&pile);
+	fill(&scene, scene.t, pile.block[0] ? get(3 * MIB) : 0, 1);
+	q = get(3 * MIB);
+	fill(&scene, scene.s, q, 2);
+	expect_words(scene.s, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuCtxSynchronize());
+}
+
+/* The one stream is the first device's; the second's memory is freed behind a kernel there that
+ * its own free does not wait for, and neither may its next user. */
+void scenario_one_stream_elsewhere(void)
+{
+	struct scene scene;
+	CUdeviceptr flag, p, q;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	flag = get(4096);
+	flag_await(&scene, 0, scene.s, flag);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	p = get(2 * MIB);
+	give(p);
+	q = get(2 * MIB);
+	fill_in(&scene, 1, there, q, 2);
+	expect_words(there, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	CHECK(cuCtxSynchronize());
+}
+
+/* The event of a free stands for every context's work, not only for that of the last one. */
+void scenario_two_devices_work(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q, other;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	many_streams(&scene);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	other = get(2 * MIB);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	p = get(2 * MIB);
+	fill_in(&scene, 1, there, other, 1);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamSynchronize(there));
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	CHECK(cuMemsetD8Async(other, 1, 1, there));
+	q = get(2 * MIB);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* A peer's kernel writes what is freed: the driver's free does not wait for it (that is the
+ * program's business), but whoever gets the memory next keeps what he writes. */
+void scenario_peers_only_stream(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+	CUstream there;
+
+	scene_open(&scene, 2);
+	CHECK(cuCtxEnablePeerAccess(scene.context[1], 0));
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	p = get(2 * MIB);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	q = get(2 * MIB);
+	fill_in(&scene, 1, there, q, 2);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	expect_words(there, q, 2);
+}
+
+/* ---- the one stream ---- */
+
+/* Freed and handed out again while the kernel runs. */
+static CUdeviceptr reused_early(struct scene *scene)
+{
+	CUdeviceptr p = get(2 * MIB), q;
+
+	slow_from_here();
+	fill(scene, scene->s, p, 1);
+	give(p);
+	q = get(2 * MIB);
+	must(!cached() || q == p, "not handed out again at once");
+	return q;
+}
+
+void scenario_second_stream(void)
+{
+	struct scene scene;
+	CUdeviceptr q;
+
+	scene_open(&scene, 1);
+	q = reused_early(&scene);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* Freed early, and not handed out before the second stream has begun. */
+void scenario_freed_not_yet_reused(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q, other;
+
+	scene_open(&scene, 1);
+	p = get(2 * MIB);
+	other = get(4096);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	fill(&scene, scene.t, other, 3);
+	q = get(2 * MIB);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+void scenario_third_stream(void)
+{
+	struct scene scene;
+	CUdeviceptr q, other;
+
+	scene_open(&scene, 1);
+	other = get(4096);
+	q = reused_early(&scene);
+	fill(&scene, scene.t, other, 3);
+	fill(&scene, scene.u, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.u, q, 2);
+}
+
+/* The second stream waits for what was before the free, not for what is on the first by then. */
+void scenario_second_stream_and_flag(void)
+{
+	struct scene scene;
+	CUdeviceptr q, flag;
+
+	scene_open(&scene, 1);
+	flag = get(4096);
+	CHECK(cuMemsetD32Async(flag, 0, 1024, scene.s));
+	q = reused_early(&scene);
+	flag_await(&scene, 0, scene.s, flag);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+}
+
+/* The one stream is destroyed with work on it, and the next one gets its handle. */
+void scenario_stream_handle_again(void)
+{
+	struct scene scene;
+	CUstream again, before;
+	CUdeviceptr q;
+
+	scene_open(&scene, 1);
+	q = reused_early(&scene);
+	before = scene.s;
+	CHECK(cuStreamDestroy(scene.s));
+	again = NULL;
+	for (int i = 0; i < 64 && again != before; i++)
+		CHECK(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+	fill(&scene, again, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(again, q, 2);
+	must(again == before, "the driver gave another handle: this shows nothing");
+}
+
+/* ---- stream order ---- */
+
+/* cudaFreeAsync on one stream behind a kernel that waits, then cudaMalloc for another. */
+void scenario_async_free_then_malloc(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q, flag;
+
+	scene_open(&scene, 1);
+	flag = get(4096);
+	p = get(2 * MIB);
+	flag_await(&scene, 0, scene.s, flag);
+	give_async(p, scene.s);
+	q = get(2 * MIB);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+}
+
+/* The same for a kernel that writes what is freed. */
+void scenario_async_free_then_malloc_used(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+
+	scene_open(&scene, 1);
+	many_streams(&scene);
+	p = get(2 * MIB);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give_async(p, scene.s);
+	q = get(2 * MIB);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
+
+/* Memory of one stream, freed on another that still works with it, and asked for on the first. */
+void scenario_async_free_on_another(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+	CUevent event;
+
+	scene_open(&scene, 1);
+	many_streams(&scene);
+	CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	p = get_async(2 * MIB, scene.s);
+	CHECK(cuEventRecord(event, scene.s));
+	CHECK(cuStreamWaitEvent(scene.t, event, 0));
+	slow_from_here();
+	fill(&scene, scene.t, p, 1);
+	give_async(p, scene.t);
+	q = get_async(2 * MIB, scene.s);
+	fill(&scene, scene.s, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
+}
+
+/* A launch that may begin before its predecessor ends. */
+void scenario_programmatic(void)
+{
+	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+					.value = { .programmaticStreamSerializationAllowed = 1 } };
+	CUlaunchConfig config = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1,
+				  .blockDimY = 1, .blockDimZ = 1, .attrs = &attribute, .numAttrs = 1 };
+	uint32_t value = 2, words = WORDS;
+	struct scene scene;
+	CUdeviceptr q;
+	void *args[] = { &q, &value, &words };
+
+	scene_open(&scene, 1);
+	q = reused_early(&scene);
+	config.hStream = scene.s;
+	CHECK(cuLaunchKernelEx(&config, scene.fill[0], args, NULL));
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
+}
+
+/* Something writes device memory that is no stream's work: RDMA, GDRCopy. */
+void scenario_other_writers(void)
+{
+	int (*write_past)(uint64_t, const void *, size_t) =
+		(int (*)(uint64_t, const void *, size_t))dlsym(RTLD_DEFAULT, "fakecuda_write");
+	void (*note)(uint64_t, size_t, int) =
+		(void (*)(uint64_t, size_t, int))dlsym(RTLD_DEFAULT, "fakecuda_note_access");
+	const char *library = getenv("SCENARIO_WRITERS");
+	uint32_t words[WORDS];
+	struct scene scene;
+	CUdeviceptr p, q;
+
+	if (library && !dlopen(library, RTLD_NOW))
+		DIE("%s", dlerror());
+	scene_open(&scene, 1);
+	p = get(2 * MIB);
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	q = get(2 * MIB);
+	for (unsigned int i = 0; i < WORDS; i++)
+		words[i] = 2;
+	note(q, sizeof(words), 1);
+	write_past(q, words, sizeof(words));
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
+}

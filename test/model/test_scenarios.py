@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# timeout: 600
+"""Named programs that a wrong reuse of memory breaks (scenarios.def), and every rule of reuse switched off by itself.
+
+Each is right without the library and with the cache; with one of its rules off it must fail: a race, a hang, a wrong
+word, a wrong result. Arguments: the scenarios to run, all without.
+"""
+import os
+import re
+import shutil
+import sys
+
+sys.path.insert(0, "test")
+from tap import B, LIBRARY, Room, check, finish, tell  # noqa: E402
+
+SCENARIOS = os.path.join(B, "test/model/scenarios")
+WRITERS = os.path.join(B, "test/preload/libwriters.so")
+RULES = os.path.abspath("build/rules/libgpumem.so")
+ENDS = {66: "a race", 67: "a hang", 1: "a wrong result", -14: "a hang", None: "a hang"}
+
+
+def rows(room):
+    listed = room.run([SCENARIOS, "--list"], preload=False)
+    for line in listed.stdout.splitlines():
+        name, rules, environment, alone, what = line.split("\t")
+        yield (name, [r for r in rules.split(",") if r], dict(e.split("=", 1) for e in environment.split()),
+               alone == "1", what)
+
+
+def run(room, name, library, environment, **more):
+    env = dict(environment, FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_VERBOSE="0",
+               SCENARIO_WRITERS=os.path.join(room.path, "libgdrapi.so.2"), SCENARIO_ROOM=room.path, **more)
+    if not library:
+        return room.run([SCENARIOS, name], preload=False, timeout=90, **env)
+    env.setdefault("GPUMEM_ALLOCATOR", "caching")
+    return room.run([SCENARIOS, name], timeout=90, LD_PRELOAD=library, **env)
+
+
+def reason(done):
+    lines = done.stderr.strip().splitlines()
+    line = next((s for s in lines if "race:" in s or "not as expected" in s or "hang" in s or "CUresult" in s), "")
+    line = re.sub(r"0x[0-9a-f]+", "..", re.sub(r"^fakecuda(\[\d+\])?: |not as expected: ", "", line))
+    return "%s: %s" % (ENDS.get(done.returncode, "exit %s" % done.returncode), line[:90])
+
+
+def main():
+    only = sys.argv[1:]
+    table = {}
+    with open("allocator/rules.h", encoding="utf-8") as header:
+        words = re.findall(r'GM_RULE\([A-Z_]+, "([a-z-]+)", "', header.read())
+    with Room() as room:
+        shutil.copy(WRITERS, os.path.join(room.path, "libgdrapi.so.2"))
+        for name, rules, environment, alone, what in rows(room):
+            if only and name not in only:
+                continue
+            if alone:
+                done = run(room, name, None, environment)
+                check("%s: right alone: %s" % (name, what), done.returncode == 0, tell(done))
+            for variant, library in (("cached", LIBRARY), ("rules", RULES)):
+                done = run(room, name, library, environment)
+                check("%s: %s: %s" % (name, variant, what), done.returncode == 0, tell(done))
+            for rule in rules:
+                done = run(room, name, RULES, environment, GPUMEM_TEST_OFF=rule)
+                if check("%s: fails without the rule %s" % (name, rule), done.returncode in ENDS, tell(done)):
+                    table.setdefault(rule, []).append((name, reason(done)))
+        if not only:
+            for rule in words:
+                check("rule %s: switched off, a test fails" % rule, rule in table, "nothing shows it")
+    for rule in words:
+        for name, why in table.get(rule, []):
+            print("# %-20s %-28s %s" % (rule, name, why))
+    finish()
+
+
+main()
