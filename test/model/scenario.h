@@ -13,6 +13,7 @@
 #include "test/apps/drv.h"
 
 #define MIB ((size_t)1 << 20)
+#define BIG (30 * MIB)			/* no free block has as much: a segment of its own */
 #define WORDS 1024u
 #define SLOW_NS UINT64_C(10000000000)	/* longer than anything looks at the clock for */
 

@@ -55,7 +55,7 @@ void scenario_free_flag_malloc(void)
 	fill(&scene, scene.s, pile.block[0], 1);
 	give_pile(&pile);
 	flag_await(&scene, 0, scene.t, flag);
-	q = get(3 * MIB);
+	q = get(BIG);
 	fill(&scene, scene.s, q, 2);
 	flag_set(&scene, flag);
 	CHECK(cuCtxSynchronize());
@@ -82,7 +82,7 @@ void scenario_late_event(void)
 	flag_await(&scene, 0, scene.t, flag);
 	fail(NULL, 0, 0, 0);
 	fill(&scene, scene.u, flag + 2048, 1);
-	q = get(3 * MIB);
+	q = get(BIG);
 	flag_set(&scene, flag);
 	fill(&scene, scene.s, q, 2);
 	CHECK(cuCtxSynchronize());
@@ -104,7 +104,7 @@ void scenario_async_frees_behind_flag(void)
 	for (unsigned int i = 0; i < PILE; i++)
 		give_async(pile.block[i], scene.s);
 	fill(&scene, scene.t, flag + 2048, 1);
-	q = get(3 * MIB);
+	q = get(BIG);
 	fill(&scene, scene.t, q, 2);
 	expect_words(scene.t, q, 2);
 	flag_set(&scene, flag);
@@ -144,7 +144,7 @@ void scenario_other_threads_free(void)
 	for (int i = 0; !freeing.done && i < (cached() ? 5000 : 50); i++)
 		usleep(2000);
 	fill(&scene, scene.t, flag + 2048, 1);
-	q = get(3 * MIB);
+	q = get(BIG);
 	fill(&scene, scene.t, q, 2);
 	flag_set(&scene, flag);
 	pthread_join(thread, NULL);
@@ -173,7 +173,7 @@ void scenario_other_devices_flag(void)
 	fill(&scene, scene.s, pile.block[0], 1);
 	give_pile(&pile);
 	fill(&scene, scene.t, pile.block[0] ? get(3 * MIB) : 0, 1);
-	q = get(3 * MIB);
+	q = get(BIG);
 	fill(&scene, scene.s, q, 2);
 	expect_words(scene.s, q, 2);
 	flag_set(&scene, flag);
@@ -217,7 +217,7 @@ void scenario_two_devices_work(void)
 	CHECK(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
 	other = get(2 * MIB);
 	CHECK(cuCtxSetCurrent(scene.context[0]));
-	p = get(2 * MIB);
+	p = get(BIG);
 	fill_in(&scene, 1, there, other, 1);
 	CHECK(cuCtxSetCurrent(scene.context[1]));
 	CHECK(cuStreamSynchronize(there));
@@ -226,7 +226,7 @@ void scenario_two_devices_work(void)
 	fill(&scene, scene.s, p, 1);
 	give(p);
 	CHECK(cuMemsetD8Async(other, 1, 1, there));
-	q = get(2 * MIB);
+	q = get(BIG);
 	fill(&scene, scene.t, q, 2);
 	CHECK(cuCtxSynchronize());
 	expect_words(scene.t, q, 2);
@@ -449,11 +449,11 @@ void scenario_other_writers(void)
 	if (library && !dlopen(library, RTLD_NOW))
 		DIE("%s", dlerror());
 	scene_open(&scene, 1);
-	p = get(2 * MIB);
+	p = get(MIB);
 	slow_from_here();
 	fill(&scene, scene.s, p, 1);
 	give(p);
-	q = get(2 * MIB);
+	q = get(MIB);
 	for (unsigned int i = 0; i < WORDS; i++)
 		words[i] = 2;
 	note(q, sizeof(words), 1);
