@@ -7,6 +7,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: no state.
  */
 #include "preload/order.h"
+#include "preload/retry.h"
 
 static CUresult used(CUresult result, CUcontext context)
 {
@@ -64,7 +65,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, c
 	CUresult result;
 
 	GM_ENTER(cuModuleGetGlobal_v2, dptr, bytes, hmod, name);
-	result = GM_REAL(cuModuleGetGlobal_v2)(dptr, bytes, hmod, name);
+	result = GM_TRY(cuModuleGetGlobal_v2, dptr, bytes, hmod, name);
 	return variable(result, result || !dptr ? 0 : *dptr);
 }
 
@@ -74,7 +75,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule h
 	CUresult result;
 
 	GM_ENTER(cuModuleGetGlobal, dptr, bytes, hmod, name);
-	result = GM_REAL(cuModuleGetGlobal)(dptr, bytes, hmod, name);
+	result = GM_TRY(cuModuleGetGlobal, dptr, bytes, hmod, name);
 	return variable(result, result || !dptr ? 0 : *dptr);
 }
 
@@ -83,7 +84,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
 	CUresult result;
 
 	GM_ENTER(cuLibraryGetGlobal, dptr, bytes, library, name);
-	result = GM_REAL(cuLibraryGetGlobal)(dptr, bytes, library, name);
+	result = GM_TRY(cuLibraryGetGlobal, dptr, bytes, library, name);
 	return variable(result, result || !dptr ? 0 : *dptr);
 }
 
@@ -92,7 +93,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 	CUresult result;
 
 	GM_ENTER(cuLibraryGetManaged, dptr, bytes, library, name);
-	result = GM_REAL(cuLibraryGetManaged)(dptr, bytes, library, name);
+	result = GM_TRY(cuLibraryGetManaged, dptr, bytes, library, name);
 	if (!result)
 		gm_host_sees_memory();
 	return gm_leave(result);
