@@ -91,7 +91,8 @@ static void destroyed(void)
 	drv_context[0] = NULL;
 	TRY(cuMemFree(kept.async));	/* needs no context */
 	kept.async = 0;
-	TRY(cuCtxDestroy(stays));
+	/* Which error depends on what lies where the driver's structure was. */
+	say("destroyed twice: %s", cuCtxDestroy(stays) ? "refused" : "taken");
 	checkpoint(2, "the last one");
 	goes = make_context(1);
 	free_survivors(&kept, 1);
