@@ -149,9 +149,23 @@ void scenario_other_sizes_when_full(void)
 
 /* ---- threads that grow ---- */
 
-#define GROWERS 8
+#define GROWERS 4
+#define HOLDERS 2			/* of memory at a time */
 #define ROUNDS 1000
-#define MOST 15				/* of 2 MiB: what one holds, and what that may take of the device */
+
+static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t holder_left = PTHREAD_COND_INITIALIZER;
+static int holders;
+
+static void hold(bool begins)
+{
+	pthread_mutex_lock(&holders_lock);
+	while (begins && holders == HOLDERS)
+		pthread_cond_wait(&holder_left, &holders_lock);
+	holders += begins ? 1 : -1;
+	pthread_cond_signal(&holder_left);
+	pthread_mutex_unlock(&holders_lock);
+}
 
 static void *grow(void *arg)
 {
@@ -163,13 +177,16 @@ static void *grow(void *arg)
 		CUdeviceptr p;
 
 		draw = draw * 1664525 + 1013904223;
-		CHECK(cuMemAlloc(&p, (6 + (draw >> 16) % (MOST - 5)) * 2 * MIB));
+		hold(true);
+		CHECK(cuMemAlloc(&p, (24 + (draw >> 16) % 4 * 24) * MIB));
 		CHECK(cuMemFree(p));
+		hold(false);
 	}
 	return NULL;
 }
 
-/* All they ever hold fits; whoever is told otherwise was told so while another gave back. */
+/* None can use what another size left (max_split_size_mb:20), so that somebody always gives back.
+ * All they ever hold fits; whoever is told otherwise was told so while another gave back. */
 void scenario_growing_together(void)
 {
 	void *args[GROWERS][2];

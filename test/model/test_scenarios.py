@@ -29,6 +29,8 @@ def rows(room):
 
 
 def run(room, name, library, environment, **more):
+    for left in room.files():
+        os.unlink(os.path.join(room.out, left))
     env = dict(environment, FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_VERBOSE="0",
                SCENARIO_WRITERS=os.path.join(room.path, "libgdrapi.so.2"), SCENARIO_ROOM=room.path, **more)
     if not library:
@@ -42,6 +44,22 @@ def reason(done):
     line = next((s for s in lines if "race:" in s or "not as expected" in s or "hang" in s or "CUresult" in s), "")
     line = re.sub(r"0x[0-9a-f]+", "..", re.sub(r"^fakecuda(\[\d+\])?: |not as expected: ", "", line))
     return "%s: %s" % (ENDS.get(done.returncode, "exit %s" % done.returncode), line[:90])
+
+
+def oom_report(room):
+    """What the snapshot of scenario oom_report says."""
+    failures = [s.get("failure") or {} for s in room.snapshots("oom")]
+    wanted = {"requested_bytes": 100 << 20, "device": 0, "total_bytes": 64 << 20, "limbo_bytes": 5 << 20,
+              "largest_free_bytes": 5 << 20, "result_name": "CUDA_ERROR_OUT_OF_MEMORY", "entry": "cuMemAlloc_v2"}
+    got = {key: failures[0].get(key) for key in wanted} if failures else None
+    check("oom_report: one snapshot", len(failures) == 1, len(failures))
+    check("oom_report: what was asked, what waits for the GPU, what is free", got == wanted, got)
+    if failures:
+        report = failures[0]
+        check("oom_report: cached and free bytes", report["live_bytes"] + report["cached_bytes"] + report["limbo_bytes"] ==
+              report["reserved_bytes"] and report["reserved_bytes"] + report["free_bytes"] == 64 << 20, report)
+        check("oom_report: who holds it", any(m.get("path", "").endswith("scenarios") for m in report.get("by_module", [])),
+              report.get("by_module"))
 
 
 def main():
@@ -60,6 +78,10 @@ def main():
             for variant, library in (("cached", LIBRARY), ("rules", RULES)):
                 done = run(room, name, library, environment)
                 check("%s: %s: %s" % (name, variant, what), done.returncode == 0, tell(done))
+                if done.stdout:
+                    print("# %s: %s" % (name, done.stdout.strip()))
+                if name == "oom_report":
+                    oom_report(room)
             for rule in rules:
                 for _ in range(TRIES.get(rule, 1)):
                     done = run(room, name, RULES, environment, GPUMEM_TEST_OFF=rule)
