@@ -305,6 +305,11 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	gm_heap_count_split(heap, pool, count, bytes);
 }
 
+void gm_heap_put_back(struct gm_heap *heap, uint32_t id)
+{
+	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
+}
+
 static void count_oversize(struct gm_heap *heap, uint64_t size)
 {
 	if (size >= heap->config.max_split_size)

@@ -131,6 +131,10 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
 /* Both at once. */
 void gm_heap_free(struct gm_heap *heap, uint32_t block);
 
+/* A block that the owner kept out of the free sets (GM_BLOCK_KEPT), counted as freed already: into
+ * them. */
+void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
+
 /* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
  * as gm_heap_alloc, and how many bytes that were. */
 int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);

@@ -185,6 +185,20 @@ static bool may_be_early_locked(const struct gm_reuse *reuse, uint32_t context, 
 	       reuse->ops.waits_for(reuse->ops.arg, context, reuse->hot->stream);
 }
 
+/* The early free of this thread whose marks still stand: nothing was submitted since. */
+static __thread struct { uint64_t stamp; uint32_t context; } again;
+
+/* Would a free of @context be early, and change nothing? Without a lock: it is decided for the
+ * moment of the look, and whoever submits meanwhile is in no order with the free. */
+static bool is_early_again(const struct gm_reuse *reuse, uint32_t context, bool stream_ordered)
+{
+	if (reuse->hot->many || reuse->no_early || reuse->hot->attention & GM_REUSE_CAPTURING)
+		return false;
+	if (!reuse->hot->stream)
+		return true;		/* no work was ever submitted */
+	return !stream_ordered && again.stamp == reuse->stamp && again.context == context;
+}
+
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
 		    bool *ret_early)
 {
@@ -193,6 +207,8 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 
 	*ret_early = false;
 	if (!gm_rule(GM_RULE_LIMBO))
+		return true;
+	if (is_early_again(reuse, context, stream_ordered))
 		return true;
 	if (!gm_lock(&reuse->limbo))
 		return false;			/* never handed out again: safe */
@@ -205,6 +221,10 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 		reuse->one_open = true;
 		reuse->one_stamp = reuse->stamp;
 		*ret_early = true;
+		if (!stream_ordered) {
+			again.stamp = reuse->stamp;
+			again.context = context;
+		}
 	} else if (!now && add_item_locked(reuse, item)) {
 		account_locked(reuse, item, 1);
 	} else if (!now) {

@@ -47,7 +47,8 @@ enum gm_block_state {
 	GM_BLOCK_ACTIVE,	/* PyTorch: active_allocated */
 	GM_BLOCK_PENDING,	/* PyTorch: active_pending_free: freed, not yet reusable */
 	GM_BLOCK_INACTIVE,	/* cached, free */
-	GM_BLOCK_FREEING	/* a free of it is under way: still live until its record changes */
+	GM_BLOCK_FREEING,	/* a free of it is under way: still live until its record changes */
+	GM_BLOCK_KEPT		/* free, not in the heap's free sets: for the next of its size */
 };
 
 enum gm_segment_flags {

@@ -128,6 +128,11 @@ static int serve(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	int r = from_free(heap, call);
 
+	if (__builtin_expect(!r, 1))
+		return 0;
+	gm_alloc_flight(call);
+	if (!call->op)
+		return -ENODEV;		/* nothing is recorded */
 	if (r == -EAGAIN)
 		r = from_limbo(heap, call);
 	if (r == -EAGAIN) {
@@ -176,7 +181,7 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 	struct gm_cache_heap *heap;
 	CUresult refused;
 
-	if (!on || !dptr || !call->alloc.requested || !call->op ||
+	if (!on || !dptr || !call->alloc.requested ||
 	    gm_cache_dedicated(call->alloc.requested, call->alloc.module))
 		return false;
 	heap = gm_cache_heap_of(call->where);
@@ -196,7 +201,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 {
 	struct gm_cache_heap *heap;
 
-	if (!on || !call->alloc.requested || !call->op)
+	if (!on || !call->alloc.requested)
 		return false;
 	heap = gm_cache_heap_of(call->where);
 	if (!heap || heap->faulted)
@@ -211,7 +216,7 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 	struct gm_cache_heap *heap;
 	CUresult refused;
 
-	if (!on || !dptr || !call->alloc.requested || !call->op)
+	if (!on || !dptr || !call->alloc.requested)
 		return false;
 	heap = gm_cache_pool_heap(call->where);
 	if (!heap || heap->faulted)
@@ -283,22 +288,20 @@ static bool refuse(CUresult result, CUresult *ret_result)
 
 /* @freeing is decided; record and do it. */
 static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
-		       const struct gm_block *copy, struct freeing *freeing, CUresult *ret_result)
+		       const struct gm_cached_view *view, struct freeing *freeing,
+		       CUresult *ret_result)
 {
 	struct gm_cached_free how = {
 		.stream = freeing->key, .stack = gm_stack_of_free(), .now = reusable_now,
 		.arg = freeing,
 	};
-	uint64_t op;
 	int r;
 
 	how.tsc = gm_stamp_before();
-	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, copy->kind, copy->domain, copy->address,
-			 copy->size);
-	r = gm_cached_free(heap->cached, op, block, dptr, &how);
-	gm_op_end(op);
-	if (!r && copy->kind == GM_KIND_POOL)
-		gm_cache_pool_used(copy->domain, -(int64_t)copy->requested);
+	/* No flight: a reader sees it done or not done. */
+	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
+	if (!r && heap->kind == GM_KIND_POOL)
+		gm_cache_pool_used(heap->domain, -(int64_t)view->requested);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
 	 * had leaves the block to the program: lost to us, but to nobody else. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
@@ -306,12 +309,12 @@ static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t bl
 
 /* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
 static struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
-					     struct gm_block *ret_copy)
+					     struct gm_cached_view *ret_view)
 {
 	struct gm_cached *cached;
 
 	*ret_block = on && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
-	cached = *ret_block ? gm_cached_of(*ret_block, ret_copy) : NULL;
+	cached = *ret_block ? gm_cached_look(*ret_block, ret_view) : NULL;
 	return cached ? gm_cache_heap_numbered(gm_cached_number(cached)) : NULL;
 }
 
@@ -319,11 +322,11 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
-	struct gm_block copy;
+	struct gm_cached_view view;
 	CUresult refused;
 	uint32_t block;
 
-	heap = heap_of_pointer(dptr, &block, &copy);
+	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
 		return false;
 	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
@@ -333,30 +336,30 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	refused = permission(heap);
 	if (refused)
 		return refuse(refused, ret_result);
-	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
+	if (view.address != dptr || view.state != GM_BLOCK_ACTIVE)
 		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
 	gm_order_look();
-	freeing.kind = copy.kind;
-	freeing.stream = copy.stream;
-	if (copy.kind == GM_KIND_DEVICE && is_a_barrier(caller)) {
+	freeing.kind = heap->kind;
+	freeing.stream = view.stream;
+	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(caller)) {
 		refused = gm_order_wait_context(heap->context, &freeing.waited);
 		if (refused) {
 			gm_cache_fault(refused);
 			return refuse(refused, ret_result);
 		}
 	}
-	return free_block(dptr, heap, block, &copy, &freeing, ret_result);
+	return free_block(dptr, heap, block, &view, &freeing, ret_result);
 }
 
 bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
-	struct gm_block copy;
+	struct gm_cached_view view;
 	CUresult refused;
 	uint32_t block;
 
-	heap = heap_of_pointer(dptr, &block, &copy);
+	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap || gm_stream_captures(stream, per_thread))
 		return false;
 	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
@@ -366,10 +369,10 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	refused = permission(heap);
 	if (refused)
 		return refuse(refused, ret_result);
-	if (copy.address != dptr || copy.state != GM_BLOCK_ACTIVE)
+	if (view.address != dptr || view.state != GM_BLOCK_ACTIVE)
 		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
-	freeing.kind = copy.kind;
-	freeing.stream = copy.stream;
+	freeing.kind = heap->kind;
+	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);
-	return free_block(dptr, heap, block, &copy, &freeing, ret_result);
+	return free_block(dptr, heap, block, &view, &freeing, ret_result);
 }

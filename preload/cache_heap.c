@@ -334,6 +334,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 		.config = &config, .span = span, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .settle = settle, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
+		.keeps = true,
 	};
 
 	for (unsigned int i = 0; i < HEAPS && !heap; i++)

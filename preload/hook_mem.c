@@ -12,9 +12,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	CUresult result;
 
 	GM_ENTER(cuMemAlloc_v2, dptr, bytesize);
-	gm_alloc_begin(&call, "cuMemAlloc_v2", GM_KIND_DEVICE, bytesize, GM_CALLER);
+	gm_alloc_prepare(&call, "cuMemAlloc_v2", GM_KIND_DEVICE, bytesize, GM_CALLER);
 	if (gm_cache_malloc(&call, dptr, &result))
 		return result;
+	gm_alloc_flight(&call);
 	result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }

@@ -72,7 +72,7 @@ static uint8_t domain_of_pool(const struct gm_call *call, CUdeviceptr ptr, CUmem
 static bool async_begin(struct gm_call *call, const char *entry, uint64_t bytes, CUmemoryPool pool,
 			CUstream stream, bool per_thread, const void *caller)
 {
-	gm_alloc_begin(call, entry, GM_KIND_POOL, bytes, caller);
+	gm_alloc_prepare(call, entry, GM_KIND_POOL, bytes, caller);
 	if (per_thread && !stream)
 		stream = CU_STREAM_PER_THREAD;
 	call->alloc.stream = (uintptr_t)stream;
@@ -147,6 +147,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 	captured = async_begin(&call, "cuMemAllocAsync", bytesize, NULL, hStream, false, GM_CALLER);
 	if (!captured && from_cache(&call, dptr, hStream, false, &result))
 		return result;
+	gm_alloc_flight(&call);
 	result = GM_TRY(cuMemAllocAsync, dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
@@ -162,6 +163,7 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
 			       GM_CALLER);
 	if (!captured && from_cache(&call, dptr, hStream, true, &result))
 		return result;
+	gm_alloc_flight(&call);
 	result = GM_TRY(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
@@ -176,6 +178,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
 	GM_ENTER(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
 	captured = async_begin(&call, "cuMemAllocFromPoolAsync", bytesize, pool, hStream, false,
 			       GM_CALLER);
+	gm_alloc_flight(&call);
 	result = GM_TRY(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }
@@ -190,6 +193,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemo
 	GM_ENTER(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
 	captured = async_begin(&call, "cuMemAllocFromPoolAsync_ptsz", bytesize, pool, hStream, true,
 			       GM_CALLER);
+	gm_alloc_flight(&call);
 	result = GM_TRY(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
 	return async_end(&call, result, dptr, bytesize, captured);
 }

@@ -110,8 +110,8 @@ uint32_t gm_stack_of_free(void)
 
 /* ---- allocations ---- */
 
-void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
-		    uint64_t requested, const void *caller)
+void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind,
+		      uint64_t requested, const void *caller)
 {
 	struct gm_where where = gm_where_now();
 
@@ -124,8 +124,20 @@ void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 		.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : where.domain,
 	};
 	find_caller(call, caller);
-	if (call->alloc.domain != GM_DOMAIN_UNKNOWN)
-		call->op = gm_op_begin(GM_ACTION_ALLOC, kind, call->alloc.domain, 0, requested);
+}
+
+void gm_alloc_flight(struct gm_call *call)
+{
+	if (!call->op && call->alloc.domain != GM_DOMAIN_UNKNOWN)
+		call->op = gm_op_begin(GM_ACTION_ALLOC, (enum gm_kind)call->alloc.kind,
+				       call->alloc.domain, 0, call->alloc.requested);
+}
+
+void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
+		    uint64_t requested, const void *caller)
+{
+	gm_alloc_prepare(call, entry, kind, requested, caller);
+	gm_alloc_flight(call);
 }
 
 void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,

@@ -46,6 +46,13 @@ struct gm_call {
 void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 		    uint64_t requested, const void *caller);
 
+/* The same in two steps: who asks and for what; then, unless it was served from what is free, the
+ * operation is shown as under way. What never leaves our code is done or not done for every reader
+ * (recorder/cached.h), and needs no second step. */
+void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind,
+		      uint64_t requested, const void *caller);
+void gm_alloc_flight(struct gm_call *call);
+
 /* @size bytes are there, at @address: into the record, and found again by (@space, @address). */
 void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,
 		     uint64_t size);

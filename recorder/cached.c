@@ -182,10 +182,10 @@ trace(const struct gm_stretch *stretch, const struct gm_block *block, uint64_t t
 	gm_change_trace(&stretch->change, &like, tsc, stream, stack, list, count);
 }
 
-/* Block @id has been handed out: its record, the counters and the event. What a record says besides
- * its place means nothing before it is active, and needs no undo. */
-static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
-		      uint32_t id)
+/* Block @id has been handed out: its record and the event. What a record says besides its place
+ * means nothing before it is active, and needs no undo. */
+static inline __attribute__((always_inline)) void
+describe(struct gm_stretch *stretch, struct gm_alloc *alloc, uint32_t id)
 {
 	static const enum gm_action actions[] = { GM_ACTION_ALLOC };
 	struct gm_block *block = &gm_rec.blocks[id];
@@ -201,9 +201,15 @@ static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	alloc->tsc = tsc;
 	alloc->address = block->address;
 	alloc->size = block->size;
-	count_alloc(heap, stretch->change.domain, block);
 	trace(stretch, block, tsc, alloc->stream,
 	      alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
+}
+
+static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		      uint32_t id)
+{
+	count_alloc(heap, stretch->change.domain, &gm_rec.blocks[id]);
+	describe(stretch, alloc, id);
 }
 
 /* A look that found nothing does not count in the age of what is free. */
@@ -249,6 +255,20 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	r = gm_stretch_begin(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
 		return r;
+	if (gm_keep_any(heap->setup.domain)) {
+		*ret_block = gm_keep_take(heap, &stretch, alloc);
+		if (gm_likely(*ret_block)) {
+			describe(&stretch, alloc, *ret_block);
+			gm_stretch_end(heap, &stretch);
+			return 0;
+		}
+		/* The heap decides as if nothing had been kept. */
+		gm_stretch_cancel(heap, &stretch);
+		gm_keep_flush(heap->setup.domain);
+		r = gm_stretch_begin(heap, &stretch, op);
+		if (r < 0)
+			return r;
+	}
 	r = find(heap, &stretch, alloc, ret_block);
 	if (gm_likely(r == 0))
 		gm_stretch_end(heap, &stretch);
@@ -287,6 +307,7 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	*ret_block = GM_NONE;
 	if (alloc->requested >= GM_HEAP_REQUEST_LIMIT)
 		return -E2BIG;
+	gm_keep_flush(heap->setup.domain);
 	r = gm_stretch_begin(heap, &stretch, op);
 	if (r < 0)
 		return r;
@@ -331,6 +352,22 @@ struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
 	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
 }
 
+struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
+{
+	struct gm_header *header = gm_header_get();
+	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint32_t segment;
+
+	if (!block)
+		return NULL;
+	ret->state = gm_get_acquire(&block->state);
+	ret->address = __atomic_load_n(&block->address, __ATOMIC_RELAXED);
+	ret->stream = __atomic_load_n(&block->stream, __ATOMIC_RELAXED);
+	ret->requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED);
+	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+}
+
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
  * larger one then. */
 void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
@@ -354,6 +391,21 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint
 	count_free(heap, stretch->change.domain, block);
 	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
 	gm_heap_free(&heap->heap, id);
+}
+
+/* Free, and kept for the next of its size; else false. */
+static bool keep(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+		 const struct gm_cached_free *how)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
+						  GM_ACTION_FREE_COMPLETED };
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	if (!gm_keep_put(heap, stretch, id))
+		return false;
+	block->op = stretch->change.op;
+	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
+	return true;
 }
 
 static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
@@ -400,11 +452,13 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	if (with.stack == GM_STACK_OF_BLOCK)
 		with.stack = block->stack;
 	/* Whoever hears of it meanwhile, and would complete it, waits for our lock. */
-	if (with.now(with.arg, id, heap->number, block->size))
-		gm_cached_free_now(heap, &stretch, id, &with);
-	else
+	if (!with.now(with.arg, id, heap->number, block->size))
 		free_later(heap, &stretch, id, &with);
+	else if (!keep(heap, &stretch, id, &with))
+		gm_cached_free_now(heap, &stretch, id, &with);
 	gm_stretch_end(heap, &stretch);
+	if (gm_unlikely(gm_keep_stale(heap->setup.domain)))
+		gm_keep_flush(heap->setup.domain);
 	return 0;
 }
 

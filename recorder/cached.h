@@ -41,6 +41,7 @@ struct gm_cached_setup {
 	uint64_t handle;		/* pool of its segments; 0 none */
 	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
 	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
+	bool keeps;			/* small blocks just freed are kept for the next of their size */
 };
 
 /* Returns 0; -ENOMEM, -ENODEV (nothing is recorded), -EINVAL. Its number (1 ..) is the owner of
@@ -65,6 +66,11 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
  * change. */
 struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
 
+/* The same for a free: what must be known of @block before it, read without a lock. It is true of
+ * a block that is the caller's; of any other gm_cached_free decides. */
+struct gm_cached_view { uint64_t address, stream, requested; uint8_t state; };
+struct gm_cached *gm_cached_look(uint32_t block, struct gm_cached_view *ret);
+
 /* A copy of the segment that a cached block lies in; false: it is none. */
 bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy);
 
@@ -86,7 +92,8 @@ void gm_cached_complete(const struct gm_reuse_item *items, size_t count);
 
 /* Give idle segments back to the driver (settle first): bytes given back. The growth lock held. */
 uint64_t gm_cached_empty(struct gm_cached *heap);
-/* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1). */
+/* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1), or what
+ * is kept goes to its neighbours first. */
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);
 uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks */
 uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */

@@ -29,6 +29,8 @@ static int check_block(const struct gm_cached *heap, const struct gm_segment *se
 		INSIST(!block->prev || gm_get(&before->state) != GM_BLOCK_INACTIVE);
 		return bad;
 	}
+	if (state == GM_BLOCK_KEPT)
+		return bad;
 	INSIST(state == GM_BLOCK_ACTIVE || state == GM_BLOCK_PENDING ||
 	       state == GM_BLOCK_FREEING);
 	INSIST(block->requested && block->requested <= block->size);

@@ -4,6 +4,7 @@
  *   cached.c          alloc, grow, free, complete: one operation each
  *   cached_whole.c    empty, drop, limits, counters
  *   cached_segment.c  the segment that a block lies in
+ *   cached_keep.c     small blocks just freed, for the next of their size
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
@@ -84,6 +85,23 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint
 			const struct gm_cached_free *how);
 void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
 				uint64_t tsc);
+
+/* ---- cached_keep.c ---- */
+
+/* Within a stretch: a kept block that serves @alloc, active now and counted; GM_NONE: there is
+ * none. */
+uint32_t gm_keep_take(struct gm_cached *heap, const struct gm_stretch *stretch,
+		      const struct gm_alloc *alloc);
+/* Within a stretch: keep a live block that is free now. False: nothing was done. */
+bool gm_keep_put(struct gm_cached *heap, const struct gm_stretch *stretch, uint32_t id);
+/* Within a stretch: what is kept of @heap goes into its free sets, in transactions of their own. */
+void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch);
+
+/* Without a lock: is anything kept in the domain? Should it be flushed? */
+bool gm_keep_any(uint8_t domain);
+bool gm_keep_stale(uint8_t domain);
+
+void gm_keep_begin(void);
 
 /* ---- cached_memory.c ---- */
 

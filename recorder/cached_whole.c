@@ -15,6 +15,7 @@ uint64_t gm_cached_empty(struct gm_cached *heap)
 	struct gm_stretch stretch = { .alloc = NULL };
 	uint64_t bytes = 0;
 
+	gm_keep_flush(heap->setup.domain);
 	heap->grower = &stretch;
 	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
 		gm_heap_empty(&heap->heap, &bytes);
@@ -27,6 +28,8 @@ uint64_t gm_cached_empty(struct gm_cached *heap)
 
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
 {
+	if (gm_keep_any(heap->setup.domain))
+		gm_keep_flush(heap->setup.domain);
 	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
 }
 
@@ -56,6 +59,7 @@ uint64_t gm_cached_largest_free(struct gm_cached *heap)
 	struct gm_stretch stretch = { .alloc = NULL };
 	uint64_t largest = 0;
 
+	gm_keep_flush(heap->setup.domain);
 	if (gm_stretch_begin(heap, &stretch, 0) < 0)
 		return 0;
 	for (unsigned int p = 0; p < 2; p++) {
@@ -137,6 +141,7 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 		if (gm_stretch_begin(heap, &stretch, 0) < 0)
 			return live;
 		heap->dead = true;
+		gm_keep_drop(heap, &stretch);
 		more = drop_some(heap, &stretch, &live);
 		gm_stretch_cancel(heap, &stretch);
 	}

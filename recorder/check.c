@@ -35,6 +35,8 @@ static void add_block(struct sums *sums, const struct gm_segment *segment,
 {
 	uint8_t state = gm_get(&block->state);
 
+	if (state == GM_BLOCK_KEPT)	/* the tallies say so */
+		return;
 	if (state == GM_BLOCK_INACTIVE) {
 		if (block->prev || block->next) {
 			add(sums, segment, GM_STAT_INACTIVE_SPLIT, 1);
@@ -61,7 +63,8 @@ static int check_block(const struct gm_segment *segment, const struct gm_block *
 	int bad = 0;
 
 	INSIST(live || (gm_get(&segment->heap) &&
-			(state == GM_BLOCK_PENDING || state == GM_BLOCK_INACTIVE)));
+			(state == GM_BLOCK_PENDING || state == GM_BLOCK_INACTIVE ||
+			 state == GM_BLOCK_KEPT)));
 	INSIST(block->segment == id);
 	INSIST(block->domain == domain);
 	INSIST(block->kind == segment->kind);
@@ -152,9 +155,49 @@ static int check_stat(const struct gm_stat stat[GM_POOL_CLASSES], const int64_t 
 	return bad;
 }
 
+static void tally(struct gm_stats *stats, enum gm_stat_name name, uint64_t in, uint64_t out)
+{
+	for (unsigned int i = 0; i < 2; i++) {
+		struct gm_stat *stat = &stats->stat[name][i ? GM_POOL_SMALL : GM_POOL_ALL];
+
+		stat->current += (int64_t)(in - out);
+		stat->allocated += (int64_t)in;
+		stat->freed += (int64_t)out;
+	}
+}
+
+/* The statistics with what is not yet counted in them. */
+static struct gm_stats whole_stats(const struct gm_domain *domain)
+{
+	struct gm_stats stats = domain->stats;
+
+	for (unsigned int i = 0; i < GM_TALLIES; i++) {
+		const struct gm_tally *t = &domain->tallies[i];
+
+		tally(&stats, GM_STAT_ALLOCATION, t->takes, t->puts);
+		tally(&stats, GM_STAT_ACTIVE, t->takes, t->puts);
+		tally(&stats, GM_STAT_ALLOCATED_BYTES, t->takes * t->size, t->puts * t->size);
+		tally(&stats, GM_STAT_ACTIVE_BYTES, t->takes * t->size, t->puts * t->size);
+		tally(&stats, GM_STAT_REQUESTED_BYTES, t->taken_bytes, t->put_bytes);
+	}
+	return stats;
+}
+
+/* Bytes of @kind that are kept, and that the domain's bytes and rows take for live. */
+static uint64_t kept_bytes(const struct gm_domain *domain, unsigned int kind)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; i < GM_TALLIES; i++)
+		if (domain->tallies[i].kind == kind)
+			bytes += (domain->tallies[i].puts - domain->tallies[i].takes) *
+				 domain->tallies[i].size;
+	return bytes;
+}
+
 static int check_counts(const struct gm_domain *domain, const struct sums *sums)
 {
-	const struct gm_stats *s = &domain->stats;
+	const struct gm_stats stats = whole_stats(domain), *s = &stats;
 	bool whole = !domain->stats_resets;
 	int bad = 0;
 
@@ -163,7 +206,7 @@ static int check_counts(const struct gm_domain *domain, const struct sums *sums)
 	INSIST(!whole || s->num_device_alloc - s->num_device_free ==
 			 sums->stat[GM_STAT_SEGMENT][GM_POOL_ALL]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
-		INSIST(domain->live_bytes[kind] == sums->live[kind]);
+		INSIST(domain->live_bytes[kind] == sums->live[kind] + kept_bytes(domain, kind));
 	return bad;
 }
 
@@ -194,11 +237,16 @@ static int check_usage(const struct gm_header *header, uint32_t number, const st
 	}
 	if (gm_get(&header->regions[GM_REGION_USAGE].refused))
 		return bad;			/* what found no row is counted in none */
-	INSIST(by_module == sums->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++) {
+		int64_t kept = (int64_t)kept_bytes(&gm_rec.domains[number], kind);
+
+		by_module -= kept;
+		by_kind[kind] -= kept;
+		by_pair[kind] -= kept;
 		INSIST(by_kind[kind] == (int64_t)sums->live[kind]);
 		INSIST(by_pair[kind] == (int64_t)sums->live[kind]);
 	}
+	INSIST(by_module == sums->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL]);
 	return bad;
 }
 

@@ -50,7 +50,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
-#define GM_FORMAT_VERSION 2u
+#define GM_FORMAT_VERSION 3u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
@@ -152,6 +152,19 @@ struct gm_thread {			/* 128 bytes */
 struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
+/* What blocks of one size, module and kind did that were freed and handed out again without the
+ * heap (cached_keep.c). The statistics, rows and live bytes of the domain take a kept block for a
+ * live one; a reader adds @takes and takes off @puts. All in the small pool. */
+#define GM_TALLIES 16u
+struct gm_tally {			/* 48 bytes; changes only inside a transaction of the domain */
+	uint64_t takes, puts;		/* kept blocks handed out; blocks that were kept */
+	uint64_t taken_bytes, put_bytes;	/* as was asked for */
+	uint64_t size;
+	uint16_t module;
+	uint8_t kind;
+	uint8_t reserved8[5];
+};
+
 struct gm_domain {			/* 8192 bytes: a device, or the host */
 	/* the device */
 	uint32_t present;		/* 1: seen by the program */
@@ -171,6 +184,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
+	struct gm_tally tallies[GM_TALLIES];
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;

@@ -133,7 +133,7 @@ struct gm_block *gm_image_block(const struct gm_image *image, uint32_t id)
 {
 	struct gm_block *block = id ? item_at(image, GM_REGION_BLOCKS, id) : NULL;
 
-	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_FREEING ||
+	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_KEPT ||
 	    block->domain >= GM_DOMAINS || block->kind >= GM_KIND_COUNT ||
 	    block->size > UINT64_MAX - block->address)
 		return NULL;

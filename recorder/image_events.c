@@ -308,6 +308,7 @@ int gm_image_settle(struct gm_image *image, uint64_t max_events)
 	int r;
 
 	gm_settle_undo(image);
+	gm_settle_kept(image);
 	r = gm_settle_flights(image);
 	if (!r)
 		r = gm_settle_segments(image);

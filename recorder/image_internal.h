@@ -71,6 +71,8 @@ int gm_frees_complete(struct gm_image *image, struct gm_frees *frees);
 
 /* The parts of gm_image_settle, in this order. 0 or -errno. */
 void gm_settle_undo(struct gm_image *image);
+/* image_kept.c: after it. */
+void gm_settle_kept(struct gm_image *image);
 int gm_settle_flights(struct gm_image *image);
 int gm_settle_segments(struct gm_image *image);
 int gm_settle_events(struct gm_image *image, uint64_t max_events);

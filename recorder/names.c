@@ -50,6 +50,7 @@ const char *gm_block_state_name(unsigned int state)
 	static const char *const names[] = {
 		[GM_BLOCK_ACTIVE] = "active_allocated", [GM_BLOCK_PENDING] = "active_pending_free",
 		[GM_BLOCK_INACTIVE] = "inactive", [GM_BLOCK_FREEING] = "active_allocated",
+		[GM_BLOCK_KEPT] = "inactive",
 	};
 
 	return NAME(names, state);

@@ -10,8 +10,10 @@
 int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 {
 	struct gm_change change;
-	int r = gm_change_enter(&change, domain, 0);
+	int r;
 
+	gm_keep_flush(domain);
+	r = gm_change_enter(&change, domain, 0);
 	if (r)
 		return r;
 	*ret_stats = change.domain->stats;
@@ -64,7 +66,10 @@ int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 {
 	struct gm_change change;
 	struct gm_txn txn;
-	int r = gm_change_enter(&change, domain, 0);
+	int r;
+
+	gm_keep_flush(domain);
+	r = gm_change_enter(&change, domain, 0);
 
 	if (r)
 		return r;

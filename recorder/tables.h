@@ -29,6 +29,10 @@ void gm_change_leave(struct gm_change *change);
  * change's, a new one is taken. */
 void gm_change_begin(struct gm_change *change, struct gm_txn *txn);
 
+/* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
+ * statistics looks for it (cached_keep.c). No lock held. */
+void gm_keep_flush(uint8_t domain);
+
 /* The segment and the one block that a free, change or end of context is about. */
 struct gm_pair_ids { uint32_t segment, block; };
 

@@ -81,8 +81,11 @@ static void do_alloc(struct worker *w, struct held *held, unsigned int cell)
 {
 	struct gm_cached *heap = cell < OWN ? w->own : heaps[(unsigned int)rand_r(&w->seed) % HEAPS];
 	unsigned int shift = (unsigned int)rand_r(&w->seed) % 24;
-	struct gm_alloc alloc = aux_request(1 + (uint64_t)rand_r(&w->seed) % (1u << shift),
-					    (uint64_t)rand_r(&w->seed) % 2, (uint16_t)(1 + w->number));
+	uint64_t any = 1 + (uint64_t)rand_r(&w->seed) % (1u << shift);
+	/* Some sizes again and again, as programs ask for them: what is kept is found. */
+	uint64_t bytes = rand_r(&w->seed) % 3 ? UINT64_C(4096) << any % 3 : any;
+	struct gm_alloc alloc = aux_request(bytes, (uint64_t)rand_r(&w->seed) % 2,
+					    (uint16_t)(1 + w->number));
 	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, alloc.requested);
 	uint32_t block;
 	int r = gm_cached_alloc(heap, op, &alloc, &block);
@@ -180,6 +183,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 			uint64_t history)
 {
 	aux_driver_begin(seed % 2 ? UINT64_MAX : SMALL_CAPACITY);
+	aux_keeps = seed % 3 != 0;
 	aux_start(history);
 	for (unsigned int h = 0; h < HEAPS; h++)
 		heaps[h] = aux_heap(h == 2, h == 1 ? GM_KIND_POOL : GM_KIND_DEVICE, h == 1 ? 0 : 1,

@@ -83,7 +83,7 @@ START_TEST(what_is_no_journal_is_refused)
 	refused("not a journal");
 	jb.h->magic--;
 	jb.h->version = GM_FORMAT_VERSION + 1;
-	refused("format 2");
+	refused("format 3");
 	jb.h->version = GM_FORMAT_VERSION;
 	jb.h->byte_order = 0x04030201;
 	refused("byte order");
