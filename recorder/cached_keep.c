@@ -22,7 +22,7 @@
 #define MISSES 8u			/* frees of other sizes before a bin is given up */
 
 struct bin {
-	struct gm_cached *heap;		/* of its blocks; NULL: unused */
+	struct gm_cached *heap;		/* of its blocks; NULL: unused. Read without the lock too */
 	uint64_t stream;
 	uint32_t count, misses;
 	uint32_t ids[BLOCKS];
@@ -165,7 +165,7 @@ bool gm_keep_put(struct gm_cached *heap, const struct gm_stretch *stretch, uint3
 	if (!bin)
 		return false;
 	if (!bin->heap) {		/* a tally of nothing: what it is of needs no undo */
-		bin->heap = heap;
+		__atomic_store_n(&bin->heap, heap, __ATOMIC_RELAXED);
 		bin->stream = block->stream;
 		bin->misses = 0;
 		tally->size = block->size;
@@ -289,7 +289,7 @@ static bool empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		gm_heap_put_back(&heap->heap, id);
 		gm_stretch_next(heap, stretch);
 	}
-	bin->heap = NULL;
+	__atomic_store_n(&bin->heap, NULL, __ATOMIC_RELAXED);
 	gm_set(&keep->tallies, gm_get(&keep->tallies) - 1);
 	return true;
 }
