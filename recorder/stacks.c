@@ -17,6 +17,7 @@
 #include "recorder/python.h"
 #include "recorder/recorder.h"
 #include "recorder/stacks_intern.h"
+#include "recorder/unwind_trail.h"
 
 #define SEEN 8192u			/* entries; a power of two */
 
@@ -55,6 +56,7 @@ void gm_stacks_forget(void)
 	for (size_t i = 0; i < SEEN; i++)
 		atomic_store_explicit(&seen[i].value, 0, memory_order_relaxed);
 	atomic_store_explicit(&wanted, 0, memory_order_relaxed);
+	gm_trail_forget();
 	gm_libunwind_forget();
 	gm_python_forget();
 }
@@ -64,30 +66,35 @@ bool gm_stacks_wanted(void)
 	return atomic_load_explicit(&wanted, memory_order_relaxed) != 0;
 }
 
-static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
+/* What the frames are told by: @frames is their gm_trail_hash_of. */
+static uint64_t hash_of(uint64_t frames, int count, unsigned int flags)
 {
-	uint64_t a = UINT64_C(0x9e3779b97f4a7c15) + gm_modules_generation();
-	uint64_t b = ((uint64_t)count << 8) + flags;
+	uint64_t hash = (frames ^ ((uint64_t)count << 8 | flags)) * UINT64_C(0xc4ceb9fe1a85ec53);
 
-	/* Two chains, so that one multiplication does not wait for the other. */
-	for (int i = 0; i < count; i++) {
-		a = (a ^ pcs[i]) * UINT64_C(0xff51afd7ed558ccd);
-		b = (b + pcs[i]) * UINT64_C(0xc4ceb9fe1a85ec53);
-		b ^= b >> 29;
-	}
-	return (a ^ a >> 32) + (b ^ b >> 31) * 3;
+	hash ^= hash >> 31;
+	return hash * UINT64_C(0xff51afd7ed558ccd) + gm_modules_generation();
 }
 
-/* The native frames of @parts, at @pcs. What the Python part needs may lie deeper than what is
- * kept: without native frames in the stack, all that there is room for are walked. */
-static void walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
+/* The native frames of @parts, from the trail or at @pcs, and their hash. What the Python part needs
+ * may lie deeper than what is kept: without native frames in the stack, all that there is room for
+ * are walked. */
+static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs,
+			    struct gm_trail_walk *trail)
 {
-	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX;
-	int count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
+	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX, count;
 
-	parts->pcs = pcs;
+	if (gm_trail_walk(parts->from, most + GM_STACK_OWN_MOST, trail)) {
+		parts->pcs = trail->pcs;
+		parts->flags = trail->flags;
+		count = trail->count;
+	} else {
+		trail->trail = NULL;
+		parts->pcs = pcs;
+		count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
+	}
 	parts->own = 0;
-	while (parts->own < count && pcs[parts->own] >= own_start && pcs[parts->own] < own_end)
+	while (parts->own < count && parts->pcs[parts->own] >= own_start &&
+	       parts->pcs[parts->own] < own_end)
 		parts->own++;
 	parts->count = count - parts->own;
 	if (parts->count > most) {
@@ -95,6 +102,9 @@ static void walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
 		parts->flags |= GM_UNWIND_MORE;
 	}
 	parts->flags &= GM_UNWIND_TRUNCATED | GM_UNWIND_MORE;
+	return hash_of(trail->trail ? gm_trail_hash(trail, parts->own, parts->count) :
+			       gm_trail_hash_of(pcs + parts->own, parts->count),
+		       parts->count, parts->flags);
 }
 
 /* The interpreter that the stack runs through, and its frames into the hash. */
@@ -123,37 +133,50 @@ static bool discover(struct gm_stack_parts *parts)
 	return true;
 }
 
+/* A stack that is not among those seen. */
+static uint32_t meet(struct gm_stack_parts *parts, bool python, struct seen *entry, uint64_t hash,
+		     uint16_t *ret_module)
+{
+	uint64_t value;
+	uint32_t stack;
+	bool late;
+
+	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
+	late = python && discover(parts);
+	stack = gm_stack_intern(parts);
+	if (!late && (stack || !parts->native)) {
+		value = SEEN_SET | (uint64_t)stack << 16 | *ret_module;
+		atomic_store_explicit(&entry->value, value, memory_order_release);
+		atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
+	}
+	return stack;
+}
+
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
-	uint32_t want = atomic_load_explicit(&wanted, memory_order_relaxed);
+	uint32_t want = atomic_load_explicit(&wanted, memory_order_relaxed), stack;
 	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
 	struct gm_stack_parts parts = {
 		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
 	};
+	struct gm_trail_walk trail;
 	uint64_t hash, value;
 	struct seen *entry;
-	uint32_t stack;
-	bool late;
 
 	if (!want)
 		return GM_NONE;
-	walk_native(&parts, pcs);
-	hash = hash_of(pcs + parts.own, parts.count, parts.flags) + want;
+	hash = walk_native(&parts, pcs, &trail) + want;
 	if (want & WANT_PYTHON)
 		hash ^= hash_python(&parts);
 	entry = &seen[(hash >> 20) % SEEN];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == hash) {
 		*ret_module = (uint16_t)value;
-		return (uint32_t)(value >> 16);
+		stack = (uint32_t)(value >> 16);
+	} else {
+		stack = meet(&parts, want & WANT_PYTHON, entry, hash, ret_module);
 	}
-	*ret_module = gm_modules_asker(pcs + parts.own, parts.count);
-	late = (want & WANT_PYTHON) && discover(&parts);
-	stack = gm_stack_intern(&parts);
-	if (!late && (stack || !parts.native)) {
-		value = SEEN_SET | (uint64_t)stack << 16 | *ret_module;
-		atomic_store_explicit(&entry->value, value, memory_order_release);
-		atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
-	}
+	if (trail.trail)
+		gm_trail_leave(&trail);
 	return stack;
 }

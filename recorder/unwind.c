@@ -15,7 +15,7 @@
 #include "recorder/unwind_frames.h"
 #include "recorder/unwind_rules.h"
 #include "recorder/unwind_step.h"
-#include "recorder/window.h"
+#include "recorder/unwind_walk.h"
 
 static _Atomic(uint64_t) misses;
 
@@ -33,14 +33,6 @@ void gm_unwind_flush(void)
 
 #ifndef __aarch64__
 
-struct walk {
-	uintptr_t pc, sp, fp;
-	bool exact;			/* @pc is an instruction, not a return address */
-	int count;			/* frames given out so far */
-	unsigned int flags;
-	struct gm_window window;
-};
-
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {
 	const ucontext_t *uc = ucontext;
@@ -50,13 +42,13 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 	ret_regs->has_all = true;
 }
 
-static uint64_t learn(uintptr_t address, uint32_t generation)
+uint64_t gm_walk_learn(uintptr_t address, uint32_t generation)
 {
 	atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
 	return gm_step_learn(address, generation);
 }
 
-static bool step_signal(struct walk *w)
+static bool step_signal(struct gm_walk *w)
 {
 	uintptr_t frame = w->sp;
 
@@ -67,7 +59,7 @@ static bool step_signal(struct walk *w)
 	       gm_window_read(&w->window, frame + GM_SIGFRAME_RSP, &w->sp);
 }
 
-static bool step_realigned(struct walk *w, uint64_t rule)
+static bool step_realigned(struct gm_walk *w, uint64_t rule)
 {
 	uintptr_t at = w->fp + (uintptr_t)gm_rule_offset(rule);
 	uintptr_t saved = w->fp + (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
@@ -83,7 +75,7 @@ static bool step_realigned(struct walk *w, uint64_t rule)
 }
 
 /* A plain frame whose words may lie outside the window. */
-static bool step_plain(struct walk *w, uint64_t rule)
+static bool step_plain(struct gm_walk *w, uint64_t rule)
 {
 	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
 	uintptr_t cfa = base + (uintptr_t)gm_rule_offset(rule);
@@ -100,7 +92,7 @@ static bool step_plain(struct walk *w, uint64_t rule)
 
 /* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
  * fault was taken, a call to an address that is no code: then its return address is on top. */
-static bool step_unknown(struct walk *w, bool is_fault)
+static bool step_unknown(struct gm_walk *w, bool is_fault)
 {
 	uintptr_t sp = w->sp, caller;
 
@@ -115,18 +107,15 @@ static bool step_unknown(struct walk *w, bool is_fault)
 	return true;
 }
 
-/* The frame that the cache could not undo by itself. */
-enum next { NEXT_FRAME, NEXT_END, NEXT_FULL };
-
-static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
+enum gm_walk_next gm_walk_rare(struct gm_walk *w, uint64_t rule, bool is_fault)
 {
 	bool stepped = false;
 
 	switch (gm_rule_kind(rule)) {
 	case GM_RULE_END:
-		return NEXT_END;
+		return GM_NEXT_END;
 	case GM_RULE_FULL:
-		return NEXT_FULL;
+		return GM_NEXT_FULL;
 	case GM_RULE_SP:
 	case GM_RULE_FP:
 		stepped = step_plain(w, rule);
@@ -141,17 +130,17 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 		stepped = step_unknown(w, is_fault);
 	}
 	if (stepped && w->pc)
-		return NEXT_FRAME;
+		return GM_NEXT_FRAME;
 	if (!stepped)
 		w->flags |= GM_UNWIND_TRUNCATED;
-	return NEXT_END;
+	return GM_NEXT_END;
 }
 
 /* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
  * Returns the rule of the frame that stopped it, which has been given out. What changes from frame
  * to frame is kept in registers: this loop is the cost of a stack. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
-static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
+static uint64_t walk_plain(struct gm_walk *w, uintptr_t *pcs, int max, uint32_t generation)
 {
 	const uint64_t generation_bits = gm_rule_wanted(0, generation);
 	const uintptr_t lo = w->window.lo, hi = w->window.hi;
@@ -189,26 +178,26 @@ static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t gen
 }
 
 /* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */
-static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
+static bool walk_cached(struct gm_walk *w, uintptr_t *pcs, int max, bool is_fault)
 {
 	uint32_t generation = gm_rule_generation();
 
 	while ((w->pc || !w->count) && w->count < max) {
 		uint64_t rule = walk_plain(w, pcs, max, generation);
-		enum next next;
+		enum gm_walk_next next;
 
 		if (!rule)
-			rule = learn(w->pc - !w->exact, generation);
-		next = step_rare(w, rule, is_fault);
-		if (next != NEXT_FRAME)
-			return next == NEXT_FULL;
+			rule = gm_walk_learn(w->pc - !w->exact, generation);
+		next = gm_walk_rare(w, rule, is_fault);
+		if (next != GM_NEXT_FRAME)
+			return next == GM_NEXT_FULL;
 	}
 	if (w->pc)
 		w->flags |= GM_UNWIND_MORE;
 	return false;
 }
 
-static void begin(struct walk *w, const struct gm_regs *from)
+void gm_walk_begin(struct gm_walk *w, const struct gm_regs *from)
 {
 	w->pc = from->r[GM_REG_PC];
 	w->sp = from->r[GM_REG_SP];
@@ -221,7 +210,7 @@ static void begin(struct walk *w, const struct gm_regs *from)
 
 /* Walk the first @frames frames over all registers; then @w stands before the next. Returns
  * whether there is one. */
-static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
+static bool walk_full(struct gm_walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
 		      int frames)
 {
 	struct gm_step_state state = { .exact = true };
@@ -229,7 +218,7 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
 		if (from->has_all || i == 3 || i == 6 || i == 7 || i >= 12)
 			state.regs[i] = from->r[i];
-	begin(w, from);
+	gm_walk_begin(w, from);
 	while (w->count < frames) {
 		int more;
 
@@ -257,9 +246,9 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 
 static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
 {
-	struct walk w;
+	struct gm_walk w;
 
-	begin(&w, from);
+	gm_walk_begin(&w, from);
 	if (walk_cached(&w, ret_pcs, max, from->has_all) &&
 	    walk_full(&w, from, ret_pcs, max, w.count) &&
 	    walk_cached(&w, ret_pcs, max, false))
@@ -276,9 +265,9 @@ static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr
 {
 	unsigned int flags = 0;
 	bool more = max > 0;
-	struct walk w;
+	struct gm_walk w;
 
-	begin(&w, from);
+	gm_walk_begin(&w, from);
 	while (more && w.count < max) {
 		int at = w.count;
 
@@ -336,6 +325,11 @@ void gm_unwind_choose(enum gm_unwinder which)
 	atomic_store_explicit(&chosen, (uint32_t)which, memory_order_relaxed);
 }
 
+bool gm_unwind_is_own(void)
+{
+	return atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
+}
+
 bool gm_unwind_wants_libunwind(void)
 {
 	switch (atomic_load_explicit(&chosen, memory_order_relaxed)) {
@@ -387,8 +381,7 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 	unsigned int flags = 0;
 	int count;
 
-	if (__builtin_expect(atomic_load_explicit(&chosen, memory_order_relaxed) != GM_UNWINDER_AUTO,
-			     0))
+	if (__builtin_expect(!gm_unwind_is_own(), 0))
 		count = walk_chosen(from, ret_pcs, NULL, max, &flags);
 	else
 		count = walk_own(from, ret_pcs, max, &flags);
@@ -405,7 +398,7 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 	unsigned int flags = 0;
 	int count;
 
-	if (atomic_load_explicit(&chosen, memory_order_relaxed) != GM_UNWINDER_AUTO)
+	if (!gm_unwind_is_own())
 		count = walk_chosen(from, ret_pcs, ret_ends, max, &flags);
 	else
 		count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);

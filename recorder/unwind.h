@@ -86,6 +86,9 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_LIBUNWIND, GM_UNWINDER_FRAMES };
 void gm_unwind_choose(enum gm_unwinder which);
 
+/* Is it our own (GM_UNWINDER_AUTO)? */
+bool gm_unwind_is_own(void);
+
 /* Is libunwind to be opened (gm_libunwind_open), by the helper thread? */
 bool gm_unwind_wants_libunwind(void);
 

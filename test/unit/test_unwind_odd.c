@@ -293,6 +293,7 @@ static int compare_strings(const void *a, const void *b)
 static void work_of_all_sorts(void)
 {
 	char text[64], *words[40], *copies[40];
+	struct gm_trail_walk trail;
 	struct gm_regs regs;
 	uintptr_t pcs[64];
 
@@ -303,6 +304,9 @@ static void work_of_all_sorts(void)
 	qsort(words, 40, sizeof(words[0]), compare_strings);
 	gm_regs_capture(&regs);
 	gm_unwind(&regs, pcs, 64, NULL);	/* interrupted in the unwinder too */
+	for (int i = 1; i < 20; i++)
+		if (gm_trail_walk(&regs, i, &trail))
+			gm_trail_leave(&trail);
 	if (helper_now_ns() % 7 == 0)
 		gm_unwind_flush();
 	for (int i = 0; i < 40; i++)
@@ -574,6 +578,7 @@ static atomic_long walks, differences;
 static void walk_here(void *arg)
 {
 	uintptr_t pcs[64];
+	struct gm_trail_walk trail;
 	struct gm_regs regs;
 	unsigned int flags;
 	int *depth = arg;
@@ -582,6 +587,12 @@ static void walk_here(void *arg)
 	gm_regs_capture(&regs);
 	count = gm_unwind(&regs, pcs, 64, &flags);
 	walks++;
+	if (gm_trail_walk(&regs, 64, &trail)) {
+		if (trail.count != count || trail.flags ||
+		    memcmp(trail.pcs, pcs, (size_t)count * sizeof(*pcs)) != 0)
+			differences++;
+		gm_trail_leave(&trail);
+	}
 	if (*depth && (count != *depth || flags))
 		differences++;
 	*depth = count;

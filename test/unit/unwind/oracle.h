@@ -1,6 +1,6 @@
 /*
- * oracle.h - the same stack by three unwinders: ours, libunwind's unw_backtrace, glibc's
- * backtrace() (which is libgcc's). For tests and benchmarks; libunwind is opened by dlopen, so
+ * oracle.h - the same stack by three unwinders: ours (plain, and on its trail), libunwind's
+ * unw_backtrace, glibc's backtrace() (which is libgcc's). For tests and benchmarks; libunwind is opened by dlopen, so
  * that its _Unwind_* do not become the program's.
  */
 #ifndef GM_TEST_UNWIND_ORACLE_H
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "recorder/unwind.h"
+#include "recorder/unwind_trail.h"
 
 #define ORACLE_FRAMES 600
 
@@ -81,6 +82,28 @@ static inline bool oracle_same(struct oracle *o, const char *who, int their_coun
 	return true;
 }
 
+/* Ours again, on the trail of this thread's last walk, where it can be. */
+static inline bool oracle_same_on_trail(struct oracle *o, const struct gm_regs *regs, int max)
+{
+	int count = o->count < max ? o->count : max, i = 0;
+	unsigned int flags = o->count > max ? GM_UNWIND_MORE : o->flags;
+	struct gm_trail_walk walk;
+
+	if (!gm_trail_walk(regs, max, &walk))
+		return true;
+	while (i < walk.count && i < count && walk.pcs[i] == o->ours[i])
+		i++;
+	if (walk.count != count || i != count || walk.flags != flags)
+		snprintf(o->why, sizeof(o->why), "frame %d of %d (on the trail: %d, flags %u)", i,
+			 count, walk.count, walk.flags);
+	else if (gm_trail_hash(&walk, 0, count) != gm_trail_hash_of(o->ours, count) ||
+		 gm_trail_hash(&walk, count / 2, count / 3) !=
+			 gm_trail_hash_of(o->ours + count / 2, count / 3))
+		snprintf(o->why, sizeof(o->why), "the hash of %d frames on the trail", count);
+	gm_trail_leave(&walk);
+	return !o->why[0];
+}
+
 /* The stack from the caller on, ours and theirs; false and @o->why where they differ. */
 static __attribute__((noinline, unused)) bool oracle_check(struct oracle *o, unsigned int against)
 {
@@ -90,6 +113,8 @@ static __attribute__((noinline, unused)) bool oracle_check(struct oracle *o, uns
 	o->why[0] = 0;
 	gm_regs_capture(&regs);
 	o->count = gm_unwind(&regs, o->ours, ORACLE_FRAMES, &o->flags);
+	if (!oracle_same_on_trail(o, &regs, GM_TRAIL_MOST) || !oracle_same_on_trail(o, &regs, 12))
+		return false;
 	if (against & ORACLE_GLIBC) {
 		theirs = backtrace(o->theirs, ORACLE_FRAMES);
 		if (!oracle_same(o, "backtrace", theirs))

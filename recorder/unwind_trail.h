@@ -1,0 +1,52 @@
+/*
+ * unwind_trail.h - a walk that does not begin anew: each thread's last one is kept, and where the
+ * next comes to a frame that it had, the rest is followed by what is known of it.
+ *
+ * A walk from a frame on is a function of (pc, sp, fp) there and of the words that it reads: return
+ * addresses and saved frame pointers. So a frame with the same pc and sp, whose every word outwards
+ * is read again and found to be what it was, has the same frames outwards; at the first word that
+ * differs it is unwound again from there. The hash of the frames is kept with them, of each suffix:
+ * what is followed is not hashed again.
+ *
+ * Only of a thread's own stack (recorder/window.h), and of frames that the rules in words undo: a
+ * walk through a signal handler, on a fibre, cut, or over all registers is gm_unwind's.
+ *
+ * Thread context: any, takes no lock. Signal context: any; a handler that interrupts a walk is told
+ * to take gm_unwind. Fork: gm_trail_forget.
+ */
+#ifndef GM_RECORDER_UNWIND_TRAIL_H
+#define GM_RECORDER_UNWIND_TRAIL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recorder/unwind.h"
+
+struct gm_trail;
+
+struct gm_trail_walk {
+	struct gm_trail *trail;
+	const uintptr_t *pcs;		/* as gm_unwind gives them, until gm_trail_leave */
+	int count;
+	unsigned int flags;		/* GM_UNWIND_MORE or none */
+};
+
+/* Walk from @from, @max frames at most (up to GM_TRAIL_MOST). Returns false, and nothing to leave,
+ * where gm_unwind is to be taken. */
+#define GM_TRAIL_MOST 264
+bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *ret_walk);
+void gm_trail_leave(const struct gm_trail_walk *walk);
+
+/* gm_trail_hash_of @count frames of @walk from the frame @first on. */
+uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count);
+
+/* The hash of frames: a polynomial in GM_TRAIL_BASE over what each is mixed to. */
+uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count);
+
+/* In a forked or cloned child: what other threads were doing is not going on. */
+void gm_trail_forget(void);
+
+/* Frames that were followed instead of unwound, for tests and benchmarks: of this thread. */
+uint64_t gm_trail_followed(void);
+
+#endif

@@ -1,0 +1,546 @@
+/*
+ * test_trail.c - walks on the trail of the last one, each compared with a plain walk: random trees
+ * of calls of functions of all sorts, and the stacks on which a trail would lead astray.
+ * What the other tests of unwinding look at is compared too (unwind/oracle.h).
+ */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <check.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+
+#include "recorder/unwind_rules.h"
+#include "recorder/unwind_trail.h"
+#include "test/unit/unwind/helper.h"
+#include "test/unit/unwind/oracle.h"
+
+#define PLAIN_MOST 600
+
+/* ---- the comparison --------------------------------------------------------------------- */
+
+static __thread long walks, in_vain;
+
+/* How deep the stack is; the trail's walk is the plain one, for any number of frames asked for. */
+static __attribute__((noinline)) int compare(int max)
+{
+	uintptr_t pcs[PLAIN_MOST];
+	struct gm_trail_walk walk;
+	struct gm_regs regs;
+	unsigned int flags;
+	int count;
+
+	gm_regs_capture(&regs);
+	walks++;
+	if (!gm_trail_walk(&regs, max, &walk)) {
+		in_vain++;
+		return gm_unwind(&regs, pcs, max, &flags);
+	}
+	count = gm_unwind(&regs, pcs, max, &flags);
+	ck_assert_int_eq(walk.count, count);
+	ck_assert_uint_eq(walk.flags, flags);
+	ck_assert_mem_eq(walk.pcs, pcs, (size_t)count * sizeof(*pcs));
+	for (int first = 0; first < count; first += 1 + count / 5)
+		for (int n = 0; n <= count - first; n += 1 + count / 7)
+			ck_assert_uint_eq(gm_trail_hash(&walk, first, n),
+					  gm_trail_hash_of(pcs + first, n));
+	ck_assert_uint_eq(gm_trail_hash(&walk, 0, count), gm_trail_hash_of(pcs, count));
+	gm_trail_leave(&walk);
+	return count;
+}
+
+/* ---- random trees of calls -------------------------------------------------------------- */
+
+struct program {
+	uint64_t seed;
+	int budget;			/* calls left */
+	jmp_buf *out;
+	int max;
+};
+
+static void node(struct program *p, int depth);
+
+#define PLAIN(n) \
+	static __attribute__((noinline)) void plain_##n(struct program *p, int depth) \
+	{ \
+		volatile char area[16 * (n) + 8]; \
+		area[0] = 1; \
+		node(p, depth); \
+		area[1] = area[0]; \
+	}
+PLAIN(1) PLAIN(2) PLAIN(3) PLAIN(40)
+
+/* Two that differ in nothing but who they are. */
+#define TWIN(n) \
+	static __attribute__((noinline)) void twin_##n(struct program *p, int depth) \
+	{ \
+		volatile int local = n; \
+		node(p, depth); \
+		local++; \
+	}
+TWIN(1) TWIN(2)
+
+static __attribute__((noinline)) void with_alloca(struct program *p, int depth)
+{
+	volatile char *area = alloca(16 + helper_random(&p->seed) % 8 * 16);
+
+	area[0] = 1;
+	node(p, depth);
+	area[1] = area[0];
+}
+
+static __attribute__((noinline)) void realigned(struct program *p, int depth)
+{
+	_Alignas(64) volatile char area[128];
+
+	area[0] = 1;
+	node(p, depth);
+	area[1] = area[0];
+}
+
+static __attribute__((noinline)) void realigned_alloca(struct program *p, int depth)
+{
+	_Alignas(64) volatile char area[64];
+	volatile char *more = alloca(16 + helper_random(&p->seed) % 4 * 32);
+
+	area[0] = more[0] = 1;
+	node(p, depth);
+	more[0] = area[0];
+}
+
+/* Uses every register that a callee keeps: rbp holds no frame. */
+static __attribute__((noinline)) void busy_registers(struct program *p, int depth)
+{
+	uint64_t a = p->seed, b = a * 3, c = b ^ 5, d = c + 7, e = d * 11, f = e ^ 13;
+
+	node(p, depth);
+	node(p, depth);
+	p->seed ^= a + b * c + d * e + f;
+	p->seed |= 1;
+}
+
+static __thread struct program *sorted_in;
+static __thread int sorted_depth;
+
+static int by_calls(const void *a, const void *b)
+{
+	int depth = sorted_depth;
+
+	node(sorted_in, depth);
+	sorted_depth = depth;
+	return *(const int *)a - *(const int *)b;
+}
+
+static __attribute__((noinline)) void sorts(struct program *p, int depth)
+{
+	int numbers[] = { 3, 1, 2 };
+
+	sorted_in = p;
+	sorted_depth = depth;
+	qsort(numbers, 3, sizeof(int), by_calls);
+}
+
+static __attribute__((noinline)) void catches(struct program *p, int depth)
+{
+	jmp_buf *before = p->out;
+	jmp_buf here;
+
+	if (!setjmp(here)) {
+		p->out = &here;
+		node(p, depth);
+	}
+	p->out = before;
+}
+
+static void (*const sorts_of[])(struct program *, int) = {
+	plain_1, plain_2, plain_3, plain_40, twin_1, twin_2, with_alloca, realigned,
+	realigned_alloca, busy_registers, sorts, catches,
+};
+#define SORTS (sizeof(sorts_of) / sizeof(sorts_of[0]))
+
+static void node(struct program *p, int depth)
+{
+	uint64_t steps = helper_random(&p->seed) % 4;
+
+	for (uint64_t i = 0; i <= steps && p->budget > 0; i++) {
+		uint64_t choice = helper_random(&p->seed);
+
+		p->budget--;
+		if (choice % 3 == 0 || depth == 0)
+			compare(p->max ? p->max : 1 + (int)((choice >> 20) % GM_TRAIL_MOST));
+		else if (choice % 37 == 1 && p->out)
+			longjmp(*p->out, 1);
+		else
+			sorts_of[choice / 64 % SORTS](p, depth - 1);
+	}
+}
+
+static void run_programs(uint64_t seed, int count, int max)
+{
+	for (int i = 0; i < count; i++) {
+		struct program p = { .seed = seed + (uint64_t)i * 977, .budget = 400, .max = max };
+
+		while (p.budget > 0)
+			node(&p, 5 + i % 40);
+	}
+}
+
+static void say_walks(const char *what)
+{
+	printf("# %s: %ld walks, %ld plain ones, %llu frames followed\n", what, walks, in_vain,
+	       (unsigned long long)gm_trail_followed());
+}
+
+START_TEST(random_programs)
+{
+	static const int max[] = { GM_TRAIL_MOST, 72, 20, 0 };
+
+	run_programs(4711 + (uint64_t)_i, 100, max[_i]);
+	say_walks("random programs");
+	ck_assert_int_lt(in_vain * 20, walks);
+	ck_assert_uint_gt(gm_trail_followed(), (uint64_t)walks);
+}
+END_TEST
+
+static void *programs_on_thread(void *arg)
+{
+	run_programs((uint64_t)(uintptr_t)arg * 31 + 1, 4, 72);
+	return NULL;
+}
+
+/* More threads than trails, some at once, most after others: a trail changes hands. */
+START_TEST(random_programs_in_threads)
+{
+	for (uintptr_t round = 0; round < 25; round++) {
+		pthread_t threads[4];
+
+		for (uintptr_t i = 0; i < 4; i++)
+			ck_assert_int_eq(pthread_create(&threads[i], NULL, programs_on_thread,
+							(void *)(round * 4 + i)), 0);
+		for (int i = 0; i < 4; i++)
+			ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+	}
+}
+END_TEST
+
+/* ---- stacks that a trail leads astray on ------------------------------------------------- */
+
+static __attribute__((noinline)) int inner(void)
+{
+	int depth = compare(GM_TRAIL_MOST);
+
+	__asm__ volatile("" : "+r"(depth));
+	return depth;
+}
+
+/* The same inner frames at the same addresses, from two places in one function, and from two
+ * functions alike: nothing tells the stacks apart but return addresses further out. */
+static __attribute__((noinline)) int middle(void)
+{
+	int depth = inner();
+
+	__asm__ volatile("" : "+r"(depth));
+	return depth;
+}
+
+static __attribute__((noinline)) int site_a(void)
+{
+	int depth = middle();
+
+	__asm__ volatile("" : "+r"(depth));
+	return depth;
+}
+
+static __attribute__((noinline)) int site_b(void)
+{
+	int depth = middle();
+
+	__asm__ volatile("nop" : "+r"(depth));
+	return depth;
+}
+
+START_TEST(two_places_that_call_the_same)
+{
+	for (int i = 0; i < 10; i++) {
+		int a = site_a(), b = site_b(), c = site_a(), d = (i & 1 ? site_a : site_b)();
+
+		ck_assert_int_eq(a, b);
+		ck_assert_int_eq(c, d);
+	}
+	ck_assert_int_eq(in_vain, 0);
+	ck_assert_uint_gt(gm_trail_followed(), 100);
+}
+END_TEST
+
+/* The same frames at the same addresses up to one whose end is told by its frame pointer alone. */
+static __attribute__((noinline)) int lower(size_t bytes)
+{
+	volatile char *area = alloca(bytes);
+	int depth;
+
+	area[0] = 1;
+	depth = inner();
+	area[1] = area[0];
+	return depth;
+}
+
+#define UPPER(n) \
+	static __attribute__((noinline)) int upper_##n(size_t bytes, size_t all) \
+	{ \
+		volatile char *area = alloca(bytes); \
+		int depth; \
+		area[0] = n; \
+		depth = lower(all - bytes); \
+		area[1] = area[0]; \
+		return depth; \
+	}
+UPPER(1) UPPER(2)
+
+/* Where lower() ended before, its return address still lies in what upper_...() leaves unwritten. */
+START_TEST(a_frame_pointer_that_differs)
+{
+	for (int i = 0; i < 10; i++)
+		for (size_t bytes = 64; bytes <= 1024; bytes += 64)
+			(bytes & 64 ? upper_1 : upper_2)(bytes, 2048);
+	ck_assert_int_eq(in_vain, 0);
+}
+END_TEST
+
+static __attribute__((noinline)) void recurse(int depth, int every)
+{
+	volatile int local = depth;
+
+	if (depth % every == 0)
+		compare(depth % 7 ? 72 : GM_TRAIL_MOST);
+	if (depth)
+		recurse(depth - 1, every);
+	if (depth % every == 1)
+		compare(depth % 5 ? 72 : 200);
+	local++;
+}
+
+/* Deeper than a trail is long, growing and shrinking. */
+START_TEST(deeper_than_kept)
+{
+	for (int i = 1; i < 200; i += 11) {
+		recurse(i * 4, 3);
+		recurse(30, 1);
+		recurse(i * 3, 40);
+	}
+	ck_assert_int_eq(in_vain, 0);
+	ck_assert_uint_gt(gm_trail_followed(), (uint64_t)walks * 20);
+}
+END_TEST
+
+/* Rules are forgotten: what was kept by them is. */
+static void (*layout_call)(void (*)(void *), void *);
+
+static void compare_in_library(void *arg)
+{
+	*(int *)arg = compare(GM_TRAIL_MOST);
+}
+
+static __attribute__((noinline)) int in_library(const char *name, uintptr_t *ret_at, bool flush)
+{
+	void *handle = helper_open(name);
+	int depth;
+
+	*(void **)&layout_call = helper_symbol(handle, "layout_call");
+	*ret_at = (uintptr_t)layout_call;
+	layout_call(compare_in_library, &depth);
+	layout_call(compare_in_library, &depth);
+	if (flush)
+		gm_unwind_flush();
+	dlclose(handle);
+	if (flush)
+		gm_unwind_flush();
+	return depth;
+}
+
+START_TEST(another_library_at_the_same_address)
+{
+	uintptr_t at, last = 0;
+
+	for (int i = 0; i < 20; i++) {
+		in_library(i % 2 ? "layout_b.so" : "layout_a.so", &at, true);
+		ck_assert(!last || at == last);
+		last = at;
+	}
+	ck_assert_int_eq(in_vain, 0);
+}
+END_TEST
+
+#ifndef __SANITIZE_THREAD__
+static volatile sig_atomic_t handled;
+
+static void on_signal(int signo)
+{
+	struct gm_trail_walk walk;
+	struct gm_regs regs;
+
+	(void)signo;
+	handled++;
+	gm_regs_capture(&regs);
+	ck_assert(!gm_trail_walk(&regs, GM_TRAIL_MOST, &walk));
+}
+
+static void on_signal_far_out(int signo)
+{
+	(void)signo;
+	handled++;
+	/* enough frames to need none of those beyond the handler's */
+	recurse(100, 100);
+	compare(20);
+}
+
+/* Through a handler: plain. In a handler, while the trail is in use: plain. */
+START_TEST(signal_handlers)
+{
+	struct gm_trail_walk walk;
+	struct gm_regs regs;
+
+	signal(SIGUSR1, on_signal);
+	signal(SIGUSR2, on_signal_far_out);
+	inner();
+	raise(SIGUSR1);
+	for (int i = 0; i < 200; i++)
+		inner();
+	gm_regs_capture(&regs);
+	ck_assert(gm_trail_walk(&regs, 20, &walk));
+	raise(SIGUSR1);
+	gm_trail_leave(&walk);
+	for (int i = 0; i < 3; i++) {
+		raise(SIGUSR2);
+		inner();
+	}
+	ck_assert_int_eq(handled, 5);
+}
+END_TEST
+
+static ucontext_t home, fibre;
+
+static void on_fibre(void)
+{
+	for (;;) {
+		run_programs(5, 2, 72);
+		swapcontext(&fibre, &home);
+		site_a();
+		swapcontext(&fibre, &home);
+	}
+}
+
+static void use_fibres(char *stack, size_t bytes)
+{
+	ck_assert_int_eq(getcontext(&fibre), 0);
+	fibre.uc_stack.ss_sp = stack;
+	fibre.uc_stack.ss_size = bytes;
+	makecontext(&fibre, on_fibre, 0);
+	for (int i = 0; i < 20; i++) {
+		swapcontext(&home, &fibre);
+		(i & 1 ? site_a : site_b)();
+		run_programs((uint64_t)i + 1, 1, 72);
+	}
+}
+
+/* Fibres beside the thread's stack, and within it. */
+START_TEST(fibres)
+{
+	enum { BYTES = 512 << 10 };
+	char *stack = malloc(BYTES);
+	volatile char within[BYTES];
+
+	use_fibres(stack, BYTES);
+	free(stack);
+	in_vain = 0;
+	use_fibres((char *)within, BYTES);
+}
+END_TEST
+#endif
+
+/* compare() without the library of tests, whose locks another thread may hold in a child. */
+static __attribute__((noinline)) bool is_same_on_trail(void)
+{
+	uintptr_t pcs[GM_TRAIL_MOST];
+	struct gm_trail_walk walk;
+	struct gm_regs regs;
+	bool same;
+	int count;
+
+	gm_regs_capture(&regs);
+	if (!gm_trail_walk(&regs, GM_TRAIL_MOST, &walk))
+		return false;
+	count = gm_unwind(&regs, pcs, GM_TRAIL_MOST, NULL);
+	same = count == walk.count && !memcmp(pcs, walk.pcs, (size_t)count * sizeof(*pcs));
+	gm_trail_leave(&walk);
+	return same;
+}
+
+/* A child that is forked while another thread is at it. */
+static void *busy_until_told(void *arg)
+{
+	_Atomic(bool) *stop = arg;
+
+	while (!atomic_load(stop))
+		if (!is_same_on_trail())
+			abort();
+	return NULL;
+}
+
+START_TEST(forked_child)
+{
+	static _Atomic(bool) stop;
+	pthread_t thread;
+	int status;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, busy_until_told, &stop), 0);
+	for (int i = 0; i < 50; i++) {
+		pid_t child = fork();
+
+		ck_assert_int_ge(child, 0);
+		if (child == 0) {
+			bool same = true;
+
+			gm_trail_forget();
+			for (int k = 0; k < 5; k++)
+				same = same && is_same_on_trail();
+			_exit(!same || gm_trail_followed() < 10);
+		}
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_int_eq(status, 0);
+	}
+	atomic_store(&stop, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("trail");
+	TCase *tcase = tcase_create("trail");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_loop_test(tcase, random_programs, 0, 4);
+	tcase_add_test(tcase, random_programs_in_threads);
+	tcase_add_test(tcase, two_places_that_call_the_same);
+	tcase_add_test(tcase, a_frame_pointer_that_differs);
+	tcase_add_test(tcase, deeper_than_kept);
+	tcase_add_test(tcase, another_library_at_the_same_address);
+#ifndef __SANITIZE_THREAD__
+	tcase_add_test(tcase, signal_handlers);
+	tcase_add_test(tcase, fibres);
+#endif
+	tcase_add_test(tcase, forked_child);
+	srunner_set_tap(runner, "-");
+	srunner_run_all(runner, CK_SILENT);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
