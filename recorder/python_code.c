@@ -182,7 +182,8 @@ uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *re
 	*ret_skip = is_incomplete(layout, frame, code_at, code);
 	if (*ret_skip)
 		return GM_NONE;
-	key = gm_py_key(layout, probed, code_at, code, gm_py_instr(layout, frame));
+	key = gm_py_key(code_at, gm_py_content(layout, probed, code),
+			gm_py_instr(layout, frame));
 	entry = &named[(key >> 20) % NAMED];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == key)

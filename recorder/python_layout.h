@@ -47,6 +47,7 @@ struct gm_python_layout {
 	uint16_t code_first_line, code_lines;
 	uint16_t code_units;		/* the instructions; up to 3.10 a bytes object */
 	uint16_t code_traceable;	/* int: before this instruction, frames are in the making */
+	uint16_t code_version;		/* a number that no other code object gets; 0: has none */
 	uint16_t text_ascii, text_wide;	/* the characters of a str */
 };
 

@@ -89,25 +89,31 @@ GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout
 	return end ^ length << 56;
 }
 
-/* What tells a frame at an instruction from all others. An address may be used again, by code of
- * another file or with other lines: so not only the code's address is in it, but those of what it
- * refers to, and a word of their content. Three multiplications that do not wait for each other. */
-GM_PYTHON_INLINE uint64_t gm_py_key(const struct gm_python_layout *layout, bool probed,
-				    uintptr_t code_at, const uint8_t *code, uintptr_t instr)
+/* What tells a code object from others that may have been at its address: those of what it refers
+ * to, and a word of their content. Two multiplications that do not wait for each other. */
+GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout, bool probed,
+					const uint8_t *code)
 {
 	uintptr_t file = gm_py_word(code, layout->code_filename);
 	uintptr_t name = gm_py_word(code, layout->code_name);
 	uintptr_t lines = gm_py_word(code, layout->code_lines);
 	uint32_t first = (uint32_t)gm_py_int(code, layout->code_first_line);
-	uint64_t a, b, c;
+	uint64_t b, c;
 
-	a = (code_at ^ gm_py_swap(instr)) * UINT64_C(0x9e3779b97f4a7c15);
 	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, probed, file) ^
 	     gm_py_swap(gm_py_text_word(layout, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
 	c = (lines ^ gm_py_swap(first) ^ gm_py_word_at(probed, lines, GM_PY_BYTES)) *
 	    UINT64_C(0xc4ceb9fe1a85ec53);
-	a ^= b >> 29 ^ c >> 31;
-	return a + b + c;
+	return (b ^ b >> 29) + (c ^ c >> 31);
+}
+
+/* What tells a frame at an instruction from all others: an address may be used again, by code of
+ * another file or with other lines, so the @content of its code is in it. */
+GM_PYTHON_INLINE uint64_t gm_py_key(uintptr_t code_at, uint64_t content, uintptr_t instr)
+{
+	uint64_t a = (code_at ^ gm_py_swap(instr)) * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (a ^ content >> 30) + content;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of layouts, and the walk, compiled once for each of them with direct reads and
+ * Owns the table of layouts, that of known contents, and the walk, compiled once for each of them with direct reads and
  * once for all with reads through the kernel. Contexts as python.h.
  */
 #include "recorder/python.h"
@@ -41,12 +41,14 @@ const struct gm_python_layout gm_python_layouts[GM_PYTHON_LAYOUTS] = {
 		.cframe_frame = 0, .cframe_previous = 8,
 		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
 		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
-		.code_units = 192, .code_traceable = 176, .text_ascii = 40, .text_wide = 56,
+		.code_units = 192, .code_traceable = 176, .code_version = 92,
+		.text_ascii = 40, .text_wide = 56,
 	}, {
 		.minor = 13, .chain = GM_CHAIN_SHIMS, .state_frame = 72, .state_thread = 152,
 		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
 		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
-		.code_units = 200, .code_traceable = 184, .text_ascii = 40, .text_wide = 56,
+		.code_units = 200, .code_traceable = 184, .code_version = 92,
+		.text_ascii = 40, .text_wide = 56,
 	},
 };
 
@@ -113,6 +115,40 @@ GM_PYTHON_RAW static bool is_within(const struct gm_python_layout *layout, uintp
 	return at >= -2 && at < bytes;
 }
 
+/* The contents of code objects that are known, lossy: by what an object says of itself in one place,
+ * its number above all. Two words that are only believed together, as in stacks.c. */
+#define KNOWN 2048u			/* a power of two */
+
+static struct {
+	_Atomic(uint64_t) check;	/* hash ^ content */
+	_Atomic(uint64_t) content;
+} known[KNOWN];
+
+/* gm_py_content, without a look at what the code refers to where its number tells it. */
+GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uintptr_t code_at,
+				     const uint8_t *code)
+{
+	uint64_t version = (uint32_t)gm_py_int(code, layout->code_version), hash, content;
+	unsigned int at;
+
+	if (!layout->code_version || !version)	/* 0: the numbers have run out */
+		return gm_py_content(layout, false, code);
+	hash = (code_at ^ version << 32 ^ (uint32_t)gm_py_int(code, layout->code_first_line)) *
+	       UINT64_C(0x9e3779b97f4a7c15);
+	hash ^= (gm_py_word(code, layout->code_filename) ^
+		 gm_py_swap(gm_py_word(code, layout->code_name)) ^
+		 gm_py_word(code, layout->code_lines) << 16) * UINT64_C(0xff51afd7ed558ccd);
+	at = (unsigned int)(hash >> 40) % KNOWN;
+	content = atomic_load_explicit(&known[at].content, memory_order_relaxed);
+	if (__builtin_expect((atomic_load_explicit(&known[at].check, memory_order_relaxed) ^
+			      content) == hash, 1))
+		return content;
+	content = gm_py_content(layout, false, code);
+	atomic_store_explicit(&known[at].content, content, memory_order_relaxed);
+	atomic_store_explicit(&known[at].check, hash ^ content, memory_order_relaxed);
+	return content;
+}
+
 /* One frame: into the hash. Returns false when it is none. */
 GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_python_layout *layout,
 			   bool probed, const uint8_t *view, struct gm_python_walk *walk)
@@ -120,6 +156,7 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 	uint8_t copy[GM_PY_CODE_BYTES];
 	uintptr_t code_at = gm_py_word(view, layout->frame_code);
 	const uint8_t *code = gm_py_view(probed, code_at, copy, gm_py_code_bytes(layout));
+	uint64_t content;
 	uintptr_t instr;
 
 	if (!code || gm_py_word(code, GM_PY_TYPE) != python->code_type)
@@ -127,7 +164,8 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 	instr = gm_py_instr(layout, view);
 	if (probed && !is_within(layout, code_at, code, instr))
 		return false;
-	walk->hash = (walk->hash ^ gm_py_key(layout, probed, code_at, code, instr)) *
+	content = probed ? gm_py_content(layout, true, code) : content_of(layout, code_at, code);
+	walk->hash = (walk->hash ^ gm_py_key(code_at, content, instr)) *
 		     UINT64_C(0x9e3779b97f4a7c15);
 	walk->hash ^= walk->hash >> 32;
 	walk->frames++;

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -183,6 +184,24 @@ API double pyframes_time(int times)
 	for (int i = 0; i < times; i++)
 		pyframes_capture();
 	return (now_ns() - begin) / times;
+}
+
+/* The same with @bytes of other memory written before each: the caches are a busy program's. */
+API double pyframes_time_cold(int times, int bytes)
+{
+	volatile char *other = malloc((size_t)bytes + 1);
+	double sum = 0, begin;
+
+	for (int i = 0; i < times + 64 && other; i++) {
+		for (int k = 0; k < bytes; k += 64)
+			other[k] = (char)i;
+		begin = now_ns();
+		pyframes_capture();
+		if (i >= 64)
+			sum += now_ns() - begin;
+	}
+	free((void *)other);
+	return sum / times;
 }
 
 /* ns of one capture of a stack never seen, of frames whose names and lines are to be read. */
