@@ -20,6 +20,7 @@
 
 #include "recorder/modules.h"
 #include "recorder/unwind.h"
+#include "recorder/unwind_trail.h"
 
 #define FRAMES_MOST 256
 #define ROUNDS_MOST 101
@@ -47,6 +48,38 @@ static int run_ours(int times)
 		gm_regs_capture(&regs);
 		count = gm_unwind(&regs, pcs, FRAMES_MOST, NULL);
 	}
+	return count;
+}
+
+/* On the last one's trail, as stacks are captured, hash and all; the hooks' place differs each time. */
+static __attribute__((noinline)) uint64_t capture(int *ret_count)
+{
+	struct gm_trail_walk walk;
+	struct gm_regs regs;
+	uint64_t hash = 0;
+
+	gm_regs_capture(&regs);
+	if (gm_trail_walk(&regs, FRAMES_MOST, &walk)) {
+		*ret_count = walk.count;
+		hash = gm_trail_hash(&walk, 0, walk.count);
+		gm_trail_leave(&walk);
+	}
+	return hash;
+}
+
+static __attribute__((noinline)) uint64_t capture_deeper(int *ret_count)
+{
+	volatile uint64_t hash = capture(ret_count);
+
+	return hash;
+}
+
+static int run_trail(int times)
+{
+	int count = 0;
+
+	while (times-- > 0)
+		times & 1 ? capture(&count) : capture_deeper(&count);
 	return count;
 }
 
@@ -120,13 +153,16 @@ static struct row {
 	double ns[ROUNDS_MOST];
 } rows[] = {
 	{ "gm_unwind", run_ours, 10, 2000, 0, { 0 } },
+	{ "gm_trail_walk and hash", run_trail, 10, 2000, 0, { 0 } },
 	{ "unw_backtrace", run_libunwind, 10, 2000, 0, { 0 } },
 	{ "backtrace", run_glibc, 10, 50, 0, { 0 } },
 	{ "gm_unwind, nothing known", run_new, 10, 5, 0, { 0 } },
 	{ "gm_unwind", run_ours, 40, 500, 0, { 0 } },
+	{ "gm_trail_walk and hash", run_trail, 40, 500, 0, { 0 } },
 	{ "unw_backtrace", run_libunwind, 40, 500, 0, { 0 } },
 	{ "backtrace", run_glibc, 40, 20, 0, { 0 } },
 	{ "gm_unwind", run_ours, 120, 200, 0, { 0 } },
+	{ "gm_trail_walk and hash", run_trail, 120, 200, 0, { 0 } },
 	{ "unw_backtrace", run_libunwind, 120, 200, 0, { 0 } },
 	{ "backtrace", run_glibc, 120, 5, 0, { 0 } },
 	{ "gm_modules_lookup, known", run_lookup, 10, 5000, 0, { 0 } },
