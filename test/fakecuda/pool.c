@@ -149,22 +149,23 @@ static CUresult hand_out(struct fc_pool *pool, struct fc_block *b, struct fc_str
 			 struct fc_op *after, CUdeviceptr *ret_ptr)
 {
 	struct fc_device *dev = pool->dev ? pool->dev : s->ctx->dev;
-	struct fc_alloc *a;
-	struct fc_op *op;
+	struct fc_alloc *a = calloc(1, sizeof(*a));
+	struct fc_op *op, *before = b->op;
 	CUresult r;
 
-	fc_block_cut(b, fc_round_up(size, FC_SMALL));
-	r = submit_alloc(s, after, &op);
-	if (r)
-		return r;
-	a = calloc(1, sizeof(*a));
-	if (!a) {
-		fc_op_put(op);
+	if (!a)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	fc_op_put(b->op);
+	fc_block_cut(b, fc_round_up(size, FC_SMALL));
+	/* Nobody else's from here on: a submission may let frees be done, which join blocks. */
 	b->op = NULL;
 	b->state = FC_BLOCK_LIVE;
+	r = submit_alloc(s, after, &op);
+	fc_op_put(before);
+	if (r) {
+		free(a);
+		fc_block_make_free(b);
+		return r;
+	}
 	a->kind = FC_MEM_POOL;
 	a->dev = dev;
 	a->base = b->base;

@@ -249,7 +249,7 @@ void flag_set(struct world *world)
 						 0));
 		MUST(world, cuStreamSynchronize(world->stream[stream].handle));
 	} else {
-		*world->flag = world->flag_value;
+		__atomic_store_n(world->flag, world->flag_value, __ATOMIC_RELEASE);
 	}
 	world->flag_value = 0;
 	for (int i = 0; i < STREAMS; i++)
