@@ -20,6 +20,7 @@
 #include "allocator/map.h"
 #include "allocator/rules.h"
 #include "preload/order_internal.h"
+#include "preload/say.h"
 #include "recorder/cached.h"
 
 #define SEEN 1024u			/* a power of two */
@@ -147,6 +148,14 @@ static uint64_t meet(uint64_t name)
 	return key_of_pseudo(name, context);
 }
 
+/* Under verbose: why memory is reused later from here on. */
+static void tell_second(uint64_t name)
+{
+	gm_say_always("one-stream fast path off: work on a second stream, ",
+		      name == 1 ? "the default stream" : name == 2 ? "a thread's default stream" :
+		      "one that was created");
+}
+
 void gm_work_slow(CUstream stream, bool per_thread)
 {
 	uint64_t name = gm_stream_name(stream, per_thread), key;
@@ -161,9 +170,13 @@ void gm_work_slow(CUstream stream, bool per_thread)
 	if (!key)
 		return;
 	if (!gm_reuse_passes(&gm_order_hot, key)) {
+		bool alone = !gm_order_hot.many;
+
 		submitting.stream = stream;
 		submitting.per_thread = per_thread;
 		gm_reuse_submit(reuse, key);
+		if (alone && gm_order_hot.many && gm_state.options.verbose)
+			tell_second(name);
 	}
 	/* What a default stream is depends on the current context: remembered while there is one. */
 	if (is_pseudo(name) && !only_context())
