@@ -22,7 +22,7 @@
 
 _Atomic(bool) gm_order_looked_up;
 
-#define LOOKS_AGAIN 64u			/* at slots that are not bound yet */
+#define LOOKS_AGAIN 16u			/* at slots that are not bound yet */
 
 static _Atomic(uint64_t) objects_seen;		/* dlpi_adds of the last look */
 static _Atomic(unsigned int) looked_again;

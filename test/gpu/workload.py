@@ -15,8 +15,10 @@ def gpt():
     model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def one(i):     # long enough for the GPU to be what is waited for
-        x = torch.randn(32, 512 + 37 * i % 512, 768, device="cuda")
+    # Long enough for the GPU to be what is waited for; few lengths, all met while it warms up, since
+    # attention is compiled anew for each (100 ms of NVRTC, which would be what is measured).
+    def one(i):
+        x = torch.randn(32, (512, 837, 640, 1011)[i % 4], 768, device="cuda")
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(x).float().pow(2).mean()
         optimizer.zero_grad()
