@@ -338,12 +338,19 @@ void gm_crash_describe(void)
 	header->crash_stack = intern(header);
 }
 
-void gm_crash_written(void)
+void gm_crash_snapshot(const char *path)
 {
 	struct gm_header *header = gm_recorder_header();
+	size_t length = strnlen(path, sizeof(header->last_snapshot) - 1);
 
 	/* Should the process be killed before the journal is gone: recover is to know. */
+	memcpy(header->last_snapshot, path, length);
+	memset(header->last_snapshot + length, 0, sizeof(header->last_snapshot) - length);
 	__atomic_store_n(&header->crash_written, 1, __ATOMIC_RELEASE);
+}
+
+void gm_crash_written(void)
+{
 	if (!strstr(gm_state.journal, "/" GM_RUN_ROOM))
 		gm_recorder_unlink();
 }

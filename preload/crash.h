@@ -12,6 +12,9 @@ void gm_crash_start(void);
  * that crashed, and give its frames their modules. Opens no file. Does nothing when there is none. */
 void gm_crash_describe(void);
 
+/* The same, the moment that its file @path is there: recover, and nobody else, is told. */
+void gm_crash_snapshot(const char *path);
+
 /* The same, after it: it was written to @header->last_snapshot; or there was nothing to be
  * written. The journal has done its work and goes. */
 void gm_crash_written(void);

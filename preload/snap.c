@@ -138,6 +138,7 @@ struct writing {
 	char *path;
 	size_t path_bytes;
 	unsigned int number;
+	bool crashed;
 	int result;
 };
 
@@ -147,6 +148,10 @@ static void write_file(void *arg)
 
 	w->result = gm_snapshot_write(w->image, w->request, w->template, w->number, w->fallback,
 				      w->path, w->path_bytes);
+	/* Here, not when this thread has ended and its caller is awake: a second signal may kill the
+	 * process at any moment, and then recover would write a second snapshot. */
+	if (!w->result && w->crashed)
+		gm_crash_snapshot(w->path);
 }
 
 static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
@@ -167,7 +172,8 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	if (reason == GM_REQUEST_OOM)
 		request.failure = __atomic_load_n((uint64_t *)&gm_state.oom_failure,
 						  __ATOMIC_ACQUIRE);
-	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number, 0 };
+	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number,
+				    reason == GM_REQUEST_CRASH, 0 };
 	gm_with_own_files(write_file, &writing);
 	r = writing.result;
 	if (r) {

@@ -60,7 +60,7 @@ class Room:
             env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
             env["GPUMEM_JOURNAL"] = self.journals
             # Most tests hold what is recorded against what the driver was asked: those of the cache say
-            # allocator="caching", and test/cached runs others again with TEST_ALLOCATOR=caching.
+            # allocator="caching", and test_cached.py runs others again with TEST_ALLOCATOR=caching.
             env["GPUMEM_ALLOCATOR"] = os.environ.get("TEST_ALLOCATOR", "native")
         for name, value in options.items():
             if name.isupper():
@@ -91,6 +91,12 @@ class Room:
 
     def journal_files(self):
         return sorted(glob.glob(os.path.join(self.journals, "**", "*.journal"), recursive=True))
+
+
+def live_bytes(snapshot, host=False):
+    """Bytes that the program asked for and did not free: a cached block is longer, and a segment holds many."""
+    segments = snapshot["host_segments"] if host else snapshot["segments"]
+    return sum(b["requested_size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated")
 
 
 def same(a, b):

@@ -1,7 +1,7 @@
 """Running test/preload/script, a host program that does what its arguments say, on the stand-in driver."""
 import os
 
-from tap import B, Room, check, tell
+from tap import B, Room, check, live_bytes, tell
 
 SCRIPT = os.path.join(B, "test/preload/script")
 DRIVER = os.path.join(B, "test/preload/libstandin.so")
@@ -17,8 +17,7 @@ class Play(Room):
 
     def live(self, reason):
         """Bytes of live blocks in each snapshot of @reason."""
-        return [sum(b["size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"].startswith("active"))
-                for snapshot in self.snapshots(reason)]
+        return [live_bytes(snapshot) for snapshot in self.snapshots(reason)]
 
 
 def behaves(name, room, *words, status=0, said="", **options):

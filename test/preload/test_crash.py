@@ -14,9 +14,10 @@ import tempfile
 import time
 
 sys.path.insert(0, "test")
-from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish, live_bytes as live  # noqa: E402
 
 CRASH = os.path.join(B, "test/preload/crash")
+CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 LIVE = 4096 + 65536
 SECONDS = 60
 
@@ -60,10 +61,6 @@ class Death:
         return "status %s out %r err %r" % (self.status, self.out[-300:], self.err[-300:])
 
 
-def live(snapshot):
-    return sum(b["size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"].startswith("active"))
-
-
 def clear(room):
     for path in room.journal_files() + glob.glob(room.out + "/*") + glob.glob(room.path + "/core*"):
         os.unlink(path)
@@ -81,7 +78,7 @@ def recovered(room, place=None):
     return json.loads(done.stdout), snapshots
 
 
-def compare(name, *words, number=None, snapshot="crash", core=False, same_output=True, **options):
+def compare(name, *words, number=None, snapshot="crash", core=False, same_output=True, size=LIVE, **options):
     """Bare and under the library: the same death. Then the snapshot, or with snapshot=None the journal. Returns it."""
     with Room() as room:
         bare = Death(room, words, preload=False, core=core, **{k: v for k, v in options.items() if k in ("act", "before")})
@@ -106,7 +103,7 @@ def compare(name, *words, number=None, snapshot="crash", core=False, same_output
                   not room.journal_files(), told)
         if not found:
             return None
-        check("%s: it shows what was live" % name, live(found[0]) == LIVE and found[0]["consistent"], live(found[0]))
+        check("%s: it shows what was live" % name, live(found[0]) == size and found[0]["consistent"], live(found[0]))
         return found[0]
 
 
@@ -293,9 +290,11 @@ def hard():
     compare("a stack overflow with an alternate stack", "overflow_altstack", number=11)
     # The handler itself takes less than 2 KiB.
     compare("an alternate stack with 2 KiB to spare", "least_altstack", "2048", number=11)
-    snapshot = compare("in the driver, in the midst of a call", "driver", number=11)
+    # What the cache has is recorded by the time the program gets its address, by our own store.
+    served = 512 if CACHING else 0
+    snapshot = compare("in the driver, in the midst of a call", "driver", number=11, size=LIVE + served)
     check("in the driver: the call is in flight, and on the stack", snapshot and "cuMemAlloc_v2" in names(symbolized(snapshot)) and
-          [f["size"] for f in snapshot["recovered"]["in_flight"]] == [512], snapshot and snapshot["recovered"])
+          sum(f["size"] for f in snapshot["recovered"]["in_flight"]) == 512 - served, snapshot and snapshot["recovered"])
     with Room() as room:
         ours = Death(room, ["library"])
         [snapshot] = room.snapshots("crash-")

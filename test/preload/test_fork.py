@@ -6,11 +6,11 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from scripted import Play, behaves  # noqa: E402
-from tap import check, finish, same, tell  # noqa: E402
+from tap import check, finish, live_bytes, same, tell  # noqa: E402
 
 
 def by_pid(room, reason):
-    return {s["process"]["pid"]: sum(b["size"] for g in s["segments"] for b in g["blocks"]) for s in room.snapshots(reason)}
+    return {s["process"]["pid"]: live_bytes(s) for s in room.snapshots(reason)}
 
 
 def afresh():

@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, "test")
-from tap import B, FAKE, GPUMEM, LIBRARY, Room, check, finish, same, tell  # noqa: E402
+from tap import B, FAKE, GPUMEM, LIBRARY, Room, check, finish, live_bytes, same, tell  # noqa: E402
 
 HOST = os.path.join(B, "test/preload/host")
 NO_CUDA = [
@@ -48,7 +48,7 @@ def compare(name, args, want_snapshot="exit", journal_left=False, live=None, **o
         snapshots = room.snapshots(want_snapshot) if want_snapshot else []
         if want_snapshot:
             if check("%s: one snapshot for %s" % (name, want_snapshot), len(snapshots) == 1, room.files()) and live:
-                bytes_ = sum(b["size"] for s in snapshots[0]["segments"] for b in s["blocks"])
+                bytes_ = live_bytes(snapshots[0])
                 check("%s: it shows %d bytes live" % (name, live), bytes_ == live, bytes_)
         else:
             check("%s: no snapshot" % name, not room.files(), room.files())

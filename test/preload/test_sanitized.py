@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from account import differences, truth  # noqa: E402
-from tap import B, Room, check, finish, tell  # noqa: E402
+from tap import B, Room, check, finish, live_bytes, tell  # noqa: E402
 
 SANITIZERS = ("address", "undefined", "thread")
 REPORTS = ("AddressSanitizer", "ThreadSanitizer", "runtime error", "LeakSanitizer")
@@ -57,7 +57,7 @@ def death(name, path, words, number):
         check("%s: by that signal, and clean" % what, done.returncode == -number and not reports,
               "; ".join(reports[:3]) or tell(done))
         found = room.snapshots("crash-")
-        live = sum(b["size"] for s in found[0]["segments"] for b in s["blocks"]) if found else None
+        live = live_bytes(found[0]) if found else None
         check("%s: one snapshot, of what was live" % what, len(found) == 1 and live == LIVE and found[0]["consistent"] and
               found[0]["failure"]["signal"] == number and not room.journal_files(), (live, room.files(), room.journal_files()))
 

@@ -99,7 +99,7 @@ def counts(name, room, watched):
     stats = taken[0]["devices"][0]["memory_stats"]
     check("%s: %d allocations and %d frees, none missing" % (name, own["allocations"], own["frees"]),
           (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (own["allocations"], own["frees"]) and
-          not taken[0]["segments"] and not taken[0]["history"]["operations_lost"], (own, stats))
+          not sum(s["active_size"] for s in taken[0]["segments"]) and not taken[0]["history"]["operations_lost"], (own, stats))
     check("%s: nobody was cancelled inside a call" % name, own["inside"] == 0, own)
     print("# %s: %s" % (name, ", ".join("%d %s" % (n, word) for word, n in own.items() if n)))
     for mode, word in (("load", "loads"), ("fork", "children"), ("throw", "thrown"), ("signal", "signals"),
