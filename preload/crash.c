@@ -338,15 +338,15 @@ void gm_crash_describe(void)
 	header->crash_stack = intern(header);
 }
 
-void gm_crash_snapshot(const char *path)
+void gm_crash_naming(const char *path, uint64_t inode)
 {
 	struct gm_header *header = gm_recorder_header();
 	size_t length = strnlen(path, sizeof(header->last_snapshot) - 1);
 
-	/* Should the process be killed before the journal is gone: recover is to know. */
+	__atomic_store_n(&header->crash_written, 0, __ATOMIC_RELEASE);
 	memcpy(header->last_snapshot, path, length);
 	memset(header->last_snapshot + length, 0, sizeof(header->last_snapshot) - length);
-	__atomic_store_n(&header->crash_written, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&header->crash_written, GM_CRASH_WRITTEN(inode), __ATOMIC_RELEASE);
 }
 
 void gm_crash_written(void)

@@ -4,6 +4,8 @@
 #ifndef GM_PRELOAD_CRASH_H
 #define GM_PRELOAD_CRASH_H
 
+#include <stdint.h>
+
 /* Take the signals that the program left at their default, to end by them. Once, at the start,
  * after every other signal that the library takes. */
 void gm_crash_start(void);
@@ -12,8 +14,9 @@ void gm_crash_start(void);
  * that crashed, and give its frames their modules. Opens no file. Does nothing when there is none. */
 void gm_crash_describe(void);
 
-/* The same, the moment that its file @path is there: recover, and nobody else, is told. */
-void gm_crash_snapshot(const char *path);
+/* The same, just before its file gets its name: a second signal may kill the process at any moment,
+ * and recover is to know whether there is a snapshot. */
+void gm_crash_naming(const char *path, uint64_t inode);
 
 /* The same, after it: it was written to @header->last_snapshot; or there was nothing to be
  * written. The journal has done its work and goes. */

@@ -138,7 +138,6 @@ struct writing {
 	char *path;
 	size_t path_bytes;
 	unsigned int number;
-	bool crashed;
 	int result;
 };
 
@@ -148,10 +147,6 @@ static void write_file(void *arg)
 
 	w->result = gm_snapshot_write(w->image, w->request, w->template, w->number, w->fallback,
 				      w->path, w->path_bytes);
-	/* Here, not when this thread has ended and its caller is awake: a second signal may kill the
-	 * process at any moment, and then recover would write a second snapshot. */
-	if (!w->result && w->crashed)
-		gm_crash_snapshot(w->path);
 }
 
 static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
@@ -159,6 +154,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	struct gm_snapshot_request request = {
 		.reason = reason_names[reason],
 		.time_us = time_us,
+		.naming = reason == GM_REQUEST_CRASH ? gm_crash_naming : NULL,
 	};
 	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
 	const char *template = image->header->output;
@@ -172,8 +168,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	if (reason == GM_REQUEST_OOM)
 		request.failure = __atomic_load_n((uint64_t *)&gm_state.oom_failure,
 						  __ATOMIC_ACQUIRE);
-	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number,
-				    reason == GM_REQUEST_CRASH, 0 };
+	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number, 0 };
 	gm_with_own_files(write_file, &writing);
 	r = writing.result;
 	if (r) {

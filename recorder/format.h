@@ -282,6 +282,8 @@ enum gm_request { GM_REQUEST_NONE, GM_REQUEST_SIGNAL, GM_REQUEST_OUTSIDE, GM_REQ
 
 enum gm_life { GM_LIFE_RUNNING = 1, GM_LIFE_EXITING, GM_LIFE_CLEAN, GM_LIFE_CRASHED };
 
+#define GM_CRASH_WRITTEN(inode) ((uint32_t)(inode) ? (uint32_t)(inode) : 1u)
+
 struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint64_t) magic;
 	uint32_t version;
@@ -342,7 +344,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	int32_t crash_sender_pid;	/* of a signal that was sent; 0 by the kernel */
 	uint32_t crash_sender_uid;
 	uint32_t crash_stack;		/* the same interned; 0 none */
-	uint32_t crash_written;		/* 1: the snapshot of it lies at @last_snapshot */
+	uint32_t crash_written;		/* its snapshot's inode number (low half, or 1), if that has,
+					 * or was just about to get, the name @last_snapshot */
 
 	/* history control: what the events are worth; all 0 where nothing was limited */
 	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */

@@ -376,17 +376,18 @@ int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_by
 	r = -EEXIST;
 	for (unsigned int number = 1; r == -EEXIST && number <= TRIES; number++) {
 		numbered(out->name, number, name);
+		path.length = 0;
+		if (ret_path_bytes) {
+			put(&path, out->directory, strlen(out->directory));
+			put(&path, name, strlen(name));
+		}
+		if (out->naming)
+			out->naming(ret_path, out->inode);
 		r = take_name(out, name);
 	}
-	if (r)
-		return r;
-	out->temporary[0] = '\0';
-	if (ret_path_bytes) {
-		ret_path[0] = '\0';
-		put(&path, out->directory, strlen(out->directory));
-		put(&path, name, strlen(name));
-	}
-	return 0;
+	if (!r)
+		out->temporary[0] = '\0';
+	return r;
 }
 
 void gm_outfile_close(struct gm_outfile *out)

@@ -37,6 +37,7 @@ struct gm_outfile {
 	uint64_t device, inode;		/* of @fd, */
 	uint64_t dir_device, dir_inode;	/* and of @dirfd */
 	bool fallback;			/* it lies in the fallback directory */
+	void (*naming)(const char *path, uint64_t inode);	/* it gets that name now; may be NULL */
 	char directory[3072];		/* absolute, ends in a slash */
 	char name[256];			/* the one it shall have */
 	char temporary[64];		/* the one it has; "" when it has none */

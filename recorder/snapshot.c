@@ -232,6 +232,7 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 		r = gm_outfile_open(&out, template, fallback_dir, &words);
 		if (r)
 			return r;
+		out.naming = request->naming;
 		r = fill_unsignalled(image, request, &out);
 		if (!r)
 			r = gm_outfile_commit(&out, ret_path, ret_path_bytes);

@@ -16,6 +16,8 @@ struct gm_snapshot_request {
 	uint64_t time_us;		/* wall clock of the moment shown; 0: the image's last stamp */
 	bool recovered;			/* made after the death of the process */
 	uint64_t failure;		/* number of the struct gm_failure to show; 0 none */
+	/* The file, whole, gets this path now; called again where another has it. NULL: nobody asks. */
+	void (*naming)(const char *path, uint64_t inode);
 };
 
 /* Write the JSON of a settled image to @fd. Returns 0 or -errno (of write). */

@@ -109,7 +109,8 @@ static bool was_written(struct gm_recovered *ret)
 	struct stat st;
 
 	if (!header->crash_written || header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
-	    stat(header->last_snapshot, &st) || !S_ISREG(st.st_mode) || !st.st_size)
+	    stat(header->last_snapshot, &st) || !S_ISREG(st.st_mode) || !st.st_size ||
+	    header->crash_written != GM_CRASH_WRITTEN(st.st_ino))
 		return false;
 	memcpy(texts[1], header->last_snapshot, sizeof(header->last_snapshot));
 	ret->snapshot = texts[1];
