@@ -1,7 +1,7 @@
 /*
  * unwind_trail.c - a walk that does not begin anew (see unwind_trail.h).
  *
- * Owns the trails: a fixed number, each a thread's until another wants it long enough. A trail is
+ * Owns the trails: a fixed number, two a thread's until another wants them long enough. A trail is
  * entered by one exchange and left again. What is kept are guesses, checked before each use: it
  * does no harm when it is out of date, of another thread, or of a stack that is gone, as long as
  * the words to check lie on this thread's stack, and the owner's number sees to that.
@@ -35,7 +35,7 @@ uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count)
 
 #ifndef __aarch64__
 
-#define TRAILS 64u
+#define TRAILS 64u			/* pairs of them */
 #define FRAMES 336u			/* kept of a stack */
 #define BEYOND 64			/* frames unwound beyond those asked for, to follow later */
 #define STRANGERS 64u			/* calls of other threads in a row until a trail is theirs */
@@ -60,17 +60,21 @@ struct gm_trail {
 	uint64_t new_rule[FRAMES];
 };
 
-static struct gm_trail trails[TRAILS];	/* 1.2 MiB of .bss, touched as used */
+/* A thread has two: allocations and frees come in turn, each from much the same place. */
+static struct gm_trail trails[TRAILS][2];	/* 2.4 MiB of .bss, touched as used */
 static _Atomic(uint32_t) threads;
 static __thread uint32_t own_number;
+static __thread uintptr_t first_place;
 
-static struct gm_trail *enter(void)
+static struct gm_trail *enter(uintptr_t place)
 {
 	struct gm_trail *t;
 
-	if (!own_number)
+	if (!own_number) {
 		own_number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-	t = &trails[own_number % TRAILS];
+		first_place = place;
+	}
+	t = &trails[own_number % TRAILS][place != first_place];
 	if (atomic_exchange_explicit(&t->busy, 1, memory_order_acquire))
 		return NULL;
 	if (__builtin_expect(t->owner != own_number, 0)) {
@@ -100,18 +104,23 @@ void gm_trail_leave(const struct gm_trail_walk *walk)
 void gm_trail_forget(void)
 {
 	for (uint32_t i = 0; i < TRAILS; i++) {
-		if (!trails[i].owner)	/* a page never touched stays so */
-			continue;
-		trails[i].owner = 0;
-		atomic_store_explicit(&trails[i].busy, 0, memory_order_relaxed);
+		for (uint32_t k = 0; k < 2; k++) {
+			if (!trails[i][k].owner)	/* a page never touched stays so */
+				continue;
+			trails[i][k].owner = 0;
+			atomic_store_explicit(&trails[i][k].busy, 0, memory_order_relaxed);
+		}
 	}
 }
 
 uint64_t gm_trail_followed(void)
 {
-	struct gm_trail *t = &trails[own_number % TRAILS];
+	const struct gm_trail *t = trails[own_number % TRAILS];
+	uint64_t sum = 0;
 
-	return own_number && t->owner == own_number ? t->followed : 0;
+	for (uint32_t k = 0; k < 2 && own_number; k++)
+		sum += t[k].owner == own_number ? t[k].followed : 0;
+	return sum;
 }
 
 enum outcome { STEPPED, ENDED, FAILED };
@@ -299,7 +308,7 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 	gm_walk_begin(&w, from);
 	if (!w.window.hi)
 		return false;
-	t = enter();
+	t = enter(from->r[GM_REG_PC]);
 	if (!t)
 		return false;
 	generation = gm_rule_generation();
