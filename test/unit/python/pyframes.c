@@ -29,6 +29,7 @@ int pyframes_call_in_thread(int (*function)(void));
 int pyframes_call_large(int (*function)(void));
 int pyframes_text(unsigned int id, char *buffer, int bytes);
 double pyframes_time(int times);
+double pyframes_time_cold(int times, int bytes);
 double pyframes_time_new(int times);
 double pyframes_time_walk(int times, int depth, int *ret_frames);
 
