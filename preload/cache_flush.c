@@ -87,6 +87,7 @@ void gm_cache_synchronised(void)
 	if (!gm_cache_on())
 		return;
 	gm_reuse_poll(gm_order_reuse());
+	gm_cache_orphans_back();
 	if (!is_short)
 		return;
 	devices = __atomic_exchange_n((uint64_t *)&is_short, 0, __ATOMIC_ACQ_REL);

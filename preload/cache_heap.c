@@ -48,12 +48,9 @@ static uint64_t now_ns(void)
 
 /* ---- around driver calls ---- */
 
-struct visit { struct gm_relaxed relaxed; bool pushed; };
-
-/* Make @heap's context current and the thread's capture mode harmless. */
-static struct visit visit_begin(const struct gm_cache_heap *heap)
+struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
 {
-	struct visit visit = { .relaxed = gm_relax() };
+	struct gm_visit visit = { .relaxed = gm_relax() };
 	CUcontext current = NULL;
 
 	if (heap->handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != heap->handle)
@@ -61,7 +58,7 @@ static struct visit visit_begin(const struct gm_cache_heap *heap)
 	return visit;
 }
 
-static void visit_end(struct visit *visit)
+void gm_visit_end(struct gm_visit *visit)
 {
 	CUcontext ignored;
 
@@ -70,7 +67,7 @@ static void visit_end(struct visit *visit)
 	gm_unrelax(&visit->relaxed);
 }
 
-static CUstream private_stream(CUstream *stream)
+CUstream gm_cache_private_stream(CUstream *stream)
 {
 	if (!*stream && GM_REAL(cuStreamCreate)(stream, CU_STREAM_NON_BLOCKING))
 		*stream = NULL;
@@ -79,19 +76,19 @@ static CUstream private_stream(CUstream *stream)
 
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 {
-	return private_stream(&heap->back);
+	return gm_cache_private_stream(&heap->back);
 }
 
 /* With an end: what is freed early on one thread may wait for what this one is about to submit. */
 static void wait_back(struct gm_cache_heap *heap)
 {
-	struct visit visit;
+	struct gm_visit visit;
 	CUresult result;
 	uint64_t until;
 
 	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
 		return;
-	visit = visit_begin(heap);
+	visit = gm_visit_begin(heap);
 	until = now_ns() + BACK_NS;
 	while ((result = GM_REAL(cuStreamQuery)(heap->back)) == CUDA_ERROR_NOT_READY &&
 	       now_ns() < until)
@@ -99,7 +96,7 @@ static void wait_back(struct gm_cache_heap *heap)
 	/* The driver keeps what was freed in order until a synchronise: it costs nothing now. */
 	if (!result)
 		GM_REAL(cuStreamSynchronize)(heap->back);
-	visit_end(&visit);
+	gm_visit_end(&visit);
 }
 
 void gm_cache_back_done(uint8_t domain)
@@ -141,78 +138,41 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	return 0;
 }
 
-/* What could not go back in its order just now (a capture forbids the event): it goes with a later
- * one. More than fit stay with us. */
-static struct orphan { uint64_t address; uint32_t number; } orphans[64];
-static struct gm_lock orphans_lock;
-
-static void keep_orphan(const struct gm_cache_heap *heap, uint64_t address)
+/* The context that a pool's heap was made in is gone: its memory lives on, with any other context
+ * of its device. */
+void gm_cache_find_home(struct gm_cache_heap *heap)
 {
-	if (!gm_lock(&orphans_lock))
-		return;
-	for (unsigned int i = 0; i < sizeof(orphans) / sizeof(orphans[0]); i++)
-		if (!orphans[i].address) {
-			orphans[i] = (struct orphan){ address, heap->number };
-			break;
-		}
-	gm_unlock(&orphans_lock);
-}
+	enum gm_context_role role;
+	CUcontext handle = NULL;
+	CUdevice device;
+	uint32_t id = 0;
 
-static uint64_t take_orphan(const struct gm_cache_heap *heap)
-{
-	uint64_t address = 0;
-
-	if (!gm_lock(&orphans_lock))
-		return 0;
-	for (unsigned int i = 0; i < sizeof(orphans) / sizeof(orphans[0]) && !address; i++)
-		if (orphans[i].address && orphans[i].number == heap->number) {
-			address = orphans[i].address;
-			orphans[i].address = 0;
-		}
-	gm_unlock(&orphans_lock);
-	return address;
-}
-
-/* Behind everything that the heap's context was given so far; without a wait of the host's. */
-static bool free_behind_all(struct gm_cache_heap *heap, uint64_t address)
-{
-	CUstream back = private_stream(&heap->behind);
-	CUevent event = NULL;
-	bool done = false;
-
-	if (!back || !heap->handle || gm_capturing() ||
-	    GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
-		return false;
-	if (gm_order_record_context(heap->handle, event) &&
-	    !GM_REAL(cuStreamWaitEvent)(back, event, 0)) {
-		done = !GM_REAL(cuMemFreeAsync)(address, back);
-		for (uint64_t more; done && (more = take_orphan(heap));)
-			GM_REAL(cuMemFreeAsync)(more, back);
+	while (!handle && (id = gm_context_next(id)) != 0) {
+		handle = gm_context_handle(id, &role, &device);
+		if (handle && device != heap->domain)
+			handle = NULL;
 	}
-	GM_REAL(cuEventDestroy_v2)(event);
-	return done;
-}
-
-/* A pool's segment, last used on the stream of @key. */
-static void pool_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t key)
-{
-	CUstream stream;
-
-	if (gm_cache_stream_find(key, &stream) && !GM_REAL(cuMemFreeAsync)(address, stream))
+	if (!handle || !gm_lock(&heaps_lock))
 		return;
-	if (!free_behind_all(heap, address))
-		keep_orphan(heap, address);
+	if (!heap->handle) {
+		heap->home = id;
+		heap->handle = handle;
+	}
+	gm_unlock(&heaps_lock);
 }
 
 static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
 {
 	struct gm_cache_heap *heap = arg;
-	struct visit visit = visit_begin(heap);
+	struct gm_visit visit;
 	CUstream back;
 
+	if (!heap->handle)
+		gm_cache_find_home(heap);
+	visit = gm_visit_begin(heap);
 	heap->segments -= bytes;
 	if (heap->kind == GM_KIND_POOL) {
-		pool_segment_free(heap, address, stream);
+		gm_cache_pool_segment_free(heap, address, stream);
 	} else {
 		back = gm_cache_back_stream(heap);
 		if (back)
@@ -221,7 +181,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 			GM_REAL(cuMemFree_v2)(address);
 	}
 	__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
-	visit_end(&visit);
+	gm_visit_end(&visit);
 }
 
 /* The stream's work so far comes before whatever goes back on our own stream from now on. */
@@ -233,16 +193,16 @@ void gm_cache_stream_ends(uint64_t key, CUstream stream)
 		return;
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = &heaps[i];
-		struct visit visit;
+		struct gm_visit visit;
 
 		if (!heap->number || heap->kind != GM_KIND_POOL || !heap->handle)
 			continue;
-		visit = visit_begin(heap);
+		visit = gm_visit_begin(heap);
 		if (!event && GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
 			event = NULL;
-		if (event && private_stream(&heap->behind) && !GM_REAL(cuEventRecord)(event, stream))
+		if (event && gm_cache_private_stream(&heap->behind) && !GM_REAL(cuEventRecord)(event, stream))
 			GM_REAL(cuStreamWaitEvent)(heap->behind, event, 0);
-		visit_end(&visit);
+		gm_visit_end(&visit);
 	}
 	if (event)
 		GM_REAL(cuEventDestroy_v2)(event);
@@ -401,6 +361,8 @@ struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 {
+	if (gm_cache_on())
+		gm_cache_streams_context_ended(context);
 	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
 		struct gm_cache_heap *heap = &heaps[i];
 
@@ -434,6 +396,7 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 {
 	uint64_t bytes = 0;
 
+	gm_cache_orphans_back();
 	for (unsigned int i = 0; i < HEAPS; i++)
 		if (heaps[i].number && heaps[i].domain == domain && &heaps[i] != but)
 			bytes += gm_cached_empty(heaps[i].cached);
@@ -489,8 +452,7 @@ void gm_cache_heaps_forget(void)
 	memset(heaps, 0, sizeof(heaps));
 	memset(growth, 0, sizeof(growth));
 	heaps_lock = (struct gm_lock){ 0 };
-	memset(orphans, 0, sizeof(orphans));
-	orphans_lock = (struct gm_lock){ 0 };
+	gm_cache_orphans_forget();
 	memset(limits, 0, sizeof(limits));
 	span = NULL;
 	gm_cache_streams_forget();

@@ -8,6 +8,7 @@
 #define GM_PRELOAD_CACHE_HEAP_H
 
 #include "preload/cache.h"
+#include "preload/capture.h"
 #include "recorder/cached.h"
 
 struct gm_cache_heap {
@@ -60,7 +61,25 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
 /* The private stream of a heap whose context is current; NULL: it cannot be had. */
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap);
 
+/* @stream, made in the current context at its first use; NULL: it cannot be had. */
+CUstream gm_cache_private_stream(CUstream *stream);
+
+/* Around driver calls: @heap's context is current, the thread's capture mode harmless. */
+struct gm_visit { struct gm_relaxed relaxed; bool pushed; };
+struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap);
+void gm_visit_end(struct gm_visit *visit);
+
 struct gm_span *gm_cache_span(void);
+
+/* ---- segments of pools go back (cache_back.c) ---- */
+
+/* Last used on the stream of @key. In a visit. */
+void gm_cache_pool_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t key);
+/* Those that could not go back when they should have: now, where they can. */
+void gm_cache_orphans_back(void);
+void gm_cache_orphans_forget(void);
+/* A pool's heap whose context ended gets another of its device, where there is one. */
+void gm_cache_find_home(struct gm_cache_heap *heap);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 
@@ -80,6 +99,7 @@ void gm_cache_stream_seen(uint64_t key, CUstream stream);
 bool gm_cache_stream_find(uint64_t key, CUstream *ret);
 /* It ends; was memory served to it? */
 bool gm_cache_stream_forget(uint64_t key);
+void gm_cache_streams_context_ended(uint32_t context);
 void gm_cache_streams_forget(void);
 
 #endif

@@ -3,7 +3,8 @@
  *
  * A segment goes back in the order of the stream it was used on. When the stream is destroyed its
  * key means nothing to the driver any more: from then on what was its goes back on a stream of our
- * own, which is made to wait for everything the destroyed one was given, once, at its end.
+ * own, which is made to wait for everything the destroyed one was given, once, at its end. Streams
+ * also end with their context, unsaid.
  *
  * Thread context: any, inside a hook. Lock: a leaf. Signal context: none. Fork: forgotten.
  */
@@ -13,7 +14,7 @@
 
 #define STREAMS 4096u			/* a power of two; more are treated as destroyed ones */
 
-struct named { uint64_t key; CUstream stream; };
+struct named { uint64_t key; CUstream stream; uint32_t context; };
 
 static struct named streams[STREAMS];
 static uint32_t used;
@@ -29,20 +30,47 @@ static struct named *place_of(uint64_t key)
 	return &streams[i];
 }
 
+static bool known(uint64_t key)
+{
+	bool yes;
+
+	if (!gm_lock(&lock))
+		return true;		/* until the next time */
+	yes = place_of(key)->key != 0;
+	gm_unlock(&lock);
+	return yes;
+}
+
 void gm_cache_stream_seen(uint64_t key, CUstream stream)
 {
+	CUcontext handle = NULL;
 	struct named *place;
+	uint32_t context;
 
-	if (key == last || (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD || !gm_lock(&lock))
+	if (key == last || (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		return;
-	place = place_of(key);
-	if (!place->key && used < STREAMS / 2) {
-		used++;
-		place->key = key;
-		place->stream = stream;
+	if (known(key) || GM_REAL(cuStreamGetCtx)(stream, &handle))
+		return;
+	context = gm_context_find(handle);
+	if (gm_lock(&lock)) {
+		place = place_of(key);
+		if (!place->key && used < STREAMS / 2) {
+			used++;
+			*place = (struct named){ key, stream, context };
+		}
+		gm_unlock(&lock);
 	}
-	gm_unlock(&lock);
 	last = key;
+}
+
+void gm_cache_streams_context_ended(uint32_t context)
+{
+	if (!gm_lock(&lock))
+		return;
+	for (uint32_t i = 0; i < STREAMS; i++)
+		if (streams[i].context == context)
+			streams[i].stream = NULL;
+	gm_unlock(&lock);
 }
 
 bool gm_cache_stream_find(uint64_t key, CUstream *ret)
@@ -60,15 +88,15 @@ bool gm_cache_stream_find(uint64_t key, CUstream *ret)
 bool gm_cache_stream_forget(uint64_t key)
 {
 	struct named *place;
-	bool known;
+	bool there;
 
 	if (!gm_lock(&lock))
 		return false;
 	place = place_of(key);
-	known = place->key && place->stream;
+	there = place->key && place->stream;
 	place->stream = NULL;		/* the key stays: runs have no holes, and it is never met again */
 	gm_unlock(&lock);
-	return known;
+	return there;
 }
 
 void gm_cache_streams_forget(void)

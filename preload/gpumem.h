@@ -10,9 +10,9 @@
  *	if (gpumem_snapshot(NULL) == -ENOSYS)
  *		puts("not under gpumem");
  *
- * Without the library a function returns GPUMEM_ABSENT (-ENOSYS) and does nothing. Build with
- * -fPIE or -fPIC, the default of today's compilers: in code built with -fno-pic the linker binds
- * a weak symbol to "absent" for good.
+ * Without the library a function returns GPUMEM_ABSENT (-ENOSYS; NULL where it returns a pointer)
+ * and does nothing. Build with -fPIE or -fPIC, the default of today's compilers: in code built
+ * with -fno-pic the linker binds a weak symbol to "absent" for good.
  *
  * Results: 0 or a value, or a negative errno. Common to all: -ENODATA, nothing is recorded in this
  * process (it has made no CUDA call yet, or recording could not start; a line on stderr said
@@ -32,6 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -142,6 +143,10 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 #define gpumem_empty_cache() (gpumem_empty_cache ? (gpumem_empty_cache)() : GPUMEM_ABSENT)
 #define gpumem_set_per_process_memory_fraction(fraction, device) \
 	GPUMEM_CALL(gpumem_set_per_process_memory_fraction, fraction, device)
+#define gpumem_torch_malloc(size, device, stream) \
+	(gpumem_torch_malloc ? (gpumem_torch_malloc)(size, device, stream) : NULL)
+#define gpumem_torch_free(ptr, size, device, stream) \
+	(gpumem_torch_free ? (gpumem_torch_free)(ptr, size, device, stream) : (void)0)
 #define gpumem_record_memory_history(enabled, context, stacks, max_entries) \
 	GPUMEM_CALL(gpumem_record_memory_history, enabled, context, stacks, max_entries)
 #define gpumem_annotate(text) GPUMEM_CALL(gpumem_annotate, text)

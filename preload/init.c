@@ -208,8 +208,11 @@ static int start_recorder(struct scratch *scratch)
  * for. */
 static void choose_allocator(struct gm_options *options)
 {
-	const char *debugger = gm_debugger();
+	const char *debugger;
 
+	if (options->allocator == GM_ALLOCATOR_NATIVE)
+		return;
+	debugger = gm_debugger();
 	if (!debugger)
 		return;
 	gm_say("allocator:native, since ", debugger, " is here: memory cut from larger pieces would "

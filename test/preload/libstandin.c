@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ int cuCtxGetCurrent(void **context);
 int cuCtxGetDevice(int *device);
 int cuDeviceGetCount(int *count);
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+int cuDeviceTotalMem_v2(size_t *total_bytes, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);
 int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active);
 int cuGetProcAddress(const char *name, void **ret, int version, uint64_t flags);
@@ -60,13 +62,17 @@ int cuMemAlloc(unsigned int *address, unsigned int bytes)
 
 int cuMemAlloc_v2(unsigned long long *address, size_t bytes)
 {
-	/* 666 bytes cannot be had, and no address comes twice. */
-	static unsigned int serial;
+	/* 666 bytes cannot be had, nor what is more than the device has, and no address comes
+	 * twice. What is large begins where the driver's does. */
+	static unsigned long long next;
+	bool large = bytes >= 0x100000, refused = bytes == 666 || bytes > 1ull << 40;
+	unsigned long long at = __atomic_fetch_add(&next, large && !refused ? bytes + 0x300000 : 0x100000ull,
+						   __ATOMIC_RELAXED);
 
 	standin_calls++;
-	*address = 0x200000000 + bytes +
-		   __atomic_fetch_add(&serial, 1u, __ATOMIC_RELAXED) * 0x100000ull;
-	return bytes == 666 ? 2 : 0;
+	at += 0x200000000;
+	*address = large ? (at + 0x1fffff) & ~0x1fffffull : at + bytes;
+	return refused ? 2 : 0;
 }
 
 int cuMemFree_v2(unsigned long long address)
@@ -124,6 +130,12 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	*free_bytes = 1 << 20;
 	*total_bytes = 1 << 30;
 	return 0;
+}
+
+int cuDeviceTotalMem_v2(size_t *total_bytes, int device)
+{
+	*total_bytes = 1 << 30;
+	return device;
 }
 
 /* The memory stays: what is taken at the end is shown by the record. */

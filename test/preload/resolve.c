@@ -85,7 +85,7 @@ static void by_handle(const char *path)
 	printf("dlerror after failure: %s\n", error && strstr(error, "cuMemCreate") ? "names it" :
 	       error ? error : "none");
 	call("cuMemAlloc_v2", dlsym(handle, "cuMemAlloc_v2"), 64);
-	call("cuMemAlloc_v2 out of memory", dlsym(handle, "cuMemAlloc_v2"), 666);
+	call("cuMemAlloc_v2 out of memory", dlsym(handle, "cuMemAlloc_v2"), (size_t)1 << 41);
 	printf("calls: %d\n", *(int *)dlsym(handle, "standin_calls"));
 	show("the driver's own look-up", *(void **)dlsym(handle, "standin_own"));
 	/* Once more, now that everything was found: the same answers. */

@@ -28,6 +28,7 @@
 #include "preload/gpumem.h"
 
 #define WAIT_MS 30000
+#define TOO_MUCH ((size_t)1 << 41)	/* libstandin.c refuses it, whatever allocates */
 
 typedef unsigned long long address_t;
 
@@ -168,7 +169,7 @@ static void fail_until(const char *part, int want)
 	const char *directory = getenv("OUT");
 
 	for (int ms = 0; ms < WAIT_MS && count_files(directory, part) < want; ms += 5) {
-		allocate(666);
+		allocate(TOO_MUCH);
 		pause_ms(5);
 	}
 }
@@ -330,7 +331,7 @@ static bool memory(const char *word)
 		int failed = 0;
 
 		for (int n = atoi(rest); n > 0; n--)
-			failed += allocate(666) == 2;
+			failed += allocate(TOO_MUCH) == 2;
 		printf("failed: %d\n", failed);
 	} else if (starts(word, "free", &rest)) {
 		free_last();

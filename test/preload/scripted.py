@@ -5,6 +5,7 @@ from tap import B, Room, check, live_bytes, tell
 
 SCRIPT = os.path.join(B, "test/preload/script")
 DRIVER = os.path.join(B, "test/preload/libstandin.so")
+TOO_MUCH = 1 << 41      # bytes that libstandin.so refuses, as it does 666
 
 
 class Play(Room):

@@ -11,6 +11,7 @@ from tap import check, finish, tell  # noqa: E402
 
 EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
          "reset_accumulated", "empty_cache", "fraction 0.5"]
+CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 ABSENT, NO_DATA, INVALID, NOT_SUPPORTED = -38, -61, -22, -95
 
 
@@ -44,6 +45,10 @@ def numbers():
                 "allocated: 100 reserved 100 max 100 100", "reset_accumulated: 0", "allocation.all.allocated: 0",
                 "allocation.all.current: 1", "allocation.all.allocated: 1", "allocated_bytes.all.freed: 105",
                 "allocated: 0 reserved 0 max 105 105"]
+        if CACHING:     # blocks of 512 bytes, in one segment that stays
+            want = ["allocated: 512 reserved 2097152 max 1024 2097152"] + want[1:6] + \
+                   ["allocated: 512 reserved 2097152 max 512 2097152"] + want[7:11] + \
+                   ["allocated_bytes.all.freed: 1024", "allocated: 0 reserved 2097152 max 1024 2097152"]
         check("statistics: as PyTorch counts", run.stdout.splitlines() == want, run.stdout)
         recovered = room.snapshots("exit")
         check("statistics: a snapshot after the resets is sound", len(recovered) == 1 and recovered[0]["consistent"], room.files())
@@ -52,11 +57,36 @@ def numbers():
         table = [line for line in run.stdout.splitlines() if line.startswith("|")]
         check("names: as many as PyTorch has, in order", answers(run).get("count") == "122", run.stdout[:80])
         check("names: the table is PyTorch's, 77 columns wide", len(table) > 40 and {len(line) for line in table} == {77} and
-              "| Allocated memory      |    100 B   |    100 B   |    100 B   |      0 B   |" in table, table[:8])
+              "| Allocated memory      |    %d B   |    %d B   |    %d B   |      0 B   |" % ((512 if CACHING else 100,) * 3) in table,
+              table[:8])
     with Play() as room:
-        run = behaves("native", room, "alloc 1", "empty_cache", "fraction 0.5", "fraction 1.5", "fraction -1", "exit 0")
+        run = behaves("native", room, "alloc 1", "empty_cache", "fraction 0.5", "fraction 1.5", "fraction -1", "exit 0",
+                      allocator="native")
         check("native: nothing is cached, nothing is refused", run.stdout.splitlines() ==
               ["empty_cache: 0", "fraction: %d" % NOT_SUPPORTED] + ["fraction: %d" % INVALID] * 2, run.stdout)
+    limits()
+
+
+def limits():
+    """The stand-in's device has 1 GiB."""
+    with Play() as room:
+        run = behaves("caching", room, "alloc 1", "empty_cache", "free", "empty_cache", "empty_cache", "fraction 1.5", "fraction -1",
+                      "alloc 0x1000000", "allocated 0", "fraction 0.5", "alloc 0x1e000000", "alloc 0x10000000", "files oom 1",
+                      "alloc 512", "fraction 1", "alloc 0x10000000", "exit 0", allocator="caching")
+        check("caching: idle segments are given back, a fraction refuses what goes past it", run.stdout.splitlines() ==
+              ["empty_cache: 0", "empty_cache: 2097152", "empty_cache: 0"] + ["fraction: %d" % INVALID] * 2 +
+              ["allocated: 16777216 reserved 16777216 max 16777216 16777216", "fraction: 0", "alloc: 2", "files oom: 1",
+               "fraction: 0"], run.stdout)
+        check("caching: what was refused is an OOM of the snapshot's, for what was asked",
+              [s["failure"]["requested_bytes"] for s in room.snapshots("oom")] == [0x10000000], room.files())
+    for options in ({"memory_limit": "512MiB"}, {"per_process_memory_fraction": "0.5"},
+                    {"memory_limit": "512MiB", "per_process_memory_fraction": "0.9"},
+                    {"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}):
+        with Play() as room:
+            run = behaves("limit %s" % options, room, "alloc 0x1e000000", "alloc 0x10000000", "free", "alloc 0x10000000", "exit 0",
+                          allocator="caching", oom_snapshots=0, **options)
+            check("limit %s: what goes past it is refused, what was freed counts no more" % options,
+                  run.stdout.splitlines() == ["alloc: 2"] and room.live("exit") == [0x10000000], (run.stdout, room.live("exit")))
 
 
 def snapshots():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 600
-"""The tests of ends, habits, crashes, kills and storms once more, with the caching allocator as the programs' own is:
+"""The tests of the record, of ends, habits, crashes, kills and storms once more, with the caching allocator as the programs' own is:
 shorter, since they have run at length without it. Lines of a test that failed are shown.
 
 Words after the script's name choose among them: "crash", "storms", ...
@@ -14,6 +14,8 @@ from tap import B, check, finish  # noqa: E402
 
 SCRIPTS = {
     "exit": {}, "fork": {}, "signal": {}, "host": {}, "threads": {}, "stack": {},
+    "api": {}, "abi": {}, "options": {}, "resolve": {}, "history": {}, "oom": {},
+    "conservation": {}, "kinds": {}, "frees": {}, "graph": {}, "context": {}, "fail": {},
     "crash": {"GM_KILLS": "40"},
     "kills": {"GM_KILLS": "40"},
     "storms": {"GM_STORM_SECONDS": "1", "words": ("fork", "signal", "cancel", "all")},

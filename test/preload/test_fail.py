@@ -8,12 +8,13 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import app, differences, run_pair  # noqa: E402
-from tap import B, Room, check, finish, same, tell  # noqa: E402
+from account import CACHING, alike, app, differences, run_pair, unlike  # noqa: E402
+from tap import B, Room, check, finish  # noqa: E402
 
 APP = app("app_fail")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
 OUT_OF_MEMORY, NOT_PERMITTED = 2, 800
+SERVED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync"}     # where the cache asks for itself
 
 # What the library asks the driver for by itself, and the program under test does not.
 OURS = ["cuCtxGetDevice", "cuDeviceGetGraphMemAttribute", "cuPointerGetAttribute", "cuMemGetAddressRange_v2",
@@ -29,12 +30,18 @@ def calls():
     return [(entry, int(count)) for entry, count in found]
 
 
-def one_failure(room, rule):
-    """Run with it, to a sudden end. Returns what is wrong, as sentences."""
+def one_failure(room, rule, unharmed):
+    """Run with it, to a sudden end. Returns what is wrong, as sentences. A cache asks the driver for other things than
+    the program does, and again after it gave back what it kept: then the program may see no failure (@unharmed) at
+    all, or see it elsewhere."""
     bare, ours, directory = run_pair(room, [APP], FAKECUDA_FAIL=rule, APP_KILL="1", oom_snapshots=0)
-    if not same(bare, ours):
-        return ["%s: %s" % (rule, tell(bare, ours))]
-    wrong = ["%s: %s" % (rule, sentence) for sentence in differences(ours.stdout, directory)]
+    if CACHING and rule.endswith(":%d" % OUT_OF_MEMORY) and alike(unharmed, ours):
+        bare = unharmed
+    elsewhere = CACHING and rule.split(":")[0] in SERVED and not alike(bare, ours)
+    if not alike(bare, ours) and not (elsewhere and bare.returncode == ours.returncode and not ours.stderr):
+        return ["%s: %s" % (rule, unlike(bare, ours))]
+    wrong = ["%s: %s" % (rule, sentence) for sentence in differences(ours.stdout, directory,
+                                                                     None if elsewhere else bare.stdout)]
     journals = room.journal_files()
     if len(journals) != 1:
         return wrong + ["%s: journals %s" % (rule, journals)]
@@ -50,10 +57,12 @@ def every_call():
     check("the program tells its calls", len(entries) > 30 and all(count for _, count in entries),
           [entry for entry, count in entries if not count] or entries)
     with Room() as room:
+        unharmed = room.run([APP], preload=False, APP_KILL="1")
         for entry, count in entries:
             wrong = []
             for n in range(count):
-                wrong += one_failure(room, "%s:%d:1:%d" % (entry, n, NOT_PERMITTED if n % 2 else OUT_OF_MEMORY))
+                wrong += one_failure(room, "%s:%d:1:%d" % (entry, n, NOT_PERMITTED if n % 2 else OUT_OF_MEMORY),
+                                     unharmed)
             check("%s: each of %d calls fails in turn" % (entry, count), not wrong, "; ".join(wrong[:3]))
 
 
@@ -64,8 +73,8 @@ def our_own_calls():
             rule = "%s:0:-1:%d" % (entry, 999)
             bare = room.run([APP], preload=False, FAKECUDA_FAIL=rule)
             ours = room.run([APP], FAKECUDA_FAIL=rule)
-            check("our own %s fails: nobody notices" % entry, same(bare, ours) and "done" in ours.stdout,
-                  tell(bare, ours))
+            check("our own %s fails: nobody notices" % entry, alike(bare, ours) and "done" in ours.stdout,
+                  unlike(bare, ours))
 
 
 def out_of_memory():
@@ -73,7 +82,7 @@ def out_of_memory():
     with Room() as room:
         ours = room.run([APP], FAKECUDA_CAPACITY="4M")
         bare = room.run([APP], preload=False, FAKECUDA_CAPACITY="4M")
-        check("a small device: same output", same(bare, ours), tell(bare, ours))
+        check("a small device: same output", alike(bare, ours), unlike(bare, ours))
         taken = room.snapshots("oom")
         failure = taken[0]["failure"] if taken else {}
         check("an OOM snapshot says what was wanted", failure.get("requested_bytes", 0) > 0 and

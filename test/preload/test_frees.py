@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import app, conserved  # noqa: E402
+from account import CACHING, app, conserved  # noqa: E402
 from tap import Room, check, finish  # noqa: E402
 
 
@@ -34,13 +34,16 @@ def main():
         taken = conserved("app_frees", room, [app("app_frees")], checkpoints=11)
         if taken:
             last = taken[("", max(number for _, number in taken))]
-            check("nothing is left", not last["segments"] and not last["host_segments"],
-                  last["segments"] + last["host_segments"])
+            left = [s for s in last["segments"] + last["host_segments"]
+                    if not CACHING or any(b["state"] != "inactive" for b in s["blocks"])]
+            check("nothing is left", not left, left)
             wrong = balanced(last)
             check("the trace adds up", not wrong, wrong[:3])
             actions = collections.Counter(e["action"] for trace in traces(last) for e in trace)
             check("as many frees as allocations", actions["alloc"] == actions["free_completed"] ==
-                  actions["free_requested"] == actions["segment_alloc"] == actions["segment_free"] > 10, dict(actions))
+                  actions["free_requested"] > 10, dict(actions))
+            check("as many segments given back as taken, but for what is kept", actions["segment_alloc"] ==
+                  actions["segment_free"] + len(last["segments"]) >= 10, (dict(actions), len(last["segments"])))
             check("nothing was in flight", not last["recovered"]["in_flight"] and last["consistent"])
     finish()
 

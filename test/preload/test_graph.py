@@ -3,7 +3,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from account import app, by_segments, conserved  # noqa: E402
+from account import app, by_requests, by_segments, conserved  # noqa: E402
 from tap import Room, check, finish  # noqa: E402
 
 
@@ -17,12 +17,12 @@ def main():
             most = max(sum(1 for s in snapshot["segments"] if s["kind"] == "graph") for snapshot in taken.values())
             check("one record a device", most == 2, most)
             check("what is captured is not counted as a pool's",
-                  max(h.get((0, "pool"), 0) for h in held) == 2 << 20, held)
+                  max(by_requests(s).get((0, "pool"), 0) for s in taken.values()) == 2 << 20, held)
     for name in ("app_capture.static", "app_capture.shared"):
         with Room() as room:
             taken = conserved(name, room, [app(name)])
             if taken:
-                check("%s: nothing is left" % name, not any(by_segments(s) for s in taken.values()))
+                check("%s: nothing is left" % name, not any(by_requests(s) for s in taken.values()))
     finish()
 
 

@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from scripted import Play, behaves  # noqa: E402
+from scripted import TOO_MUCH, Play, behaves  # noqa: E402
 from tap import check, finish  # noqa: E402
 
 
@@ -14,12 +14,12 @@ def numbers(room):
 
 def main():
     with Play() as room:
-        run = behaves("one failure", room, "alloc 100", "alloc 666", "files oom 1", "alloc 1", "exit 0")
+        run = behaves("one failure", room, "alloc 100", "alloc %d" % TOO_MUCH, "files oom 1", "alloc 1", "exit 0")
         check("one failure: the program gets the driver's error", "alloc: 2" in run.stdout, run.stdout)
         check("one failure: what was live then", room.live("oom") == [100], room.live("oom"))
         failure = room.snapshots("oom")[0]["failure"] if room.snapshots("oom") else {}
-        check("one failure: the snapshot says what was asked", 666 in failure.values() and "cuMemAlloc_v2" in failure.values(),
-              failure)
+        check("one failure: the snapshot says what was asked", TOO_MUCH in failure.values() and
+              "cuMemAlloc_v2" in failure.values(), failure)
         check("one failure: and the exit snapshot that there was one", room.snapshots("exit")[0]["devices"][0]
               ["memory_stats"]["num_ooms"] == 1)
     # More than there are files for: the first two stay, no more than four are there, the time is bounded.
@@ -47,10 +47,10 @@ def main():
         check("snapshot_on without oom: none", not numbers(room) and room.live("exit") == [1], room.files())
     with Play() as room:
         run = behaves("observers", room, "observer early", "alloc 100", "alloc 200", "observer late", "observer late",
-                      "alloc 666", "files oom 1", "exit 0")
+                      "alloc %d" % TOO_MUCH, "files oom 1", "exit 0")
         heard = [line for line in run.stdout.splitlines() if line.startswith("observer early:") or line.startswith("observer late:")]
         check("observers: each is called, with device and sizes", len(heard) == 3 and
-              all("device 0 requested 666 total known free less" in line for line in heard), heard)
+              all("device 0 requested %d total known free less" % TOO_MUCH in line for line in heard), heard)
         check("observers: may free, which is recorded", room.live("exit") == [0], room.live("exit"))
     with Play() as room:
         behaves("many threads", room, "alloc 100", *(["detached", "storm 300", "end"] * 4), "storm 300", "files oom 1",

@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from scripted import DRIVER, SCRIPT, Play, behaves  # noqa: E402
-from tap import check, finish, tell  # noqa: E402
+from tap import LIBRARY, check, finish, tell  # noqa: E402
 
 
 def said():
@@ -25,17 +25,50 @@ def said():
         run = room.script("say x", history="many")
         check("nothing is said before the first CUDA call", run.returncode == 0 and not run.stderr, tell(run))
     with Play() as room:
-        run = behaves("allocator:caching", room, "alloc 100", "exit 0", allocator="caching",
-                      said="gpumem: allocator:caching is not in this version: recording only (native)\n")
-        check("allocator:caching: one line", run.stderr.count("\n") == 1, run.stderr)
-        check("allocator:caching: recorded all the same", room.live("exit") == [100], room.files())
-    with Play() as room:
         run = behaves("verbose:1", room, "alloc 100", "exit 0", verbose=1, said="gpumem: snapshot (exit): " + room.out, stacks="none")
         check("verbose:1: the effective options and their source", "gpumem: stacks=none (environment)" in run.stderr and
               "gpumem: history=1048576 (default)" in run.stderr, run.stderr)
     with Play() as room:
         run = room.script("alloc 1", "exit 0", GPUMEM_CONF=",".join("no%d:1" % i for i in range(500)))
         check("five hundred mistakes: a few lines", run.returncode == 0 and run.stderr.count("\n") < 20, run.stderr)
+
+
+def segment_sizes(room):
+    return [s["total_size"] for snapshot in room.snapshots("exit") for s in snapshot["segments"]]
+
+
+def allocators():
+    """Which one serves shows in the segments: 2 MiB of the cache's, or just what was asked for."""
+    for value, sizes, line in (("caching", [2 << 20], ""), ("native", [100], ""), ("", [2 << 20], "is not allowed"),
+                               ("cached", [2 << 20], "GPUMEM_ALLOCATOR=cached is not allowed: it takes one of caching, native; using caching")):
+        with Play() as room:
+            behaves("allocator:%s" % value, room, "alloc 100", "exit 0", allocator=value, said=line)
+            check("allocator:%s: is in force" % value, segment_sizes(room) == sizes and room.live("exit") == [100], segment_sizes(room))
+    with Play() as room:
+        env = room.env(DRIVER=DRIVER, OUT=room.out)
+        del env["GPUMEM_ALLOCATOR"]
+        run = room.run([SCRIPT, "alloc 100", "exit 0"], env=env)
+        check("allocator: caching by default", segment_sizes(room) == [2 << 20] and not run.stderr, (segment_sizes(room), tell(run)))
+
+
+def debuggers():
+    """What looks for faults in the driver's own allocations must find the program's there."""
+    line = "gpumem: allocator:native, since compute-sanitizer is here"
+    with Play() as room:
+        behaves("compute-sanitizer's variable", room, "alloc 100", "exit 0", allocator="caching", said=line,
+                NV_SANITIZER_INJECTION_PORT_RANGE_END="49152")
+        check("compute-sanitizer's variable: native", segment_sizes(room) == [100], segment_sizes(room))
+    with Play() as room:
+        run = behaves("told to be native", room, "alloc 100", "exit 0", allocator="native",
+                      NV_SANITIZER_INJECTION_PORT_RANGE_END="49152")
+        check("told to be native: nothing to say", not run.stderr and segment_sizes(room) == [100], segment_sizes(room))
+    for name in ("libsanitizer-collection.so", "libsanitizer-public.so", "libcudadebugger.so.1"):
+        with Play() as room:
+            path = os.path.join(room.path, name)
+            subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-o", path, "/dev/null"], check=True)
+            run = room.script("alloc 100", "exit 0", allocator="caching", LD_PRELOAD=LIBRARY + ":" + path)
+            check("%s in the process: native, and said once" % name, run.returncode == 0 and segment_sizes(room) == [100] and
+                  run.stderr.count("\n") == 1 and "allocator:native, since " in run.stderr, (segment_sizes(room), tell(run)))
 
 
 def where():
@@ -98,6 +131,8 @@ def of_torch():
 
 def main():
     said()
+    allocators()
+    debuggers()
     of_torch()
     where()
     output()

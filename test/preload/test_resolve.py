@@ -6,11 +6,17 @@ import subprocess
 import sys
 
 sys.path.insert(0, "test")
-from tap import B, FAKE, LIBRARY, Room, check, finish, tell  # noqa: E402
+from tap import B, FAKE, LIBRARY, Room, check, finish, live_bytes, tell  # noqa: E402
 
 HERE = os.path.join(B, "test/preload")
 RESOLVE = os.path.join(HERE, "resolve")
+CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 OURS, DRIVER, SHIM = "libgpumem.so", "libstandin.so", "libshim.so"
+
+
+def status(answer):
+    """Of a call's answer: where memory is, a cache decides."""
+    return answer.split()[0] if CACHING else answer
 
 
 def lines(run):
@@ -39,15 +45,15 @@ def by_handle(early):
         for (what, without), (_, got) in zip(bare, ours):
             if what in hooked and without == DRIVER:
                 check("handle: %s is ours" % what, got == OURS, got)
-            elif what != "the driver's own look-up":
-                check("handle: %s as without" % what, got == without, (without, got))
+            elif what != "the driver's own look-up" and not (CACHING and what == "calls"):
+                check("handle: %s as without" % what, status(got) == status(without), (without, got))
         if early:
             check("handle: what the driver looks up while it is loaded is a working function",
                   dict(ours).get("the driver's own look-up") in (OURS, DRIVER), ours)
         # 64 bytes were asked for and 666 were not to be had: both went into the record.
         oom, at_exit = room.snapshots("oom"), room.snapshots("exit")
         check("handle: the allocation through the pointer is recorded",
-              [b["size"] for s in (at_exit or [{"segments": []}])[0]["segments"] for b in s["blocks"]] == [64], room.files())
+              [live_bytes(s) for s in at_exit] == [64], room.files())
         check("handle: and what could not be had", len(oom) == 1 and oom[0]["failure"], room.files())
 
 
@@ -56,9 +62,10 @@ def by_version():
         bare, ours = both(room, "version", os.path.join(HERE, DRIVER))
         answers = dict(ours)
         for what, without in bare:
-            want = without.replace(DRIVER, OURS) if "cuMemAlloc" in what else without
+            want = without.replace(DRIVER, OURS) if "cuMemAlloc" in what or (CACHING and what == "cuMemcpy") else without
             check("version: %s" % what, answers.get(what) == want, (want, answers.get(what)))
-        check("version: work is not hooked while allocator is native", DRIVER in answers.get("cuMemcpy", ""), answers)
+        check("version: work is hooked while allocator is caching, and only then",
+              (OURS if CACHING else DRIVER) in answers.get("cuMemcpy", ""), answers)
 
 
 def nowhere():
@@ -75,10 +82,12 @@ def local():
     with Room() as room:
         _, ours = both(room, "local", os.path.join(HERE, DRIVER))
         answers = dict(ours)
-        check("a driver loaded RTLD_LOCAL serves exported hooks, too", answers.get("linked cuMemAlloc_v2") == "0 200100009", ours)
-        check("and RTLD_DEFAULT", answers.get("RTLD_DEFAULT cuMemAlloc_v2") == "0 200000009", ours)
+        check("a driver loaded RTLD_LOCAL serves exported hooks, too", status(answers.get("linked cuMemAlloc_v2")) ==
+              status("0 200100009"), ours)
+        check("and RTLD_DEFAULT", status(answers.get("RTLD_DEFAULT cuMemAlloc_v2")) == status("0 200000009"), ours)
         check("a function that the driver lacks is not found", answers.get("a function that this driver lacks") == "500", ours)
-        check("each call reached the driver once", answers.get("calls") == "2", ours)
+        check("each call reached the driver once, or the one that a cache makes of them",
+              answers.get("calls") == ("1" if CACHING else "2"), ours)
 
 
 def others():
@@ -86,7 +95,7 @@ def others():
         bare, ours = both(room, "shim", os.path.join(HERE, SHIM), os.path.join(HERE, DRIVER))
         check("another provider's functions stay its own", bare == ours and ("alone", SHIM) in ours, (bare, ours))
         bare, ours = both(room, "deepbind", os.path.join(HERE, DRIVER))
-        check("RTLD_DEEPBIND is unharmed", bare == ours and bare, (bare, ours))
+        check("RTLD_DEEPBIND is unharmed", [(w, status(a)) for w, a in bare] == [(w, status(a)) for w, a in ours] and bare, (bare, ours))
         bare, ours = both(room, "threads", os.path.join(HERE, DRIVER))
         check("sixteen threads that are the first get the same", ("same", "1") in ours and ("in", OURS) in ours, ours)
 
