@@ -16,14 +16,15 @@ SCRIPTS = {
     "exit": {}, "fork": {}, "signal": {}, "host": {}, "threads": {}, "stack": {},
     "api": {}, "abi": {}, "options": {}, "resolve": {}, "history": {}, "oom": {},
     "conservation": {}, "kinds": {}, "frees": {}, "graph": {}, "context": {}, "fail": {},
+    "summary": {"where": "tools"}, "leaks": {"where": "tools"}, "why": {"where": "tools"},
     "crash": {"GM_KILLS": "40"},
     "kills": {"GM_KILLS": "40"},
     "storms": {"GM_STORM_SECONDS": "1", "words": ("fork", "signal", "cancel", "all")},
 }
 
 
-def again(name, words=(), **options):
-    done = subprocess.run([sys.executable, "test/preload/test_%s.py" % name, *words], timeout=300, stdin=subprocess.DEVNULL,
+def again(name, words=(), where="preload", **options):
+    done = subprocess.run([sys.executable, "test/%s/test_%s.py" % (where, name), *words], timeout=300, stdin=subprocess.DEVNULL,
                           env=dict(os.environ, B=B, TEST_ALLOCATOR="caching", **options), check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     lines = done.stdout.splitlines()

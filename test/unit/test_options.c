@@ -58,7 +58,7 @@ START_TEST(defaults)
 {
 	read_env(NULL, NULL, NULL, NULL);
 	check_quiet();
-	ck_assert_uint_eq(options.allocator, GM_ALLOCATOR_NATIVE);
+	ck_assert_uint_eq(options.allocator, GM_ALLOCATOR_CACHING);
 	ck_assert_uint_eq(options.history, 1048576);
 	ck_assert_uint_eq(options.exit_history, 65536);
 	ck_assert_uint_eq(options.snapshot_on,
