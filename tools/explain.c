@@ -95,9 +95,14 @@ static bool find_ours(const json_t *root, struct facts *facts)
 	facts->entry = gm_json_text(failure, "entry");
 	facts->module = gm_show_module(root, gm_json_number(failure, "module"));
 	facts->stack = gm_json_number(failure, "stack");
-	if (!of_now)
-		return true;
-	find_cache(root, facts);
+	if (of_now)
+		find_cache(root, facts);
+	/* The cache as it was then: what the snapshot holds may have been given back before it. */
+	if (gm_json_number(failure, "reserved_bytes") > 0) {
+		facts->cached = gm_json_number(failure, "cached_bytes");
+		facts->pending = gm_json_number(failure, "limbo_bytes");
+		facts->largest = gm_json_number(failure, "largest_free_bytes");
+	}
 	return true;
 }
 

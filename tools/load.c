@@ -188,6 +188,9 @@ static int load_file(const char *path, struct gm_loaded *ret)
 
 	if (fd < 0)
 		return -errno;
+	/* A FIFO without a writer is empty at once; one with a writer is waited for: <(zcat FILE). */
+	if (!fstat(fd, &st) && S_ISFIFO(st.st_mode))
+		fcntl(fd, F_SETFL, 0);
 	if (!fstat(fd, &st) && S_ISDIR(st.st_mode))
 		r = refuse(ret, "a directory: name a snapshot, a journal or a process in it");
 	else if (begins_as_journal(fd))

@@ -114,15 +114,24 @@ static void print_sites(const struct view *view, const char *device)
 	gm_groups_close(&groups);
 }
 
-/* What is reserved and idle; of that, what cannot be given back, since its segment is in use. */
+/* What waits for the GPU; what is reserved and idle; of that, what cannot be given back, since its
+ * segment is in use. */
 static void print_fragmentation(const struct view *view, const json_t *device)
 {
 	const json_t *stats = gm_json_object(device, "memory_stats");
 	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
-	int64_t idle = gm_wrap_subtract(reserved,
-					gm_json_number(stats, "active_bytes.all.current"));
+	int64_t active = gm_json_number(stats, "active_bytes.all.current");
+	int64_t idle = gm_wrap_subtract(reserved, active);
+	int64_t limbo = gm_wrap_subtract(active,
+					 gm_json_number(stats, "allocated_bytes.all.current"));
 	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
 
+	if (limbo > 0 && active > 0)
+		printf("in limbo: %s in %lld blocks, freed and not yet reusable, since the GPU may be "
+		       "using them\n", gm_show_bytes(limbo),
+		       (long long)gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
+						   gm_json_number(stats,
+								  "allocation.all.current")));
 	if (idle <= 0 || reserved <= 0)
 		return;
 	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
@@ -164,7 +173,15 @@ static void print_device(const struct view *view, const json_t *device)
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
 		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
 		     "history is not whole");
-	if (json_is_integer(unattributed))
+	if (json_is_integer(unattributed) && json_integer_value(unattributed) < 0)
+		/* Taken since the driver was asked, or managed memory that is not on the device. */
+		printf("of %s the driver had %s free at %s; %s of what is recorded here were taken "
+		       "since or do not lie on the device\n",
+		       gm_show_bytes(gm_json_number(device, "total_bytes")),
+		       gm_show_bytes(gm_json_number(device, "free_bytes")),
+		       gm_show_time(gm_json_number(device, "sampled_us")),
+		       gm_show_bytes(gm_wrap_subtract(0, json_integer_value(unattributed))));
+	else if (json_is_integer(unattributed))
 		printf("of %s the driver had %s free at %s; not recorded here (contexts, other "
 		       "processes): %s\n", gm_show_bytes(gm_json_number(device, "total_bytes")),
 		       gm_show_bytes(gm_json_number(device, "free_bytes")),
@@ -193,7 +210,7 @@ static void print_host(const struct view *view)
 
 static void print_failure(const struct view *view, const json_t *failure)
 {
-	printf("  #%lld %s: %s asked for %s on %s by %s: %s; %s of %s were free\n",
+	printf("  #%lld %s: %s asked for %s on %s by %s: %s; %s of %s were free",
 	       (long long)gm_json_number(failure, "number"),
 	       gm_show_time(gm_json_number(failure, "time_us")),
 	       gm_show_clean(gm_json_text(failure, "entry")),
@@ -202,6 +219,12 @@ static void print_failure(const struct view *view, const json_t *failure)
 	       gm_show_clean(gm_json_text(failure, "result_name")),
 	       gm_show_bytes(gm_json_number(failure, "free_bytes")),
 	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
+	if (gm_json_number(failure, "reserved_bytes") > 0)
+		printf("; the cache held %s, the largest block %s, and %s in limbo",
+		       gm_show_bytes(gm_json_number(failure, "cached_bytes")),
+		       gm_show_bytes(gm_json_number(failure, "largest_free_bytes")),
+		       gm_show_bytes(gm_json_number(failure, "limbo_bytes")));
+	putchar('\n');
 }
 
 /* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */

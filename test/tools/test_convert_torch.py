@@ -130,6 +130,14 @@ with Room() as room:
                 kept = sum(map(len, snapshot["device_traces"]))
                 why = why or ("" if kept >= 0.9 * wanted else "%d of %d events: %s" % (kept, wanted, said))
             check("%s: the viewer can follow it (%d snapshots, %d events)" % (app, len(found), events), not why, why)
+    for app in ("demo_app.static", "app_threads.static", "app_training", "app_oom.static"):
+        with Room() as place:
+            place.run([os.path.join(B, "test/apps", app)], snapshot_on="exit,oom", allocator="caching", timeout=120)
+            found = sorted(glob.glob(place.out + "/*.json"))
+            taken = [pickle.loads(convert("pickle", one)[0]) for one in found]
+            states = {b["state"] for s in taken for g in s["segments"] for b in g["blocks"]}
+            why = next(filter(None, map(broken, taken)), "")
+            check("%s with the cache: the viewer can follow it, idle blocks too" % app, taken and "inactive" in states and not why, (why, states))
     with Room() as place:
         _, journal = killed_journal(place, 0.3, "--threads", "4")
         out, said = convert("pickle", journal)

@@ -70,4 +70,11 @@ with Room() as room:
                                 ("options", ["nonsense"], 2), ("options", ["stacks"], 0), ("help", ["top"], 0), ("help", ["nonsense"], 2)):
         run = gpumem(verb, *words)
         check("%s %s: exit %d" % (verb, " ".join(words).replace(good, "FILE"), status), run.returncode == status and bool(run.stderr) == (status > 1), run)
+    run = subprocess.run(["bash", "-c", '"$0" summary <(sleep 0.5; cat "$1")', GPUMEM, good],
+                         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+    check("a command's output, which comes late, is waited for", run.returncode == 0 and "CUDA memory summary" in run.stdout, run)
+    late = os.path.join(room.path, "fifo")
+    os.mkfifo(late)
+    run = gpumem("summary", late)
+    check("a FIFO that nobody writes is an empty file", run.returncode == 3 and "empty" in run.stderr, run)
 finish()

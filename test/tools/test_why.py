@@ -83,6 +83,33 @@ with Room() as room:
         stats["reserved_bytes.all.current"] = stats["active_bytes.all.current"] = 3 * GiB
     cause("limbo", "pending", with_changes(snapshot, pending), r"2\.00 GiB were freed and not yet reusable", "Synchronise")
 
+    # ---- limbo, and the cache as it was when memory ran out -------------------------------------------------------------
+    def limbo(_copy, _fail, stats):
+        stats["active_bytes.all.current"] = stats["allocated_bytes.all.current"] + 43 * MiB
+        stats["active.all.current"] = stats["allocation.all.current"] + 5
+    text = gpumem("summary", with_changes(snapshot, limbo)).stdout
+    check("what is in limbo, in a line", "in limbo: 43.00 MiB in 5 blocks, freed and not yet reusable" in text, text)
+    check("nothing in limbo: no such line", "in limbo" not in gpumem("summary", full).stdout)
+
+    def then(copy, fail, _stats):
+        fail.update(requested_bytes=2 * GiB, free_bytes=GiB, live_bytes=3 * GiB, reserved_bytes=6 * GiB, cached_bytes=3 * GiB,
+                    limbo_bytes=5 * MiB, largest_free_bytes=600 * MiB)
+        copy["failures"][-1].update(fail)
+    cause("fragmentation, by the failure's own figures", "fragmented", with_changes(snapshot, then), r"3\.00 GiB lay idle", r"the largest: 600\.00 MiB")
+    text = gpumem("summary", path).stdout
+    check("and in its line", "the cache held 3.00 GiB, the largest block 600.00 MiB, and 5.00 MiB in limbo" in text, text)
+
+    def later(copy, fail, stats):
+        then(copy, fail, stats)
+        copy.update(failure=None, reason="exit")
+    cause("also in a later snapshot", "fragmented", with_changes(snapshot, later), r"3\.00 GiB lay idle")
+
+    def since(copy, _fail, _stats):
+        copy["devices"][0]["unattributed_bytes"] = -558 * MiB
+    text = gpumem("summary", with_changes(snapshot, since)).stdout
+    check("more than the driver knew of when it was asked: no bytes below nothing", "558.00 MiB of what is recorded here were taken since" in text
+          and "not recorded here" not in text.split("CUDA memory summary")[1], text)
+
     def refused(_copy, fail, _stats):
         fail.update(requested_bytes=GiB, free_bytes=2 * GiB)
     cause("the driver's whim", "refused", with_changes(snapshot, refused), "would have fitted", "limit")
