@@ -32,6 +32,7 @@ __thread struct gm_cache_request gm_cache_request;
 static struct gm_cache_heap heaps[HEAPS];
 static struct gm_lock heaps_lock;		/* of making and dropping them */
 static struct gm_lock growth[GM_MAX_DEVICES];
+static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 static struct gm_span *span;
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 
@@ -382,9 +383,17 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 
 /* ---- growth and flush ---- */
 
+/* A thread that was cancelled in the driver's call holds it for good: one wait shows it, not one
+ * for each growth. */
 bool gm_cache_growth_lock(uint8_t domain)
 {
-	return gm_lock_within(&growth[domain], GROWTH_LIMIT_NS);
+	uint32_t *lost = (uint32_t *)&growth_lost[domain];
+	uint32_t was = __atomic_load_n(lost, __ATOMIC_RELAXED);
+	bool held = gm_lock_within(&growth[domain], was ? 0 : GROWTH_LIMIT_NS);
+
+	if (held == (was != 0))
+		__atomic_store_n(lost, !held, __ATOMIC_RELAXED);
+	return held;
 }
 
 void gm_cache_growth_unlock(uint8_t domain)
@@ -451,6 +460,7 @@ void gm_cache_heaps_forget(void)
 {
 	memset(heaps, 0, sizeof(heaps));
 	memset(growth, 0, sizeof(growth));
+	memset((void *)growth_lost, 0, sizeof(growth_lost));
 	heaps_lock = (struct gm_lock){ 0 };
 	gm_cache_orphans_forget();
 	memset(limits, 0, sizeof(limits));
