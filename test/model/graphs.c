@@ -110,6 +110,11 @@ void capture_refused(struct world *world)
 					 draw(world, 2) ? CU_STREAM_CAPTURE_MODE_GLOBAL
 							: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	result = frees ? cuMemFree(world->block[id].ptr) : cuMemAlloc(&ptr, 100 + draw(world, 100000));
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && getenv("FAKECUDA_FAIL")) {
+		MUST(world, cuStreamEndCapture(world->stream[stream].handle, &graph));
+		MUST(world, cuGraphDestroy(graph));
+		return;			/* told to fail before it looks at captures */
+	}
 	if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 		FAULT(world, "in a strict capture: CUresult %d", (int)result);
 	result = cuStreamEndCapture(world->stream[stream].handle, &graph);

@@ -152,6 +152,7 @@ void memory_alloc_async(struct world *world)
 
 	if (slot < 0 || stream < 0)
 		return;
+	taint_of_legacy(world, stream);		/* it is in that stream's order, too */
 	result = cuMemAllocAsync(&ptr, bytes, world->stream[stream].handle);
 	if (result) {
 		refused(world, result, bytes);

@@ -6,7 +6,9 @@ MODEL_PROGRAMS=N runs N of them in place of 10,000, MODEL_FIRST=N from another s
 """
 import os
 import re
+import shutil
 import sys
+import tempfile
 
 sys.path.insert(0, "test")
 from tap import B, GPUMEM, Room, check, finish, tell  # noqa: E402
@@ -16,6 +18,9 @@ RULES = os.path.join("build", "rules", "libgpumem.so")
 JOURNAL_CHECK = os.path.join(B, "test/preload/journal_check")
 PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "10000"))
 FIRST = int(os.environ.get("MODEL_FIRST", "1"))
+# What thousands of short programs would spend their time on: files on a disk, stacks, snapshots.
+JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+LEAN = {"snapshot_on": "none", "history": "4096", "stacks": "none"}
 TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out again, (\d+) refused for want of memory, "
                     r"(\d+) allocations of the driver's, (\d+) failed")
 
@@ -29,7 +34,7 @@ def failures(done):
 def run(room, name, count, *options, first=FIRST, preload=True, **env):
     """@count programs; one test. The totals, or None."""
     library = os.path.abspath(RULES)
-    extra = {"LD_PRELOAD": library, "allocator": "caching"} if preload else {}
+    extra = {"LD_PRELOAD": library, "allocator": "caching", "GPUMEM_JOURNAL": JOURNALS} if preload else {}
     extra.update(env)
     done = room.run([MODEL, *options, str(first), str(count)], preload=preload, timeout=800,
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", **extra)
@@ -80,17 +85,19 @@ def killed():
 
 def main():
     with Room() as room:
-        run(room, "bare", max(PROGRAMS // 20, 50), preload=False)
+        run(room, "bare", PROGRAMS, preload=False)
         run(room, "bare, 3 threads", max(PROGRAMS // 20, 50), "-t", "3", preload=False)
-        totals = run(room, "cached", PROGRAMS)
+        totals = run(room, "cached", PROGRAMS, **LEAN)
         check("cached: memory is handed out again", totals and totals[2] > PROGRAMS, totals)
-        run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3")
+        run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3", **LEAN)
+        run(room, "cached, all of it recorded", max(PROGRAMS // 30, 20), first=FIRST + 10000)
         for number, (name, options) in enumerate((
                 ("free:sync", {"free": "sync"}), ("free:deferred", {"free": "deferred"}), ("fill:poison", {"fill": "poison"}),
                 ("memory_limit:40MiB", {"memory_limit": "40MiB", "MODEL_TIGHT": "1"}),
                 ("limbo:0", {"limbo": "0"}), ("driver 12.4, no events of a context", {"FAKECUDA_DRIVER_VERSION": "12040"}))):
-            run(room, name, max(PROGRAMS // 30, 20), first=FIRST + 20000 + 1000 * number, **options)
+            run(room, name, max(PROGRAMS // 30, 20), first=FIRST + 20000 + 1000 * number, **LEAN, **options)
     killed()
+    shutil.rmtree(JOURNALS, ignore_errors=True)
     finish()
 
 
