@@ -255,7 +255,8 @@ static void choose_driver(uint64_t seed)
 static void run_program(uint64_t seed, int threads)
 {
 	int (*driver_check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "fakecuda_check");
-	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
+	uint64_t (*calls)(const char *) =
+		(uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
 	void (*await)(const char *, enum fakecuda_wait);
 	struct part part[8];
 	pthread_t thread[8];

@@ -42,7 +42,7 @@ struct pile { CUdeviceptr block[PILE]; };
 void get_pile(struct pile *pile);
 void give_pile(const struct pile *pile);
 
-/* @first words of @value on @stream of context @which. */
+/* WORDS words of @value, on @stream of context @which. */
 void fill_in(struct scene *scene, int which, CUstream stream, CUdeviceptr ptr, uint32_t value);
 void fill(struct scene *scene, CUstream stream, CUdeviceptr ptr, uint32_t value);
 void expect_words(CUstream stream, CUdeviceptr ptr, uint32_t value);	/* in the order of @stream */

@@ -74,7 +74,7 @@ void scenario_capture_and_transition(void)
 	expect_words(scene.t, other, 2);
 }
 
-/* In a strict capture the driver refuses, and invalidates; so does the cache, which needs no call. */
+/* In a strict capture the driver refuses, and invalidates; so does the cache. */
 void scenario_capture_refuses(void)
 {
 	struct scene scene;

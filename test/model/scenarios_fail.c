@@ -93,7 +93,8 @@ static void fail_each(int error)
 {
 	void (*fail)(const char *, long, long, int) =
 		(void (*)(const char *, long, long, int))dlsym(RTLD_DEFAULT, "fakecuda_fail");
-	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
+	uint64_t (*calls)(const char *) =
+		(uint64_t (*)(const char *))dlsym(RTLD_DEFAULT, "fakecuda_calls");
 	size_t before, after, total;
 	struct held held[HELD] = { 0 };
 	unsigned int places = 0;
