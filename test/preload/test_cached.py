@@ -17,7 +17,7 @@ SCRIPTS = {
     "api": {}, "abi": {}, "options": {}, "resolve": {}, "history": {}, "oom": {},
     "conservation": {}, "kinds": {}, "frees": {}, "graph": {}, "context": {}, "fail": {},
     "summary": {"where": "tools"}, "leaks": {"where": "tools"}, "why": {"where": "tools"},
-    "crash": {"GM_KILLS": "40"},
+    "crash": {"GM_KILLS": "40", "words": ("faults", "hard", "handlers", "children", "at_random")},
     "kills": {"GM_KILLS": "40"},
     "storms": {"GM_STORM_SECONDS": "1", "words": ("fork", "signal", "cancel", "all")},
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 400
-"""Deaths by a signal: the status and the core file are the program's own, and a snapshot or a journal is left, never both."""
+"""Deaths by a signal: the status and the core file are the program's own, and a snapshot or a journal is left, never both.
+Words after the script's name choose among its parts: "faults", "hard", ..."""
 import glob
 import json
 import os
@@ -472,18 +473,9 @@ def at_random():
           (seed, len(bad), bad[:3]))
 
 
-faults()
-opens_nothing()
-sent()
-terminal()
-cores()
-hard()
-handlers()
-ignored()
-children()
-left_alone()
-nowhere()
-written_already()
-run_says()
-at_random()
+ALL = (faults, opens_nothing, sent, terminal, cores, hard, handlers, ignored, children, left_alone, nowhere, written_already,
+       run_says, at_random)
+for part in ALL:
+    if not sys.argv[1:] or part.__name__ in sys.argv[1:]:
+        part()
 finish()

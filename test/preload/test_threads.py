@@ -80,7 +80,7 @@ def main():
     at_the_end(8, 1500, 2)
     at_the_end(16, 800, 3)
     killed()
-    for name in () if CACHING else ("app_threads.static", "app_threads.shared"):    # test_conservation.py has them, too
+    for name in ("app_threads.static", "app_threads.shared"):
         with Room() as room:
             conserved(name, room, [app(name)])
     finish()
