@@ -16,7 +16,7 @@ SCRIPTS = {
     "exit": {}, "fork": {}, "signal": {}, "host": {}, "threads": {}, "stack": {},
     "api": {}, "abi": {}, "options": {}, "resolve": {}, "history": {}, "oom": {},
     "conservation": {}, "kinds": {}, "frees": {}, "graph": {}, "context": {}, "fail": {},
-    "summary": {"where": "tools"}, "leaks": {"where": "tools"}, "why": {"where": "tools"},
+    "summary": {"where": "tools"}, "leaks": {"where": "tools"},
     "crash": {"GM_KILLS": "40", "words": ("faults", "hard", "handlers", "children", "at_random")},
     "kills": {"GM_KILLS": "40"},
     "storms": {"GM_STORM_SECONDS": "1", "words": ("fork", "signal", "cancel", "all")},

@@ -27,6 +27,16 @@ MODES = ("load", "fork", "throw", "signal", "thread", "cancel")
 total = {"storms": 0, "hangs": 0, "calls": 0}
 
 
+def loaded_in_time(watched):
+    end = time.monotonic() + LATE
+    while watched.alive() and time.monotonic() < end:
+        with open("/proc/%d/maps" % watched.pid, encoding="utf-8") as maps:
+            if "/libunwind-" in maps.read():
+                return True
+        time.sleep(0.02)
+    return False
+
+
 def tail(text, count=12000):
     return text if len(text) <= count else "... " + text[-count:]
 
@@ -124,8 +134,7 @@ def storm(modes, outside=False, **options):
             while "storming" not in watched.out() and watched.alive() and time.monotonic() < end:
                 time.sleep(0.01)
             if options:
-                with open("/proc/%d/maps" % watched.pid, encoding="utf-8") as maps:
-                    check("%s: libunwind is loaded" % name, "/libunwind-" in maps.read())
+                check("%s: libunwind is loaded" % name, loaded_in_time(watched))     # by the helper thread
             if outside:
                 with Meanwhile(Outsider(room, watched)) as looks:
                     status = watched.wait(SECONDS + LATE)
