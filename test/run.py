@@ -53,6 +53,16 @@ def environment(path, build):
     return env
 
 
+def end_session(leader):
+    """Kill all that runs in the session of @leader: a child in a process group of its own holds our pipe open."""
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.getsid(int(entry)) == leader:
+                os.kill(int(entry), signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
 def run(path, build, default_timeout):
     """One test program: (path, passed, failed, skipped, seconds, details)."""
     started = time.monotonic()
@@ -68,12 +78,9 @@ def run(path, build, default_timeout):
         output, _ = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         timed_out = True
-        os.killpg(child.pid, signal.SIGKILL)
+        end_session(child.pid)
         output, _ = child.communicate()
-    try:
-        os.killpg(child.pid, signal.SIGKILL)  # what it left behind in its own session
-    except ProcessLookupError:
-        pass
+    end_session(child.pid)      # what it left behind
     text = output.decode("utf-8", "replace")
     passed = failed = skipped = 0
     for line in text.splitlines():
