@@ -165,7 +165,7 @@ bool gm_keep_put(struct gm_cached *heap, const struct gm_stretch *stretch, uint3
 	if (!bin)
 		return false;
 	if (!bin->heap) {		/* a tally of nothing: what it is of needs no undo */
-		__atomic_store_n(&bin->heap, heap, __ATOMIC_RELAXED);
+		__atomic_store_n(&bin->heap, heap, __ATOMIC_RELEASE);
 		bin->stream = block->stream;
 		bin->misses = 0;
 		tally->size = block->size;
@@ -289,7 +289,7 @@ static bool empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		gm_heap_put_back(&heap->heap, id);
 		gm_stretch_next(heap, stretch);
 	}
-	__atomic_store_n(&bin->heap, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&bin->heap, NULL, __ATOMIC_RELEASE);
 	gm_set(&keep->tallies, gm_get(&keep->tallies) - 1);
 	return true;
 }
@@ -304,7 +304,7 @@ void gm_keep_flush(uint8_t number)
 	gm_set(&keep->stale, 0);
 	gm_set(&keep->less, 0);
 	for (unsigned int i = 0; i < BINS; i++) {
-		struct gm_cached *heap = __atomic_load_n(&keep->bins[i].heap, __ATOMIC_RELAXED);
+		struct gm_cached *heap = __atomic_load_n(&keep->bins[i].heap, __ATOMIC_ACQUIRE);
 		struct gm_stretch stretch = { .drops = true };
 
 		if (!heap)
