@@ -2,10 +2,12 @@
  * stacks.c - the stack of an operation: see stacks.h.
  *
  * Owns the table of stacks seen: by a hash of 64 bits of their return addresses and of their Python
- * frames, lossy. An entry is
- * two words that are only believed together: the hash is stored xor the value, so that words of
- * two different writes give neither's hash. What an unload made stale is in the hash, too: the
- * generation of the modules.
+ * frames, in buckets of a cache line, lossy. An entry is two words that are only believed together:
+ * the hash is stored xor the value, so that words of two different writes give neither's hash. What
+ * made entries stale is in the hash, too: the generation of the modules, and the table's own.
+ *
+ * A training step comes through thousands of places: where two shared an entry, both would be
+ * interned anew in every step, which takes many times as long as to find them.
  */
 #include "recorder/stacks.h"
 
@@ -19,18 +21,22 @@
 #include "recorder/stacks_intern.h"
 #include "recorder/unwind_trail.h"
 
-#define SEEN 8192u			/* entries; a power of two */
+#define BUCKETS 32768u
+#define WAYS 4u
 
 struct seen {
 	_Atomic(uint64_t) key;		/* hash ^ value */
 	_Atomic(uint64_t) value;	/* SEEN_SET | stack id << 16 | module; 0 empty */
 };
 
+struct bucket { _Alignas(64) struct seen entries[WAYS]; };
+
 #define SEEN_SET (UINT64_C(1) << 63)
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000 };
 
-static struct seen seen[SEEN];
+static struct bucket buckets[BUCKETS];	/* 2 MiB of .bss, touched as used */
+static _Atomic(uint64_t) table_generation, met;
 static uintptr_t own_start, own_end;
 static _Atomic(uint32_t) wanted;	/* WANT_..., and how many frames; 0: nothing is captured */
 
@@ -53,8 +59,7 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 
 void gm_stacks_forget(void)
 {
-	for (size_t i = 0; i < SEEN; i++)
-		atomic_store_explicit(&seen[i].value, 0, memory_order_relaxed);
+	atomic_fetch_add_explicit(&table_generation, UINT64_C(1) << 32, memory_order_relaxed);
 	atomic_store_explicit(&wanted, 0, memory_order_relaxed);
 	gm_trail_forget();
 	gm_libunwind_forget();
@@ -72,7 +77,40 @@ static uint64_t hash_of(uint64_t frames, int count, unsigned int flags)
 	uint64_t hash = (frames ^ ((uint64_t)count << 8 | flags)) * UINT64_C(0xc4ceb9fe1a85ec53);
 
 	hash ^= hash >> 31;
-	return hash * UINT64_C(0xff51afd7ed558ccd) + gm_modules_generation();
+	return hash * UINT64_C(0xff51afd7ed558ccd) + gm_modules_generation() +
+	       atomic_load_explicit(&table_generation, memory_order_relaxed);
+}
+
+static struct bucket *bucket_of(uint64_t hash)
+{
+	return &buckets[(hash >> 20) % BUCKETS];
+}
+
+/* The value kept for @hash; 0 none. */
+static uint64_t find(uint64_t hash)
+{
+	struct seen *entries = bucket_of(hash)->entries;
+
+	for (unsigned int i = 0; i < WAYS; i++) {
+		uint64_t value = atomic_load_explicit(&entries[i].value, memory_order_acquire);
+
+		if (value && (atomic_load_explicit(&entries[i].key, memory_order_acquire) ^
+			      value) == hash)
+			return value;
+	}
+	return 0;
+}
+
+/* In an empty place, else in another one's. */
+static void keep(uint64_t hash, uint64_t value)
+{
+	struct seen *entries = bucket_of(hash)->entries, *entry = &entries[(hash >> 40) % WAYS];
+
+	for (unsigned int i = 0; i < WAYS; i++)
+		if (!atomic_load_explicit(&entries[i].value, memory_order_relaxed))
+			entry = &entries[i];
+	atomic_store_explicit(&entry->value, value, memory_order_release);
+	atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
 }
 
 /* The native frames of @parts, from the trail or at @pcs, and their hash. What the Python part needs
@@ -134,22 +172,23 @@ static bool discover(struct gm_stack_parts *parts)
 }
 
 /* A stack that is not among those seen. */
-static uint32_t meet(struct gm_stack_parts *parts, bool python, struct seen *entry, uint64_t hash,
-		     uint16_t *ret_module)
+static uint32_t meet(struct gm_stack_parts *parts, bool python, uint64_t hash, uint16_t *ret_module)
 {
-	uint64_t value;
 	uint32_t stack;
 	bool late;
 
+	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
 	late = python && discover(parts);
 	stack = gm_stack_intern(parts);
-	if (!late && (stack || !parts->native)) {
-		value = SEEN_SET | (uint64_t)stack << 16 | *ret_module;
-		atomic_store_explicit(&entry->value, value, memory_order_release);
-		atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
-	}
+	if (!late && (stack || !parts->native))
+		keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
 	return stack;
+}
+
+uint64_t gm_stacks_met(void)
+{
+	return atomic_load_explicit(&met, memory_order_relaxed);
 }
 
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
@@ -161,20 +200,18 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 	};
 	struct gm_trail_walk trail;
 	uint64_t hash, value;
-	struct seen *entry;
 
 	if (!want)
 		return GM_NONE;
 	hash = walk_native(&parts, pcs, &trail) + want;
 	if (want & WANT_PYTHON)
 		hash ^= hash_python(&parts);
-	entry = &seen[(hash >> 20) % SEEN];
-	value = atomic_load_explicit(&entry->value, memory_order_acquire);
-	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == hash) {
+	value = find(hash);
+	if (value) {
 		*ret_module = (uint16_t)value;
 		stack = (uint32_t)(value >> 16);
 	} else {
-		stack = meet(&parts, want & WANT_PYTHON, entry, hash, ret_module);
+		stack = meet(&parts, want & WANT_PYTHON, hash, ret_module);
 	}
 	if (trail.trail)
 		gm_trail_leave(&trail);

@@ -36,4 +36,8 @@ bool gm_stacks_wanted(void);
  * @ret_module: the module that asked, as gm_modules_caller says it. */
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module);
 
+/* How many captures, since the process began, found a stack that was not among those kept, and
+ * interned it. Async-signal-safe. */
+uint64_t gm_stacks_met(void);
+
 #endif
