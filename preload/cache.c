@@ -318,6 +318,23 @@ static struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_blo
 	return cached ? gm_cache_heap_numbered(gm_cached_number(cached)) : NULL;
 }
 
+/* What the driver would say against a free of @dptr, which lies in @view's block. */
+static CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
+			CUdeviceptr dptr)
+{
+	CUresult refused;
+
+	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
+		return CUDA_ERROR_NOT_PERMITTED;
+	if (heap->faulted)
+		return (CUresult)heap->faulted;
+	refused = permission(heap);
+	if (refused)
+		return refused;
+	return view->address == dptr && view->state == GM_BLOCK_ACTIVE ? CUDA_SUCCESS
+								       : CUDA_ERROR_INVALID_VALUE;
+}
+
 bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
@@ -329,15 +346,9 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
 		return false;
-	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
-		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
-	if (heap->faulted)
-		return refuse((CUresult)heap->faulted, ret_result);
-	refused = permission(heap);
+	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	if (view.address != dptr || view.state != GM_BLOCK_ACTIVE)
-		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
 	gm_order_look();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
@@ -362,15 +373,9 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap || gm_stream_captures(stream, per_thread))
 		return false;
-	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
-		return refuse(CUDA_ERROR_NOT_PERMITTED, ret_result);
-	if (heap->faulted)
-		return refuse((CUresult)heap->faulted, ret_result);
-	refused = permission(heap);
+	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	if (view.address != dptr || view.state != GM_BLOCK_ACTIVE)
-		return refuse(CUDA_ERROR_INVALID_VALUE, ret_result);
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);

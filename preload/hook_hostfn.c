@@ -8,8 +8,8 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
  */
-#include "preload/cache.h"
 #include "preload/order.h"
+#include "preload/retry.h"
 
 static _Atomic(bool) given;
 
@@ -47,9 +47,7 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 
 	GM_ENTER(cuLaunchHostFunc, hStream, fn, userData);
 	before(hStream, false);
-	result = GM_REAL(cuLaunchHostFunc)(hStream, fn, userData);
-	if (result && gm_cache_retry(result))
-		result = GM_REAL(cuLaunchHostFunc)(hStream, fn, userData);
+	result = GM_TRY(cuLaunchHostFunc, hStream, fn, userData);
 	return after(result, hStream, false);
 }
 
@@ -59,9 +57,7 @@ CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 
 	GM_ENTER(cuLaunchHostFunc_ptsz, hStream, fn, userData);
 	before(hStream, true);
-	result = GM_REAL(cuLaunchHostFunc_ptsz)(hStream, fn, userData);
-	if (result && gm_cache_retry(result))
-		result = GM_REAL(cuLaunchHostFunc_ptsz)(hStream, fn, userData);
+	result = GM_TRY(cuLaunchHostFunc_ptsz, hStream, fn, userData);
 	return after(result, hStream, true);
 }
 
@@ -72,9 +68,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *
 
 	GM_ENTER(cuStreamAddCallback, hStream, callback, userData, flags);
 	before(hStream, false);
-	result = GM_REAL(cuStreamAddCallback)(hStream, callback, userData, flags);
-	if (result && gm_cache_retry(result))
-		result = GM_REAL(cuStreamAddCallback)(hStream, callback, userData, flags);
+	result = GM_TRY(cuStreamAddCallback, hStream, callback, userData, flags);
 	return after(result, hStream, false);
 }
 
@@ -85,9 +79,7 @@ CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, v
 
 	GM_ENTER(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
 	before(hStream, true);
-	result = GM_REAL(cuStreamAddCallback_ptsz)(hStream, callback, userData, flags);
-	if (result && gm_cache_retry(result))
-		result = GM_REAL(cuStreamAddCallback_ptsz)(hStream, callback, userData, flags);
+	result = GM_TRY(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
 	return after(result, hStream, true);
 }
 

@@ -25,6 +25,15 @@ static CUgraphExec end(CUstream stream)
 	return exec;
 }
 
+/* The capture on stream t ends, and runs: @other is its, @q what stream u filled meanwhile. */
+static void launch_and_look(const struct scene *scene, CUdeviceptr q, CUdeviceptr other)
+{
+	CHECK(cuGraphLaunch(end(scene->t), scene->t));
+	CHECK(cuCtxSynchronize());
+	expect_words(scene->u, q, 2);
+	expect_words(scene->t, other, 2);
+}
+
 /* The free's event is due while another stream captures, and must not be recorded then. */
 void scenario_capture_and_event(void)
 {
@@ -45,10 +54,7 @@ void scenario_capture_and_event(void)
 	fill(&scene, scene.u, get(4096), 3);
 	q = get(BIG);
 	fill(&scene, scene.u, q, 2);
-	CHECK(cuGraphLaunch(end(scene.t), scene.t));
-	CHECK(cuCtxSynchronize());
-	expect_words(scene.u, q, 2);
-	expect_words(scene.t, other, 2);
+	launch_and_look(&scene, q, other);
 }
 
 /* The second stream's first work, in a strict capture: our questions about events hurt it not. */
@@ -68,10 +74,7 @@ void scenario_capture_and_transition(void)
 	begin(scene.t, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	fill(&scene, scene.t, other, 2);
 	fill(&scene, scene.u, q, 2);
-	CHECK(cuGraphLaunch(end(scene.t), scene.t));
-	CHECK(cuCtxSynchronize());
-	expect_words(scene.u, q, 2);
-	expect_words(scene.t, other, 2);
+	launch_and_look(&scene, q, other);
 }
 
 /* In a strict capture the driver refuses, and invalidates; so does the cache. */

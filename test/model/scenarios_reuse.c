@@ -40,20 +40,29 @@ void scenario_limbo(void)
 	expect_words(scene.t, q, 2);
 }
 
+/* More than may wait, freed behind work of stream s; all streams are known. Returns a new flag. */
+static CUdeviceptr free_pile_in_use(struct scene *scene)
+{
+	struct pile pile;
+	CUdeviceptr flag;
+
+	scene_open(scene, 1);
+	flag = flag_new();
+	many_streams(scene);
+	get_pile(&pile);
+	slow_from_here();
+	fill(scene, scene->s, pile.block[0], 1);
+	give_pile(&pile);
+	return flag;
+}
+
 /* Free, a kernel that waits for a flag, malloc, set the flag. */
 void scenario_free_flag_malloc(void)
 {
 	struct scene scene;
-	struct pile pile;
 	CUdeviceptr flag, q;
 
-	scene_open(&scene, 1);
-	flag = flag_new();
-	many_streams(&scene);
-	get_pile(&pile);
-	slow_from_here();
-	fill(&scene, scene.s, pile.block[0], 1);
-	give_pile(&pile);
+	flag = free_pile_in_use(&scene);
 	flag_await(&scene, 0, scene.t, flag);
 	q = get(BIG);
 	fill(&scene, scene.s, q, 2);
@@ -68,16 +77,9 @@ void scenario_late_event(void)
 	void (*fail)(const char *, long, long, int) =
 		(void (*)(const char *, long, long, int))dlsym(RTLD_DEFAULT, "fakecuda_fail");
 	struct scene scene;
-	struct pile pile;
 	CUdeviceptr flag, q;
 
-	scene_open(&scene, 1);
-	flag = flag_new();
-	many_streams(&scene);
-	get_pile(&pile);
-	slow_from_here();
-	fill(&scene, scene.s, pile.block[0], 1);
-	give_pile(&pile);
+	flag = free_pile_in_use(&scene);
 	fail("cuCtxRecordEvent", 0, 1, CUDA_ERROR_UNKNOWN);
 	flag_await(&scene, 0, scene.t, flag);
 	fail(NULL, 0, 0, 0);
