@@ -12,12 +12,32 @@
 #include <string.h>
 
 #include "preload/cache.h"
+#include "preload/cache_inside.h"
 #include "preload/capture.h"
 #include "preload/imports.h"
 #include "preload/record.h"
 #include "preload/writers.h"
 
 /* ---- export ---- */
+
+#define EXPORTED "memory is exported to other processes"
+
+static CUresult export_inside(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	CUresult result = GM_REAL(cuIpcGetMemHandle)(pHandle, dptr);
+	uint64_t base, bytes;
+	CUdeviceptr start;
+	size_t size;
+
+	if (result || !gm_inside_covers(dptr))
+		return result;
+	gm_writers_met(EXPORTED);
+	if (!gm_inside_block(dptr, &base, &bytes) ||
+	    GM_REAL(cuMemGetAddressRange_v2)(&start, &size, dptr) ||
+	    !gm_part_write(pHandle, base - start, bytes, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
@@ -28,13 +48,13 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	CUresult result;
 
 	if (!gm_enter(false))
-		return GM_REAL(cuIpcGetMemHandle)(pHandle, dptr);
+		return export_inside(pHandle, dptr);
 	if (!gm_cache_on() || !pHandle)
 		return gm_leave(GM_REAL(cuIpcGetMemHandle)(pHandle, dptr));
 	result = GM_REAL(cuIpcGetMemHandle)(&handle, dptr);
 	if (result)
 		return gm_leave(result);
-	gm_writers_seen("memory is exported to other processes");
+	gm_writers_seen(EXPORTED);
 	block = gm_cache_block(dptr, &copy);
 	if (block ? dptr - copy.address >= copy.requested : gm_cache_covers(dptr))
 		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* freed, or past its bytes */

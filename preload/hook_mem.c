@@ -4,6 +4,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
 #include "preload/cache.h"
+#include "preload/cache_inside.h"
 #include "preload/retry.h"
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -70,12 +71,20 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }
 
+static __attribute__((noinline)) CUresult free_inside(CUdeviceptr dptr)
+{
+	if (!gm_inside_covers(dptr))
+		return GM_REAL(cuMemFree_v2)(dptr);
+	return gm_inside_freed(dptr, GM_REAL(cuMemFree_v2)(GM_NOBODYS));
+}
+
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct gm_call call;
 	CUresult result;
 
-	GM_ENTER(cuMemFree_v2, dptr);
+	if (!gm_enter(false))
+		return free_inside(dptr);
 	if (gm_cache_free(dptr, GM_CALLER, &result))
 		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, NULL);

@@ -8,6 +8,7 @@
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
 #include "preload/cache.h"
+#include "preload/cache_inside.h"
 #include "preload/capture.h"
 #include "preload/graph.h"
 #include "preload/order.h"
@@ -198,6 +199,14 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemo
 	return async_end(&call, result, dptr, bytesize, captured);
 }
 
+static __attribute__((noinline)) CUresult
+free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream, bool per_thread)
+{
+	if (!gm_inside_covers(dptr) || gm_stream_captures(stream, per_thread))
+		return real(dptr, stream);
+	return gm_inside_freed(dptr, real(GM_NOBODYS, stream));
+}
+
 /* On a capturing stream a free is a node of the graph too, of a graph's pointer: the map does not
  * know it, and the free of what it does know is refused. */
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
@@ -205,7 +214,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	struct gm_call call;
 	CUresult result;
 
-	GM_ENTER(cuMemFreeAsync, dptr, hStream);
+	if (!gm_enter(false))
+		return free_inside(GM_REAL(cuMemFreeAsync), dptr, hStream, false);
 	if (gm_cache_free_async(dptr, hStream, false, &result))
 		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream);
@@ -218,7 +228,8 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 	struct gm_call call;
 	CUresult result;
 
-	GM_ENTER(cuMemFreeAsync_ptsz, dptr, hStream);
+	if (!gm_enter(false))
+		return free_inside(GM_REAL(cuMemFreeAsync_ptsz), dptr, hStream, true);
 	if (gm_cache_free_async(dptr, hStream, true, &result))
 		return result;
 	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, hStream ? hStream : CU_STREAM_PER_THREAD);

@@ -7,20 +7,23 @@
  * the segment's and true of the block. The driver is always asked first: its own errors (no
  * context, a null pointer, a sticky fault) come before ours.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: inside a hook the driver answers, corrected for live blocks
+ * (cache_inside.h). Fork: state.h.
  */
 #include <string.h>
 
 #include "preload/cache.h"
+#include "preload/cache_inside.h"
 #include "preload/imports.h"
 #include "preload/order.h"
 #include "preload/writers.h"
 
 /* A question about memory starts nothing: where the library has not started it serves nothing. */
-#define GM_ASK(name, ...) \
+#define GM_ASK(name, ...) GM_ASK_OR(GM_REAL(name)(__VA_ARGS__), name, __VA_ARGS__)
+#define GM_ASK_OR(inside, name, ...) \
 	do { \
 		if (!gm_enter(false)) \
-			return GM_REAL(name)(__VA_ARGS__); \
+			return inside; \
 		if (!gm_cache_on() && !gm_imports_any()) \
 			return gm_leave(GM_REAL(name)(__VA_ARGS__)); \
 	} while (0)
@@ -61,10 +64,21 @@ static enum whose find(CUdeviceptr address, struct range *ret_range)
 	}
 }
 
-/* No allocation is there. */
-static const CUdeviceptr nobodys = 1;
-
 /* ---- address ranges ---- */
+
+static CUresult range_inside(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	CUresult result = GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
+	uint64_t base, bytes;
+
+	if (result || !gm_inside_block(dptr, &base, &bytes))
+		return result;
+	if (pbase)
+		*pbase = base;
+	if (psize)
+		*psize = bytes;
+	return result;
+}
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
@@ -72,13 +86,13 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 	enum whose whose;
 	CUresult result;
 
-	GM_ASK(cuMemGetAddressRange_v2, pbase, psize, dptr);
+	GM_ASK_OR(range_inside(pbase, psize, dptr), cuMemGetAddressRange_v2, pbase, psize, dptr);
 	gm_writers_asked(GM_CALLER);
 	whose = find(dptr, &range);
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
 	if (whose == NOBODYS)	/* what else it writes is the driver's to say, too */
-		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, nobodys));
+		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, GM_NOBODYS));
 	result = GM_REAL(cuMemGetAddressRange_v2)(NULL, NULL, dptr);
 	if (result)
 		return gm_leave(result);
@@ -100,7 +114,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdevi
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, dptr));
 	if (whose == NOBODYS)
-		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, (CUdeviceptr_v1)nobodys));
+		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, (CUdeviceptr_v1)GM_NOBODYS));
 	result = GM_REAL(cuMemGetAddressRange)(NULL, NULL, dptr);
 	if (result)
 		return gm_leave(result);
@@ -132,6 +146,18 @@ static void describe(const struct range *range, CUpointer_attribute attribute, v
 	}
 }
 
+static CUresult attributes_inside(CUresult result, unsigned int count,
+				  const CUpointer_attribute *attributes, void **data,
+				  CUdeviceptr ptr)
+{
+	struct range range = { 0 };
+
+	if (!result && gm_inside_block(ptr, (uint64_t *)&range.base, (uint64_t *)&range.size))
+		for (unsigned int i = 0; i < count; i++)
+			describe(&range, attributes[i], data[i]);
+	return result;
+}
+
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	uint64_t unwanted[16];
@@ -139,7 +165,9 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 	enum whose whose;
 	CUresult result;
 
-	GM_ASK(cuPointerGetAttribute, data, attribute, ptr);
+	GM_ASK_OR(attributes_inside(GM_REAL(cuPointerGetAttribute)(data, attribute, ptr), 1,
+				    &attribute, &data, ptr),
+		  cuPointerGetAttribute, data, attribute, ptr);
 	gm_writers_asked(GM_CALLER);
 	whose = find(ptr, &range);
 	result = GM_REAL(cuPointerGetAttribute)(whose == NOBODYS && data ? unwanted : data,
@@ -160,11 +188,14 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 	enum whose whose;
 	CUresult result;
 
-	GM_ASK(cuPointerGetAttributes, numAttributes, attributes, data, ptr);
+	GM_ASK_OR(attributes_inside(GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
+								    ptr),
+				    numAttributes, attributes, data, ptr),
+		  cuPointerGetAttributes, numAttributes, attributes, data, ptr);
 	gm_writers_asked(GM_CALLER);
 	whose = find(ptr, &range);
 	result = GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
-						 whose == NOBODYS ? nobodys : ptr);
+						 whose == NOBODYS ? GM_NOBODYS : ptr);
 	for (unsigned int i = 0; !result && whose == A_BLOCK && i < numAttributes; i++)
 		describe(&range, attributes[i], data[i]);
 	return gm_leave(result);
@@ -172,12 +203,22 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 
 /* SYNC_MEMOPS, the one that can be set, becomes the whole segment's: more copies are synchronous
  * then. Never less, since its neighbours may have set it: it is not taken back. */
+static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_inside_covers(ptr)) {
+		if (!*(const unsigned int *)value)
+			return CUDA_SUCCESS;
+		gm_writers_met("memory is made ready for RDMA");
+	}
+	return GM_REAL(cuPointerSetAttribute)(value, attribute, ptr);
+}
+
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct range range;
 	enum whose whose;
 
-	GM_ASK(cuPointerSetAttribute, value, attribute, ptr);
+	GM_ASK_OR(set_inside(value, attribute, ptr), cuPointerSetAttribute, value, attribute, ptr);
 	whose = find(ptr, &range);
 	if (whose == NOBODYS)
 		return gm_leave(CUDA_ERROR_INVALID_VALUE);

@@ -72,6 +72,11 @@ void gm_writers_seen(const char *why)
 		gm_cache_dedicate();
 }
 
+void gm_writers_met(const char *why)
+{
+	met = why;
+}
+
 struct look { unsigned long long loads; const char *what; bool counted; };
 
 /* The first object tells whether there is anything new. */

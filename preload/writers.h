@@ -17,6 +17,10 @@
 /* There is one. @why (a constant) is said under verbose. Inside a hook, no lock held. */
 void gm_writers_seen(const char *why);
 
+/* The same from inside another hook of this thread: it counts from where the next segment is made.
+ * No lock is taken, nothing is called. Signal context: any. */
+void gm_writers_met(const char *why);
+
 /* Was there ever one? For a cache that starts afterwards. */
 bool gm_writers_any(void);
 
