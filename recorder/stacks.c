@@ -145,13 +145,16 @@ static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs,
 		       parts->count, parts->flags);
 }
 
-/* The interpreter that the stack runs through, and its frames into the hash. */
-static uint64_t hash_python(struct gm_stack_parts *parts)
+/* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
+ * from outside may run its code without being in any frame of Python's, as one that drops the last
+ * reference to an object: then there is none for this stack, but @*ret_known. */
+static uint64_t hash_python(struct gm_stack_parts *parts, bool *ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
 	struct gm_python_walk walk = { .items = NULL };
 
 	parts->python = gm_python_on(parts->pcs + parts->own, parts->count, cut);
+	*ret_known = parts->python != NULL;
 	if (!parts->python)
 		return 0;
 	gm_python_walk(parts->python, parts->limit, &walk);
@@ -163,23 +166,23 @@ static uint64_t hash_python(struct gm_stack_parts *parts)
 /* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
 static bool discover(struct gm_stack_parts *parts)
 {
-	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), known;
 
-	if (parts->python || !gm_python_discover(parts->pcs + parts->own, parts->count, cut))
+	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
 		return false;
-	hash_python(parts);
+	hash_python(parts, &known);
 	return true;
 }
 
-/* A stack that is not among those seen. */
-static uint32_t meet(struct gm_stack_parts *parts, bool python, uint64_t hash, uint16_t *ret_module)
+/* A stack that is not among those seen; @look: for an interpreter that it runs through. */
+static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
 {
 	uint32_t stack;
 	bool late;
 
 	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
-	late = python && discover(parts);
+	late = look && discover(parts);
 	stack = gm_stack_intern(parts);
 	if (!late && (stack || !parts->native))
 		keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
@@ -200,18 +203,19 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 	};
 	struct gm_trail_walk trail;
 	uint64_t hash, value;
+	bool known = true;
 
 	if (!want)
 		return GM_NONE;
 	hash = walk_native(&parts, pcs, &trail) + want;
 	if (want & WANT_PYTHON)
-		hash ^= hash_python(&parts);
+		hash ^= hash_python(&parts, &known);
 	value = find(hash);
 	if (value) {
 		*ret_module = (uint16_t)value;
 		stack = (uint32_t)(value >> 16);
 	} else {
-		stack = meet(&parts, want & WANT_PYTHON, hash, ret_module);
+		stack = meet(&parts, !known, hash, ret_module);
 	}
 	if (trail.trail)
 		gm_trail_leave(&trail);

@@ -240,6 +240,25 @@ static int frames_now(void)
 	return count;
 }
 
+/* A thread that runs code of the interpreter's without being in any frame: its stack is interned
+ * once, as any other (a search for interpreters in each would take a hundred times as long). */
+START_TEST(without_frames_is_met_once)
+{
+	uint64_t met[3];
+
+	start_fake("3.12.1 (main) [fake]");
+	chain(3, 0);
+	ck_assert_int_eq(frames_now(), 3);
+	*(void **)symbol("fake_state") = NULL;
+	for (volatile int i = 0; i < 3; i++) {
+		fake_eval(capture, state);
+		met[i] = gm_stacks_met();
+	}
+	ck_assert_uint_eq(met[1], met[0]);
+	ck_assert_uint_eq(met[2], met[0]);
+}
+END_TEST
+
 START_TEST(loaded_local_is_found)
 {
 	start_fake("3.12.1 (main) [fake]");
@@ -510,6 +529,7 @@ int main(void)
 	tcase_add_unchecked_fixture(parts, aux_directory_make, aux_directory_remove);
 	tcase_add_test(parts, line_tables);
 	tcase_add_test(parts, any_line_table);
+	tcase_add_test(parts, without_frames_is_met_once);
 	tcase_add_test(parts, loaded_local_is_found);
 	tcase_add_loop_test(parts, other_layout_is_switched_off, 0, 8);
 	tcase_add_test(parts, odd_frames_end_the_python_part);
