@@ -1,18 +1,23 @@
 /*
  * bench_hooks.c - what the hooks add to a cuMemAlloc and a cuMemFree: ns a pair over the fake
- * driver, bare, with the library and no history, with history; by one thread and by several.
+ * driver, bare, recorded only, and served from the cache; without history, with it, and as by
+ * default (with stacks); by one thread and by as many as there are processors.
  *
- * The fake driver is found beside this program. Each variant runs in a process of its own, one
- * after the other and round after round, so that a noisy neighbour meets all of them; a row is the
- * median of the rounds, and the difference to the bare row what the library adds. In that is one
- * cuCtxGetCurrent a pair, which the fake driver answers far more slowly than a real one: shown too.
+ * Each variant runs in a process of its own, one after the other and round after round, so that a
+ * noisy neighbour meets all of them; a row is the median of the rounds. Threads keep to themselves
+ * (each frees what it allocated) and begin together; "of one" says how many times the pairs of one
+ * thread they make in the same time. In a recorded pair is one cuCtxGetCurrent, which the fake
+ * driver answers more slowly than a real one: shown too.
  *
- *	bench_hooks [rounds [pairs a round]]
+ *	bench_hooks [rounds [pairs a round [fake|real]]]
+ *
+ * real: over the machine's own driver, where the bare rows do fewer pairs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <libgen.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +30,8 @@
 #include <cudaTypedefs.h>
 
 #define ROUNDS_MOST 64
-#define THREADS_MOST 4
+#define THREADS_MOST 16
+#define BATCHES 50
 
 static struct {
 	PFN_cuInit_v2000 init;
@@ -40,6 +46,7 @@ static struct {
 
 static CUcontext context;
 static unsigned long pairs = 100000;
+static pthread_barrier_t together;
 
 static double now_ns(void)
 {
@@ -119,31 +126,57 @@ static int questions(unsigned long count)
 
 static int (*work)(unsigned long count);
 
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median_of(double *ns, unsigned int count)
+{
+	qsort(ns, count, sizeof(double), by_value);
+	return ns[count / 2];
+}
+
+/* ns for a pair, the median of batches: a thread that has to wait for its processor shows it in a
+ * few of them. */
 static void *thread_main(void *arg)
 {
-	(void)arg;
-	if (cu.set_current(context) || work(pairs))
+	unsigned long batch = pairs / BATCHES + 1;
+	double ns[BATCHES];
+
+	/* Warm: the journal is made, its pages are there. */
+	if (cu.set_current(context) || work(batch))
 		exit(1);
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < BATCHES; i++) {
+		double start = now_ns();
+
+		if (work(batch))
+			exit(1);
+		ns[i] = (now_ns() - start) / (double)batch;
+	}
+	*(double *)arg = median_of(ns, BATCHES);
 	return NULL;
 }
 
-/* ns for a pair, as one thread sees it. */
+/* As one thread sees it: the mean of the threads. */
 static double measure(int threads)
 {
 	pthread_t thread[THREADS_MOST];
-	double start;
+	double ns[THREADS_MOST], sum = 0;
 
-	/* Warm: the journal is made, its pages are there. */
-	if (cu.set_current(context) || work(pairs / 10 + 1))
-		exit(1);
-	start = now_ns();
+	pthread_barrier_init(&together, NULL, (unsigned int)threads);
 	for (int i = 0; i < threads; i++) {
-		if (pthread_create(&thread[i], NULL, thread_main, NULL))
+		if (pthread_create(&thread[i], NULL, thread_main, &ns[i]))
 			exit(1);
 	}
-	for (int i = 0; i < threads; i++)
+	for (int i = 0; i < threads; i++) {
 		pthread_join(thread[i], NULL);
-	return (now_ns() - start) / (double)pairs;
+		sum += ns[i];
+	}
+	return sum / threads;
 }
 
 static int child(const char *what, int threads)
@@ -160,15 +193,19 @@ static int child(const char *what, int threads)
 /* ---- the one that compares ---- */
 
 static const struct variant {
-	const char *name, *history;	/* NULL: without the library */
+	const char *name, *allocator, *history, *stacks;	/* NULL: without the library */
 } variants[] = {
-	{ "bare driver", NULL },
-	{ "recorded, history:0", "0" },
-	{ "recorded, with history", "1048576" },
+	{ "bare driver", NULL, NULL, NULL },
+	{ "recorded, history:0", "native", "0", "none" },
+	{ "recorded, history", "native", "1048576", "none" },
+	{ "cached, history:0", "caching", "0", "none" },
+	{ "cached, history", "caching", "1048576", "none" },
+	{ "cached, history, stacks", "caching", "1048576", "all" },
 };
 #define VARIANTS (sizeof(variants) / sizeof(*variants))
 
 static char build[4096];		/* where libgpumem.so lies */
+static bool real;
 
 static void become(const struct variant *v, const char *what, int threads, int out)
 {
@@ -176,16 +213,20 @@ static void become(const struct variant *v, const char *what, int threads, int o
 
 	dup2(out, STDOUT_FILENO);
 	snprintf(path, sizeof(path), "%s/fakecuda", build);
-	setenv("LD_LIBRARY_PATH", path, 1);
+	if (!real)
+		setenv("LD_LIBRARY_PATH", path, 1);
 	unsetenv("LD_PRELOAD");
-	if (v->history) {
+	if (v->allocator) {
 		snprintf(path, sizeof(path), "%s/libgpumem.so", build);
 		setenv("LD_PRELOAD", path, 1);
+		setenv("GPUMEM_ALLOCATOR", v->allocator, 1);
 		setenv("GPUMEM_HISTORY", v->history, 1);
+		setenv("GPUMEM_STACKS", v->stacks, 1);
 		setenv("GPUMEM_SNAPSHOT_ON", "none", 1);
 	}
 	snprintf(threads_text, sizeof(threads_text), "%d", threads);
-	snprintf(pairs_text, sizeof(pairs_text), "%lu", pairs);
+	snprintf(pairs_text, sizeof(pairs_text), "%lu",
+		 real && (!v->allocator || !strcmp(v->allocator, "native")) ? pairs / 16 + 1 : pairs);
 	execl("/proc/self/exe", "bench_hooks", "--child", what, threads_text, pairs_text,
 	      (char *)NULL);
 	_exit(127);
@@ -214,17 +255,10 @@ static double run(const struct variant *v, const char *what, int threads)
 	return strtod(line, NULL);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void compare(const char *what, int threads, unsigned int rounds)
 {
-	static double ns[VARIANTS][ROUNDS_MOST];
-	double bare = 0;
+	static double ns[VARIANTS][ROUNDS_MOST], ones[2][VARIANTS];
+	double bare = 0, *one = ones[!strcmp(what, "async")];
 
 	for (unsigned int r = 0; r < rounds; r++) {
 		for (size_t v = 0; v < VARIANTS; v++)
@@ -233,20 +267,24 @@ static void compare(const char *what, int threads, unsigned int rounds)
 	printf("%s, %d thread%s\n", strcmp(what, "async") ? "cuMemAlloc + cuMemFree"
 	       : "cuMemAllocAsync + cuMemFreeAsync", threads, threads > 1 ? "s" : "");
 	for (size_t v = 0; v < VARIANTS; v++) {
-		double median;
+		double median = median_of(ns[v], rounds);
 
-		qsort(ns[v], rounds, sizeof(double), by_value);
-		median = ns[v][rounds / 2];
 		if (!v)
 			bare = median;
+		if (threads == 1)
+			one[v] = median;
 		printf("  %-24s %8.0f ns a pair (%.0f to %.0f)", variants[v].name, median, ns[v][0],
 		       ns[v][rounds - 1]);
-		printf(v ? "  +%.0f\n" : "\n", median - bare);
+		if (threads > 1)
+			printf("  %.2f of one", threads * one[v] / median);
+		printf(v ? "  %+.0f\n" : "\n", median - bare);
 	}
+	fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned int rounds = 7;
 	char self[4096] = "";
 
@@ -258,15 +296,17 @@ int main(int argc, char **argv)
 		rounds = (unsigned int)strtoul(argv[1], NULL, 10);
 	if (argc > 2)
 		pairs = strtoul(argv[2], NULL, 10);
+	real = argc > 3 && !strcmp(argv[3], "real");
 	if (!rounds || rounds > ROUNDS_MOST || !pairs ||
 	    readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) {
-		fprintf(stderr, "usage: bench_hooks [rounds [pairs]]\n");
+		fprintf(stderr, "usage: bench_hooks [rounds [pairs [fake|real]]]\n");
 		return 2;
 	}
 	snprintf(build, sizeof(build), "%s/../..", dirname(self));
 	printf("the driver's own cuCtxGetCurrent: %.0f ns\n", run(&variants[0], "questions", 1));
-	compare("linear", 1, rounds);
-	compare("linear", 2, rounds);
-	compare("async", 1, rounds);
+	for (int threads = 1; threads <= processors && threads <= THREADS_MOST; threads *= 2) {
+		compare("linear", threads, rounds);
+		compare("async", threads, rounds);
+	}
 	return 0;
 }
