@@ -23,12 +23,9 @@
 
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
-static bool on;
+#define unlikely(x) __builtin_expect(!!(x), 0)
 
-bool gm_cache_on(void)
-{
-	return on;
-}
+_Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
 
 int gm_cache_start(void)
 {
@@ -36,9 +33,13 @@ int gm_cache_start(void)
 
 	if (r)
 		return r;
-	if (gm_state.options.fill != GM_FILL_NONE)	/* what is handed out is filled first */
+	if (gm_state.options.fill != GM_FILL_NONE) {	/* what is handed out is filled first */
 		gm_reuse_leave_one(gm_order_reuse());
-	on = true;
+		gm_cache_unusual |= GM_CACHE_FILLS;
+	}
+	if (gm_state.options.free == GM_FREE_SYNC)
+		gm_cache_unusual |= GM_CACHE_WAITS;
+	gm_cache_unusual &= ~(uint32_t)GM_CACHE_OFF;
 	if (gm_writers_any())
 		gm_cache_dedicate();
 	return 0;
@@ -46,7 +47,8 @@ int gm_cache_start(void)
 
 void gm_cache_forget(void)
 {
-	on = false;
+	gm_cache_unusual |= GM_CACHE_OFF;
+	gm_cache_unusual &= ~(uint32_t)(GM_CACHE_FILLS | GM_CACHE_WAITS);
 	gm_cache_heaps_forget();
 	gm_cache_forget_short();
 }
@@ -55,12 +57,12 @@ void gm_cache_forget(void)
 
 bool gm_cache_covers(CUdeviceptr address)
 {
-	return on && gm_span_find(gm_cache_span(), address);
+	return gm_cache_on() && gm_span_find(gm_cache_span(), address);
 }
 
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
 {
-	uint32_t block = on ? gm_span_find(gm_cache_span(), address) : 0;
+	uint32_t block = gm_cache_on() ? gm_span_find(gm_cache_span(), address) : 0;
 
 	if (!block || !gm_cached_of(block, ret_copy) || address < ret_copy->address ||
 	    address - ret_copy->address >= ret_copy->size)
@@ -85,7 +87,7 @@ static bool over_budget(const struct gm_cache_heap *heap)
 	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
 }
 
-static int from_free(struct gm_cache_heap *heap, struct gm_call *call)
+static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	return gm_cached_alloc(heap->cached, call->op, &call->alloc, &call->block);
 }
@@ -124,12 +126,10 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 	return r;
 }
 
-static int serve(struct gm_cache_heap *heap, struct gm_call *call)
+/* Nothing that is free serves it, for the reason @r. */
+static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, struct gm_call *call,
+						int r)
 {
-	int r = from_free(heap, call);
-
-	if (__builtin_expect(!r, 1))
-		return 0;
 	gm_alloc_flight(call);
 	if (!call->op)
 		return -ENODEV;		/* nothing is recorded */
@@ -152,17 +152,9 @@ static CUresult permission(const struct gm_cache_heap *heap)
 	return CUDA_SUCCESS;
 }
 
-static bool end(struct gm_call *call, struct gm_cache_heap *heap, int r, CUdeviceptr *dptr,
-		CUresult *ret_result)
+/* It was not served, for the reason @r. */
+static bool fail(struct gm_call *call, int r, CUresult *ret_result)
 {
-	if (!r) {
-		*dptr = call->alloc.address;
-		if (heap->kind == GM_KIND_POOL)
-			gm_cache_pool_used(heap->domain, (int64_t)call->alloc.requested);
-		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
-		*ret_result = gm_alloc_pass(call, CUDA_SUCCESS);
-		return true;
-	}
 	/* No room for a segment, which may be much more than was asked for: the driver's turn, for
 	 * just that. (Past a limit of ours there is nobody else to ask.) */
 	if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -176,24 +168,47 @@ static bool end(struct gm_call *call, struct gm_cache_heap *heap, int r, CUdevic
 	return true;
 }
 
+/* From what is free, or else. A call that was served at once has no flight to end. */
+static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdeviceptr *dptr,
+			 CUresult *ret_result)
+{
+	int r = from_free(heap, call);
+
+	if (unlikely(r)) {
+		r = serve_late(heap, call, r);
+		if (r)
+			return fail(call, r, ret_result);
+	}
+	*dptr = call->alloc.address;
+	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
+		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
+	*ret_result = unlikely(call->op) ? gm_alloc_pass(call, CUDA_SUCCESS)
+					 : gm_leave(CUDA_SUCCESS);
+	return true;
+}
+
+/* Does the driver refuse the allocation just now? Then the call has ended. */
+static bool refused(struct gm_call *call, const struct gm_cache_heap *heap, CUresult *ret_result)
+{
+	CUresult result = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
+
+	if (!result)
+		return false;
+	*ret_result = gm_alloc_pass(call, result);
+	return true;
+}
+
 bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result)
 {
 	struct gm_cache_heap *heap;
-	CUresult refused;
 
-	if (!on || !dptr || !call->alloc.requested ||
-	    gm_cache_dedicated(call->alloc.requested, call->alloc.module))
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
+		     gm_cache_dedicated(call->alloc.requested, call->alloc.module)))
 		return false;
 	heap = gm_cache_heap_of(call->where);
-	if (!heap || heap->faulted)
+	if (unlikely(!heap || heap->faulted))
 		return false;
-	refused = permission(heap);
-	if (refused) {
-		*ret_result = gm_alloc_pass(call, refused);
-		return true;
-	}
-	call->alloc.stream = 0;
-	return end(call, heap, serve(heap, call), dptr, ret_result);
+	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
 }
 
 bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
@@ -201,36 +216,35 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 {
 	struct gm_cache_heap *heap;
 
-	if (!on || !call->alloc.requested)
+	if (!gm_cache_on() || !call->alloc.requested)
 		return false;
 	heap = gm_cache_heap_of(call->where);
 	if (!heap || heap->faulted)
 		return false;
 	call->alloc.stream = gm_stream_key(stream, false);
-	return end(call, heap, serve(heap, call), dptr, ret_result);
+	return serve(heap, call, dptr, ret_result);
 }
 
-bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
-			   bool per_thread, CUresult *ret_result)
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
+			   CUresult *ret_result)
 {
 	struct gm_cache_heap *heap;
-	CUresult refused;
 
-	if (!on || !dptr || !call->alloc.requested)
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested))
 		return false;
 	heap = gm_cache_pool_heap(call->where);
-	if (!heap || heap->faulted)
+	if (unlikely(!heap || heap->faulted))
 		return false;
-	refused = permission(heap);
-	if (refused) {
-		*ret_result = gm_alloc_pass(call, refused);
+	if (refused(call, heap, ret_result))
 		return true;
-	}
-	gm_cache_request.stream = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
-	call->alloc.stream = gm_stream_key(stream, per_thread);
+	gm_cache_request.stream = stream;
+	gm_cache_stream_seen(key, stream);
+	call->alloc.stream = key;
 	call->alloc.domain = heap->domain;
-	gm_cache_stream_seen(call->alloc.stream, stream);
-	return end(call, heap, serve(heap, call), dptr, ret_result);
+	if (serve(heap, call, dptr, ret_result))
+		return true;
+	call->alloc.stream = (uintptr_t)stream;		/* as the driver's */
+	return false;
 }
 
 /* ---- free ---- */
@@ -267,15 +281,17 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 }
 
 /* Programs also use cudaFree to wait for the GPU before the host looks at something. */
-static bool is_a_barrier(const void *caller)
+static inline bool is_a_barrier(const void *caller)
 {
+	if (!gm_host_sees_pending() && !(gm_cache_unusual & GM_CACHE_WAITS))
+		return false;
 	switch (gm_state.options.free) {
 	case GM_FREE_SYNC:
 		return true;
 	case GM_FREE_DEFERRED:
 		return false;
 	default:
-		return gm_rule(GM_RULE_HOST_BARRIER) && gm_host_sees_pending() &&
+		return gm_rule(GM_RULE_HOST_BARRIER) &&
 		       !gm_traits_frees_freely(gm_modules_caller(caller, NULL));
 	}
 }
@@ -287,21 +303,18 @@ static bool refuse(CUresult result, CUresult *ret_result)
 }
 
 /* @freeing is decided; record and do it. */
-static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
-		       const struct gm_cached_view *view, struct freeing *freeing,
-		       CUresult *ret_result)
+static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
+			      struct freeing *freeing, CUresult *ret_result)
 {
 	struct gm_cached_free how = {
-		.stream = freeing->key, .stack = gm_stack_of_free(), .now = reusable_now,
-		.arg = freeing,
+		.stream = freeing->key, .now = reusable_now, .arg = freeing,
+		.stack = unlikely(gm_stacks_wanted()) ? gm_stack_of_free() : GM_NONE,
 	};
 	int r;
 
 	how.tsc = gm_stamp_before();
 	/* No flight: a reader sees it done or not done. */
 	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
-	if (!r && heap->kind == GM_KIND_POOL)
-		gm_cache_pool_used(heap->domain, -(int64_t)view->requested);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
 	 * had leaves the block to the program: lost to us, but to nobody else. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
@@ -311,24 +324,27 @@ static bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t bl
 static struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
 					     struct gm_cached_view *ret_view)
 {
-	struct gm_cached *cached;
+	struct gm_cache_heap *heap;
 
-	*ret_block = on && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
-	cached = *ret_block ? gm_cached_look(*ret_block, ret_view) : NULL;
-	return cached ? gm_cache_heap_numbered(gm_cached_number(cached)) : NULL;
+	*ret_block = gm_cache_on() && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
+	if (!*ret_block || !gm_cached_look(*ret_block, ret_view))
+		return NULL;
+	heap = ret_view->arg;
+	return heap->number == ret_view->number ? heap : NULL;	/* dropped, its place another's */
 }
 
 /* What the driver would say against a free of @dptr, which lies in @view's block. */
-static CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
+static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
 			CUdeviceptr dptr)
 {
 	CUresult refused;
 
-	if (gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
+	if (unlikely(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) &&
+	    gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
 		return CUDA_ERROR_NOT_PERMITTED;
-	if (heap->faulted)
+	if (unlikely(heap->faulted))
 		return (CUresult)heap->faulted;
-	refused = permission(heap);
+	refused = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
 	if (refused)
 		return refused;
 	return view->address == dptr && view->state == GM_BLOCK_ACTIVE ? CUDA_SUCCESS
@@ -359,7 +375,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 			return refuse(refused, ret_result);
 		}
 	}
-	return free_block(dptr, heap, block, &view, &freeing, ret_result);
+	return free_block(dptr, heap, block, &freeing, ret_result);
 }
 
 bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
@@ -379,5 +395,5 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);
-	return free_block(dptr, heap, block, &view, &freeing, ret_result);
+	return free_block(dptr, heap, block, &freeing, ret_result);
 }

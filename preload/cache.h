@@ -19,7 +19,21 @@ struct gm_span;
 /* After gm_order_start. 0 or -errno: nothing is served then. */
 int gm_cache_start(void);
 void gm_cache_forget(void);		/* in a forked child */
-bool gm_cache_on(void);
+
+/* Why a call may need more than to be looked up, handed out and recorded; 0: nothing does. Beside it
+ * gm_captures, and what lies with the heap. */
+enum gm_cache_unusual {
+	GM_CACHE_OFF = 1,		/* nothing is served */
+	GM_CACHE_HOST_FUNCTIONS = 2,	/* one was given to the driver: this thread may be in one */
+	GM_CACHE_FILLS = 4,		/* memory is filled when it is handed out */
+	GM_CACHE_WAITS = 8		/* every cudaFree does */
+};
+extern _Atomic(uint32_t) gm_cache_unusual GM_HIDDEN;
+
+static inline bool gm_cache_on(void)
+{
+	return !(gm_cache_unusual & GM_CACHE_OFF);
+}
 
 /* The block of ours that covers @address, and a copy of its record: 0 none, or freed. */
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy);
@@ -75,11 +89,12 @@ void gm_cache_pool_reset_high(uint8_t domain);	/* used_high is what is used now 
  * bytes. Waits for nothing. */
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
 
-/* cuMemAlloc and cuMemAllocAsync, begun with gm_alloc_begin: true when they were served or refused
+/* cuMemAlloc and cuMemAllocAsync (on @stream, named by its own name, and its key), begun with
+ * gm_alloc_prepare: true when they were served or refused
  * here (@ret_result; the call has ended, the hook has been left), false: the driver's turn. */
 bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result);
-bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
-			   bool per_thread, CUresult *ret_result);
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
+			   CUresult *ret_result);
 
 /* As cuMemAlloc, in the order of @stream: the same stream's frees are reusable at once. */
 bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,

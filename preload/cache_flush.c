@@ -17,18 +17,15 @@
 #include "preload/writers.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
-#define DEDICATED_BYTES (UINT64_C(2) << 20)
 #define POISON 0xa5u
 
 static _Atomic(uint64_t) is_short;	/* a bit for each device */
 static _Atomic(bool) dedicate;
-static struct { _Atomic(uint64_t) used, high; } pools[GM_MAX_DEVICES];
 
 void gm_cache_forget_short(void)
 {
 	is_short = 0;
 	dedicate = false;
-	memset(pools, 0, sizeof(pools));
 }
 
 /* ---- requests that are the driver's ---- */
@@ -38,9 +35,9 @@ void gm_cache_dedicate(void)
 	dedicate = true;
 }
 
-bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
+bool gm_cache_dedicated_large(uint16_t module)
 {
-	return (dedicate && bytes >= DEDICATED_BYTES) || gm_writers_own_segment(module, bytes);
+	return dedicate || gm_writers_own_segment(module);
 }
 
 /* ---- giving back ---- */
@@ -122,18 +119,6 @@ void gm_cache_describe(uint8_t domain, struct gm_failure *failure)
 
 /* ---- the default pools, for their attributes ---- */
 
-void gm_cache_pool_used(uint8_t domain, int64_t bytes)
-{
-	uint64_t used = __atomic_add_fetch((uint64_t *)&pools[domain].used, (uint64_t)bytes,
-					   __ATOMIC_RELAXED);
-	uint64_t high = pools[domain].high;
-
-	while (bytes > 0 && used > high &&
-	       !__atomic_compare_exchange_n((uint64_t *)&pools[domain].high, &high, used, true,
-					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
-}
-
 static struct gm_cache_heap *pool_of(uint8_t domain)
 {
 	for (unsigned int i = 0; gm_cache_on() && gm_cache_heap_at(i); i++) {
@@ -152,16 +137,17 @@ bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool)
 	if (!heap)
 		return false;
 	ret_pool->segments = heap->segments;
-	ret_pool->used = pools[domain].used;
-	ret_pool->used_high = pools[domain].high;
+	gm_cached_used(heap->cached, &ret_pool->used, &ret_pool->used_high);
 	ret_pool->idle = gm_cached_idle_bytes(heap->cached);
 	return true;
 }
 
 void gm_cache_pool_reset_high(uint8_t domain)
 {
-	if (domain < GM_MAX_DEVICES)
-		pools[domain].high = pools[domain].used;
+	struct gm_cache_heap *heap = pool_of(domain);
+
+	if (heap)
+		gm_cached_reset_high(heap->cached);
 }
 
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
@@ -226,8 +212,6 @@ void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t byt
 	struct gm_relaxed relaxed;
 	CUstream stream;
 
-	if (gm_state.options.fill == GM_FILL_NONE)
-		return;
 	relaxed = gm_relax();
 	stream = heap->kind == GM_KIND_POOL ? gm_cache_request.stream : gm_cache_back_stream(heap);
 	/* A cudaMalloc's memory has no stream: it is filled before anybody has it. */

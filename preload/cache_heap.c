@@ -33,11 +33,10 @@ static struct gm_cache_heap heaps[HEAPS];
 static struct gm_lock heaps_lock;		/* of making and dropping them */
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
-static struct gm_span *span;
+struct gm_span *gm_cache_spans;
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 
-/* A thread's last heap: its context's id leads to it, and ids are never used twice. */
-static __thread struct { uint32_t context; struct gm_cache_heap *heap; uint32_t number; } last;
+__thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
 
 static uint64_t now_ns(void)
 {
@@ -292,7 +291,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	struct gm_cache_heap *heap = NULL;
 	struct gm_heap_config config;
 	struct gm_cached_setup setup = {
-		.config = &config, .span = span, .driver_alloc = segment_alloc,
+		.config = &config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .settle = settle, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.keeps = true,
@@ -331,19 +330,21 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	return heap;
 }
 
-struct gm_cache_heap *gm_cache_heap_of(struct gm_where where)
+static struct gm_cache_heap *remember(struct gm_cache_last *last, struct gm_where where,
+				      struct gm_cache_heap *heap)
+{
+	*last = (struct gm_cache_last){ where.context, heap ? heap->number : 0, heap };
+	return heap;
+}
+
+struct gm_cache_heap *gm_cache_heap_find(struct gm_where where)
 {
 	if (!where.context || where.domain >= GM_MAX_DEVICES)
 		return NULL;
-	if (last.context == where.context && last.heap && last.heap->number == last.number)
-		return last.heap;
-	last.heap = get(where.context, where);
-	last.context = where.context;
-	last.number = last.heap ? last.heap->number : 0;
-	return last.heap;
+	return remember(&gm_cache_last, where, get(where.context, where));
 }
 
-struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
+struct gm_cache_heap *gm_cache_pool_heap_find(struct gm_where where)
 {
 	struct gm_cache_heap *heap;
 
@@ -357,7 +358,7 @@ struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
 			heap->handle = NULL;
 		gm_unlock(&heaps_lock);
 	}
-	return heap;
+	return remember(&gm_cache_last_pool, where, heap);
 }
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
@@ -447,13 +448,8 @@ int gm_cache_heaps_start(void)
 {
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		growth[i].rank = GM_RANK_GROWTH;
-	span = gm_span_new(pages, NULL);
-	return span ? 0 : -ENOMEM;
-}
-
-struct gm_span *gm_cache_span(void)
-{
-	return span;
+	gm_cache_spans = gm_span_new(pages, NULL);
+	return gm_cache_spans ? 0 : -ENOMEM;
 }
 
 void gm_cache_heaps_forget(void)
@@ -464,6 +460,6 @@ void gm_cache_heaps_forget(void)
 	heaps_lock = (struct gm_lock){ 0 };
 	gm_cache_orphans_forget();
 	memset(limits, 0, sizeof(limits));
-	span = NULL;
+	gm_cache_spans = NULL;
 	gm_cache_streams_forget();
 }

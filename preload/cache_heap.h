@@ -36,10 +36,33 @@ extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 int gm_cache_heaps_start(void);
 void gm_cache_heaps_forget(void);
 
+/* What a thread was served from last: ids of contexts and numbers are never used twice. */
+struct gm_cache_last { uint32_t context, number; struct gm_cache_heap *heap; };
+extern __thread struct gm_cache_last gm_cache_last GM_HIDDEN;
+extern __thread struct gm_cache_last gm_cache_last_pool GM_HIDDEN;
+
+static inline bool gm_cache_is_last(const struct gm_cache_last *last, struct gm_where where)
+{
+	return __builtin_expect(last->heap && last->context == where.context &&
+				last->heap->number == last->number, 1);
+}
+
 /* The heap of context @where.context, made when there is none; NULL: it cannot be. */
-struct gm_cache_heap *gm_cache_heap_of(struct gm_where where);
+struct gm_cache_heap *gm_cache_heap_find(struct gm_where where);
+static inline struct gm_cache_heap *gm_cache_heap_of(struct gm_where where)
+{
+	return gm_cache_is_last(&gm_cache_last, where) ? gm_cache_last.heap
+						       : gm_cache_heap_find(where);
+}
+
 /* The heap of the device's default pool. */
-struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where);
+struct gm_cache_heap *gm_cache_pool_heap_find(struct gm_where where);
+static inline struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
+{
+	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->handle
+		? gm_cache_last_pool.heap : gm_cache_pool_heap_find(where);
+}
+
 struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
 
 /* The n-th slot, used or not; NULL past the end. */
@@ -69,7 +92,11 @@ struct gm_visit { struct gm_relaxed relaxed; bool pushed; };
 struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap);
 void gm_visit_end(struct gm_visit *visit);
 
-struct gm_span *gm_cache_span(void);
+extern struct gm_span *gm_cache_spans GM_HIDDEN;
+static inline struct gm_span *gm_cache_span(void)
+{
+	return gm_cache_spans;
+}
 
 /* ---- segments of pools go back (cache_back.c) ---- */
 
@@ -83,11 +110,14 @@ void gm_cache_find_home(struct gm_cache_heap *heap);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 
-bool gm_cache_dedicated(uint64_t bytes, uint16_t module);
+#define GM_DEDICATED_BYTES (UINT64_C(2) << 20)
+bool gm_cache_dedicated_large(uint16_t module);
+static inline bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
+{
+	return bytes >= GM_DEDICATED_BYTES && gm_cache_dedicated_large(module);
+}
 void gm_cache_short_of_memory(uint8_t domain);
 void gm_cache_grew(uint8_t domain, struct gm_where where);
-/* @bytes more (or fewer) of the default pool are the program's. */
-void gm_cache_pool_used(uint8_t domain, int64_t bytes);
 /* What an option says that memory holds when it is handed out. */
 void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
 void gm_cache_forget_short(void);

@@ -14,8 +14,16 @@
 
 #include "preload/hook.h"
 
+/* Some capture has begun in this process. Sticky: ends are many (a stream destroyed, a capture
+ * invalidated), and asking for nothing costs little. */
+extern _Atomic(bool) gm_capture_seen GM_HIDDEN;
+
 /* Does @stream capture? @per_thread: the call came by a _ptsz name. */
-bool gm_stream_captures(CUstream stream, bool per_thread);
+bool gm_stream_captures_asked(CUstream stream, bool per_thread);
+static inline bool gm_stream_captures(CUstream stream, bool per_thread)
+{
+	return gm_capture_seen && gm_stream_captures_asked(stream, per_thread);
+}
 
 /* Around driver calls of our own. */
 struct gm_relaxed { bool changed; CUstreamCaptureMode mode; };

@@ -8,14 +8,12 @@
 #include "preload/capture.h"
 #include "preload/order.h"
 
-/* Some capture has begun in this process. Sticky: ends are many (a stream destroyed, a capture
- * invalidated), and asking for nothing costs little. */
-static _Atomic(bool) capture_seen;
+_Atomic(bool) gm_capture_seen;
 
 /* No context-wide event of ours may be under way when a capture begins, and none until it ends. */
 static void begins(void)
 {
-	capture_seen = true;		/* before it begins: another thread may look now */
+	gm_capture_seen = true;		/* before it begins: another thread may look now */
 	if (gm_order_on)
 		gm_capture_beginning();
 }
@@ -101,12 +99,12 @@ CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 }
 
 /* The legacy stream cannot capture (and asking about it while another one does is an error). */
-bool gm_stream_captures(CUstream stream, bool per_thread)
+bool gm_stream_captures_asked(CUstream stream, bool per_thread)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result;
 
-	if (!capture_seen || stream == CU_STREAM_LEGACY || (!stream && !per_thread))
+	if (stream == CU_STREAM_LEGACY || (!stream && !per_thread))
 		return false;
 	result = per_thread ? GM_REAL(cuStreamIsCapturing_ptsz)(stream, &status)
 			    : GM_REAL(cuStreamIsCapturing)(stream, &status);
@@ -117,7 +115,7 @@ struct gm_relaxed gm_relax(void)
 {
 	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 
-	relaxed.changed = capture_seen && gm_rule(GM_RULE_CAPTURE_RELAXED) &&
+	relaxed.changed = gm_capture_seen && gm_rule(GM_RULE_CAPTURE_RELAXED) &&
 			  !GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.mode);
 	return relaxed;
 }

@@ -17,6 +17,8 @@ void gm_host_function_given(void)
 {
 	if (!given)
 		given = true;
+	if (!(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS))
+		gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
 }
 
 bool gm_in_host_function(void)

@@ -128,14 +128,18 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
 		       CUresult *ret_result)
 {
 	struct gm_where where;
+	uint64_t key;
 
 	if (!gm_cache_on())
 		return false;
-	where = where_of_stream(call, stream, gm_stream_key(stream, per_thread));
+	key = gm_stream_key_in(call->where.context, stream, per_thread);
+	if (per_thread && !stream)
+		stream = CU_STREAM_PER_THREAD;
+	where = where_of_stream(call, stream, key);
 	/* A stream of another device's than the current one: the driver knows how. */
 	if (where.domain != call->where.domain || !gm_pool_served(where.domain, NULL))
 		return false;
-	return gm_cache_malloc_async(call, dptr, stream, per_thread, ret_result);
+	return gm_cache_malloc_async(call, dptr, stream, key, ret_result);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)

@@ -98,6 +98,13 @@ uint64_t gm_stream_key(CUstream stream, bool per_thread)
 	return is_pseudo(name) ? key_of_pseudo(name, current_context()) : key_of_handle(name);
 }
 
+uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread);
+
+	return is_pseudo(name) ? key_of_pseudo(name, context) : key_of_handle(name);
+}
+
 static _Atomic(uint64_t) *seen_of(uint64_t handle)
 {
 	return &seen[handle * UINT64_C(0x9e3779b97f4a7c15) >> 54 & (SEEN - 1)];

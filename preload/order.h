@@ -26,6 +26,8 @@ struct gm_reuse *gm_order_reuse(void);
  * handles, a number where a handle is used again). @per_thread: the call came by a _ptsz/_ptds
  * name. Never 0. */
 uint64_t gm_stream_key(CUstream stream, bool per_thread);
+/* The same where the current context is known (id). */
+uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread);
 
 enum gm_work_flags {
 	GM_WORK_LAUNCH = 1,		/* a kernel or graph: writes what the host sees while managed or
@@ -162,8 +164,14 @@ void gm_host_function_given(void);		/* one was given to the driver */
 /* ---- what the host may look at (order_host.c) ---- */
 
 /* Is work pending, not yet covered by a synchronise or a completed event, that the host can
- * observe? Then a cudaFree is its barrier. A load or two when there is none. */
-bool gm_host_sees_pending(void);
+ * observe? Then a cudaFree is its barrier. Two loads when there is none. */
+bool gm_host_looks_pending(void);
+extern _Atomic(uint64_t) gm_host_given GM_HIDDEN;	/* the last number given out (order_host.c) */
+extern _Atomic(uint64_t) gm_host_over GM_HIDDEN;	/* everything up to it has ended, everywhere */
+static inline bool gm_host_sees_pending(void)
+{
+	return gm_host_given > gm_host_over && gm_host_looks_pending();
+}
 /* Managed or mapped host memory was made: launches are visible to the host from now on. */
 void gm_host_sees_memory(void);
 extern _Atomic(bool) gm_host_watches GM_HIDDEN;	/* it was */

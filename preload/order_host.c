@@ -7,8 +7,8 @@
  * stream, for its context, for everything, or for an event that was recorded after it. What does
  * not fit in the tables counts as pending until everything was waited for.
  *
- *	a stream's last > its covered, and > all_over: pending
- *	all_over: everything up to this number has ended, on every stream
+ *	a stream's last > its covered, and > gm_host_over: pending
+ *	gm_host_over: everything up to this number has ended, on every stream
  *
  * Locks: of the shards, and under them of what is lost: leaves. A number is given out under the
  * lock of the shard that it is written in: who reads the counter first, then looks under the
@@ -49,8 +49,7 @@ static struct event_shard {
 } event_shards[SHARDS] __attribute__((aligned(64)));
 
 _Atomic(bool) gm_host_watches;
-static _Atomic(uint64_t) submitted;	/* the last number given out */
-static _Atomic(uint64_t) all_over;
+_Atomic(uint64_t) gm_host_given, gm_host_over;
 static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
 static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lost_lock */
 static _Atomic(bool) lost_several;	/* of several contexts; as above */
@@ -77,7 +76,7 @@ static struct shard *shard_of(uint64_t key)
 
 static bool is_pending(const struct stream *s)
 {
-	return s->key && s->last > s->covered && s->last > all_over;
+	return s->key && s->last > s->covered && s->last > gm_host_over;
 }
 
 static struct stream *find_locked(struct shard *shard, uint64_t key)
@@ -123,7 +122,7 @@ static void lose(uint64_t number, CUcontext context)
 
 	if (!locked)
 		number = UINT64_MAX;
-	else if (lost <= all_over)
+	else if (lost <= gm_host_over)
 		lost_several = false;
 	else if (lost_context != context)
 		lost_several = true;
@@ -135,7 +134,7 @@ static void lose(uint64_t number, CUcontext context)
 
 static void find_lost(CUcontext context, uint64_t now)
 {
-	if (lost <= all_over || !gm_lock(&lost_lock))
+	if (lost <= gm_host_over || !gm_lock(&lost_lock))
 		return;
 	if (!lost_several && lost_context == context && lost <= now)
 		lost = 0;
@@ -150,7 +149,7 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 
 	if (!gm_lock(&shard->lock)) {	/* its holder is gone: from now on something is pending */
 		lose(UINT64_MAX, context);
-		submitted++;
+		gm_host_given++;
 		return true;
 	}
 	stream = find_locked(shard, key);
@@ -161,9 +160,9 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 	if (!stream)
 		stream = add_locked(shard, key, context);
 	if (stream)
-		stream->last = ++submitted;
+		stream->last = ++gm_host_given;
 	else
-		lose(++submitted, context);
+		lose(++gm_host_given, context);
 	gm_unlock(&shard->lock);
 	return true;
 }
@@ -186,7 +185,7 @@ void gm_host_forget(void)
 	memset(event_shards, 0, sizeof(event_shards));
 	lost_lock = (struct gm_lock){ 0 };
 	lost = 0;
-	all_over = submitted;
+	gm_host_over = gm_host_given;
 	events_used = false;
 }
 
@@ -198,40 +197,40 @@ static bool shard_pending(struct shard *shard)
 
 	if (!gm_lock(&shard->lock))
 		return true;
-	pending = lost > all_over;
+	pending = lost > gm_host_over;
 	for (unsigned int i = 0; i < STREAMS && !pending; i++)
 		pending = is_pending(&shard->streams[i]);
 	gm_unlock(&shard->lock);
 	return pending;
 }
 
-bool gm_host_sees_pending(void)
+bool gm_host_looks_pending(void)
 {
-	uint64_t now = submitted;
+	uint64_t now = gm_host_given;
 
-	if (now <= all_over)
+	if (now <= gm_host_over)
 		return false;
 	for (unsigned int i = 0; i < SHARDS; i++)
 		if (shard_pending(&shards[i]))
 			return true;
-	raise_to(&all_over, now);
+	raise_to(&gm_host_over, now);
 	return false;
 }
 
 uint64_t gm_host_now(void)
 {
-	return submitted;
+	return gm_host_given;
 }
 
 void gm_host_all_done(uint64_t now)
 {
-	raise_to(&all_over, now);
+	raise_to(&gm_host_over, now);
 }
 
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
-	for (unsigned int i = 0; i < SHARDS && now > all_over; i++) {
+	for (unsigned int i = 0; i < SHARDS && now > gm_host_over; i++) {
 		struct shard *shard = &shards[i];
 
 		if (!gm_lock(&shard->lock))
@@ -248,7 +247,7 @@ void gm_host_stream_done(uint64_t key, uint64_t now)
 	struct shard *shard = shard_of(key);
 	struct stream *stream;
 
-	if (now <= all_over || !gm_lock(&shard->lock))
+	if (now <= gm_host_over || !gm_lock(&shard->lock))
 		return;
 	stream = find_locked(shard, key);
 	if (stream && stream->covered < now)
@@ -308,14 +307,14 @@ void gm_host_events_shared(void)
 struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context)
 {
 	gm_host_event_forget(event);
-	return (struct gm_host_mark){ .key = key, .now = submitted, .context = context };
+	return (struct gm_host_mark){ .key = key, .now = gm_host_given, .context = context };
 }
 
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
 {
 	struct event_shard *shard = event_shard_of(event);
 
-	if (events_shared || mark_of->now <= all_over)
+	if (events_shared || mark_of->now <= gm_host_over)
 		return;
 	events_used = true;
 	if (!gm_lock(&shard->lock))

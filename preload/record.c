@@ -87,7 +87,7 @@ static void find_caller(struct gm_call *call, const void *caller)
 	struct gm_regs regs;
 
 	if (!gm_stacks_wanted()) {
-		call->alloc.module = gm_modules_caller(caller, NULL);
+		call->alloc.module = gm_modules_caller_soon(caller);
 		return;
 	}
 	gm_regs_capture(&regs);

@@ -12,8 +12,6 @@
 #include "preload/writers.h"
 #include "recorder/modules.h"
 
-#define OWN_SEGMENT_BYTES (UINT64_C(2) << 20)
-
 /*
  * How file names begin, and what these libraries do with memory that they were given. Being loaded
  * is enough where only programs load them that use them. PyTorch links NVSHMEM, cuFile and the
@@ -138,9 +136,9 @@ void gm_writers_asked(const void *caller)
 		gm_writers_seen(why);
 }
 
-bool gm_writers_own_segment(uint16_t module, uint64_t bytes)
+bool gm_writers_own_segment(uint16_t module)
 {
-	return bytes >= OWN_SEGMENT_BYTES && (nccl[module / 64] >> module % 64 & 1);
+	return nccl[module / 64] >> module % 64 & 1;
 }
 
 void gm_writers_forget(void)

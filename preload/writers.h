@@ -34,9 +34,9 @@ void gm_writers_module(uint16_t module, const char *path);
 /* @caller (GM_CALLER, of the hook's frame) asks what a block of ours is. */
 void gm_writers_asked(const void *caller);
 
-/* Is a request of @bytes by @module to have a segment of its own from its beginning? NCCL hands its
+/* Is a large request by @module to have a segment of its own from its beginning? NCCL hands its
  * buffers to other processes and to network cards. */
-bool gm_writers_own_segment(uint16_t module, uint64_t bytes);
+bool gm_writers_own_segment(uint16_t module);
 
 void gm_writers_forget(void);
 

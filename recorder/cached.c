@@ -356,6 +356,7 @@ struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
 {
 	struct gm_header *header = gm_header_get();
 	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	struct gm_cached *heap;
 	uint32_t segment;
 
 	if (!block)
@@ -365,7 +366,12 @@ struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
 	ret->stream = __atomic_load_n(&block->stream, __ATOMIC_RELAXED);
 	ret->requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED);
 	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
-	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+	heap = gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+	if (heap) {
+		ret->arg = heap->setup.arg;
+		ret->number = heap->number;
+	}
+	return heap;
 }
 
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a

@@ -68,7 +68,12 @@ struct gm_cached *gm_cached_of(uint32_t block, struct gm_block *ret_copy);
 
 /* The same for a free: what must be known of @block before it, read without a lock. It is true of
  * a block that is the caller's; of any other gm_cached_free decides. */
-struct gm_cached_view { uint64_t address, stream, requested; uint8_t state; };
+struct gm_cached_view {
+	uint64_t address, stream, requested;
+	void *arg;			/* of the heap's setup */
+	uint32_t number;		/* the heap's */
+	uint8_t state;
+};
 struct gm_cached *gm_cached_look(uint32_t block, struct gm_cached_view *ret);
 
 /* A copy of the segment that a cached block lies in; false: it is none. */

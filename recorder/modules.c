@@ -41,7 +41,7 @@ struct slot {
 static struct slot slots[SLOTS];	/* 1 MiB of .bss, touched as used */
 static _Atomic(uint16_t) used[SLOTS];	/* slots that were ever claimed, in that order: */
 static _Atomic(uint32_t) used_count;	/* to look at all of them, not at all there are */
-static _Atomic(uint32_t) generation = 1;
+_Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
 static _Atomic(uint32_t) own_numbers;	/* without a sink */
@@ -52,6 +52,7 @@ struct cached {
 	uint32_t slot;
 };
 static __thread struct cached cache[CACHE_WAYS];
+__thread struct gm_modules_last gm_modules_last;
 static __thread volatile uint8_t cache_busy;	/* a signal handler leaves a cache in use alone */
 static __thread volatile uint8_t publishing;
 
@@ -249,7 +250,7 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 static struct slot *find(uintptr_t pc)
 {
 	struct cached *way = &cache[(pc >> 2 ^ pc >> 6) % CACHE_WAYS];
-	uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
+	uint32_t now = atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
 	struct gm_object object;
 	struct slot *slot = NULL;
 	bool busy = cache_busy;
@@ -310,12 +311,26 @@ static bool first_asker(const uintptr_t *pcs, int count, uintptr_t return_addres
 	return false;
 }
 
+/* Never believed half written, by a handler that interrupts this. */
+static void note_last(uintptr_t pc, uint32_t now, uint16_t module)
+{
+	gm_modules_last.generation = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	gm_modules_last.pc = pc;
+	gm_modules_last.module = module;
+	atomic_signal_fence(memory_order_seq_cst);
+	gm_modules_last.generation = now;
+}
+
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc)
 {
+	uint32_t now = atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
 	uintptr_t pc = (uintptr_t)return_address;
 	struct slot *slot = find(pc);
 
-	if (slot && slot->passes_on) {
+	if (slot && !slot->passes_on) {
+		note_last(pc, now, slot->module);
+	} else if (slot) {
 		uintptr_t pcs[CALLER_FRAMES];
 		struct gm_regs regs;
 		unsigned int flags;
@@ -346,7 +361,7 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
 
 uint32_t gm_modules_generation(void)
 {
-	return atomic_load_explicit(&generation, memory_order_acquire);
+	return atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
 }
 
 /* Tell of what is no longer where it was. */
@@ -370,7 +385,7 @@ static void sweep(void)
 
 void gm_modules_generation_bump(void)
 {
-	atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
 	/* where looking is dear, an object is found gone when another one lies in its place */
 	if (gm_object_is_exact())
@@ -392,5 +407,5 @@ void gm_modules_reset(void)
 	atomic_store_explicit(&own_numbers, 0, memory_order_relaxed);
 	publishing = 0;
 	cache_busy = 0;
-	atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 }

@@ -38,7 +38,7 @@ enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000 };
 static struct bucket buckets[BUCKETS];	/* 2 MiB of .bss, touched as used */
 static _Atomic(uint64_t) table_generation, met;
 static uintptr_t own_start, own_end;
-static _Atomic(uint32_t) wanted;	/* WANT_..., and how many frames; 0: nothing is captured */
+_Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
 
 void gm_stacks_init(uintptr_t start, uintptr_t end)
 {
@@ -54,21 +54,16 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 		frames = 0;
 	if (frames)
 		frames |= (native ? WANT_NATIVE : 0) | (python ? WANT_PYTHON : 0);
-	atomic_store_explicit(&wanted, frames, memory_order_relaxed);
+	atomic_store_explicit(&gm_stacks_what, frames, memory_order_relaxed);
 }
 
 void gm_stacks_forget(void)
 {
 	atomic_fetch_add_explicit(&table_generation, UINT64_C(1) << 32, memory_order_relaxed);
-	atomic_store_explicit(&wanted, 0, memory_order_relaxed);
+	atomic_store_explicit(&gm_stacks_what, 0, memory_order_relaxed);
 	gm_trail_forget();
 	gm_libunwind_forget();
 	gm_python_forget();
-}
-
-bool gm_stacks_wanted(void)
-{
-	return atomic_load_explicit(&wanted, memory_order_relaxed) != 0;
 }
 
 /* What the frames are told by: @frames is their gm_trail_hash_of. */
@@ -196,7 +191,7 @@ uint64_t gm_stacks_met(void)
 
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
-	uint32_t want = atomic_load_explicit(&wanted, memory_order_relaxed), stack;
+	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed), stack;
 	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
 	struct gm_stack_parts parts = {
 		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,

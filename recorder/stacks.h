@@ -30,7 +30,11 @@ void gm_stacks_configure(bool native, bool python, unsigned int depth);
 void gm_stacks_forget(void);
 
 /* Is anything captured? */
-bool gm_stacks_wanted(void);
+extern _Atomic(uint32_t) gm_stacks_what __attribute__((visibility("hidden")));
+static inline bool gm_stacks_wanted(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_stacks_what, __ATOMIC_RELAXED) != 0;
+}
 
 /* The stack that begins at @from: its id; GM_NONE when none is wanted or there is no room for it.
  * @ret_module: the module that asked, as gm_modules_caller says it. */
