@@ -9,6 +9,7 @@
 #include "recorder/recorder.h"
 
 #define INTERVAL_MS 100u
+#define TRIES 3u
 
 static _Atomic(uint64_t) sampled_ms[GM_MAX_DEVICES];
 
@@ -25,10 +26,24 @@ void gm_sample_now(struct gm_where where, uint64_t *ret_free, uint64_t *ret_tota
 	size_t free_bytes = 0, total_bytes = 0;
 
 	*ret_free = *ret_total = 0;
-	if (where.domain >= GM_MAX_DEVICES || GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+	if (where.domain >= GM_MAX_DEVICES)
 		return;
+	/* What is not ours is a difference: both of its sides must be of one moment. Of one that
+	 * other threads leave no moment for, the sample before stands. */
+	for (unsigned int i = 0; i < TRIES; i++) {
+		uint64_t held = 0, after = 1;
+		int r = gm_record_held_bytes(where.domain, &held);
+
+		if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+			return;
+		if (r || gm_record_held_bytes(where.domain, &after))
+			break;
+		if (after == held) {
+			gm_record_free_bytes(where.domain, free_bytes, total_bytes, held);
+			break;
+		}
+	}
 	sampled_ms[where.domain] = now_ms();
-	gm_record_free_bytes(where.domain, free_bytes, total_bytes);
 	*ret_free = free_bytes;
 	*ret_total = total_bytes;
 }

@@ -87,7 +87,21 @@ void gm_record_device(uint8_t domain, int ordinal, const char *name, const uint8
 	gm_change_leave(&change);
 }
 
-void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes)
+int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes)
+{
+	struct gm_change change;
+	int r = gm_change_enter(&change, domain, 0);
+
+	if (r)
+		return r;
+	*ret_bytes = (uint64_t)change.domain->stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current +
+		     change.domain->live_bytes[GM_KIND_IPC];	/* in no statistics: another's */
+	gm_change_leave(&change);
+	return 0;
+}
+
+void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes,
+			  uint64_t held_bytes)
 {
 	struct gm_domain *of = gm_header_get() && domain < GM_DOMAINS ? &gm_rec.domains[domain] : NULL;
 
@@ -96,6 +110,7 @@ void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_by
 	if (total_bytes)
 		__atomic_store_n(&of->total_bytes, total_bytes, __ATOMIC_RELAXED);
 	gm_set(&of->free_bytes, free_bytes);
+	gm_set(&of->unattributed_bytes, (int64_t)(total_bytes - free_bytes - held_bytes));
 	gm_set_release(&of->free_stamp, gm_stamp());
 }
 

@@ -50,7 +50,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
-#define GM_FORMAT_VERSION 3u
+#define GM_FORMAT_VERSION 4u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
@@ -174,6 +174,8 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint64_t total_bytes;
 	/* sampled by cuMemGetInfo: not part of a transaction */
 	_Atomic(uint64_t) free_bytes;
+	/* used then, less what was recorded then: one word, of one moment */
+	_Atomic(int64_t) unattributed_bytes;
 	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;

@@ -240,6 +240,7 @@ static bool stood_still(const struct gm_image *image, const uint8_t *live, const
 		copy_words(&now, live + region->offset + (uint64_t)d * region->item_bytes,
 			   offsetof(struct gm_domain, undo));
 		now.free_bytes = copy->free_bytes;	/* sampled, under no lock */
+		now.unattributed_bytes = copy->unattributed_bytes;
 		now.free_stamp = copy->free_stamp;
 		if (memcmp(&now, copy, offsetof(struct gm_domain, undo)))
 			return false;

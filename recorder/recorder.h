@@ -138,10 +138,17 @@ unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc,
 /* A copy of a block's record; returns false when the id holds nothing. */
 bool gm_record_block(uint32_t block, struct gm_block *ret_copy);
 
-/* A device as the driver describes it, once; its free bytes as the driver said just now. */
+/* A device as the driver describes it, once. */
 void gm_record_device(uint8_t domain, int ordinal, const char *name, const uint8_t uuid[16],
 		      uint64_t total_bytes);
-void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes);
+
+/* Bytes of a device that are recorded now: what is reserved there, cached memory included, and what
+ * was imported. -ENODEV: nothing is recorded; -ETIMEDOUT: the domain's lock could not be had. */
+int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes);
+
+/* A device's free bytes as the driver said while @held_bytes were recorded. */
+void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes,
+			  uint64_t held_bytes);
 void gm_record_driver_version(int version);
 
 /* Something could not be had: an oom event and a struct gm_failure. Fills @failure's number,

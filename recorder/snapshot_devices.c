@@ -114,22 +114,6 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 	gm_jsonw_end(snap->w);
 }
 
-/* What the driver says is in use, less what is recorded, cached memory included: contexts, other processes, what was
- * allocated before or past us. Signed: managed memory need not be on the device. */
-static void put_unattributed(struct gm_snap *snap, const struct gm_domain *domain)
-{
-	uint64_t rest = domain->total_bytes - domain->free_bytes;
-
-	gm_jsonw_key(snap->w, "unattributed_bytes");
-	if (!domain->free_stamp) {
-		gm_jsonw_null(snap->w);
-		return;
-	}
-	rest -= (uint64_t)domain->stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
-	rest -= domain->live_bytes[GM_KIND_IPC];	/* on the device, and not our statistics' */
-	gm_jsonw_i64(snap->w, (int64_t)rest);
-}
-
 static void put_device(struct gm_snap *snap, unsigned int d)
 {
 	static const char hex[] = "0123456789abcdef";
@@ -159,7 +143,11 @@ static void put_device(struct gm_snap *snap, unsigned int d)
 		put_stats(snap, &domain->stats);
 		gm_snap_usage(snap, "by_module", d, true);
 		gm_snap_usage(snap, "by_kind", d, false);
-		put_unattributed(snap, domain);
+		gm_jsonw_key(w, "unattributed_bytes");
+		if (domain->free_stamp)
+			gm_jsonw_i64(w, domain->unattributed_bytes);
+		else
+			gm_jsonw_null(w);
 	}
 	gm_jsonw_end(w);
 }

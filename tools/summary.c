@@ -174,9 +174,9 @@ static void print_device(const struct view *view, const json_t *device)
 		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
 		     "history is not whole");
 	if (json_is_integer(unattributed) && json_integer_value(unattributed) < 0)
-		/* Taken since the driver was asked, or managed memory that is not on the device. */
-		printf("of %s the driver had %s free at %s; %s of what is recorded here were taken "
-		       "since or do not lie on the device\n",
+		/* Managed memory, most of all. */
+		printf("of %s the driver had %s free at %s; %s of what was recorded here then did "
+		       "not lie on the device\n",
 		       gm_show_bytes(gm_json_number(device, "total_bytes")),
 		       gm_show_bytes(gm_json_number(device, "free_bytes")),
 		       gm_show_time(gm_json_number(device, "sampled_us")),

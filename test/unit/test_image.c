@@ -79,11 +79,14 @@ END_TEST
 
 START_TEST(what_is_no_journal_is_refused)
 {
+	char reads[40];
+
 	jb.h->magic++;
 	refused("not a journal");
 	jb.h->magic--;
 	jb.h->version = GM_FORMAT_VERSION + 1;
-	refused("format 3");
+	snprintf(reads, sizeof(reads), "reads format %u", GM_FORMAT_VERSION);
+	refused(reads);
 	jb.h->version = GM_FORMAT_VERSION;
 	jb.h->byte_order = 0x04030201;
 	refused("byte order");

@@ -458,13 +458,14 @@ START_TEST(who_holds_how_much)
 	ck_assert(json_is_null(at("devices/0/unattributed_bytes")));
 	ck_assert(json_is_null(at("devices/0/sampled_us")));
 	jb_domain(&jb, 0)->free_bytes = 60 * MIB;
+	jb_domain(&jb, 0)->unattributed_bytes = 11 * MIB;
 	jb_domain(&jb, 0)->free_stamp = 33;
 	emit();
 	ck_assert_int_eq(num("devices/0/total_bytes"), (long long)(80 * MIB));
 	ck_assert_int_eq(num("devices/0/free_bytes"), (long long)(60 * MIB));
 	ck_assert_int_eq(num("devices/0/sampled_us"), 1700000000000033);
 	ck_assert_int_eq(num("devices/0/unattributed_bytes"), (long long)(11 * MIB));
-	jb_domain(&jb, 0)->free_bytes = 80 * MIB;	/* managed memory that was never touched */
+	jb_domain(&jb, 0)->unattributed_bytes = -(int64_t)(9 * MIB);	/* managed memory, elsewhere */
 	emit();
 	ck_assert_int_eq(num("devices/0/unattributed_bytes"), -(long long)(9 * MIB));
 }

@@ -137,7 +137,7 @@ static void step_child(uint64_t history, unsigned int notes, char *path)
 		gm_publish_module(i << 32, i << 32, (i << 32) + 1, "/lib/x.so", NULL, 0);
 	for (unsigned int i = 0; i < notes; i++)
 		gm_record_note(GM_ACTION_ANNOTATE, 0, i, 0);
-	gm_record_free_bytes(0, 1, 2);
+	gm_record_free_bytes(0, 1, 2, 0);
 	strcpy(path, aux_report.path);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(2);

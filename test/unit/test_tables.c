@@ -127,7 +127,7 @@ START_TEST(test_wrong_arguments)
 	gm_op_end(UINT64_MAX);
 	gm_record_freeing(1);
 	gm_record_note(GM_ACTION_ANNOTATE, 0, 0, 0);
-	gm_record_free_bytes(0, 1, 2);
+	gm_record_free_bytes(0, 1, 2, 0);
 	gm_record_device(0, 0, "x", NULL, 1);
 	gm_record_driver_version(12);
 	ck_assert_uint_eq(gm_record_context_end(0, 1, 0, NULL, NULL), 0);
@@ -147,7 +147,7 @@ START_TEST(test_wrong_arguments)
 	ck_assert_int_eq(gm_record_free(0, UINT32_MAX, 0, 0), -ENOENT);
 	ck_assert_int_eq(gm_record_change(0, UINT32_MAX, 0, 0, 0), -ENOENT);
 	gm_record_freeing(UINT32_MAX);
-	gm_record_free_bytes(GM_DOMAINS, 1, 2);
+	gm_record_free_bytes(GM_DOMAINS, 1, 2, 0);
 	gm_op_end(UINT64_MAX);
 	ck_assert_int_eq(aux_try_start(0, ""), -EALREADY);
 	aux_sound();
@@ -359,19 +359,28 @@ START_TEST(test_device)
 	struct gm_failure failure = { .requested_bytes = 10 * MIB, .free_bytes = 5, .total_bytes = 9,
 				      .result = 2, .module = 3, .domain = 1, .entry = "cuMemAlloc_v2" };
 	const struct gm_domain *domain;
+	uint64_t held = 1;
 
 	aux_start(1000);
 	domain = &gm_rec.domains[1];
 	gm_record_device(1, 1, "A very long name", uuid, 80 * MIB);
-	gm_record_free_bytes(1, 70 * MIB, 80 * MIB);
+	gm_record_free_bytes(1, 70 * MIB, 80 * MIB, 4 * MIB);
 	gm_record_driver_version(12080);
 	ck_assert_uint_eq(domain->present, 1);
 	ck_assert_str_eq(domain->name, "A very long name");
 	ck_assert_mem_eq(domain->uuid, uuid, 16);
 	ck_assert_uint_eq(domain->free_bytes, 70 * MIB);
+	ck_assert_int_eq(domain->unattributed_bytes, 6 * MIB);
 	ck_assert_uint_gt(domain->free_stamp, 0);
 	ck_assert_int_eq(gm_recorder_header()->driver_version, 12080);
+	ck_assert_int_eq(gm_record_held_bytes(1, &held), 0);
+	ck_assert_uint_eq(held, 0);
 	aux_record(1, 0x1000, 3 * MIB);
+	ck_assert_int_eq(gm_record_held_bytes(1, &held), 0);
+	ck_assert_uint_eq(held, 3 * MIB);
+	ck_assert_int_eq(gm_record_held_bytes(GM_DOMAINS, &held), -EINVAL);
+	/* What was taken since the driver was asked is not taken off what it said. */
+	ck_assert_int_eq(domain->unattributed_bytes, 6 * MIB);
 	for (uint64_t i = 1; i <= 100; i++) {
 		failure.tsc = 0;
 		ck_assert_uint_eq(gm_record_failure(&failure), i);
