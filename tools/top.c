@@ -36,7 +36,7 @@ static void sleep_for(double seconds)
 
 static int report(struct gm_top *top, const struct ask *ask)
 {
-	int running = gm_top_look(top);
+	int running = gm_top_look(top), status = GM_EXIT_OK;
 
 	for (long i = 0; !ask->reports || i < ask->reports; i++) {
 		sleep_for(i ? ask->delay : ask->delay < FIRST_LOOK ? ask->delay : FIRST_LOOK);
@@ -54,9 +54,9 @@ static int report(struct gm_top *top, const struct ask *ask)
 		if (top->list[i]->state == GM_TOP_UNREADABLE) {
 			fprintf(stderr, "gpumem top: %lld: %s\n", (long long)top->list[i]->pid,
 				gm_show_clean(top->list[i]->error));
-			return GM_EXIT_INPUT;
+			status = top->list[i]->found ? status : GM_EXIT_INPUT;
 		}
-	return gm_show_end("top", GM_EXIT_OK);
+	return gm_show_end("top", status);
 }
 
 /* ---- on a terminal --------------------------------------------------------------------------- */

@@ -59,6 +59,7 @@ struct gm_top_process {
 	int64_t pid;			/* as seen from here */
 	int fd;				/* its journal */
 	enum gm_top_state state;
+	bool found;			/* nobody named it: it need not be readable */
 	char command[64], error[256];
 	int rank;			/* -1 none */
 	bool consistent;		/* the last sample is of one moment */

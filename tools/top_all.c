@@ -63,8 +63,8 @@ static void add_new(void *arg, int64_t pid)
 {
 	struct gm_top *top = arg;
 
-	if (!find(top, pid))
-		gm_top_add(top, pid);
+	if (!find(top, pid) && !gm_top_add(top, pid))
+		top->list[top->count - 1]->found = true;
 }
 
 /* New ones in, those that have ended out. */
