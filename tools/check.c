@@ -250,7 +250,7 @@ static int take_size(const char *option, int64_t *to)
 
 static int take_option(int c, struct limits *limits)
 {
-	char *end;
+	char *end, why[128];
 	int r;
 
 	switch (c) {
@@ -270,8 +270,8 @@ static int take_option(int c, struct limits *limits)
 		return end != optarg && !*end && limits->ooms >= 0 ? 0 :
 		       wrong("--max-ooms", optarg, "not a number");
 	case 's':
-		r = gm_suppressions_read(&limits->known, optarg);
-		return r ? wrong("--suppressions", optarg, strerror(-r)) : 0;
+		r = gm_suppressions_read(&limits->known, optarg, why, sizeof(why));
+		return r ? wrong("--suppressions", optarg, why) : 0;
 	default:
 		limits->device = optarg;
 		strtol(optarg, &end, 10);

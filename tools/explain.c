@@ -290,10 +290,13 @@ static void say_change(const struct gm_scene *scene, const struct facts *facts,
 		    "container) or for another process that took it at that moment.");
 		break;
 	case GM_CAUSE_FRAGMENTED:
+		/* Segments that are idle whole need no advice: they were given back before the
+		 * call failed. PyTorch has a setting more than this library. */
 		say(ret->change, sizeof(ret->change),
-		    "Settings of the allocator: gpumem replay --search says which. "
-		    "expandable_segments:True helps most programs; emptying the cache before large "
-		    "requests helps too.");
+		    "Settings of the allocator: gpumem replay --search says which. %s",
+		    facts->torch ? "expandable_segments:True helps most programs of PyTorch." :
+		    "What else keeps large pieces whole: large requests first, and blocks that live "
+		    "long not among those that come and go.");
 		break;
 	case GM_CAUSE_PENDING:
 		say(ret->change, sizeof(ret->change),

@@ -136,7 +136,7 @@ static int wrong(const char *option, const char *value, const char *why)
 
 static int take_option(int c, struct ask *ask)
 {
-	char *end;
+	char *end, why[128];
 	int r;
 
 	switch (c) {
@@ -146,8 +146,8 @@ static int take_option(int c, struct ask *ask)
 		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
 			wrong("--device", optarg, "not a number or 'host'");
 	case 's':
-		r = gm_suppressions_read(&ask->known, optarg);
-		return r ? wrong("--suppressions", optarg, strerror(-r)) : 0;
+		r = gm_suppressions_read(&ask->known, optarg, why, sizeof(why));
+		return r ? wrong("--suppressions", optarg, why) : 0;
 	case 'm':
 		return gm_units_parse(optarg, &ask->min_size) ?
 			wrong("--min-size", optarg, "not a size, as 4096 or 10MiB") : 0;

@@ -19,10 +19,12 @@
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
 #include "tools/bulk.h"
+#include "tools/input.h"
 #include "tools/json_read.h"
 #include "tools/pickle_read.h"
 #include "tools/torch_read.h"
 
+#define READS "; this gpumem reads version 1"
 #define VALUES_MOST ((size_t)1 << 35)	/* of memory for what is read */
 
 __attribute__((format(printf, 2, 3)))
@@ -39,12 +41,22 @@ static int refuse(struct gm_loaded *ret, const char *format, ...)
 /* @whole is JSON that one of our snapshots may be. */
 static int check_ours(const struct gm_value *whole, struct gm_loaded *ret)
 {
+	const struct gm_value *version = gm_value_get(whole, "version");
+
 	if (strcmp(gm_value_string(whole, "format"), "gpumem-snapshot"))
 		return refuse(ret, "JSON, but not a snapshot of gpumem or PyTorch");
-	if (gm_value_number(whole, "version") != 1)
-		return refuse(ret, "a snapshot of version %lld; this gpumem reads version 1",
-			      (long long)gm_value_number(whole, "version"));
-	return 0;
+	if (!version)
+		return refuse(ret, "a snapshot that does not say its version");
+	if (version->type == GM_VALUE_REAL)
+		return version->u.real == 1 ? 0 :
+			refuse(ret, "a snapshot of version %.17g" READS, version->u.real);
+	if (version->type == GM_VALUE_UINT)
+		return refuse(ret, "a snapshot of version %llu" READS,
+			      (unsigned long long)version->u.word);
+	if (version->type != GM_VALUE_INT)
+		return refuse(ret, "a snapshot whose version is no number");
+	return version->u.integer == 1 ? 0 :
+		refuse(ret, "a snapshot of version %lld" READS, (long long)version->u.integer);
 }
 
 /* @said, a snapshot of PyTorch, as one of ours, in values of its own: what it said goes. */
@@ -89,7 +101,7 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 
 	gm_source_more(source, 1, 0);
 	if (!source->have)
-		return source->error ? source->error : refuse(ret, "an empty file");
+		return source->error ? source->error : refuse(ret, "%s", gm_input_nothing(source->fd));
 	pickle = (unsigned char)source->bytes[0] == 0x80;
 	ret->values = gm_values_open(VALUES_MOST);
 	if (ret->values && pickle)
@@ -182,18 +194,13 @@ static bool begins_as_journal(int fd)
 
 static int load_file(const char *path, struct gm_loaded *ret)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	struct stat st;
-	int r;
+	int fd = gm_input_open(path, ret->error, sizeof(ret->error)), r;
 
+	if (fd == -EISDIR)
+		return refuse(ret, "a directory: name a snapshot or a journal in it");
 	if (fd < 0)
-		return -errno;
-	/* A FIFO without a writer is empty at once; one with a writer is waited for: <(zcat FILE). */
-	if (!fstat(fd, &st) && S_ISFIFO(st.st_mode))
-		fcntl(fd, F_SETFL, 0);
-	if (!fstat(fd, &st) && S_ISDIR(st.st_mode))
-		r = refuse(ret, "a directory: name a snapshot, a journal or a process in it");
-	else if (begins_as_journal(fd))
+		return fd;
+	if (begins_as_journal(fd))
 		r = load_journal(fd, gm_image_alive(fd) != 0, ret);	/* unknown: as if alive */
 	else
 		r = load_json(fd, ret);
@@ -228,8 +235,10 @@ static int load(const char *word, struct gm_loaded *ret)
 		r = load_json(STDIN_FILENO, ret);
 	else
 		r = load_file(word, ret);
-	if (r == -ENOENT && word[0] >= '0' && word[0] <= '9')
+	if (r == -ENOENT && word[0] >= '0' && word[0] <= '9') {
+		ret->error[0] = '\0';
 		r = load_process(word, ret);
+	}
 	if (r && !ret->error[0])
 		snprintf(ret->error, sizeof(ret->error), "%s", strerror(-r));
 	return r;
@@ -267,7 +276,10 @@ void gm_load_free(struct gm_loaded *loaded)
 
 int64_t gm_json_number(const json_t *object, const char *key)
 {
-	return json_integer_value(json_object_get(object, key));
+	const json_t *value = json_object_get(object, key);
+
+	return json_is_real(value) ? gm_value_of_real(json_real_value(value)) :
+		json_integer_value(value);
 }
 
 const char *gm_json_text(const json_t *object, const char *key)

@@ -14,10 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "recorder/names.h"
 #include "tools/cli.h"
 #include "tools/history.h"
+#include "tools/input.h"
 #include "tools/load.h"
 #include "tools/replay_search.h"
 #include "tools/show.h"
@@ -177,38 +179,46 @@ static int print_text(const struct gm_simulation *run, const struct gm_stats *st
 	return GM_EXIT_OK;
 }
 
-/* A trace, or a snapshot's history made into one. */
-static int read_input(const struct wish *wish, struct gm_history *history)
+static int refuse(const struct wish *wish, const char *why)
+{
+	fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), gm_show_clean(why));
+	return GM_EXIT_INPUT;
+}
+
+/* @path: a trace, or a snapshot's history made into one. */
+static int read_path(const struct wish *wish, const char *path, struct gm_history *history)
 {
 	struct gm_loaded loaded;
 	int r;
 
-	memset(history, 0, sizeof(*history));
-	if (gm_trace_is(wish->trace)) {
-		r = gm_trace_read(&history->trace, wish->trace);
-		if (r)
-			fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
-				r == -EINVAL ? gm_show_clean(history->trace.error) : strerror(-r));
-		return r ? GM_EXIT_INPUT : 0;
+	if (gm_trace_is(path)) {
+		r = gm_trace_read(&history->trace, path);
+		return !r ? 0 : refuse(wish, r == -EINVAL ? history->trace.error : strerror(-r));
 	}
-	if (wish->verify) {
-		fprintf(stderr, "gpumem replay: %s: --verify is for a trace\n",
-			gm_show_clean(wish->trace));
-		return GM_EXIT_INPUT;
-	}
-	if (gm_load(wish->trace, &loaded)) {
-		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
-			gm_show_clean(loaded.error));
-		return GM_EXIT_INPUT;
-	}
+	if (wish->verify)
+		return refuse(wish, "--verify is for a trace");
+	if (gm_load(path, &loaded))
+		return refuse(wish, loaded.error);
 	r = gm_history_open(history, loaded.root, wish->device);
 	gm_load_free(&loaded);
 	if (r)
-		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace),
-			r == -ENODATA ? "no history of that device: it was not recorded, or "
-					"nothing was allocated"
-				      : strerror(-r));
+		refuse(wish, r == -ENODATA ? "no history of that device: it was not recorded, or nothing "
+					     "was allocated" : strerror(-r));
 	return r ? GM_EXIT_INPUT : 0;
+}
+
+static int read_input(const struct wish *wish, struct gm_history *history)
+{
+	char path[GM_INPUT_PATH], why[128];
+	int fd = gm_input_whole(wish->trace, path, why, sizeof(why)), r;
+
+	memset(history, 0, sizeof(*history));
+	if (fd < 0 && fd != -ENOENT)		/* which may be a process */
+		return refuse(wish, why);
+	r = read_path(wish, path, history);
+	if (fd >= 0)
+		close(fd);
+	return r;
 }
 
 static int replay(struct wish *wish)

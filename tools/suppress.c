@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "tools/input.h"
 
 /* @text without blanks around it, as a pattern of fnmatch: only * is special. */
 static char *pattern_of(char *text)
@@ -44,15 +47,21 @@ static char *pattern_of(char *text)
 	return pattern;
 }
 
-int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path)
+int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path, char *ret_error,
+			 size_t bytes)
 {
-	FILE *file = fopen(path, "re");
+	int fd = gm_input_open(path, ret_error, bytes), r = 0;
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
 	size_t room = 0;
 	char *line = NULL;
-	int r = 0;
 
-	if (!file)
-		return -errno;
+	if (fd < 0)
+		return fd;
+	if (!file) {
+		close(fd);
+		snprintf(ret_error, bytes, "%s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
 	while (!r && getline(&line, &room, file) > 0) {
 		char *pattern = pattern_of(line), **larger;
 
@@ -69,6 +78,8 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path)
 	}
 	if (!r && ferror(file))
 		r = -EIO;
+	if (r)
+		snprintf(ret_error, bytes, "%s", strerror(-r));
 	free(line);
 	fclose(file);
 	return r;

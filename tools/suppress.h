@@ -16,8 +16,9 @@ struct gm_suppressions {
 	size_t matched;			/* allocations left out */
 };
 
-/* Read @path. Returns 0 or -errno. */
-int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path);
+/* Read @path. Returns 0, or -errno with one clause of @error saying why. */
+int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path, char *ret_error,
+			 size_t bytes);
 void gm_suppressions_free(struct gm_suppressions *suppressions);
 
 /* For gm_groups_add: @arg is a struct gm_suppressions. */

@@ -191,7 +191,7 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 
 bool gm_trace_is(const char *path)
 {
-	gzFile file = strcmp(path, "-") ? gzopen(path, "rb") : NULL;
+	gzFile file = gzopen(path, "rb");
 	int first = file ? gzgetc(file) : -1;
 
 	if (file)

@@ -4,6 +4,7 @@
 #include "tools/value.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -403,12 +404,26 @@ const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key
 	return NULL;
 }
 
+int64_t gm_value_of_real(double real)
+{
+	if (isnan(real))
+		return 0;
+	return real >= 0x1p63 ? INT64_MAX : real < -0x1p63 ? INT64_MIN : (int64_t)real;
+}
+
+static int64_t number(const struct gm_value *value)
+{
+	return value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ? value->u.integer :
+		value->type == GM_VALUE_REAL ? gm_value_of_real(value->u.real) : 0;
+}
+
 int64_t gm_value_number(const struct gm_value *dict, const char *key)
 {
 	const struct gm_value *value = gm_value_get(dict, key);
 
-	return value && (value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ||
-			 value->type == GM_VALUE_BOOL) ? value->u.integer : 0;
+	if (!value)
+		return 0;
+	return value->type == GM_VALUE_BOOL ? value->u.integer : number(value);
 }
 
 const char *gm_value_string(const struct gm_value *dict, const char *key)
@@ -443,14 +458,9 @@ const struct gm_value *gm_value_row(const struct gm_value *dict, const char *key
 
 int64_t gm_value_int_at(const struct gm_value *list, size_t i)
 {
-	const struct gm_value *value;
-
 	if (i >= gm_value_length(list))
 		return 0;
-	if (list->type == GM_VALUE_NUMBERS)
-		return list->u.numbers[i];
-	value = list->u.items[i];
-	return value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ? value->u.integer : 0;
+	return list->type == GM_VALUE_NUMBERS ? list->u.numbers[i] : number(list->u.items[i]);
 }
 
 const struct gm_value *gm_value_at(const struct gm_value *list, size_t i)

@@ -73,8 +73,12 @@ bool gm_value_sound(const struct gm_value *root, unsigned int depth);
 /* What a dict has under @key (the last of several), NULL if nothing or no dict. */
 const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key);
 
+/* A number that is written with a point or an exponent, or is too long, as tools leave them in JSON:
+ * without what is behind the point, and no further than the ends of 64 bits. */
+int64_t gm_value_of_real(double real);
+
 /* The same, when it is of that type; 0, "", or no items otherwise. A tuple is a list here;
- * GM_VALUE_NUMBERS is none. */
+ * GM_VALUE_NUMBERS is none. A real is as gm_value_of_real says. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
 const char *gm_value_string(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
@@ -84,7 +88,7 @@ size_t gm_value_length(const struct gm_value *list);	/* 0 of NULL */
 const struct gm_value *gm_value_row(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_as_row(const struct gm_value *value);	/* @value itself, likewise */
 
-/* The i-th of such a list; 0 when it is no integer, or beyond its end. */
+/* The i-th of such a list; 0 when it is no number, or beyond its end. */
 int64_t gm_value_int_at(const struct gm_value *list, size_t i);
 
 /* The i-th of a list, NULL beyond its end and of packed integers. */

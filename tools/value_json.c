@@ -99,6 +99,7 @@ static json_t *list_of(struct conversion *to, const struct gm_value *list)
 static json_t *convert(struct conversion *to, const struct gm_value *value)
 {
 	json_t *json;
+	int64_t whole;
 
 	if (!to->left--)
 		return NULL;
@@ -108,6 +109,10 @@ static json_t *convert(struct conversion *to, const struct gm_value *value)
 	case GM_VALUE_BOOL:
 		return json_boolean(value->u.integer);
 	case GM_VALUE_REAL:
+		whole = gm_value_of_real(value->u.real);
+		/* 2^63 itself is none: it was cut off. */
+		if (whole != INT64_MAX && (double)whole == value->u.real)
+			return json_integer(whole);	/* as 5.0 is, where integers are asked for */
 		json = json_real(value->u.real);
 		return json ? json : json_null();	/* jansson has no infinities */
 	case GM_VALUE_NUMBERS:

@@ -2,6 +2,8 @@
 import glob
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 
@@ -73,8 +75,30 @@ with Room() as room:
     run = subprocess.run(["bash", "-c", '"$0" summary <(sleep 0.5; cat "$1")', GPUMEM, good],
                          capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
     check("a command's output, which comes late, is waited for", run.returncode == 0 and "CUDA memory summary" in run.stdout, run)
-    late = os.path.join(room.path, "fifo")
-    os.mkfifo(late)
-    run = gpumem("summary", late)
-    check("a FIFO that nobody writes is an empty file", run.returncode == 3 and "empty" in run.stderr, run)
+    # ---- what is no file --------------------------------------------------------------------------------------------
+    os.mkfifo(os.path.join(room.path, "fifo"))
+    ears = socket.socket(socket.AF_UNIX)
+    ears.bind(os.path.join(room.path, "socket"))
+    for verb, (words, count) in READERS.items():
+        for name, what in (("fifo", "a pipe that nobody writes"), ("socket", "a socket"), ("/dev/zero", "a device"), ("/dev/ptmx", "a device"),
+                           (".", "a directory")):
+            run = gpumem(verb, *words, *[good] * (count - 1), name, cwd=room.path)
+            check("%s, %s: exit 3 at once, one line that says what it is" % (verb, name), run.returncode == 3 and
+                  run.stderr.startswith("gpumem %s: %s: " % (verb, name)) and what in run.stderr and run.stderr.count("\n") == 1, run)
+    for verb in ("leaks", "check"):
+        for name, what in (("fifo", ""), ("socket", "a socket"), ("/dev/zero", "a device"), (".", "a directory"), ("not there", "No such file")):
+            run = gpumem(verb, "--suppressions", name, *(["--no-leaks"] if verb == "check" else []), good, cwd=room.path)
+            check("%s --suppressions %s: no wait, said" % (verb, name), run.returncode == (2 if what else verb == "check") and what in run.stderr, run)
+
+    # ---- versions, and numbers as other tools write them ------------------------------------------------------------
+    for number, said in (("99", "version 99"), ("1e20", "version 1e+20"), ("100000000000000000000", "version 1e+20"), ("-3", "version -3"),
+                         ("18446744073709551615", "version 18446744073709551615"), ("1.5", "version 1.5"), ('"1"', "no number"), ("null", "no number")):
+        run = gpumem("summary", "-", stdin=re.sub(r'"version": ?1\b', '"version":' + number, whole.decode(), count=1))
+        check("a snapshot of version %s" % number, run.returncode == 3 and said in run.stderr, run)
+    run = gpumem("summary", "-", stdin=re.sub(r'"version": ?1,', "", whole.decode(), count=1))
+    check("a snapshot of no version", run.returncode == 3 and "does not say its version" in run.stderr, run)
+    plain = gpumem("summary", good).stdout
+    reals = re.sub(r'"((?:total|free|unattributed)_bytes|version|size|requested_size|[a-z_]+\.all\.[a-z]+)": ?(\d+)\b', r'"\1":\2.0', whole.decode())
+    run = gpumem("summary", "-", stdin=reals)
+    check("numbers with a point are those numbers", run.stdout == plain and reals.count(".0,") > 50, list(zip(*[x for x in zip(plain.splitlines(), run.stdout.splitlines()) if x[0] != x[1]])))
 finish()

@@ -63,6 +63,16 @@ with tempfile.TemporaryDirectory() as room:
     none = json.loads(replay("test/traces/gpt.trace.gz", "--json", "--capacity", "1GiB").stdout)
     check("far too small a device: out of memory is counted", none["ooms"] > 0, none)
 
+    # A pipe is read once: whether it is a trace is not found out at its cost.
+    for source in ("test/traces/streams.trace.gz", "test/data/torch-snapshot.pickle"):
+        plain = replay("--json", source)
+        piped = subprocess.run(["bash", "-c", '"$0" replay --json <(cat "$1")', GPUMEM, source], capture_output=True, text=True,
+                               timeout=120, check=False)
+        check("%s through a pipe" % os.path.basename(source), plain.returncode == 0 and piped.stdout == plain.stdout, (plain, piped))
+        with open(source, "rb") as raw:
+            piped = subprocess.run([GPUMEM, "replay", "--json", "-"], stdin=raw, capture_output=True, text=True, timeout=120, check=False)
+        check("%s on standard input" % os.path.basename(source), piped.stdout == plain.stdout, (plain, piped))
+
     # Input that is no trace.
     for name, content in (("empty", b""), ("binary", bytes(range(256)) * 8), ("words", b"a x y z\n"),
                           ("free of nothing", b"f 3\n"), ("half a line", b"a 1"), ("long", b"a" * 5000)):

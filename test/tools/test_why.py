@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import pickle
 import re
 import sys
 
@@ -61,6 +62,14 @@ with Room() as room:
           "why memory ran out" not in gpumem("summary", room.out + "/well.exit.json").stdout)
     cause("a snapshot of PyTorch", "too_large", "test/data/torch-snapshot.pickle", r"^<module> \(.*train\.py:\d+\) asked for 1\.00 TiB .* 138\.89 GiB were free")
 
+    with open("test/data/torch-snapshot.pickle", "rb") as file:
+        torch = pickle.load(file)
+    idle_bytes = sum(b["size"] for s in torch["segments"] for b in s["blocks"] if b["state"] == "inactive")
+    next(e for e in torch["device_traces"][0] if e["action"] == "oom").update(size=idle_bytes, device_free=4096)
+    with open(path, "wb") as out:
+        pickle.dump(torch, out)
+    cause("PyTorch's cache in pieces", "fragmented", path, "expandable_segments:True")
+
     # ---- states that take a cache or a driver's whim -------------------------------------------------------------------
     def idle(_copy, fail, stats):
         fail.update(requested_bytes=2 * GiB, free_bytes=GiB)
@@ -73,6 +82,7 @@ with Room() as room:
              "kind": "device", "module": 0}]))
     cause("fragmentation", "fragmented", with_changes(snapshot, idle), r"1\.00 GiB too little, while 2\.00 GiB lay idle in the cache in pieces",
           r"the largest: 700\.00 MiB", "gpumem replay --search")
+    check("advice of what this library has: no expandable segments", "expandable_segments" not in summary(path)["explanation"]["change"])
     text = gpumem("summary", path).stdout
     check("what lies idle, in a line", "idle in the cache: 2.00 GiB, the largest block 700.00 MiB; 1.00 GiB of it cannot be given back, since its "
           "segments are in use (20.0% of what is reserved)" in text, text)
@@ -107,7 +117,7 @@ with Room() as room:
     def since(copy, _fail, _stats):
         copy["devices"][0]["unattributed_bytes"] = -558 * MiB
     text = gpumem("summary", with_changes(snapshot, since)).stdout
-    check("more than the driver knew of when it was asked: no bytes below nothing", "558.00 MiB of what is recorded here were taken since" in text
+    check("more than the driver knew of when it was asked: no bytes below nothing", "558.00 MiB of what was recorded here then did not lie on the device" in text
           and "not recorded here" not in text.split("CUDA memory summary")[1], text)
 
     def refused(_copy, fail, _stats):
