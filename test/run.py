@@ -126,8 +126,10 @@ def main():
     parser.add_argument("--timeout", type=int, default=240)
     parser.add_argument("tests", nargs="*")
     args = parser.parse_args()
-    # Whoever started us may have signals ignored (nohup) or blocked: tests send them and mean it.
+    # Whoever started us may have signals ignored (nohup, &) or blocked: tests send them and mean it.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:       # a shell's background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     totals = [0, 0, 0]
