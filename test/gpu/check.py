@@ -2,6 +2,8 @@
 
 usage: check.py modules DIR WORD[,WORD...]     each WORD (a|b: either) is in the path of a module
                                                that allocated, in the snapshots of DIR
+       check.py deliberate BARE OURS           the conformance program's output without the library and
+                                               under its cache differs in what is deliberate alone
        check.py conservation DIR [DEVICES]     the checkpoints of DIR: what cudaMemGetInfo says is
                                                taken is what the snapshot says is live
 Prints one line: what was found. Exit 0: as it should be; 1: not.
@@ -104,8 +106,26 @@ def conservation(directory):
     return None
 
 
+def deliberate(bare, ours):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "conformance"))
+    from deliberate import DELIBERATE, differences      # pylint: disable=import-outside-toplevel
+    texts = []
+    for path in (bare, ours):
+        with open(path, encoding="utf-8") as text:
+            texts.append(text.read().splitlines())
+    other, stale = differences(*texts)
+    if len(texts[0]) < 500:
+        return "only %d lines" % len(texts[0])
+    if other:
+        return "%d lines differ that are not meant to: %s" % (len(other), " ".join(other[:2]))
+    print("%d lines, %d of the %d deliberate differences" % (len(texts[0]), len(DELIBERATE) - len(stale), len(DELIBERATE)))
+    return None
+
+
 def main():
-    if len(sys.argv) > 3 and sys.argv[1] == "modules":
+    if len(sys.argv) > 3 and sys.argv[1] == "deliberate":
+        wrong = deliberate(sys.argv[2], sys.argv[3])
+    elif len(sys.argv) > 3 and sys.argv[1] == "modules":
         wrong = modules(sys.argv[2], sys.argv[3].split(","))
     elif len(sys.argv) > 2 and sys.argv[1] == "conservation":
         wrong = conservation(sys.argv[2])
