@@ -230,6 +230,8 @@ static int replay(struct wish *wish)
 
 	if (!r)
 		r = configure(wish, &history.trace, &config);
+	if (!r && !wish->verify)
+		gm_trace_shorten(&history.trace);
 	if (!r && wish->search) {
 		r = gm_replay_search(&history, wish->trace,
 				     wish->conf ? wish->conf : history.trace.conf, wish->limit,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "tools/progress.h"
+#include "tools/search_run.h"
 
 #define CHOICES 7
 
@@ -29,6 +30,7 @@ static const struct setting {
 	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false },
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+#define MOST (SETTINGS * CHOICES)	/* tried at a time */
 
 const char *const gm_search_settings[SETTINGS + 1] = {
 	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
@@ -48,18 +50,19 @@ static size_t planned(const struct gm_search *search)
 	return count;
 }
 
-static struct gm_tried *room_for_one(struct gm_search *search)
+static int make_room(struct gm_search *search, size_t count)
 {
-	if (search->count == search->room) {
-		size_t room = search->room ? 2 * search->room : 64;
-		struct gm_tried *larger = realloc(search->tried, room * sizeof(*larger));
+	size_t room = search->room ? search->room : 64;
+	struct gm_tried *larger;
 
-		if (!larger)
-			return NULL;
-		search->tried = larger;
-		search->room = room;
-	}
-	return &search->tried[search->count];
+	while (room < search->count + count)
+		room *= 2;
+	larger = room > search->room ? realloc(search->tried, room * sizeof(*larger)) : search->tried;
+	if (!larger)
+		return -ENOMEM;
+	search->tried = larger;
+	search->room = room;
+	return 0;
 }
 
 /* Does the search set what @entry ("key:value") sets? */
@@ -112,25 +115,58 @@ static void describe(const struct gm_search *search, const struct point *point,
 	join(search->conf, point, ret);
 }
 
-/* Try @point. Returns its place, or -EINVAL when the settings do not go together, or -errno. */
-static long try(struct gm_search *search, const struct point *point)
+/* The settings of @point, and room for what comes of them. Returns 0, -EINVAL when they do not go
+ * together, or -ENOMEM. */
+static int plan(struct gm_search *search, const struct point *point, struct gm_heap_config *config)
 {
-	struct gm_tried *one = room_for_one(search);
-	struct gm_heap_config config;
+	struct gm_tried *one;
 	char error[160];
-	int r;
 
-	if (!one)
+	if (make_room(search, 1))
 		return -ENOMEM;
+	one = &search->tried[search->count];
 	memset(one, 0, sizeof(*one));
 	describe(search, point, one);
-	gm_heap_config_default(&config);
-	if (gm_heap_config_parse(&config, one->conf, error))
+	gm_heap_config_default(config);
+	if (gm_heap_config_parse(config, one->conf, error))
 		return -EINVAL;
-	config.limit = search->limit;
-	gm_progress("gpumem replay: settings tried", search->count, planned(search));
-	r = gm_simulate(search->trace, &config, false, search->limit, &one->run);
-	return r ? r : (long)search->count++;
+	config->limit = search->limit;
+	return 0;
+}
+
+static void say(void *arg, size_t done)
+{
+	const struct gm_search *search = arg;
+
+	gm_progress("gpumem replay: settings tried", search->count + done, planned(search));
+}
+
+/* Try @points, as many as go together; @places: of each in what was tried, 0 where it was not. */
+static int try(struct gm_search *search, const struct gm_search_known *known,
+	       const struct point *points, size_t count, size_t *places)
+{
+	struct gm_search_job jobs[MOST];
+	size_t before = search->count, made = 0;
+	int r = make_room(search, count);	/* so that results stay where they are */
+
+	for (size_t i = 0; !r && i < count; i++) {
+		places[i] = 0;
+		r = plan(search, &points[i], &jobs[made].config);
+		if (r == -EINVAL) {
+			r = 0;
+			continue;
+		}
+		jobs[made++].result = &search->tried[search->count].run;
+		places[i] = search->count++;
+	}
+	search->count = before;			/* while it is said how far it is */
+	if (r)
+		return r;
+	gm_search_run(known, jobs, made, say, search);
+	search->count += made;
+	for (size_t i = 0; i < made && !r; i++)
+		r = jobs[i].error;
+	return r;
 }
 
 /* Is @a better than @b? Below 0 yes, above 0 no, 0 the same. */
@@ -151,46 +187,50 @@ static int judge(const struct gm_tried *a, const struct gm_tried *b)
 	return others + calls / 10 + 10 < calls;
 }
 
-/* The best value of one setting on top of @at; @ret_place of the trial, or that of @at. */
-static int improve(struct gm_search *search, size_t s, struct point *at, size_t *place)
+/* The points that @at becomes with each value of setting @s. */
+static size_t values_of(size_t s, const struct point *at, struct point *ret_points)
 {
-	struct point best = *at;
+	size_t count = 0;
 
-	for (size_t v = 0; v < CHOICES && settings[s].values[v]; v++) {
-		struct point point = *at;
-		long r;
-
-		point.value[s] = settings[s].values[v];
-		r = try(search, &point);
-		if (r == -EINVAL)
-			continue;
-		if (r < 0)
-			return (int)r;
-		if (judge(&search->tried[r], &search->tried[*place]) < 0) {
-			*place = (size_t)r;
-			best = point;
-		}
+	for (; count < CHOICES && settings[s].values[count]; count++) {
+		ret_points[count] = *at;
+		ret_points[count].value[s] = settings[s].values[count];
 	}
-	*at = best;
-	return 0;
+	return count;
+}
+
+/* The best of @points, tried at @places, if it is better than @place: that and @at become it. */
+static void pick(const struct gm_search *search, const struct point *points, const size_t *places,
+		 size_t count, struct point *at, size_t *place)
+{
+	for (size_t i = 0; i < count; i++)
+		if (places[i] && judge(&search->tried[places[i]], &search->tried[*place]) < 0) {
+			*place = places[i];
+			*at = points[i];
+		}
 }
 
 /* Each setting alone; *@order gets those that help, the best first. */
-static int each_alone(struct gm_search *search, struct point single[], size_t place[],
-		      size_t order[], size_t *ret_count)
+static int each_alone(struct gm_search *search, const struct gm_search_known *known,
+		      struct point single[], size_t place[], size_t order[], size_t *ret_count)
 {
-	*ret_count = 0;
-	for (size_t s = 0; s < SETTINGS; s++) {
-		size_t at = *ret_count;
-		int r;
+	const struct point start = { { NULL } };
+	size_t from[SETTINGS + 1] = { 0 }, places[MOST];
+	struct point points[MOST];
+	int r;
 
-		single[s] = (struct point){ { NULL } };
+	for (size_t s = 0; s < SETTINGS; s++)
+		from[s + 1] = from[s] + (settings[s].limited && search->limit == GM_HEAP_UNLIMITED ? 0 :
+					 values_of(s, &start, points + from[s]));
+	r = try(search, known, points, from[SETTINGS], places);
+	*ret_count = 0;
+	for (size_t s = 0; !r && s < SETTINGS; s++) {
+		size_t at = *ret_count;
+
+		single[s] = start;
 		place[s] = 0;
-		if (settings[s].limited && search->limit == GM_HEAP_UNLIMITED)
-			continue;
-		r = improve(search, s, &single[s], &place[s]);
-		if (r)
-			return r;
+		pick(search, points + from[s], places + from[s], from[s + 1] - from[s], &single[s],
+		     &place[s]);
 		if (!place[s])
 			continue;
 		for (; at &&
@@ -200,26 +240,45 @@ static int each_alone(struct gm_search *search, struct point single[], size_t pl
 		order[at] = s;
 		++*ret_count;
 	}
-	return 0;
+	return r;
+}
+
+/* The best value of one setting on top of @at, which has its place. */
+static int improve(struct gm_search *search, const struct gm_search_known *known, size_t s,
+		   struct point *at)
+{
+	struct point points[CHOICES];
+	size_t places[CHOICES], count = values_of(s, at, points);
+	int r = try(search, known, points, count, places);
+
+	if (!r)
+		pick(search, points, places, count, at, &search->best);
+	return r;
 }
 
 int gm_search(struct gm_search *search)
 {
 	struct point single[SETTINGS], at = { { NULL } };
 	size_t place[SETTINGS], order[SETTINGS], count;
-	long r = try(search, &at);
+	struct gm_search_known known;
+	struct gm_heap_config config;
+	int r = plan(search, &at, &config);
 
-	if (r < 0)
-		return (int)r;
-	r = each_alone(search, single, place, order, &count);
+	say(search, 0);
+	if (!r)
+		r = gm_search_start(&known, search->trace, &config);
+	if (r)
+		return r;
+	search->tried[search->count++].run = known.run;
+	r = each_alone(search, &known, single, place, order, &count);
 	if (!r && count) {
 		at = single[order[0]];
 		search->best = place[order[0]];
 	}
 	for (size_t i = 1; !r && i < count; i++)
-		r = improve(search, order[i], &at, &search->best);
+		r = improve(search, &known, order[i], &at);
 	gm_progress_end();
-	return (int)r;
+	return r;
 }
 
 size_t gm_search_alone(const struct gm_search *search, const char *setting)

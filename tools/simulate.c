@@ -9,9 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/pages.h"
+
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
 #define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
+#define IDEAL_END (UINT64_C(1) << 63)	/* of all of them */
 #define CHECK_EVERY 4096u
+#define NEAR 4u				/* operations that are looked at before their turn: see foresee */
+#define FAR 8u
 
 struct simulation {
 	const struct gm_trace *trace;
@@ -24,7 +29,7 @@ struct simulation {
 	uint32_t segment_limit, block_limit;
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	uint32_t *block_of;		/* by id of the trace */
-	uint64_t *requested_of;
+	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
 	void **memory;			/* what the heap was given, to free at the end */
 	size_t memory_count;
 	bool follow;
@@ -157,7 +162,8 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 	const struct gm_trace_line *line;
 
 	if (!sim->follow) {
-		if (bytes > IDEAL_BYTES || bytes > sim->capacity || sim->used > sim->capacity - bytes)
+		if (bytes > IDEAL_BYTES || bytes > sim->capacity || sim->used > sim->capacity - bytes ||
+		    bytes > IDEAL_END - sim->ideal_next)
 			return -ENOMEM;
 		use(sim, bytes);
 		*ret_address = sim->ideal_next;
@@ -225,7 +231,6 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		return;
 	}
 	sim->block_of[line->id] = id;
-	sim->requested_of[line->id] = line->bytes;
 	sim->live += line->bytes;
 	if (sim->live > sim->result->peak_live_bytes)
 		sim->result->peak_live_bytes = sim->live;
@@ -265,10 +270,37 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 		return;
 	}
 	use(sim, line->bytes);
-	sim->requested_of[line->id] = line->bytes;
+	sim->direct_of[line->id] = line->bytes;
 	sim->live += line->bytes;
 	if (sim->live > sim->result->peak_live_bytes)
 		sim->result->peak_live_bytes = sim->live;
+}
+
+static void request(struct simulation *sim, uint32_t block)
+{
+	if (!block || sim->blocks[block].state != GM_BLOCK_ACTIVE)
+		return;
+	sim->live -= sim->blocks[block].requested;
+	gm_heap_free_requested(&sim->heap, block);
+}
+
+static void complete(struct simulation *sim, uint32_t *block)
+{
+	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING)
+		gm_heap_free_completed(&sim->heap, *block);
+	*block = GM_NONE;
+}
+
+/* Both at once. */
+static void give_back(struct simulation *sim, uint32_t *block)
+{
+	if (*block && sim->blocks[*block].state == GM_BLOCK_ACTIVE) {
+		sim->live -= sim->blocks[*block].requested;
+		gm_heap_free(&sim->heap, *block);
+		*block = GM_NONE;
+	} else {
+		complete(sim, block);
+	}
 }
 
 static void step(struct simulation *sim, const struct gm_trace_line *line)
@@ -281,15 +313,13 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		allocate(sim, line);
 		break;
 	case GM_TRACE_REQUEST:
-		if (*block && sim->blocks[*block].state == GM_BLOCK_ACTIVE) {
-			gm_heap_free_requested(&sim->heap, *block);
-			sim->live -= sim->requested_of[line->id];
-		}
+		request(sim, *block);
 		break;
 	case GM_TRACE_COMPLETE:
-		if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING)
-			gm_heap_free_completed(&sim->heap, *block);
-		*block = GM_NONE;
+		complete(sim, block);
+		break;
+	case GM_TRACE_FREE:
+		give_back(sim, block);
 		break;
 	case GM_TRACE_EMPTY:
 		gm_heap_empty(&sim->heap, &given_back);
@@ -301,9 +331,9 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		take_directly(sim, line);
 		break;
 	case GM_TRACE_DIRECT_FREE:
-		sim->used -= sim->requested_of[line->id];
-		sim->live -= sim->requested_of[line->id];
-		sim->requested_of[line->id] = 0;
+		sim->used -= sim->direct_of[line->id];
+		sim->live -= sim->direct_of[line->id];
+		sim->direct_of[line->id] = 0;
 		break;
 	default:
 		break;
@@ -323,19 +353,21 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	sim->segment_limit = (uint32_t)ids + 1;
 	sim->block_limit = 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
-	sim->segments = calloc(sim->segment_limit, sizeof(*sim->segments));
-	sim->blocks = calloc(sim->block_limit, sizeof(*sim->blocks));
-	sim->links = calloc(sim->block_limit, sizeof(*sim->links));
-	sim->block_of = calloc(ids, sizeof(*sim->block_of));
-	sim->requested_of = calloc(ids, sizeof(*sim->requested_of));
-	if (!sim->segments || !sim->blocks || !sim->links || !sim->block_of || !sim->requested_of)
+	sim->segments = gm_pages_new(sim->segment_limit * sizeof(*sim->segments));
+	sim->blocks = gm_pages_new(sim->block_limit * sizeof(*sim->blocks));
+	sim->links = gm_pages_new(sim->block_limit * sizeof(*sim->links));
+	sim->block_of = gm_pages_new(ids * sizeof(*sim->block_of));
+	sim->direct_of = gm_pages_new(ids * sizeof(*sim->direct_of));
+	if (!sim->segments || !sim->blocks || !sim->links || !sim->block_of || !sim->direct_of)
 		return -ENOMEM;
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
-	setup.span = gm_span_new(memory, sim);
-	if (!setup.span)
-		return -ENOMEM;
+	if (sim->follow) {		/* nobody asks for a block by its address; it is looked over, too */
+		setup.span = gm_span_new(memory, sim);
+		if (!setup.span)
+			return -ENOMEM;
+	}
 	return gm_heap_init(&sim->heap, &setup);
 }
 
@@ -344,11 +376,51 @@ static void finish(struct simulation *sim)
 	for (size_t i = 0; i < sim->memory_count; i++)
 		free(sim->memory[i]);
 	free(sim->memory);
-	free(sim->segments);
-	free(sim->blocks);
-	free(sim->links);
-	free(sim->block_of);
-	free(sim->requested_of);
+	gm_pages_free(sim->segments, sim->segment_limit * sizeof(*sim->segments));
+	gm_pages_free(sim->blocks, sim->block_limit * sizeof(*sim->blocks));
+	gm_pages_free(sim->links, sim->block_limit * sizeof(*sim->links));
+	gm_pages_free(sim->block_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->block_of));
+	gm_pages_free(sim->direct_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->direct_of));
+}
+
+/* Blocks lie anywhere: those that the frees to come need are fetched while what is before them runs,
+ * first the block, then its neighbours. */
+static void foresee(const struct simulation *sim, const struct gm_trace_line *line)
+{
+	const struct gm_block *block = &sim->blocks[sim->block_of[line[FAR].id]];
+
+	__builtin_prefetch(block);
+	__builtin_prefetch((const char *)(block + 1) - 1);
+	block = &sim->blocks[sim->block_of[line[NEAR].id]];
+	__builtin_prefetch(&sim->blocks[block->prev].state);
+	__builtin_prefetch(&sim->blocks[block->next].state);
+	__builtin_prefetch(&sim->links[block->prev]);
+	__builtin_prefetch(&sim->links[block->next]);
+}
+
+/* The whole recording, on the ideal device. */
+static void run(struct simulation *sim)
+{
+	const struct gm_trace_line *lines = sim->trace->lines;
+	size_t i = 0, count = sim->trace->count;
+
+	for (; i + FAR < count; i++) {
+		foresee(sim, &lines[i]);
+		step(sim, &lines[i]);
+	}
+	for (; i < count; i++)
+		step(sim, &lines[i]);
+}
+
+/* The same held to the recording, and the heap looked over now and then. */
+static void follow_recording(struct simulation *sim)
+{
+	for (size_t i = 0; i < sim->trace->count && !sim->result->difference[0]; i++) {
+		step(sim, &sim->trace->lines[i]);
+		if (i % CHECK_EVERY == 0)
+			sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
+	}
+	sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
 }
 
 int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,
@@ -367,15 +439,12 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	if (trace->ids >= UINT32_MAX / 2 - 2)
 		return -E2BIG;
 	r = prepare(&sim, config, &ops);
-	for (size_t i = 0; !r && i < trace->count && !ret->difference[0]; i++) {
-		step(&sim, &trace->lines[i]);
-		if (follow && i % CHECK_EVERY == 0)
-			ret->violations += gm_heap_check(&sim.heap, sim.first_segment);
-	}
-	if (!r) {
-		ret->violations += gm_heap_check(&sim.heap, sim.first_segment);
+	if (!r && follow)
+		follow_recording(&sim);
+	else if (!r)
+		run(&sim);
+	if (!r)
 		ret->stats = sim.stats;
-	}
 	finish(&sim);
 	return r;
 }

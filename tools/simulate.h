@@ -21,7 +21,7 @@ struct gm_simulation {
 	uint64_t failed_bytes;		/* the first of them */
 	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
 	char difference[512];		/* the first one from the recording; "" none */
-	int violations;			/* of gm_heap_check, at the end; when following also now and then */
+	int violations;			/* of gm_heap_check, when following: now and then, and at the end */
 };
 
 /* Run @trace under @config. @follow: against the recorded driver and the recorded addresses,

@@ -199,6 +199,27 @@ bool gm_trace_is(const char *path)
 	return first > 0 && strchr("#arfe\r\n", first);
 }
 
+void gm_trace_shorten(struct gm_trace *trace)
+{
+	struct gm_trace_line *lines = trace->lines;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < trace->count; i++) {
+		struct gm_trace_line line = lines[i];
+		bool half = line.op == GM_TRACE_REQUEST || line.op == GM_TRACE_COMPLETE;
+		bool after = kept && lines[kept - 1].op == GM_TRACE_REQUEST && lines[kept - 1].id == line.id;
+
+		if (line.op == GM_TRACE_SEGMENT_ALLOC || line.op == GM_TRACE_SEGMENT_FREE ||
+		    line.op == GM_TRACE_OOM)
+			continue;
+		if (half && after)	/* a request after a request asks for nothing more */
+			lines[kept - 1].op = line.op == GM_TRACE_COMPLETE ? GM_TRACE_FREE : GM_TRACE_REQUEST;
+		else
+			lines[kept++] = line;
+	}
+	trace->count = kept;
+}
+
 void gm_trace_free(struct gm_trace *trace)
 {
 	free(trace->lines);

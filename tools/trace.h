@@ -22,7 +22,9 @@ enum gm_trace_op {
 	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
 	/* of snapshots only (history.h) */
 	GM_TRACE_TRY,			/* was refused when it was recorded: can it be had, for a moment? */
-	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another sort, past the cache */
+	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE,	/* memory of another sort, past the cache */
+	/* of gm_trace_shorten only */
+	GM_TRACE_FREE			/* requested and completed at once */
 };
 
 struct gm_trace_line {
@@ -46,6 +48,11 @@ bool gm_trace_is(const char *path);
 
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
+
+/* For who replays it without the recorded driver, and often: what concerns only the driver is left
+ * out, and the halves of a free that follow on each other are one line. */
+void gm_trace_shorten(struct gm_trace *trace);
+
 void gm_trace_free(struct gm_trace *trace);
 
 #endif

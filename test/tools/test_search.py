@@ -134,6 +134,35 @@ with Room() as room:
           (late["peak_live_bytes"], peak_of(snapshot), late["dropped_events"]))
     check("and it is said", "older events were not kept" in gpumem("replay", "--search", cut).stdout)
 
+    # ---- what is said of settings that were not run is what a run says ------------------------------------------------
+    def differing(path, *words):
+        """(how many were tried, those of which a replay alone says something else) of a search that had two cores."""
+        found = replay("--search", *words, path)
+        limit = () if found["limit_bytes"] is None else ("--limit", str(found["limit_bytes"]), "--capacity", str(found["limit_bytes"]))
+        wrong = []
+        for one in found["tried"]:
+            alone = replay("--conf", one["conf"], *limit, path)
+            if [alone[key] for key in ("peak_reserved_bytes", "segments_allocated", "retries", "ooms")] != [
+                    one[key] for key in ("peak_reserved_bytes", "driver_calls", "retries", "ooms")]:
+                wrong.append((one, alone))
+        return len(found["tried"]), wrong
+
+    torch = "test/data/torch-snapshot.pickle"
+    made = os.path.join(room.path, "made.trace")
+    with open(made, "w", encoding="utf-8") as out:	# sizes on both sides of every value that is tried
+        for n in range(600):
+            out.write("a %d %d %d 0\n" % (n, (n * n * 7919 + 1) % ((1 if n % 7 else 700) << 20) + 1, n % 3))
+            if n >= 40:
+                out.write("r %d\n" % (n - 40) + ("f %d\n" % (n - 40) if n % 5 else ""))
+            if n >= 45 and not n % 5:
+                out.write("f %d\n" % (n - 45))
+    for told, words in ((made, ()), (made, ("--limit", "5GiB")), (made, ("--limit", "9GiB")), (torch, ()),
+                        ("test/traces/streams.trace.gz", ("--limit", "300MiB")), ("test/traces/moe_roundup.trace.gz", ()),
+                        ("test/traces/moe_gc.trace.gz", ())):
+        count, wrong = differing(told, *words)
+        check("%s %s: each of %d settings as a replay alone" % (os.path.basename(told), " ".join(words), count),
+              count > 20 and not wrong, wrong[:3])
+
     # ---- PyTorch's own ------------------------------------------------------------------------------------------------
     torch = replay("--search", "test/data/torch-snapshot.pickle")
     check("a pickle: its history, its limit by what was free when it ran out", torch["allocations"] == 95 and
@@ -159,10 +188,13 @@ with Room() as room:
     long_one = os.path.join(room.path, "long.trace")
     with open(long_one, "w", encoding="utf-8") as out:
         for i in range(700000):
-            out.write("a %d %d 0 0\n" % (i, 4096 + i * 7919 % 3000000))
+            out.write("a %d %d 0 0\n" % (i, 4096 + i * 7919 % 3000000 << (0 if i % 997 else 10)))
             if i >= 100:
                 out.write("r %d\nf %d\n" % (i - 100, i - 100))
-    with Screen([GPUMEM, "replay", "--search", long_one]) as screen:
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})	# all that is tried on one core: over a second
+    with Screen([GPUMEM, "replay", "--search", "--limit", "20GiB", long_one]) as screen:
+        os.sched_setaffinity(0, mine)
         check("what takes long says on a terminal how far it is, and takes that away", screen.ended(100) and screen.status == 0 and
               re.search(rb"\rgpumem replay: settings tried: \d+ of \d+\033\[K", screen.raw) and
               screen.raw.rfind(b"\r\033[K") > screen.raw.rfind(b"settings tried"), screen.raw[:300])
