@@ -312,7 +312,6 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 	};
 	int r;
 
-	how.tsc = gm_stamp_before();
 	/* No flight: a reader sees it done or not done. */
 	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
@@ -392,6 +391,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
+	gm_order_look();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);

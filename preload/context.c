@@ -33,12 +33,20 @@ static _Atomic(int) device_count;
 
 /* Bumped whenever a handle may have come to mean another context. Never reset: a forked child's
  * threads keep their caches. */
-static _Atomic(uint32_t) epoch = 1;
-static __thread struct { CUcontext handle; uint32_t epoch; struct gm_where where; } cache;
+_Atomic(uint32_t) gm_context_epoch = 1;
+__thread struct gm_where_known gm_where_known;
 
 uint8_t gm_where_last(void)
 {
-	return cache.handle && cache.where.domain < GM_MAX_DEVICES ? cache.where.domain : 0;
+	const struct gm_where_known *known = &gm_where_known;
+
+	return known->handle && known->where.domain < GM_MAX_DEVICES ? known->where.domain : 0;
+}
+
+void gm_context_handles_changed(void)
+{
+	if (!++gm_context_epoch)
+		++gm_context_epoch;
 }
 
 static struct context *context_at(uint32_t slot)
@@ -116,6 +124,8 @@ static uint32_t add_locked(CUcontext handle, CUdevice device, enum gm_context_ro
 			.device = device, .role = (uint8_t)role, .life = LIFE_LIVE };
 	if (slot)
 		only = only ? UINT32_MAX : last_id;
+	if (slot && only == UINT32_MAX)
+		gm_context_handles_changed();
 	return slot;
 }
 
@@ -155,7 +165,7 @@ static struct gm_where find_slowly(CUcontext handle)
 {
 	struct gm_where where = { 0, GM_DOMAIN_UNKNOWN };
 	struct gm_ending stale = { .domain = GM_DOMAIN_UNKNOWN };
-	uint32_t seen = epoch, slot;
+	uint32_t seen = gm_context_epoch, slot;
 	CUdevice device;
 
 	if (GM_REAL(cuCtxGetDevice)(&device) || gm_domain_of(device) == GM_DOMAIN_UNKNOWN)
@@ -174,22 +184,35 @@ static struct gm_where find_slowly(CUcontext handle)
 	if (slot)
 		where.context = context_at(slot)->id;
 	gm_unlock(&lock);
-	cache.handle = handle;
-	cache.epoch = seen;
-	cache.where = where;
+	gm_where_known.handle = handle;
+	gm_where_known.epoch = seen;
+	gm_where_known.where = where;
 	forget_stale(&stale);
 	return where;
 }
 
-struct gm_where gm_where_now(void)
+/* Is there nothing else that could be current to any thread, unseen? See context.h. What is looked
+ * at here is set before the epoch is bumped, which the caller has read before. */
+static bool is_alone(uint32_t context)
 {
+	return gm_device_count() == 1 && gm_cache_on() && gm_order_only_context() == context &&
+	       !(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) && !gm_order_unseen() &&
+	       !__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE);
+}
+
+struct gm_where gm_where_ask(void)
+{
+	uint32_t seen = gm_context_epoch, moves = gm_where_known.moves;
 	CUcontext handle = NULL;
 
 	if (GM_REAL(cuCtxGetCurrent)(&handle) || !handle)
 		return (struct gm_where){ 0, GM_DOMAIN_UNKNOWN };
-	if (handle == cache.handle && cache.epoch == epoch)
-		return cache.where;
-	return find_slowly(handle);
+	if (handle != gm_where_known.handle || gm_where_known.epoch != seen)
+		return find_slowly(handle);
+	/* A signal handler's own calls pass through the hooks, and count as moves. */
+	if (is_alone(gm_where_known.where.context) && gm_where_known.moves == moves)
+		gm_where_known.settled = seen;
+	return gm_where_known.where;
 }
 
 /* ---- what the driver said ---- */
@@ -210,7 +233,7 @@ static void seen_primary_locked(CUcontext handle, CUdevice device)
 		context_at(primary)->handle = handle;
 	else
 		add_locked(handle, device, GM_CONTEXT_PRIMARY);
-	epoch++;
+	gm_context_handles_changed();
 }
 
 void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role role)
@@ -227,7 +250,7 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 		if (stale.slot)
 			context_at(stale.slot)->life = LIFE_ENDING;
 		add_locked(handle, device, role);
-		epoch++;
+		gm_context_handles_changed();
 	}
 	gm_unlock(&lock);
 	forget_stale(&stale);
@@ -297,6 +320,7 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 	uint32_t id = 0;
 
 	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now() };
+	gm_context_handles_changed();
 	if (!gm_lock(&lock))
 		return;
 	ending->slot = handle ? find_handle_locked(handle) : find_primary_locked(device);
@@ -306,7 +330,7 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 		id = context_at(ending->slot)->id;
 	}
 	gm_unlock(&lock);
-	epoch++;
+	gm_context_handles_changed();
 	if (!ending->slot)
 		return;
 	gm_order_context_ending(id, true);
@@ -346,7 +370,7 @@ static void still_lives(uint32_t slot)
 		context_at(newer)->also = slot;
 	}
 	gm_unlock(&lock);
-	epoch++;
+	gm_context_handles_changed();
 	gm_order_context_ending(id, false);
 }
 
@@ -373,6 +397,7 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 {
 	uint32_t slot = ending->slot;
 
+	gm_context_handles_changed();	/* who asked meanwhile asks again */
 	if (!slot)
 		return;
 	if (!ended)
@@ -392,10 +417,6 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 	gm_op_end(ending->op);
 }
 
-void gm_context_handles_changed(void)
-{
-	epoch++;
-}
 
 void gm_contexts_forget(void)
 {
@@ -404,5 +425,5 @@ void gm_contexts_forget(void)
 	devices_recorded = 0;
 	device_count = 0;
 	only = 0;
-	epoch++;
+	gm_context_handles_changed();
 }

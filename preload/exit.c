@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/context.h"
 #include "preload/exit.h"
 #include "preload/hook.h"
 #include "preload/real.h"
@@ -129,6 +130,7 @@ static void mark_exiting(void)
 		return;
 	set_life(GM_LIFE_EXITING);
 	__atomic_store_n((uint32_t *)&gm_state.exiting, 1, __ATOMIC_RELEASE);
+	gm_context_handles_changed();	/* the driver may refuse calls from now on */
 }
 
 void gm_exit_start(void)

@@ -39,6 +39,12 @@
 
 #include "preload/state.h"
 
+/* Of cudaGL.h and cudaVDPAU.h, which need headers of OpenGL and VDPAU. */
+typedef CUresult (CUDAAPI *PFN_gm_cuGLCtxCreate)(CUcontext *pctx, unsigned int flags, CUdevice dev);
+typedef CUresult (CUDAAPI *PFN_gm_cuVDPAUCtxCreate)(CUcontext *pctx, unsigned int flags,
+						     CUdevice dev, uint32_t vdp_device,
+						     void *vdp_get_proc_address);
+
 #define GM_PUBLIC __attribute__((visibility("default")))
 
 enum gm_hook_class {

@@ -17,8 +17,10 @@ void gm_host_function_given(void)
 {
 	if (!given)
 		given = true;
-	if (!(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS))
-		gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
+	if (gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS)
+		return;
+	gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
+	gm_context_handles_changed();
 }
 
 bool gm_in_host_function(void)

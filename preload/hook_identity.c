@@ -6,16 +6,17 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: no state.
  */
+#include "preload/context.h"
 #include "preload/order.h"
 #include "preload/retry.h"
 
 static CUresult used(CUresult result, CUcontext context)
 {
+	gm_where_moved();
 	if (!result && gm_order_on)
 		gm_order_context_used(context);
 	return gm_leave(result);
 }
-
 
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
@@ -42,6 +43,33 @@ CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	GM_ENTER(cuCtxFromGreenCtx, pContext, hCtx);
 	result = GM_REAL(cuCtxFromGreenCtx)(pContext, hCtx);
 	return used(result, result || !pContext ? NULL : *pContext);
+}
+
+/* What is only noted of this thread needs no hook's guard. */
+CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	CUresult result = GM_REAL(cuCtxPopCurrent_v2)(pctx);
+
+	gm_where_moved();
+	return result;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *pctx)
+{
+	CUresult result = GM_REAL(cuCtxPopCurrent)(pctx);
+
+	gm_where_moved();
+	return result;
+}
+
+/* The runtime asks after it made a context current through a table of its own. */
+CUresult cuCtxGetCurrent(CUcontext *pctx)
+{
+	CUresult result = GM_REAL(cuCtxGetCurrent)(pctx);
+
+	if (result || *pctx != gm_where_known.handle)
+		gm_where_moved();
+	return result;
 }
 
 /* ---- variables of modules ---- */

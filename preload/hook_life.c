@@ -27,6 +27,7 @@ static void before_end(void)
 
 static CUresult after_end(const struct gm_ending *ending, CUresult result, bool ended)
 {
+	gm_where_moved();
 	gm_context_ended(ending, ended);
 	if (gm_graph_nodes())
 		gm_graph_refresh(NULL);
@@ -86,6 +87,53 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 
 	GM_ENTER(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
 	result = GM_TRY(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
+	if (!result)
+		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
+	return gm_leave(result);
+}
+
+/* The graphics libraries' own: without a prototype where those are not installed. */
+CUresult cuGLCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CUresult result;
+
+	GM_ENTER(cuGLCtxCreate, pctx, flags, dev);
+	result = GM_TRY(cuGLCtxCreate, pctx, flags, dev);
+	if (!result)
+		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
+	return gm_leave(result);
+}
+
+CUresult cuGLCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CUresult result;
+
+	GM_ENTER(cuGLCtxCreate_v2, pctx, flags, dev);
+	result = GM_TRY(cuGLCtxCreate_v2, pctx, flags, dev);
+	if (!result)
+		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
+	return gm_leave(result);
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev, uint32_t vdp_device,
+			  void *vdp_get_proc_address)
+{
+	CUresult result;
+
+	GM_ENTER(cuVDPAUCtxCreate, pctx, flags, dev, vdp_device, vdp_get_proc_address);
+	result = GM_TRY(cuVDPAUCtxCreate, pctx, flags, dev, vdp_device, vdp_get_proc_address);
+	if (!result)
+		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
+	return gm_leave(result);
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev,
+			     uint32_t vdp_device, void *vdp_get_proc_address)
+{
+	CUresult result;
+
+	GM_ENTER(cuVDPAUCtxCreate_v2, pctx, flags, dev, vdp_device, vdp_get_proc_address);
+	result = GM_TRY(cuVDPAUCtxCreate_v2, pctx, flags, dev, vdp_device, vdp_get_proc_address);
 	if (!result)
 		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
 	return gm_leave(result);

@@ -69,15 +69,14 @@ static uint64_t key_of_handle(uint64_t handle)
 	return number ? UINT64_C(1) << 62 | number : handle;
 }
 
-/* The only context there ever was; 0: there were others, or none is known. */
-static uint32_t only_context(void)
+uint32_t gm_order_only_context(void)
 {
 	return several ? 0 : gm_context_only();
 }
 
 static uint32_t current_context(void)
 {
-	uint32_t only = only_context();
+	uint32_t only = gm_order_only_context();
 
 	return only ? only : gm_where_now().context;
 }
@@ -186,7 +185,7 @@ void gm_work_slow(CUstream stream, bool per_thread)
 			tell_second(name);
 	}
 	/* What a default stream is depends on the current context: remembered while there is one. */
-	if (is_pseudo(name) && !only_context())
+	if (is_pseudo(name) && !gm_order_only_context())
 		return;
 	gm_order_last.stream = name;
 	gm_order_last.generation = generation;
@@ -210,6 +209,7 @@ void gm_order_context_used(CUcontext context)
 		return;
 	several = true;
 	gm_order_generation++;		/* nobody's default stream is taken for known any more */
+	gm_context_handles_changed();
 }
 
 bool gm_order_covers(CUcontext context)

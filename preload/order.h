@@ -78,6 +78,9 @@ static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
  * pseudo handles have to be looked at each time. Cheap for one that it was told of before. */
 void gm_order_context_used(CUcontext context);
 
+/* The only context there ever was (id); 0: there were others, or none is known. */
+uint32_t gm_order_only_context(void);
+
 /* @stream is about to be destroyed: its key is never used again. Before the real call; then after
  * it, with its result. */
 void gm_order_stream_ends(CUstream stream);

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "preload/context.h"
 #include "preload/order.h"
 #include "preload/say.h"
 
@@ -65,6 +66,7 @@ void gm_order_unseen_work(const char *why)
 	if (!unseen)
 		reason = why;
 	unseen = true;
+	gm_context_handles_changed();
 	if (gm_order_on)
 		gm_reuse_leave_one(gm_order_reuse());
 	if (gm_state_is_mine())

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/context.h"
 #include "preload/hook.h"
 #include "preload/state.h"
 #include "preload/wide_stack.h"
@@ -155,8 +156,10 @@ bool gm_enter_slow(uintptr_t here, bool starts)
 {
 	int kept = errno;
 
-	if (gm_inside != 0 && here < gm_inside)
+	if (gm_inside != 0 && here < gm_inside) {
+		gm_where_moved();	/* for all that is known of it */
 		return false;
+	}
 	if (!starts && !gm_state_is_mine())
 		return false;
 	gm_inside = here;
