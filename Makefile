@@ -260,6 +260,13 @@ $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing $(filter -fsanitize=undefined,$(SANFLAGS)) \
 		-MMD -MP -MF $(BUILD)/obj/python_$*.d -MT $@ -o $@ $(filter %.c %.a,$^) -pthread -ldl
 
+# The same again for bench_stacks, which gives it to the interpreters, too.
+$(BUILD)/test/bench/bench_stacks: | $(BUILD)/test/bench/stacks_load.so
+$(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/pyframes.c $(BUILD)/libgm_core.a
+	@mkdir -p $(@D) $(BUILD)/obj
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing -o $@ $^ -pthread -ldl
+
 # Option parsing is preload's, but needs neither hooks nor driver.
 $(BUILD)/test/unit/test_options: $(call obj,preload/options.c preload/options_value.c preload/options_format.c preload/text.c)
 # Nor does the table of imports.
