@@ -1,13 +1,9 @@
 /*
  * stacks.c - the stack of an operation: see stacks.h.
  *
- * Owns the table of stacks seen: by a hash of 64 bits of their return addresses and of their Python
- * frames, in buckets of a cache line, lossy. An entry is two words that are only believed together:
- * the hash is stored xor the value, so that words of two different writes give neither's hash. What
- * made entries stale is in the hash, too: the generation of the modules, and the table's own.
- *
- * A training step comes through thousands of places: where two shared an entry, both would be
- * interned anew in every step, which takes many times as long as to find them.
+ * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
+ * (stacks_seen.h). What made an entry there stale is in the hash, too: the generation of the modules,
+ * and that of the ids. Owns those, and what is wanted.
  */
 #include "recorder/stacks.h"
 
@@ -19,24 +15,15 @@
 #include "recorder/python.h"
 #include "recorder/recorder.h"
 #include "recorder/stacks_intern.h"
+#include "recorder/stacks_seen.h"
 #include "recorder/unwind_trail.h"
 
-#define BUCKETS 32768u
-#define WAYS 4u
-
-struct seen {
-	_Atomic(uint64_t) key;		/* hash ^ value */
-	_Atomic(uint64_t) value;	/* SEEN_SET | stack id << 16 | module; 0 empty */
-};
-
-struct bucket { _Alignas(64) struct seen entries[WAYS]; };
-
+/* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
 #define SEEN_SET (UINT64_C(1) << 63)
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000 };
 
-static struct bucket buckets[BUCKETS];	/* 2 MiB of .bss, touched as used */
-static _Atomic(uint64_t) table_generation, met;
+static _Atomic(uint64_t) id_generation, met;
 static uintptr_t own_start, own_end;
 _Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
 
@@ -59,7 +46,7 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 
 void gm_stacks_forget(void)
 {
-	atomic_fetch_add_explicit(&table_generation, UINT64_C(1) << 32, memory_order_relaxed);
+	atomic_fetch_add_explicit(&id_generation, UINT64_C(1) << 32, memory_order_relaxed);
 	atomic_store_explicit(&gm_stacks_what, 0, memory_order_relaxed);
 	gm_trail_forget();
 	gm_libunwind_forget();
@@ -73,39 +60,7 @@ static uint64_t hash_of(uint64_t frames, int count, unsigned int flags)
 
 	hash ^= hash >> 31;
 	return hash * UINT64_C(0xff51afd7ed558ccd) + gm_modules_generation() +
-	       atomic_load_explicit(&table_generation, memory_order_relaxed);
-}
-
-static struct bucket *bucket_of(uint64_t hash)
-{
-	return &buckets[(hash >> 20) % BUCKETS];
-}
-
-/* The value kept for @hash; 0 none. */
-static uint64_t find(uint64_t hash)
-{
-	struct seen *entries = bucket_of(hash)->entries;
-
-	for (unsigned int i = 0; i < WAYS; i++) {
-		uint64_t value = atomic_load_explicit(&entries[i].value, memory_order_acquire);
-
-		if (value && (atomic_load_explicit(&entries[i].key, memory_order_acquire) ^
-			      value) == hash)
-			return value;
-	}
-	return 0;
-}
-
-/* In an empty place, else in another one's. */
-static void keep(uint64_t hash, uint64_t value)
-{
-	struct seen *entries = bucket_of(hash)->entries, *entry = &entries[(hash >> 40) % WAYS];
-
-	for (unsigned int i = 0; i < WAYS; i++)
-		if (!atomic_load_explicit(&entries[i].value, memory_order_relaxed))
-			entry = &entries[i];
-	atomic_store_explicit(&entry->value, value, memory_order_release);
-	atomic_store_explicit(&entry->key, hash ^ value, memory_order_release);
+	       atomic_load_explicit(&id_generation, memory_order_relaxed);
 }
 
 /* The native frames of @parts, from the trail or at @pcs, and their hash. What the Python part needs
@@ -180,7 +135,7 @@ static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uin
 	late = look && discover(parts);
 	stack = gm_stack_intern(parts);
 	if (!late && (stack || !parts->native))
-		keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
+		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
 	return stack;
 }
 
@@ -198,14 +153,16 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 	};
 	struct gm_trail_walk trail;
 	uint64_t hash, value;
+	uint32_t expected;
 	bool known = true;
 
 	if (!want)
 		return GM_NONE;
+	expected = gm_seen_expect();
 	hash = walk_native(&parts, pcs, &trail) + want;
 	if (want & WANT_PYTHON)
 		hash ^= hash_python(&parts, &known);
-	value = find(hash);
+	value = gm_seen_find(hash, expected);
 	if (value) {
 		*ret_module = (uint16_t)value;
 		stack = (uint32_t)(value >> 16);

@@ -1,0 +1,176 @@
+/*
+ * stacks_seen.c - the stacks seen (see stacks_seen.h).
+ *
+ * A program that trains comes through the same thousands of places in the same order, and between
+ * two captures does so much else that what was kept of one has left the caches, and its page the TLB.
+ * So entries stand in the order in which they were met, and with each which one came after it: that
+ * is asked for before the stack is walked, and is nearly always it.
+ *
+ *	entries  | hash ^ value | value |   ring; two words that are only believed together, so that
+ *	                                    those of two different writes give neither's hash
+ *	after    | number |                 of the entry that came next, of each
+ *	index    | tag:15 number:17 |       buckets of a cache line, by hash; only its beginning is used
+ *	                                    until that is too small
+ *
+ * Where two places shared an entry, both would be interned anew in every step, which takes many times
+ * as long as to find them: there is room for 131,072.
+ */
+#include "recorder/stacks_seen.h"
+
+#include <stdatomic.h>
+
+#define ENTRIES_LOG2 17u
+#define ENTRIES (1u << ENTRIES_LOG2)
+#define WAYS 16u
+#define FIRST_BITS 9u			/* of buckets: 32 KiB for 8192 entries; */
+#define GROWTH_BITS 2u
+#define LAST_BITS 15u			/* 2 MiB */
+#define REPLACED_MOST 4u		/* numbers, until the index is too small */
+
+struct seen {
+	_Atomic(uint64_t) key;		/* hash ^ value */
+	_Atomic(uint64_t) value;	/* 0 empty */
+};
+
+struct bucket { _Alignas(64) _Atomic(uint32_t) numbers[WAYS]; };
+
+/* 4.5 MiB of .bss, touched as used. */
+static _Alignas(64) struct seen entries[ENTRIES];
+static _Alignas(64) _Atomic(uint32_t) after[ENTRIES];
+static struct bucket buckets[1u << LAST_BITS];
+
+static struct {
+	_Alignas(64) _Atomic(uint32_t) grown;	/* bits beyond FIRST_BITS */
+	_Atomic(uint32_t) replaced;		/* since then */
+	_Atomic(uint32_t) used;			/* entries, ever */
+} size;
+
+static __thread uint32_t last;		/* this thread's last entry */
+
+uint32_t gm_seen_expect(void)
+{
+	uint32_t next = atomic_load_explicit(&after[last], memory_order_relaxed);
+
+	__builtin_prefetch(&entries[next]);
+	return next;
+}
+
+static inline uint64_t value_at(uint32_t number, uint64_t hash)
+{
+	uint64_t value = atomic_load_explicit(&entries[number].value, memory_order_acquire);
+
+	if (value && (atomic_load_explicit(&entries[number].key, memory_order_acquire) ^ value) ==
+			     hash)
+		return value;
+	return 0;
+}
+
+static uint32_t index_word(uint64_t hash, uint32_t number)
+{
+	return (uint32_t)(hash >> 49) << ENTRIES_LOG2 | number;
+}
+
+static struct bucket *bucket_of(uint64_t hash, uint32_t beyond)
+{
+	return &buckets[(hash >> 20) & ((1u << (FIRST_BITS + beyond)) - 1)];
+}
+
+static uint32_t grown(void)
+{
+	return atomic_load_explicit(&size.grown, memory_order_relaxed);
+}
+
+static void count_replaced(uint32_t beyond)
+{
+	if (atomic_fetch_add_explicit(&size.replaced, 1, memory_order_relaxed) + 1 < REPLACED_MOST ||
+	    FIRST_BITS + beyond >= LAST_BITS)
+		return;
+	/* of two threads that come here for one size, the second does nothing */
+	if (atomic_compare_exchange_strong_explicit(&size.grown, &beyond, beyond + GROWTH_BITS,
+						    memory_order_relaxed, memory_order_relaxed))
+		atomic_store_explicit(&size.replaced, 0, memory_order_relaxed);
+}
+
+/* How long before @number @word's entry was met, around the ring; of an empty place, longest. */
+static uint32_t age_of(uint32_t word, uint32_t number)
+{
+	return word ? (number - word) % ENTRIES : ENTRIES;
+}
+
+/* Into an empty place, else in that of the oldest. (Of two threads that take one place, one's entry
+ * will not be found.) */
+static void enter_index(uint64_t hash, uint32_t number)
+{
+	uint32_t beyond = grown(), way = 0, oldest = 0;
+	struct bucket *bucket = bucket_of(hash, beyond);
+
+	for (uint32_t i = 0; i < WAYS; i++) {
+		uint32_t word = atomic_load_explicit(&bucket->numbers[i], memory_order_relaxed);
+
+		if (age_of(word, number) > oldest) {
+			way = i;
+			oldest = age_of(word, number);
+		}
+	}
+	if (oldest < ENTRIES)
+		count_replaced(beyond);
+	atomic_store_explicit(&bucket->numbers[way], index_word(hash, number), memory_order_relaxed);
+}
+
+static uint64_t find_in(const struct bucket *bucket, uint64_t hash, uint32_t *ret_number)
+{
+	for (uint32_t i = 0; i < WAYS; i++) {
+		uint32_t word = atomic_load_explicit(&bucket->numbers[i], memory_order_relaxed);
+		uint32_t number = word % ENTRIES;
+		uint64_t value = word == index_word(hash, number) ? value_at(number, hash) : 0;
+
+		if (value) {
+			*ret_number = number;
+			return value;
+		}
+	}
+	return 0;
+}
+
+/* By the index, or by its part that was used when it was smaller: then it comes to where it belongs
+ * now. */
+static __attribute__((noinline)) uint64_t find_far(uint64_t hash)
+{
+	uint32_t beyond = grown(), number;
+	uint64_t value = find_in(bucket_of(hash, beyond), hash, &number);
+
+	while (!value && beyond) {
+		beyond -= GROWTH_BITS;
+		value = find_in(bucket_of(hash, beyond), hash, &number);
+		if (value)
+			enter_index(hash, number);
+	}
+	if (value) {
+		atomic_store_explicit(&after[last], number, memory_order_relaxed);
+		last = number;
+	}
+	return value;
+}
+
+uint64_t gm_seen_find(uint64_t hash, uint32_t expected)
+{
+	uint64_t value = value_at(expected, hash);
+
+	if (__builtin_expect(!value, 0))
+		return find_far(hash);
+	last = expected;
+	return value;
+}
+
+void gm_seen_keep(uint64_t hash, uint64_t value)
+{
+	/* word 0 of the index is none, so is entry 0 */
+	uint32_t number = atomic_fetch_add_explicit(&size.used, 1, memory_order_relaxed) %
+			  (ENTRIES - 1) + 1;
+
+	atomic_store_explicit(&entries[number].value, value, memory_order_release);
+	atomic_store_explicit(&entries[number].key, hash ^ value, memory_order_release);
+	enter_index(hash, number);
+	atomic_store_explicit(&after[last], number, memory_order_relaxed);
+	last = number;
+}
