@@ -49,6 +49,11 @@ class Running:
                 return True
         return False
 
+    def children(self):
+        """The command, and who tells whether a signal was for all."""
+        with open("/proc/%d/task/%d/children" % (self.child.pid, self.child.pid), encoding="utf-8") as children:
+            return [int(word) for word in children.read().split()]
+
     def end(self):
         self.child.wait(timeout=60)
         self.err.seek(0)
@@ -165,15 +170,50 @@ with Room() as room:
         err = running.end()
         check("a command that a signal ends: the same death", running.child.returncode == -signal.SIGTERM and
               re.search(r"died of SIGTERM: peak [0-9.]+ MiB, 252\.00 MiB in 24 blocks live", err), (running.child.returncode, err))
+# kill(-GROUP) reaches the command by itself: passed on, it would be the second (mpirun aborts at that).
+COUNTS = """
+import os, signal, sys
+seen = []
+signal.signal(signal.SIGINT, lambda n, f: seen.append("INT"))
+signal.signal(signal.SIGTERM, lambda n, f: seen.append("TERM"))
+signal.signal(signal.SIGRTMIN, lambda n, f: seen.append("RT"))
+print("ready", flush=True)
+for line in sys.stdin:
+    print(*seen, flush=True)
+    seen.clear()
+"""
+with Room() as room:
+    with subprocess.Popen([GPUMEM, "run", "--", sys.executable, "-c", COUNTS], env=room.env(preload=False), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True, start_new_session=True) as counter:
+        check("a program counts its signals", counter.stdout.readline() == "ready\n")
+
+        def got():
+            time.sleep(0.5)                             # longer than is waited for the witness
+            counter.stdin.write("\n")
+            counter.stdin.flush()
+            return counter.stdout.readline().split()
+        found = []
+        for _ in range(5):
+            os.killpg(counter.pid, signal.SIGTERM)
+            found.append(got())
+            os.kill(counter.pid, signal.SIGINT)
+            found.append(got())
+            os.killpg(counter.pid, signal.SIGRTMIN)
+            found.append(got())
+            os.kill(counter.pid, signal.SIGRTMIN)
+            found.append(got())
+        check("each of them once, whether sent to the group or to gpumem run alone", found == [["TERM"], ["INT"], ["RT"], ["RT"]] * 5, found)
+        counter.stdin.close()
+        counter.wait(timeout=60)
 for number, how in ((signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV")):
     with Room() as room:
         with Running(room, "sh", "-c", "exec %s --wait" % TRAINING) as running:
             check("the command waits", running.said("waiting"))
-            command = open("/proc/%d/task/%d/children" % (running.child.pid, running.child.pid), encoding="utf-8").read().split()
-            os.kill(int(command[0]), number)
+            command = running.children()
+            os.kill(command[0], number)
             err = running.end()
         check("the command dies of %s: said, and the same death" % how, running.child.returncode == -number and
-              re.search(r"process %s \(app_training\) died of %s: peak" % (command[0], how), err), (running.child.returncode, err))
+              re.search(r"process %d \(app_training\) died of %s: peak" % (command[0], how), err), (running.child.returncode, err))
 for number, how in ((9, "SIGKILL"), (11, "SIGSEGV"), (6, "SIGABRT")):
     with Room() as room:
         done = run(room, "sh", "-c", "%s --wait >../said & %s; kill -%d $!; wait $!; exit 3" % (TRAINING, UNTIL, number))
@@ -195,8 +235,7 @@ with Room() as room:
 with Room() as room:
     with Running(room, "sh", "-c", "%s --steps 2; exec %s --wait" % (TRAINING, TRAINING), flags=["--output=first.%r.json"]) as running:
         check("a command waits", running.said("waiting"))
-        with open("/proc/%d/task/%d/children" % (running.child.pid, running.child.pid), encoding="utf-8") as children:
-            command = int(children.read())
+        command = running.children()[0]
         mine = [os.path.dirname(os.path.dirname(p)) for p in glob.glob("/dev/shm/gpumem-run-*/*/*.%d.*journal" % command)]
         time.sleep(2.1)                                 # a room younger than that is not looked into
         gpumem("recover", str(command), cwd=room.out)

@@ -1,0 +1,29 @@
+/*
+ * witness.h - was a signal sent to this process alone, or to its command as well?
+ *
+ * kill(-GROUP), and who signals every process of a job (mpirun, slurmstepd, timeout), reaches the
+ * command by themselves: a signal passed on to it would be its second, which for many is another
+ * word (mpirun: abort at once). Nothing in a signal tells. So a process waits beside the command, of
+ * the same group and parent, and tells what it got.
+ *
+ * One thread; every signal is blocked when it starts.
+ */
+#ifndef GM_TOOLS_WITNESS_H
+#define GM_TOOLS_WITNESS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct gm_witness { pid_t pid; int said; };
+
+/* Start one. Without it (no process to be had) every signal is taken for one to us alone. */
+void gm_witness_start(struct gm_witness *witness);
+
+/* Has what sent us @info sent it to the witness, too? Waits a moment for its word. */
+bool gm_witness_saw(const struct gm_witness *witness, const siginfo_t *info);
+
+/* It ends, and is waited for. */
+void gm_witness_end(struct gm_witness *witness);
+
+#endif
