@@ -476,6 +476,23 @@ static uint32_t look(struct granule *g, uint32_t unit)
 	return __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) == owns ? block_of(word) : 0;
 }
 
+/* The block that begins at @unit, where the page says that one does; else 0. Of two words that have
+ * it for a moment, when blocks are cut or joined, this is the one that look() comes to last: the
+ * answer of before or of after the change, like the other. */
+static inline uint32_t look_at_start(struct granule *g, uint32_t unit)
+{
+	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
+	struct page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
+	uint64_t word;
+
+	if (!page || !(load(&page->map[unit / 64]) >> unit % 64 & 1))
+		return 0;
+	word = load(&page->slot[unit]);
+	if (!has(word, unit) || __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) != owns)
+		return 0;
+	return block_of(word);
+}
+
 uint32_t gm_span_find(const struct gm_span *span, uint64_t address)
 {
 	struct granule *g = granule_at(span, address);
@@ -483,6 +500,10 @@ uint32_t gm_span_find(const struct gm_span *span, uint64_t address)
 
 	if (!g)
 		return 0;
+	/* What is freed is asked for by its beginning. */
+	block = look_at_start(g, unit_of(address));
+	if (block)
+		return block;
 	do {
 		changes = __atomic_load_n(&g->changes, __ATOMIC_ACQUIRE);
 		block = look(g, unit_of(address));

@@ -188,11 +188,12 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 }
 
 /* Does the driver refuse the allocation just now? Then the call has ended. */
-static bool refused(struct gm_call *call, const struct gm_cache_heap *heap, CUresult *ret_result)
+static inline bool refused(struct gm_call *call, const struct gm_cache_heap *heap,
+			   CUresult *ret_result)
 {
 	CUresult result = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
 
-	if (!result)
+	if (!unlikely(result))
 		return false;
 	*ret_result = gm_alloc_pass(call, result);
 	return true;
@@ -205,7 +206,7 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
 		     gm_cache_dedicated(call->alloc.requested, call->alloc.module)))
 		return false;
-	heap = gm_cache_heap_of(call->where);
+	heap = gm_cache_heap_of(&call->where);
 	if (unlikely(!heap || heap->faulted))
 		return false;
 	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
@@ -218,7 +219,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 
 	if (!gm_cache_on() || !call->alloc.requested)
 		return false;
-	heap = gm_cache_heap_of(call->where);
+	heap = gm_cache_heap_of(&call->where);
 	if (!heap || heap->faulted)
 		return false;
 	call->alloc.stream = gm_stream_key(stream, false);
@@ -232,7 +233,7 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 
 	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested))
 		return false;
-	heap = gm_cache_pool_heap(call->where);
+	heap = gm_cache_pool_heap(&call->where);
 	if (unlikely(!heap || heap->faulted))
 		return false;
 	if (refused(call, heap, ret_result))

@@ -330,30 +330,30 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	return heap;
 }
 
-static struct gm_cache_heap *remember(struct gm_cache_last *last, struct gm_where where,
+static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct gm_where *where,
 				      struct gm_cache_heap *heap)
 {
-	*last = (struct gm_cache_last){ where.context, heap ? heap->number : 0, heap };
+	*last = (struct gm_cache_last){ where->context, heap ? heap->number : 0, heap };
 	return heap;
 }
 
-struct gm_cache_heap *gm_cache_heap_find(struct gm_where where)
+struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where)
 {
-	if (!where.context || where.domain >= GM_MAX_DEVICES)
+	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
-	return remember(&gm_cache_last, where, get(where.context, where));
+	return remember(&gm_cache_last, where, get(where->context, *where));
 }
 
-struct gm_cache_heap *gm_cache_pool_heap_find(struct gm_where where)
+struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 {
 	struct gm_cache_heap *heap;
 
-	if (!where.context || where.domain >= GM_MAX_DEVICES)
+	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
-	heap = get(0, where);
+	heap = get(0, *where);
 	/* The context that it was made in is gone: the memory lives on, its stream does not. */
 	if (heap && !heap->handle && gm_lock(&heaps_lock)) {
-		heap->home = where.context;
+		heap->home = where->context;
 		if (!heap->handle && GM_REAL(cuCtxGetCurrent)(&heap->handle))
 			heap->handle = NULL;
 		gm_unlock(&heaps_lock);

@@ -41,23 +41,24 @@ struct gm_cache_last { uint32_t context, number; struct gm_cache_heap *heap; };
 extern __thread struct gm_cache_last gm_cache_last GM_HIDDEN;
 extern __thread struct gm_cache_last gm_cache_last_pool GM_HIDDEN;
 
-static inline bool gm_cache_is_last(const struct gm_cache_last *last, struct gm_where where)
+static inline bool gm_cache_is_last(const struct gm_cache_last *last,
+				    const struct gm_where *where)
 {
-	return __builtin_expect(last->heap && last->context == where.context &&
+	return __builtin_expect(last->heap && last->context == where->context &&
 				last->heap->number == last->number, 1);
 }
 
 /* The heap of context @where.context, made when there is none; NULL: it cannot be. */
-struct gm_cache_heap *gm_cache_heap_find(struct gm_where where);
-static inline struct gm_cache_heap *gm_cache_heap_of(struct gm_where where)
+struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where);
+static inline struct gm_cache_heap *gm_cache_heap_of(const struct gm_where *where)
 {
 	return gm_cache_is_last(&gm_cache_last, where) ? gm_cache_last.heap
 						       : gm_cache_heap_find(where);
 }
 
 /* The heap of the device's default pool. */
-struct gm_cache_heap *gm_cache_pool_heap_find(struct gm_where where);
-static inline struct gm_cache_heap *gm_cache_pool_heap(struct gm_where where)
+struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where);
+static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *where)
 {
 	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->handle
 		? gm_cache_last_pool.heap : gm_cache_pool_heap_find(where);
