@@ -181,7 +181,7 @@ if wanted conformance; then
 		same "$name"
 		[ "$allocator" != native ] || continue
 		mkdir -p "$room/$name-cached"
-		cp "$room/$name"/bare.* "$room/$name-cached"
+		cp "$room/$name"/bare.out "$room/$name"/bare.err "$room/$name"/bare.code "$room/$name-cached"
 		run_ours "$name-cached" env CUDA_VISIBLE_DEVICES=0 "$room/$name/conformance"
 		quiet "$name-cached" && judged "$name-cached" "$python" test/gpu/check.py deliberate \
 			"$room/$name-cached/bare.out" "$room/$name-cached/ours.out"

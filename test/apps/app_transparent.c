@@ -279,7 +279,7 @@ static void pools(uint64_t threshold)
 	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
 	used("the high mark reset", pool);
 	CHECK(cuMemFreeAsync(a, stream));
-	CHECK(cuMemFree(c));
+	CHECK(cuMemFreeAsync(c, stream));
 	used("all freed", pool);
 	CHECK(cuStreamSynchronize(stream));
 	used("synchronised", pool);
@@ -309,6 +309,17 @@ static void pools(uint64_t threshold)
 	CHECK(cuStreamDestroy(stream));
 }
 
+/* Nothing is asked after it: the driver goes on counting what cuMemFree took back as used, also
+ * when all is synchronised. */
+static void freed_otherwise(void)
+{
+	CUdeviceptr ptr;
+
+	CHECK(cuMemAllocAsync(&ptr, 10 * MIB, NULL));
+	CHECK(cuMemFree(ptr));
+	TRY(cuMemFree(ptr));
+}
+
 int main(int argc, char **argv)
 {
 	struct message message;
@@ -327,6 +338,7 @@ int main(int argc, char **argv)
 	child_send(&child, &byte, 1);
 	pools(0);
 	pools(UINT64_MAX);
+	freed_otherwise();
 	CHECK(cuDevicePrimaryCtxRelease(0));
 	expect(child_finish(&child, "exporter: ") == 0, "the exporter");
 	say("app_transparent: done");
