@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define WAIT_MS 200			/* for its word: both are signalled by one loop of one sender */
+#define FILES 64			/* that gpumem run may have open */
 #define OLD_MS 1000			/* what it said longer ago was of another signal */
 
 struct word { int32_t number; pid_t sender; int64_t when_ms; };
@@ -26,7 +27,8 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* It keeps nobody's pipe open, and dies with its parent. */
+/* It dies with its parent, but a moment later: it has nothing open that somebody waits for the end of
+ * (our output, the lock of the run's room). */
 static void __attribute__((noreturn)) watch(int said, pid_t parent)
 {
 	sigset_t all;
@@ -35,10 +37,11 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 	prctl(PR_SET_NAME, "gpumem-signals");
 	if (getppid() != parent)
 		_exit(0);
-	if (dup2(said, 0) < 0)		/* who reads our output waits for its end */
+	if (dup2(said, 0) < 0)
 		_exit(0);
-	close(1);
-	close(2);
+	if (close_range(1, ~0u, 0))	/* before Linux 5.9 */
+		for (int fd = 1; fd < FILES; fd++)
+			close(fd);
 	sigfillset(&all);
 	for (;;) {
 		struct word word = { 0 };
