@@ -266,5 +266,15 @@ for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
+# Two ranks of torchrun, on one GPU.
+if wanted gpu_torchrun && [ -n "$with_python" ]; then
+	if timeout 200 "$python" -c "import torch.distributed.run" >/dev/null 2>&1; then
+		mkdir -p "$room/gpu_torchrun"
+		judged gpu_torchrun timeout -k 10 900 "$python" test/gpu/gpu_torchrun.py "$build/gpumem" "$room/gpu_torchrun"
+	else
+		skip gpu_torchrun "no torch here"
+	fi
+fi
+
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
