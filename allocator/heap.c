@@ -52,16 +52,13 @@ static void count_idle(struct gm_heap *heap, int64_t bytes)
 
 /* ---- finding ---- */
 
-static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			       uint64_t stream)
+static uint32_t look(struct gm_heap *heap, unsigned int pool, uint64_t size,
+		     uint64_t stream)
 {
 	const struct gm_heap_config *config = &heap->config;
-	uint32_t id;
+	uint32_t id = gm_free_set_at_least(&heap->pool[pool], stream, size, 0);
 	uint64_t found;
 
-	if (gm_heap_collects(heap))
-		heap->lookups[pool]++;
-	id = gm_free_set_at_least(&heap->pool[pool], stream, size, 0);
 	if (!id)
 		return GM_NONE;
 	found = heap->blocks[id].size;
@@ -69,9 +66,22 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 		return GM_NONE;
 	if (size >= config->max_split_size && found >= size + config->max_non_split_rounding)
 		return GM_NONE;
+	return id;
+}
+
+static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			       uint64_t stream)
+{
+	uint32_t id;
+
+	if (gm_heap_collects(heap))
+		heap->lookups[pool]++;
+	id = look(heap, pool, size, stream);
+	if (!id)
+		return GM_NONE;
 	gm_free_set_remove(&heap->pool[pool], id);
 	if (!gm_heap_is_split(&heap->blocks[id]))
-		count_idle(heap, -(int64_t)found);
+		count_idle(heap, -(int64_t)heap->blocks[id].size);
 	return id;
 }
 
@@ -160,6 +170,17 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 		return -EAGAIN;
 	*ret_block = hand_out(heap, pool, id, size, request->bytes);
 	return 0;
+}
+
+uint64_t gm_heap_look(struct gm_heap *heap, const struct gm_heap_request *request)
+{
+	uint64_t size = gm_heap_round(&heap->config, request->bytes);
+	unsigned int pool = gm_heap_pool_of(size);
+	uint32_t id = look(heap, pool, size, request->stream);
+
+	if (!id)
+		return 0;
+	return should_split(heap, pool, &heap->blocks[id], size) ? size : heap->blocks[id].size;
 }
 
 /* ---- segments ---- */

@@ -124,6 +124,9 @@ int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 		 uint32_t *ret_block);
 
+/* Bytes of the block that gm_heap_find would hand out; 0: it would find none. */
+uint64_t gm_heap_look(struct gm_heap *heap, const struct gm_heap_request *request);
+
 /* The program is done with an active block: it becomes pending. Then, when nothing can still use
  * it, free: merged with its neighbours and in its pool again. */
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t block);

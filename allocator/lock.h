@@ -30,6 +30,7 @@ enum gm_lock_rank {
 	GM_RANK_GROWTH,			/* of a device: segments, flush, the verdict "out of memory" */
 	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
 	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, the host */
+	GM_RANK_KEEPING = 110,		/* a thread's own kept blocks (recorder/state.h) */
 	GM_RANK_SHARED_CHUNK = 120,	/* the chunk of threads that have none of their own */
 	GM_RANK_INTERN,			/* strings, stacks, frames, modules */
 	GM_RANK_JOURNAL,		/* growth of the journal, thread slots, chunk pool */

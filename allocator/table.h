@@ -8,7 +8,8 @@
  * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
  * record belongs to one domain (a device, or the host) and changes only under that domain's lock
  * and inside a transaction (recorder/txn.h), except @state, which is one atomic byte that a hook
- * may set to GM_BLOCK_FREEING before it calls the driver.
+ * may set to GM_BLOCK_FREEING before it calls the driver; and small blocks of a cache, which a
+ * thread hands out again under the lock of its shard alone (struct gm_shard in recorder/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
  *                                   │ first_block
@@ -59,7 +60,8 @@ enum gm_segment_flags {
 };
 
 enum gm_block_flags {
-	GM_BLOCK_UNTRACED = 1		/* its allocation left no event (too small): nor will its free */
+	GM_BLOCK_UNTRACED = 1,		/* its allocation left no event (too small): nor will its free */
+	GM_BLOCK_DONE = 2		/* being freed, and complete before it was pending */
 };
 
 struct gm_segment {			/* 128 bytes */
@@ -85,30 +87,36 @@ struct gm_segment {			/* 128 bytes */
 	uint64_t reserved64[4];
 };
 
-struct gm_block {			/* 96 bytes */
+/* Two cache lines: where the block lies, which changes under the domain's lock; and what changes
+ * whenever it is handed out or freed, which a thread may do without that lock (recorder/cached_keep.c):
+ * no word that one of the two logs is written by the other. */
+struct gm_block {			/* 128 bytes */
 	uint64_t address;
 	uint64_t size;			/* bytes the block takes in its segment */
-	uint64_t requested;		/* bytes that were asked for */
-	uint64_t tsc;			/* when it was handed out last */
-	uint64_t op;			/* operation number of its last change */
 	uint64_t stream;
 	uint32_t segment;
 	uint32_t prev, next;		/* neighbours in the segment; next also links unused ids */
-	uint32_t stack;
-	uint32_t thread;		/* tid of the thread that asked for it */
-	uint16_t module;
 	uint8_t domain;
 	uint8_t kind;
+	uint8_t reserved8[2];
+	uint64_t reserved64[3];
+
+	uint64_t requested;		/* bytes that were asked for */
+	uint64_t tsc;			/* when it was handed out last */
+	uint64_t op;			/* operation number of its last change */
 	_Atomic(uint8_t) state;		/* enum gm_block_state */
 	uint8_t flags;			/* enum gm_block_flags */
-	uint8_t reserved8[2];
+	uint16_t module;
+	uint32_t thread;		/* tid of the thread that asked for it */
+	uint32_t stack;
 	uint32_t free_stack;		/* pending: the free's */
-	uint32_t reserved32;
 	uint64_t free_stream;		/* pending: as given to the free */
+	uint64_t more64[2];
 };
 
 _Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");
-_Static_assert(sizeof(struct gm_block) == 96, "on-disk layout");
+_Static_assert(sizeof(struct gm_block) == 128 && offsetof(struct gm_block, requested) == 64,
+	       "on-disk layout");
 
 /*
  * PyTorch's statistics (facts of its memory_stats): each for all, small and large pool.

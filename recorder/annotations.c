@@ -161,7 +161,7 @@ static int write_event(uint8_t device, enum gm_stage stage, uint32_t name, uint3
 
 	if (r < 0)
 		return r;
-	at = gm_event_open(&change.writer, change.domain, GM_ACTION_ANNOTATE);
+	at = gm_event_open(&change.writer, change.counts, GM_ACTION_ANNOTATE);
 	if (at.event) {
 		*at.event = (struct gm_event){
 			.commit = gm_get(&at.event->commit), .tsc = gm_stamp(), .op = change.op,

@@ -1,8 +1,9 @@
 /*
  * cached.c - blocks of a heap whose records lie in the journal come and go: see cached.h.
  *
- * Every operation is a stretch or several (cached_internal.h): the heap's change, the statistics,
- * the usage rows and the events in one transaction each.
+ * Every operation but a hit among the thread's own blocks (cached_keep.c) is a stretch or several
+ * (cached_internal.h): the heap's change, the statistics, the usage rows and the events in one
+ * transaction each.
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
@@ -53,6 +54,14 @@ static int init(struct gm_cached *heap, struct gm_free_link *links)
 	return r;
 }
 
+static bool rounds_plainly(const struct gm_heap_config *config)
+{
+	for (unsigned int i = 0; i < GM_HEAP_DIVISION_BINS; i++)
+		if (config->roundup_power2_divisions[i] > 1)
+			return false;
+	return true;
+}
+
 int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
 {
 	struct gm_free_link *links;
@@ -68,7 +77,10 @@ int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
 	if (!heap)
 		return -ENOMEM;
 	heap->setup = *setup;
+	heap->domain = setup->domain;
+	heap->plain = rounds_plainly(setup->config);
 	r = init(heap, links);
+	gm_set(&heap->keeps, setup->keeps && !gm_heap_collects(&heap->heap));
 	heap->setup.config = NULL;		/* the caller's; the heap has its own */
 	if (r < 0) {
 		gm_arena_free(&heap->arena);
@@ -161,55 +173,11 @@ static void count_free(struct gm_cached *heap, struct gm_domain *domain,
 
 /* ---- alloc ---- */
 
-/* Events of one block, that differ in the action only. */
-static inline __attribute__((always_inline)) void
-trace(const struct gm_stretch *stretch, const struct gm_block *block, uint64_t tsc, uint64_t stream,
-      uint32_t stack, const enum gm_action *actions, unsigned int count)
-{
-	const struct gm_segment *segment = &gm_rec.segments[block->segment];
-	struct gm_traced list[2];
-	struct gm_segment like;
-
-	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED)) {
-		gm_change_untraced(&stretch->change, count);
-		return;
-	}
-	like.context = segment->context;
-	like.kind = segment->kind;
-	like.module = block->module;	/* not the one for which the segment was made */
-	for (unsigned int i = 0; i < count; i++)
-		list[i] = (struct gm_traced){ actions[i], block->address, block->requested };
-	gm_change_trace(&stretch->change, &like, tsc, stream, stack, list, count);
-}
-
-/* Block @id has been handed out: its record and the event. What a record says besides its place
- * means nothing before it is active, and needs no undo. */
-static inline __attribute__((always_inline)) void
-describe(struct gm_stretch *stretch, struct gm_alloc *alloc, uint32_t id)
-{
-	static const enum gm_action actions[] = { GM_ACTION_ALLOC };
-	struct gm_block *block = &gm_rec.blocks[id];
-	uint64_t tsc = gm_stamp();
-
-	block->tsc = tsc;
-	block->op = stretch->change.op;
-	block->stack = alloc->stack;
-	block->thread = gm_writer_tid(&stretch->change.writer);
-	block->module = alloc->module;
-	/* in the word of the state, which is logged */
-	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
-	alloc->tsc = tsc;
-	alloc->address = block->address;
-	alloc->size = block->size;
-	trace(stretch, block, tsc, alloc->stream,
-	      alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
-}
-
 static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
 		      uint32_t id)
 {
 	count_alloc(heap, stretch->change.domain, &gm_rec.blocks[id]);
-	describe(stretch, alloc, id);
+	gm_cached_describe(&stretch->change, alloc, id);
 }
 
 /* A look that found nothing does not count in the age of what is free. */
@@ -243,6 +211,69 @@ static int find(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_al
 	return r;
 }
 
+static bool rises(const struct gm_stat *stats, unsigned int pool, uint64_t by)
+{
+	const struct gm_stat *all = &stats[GM_POOL_ALL];
+	const struct gm_stat *one = &stats[pool ? GM_POOL_LARGE : GM_POOL_SMALL];
+
+	return all->current + (int64_t)by > all->peak || one->current + (int64_t)by > one->peak;
+}
+
+/* Would a block for @alloc raise a peak, with what is kept taken for live? The rows are known. */
+static bool raises_peak(struct gm_cached *heap, const struct gm_alloc *alloc)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
+	const struct gm_stats *stats = heap->heap.stats;
+	unsigned int pool = gm_heap_pool_of(size);
+
+	if (pool)			/* a small one is cut to size */
+		size = gm_heap_look(&heap->heap, &request);
+	for (unsigned int i = 0; i < 3; i++)
+		if (heap->rows[i] &&
+		    heap->rows[i]->current_bytes + (int64_t)size > heap->rows[i]->peak_bytes)
+			return true;
+	return rises(stats->stat[GM_STAT_ALLOCATION], pool, 1) ||
+	       rises(stats->stat[GM_STAT_ACTIVE], pool, 1) ||
+	       rises(stats->stat[GM_STAT_ALLOCATED_BYTES], pool, size) ||
+	       rises(stats->stat[GM_STAT_ACTIVE_BYTES], pool, size) ||
+	       rises(stats->stat[GM_STAT_REQUESTED_BYTES], pool, alloc->requested) ||
+	       heap->used + alloc->requested > heap->used_high;
+}
+
+/* Another transaction, for what @op stands for. */
+static int find_again(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		      uint64_t op, uint32_t *ret_block)
+{
+	stretch->change.op = op;
+	gm_stretch_open(heap, stretch);
+	return find(heap, stretch, alloc, ret_block);
+}
+
+/* With the lock. The heap decides as if this thread had kept nothing; and before it finds nothing, or
+ * takes a peak for higher than it is, as if nobody had. */
+static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+			uint32_t *ret_block)
+{
+	bool others = gm_keep_others(stretch), nested = stretch->change.writer.nested;
+	uint64_t op = stretch->change.op;
+	int r;
+
+	gm_keep_empty_own(stretch, false);
+	if (others && gm_cached_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
+		gm_keep_empty_all(stretch);
+		others = false;
+	}
+	r = find_again(heap, stretch, alloc, op, ret_block);
+	if (r != -EAGAIN || !others || !gm_keep_any(heap->domain))
+		return r;
+	if (stretch->change.writer.slot)
+		stretch->change.writer.slot->last_op = stretch->last_op;
+	gm_stretch_close(heap, stretch);
+	gm_keep_empty_all(stretch);
+	return find_again(heap, stretch, alloc, op, ret_block);
+}
+
 int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block)
 {
@@ -252,24 +283,15 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	*ret_block = GM_NONE;
 	if (gm_unlikely(alloc->requested >= GM_HEAP_REQUEST_LIMIT))
 		return -E2BIG;
-	r = gm_stretch_begin(heap, &stretch, op);
+	if (gm_unlikely(!gm_header_get()))
+		return -ENODEV;
+	*ret_block = gm_keep_take(heap, op, alloc);
+	if (gm_likely(*ret_block))
+		return 0;
+	r = gm_stretch_enter(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
 		return r;
-	if (gm_keep_any(heap->setup.domain)) {
-		*ret_block = gm_keep_take(heap, &stretch, alloc);
-		if (gm_likely(*ret_block)) {
-			describe(&stretch, alloc, *ret_block);
-			gm_stretch_end(heap, &stretch);
-			return 0;
-		}
-		/* The heap decides as if nothing had been kept. */
-		gm_stretch_cancel(heap, &stretch);
-		gm_keep_flush(heap->setup.domain);
-		r = gm_stretch_begin(heap, &stretch, op);
-		if (r < 0)
-			return r;
-	}
-	r = find(heap, &stretch, alloc, ret_block);
+	r = find_flushed(heap, &stretch, alloc, ret_block);
 	if (gm_likely(r == 0))
 		gm_stretch_end(heap, &stretch);
 	else
@@ -307,11 +329,11 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	*ret_block = GM_NONE;
 	if (alloc->requested >= GM_HEAP_REQUEST_LIMIT)
 		return -E2BIG;
-	gm_keep_flush(heap->setup.domain);
-	r = gm_stretch_begin(heap, &stretch, op);
+	gm_keep_flush(heap->domain);
+	r = gm_stretch_enter(heap, &stretch, op);
 	if (r < 0)
 		return r;
-	r = find(heap, &stretch, alloc, ret_block);
+	r = find_flushed(heap, &stretch, alloc, ret_block);
 	if (r == 0) {
 		gm_stretch_end(heap, &stretch);
 		return 0;
@@ -320,9 +342,12 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	if (r != -EAGAIN)
 		return r;
 	heap->grower = &stretch;
-	r = gm_stretch_begin(heap, &stretch, 0);
-	if (r == 0)
+	r = gm_stretch_enter(heap, &stretch, 0);
+	if (r == 0) {
+		gm_keep_empty_all(&stretch);	/* what was kept meanwhile */
+		gm_stretch_turn(heap, &stretch);
 		r = grow(heap, &stretch, alloc, ret_block);
+	}
 	heap->grower = NULL;
 	return r;
 }
@@ -382,7 +407,8 @@ void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stret
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	trace(stretch, block, tsc, block->free_stream, block->free_stack, actions, 1);
+	gm_cached_trace_at(&stretch->change, block, tsc, block->free_stream, block->free_stack, actions,
+			   1);
 	gm_heap_free_completed(&heap->heap, id);
 }
 
@@ -395,23 +421,8 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint
 
 	block->op = stretch->change.op;
 	count_free(heap, stretch->change.domain, block);
-	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
+	gm_cached_trace(&stretch->change, block, how, actions, 2);
 	gm_heap_free(&heap->heap, id);
-}
-
-/* Free, and kept for the next of its size; else false. */
-static bool keep(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
-		 const struct gm_cached_free *how)
-{
-	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
-						  GM_ACTION_FREE_COMPLETED };
-	struct gm_block *block = &gm_rec.blocks[id];
-
-	if (!gm_keep_put(heap, stretch, id))
-		return false;
-	block->op = stretch->change.op;
-	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 2);
-	return true;
 }
 
 static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
@@ -422,50 +433,87 @@ static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint3
 
 	block->op = stretch->change.op;
 	count_free(heap, stretch->change.domain, block);
-	trace(stretch, block, how->tsc, how->stream, how->stack, actions, 1);
-	block->free_stack = how->stack;		/* meaningless while it is not pending: not logged */
+	gm_cached_trace(&stretch->change, block, how, actions, 1);
+	/* Meaningless while it is not pending: not logged. */
+	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
 	block->free_stream = how->stream;
 	gm_heap_free_requested(&heap->heap, id);
+}
+
+static bool move_state(struct gm_block *block, enum gm_block_state from, enum gm_block_state to)
+{
+	uint8_t expected = (uint8_t)from;
+
+	return atomic_compare_exchange_strong_explicit(&block->state, &expected, (uint8_t)to,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
+static bool begins_at(const struct gm_cached *heap, const struct gm_block *block, uint64_t address)
+{
+	return __atomic_load_n(&block->address, __ATOMIC_RELAXED) == address && is_of(heap, block);
+}
+
+/* The right to free @block: nobody else has it from here on. For the program it is free, for a
+ * reader live. */
+static bool claim(const struct gm_cached *heap, struct gm_block *block, uint64_t address)
+{
+	if (gm_unlikely(!begins_at(heap, block, address)) ||
+	    gm_unlikely(!move_state(block, GM_BLOCK_ACTIVE, GM_BLOCK_FREEING)))
+		return false;
+	/* Freed twice at the same time, it may have become another one between the two. */
+	if (gm_likely(begins_at(heap, block, address)))
+		return true;
+	move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
+	return false;
+}
+
+/* The heap's lock, for what cannot be kept. @now: it may be handed out at once. */
+static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
+		       const struct gm_cached_free *how, bool now)
+{
+	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_block *block = &gm_rec.blocks[id];
+	int r = gm_stretch_begin(heap, &stretch, op);
+
+	if (gm_unlikely(r < 0))
+		return r;
+	if (gm_unlikely(!gm_cached_rows(heap, block->module, stretch.change.writer.nested))) {
+		gm_stretch_cancel(heap, &stretch);
+		return lost(-ETIMEDOUT);
+	}
+	if (now || block->flags & GM_BLOCK_DONE)
+		gm_cached_free_now(heap, &stretch, id, how);
+	else
+		free_later(heap, &stretch, id, how);
+	gm_stretch_close(heap, &stretch);
+	gm_keep_empty_own(&stretch, true);
+	gm_change_leave(&stretch.change);
+	return 0;
 }
 
 int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t address,
 		   const struct gm_cached_free *how)
 {
 	struct gm_header *header = gm_header_get();
-	struct gm_cached_free with = *how;
-	struct gm_stretch stretch = { .alloc = NULL };
 	struct gm_block *block;
+	uint64_t size;
+	bool now;
 	int r;
 
 	if (gm_unlikely(!header))
 		return -ENODEV;
 	block = gm_block_at(header, id);
-	if (gm_unlikely(!block))
+	if (gm_unlikely(!block || !claim(heap, block, address)))
 		return -ENOENT;
-	r = gm_stretch_begin(heap, &stretch, op);
+	size = block->size;
+	now = how->now(how->arg, id, heap->number, size);
+	if (gm_likely(now) && gm_likely(gm_keep_put(heap, id, op, how)))
+		return 0;
+	r = free_locked(heap, op, id, how, now);
+	/* What was told of it to @how stands: it may come back, or is lost to us. */
 	if (gm_unlikely(r < 0))
-		return r;
-	if (gm_unlikely(!gm_cached_is_live(block) || block->address != address || !is_of(heap, block)))
-		r = -ENOENT;
-	else if (gm_unlikely(!gm_cached_rows(heap, block->module, stretch.change.writer.nested)))
-		r = lost(-ETIMEDOUT);
-	if (gm_unlikely(r < 0)) {
-		gm_stretch_cancel(heap, &stretch);
-		return r;
-	}
-	if (!with.tsc)
-		with.tsc = gm_stamp_before();
-	if (with.stack == GM_STACK_OF_BLOCK)
-		with.stack = block->stack;
-	/* Whoever hears of it meanwhile, and would complete it, waits for our lock. */
-	if (!with.now(with.arg, id, heap->number, block->size))
-		free_later(heap, &stretch, id, &with);
-	else if (!keep(heap, &stretch, id, &with))
-		gm_cached_free_now(heap, &stretch, id, &with);
-	gm_stretch_end(heap, &stretch);
-	if (gm_unlikely(gm_keep_stale(heap->setup.domain)))
-		gm_keep_flush(heap->setup.domain);
-	return 0;
+		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
+	return r;
 }
 
 /* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
@@ -480,6 +528,8 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
 		const struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
 
+		if (block && gm_get(&block->state) == GM_BLOCK_FREEING && is_of(heap, block))
+			gm_rec.blocks[items[i].block].flags |= GM_BLOCK_DONE;	/* it comes next */
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
 		gm_cached_complete_pending(heap, &stretch, items[i].block, gm_stamp());

@@ -2,7 +2,8 @@
  * cached.h - a heap of cached segments (allocator/heap.h) whose records lie in the journal.
  *
  * What is served from a cache is recorded where it is decided: one lock of the domain, one
- * transaction, the heap's change, the statistics, the usage rows and the events together. A reader
+ * transaction, the heap's change, the statistics, the usage rows and the events together; or, where
+ * a thread gets what it freed last, its own shard and no lock of the domain (cached_keep.c). A reader
  * of a dead process's journal sees each of these operations wholly or not at all.
  *
  *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
@@ -15,7 +16,7 @@
  *
  * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
  * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Fork: a
- * child forgets. Lock: the domain's; given up around the backend's calls.
+ * child forgets. Lock: the domain's, or none; given up around the backend's calls.
  */
 #ifndef GM_RECORDER_CACHED_H
 #define GM_RECORDER_CACHED_H
@@ -80,9 +81,10 @@ struct gm_cached *gm_cached_look(uint32_t block, struct gm_cached_view *ret);
 bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy);
 
 struct gm_cached_free {
-	uint64_t tsc, stream;
+	uint64_t tsc, stream;		/* @tsc 0: now, if anything is written */
 	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */
-	/* May it be handed out again at once? Asked under the domain's lock. */
+	/* May it be handed out again at once? Asked under no lock, once, when the block is the
+	 * caller's alone. If not, gm_cached_complete may be called for it from then on. */
 	bool (*now)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
 	void *arg;
 };
@@ -100,7 +102,7 @@ uint64_t gm_cached_empty(struct gm_cached *heap);
 /* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1), or what
  * is kept goes to its neighbours first. */
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);
-uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks */
+uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks, and kept ones */
 uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */
 /* Bytes asked for by what is active now, and their peak since the last reset: as the driver's
  * pools count theirs. */

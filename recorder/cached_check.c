@@ -4,7 +4,7 @@
  *
  * Thread context: any thread that holds no lock. Lock: the domain's, for O(blocks).
  */
-#include "recorder/cached_internal.h"
+#include "recorder/cached_keep.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
@@ -66,6 +66,20 @@ static int check_segment(const struct gm_cached *heap, uint32_t id, struct sums 
 	return bad;
 }
 
+/* What is kept, and counted as live until it is flushed. */
+static void count_kept(const struct gm_cached *heap, struct sums *sums)
+{
+	for (const struct gm_keep *keep = gm_keep_first(heap->domain); keep; keep = keep->next)
+		for (unsigned int i = 0; i < GM_TALLIES; i++) {
+			const struct gm_tally *tally = &keep->record->tallies[i];
+
+			if (keep->bins[i].heap != heap)
+				continue;
+			sums->live += (tally->puts - tally->takes) * tally->size;
+			sums->used += tally->put_bytes - tally->taken_bytes;
+		}
+}
+
 int gm_cached_check(struct gm_cached *heap)
 {
 	struct gm_stretch stretch = { .drops = true };
@@ -74,6 +88,11 @@ int gm_cached_check(struct gm_cached *heap)
 
 	if (gm_stretch_begin(heap, &stretch, 0) < 0)
 		return 1;
+	if (!gm_keep_hold(heap->domain)) {
+		gm_stretch_cancel(heap, &stretch);
+		return 1;
+	}
+	count_kept(heap, &sums);
 	for (uint32_t id = stretch.change.domain->first_segment; id; id = gm_rec.segments[id].next)
 		if (gm_get(&gm_rec.segments[id].heap) == heap->number)
 			bad += check_segment(heap, id, &sums);
@@ -86,6 +105,7 @@ int gm_cached_check(struct gm_cached *heap)
 		INSIST(sums.free_blocks[p] == heap->heap.pool[p].count);
 		bad += gm_free_set_check(&heap->heap.pool[p]);
 	}
+	gm_keep_release(heap->domain);
 	gm_stretch_cancel(heap, &stretch);
 	return bad;
 }

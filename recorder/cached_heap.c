@@ -12,24 +12,49 @@
 
 /* ---- stretches ---- */
 
-int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
+int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
 {
-	int r = gm_change_enter(&stretch->change, heap->setup.domain, op);
+	int r = gm_change_enter(&stretch->change, heap->domain, op);
 
 	stretch->held = false;
 	if (gm_unlikely(r < 0))
 		return r;
-	if (gm_unlikely(heap->dead && !stretch->drops)) {
+	if (gm_unlikely(gm_get(&heap->dead) && !stretch->drops)) {
 		gm_change_leave(&stretch->change);
 		return -ENODEV;
 	}
+	stretch->held = true;
+	return 0;
+}
+
+void gm_stretch_open(struct gm_cached *heap, struct gm_stretch *stretch)
+{
 	if (gm_likely(stretch->change.writer.slot))
 		stretch->last_op = stretch->change.writer.slot->last_op;
 	gm_change_begin(&stretch->change, &stretch->txn);
 	heap->undo.used = 0;
-	stretch->held = true;
 	heap->stretch = stretch;
-	return 0;
+}
+
+int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
+{
+	int r = gm_stretch_enter(heap, stretch, op);
+
+	if (gm_likely(r == 0))
+		gm_stretch_open(heap, stretch);
+	return r;
+}
+
+void gm_stretch_turn(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	stretch->change.op = gm_writer_op(&stretch->change.writer);
+	gm_stretch_open(heap, stretch);
+}
+
+void gm_stretch_close(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	heap->stretch = NULL;
+	gm_txn_end(&stretch->txn);
 }
 
 void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch)
@@ -69,9 +94,17 @@ static bool lock(void *arg)
 	struct gm_cached *heap = arg;
 	struct gm_stretch *stretch = heap->grower;
 	bool got = stretch->got;
+	uint64_t op;
 
 	stretch->got = false;
-	return gm_stretch_begin(heap, stretch, got ? stretch->op : 0) == 0;
+	if (gm_stretch_enter(heap, stretch, got ? stretch->op : 0))
+		return false;
+	op = stretch->change.op;
+	if (got)			/* it may raise a peak */
+		gm_keep_empty_all(stretch);
+	stretch->change.op = op;
+	gm_stretch_open(heap, stretch);
+	return true;
 }
 
 /* ---- the driver, without the lock ---- */

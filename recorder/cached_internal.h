@@ -4,7 +4,8 @@
  *   cached.c          alloc, grow, free, complete: one operation each
  *   cached_whole.c    empty, drop, limits, counters
  *   cached_segment.c  the segment that a block lies in
- *   cached_keep.c     small blocks just freed, for the next of their size
+ *   cached_keep.c     small blocks just freed, for their thread's next request of the size
+ *   cached_flush.c    and back into their heaps
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
@@ -39,13 +40,19 @@ struct gm_stretch {
 };
 
 struct gm_cached {
-	struct gm_heap heap;
+	/* What hits read, on a line that is seldom written. */
+	uint32_t number;
+	uint8_t domain;			/* as in @setup */
+	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
+	_Atomic(bool) keeps;		/* small blocks just freed are kept */
+	_Atomic(bool) dead;		/* dropped, or being so */
+
+	struct gm_heap heap __attribute__((aligned(64)));
 	struct gm_heap_ops ops;
 	struct gm_undo undo;
 	struct gm_cached_setup setup;
-	uint32_t number;
-	bool dead;			/* dropped, or being so */
-	/* Of active blocks: their bytes; bytes asked for, and their peak. Read without the lock. */
+	/* Of active and kept blocks: their bytes; bytes asked for, and their peak. Read without the
+	 * lock. */
 	uint64_t live, used, used_high;
 	struct gm_stretch *stretch;	/* the one under way; NULL: the lock is free */
 	struct gm_stretch *grower;	/* who holds the growth lock, over its driver calls */
@@ -59,6 +66,12 @@ struct gm_cached {
 /* Begin a stretch under @op (0: a number of its own). 0; as gm_change_enter;
  * -ENODEV: dropped. */
 int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
+/* The same in two steps: the lock; the transaction. */
+int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
+void gm_stretch_open(struct gm_cached *heap, struct gm_stretch *stretch);
+/* Between transactions, with the lock: one of @heap's, with a number of its own; and its end. */
+void gm_stretch_turn(struct gm_cached *heap, struct gm_stretch *stretch);
+void gm_stretch_close(struct gm_cached *heap, struct gm_stretch *stretch);
 void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch);
 /* The same for one in which nothing was stored and no event written: its number is free again. */
 void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch);
@@ -77,6 +90,66 @@ static inline bool gm_cached_is_live(const struct gm_block *block)
 	return state == GM_BLOCK_ACTIVE || state == GM_BLOCK_FREEING;
 }
 
+/* Events of one block, that differ in the action only, its free's or its allocation's. */
+static inline __attribute__((always_inline)) void
+gm_cached_trace_at(const struct gm_change *change, const struct gm_block *block, uint64_t tsc,
+		   uint64_t stream, uint32_t stack, const enum gm_action *actions,
+		   unsigned int count)
+{
+	const struct gm_segment *segment = &gm_rec.segments[block->segment];
+	struct gm_traced list[2];
+	struct gm_segment like;
+
+	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED)) {
+		gm_change_untraced(change, count);
+		return;
+	}
+	if (!gm_rec.history)
+		return;
+	like.context = segment->context;
+	like.kind = segment->kind;
+	like.module = block->module;	/* not the one for which the segment was made */
+	for (unsigned int i = 0; i < count; i++)
+		list[i] = (struct gm_traced){ actions[i], block->address, block->requested };
+	gm_change_trace(change, &like, tsc, stream, stack, list, count);
+}
+
+static inline __attribute__((always_inline)) void
+gm_cached_trace(const struct gm_change *change, const struct gm_block *block,
+		const struct gm_cached_free *how, const enum gm_action *actions,
+		unsigned int count)
+{
+	uint32_t stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
+
+	if (!gm_rec.history && !(block->flags & GM_BLOCK_UNTRACED))
+		return;
+	gm_cached_trace_at(change, block, how->tsc ? how->tsc : gm_stamp_before(), how->stream,
+			   stack, actions, count);
+}
+
+/* Block @id has been handed out: its record and the event. What a record says besides its place
+ * means nothing before it is active, and needs no undo. */
+static inline __attribute__((always_inline)) void
+gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint32_t id)
+{
+	static const enum gm_action actions[] = { GM_ACTION_ALLOC };
+	struct gm_block *block = &gm_rec.blocks[id];
+	uint64_t tsc = gm_stamp();
+
+	block->tsc = tsc;
+	block->op = change->op;
+	block->stack = alloc->stack;
+	block->thread = gm_writer_tid(&change->writer);
+	block->module = alloc->module;
+	/* in the word of the state, which is logged */
+	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
+	alloc->tsc = tsc;
+	alloc->address = block->address;
+	alloc->size = block->size;
+	gm_cached_trace_at(change, block, tsc, alloc->stream,
+			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
+}
+
 /* The usage rows of @module, in heap->rows. False when it cannot be told now. */
 bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested);
 
@@ -88,24 +161,35 @@ void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stret
 
 /* ---- cached_keep.c ---- */
 
-/* Within a stretch: a kept block that serves @alloc, active now and counted; GM_NONE: there is
- * none. */
-uint32_t gm_keep_take(struct gm_cached *heap, const struct gm_stretch *stretch,
-		      const struct gm_alloc *alloc);
-/* Within a stretch: keep a live block that is free now. False: nothing was done. */
-bool gm_keep_put(struct gm_cached *heap, const struct gm_stretch *stretch, uint32_t id);
-/* Within a stretch: what is kept of @heap goes into its free sets, in transactions of their own. */
+/* Without a lock: a block that this thread kept serves @alloc; it is handed out, recorded and
+ * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
+uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
+/* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
+ * out. False: nothing was done. */
+bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+		 const struct gm_cached_free *how);
+
+/* ---- cached_flush.c ---- */
+
+/* With the lock, between transactions: what this thread keeps goes into the free sets, in transactions
+ * of their own; that of all threads; that of @heap. What cannot be had stays. @stale: only if the
+ * shard asks for it. */
+void gm_keep_empty_own(struct gm_stretch *stretch, bool stale);
+void gm_keep_empty_all(struct gm_stretch *stretch);
 void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch);
 
-/* Without a lock: is anything kept in the domain? Should it be flushed? */
+/* Has another thread a shard in the domain? */
+bool gm_keep_others(const struct gm_stretch *stretch);
+
+/* Without a lock: is anything kept in the domain? */
 bool gm_keep_any(uint8_t domain);
-bool gm_keep_stale(uint8_t domain);
 
 void gm_keep_begin(void);
 
 /* ---- cached_memory.c ---- */
 
-void *gm_arena_take(struct gm_arena *arena, size_t bytes);	/* zeroed; NULL: none left */
+void *gm_cached_memory(size_t bytes);	/* zeroed, never given back; NULL: none left */
+void *gm_arena_take(struct gm_arena *arena, size_t bytes);	/* the same, of @arena */
 void gm_arena_free(struct gm_arena *arena);
 
 /* A zeroed heap with a number, not yet to be found by it; NULL: no memory. Takes its own lock. */

@@ -1,329 +1,284 @@
 /*
- * cached_keep.c - small blocks that were freed a moment ago, for the next request of their size.
+ * cached_keep.c - small blocks that were freed a moment ago, for their thread's next request of the
+ * size: without a lock that others take, and without a store to a line that others use.
  *
- *   free ──> kept: a bin of the domain ──> handed out again as it is
- *                                     └──> flush: to its neighbours and into the heap's free sets
+ *   free ──> kept: a bin of the thread's shard ──> handed out again as it is
+ *                                             └──> flush: to its neighbours and into the free sets
  *
- * A program that frees and allocates one size again and again finds its blocks here: nothing is
- * merged or cut, no free set and no statistic changes. What such a pair would have moved in them
- * goes into the bin's tally (recorder/format.h), which lies in the journal: a reader adds it. As
- * far as the statistics go, a kept block is live until it is flushed; so their peaks are never
- * below the truth, and since whatever is not found here flushes everything before the heap looks,
- * they are never above it either, and the heap decides as if nothing had ever been kept.
+ * Each thread has a shard in each domain where it freed something small: bins in memory of our own
+ * (struct gm_keep), tallies and an undo area in the journal (struct gm_shard). A block is kept by
+ * the thread that freed it, whoever asked for it. A program that frees and allocates one size again
+ * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten with the journal. Lock:
- * the domain's; the counts are read without.
+ * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
+ * before anything else (cached.c): a second free of it fails there, on whatever thread. From then on
+ * the block is the freer's, until it is kept (the shard's) or in the heap (the domain lock's).
+ *
+ * Who is in a shard. A slot's @keeping: its thread enters by one compare-and-swap and leaves by a
+ * store. It never waits there: a signal handler that interrupted it, a raw clone of it, or a flush
+ * that is looking at the shards makes it go by way of the domain's lock. Others take @keeping too,
+ * with the domain's lock held: to flush, to count, for a copy of the journal.
+ *
+ * What readers see. A hit changes one block's state and one tally and writes the events, in a
+ * transaction with an operation number of its own; their old values are in the shard's undo area
+ * until all of it is there. So a dead process's journal shows each of these operations wholly or not
+ * at all. A live copy holds every thread out: it sees none half done. What a hit would have moved in
+ * the statistics is in the tallies: a reader adds them.
+ *
+ * Peaks. As far as the statistics go, a kept block is live until it is flushed; so they are never
+ * below the truth while hits go by without a look at them. Nor above it: what raises a peak flushes
+ * every shard first, under the lock that it holds. For a thread by itself the heap decides as if
+ * nothing had ever been kept, since whatever is not found flushes the thread's own shard; of several
+ * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
+ *
+ * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
+ * ends leaves them to the next thread with its slot, and to every flush.
+ *
+ * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Fork:
+ * forgotten with the journal. Lock: @keeping, after the domain's, before the chunk's.
  */
-#include "recorder/cached_internal.h"
+#include "recorder/cached_keep.h"
 
-#define BINS GM_TALLIES
-#define BLOCKS 32u			/* of a bin */
-#define BIN_BYTES (UINT64_C(4) << 20)
-#define MISSES 8u			/* frees of other sizes before a bin is given up */
+/* For the check of ranks alone. */
+static const struct gm_lock keeping_rank = { .rank = GM_RANK_KEEPING };
 
-struct bin {
-	struct gm_cached *heap;		/* of its blocks; NULL: unused. Read without the lock too */
-	uint64_t stream;
-	uint32_t count, misses;
-	uint32_t ids[BLOCKS];
-};
-
-static struct keep {
-	_Atomic(uint32_t) kept;		/* blocks in all its bins */
-	_Atomic(uint32_t) tallies;	/* bins that are in use */
-	_Atomic(uint32_t) stale;	/* some bin has missed too often */
-	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
-	struct bin bins[BINS];
-} keeps[GM_DOMAINS];
-
-void gm_keep_begin(void)
+static inline struct gm_slot *enter(void)
 {
-	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		gm_set(&keeps[d].kept, 0);
-		gm_set(&keeps[d].tallies, 0);
-		gm_set(&keeps[d].stale, 0);
-		gm_set(&keeps[d].less, 0);
-		for (unsigned int i = 0; i < BINS; i++)
-			keeps[d].bins[i] = (struct bin){ .heap = NULL };
+	struct gm_slot *slot = gm_tls.slot;
+	uint32_t nobody = GM_KEEPING_NOBODY;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return NULL;
+	/* Both seq_cst: gm_slot_enter. */
+	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->keeping, &nobody,
+								 GM_KEEPING_OWNER,
+								 memory_order_seq_cst,
+								 memory_order_relaxed)))
+		return NULL;
+	if (gm_unlikely(atomic_load_explicit(&slot->busy, memory_order_seq_cst))) {
+		gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+		return NULL;
 	}
+	gm_lock_rank_taken(&keeping_rank, false);
+	return slot;
 }
 
-bool gm_keep_any(uint8_t domain)
+static inline void leave(struct gm_slot *slot)
 {
-	return gm_get(&keeps[domain].kept) || gm_get(&keeps[domain].less);
+	gm_lock_rank_given(&keeping_rank);
+	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
 }
 
-bool gm_keep_stale(uint8_t domain)
+static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
 {
-	return gm_get(&keeps[domain].stale) != 0;
+	struct gm_keep *keep = slot->keep;
+
+	if (gm_likely(keep && keep->domain == domain))
+		return keep;
+	keep = gm_keep_find(slot, domain);
+	if (keep)
+		slot->keep = keep;
+	return keep;
 }
 
-static unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
-			  uint16_t module)
+static inline unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
+				 uint16_t module)
 {
 	uint64_t n = size / GM_GRANULE + stream * 7 + module * 5 + heap->number * 3;
 
-	return (unsigned int)((n ^ n >> 4 ^ n >> 8) % BINS);
+	return (unsigned int)((n ^ n >> 4 ^ n >> 8) % GM_TALLIES);
 }
 
-static inline bool is_of(const struct bin *bin, const struct gm_tally *tally,
-			 const struct gm_cached *heap, uint64_t size, uint64_t stream,
-			 uint16_t module)
+static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap, uint64_t size,
+			 uint64_t stream, uint16_t module)
 {
-	return bin->heap == heap && tally->size == size && bin->stream == stream &&
-	       tally->module == module;
+	return bin->heap == heap && bin->size == size && bin->stream == stream &&
+	       bin->module == module;
 }
 
-static void set_state(struct gm_block *block, enum gm_block_state state)
+static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
 {
-	gm_set_release(&block->state, (uint8_t)state);
+	if (gm_likely(heap->plain))
+		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+	return gm_heap_round(&heap->heap.config, bytes);
 }
 
-static void set_count(struct keep *keep, struct bin *bin, int by)
+static inline struct gm_change change_of(struct gm_slot *slot, struct gm_keep *keep, uint64_t op)
+{
+	struct gm_change change = {
+		.writer = { .slot = slot, .nested = false }, .counts = &keep->record->counts,
+		.domain = &gm_rec.domains[keep->domain], .number = keep->domain,
+	};
+
+	change.op = op ? op : gm_writer_op(&change.writer);
+	if (gm_unlikely(slot->last_op == change.op))
+		change.op = gm_writer_op(&change.writer);
+	slot->last_op = change.op;
+	return change;
+}
+
+/* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
+ * before @undo_op is set; against SIGKILL the compiler's order is enough (txn.h). */
+static inline void save(struct gm_shard *record, uint64_t op, const struct gm_block *block,
+			const uint64_t *count, const uint64_t *bytes)
+{
+	const uint64_t *state = gm_undo_word((const void *)&block->state);
+	const uint8_t *base = gm_rec.base;
+	struct gm_undo_entry *undo = record->undo;
+
+	undo[0].offset = (uint64_t)((const uint8_t *)state - base);
+	undo[0].old = __atomic_load_n(state, __ATOMIC_RELAXED);
+	undo[1].offset = (uint64_t)((const uint8_t *)count - base);
+	undo[1].old = *count;
+	undo[2].offset = (uint64_t)((const uint8_t *)bytes - base);
+	undo[2].old = *bytes;
+	gm_set(&record->undo_count, 3);
+	gm_order();
+	gm_set_release(&record->undo_op, op);
+	gm_order();
+}
+
+static inline void done(struct gm_shard *record)
+{
+	gm_order();
+	gm_set_release(&record->undo_op, 0);
+}
+
+static inline void set_kept(struct gm_keep *keep, struct gm_bin *bin, int by)
 {
 	bin->count += (uint32_t)by;
 	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
 }
 
-static void set(uint64_t *counter, uint64_t value)
+static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint64_t op,
+		 struct gm_alloc *alloc)
 {
-	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
-}
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_change change = change_of(slot, keep, op);
+	struct gm_bin *bin = &keep->bins[i];
+	uint32_t id = bin->ids[bin->count - 1];
+	struct gm_block *block = &gm_rec.blocks[id];
 
-uint32_t gm_keep_take(struct gm_cached *heap, const struct gm_stretch *stretch,
-		      const struct gm_alloc *alloc)
-{
-	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
-	unsigned int i = place(heap, size, alloc->stream, alloc->module);
-	struct keep *keep = &keeps[heap->setup.domain];
-	struct gm_tally *tally = &stretch->change.domain->tallies[i];
-	struct bin *bin = &keep->bins[i];
-	struct gm_block *block;
-	struct gm_undo_log log;
-	uint32_t id;
-
-	if (!bin->count || !is_of(bin, tally, heap, size, alloc->stream, alloc->module))
-		return GM_NONE;
-	id = bin->ids[bin->count - 1];
-	block = &gm_rec.blocks[id];
-	/* What is asked for may not rise above what the statistics take for live. */
-	if (gm_unlikely(alloc->requested != block->requested)) {
-		if (alloc->requested > block->requested)
-			return GM_NONE;
-		gm_set(&keep->less, 1);
-	}
-	if (gm_undo_open(&heap->undo, 3, &log)) {
-		gm_undo_save(&log, gm_undo_word((const void *)&block->state));
-		gm_undo_save(&log, &tally->takes);
-		gm_undo_save(&log, &tally->taken_bytes);
-		gm_undo_close(&heap->undo, &log);
-	}
-	set_count(keep, bin, -1);
+	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
+	set_kept(keep, bin, -1);
 	bin->misses = 0;
-	block->requested = alloc->requested;
-	set_state(block, GM_BLOCK_ACTIVE);
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
-	set(&heap->live, heap->live + size);
-	set(&heap->used, heap->used + alloc->requested);
-	if (gm_unlikely(heap->used > heap->used_high))
-		set(&heap->used_high, heap->used);
+	block->requested = alloc->requested;
+	gm_cached_describe(&change, alloc, id);
+	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
+	done(keep->record);
+}
+
+uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
+{
+	uint64_t size = round_up(heap, alloc->requested);
+	uint32_t id = GM_NONE;
+	struct gm_keep *keep;
+	struct gm_slot *slot;
+	struct gm_bin *bin;
+	unsigned int i;
+
+	if (size > GM_HEAP_SMALL_REQUEST || !gm_get(&heap->keeps))
+		return GM_NONE;
+	slot = enter();
+	if (gm_unlikely(!slot))
+		return GM_NONE;
+	keep = keep_in(slot, heap->domain);
+	i = place(heap, size, alloc->stream, alloc->module);
+	bin = keep ? &keep->bins[i] : NULL;
+	if (bin && bin->count && is_of(bin, heap, size, alloc->stream, alloc->module)) {
+		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
+
+		/* What is asked for may not rise above what the statistics take for live. */
+		if (gm_likely(alloc->requested <= before)) {
+			id = bin->ids[bin->count - 1];
+			if (alloc->requested < before)
+				gm_set(&keep->less, 1);
+			take(slot, keep, i, op, alloc);
+		}
+	}
+	leave(slot);
 	return id;
 }
 
-/* A bin for @block, that has room for one more. */
-static struct bin *room(const struct gm_cached *heap, struct keep *keep, struct gm_tally *tallies,
-			const struct gm_block *block, struct gm_tally **ret_tally)
+/* The bin for @block has room for one more? */
+static bool has_room(const struct gm_cached *heap, struct gm_keep *keep, struct gm_bin *bin,
+		     const struct gm_block *block)
 {
-	unsigned int i = place(heap, block->size, block->stream, block->module);
-	struct bin *bin = &keep->bins[i];
-	struct gm_tally *tally = &tallies[i];
-
-	*ret_tally = tally;
-	if (gm_likely(is_of(bin, tally, heap, block->size, block->stream, block->module)))
-		return bin->count < BLOCKS && bin->count * block->size < BIN_BYTES ? bin : NULL;
-	if (bin->heap) {
-		if (++bin->misses > MISSES)
-			gm_set(&keep->stale, 1);
-		return NULL;
-	}
-	return bin;
+	if (gm_likely(is_of(bin, heap, block->size, block->stream, block->module)))
+		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES;
+	if (!bin->heap)
+		return true;
+	if (++bin->misses > GM_BIN_MISSES)
+		gm_set(&keep->stale, 1);
+	return false;
 }
 
-bool gm_keep_put(struct gm_cached *heap, const struct gm_stretch *stretch, uint32_t id)
+/* A tally of nothing: what it is of needs no undo. */
+static void begin_bin(struct gm_cached *heap, struct gm_keep *keep, unsigned int i,
+		      const struct gm_block *block)
 {
-	struct keep *keep = &keeps[heap->setup.domain];
-	struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_tally *tally;
-	struct gm_undo_log log;
-	struct bin *bin;
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_bin *bin = &keep->bins[i];
 
-	if (!heap->setup.keeps || gm_heap_collects(&heap->heap) || stretch->change.writer.nested ||
-	    !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL))
-		return false;
-	bin = room(heap, keep, stretch->change.domain->tallies, block, &tally);
-	if (!bin)
-		return false;
-	if (!bin->heap) {		/* a tally of nothing: what it is of needs no undo */
-		__atomic_store_n(&bin->heap, heap, __ATOMIC_RELEASE);
-		bin->stream = block->stream;
-		bin->misses = 0;
-		tally->size = block->size;
-		tally->module = block->module;
-		tally->kind = heap->setup.kind;
-		gm_set(&keep->tallies, gm_get(&keep->tallies) + 1);
-	}
-	if (gm_undo_open(&heap->undo, 3, &log)) {
-		gm_undo_save(&log, gm_undo_word((const void *)&block->state));
-		gm_undo_save(&log, &tally->puts);
-		gm_undo_save(&log, &tally->put_bytes);
-		gm_undo_close(&heap->undo, &log);
-	}
+	bin->stream = block->stream;
+	bin->size = tally->size = block->size;
+	bin->module = tally->module = block->module;
+	bin->misses = 0;
+	tally->kind = heap->setup.kind;
+	bin->heap = heap;
+	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
+}
+
+static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint32_t id,
+		uint64_t op, const struct gm_cached_free *how)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
+						  GM_ACTION_FREE_COMPLETED };
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_change change = change_of(slot, keep, op);
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_bin *bin = &keep->bins[i];
+
+	save(keep->record, change.op, block, &tally->puts, &tally->put_bytes);
 	tally->puts++;
 	tally->put_bytes += block->requested;
-	set_state(block, GM_BLOCK_KEPT);
+	block->op = change.op;
+	gm_cached_trace(&change, block, how, actions, 2);
+	gm_set_release(&block->state, GM_BLOCK_KEPT);
 	bin->ids[bin->count] = id;
-	set_count(keep, bin, 1);
-	set(&heap->live, heap->live - block->size);
-	set(&heap->used, heap->used - block->requested);
-	return true;
+	set_kept(keep, bin, 1);
+	done(keep->record);
 }
 
-/* ---- flush ---- */
-
-#define FOLDED 5u
-
-static const struct { uint8_t name; bool bytes, requested; } folded[FOLDED] = {
-	{ GM_STAT_ALLOCATION, false, false }, { GM_STAT_ALLOCATED_BYTES, true, false },
-	{ GM_STAT_ACTIVE, false, false }, { GM_STAT_ACTIVE_BYTES, true, false },
-	{ GM_STAT_REQUESTED_BYTES, false, true },
-};
-
-static void save_folded(struct gm_cached *heap, struct gm_domain *domain,
-			const struct gm_tally *tally)
+bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+		 const struct gm_cached_free *how)
 {
-	struct gm_undo_log log;
+	const struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_keep *keep;
+	struct gm_slot *slot;
+	bool kept = false;
+	unsigned int i;
 
-	if (!gm_undo_open(&heap->undo, 6 * FOLDED + 15 + 1 + 4, &log))
-		return;
-	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
-		const struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-					     [i % 2 ? GM_POOL_SMALL : GM_POOL_ALL];
-
-		gm_undo_save(&log, &stat->current);
-		gm_undo_save(&log, &stat->allocated);
-		gm_undo_save(&log, &stat->freed);
-	}
-	for (unsigned int i = 0; i < 3; i++) {
-		const struct gm_usage *row = heap->rows[i];
-
-		if (!row)
-			continue;
-		gm_undo_save(&log, &row->current_bytes);
-		gm_undo_save(&log, &row->allocated_bytes);
-		gm_undo_save(&log, &row->freed_bytes);
-		gm_undo_save(&log, &row->allocations);
-		gm_undo_save(&log, &row->frees);
-	}
-	gm_undo_save(&log, &domain->live_bytes[heap->setup.kind]);
-	gm_undo_save(&log, &tally->takes);
-	gm_undo_save(&log, &tally->puts);
-	gm_undo_save(&log, &tally->taken_bytes);
-	gm_undo_save(&log, &tally->put_bytes);
-	gm_undo_close(&heap->undo, &log);
-}
-
-/* The tally into the statistics, the rows and the bytes that live. */
-static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tally *tally)
-{
-	int64_t size = (int64_t)tally->size;
-	int64_t takes = (int64_t)tally->takes, puts = (int64_t)tally->puts;
-
-	save_folded(heap, domain, tally);
-	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
-		struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-				       [i % 2 ? GM_POOL_SMALL : GM_POOL_ALL];
-		int64_t in = folded[i / 2].bytes ? takes * size : takes;
-		int64_t out = folded[i / 2].bytes ? puts * size : puts;
-
-		if (folded[i / 2].requested) {
-			in = (int64_t)tally->taken_bytes;
-			out = (int64_t)tally->put_bytes;
-		}
-		stat->current += in - out;
-		stat->allocated += in;
-		stat->freed += out;
-	}
-	for (unsigned int i = 0; i < 3; i++) {
-		struct gm_usage *row = heap->rows[i];
-
-		if (!row)
-			continue;
-		row->current_bytes += (takes - puts) * size;
-		row->allocated_bytes += takes * size;
-		row->freed_bytes += puts * size;
-		row->allocations += takes;
-		row->frees += puts;
-	}
-	domain->live_bytes[heap->setup.kind] += (uint64_t)((takes - puts) * size);
-	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
-}
-
-/* Within a stretch, in transactions of their own. False: not now. */
-static bool empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct bin *bin,
-		      struct gm_tally *tally)
-{
-	struct keep *keep = &keeps[heap->setup.domain];
-
-	/* They were found when the blocks were handed out: nothing is made. */
-	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
+	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL))
 		return false;
-	if (tally->takes || tally->puts) {
-		fold(heap, stretch->change.domain, tally);
-		gm_stretch_next(heap, stretch);
+	slot = enter();
+	if (gm_unlikely(!slot))
+		return false;
+	keep = keep_in(slot, heap->domain);
+	/* Who drops the heap says so before it looks at the shards. */
+	if (gm_likely(keep && !gm_get(&heap->dead))) {
+		i = place(heap, block->size, block->stream, block->module);
+		kept = has_room(heap, keep, &keep->bins[i], block);
+		if (gm_likely(kept)) {
+			if (!keep->bins[i].heap)
+				begin_bin(heap, keep, i, block);
+			put(slot, keep, i, id, op, how);
+		}
 	}
-	while (bin->count) {
-		uint32_t id = bin->ids[bin->count - 1];
-
-		set_count(keep, bin, -1);
-		gm_heap_put_back(&heap->heap, id);
-		gm_stretch_next(heap, stretch);
-	}
-	__atomic_store_n(&bin->heap, NULL, __ATOMIC_RELEASE);
-	gm_set(&keep->tallies, gm_get(&keep->tallies) - 1);
-	return true;
-}
-
-void gm_keep_flush(uint8_t number)
-{
-	struct keep *keep;
-
-	if (!gm_header_get() || number >= GM_DOMAINS || !gm_get(&keeps[number].tallies))
-		return;
-	keep = &keeps[number];
-	gm_set(&keep->stale, 0);
-	gm_set(&keep->less, 0);
-	for (unsigned int i = 0; i < BINS; i++) {
-		struct gm_cached *heap = __atomic_load_n(&keep->bins[i].heap, __ATOMIC_ACQUIRE);
-		struct gm_stretch stretch = { .drops = true };
-
-		if (!heap)
-			continue;
-		if (gm_stretch_begin(heap, &stretch, 0) < 0)
-			return;
-		if (keep->bins[i].heap == heap)
-			empty_bin(heap, &stretch, &keep->bins[i],
-				  &stretch.change.domain->tallies[i]);
-		gm_stretch_cancel(heap, &stretch);
-	}
-}
-
-void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	struct keep *keep = &keeps[heap->setup.domain];
-
-	for (unsigned int i = 0; i < BINS; i++)
-		if (keep->bins[i].heap == heap)
-			empty_bin(heap, stretch, &keep->bins[i],
-				  &stretch->change.domain->tallies[i]);
+	leave(slot);
+	if (gm_likely(keep) || !gm_keep_make(heap->domain))
+		return kept;
+	return gm_keep_put(heap, id, op, how);	/* the thread's first here: it has a shard now */
 }

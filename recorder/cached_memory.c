@@ -105,6 +105,17 @@ static struct gm_cached *make_locked(void)
 	return heap;
 }
 
+void *gm_cached_memory(size_t bytes)
+{
+	void *at;
+
+	if (!gm_lock(&heaps.lock))
+		return NULL;
+	at = gm_arena_take(&heaps.arena, bytes);
+	gm_unlock(&heaps.lock);
+	return at;
+}
+
 struct gm_cached *gm_cached_make(struct gm_free_link **ret_links)
 {
 	struct gm_cached *heap;

@@ -40,6 +40,8 @@ uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
 
 void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *ret_high)
 {
+	if (gm_keep_any(heap->domain))
+		gm_keep_flush(heap->domain);
 	*ret_used = __atomic_load_n(&heap->used, __ATOMIC_RELAXED);
 	*ret_high = __atomic_load_n(&heap->used_high, __ATOMIC_RELAXED);
 }
@@ -48,8 +50,10 @@ void gm_cached_reset_high(struct gm_cached *heap)
 {
 	struct gm_stretch stretch = { .alloc = NULL };
 
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+	if (gm_stretch_enter(heap, &stretch, 0) < 0)
 		return;
+	gm_keep_empty_all(&stretch);
+	gm_stretch_turn(heap, &stretch);
 	__atomic_store_n(&heap->used_high, heap->used, __ATOMIC_RELAXED);
 	gm_stretch_cancel(heap, &stretch);
 }
@@ -78,6 +82,7 @@ void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
 	if (gm_stretch_begin(heap, &stretch, 0) < 0)
 		return;
 	heap->heap.config.limit = limit_bytes;
+	gm_set(&heap->keeps, heap->setup.keeps && !gm_heap_collects(&heap->heap));
 	gm_stretch_cancel(heap, &stretch);
 }
 
@@ -138,10 +143,11 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 	(void)op;
 	gm_cached_retire(heap);
 	while (more) {
-		if (gm_stretch_begin(heap, &stretch, 0) < 0)
+		if (gm_stretch_enter(heap, &stretch, 0) < 0)
 			return live;
-		heap->dead = true;
+		gm_set(&heap->dead, true);
 		gm_keep_drop(heap, &stretch);
+		gm_stretch_turn(heap, &stretch);
 		more = drop_some(heap, &stretch, &live);
 		gm_stretch_cancel(heap, &stretch);
 	}

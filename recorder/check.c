@@ -5,7 +5,7 @@
  * by one, then the journal lock; each loop is bounded by the size of its table.
  * Thread context: any thread that holds no lock. Signal and fork context: none.
  */
-#include "recorder/tables.h"
+#include "recorder/cached_keep.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
@@ -166,14 +166,26 @@ static void tally(struct gm_stats *stats, enum gm_stat_name name, uint64_t in, u
 	}
 }
 
+/* The tallies of a domain's shards, one after the other: begin with @keep the first shard and *@n 0.
+ * NULL: at the end. */
+static const struct gm_tally *next_tally(const struct gm_keep **keep, unsigned int *n)
+{
+	if (*keep && *n == GM_TALLIES) {
+		*keep = (*keep)->next;
+		*n = 0;
+	}
+	return *keep ? &(*keep)->record->tallies[(*n)++] : NULL;
+}
+
 /* The statistics with what is not yet counted in them. */
 static struct gm_stats whole_stats(const struct gm_domain *domain)
 {
+	const struct gm_keep *keep = gm_keep_first((uint8_t)(domain - gm_rec.domains));
 	struct gm_stats stats = domain->stats;
+	const struct gm_tally *t;
+	unsigned int n = 0;
 
-	for (unsigned int i = 0; i < GM_TALLIES; i++) {
-		const struct gm_tally *t = &domain->tallies[i];
-
+	while ((t = next_tally(&keep, &n))) {
 		tally(&stats, GM_STAT_ALLOCATION, t->takes, t->puts);
 		tally(&stats, GM_STAT_ACTIVE, t->takes, t->puts);
 		tally(&stats, GM_STAT_ALLOCATED_BYTES, t->takes * t->size, t->puts * t->size);
@@ -186,12 +198,14 @@ static struct gm_stats whole_stats(const struct gm_domain *domain)
 /* Bytes of @kind that are kept, and that the domain's bytes and rows take for live. */
 static uint64_t kept_bytes(const struct gm_domain *domain, unsigned int kind)
 {
+	const struct gm_keep *keep = gm_keep_first((uint8_t)(domain - gm_rec.domains));
+	const struct gm_tally *t;
+	unsigned int n = 0;
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; i < GM_TALLIES; i++)
-		if (domain->tallies[i].kind == kind)
-			bytes += (domain->tallies[i].puts - domain->tallies[i].takes) *
-				 domain->tallies[i].size;
+	while ((t = next_tally(&keep, &n)))
+		if (t->kind == kind)
+			bytes += (t->puts - t->takes) * t->size;
 	return bytes;
 }
 
@@ -319,7 +333,12 @@ int gm_recorder_check(void)
 	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
 		if (!gm_lock(&gm_rec.domain[d].lock))
 			return bad + 1;
-		bad += check_domain(header, d);
+		if (gm_keep_hold((uint8_t)d)) {
+			bad += check_domain(header, d);
+			gm_keep_release((uint8_t)d);
+		} else {
+			bad++;
+		}
 		gm_unlock(&gm_rec.domain[d].lock);
 	}
 	if (!gm_lock(&gm_rec.journal))

@@ -18,6 +18,7 @@ int gm_events_begin(uint32_t chunks)
 {
 	struct gm_chunk_pool *pool = &gm_rec.pool;
 
+	gm_rec.history = chunks != 0;
 	*pool = (struct gm_chunk_pool){ .chunks = chunks, .limit = chunks, .wanted = chunks };
 	gm_rec.shared_slot = (struct gm_slot){ .place = GM_CHUNK_FULL };
 	if (!chunks)

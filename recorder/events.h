@@ -8,7 +8,8 @@
  * chunk, under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
  * horizon rises to its last stamp.
  *
- * Thread context: any, inside a record (threads.h), with the lock of the event's domain held.
+ * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
+ * thread's shard of it.
  * Signal context: as there. Fork: none.
  */
 #ifndef GM_RECORDER_EVENTS_H
@@ -33,27 +34,32 @@ void gm_chunk_close_locked(struct gm_slot *slot);
 struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
 
 /* One event under way. */
-struct gm_event_place { struct gm_slot *slot; struct gm_event *event; };
+struct gm_event_place {
+	struct gm_slot *slot;
+	struct gm_event *event;
+	struct gm_event_counts *counts;
+};
 
-/* An event that is not wanted (history.c): count it. The domain's lock is held. */
-void gm_event_left_out(struct gm_domain *domain, enum gm_action action);
+/* An event that is not wanted (history.c): count it. */
+void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
 
-/* Find a place for an event of @domain. Fill @event but for its commit word, then gm_event_commit.
+/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit word, then gm_event_commit.
  * @event is NULL when there is no room, or such events are not wanted. */
 static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
-						  struct gm_domain *domain, enum gm_action action)
+						  struct gm_event_counts *counts,
+						  enum gm_action action)
 {
 	struct gm_slot *slot = writer->slot;
 
 	if (gm_unlikely(gm_get(&gm_rec.left_out) >> action & 1)) {
-		gm_event_left_out(domain, action);
-		return (struct gm_event_place){ NULL, NULL };
+		gm_event_left_out(counts, action);
+		return (struct gm_event_place){ NULL, NULL, NULL };
 	}
 	if (gm_unlikely(!slot || slot->place >= GM_CHUNK_FULL))
 		slot = gm_event_slot_slow(writer);
 	if (gm_unlikely(!slot))
-		return (struct gm_event_place){ NULL, NULL };
-	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place };
+		return (struct gm_event_place){ NULL, NULL, NULL };
+	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place, counts };
 }
 
 static inline void gm_event_commit(const struct gm_writer *writer, struct gm_event_place at)
@@ -61,13 +67,12 @@ static inline void gm_event_commit(const struct gm_writer *writer, struct gm_eve
 	struct gm_chunk *chunk = at.slot->chunk;
 	uint32_t index = writer->slot ? writer->slot->index : 0;
 	struct gm_thread *thread = &gm_rec.threads[index];
-	struct gm_domain *domain = &gm_rec.domains[at.event->domain];
 
 	if (gm_likely(at.event->tsc > gm_get(&chunk->last_tsc)))
 		gm_set(&chunk->last_tsc, at.event->tsc);
 	gm_set_release(&at.event->commit, at.slot->commit | at.slot->place);
 	chunk->count = at.slot->place++;
-	gm_set(&domain->events, gm_get(&domain->events) + 1);
+	gm_set(&at.counts->events, gm_get(&at.counts->events) + 1);
 	if (gm_likely(index)) {
 		gm_set(&thread->events, gm_get(&thread->events) + 1);
 	} else {

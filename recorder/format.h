@@ -12,6 +12,7 @@
  *   regions[GM_REGION_SEGMENTS]  struct gm_segment []            allocator/table.h, id 0 unused
  *   regions[GM_REGION_BLOCKS]    struct gm_block []              allocator/table.h, id 0 unused
  *   regions[GM_REGION_USAGE]     struct gm_usage []              bytes by module and by kind
+ *   regions[GM_REGION_SHARDS]    struct gm_shard []              blocks that threads keep
  *   regions[GM_REGION_MODULES]   struct gm_module []             index = module id, id 0 unused
  *   regions[GM_REGION_STRINGS]   struct gm_string ...            append-only, id = offset in it
  *   regions[GM_REGION_STACKS]    struct gm_stack ...             append-only, id = offset in it
@@ -33,9 +34,13 @@
  *     end of a context) takes a new number for each, and its flight keeps the first;
  *   - the events of a transaction are written within it, under the domain's lock, into the
  *     writer's chunk: who holds all the domain locks sees no half of one;
- *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS and
- *     USAGE only; what else changes (a region's @used) may be left as it is by a dead writer;
+ *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE
+ *     and SHARDS (before @undo_op) only; what else changes (a region's @used) may be left as it is
+ *     by a dead writer;
  *   - a record that becomes unused keeps, in @op, the operation that freed it.
+ * A shard has an undo area of its own, for the changes that its thread makes without the domain's
+ * lock: of one block's state and one tally, with their events. Who changes a tally in a transaction
+ * of the domain holds that thread out meanwhile: no two areas ever name one word.
  *
  * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
  * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
@@ -58,11 +63,12 @@
 #define GM_UNDO_ENTRIES 254u
 #define GM_MAX_THREADS 4096u
 #define GM_MAX_MODULES 16384u
+#define GM_MAX_SHARDS 2048u
 
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
-	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
-	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
+	GM_REGION_USAGE, GM_REGION_SHARDS, GM_REGION_MODULES, GM_REGION_STRINGS,
+	GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
 	GM_REGION_COUNT
 };
 
@@ -156,13 +162,38 @@ struct gm_undo_entry { uint64_t offset, old; };
  * heap (cached_keep.c). The statistics, rows and live bytes of the domain take a kept block for a
  * live one; a reader adds @takes and takes off @puts. All in the small pool. */
 #define GM_TALLIES 16u
-struct gm_tally {			/* 48 bytes; changes only inside a transaction of the domain */
+struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint64_t takes, puts;		/* kept blocks handed out; blocks that were kept */
 	uint64_t taken_bytes, put_bytes;	/* as was asked for */
 	uint64_t size;
 	uint16_t module;
 	uint8_t kind;
 	uint8_t reserved8[5];
+	uint64_t reserved64[2];
+};
+
+/* Events of a domain; a reader adds what its shards have. */
+struct gm_event_counts {
+	_Atomic(uint64_t) events;	/* written ever, kept or not */
+	/* never written: of small blocks, of actions left out by option, while switched off */
+	_Atomic(uint64_t) small, left_out, paused;
+};
+
+/* What one thread does in one domain without its lock. Item 0 is unused. */
+#define GM_SHARD_UNDO 3u
+struct gm_shard {			/* 1280 bytes */
+	uint32_t slot;			/* of the thread, in THREADS */
+	uint8_t domain;
+	uint8_t reserved8[3];
+	struct gm_event_counts counts;
+	uint64_t reserved64[3];
+	struct gm_tally tallies[GM_TALLIES];
+	/* the transaction under way; last in the record */
+	_Atomic(uint64_t) undo_op;
+	_Atomic(uint32_t) undo_count;
+	uint32_t undo_reserved;
+	struct gm_undo_entry undo[GM_SHARD_UNDO];
+	uint64_t reserved_end[16];
 };
 
 struct gm_domain {			/* 8192 bytes: a device, or the host */
@@ -180,13 +211,10 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
 	uint32_t unused_segments, unused_blocks;	/* lists of ids given back */
-	_Atomic(uint64_t) events;		/* written ever for this domain, kept or not */
-	/* never written: of small blocks, of actions left out by option, while switched off */
-	_Atomic(uint64_t) events_small, events_left_out, events_paused;
+	struct gm_event_counts counts;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
-	struct gm_tally tallies[GM_TALLIES];
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;
@@ -370,6 +398,9 @@ _Static_assert(sizeof(struct gm_chunk) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_shard) == 1280 && offsetof(struct gm_shard, undo_op) % 64 == 0,
+	       "on-disk layout");
 _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
 _Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");

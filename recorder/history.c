@@ -25,10 +25,10 @@ void gm_history_begin(struct gm_header *header, const struct gm_recorder_config 
 	gm_set(&gm_rec.left_out, left_out);
 }
 
-void gm_event_left_out(struct gm_domain *domain, enum gm_action action)
+void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action)
 {
 	bool by_option = gm_header_get()->history_left_out >> action & 1;
-	_Atomic(uint64_t) *count = by_option ? &domain->events_left_out : &domain->events_paused;
+	_Atomic(uint64_t) *count = by_option ? &counts->left_out : &counts->paused;
 
 	gm_set(count, gm_get(count) + 1);
 }
@@ -63,18 +63,18 @@ static void set_locked(struct gm_header *header, const struct gm_history *histor
 int gm_record_history(const struct gm_history *history)
 {
 	struct gm_header *header = gm_header_get();
-	bool held[GM_DOMAINS];
+	struct gm_held held;
 	int r = -ETIMEDOUT;
 
 	if (!header)
 		return -ENODEV;
 	if (history->enabled >= GM_HISTORY_COUNT)
 		return -EINVAL;
-	if (gm_recorder_lock_all(LOCK_NS, held) && gm_lock(&gm_rec.journal)) {
+	if (gm_recorder_lock_all(LOCK_NS, &held) && gm_lock(&gm_rec.journal)) {
 		set_locked(header, history);
 		gm_unlock(&gm_rec.journal);
 		r = 0;
 	}
-	gm_recorder_unlock_all(held);
+	gm_recorder_unlock_all(&held);
 	return r;
 }

@@ -155,6 +155,11 @@ const struct gm_failure *gm_image_failure(const struct gm_image *image, size_t i
 	return item_at(image, GM_REGION_FAILURES, index);
 }
 
+struct gm_shard *gm_image_shard(const struct gm_image *image, size_t index)
+{
+	return index ? item_at(image, GM_REGION_SHARDS, index) : NULL;
+}
+
 const struct gm_usage *gm_image_usage(const struct gm_image *image, size_t index)
 {
 	return item_at(image, GM_REGION_USAGE, index);

@@ -94,6 +94,7 @@ struct gm_block *gm_image_block(const struct gm_image *image, uint32_t id);	/* u
 const struct gm_module *gm_image_module(const struct gm_image *image, uint32_t id);
 const struct gm_frame *gm_image_frame(const struct gm_image *image, uint32_t id);
 const struct gm_failure *gm_image_failure(const struct gm_image *image, size_t index);
+struct gm_shard *gm_image_shard(const struct gm_image *image, size_t index);
 const struct gm_usage *gm_image_usage(const struct gm_image *image, size_t index);
 const struct gm_stack *gm_image_stack(const struct gm_image *image, uint32_t id);
 const char *gm_image_string(const struct gm_image *image, uint32_t id, uint32_t *ret_length);

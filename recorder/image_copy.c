@@ -19,8 +19,8 @@
 #define STABLE_TRIES 4
 
 static const char *const region_names[GM_REGION_COUNT] = {
-	"domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks",
-	"frames", "settings", "failures", "events"
+	"domains", "threads", "segments", "blocks", "usage", "shards", "modules", "strings",
+	"stacks", "frames", "settings", "failures", "events"
 };
 
 static const uint32_t item_sizes[GM_REGION_COUNT] = {
@@ -28,6 +28,7 @@ static const uint32_t item_sizes[GM_REGION_COUNT] = {
 	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
 	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
 	[GM_REGION_USAGE] = sizeof(struct gm_usage),
+	[GM_REGION_SHARDS] = sizeof(struct gm_shard),
 	[GM_REGION_MODULES] = sizeof(struct gm_module),
 	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
 	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
@@ -196,7 +197,13 @@ static uint64_t moving(const struct gm_image *image)
 			break;
 		sum = sum * 31 + domain->undo_op;
 		sum = sum * 31 + domain->undo_count;
-		sum = sum * 31 + domain->events;
+		sum = sum * 31 + domain->counts.events;
+	}
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
+		const struct gm_shard *shard = gm_image_shard(image, i);
+
+		sum = sum * 31 + shard->undo_op;
+		sum = sum * 31 + shard->counts.events;
 	}
 	return sum;
 }
@@ -209,6 +216,8 @@ static int read_moving(struct gm_image *image, int fd, uint64_t *ret_sum)
 		r = read_region(image, fd, GM_REGION_THREADS);
 	if (!r)
 		r = read_region(image, fd, GM_REGION_DOMAINS);
+	if (!r)
+		r = read_region(image, fd, GM_REGION_SHARDS);
 	if (!r)
 		*ret_sum = moving(image);
 	return r;

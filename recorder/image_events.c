@@ -19,6 +19,7 @@ struct scan {
 	struct gm_pair *pairs;		/* stamp, event */
 	size_t count;
 	uint64_t undone_op[GM_DOMAINS];	/* operation taken back in that domain, 0 none */
+	uint64_t *undone_of;		/* thread slot -> operation taken back in a shard of it */
 	bool any_undone;
 	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
 	struct gm_frees frees;
@@ -78,6 +79,14 @@ static void note_owner(struct gm_frees *frees, const struct gm_event *event)
 				    event->tsc);
 }
 
+static bool was_undone(const struct scan *scan, const struct gm_event *event)
+{
+	uint64_t slot = event->op >> OP_SLOT_SHIFT;
+
+	return event->op && (event->op == scan->undone_op[event->domain] ||
+			     (slot < GM_MAX_THREADS && event->op == scan->undone_of[slot]));
+}
+
 static void scan_event(struct scan *scan, const struct gm_event *event)
 {
 	struct gm_image *image = scan->image;
@@ -89,7 +98,7 @@ static void scan_event(struct scan *scan, const struct gm_event *event)
 	}
 	if (event->tsc > image->cut_tsc)
 		return;
-	if (scan->any_undone && event->op && event->op == scan->undone_op[event->domain]) {
+	if (scan->any_undone && was_undone(scan, event)) {
 		scan->undone[event->domain]++;
 		return;
 	}
@@ -159,10 +168,11 @@ static int begin(struct scan *scan, struct gm_image *image)
 {
 	memset(scan, 0, sizeof(*scan));
 	scan->image = image;
-	scan->flight_of = gm_image_part(image, GM_MAX_THREADS * sizeof(*scan->flight_of) +
-					image->flight_count + 1);
-	if (!scan->flight_of)
+	scan->undone_of = gm_image_part(image, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
+					sizeof(*scan->undone_of)) + image->flight_count + 1);
+	if (!scan->undone_of)
 		return -ENOMEM;
+	scan->flight_of = (int16_t *)(scan->undone_of + GM_MAX_THREADS);
 	scan->complete = (bool *)(scan->flight_of + GM_MAX_THREADS);
 	memset(scan->flight_of, 0xff, GM_MAX_THREADS * sizeof(*scan->flight_of));
 	for (size_t i = 0; i < image->flight_count; i++) {
@@ -181,6 +191,15 @@ static int begin(struct scan *scan, struct gm_image *image)
 		/* What was taken back is not complete, whatever an unused record still says. */
 		if (scan->undone_op[d] >> OP_SLOT_SHIFT < GM_MAX_THREADS)
 			forget_flight(scan, scan->undone_op[d]);
+	}
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
+		uint64_t op = gm_image_shard(image, i)->undo_op;
+
+		if (!op || op >> OP_SLOT_SHIFT >= GM_MAX_THREADS)
+			continue;
+		scan->any_undone = true;
+		scan->undone_of[op >> OP_SLOT_SHIFT] = op;
+		forget_flight(scan, op);
 	}
 	return 0;
 }
@@ -213,8 +232,8 @@ static void count_dropped(struct scan *scan)
 		uint64_t found = scan->kept[d] + scan->undone[d];
 
 		image->dropped[d] = scan->old[d];
-		if (domain && gm_less_u64(domain->events, found) > scan->old[d])
-			image->dropped[d] = domain->events - found;
+		if (domain && gm_less_u64(domain->counts.events, found) > scan->old[d])
+			image->dropped[d] = domain->counts.events - found;
 		there += found;
 		sum += image->dropped[d];
 	}
@@ -296,7 +315,7 @@ int gm_settle_events(struct gm_image *image, uint64_t max_events)
 	if (scan.count)
 		image->end_tsc = image->events[scan.count - 1]->tsc;
 	gm_image_part_free(image, order == scan.pairs ? scratch : scan.pairs);
-	gm_image_part_free(image, scan.flight_of);
+	gm_image_part_free(image, scan.undone_of);
 	trim(image, max_events);
 	if (image->header->history_newest)
 		trim(image, image->header->history_newest);

@@ -1,11 +1,13 @@
 /*
- * image_kept.c - what a heap had kept out of its free sets (cached_keep.c), in a copy: counted, and
+ * image_kept.c - what threads had kept out of a heap's free sets (cached_keep.c), in a copy: counted, and
  * one with its free neighbours, as a flush in the process would have done it.
  *
  * Works on a private copy that it may change; every id is checked before it is followed and every
  * walk is bounded by the size of a table. Thread context: one thread an image.
  */
 #include "recorder/image_internal.h"
+
+#include <string.h>
 
 static void add(int64_t *to, uint64_t by)
 {
@@ -130,16 +132,34 @@ static void settle_segment(struct gm_image *image, uint32_t id, const struct gm_
 	      before.bytes > after.bytes ? before.bytes - after.bytes : 0);
 }
 
+static void count_events(struct gm_event_counts *to, struct gm_event_counts *from)
+{
+	to->events += from->events;
+	to->small += from->small;
+	to->left_out += from->left_out;
+	to->paused += from->paused;
+	memset(from, 0, sizeof(*from));
+}
+
+static void count_shard(struct gm_image *image, struct gm_shard *shard)
+{
+	struct gm_domain *domain = gm_image_domain(image, shard->domain);
+
+	if (!domain) {
+		image->damage++;
+		return;
+	}
+	count_events(&domain->counts, &shard->counts);
+	for (unsigned int i = 0; i < GM_TALLIES; i++)
+		count_tally(image, shard->domain, domain, &shard->tallies[i]);
+}
+
 void gm_settle_kept(struct gm_image *image)
 {
 	size_t blocks = gm_image_items(image, GM_REGION_BLOCKS);
 
-	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		struct gm_domain *domain = gm_image_domain(image, d);
-
-		for (unsigned int i = 0; domain && i < GM_TALLIES; i++)
-			count_tally(image, d, domain, &domain->tallies[i]);
-	}
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++)
+		count_shard(image, gm_image_shard(image, i));
 	for (uint32_t id = 1; id < blocks; id++) {
 		struct gm_block *block = gm_image_block(image, id);
 		struct gm_segment *segment;

@@ -1,8 +1,9 @@
 /*
  * image_live.c - the copy of this process's own journal, one moment of it.
  *
- * Under the locks of all domains (but those that a thread which crashed holds for ever): the
- * tables, the threads, and how far each open chunk of events has come. Everything else is copied when the locks are free again: a chunk closed by then is
+ * Under the locks of all domains, and with every thread out of its shards (but those locks and shards
+ * that a thread which crashed holds for ever): the tables, the threads, and how far each open chunk
+ * of events has come. Everything else is copied when the locks are free again: a chunk closed by then is
  * complete, one that was open is cut where it had come to, one taken into use later says so by
  * its first stamp, one recycled meanwhile by its generation (and the horizon, read last, covers
  * what it held). The append-only areas come last: they hold whatever the rest refers to.
@@ -17,12 +18,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "recorder/recorder.h"
+#include "recorder/state.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
 
 static const enum gm_region_id locked_regions[] = {
-	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE
+	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_SHARDS
 };
 
 static uint64_t now_ns(void)
@@ -224,10 +225,30 @@ static void copy_clock(struct gm_image *image, const struct gm_header *live)
 	}
 }
 
+/* The same of the shards. */
+static bool shards_stood_still(const struct gm_image *image, const uint8_t *live,
+			       const struct gm_held *held)
+{
+	uint64_t at = image->header->regions[GM_REGION_SHARDS].offset;
+	struct gm_shard now;
+
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
+		const struct gm_shard *copy = gm_image_shard(image, i);
+
+		if (copy->slot < GM_MAX_THREADS && held->slots[copy->slot / 64] >> copy->slot % 64 & 1)
+			continue;
+		copy_words(&now, live + at + i * sizeof(now), offsetof(struct gm_shard, undo));
+		if (memcmp(&now, copy, offsetof(struct gm_shard, undo)))
+			return false;
+	}
+	return true;
+}
+
 /* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
  * was changing is in the undo area, if nothing of the domain has changed since it was copied. One
  * that was only off the processor, and goes on, changes it with the first event it writes. */
-static bool stood_still(const struct gm_image *image, const uint8_t *live, const bool *held)
+static bool stood_still(const struct gm_image *image, const uint8_t *live,
+			const struct gm_held *held)
 {
 	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
 	struct gm_domain now;
@@ -235,7 +256,7 @@ static bool stood_still(const struct gm_image *image, const uint8_t *live, const
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		const struct gm_domain *copy = gm_image_domain(image, d);
 
-		if (held[d] || !copy)
+		if (held->domain[d] || !copy)
 			continue;
 		copy_words(&now, live + region->offset + (uint64_t)d * region->item_bytes,
 			   offsetof(struct gm_domain, undo));
@@ -245,7 +266,7 @@ static bool stood_still(const struct gm_image *image, const uint8_t *live, const
 		if (memcmp(&now, copy, offsetof(struct gm_domain, undo)))
 			return false;
 	}
-	return true;
+	return shards_stood_still(image, live, held);
 }
 
 static void touch_tables(struct gm_image *image)
@@ -269,7 +290,8 @@ int gm_image_copy_live(struct gm_image *image)
 	};
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
-	bool held[GM_DOMAINS], all;
+	struct gm_held held;
+	bool all;
 	int r;
 
 	memset(image, 0, sizeof(*image));
@@ -286,20 +308,20 @@ int gm_image_copy_live(struct gm_image *image)
 	}
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
 	touch_tables(image);
-	all = gm_recorder_lock_all(LOCK_LIMIT_NS, held);
+	all = gm_recorder_lock_all(LOCK_LIMIT_NS, &held);
 	began = now_ns();
 #if defined(__x86_64__)
 	__builtin_ia32_lfence();	/* the stamp is not read ahead of the locks */
 #endif
 	image->cut_tsc = gm_stamp();
 	copy_tables(image, live);
-	gm_recorder_unlock_all(held);
+	gm_recorder_unlock_all(&held);
 	image->locked_ns = now_ns() - began;
 	copy_events(image, live);
 	copy_clock(image, (const struct gm_header *)live);
 	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
 		copy_region(image, live, last[i]);
 	/* At the end: its events, too, are only what they were. */
-	image->consistent = all || stood_still(image, live, held);
+	image->consistent = all || stood_still(image, live, &held);
 	return 0;
 }

@@ -15,7 +15,7 @@
 static bool may_undo(const struct gm_image *image, unsigned int domain, uint64_t offset)
 {
 	static const enum gm_region_id tables[] = {
-		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE
+		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_SHARDS
 	};
 	uint64_t own = (uint64_t)((const uint8_t *)gm_image_domain(image, domain) - image->base);
 
@@ -74,6 +74,23 @@ static void undo_entries(struct gm_image *image, unsigned int domain,
 	}
 }
 
+/* What a thread was changing in its shard, or in a block that it had the right to. */
+static void undo_shard(struct gm_image *image, struct gm_shard *shard)
+{
+	struct gm_undo_entry entries[GM_SHARD_UNDO];
+	uint32_t count = shard->undo_count;
+
+	if (!shard->undo_op)
+		return;
+	if (count > GM_SHARD_UNDO || shard->domain >= GM_DOMAINS) {
+		image->damage++;
+		return;
+	}
+	memcpy(entries, shard->undo, sizeof(entries));	/* a damaged entry may name itself */
+	undo_entries(image, shard->domain, entries, count);
+	image->undone++;
+}
+
 void gm_settle_undo(struct gm_image *image)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
@@ -90,6 +107,8 @@ void gm_settle_undo(struct gm_image *image)
 		undo_entries(image, d, domain->undo, count);
 		image->undone++;
 	}
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++)
+		undo_shard(image, gm_image_shard(image, i));
 }
 
 int gm_settle_segments(struct gm_image *image)

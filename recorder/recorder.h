@@ -196,10 +196,11 @@ void gm_module_loaded_again(uint16_t module);
 
 /* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
  * thread that has crashed may hold it for ever), and for those after it there is little patience.
- * @ret_held[GM_DOMAINS] says which are held. Returns true when all are. For the copy of a live
- * snapshot: hold them for the copying only. */
-bool gm_recorder_lock_all(uint64_t limit_ns, bool *ret_held);
-void gm_recorder_unlock_all(const bool *held);
+ * Then keep every thread out of its shards (cached_keep.c), likewise. @ret_held says what is held.
+ * Returns true when all is. For the copy of a live snapshot: hold them for the copying only. */
+struct gm_held;
+bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
+void gm_recorder_unlock_all(const struct gm_held *held);
 
 /* Can the append-only areas grow: can their locks be had within @limit_ns? For the helper thread,
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */

@@ -103,9 +103,9 @@ static void put_unwritten(struct gm_snap *snap)
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		const struct gm_domain *domain = gm_image_domain(snap->image, d);
 
-		small += domain ? domain->events_small : 0;
-		left_out += domain ? domain->events_left_out : 0;
-		paused += domain ? domain->events_paused : 0;
+		small += domain ? domain->counts.small : 0;
+		left_out += domain ? domain->counts.left_out : 0;
+		paused += domain ? domain->counts.paused : 0;
 	}
 	gm_jsonw_key_u64(snap->w, "filtered_small", small);
 	gm_jsonw_key_u64(snap->w, "filtered_actions", left_out);

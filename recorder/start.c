@@ -287,24 +287,53 @@ void gm_recorder_tick(void)
 	gm_events_tick();
 }
 
-bool gm_recorder_lock_all(uint64_t limit_ns, bool *ret_held)
+static uint32_t slots_used(void)
 {
-	uint64_t patience = limit_ns;
-	bool all = gm_header_get() != NULL;
+	return gm_get_acquire(&gm_rec.slots_used);
+}
 
-	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
-		ret_held[d] = gm_header_get() && gm_lock_within(&gm_rec.domain[d].lock, patience);
-		if (!ret_held[d])
-			patience = limit_ns / 64;
-		all = all && ret_held[d];
+/* Shards are made under a domain's lock: there are no others while all are held. */
+static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *held)
+{
+	bool all = true;
+
+	for (uint32_t i = 1; i < slots_used(); i++) {
+		if (!gm_get_acquire(&gm_rec.slots[i].keeps))
+			continue;
+		if (gm_slot_hold(&gm_rec.slots[i], patience)) {
+			held->slots[i / 64] |= UINT64_C(1) << i % 64;
+			continue;
+		}
+		patience = limit_ns / 64;
+		all = false;
 	}
 	return all;
 }
 
-void gm_recorder_unlock_all(const bool *held)
+bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held)
 {
+	uint64_t patience = limit_ns;
+	bool all = gm_header_get() != NULL;
+
+	memset(ret_held, 0, sizeof(*ret_held));
+	if (!all)
+		return false;
+	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
+		ret_held->domain[d] = gm_lock_within(&gm_rec.domain[d].lock, patience);
+		if (!ret_held->domain[d])
+			patience = limit_ns / 64;
+		all = all && ret_held->domain[d];
+	}
+	return hold_slots(limit_ns, patience, ret_held) && all;
+}
+
+void gm_recorder_unlock_all(const struct gm_held *held)
+{
+	for (uint32_t i = slots_used(); i-- > 1;)
+		if (held->slots[i / 64] >> i % 64 & 1)
+			gm_set_release(&gm_rec.slots[i].keeping, GM_KEEPING_NOBODY);
 	for (uint32_t d = GM_DOMAINS; d-- > 0;)
-		if (held[d])
+		if (held->domain[d])
 			gm_unlock(&gm_rec.domain[d].lock);
 }
 

@@ -5,8 +5,10 @@
  * gm_recorder_forget() only clears @header and bumps gm_generation; gm_recorder_start() sets the
  * rest up again. What a thread keeps (TLS) carries the generation it belongs to.
  *
- * Locks, lowest first: domain (65 of them, in order) < shared chunk < intern < journal.
- *   domain     the domain's tables, statistics, usage rows; every event is written under one
+ * Locks, lowest first: domain (65 of them, in order) < a slot's @keeping < shared chunk < intern <
+ * journal.
+ *   domain     the domain's tables, statistics, usage rows; every event is written under one, or
+ *   keeping    a thread's shards: the blocks that it keeps (cached_keep.c), their tallies and events
  *   shared     the chunk of threads that have none of their own
  *   intern     strings, stacks, frames, modules, settings
  *   journal    @used and @populated of the regions, thread slots, the chunk pool
@@ -53,7 +55,13 @@ struct gm_slot {
 	uint64_t commit;		/* generation of the chunk << 8 */
 	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
-} __attribute__((aligned(64)));
+	_Atomic(uint32_t) keeping;	/* enum gm_keeping: who is in the thread's shards */
+	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @keeping has run out */
+	struct gm_keep *keep;		/* its shard of the domain it was in last; lock: keeping */
+	_Atomic(struct gm_keep *) keeps;	/* all its shards; they are never taken away */
+} __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
+
+enum gm_keeping { GM_KEEPING_NOBODY, GM_KEEPING_OWNER, GM_KEEPING_OTHER };
 
 struct gm_domain_state {
 	struct gm_lock lock;
@@ -92,12 +100,16 @@ struct gm_recorder {
 	struct gm_segment *segments;
 	struct gm_block *blocks;
 	struct gm_usage *usage;
+	struct gm_shard *shards;
 	uint8_t *events;
+	uint64_t min_size;		/* blocks smaller than this leave no events */
+	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
+	uint32_t history;		/* 1: there is a place for events */
 
-	uint64_t budget;		/* bytes that may be backed by memory */
+	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory */
 	uint64_t populated;		/* lock: journal */
 	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
-	uint32_t slots_used;		/* lock: journal; slots ever used, slot 0 among them */
+	_Atomic(uint32_t) slots_used;	/* lock: journal; slots ever used, slot 0 among them */
 	uint64_t slots_swept_ns;	/* lock: journal */
 
 	struct gm_lock journal, intern, shared;
@@ -106,8 +118,6 @@ struct gm_recorder {
 	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;
-	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
-	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
 	struct gm_usage_entry lookup[GM_USAGE_LOOKUP];
 	struct gm_slot slots[GM_MAX_THREADS];
@@ -133,6 +143,9 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 {
 	return &gm_get(&gm_rec.header)->regions[id];
 }
+
+/* What gm_recorder_lock_all holds: domain locks, and slots (a bit each) whose threads are kept out. */
+struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
 
 /* history.c: what the options leave out, for a new journal. */
 void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);

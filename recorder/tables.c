@@ -46,6 +46,7 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	}
 	change->number = domain;
 	change->domain = &gm_rec.domains[domain];
+	change->counts = &change->domain->counts;
 	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
 	return 0;
 }
@@ -72,8 +73,8 @@ void gm_change_trace_slow(const struct gm_change *change, const struct gm_segmen
 			  uint64_t tsc, uint64_t stream, uint32_t stack,
 			  const struct gm_traced *list, unsigned int count)
 {
-	if (!gm_rec.pool.chunks)
-		return;			/* no history */
+	if (!gm_rec.history)
+		return;
 	for (unsigned int i = 0; i < count; i++)
 		gm_change_event(change, segment, list[i].action, tsc, list[i].address, list[i].size,
 				stream, stack);

@@ -16,6 +16,7 @@
 struct gm_change {
 	struct gm_writer writer;
 	struct gm_domain *domain;
+	struct gm_event_counts *counts;	/* the domain's, or a shard's */
 	uint64_t op;			/* of the transaction, never 0 */
 	uint8_t number;			/* of the domain */
 };
@@ -32,6 +33,14 @@ void gm_change_begin(struct gm_change *change, struct gm_txn *txn);
 /* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
  * statistics looks for it (cached_keep.c). No lock held. */
 void gm_keep_flush(uint8_t domain);
+
+/* Keep the threads out of their shards of @domain, whose lock is held; and let them in again. False:
+ * of some thread it could not be done, and nobody is kept out. */
+bool gm_keep_hold(uint8_t domain);
+void gm_keep_release(uint8_t domain);
+
+/* Keep the thread of @slot out of its shards, within @limit_ns: after the domain locks. */
+bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
 
 /* The segment and the one block that a free, change or end of context is about. */
 struct gm_pair_ids { uint32_t segment, block; };
@@ -57,7 +66,7 @@ static inline bool gm_untraced(uint64_t requested)
 /* @count events of a change were of a block too small for the trace. */
 static inline void gm_change_untraced(const struct gm_change *change, unsigned int count)
 {
-	_Atomic(uint64_t) *small = &change->domain->events_small;
+	_Atomic(uint64_t) *small = &change->counts->small;
 
 	gm_set(small, gm_get(small) + count);
 }
@@ -67,7 +76,7 @@ static inline void gm_change_event(const struct gm_change *change, const struct 
 				   enum gm_action action, uint64_t tsc, uint64_t address,
 				   uint64_t size, uint64_t stream, uint32_t stack)
 {
-	struct gm_event_place at = gm_event_open(&change->writer, change->domain, action);
+	struct gm_event_place at = gm_event_open(&change->writer, change->counts, action);
 	struct gm_event *event = at.event;
 
 	if (gm_unlikely(!event))
@@ -131,7 +140,7 @@ gm_change_trace(const struct gm_change *change, const struct gm_segment *segment
 	}
 	slot->place += count;
 	chunk->count = slot->place - 1;
-	gm_set(&change->domain->events, gm_get(&change->domain->events) + count);
+	gm_set(&change->counts->events, gm_get(&change->counts->events) + count);
 	gm_set(&thread->events, gm_get(&thread->events) + count);
 }
 

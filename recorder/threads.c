@@ -60,7 +60,8 @@ unsigned int gm_threads_sweep_locked(void)
 		struct gm_slot *slot = &gm_rec.slots[i];
 		uint32_t idle = 0;
 
-		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]))
+		if (!gm_rec.tids[i] || gm_get(&slot->keeping) == GM_KEEPING_OWNER ||
+		    !is_dead(gm_rec.tids[i]))
 			continue;
 		/* Busy: it died within a record, or a raw clone() still uses its slot. Neither is
 		 * worth the risk: the slot is lost. */
@@ -91,7 +92,8 @@ static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 	uint64_t end = (gm_rec.slots_used + 1) * sizeof(struct gm_thread);
 
 	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
-		if (gm_rec.tids[i] == tid)
+		/* One who died among its kept blocks holds them, and the slot, for ever. */
+		if (gm_rec.tids[i] == tid && gm_get(&gm_rec.slots[i].keeping) != GM_KEEPING_OWNER)
 			return i;
 		if (!gm_rec.tids[i] && !free_slot)
 			free_slot = i;
@@ -164,8 +166,7 @@ void gm_writer_enter_slow(struct gm_writer *writer)
 	if (!gm_tls.slot)
 		return;				/* through slot 0; busy until gm_writer_leave */
 	gm_set_release(&gm_tls.busy, 0);
-	writer->nested = atomic_exchange_explicit(&gm_tls.slot->busy, 1,
-						  memory_order_acquire) != 0;
+	writer->nested = !gm_slot_enter(gm_tls.slot);
 	writer->slot = writer->nested ? NULL : gm_tls.slot;
 }
 

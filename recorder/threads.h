@@ -4,7 +4,8 @@
  * A slot is entered for the length of one record and left again; @busy keeps out whoever else
  * comes through the same TLS: a signal handler that interrupted us, a raw clone() that shares our
  * thread pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
- * operations are numbered there and their events go into the shared chunk.
+ * operations are numbered there and their events go into the shared chunk. @keeping does the same for
+ * a thread in its shards (cached_keep.c), which needs not both.
  *
  * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
  * waits). Fork: TLS carries the generation of gm_rec that it belongs to. No TLS destructor and no
@@ -32,6 +33,20 @@ struct gm_writer {
 	bool nested;			/* this thread may hold our locks: never wait */
 };
 
+/* Its thread is about to record through @slot; false: it is doing so already, or keeping blocks
+ * (gm_keep_enter). Each of the two ways in marks its own word and then looks at the other's, so that
+ * of a thread and a raw clone() of it one is kept out: seq_cst, both. */
+static inline bool gm_slot_enter(struct gm_slot *slot)
+{
+	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))
+		return false;
+	if (gm_likely(atomic_load_explicit(&slot->keeping, memory_order_seq_cst) !=
+		      GM_KEEPING_OWNER))
+		return true;
+	gm_set_release(&slot->busy, 0);
+	return false;
+}
+
 /* Enter without a slot, or after getting one. */
 void gm_writer_enter_slow(struct gm_writer *writer);
 
@@ -43,7 +58,7 @@ static inline void gm_writer_enter(struct gm_writer *writer)
 		gm_writer_enter_slow(writer);
 		return;
 	}
-	writer->nested = atomic_exchange_explicit(&slot->busy, 1, memory_order_acquire) != 0;
+	writer->nested = !gm_slot_enter(slot);
 	writer->slot = gm_likely(!writer->nested) ? slot : NULL;
 }
 

@@ -1,18 +1,23 @@
 /*
- * bench_cached.c - what a cached allocation costs: the heap alone, and the heap in the journal.
+ * bench_cached.c - what a cached allocation costs: the heap alone, and the heap in the journal; by one
+ * thread, and by several at once.
  *
  * Each row is the median of several rounds, interleaved. A pair is one allocation and its free, the
- * block reusable at once. No driver, no hooks: what the floor of a hook costs comes on top.
+ * block reusable at once. No driver, no hooks: what the floor of a hook costs comes on top. Threads:
+ * each with pairs of its own, as many threads as there are processors at most; beside the rate what it
+ * is of one thread's.
  *
  *	bench_cached [rounds [pairs a round]]
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/lock.h"
 #include "allocator/span.h"
@@ -49,8 +54,7 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 {
 	(void)arg;
 	(void)stream;
-	*ret_address = driver_next;
-	driver_next += bytes;
+	*ret_address = __atomic_fetch_add(&driver_next, bytes, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -142,16 +146,18 @@ static void plain_free(uint32_t id, uint64_t address)
 /* ---- the heap in the journal ---- */
 
 static struct gm_cached *cached;
+static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t cached_alloc(uint64_t bytes, uint64_t *ret_address)
 {
 	struct gm_alloc alloc = { .requested = bytes, .stream = KEY, .module = 3 };
-	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, bytes);
 	uint32_t id = GM_NONE;
 
-	if (gm_cached_alloc(cached, op, &alloc, &id) == -EAGAIN)
-		gm_cached_grow(cached, op, &alloc, &id);
-	gm_op_end(op);
+	if (gm_cached_alloc(cached, 0, &alloc, &id) == -EAGAIN) {
+		pthread_mutex_lock(&growth);
+		gm_cached_grow(cached, 0, &alloc, &id);
+		pthread_mutex_unlock(&growth);
+	}
 	*ret_address = alloc.address;
 	return id;
 }
@@ -167,11 +173,9 @@ static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 
 static void cached_free(uint32_t id, uint64_t address)
 {
-	struct gm_cached_free how = { .tsc = gm_stamp_before(), .now = at_once };
-	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, address, 0);
+	struct gm_cached_free how = { .now = at_once };
 
-	gm_cached_free(gm_cached_of(id, NULL), op, id, address, &how);
-	gm_op_end(op);
+	gm_cached_free(gm_cached_of(id, NULL), 0, id, address, &how);
 }
 
 /* ---- rows ---- */
@@ -179,7 +183,7 @@ static void cached_free(uint32_t id, uint64_t address)
 static uint32_t (*alloc_by)(uint64_t bytes, uint64_t *ret_address);
 static void (*free_by)(uint32_t id, uint64_t address);
 
-/* The same size again and again: cut from a larger block, and merged with it. */
+/* The same size again and again: cut from a larger block and merged with it, or kept. */
 static void run_cut(void)
 {
 	for (unsigned long i = 0; i < operations; i++) {
@@ -236,7 +240,7 @@ static void drain(void)
 }
 
 static const struct row { const char *name; void (*run)(void); } rows[] = {
-	{ "cut and merged, 4 KiB", run_cut },
+	{ "the same size, 4 KiB", run_cut },
 	{ "a whole segment, 64 MiB", run_whole },
 	{ "random sizes, 1,000 live", run_thousand },
 	{ "random sizes, 100,000 live", run_many },
@@ -269,6 +273,77 @@ static void bench(const char *what, unsigned int rounds)
 	}
 }
 
+/* ---- threads ---- */
+
+#define THREADS_MOST 16
+#define SIZES 4
+
+static pthread_barrier_t together;
+static bool mixed;			/* several sizes each, some live at a time */
+
+static void *work(void *arg)
+{
+	uint32_t ids[SIZES] = { 0 }, random = (uint32_t)(uintptr_t)arg * 2654435761u + 1;
+	uint64_t at[SIZES];
+
+	pthread_barrier_wait(&together);
+	for (unsigned long i = 0; i < operations; i++) {
+		unsigned int n = 0;
+
+		if (mixed) {
+			random = random * 1664525u + 1013904223u;
+			n = random >> 20 & (SIZES - 1);
+		}
+		if (ids[n])
+			cached_free(ids[n], at[n]);
+		ids[n] = cached_alloc(UINT64_C(4096) << n, &at[n]);
+	}
+	for (unsigned int n = 0; n < SIZES; n++)
+		if (ids[n])
+			cached_free(ids[n], at[n]);
+	pthread_barrier_wait(&together);
+	return NULL;
+}
+
+/* Pairs a second of all of them, in millions. */
+static double rate(unsigned int threads)
+{
+	pthread_t handles[THREADS_MOST];
+	double began, took;
+
+	pthread_barrier_init(&together, NULL, threads + 1);
+	for (uintptr_t i = 0; i < threads; i++)
+		if (pthread_create(&handles[i], NULL, work, (void *)i))
+			exit(1);
+	pthread_barrier_wait(&together);
+	began = now_ns();
+	pthread_barrier_wait(&together);
+	took = now_ns() - began;
+	for (unsigned int i = 0; i < threads; i++)
+		pthread_join(handles[i], NULL);
+	pthread_barrier_destroy(&together);
+	return (double)threads * (double)operations / took * 1e3;
+}
+
+static void bench_threads(const char *what, unsigned int rounds)
+{
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	double rates[ROUNDS_MOST], one = 0;
+
+	for (unsigned int threads = 1; threads <= THREADS_MOST; threads *= 2) {
+		if (threads > 1 && (long)threads > processors)
+			break;
+		rate(threads);			/* warm */
+		for (unsigned int round = 0; round < rounds; round++)
+			rates[round] = rate(threads);
+		qsort(rates, rounds, sizeof(rates[0]), compare);
+		if (threads == 1)
+			one = rates[rounds / 2];
+		printf("  %-32s %2u threads %8.2f million pairs/s, %5.2f of one thread's\n", what,
+		       threads, rates[rounds / 2], rates[rounds / 2] / one);
+	}
+}
+
 static int prepare_plain(void)
 {
 	struct gm_heap_config config;
@@ -292,7 +367,8 @@ static int prepare_cached(uint64_t history)
 					     .version = "bench", .rank = -1 };
 	struct gm_heap_config heap_config;
 	struct gm_cached_setup setup = { .config = &heap_config, .driver_alloc = driver_alloc,
-					 .driver_free = driver_free, .context = 1 };
+					 .driver_free = driver_free, .context = 1,
+					 .keeps = true };
 	struct gm_recorder_report report;
 	int r = gm_recorder_start(&config, &report);
 
@@ -329,6 +405,12 @@ int main(int argc, char **argv)
 			return 1;
 		bench(histories[i] ? "in the journal, with history" : "in the journal, no history",
 		      rounds);
+		for (unsigned int m = 0; m < 2; m++) {
+			mixed = m;
+			bench_threads(histories[i] ? m ? "history, four sizes" : "history, one size"
+						   : m ? "no history, four sizes" :
+							 "no history, one size", rounds);
+		}
 		gm_recorder_unlink();
 		gm_recorder_forget();
 	}

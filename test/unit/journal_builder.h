@@ -62,8 +62,9 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 		[GM_REGION_DOMAINS] = { GM_DOMAINS * 8192, 8192 },
 		[GM_REGION_THREADS] = { 64 * 128, 128 },
 		[GM_REGION_SEGMENTS] = { plan.segments * 128ull, 128 },
-		[GM_REGION_BLOCKS] = { plan.blocks * 96ull, 96 },
+		[GM_REGION_BLOCKS] = { plan.blocks * 128ull, 128 },
 		[GM_REGION_USAGE] = { 256 * 64, 64 },
+		[GM_REGION_SHARDS] = { 16 * 1280, 1280 },
 		[GM_REGION_MODULES] = { 32 * 128, 128 },
 		[GM_REGION_STRINGS] = { plan.text_bytes, 0 },
 		[GM_REGION_STACKS] = { plan.text_bytes, 0 },
@@ -114,8 +115,9 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 	jb->failures = jb_region(jb, GM_REGION_FAILURES);
 	jb->h->regions[GM_REGION_DOMAINS].used = GM_DOMAINS * 8192;
 	jb->h->regions[GM_REGION_SEGMENTS].used = 128;
-	jb->h->regions[GM_REGION_BLOCKS].used = 96;
+	jb->h->regions[GM_REGION_BLOCKS].used = 128;
 	jb->h->regions[GM_REGION_USAGE].used = 64;
+	jb->h->regions[GM_REGION_SHARDS].used = 1280;
 	jb->h->regions[GM_REGION_MODULES].used = 128;
 	jb->h->regions[GM_REGION_FRAMES].used = 48;
 	jb->h->regions[GM_REGION_STRINGS].used = 8;
@@ -256,7 +258,7 @@ JB_UNUSED static struct gm_event *jb_event(struct jb *jb, uint32_t slot, uint64_
 	if (tsc > chunk->last_tsc)
 		chunk->last_tsc = tsc;
 	jb->threads[slot].events++;
-	jb_domain(jb, domain)->events++;
+	jb_domain(jb, domain)->counts.events++;
 	return event;
 }
 
@@ -340,7 +342,7 @@ JB_UNUSED static uint32_t jb_put(struct jb *jb, struct jb_what what)
 	uint32_t id = (uint32_t)(jb_take(jb, GM_REGION_SEGMENTS, 128) / 128);
 	struct gm_domain *domain = jb_domain(jb, what.domain);
 
-	JB_MUST(jb_take(jb, GM_REGION_BLOCKS, 96) / 96 == id);
+	JB_MUST(jb_take(jb, GM_REGION_BLOCKS, 128) / 128 == id);
 	if (what.size <= GM_SMALL_BYTES && what.kind != GM_KIND_GRAPH)
 		what.flags |= GM_SEGMENT_SMALL;
 	jb->segments[id] = (struct gm_segment){

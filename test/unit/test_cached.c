@@ -517,7 +517,7 @@ START_TEST(small_blocks_untraced)
 	ck_assert_uint_gt(alloc, 50);
 	ck_assert_uint_eq(alloc - requested, live);
 	ck_assert_uint_le(completed, requested);
-	ck_assert_uint_gt(gm_get(&gm_rec.domains[0].events_small), 100);
+	ck_assert_uint_gt(gm_get(&gm_rec.domains[0].counts.small), 100);
 	gm_image_free(&image);
 }
 END_TEST

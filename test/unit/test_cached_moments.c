@@ -280,7 +280,8 @@ static unsigned int compare(const struct gm_image *image, struct places *tables)
 		while ((id = gm_image_next_block(image, image->segments[i], id, &walk))) {
 			const struct gm_block *block = gm_image_block(image, id);
 			struct place *place = find(&trace, block->address);
-			bool live = block->state == GM_BLOCK_ACTIVE;
+			bool live = block->state == GM_BLOCK_ACTIVE ||
+				    block->state == GM_BLOCK_FREEING;
 
 			if (block->state == GM_BLOCK_INACTIVE) {
 				ck_assert_uint_eq(place->state, NOTHING);

@@ -134,7 +134,7 @@ START_TEST(test_more_threads_than_chunks)
 	ck_assert_uint_le(pool->owned, 8);
 	aux_sound();
 	ck_assert_uint_ge(aux_count_events(GM_ACTION_NONE), 63 * 6);
-	ck_assert_uint_eq(gm_rec.domains[0].events, 100 * 200);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 100 * 200);
 	/* All of them are dead, or will be as soon as the kernel is done with them: their slots are
 	 * free, their chunks closed. Ours stays. */
 	for (unsigned int tries = 0; tries < 1000 && others(); tries++) {
@@ -178,7 +178,7 @@ START_TEST(test_slots_come_back)
 	}
 	ck_assert_uint_le(gm_rec.slots_used, 150);
 	ck_assert_uint_eq(gm_region(GM_REGION_THREADS)->refused, 0);
-	ck_assert_uint_eq(gm_rec.domains[0].events, 40 * 50 * 3);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 40 * 50 * 3);
 }
 END_TEST
 
@@ -211,7 +211,7 @@ START_TEST(test_no_slot)
 	ck_assert(!writer.nested);
 	gm_writer_leave(&writer);
 	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
-	ck_assert_uint_eq(gm_rec.domains[0].events, 100);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 100);
 }
 END_TEST
 
@@ -298,7 +298,7 @@ START_TEST(test_signal_storm)
 	aux_sound();
 	aux_count_events(GM_ACTION_NONE);
 	/* Each note was written, or counted as lost. */
-	ck_assert_uint_eq(gm_rec.domains[0].events + gm_rec.domains[1].events +
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events + gm_rec.domains[1].counts.events +
 			  gm_recorder_header()->events_lost +
 			  gm_recorder_header()->operations_lost,
 			  records * 5 + 2 * (uint64_t)gm_get(&handled));
@@ -359,7 +359,7 @@ START_TEST(test_fork)
 		notes(1, 7);
 		gm_op_end(UINT64_C(4000) << GM_OP_SLOT_SHIFT | 1);
 		gm_record_free(0, aux_record(0, 0x1000, 512), 0, 0);
-		if (gm_rec.domains[0].events != 12 || gm_rec.slots_used != 2 ||
+		if (gm_rec.domains[0].counts.events != 12 || gm_rec.slots_used != 2 ||
 		    gm_rec.domains[0].first_segment || gm_recorder_check())
 			_exit(2);
 		_exit(0);

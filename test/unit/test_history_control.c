@@ -81,7 +81,7 @@ START_TEST(small_blocks_leave_no_events)
 			small += block->flags;
 		}
 		for (unsigned int d = 0; d < GM_DOMAINS; d++)
-			unwritten += gm_image_domain(&image, d)->events_small;
+			unwritten += gm_image_domain(&image, d)->counts.small;
 		/* 2 events an allocation, 3 a free. */
 		ck_assert_uint_eq((unwritten - 2 * small) % 5, 0);
 		gm_image_free(&image);
@@ -142,7 +142,7 @@ START_TEST(actions_left_out)
 	ck_assert_uint_eq(count_actions(&image, GM_ACTION_SEGMENT_ALLOC), 0);
 	ck_assert_uint_eq(count_actions(&image, GM_ACTION_SEGMENT_FREE), 0);
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
-		unwritten += gm_image_domain(&image, d)->events_left_out;
+		unwritten += gm_image_domain(&image, d)->counts.left_out;
 	ck_assert_uint_eq(unwritten, 2000);
 	ck_assert_uint_eq(count_actions(&image, GM_ACTION_ALLOC) +
 			  count_actions(&image, GM_ACTION_FREE_COMPLETED), 2000);

@@ -104,9 +104,9 @@ END_TEST
 
 START_TEST(another_layout_is_refused)
 {
-	jb.h->regions[GM_REGION_BLOCKS].item_bytes = 95;
+	jb.h->regions[GM_REGION_BLOCKS].item_bytes = 127;
 	refused("'blocks'");
-	jb.h->regions[GM_REGION_BLOCKS].item_bytes = 96;
+	jb.h->regions[GM_REGION_BLOCKS].item_bytes = 128;
 	jb.h->regions[GM_REGION_DOMAINS].item_bytes = 64;
 	refused("'domains'");
 	jb.h->regions[GM_REGION_DOMAINS].item_bytes = 8192;
@@ -172,7 +172,7 @@ START_TEST(half_an_allocation_is_undone)
 	jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 1), 10));
 	before = *domain;
 	domain->undo_op = OP(1, 2);
-	for (size_t at = offsetof(struct gm_domain, events) + 8;
+	for (size_t at = offsetof(struct gm_domain, counts.events) + 8;
 	     at < offsetof(struct gm_domain, undo_op); at += 8)
 		if (domain->undo_count < 200)
 			jb_undo(&jb, 0, (uint8_t *)domain + at);

@@ -328,7 +328,7 @@ START_TEST(blocks_tile_a_segment)
 	jb.blocks[first].size = MIB;
 	jb.blocks[first].requested = MIB - 1;
 	for (uint32_t i = 1; i < 4; i++) {
-		uint32_t id = (uint32_t)(jb_take(&jb, GM_REGION_BLOCKS, 96) / 96);
+		uint32_t id = (uint32_t)(jb_take(&jb, GM_REGION_BLOCKS, 128) / 128);
 
 		jb.blocks[id] = jb.blocks[first];
 		jb.blocks[id].address += i * MIB;

@@ -113,7 +113,7 @@ END_TEST
 START_TEST(test_wrong_arguments)
 {
 	struct gm_alloc alloc = aux_alloc(0, 0x1000, 512);
-	bool held[GM_DOMAINS];
+	struct gm_held held;
 	struct gm_block copy;
 	uint32_t block = 5;
 
@@ -133,7 +133,7 @@ START_TEST(test_wrong_arguments)
 	ck_assert_uint_eq(gm_record_context_end(0, 1, 0, NULL, NULL), 0);
 	ck_assert(!gm_record_block(1, &copy));
 	ck_assert_int_eq(gm_recorder_check(), 0);
-	ck_assert(!gm_recorder_lock_all(0, held));
+	ck_assert(!gm_recorder_lock_all(0, &held));
 	gm_recorder_tick();
 	gm_recorder_unlink();
 
@@ -440,14 +440,14 @@ static _Atomic(bool) storm_over;
 
 static void *watch(void *arg)
 {
-	bool held[GM_DOMAINS];
+	struct gm_held held;
 	int *bad = arg;
 
 	while (!gm_get(&storm_over)) {
 		*bad += gm_recorder_check();
 		gm_recorder_tick();
-		*bad += !gm_recorder_lock_all(UINT64_C(5000000000), held);
-		gm_recorder_unlock_all(held);
+		*bad += !gm_recorder_lock_all(UINT64_C(5000000000), &held);
+		gm_recorder_unlock_all(&held);
 	}
 	return NULL;
 }
