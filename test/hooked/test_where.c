@@ -29,6 +29,12 @@ static uint64_t questions(unsigned int count)
 	return fakecuda_calls(ENTRY) - before;
 }
 
+/* A sanitizer's own objects are bound past us: nothing is known then. */
+static void nobody_asks(void)
+{
+	ck_assert_uint_eq(questions(100), gm_order_unseen() ? 100 : 0);
+}
+
 static void start(const char *devices)
 {
 	setenv("FAKECUDA_DEVICES", devices, 1);
@@ -40,7 +46,7 @@ static void start(const char *devices)
 static void setup(void)
 {
 	start("1");
-	ck_assert_uint_eq(questions(100), 0);
+	nobody_asks();
 }
 
 static void setup_two(void)
@@ -84,7 +90,7 @@ START_TEST(test_popped)
 	else
 		OK(cuCtxPushCurrent(context));
 	pairs(3);
-	ck_assert_uint_eq(questions(100), 0);
+	nobody_asks();
 }
 END_TEST
 
@@ -94,7 +100,7 @@ START_TEST(test_set)
 	none_is_current();
 	OK(cuCtxSetCurrent(context));
 	pairs(3);
-	ck_assert_uint_eq(questions(100), 0);
+	nobody_asks();
 }
 END_TEST
 
