@@ -177,7 +177,7 @@ static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		      uint32_t id)
 {
 	count_alloc(heap, stretch->change.domain, &gm_rec.blocks[id]);
-	gm_cached_describe(&stretch->change, alloc, id);
+	gm_cached_describe(&stretch->change, alloc, id, gm_stamp());
 }
 
 /* A look that found nothing does not count in the age of what is free. */

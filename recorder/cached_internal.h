@@ -127,14 +127,14 @@ gm_cached_trace(const struct gm_change *change, const struct gm_block *block,
 			   stack, actions, count);
 }
 
-/* Block @id has been handed out: its record and the event. What a record says besides its place
- * means nothing before it is active, and needs no undo. */
+/* Block @id has been handed out, at @tsc: its record and the event. What a record says besides its
+ * place means nothing before it is active, and needs no undo. */
 static inline __attribute__((always_inline)) void
-gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint32_t id)
+gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint32_t id,
+		   uint64_t tsc)
 {
 	static const enum gm_action actions[] = { GM_ACTION_ALLOC };
 	struct gm_block *block = &gm_rec.blocks[id];
-	uint64_t tsc = gm_stamp();
 
 	block->tsc = tsc;
 	block->op = change->op;

@@ -103,18 +103,36 @@ static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
 	return gm_heap_round(&heap->heap.config, bytes);
 }
 
-static inline struct gm_change change_of(struct gm_slot *slot, struct gm_keep *keep, uint64_t op)
+/* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
+static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
+				struct gm_keep *keep, uint64_t op)
 {
-	struct gm_change change = {
-		.writer = { .slot = slot, .nested = false }, .counts = &keep->record->counts,
-		.domain = &gm_rec.domains[keep->domain], .number = keep->domain,
-	};
+	change->writer.slot = slot;
+	change->writer.nested = false;
+	change->counts = &keep->record->counts;
+	change->domain = &gm_rec.domains[keep->domain];
+	change->number = keep->domain;
+	change->op = op ? op : gm_writer_op(&change->writer);
+	if (gm_unlikely(slot->last_op == change->op))
+		change->op = gm_writer_op(&change->writer);
+	slot->last_op = change->op;
+}
 
-	change.op = op ? op : gm_writer_op(&change.writer);
-	if (gm_unlikely(slot->last_op == change.op))
-		change.op = gm_writer_op(&change.writer);
-	slot->last_op = change.op;
-	return change;
+/* The stamp of a block that this thread freed, and is handed now. The fence of gm_stamp would keep
+ * it behind loads of what other threads stored, and there is none that it depends on. What this
+ * thread wrote itself it follows: it is not below the last stamp of its chunk. Without history
+ * nothing is put in order by it. */
+static inline uint64_t stamp_of_own(const struct gm_slot *slot)
+{
+	uint64_t tsc, last;
+
+	if (!gm_rec.history)
+		return gm_stamp_before();
+	if (gm_unlikely(!slot->chunk || slot->place == 1))
+		return gm_stamp();
+	tsc = gm_stamp_before();
+	last = gm_get(&slot->chunk->last_tsc);
+	return gm_likely(tsc > last) ? tsc : last;
 }
 
 /* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
@@ -154,18 +172,19 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 		 struct gm_alloc *alloc)
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
-	struct gm_change change = change_of(slot, keep, op);
+	struct gm_change change;
 	struct gm_bin *bin = &keep->bins[i];
 	uint32_t id = bin->ids[bin->count - 1];
 	struct gm_block *block = &gm_rec.blocks[id];
 
+	begin_change(&change, slot, keep, op);
 	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
 	set_kept(keep, bin, -1);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
 	block->requested = alloc->requested;
-	gm_cached_describe(&change, alloc, id);
+	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
 	done(keep->record);
 }
@@ -237,10 +256,11 @@ static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
 	struct gm_tally *tally = &keep->record->tallies[i];
-	struct gm_change change = change_of(slot, keep, op);
+	struct gm_change change;
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_bin *bin = &keep->bins[i];
 
+	begin_change(&change, slot, keep, op);
 	save(keep->record, change.op, block, &tally->puts, &tally->put_bytes);
 	tally->puts++;
 	tally->put_bytes += block->requested;
