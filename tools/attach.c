@@ -112,7 +112,7 @@ const char *gm_attach_explain(int error)
 		return "it has no journal: it was not started under libgpumem, or has made no CUDA call yet";
 	case EACCES:
 	case EPERM:
-		return "it belongs to another user";
+		return "it may not be looked into: it belongs to another user, or has more rights than this one";
 	default:
 		return strerror(-error);
 	}

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -89,7 +90,6 @@ static void check_live(struct checking *c, const char *where, const char *device
 	struct gm_suppressions known = c->limits->known;
 	struct gm_groups groups;
 	int64_t bytes = 0, blocks = 0;
-	char count[32];
 
 	if (!c->limits->no_leaks && c->limits->stack == NONE)
 		return;
@@ -109,10 +109,9 @@ static void check_live(struct checking *c, const char *where, const char *device
 		json_t *offence = note(c, where, "leaks", json_integer(bytes), json_integer(0));
 
 		json_object_set_new(offence, "blocks", json_integer(blocks));
-		snprintf(count, sizeof(count), "%lld blocks", (long long)blocks);
 		if (!c->limits->json)
 			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where,
-			       gm_show_bytes(bytes), count);
+			       gm_show_bytes(bytes), gm_show_count(blocks, "block"));
 		blame(c, &groups, INT64_MIN);
 	}
 	if (groups.count) {
@@ -189,17 +188,19 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	size_t i;
 	int r;
 
-	if (gm_load(word, &loaded)) {
-		fprintf(stderr, "gpumem check: %s: %s\n", word, loaded.error);
-		return GM_EXIT_INPUT;
+	if (gm_load(word, &loaded))
+		return gm_given_bad("check", word, loaded.error);
+	r = gm_given_device("check", limits->device, word, &loaded, 1);
+	if (r) {
+		gm_load_free(&loaded);
+		return r;
 	}
 	if (loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(loaded.root);
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
-		fprintf(stderr, "gpumem check: %s: %s\n", word, strerror(-r));
 		gm_load_free(&loaded);
-		return GM_EXIT_INPUT;
+		return gm_given_bad("check", word, strerror(-r));
 	}
 	c.scene = &scene;
 	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device)
@@ -306,7 +307,7 @@ int gm_verb_check(int argc, char **argv)
 		fputs("gpumem check: no limit was given (gpumem help check)\n", stderr);
 		status = GM_EXIT_USAGE;
 	} else if (!status && optind == argc) {
-		status = gm_cli_wrong("check");
+		status = gm_cli_inputs("check", argc - optind);
 	}
 	if (!status)
 		status = check_all(&limits, argv + optind, argc - optind);

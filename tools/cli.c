@@ -173,6 +173,15 @@ int gm_cli_wrong(const char *verb)
 	return GM_EXIT_USAGE;
 }
 
+int gm_cli_inputs(const char *verb, int count)
+{
+	if (count)
+		fprintf(stderr, "gpumem %s: %d input%s given\n", verb, count, count == 1 ? " was" : "s were");
+	else
+		fprintf(stderr, "gpumem %s: no input was given\n", verb);
+	return gm_cli_wrong(verb);
+}
+
 void gm_cli_help(FILE *out, const struct gm_verb *verb)
 {
 	put_usage(out, verb);

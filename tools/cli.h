@@ -30,6 +30,9 @@ int gm_cli_end(int c);
 /* The usage of @verb on stderr; returns GM_EXIT_USAGE. */
 int gm_cli_wrong(const char *verb);
 
+/* The same when it is the @count of inputs that is wrong. */
+int gm_cli_inputs(const char *verb, int count);
+
 /* The whole help of @verb. */
 void gm_cli_help(FILE *out, const struct gm_verb *verb);
 

@@ -16,6 +16,7 @@
 #include "tools/cli.h"
 #include "tools/convert.h"
 #include "tools/discover.h"
+#include "tools/given.h"
 #include "tools/output.h"
 #include "tools/verbs.h"
 
@@ -73,7 +74,7 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 	r = job->format->write(output.file, loaded, note);
 	end = gm_output_close(&output, !r);
 	if (note[0])
-		fprintf(stderr, "gpumem convert: %s: %s\n", job->input, note);
+		gm_given_bad("convert", job->input, note);
 	r = r ? r : end;
 	if (r == -EFBIG)
 		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
@@ -92,10 +93,8 @@ static int convert_once(const struct job *job)
 	int status;
 
 	if (as_said ? gm_load_as_said(job->input, &loaded) :
-	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded)) {
-		fprintf(stderr, "gpumem convert: %s: %s\n", job->input, loaded.error);
-		return GM_EXIT_INPUT;
-	}
+	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded))
+		return gm_given_bad("convert", job->input, loaded.error);
 	status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
 	return status;
@@ -144,11 +143,8 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	struct job one = *job;
 	int status;
 
-	if (gm_load_tables(of->input, &loaded)) {
-		if (!quiet)
-			fprintf(stderr, "gpumem convert: %s: %s\n", of->input, loaded.error);
-		return GM_EXIT_INPUT;
-	}
+	if (gm_load_tables(of->input, &loaded))
+		return quiet ? GM_EXIT_INPUT : gm_given_bad("convert", of->input, loaded.error);
 	if (loaded.from == GM_LOADED_PROCESS) {
 		of->pid = (pid_t)strtol(of->input, NULL, 10);
 		/* The label, too: two containers may each have a process 1, and no line may come twice. */
@@ -337,7 +333,7 @@ int gm_verb_convert(int argc, char **argv)
 		}
 	}
 	if (argc - optind < 1 || (argc - optind > 1 && !job.textfile))
-		return gm_cli_wrong("convert");
+		return gm_cli_inputs("convert", argc - optind);
 	job.input = argv[optind];
 	job.format = format_of(to, job.textfile ? ".prom" : job.output);
 	complaint = complain(&job, to);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -91,7 +92,7 @@ static int diff(const struct ask *ask, char **words)
 
 	for (int i = 0; !r && i < 2; i++) {
 		if (gm_load(words[i], &loaded[i])) {
-			fprintf(stderr, "gpumem diff: %s: %s\n", words[i], loaded[i].error);
+			gm_given_bad("diff", words[i], loaded[i].error);
 			goto out_close;
 		}
 		r = gm_scene_open(&scenes[i], loaded[i].root);
@@ -103,6 +104,8 @@ static int diff(const struct ask *ask, char **words)
 		fprintf(stderr, "gpumem diff: %s\n", strerror(-r));
 		goto out_close;
 	}
+	if (gm_given_device("diff", ask->filter.device, words[1], loaded, 2))
+		goto out_close;
 	gm_groups_sort(&groups);
 	if (ask->json)
 		print_json(ask, &groups);
@@ -157,7 +160,7 @@ int gm_verb_diff(int argc, char **argv)
 			return status;
 	}
 	if (argc - optind != 2) {
-		return gm_cli_wrong("diff");
+		return gm_cli_inputs("diff", argc - optind);
 	}
 	return diff(&ask, argv + optind);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/lives.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -206,10 +207,14 @@ static int print_events(const char *word, struct filter *filter, enum format for
 	struct gm_row *rows = NULL;
 	struct gm_loaded loaded;
 	size_t count = 0;
+	int status;
 
-	if (gm_load(word, &loaded)) {
-		fprintf(stderr, "gpumem events: %s: %s\n", word, loaded.error);
-		return GM_EXIT_INPUT;
+	if (gm_load(word, &loaded))
+		return gm_given_bad("events", word, loaded.error);
+	status = gm_given_device("events", filter->device, word, &loaded, 1);
+	if (status) {
+		gm_load_free(&loaded);
+		return status;
 	}
 	if ((filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count)) {
 		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
@@ -227,7 +232,7 @@ static int print_events(const char *word, struct filter *filter, enum format for
 /* One argument that is not as it should be: a line, and the status. */
 static int wrong(const char *option, const char *value, const char *allowed)
 {
-	fprintf(stderr, "gpumem events: %s %s: not %s\n", option, value, allowed);
+	fprintf(stderr, "gpumem events: %s %s: not %s\n", option, gm_show_clean(value), allowed);
 	return GM_EXIT_USAGE;
 }
 
@@ -289,8 +294,7 @@ static int take_option(int c, struct filter *filter)
 		filter->stream = (int64_t)strtoull(optarg, &end, 0);
 		return end != optarg && !*end ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
 	case 'n':
-		filter->last = strtoul(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--last", optarg, "a number");
+		return gm_given_count(optarg, &filter->last) ? wrong("--last", optarg, "a number") : 0;
 	case 's':
 		return gm_units_parse(optarg, &filter->min_size) ?
 			wrong("--min-size", optarg, "a size, as 4096 or 10MiB") : 0;
@@ -326,7 +330,7 @@ int gm_verb_events(int argc, char **argv)
 			return status;
 	}
 	if (argc - optind != 1) {
-		return gm_cli_wrong("events");
+		return gm_cli_inputs("events", argc - optind);
 	}
 	return print_events(argv[optind], &filter, format);
 }

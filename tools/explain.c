@@ -257,9 +257,9 @@ static void say_holder(const struct gm_scene *scene, const struct facts *facts,
 	if (sites.count) {
 		const struct gm_group *most = &sites.list[0];
 
-		say(ret->change, sizeof(ret->change), "%s holds the most, %s in %lld blocks%s",
+		say(ret->change, sizeof(ret->change), "%s holds the most, %s in %s%s",
 		    gm_show_clean(most->key), gm_show_bytes(most->bytes[1]),
-		    (long long)most->count[1],
+		    gm_show_count(most->count[1], "block"),
 		    most->bytes[1] < lacks ? "" : ": enough, if it held less");
 		if (most->count[1] >= 100)
 			say(ret->change, sizeof(ret->change),

@@ -27,6 +27,14 @@ static int is_name(const char *word, size_t length, const char *name)
 	return 1;
 }
 
+bool gm_flags_is(const char *word, size_t length)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (is_name(word, length, names[i]))
+			return true;
+	return false;
+}
+
 int gm_flags_take(int argc, char **argv, int *index)
 {
 	const char *word = argv[*index];
@@ -44,7 +52,7 @@ int gm_flags_take(int argc, char **argv, int *index)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!is_name(word, length, names[i]))
 			continue;
-		if (!value && *index + 1 < argc)
+		if (!value && *index + 1 < argc && strncmp(argv[*index + 1], "--", 2))
 			value = argv[++*index];
 		if (!value) {
 			fprintf(stderr, "gpumem: --%s needs a value\n", names[i]);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/output.h"
@@ -57,17 +58,19 @@ static int flame(const struct ask *ask, const char *word)
 	struct gm_flame flame;
 	int status, r;
 
-	if (gm_load(word, &loaded)) {
-		fprintf(stderr, "gpumem flame: %s: %s\n", word, loaded.error);
-		return GM_EXIT_INPUT;
+	if (gm_load(word, &loaded))
+		return gm_given_bad("flame", word, loaded.error);
+	status = gm_given_device("flame", ask->filter.device, word, &loaded, 1);
+	if (status) {
+		gm_load_free(&loaded);
+		return status;
 	}
 	r = gm_scene_open(&scene, loaded.root);
 	if (!r)
 		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
 				  (enum gm_weigh)ask->weigh);
 	if (r) {
-		fprintf(stderr, "gpumem flame: %s: %s\n", word, strerror(-r));
-		status = GM_EXIT_INPUT;
+		status = gm_given_bad("flame", word, strerror(-r));
 	} else {
 		status = write_out(ask, &flame,
 				   gm_json_text(gm_json_object(loaded.root, "process"), "command"));
@@ -120,7 +123,7 @@ int gm_verb_flame(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 1) {
-		return gm_cli_wrong("flame");
+		return gm_cli_inputs("flame", argc - optind);
 	}
 	return flame(&ask, argv[optind]);
 }

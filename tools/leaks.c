@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -49,21 +50,21 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 			continue;
 		shown++;
 		if (two)
-			gm_show_heading(stdout, "%s more: %s in %lld blocks, before %s in %lld (%s)",
+			gm_show_heading(stdout, "%s more: %s in %s, before %s in %lld (%s)",
 					gm_show_bytes(gm_group_growth(group)), gm_show_bytes(group->bytes[1]),
-					(long long)group->count[1], gm_show_bytes(group->bytes[0]),
+					gm_show_count(group->count[1], "block"), gm_show_bytes(group->bytes[0]),
 					(long long)group->count[0], gm_show_clean(group->kind));
 		else
-			gm_show_heading(stdout, "%s in %lld block%s (%s)", gm_show_bytes(group->bytes[1]),
-					(long long)group->count[1], group->count[1] == 1 ? "" : "s",
-					gm_show_clean(group->kind));
+			gm_show_heading(stdout, "%s in %s (%s)", gm_show_bytes(group->bytes[1]),
+					gm_show_count(group->count[1], "block"), gm_show_clean(group->kind));
 		gm_groups_print_stack(stdout, group->scene, group->stack, 4);
 	}
 	if (shown < all)
-		printf("... and %zu more stacks (--top)\n", all - shown);
-	printf("%s: %s in %lld blocks from %zu stacks", what, gm_show_bytes(bytes), (long long)blocks, all);
+		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
+	printf("%s: %s in %s from %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"),
+	       gm_show_count((int64_t)all, "stack"));
 	if (ask->known.matched)
-		printf("; %zu blocks of known leaks left out", ask->known.matched);
+		printf("; %s of known leaks left out", gm_show_count((int64_t)ask->known.matched, "block"));
 	putchar('\n');
 }
 
@@ -100,7 +101,7 @@ static int leaks(struct ask *ask, char **words, int count)
 
 	for (int i = 0; !r && i < count; i++) {
 		if (gm_load(words[i], &loaded[i])) {
-			fprintf(stderr, "gpumem leaks: %s: %s\n", words[i], loaded[i].error);
+			gm_given_bad("leaks", words[i], loaded[i].error);
 			goto out_close;
 		}
 		r = gm_scene_open(&scenes[i], loaded[i].root);
@@ -113,6 +114,8 @@ static int leaks(struct ask *ask, char **words, int count)
 		fprintf(stderr, "gpumem leaks: %s\n", strerror(-r));
 		goto out_close;
 	}
+	if (gm_given_device("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))
+		goto out_close;
 	gm_groups_sort(&groups);
 	if (ask->json)
 		print_json(ask, &groups);
@@ -152,8 +155,7 @@ static int take_option(int c, struct ask *ask)
 		return gm_units_parse(optarg, &ask->min_size) ?
 			wrong("--min-size", optarg, "not a size, as 4096 or 10MiB") : 0;
 	default:
-		ask->top = strtoul(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--top", optarg, "not a number");
+		return gm_given_count(optarg, &ask->top) ? wrong("--top", optarg, "not a number") : 0;
 	}
 }
 
@@ -173,7 +175,7 @@ int gm_verb_leaks(int argc, char **argv)
 		}
 	}
 	if (!status && (argc - optind < 1 || argc - optind > 2)) {
-		status = gm_cli_wrong("leaks");
+		status = gm_cli_inputs("leaks", argc - optind);
 	}
 	if (!status)
 		status = leaks(&ask, argv + optind, argc - optind);

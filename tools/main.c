@@ -61,7 +61,8 @@ static int no_verb(const char *name)
 	unsigned int best = 3;
 
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		if (distance(name, verb->name) < best) {
+		/* Of a short word two changes leave nothing. */
+		if (distance(name, verb->name) < best && 2 * distance(name, verb->name) < strlen(name)) {
 			best = distance(name, verb->name);
 			near = verb;
 		}

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/progress.h"
@@ -241,6 +242,7 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 {
 	struct gm_groups groups;
 	int r = gm_groups_open(&groups, ask->by);
+	bool there = false;
 
 	if (r)
 		return r;
@@ -250,18 +252,22 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		gm_progress("gpumem merge: snapshots read", i, count);
 		if (gm_load(words[i], &loaded)) {
 			gm_progress_end();
-			fprintf(stderr, "gpumem merge: %s: %s\n", gm_show_clean(words[i]),
-				gm_show_clean(loaded.error));
+			gm_given_bad("merge", words[i], loaded.error);
 			gm_groups_close(&groups);
 			return -EBADMSG;
 		}
 		merge->ranks[i].input = words[i];
+		there |= gm_given_has_device(loaded.root, ask->filter.device);
 		describe(ask, loaded.root, &merge->ranks[i]);
 		r = add(merge, &groups, ask, loaded.root, i, count);
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
 	gm_groups_close(&groups);
+	if (!r && !there) {
+		gm_given_bad("merge", ask->filter.device, "no rank has that device");
+		r = -EBADMSG;
+	}
 	return r;
 }
 
@@ -319,8 +325,7 @@ static int take_option(int c, struct ask *ask)
 		strtol(optarg, &end, 10);
 		return end != optarg && !*end ? 0 : wrong("--device", "not a number");
 	case 'n':
-		ask->top = strtoul(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--top", "not a number");
+		return gm_given_count(optarg, &ask->top) ? wrong("--top", "not a number") : 0;
 	default:
 		ask->json = true;
 		return 0;
@@ -338,6 +343,6 @@ int gm_verb_merge(int argc, char **argv)
 		status = take_option(c, &ask);
 	}
 	if (!status && optind == argc)
-		return gm_cli_wrong("merge");
+		return gm_cli_inputs("merge", argc - optind);
 	return status ? status : merge_words(&ask, argv + optind, (size_t)(argc - optind));
 }

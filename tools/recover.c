@@ -21,6 +21,7 @@
 #include "recorder/image.h"
 #include "recorder/names.h"
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/recover.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -59,7 +60,7 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	const char *command = gm_show_clean(one->command);
 
 	if (one->error[0]) {
-		fprintf(stderr, "gpumem recover: %s: %s\n", one->journal, one->error);
+		gm_given_bad("recover", one->journal, one->error);
 	} else if (one->alive) {
 		fprintf(report->by_name ? stderr : stdout,
 			"%s (pid %lld) lives: its journal is left "
@@ -69,10 +70,10 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 		printf("%s (pid %lld) never allocated: no snapshot\n", command,
 		       (long long)one->pid);
 	} else {
-		printf("%s (pid %lld) died%s%s with %s live in %llu blocks, peak %s\n", command,
+		printf("%s (pid %lld) died%s%s with %s live in %s, peak %s\n", command,
 		       (long long)one->pid, one->signal ? " of " : "",
 		       one->signal ? one->signal : "", gm_show_bytes((int64_t)one->live_bytes),
-		       (unsigned long long)one->live_blocks,
+		       gm_show_count((int64_t)one->live_blocks, "block"),
 		       gm_show_bytes((int64_t)one->peak_bytes));
 		print_flights(one);
 		printf("  %s%s\n", one->snapshot, one->written ? ", written when it crashed" : "");

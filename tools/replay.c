@@ -18,6 +18,8 @@
 
 #include "recorder/names.h"
 #include "tools/cli.h"
+#include "tools/flags.h"
+#include "tools/given.h"
 #include "tools/history.h"
 #include "tools/input.h"
 #include "tools/load.h"
@@ -35,15 +37,40 @@ struct wish {
 	bool search;
 };
 
+/* The first key of @conf (which parses) that is no setting; NULL: all are. */
+static const char *stranger(const char *conf, size_t *ret_length)
+{
+	while (*(conf += strspn(conf, ", "))) {
+		*ret_length = strcspn(conf, ": ");
+		if (!gm_flags_is(conf, *ret_length))
+			return conf;
+		conf += strcspn(conf, ":");
+		conf += *conf == ':';
+		conf += strspn(conf, " ");
+		if (*conf == '[')
+			conf += strcspn(conf, "]");
+		conf += strcspn(conf, ",");
+	}
+	return NULL;
+}
+
 static int configure(const struct wish *wish, const struct gm_trace *trace,
 		     struct gm_heap_config *config)
 {
+	const char *other;
+	size_t length;
 	char error[160];
 
 	gm_heap_config_default(config);
 	if (gm_heap_config_parse(config, wish->conf ? wish->conf : trace->conf, error)) {
 		fprintf(stderr, "gpumem replay: settings: %s\n", error);
 		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
+	}
+	other = wish->conf ? stranger(wish->conf, &length) : NULL;
+	if (other) {	/* in a recording it is another version's; here nothing would come of it */
+		fprintf(stderr, "gpumem replay: --conf: there is no setting '%.*s' (gpumem options "
+			"lists them)\n", (int)length, gm_show_clean(other));
+		return GM_EXIT_USAGE;
 	}
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
@@ -181,8 +208,7 @@ static int print_text(const struct gm_simulation *run, const struct gm_stats *st
 
 static int refuse(const struct wish *wish, const char *why)
 {
-	fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(wish->trace), gm_show_clean(why));
-	return GM_EXIT_INPUT;
+	return gm_given_bad("replay", wish->trace, why);
 }
 
 /* @path: a trace, or a snapshot's history made into one. */
@@ -299,7 +325,7 @@ int gm_verb_replay(int argc, char **argv)
 	if (status)
 		return status;
 	if (argc - optind != 1 || (wish.verify && (wish.conf || wish.search)))
-		return gm_cli_wrong("replay");
+		return gm_cli_inputs("replay", argc - optind);
 	wish.trace = argv[optind];
 	status = replay(&wish);
 	return gm_show_end("replay", status);

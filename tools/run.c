@@ -233,8 +233,10 @@ int gm_verb_run(int argc, char **argv)
 		else if (gm_flags_take(argc, argv, &i))
 			return gm_cli_wrong("run");
 	}
-	if (i >= argc)
+	if (i >= argc) {
+		fputs("gpumem run: no command was given\n", stderr);
 		return gm_cli_wrong("run");
+	}
 	r = find_library(given, library, sizeof(library));
 	if (r) {
 		fprintf(stderr, "gpumem run: no libgpumem.so %s: %s\n",

@@ -288,18 +288,18 @@ static void print_one(const struct gm_run_process *process)
 			gm_show_clean(process->command), gm_show_clean(process->note));
 		return;
 	}
-	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %lld blocks",
+	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
 		(long long)process->pid, gm_show_clean(process->command),
 		process->dead ? "died" : "ended",
 		process->dead && strcmp(process->how, "killed") ? " of " : "",
 		process->dead && strcmp(process->how, "killed") ? process->how : "",
 		gm_show_bytes(process->peak), gm_show_bytes(process->live),
-		(long long)process->blocks);
+		gm_show_count(process->blocks, "block"));
 	fputs(process->dead ? " live" : " never freed", stderr);
 	if (process->dead)
 		fprintf(stderr, ", %u in flight", process->in_flight);
 	if (process->ooms)
-		fprintf(stderr, ", out of memory %lld times", (long long)process->ooms);
+		fprintf(stderr, ", out of memory %s", gm_show_count(process->ooms, "time"));
 	fprintf(stderr, ": %s\n",
 		process->snapshot ? gm_show_clean(process->snapshot) : "no snapshot");
 }

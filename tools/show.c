@@ -5,6 +5,7 @@
 #include "tools/show.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,16 @@ const char *gm_show_bytes(int64_t bytes)
 	at[0] = '-';
 	gm_units_bytes(bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes, at + (bytes < 0),
 		       sizeof(texts[0]) - 1);
+	return at;
+}
+
+const char *gm_show_count(int64_t count, const char *one)
+{
+	static char texts[4][48];
+	static unsigned int next;
+	char *at = texts[next++ % 4];
+
+	snprintf(at, sizeof(texts[0]), "%" PRId64 " %s%s", count, one, count == 1 ? "" : "s");
 	return at;
 }
 

@@ -26,6 +26,9 @@ const char *gm_show_time(int64_t time_us);
 /* Bytes with a sign and a unit. Static memory of four calls. */
 const char *gm_show_bytes(int64_t bytes);
 
+/* "1 block", "5 blocks". Static memory of four calls. */
+const char *gm_show_count(int64_t count, const char *one);
+
 /* A module's number as its file's name, and as its path: from the snapshot's "modules". */
 const char *gm_show_module(const json_t *root, int64_t module);
 const char *gm_show_module_path(const json_t *root, int64_t module);

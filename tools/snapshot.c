@@ -225,7 +225,7 @@ int gm_verb_snapshot(int argc, char **argv)
 		}
 	}
 	if (optind == argc || (output && argc - optind > 1)) {
-		return gm_cli_wrong("snapshot");
+		return gm_cli_inputs("snapshot", argc - optind);
 	}
 	signal(SIGBUS, on_bus);
 	for (int i = optind; i < argc; i++) {

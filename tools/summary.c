@@ -14,6 +14,7 @@
 #include "tools/bulk.h"
 #include "tools/cli.h"
 #include "tools/explain.h"
+#include "tools/given.h"
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/show.h"
@@ -127,11 +128,11 @@ static void print_fragmentation(const struct view *view, const json_t *device)
 	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
 
 	if (limbo > 0 && active > 0)
-		printf("in limbo: %s in %lld blocks, freed and not yet reusable, since the GPU may be "
+		printf("in limbo: %s in %s, freed and not yet reusable, since the GPU may be "
 		       "using them\n", gm_show_bytes(limbo),
-		       (long long)gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
-						   gm_json_number(stats,
-								  "allocation.all.current")));
+		       gm_show_count(gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
+						      gm_json_number(stats, "allocation.all.current")),
+				     "block"));
 	if (idle <= 0 || reserved <= 0)
 		return;
 	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
@@ -400,17 +401,19 @@ static int one(const char *word, const char *device, bool json, bool several)
 	struct view view;
 	int r;
 
-	if (gm_load(word, &loaded)) {
-		fprintf(stderr, "gpumem summary: %s: %s\n", word, loaded.error);
-		return GM_EXIT_INPUT;
+	if (gm_load(word, &loaded))
+		return gm_given_bad("summary", word, loaded.error);
+	r = gm_given_device("summary", device, word, &loaded, 1);
+	if (r) {
+		gm_load_free(&loaded);
+		return r;
 	}
 	if (loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(loaded.root);
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
-		fprintf(stderr, "gpumem summary: %s: %s\n", word, strerror(-r));
 		gm_load_free(&loaded);
-		return GM_EXIT_INPUT;
+		return gm_given_bad("summary", word, strerror(-r));
 	}
 	gm_explain(&scene, &explanation);
 	view = (struct view){ loaded.root, device, &scene, &explanation };
@@ -427,11 +430,18 @@ int gm_verb_summary(int argc, char **argv)
 {
 	const char *device = NULL;
 	int c, status = GM_EXIT_OK;
+	char *end;
 	bool json = false;
 
 	while ((c = gm_cli_next(argc, argv)) >= 0) {
 		if (c == 'd') {
 			device = optarg;
+			strtol(optarg, &end, 10);
+			if (strcmp(optarg, "host") && (end == optarg || *end)) {
+				fprintf(stderr, "gpumem summary: --device %s: not a number or 'host'\n",
+					gm_show_clean(optarg));
+				return GM_EXIT_USAGE;
+			}
 		} else if (c == 'j') {
 			json = true;
 		} else {
@@ -439,7 +449,7 @@ int gm_verb_summary(int argc, char **argv)
 		}
 	}
 	if (optind == argc)
-		return gm_cli_wrong("summary");
+		return gm_cli_inputs("summary", argc - optind);
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], device, json, argc - optind > 1);
 

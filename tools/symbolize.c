@@ -18,6 +18,7 @@
 #include "tools/bulk.h"
 #include "tools/cli.h"
 #include "tools/dwarf.h"
+#include "tools/given.h"
 #include "tools/load.h"
 #include "tools/progress.h"
 #include "tools/show.h"
@@ -374,7 +375,7 @@ static int take_words(int argc, char **argv, struct words *words)
 		}
 	}
 	if (optind + 1 != argc) {
-		return gm_cli_wrong("symbolize");
+		return gm_cli_inputs("symbolize", argc - optind);
 	}
 	words->input = argv[optind];
 	return -1;
@@ -389,11 +390,8 @@ int gm_verb_symbolize(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (gm_load(words.input, &loaded)) {
-		fprintf(stderr, "gpumem symbolize: %s: %s\n", gm_show_clean(words.input),
-			gm_show_clean(loaded.error));
-		return GM_EXIT_INPUT;
-	}
+	if (gm_load(words.input, &loaded))
+		return gm_given_bad("symbolize", words.input, loaded.error);
 	missing = gm_dwarf_missing();
 	if (missing)
 		fprintf(stderr, "gpumem symbolize: names only, no lines: %s\n", missing);

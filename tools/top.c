@@ -16,6 +16,7 @@
 
 #include "tools/attach.h"
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/show.h"
 #include "tools/terminal.h"
 #include "tools/verbs.h"
@@ -196,8 +197,7 @@ static int take_option(int c, struct ask *ask)
 			       ? 0
 			       : wrong("--count", optarg, "not a number");
 	case 'r':
-		ask->most = strtoul(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--rows", optarg, "not a number");
+		return gm_given_count(optarg, &ask->most) ? wrong("--rows", optarg, "not a number") : 0;
 	case 'o':
 		ask->reports = 1;
 		ask->batch = true;
@@ -245,7 +245,7 @@ int gm_verb_top(int argc, char **argv)
 		status = take_option(c, &ask);
 	}
 	if (!status && optind == argc)
-		return gm_cli_wrong("top");
+		return gm_cli_inputs("top", argc - optind);
 	if (!status)
 		status = add_words(&top, argv + optind, argc - optind);
 	ask.batch |= !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);

@@ -146,9 +146,9 @@ static void draw_stack(struct canvas *c, const struct gm_top *top, struct gm_top
 	}
 	stack = gm_top_stack_of(top, row);
 	put(c, "",
-	    " %s in %lld blocks, %s%s since the start; the largest of its %zu stack%s holds %s:",
-	    gm_show_bytes(row->live), (long long)row->blocks, row->growth > 0 ? "+" : "",
-	    gm_show_bytes(row->growth), row->stacks, row->stacks == 1 ? "" : "s",
+	    " %s in %s, %s%s since the start; the largest of its %s holds %s:",
+	    gm_show_bytes(row->live), gm_show_count(row->blocks, "block"), row->growth > 0 ? "+" : "",
+	    gm_show_bytes(row->growth), gm_show_count((int64_t)row->stacks, "stack"),
 	    gm_show_bytes(stack->stack_live));
 	most = stack->frame_count ? stack->frame_count - 1 : 0;
 	view->scroll = view->scroll < most ? view->scroll : most;

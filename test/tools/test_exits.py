@@ -75,6 +75,42 @@ with Room() as room:
     run = subprocess.run(["bash", "-c", '"$0" summary <(sleep 0.5; cat "$1")', GPUMEM, good],
                          capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
     check("a command's output, which comes late, is waited for", run.returncode == 0 and "CUDA memory summary" in run.stdout, run)
+    # ---- a device that is not there is no device with nothing on it --------------------------------------------------
+    for verb, (words, count) in READERS.items():
+        if verb in ("convert", "symbolize"):
+            continue
+        run = gpumem(verb, *words, "-d", "7", *[good] * count)
+        check("%s -d 7: exit 3, said, no result" % verb, run.returncode == 3 and "device" in run.stderr and run.stderr.count("\n") == 1 and
+              not run.stdout, run)
+        run = gpumem(verb, *words, "-d", "seven", *[good] * count)
+        check("%s -d seven: exit 2" % verb, run.returncode == 2 and "not a number" in run.stderr and not run.stdout, run)
+        run = gpumem(verb, *words, "-d", "0", *[good] * count)
+        check("%s -d 0" % verb, run.returncode == 0 and run.stdout, run)
+
+    # ---- what is wrong is said, beside the usage --------------------------------------------------------------------
+    for verb, inputs, said in (("summary", [], "no input was given"), ("events", [good, good], "2 inputs were given"),
+                               ("diff", [good], "1 input was given"), ("leaks", [good] * 3, "3 inputs were given"), ("top", [], "no input"),
+                               ("run", [], "no command was given"), ("run", ["--stacks", "--", "true"], "--stacks needs a value"),
+                               ("leaks", ["-n", "-3", good], "--top -3: not a number"), ("merge", ["-n", "-3", good], "--top -3: not a number"),
+                               ("top", ["--rows", "-3", "all"], "--rows -3: not a number"), ("events", ["-n", "-3", good], "--last -3: not a number"),
+                               ("replay", ["--conf", "max_split_size_mb:64,max_split_size:3", good], "no setting 'max_split_size'")):
+        run = gpumem(verb, *inputs)
+        check("%s %s: exit 2, %s" % (verb, " ".join(inputs).replace(good, "FILE"), said), run.returncode == 2 and said in run.stderr and
+              not run.stdout, run)
+    run = gpumem("replay", "--json", "--conf", "expandable_segments:True,roundup_power2_divisions:[256:1,>:8],max_split_size_mb: 64", good)
+    check("replay --conf of every setting that PyTorch has", run.returncode == 0, run)
+    evil = os.path.join(room.path, "evil\033[2Jname")
+    with open(evil, "wb"):
+        pass
+    for verb, (words, count) in READERS.items():
+        run = gpumem(verb, *words, *[good] * (count - 1), evil)
+        check("%s of a name with an escape: none reaches the terminal" % verb, run.returncode == 3 and "\033" not in run.stderr and
+              "name: an empty file" in run.stderr, run)
+    for name, near in (("foo", ""), ("lekas", "leaks"), ("tpo", "top"), ("sumary", "summary"), ("xy", "")):
+        run = gpumem(name)
+        check("gpumem %s: %s" % (name, near or "nothing like it"), run.returncode == 2 and
+              ("did you mean %s?" % near in run.stderr if near else "did you" not in run.stderr), run)
+
     # ---- what is no file --------------------------------------------------------------------------------------------
     os.mkfifo(os.path.join(room.path, "fifo"))
     ears = socket.socket(socket.AF_UNIX)

@@ -195,7 +195,9 @@ with Room() as room:
           gpumem("check", "--max-fragmentation", "4.99%", broken).returncode == 1)
     run = gpumem("check", "--max-fragmentation", "1%", broken)
     check("check --max-fragmentation says both", "5.00%, allowed: 1.00%" in run.stdout, run)
-    check("check -d 7: no such device, nothing to say", gpumem("check", "--max-peak", "0", "-d", "7", path).returncode == 0)
+    run = gpumem("check", "--max-peak", "0", "-d", "7", path)
+    check("check -d 7: no such device, and no word that it is within its limits", run.returncode == 3 and "no device 7" in run.stderr and
+          not run.stdout, run)
     run = gpumem("check", "--max-peak", "0", path, broken)
     check("check of several: each with its name", run.returncode == 1 and path in run.stdout and broken in run.stdout, run)
     run = gpumem("check", "--max-peak", "1GiB", path, os.path.join(room.path, "none"))

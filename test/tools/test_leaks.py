@@ -81,7 +81,7 @@ with Room() as room:
     done = gpumem("leaks", "-s", known, before).stdout
     check("nothing left out is not spoken of", "left out" not in done)
     suppressed("leak:cudaMallocPitch")
-    check("what is left out is counted", "; 1 blocks of known leaks left out" in gpumem("leaks", "-s", known, before).stdout)
+    check("what is left out is counted", "; 1 block of known leaks left out" in gpumem("leaks", "-s", known, before).stdout)
     run = gpumem("leaks", "-s", os.path.join(room.path, "none"), before)
     check("no such file of suppressions: exit 2", run.returncode == 2 and "No such file" in run.stderr, run)
 

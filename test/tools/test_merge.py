@@ -105,5 +105,6 @@ with Room() as room:
             ("--device nonsense", ["--device", "x", *paths], 2, "not a number")]:
         run = gpumem("merge", *words)
         check("%s: exit %d" % (name, status), run.returncode == status and said in run.stderr and not run.stdout, run)
-    check("another device: nothing", merge("--device", "7", *paths)["rows"] == [])
+    run = merge("--device", "7", *paths)
+    check("a device that no rank has", run.returncode == 3 and "no rank has that device" in run.stderr and not run.stdout, run)
 finish()

@@ -95,7 +95,7 @@ with Room() as room:
     check("which tells the leak", [x["bytes"] for x in leaks["leaks"]] == [6 * MiB] and leaks["leaks"][0]["stack"][0]["name"] == "remember_loss", leaks)
 with Room() as room:
     done = run(room, TRAINING, "--oom", "--steps", "6")
-    check("out of memory: said, and the state of that moment is next", done.returncode == 1 and "out of memory 1 times" in done.stderr and
+    check("out of memory: said, and the state of that moment is next", done.returncode == 1 and "out of memory 1 time:" in done.stderr and
           re.search(r"look at it with: gpumem summary \S*oom-1\.json$", done.stderr, re.M), done)
 with Room() as room:
     done = run(room, "sh", "-c", "echo here; echo there >&2; exit 7")
