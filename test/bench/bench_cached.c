@@ -5,9 +5,10 @@
  * Each row is the median of several rounds, interleaved. A pair is one allocation and its free, the
  * block reusable at once. No driver, no hooks: what the floor of a hook costs comes on top. Threads:
  * each with pairs of its own, as many threads as there are processors at most; beside the rate what it
- * is of one thread's.
+ * is of one thread's. A thread's rate is that of the median of its batches, so that what else runs on
+ * the machine shows in a few of them.
  *
- *	bench_cached [rounds [pairs a round]]
+ *	bench_cached [rounds [pairs a round [rows]]]        rows: those whose name has this in it
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,6 +30,7 @@
 #define KEY 1u				/* of the stream */
 
 static unsigned long operations = 200000;
+static const char *chosen = "";
 static uint64_t driver_next = UINT64_C(0x7e0000000000);
 static uint32_t live[LIVE];
 static uint64_t live_at[LIVE];
@@ -259,6 +261,8 @@ static void bench(const char *what, unsigned int rounds)
 	static double ns[ROWS][ROUNDS_MOST];
 
 	for (unsigned int i = 0; i < ROWS; i++) {
+		if (!strstr(rows[i].name, chosen))
+			continue;
 		rows[i].run();			/* warm: segments, records, memory of the tables */
 		for (unsigned int round = 0; round < rounds; round++) {
 			double began = now_ns();
@@ -277,31 +281,48 @@ static void bench(const char *what, unsigned int rounds)
 
 #define THREADS_MOST 16
 #define SIZES 4
+#define BATCHES 50
 
 static pthread_barrier_t together;
 static bool mixed;			/* several sizes each, some live at a time */
 
+static struct worker {
+	uint32_t ids[SIZES], random;
+	uint64_t at[SIZES];
+	double ns;			/* a pair */
+} __attribute__((aligned(128))) workers[THREADS_MOST];
+
+static void pair(struct worker *worker)
+{
+	unsigned int n = 0;
+
+	if (mixed) {
+		worker->random = worker->random * 1664525u + 1013904223u;
+		n = worker->random >> 20 & (SIZES - 1);
+	}
+	if (worker->ids[n])
+		cached_free(worker->ids[n], worker->at[n]);
+	worker->ids[n] = cached_alloc(UINT64_C(4096) << n, &worker->at[n]);
+}
+
 static void *work(void *arg)
 {
-	uint32_t ids[SIZES] = { 0 }, random = (uint32_t)(uintptr_t)arg * 2654435761u + 1;
-	uint64_t at[SIZES];
+	struct worker *worker = arg;
+	double ns[BATCHES];
 
 	pthread_barrier_wait(&together);
-	for (unsigned long i = 0; i < operations; i++) {
-		unsigned int n = 0;
+	for (unsigned int b = 0; b < BATCHES; b++) {
+		double began = now_ns();
 
-		if (mixed) {
-			random = random * 1664525u + 1013904223u;
-			n = random >> 20 & (SIZES - 1);
-		}
-		if (ids[n])
-			cached_free(ids[n], at[n]);
-		ids[n] = cached_alloc(UINT64_C(4096) << n, &at[n]);
+		for (unsigned long i = 0; i < operations / BATCHES; i++)
+			pair(worker);
+		ns[b] = (now_ns() - began) / (double)(operations / BATCHES);
 	}
 	for (unsigned int n = 0; n < SIZES; n++)
-		if (ids[n])
-			cached_free(ids[n], at[n]);
-	pthread_barrier_wait(&together);
+		if (worker->ids[n])
+			cached_free(worker->ids[n], worker->at[n]);
+	qsort(ns, BATCHES, sizeof(ns[0]), compare);
+	worker->ns = ns[BATCHES / 2];
 	return NULL;
 }
 
@@ -309,20 +330,20 @@ static void *work(void *arg)
 static double rate(unsigned int threads)
 {
 	pthread_t handles[THREADS_MOST];
-	double began, took;
+	double sum = 0;
 
-	pthread_barrier_init(&together, NULL, threads + 1);
-	for (uintptr_t i = 0; i < threads; i++)
-		if (pthread_create(&handles[i], NULL, work, (void *)i))
+	pthread_barrier_init(&together, NULL, threads);
+	for (unsigned int i = 0; i < threads; i++) {
+		workers[i] = (struct worker){ .random = i * 2654435761u + 1 };
+		if (pthread_create(&handles[i], NULL, work, &workers[i]))
 			exit(1);
-	pthread_barrier_wait(&together);
-	began = now_ns();
-	pthread_barrier_wait(&together);
-	took = now_ns() - began;
-	for (unsigned int i = 0; i < threads; i++)
+	}
+	for (unsigned int i = 0; i < threads; i++) {
 		pthread_join(handles[i], NULL);
+		sum += 1e3 / workers[i].ns;
+	}
 	pthread_barrier_destroy(&together);
-	return (double)threads * (double)operations / took * 1e3;
+	return sum;
 }
 
 static void bench_threads(const char *what, unsigned int rounds)
@@ -331,6 +352,8 @@ static void bench_threads(const char *what, unsigned int rounds)
 	double rates[ROUNDS_MOST], one = 0;
 
 	for (unsigned int threads = 1; threads <= THREADS_MOST; threads *= 2) {
+		if (!strstr("threads", chosen))
+			break;
 		if (threads > 1 && (long)threads > processors)
 			break;
 		rate(threads);			/* warm */
@@ -388,8 +411,10 @@ int main(int argc, char **argv)
 
 	if (argc > 2)
 		operations = strtoul(argv[2], NULL, 10);
+	if (argc > 3)
+		chosen = argv[3];
 	if (rounds < 1 || rounds > ROUNDS_MOST || operations < 1) {
-		fprintf(stderr, "usage: bench_cached [rounds (1-%d) [pairs]]\n", ROUNDS_MOST);
+		fprintf(stderr, "usage: bench_cached [rounds (1-%d) [pairs [rows]]]\n", ROUNDS_MOST);
 		return 2;
 	}
 	printf("a pair of allocation and free, median of %u rounds of %lu\n", rounds, operations);
