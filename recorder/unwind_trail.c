@@ -1,7 +1,7 @@
 /*
  * unwind_trail.c - a walk that does not begin anew (see unwind_trail.h).
  *
- * Owns the trails: a fixed number, two a thread's until another wants them long enough. A trail is
+ * Owns the trails: a fixed number, one a thread's until another wants it long enough. A trail is
  * entered by one exchange and left again. What is kept are guesses, checked before each use: it
  * does no harm when it is out of date, of another thread, or of a stack that is gone, as long as
  * the words to check lie on this thread's stack, and the owner's number sees to that.
@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "recorder/unwind_follow.h"
+#include "recorder/unwind_path.h"
 #include "recorder/unwind_rules.h"
 #include "recorder/unwind_walk.h"
 
@@ -35,55 +37,62 @@ uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count)
 
 #ifndef __aarch64__
 
-#define TRAILS 64u			/* pairs of them */
+#define TRAILS 64u
 #define FRAMES 336u			/* kept of a stack */
 #define BEYOND 64			/* frames unwound beyond those asked for, to follow later */
 #define STRANGERS 64u			/* calls of other threads in a row until a trail is theirs */
 #define PAUSE 64u			/* walks that do not try again after one in vain */
-#define RULE_END (UINT64_C(1) << 44)	/* of the outermost frame; no plain entry of the cache */
 
-/* Frames from @top on, innermost first, the outermost at FRAMES - 1. A frame's rule is a plain
- * entry of unwind_rules.h, RULE_END, or 0: to be unwound each time. At [FRAMES]: what the outermost
- * one's rule leads to. */
+/* Frames from @top on, innermost first, the outermost at FRAMES - 1. At [FRAMES]: what the outermost
+ * one's rule leads to. What each walk uses lies together. */
 struct gm_trail {
+	_Alignas(64) uintptr_t pc[FRAMES + 1];
+	struct {
+		uint64_t step;		/* as in a struct gm_path_frame */
+		uint64_t hash;		/* gm_trail_hash_of the frames from here outwards */
+	} at[FRAMES + 1];
 	_Alignas(64) _Atomic(uint32_t) busy;
 	uint32_t owner;			/* number of a thread; 0 nobody's */
 	uint32_t strangers, pause;
 	uint32_t generation;		/* of the rules */
+	uint32_t stamp;			/* changes with these and the owner */
 	uint32_t top;
 	bool open;			/* the stack goes on beyond the outermost frame */
+	bool no_paths;			/* there was no room for them */
+	struct gm_paths *paths;
 	uint64_t followed;
-	uintptr_t pc[FRAMES + 1], sp[FRAMES + 1];
-	uint64_t hash[FRAMES + 1];	/* gm_trail_hash_of the frames from here outwards */
-	uint64_t rule[FRAMES];
-	uintptr_t new_pc[FRAMES], new_sp[FRAMES];	/* those that are unwound, innermost first */
-	uint64_t new_rule[FRAMES];
+	struct gm_path_frame fresh[FRAMES];	/* those walked before it is joined, innermost first */
 };
 
-/* A thread has two: allocations and frees come in turn, each from much the same place. */
-static struct gm_trail trails[TRAILS][2];	/* 2.4 MiB of .bss, touched as used */
+static struct gm_trail trails[TRAILS];	/* 0.8 MiB of .bss, touched as used */
 static _Atomic(uint32_t) threads;
 static __thread uint32_t own_number;
-static __thread uintptr_t first_place;
 
-static struct gm_trail *enter(uintptr_t place)
+/* All that was kept is out of date. */
+static void renew(struct gm_trail *t)
+{
+	t->top = FRAMES;
+	t->stamp = (t->stamp + 1) % GM_STEP_STAMPS;
+	if (!t->stamp && t->paths)
+		gm_paths_clear(t->paths);
+}
+
+static struct gm_trail *enter(void)
 {
 	struct gm_trail *t;
 
-	if (!own_number) {
+	if (!own_number)
 		own_number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-		first_place = place;
-	}
-	t = &trails[own_number % TRAILS][place != first_place];
+	t = &trails[own_number % TRAILS];
 	if (atomic_exchange_explicit(&t->busy, 1, memory_order_acquire))
 		return NULL;
 	if (__builtin_expect(t->owner != own_number, 0)) {
 		if (t->owner && ++t->strangers < STRANGERS)
 			goto leave;
 		t->owner = own_number;
-		t->top = FRAMES;
 		t->pause = 0;
 		t->followed = 0;
+		renew(t);
 	}
 	t->strangers = 0;
 	if (t->pause) {
@@ -104,31 +113,50 @@ void gm_trail_leave(const struct gm_trail_walk *walk)
 void gm_trail_forget(void)
 {
 	for (uint32_t i = 0; i < TRAILS; i++) {
-		for (uint32_t k = 0; k < 2; k++) {
-			if (!trails[i][k].owner)	/* a page never touched stays so */
-				continue;
-			trails[i][k].owner = 0;
-			atomic_store_explicit(&trails[i][k].busy, 0, memory_order_relaxed);
-		}
+		if (!trails[i].owner)	/* a page never touched stays so */
+			continue;
+		trails[i].owner = 0;
+		atomic_store_explicit(&trails[i].busy, 0, memory_order_relaxed);
 	}
 }
 
 uint64_t gm_trail_followed(void)
 {
-	const struct gm_trail *t = trails[own_number % TRAILS];
-	uint64_t sum = 0;
+	const struct gm_trail *t = &trails[own_number % TRAILS];
 
-	for (uint32_t k = 0; k < 2 && own_number; k++)
-		sum += t[k].owner == own_number ? t[k].followed : 0;
-	return sum;
+	return own_number && t->owner == own_number ? t->followed : 0;
 }
+
+/* ---- a walk ------------------------------------------------------------------------------ */
 
 enum outcome { STEPPED, ENDED, FAILED };
 
-static enum outcome step_slowly(struct gm_trail *t, struct gm_walk *w, uint32_t at, uint64_t entry)
+#define RUNS 4u
+
+/* The walk on its trail: of @count new frames, and known ones from @at on. */
+struct course {
+	uint32_t max, count, at;
+	uint64_t bits;			/* of the generation, gm_rule_find's */
+	uint64_t stamp;			/* as it stands in a step */
+	bool joined;
+	uint32_t runs;			/* of frames that were unwound: kept as paths */
+	uint32_t first[RUNS], last[RUNS];	/* behind the last */
+};
+
+static inline uint64_t depth_of(const struct gm_walk *w)
+{
+	return (w->window.hi - w->sp) >> 3;
+}
+
+static inline uint64_t place_of(const struct gm_walk *w, const struct course *c)
+{
+	return depth_of(w) | c->stamp | (w->exact ? GM_STEP_EXACT : 0);
+}
+
+static enum outcome step_slowly(struct gm_trail *t, struct gm_walk *w, struct gm_path_frame *frame,
+				uint64_t entry)
 {
 	uintptr_t address = w->pc - !w->exact, lo = w->window.lo, hi = w->window.hi;
-	bool exact = w->exact;
 	uint64_t rule = gm_entry_rule(entry);
 	enum gm_walk_next next;
 
@@ -137,36 +165,35 @@ static enum outcome step_slowly(struct gm_trail *t, struct gm_walk *w, uint32_t 
 	next = gm_walk_rare(w, rule, false);
 	if (next == GM_NEXT_FULL || w->flags || w->window.lo != lo || w->window.hi != hi)
 		return FAILED;
-	if (!exact && gm_rule_kind(rule) == GM_RULE_END)
-		t->new_rule[at] = RULE_END;
-	else if (!exact && gm_entry_is_plain(entry))
-		t->new_rule[at] = entry;
+	if (gm_rule_kind(rule) == GM_RULE_END)
+		frame->step |= GM_STEP_END;
+	else if (gm_entry_is_plain(entry))
+		frame->step |= entry & ~GM_STEP_PLACE;
 	return next == GM_NEXT_END ? ENDED : STEPPED;
 }
 
-/* Undo the frame that @w stands at, and note it as the one at @at. The walk of unwind.c with more
- * to write. */
+/* Undo the frame that @w stands at, and note it as the next. The walk of unwind.c with more to
+ * write. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
-static inline enum outcome step(struct gm_trail *t, struct gm_walk *w, uint32_t at, uint64_t bits)
+static enum outcome step(struct gm_trail *t, struct gm_walk *w, struct course *c)
 {
-	uint64_t entry = gm_rule_find(w->pc - !w->exact, bits);
+	uint64_t entry = gm_rule_find(w->pc - !w->exact, c->bits);
+	struct gm_path_frame *frame = &t->fresh[c->count++];
 	uintptr_t cfa, save, next;
 
-	t->new_pc[at] = w->pc;
-	t->new_sp[at] = w->sp;
-	t->new_rule[at] = 0;
+	frame->pc = w->pc;
+	frame->step = place_of(w, c);
 	if (__builtin_expect(!gm_entry_is_plain(entry), 0))
-		return step_slowly(t, w, at, entry);
+		return step_slowly(t, w, frame, entry);
 	cfa = (gm_entry_is_fp(entry) ? w->fp : w->sp) + gm_entry_offset(entry);
 	save = gm_entry_save(entry);
 	if (__builtin_expect(cfa <= w->sp || cfa > w->window.hi || (cfa & 7) ||
 			     cfa - w->window.lo < save + 8, 0))
-		return step_slowly(t, w, at, entry);
+		return step_slowly(t, w, frame, entry);
 	next = *(const uintptr_t *)(cfa - 8);
 	if (__builtin_expect(next == 0, 0))
-		return step_slowly(t, w, at, entry);
-	if (!w->exact)			/* or it is the rule of another instruction */
-		t->new_rule[at] = entry;
+		return step_slowly(t, w, frame, entry);
+	frame->step |= entry & ~GM_STEP_PLACE;
 	if (save)
 		w->fp = *(const uintptr_t *)(cfa - save);
 	w->pc = next;
@@ -175,44 +202,52 @@ static inline enum outcome step(struct gm_trail *t, struct gm_walk *w, uint32_t 
 	return STEPPED;
 }
 
-/* Follow the trail from the frame @at on as far as its words are what they were, up to @last.
- * Returns the frame that it came to; @*fp is the frame pointer there. The words lie on this thread's
- * stack above @at: they were read from there when the frames were unwound. */
+/* As gm_follow_path, of the trail's frames from @at on, up to @last; who did not part from them looks
+ * up there what it came to. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
-static inline uint32_t follow(const struct gm_trail *t, uint32_t at, uint32_t last, uintptr_t *fp)
+static inline void follow_trail(const struct gm_trail *t, uint32_t at, uint32_t last,
+				const struct gm_walk *w, struct gm_followed *ret)
 {
-	uintptr_t frame = *fp;
+	uintptr_t hi = w->window.hi, fp = w->fp;
+	uint32_t i = at;
 
-	while (at < last) {
-		uint64_t rule = t->rule[at];
-		uintptr_t cfa = t->sp[at + 1], save = gm_entry_save(rule);
+	ret->parted = false;
+	while (i < last) {
+		uint64_t step = t->at[i].step;
+		uintptr_t cfa, next;
 
-		if (__builtin_expect(!gm_entry_is_plain(rule), 0)) {
-			if (rule == RULE_END)
-				at = FRAMES;
+		if (__builtin_expect(!gm_step_is_plain(step), 0)) {
+			if (step & GM_STEP_END)
+				i = FRAMES;
 			break;
 		}
-		if (gm_entry_is_fp(rule) && frame + gm_entry_offset(rule) != cfa)
+		cfa = gm_step_sp(hi, t->at[i + 1].step);
+		next = *(const uintptr_t *)(cfa - 8);
+		if (__builtin_expect(!gm_step_is_at(step, fp, cfa), 0))
 			break;
-		if (*(const uintptr_t *)(cfa - 8) != t->pc[at + 1])
+		if (__builtin_expect(next != t->pc[i + 1], 0)) {
+			if (!next)
+				break;
+			ret->parted = true;
+			ret->pc = next;
+			ret->sp = cfa;
+		}
+		fp = gm_step_caller_fp(step, fp, cfa);
+		i++;
+		if (ret->parted)
 			break;
-		if (save)
-			frame = *(const uintptr_t *)(cfa - save);
-		at++;
 	}
-	*fp = frame;
-	return at;
+	ret->count = i - at;
+	ret->fp = fp;
 }
 
 static void move(struct gm_trail *t, uint32_t to, uint32_t from, uint32_t count)
 {
 	memmove(t->pc + to, t->pc + from, count * sizeof(t->pc[0]));
-	memmove(t->sp + to, t->sp + from, count * sizeof(t->sp[0]));
-	memmove(t->hash + to, t->hash + from, count * sizeof(t->hash[0]));
-	memmove(t->rule + to, t->rule + from, (count - 1) * sizeof(t->rule[0]));
+	memmove(t->at + to, t->at + from, count * sizeof(t->at[0]));
 }
 
-/* The trail is now the @count frames that were unwound and, outwards of them, those from @joined. */
+/* The trail is now the @count frames that were walked and, outwards of them, those from @joined. */
 static void keep(struct gm_trail *t, uint32_t count, uint32_t joined)
 {
 	uint32_t top;
@@ -224,33 +259,63 @@ static void keep(struct gm_trail *t, uint32_t count, uint32_t joined)
 		joined = count;
 	}
 	top = joined - count;
-	hash = t->hash[joined];
+	hash = t->at[joined].hash;
 	for (uint32_t i = count; i-- > 0;) {
-		t->pc[top + i] = t->new_pc[i];
-		t->sp[top + i] = t->new_sp[i];
-		t->rule[top + i] = t->new_rule[i];
-		hash = hash * MIX_B + mix(t->new_pc[i]);
-		t->hash[top + i] = hash;
+		t->pc[top + i] = t->fresh[i].pc;
+		hash = hash * MIX_B + mix(t->fresh[i].pc);
+		t->at[top + i].step = t->fresh[i].step;
+		t->at[top + i].hash = hash;
 	}
 	t->top = top;
 }
 
-/* Unwound to its end without coming to a known frame; @w stands behind the last one. */
-static void keep_all(struct gm_trail *t, const struct gm_walk *w, uint32_t count, bool open)
+/* Walked to its end without coming to a known frame; @w stands behind the last one. */
+static void keep_all(struct gm_trail *t, const struct gm_walk *w, const struct course *c, bool open)
 {
 	t->pc[FRAMES] = open ? 0 : w->pc;
-	t->sp[FRAMES] = w->sp;
-	t->hash[FRAMES] = 0;
+	t->at[FRAMES].step = place_of(w, c);
+	t->at[FRAMES].hash = 0;
 	t->open = open;
-	keep(t, count, FRAMES);
+	keep(t, c->count, FRAMES);
 }
 
-/* The walk on its trail: of @count new frames, and known ones from @at on. */
-struct course {
-	uint32_t max, count, at;
-	uint64_t bits;			/* of the generation, gm_rule_find's */
-	bool joined;
-};
+/* What was unwound can be followed the next time. The trail has the frames, from its top on. */
+static void keep_paths(struct gm_trail *t, const struct course *c)
+{
+	if (!t->paths && !t->no_paths) {
+		t->paths = gm_paths_new();
+		t->no_paths = !t->paths;
+	}
+	for (uint32_t run = 0; run < c->runs && t->paths; run++) {
+		uint32_t first = t->top + c->first[run], last = t->top + c->last[run];
+
+		while (first < last) {
+			struct gm_path_frame frames[GM_PATH_STEPS + 1];
+			uint32_t n = 0;
+
+			for (;; n++) {
+				frames[n].pc = t->pc[first + n];
+				frames[n].step = t->at[first + n].step;
+				if (n == GM_PATH_STEPS || first + n == last ||
+				    !gm_step_is_plain(frames[n].step))
+					break;
+			}
+			if (n)
+				gm_path_keep(t->paths, frames, n);
+			first += n ? n : 1;
+		}
+	}
+}
+
+/* @w goes on where @f came to, which may be nowhere. */
+static void go_on(struct gm_walk *w, struct course *c, const struct gm_followed *f)
+{
+	w->pc = f->pc;
+	w->sp = f->sp;
+	w->fp = f->fp;
+	w->exact = w->exact && !f->count;
+	c->count += f->count;
+}
 
 /* Where @w stands, is the trail's frame at @c->at: follow it. Returns whether that was all; else @w
  * stands where it was left, and the frames until there are new ones. */
@@ -258,20 +323,40 @@ static bool join(struct gm_trail *t, struct gm_walk *w, struct course *c)
 {
 	uint32_t enough = c->at + c->max - c->count;
 	uint32_t end = t->open ? FRAMES - 1 : FRAMES;
-	uint32_t i = follow(t, c->at, enough < end ? enough : end, &w->fp);
+	struct gm_followed f;
 
-	t->followed += i - c->at;
-	if (i == enough || (i == FRAMES && !t->open))
+	follow_trail(t, c->at, enough < end ? enough : end, w, &f);
+	t->followed += f.count;
+	if (!f.parted && (f.count == enough - c->at || (c->at + f.count == FRAMES && !t->open)))
 		return true;
-	for (; c->at < i; c->at++, c->count++) {
-		t->new_pc[c->count] = t->pc[c->at];
-		t->new_sp[c->count] = t->sp[c->at];
-		t->new_rule[c->count] = t->rule[c->at];
+	for (uint32_t i = 0; i < f.count; i++) {
+		t->fresh[c->count + i].pc = t->pc[c->at + i];
+		t->fresh[c->count + i].step = t->at[c->at + i].step;
 	}
-	w->pc = t->pc[i];
-	w->sp = t->sp[i];
-	c->at = i + 1;
+	c->at += f.count;
+	if (!f.parted) {
+		f.pc = t->pc[c->at];
+		f.sp = gm_step_sp(w->window.hi, t->at[c->at].step);
+	}
+	go_on(w, c, &f);
 	return false;
+}
+
+/* Returns whether a path took @w further. */
+static bool take_path(struct gm_trail *t, struct gm_walk *w, struct course *c)
+{
+	const struct gm_path_frame *path;
+	struct gm_followed f;
+
+	if (!t->paths || c->count + GM_PATH_STEPS > FRAMES)
+		return false;
+	path = gm_path_find(t->paths, w->pc, place_of(w, c));
+	if (!path)
+		return false;
+	gm_follow_path(path, w, t->fresh + c->count, &f);
+	t->followed += f.count;
+	go_on(w, c, &f);
+	return f.count > 0;
 }
 
 /* Returns false where it came to what only gm_unwind can walk. */
@@ -279,20 +364,39 @@ static bool run(struct gm_trail *t, struct gm_walk *w, struct course *c)
 {
 	uint32_t most = c->max + BEYOND < FRAMES ? c->max + BEYOND : FRAMES;
 	enum outcome outcome = STEPPED;
+	bool in_run = false;
 
 	while (outcome == STEPPED && c->count < most) {
-		while (c->at < FRAMES && t->sp[c->at] < w->sp)
+		while (c->at < FRAMES && (t->at[c->at].step & GM_STEP_DEPTH) > depth_of(w))
 			c->at++;
-		if (c->at < FRAMES && c->count && t->sp[c->at] == w->sp &&
-		    t->pc[c->at] == w->pc && (c->count > c->max || join(t, w, c))) {
-			c->joined = true;
-			return true;
+		if (c->at < FRAMES && t->pc[c->at] == w->pc &&
+		    (t->at[c->at].step & GM_STEP_PLACE) == place_of(w, c)) {
+			uint32_t before = c->count;
+
+			if (c->count > c->max || join(t, w, c)) {
+				c->joined = true;
+				break;
+			}
+			in_run = in_run && c->count == before;
 		}
-		outcome = step(t, w, c->count++, c->bits);
+		if (take_path(t, w, c)) {
+			in_run = false;
+			continue;
+		}
+		if (!in_run && c->runs < RUNS)
+			c->first[c->runs++] = c->count;
+		in_run = true;
+		outcome = step(t, w, c);
+		c->last[c->runs - 1] = c->count;
 	}
 	if (outcome == FAILED && c->count <= c->max)
 		return false;
-	keep_all(t, w, c->count, outcome != ENDED);
+	if (c->joined)
+		keep(t, c->count, c->at);
+	else
+		keep_all(t, w, c, outcome != ENDED);
+	if (c->runs)
+		keep_paths(t, c);
 	return true;
 }
 
@@ -306,18 +410,19 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 	if (max <= 0 || max > GM_TRAIL_MOST || from->has_all || !gm_unwind_is_own())
 		return false;
 	gm_walk_begin(&w, from);
-	if (!w.window.hi)
+	if (!w.window.hi || w.sp % 8 || depth_of(&w) > GM_STEP_DEPTH)
 		return false;
-	t = enter(from->r[GM_REG_PC]);
+	t = enter();
 	if (!t)
 		return false;
 	generation = gm_rule_generation();
 	if (t->generation != generation) {
 		t->generation = generation;
-		t->top = FRAMES;
+		renew(t);
 	}
 	c.at = t->top;
 	c.bits = gm_rule_wanted(0, generation);
+	c.stamp = (uint64_t)t->stamp << GM_STEP_STAMP_SHIFT;
 	ret_walk->trail = t;
 	if (!run(t, &w, &c)) {
 		t->top = FRAMES;
@@ -325,8 +430,6 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 		gm_trail_leave(ret_walk);
 		return false;
 	}
-	if (c.joined)
-		keep(t, c.count, c.at);
 	ret_walk->pcs = t->pc + t->top;
 	ret_walk->count = (int)(FRAMES - t->top);
 	ret_walk->flags = 0;
@@ -339,15 +442,16 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 
 uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count)
 {
-	const uint64_t *hash = walk->trail->hash + walk->trail->top + first;
-	uint64_t beyond = hash[count], base = MIX_B;
+	const struct gm_trail *t = walk->trail;
+	uint32_t from = t->top + (uint32_t)first;
+	uint64_t beyond = t->at[from + (uint32_t)count].hash, base = MIX_B;
 
 	if (!beyond)			/* to the end: nothing to take off */
-		return hash[0];
+		return t->at[from].hash;
 	for (unsigned int n = (unsigned int)count; n; n >>= 1, base *= base)
 		if (n & 1)
 			beyond *= base;
-	return hash[0] - beyond;
+	return t->at[from].hash - beyond;
 }
 
 #else	/* aarch64: the chain of frame records is as fast */

@@ -1,7 +1,8 @@
 /*
  * unwind_trail.h - a walk that does not begin anew: each thread's last one is kept, and where the
- * next comes to a frame that it had, the rest is followed by what is known of it. (Two are kept: of
- * walks from where the thread's first began, and of those from elsewhere.)
+ * next comes to a frame that it had, the rest is followed by what is known of it. The frames before
+ * that were often met further back: paths of them are kept, by the frame that each begins with
+ * (unwind_path.h), and followed in the same way.
  *
  * A walk from a frame on is a function of (pc, sp, fp) there and of the words that it reads: return
  * addresses and saved frame pointers. So a frame with the same pc and sp, whose every word outwards

@@ -24,7 +24,7 @@
 #define PATHS 254u
 #define GROUP 16u
 #define OWN_LEVELS 12u			/* innermost ones that each path has for itself */
-#define DATA_PAGES 6144u
+#define DATA_PAGES 3072u
 #define TOUCHES 900u
 #define CODE_SLOTS 8192u		/* of 64 bytes */
 #define JUMPS 1000u
@@ -219,18 +219,24 @@ static void descend(unsigned int path, unsigned int depth);
 #define FUNCTION(n) \
 	static __attribute__((noinline)) void function_##n(unsigned int path, unsigned int depth) \
 	{ \
-		volatile char area[16 * (n) + 8]; \
+		volatile char area[16 * ((n) % 32) + 8]; \
 		area[depth % 8] = 1; \
 		descend(path, depth - 1); \
 		area[1] = area[0]; \
 	}
-#define EIGHT(n) FUNCTION(n##0) FUNCTION(n##1) FUNCTION(n##2) FUNCTION(n##3) \
+#define ROW(n) FUNCTION(n##0) FUNCTION(n##1) FUNCTION(n##2) FUNCTION(n##3) \
 	FUNCTION(n##4) FUNCTION(n##5) FUNCTION(n##6) FUNCTION(n##7)
-EIGHT(1) EIGHT(2) EIGHT(3)
 #define NAMES(n) function_##n##0, function_##n##1, function_##n##2, function_##n##3, \
 	function_##n##4, function_##n##5, function_##n##6, function_##n##7
+#define EIGHT(what, n) what(n##0) what(n##1) what(n##2) what(n##3) what(n##4) what(n##5) \
+	what(n##6) what(n##7)
+#define ALL(what) EIGHT(what, 1) EIGHT(what, 2) EIGHT(what, 3) EIGHT(what, 4) EIGHT(what, 5) \
+	EIGHT(what, 6) EIGHT(what, 7) EIGHT(what, 8)
+ALL(ROW)
 
-static void (*const functions[])(unsigned int, unsigned int) = { NAMES(1), NAMES(2), NAMES(3) };
+#define COMMA_NAMES(n) NAMES(n),
+static void (*const functions[])(unsigned int, unsigned int) = { ALL(COMMA_NAMES) };
+#define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
 
 static void descend(unsigned int path, unsigned int depth)
 {
@@ -240,7 +246,7 @@ static void descend(unsigned int path, unsigned int depth)
 	if (depth == 0)
 		arrive();
 	else
-		functions[draw(&seed) % 24](path, depth);
+		functions[draw(&seed) % FUNCTIONS](path, depth);
 	__asm__ volatile("" : : : "memory");	/* no tail call */
 }
 
