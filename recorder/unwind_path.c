@@ -16,9 +16,9 @@ struct gm_paths *gm_paths_new(void)
 {
 	long at = gm_syscall(SYS_mmap, 0, sizeof(struct gm_paths), PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct gm_paths *paths = (struct gm_paths *)at;
+	struct gm_paths *paths = at < 0 && at > -4096 ? NULL : (struct gm_paths *)at;
 
-	if (at < 0 && at > -4096)
+	if (!paths)
 		return NULL;
 	paths->frames[0].pc = UINTPTR_MAX;	/* what an empty place of the index leads to */
 	return paths;
