@@ -185,31 +185,33 @@ static bool may_be_early_locked(const struct gm_reuse *reuse, uint32_t context, 
 	       reuse->ops.waits_for(reuse->ops.arg, context, reuse->hot->stream);
 }
 
-/* The early free of this thread whose marks still stand: nothing was submitted since. */
-static __thread struct { uint64_t stamp; uint32_t context; } again;
+/* The early free of this thread whose marks still stand: nothing was submitted since. An owner has
+ * one context, and its number is never another's. */
+static __thread struct { uint64_t stamp; uint32_t owner; } again;
 
-/* Would a free of @context be early, and change nothing? Without a lock: it is decided for the
+/* Would a free of @owner's be early, and change nothing? Without a lock: it is decided for the
  * moment of the look, and whoever submits meanwhile is in no order with the free. */
-static bool is_early_again(const struct gm_reuse *reuse, uint32_t context, bool stream_ordered)
+static inline bool is_early_again(const struct gm_reuse *reuse, uint32_t owner, bool stream_ordered)
 {
 	if (reuse->hot->many || reuse->no_early || reuse->hot->attention & GM_REUSE_CAPTURING)
 		return false;
 	if (!reuse->hot->stream)
 		return true;		/* no work was ever submitted */
-	return !stream_ordered && again.stamp == reuse->stamp && again.context == context;
+	return !stream_ordered && again.stamp == reuse->stamp && again.owner == owner;
 }
 
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
 		    bool *ret_early)
 {
-	uint32_t context = reuse->ops.context_of(reuse->ops.arg, item->owner);
+	uint32_t context;
 	bool now;
 
 	*ret_early = false;
 	if (!gm_rule(GM_RULE_LIMBO))
 		return true;
-	if (is_early_again(reuse, context, stream_ordered))
+	if (is_early_again(reuse, item->owner, stream_ordered))
 		return true;
+	context = reuse->ops.context_of(reuse->ops.arg, item->owner);
 	if (!gm_lock(&reuse->limbo))
 		return false;			/* never handed out again: safe */
 	if (!stream_ordered || !gm_rule(GM_RULE_WAIT_HOST_FREES)) {
@@ -223,7 +225,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 		*ret_early = true;
 		if (!stream_ordered) {
 			again.stamp = reuse->stamp;
-			again.context = context;
+			again.owner = item->owner;
 		}
 	} else if (!now && add_item_locked(reuse, item)) {
 		account_locked(reuse, item, 1);

@@ -321,8 +321,8 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 }
 
 /* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
-static struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
-					     struct gm_cached_view *ret_view)
+static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
+						    struct gm_cached_view *ret_view)
 {
 	struct gm_cache_heap *heap;
 

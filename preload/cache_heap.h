@@ -125,7 +125,13 @@ void gm_cache_forget_short(void);
 
 /* ---- streams by key (cache_stream.c) ---- */
 
-void gm_cache_stream_seen(uint64_t key, CUstream stream);
+extern __thread uint64_t gm_cache_stream_last GM_HIDDEN;	/* a key that this thread put in */
+void gm_cache_stream_met(uint64_t key, CUstream stream);
+static inline void gm_cache_stream_seen(uint64_t key, CUstream stream)
+{
+	if (key != gm_cache_stream_last && stream > CU_STREAM_PER_THREAD)
+		gm_cache_stream_met(key, stream);
+}
 /* False: destroyed, or one that has no handle of its own. */
 bool gm_cache_stream_find(uint64_t key, CUstream *ret);
 /* It ends; was memory served to it? */

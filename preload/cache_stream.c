@@ -19,48 +19,43 @@ struct named { uint64_t key; CUstream stream; uint32_t context; };
 static struct named streams[STREAMS];
 static uint32_t used;
 static struct gm_lock lock;
-static __thread uint64_t last;		/* a key that this thread put in */
+__thread uint64_t gm_cache_stream_last;
 
+/* Without the lock too: a key is stored last, and stays. */
 static struct named *place_of(uint64_t key)
 {
 	uint32_t i = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 52) % STREAMS;
+	uint64_t here;
 
-	while (streams[i].key && streams[i].key != key)
+	while ((here = __atomic_load_n(&streams[i].key, __ATOMIC_ACQUIRE)) != 0 && here != key)
 		i = (i + 1) % STREAMS;
 	return &streams[i];
 }
 
-static bool known(uint64_t key)
-{
-	bool yes;
-
-	if (!gm_lock(&lock))
-		return true;		/* until the next time */
-	yes = place_of(key)->key != 0;
-	gm_unlock(&lock);
-	return yes;
-}
-
-void gm_cache_stream_seen(uint64_t key, CUstream stream)
+void gm_cache_stream_met(uint64_t key, CUstream stream)
 {
 	CUcontext handle = NULL;
 	struct named *place;
 	uint32_t context;
 
-	if (key == last || (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+	if (__atomic_load_n(&place_of(key)->key, __ATOMIC_RELAXED)) {
+		gm_cache_stream_last = key;
 		return;
-	if (known(key) || GM_REAL(cuStreamGetCtx)(stream, &handle))
+	}
+	if (GM_REAL(cuStreamGetCtx)(stream, &handle))
 		return;
 	context = gm_context_find(handle);
 	if (gm_lock(&lock)) {
 		place = place_of(key);
 		if (!place->key && used < STREAMS / 2) {
 			used++;
-			*place = (struct named){ key, stream, context };
+			place->stream = stream;
+			place->context = context;
+			__atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
 		}
 		gm_unlock(&lock);
 	}
-	last = key;
+	gm_cache_stream_last = key;
 }
 
 void gm_cache_streams_context_ended(uint32_t context)

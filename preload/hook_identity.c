@@ -67,7 +67,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	CUresult result = GM_REAL(cuCtxGetCurrent)(pctx);
 
-	if (result || *pctx != gm_where_known.handle)
+	if (result || !pctx || *pctx != gm_where_known.handle)
 		gm_where_moved();
 	return result;
 }

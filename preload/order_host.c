@@ -49,7 +49,9 @@ static struct event_shard {
 } event_shards[SHARDS] __attribute__((aligned(64)));
 
 _Atomic(bool) gm_host_watches;
-_Atomic(uint64_t) gm_host_given, gm_host_over;
+/* Written at every submission that the host sees; not beside what others only read. */
+_Atomic(uint64_t) gm_host_given __attribute__((aligned(64)));
+_Atomic(uint64_t) gm_host_over;
 static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
 static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lost_lock */
 static _Atomic(bool) lost_several;	/* of several contexts; as above */
