@@ -12,6 +12,8 @@
 #include "tools/table.h"
 #include "tools/value.h"
 
+#define NAME_MOST 160		/* letters of a function in a stack for people */
+
 #define ROW_END INT64_MIN
 
 static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
@@ -238,7 +240,11 @@ void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stac
 	for (size_t i = 0; i < count; i++) {
 		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
 
-		fprintf(out, "%*s%s", indent, "", gm_show_clean(frame->name));
+		/* PyTorch's have up to a thousand letters of templates; --json has them. */
+		if (strlen(frame->name) > NAME_MOST)
+			fprintf(out, "%*s%s...", indent, "", gm_show_cut(frame->name, NAME_MOST - 3));
+		else
+			fprintf(out, "%*s%s", indent, "", gm_show_clean(frame->name));
 		if (frame->line > 0)
 			fprintf(out, " (%s:%lld)", gm_show_clean(frame->file), (long long)frame->line);
 		else if (frame->module[0] && strncmp(frame->name, frame->module, strlen(frame->module)))

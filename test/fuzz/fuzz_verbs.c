@@ -4,7 +4,7 @@
  * formed whatever it was given.
  *
  * The main() here changes good inputs as somebody would who knows them: a snapshot of ours, PyTorch's
- * as JSON and as pickle, a journal; numbers to their extremes, columns of unequal length, ids out of
+ * as JSON and as pickle, a journal, a trace; numbers to their extremes, columns of unequal length, ids out of
  * range, members that are missing, twice or of another type, deep nesting, huge texts, text that is
  * not UTF-8, NaN; and files of something else. The verbs run in this process.
  *
@@ -34,7 +34,8 @@ int gpumem_main(int argc, char **argv);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is run: F stands for the input, G for a good one. The first letter says what comes out. */
+/* What is run: F stands for the input, G for a good snapshot, T for a good trace. The first letter says
+ * what comes out: text, json, lines of json, a pickle, a verdict (exit 1 is one). */
 static const char *const commands[] = {
 	"- summary F", "j summary --json F", "- summary -d 0 F", "- summary -d host F", "- summary F G",
 	"- events F", "- events --csv F", "l events --jsonl F", "- events -a alloc,free -n 5 -d 0 F",
@@ -45,8 +46,12 @@ static const char *const commands[] = {
 	"- diff --by size F G", "- diff --by stream F G",
 	"- flame F", "- flame -w peak F", "- flame -w count F", "- flame -w churn -d 0 F",
 	"- flame -f folded -w peak F", "j flame -f speedscope -w count F", "j flame -f speedscope F",
-	"- check --max-peak 1GiB --max-reserved 1GiB --max-stack 1MiB --max-fragmentation 1% --no-leaks --max-ooms 0 F",
-	"j check --json --max-peak 1 --max-reserved 1 --max-stack 1 --max-fragmentation 0 --no-leaks --max-ooms 0 F",
+	"- summary -d 7 F", "- events -d 7 --last 3 F", "- merge -d 7 F G", "- leaks -s F G", "- leaks -s G F",
+	"v check --no-leaks -s F G", "v replay --verify F T", "v replay --verify G F",
+	"- replay --conf max_split_size_mb:64,roundup_power2_divisions:4,garbage_collection_threshold:0.5 --limit 1GiB F",
+	"- replay --capacity 1MiB F", "j replay --json -d 0 F",
+	"v check --max-peak 1GiB --max-reserved 1GiB --max-stack 1MiB --max-fragmentation 1% --no-leaks --max-ooms 0 F",
+	"V check --json --max-peak 1 --max-reserved 1 --max-stack 1 --max-fragmentation 0 --no-leaks --max-ooms 0 F",
 	"p convert --to pickle F", "p convert --to pickle F", "j convert --to pytorch-json F",
 	"j convert --to chrome F", "- convert --to csv F", "- convert --to rmm F", "j convert --to speedscope F",
 	"- convert --to folded F", "- convert --to prometheus F", "j convert --to gpumem F",
@@ -58,7 +63,7 @@ static const char *const commands[] = {
 
 static int terminal;			/* where this program's own lines go */
 static int out_fd, err_fd, input_fd;	/* memfds: stdout, stderr, the input */
-static char input_path[64], good_path[] = "test/data/gpumem-snapshot.json";
+static char input_path[64], trace_path[64], good_path[] = "test/data/gpumem-snapshot.json";
 static long done_well, refused, found_wanting;
 static uint64_t seed, *run_number;	/* the latter for both processes: below */
 static double slowest;
@@ -102,7 +107,8 @@ static int split(const char *command, char *words, char **argv)
 	argv[argc++] = (char *)(uintptr_t)"gpumem";
 	strcpy(words, command + 2);
 	for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
-		argv[argc++] = !strcmp(word, "F") ? input_path : !strcmp(word, "G") ? good_path : word;
+		argv[argc++] = !strcmp(word, "F") ? input_path : !strcmp(word, "G") ? good_path :
+			       !strcmp(word, "T") ? trace_path : word;
 	argv[argc] = NULL;
 	return argc;
 }
@@ -158,7 +164,7 @@ static void check_output(const char *command, int status)
 	char *text, *line, *next;
 
 	insist(status == 0 || status == 1 || status == 3, command, "an exit status that is none");
-	insist(status != 1 || !strncmp(command + 2, "check", 5), command, "exit 1, without a check");
+	insist(status != 1 || command[0] == 'v' || command[0] == 'V', command, "exit 1, without a check");
 	insist(status != 3 || said > 8, command, "exit 3 without a word");
 	done_well += status == 0;
 	found_wanting += status == 1;
@@ -170,7 +176,7 @@ static void check_output(const char *command, int status)
 	text[length] = '\0';
 	insist(command[0] == 'p' || gm_value_is_text((unsigned char *)text, (size_t)length), command,
 	       "what it printed is not UTF-8");
-	if (command[0] == 'j')
+	if (command[0] == 'j' || command[0] == 'V')
 		check_json(command, text, (size_t)length);
 	if (command[0] == 'p')
 		check_pickle(command, text, (size_t)length);
@@ -263,10 +269,10 @@ static json_t *some_number(void)
 		UINT32_MAX, INT64_C(1) << 32, INT64_C(1) << 52, INT64_C(1) << 53, INT64_C(1) << 62, INT64_MAX,
 		INT64_MAX - 1, INT64_MAX - 511, INT64_MIN, INT64_MIN + 1, 1000000000000, 1795202645674026,
 	};
-	static const double reals[] = { 0.5, -0.0, 1e18, 1e19, -1e300, 5e-324 };
+	static const double reals[] = { 0.5, -0.0, 1e18, 1e19, -1e300, 5e-324, 7.0, 4096.0, 0x1p63, -0x1p63 };
 
 	if (!below(12))
-		return json_real(reals[below(6)]);
+		return json_real(reals[below(10)]);
 	if (!below(6))
 		return json_integer((json_int_t)((uint64_t)below(UINT32_MAX) << below(33)));
 	return json_integer(numbers[below(sizeof(numbers) / sizeof(numbers[0]))]);
@@ -551,11 +557,52 @@ static size_t changed_journal(void)
 	return below(10) ? size : below(size);
 }
 
+/* A history as a program makes one: every block is freed once, after its request. */
+static size_t good_trace(char *to, size_t room)
+{
+	size_t length = (size_t)snprintf(to, room, "# conf=max_split_size_mb:64\n# memory_limit_bytes=0\n");
+
+	for (uint32_t id = 0; id < 60; id++) {
+		uint32_t bytes = 512u << below(16);
+
+		length += (size_t)snprintf(to + length, room - length, "a %u %u %u %x\n", id, bytes, below(3), 0x1000000 * (id + 1));
+		if (id >= 20)
+			length += (size_t)snprintf(to + length, room - length, "r %u\nf %u\n%s", id - 20, id - 20,
+						   below(9) ? "" : "e\n");
+	}
+	return length;
+}
+
+static size_t changed_trace(void)
+{
+	static const char *const lines[] = {
+		"a 7 18446744073709551615 0 1\n", "a 18446744073709551615 512 0 1\n", "a 900 0 0 0\n", "f 7\n", "f 7\n", "r 3\n", "e\n",
+		"a 901 1099511627776 18446744073709551615 ffffffffffffffff\n", "# memory_limit_bytes=1\n", "# conf=large_segment_size_mb:21\n",
+		"# conf=max_split_size_mb:99999999999999999999\n", "# conf=roundup_power2_divisions:[256:1,>:9]\n", "# segment_alloc 1 2 3\n",
+		"# oom 1 2 3\n", "# segment_free 0 0 0\n", "a 1 -5 0 1\n", "a\n", "x\n", "a 5 5 5 zz\n", "\n",
+	};
+	size_t size = good_trace((char *)input, ROOM);
+
+	for (uint32_t n = below(6); n--;) {		/* a line more, between two others */
+		const char *line = lines[below(sizeof(lines) / sizeof(lines[0]))];
+		size_t at = below(size);
+
+		while (at && input[at - 1] != '\n')
+			at--;
+		memmove(input + at + strlen(line), input + at, size - at);
+		memcpy(input + at, line, strlen(line));
+		size += strlen(line);
+	}
+	return below(4) ? size : change_bytes(input, size);
+}
+
 static size_t foreign(void)
 {
 	static const char *const texts[] = {
 		"", "{}", "[]", "null", "5", "\"x\"", "{\"a\":[1]}", "{\"segments\":[]}", "{\"device_traces\":[[],5,[null]]}",
-		"{\"format\":\"gpumem-snapshot\",\"version\":1}", "{\"format\":\"gpumem-snapshot\",\"version\":2}",
+		"{\"format\":\"gpumem-snapshot\",\"version\":1}", "{\"format\":\"gpumem-snapshot\",\"version\":1e0,\"devices\":[{\"device\":7.0}]}",
+		"{\"format\":\"gpumem-snapshot\",\"version\":99999999999999999999}", "leak:main\n#\nleak:^*$\nleak:[a\\\nleak:\n",
+		"{\"format\":\"gpumem-snapshot\",\"version\":2}",
 		"\x80\x02}.", "\x80\x04]\x94.", ("\x80\x02" "cposix\nsystem\n."), "PK\3\4", "time,addr\n1,2\n",
 		"{\"segments\":[{\"blocks\":[{}]}],\"device_traces\":[[{}]]}",
 	};
@@ -588,12 +635,12 @@ static void one_run(uint64_t number)
 	state = (seed + number) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 	for (int i = 0; i < 4; i++)
 		below(2);
-	kind = below(20);
+	kind = below(22);
 	do
 		which = below(50) ? below(SYMBOLIZE) : SYMBOLIZE;
 	while (!known(commands[which]));
 	size = kind < 12 ? changed_json(false) : kind < 16 ? changed_json(true) :
-	       kind < 19 ? changed_journal() : foreign();
+	       kind < 19 ? changed_journal() : kind < 21 ? changed_trace() : foreign();
 	if (ftruncate(input_fd, 0) || pwrite(input_fd, input, size, 0) != (ssize_t)size)
 		abort();
 	run_command(commands[which]);
@@ -614,6 +661,16 @@ static void load_corpus(void)
 		say("not ok 1 - fuzz_verbs # %s cannot be read\n", good_path);
 		exit(1);
 	}
+}
+
+static void lay_trace(void)
+{
+	int fd = memfd_create("trace", MFD_CLOEXEC);
+
+	state = 1;
+	if (fd < 0 || write(fd, input, good_trace((char *)input, ROOM)) < 0)
+		abort();
+	snprintf(trace_path, sizeof(trace_path), "/proc/self/fd/%d", fd);
 }
 
 #define NOT_GOOD 42			/* an exit that no sanitizer has */
@@ -649,6 +706,7 @@ int main(int argc, char **argv)
 	begin();
 	say("# fuzz_verbs: SEED=%llu\n", (unsigned long long)seed);
 	input = calloc(1, ROOM);
+	lay_trace();
 	load_corpus();
 	build_journal();
 	if (one) {

@@ -182,4 +182,8 @@ with Room() as room:
 torch = json.loads(gpumem("convert", "--to", "pytorch-json", PICKLE).stdout)
 check("leaks of PyTorch's pickle", leaks(PICKLE)["bytes"] == sum(
     b["requested_size"] for s in torch["segments"] for b in s["blocks"] if b["state"] == "active_allocated"))
+run = gpumem("leaks", "test/data/torch-snapshot.pickle")
+names = [f["name"] for s in json.loads(gpumem("leaks", "--json", "test/data/torch-snapshot.pickle").stdout)["leaks"] for f in s["stack"]]
+check("names of a thousand letters are cut for people, and whole in JSON", max(map(len, names)) > 900 and
+      max(map(len, run.stdout.splitlines())) < 250 and "..." in run.stdout, (max(map(len, names)), max(map(len, run.stdout.splitlines()))))
 finish()
