@@ -1,5 +1,5 @@
 /*
- * manual.c - manual pages of the verbs and completion for shells: see manual.h.
+ * manual.c - manual pages of the verbs: see manual.h.
  */
 #include "tools/manual.h"
 
@@ -241,117 +241,6 @@ int gm_manual_page(FILE *out, const char *name)
 		gm_manual_library(out);
 	else if (verb)
 		put_verb(out, verb);
-	else
-		return -ENOENT;
-	return 0;
-}
-
-/* ---- completion ------------------------------------------------------------------------------ */
-
-static void bash_verb(FILE *out, const struct gm_verb *verb)
-{
-	fprintf(out, "\t%s) words='--help", verb->name);
-	for (const struct gm_opt *opt = gm_opts; opt->name; opt++)
-		if (!strcmp(opt->verb, verb->name))
-			fprintf(out, " --%s", opt->name);
-	if (!strcmp(verb->name, "run"))
-		for (size_t i = 0; i < LIBRARY_OPTIONS; i++)
-			fprintf(out, " --%s=", library_options[i]);
-	fputs("' ;;\n", out);
-}
-
-static void bash(FILE *out)
-{
-	fputs("# bash completion of gpumem, made by gpumem help --completion bash\n"
-	      "_gpumem()\n{\n"
-	      "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n"
-	      "\tCOMPREPLY=()\n"
-	      "\tif [ \"$COMP_CWORD\" -eq 1 ] || { [ \"$COMP_CWORD\" -eq 2 ] && [ "
-	      "\"${COMP_WORDS[1]}\" = help ] &&\n"
-	      "\t\t[ \"${word#-}\" = \"$word\" ]; }; then\n\t\twords='",
-	      out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		fprintf(out, "%s%s", verb == gm_verbs ? "" : " ", verb->name);
-	fputs("'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
-	      "\"$word\")\n\t\treturn\n\tfi\n"
-	      "\tcase \"${COMP_WORDS[1]}\" in\n",
-	      out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		bash_verb(out, verb);
-	fputs("\tesac\n"
-	      "\tif [ \"${word#-}\" != \"$word\" ]; then\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
-	      "\t\t[ \"${COMPREPLY[0]: -1}\" != = ] || compopt -o nospace\n"
-	      "\telse\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
-	      "\t\tcompopt -o filenames\n"
-	      "\tfi\n}\n"
-	      "complete -F _gpumem gpumem\n", out);
-}
-
-/* Text within single quotes of a shell; : [ and ] mean something to _arguments. */
-static void zsh_text(FILE *out, const char *text)
-{
-	for (; *text; text++)
-		if (*text == '\'')
-			fputs("'\\''", out);
-		else if (strchr(":[]\\", *text))
-			fprintf(out, "\\%c", *text);
-		else
-			putc(*text, out);
-}
-
-static void zsh_verb(FILE *out, const struct gm_verb *verb)
-{
-	fprintf(out, "\t%s) _arguments \\\n", verb->name);
-	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {
-		if (strcmp(opt->verb, verb->name))
-			continue;
-		fprintf(out, "\t\t'--%s[", opt->name);
-		zsh_text(out, opt->help);
-		putc(']', out);
-		if (opt->argument[0]) {
-			putc(':', out);
-			zsh_text(out, opt->argument);
-			fputs(strstr(opt->argument, "FILE") ? ":_files" :
-			      strstr(opt->argument, "DIR") ? ":_files -/" : ":", out);
-		}
-		fputs("' \\\n", out);
-	}
-	if (!strcmp(verb->name, "run"))
-		for (size_t i = 0; i < LIBRARY_OPTIONS; i++)
-			fprintf(out, "\t\t'--%s=[option of the library]:value:' \\\n",
-				library_options[i]);
-	fprintf(out, "\t\t'*:%s' ;;\n", !strcmp(verb->name, "run") ? "command:_command_names -e" :
-		!strcmp(verb->name, "help") ? "verb:(${verbs%%\\:*})" : "file:_files");
-}
-
-static void zsh(FILE *out)
-{
-	fputs("#compdef gpumem\n# zsh completion of gpumem, made by gpumem help --completion zsh\n"
-	      "_gpumem() {\n\tlocal -a verbs\n\tverbs=(\n", out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
-		fprintf(out, "\t\t'%s:", verb->name);
-		zsh_text(out, verb->brief);
-		fputs("'\n", out);
-	}
-	fputs("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe -t verbs verb "
-	      "verbs\n\t\treturn\n\tfi\n"
-	      "\tshift words\n\t(( CURRENT-- ))\n\tcase $words[1] in\n",
-	      out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		zsh_verb(out, verb);
-	fputs("\tesac\n}\nif [ \"$funcstack[1]\" = _gpumem ]; then\n\t_gpumem "
-	      "\"$@\"\nelse\n\tcompdef _gpumem gpumem\nfi\n",
-	      out);
-}
-
-int gm_manual_completion(FILE *out, const char *shell)
-{
-	if (!strcmp(shell, "bash"))
-		bash(out);
-	else if (!strcmp(shell, "zsh"))
-		zsh(out);
 	else
 		return -ENOENT;
 	return 0;

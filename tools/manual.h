@@ -10,7 +10,7 @@
 /* The source of a page: of a verb, of "gpumem" or of "libgpumem". Returns 0 or -ENOENT. */
 int gm_manual_page(FILE *out, const char *name);
 
-/* What a shell sources. Returns 0, or -ENOENT for another shell than bash and zsh. */
+/* completion.c: what a shell sources. Returns 0, or -ENOENT for another shell than bash and zsh. */
 int gm_manual_completion(FILE *out, const char *shell);
 
 /* manual_library.c: libgpumem(7). */

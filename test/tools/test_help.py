@@ -105,6 +105,25 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
+# What an interactive zsh makes of a line and a tab.
+ZSH = r"""
+zmodload zsh/zpty
+for line in 'gpumem summ|gpumem summary' 'gpumem flame -w chu|-w churn' 'gpumem run --stacks=none timeou|none timeout'; do
+	zpty z zsh -f -i
+	zpty -w z "PROMPT=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; print REA''DY"
+	while zpty -r z out '*READY*'; do break; done
+	zpty -n -w z "${line%|*}"$'\t'
+	for ((i = 0, all = 0; i < 100; i++)); do
+		[[ $all != *${line#*|}* ]] || break
+		sleep 0.1
+		while zpty -r -t z out; do all+=$out; done
+	done
+	print -r -- $all
+	zpty -d z
+done
+"""
+
+
 def complete(*words, cwd=None):
     return subprocess.run(["bash", "-c", COMPLETE, "bash", GPUMEM, *words], capture_output=True, text=True, check=False,
                           cwd=cwd).stdout.split()
@@ -119,12 +138,32 @@ for verb in VERBS:
 with Room() as room:
     open(os.path.join(room.path, "snapshot.json"), "w").close()
     check("bash: files", complete("leaks", "snap", cwd=room.path) == ["snapshot.json"], complete("leaks", "snap", cwd=room.path))
+for words, want in ((("convert", "--to", "p"), ["pickle", "pytorch-json", "prometheus"]), (("diff", "--by", "s"), ["site", "stack", "size", "stream"]),
+                    (("flame", "-w", "c"), ["count", "churn"]), (("run", "--allocator", "=", ""), ["caching", "native"]),
+                    (("run", "--allocator", "="), ["caching", "native"]), (("run", "--allocator=native", "--verb"), ["--verbose="])):
+    check("bash: values: %s" % " ".join(words), complete(*words) == want, (complete(*words), want))
+for words in (("run", "timeou"), ("run", "--", "timeou"), ("run", "--quiet", "timeou"), ("run", "--stacks", "=", "none", "timeou")):
+    check("bash: a command: %s" % " ".join(words), "timeout" in complete(*words), complete(*words))
+# Every word that completion knows is one that its verb takes.
+for words, option in re.findall(r"""^\t'(\w+ --[\w-]+)'(?:\|'[^']*')?\) words='([^']*)' ;;$""", gpumem("help", "--completion", "bash").stdout, re.M):
+    verb, name = words.split()
+    if verb in ("run", "help"):
+        continue
+    inputs = ["test/data/gpumem-snapshot.json"] * (2 if verb == "diff" else 1)
+    bad = [w for w in option.split() if gpumem(verb, name, w, *inputs).returncode]
+    check("%s takes every word that is completed" % words, not bad and option, bad)
 script = gpumem("help", "--completion", "zsh").stdout
 check("zsh: every verb and option is in it", all("\n\t%s) _arguments" % verb in script for verb in VERBS) and
       all("'--%s[" % name in script for verb in VERBS for name in documented(gpumem("help", "--man", verb).stdout)[0] - {"help"}))
 if shutil.which("zsh"):
     done = subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True, check=False)
     check("zsh reads it", done.returncode == 0 and not done.stderr, done)
+    with Room() as room:
+        with open(os.path.join(room.path, "_gpumem"), "w", encoding="utf-8") as out:
+            out.write(script)
+        done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", room.path], capture_output=True, text=True, timeout=60, check=False)
+        check("zsh completes a verb, a value, a command", "gpumem summary" in done.stdout and "-w churn" in done.stdout and
+              "none timeout" in done.stdout, done)
 
 # ---- wrong use ----------------------------------------------------------------------------------------------------------
 for words, said in [(["frobnicate"], "there is no verb 'frobnicate'"), (["help", "frobnicate"], "no verb"),
