@@ -113,7 +113,8 @@ for line in 'gpumem summ|gpumem summary' 'gpumem flame -w chu|-w churn' 'gpumem 
 	zpty -w z "PROMPT=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; print REA''DY"
 	while zpty -r z out '*READY*'; do break; done
 	zpty -n -w z "${line%|*}"$'\t'
-	for ((i = 0, all = 0; i < 100; i++)); do
+	all=''
+	for ((i = 0; i < 100; i++)); do
 		[[ $all != *${line#*|}* ]] || break
 		sleep 0.1
 		while zpty -r -t z out; do all+=$out; done
