@@ -63,8 +63,9 @@ SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh tes
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py))
 # The model of random programs, and the named ones beside it (test/model/).
-SCENARIOS := $(wildcard test/model/scenario*.c)
-MODEL     := $(BUILD)/test/model/model $(if $(SCENARIOS),$(BUILD)/test/model/scenarios)
+SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
+BESIDE    := $(wildcard test/model/beside*.c) test/model/scene.c
+MODEL     := $(addprefix $(BUILD)/test/model/,model scenarios beside)
 
 FAKE_SO := $(BUILD)/fakecuda/libcuda.so.1
 RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
@@ -279,12 +280,14 @@ $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
 
 MODEL_LINK = $(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD)/fakecuda -lcuda \
 	     -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
-$(BUILD)/test/model/model: $(call obj,$(filter-out $(SCENARIOS),$(wildcard test/model/*.c))) $(FAKE_SO)
+$(BUILD)/test/model/model: $(call obj,$(filter-out $(SCENARIOS) $(BESIDE),$(wildcard test/model/*.c))) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(MODEL_LINK)
 
+$(BUILD)/test/model/beside: $(call obj,$(BESIDE)) $(FAKE_SO)
 $(BUILD)/test/model/scenarios: $(call obj,$(SCENARIOS)) $(FAKE_SO)
+$(BUILD)/test/model/scenarios $(BUILD)/test/model/beside:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(MODEL_LINK)

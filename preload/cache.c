@@ -281,10 +281,12 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 	return now;
 }
 
-/* Programs also use cudaFree to wait for the GPU before the host looks at something. */
+/* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
+ * capture there is no event to tell later when the memory is free, nor would a flush give it back:
+ * then it waits as the driver's does. */
 static inline bool is_a_barrier(const void *caller)
 {
-	if (!gm_host_sees_pending() && !(gm_cache_unusual & GM_CACHE_WAITS))
+	if (!gm_host_sees_pending() && !gm_capturing() && !(gm_cache_unusual & GM_CACHE_WAITS))
 		return false;
 	switch (gm_state.options.free) {
 	case GM_FREE_SYNC:
@@ -292,8 +294,9 @@ static inline bool is_a_barrier(const void *caller)
 	case GM_FREE_DEFERRED:
 		return false;
 	default:
-		return gm_rule(GM_RULE_HOST_BARRIER) &&
-		       !gm_traits_frees_freely(gm_modules_caller(caller, NULL));
+		return gm_capturing() ||
+		       (gm_rule(GM_RULE_HOST_BARRIER) &&
+			!gm_traits_frees_freely(gm_modules_caller(caller, NULL)));
 	}
 }
 

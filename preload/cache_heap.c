@@ -184,12 +184,13 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	gm_visit_end(&visit);
 }
 
-/* The stream's work so far comes before whatever goes back on our own stream from now on. */
+/* The stream's work so far comes before whatever goes back on our own stream from now on. (Where it
+ * captures, an event of it would draw our stream into that.) */
 void gm_cache_stream_ends(uint64_t key, CUstream stream)
 {
 	CUevent event = NULL;
 
-	if (!gm_cache_on() || !gm_cache_stream_forget(key))
+	if (!gm_cache_on() || !gm_cache_stream_forget(key) || gm_stream_captures(stream, false))
 		return;
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = &heaps[i];

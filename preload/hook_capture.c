@@ -111,11 +111,12 @@ bool gm_stream_captures_asked(CUstream stream, bool per_thread)
 	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Also before the first capture: another thread may begin it at any moment. */
 struct gm_relaxed gm_relax(void)
 {
 	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 
-	relaxed.changed = gm_capture_seen && gm_rule(GM_RULE_CAPTURE_RELAXED) &&
+	relaxed.changed = gm_rule(GM_RULE_CAPTURE_RELAXED) &&
 			  !GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.mode);
 	return relaxed;
 }

@@ -6,6 +6,7 @@
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
  */
+#include "preload/capture.h"
 #include "preload/record.h"
 #include "preload/retry.h"
 
@@ -57,15 +58,21 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					CUmemAllocationHandleType shHandleType)
 {
+	struct gm_relaxed relaxed;
 	CUmemAllocationProp prop;
 	struct gm_call call;
 	CUresult result;
+	bool told;
 
 	GM_ENTER(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
 	gm_alloc_begin(&call, "cuMemImportFromShareableHandle", GM_KIND_IPC, 0, GM_CALLER);
 	result = GM_TRY(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
-	if (result || gm_backing_retain(GM_MAP_HANDLE, *handle) ||
-	    GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle))
+	if (result || gm_backing_retain(GM_MAP_HANDLE, *handle))
+		return gm_alloc_pass(&call, result);
+	relaxed = gm_relax();
+	told = !GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle);
+	gm_unrelax(&relaxed);
+	if (!told)
 		return gm_alloc_pass(&call, result);
 	place(&call, &prop.location);
 	call.alloc.handle = *handle;

@@ -20,6 +20,7 @@
 #include "allocator/map.h"
 #include "allocator/rules.h"
 #include "preload/order_internal.h"
+#include "preload/retry.h"
 #include "preload/say.h"
 #include "recorder/cached.h"
 
@@ -274,27 +275,35 @@ static int record_ticket(void *arg)
 	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
 }
 
-/* By an event: a capture that another thread begins meanwhile is not hurt, as it would be by
- * cuCtxSynchronize, which the driver's own cudaFree is not. */
+/* As the driver's own cudaFree waits: by one. Where something captures it is the wait that hurts
+ * nobody, and before 12.5 it is the one there is. *ret_waited false: no memory for it. */
+static CUresult wait_by_free(uint32_t context, bool *ret_waited)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	bool entered = gm_context_enter(context);
+	CUdeviceptr ptr = 0;
+	CUresult result = GM_TRY(cuMemAlloc_v2, &ptr, 1);
+
+	*ret_waited = result != CUDA_ERROR_OUT_OF_MEMORY;
+	if (!result)
+		result = GM_REAL(cuMemFree_v2)(ptr);
+	gm_context_leave(entered);
+	gm_unrelax(&relaxed);
+	return *ret_waited ? result : CUDA_SUCCESS;
+}
+
+/* By an event: another thread's next calls may be what the work waits for. */
 static CUresult wait_for_context(uint32_t context, bool *ret_waited)
 {
 	struct recording recording = { .id = context };
 	CUresult result;
-	bool entered;
-	int r;
 
-	r = gm_ticket_context(context) ? gm_reuse_in_order(reuse, record_ticket, &recording) : -EIO;
-	*ret_waited = r != -EAGAIN && r != -EBUSY;	/* a capture has begun just now */
-	if (!*ret_waited)
-		return CUDA_SUCCESS;
-	if (!r) {
-		result = gm_ticket_synchronise(recording.ticket);
-		gm_ticket_drop(NULL, recording.ticket);
-		return result;
-	}
-	entered = gm_context_enter(context);
-	result = GM_REAL(cuCtxSynchronize)();
-	gm_context_leave(entered);
+	*ret_waited = true;
+	if (gm_capturing() || !gm_ticket_context(context) ||
+	    gm_reuse_in_order(reuse, record_ticket, &recording))
+		return wait_by_free(context, ret_waited);
+	result = gm_ticket_synchronise(recording.ticket);
+	gm_ticket_drop(NULL, recording.ticket);
 	return result;
 }
 
@@ -302,20 +311,21 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 {
 	uint64_t begun = 0, host_now = gm_host_now();
 	enum gm_context_role role;
+	bool waited, covers;
 	CUcontext handle;
 	CUdevice device;
 	CUresult result;
-	bool waited;
 
 	*ret_all = false;
 	if (!context)
 		context = current_context();
-	if (!gm_order_on || !context || gm_capturing() || gm_in_host_function())
+	if (!gm_order_on || !context || gm_in_host_function())
 		return CUDA_SUCCESS;
-	if (gm_ticket_covered_by(NULL, context))
+	covers = gm_ticket_covered_by(NULL, context);
+	if (covers)
 		begun = gm_reuse_sync_begin(reuse);
 	result = wait_for_context(context, &waited);
-	*ret_all = !result && waited && begun;
+	*ret_all = !result && waited && covers;
 	if (*ret_all) {
 		gm_reuse_sync_done(reuse, begun);
 		gm_host_all_done(host_now);
@@ -325,13 +335,6 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 			gm_host_context_done(handle, host_now);
 	}
 	return result;
-}
-
-CUresult gm_order_wait_all(void)
-{
-	bool all;
-
-	return gm_order_wait_context(0, &all);
 }
 
 static int record_context(void *arg)

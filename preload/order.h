@@ -210,11 +210,9 @@ void gm_host_events_shared(void);		/* another process may record them, from now 
 /* ---- the program's own waiting ---- */
 
 /* The wait that the driver's own cudaFree would do: everything submitted so far in the context of
- * the memory, or the current one (0). No lock held. CUDA_SUCCESS without waiting while a stream
- * captures, where no such wait is allowed. @ret_all: no work at all is pending that was submitted
- * before; without it what is freed still has to wait for its epoch. */
+ * the memory, or the current one (0). No lock held. @ret_all: no work at all is pending that was
+ * submitted before; without it what is freed still has to wait for its epoch. */
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all);
-CUresult gm_order_wait_all(void);		/* of the current context */
 
 /* cuCtxRecordEvent, so that no capture begins meanwhile. False: not recorded; a stream captures. */
 bool gm_order_record_context(CUcontext context, CUevent event);

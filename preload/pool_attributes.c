@@ -42,17 +42,19 @@ static bool is_reuse(CUmemPool_attribute attribute)
 /* True: it could be told. */
 static bool ask_reuse(struct pool *pool, CUmemoryPool handle)
 {
-	bool changed = false;
+	struct gm_relaxed relaxed = gm_relax();
+	bool changed = false, told = true;
 
-	for (size_t i = 0; i < sizeof(reuse) / sizeof(reuse[0]); i++) {
+	for (size_t i = 0; told && i < sizeof(reuse) / sizeof(reuse[0]); i++) {
 		int allowed = 0;
 
-		if (GM_REAL(cuMemPoolGetAttribute)(handle, reuse[i], &allowed))
-			return false;
+		told = !GM_REAL(cuMemPoolGetAttribute)(handle, reuse[i], &allowed);
 		changed |= !allowed;
 	}
-	pool->changed = changed;
-	return true;
+	gm_unrelax(&relaxed);
+	if (told)
+		pool->changed = changed;
+	return told;
 }
 
 static bool ask(struct pool *pool, CUdevice device)
@@ -161,12 +163,14 @@ static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 
 static void describe(uint8_t domain, CUmemPool_attribute attr, void *value)
 {
+	struct gm_relaxed relaxed = gm_relax();
 	uint64_t used, high;
 
 	if ((attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) &&
 	    bytes_used(domain, &used, &high))
 		memcpy(value, attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? &used : &high,
 		       sizeof(used));
+	gm_unrelax(&relaxed);
 }
 
 void gm_pool_passed(uint8_t domain, CUmemoryPool handle)

@@ -18,6 +18,7 @@
 
 #include "fail.h"
 #include "state.h"
+#include "watch.h"
 
 enum { FC_PLAIN, FC_PTDS, FC_PTSZ };	/* which default stream NULL means */
 #define FC_ANYTIME 1			/* in a forked child and inside host functions too */
@@ -51,6 +52,8 @@ static CUresult enter(unsigned int id)
 	CUresult r;
 
 	atomic_fetch_add_explicit(&calls[id], 1, memory_order_relaxed);
+	if (fc_watching)
+		fc_watch_tell(e->name, -1);
 	fc_configure();
 	if (fc_forked() && !(e->flags & FC_ANYTIME))
 		return CUDA_ERROR_NOT_INITIALIZED;
@@ -71,6 +74,13 @@ static CUresult enter(unsigned int id)
 	return CUDA_SUCCESS;
 }
 
+static CUresult leave(unsigned int id, CUresult r)
+{
+	if (fc_watching)
+		fc_watch_tell(entries[id].name, (int)r);
+	return r;
+}
+
 /* Weak references: an entry whose work nobody does is refused, not a broken link. */
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) \
 	extern __typeof__(fc_##impl) fc_##impl __attribute__((weak));
@@ -81,21 +91,22 @@ static CUresult enter(unsigned int id)
 	static CUresult wrap_##name params \
 	{ \
 		CUresult r = enter(FC_ID_##name); \
-		if (r) \
-			return r; \
-		r = fc_##impl ? fc_##impl args : CUDA_ERROR_NOT_SUPPORTED; \
-		fc_unlock(); \
-		return r; \
+		if (!r) { \
+			r = fc_##impl ? fc_##impl args : CUDA_ERROR_NOT_SUPPORTED; \
+			fc_unlock(); \
+		} \
+		return leave(FC_ID_##name, r); \
 	} \
 	FC_EXPORT __typeof__(wrap_##name) name __attribute__((alias("wrap_" #name)));
 #define FC_ROW_GONE(name, base, since, pt) \
 	static CUresult wrap_##name(void) \
 	{ \
 		CUresult r = enter(FC_ID_##name); \
-		if (r) \
-			return r; \
-		fc_unlock(); \
-		return CUDA_ERROR_NOT_SUPPORTED; \
+		if (!r) { \
+			r = CUDA_ERROR_NOT_SUPPORTED; \
+			fc_unlock(); \
+		} \
+		return leave(FC_ID_##name, r); \
 	} \
 	FC_EXPORT __typeof__(wrap_##name) name __attribute__((alias("wrap_" #name)));
 #include "entries.def"

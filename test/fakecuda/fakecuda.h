@@ -99,6 +99,14 @@ void fakecuda_fail(const char *entry, long skip, long times, int error);
 uint64_t fakecuda_calls(const char *entry);
 void fakecuda_reset_calls(void);
 
+/*
+ * fakecuda_watch - from now on @fn is told of every call of the calling thread: when it begins, with
+ * @result -1, before it does anything, and when it is over, with what it returns. @relaxed: the
+ * thread's capture mode is RELAXED. What @fn itself calls it is not told of. NULL ends it.
+ */
+typedef void fakecuda_watch_fn(void *arg, const char *entry, int relaxed, int result);
+void fakecuda_watch(fakecuda_watch_fn *fn, void *arg);
+
 /* fakecuda_entry - the n-th exported name, the CUDA version that introduced it, and whether it does
  * anything but return 801; NULL past the end. */
 const char *fakecuda_entry(size_t n, int *ret_since, int *ret_implemented);

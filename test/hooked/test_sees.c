@@ -369,6 +369,13 @@ START_TEST(test_stream_destroyed)
 }
 END_TEST
 
+static CUresult wait_here(void)
+{
+	bool all;
+
+	return gm_order_wait_context(0, &all);
+}
+
 /* The library's own wait, and the end of a context: both end what was pending. */
 START_TEST(test_our_wait)
 {
@@ -376,7 +383,7 @@ START_TEST(test_our_wait)
 	CUdeviceptr there;
 
 	copy_out(stream_new());
-	OK(gm_order_wait_all());
+	OK(wait_here());
 	ck_assert(!gm_host_sees_pending());
 	OK(cuCtxCreate_v2(&own, 0, 1));
 	OK(cuMemAlloc_v2(&there, BYTES));
@@ -388,10 +395,10 @@ START_TEST(test_our_wait)
 		return;
 	}
 	OK(cuCtxSetCurrent(context));
-	OK(gm_order_wait_all());			/* of another context */
+	OK(wait_here());			/* of another context */
 	ck_assert(gm_host_sees_pending());
 	OK(cuCtxSetCurrent(own));
-	OK(gm_order_wait_all());
+	OK(wait_here());
 	ck_assert(!gm_host_sees_pending());
 }
 END_TEST

@@ -23,6 +23,9 @@ struct scene {
 	CUstream s, t, u;		/* of the first context, non-blocking */
 };
 
+/* A function of the fake driver's control interface. */
+void *control(const char *name);
+
 /* The first device's primary context, current; its streams; @contexts 2: the second device's too. */
 void scene_open(struct scene *scene, int contexts);
 /* From here on kernels that fill last so long that they are pending unless somebody waits. */

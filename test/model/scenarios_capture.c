@@ -144,6 +144,34 @@ void scenario_captured_work(void)
 	expect_words(scene.t, q, 2);
 }
 
+/* Its memory goes back to the pool; nothing else is drawn into the capture, which is gone. */
+void scenario_stream_gone_capturing(void)
+{
+	struct scene scene;
+	CUmemoryPool pool;
+	CUstream stream;
+	CUdeviceptr p, q;
+
+	scene_open(&scene, 1);
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = get_async(20 * MIB, stream);
+	q = get_async(30 * MIB, stream);
+	fill(&scene, stream, p, 1);
+	give_async(p, stream);
+	begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	fill(&scene, stream, q, 2);
+	CHECK(cuStreamDestroy(stream));
+	give_async(q, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	CHECK(cuCtxSynchronize());
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolTrimTo(pool, 0));
+	CHECK(cuCtxSynchronize());
+	p = get_async(30 * MIB, scene.t);
+	fill(&scene, scene.t, p, 3);
+	expect_words(scene.t, p, 3);
+}
+
 /* ---- captures on another thread, all the while ---- */
 
 struct capturing { struct scene *scene; CUdeviceptr block; _Atomic(int) stop;

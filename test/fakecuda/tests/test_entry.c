@@ -295,6 +295,43 @@ START_TEST(errors_have_names)
 }
 END_TEST
 
+struct told { int begun, ended, relaxed; char name[32]; };
+
+static void tell(void *arg, const char *entry, int relaxed, int result)
+{
+	struct told *told = arg;
+
+	if (result < 0) {
+		told->begun++;
+		strncpy(told->name, entry, sizeof(told->name) - 1);
+	} else {
+		told->ended += result == CUDA_ERROR_INVALID_VALUE ? 100 : 1;
+	}
+	told->relaxed += relaxed;
+	ok(cuCtxSetCurrent(NULL));	/* not told of */
+}
+
+START_TEST(calls_are_watched)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct told told = { 0 };
+	CUdeviceptr p;
+
+	start(0);
+	fakecuda_watch(tell, &told);
+	fails(cuMemFree(12345), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_str_eq(told.name, "cuMemFree_v2");
+	ck_assert_int_eq(told.begun, 1);
+	ck_assert_int_eq(told.ended, 100);
+	ck_assert_int_eq(told.relaxed, 0);
+	ok(cuThreadExchangeStreamCaptureMode(&mode));
+	ck_assert_int_eq(told.relaxed, 1);	/* when it ends */
+	fakecuda_watch(NULL, NULL);
+	cuMemAlloc(&p, 1);
+	ck_assert_int_eq(told.begun, 2);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("entries");
@@ -309,6 +346,7 @@ int main(void)
 	tcase_add_test(tc, no_device);
 	tcase_add_test(tc, export_tables_are_not_there);
 	tcase_add_test(tc, calls_are_counted);
+	tcase_add_test(tc, calls_are_watched);
 	tcase_add_test(tc, failures_by_call);
 	tcase_add_test(tc, failures_by_environment);
 	tcase_add_test(tc, forked_child_gets_3);

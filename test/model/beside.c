@@ -1,0 +1,474 @@
+/*
+ * beside.c - runs each program of beside.def once for each driver call that it makes: just before
+ * that call another thread begins a capture (see beside.h).
+ *
+ * usage: beside TABLE. Where TABLE is not there it is made: what the driver refuses beside a capture,
+ * for a run without the library. Prints a line for each program, one for each call's name that was
+ * made beside a capture and is not the program's, and one for each failure. Exit 1: there were some.
+ *
+ * The capture is in each mode in turn, and
+ *   around:    it ends just after that call, and is the first in the process
+ *   seen:      the same after an earlier one
+ *   to-end:    it ends when the program's own call has returned
+ *   span:      it ends some calls of the program's later
+ * A lock of the library's may keep it from beginning until then.
+ *
+ * Thread context: the parent has one thread and makes no CUDA call; a program's process has the
+ * program's and the one that captures.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/fakecuda/fakecuda.h"
+#include "test/model/beside.h"
+
+#define LIMIT_S 30
+#define STEPS 512
+#define NAMES 256
+#define JOBS 2
+#define LOOKS 3				/* at a thread that sleeps, before it is taken for blocked */
+#define LOOK_NS 200000
+#define SPANNED 8			/* calls of the program's */
+#define CALLS_MOST 5000u
+
+static const struct program { const char *name, *environment; void (*run)(struct scene *); }
+programs[] = {
+#define PROGRAM(name, environment, what) { #name, environment, beside_##name },
+#include "test/model/beside.def"
+#undef PROGRAM
+};
+#define PROGRAMS (sizeof(programs) / sizeof(programs[0]))
+
+static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
+					     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+					     CU_STREAM_CAPTURE_MODE_RELAXED };
+static const char *const mode_names[] = { "global", "thread-local", "relaxed" };
+enum { AROUND, SEEN, TO_END, SPAN, VARIANTS };
+static const char *const variant_names[] = { "around", "seen", "to-end", "span" };
+
+/* One way to run one program; what came of it, for the parent. */
+struct run {
+	size_t program;
+	unsigned int call, mode, variant;	/* call: from 1 */
+	_Atomic(bool) reached;
+};
+
+/* Of all programs, shared by their processes. */
+static struct shared {
+	unsigned char refused[PROGRAMS][STEPS][3];	/* by the driver alone */
+	struct { _Atomic(int) taken; char name[48]; _Atomic(unsigned long) count; } names[NAMES];
+	struct run run[JOBS];
+} *shared;
+
+static struct run *run;
+static bool bare;			/* the table is being made */
+
+/* ---- the thread that captures ---- */
+
+static struct {
+	struct scene *scene;
+	CUstream stream;
+	CUdeviceptr block;
+	_Atomic(pid_t) id;
+	sem_t begin, end, told;
+	_Atomic(int) begun, ended;	/* how many captures */
+	_Atomic(bool) busy;		/* it has been told to go on */
+	CUresult result;		/* of the last end */
+} other;
+
+static void capture(CUstreamCaptureMode mode)
+{
+	uint32_t value = 1, words = WORDS;
+	void *args[] = { &other.block, &value, &words };
+	CUgraph graph = NULL;
+
+	CHECK(cuStreamBeginCapture(other.stream, mode));
+	other.begun++;
+	other.busy = false;
+	sem_post(&other.told);
+	while (sem_wait(&other.end))
+		;
+	other.busy = true;
+	cuLaunchKernel(other.scene->fill[0], 1, 1, 1, 1, 1, 1, 0, other.stream, args, NULL);
+	other.result = cuStreamEndCapture(other.stream, &graph);
+	if (graph)
+		CHECK(cuGraphDestroy(graph));
+	other.ended++;
+	sem_post(&other.told);
+}
+
+static void *captures(void *arg)
+{
+	(void)arg;
+	CHECK(cuCtxSetCurrent(other.scene->context[0]));
+	other.id = (pid_t)syscall(SYS_gettid);
+	for (;;) {
+		while (sem_wait(&other.begin))
+			;
+		other.busy = true;
+		capture(modes[run->mode]);
+		other.busy = false;
+	}
+	return NULL;
+}
+
+static bool sleeps(pid_t thread)
+{
+	char path[64], stat[512];
+	const char *state;
+	ssize_t bytes;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	bytes = fd >= 0 ? read(fd, stat, sizeof(stat) - 1) : -1;
+	close(fd);
+	stat[bytes > 0 ? bytes : 0] = '\0';
+	state = strrchr(stat, ')');
+	return state && state[2] == 'S';
+}
+
+/* The other thread has counted to @wanted, or is kept from it by a lock that this one holds. */
+static void wait_for(const _Atomic(int) *counter, int wanted)
+{
+	struct timespec until;
+
+	for (int seen = 0; *counter < wanted && seen < LOOKS;) {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += LOOK_NS;
+		if (until.tv_nsec >= 1000000000) {
+			until.tv_nsec -= 1000000000;
+			until.tv_sec++;
+		}
+		if (!sem_timedwait(&other.told, &until) || !other.busy || !sleeps(other.id))
+			seen = 0;
+		else
+			seen++;
+	}
+}
+
+/* Where no lock is held. */
+static void wait_long_for(const _Atomic(int) *counter, int wanted)
+{
+	while (*counter < wanted)
+		sem_wait(&other.told);
+}
+
+static void start_other(struct scene *scene)
+{
+	pthread_t thread;
+
+	other.scene = scene;
+	other.block = get(WORDS * 4);
+	CHECK(cuStreamCreate(&other.stream, CU_STREAM_NON_BLOCKING));
+	sem_init(&other.begin, 0, 0);
+	sem_init(&other.end, 0, 0);
+	sem_init(&other.told, 0, 0);
+	must(!pthread_create(&thread, NULL, captures, NULL), "no thread");
+	while (!other.id)
+		sched_yield();
+	if (run->variant != SEEN)
+		return;
+	sem_post(&other.begin);
+	sem_post(&other.end);
+	wait_long_for(&other.ended, 1);
+	must(!other.result, "the capture before is lost: %d", (int)other.result);
+}
+
+/* ---- a step ---- */
+
+static struct {
+	const char *name;
+	unsigned int number;
+	char call[48];			/* before which the capture began; "": there is none */
+	int captures;			/* that were begun before */
+	unsigned int spanned;		/* steps that it has lasted */
+	bool late;			/* a lock kept it from beginning or ending where it should */
+} step;
+static unsigned int calls;
+
+static bool is_steps_own(const char *entry)
+{
+	size_t length = strlen(step.name);
+
+	return !strncmp(entry, step.name, length) && (!entry[length] || entry[length] == '_');
+}
+
+static void count_name(const char *entry)
+{
+	for (int i = 0; i < NAMES; i++) {
+		if (!shared->names[i].taken && !__atomic_exchange_n((int *)&shared->names[i].taken, 1,
+								    __ATOMIC_ACQ_REL))
+			strcpy(shared->names[i].name, entry);
+		if (!strcmp(shared->names[i].name, entry)) {
+			shared->names[i].count++;
+			return;
+		}
+	}
+}
+
+static void begin_capture(const char *entry)
+{
+	run->reached = true;
+	strcpy(step.call, entry);
+	step.captures = other.ended;
+	sem_post(&other.begin);
+	wait_for(&other.begun, step.captures + 1);
+	step.late = other.begun == step.captures;
+}
+
+static void watched(void *arg, const char *entry, int relaxed, int result)
+{
+	(void)arg;
+	if (result < 0 && ++calls == run->call)
+		begin_capture(entry);
+	if (result < 0 && *step.call && (relaxed || !is_steps_own(entry)))
+		count_name(entry);
+	if (result >= 0 && calls == run->call && run->variant <= SEEN && *step.call &&
+	    other.ended == step.captures) {
+		sem_post(&other.end);
+		wait_for(&other.ended, step.captures + 1);
+		step.late |= other.ended == step.captures;
+	}
+}
+
+void step_begin(const char *name)
+{
+	step.name = name;
+	must(step.number < STEPS, "too many steps");
+	fakecuda_watch(watched, NULL);
+}
+
+static bool is_refusal(CUresult result)
+{
+	return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+	       result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+/* The capture is lost if and only if the call was refused, and that only where the driver alone does
+ * it, to a call that is made as the program made it. */
+static bool judge(CUresult result)
+{
+	unsigned char *drivers = &shared->refused[run->program][step.number][run->mode];
+	bool refused = is_refusal(result), lost = other.result != CUDA_SUCCESS;
+
+	must(refused == lost, "step %u, %s, beside %s: CUresult %d, and the capture ends with %d",
+	     step.number, step.name, step.call, (int)result, (int)other.result);
+	if (bare && refused)
+		*drivers = 1;
+	must(!refused || *drivers, "step %u, %s, beside %s: refused, not by the driver alone",
+	     step.number, step.name, step.call);
+	must(!refused || run->variant >= TO_END || step.late || is_steps_own(step.call) ||
+	     !strcmp(step.call, "cuEventQuery"), "step %u, %s, refused beside %s", step.number,
+	     step.name, step.call);
+	return refused;
+}
+
+static bool end_capture(CUresult result)
+{
+	bool refused;
+
+	if (run->variant >= TO_END)
+		sem_post(&other.end);
+	wait_long_for(&other.ended, step.captures + 1);
+	refused = judge(result);
+	*step.call = '\0';
+	return refused;
+}
+
+bool step_end(CUresult result)
+{
+	bool refused = false;
+
+	fakecuda_watch(NULL, NULL);
+	if (*step.call && (run->variant != SPAN || is_refusal(result) || ++step.spanned == SPANNED))
+		refused = end_capture(result);
+	step.number++;
+	return refused;
+}
+
+void synchronise(void)
+{
+	if (*step.call)
+		end_capture(CUDA_SUCCESS);
+	CHECK(cuCtxSynchronize());
+}
+
+/* ---- a program ---- */
+
+static CUipcMemHandle handle_of_other;
+
+CUipcMemHandle exported(void)
+{
+	return handle_of_other;
+}
+
+/* A process that exports memory, and lives until this one has ended. */
+static void start_exporter(void)
+{
+	int there[2], back[2];
+	CUcontext context;
+	CUdeviceptr first, ptr;
+
+	must(!pipe(there) && !pipe(back), "no pipe");
+	if (fork()) {
+		close(there[1]);
+		close(back[0]);
+		must(read(there[0], &handle_of_other, sizeof(handle_of_other)) ==
+		     (ssize_t)sizeof(handle_of_other), "nothing exported");
+		return;
+	}
+	close(back[1]);
+	CHECK(cuInit(0));
+	CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+	CHECK(cuCtxSetCurrent(context));
+	CHECK(cuMemAlloc(&first, 5000));
+	CHECK(cuMemAlloc(&ptr, 5000));
+	CHECK(cuIpcGetMemHandle(&handle_of_other, ptr));
+	must(write(there[1], &handle_of_other, sizeof(handle_of_other)) > 0, "no handle told");
+	while (read(back[0], &first, 1) > 0)
+		;
+	_exit(0);
+}
+
+static void run_program(struct run *state)
+{
+	int (*driver_check)(void), (*library_check)(void);
+	char environment[256], *at = environment, *word;
+	struct scene scene;
+
+	alarm(LIMIT_S);
+	run = state;
+	snprintf(environment, sizeof(environment), "%s", programs[run->program].environment);
+	while ((word = strsep(&at, " ")) && *word)
+		putenv(strdup(word));
+	if (getenv("BESIDE_EXPORTER"))
+		start_exporter();
+	scene_open(&scene, 1);
+	start_other(&scene);
+	programs[run->program].run(&scene);
+	synchronise();
+	driver_check = (int (*)(void))control("fakecuda_check");
+	library_check = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
+	must(!driver_check(), "the driver's structures are wrong");
+	must(!library_check || !library_check(), "the library's structures are wrong");
+	exit(0);
+}
+
+/* ---- all of them ---- */
+
+static pid_t pids[JOBS];
+static unsigned long failed, ran;
+
+static void start(size_t program, unsigned int call, unsigned int mode, unsigned int variant, int at)
+{
+	shared->run[at] = (struct run){ .program = program, .call = call, .mode = mode,
+					.variant = variant };
+	fflush(NULL);
+	pids[at] = fork();
+	if (pids[at])
+		return;
+	run_program(&shared->run[at]);
+}
+
+/* Waits for one; returns where there is room, and whether its call was reached. */
+static int reap(bool *ret_reached)
+{
+	int status, at = 0;
+	pid_t pid = wait(&status);
+	struct run *was;
+
+	while (at < JOBS - 1 && pids[at] != pid)
+		at++;
+	was = &shared->run[at];
+	pids[at] = 0;
+	ran++;
+	*ret_reached = was->reached;
+	if (status) {
+		failed++;
+		printf("failed: %s, call %u, %s, %s: %s %d\n", programs[was->program].name, was->call,
+		       mode_names[was->mode], variant_names[was->variant],
+		       WIFSIGNALED(status) ? "signal" : "status",
+		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	}
+	return at;
+}
+
+/* For call 1, 2, ... until the program makes no more. */
+static unsigned int enumerate(size_t program, unsigned int mode, unsigned int variant)
+{
+	unsigned int call = 0, running = 0;
+	bool more = true, reached;
+
+	for (int at = 0; more && call < CALLS_MOST; call++) {
+		if (running == JOBS) {
+			at = reap(&reached);
+			more = more && reached;
+		} else {
+			at = (int)running++;
+		}
+		if (more)
+			start(program, call + 1, mode, variant, at);
+		else
+			running--;
+	}
+	for (; running; running--)
+		reap(&reached);
+	return call;
+}
+
+static void enumerate_program(size_t program)
+{
+	unsigned long failed_before = failed, ran_before = ran;
+	unsigned int calls_most = 0;
+
+	for (unsigned int mode = 0; mode < 3; mode++)
+		for (unsigned int variant = 0; variant < VARIANTS; variant++) {
+			unsigned int n;
+
+			/* What came before matters to no mode in particular. */
+			if ((bare && variant != AROUND) || (variant == SEEN && mode) ||
+			    (variant == SPAN && modes[mode] != CU_STREAM_CAPTURE_MODE_RELAXED))
+				continue;
+			n = enumerate(program, mode, variant);
+			calls_most = n > calls_most ? n : calls_most;
+		}
+	printf("program %s: %u calls, %lu runs, %lu failed\n", programs[program].name, calls_most,
+	       ran - ran_before, failed - failed_before);
+}
+
+static bool table(const char *path, bool make)
+{
+	FILE *file = fopen(path, make ? "wx" : "r");
+	size_t got;
+
+	if (!file)
+		return false;
+	got = make ? fwrite(shared->refused, sizeof(shared->refused), 1, file)
+		   : fread(shared->refused, sizeof(shared->refused), 1, file);
+	return fclose(file) == 0 && got == 1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return 2;
+	unsetenv("BESIDE_EXPORTER");
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bare = !table(argv[1], false);
+	for (size_t i = 0; i < PROGRAMS; i++)
+		if (argc == 2 || !strcmp(argv[2], programs[i].name))
+			enumerate_program(i);
+	for (int i = 0; i < NAMES && shared->names[i].taken; i++)
+		printf("beside %s: %lu\n", shared->names[i].name, shared->names[i].count);
+	printf("%lu runs, %lu failed\n", ran, failed);
+	if (bare && !table(argv[1], true))
+		return 2;
+	return failed != 0;
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# timeout: 600
+"""A capture on another thread before each single driver call of the library's own, one at a time (beside.c).
+
+No such capture may be lost, nor the program's call fail or do something else, but where the driver by itself does
+that. Fails, too, where a driver call that preload/ makes for itself was never beside a capture.
+"""
+import collections
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, "test")
+from tap import B, Room, check, finish, tell  # noqa: E402
+
+BESIDE = os.path.join(B, "test/model/beside")
+RULES = os.path.abspath("build/rules/libgpumem.so")
+# Thousands of short programs would spend their time on files on a disk.
+JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+LEAN = {"GPUMEM_JOURNAL": JOURNALS, "allocator": "caching", "snapshot_on": "none", "history": "4096", "stacks": "none",
+        "FAKECUDA_RACE": "exit", "FAKECUDA_HANG": "exit"}
+
+# Driver calls of our own that no capture can be beside of here, and why.
+NEVER = {
+    "cuDriverGetVersion": "at the library's start, in the first call of the process",
+    "cuDeviceGetCount": "at the library's start",
+    "cuGetProcAddress": "at the library's start",
+    "cuDeviceGetUuid": "of drivers that lack _v2",
+    "cuDevicePrimaryCtxRelease": "of drivers that lack _v2",
+    "cuGraphicsResourceGetMappedPointer_v2": "graphics: the driver without a GPU has none",
+    "cuGraphicsSubResourceGetMappedArray": "graphics",
+    "cuArray3DGetDescriptor_v2": "graphics",
+    "cuIpcCloseMemHandle": "when our own table is full",
+    "cuIpcGetMemHandle": "inside another hook (cache_inside.c)",
+    "cuPointerSetAttribute": "inside another hook",
+    "cuMemGetAllocationPropertiesFromHandle": "of another process's handle",
+    "cuCtxSynchronize": "passed on, by hook_order.c",
+    "cuCtxSynchronize_v2": "passed on, by hook_order.c",
+}
+
+
+def own_calls():
+    """Names that preload/ calls in the driver elsewhere than in the hook of that name, and where."""
+    names = collections.defaultdict(list)
+    for path in sorted(glob.glob("preload/*.c")):
+        function = None
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                begins = re.match(r"[A-Za-z_].*?\b(\w+)\(", line)
+                if begins and not line.startswith("#"):
+                    function = begins.group(1)
+                for name in re.findall(r"GM_(?:REAL\(|TRY\()(cu\w+)", line):
+                    if name != function:
+                        names[name].append("%s:%d" % (os.path.basename(path), number))
+    return names
+
+
+def enumerated(room, table, programs=(), **more):
+    return room.run([BESIDE, table, *programs], timeout=550, LD_PRELOAD=RULES, **LEAN, **more)
+
+
+def main():
+    with Room() as room:
+        table = os.path.join(room.path, "table")
+        done = room.run([BESIDE, table], preload=False, timeout=300, FAKECUDA_RACE="exit", FAKECUDA_HANG="exit")
+        check("the programs are right without the library", done.returncode == 0, tell(done))
+        done = enumerated(room, table)
+        seen = dict(re.findall(r"^beside (\w+): (\d+)$", done.stdout, re.M))
+        for name, calls, runs, failed in re.findall(r"^program (\w+): (\d+) calls, (\d+) runs, (\d+) failed$",
+                                                    done.stdout, re.M):
+            bad = re.findall(r"^failed: %s, .*$" % name, done.stdout, re.M)
+            check("%s: %s calls, a capture before each, %s runs" % (name, calls, runs), failed == "0" and int(calls) > 5,
+                  "%s %s" % (bad[:10], done.stderr[:600]))
+        check("all of it", done.returncode == 0, tell(done))
+        names = own_calls()
+        print("# beside a capture: " + ", ".join("%s %s" % (n, seen[n]) for n in sorted(seen) if n in names))
+        never = sorted(n for n in names if n not in seen and n not in NEVER)
+        check("each of the library's own %d driver calls was beside one, but %d" % (len(names), len(NEVER)), not never,
+              ["%s (%s)" % (n, ", ".join(names[n])) for n in never])
+        check("what is left out is made", all(n in names and n not in seen for n in NEVER),
+              [n for n in NEVER if n not in names or n in seen])
+        for rule, program in (("capture-relaxed", "flush"), ("capture-events", "seal_deferred")):
+            done = enumerated(room, table, [program], GPUMEM_TEST_OFF=rule)
+            check("without %s: %s loses captures" % (rule, program), done.returncode == 1, tell(done))
+    shutil.rmtree(JOURNALS, ignore_errors=True)
+    finish()
+
+
+main()
