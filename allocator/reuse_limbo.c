@@ -4,7 +4,7 @@
  * Three locks: limbo guards the lists; retire is held while complete epochs are taken out and
  * handed on, so that whoever holds it knows that no block is on its way; a wait holds neither.
  *
- * Thread context: any; gm_reuse_freed under a domain's lock too. Signal context: none. Fork: what
+ * Thread context: any. Signal context: none. Fork: what
  * a thread remembers of its own frees is older than any stamp of the child's. See reuse.h.
  */
 #include <errno.h>

@@ -258,7 +258,7 @@ struct freeing {
 	bool early;
 };
 
-/* Under the domain's lock. */
+/* Under no lock: the block is its freer's by its state. */
 static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
 	struct freeing *freeing = arg;

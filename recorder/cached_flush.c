@@ -243,6 +243,8 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
 	struct gm_bin *bin = &keep->bins[i];
+	/* Its thread could not be kept out when the heap was dropped: the blocks are gone. */
+	bool gone = gm_get(&heap->dead) && !stretch->drops;
 
 	/* They were found when the blocks were handed out: nothing is made. */
 	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
@@ -256,6 +258,8 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		uint32_t id = bin->ids[--bin->count];
 
 		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
+		if (gm_unlikely(gone))
+			continue;
 		gm_stretch_turn(heap, stretch);
 		gm_heap_put_back(&heap->heap, id);
 		gm_stretch_close(heap, stretch);

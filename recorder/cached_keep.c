@@ -96,6 +96,18 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap,
 	       bin->module == module;
 }
 
+/* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
+static inline unsigned int bin_of(const struct gm_keep *keep, const struct gm_cached *heap,
+				  uint64_t size, uint64_t stream, uint16_t module)
+{
+	unsigned int i = place(heap, size, stream, module);
+
+	if (gm_likely(is_of(&keep->bins[i], heap, size, stream, module)))
+		return i;
+	i ^= 1;
+	return is_of(&keep->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
+}
+
 static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
 {
 	if (gm_likely(heap->plain))
@@ -195,7 +207,6 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	uint32_t id = GM_NONE;
 	struct gm_keep *keep;
 	struct gm_slot *slot;
-	struct gm_bin *bin;
 	unsigned int i;
 
 	if (size > GM_HEAP_SMALL_REQUEST || !gm_get(&heap->keeps))
@@ -204,9 +215,9 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	if (gm_unlikely(!slot))
 		return GM_NONE;
 	keep = keep_in(slot, heap->domain);
-	i = place(heap, size, alloc->stream, alloc->module);
-	bin = keep ? &keep->bins[i] : NULL;
-	if (bin && bin->count && is_of(bin, heap, size, alloc->stream, alloc->module)) {
+	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
+	if (i < GM_TALLIES && keep->bins[i].count && !gm_get(&heap->dead)) {
+		const struct gm_bin *bin = &keep->bins[i];
 		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
 
 		/* What is asked for may not rise above what the statistics take for live. */
@@ -221,17 +232,24 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	return id;
 }
 
-/* The bin for @block has room for one more? */
-static bool has_room(const struct gm_cached *heap, struct gm_keep *keep, struct gm_bin *bin,
-		     const struct gm_block *block)
+/* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
+static inline unsigned int room_for(const struct gm_cached *heap, struct gm_keep *keep,
+				    const struct gm_block *block)
 {
-	if (gm_likely(is_of(bin, heap, block->size, block->stream, block->module)))
-		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES;
-	if (!bin->heap)
-		return true;
-	if (++bin->misses > GM_BIN_MISSES)
+	unsigned int i = bin_of(keep, heap, block->size, block->stream, block->module);
+	struct gm_bin *bin = &keep->bins[i];
+
+	if (gm_likely(i < GM_TALLIES))
+		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES ?
+		       i : GM_TALLIES;
+	i = place(heap, block->size, block->stream, block->module);
+	if (!keep->bins[i].heap)
+		return i;
+	if (!keep->bins[i ^ 1].heap)
+		return i ^ 1;
+	if (++keep->bins[i].misses > GM_BIN_MISSES)
 		gm_set(&keep->stale, 1);
-	return false;
+	return GM_TALLIES;
 }
 
 /* A tally of nothing: what it is of needs no undo. */
@@ -289,8 +307,8 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 	keep = keep_in(slot, heap->domain);
 	/* Who drops the heap says so before it looks at the shards. */
 	if (gm_likely(keep && !gm_get(&heap->dead))) {
-		i = place(heap, block->size, block->stream, block->module);
-		kept = has_room(heap, keep, &keep->bins[i], block);
+		i = room_for(heap, keep, block);
+		kept = i < GM_TALLIES;
 		if (gm_likely(kept)) {
 			if (!keep->bins[i].heap)
 				begin_bin(heap, keep, i, block);

@@ -101,6 +101,10 @@ static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32
 		gm_heap_detach(&heap->heap, id);
 		return;
 	}
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_KEPT) {	/* its shard could not be had */
+		gm_heap_put_back(&heap->heap, id);
+		return;
+	}
 	if (!gm_cached_is_live(&gm_rec.blocks[id])) {
 		gm_cached_complete_pending(heap, stretch, id, stretch->tsc);
 		return;

@@ -471,6 +471,32 @@ START_TEST(a_shard_whose_thread_died_there)
 }
 END_TEST
 
+/* The heap goes while a shard cannot be had: what is in there is nobody's when it can. */
+START_TEST(dropped_while_a_shard_is_held)
+{
+	struct gm_alloc alloc = aux_request(8 * KIB, 1, 1);
+	struct gm_keep *keep;
+	struct gm_stats stats;
+	struct cell cell;
+	uint32_t block;
+
+	begin(4096);
+	keep_one(&block);
+	serve(4 * KIB, 1, &cell);		/* flushes it: what is kept is kept again */
+	keep_one(&block);
+	keep = gm_keep_first(0);
+	gm_set(&keep->slot->keeping, GM_KEEPING_OTHER);
+	gm_set(&keep->slot->keep_stuck, 1);
+	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0), 1);
+	gm_set(&keep->slot->keeping, GM_KEEPING_NOBODY);
+	ck_assert_int_eq(gm_cached_alloc(heap[0], 0, &alloc, &block), -ENODEV);
+	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
+	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
+		ck_assert_int_eq(stats.stat[i][0].current, 0);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+END_TEST
+
 /* Complete before it is said to wait: it does not wait then. */
 static bool later_and_done(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 {
@@ -563,6 +589,7 @@ int main(void)
 	tcase_add_test(tc, freed_twice_at_once);
 	tcase_add_test(tc, nobody_grows_before_all_is_flushed);
 	tcase_add_test(tc, a_shard_whose_thread_died_there);
+	tcase_add_test(tc, dropped_while_a_shard_is_held);
 	tcase_add_test(tc, complete_before_it_waits);
 	tcase_add_test(tc, dropped_meanwhile);
 	suite_add_tcase(suite, tc);
