@@ -238,13 +238,21 @@ static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tal
 
 /* ---- flush ---- */
 
+/* Of a heap that was dropped, or is being so, while this shard could not be had: what it had of it
+ * may be gone. */
+static bool is_there(const struct gm_cached *heap, uint32_t id)
+{
+	const struct gm_block *block = &gm_rec.blocks[id];
+
+	return gm_get(&block->state) == GM_BLOCK_KEPT &&
+	       gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
+}
+
 static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_keep *keep,
 		      unsigned int i)
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
 	struct gm_bin *bin = &keep->bins[i];
-	/* Its thread could not be kept out when the heap was dropped: the blocks are gone. */
-	bool gone = gm_get(&heap->dead) && !stretch->drops;
 
 	/* They were found when the blocks were handed out: nothing is made. */
 	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
@@ -258,7 +266,7 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		uint32_t id = bin->ids[--bin->count];
 
 		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
-		if (gm_unlikely(gone))
+		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_stretch_turn(heap, stretch);
 		gm_heap_put_back(&heap->heap, id);
@@ -304,6 +312,14 @@ void gm_keep_empty_all(struct gm_stretch *stretch)
 	for (struct gm_keep *keep = gm_keep_first(stretch->change.number); keep; keep = keep->next)
 		if (counts_more(keep))
 			empty(stretch, keep, NULL);
+}
+
+void gm_keep_flush_locked(const struct gm_change *change)
+{
+	struct gm_stretch stretch = { .change = *change };
+
+	if (gm_keep_any(change->number))
+		gm_keep_empty_all(&stretch);
 }
 
 void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch)

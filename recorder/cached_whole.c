@@ -150,6 +150,7 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 		if (gm_stretch_enter(heap, &stretch, 0) < 0)
 			return live;
 		gm_set(&heap->dead, true);
+		gm_set(&heap->keeps, false);
 		gm_keep_drop(heap, &stretch);
 		gm_stretch_turn(heap, &stretch);
 		more = drop_some(heap, &stretch, &live);

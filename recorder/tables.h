@@ -34,6 +34,10 @@ void gm_change_begin(struct gm_change *change, struct gm_txn *txn);
  * statistics looks for it (cached_keep.c). No lock held. */
 void gm_keep_flush(uint8_t domain);
 
+/* The same with the lock of @change, before its transaction: it may raise a peak, and what is kept
+ * would be taken for live. */
+void gm_keep_flush_locked(const struct gm_change *change);
+
 /* Keep the threads out of their shards of @domain, whose lock is held; and let them in again. False:
  * of some thread it could not be done, and nobody is kept out. */
 bool gm_keep_hold(uint8_t domain);

@@ -575,6 +575,77 @@ START_TEST(dropped_meanwhile)
 }
 END_TEST
 
+/* What is passed through counts in the same peaks: what is kept is not live then. */
+START_TEST(passed_through_beside_what_is_kept)
+{
+	struct gm_alloc other[2];
+	struct gm_stats stats[2];
+	uint32_t passed[2];
+
+	begin(4096);
+	for (unsigned int i = 0; i < 4; i++)
+		alloc_both(MIB);
+	while (lives)
+		free_both(lives - 1);
+	for (uint8_t h = 0; h < 2; h++) {
+		other[h] = aux_alloc(h, UINT64_C(0x990000000000), 2 * MIB);
+		other[h].kind = GM_KIND_MANAGED;
+		ck_assert_int_eq(gm_record_alloc(0, &other[h], &passed[h]), 0);
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		alloc_both(MIB);
+	while (lives)
+		free_both(lives - 1);
+	for (uint8_t h = 0; h < 2; h++)
+		ck_assert_int_eq(gm_record_change(0, passed[h], other[h].address, 3 * MIB, 0), 0);
+	for (uint8_t h = 0; h < 2; h++)
+		ck_assert_int_eq(gm_record_stats(h, &stats[h]), 0);
+	ck_assert_int_eq(stats[0].stat[GM_STAT_ALLOCATED_BYTES][0].peak, 4 * MIB);
+	ck_assert_int_eq(stats[1].stat[GM_STAT_ALLOCATED_BYTES][0].peak, 4 * MIB);
+	same_image();
+	all_sound();
+}
+END_TEST
+
+/* The same, and it can be had before all of the heap is gone: what went by then is not put back. */
+static void *let_go(void *arg)
+{
+	struct gm_keep *keep = gm_keep_first(0);
+
+	while (state_of(*(uint32_t *)arg) == GM_BLOCK_KEPT)
+		sched_yield();
+	gm_set_release(&keep->slot->keeping, GM_KEEPING_NOBODY);
+	return NULL;
+}
+
+START_TEST(dropped_while_a_shard_is_let_go)
+{
+	struct gm_stats stats;
+	struct gm_keep *keep;
+	struct cell cell;
+	pthread_t thread;
+	uint32_t block;
+
+	begin(4096);
+	pthread_create(&thread, NULL, keep_one, &block);
+	pthread_join(thread, NULL);
+	keep = gm_keep_first(0);
+	gm_set(&keep->slot->keeping, GM_KEEPING_OWNER);
+	gm_set(&keep->slot->keep_stuck, 1);
+	for (unsigned int i = 0; i < 4000; i++)
+		serve(8 * KIB, 2, &cell);
+	ck_assert_uint_eq(state_of(block), GM_BLOCK_KEPT);
+	pthread_create(&thread, NULL, let_go, &block);
+	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0), 4000);
+	pthread_join(thread, NULL);
+	all_sound();
+	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
+	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
+		ck_assert_int_eq(stats.stat[i][0].current, 0);
+	all_sound();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cached_threads");
@@ -592,6 +663,8 @@ int main(void)
 	tcase_add_test(tc, dropped_while_a_shard_is_held);
 	tcase_add_test(tc, complete_before_it_waits);
 	tcase_add_test(tc, dropped_meanwhile);
+	tcase_add_test(tc, passed_through_beside_what_is_kept);
+	tcase_add_test(tc, dropped_while_a_shard_is_let_go);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
