@@ -20,8 +20,8 @@ struct gm_span;
 int gm_cache_start(void);
 void gm_cache_forget(void);		/* in a forked child */
 
-/* Why a call may need more than to be looked up, handed out and recorded; 0: nothing does. Beside it
- * gm_captures, and what lies with the heap. */
+/* Why a call may need more than to be looked up, handed out and recorded; 0: nothing does. Beside
+ * it there are gm_captures, and what lies with the heap. */
 enum gm_cache_unusual {
 	GM_CACHE_OFF = 1,		/* nothing is served */
 	GM_CACHE_HOST_FUNCTIONS = 2,	/* one was given to the driver: this thread may be in one */

@@ -12,8 +12,8 @@
  *    too, and so is the question itself: a thread that made such a call, or was told otherwise than
  *    it remembers, asks again, and all threads do when a context was made or has ended.
  *  - The runtime has its private tables, and uses them: it makes a device's primary context current
- *    to a thread that had none (seen: between cudaDeviceReset and the next cuMemAlloc no public call
- *    does). With more devices than one it could change from one to another unseen, so the driver is
+ *    to a thread that had none (seen: after cudaDeviceReset, no public call does before the next
+ *    cuMemAlloc). With more devices than one it could change from one to another unseen, so the driver is
  *    asked each time there; and as soon as a second context of any kind was met.
  *  - Where other private tables were handed out, or objects were bound past us, nothing is known.
  *  - In a host function, and when the process is exiting, the question is also whether the driver

@@ -6,8 +6,10 @@
  * Each variant runs in a process of its own, one after the other and round after round, so that a
  * noisy neighbour meets all of them; a row is the median of the rounds. Threads keep to themselves
  * (each frees what it allocated) and begin together; "of one" says how many times the pairs of one
- * thread they make in the same time. In a recorded pair is one cuCtxGetCurrent, which the fake
- * driver answers more slowly than a real one: shown too.
+ * thread they make in the same time. With several devices there is one cuCtxGetCurrent in a pair,
+ * which the fake driver answers more slowly than a real one (shown too): here it has one device,
+ * unless FAKECUDA_DEVICES says otherwise. While the history fills, each event also pays for its part
+ * of a fresh page; a short one is full at once.
  *
  *	bench_hooks [rounds [pairs a round [fake|real]]]
  *
@@ -199,8 +201,9 @@ static const struct variant {
 	{ "recorded, history:0", "native", "0", "none" },
 	{ "recorded, history", "native", "1048576", "none" },
 	{ "cached, history:0", "caching", "0", "none" },
-	{ "cached, history", "caching", "1048576", "none" },
-	{ "cached, history, stacks", "caching", "1048576", "all" },
+	{ "cached, history filling", "caching", "1048576", "none" },
+	{ "cached, history full", "caching", "16384", "none" },
+	{ "cached, history, stacks", "caching", "16384", "all" },
 };
 #define VARIANTS (sizeof(variants) / sizeof(*variants))
 
@@ -213,8 +216,10 @@ static void become(const struct variant *v, const char *what, int threads, int o
 
 	dup2(out, STDOUT_FILENO);
 	snprintf(path, sizeof(path), "%s/fakecuda", build);
-	if (!real)
+	if (!real) {
 		setenv("LD_LIBRARY_PATH", path, 1);
+		setenv("FAKECUDA_DEVICES", "1", 0);
+	}
 	unsetenv("LD_PRELOAD");
 	if (v->allocator) {
 		snprintf(path, sizeof(path), "%s/libgpumem.so", build);
@@ -226,7 +231,7 @@ static void become(const struct variant *v, const char *what, int threads, int o
 	}
 	snprintf(threads_text, sizeof(threads_text), "%d", threads);
 	snprintf(pairs_text, sizeof(pairs_text), "%lu",
-		 real && (!v->allocator || !strcmp(v->allocator, "native")) ? pairs / 16 + 1 : pairs);
+		 !real || (v->allocator && !strcmp(v->allocator, "caching")) ? pairs : pairs / 16);
 	execl("/proc/self/exe", "bench_hooks", "--child", what, threads_text, pairs_text,
 	      (char *)NULL);
 	_exit(127);
