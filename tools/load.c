@@ -93,6 +93,24 @@ static int understand(const struct gm_value *read, bool pickle, struct gm_loaded
 	return ret->root ? 0 : -ENOMEM;
 }
 
+/* What is easily taken for a snapshot, and why it is none. NULL: nothing that is known. */
+static const char *mistaken(const struct gm_source *source)
+{
+	static const struct { const char *begins, *why; } known[] = {
+		{ "\x1f\x8b", "compressed: name <(zcat FILE) in its place" },
+		{ "\x28\xb5\x2f\xfd", "compressed: name <(zstdcat FILE) in its place" },
+		{ "\xfd" "7zXZ", "compressed: name <(xzcat FILE) in its place" },
+		{ "GPUMJNL1", "a journal, which is read from a file only: name it" },
+		{ "PK\x03\x04", "a zip archive, not a snapshot" },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (source->have >= strlen(known[i].begins) &&
+		    !memcmp(source->bytes, known[i].begins, strlen(known[i].begins)))
+			return known[i].why;
+	return NULL;
+}
+
 static int parse(struct gm_source *source, struct gm_loaded *ret)
 {
 	const struct gm_value *read = NULL;
@@ -102,6 +120,8 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 	gm_source_more(source, 1, 0);
 	if (!source->have)
 		return source->error ? source->error : refuse(ret, "%s", gm_input_nothing(source->fd));
+	if (mistaken(source))
+		return refuse(ret, "%s", mistaken(source));
 	pickle = (unsigned char)source->bytes[0] == 0x80;
 	ret->values = gm_values_open(VALUES_MOST);
 	if (ret->values && pickle)
@@ -231,7 +251,9 @@ static int load(const char *word, struct gm_loaded *ret)
 {
 	int r;
 
-	if (!strcmp(word, "-"))
+	if (!strcmp(word, "-") && begins_as_journal(STDIN_FILENO))
+		r = load_journal(STDIN_FILENO, gm_image_alive(STDIN_FILENO) != 0, ret);
+	else if (!strcmp(word, "-"))
 		r = load_json(STDIN_FILENO, ret);
 	else
 		r = load_file(word, ret);

@@ -37,17 +37,42 @@ static uint32_t load(const _Atomic(uint32_t) *word)
 	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
 }
 
+/* Is it stopped, by job control or a debugger? */
+static bool is_stopped(pid_t pid)
+{
+	char path[64], text[512] = "";
+	const char *state;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		text[0] = '\0';
+	close(fd);
+	state = strrchr(text, ')');
+	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
+}
+
 /* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms, or until the process that
- * wrote the journal @fd is dead. */
-static bool reached(int fd, const _Atomic(uint32_t) *word, uint32_t value, int limit_ms)
+ * wrote the journal is dead, or has been stopped for a second. */
+static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint32_t) *word,
+		    uint32_t value, int limit_ms)
 {
 	const struct timespec pause = { 0, 2000000 };
+	int stopped = 0;
 
 	for (int waited = 0;; waited += 2) {
 		if ((int32_t)(load(word) - value) >= 0)
 			return true;
-		if (waited >= limit_ms || (waited % 100 == 98 && gm_image_alive(fd) == 0))
+		if (waited >= limit_ms)
 			return false;
+		if (waited % 100 == 98) {
+			stopped = is_stopped(pid) ? stopped + 1 : 0;
+			if (stopped == 10 || gm_image_alive(of->fd) == 0)
+				return false;
+		}
 		nanosleep(&pause, NULL);
 	}
 }
@@ -64,18 +89,23 @@ static void on_bus(int number)
 }
 
 /* Ask the helper thread. Returns 0 and the path, -ETIMEDOUT when nobody answered. */
-static int ask(int fd, struct gm_header *header, char *ret_path, size_t bytes)
+static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header, char *ret_path,
+	       size_t bytes)
 {
-	uint32_t number;
+	uint32_t number, reason = GM_REQUEST_OUTSIDE;
 
 	if (!load(&header->has_helper))
 		return -ETIMEDOUT;
 	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
 	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	if (!reached(fd, &header->copied, number, ANSWER_MS))
+	if (!reached(of, pid, &header->copied, number, ANSWER_MS)) {
+		/* It is not wanted any more: one that goes on later would write another. */
+		__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason,
+					    GM_REQUEST_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 		return -ETIMEDOUT;
-	if (!reached(fd, &header->answered, number, WRITE_MS))
+	}
+	if (!reached(of, pid, &header->answered, number, WRITE_MS))
 		return -ETIMEDOUT;
 	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
 		 header->last_outside);
@@ -186,7 +216,7 @@ static int one(const char *word, const char *output)
 		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 			      attached.fd, 0);
 		if (header != MAP_FAILED) {
-			r = ask(attached.fd, header, path, sizeof(path));
+			r = ask(&attached, (pid_t)pid, header, path, sizeof(path));
 			munmap(header, GM_HEADER_BYTES);
 		}
 	}

@@ -1,5 +1,6 @@
 """Every verb's exit codes: 0 done, 1 the output could not be written, 2 wrong use, 3 unreadable input; who says what where."""
 import glob
+import gzip
 import json
 import os
 import re
@@ -125,6 +126,19 @@ with Room() as room:
         for name, what in (("fifo", ""), ("socket", "a socket"), ("/dev/zero", "a device"), (".", "a directory"), ("not there", "No such file")):
             run = gpumem(verb, "--suppressions", name, *(["--no-leaks"] if verb == "check" else []), good, cwd=room.path)
             check("%s --suppressions %s: no wait, said" % (verb, name), run.returncode == (2 if what else verb == "check") and what in run.stderr, run)
+
+    with open(os.path.join(room.path, "packed.gz"), "wb") as file:
+        file.write(gzip.compress(whole))
+    run = gpumem("summary", "packed.gz", cwd=room.path)
+    check("a compressed file: what to do", run.returncode == 3 and "compressed: name <(zcat FILE)" in run.stderr, run)
+    run = subprocess.run(["bash", "-c", '"$0" summary <(zcat "$1")', GPUMEM, os.path.join(room.path, "packed.gz")], capture_output=True, text=True,
+                         timeout=60, check=False)
+    check("which works", run.returncode == 0 and run.stdout, run)
+    with open(journal, "rb") as file:
+        run = subprocess.run([GPUMEM, "summary", "-"], stdin=file, capture_output=True, text=True, timeout=60, check=False)
+    check("a journal on standard input", run.returncode == 0 and run.stdout.replace("-\n", "") == gpumem("summary", journal).stdout, run)
+    run = subprocess.run(["bash", "-c", 'cat "$1" | "$0" summary -', GPUMEM, journal], capture_output=True, text=True, timeout=60, check=False)
+    check("but not through a pipe, which is said", run.returncode == 3 and "a journal, which is read from a file only" in run.stderr, run)
 
     # ---- versions, and numbers as other tools write them ------------------------------------------------------------
     for number, said in (("99", "version 99"), ("1e20", "version 1e+20"), ("100000000000000000000", "version 1e+20"), ("-3", "version -3"),

@@ -28,6 +28,15 @@ def reason(room, name):
         return "no file"
 
 
+def stopped(pid):
+    """All of its threads."""
+    states = []
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8", errors="replace") as stat:
+            states.append(stat.read().rsplit(")", 1)[1].split()[0])
+    return set(states) == {"T"}
+
+
 def at_the_exit():
     """Stopped while it sleeps: on it goes with a request from outside and its own exit at once."""
     wrong, both = [], 0
@@ -82,7 +91,43 @@ def killed_while_it_writes():
               reason(room, "outside.json") == "outside" and began, (asks.returncode, told, room.files()))
 
 
+def asked_while_stopped():
+    """Who went round a process that gave no answer wants none any more."""
+    with Room() as room, Program(room, SCRIPT, "alloc 100", "sleep 60000") as program:
+        wait_for(lambda: journals_begun(room, program.pid))
+        time.sleep(0.1)
+        os.kill(program.pid, signal.SIGSTOP)
+        wait_for(lambda: stopped(program.pid))
+        asks = subprocess.run([GPUMEM, "snapshot", str(program.pid)], capture_output=True, text=True, timeout=60, check=False)
+        os.kill(program.pid, signal.SIGCONT)
+        check("stopped: copied from outside", asks.returncode == 0 and "not consistent" in asks.stderr and len(room.files()) == 1, asks)
+        time.sleep(1)
+        check("and on it goes, without a second one", len(room.files()) == 1, room.files())
+        again = snapshot(room, "again.json", program.pid)
+        told = again.communicate(timeout=60)
+        check("asked again, it answers", again.returncode == 0 and not told[1] and reason(room, "again.json") == "outside", told)
+
+
+def stopped_while_it_writes():
+    """Nor for one who was stopped then."""
+    with Room() as room, Program(room, SCRIPT, "many 60000", "sleep 60000") as program:
+        wait_for(lambda: journals_begun(room, program.pid))
+        time.sleep(1)
+        asks = snapshot(room, "outside.json", program.pid)
+        wait_for(lambda: room.files() or asks.poll() is not None)
+        os.kill(program.pid, signal.SIGSTOP)
+        try:
+            told = asks.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            asks.kill()
+            told = asks.communicate()
+        check("stopped while it writes: likewise", asks.returncode == 0 and reason(room, "outside.json") == "outside",
+              (asks.returncode, told, room.files()))
+
+
 at_the_exit()
 two_ask()
+asked_while_stopped()
 killed_while_it_writes()
+stopped_while_it_writes()
 finish()
