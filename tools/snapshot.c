@@ -2,7 +2,7 @@
  * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside.
  *
  * It never signals: it leaves a request in the journal's header and wakes the helper thread, whose
- * futex word lies there. A helper that gives no answer in 200 ms (stopped, starved, dead) is gone
+ * futex word lies there. A helper that has begun nothing in 200 ms (stopped, starved, dead) is gone
  * round: the journal is copied as it is, half-done changes are undone, and the snapshot says that
  * it is not consistent. Only the header's pages are mapped, for the wake-up; all else is read.
  */
@@ -30,6 +30,7 @@
 #include "tools/verbs.h"
 
 #define ANSWER_MS 200
+#define BEGUN_MS 5000
 #define WRITE_MS 120000
 
 static uint32_t load(const _Atomic(uint32_t) *word)
@@ -99,12 +100,13 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
 	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	if (!reached(of, pid, &header->copied, number, ANSWER_MS)) {
-		/* It is not wanted any more: one that goes on later would write another. */
-		__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason,
-					    GM_REQUEST_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	/* What nobody has begun is not wanted any more: one that goes on later would write another.
+	 * What has been begun is waited for. */
+	if (!reached(of, pid, &header->copied, number, ANSWER_MS) &&
+	    (__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason, GM_REQUEST_NONE,
+					 false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) ||
+	     !reached(of, pid, &header->copied, number, BEGUN_MS)))
 		return -ETIMEDOUT;
-	}
 	if (!reached(of, pid, &header->answered, number, WRITE_MS))
 		return -ETIMEDOUT;
 	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
