@@ -26,9 +26,11 @@ struct mem_handle {
 	uint64_t inode;		/* of the arena: the descriptor may be another file's by now */
 	uint64_t offset, size;
 	int32_t pid, fd, device;
+	int32_t unused;		/* no holes: handles of one allocation are the same, bit for bit */
 };
 
-_Static_assert(sizeof(struct mem_handle) <= 56, "the driver's part of an IPC handle");
+_Static_assert(sizeof(struct mem_handle) == 4 * sizeof(uint64_t) + 4 * sizeof(int32_t) &&
+	       sizeof(struct mem_handle) <= 56, "the driver's part of an IPC handle");
 
 struct import {
 	struct mem_handle from;
