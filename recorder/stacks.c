@@ -153,23 +153,23 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 	};
 	struct gm_trail_walk trail;
 	uint64_t hash, value;
-	uint32_t expected;
 	bool known = true;
 
 	if (!want)
 		return GM_NONE;
-	expected = gm_seen_expect();
 	hash = walk_native(&parts, pcs, &trail) + want;
 	if (want & WANT_PYTHON)
 		hash ^= hash_python(&parts, &known);
-	value = gm_seen_find(hash, expected);
+	value = gm_seen_find(hash);
 	if (value) {
 		*ret_module = (uint16_t)value;
 		stack = (uint32_t)(value >> 16);
 	} else {
 		stack = meet(&parts, !known, hash, ret_module);
 	}
-	if (trail.trail)
+	if (trail.trail) {
+		gm_trail_expect(&trail, gm_seen_leave(gm_trail_path(&trail)));
 		gm_trail_leave(&trail);
+	}
 	return stack;
 }

@@ -4,11 +4,13 @@
  * A program that trains comes through the same thousands of places in the same order, and between
  * two captures does so much else that what was kept of one has left the caches, and its page the TLB.
  * So entries stand in the order in which they were met, and with each which one came after it: that
- * is asked for before the stack is walked, and is nearly always it.
+ * is fetched when a capture ends, stays in the second level of the caches while the program does
+ * something else, and is nearly always what the next capture looks for.
  *
  *	entries  | hash ^ value | value |   ring; two words that are only believed together, so that
  *	                                    those of two different writes give neither's hash
- *	after    | number |                 of the entry that came next, of each
+ *	ways     | number | hint |          of each: the entry that came next, and what its walk
+ *	                                    will want to have
  *	index    | tag:15 number:17 |       buckets of a cache line, by hash; only its beginning is used
  *	                                    until that is too small
  *
@@ -34,9 +36,9 @@ struct seen {
 
 struct bucket { _Alignas(64) _Atomic(uint32_t) numbers[WAYS]; };
 
-/* 4.5 MiB of .bss, touched as used. */
+/* 5 MiB of .bss, touched as used. */
 static _Alignas(64) struct seen entries[ENTRIES];
-static _Alignas(64) _Atomic(uint32_t) after[ENTRIES];
+static _Alignas(64) struct { _Atomic(uint32_t) next, hint; } ways[ENTRIES];
 static struct bucket buckets[1u << LAST_BITS];
 
 static struct {
@@ -47,12 +49,14 @@ static struct {
 
 static __thread uint32_t last;		/* this thread's last entry */
 
-uint32_t gm_seen_expect(void)
+uint32_t gm_seen_leave(uint32_t hint)
 {
-	uint32_t next = atomic_load_explicit(&after[last], memory_order_relaxed);
+	uint32_t next = atomic_load_explicit(&ways[last].next, memory_order_relaxed);
 
+	if (hint && hint != atomic_load_explicit(&ways[last].hint, memory_order_relaxed))
+		atomic_store_explicit(&ways[last].hint, hint, memory_order_relaxed);
 	__builtin_prefetch(&entries[next]);
-	return next;
+	return atomic_load_explicit(&ways[next].hint, memory_order_relaxed);
 }
 
 static inline uint64_t value_at(uint32_t number, uint64_t hash)
@@ -146,14 +150,15 @@ static __attribute__((noinline)) uint64_t find_far(uint64_t hash)
 			enter_index(hash, number);
 	}
 	if (value) {
-		atomic_store_explicit(&after[last], number, memory_order_relaxed);
+		atomic_store_explicit(&ways[last].next, number, memory_order_relaxed);
 		last = number;
 	}
 	return value;
 }
 
-uint64_t gm_seen_find(uint64_t hash, uint32_t expected)
+uint64_t gm_seen_find(uint64_t hash)
 {
+	uint32_t expected = atomic_load_explicit(&ways[last].next, memory_order_relaxed);
 	uint64_t value = value_at(expected, hash);
 
 	if (__builtin_expect(!value, 0))
@@ -171,6 +176,6 @@ void gm_seen_keep(uint64_t hash, uint64_t value)
 	atomic_store_explicit(&entries[number].value, value, memory_order_release);
 	atomic_store_explicit(&entries[number].key, hash ^ value, memory_order_release);
 	enter_index(hash, number);
-	atomic_store_explicit(&after[last], number, memory_order_relaxed);
+	atomic_store_explicit(&ways[last].next, number, memory_order_relaxed);
 	last = number;
 }

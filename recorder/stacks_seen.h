@@ -9,14 +9,15 @@
 
 #include <stdint.h>
 
-/* What this thread will look for next, if it goes the way it went: for gm_seen_find, and on its way
- * into the caches. */
-uint32_t gm_seen_expect(void);
-
 /* What was kept for @hash; 0 nothing. */
-uint64_t gm_seen_find(uint64_t hash, uint32_t expected);
+uint64_t gm_seen_find(uint64_t hash);
 
 /* Keep @value, not 0. */
 void gm_seen_keep(uint64_t hash, uint64_t value);
+
+/* After one of these. @hint: what the walk of that stack will want to have at hand when it comes again;
+ * 0 leaves what was said before. Returns the hint of the stack that this thread will look for next, if
+ * it goes the way it went; 0 none. */
+uint32_t gm_seen_leave(uint32_t hint);
 
 #endif

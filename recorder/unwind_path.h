@@ -19,6 +19,7 @@
 #define GM_RECORDER_UNWIND_PATH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define GM_STEP_DEPTH ((UINT64_C(1) << 26) - 1)
@@ -57,6 +58,34 @@ static inline uint64_t gm_path_hash(uintptr_t pc, uint64_t place)
 	return (pc ^ place << 36 ^ place >> 28) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static inline bool gm_path_begins(const struct gm_path_frame *frame, uintptr_t pc, uint64_t place)
+{
+	return frame->pc == pc && (frame->step & GM_STEP_PLACE) == place;
+}
+
+static inline uint32_t gm_path_number(const struct gm_paths *paths, const struct gm_path_frame *path)
+{
+	return (uint32_t)(path - paths->frames);
+}
+
+/* The path of that number, if it begins so; NULL if not. The number may be anything. */
+static inline const struct gm_path_frame *gm_path_at(const struct gm_paths *paths, uint32_t number,
+						     uintptr_t pc, uint64_t place)
+{
+	const struct gm_path_frame *frame = &paths->frames[number % GM_PATH_FRAMES];
+
+	return gm_path_begins(frame, pc, place) ? frame : NULL;
+}
+
+/* It will be wanted. */
+static inline void gm_path_fetch(const struct gm_paths *paths, uint32_t number)
+{
+	const struct gm_path_frame *frame = &paths->frames[number % GM_PATH_FRAMES];
+
+	for (uint32_t i = 0; i <= GM_PATH_STEPS; i += 4)
+		__builtin_prefetch(frame + i);
+}
+
 /* The path that begins with the frame at @place; NULL: none is known. */
 static inline const struct gm_path_frame *gm_path_find(const struct gm_paths *paths, uintptr_t pc,
 						       uint64_t place)
@@ -68,10 +97,10 @@ static inline const struct gm_path_frame *gm_path_find(const struct gm_paths *pa
 		const struct gm_path_frame *frame = &paths->frames[words[i] % GM_PATH_FRAMES];
 
 		if (words[i] / GM_PATH_FRAMES == (uint32_t)(hash >> 32) % (1u << 18) &&
-		    frame->pc == pc && (frame->step & GM_STEP_PLACE) == place)
+		    gm_path_begins(frame, pc, place))
 			return frame;
 	}
-	return 0;
+	return NULL;
 }
 
 /* Room for paths, all empty; NULL when there is none. */

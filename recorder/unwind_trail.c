@@ -60,6 +60,7 @@ struct gm_trail {
 	bool open;			/* the stack goes on beyond the outermost frame */
 	bool no_paths;			/* there was no room for them */
 	struct gm_paths *paths;
+	uint32_t path, expected;	/* that the last walk began with, that the next one may */
 	uint64_t followed;
 	struct gm_path_frame fresh[FRAMES];	/* those walked before it is joined, innermost first */
 };
@@ -350,9 +351,13 @@ static bool take_path(struct gm_trail *t, struct gm_walk *w, struct course *c)
 
 	if (!t->paths || c->count + GM_PATH_STEPS > FRAMES)
 		return false;
-	path = gm_path_find(t->paths, w->pc, place_of(w, c));
+	path = c->count ? NULL : gm_path_at(t->paths, t->expected, w->pc, place_of(w, c));
+	if (!path)
+		path = gm_path_find(t->paths, w->pc, place_of(w, c));
 	if (!path)
 		return false;
+	if (!c->count)
+		t->path = gm_path_number(t->paths, path);
 	gm_follow_path(path, w, t->fresh + c->count, &f);
 	t->followed += f.count;
 	go_on(w, c, &f);
@@ -424,6 +429,7 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 	c.bits = gm_rule_wanted(0, generation);
 	c.stamp = (uint64_t)t->stamp << GM_STEP_STAMP_SHIFT;
 	ret_walk->trail = t;
+	t->path = 0;
 	if (!run(t, &w, &c)) {
 		t->top = FRAMES;
 		t->pause = PAUSE;
@@ -438,6 +444,20 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 		ret_walk->flags = GM_UNWIND_MORE;
 	}
 	return true;
+}
+
+uint32_t gm_trail_path(const struct gm_trail_walk *walk)
+{
+	return walk->trail->path;
+}
+
+void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path)
+{
+	struct gm_trail *t = walk->trail;
+
+	t->expected = path;
+	if (t->paths)
+		gm_path_fetch(t->paths, path);
 }
 
 uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count)
@@ -472,6 +492,18 @@ void gm_trail_leave(const struct gm_trail_walk *walk)
 uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count)
 {
 	return gm_trail_hash_of(walk->pcs + first, count);
+}
+
+uint32_t gm_trail_path(const struct gm_trail_walk *walk)
+{
+	(void)walk;
+	return 0;
+}
+
+void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path)
+{
+	(void)walk;
+	(void)path;
 }
 
 void gm_trail_forget(void)

@@ -45,6 +45,11 @@ uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count);
 /* The hash of frames: a polynomial in GM_TRAIL_BASE over what each is mixed to. */
 uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count);
 
+/* The path that @walk began with, by a number; 0 none. And before @walk is left: the path, if any, that
+ * this thread's next walk will probably begin with. */
+uint32_t gm_trail_path(const struct gm_trail_walk *walk);
+void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path);
+
 /* In a forked or cloned child: what other threads were doing is not going on. */
 void gm_trail_forget(void);
 

@@ -21,9 +21,7 @@ static uint64_t hash_of(uint64_t n)
 
 static uint64_t look(uint64_t n)
 {
-	uint32_t expected = gm_seen_expect();
-
-	return gm_seen_find(hash_of(n), expected);
+	return gm_seen_find(hash_of(n));
 }
 
 /* How many of [@from, @to) are found, in steps of @step; what is found is right. */
@@ -75,6 +73,25 @@ START_TEST(more_than_room)
 }
 END_TEST
 
+/* Each says what it will want; the one before it is told of it, in the order in which they came last. */
+START_TEST(what_comes_next)
+{
+	enum { COUNT = 3000 };
+
+	keep(0, COUNT);
+	for (uint32_t round = 0; round < 3; round++)
+		for (uint32_t i = 0; i < COUNT; i++) {
+			uint32_t n = round ? i * 7 % COUNT : i, next = (round ? n + 7 : n + 1) % COUNT;
+			uint32_t hint;
+
+			ck_assert_uint_eq(look(n), n + 1);
+			hint = gm_seen_leave((i + round) % 3 ? n + 100 : 0);
+			if (round == 2)
+				ck_assert_uint_eq(hint, next + 100);
+		}
+}
+END_TEST
+
 static void *keep_and_look(void *arg)
 {
 	uint64_t base = (uint64_t)(uintptr_t)arg << 32, found = 0;
@@ -113,6 +130,7 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, in_any_order);
 	tcase_add_test(tcase, more_than_room);
+	tcase_add_test(tcase, what_comes_next);
 	tcase_add_test(tcase, in_threads);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
