@@ -42,7 +42,8 @@ static inline bool gm_step_is_at(uint64_t step, uintptr_t fp, uintptr_t cfa)
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static inline uintptr_t gm_step_caller_fp(uint64_t step, uintptr_t fp, uintptr_t cfa)
 {
-	uintptr_t save = gm_entry_save(step), saved = *(const uintptr_t *)(cfa - (save | (save ? 0 : 8)));
+	uintptr_t save = gm_entry_save(step);
+	uintptr_t saved = *(const uintptr_t *)(cfa - (save ? save : 8));
 
 	return save ? saved : fp;
 }

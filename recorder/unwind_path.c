@@ -29,11 +29,12 @@ void gm_paths_clear(struct gm_paths *paths)
 	memset(paths->index, 0, sizeof(paths->index));
 }
 
-void gm_path_keep(struct gm_paths *paths, const struct gm_path_frame *frames, uint32_t count)
+uint32_t gm_path_keep(struct gm_paths *paths, const struct gm_path_frame *frames, uint32_t count,
+		      uint64_t kind)
 {
-	uint64_t hash = gm_path_hash(frames[0].pc, frames[0].step & GM_STEP_PLACE);
+	uint64_t hash = gm_path_hash(frames[0].pc, frames[0].step & GM_STEP_PLACE, kind);
 	uint32_t *words = paths->index[hash >> 54], at = paths->used, way = GM_PATH_WAYS;
-	uint32_t tag = (uint32_t)(hash >> 32) % (1u << 18);
+	uint32_t tag = (uint32_t)(hash >> 32) % GM_PATH_TAGS;
 
 	if (at + count + 1 > GM_PATH_FRAMES)
 		at = 0;
@@ -52,6 +53,7 @@ void gm_path_keep(struct gm_paths *paths, const struct gm_path_frame *frames, ui
 				way = i;
 	}
 	words[way] = tag * GM_PATH_FRAMES | at;
+	return at;
 }
 
 #endif

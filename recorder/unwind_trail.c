@@ -14,6 +14,7 @@
 #include "recorder/unwind_follow.h"
 #include "recorder/unwind_path.h"
 #include "recorder/unwind_rules.h"
+#include "recorder/unwind_trail_internal.h"
 #include "recorder/unwind_walk.h"
 
 #define MIX_A UINT64_C(0xff51afd7ed558ccd)
@@ -38,32 +39,10 @@ uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count)
 #ifndef __aarch64__
 
 #define TRAILS 64u
-#define FRAMES 336u			/* kept of a stack */
 #define BEYOND 64			/* frames unwound beyond those asked for, to follow later */
 #define STRANGERS 64u			/* calls of other threads in a row until a trail is theirs */
 #define PAUSE 64u			/* walks that do not try again after one in vain */
-
-/* Frames from @top on, innermost first, the outermost at FRAMES - 1. At [FRAMES]: what the outermost
- * one's rule leads to. What each walk uses lies together. */
-struct gm_trail {
-	_Alignas(64) uintptr_t pc[FRAMES + 1];
-	struct {
-		uint64_t step;		/* as in a struct gm_path_frame */
-		uint64_t hash;		/* gm_trail_hash_of the frames from here outwards */
-	} at[FRAMES + 1];
-	_Alignas(64) _Atomic(uint32_t) busy;
-	uint32_t owner;			/* number of a thread; 0 nobody's */
-	uint32_t strangers, pause;
-	uint32_t generation;		/* of the rules */
-	uint32_t stamp;			/* changes with these and the owner */
-	uint32_t top;
-	bool open;			/* the stack goes on beyond the outermost frame */
-	bool no_paths;			/* there was no room for them */
-	struct gm_paths *paths;
-	uint32_t path, expected;	/* that the last walk began with, that the next one may */
-	uint64_t followed;
-	struct gm_path_frame fresh[FRAMES];	/* those walked before it is joined, innermost first */
-};
+#define CREDIT_A_WALK 4u		/* frames */
 
 static struct gm_trail trails[TRAILS];	/* 0.8 MiB of .bss, touched as used */
 static _Atomic(uint32_t) threads;
@@ -72,7 +51,7 @@ static __thread uint32_t own_number;
 /* All that was kept is out of date. */
 static void renew(struct gm_trail *t)
 {
-	t->top = FRAMES;
+	t->top = GM_TRAIL_FRAMES;
 	t->stamp = (t->stamp + 1) % GM_STEP_STAMPS;
 	if (!t->stamp && t->paths)
 		gm_paths_clear(t->paths);
@@ -92,6 +71,7 @@ static struct gm_trail *enter(void)
 			goto leave;
 		t->owner = own_number;
 		t->pause = 0;
+		t->credit = GM_TRAIL_CREDIT_MOST;
 		t->followed = 0;
 		renew(t);
 	}
@@ -132,24 +112,12 @@ uint64_t gm_trail_followed(void)
 
 enum outcome { STEPPED, ENDED, FAILED };
 
-#define RUNS 4u
-
-/* The walk on its trail: of @count new frames, and known ones from @at on. */
-struct course {
-	uint32_t max, count, at;
-	uint64_t bits;			/* of the generation, gm_rule_find's */
-	uint64_t stamp;			/* as it stands in a step */
-	bool joined;
-	uint32_t runs;			/* of frames that were unwound: kept as paths */
-	uint32_t first[RUNS], last[RUNS];	/* behind the last */
-};
-
 static inline uint64_t depth_of(const struct gm_walk *w)
 {
 	return (w->window.hi - w->sp) >> 3;
 }
 
-static inline uint64_t place_of(const struct gm_walk *w, const struct course *c)
+static inline uint64_t place_of(const struct gm_walk *w, const struct gm_course *c)
 {
 	return depth_of(w) | c->stamp | (w->exact ? GM_STEP_EXACT : 0);
 }
@@ -176,7 +144,7 @@ static enum outcome step_slowly(struct gm_trail *t, struct gm_walk *w, struct gm
 /* Undo the frame that @w stands at, and note it as the next. The walk of unwind.c with more to
  * write. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
-static enum outcome step(struct gm_trail *t, struct gm_walk *w, struct course *c)
+static enum outcome step(struct gm_trail *t, struct gm_walk *w, struct gm_course *c)
 {
 	uint64_t entry = gm_rule_find(w->pc - !w->exact, c->bits);
 	struct gm_path_frame *frame = &t->fresh[c->count++];
@@ -219,7 +187,7 @@ static inline void follow_trail(const struct gm_trail *t, uint32_t at, uint32_t 
 
 		if (__builtin_expect(!gm_step_is_plain(step), 0)) {
 			if (step & GM_STEP_END)
-				i = FRAMES;
+				i = GM_TRAIL_FRAMES;
 			break;
 		}
 		cfa = gm_step_sp(hi, t->at[i + 1].step);
@@ -255,7 +223,7 @@ static void keep(struct gm_trail *t, uint32_t count, uint32_t joined)
 	uint64_t hash;
 
 	if (__builtin_expect(joined < count, 0)) {	/* no room: what is outermost goes */
-		move(t, count, joined, FRAMES + 1 - count);
+		move(t, count, joined, GM_TRAIL_FRAMES + 1 - count);
 		t->open = true;
 		joined = count;
 	}
@@ -271,45 +239,17 @@ static void keep(struct gm_trail *t, uint32_t count, uint32_t joined)
 }
 
 /* Walked to its end without coming to a known frame; @w stands behind the last one. */
-static void keep_all(struct gm_trail *t, const struct gm_walk *w, const struct course *c, bool open)
+static void keep_all(struct gm_trail *t, const struct gm_walk *w, const struct gm_course *c, bool open)
 {
-	t->pc[FRAMES] = open ? 0 : w->pc;
-	t->at[FRAMES].step = place_of(w, c);
-	t->at[FRAMES].hash = 0;
+	t->pc[GM_TRAIL_FRAMES] = open ? 0 : w->pc;
+	t->at[GM_TRAIL_FRAMES].step = place_of(w, c);
+	t->at[GM_TRAIL_FRAMES].hash = 0;
 	t->open = open;
-	keep(t, c->count, FRAMES);
-}
-
-/* What was unwound can be followed the next time. The trail has the frames, from its top on. */
-static void keep_paths(struct gm_trail *t, const struct course *c)
-{
-	if (!t->paths && !t->no_paths) {
-		t->paths = gm_paths_new();
-		t->no_paths = !t->paths;
-	}
-	for (uint32_t run = 0; run < c->runs && t->paths; run++) {
-		uint32_t first = t->top + c->first[run], last = t->top + c->last[run];
-
-		while (first < last) {
-			struct gm_path_frame frames[GM_PATH_STEPS + 1];
-			uint32_t n = 0;
-
-			for (;; n++) {
-				frames[n].pc = t->pc[first + n];
-				frames[n].step = t->at[first + n].step;
-				if (n == GM_PATH_STEPS || first + n == last ||
-				    !gm_step_is_plain(frames[n].step))
-					break;
-			}
-			if (n)
-				gm_path_keep(t->paths, frames, n);
-			first += n ? n : 1;
-		}
-	}
+	keep(t, c->count, GM_TRAIL_FRAMES);
 }
 
 /* @w goes on where @f came to, which may be nowhere. */
-static void go_on(struct gm_walk *w, struct course *c, const struct gm_followed *f)
+static void go_on(struct gm_walk *w, struct gm_course *c, const struct gm_followed *f)
 {
 	w->pc = f->pc;
 	w->sp = f->sp;
@@ -320,15 +260,15 @@ static void go_on(struct gm_walk *w, struct course *c, const struct gm_followed 
 
 /* Where @w stands, is the trail's frame at @c->at: follow it. Returns whether that was all; else @w
  * stands where it was left, and the frames until there are new ones. */
-static bool join(struct gm_trail *t, struct gm_walk *w, struct course *c)
+static bool join(struct gm_trail *t, struct gm_walk *w, struct gm_course *c)
 {
 	uint32_t enough = c->at + c->max - c->count;
-	uint32_t end = t->open ? FRAMES - 1 : FRAMES;
+	uint32_t end = t->open ? GM_TRAIL_FRAMES - 1 : GM_TRAIL_FRAMES;
 	struct gm_followed f;
 
 	follow_trail(t, c->at, enough < end ? enough : end, w, &f);
 	t->followed += f.count;
-	if (!f.parted && (f.count == enough - c->at || (c->at + f.count == FRAMES && !t->open)))
+	if (!f.parted && (f.count == enough - c->at || (c->at + f.count == GM_TRAIL_FRAMES && !t->open)))
 		return true;
 	for (uint32_t i = 0; i < f.count; i++) {
 		t->fresh[c->count + i].pc = t->pc[c->at + i];
@@ -344,16 +284,16 @@ static bool join(struct gm_trail *t, struct gm_walk *w, struct course *c)
 }
 
 /* Returns whether a path took @w further. */
-static bool take_path(struct gm_trail *t, struct gm_walk *w, struct course *c)
+static bool take_path(struct gm_trail *t, struct gm_walk *w, struct gm_course *c)
 {
 	const struct gm_path_frame *path;
 	struct gm_followed f;
 
-	if (!t->paths || c->count + GM_PATH_STEPS > FRAMES)
+	if (!t->paths || c->count + GM_PATH_STEPS > GM_TRAIL_FRAMES)
 		return false;
 	path = c->count ? NULL : gm_path_at(t->paths, t->expected, w->pc, place_of(w, c));
 	if (!path)
-		path = gm_path_find(t->paths, w->pc, place_of(w, c));
+		path = gm_path_find(t->paths, w->pc, place_of(w, c), 0);
 	if (!path)
 		return false;
 	if (!c->count)
@@ -361,20 +301,21 @@ static bool take_path(struct gm_trail *t, struct gm_walk *w, struct course *c)
 	gm_follow_path(path, w, t->fresh + c->count, &f);
 	t->followed += f.count;
 	go_on(w, c, &f);
+	c->pieces++;
 	return f.count > 0;
 }
 
 /* Returns false where it came to what only gm_unwind can walk. */
-static bool run(struct gm_trail *t, struct gm_walk *w, struct course *c)
+static bool run(struct gm_trail *t, struct gm_walk *w, struct gm_course *c)
 {
-	uint32_t most = c->max + BEYOND < FRAMES ? c->max + BEYOND : FRAMES;
+	uint32_t most = c->max + BEYOND < GM_TRAIL_FRAMES ? c->max + BEYOND : GM_TRAIL_FRAMES;
 	enum outcome outcome = STEPPED;
 	bool in_run = false;
 
 	while (outcome == STEPPED && c->count < most) {
-		while (c->at < FRAMES && (t->at[c->at].step & GM_STEP_DEPTH) > depth_of(w))
+		while (c->at < GM_TRAIL_FRAMES && (t->at[c->at].step & GM_STEP_DEPTH) > depth_of(w))
 			c->at++;
-		if (c->at < FRAMES && t->pc[c->at] == w->pc &&
+		if (c->at < GM_TRAIL_FRAMES && t->pc[c->at] == w->pc &&
 		    (t->at[c->at].step & GM_STEP_PLACE) == place_of(w, c)) {
 			uint32_t before = c->count;
 
@@ -388,7 +329,8 @@ static bool run(struct gm_trail *t, struct gm_walk *w, struct course *c)
 			in_run = false;
 			continue;
 		}
-		if (!in_run && c->runs < RUNS)
+		c->pieces += !in_run;
+		if (!in_run && c->runs < GM_TRAIL_RUNS)
 			c->first[c->runs++] = c->count;
 		in_run = true;
 		outcome = step(t, w, c);
@@ -400,14 +342,16 @@ static bool run(struct gm_trail *t, struct gm_walk *w, struct course *c)
 		keep(t, c->count, c->at);
 	else
 		keep_all(t, w, c, outcome != ENDED);
-	if (c->runs)
-		keep_paths(t, c);
+	if (t->credit < GM_TRAIL_CREDIT_MOST)
+		t->credit += CREDIT_A_WALK;
+	if (c->runs || c->pieces >= GM_TRAIL_PIECES)
+		gm_trail_keep_paths(t, c);
 	return true;
 }
 
 bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *ret_walk)
 {
-	struct course c = { .max = (uint32_t)max };
+	struct gm_course c = { .max = (uint32_t)max };
 	struct gm_trail *t;
 	struct gm_walk w;
 	uint32_t generation;
@@ -431,13 +375,13 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 	ret_walk->trail = t;
 	t->path = 0;
 	if (!run(t, &w, &c)) {
-		t->top = FRAMES;
+		t->top = GM_TRAIL_FRAMES;
 		t->pause = PAUSE;
 		gm_trail_leave(ret_walk);
 		return false;
 	}
 	ret_walk->pcs = t->pc + t->top;
-	ret_walk->count = (int)(FRAMES - t->top);
+	ret_walk->count = (int)(GM_TRAIL_FRAMES - t->top);
 	ret_walk->flags = 0;
 	if (ret_walk->count > max) {
 		ret_walk->count = max;

@@ -41,7 +41,8 @@ int stacks_load_result(double *ret_median, double *ret_mean);
 
 struct load {
 	unsigned int cold, shallow, what;
-	unsigned int next;		/* path */
+	unsigned int path, next;
+	uint32_t *paths;		/* the unwinder's number of each */
 	uint64_t random;
 	uint8_t *data;
 	void (*code)(void);
@@ -174,6 +175,8 @@ static __attribute__((noinline)) void capture_native(const struct gm_regs *regs)
 	if (!gm_trail_walk(regs, 72, &walk))
 		return;
 	sink = gm_trail_hash(&walk, 0, walk.count);
+	load.paths[load.path] = gm_trail_path(&walk);
+	gm_trail_expect(&walk, load.paths[load.next]);
 	gm_trail_leave(&walk);
 }
 
@@ -254,6 +257,7 @@ API void stacks_load_op(void)
 {
 	unsigned int path = load.next;
 
+	load.path = path;
 	load.next = (path + 1) % PATHS;
 	descend(path, load.shallow ? OWN_LEVELS - 4 : 28 + path / GROUP * 5 % 30);
 }
@@ -264,9 +268,10 @@ API void stacks_load_op(void)
 API int stacks_load_begin(int cold, int shallow)
 {
 	if (!load.samples) {
+		load.paths = calloc(PATHS, sizeof(*load.paths));
 		load.samples = malloc(SAMPLES_MOST * sizeof(*load.samples));
 		load.data = aligned_alloc(4096, (size_t)DATA_PAGES * 4096);
-		if (!load.samples || !load.data)
+		if (!load.samples || !load.data || !load.paths)
 			return -1;
 		memset(load.samples, 0, SAMPLES_MOST * sizeof(*load.samples));
 		memset(load.data, 0, (size_t)DATA_PAGES * 4096);

@@ -9,7 +9,7 @@
 
 #include "recorder/unwind_path.h"
 
-#define PATHS 20000u			/* several times what there is room for */
+#define PATHS 30000u			/* several times what there is room for */
 
 static struct gm_paths *paths;
 static uint64_t state = 99;
@@ -38,7 +38,7 @@ static const struct gm_path_frame *find(uint32_t n)
 	struct gm_path_frame frames[GM_PATH_STEPS + 1];
 
 	make(n, frames);
-	return gm_path_find(paths, frames[0].pc, frames[0].step & GM_STEP_PLACE);
+	return gm_path_find(paths, frames[0].pc, frames[0].step & GM_STEP_PLACE, 0);
 }
 
 /* Is path @n found? Then every step that can be gone is its own. */
@@ -67,9 +67,9 @@ START_TEST(kept_as_they_were)
 
 	for (uint32_t n = 0; n < PATHS; n++) {
 		ck_assert_ptr_null(find(n));
-		gm_path_keep(paths, frames, make(n, frames));
+		gm_path_keep(paths, frames, make(n, frames), 0);
 		ck_assert(is_whole(n));
-		for (uint32_t i = 0; i < 50; i++)
+		for (uint32_t i = 0; i < 8; i++)
 			is_whole(draw(n + 1));
 	}
 	for (uint32_t n = 0; n < PATHS / 10; n++)
@@ -84,7 +84,7 @@ START_TEST(few_do_not_crowd)
 	uint32_t found = 0;
 
 	for (uint32_t n = 0; n < 254; n++)
-		gm_path_keep(paths, frames, make(n, frames));
+		gm_path_keep(paths, frames, make(n, frames), 0);
 	for (uint32_t n = 0; n < 254; n++)
 		found += is_whole(n);
 	ck_assert_uint_eq(found, 254);
@@ -97,17 +97,17 @@ START_TEST(its_place_tells_it)
 	struct gm_path_frame frames[GM_PATH_STEPS + 1];
 	uint64_t place;
 
-	gm_path_keep(paths, frames, make(1, frames));
+	gm_path_keep(paths, frames, make(1, frames), 0);
 	place = frames[0].step & GM_STEP_PLACE;
-	ck_assert_ptr_nonnull(gm_path_find(paths, frames[0].pc, place));
-	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc + 1, place));
-	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place ^ 1));
-	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place ^ GM_STEP_EXACT));
+	ck_assert_ptr_nonnull(gm_path_find(paths, frames[0].pc, place, 0));
+	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc + 1, place, 0));
+	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place ^ 1, 0));
+	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place ^ GM_STEP_EXACT, 0));
 	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc,
-					place ^ UINT64_C(1) << GM_STEP_STAMP_SHIFT));
+					place ^ UINT64_C(1) << GM_STEP_STAMP_SHIFT, 0));
 	gm_paths_clear(paths);
-	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place));
-	ck_assert_ptr_null(gm_path_find(paths, 0, 0));
+	ck_assert_ptr_null(gm_path_find(paths, frames[0].pc, place, 0));
+	ck_assert_ptr_null(gm_path_find(paths, 0, 0, 0));
 }
 END_TEST
 
@@ -120,8 +120,32 @@ START_TEST(kept_again)
 
 	for (uintptr_t i = 0; i < 5000; i++) {
 		frames[1].pc = i;
-		gm_path_keep(paths, frames, count);
-		ck_assert_uint_eq(gm_path_find(paths, frames[0].pc, place)[1].pc, i);
+		gm_path_keep(paths, frames, count, 0);
+		ck_assert_uint_eq(gm_path_find(paths, frames[0].pc, place, 0)[1].pc, i);
+	}
+}
+END_TEST
+
+/* Several that begin with one frame. */
+START_TEST(kinds)
+{
+	struct gm_path_frame frames[GM_PATH_STEPS + 1];
+	uint32_t count = make(6, frames), numbers[20];
+	uint64_t place = frames[0].step & GM_STEP_PLACE;
+
+	for (uintptr_t i = 0; i < 20; i++) {
+		frames[1].pc = i;
+		numbers[i] = gm_path_keep(paths, frames, count, i * UINT64_C(0xff51afd7ed558ccd));
+	}
+	for (uintptr_t i = 0; i < 20; i++) {
+		const struct gm_path_frame *found = gm_path_find(paths, frames[0].pc, place,
+								 i * UINT64_C(0xff51afd7ed558ccd));
+
+		ck_assert_ptr_nonnull(found);
+		ck_assert_uint_eq(found[1].pc, i);
+		ck_assert_uint_eq(gm_path_number(paths, found), numbers[i]);
+		ck_assert_ptr_eq(gm_path_at(paths, numbers[i], frames[0].pc, place), found);
+		ck_assert_ptr_null(gm_path_at(paths, numbers[i] + 1, frames[0].pc, place));
 	}
 }
 END_TEST
@@ -146,6 +170,7 @@ int main(void)
 	tcase_add_test(tcase, few_do_not_crowd);
 	tcase_add_test(tcase, its_place_tells_it);
 	tcase_add_test(tcase, kept_again);
+	tcase_add_test(tcase, kinds);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
 	srunner_run_all(runner, CK_SILENT);
