@@ -4,8 +4,8 @@
  * Three locks: limbo guards the lists; retire is held while complete epochs are taken out and
  * handed on, so that whoever holds it knows that no block is on its way; a wait holds neither.
  *
- * Thread context: any. Signal context: none. Fork: what
- * a thread remembers of its own frees is older than any stamp of the child's. See reuse.h.
+ * Thread context: any. Signal context: none. Fork: what a thread remembers of its own frees is older
+ * than any stamp of the child's. See reuse.h.
  */
 #include <errno.h>
 #include <stddef.h>

@@ -12,7 +12,6 @@
  *   regions[GM_REGION_SEGMENTS]  struct gm_segment []            allocator/table.h, id 0 unused
  *   regions[GM_REGION_BLOCKS]    struct gm_block []              allocator/table.h, id 0 unused
  *   regions[GM_REGION_USAGE]     struct gm_usage []              bytes by module and by kind
- *   regions[GM_REGION_SHARDS]    struct gm_shard []              blocks that threads keep
  *   regions[GM_REGION_MODULES]   struct gm_module []             index = module id, id 0 unused
  *   regions[GM_REGION_STRINGS]   struct gm_string ...            append-only, id = offset in it
  *   regions[GM_REGION_STACKS]    struct gm_stack ...             append-only, id = offset in it
@@ -20,6 +19,7 @@
  *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
  *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
+ *   regions[GM_REGION_SHARDS]    struct gm_shard []              what threads did with blocks they kept
  *
  * Publication: an append-only record is complete before @used passes it (release); nothing
  * refers to a string, stack or module before it is published. Every region is backed by memory
@@ -67,8 +67,9 @@
 
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
-	GM_REGION_USAGE, GM_REGION_SHARDS, GM_REGION_MODULES, GM_REGION_STRINGS,
-	GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
+	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
+	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
+	GM_REGION_SHARDS,
 	GM_REGION_COUNT
 };
 

@@ -19,8 +19,8 @@
 #define STABLE_TRIES 4
 
 static const char *const region_names[GM_REGION_COUNT] = {
-	"domains", "threads", "segments", "blocks", "usage", "shards", "modules", "strings",
-	"stacks", "frames", "settings", "failures", "events"
+	"domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks",
+	"frames", "settings", "failures", "events", "shards"
 };
 
 static const uint32_t item_sizes[GM_REGION_COUNT] = {

@@ -3,7 +3,7 @@
  * time, and the snapshot is JSON.
  *
  * Input: changes to a small journal that has something of everything, 12 bytes each: the region (a
- * byte; 12 is the header), an offset in it (3 bytes), the word to put there. A first byte of 0xff
+ * byte; 12 is the header, 13 the last one), an offset in it (3 bytes), the word to put there. A first byte of 0xff
  * cuts the file where the next three say; an input that begins as a journal does is one.
  * usage: fuzz_journal [runs], seeded by $SEED; replays test/fuzz/corpus/journal first.
  */
@@ -39,6 +39,7 @@ static void build(void)
 {
 	static const uint32_t frames[] = { 1, 2, 1 };
 	uint32_t ids[24], stack;
+	struct gm_shard *shard;
 
 	jb_new(&jb, (struct jb_plan){ 64, 64, 8, 4096 });
 	for (uint32_t slot = 1; slot < 5; slot++)
@@ -75,6 +76,16 @@ static void build(void)
 	jb_domain(&jb, 1)->undo_op = OP(3, 301);
 	jb_undo(&jb, 1, &jb.segments[8].used);
 	jb_undo(&jb, 1, &jb.blocks[8].state);
+	shard = jb_shard(&jb, 4, 0);
+	shard->tallies[2] = (struct gm_tally){ .takes = 7, .puts = 7, .taken_bytes = 700,
+					       .put_bytes = 700, .size = 512, .module = 1 };
+	shard->undo_op = OP(4, 302);
+	jb_shard_undo(&jb, shard, &jb.blocks[9].state);
+	jb_shard_undo(&jb, shard, &shard->tallies[2].puts);
+	jb_shard_undo(&jb, shard, &shard->tallies[2].put_bytes);
+	jb.blocks[9].state = GM_BLOCK_KEPT;
+	shard->tallies[2].puts++;
+	shard->tallies[2].put_bytes += 100;
 	jb.h->clock.stamp[1] = jb.h->clock.monotonic_ns[1] = 1000;
 	jb.h->clock.wall_ns[1] = 1700000000000000000;
 	journal = jb_file(&jb);
@@ -132,11 +143,12 @@ static void read_journal(int fd)
 static uint64_t place_of(const uint8_t *record)
 {
 	const struct gm_region *regions = jb.h->regions;
-	unsigned int r = record[0] % (GM_REGION_COUNT + 1);
+	unsigned int r = record[0] % (GM_REGION_COUNT + 1), header = GM_REGION_COUNT - 1;
 	uint64_t offset = record[1] | (uint64_t)record[2] << 8 | (uint64_t)record[3] << 16;
 
-	if (r == GM_REGION_COUNT)
+	if (r == header)		/* as the corpus has it, which is older than the last region */
 		return offset % (sizeof(struct gm_header) - 8);
+	r -= r > header;
 	return regions[r].offset + offset % (regions[r].used > 16 ? regions[r].used - 8 : 8);
 }
 

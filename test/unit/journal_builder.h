@@ -424,6 +424,26 @@ JB_UNUSED static void jb_undo(struct jb *jb, unsigned int d, const void *field)
 		(struct gm_undo_entry){ at, *(uint64_t *)(void *)(jb->mem + at) };
 }
 
+/* A shard of a thread's slot, with nothing in it; and a word of its transaction. */
+JB_UNUSED static struct gm_shard *jb_shard(struct jb *jb, uint32_t slot, uint8_t domain)
+{
+	uint64_t at = jb_take(jb, GM_REGION_SHARDS, sizeof(struct gm_shard));
+	struct gm_shard *shard = (void *)((uint8_t *)jb_region(jb, GM_REGION_SHARDS) + at);
+
+	shard->slot = slot;
+	shard->domain = domain;
+	return shard;
+}
+
+JB_UNUSED static void jb_shard_undo(struct jb *jb, struct gm_shard *shard, const void *field)
+{
+	uint64_t at = (uint64_t)((const uint8_t *)field - jb->mem) & ~7ull;
+
+	JB_MUST(shard->undo_count < GM_SHARD_UNDO);
+	shard->undo[shard->undo_count++] =
+		(struct gm_undo_entry){ at, *(uint64_t *)(void *)(jb->mem + at) };
+}
+
 /* The journal as a file, without a name. The caller closes it. */
 JB_UNUSED static int jb_file(const struct jb *jb)
 {

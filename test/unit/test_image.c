@@ -209,6 +209,63 @@ START_TEST(half_an_allocation_is_undone)
 }
 END_TEST
 
+/* A block that its thread was about to keep: the tally, the state and the events, or nothing. */
+START_TEST(half_a_keep_is_undone)
+{
+	struct gm_shard *shard = jb_shard(&jb, 1, 0);
+	struct gm_tally *tally = &shard->tallies[3];
+	const struct gm_domain *domain;
+	uint32_t a;
+
+	jb_thread(&jb, 1, 100);
+	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 1), 10));
+	jb.segments[jb.blocks[a].segment].heap = 1;
+	jb.blocks[a].state = GM_BLOCK_FREEING;
+	tally->size = MIB;
+	jb_shard_undo(&jb, shard, &jb.blocks[a].state);
+	jb_shard_undo(&jb, shard, &tally->puts);
+	jb_shard_undo(&jb, shard, &tally->put_bytes);
+	jb.blocks[a].state = GM_BLOCK_KEPT;
+	jb.blocks[a].op = OP(1, 2);
+	tally->puts = 1;
+	tally->put_bytes = MIB;
+	for (unsigned int i = 0; i < 2; i++) {
+		jb_event(&jb, 1, OP(1, 2), i ? GM_ACTION_FREE_COMPLETED : GM_ACTION_FREE_REQUESTED, 0,
+			 20, 0x1000000, MIB);
+		jb_domain(&jb, 0)->counts.events--;
+		shard->counts.events++;
+	}
+	shard->undo_op = OP(1, 2);
+	settle_sound();
+	ck_assert_uint_eq(image.undone, 1);
+	ck_assert_uint_eq(image.event_count, 2);
+	ck_assert_uint_eq(image.dropped_total, 0);
+	ck_assert_uint_eq(gm_image_block(&image, a)->state, GM_BLOCK_FREEING);
+	domain = gm_image_domain(&image, 0);
+	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
+	ck_assert_uint_eq(domain->counts.events, 4);
+	/* The same, complete. */
+	shard->undo_op = 0;
+	settle_sound();
+	ck_assert_uint_eq(image.undone, 0);
+	ck_assert_uint_eq(image.event_count, 4);
+	ck_assert_uint_eq(gm_image_block(&image, a)->state, GM_BLOCK_INACTIVE);
+	domain = gm_image_domain(&image, 0);
+	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].current, 0);
+	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].freed, 1);
+	ck_assert_uint_eq(domain->live_bytes[GM_KIND_DEVICE], 0);
+	/* What no writer leaves. */
+	shard->undo_op = OP(1, 2);
+	shard->undo_count = GM_SHARD_UNDO + 1;
+	settle_all(UINT64_MAX);
+	ck_assert_uint_eq(image.damage, 1);
+	shard->undo_op = 0;
+	shard->domain = GM_DOMAINS;
+	settle_all(UINT64_MAX);
+	ck_assert_uint_eq(image.damage, 1);
+}
+END_TEST
+
 START_TEST(the_oldest_value_of_a_word_wins)
 {
 	struct gm_domain *domain = jb_domain(&jb, 0);
@@ -622,6 +679,7 @@ int main(void)
 	tcase_add_test(tcase, a_file_cut_off_is_refused);
 	tcase_add_test(tcase, tables_and_events);
 	tcase_add_test(tcase, half_an_allocation_is_undone);
+	tcase_add_test(tcase, half_a_keep_is_undone);
 	tcase_add_test(tcase, the_oldest_value_of_a_word_wins);
 	tcase_add_test(tcase, an_undo_that_points_elsewhere_is_left_out);
 	tcase_add_test(tcase, a_free_under_way_is_still_live);
