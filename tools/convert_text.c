@@ -8,56 +8,53 @@
 #include <time.h>
 
 #include "tools/convert.h"
+#include "tools/csv.h"
 #include "tools/show.h"
 #include "tools/stacks.h"
 #include "tools/trace_rows.h"
 
-static void put_quoted(FILE *out, const char *text)
+static int put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stacks *stacks,
+		   const struct gm_row *row)
 {
-	for (; *text; text++) {
-		if (*text == '"')
-			putc_unlocked('"', out);
-		putc_unlocked(*text, out);
-	}
+	int r;
+
+	gm_csv_moment(sink, row);
+	gm_csv_quoted(sink, row->action);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_word(sink, row->address);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->size);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->stream);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_quoted(sink, row->kind);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->thread);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
+	gm_sink_put(sink, ",", 1);
+	r = gm_csv_stack(stacks, sink, row->stack);
+	gm_sink_put(sink, "\n", 1);
+	return r;
 }
 
-/* "main (app.c:12);f (f.c:3)": the outermost first. */
-static void put_stack(FILE *out, const struct gm_stacks *stacks, int64_t stack)
+static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stacks,
+		    const struct gm_row *rows, size_t count)
 {
-	size_t count;
-	const uint32_t *ids = gm_stack(stacks, stack, &count);
+	struct gm_csv_stacks texts;
+	struct gm_sink sink;
+	int r = gm_csv_stacks_open(&texts, stacks), end;
 
-	while (count--) {
-		const struct gm_frame *frame = &stacks->frames[ids[count]];
-
-		put_quoted(out, frame->name);
-		if (frame->line > 0) {
-			fputs(" (", out);
-			put_quoted(out, frame->file);
-			fprintf(out, ":%lld)", (long long)frame->line);
-		}
-		if (count)
-			putc_unlocked(';', out);
-	}
-}
-
-static void put_row(FILE *out, const json_t *root, const struct gm_stacks *stacks,
-		    const struct gm_row *row)
-{
-	char device[16] = "host";
-
-	if (row->device != GM_ROW_HOST)
-		snprintf(device, sizeof(device), "%d", row->device);
-	fprintf(out, "%lld,%s,\"", (long long)row->time_us, device);
-	put_quoted(out, row->action);
-	fprintf(out, "\",%llu,%lld,%lld,\"", (unsigned long long)row->address, (long long)row->size,
-		(long long)row->stream);
-	put_quoted(out, row->kind);
-	fprintf(out, "\",%lld,\"", (long long)row->thread);
-	put_quoted(out, gm_show_module_path(root, row->module));
-	fputs("\",\"", out);
-	put_stack(out, stacks, row->stack);
-	fputs("\"\n", out);
+	if (r)
+		return r;
+	r = gm_sink_open(&sink, out);
+	if (!r)
+		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack\n");
+	for (size_t i = 0; i < count && !r && !sink.failed; i++)
+		r = put_row(&sink, root, &texts, &rows[i]);
+	end = gm_sink_close(&sink);
+	gm_csv_stacks_close(&texts);
+	return r ? r : end;
 }
 
 int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
@@ -65,20 +62,18 @@ int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
 	struct gm_stacks stacks;
 	struct gm_row *rows;
 	size_t count;
+	int r;
 
 	(void)note;
 	if (gm_rows_of(loaded->root, &rows, &count))
 		return -ENOMEM;
-	if (gm_stacks_open(&stacks, loaded->root)) {
-		free(rows);
-		return -ENOMEM;
+	r = gm_stacks_open(&stacks, loaded->root);
+	if (!r) {
+		r = put_rows(out, loaded->root, &stacks, rows, count);
+		gm_stacks_close(&stacks);
 	}
-	fputs("time_us,device,action,addr,size,stream,kind,thread,module,stack\n", out);
-	for (size_t i = 0; i < count; i++)
-		put_row(out, loaded->root, &stacks, &rows[i]);
-	gm_stacks_close(&stacks);
 	free(rows);
-	return 0;
+	return r;
 }
 
 /* The log of RMM's logging_resource_adaptor, which its replay benchmark reads. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/csv.h"
 #include "tools/given.h"
 #include "tools/lives.h"
 #include "tools/load.h"
@@ -100,44 +101,94 @@ static int find_stacks(struct filter *filter, const json_t *root)
 	return count ? 0 : -ENOMEM;
 }
 
-static void print_csv_text(const char *text)
+static void put_csv(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
 {
-	putchar('"');
-	for (; *text; text++)
-		fputs(*text == '"' ? "\"\"" : (char[]){ *text, '\0' }, stdout);
-	putchar('"');
+	gm_csv_moment(sink, row);
+	gm_csv_quoted(sink, row->action);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_word(sink, row->address);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->size);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->stream);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_quoted(sink, row->kind);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->thread);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->stack);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
+	gm_sink_put(sink, "\n", 1);
 }
 
-static void print_csv(const json_t *root, const struct gm_row *row)
+/* ,"name":"text" */
+static int put_json_text(struct gm_sink *sink, const char *name, const char *text)
 {
-	char device[16] = "host";
+	json_t *string = NULL;
+	char *quoted = NULL;
 
-	if (row->device != GM_ROW_HOST)
-		snprintf(device, sizeof(device), "%d", row->device);
-	printf("%lld,%s,", (long long)row->time_us, device);
-	print_csv_text(row->action);
-	printf(",%llu,%lld,%lld,", (unsigned long long)row->address, (long long)row->size,
-	       (long long)row->stream);
-	print_csv_text(row->kind);
-	printf(",%lld,%lld,", (long long)row->thread, (long long)row->stack);
-	print_csv_text(gm_show_module_path(root, row->module));
-	putchar('\n');
+	gm_sink_text(sink, name);
+	if (!text[strcspn(text, "\"\\\1\2\3\4\5\6\a\b\t\n\v\f\r\16\17\20\21\22\23\24\25\26\27\30\31\32"
+			     "\33\34\35\36\37")]) {
+		gm_sink_put(sink, "\"", 1);
+		gm_sink_text(sink, text);
+		gm_sink_put(sink, "\"", 1);
+		return 0;
+	}
+	string = json_string(text);
+	quoted = json_dumps(string, JSON_ENCODE_ANY);
+	if (quoted)
+		gm_sink_text(sink, quoted);
+	free(quoted);
+	json_decref(string);
+	return quoted ? 0 : -ENOMEM;
 }
 
-static void print_jsonl(const json_t *root, const struct gm_row *row)
+static void put_json_number(struct gm_sink *sink, const char *name, int64_t number)
 {
-	json_t *line = json_pack("{sI ss sI sI sI ss sI sI ss}", "time_us", (json_int_t)row->time_us,
-				 "action", row->action, "addr", (json_int_t)row->address,
-				 "size", (json_int_t)row->size, "stream", (json_int_t)row->stream,
-				 "kind", row->kind, "thread", (json_int_t)row->thread,
-				 "stack", (json_int_t)row->stack,
-				 "module", gm_show_module_path(root, row->module));
+	gm_sink_text(sink, name);
+	gm_sink_number(sink, number);
+}
 
-	json_object_set_new(line, "device", row->device == GM_ROW_HOST ? json_null() :
-			    json_integer(row->device));
-	json_dumpf(line, stdout, JSON_COMPACT);
-	putchar('\n');
-	json_decref(line);
+static int put_jsonl(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
+{
+	int r;
+
+	put_json_number(sink, "{\"time_us\":", row->time_us);
+	r = put_json_text(sink, ",\"action\":", row->action);
+	put_json_number(sink, ",\"addr\":", (int64_t)row->address);
+	put_json_number(sink, ",\"size\":", row->size);
+	put_json_number(sink, ",\"stream\":", row->stream);
+	r = put_json_text(sink, ",\"kind\":", row->kind) ? -ENOMEM : r;
+	put_json_number(sink, ",\"thread\":", row->thread);
+	put_json_number(sink, ",\"stack\":", row->stack);
+	r = put_json_text(sink, ",\"module\":", gm_show_module_path(root, row->module)) ? -ENOMEM : r;
+	if (row->device == GM_ROW_HOST)
+		gm_sink_text(sink, ",\"device\":null");
+	else
+		put_json_number(sink, ",\"device\":", row->device);
+	gm_sink_text(sink, "}\n");
+	return r;
+}
+
+/* Whether it could be written shows at the end, as of all formats. */
+static int print_lines(const json_t *root, const struct gm_row *rows, size_t count, bool csv)
+{
+	struct gm_sink sink;
+	int r = gm_sink_open(&sink, stdout);
+
+	if (r)
+		return r;
+	if (csv)
+		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,stack,module\n");
+	for (size_t i = 0; i < count && !sink.failed && !r; i++)
+		if (csv)
+			put_csv(&sink, root, &rows[i]);
+		else
+			r = put_jsonl(&sink, root, &rows[i]);
+	gm_sink_close(&sink);
+	return r;
 }
 
 static void print_table_row(const json_t *root, const struct gm_row *row, int64_t origin_us)
@@ -174,8 +225,8 @@ static int64_t moment(double time, int64_t origin_us, int64_t end_us)
 
 enum format { TABLE, CSV, JSONL };
 
-static void print_rows(const json_t *root, struct gm_row *rows, size_t count,
-		       struct filter *filter, enum format format)
+static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
+		      struct filter *filter, enum format format)
 {
 	int64_t origin_us = origin_of(root, rows, count);
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
@@ -187,19 +238,13 @@ static void print_rows(const json_t *root, struct gm_row *rows, size_t count,
 		if (passes(filter, root, &rows[i]))
 			rows[kept++] = rows[i];
 	first = kept > filter->last ? kept - filter->last : 0;
-	if (format == TABLE)
-		gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device",
-				"action", "address", "size", "kind", "thread", "module");
-	else if (format == CSV)
-		puts("time_us,device,action,addr,size,stream,kind,thread,stack,module");
-	for (size_t i = first; i < kept; i++) {
-		if (format == TABLE)
-			print_table_row(root, &rows[i], origin_us);
-		else if (format == CSV)
-			print_csv(root, &rows[i]);
-		else
-			print_jsonl(root, &rows[i]);
-	}
+	if (format != TABLE)
+		return print_lines(root, rows + first, kept - first, format == CSV);
+	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
+			"address", "size", "kind", "thread", "module");
+	for (size_t i = first; i < kept; i++)
+		print_table_row(root, &rows[i], origin_us);
+	return 0;
 }
 
 static int print_events(const char *word, struct filter *filter, enum format format)
@@ -216,17 +261,15 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		gm_load_free(&loaded);
 		return status;
 	}
-	if ((filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count)) {
+	if ((filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count) ||
+	    print_rows(loaded.root, rows, count, filter, format)) {
 		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
-		free(filter->stacks);
-		gm_load_free(&loaded);
-		return GM_EXIT_INPUT;
+		status = GM_EXIT_INPUT;
 	}
-	print_rows(loaded.root, rows, count, filter, format);
 	free(rows);
 	free(filter->stacks);
 	gm_load_free(&loaded);
-	return gm_show_end("events", GM_EXIT_OK);
+	return status ? status : gm_show_end("events", GM_EXIT_OK);
 }
 
 /* One argument that is not as it should be: a line, and the status. */

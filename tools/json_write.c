@@ -1,8 +1,8 @@
 /*
  * json_write.c - a tree of values as JSON: see tree_write.h. One thread.
  *
- * JSON cannot refer to what it has said before. The texts of leaves (frames) are kept and copied,
- * so that a stack said a million times is made up once.
+ * JSON cannot refer to what it has said before. The texts of leaves (frames) and of lists of them
+ * (stacks) are kept and copied, so that a stack said a million times is made up once.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,23 +13,56 @@
 #include "tools/tree_internal.h"
 
 #define BYTES_MOST (UINT64_C(1) << 33)
-#define LEAF_MOST ((size_t)1 << 16)	/* what is larger is no leaf: it is not kept */
+#define KEPT_MOST ((size_t)128 << 20)	/* bytes of lists; leaves are kept however many they are */
 
-static void keep(struct gm_tree *tree, const char *bytes, size_t count)
+/* What is larger is no leaf: it is not kept. */
+static const size_t one_most[2] = { (size_t)1 << 16, (size_t)1 << 20 };
+
+/* ---- what is kept ----------------------------------------------------------------------------- */
+
+/* The one under way is none after all. */
+static void forget(struct gm_tree_kept *kept)
 {
-	if (tree->kept_bytes + count > tree->kept_room) {
-		size_t room = (tree->kept_room + count) * 2 + 4096;
-		char *larger = realloc(tree->kept, room);
+	gm_table_take(&kept->places, kept->pending, 0);
+	kept->count = kept->from;
+	kept->depth = 0;
+	kept->pending = 0;
+}
 
-		if (!larger) {
-			tree->error = -ENOMEM;
-			return;
-		}
-		tree->kept = larger;
-		tree->kept_room = room;
+static int keep(struct gm_tree_kept *kept, const char *bytes, size_t count)
+{
+	if (kept->count + count > kept->room) {
+		size_t room = (kept->room + count) * 2 + 4096;
+		char *larger = realloc(kept->bytes, room);
+
+		if (!larger)
+			return -ENOMEM;
+		kept->bytes = larger;
+		kept->room = room;
 	}
-	memcpy(tree->kept + tree->kept_bytes, bytes, count);
-	tree->kept_bytes += count;
+	memcpy(kept->bytes + kept->count, bytes, count);
+	kept->count += count;
+	return 0;
+}
+
+/* One begins at @depth. Known from here on: it is not asked for before it ends. */
+static int begin_kept(struct gm_tree_kept *kept, unsigned int depth)
+{
+	size_t length = 0;
+
+	kept->from = kept->count;
+	kept->depth = depth;
+	return gm_table_put(&kept->places, kept->pending, 0, kept->count + 1) ? -ENOMEM :
+	       keep(kept, (const char *)&length, sizeof(length));
+}
+
+static void end_kept(struct gm_tree_kept *kept)
+{
+	size_t length = kept->count - kept->from - sizeof(length);
+
+	memcpy(kept->bytes + kept->from, &length, sizeof(length));
+	kept->depth = 0;
+	kept->pending = 0;
 }
 
 static void put(struct gm_tree *tree, const char *bytes, size_t count)
@@ -37,18 +70,23 @@ static void put(struct gm_tree *tree, const char *bytes, size_t count)
 	tree->written += count;
 	if (tree->written > BYTES_MOST)
 		tree->error = -EFBIG;
-	else if (fwrite_unlocked(bytes, 1, count, tree->out) != count)
+	else
+		gm_sink_put(&tree->sink, bytes, count);
+	if (tree->sink.failed)
 		tree->error = -EIO;
-	if (!tree->keeping_depth || tree->error)
-		return;
-	keep(tree, bytes, count);
-	if (tree->kept_bytes - tree->keeping_from > LEAF_MOST) {
-		gm_table_take(&tree->known, tree->pending, 0);
-		tree->kept_bytes = tree->keeping_from;
-		tree->keeping_depth = 0;
-		tree->pending = 0;
+	for (int i = 0; i < 2 && !tree->error; i++) {
+		struct gm_tree_kept *kept = &tree->kept[i];
+
+		if (!kept->depth)
+			continue;
+		if (kept->count + count - kept->from > one_most[i])
+			forget(kept);
+		else if (keep(kept, bytes, count))
+			tree->error = -ENOMEM;
 	}
 }
+
+/* ---- the tree --------------------------------------------------------------------------------- */
 
 /* Something comes: what stands before it? */
 static void before(struct gm_tree *tree)
@@ -68,43 +106,42 @@ static void before(struct gm_tree *tree)
 static void begin(struct gm_tree *tree, enum gm_tree_type type)
 {
 	before(tree);
-	if (tree->pending && !tree->keeping_depth) {
-		size_t length = 0;
-
-		/* Known from here on; it is not asked for before it ends. */
-		if (gm_table_put(&tree->known, tree->pending, 0, tree->kept_bytes + 1))
+	for (int i = 0; i < 2; i++)
+		if (tree->kept[i].pending && !tree->kept[i].depth &&
+		    begin_kept(&tree->kept[i], tree->depth + 1))
 			tree->error = -ENOMEM;
-		tree->keeping_from = tree->kept_bytes;
-		keep(tree, (const char *)&length, sizeof(length));
-		tree->keeping_depth = tree->depth + 1;
-	}
 	put(tree, type == GM_TREE_DICT ? "{" : "[", 1);
 }
 
 static void end(struct gm_tree *tree)
 {
 	put(tree, tree->levels[tree->depth].type == GM_TREE_DICT ? "}" : "]", 1);
-	if (tree->keeping_depth == tree->depth && !tree->error) {
-		size_t length = tree->kept_bytes - tree->keeping_from - sizeof(length);
-
-		memcpy(tree->kept + tree->keeping_from, &length, sizeof(length));
-		tree->keeping_depth = 0;
-		tree->pending = 0;
-	}
+	for (int i = 0; i < 2 && !tree->error; i++)
+		if (tree->kept[i].depth == tree->depth)
+			end_kept(&tree->kept[i]);
 }
 
-static bool again(struct gm_tree *tree, uint64_t key, bool leaf)
+static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
-	size_t at = leaf ? gm_table_get(&tree->known, key, 0) : 0, length;
+	struct gm_tree_kept *kept = &tree->kept[sort == GM_TREE_LEAVES];
+	size_t at, length;
 
-	if (!at || tree->keeping_depth) {
-		if (!tree->keeping_depth)
-			tree->pending = leaf ? key : 0;
+	if (sort == GM_TREE_OTHER) {
+		for (int i = 0; i < 2; i++)
+			if (!tree->kept[i].depth)
+				tree->kept[i].pending = 0;
 		return false;
 	}
-	memcpy(&length, tree->kept + at - 1, sizeof(length));
+	if (kept->depth)			/* in another of its sort: written out */
+		return false;
+	at = gm_table_get(&kept->places, key, 0);
+	if (!at) {
+		kept->pending = sort == GM_TREE_LEAF || kept->count < KEPT_MOST ? key : 0;
+		return false;
+	}
+	memcpy(&length, kept->bytes + at - 1, sizeof(length));
 	before(tree);
-	put(tree, tree->kept + at - 1 + sizeof(length), length);
+	put(tree, kept->bytes + at - 1 + sizeof(length), length);
 	return true;
 }
 
@@ -122,17 +159,10 @@ static void truth(struct gm_tree *tree, bool is_true)
 
 static void digits(struct gm_tree *tree, uint64_t value, bool negative)
 {
-	char text[24];
-	size_t at = sizeof(text);
+	char room[24], *at = gm_sink_digits(room, value, negative);
 
 	before(tree);
-	do {
-		text[--at] = (char)('0' + value % 10);
-		value /= 10;
-	} while (value);
-	if (negative)
-		text[--at] = '-';
-	put(tree, text + at, sizeof(text) - at);
+	put(tree, at, (size_t)(room + sizeof(room) - at));
 }
 
 static void integer(struct gm_tree *tree, int64_t value)

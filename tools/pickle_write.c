@@ -4,7 +4,6 @@
  * Items of lists and dicts go in batches behind a mark, 1,000 at the most: PyTorch's viewer spreads
  * a batch over a call's arguments, and a browser has an end of those.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
 
@@ -13,12 +12,6 @@
 
 #define BATCH 1000
 
-static void put(struct gm_tree *tree, const void *bytes, size_t count)
-{
-	if (fwrite_unlocked(bytes, 1, count, tree->out) != count)
-		tree->error = -EIO;
-}
-
 /* An opcode and @count bytes of @word, little-endian. */
 static void put_op(struct gm_tree *tree, unsigned char opcode, uint64_t word, unsigned int count)
 {
@@ -26,7 +19,9 @@ static void put_op(struct gm_tree *tree, unsigned char opcode, uint64_t word, un
 
 	for (unsigned int i = 0; i < count; i++)
 		bytes[1 + i] = (unsigned char)(word >> (8 * i));
-	put(tree, bytes, count + 1);
+	gm_sink_put(&tree->sink, bytes, count + 1);
+	if (tree->sink.failed)
+		tree->error = -EIO;
 }
 
 static void end_batch(struct gm_tree *tree, struct gm_tree_level *level)
@@ -121,7 +116,7 @@ static void put_long(struct gm_tree *tree, uint64_t word, bool negative)
 	while (count > 1 && bytes[1 + count] == fill && (bytes[count] & 0x80) == (fill & 0x80))
 		count--;
 	bytes[1] = (unsigned char)count;
-	put(tree, bytes, count + 2);
+	gm_sink_put(&tree->sink, bytes, count + 2);
 }
 
 static void integer(struct gm_tree *tree, int64_t value)
@@ -156,7 +151,7 @@ static void real(struct gm_tree *tree, double value)
 	memcpy(&bits, &value, sizeof(bits));
 	bits = __builtin_bswap64(bits);
 	memcpy(bytes + 1, &bits, sizeof(bits));
-	put(tree, bytes, sizeof(bytes));
+	gm_sink_put(&tree->sink, bytes, sizeof(bytes));
 }
 
 static void text(struct gm_tree *tree, const char *bytes, size_t count)
@@ -171,13 +166,13 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 	if (recall(tree, (uint64_t)(uintptr_t)one, 0))
 		return;
 	put_op(tree, 'X', count, 4);
-	put(tree, bytes, count);
+	gm_sink_put(&tree->sink, bytes, count);
 	memoise(tree, (uint64_t)(uintptr_t)one, 0);
 }
 
-static bool again(struct gm_tree *tree, uint64_t key, bool leaf)
+static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
-	(void)leaf;
+	(void)sort;
 	if (gm_table_get(&tree->known, key, 1)) {
 		before(tree);
 		return recall(tree, key, 1);

@@ -44,7 +44,7 @@ static void put_frame(struct writing *w, uint32_t id)
 {
 	const struct gm_frame *frame = &w->stacks.frames[id];
 
-	if (gm_tree_again(w->tree, KEY_FRAME + id, true))
+	if (gm_tree_again(w->tree, KEY_FRAME + id, GM_TREE_LEAF))
 		return;
 	gm_tree_begin(w->tree, GM_TREE_DICT);
 	put_text(w->tree, "name", frame->name);
@@ -59,7 +59,7 @@ static void put_frames(struct writing *w, int64_t stack)
 	const uint32_t *ids = gm_stack(&w->stacks, stack, &count);
 
 	gm_tree_string(w->tree, "frames");
-	if (gm_tree_again(w->tree, KEY_STACK + (count ? (uint64_t)stack : 0), false))
+	if (gm_tree_again(w->tree, KEY_STACK + (count ? (uint64_t)stack : 0), GM_TREE_LEAVES))
 		return;
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (size_t i = 0; i < count; i++)
@@ -283,6 +283,7 @@ static void put_value(struct gm_tree *tree, const struct gm_value *name, const s
 		      bool in_frames)
 {
 	bool dict = value->type == GM_VALUE_DICT, pair = is_pair(name, value);
+	bool frames = name && !strcmp(name->u.text, "frames");
 
 	switch ((enum gm_value_type)value->type) {
 	case GM_VALUE_NULL:	gm_tree_null(tree); return;
@@ -294,15 +295,15 @@ static void put_value(struct gm_tree *tree, const struct gm_value *name, const s
 	default:		break;
 	}
 	if (!pair && value->type != GM_VALUE_TUPLE &&
-	    gm_tree_again(tree, (uint64_t)(uintptr_t)value, dict && in_frames))
+	    gm_tree_again(tree, (uint64_t)(uintptr_t)value, dict && in_frames ? GM_TREE_LEAF :
+			  !dict && frames ? GM_TREE_LEAVES : GM_TREE_OTHER))
 		return;
 	gm_tree_begin(tree, dict ? GM_TREE_DICT : pair || value->type == GM_VALUE_TUPLE ? GM_TREE_TUPLE :
 		      GM_TREE_LIST);
-	in_frames = name && !strcmp(name->u.text, "frames");
 	for (uint32_t i = 0; value->type == GM_VALUE_NUMBERS && i < value->count; i++)
 		gm_tree_int(tree, value->u.numbers[i]);
 	for (uint32_t i = 0; value->type != GM_VALUE_NUMBERS && i < value->count; i++)
-		put_value(tree, dict && i % 2 ? value->u.items[i - 1] : NULL, value->u.items[i], in_frames);
+		put_value(tree, dict && i % 2 ? value->u.items[i - 1] : NULL, value->u.items[i], frames);
 	gm_tree_end(tree);
 }
 

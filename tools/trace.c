@@ -169,8 +169,9 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 	if (!file)
 		return errno ? -errno : -ENOMEM;
 	while (r >= 0 && gzgets(file, text, sizeof(text))) {
-		struct gm_trace_line line = { .number = ++number };
+		struct gm_trace_line line = { .number = number + 1 };
 
+		number++;
 		if (!strchr(text, '\n') && !gzeof(file)) {
 			r = fail(trace, number, "is too long");
 			break;

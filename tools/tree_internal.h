@@ -4,6 +4,7 @@
 #ifndef GM_TOOLS_TREE_INTERNAL_H
 #define GM_TOOLS_TREE_INTERNAL_H
 
+#include "tools/sink.h"
 #include "tools/table.h"
 #include "tools/tree_write.h"
 
@@ -25,27 +26,34 @@ struct gm_tree_ops {
 	void (*word)(struct gm_tree *tree, uint64_t word);
 	void (*real)(struct gm_tree *tree, double real);
 	void (*text)(struct gm_tree *tree, const char *text, size_t bytes);
-	bool (*again)(struct gm_tree *tree, uint64_t key, bool leaf);
+	bool (*again)(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
 	void (*close)(struct gm_tree *tree);
+};
+
+/* JSON: texts of what may come again, each behind its length. */
+struct gm_tree_kept {
+	char *bytes;
+	size_t count, room, most;
+	struct gm_table places;		/* key of again -> place + 1 */
+	uint64_t pending;		/* key for what is begun next, 0 none */
+	size_t from;			/* where the one under way begins */
+	unsigned int depth;		/* of the one under way; 0: none */
 };
 
 struct gm_tree {
 	const struct gm_tree_ops *ops;
-	FILE *out;
+	struct gm_sink sink;
 	int error;			/* the first one; then nothing more is written */
 	unsigned int depth;
 	struct gm_tree_level levels[GM_TREE_DEPTH];
-	struct gm_table known;		/* key of again -> pickle: memo number + 1; JSON: kept + 1 */
-	uint64_t pending;		/* key for what is begun next, 0 none */
 	/* pickle */
+	struct gm_table known;		/* key of again, or a text -> memo number + 1 */
+	uint64_t pending;		/* key for what is begun next, 0 none */
 	struct gm_values *texts;
 	uint32_t memoised;
 	/* JSON */
 	uint64_t written;		/* bytes */
-	char *kept;			/* texts of leaves, each behind its length */
-	size_t kept_bytes, kept_room;
-	size_t keeping_from;		/* where the one under way begins */
-	unsigned int keeping_depth;	/* 0: none under way */
+	struct gm_tree_kept kept[2];	/* leaves; lists of leaves */
 };
 
 /* A writer of @ops; NULL: out of memory. */

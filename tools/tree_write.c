@@ -14,10 +14,11 @@ struct gm_tree *gm_tree_open(FILE *out, const struct gm_tree_ops *ops)
 {
 	struct gm_tree *tree = calloc(1, sizeof(*tree));
 
-	if (tree) {
-		tree->out = out;
-		tree->ops = ops;
+	if (!tree || gm_sink_open(&tree->sink, out)) {
+		free(tree);
+		return NULL;
 	}
+	tree->ops = ops;
 	return tree;
 }
 
@@ -28,18 +29,23 @@ uint64_t gm_tree_bytes(const struct gm_tree *tree)
 
 int gm_tree_close(struct gm_tree *tree)
 {
+	FILE *out;
 	int error;
 
 	if (!tree)
 		return -ENOMEM;
 	if (!tree->error)
 		tree->ops->close(tree);
-	if (!tree->error && (fflush(tree->out) || ferror(tree->out)))
+	out = tree->sink.file;
+	if ((gm_sink_close(&tree->sink) || fflush(out) || ferror(out)) && !tree->error)
 		tree->error = -EIO;
 	error = tree->error;
 	gm_table_free(&tree->known);
 	gm_values_close(tree->texts);
-	free(tree->kept);
+	for (int i = 0; i < 2; i++) {
+		gm_table_free(&tree->kept[i].places);
+		free(tree->kept[i].bytes);
+	}
 	free(tree);
 	return error;
 }
@@ -103,7 +109,7 @@ void gm_tree_string(struct gm_tree *tree, const char *text)
 	gm_tree_text(tree, text, strlen(text));
 }
 
-bool gm_tree_again(struct gm_tree *tree, uint64_t key, bool leaf)
+bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
-	return tree->error || tree->ops->again(tree, key, leaf);
+	return tree->error || tree->ops->again(tree, key, sort);
 }

@@ -38,8 +38,10 @@ void gm_tree_text(struct gm_tree *tree, const char *text, size_t bytes);
 void gm_tree_string(struct gm_tree *tree, const char *text);	/* the same, up to its NUL */
 
 /* Has the list or dict that the caller knows as @key (not 0) been written before? Then it is
- * written again, and that is all. Else false, and what is begun next is remembered as @key. @leaf:
- * a small one; JSON, which cannot refer, keeps only those. */
-bool gm_tree_again(struct gm_tree *tree, uint64_t key, bool leaf);
+ * written again, and that is all. Else false, and what is begun next is remembered as @key. JSON,
+ * which cannot refer, keeps the text of small ones alone: leaves, and lists of them, which the
+ * caller says. */
+enum gm_tree_sort { GM_TREE_LEAF, GM_TREE_LEAVES, GM_TREE_OTHER };
+bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
 
 #endif

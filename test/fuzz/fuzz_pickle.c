@@ -89,7 +89,7 @@ static void write_value(struct gm_tree *tree, const struct gm_value *value)
 		gm_tree_end(tree);
 		return;
 	}
-	if (value->type != GM_VALUE_TUPLE && gm_tree_again(tree, (uint64_t)(uintptr_t)value, false))
+	if (value->type != GM_VALUE_TUPLE && gm_tree_again(tree, (uint64_t)(uintptr_t)value, GM_TREE_OTHER))
 		return;
 	gm_tree_begin(tree, types[value->type - GM_VALUE_LIST]);
 	for (uint32_t i = 0; i < value->count; i++)

@@ -117,6 +117,12 @@ with Room() as room:
     done = gpumem("events", "--csv", changed)
     check("CSV quotes", {row["module"] for row in csv.DictReader(io.StringIO(done.stdout))} >= {'/a "quoted", path\n.so'},
           done.stdout[:300])
+    odd = "".join(map(chr, range(1, 128))) + "\u00e9\u20ac\U0001f600"
+    check("JSON lines escape", [row["module"] for row in jsonl(changed)].count('/a "quoted", path\n.so') == sum(
+        row["module"] == snapshot["modules"][1]["path"] for row in rows) > 0)
+    with_changes(lambda copy: copy["modules"][1].update(path=odd))
+    check("whatever has to be", odd in {row["module"] for row in jsonl(changed)})
+    with_changes(lambda copy: copy["modules"][1].update(path='/a "quoted", path\n.so'))
     check("the table shows no control characters", "path?.so" in gpumem("events", changed).stdout)
     with_changes(lambda copy: copy["process"].update(start_time_us=0))
     check("without a start the first event is 0", gpumem("events", changed).stdout.splitlines()[1].split()[0] == "0.000000")

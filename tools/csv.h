@@ -1,0 +1,34 @@
+/*
+ * csv.h - rows of comma-separated values (RFC 4180, but lines end with a line feed alone), and the
+ * texts of stacks in them. Single-threaded.
+ */
+#ifndef GM_TOOLS_CSV_H
+#define GM_TOOLS_CSV_H
+
+#include "tools/sink.h"
+#include "tools/stacks.h"
+#include "tools/trace_rows.h"
+
+/* A text within quotes, its own doubled. */
+void gm_csv_quoted(struct gm_sink *sink, const char *text);
+
+/* "17,0,": when and where, of a row, with the comma behind it. */
+void gm_csv_moment(struct gm_sink *sink, const struct gm_row *row);
+
+/* Stacks as texts, made up once and kept. */
+struct gm_csv_stacks {
+	const struct gm_stacks *stacks;
+	struct gm_csv_text { char *text; size_t bytes; } *texts;	/* by stack; NULL not yet */
+	size_t kept;			/* bytes */
+	char *scratch;
+	size_t count, room;
+};
+
+/* Returns 0 or -ENOMEM. @stacks must outlive it. */
+int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks);
+void gm_csv_stacks_close(struct gm_csv_stacks *of);
+
+/* "main (app.c:12);f (f.c:3)" within quotes: the outermost first. Returns 0 or -ENOMEM. */
+int gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack);
+
+#endif

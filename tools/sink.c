@@ -1,0 +1,41 @@
+/*
+ * sink.c - bytes on their way to a file: see sink.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/sink.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int gm_sink_open(struct gm_sink *sink, FILE *file)
+{
+	*sink = (struct gm_sink){ .file = file, .bytes = malloc(GM_SINK_BYTES) };
+	return sink->bytes ? 0 : -ENOMEM;
+}
+
+static void hand_on(struct gm_sink *sink, const void *bytes, size_t count)
+{
+	if (!sink->failed && fwrite_unlocked(bytes, 1, count, sink->file) != count)
+		sink->failed = true;
+}
+
+void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count)
+{
+	hand_on(sink, sink->bytes, sink->count);
+	sink->count = 0;
+	if (count > GM_SINK_BYTES) {
+		hand_on(sink, bytes, count);
+		return;
+	}
+	memcpy(sink->bytes, bytes, count);
+	sink->count = count;
+}
+
+int gm_sink_close(struct gm_sink *sink)
+{
+	if (sink->bytes)
+		hand_on(sink, sink->bytes, sink->count);
+	free(sink->bytes);
+	sink->bytes = NULL;
+	return sink->failed ? -EIO : 0;
+}

@@ -1,0 +1,73 @@
+/*
+ * sink.h - bytes on their way to a file, many small ones: stdio's locks and checks for each take
+ * longer than the bytes. Single-threaded; nothing else may write to the file meanwhile.
+ */
+#ifndef GM_TOOLS_SINK_H
+#define GM_TOOLS_SINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GM_SINK_BYTES ((size_t)1 << 16)
+
+struct gm_sink {
+	FILE *file;
+	char *bytes;			/* GM_SINK_BYTES */
+	size_t count;
+	bool failed;			/* to write; then nothing more is written */
+};
+
+/* Returns 0 or -ENOMEM. gm_sink_close hands on what is left, and does not close the file; it returns
+ * 0 or -EIO. */
+int gm_sink_open(struct gm_sink *sink, FILE *file);
+int gm_sink_close(struct gm_sink *sink);
+
+/* gm_sink_put, of what has no room. */
+void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count);
+
+static inline void gm_sink_put(struct gm_sink *sink, const void *bytes, size_t count)
+{
+	if (__builtin_expect(count > GM_SINK_BYTES - sink->count, 0)) {
+		gm_sink_put_large(sink, bytes, count);
+		return;
+	}
+	memcpy(sink->bytes + sink->count, bytes, count);
+	sink->count += count;
+}
+
+static inline void gm_sink_text(struct gm_sink *sink, const char *text)
+{
+	gm_sink_put(sink, text, strlen(text));
+}
+
+/* @value in decimal, at the end of @room. Returns where it begins; @room[23] is its last digit. */
+static inline char *gm_sink_digits(char room[24], uint64_t value, bool negative)
+{
+	size_t at = 24;
+
+	do {
+		room[--at] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value);
+	if (negative)
+		room[--at] = '-';
+	return room + at;
+}
+
+static inline void gm_sink_word(struct gm_sink *sink, uint64_t value)
+{
+	char room[24], *at = gm_sink_digits(room, value, false);
+
+	gm_sink_put(sink, at, (size_t)(room + 24 - at));
+}
+
+static inline void gm_sink_number(struct gm_sink *sink, int64_t value)
+{
+	char room[24], *at = gm_sink_digits(room, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, value < 0);
+
+	gm_sink_put(sink, at, (size_t)(room + 24 - at));
+}
+
+#endif
