@@ -50,7 +50,7 @@ static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stack
 	r = gm_sink_open(&sink, out);
 	if (!r)
 		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack\n");
-	for (size_t i = 0; i < count && !r && !sink.failed; i++)
+	for (size_t i = 0; i < count && !r && !sink.error; i++)
 		r = put_row(&sink, root, &texts, &rows[i]);
 	end = gm_sink_close(&sink);
 	gm_csv_stacks_close(&texts);

@@ -172,23 +172,22 @@ static int put_jsonl(struct gm_sink *sink, const json_t *root, const struct gm_r
 	return r;
 }
 
-/* Whether it could be written shows at the end, as of all formats. */
 static int print_lines(const json_t *root, const struct gm_row *rows, size_t count, bool csv)
 {
 	struct gm_sink sink;
-	int r = gm_sink_open(&sink, stdout);
+	int r = gm_sink_open(&sink, stdout), end;
 
 	if (r)
 		return r;
 	if (csv)
 		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,stack,module\n");
-	for (size_t i = 0; i < count && !sink.failed && !r; i++)
+	for (size_t i = 0; i < count && !sink.error && !r; i++)
 		if (csv)
 			put_csv(&sink, root, &rows[i]);
 		else
 			r = put_jsonl(&sink, root, &rows[i]);
-	gm_sink_close(&sink);
-	return r;
+	end = gm_sink_close(&sink);
+	return r ? r : end;
 }
 
 static void print_table_row(const json_t *root, const struct gm_row *row, int64_t origin_us)
@@ -252,7 +251,7 @@ static int print_events(const char *word, struct filter *filter, enum format for
 	struct gm_row *rows = NULL;
 	struct gm_loaded loaded;
 	size_t count = 0;
-	int status;
+	int status, r;
 
 	if (gm_load(word, &loaded))
 		return gm_given_bad("events", word, loaded.error);
@@ -261,15 +260,17 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		gm_load_free(&loaded);
 		return status;
 	}
-	if ((filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count) ||
-	    print_rows(loaded.root, rows, count, filter, format)) {
-		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
-		status = GM_EXIT_INPUT;
-	}
+	r = (filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count) ? -ENOMEM :
+	    print_rows(loaded.root, rows, count, filter, format);
 	free(rows);
 	free(filter->stacks);
 	gm_load_free(&loaded);
-	return status ? status : gm_show_end("events", GM_EXIT_OK);
+	if (r == -ENOMEM) {
+		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
+		return GM_EXIT_INPUT;
+	}
+	errno = -r;			/* of a write: said there */
+	return gm_show_end("events", GM_EXIT_OK);
 }
 
 /* One argument that is not as it should be: a line, and the status. */

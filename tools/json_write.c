@@ -72,8 +72,8 @@ static void put(struct gm_tree *tree, const char *bytes, size_t count)
 		tree->error = -EFBIG;
 	else
 		gm_sink_put(&tree->sink, bytes, count);
-	if (tree->sink.failed)
-		tree->error = -EIO;
+	if (tree->sink.error)
+		tree->error = tree->sink.error;
 	for (int i = 0; i < 2 && !tree->error; i++) {
 		struct gm_tree_kept *kept = &tree->kept[i];
 

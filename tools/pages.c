@@ -5,6 +5,7 @@
 #include "tools/pages.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #define LARGE ((size_t)2 << 20)		/* a large page of x86-64, and of aarch64 with pages of 4 KiB */
@@ -22,6 +23,8 @@ void *gm_pages_new(size_t bytes)
 
 	if (bytes > SIZE_MAX / 2)
 		return NULL;
+	if (bytes < LARGE)
+		return calloc(1, bytes ? bytes : 1);
 	at = mmap(NULL, taken + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED)
 		return NULL;
@@ -36,6 +39,8 @@ void *gm_pages_new(size_t bytes)
 
 void gm_pages_free(void *pages, size_t bytes)
 {
-	if (pages)
+	if (bytes < LARGE)
+		free(pages);
+	else if (pages)
 		munmap(pages, whole(bytes));
 }

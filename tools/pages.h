@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* @bytes of zeros, in large pages where the system has some; taken as they are touched. NULL: out of
- * memory. gm_pages_free takes the same @bytes; of NULL it does nothing. */
+/* @bytes of zeros, in large pages where the system has some and where they fill one; taken as they
+ * are touched. NULL: out of memory. gm_pages_free takes the same @bytes; of NULL it does nothing. */
 void *gm_pages_new(size_t bytes);
 void gm_pages_free(void *pages, size_t bytes);
 

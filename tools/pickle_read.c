@@ -5,8 +5,10 @@
  * at least one byte of the input and adds at most one item to the stack or the memo, so what is
  * taken is bounded by the size of the input.
  */
+#define _GNU_SOURCE
 #include "tools/pickle_read.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +16,8 @@
 #include <string.h>
 
 #define DEPTH 64
+#define HEIGHT 0x7fu			/* of gm_value.height, */
+#define INSIDE 0x80u			/* and that it is in a container itself */
 #define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
 
 enum opcode {
@@ -38,6 +42,7 @@ struct machine {
 	size_t at;
 	struct list stack, marks, memo;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
+	bool odd;			/* something was put into what is in something already */
 	char *error;
 	size_t error_room;
 };
@@ -64,13 +69,11 @@ static int short_of_bytes(struct machine *m)
 
 /* ---- lists ------------------------------------------------------------------------------------ */
 
-static int make_room(struct list *list, size_t count)
+static __attribute__((noinline)) int widen(struct list *list, size_t count)
 {
 	size_t room = list->room ? list->room : 256;
 	void *items;
 
-	if (count <= list->room)
-		return 0;
 	while (room < count)
 		room *= 2;
 	items = realloc(list->items, room * sizeof(list->items[0]));
@@ -82,7 +85,12 @@ static int make_room(struct list *list, size_t count)
 	return 0;
 }
 
-static int push(struct machine *m, const struct gm_value *value)
+static inline int make_room(struct list *list, size_t count)
+{
+	return count <= list->room ? 0 : widen(list, count);
+}
+
+static inline int push(struct machine *m, const struct gm_value *value)
 {
 	if (!value || make_room(&m->stack, m->stack.count + 1))
 		return -ENOMEM;
@@ -122,8 +130,7 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 
 /* ---- arguments -------------------------------------------------------------------------------- */
 
-/* Are there @bytes to come? */
-static bool need(struct machine *m, uint64_t bytes)
+static __attribute__((noinline)) bool fetch(struct machine *m, uint64_t bytes)
 {
 	while (m->source->have - m->at < bytes)
 		if (bytes > SIZE_MAX - m->at || !gm_source_more(m->source, m->at + bytes, m->at))
@@ -131,14 +138,27 @@ static bool need(struct machine *m, uint64_t bytes)
 	return true;
 }
 
-static bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
+/* Are there @bytes to come? */
+static inline bool need(struct machine *m, uint64_t bytes)
+{
+	return m->source->have - m->at >= bytes || fetch(m, bytes);
+}
+
+/* 1 to 8 bytes, little-endian. */
+static inline bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
 {
 	uint64_t value = 0;
 
 	if (!need(m, bytes))
 		return false;
-	for (unsigned int i = 0; i < bytes; i++)
-		value |= (uint64_t)m->bytes[m->at++] << (8 * i);
+	if (m->source->have - m->at >= sizeof(value)) {
+		memcpy(&value, m->bytes + m->at, sizeof(value));
+		value = le64toh(value) << (64 - 8 * bytes) >> (64 - 8 * bytes);
+		m->at += bytes;
+	} else {
+		for (unsigned int i = 0; i < bytes; i++)
+			value |= (uint64_t)m->bytes[m->at++] << (8 * i);
+	}
 	*ret = value;
 	return true;
 }
@@ -167,13 +187,15 @@ static int push_long(struct machine *m, unsigned int length_bytes)
 	if (!number(m, length_bytes, &length) || !need(m, length))
 		return short_of_bytes(m);
 	bytes = m->bytes + m->at;
-	m->at += length;
 	negative = length && bytes[length - 1] & 0x80;
+	if (length)
+		number(m, length < 8 ? (unsigned int)length : 8, &word);
+	if (negative && length < 8)
+		word |= ~UINT64_C(0) << (8 * length);
+	m->at = (size_t)(bytes - m->bytes) + length;
 	for (uint64_t i = 8; i < length; i++)
 		if (bytes[i] != (negative ? 0xff : 0))
 			return refuse(m, "an integer of more than 64 bits");
-	for (uint64_t i = 0; i < 8; i++)
-		word |= (uint64_t)(i < length ? bytes[i] : negative ? 0xff : 0) << (8 * i);
 	if (negative && word <= INT64_MAX)
 		return refuse(m, "an integer of more than 64 bits");
 	return push(m, negative ? gm_value_int(m->values, (int64_t)word) :
@@ -236,6 +258,37 @@ static int get(struct machine *m, unsigned int bytes)
 
 /* ---- containers ------------------------------------------------------------------------------- */
 
+/*
+ * How many containers are in each other in @to, with @items in it. That is final when @to goes into
+ * something itself, as long as it is full by then, and then nothing can be in itself either; where
+ * something is filled later, as no pickler does unless it has to, all is looked through at the end.
+ */
+static void note_height(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
+			size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct gm_value *item = (struct gm_value *)(uintptr_t)items[i];
+		unsigned int height;
+
+		if (item->type < GM_VALUE_LIST)
+			continue;
+		if (!(item->height & INSIDE))
+			item->height |= INSIDE;
+		m->odd |= to->height & INSIDE;	/* also when it is @item */
+		height = (item->height & HEIGHT) + 1u;
+		height = height < HEIGHT ? height : HEIGHT;
+		if (height > (to->height & HEIGHT))
+			to->height = (uint8_t)((to->height & INSIDE) | height);
+	}
+}
+
+static bool is_sound(const struct machine *m)
+{
+	const struct gm_value *root = m->stack.items[0].value;
+
+	return m->odd ? gm_value_sound(root, DEPTH) : (root->height & HEIGHT) < DEPTH;
+}
+
 static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
 	       size_t count)
 {
@@ -246,6 +299,7 @@ static int add(struct machine *m, struct gm_value *to, const struct gm_value *co
 			if (items[i]->type != GM_VALUE_TEXT)
 				return refuse(m, "a key that is no text");
 	}
+	note_height(m, to, items, count);
 	return gm_value_append(m->values, to, items, count);
 }
 
@@ -387,7 +441,7 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 
 	if (!r)
 		r = run(&m);
-	if (!r && !gm_value_sound(m.stack.items[0].value, DEPTH))
+	if (!r && !is_sound(&m))
 		r = refuse(&m, "nested too deeply, or in itself");
 	if (!r)
 		*ret_root = m.stack.items[0].value;

@@ -20,8 +20,8 @@ static void put_op(struct gm_tree *tree, unsigned char opcode, uint64_t word, un
 	for (unsigned int i = 0; i < count; i++)
 		bytes[1 + i] = (unsigned char)(word >> (8 * i));
 	gm_sink_put(&tree->sink, bytes, count + 1);
-	if (tree->sink.failed)
-		tree->error = -EIO;
+	if (tree->sink.error)
+		tree->error = tree->sink.error;
 }
 
 static void end_batch(struct gm_tree *tree, struct gm_tree_level *level)

@@ -15,8 +15,9 @@ int gm_sink_open(struct gm_sink *sink, FILE *file)
 
 static void hand_on(struct gm_sink *sink, const void *bytes, size_t count)
 {
-	if (!sink->failed && fwrite_unlocked(bytes, 1, count, sink->file) != count)
-		sink->failed = true;
+	errno = 0;
+	if (!sink->error && fwrite_unlocked(bytes, 1, count, sink->file) != count)
+		sink->error = errno ? -errno : -EIO;
 }
 
 void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count)
@@ -37,5 +38,5 @@ int gm_sink_close(struct gm_sink *sink)
 		hand_on(sink, sink->bytes, sink->count);
 	free(sink->bytes);
 	sink->bytes = NULL;
-	return sink->failed ? -EIO : 0;
+	return sink->error;
 }

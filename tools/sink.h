@@ -16,11 +16,11 @@ struct gm_sink {
 	FILE *file;
 	char *bytes;			/* GM_SINK_BYTES */
 	size_t count;
-	bool failed;			/* to write; then nothing more is written */
+	int error;			/* -errno of a write that failed; then nothing more is written */
 };
 
 /* Returns 0 or -ENOMEM. gm_sink_close hands on what is left, and does not close the file; it returns
- * 0 or -EIO. */
+ * 0 or -errno. */
 int gm_sink_open(struct gm_sink *sink, FILE *file);
 int gm_sink_close(struct gm_sink *sink);
 

@@ -19,7 +19,10 @@
 struct reading {
 	struct gm_maker *m;		/* where ours goes */
 	const struct gm_value *root;
-	struct gm_table ids;		/* frame or stack, by its one value -> number + 1 */
+	struct gm_table ids;		/* a frame as it was read -> number + 1 */
+	struct gm_table known;		/* likewise a stack; apart, since every event asks */
+	struct gm_table places;		/* (name, file) -> number + 1 */
+	struct gm_table lines;		/* (that number, line) -> number of the frame + 1 */
 	struct gm_list frames, stacks;
 };
 
@@ -59,26 +62,35 @@ static const struct gm_value *new_frame(struct reading *r, const struct gm_value
 	return gm_make_dict(r->m, &frame);
 }
 
+/* What is under (@a, @b), or from now on is @next; + 1. */
+static size_t number_of(struct reading *r, struct gm_table *table, uint64_t a, uint64_t b, size_t next)
+{
+	size_t number = gm_table_get(table, a, b);
+
+	if (!number) {
+		number = next + 1;
+		r->m->failed |= gm_table_put(table, a, b, number) != 0;
+	}
+	return number;
+}
+
 /* The number of a frame: equal ones have one, however often the file has them. */
 static size_t frame_id(struct reading *r, const struct gm_value *frame)
 {
-	const struct gm_value *parts[3], *one;
+	const struct gm_value *parts[2];
 	int64_t line = gm_value_number(frame, "line");
-	size_t id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)frame, 0);
+	size_t id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)frame, 0), place;
 
 	if (id)
 		return id - 1;
 	parts[0] = copy_text(r, text_under(frame, "name"));
 	parts[1] = copy_text(r, text_under(frame, "filename"));
-	parts[2] = gm_make_sure(r->m, gm_value_text(r->m->values, (const char *)&line, sizeof(line)));
-	one = gm_make_sure(r->m, gm_value_shared(r->m->values, GM_VALUE_TUPLE, parts, 3));
-	id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)one, 0);
-	if (!id) {
+	place = number_of(r, &r->places, (uint64_t)(uintptr_t)parts[0], (uint64_t)(uintptr_t)parts[1],
+			  r->places.count);
+	id = number_of(r, &r->lines, place, (uint64_t)line, r->frames.count);
+	if (id > r->frames.count)
 		gm_make_append(r->m, &r->frames, new_frame(r, parts, line));
-		id = r->frames.count;
-	}
-	if (gm_table_put(&r->ids, (uint64_t)(uintptr_t)one, 0, id) ||
-	    gm_table_put(&r->ids, (uint64_t)(uintptr_t)frame, 0, id))
+	if (gm_table_put(&r->ids, (uint64_t)(uintptr_t)frame, 0, id))
 		r->m->failed = true;
 	return id - 1;
 }
@@ -93,26 +105,38 @@ static const struct gm_value *new_stack(struct reading *r, const struct gm_value
 	return stack;
 }
 
-/* The number of what @of has as "frames", 0 without any. */
-static int64_t stack_of(struct reading *r, const struct gm_value *of)
+static const struct gm_value *as_list(const struct gm_value *value)
 {
-	const struct gm_value *list = gm_value_list(of, "frames");
-	uint64_t key;
-	size_t id;
+	return value && (value->type == GM_VALUE_LIST || value->type == GM_VALUE_TUPLE) ? value : NULL;
+}
 
-	if (!gm_value_length(list))		/* before PyTorch 2.0 */
-		list = gm_value_list(gm_value_at(gm_value_list(of, "history"), 0), "frames");
+/* The number of the stack @frames, or before PyTorch 2.0 of what the first entry of @history has as
+ * "frames"; 0 without any. */
+static int64_t stack_number(struct reading *r, const struct gm_value *frames, const struct gm_value *history)
+{
+	size_t id = frames ? gm_table_get(&r->known, (uint64_t)(uintptr_t)frames, 0) : 0;
+	const struct gm_value *list;
+
+	if (id)				/* before it is looked at: it lies anywhere */
+		return (int64_t)id - 1;
+	list = as_list(frames);
+	if (!gm_value_length(list))
+		list = gm_value_list(gm_value_at(as_list(history), 0), "frames");
 	if (!gm_value_length(list))
 		return 0;
-	key = (uint64_t)(uintptr_t)list;
-	id = gm_table_get(&r->ids, key, 1);
+	id = gm_table_get(&r->known, (uint64_t)(uintptr_t)list, 0);
 	if (!id) {
 		gm_make_append(r->m, &r->stacks, new_stack(r, list));
 		id = r->stacks.count;
-		if (gm_table_put(&r->ids, key, 1, id))
+		if (gm_table_put(&r->known, (uint64_t)(uintptr_t)list, 0, id))
 			r->m->failed = true;
 	}
 	return (int64_t)id - 1;
+}
+
+static int64_t stack_of(struct reading *r, const struct gm_value *of)
+{
+	return stack_number(r, gm_value_get(of, "frames"), gm_value_get(of, "history"));
 }
 
 /* ---- segments --------------------------------------------------------------------------------- */
@@ -182,76 +206,107 @@ static const struct gm_value *segment_of(struct reading *r, const struct gm_valu
 
 /* ---- traces ----------------------------------------------------------------------------------- */
 
-/* A column of @count numbers; of @list's entries when @key is not NULL. */
-static const struct gm_value *numbers_of(struct reading *r, const struct gm_value *list, size_t count,
-					 const char *key)
-{
-	int64_t *numbers;
-	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
+enum { ACTION, ADDR, DEVICE_FREE, SIZE, STREAM, TIME, FRAMES, HISTORY, MEMBERS };
 
-	for (size_t i = 0; numbers && i < count; i++)
-		numbers[i] = key ? gm_value_number(list->u.items[i], key) : 0;
-	return column;
+/*
+ * The members of an event, found in one walk. Those of a file have the same names in the same order,
+ * most often, and a name is one text: where it is the one that was at this place before, it means
+ * what it meant then.
+ */
+struct shape {
+	const struct gm_value *name[32];
+	int member[32];			/* MEMBERS: none that is looked for */
+};
+
+static int member_of(const struct gm_value *name)
+{
+	static const char *const names[MEMBERS] = {
+		"action", "addr", "device_free", "size", "stream", "time_us", "frames", "history"
+	};
+	int member = 0;
+
+	while (member < MEMBERS && (strlen(names[member]) != name->count ||
+				    memcmp(names[member], name->u.text, name->count) != 0))
+		member++;
+	return member;
 }
 
-/* Of an oom, PyTorch has what was free in place of an address. */
-static const struct gm_value *addresses_of(struct reading *r, const struct gm_value *list,
-					   size_t count)
+static void find_members(struct shape *shape, const struct gm_value *event,
+			 const struct gm_value *ret[MEMBERS + 1])
 {
-	int64_t *numbers;
-	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
+	memset(ret, 0, (MEMBERS + 1) * sizeof(ret[0]));
+	for (uint32_t i = 0; event->type == GM_VALUE_DICT && i < event->count; i += 2) {
+		const struct gm_value *name = event->u.items[i];
+		uint32_t at = i / 2 % 32;
 
-	for (size_t i = 0; numbers && i < count; i++) {
-		bool oom = !strcmp(gm_value_string(list->u.items[i], "action"), "oom");
-
-		numbers[i] = gm_value_number(list->u.items[i], oom ? "device_free" : "addr");
+		if (shape->name[at] != name) {
+			shape->name[at] = name;
+			shape->member[at] = member_of(name);
+		}
+		ret[shape->member[at]] = event->u.items[i + 1];		/* the last of several */
 	}
-	return column;
 }
 
-static const struct gm_value *stacks_of(struct reading *r, const struct gm_value *list, size_t count)
+/* The columns of a trace, filled event by event. */
+struct columns {
+	int64_t *address, *size, *stream, *time_us, *stack;
+	struct gm_list actions, kinds;
+	const struct gm_value *name, *action;	/* one text for a run of the same */
+	struct shape shape;
+};
+
+static void fill(struct reading *r, struct columns *c, size_t i, const struct gm_value *event)
 {
-	int64_t *numbers;
-	const struct gm_value *column = gm_make_numbers(r->m, count, &numbers);
+	static const struct gm_value none = { .type = GM_VALUE_TEXT, .u.text = "" };
+	const struct gm_value *m[MEMBERS + 1], *name;
+	bool oom;
 
-	for (size_t i = 0; numbers && i < count; i++)
-		numbers[i] = stack_of(r, list->u.items[i]);
-	return column;
-}
-
-/* A column of texts: the actions of @list's entries, or "device" for each. */
-static const struct gm_value *words_of(struct reading *r, const struct gm_value *list, size_t count,
-				       bool actions)
-{
-	const struct gm_value *word = gm_make_text(r->m, "device"), *last = NULL;
-	struct gm_list words = { .count = 0 };
-
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_value *name = actions ? text_under(list->u.items[i], "action") : NULL;
-
-		if (name != last)		/* one text for a run of the same */
-			word = copy_text(r, name);
-		last = name;
-		gm_make_append(r->m, &words, word);
-	}
-	return gm_make_list(r->m, &words);
+	find_members(&c->shape, event, m);
+	name = m[ACTION] && m[ACTION]->type == GM_VALUE_TEXT ? m[ACTION] : &none;
+	if (name != c->name)
+		c->action = copy_text(r, name);
+	c->name = name;
+	gm_make_append(r->m, &c->actions, c->action);
+	/* Of an oom, PyTorch has what was free in place of an address. */
+	oom = !strcmp(name->u.text, "oom");
+	c->address[i] = gm_value_as_number(m[oom ? DEVICE_FREE : ADDR]);
+	c->size[i] = gm_value_as_number(m[SIZE]);
+	c->stream[i] = gm_value_as_number(m[STREAM]);
+	c->time_us[i] = gm_value_as_number(m[TIME]);
+	c->stack[i] = stack_number(r, m[FRAMES], m[HISTORY]);
 }
 
 static const struct gm_value *trace_of(struct reading *r, const struct gm_value *list)
 {
 	size_t count = gm_value_length(list);
 	struct gm_dict made_of = { .count = 0 }, *to = &made_of;
+	const struct gm_value *addresses, *sizes, *streams, *times, *stacks, *unknown;
+	const struct gm_value *kind = gm_make_text(r->m, "device");
+	struct columns c = { .name = NULL };
+	int64_t *zeros;
 
+	addresses = gm_make_numbers(r->m, count, &c.address);
+	sizes = gm_make_numbers(r->m, count, &c.size);
+	streams = gm_make_numbers(r->m, count, &c.stream);
+	times = gm_make_numbers(r->m, count, &c.time_us);
+	stacks = gm_make_numbers(r->m, count, &c.stack);
+	unknown = gm_make_numbers(r->m, count, &zeros);
+	if (zeros)
+		memset(zeros, 0, count * sizeof(*zeros));
+	for (size_t i = 0; i < count && !r->m->failed; i++) {
+		fill(r, &c, i, list->u.items[i]);
+		gm_make_append(r->m, &c.kinds, kind);
+	}
 	gm_make_set(r->m, to, "dropped", gm_make_int(r->m, 0));
-	gm_make_set(r->m, to, "action", words_of(r, list, count, true));
-	gm_make_set(r->m, to, "addr", addresses_of(r, list, count));
-	gm_make_set(r->m, to, "size", numbers_of(r, list, count, "size"));
-	gm_make_set(r->m, to, "stream", numbers_of(r, list, count, "stream"));
-	gm_make_set(r->m, to, "time_us", numbers_of(r, list, count, "time_us"));
-	gm_make_set(r->m, to, "stack", stacks_of(r, list, count));
-	gm_make_set(r->m, to, "thread", numbers_of(r, list, count, NULL));
-	gm_make_set(r->m, to, "kind", words_of(r, list, count, false));
-	gm_make_set(r->m, to, "module", numbers_of(r, list, count, NULL));
+	gm_make_set(r->m, to, "action", gm_make_list(r->m, &c.actions));
+	gm_make_set(r->m, to, "addr", addresses);
+	gm_make_set(r->m, to, "size", sizes);
+	gm_make_set(r->m, to, "stream", streams);
+	gm_make_set(r->m, to, "time_us", times);
+	gm_make_set(r->m, to, "stack", stacks);
+	gm_make_set(r->m, to, "thread", unknown);
+	gm_make_set(r->m, to, "kind", gm_make_list(r->m, &c.kinds));
+	gm_make_set(r->m, to, "module", unknown);
 	return gm_make_dict(r->m, to);
 }
 
@@ -450,5 +505,8 @@ const struct gm_value *gm_torch_read(struct gm_values *to, const struct gm_value
 	free(r.frames.items);
 	free(r.stacks.items);
 	gm_table_free(&r.ids);
+	gm_table_free(&r.known);
+	gm_table_free(&r.places);
+	gm_table_free(&r.lines);
 	return maker.failed ? NULL : value;
 }

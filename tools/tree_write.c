@@ -37,9 +37,11 @@ int gm_tree_close(struct gm_tree *tree)
 	if (!tree->error)
 		tree->ops->close(tree);
 	out = tree->sink.file;
-	if ((gm_sink_close(&tree->sink) || fflush(out) || ferror(out)) && !tree->error)
-		tree->error = -EIO;
-	error = tree->error;
+	error = gm_sink_close(&tree->sink);
+	errno = 0;
+	if (!error && (fflush(out) || ferror(out)))
+		error = errno ? -errno : -EIO;
+	error = tree->error ? tree->error : error;
 	gm_table_free(&tree->known);
 	gm_values_close(tree->texts);
 	for (int i = 0; i < 2; i++) {

@@ -8,12 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/pages.h"
+
 #define CHUNK ((size_t)1 << 18)
 #define RECENT ((size_t)1 << 14)	/* integers remembered; a power of two */
+#define EXACT 0xff			/* room_log2: as many as there are */
 
 enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */
 
 struct chunk { struct chunk *next; };
+
+struct recent { int64_t integer; const struct gm_value *value; };
 
 struct entry { uint64_t hash; const struct gm_value *value; };
 
@@ -24,7 +29,7 @@ struct gm_values {
 	struct entry *table;		/* texts and shared containers, open addressing */
 	size_t entries, room;		/* room: a power of two */
 	bool surrogates;		/* some text may have one */
-	const struct gm_value *recent[RECENT];
+	struct recent recent[RECENT];
 };
 
 struct gm_values *gm_values_open(size_t limit_bytes)
@@ -35,7 +40,7 @@ struct gm_values *gm_values_open(size_t limit_bytes)
 		return NULL;
 	values->limit = limit_bytes;
 	values->room = 1024;
-	values->table = calloc(values->room, sizeof(*values->table));
+	values->table = gm_pages_new(values->room * sizeof(*values->table));
 	if (!values->table) {
 		free(values);
 		return NULL;
@@ -53,7 +58,7 @@ void gm_values_close(struct gm_values *values)
 		free(values->chunks);
 		values->chunks = next;
 	}
-	free(values->table);
+	gm_pages_free(values->table, values->room * sizeof(*values->table));
 	free(values);
 }
 
@@ -121,16 +126,15 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer)
 {
-	const struct gm_value **recent = &values->recent[mix(0, (uint64_t)integer) & (RECENT - 1)];
-	const struct gm_value *known = *recent;
+	struct recent *recent = &values->recent[mix(0, (uint64_t)integer) & (RECENT - 1)];
 	struct gm_value *value;
 
-	if (known && known->u.integer == integer)
-		return known;
+	if (recent->value && recent->integer == integer)
+		return recent->value;
 	value = scalar(values, GM_VALUE_INT);
 	if (value) {
 		value->u.integer = integer;
-		*recent = value;
+		*recent = (struct recent){ integer, value };
 	}
 	return value;
 }
@@ -176,7 +180,7 @@ static int make_room(struct gm_values *values)
 
 	if (values->entries < values->room / 2)
 		return 0;
-	table = calloc(room, sizeof(*table));
+	table = gm_pages_new(room * sizeof(*table));
 	if (!table)
 		return -ENOMEM;
 	for (size_t i = 0; i < values->room; i++) {
@@ -188,7 +192,7 @@ static int make_room(struct gm_values *values)
 			at = (at + 1) & (room - 1);
 		table[at] = values->table[i];
 	}
-	free(values->table);
+	gm_pages_free(values->table, values->room * sizeof(*table));
 	values->table = table;
 	values->room = room;
 	return 0;
@@ -330,22 +334,27 @@ struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type
 	return scalar(values, type);
 }
 
+/* How many items fit where those of @value lie. */
+static size_t room_of(const struct gm_value *value)
+{
+	return !value->u.items ? 0 : value->room_log2 == EXACT ? value->count : (size_t)1 << value->room_log2;
+}
+
+/* Most containers are filled at once: room for that, and twice as much whenever more comes. */
 int gm_value_append(struct gm_values *values, struct gm_value *to,
 		    const struct gm_value *const *items, size_t count)
 {
-	size_t room = to->u.items ? (size_t)1 << to->room_log2 : 0, needed = to->count + count;
-	uint8_t log2 = to->room_log2;
+	size_t needed = to->count + count;
 
 	if (!count)
 		return 0;
 	if (count > UINT32_MAX - to->count)
 		return -ENOMEM;
-	if (needed > room) {
-		const struct gm_value **larger;
+	if (needed > room_of(to)) {
+		uint8_t log2 = to->count ? 63 - (uint8_t)__builtin_clzll(2 * needed - 1) : EXACT;
+		const struct gm_value **larger = take(values, sizeof(*larger) * (log2 == EXACT ? needed :
+										  (size_t)1 << log2));
 
-		while ((size_t)1 << log2 < needed)
-			log2++;
-		larger = take(values, sizeof(*larger) << log2);
 		if (!larger)
 			return -ENOMEM;
 		if (to->count)
@@ -419,8 +428,11 @@ static int64_t number(const struct gm_value *value)
 
 int64_t gm_value_number(const struct gm_value *dict, const char *key)
 {
-	const struct gm_value *value = gm_value_get(dict, key);
+	return gm_value_as_number(gm_value_get(dict, key));
+}
 
+int64_t gm_value_as_number(const struct gm_value *value)
+{
 	if (!value)
 		return 0;
 	return value->type == GM_VALUE_BOOL ? value->u.integer : number(value);

@@ -20,8 +20,9 @@ enum gm_value_type {
 
 struct gm_value {
 	uint8_t type;			/* enum gm_value_type; GM_VALUE_UINT only from 2^63 on */
-	uint8_t room_log2;		/* of items: how many fit, while a container grows */
+	uint8_t room_log2;		/* of items: how many fit, while a container grows; see value.c */
 	uint8_t mark;			/* of gm_value_sound */
+	uint8_t height;			/* of who fills a container: how many are in each other there */
 	uint32_t count;			/* items (of a dict: keys and values in turn), numbers, bytes of a text */
 	union {
 		int64_t integer;
@@ -80,6 +81,7 @@ int64_t gm_value_of_real(double real);
 /* The same, when it is of that type; 0, "", or no items otherwise. A tuple is a list here;
  * GM_VALUE_NUMBERS is none. A real is as gm_value_of_real says. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
+int64_t gm_value_as_number(const struct gm_value *value);	/* of @value itself, which may be NULL */
 const char *gm_value_string(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
 size_t gm_value_length(const struct gm_value *list);	/* 0 of NULL */

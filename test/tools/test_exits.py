@@ -68,6 +68,11 @@ with Room() as room:
             check("%s --json" % verb, run.returncode == 0 and isinstance(parsed, (list, dict)) and parsed, (parsed, run.stdout[:300]))
         with Screen([GPUMEM, verb, *words, *[good] * count], NO_COLOR="1") as screen:
             check("%s on a terminal with NO_COLOR: no escape at all" % verb, screen.ended() and screen.status == 0 and b"\033" not in screen.raw, screen.raw[:300])
+    for words in (["events", "--csv"], ["events", "--jsonl"], ["convert", "--to", "pickle"], ["convert", "--to", "chrome"],
+                  ["convert", "--to", "pytorch-json"], ["convert", "--to", "gpumem"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            run = subprocess.run([GPUMEM, *words, good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        check("%s, a full disk: said" % " ".join(words), run.returncode == 1 and "No space left" in run.stderr, run)
     for verb, words, status in (("check", ["--no-leaks", good], 1), ("check", ["--max-peak", "1KiB", good], 1), ("check", ["--max-peak", "1TiB", good], 0),
                                 ("snapshot", ["999999999"], 3), ("snapshot", ["x"], 2), ("recover", ["/nowhere"], 3), ("top", ["999999999"], 3),
                                 ("options", ["nonsense"], 2), ("options", ["stacks"], 0), ("help", ["top"], 0), ("help", ["nonsense"], 2)):
