@@ -293,7 +293,7 @@ static const struct gm_value *trace_of(struct reading *r, const struct gm_value 
 	unknown = gm_make_numbers(r->m, count, &zeros);
 	if (zeros)
 		memset(zeros, 0, count * sizeof(*zeros));
-	for (size_t i = 0; i < count && !r->m->failed; i++) {
+	for (size_t i = 0; list && i < count && !r->m->failed; i++) {
 		fill(r, &c, i, list->u.items[i]);
 		gm_make_append(r->m, &c.kinds, kind);
 	}
