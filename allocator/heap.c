@@ -38,6 +38,17 @@ static void set_state(struct gm_heap *heap, struct gm_block *block, enum gm_bloc
 	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
 }
 
+/* Of a block: read without the lock by who has a pointer that may be stale, and is told so. */
+static void set_word(uint64_t *word, uint64_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+static void set_segment(struct gm_block *block, uint32_t segment)
+{
+	__atomic_store_n(&block->segment, segment, __ATOMIC_RELAXED);
+}
+
 /* A block into its pool. Its stream was seen when its segment was made: no memory is needed. */
 static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
@@ -107,10 +118,10 @@ static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 
 	if (!id)
 		return GM_NONE;
-	front->address = back->address;
-	front->size = size;
-	front->stream = back->stream;
-	front->segment = back->segment;
+	set_word(&front->address, back->address);
+	set_word(&front->size, size);
+	set_word(&front->stream, back->stream);
+	set_segment(front, back->segment);
 	front->domain = back->domain;
 	front->kind = back->kind;
 	front->prev = back->prev;
@@ -124,8 +135,8 @@ static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	}
 	*link = id;
 	back->prev = id;
-	back->address += size;
-	back->size -= size;
+	set_word(&back->address, back->address + size);
+	set_word(&back->size, back->size - size);
 	if (heap->span)
 		gm_span_split(heap->span, front->address, size, id);
 	return id;
@@ -152,7 +163,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 		gm_heap_count_split(heap, pool, -1, -(int64_t)block->size);
 	}
 	set_state(heap, block, GM_BLOCK_ACTIVE);
-	block->requested = requested;		/* means nothing while it is free: not logged */
+	set_word(&block->requested, requested);	/* means nothing while free: not logged */
 	gm_heap_count_out(heap, pool, block->size, requested);
 	if (block->size >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, 1);
@@ -205,10 +216,10 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 	s->first_block = id;
 	s->domain = heap->domain;
 	s->flags = pool ? 0 : GM_SEGMENT_SMALL;
-	block->address = address;
-	block->size = bytes;
-	block->stream = request->stream;
-	block->segment = segment;
+	set_word(&block->address, address);
+	set_word(&block->size, bytes);
+	set_word(&block->stream, request->stream);
+	set_segment(block, segment);
 	block->domain = heap->domain;
 	set_state(heap, block, GM_BLOCK_INACTIVE);
 	/* In the pool and out again: so that the stream's tree exists and no later insert can fail. */
@@ -286,8 +297,8 @@ static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 	if (linked)
 		*far = stays;
 	if (!first_stays)
-		into->address = gone->address;
-	into->size += gone->size;
+		set_word(&into->address, gone->address);
+	set_word(&into->size, into->size + gone->size);
 	if (heap->span)
 		gm_span_merge(heap->span, gone->address, gone->size, stays);
 	heap->ops->block_drop(heap->ops->arg, goes);

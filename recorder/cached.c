@@ -356,7 +356,9 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 
 static bool is_of(const struct gm_cached *heap, const struct gm_block *block)
 {
-	return gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
+	uint32_t segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+
+	return gm_get(&gm_rec.segments[segment].heap) == heap->number;
 }
 
 struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
@@ -505,7 +507,8 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	block = gm_block_at(header, id);
 	if (gm_unlikely(!block || !claim(heap, block, address)))
 		return -ENOENT;
-	size = block->size;
+	/* Its heap may be going at this moment, which free_locked finds. */
+	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
 	now = how->now(how->arg, id, heap->number, size);
 	if (gm_likely(now) && gm_likely(gm_keep_put(heap, id, op, how)))
 		return 0;

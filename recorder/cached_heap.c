@@ -237,7 +237,7 @@ static uint32_t block_new(void *arg)
 			return GM_NONE;
 	}
 	block = &gm_rec.blocks[id];
-	block->requested = 0;
+	__atomic_store_n(&block->requested, 0, __ATOMIC_RELAXED);
 	block->tsc = 0;
 	block->op = change->op;
 	block->prev = GM_NONE;

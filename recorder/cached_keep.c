@@ -195,7 +195,7 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
-	block->requested = alloc->requested;
+	__atomic_store_n(&block->requested, alloc->requested, __ATOMIC_RELAXED);
 	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
 	done(keep->record);

@@ -60,8 +60,9 @@ unsigned int gm_threads_sweep_locked(void)
 		struct gm_slot *slot = &gm_rec.slots[i];
 		uint32_t idle = 0;
 
-		if (!gm_rec.tids[i] || gm_get(&slot->keeping) == GM_KEEPING_OWNER ||
-		    !is_dead(gm_rec.tids[i]))
+		/* Acquire, once it is known to be dead: its last act may have been in its shard. */
+		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]) ||
+		    gm_get_acquire(&slot->keeping) == GM_KEEPING_OWNER)
 			continue;
 		/* Busy: it died within a record, or a raw clone() still uses its slot. Neither is
 		 * worth the risk: the slot is lost. */
@@ -93,7 +94,8 @@ static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 
 	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
 		/* One who died among its kept blocks holds them, and the slot, for ever. */
-		if (gm_rec.tids[i] == tid && gm_get(&gm_rec.slots[i].keeping) != GM_KEEPING_OWNER)
+		if (gm_rec.tids[i] == tid &&
+		    gm_get_acquire(&gm_rec.slots[i].keeping) != GM_KEEPING_OWNER)
 			return i;
 		if (!gm_rec.tids[i] && !free_slot)
 			free_slot = i;
