@@ -38,7 +38,7 @@
 #define HEAPS 3u			/* that all use: two in domain 0, one in domain 1 */
 #define CELLS 48u
 #define OWN 8u				/* the first cells are of a heap of the thread's own */
-#define ALL_OWN (CELLS + 1)
+#define ALL_OWN (THREADS * CELLS + 1)
 #define SMALL_CAPACITY (UINT64_C(96) << 20)
 
 enum { NOTHING, LIVE, PENDING };
@@ -47,7 +47,7 @@ struct held { _Atomic(uint64_t) address; uint64_t requested; uint32_t state; };
 struct shared {				/* also of a process that is killed */
 	struct thread {
 		struct held held[CELLS];
-		_Atomic(uint32_t) busy;		/* cell + 1 whose state may be either way */
+		_Atomic(uint32_t) busy;	/* cell + 1, of all, that may be either way */
 		_Atomic(uint64_t) steps;
 	} threads[THREADS];
 	_Atomic(bool) stop;
@@ -64,6 +64,10 @@ struct worker {
 };
 
 static struct gm_cached *heaps[HEAPS];
+static pthread_mutex_t owners[THREADS] = {
+	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+	PTHREAD_MUTEX_INITIALIZER
+};
 static pthread_mutex_t growth[HEAPS] = {
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER
 };
@@ -77,7 +81,7 @@ static void lock_growth(const struct gm_cached *heap, bool on)
 			pthread_mutex_unlock(&growth[h]);
 }
 
-static void do_alloc(struct worker *w, struct held *held, unsigned int cell)
+static void do_alloc(struct worker *w, struct held *held, struct worker *owner, unsigned int cell)
 {
 	struct gm_cached *heap = cell < OWN ? w->own : heaps[(unsigned int)rand_r(&w->seed) % HEAPS];
 	unsigned int shift = (unsigned int)rand_r(&w->seed) % 24;
@@ -100,18 +104,20 @@ static void do_alloc(struct worker *w, struct held *held, unsigned int cell)
 		w->errors += r != -ENOMEM;
 		return;
 	}
-	w->cell[cell].heap = heap;
-	w->cell[cell].block = block;
+	owner->cell[cell].heap = heap;
+	owner->cell[cell].block = block;
 	held->requested = alloc.requested;
 	held->state = LIVE;
 	held->address = alloc.address;
 }
 
-static void do_free(struct worker *w, struct held *held, unsigned int cell)
+static void do_free(struct worker *w, struct held *held, const struct worker *owner,
+		    unsigned int cell)
 {
 	bool now = rand_r(&w->seed) % 2;
 
-	w->errors += aux_release(w->cell[cell].heap, w->cell[cell].block, held->address, now) != 0;
+	w->errors += aux_release(owner->cell[cell].heap, owner->cell[cell].block, held->address,
+				 now) != 0;
 	held->state = now ? NOTHING : PENDING;
 	if (now)
 		held->address = 0;
@@ -132,8 +138,9 @@ static void do_drop(struct worker *w, struct thread *me)
 
 static void step(struct worker *w, struct thread *me)
 {
-	unsigned int cell = (unsigned int)rand_r(&w->seed) % CELLS;
-	struct held *held = &me->held[cell];
+	unsigned int cell = (unsigned int)rand_r(&w->seed) % CELLS, owner = w->number;
+	struct worker *all = w - w->number;
+	struct held *held;
 
 	if (rand_r(&w->seed) % 400 == 0) {
 		do_drop(w, me);
@@ -147,17 +154,25 @@ static void step(struct worker *w, struct thread *me)
 		lock_growth(heaps[h], false);
 		return;
 	}
-	me->busy = cell + 1;
+	/* Of the shared heaps' blocks some are freed by another thread than asked for them. */
+	if (cell >= OWN) {
+		owner += (unsigned int)rand_r(&w->seed) % 4 ? 0 : THREADS - 1;
+		owner %= THREADS;
+	}
+	held = &shared->threads[owner].held[cell];
+	pthread_mutex_lock(&owners[owner]);
+	me->busy = owner * CELLS + cell + 1;
 	if (!held->address) {
-		do_alloc(w, held, cell);
+		do_alloc(w, held, &all[owner], cell);
 	} else if (held->state == LIVE) {
-		do_free(w, held, cell);
+		do_free(w, held, &all[owner], cell);
 	} else {
-		aux_complete(w->cell[cell].heap, w->cell[cell].block);
+		aux_complete(all[owner].cell[cell].heap, all[owner].cell[cell].block);
 		held->state = NOTHING;
 		held->address = 0;
 	}
 	me->busy = 0;
+	pthread_mutex_unlock(&owners[owner]);
 }
 
 static void *work(void *arg)
@@ -362,6 +377,15 @@ START_TEST(every_live_copy_is_one_moment)
 }
 END_TEST
 
+static bool is_busy(unsigned int thread, unsigned int cell)
+{
+	bool busy = shared->threads[thread].busy == ALL_OWN && cell < OWN;
+
+	for (unsigned int t = 0; t < THREADS; t++)
+		busy = busy || shared->threads[t].busy == thread * CELLS + cell + 1;
+	return busy;
+}
+
 /* What had returned is there; of what had not, one operation a thread may be either way. */
 static void compare_with_the_dead(struct places *tables, unsigned int found)
 {
@@ -369,13 +393,12 @@ static void compare_with_the_dead(struct places *tables, unsigned int found)
 
 	for (unsigned int t = 0; t < THREADS; t++) {
 		struct thread *thread = &shared->threads[t];
-		uint32_t busy = thread->busy;
 
 		for (unsigned int cell = 0; cell < CELLS; cell++) {
 			const struct held *held = &thread->held[cell];
 			const struct place *place;
 
-			if (busy == cell + 1 || (busy == ALL_OWN && cell < OWN)) {
+			if (is_busy(t, cell)) {
 				open++;
 				continue;
 			}
@@ -473,17 +496,52 @@ static void every_change(struct gm_cached *heap)
 	gm_cached_drop(heap, 0, 0);
 }
 
-static void be_stepped(int ready)
+/* The same size again and again: kept, handed out for less, flushed for another size, counted, in
+ * two domains. */
+static void every_hit(struct gm_cached *heap, struct gm_cached *other)
 {
-	struct gm_cached *heap;
+	struct gm_alloc alloc;
+	uint32_t block[3];
+	uint64_t address[3];
+	struct gm_stats stats;
 
+	for (unsigned int round = 0; round < 4; round++) {
+		for (unsigned int i = 0; i < 3; i++) {
+			alloc = aux_request(4096 - 40 * round, 1, 1);
+			aux_serve(i == 2 ? other : heap, &alloc, &block[i]);
+			address[i] = alloc.address;
+		}
+		for (unsigned int i = 0; i < 3; i++)
+			aux_release(i == 2 ? other : heap, block[i], address[i],
+				    round != 2 || i != 1);
+		if (round == 2)
+			aux_complete(heap, block[1]);
+	}
+	alloc = aux_request(9000, 1, 2);
+	aux_serve(heap, &alloc, &block[0]);
+	aux_release(heap, block[0], alloc.address, true);
+	gm_record_stats(0, &stats);
+	alloc = aux_request(9000, 1, 2);
+	aux_serve(heap, &alloc, &block[0]);
+	aux_release(heap, block[0], alloc.address, true);
+	gm_cached_drop(other, 0, 0);
+}
+
+static void be_stepped(int ready, bool keeps)
+{
+	struct gm_cached *heap, *other;
+
+	aux_keeps = keeps;
 	aux_driver_begin(UINT64_MAX);
 	aux_start(16 * 63);
 	heap = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
+	other = aux_heap(1, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	if (write(ready, aux_report.path, sizeof(aux_report.path)) < 0 ||
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(1);
 	raise(SIGSTOP);
+	if (keeps)
+		every_hit(heap, other);
 	every_change(heap);
 	raise(SIGSTOP);
 	_exit(0);
@@ -513,7 +571,7 @@ START_TEST(stopped_at_every_instruction)
 	ck_assert_int_eq(pipe(pipes), 0);
 	child = fork();
 	if (!child)
-		be_stepped(pipes[1]);
+		be_stepped(pipes[1], _i != 0);
 	ck_assert_int_eq(read(pipes[0], path, sizeof(path)), sizeof(path));
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
@@ -551,7 +609,7 @@ int main(void)
 	tcase_add_loop_test(tcase, every_live_copy_is_one_moment, 0, 4);
 	tcase_add_loop_test(tcase, killed_at_any_moment, 0, 3);
 	if (!SANITIZED)
-		tcase_add_test(tcase, stopped_at_every_instruction);
+		tcase_add_loop_test(tcase, stopped_at_every_instruction, 0, 2);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
