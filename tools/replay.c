@@ -138,16 +138,20 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 	struct verdict verdict = { 0 };
 	json_error_t error;
 	json_t *file;
+	int fd;
 
 	if (run->difference[0]) {
-		printf("%s: first difference: %s\n", wish->trace, run->difference);
+		printf("%s: first difference: %s\n", gm_show_clean(wish->trace), run->difference);
 		return GM_EXIT_FAILED;
 	}
-	file = json_load_file(wish->verify, 0, &error);
+	fd = gm_input_open(wish->verify, error.text, sizeof(error.text));
+	if (fd < 0)
+		return gm_given_bad("replay", wish->verify, error.text);
+	file = json_loadfd(fd, 0, &error);
+	close(fd);
 	verdict.expected = json_object_get(file, "stats");
 	if (!json_is_object(verdict.expected)) {
-		fprintf(stderr, "gpumem replay: %s: %s\n", wish->verify,
-			file ? "has no \"stats\"" : error.text);
+		gm_given_bad("replay", wish->verify, file ? "has no \"stats\"" : error.text);
 		json_decref(file);
 		return GM_EXIT_INPUT;
 	}
@@ -158,7 +162,7 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 	if (run->violations && !verdict.wrong++)
 		printf("%d rules of the heap are violated\n", run->violations);
 	printf("%s: %" PRIu64 " allocations, %zu operations: 0 addresses differ, %u of %u "
-	       "statistics differ\n", wish->trace, run->allocations, trace->count, verdict.wrong,
+	       "statistics differ\n", gm_show_clean(wish->trace), run->allocations, trace->count, verdict.wrong,
 	       verdict.compared);
 	json_decref(file);
 	return verdict.wrong ? GM_EXIT_FAILED : GM_EXIT_OK;

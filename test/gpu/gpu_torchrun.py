@@ -114,7 +114,7 @@ def main(gpumem, directory):
             judge(gpumem, "kill", bare["kill"], os.path.join(directory, "kill"), {0: ["SIGTERM", "killed"], 1: ["killed"]}),
             judge(gpumem, "term", bare["term"], os.path.join(directory, "term"), {r: ["exit", "SIGTERM", "killed"] for r in (0, 1)})]
     inside = os.path.join(directory, "inside")
-    status, err = torchrun("end", inside, inner=[gpumem, "run", "--quiet", "--output=%s/%%k.%%r.json" % inside, "--"])
+    status, err = torchrun("end", inside, inner=[gpumem, "run", "--quiet", "--output=%s/%%k.%%r.json" % inside])
     files = snapshots(inside)
     expect(status == 0 and sorted(files) == [0, 1], "gpumem run around each rank: exit", status, files, err[-700:])
     paths = [glob.glob(os.path.join(inside, "%d.*.json" % rank))[0] for rank in (0, 1)]

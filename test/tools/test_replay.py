@@ -63,6 +63,14 @@ with tempfile.TemporaryDirectory() as room:
     none = json.loads(replay("test/traces/gpt.trace.gz", "--json", "--capacity", "1GiB").stdout)
     check("far too small a device: out of memory is counted", none["ooms"] > 0, none)
 
+    fifo = os.path.join(room, "fifo")
+    os.mkfifo(fifo)
+    for stats, said in ((fifo, "fifo: "), ("/dev/zero", "a device"), (room, "a directory"), (room + "/none", "No such file"),
+                        ("test/data/gpumem-snapshot.json", 'has no "stats"')):
+        done = replay("test/traces/streams.trace.gz", "--verify", stats)
+        check("--verify %s: refused at once" % os.path.basename(stats), done.returncode == 3 and said in done.stderr and done.stderr.count("\n") == 1,
+              done)
+
     # A pipe is read once: whether it is a trace is not found out at its cost.
     for source in ("test/traces/streams.trace.gz", "test/data/torch-snapshot.pickle"):
         plain = replay("--json", source)
