@@ -89,7 +89,8 @@ static void bash(FILE *out)
 {
 	fputs("# bash completion of gpumem, made by gpumem help --completion bash\n"
 	      "_gpumem()\n{\n"
-	      "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD - 1]}\" words='' i\n"
+	      "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" words='' i\n"
+	      "\tlocal before=\"${COMP_WORDS[COMP_CWORD - 1]}\"\n"
 	      "\tCOMPREPLY=()\n"
 	      "\tif [ \"$COMP_CWORD\" -eq 1 ] || { [ \"$COMP_CWORD\" -eq 2 ] && [ "
 	      "\"${COMP_WORDS[1]}\" = help ] &&\n"
@@ -97,7 +98,7 @@ static void bash(FILE *out)
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		fprintf(out, "%s%s", verb == gm_verbs ? "" : " ", verb->name);
 	fputs("'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n\t\treturn\n\tfi\n"
-	      /* The command of run: behind --, or the first word that is no option and no value of one. */
+	      /* The command of run: behind --, or the first word that is no option nor its value. */
 	      "\tif [ \"${COMP_WORDS[1]}\" = run ]; then\n"
 	      "\t\tfor ((i = 2; i <= COMP_CWORD; i++)); do\n"
 	      "\t\t\tcase \"${COMP_WORDS[i - 1]}/${COMP_WORDS[i]}\" in\n"

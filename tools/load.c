@@ -119,7 +119,8 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 
 	gm_source_more(source, 1, 0);
 	if (!source->have)
-		return source->error ? source->error : refuse(ret, "%s", gm_input_nothing(source->fd));
+		return source->error ? source->error :
+			refuse(ret, "%s", gm_input_nothing(source->fd));
 	if (mistaken(source))
 		return refuse(ret, "%s", mistaken(source));
 	pickle = (unsigned char)source->bytes[0] == 0x80;

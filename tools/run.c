@@ -3,9 +3,9 @@
  *
  * Every option of the library is a flag here (preload/options.def). The command runs in the same
  * process group, so a terminal's signals reach it by themselves; a signal sent to this process
- * alone (witness.c) is passed on. After any death the journals of the command and of its children are made
- * into snapshots, and all snapshots are listed (run_table.c); the exit status is the command's own,
- * death by signal included.
+ * alone (witness.c) is passed on. After any death the journals of the command and of its children
+ * are made into snapshots, and all snapshots are listed (run_table.c); the exit status is the
+ * command's own, death by signal included.
  *
  * One thread; signals are taken by sigwaitinfo, never by handlers.
  */

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 200			/* for its word: both are signalled by one loop of one sender */
+#define WAIT_MS 200			/* for its word: one loop of one sender signals both */
 #define FILES 64			/* that gpumem run may have open */
 #define OLD_MS 1000			/* what it said longer ago was of another signal */
 
@@ -27,8 +27,8 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* It dies with its parent, but a moment later: it has nothing open that somebody waits for the end of
- * (our output, the lock of the run's room). */
+/* It dies with its parent, but a moment later: it has nothing open that somebody waits for the end
+ * of (our output, the lock of the run's room). */
 static void __attribute__((noreturn)) watch(int said, pid_t parent)
 {
 	sigset_t all;
