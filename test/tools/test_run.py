@@ -179,8 +179,9 @@ signal.signal(signal.SIGTERM, lambda n, f: seen.append("TERM"))
 signal.signal(signal.SIGRTMIN, lambda n, f: seen.append("RT"))
 print("ready", flush=True)
 for line in sys.stdin:
-    print(*seen, flush=True)
-    seen.clear()
+    taken = seen[:]
+    del seen[:len(taken)]       # what comes from here on is the next line's
+    print(*taken, flush=True)
 """
 with Room() as room:
     with subprocess.Popen([GPUMEM, "run", "--", sys.executable, "-c", COUNTS], env=room.env(preload=False), stdin=subprocess.PIPE,
