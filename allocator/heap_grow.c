@@ -88,7 +88,7 @@ static bool collect(struct gm_heap *heap)
 	bool freed = true;
 	uint32_t id;
 
-	if (heap->reserved <= threshold)
+	if (heap->reserved <= threshold || !heap->idle)
 		return true;
 	target = heap->reserved - threshold;
 	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
@@ -140,13 +140,13 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 }
 
 /* Every segment that is wholly free; the large pool first, as PyTorch does. Adds the bytes. Returns
- * false when the lock is lost. */
+ * false when the lock is lost. Where memory has run out, most calls find none, and are many. */
 static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
 	uint32_t id;
 
 	for (unsigned int p = 2; p-- > 0;)
-		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[p], &at));)
+		for (struct gm_free_cursor at = { 0 }; heap->idle && (id = gm_free_set_next(&heap->pool[p], &at));)
 			if (!gm_heap_is_split(&heap->blocks[id]) && !release(heap, id, bytes))
 				return false;
 	return true;

@@ -19,9 +19,10 @@ import time
 B = os.environ.get("B", "build")
 GPUMEM = os.path.abspath(os.path.join(B, "gpumem"))
 LARGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "large.py")
-VERBS = (("summary",), ("events", "-n", "10"), ("events", "--csv"), ("events", "--stack", "step"), ("leaks",), ("leaks", "TWICE"),
-         ("diff", "TWICE"), ("flame", "-w", "live"), ("flame", "-w", "peak"), ("flame", "-w", "churn"),
-         ("check", "--max-peak", "100GiB", "--no-leaks"), ("merge", "TWICE"), ("replay",), ("symbolize",)) + tuple(
+VERBS = (("summary",), ("events",), ("events", "-n", "10"), ("events", "--csv"), ("events", "--jsonl"), ("events", "--stack", "step"),
+         ("leaks",), ("leaks", "TWICE"), ("diff", "TWICE"), ("flame", "-w", "live"), ("flame", "-w", "peak"), ("flame", "-w", "churn"),
+         ("check", "--max-peak", "100GiB", "--no-leaks"), ("merge", "TWICE"), ("replay",), ("replay", "--search"),
+         ("symbolize",)) + tuple(
              ("convert", "--to", to) for to in ("pickle", "pytorch-json", "chrome", "csv", "rmm", "speedscope", "folded",
                                                 "prometheus", "gpumem"))
 
