@@ -13,6 +13,7 @@
 #include "preload/cache_heap.h"
 #include "preload/capture.h"
 #include "preload/order.h"
+#include "preload/pool_attributes.h"
 #include "preload/sample.h"
 #include "preload/writers.h"
 
@@ -51,6 +52,7 @@ uint64_t gm_cache_flush(uint8_t domain)
 		    !gm_cache_growth_lock(d))
 			continue;
 		bytes += gm_cache_empty(d, NULL);
+		gm_pool_trim(d);
 		gm_cache_growth_unlock(d);
 	}
 	return bytes;

@@ -19,6 +19,7 @@
 #include "preload/cache_heap.h"
 #include "preload/capture.h"
 #include "preload/order.h"
+#include "preload/pool_attributes.h"
 #include "preload/writers.h"
 #include "allocator/span.h"
 
@@ -127,6 +128,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	result = ask_driver(heap, bytes, &address);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {	/* what is on its way back may be enough */
 		gm_cache_back_done(heap->domain);
+		gm_pool_trim(heap->domain);
 		result = ask_driver(heap, bytes, &address);
 	}
 	gm_unrelax(&relaxed);

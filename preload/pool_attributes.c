@@ -122,6 +122,19 @@ void gm_pools_synchronising(void)
 	}
 }
 
+/* What the driver's pool keeps until a synchronise. */
+void gm_pool_trim(uint8_t domain)
+{
+	CUmemoryPool handle = domain < GM_MAX_DEVICES ? (CUmemoryPool)pools[domain].handle : NULL;
+	struct gm_relaxed relaxed;
+
+	if (!handle || !(served >> domain & 1))
+		return;
+	relaxed = gm_relax();
+	GM_REAL(cuMemPoolTrimTo)(handle, 0);
+	gm_unrelax(&relaxed);
+}
+
 void gm_pools_forget(void)
 {
 	memset(pools, 0, sizeof(pools));

@@ -28,6 +28,9 @@ void gm_pool_passed(uint8_t domain, CUmemoryPool pool);
  * before the real call, so that the driver's own rule is applied to them by it. */
 void gm_pools_synchronising(void);
 
+/* Memory is short on @domain's device: what its default pool keeps and nobody uses goes back. */
+void gm_pool_trim(uint8_t domain);
+
 void gm_pools_forget(void);
 
 #endif

@@ -21,14 +21,7 @@
 #define STEPS 160
 #define LIMIT_S 60
 
-static const char ptx[] =
-	".version 8.0\n.target sm_75\n.address_size 64\n"
-	".visible .entry fill(.param .u64 p, .param .u32 v, .param .u32 n){ret;}\n"
-	".visible .entry copy(.param .u64 d, .param .u64 s, .param .u32 n){ret;}\n"
-	".visible .entry spin(.param .u64 p){ret;}\n"
-	".visible .entry await_flag(.param .u64 p, .param .u32 v){ret;}\n";
-
-struct totals { _Atomic(unsigned long) steps, refused, reused, driver; };
+struct totals { _Atomic(unsigned long) steps, refused, reused, driver, drawn[DREW_COUNT]; };
 static struct totals *totals;
 static uint64_t running_seed;
 static bool killed;			/* programs are killed at a step of theirs */
@@ -54,52 +47,14 @@ void fault(struct world *world, const char *file, int line, const char *format, 
 
 /* ---- a world ---- */
 
-static void open_context(struct world *world, int device, bool primary)
-{
-	struct context *context = &world->context[world->contexts];
-	CUctxCreateParams params = { 0 };
-
-	if (primary)
-		MUST(world, cuDevicePrimaryCtxRetain(&context->handle, device));
-	else if (cuCtxCreate(&context->handle, &params, 0, device) == CUDA_ERROR_NOT_SUPPORTED)
-		return;			/* of an older driver */
-	context->device = device;
-	context->primary = primary;
-	MUST(world, cuCtxSetCurrent(context->handle));
-	MUST(world, cuModuleLoadData(&context->module, ptx));
-	MUST(world, cuModuleGetFunction(&context->kernels.fill, context->module, "fill"));
-	MUST(world, cuModuleGetFunction(&context->kernels.copy, context->module, "copy"));
-	MUST(world, cuModuleGetFunction(&context->kernels.wait_flag, context->module, "await_flag"));
-	MUST(world, cuEventCreate(&world->events[world->contexts], CU_EVENT_DISABLE_TIMING));
-	world->contexts++;
-}
-
-static void allow_peers(struct world *world)
-{
-	for (int a = 0; a < world->contexts; a++)
-		for (int b = 0; b < world->contexts; b++)
-			if (a != b && world->context[a].primary && world->context[b].primary) {
-				MUST(world, cuCtxSetCurrent(world->context[a].handle));
-				cuCtxEnablePeerAccess(world->context[b].handle, 0);
-			}
-}
-
-/* The first stream is the one that a one-stream program has. */
 static void open_streams(struct world *world)
 {
-	/* The legacy stream is everybody's: what one thread's kernel waits for there, another's call
-	 * would wait for too. */
-	CUstream first = draw(world, 2) && world->alone ? CU_STREAM_LEGACY : NULL;
-
 	for (int i = 0; i < STREAMS; i++)
 		world->stream[i].context = -1;
-	world->current = 0;
-	MUST(world, cuCtxSetCurrent(world->context[0].handle));
-	if (!first)
-		MUST(world, cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
-	world->stream[0] = (struct stream){ .handle = first, .context = 0 };
-	for (int c = 0; c < world->contexts && world->alone; c++)
-		world->stream[1 + c] = (struct stream){ .handle = CU_STREAM_LEGACY, .context = c };
+	context_first_stream(world);
+	for (int c = 0; c < CONTEXTS && world->alone; c++)
+		if (world->context[c].handle)
+			world->stream[1 + c] = (struct stream){ .handle = CU_STREAM_LEGACY, .context = c };
 	if (draw(world, 3) == 0)
 		world->stream[4] = (struct stream){ .handle = CU_STREAM_PER_THREAD, .context = 0,
 						    .blocking = true };
@@ -107,9 +62,6 @@ static void open_streams(struct world *world)
 
 void world_open(struct world *world, uint64_t seed, int thread, bool alone)
 {
-	void *flag;
-	int devices;
-
 	memset(world, 0, sizeof(*world));
 	for (int i = 0; i < BLOCKS; i++)
 		world->block[i].stream = -1;
@@ -118,26 +70,15 @@ void world_open(struct world *world, uint64_t seed, int thread, bool alone)
 		draw(world, 2);
 	world->alone = alone;
 	world->tight = getenv("MODEL_TIGHT") != NULL;
-	open_context(world, 0, true);
-	MUST(world, cuDeviceGetCount(&devices));
-	if (draw(world, 3) == 0 && devices > 1)
-		open_context(world, 1, true);
+	MUST(world, cuDeviceGetCount(&world->devices));
+	context_open(world, 0, 0, true);
+	if (draw(world, 3) == 0 && world->devices > 1)
+		context_open(world, 1, 1, true);
 	if (draw(world, 5) == 0 && alone)
-		open_context(world, 0, false);
-	allow_peers(world);
+		context_open(world, 2, 0, false);
 	open_streams(world);
-	MUST(world, cuMemHostAlloc(&flag, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-	world->flag = flag;
-	*world->flag = 0;
+	context_flag(world);
 	world->one_stream = draw(world, 2);
-}
-
-static void change_context(struct world *world)
-{
-	if (world->one_stream)
-		return;
-	world->current = (int)draw(world, (unsigned int)world->contexts);
-	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
 }
 
 static void free_some(struct world *world)
@@ -161,7 +102,7 @@ void world_step(struct world *world)
 		world->one_stream = false;
 	if (world->flag_value && draw(world, 8) == 0)
 		flag_set(world);
-	switch (draw(world, 40)) {
+	switch (draw(world, 42)) {
 	case 0 ... 8: memory_alloc(world); break;
 	case 9 ... 11: memory_alloc_async(world); break;
 	case 12 ... 19: free_some(world); break;
@@ -171,7 +112,7 @@ void world_step(struct world *world)
 	case 31: flag_wait(world); break;
 	case 32: streams_change(world); break;
 	case 33: synchronise(world); break;
-	case 34: change_context(world); break;
+	case 34: context_change(world); break;
 	case 35: work_host_function(world); break;
 	case 36:
 		if (world->alone)
@@ -184,6 +125,11 @@ void world_step(struct world *world)
 		else
 			graph_drop(world, (int)draw(world, GRAPHS));
 		break;
+	case 39:
+		if (draw(world, 3) == 0)
+			context_begin_or_end(world);
+		break;
+	case 40: work_peer_copy(world); break;
 	default:
 		id = any_block(world, true);
 		if (id >= 0)
@@ -195,11 +141,7 @@ void world_close(struct world *world)
 {
 	world->one_stream = false;
 	flag_set(world);
-	for (int c = 0; c < world->contexts; c++) {
-		MUST(world, cuCtxSetCurrent(world->context[c].handle));
-		MUST(world, cuCtxSynchronize());
-	}
-	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
+	context_synchronise_all(world);
 	memory_seen(world, -1);
 	for (int i = 0; i < BLOCKS; i++)
 		if (world->block[i].words && world->block[i].known)
@@ -212,6 +154,8 @@ void world_close(struct world *world)
 	totals->steps += world->steps;
 	totals->refused += world->refused;
 	totals->reused += world->reused;
+	for (int i = 0; i < DREW_COUNT; i++)
+		totals->drawn[i] += world->drawn[i];
 }
 
 /* ---- a program ---- */
@@ -353,5 +297,10 @@ int main(int argc, char **argv)
 	printf("%llu programs, %lu steps, %lu addresses handed out again, %lu refused for want of memory, "
 	       "%lu allocations of the driver's, %lu failed\n", (unsigned long long)count, totals->steps,
 	       totals->reused, totals->refused, totals->driver, failed);
+	printf("drawn: %lu contexts created, %lu destroyed, %lu devices reset, %lu released; %lu blocks gone with them, "
+	       "%lu outlived them; %lu freed with another context current, %lu peer copies\n",
+	       totals->drawn[DREW_CREATED], totals->drawn[DREW_DESTROYED], totals->drawn[DREW_RESET],
+	       totals->drawn[DREW_RELEASED], totals->drawn[DREW_GONE], totals->drawn[DREW_SURVIVED],
+	       totals->drawn[DREW_FREED_ELSEWHERE], totals->drawn[DREW_PEER_COPIES]);
 	return failed != 0;
 }

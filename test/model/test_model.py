@@ -25,6 +25,9 @@ TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out ag
                     r"(\d+) allocations of the driver's, (\d+) failed")
 
 
+DRAWN = re.compile(r"^drawn: .*$", re.M)
+
+
 def failures(done):
     """The seeds that failed, and what the first of them said."""
     seeds = re.findall(r"^seed (\d+): (\S+ \d+)$", done.stdout, re.M)
@@ -46,6 +49,13 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
     if totals:
         print("# %s: %d steps, %d addresses handed out again, %d refused for want of memory, %d allocations of the driver's"
               % (name, totals[1], totals[2], totals[3], totals[4]))
+    drawn = DRAWN.search(done.stdout)
+    if drawn and preload and count >= 1000 and not options:
+        counts = [int(n) for n in re.findall(r"\d+", drawn.group())]
+        check("%s: contexts end in every way, with memory in them; peers copy" % name, min(counts) >= count // 50,
+              drawn.group())
+    if drawn:
+        print("# %s: %s" % (name, drawn.group()))
     return totals
 
 

@@ -79,9 +79,11 @@ static int stream_for(struct world *world, const struct block *block)
 {
 	int context = block->context;
 
+	if (context < 0)
+		return -1;
 	if (world->context[context].primary && draw(world, 6) == 0)
-		for (int c = 0; c < world->contexts; c++)
-			if (world->context[c].primary && c != context)
+		for (int c = 0; c < CONTEXTS; c++)
+			if (world->context[c].handle && world->context[c].primary && c != context)
 				context = c;
 	return any_stream(world, context);
 }
@@ -153,6 +155,51 @@ void work_copy(struct world *world)
 		return;
 	}
 	launch(world, world->context[world->stream[stream].context].kernels.copy, stream, args);
+}
+
+/* A block of another context that all of @from fits over; -1: there is none. */
+static int peer_of(struct world *world, int from)
+{
+	const struct block *source = &world->block[from];
+	int first = (int)draw(world, BLOCKS);
+
+	for (int n = 0; n < BLOCKS; n++) {
+		const struct block *block = &world->block[(first + n) % BLOCKS];
+
+		if (block->words && !block->graphs && block->context >= 0 &&
+		    block->context != source->context && block->words <= source->words)
+			return (first + n) % BLOCKS;
+	}
+	return -1;
+}
+
+/* From one context's memory to another's, on a stream of either. */
+void work_peer_copy(struct world *world)
+{
+	int from = any_block(world, true), to, source, target, stream;
+	uint32_t words;
+
+	if (from < 0 || world->block[from].context < 0)
+		return;
+	to = peer_of(world, from);
+	if (to < 0)
+		return;
+	source = world->block[from].context;
+	target = world->block[to].context;
+	words = world->block[to].words;
+	stream = any_stream(world, draw(world, 2) ? source : target);
+	if (stream < 0)
+		return;
+	use(world, from, stream);
+	use(world, to, stream);
+	world->block[to].value = world->block[from].value;
+	world->block[to].known = true;
+	enter(world, world->stream[stream].context);
+	MUST(world, cuMemcpyPeerAsync(world->block[to].ptr, world->context[target].handle,
+				      world->block[from].ptr, world->context[source].handle, words * 4u,
+				      world->stream[stream].handle));
+	leave(world);
+	world->drawn[DREW_PEER_COPIES]++;
 }
 
 /* May start before the work before it is done: right with memory that nothing has used yet. */
@@ -268,6 +315,9 @@ void streams_change(struct world *world)
 	if (world->one_stream || (stream->context >= 0 && stream->handle <= CU_STREAM_PER_THREAD))
 		return;
 	if (stream->context >= 0) {
+		taint_of_legacy(world, slot);
+		if (stream->tainted)	/* the legacy stream would wait for it still */
+			return;
 		/* Its work goes on; who used memory there is ordered by the legacy stream's or an
 		 * event's wait, which has to be made now. */
 		for (int i = 0; i < BLOCKS; i++)

@@ -17,14 +17,19 @@
 #define STREAMS 7
 #define CONTEXTS 3
 #define GRAPHS 3
+#define NO_CONTEXT (-2)			/* of a device that has none now */
+
+/* What a program had occasion to do, for the totals. */
+enum drew { DREW_CREATED, DREW_DESTROYED, DREW_RESET, DREW_RELEASED, DREW_GONE, DREW_SURVIVED,
+	    DREW_FREED_ELSEWHERE, DREW_PEER_COPIES, DREW_COUNT };
 
 struct kernels { CUfunction fill, copy, spin, wait_flag; };
 
 struct context {
-	CUcontext handle;
+	CUcontext handle;		/* NULL: it has ended, or not begun */
 	CUmodule module;
 	struct kernels kernels;
-	int device;
+	int device, retained;
 	bool primary;
 };
 
@@ -41,7 +46,8 @@ struct block {
 	uint32_t words;			/* 0: the slot is free */
 	uint32_t value;			/* in every word, if @known */
 	bool known, async, fresh;	/* fresh: no work has used it yet */
-	int context;			/* it dies with it, if it is not async */
+	int context;			/* it dies with it, if it is not async; or NO_CONTEXT */
+	int device;			/* while it has no context */
 	int stream;			/* of its last use, -1: seen complete by the host */
 	int graphs;			/* that use it */
 };
@@ -57,7 +63,7 @@ struct graph {
 struct world {
 	uint64_t state;			/* of the random numbers */
 	struct context context[CONTEXTS];
-	int contexts, current;
+	int current, devices;
 	struct stream stream[STREAMS];
 	struct block block[BLOCKS];
 	struct graph graph[GRAPHS];
@@ -67,7 +73,7 @@ struct world {
 	bool one_stream;		/* only stream 0 is given work for now */
 	bool tight;			/* memory may run out */
 	bool alone;			/* no other thread */
-	unsigned long steps, refused, reused;
+	unsigned long steps, refused, reused, drawn[DREW_COUNT];
 	CUdeviceptr seen[64];		/* addresses freed lately: how often they come back */
 };
 
@@ -97,12 +103,23 @@ int any_block(struct world *world, bool known);
 /* The host has seen everything of @context (-1: of all) complete. */
 void memory_seen(struct world *world, int context);
 
+void memory_note_free(CUdeviceptr ptr);
+
+/* contexts.c */
+void context_open(struct world *world, int c, int device, bool primary);
+void context_first_stream(struct world *world);
+void context_flag(struct world *world);
+void context_change(struct world *world);
+void context_begin_or_end(struct world *world);
+void context_synchronise_all(struct world *world);
+
 /* work.c */
 void use(struct world *world, int block, int stream);	/* order what comes next on @stream */
 void taint_of_legacy(struct world *world, int stream);
 int any_stream(struct world *world, int context);
 void work_fill(struct world *world);
 void work_copy(struct world *world);
+void work_peer_copy(struct world *world);
 void work_programmatic(struct world *world);
 void work_host_function(struct world *world);
 void flag_wait(struct world *world);
