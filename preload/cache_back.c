@@ -14,6 +14,7 @@
 #include "preload/order.h"
 
 #define ORPHANS 1024u			/* more than fit stay with us */
+#define TRIM_NS UINT64_C(1000000)	/* an idle stream's free takes a few microseconds */
 
 static struct orphan { uint64_t address; uint32_t number; } orphans[ORPHANS];
 static struct gm_lock orphans_lock;
@@ -91,8 +92,11 @@ void gm_cache_pool_segment_free(struct gm_cache_heap *heap, uint64_t address, ui
 {
 	CUstream stream;
 
-	if (gm_cache_stream_find(key, &stream) && !GM_REAL(cuMemFreeAsync)(address, stream))
+	if (gm_cache_stream_find(key, &stream) && !GM_REAL(cuMemFreeAsync)(address, stream)) {
+		if (gm_cache_request.trims && !gm_capturing())
+			gm_cache_settle_stream(stream, TRIM_NS);
 		return;
+	}
 	/* Every context of the device has ended, and with them all that could use it. */
 	if (!heap->handle && !GM_REAL(cuMemFree_v2)(address))
 		return;

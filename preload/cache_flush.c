@@ -152,7 +152,7 @@ void gm_cache_pool_reset_high(uint8_t domain)
 		gm_cached_reset_high(heap->cached);
 }
 
-void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
+void gm_cache_pool_flush(uint8_t domain, uint64_t keep, bool trims)
 {
 	struct gm_cache_heap *heap = pool_of(domain);
 
@@ -160,8 +160,9 @@ void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
 	    !gm_cache_growth_lock(domain))
 		return;
 	gm_cache_request.hurried = true;
+	gm_cache_request.trims = trims;
 	gm_cached_empty(heap->cached);
-	gm_cache_request.hurried = false;
+	gm_cache_request.hurried = gm_cache_request.trims = false;
 	gm_cache_growth_unlock(domain);
 }
 

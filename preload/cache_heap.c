@@ -80,23 +80,27 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 	return gm_cache_private_stream(&heap->back);
 }
 
+void gm_cache_settle_stream(CUstream stream, uint64_t limit_ns)
+{
+	uint64_t until = now_ns() + limit_ns;
+	CUresult result;
+
+	while ((result = GM_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY &&
+	       now_ns() < until)
+		sched_yield();
+	if (!result)
+		GM_REAL(cuStreamSynchronize)(stream);
+}
+
 /* With an end: what is freed early on one thread may wait for what this one is about to submit. */
 static void wait_back(struct gm_cache_heap *heap)
 {
 	struct gm_visit visit;
-	CUresult result;
-	uint64_t until;
 
 	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
 		return;
 	visit = gm_visit_begin(heap);
-	until = now_ns() + BACK_NS;
-	while ((result = GM_REAL(cuStreamQuery)(heap->back)) == CUDA_ERROR_NOT_READY &&
-	       now_ns() < until)
-		sched_yield();
-	/* The driver keeps what was freed in order until a synchronise: it costs nothing now. */
-	if (!result)
-		GM_REAL(cuStreamSynchronize)(heap->back);
+	gm_cache_settle_stream(heap->back, BACK_NS);
 	gm_visit_end(&visit);
 }
 

@@ -30,6 +30,7 @@ struct gm_cache_request {
 	CUstream stream;		/* of a stream-ordered one */
 	CUresult result;		/* of the driver's last refusal; 0 none */
 	bool hurried;			/* nothing is waited for */
+	bool trims;			/* what goes back shall be there at once, where nothing is in its way */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
@@ -108,6 +109,10 @@ void gm_cache_orphans_back(void);
 void gm_cache_orphans_forget(void);
 /* A pool's heap whose context ended gets another of its device, where there is one. */
 void gm_cache_find_home(struct gm_cache_heap *heap);
+
+/* @stream is synchronised as soon as it is idle, if that is before @limit_ns: what was freed in its
+ * order the driver keeps until then. */
+void gm_cache_settle_stream(CUstream stream, uint64_t limit_ns);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 

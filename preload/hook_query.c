@@ -180,7 +180,21 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 }
 
 /* Of a pointer that it does not know this form says zeroes and succeeds: so it is asked about one
- * that nobody can have. */
+ * that nobody can have. As the host pointer it says what it was asked about. */
+static void about_nobodys(unsigned int count, const CUpointer_attribute *attributes, void **data,
+			  CUdeviceptr ptr)
+{
+	CUdeviceptr said;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			continue;
+		memcpy(&said, data[i], sizeof(said));
+		if (said == GM_NOBODYS)
+			memcpy(data[i], &ptr, sizeof(ptr));
+	}
+}
+
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
 				void **data, CUdeviceptr ptr)
 {
@@ -198,6 +212,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 						 whose == NOBODYS ? GM_NOBODYS : ptr);
 	for (unsigned int i = 0; !result && whose == A_BLOCK && i < numAttributes; i++)
 		describe(&range, attributes[i], data[i]);
+	if (!result && whose == NOBODYS)
+		about_nobodys(numAttributes, attributes, data, ptr);
 	return gm_leave(result);
 }
 

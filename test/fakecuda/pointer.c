@@ -245,7 +245,7 @@ static size_t value_size(CUpointer_attribute attribute)
 }
 
 /* Unlike the single form it succeeds for any pointer: what does not apply reads as zero, the
- * device ordinal as -2. */
+ * device ordinal as -2, the host pointer as what was asked about. */
 CUresult fc_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
 				   void **data, CUdeviceptr ptr)
 {
@@ -259,6 +259,8 @@ CUresult fc_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribu
 		memset(data[i], 0, value_size(attributes[i]));
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
 			*(int *)data[i] = -2;
+		if (!a && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			memcpy(data[i], &ptr, sizeof(ptr));
 	}
 	return CUDA_SUCCESS;
 }

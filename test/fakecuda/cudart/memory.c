@@ -162,16 +162,14 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 	*attributes = (struct cudaPointerAttributes){ .type = cudaMemoryTypeUnregistered,
 						      .device = cudaInvalidDeviceId };
-	if (!type) {
-		attributes->hostPointer = (void *)(uintptr_t)ptr;
+	attributes->hostPointer = host_ptr;
+	if (!type)
 		return cudaSuccess;
-	}
 	attributes->type = managed ? cudaMemoryTypeManaged :
 			   type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost :
 							cudaMemoryTypeDevice;
 	attributes->device = ordinal;
 	attributes->devicePointer = (void *)device_ptr;
-	attributes->hostPointer = host_ptr;
 	return cudaSuccess;
 }
 
