@@ -106,6 +106,8 @@ static struct granule *granule_at(const struct gm_span *span, uint64_t address)
 
 /* ---- pages ---- */
 
+static uint32_t look(struct granule *g, uint32_t unit);
+
 static uint64_t bits_up_to(uint32_t bit)
 {
 	return ~UINT64_C(0) >> (63 - bit);
@@ -371,9 +373,22 @@ int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, bool sma
 	for (uint64_t at = address; at < limit;) {
 		struct part part = next_part(span, &at, limit);
 
+		clear(part.granule, part.begin, part.end);
 		begin(span, part.granule, word_of(block, part.begin, part.end));
 	}
 	return 0;
+}
+
+void gm_span_forget(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t block)
+{
+	uint64_t limit = address + bytes;
+
+	for (uint64_t at = address; at < limit;) {
+		struct part part = next_part(span, &at, limit);
+
+		if (part.granule && look(part.granule, part.begin) == block)
+			clear(part.granule, part.begin, part.end);
+	}
 }
 
 void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes)

@@ -39,6 +39,10 @@ struct gm_span *gm_span_new(void *(*memory)(void *arg, size_t bytes), void *arg)
 int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, bool small,
 		uint32_t block);
 
+/* @block goes with its segment, whose memory may be another's already: only what is still its own is
+ * taken away. (What gm_span_add finds there is of such a segment, too, and goes.) */
+void gm_span_forget(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t block);
+
 /* The segment goes, whatever blocks it has. */
 void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes);
 

@@ -67,6 +67,9 @@ void gm_cache_dedicate(void);
 struct gm_failure;
 void gm_cache_describe(uint8_t domain, struct gm_failure *failure);
 
+/* A context is about to end, before the driver's call, or did not after all. No lock held. */
+void gm_cache_context_ending(uint32_t context, bool ending);
+
 /* A context ended, after the driver's call: its heap and everything in it is gone. */
 void gm_cache_context_ended(uint32_t context, uint64_t tsc);
 

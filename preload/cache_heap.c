@@ -26,6 +26,7 @@
 #define HEAPS 160u
 #define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
+#define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* a flush waits for work on the GPU */
 
 __thread struct gm_cache_request gm_cache_request;
@@ -368,6 +369,23 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 	return remember(&gm_cache_last_pool, where, heap);
 }
 
+/* From the driver's call on its addresses may be others': nothing more goes back to it. Who does
+ * that just now holds the growth lock. */
+void gm_cache_context_ending(uint32_t context, bool ending)
+{
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = &heaps[i];
+		bool locked;
+
+		if (!heap->number || heap->home != context || heap->kind == GM_KIND_POOL)
+			continue;
+		locked = ending && gm_lock_within(&growth[heap->domain], ENDING_NS);
+		heap->ending = ending;
+		if (locked)
+			gm_unlock(&growth[heap->domain]);
+	}
+}
+
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 {
 	if (gm_cache_on())
@@ -415,7 +433,7 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 
 	gm_cache_orphans_back();
 	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain && &heaps[i] != but)
+		if (heaps[i].number && heaps[i].domain == domain && &heaps[i] != but && !heaps[i].ending)
 			bytes += gm_cached_empty(heaps[i].cached);
 	if (bytes)
 		gm_cache_back_done(domain);

@@ -22,6 +22,7 @@ struct gm_cache_heap {
 	CUstream behind;		/* private: those that go behind all work; never waited for */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
+	_Atomic(bool) ending;		/* its context is: nothing goes back any more */
 	uint8_t domain, kind;
 };
 

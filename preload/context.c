@@ -334,6 +334,7 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 	if (!ending->slot)
 		return;
 	gm_order_context_ending(id, true);
+	gm_cache_context_ending(id, true);
 	ending->domain = gm_domain_of(device);
 	ending->tsc = gm_stamp_before();
 	ending->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, ending->domain, 0, 0);
@@ -372,6 +373,7 @@ static void still_lives(uint32_t slot)
 	gm_unlock(&lock);
 	gm_context_handles_changed();
 	gm_order_context_ending(id, false);
+	gm_cache_context_ending(id, false);
 }
 
 /* Out of the table; returns the id to forget, and what handle it had, and the next slot of the same

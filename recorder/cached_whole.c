@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "allocator/span.h"
+
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
 uint64_t gm_cached_empty(struct gm_cached *heap)
@@ -136,6 +138,23 @@ static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsign
 	return false;
 }
 
+/* The driver has taken the memory back, and may have given it to another heap by now. */
+static void leave_span(struct gm_cached *heap, const struct gm_stretch *stretch)
+{
+	uint32_t id = stretch->change.domain->first_segment;
+
+	for (; heap->heap.span && id; id = gm_rec.segments[id].next) {
+		const struct gm_segment *segment = &gm_rec.segments[id];
+
+		if (gm_get(&segment->heap) != heap->number)
+			continue;
+		for (uint32_t b = segment->first_block; b; b = gm_rec.blocks[b].next)
+			gm_span_forget(heap->heap.span, gm_rec.blocks[b].address,
+				       gm_rec.blocks[b].size, b);
+	}
+	heap->heap.span = NULL;
+}
+
 unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 {
 	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .drops = true };
@@ -151,6 +170,7 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 			return live;
 		gm_set(&heap->dead, true);
 		gm_set(&heap->keeps, false);
+		leave_span(heap, &stretch);
 		gm_keep_drop(heap, &stretch);
 		gm_stretch_turn(heap, &stretch);
 		more = drop_some(heap, &stretch, &live);

@@ -5,7 +5,7 @@
  * What ends takes cudaMalloc's memory along; memory in stream order is its device's, and goes on in
  * whatever context that device has or gets.
  *
- * Thread context: the world's, which is alone where contexts come and go.
+ * Thread context: the world's. Primary contexts are every thread's: only who is alone ends them.
  */
 #include "world.h"
 
@@ -250,11 +250,11 @@ void context_begin_or_end(struct world *world)
 {
 	int c = (int)draw(world, CONTEXTS);
 
-	if (world->flag_value || !world->alone)
+	if (world->flag_value)
 		return;
 	if (!is_open(world, c))
 		open_some(world, c);
-	else
+	else if (world->alone || !world->context[c].primary)
 		close_one(world, c);
 }
 

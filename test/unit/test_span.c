@@ -248,6 +248,31 @@ START_TEST(nothing_there)
 END_TEST
 
 /* The n-th piece of memory is refused: nothing changed, and later it works. */
+/* The driver gave a range again before the end of its context was told. */
+START_TEST(given_again)
+{
+	const uint64_t at = UINT64_C(0x7f0000200000), big = 20u << 20, small = 2u << 20;
+	struct memory memory = { 0 };
+	struct gm_span *span = gm_span_new(memory_new, &memory);
+
+	ck_assert_int_eq(gm_span_add(span, at, small, true, 1), 0);
+	gm_span_split(span, at, 4096, 2);		/* 2, then 1 */
+	ck_assert_int_eq(gm_span_add(span, at + small, small, true, 3), 0);
+	ck_assert_int_eq(gm_span_add(span, at, small, false, 9), 0);
+	gm_span_forget(span, at, 4096, 2);
+	gm_span_forget(span, at + 4096, small - 4096, 1);
+	gm_span_forget(span, at + small, small, 3);
+	ck_assert_uint_eq(gm_span_find(span, at), 9);
+	ck_assert_uint_eq(gm_span_find(span, at + 4096), 9);
+	ck_assert_uint_eq(gm_span_find(span, at + small - 1), 9);
+	ck_assert_uint_eq(gm_span_find(span, at + small), 0);
+	gm_span_remove(span, at, small);
+	ck_assert_uint_eq(gm_span_find(span, at), 0);
+	ck_assert_int_eq(gm_span_add(span, at, big, false, 4), 0);
+	ck_assert_uint_eq(gm_span_find(span, at + small + 4096), 4);
+}
+END_TEST
+
 START_TEST(memory_fails)
 {
 	for (unsigned int n = 1; n < 8; n++) {
@@ -401,6 +426,7 @@ int main(void)
 	tcase_set_timeout(tests, 120);
 	tcase_add_loop_test(tests, random_changes, 0, 4);
 	tcase_add_test(tests, nothing_there);
+	tcase_add_test(tests, given_again);
 	tcase_add_test(tests, memory_fails);
 	tcase_add_test(tests, memory_is_modest);
 	tcase_add_test(tests, readers_beside_a_writer);
