@@ -18,19 +18,7 @@ static int put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stack
 {
 	int r;
 
-	gm_csv_moment(sink, row);
-	gm_csv_quoted(sink, row->action);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_word(sink, row->address);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->size);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->stream);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_quoted(sink, row->kind);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->thread);
-	gm_sink_put(sink, ",", 1);
+	gm_csv_begin_row(sink, row);
 	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
 	gm_sink_put(sink, ",", 1);
 	r = gm_csv_stack(stacks, sink, row->stack);

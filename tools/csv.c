@@ -21,7 +21,8 @@ void gm_csv_quoted(struct gm_sink *sink, const char *text)
 	gm_sink_put(sink, "\"", 1);
 }
 
-void gm_csv_moment(struct gm_sink *sink, const struct gm_row *row)
+/* "17,0,": when and where. */
+static void put_moment(struct gm_sink *sink, const struct gm_row *row)
 {
 	gm_sink_number(sink, row->time_us);
 	if (row->device == GM_ROW_HOST) {
@@ -30,6 +31,23 @@ void gm_csv_moment(struct gm_sink *sink, const struct gm_row *row)
 	}
 	gm_sink_put(sink, ",", 1);
 	gm_sink_number(sink, row->device);
+	gm_sink_put(sink, ",", 1);
+}
+
+void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row)
+{
+	put_moment(sink, row);
+	gm_csv_quoted(sink, row->action);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_word(sink, row->address);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->size);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->stream);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_quoted(sink, row->kind);
+	gm_sink_put(sink, ",", 1);
+	gm_sink_number(sink, row->thread);
 	gm_sink_put(sink, ",", 1);
 }
 

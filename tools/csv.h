@@ -12,8 +12,8 @@
 /* A text within quotes, its own doubled. */
 void gm_csv_quoted(struct gm_sink *sink, const char *text);
 
-/* "17,0,": when and where, of a row, with the comma behind it. */
-void gm_csv_moment(struct gm_sink *sink, const struct gm_row *row);
+/* time_us, device, action, address, size, stream, kind and thread, with the comma behind them. */
+void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
 
 /* Stacks as texts, made up once and kept. */
 struct gm_csv_stacks {

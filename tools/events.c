@@ -103,19 +103,7 @@ static int find_stacks(struct filter *filter, const json_t *root)
 
 static void put_csv(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
 {
-	gm_csv_moment(sink, row);
-	gm_csv_quoted(sink, row->action);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_word(sink, row->address);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->size);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->stream);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_quoted(sink, row->kind);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->thread);
-	gm_sink_put(sink, ",", 1);
+	gm_csv_begin_row(sink, row);
 	gm_sink_number(sink, row->stack);
 	gm_sink_put(sink, ",", 1);
 	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
