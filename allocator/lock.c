@@ -30,6 +30,16 @@ static void futex(struct gm_lock *lock, int op, uint32_t value, const struct tim
 	syscall(SYS_futex, (uint32_t *)&lock->word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
+/* Not nanosleep(3): a thread cancelled there would hold for good what it holds. */
+void gm_nap(long ns)
+{
+	const struct timespec pause = { 0, ns };
+	int saved_errno = errno;
+
+	syscall(SYS_nanosleep, &pause, NULL);
+	errno = saved_errno;
+}
+
 bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
 {
 	int saved_errno = errno;

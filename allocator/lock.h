@@ -62,6 +62,9 @@ static inline void gm_lock_rank_given(const struct gm_lock *lock)
 }
 #endif
 
+/* Sleep for @ns, under a second; less when a signal comes. */
+void gm_nap(long ns);
+
 static inline bool gm_lock_grab(struct gm_lock *lock)
 {
 	uint32_t free_word = 0;

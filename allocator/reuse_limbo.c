@@ -443,13 +443,11 @@ size_t gm_reuse_settle_within(struct gm_reuse *reuse, uint64_t bytes, uint64_t l
 	int saved_errno = errno;
 
 	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
-		const struct timespec pause = { 0, pause_ns };
-
 		poll_patiently(reuse);
 		if (!reuse->items || (bytes && in_limbo - reuse->bytes >= bytes &&
 				      reuse->bytes <= in_limbo) || now_ns() >= end)
 			break;
-		nanosleep(&pause, NULL);
+		gm_nap(pause_ns);
 	}
 	errno = saved_errno;
 	return (size_t)(reuse->completed - before);

@@ -113,7 +113,7 @@ static void exit_snapshot(void)
 /* The last that this process does with us. */
 static void end(void)
 {
-	int kept = errno;
+	int kept = errno, cancel = gm_cancel_off();
 
 	set_life(GM_LIFE_EXITING);
 	exit_snapshot();
@@ -121,6 +121,7 @@ static void end(void)
 		set_life(GM_LIFE_CLEAN);
 		gm_recorder_unlink();
 	}
+	gm_cancel_back(cancel);
 	errno = kept;
 }
 
@@ -140,11 +141,12 @@ void gm_exit_start(void)
 
 void gm_exit_context_end(void)
 {
-	int kept = errno;
+	int kept = errno, cancel = gm_cancel_off();
 
 	if (__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE) &&
 	    gm_state_is_mine())
 		exit_snapshot();
+	gm_cancel_back(cancel);
 	errno = kept;
 }
 

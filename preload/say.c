@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "preload/say.h"
+#include "preload/state.h"
 
 #define LINE_BYTES 2304			/* two paths and the words around them */
 
@@ -49,6 +50,7 @@ static void write_quietly(const char *text, size_t bytes)
 {
 	const struct timespec now = { 0, 0 };
 	sigset_t pipe_signal, before, pending;
+	int cancel = gm_cancel_off();
 	ssize_t n;
 
 	sigemptyset(&pipe_signal);
@@ -59,6 +61,7 @@ static void write_quietly(const char *text, size_t bytes)
 	if (n < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
 		sigtimedwait(&pipe_signal, NULL, &now);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	gm_cancel_back(cancel);
 }
 
 static void append(char line[LINE_BYTES], size_t *used, const char *part)

@@ -232,7 +232,7 @@ static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
 	return failed;
 }
 
-int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
+static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
 {
 	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH;
 	int r = 0, r_exit = 0;
@@ -262,4 +262,13 @@ int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg),
 		__atomic_store_n((int32_t *)&gm_state.api_result, r, __ATOMIC_RELEASE);
 	gm_unlock(&gm_state.writing);
 	return r_exit ? r_exit : r;
+}
+
+int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
+{
+	int cancel = gm_cancel_off();
+	int r = take(reasons, limit_ns, copied, arg);
+
+	gm_cancel_back(cancel);
+	return r;
 }

@@ -71,13 +71,12 @@ static void wait_for_start(void)
 static int init(void)
 {
 	uintptr_t inside = gm_inside;
-	int cancel, r;
+	int cancel = gm_cancel_off(), r;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	gm_inside = UINTPTR_MAX;
 	r = gm_on_wide_stack(gm_init);
 	gm_inside = inside;
-	pthread_setcancelstate(cancel, &cancel);
+	gm_cancel_back(cancel);
 	return r;
 }
 

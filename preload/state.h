@@ -16,6 +16,7 @@
 #ifndef GM_PRELOAD_STATE_H
 #define GM_PRELOAD_STATE_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -107,5 +108,20 @@ int gm_init(void);
 
 /* In a child, before it starts: what lies elsewhere than on the wiped pages (init.c). */
 void gm_init_forget(void);
+
+/* Around what may reach a cancellation point of the C library on a thread of the program: one ended
+ * there would hold our locks for good. */
+static inline int gm_cancel_off(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+static inline void gm_cancel_back(int before)
+{
+	pthread_setcancelstate(before, &before);
+}
 
 #endif

@@ -7,14 +7,13 @@
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten with the journal. Lock:
  * the domain's, then a slot's @keeping.
  */
-#include <errno.h>
-#include <time.h>
-
+#include "allocator/lock.h"
 #include "recorder/cached_keep.h"
 #include "recorder/clock.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its shard for some 50 ns, if it runs */
 #define SPINS 200u
+#define PAUSE_NS 50000
 
 static struct {
 	_Atomic(struct gm_keep *) first;
@@ -42,9 +41,7 @@ static bool try_hold(struct gm_slot *slot)
 
 static bool hold_slow(struct gm_slot *slot, uint64_t limit_ns)
 {
-	const struct timespec pause = { 0, 50000 };
 	uint64_t until = limit_ns ? gm_now_ns() + limit_ns : 0;
-	int saved_errno = errno;
 	bool held = false;
 
 	for (unsigned int i = 0; i < SPINS && !held; i++) {
@@ -52,10 +49,9 @@ static bool hold_slow(struct gm_slot *slot, uint64_t limit_ns)
 		held = try_hold(slot);
 	}
 	while (!held && until && gm_now_ns() < until) {
-		nanosleep(&pause, NULL);
+		gm_nap(PAUSE_NS);
 		held = try_hold(slot);
 	}
-	errno = saved_errno;
 	return held;
 }
 

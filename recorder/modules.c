@@ -9,12 +9,10 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <time.h>
 
+#include "allocator/lock.h"
 #include "recorder/module_path.h"
 #include "recorder/object.h"
-#include "recorder/probe.h"
 #include "recorder/unwind.h"
 
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
@@ -98,15 +96,13 @@ static void revive(struct slot *slot, const struct gm_object *object, uint32_t n
 /* A slot in the making: wait for its thread, but not without end. */
 static bool is_ready(struct slot *slot)
 {
-	const struct timespec nap = { 0, CLAIM_NAP_NS };
-
 	for (unsigned int i = 0; i < CLAIM_SPINS + CLAIM_NAPS; i++) {
 		if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_READY)
 			return true;
 		if (publishing)		/* this very thread, beneath a signal handler */
 			return false;
 		if (i >= CLAIM_SPINS)
-			gm_syscall(SYS_nanosleep, (long)&nap, 0, 0, 0, 0, 0);
+			gm_nap(CLAIM_NAP_NS);
 	}
 	return false;
 }

@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from tap import B, GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, LIBRARY, POINTS, Room, check, finish  # noqa: E402
 from watch import Meanwhile, Watched  # noqa: E402
 
 SECONDS = int(os.environ.get("GM_STORM_SECONDS", "2"))
@@ -129,7 +129,8 @@ def storm(modes, outside=False, **options):
         libraries(room)
         reaper = Reaper(room)
         command = [STORM, str(SECONDS), str(THREADS), room.path] + list(modes)
-        with Watched(command, room.env(**options), room.path) as watched, Meanwhile(reaper, 0.05) as snapshots:
+        env = room.env(LD_PRELOAD=LIBRARY + ":" + POINTS, **options)
+        with Watched(command, env, room.path) as watched, Meanwhile(reaper, 0.05) as snapshots:
             end = time.monotonic() + LATE
             while "storming" not in watched.out() and watched.alive() and time.monotonic() < end:
                 time.sleep(0.01)
