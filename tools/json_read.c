@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/json_flat.h"
+
 #define DEPTH 64
+#define FLAT (DEPTH - 4)			/* flat dicts are known from here on: frames of events */
 #define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
 
 struct reader {
@@ -22,6 +25,9 @@ struct reader {
 	size_t count, room;		/* of the stack */
 	int64_t *numbers;		/* a list of integers, as far as it was read */
 	size_t numbers_room;
+	struct gm_flat flat;		/* what is said again and again */
+	struct flat_text { const char *at; size_t bytes; uint64_t hash; } coming[16];
+	size_t coming_count, coming_next;
 	char *scratch;			/* a text without its escapes */
 	size_t scratch_room;
 	char *error;
@@ -385,11 +391,61 @@ static int read_container(struct reader *r, unsigned int depth)
 				       r->stack + floor, items));
 }
 
+/* The flat dicts from @r->at on, as far as they follow on each other. */
+static void look_ahead(struct reader *r)
+{
+	const char *at = r->at;
+	size_t count = 0;
+
+	while (count < 16 && *at == '{') {
+		struct flat_text *text = &r->coming[count];
+
+		text->at = at;
+		text->bytes = gm_flat_end(at, (size_t)(r->end - at), &text->hash);
+		if (!text->bytes)
+			break;
+		count++;
+		gm_flat_expect(&r->flat, text->hash);
+		at += text->bytes;
+		at += *at == ',';
+		at += *at == ' ';
+	}
+	for (size_t i = 0; i < count; i++)
+		gm_flat_fetch(&r->flat, r->coming[i].hash);
+	r->coming_count = count;
+	r->coming_next = 0;
+}
+
+/* A dict in a list in a dict ...: as it was read before, if it was. */
+static int read_deep(struct reader *r, unsigned int depth)
+{
+	const struct flat_text *text = NULL;
+	const struct gm_value *known, **keep;
+	int err;
+
+	if (r->coming_next == r->coming_count || r->coming[r->coming_next].at != r->at)
+		look_ahead(r);
+	if (depth && r->coming_next < r->coming_count)
+		text = &r->coming[r->coming_next++];
+	known = text ? gm_flat_get(&r->flat, text->at, text->bytes, text->hash) : NULL;
+	if (known) {
+		r->at += text->bytes;
+		return push(r, known);
+	}
+	keep = text ? gm_flat_keep(&r->flat, text->at, text->bytes, text->hash) : NULL;
+	err = read_container(r, depth);
+	if (!err && keep)
+		*keep = r->stack[r->count - 1];
+	return err;
+}
+
 static int read_value(struct reader *r, unsigned int depth)
 {
 	skip_blanks(r);
 	if (*r->at == '"')
 		return read_text(r);
+	if (*r->at == '{' && depth <= FLAT)
+		return read_deep(r, depth);
 	if (*r->at == '{' || *r->at == '[')
 		return read_container(r, depth);
 	if (*r->at == '-' || (*r->at >= '0' && *r->at <= '9'))
@@ -416,5 +472,6 @@ int gm_json_read(struct gm_values *values, struct gm_source *source,
 	free(r.stack);
 	free(r.numbers);
 	free(r.scratch);
+	gm_flat_free(&r.flat);
 	return err;
 }

@@ -67,6 +67,23 @@ def document(seed, size):
             "stacks": [[rng.randrange(2 ** 31) for _ in range(size // 20)], list(range(1000))], "frames": []}
 
 
+def repeating(seed, size):
+    """A snapshot of PyTorch's of about @size bytes: the same few frames, of names that are hard to find the end of."""
+    rng = random.Random(seed)
+    parts = ["f", "{lambda()#1}", "}", "]", "[", "{", "\"", "\\", "\\\"", ",", ":", "ä", "\n", "operator()", "x" * 13, "{}" * 9, "y" * 2500]
+    frames = [{"name": "".join(rng.choice(parts) for _ in range(rng.randrange(7))), "filename": "/a/%d.py" % (i % 9), "line": rng.choice([0, i, -1])}
+              for i in range(400)]
+    # The same but for a byte at the beginning, in the middle, at the end; more members; none.
+    frames += [dict(frames[i], line=frames[i]["line"] + 1) for i in range(100)] + [dict(frames[i], name="z" + frames[i]["name"]) for i in range(100)]
+    frames += [dict(frames[i], fx_node="n%d" % (i % 3), deep=rng.choice([[], {}, [1], {"a": 1}, None])) for i in range(50)] + [{}, {"": ""}]
+    events, length = [], 0
+    while length < size:
+        stack = [rng.choice(frames) for _ in range(rng.randrange(30))]
+        events.append({"action": "alloc", "addr": len(events), "size": 512, "stream": 0, "time_us": len(events), "frames": stack})
+        length += 100 + sum(50 + len(frame.get("name", "")) for frame in stack)
+    return {"segments": [], "device_traces": [events], "allocator_settings": {}, "external_annotations": []}
+
+
 def same(a, b):
     if isinstance(a, dict):
         return isinstance(b, dict) and sorted(a) == sorted(b) and all(same(a[k], b[k]) for k in a)
@@ -101,6 +118,13 @@ with Room() as room:
         if seed == 1:
             code, out, said = piped(data, "convert", "--to", "gpumem", pieces=65537)
             check("the same from a pipe", code == 0 and same(json.loads(out), content), said)
+    # ---- PyTorch's JSON, whose frames are known by their text when they come again -----------------------------
+    for seed, separators, ascii_only in ((5, (",", ":"), True), (6, (", ", ": "), False), (7, (" ,\n", ":"), True)):
+        content = repeating(seed, 11_000_000)
+        data = json.dumps(content, separators=separators, ensure_ascii=ascii_only).encode()
+        code, out, said = piped(data, "convert", "--to", "pytorch-json", pieces=65537)
+        check("%d MB of PyTorch's JSON whose frames come again (%d): read as it is" % (len(data) // 1000000, seed),
+              code == 0 and same(json.loads(out), content), said)
     text = "\\u00e4\\n" * 1_000_000 + "ä" * 1_000_000
     data = b'{"format":"gpumem-snapshot","version":1,"annotations":[{"name":"' + text.encode() + b'"}],"x":"end"}'
     code, out, said = piped(data, "convert", "--to", "gpumem")
