@@ -381,6 +381,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 			continue;
 		locked = ending && gm_lock_within(&growth[heap->domain], ENDING_NS);
 		heap->ending = ending;
+		gm_cached_hold(heap->cached, ending);
 		if (locked)
 			gm_unlock(&growth[heap->domain]);
 	}

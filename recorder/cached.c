@@ -469,11 +469,18 @@ static bool claim(const struct gm_cached *heap, struct gm_block *block, uint64_t
 	return false;
 }
 
+/* A pending block may be free, but its heap is held: gm_cached_hold will do it, or the heap's end. */
+static void put_off(struct gm_cached *heap, struct gm_block *block)
+{
+	block->flags |= GM_BLOCK_DONE;
+	heap->put_off = true;
+}
+
 /* The heap's lock, for what cannot be kept. @now: it may be handed out at once. */
 static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 		       const struct gm_cached_free *how, bool now)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_stretch stretch = { .moves_nothing = true };
 	struct gm_block *block = &gm_rec.blocks[id];
 	int r = gm_stretch_begin(heap, &stretch, op);
 
@@ -483,10 +490,13 @@ static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 		gm_stretch_cancel(heap, &stretch);
 		return lost(-ETIMEDOUT);
 	}
-	if (now || block->flags & GM_BLOCK_DONE)
+	now = now || block->flags & GM_BLOCK_DONE;
+	if (now && !heap->held)
 		gm_cached_free_now(heap, &stretch, id, how);
 	else
 		free_later(heap, &stretch, id, how);
+	if (now && heap->held)
+		put_off(heap, block);
 	gm_stretch_close(heap, &stretch);
 	gm_keep_empty_own(&stretch, true);
 	gm_change_leave(&stretch.change);
@@ -523,18 +533,22 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
  * were looked at. */
 static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_stretch stretch = { .moves_nothing = true };
 	size_t i = 0;
 
 	if (gm_stretch_begin(heap, &stretch, 0) < 0)
 		return 1;		/* counted; it stays pending */
 	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
-		const struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
+		struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
 
 		if (block && gm_get(&block->state) == GM_BLOCK_FREEING && is_of(heap, block))
-			gm_rec.blocks[items[i].block].flags |= GM_BLOCK_DONE;	/* it comes next */
+			block->flags |= GM_BLOCK_DONE;		/* it comes next */
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
+		if (gm_unlikely(heap->held)) {
+			put_off(heap, block);
+			continue;
+		}
 		gm_cached_complete_pending(heap, &stretch, items[i].block, gm_stamp());
 		gm_stretch_next(heap, &stretch);
 	}

@@ -110,6 +110,11 @@ void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *
 void gm_cached_reset_high(struct gm_cached *heap);
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
 
+/* Its context is about to end (@on): from then on the driver may give its addresses to others, and what
+ * the heap has changes no hands any more, though frees succeed. Nothing is handed out (-ENODEV). Or it
+ * did not end. */
+void gm_cached_hold(struct gm_cached *heap, bool on);
+
 /* Its context ended, with all its segments: records go, with their events; the heap with them (its
  * pointer stays good: -ENODEV). gm_record_context_end leaves a heap's segments alone. Returns how
  * many blocks were live. */

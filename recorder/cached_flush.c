@@ -250,6 +250,8 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	struct gm_tally *tally = &keep->record->tallies[i];
 	struct gm_bin *bin = &keep->bins[i];
 
+	if (heap->held)			/* it could not be had when that began */
+		return;
 	/* They were found when the blocks were handed out: nothing is made. */
 	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
 		return;

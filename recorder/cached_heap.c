@@ -19,7 +19,8 @@ int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_
 	stretch->held = false;
 	if (gm_unlikely(r < 0))
 		return r;
-	if (gm_unlikely(gm_get(&heap->dead) && !stretch->drops)) {
+	if (gm_unlikely((gm_get(&heap->dead) || (heap->held && !stretch->moves_nothing)) &&
+			!stretch->drops)) {
 		gm_change_leave(&stretch->change);
 		return -ENODEV;
 	}

@@ -36,6 +36,7 @@ struct gm_stretch {
 	uint64_t last_op;		/* of the slot, before the stretch */
 	bool held;			/* the lock */
 	bool drops;			/* the heap: nothing else is done with it any more */
+	bool moves_nothing;		/* no address changes hands: also while the heap is held */
 	bool got;			/* the driver gave memory: the next stretch hands it out */
 };
 
@@ -46,6 +47,8 @@ struct gm_cached {
 	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
 	_Atomic(bool) keeps;		/* small blocks just freed are kept */
 	_Atomic(bool) dead;		/* dropped, or being so */
+	bool held;			/* gm_cached_hold */
+	bool put_off;			/* since then some block could have become free */
 
 	struct gm_heap heap __attribute__((aligned(64)));
 	struct gm_heap_ops ops;
@@ -64,7 +67,7 @@ struct gm_cached {
 };
 
 /* Begin a stretch under @op (0: a number of its own). 0; as gm_change_enter;
- * -ENODEV: dropped. */
+ * -ENODEV: dropped, or held. */
 int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
 /* The same in two steps: the lock; the transaction. */
 int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);

@@ -209,14 +209,14 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	struct gm_slot *slot;
 	unsigned int i;
 
-	if (size > GM_HEAP_SMALL_REQUEST || !gm_get(&heap->keeps))
+	if (size > GM_HEAP_SMALL_REQUEST)
 		return GM_NONE;
 	slot = enter();
 	if (gm_unlikely(!slot))
 		return GM_NONE;
 	keep = keep_in(slot, heap->domain);
 	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
-	if (i < GM_TALLIES && keep->bins[i].count && !gm_get(&heap->dead)) {
+	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps)) {
 		const struct gm_bin *bin = &keep->bins[i];
 		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
 
@@ -305,8 +305,8 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 	if (gm_unlikely(!slot))
 		return false;
 	keep = keep_in(slot, heap->domain);
-	/* Who drops the heap says so before it looks at the shards. */
-	if (gm_likely(keep && !gm_get(&heap->dead))) {
+	/* Who drops or holds the heap says so before it looks at the shards. */
+	if (gm_likely(keep && gm_get(&heap->keeps))) {
 		i = room_for(heap, keep, block);
 		kept = i < GM_TALLIES;
 		if (gm_likely(kept)) {

@@ -77,14 +77,67 @@ uint64_t gm_cached_largest_free(struct gm_cached *heap)
 	return largest;
 }
 
+static void set_keeps(struct gm_cached *heap)
+{
+	gm_set(&heap->keeps, heap->setup.keeps && !heap->held && !gm_heap_collects(&heap->heap));
+}
+
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_stretch stretch = { .moves_nothing = true };
 
 	if (gm_stretch_begin(heap, &stretch, 0) < 0)
 		return;
 	heap->heap.config.limit = limit_bytes;
-	gm_set(&heap->keeps, heap->setup.keeps && !gm_heap_collects(&heap->heap));
+	set_keeps(heap);
+	gm_stretch_cancel(heap, &stretch);
+}
+
+/* ---- the end of its context, and what was about to be one ---- */
+
+/* The next block, from @segment's first on, that was put off. */
+static uint32_t find_put_off(const struct gm_segment *segment)
+{
+	uint32_t id = segment->first_block;
+
+	while (id && !(gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_PENDING &&
+		       gm_rec.blocks[id].flags & GM_BLOCK_DONE))
+		id = gm_rec.blocks[id].next;
+	return id;
+}
+
+static void complete_put_off(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	uint32_t id, s = stretch->change.domain->first_segment;
+
+	for (; s; s = gm_rec.segments[s].next) {
+		if (gm_get(&gm_rec.segments[s].heap) != heap->number)
+			continue;
+		while ((id = find_put_off(&gm_rec.segments[s])) != GM_NONE) {
+			gm_cached_complete_pending(heap, stretch, id, gm_stamp());
+			gm_stretch_next(heap, stretch);
+		}
+	}
+	heap->put_off = false;
+}
+
+void gm_cached_hold(struct gm_cached *heap, bool on)
+{
+	struct gm_stretch stretch = { .moves_nothing = true };
+
+	if (gm_stretch_enter(heap, &stretch, 0) < 0)
+		return;
+	if (on) {
+		gm_set(&heap->keeps, false);
+		gm_keep_drop(heap, &stretch);
+	}
+	heap->held = on;
+	gm_stretch_turn(heap, &stretch);
+	if (!on) {
+		set_keeps(heap);
+		if (heap->put_off)
+			complete_put_off(heap, &stretch);
+	}
 	gm_stretch_cancel(heap, &stretch);
 }
 
@@ -170,6 +223,7 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
 			return live;
 		gm_set(&heap->dead, true);
 		gm_set(&heap->keeps, false);
+		heap->held = false;
 		leave_span(heap, &stretch);
 		gm_keep_drop(heap, &stretch);
 		gm_stretch_turn(heap, &stretch);

@@ -1,0 +1,202 @@
+/*
+ * What others do while a context ends: when the driver has given its memory up, and our hook has not
+ * gone on yet. The driver hands the same addresses to another thread then, and whatever the ended
+ * context's heap still did with them would be done to that thread's blocks.
+ */
+#include <pthread.h>
+
+#include "preload/cache.h"
+#include "preload/cache_heap.h"
+#include "recorder/recorder.h"
+#include "test/hooked/hooked.h"
+
+#define MANY 2048u
+#define SOME 5000u
+
+static CUcontext primary, own;
+static CUstream streams[2];
+static void (*meanwhile)(void);
+static CUdeviceptr others[MANY], lost_base;
+static unsigned int other_count;
+static uint64_t waiting;
+
+static __typeof__(cuCtxDestroy_v2) *destroy_of_driver;
+static __typeof__(cuDevicePrimaryCtxRelease_v2) *release_of_driver;
+
+static void *run_meanwhile(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(primary));
+	meanwhile();
+	return NULL;
+}
+
+static void let_others(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, run_meanwhile, NULL), 0);
+	pthread_join(thread, NULL);
+}
+
+static CUresult destroy_and_wait(CUcontext context)
+{
+	CUresult result = destroy_of_driver(context);
+
+	let_others();
+	return result;
+}
+
+static CUresult release_and_wait(CUdevice device)
+{
+	CUresult result = release_of_driver(device);
+
+	let_others();
+	return result;
+}
+
+static void setup(void)
+{
+	primary = begin();
+	ck_assert(gm_cache_on());
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+	OK(cuCtxCreate_v2(&own, 0, 0));
+	destroy_of_driver = gm_real.cuCtxDestroy_v2;
+	gm_real.cuCtxDestroy_v2 = destroy_and_wait;
+	other_count = 0;
+}
+
+/* From here on two streams have been given work: what is freed waits for it. */
+static void work_on_two(void)
+{
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(primary));
+	OK(cuMemAlloc_v2(&p, SOME));
+	for (int i = 0; i < 2; i++) {
+		OK(cuMemsetD8Async(p, 1, SOME, streams[i]));
+		OK(cuStreamSynchronize(streams[i]));
+	}
+	OK(cuMemFree_v2(p));
+}
+
+static CUdeviceptr base_of(CUdeviceptr ptr)
+{
+	struct gm_segment segment;
+	struct gm_block block;
+	uint32_t id = gm_cache_block(ptr, &block);
+
+	ck_assert_uint_ne(id, 0);
+	ck_assert_uint_eq(block.address, ptr);
+	ck_assert(gm_cache_segment(id, &segment));
+	return segment.address;
+}
+
+/* Blocks in a segment where the ended context had one, and behind it. */
+static void take_its_place(void)
+{
+	unsigned int there = 0;
+
+	while (there < 8) {
+		ck_assert_uint_lt(other_count, MANY);
+		OK(cuMemAlloc_v2(&others[other_count], SOME));
+		there += base_of(others[other_count++]) == lost_base;
+	}
+}
+
+static void nothing_lost(void)
+{
+	for (unsigned int i = 0; i < other_count; i++)
+		base_of(others[i]);
+	for (unsigned int i = 0; i < other_count; i++)
+		OK(cuMemFree_v2(others[i]));
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+
+/* ---- what waited for the GPU is complete then -------------------------------------------------- */
+
+static void take_and_complete(void)
+{
+	take_its_place();
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX), waiting);
+	OK(cuCtxSynchronize());
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX), 0);
+}
+
+START_TEST(limbo_completes)
+{
+	CUdeviceptr busy, p[4];
+
+	work_on_two();
+	OK(cuMemAlloc_v2(&busy, SOME));
+	fakecuda_set_step_ns(0);		/* it ends when it is waited for */
+	OK(cuMemsetD8Async(busy, 2, SOME, streams[0]));
+	OK(cuCtxSetCurrent(own));
+	for (int i = 0; i < 4; i++)
+		OK(cuMemAlloc_v2(&p[i], SOME));
+	lost_base = base_of(p[0]);
+	for (int i = 0; i < 4; i++)
+		OK(cuMemFree_v2(p[i]));
+	OK(cuCtxSetCurrent(primary));
+	OK(cuMemsetD8Async(busy, 3, SOME, streams[1]));
+	waiting = gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX);
+	ck_assert_uint_gt(waiting, 0);
+	meanwhile = take_and_complete;
+	OK(cuCtxDestroy_v2(own));
+	nothing_lost();
+}
+END_TEST
+
+/* ---- it does not end ---------------------------------------------------------------------------- */
+
+static CUdeviceptr mine[16];
+
+static void free_all(void)
+{
+	for (int i = 0; i < 16; i++)
+		OK(cuMemFree_v2(mine[i]));
+	OK(cuCtxSynchronize());
+}
+
+/* The runtime and libraries each hold the primary context, and give it back while others work. */
+START_TEST(not_the_last_release)
+{
+	struct gm_stats stats;
+	CUcontext again;
+
+	if (_i)
+		work_on_two();
+	OK(cuCtxSetCurrent(primary));
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	for (int i = 0; i < 16; i++)
+		OK(cuMemAlloc_v2(&mine[i], SOME));
+	release_of_driver = gm_real.cuDevicePrimaryCtxRelease_v2;
+	gm_real.cuDevicePrimaryCtxRelease_v2 = release_and_wait;
+	meanwhile = free_all;
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	OK(cuCtxSynchronize());
+	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
+	ck_assert_int_eq(stats.stat[GM_STAT_ALLOCATION][0].current, 0);
+	ck_assert_int_eq(stats.stat[GM_STAT_ACTIVE][0].current, 0);
+	ck_assert_int_eq(stats.stat[GM_STAT_INACTIVE_SPLIT][0].current, 0);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+	OK(cuMemAlloc_v2(&mine[0], SOME));
+	base_of(mine[0]);
+	OK(cuMemFree_v2(mine[0]));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ends");
+	TCase *tc = tcase_create("ends");
+
+	setenv("GPUMEM_ALLOCATOR", "caching", 1);
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, setup, NULL);
+	tcase_add_test(tc, limbo_completes);
+	tcase_add_loop_test(tc, not_the_last_release, 0, 2);
+	suite_add_tcase(suite, tc);
+	return run_suite(suite);
+}
