@@ -388,6 +388,7 @@ void gm_span_forget(struct gm_span *span, uint64_t address, uint64_t bytes, uint
 
 		if (part.granule && look(part.granule, part.begin) == block)
 			clear(part.granule, part.begin, part.end);
+		page_drop(span, part.granule);
 	}
 }
 

@@ -70,6 +70,10 @@ void gm_cache_describe(uint8_t domain, struct gm_failure *failure);
 /* A context is about to end, before the driver's call, or did not after all. No lock held. */
 void gm_cache_context_ending(uint32_t context, bool ending);
 
+/* The driver gave [@address, +@bytes) to the program itself, in @where: of a context that is ending just
+ * now it may have been, whose heap does not know yet. */
+void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes);
+
 /* A context ended, after the driver's call: its heap and everything in it is gone. */
 void gm_cache_context_ended(uint32_t context, uint64_t tsc);
 

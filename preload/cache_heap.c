@@ -37,6 +37,7 @@ static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_span *gm_cache_spans;
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
+static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
 
@@ -380,6 +381,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		if (!heap->number || heap->home != context || heap->kind == GM_KIND_POOL)
 			continue;
 		locked = ending && gm_lock_within(&growth[heap->domain], ENDING_NS);
+		endings += ending - heap->ending;
 		heap->ending = ending;
 		gm_cached_hold(heap->cached, ending);
 		if (locked)
@@ -404,8 +406,15 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 		}
 		gm_reuse_forget(gm_order_reuse(), heap->number);
 		gm_cached_drop(heap->cached, 0, tsc);
+		endings -= heap->ending;
 		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
 	}
+}
+
+void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes)
+{
+	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
+		gm_cached_given(gm_cache_spans, where.domain, address, bytes);
 }
 
 /* ---- growth and flush ---- */
@@ -486,6 +495,7 @@ void gm_cache_heaps_forget(void)
 	heaps_lock = (struct gm_lock){ 0 };
 	gm_cache_orphans_forget();
 	memset(limits, 0, sizeof(limits));
+	endings = 0;
 	gm_cache_spans = NULL;
 	gm_cache_streams_forget();
 }

@@ -153,6 +153,8 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 	if (call->alloc.requested > size)	/* our guess of an array */
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
+	if (space == GM_MAP_ADDRESS)
+		gm_cache_given(call->where, address, size);
 	if (gm_record_alloc(call->op, &call->alloc, &call->block))
 		return;
 	if (space == GM_MAP_HANDLE || space == GM_MAP_EXTERNAL)

@@ -115,6 +115,10 @@ void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
  * did not end. */
 void gm_cached_hold(struct gm_cached *heap, bool on);
 
+/* The driver gave [@address, +@bytes) of @domain's device to somebody while some heap is held: what that
+ * had there in @span it has no more. */
+void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uint64_t bytes);
+
 /* Its context ended, with all its segments: records go, with their events; the heap with them (its
  * pointer stays good: -ENODEV). gm_record_context_end leaves a heap's segments alone. Returns how
  * many blocks were live. */

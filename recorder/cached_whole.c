@@ -141,6 +141,17 @@ void gm_cached_hold(struct gm_cached *heap, bool on)
 	gm_stretch_cancel(heap, &stretch);
 }
 
+void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uint64_t bytes)
+{
+	uint64_t first = address & ~(GM_GRANULE - 1);
+	struct gm_change change;
+
+	if (gm_change_enter(&change, domain, 0) < 0)
+		return;
+	gm_span_remove(span, first, (address + bytes - first + GM_GRANULE - 1) & ~(GM_GRANULE - 1));
+	gm_change_leave(&change);
+}
+
 /* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
  * or the segment, one free block by now, goes. */
 static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,

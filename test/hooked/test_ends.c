@@ -148,6 +148,40 @@ START_TEST(limbo_completes)
 }
 END_TEST
 
+/* ---- what is the driver's own lies there then --------------------------------------------------- */
+
+static void take_of_driver(void)
+{
+	CUdeviceptr p[64], base;
+	bool there = false;
+	size_t size;
+
+	for (int i = 0; i < 64; i++) {
+		OK(cuMemAlloc_v2(&p[i], GM_DEDICATED_BYTES));
+		there = there || p[i] == lost_base;
+		OK(cuMemGetAddressRange_v2(&base, &size, p[i] + SOME));
+		ck_assert_uint_eq(base, p[i]);
+	}
+	ck_assert(there);
+	for (int i = 0; i < 64; i++)
+		OK(cuMemFree_v2(p[i]));
+}
+
+START_TEST(passed_through)
+{
+	CUdeviceptr p;
+
+	gm_cache_dedicate();
+	OK(cuCtxSetCurrent(own));
+	OK(cuMemAlloc_v2(&p, SOME));
+	lost_base = base_of(p);
+	meanwhile = take_of_driver;
+	OK(cuCtxDestroy_v2(own));
+	OK(cuCtxSetCurrent(primary));
+	nothing_lost();
+}
+END_TEST
+
 /* ---- it does not end ---------------------------------------------------------------------------- */
 
 static CUdeviceptr mine[16];
@@ -196,6 +230,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, limbo_completes);
+	tcase_add_test(tc, passed_through);
 	tcase_add_loop_test(tc, not_the_last_release, 0, 2);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
