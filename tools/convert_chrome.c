@@ -56,13 +56,13 @@ static struct counters *device_of(struct chrome *c, int device)
 
 static void put_text(struct chrome *c, const char *name, const char *text)
 {
-	gm_tree_string(c->tree, name);
+	gm_tree_name(c->tree, name);
 	gm_tree_string(c->tree, text);
 }
 
 static void put_int(struct chrome *c, const char *name, int64_t value)
 {
-	gm_tree_string(c->tree, name);
+	gm_tree_name(c->tree, name);
 	gm_tree_int(c->tree, value);
 }
 
@@ -78,7 +78,7 @@ static void begin_event(struct chrome *c, const char *phase, const char *name, i
 
 static void begin_args(struct chrome *c)
 {
-	gm_tree_string(c->tree, "args");
+	gm_tree_name(c->tree, "args");
 	gm_tree_begin(c->tree, GM_TREE_DICT);
 }
 
@@ -357,7 +357,7 @@ int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
 	start(&c, loaded->root);
 	gm_tree_begin(c.tree, GM_TREE_DICT);
 	put_text(&c, "displayTimeUnit", "ms");
-	gm_tree_string(c.tree, "traceEvents");
+	gm_tree_name(c.tree, "traceEvents");
 	gm_tree_begin(c.tree, GM_TREE_LIST);
 	for (int d = GM_ROW_HOST; d < DEVICES; d++)
 		if (c.devices[d + 1].any) {

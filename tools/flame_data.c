@@ -108,16 +108,16 @@ void gm_flame_folded(FILE *out, const struct gm_flame *flame)
 
 static void put_text(struct gm_tree *tree, const char *name, const char *text)
 {
-	gm_tree_string(tree, name);
+	gm_tree_name(tree, name);
 	gm_tree_string(tree, text);
 }
 
 /* Frame 0, "could not be kept", is also what a missing stack shows. */
 static void put_frames(struct gm_tree *tree, const struct gm_stacks *stacks)
 {
-	gm_tree_string(tree, "shared");
+	gm_tree_name(tree, "shared");
 	gm_tree_begin(tree, GM_TREE_DICT);
-	gm_tree_string(tree, "frames");
+	gm_tree_name(tree, "frames");
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t i = 0; i < stacks->frame_count; i++) {
 		const struct gm_frame *frame = &stacks->frames[i];
@@ -126,7 +126,7 @@ static void put_frames(struct gm_tree *tree, const struct gm_stacks *stacks)
 		put_text(tree, "name", i ? frame->name : "(no stack)");
 		if (i) {
 			put_text(tree, "file", frame->file);
-			gm_tree_string(tree, "line");
+			gm_tree_name(tree, "line");
 			gm_tree_int(tree, frame->line);
 		}
 		gm_tree_end(tree);
@@ -154,17 +154,17 @@ static void put_profile(struct gm_tree *tree, const struct gm_flame *flame)
 	put_text(tree, "type", "sampled");
 	put_text(tree, "name", gm_weigh_name(flame->weigh));
 	put_text(tree, "unit", flame->weigh == GM_WEIGH_COUNT ? "none" : "bytes");
-	gm_tree_string(tree, "startValue");
+	gm_tree_name(tree, "startValue");
 	gm_tree_int(tree, 0);
-	gm_tree_string(tree, "endValue");
+	gm_tree_name(tree, "endValue");
 	gm_tree_int(tree, flame->total);
-	gm_tree_string(tree, "samples");
+	gm_tree_name(tree, "samples");
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
 			put_sample(tree, flame->stacks, s);
 	gm_tree_end(tree);
-	gm_tree_string(tree, "weights");
+	gm_tree_name(tree, "weights");
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
@@ -183,10 +183,10 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 	put_text(tree, "$schema", "https://www.speedscope.app/file-format-schema.json");
 	put_text(tree, "exporter", "gpumem " GPUMEM_VERSION);
 	put_text(tree, "name", title);
-	gm_tree_string(tree, "activeProfileIndex");
+	gm_tree_name(tree, "activeProfileIndex");
 	gm_tree_int(tree, 0);
 	put_frames(tree, flames[0].stacks);
-	gm_tree_string(tree, "profiles");
+	gm_tree_name(tree, "profiles");
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t i = 0; i < count; i++)
 		put_profile(tree, &flames[i]);

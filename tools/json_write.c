@@ -13,6 +13,7 @@
 #include "tools/tree_internal.h"
 
 #define BYTES_MOST (UINT64_C(1) << 33)
+#define NAME_MOST ((size_t)64)		/* letters of a name that is put at once */
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of lists; leaves are kept however many they are */
 
 /* What is larger is no leaf: it is not kept. */
@@ -65,15 +66,8 @@ static void end_kept(struct gm_tree_kept *kept)
 	kept->pending = 0;
 }
 
-static void put(struct gm_tree *tree, const char *bytes, size_t count)
+static __attribute__((noinline)) void keep_also(struct gm_tree *tree, const char *bytes, size_t count)
 {
-	tree->written += count;
-	if (tree->written > BYTES_MOST)
-		tree->error = -EFBIG;
-	else
-		gm_sink_put(&tree->sink, bytes, count);
-	if (tree->sink.error)
-		tree->error = tree->sink.error;
 	for (int i = 0; i < 2 && !tree->error; i++) {
 		struct gm_tree_kept *kept = &tree->kept[i];
 
@@ -86,6 +80,14 @@ static void put(struct gm_tree *tree, const char *bytes, size_t count)
 	}
 }
 
+static inline void put(struct gm_tree *tree, const char *bytes, size_t count)
+{
+	tree->written += count;
+	gm_sink_put(&tree->sink, bytes, count);
+	if (tree->kept[0].depth || tree->kept[1].depth)
+		keep_also(tree, bytes, count);
+}
+
 /* ---- the tree --------------------------------------------------------------------------------- */
 
 /* Something comes: what stands before it? */
@@ -95,16 +97,25 @@ static void before(struct gm_tree *tree)
 
 	if (!tree->depth)
 		return;
-	if (level->named)
+	if (level->named && !level->colon)
 		put(tree, ":", 1);
-	else if (level->begun)
+	else if (level->begun && !level->named)
 		put(tree, ",", 1);
+	level->colon = false;
 	level->begun = true;
 	level->named = level->type == GM_TREE_DICT && !level->named;
 }
 
+/* Can it still be written? Looked at where a container begins, and at the end, not at every byte. */
+static void look(struct gm_tree *tree)
+{
+	if (tree->sink.error || tree->written > BYTES_MOST)
+		tree->error = tree->sink.error ? tree->sink.error : -EFBIG;
+}
+
 static void begin(struct gm_tree *tree, enum gm_tree_type type)
 {
+	look(tree);
 	before(tree);
 	for (int i = 0; i < 2; i++)
 		if (tree->kept[i].pending && !tree->kept[i].depth &&
@@ -204,31 +215,43 @@ static char escape_of(unsigned char c)
 	return found ? to[found - from] : c < 0x20 ? 'u' : '\0';
 }
 
+/* What cannot stand in a text: one byte, or the three of a lone surrogate. */
+static void put_code(struct gm_tree *tree, const unsigned char *bytes, bool surrogate)
+{
+	char code[8], escape = escape_of(bytes[0]);
+
+	if (surrogate)
+		snprintf(code, sizeof(code), "\\u%04x", 0xd000u | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu));
+	else if (escape == 'u')
+		snprintf(code, sizeof(code), "\\u%04x", bytes[0]);
+	else
+		snprintf(code, sizeof(code), "\\%c", escape);
+	put(tree, code, strlen(code));
+}
+
+/* Most texts have none of these. */
+static inline bool is_odd(unsigned char c)
+{
+	return c < 0x20 || c == '"' || c == '\\' || c == 0xed;
+}
+
 static void text(struct gm_tree *tree, const char *bytes, size_t count)
 {
 	size_t plain = 0;
-	char code[8];
 
 	before(tree);
 	put(tree, "\"", 1);
 	for (size_t i = 0; i < count; i++) {
-		unsigned char c = (unsigned char)bytes[i];
-		char escape = c < 0x20 || c == '"' || c == '\\' ? escape_of(c) : '\0';
-		/* A lone surrogate: three bytes that are no UTF-8. */
-		bool surrogate = c == 0xed && count - i >= 3 && (unsigned char)bytes[i + 1] >= 0xa0;
+		const unsigned char *at = (const unsigned char *)bytes + i;
+		bool surrogate;
 
-		if (!escape && !surrogate)
+		if (!is_odd(*at))
+			continue;
+		surrogate = *at == 0xed && count - i >= 3 && at[1] >= 0xa0;
+		if (*at == 0xed && !surrogate)
 			continue;
 		put(tree, bytes + plain, i - plain);
-		if (surrogate)
-			snprintf(code, sizeof(code), "\\u%04x", 0xd000u |
-				 ((unsigned int)(unsigned char)bytes[i + 1] & 0x3f) << 6 |
-				 ((unsigned int)(unsigned char)bytes[i + 2] & 0x3f));
-		else if (escape == 'u')
-			snprintf(code, sizeof(code), "\\u%04x", c);
-		else
-			snprintf(code, sizeof(code), "\\%c", escape);
-		put(tree, code, strlen(code));
+		put_code(tree, at, surrogate);
 		i += surrogate ? 2 : 0;
 		plain = i + 1;
 	}
@@ -236,15 +259,35 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 	put(tree, "\"", 1);
 }
 
+/* With what comes before and behind it at once. */
+static void name(struct gm_tree *tree, const char *plain)
+{
+	struct gm_tree_level *level = &tree->levels[tree->depth];
+	size_t length = strlen(plain);
+	char whole[NAME_MOST + 4] = ",\"";
+
+	if (length > NAME_MOST) {
+		text(tree, plain, length);
+		return;
+	}
+	memcpy(whole + 2, plain, length);
+	memcpy(whole + 2 + length, "\":", 2);
+	put(tree, whole + !level->begun, length + 4 - !level->begun);
+	level->begun = true;
+	level->named = true;
+	level->colon = true;
+}
+
 static void close_json(struct gm_tree *tree)
 {
 	put(tree, "\n", 1);
+	look(tree);
 }
 
 struct gm_tree *gm_tree_json(FILE *out)
 {
 	static const struct gm_tree_ops ops = {
-		begin, end, null, truth, integer, word, real, text, again, close_json
+		begin, end, null, truth, integer, word, real, text, name, again, close_json
 	};
 
 	return gm_tree_open(out, &ops);

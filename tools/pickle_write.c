@@ -170,6 +170,11 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 	memoise(tree, (uint64_t)(uintptr_t)one, 0);
 }
 
+static void name(struct gm_tree *tree, const char *plain)
+{
+	text(tree, plain, strlen(plain));
+}
+
 static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
 	(void)sort;
@@ -189,7 +194,7 @@ static void close_pickle(struct gm_tree *tree)
 struct gm_tree *gm_tree_pickle(FILE *out)
 {
 	static const struct gm_tree_ops ops = {
-		begin, end, null, truth, integer, word, real, text, again, close_pickle
+		begin, end, null, truth, integer, word, real, text, name, again, close_pickle
 	};
 	struct gm_tree *tree = gm_tree_open(out, &ops);
 

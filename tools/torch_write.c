@@ -3,6 +3,7 @@
  *
  * The frame lists of equal stacks are one list in a pickle: they are most of a snapshot's size.
  */
+#define _GNU_SOURCE
 #include "tools/torch_write.h"
 
 #include <errno.h>
@@ -28,13 +29,13 @@ struct writing {
 
 static void put_text(struct gm_tree *tree, const char *name, const char *text)
 {
-	gm_tree_string(tree, name);
+	gm_tree_name(tree, name);
 	gm_tree_string(tree, text);
 }
 
 static void put_int(struct gm_tree *tree, const char *name, int64_t value)
 {
-	gm_tree_string(tree, name);
+	gm_tree_name(tree, name);
 	gm_tree_int(tree, value);
 }
 
@@ -58,7 +59,7 @@ static void put_frames(struct writing *w, int64_t stack)
 	size_t count;
 	const uint32_t *ids = gm_stack(&w->stacks, stack, &count);
 
-	gm_tree_string(w->tree, "frames");
+	gm_tree_name(w->tree, "frames");
 	if (gm_tree_again(w->tree, KEY_STACK + (count ? (uint64_t)stack : 0), GM_TREE_LEAVES))
 		return;
 	gm_tree_begin(w->tree, GM_TREE_LIST);
@@ -71,11 +72,11 @@ static void put_block(struct writing *w, uint64_t address, uint64_t size, uint64
 		      const char *state, int64_t stack)
 {
 	gm_tree_begin(w->tree, GM_TREE_DICT);
-	gm_tree_string(w->tree, "address");
+	gm_tree_name(w->tree, "address");
 	gm_tree_uint(w->tree, address);
-	gm_tree_string(w->tree, "size");
+	gm_tree_name(w->tree, "size");
 	gm_tree_uint(w->tree, size);
-	gm_tree_string(w->tree, "requested_size");
+	gm_tree_name(w->tree, "requested_size");
 	gm_tree_uint(w->tree, requested);
 	put_text(w->tree, "state", state);
 	put_frames(w, stack);
@@ -90,7 +91,7 @@ static void put_blocks(struct writing *w, const struct gm_value *segment, uint64
 	uint64_t end = at + (uint64_t)gm_value_number(segment, "total_size");
 	const struct gm_value *blocks = gm_value_list(segment, "blocks");
 
-	gm_tree_string(w->tree, "blocks");
+	gm_tree_name(w->tree, "blocks");
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (size_t i = 0; i < gm_value_length(blocks); i++) {
 		const struct gm_value *block = blocks->u.items[i];
@@ -117,7 +118,7 @@ static void put_pool(struct gm_tree *tree, const struct gm_value *segment)
 {
 	const struct gm_value *pool = gm_value_row(segment, "segment_pool_id");
 
-	gm_tree_string(tree, "segment_pool_id");
+	gm_tree_name(tree, "segment_pool_id");
 	gm_tree_begin(tree, GM_TREE_TUPLE);
 	gm_tree_int(tree, gm_value_int_at(pool, 0));
 	gm_tree_int(tree, gm_value_int_at(pool, 1));
@@ -138,23 +139,31 @@ static void put_segment(struct writing *w, const struct gm_value *segment, uint6
 	put_text(w->tree, "segment_type", strcmp(gm_value_string(segment, "segment_type"), "small") ?
 		 "large" : "small");
 	put_pool(w->tree, segment);
-	gm_tree_string(w->tree, "is_expandable");
+	gm_tree_name(w->tree, "is_expandable");
 	gm_tree_bool(w->tree, gm_value_get(segment, "is_expandable") == gm_value_bool(true));
 	put_frames(w, gm_value_number(segment, "stack"));
 	put_blocks(w, segment, address);
 	gm_tree_end(w->tree);
 }
 
-static void put_event(struct writing *w, const struct gm_row *row)
+/* What PyTorch has no place for: the kind of memory, and who asked. */
+static void put_metadata(struct writing *w, const struct gm_row *row)
 {
 	const char *module = gm_show_module_path(w->root, row->module);
-	const char *slash = strrchr(module, '/');
-	char metadata[320];
+	const char *slash = strrchr(module, '/'), *file = slash ? slash + 1 : module;
+	size_t kind = strnlen(row->kind, 40), length = strnlen(file, 255);
+	char metadata[320], *at = mempcpy(metadata, row->kind, kind);
 
-	/* What PyTorch has no place for: the kind of memory, and who asked. */
-	snprintf(metadata, sizeof(metadata), "%.40s%s%.255s", row->kind, module[0] ? " of " : "",
-		 slash ? slash + 1 : module);
-	gm_show_repair(metadata);
+	if (module[0])
+		at = mempcpy(mempcpy(at, " of ", 4), file, length);
+	*at = '\0';
+	if (kind == 40 || length == 255)	/* a letter may be cut */
+		gm_show_repair(metadata);
+	put_text(w->tree, "user_metadata", metadata);
+}
+
+static void put_event(struct writing *w, const struct gm_row *row)
+{
 	gm_tree_begin(w->tree, GM_TREE_DICT);
 	put_text(w->tree, "action", row->action);
 	put_int(w->tree, strcmp(row->action, "oom") ? "addr" : "device_free", (int64_t)row->address);
@@ -162,7 +171,7 @@ static void put_event(struct writing *w, const struct gm_row *row)
 	put_int(w->tree, "stream", row->stream);
 	put_int(w->tree, "time_us", row->time_us);
 	put_text(w->tree, "compile_context", "N/A");
-	put_text(w->tree, "user_metadata", metadata);
+	put_metadata(w, row);
 	put_frames(w, row->stack);
 	gm_tree_end(w->tree);
 }
@@ -194,7 +203,7 @@ static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 				fit->segment_address[i]
 			};
 	qsort(places, count, sizeof(*places), by_place);
-	gm_tree_string(w->tree, "segments");
+	gm_tree_name(w->tree, "segments");
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (i = 0; i < count; i++)
 		put_segment(w, places[i].segment, places[i].address);
@@ -205,7 +214,7 @@ static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 
 static void put_traces(struct writing *w, const struct gm_torch_fit *fit)
 {
-	gm_tree_string(w->tree, "device_traces");
+	gm_tree_name(w->tree, "device_traces");
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (size_t d = 0; d < fit->device_count; d++) {
 		gm_tree_begin(w->tree, GM_TREE_LIST);
@@ -222,7 +231,7 @@ static void put_settings(struct writing *w)
 	const json_t *settings = gm_json_object(w->root, "allocator_settings"), *value;
 	const char *name;
 
-	gm_tree_string(w->tree, "allocator_settings");
+	gm_tree_name(w->tree, "allocator_settings");
 	gm_tree_begin(w->tree, GM_TREE_DICT);
 	json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
 		if (!strcmp(name, "gpumem"))		/* ours; PyTorch's members are all scalars or plain */
@@ -238,7 +247,7 @@ static void put_annotations(struct writing *w)
 	const json_t *one;
 	size_t i;
 
-	gm_tree_string(w->tree, "external_annotations");
+	gm_tree_name(w->tree, "external_annotations");
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	json_array_foreach(gm_json_list(w->root, "annotations"), i, one) {
 		const char *stage = gm_json_text(one, "stage");

@@ -14,7 +14,8 @@ struct gm_tree_level {
 	enum gm_tree_type type;
 	unsigned int batch;		/* pickle: items since the last mark */
 	bool begun;			/* JSON: something stands here already */
-	bool named;			/* JSON: a name stands here, its value is missing */
+	bool named;			/* JSON: a name stands here, its value is missing, */
+	bool colon;			/* but not the colon between them */
 };
 
 struct gm_tree_ops {
@@ -26,6 +27,7 @@ struct gm_tree_ops {
 	void (*word)(struct gm_tree *tree, uint64_t word);
 	void (*real)(struct gm_tree *tree, double real);
 	void (*text)(struct gm_tree *tree, const char *text, size_t bytes);
+	void (*name)(struct gm_tree *tree, const char *plain);
 	bool (*again)(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
 	void (*close)(struct gm_tree *tree);
 };

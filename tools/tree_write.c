@@ -111,6 +111,12 @@ void gm_tree_string(struct gm_tree *tree, const char *text)
 	gm_tree_text(tree, text, strlen(text));
 }
 
+void gm_tree_name(struct gm_tree *tree, const char *plain)
+{
+	if (!tree->error)
+		tree->ops->name(tree, plain);
+}
+
 bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
 	return tree->error || tree->ops->again(tree, key, sort);
