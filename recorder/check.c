@@ -278,26 +278,45 @@ static int check_domain(const struct gm_header *header, uint32_t number)
 	return bad;
 }
 
+static uint32_t in_ranges(const struct gm_chunk_range *list, uint32_t count, uint32_t chunks)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		sum += list[i].first < chunks && list[i].count <= chunks - list[i].first ?
+		       list[i].count : chunks + 1;
+	return sum;
+}
+
+/* The states of chunks in a thread's hands change without the lock: only their number is told. */
 static int check_pool_locked(const struct gm_header *header)
 {
 	const struct gm_chunk_pool *pool = &gm_rec.pool;
-	uint32_t open = 0, shared = 0, closed = 0;
+	uint32_t owned = 0, idle;
 	int bad = 0;
 
-	for (uint32_t i = 0; i < pool->fresh; i++) {
-		const struct gm_chunk *chunk = (const void *)(gm_rec.events +
-							      (uint64_t)i * GM_CHUNK_BYTES);
-		uint32_t state = gm_get(&chunk->state);
+	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
+		const struct gm_slot *slot = &gm_rec.slots[i];
 
-		open += state == GM_CHUNK_OPEN;
-		shared += state == GM_CHUNK_SHARED;
-		closed += state == GM_CHUNK_CLOSED;
-		INSIST(gm_get(&chunk->generation) > 0);
+		owned += slot->run.count;
+		for (uint32_t k = 0; k < slot->run.count; k++)
+			INSIST(slot->run.chunks[k] < pool->fresh);
 	}
-	INSIST(open == pool->owned);
-	INSIST(shared == (gm_rec.shared_slot.chunk != NULL));
-	INSIST(closed == pool->closed_count);
-	INSIST(open + shared + closed == pool->fresh);
+	for (uint32_t i = 0; i < pool->closed_count; i++) {
+		uint32_t index = pool->closed[(pool->closed_first + i) % pool->chunks];
+		const struct gm_chunk *chunk = (const void *)(gm_rec.events +
+							      (uint64_t)index * GM_CHUNK_BYTES);
+
+		INSIST(index < pool->fresh);
+		INSIST(gm_get(&chunk->state) == GM_CHUNK_CLOSED || !gm_get(&chunk->generation));
+	}
+	idle = in_ranges(pool->ready, pool->ready_count, pool->fresh) +
+	       in_ranges(pool->unbacked, pool->unbacked_count, pool->fresh);
+	INSIST(owned == pool->owned);
+	INSIST(gm_rec.shared_slot.run.count <= 1);
+	if (!gm_get(&pool->growing))	/* else some are in nobody's hands */
+		INSIST(owned + gm_rec.shared_slot.run.count + pool->closed_count + idle ==
+		       pool->fresh);
 	INSIST(pool->fresh <= pool->chunks);
 	INSIST((uint64_t)pool->fresh * GM_CHUNK_BYTES ==
 	       gm_get(&header->regions[GM_REGION_EVENTS].used));

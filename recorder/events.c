@@ -2,7 +2,7 @@
  * events.c - the chunk pool: see events.h.
  *
  * Lock: journal for the pool, shared for the shared chunk. Who wants a chunk holds the lock of a
- * domain, so that everything here is brief: growth is a step of 16 chunks at most.
+ * domain, or its own shard, so that everything here is brief: memory for GM_RUN_MOST chunks at most.
  */
 #include "recorder/events.h"
 
@@ -13,6 +13,11 @@
 
 #define SHARED_WAIT_NS UINT64_C(100000000)
 #define TICK_WAIT_NS UINT64_C(10000000)	/* the next tick will do */
+#define KEPT_PART 64u			/* of the pool: some of these parts are what all threads keep */
+#define READY_PART 4u			/* of the chunks in use, that many more are kept ready */
+#define READY_MOST 512u
+#define READY_STEP 64u			/* got at once */
+#define REFUSALS 64u			/* until memory that was refused is asked for again */
 
 int gm_events_begin(uint32_t chunks)
 {
@@ -45,75 +50,32 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static uint32_t index_of(const struct gm_chunk *chunk)
+static struct gm_chunk *chunk_at(uint32_t index)
 {
-	return (uint32_t)(((const uint8_t *)chunk - gm_rec.events) / GM_CHUNK_BYTES);
+	return (void *)(gm_rec.events + (uint64_t)index * GM_CHUNK_BYTES);
 }
 
-void gm_chunk_close_locked(struct gm_slot *slot)
-{
-	struct gm_chunk_pool *pool = &gm_rec.pool;
+/* ---- a slot's own chunks: its writer's business, under no lock of the pool's ---- */
 
+/* Its chunk is full, or nobody writes there any more. */
+static void close_chunk(struct gm_slot *slot)
+{
 	if (!slot->chunk)
 		return;
 	gm_set(&slot->chunk->state, GM_CHUNK_CLOSED);
 	gm_set_release(&gm_rec.threads[slot->index].chunk, 0);
-	pool->closed[(pool->closed_first + pool->closed_count++) % pool->chunks] =
-		index_of(slot->chunk);
-	pool->owned -= slot != &gm_rec.shared_slot;
 	slot->chunk = NULL;
 	slot->place = GM_CHUNK_FULL;
 }
 
-/* A chunk that nobody has: a fresh one, else the oldest closed one, whose events end here. */
-static struct gm_chunk *take_locked(struct gm_header *header)
+static void open_chunk(struct gm_slot *slot, uint32_t index)
 {
-	struct gm_region *region = &header->regions[GM_REGION_EVENTS];
-	struct gm_chunk_pool *pool = &gm_rec.pool;
-	struct gm_chunk *chunk;
-	uint64_t last;
-
-	if (pool->fresh < pool->wanted) {
-		uint64_t end = (pool->fresh + UINT64_C(1)) * GM_CHUNK_BYTES;
-
-		if (!pool->closed_count)	/* nothing else to be had: ask again at once */
-			gm_rec.patience[GM_REGION_EVENTS] = 0;
-		if (gm_region_reserve_locked(header, GM_REGION_EVENTS, end) == 0) {
-			gm_set_release(&region->used, end);
-			pool->limit = pool->chunks;
-			return (void *)(gm_rec.events + (uint64_t)pool->fresh++ * GM_CHUNK_BYTES);
-		}
-		pool->limit = pool->fresh;	/* until memory is granted again */
-	}
-	if (!pool->closed_count)
-		return NULL;
-	chunk = (void *)(gm_rec.events +
-			 (uint64_t)pool->closed[pool->closed_first] * GM_CHUNK_BYTES);
-	pool->closed_first = (pool->closed_first + 1) % pool->chunks;
-	pool->closed_count--;
-	last = gm_get(&chunk->last_tsc);
-	if (last > gm_get(&header->horizon))
-		gm_set_release(&header->horizon, last);
-	return chunk;
-}
-
-/* Give @slot an empty chunk for its full one. */
-static bool refill_locked(struct gm_header *header, struct gm_slot *slot)
-{
-	struct gm_chunk_pool *pool = &gm_rec.pool;
 	bool shared = slot == &gm_rec.shared_slot;
 	struct gm_thread *thread = &gm_rec.threads[slot->index];
-	struct gm_chunk *chunk;
-	uint64_t generation;
-
-	gm_chunk_close_locked(slot);
-	if (!shared && pool->owned + 1 > least(pool->limit, pool->wanted) / 2)
-		return false;
-	chunk = take_locked(header);
-	if (!chunk)
-		return false;
+	struct gm_chunk *chunk = chunk_at(index);
 	/* The generation first: from here on no event of the chunk's last life is valid. */
-	generation = gm_get(&chunk->generation) + 1;
+	uint64_t generation = gm_get(&chunk->generation) + 1;
+
 	gm_set_release(&chunk->generation, generation);
 	__atomic_store_n(&chunk->first_tsc, gm_stamp(), __ATOMIC_RELAXED);
 	gm_set(&chunk->last_tsc, 0);
@@ -121,27 +83,242 @@ static bool refill_locked(struct gm_header *header, struct gm_slot *slot)
 	chunk->tid = gm_get(&thread->tid);
 	chunk->count = 0;
 	gm_set_release(&chunk->state, shared ? GM_CHUNK_SHARED : GM_CHUNK_OPEN);
-	gm_set_release(&thread->chunk, index_of(chunk) + 1);
+	gm_set_release(&thread->chunk, index + 1);
 	slot->chunk = chunk;
 	slot->commit = generation << 8;
 	slot->place = 1;
-	pool->owned += !shared;
+}
+
+static bool open_next(struct gm_slot *slot)
+{
+	close_chunk(slot);
+	if (slot->run.at >= slot->run.count)
+		return false;
+	open_chunk(slot, slot->run.chunks[slot->run.at++]);
 	return true;
 }
 
+/* ---- from the pool and back ---- */
+
+static void queue_first_locked(struct gm_chunk_pool *pool, uint32_t index)
+{
+	pool->closed_first = (pool->closed_first + pool->chunks - 1) % pool->chunks;
+	pool->closed[pool->closed_first] = index;
+	pool->closed_count++;
+}
+
+/* What was filled goes to the end of the queue; what was never opened comes next. */
+static void give_back_locked(struct gm_slot *slot)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	struct gm_run *run = &slot->run;
+
+	for (uint32_t i = 0; i < run->at; i++)
+		pool->closed[(pool->closed_first + pool->closed_count++) % pool->chunks] =
+			run->chunks[i];
+	for (uint32_t i = run->at; i < run->count; i++)
+		queue_first_locked(pool, run->chunks[i]);
+	pool->owned -= slot == &gm_rec.shared_slot ? 0 : run->count;
+	run->count = run->at = 0;
+}
+
+void gm_chunk_close_locked(struct gm_slot *slot)
+{
+	close_chunk(slot);
+	give_back_locked(slot);
+}
+
+static uint32_t chunks_in(const struct gm_chunk_range *list, uint32_t count)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		sum += list[i].count;
+	return sum;
+}
+
+/* Until memory is granted again. */
+static void set_limit_locked(struct gm_chunk_pool *pool)
+{
+	pool->limit = pool->fresh - chunks_in(pool->unbacked, pool->unbacked_count);
+}
+
+/* How many chunks @slot may take at once, which had @before: more each time, as long as all of them
+ * together keep a small part of the pool from being used again. */
+static uint32_t at_once(const struct gm_slot *slot, uint32_t before)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t share = least(pool->limit, pool->wanted) / KEPT_PART / gm_rec.slots_used;
+	uint32_t half = least(pool->limit, pool->wanted) / 2;
+
+	if (slot == &gm_rec.shared_slot)
+		return 1;
+	share = least(least(share, GM_RUN_MOST), 2 * before);
+	if (pool->owned + share > half)
+		share = 1;
+	return pool->owned + 1 > half ? 0 : share ? share : 1;
+}
+
+/* @count of the last range of a list, at most. */
+static struct gm_chunk_range cut(struct gm_chunk_range *list, uint32_t *length, uint32_t count)
+{
+	struct gm_chunk_range *last = &list[*length - 1];
+	struct gm_chunk_range part = { last->first, least(count, last->count) };
+
+	last->first += part.count;
+	last->count -= part.count;
+	*length -= !last->count;
+	return part;
+}
+
+/* Chunks that nobody ever wrote to, @count at most: *@ret is the caller's, but if the result is 0 it
+ * has no memory behind it yet. -errno: there are none. */
+static int claim_locked(struct gm_header *header, uint32_t count, struct gm_chunk_range *ret)
+{
+	struct gm_region *region = &header->regions[GM_REGION_EVENTS];
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t first = (uint64_t)pool->fresh * GM_CHUNK_BYTES, end;
+	int r;
+
+	if (pool->unbacked_count && !gm_rec.patience[GM_REGION_EVENTS]) {
+		*ret = cut(pool->unbacked, &pool->unbacked_count, count);
+		gm_count(&pool->growing, 1);
+		return 0;
+	}
+	if (pool->unbacked_count + gm_get(&pool->growing) >= GM_GROWING_MOST ||
+	    pool->fresh >= pool->wanted)
+		return -EAGAIN;
+	end = first + (uint64_t)least(count, pool->wanted - pool->fresh) * GM_CHUNK_BYTES;
+	r = gm_region_claim_locked(header, GM_REGION_EVENTS, first + GM_CHUNK_BYTES, &end);
+	if (r < 0)
+		return r;
+	gm_set_release(&region->used, end);
+	*ret = (struct gm_chunk_range){ pool->fresh, (uint32_t)((end - first) / GM_CHUNK_BYTES) };
+	pool->fresh += ret->count;
+	pool->limit = pool->chunks;
+	if (!r)
+		gm_count(&pool->growing, 1);
+	return r;
+}
+
+/* The oldest closed ones, whose events end here. */
+static void take_closed_locked(struct gm_header *header, uint32_t count, struct gm_run *run)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t horizon = gm_get(&header->horizon), before = horizon;
+
+	run->count = least(count, pool->closed_count);
+	for (uint32_t i = 0; i < run->count; i++) {
+		uint32_t index = pool->closed[pool->closed_first];
+		uint64_t last = gm_get(&chunk_at(index)->last_tsc);
+
+		pool->closed_first = (pool->closed_first + 1) % pool->chunks;
+		run->chunks[i] = index;
+		horizon = last > horizon ? last : horizon;
+	}
+	pool->closed_count -= run->count;
+	if (horizon > before)
+		gm_set_release(&header->horizon, horizon);
+}
+
+/* What was claimed got no memory. */
+static void refused_locked(struct gm_header *header, struct gm_chunk_range range)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	atomic_fetch_sub_explicit(&pool->growing, 1, memory_order_relaxed);
+	pool->unbacked[pool->unbacked_count++] = range;
+	gm_count(&header->regions[GM_REGION_EVENTS].refused, 1);
+}
+
+static int back(const struct gm_header *header, struct gm_chunk_range range)
+{
+	int r = gm_region_back(header, GM_REGION_EVENTS, (uint64_t)range.first * GM_CHUNK_BYTES,
+			       (uint64_t)range.count * GM_CHUNK_BYTES);
+
+	if (r == 0)
+		atomic_fetch_sub_explicit(&gm_rec.pool.growing, 1, memory_order_release);
+	return r;
+}
+
+/* Chunks for @slot, which has none. 1: they are there; 0: they need memory first, *@ret_range;
+ * -errno: there are none. */
+static int take_locked(struct gm_header *header, struct gm_slot *slot, uint32_t before,
+		       struct gm_chunk_range *ret_range)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t count = at_once(slot, before);
+	struct gm_run *run = &slot->run;
+	int r = -EAGAIN;
+
+	if (!count)
+		return -EAGAIN;
+	if (!pool->closed_count)		/* nothing else to be had: ask again at once */
+		gm_rec.patience[GM_REGION_EVENTS] = 0;
+	if (pool->fresh < pool->wanted || pool->ready_count) {
+		r = 1;
+		if (pool->ready_count)
+			*ret_range = cut(pool->ready, &pool->ready_count, count);
+		else
+			r = claim_locked(header, count, ret_range);
+		if (r < 0)
+			set_limit_locked(pool);
+	}
+	for (run->count = 0; r >= 0 && run->count < ret_range->count; run->count++)
+		run->chunks[run->count] = ret_range->first + run->count;
+	if (r < 0)
+		take_closed_locked(header, count, run);
+	pool->owned += slot == &gm_rec.shared_slot ? 0 : run->count;
+	return r >= 0 ? r : run->count ? 1 : -EAGAIN;
+}
+
+/* @slot was promised chunks that got no memory: closed ones, then. */
+static bool take_back_locked(struct gm_header *header, struct gm_slot *slot,
+			     struct gm_chunk_range range)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	struct gm_run *run = &slot->run;
+	uint32_t count = run->count;
+
+	pool->owned -= slot == &gm_rec.shared_slot ? 0 : count;
+	refused_locked(header, range);
+	gm_rec.patience[GM_REGION_EVENTS] = REFUSALS;
+	set_limit_locked(pool);
+	take_closed_locked(header, count, run);
+	pool->owned += slot == &gm_rec.shared_slot ? 0 : run->count;
+	return run->count > 0;
+}
+
+/* A chunk for the full one of @slot. Memory is got without the lock, so that threads need not wait for
+ * each other's; who may not wait (@nested) cannot take the lock again, and keeps it. */
 static bool refill(struct gm_slot *slot, bool nested)
 {
 	struct gm_header *header = gm_header_get();
-	bool done;
+	struct gm_chunk_range range;
+	uint32_t before = slot->run.count;
+	int r;
 
+	if (open_next(slot))
+		return true;
 	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested)))
 		return false;
-	done = refill_locked(header, slot);
+	give_back_locked(slot);
+	r = take_locked(header, slot, before, &range);
 	/* The threads that have ended may hold what is wanted. */
-	if (!done && slot != &gm_rec.shared_slot && gm_threads_sweep_locked())
-		done = refill_locked(header, slot);
+	if (r < 0 && slot != &gm_rec.shared_slot && gm_threads_sweep_locked())
+		r = take_locked(header, slot, before, &range);
+	if (r == 0 && slot == &gm_rec.shared_slot)
+		r = back(header, range) == 0 || take_back_locked(header, slot, range) ? 1 : -EAGAIN;
 	gm_unlock(&gm_rec.journal);
-	return done;
+	if (r == 0 && back(header, range) < 0) {
+		if (!gm_lock(&gm_rec.journal)) {
+			slot->run.count = 0;	/* and what it was promised is lost */
+			return false;
+		}
+		r = take_back_locked(header, slot, range) ? 1 : -EAGAIN;
+		gm_unlock(&gm_rec.journal);
+	}
+	return r >= 0 && open_next(slot);
 }
 
 struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer)
@@ -167,6 +344,52 @@ lost:
 	return NULL;
 }
 
+/* How much is kept ready: a part of what there is, so that who writes little has little. */
+static uint32_t ready_wanted(const struct gm_chunk_pool *pool)
+{
+	uint32_t more = pool->wanted > pool->fresh ? pool->wanted - pool->fresh : 0;
+	uint32_t target = least(pool->fresh / READY_PART, READY_MOST);
+	uint32_t ready = chunks_in(pool->ready, pool->ready_count);
+
+	return pool->ready_count < GM_GROWING_MOST && ready < target ? least(target - ready, more) : 0;
+}
+
+/* Returns whether there may be more to do. */
+static bool get_ready(struct gm_header *header)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	struct gm_chunk_range range;
+	int r = -EAGAIN;
+
+	if (!gm_lock_within(&gm_rec.journal, TICK_WAIT_NS))
+		return false;
+	if (ready_wanted(pool))
+		r = claim_locked(header, least(ready_wanted(pool), READY_STEP), &range);
+	gm_unlock(&gm_rec.journal);
+	if (r < 0)
+		return false;
+	r = r ? 0 : back(header, range);
+	if (!gm_lock(&gm_rec.journal))
+		return false;			/* and they are lost */
+	if (r < 0)
+		refused_locked(header, range);
+	else if (pool->ready_count < GM_GROWING_MOST)
+		pool->ready[pool->ready_count++] = range;
+	else
+		for (uint32_t i = 0; i < range.count; i++)
+			queue_first_locked(pool, range.first + i);
+	gm_unlock(&gm_rec.journal);
+	return r == 0;
+}
+
+bool gm_events_unbacked(void)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	return __atomic_load_n(&pool->unbacked_count, __ATOMIC_RELAXED) ||
+	       atomic_load_explicit(&pool->growing, memory_order_acquire);
+}
+
 void gm_events_tick(void)
 {
 	struct gm_header *header = gm_header_get();
@@ -176,10 +399,7 @@ void gm_events_tick(void)
 		return;
 	pool->limit = pool->chunks;
 	gm_rec.patience[GM_REGION_EVENTS] = 0;
-	/* Have the next chunk's memory there before a hook waits for it. */
-	if (pool->fresh && pool->fresh < pool->wanted &&
-	    gm_region_reserve_locked(header, GM_REGION_EVENTS,
-				     (pool->fresh + UINT64_C(1)) * GM_CHUNK_BYTES) < 0)
-		pool->limit = pool->fresh;
 	gm_unlock(&gm_rec.journal);
+	while (get_ready(header))
+		;
 }

@@ -1,12 +1,16 @@
 /*
  * events.h - the chunk pool: where events are written.
  *
- *   fresh ──> open (a thread's) ──> closed, in a queue ──> recycled: open again
- *         └─> shared (slot 0's) ──┘
+ *   fresh ──> ready ──> in a thread's hands: open, full ──> closed, in a queue ──> recycled: again
+ *         └───────────> shared (slot 0's) ───────────────┘                         in such hands
  *
  * Threads own at most half of the chunks there may be; who gets none writes into the one shared
  * chunk, under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
  * horizon rises to its last stamp.
+ *
+ * Who fills one chunk after the other takes several at once, so that threads seldom meet at the
+ * pool, and gets them their memory under no lock: the kernel serves several threads at a time. Ahead
+ * of them the helper thread gets memory for those that are wanted next (ready).
  *
  * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
  * thread's shard of it.
@@ -23,8 +27,12 @@
 int gm_events_begin(uint32_t chunks);
 void gm_events_end(void);
 
-/* Try again what was refused for want of memory. */
+/* Try again what was refused for want of memory; get memory for the next chunks. */
 void gm_events_tick(void);
+
+/* May there be chunks within @used of the region that have no memory behind them? While all domains
+ * and slots are locked none becomes one. */
+bool gm_events_unbacked(void);
 
 /* Close the chunk of a slot that nobody writes through; journal lock held. */
 void gm_chunk_close_locked(struct gm_slot *slot);

@@ -39,9 +39,9 @@ static uint32_t chunks_for(uint64_t newest)
 {
 	uint64_t chunks = newest / GM_CHUNK_EVENTS * 2 + 2;
 
-	if (!newest || chunks > gm_rec.pool.chunks)
-		return gm_rec.pool.chunks;
-	return chunks < LEAST_CHUNKS ? LEAST_CHUNKS : (uint32_t)chunks;
+	if (chunks < LEAST_CHUNKS)
+		chunks = LEAST_CHUNKS;
+	return newest && chunks < gm_rec.pool.chunks ? (uint32_t)chunks : gm_rec.pool.chunks;
 }
 
 static void set_locked(struct gm_header *header, const struct gm_history *history)

@@ -18,7 +18,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "recorder/state.h"
+#include "recorder/events.h"
+#include "recorder/probe.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
 
@@ -198,16 +199,22 @@ static void copy_chunk(struct gm_image *image, const struct gm_chunk *from, stru
 		events[place].commit = 0;
 }
 
-static void copy_events(struct gm_image *image, const uint8_t *live)
+/* Chunks that were given out since the locks were free hold nothing that counts here. @doubtful: some
+ * of the others may have no memory behind them (events.c), and a touch could be the program's end. */
+static void copy_events(struct gm_image *image, const uint8_t *live, bool doubtful)
 {
 	const struct gm_region *events = &image->header->regions[GM_REGION_EVENTS];
-	uint64_t chunks = readable_now(image, live, GM_REGION_EVENTS) / GM_CHUNK_BYTES;
+	uint64_t chunks = gm_image_readable(events) / GM_CHUNK_BYTES;
 
 	image->copied[GM_REGION_EVENTS] = chunks * GM_CHUNK_BYTES;
 	gm_image_touch(image, events->offset, chunks * GM_CHUNK_BYTES);
-	for (uint64_t c = 0; c < chunks; c++)
-		copy_chunk(image, chunk_at(live, events, c),
-			   (struct gm_chunk *)chunk_at(image->base, events, c));
+	for (uint64_t c = 0; c < chunks; c++) {
+		const struct gm_chunk *from = chunk_at(live, events, c);
+
+		if (!doubtful || gm_probe_word((uintptr_t)from))
+			copy_chunk(image, from,
+				   (struct gm_chunk *)chunk_at(image->base, events, c));
+	}
 	image->header->horizon = ((const struct gm_header *)live)->horizon;
 }
 
@@ -291,7 +298,7 @@ int gm_image_copy_live(struct gm_image *image)
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
 	struct gm_held held;
-	bool all;
+	bool all, doubtful;
 	int r;
 
 	memset(image, 0, sizeof(*image));
@@ -315,9 +322,10 @@ int gm_image_copy_live(struct gm_image *image)
 #endif
 	image->cut_tsc = gm_stamp();
 	copy_tables(image, live);
+	doubtful = !all || gm_events_unbacked();
 	gm_recorder_unlock_all(&held);
 	image->locked_ns = now_ns() - began;
-	copy_events(image, live);
+	copy_events(image, live, doubtful);
 	copy_clock(image, (const struct gm_header *)live);
 	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
 		copy_region(image, live, last[i]);

@@ -308,6 +308,38 @@ refuse:
 	return r;
 }
 
+int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t smallest,
+			   uint64_t *bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t populated = gm_get(&region->populated);
+
+	if (*bytes <= populated)
+		return 1;
+	if (gm_rec.patience[id]) {
+		gm_rec.patience[id]--;
+		goto refuse;
+	}
+	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated))
+		*bytes = smallest;
+	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated)) {
+		gm_rec.patience[id] = PATIENCE;
+		goto refuse;
+	}
+	gm_rec.populated += *bytes - populated;
+	gm_set_release(&region->populated, *bytes);
+	return 0;
+refuse:
+	gm_count(&region->refused, 1);
+	return -ENOSPC;
+}
+
+int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
+		   uint64_t bytes)
+{
+	return populate(gm_rec.base + header->regions[id].offset + at, bytes);
+}
+
 uint32_t gm_region_take(enum gm_region_id id, bool nested)
 {
 	struct gm_header *header = gm_header_get();

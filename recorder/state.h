@@ -46,6 +46,11 @@
 #define GM_USAGE_ROWS 8192u
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 
+/* The chunks in a slot's hands: those before @at were opened one after the other, the last of them is
+ * open still or full, the rest wait. */
+#define GM_RUN_MOST 16u
+struct gm_run { uint32_t count, at, chunks[GM_RUN_MOST]; };
+
 /* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */
 struct gm_slot {
 	_Atomic(uint32_t) busy;		/* 1: somebody is writing through it */
@@ -59,6 +64,7 @@ struct gm_slot {
 	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @keeping has run out */
 	struct gm_keep *keep;		/* its shard of the domain it was in last; lock: keeping */
 	_Atomic(struct gm_keep *) keeps;	/* all its shards; they are never taken away */
+	struct gm_run run;		/* lock: journal for @count and @chunks */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
 
 enum gm_keeping { GM_KEEPING_NOBODY, GM_KEEPING_OWNER, GM_KEEPING_OTHER };
@@ -71,14 +77,25 @@ struct gm_domain_state {
 	struct gm_usage *last_rows[3];	/* lock: @lock */
 } __attribute__((aligned(64)));
 
+/* Chunks that lie together. */
+struct gm_chunk_range { uint32_t first, count; };
+#define GM_GROWING_MOST 32u
+
 struct gm_chunk_pool {			/* lock: journal */
 	uint32_t chunks;		/* that there may be ever */
 	uint32_t limit;			/* and now: memory for more was refused */
 	uint32_t wanted;		/* and now: no more are asked for (history.c) */
-	uint32_t fresh;			/* index of the first one never used */
-	uint32_t owned;			/* by threads */
+	uint32_t fresh;			/* index of the first one never given to anybody */
+	uint32_t owned;			/* in the hands of threads */
 	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
 	uint32_t closed_first, closed_count;
+	/* With memory, for whoever asks next. */
+	struct gm_chunk_range ready[GM_GROWING_MOST];
+	uint32_t ready_count;
+	/* Given to somebody who was refused the memory behind them: nobody may touch them. */
+	struct gm_chunk_range unbacked[GM_GROWING_MOST];
+	uint32_t unbacked_count;
+	_Atomic(uint32_t) growing;	/* ranges that somebody is getting memory for, under no lock */
 };
 
 /* The three rows that one (domain, module, kind) counts in; 0 none. */
@@ -153,6 +170,14 @@ void gm_history_begin(struct gm_header *header, const struct gm_recorder_config 
 /* journal.c: back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and
  * the refusal is counted. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* The same in two steps, the second of which needs no lock. Claim: 0, and *@bytes, or if that is too
+ * much @least, count as backed, but nothing may be touched before gm_region_back; 1: they are backed;
+ * -errno: refused. */
+int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t least,
+			   uint64_t *bytes);
+int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
+		   uint64_t bytes);
 
 /* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
  * journal lock; @nested: without waiting. */

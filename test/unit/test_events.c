@@ -7,11 +7,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "recorder/events.h"
 #include "recorder/image.h"
+#include "recorder/sys.h"
 #include "test/unit/aux_journal.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -414,6 +416,87 @@ START_TEST(test_live_copies)
 }
 END_TEST
 
+/* In a pool of many chunks a thread takes several at once, and what it wrote stays whole and in order.
+ * When it ends, those that it had not opened are the next that somebody gets. */
+START_TEST(test_several_at_once)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	aux_start(63 * 4096);
+	notes(1, 63 * 100);
+	tail_is(63 * 100, 63 * 100, 63 * 100);
+	ck_assert_uint_gt(pool->owned, 1);
+	ck_assert_uint_le(pool->owned, GM_RUN_MOST);
+	notes(63 * 100 + 1, 63 * 6000);
+	tail_is(63 * 6100, 63 * (4096 - GM_RUN_MOST), 63 * 4096);
+	run_crowd(8, 63 * 40, true);
+	ck_assert_uint_le(pool->owned, 4096 / 16);
+	aux_sound();
+	for (unsigned int tries = 0; tries < 1000 && others(); tries++) {
+		usleep(10000);
+		gm_rec.slots_swept_ns = 0;
+		gm_recorder_tick();
+	}
+	ck_assert_uint_eq(others(), 0);
+	ck_assert_uint_eq(pool->owned, gm_rec.slots[1].run.count);
+	aux_sound();
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+}
+END_TEST
+
+static _Atomic(uint32_t) refusing, refusals;
+
+static int advise_or_refuse(void *addr, size_t bytes, int advice)
+{
+	if (advice == 23 && gm_get(&refusing)) {
+		gm_count(&refusals, 1);
+		errno = EFAULT;
+		return -1;
+	}
+	return madvise(addr, bytes, advice);
+}
+
+/* The file system is full: what was promised is not touched, the oldest events make room, no event is
+ * lost; and when there is memory again, the history grows on. */
+START_TEST(test_memory_refused)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t last = 63 * 500;
+	uint32_t fresh;
+
+	gm_sys.advise = advise_or_refuse;
+	aux_start(63 * 4096);
+	notes(1, last);
+	gm_set(&refusing, 1);
+	notes(last + 1, 63 * 3000);
+	last += 63 * 3000;
+	ck_assert_uint_gt(gm_get(&refusals), 0);
+	ck_assert_uint_gt(pool->unbacked_count, 0);
+	ck_assert_uint_eq(gm_get(&pool->growing), 0);
+	fresh = pool->fresh;
+	for (uint32_t i = 0; i < pool->unbacked_count; i++) {
+		const uint8_t *at = gm_rec.events + (uint64_t)pool->unbacked[i].first * 4096;
+		unsigned char there[GM_GROWING_MOST * 2];
+
+		ck_assert_int_eq(mincore((void *)(uintptr_t)at, pool->unbacked[i].count * 4096,
+					 there), 0);
+		for (uint32_t k = 0; k < pool->unbacked[i].count; k++)
+			ck_assert_uint_eq(there[k] & 1, 0);
+	}
+	tail_is(last, 63 * 400, 63 * (uint64_t)fresh);
+	run_crowd(8, 63 * 100, true);
+	ck_assert_uint_le(pool->unbacked_count, GM_GROWING_MOST);
+	aux_sound();
+	gm_set(&refusing, 0);
+	gm_recorder_tick();
+	run_crowd(8, 63 * 500, true);
+	ck_assert_uint_eq(pool->unbacked_count, 0);
+	ck_assert_uint_gt(pool->fresh, fresh);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	aux_sound();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("events");
@@ -436,6 +519,8 @@ int main(void)
 		tcase_add_test(tc, test_raw_clone);
 	tcase_add_test(tc, test_fork);
 	tcase_add_test(tc, test_live_copies);
+	tcase_add_test(tc, test_several_at_once);
+	tcase_add_test(tc, test_memory_refused);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
