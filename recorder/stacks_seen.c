@@ -10,7 +10,8 @@
  *	entries  | hash ^ value | value |   ring; two words that are only believed together, so that
  *	                                    those of two different writes give neither's hash
  *	ways     | number | hint |          of each: the entry that came next, and what its walk
- *	                                    will want to have
+ *	                                    will want to have; a thread's own, as its way and what its
+ *	                                    walks want are. Entries PLACES apart share one
  *	index    | tag:15 number:17 |       buckets of a cache line, by hash; only its beginning is used
  *	                                    until that is too small
  *
@@ -20,6 +21,7 @@
 #include "recorder/stacks_seen.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #define ENTRIES_LOG2 17u
 #define ENTRIES (1u << ENTRIES_LOG2)
@@ -27,6 +29,8 @@
 #define FIRST_BITS 9u			/* of buckets: 32 KiB for 8192 entries; */
 #define GROWTH_BITS 2u
 #define LAST_BITS 15u			/* 2 MiB */
+#define PLACES 16384u			/* ways of a thread */
+#define TABLES 32u			/* more threads than that have some of them together */
 #define REPLACED_MOST 4u		/* numbers, until the index is too small */
 
 struct seen {
@@ -36,9 +40,9 @@ struct seen {
 
 struct bucket { _Alignas(64) _Atomic(uint32_t) numbers[WAYS]; };
 
-/* 5 MiB of .bss, touched as used. */
+/* 8 MiB of .bss, touched as used. */
 static _Alignas(64) struct seen entries[ENTRIES];
-static _Alignas(64) struct { _Atomic(uint32_t) next, hint; } ways[ENTRIES];
+static _Alignas(64) struct way { _Atomic(uint32_t) next, hint; } ways[TABLES][PLACES];
 static struct bucket buckets[1u << LAST_BITS];
 
 static struct {
@@ -47,16 +51,38 @@ static struct {
 	_Atomic(uint32_t) used;			/* entries, ever */
 } size;
 
+static _Atomic(uint32_t) threads;	/* that ever looked for one */
 static __thread uint32_t last;		/* this thread's last entry */
+static __thread struct way *own;	/* its table; NULL: it has none yet */
+
+static __attribute__((noinline)) struct way *take_table(void)
+{
+	own = ways[atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % TABLES];
+	return own;
+}
+
+static inline struct way *way_from(uint32_t number)
+{
+	struct way *table = __builtin_expect(own != NULL, 1) ? own : take_table();
+
+	return &table[number % PLACES];
+}
+
+static inline void go(uint32_t number)
+{
+	atomic_store_explicit(&way_from(last)->next, number, memory_order_relaxed);
+	last = number;
+}
 
 uint32_t gm_seen_leave(uint32_t hint)
 {
-	uint32_t next = atomic_load_explicit(&ways[last].next, memory_order_relaxed);
+	struct way *way = way_from(last);
+	uint32_t next = atomic_load_explicit(&way->next, memory_order_relaxed);
 
-	if (hint && hint != atomic_load_explicit(&ways[last].hint, memory_order_relaxed))
-		atomic_store_explicit(&ways[last].hint, hint, memory_order_relaxed);
+	if (hint && hint != atomic_load_explicit(&way->hint, memory_order_relaxed))
+		atomic_store_explicit(&way->hint, hint, memory_order_relaxed);
 	__builtin_prefetch(&entries[next]);
-	return atomic_load_explicit(&ways[next].hint, memory_order_relaxed);
+	return atomic_load_explicit(&way_from(next)->hint, memory_order_relaxed);
 }
 
 static inline uint64_t value_at(uint32_t number, uint64_t hash)
@@ -149,16 +175,14 @@ static __attribute__((noinline)) uint64_t find_far(uint64_t hash)
 		if (value)
 			enter_index(hash, number);
 	}
-	if (value) {
-		atomic_store_explicit(&ways[last].next, number, memory_order_relaxed);
-		last = number;
-	}
+	if (value)
+		go(number);
 	return value;
 }
 
 uint64_t gm_seen_find(uint64_t hash)
 {
-	uint32_t expected = atomic_load_explicit(&ways[last].next, memory_order_relaxed);
+	uint32_t expected = atomic_load_explicit(&way_from(last)->next, memory_order_relaxed);
 	uint64_t value = value_at(expected, hash);
 
 	if (__builtin_expect(!value, 0))
@@ -176,6 +200,5 @@ void gm_seen_keep(uint64_t hash, uint64_t value)
 	atomic_store_explicit(&entries[number].value, value, memory_order_release);
 	atomic_store_explicit(&entries[number].key, hash ^ value, memory_order_release);
 	enter_index(hash, number);
-	atomic_store_explicit(&ways[last].next, number, memory_order_relaxed);
-	last = number;
+	go(number);
 }

@@ -92,6 +92,41 @@ START_TEST(what_comes_next)
 }
 END_TEST
 
+/* Threads that come through the same places, each in its own order and with its own hints, one step
+ * after the other: none is told what another would want. */
+static pthread_barrier_t in_turn;
+
+static void *go_round(void *arg)
+{
+	enum { COUNT = 600 };
+	uint32_t me = (uint32_t)(uintptr_t)arg, wrong = 0;
+
+	for (uint32_t round = 0; round < 4; round++)
+		for (uint32_t i = 0; i < COUNT; i++) {
+			uint32_t n = me ? COUNT - 1 - i : i, hint;
+			uint32_t next = (me ? n + COUNT - 1 : n + 1) % COUNT;
+
+			pthread_barrier_wait(&in_turn);
+			ck_assert_uint_eq(look(n), n + 1);
+			hint = gm_seen_leave(n + 1000 * (me + 1));
+			wrong += round > 1 && hint != next + 1000 * (me + 1);
+		}
+	ck_assert_uint_eq(wrong, 0);
+	return NULL;
+}
+
+START_TEST(each_its_own_way)
+{
+	pthread_t thread;
+
+	keep(0, 600);
+	pthread_barrier_init(&in_turn, NULL, 2);
+	ck_assert_int_eq(pthread_create(&thread, NULL, go_round, (void *)1), 0);
+	go_round(NULL);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
 static void *keep_and_look(void *arg)
 {
 	uint64_t base = (uint64_t)(uintptr_t)arg << 32, found = 0;
@@ -131,6 +166,7 @@ int main(void)
 	tcase_add_test(tcase, in_any_order);
 	tcase_add_test(tcase, more_than_room);
 	tcase_add_test(tcase, what_comes_next);
+	tcase_add_test(tcase, each_its_own_way);
 	tcase_add_test(tcase, in_threads);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
