@@ -470,6 +470,14 @@ void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 
 /* ---- the reader ---- */
 
+/* A page that was seen in @g when the count was @owns may be another granule's by now. The count alone
+ * does not tell: it goes up before the page goes, and may have been read in between. */
+static bool still_owns(const struct granule *g, const struct page *page, uint32_t owns)
+{
+	return __atomic_load_n(&g->page, __ATOMIC_ACQUIRE) == page &&
+	       __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) == owns;
+}
+
 static uint32_t look(struct granule *g, uint32_t unit)
 {
 	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
@@ -488,8 +496,7 @@ static uint32_t look(struct granule *g, uint32_t unit)
 	word = slot ? load(slot) : 0;
 	if (!has(word, unit))
 		return 0;
-	/* The page may have become another granule's meanwhile. */
-	return __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) == owns ? block_of(word) : 0;
+	return still_owns(g, page, owns) ? block_of(word) : 0;
 }
 
 /* The block that begins at @unit, where the page says that one does; else 0. Of two words that have
@@ -504,9 +511,7 @@ static inline uint32_t look_at_start(struct granule *g, uint32_t unit)
 	if (!page || !(load(&page->map[unit / 64]) >> unit % 64 & 1))
 		return 0;
 	word = load(&page->slot[unit]);
-	if (!has(word, unit) || __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) != owns)
-		return 0;
-	return block_of(word);
+	return has(word, unit) && still_owns(g, page, owns) ? block_of(word) : 0;
 }
 
 uint32_t gm_span_find(const struct gm_span *span, uint64_t address)
