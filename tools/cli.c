@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <string.h>
 
+#include "tools/show.h"
 #include "tools/verbs.h"
 
 #define WIDTH 100
@@ -90,7 +91,7 @@ int gm_cli_next(int argc, char **argv)
 
 int gm_cli_end(int c)
 {
-	return c == 'h' ? GM_EXIT_OK : GM_EXIT_USAGE;
+	return c == 'h' ? gm_show_end("help", GM_EXIT_OK) : GM_EXIT_USAGE;
 }
 
 /* ---- help ------------------------------------------------------------------------------------ */

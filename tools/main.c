@@ -1,10 +1,13 @@
 /*
  * main.c - gpumem: from a word to its verb, and the list of verbs. The table is verbs.def.
  */
+#define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli.h"
 #include "tools/manual.h"
@@ -104,9 +107,21 @@ int gm_verb_help(int argc, char **argv)
 	return r ? no_verb(argv[optind]) : gm_show_end("help", GM_EXIT_OK);
 }
 
+/* Where descriptor 0, 1 or 2 is closed, the next file that is opened would take its place, and what is
+ * printed would end in it: in the journal of a living process. What stands in for it refuses as a
+ * closed one does, and a program that is run finds it closed. */
+static void take_places(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/", O_PATH | O_CLOEXEC) < 0)
+			_exit(GM_EXIT_FAILED);
+}
+
 int main(int argc, char **argv)
 {
 	const struct gm_verb *verb;
+
+	take_places();
 
 	if (argc < 2)
 		return list(stderr, GM_EXIT_USAGE);
@@ -115,7 +130,7 @@ int main(int argc, char **argv)
 		return gm_show_end("--version", GM_EXIT_OK);
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return list(stdout, GM_EXIT_OK);
+		return gm_show_end("--help", list(stdout, GM_EXIT_OK));
 	verb = gm_verb_find(argv[1]);
 	return verb ? verb->run(argc - 1, argv + 1) : no_verb(argv[1]);
 }

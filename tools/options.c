@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
+#include "tools/show.h"
 #include "tools/verbs.h"
 
 static const struct row { const char *name, *type, *initial, *unit, *help; } rows[] = {
@@ -58,7 +59,7 @@ static int print_json(int argc, char **argv)
 	r = json_dumpf(list, stdout, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(list);
-	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+	return gm_show_end("options", r ? GM_EXIT_FAILED : GM_EXIT_OK);
 }
 
 static const struct row *find(const char *name)
@@ -96,5 +97,5 @@ int gm_verb_options(int argc, char **argv)
 		print(&rows[i]);
 	for (int i = optind; i < argc; i++)
 		print(find(argv[i]));
-	return GM_EXIT_OK;
+	return gm_show_end("options", GM_EXIT_OK);
 }

@@ -27,6 +27,7 @@
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
 #include "tools/cli.h"
+#include "tools/show.h"
 #include "tools/verbs.h"
 
 #define ANSWER_MS 200
@@ -265,5 +266,5 @@ int gm_verb_snapshot(int argc, char **argv)
 
 		status = s > status ? s : status;
 	}
-	return status;
+	return gm_show_end("snapshot", status);
 }

@@ -2,6 +2,7 @@
 import glob
 import gzip
 import json
+import mmap
 import os
 import re
 import socket
@@ -12,7 +13,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from screen import Screen  # noqa: E402
-from verbs import gpumem, killed_journal  # noqa: E402
+from verbs import APP, Program, gpumem, journals_begun, killed_journal  # noqa: E402
 
 TRAINING = os.path.join(B, "test/apps/app_training")
 # verb: (words before its inputs, how many inputs, does it write to standard output)
@@ -73,6 +74,10 @@ with Room() as room:
         with open("/dev/full", "w", encoding="utf-8") as full:
             run = subprocess.run([GPUMEM, *words, good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         check("%s, a full disk: said" % " ".join(words), run.returncode == 1 and "No space left" in run.stderr, run)
+    for words in (["options"], ["options", "--json"], ["help"], ["help", "top"], ["--help"], ["top", "--help"], ["--version"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            run = subprocess.run([GPUMEM, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        check("%s, a full disk: said" % " ".join(words), run.returncode == 1 and "could not be written" in run.stderr, run)
     for verb, words, status in (("check", ["--no-leaks", good], 1), ("check", ["--max-peak", "1KiB", good], 1), ("check", ["--max-peak", "1TiB", good], 0),
                                 ("snapshot", ["999999999"], 3), ("snapshot", ["x"], 2), ("recover", ["/nowhere"], 3), ("top", ["999999999"], 3),
                                 ("options", ["nonsense"], 2), ("options", ["stacks"], 0), ("help", ["top"], 0), ("help", ["nonsense"], 2)):
@@ -156,4 +161,27 @@ with Room() as room:
     reals = re.sub(r'"((?:total|free|unattributed)_bytes|version|size|requested_size|[a-z_]+\.all\.[a-z]+)": ?(\d+)\b', r'"\1":\2.0', whole.decode())
     run = gpumem("summary", "-", stdin=reals)
     check("numbers with a point are those numbers", run.stdout == plain and reals.count(".0,") > 50, list(zip(*[x for x in zip(plain.splitlines(), run.stdout.splitlines()) if x[0] != x[1]])))
+
+# ---- closed descriptors: what is opened next does not take their place, or reports would end in it -------------------
+def closed(fds, *words):
+    """The exit status of gpumem begun with those closed."""
+    return subprocess.run(["sh", "-c", 'exec "$@" %s' % " ".join("%d>&-" % fd for fd in fds), "sh", GPUMEM, *words], timeout=60, check=False).returncode
+
+
+with Room() as room, Program(room, APP, "--wait", "600") as living:
+    living.until("waiting")
+    [journal] = journals_begun(room, living.pid)
+    pid = str(living.pid)
+    for fds in ((0, 1, 2), (1, 2), (0, 1), (1,)):
+        for words in (["top", "--once", pid], ["summary", pid], ["snapshot", pid], ["leaks", "--json", pid]):
+            check("%s, %s closed: exit 1" % (words[0], fds), closed(fds, *words) == 1)
+        check("an unreadable input, %s closed: exit 3" % (fds,), closed(fds, "summary", "/nowhere") == 3)
+    with open(journal, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        check("the journal of the living process has none of it", content.find(b"under libgpumem\n") < 0 and content.find(b"CUDA memory summary") < 0 and
+              content.find(b"gpumem top: ") < 0)
+    living.kill()
+    note = os.path.join(room.path, "note")
+    closed((0, 2), "run", "--", sys.executable, "-c", "import os, sys; open(sys.argv[1], 'w').write(str(os.path.lexists('/proc/self/fd/2')))", note)
+    with open(note, encoding="ascii") as file:
+        check("what is run finds them closed, too", file.read() == "False")
 finish()
