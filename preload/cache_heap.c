@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -23,7 +24,8 @@
 #include "preload/writers.h"
 #include "allocator/span.h"
 
-#define HEAPS 160u
+#define HEAPS 160u			/* at a time */
+#define ROOM 64u			/* got at once */
 #define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
@@ -31,12 +33,15 @@
 
 __thread struct gm_cache_request gm_cache_request;
 
-static struct gm_cache_heap heaps[HEAPS];
-static struct gm_lock heaps_lock;		/* of making and dropping them */
+/* A heap's struct is its own for ever: who looks at one that is gone finds it so. */
+static _Atomic(struct gm_cache_heap *) heaps[HEAPS];	/* NULL: the place is free */
+static struct gm_cache_heap nobody;		/* of a free place */
+static struct gm_lock heaps_lock;		/* of making and dropping them; and of: */
+static struct gm_cache_heap *room;		/* for more of them */
+static unsigned int room_left;
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_span *gm_cache_spans;
-static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
@@ -47,6 +52,13 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static struct gm_cache_heap *heap_at(unsigned int n)
+{
+	struct gm_cache_heap *heap = atomic_load_explicit(&heaps[n], memory_order_acquire);
+
+	return heap ? heap : &nobody;
 }
 
 /* ---- around driver calls ---- */
@@ -109,8 +121,8 @@ static void wait_back(struct gm_cache_heap *heap)
 void gm_cache_back_done(uint8_t domain)
 {
 	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain)
-			wait_back(&heaps[i]);
+		if (heap_at(i)->number && heap_at(i)->domain == domain)
+			wait_back(heap_at(i));
 }
 
 /* ---- segments ---- */
@@ -201,7 +213,7 @@ void gm_cache_stream_ends(uint64_t key, CUstream stream)
 	if (!gm_cache_on() || !gm_cache_stream_forget(key) || gm_stream_captures(stream, false))
 		return;
 	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = &heaps[i];
+		struct gm_cache_heap *heap = heap_at(i);
 		struct gm_visit visit;
 
 		if (!heap->number || heap->kind != GM_KIND_POOL || !heap->handle)
@@ -227,78 +239,61 @@ static void settle(void *arg)
 	gm_reuse_settle_within(gm_order_reuse(), 0, SETTLE_NS);
 }
 
-/* ---- limits ---- */
-
-/* The most that this process may take of the device: the fraction and the limit, whichever is
- * less. */
-static uint64_t limit_of(uint8_t domain)
-{
-	const struct gm_options *options = &gm_state.options;
-	uint64_t limit = options->memory_limit;
-	size_t total = 0;
-
-	if (limits[domain])		/* said by the program */
-		return limits[domain];
-
-	if (options->per_process_memory_fraction < 1 &&
-	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
-		uint64_t share = (uint64_t)(options->per_process_memory_fraction * (double)total);
-
-		limit = share < limit ? share : limit;
-	}
-	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
-}
-
-static void config_of(uint8_t domain, struct gm_heap_config *config)
-{
-	const struct gm_options *options = &gm_state.options;
-
-	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
-	gm_heap_config_default(config);
-	config->large_segment_size = options->large_segment_size_mb;
-	config->max_split_size = options->max_split_size_mb;
-	config->max_non_split_rounding = options->max_non_split_rounding_mb;
-	config->garbage_collection_threshold = options->garbage_collection_threshold;
-	config->limit = limit_of(domain);
-	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
-	       sizeof(config->roundup_power2_divisions));
-}
-
-void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
-{
-	limits[domain] = limit_bytes;
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain)
-			gm_cached_set_limit(heaps[i].cached, limit_bytes);
-}
-
 /* ---- heaps ---- */
 
 struct gm_cache_heap *gm_cache_heap_at(unsigned int n)
 {
-	return n < HEAPS ? &heaps[n] : NULL;
+	return n < HEAPS ? heap_at(n) : NULL;
 }
 
 struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number)
 {
-	for (unsigned int i = 0; number && i < HEAPS; i++)
-		if (heaps[i].number == number)
-			return &heaps[i];
+	for (unsigned int i = 0; number && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number == number)
+			return heap;
+	}
 	return NULL;
 }
 
 static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
 {
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].context == context && heaps[i].domain == domain)
-			return &heaps[i];
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->context == context && heap->domain == domain)
+			return heap;
+	}
 	return NULL;
+}
+
+static void *pages(void *arg, size_t bytes)
+{
+	int saved_errno = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)arg;
+	errno = saved_errno;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A zeroed struct that nobody has had; it is taken once it is published. NULL: no memory. */
+static struct gm_cache_heap *spare_locked(void)
+{
+	if (!room_left) {
+		room = pages(NULL, ROOM * sizeof(*room));
+		room_left = room ? ROOM : 0;
+	}
+	return room;
 }
 
 static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where)
 {
-	struct gm_cache_heap *heap = NULL;
+	struct gm_cache_heap *heap;
 	struct gm_heap_config config;
+	unsigned int place = 0;
 	struct gm_cached_setup setup = {
 		.config = &config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .settle = settle, .context = context,
@@ -306,13 +301,12 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 		.keeps = true,
 	};
 
-	for (unsigned int i = 0; i < HEAPS && !heap; i++)
-		if (!heaps[i].number)
-			heap = &heaps[i];
+	while (place < HEAPS && heaps[place])
+		place++;
+	heap = place < HEAPS ? spare_locked() : NULL;
 	if (!heap)
 		return NULL;
-	config_of(where.domain, &config);
-	memset(heap, 0, sizeof(*heap));
+	gm_cache_config(where.domain, &config);
 	heap->context = context;
 	heap->home = where.context;
 	heap->domain = where.domain;
@@ -323,6 +317,9 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	gm_order_owner(gm_cached_number(heap->cached), context);
 	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
 			 __ATOMIC_RELEASE);
+	room++;
+	room_left--;
+	atomic_store_explicit(&heaps[place], heap, memory_order_release);
 	return heap;
 }
 
@@ -375,7 +372,7 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 void gm_cache_context_ending(uint32_t context, bool ending)
 {
 	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
-		struct gm_cache_heap *heap = &heaps[i];
+		struct gm_cache_heap *heap = heap_at(i);
 		bool locked;
 
 		if (!heap->number || heap->home != context || heap->kind == GM_KIND_POOL)
@@ -394,7 +391,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 	if (gm_cache_on())
 		gm_cache_streams_context_ended(context);
 	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
-		struct gm_cache_heap *heap = &heaps[i];
+		struct gm_cache_heap *heap = heap_at(i);
 
 		if (!heap->number || heap->home != context)
 			continue;
@@ -408,6 +405,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 		gm_cached_drop(heap->cached, 0, tsc);
 		endings -= heap->ending;
 		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
+		atomic_store_explicit(&heaps[i], NULL, memory_order_release);
 	}
 }
 
@@ -442,9 +440,12 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 	uint64_t bytes = 0;
 
 	gm_cache_orphans_back();
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain && &heaps[i] != but && !heaps[i].ending)
-			bytes += gm_cached_empty(heaps[i].cached);
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain && heap != but && !heap->ending)
+			bytes += gm_cached_empty(heap->cached);
+	}
 	if (bytes)
 		gm_cache_back_done(domain);
 	return bytes;
@@ -454,29 +455,26 @@ uint64_t gm_cache_idle_bytes(uint8_t domain)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain)
-			bytes += gm_cached_idle_bytes(heaps[i].cached);
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain)
+			bytes += gm_cached_idle_bytes(heap->cached);
+	}
 	return bytes;
 }
 
 bool gm_cache_idle_or_limbo(uint8_t domain)
 {
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heaps[i].number && heaps[i].domain == domain &&
-		    (gm_cached_idle_bytes(heaps[i].cached) ||
-		     gm_reuse_limbo_bytes(gm_order_reuse(), heaps[i].number)))
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain &&
+		    (gm_cached_idle_bytes(heap->cached) ||
+		     gm_reuse_limbo_bytes(gm_order_reuse(), heap->number)))
 			return true;
+	}
 	return false;
-}
-
-static void *pages(void *arg, size_t bytes)
-{
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	(void)arg;
-	return memory == MAP_FAILED ? NULL : memory;
 }
 
 int gm_cache_heaps_start(void)
@@ -489,12 +487,13 @@ int gm_cache_heaps_start(void)
 
 void gm_cache_heaps_forget(void)
 {
-	memset(heaps, 0, sizeof(heaps));
+	memset((void *)heaps, 0, sizeof(heaps));
+	room_left = 0;
 	memset(growth, 0, sizeof(growth));
 	memset((void *)growth_lost, 0, sizeof(growth_lost));
 	heaps_lock = (struct gm_lock){ 0 };
 	gm_cache_orphans_forget();
-	memset(limits, 0, sizeof(limits));
+	gm_cache_limits_forget();
 	endings = 0;
 	gm_cache_spans = NULL;
 	gm_cache_streams_forget();

@@ -12,7 +12,7 @@
 #include "recorder/cached.h"
 
 struct gm_cache_heap {
-	_Atomic(uint32_t) number;	/* gm_cached_number, 0: the slot is free */
+	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
 	uint32_t context;		/* id; 0: of a device's default pool */
 	struct gm_cached *cached;
 	uint32_t home;			/* id of the context that @handle and @back belong to */
@@ -68,7 +68,7 @@ static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *wh
 
 struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
 
-/* The n-th slot, used or not; NULL past the end. */
+/* The n-th place's, one without a number where it is free; NULL past the end. */
 struct gm_cache_heap *gm_cache_heap_at(unsigned int n);
 
 /* The growth lock of a device; false: it could not be had. */
@@ -81,8 +81,11 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
 
-/* Serve at most this many bytes of @domain's device from now on. */
+/* Serve at most this many bytes of @domain's device from now on (cache_limit.c). What a heap there is to
+ * be told. */
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
+void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
+void gm_cache_limits_forget(void);
 
 /* The private stream of a heap whose context is current; NULL: it cannot be had. */
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap);

@@ -121,7 +121,9 @@ static void take_and_complete(void)
 	take_its_place();
 	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX), waiting);
 	OK(cuCtxSynchronize());
-	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX), 0);
+	/* Where a sanitizer's objects are bound past us, the one that ends may have been given work. */
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX),
+			  gm_order_unseen() ? waiting : 0);
 }
 
 START_TEST(limbo_completes)
@@ -221,6 +223,48 @@ START_TEST(not_the_last_release)
 }
 END_TEST
 
+/* ---- many of them ------------------------------------------------------------------------------- */
+
+static _Atomic(bool) enough;
+
+static void *ask(void *arg)
+{
+	size_t free_bytes, total;
+
+	(void)arg;
+	OK(cuCtxSetCurrent(primary));
+	while (!enough) {
+		OK(cuMemGetInfo_v2(&free_bytes, &total));
+		gm_cache_set_limit(0, GM_HEAP_UNLIMITED);
+		gm_cache_flush(0);
+	}
+	return NULL;
+}
+
+/* A heap's place is taken by another's while somebody looks at all of them. For the sanitizers above
+ * all. */
+START_TEST(come_and_go)
+{
+	CUcontext context;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	gm_real.cuCtxDestroy_v2 = destroy_of_driver;
+	OK(cuCtxDestroy_v2(own));
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		OK(cuCtxCreate_v2(&context, 0, 0));
+		OK(cuMemAlloc_v2(&p, SOME));
+		OK(cuMemFree_v2(p));
+		OK(cuMemAlloc_v2(&p, SOME));
+		OK(cuCtxDestroy_v2(context));
+	}
+	enough = true;
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(gm_recorder_check(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ends");
@@ -232,6 +276,7 @@ int main(void)
 	tcase_add_test(tc, limbo_completes);
 	tcase_add_test(tc, passed_through);
 	tcase_add_loop_test(tc, not_the_last_release, 0, 2);
+	tcase_add_test(tc, come_and_go);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
 }

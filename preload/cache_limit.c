@@ -1,0 +1,62 @@
+/*
+ * cache_limit.c - how much of a device the cache may take, and the rest of what its heaps are told by
+ * the options.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_limits_forget.
+ */
+#include <string.h>
+
+#include "preload/cache_heap.h"
+
+static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
+
+/* The most that this process may take of the device: the fraction and the limit, whichever is
+ * less. */
+static uint64_t limit_of(uint8_t domain)
+{
+	const struct gm_options *options = &gm_state.options;
+	uint64_t limit = options->memory_limit;
+	size_t total = 0;
+
+	if (limits[domain])		/* said by the program */
+		return limits[domain];
+
+	if (options->per_process_memory_fraction < 1 &&
+	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
+		uint64_t share = (uint64_t)(options->per_process_memory_fraction * (double)total);
+
+		limit = share < limit ? share : limit;
+	}
+	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
+}
+
+void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
+{
+	const struct gm_options *options = &gm_state.options;
+
+	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
+	gm_heap_config_default(config);
+	config->large_segment_size = options->large_segment_size_mb;
+	config->max_split_size = options->max_split_size_mb;
+	config->max_non_split_rounding = options->max_non_split_rounding_mb;
+	config->garbage_collection_threshold = options->garbage_collection_threshold;
+	config->limit = limit_of(domain);
+	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
+	       sizeof(config->roundup_power2_divisions));
+}
+
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
+{
+	limits[domain] = limit_bytes;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && heap->domain == domain)
+			gm_cached_set_limit(heap->cached, limit_bytes);
+	}
+}
+
+void gm_cache_limits_forget(void)
+{
+	memset((void *)limits, 0, sizeof(limits));
+}
