@@ -27,6 +27,7 @@
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
+#include "recorder/clock.h"
 #include "recorder/libunwind.h"
 #include "recorder/recorder.h"
 #include "recorder/symbols.h"
@@ -222,7 +223,7 @@ static uint64_t operations(const struct gm_header *header)
 static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
-	uint64_t seen = 0, now;
+	uint64_t seen = 0, now, next = 0;
 	bool names_left = false;
 	uint32_t number;
 
@@ -240,18 +241,22 @@ static void *helper(void *arg)
 		}
 		if (nobody_left())
 			break;
-		futex_wait(&header->request, number,
-			   main_thread_known() && !*main_thread_id ? ALONE_NS :
-			   names_left ? PAUSE_NS : TICK_NS);
+		if (!gm_recorder_ahead())
+			futex_wait(&header->request, number,
+				   main_thread_known() && !*main_thread_id ? ALONE_NS :
+				   names_left ? PAUSE_NS : TICK_NS);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
 		if (load(&header->request) != number || load(&header->life) == GM_LIFE_CRASHED)
+			continue;
+		if (gm_now_ns() < next)		/* woken for gm_recorder_ahead alone */
 			continue;
 		now = operations(header);
 		if (now != seen)
 			gm_recorder_tick();
 		seen = now;
 		names_left = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
+		next = gm_now_ns() + (uint64_t)(names_left ? PAUSE_NS : TICK_NS) / 2;
 	}
 	/* From here on the last thread of the process, which glibc makes call exit(). */
 	__atomic_store_n((uint32_t *)&header->has_helper, 0, __ATOMIC_RELEASE);

@@ -7,6 +7,7 @@
 #include "recorder/events.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 
 #include "recorder/sys.h"
@@ -16,6 +17,7 @@
 #define KEPT_PART 64u			/* of the pool: some of these parts are what all threads keep */
 #define READY_PART 4u			/* of the chunks in use, that many more are kept ready */
 #define READY_MOST 512u
+#define ASK_FROM 256u			/* chunks in use: until then there is little to get ready */
 #define READY_STEP 64u			/* got at once */
 #define REFUSALS 64u			/* until memory that was refused is asked for again */
 
@@ -272,6 +274,23 @@ static int take_locked(struct gm_header *header, struct gm_slot *slot, uint32_t 
 	return r >= 0 ? r : run->count ? 1 : -EAGAIN;
 }
 
+/* Should the helper thread get memory ready, and does nobody know yet? */
+static bool ask_locked(struct gm_chunk_pool *pool)
+{
+	if (pool->fresh < ASK_FROM || pool->fresh >= pool->wanted || gm_get(&pool->asked) ||
+	    chunks_in(pool->ready, pool->ready_count) > least(pool->fresh / READY_PART, READY_MOST) / 2)
+		return false;
+	gm_set(&pool->asked, 1);
+	return true;
+}
+
+/* As a request for a snapshot wakes it, without one. */
+static void wake_helper(struct gm_header *header)
+{
+	if (gm_get(&header->has_helper))
+		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
+}
+
 /* @slot was promised chunks that got no memory: closed ones, then. */
 static bool take_back_locked(struct gm_header *header, struct gm_slot *slot,
 			     struct gm_chunk_range range)
@@ -296,6 +315,7 @@ static bool refill(struct gm_slot *slot, bool nested)
 	struct gm_header *header = gm_header_get();
 	struct gm_chunk_range range;
 	uint32_t before = slot->run.count;
+	bool ask;
 	int r;
 
 	if (open_next(slot))
@@ -309,7 +329,10 @@ static bool refill(struct gm_slot *slot, bool nested)
 		r = take_locked(header, slot, before, &range);
 	if (r == 0 && slot == &gm_rec.shared_slot)
 		r = back(header, range) == 0 || take_back_locked(header, slot, range) ? 1 : -EAGAIN;
+	ask = ask_locked(&gm_rec.pool);
 	gm_unlock(&gm_rec.journal);
+	if (ask)
+		wake_helper(header);
 	if (r == 0 && back(header, range) < 0) {
 		if (!gm_lock(&gm_rec.journal)) {
 			slot->run.count = 0;	/* and what it was promised is lost */
@@ -369,7 +392,8 @@ static bool get_ready(struct gm_header *header)
 	if (r < 0)
 		return false;
 	r = r ? 0 : back(header, range);
-	if (!gm_lock(&gm_rec.journal))
+	/* The helper thread may be wanted for the snapshot of a crash, of a thread that holds it. */
+	if (!gm_lock_within(&gm_rec.journal, SHARED_WAIT_NS))
 		return false;			/* and they are lost */
 	if (r < 0)
 		refused_locked(header, range);
@@ -380,6 +404,21 @@ static bool get_ready(struct gm_header *header)
 			queue_first_locked(pool, range.first + i);
 	gm_unlock(&gm_rec.journal);
 	return r == 0;
+}
+
+bool gm_events_ahead(void)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	if (!header || !gm_get(&pool->asked))
+		return false;
+	for (uint32_t steps = 0; steps < READY_MOST / READY_STEP; steps++)
+		if (!get_ready(header)) {
+			gm_set(&pool->asked, 0);
+			break;
+		}
+	return true;
 }
 
 bool gm_events_unbacked(void)

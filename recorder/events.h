@@ -30,6 +30,10 @@ void gm_events_end(void);
 /* Try again what was refused for want of memory; get memory for the next chunks. */
 void gm_events_tick(void);
 
+/* Where threads fill chunk after chunk: get memory for those that they will want next, some
+ * milliseconds at most. Returns whether it was asked for. The helper thread. */
+bool gm_events_ahead(void);
+
 /* May there be chunks within @used of the region that have no memory behind them? While all domains
  * and slots are locked none becomes one. */
 bool gm_events_unbacked(void);

@@ -73,6 +73,10 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
+/* Get memory for the events to come, where threads write many: the futex word @request is woken for it
+ * without a request. The helper thread. Returns false when there was nothing to do. */
+bool gm_recorder_ahead(void);
+
 /* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
  * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be
  * read before all that follows: for the free that a driver call comes after. */

@@ -287,6 +287,11 @@ void gm_recorder_tick(void)
 	gm_events_tick();
 }
 
+bool gm_recorder_ahead(void)
+{
+	return gm_events_ahead();
+}
+
 static uint32_t slots_used(void)
 {
 	return gm_get_acquire(&gm_rec.slots_used);

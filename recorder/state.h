@@ -92,6 +92,7 @@ struct gm_chunk_pool {			/* lock: journal */
 	/* With memory, for whoever asks next. */
 	struct gm_chunk_range ready[GM_GROWING_MOST];
 	uint32_t ready_count;
+	_Atomic(uint32_t) asked;	/* 1: the helper thread is to get more of them */
 	/* Given to somebody who was refused the memory behind them: nobody may touch them. */
 	struct gm_chunk_range unbacked[GM_GROWING_MOST];
 	uint32_t unbacked_count;

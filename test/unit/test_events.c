@@ -497,6 +497,48 @@ START_TEST(test_memory_refused)
 }
 END_TEST
 
+static _Atomic(uint32_t) populated;
+
+static int count_populates(void *addr, size_t bytes, int advice)
+{
+	if (advice == 23)
+		gm_count(&populated, 1);
+	return madvise(addr, bytes, advice);
+}
+
+/* Who writes many events finds memory that the helper thread got for them; who writes few has the memory
+ * of few. */
+START_TEST(test_ready_ahead)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t before, steps = 0;
+
+	gm_sys.advise = count_populates;
+	aux_start(63 * 4096);
+	notes(1, 63);
+	gm_recorder_tick();
+	ck_assert(!gm_recorder_ahead());
+	ck_assert_uint_eq(gm_region(GM_REGION_EVENTS)->populated, 4096);
+	notes(64, 63 * 999);
+	for (uint64_t at = 1000; at < 4000; at += 100) {
+		steps += gm_recorder_ahead();
+		aux_sound();
+		before = gm_get(&populated);
+		notes(63 * at + 1, 63 * 100);
+		ck_assert(!steps || gm_get(&populated) == before);
+	}
+	ck_assert_uint_gt(steps, 3);
+	ck_assert_uint_lt(steps, 29);
+	while (gm_recorder_ahead())
+		;
+	ck_assert_uint_eq(pool->fresh, pool->chunks);
+	tail_is(63 * 4000, 63 * 4000, 63 * 4000);
+	notes(63 * 4000 + 1, 63 * 5000);
+	ck_assert(!gm_recorder_ahead());
+	tail_is(63 * 9000, 63 * (4096 - GM_RUN_MOST), 63 * 4096);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("events");
@@ -521,6 +563,7 @@ int main(void)
 	tcase_add_test(tc, test_live_copies);
 	tcase_add_test(tc, test_several_at_once);
 	tcase_add_test(tc, test_memory_refused);
+	tcase_add_test(tc, test_ready_ahead);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
