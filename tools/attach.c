@@ -74,8 +74,9 @@ static int try_mapping(pid_t pid, char *line, struct gm_attached *attached)
 	return r;
 }
 
-int gm_attach(pid_t pid, struct gm_attached *ret_attached)
+int gm_attach(int64_t number, struct gm_attached *ret_attached)
 {
+	pid_t pid = (pid_t)number;
 	char path[64];
 	char *line = NULL;
 	size_t room = 0;
@@ -84,6 +85,8 @@ int gm_attach(pid_t pid, struct gm_attached *ret_attached)
 
 	memset(ret_attached, 0, sizeof(*ret_attached));
 	ret_attached->fd = -1;
+	if (number <= 0 || number > INT32_MAX)
+		return -ESRCH;
 	snprintf(path, sizeof(path), "/proc/%ld/maps", (long)pid);
 	maps = fopen(path, "re");
 	if (!maps)

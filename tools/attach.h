@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
+#include <stdint.h>
 
 struct gm_attached {
 	int fd;				/* the journal; the caller closes it */
@@ -19,7 +19,7 @@ struct gm_attached {
 /* Open the journal that process @pid has mapped, through /proc/PID/maps and, in another mount
  * namespace, /proc/PID/root. Returns 0; -ESRCH no such process; -ENOENT it has no journal (it was
  * not started under the library, or has made no CUDA call yet); -EACCES, -EPERM; or -errno. */
-int gm_attach(pid_t pid, struct gm_attached *ret_attached);
+int gm_attach(int64_t pid, struct gm_attached *ret_attached);
 
 /* One sentence for what gm_attach returned. */
 const char *gm_attach_explain(int error);

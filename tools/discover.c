@@ -22,7 +22,7 @@ void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg)
 				   ? strtol(entry->d_name, NULL, 10)
 				   : 0;
 
-		if (pid <= 0 || pid == getpid() || gm_attach((pid_t)pid, &attached))
+		if (pid <= 0 || pid == getpid() || gm_attach(pid, &attached))
 			continue;
 		close(attached.fd);
 		visit(arg, pid);

@@ -300,6 +300,7 @@ static int take_option(int c, struct filter *filter)
 	static const char kinds[] = "device,managed,array,host,vmm,pool,ipc,graph,external";
 	char *end;
 
+	errno = 0;
 	switch (c) {
 	case 'a':
 		filter->actions = optarg;
@@ -324,7 +325,7 @@ static int take_option(int c, struct filter *filter)
 	case 'r':
 		filter->has_stream = true;
 		filter->stream = (int64_t)strtoull(optarg, &end, 0);
-		return end != optarg && !*end ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
+		return end != optarg && !*end && !errno ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
 	case 'n':
 		return gm_given_count(optarg, &filter->last) ? wrong("--last", optarg, "a number") : 0;
 	case 's':
@@ -333,7 +334,7 @@ static int take_option(int c, struct filter *filter)
 	case 'A':
 		filter->has_address = true;
 		filter->address = strtoull(optarg, &end, 16);
-		return end != optarg && !*end ? 0 : wrong("--address", optarg, "a hexadecimal number");
+		return end != optarg && !*end && !errno ? 0 : wrong("--address", optarg, "a hexadecimal number");
 	case 'f':
 		filter->has_since = true;
 		return read_seconds(optarg, &filter->since) ? 0 : wrong("--since", optarg, "a time");

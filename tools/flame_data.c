@@ -75,11 +75,16 @@ void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room)
 	gm_show_repair(ret);
 }
 
-/* ';' parts frames and a line end parts stacks: in a name they become something else. */
+/* ';' parts frames and a line end parts stacks: in a name they become something else; so does what a
+ * terminal would obey. */
 static void put_folded(FILE *out, const char *text)
 {
-	for (; *text; text++)
-		putc_unlocked(*text == ';' ? ':' : (unsigned char)*text < 0x20 ? '?' : *text, out);
+	for (; *text; text++) {
+		bool control = gm_show_control(text);
+
+		putc_unlocked(*text == ';' ? ':' : control ? '?' : *text, out);
+		text += control && (unsigned char)*text == 0xc2;
+	}
 }
 
 void gm_flame_folded(FILE *out, const struct gm_flame *flame)

@@ -11,6 +11,7 @@
 
 #include "tools/flame.h"
 #include "tools/show.h"
+#include "tools/sink.h"
 #include "tools/table.h"
 #include "tools/value.h"
 
@@ -34,18 +35,23 @@ struct picture {
 	size_t count, room;
 	struct gm_table children;	/* (parent, label) -> node */
 	struct gm_values *labels;
+	const struct gm_value **label_of;	/* of each frame, once it was asked for */
 	unsigned int deepest;
 };
 
-static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame)
+static const struct gm_value *new_label(struct picture *p, const struct gm_frame *frame)
 {
-	const struct gm_value *label;
 	char text[512];
+
+	gm_flame_label(frame, text, sizeof(text));
+	return gm_value_text(p->labels, text, strlen(text));
+}
+
+static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_value *label, bool python)
+{
 	uint64_t found;
 	uint32_t at;
 
-	gm_flame_label(frame, text, sizeof(text));
-	label = gm_value_text(p->labels, text, strlen(text));
 	if (!label)
 		return 0;
 	found = gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
@@ -61,7 +67,7 @@ static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_fra
 		p->room *= 2;
 	}
 	at = (uint32_t)p->count++;
-	p->nodes[at] = (struct node){ .label = label, .python = frame->python };
+	p->nodes[at] = (struct node){ .label = label, .python = python };
 	if (p->nodes[parent].last)
 		p->nodes[p->nodes[parent].last].next = at;
 	else
@@ -73,6 +79,8 @@ static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_fra
 static int grow_tree(struct picture *p)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
+	const struct gm_frame *frames = p->flame->stacks->frames, *frame;
+	const struct gm_value *unknown = new_label(p, &none), **label;
 
 	for (size_t s = 0; s < p->flame->count; s++) {
 		size_t count, i;
@@ -83,7 +91,11 @@ static int grow_tree(struct picture *p)
 			continue;
 		p->nodes[0].weight += p->flame->weights[s];
 		for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
-			at = child_of(p, at, count ? &p->flame->stacks->frames[ids[count - 1 - i]] : &none);
+			frame = count ? &frames[ids[count - 1 - i]] : &none;
+			label = count ? &p->label_of[ids[count - 1 - i]] : &unknown;
+			if (!*label)
+				*label = new_label(p, frame);
+			at = child_of(p, at, *label, frame->python);
 			if (!at)
 				return -ENOMEM;
 			p->nodes[at].weight += p->flame->weights[s];
@@ -105,14 +117,15 @@ static void put_escaped(FILE *out, const char *text, size_t most)
 		/* U+FFFE and U+FFFF */
 		bool none = c == 0xef && end - i > 2 && (unsigned char)text[i + 1] == 0xbf &&
 			    (unsigned char)text[i + 2] >= 0xbe;
+		bool control = gm_show_control(text + i);
 
-		i += none ? 2 : 0;
-		if (none)
+		if (none || control)
 			putc_unlocked('?', out);
 		else if (c == '&' || c == '<' || c == '>' || c == '"')
 			fprintf(out, "&#%d;", c);
 		else
-			putc_unlocked(c < 0x20 || c == 0x7f ? '?' : c, out);
+			putc_unlocked(c, out);
+		i += none ? 2 : control && c == 0xc2;
 	}
 }
 
@@ -147,21 +160,39 @@ static void put_amount(struct picture *p, int64_t weight)
 	fprintf(p->out, ", %.2f%%", 100.0 * (double)weight / (double)p->nodes[0].weight);
 }
 
+/* What stands between @before and @after, in thousandths: printf takes longer than all the rest. */
+static void put_thousandths(FILE *out, const char *before, double value, const char *after)
+{
+	uint64_t thousandths = (uint64_t)(value * 1000 + 0.5);
+	char room[24], point[4] = { '.', (char)('0' + thousandths / 100 % 10), (char)('0' + thousandths / 10 % 10),
+				    (char)('0' + thousandths % 10) };
+	const char *whole = gm_sink_digits(room, thousandths / 1000, false);
+
+	fputs_unlocked(before, out);
+	fwrite_unlocked(whole, 1, (size_t)(room + sizeof(room) - whole), out);
+	fwrite_unlocked(point, 1, sizeof(point), out);
+	fputs_unlocked(after, out);
+}
+
 static void put_box(struct picture *p, const struct node *node, double x, double width,
 		    unsigned int row)
 {
-	double y = TOP + (double)(p->deepest - row) * ROW;
+	unsigned int y = TOP + (p->deepest - row) * ROW;
 	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;
 
-	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\" data-n=\"%lld\"><title>", x, width,
-		row, (long long)node->weight);
+	put_thousandths(p->out, "<g class=\"b\" data-x=\"", x, "\" data-w=\"");
+	put_thousandths(p->out, "", width, "\"");
+	fprintf(p->out, " data-r=\"%u\" data-n=\"%lld\"><title>", row, (long long)node->weight);
 	put_escaped(p->out, node->label->u.text, SIZE_MAX);
 	fputs(" (", p->out);
 	put_amount(p, node->weight);
-	fprintf(p->out, ")</title><rect x=\"%.3f\" y=\"%.0f\" width=\"%.3f\" height=\"%d\" fill=\"", x, y, width,
-		ROW - 1);
+	put_thousandths(p->out, ")</title><rect x=\"", x, "\"");
+	fprintf(p->out, " y=\"%u\"", y);
+	put_thousandths(p->out, " width=\"", width, "\"");
+	fprintf(p->out, " height=\"%d\" fill=\"", ROW - 1);
 	put_color(p->out, node);
-	fprintf(p->out, "\"/><text x=\"%.3f\" y=\"%.0f\">", x + 3, y + 12);
+	put_thousandths(p->out, "\"/><text x=\"", x + 3, "\"");
+	fprintf(p->out, " y=\"%u\">", y + 12);
 	put_escaped(p->out, node->label->u.text, fit(node->label->u.text, letters));
 	fputs("</text></g>\n", p->out);
 }
@@ -230,12 +261,14 @@ int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
 
 	p.nodes = calloc(p.room, sizeof(*p.nodes));
 	p.labels = gm_values_open(SIZE_MAX);
-	if (p.nodes && p.labels)
+	p.label_of = calloc(flame->stacks->frame_count + 1, sizeof(*p.label_of));
+	if (p.nodes && p.labels && p.label_of)
 		r = grow_tree(&p);
 	if (!r)
 		put_picture(&p, title);
 	gm_table_free(&p.children);
 	gm_values_close(p.labels);
 	free(p.nodes);
+	free(p.label_of);
 	return r;
 }

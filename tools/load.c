@@ -238,7 +238,7 @@ static int load_process(const char *word, struct gm_loaded *ret)
 
 	if (*end || pid <= 0)
 		return -ENOENT;
-	r = gm_attach((pid_t)pid, &attached);
+	r = gm_attach(pid, &attached);
 	if (r) {
 		refuse(ret, "process %ld: %s", pid, gm_attach_explain(r));
 		return r;

@@ -63,7 +63,7 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 
 	gm_heap_config_default(config);
 	if (gm_heap_config_parse(config, wish->conf ? wish->conf : trace->conf, error)) {
-		fprintf(stderr, "gpumem replay: settings: %s\n", error);
+		fprintf(stderr, "gpumem replay: settings: %s\n", gm_show_clean(error));
 		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
 	}
 	other = wish->conf ? stranger(wish->conf, &length) : NULL;

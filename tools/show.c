@@ -52,12 +52,10 @@ const char *gm_show_clean(const char *text)
 	size_t n = 0;
 
 	for (; n < sizeof(texts[0]) - 1 && text[n]; n++) {
-		unsigned char c = (unsigned char)text[n], after = (unsigned char)text[n + 1];
-		/* C0, DEL, and C1 (U+0080 to U+009F), which some terminals obey as well. */
-		bool bad = c < 0x20 || c == 0x7f || (c == 0xc2 && after >= 0x80 && after < 0xa0);
+		bool bad = gm_show_control(text + n);
 
-		at[n] = bad ? '?' : (char)c;
-		if (bad && c == 0xc2 && n + 1 < sizeof(texts[0]) - 1)
+		at[n] = bad ? '?' : text[n];
+		if (bad && (unsigned char)text[n] == 0xc2 && n + 1 < sizeof(texts[0]) - 1)
 			at[++n] = '?';
 	}
 	at[n] = '\0';

@@ -10,6 +10,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Does a control character begin at @at, one that terminals obey? C0, DEL, and in two bytes C1 (U+0080
+ * to U+009F). */
+static inline bool gm_show_control(const char *at)
+{
+	unsigned char c = (unsigned char)at[0], after = c == 0xc2 ? (unsigned char)at[1] : 0;
+
+	return (c && c < 0x20) || c == 0x7f || (after >= 0x80 && after < 0xa0);
+}
+
 /* @text without what a terminal would obey; control characters become '?'. Static memory of four
  * calls. At most 1,023 bytes. */
 const char *gm_show_clean(const char *text);

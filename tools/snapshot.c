@@ -207,7 +207,7 @@ static int one(const char *word, const char *output)
 		fprintf(stderr, "gpumem snapshot: '%s' is not a process id\n", word);
 		return GM_EXIT_USAGE;
 	}
-	r = gm_attach((pid_t)pid, &attached);
+	r = gm_attach(pid, &attached);
 	if (r) {
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
 		return GM_EXIT_INPUT;

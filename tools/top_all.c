@@ -28,7 +28,7 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 {
 	struct gm_attached attached;
 	struct gm_top_process *process;
-	int r = gm_attach((pid_t)pid, &attached);
+	int r = gm_attach(pid, &attached);
 
 	if (r)
 		return r;

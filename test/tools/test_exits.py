@@ -104,6 +104,8 @@ with Room() as room:
                                ("run", [], "no command was given"), ("run", ["--stacks", "--", "true"], "--stacks needs a value"),
                                ("leaks", ["-n", "-3", good], "--top -3: not a number"), ("merge", ["-n", "-3", good], "--top -3: not a number"),
                                ("top", ["--rows", "-3", "all"], "--rows -3: not a number"), ("events", ["-n", "-3", good], "--last -3: not a number"),
+                               ("events", ["--address", "0x1ffffffffffffffff", good], "not a hexadecimal number"),
+                               ("events", ["--stream", "0x1ffffffffffffffff", good], "not a number"),
                                ("replay", ["--conf", "max_split_size_mb:64,max_split_size:3", good], "no setting 'max_split_size'")):
         run = gpumem(verb, *inputs)
         check("%s %s: exit 2, %s" % (verb, " ".join(inputs).replace(good, "FILE"), said), run.returncode == 2 and said in run.stderr and
@@ -117,6 +119,17 @@ with Room() as room:
         run = gpumem(verb, *words, *[good] * (count - 1), evil)
         check("%s of a name with an escape: none reaches the terminal" % verb, run.returncode == 3 and "\033" not in run.stderr and
               "name: an empty file" in run.stderr, run)
+    # What a snapshot says is no more trusted: its settings in a message, its names in what is often looked at on a terminal.
+    names = ("\u001b[2J", "\u009b2J", "\u007f", "\r", "\u0090")
+    document = json.loads(whole)
+    document["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = "a\033b\u009bc"
+    for i, frame in enumerate(document["frames"]):
+        frame["name"] += names[i % len(names)]
+    document["process"]["command"] += "".join(names)
+    for words, status in ((["replay"], 3), (["flame"], 0), (["flame", "-f", "folded"], 0), (["summary"], 0), (["leaks"], 0), (["events"], 0)):
+        run = gpumem(*words, "-", stdin=json.dumps(document))
+        check("%s of names with control characters: none comes out" % " ".join(words), run.returncode == status and
+              not re.search("[\0-\b\x0b-\x1f\x7f-\x9f]", run.stdout + run.stderr), (run.returncode, run.stderr, run.stdout[:200]))
     for name, near in (("foo", ""), ("lekas", "leaks"), ("tpo", "top"), ("sumary", "summary"), ("xy", "")):
         run = gpumem(name)
         check("gpumem %s: %s" % (name, near or "nothing like it"), run.returncode == 2 and
@@ -179,6 +192,9 @@ with Room() as room, Program(room, APP, "--wait", "600") as living:
     with open(journal, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         check("the journal of the living process has none of it", content.find(b"under libgpumem\n") < 0 and content.find(b"CUDA memory summary") < 0 and
               content.find(b"gpumem top: ") < 0)
+    for verb in ("summary", "snapshot", "top"):
+        run = gpumem(verb, *(["--once"] if verb == "top" else []), str(living.pid + (1 << 32)))
+        check("%s of a number that is no process's, but ends as one: exit 3" % verb, run.returncode == 3 and "no such process" in run.stderr, run)
     living.kill()
     note = os.path.join(room.path, "note")
     closed((0, 2), "run", "--", sys.executable, "-c", "import os, sys; open(sys.argv[1], 'w').write(str(os.path.lexists('/proc/self/fd/2')))", note)
