@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
-from verbs import APP, Program, blocks, gpumem, journals_begun, killed_journal, load, replay, wait_for  # noqa: E402
+from verbs import APP, Program, blocks, gpumem, has_allocated, journals_begun, killed_journal, load, replay, wait_for  # noqa: E402
 
 with Room() as room:
     counts = os.path.join(room.path, "counts")
@@ -134,8 +134,10 @@ with Room() as room:
 with Room() as room:
     # Its own pid namespace: its pids are ours as well, and mean other processes.
     inside = ["unshare", "-pf"] if os.geteuid() == 0 else ["unshare", "-rpf"]
-    with Program(room, *inside, "--kill-child", APP, "--loop", "--max-seconds", "60") as program:
+    counts = os.path.join(room.path, "counts")
+    with Program(room, *inside, "--kill-child", APP, "--loop", "--max-seconds", "60", "--count-file", counts) as program:
         journals = wait_for(lambda: journals_begun(room))
+        wait_for(lambda: has_allocated(counts))
         done = gpumem("recover", *journals, cwd=room.path)
         check("a living process in another pid namespace is left alone", done.returncode == 1 and
               os.path.exists(journals[0]), done)
@@ -151,10 +153,10 @@ with Room() as room:
     own.pop("XDG_RUNTIME_DIR", None)
     script = """
         mount -t tmpfs none /dev/shm && cd "$1" || exit 9
-        env LD_PRELOAD="$2" "$3" --loop --max-seconds 60 >/dev/null 2>&1 & one=$!
+        env LD_PRELOAD="$2" "$3" --loop --max-seconds 60 --count-file counts >/dev/null 2>&1 & one=$!
         env LD_PRELOAD="$2" "$3" --wait 60 >waiting 2>&1 & two=$!
         for i in $(seq 1000); do [ "$(ls /dev/shm/gpumem-*/*.journal 2>/dev/null | wc -l)" = 3 ] && break; sleep 0.02; done
-        until grep -q waiting waiting; do sleep 0.02; done
+        until grep -q waiting waiting && [ -n "$(tr -d '\\0' <counts)" ]; do sleep 0.02; done
         kill -KILL $one
         wait $one
         "$4" recover; echo "status $?"

@@ -60,13 +60,15 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
           sites[name]["stack"][0].startswith("cudaMalloc") and sites[name]["stacks"] > 3, sites)
     check("at rest nothing is allocated", device["allocations_per_s"] == 0 and all(s["growth_bytes"] == 0 for s in sites.values()))
 
-    two = reports("-n", "3", "-d", "0.2", str(loop.pid))
+    # How much it does in a while is the machine's business, not whether the numbers agree.
+    two = reports("-n", "3", "-d", "0.5", str(loop.pid))
     rates = [r["processes"][0]["devices"][0]["allocations_per_s"] for r in two]
-    check("-n 3: three reports, with rates", len(rates) == 3 and all(rate > 100 for rate in rates), rates)
+    check("-n 3: three reports, with rates", len(rates) == 3 and min(rates) >= 0 and max(rates) > 0, rates)
     counts = [r["processes"][0]["devices"][0]["allocations"] for r in two]
     times = [r["time_us"] for r in two]
+    told = sum(rate * (after - before) / 1e6 for rate, before, after in zip(rates[1:], times, times[1:]))
     check("the counter goes on, and the rate is its rate", counts == sorted(counts) and counts[0] < counts[-1] and
-          0.2 < rates[1] / ((counts[1] - counts[0]) / ((times[1] - times[0]) / 1e6)) < 5, (counts, times, rates))
+          0.2 < told / (counts[-1] - counts[0]) < 5, (counts, times, rates))
     # A third one is of another version of the library, as they are while a cluster gets a new one.
     with open(journals_begun(room, waiting.pid)[0], "rb") as file:
         head = bytearray(file.read(1 << 16))

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, "test")
@@ -70,13 +71,25 @@ def journals_begun(room, pid=None):
     return found
 
 
+def has_allocated(counts):
+    """Has the demo_app --loop whose --count-file that is allocated something? A journal is there before that, and recovers to nothing."""
+    try:
+        with open(counts, "rb") as file:
+            return file.read(1024).strip(b"\0")
+    except FileNotFoundError:
+        return b""
+
+
 def killed_journal(room, seconds=0.3, *flags):
     """Let demo_app allocate and free for a while, then SIGKILL it: (pid, the path of its journal)."""
-    with Program(room, APP, "--loop", "--max-seconds", "60", *flags) as program:
-        journals = wait_for(lambda: journals_begun(room, program.pid))
-        time.sleep(seconds)
-        program.kill()
-        return program.pid, journals[0] if journals else ""
+    with tempfile.NamedTemporaryFile() as own:
+        counts = flags[flags.index("--count-file") + 1] if "--count-file" in flags else own.name
+        with Program(room, APP, "--loop", "--max-seconds", "60", "--count-file", counts, *flags) as program:
+            journals = wait_for(lambda: journals_begun(room, program.pid))
+            wait_for(lambda: has_allocated(counts))
+            time.sleep(seconds)
+            program.kill()
+            return program.pid, journals[0] if journals else ""
 
 
 def load(path):
