@@ -1,9 +1,10 @@
 /* calls.cu - what one pair of calls costs: cudaMalloc + cudaFree and their stream-ordered kin, by the
  * runtime, through whatever is preloaded. Prints "NAME SIZE: N ns" lines, medians of 15 batches.
  *
- * usage: calls [threads]    with more than one: pairs a second of all threads together
+ * usage: calls [threads]    with a number: pairs a second of that many threads together
  */
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -80,24 +81,64 @@ static double random_sizes(int live, int pairs)
 	return took;
 }
 
+/* The first pairs of each thread, its creation and first call among them, while the history fills; then
+ * what it comes to; and what the machine gives to that many threads that have nothing in common: a rate of
+ * several threads is to be held against that. */
 static void from_threads(int count)
 {
-	auto body = [](int pairs) {
+	enum { FIRST = 20000, STEPS = 1000 };
+	std::atomic<int> begun { 0 }, phase { 0 };
+	std::atomic<long> pairs { 0 }, steps { 0 };
+	auto body = [&](int first) {
+		volatile unsigned long long sink = 1;
+		unsigned long long x[4] = { sink, sink + 1, sink + 2, sink + 3 };
+		long done = 0;
+
 		CHECK(cudaSetDevice(0));
-		for (int i = 0; i < pairs; i++)
+		for (int i = 0; i < first; i++)
 			sync_pair(4096);
+		begun++;
+		while (phase == 0)
+			std::this_thread::yield();
+		for (; phase == 1; done++)
+			sync_pair(4096);
+		pairs += done;
+		for (done = 0; phase == 2; done++)
+			for (int i = 0; i < STEPS; i++)
+				for (auto &one : x)	/* as many as keep a core busy */
+					one = one * 6364136223846793005u + 1442695040888963407u;
+		sink = x[0] ^ x[1] ^ x[2] ^ x[3];
+		steps += done;
+	};
+	auto begin = [&](int next) {
+		double at = now();
+
+		phase = next;
+		std::this_thread::sleep_for(std::chrono::milliseconds(200));
+		return at;
 	};
 	std::vector<std::thread> threads;
-	int pairs = 20000;
-	double began;
+	double began, steps_began, ended;
 
-	body(1000);
+	for (int i = 0; i < 1000; i++)
+		sync_pair(4096);
 	began = now();
 	for (int t = 0; t < count; t++)
-		threads.emplace_back(body, pairs);
+		threads.emplace_back(body, FIRST);
+	while (begun < count)
+		std::this_thread::yield();
+	printf("%d threads, the first %d each: %.2f million pairs a second\n", count, FIRST,
+	       1e3 * FIRST * count / (now() - began));
+	began = begin(1);
+	steps_began = begin(2);
+	ended = now();
+	phase = 3;
 	for (auto &thread : threads)
 		thread.join();
-	printf("%d threads: %.2f million pairs a second\n", count, 1e3 * pairs * count / (now() - began));
+	printf("%d threads, then: %.2f million pairs a second\n", count,
+	       1e3 * (double)pairs / (steps_began - began));
+	printf("%d threads, of the machine: %.0f million steps a second\n", count,
+	       1e3 * STEPS * (double)steps / (ended - steps_began));
 }
 
 int main(int argc, char **argv)
