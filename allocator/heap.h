@@ -64,6 +64,9 @@ struct gm_heap_ops {
 	/* The driver: 0 and the address, -ENOMEM out of memory, or -errno. Called unlocked. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
 	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
+	/* May a segment of @stream go back to the driver now? If not it stays cached. Locked; NULL:
+	 * any may. */
+	bool (*may_go)(void *arg, uint64_t stream);
 	/* Either may be NULL. A lock that cannot be had again (false) ends the call: -ETIMEDOUT. */
 	bool (*lock)(void *arg);
 	void (*unlock)(void *arg);

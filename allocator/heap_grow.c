@@ -21,6 +21,11 @@ static void unlock(const struct gm_heap *heap)
 		heap->ops->unlock(heap->ops->arg);
 }
 
+static bool may_go(const struct gm_heap *heap, uint64_t stream)
+{
+	return !heap->ops->may_go || heap->ops->may_go(heap->ops->arg, stream);
+}
+
 /* A wholly free block back to the driver. Adds its bytes. Returns false when the lock is lost. */
 static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 {
@@ -68,7 +73,7 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 
 static bool collectable(const struct gm_heap *heap, uint32_t id)
 {
-	return !gm_heap_is_split(&heap->blocks[id]);
+	return !gm_heap_is_split(&heap->blocks[id]) && may_go(heap, heap->blocks[id].stream);
 }
 
 static double age(const struct gm_heap *heap, uint32_t id)
@@ -124,7 +129,7 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	uint64_t total = 0;
 	uint32_t id;
 
-	if (limit == GM_HEAP_UNLIMITED)
+	if (limit == GM_HEAP_UNLIMITED || !may_go(heap, stream))
 		return 0;
 	id = gm_free_set_at_least(&heap->pool[pool], stream, key, 0);
 	if (id)
@@ -139,7 +144,7 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	return total >= key;
 }
 
-/* Every segment that is wholly free; the large pool first, as PyTorch does. Adds the bytes. Returns
+/* Every segment that is wholly free and may go; the large pool first, as PyTorch does. Adds the bytes. Returns
  * false when the lock is lost. Where memory has run out, most calls find none, and are many. */
 static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
@@ -147,7 +152,7 @@ static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 
 	for (unsigned int p = 2; p-- > 0;)
 		for (struct gm_free_cursor at = { 0 }; heap->idle && (id = gm_free_set_next(&heap->pool[p], &at));)
-			if (!gm_heap_is_split(&heap->blocks[id]) && !release(heap, id, bytes))
+			if (collectable(heap, id) && !release(heap, id, bytes))
 				return false;
 	return true;
 }

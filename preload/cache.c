@@ -104,9 +104,24 @@ static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
 	return r;
 }
 
+/* The last resort of a request in stream order: memory whose free is not complete. */
+static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	uint64_t bytes;
+
+	if (heap->kind == GM_KIND_POOL) {
+		gm_cache_request.chains = true;
+		bytes = gm_cached_empty(heap->cached) + gm_cache_orphans_chain(heap);
+		gm_cache_request.chains = false;
+	} else {			/* cuMemAlloc has no order to put it in */
+		bytes = gm_cache_settle_streams(heap);
+	}
+	return bytes ? gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block) : -ENOMEM;
+}
+
 /* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
  * memory" is nobody's but the lock's holder's. */
-static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 {
 	bool locked = gm_rule(GM_RULE_GROWTH) && gm_cache_growth_lock(heap->domain);
 	int r = -EAGAIN;
@@ -119,11 +134,25 @@ static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
 	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
-	if (r == -ENOMEM)
+	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && call->alloc.stream)
+		r = from_pending(heap, call);
+	if (r == -ENOMEM && last)
 		gm_cache_short_of_memory(heap->domain);
 	if (locked)
 		gm_cache_growth_unlock(heap->domain);
 	return r;
+}
+
+/* Waited for, before "out of memory" is said, is without the lock: it may end only with what another
+ * thread does after a growth of its own. */
+static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	int r = grow(heap, call, false);
+
+	if (r != -ENOMEM)
+		return r;
+	gm_cache_settle();
+	return grow(heap, call, true);
 }
 
 /* Nothing that is free serves it, for the reason @r. */
@@ -223,6 +252,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 	if (!heap || heap->faulted)
 		return false;
 	call->alloc.stream = gm_stream_key(stream, false);
+	gm_cache_stream_seen(call->alloc.stream, stream);
 	return serve(heap, call, dptr, ret_result);
 }
 
@@ -252,6 +282,7 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 
 struct freeing {
 	uint64_t key;			/* of the stream it is freed on; 0 none */
+	CUstream on;			/* that stream */
 	uint64_t stream;		/* of the block's segment */
 	uint8_t kind;
 	bool waited;			/* nothing can use it any more: the host has waited */
@@ -271,9 +302,13 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 	 * that nothing uses it. */
 	if (freeing->stream &&
 	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
-		     : freeing->kind == GM_KIND_POOL))
-		return !gm_capturing() || gm_reuse_freed(gm_order_reuse(), &item, true,
+		     : freeing->kind == GM_KIND_POOL)) {
+		now = !gm_capturing();
+		if (ordered && now)
+			gm_cache_stream_freed(freeing->key, freeing->on);
+		return now || gm_reuse_freed(gm_order_reuse(), &item, true,
 							 &freeing->early);
+	}
 	now = gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
 	/* Before anybody can be handed it. */
 	if (now && freeing->early)
@@ -399,5 +434,6 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);
+	freeing.on = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 	return free_block(dptr, heap, block, &freeing, ret_result);
 }

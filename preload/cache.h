@@ -92,10 +92,9 @@ struct gm_cache_pool {
 };
 bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool);
 void gm_cache_pool_reset_high(uint8_t domain);	/* used_high is what is used now */
-/* Give idle segments back to that pool, in stream order, while its segments have more than @keep
- * bytes. Waits for no work: @trims only has what goes back to idle streams there at once, as it is
- * where the program had synchronised after its frees. */
-void gm_cache_pool_flush(uint8_t domain, uint64_t keep, bool trims);
+/* Give idle segments back to that pool while its segments have more than @keep bytes: those whose last
+ * use the host has seen complete. Waits for no work. */
+void gm_cache_pool_flush(uint8_t domain, uint64_t keep);
 
 /* cuMemAlloc and cuMemAllocAsync (on @stream, named by its own name, and its key), begun with
  * gm_alloc_prepare: true when they were served or refused

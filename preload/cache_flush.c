@@ -7,6 +7,7 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget_short.
  */
+#include <sched.h>
 #include <string.h>
 
 #include "allocator/rules.h"
@@ -16,9 +17,12 @@
 #include "preload/pool_attributes.h"
 #include "preload/sample.h"
 #include "preload/writers.h"
+#include "recorder/clock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
 #define POISON 0xa5u
+#define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
+#define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
 
 static _Atomic(uint64_t) is_short;	/* a bit for each device */
 static _Atomic(bool) dedicate;
@@ -43,13 +47,37 @@ bool gm_cache_dedicated_large(uint16_t module)
 
 /* ---- giving back ---- */
 
+void gm_cache_settle(void)
+{
+	gm_reuse_settle(gm_order_reuse());
+	gm_reuse_settle_within(gm_order_reuse(), 0, SETTLE_NS);
+}
+
+uint64_t gm_cache_settle_streams(struct gm_cache_heap *heap)
+{
+	uint64_t until = gm_now_ns() + SETTLE_NS, bytes = 0;
+
+	while (!bytes && gm_cached_idle_bytes(heap->cached) && gm_now_ns() < until) {
+		bytes = gm_cached_empty(heap->cached);
+		sched_yield();
+	}
+	if (bytes)
+		gm_cache_back_done(heap->domain);
+	return bytes;
+}
+
 uint64_t gm_cache_flush(uint8_t domain)
 {
+	bool settled = false;
 	uint64_t bytes = 0;
 
 	for (uint8_t d = 0; gm_cache_on() && d < GM_MAX_DEVICES; d++) {
-		if ((domain != GM_DOMAIN_UNKNOWN && d != domain) || !gm_cache_idle_or_limbo(d) ||
-		    !gm_cache_growth_lock(d))
+		if ((domain != GM_DOMAIN_UNKNOWN && d != domain) || !gm_cache_idle_or_limbo(d))
+			continue;
+		if (!settled)
+			gm_cache_settle();
+		settled = true;
+		if (!gm_cache_growth_lock(d))
 			continue;
 		bytes += gm_cache_empty(d, NULL);
 		gm_pool_trim(d);
@@ -77,6 +105,8 @@ void gm_cache_grew(uint8_t domain, struct gm_where where)
 	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) &&
 	    free_bytes < total_bytes / SHORT_PART)
 		gm_cache_short_of_memory(domain);
+	if (free_bytes <= total_bytes / 2)	/* or it could not be told */
+		gm_cache_tell_frees();
 }
 
 void gm_cache_synchronised(void)
@@ -152,17 +182,17 @@ void gm_cache_pool_reset_high(uint8_t domain)
 		gm_cached_reset_high(heap->cached);
 }
 
-void gm_cache_pool_flush(uint8_t domain, uint64_t keep, bool trims)
+void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
 {
 	struct gm_cache_heap *heap = pool_of(domain);
 
+	/* Who has the lock may be waiting for what this thread does next. */
 	if (!heap || heap->segments <= keep || !gm_cached_idle_bytes(heap->cached) ||
-	    !gm_cache_growth_lock(domain))
+	    !gm_cache_growth_try(domain))
 		return;
-	gm_cache_request.hurried = true;
-	gm_cache_request.trims = trims;
 	gm_cached_empty(heap->cached);
-	gm_cache_request.hurried = gm_cache_request.trims = false;
+	gm_cache_orphans_back();
+	gm_cache_back_wait(heap, BACK_NS);
 	gm_cache_growth_unlock(domain);
 }
 

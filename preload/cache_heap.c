@@ -26,10 +26,9 @@
 
 #define HEAPS 160u			/* at a time */
 #define ROOM 64u			/* got at once */
-#define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
-#define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* a flush waits for work on the GPU */
+#define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 __thread struct gm_cache_request gm_cache_request;
 
@@ -94,7 +93,9 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 	return gm_cache_private_stream(&heap->back);
 }
 
-void gm_cache_settle_stream(CUstream stream, uint64_t limit_ns)
+/* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
+ * then. False: it was not before @limit_ns. */
+static bool settle_stream(CUstream stream, uint64_t limit_ns)
 {
 	uint64_t until = now_ns() + limit_ns;
 	CUresult result;
@@ -104,17 +105,19 @@ void gm_cache_settle_stream(CUstream stream, uint64_t limit_ns)
 		sched_yield();
 	if (!result)
 		GM_REAL(cuStreamSynchronize)(stream);
+	return result != CUDA_ERROR_NOT_READY;
 }
 
 /* With an end: what is freed early on one thread may wait for what this one is about to submit. */
-static void wait_back(struct gm_cache_heap *heap)
+void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
 	struct gm_visit visit;
 
 	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
 		return;
 	visit = gm_visit_begin(heap);
-	gm_cache_settle_stream(heap->back, BACK_NS);
+	if (!settle_stream(heap->back, limit_ns))
+		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
 	gm_visit_end(&visit);
 }
 
@@ -122,7 +125,7 @@ void gm_cache_back_done(uint8_t domain)
 {
 	for (unsigned int i = 0; i < HEAPS; i++)
 		if (heap_at(i)->number && heap_at(i)->domain == domain)
-			wait_back(heap_at(i));
+			gm_cache_back_wait(heap_at(i), BACK_NS);
 }
 
 /* ---- segments ---- */
@@ -191,52 +194,32 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 		gm_cache_find_home(heap);
 	visit = gm_visit_begin(heap);
 	heap->segments -= bytes;
-	if (heap->kind == GM_KIND_POOL) {
-		gm_cache_pool_segment_free(heap, address, stream);
+	if (stream) {
+		gm_cache_ordered_segment_free(heap, address, bytes, stream);
 	} else {
 		back = gm_cache_back_stream(heap);
 		if (back)
 			gm_order_behind_frees(back);
 		if (!back || GM_REAL(cuMemFreeAsync)(address, back))
 			GM_REAL(cuMemFree_v2)(address);
+		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
 	}
-	__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
 	gm_visit_end(&visit);
 }
 
-/* The stream's work so far comes before whatever goes back on our own stream from now on. (Where it
- * captures, an event of it would draw our stream into that.) */
-void gm_cache_stream_ends(uint64_t key, CUstream stream)
-{
-	CUevent event = NULL;
-
-	if (!gm_cache_on() || !gm_cache_stream_forget(key) || gm_stream_captures(stream, false))
-		return;
-	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-		struct gm_visit visit;
-
-		if (!heap->number || heap->kind != GM_KIND_POOL || !heap->handle)
-			continue;
-		visit = gm_visit_begin(heap);
-		if (!event && GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
-			event = NULL;
-		if (event && gm_cache_private_stream(&heap->behind) && !GM_REAL(cuEventRecord)(event, stream))
-			GM_REAL(cuStreamWaitEvent)(heap->behind, event, 0);
-		gm_visit_end(&visit);
-	}
-	if (event)
-		GM_REAL(cuEventDestroy_v2)(event);
-}
-
-/* What was freed and may be waited for is waited for, before "out of memory" is said. */
-static void settle(void *arg)
+/* With the domain's lock. */
+static bool may_go(void *arg, uint64_t stream)
 {
 	(void)arg;
-	if (gm_cache_request.hurried)
-		return;
-	gm_reuse_settle(gm_order_reuse());
-	gm_reuse_settle_within(gm_order_reuse(), 0, SETTLE_NS);
+	return !stream || gm_cache_request.chains || gm_cache_stream_may_go(stream);
+}
+
+/* Before idle segments go back. Nothing is waited for: the growth lock is held. */
+static void look(void *arg)
+{
+	(void)arg;
+	gm_reuse_poll(gm_order_reuse());
+	gm_cache_streams_look();
 }
 
 /* ---- heaps ---- */
@@ -296,7 +279,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	unsigned int place = 0;
 	struct gm_cached_setup setup = {
 		.config = &config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
-		.driver_free = segment_free, .settle = settle, .context = context,
+		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.keeps = true,
 	};
@@ -371,19 +354,27 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
  * that just now holds the growth lock. */
 void gm_cache_context_ending(uint32_t context, bool ending)
 {
-	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+	enum gm_context_role role;
+	CUdevice device = -1;
+	bool locked;
+
+	if (!gm_cache_on())
+		return;
+	gm_context_handle(context, &role, &device);
+	locked = ending && device >= 0 && device < (CUdevice)GM_MAX_DEVICES &&
+		 gm_lock_within(&growth[device], ENDING_NS);
+	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
-		bool locked;
 
 		if (!heap->number || heap->home != context || heap->kind == GM_KIND_POOL)
 			continue;
-		locked = ending && gm_lock_within(&growth[heap->domain], ENDING_NS);
 		endings += ending - heap->ending;
 		heap->ending = ending;
 		gm_cached_hold(heap->cached, ending);
-		if (locked)
-			gm_unlock(&growth[heap->domain]);
 	}
+	gm_cache_streams_ending(context, ending);
+	if (locked)
+		gm_unlock(&growth[device]);
 }
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
@@ -397,7 +388,8 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 			continue;
 		if (heap->kind == GM_KIND_POOL) {
 			heap->handle = NULL;
-			heap->back = heap->behind = NULL;
+			heap->back = NULL;
+			memset(heap->behind, 0, sizeof(heap->behind));
 			heap->faulted = 0;
 			continue;
 		}
@@ -430,6 +422,11 @@ bool gm_cache_growth_lock(uint8_t domain)
 	return held;
 }
 
+bool gm_cache_growth_try(uint8_t domain)
+{
+	return gm_lock_try(&growth[domain]);
+}
+
 void gm_cache_growth_unlock(uint8_t domain)
 {
 	gm_unlock(&growth[domain]);
@@ -439,13 +436,13 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 {
 	uint64_t bytes = 0;
 
-	gm_cache_orphans_back();
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
 		if (heap->number && heap->domain == domain && heap != but && !heap->ending)
 			bytes += gm_cached_empty(heap->cached);
 	}
+	bytes += gm_cache_orphans_back();
 	if (bytes)
 		gm_cache_back_done(domain);
 	return bytes;

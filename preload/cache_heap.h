@@ -11,6 +11,10 @@
 #include "preload/capture.h"
 #include "recorder/cached.h"
 
+/* A private stream that waits for what was freed on the stream of @key. */
+#define GM_CACHE_BEHIND 8u
+struct gm_cache_behind { CUstream stream; uint64_t key; };
+
 struct gm_cache_heap {
 	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
 	uint32_t context;		/* id; 0: of a device's default pool */
@@ -18,8 +22,8 @@ struct gm_cache_heap {
 	uint32_t home;			/* id of the context that @handle and @back belong to */
 	CUcontext handle;		/* made current for its driver calls; NULL: to be found anew */
 	CUstream back;			/* private: segments go back to the driver in its order */
+	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
-	CUstream behind;		/* private: those that go behind all work; never waited for */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
 	_Atomic(bool) ending;		/* its context is: nothing goes back any more */
@@ -30,8 +34,7 @@ struct gm_cache_heap {
 struct gm_cache_request {
 	CUstream stream;		/* of a stream-ordered one */
 	CUresult result;		/* of the driver's last refusal; 0 none */
-	bool hurried;			/* nothing is waited for */
-	bool trims;			/* what goes back shall be there at once, where nothing is in its way */
+	bool chains;			/* what was freed in stream order goes back before that is complete */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
@@ -71,12 +74,19 @@ struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
 /* The n-th place's, one without a number where it is free; NULL past the end. */
 struct gm_cache_heap *gm_cache_heap_at(unsigned int n);
 
-/* The growth lock of a device; false: it could not be had. */
+/* The growth lock of a device; false: it could not be had. Nothing that the GPU does is waited for
+ * while it is held. */
 bool gm_cache_growth_lock(uint8_t domain);
+bool gm_cache_growth_try(uint8_t domain);
 void gm_cache_growth_unlock(uint8_t domain);
 
 /* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
+
+/* What was freed and may be waited for is waited for. No lock of growth held. */
+void gm_cache_settle(void);
+/* Give @heap's idle segments back as their streams come to the frees; looks for a moment. */
+uint64_t gm_cache_settle_streams(struct gm_cache_heap *heap);
 
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
@@ -104,19 +114,22 @@ static inline struct gm_span *gm_cache_span(void)
 	return gm_cache_spans;
 }
 
-/* ---- segments of pools go back (cache_back.c) ---- */
+/* ---- segments of stream-ordered memory go back (cache_back.c) ---- */
 
 /* Last used on the stream of @key. In a visit. */
-void gm_cache_pool_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t key);
-/* Those that could not go back when they should have: now, where they can. */
-void gm_cache_orphans_back(void);
+void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
+				   uint64_t key);
+/* Those that could not go back when they should have: now, where they can. Bytes of them. */
+uint64_t gm_cache_orphans_back(void);
+/* Those of @heap, behind everything given to its device, complete or not. */
+uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
 void gm_cache_orphans_forget(void);
 /* A pool's heap whose context ended gets another of its device, where there is one. */
 void gm_cache_find_home(struct gm_cache_heap *heap);
 
-/* @stream is synchronised as soon as it is idle, if that is before @limit_ns: what was freed in its
- * order the driver keeps until then. */
-void gm_cache_settle_stream(CUstream stream, uint64_t limit_ns);
+/* What @heap gave back on its own stream is the driver's again when this returns, or after
+ * @limit_ns. */
+void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 
@@ -138,14 +151,32 @@ extern __thread uint64_t gm_cache_stream_last GM_HIDDEN;	/* a key that this thre
 void gm_cache_stream_met(uint64_t key, CUstream stream);
 static inline void gm_cache_stream_seen(uint64_t key, CUstream stream)
 {
-	if (key != gm_cache_stream_last && stream > CU_STREAM_PER_THREAD)
+	if (key != gm_cache_stream_last)
 		gm_cache_stream_met(key, stream);
 }
-/* False: destroyed, or one that has no handle of its own. */
-bool gm_cache_stream_find(uint64_t key, CUstream *ret);
-/* It ends; was memory served to it? */
-bool gm_cache_stream_forget(uint64_t key);
+/* Its context is about to end (or did not, after all); then its end. */
+void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
+
+/* A device has not much memory left: from now on frees in the order of a block's own stream are told,
+ * before anybody can be handed the block. (Blocks freed otherwise nothing uses any more.) */
+void gm_cache_tell_frees(void);
+extern _Atomic(bool) gm_cache_frees_told GM_HIDDEN;
+void gm_cache_stream_freed_slow(uint64_t key, CUstream stream);
+static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
+{
+	if (__builtin_expect(gm_cache_frees_told, 0))
+		gm_cache_stream_freed_slow(key, stream);
+}
+
+/* Is what was freed in the order of that stream complete? UNKNOWN: it cannot be told. */
+enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
+enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
+/* Asks all of them, for gm_cache_stream_may_go: was it complete, or not to be told? */
+void gm_cache_streams_look(void);
+bool gm_cache_stream_may_go(uint64_t key);
+/* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
+bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
 void gm_cache_streams_forget(void);
 
 #endif

@@ -39,6 +39,12 @@ static CUresult failed(CUresult result)
 	return gm_leave(result);
 }
 
+static void synchronised(void)
+{
+	gm_cache_synchronised();
+	gm_pools_synchronised();
+}
+
 /* ---- streams ---- */
 
 static bool is_only_stream(uint64_t key)
@@ -57,8 +63,6 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 
 	if (!gm_order_on)
 		return gm_leave(real(stream));
-	if (!polls)
-		gm_pools_synchronising();
 	key = gm_stream_key(stream, per_thread);
 	wait = wait_begin(is_only_stream(key));
 	result = real(stream);
@@ -68,7 +72,7 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 		gm_reuse_sync_done(gm_order_reuse(), wait.begun);
 	gm_host_stream_done(key, wait.host_now);
 	if (!polls)
-		gm_cache_synchronised();
+		synchronised();
 	return gm_leave(result);
 }
 
@@ -136,7 +140,6 @@ static CUresult wait_context(CUcontext context, bool given)
 	if (!gm_order_on)
 		return gm_leave(given ? GM_REAL(cuCtxSynchronize_v2)(context) :
 				GM_REAL(cuCtxSynchronize)());
-	gm_pools_synchronising();
 	wait = wait_begin(true);
 	result = given ? GM_REAL(cuCtxSynchronize_v2)(context) : GM_REAL(cuCtxSynchronize)();
 	if (result)
@@ -150,7 +153,7 @@ static CUresult wait_context(CUcontext context, bool given)
 	} else {
 		gm_host_context_done(context, wait.host_now);
 	}
-	gm_cache_synchronised();
+	synchronised();
 	return gm_leave(result);
 }
 
@@ -177,15 +180,13 @@ static CUresult wait_event(event_fn *real, CUevent event, bool polls)
 
 	if (!gm_order_on)
 		return gm_leave(real(event));
-	if (!polls)
-		gm_pools_synchronising();
 	mark = gm_host_event_mark(event);
 	result = real(event);
 	if (result)
 		return failed(result);
 	gm_host_event_done(&mark);
 	if (!polls)
-		gm_cache_synchronised();
+		synchronised();
 	return gm_leave(result);
 }
 

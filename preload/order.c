@@ -266,7 +266,7 @@ void gm_order_context_ended(uint32_t context)
 
 /* ---- the program's own waiting ----------------------------------------------------------------- */
 
-struct recording { CUcontext context; CUevent event; uint32_t id; uint64_t ticket; };
+struct recording { uint32_t id; uint64_t ticket; };
 
 static int record_ticket(void *arg)
 {
@@ -335,20 +335,6 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 			gm_host_context_done(handle, host_now);
 	}
 	return result;
-}
-
-static int record_context(void *arg)
-{
-	const struct recording *recording = arg;
-
-	return GM_REAL(cuCtxRecordEvent)(recording->context, recording->event) ? -EIO : 0;
-}
-
-bool gm_order_record_context(CUcontext context, CUevent event)
-{
-	struct recording recording = { .context = context, .event = event };
-
-	return gm_order_on && !gm_reuse_in_order(reuse, record_context, &recording);
 }
 
 /* ---- for reuse.h ------------------------------------------------------------------------------- */

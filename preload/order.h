@@ -214,8 +214,13 @@ void gm_host_events_shared(void);		/* another process may record them, from now 
  * submitted before; without it what is freed still has to wait for its epoch. */
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all);
 
-/* cuCtxRecordEvent, so that no capture begins meanwhile. False: not recorded; a stream captures. */
-bool gm_order_record_context(CUcontext context, CUevent event);
+/* An event after everything submitted so far in every context that was given work; false: not now.
+ * Is it complete (or its contexts gone)? It may cover anybody's work: never waited for. */
+bool gm_order_ticket(uint64_t *ret_ticket);
+bool gm_order_ticket_query(uint64_t ticket);
+void gm_order_ticket_drop(uint64_t ticket);
+/* What is given to @own (a private stream) from now on comes after all of that. */
+bool gm_order_behind_all(CUstream own);
 
 /* A context is about to end (or did not, after all). Then its end: its tickets are complete, its
  * streams are gone. Called by context.c. */

@@ -288,6 +288,38 @@ void gm_ticket_drop(void *arg, uint64_t ticket)
 	gm_parts_drop((uint32_t)ticket);
 }
 
+static int record_all(void *arg)
+{
+	return gm_ticket_record_all(NULL, arg);
+}
+
+bool gm_order_ticket(uint64_t *ret_ticket)
+{
+	return gm_order_on && !gm_reuse_in_order(gm_order_reuse(), record_all, ret_ticket);
+}
+
+bool gm_order_ticket_query(uint64_t ticket)
+{
+	return gm_ticket_query(NULL, ticket) == 1;
+}
+
+void gm_order_ticket_drop(uint64_t ticket)
+{
+	gm_ticket_drop(NULL, ticket);
+}
+
+bool gm_order_behind_all(CUstream own)
+{
+	uint64_t ticket = 0;
+	bool done;
+
+	if (!gm_order_ticket(&ticket))
+		return false;
+	done = !gm_ticket_stream_wait(own, false, ticket);
+	gm_ticket_drop(NULL, ticket);
+	return done;
+}
+
 void gm_ticket_stream_ends(uint32_t id, CUstream stream)
 {
 	uint64_t ticket = 0;

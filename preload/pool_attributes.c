@@ -108,7 +108,7 @@ bool gm_pool_served(uint8_t domain, CUmemoryPool handle)
 	return true;
 }
 
-void gm_pools_synchronising(void)
+void gm_pools_synchronised(void)
 {
 	uint64_t left = served;
 
@@ -118,7 +118,7 @@ void gm_pools_synchronising(void)
 
 		if (pools[domain].threshold != UINT64_MAX && gm_cache_pool(domain, &bytes) &&
 		    bytes.idle && bytes.segments > pools[domain].threshold)
-			gm_cache_pool_flush(domain, pools[domain].threshold, false);
+			gm_cache_pool_flush(domain, pools[domain].threshold);
 	}
 }
 
@@ -246,7 +246,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 		return GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
 	domain = domain_of(pool);
 	if (domain < GM_MAX_DEVICES)
-		gm_cache_pool_flush(domain, minBytesToKeep, true);
+		gm_cache_pool_flush(domain, minBytesToKeep);
 	return gm_leave(GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep));
 }
 

@@ -24,9 +24,9 @@ bool gm_pool_served(uint8_t domain, CUmemoryPool pool);
 /* The driver served a request for @domain's memory itself, from @pool (NULL: the current one). */
 void gm_pool_passed(uint8_t domain, CUmemoryPool pool);
 
-/* The program is about to synchronise: idle segments beyond a pool's release threshold go back,
- * before the real call, so that the driver's own rule is applied to them by it. */
-void gm_pools_synchronising(void);
+/* The program has synchronised: idle segments beyond a pool's release threshold go back, as far as
+ * the host has seen their last use complete. */
+void gm_pools_synchronised(void);
 
 /* Memory is short on @domain's device: what its default pool keeps and nobody uses goes back. */
 void gm_pool_trim(uint8_t domain);

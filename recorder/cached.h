@@ -37,6 +37,7 @@ struct gm_cached_setup {
 	/* The driver, called without the domain's lock; as struct gm_heap_ops. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
 	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
+	bool (*may_go)(void *arg, uint64_t stream);	/* with the domain's lock; NULL: any may */
 	void (*settle)(void *arg);
 	void *arg;
 	uint64_t handle;		/* pool of its segments; 0 none */

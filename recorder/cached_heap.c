@@ -126,6 +126,13 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	heap->setup.driver_free(heap->setup.arg, address, bytes, stream);
 }
 
+static bool may_go(void *arg, uint64_t stream)
+{
+	const struct gm_cached *heap = arg;
+
+	return heap->setup.may_go(heap->setup.arg, stream);
+}
+
 static void settle(void *arg)
 {
 	struct gm_cached *heap = arg;
@@ -298,6 +305,7 @@ void gm_cached_ops(struct gm_cached *heap)
 		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
 		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
-		.segment_event = segment_event, .arg = heap,
+		.may_go = heap->setup.may_go ? may_go : NULL, .segment_event = segment_event,
+		.arg = heap,
 	};
 }

@@ -1,0 +1,249 @@
+/*
+ * scenarios_pool.c - stream-ordered memory that the device is short of: what was freed on one stream
+ * and is wanted on another (see scenario.h). The device has 96 MiB.
+ *
+ * Thread context: one thread, but for growth_beside_flag.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "test/model/scenario.h"
+
+#define FIRST (60 * MIB)
+#define SECOND (56 * MIB)		/* there is no room for both */
+#define SMALL 60u			/* as many blocks of 1 MiB instead of the first */
+
+/* The pool keeps what it has at a synchronise. */
+static void keep_all(void)
+{
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+}
+
+/* The second block on stream t, whose work then ends the kernel that waits for @flag. */
+static void second_sets(struct scene *scene, CUdeviceptr flag)
+{
+	CUdeviceptr q = get_async(SECOND, scene->t);
+
+	fill(scene, scene->t, q, 2);
+	CHECK(cuStreamWriteValue32(scene->t, flag, 1, 0));
+	CHECK(cuStreamSynchronize(scene->t));
+	expect_words(scene->t, q, 2);
+	CHECK(cuCtxSynchronize());
+}
+
+static void used_and_freed(struct scene *scene, CUstream stream)
+{
+	CUdeviceptr p = get_async(FIRST, stream);
+
+	fill(scene, stream, p, 1);
+	give_async(p, stream);
+}
+
+static void freed_before_flag(struct scene *scene, CUstream stream)
+{
+	CUdeviceptr flag = flag_new();
+
+	keep_all();
+	used_and_freed(scene, stream);
+	CHECK(cuStreamSynchronize(stream));
+	flag_await(scene, 0, stream, flag);
+	second_sets(scene, flag);
+}
+
+/* What the free was for is complete; what the stream was given since waits for the second's user. */
+void scenario_freed_before_flag(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	freed_before_flag(&scene, scene.s);
+}
+
+void scenario_freed_before_flag_default(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	freed_before_flag(&scene, CU_STREAM_LEGACY);
+}
+
+void scenario_freed_before_flag_thread(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	freed_before_flag(&scene, CU_STREAM_PER_THREAD);
+}
+
+void scenario_freed_before_flag_small(void)
+{
+	CUdeviceptr flag, p[SMALL];
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	keep_all();
+	for (unsigned int i = 0; i < SMALL; i++)
+		p[i] = get_async(MIB, scene.s);
+	for (unsigned int i = 0; i < SMALL; i++)
+		give_async(p[i], scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	flag_await(&scene, 0, scene.s, flag);
+	second_sets(&scene, flag);
+}
+
+/* The host reads, through memory of its own that is not pinned, what the second block has. */
+void scenario_freed_before_flag_read(void)
+{
+	CUdeviceptr flag, q;
+	struct scene scene;
+	uint32_t word = 0;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	keep_all();
+	used_and_freed(&scene, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	flag_await(&scene, 0, scene.s, flag);
+	q = get_async(SECOND, scene.t);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuMemcpyDtoHAsync(&word, q, sizeof(word), scene.t));
+	CHECK(cuStreamSynchronize(scene.t));
+	must(word == 2, "read %u", word);
+	flag_set(&scene, flag);
+	CHECK(cuCtxSynchronize());
+}
+
+/* A synchronise of another stream gives idle memory back, but not behind the kernel that waits. */
+void scenario_synchronise_before_flag(void)
+{
+	CUdeviceptr flag;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	used_and_freed(&scene, scene.s);
+	flag_await(&scene, 0, scene.s, flag);
+	fill(&scene, scene.u, flag + 2048, 1);
+	CHECK(cuStreamSynchronize(scene.u));
+	second_sets(&scene, flag);
+}
+
+/* cudaMalloc has no order that the driver could put it in. */
+void scenario_freed_before_flag_malloc(void)
+{
+	CUdeviceptr flag, q;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	used_and_freed(&scene, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	flag_await(&scene, 0, scene.s, flag);
+	q = get(SECOND);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	CHECK(cuStreamSynchronize(scene.t));
+	expect_words(scene.t, q, 2);
+}
+
+/* Not complete, and wanted: the driver has the second wait for it, on the device. */
+void scenario_freed_and_wanted(void)
+{
+	struct scene scene;
+	CUdeviceptr q;
+
+	scene_open(&scene, 1);
+	slow_from_here();
+	used_and_freed(&scene, scene.s);
+	q = get_async(SECOND, scene.t);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
+/* The same of a stream that is no more. */
+void scenario_freed_and_wanted_gone(void)
+{
+	struct scene scene;
+	CUdeviceptr q;
+
+	scene_open(&scene, 1);
+	slow_from_here();
+	used_and_freed(&scene, scene.s);
+	CHECK(cuStreamDestroy(scene.s));
+	q = get_async(SECOND, scene.t);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
+/* What PyTorch's pluggable interface has in stream order is not the driver's while it is used. */
+void scenario_torch_freed_in_use(void)
+{
+	void *(*torch_malloc)(ssize_t, int, CUstream) =
+		(void *(*)(ssize_t, int, CUstream))dlsym(RTLD_DEFAULT, "gpumem_torch_malloc");
+	void (*torch_free)(void *, ssize_t, int, CUstream) =
+		(void (*)(void *, ssize_t, int, CUstream))dlsym(RTLD_DEFAULT, "gpumem_torch_free");
+	void (*empty)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "gpumem_empty_cache");
+	struct scene scene;
+	CUdeviceptr p, q;
+
+	scene_open(&scene, 1);
+	slow_from_here();
+	p = (CUdeviceptr)(uintptr_t)torch_malloc((ssize_t)FIRST, 0, scene.s);
+	fill(&scene, scene.s, p, 1);
+	torch_free((void *)(uintptr_t)p, (ssize_t)FIRST, 0, scene.s);
+	empty();
+	if (!cuMemAlloc(&q, SECOND)) {
+		fill(&scene, scene.t, q, 2);
+		expect_words(scene.t, q, 2);
+	}
+	CHECK(cuCtxSynchronize());
+	q = get(SECOND);
+	fill(&scene, scene.t, q, 3);
+	expect_words(scene.t, q, 3);
+}
+
+struct other { struct scene *scene; CUdeviceptr p; _Atomic(int) freeing; };
+
+/* As the driver would have it wait in its free, it may wait in what comes next. */
+static void *frees_and_wants(void *arg)
+{
+	struct other *other = arg;
+
+	CHECK(cuCtxSetCurrent(other->scene->context[0]));
+	other->freeing = 1;
+	give(other->p);
+	give(get(SECOND));
+	return NULL;
+}
+
+/* A thread waits for a flag for want of memory; who sets it needs some before, and there is enough. */
+void scenario_growth_beside_flag(void)
+{
+	struct other other = { 0 };
+	struct scene scene;
+	CUdeviceptr flag, q;
+	pthread_t thread;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	fill(&scene, scene.t, flag + 2048, 1);
+	CHECK(cuCtxSynchronize());
+	other.scene = &scene;
+	other.p = get(FIRST);
+	flag_await(&scene, 0, scene.s, flag);
+	pthread_create(&thread, NULL, frees_and_wants, &other);
+	while (!other.freeing)
+		usleep(1000);
+	usleep(50000);
+	q = get(25 * MIB);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	pthread_join(thread, NULL);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 2);
+}
