@@ -7,7 +7,7 @@
 #include "tools/convert.h"
 #include "tools/flame.h"
 
-static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope)
+static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope, char note[256])
 {
 	static const struct gm_lives_filter all = { NULL };
 	struct gm_flame flames[2] = { { .count = 0 } };
@@ -28,6 +28,8 @@ static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope)
 								     "command"));
 	else if (!r)
 		gm_flame_folded(out, &flames[0]);
+	if (!r && !speedscope && !flames[0].total)
+		snprintf(note, 256, "nothing is live in it: gpumem flame --format folded --weigh peak has what was");
 	gm_flame_close(&flames[0]);
 	gm_flame_close(&flames[1]);
 	gm_stacks_close(&stacks);
@@ -37,12 +39,10 @@ static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope)
 
 int gm_convert_folded(FILE *out, const struct gm_loaded *loaded, char note[256])
 {
-	(void)note;
-	return convert(out, loaded, false);
+	return convert(out, loaded, false, note);
 }
 
 int gm_convert_speedscope(FILE *out, const struct gm_loaded *loaded, char note[256])
 {
-	(void)note;
-	return convert(out, loaded, true);
+	return convert(out, loaded, true, note);
 }

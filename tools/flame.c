@@ -44,8 +44,12 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 		end = gm_output_close(&output, !r);
 		r = r ? r : end;
 	}
-	if (!r)
+	if (!r) {
+		if (!flame->total)
+			fprintf(stderr, "gpumem flame: nothing to draw: no %s; other weights, as --weigh %s, may "
+				"have more\n", gm_weigh_name(flame->weigh), ask->weigh ? "count" : "peak");
 		return GM_EXIT_OK;
+	}
 	fprintf(stderr, "gpumem flame: %s: the output could not be written: %s\n",
 		ask->output ? ask->output : "-", strerror(-r));
 	return GM_EXIT_FAILED;

@@ -153,6 +153,17 @@ with Room() as room:
         run = gpumem("flame", *words, *([path] if words else []))
         check("flame %s: exit 2" % " ".join(words), run.returncode == 2 and run.stderr, run)
     refusals("flame", room, snapshot)
+    def over(copy):
+        for segment in copy["segments"] + copy["host_segments"]:
+            for block in segment["blocks"]:
+                block["state"] = "inactive"
+        for trace in copy["device_traces"] + [copy["host_trace"]]:
+            trace.update({name: [] for name, column in trace.items() if isinstance(column, list)})
+
+    for words, said in ((["flame"], "no live bytes; other weights, as --weigh peak"), (["flame", "-w", "peak"], "no peak bytes"),
+                        (["convert", "--to", "folded"], "nothing is live")):
+        run = gpumem(*words, write(over))
+        check("%s of nothing: exit 0, and said why it is empty" % " ".join(words), run.returncode == 0 and said in run.stderr, run)
     check("flame of PyTorch's pickle", sum(folded("-w", "count", PICKLE).values()) >= 95)
     with Room() as place:
         _, journal = killed_journal(place, 0.3)
