@@ -7,10 +7,26 @@
 #ifndef GM_TOOLS_JSON_FLAT_H
 #define GM_TOOLS_JSON_FLAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "tools/value.h"
+
+/* Are the 8 bytes at @at all ones that stand for themselves in a text, and ASCII? */
+static inline bool gm_flat_plain(const char *at)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101), top = ones << 7;
+	uint64_t word, quote, back;
+
+	memcpy(&word, at, 8);
+	quote = word ^ ones * '"';
+	back = word ^ ones * '\\';
+	/* A byte with its top bit set, one that is 0 after the exclusive or, one below 0x20: a borrow may
+	 * say so of a byte above such a one, never of a word that has none. */
+	return !((word | (quote - ones) | (back - ones) | (word - ones * 0x20)) & top);
+}
 
 struct gm_flat { uint64_t *table; size_t entries, room; char *kept; size_t bytes; };
 

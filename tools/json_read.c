@@ -212,6 +212,8 @@ static int read_text(struct reader *r)
 	unsigned char all = 0;
 
 	do {
+		while (r->end - r->at >= 8 && gm_flat_plain(r->at))
+			r->at += 8;
 		while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\')
 			all |= (unsigned char)*r->at++;
 	} while (r->at == r->end && more(r, start, AHEAD));

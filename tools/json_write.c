@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/json_flat.h"
 #include "tools/tree_internal.h"
 
 #define BYTES_MOST (UINT64_C(1) << 33)
@@ -245,6 +246,10 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 		const unsigned char *at = (const unsigned char *)bytes + i;
 		bool surrogate;
 
+		if (count - i >= 8 && gm_flat_plain(bytes + i)) {
+			i += 7;
+			continue;
+		}
 		if (!is_odd(*at))
 			continue;
 		surrogate = *at == 0xed && count - i >= 3 && at[1] >= 0xa0;
@@ -259,18 +264,30 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 	put(tree, "\"", 1);
 }
 
+/* Can all of it stand in a text as it is? */
+static bool is_plain(const char *bytes, size_t count)
+{
+	size_t i = 0;
+
+	while (count - i >= 8 && gm_flat_plain(bytes + i))
+		i += 8;
+	while (i < count && !is_odd((unsigned char)bytes[i]))
+		i++;
+	return i == count;
+}
+
 /* With what comes before and behind it at once. */
-static void name(struct gm_tree *tree, const char *plain)
+static void name(struct gm_tree *tree, const char *string)
 {
 	struct gm_tree_level *level = &tree->levels[tree->depth];
-	size_t length = strlen(plain);
+	size_t length = strlen(string);
 	char whole[NAME_MOST + 4] = ",\"";
 
-	if (length > NAME_MOST) {
-		text(tree, plain, length);
+	if (length > NAME_MOST || !is_plain(string, length)) {
+		text(tree, string, length);
 		return;
 	}
-	memcpy(whole + 2, plain, length);
+	memcpy(whole + 2, string, length);
 	memcpy(whole + 2 + length, "\":", 2);
 	put(tree, whole + !level->begun, length + 4 - !level->begun);
 	level->begun = true;

@@ -170,9 +170,9 @@ static void text(struct gm_tree *tree, const char *bytes, size_t count)
 	memoise(tree, (uint64_t)(uintptr_t)one, 0);
 }
 
-static void name(struct gm_tree *tree, const char *plain)
+static void name(struct gm_tree *tree, const char *string)
 {
-	text(tree, plain, strlen(plain));
+	text(tree, string, strlen(string));
 }
 
 static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)

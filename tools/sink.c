@@ -7,6 +7,18 @@
 #include <errno.h>
 #include <stdlib.h>
 
+const char gm_sink_pairs[201] =
+	"00010203040506070809"
+	"10111213141516171819"
+	"20212223242526272829"
+	"30313233343536373839"
+	"40414243444546474849"
+	"50515253545556575859"
+	"60616263646566676869"
+	"70717273747576777879"
+	"80818283848586878889"
+	"90919293949596979899";
+
 int gm_sink_open(struct gm_sink *sink, FILE *file)
 {
 	*sink = (struct gm_sink){ .file = file, .bytes = malloc(GM_SINK_BYTES) };

@@ -42,15 +42,19 @@ static inline void gm_sink_text(struct gm_sink *sink, const char *text)
 	gm_sink_put(sink, text, strlen(text));
 }
 
+extern const char gm_sink_pairs[201];	/* "00" to "99" */
+
 /* @value in decimal, at the end of @room. Returns where it begins; @room[23] is its last digit. */
 static inline char *gm_sink_digits(char room[24], uint64_t value, bool negative)
 {
 	size_t at = 24;
 
-	do {
-		room[--at] = (char)('0' + value % 10);
-		value /= 10;
-	} while (value);
+	while (value >= 10) {
+		memcpy(room + (at -= 2), gm_sink_pairs + value % 100 * 2, 2);
+		value /= 100;
+	}
+	if (value || at == 24)
+		room[--at] = (char)('0' + value);
 	if (negative)
 		room[--at] = '-';
 	return room + at;

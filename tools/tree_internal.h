@@ -27,7 +27,7 @@ struct gm_tree_ops {
 	void (*word)(struct gm_tree *tree, uint64_t word);
 	void (*real)(struct gm_tree *tree, double real);
 	void (*text)(struct gm_tree *tree, const char *text, size_t bytes);
-	void (*name)(struct gm_tree *tree, const char *plain);
+	void (*name)(struct gm_tree *tree, const char *string);
 	bool (*again)(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
 	void (*close)(struct gm_tree *tree);
 };

@@ -111,10 +111,10 @@ void gm_tree_string(struct gm_tree *tree, const char *text)
 	gm_tree_text(tree, text, strlen(text));
 }
 
-void gm_tree_name(struct gm_tree *tree, const char *plain)
+void gm_tree_name(struct gm_tree *tree, const char *name)
 {
 	if (!tree->error)
-		tree->ops->name(tree, plain);
+		tree->ops->name(tree, name);
 }
 
 bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)

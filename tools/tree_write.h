@@ -37,8 +37,8 @@ void gm_tree_real(struct gm_tree *tree, double real);
 void gm_tree_text(struct gm_tree *tree, const char *text, size_t bytes);
 void gm_tree_string(struct gm_tree *tree, const char *text);	/* the same, up to its NUL */
 
-/* The name of a member, a text that needs no escape in JSON. */
-void gm_tree_name(struct gm_tree *tree, const char *plain);
+/* The name of a member: gm_tree_string, but faster where it is short and needs no escape. */
+void gm_tree_name(struct gm_tree *tree, const char *name);
 
 /* Has the list or dict that the caller knows as @key (not 0) been written before? Then it is
  * written again, and that is all. Else false, and what is begun next is remembered as @key. JSON,

@@ -154,6 +154,28 @@ for app in ("demo_app.static", "app_kinds.static", "app_multidev.static", "app_p
             live = sum(b["requested_size"] for s in load(path)["segments"] for b in s["blocks"] if b["state"] != "inactive" and b["kind"] != "ipc")
             check("%s: folded is what is live" % app, given.get("folded") == live, (given.get("folded"), live))
 with Room() as room:
+    # What is a name there is whatever the snapshot has: kinds, the names of statistics and of settings.
+    room.run([os.path.join(B, "test/apps/demo_app.static")], snapshot_on="exit,oom", timeout=120)
+    [path] = glob.glob(room.out + "/*oom-1.json")
+    document = load(path)
+    odd = '"\\\x1b\n\x00\u20ac' + "x" * 80
+    for segment in document["segments"] + document["host_segments"]:
+        for block in segment["blocks"]:
+            block["kind"] += odd
+    for trace in document["device_traces"] + [document["host_trace"]]:
+        trace["kind"] = [kind + odd for kind in trace["kind"]]
+    document["allocator_settings"][odd] = odd
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(document, out)
+    hold("kinds that need an escape", path)
+    for to in ("pytorch-json", "gpumem"):
+        try:
+            json.loads(convert(to, path))
+            why = ""
+        except (AssertionError, ValueError) as error:
+            why = repr(error)[:600]
+        check("kinds that need an escape: %s" % to, not why, why)
+with Room() as room:
     hold("a killed process's journal", killed_journal(room, 0.3)[1])
 hold("PyTorch's", os.path.abspath("test/data/torch-snapshot.pickle"))
 hold("a snapshot with everything", os.path.abspath("test/data/gpumem-snapshot.json"))
