@@ -6,7 +6,6 @@
  * whatever context that device has or gets.
  *
  * Thread context: the world's. Primary contexts are every thread's: only who is alone ends them.
- * Environment: MODEL_THREADS_CONTEXTS, see context_begin_or_end.
  */
 #include "world.h"
 
@@ -150,9 +149,12 @@ static void prepare(struct world *world, int c)
 			wait_for(world, user);
 		needed |= user == c && !ends;
 	}
-	for (int other = 0; other < CONTEXTS && c == 0; other++)	/* may look at the flag */
-		if (is_open(world, other) && other != c)
+	for (int other = 0; other < CONTEXTS; other++) {
+		/* It may look at the flag, or still use what was freed in its order. */
+		if (is_open(world, other) && other != c && (c == 0 || world->left[c][other]))
 			wait_for(world, other);
+		world->left[c][other] = false;
+	}
 	if (needed)
 		wait_for(world, c);
 }
@@ -243,18 +245,15 @@ static void close_one(struct world *world, int c)
 		context_flag(world);
 	}
 	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
-	if (gone && cuMemFree(gone) != CUDA_ERROR_INVALID_VALUE)
+	if (gone && world->alone && cuMemFree(gone) != CUDA_ERROR_INVALID_VALUE)
 		FAULT(world, "freed after its context had ended");
 }
 
-/* Beside other threads only when asked for: one such program in 2,000 hangs under the cache, for a
- * known reason. A pool's segment goes back in the order of a stream that waits for a flag, the driver
- * gives it to another stream with a wait for that, and the flag was to be set there. */
 void context_begin_or_end(struct world *world)
 {
 	int c = (int)draw(world, CONTEXTS);
 
-	if (world->flag_value || (!world->alone && !getenv("MODEL_THREADS_CONTEXTS")))
+	if (world->flag_value)
 		return;
 	if (!is_open(world, c))
 		open_some(world, c);

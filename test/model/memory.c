@@ -61,7 +61,8 @@ void memory_seen(struct world *world, int context)
 			world->graph[i].stream = -1;
 }
 
-/* Small ones, mostly; now and then one that takes a segment of its own. */
+/* Small ones, mostly, and many of a few sizes: those are a thread's own to have again. Now and then
+ * one that takes a segment of its own. */
 static size_t any_size(struct world *world)
 {
 	switch (draw(world, 16)) {
@@ -69,6 +70,8 @@ static size_t any_size(struct world *world)
 		return ((size_t)1 << 20) + draw(world, 12u << 20);
 	case 1: case 2: case 3:
 		return 65536 + draw(world, 2u << 20);
+	case 4 ... 9:
+		return (size_t)4096 << draw(world, 3);
 	default:
 		return 4 + draw(world, 65536);
 	}
@@ -210,6 +213,8 @@ void memory_free_async(struct world *world, int id)
 	memory_note_free(block->ptr);
 	count_gone(world, block->ptr);
 	MUST(world, cuMemFreeAsync(block->ptr, world->stream[stream].handle));
+	if (!block->async && block->context >= 0)
+		world->left[block->context][world->stream[stream].context] = true;
 	block->words = 0;
 }
 

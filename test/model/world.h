@@ -70,6 +70,7 @@ struct world {
 	CUevent events[CONTEXTS];	/* one a context, recorded anew for every wait */
 	volatile uint32_t *flag;	/* pinned: what waiting kernels wait for */
 	uint32_t flag_value;		/* they wait for this; 0: none waits */
+	bool left[CONTEXTS][CONTEXTS];	/* cudaMalloc's memory of the first, freed on a stream of the second's */
 	bool one_stream;		/* only stream 0 is given work for now */
 	bool tight;			/* memory may run out */
 	bool alone;			/* no other thread */
