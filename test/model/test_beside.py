@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# timeout: 600
+# timeout: 1200
 """A capture on another thread before each single driver call of the library's own, one at a time (beside.c).
 
 No such capture may be lost, nor the program's call fail or do something else, but where the driver by itself does

@@ -262,6 +262,29 @@ void work_host_function(struct world *world)
 
 /* ---- waiting for the host ---- */
 
+/* A stream's first work may have to wait for what another thread freed, and with it for this thread's own
+ * kernel: README, Limits, names that hang, which is in no bare program. So beside other threads all
+ * streams work before the kernel waits, and one that could not counts as coming after it. */
+static void streams_work(struct world *world, CUdeviceptr flag)
+{
+	for (int i = 0; i < STREAMS && !world->alone; i++) {
+		struct stream *stream = &world->stream[i];
+
+		if (stream->context < 0 || stream->worked)
+			continue;
+		if (world->one_stream && i) {
+			stream->tainted = true;
+			continue;
+		}
+		enter(world, stream->context);
+		/* A word that no other stream writes. */
+		world->first_works = world->first_works % 1000 + 1;
+		MUST(world, cuStreamWriteValue32(stream->handle, flag + 4 * world->first_works, 1, 0));
+		stream->worked = true;
+	}
+	leave(world);
+}
+
 void flag_wait(struct world *world)
 {
 	int stream = any_stream(world, world->current);
@@ -272,6 +295,7 @@ void flag_wait(struct world *world)
 		return;
 	taint_of_legacy(world, stream);
 	MUST(world, cuMemHostGetDevicePointer(&flag, (void *)(uintptr_t)world->flag, 0));
+	streams_work(world, flag);
 	world->flag_value = *world->flag + 1;
 	args[0] = &flag;
 	args[1] = &world->flag_value;
@@ -331,7 +355,8 @@ void streams_change(struct world *world)
 		return;
 	}
 	*stream = (struct stream){ .context = world->current,
-				   .blocking = flags == CU_STREAM_DEFAULT };
+				   .blocking = flags == CU_STREAM_DEFAULT,
+				   .tainted = world->flag_value && !world->alone };
 	MUST(world, cuStreamCreate(&stream->handle, flags));
 }
 

@@ -39,6 +39,7 @@ struct stream {
 	int context;			/* index, -1: the slot is free */
 	bool blocking;			/* ordered with the legacy stream of its context */
 	bool tainted;			/* comes after a kernel that waits for a flag */
+	bool worked;			/* surely: it was given work before a flag_wait() */
 };
 
 struct block {
@@ -70,6 +71,7 @@ struct world {
 	CUevent events[CONTEXTS];	/* one a context, recorded anew for every wait */
 	volatile uint32_t *flag;	/* pinned: what waiting kernels wait for */
 	uint32_t flag_value;		/* they wait for this; 0: none waits */
+	unsigned int first_works;	/* words behind the flag that a stream's first work has written */
 	bool left[CONTEXTS][CONTEXTS];	/* cudaMalloc's memory of the first, freed on a stream of the second's */
 	bool one_stream;		/* only stream 0 is given work for now */
 	bool tight;			/* memory may run out */
