@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# timeout: 400
+# timeout: 900
 """Deaths by a signal: the status and the core file are the program's own, and a snapshot or a journal is left, never both.
 Words after the script's name choose among its parts: "faults", "hard", ..."""
 import glob
