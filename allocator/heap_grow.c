@@ -144,8 +144,8 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 	return total >= key;
 }
 
-/* Every segment that is wholly free and may go; the large pool first, as PyTorch does. Adds the bytes. Returns
- * false when the lock is lost. Where memory has run out, most calls find none, and are many. */
+/* Every segment that is wholly free and may go; the large pool first, as PyTorch does. Adds the bytes.
+ * Returns false when the lock is lost. Where memory has run out, most calls find none, and are many. */
 static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 {
 	uint32_t id;

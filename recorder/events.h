@@ -55,8 +55,8 @@ struct gm_event_place {
 /* An event that is not wanted (history.c): count it. */
 void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
 
-/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit word, then gm_event_commit.
- * @event is NULL when there is no room, or such events are not wanted. */
+/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit
+ * word, then gm_event_commit. @event is NULL when there is no room, or such events are not wanted. */
 static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
 						  struct gm_event_counts *counts,
 						  enum gm_action action)

@@ -151,8 +151,7 @@ void scenario_freed_before_flag_malloc(void)
 	expect_words(scene.t, q, 2);
 }
 
-/* Not complete, and wanted: the driver has the second wait for it, on the device. */
-void scenario_freed_and_wanted(void)
+static void freed_and_wanted(bool gone)
 {
 	struct scene scene;
 	CUdeviceptr q;
@@ -160,24 +159,23 @@ void scenario_freed_and_wanted(void)
 	scene_open(&scene, 1);
 	slow_from_here();
 	used_and_freed(&scene, scene.s);
+	if (gone)
+		CHECK(cuStreamDestroy(scene.s));
 	q = get_async(SECOND, scene.t);
 	fill(&scene, scene.t, q, 2);
 	expect_words(scene.t, q, 2);
 }
 
+/* Not complete, and wanted: the driver has the second wait for it, on the device. */
+void scenario_freed_and_wanted(void)
+{
+	freed_and_wanted(false);
+}
+
 /* The same of a stream that is no more. */
 void scenario_freed_and_wanted_gone(void)
 {
-	struct scene scene;
-	CUdeviceptr q;
-
-	scene_open(&scene, 1);
-	slow_from_here();
-	used_and_freed(&scene, scene.s);
-	CHECK(cuStreamDestroy(scene.s));
-	q = get_async(SECOND, scene.t);
-	fill(&scene, scene.t, q, 2);
-	expect_words(scene.t, q, 2);
+	freed_and_wanted(true);
 }
 
 /* What PyTorch's pluggable interface has in stream order is not the driver's while it is used. */

@@ -125,6 +125,14 @@ void work_fill(struct world *world)
 	launch(world, world->context[world->stream[stream].context].kernels.fill, stream, args);
 }
 
+static void use_for_copy(struct world *world, int from, int to, int stream)
+{
+	use(world, from, stream);
+	use(world, to, stream);
+	world->block[to].value = world->block[from].value;
+	world->block[to].known = true;
+}
+
 void work_copy(struct world *world)
 {
 	int from = any_block(world, true), to = any_block(world, false), stream;
@@ -140,10 +148,7 @@ void work_copy(struct world *world)
 	stream = stream_for(world, &world->block[to]);
 	if (stream < 0)
 		return;
-	use(world, from, stream);
-	use(world, to, stream);
-	world->block[to].value = world->block[from].value;
-	world->block[to].known = true;
+	use_for_copy(world, from, to, stream);
 	args[0] = &world->block[to].ptr;
 	args[1] = &world->block[from].ptr;
 	args[2] = &words;
@@ -190,10 +195,7 @@ void work_peer_copy(struct world *world)
 	stream = any_stream(world, draw(world, 2) ? source : target);
 	if (stream < 0)
 		return;
-	use(world, from, stream);
-	use(world, to, stream);
-	world->block[to].value = world->block[from].value;
-	world->block[to].known = true;
+	use_for_copy(world, from, to, stream);
 	enter(world, world->stream[stream].context);
 	MUST(world, cuMemcpyPeerAsync(world->block[to].ptr, world->context[target].handle,
 				      world->block[from].ptr, world->context[source].handle, words * 4u,

@@ -103,33 +103,21 @@ POINT(int, close, (int fd), (fd))
 POINT(int, fallocate, (int fd, int mode, off_t at, off_t bytes), (fd, mode, at, bytes))
 POINT(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *limit), (set, info, limit))
 
-static mode_t mode_of(int flags, va_list args)
-{
-	return flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
-}
+/* These two take a mode, or not: the system call takes it always. */
+#define OPENS(name, dirfd, params)						\
+	int name params								\
+	{									\
+		static _Atomic(bool) told;					\
+		mode_t mode = 0;						\
+		va_list args;							\
+										\
+		va_start(args, flags);						\
+		if (flags & (O_CREAT | O_TMPFILE))				\
+			mode = va_arg(args, mode_t);				\
+		va_end(args);							\
+		tell(#name, &told, CALLER);					\
+		return (int)syscall(SYS_openat, dirfd, path, flags, mode);	\
+	}
 
-int open(const char *path, int flags, ...)
-{
-	static _Atomic(bool) told;
-	va_list args;
-	mode_t mode;
-
-	va_start(args, flags);
-	mode = mode_of(flags, args);
-	va_end(args);
-	tell("open", &told, CALLER);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-}
-
-int openat(int dirfd, const char *path, int flags, ...)
-{
-	static _Atomic(bool) told;
-	va_list args;
-	mode_t mode;
-
-	va_start(args, flags);
-	mode = mode_of(flags, args);
-	va_end(args);
-	tell("openat", &told, CALLER);
-	return (int)syscall(SYS_openat, dirfd, path, flags, mode);
-}
+OPENS(open, AT_FDCWD, (const char *path, int flags, ...))
+OPENS(openat, dirfd, (int dirfd, const char *path, int flags, ...))
