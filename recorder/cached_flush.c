@@ -301,8 +301,13 @@ void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
 	struct gm_slot *slot = stretch->change.writer.slot;
 	struct gm_keep *keep = slot ? gm_keep_find(slot, stretch->change.number) : NULL;
 
-	if (keep && (stale ? gm_get(&keep->stale) != 0 : counts_more(keep)))
-		empty(stretch, keep, NULL);
+	uint32_t kept;
+
+	if (!keep || !(stale ? gm_get(&keep->stale) != 0 : counts_more(keep)))
+		return;
+	kept = gm_get(&keep->kept) + gm_get(&keep->vain);
+	gm_set(&keep->vain, kept < GM_VAIN_FULL ? kept : GM_VAIN_FULL);
+	empty(stretch, keep, NULL);
 }
 
 void gm_keep_empty_all(struct gm_stretch *stretch)

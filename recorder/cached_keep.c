@@ -69,15 +69,45 @@ static inline void leave(struct gm_slot *slot)
 	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
 }
 
+/* Is there nothing for this thread, at a look without @keeping? */
+static inline bool keeps_nothing(uint8_t domain)
+{
+	const struct gm_slot *slot = gm_tls.slot;
+	const struct gm_keep *keep;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return true;
+	keep = gm_get(&slot->keep);
+	return keep && keep->domain == domain && !gm_get(&keep->kept);
+}
+
+/* Where sizes do not come again, what is kept goes to its neighbours at the next request, at some
+ * cost: then it goes there at once. */
+static inline bool keeps_in_vain(uint8_t domain)
+{
+	const struct gm_slot *slot = gm_tls.slot;
+	struct gm_keep *keep;
+	uint32_t tries;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return true;
+	keep = gm_get(&slot->keep);
+	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL) || keep->domain != domain)
+		return false;
+	tries = gm_get(&keep->tries) + 1;
+	gm_set(&keep->tries, tries % GM_VAIN_TRY);
+	return tries < GM_VAIN_TRY;
+}
+
 static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_keep *keep = slot->keep;
+	struct gm_keep *keep = gm_get(&slot->keep);
 
 	if (gm_likely(keep && keep->domain == domain))
 		return keep;
 	keep = gm_keep_find(slot, domain);
 	if (keep)
-		slot->keep = keep;
+		gm_set(&slot->keep, keep);
 	return keep;
 }
 
@@ -180,6 +210,13 @@ static inline void set_kept(struct gm_keep *keep, struct gm_bin *bin, int by)
 	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
 }
 
+static void was_worth(struct gm_keep *keep)
+{
+	uint32_t vain = gm_get(&keep->vain);
+
+	gm_set(&keep->vain, vain > GM_VAIN_HIT ? vain - GM_VAIN_HIT : 0);
+}
+
 static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint64_t op,
 		 struct gm_alloc *alloc)
 {
@@ -192,6 +229,8 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 	begin_change(&change, slot, keep, op);
 	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
 	set_kept(keep, bin, -1);
+	if (gm_unlikely(gm_get(&keep->vain)))
+		was_worth(keep);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
@@ -209,7 +248,7 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	struct gm_slot *slot;
 	unsigned int i;
 
-	if (size > GM_HEAP_SMALL_REQUEST)
+	if (size > GM_HEAP_SMALL_REQUEST || keeps_nothing(heap->domain))
 		return GM_NONE;
 	slot = enter();
 	if (gm_unlikely(!slot))
@@ -299,7 +338,8 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 	bool kept = false;
 	unsigned int i;
 
-	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL))
+	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) ||
+	    keeps_in_vain(heap->domain))
 		return false;
 	slot = enter();
 	if (gm_unlikely(!slot))

@@ -14,6 +14,11 @@
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
 #define GM_BIN_MISSES 8u		/* frees of other sizes before a shard is flushed */
 
+/* To keep a block costs a sixth of what it saves if it is handed out again: one in five must be. */
+#define GM_VAIN_HIT 4u
+#define GM_VAIN_FULL 16u
+#define GM_VAIN_TRY 16u			/* one free of so many is kept all the same, to see */
+
 /* Kept blocks that are alike; its tally is the one of the same place. */
 struct gm_bin {
 	struct gm_cached *heap;		/* NULL: unused, and so is the tally */
@@ -34,6 +39,9 @@ struct gm_keep {
 	_Atomic(uint32_t) bins_used;
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
 	_Atomic(uint32_t) stale;	/* some bin has missed too often */
+	/* Its thread's own, without @keeping too. */
+	_Atomic(uint32_t) vain;		/* how much of late was kept for nothing */
+	_Atomic(uint32_t) tries;	/* frees since that was too much */
 	struct gm_bin bins[GM_TALLIES];
 };
 

@@ -62,7 +62,7 @@ struct gm_slot {
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
 	_Atomic(uint32_t) keeping;	/* enum gm_keeping: who is in the thread's shards */
 	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @keeping has run out */
-	struct gm_keep *keep;		/* its shard of the domain it was in last; lock: keeping */
+	_Atomic(struct gm_keep *) keep;	/* its shard of the domain it was in last; lock: keeping */
 	_Atomic(struct gm_keep *) keeps;	/* all its shards; they are never taken away */
 	struct gm_run run;		/* lock: journal for @count and @chunks */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */

@@ -123,7 +123,7 @@ START_TEST(same_as_without)
 	unsigned int kept = 0;
 
 	begin();
-	for (unsigned int step = 0; step < 6000; step++) {
+	for (unsigned int step = 0; step < 20000; step++) {
 		/* Sizes that come again, sizes within one rounding, and sizes of any sort. */
 		uint64_t way = rnd() % 8, bytes = way < 4 ? 4 * KIB << rnd() % 3 :
 						  way < 7 ? 3 * KIB + rnd() % 1000 :
@@ -188,6 +188,35 @@ START_TEST(again_and_again)
 }
 END_TEST
 
+/* Frees of @count blocks, one after the other, of one size or each of another: how many were kept. */
+static unsigned int kept_of(unsigned int count, uint64_t first, uint64_t step)
+{
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < count; i++) {
+		uint32_t block;
+
+		alloc_both(first + i * step, 1, 1);
+		block = live[0].block[0];
+		free_both(0);
+		kept += gm_get(&gm_rec.blocks[block].state) == GM_BLOCK_KEPT;
+	}
+	return kept;
+}
+
+/* What is never asked for again is not kept for long; and when sizes come again it is. */
+START_TEST(not_in_vain)
+{
+	begin();
+	kept_of(64, 4 * KIB, KIB);
+	ck_assert_uint_lt(kept_of(128, 4 * KIB, KIB), 16);
+	kept_of(128, 4 * KIB, 0);
+	ck_assert_uint_eq(kept_of(64, 4 * KIB, 0), 64);
+	same_stats();
+	ck_assert_int_eq(gm_cached_check_all() + gm_recorder_check(), 0);
+}
+END_TEST
+
 /* What is kept dies with the heap's context, and counts as memory that can be given back. */
 START_TEST(ends)
 {
@@ -221,6 +250,7 @@ int main(void)
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_loop_test(tc, same_as_without, 0, 3);
 	tcase_add_test(tc, again_and_again);
+	tcase_add_test(tc, not_in_vain);
 	tcase_add_test(tc, ends);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
