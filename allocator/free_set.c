@@ -76,6 +76,29 @@ static void put_stream(struct gm_free_stream **table, uint32_t mask, struct gm_f
 	table[i & mask] = s;
 }
 
+/* Streams come and go, and nobody tells: who has no block is out, and its room another's. */
+static void drop_empty(struct gm_free_set *set)
+{
+	struct gm_free_stream *kept = NULL;
+
+	for (uint32_t i = 0; i <= set->streams_mask; i++) {
+		struct gm_free_stream *s = set->streams[i], **list;
+
+		if (!s)
+			continue;
+		list = s->blocks ? &kept : &set->spare;
+		s->next = *list;
+		*list = s;
+		set->streams[i] = NULL;
+	}
+	set->streams_count = 0;
+	for (; kept; kept = kept->next) {
+		put_stream(set->streams, set->streams_mask, kept);
+		set->streams_count++;
+	}
+	set->last = NULL;
+}
+
 static int widen(struct gm_free_set *set)
 {
 	uint32_t mask = set->streams_mask * 2 + 1;
@@ -91,13 +114,26 @@ static int widen(struct gm_free_set *set)
 	return 0;
 }
 
+/* Room for one more, and seldom looked for: a quarter of the table is free then, at least. */
+static int make_room(struct gm_free_set *set)
+{
+	if (2 * (set->streams_count + 1) <= set->streams_mask + 1)
+		return 0;
+	drop_empty(set);
+	return 4 * (set->streams_count + 1) > set->streams_mask + 1 ? widen(set) : 0;
+}
+
 static int add_stream(struct gm_free_set *set, uint64_t stream)
 {
 	struct gm_free_stream *s;
 
-	if (2 * (set->streams_count + 1) > set->streams_mask + 1 && widen(set))
+	if (make_room(set))
 		return -ENOMEM;
-	s = set->memory(set->arg, sizeof(*s));
+	s = set->spare;			/* empty, but for its stream */
+	if (s)
+		set->spare = s->next;
+	else
+		s = set->memory(set->arg, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->stream = stream;

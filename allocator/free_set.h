@@ -31,6 +31,7 @@ struct gm_free_link {
 
 struct gm_free_stream {
 	uint64_t stream;
+	struct gm_free_stream *next;	/* unused, or on its way */
 	uint32_t blocks;		/* free ones */
 	uint64_t top;			/* bit per word of @map that is not zero */
 	uint64_t map[GM_CLASS_WORDS];
@@ -43,6 +44,7 @@ struct gm_free_set {
 	struct gm_free_stream **streams;	/* hash table by stream, open addressing */
 	uint32_t streams_mask, streams_count;
 	struct gm_free_stream *last;	/* used last */
+	struct gm_free_stream *spare;	/* nobody's */
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back; NULL: none left */
 	void *arg;
 	uint32_t count;

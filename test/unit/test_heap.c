@@ -373,6 +373,44 @@ START_TEST(limits)
 }
 END_TEST
 
+/* Of thousands of streams a few have something at a time: their room is the next ones'. One in 50
+ * keeps a block to the end, and gets it. */
+START_TEST(streams_come_and_go)
+{
+	struct world *w = begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED);
+	uint32_t kept[200];
+	uint64_t bytes;
+
+	for (uint32_t i = 0; i < 10000; i++) {
+		struct gm_heap_request request = { 1 + i % 3 * 1500000, i + 1 };
+		uint32_t id;
+
+		ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), 0);
+		if (i % 50)
+			gm_heap_free(&w->heap, id);
+		else
+			kept[i / 50] = id;
+		if (i % 10)
+			continue;
+		ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
+		ck_assert(!gm_heap_check(&w->heap, w->first_segment));
+	}
+	ck_assert_uint_lt(w->given, 800);
+	for (uint32_t i = 0; i < 200; i++) {
+		struct gm_heap_request request = { w->blocks[kept[i]].requested, 1 + i * 50 };
+		uint32_t id;
+
+		gm_heap_free(&w->heap, kept[i]);
+		ck_assert_int_eq(gm_heap_find(&w->heap, &request, &id), 0);
+		ck_assert_uint_eq(w->blocks[id].address, w->blocks[kept[i]].address);
+		gm_heap_free(&w->heap, id);
+	}
+	ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
+	ck_assert_uint_eq(w->used, 0);
+	end(w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("heap");
@@ -385,6 +423,7 @@ int main(void)
 	tcase_add_test(tests, rounding);
 	tcase_add_test(tests, every_failure);
 	tcase_add_test(tests, limits);
+	tcase_add_test(tests, streams_come_and_go);
 	suite_add_tcase(suite, tests);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
