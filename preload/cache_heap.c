@@ -297,7 +297,6 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	setup.arg = heap;
 	if (GM_REAL(cuCtxGetCurrent)(&heap->handle) || gm_cached_new(&setup, &heap->cached))
 		return NULL;
-	gm_order_owner(gm_cached_number(heap->cached), context);
 	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
 			 __ATOMIC_RELEASE);
 	room++;

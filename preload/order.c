@@ -25,7 +25,6 @@
 #include "recorder/cached.h"
 
 #define SEEN 1024u			/* a power of two */
-#define OWNERS 4096u
 
 bool gm_order_on;
 struct gm_reuse_hot gm_order_hot;
@@ -53,8 +52,6 @@ static struct { uint64_t name; uint32_t thread; _Atomic(uint32_t) context; } one
 
 /* What this thread is about to submit to, for stream_wait. */
 static __thread struct { CUstream stream; uint32_t context; bool per_thread; } submitting;
-
-static _Atomic(uint32_t) owners[OWNERS];
 
 /* ---- keys -------------------------------------------------------------------------------------- */
 
@@ -375,15 +372,11 @@ static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
 	return gm_ticket_stream_wait(submitting.stream, submitting.per_thread, ticket);
 }
 
-void gm_order_owner(uint32_t number, uint32_t context)
-{
-	if (number < OWNERS)
-		owners[number] = context;
-}
-
+/* Whose memory it is: @owner is a heap's number. */
 static uint32_t context_of(void *arg, uint32_t owner)
 {
-	uint32_t context = owner < OWNERS ? owners[owner] : 0;
+	const struct gm_cached *heap = gm_cached_by_number(owner);
+	uint32_t context = heap ? gm_cached_context(heap) : 0;
 
 	(void)arg;
 	return context ? context : gm_context_only();
@@ -469,7 +462,6 @@ void gm_order_forget(void)
 	one.context = 0;
 	first_context = 0;
 	several = false;
-	memset((void *)owners, 0, sizeof(owners));
 	memset(&gm_order_hot, 0, sizeof(gm_order_hot));
 	forget_seen();
 	gm_ticket_forget();

@@ -105,9 +105,6 @@ static inline void gm_order_look(void)
 		gm_order_look_slow();
 }
 
-/* The heap with this number in struct gm_reuse_item.owner has memory of that context (id). */
-void gm_order_owner(uint32_t number, uint32_t context);
-
 /* What is given to @back from now on (a private stream of the current context; never "work") comes
  * after everything that was freed early so far. No host wait, no transition. */
 void gm_order_behind_frees(CUstream back);

@@ -96,6 +96,11 @@ uint32_t gm_cached_number(const struct gm_cached *heap)
 	return heap->number;
 }
 
+uint32_t gm_cached_context(const struct gm_cached *heap)
+{
+	return heap->setup.context;
+}
+
 /* ---- counters ---- */
 
 bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested)

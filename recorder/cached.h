@@ -50,6 +50,7 @@ struct gm_cached_setup {
  * its blocks in reuse.h, never used again. */
 int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret);
 uint32_t gm_cached_number(const struct gm_cached *heap);
+uint32_t gm_cached_context(const struct gm_cached *heap);	/* as in its setup */
 struct gm_cached *gm_cached_by_number(uint32_t number);	/* NULL: gone */
 
 /* @alloc: requested, stream (the heap's key), context, stack, module, stack_of_block_only are
