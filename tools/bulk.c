@@ -46,13 +46,13 @@ json_t *gm_bulk_root(const struct gm_value *whole)
 	struct root *root = malloc(sizeof(*root));
 	json_t *json = json_object();
 
-	for (uint32_t i = 0; json && i < whole->count; i += 2) {
+	for (uint32_t i = 0; json && i < gm_value_members(whole); i++) {
 		json_t *name, *member;
 
-		if (place_of(whole->u.items[i]->u.text) < NAMES)
+		if (place_of(gm_value_name(whole, i)->u.text) < NAMES)
 			continue;
-		name = gm_text_to_json(whole->u.items[i]);
-		member = gm_value_to_json(whole->u.items[i + 1], SIZE_MAX);
+		name = gm_text_to_json(gm_value_name(whole, i));
+		member = gm_value_to_json(gm_value_member(whole, i), SIZE_MAX);
 		if (!name || json_object_setn_new_nocheck(json, json_string_value(name),
 							  json_string_length(name), member)) {
 			json_decref(json);

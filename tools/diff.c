@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/ahead.h"
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
@@ -88,10 +89,11 @@ static int diff(const struct ask *ask, char **words)
 	struct gm_loaded loaded[2] = { { .root = NULL } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
+	struct gm_ahead ahead = gm_ahead_of(words, 2);
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, ask->by);
 
 	for (int i = 0; !r && i < 2; i++) {
-		if (gm_load(words[i], &loaded[i])) {
+		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
 			gm_given_bad("diff", words[i], loaded[i].error);
 			goto out_close;
 		}
@@ -113,6 +115,7 @@ static int diff(const struct ask *ask, char **words)
 		print_text(ask, &groups);
 	status = gm_show_end("diff", GM_EXIT_OK);
 out_close:
+	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	for (int i = 0; i < 2; i++) {
 		gm_scene_close(&scenes[i]);

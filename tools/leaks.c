@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/ahead.h"
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
@@ -97,10 +98,11 @@ static int leaks(struct ask *ask, char **words, int count)
 	struct gm_loaded loaded[2] = { { .root = NULL } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
+	struct gm_ahead ahead = gm_ahead_of(words, (size_t)count);
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
 
 	for (int i = 0; !r && i < count; i++) {
-		if (gm_load(words[i], &loaded[i])) {
+		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
 			gm_given_bad("leaks", words[i], loaded[i].error);
 			goto out_close;
 		}
@@ -123,6 +125,7 @@ static int leaks(struct ask *ask, char **words, int count)
 		print_text(ask, &groups, loaded[count - 1].root, count == 2);
 	status = gm_show_end("leaks", GM_EXIT_OK);
 out_close:
+	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	for (int i = 0; i < count; i++) {
 		gm_scene_close(&scenes[i]);

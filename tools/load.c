@@ -111,9 +111,10 @@ static const char *mistaken(const struct gm_source *source)
 	return NULL;
 }
 
-static int parse(struct gm_source *source, struct gm_loaded *ret)
+/* What @source says, before anything is made of it. */
+static int parse(struct gm_source *source, struct gm_loaded *ret, const struct gm_value **ret_read,
+		 bool *ret_pickle)
 {
-	const struct gm_value *read = NULL;
 	bool pickle;
 	int r = -ENOMEM;
 
@@ -126,14 +127,35 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 	pickle = (unsigned char)source->bytes[0] == 0x80;
 	ret->values = gm_values_open(VALUES_MOST);
 	if (ret->values && pickle)
-		r = gm_pickle_read(ret->values, source, &read, ret->error, sizeof(ret->error));
+		r = gm_pickle_read(ret->values, source, ret_read, ret->error, sizeof(ret->error));
 	else if (ret->values)
-		r = gm_json_read(ret->values, source, &read, ret->error, sizeof(ret->error));
+		r = gm_json_read(ret->values, source, ret_read, ret->error, sizeof(ret->error));
 	if (r && source->error) {
 		ret->error[0] = '\0';
 		r = source->error;
 	}
-	gm_source_close(source);
+	*ret_pickle = pickle;
+	return r;
+}
+
+static bool begins_as_journal(int fd)
+{
+	uint64_t magic;
+
+	return pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) && magic == GM_MAGIC;
+}
+
+static int load_json(int fd, struct gm_loaded *ret)
+{
+	const struct gm_value *read = NULL;
+	struct gm_source source;
+	bool pickle = false;
+	int r = gm_source_open(&source, fd);
+
+	if (r)
+		return r;
+	r = parse(&source, ret, &read, &pickle);
+	gm_source_close(&source);
 	if (!r)
 		r = understand(read, pickle, ret);
 	if (r)
@@ -141,15 +163,41 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 	return r;
 }
 
-static int load_json(int fd, struct gm_loaded *ret)
+/* Whatever goes wrong here is found again by gm_load, which says it; only a snapshot is kept. */
+void gm_load_begin(struct gm_load_half *half, struct gm_loaded *ret)
 {
 	struct gm_source source;
-	int r = gm_source_open(&source, fd);
+	int fd, r = -1;
 
-	if (r)
-		return r;
-	r = parse(&source, ret);
-	gm_source_close(&source);
+	memset(ret, 0, sizeof(*ret));
+	fd = gm_input_open(half->word, ret->error, sizeof(ret->error));
+	if (fd < 0)
+		return;
+	if (!begins_as_journal(fd) && !gm_source_open(&source, fd)) {
+		source.stop = half->stop;
+		r = parse(&source, ret, &half->read, &half->pickle);
+		gm_source_close(&source);
+	}
+	close(fd);
+	if (!r)
+		return;
+	gm_values_close(ret->values);
+	ret->values = NULL;
+	half->read = NULL;
+}
+
+int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret)
+{
+	int r;
+
+	if (!half->read)
+		return gm_load(half->word, ret);
+	r = understand(half->read, half->pickle, ret);
+	if (!r)
+		return 0;
+	gm_load_free(ret);
+	if (!ret->error[0])
+		snprintf(ret->error, sizeof(ret->error), "%s", strerror(-r));
 	return r;
 }
 
@@ -204,13 +252,6 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
 	close(json);
 	return r;
-}
-
-static bool begins_as_journal(int fd)
-{
-	uint64_t magic;
-
-	return pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) && magic == GM_MAGIC;
 }
 
 static int load_file(const char *path, struct gm_loaded *ret)

@@ -1,7 +1,8 @@
 /*
  * merge.c - gpumem merge FILE...: the ranks of one job side by side, the odd one out first.
  *
- * The snapshots are read one after the other; of each only sums are kept. One thread.
+ * The snapshots are read one after the other, the next while one is summed (ahead.h); of each only
+ * sums are kept. One thread.
  */
 #define _GNU_SOURCE
 #include "tools/merge.h"
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/ahead.h"
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
@@ -241,6 +243,7 @@ static void close_merge(struct gm_merge *merge)
 static int read_all(struct gm_merge *merge, const struct ask *ask, char **words, size_t count)
 {
 	struct gm_groups groups;
+	struct gm_ahead ahead = gm_ahead_of(words, count);
 	int r = gm_groups_open(&groups, ask->by);
 	bool there = false;
 
@@ -250,9 +253,10 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		struct gm_loaded loaded;
 
 		gm_progress("gpumem merge: snapshots read", i, count);
-		if (gm_load(words[i], &loaded)) {
+		if (gm_ahead_load(&ahead, i, &loaded)) {
 			gm_progress_end();
 			gm_given_bad("merge", words[i], loaded.error);
+			gm_ahead_close(&ahead);
 			gm_groups_close(&groups);
 			return -EBADMSG;
 		}
@@ -263,6 +267,7 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
+	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	if (!r && !there) {
 		gm_given_bad("merge", ask->filter.device, "no rank has that device");

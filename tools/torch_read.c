@@ -208,15 +208,9 @@ static const struct gm_value *segment_of(struct reading *r, const struct gm_valu
 
 enum { ACTION, ADDR, DEVICE_FREE, SIZE, STREAM, TIME, FRAMES, HISTORY, MEMBERS };
 
-/*
- * The members of an event, found in one walk. Those of a file have the same names in the same order,
- * most often, and a name is one text: where it is the one that was at this place before, it means
- * what it meant then.
- */
-struct shape {
-	const struct gm_value *name[32];
-	int member[32];			/* MEMBERS: none that is looked for */
-};
+/* Where the members of an event are. Those of a file have the same names, most often, and then one
+ * list of them. */
+struct shape { const struct gm_value *names; uint32_t place[MEMBERS]; };	/* 0: none, as the names are */
 
 static int member_of(const struct gm_value *name)
 {
@@ -231,20 +225,26 @@ static int member_of(const struct gm_value *name)
 	return member;
 }
 
-static void find_members(struct shape *shape, const struct gm_value *event,
-			 const struct gm_value *ret[MEMBERS + 1])
+static void learn(struct shape *shape, const struct gm_value *names)
 {
-	memset(ret, 0, (MEMBERS + 1) * sizeof(ret[0]));
-	for (uint32_t i = 0; event->type == GM_VALUE_DICT && i < event->count; i += 2) {
-		const struct gm_value *name = event->u.items[i];
-		uint32_t at = i / 2 % 32;
+	*shape = (struct shape){ .names = names };
+	for (uint32_t i = 0; i < names->count; i++) {
+		int member = member_of(names->u.items[i]);
 
-		if (shape->name[at] != name) {
-			shape->name[at] = name;
-			shape->member[at] = member_of(name);
-		}
-		ret[shape->member[at]] = event->u.items[i + 1];		/* the last of several */
+		if (member < MEMBERS)
+			shape->place[member] = i + 1;	/* the last of several */
 	}
+}
+
+static void find_members(struct shape *shape, const struct gm_value *event,
+			 const struct gm_value *ret[MEMBERS])
+{
+	bool any = event->type == GM_VALUE_DICT && event->count;
+
+	if (any && shape->names != event->u.items[0])
+		learn(shape, event->u.items[0]);
+	for (int m = 0; m < MEMBERS; m++)
+		ret[m] = any && shape->place[m] ? event->u.items[shape->place[m]] : NULL;
 }
 
 /* The columns of a trace, filled event by event. */
@@ -258,7 +258,7 @@ struct columns {
 static void fill(struct reading *r, struct columns *c, size_t i, const struct gm_value *event)
 {
 	static const struct gm_value none = { .type = GM_VALUE_TEXT, .u.text = "" };
-	const struct gm_value *m[MEMBERS + 1], *name;
+	const struct gm_value *m[MEMBERS], *name;
 	bool oom;
 
 	find_members(&c->shape, event, m);

@@ -311,8 +311,12 @@ static void put_value(struct gm_tree *tree, const struct gm_value *name, const s
 		      GM_TREE_LIST);
 	for (uint32_t i = 0; value->type == GM_VALUE_NUMBERS && i < value->count; i++)
 		gm_tree_int(tree, value->u.numbers[i]);
-	for (uint32_t i = 0; value->type != GM_VALUE_NUMBERS && i < value->count; i++)
-		put_value(tree, dict && i % 2 ? value->u.items[i - 1] : NULL, value->u.items[i], frames);
+	for (uint32_t i = 0; dict && i < gm_value_members(value); i++) {
+		put_value(tree, NULL, gm_value_name(value, i), frames);
+		put_value(tree, gm_value_name(value, i), gm_value_member(value, i), frames);
+	}
+	for (uint32_t i = 0; !dict && value->type != GM_VALUE_NUMBERS && i < value->count; i++)
+		put_value(tree, NULL, value->u.items[i], frames);
 	gm_tree_end(tree);
 }
 

@@ -43,6 +43,8 @@ void gm_tree_put_json(struct gm_tree *tree, const json_t *value)
 
 void gm_tree_put_value(struct gm_tree *tree, const struct gm_value *value)
 {
+	bool dict = value->type == GM_VALUE_DICT;
+
 	switch ((enum gm_value_type)value->type) {
 	case GM_VALUE_NULL:	gm_tree_null(tree); return;
 	case GM_VALUE_BOOL:	gm_tree_bool(tree, value->u.integer); return;
@@ -52,8 +54,12 @@ void gm_tree_put_value(struct gm_tree *tree, const struct gm_value *value)
 	case GM_VALUE_TEXT:	gm_tree_text(tree, value->u.text, value->count); return;
 	default:		break;
 	}
-	gm_tree_begin(tree, value->type == GM_VALUE_DICT ? GM_TREE_DICT : GM_TREE_LIST);
-	for (uint32_t i = 0; i < value->count; i++)
+	gm_tree_begin(tree, dict ? GM_TREE_DICT : GM_TREE_LIST);
+	for (uint32_t i = 0; dict && i < gm_value_members(value); i++) {
+		gm_tree_put_value(tree, gm_value_name(value, i));
+		gm_tree_put_value(tree, gm_value_member(value, i));
+	}
+	for (uint32_t i = 0; !dict && i < value->count; i++)
 		if (value->type == GM_VALUE_NUMBERS)
 			gm_tree_int(tree, value->u.numbers[i]);
 		else

@@ -12,6 +12,7 @@
 
 #define CHUNK ((size_t)1 << 18)
 #define RECENT ((size_t)1 << 14)	/* integers remembered; a power of two */
+#define SHAPES 16			/* lists of names remembered; a power of two */
 #define EXACT 0xff			/* room_log2: as many as there are */
 
 enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */
@@ -22,6 +23,9 @@ struct recent { int64_t integer; const struct gm_value *value; };
 
 struct entry { uint64_t hash; const struct gm_value *value; };
 
+/* Members of a dict on their way into one: names and values, each behind the other. */
+struct apart { const struct gm_value **items; size_t room; };
+
 struct gm_values {
 	struct chunk *chunks;
 	char *at, *end;			/* free room in the newest chunk */
@@ -29,6 +33,8 @@ struct gm_values {
 	struct entry *table;		/* texts and shared containers, open addressing */
 	size_t entries, room;		/* room: a power of two */
 	bool surrogates;		/* some text may have one */
+	struct apart apart;
+	const struct gm_value *shapes[SHAPES];	/* names that dicts had lately */
 	struct recent recent[RECENT];
 };
 
@@ -59,6 +65,7 @@ void gm_values_close(struct gm_values *values)
 		values->chunks = next;
 	}
 	gm_pages_free(values->table, values->room * sizeof(*values->table));
+	free(values->apart.items);
 	free(values);
 }
 
@@ -263,8 +270,8 @@ void gm_values_scrub(struct gm_values *values)
 	values->surrogates = false;
 }
 
-const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
-				       const struct gm_value *const *items, size_t count)
+static const struct gm_value *share(struct gm_values *values, enum gm_value_type type,
+				    const struct gm_value *const *items, size_t count)
 {
 	uint64_t hash = mix(type, count);
 	struct gm_value *value;
@@ -290,10 +297,80 @@ const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_t
 	return value;
 }
 
+/* Room for the parts of @pairs members. NULL: out of memory. */
+static const struct gm_value **room_apart(struct gm_values *values, size_t pairs)
+{
+	struct apart *apart = &values->apart;
+
+	if (apart->room < 2 * pairs + 1) {
+		const struct gm_value **larger = realloc(apart->items, (4 * pairs + 64) * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		apart->items = larger;
+		apart->room = 4 * pairs + 64;
+	}
+	return apart->items;
+}
+
+/* The list of the names of @pairs members: one for all dicts that have these. */
+static const struct gm_value *names_of(struct gm_values *values, const struct gm_value *const *items,
+				       size_t pairs)
+{
+	const struct gm_value **shape, **names;
+	size_t same_names = 0;
+
+	shape = &values->shapes[mix(pairs, (uint64_t)(uintptr_t)items[0]) & (SHAPES - 1)];
+	if (*shape && (*shape)->count == pairs)
+		while (same_names < pairs && (*shape)->u.items[same_names] == items[2 * same_names])
+			same_names++;
+	if (same_names == pairs)
+		return *shape;
+	names = room_apart(values, pairs);
+	if (!names)
+		return NULL;
+	for (size_t i = 0; i < pairs; i++)
+		names[i] = items[2 * i];
+	*shape = share(values, GM_VALUE_LIST, names, pairs);
+	return *shape;
+}
+
+/* The items of a dict as they lie in it, from names and values in turn. NULL: out of memory. */
+static const struct gm_value *const *set_apart(struct gm_values *values, const struct gm_value *const *items,
+					       size_t pairs)
+{
+	const struct gm_value *names = names_of(values, items, pairs);
+	const struct gm_value **apart = names ? room_apart(values, pairs) : NULL;
+
+	if (!apart)
+		return NULL;
+	apart[0] = names;
+	for (size_t i = 0; i < pairs; i++)
+		apart[1 + i] = items[2 * i + 1];
+	return apart;
+}
+
+const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
+				       const struct gm_value *const *items, size_t count)
+{
+	if (type == GM_VALUE_DICT && count) {
+		items = set_apart(values, items, count / 2);
+		count = count / 2 + 1;
+	}
+	return items ? share(values, type, items, count) : NULL;
+}
+
 const struct gm_value *gm_value_plain(struct gm_values *values, enum gm_value_type type,
 				      const struct gm_value *const *items, size_t count)
 {
 	struct gm_value *value = count <= UINT32_MAX ? scalar(values, type) : NULL;
+
+	if (type == GM_VALUE_DICT && count) {
+		items = set_apart(values, items, count / 2);
+		count = count / 2 + 1;
+	}
+	if (!items && count)
+		return NULL;
 
 	if (value)
 		value->u.items = take(values, count * sizeof(*items));
@@ -341,13 +418,11 @@ static size_t room_of(const struct gm_value *value)
 }
 
 /* Most containers are filled at once: room for that, and twice as much whenever more comes. */
-int gm_value_append(struct gm_values *values, struct gm_value *to,
-		    const struct gm_value *const *items, size_t count)
+static int append(struct gm_values *values, struct gm_value *to, const struct gm_value *const *items,
+		  size_t count)
 {
 	size_t needed = to->count + count;
 
-	if (!count)
-		return 0;
 	if (count > UINT32_MAX - to->count)
 		return -ENOMEM;
 	if (needed > room_of(to)) {
@@ -367,6 +442,43 @@ int gm_value_append(struct gm_values *values, struct gm_value *to,
 	return 0;
 }
 
+/* Of a dict that was filled at once the names are others', too: it gets a list of its own. */
+static int append_members(struct gm_values *values, struct gm_value *to, const struct gm_value *const *items,
+			  size_t pairs)
+{
+	struct gm_value *names = (struct gm_value *)(uintptr_t)to->u.items[0];
+	int r = 0;
+
+	if (to->room_log2 == EXACT) {
+		const struct gm_value *others = names;
+
+		names = gm_value_container(values, GM_VALUE_LIST);
+		r = names ? append(values, names, others->u.items, others->count) : -ENOMEM;
+		if (!r)
+			to->u.items[0] = names;
+	}
+	for (size_t i = 0; !r && i < pairs; i++) {
+		r = append(values, names, items + 2 * i, 1);
+		if (!r)
+			r = append(values, to, items + 2 * i + 1, 1);
+	}
+	return r;
+}
+
+int gm_value_append(struct gm_values *values, struct gm_value *to,
+		    const struct gm_value *const *items, size_t count)
+{
+	if (!count)
+		return 0;
+	if (to->type == GM_VALUE_DICT && to->count)
+		return append_members(values, to, items, count / 2);
+	if (to->type == GM_VALUE_DICT) {
+		items = set_apart(values, items, count / 2);
+		count = count / 2 + 1;
+	}
+	return items ? append(values, to, items, count) : -ENOMEM;
+}
+
 /* How high the tree under @value is, -1 when that is above @depth or without end. Each value is
  * looked at once: a height is kept in its mark. */
 static int height(struct gm_value *value, int depth)
@@ -380,7 +492,7 @@ static int height(struct gm_value *value, int depth)
 	if (value->mark != UNSEEN)
 		return value->mark - FIRST <= depth ? value->mark - FIRST : -1;
 	value->mark = OPEN;
-	for (uint32_t i = 0; i < value->count; i++) {
+	for (uint32_t i = value->type == GM_VALUE_DICT; i < value->count; i++) {
 		int below = height((struct gm_value *)(uintptr_t)value->u.items[i], depth - 1);
 
 		if (below < 0)
@@ -404,11 +516,11 @@ const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key
 
 	if (!dict || dict->type != GM_VALUE_DICT)
 		return NULL;
-	for (size_t i = dict->count; i >= 2; i -= 2) {
-		const struct gm_value *name = dict->u.items[i - 2];
+	for (uint32_t i = gm_value_members(dict); i--;) {
+		const struct gm_value *name = gm_value_name(dict, i);
 
 		if (name->count == length && !memcmp(name->u.text, key, length))
-			return dict->u.items[i - 1];
+			return gm_value_member(dict, i);
 	}
 	return NULL;
 }

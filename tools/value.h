@@ -3,7 +3,8 @@
  *
  * Values lie in one arena and are given back with it. Equal texts are one value, and so are equal
  * containers that came through gm_value_shared: a stack that a file repeats a million times is kept
- * once, and comparing it is comparing a pointer. Single-threaded, no signal context.
+ * once, and comparing it is comparing a pointer. So are the names of dicts that have the same ones:
+ * what a million events have in common is kept once, too. Single-threaded, no signal context.
  */
 #ifndef GM_TOOLS_VALUE_H
 #define GM_TOOLS_VALUE_H
@@ -23,7 +24,7 @@ struct gm_value {
 	uint8_t room_log2;		/* of items: how many fit, while a container grows; see value.c */
 	uint8_t mark;			/* of gm_value_sound */
 	uint8_t height;			/* of who fills a container: how many are in each other there */
-	uint32_t count;			/* items (of a dict: keys and values in turn), numbers, bytes of a text */
+	uint32_t count;			/* items, numbers, bytes of a text; of a dict see gm_value_members */
 	union {
 		int64_t integer;
 		uint64_t word;
@@ -41,7 +42,24 @@ struct gm_values *gm_values_open(size_t limit_bytes);
 void gm_values_close(struct gm_values *values);
 size_t gm_values_bytes(const struct gm_values *values);
 
-/* Each returns NULL when memory, or the limit, is at its end. */
+/* The members of a dict: a list of their names, and behind it their values. Without any, nothing. */
+static inline uint32_t gm_value_members(const struct gm_value *dict)
+{
+	return dict->count ? dict->count - 1 : 0;
+}
+
+static inline const struct gm_value *gm_value_name(const struct gm_value *dict, uint32_t i)
+{
+	return dict->u.items[0]->u.items[i];
+}
+
+static inline const struct gm_value *gm_value_member(const struct gm_value *dict, uint32_t i)
+{
+	return dict->u.items[1 + i];
+}
+
+/* Each returns NULL when memory, or the limit, is at its end. Items of a dict are given as its names
+ * and values in turn. */
 const struct gm_value *gm_value_null(void);
 const struct gm_value *gm_value_bool(bool truth);
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer);

@@ -56,9 +56,9 @@ static json_t *dict_of(struct conversion *to, const struct gm_value *dict)
 {
 	json_t *json = json_object();
 
-	for (uint32_t i = 0; json && i < dict->count; i += 2) {
-		json_t *name = gm_text_to_json(dict->u.items[i]);
-		json_t *member = name ? convert(to, dict->u.items[i + 1]) : NULL;
+	for (uint32_t i = 0; json && i < gm_value_members(dict); i++) {
+		json_t *name = gm_text_to_json(gm_value_name(dict, i));
+		json_t *member = name ? convert(to, gm_value_member(dict, i)) : NULL;
 		int failed = !member || json_object_setn_new_nocheck(json, json_string_value(name),
 								     json_string_length(name), member);
 

@@ -79,7 +79,7 @@ const struct gm_value *gm_make_copy(struct gm_maker *maker, const struct gm_valu
 {
 	struct gm_list items = { .count = 0 };
 	const struct gm_value *copy;
-	bool whole = true;
+	bool whole = true, dict = value->type == GM_VALUE_DICT;
 
 	if (!*left)
 		return NULL;
@@ -96,8 +96,11 @@ const struct gm_value *gm_make_copy(struct gm_maker *maker, const struct gm_valu
 	case GM_VALUE_BOOL:	return value;	/* there is one of each */
 	default:		break;
 	}
-	for (uint32_t i = 0; whole && i < value->count; i++) {
-		const struct gm_value *item = gm_make_copy(maker, value->u.items[i], left);
+	for (size_t i = 0; whole && i < (dict ? 2 * (size_t)gm_value_members(value) : value->count); i++) {
+		uint32_t at = (uint32_t)(dict ? i / 2 : i);
+		const struct gm_value *of = !dict ? value->u.items[at] : i % 2 ? gm_value_member(value, at) :
+					    gm_value_name(value, at);
+		const struct gm_value *item = gm_make_copy(maker, of, left);
 
 		whole = item != NULL;
 		if (item)

@@ -92,7 +92,11 @@ static void write_value(struct gm_tree *tree, const struct gm_value *value)
 	if (value->type != GM_VALUE_TUPLE && gm_tree_again(tree, (uint64_t)(uintptr_t)value, GM_TREE_OTHER))
 		return;
 	gm_tree_begin(tree, types[value->type - GM_VALUE_LIST]);
-	for (uint32_t i = 0; i < value->count; i++)
+	for (uint32_t i = 0; value->type == GM_VALUE_DICT && i < gm_value_members(value); i++) {
+		write_value(tree, gm_value_name(value, i));
+		write_value(tree, gm_value_member(value, i));
+	}
+	for (uint32_t i = 0; value->type != GM_VALUE_DICT && i < value->count; i++)
 		write_value(tree, value->u.items[i]);
 	gm_tree_end(tree);
 }

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -102,6 +103,22 @@ with Room() as room:
             code, memory, said = peak(*words, path)
             check("%d events as %s, %.0f MB: %s in less than %d MB" % (EVENTS, form, megabytes, words[0] + " " + words[-1][-8:], most),
                   code == 0 and memory < most, (code, memory, said))
+    # ---- two, of which the second is read while the first is ----------------------------------------------------
+    other = os.path.join(room.path, "other")
+    make(other, "--events", 60_000, "--frames", 9_000, "--stacks", 3_000, "--live", 2_000)
+    for words in (("leaks",), ("diff", "--by", "stack"), ("merge",)):
+        runs = [subprocess.run(["bash", "-c", "exec \"$0\" \"$@\" %s" % names, GPUMEM, *words], capture_output=True, timeout=100, check=False,
+                               env=dict(os.environ, A=path, B=other))
+                for names in ("\"$A\" \"$B\"", "<(cat \"$A\") <(cat \"$B\")")]
+        said = [re.sub(rb"/dev/fd/[0-9]+|" + room.path.encode() + b"/[a-z]+", b"FILE", run.stdout) for run in runs]
+        check("%s of two files: as of two pipes, which are read one after the other" % " ".join(words),
+              runs[0].returncode == runs[1].returncode == 0 and said[0] == said[1] and len(said[0]) > 100, (runs[0].stderr, said[0][-300:], said[1][-300:]))
+    os.truncate(other, os.path.getsize(other) - 5)
+    for names, bad in (((path, other), other), ((other, path), other), ((path, path, other, path, other), other), ((path, "/nonexistent"), "/nonexistent")):
+        for verb in ("merge",) if len(names) > 2 else ("leaks", "diff", "merge"):
+            code, _, said = peak(verb, *names)
+            check("%s of %s: the one that cannot be read is named" % (verb, ", ".join(map(os.path.basename, names))),
+                  code == 3 and said.startswith("gpumem %s: %s: " % (verb, bad)) and said.count("\n") == 1, (code, said))
     os.truncate(path, 0)
     os.truncate(path, (8 << 30) + 1)
     code, memory, said = peak("summary", path)
