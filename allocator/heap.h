@@ -144,6 +144,8 @@ void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
 /* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
  * as gm_heap_alloc, and how many bytes that were. */
 int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);
+/* The same without settling first. */
+int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes);
 
 /* Statistics, as torch.cuda.reset_peak_memory_stats and reset_accumulated_memory_stats. */
 void gm_heap_reset_peak(struct gm_heap *heap);

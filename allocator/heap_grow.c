@@ -173,6 +173,12 @@ int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes)
 	return settle(heap) && release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
 }
 
+int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes)
+{
+	*ret_bytes = 0;
+	return release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
+}
+
 int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 		  uint32_t *ret_block)
 {

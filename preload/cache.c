@@ -130,8 +130,10 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 		return -ETIMEDOUT;
 	if (locked)
 		r = from_free(heap, call);
-	if (r == -EAGAIN)
+	if (r == -EAGAIN) {
+		gm_cache_left_back(heap->domain);
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+	}
 	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
 	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && call->alloc.stream)
@@ -252,7 +254,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 	if (!heap || heap->faulted)
 		return false;
 	call->alloc.stream = gm_stream_key(stream, false);
-	gm_cache_stream_seen(call->alloc.stream, stream);
+	gm_cache_request.stream = stream;
 	return serve(heap, call, dptr, ret_result);
 }
 
@@ -269,7 +271,6 @@ bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream str
 	if (refused(call, heap, ret_result))
 		return true;
 	gm_cache_request.stream = stream;
-	gm_cache_stream_seen(key, stream);
 	call->alloc.stream = key;
 	call->alloc.domain = heap->domain;
 	if (serve(heap, call, dptr, ret_result))

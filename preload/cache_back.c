@@ -18,7 +18,7 @@
 #include "preload/cache_heap.h"
 #include "preload/order.h"
 
-#define ORPHANS 1024u			/* more than fit stay with us */
+#define ORPHANS 1024u			/* more than fit stay in their heap */
 
 static struct orphan { uint64_t address, bytes; uint32_t number; bool covered; } orphans[ORPHANS];
 static struct gm_lock orphans_lock;
@@ -38,6 +38,11 @@ static void keep_orphan(const struct gm_cache_heap *heap, uint64_t address, uint
 			break;
 		}
 	gm_unlock(&orphans_lock);
+}
+
+bool gm_cache_orphans_room(void)
+{
+	return waiting + GM_MAX_DEVICES < ORPHANS;	/* a thread for each device gives back */
 }
 
 /* One that the event covers, of any heap; or with @number any one of that heap. */

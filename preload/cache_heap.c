@@ -144,7 +144,6 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	CUdeviceptr address = 0;
 	CUresult result;
 
-	(void)stream;
 	gm_writers_look();
 	result = ask_driver(heap, bytes, &address);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) {	/* what is on its way back may be enough */
@@ -157,6 +156,8 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	if (result)
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 	heap->segments += bytes;
+	if (stream)
+		gm_cache_stream_got(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);
 	*ret_address = address;
 	return 0;
 }
@@ -196,6 +197,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	heap->segments -= bytes;
 	if (stream) {
 		gm_cache_ordered_segment_free(heap, address, bytes, stream);
+		gm_cache_stream_gave(stream, heap->kind == GM_KIND_POOL);
 	} else {
 		back = gm_cache_back_stream(heap);
 		if (back)
@@ -210,8 +212,17 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 /* With the domain's lock. */
 static bool may_go(void *arg, uint64_t stream)
 {
+	enum gm_cache_freed seen;
+	bool gone;
+
 	(void)arg;
-	return !stream || gm_cache_request.chains || gm_cache_stream_may_go(stream);
+	if (!stream)
+		return !gm_cache_request.of_gone;
+	seen = gm_cache_stream_seen(stream, &gone);
+	if (gm_cache_request.of_gone && !gone)
+		return false;
+	return seen == GM_FREED_COMPLETE || ((seen == GM_FREED_UNKNOWN || gm_cache_request.chains) &&
+					     gm_cache_orphans_room());
 }
 
 /* Before idle segments go back. Nothing is waited for: the growth lock is held. */
@@ -445,6 +456,25 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 	if (bytes)
 		gm_cache_back_done(domain);
 	return bytes;
+}
+
+void gm_cache_left_back(uint8_t domain)
+{
+	static uint32_t seen[GM_MAX_DEVICES];	/* lock: growth */
+	uint32_t left = gm_cache_streams_left();
+	uint64_t bytes = 0;
+
+	if (left == seen[domain])
+		return;
+	seen[domain] = left;
+	gm_cache_request.of_gone = true;
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heap_at(i)->number && heap_at(i)->domain == domain && !heap_at(i)->ending)
+			bytes += gm_cached_release(heap_at(i)->cached);
+	gm_cache_request.of_gone = false;
+	bytes += gm_cache_orphans_back();
+	if (bytes)
+		gm_cache_back_done(domain);
 }
 
 uint64_t gm_cache_idle_bytes(uint8_t domain)

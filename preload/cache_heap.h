@@ -35,6 +35,7 @@ struct gm_cache_request {
 	CUstream stream;		/* of a stream-ordered one */
 	CUresult result;		/* of the driver's last refusal; 0 none */
 	bool chains;			/* what was freed in stream order goes back before that is complete */
+	bool of_gone;			/* what is of streams that are gone goes back, nothing else */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
@@ -83,6 +84,10 @@ void gm_cache_growth_unlock(uint8_t domain);
 /* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 
+/* Give back what nobody else can be served from: segments of streams that are gone. The growth lock
+ * held. */
+void gm_cache_left_back(uint8_t domain);
+
 /* What was freed and may be waited for is waited for. No lock of growth held. */
 void gm_cache_settle(void);
 /* Give @heap's idle segments back as their streams come to the frees; looks for a moment. */
@@ -123,6 +128,7 @@ void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address,
 uint64_t gm_cache_orphans_back(void);
 /* Those of @heap, behind everything given to its device, complete or not. */
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
+bool gm_cache_orphans_room(void);	/* for one more */
 void gm_cache_orphans_forget(void);
 /* A pool's heap whose context ended gets another of its device, where there is one. */
 void gm_cache_find_home(struct gm_cache_heap *heap);
@@ -147,13 +153,10 @@ void gm_cache_forget_short(void);
 
 /* ---- streams by key (cache_stream.c) ---- */
 
-extern __thread uint64_t gm_cache_stream_last GM_HIDDEN;	/* a key that this thread put in */
-void gm_cache_stream_met(uint64_t key, CUstream stream);
-static inline void gm_cache_stream_seen(uint64_t key, CUstream stream)
-{
-	if (key != gm_cache_stream_last)
-		gm_cache_stream_met(key, stream);
-}
+/* One more segment for what is served to the stream of @key, which the caller names @stream, in its
+ * current context; one less. @of_pool: it outlives contexts. */
+void gm_cache_stream_got(uint64_t key, CUstream stream, bool of_pool);
+void gm_cache_stream_gave(uint64_t key, bool of_pool);
 /* Its context is about to end (or did not, after all); then its end. */
 void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
@@ -172,9 +175,11 @@ static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
 /* Is what was freed in the order of that stream complete? UNKNOWN: it cannot be told. */
 enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
 enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
-/* Asks all of them, for gm_cache_stream_may_go: was it complete, or not to be told? */
+/* Asks all of them; and what the answer was. @ret_gone: nobody can be served from its segments. */
 void gm_cache_streams_look(void);
-bool gm_cache_stream_may_go(uint64_t key);
+enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone);
+/* Asks those that are gone. A number that rises when there may be something to give back of one. */
+uint32_t gm_cache_streams_left(void);
 /* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
 void gm_cache_streams_forget(void);

@@ -101,6 +101,8 @@ void gm_cached_complete(const struct gm_reuse_item *items, size_t count);
 
 /* Give idle segments back to the driver (settle first): bytes given back. The growth lock held. */
 uint64_t gm_cached_empty(struct gm_cached *heap);
+/* The same of what may go by what is known already. */
+uint64_t gm_cached_release(struct gm_cached *heap);
 /* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1), or what
  * is kept goes to its neighbours first. */
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);

@@ -12,7 +12,7 @@
 
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
-uint64_t gm_cached_empty(struct gm_cached *heap)
+static uint64_t give_back(struct gm_cached *heap, bool settle)
 {
 	struct gm_stretch stretch = { .alloc = NULL };
 	uint64_t bytes = 0;
@@ -20,12 +20,25 @@ uint64_t gm_cached_empty(struct gm_cached *heap)
 	gm_keep_flush(heap->setup.domain);
 	heap->grower = &stretch;
 	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
-		gm_heap_empty(&heap->heap, &bytes);
+		if (settle)
+			gm_heap_empty(&heap->heap, &bytes);
+		else
+			gm_heap_release(&heap->heap, &bytes);
 		if (stretch.held)
 			gm_stretch_end(heap, &stretch);
 	}
 	heap->grower = NULL;
 	return bytes;
+}
+
+uint64_t gm_cached_empty(struct gm_cached *heap)
+{
+	return give_back(heap, true);
+}
+
+uint64_t gm_cached_release(struct gm_cached *heap)
+{
+	return give_back(heap, false);
 }
 
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)

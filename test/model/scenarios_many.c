@@ -1,11 +1,37 @@
 /*
- * scenarios_many.c - what comes and goes by the thousand (see scenario.h).
+ * scenarios_many.c - contexts, streams and threads that come and go by the thousand (see scenario.h).
  *
- * Thread context: one thread.
+ * Thread context: one thread, and others that it waits for.
  */
+#include <pthread.h>
+
 #include "test/model/scenario.h"
 
 #define CONTEXTS 4200u
+#define STREAMS 3000u
+#define RESETS 300u
+#define THREADS 300u
+#define AT_ONCE 1300u
+#define LITTLE (48 * MIB)		/* a few segments, not one for each */
+
+static size_t charged(void)
+{
+	return ((uint64_t (*)(int))control("fakecuda_charged_bytes"))(0);
+}
+
+static void holds_little(const char *what)
+{
+	must(charged() <= LITTLE, "%s: the device has %zu MiB less", what, charged() / MIB);
+}
+
+static void keep_all(void)
+{
+	cuuint64_t all = UINT64_MAX;
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0));
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+}
 
 /* A free of the last context's memory is waited for as one of the first's is. The device has 96 MiB. */
 void scenario_many_contexts(void)
@@ -30,4 +56,108 @@ void scenario_many_contexts(void)
 	p = get(56 * MIB);
 	fill(&scene, scene.t, p, 2);
 	expect_words(scene.t, p, 2);
+}
+
+/* What a stream leaves that is destroyed nobody could have again but the driver. */
+void scenario_many_streams(void)
+{
+	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))control("fakecuda_calls");
+	uint64_t before = 0;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	keep_all();
+	for (unsigned int i = 0; i < STREAMS; i++) {
+		CUstream stream;
+		CUdeviceptr p;
+
+		if (i == STREAMS - 100)
+			before = calls(NULL);
+		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		p = get_async(MIB, stream);
+		fill(&scene, stream, p, i);
+		give_async(p, stream);
+		CHECK(cuStreamSynchronize(stream));
+		CHECK(cuStreamDestroy(stream));
+		holds_little("streams");
+	}
+	must(calls(NULL) - before < 100 * 100, "%llu calls for a stream",
+	     (unsigned long long)(calls(NULL) - before) / 100);
+}
+
+void scenario_many_resets(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	keep_all();
+	for (unsigned int i = 0; i < RESETS; i++) {
+		CUdeviceptr p = get_async(MIB, CU_STREAM_LEGACY);
+
+		CHECK(cuMemsetD32Async(p, i, 1024, CU_STREAM_LEGACY));
+		give_async(p, CU_STREAM_LEGACY);
+		CHECK(cuDevicePrimaryCtxReset(0));
+		CHECK(cuDevicePrimaryCtxRetain(&scene.context[0], 0));
+		CHECK(cuCtxSetCurrent(scene.context[0]));
+		holds_little("resets");
+	}
+}
+
+static void *on_its_own_stream(void *arg)
+{
+	CUdeviceptr p;
+
+	CHECK(cuCtxSetCurrent(arg));
+	p = get_async(MIB, CU_STREAM_PER_THREAD);
+	CHECK(cuMemsetD32Async(p, 1, 1024, CU_STREAM_PER_THREAD));
+	give_async(p, CU_STREAM_PER_THREAD);
+	CHECK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+	return NULL;
+}
+
+void scenario_many_threads(void)
+{
+	struct scene scene;
+	pthread_t thread;
+
+	scene_open(&scene, 1);
+	keep_all();
+	for (unsigned int i = 0; i < THREADS; i++) {
+		pthread_create(&thread, NULL, on_its_own_stream, scene.context[0]);
+		pthread_join(thread, NULL);
+		holds_little("threads");
+	}
+}
+
+static pthread_barrier_t all_have;
+
+static void *beside_the_others(void *arg)
+{
+	CUdeviceptr p;
+
+	CHECK(cuCtxSetCurrent(arg));
+	p = get_async(MIB, CU_STREAM_PER_THREAD);
+	pthread_barrier_wait(&all_have);
+	give_async(p, CU_STREAM_PER_THREAD);
+	return NULL;
+}
+
+/* All at once, and then the pool keeps nothing. */
+void scenario_many_threads_at_once(void)
+{
+	pthread_t threads[AT_ONCE];
+	pthread_attr_t small;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 128 << 10);
+	pthread_barrier_init(&all_have, NULL, AT_ONCE);
+	for (unsigned int i = 0; i < AT_ONCE; i++)
+		pthread_create(&threads[i], &small, beside_the_others, scene.context[0]);
+	for (unsigned int i = 0; i < AT_ONCE; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned int i = 0; i < 4; i++)
+		CHECK(cuCtxSynchronize());
+	holds_little("threads that were there at once");
 }
