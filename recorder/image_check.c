@@ -61,7 +61,9 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 	INSIST(check, segment->heap || live, id);
 	INSIST(check, block->state != GM_BLOCK_INACTIVE || !next ||
 	       next->state != GM_BLOCK_INACTIVE, id);
-	INSIST(check, !(block->flags & ~GM_BLOCK_UNTRACED), id);
+	/* What is done before it is put off stays marked until it is somebody's again. */
+	INSIST(check, !(block->flags & ~(GM_BLOCK_UNTRACED | GM_BLOCK_DONE)) &&
+	       !(block->flags & GM_BLOCK_DONE && block->state == GM_BLOCK_ACTIVE), id);
 	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
 	INSIST(check, !module || gm_image_module(check->image, module), id);
 	if (live && !(segment->flags & GM_SEGMENT_REGISTERED))

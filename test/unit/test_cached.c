@@ -564,6 +564,45 @@ START_TEST(refused)
 }
 END_TEST
 
+static int violations(void)
+{
+	struct gm_image image;
+	int bad;
+
+	ck_assert_int_eq(gm_image_copy_live(&image), 0);
+	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
+	bad = gm_image_check(&image, NULL, NULL);
+	gm_image_free(&image);
+	return bad;
+}
+
+/* The GPU has finished with it before its freer comes to put it off. */
+static bool completes(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
+
+	gm_cached_complete(&item, 1);
+	*(int *)arg += violations();
+	return false;
+}
+
+/* A copy of any moment of that is sound: a program may be killed there. */
+START_TEST(completed_while_freed)
+{
+	struct gm_alloc alloc = aux_request(3 * MIB, 1, 1);
+	int bad = 0;
+	struct gm_cached_free how = { .now = completes, .arg = &bad, .stack = GM_STACK_OF_BLOCK };
+	uint32_t block;
+
+	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 24);
+	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), 0);
+	ck_assert_int_eq(gm_cached_free(world.heap[0], 0, block, alloc.address, &how), 0);
+	ck_assert_int_eq(bad, 0);
+	ck_assert_int_eq(violations(), 0);
+	ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[0]), 20 * MIB);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cached");
@@ -580,6 +619,7 @@ int main(void)
 	tcase_add_test(tc, longest_transaction);
 	tcase_add_test(tc, small_blocks_untraced);
 	tcase_add_test(tc, refused);
+	tcase_add_test(tc, completed_while_freed);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
