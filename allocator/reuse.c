@@ -297,6 +297,14 @@ void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream)
 	gm_unlock(&reuse->order);
 }
 
+void gm_reuse_pass(struct gm_reuse *reuse)
+{
+	if (gm_lock(&reuse->order))
+		gm_unlock(&reuse->order);
+	if (gm_lock(&reuse->retire))
+		gm_unlock(&reuse->retire);
+}
+
 void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one)
 {
 	if (!gm_lock(&reuse->order))

@@ -133,6 +133,10 @@ void gm_reuse_leave_one(struct gm_reuse *reuse);
 /* @stream is about to be destroyed (its key will never be used again). */
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
 
+/* Whoever was recording, asking or making streams wait when this was called is not any more: what the
+ * backend says from before on it is asked by. */
+void gm_reuse_pass(struct gm_reuse *reuse);
+
 /* A context ended, with its streams, after their work: keys of them may be used again. @one: the
  * one stream was among them. */
 void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one);

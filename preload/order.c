@@ -247,8 +247,11 @@ void gm_order_stream_ended(CUstream stream, CUresult result)
 
 void gm_order_context_ending(uint32_t context, bool ending)
 {
-	if (gm_order_on)
-		gm_ticket_context_ending(context, ending);
+	if (!gm_order_on)
+		return;
+	gm_ticket_context_ending(context, ending);
+	if (ending)
+		gm_reuse_pass(reuse);
 }
 
 void gm_order_context_ended(uint32_t context)
