@@ -257,7 +257,10 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
 		return GM_EXIT_INPUT;
 	}
-	errno = -r;			/* of a write: said there */
+	if (r) {
+		fprintf(stderr, "gpumem events: the output could not be written: %s\n", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
 	return gm_show_end("events", GM_EXIT_OK);
 }
 

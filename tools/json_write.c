@@ -17,26 +17,42 @@
 #define NAME_MOST ((size_t)64)		/* letters of a name that is put at once */
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of lists; leaves are kept however many they are */
 
+#define LENGTH_BITS 24			/* what is known of one: where it begins, and how long it is */
+#define LENGTH ((UINT64_C(1) << LENGTH_BITS) - 1)
+
 /* What is larger is no leaf: it is not kept. */
 static const size_t one_most[2] = { (size_t)1 << 16, (size_t)1 << 20 };
 
 /* ---- what is kept ----------------------------------------------------------------------------- */
 
-/* The one under way is none after all. */
-static void forget(struct gm_tree_kept *kept)
+/* The text of the one under way, of which a part may be in the other that is under way, too. */
+static size_t length_of(const struct gm_tree_kept *kept)
 {
-	gm_table_take(&kept->places, kept->pending, 0);
+	return kept->depth ? kept->count - kept->from : 0;
+}
+
+/* The one under way is none after all: it goes out, but for what the other has, too. */
+static void forget(struct gm_tree *tree, struct gm_tree_kept *kept)
+{
+	const struct gm_tree_kept *other = &tree->kept[kept == tree->kept];
+	size_t length = length_of(kept), others = length_of(other);
+
+	if (length > others)
+		gm_sink_put(&tree->sink, kept->bytes + kept->from, length - others);
 	kept->count = kept->from;
 	kept->depth = 0;
 	kept->pending = 0;
 }
 
-static int keep(struct gm_tree_kept *kept, const char *bytes, size_t count)
+/* What moves may be on its way out. */
+static int keep(struct gm_tree *tree, struct gm_tree_kept *kept, const char *bytes, size_t count)
 {
 	if (kept->count + count > kept->room) {
 		size_t room = (kept->room + count) * 2 + 4096;
-		char *larger = realloc(kept->bytes, room);
+		char *larger;
 
+		gm_sink_flush(&tree->sink);
+		larger = realloc(kept->bytes, room);
 		if (!larger)
 			return -ENOMEM;
 		kept->bytes = larger;
@@ -47,46 +63,60 @@ static int keep(struct gm_tree_kept *kept, const char *bytes, size_t count)
 	return 0;
 }
 
-/* One begins at @depth. Known from here on: it is not asked for before it ends. */
-static int begin_kept(struct gm_tree_kept *kept, unsigned int depth)
+/* One begins at @depth. It is not asked for before it ends. */
+static void begin_kept(struct gm_tree_kept *kept, unsigned int depth)
 {
-	size_t length = 0;
-
 	kept->from = kept->count;
 	kept->depth = depth;
-	return gm_table_put(&kept->places, kept->pending, 0, kept->count + 1) ? -ENOMEM :
-	       keep(kept, (const char *)&length, sizeof(length));
 }
 
-static void end_kept(struct gm_tree_kept *kept)
+/* One ends. What is in no other goes out, from where it is. */
+static void end_kept(struct gm_tree *tree, struct gm_tree_kept *kept)
 {
-	size_t length = kept->count - kept->from - sizeof(length);
+	uint64_t length = length_of(kept);
 
-	memcpy(kept->bytes + kept->from, &length, sizeof(length));
+	if (gm_table_put(&kept->places, kept->pending, 0, (uint64_t)kept->from << LENGTH_BITS | length))
+		tree->error = -ENOMEM;
 	kept->depth = 0;
 	kept->pending = 0;
+	if (!tree->kept[0].depth && !tree->kept[1].depth)
+		gm_sink_put_kept(&tree->sink, kept->bytes + kept->from, length);
 }
 
-static __attribute__((noinline)) void keep_also(struct gm_tree *tree, const char *bytes, size_t count)
+static __attribute__((noinline)) void put_to_keep(struct gm_tree *tree, const char *bytes, size_t count)
 {
-	for (int i = 0; i < 2 && !tree->error; i++) {
+	for (int i = 0; i < 2; i++) {
 		struct gm_tree_kept *kept = &tree->kept[i];
 
-		if (!kept->depth)
-			continue;
-		if (kept->count + count - kept->from > one_most[i])
-			forget(kept);
-		else if (keep(kept, bytes, count))
-			tree->error = -ENOMEM;
+		if (kept->depth && length_of(kept) + count > one_most[i])
+			forget(tree, kept);
 	}
+	for (int i = 0; i < 2 && !tree->error; i++)
+		if (tree->kept[i].depth && keep(tree, &tree->kept[i], bytes, count))
+			tree->error = -ENOMEM;
+	if (!tree->kept[0].depth && !tree->kept[1].depth)
+		gm_sink_put(&tree->sink, bytes, count);
 }
 
+/* What is kept goes out when it ends. */
 static inline void put(struct gm_tree *tree, const char *bytes, size_t count)
 {
 	tree->written += count;
-	gm_sink_put(&tree->sink, bytes, count);
 	if (tree->kept[0].depth || tree->kept[1].depth)
-		keep_also(tree, bytes, count);
+		put_to_keep(tree, bytes, count);
+	else
+		gm_sink_put(&tree->sink, bytes, count);
+}
+
+/* Leaves go into lists of them, too, and these may move meanwhile; lists do not. */
+static void put_kept(struct gm_tree *tree, const char *bytes, size_t count)
+{
+	if (tree->kept[0].depth || tree->kept[1].depth) {
+		put(tree, bytes, count);
+		return;
+	}
+	tree->written += count;
+	gm_sink_put_kept(&tree->sink, bytes, count);
 }
 
 /* ---- the tree --------------------------------------------------------------------------------- */
@@ -119,9 +149,8 @@ static void begin(struct gm_tree *tree, enum gm_tree_type type)
 	look(tree);
 	before(tree);
 	for (int i = 0; i < 2; i++)
-		if (tree->kept[i].pending && !tree->kept[i].depth &&
-		    begin_kept(&tree->kept[i], tree->depth + 1))
-			tree->error = -ENOMEM;
+		if (tree->kept[i].pending && !tree->kept[i].depth)
+			begin_kept(&tree->kept[i], tree->depth + 1);
 	put(tree, type == GM_TREE_DICT ? "{" : "[", 1);
 }
 
@@ -130,13 +159,13 @@ static void end(struct gm_tree *tree)
 	put(tree, tree->levels[tree->depth].type == GM_TREE_DICT ? "}" : "]", 1);
 	for (int i = 0; i < 2 && !tree->error; i++)
 		if (tree->kept[i].depth == tree->depth)
-			end_kept(&tree->kept[i]);
+			end_kept(tree, &tree->kept[i]);
 }
 
 static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
 	struct gm_tree_kept *kept = &tree->kept[sort == GM_TREE_LEAVES];
-	size_t at, length;
+	uint64_t known;
 
 	if (sort == GM_TREE_OTHER) {
 		for (int i = 0; i < 2; i++)
@@ -146,15 +175,28 @@ static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 	}
 	if (kept->depth)			/* in another of its sort: written out */
 		return false;
-	at = gm_table_get(&kept->places, key, 0);
-	if (!at) {
+	known = gm_table_get(&kept->places, key, 0);
+	if (!known) {
 		kept->pending = sort == GM_TREE_LEAF || kept->count < KEPT_MOST ? key : 0;
 		return false;
 	}
-	memcpy(&length, kept->bytes + at - 1, sizeof(length));
 	before(tree);
-	put(tree, kept->bytes + at - 1 + sizeof(length), length);
+	put_kept(tree, kept->bytes + (known >> LENGTH_BITS), known & LENGTH);
 	return true;
+}
+
+static void expect(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon)
+{
+	struct gm_tree_kept *kept = &tree->kept[sort == GM_TREE_LEAVES];
+	uint64_t known;
+
+	if (!soon) {
+		gm_table_fetch(&kept->places, key, 0);
+		return;
+	}
+	known = gm_table_get(&kept->places, key, 0);
+	for (size_t at = 0; at < 4 && known; at++)	/* what is behind it comes by itself */
+		__builtin_prefetch(kept->bytes + (known >> LENGTH_BITS) + 64 * at);
 }
 
 static void null(struct gm_tree *tree)
@@ -304,7 +346,7 @@ static void close_json(struct gm_tree *tree)
 struct gm_tree *gm_tree_json(FILE *out)
 {
 	static const struct gm_tree_ops ops = {
-		begin, end, null, truth, integer, word, real, text, name, again, close_json
+		begin, end, null, truth, integer, word, real, text, name, again, expect, close_json
 	};
 
 	return gm_tree_open(out, &ops);

@@ -18,6 +18,8 @@
 #define DEPTH 64
 #define HEIGHT 0x7fu			/* of gm_value.height, */
 #define INSIDE 0x80u			/* and that it is in a container itself */
+#define PUTS 64				/* a power of two */
+#define SCOUT ((size_t)256)		/* bytes that are looked through for what to fetch */
 #define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
 
 enum opcode {
@@ -35,14 +37,19 @@ struct list {				/* of values or, as marks, of heights */
 	size_t count, room;
 };
 
+/* What was put into something, and is looked at later: it lies anywhere, and comes meanwhile. */
+struct put { struct gm_value *to; struct gm_value *item; };
+
 struct machine {
 	struct gm_values *values;
 	struct gm_source *source;
 	const unsigned char *bytes;	/* the source's */
-	size_t at;
+	size_t at, scouted;
 	struct list stack, marks, memo;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
 	bool odd;			/* something was put into what is in something already */
+	struct put puts[PUTS];		/* the last ones, by their number */
+	size_t put_count, put_seen;
 	char *error;
 	size_t error_room;
 };
@@ -245,12 +252,30 @@ static int put_numbered(struct machine *m, unsigned int bytes)
 	return number(m, bytes, &index) ? put(m, index) : short_of_bytes(m);
 }
 
+/* Where the next number of the memo may stand in the bytes to come, that place of it is fetched: a
+ * stack of a million events, anywhere. */
+static void scout(struct machine *m)
+{
+	size_t from = m->scouted > m->at ? m->scouted : m->at, left = m->source->have - from;
+	const unsigned char *found = memchr(m->bytes + from, LONG_BINGET, left < SCOUT ? left : SCOUT);
+	uint32_t index;
+
+	if (!found || m->source->have - (size_t)(found - m->bytes) < 1 + sizeof(index))
+		return;
+	memcpy(&index, found + 1, sizeof(index));
+	if (le32toh(index) < m->memo.room)
+		__builtin_prefetch(&m->memo.items[le32toh(index)]);
+	m->scouted = (size_t)(found - m->bytes) + 1;
+}
+
 static int get(struct machine *m, unsigned int bytes)
 {
 	uint64_t index;
 
 	if (!number(m, bytes, &index))
 		return short_of_bytes(m);
+	if (bytes == 4)
+		scout(m);
 	if (index >= m->memo.room || !m->memo.items[index].value)
 		return refuse(m, "a memo number that stands for nothing");
 	return push(m, m->memo.items[index].value);
@@ -259,47 +284,60 @@ static int get(struct machine *m, unsigned int bytes)
 /* ---- containers ------------------------------------------------------------------------------- */
 
 /*
- * How many containers are in each other in @to, with @items in it. That is final when @to goes into
- * something itself, as long as it is full by then, and then nothing can be in itself either; where
- * something is filled later, as no pickler does unless it has to, all is looked through at the end.
+ * How many containers are in each other in @to, now that it has @item. That is final when @to goes
+ * into something itself, as long as it is full by then, and then nothing can be in itself either;
+ * where something is filled later, as no pickler does unless it has to, all is looked through at the
+ * end.
  */
-static void note_height(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
-			size_t count)
+static void note_height(struct machine *m, struct gm_value *to, struct gm_value *item)
 {
-	for (size_t i = 0; i < count; i++) {
-		struct gm_value *item = (struct gm_value *)(uintptr_t)items[i];
-		unsigned int height;
+	unsigned int height;
 
-		if (item->type < GM_VALUE_LIST)
-			continue;
-		if (!(item->height & INSIDE))
-			item->height |= INSIDE;
-		m->odd |= to->height & INSIDE;	/* also when it is @item */
-		height = (item->height & HEIGHT) + 1u;
-		height = height < HEIGHT ? height : HEIGHT;
-		if (height > (to->height & HEIGHT))
-			to->height = (uint8_t)((to->height & INSIDE) | height);
-	}
+	if (item->type < GM_VALUE_LIST)
+		return;
+	if (!(item->height & INSIDE))
+		item->height |= INSIDE;
+	m->odd |= to->height & INSIDE;		/* also when it is @item */
+	height = (item->height & HEIGHT) + 1u;
+	height = height < HEIGHT ? height : HEIGHT;
+	if (height > (to->height & HEIGHT))
+		to->height = (uint8_t)((to->height & INSIDE) | height);
 }
 
-static bool is_sound(const struct machine *m)
+/* Each in the order in which it was put. */
+static void note_put(struct machine *m, struct gm_value *to, const struct gm_value *item)
+{
+	struct put *put = &m->puts[m->put_count++ % PUTS];	/* the oldest */
+
+	if (m->put_count > PUTS) {
+		note_height(m, put->to, put->item);
+		m->put_seen++;
+	}
+	__builtin_prefetch(item);
+	*put = (struct put){ to, (struct gm_value *)(uintptr_t)item };
+}
+
+static bool is_sound(struct machine *m)
 {
 	const struct gm_value *root = m->stack.items[0].value;
 
+	for (; m->put_seen < m->put_count; m->put_seen++)
+		note_height(m, m->puts[m->put_seen % PUTS].to, m->puts[m->put_seen % PUTS].item);
 	return m->odd ? gm_value_sound(root, DEPTH) : (root->height & HEIGHT) < DEPTH;
 }
 
 static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
 	       size_t count)
 {
-	if (to->type == GM_VALUE_DICT) {
-		if (count % 2)
-			return refuse(m, "a key without its value");
-		for (size_t i = 0; i < count; i += 2)
-			if (items[i]->type != GM_VALUE_TEXT)
-				return refuse(m, "a key that is no text");
-	}
-	note_height(m, to, items, count);
+	bool dict = to->type == GM_VALUE_DICT;
+
+	if (dict && count % 2)
+		return refuse(m, "a key without its value");
+	for (size_t i = 0; dict && i < count; i += 2)
+		if (items[i]->type != GM_VALUE_TEXT)
+			return refuse(m, "a key that is no text");
+	for (size_t i = dict; i < count; i += dict ? 2 : 1)
+		note_put(m, to, items[i]);
 	return gm_value_append(m->values, to, items, count);
 }
 

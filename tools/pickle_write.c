@@ -186,6 +186,13 @@ static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 	return false;
 }
 
+static void expect(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon)
+{
+	(void)sort;
+	if (!soon)
+		gm_table_fetch(&tree->known, key, 1);
+}
+
 static void close_pickle(struct gm_tree *tree)
 {
 	put_op(tree, '.', 0, 0);
@@ -194,7 +201,7 @@ static void close_pickle(struct gm_tree *tree)
 struct gm_tree *gm_tree_pickle(FILE *out)
 {
 	static const struct gm_tree_ops ops = {
-		begin, end, null, truth, integer, word, real, text, name, again, close_pickle
+		begin, end, null, truth, integer, word, real, text, name, again, expect, close_pickle
 	};
 	struct gm_tree *tree = gm_tree_open(out, &ops);
 

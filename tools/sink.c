@@ -21,23 +21,88 @@ const char gm_sink_pairs[201] =
 
 int gm_sink_open(struct gm_sink *sink, FILE *file)
 {
-	*sink = (struct gm_sink){ .file = file, .bytes = malloc(GM_SINK_BYTES) };
-	return sink->bytes ? 0 : -ENOMEM;
+	*sink = (struct gm_sink){
+		.file = file, .fd = fileno(file), .bytes = malloc(GM_SINK_BYTES),
+		.pieces = calloc(GM_SINK_PIECES + 2, sizeof(*sink->pieces)),
+	};
+	errno = 0;
+	if (sink->bytes && sink->pieces && sink->fd >= 0 && fflush(file))	/* what was put there before */
+		sink->error = errno ? -errno : -EIO;
+	if (sink->bytes && sink->pieces)
+		return 0;
+	free(sink->bytes);
+	free(sink->pieces);
+	return -ENOMEM;
 }
 
-static void hand_on(struct gm_sink *sink, const void *bytes, size_t count)
+/* @done bytes of the first pieces of @at are written: those that are left. */
+static struct iovec *pass(struct iovec *at, int *count, size_t done)
 {
-	errno = 0;
-	if (!sink->error && fwrite_unlocked(bytes, 1, count, sink->file) != count)
-		sink->error = errno ? -errno : -EIO;
+	while (*count && done >= at->iov_len) {
+		done -= at->iov_len;
+		at++;
+		--*count;
+	}
+	if (*count) {
+		at->iov_base = (char *)at->iov_base + done;
+		at->iov_len -= done;
+	}
+	return at;
+}
+
+static void hand_on(struct gm_sink *sink, struct iovec *at, int count)
+{
+	at = pass(at, &count, 0);
+	while (count && !sink->error) {
+		bool whole = sink->fd < 0;
+		ssize_t n;
+
+		errno = 0;
+		n = whole ? (ssize_t)fwrite_unlocked(at->iov_base, 1, at->iov_len, sink->file) :
+			    writev(sink->fd, at, count);
+		if ((n < 0 && errno != EINTR) || (whole && (size_t)n != at->iov_len) || !n)
+			sink->error = errno ? -errno : -EIO;
+		else if (n > 0)
+			at = pass(at, &count, (size_t)n);
+	}
+}
+
+/* What was put since the last piece becomes one. */
+static void end_piece(struct gm_sink *sink)
+{
+	if (sink->count > sink->start)
+		sink->pieces[sink->piece_count++] = (struct iovec){
+			sink->bytes + sink->start, sink->count - sink->start
+		};
+	sink->start = sink->count;
+}
+
+void gm_sink_flush(struct gm_sink *sink)
+{
+	end_piece(sink);
+	hand_on(sink, sink->pieces, sink->piece_count);
+	sink->count = sink->start = 0;
+	sink->piece_count = 0;
+}
+
+/* A piece takes a few lines of the kernel: short ones are copied. */
+void gm_sink_put_kept(struct gm_sink *sink, const void *bytes, size_t count)
+{
+	if (count < 512) {
+		gm_sink_put(sink, bytes, count);
+		return;
+	}
+	end_piece(sink);
+	sink->pieces[sink->piece_count++] = (struct iovec){ (void *)(uintptr_t)bytes, count };
+	if (sink->piece_count >= GM_SINK_PIECES)
+		gm_sink_flush(sink);
 }
 
 void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count)
 {
-	hand_on(sink, sink->bytes, sink->count);
-	sink->count = 0;
+	gm_sink_flush(sink);
 	if (count > GM_SINK_BYTES) {
-		hand_on(sink, bytes, count);
+		hand_on(sink, &(struct iovec){ (void *)(uintptr_t)bytes, count }, 1);
 		return;
 	}
 	memcpy(sink->bytes, bytes, count);
@@ -47,8 +112,10 @@ void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count)
 int gm_sink_close(struct gm_sink *sink)
 {
 	if (sink->bytes)
-		hand_on(sink, sink->bytes, sink->count);
+		gm_sink_flush(sink);
 	free(sink->bytes);
+	free(sink->pieces);
 	sink->bytes = NULL;
+	sink->pieces = NULL;
 	return sink->error;
 }

@@ -1,6 +1,7 @@
 /*
  * sink.h - bytes on their way to a file, many small ones: stdio's locks and checks for each take
- * longer than the bytes. Single-threaded; nothing else may write to the file meanwhile.
+ * longer than the bytes. What has a descriptor is written to past stdio, and what is said often goes
+ * there from where it is kept. Single-threaded; nothing else may write to the file meanwhile.
  */
 #ifndef GM_TOOLS_SINK_H
 #define GM_TOOLS_SINK_H
@@ -9,13 +10,19 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #define GM_SINK_BYTES ((size_t)1 << 16)
 
+#define GM_SINK_PIECES 512
+
 struct gm_sink {
 	FILE *file;
+	int fd;				/* the file's, -1: it has none */
 	char *bytes;			/* GM_SINK_BYTES */
-	size_t count;
+	size_t count, start;		/* where those begin that are in no piece yet */
+	struct iovec *pieces;		/* of @bytes and of what others keep, in their order */
+	int piece_count;
 	int error;			/* -errno of a write that failed; then nothing more is written */
 };
 
@@ -23,6 +30,12 @@ struct gm_sink {
  * 0 or -errno. */
 int gm_sink_open(struct gm_sink *sink, FILE *file);
 int gm_sink_close(struct gm_sink *sink);
+
+/* Write all that was put. */
+void gm_sink_flush(struct gm_sink *sink);
+
+/* gm_sink_put, of bytes that stay where they are until the next gm_sink_flush or gm_sink_close. */
+void gm_sink_put_kept(struct gm_sink *sink, const void *bytes, size_t count);
 
 /* gm_sink_put, of what has no room. */
 void gm_sink_put_large(struct gm_sink *sink, const void *bytes, size_t count);

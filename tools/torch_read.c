@@ -14,6 +14,7 @@
 #include "tools/value_make.h"
 
 #define DEVICES 1024			/* traces of more are not read */
+#define AHEAD 12			/* events looked at before their turn */
 #define SETTINGS 65536			/* values among the settings */
 
 struct reading {
@@ -78,11 +79,12 @@ static size_t number_of(struct reading *r, struct gm_table *table, uint64_t a, u
 static size_t frame_id(struct reading *r, const struct gm_value *frame)
 {
 	const struct gm_value *parts[2];
-	int64_t line = gm_value_number(frame, "line");
 	size_t id = gm_table_get(&r->ids, (uint64_t)(uintptr_t)frame, 0), place;
+	int64_t line;
 
-	if (id)
+	if (id)				/* before it is looked at: it lies anywhere */
 		return id - 1;
+	line = gm_value_number(frame, "line");
 	parts[0] = copy_text(r, text_under(frame, "name"));
 	parts[1] = copy_text(r, text_under(frame, "filename"));
 	place = number_of(r, &r->places, (uint64_t)(uintptr_t)parts[0], (uint64_t)(uintptr_t)parts[1],
@@ -101,6 +103,8 @@ static const struct gm_value *new_stack(struct reading *r, const struct gm_value
 	const struct gm_value *stack = gm_make_numbers(r->m, list->count, &numbers);
 
 	for (uint32_t i = 0; numbers && i < list->count; i++)
+		gm_table_fetch(&r->ids, (uint64_t)(uintptr_t)list->u.items[i], 0);
+	for (uint32_t i = 0; numbers && i < list->count; i++)
 		numbers[i] = (int64_t)frame_id(r, list->u.items[i]);
 	return stack;
 }
@@ -117,7 +121,7 @@ static int64_t stack_number(struct reading *r, const struct gm_value *frames, co
 	size_t id = frames ? gm_table_get(&r->known, (uint64_t)(uintptr_t)frames, 0) : 0;
 	const struct gm_value *list;
 
-	if (id)				/* before it is looked at: it lies anywhere */
+	if (id)				/* likewise */
 		return (int64_t)id - 1;
 	list = as_list(frames);
 	if (!gm_value_length(list))
@@ -247,6 +251,14 @@ static void find_members(struct shape *shape, const struct gm_value *event,
 		ret[m] = any && shape->place[m] ? event->u.items[shape->place[m]] : NULL;
 }
 
+/* An event whose turn will come: of its stack it is looked up then whether it is known. */
+static void foresee(const struct reading *r, const struct shape *shape, const struct gm_value *event)
+{
+	if (event->type == GM_VALUE_DICT && event->count && shape->names == event->u.items[0] &&
+	    shape->place[FRAMES])
+		gm_table_fetch(&r->known, (uint64_t)(uintptr_t)event->u.items[shape->place[FRAMES]], 0);
+}
+
 /* The columns of a trace, filled event by event. */
 struct columns {
 	int64_t *address, *size, *stream, *time_us, *stack;
@@ -294,6 +306,8 @@ static const struct gm_value *trace_of(struct reading *r, const struct gm_value 
 	if (zeros)
 		memset(zeros, 0, count * sizeof(*zeros));
 	for (size_t i = 0; list && i < count && !r->m->failed; i++) {
+		if (i + AHEAD < count)
+			foresee(r, &c.shape, list->u.items[i + AHEAD]);
 		fill(r, &c, i, list->u.items[i]);
 		gm_make_append(r->m, &c.kinds, kind);
 	}

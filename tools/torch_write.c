@@ -21,6 +21,9 @@
 #define KEY_STACK UINT64_C(1)
 #define KEY_FRAME (UINT64_C(1) << 40)
 
+#define AHEAD 12			/* events whose stacks are fetched before their turn: see gm_tree_expect */
+#define SOON 3
+
 struct writing {
 	struct gm_tree *tree;
 	const json_t *root;
@@ -54,17 +57,28 @@ static void put_frame(struct writing *w, uint32_t id)
 	gm_tree_end(w->tree);
 }
 
+static uint64_t key_of(const struct writing *w, int64_t stack)
+{
+	return KEY_STACK + (stack > 0 && (uint64_t)stack < w->stacks.count ? (uint64_t)stack : 0);
+}
+
 static void put_frames(struct writing *w, int64_t stack)
 {
+	const uint32_t *ids;
 	size_t count;
-	const uint32_t *ids = gm_stack(&w->stacks, stack, &count);
 
 	gm_tree_name(w->tree, "frames");
-	if (gm_tree_again(w->tree, KEY_STACK + (count ? (uint64_t)stack : 0), GM_TREE_LEAVES))
+	if (gm_tree_again(w->tree, key_of(w, stack), GM_TREE_LEAVES))
 		return;
+	ids = gm_stack(&w->stacks, stack, &count);
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (size_t i = 0; i < count; i++)
+		gm_tree_expect(w->tree, KEY_FRAME + ids[i], GM_TREE_LEAF, false);
+	for (size_t i = 0; i < count; i++) {
+		if (i + SOON < count)
+			gm_tree_expect(w->tree, KEY_FRAME + ids[i + SOON], GM_TREE_LEAF, true);
 		put_frame(w, ids[i]);
+	}
 	gm_tree_end(w->tree);
 }
 
@@ -218,9 +232,14 @@ static void put_traces(struct writing *w, const struct gm_torch_fit *fit)
 	gm_tree_begin(w->tree, GM_TREE_LIST);
 	for (size_t d = 0; d < fit->device_count; d++) {
 		gm_tree_begin(w->tree, GM_TREE_LIST);
-		for (size_t i = 0; i < fit->count; i++)
+		for (size_t i = 0; i < fit->count; i++) {
+			if (i + AHEAD < fit->count)
+				gm_tree_expect(w->tree, key_of(w, fit->rows[i + AHEAD].stack), GM_TREE_LEAVES, false);
+			if (i + SOON < fit->count)
+				gm_tree_expect(w->tree, key_of(w, fit->rows[i + SOON].stack), GM_TREE_LEAVES, true);
 			if (fit->keep[i] && fit->rows[i].device == (int)d)
 				put_event(w, &fit->rows[i]);
+		}
 		gm_tree_end(w->tree);
 	}
 	gm_tree_end(w->tree);
@@ -288,9 +307,41 @@ static bool is_pair(const struct gm_value *name, const struct gm_value *value)
 	       (!strcmp(name->u.text, "segment_pool_id") || !strcmp(name->u.text, "pool_id"));
 }
 
-static void put_value(struct gm_tree *tree, const struct gm_value *name, const struct gm_value *value,
+/* Where the dicts of a list have their "frames": those of the same names have them at the same place. */
+struct saying { struct gm_tree *tree; const struct gm_value *names; uint32_t frames; };
+
+/* The frames of @dict, of the same names as others that were asked for; NULL: none. */
+static const struct gm_value *frames_of(struct saying *s, const struct gm_value *dict)
+{
+	if (dict->type != GM_VALUE_DICT || !dict->count)
+		return NULL;
+	if (s->names != dict->u.items[0]) {
+		s->names = dict->u.items[0];
+		s->frames = s->names->count;
+		while (s->frames && strcmp(s->names->u.items[s->frames - 1]->u.text, "frames"))
+			s->frames--;
+	}
+	return s->frames ? dict->u.items[s->frames] : NULL;
+}
+
+/* The stacks of dicts that are to come lie anywhere. */
+static void foresee(struct saying *s, const struct gm_value *list, uint32_t i)
+{
+	const struct gm_value *ahead = i + AHEAD < list->count ? frames_of(s, list->u.items[i + AHEAD]) : NULL;
+	const struct gm_value *soon = i + SOON < list->count ? frames_of(s, list->u.items[i + SOON]) : NULL;
+
+	if (ahead) {
+		__builtin_prefetch(ahead);
+		gm_tree_expect(s->tree, (uint64_t)(uintptr_t)ahead, GM_TREE_LEAVES, false);
+	}
+	if (soon)
+		gm_tree_expect(s->tree, (uint64_t)(uintptr_t)soon, GM_TREE_LEAVES, true);
+}
+
+static void put_value(struct saying *s, const struct gm_value *name, const struct gm_value *value,
 		      bool in_frames)
 {
+	struct gm_tree *tree = s->tree;
 	bool dict = value->type == GM_VALUE_DICT, pair = is_pair(name, value);
 	bool frames = name && !strcmp(name->u.text, "frames");
 
@@ -312,15 +363,19 @@ static void put_value(struct gm_tree *tree, const struct gm_value *name, const s
 	for (uint32_t i = 0; value->type == GM_VALUE_NUMBERS && i < value->count; i++)
 		gm_tree_int(tree, value->u.numbers[i]);
 	for (uint32_t i = 0; dict && i < gm_value_members(value); i++) {
-		put_value(tree, NULL, gm_value_name(value, i), frames);
-		put_value(tree, gm_value_name(value, i), gm_value_member(value, i), frames);
+		put_value(s, NULL, gm_value_name(value, i), frames);
+		put_value(s, gm_value_name(value, i), gm_value_member(value, i), frames);
 	}
-	for (uint32_t i = 0; !dict && value->type != GM_VALUE_NUMBERS && i < value->count; i++)
-		put_value(tree, NULL, value->u.items[i], frames);
+	for (uint32_t i = 0; !dict && value->type != GM_VALUE_NUMBERS && i < value->count; i++) {
+		foresee(s, value, i);
+		put_value(s, NULL, value->u.items[i], frames);
+	}
 	gm_tree_end(tree);
 }
 
 void gm_torch_write_value(struct gm_tree *tree, const struct gm_value *root)
 {
-	put_value(tree, NULL, root, false);
+	struct saying s = { .tree = tree };
+
+	put_value(&s, NULL, root, false);
 }

@@ -29,6 +29,7 @@ struct gm_tree_ops {
 	void (*text)(struct gm_tree *tree, const char *text, size_t bytes);
 	void (*name)(struct gm_tree *tree, const char *string);
 	bool (*again)(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
+	void (*expect)(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon);
 	void (*close)(struct gm_tree *tree);
 };
 
@@ -36,7 +37,7 @@ struct gm_tree_ops {
 struct gm_tree_kept {
 	char *bytes;
 	size_t count, room, most;
-	struct gm_table places;		/* key of again -> place + 1 */
+	struct gm_table places;		/* key of again -> place and length, never 0 */
 	uint64_t pending;		/* key for what is begun next, 0 none */
 	size_t from;			/* where the one under way begins */
 	unsigned int depth;		/* of the one under way; 0: none */

@@ -121,3 +121,9 @@ bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
 	return tree->error || tree->ops->again(tree, key, sort);
 }
+
+void gm_tree_expect(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon)
+{
+	if (!tree->error)
+		tree->ops->expect(tree, key, sort, soon);
+}

@@ -47,4 +47,8 @@ void gm_tree_name(struct gm_tree *tree, const char *name);
 enum gm_tree_sort { GM_TREE_LEAF, GM_TREE_LEAVES, GM_TREE_OTHER };
 bool gm_tree_again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort);
 
+/* It will be asked for: first of all, some ten before, then @soon, some three before. It does nothing
+ * but that what is known of it comes into the cache meanwhile. */
+void gm_tree_expect(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon);
+
 #endif
