@@ -357,7 +357,7 @@ const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_t
 		items = set_apart(values, items, count / 2);
 		count = count / 2 + 1;
 	}
-	return items ? share(values, type, items, count) : NULL;
+	return items || !count ? share(values, type, items, count) : NULL;
 }
 
 const struct gm_value *gm_value_plain(struct gm_values *values, enum gm_value_type type,

@@ -37,6 +37,9 @@ with Room() as room:
     with open(os.path.join(room.path, "a cut journal"), "wb") as file:
         file.write(bad["a cut journal"])
 
+    for text in ("[]", "{}", "[[]]", '{"a": {}}', "7"):
+        run = gpumem("summary", "-", stdin=text)
+        check("%s is no snapshot, and said to be none" % text, run.returncode == 3 and "JSON, but not a snapshot" in run.stderr, run)
     for verb, (words, count) in READERS.items():
         run = gpumem(verb, *words, *[good] * count)
         # symbolize sums up what it found there: its result is the snapshot
