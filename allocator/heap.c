@@ -150,21 +150,22 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	struct gm_block *block = &heap->blocks[id];
 	bool already_split = gm_heap_is_split(block);
 	uint32_t front = should_split(heap, pool, block, size) ? cut(heap, id, size) : GM_NONE;
+	struct gm_heap_move move = { .requested = requested };
 
 	if (front) {
 		insert(heap, pool, id);
-		if (already_split)
-			gm_heap_count_split(heap, pool, 0, -(int64_t)size);
-		else
-			gm_heap_count_split(heap, pool, 1, (int64_t)block->size);
+		move.splits = !already_split;
+		move.split_bytes = already_split ? -(int64_t)size : (int64_t)block->size;
 		id = front;
 		block = &heap->blocks[id];
 	} else if (already_split) {
-		gm_heap_count_split(heap, pool, -1, -(int64_t)block->size);
+		move.splits = -1;
+		move.split_bytes = -(int64_t)block->size;
 	}
 	set_state(heap, block, GM_BLOCK_ACTIVE);
 	set_word(&block->requested, requested);	/* means nothing while free: not logged */
-	gm_heap_count_out(heap, pool, block->size, requested);
+	move.size = block->size;
+	gm_heap_count_out(heap, pool, &move);
 	if (block->size >= heap->config.max_split_size)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, 1);
 	return id;
@@ -305,22 +306,23 @@ static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 	return stays;
 }
 
-/* A block that is nobody's any more into its pool, one with its free neighbours. */
-static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
+/* A block that is nobody's any more into its pool, one with its free neighbours. What that moves goes
+ * into @move. */
+static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id,
+		     struct gm_heap_move *move)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
-	int64_t count = 0, bytes = 0;
 	struct gm_block *block;
 
 	if (prev && heap->blocks[prev].state == GM_BLOCK_INACTIVE) {
-		count--;
-		bytes -= (int64_t)heap->blocks[prev].size;
+		move->splits--;
+		move->split_bytes -= (int64_t)heap->blocks[prev].size;
 		gm_free_set_remove(&heap->pool[pool], prev);
 		id = join(heap, prev, id);
 	}
 	if (next && heap->blocks[next].state == GM_BLOCK_INACTIVE) {
-		count--;
-		bytes -= (int64_t)heap->blocks[next].size;
+		move->splits--;
+		move->split_bytes -= (int64_t)heap->blocks[next].size;
 		gm_free_set_remove(&heap->pool[pool], next);
 		id = join(heap, id, next);
 	}
@@ -329,17 +331,20 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 		set_state(heap, block, GM_BLOCK_INACTIVE);
 	insert(heap, pool, id);
 	if (gm_heap_is_split(block)) {
-		count++;
-		bytes += (int64_t)block->size;
+		move->splits++;
+		move->split_bytes += (int64_t)block->size;
 	} else {
 		count_idle(heap, (int64_t)block->size);
 	}
-	gm_heap_count_split(heap, pool, count, bytes);
 }
 
 void gm_heap_put_back(struct gm_heap *heap, uint32_t id)
 {
-	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
+	unsigned int pool = pool_of_block(heap, &heap->blocks[id]);
+	struct gm_heap_move move = { .size = 0 };
+
+	put_back(heap, pool, id, &move);
+	gm_heap_count_split(heap, pool, &move);
 }
 
 static void count_oversize(struct gm_heap *heap, uint64_t size)
@@ -351,9 +356,10 @@ static void count_oversize(struct gm_heap *heap, uint64_t size)
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
+	struct gm_heap_move move = { .size = block->size };
 
 	set_state(heap, block, GM_BLOCK_PENDING);
-	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
+	gm_heap_count_asked(heap, pool_of_block(heap, block), &move);
 	count_oversize(heap, block->size);
 }
 
@@ -361,17 +367,19 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
+	struct gm_heap_move move = { .size = block->size, .requested = block->requested };
 
-	gm_heap_count_done(heap, pool, block->size, block->requested);
-	put_back(heap, pool, id);
+	put_back(heap, pool, id, &move);
+	gm_heap_count_done(heap, pool, &move);
 }
 
 void gm_heap_free(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
+	struct gm_heap_move move = { .size = block->size, .requested = block->requested };
 
-	gm_heap_count_both(heap, pool, block->size, block->requested);
 	count_oversize(heap, block->size);
-	put_back(heap, pool, id);
+	put_back(heap, pool, id, &move);
+	gm_heap_count_both(heap, pool, &move);
 }

@@ -74,7 +74,21 @@ struct gm_heap_ops {
 	void (*settle)(void *arg);
 	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
+	/* Where there is a ledger: put what it says where it belongs, make it one of @key, and find
+	 * the room. Locked, within the change. */
+	void (*fold)(void *arg);
+	/* @bytes were handed out, or their free asked for, and no ledger says so: what else counts
+	 * them? NULL: nothing. */
+	void (*count)(void *arg, uint64_t bytes, bool out);
 	void *arg;
+};
+
+/* How far the statistics of one class lie below their peaks, and what else counts in the ledger. At
+ * least so far: none of them passes its peak that takes no more of it. */
+struct gm_room {
+	int64_t blocks, bytes;			/* allocated; in the usage rows, too */
+	int64_t active, active_bytes, requested;
+	int64_t splits, split_bytes;
 };
 
 struct gm_heap {
@@ -90,6 +104,9 @@ struct gm_heap {
 	uint64_t reserved;		/* bytes got from the driver */
 	struct gm_span *span;		/* told where blocks begin; NULL: none */
 	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
+	struct gm_ledger *ledger;	/* NULL: all goes into @stats as it happens */
+	struct gm_room *room;		/* of each class, for the ledger */
+	uint32_t key;			/* of the ledger for what is handed out or freed next */
 	uint8_t domain;
 };
 
@@ -179,15 +196,17 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 /* Take a wholly free block and its segment out of the heap; the caller frees it at the driver. */
 void gm_heap_detach(struct gm_heap *heap, uint32_t block);
 
-/* heap_stats.c. What one block moves: handed out; its free asked for, done, or both at once. */
-void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t requested);
-void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
-void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested);
-void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested);
-/* Blocks that are free in a segment with others; segments. By so many, up or down. */
-void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes);
+/* heap_stats.c. What one operation moves: a block of @size bytes, and blocks that are free in a segment
+ * with others, up or down. Handed out; its free asked for, done, or both at once; neither. */
+struct gm_heap_move { uint64_t size, requested; int64_t splits, split_bytes; };
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
+void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
+void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
+/* Is there room in the ledger for a block that is handed out? */
+bool gm_heap_has_room(const struct gm_heap *heap, const struct gm_heap_move *move);
+/* Segments, by so many. */
 void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes);
 void gm_heap_stat_oversize(struct gm_heap *heap, struct gm_stat *stat, int amount);
 void gm_heap_stat_count(struct gm_heap *heap, int64_t *counter);

@@ -42,7 +42,7 @@ static inline __attribute__((always_inline)) void down(struct gm_stat *stat, int
 	stat->freed += amount;
 }
 
-static enum gm_pool_class class_of(unsigned int pool)
+static inline enum gm_pool_class class_of(unsigned int pool)
 {
 	return pool ? GM_POOL_LARGE : GM_POOL_SMALL;
 }
@@ -63,11 +63,14 @@ void gm_heap_stat_count(struct gm_heap *heap, int64_t *counter)
 /* The rows of one class: @stats->stat[0][class], the others GM_POOL_CLASSES apart. */
 #define ROW(name) row[(name) * GM_POOL_CLASSES]
 
-void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t requested)
+/* ---- the statistics themselves, when there is no ledger or a peak is passed ---- */
+
+static inline __attribute__((always_inline)) void out(struct gm_heap *heap, unsigned int pool,
+						      const struct gm_heap_move *move)
 {
 	struct gm_stat *const rows[] = { &heap->stats->stat[0][GM_POOL_ALL],
 					 &heap->stats->stat[0][class_of(pool)] };
-	int64_t bytes = (int64_t)size, asked = (int64_t)requested;
+	int64_t bytes = (int64_t)move->size, asked = (int64_t)move->requested;
 	struct gm_undo *undo = heap->undo;
 	struct gm_undo_log log;
 
@@ -94,13 +97,13 @@ void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size, u
 	}
 }
 
-static inline __attribute__((always_inline)) void count_back(struct gm_heap *heap,
-							     unsigned int pool, uint64_t size,
-							     uint64_t requested, bool asked,
-							     bool done)
+static inline __attribute__((always_inline)) void back(struct gm_heap *heap, unsigned int pool,
+						       const struct gm_heap_move *move, bool asked,
+						       bool done)
 {
 	struct gm_stat *const rows[] = { &heap->stats->stat[0][GM_POOL_ALL],
 					 &heap->stats->stat[0][class_of(pool)] };
+	int64_t bytes = (int64_t)move->size;
 	struct gm_undo_log log;
 
 	if (gm_undo_open(heap->undo, 20, &log)) {
@@ -124,35 +127,18 @@ static inline __attribute__((always_inline)) void count_back(struct gm_heap *hea
 
 		if (asked) {
 			down(&ROW(GM_STAT_ALLOCATION), 1);
-			down(&ROW(GM_STAT_ALLOCATED_BYTES), (int64_t)size);
+			down(&ROW(GM_STAT_ALLOCATED_BYTES), bytes);
 		}
 		if (done) {
 			down(&ROW(GM_STAT_ACTIVE), 1);
-			down(&ROW(GM_STAT_ACTIVE_BYTES), (int64_t)size);
-			down(&ROW(GM_STAT_REQUESTED_BYTES), (int64_t)requested);
+			down(&ROW(GM_STAT_ACTIVE_BYTES), bytes);
+			down(&ROW(GM_STAT_REQUESTED_BYTES), (int64_t)move->requested);
 		}
 	}
 }
 
-void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size)
-{
-	count_back(heap, pool, size, 0, true, false);
-}
-
-void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested)
-{
-	count_back(heap, pool, size, requested, false, true);
-}
-
-void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested)
-{
-	count_back(heap, pool, size, requested, true, true);
-}
-
 /* Both statistics, in all and in one class, by amounts of either sign; none is 0 for nothing. */
-static inline __attribute__((always_inline)) void move(struct gm_heap *heap, unsigned int pool,
+static inline __attribute__((always_inline)) void both(struct gm_heap *heap, unsigned int pool,
 						       enum gm_stat_name first, int64_t a,
 						       enum gm_stat_name second, int64_t b)
 {
@@ -185,14 +171,163 @@ static inline __attribute__((always_inline)) void move(struct gm_heap *heap, uns
 	}
 }
 
-void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes)
+/* ---- one operation ---- */
+
+struct what { bool out, asked, done; };
+
+static bool fits(const struct gm_room *room, const struct gm_heap_move *move, bool out)
 {
-	move(heap, pool, GM_STAT_INACTIVE_SPLIT, count, GM_STAT_INACTIVE_SPLIT_BYTES, bytes);
+	int64_t bytes = (int64_t)move->size;
+
+	if (out && (room->blocks < 1 || room->bytes < bytes || room->active < 1 ||
+		    room->active_bytes < bytes || room->requested < (int64_t)move->requested))
+		return false;
+	return room->splits >= move->splits && room->split_bytes >= move->split_bytes;
+}
+
+static inline __attribute__((always_inline)) bool
+may_use_ledger(const struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
+	       struct what what)
+{
+	/* What is only complete, or moves no block, is in no row: any key will do but none. */
+	bool keyed = what.out || what.asked ? heap->ledger->key == heap->key : heap->ledger->key != 0;
+
+	return keyed && fits(&heap->room[GM_POOL_ALL], move, what.out) &&
+	       fits(&heap->room[class_of(pool)], move, what.out);
+}
+
+static inline __attribute__((always_inline)) void
+use_room(struct gm_room *room, const struct gm_heap_move *move, struct what what)
+{
+	int64_t sign = what.out ? -1 : 1;
+
+	if (what.out || what.asked) {
+		room->blocks += sign;
+		room->bytes += sign * (int64_t)move->size;
+	}
+	if (what.out || what.done) {
+		room->active += sign;
+		room->active_bytes += sign * (int64_t)move->size;
+		room->requested += sign * (int64_t)move->requested;
+	}
+	room->splits -= move->splits;
+	room->split_bytes -= move->split_bytes;
+}
+
+static inline __attribute__((always_inline)) void
+into_ledger(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
+	    struct what what)
+{
+	const unsigned int words = sizeof(struct gm_ledger_pool) / sizeof(uint64_t);
+	struct gm_ledger_pool *l = &heap->ledger->pool[pool];
+	uint64_t splits = (uint64_t)move->splits, split_bytes = (uint64_t)move->split_bytes;
+	struct gm_undo_log log;
+
+	if (gm_undo_open(heap->undo, 1 + (words + 1) / 2, &log)) {
+		gm_undo_save_words(&log, l, words);
+		gm_undo_close(heap->undo, &log);
+	}
+	l->outs += what.out;
+	l->out_bytes += what.out ? move->size : 0;
+	l->out_requested += what.out ? move->requested : 0;
+	l->asked += what.asked;
+	l->asked_bytes += what.asked ? move->size : 0;
+	l->done += what.done;
+	l->done_bytes += what.done ? move->size : 0;
+	l->done_requested += what.done ? move->requested : 0;
+	l->splits += move->splits > 0 ? splits : 0;
+	l->split_bytes += move->split_bytes > 0 ? split_bytes : 0;
+	l->joins += move->splits < 0 ? 0 - splits : 0;
+	l->join_bytes += move->split_bytes < 0 ? 0 - split_bytes : 0;
+	use_room(&heap->room[GM_POOL_ALL], move, what);
+	use_room(&heap->room[class_of(pool)], move, what);
+}
+
+bool gm_heap_has_room(const struct gm_heap *heap, const struct gm_heap_move *move)
+{
+	return heap->ledger && may_use_ledger(heap, gm_heap_pool_of(move->size), move,
+					      (struct what){ .out = true });
+}
+
+static void at_least_0(struct gm_room *room)
+{
+	int64_t *all[] = { &room->blocks, &room->bytes, &room->active, &room->active_bytes,
+			   &room->requested, &room->splits, &room->split_bytes };
+
+	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (*all[i] < 0)
+			*all[i] = 0;
+}
+
+static void directly(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
+		     struct what what)
+{
+	if (what.out)
+		out(heap, pool, move);
+	else
+		back(heap, pool, move, what.asked, what.done);
+	both(heap, pool, GM_STAT_INACTIVE_SPLIT, move->splits, GM_STAT_INACTIVE_SPLIT_BYTES,
+	     move->split_bytes);
+	if (heap->ops->count && (what.out || what.asked))
+		heap->ops->count(heap->ops->arg, move->size, what.out);
+}
+
+/* The ledger is full, of something else, or none. What passes a peak has no room left. */
+static __attribute__((noinline)) void count_slow(struct gm_heap *heap, unsigned int pool,
+						 const struct gm_heap_move *move, struct what what)
+{
+	if (heap->ledger) {
+		heap->ops->fold(heap->ops->arg);
+		if (may_use_ledger(heap, pool, move, what)) {
+			into_ledger(heap, pool, move, what);
+			return;
+		}
+		use_room(&heap->room[GM_POOL_ALL], move, what);
+		use_room(&heap->room[class_of(pool)], move, what);
+		at_least_0(&heap->room[GM_POOL_ALL]);
+		at_least_0(&heap->room[class_of(pool)]);
+	}
+	directly(heap, pool, move, what);
+}
+
+static inline __attribute__((always_inline)) void count(struct gm_heap *heap, unsigned int pool,
+							const struct gm_heap_move *move,
+							struct what what)
+{
+	if (__builtin_expect(heap->ledger && may_use_ledger(heap, pool, move, what), 1))
+		into_ledger(heap, pool, move, what);
+	else
+		count_slow(heap, pool, move, what);
+}
+
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move)
+{
+	count(heap, pool, move, (struct what){ .out = true });
+}
+
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move)
+{
+	count(heap, pool, move, (struct what){ .asked = true });
+}
+
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move)
+{
+	count(heap, pool, move, (struct what){ .done = true });
+}
+
+void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move)
+{
+	count(heap, pool, move, (struct what){ .asked = true, .done = true });
+}
+
+void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move)
+{
+	count(heap, pool, move, (struct what){ .out = false });
 }
 
 void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes)
 {
-	move(heap, pool, GM_STAT_SEGMENT, count, GM_STAT_RESERVED_BYTES, bytes);
+	both(heap, pool, GM_STAT_SEGMENT, count, GM_STAT_RESERVED_BYTES, bytes);
 }
 
 static struct gm_stat *nth(struct gm_stats *stats, unsigned int n)

@@ -151,4 +151,22 @@ struct gm_stats {
 	int64_t num_device_alloc, num_device_free, max_split_size;
 };
 
+/* What heaps did since it was last put into the statistics, the usage rows and the live bytes: an
+ * operation stores to a few words that lie together, where there it would be to forty. A reader adds
+ * it; no peak is passed by it. All that counts in rows is of the one module and kind of @key. */
+struct gm_ledger_pool {
+	uint64_t outs, out_bytes, out_requested;	/* blocks handed out */
+	uint64_t asked, asked_bytes;			/* frees asked for */
+	uint64_t done, done_bytes, done_requested;	/* and complete */
+	uint64_t splits, split_bytes;	/* free blocks in a segment with others that came, */
+	uint64_t joins, join_bytes;	/* and that went */
+};
+struct gm_ledger {			/* 256 bytes; changes only inside a transaction */
+	uint32_t key;			/* 1 << 31 | domain << 20 | kind << 16 | module; 0: it is empty */
+	uint32_t reserved32;
+	uint64_t reserved64[7];
+	struct gm_ledger_pool pool[2];	/* 0 small, 1 large */
+};
+_Static_assert(sizeof(struct gm_ledger) == 256, "on-disk layout");
+
 #endif

@@ -66,6 +66,17 @@ static inline __attribute__((always_inline)) void gm_undo_save(struct gm_undo_lo
 	log->at++;
 }
 
+/* Several words that lie together: they take (@words + 3) / 2 of the room. */
+#define GM_UNDO_WORDS (UINT64_C(1) << 63)	/* in an offset: the next pairs hold so many words */
+static inline __attribute__((always_inline)) void
+gm_undo_save_words(struct gm_undo_log *log, const void *first, unsigned int words)
+{
+	log->at->offset = (uint64_t)((const uint8_t *)first - log->base) | GM_UNDO_WORDS;
+	log->at->old = words;
+	__builtin_memcpy(log->at + 1, first, words * sizeof(uint64_t));
+	log->at += 1 + (words + 1) / 2;
+}
+
 static inline __attribute__((always_inline)) void gm_undo_close(struct gm_undo *undo,
 								 const struct gm_undo_log *log)
 {

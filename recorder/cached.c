@@ -12,25 +12,13 @@
 #include <errno.h>
 
 #include "allocator/reuse.h"
+#include "recorder/cached_ledger.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 
 static void *memory(void *arg, size_t bytes)
 {
 	return gm_arena_take(arg, bytes);
-}
-
-static void set_undo(struct gm_cached *heap)
-{
-	struct gm_domain *domain = &gm_rec.domains[heap->setup.domain];
-
-	_Static_assert(sizeof(struct gm_undo_pair) == sizeof(struct gm_undo_entry) &&
-		       offsetof(struct gm_undo_pair, old) == offsetof(struct gm_undo_entry, old),
-		       "one layout");
-	heap->undo = (struct gm_undo){
-		.base = gm_rec.base, .pairs = (struct gm_undo_pair *)(void *)domain->undo,
-		.count = &domain->undo_count, .room = GM_UNDO_ENTRIES,
-	};
 }
 
 static int init(struct gm_cached *heap, struct gm_free_link *links)
@@ -44,12 +32,14 @@ static int init(struct gm_cached *heap, struct gm_free_link *links)
 	struct gm_change change;
 	int r;
 
-	set_undo(heap);
+	gm_ledger_undo(&heap->undo, heap->setup.domain);
 	gm_cached_ops(heap);
 	r = gm_change_enter(&change, heap->setup.domain, 0);
 	if (r < 0)
 		return r;
 	r = gm_heap_init(&heap->heap, &setup);
+	heap->heap.ledger = &change.domain->ledger;
+	heap->heap.room = gm_ledger_room(change.number);
 	gm_change_leave(&change);
 	return r;
 }
@@ -115,6 +105,7 @@ bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested)
 		heap->rows[i] = delta.rows[i];
 	heap->module = module;
 	heap->rows_known = true;
+	heap->heap.key = gm_usage_key(heap->setup.domain, module, heap->setup.kind);
 	return true;
 }
 
@@ -123,12 +114,11 @@ static void set(uint64_t *counter, uint64_t value)
 	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
 }
 
-/* Bytes that live now, of the kind and in the rows: ten words. */
-static inline __attribute__((always_inline)) void count(struct gm_cached *heap,
-							struct gm_domain *domain, int64_t bytes,
-							bool out)
+/* Bytes that live now, of the kind and in the rows, where no ledger counts them. */
+void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out)
 {
-	uint64_t *live = &domain->live_bytes[heap->setup.kind];
+	uint64_t *live = &gm_rec.domains[heap->domain].live_bytes[heap->setup.kind];
+	int64_t by = (int64_t)bytes;
 	struct gm_undo *undo = &heap->undo;
 	struct gm_undo_log log;
 
@@ -145,35 +135,32 @@ static inline __attribute__((always_inline)) void count(struct gm_cached *heap,
 		}
 		gm_undo_close(undo, &log);
 	}
-	set(&heap->live, heap->live + (uint64_t)(out ? bytes : -bytes));
-	*live += (uint64_t)(out ? bytes : -bytes);
+	*live += out ? bytes : 0 - bytes;
 	for (unsigned int i = 0; i < 3; i++) {
 		struct gm_usage *row = heap->rows[i];
 
 		if (!row)
 			continue;
-		row->current_bytes += out ? bytes : -bytes;
-		*(out ? &row->allocated_bytes : &row->freed_bytes) += bytes;
+		row->current_bytes += out ? by : -by;
+		*(out ? &row->allocated_bytes : &row->freed_bytes) += by;
 		*(out ? &row->allocations : &row->frees) += 1;
 		if (out && gm_unlikely(row->current_bytes > row->peak_bytes))
 			GM_PUT(undo, row->peak_bytes, row->current_bytes);
 	}
 }
 
-static void count_alloc(struct gm_cached *heap, struct gm_domain *domain,
-			const struct gm_block *block)
+static void count_alloc(struct gm_cached *heap, const struct gm_block *block)
 {
 	set(&heap->used, heap->used + block->requested);
 	if (gm_unlikely(heap->used > heap->used_high))
 		set(&heap->used_high, heap->used);
-	count(heap, domain, (int64_t)block->size, true);
+	set(&heap->live, heap->live + block->size);
 }
 
-static void count_free(struct gm_cached *heap, struct gm_domain *domain,
-		       const struct gm_block *block)
+static void count_free(struct gm_cached *heap, const struct gm_block *block)
 {
 	set(&heap->used, heap->used - block->requested);
-	count(heap, domain, (int64_t)block->size, false);
+	set(&heap->live, heap->live - block->size);
 }
 
 /* ---- alloc ---- */
@@ -181,7 +168,7 @@ static void count_free(struct gm_cached *heap, struct gm_domain *domain,
 static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
 		      uint32_t id)
 {
-	count_alloc(heap, stretch->change.domain, &gm_rec.blocks[id]);
+	count_alloc(heap, &gm_rec.blocks[id]);
 	gm_cached_describe(&stretch->change, alloc, id, gm_stamp());
 }
 
@@ -225,15 +212,23 @@ static bool rises(const struct gm_stat *stats, unsigned int pool, uint64_t by)
 }
 
 /* Would a block for @alloc raise a peak, with what is kept taken for live? The rows are known. */
-static bool raises_peak(struct gm_cached *heap, const struct gm_alloc *alloc)
+static bool raises_peak(struct gm_cached *heap, struct gm_stretch *stretch,
+			const struct gm_alloc *alloc)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
 	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
+	struct gm_heap_move move = { .requested = alloc->requested };
 	const struct gm_stats *stats = heap->heap.stats;
 	unsigned int pool = gm_heap_pool_of(size);
 
 	if (pool)			/* a small one is cut to size */
 		size = gm_heap_look(&heap->heap, &request);
+	move.size = size;
+	if (gm_heap_has_room(&heap->heap, &move))
+		return heap->used + alloc->requested > heap->used_high;
+	gm_stretch_turn(heap, stretch);
+	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
+	gm_stretch_close(heap, stretch);
 	for (unsigned int i = 0; i < 3; i++)
 		if (heap->rows[i] &&
 		    heap->rows[i]->current_bytes + (int64_t)size > heap->rows[i]->peak_bytes)
@@ -265,7 +260,8 @@ static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, stru
 	int r;
 
 	gm_keep_empty_own(stretch, false);
-	if (others && gm_cached_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
+	if (others && gm_cached_rows(heap, alloc->module, nested) &&
+	    raises_peak(heap, stretch, alloc)) {
 		gm_keep_empty_all(stretch);
 		others = false;
 	}
@@ -312,11 +308,11 @@ static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_al
 	int64_t *ooms = &heap->heap.stats->num_ooms;
 	int r;
 
+	gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
 	r = gm_heap_alloc(&heap->heap, &request, ret_block);
 	if (!stretch->held)
 		return r;		/* lost between the driver's calls, and counted */
 	if (r == 0) {
-		gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
 		hand_over(heap, stretch, alloc, *ret_block);
 	} else if (r == -ENOMEM) {
 		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
@@ -427,7 +423,7 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	block->op = stretch->change.op;
-	count_free(heap, stretch->change.domain, block);
+	count_free(heap, block);
 	gm_cached_trace(&stretch->change, block, how, actions, 2);
 	gm_heap_free(&heap->heap, id);
 }
@@ -439,7 +435,7 @@ static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint3
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	block->op = stretch->change.op;
-	count_free(heap, stretch->change.domain, block);
+	count_free(heap, block);
 	gm_cached_trace(&stretch->change, block, how, actions, 1);
 	/* Meaningless while it is not pending: not logged. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;

@@ -10,6 +10,7 @@
 #include "allocator/lock.h"
 #include "recorder/cached_keep.h"
 #include "recorder/clock.h"
+#include "recorder/cached_ledger.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its shard for some 50 ns, if it runs */
 #define SPINS 200u
@@ -323,6 +324,7 @@ void gm_keep_flush_locked(const struct gm_change *change)
 
 	if (gm_keep_any(change->number))
 		gm_keep_empty_all(&stretch);
+	gm_ledger_settle(change);
 }
 
 void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch)

@@ -10,6 +10,8 @@
 
 #include <errno.h>
 
+#include "recorder/cached_ledger.h"
+
 /* ---- stretches ---- */
 
 int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
@@ -105,6 +107,8 @@ static bool lock(void *arg)
 		gm_keep_empty_all(stretch);
 	stretch->change.op = op;
 	gm_stretch_open(heap, stretch);
+	if (stretch->alloc)		/* others had the lock: in these rows what comes counts */
+		gm_cached_rows(heap, stretch->alloc->module, false);
 	return true;
 }
 
@@ -277,6 +281,20 @@ static void block_drop(void *arg, uint32_t id)
 	domain->unused_blocks = id;
 }
 
+/* ---- statistics ---- */
+
+static void fold(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
+}
+
+static void count(void *arg, uint64_t bytes, bool out)
+{
+	gm_cached_moved(arg, bytes, out);
+}
+
 /* ---- events ---- */
 
 /* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
@@ -306,6 +324,7 @@ void gm_cached_ops(struct gm_cached *heap)
 		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
 		.may_go = heap->setup.may_go ? may_go : NULL, .segment_event = segment_event,
+		.fold = fold, .count = count,
 		.arg = heap,
 	};
 }

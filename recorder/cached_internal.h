@@ -6,6 +6,7 @@
  *   cached_segment.c  the segment that a block lies in
  *   cached_keep.c     small blocks just freed, for their thread's next request of the size
  *   cached_flush.c    and back into their heaps
+ *   cached_ledger.c   what operations count, into the statistics
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
@@ -152,6 +153,9 @@ gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint3
 	gm_cached_trace_at(change, block, tsc, alloc->stream,
 			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
+
+/* @bytes were handed out, or their free asked for: live bytes and rows. Within a stretch. */
+void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out);
 
 /* The usage rows of @module, in heap->rows. False when it cannot be told now. */
 bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested);

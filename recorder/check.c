@@ -350,15 +350,18 @@ int gm_recorder_check(void)
 	if (!header)
 		return 0;
 	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
-		if (!gm_lock(&gm_rec.domain[d].lock))
+		struct gm_change change;
+
+		if (gm_change_enter(&change, (uint8_t)d, 0))
 			return bad + 1;
+		gm_ledger_settle(&change);
 		if (gm_keep_hold((uint8_t)d)) {
 			bad += check_domain(header, d);
 			gm_keep_release((uint8_t)d);
 		} else {
 			bad++;
 		}
-		gm_unlock(&gm_rec.domain[d].lock);
+		gm_change_leave(&change);
 	}
 	if (!gm_lock(&gm_rec.journal))
 		return bad + 1;

@@ -42,6 +42,9 @@
  * lock: of one block's state and one tally, with their events. Who changes a tally in a transaction
  * of the domain holds that thread out meanwhile: no two areas ever name one word.
  *
+ * What heaps count lies in their domain's ledger first (struct gm_ledger): who reads statistics, usage
+ * rows or live bytes adds it, and the tallies.
+ *
  * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
  * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
  */
@@ -55,12 +58,12 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
-#define GM_FORMAT_VERSION 4u
+#define GM_FORMAT_VERSION 5u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
 #define GM_CHUNK_EVENTS 63u		/* the first 64 bytes are struct gm_chunk */
-#define GM_UNDO_ENTRIES 254u
+#define GM_UNDO_ENTRIES 238u
 #define GM_MAX_THREADS 4096u
 #define GM_MAX_MODULES 16384u
 #define GM_MAX_SHARDS 2048u
@@ -216,6 +219,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
+	struct gm_ledger ledger;
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;

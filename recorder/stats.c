@@ -16,6 +16,7 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 	r = gm_change_enter(&change, domain, 0);
 	if (r)
 		return r;
+	gm_ledger_settle(&change);
 	*ret_stats = change.domain->stats;
 	gm_change_leave(&change);
 	return 0;
@@ -73,6 +74,7 @@ int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 
 	if (r)
 		return r;
+	gm_ledger_settle(&change);
 	gm_change_begin(&change, &txn);
 	if (which == GM_RESET_PEAK)
 		reset_peaks(&txn, &change.domain->stats);

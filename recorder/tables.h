@@ -38,6 +38,10 @@ void gm_keep_flush(uint8_t domain);
  * would be taken for live. */
 void gm_keep_flush_locked(const struct gm_change *change);
 
+/* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
+ * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
+void gm_ledger_settle(const struct gm_change *change);
+
 /* Keep the threads out of their shards of @domain, whose lock is held; and let them in again. False:
  * of some thread it could not be done, and nobody is kept out. */
 bool gm_keep_hold(uint8_t domain);
