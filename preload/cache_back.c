@@ -18,6 +18,8 @@
 #include "preload/cache_heap.h"
 #include "preload/order.h"
 
+#define LOOKING_TURNS 10000u
+#define LOOKING_NS 20000
 #define ORPHANS 1024u			/* more than fit stay in their heap */
 
 static struct orphan { uint64_t address, bytes; uint32_t number; bool covered; } orphans[ORPHANS];
@@ -152,6 +154,10 @@ static uint64_t give_orphans_back(void)
 
 		if (!heap)
 			continue;
+		if (heap->ending) {
+			keep_orphan(heap, orphan.address, orphan.bytes);
+			continue;
+		}
 		if (!heap->handle)
 			gm_cache_find_home(heap);
 		visit = gm_visit_begin(heap);
@@ -195,12 +201,18 @@ uint64_t gm_cache_orphans_back(void)
 	return bytes;
 }
 
+void gm_cache_orphans_pass(void)
+{
+	for (unsigned int i = 0; i < LOOKING_TURNS && looking; i++)
+		gm_nap(LOOKING_NS);
+}
+
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
 {
 	struct orphan orphan;
 	uint64_t bytes = 0;
 
-	for (uint32_t n = waiting; n && (orphan = take_orphan(heap->number)).address; n--) {
+	for (uint32_t n = heap->ending ? 0 : waiting; n && (orphan = take_orphan(heap->number)).address; n--) {
 		struct gm_visit visit = gm_visit_begin(heap);
 		bool done = heap->handle && free_behind(heap, orphan.address, 0);
 

@@ -113,7 +113,8 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
 	struct gm_visit visit;
 
-	if (!__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL) || !heap->back)
+	if (heap->ending || !heap->back ||
+	    !__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL))
 		return;
 	visit = gm_visit_begin(heap);
 	if (!settle_stream(heap->back, limit_ns))
@@ -162,9 +163,8 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	return 0;
 }
 
-/* The context that a pool's heap was made in is gone: its memory lives on, with any other context
- * of its device. */
-void gm_cache_find_home(struct gm_cache_heap *heap)
+/* Some living context of the device; NULL: there is none. */
+static CUcontext any_home(uint8_t domain, uint32_t *ret_id)
 {
 	enum gm_context_role role;
 	CUcontext handle = NULL;
@@ -173,9 +173,20 @@ void gm_cache_find_home(struct gm_cache_heap *heap)
 
 	while (!handle && (id = gm_context_next(id)) != 0) {
 		handle = gm_context_handle(id, &role, &device);
-		if (handle && device != heap->domain)
+		if (handle && device != domain)
 			handle = NULL;
 	}
+	*ret_id = id;
+	return handle;
+}
+
+/* The context that a pool's heap was made in is gone: its memory lives on, with any other context
+ * of its device. */
+void gm_cache_find_home(struct gm_cache_heap *heap)
+{
+	uint32_t id;
+	CUcontext handle = any_home(heap->domain, &id);
+
 	if (!handle || !gm_lock(&heaps_lock))
 		return;
 	if (!heap->handle) {
@@ -183,6 +194,23 @@ void gm_cache_find_home(struct gm_cache_heap *heap)
 		heap->handle = handle;
 	}
 	gm_unlock(&heaps_lock);
+}
+
+/* The same of one that is about to be gone; false: there is no other. (Should it not end after all, it
+ * has a few streams more.) The growth lock held. */
+static bool move_home(struct gm_cache_heap *heap)
+{
+	uint32_t id;
+	CUcontext handle = any_home(heap->domain, &id);
+
+	if (!handle || !gm_lock(&heaps_lock))
+		return false;
+	heap->back = NULL;
+	memset(heap->behind, 0, sizeof(heap->behind));
+	heap->home = id;
+	heap->handle = handle;
+	gm_unlock(&heaps_lock);
+	return true;
 }
 
 static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
@@ -212,10 +240,12 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 /* With the domain's lock. */
 static bool may_go(void *arg, uint64_t stream)
 {
+	const struct gm_cache_heap *heap = arg;
 	enum gm_cache_freed seen;
 	bool gone;
 
-	(void)arg;
+	if (heap->ending)
+		return false;
 	if (!stream)
 		return !gm_cache_request.of_gone;
 	seen = gm_cache_stream_seen(stream, &gone);
@@ -376,15 +406,21 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
-		if (!heap->number || heap->home != context || heap->kind == GM_KIND_POOL)
+		if (!heap->number || heap->home != context)
 			continue;
-		endings += ending - heap->ending;
+		if (heap->kind != GM_KIND_POOL) {
+			endings += ending - heap->ending;
+			gm_cached_hold(heap->cached, ending);
+		} else if (locked && move_home(heap)) {
+			continue;
+		}
 		heap->ending = ending;
-		gm_cached_hold(heap->cached, ending);
 	}
 	gm_cache_streams_ending(context, ending);
 	if (locked)
 		gm_unlock(&growth[device]);
+	if (ending)
+		gm_cache_orphans_pass();
 }
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
@@ -399,6 +435,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 		if (heap->kind == GM_KIND_POOL) {
 			heap->handle = NULL;
 			heap->back = NULL;
+			heap->ending = false;
 			memset(heap->behind, 0, sizeof(heap->behind));
 			heap->faulted = 0;
 			continue;

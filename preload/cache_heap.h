@@ -26,7 +26,7 @@ struct gm_cache_heap {
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
-	_Atomic(bool) ending;		/* its context is: nothing goes back any more */
+	_Atomic(bool) ending;		/* @home is: nothing goes back any more */
 	uint8_t domain, kind;
 };
 
@@ -129,6 +129,7 @@ uint64_t gm_cache_orphans_back(void);
 /* Those of @heap, behind everything given to its device, complete or not. */
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
 bool gm_cache_orphans_room(void);	/* for one more */
+void gm_cache_orphans_pass(void);	/* who gives some back just now has done so */
 void gm_cache_orphans_forget(void);
 /* A pool's heap whose context ended gets another of its device, where there is one. */
 void gm_cache_find_home(struct gm_cache_heap *heap);

@@ -16,7 +16,7 @@ static CUcontext primary, other;
 static CUstream stream;
 static CUdeviceptr flag;
 static pthread_t thread;
-static _Atomic(bool) begun, named, ended_within, gave_back;
+static _Atomic(bool) begun, named, ended_within, gave_back, entered;
 
 static struct {
 	__typeof__(cuStreamQuery) *query;
@@ -25,6 +25,7 @@ static struct {
 	__typeof__(cuCtxRecordEvent) *record_all;
 	__typeof__(cuEventRecord) *record;
 	__typeof__(cuMemFreeAsync) *give;
+	__typeof__(cuCtxPushCurrent_v2) *enter;
 } driver;
 
 /* Another thread does @what, as far as it comes while this one is held up. */
@@ -107,6 +108,23 @@ static CUresult ended(CUcontext context)
 	return driver.end(context);
 }
 
+static CUresult ended_meanwhile(CUcontext context)
+{
+	if (context == other) {
+		named = true;
+		ck_assert_int_eq(pthread_create(&thread, NULL, gives_back, NULL), 0);
+		pthread_join(thread, NULL);
+		named = false;
+	}
+	return driver.end(context);
+}
+
+static CUresult pushed(CUcontext context)
+{
+	entered |= named && context == other;
+	return driver.enter(context);
+}
+
 static CUresult given_back(CUdeviceptr ptr, CUstream on)
 {
 	gave_back = true;
@@ -121,6 +139,7 @@ static void setup(void)
 	driver.end = gm_real.cuCtxDestroy_v2;
 	driver.record_all = gm_real.cuCtxRecordEvent;
 	driver.record = gm_real.cuEventRecord;
+	driver.enter = gm_real.cuCtxPushCurrent_v2;
 	driver.give = gm_real.cuMemFreeAsync;
 	gm_real.cuStreamDestroy_v2 = destroyed;
 	gm_real.cuCtxDestroy_v2 = ended;
@@ -192,6 +211,23 @@ START_TEST(event_is_not_recorded)
 }
 END_TEST
 
+/* The pool's heap was made in the context that ends. */
+START_TEST(pool_gives_back_beside)
+{
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	used_and_freed(stream);
+	OK(cuCtxSetCurrent(primary));
+	used_and_freed(NULL);
+	gm_real.cuCtxPushCurrent_v2 = pushed;
+	gm_real.cuCtxDestroy_v2 = ended_meanwhile;
+	OK(cuCtxDestroy_v2(other));
+	ck_assert(!entered);
+	gives_back(NULL);
+	ck_assert(gave_back);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("looks");
@@ -202,6 +238,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, stream_ends_beside);
 	tcase_add_test(tc, context_ends_beside);
+	tcase_add_test(tc, pool_gives_back_beside);
 	tcase_add_loop_test(tc, event_is_not_recorded, 0, 2);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);
