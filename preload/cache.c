@@ -300,11 +300,11 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 	if (freeing->waited)
 		return true;
 	/* Stream-ordered memory: in the order of its own stream at once; cudaFree of a pool's promises
-	 * that nothing uses it. */
+	 * that nothing uses it. So while others capture (PyTorch's keeps what graphs use instead). */
 	if (freeing->stream &&
 	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
 		     : freeing->kind == GM_KIND_POOL)) {
-		now = !gm_capturing();
+		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
 		if (ordered && now)
 			gm_cache_stream_freed(freeing->key, freeing->on);
 		return now || gm_reuse_freed(gm_order_reuse(), &item, true,

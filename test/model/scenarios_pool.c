@@ -151,6 +151,31 @@ void scenario_freed_before_flag_malloc(void)
 	expect_words(scene.t, q, 2);
 }
 
+/* While some stream captures, in stream order: the same stream has it at once, another when it is
+ * complete. */
+void scenario_freed_while_capturing(void)
+{
+	struct scene scene;
+	CUdeviceptr p, q;
+	CUgraph graph;
+
+	scene_open(&scene, 1);
+	keep_all();
+	p = get_async(FIRST, scene.s);
+	fill(&scene, scene.s, p, 1);
+	CHECK(cuStreamBeginCapture(scene.u, CU_STREAM_CAPTURE_MODE_RELAXED));
+	give_async(p, scene.s);
+	p = get_async(FIRST, scene.s);
+	fill(&scene, scene.s, p, 2);
+	expect_words(scene.s, p, 2);
+	give_async(p, scene.s);
+	q = get_async(SECOND, scene.t);
+	fill(&scene, scene.t, q, 3);
+	expect_words(scene.t, q, 3);
+	CHECK(cuStreamEndCapture(scene.u, &graph));
+	give_async(q, scene.t);
+}
+
 static void freed_and_wanted(bool gone)
 {
 	struct scene scene;
