@@ -43,6 +43,7 @@ struct gm_reuse *gm_reuse_new(const struct gm_reuse_ops *ops, struct gm_reuse_ho
 	reuse->stamp = (++instances << 40) + 1;
 	hot->attention = 0;
 	hot->many = 0;
+	hot->others = 0;
 	hot->stream = 0;
 	return reuse;
 }
@@ -248,6 +249,7 @@ void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream)
 		submit_unordered(reuse);
 		return;
 	}
+	gm_reuse_note_other(reuse->hot, stream);
 	if (!reuse->hot->many && !reuse->hot->stream)
 		first_work_locked(reuse, stream);
 	else if (!reuse->hot->many && reuse->hot->stream != stream)
@@ -259,6 +261,8 @@ void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream)
 	}
 	if (reuse->transition)
 		wait_for_transition_locked(reuse, stream);
+	else if (reuse->hot->many)
+		gm_reuse_calm_locked(reuse, stream);
 	gm_unlock(&reuse->order);
 }
 
@@ -290,10 +294,12 @@ void gm_reuse_leave_one(struct gm_reuse *reuse)
 
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream)
 {
-	if (reuse->hot->many || reuse->hot->stream != stream || !gm_lock(&reuse->order))
+	if (reuse->hot->stream != stream || !gm_lock(&reuse->order))
 		return;
 	if (!reuse->hot->many && reuse->hot->stream == stream)
 		leave_locked(reuse);
+	else if (reuse->hot->stream == stream)
+		gm_reuse_calm_off_locked(reuse);
 	gm_unlock(&reuse->order);
 }
 
@@ -309,6 +315,7 @@ void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one)
 {
 	if (!gm_lock(&reuse->order))
 		return;
+	gm_reuse_calm_off_locked(reuse);
 	reuse->waited_count = 0;
 	if (one && gm_lock(&reuse->limbo)) {
 		/* Its work is complete, and so is what waited for it. */

@@ -14,11 +14,12 @@
  * freed: the driver had that thread wait for just that work. Another thread might be the one that
  * this work is waiting for.
  *
- * One-stream mode: as long as only one stream of the process was ever given work, a synchronous
- * free is reusable at once. Each batch of such frees has an event recorded on that stream before
- * the next submission (one event, recorded anew). When a second stream is about to be given work,
- * the mode ends for good; that last event is then waited for (in stream order, by the device) by
- * the first work of every other stream, until the host has seen it complete.
+ * One-stream mode: as long as only one stream of the process was given work, a synchronous free is
+ * reusable at once. Each batch of such frees has an event recorded on that stream before the next
+ * submission (one event, recorded anew). When a second stream is about to be given work, the mode
+ * ends; that last event is then waited for (in stream order, by the device) by the first work of
+ * every other stream, until the host has seen it complete. The mode comes back when all other
+ * streams have long had no work (reuse_calm.c).
  *
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
@@ -57,9 +58,13 @@ struct gm_reuse_ops {
 	 * it wait for @stream's work? Look-ups: called under any lock. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
 	bool (*waits_for)(void *arg, uint32_t context, uint64_t stream);
-	/* @stream is given the first work of the process. Under "order", on its submitter's thread;
-	 * may be NULL. */
+	/* @stream is given the first work of the process, or has had all of it lately. Under
+	 * "order", on its submitter's thread; may be NULL. */
 	void (*first)(void *arg, uint64_t stream);
+	/* From now on nothing that a hook remembers of a stream holds: it comes before its next
+	 * submission, and one that is under way now is told after it (gm_reuse_submitted). Under
+	 * any lock. NULL: one-stream mode does not come back. */
+	void (*looks)(void *arg);
 	/* These blocks may be handed out again. No lock of rank domain or higher is held. */
 	void (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */
@@ -71,6 +76,7 @@ struct gm_reuse_ops {
 struct gm_reuse_hot {
 	_Atomic(uint32_t) attention;	/* bits below; 0: nothing to do but the stream's comparison */
 	_Atomic(uint32_t) many;		/* more than one stream was given work, or may have been */
+	_Atomic(uint32_t) others;	/* another one was, since the look at this began */
 	_Atomic(uint64_t) stream;	/* key of the one stream; 0: none yet */
 };
 enum gm_reuse_attention {
@@ -89,9 +95,19 @@ static inline bool gm_reuse_passes(const struct gm_reuse_hot *hot, uint64_t stre
 	       (hot->many || hot->stream == stream);
 }
 
+/* Before that test, where nothing is known of @stream yet: it is one of several. */
+static inline void gm_reuse_note_other(struct gm_reuse_hot *hot, uint64_t stream)
+{
+	if (hot->many && hot->stream != stream && !hot->others)
+		hot->others = 1;
+}
+
 /* Before work is submitted to @stream (never for captured work): seal, or make the transition, or
  * have the stream wait. Waits for no GPU work. */
 void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream);
+
+/* Work was submitted to @stream while ops.looks was called. */
+void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 
 /* What is given to @stream from now on (one of the library's own, whose work does not count) comes
  * after everything that was handed out early so far, on the device. */

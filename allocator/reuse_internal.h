@@ -1,5 +1,6 @@
 /*
- * reuse_internal.h - what reuse.c (submissions) and reuse_limbo.c (freed blocks) share.
+ * reuse_internal.h - what reuse.c (submissions), reuse_calm.c (the return of one-stream mode) and
+ * reuse_limbo.c (freed blocks) share.
  *
  * Stamps: a count that rises with each seal. A free carries the stamp of its moment, an epoch that
  * of its last free. They rise over the instances of a process too, so that what a thread
@@ -34,7 +35,7 @@ struct gm_reuse_epoch {
 
 struct gm_reuse {
 	struct gm_reuse_ops ops;
-	struct gm_reuse_hot *hot;	/* many, stream, attention: written under limbo */
+	struct gm_reuse_hot *hot;	/* all but others: written under limbo */
 	struct gm_lock order;		/* rank capture */
 	struct gm_lock retire;		/* rank capture; never with order. Completions. */
 	struct gm_lock limbo;		/* a leaf */
@@ -63,6 +64,9 @@ struct gm_reuse {
 	uint64_t transition;		/* its ticket while streams have to wait for it */
 	uint64_t *waited;		/* keys of the streams that do */
 	uint32_t waited_count, waited_room;
+	uint64_t calm_ticket;		/* of the look that has begun */
+	uint32_t calm_seals, calm_wait;	/* seals since its last step; to the next one */
+	bool calm_on;			/* one has */
 };
 
 /* Does a capture hold what is freed while it lasts? lock: limbo */
@@ -79,6 +83,9 @@ void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch
 /* Record the event of the open epoch; the order lock held. @submission: work follows whether or not
  * it could be recorded. @begins: for a capture that is about to begin. */
 void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins);
+/* Is the process back to one stream? Before a submission to @stream, the order lock held. */
+void gm_reuse_calm_locked(struct gm_reuse *reuse, uint64_t stream);
+void gm_reuse_calm_off_locked(struct gm_reuse *reuse);
 /* The transition's event is complete: nobody has to wait any more. The order lock held. */
 void gm_reuse_transition_over_locked(struct gm_reuse *reuse);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 uint64_t gm_rules_off;
+uint32_t gm_rules_calm;
 
 static const char *const rule_words[GM_RULE_COUNT] = {
 #define GM_RULE(name, word, what) [GM_RULE_##name] = word,

@@ -26,6 +26,9 @@
 	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in one-stream mode") \
 	GM_RULE(TRANSITION_POINT, "transition-point", "that wait is for the last free's point, not for the stream's end") \
 	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
+	GM_RULE(CALM_COMPLETE, "calm-complete", "one-stream mode comes back when other streams' work is complete") \
+	GM_RULE(CALM_OTHERS, "calm-others", "and no other stream is given any meanwhile") \
+	GM_RULE(CALM_LATE, "calm-late", "nor was given any by a call that had begun before") \
 	GM_RULE(STREAM_DESTROYED, "stream-destroyed", "the one stream's end ends one-stream mode: handles are reused") \
 	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
 	GM_RULE(STREAM_ORDER, "stream-order", "memory freed on another stream waits before it is handed out in stream order") \
@@ -50,6 +53,7 @@ enum gm_rule_name {
 
 #if GM_TEST_RULES
 extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
+extern uint32_t gm_rules_calm;		/* seals from step to step of reuse_calm.c; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)
 {

@@ -23,6 +23,8 @@
 
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
+#define FADES 4096u				/* what was live counts less by that part a look */
+
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 _Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
@@ -77,13 +79,17 @@ bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy)
 
 /* ---- allocate ---- */
 
-/* Limbo may hold as much as the option says of what is live; a program that frees more than the
- * GPU has finished with waits then, as every cudaFree of the driver's does. */
-static bool over_budget(const struct gm_cache_heap *heap)
+/* Limbo may hold as much as the option says of what is live, or was lately: a program that frees
+ * nearly all at the end of its round has the most in limbo just then. One that frees more than the
+ * GPU has finished with waits, as every cudaFree of the driver's does. */
+static bool over_budget(struct gm_cache_heap *heap)
 {
 	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
+	uint64_t live = gm_cached_live_bytes(heap->cached), lately = heap->live_lately;
 
-	budget = (uint64_t)(gm_state.options.limbo * (double)gm_cached_live_bytes(heap->cached));
+	lately -= lately / FADES;
+	heap->live_lately = live > lately ? live : lately;
+	budget = (uint64_t)(gm_state.options.limbo * (double)heap->live_lately);
 	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
 }
 

@@ -24,6 +24,7 @@ struct gm_cache_heap {
 	CUstream back;			/* private: segments go back to the driver in its order */
 	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
+	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
 	_Atomic(bool) ending;		/* @home is: nothing goes back any more */

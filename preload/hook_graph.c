@@ -2,7 +2,7 @@
  * hook_graph.c - graphs with memory nodes: what they hold on a device (see graph.h).
  *
  * Owns the one record of that kind a device. Its lock is held across the question to the driver,
- * so that two answers are recorded in the order in which they were given; nothing else takes it,
+ * so that two answers are recorded in the order in which they were seen; nothing else takes it,
  * and the driver never waits for us.
  *
  * Thread context: any. Signal context: passes through inside a hook. Fork: gm_graphs_forget.
@@ -185,63 +185,81 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
 }
 
 /* With an upload at once. */
-static void uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
+static uint32_t uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
 {
 	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-		gm_work(params->hUploadStream, per_thread, 0);
+		return gm_work(params->hUploadStream, per_thread, 0);
+	return 0;
+}
+
+static void uploaded(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread, uint32_t seen)
+{
+	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+		gm_work_over(params->hUploadStream, per_thread, seen);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
-	uploads(instantiateParams, false);
+	seen = uploads(instantiateParams, false);
 	result = GM_TRY(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
+	uploaded(instantiateParams, false, seen);
 	return graph_end("cuGraphInstantiateWithParams", result, GM_CALLER);
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
 					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
-	uploads(instantiateParams, true);
+	seen = uploads(instantiateParams, true);
 	result = GM_TRY(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
+	uploaded(instantiateParams, true, seen);
 	return graph_end("cuGraphInstantiateWithParams_ptsz", result, GM_CALLER);
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphUpload, hGraph, hStream);
-	gm_work(hStream, false, 0);
+	seen = gm_work(hStream, false, 0);
 	result = GM_TRY(cuGraphUpload, hGraph, hStream);
+	gm_work_over(hStream, false, seen);
 	return graph_end("cuGraphUpload", result, GM_CALLER);
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphUpload_ptsz, hGraphExec, hStream);
-	gm_work(hStream, true, 0);
+	seen = gm_work(hStream, true, 0);
 	result = GM_TRY(cuGraphUpload_ptsz, hGraphExec, hStream);
+	gm_work_over(hStream, true, seen);
 	return graph_end("cuGraphUpload_ptsz", result, GM_CALLER);
 }
 
 /* A graph may copy to the host, call its functions, and record events. */
-static void launches(CUstream stream, bool per_thread)
+static uint32_t launches(CUstream stream, bool per_thread)
 {
-	gm_work(stream, per_thread, GM_WORK_LAUNCH | GM_WORK_HOST);
+	uint32_t seen = gm_work(stream, per_thread, GM_WORK_LAUNCH | GM_WORK_HOST);
+
 	gm_host_events_forget();
+	return seen;
 }
 
-static void launched(CUresult result, CUstream stream, bool per_thread)
+static void launched(CUresult result, CUstream stream, bool per_thread, uint32_t seen)
 {
+	gm_work_over(stream, per_thread, seen);
 	if (result)
 		gm_cache_fault(result);
 	else if (gm_order_on)
@@ -250,23 +268,25 @@ static void launched(CUresult result, CUstream stream, bool per_thread)
 
 CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphLaunch, hGraph, hStream);
-	launches(hStream, false);
+	seen = launches(hStream, false);
 	result = GM_TRY(cuGraphLaunch, hGraph, hStream);
-	launched(result, hStream, false);
+	launched(result, hStream, false, seen);
 	return graph_end("cuGraphLaunch", result, GM_CALLER);
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuGraphLaunch_ptsz, hGraphExec, hStream);
-	launches(hStream, true);
+	seen = launches(hStream, true);
 	result = GM_TRY(cuGraphLaunch_ptsz, hGraphExec, hStream);
-	launched(result, hStream, true);
+	launched(result, hStream, true, seen);
 	return graph_end("cuGraphLaunch_ptsz", result, GM_CALLER);
 }
 

@@ -32,14 +32,15 @@ bool gm_in_host_function(void)
 
 /* ---- on streams: work that the host sees ---- */
 
-static void before(CUstream stream, bool per_thread)
+static uint32_t before(CUstream stream, bool per_thread)
 {
 	gm_host_function_given();
-	gm_work(stream, per_thread, GM_WORK_HOST);
+	return gm_work(stream, per_thread, GM_WORK_HOST);
 }
 
-static CUresult after(CUresult result, CUstream stream, bool per_thread)
+static CUresult after(CUresult result, CUstream stream, bool per_thread, uint32_t seen)
 {
+	gm_work_over(stream, per_thread, seen);
 	if (!result && gm_order_on)
 		gm_host_submitted(stream, per_thread, GM_WORK_HOST);
 	return gm_leave(result);
@@ -47,44 +48,48 @@ static CUresult after(CUresult result, CUstream stream, bool per_thread)
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuLaunchHostFunc, hStream, fn, userData);
-	before(hStream, false);
+	seen = before(hStream, false);
 	result = GM_TRY(cuLaunchHostFunc, hStream, fn, userData);
-	return after(result, hStream, false);
+	return after(result, hStream, false, seen);
 }
 
 CUresult cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuLaunchHostFunc_ptsz, hStream, fn, userData);
-	before(hStream, true);
+	seen = before(hStream, true);
 	result = GM_TRY(cuLaunchHostFunc_ptsz, hStream, fn, userData);
-	return after(result, hStream, true);
+	return after(result, hStream, true, seen);
 }
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
 			     unsigned int flags)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuStreamAddCallback, hStream, callback, userData, flags);
-	before(hStream, false);
+	seen = before(hStream, false);
 	result = GM_TRY(cuStreamAddCallback, hStream, callback, userData, flags);
-	return after(result, hStream, false);
+	return after(result, hStream, false, seen);
 }
 
 CUresult cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback, void *userData,
 				  unsigned int flags)
 {
+	uint32_t seen;
 	CUresult result;
 
 	GM_ENTER(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
-	before(hStream, true);
+	seen = before(hStream, true);
 	result = GM_TRY(cuStreamAddCallback_ptsz, hStream, callback, userData, flags);
-	return after(result, hStream, true);
+	return after(result, hStream, true, seen);
 }
 
 /* ---- in graphs (cuGraphAddNode is hook_graph.c's) ---- */

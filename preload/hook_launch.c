@@ -100,13 +100,13 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 {
 	const CUlaunchConfig *used = config;
 	struct copied copy;
-	uint32_t early;
+	uint32_t early, seen;
 	CUresult result;
 
 	if (!gm_order_on || !config)
 		return real(config, f, params, extra);
 	copy.more = NULL;
-	gm_work(config->hStream, per_thread, GM_WORK_LAUNCH | GM_WORK_KERNEL);
+	seen = gm_work(config->hStream, per_thread, GM_WORK_LAUNCH | GM_WORK_KERNEL);
 	early = gm_order_early_now();
 	if (early && gm_rule(GM_RULE_PROGRAMMATIC) && may_overlap(config) &&
 	    !gm_stream_captures(config->hStream, per_thread) &&
@@ -116,6 +116,7 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 	result = real(used, f, params, extra);
 	if (result && gm_cache_retry(result))
 		result = real(used, f, params, extra);
+	gm_work_over(config->hStream, per_thread, seen);
 	if (result) {
 		gm_cache_fault(result);
 	} else {
@@ -148,6 +149,7 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList,
 					      unsigned int numDevices, unsigned int flags)
 {
+	uint32_t seen = gm_order_generation;
 	CUresult result;
 
 	GM_ENTER(cuLaunchCooperativeKernelMultiDevice, launchParamsList, numDevices, flags);
@@ -157,6 +159,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsLi
 	if (result && gm_cache_retry(result))
 		result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices,
 								       flags);
+	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)
+		gm_work_over(launchParamsList[i].hStream, false, seen);
 	for (unsigned int i = 0; !result && gm_order_on && i < numDevices; i++)
 		gm_host_submitted(launchParamsList[i].hStream, false, GM_WORK_LAUNCH);
 	return gm_leave(result);

@@ -111,7 +111,7 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 	CUresult name params \
 	{ \
 		unsigned int what = 0; \
-		uint32_t early = 0; \
+		uint32_t early = 0, seen = 0; \
 		uint64_t now = 0; \
 		CUresult result; \
 		\
@@ -119,13 +119,14 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 			return GM_REAL(name) args; \
 		if (gm_order_on) { \
 			what = flags; \
-			gm_work(stream, per_thread, what); \
+			seen = gm_work(stream, per_thread, what); \
 			early = what & GM_WORK_KERNEL ? gm_order_early_now() : 0; \
 			now = what & GM_WORK_WAITED ? gm_host_now() : 0; \
 		} \
 		result = GM_REAL(name) args; \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result)) \
 			result = GM_REAL(name) args; \
+		gm_work_over(stream, per_thread, seen); \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0)) \
 			gm_cache_fault(result); \
 		else \

@@ -152,10 +152,11 @@ static uint64_t meet(uint64_t name)
 	return key_of_pseudo(name, context);
 }
 
-/* Under verbose: why memory is reused later from here on. */
-static void tell_second(uint64_t name)
+/* Under verbose: why memory is reused later, or earlier, from here on. */
+static void tell_mode(uint64_t name, bool again)
 {
-	gm_say_always("one-stream fast path off: work on a second stream, ",
+	gm_say_always(again ? "one-stream fast path on again: all work for long was on "
+			    : "one-stream fast path off: work on a second stream, ",
 		      name == 1 ? "the default stream" : name == 2 ? "a thread's default stream" :
 		      "one that was created");
 }
@@ -173,20 +174,35 @@ void gm_work_slow(CUstream stream, bool per_thread)
 	key = meet(name);
 	if (!key)
 		return;
+	gm_reuse_note_other(&gm_order_hot, key);
 	if (!gm_reuse_passes(&gm_order_hot, key)) {
-		bool alone = !gm_order_hot.many;
+		bool many = gm_order_hot.many;
 
 		submitting.stream = stream;
 		submitting.per_thread = per_thread;
 		gm_reuse_submit(reuse, key);
-		if (alone && gm_order_hot.many && gm_state.options.verbose)
-			tell_second(name);
+		if (many != gm_order_hot.many && gm_state.options.verbose)
+			tell_mode(name, many);
 	}
 	/* What a default stream is depends on the current context: remembered while there is one. */
 	if (is_pseudo(name) && !gm_order_only_context())
 		return;
 	gm_order_last.stream = name;
 	gm_order_last.generation = generation;
+}
+
+void gm_work_again(CUstream stream, bool per_thread)
+{
+	uint64_t key;
+
+	if (gm_capturing() && gm_stream_captures(stream, per_thread))
+		return;
+	key = meet(gm_stream_name(stream, per_thread));
+	if (!key)
+		return;
+	submitting.stream = stream;
+	submitting.per_thread = per_thread;
+	gm_reuse_submitted(reuse, key);
 }
 
 void gm_order_behind_frees(CUstream back)
@@ -352,6 +368,12 @@ static void first(void *arg, uint64_t stream)
 		    : is_pseudo(name) ? current_context() : context_of_stream(submitting.stream);
 }
 
+static void looks(void *arg)
+{
+	(void)arg;
+	gm_order_generation++;
+}
+
 /* A thread's default stream can be named by that thread alone; another one takes an event of the
  * whole context, where nothing but that stream was given work. */
 static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
@@ -426,6 +448,7 @@ int gm_order_start(void)
 {
 	static const struct gm_reuse_ops ops = {
 		.first = first,
+		.looks = looks,
 		.record_all = gm_ticket_record_all,
 		.record_stream = record_stream,
 		.stream_wait = stream_wait,
@@ -440,6 +463,8 @@ int gm_order_start(void)
 
 #if GM_TEST_RULES
 	gm_rules_read(secure_getenv("GPUMEM_TEST_OFF"));
+	if (secure_getenv("GPUMEM_TEST_CALM"))
+		gm_rules_calm = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_CALM"), NULL, 10);
 #endif
 	reborn = gm_map_new();
 	if (!reborn)

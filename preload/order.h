@@ -57,19 +57,27 @@ extern _Atomic(uint64_t) gm_test_works GM_HIDDEN;	/* submissions seen (selfcheck
 #endif
 
 /* Before every submission, in the work hooks. What the host may see of it (@flags) is noted after
- * the real call (order_host.c). */
-static inline void gm_work(CUstream stream, bool per_thread, unsigned int flags)
+ * the real call (order_host.c). Returns what gm_work_over is told after that. */
+static inline uint32_t gm_work(CUstream stream, bool per_thread, unsigned int flags)
 {
+	uint32_t generation = gm_order_generation;
+
 	(void)flags;
 #if GM_TEST_RULES
 	gm_test_works++;
 #endif
-	if (!gm_order_on)
-		return;
-	if (gm_order_last.stream == gm_stream_name(stream, per_thread) &&
-	    gm_order_last.generation == gm_order_generation && !gm_order_hot.attention)
-		return;
-	gm_work_slow(stream, per_thread);
+	if (gm_order_on && (gm_order_last.stream != gm_stream_name(stream, per_thread) ||
+			    gm_order_last.generation != generation || gm_order_hot.attention))
+		gm_work_slow(stream, per_thread);
+	return generation;
+}
+
+/* After the real call, whatever its result. */
+void gm_work_again(CUstream stream, bool per_thread);
+static inline void gm_work_over(CUstream stream, bool per_thread, uint32_t generation)
+{
+	if (__builtin_expect(generation != gm_order_generation, 0) && gm_order_on)
+		gm_work_again(stream, per_thread);
 }
 
 /* ---- told by the hooks (order.c) ---- */

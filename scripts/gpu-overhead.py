@@ -3,13 +3,15 @@
 
 usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--library FILE] [WORKLOAD...]
 
-N rounds; in a round each kind is one process that runs the workloads of test/gpu/workload.py one
-after the other, the order of the kinds turning round by round. Kinds: bare; libgpumem, with its
-default options; native, the same with stacks=none; history, bare with
-torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same with
-the library, whose cache serves it; cached-nostacks, that with stacks=none. Prints for each workload and kind the median over the
-rounds of the ratio to the bare run of the same round (of median seconds an iteration), and the
-middle half of the ratios; the spread of the bare runs themselves tells what is noise.
+A process of each kind runs the training loops of test/gpu/workload.py, one after the other; all of
+them live at the same time, and take turns: N rounds of a turn each, of so many iterations, the order
+of the kinds turning round by round. So what else the machine does meanwhile meets all of them.
+Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
+with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same
+with the library, whose cache serves it; cached-nostacks, that with stacks=none. Prints for each
+workload and kind the median over the rounds of the ratio to the bare turn of the same round (of
+median seconds an iteration), and the middle half of the ratios; the spread of the bare turns
+themselves tells what is noise.
 """
 import argparse
 import json
@@ -18,34 +20,75 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMIT_S = 240                   # no turn takes as long, nor a start
 
 
-def run(kind, args, room):
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
-    command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--iterations", str(args.iterations)]
-    if kind.startswith(("nocache", "cached")):
-        env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    if kind.startswith("cached"):
-        env["GPUMEM_ALLOCATOR"] = "caching"
-    if kind not in ("bare", "history", "nocache"):
-        env.update(LD_PRELOAD=args.library, GPUMEM_OUTPUT=os.path.join(room, "gpumem.%c.%p.%r.json"))
-    if kind in ("native", "cached-nostacks"):
-        env["GPUMEM_STACKS"] = "none"
-    if kind == "history":
-        command.append("--history")
-    done = subprocess.run(command + args.workloads, env=env, capture_output=True, text=True, timeout=400, check=False)
-    if done.returncode:
-        sys.exit("%s: exit %d: %s" % (kind, done.returncode, done.stderr[-400:]))
-    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {result["name"]: statistics.median(result["seconds"]) for result in results}
+class Kind:
+    def __init__(self, kind, args, room):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_")}
+        command = [sys.executable, os.path.join(ROOT, "test/gpu/workload.py"), "--turns",
+                   "--iterations", str(args.iterations)]
+        if kind.startswith(("nocache", "cached")):
+            env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        if kind.startswith("cached"):
+            env["GPUMEM_ALLOCATOR"] = "caching"
+        if kind not in ("bare", "history", "nocache"):
+            env.update(LD_PRELOAD=args.library, GPUMEM_OUTPUT=os.path.join(room, "gpumem.%c.%p.%r.json"))
+        if kind in ("native", "cached-nostacks"):
+            env["GPUMEM_STACKS"] = "none"
+        if kind == "history":
+            command.append("--history")
+        self.kind = kind
+        self.log = open(os.path.join(room, kind + ".log"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(command + args.workloads, env=env, stdin=subprocess.PIPE, text=True,
+                                        stdout=subprocess.PIPE, stderr=self.log)
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def heard(self):
+        """The median of its last turn, in seconds."""
+        watch = threading.Timer(LIMIT_S, self.process.kill)
+        watch.start()
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                watch.cancel()
+                return statistics.median(json.loads(line)["seconds"])
+        self.log.seek(0)
+        sys.exit("%s: exit %d: %s" % (self.kind, self.process.wait(), self.log.read()[-400:]))
 
 
 def spread(values):
     values = sorted(values)
     quarter = len(values) // 4
     return statistics.median(values), values[quarter], values[-1 - quarter]
+
+
+def rounds(name, live, args):
+    kinds = list(live)
+    times = {kind: [] for kind in kinds}
+    for one in live.values():
+        one.heard()             # it is warm
+    for pair in range(args.pairs):
+        for kind in kinds[pair % len(kinds):] + kinds[:pair % len(kinds)]:
+            live[kind].say("turn")
+            times[kind].append(live[kind].heard())
+        print("# %s, round %d: %s" % (name, pair + 1, ", ".join(
+            "%s %.2f ms" % (kind, times[kind][-1] * 1e3) for kind in kinds)), flush=True)
+    for one in live.values():
+        one.say("next")
+    middle, low, high = spread(times["bare"])
+    print("%-13s bare       %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%" % (
+        name, middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1)))
+    for kind in kinds:
+        if kind != "bare":
+            middle, low, high = spread([one / base for one, base in zip(times[kind], times["bare"])])
+            print("%-13s %-10s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds" % (
+                name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs), flush=True)
 
 
 def main():
@@ -58,24 +101,15 @@ def main():
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
     kinds = args.kinds.split(",")
-    times = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as room:
-        for pair in range(args.pairs):
-            for kind in kinds[pair % len(kinds):] + kinds[:pair % len(kinds)]:
-                times[kind].append(run(kind, args, room))
-                print("# round %d %-10s %s" % (pair + 1, kind, " ".join(
-                    "%s %.2f ms" % (name, seconds * 1e3) for name, seconds in times[kind][-1].items())))
-                sys.stdout.flush()
-    for name in args.workloads:
-        bare = [one[name] for one in times["bare"]]
-        middle, low, high = spread(bare)
-        print("%-13s bare       %.2f ms an iteration, middle half %+.2f%% .. %+.2f%%" % (
-            name, middle * 1e3, 100 * (low / middle - 1), 100 * (high / middle - 1)))
-        for kind in kinds:
-            if kind != "bare":
-                middle, low, high = spread([one[name] / base for one, base in zip(times[kind], bare)])
-                print("%-13s %-10s %+.2f%%, middle half %+.2f%% .. %+.2f%% of %d rounds" % (
-                    name, kind, 100 * (middle - 1), 100 * (low - 1), 100 * (high - 1), args.pairs))
+        live = {kind: Kind(kind, args, room) for kind in kinds}
+        try:
+            for name in args.workloads:
+                rounds(name, live, args)
+        finally:
+            for one in live.values():
+                one.process.kill()
+                one.process.wait()
 
 
 main()

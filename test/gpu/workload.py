@@ -1,10 +1,12 @@
-"""Training loops of three kinds, to time: workload.py [--history] [--iterations N] NAME...
+"""Training loops of three kinds, to time: workload.py [--history] [--turns] [--iterations N] NAME...
 
 Prints a JSON line for each: seconds an iteration (each, after warm-up), the last loss, peak bytes.
---history switches PyTorch's own memory history on, as its users would.
+--history switches PyTorch's own memory history on, as its users would. --turns: such a line when it
+is warm, and another one for each line of standard input, until that says "next".
 """
 import argparse
 import json
+import sys
 import time
 
 import torch
@@ -68,6 +70,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="+", choices=["gpt", "resnet", "side_streams"])
     parser.add_argument("--history", action="store_true")
+    parser.add_argument("--turns", action="store_true")
     parser.add_argument("--iterations", type=int, default=60)
     args = parser.parse_args()
     if args.history:
@@ -75,16 +78,30 @@ def main():
     for name in args.names:
         torch.manual_seed(1)
         one = globals()[name]()
-        seconds = []
-        for i in range(args.iterations + 15):
-            began = time.perf_counter()
-            loss = one(i)
-            torch.cuda.synchronize()
-            if i >= 15:
+        done = 0
+
+        def turn(count, warm):
+            """Seconds of each of @count iterations, after @warm that nobody counts."""
+            nonlocal done
+            seconds = []
+            for i in range(warm + count):
+                began = time.perf_counter()
+                loss = one(done)
+                torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - began)
-        print(json.dumps({"name": name, "seconds": seconds, "loss": loss.item(),
-                          "peak": torch.cuda.max_memory_reserved()}))
-        del one, loss
+                done += 1
+            print(json.dumps({"name": name, "seconds": seconds[warm:], "loss": loss.item(),
+                              "peak": torch.cuda.max_memory_reserved()}), flush=True)
+
+        if args.turns:
+            turn(1, 15)
+            for line in sys.stdin:
+                if line.strip() == "next":
+                    break
+                turn(args.iterations, 2)
+        else:
+            turn(args.iterations, 15)
+        del one, turn
         torch.cuda.empty_cache()
 
 

@@ -41,7 +41,9 @@ static struct gpu {
 	uint32_t tickets_used, blocks_used, touches_used, captures, capture, thread;
 	uint64_t random;
 	bool fails;			/* some events cannot be recorded */
-	unsigned int races, waits, hangs, invalidated, recycled, waited, transitions, records;
+	bool many;			/* the library was not in one-stream mode at the last look */
+	uint32_t keeps;			/* work goes to the first stream but for one in so many */
+	unsigned int races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
 	void (*others)(void);		/* let other threads and the GPU go on for a step */
 	bool (*stuck)(void);
 } gpu;
@@ -243,10 +245,16 @@ static void memory_back(void)
 		free(memories[--memories_used]);
 }
 
+static void looks(void *arg)
+{
+	(void)arg;
+	gpu.looks++;
+}
+
 static const struct gm_reuse_ops gpu_ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
 	.query = query, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
-	.waits_for = waits_for, .complete = complete, .memory = memory,
+	.waits_for = waits_for, .complete = complete, .memory = memory, .looks = looks,
 };
 
 /* ---- work ---- */

@@ -10,6 +10,7 @@
 #define GM_TEST_RULES 1
 #include "allocator/rules.c"
 #include "allocator/reuse.c"
+#include "allocator/reuse_calm.c"
 #include "allocator/reuse_limbo.c"
 #include "allocator/reuse_check.c"
 
@@ -89,14 +90,18 @@ static void yield(void)
 
 static void submit(unsigned int s, struct slot *slot, uint32_t flag, uint32_t sets)
 {
+	unsigned int looks = gpu.looks;
 	struct op *op;
 
+	gm_reuse_note_other(&hot, keys[s]);
 	if (!gm_reuse_passes(&hot, keys[s]))
 		gm_reuse_submit(reuse, keys[s]);
 	gpu.streams[s].under_way++;
 	yield();
 	gpu.streams[s].under_way--;
 	op = push_op(s);
+	if (looks != gpu.looks)
+		gm_reuse_submitted(reuse, keys[s]);
 	op->flag = flag;
 	op->sets = sets;
 	if (slot) {
@@ -230,10 +235,10 @@ static void do_destroy(unsigned int s)
 	gpu.streams[s].gone = true;
 }
 
-/* The streams of a program: many keep to one for a while. */
+/* The streams of a program: many keep to one for a while, some nearly always. */
 static unsigned int a_stream(void)
 {
-	unsigned int s = draw(3) ? 0 : draw(STREAMS);
+	unsigned int s = draw(gpu.keeps) ? 0 : draw(STREAMS);
 
 	while (gpu.streams[s].gone)
 		s = (s + 1) % STREAMS;
@@ -292,6 +297,8 @@ static void step(unsigned int t)
 	memcpy(thread->own, own, sizeof(own));
 	memcpy(own, mine, sizeof(own));
 	violations += (unsigned int)gm_reuse_check(reuse);
+	gpu.returns += gpu.many && !hot.many;
+	gpu.many = hot.many;
 }
 
 static bool running(void)
@@ -307,6 +314,7 @@ static void start(uint64_t seed)
 {
 	static const uint32_t contexts[STREAMS] = { 1, 1, 1, 2 };
 	struct gpu fresh = { .random = seed * 2 + 1, .fails = seed % 4 == 0, .others = others_meanwhile,
+			     .keeps = seed % 5 < 3 ? 3 : 12,
 			     .stuck = stuck };
 
 	memory_back();
@@ -319,6 +327,7 @@ static void start(uint64_t seed)
 	}
 	deep = violations = 0;
 	flags_used = capturer = 0;
+	gm_rules_calm = 1 + (uint32_t)(seed % 3);
 	reuse = gm_reuse_new(&gpu_ops, &hot);
 }
 
@@ -333,7 +342,7 @@ static uint64_t finish(void)
 	return reuse->items;
 }
 
-struct verdict { unsigned int races, waits, hangs, invalidated, recycled, broken, left, waited, transitions; };
+struct verdict { unsigned int races, waits, hangs, invalidated, recycled, broken, left, waited, transitions, returns; };
 
 static void one_program(uint64_t seed, struct verdict *v)
 {
@@ -349,6 +358,7 @@ static void one_program(uint64_t seed, struct verdict *v)
 	v->broken += violations;
 	v->waited += gpu.waited;
 	v->transitions += gpu.transitions;
+	v->returns += gpu.returns;
 }
 
 static unsigned int wrongs(const struct verdict *v)
@@ -378,13 +388,16 @@ START_TEST(test_programs)
 	/* They did what they are for. */
 	ck_assert_uint_gt(v.waited, 100);
 	ck_assert_uint_gt(v.transitions, 100);
-	fprintf(stderr, "# waited %u, transitions %u\n", v.waited, v.transitions);
+	ck_assert_uint_gt(v.returns, 100);
+	fprintf(stderr, "# waited %u, transitions %u, one-stream mode came back %u times\n", v.waited,
+		v.transitions, v.returns);
 }
 END_TEST
 
 static const char *const switchable[] = {
 	"seal", "wait-sealed", "wait-host-frees", "wait-own", "wait-context", "one-context", "limbo",
-	"transition", "transition-point", "transition-every", "stream-free", "capture-events",
+	"transition", "transition-point", "transition-every", "calm-complete", "calm-others",
+	"stream-free", "capture-events",
 	"capture-hold",
 };
 

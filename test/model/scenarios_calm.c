@@ -1,0 +1,129 @@
+/*
+ * scenarios_calm.c - programs that gave other streams work once and keep to one for long, where
+ * memory is handed out again at once, as if there had only been that one (reuse_calm.c).
+ *
+ * Thread context: one thread, but for calm_late.
+ */
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "test/model/scenario.h"
+
+#define LONG 300			/* frees between works: more than from one step of a look to the next */
+
+/* Both streams have had work; that of the first one is quick from here on, that of others is not. */
+static CUdeviceptr open_two_streams(struct scene *scene)
+{
+	CUdeviceptr p;
+
+	scene_open(scene, 1);
+	p = get(2 * MIB);
+	fill(scene, scene->s, p, 1);
+	fill(scene, scene->t, p + MIB, 2);
+	CHECK(cuCtxSynchronize());
+	slow_from_here();
+	return p;
+}
+
+static void keep_to_one(const struct scene *scene, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		CUdeviceptr p = get(4096);
+
+		CHECK(cuMemsetD32Async(p, (unsigned int)i, 1024, scene->s));
+		give(p);
+	}
+}
+
+/* The first stream's next owner of @p writes while the second one's work on it may be under way. */
+static void use_again(struct scene *scene, CUdeviceptr p)
+{
+	CUdeviceptr q;
+
+	give(p);
+	q = get(2 * MIB);
+	fill(scene, scene->s, q, 3);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene->s, q, 3);
+}
+
+void scenario_calm_again(void)
+{
+	struct scene scene;
+	CUdeviceptr p = open_two_streams(&scene), q;
+
+	keep_to_one(&scene, 3 * LONG);
+	fill(&scene, scene.s, p, 3);
+	give(p);
+	q = get(2 * MIB);
+	must(!cached() || q == p, "not handed out again at once");
+	fill(&scene, scene.t, q, 4);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.t, q, 4);
+}
+
+void scenario_calm_pending(void)
+{
+	struct scene scene;
+	CUdeviceptr p = open_two_streams(&scene);
+
+	fill(&scene, scene.t, p, 2);
+	keep_to_one(&scene, 3 * LONG);
+	use_again(&scene, p);
+}
+
+void scenario_calm_other(void)
+{
+	struct scene scene;
+	CUdeviceptr p = open_two_streams(&scene);
+
+	keep_to_one(&scene, LONG);		/* the look has begun */
+	fill(&scene, scene.t, p, 2);
+	keep_to_one(&scene, 2 * LONG);
+	use_again(&scene, p);
+}
+
+/* ---- a call that lasts ---- */
+
+struct late { struct scene *scene; CUdeviceptr p; sem_t begun, go; };
+
+static void hold(void *arg, const char *entry, int relaxed, int result)
+{
+	struct late *late = arg;
+
+	(void)relaxed;
+	if (result != -1 || strncmp(entry, "cuLaunchKernel", strlen("cuLaunchKernel")))
+		return;
+	sem_post(&late->begun);
+	sem_wait(&late->go);
+}
+
+static void *launch_late(void *arg)
+{
+	void (*watch)(void (*)(void *, const char *, int, int), void *);
+	struct late *late = arg;
+
+	watch = (void (*)(void (*)(void *, const char *, int, int), void *))control("fakecuda_watch");
+	CHECK(cuCtxSetCurrent(late->scene->context[0]));
+	watch(hold, late);
+	fill(late->scene, late->scene->t, late->p, 2);
+	watch(NULL, NULL);
+	return NULL;
+}
+
+void scenario_calm_late(void)
+{
+	struct scene scene;
+	struct late late = { .scene = &scene };
+	pthread_t thread;
+
+	late.p = open_two_streams(&scene);
+	sem_init(&late.begun, 0, 0);
+	sem_init(&late.go, 0, 0);
+	pthread_create(&thread, NULL, launch_late, &late);
+	sem_wait(&late.begun);
+	keep_to_one(&scene, 3 * LONG);
+	sem_post(&late.go);
+	pthread_join(thread, NULL);
+	use_again(&scene, late.p);
+}
