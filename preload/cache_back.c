@@ -107,10 +107,10 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
  * before what others wait for. */
 static CUstream stream_behind(struct gm_cache_heap *heap, uint64_t key)
 {
-	struct gm_cache_behind *behind = &heap->behind[0];
+	struct gm_cache_behind *behind = &heap->home.behind[0];
 
 	for (unsigned int i = 0; i < GM_CACHE_BEHIND; i++) {
-		behind = &heap->behind[i];
+		behind = &heap->home.behind[i];
 		if (!behind->stream || behind->key == key ||
 		    GM_REAL(cuStreamQuery)(behind->stream) != CUDA_ERROR_NOT_READY)
 			break;

@@ -90,7 +90,7 @@ CUstream gm_cache_private_stream(CUstream *stream)
 
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 {
-	return gm_cache_private_stream(&heap->back);
+	return gm_cache_private_stream(&heap->home.back);
 }
 
 /* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
@@ -113,11 +113,11 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
 	struct gm_visit visit;
 
-	if (heap->ending || !heap->back ||
+	if (heap->ending || !heap->home.back ||
 	    !__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL))
 		return;
 	visit = gm_visit_begin(heap);
-	if (!settle_stream(heap->back, limit_ns))
+	if (!settle_stream(heap->home.back, limit_ns))
 		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
 	gm_visit_end(&visit);
 }
@@ -190,24 +190,24 @@ void gm_cache_find_home(struct gm_cache_heap *heap)
 	if (!handle || !gm_lock(&heaps_lock))
 		return;
 	if (!heap->handle) {
-		heap->home = id;
+		heap->home.id = id;
 		heap->handle = handle;
 	}
 	gm_unlock(&heaps_lock);
 }
 
-/* The same of one that is about to be gone; false: there is no other. (Should it not end after all, it
- * has a few streams more.) The growth lock held. */
+/* The same of one that is about to be gone; false: there is no other. The growth lock held. */
 static bool move_home(struct gm_cache_heap *heap)
 {
+	struct gm_cache_home was;
 	uint32_t id;
 	CUcontext handle = any_home(heap->domain, &id);
 
 	if (!handle || !gm_lock(&heaps_lock))
 		return false;
-	heap->back = NULL;
-	memset(heap->behind, 0, sizeof(heap->behind));
-	heap->home = id;
+	was = heap->home;
+	heap->home = heap->left.id == id ? heap->left : (struct gm_cache_home){ .id = id };
+	heap->left = was;
 	heap->handle = handle;
 	gm_unlock(&heaps_lock);
 	return true;
@@ -332,7 +332,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 		return NULL;
 	gm_cache_config(where.domain, &config);
 	heap->context = context;
-	heap->home = where.context;
+	heap->home.id = where.context;
 	heap->domain = where.domain;
 	heap->kind = setup.kind;
 	setup.arg = heap;
@@ -382,7 +382,7 @@ struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 	heap = get(0, *where);
 	/* The context that it was made in is gone: the memory lives on, its stream does not. */
 	if (heap && !heap->handle && gm_lock(&heaps_lock)) {
-		heap->home = where->context;
+		heap->home.id = where->context;
 		if (!heap->handle && GM_REAL(cuCtxGetCurrent)(&heap->handle))
 			heap->handle = NULL;
 		gm_unlock(&heaps_lock);
@@ -406,7 +406,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
-		if (!heap->number || heap->home != context)
+		if (!heap->number || heap->home.id != context)
 			continue;
 		if (heap->kind != GM_KIND_POOL) {
 			endings += ending - heap->ending;
@@ -430,13 +430,14 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
-		if (!heap->number || heap->home != context)
+		if (heap->number && heap->left.id == context)
+			heap->left = (struct gm_cache_home){ 0 };
+		if (!heap->number || heap->home.id != context)
 			continue;
 		if (heap->kind == GM_KIND_POOL) {
 			heap->handle = NULL;
-			heap->back = NULL;
+			heap->home = (struct gm_cache_home){ 0 };
 			heap->ending = false;
-			memset(heap->behind, 0, sizeof(heap->behind));
 			heap->faulted = 0;
 			continue;
 		}

@@ -15,19 +15,25 @@
 #define GM_CACHE_BEHIND 8u
 struct gm_cache_behind { CUstream stream; uint64_t key; };
 
+/* The private streams that a heap has in a context (id). */
+struct gm_cache_home {
+	uint32_t id;
+	CUstream back;			/* segments go back to the driver in its order */
+	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
+};
+
 struct gm_cache_heap {
 	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
 	uint32_t context;		/* id; 0: of a device's default pool */
 	struct gm_cached *cached;
-	uint32_t home;			/* id of the context that @handle and @back belong to */
+	struct gm_cache_home home;	/* where @handle is from */
+	struct gm_cache_home left;	/* a pool's: which it left, as that was about to end */
 	CUcontext handle;		/* made current for its driver calls; NULL: to be found anew */
-	CUstream back;			/* private: segments go back to the driver in its order */
-	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
-	_Atomic(bool) ending;		/* @home is: nothing goes back any more */
+	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
 	uint8_t domain, kind;
 };
 

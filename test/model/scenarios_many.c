@@ -103,6 +103,41 @@ void scenario_many_resets(void)
 	}
 }
 
+static void given_back(void)
+{
+	CUdeviceptr p = get_async(MIB, CU_STREAM_LEGACY);
+
+	CHECK(cuMemsetD32Async(p, 1, 1024, CU_STREAM_LEGACY));
+	give_async(p, CU_STREAM_LEGACY);
+	CHECK(cuCtxSynchronize());
+}
+
+/* The primary context could be gone with each release; the pool's heap has its streams for when it is
+ * not. */
+void scenario_many_releases(void)
+{
+	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))control("fakecuda_calls");
+	CUctxCreateParams params = { 0 };
+	CUcontext context, primary;
+	uint64_t before;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	given_back();
+	before = calls("cuStreamCreate");
+	for (unsigned int i = 0; i < RESETS; i++) {
+		CHECK(cuCtxCreate(&context, &params, 0, 0));
+		CHECK(cuCtxSetCurrent(scene.context[0]));
+		given_back();
+		CHECK(cuDevicePrimaryCtxRetain(&primary, 0));
+		CHECK(cuDevicePrimaryCtxRelease(0));
+		given_back();
+		CHECK(cuCtxDestroy(context));
+	}
+	must(calls("cuStreamCreate") - before <= RESETS, "%llu streams",
+	     (unsigned long long)(calls("cuStreamCreate") - before));
+}
+
 static void *on_its_own_stream(void *arg)
 {
 	CUdeviceptr p;
