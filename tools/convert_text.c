@@ -13,17 +13,17 @@
 #include "tools/stacks.h"
 #include "tools/trace_rows.h"
 
-static int put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stacks *stacks,
-		   const struct gm_row *row)
-{
-	int r;
+#define AHEAD 12			/* rows whose stacks are fetched before their turn: see gm_csv_expect */
+#define SOON 3
 
+static void put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stacks *stacks,
+		    const struct gm_row *row)
+{
 	gm_csv_begin_row(sink, row);
 	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
 	gm_sink_put(sink, ",", 1);
-	r = gm_csv_stack(stacks, sink, row->stack);
+	gm_csv_stack(stacks, sink, row->stack);
 	gm_sink_put(sink, "\n", 1);
-	return r;
 }
 
 static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stacks,
@@ -38,8 +38,13 @@ static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stack
 	r = gm_sink_open(&sink, out);
 	if (!r)
 		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack\n");
-	for (size_t i = 0; i < count && !r && !sink.error; i++)
-		r = put_row(&sink, root, &texts, &rows[i]);
+	for (size_t i = 0; i < count && !r && !sink.error; i++) {
+		if (i + AHEAD < count)
+			gm_csv_expect(&texts, rows[i + AHEAD].stack, false);
+		if (i + SOON < count)
+			gm_csv_expect(&texts, rows[i + SOON].stack, true);
+		put_row(&sink, root, &texts, &rows[i]);
+	}
 	end = gm_sink_close(&sink);
 	gm_csv_stacks_close(&texts);
 	return r ? r : end;

@@ -1,6 +1,7 @@
 /*
  * csv.c - rows of comma-separated values: see csv.h. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/csv.h"
 
 #include <errno.h>
@@ -55,8 +56,16 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row)
 
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks)
 {
-	*of = (struct gm_csv_stacks){ .stacks = stacks, .texts = calloc(stacks->count + 1, sizeof(*of->texts)) };
-	return of->texts ? 0 : -ENOMEM;
+	*of = (struct gm_csv_stacks){
+		.stacks = stacks, .texts = calloc(stacks->count + 1, sizeof(*of->texts)),
+		.quoted = calloc(stacks->frame_count + 1, sizeof(*of->quoted)),
+	};
+	for (size_t i = 0; of->quoted && i < stacks->frame_count; i++)
+		of->quoted[i] = strchr(stacks->frames[i].name, '"') || strchr(stacks->frames[i].file, '"');
+	if (of->texts && of->quoted)
+		return 0;
+	gm_csv_stacks_close(of);
+	return -ENOMEM;
 }
 
 void gm_csv_stacks_close(struct gm_csv_stacks *of)
@@ -64,89 +73,117 @@ void gm_csv_stacks_close(struct gm_csv_stacks *of)
 	for (size_t i = 0; of->texts && i < of->stacks->count; i++)
 		free(of->texts[i].text);
 	free(of->texts);
-	free(of->scratch);
+	free(of->quoted);
 }
 
-/* @text without a quote alone, at the end of the scratch. Returns 0 or -ENOMEM. */
-static int add(struct gm_csv_stacks *of, const char *text, size_t bytes)
+/* A name, which stays where it is as long as the snapshot does. */
+static void put_text(struct gm_sink *sink, const char *text, bool quoted)
 {
-	if (of->count + 2 * bytes > of->room) {
-		size_t room = 2 * (of->count + 2 * bytes) + 4096;
-		char *larger = realloc(of->scratch, room);
+	const char *quote;
 
-		if (!larger)
-			return -ENOMEM;
-		of->scratch = larger;
-		of->room = room;
+	for (; quoted && (quote = strchr(text, '"')); text = quote + 1) {
+		gm_sink_put(sink, text, (size_t)(quote + 1 - text));
+		gm_sink_put(sink, "\"", 1);
 	}
-	for (size_t i = 0; i < bytes; i++) {
-		if (text[i] == '"')
-			of->scratch[of->count++] = '"';
-		of->scratch[of->count++] = text[i];
+	gm_sink_put_kept(sink, text, strlen(text));
+}
+
+/* Stacks whose texts are too many to be kept. */
+static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint32_t id, bool last)
+{
+	const struct gm_frame *frame = &of->stacks->frames[id];
+
+	put_text(sink, frame->name, of->quoted[id]);
+	if (frame->line > 0) {
+		gm_sink_put(sink, " (", 2);
+		put_text(sink, frame->file, of->quoted[id]);
+		gm_sink_put(sink, ":", 1);
+		gm_sink_number(sink, frame->line);
+		gm_sink_put(sink, ")", 1);
 	}
-	return 0;
+	if (!last)
+		gm_sink_put(sink, ";", 1);
 }
 
-static int add_frame(struct gm_csv_stacks *of, const struct gm_frame *frame, bool last)
+/* The same at the end of what is made up. */
+static char *copy_text(char *to, const char *text, bool quoted)
 {
-	char room[24], *line = gm_sink_digits(room, frame->line > 0 ? (uint64_t)frame->line : 0, false);
-	int r = add(of, frame->name, strlen(frame->name));
+	const char *quote;
 
-	if (!r && frame->line > 0) {
-		r = add(of, " (", 2);
-		if (!r)
-			r = add(of, frame->file, strlen(frame->file));
-		if (!r)
-			r = add(of, ":", 1);
-		if (!r)
-			r = add(of, line, (size_t)(room + sizeof(room) - line));
-		if (!r)
-			r = add(of, ")", 1);
+	for (; quoted && (quote = strchr(text, '"')); text = quote + 1) {
+		to = mempcpy(to, text, (size_t)(quote + 1 - text));
+		*to++ = '"';
 	}
-	return r || last ? r : add(of, ";", 1);
+	return mempcpy(to, text, strlen(text));
 }
 
-/* The text of @stack, in the scratch. Returns 0 or -ENOMEM. */
-static int make(struct gm_csv_stacks *of, int64_t stack)
+static char *copy_frame(const struct gm_csv_stacks *of, char *to, uint32_t id, bool last)
 {
-	size_t count;
-	const uint32_t *ids = gm_stack(of->stacks, stack, &count);
-	int r = 0;
+	const struct gm_frame *frame = &of->stacks->frames[id];
+	char room[24], *line;
 
-	of->count = 0;
-	while (count-- && !r)
-		r = add_frame(of, &of->stacks->frames[ids[count]], !count);
-	return r;
+	to = copy_text(to, frame->name, of->quoted[id]);
+	if (frame->line > 0) {
+		to = mempcpy(to, " (", 2);
+		to = copy_text(to, frame->file, of->quoted[id]);
+		*to++ = ':';
+		line = gm_sink_digits(room, (uint64_t)frame->line, false);
+		to = mempcpy(to, line, (size_t)(room + sizeof(room) - line));
+		*to++ = ')';
+	}
+	if (!last)
+		*to++ = ';';
+	return to;
 }
 
-/* @known gets the text that is in the scratch, while there is room for more of them. */
-static void remember(struct gm_csv_stacks *of, struct gm_csv_text *known)
+/* Make up the text of @stack, as long as there is room for more of them. */
+static void make(struct gm_csv_stacks *of, struct gm_csv_text *ret, const uint32_t *ids, size_t count)
 {
-	if (!of->count || of->kept + of->count > KEPT_MOST)
+	size_t most = 0;
+	char *at;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &of->stacks->frames[ids[i]];
+		size_t bytes = strlen(frame->name) + strlen(frame->file);
+
+		most += (of->quoted[ids[i]] ? 2 : 1) * bytes + 32;
+	}
+	ret->text = most <= KEPT_MOST - of->kept ? malloc(most + 1) : NULL;
+	if (!ret->text)
 		return;
-	known->text = malloc(of->count);
-	if (!known->text)
-		return;
-	memcpy(known->text, of->scratch, of->count);
-	known->bytes = of->count;
-	of->kept += of->count;
+	at = ret->text;
+	while (count--)
+		at = copy_frame(of, at, ids[count], !count);
+	ret->bytes = (size_t)(at - ret->text);
+	of->kept += ret->bytes;
+	at = realloc(ret->text, ret->bytes + 1);
+	ret->text = at ? at : ret->text;
 }
 
-int gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack)
+void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack)
 {
 	bool is_one = stack >= 0 && (uint64_t)stack < of->stacks->count;
-	const struct gm_csv_text *known = is_one ? &of->texts[stack] : NULL;
+	struct gm_csv_text *known = is_one ? &of->texts[stack] : NULL;
+	size_t count = 0;
+	const uint32_t *ids = known && !known->text ? gm_stack(of->stacks, stack, &count) : NULL;
 
 	gm_sink_put(sink, "\"", 1);
-	if (known && known->text) {
-		gm_sink_put(sink, known->text, known->bytes);
-	} else if (is_one) {
-		if (make(of, stack))
-			return -ENOMEM;
-		if (of->count)
-			gm_sink_put(sink, of->scratch, of->count);
-		remember(of, &of->texts[stack]);
-	}
+	if (count)
+		make(of, known, ids, count);
+	if (known && known->text)
+		gm_sink_put_kept(sink, known->text, known->bytes);
+	else
+		while (count--)
+			put_frame(of, sink, ids[count], !count);
 	gm_sink_put(sink, "\"", 1);
-	return 0;
+}
+
+void gm_csv_expect(const struct gm_csv_stacks *of, int64_t stack, bool soon)
+{
+	const struct gm_csv_text *text = stack >= 0 && (uint64_t)stack < of->stacks->count ? &of->texts[stack] : NULL;
+
+	if (text && !soon)
+		__builtin_prefetch(text);
+	for (size_t at = 0; text && soon && text->text && at < 4; at++)
+		__builtin_prefetch(text->text + 64 * at);
 }

@@ -19,16 +19,20 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
 struct gm_csv_stacks {
 	const struct gm_stacks *stacks;
 	struct gm_csv_text { char *text; size_t bytes; } *texts;	/* by stack; NULL not yet */
+	bool *quoted;			/* by frame: has it a quote? */
 	size_t kept;			/* bytes */
-	char *scratch;
-	size_t count, room;
 };
 
 /* Returns 0 or -ENOMEM. @stacks must outlive it. */
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks);
 void gm_csv_stacks_close(struct gm_csv_stacks *of);
 
-/* "main (app.c:12);f (f.c:3)" within quotes: the outermost first. Returns 0 or -ENOMEM. */
-int gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack);
+/* "main (app.c:12);f (f.c:3)" within quotes: the outermost first. The texts, and the names of the
+ * snapshot, must outlive the sink. */
+void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack);
+
+/* It will be asked for: first of all, some ten before, then @soon, some three before, so that it comes
+ * into the cache meanwhile. */
+void gm_csv_expect(const struct gm_csv_stacks *of, int64_t stack, bool soon);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * output.c - where a verb's result goes: see output.h. One thread.
  *
- * A file is written under another name beside its own and then renamed: a reader (node_exporter, a
- * viewer that is open) never finds half of one.
+ * A file is written without a name, or under another one beside its own, and gets its name when it is
+ * whole: a reader (node_exporter, a viewer that is open) never finds half of one. Without a name, it
+ * is gone when we are, whatever ended us.
  */
 #define _GNU_SOURCE
 #include "tools/output.h"
@@ -15,12 +16,51 @@
 #include <unistd.h>
 
 #define BUFFER ((size_t)1 << 18)
+#define TRIES 1000			/* of names that others may have */
 
-int gm_output_open(struct gm_output *output, const char *path)
+/* How much of @path is its directory, with the slash; 0: it is the one we are in. */
+static int directory(const char *path)
 {
-	const char *slash;
-	struct stat st;
+	const char *slash = strrchr(path, '/');
+
+	return slash ? (int)(slash + 1 - path) : 0;
+}
+
+/* Returns the descriptor; -1: not every file system has such files, and /proc may not be there. */
+static int open_nameless(const char *path, mode_t mode)
+{
+	char name[4112];
+	int fd;
+
+	snprintf(name, sizeof(name), "%.*s.", directory(path), path);
+	fd = open(name, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+	if (fd < 0)
+		return -1;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	if (!access(name, F_OK))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static int open_beside(struct gm_output *output, const char *path, mode_t mode)
+{
 	mode_t mask;
+	int fd;
+
+	snprintf(output->temporary, sizeof(output->temporary), "%.*s.gpumem-XXXXXX", directory(path), path);
+	fd = mkostemp(output->temporary, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	mask = umask(0);
+	umask(mask);
+	fchmod(fd, mode & ~mask);
+	return fd;
+}
+
+static int open_for(struct gm_output *output, const char *path, mode_t mode)
+{
+	struct stat st;
 	int fd;
 
 	memset(output, 0, sizeof(*output));
@@ -29,30 +69,56 @@ int gm_output_open(struct gm_output *output, const char *path)
 		return 0;
 	}
 	if (strlen(path) >= sizeof(output->path) || !path[0])
-		return -ENAMETOOLONG;
+		return path[0] ? -ENAMETOOLONG : -ENOENT;
 	strcpy(output->path, path);
 	/* /dev/null and its like are written to, not replaced. */
 	if (!stat(path, &st) && !S_ISREG(st.st_mode)) {
 		output->file = S_ISDIR(st.st_mode) ? NULL : fopen(path, "we");
 		return output->file ? 0 : S_ISDIR(st.st_mode) ? -EISDIR : -errno;
 	}
-	slash = strrchr(path, '/');
-	snprintf(output->temporary, sizeof(output->temporary), "%.*s.gpumem-XXXXXX",
-		 slash ? (int)(slash + 1 - path) : 0, path);
-	fd = mkostemp(output->temporary, O_CLOEXEC);
+	fd = open_nameless(path, mode);
+	output->nameless = fd >= 0;
 	if (fd < 0)
-		return -errno;
-	mask = umask(0);
-	umask(mask);
-	fchmod(fd, 0666 & ~mask);
+		fd = open_beside(output, path, mode);
+	if (fd < 0)
+		return fd;
 	output->file = fdopen(fd, "w");
 	if (!output->file) {
 		close(fd);
-		unlink(output->temporary);
+		if (output->temporary[0])
+			unlink(output->temporary);
 		return -ENOMEM;
 	}
 	setvbuf(output->file, NULL, _IOFBF, BUFFER);
 	return 0;
+}
+
+int gm_output_open(struct gm_output *output, const char *path)
+{
+	return open_for(output, path, 0666);
+}
+
+int gm_output_open_private(struct gm_output *output, const char *path)
+{
+	return open_for(output, path, 0600);
+}
+
+/* A name beside its own, to be renamed: a link takes nobody's place. Returns 0 or an errno. */
+static int give_name(struct gm_output *output)
+{
+	char nameless[40];
+
+	snprintf(nameless, sizeof(nameless), "/proc/self/fd/%d", fileno(output->file));
+	for (int i = 0; i < TRIES; i++) {
+		snprintf(output->temporary, sizeof(output->temporary), "%.*s.gpumem-%ld-%d", directory(output->path),
+			 output->path, (long)getpid(), i);
+		if (!linkat(AT_FDCWD, nameless, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW))
+			return 0;
+		if (errno != EEXIST)
+			break;
+	}
+	output->temporary[0] = '\0';
+	return errno;
 }
 
 int gm_output_close(struct gm_output *output, int keep)
@@ -61,6 +127,8 @@ int gm_output_close(struct gm_output *output, int keep)
 
 	if (fflush(output->file) || ferror(output->file))
 		error = errno ? errno : EIO;
+	if (output->nameless && keep && !error)
+		error = give_name(output);
 	if (output->path[0] && fclose(output->file) && !error)
 		error = errno;
 	if (!output->temporary[0])

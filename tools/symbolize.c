@@ -20,6 +20,7 @@
 #include "tools/dwarf.h"
 #include "tools/given.h"
 #include "tools/load.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/show.h"
 #include "tools/symbolize_worker.h"
@@ -320,32 +321,16 @@ static int symbolize(json_t *root, const struct gm_debug_places *places, bool in
 	return r;
 }
 
-static int write_to(const json_t *root, FILE *out)
+static int write_out(const json_t *root, const char *path)
 {
-	int r = gm_bulk_write(root, out);
+	struct gm_output output;
+	int r = gm_output_open_private(&output, path), end;
 
-	return !r && fflush(out) ? -(errno ? errno : EIO) : r;
-}
-
-static int write_file(const json_t *root, const char *path)
-{
-	char *temporary;
-	FILE *out;
-	int fd, r;
-
-	if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
-		return -ENOMEM;
-	fd = mkostemp(temporary, O_CLOEXEC);
-	out = fd < 0 ? NULL : fdopen(fd, "w");
-	r = out ? write_to(root, out) : -errno;
-	if (out && fclose(out) && !r)
-		r = -errno;
-	if (!r && rename(temporary, path))
-		r = -errno;
-	if (r && fd >= 0)
-		unlink(temporary);
-	free(temporary);
-	return r;
+	if (r)
+		return r;
+	r = gm_bulk_write(root, output.file);
+	end = gm_output_close(&output, !r);
+	return r ? r : end;
 }
 
 struct words {
@@ -401,7 +386,7 @@ int gm_verb_symbolize(int argc, char **argv)
 		gm_load_free(&loaded);
 		return GM_EXIT_FAILED;
 	}
-	r = words.output ? write_file(loaded.root, words.output) : write_to(loaded.root, stdout);
+	r = write_out(loaded.root, words.output);
 	gm_load_free(&loaded);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s: %s\n",
