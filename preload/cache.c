@@ -294,7 +294,26 @@ struct freeing {
 	uint8_t kind;
 	bool waited;			/* nothing can use it any more: the host has waited */
 	bool early;
+	bool told;			/* its stack is known */
+	uint32_t stack;
 };
+
+/* The stack of the free, taken once. Returns who frees. */
+static uint16_t stack_of(struct freeing *freeing)
+{
+	uint16_t module = 0;
+
+	freeing->stack = unlikely(gm_stacks_wanted()) ? gm_stack_of_free(&module) : GM_NONE;
+	freeing->told = true;
+	return module;
+}
+
+static bool frees_freely(struct freeing *freeing, const void *caller)
+{
+	uint16_t module = gm_stacks_wanted() ? stack_of(freeing) : 0;
+
+	return gm_traits_frees_freely(module ? module : gm_modules_caller(caller, NULL));
+}
 
 /* Under no lock: the block is its freer's by its state. */
 static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
@@ -326,7 +345,7 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 /* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
  * capture there is no event to tell later when the memory is free, nor would a flush give it back:
  * then it waits as the driver's does. */
-static inline bool is_a_barrier(const void *caller)
+static inline bool is_a_barrier(struct freeing *freeing, const void *caller)
 {
 	if (!gm_host_sees_pending() && !gm_capturing() && !(gm_cache_unusual & GM_CACHE_WAITS))
 		return false;
@@ -337,8 +356,7 @@ static inline bool is_a_barrier(const void *caller)
 		return false;
 	default:
 		return gm_capturing() ||
-		       (gm_rule(GM_RULE_HOST_BARRIER) &&
-			!gm_traits_frees_freely(gm_modules_caller(caller, NULL)));
+		       (gm_rule(GM_RULE_HOST_BARRIER) && !frees_freely(freeing, caller));
 	}
 }
 
@@ -354,10 +372,12 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 {
 	struct gm_cached_free how = {
 		.stream = freeing->key, .now = reusable_now, .arg = freeing,
-		.stack = unlikely(gm_stacks_wanted()) ? gm_stack_of_free() : GM_NONE,
 	};
 	int r;
 
+	if (!freeing->told)
+		stack_of(freeing);
+	how.stack = freeing->stack;
 	/* No flight: a reader sees it done or not done. */
 	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
@@ -413,7 +433,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	gm_order_look();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
-	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(caller)) {
+	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(&freeing, caller)) {
 		refused = gm_order_wait_context(heap->context, &freeing.waited);
 		if (refused) {
 			gm_cache_fault(refused);

@@ -95,17 +95,17 @@ static void find_caller(struct gm_call *call, const void *caller)
 	call->alloc.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
 }
 
-uint32_t gm_stack_of_free(void)
+uint32_t gm_stack_of_free(uint16_t *ret_module)
 {
 	struct gm_regs regs;
-	uint16_t module;
 
+	*ret_module = 0;
 	if (!gm_stacks_wanted() || gm_history_context() == GM_CONTEXT_STATE)
 		return GM_NONE;
 	if (gm_history_context() == GM_CONTEXT_ALLOC)
 		return GM_STACK_OF_BLOCK;
 	gm_regs_capture(&regs);
-	return gm_stacks_capture(&regs, &module);
+	return gm_stacks_capture(&regs, ret_module);
 }
 
 /* ---- allocations ---- */
@@ -233,7 +233,9 @@ static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
 /* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
 static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
-	call->alloc.stack = gm_stack_of_free();
+	uint16_t module;
+
+	call->alloc.stack = gm_stack_of_free(&module);
 	call->tsc = gm_stamp_before();
 	call->alloc.stream = (uint64_t)(uintptr_t)stream;
 	call->space = space;

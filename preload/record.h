@@ -66,9 +66,9 @@ CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space s
 /* It ended, and what came of it is not memory of its own: only a failure is recorded. */
 CUresult gm_alloc_pass(struct gm_call *call, CUresult result);
 
-/* The stack of a free: its own, the allocation's, or none, as the option context says. Called from
- * a hook's body. */
-uint32_t gm_stack_of_free(void);
+/* The stack of a free: its own, the allocation's, or none, as the option context says. @ret_module:
+ * who frees, as gm_modules_caller says it; 0: that did not come out. Called from a hook's body. */
+uint32_t gm_stack_of_free(uint16_t *ret_module);
 
 /* A free of (@space, @key) on @stream; a mapping of external memory is freed in the same way.
  * What is not known passes through. */
