@@ -32,9 +32,9 @@ static uint32_t priority_of(uint32_t id)
 
 static bool before(const struct gm_free_set *set, uint32_t a, uint64_t size, uint64_t address)
 {
-	const struct gm_block *block = &set->blocks[a];
+	const struct gm_free_link *link = &set->links[a];
 
-	return block->size != size ? block->size < size : block->address < address;
+	return link->size != size ? link->size < size : link->address < address;
 }
 
 /* ---- streams ---- */
@@ -175,7 +175,7 @@ static void split(struct gm_free_set *set, uint32_t root, uint64_t size, uint64_
 
 static void insert(struct gm_free_set *set, uint32_t *at, uint32_t block)
 {
-	const struct gm_block *key = &set->blocks[block];
+	const struct gm_free_link *key = &set->links[block];
 	uint32_t priority;
 
 	if (!*at) {			/* most often: the only one of its class */
@@ -195,7 +195,7 @@ static void insert(struct gm_free_set *set, uint32_t *at, uint32_t block)
 
 static void erase(struct gm_free_set *set, uint32_t *at, uint32_t block)
 {
-	const struct gm_block *key = &set->blocks[block];
+	const struct gm_free_link *key = &set->links[block];
 	uint32_t a, b;
 
 	while (*at && *at != block)
@@ -248,8 +248,10 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 			return -ENOMEM;
 		s = set->last;
 	}
-	insert(set, &s->root[c], block);
+	set->links[block].size = b->size;
+	set->links[block].address = b->address;
 	set->links[block].born = born;
+	insert(set, &s->root[c], block);
 	s->map[c / 64] |= UINT64_C(1) << c % 64;
 	s->top |= UINT64_C(1) << c / 64;
 	s->blocks++;
@@ -260,7 +262,7 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 {
 	const struct gm_block *b = &set->blocks[block];
-	uint32_t c = class_of(b->size);
+	uint32_t c = class_of(set->links[block].size);
 	struct gm_free_stream *s = get_stream(set, b->stream);
 
 	if (!s)
@@ -436,6 +438,7 @@ static int check_tree(const struct gm_free_set *set, const struct gm_free_stream
 	bad += b->state != GM_BLOCK_INACTIVE;
 	bad += b->stream != s->stream;
 	bad += class_of(b->size) != c;
+	bad += b->size != set->links[root].size || b->address != set->links[root].address;
 	for (int side = 0; side < 2; side++) {
 		uint32_t child = side ? set->links[root].right : set->links[root].left;
 

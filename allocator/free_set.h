@@ -23,8 +23,10 @@
 #define GM_SIZE_CLASSES 2944u		/* up to 2^60 bytes */
 #define GM_CLASS_WORDS (GM_SIZE_CLASSES / 64)
 
-/* A block's place in a treap; one for each block id, indexed as the table of blocks is. */
+/* A block's place in a treap; one for each block id, indexed as the table of blocks is. With what it is
+ * ordered by, so that a search does not touch the blocks. */
 struct gm_free_link {
+	uint64_t size, address;
 	uint32_t left, right;
 	uint64_t born;			/* heap's clock when it became free: its age (collection) */
 };

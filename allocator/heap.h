@@ -88,8 +88,8 @@ struct gm_heap_ops {
 struct gm_room {
 	int64_t blocks, bytes;			/* allocated; in the usage rows, too */
 	int64_t active, active_bytes, requested;
-	int64_t splits, split_bytes;
-};
+	int64_t splits, split_bytes, reserved;
+} __attribute__((aligned(64)));
 
 struct gm_heap {
 	struct gm_heap_config config;

@@ -175,43 +175,57 @@ static inline __attribute__((always_inline)) void both(struct gm_heap *heap, uns
 
 struct what { bool out, asked, done; };
 
-static bool fits(const struct gm_room *room, const struct gm_heap_move *move, bool out)
-{
-	int64_t bytes = (int64_t)move->size;
+/* All of a room at once. */
+typedef int64_t pair __attribute__((vector_size(16), may_alias));
+#define ROOM_PAIRS (sizeof(struct gm_room) / sizeof(pair))
+struct need { pair w[ROOM_PAIRS]; };
 
-	if (out && (room->blocks < 1 || room->bytes < bytes || room->active < 1 ||
-		    room->active_bytes < bytes || room->requested < (int64_t)move->requested))
+/* What an operation takes of a room; less than 0: it gives. What its free asked for gives is not what
+ * its end does. */
+static inline __attribute__((always_inline)) struct need needs(const struct gm_heap_move *move,
+							       struct what what)
+{
+	int64_t sign = what.out ? 1 : -1, bytes = sign * (int64_t)move->size;
+	bool block = what.out || what.asked, active = what.out || what.done;
+
+	return (struct need){ {
+		{ block ? sign : 0, block ? bytes : 0 },
+		{ active ? sign : 0, active ? bytes : 0 },
+		{ active ? sign * (int64_t)move->requested : 0, move->splits },
+		{ move->split_bytes, 0 },
+	} };
+}
+
+/* Take it from both rooms, if it is there. (Neither is ever below 0.) */
+static inline __attribute__((always_inline)) bool take(struct gm_room *all, struct gm_room *one,
+						       const struct need *need)
+{
+	pair *a = (pair *)all, *b = (pair *)one, below = { 0, 0 };
+
+#pragma GCC unroll 4
+	for (unsigned int i = 0; i < ROOM_PAIRS; i++)
+		below |= (a[i] - need->w[i]) | (b[i] - need->w[i]);
+	if ((below[0] | below[1]) < 0)
 		return false;
-	return room->splits >= move->splits && room->split_bytes >= move->split_bytes;
+#pragma GCC unroll 4
+	for (unsigned int i = 0; i < ROOM_PAIRS; i++) {
+		a[i] -= need->w[i];
+		b[i] -= need->w[i];
+	}
+	return true;
 }
 
+/* Is it for the ledger? Then what it needs of the room is taken. */
 static inline __attribute__((always_inline)) bool
-may_use_ledger(const struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
-	       struct what what)
+enter_ledger(const struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
+	     struct what what)
 {
+	struct need need = needs(move, what);
+
 	/* What is only complete, or moves no block, is in no row: any key will do but none. */
-	bool keyed = what.out || what.asked ? heap->ledger->key == heap->key : heap->ledger->key != 0;
-
-	return keyed && fits(&heap->room[GM_POOL_ALL], move, what.out) &&
-	       fits(&heap->room[class_of(pool)], move, what.out);
-}
-
-static inline __attribute__((always_inline)) void
-use_room(struct gm_room *room, const struct gm_heap_move *move, struct what what)
-{
-	int64_t sign = what.out ? -1 : 1;
-
-	if (what.out || what.asked) {
-		room->blocks += sign;
-		room->bytes += sign * (int64_t)move->size;
-	}
-	if (what.out || what.done) {
-		room->active += sign;
-		room->active_bytes += sign * (int64_t)move->size;
-		room->requested += sign * (int64_t)move->requested;
-	}
-	room->splits -= move->splits;
-	room->split_bytes -= move->split_bytes;
+	if (what.out || what.asked ? heap->ledger->key != heap->key : !heap->ledger->key)
+		return false;
+	return take(&heap->room[GM_POOL_ALL], &heap->room[class_of(pool)], &need);
 }
 
 static inline __attribute__((always_inline)) void
@@ -239,24 +253,30 @@ into_ledger(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *
 	l->split_bytes += move->split_bytes > 0 ? split_bytes : 0;
 	l->joins += move->splits < 0 ? 0 - splits : 0;
 	l->join_bytes += move->split_bytes < 0 ? 0 - split_bytes : 0;
-	use_room(&heap->room[GM_POOL_ALL], move, what);
-	use_room(&heap->room[class_of(pool)], move, what);
 }
 
 bool gm_heap_has_room(const struct gm_heap *heap, const struct gm_heap_move *move)
 {
-	return heap->ledger && may_use_ledger(heap, gm_heap_pool_of(move->size), move,
-					      (struct what){ .out = true });
+	struct gm_room all, one;
+	struct need need = needs(move, (struct what){ .out = true });
+
+	if (!heap->ledger || heap->ledger->key != heap->key)
+		return false;
+	all = heap->room[GM_POOL_ALL];
+	one = heap->room[class_of(gm_heap_pool_of(move->size))];
+	return take(&all, &one, &need);
 }
 
-static void at_least_0(struct gm_room *room)
+/* Where there is not enough of it, nothing is left: what took it is a new peak. */
+static void take_all(struct gm_room *room, const struct need *need)
 {
-	int64_t *all[] = { &room->blocks, &room->bytes, &room->active, &room->active_bytes,
-			   &room->requested, &room->splits, &room->split_bytes };
+	pair *left = (pair *)room;
 
-	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		if (*all[i] < 0)
-			*all[i] = 0;
+	for (unsigned int i = 0; i < 2 * ROOM_PAIRS; i++) {
+		left[i / 2][i % 2] -= need->w[i / 2][i % 2];
+		if (left[i / 2][i % 2] < 0)
+			left[i / 2][i % 2] = 0;
+	}
 }
 
 static void directly(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move,
@@ -276,16 +296,17 @@ static void directly(struct gm_heap *heap, unsigned int pool, const struct gm_he
 static __attribute__((noinline)) void count_slow(struct gm_heap *heap, unsigned int pool,
 						 const struct gm_heap_move *move, struct what what)
 {
+	struct need need;
+
 	if (heap->ledger) {
 		heap->ops->fold(heap->ops->arg);
-		if (may_use_ledger(heap, pool, move, what)) {
+		if (enter_ledger(heap, pool, move, what)) {
 			into_ledger(heap, pool, move, what);
 			return;
 		}
-		use_room(&heap->room[GM_POOL_ALL], move, what);
-		use_room(&heap->room[class_of(pool)], move, what);
-		at_least_0(&heap->room[GM_POOL_ALL]);
-		at_least_0(&heap->room[class_of(pool)]);
+		need = needs(move, what);
+		take_all(&heap->room[GM_POOL_ALL], &need);
+		take_all(&heap->room[class_of(pool)], &need);
 	}
 	directly(heap, pool, move, what);
 }
@@ -294,7 +315,7 @@ static inline __attribute__((always_inline)) void count(struct gm_heap *heap, un
 							const struct gm_heap_move *move,
 							struct what what)
 {
-	if (__builtin_expect(heap->ledger && may_use_ledger(heap, pool, move, what), 1))
+	if (__builtin_expect(heap->ledger && enter_ledger(heap, pool, move, what), 1))
 		into_ledger(heap, pool, move, what);
 	else
 		count_slow(heap, pool, move, what);

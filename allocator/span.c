@@ -410,14 +410,18 @@ void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes)
 void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t front)
 {
 	uint64_t back = address + bytes;
+	bool inside = address >> GRANULE_SHIFT == back >> GRANULE_SHIFT;
 	struct granule *g = granule_at(span, back);
 	uint32_t unit = unit_of(back);
-	uint64_t *place = g && unit ? place_of(g, unit) : NULL;
+	/* Where it begins is known; in a granule that it did not begin in, it covers the first byte. */
+	uint64_t *place = !g || !unit ? NULL : inside ? start_at(g, unit_of(address)) : &g->cover;
 
+	if (place && !has(*place, unit))
+		place = NULL;
 	/* On a granule's edge the block's word is there already. */
 	if (place)
 		begin(span, g, word_of(block_of(*place), unit, end_of(*place)));
-	if (place && address >> GRANULE_SHIFT == back >> GRANULE_SHIFT)
+	if (place && inside)
 		put(g, place, word_of(front, begin_of(*place), unit));
 	else
 		relabel(span, address, back, front);

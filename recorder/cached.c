@@ -7,7 +7,7 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cached_internal.h"
+#include "recorder/cached_keep.h"
 
 #include <errno.h>
 
@@ -169,7 +169,9 @@ static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		      uint32_t id)
 {
 	count_alloc(heap, &gm_rec.blocks[id]);
-	gm_cached_describe(&stretch->change, alloc, id, gm_stamp());
+	/* Without history nothing is put in order by it. */
+	gm_cached_describe(&stretch->change, alloc, id,
+			   gm_rec.history ? gm_stamp() : gm_stamp_before());
 }
 
 /* A look that found nothing does not count in the age of what is free. */
@@ -259,7 +261,7 @@ static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, stru
 	uint64_t op = stretch->change.op;
 	int r;
 
-	gm_keep_empty_own(stretch, false);
+	gm_keep_tidy_own(stretch, false);
 	if (others && gm_cached_rows(heap, alloc->module, nested) &&
 	    raises_peak(heap, stretch, alloc)) {
 		gm_keep_empty_all(stretch);
@@ -286,9 +288,11 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		return -E2BIG;
 	if (gm_unlikely(!gm_header_get()))
 		return -ENODEV;
-	*ret_block = gm_keep_take(heap, op, alloc);
-	if (gm_likely(*ret_block))
-		return 0;
+	if (gm_keep_has(heap->domain)) {
+		*ret_block = gm_keep_take(heap, op, alloc);
+		if (gm_likely(*ret_block))
+			return 0;
+	}
 	r = gm_stretch_enter(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
 		return r;
@@ -499,7 +503,7 @@ static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 	if (now && heap->held)
 		put_off(heap, block);
 	gm_stretch_close(heap, &stretch);
-	gm_keep_empty_own(&stretch, true);
+	gm_keep_tidy_own(&stretch, true);
 	gm_change_leave(&stretch.change);
 	return 0;
 }
@@ -521,7 +525,8 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	/* Its heap may be going at this moment, which free_locked finds. */
 	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
 	now = how->now(how->arg, id, heap->number, size);
-	if (gm_likely(now) && gm_likely(gm_keep_put(heap, id, op, how)))
+	if (gm_likely(now) && gm_likely(gm_keep_wants(heap, block)) &&
+	    gm_likely(gm_keep_put(heap, id, op, how)))
 		return 0;
 	r = free_locked(heap, op, id, how, now);
 	/* What was told of it to @how stands: it may come back, or is lost to us. */
@@ -550,7 +555,8 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 			put_off(heap, block);
 			continue;
 		}
-		gm_cached_complete_pending(heap, &stretch, items[i].block, gm_stamp());
+		gm_cached_complete_pending(heap, &stretch, items[i].block,
+					   gm_rec.history ? gm_stamp() : 0);
 		gm_stretch_next(heap, &stretch);
 	}
 	gm_stretch_cancel(heap, &stretch);

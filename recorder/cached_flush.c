@@ -291,20 +291,13 @@ static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct
 	release(keep->slot);
 }
 
-/* Do the statistics take more for live than is? */
-static bool counts_more(const struct gm_keep *keep)
-{
-	return gm_get(&keep->kept) || gm_get(&keep->less);
-}
-
 void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
 {
 	struct gm_slot *slot = stretch->change.writer.slot;
 	struct gm_keep *keep = slot ? gm_keep_find(slot, stretch->change.number) : NULL;
-
 	uint32_t kept;
 
-	if (!keep || !(stale ? gm_get(&keep->stale) != 0 : counts_more(keep)))
+	if (!keep || !gm_keep_is_due(keep, stale))
 		return;
 	kept = gm_get(&keep->kept) + gm_get(&keep->vain);
 	gm_set(&keep->vain, kept < GM_VAIN_FULL ? kept : GM_VAIN_FULL);
@@ -314,7 +307,7 @@ void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
 void gm_keep_empty_all(struct gm_stretch *stretch)
 {
 	for (struct gm_keep *keep = gm_keep_first(stretch->change.number); keep; keep = keep->next)
-		if (counts_more(keep))
+		if (gm_keep_is_due(keep, false))
 			empty(stretch, keep, NULL);
 }
 
@@ -344,7 +337,7 @@ bool gm_keep_others(const struct gm_stretch *stretch)
 bool gm_keep_any(uint8_t domain)
 {
 	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next)
-		if (counts_more(keep))
+		if (gm_keep_is_due(keep, false))
 			return true;
 	return false;
 }

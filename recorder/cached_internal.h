@@ -172,7 +172,7 @@ void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stret
  * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
 uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
 /* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
- * out. False: nothing was done. */
+ * out (gm_keep_wants). False: nothing was done. */
 bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		 const struct gm_cached_free *how);
 

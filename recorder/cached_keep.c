@@ -69,36 +69,6 @@ static inline void leave(struct gm_slot *slot)
 	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
 }
 
-/* Is there nothing for this thread, at a look without @keeping? */
-static inline bool keeps_nothing(uint8_t domain)
-{
-	const struct gm_slot *slot = gm_tls.slot;
-	const struct gm_keep *keep;
-
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
-		return true;
-	keep = gm_get(&slot->keep);
-	return keep && keep->domain == domain && !gm_get(&keep->kept);
-}
-
-/* Where sizes do not come again, what is kept goes to its neighbours at the next request, at some
- * cost: then it goes there at once. */
-static inline bool keeps_in_vain(uint8_t domain)
-{
-	const struct gm_slot *slot = gm_tls.slot;
-	struct gm_keep *keep;
-	uint32_t tries;
-
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
-		return true;
-	keep = gm_get(&slot->keep);
-	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL) || keep->domain != domain)
-		return false;
-	tries = gm_get(&keep->tries) + 1;
-	gm_set(&keep->tries, tries % GM_VAIN_TRY);
-	return tries < GM_VAIN_TRY;
-}
-
 static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
 {
 	struct gm_keep *keep = gm_get(&slot->keep);
@@ -248,7 +218,7 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	struct gm_slot *slot;
 	unsigned int i;
 
-	if (size > GM_HEAP_SMALL_REQUEST || keeps_nothing(heap->domain))
+	if (size > GM_HEAP_SMALL_REQUEST)
 		return GM_NONE;
 	slot = enter();
 	if (gm_unlikely(!slot))
@@ -338,9 +308,6 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 	bool kept = false;
 	unsigned int i;
 
-	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) ||
-	    keeps_in_vain(heap->domain))
-		return false;
 	slot = enter();
 	if (gm_unlikely(!slot))
 		return false;

@@ -17,7 +17,7 @@
 /* To keep a block costs a sixth of what it saves if it is handed out again: one in five must be. */
 #define GM_VAIN_HIT 4u
 #define GM_VAIN_FULL 16u
-#define GM_VAIN_TRY 16u			/* one free of so many is kept all the same, to see */
+#define GM_VAIN_TRY 32u			/* one free of so many is kept all the same, to see */
 
 /* Kept blocks that are alike; its tally is the one of the same place. */
 struct gm_bin {
@@ -51,5 +51,59 @@ struct gm_keep *gm_keep_find(struct gm_slot *slot, uint8_t domain);
 struct gm_keep *gm_keep_first(uint8_t domain);
 /* Make this thread's. No lock held. False: it cannot have one. */
 bool gm_keep_make(uint8_t domain);
+
+/* This thread's shard, if it was in that of @domain last: for a look at what may be read without
+ * @keeping. NULL: it is not known. */
+static inline struct gm_keep *gm_keep_last(uint8_t domain)
+{
+	const struct gm_slot *slot = gm_tls.slot;
+	struct gm_keep *keep;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return NULL;
+	keep = gm_get(&slot->keep);
+	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
+}
+
+/* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
+static inline bool gm_keep_is_due(const struct gm_keep *keep, bool stale)
+{
+	return stale ? gm_get(&keep->stale) != 0 : gm_get(&keep->kept) || gm_get(&keep->less);
+}
+
+/* gm_keep_empty_own, where it may have something to do. */
+static inline void gm_keep_tidy_own(struct gm_stretch *stretch, bool stale)
+{
+	const struct gm_slot *slot = stretch->change.writer.slot;
+	const struct gm_keep *keep = gm_likely(slot) ? gm_get(&slot->keep) : NULL;
+
+	if (!keep || keep->domain != stretch->change.number || gm_keep_is_due(keep, stale))
+		gm_keep_empty_own(stretch, stale);
+}
+
+/* May there be something for this thread? */
+static inline bool gm_keep_has(uint8_t domain)
+{
+	const struct gm_keep *keep = gm_keep_last(domain);
+
+	return !keep || gm_get(&keep->kept);
+}
+
+/* Is a block that is being freed of those that may be kept? Where sizes do not come again, what is
+ * kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
+static inline bool gm_keep_wants(const struct gm_cached *heap, const struct gm_block *block)
+{
+	struct gm_keep *keep;
+	uint32_t tries;
+
+	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL))
+		return false;
+	keep = gm_keep_last(heap->domain);
+	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL))
+		return true;
+	tries = gm_get(&keep->tries) + 1;
+	gm_set(&keep->tries, tries % GM_VAIN_TRY);
+	return tries == GM_VAIN_TRY;
+}
 
 #endif

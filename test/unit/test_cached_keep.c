@@ -123,7 +123,7 @@ START_TEST(same_as_without)
 	unsigned int kept = 0;
 
 	begin();
-	for (unsigned int step = 0; step < 20000; step++) {
+	for (unsigned int step = 0; step < 32000; step++) {
 		/* Sizes that come again, sizes within one rounding, and sizes of any sort. */
 		uint64_t way = rnd() % 8, bytes = way < 4 ? 4 * KIB << rnd() % 3 :
 						  way < 7 ? 3 * KIB + rnd() % 1000 :
