@@ -237,6 +237,10 @@ static bool count_segment(uint64_t key, bool of_pool, int by)
 	place = find_locked(key);
 	if (place) {
 		count = of_pool ? &place->in_pool : &place->in_context;
+		if (!has_segments(place)) {	/* nothing that it was freed is left */
+			place->told = gm_cache_frees_told;
+			place->lost = false;
+		}
 		if (by > 0 || *count)
 			*count += (uint32_t)by;
 		drop_if_done_locked(place);

@@ -79,6 +79,26 @@ void scenario_freed_before_flag_thread(void)
 	freed_before_flag(&scene, CU_STREAM_PER_THREAD);
 }
 
+/* A stream that had memory once, and none when the device was first more than half full. */
+void scenario_freed_before_flag_again(void)
+{
+	CUdeviceptr flag, p;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	give_async(get_async(MIB, scene.s), scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	used_and_freed(&scene, scene.u);
+	CHECK(cuStreamSynchronize(scene.u));
+	p = get_async(FIRST, scene.s);
+	fill(&scene, scene.s, p, 1);
+	CHECK(cuStreamSynchronize(scene.s));
+	give(p);
+	flag_await(&scene, 0, scene.s, flag);
+	second_sets(&scene, flag);
+}
+
 void scenario_freed_before_flag_small(void)
 {
 	CUdeviceptr flag, p[SMALL];
