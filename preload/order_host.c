@@ -12,7 +12,8 @@
  *
  * Locks: of the shards, and under them of what is lost: leaves. A number is given out under the
  * lock of the shard that it is written in: who reads the counter first, then looks under the
- * locks, misses none.
+ * locks, misses none. A number stands for later work of its stream, too, until somebody has asked
+ * for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
  * Thread context: any, inside a hook. Signal context: none. Fork: a child clears them (their
  * contents are another process's work).
  */
@@ -57,6 +58,10 @@ static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lo
 static _Atomic(bool) lost_several;	/* of several contexts; as above */
 static struct gm_lock lost_lock;
 static _Atomic(bool) events_used, events_shared;
+static _Atomic(uint64_t) asked;		/* the last number that gm_host_now gave */
+
+/* The number that this thread was given last, for which stream (gm_stream_name). */
+static __thread struct { uint64_t name, number; uint32_t generation; } own;
 
 static void raise_to(_Atomic(uint64_t) *word, uint64_t value)
 {
@@ -162,7 +167,7 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 	if (!stream)
 		stream = add_locked(shard, key, context);
 	if (stream)
-		stream->last = ++gm_host_given;
+		own.number = stream->last = ++gm_host_given;
 	else
 		lose(++gm_host_given, context);
 	gm_unlock(&shard->lock);
@@ -171,13 +176,24 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 
 void gm_host_submitted_slow(CUstream stream, bool per_thread)
 {
-	uint64_t key;
+	uint64_t name = gm_stream_name(stream, per_thread), key;
+	uint32_t generation = gm_order_generation;
 
+	if (own.name == name && own.generation == generation && asked < own.number &&
+	    !gm_capturing())
+		return;
+	own.name = 0;
 	if (gm_stream_captures(stream, per_thread))
 		return;
+	own.number = 0;
 	key = gm_stream_key(stream, per_thread);
 	if (!mark(key, NULL, false))
 		mark(key, context_of(stream), true);
+	/* What a default stream is depends on the current context. */
+	if (own.number && (name > 2 || gm_order_only_context())) {
+		own.name = name;
+		own.generation = generation;
+	}
 }
 
 /* Forked: another process's work, perhaps under locks that nobody here will give back. */
@@ -187,7 +203,7 @@ void gm_host_forget(void)
 	memset(event_shards, 0, sizeof(event_shards));
 	lost_lock = (struct gm_lock){ 0 };
 	lost = 0;
-	gm_host_over = gm_host_given;
+	gm_host_over = asked = gm_host_given;
 	events_used = false;
 }
 
@@ -221,7 +237,10 @@ bool gm_host_looks_pending(void)
 
 uint64_t gm_host_now(void)
 {
-	return gm_host_given;
+	uint64_t now = gm_host_given;
+
+	raise_to(&asked, now);		/* before the wait: work from here on gets another number */
+	return now;
 }
 
 void gm_host_all_done(uint64_t now)
@@ -309,7 +328,7 @@ void gm_host_events_shared(void)
 struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context)
 {
 	gm_host_event_forget(event);
-	return (struct gm_host_mark){ .key = key, .now = gm_host_given, .context = context };
+	return (struct gm_host_mark){ .key = key, .now = gm_host_now(), .context = context };
 }
 
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)

@@ -200,6 +200,46 @@ START_TEST(test_streams)
 END_TEST
 
 /* A synchronous copy to the host has waited for what came before it on its stream. */
+/* One submission after the other, and a wait that begins between two of them. */
+START_TEST(test_one_after_the_other)
+{
+	CUstream s = stream_new();
+	uint64_t key = gm_stream_key(s, false), given, before, between;
+	CUevent event = event_new(CU_EVENT_DISABLE_TIMING);
+
+	pin();
+	before = gm_host_now();
+	launch(s);
+	given = gm_host_given;
+	for (int i = 0; i < 5; i++)
+		launch(s);
+	ck_assert_uint_eq(gm_host_given, given);	/* the same number */
+	gm_host_stream_done(key, before);
+	ck_assert(gm_host_sees_pending());
+	OK(cuStreamSynchronize(s));
+	ck_assert(!gm_host_sees_pending());
+	launch(s);
+	between = gm_host_now();
+	launch(s);
+	gm_host_stream_done(key, between);
+	ck_assert(gm_host_sees_pending());
+	OK(cuStreamSynchronize(s));
+	ck_assert(!gm_host_sees_pending());
+	launch(s);
+	OK(cuEventRecord(event, s));
+	launch(s);
+	OK(cuEventSynchronize(event));
+	ck_assert(gm_host_sees_pending());
+	OK(cuCtxSynchronize());
+	ck_assert(!gm_host_sees_pending());
+	launch(s);
+	ck_assert(gm_host_sees_pending());
+	gm_host_forget();
+	launch(s);
+	ck_assert(gm_host_sees_pending());
+}
+END_TEST
+
 START_TEST(test_copy_waits)
 {
 	copy_out(NULL);
@@ -537,6 +577,7 @@ int main(void)
 	tcase_add_test(tc, test_refused);
 	tcase_add_test(tc, test_captured);
 	tcase_add_loop_test(tc, test_streams, 0, 2);
+	tcase_add_test(tc, test_one_after_the_other);
 	tcase_add_test(tc, test_copy_waits);
 	tcase_add_loop_test(tc, test_events, 0, 2);
 	tcase_add_loop_test(tc, test_events_forgotten, 0, 3);
