@@ -212,7 +212,8 @@ uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
 	struct orphan orphan;
 	uint64_t bytes = 0;
 
-	for (uint32_t n = heap->ending ? 0 : waiting; n && (orphan = take_orphan(heap->number)).address; n--) {
+	for (uint32_t n = heap->ending ? 0 : waiting;
+	     n && (orphan = take_orphan(heap->number)).address; n--) {
 		struct gm_visit visit = gm_visit_begin(heap);
 		bool done = heap->handle && free_behind(heap, orphan.address, 0);
 

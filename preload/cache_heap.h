@@ -159,7 +159,7 @@ void gm_cache_grew(uint8_t domain, struct gm_where where);
 void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
 void gm_cache_forget_short(void);
 
-/* ---- streams by key (cache_stream.c) ---- */
+/* ---- streams by key (cache_stream.c, cache_freed.c) ---- */
 
 /* One more segment for what is served to the stream of @key, which the caller names @stream, in its
  * current context; one less. @of_pool: it outlives contexts. */

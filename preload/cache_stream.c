@@ -1,17 +1,9 @@
 /*
- * cache_stream.c - the streams that stream-ordered memory was served to, and how far they have come.
+ * cache_stream.c - the streams that stream-ordered memory was served to, by key. How far they have
+ * come is cache_freed.c's.
  *
- * What was freed in the order of a stream may be that stream's again at once, but the driver's only
- * when the host has seen the work before that free complete: given back in the stream's order it
- * would come after whatever was submitted since, a kernel that waits for a flag say, and the driver
- * may have another stream's allocation wait for it, the one that was to set the flag.
- *
- * So once a device has not much memory left, each free on a block's own stream records an event
- * there, one a stream, recorded anew. Else the stream as a whole is asked, which may answer "not
- * yet" for the sake of later work. A destroyed stream leaves such an event behind.
- *
- * A stream is known from its first segment on. One that is gone (destroyed, its context or its thread
- * ended) is so until the last one went back, which nobody else could be served from.
+ * A stream is known from its first segment on. One that is gone (destroyed, its context or its
+ * thread ended) is so until the last one went back, which nobody else could be served from.
  *
  * Events and streams end with their context, unsaid: from before the driver's call on they are not
  * touched. Others of streams that are gone are used again.
@@ -25,7 +17,7 @@
 #include <unistd.h>
 
 #include "preload/cache_heap.h"
-#include "preload/order.h"
+#include "preload/cache_stream.h"
 
 #define STREAMS 4096u			/* more are not known */
 #define BUCKETS 1024u			/* a power of two */
@@ -34,25 +26,7 @@
 #define USERS_NS 20000
 #define THREADS_FROM 8u			/* so many more of threads, and those that ended are looked for */
 
-struct named {
-	uint64_t key;			/* 0: unused */
-	CUstream stream;		/* CU_STREAM_LEGACY: that of @handle; NULL: it cannot be asked */
-	CUcontext handle;
-	CUevent freed;			/* after the last free on it, or its end; NULL: none yet */
-	uint32_t context;
-	uint32_t next;			/* of its bucket, or unused */
-	uint32_t in_pool, in_context;	/* its segments that the driver has not got back */
-	uint32_t users;			/* threads whose calls of the driver name it just now */
-	pid_t thread;			/* whose default stream it is; 0: anybody's */
-	bool told;			/* of all frees on it: without an event there was none */
-	bool lost;			/* @freed could not be recorded once: it stands for nothing */
-	bool ending;			/* its context is about to end */
-	bool gone;			/* it is given nothing any more */
-	bool over;			/* and what it was given is complete */
-	uint8_t seen;			/* enum gm_cache_freed, at the last look */
-};
-
-static struct named streams[STREAMS];
+static struct gm_named streams[STREAMS];
 static uint16_t buckets[BUCKETS];
 static _Atomic(uint32_t) used = 1;	/* places that ever were somebody's */
 static uint32_t unused;			/* those that are nobody's again */
@@ -63,14 +37,14 @@ _Atomic(bool) gm_cache_frees_told;
 
 static _Atomic(uint32_t) pending;	/* gone, and not over as far as is known */
 static _Atomic(uint32_t) left;		/* times that something may go back of one that is gone */
-static _Atomic(uint32_t) of_threads, survivors;	/* default streams; those that were not gone lately */
+static _Atomic(uint32_t) of_threads, survivors;	/* default streams; not gone at the last look */
 
 static uint16_t *bucket_of(uint64_t key)
 {
 	return &buckets[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54 & (BUCKETS - 1)];
 }
 
-static struct named *find_locked(uint64_t key)
+static struct gm_named *find_locked(uint64_t key)
 {
 	uint32_t at = *bucket_of(key);
 
@@ -79,14 +53,14 @@ static struct named *find_locked(uint64_t key)
 	return at ? &streams[at] : NULL;
 }
 
-static bool has_segments(const struct named *stream)
+static bool has_segments(const struct gm_named *stream)
 {
 	return stream->in_pool || stream->in_context;
 }
 
-static bool copy_of(uint64_t key, struct named *ret_copy)
+bool gm_named_copy(uint64_t key, struct gm_named *ret_copy)
 {
-	const struct named *place;
+	const struct gm_named *place;
 
 	if (!gm_lock(&lock))
 		return false;
@@ -97,8 +71,7 @@ static bool copy_of(uint64_t key, struct named *ret_copy)
 	return place;
 }
 
-/* The key at a place that has segments; 0: there is none. */
-static uint64_t key_at(uint32_t at)
+uint64_t gm_named_key(uint32_t at)
 {
 	uint64_t key;
 
@@ -109,11 +82,9 @@ static uint64_t key_at(uint32_t at)
 	return key;
 }
 
-/* From here to done_with neither the stream nor its context ends, where @ret_copy says that it has not;
- * or an end waits. */
-static bool use(uint64_t key, struct named *ret_copy)
+bool gm_named_use(uint64_t key, struct gm_named *ret_copy)
 {
-	struct named *place;
+	struct gm_named *place;
 
 	if (!key || !gm_lock(&lock))
 		return false;
@@ -128,7 +99,7 @@ static bool use(uint64_t key, struct named *ret_copy)
 
 /* ---- which there are ---- */
 
-static void drop_locked(struct named *place)
+static void drop_locked(struct gm_named *place)
 {
 	uint32_t at = (uint32_t)(place - streams);
 	uint16_t *link = bucket_of(place->key);
@@ -149,19 +120,19 @@ static void drop_locked(struct named *place)
 	}
 	pending -= place->gone && !place->over;
 	of_threads -= place->thread != 0;
-	*place = (struct named){ .next = unused };
+	*place = (struct gm_named){ .next = unused };
 	unused = at;
 }
 
-static void drop_if_done_locked(struct named *place)
+static void drop_if_done_locked(struct gm_named *place)
 {
 	if (place->gone && !has_segments(place) && !place->users)
 		drop_locked(place);
 }
 
-static void done_with(const struct named *copy)
+void gm_named_done(const struct gm_named *copy)
 {
-	struct named *place;
+	struct gm_named *place;
 
 	if (!gm_lock(&lock))
 		return;
@@ -181,7 +152,7 @@ static void drop_idle_locked(void)
 			drop_locked(&streams[at]);
 }
 
-static struct named *add_locked(uint64_t key)
+static struct gm_named *add_locked(uint64_t key)
 {
 	uint16_t *link = bucket_of(key);
 	uint32_t at;
@@ -193,7 +164,7 @@ static struct named *add_locked(uint64_t key)
 		return NULL;
 	if (at == unused)
 		unused = streams[at].next;
-	streams[at] = (struct named){ .key = key, .next = *link, .told = gm_cache_frees_told,
+	streams[at] = (struct gm_named){ .key = key, .next = *link, .told = gm_cache_frees_told,
 				      .seen = GM_FREED_PENDING };
 	*link = (uint16_t)at;
 	return &streams[at];
@@ -203,7 +174,7 @@ static struct named *add_locked(uint64_t key)
 static void add(uint64_t key, CUstream stream)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
-	struct named new = { .stream = pseudo ? CU_STREAM_LEGACY : stream }, *place;
+	struct gm_named new = { .stream = pseudo ? CU_STREAM_LEGACY : stream }, *place;
 
 	if (pseudo ? GM_REAL(cuCtxGetCurrent)(&new.handle)
 		   : GM_REAL(cuStreamGetCtx)(stream, &new.handle))
@@ -229,7 +200,7 @@ static void add(uint64_t key, CUstream stream)
 /* False: it is not known. */
 static bool count_segment(uint64_t key, bool of_pool, int by)
 {
-	struct named *place;
+	struct gm_named *place;
 	uint32_t *count;
 
 	if (!gm_lock(&lock))
@@ -264,7 +235,7 @@ void gm_cache_stream_gave(uint64_t key, bool of_pool)
 
 /* ---- ends ---- */
 
-static void set_gone_locked(struct named *place)
+static void set_gone_locked(struct gm_named *place)
 {
 	if (place->gone)
 		return;
@@ -274,7 +245,7 @@ static void set_gone_locked(struct named *place)
 	drop_if_done_locked(place);
 }
 
-static void set_over_locked(struct named *place)
+static void set_over_locked(struct gm_named *place)
 {
 	if (place->over)
 		return;
@@ -289,7 +260,7 @@ static void set_over_locked(struct named *place)
 /* Does another thread's call of the driver name that stream, or one of @context? */
 static bool is_used(uint64_t key, uint32_t context)
 {
-	const struct named *place;
+	const struct gm_named *place;
 	bool found;
 
 	if (!gm_lock(&lock))
@@ -349,13 +320,13 @@ static bool has_ended(pid_t thread)
 static void look_for_ended_threads(void)
 {
 	int saved_errno = errno;
-	struct named copy, *place;
+	struct gm_named copy, *place;
 	uint32_t alive = 0;
 
 	if (of_threads < 2 * survivors || of_threads < survivors + THREADS_FROM)
 		return;
 	for (uint32_t at = 1; at < used; at++) {
-		if (!copy_of(key_at(at), &copy) || !copy.thread || copy.gone)
+		if (!gm_named_copy(gm_named_key(at), &copy) || !copy.thread || copy.gone)
 			continue;
 		if (!has_ended(copy.thread) || !gm_lock(&lock)) {
 			alive++;
@@ -370,25 +341,14 @@ static void look_for_ended_threads(void)
 	errno = saved_errno;
 }
 
-/* ---- events ---- */
+/* ---- for who asks how far they have come ---- */
 
-static bool enter(CUcontext handle)
+uint32_t gm_named_count(void)
 {
-	CUcontext current = NULL;
-
-	return handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle &&
-	       !GM_REAL(cuCtxPushCurrent_v2)(handle);
+	return used;
 }
 
-static void leave(bool entered)
-{
-	CUcontext ignored;
-
-	if (entered)
-		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
-}
-
-static CUevent take_spare(const struct named *stream)
+CUevent gm_named_spare(const struct gm_named *stream)
 {
 	CUevent event = NULL;
 
@@ -403,24 +363,9 @@ static CUevent take_spare(const struct named *stream)
 	return event;
 }
 
-/* One for the frees on @stream; NULL: there can be none. */
-static CUevent new_event(const struct named *stream)
+void gm_named_lose(uint64_t key)
 {
-	CUevent event = take_spare(stream);
-	bool entered;
-
-	if (event)
-		return event;
-	entered = enter(stream->handle);
-	if (GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
-		event = NULL;
-	leave(entered);
-	return event;
-}
-
-static void lose(uint64_t key)
-{
-	struct named *place;
+	struct gm_named *place;
 
 	if (!gm_lock(&lock))
 		return;
@@ -430,11 +375,9 @@ static void lose(uint64_t key)
 	gm_unlock(&lock);
 }
 
-/* @event was recorded: before that it would say that all is complete. Returns which one stands for
- * the stream's frees: another thread may have been first. */
-static CUevent publish(const struct named *stream, CUevent event)
+CUevent gm_named_publish(const struct gm_named *stream, CUevent event)
 {
-	struct named *place;
+	struct gm_named *place;
 	CUevent stands = event;
 
 	if (!gm_lock(&lock))
@@ -452,144 +395,9 @@ static CUevent publish(const struct named *stream, CUevent event)
 	return stands;
 }
 
-/* After everything that @on was given so far. */
-static bool record_freed(const struct named *stream, CUstream on)
+void gm_named_seen(const struct gm_named *copy, enum gm_cache_freed seen)
 {
-	CUevent event = stream->freed ? stream->freed : new_event(stream);
-	CUevent stands;
-
-	if (!event || GM_REAL(cuEventRecord)(event, on))
-		return false;
-	stands = stream->freed ? event : publish(stream, event);
-	return stands == event || !GM_REAL(cuEventRecord)(stands, on);
-}
-
-/* A default stream's event could end a capture of another stream: then there is none. */
-void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
-{
-	bool pseudo = stream <= CU_STREAM_PER_THREAD;
-	struct gm_relaxed relaxed;
-	struct named copy;
-
-	if (!copy_of(key, &copy) || copy.lost)
-		return;
-	relaxed = gm_relax();
-	if (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream))
-		lose(key);
-	gm_unrelax(&relaxed);
-}
-
-static int record(void *arg)
-{
-	const struct named *stream = arg;
-
-	return record_freed(stream, stream->stream) ? 0 : -EIO;
-}
-
-/* What was freed before the device was short: complete at the latest when its stream is here. */
-static void mark(struct named *stream)
-{
-	bool entered;
-
-	if (stream->ending || stream->freed || !stream->stream)
-		return;
-	entered = stream->stream == CU_STREAM_LEGACY && enter(stream->handle);
-	if (gm_reuse_in_order(gm_order_reuse(), record, stream))
-		lose(stream->key);
-	leave(entered);
-}
-
-void gm_cache_tell_frees(void)
-{
-	struct gm_relaxed relaxed;
-	struct named copy;
-
-	if (gm_cache_frees_told || __atomic_exchange_n((bool *)&gm_cache_frees_told, true, __ATOMIC_ACQ_REL))
-		return;
-	relaxed = gm_relax();
-	for (uint32_t at = 1; at < used; at++)
-		if (use(key_at(at), &copy)) {
-			mark(&copy);
-			done_with(&copy);
-		}
-	gm_unrelax(&relaxed);
-}
-
-/* Whatever it was given so far is what it leaves to be waited for, unless its frees had an event, or
- * would have had. (Where it captures, an event would be the graph's.) */
-void gm_cache_stream_ends(uint64_t key, CUstream stream)
-{
-	struct gm_relaxed relaxed;
-	struct named copy, *place;
-
-	if (!gm_cache_on() || !copy_of(key, &copy))
-		return;
-	if (!copy.freed && !copy.told && !copy.ending && !gm_stream_captures(stream, false)) {
-		relaxed = gm_relax();
-		if (!record_freed(&copy, stream))
-			lose(key);
-		gm_unrelax(&relaxed);
-	}
-	if (!gm_lock(&lock))
-		return;
-	place = find_locked(key);
-	if (place)
-		set_gone_locked(place);
-	gm_unlock(&lock);
-	wait_for_users(key, 0);
-}
-
-/* ---- how far they have come ---- */
-
-struct asking { const struct named *stream; CUresult result; };
-
-static int ask_stream(void *arg)
-{
-	struct asking *asking = arg;
-	bool entered = asking->stream->stream == CU_STREAM_LEGACY && enter(asking->stream->handle);
-
-	asking->result = GM_REAL(cuStreamQuery)(asking->stream->stream);
-	leave(entered);
-	return 0;
-}
-
-/* A stream must not be asked while it captures. */
-static enum gm_cache_freed ask(const struct named *stream)
-{
-	struct asking asking = { .stream = stream, .result = CUDA_ERROR_NOT_READY };
-
-	if (stream->over)
-		return GM_FREED_COMPLETE;
-	if (stream->ending)
-		return GM_FREED_UNKNOWN;
-	if (stream->told && !stream->freed && !stream->lost)
-		return GM_FREED_COMPLETE;
-	if (stream->freed && !stream->lost)
-		asking.result = GM_REAL(cuEventQuery)(stream->freed);
-	else if (stream->stream)
-		gm_reuse_in_order(gm_order_reuse(), ask_stream, &asking);
-	else
-		return GM_FREED_UNKNOWN;
-	return !asking.result ? GM_FREED_COMPLETE :
-	       asking.result == CUDA_ERROR_NOT_READY ? GM_FREED_PENDING : GM_FREED_UNKNOWN;
-}
-
-enum gm_cache_freed gm_cache_stream_ask(uint64_t key)
-{
-	enum gm_cache_freed answer;
-	struct named copy;
-
-	if (!use(key, &copy))
-		return GM_FREED_UNKNOWN;
-	answer = ask(&copy);
-	done_with(&copy);
-	return answer;
-}
-
-static void look_at(const struct named *copy)
-{
-	enum gm_cache_freed seen = ask(copy);
-	struct named *place;
+	struct gm_named *place;
 
 	if (!gm_lock(&lock))
 		return;
@@ -603,38 +411,34 @@ static void look_at(const struct named *copy)
 	gm_unlock(&lock);
 }
 
-static void look(bool gone)
+void gm_named_gone(uint64_t key)
 {
-	struct gm_relaxed relaxed = gm_relax();
-	struct named copy;
+	struct gm_named *place;
 
-	for (uint32_t at = 1; at < used; at++) {
-		if (!use(key_at(at), &copy))
-			continue;
-		if (!gone || (copy.gone && !copy.over))
-			look_at(&copy);
-		done_with(&copy);
-	}
-	gm_unrelax(&relaxed);
+	if (!gm_lock(&lock))
+		return;
+	place = find_locked(key);
+	if (place)
+		set_gone_locked(place);
+	gm_unlock(&lock);
+	wait_for_users(key, 0);
 }
 
-void gm_cache_streams_look(void)
-{
-	look(false);
-}
-
-uint32_t gm_cache_streams_left(void)
+bool gm_named_any_gone(void)
 {
 	look_for_ended_threads();
-	if (pending)
-		look(true);
+	return pending;
+}
+
+uint32_t gm_named_left(void)
+{
 	return left;
 }
 
 enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone)
 {
 	enum gm_cache_freed seen = GM_FREED_UNKNOWN;
-	const struct named *place;
+	const struct gm_named *place;
 
 	*ret_gone = false;
 	if (!gm_lock(&lock))
@@ -646,22 +450,6 @@ enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone)
 	}
 	gm_unlock(&lock);
 	return seen;
-}
-
-bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own)
-{
-	struct named copy;
-	bool done = false;
-
-	if (!use(key, &copy))
-		return false;
-	if (copy.freed && !copy.lost && !copy.ending)
-		done = !GM_REAL(cuStreamWaitEvent)(own, copy.freed, 0) &&
-		       !GM_REAL(cuMemFreeAsync)(address, own);
-	else if (copy.stream > CU_STREAM_PER_THREAD && !copy.ending)
-		done = !GM_REAL(cuMemFreeAsync)(address, copy.stream);
-	done_with(&copy);
-	return done;
 }
 
 void gm_cache_streams_forget(void)
