@@ -178,22 +178,132 @@ static int print_lines(const json_t *root, const struct gm_row *rows, size_t cou
 	return r ? r : end;
 }
 
-static void print_table_row(const json_t *root, const struct gm_row *row, int64_t origin_us)
-{
-	char device[16] = "host", address[32];
-	bool oom = !strcmp(row->action, "oom");
+/* ---- the table -------------------------------------------------------------------------------- */
 
-	if (row->device != GM_ROW_HOST)
-		snprintf(device, sizeof(device), "%d", row->device);
-	if (oom)
-		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
-	else
-		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	printf("%14.6f %6s %-14s %18s %12s %-8s %8lld  %s\n",
-	       (double)gm_wrap_subtract(row->time_us, origin_us) / 1e6, device, gm_show_clean(row->action), address,
-	       gm_show_bytes(row->size), gm_show_clean(row->kind), (long long)row->thread,
-	       gm_show_module(root, row->module));
+/* Words as they are shown, by where they lie in the snapshot: a million events have few. */
+#define WORDS 64u			/* a power of two */
+
+struct word { const void *of; size_t length; char text[1024]; };
+struct table { struct gm_sink sink; struct word words[WORDS]; };
+
+/* @text is static memory of whoever cleaned it. */
+static const struct word *keep_word(struct word *word, const void *of, const char *text)
+{
+	word->of = of;
+	word->length = strlen(text);
+	memcpy(word->text, text, word->length + 1);
+	return word;
 }
+
+static struct word *place_of(struct table *table, const void *of)
+{
+	return &table->words[((uintptr_t)of >> 3) * UINT32_C(0x9e3779b1) >> 7 & (WORDS - 1)];
+}
+
+static const struct word *word_of(struct table *table, const char *text)
+{
+	struct word *word = place_of(table, text);
+
+	return word->of == text ? word : keep_word(word, text, gm_show_clean(text));
+}
+
+static const struct word *module_of(struct table *table, const json_t *root, int64_t module)
+{
+	const char *path = gm_show_module_path(root, module);
+	struct word *word = place_of(table, path);
+
+	return word->of == path ? word : keep_word(word, path, gm_show_module(root, module));
+}
+
+static void put_blanks(struct gm_sink *sink, size_t length, size_t width)
+{
+	static const char blanks[] = "                                ";
+
+	if (length < width)
+		gm_sink_put(sink, blanks, width - length);
+}
+
+/* At the right of @width letters, and a blank. */
+static void put_right(struct gm_sink *sink, const char *text, size_t length, size_t width)
+{
+	put_blanks(sink, length, width);
+	gm_sink_put(sink, text, length);
+	gm_sink_put(sink, " ", 1);
+}
+
+static void put_left(struct gm_sink *sink, const struct word *word, size_t width)
+{
+	gm_sink_put(sink, word->text, word->length);
+	put_blanks(sink, word->length, width);
+	gm_sink_put(sink, " ", 1);
+}
+
+/* Seconds, with six digits behind the point. */
+static void put_seconds(struct gm_sink *sink, int64_t time_us)
+{
+	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
+	char room[24], point[7] = ".", *digits = gm_sink_digits(room, us % 1000000 + 1000000, false);
+	char whole[32];
+	size_t length;
+
+	memcpy(point + 1, digits + 1, 6);
+	digits = gm_sink_digits(room, us / 1000000, time_us < 0);
+	length = (size_t)(room + sizeof(room) - digits);
+	memcpy(whole, digits, length);
+	memcpy(whole + length, point, sizeof(point));
+	put_right(sink, whole, length + sizeof(point), 14);
+}
+
+static void put_signed(struct gm_sink *sink, int64_t number, size_t width)
+{
+	char room[24], *at = gm_sink_digits(room, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+
+	put_right(sink, at, (size_t)(room + sizeof(room) - at), width);
+}
+
+static void put_table_row(struct table *table, const json_t *root, const struct gm_row *row, int64_t origin_us)
+{
+	struct gm_sink *sink = &table->sink;
+	const struct word *module;
+	char address[64];
+	const char *size;
+	int length;
+
+	put_seconds(sink, gm_wrap_subtract(row->time_us, origin_us));
+	if (row->device == GM_ROW_HOST)
+		put_right(sink, "host", 4, 6);
+	else
+		put_signed(sink, row->device, 6);
+	put_left(sink, word_of(table, row->action), 14);
+	if (!strcmp(row->action, "oom"))
+		length = snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
+	else
+		length = snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
+	put_right(sink, address, (size_t)length, 18);
+	size = gm_show_bytes(row->size);
+	put_right(sink, size, strlen(size), 12);
+	put_left(sink, word_of(table, row->kind), 8);
+	put_signed(sink, row->thread, 8);
+	module = module_of(table, root, row->module);
+	gm_sink_put(sink, " ", 1);
+	gm_sink_put(sink, module->text, module->length);
+	gm_sink_put(sink, "\n", 1);
+}
+
+static int print_table(const json_t *root, const struct gm_row *rows, size_t count, int64_t origin_us)
+{
+	struct table *table = calloc(1, sizeof(*table));
+	int r = table ? gm_sink_open(&table->sink, stdout) : -ENOMEM;
+
+	for (size_t i = 0; !r && i < count && !table->sink.error; i++)
+		put_table_row(table, root, &rows[i], origin_us);
+	if (!r)
+		r = gm_sink_close(&table->sink);
+	free(table);
+	return r;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
 
 /* The moment that a table's times count from. */
 static int64_t origin_of(const json_t *root, const struct gm_row *rows, size_t count)
@@ -229,9 +339,7 @@ static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 		return print_lines(root, rows + first, kept - first, format == CSV);
 	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
 			"address", "size", "kind", "thread", "module");
-	for (size_t i = first; i < kept; i++)
-		print_table_row(root, &rows[i], origin_us);
-	return 0;
+	return print_table(root, rows + first, kept - first, origin_us);
 }
 
 static int print_events(const char *word, struct filter *filter, enum format format)

@@ -1,6 +1,7 @@
 /*
  * groups.c - what is live, summed by where it came from: see groups.h. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/groups.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "tools/show.h"
+#include "tools/sink.h"
 #include "tools/table.h"
 #include "tools/value.h"
 
@@ -77,11 +79,19 @@ void gm_groups_close(struct gm_groups *groups)
 /* What tells one frame from another in every run: where a library was loaded does not count. */
 static const struct gm_value *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
 {
-	char text[1024];
+	size_t name = strnlen(frame->name, 600), module = strnlen(frame->module, 300);
+	char text[1024], digits[24], *at = mempcpy(text, frame->name, name), *line;
+	int64_t number = frame->python ? frame->line : 0;
 
-	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
-		 frame->python ? (long long)frame->line : 0);
-	return gm_value_text(groups->texts, gm_show_repair(text), strlen(text));
+	*at++ = '\n';
+	at = mempcpy(at, frame->module, module);
+	*at++ = '\n';
+	line = gm_sink_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+	at = mempcpy(at, line, (size_t)(digits + sizeof(digits) - line));
+	*at = '\0';
+	if (name == 600 || module == 300)	/* a letter may be cut */
+		gm_show_repair(text);
+	return gm_value_text(groups->texts, text, (size_t)(at - text));
 }
 
 static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,

@@ -4,6 +4,8 @@
  * Items of lists and dicts go in batches behind a mark, 1,000 at the most: PyTorch's viewer spreads
  * a batch over a call's arguments, and a browser has an end of those.
  */
+#define _GNU_SOURCE
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -13,12 +15,12 @@
 #define BATCH 1000
 
 /* An opcode and @count bytes of @word, little-endian. */
-static void put_op(struct gm_tree *tree, unsigned char opcode, uint64_t word, unsigned int count)
+static inline void put_op(struct gm_tree *tree, unsigned char opcode, uint64_t word, unsigned int count)
 {
 	unsigned char bytes[9] = { opcode };
 
-	for (unsigned int i = 0; i < count; i++)
-		bytes[1 + i] = (unsigned char)(word >> (8 * i));
+	word = htole64(word);
+	memcpy(bytes + 1, &word, sizeof(word));
 	gm_sink_put(&tree->sink, bytes, count + 1);
 	if (tree->sink.error)
 		tree->error = tree->sink.error;
@@ -58,17 +60,22 @@ static void memoise(struct gm_tree *tree, uint64_t a, uint64_t b)
 	tree->memoised++;
 }
 
-static bool recall(struct gm_tree *tree, uint64_t a, uint64_t b)
+static void put_get(struct gm_tree *tree, uint64_t number)
+{
+	if (number < 256)
+		put_op(tree, 'h', number, 1);
+	else
+		put_op(tree, 'j', number, 4);
+}
+
+/* Returns its number + 1, 0: it is not known. */
+static uint64_t recall(struct gm_tree *tree, uint64_t a, uint64_t b)
 {
 	uint64_t number = gm_table_get(&tree->known, a, b);
 
-	if (!number)
-		return false;
-	if (number <= 256)
-		put_op(tree, 'h', number - 1, 1);
-	else
-		put_op(tree, 'j', number - 1, 4);
-	return true;
+	if (number)
+		put_get(tree, number - 1);
+	return number;
 }
 
 static void begin(struct gm_tree *tree, enum gm_tree_type type)
@@ -154,17 +161,33 @@ static void real(struct gm_tree *tree, double value)
 	gm_sink_put(&tree->sink, bytes, sizeof(bytes));
 }
 
+/* A text that is said again most often lies where it lay: it is that one if it is equal, too. */
+static struct gm_tree_text *lately(struct gm_tree *tree, const char *bytes)
+{
+	return &tree->lately[((uintptr_t)bytes >> 3 ^ (uintptr_t)bytes) & (GM_TREE_TEXTS - 1)];
+}
+
 static void text(struct gm_tree *tree, const char *bytes, size_t count)
 {
-	const struct gm_value *one = gm_value_text(tree->texts, bytes, count);
+	struct gm_tree_text *known = lately(tree, bytes);
+	const struct gm_value *one;
+	uint64_t number;
 
 	before(tree);
+	if (known->text && known->text->count == count && !memcmp(known->text->u.text, bytes, count)) {
+		put_get(tree, known->number);
+		return;
+	}
+	one = gm_value_text(tree->texts, bytes, count);
 	if (!one || tree->memoised == UINT32_MAX) {
 		tree->error = -ENOMEM;
 		return;
 	}
-	if (recall(tree, (uint64_t)(uintptr_t)one, 0))
+	number = recall(tree, (uint64_t)(uintptr_t)one, 0);
+	if (number) {
+		*known = (struct gm_tree_text){ one, (uint32_t)(number - 1) };
 		return;
+	}
 	put_op(tree, 'X', count, 4);
 	gm_sink_put(&tree->sink, bytes, count);
 	memoise(tree, (uint64_t)(uintptr_t)one, 0);
@@ -177,13 +200,16 @@ static void name(struct gm_tree *tree, const char *string)
 
 static bool again(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort)
 {
+	uint64_t number = gm_table_get(&tree->known, key, 1);
+
 	(void)sort;
-	if (gm_table_get(&tree->known, key, 1)) {
-		before(tree);
-		return recall(tree, key, 1);
+	if (!number) {
+		tree->pending = key;
+		return false;
 	}
-	tree->pending = key;
-	return false;
+	before(tree);
+	put_get(tree, number - 1);
+	return true;
 }
 
 static void expect(struct gm_tree *tree, uint64_t key, enum gm_tree_sort sort, bool soon)

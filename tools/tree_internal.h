@@ -9,6 +9,7 @@
 #include "tools/tree_write.h"
 
 #define GM_TREE_DEPTH 80
+#define GM_TREE_TEXTS 256u		/* a power of two */
 
 struct gm_tree_level {
 	enum gm_tree_type type;
@@ -54,6 +55,7 @@ struct gm_tree {
 	uint64_t pending;		/* key for what is begun next, 0 none */
 	struct gm_values *texts;
 	uint32_t memoised;
+	struct gm_tree_text { const struct gm_value *text; uint32_t number; } lately[GM_TREE_TEXTS];
 	/* JSON */
 	uint64_t written;		/* bytes */
 	struct gm_tree_kept kept[2];	/* leaves; lists of leaves */
