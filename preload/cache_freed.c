@@ -60,7 +60,11 @@ static bool record_freed(const struct gm_named *stream, CUstream on)
 	if (!event || GM_REAL(cuEventRecord)(event, on))
 		return false;
 	stands = stream->freed ? event : gm_named_publish(stream, event);
-	return stands == event || !GM_REAL(cuEventRecord)(stands, on);
+	if (stands != event && GM_REAL(cuEventRecord)(stands, on))
+		return false;
+	if (stream->lost)
+		gm_named_recorded(stream);
+	return true;
 }
 
 /* A default stream's event could end a capture of another stream: then there is none. */
@@ -70,7 +74,7 @@ void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
 	struct gm_relaxed relaxed;
 	struct gm_named copy;
 
-	if (!gm_named_copy(key, &copy) || copy.lost)
+	if (!gm_named_copy(key, &copy))
 		return;
 	relaxed = gm_relax();
 	if (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream))
@@ -123,7 +127,8 @@ void gm_cache_stream_ends(uint64_t key, CUstream stream)
 
 	if (!gm_cache_on() || !gm_named_copy(key, &copy))
 		return;
-	if (!copy.freed && !copy.told && !copy.ending && !gm_stream_captures(stream, false)) {
+	if (((!copy.freed && !copy.told) || copy.lost) && !copy.ending &&
+	    !gm_stream_captures(stream, false)) {
 		relaxed = gm_relax();
 		if (!record_freed(&copy, stream))
 			gm_named_lose(key);

@@ -372,6 +372,20 @@ void gm_named_lose(uint64_t key)
 	place = find_locked(key);
 	if (place)
 		place->lost = true;
+	if (place)
+		place->losses++;
+	gm_unlock(&lock);
+}
+
+void gm_named_recorded(const struct gm_named *stream)
+{
+	struct gm_named *place;
+
+	if (!gm_lock(&lock))
+		return;
+	place = find_locked(stream->key);
+	if (place && place->losses == stream->losses)
+		place->lost = false;
 	gm_unlock(&lock);
 }
 

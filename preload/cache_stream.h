@@ -19,10 +19,11 @@ struct gm_named {
 	uint32_t context;
 	uint32_t next;			/* of its bucket, or unused */
 	uint32_t in_pool, in_context;	/* its segments that the driver has not got back */
+	uint32_t losses;		/* times that it could not be recorded */
 	uint32_t users;			/* threads whose calls of the driver name it just now */
 	pid_t thread;			/* whose default stream it is; 0: anybody's */
 	bool told;			/* of all frees on it: without an event there was none */
-	bool lost;			/* @freed could not be recorded once: it stands for nothing */
+	bool lost;			/* @freed was not recorded since then: it stands for nothing */
 	bool ending;			/* its context is about to end */
 	bool gone;			/* it is given nothing any more */
 	bool over;			/* and what it was given is complete */
@@ -47,8 +48,10 @@ CUevent gm_named_spare(const struct gm_named *stream);
  * the stream's frees: another thread may have been first. */
 CUevent gm_named_publish(const struct gm_named *stream, CUevent event);
 
-/* An event of its frees could not be recorded. */
+/* The event of its frees could not be recorded. Or it was, after this copy was made: what could not
+ * before that comes before it, too. */
 void gm_named_lose(uint64_t key);
+void gm_named_recorded(const struct gm_named *stream);
 
 /* It was asked. */
 void gm_named_seen(const struct gm_named *copy, enum gm_cache_freed seen);

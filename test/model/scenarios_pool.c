@@ -71,6 +71,22 @@ void scenario_freed_before_flag_default(void)
 	freed_before_flag(&scene, CU_STREAM_LEGACY);
 }
 
+/* A capture had kept the event of an earlier free from being recorded. */
+void scenario_freed_before_flag_captured(void)
+{
+	struct scene scene;
+	CUgraph graph;
+	CUdeviceptr p;
+
+	scene_open(&scene, 1);
+	keep_all();
+	p = get_async(FIRST, CU_STREAM_LEGACY);
+	CHECK(cuStreamBeginCapture(scene.u, CU_STREAM_CAPTURE_MODE_RELAXED));
+	give_async(p, CU_STREAM_LEGACY);
+	CHECK(cuStreamEndCapture(scene.u, &graph));
+	freed_before_flag(&scene, CU_STREAM_LEGACY);
+}
+
 void scenario_freed_before_flag_thread(void)
 {
 	struct scene scene;
