@@ -58,11 +58,17 @@ int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks)
 {
 	*of = (struct gm_csv_stacks){
 		.stacks = stacks, .texts = calloc(stacks->count + 1, sizeof(*of->texts)),
-		.quoted = calloc(stacks->frame_count + 1, sizeof(*of->quoted)),
+		.frames = calloc(stacks->frame_count + 1, sizeof(*of->frames)),
 	};
-	for (size_t i = 0; of->quoted && i < stacks->frame_count; i++)
-		of->quoted[i] = strchr(stacks->frames[i].name, '"') || strchr(stacks->frames[i].file, '"');
-	if (of->texts && of->quoted)
+	for (size_t i = 0; of->frames && i < stacks->frame_count; i++) {
+		const struct gm_frame *frame = &stacks->frames[i];
+		size_t name = strlen(frame->name), file = strlen(frame->file);
+
+		of->frames[i] = (struct gm_csv_frame){
+			name, file, memchr(frame->name, '"', name) || memchr(frame->file, '"', file)
+		};
+	}
+	if (of->texts && of->frames)
 		return 0;
 	gm_csv_stacks_close(of);
 	return -ENOMEM;
@@ -73,30 +79,33 @@ void gm_csv_stacks_close(struct gm_csv_stacks *of)
 	for (size_t i = 0; of->texts && i < of->stacks->count; i++)
 		free(of->texts[i].text);
 	free(of->texts);
-	free(of->quoted);
+	free(of->frames);
 }
 
 /* A name, which stays where it is as long as the snapshot does. */
-static void put_text(struct gm_sink *sink, const char *text, bool quoted)
+static void put_text(struct gm_sink *sink, const char *text, size_t bytes, bool quoted)
 {
 	const char *quote;
 
-	for (; quoted && (quote = strchr(text, '"')); text = quote + 1) {
+	while (quoted && (quote = memchr(text, '"', bytes))) {
 		gm_sink_put(sink, text, (size_t)(quote + 1 - text));
 		gm_sink_put(sink, "\"", 1);
+		bytes -= (size_t)(quote + 1 - text);
+		text = quote + 1;
 	}
-	gm_sink_put_kept(sink, text, strlen(text));
+	gm_sink_put_kept(sink, text, bytes);
 }
 
 /* Stacks whose texts are too many to be kept. */
 static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint32_t id, bool last)
 {
 	const struct gm_frame *frame = &of->stacks->frames[id];
+	const struct gm_csv_frame *about = &of->frames[id];
 
-	put_text(sink, frame->name, of->quoted[id]);
+	put_text(sink, frame->name, about->name, about->quoted);
 	if (frame->line > 0) {
 		gm_sink_put(sink, " (", 2);
-		put_text(sink, frame->file, of->quoted[id]);
+		put_text(sink, frame->file, about->file, about->quoted);
 		gm_sink_put(sink, ":", 1);
 		gm_sink_number(sink, frame->line);
 		gm_sink_put(sink, ")", 1);
@@ -106,26 +115,29 @@ static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint
 }
 
 /* The same at the end of what is made up. */
-static char *copy_text(char *to, const char *text, bool quoted)
+static char *copy_text(char *to, const char *text, size_t bytes, bool quoted)
 {
 	const char *quote;
 
-	for (; quoted && (quote = strchr(text, '"')); text = quote + 1) {
+	while (quoted && (quote = memchr(text, '"', bytes))) {
 		to = mempcpy(to, text, (size_t)(quote + 1 - text));
 		*to++ = '"';
+		bytes -= (size_t)(quote + 1 - text);
+		text = quote + 1;
 	}
-	return mempcpy(to, text, strlen(text));
+	return mempcpy(to, text, bytes);
 }
 
 static char *copy_frame(const struct gm_csv_stacks *of, char *to, uint32_t id, bool last)
 {
 	const struct gm_frame *frame = &of->stacks->frames[id];
+	const struct gm_csv_frame *about = &of->frames[id];
 	char room[24], *line;
 
-	to = copy_text(to, frame->name, of->quoted[id]);
+	to = copy_text(to, frame->name, about->name, about->quoted);
 	if (frame->line > 0) {
 		to = mempcpy(to, " (", 2);
-		to = copy_text(to, frame->file, of->quoted[id]);
+		to = copy_text(to, frame->file, about->file, about->quoted);
 		*to++ = ':';
 		line = gm_sink_digits(room, (uint64_t)frame->line, false);
 		to = mempcpy(to, line, (size_t)(room + sizeof(room) - line));
@@ -143,10 +155,9 @@ static void make(struct gm_csv_stacks *of, struct gm_csv_text *ret, const uint32
 	char *at;
 
 	for (size_t i = 0; i < count; i++) {
-		const struct gm_frame *frame = &of->stacks->frames[ids[i]];
-		size_t bytes = strlen(frame->name) + strlen(frame->file);
+		const struct gm_csv_frame *about = &of->frames[ids[i]];
 
-		most += (of->quoted[ids[i]] ? 2 : 1) * bytes + 32;
+		most += (about->quoted ? 2 : 1) * (about->name + about->file) + 32;
 	}
 	ret->text = most <= KEPT_MOST - of->kept ? malloc(most + 1) : NULL;
 	if (!ret->text)

@@ -19,7 +19,7 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
 struct gm_csv_stacks {
 	const struct gm_stacks *stacks;
 	struct gm_csv_text { char *text; size_t bytes; } *texts;	/* by stack; NULL not yet */
-	bool *quoted;			/* by frame: has it a quote? */
+	struct gm_csv_frame { size_t name, file; bool quoted; } *frames;	/* bytes; has it a quote? */
 	size_t kept;			/* bytes */
 };
 

@@ -1,6 +1,7 @@
 """Large inputs: little memory for every verb; what lies across the pieces that the input is read in is read as it is.
 (Times and a million events: test/bench/bench_verbs.py.)"""
 # timeout: 300
+import csv
 import json
 import os
 import pickle
@@ -164,4 +165,23 @@ with Room() as room:
     for cut in (4_194_303, 4_194_304, 4_194_305, len(data) - 1):
         code, out, said = piped(data[:cut], "summary")
         check("JSON cut off at %d" % cut, code == 3 and "cut off" in said and out == b"", said)
+    # ---- CSV of stacks whose texts are more than are kept ---------------------------------------------------------
+    make(other, "--events", 500, "--frames", 300, "--stacks", 400, "--live", 50, "--pad", 7_000_000)
+    with open(other, encoding="utf-8") as file:
+        content = json.load(file)
+    for i, frame in enumerate(content["frames"]):
+        if i % 3 == 1:
+            frame["name"] = '"' + frame["name"][:900 * (i % 5)] + '""' + frame["name"]
+    with open(other, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    csv.field_size_limit(1 << 30)
+    files = [os.path.basename(module["path"]) for module in content["modules"]]
+    texts = ["%s%s" % (frame["name"], " (%s:%d)" % (frame["filename"] or files[frame["module"]], frame["line"]) if frame["line"] else "")
+             for frame in content["frames"]]
+    stacks = [";".join(texts[i] for i in reversed(stack)) for stack in content["stacks"]]
+    with subprocess.Popen([GPUMEM, "convert", "--to", "csv", other], stdout=subprocess.PIPE, text=True) as child:
+        wrong = sum(row["stack"] != stacks[number] for row, number in
+                    zip(csv.DictReader(child.stdout), content["device_traces"][0]["stack"], strict=True))
+    check("CSV: %d MB of stacks, each as it is" % (sum(map(len, stacks)) // 1000000), child.returncode == 0 and not wrong and
+          sum(map(len, stacks)) > 150_000_000, wrong)
 finish()
