@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "preload/cache_heap.h"
+#include "preload/order.h"
 #include "preload/cache_stream.h"
 
 #define STREAMS 4096u			/* more are not known */
@@ -292,10 +293,31 @@ void gm_cache_streams_ending(uint32_t context, bool ending)
 		wait_for_users(0, context);
 }
 
+/* The stream at a place that @context's end took with it; NULL: there was none. */
+static CUstream ended_at(uint32_t at, uint32_t context)
+{
+	CUstream stream = NULL;
+
+	if (!gm_lock(&lock))
+		return NULL;
+	if (streams[at].key && streams[at].context == context &&
+	    streams[at].stream > CU_STREAM_PER_THREAD)
+		stream = streams[at].stream;
+	gm_unlock(&lock);
+	return stream;
+}
+
 void gm_cache_streams_context_ended(uint32_t context)
 {
 	uint32_t kept = 0;
+	CUstream stream;
 
+	/* What is kept of it is not another one's that gets its handle. */
+	for (uint32_t at = 1; at < used; at++) {
+		stream = ended_at(at, context);
+		if (stream)
+			gm_order_stream_gone(stream);
+	}
 	if (!gm_lock(&lock))
 		return;
 	for (uint32_t at = 1; at < used; at++)

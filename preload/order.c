@@ -235,6 +235,16 @@ bool gm_order_covers(CUcontext context)
 
 /* ---- streams' ends ----------------------------------------------------------------------------- */
 
+void gm_order_stream_gone(CUstream stream)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+
+	gm_map_put(reborn, GM_MAP_HANDLE, handle, ++last_number, NULL);
+	reborn_any = 1;
+	*seen_of(handle) = 0;
+	gm_order_generation++;
+}
+
 void gm_order_stream_ends(CUstream stream)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
@@ -249,10 +259,7 @@ void gm_order_stream_ends(CUstream stream)
 			gm_ticket_stream_ends(context, stream);
 	}
 	/* From here on the handle means another stream. In vain when the call fails: harmless. */
-	gm_map_put(reborn, GM_MAP_HANDLE, handle, ++last_number, NULL);
-	reborn_any = 1;
-	*seen_of(handle) = 0;
-	gm_order_generation++;
+	gm_order_stream_gone(stream);
 }
 
 void gm_order_stream_ended(CUstream stream, CUresult result)

@@ -93,6 +93,8 @@ uint32_t gm_order_only_context(void);
  * it, with its result. */
 void gm_order_stream_ends(CUstream stream);
 void gm_order_stream_ended(CUstream stream, CUresult result);
+/* It ended with its context: the same of its key. */
+void gm_order_stream_gone(CUstream stream);
 
 /* Was no other context than @context (NULL: the current one) ever given work? A green context is
  * its own here: a synchronise of it does not cover the primary's. */

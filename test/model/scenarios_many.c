@@ -196,3 +196,31 @@ void scenario_many_threads_at_once(void)
 		CHECK(cuCtxSynchronize());
 	holds_little("threads that were there at once");
 }
+
+/* A stream ends with its context, which leaves memory of it; the next one gets its handle. */
+void scenario_handle_after_context(void)
+{
+	CUdeviceptr p, left, other;
+	struct scene scene;
+	CUstream s;
+
+	scene_open(&scene, 1);
+	s = scene.s;
+	p = get_async(4096, s);
+	left = get_async(4096, s);
+	give_async(p, s);
+	CHECK(cuDevicePrimaryCtxRelease(0));
+	scene_open(&scene, 1);
+	must(scene.s == s || scene.t == s || scene.u == s, "the driver gave other handles: this shows nothing");
+	other = get(4096);
+	slow_from_here();
+	fill(&scene, s, other, 1);
+	p = get_async(4096, s);
+	CHECK(cuMemsetD32Async(p, 1, WORDS, s));
+	give_async(p, s);
+	give_async(left, s);
+	left = get(BIG);
+	CHECK(cuStreamSynchronize(scene.s == s ? scene.t : scene.s));	/* the pool keeps nothing */
+	CHECK(cuCtxSynchronize());
+	give(left);
+}
