@@ -237,6 +237,11 @@ static uint32_t lower_bound(const struct gm_free_set *set, uint32_t root, uint64
 
 /* ---- classes ---- */
 
+static inline void changed(struct gm_free_set *set)
+{
+	__atomic_store_n(&set->changes, set->changes + 1, __ATOMIC_RELAXED);
+}
+
 int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 {
 	const struct gm_block *b = &set->blocks[block];
@@ -256,6 +261,7 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 	s->top |= UINT64_C(1) << c / 64;
 	s->blocks++;
 	set->count++;
+	changed(set);
 	return 0;
 }
 
@@ -278,6 +284,7 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 	}
 	s->blocks--;
 	set->count--;
+	changed(set);
 }
 
 /* The first class >= @c that is not empty; GM_SIZE_CLASSES when there is none. */

@@ -347,6 +347,32 @@ void gm_heap_put_back(struct gm_heap *heap, uint32_t id)
 	gm_heap_count_split(heap, pool, &move);
 }
 
+bool gm_heap_is_next(struct gm_heap *heap, uint32_t id)
+{
+	const struct gm_block *block = &heap->blocks[id], *other;
+	const struct gm_block *next = &heap->blocks[block->next];
+	struct gm_free_set *set = &heap->pool[1];
+	uint8_t before = heap->blocks[block->prev].state;
+	uint64_t size = block->size;
+	uint32_t best;
+
+	if ((block->prev && (before == GM_BLOCK_INACTIVE || before == GM_BLOCK_KEPT)) ||
+	    (block->next && next->state == GM_BLOCK_KEPT))
+		return false;
+	best = gm_free_set_at_least(set, block->stream, size, 0);
+	if (block->next && next->state == GM_BLOCK_INACTIVE) {
+		size += next->size;		/* they would be one */
+		if (best == block->next)
+			best = gm_free_set_at_least(set, block->stream, next->size,
+						    next->address + 1);
+	}
+	other = &heap->blocks[best];
+	if (size >= heap->config.max_split_size)
+		return false;
+	return !best || other->size > size ||
+	       (other->size == size && other->address > block->address);
+}
+
 static void count_oversize(struct gm_heap *heap, uint64_t size)
 {
 	if (size >= heap->config.max_split_size)

@@ -158,6 +158,10 @@ void gm_heap_free(struct gm_heap *heap, uint32_t block);
  * them. */
 void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
 
+/* A large one, kept too: would it be the one to serve a request of its size, at the same address, if it
+ * was put back? Then it stays so until its pool changes. */
+bool gm_heap_is_next(struct gm_heap *heap, uint32_t block);
+
 /* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
  * as gm_heap_alloc, and how many bytes that were. */
 int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);

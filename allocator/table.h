@@ -8,7 +8,7 @@
  * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
  * record belongs to one domain (a device, or the host) and changes only under that domain's lock
  * and inside a transaction (recorder/txn.h), except @state, which is one atomic byte that a hook
- * may set to GM_BLOCK_FREEING before it calls the driver; and small blocks of a cache, which a
+ * may set to GM_BLOCK_FREEING before it calls the driver; and blocks of a cache, which a
  * thread hands out again under the lock of its shard alone (struct gm_shard in recorder/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0

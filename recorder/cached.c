@@ -262,6 +262,10 @@ static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, stru
 	int r;
 
 	gm_keep_tidy_own(stretch, false);
+	/* A large block of the heap's choice depends on all others. */
+	if (gm_unlikely(gm_get(&gm_keep_large[heap->domain])) &&
+	    alloc->requested > GM_HEAP_SMALL_REQUEST)
+		gm_keep_empty_all(stretch);
 	if (others && gm_cached_rows(heap, alloc->module, nested) &&
 	    raises_peak(heap, stretch, alloc)) {
 		gm_keep_empty_all(stretch);
@@ -296,6 +300,16 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	r = gm_stretch_enter(heap, &stretch, op);
 	if (gm_unlikely(r < 0))
 		return r;
+	if (gm_unlikely(alloc->requested > GM_HEAP_SMALL_REQUEST) &&
+	    gm_keep_look_again(heap, &stretch, alloc)) {
+		gm_change_leave(&stretch.change);
+		*ret_block = gm_keep_take(heap, op, alloc);
+		if (*ret_block)
+			return 0;
+		r = gm_stretch_enter(heap, &stretch, op);
+		if (r < 0)
+			return r;
+	}
 	r = find_flushed(heap, &stretch, alloc, ret_block);
 	if (gm_likely(r == 0))
 		gm_stretch_end(heap, &stretch);

@@ -43,7 +43,7 @@ struct gm_cached_setup {
 	uint64_t handle;		/* pool of its segments; 0 none */
 	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
 	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
-	bool keeps;			/* small blocks just freed are kept for the next of their size */
+	bool keeps;			/* blocks just freed are kept for the next of their size */
 };
 
 /* Returns 0; -ENOMEM, -ENODEV (nothing is recorded), -EINVAL. Its number (1 ..) is the owner of

@@ -21,9 +21,12 @@ static struct {
 	_Atomic(uint32_t) count;
 } domains[GM_DOMAINS];
 
+_Atomic(uint32_t) gm_keep_large[GM_DOMAINS];
+
 void gm_keep_begin(void)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		gm_set(&gm_keep_large[d], 0);
 		gm_set(&domains[d].first, NULL);
 		gm_set(&domains[d].count, 0);
 	}
@@ -156,6 +159,12 @@ static const struct { uint8_t name; bool bytes, requested; } folded[FOLDED] = {
 	{ GM_STAT_REQUESTED_BYTES, false, true },
 };
 
+static enum gm_pool_class class_of(unsigned int i, const struct gm_tally *tally)
+{
+	return i % 2 == 0 ? GM_POOL_ALL : gm_heap_pool_of(tally->size) ? GM_POOL_LARGE
+								       : GM_POOL_SMALL;
+}
+
 static void save_folded(struct gm_cached *heap, struct gm_domain *domain,
 			const struct gm_tally *tally)
 {
@@ -165,7 +174,7 @@ static void save_folded(struct gm_cached *heap, struct gm_domain *domain,
 		return;
 	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
 		const struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-					     [i % 2 ? GM_POOL_SMALL : GM_POOL_ALL];
+					     [class_of(i, tally)];
 
 		gm_undo_save(&log, &stat->current);
 		gm_undo_save(&log, &stat->allocated);
@@ -204,7 +213,7 @@ static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tal
 	save_folded(heap, domain, tally);
 	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
 		struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-				       [i % 2 ? GM_POOL_SMALL : GM_POOL_ALL];
+				       [class_of(i, tally)];
 		int64_t in = folded[i / 2].bytes ? takes * size : takes;
 		int64_t out = folded[i / 2].bytes ? puts * size : puts;
 
@@ -265,6 +274,8 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 		uint32_t id = bin->ids[--bin->count];
 
 		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
+		if (gm_heap_pool_of(bin->size))
+			gm_keep_has_no_large(keep);
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_stretch_turn(heap, stretch);
@@ -275,12 +286,21 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	gm_set(&keep->bins_used, gm_get(&keep->bins_used) - 1);
 }
 
+static void in_vain(_Atomic(uint32_t) *vain, uint32_t kept)
+{
+	uint32_t sum = gm_get(vain) + kept;
+
+	gm_set(vain, sum < GM_VAIN_FULL ? sum : GM_VAIN_FULL);
+}
+
 /* @heap: only what is of it; NULL: everything. */
 static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct gm_cached *heap)
 {
 	/* A nested call may have interrupted the very thread that is in there. */
 	if (stretch->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
 		return;
+	if (keep->slot != stretch->change.writer.slot)	/* its thread's flushes are counted there */
+		in_vain(&keep->vain[1], gm_get(&keep->large));
 	if (!heap) {
 		gm_set(&keep->stale, 0);
 		gm_set(&keep->less, 0);
@@ -291,16 +311,53 @@ static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct
 	release(keep->slot);
 }
 
+/* The one large block in @keep, if it may serve @alloc. */
+static struct gm_bin *large_bin(struct gm_keep *keep, const struct gm_cached *heap,
+				const struct gm_alloc *alloc)
+{
+	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
+
+	for (unsigned int i = 0; i < GM_TALLIES; i++) {
+		struct gm_bin *bin = &keep->bins[i];
+
+		if (bin->heap == heap && bin->count && bin->size == size &&
+		    bin->stream == alloc->stream && bin->module == alloc->module)
+			return bin;
+	}
+	return NULL;
+}
+
+bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch,
+			const struct gm_alloc *alloc)
+{
+	struct gm_slot *slot = stretch->change.writer.slot;
+	struct gm_keep *keep = slot ? gm_keep_find(slot, heap->domain) : NULL;
+	uint64_t now = heap->heap.pool[1].changes + 1;
+	bool found = false;
+	struct gm_bin *bin;
+
+	if (!keep || !gm_get(&keep->large) || heap->held || !gm_slot_hold(slot, HOLD_NS))
+		return false;
+	bin = large_bin(keep, heap, alloc);
+	if (bin && bin->seen != now && gm_heap_is_next(&heap->heap, bin->ids[bin->count - 1])) {
+		bin->seen = now;
+		found = true;
+	}
+	release(slot);
+	return found;
+}
+
 void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
 {
 	struct gm_slot *slot = stretch->change.writer.slot;
 	struct gm_keep *keep = slot ? gm_keep_find(slot, stretch->change.number) : NULL;
-	uint32_t kept;
+	uint32_t large;
 
 	if (!keep || !gm_keep_is_due(keep, stale))
 		return;
-	kept = gm_get(&keep->kept) + gm_get(&keep->vain);
-	gm_set(&keep->vain, kept < GM_VAIN_FULL ? kept : GM_VAIN_FULL);
+	large = gm_get(&keep->large);
+	in_vain(&keep->vain[0], gm_get(&keep->kept) - large);
+	in_vain(&keep->vain[1], large);
 	empty(stretch, keep, NULL);
 }
 

@@ -4,7 +4,7 @@
  *   cached.c          alloc, grow, free, complete: one operation each
  *   cached_whole.c    empty, drop, limits, counters
  *   cached_segment.c  the segment that a block lies in
- *   cached_keep.c     small blocks just freed, for their thread's next request of the size
+ *   cached_keep.c     blocks just freed, for their thread's next request of the size
  *   cached_flush.c    and back into their heaps
  *   cached_ledger.c   what operations count, into the statistics
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
@@ -46,7 +46,7 @@ struct gm_cached {
 	uint32_t number;
 	uint8_t domain;			/* as in @setup */
 	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
-	_Atomic(bool) keeps;		/* small blocks just freed are kept */
+	_Atomic(bool) keeps;		/* blocks just freed are kept */
 	_Atomic(bool) dead;		/* dropped, or being so */
 	bool held;			/* gm_cached_hold */
 	bool put_off;			/* since then some block could have become free */
@@ -171,6 +171,10 @@ void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stret
 /* Without a lock: a block that this thread kept serves @alloc; it is handed out, recorded and
  * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
 uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
+/* With the lock, between transactions: may a large block that this thread kept serve @alloc after all?
+ * Then gm_keep_take does, as long as the heap's large pool does not change. */
+bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch,
+			const struct gm_alloc *alloc);
 /* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
  * out (gm_keep_wants). False: nothing was done. */
 bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,

@@ -1,11 +1,11 @@
 /*
- * cached_keep.c - small blocks that were freed a moment ago, for their thread's next request of the
+ * cached_keep.c - blocks that were freed a moment ago, for their thread's next request of the
  * size: without a lock that others take, and without a store to a line that others use.
  *
  *   free ──> kept: a bin of the thread's shard ──> handed out again as it is
  *                                             └──> flush: to its neighbours and into the free sets
  *
- * Each thread has a shard in each domain where it freed something small: bins in memory of our own
+ * Each thread has a shard in each domain where it freed something: bins in memory of our own
  * (struct gm_keep), tallies and an undo area in the journal (struct gm_shard). A block is kept by
  * the thread that freed it, whoever asked for it. A program that frees and allocates one size again
  * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
@@ -30,6 +30,11 @@
  * every shard first, under the lock that it holds. For a thread by itself the heap decides as if
  * nothing had ever been kept, since whatever is not found flushes the thread's own shard; of several
  * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
+ *
+ * Large blocks. What the heap hands out of a larger one depends on where it lies, and so does what it
+ * has left. So a large block is handed out again only where the heap would have done the same, to the
+ * address: that is found out under the domain's lock, and holds until the large pool changes. One in a
+ * domain is kept at a time, or it would depend on the others.
  *
  * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
  * ends leaves them to the next thread with its slot, and to every flush.
@@ -180,11 +185,11 @@ static inline void set_kept(struct gm_keep *keep, struct gm_bin *bin, int by)
 	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
 }
 
-static void was_worth(struct gm_keep *keep)
+static void was_worth(_Atomic(uint32_t) *vain)
 {
-	uint32_t vain = gm_get(&keep->vain);
+	uint32_t now = gm_get(vain);
 
-	gm_set(&keep->vain, vain > GM_VAIN_HIT ? vain - GM_VAIN_HIT : 0);
+	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
 }
 
 static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint64_t op,
@@ -195,12 +200,15 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 	struct gm_bin *bin = &keep->bins[i];
 	uint32_t id = bin->ids[bin->count - 1];
 	struct gm_block *block = &gm_rec.blocks[id];
+	unsigned int large = gm_heap_pool_of(bin->size);
 
 	begin_change(&change, slot, keep, op);
 	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
 	set_kept(keep, bin, -1);
-	if (gm_unlikely(gm_get(&keep->vain)))
-		was_worth(keep);
+	if (gm_unlikely(gm_get(&keep->vain[large])))
+		was_worth(&keep->vain[large]);
+	if (gm_unlikely(large))
+		gm_keep_has_no_large(keep);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
@@ -208,6 +216,13 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
 	done(keep->record);
+}
+
+/* Of large blocks the one that the heap would find, if it was put back. */
+static inline bool is_the_one(const struct gm_cached *heap, const struct gm_bin *bin)
+{
+	return gm_likely(!gm_heap_pool_of(bin->size)) ||
+	       bin->seen == __atomic_load_n(&heap->heap.pool[1].changes, __ATOMIC_RELAXED) + 1;
 }
 
 uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
@@ -218,14 +233,13 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 	struct gm_slot *slot;
 	unsigned int i;
 
-	if (size > GM_HEAP_SMALL_REQUEST)
-		return GM_NONE;
 	slot = enter();
 	if (gm_unlikely(!slot))
 		return GM_NONE;
 	keep = keep_in(slot, heap->domain);
 	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
-	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps)) {
+	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps) &&
+	    is_the_one(heap, &keep->bins[i])) {
 		const struct gm_bin *bin = &keep->bins[i];
 		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
 
@@ -272,6 +286,7 @@ static void begin_bin(struct gm_cached *heap, struct gm_keep *keep, unsigned int
 	bin->size = tally->size = block->size;
 	bin->module = tally->module = block->module;
 	bin->misses = 0;
+	bin->seen = 0;
 	tally->kind = heap->setup.kind;
 	bin->heap = heap;
 	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
@@ -294,9 +309,27 @@ static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint
 	block->op = change.op;
 	gm_cached_trace(&change, block, how, actions, 2);
 	gm_set_release(&block->state, GM_BLOCK_KEPT);
+	if (gm_unlikely(gm_heap_pool_of(bin->size))) {
+		gm_set(&keep->large, 1);
+		bin->seen = bin->ids[0] == id ? bin->seen : 0;
+	}
 	bin->ids[bin->count] = id;
 	set_kept(keep, bin, 1);
 	done(keep->record);
+}
+
+/* Of large blocks one in a domain, as large as was asked for: what is as if it had been put back can be
+ * told of one alone. (What a tally is of, it says by the size of its blocks.) */
+static inline bool may_keep(const struct gm_cached *heap, const struct gm_block *block)
+{
+	bool large = !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL);
+	uint32_t none = 0;
+
+	if (gm_likely(!large))
+		return gm_likely(!gm_heap_pool_of(block->size));
+	return gm_heap_pool_of(block->size) &&
+	       block->size == round_up(heap, block->requested) &&
+	       atomic_compare_exchange_strong(&gm_keep_large[heap->domain], &none, 1);
 }
 
 bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
@@ -313,9 +346,11 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		return false;
 	keep = keep_in(slot, heap->domain);
 	/* Who drops or holds the heap says so before it looks at the shards. */
-	if (gm_likely(keep && gm_get(&heap->keeps))) {
+	if (gm_likely(keep && gm_get(&heap->keeps)) && may_keep(heap, block)) {
 		i = room_for(heap, keep, block);
 		kept = i < GM_TALLIES;
+		if (gm_unlikely(!kept) && gm_heap_pool_of(block->size))
+			gm_keep_has_no_large(keep);
 		if (gm_likely(kept)) {
 			if (!keep->bins[i].heap)
 				begin_bin(heap, keep, i, block);

@@ -25,6 +25,7 @@ struct gm_bin {
 	uint64_t stream, size;
 	uint16_t module;
 	uint32_t count, misses;
+	uint64_t seen;			/* of a large one: changes of its pool + 1 when it was the next */
 	uint32_t ids[GM_BIN_BLOCKS];
 } __attribute__((aligned(64)));
 
@@ -40,10 +41,14 @@ struct gm_keep {
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
 	_Atomic(uint32_t) stale;	/* some bin has missed too often */
 	/* Its thread's own, without @keeping too. */
-	_Atomic(uint32_t) vain;		/* how much of late was kept for nothing */
-	_Atomic(uint32_t) tries;	/* frees since that was too much */
+	_Atomic(uint32_t) large;	/* blocks of the large pool among @kept: 1 in a domain at most */
+	_Atomic(uint32_t) vain[2];	/* how much of late was kept for nothing; by pool */
+	_Atomic(uint32_t) tries[2];	/* frees since that was too much */
 	struct gm_bin bins[GM_TALLIES];
 };
+
+/* 1: some shard of the domain has a large block. */
+extern _Atomic(uint32_t) gm_keep_large[GM_DOMAINS] __attribute__((visibility("hidden")));
 
 /* The shard of @slot in @domain; NULL: there is none yet. */
 struct gm_keep *gm_keep_find(struct gm_slot *slot, uint8_t domain);
@@ -63,6 +68,12 @@ static inline struct gm_keep *gm_keep_last(uint8_t domain)
 		return NULL;
 	keep = gm_get(&slot->keep);
 	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
+}
+
+static inline void gm_keep_has_no_large(struct gm_keep *keep)
+{
+	gm_set(&keep->large, 0);
+	gm_set(&gm_keep_large[keep->domain], 0);
 }
 
 /* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
@@ -93,16 +104,20 @@ static inline bool gm_keep_has(uint8_t domain)
  * kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
 static inline bool gm_keep_wants(const struct gm_cached *heap, const struct gm_block *block)
 {
+	unsigned int pool = !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL);
 	struct gm_keep *keep;
 	uint32_t tries;
 
-	if (!gm_get(&heap->keeps) || !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL))
+	if (!gm_get(&heap->keeps))
 		return false;
 	keep = gm_keep_last(heap->domain);
-	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL))
+	if (gm_unlikely(pool) && (block->size >= heap->heap.config.max_split_size ||
+				  gm_get(&gm_keep_large[heap->domain])))
+		return false;
+	if (gm_likely(!keep || gm_get(&keep->vain[pool]) < GM_VAIN_FULL))
 		return true;
-	tries = gm_get(&keep->tries) + 1;
-	gm_set(&keep->tries, tries % GM_VAIN_TRY);
+	tries = gm_get(&keep->tries[pool]) + 1;
+	gm_set(&keep->tries[pool], tries % GM_VAIN_TRY);
 	return tries == GM_VAIN_TRY;
 }
 

@@ -155,10 +155,13 @@ static int check_stat(const struct gm_stat stat[GM_POOL_CLASSES], const int64_t 
 	return bad;
 }
 
-static void tally(struct gm_stats *stats, enum gm_stat_name name, uint64_t in, uint64_t out)
+static void tally(struct gm_stats *stats, const struct gm_tally *of, enum gm_stat_name name,
+		  uint64_t in, uint64_t out)
 {
+	enum gm_pool_class class = of->size > GM_SMALL_BYTES ? GM_POOL_LARGE : GM_POOL_SMALL;
+
 	for (unsigned int i = 0; i < 2; i++) {
-		struct gm_stat *stat = &stats->stat[name][i ? GM_POOL_SMALL : GM_POOL_ALL];
+		struct gm_stat *stat = &stats->stat[name][i ? class : GM_POOL_ALL];
 
 		stat->current += (int64_t)(in - out);
 		stat->allocated += (int64_t)in;
@@ -186,11 +189,11 @@ static struct gm_stats whole_stats(const struct gm_domain *domain)
 	unsigned int n = 0;
 
 	while ((t = next_tally(&keep, &n))) {
-		tally(&stats, GM_STAT_ALLOCATION, t->takes, t->puts);
-		tally(&stats, GM_STAT_ACTIVE, t->takes, t->puts);
-		tally(&stats, GM_STAT_ALLOCATED_BYTES, t->takes * t->size, t->puts * t->size);
-		tally(&stats, GM_STAT_ACTIVE_BYTES, t->takes * t->size, t->puts * t->size);
-		tally(&stats, GM_STAT_REQUESTED_BYTES, t->taken_bytes, t->put_bytes);
+		tally(&stats, t, GM_STAT_ALLOCATION, t->takes, t->puts);
+		tally(&stats, t, GM_STAT_ACTIVE, t->takes, t->puts);
+		tally(&stats, t, GM_STAT_ALLOCATED_BYTES, t->takes * t->size, t->puts * t->size);
+		tally(&stats, t, GM_STAT_ACTIVE_BYTES, t->takes * t->size, t->puts * t->size);
+		tally(&stats, t, GM_STAT_REQUESTED_BYTES, t->taken_bytes, t->put_bytes);
 	}
 	return stats;
 }

@@ -164,7 +164,8 @@ struct gm_undo_entry { uint64_t offset, old; };
 
 /* What blocks of one size, module and kind did that were freed and handed out again without the
  * heap (cached_keep.c). The statistics, rows and live bytes of the domain take a kept block for a
- * live one; a reader adds @takes and takes off @puts. All in the small pool. */
+ * live one; a reader adds @takes and takes off @puts. In the small pool up to GM_SMALL_BYTES, else in
+ * the large one. */
 #define GM_TALLIES 16u
 struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint64_t takes, puts;		/* kept blocks handed out; blocks that were kept */

@@ -25,10 +25,10 @@ static void count_in(struct gm_stats *stats, enum gm_pool_class class, enum gm_s
 	add(&stat->freed, out);
 }
 
-/* Of the small pool. */
-static void count(struct gm_stats *stats, enum gm_stat_name name, uint64_t in, uint64_t out)
+static void count(struct gm_stats *stats, bool small, enum gm_stat_name name, uint64_t in,
+		  uint64_t out)
 {
-	static const enum gm_pool_class classes[] = { GM_POOL_ALL, GM_POOL_SMALL };
+	const enum gm_pool_class classes[] = { GM_POOL_ALL, small ? GM_POOL_SMALL : GM_POOL_LARGE };
 
 	for (unsigned int i = 0; i < 2; i++) {
 		struct gm_stat *stat = &stats->stat[name][classes[i]];
@@ -64,6 +64,7 @@ static void count_tally(struct gm_image *image, unsigned int d, struct gm_domain
 {
 	struct gm_stats *stats = &domain->stats;
 	uint64_t takes = tally->takes, puts = tally->puts, size = tally->size;
+	bool small = size <= GM_SMALL_BYTES;
 	struct flow flow = { tally->module, tally->kind, takes, takes * size, puts, puts * size };
 
 	if (!takes && !puts)
@@ -72,11 +73,11 @@ static void count_tally(struct gm_image *image, unsigned int d, struct gm_domain
 		image->damage++;
 		return;
 	}
-	count(stats, GM_STAT_ALLOCATION, takes, puts);
-	count(stats, GM_STAT_ALLOCATED_BYTES, takes * size, puts * size);
-	count(stats, GM_STAT_ACTIVE, takes, puts);
-	count(stats, GM_STAT_ACTIVE_BYTES, takes * size, puts * size);
-	count(stats, GM_STAT_REQUESTED_BYTES, tally->taken_bytes, tally->put_bytes);
+	count(stats, small, GM_STAT_ALLOCATION, takes, puts);
+	count(stats, small, GM_STAT_ALLOCATED_BYTES, takes * size, puts * size);
+	count(stats, small, GM_STAT_ACTIVE, takes, puts);
+	count(stats, small, GM_STAT_ACTIVE_BYTES, takes * size, puts * size);
+	count(stats, small, GM_STAT_REQUESTED_BYTES, tally->taken_bytes, tally->put_bytes);
 	domain->live_bytes[tally->kind] += (takes - puts) * size;
 	count_rows(image, d, &flow);
 	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
@@ -134,16 +135,17 @@ static void merge(struct gm_image *image, uint32_t segment)
 static void settle_segment(struct gm_image *image, uint32_t id, const struct gm_segment *segment)
 {
 	struct gm_domain *domain = gm_image_domain(image, segment->domain);
+	bool small = segment->flags & GM_SEGMENT_SMALL;
 	struct splits before, after;
 
 	if (!domain || !segment->heap || !count_splits(image, id, &before))
 		return;
 	merge(image, id);
 	count_splits(image, id, &after);
-	count(&domain->stats, GM_STAT_INACTIVE_SPLIT,
+	count(&domain->stats, small, GM_STAT_INACTIVE_SPLIT,
 	      after.blocks > before.blocks ? after.blocks - before.blocks : 0,
 	      before.blocks > after.blocks ? before.blocks - after.blocks : 0);
-	count(&domain->stats, GM_STAT_INACTIVE_SPLIT_BYTES,
+	count(&domain->stats, small, GM_STAT_INACTIVE_SPLIT_BYTES,
 	      after.bytes > before.bytes ? after.bytes - before.bytes : 0,
 	      before.bytes > after.bytes ? before.bytes - after.bytes : 0);
 }
