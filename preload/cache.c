@@ -185,7 +185,7 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 static CUresult permission(const struct gm_cache_heap *heap)
 {
 	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
-		return gm_capture_permission(heap->home.id);
+		return gm_capture_permission(heap->home);
 	return CUDA_SUCCESS;
 }
 

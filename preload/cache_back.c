@@ -107,10 +107,10 @@ static bool give_back(struct gm_cache_heap *heap, uint64_t address)
  * before what others wait for. */
 static CUstream stream_behind(struct gm_cache_heap *heap, uint64_t key)
 {
-	struct gm_cache_behind *behind = &heap->home.behind[0];
+	struct gm_cache_behind *behind = &heap->own.behind[0];
 
 	for (unsigned int i = 0; i < GM_CACHE_BEHIND; i++) {
-		behind = &heap->home.behind[i];
+		behind = &heap->own.behind[i];
 		if (!behind->stream || behind->key == key ||
 		    GM_REAL(cuStreamQuery)(behind->stream) != CUDA_ERROR_NOT_READY)
 			break;
@@ -201,10 +201,19 @@ uint64_t gm_cache_orphans_back(void)
 	return bytes;
 }
 
-void gm_cache_orphans_pass(void)
+bool gm_cache_orphans_hold(void)
 {
-	for (unsigned int i = 0; i < LOOKING_TURNS && looking; i++)
+	for (unsigned int i = 0; i < LOOKING_TURNS; i++) {
+		if (!__atomic_exchange_n((bool *)&looking, true, __ATOMIC_ACQ_REL))
+			return true;
 		gm_nap(LOOKING_NS);
+	}
+	return false;
+}
+
+void gm_cache_orphans_let_go(void)
+{
+	__atomic_store_n((bool *)&looking, false, __ATOMIC_RELEASE);
 }
 
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)

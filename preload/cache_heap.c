@@ -65,10 +65,10 @@ static struct gm_cache_heap *heap_at(unsigned int n)
 struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
 {
 	struct gm_visit visit = { .relaxed = gm_relax() };
-	CUcontext current = NULL;
+	CUcontext current = NULL, handle = heap->handle;
 
-	if (heap->handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != heap->handle)
-		visit.pushed = !GM_REAL(cuCtxPushCurrent_v2)(heap->handle);
+	if (handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle)
+		visit.pushed = !GM_REAL(cuCtxPushCurrent_v2)(handle);
 	return visit;
 }
 
@@ -90,7 +90,7 @@ CUstream gm_cache_private_stream(CUstream *stream)
 
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
 {
-	return gm_cache_private_stream(&heap->home.back);
+	return gm_cache_private_stream(&heap->own.back);
 }
 
 /* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
@@ -113,11 +113,11 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 {
 	struct gm_visit visit;
 
-	if (heap->ending || !heap->home.back ||
+	if (heap->ending || !heap->own.back ||
 	    !__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL))
 		return;
 	visit = gm_visit_begin(heap);
-	if (!settle_stream(heap->home.back, limit_ns))
+	if (!settle_stream(heap->own.back, limit_ns))
 		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
 	gm_visit_end(&visit);
 }
@@ -190,7 +190,7 @@ void gm_cache_find_home(struct gm_cache_heap *heap)
 	if (!handle || !gm_lock(&heaps_lock))
 		return;
 	if (!heap->handle) {
-		heap->home.id = id;
+		heap->home = id;
 		heap->handle = handle;
 	}
 	gm_unlock(&heaps_lock);
@@ -205,9 +205,11 @@ static bool move_home(struct gm_cache_heap *heap)
 
 	if (!handle || !gm_lock(&heaps_lock))
 		return false;
-	was = heap->home;
-	heap->home = heap->left.id == id ? heap->left : (struct gm_cache_home){ .id = id };
+	was = heap->own;
+	was.id = heap->home;
+	heap->own = heap->left.id == id ? heap->left : (struct gm_cache_home){ 0 };
 	heap->left = was;
+	heap->home = id;
 	heap->handle = handle;
 	gm_unlock(&heaps_lock);
 	return true;
@@ -317,6 +319,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 {
 	struct gm_cache_heap *heap;
 	struct gm_heap_config config;
+	CUcontext handle = NULL;
 	unsigned int place = 0;
 	struct gm_cached_setup setup = {
 		.config = &config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
@@ -332,12 +335,13 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 		return NULL;
 	gm_cache_config(where.domain, &config);
 	heap->context = context;
-	heap->home.id = where.context;
+	heap->home = where.context;
 	heap->domain = where.domain;
 	heap->kind = setup.kind;
 	setup.arg = heap;
-	if (GM_REAL(cuCtxGetCurrent)(&heap->handle) || gm_cached_new(&setup, &heap->cached))
+	if (GM_REAL(cuCtxGetCurrent)(&handle) || gm_cached_new(&setup, &heap->cached))
 		return NULL;
+	heap->handle = handle;
 	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
 			 __ATOMIC_RELEASE);
 	room++;
@@ -376,15 +380,16 @@ struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where)
 struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 {
 	struct gm_cache_heap *heap;
+	CUcontext handle = NULL;
 
 	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
 	heap = get(0, *where);
 	/* The context that it was made in is gone: the memory lives on, its stream does not. */
 	if (heap && !heap->handle && gm_lock(&heaps_lock)) {
-		heap->home.id = where->context;
-		if (!heap->handle && GM_REAL(cuCtxGetCurrent)(&heap->handle))
-			heap->handle = NULL;
+		heap->home = where->context;
+		if (!heap->handle && !GM_REAL(cuCtxGetCurrent)(&handle))
+			heap->handle = handle;
 		gm_unlock(&heaps_lock);
 	}
 	return remember(&gm_cache_last_pool, where, heap);
@@ -396,22 +401,23 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 {
 	enum gm_context_role role;
 	CUdevice device = -1;
-	bool locked;
+	bool locked, held;
 
 	if (!gm_cache_on())
 		return;
 	gm_context_handle(context, &role, &device);
 	locked = ending && device >= 0 && device < (CUdevice)GM_MAX_DEVICES &&
 		 gm_lock_within(&growth[device], ENDING_NS);
+	held = ending && gm_cache_orphans_hold();
 	for (unsigned int i = 0; i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
-		if (!heap->number || heap->home.id != context)
+		if (!heap->number || heap->home != context)
 			continue;
 		if (heap->kind != GM_KIND_POOL) {
 			endings += ending - heap->ending;
 			gm_cached_hold(heap->cached, ending);
-		} else if (locked && move_home(heap)) {
+		} else if (locked && held && move_home(heap)) {
 			continue;
 		}
 		heap->ending = ending;
@@ -419,8 +425,8 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 	gm_cache_streams_ending(context, ending);
 	if (locked)
 		gm_unlock(&growth[device]);
-	if (ending)
-		gm_cache_orphans_pass();
+	if (held)
+		gm_cache_orphans_let_go();
 }
 
 void gm_cache_context_ended(uint32_t context, uint64_t tsc)
@@ -432,11 +438,12 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 
 		if (heap->number && heap->left.id == context)
 			heap->left = (struct gm_cache_home){ 0 };
-		if (!heap->number || heap->home.id != context)
+		if (!heap->number || heap->home != context)
 			continue;
 		if (heap->kind == GM_KIND_POOL) {
 			heap->handle = NULL;
-			heap->home = (struct gm_cache_home){ 0 };
+			heap->own = (struct gm_cache_home){ 0 };
+			heap->home = 0;
 			heap->ending = false;
 			heap->faulted = 0;
 			continue;

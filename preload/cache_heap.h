@@ -26,9 +26,10 @@ struct gm_cache_heap {
 	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
 	uint32_t context;		/* id; 0: of a device's default pool */
 	struct gm_cached *cached;
-	struct gm_cache_home home;	/* where @handle is from */
-	struct gm_cache_home left;	/* a pool's: which it left, as that was about to end */
-	CUcontext handle;		/* made current for its driver calls; NULL: to be found anew */
+	_Atomic(uint32_t) home;		/* id of the context that @handle is */
+	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
+	struct gm_cache_home own;	/* there; but its id */
+	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
 	_Atomic(uint64_t) segments;	/* bytes got from the driver */
 	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
@@ -136,7 +137,8 @@ uint64_t gm_cache_orphans_back(void);
 /* Those of @heap, behind everything given to its device, complete or not. */
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
 bool gm_cache_orphans_room(void);	/* for one more */
-void gm_cache_orphans_pass(void);	/* who gives some back just now has done so */
+bool gm_cache_orphans_hold(void);	/* nobody gives some back until they are let go; false: not now */
+void gm_cache_orphans_let_go(void);
 void gm_cache_orphans_forget(void);
 /* A pool's heap whose context ended gets another of its device, where there is one. */
 void gm_cache_find_home(struct gm_cache_heap *heap);
