@@ -89,9 +89,10 @@ static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
 static inline unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
 				 uint16_t module)
 {
-	uint64_t n = size / GM_GRANULE + stream * 7 + module * 5 + heap->number * 3;
+	uint64_t n = size ^ stream ^ ((uint64_t)heap->number << 48 | (uint64_t)module << 32);
 
-	return (unsigned int)((n ^ n >> 4 ^ n >> 8) % GM_TALLIES);
+	_Static_assert(GM_TALLIES == 16, "four bits");
+	return (unsigned int)(n * UINT64_C(0x9e3779b97f4a7c15) >> 60);
 }
 
 static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap, uint64_t size,
@@ -322,12 +323,12 @@ static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint
  * told of one alone. (What a tally is of, it says by the size of its blocks.) */
 static inline bool may_keep(const struct gm_cached *heap, const struct gm_block *block)
 {
-	bool large = !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL);
 	uint32_t none = 0;
 
-	if (gm_likely(!large))
-		return gm_likely(!gm_heap_pool_of(block->size));
-	return gm_heap_pool_of(block->size) &&
+	/* The large pool has no smaller ones; the small pool may have a larger one. */
+	if (gm_likely(!gm_heap_pool_of(block->size)))
+		return true;
+	return !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) &&
 	       block->size == round_up(heap, block->requested) &&
 	       atomic_compare_exchange_strong(&gm_keep_large[heap->domain], &none, 1);
 }

@@ -104,7 +104,7 @@ static inline bool gm_keep_has(uint8_t domain)
  * kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
 static inline bool gm_keep_wants(const struct gm_cached *heap, const struct gm_block *block)
 {
-	unsigned int pool = !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL);
+	unsigned int pool = gm_heap_pool_of(block->size);
 	struct gm_keep *keep;
 	uint32_t tries;
 
