@@ -173,6 +173,13 @@ static void forget_graphs(struct world *world, int c)
 	}
 }
 
+/* A reset leaves them retained, of a context that is closed, too. */
+static void release_all(struct world *world, struct context *context, int device)
+{
+	for (; context->primary && context->device == device && context->retained; context->retained--)
+		MUST(world, cuDevicePrimaryCtxRelease(device));
+}
+
 /* The driver's call. Another context is current then, or this one. */
 static void end(struct world *world, int c)
 {
@@ -186,8 +193,8 @@ static void end(struct world *world, int c)
 		MUST(world, cuDevicePrimaryCtxReset(context->device));
 		world->drawn[DREW_RESET]++;
 	} else {
-		for (; context->retained; context->retained--)
-			MUST(world, cuDevicePrimaryCtxRelease(context->device));
+		for (int i = 0; i < CONTEXTS; i++)
+			release_all(world, &world->context[i], context->device);
 		world->drawn[DREW_RELEASED]++;
 	}
 	context->handle = NULL;
