@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "tools/ahead.h"
 
+#include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,7 @@ static void start(struct gm_ahead *ahead, size_t place)
 	if (!job)
 		return;
 	job->place = place;
+	mallopt(M_ARENA_MAX, 1);	/* one of its own would keep what it had for nobody */
 	job->half = (struct gm_load_half){ .word = ahead->words[place], .stop = &job->stop };
 	if (pthread_create(&job->thread, NULL, read_job, job))
 		free(job);
@@ -67,6 +70,17 @@ void gm_ahead_close(struct gm_ahead *ahead)
 	ahead->job = NULL;
 }
 
+/* Where memory is scarce it is one after the other: a file can be read anew. */
+static int load_alone(struct gm_ahead *ahead, size_t i, int r, struct gm_loaded *ret)
+{
+	struct stat st;
+
+	if (r != -ENOMEM || !ahead->job || stat(ahead->words[i], &st) || !S_ISREG(st.st_mode))
+		return r;
+	gm_ahead_close(ahead);
+	return gm_load(ahead->words[i], ret);
+}
+
 int gm_ahead_load(struct gm_ahead *ahead, size_t i, struct gm_loaded *ret)
 {
 	struct gm_ahead_job *job = ahead->job;
@@ -74,7 +88,7 @@ int gm_ahead_load(struct gm_ahead *ahead, size_t i, struct gm_loaded *ret)
 
 	if (!job || job->place != i) {
 		start(ahead, i + 1);
-		return gm_load(ahead->words[i], ret);
+		return load_alone(ahead, i, gm_load(ahead->words[i], ret), ret);
 	}
 	pthread_join(job->thread, NULL);
 	ahead->job = NULL;
@@ -82,5 +96,5 @@ int gm_ahead_load(struct gm_ahead *ahead, size_t i, struct gm_loaded *ret)
 	*ret = job->loaded;
 	r = gm_load_end(&job->half, ret);
 	free(job);
-	return r;
+	return load_alone(ahead, i, r, ret);
 }
