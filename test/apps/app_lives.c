@@ -93,7 +93,7 @@ static void destroyed(void)
 	kept.async = 0;
 	/* Which error depends on what lies where the driver's structure was. */
 	say("destroyed twice: %s", cuCtxDestroy(stays) ? "refused" : "taken");
-	checkpoint(2, "the last one");
+	checkpoint(2, "the last one destroyed");
 	goes = make_context(1);
 	free_survivors(&kept, 1);
 	CHECK(cuCtxDestroy(goes));
