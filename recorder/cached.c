@@ -539,7 +539,7 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	/* Its heap may be going at this moment, which free_locked finds. */
 	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
 	now = how->now(how->arg, id, heap->number, size);
-	if (gm_likely(now) && gm_likely(gm_keep_wants(heap, block)) &&
+	if (gm_likely(now) && gm_likely(gm_keep_wants(heap, size)) &&
 	    gm_likely(gm_keep_put(heap, id, op, how)))
 		return 0;
 	r = free_locked(heap, op, id, how, now);

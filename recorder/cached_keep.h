@@ -100,18 +100,18 @@ static inline bool gm_keep_has(uint8_t domain)
 	return !keep || gm_get(&keep->kept);
 }
 
-/* Is a block that is being freed of those that may be kept? Where sizes do not come again, what is
- * kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
-static inline bool gm_keep_wants(const struct gm_cached *heap, const struct gm_block *block)
+/* Is a block of @size that is being freed of those that may be kept? Where sizes do not come again,
+ * what is kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
+static inline bool gm_keep_wants(const struct gm_cached *heap, uint64_t size)
 {
-	unsigned int pool = gm_heap_pool_of(block->size);
+	unsigned int pool = gm_heap_pool_of(size);
 	struct gm_keep *keep;
 	uint32_t tries;
 
 	if (!gm_get(&heap->keeps))
 		return false;
 	keep = gm_keep_last(heap->domain);
-	if (gm_unlikely(pool) && (block->size >= heap->heap.config.max_split_size ||
+	if (gm_unlikely(pool) && (size >= heap->heap.config.max_split_size ||
 				  gm_get(&gm_keep_large[heap->domain])))
 		return false;
 	if (gm_likely(!keep || gm_get(&keep->vain[pool]) < GM_VAIN_FULL))
