@@ -43,6 +43,8 @@ static struct gpu {
 	bool fails;			/* some events cannot be recorded */
 	bool many;			/* the library was not in one-stream mode at the last look */
 	uint32_t keeps;			/* work goes to the first stream but for one in so many */
+	bool lasts;			/* calls for other streams last, and so does their work */
+	uint32_t under_way;		/* such calls */
 	unsigned int races, waits, hangs, invalidated, recycled, waited, transitions, records, looks, returns;
 	void (*others)(void);		/* let other threads and the GPU go on for a step */
 	bool (*stuck)(void);
