@@ -390,9 +390,12 @@ static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
 
 	(void)arg;
 	(void)stream;
-	entered = is_pseudo(one.name) && mine && gm_context_enter(one.context);
+	entered = is_pseudo(one.name) && gm_context_enter(one.context);
 	r = gm_ticket_record_context(one.context, mine ? (CUstream)(uintptr_t)one.name : NULL,
 				     true, ticket);
+	/* The legacy stream's comes after every thread's default stream, too. */
+	if (r && r != -EAGAIN && !mine)
+		r = gm_ticket_record_context(one.context, CU_STREAM_LEGACY, false, ticket);
 	gm_context_leave(entered);
 	return r;
 }

@@ -41,6 +41,8 @@ static void load(struct world *world, int c)
 	MUST(world, cuModuleGetFunction(&context->kernels.copy, context->module, "copy"));
 	MUST(world, cuModuleGetFunction(&context->kernels.wait_flag, context->module, "await_flag"));
 	MUST(world, cuEventCreate(&world->events[c], CU_EVENT_DISABLE_TIMING));
+	for (int t = 0; t < world->threads && !c; t++)
+		MUST(world, cuEventCreate(&world->ends[t], CU_EVENT_DISABLE_TIMING));
 }
 
 static void allow_peers(struct world *world)

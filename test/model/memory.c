@@ -190,7 +190,10 @@ void memory_free(struct world *world, int id)
 		if (world->flag_value)
 			return;
 		MUST(world, cuCtxSetCurrent(world->context[world->stream[block->stream].context].handle));
-		MUST(world, cuStreamSynchronize(world->stream[block->stream].handle));
+		if (is_foreign(world, block->stream))
+			MUST(world, cuEventSynchronize(world->ends[world->stream[block->stream].owner - 1]));
+		else
+			MUST(world, cuStreamSynchronize(world->stream[block->stream].handle));
 		MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
 	}
 	memory_note_free(block->ptr);
@@ -226,6 +229,12 @@ void memory_check(struct world *world, int id)
 
 	if (!block->known || stream < 0)
 		return;
+	if (is_foreign(world, stream)) {
+		stream = any_stream(world, world->stream[stream].context);
+		if (stream < 0)
+			return;
+		use(world, id, stream);
+	}
 	taint_of_legacy(world, stream);
 	if (world->stream[stream].tainted)
 		return;

@@ -1,7 +1,8 @@
 /*
  * model.c - thousands of seeded random programs, each in a process of its own (see world.h).
  *
- * usage: model [-t THREADS] [-j JOBS] [-k] FIRST COUNT
+ * usage: model [-t THREADS | -T THREADS] [-j JOBS] [-k] FIRST COUNT
+ * -t: threads that run at once, and share nothing. -T: threads that take turns at one program.
  * -k: each program is killed (SIGKILL) at a step that its seed chooses.
  * Prints one line of totals, and one line "seed N: ..." for each that failed. Exit 1: some did.
  * A program ends with status 0; 1 a wrong word or result (its line is on stderr); 66 a race and 67
@@ -55,14 +56,17 @@ static void open_streams(struct world *world)
 	for (int c = 0; c < CONTEXTS && world->alone; c++)
 		if (world->context[c].handle)
 			world->stream[1 + c] = (struct stream){ .handle = CU_STREAM_LEGACY, .context = c };
-	if (draw(world, 3) == 0)
+	if (!world->threads && draw(world, 3) == 0)
 		world->stream[4] = (struct stream){ .handle = CU_STREAM_PER_THREAD, .context = 0,
 						    .blocking = true };
 }
 
 void world_open(struct world *world, uint64_t seed, int thread, bool alone)
 {
+	int threads = world->threads;
+
 	memset(world, 0, sizeof(*world));
+	world->threads = threads;
 	for (int i = 0; i < BLOCKS; i++)
 		world->block[i].stream = -1;
 	world->state = seed * 0x9e3779b97f4a7c15u + (uint64_t)thread * 77777 + 1;
@@ -162,22 +166,39 @@ void world_close(struct world *world)
 
 struct part { uint64_t seed; int thread; bool alone; };
 
+static void one_step(struct world *world, const struct part *part, int number)
+{
+	static int (*check)(void);
+
+	check = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
+	if (killed && part->thread == 0 && (uint64_t)number == part->seed * 31 % STEPS)
+		kill(getpid(), SIGKILL);
+	world_step(world);
+	if (check && part->alone && check())
+		FAULT(world, "the library's own structures are wrong");
+}
+
 static void *run_part(void *arg)
 {
-	int (*check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
 	const struct part *part = arg;
 	static __thread struct world world;
 
 	world_open(&world, part->seed, part->thread, part->alone);
-	for (int i = 0; i < STEPS; i++) {
-		if (killed && part->thread == 0 && (uint64_t)i == part->seed * 31 % STEPS)
-			kill(getpid(), SIGKILL);
-		world_step(&world);
-		if (check && part->alone && check())
-			FAULT(&world, "the library's own structures are wrong");
-	}
+	for (int i = 0; i < STEPS; i++)
+		one_step(&world, part, i);
 	world_close(&world);
 	return NULL;
+}
+
+static bool step_in_turn(struct world *world, uint64_t seed, int number)
+{
+	struct part part = { seed, 0, true };
+
+	if (number < STEPS)
+		one_step(world, &part, number);
+	else
+		world_close(world);
+	return number < STEPS;
 }
 
 /* What the program runs on is its seed's, too; before the first call. */
@@ -201,7 +222,7 @@ static void choose_driver(uint64_t seed)
 	}
 }
 
-static void run_program(uint64_t seed, int threads)
+static void run_program(uint64_t seed, int threads, bool turns)
 {
 	int (*driver_check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "fakecuda_check");
 	uint64_t (*calls)(const char *) =
@@ -218,14 +239,16 @@ static void run_program(uint64_t seed, int threads)
 	await("await_flag", FAKECUDA_WAIT_GEQ);
 	if (cuInit(0))
 		_exit(2);
-	for (int i = 0; i < threads; i++) {
+	if (turns)
+		turns_run(seed, threads, step_in_turn);
+	for (int i = 0; i < threads && !turns; i++) {
 		part[i] = (struct part){ seed, i, threads == 1 };
 		if (threads > 1 && pthread_create(&thread[i], NULL, run_part, &part[i]))
 			_exit(2);
 	}
-	if (threads == 1)
+	if (threads == 1 && !turns)
 		run_part(&part[0]);
-	for (int i = 0; threads > 1 && i < threads; i++)
+	for (int i = 0; threads > 1 && !turns && i < threads; i++)
 		pthread_join(thread[i], NULL);
 	totals->driver += calls("cuMemAlloc_v2") + calls("cuMemAllocAsync");
 	if (driver_check()) {
@@ -262,9 +285,11 @@ int main(int argc, char **argv)
 	int option, threads = 1, jobs = 2, running = 0, at;
 	unsigned long failed = 0;
 	pid_t pids[16] = { 0 };
+	bool turns = false;
 
-	while ((option = getopt(argc, argv, "t:j:k")) != -1) {
-		if (option == 't')
+	while ((option = getopt(argc, argv, "t:T:j:k")) != -1) {
+		turns |= option == 'T';
+		if (option == 't' || option == 'T')
 			threads = atoi(optarg);
 		else if (option == 'j')
 			jobs = atoi(optarg);
@@ -273,7 +298,7 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (argc - optind != 2 || threads < 1 || threads > 8 || jobs < 1 || jobs > 16)
+	if (argc - optind != 2 || threads < 1 || threads > (turns ? TURNS : 8) || jobs < 1 || jobs > 16)
 		return 2;
 	first = strtoull(argv[optind], NULL, 10);
 	count = strtoull(argv[optind + 1], NULL, 10);
@@ -289,7 +314,7 @@ int main(int argc, char **argv)
 		seeds[at] = seed;
 		pids[at] = fork();
 		if (!pids[at])
-			run_program(seed, threads);
+			run_program(seed, threads, turns);
 		running++;
 	}
 	for (; running; running--)

@@ -111,8 +111,11 @@ def main():
         totals = run(room, "cached", PROGRAMS, **LEAN)
         check("cached: memory is handed out again", totals and totals[2] > PROGRAMS, totals)
         run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3", **LEAN)
+        run(room, "bare, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", preload=False)
+        run(room, "cached, 3 threads in turns", max(PROGRAMS // 5, 50), "-T", "3", **LEAN)
         calm(room, "one-stream mode that comes back", max(PROGRAMS // 16, 50))
         calm(room, "one-stream mode that comes back, 3 threads", max(PROGRAMS // 16, 50), "-t", "3")
+        calm(room, "one-stream mode that comes back, 3 threads in turns", max(PROGRAMS // 16, 50), "-T", "3")
         run(room, "cached, all of it recorded", max(PROGRAMS // 30, 20), first=FIRST + 10000)
         for number, (name, options) in enumerate((
                 ("free:sync", {"free": "sync"}), ("free:deferred", {"free": "deferred"}), ("fill:poison", {"fill": "poison"}),

@@ -34,13 +34,24 @@ void taint_of_legacy(struct world *world, int stream)
 	}
 }
 
+bool is_foreign(const struct world *world, int stream)
+{
+	const struct stream *s = &world->stream[stream];
+
+	return s->owner && (s->ghost || s->owner != world->thread + 1);
+}
+
 static void after(struct world *world, int stream, int before)
 {
 	CUevent event = world->events[world->stream[before].context];
 
 	taint_of_legacy(world, before);
-	enter(world, world->stream[before].context);
-	MUST(world, cuEventRecord(event, world->stream[before].handle));
+	if (is_foreign(world, before)) {
+		event = world->ends[world->stream[before].owner - 1];
+	} else {
+		enter(world, world->stream[before].context);
+		MUST(world, cuEventRecord(event, world->stream[before].handle));
+	}
 	enter(world, world->stream[stream].context);
 	MUST(world, cuStreamWaitEvent(world->stream[stream].handle, event, 0));
 	leave(world);
@@ -68,7 +79,7 @@ int any_stream(struct world *world, int context)
 	for (int n = 0; n < STREAMS; n++) {
 		const struct stream *stream = &world->stream[(first + n) % STREAMS];
 
-		if (stream->context == context)
+		if (stream->context == context && !is_foreign(world, (first + n) % STREAMS))
 			return (first + n) % STREAMS;
 	}
 	return -1;

@@ -6,7 +6,8 @@
  * while a kernel waits for a flag nothing is called that the driver would wait in. So a race, a
  * hang, a wrong word or a refused call is the fault of whatever lies between it and the driver.
  *
- * Thread context: each thread of a program has a world of its own; what they share is const.
+ * Thread context: each thread of a program has a world of its own, and what they share is const; or
+ * all have one, and take turns (model -T).
  */
 #ifndef TEST_MODEL_WORLD_H
 #define TEST_MODEL_WORLD_H
@@ -17,6 +18,7 @@
 #define STREAMS 7
 #define CONTEXTS 3
 #define GRAPHS 3
+#define TURNS 3				/* threads that take turns, at most */
 #define NO_CONTEXT (-2)			/* of a device that has none now */
 
 /* What a program had occasion to do, for the totals. */
@@ -40,6 +42,8 @@ struct stream {
 	bool blocking;			/* ordered with the legacy stream of its context */
 	bool tainted;			/* comes after a kernel that waits for a flag */
 	bool worked;			/* surely: it was given work before a flag_wait() */
+	int owner;			/* thread + 1 whose default stream it is, of those that take turns; 0: any's */
+	bool ghost;			/* that thread has ended */
 };
 
 struct block {
@@ -69,13 +73,15 @@ struct world {
 	struct block block[BLOCKS];
 	struct graph graph[GRAPHS];
 	CUevent events[CONTEXTS];	/* one a context, recorded anew for every wait */
+	CUevent ends[TURNS];		/* a thread's last turn: recorded on its own stream, in context 0 */
 	volatile uint32_t *flag;	/* pinned: what waiting kernels wait for */
 	uint32_t flag_value;		/* they wait for this; 0: none waits */
 	unsigned int first_works;	/* words behind the flag that a stream's first work has written */
 	bool left[CONTEXTS][CONTEXTS];	/* cudaMalloc's memory of the first, freed on a stream of the second's */
 	bool one_stream;		/* only stream 0 is given work for now */
 	bool tight;			/* memory may run out */
-	bool alone;			/* no other thread */
+	bool alone;			/* no other thread at the same time */
+	int thread, threads;		/* whose turn it is, of how many */
 	unsigned long steps, refused, reused, drawn[DREW_COUNT];
 	CUdeviceptr seen[64];		/* addresses freed lately: how often they come back */
 };
@@ -120,6 +126,7 @@ void context_synchronise_all(struct world *world);
 void use(struct world *world, int block, int stream);	/* order what comes next on @stream */
 void taint_of_legacy(struct world *world, int stream);
 int any_stream(struct world *world, int context);
+bool is_foreign(const struct world *world, int stream);	/* only another thread can name it */
 void work_fill(struct world *world);
 void work_copy(struct world *world);
 void work_peer_copy(struct world *world);
@@ -129,6 +136,10 @@ void flag_wait(struct world *world);
 void flag_set(struct world *world);
 void streams_change(struct world *world);
 void synchronise(struct world *world);
+
+/* turns.c: one program of @threads threads, one call at a time */
+void turns_run(uint64_t seed, int threads,
+	       bool (*step)(struct world *world, uint64_t seed, int number));	/* false: it was the last */
 
 /* graphs.c */
 void graph_make(struct world *world);
