@@ -14,8 +14,8 @@
  * freed: the driver had that thread wait for just that work. Another thread might be the one that
  * this work is waiting for.
  *
- * One-stream mode: as long as only one stream of the process was given work, a synchronous free is
- * reusable at once. Each batch of such frees has an event recorded on that stream before the next
+ * One-stream mode: as long as only one stream of the process was given work, and there is no context
+ * but its own, a synchronous free is reusable at once. Each batch of such frees has an event recorded on that stream before the next
  * submission (one event, recorded anew). When a second stream is about to be given work, the mode
  * ends; that last event is then waited for (in stream order, by the device) by the first work of
  * every other stream, until the host has seen it complete. The mode comes back when all other
@@ -54,10 +54,10 @@ struct gm_reuse_ops {
 	 * work in others that is not complete, nothing was waited for; -errno. No lock held. */
 	int (*wait)(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 	void (*drop)(void *arg, uint64_t ticket);
-	/* The context that @owner's memory belongs to, 0: not known. Does the driver's own free of
-	 * it wait for @stream's work? Look-ups: called under any lock. */
+	/* The context that @owner's memory belongs to, 0: not known. Is that @stream's, and the only
+	 * one there is? Look-ups: called under any lock. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
-	bool (*waits_for)(void *arg, uint32_t context, uint64_t stream);
+	bool (*is_only)(void *arg, uint32_t context, uint64_t stream);
 	/* @stream is given the first work of the process, or has had all of it lately. Under
 	 * "order", on its submitter's thread; may be NULL. */
 	void (*first)(void *arg, uint64_t stream);

@@ -181,8 +181,10 @@ static bool may_be_early_locked(const struct gm_reuse *reuse, uint32_t context, 
 	 * have waited for: not for these. */
 	if (stream_ordered && gm_rule(GM_RULE_STREAM_FREE))
 		return false;
+	/* While the driver's own free waits it lets no other thread's call in that context through, so
+	 * none can give a second stream what this one's work waits for. In another context it can. */
 	return !gm_rule(GM_RULE_ONE_CONTEXT) ||
-	       reuse->ops.waits_for(reuse->ops.arg, context, reuse->hot->stream);
+	       reuse->ops.is_only(reuse->ops.arg, context, reuse->hot->stream);
 }
 
 /* The early free of this thread whose marks still stand: nothing was submitted since. An owner has

@@ -176,7 +176,7 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 		gm_cache_request.result = CUDA_SUCCESS;
 		r = from_driver(heap, call);
 		if (!r)
-			gm_cache_grew(heap->domain, call->where);
+			gm_cache_grew(heap, call);
 	}
 	return r;
 }

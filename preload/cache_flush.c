@@ -20,6 +20,7 @@
 #include "recorder/clock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
+#define TOLD_PART 512u			/* so much stream-ordered memory nobody will lack */
 #define POISON 0xa5u
 #define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
@@ -97,15 +98,15 @@ void gm_cache_short_of_memory(uint8_t domain)
 	is_short |= UINT64_C(1) << domain;
 }
 
-void gm_cache_grew(uint8_t domain, struct gm_where where)
+void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
 {
 	size_t free_bytes = 0, total_bytes = 0;
 
-	gm_sample_growth(where);
+	gm_sample_growth(call->where);
 	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) &&
 	    free_bytes < total_bytes / SHORT_PART)
-		gm_cache_short_of_memory(domain);
-	if (free_bytes <= total_bytes / 2)	/* or it could not be told */
+		gm_cache_short_of_memory(heap->domain);
+	if (call->alloc.stream && heap->segments >= total_bytes / TOLD_PART)
 		gm_cache_tell_frees();
 }
 

@@ -6,8 +6,8 @@
  * would come after whatever was submitted since, a kernel that waits for a flag say, and the driver
  * may have another stream's allocation wait for it, the one that was to set the flag.
  *
- * So once a device has not much memory left, each free on a block's own stream records an event
- * there, one a stream, recorded anew. Else the stream as a whole is asked, which may answer "not
+ * So once there is enough of such memory for anybody to lack it, each free on a block's own stream
+ * records an event there, one a stream, recorded anew. Else the stream as a whole is asked, which may answer "not
  * yet" for the sake of later work. A destroyed stream leaves such an event behind.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
@@ -89,7 +89,7 @@ static int record(void *arg)
 	return record_freed(stream, stream->stream) ? 0 : -EIO;
 }
 
-/* What was freed before the device was short: complete at the latest when its stream is here. */
+/* What was freed before that: complete at the latest when its stream is here. */
 static void mark(struct gm_named *stream)
 {
 	bool entered;

@@ -156,7 +156,7 @@ static inline bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
 	return bytes >= GM_DEDICATED_BYTES && gm_cache_dedicated_large(module);
 }
 void gm_cache_short_of_memory(uint8_t domain);
-void gm_cache_grew(uint8_t domain, struct gm_where where);
+void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 /* What an option says that memory holds when it is handed out. */
 void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
 void gm_cache_forget_short(void);
@@ -171,8 +171,9 @@ void gm_cache_stream_gave(uint64_t key, bool of_pool);
 void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
 
-/* A device has not much memory left: from now on frees in the order of a block's own stream are told,
- * before anybody can be handed the block. (Blocks freed otherwise nothing uses any more.) */
+/* There is stream-ordered memory that somebody could lack: from now on frees in the order of a block's
+ * own stream are told, before anybody can be handed the block. (Blocks freed otherwise nothing uses
+ * any more.) */
 void gm_cache_tell_frees(void);
 extern _Atomic(bool) gm_cache_frees_told GM_HIDDEN;
 void gm_cache_stream_freed_slow(uint64_t key, CUstream stream);

@@ -417,11 +417,11 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return context ? context : gm_context_only();
 }
 
-static bool waits_for(void *arg, uint32_t context, uint64_t stream)
+static bool is_only(void *arg, uint32_t context, uint64_t stream)
 {
 	(void)arg;
 	(void)stream;
-	return context && context == one.context;
+	return context && context == one.context && !several;
 }
 
 static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
@@ -466,7 +466,7 @@ int gm_order_start(void)
 		.wait = gm_ticket_wait,
 		.drop = gm_ticket_drop,
 		.context_of = context_of,
-		.waits_for = waits_for,
+		.is_only = is_only,
 		.complete = complete,
 		.memory = memory,
 	};

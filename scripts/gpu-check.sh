@@ -213,6 +213,23 @@ if wanted exhaust; then
 		pair exhaust "$room/exhaust/exhaust"
 fi
 
+# Which programs hang alone is the driver's to say: none of the others may with the library.
+if wanted waits; then
+	seconds=30
+	mkdir -p "$room/waits"
+	if compile waits "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/waits/waits" test/gpu/waits.cu -L"$stub" -lcuda; then
+		for case in stream used green context pool; do
+			run_bare "waits-$case" "$room/waits/waits" "$case"
+			run_ours "waits-$case" "$room/waits/waits" "$case"
+			said="alone $(cat "$room/waits-$case/bare.out"), with the library $(cat "$room/waits-$case/ours.out")"
+			case $said in
+			"alone $case: hung, with the library $case: hung" | *"library $case: ended") pass "waits-$case" "$said" ;;
+			*) wrong "waits-$case" "$said" ;;
+			esac
+		done
+	fi
+fi
+
 # Tools that look at memory or kernels, with the preload: the library steps aside for them by itself.
 tool() {
 	local name=$1 want=$2 unwanted=$3 log=$room/tools/$1.log

@@ -63,6 +63,28 @@ void scenario_freed_before_flag(void)
 	freed_before_flag(&scene, scene.s);
 }
 
+/* The device was never short of memory before. */
+void scenario_freed_before_flag_half(void)
+{
+	CUdeviceptr flag, q;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	flag = flag_new();
+	keep_all();
+	q = get_async(24 * MIB, scene.s);
+	fill(&scene, scene.s, q, 1);
+	give_async(q, scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	flag_await(&scene, 0, scene.s, flag);
+	q = get_async(76 * MIB, scene.t);
+	fill(&scene, scene.t, q, 2);
+	CHECK(cuStreamWriteValue32(scene.t, flag, 1, 0));
+	CHECK(cuStreamSynchronize(scene.t));
+	expect_words(scene.t, q, 2);
+	CHECK(cuCtxSynchronize());
+}
+
 void scenario_freed_before_flag_default(void)
 {
 	struct scene scene;

@@ -2,7 +2,7 @@
  * scenarios_reuse.c - when memory may be used again: epochs, the one stream and its end, stream
  * order (see scenario.h).
  *
- * Thread context: one thread, but for other_threads_free.
+ * Thread context: one thread, but for other_threads_free and other_contexts_flag.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -205,6 +205,49 @@ void scenario_one_stream_elsewhere(void)
 	flag_set(&scene, flag);
 	CHECK(cuCtxSetCurrent(scene.context[0]));
 	CHECK(cuCtxSynchronize());
+}
+
+struct setting { struct scene *scene; CUstream stream; CUdeviceptr flag; _Atomic(int) reused; };
+
+/* Natively the other thread's free waits for this: then it is not long in coming. */
+static void *set_from_there(void *arg)
+{
+	struct setting *setting = arg;
+
+	for (int i = 0; !setting->reused && i < (cached() ? 5000 : 5); i++)
+		usleep(2000);
+	CHECK(cuCtxSetCurrent(setting->scene->context[1]));
+	fill_in(setting->scene, 1, setting->stream, setting->flag, 1);
+	return NULL;
+}
+
+/* While cudaFree waits, the driver lets other contexts' calls through: their first work must not wait
+ * for what it would have waited for. */
+void scenario_other_contexts_flag(void)
+{
+	struct scene scene;
+	struct setting setting = { .scene = &scene };
+	CUdeviceptr p, q;
+	pthread_t thread;
+
+	scene_open(&scene, 2);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&setting.stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	setting.flag = get(4096);
+	CHECK(cuMemsetD32Async(setting.flag, 0, 1024, scene.s));
+	p = get(2 * MIB);
+	fill(&scene, scene.s, p, 1);
+	CHECK(cuCtxSynchronize());
+	flag_await(&scene, 0, scene.s, setting.flag);
+	pthread_create(&thread, NULL, set_from_there, &setting);
+	give(p);
+	q = get(2 * MIB);
+	fill(&scene, scene.s, q, 2);
+	setting.reused = 1;
+	pthread_join(thread, NULL);
+	CHECK(cuCtxSynchronize());
+	expect_words(scene.s, q, 2);
 }
 
 /* The event of a free stands for every context's work, not only for that of the last one. */

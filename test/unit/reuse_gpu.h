@@ -205,7 +205,8 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return owner;
 }
 
-static bool waits_for(void *arg, uint32_t context, uint64_t key)
+/* The second context counts for nothing here: that early frees stand in its way, too, is wanted. */
+static bool is_only(void *arg, uint32_t context, uint64_t key)
 {
 	(void)arg;
 	return gpu.streams[stream_of(key)].context == context;
@@ -256,7 +257,7 @@ static void looks(void *arg)
 static const struct gm_reuse_ops gpu_ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
 	.query = query, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
-	.waits_for = waits_for, .complete = complete, .memory = memory, .looks = looks,
+	.is_only = is_only, .complete = complete, .memory = memory, .looks = looks,
 };
 
 /* ---- work ---- */

@@ -118,7 +118,7 @@ static uint32_t context_of(void *arg, uint32_t owner)
 	return owner;
 }
 
-static bool waits_for(void *arg, uint32_t context, uint64_t stream)
+static bool is_only(void *arg, uint32_t context, uint64_t stream)
 {
 	(void)arg;
 	(void)context;
@@ -152,7 +152,7 @@ static void *memory(void *arg, size_t bytes)
 static const struct gm_reuse_ops ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
 	.query = query, .wait = wait_ticket, .drop = drop, .context_of = context_of,
-	.waits_for = waits_for, .complete = complete, .memory = memory,
+	.is_only = is_only, .complete = complete, .memory = memory,
 };
 
 static void *gpu(void *arg)
