@@ -159,9 +159,10 @@ static CUresult place_global(struct fc_module *m, size_t i)
 		a->reserved = mapped;
 		a->readable_by_host = true;
 	}
+	/* A mapping of its own and whole chunks (phys.c) come as zero: not touched, they take no time. */
 	if (g->init)
 		memcpy(host, g->init, g->size);
-	else
+	else if (!mapped && g->size < FC_CHUNK)
 		memset(host, 0, g->size);
 	fc_race_alloc(a, NULL);
 	m->globals[i] = ptr;

@@ -65,6 +65,8 @@ CUresult fc_arena_start(struct fc_device *dev)
 		munmap(host, size);
 		goto fail;
 	}
+	/* A GPU's memory is in no core file; this would be a gigabyte in each. */
+	madvise(host, size, MADV_DONTDUMP);
 	dev->inode = fc_fd_inode(dev->fd);
 	dev->host = host;
 	dev->va = ((uint64_t)(uintptr_t)va + FC_CHUNK - 1) / FC_CHUNK * FC_CHUNK;

@@ -27,7 +27,6 @@ class Death:
     """One run to its end: the raw status of wait, what it said, what it left."""
 
     def __init__(self, room, words, preload=True, core=False, act=None, before=None, through=(), **options):
-        # A small device: the stand-in's memory is in the core file.
         env = room.env(preload=preload, FAKECUDA_CAPACITY=16 << 20, **options)
         limit = "unlimited" if core else "0"
         command = ["sh", "-c", "ulimit -c %s; %s exec \"$0\" \"$@\"" % (limit, before or ""), *through, CRASH] + list(words)
