@@ -13,6 +13,7 @@ struct gm_output {
 	char path[4096];		/* "" for standard output */
 	char temporary[4144];		/* its name until it is whole; "" while it has none */
 	bool nameless;
+	int lock;			/* held as long as it has that name; -1: none */
 };
 
 /* Open for @path, or standard output when it is NULL or "-". A new file is for all whom the umask

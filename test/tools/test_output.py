@@ -8,10 +8,11 @@ import time
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import gpumem  # noqa: E402
 
 LARGE = os.path.abspath("test/bench/large.py")
+NO_TMPFILE = os.path.abspath(os.path.join(B, "test/preload/libnotmpfile.so"))
 VERBS = {"convert": ["--to", "csv"], "flame": [], "symbolize": []}
 
 
@@ -29,16 +30,50 @@ def writes_to(pid, directory):
     return False
 
 
-def killed(number, directory, source):
-    """A conversion of a few seconds that is ended while it writes: its exit status, None when it was never seen to write."""
-    with subprocess.Popen([GPUMEM, "convert", "--to", "pytorch-json", "-o", os.path.join(directory, "out.json"), source],
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        while child.poll() is None and not writes_to(child.pid, directory):
-            time.sleep(0.002)
+def writer(directory, source, preload=""):
+    """A conversion of a few seconds that has begun to write; or has ended already."""
+    child = subprocess.Popen([GPUMEM, "convert", "--to", "pytorch-json", "-o", os.path.join(directory, "out.json"), source],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, LD_PRELOAD=preload))
+    while child.poll() is None and not writes_to(child.pid, directory):
+        time.sleep(0.002)
+    return child
+
+
+def killed(number, directory, source, preload=""):
+    """One that is ended while it writes: its exit status, None when it was never seen to write."""
+    with writer(directory, source, preload) as child:
         if child.poll() is not None:
             return None
         child.send_signal(number)
         return child.wait(timeout=60)
+
+
+def without_tmpfile(place, source, small):
+    """Where a file must have a name: what was killed leaves it to the next run, and the living keep theirs."""
+    for _ in range(20):
+        if killed(signal.SIGKILL, place, source, NO_TMPFILE) == -9 and os.listdir(place):
+            break
+    left = os.listdir(place)
+    check("no O_TMPFILE, SIGKILL: a hidden file is left", len(left) == 1 and left[0].startswith("."), left)
+    with open(os.path.join(place, ".gpumem-1-2.tmp"), "w", encoding="utf-8"):
+        pass                    # a snapshot that some process is writing: no verb's
+    words = ["convert", "--to", "csv", "-o", os.path.join(place, "small.csv"), small]
+    for _ in range(20):
+        with writer(place, source, NO_TMPFILE) as living:
+            living.send_signal(signal.SIGSTOP)
+            began = living.poll() is None
+            run = gpumem(*words, env={"LD_PRELOAD": NO_TMPFILE})
+            meanwhile = sorted(os.listdir(place))
+            living.send_signal(signal.SIGCONT)
+            status = living.wait(timeout=100)
+        if began and "out.json" not in meanwhile:
+            break
+    check("no O_TMPFILE: the next run clears it, not what is being written", run.returncode == 0 and len(meanwhile) == 3 and
+          left[0] not in meanwhile and "small.csv" in meanwhile, (run, left, meanwhile))
+    check("no O_TMPFILE: and that becomes whole", status == 0 and sorted(os.listdir(place)) == [".gpumem-1-2.tmp", "out.json", "small.csv"],
+          (status, os.listdir(place)))
+    for name in os.listdir(place):
+        os.unlink(os.path.join(place, name))
 
 
 with Room() as room:
@@ -64,6 +99,7 @@ with Room() as room:
     with open(old, encoding="utf-8") as file:
         check("what was there under that name stays", file.read() == "yesterday's" and os.listdir(place) == ["out.json"], os.listdir(place))
     os.unlink(old)
+    without_tmpfile(place, source, small)
 
     for verb, words in VERBS.items():
         run = gpumem(verb, *words, small)
