@@ -46,98 +46,35 @@ static bool is_inactive(CUdevice device)
 
 /* ---- contexts of the program's own ---- */
 
-CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CUresult result;
+/* However it is asked for. */
+#define CREATES(name, parameters, ...)						\
+	CUresult name parameters						\
+	{									\
+		CUresult result;						\
+										\
+		GM_ENTER(name, __VA_ARGS__);					\
+		result = GM_TRY(name, __VA_ARGS__);				\
+		if (!result)							\
+			gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);		\
+		return gm_leave(result);					\
+	}
 
-	GM_ENTER(cuCtxCreate, pctx, flags, dev);
-	result = GM_TRY(cuCtxCreate, pctx, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuCtxCreate_v2, pctx, flags, dev);
-	result = GM_TRY(cuCtxCreate_v2, pctx, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
-			unsigned int flags, CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuCtxCreate_v3, pctx, paramsArray, numParams, flags, dev);
-	result = GM_TRY(cuCtxCreate_v3, pctx, paramsArray, numParams, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
-			CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
-	result = GM_TRY(cuCtxCreate_v4, pctx, ctxCreateParams, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
+CREATES(cuCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
+CREATES(cuCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
+CREATES(cuCtxCreate_v3, (CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+			 unsigned int flags, CUdevice dev), pctx, paramsArray, numParams, flags, dev)
+CREATES(cuCtxCreate_v4, (CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+			 CUdevice dev), pctx, ctxCreateParams, flags, dev)
 
 /* The graphics libraries' own: without a prototype where those are not installed. */
-CUresult cuGLCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuGLCtxCreate, pctx, flags, dev);
-	result = GM_TRY(cuGLCtxCreate, pctx, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuGLCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuGLCtxCreate_v2, pctx, flags, dev);
-	result = GM_TRY(cuGLCtxCreate_v2, pctx, flags, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuVDPAUCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev, uint32_t vdp_device,
-			  void *vdp_get_proc_address)
-{
-	CUresult result;
-
-	GM_ENTER(cuVDPAUCtxCreate, pctx, flags, dev, vdp_device, vdp_get_proc_address);
-	result = GM_TRY(cuVDPAUCtxCreate, pctx, flags, dev, vdp_device, vdp_get_proc_address);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
-
-CUresult cuVDPAUCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev,
-			     uint32_t vdp_device, void *vdp_get_proc_address)
-{
-	CUresult result;
-
-	GM_ENTER(cuVDPAUCtxCreate_v2, pctx, flags, dev, vdp_device, vdp_get_proc_address);
-	result = GM_TRY(cuVDPAUCtxCreate_v2, pctx, flags, dev, vdp_device, vdp_get_proc_address);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);
-	return gm_leave(result);
-}
+CREATES(cuGLCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
+CREATES(cuGLCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
+CREATES(cuVDPAUCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev, uint32_t vdp_device,
+			   void *vdp_get_proc_address), pctx, flags, dev, vdp_device,
+	vdp_get_proc_address)
+CREATES(cuVDPAUCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev,
+			      uint32_t vdp_device, void *vdp_get_proc_address), pctx, flags, dev,
+	vdp_device, vdp_get_proc_address)
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
