@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """What the library costs real training loops on a GPU, beside PyTorch's own memory history.
 
-usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--library FILE] [WORKLOAD...]
+usage: scripts/gpu-overhead.py [--pairs N] [--iterations N] [--kinds LIST] [--cores N] [--library FILE]
+                               [WORKLOAD...]
 
 A process of each kind runs the training loops of test/gpu/workload.py, one after the other; all of
 them live at the same time, and take turns: N rounds of a turn each, of so many iterations, the order
-of the kinds turning round by round. So what else the machine does meanwhile meets all of them.
+of the kinds turning round by round. So what else the machine does meanwhile meets all of them; and
+they all have the same few cores (--cores), since one core of a machine that others use, too, may be
+half as fast as another.
 Kinds: bare; libgpumem, with its default options; native, the same with stacks=none; history, bare
 with torch.cuda.memory._record_memory_history; nocache, PyTorch without its cache; cached, the same
 with the library, whose cache serves it; cached-nostacks, that with stacks=none. Prints for each
@@ -96,10 +99,12 @@ def main():
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--kinds", default="bare,libgpumem,history")
+    parser.add_argument("--cores", type=int, default=4)
     parser.add_argument("--library", default=os.path.join(ROOT, "build", "libgpumem.so"))
     parser.add_argument("workloads", nargs="*", default=["gpt", "resnet", "side_streams"])
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores:])
     kinds = args.kinds.split(",")
     with tempfile.TemporaryDirectory() as room:
         live = {kind: Kind(kind, args, room) for kind in kinds}
