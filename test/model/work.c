@@ -276,8 +276,10 @@ void work_host_function(struct world *world)
 /* ---- waiting for the host ---- */
 
 /* A stream's first work may have to wait for what another thread freed, and with it for this thread's own
- * kernel: README, Limits, names that hang, which is in no bare program. So beside other threads all
- * streams work before the kernel waits, and one that could not counts as coming after it. */
+ * kernel. A real driver would not let that work through while the other thread's free waits (the fake
+ * does), and such a program hangs alone (test/gpu/waits.cu); README, Limits, has those that do not. So
+ * beside other threads all streams work before the kernel waits, and one that could not counts as
+ * coming after it. */
 static void streams_work(struct world *world, CUdeviceptr flag)
 {
 	for (int i = 0; i < STREAMS && !world->alone; i++) {
