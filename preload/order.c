@@ -224,6 +224,8 @@ void gm_order_context_used(CUcontext context)
 	several = true;
 	gm_order_generation++;		/* nobody's default stream is taken for known any more */
 	gm_context_handles_changed();
+	if (gm_order_on && gm_state.options.verbose)
+		gm_say_always("one-stream fast path off: a second context");
 }
 
 bool gm_order_covers(CUcontext context)
