@@ -55,6 +55,13 @@ void gm_python_forget(void);
  * @cut, the stack could not be followed to its end: then any that is known. */
 struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
 
+/* Whoever finds the same epoch before and after may take it that gm_python_on says what it said. */
+uint32_t gm_python_epoch(void);
+
+/* A small number for an interpreter, 0 for NULL, and back, of one that is not 0. */
+uint8_t gm_python_number(const struct gm_python *python);
+struct gm_python *gm_python_of(uint8_t number);
+
 /* Look for interpreters that are not known yet among the objects of @pcs; with @cut, among those
  * that the process began with, too. Slow. Returns whether one was found (again). */
 bool gm_python_discover(const uintptr_t *pcs, int count, bool cut);

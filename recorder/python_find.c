@@ -25,12 +25,33 @@ static struct gm_python pythons[PYTHONS];
 static _Atomic(uint32_t) pythons_count;
 static _Atomic(bool) busy;		/* a thread is adding an entry */
 static _Atomic(uint64_t) others[OTHERS];
+static _Atomic(uint32_t) epoch;	/* counts what may change what gm_python_on says */
 static _Atomic(uint32_t) cut_stacks;	/* on which no Python was known */
 static void (*note)(const char *line);
 
 void gm_python_init(void (*new_note)(const char *line))
 {
 	note = new_note;
+}
+
+static void changed(void)
+{
+	atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+}
+
+uint32_t gm_python_epoch(void)
+{
+	return atomic_load_explicit(&epoch, memory_order_acquire);
+}
+
+uint8_t gm_python_number(const struct gm_python *python)
+{
+	return python ? (uint8_t)(python - pythons + 1) : 0;
+}
+
+struct gm_python *gm_python_of(uint8_t number)
+{
+	return &pythons[number - 1];
 }
 
 void gm_python_forget(void)
@@ -62,6 +83,7 @@ void gm_python_off(struct gm_python *python)
 	if (!atomic_compare_exchange_strong_explicit(&python->state, &ready, GM_PYTHON_OFF,
 						     memory_order_acq_rel, memory_order_relaxed))
 		return;
+	changed();
 	if (minor >= 10)
 		*at++ = (char)('0' + minor / 10);
 	*at = (char)('0' + minor % 10);
@@ -186,6 +208,7 @@ static bool add(const struct gm_object *object, const struct gm_symbols *symbols
 	atomic_store_explicit(&python->state, why ? GM_PYTHON_OFF : GM_PYTHON_READY,
 			      memory_order_relaxed);
 	atomic_store_explicit(&pythons_count, at + 1, memory_order_release);
+	changed();
 	if (why)
 		tell(version, why);
 	return !why;
@@ -206,6 +229,7 @@ static struct gm_python *find_again(const struct gm_object *object, uint32_t gen
 		if (python->identity != identity_of(object))
 			continue;
 		atomic_store_explicit(&python->generation, generation, memory_order_release);
+		changed();
 		return python;
 	}
 	return NULL;

@@ -1,6 +1,8 @@
 /*
  * stacks.c - the stack of an operation: see stacks.h.
  *
+ * A thread that comes by where it has been has a recipe (unwind_recipe.h) of the stack, and walks
+ * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
  * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
  * (stacks_seen.h). What made an entry there stale is in the hash, too: the generation of the modules,
  * and that of the ids. Owns those, and what is wanted.
@@ -21,7 +23,8 @@
 /* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
 #define SEEN_SET (UINT64_C(1) << 63)
 
-enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000 };
+enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
+       EPOCHS = 0x3fffffff };		/* both fit into a recipe's @what */
 
 static _Atomic(uint64_t) id_generation, met;
 static uintptr_t own_start, own_end;
@@ -59,24 +62,24 @@ static uint64_t hash_of(uint64_t frames, int count, unsigned int flags)
 	uint64_t hash = (frames ^ ((uint64_t)count << 8 | flags)) * UINT64_C(0xc4ceb9fe1a85ec53);
 
 	hash ^= hash >> 31;
-	return hash * UINT64_C(0xff51afd7ed558ccd) + gm_modules_generation() +
-	       atomic_load_explicit(&id_generation, memory_order_relaxed);
+	return hash * UINT64_C(0xff51afd7ed558ccd);
 }
 
-/* The native frames of @parts, from the trail or at @pcs, and their hash. What the Python part needs
- * may lie deeper than what is kept: without native frames in the stack, all that there is room for
- * are walked. */
+/* The native frames of @parts, from the trail (@entered) or at @pcs, and their hash. What the Python
+ * part needs may lie deeper than what is kept: without native frames in the stack, all that there is
+ * room for are walked. */
 static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs,
-			    struct gm_trail_walk *trail)
+			    struct gm_trail_walk *trail, bool entered, bool *ret_on_trail)
 {
 	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX, count;
 
-	if (gm_trail_walk(parts->from, most + GM_STACK_OWN_MOST, trail)) {
+	*ret_on_trail = entered &&
+			gm_trail_walk_on(parts->from, most + GM_STACK_OWN_MOST, trail);
+	if (*ret_on_trail) {
 		parts->pcs = trail->pcs;
 		parts->flags = trail->flags;
 		count = trail->count;
 	} else {
-		trail->trail = NULL;
 		parts->pcs = pcs;
 		count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
 	}
@@ -90,33 +93,43 @@ static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs,
 		parts->flags |= GM_UNWIND_MORE;
 	}
 	parts->flags &= GM_UNWIND_TRUNCATED | GM_UNWIND_MORE;
-	return hash_of(trail->trail ? gm_trail_hash(trail, parts->own, parts->count) :
-			       gm_trail_hash_of(pcs + parts->own, parts->count),
+	return hash_of(*ret_on_trail ? gm_trail_hash(trail, parts->own, parts->count) :
+				       gm_trail_hash_of(pcs + parts->own, parts->count),
 		       parts->count, parts->flags);
+}
+
+/* Of the Python frames of this thread. */
+static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty)
+{
+	struct gm_python_walk walk = { .items = NULL };
+
+	gm_python_walk(python, limit, &walk);
+	*ret_empty = !walk.frames && !walk.flags;
+	return (walk.hash + walk.flags) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
  * from outside may run its code without being in any frame of Python's, as one that drops the last
  * reference to an object: then there is none for this stack, but @*ret_known. */
-static uint64_t hash_python(struct gm_stack_parts *parts, bool *ret_known)
+static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret_known)
 {
-	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
-	struct gm_python_walk walk = { .items = NULL };
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
+	uint64_t hash;
 
-	parts->python = gm_python_on(parts->pcs + parts->own, parts->count, cut);
-	*ret_known = parts->python != NULL;
+	parts->python = *ret_known = gm_python_on(parts->pcs + parts->own, parts->count, cut);
 	if (!parts->python)
 		return 0;
-	gm_python_walk(parts->python, parts->limit, &walk);
-	if (!walk.frames && !walk.flags)
+	hash = hash_inside(parts->python, parts->limit, &empty);
+	if (empty)
 		parts->python = NULL;
-	return (walk.hash + walk.flags) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash;
 }
 
 /* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
 static bool discover(struct gm_stack_parts *parts)
 {
-	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), known;
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
+	struct gm_python *known;
 
 	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
 		return false;
@@ -144,32 +157,87 @@ uint64_t gm_stacks_met(void)
 	return atomic_load_explicit(&met, memory_order_relaxed);
 }
 
+/* The stack is walked, and looked for among those seen; @trail: entered. */
+__attribute__((noinline))
+static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
+			     const struct gm_recipe_key *key, struct gm_trail_walk *trail)
+{
+	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
+	uint64_t frames, inside = 0, hash, value;
+	struct gm_python *python = NULL;
+	uint16_t module;
+	bool on_trail;
+
+	frames = walk_native(parts, pcs, trail, trail->trail != NULL, &on_trail);
+	if (want & WANT_PYTHON)
+		inside = hash_python(parts, &python);
+	hash = (frames + key->generation + want) ^ inside;
+	value = gm_seen_find(hash);
+	if (!value) {
+		uint32_t stack = meet(parts, want & WANT_PYTHON && !python, hash, &module);
+
+		value = SEEN_SET | (uint64_t)stack << 16 | module;
+	} else if (trail->trail && !(parts->flags & GM_UNWIND_TRUNCATED)) {
+		const struct gm_recipe_stack stack = {
+			.pcs = parts->pcs, .count = parts->own + parts->count,
+			.more = parts->flags & GM_UNWIND_MORE, .hash = frames,
+			.inside = inside, .value = value, .kind = gm_python_number(python),
+		};
+
+		gm_trail_remember(trail, key, &stack);
+	}
+	if (on_trail)
+		gm_trail_expect(trail, gm_seen_leave(gm_trail_path(trail)));
+	return value;
+}
+
+/* The value of a stack that this thread has a recipe of; 0: it is to be walked. */
+static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
+			      struct gm_recipe_key *key, const struct gm_trail_walk *trail)
+{
+	struct gm_recipe *recipe = gm_trail_recall(trail, key);
+	uint64_t inside = 0, value;
+	bool empty;
+
+	if (!recipe)
+		return 0;
+	if (recipe->kind)
+		inside = hash_inside(gm_python_of(recipe->kind), parts->limit, &empty);
+	value = recipe->value;
+	if (inside != recipe->inside) {
+		value = gm_seen_find((recipe->hash + key->generation + want) ^ inside);
+		if (!value)
+			return 0;
+		recipe = gm_trail_recall_like(trail, recipe, inside, value);
+	}
+	gm_trail_met(trail, recipe);
+	return value;
+}
+
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
-	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed), stack;
-	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
+	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed);
 	struct gm_stack_parts parts = {
 		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
 	};
 	struct gm_trail_walk trail;
-	uint64_t hash, value;
-	bool known = true;
+	struct gm_recipe_key key = { .from = from };
+	uint64_t value = 0;
 
 	if (!want)
 		return GM_NONE;
-	hash = walk_native(&parts, pcs, &trail) + want;
-	if (want & WANT_PYTHON)
-		hash ^= hash_python(&parts, &known);
-	value = gm_seen_find(hash);
-	if (value) {
-		*ret_module = (uint16_t)value;
-		stack = (uint32_t)(value >> 16);
-	} else {
-		stack = meet(&parts, !known, hash, ret_module);
-	}
-	if (trail.trail) {
-		gm_trail_expect(&trail, gm_seen_leave(gm_trail_path(&trail)));
+	/* before what they tell of is used */
+	key.what = (uint64_t)(gm_python_epoch() & EPOCHS) << WANT_BITS | want;
+	key.generation = gm_modules_generation() +
+			 atomic_load_explicit(&id_generation, memory_order_relaxed);
+	if (__builtin_expect(gm_trail_enter(from, &trail), 1))
+		value = recall(&parts, want, &key, &trail);
+	else
+		trail.trail = NULL;
+	if (__builtin_expect(!value, 0))
+		value = capture_anew(&parts, want, &key, &trail);
+	if (trail.trail)
 		gm_trail_leave(&trail);
-	}
-	return stack;
+	*ret_module = (uint16_t)value;
+	return (uint32_t)(value >> 16);
 }

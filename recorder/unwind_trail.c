@@ -55,6 +55,8 @@ static void renew(struct gm_trail *t)
 	t->stamp = (t->stamp + 1) % GM_STEP_STAMPS;
 	if (!t->stamp && t->paths)
 		gm_paths_clear(t->paths);
+	if (!t->stamp && t->recipes)
+		gm_recipes_clear(t->recipes);
 }
 
 static struct gm_trail *enter(void)
@@ -72,14 +74,10 @@ static struct gm_trail *enter(void)
 		t->owner = own_number;
 		t->pause = 0;
 		t->credit = GM_TRAIL_CREDIT_MOST;
-		t->followed = 0;
+		t->followed = t->recalled = 0;
 		renew(t);
 	}
 	t->strangers = 0;
-	if (t->pause) {
-		t->pause--;
-		goto leave;
-	}
 	return t;
 leave:
 	atomic_store_explicit(&t->busy, 0, memory_order_release);
@@ -106,6 +104,13 @@ uint64_t gm_trail_followed(void)
 	const struct gm_trail *t = &trails[own_number % TRAILS];
 
 	return own_number && t->owner == own_number ? t->followed : 0;
+}
+
+uint64_t gm_trail_recalled(void)
+{
+	const struct gm_trail *t = &trails[own_number % TRAILS];
+
+	return own_number && t->owner == own_number ? t->recalled : 0;
 }
 
 /* ---- a walk ------------------------------------------------------------------------------ */
@@ -349,17 +354,12 @@ static bool run(struct gm_trail *t, struct gm_walk *w, struct gm_course *c)
 	return true;
 }
 
-bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *ret_walk)
+bool gm_trail_enter(const struct gm_regs *from, struct gm_trail_walk *ret_walk)
 {
-	struct gm_course c = { .max = (uint32_t)max };
-	struct gm_trail *t;
-	struct gm_walk w;
 	uint32_t generation;
+	struct gm_trail *t;
 
-	if (max <= 0 || max > GM_TRAIL_MOST || from->has_all || !gm_unwind_is_own())
-		return false;
-	gm_walk_begin(&w, from);
-	if (!w.window.hi || w.sp % 8 || depth_of(&w) > GM_STEP_DEPTH)
+	if (from->has_all || !gm_unwind_is_own())
 		return false;
 	t = enter();
 	if (!t)
@@ -369,39 +369,52 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 		t->generation = generation;
 		renew(t);
 	}
-	c.at = t->top;
-	c.bits = gm_rule_wanted(0, generation);
-	c.stamp = (uint64_t)t->stamp << GM_STEP_STAMP_SHIFT;
-	ret_walk->trail = t;
 	t->path = 0;
+	ret_walk->trail = t;
+	return true;
+}
+
+bool gm_trail_walk_on(const struct gm_regs *from, int max, struct gm_trail_walk *walk)
+{
+	struct gm_course c = { .max = (uint32_t)max };
+	struct gm_trail *t = walk->trail;
+	struct gm_walk w;
+
+	if (max <= 0 || max > GM_TRAIL_MOST)
+		return false;
+	if (t->pause) {
+		t->pause--;
+		return false;
+	}
+	gm_walk_begin(&w, from);
+	if (!w.window.hi || w.sp % 8 || depth_of(&w) > GM_STEP_DEPTH)
+		return false;
+	c.at = t->top;
+	c.bits = gm_rule_wanted(0, t->generation);
+	c.stamp = (uint64_t)t->stamp << GM_STEP_STAMP_SHIFT;
 	if (!run(t, &w, &c)) {
 		t->top = GM_TRAIL_FRAMES;
 		t->pause = PAUSE;
-		gm_trail_leave(ret_walk);
 		return false;
 	}
-	ret_walk->pcs = t->pc + t->top;
-	ret_walk->count = (int)(GM_TRAIL_FRAMES - t->top);
-	ret_walk->flags = 0;
-	if (ret_walk->count > max) {
-		ret_walk->count = max;
-		ret_walk->flags = GM_UNWIND_MORE;
+	walk->pcs = t->pc + t->top;
+	walk->count = (int)(GM_TRAIL_FRAMES - t->top);
+	walk->flags = 0;
+	if (walk->count > max) {
+		walk->count = max;
+		walk->flags = GM_UNWIND_MORE;
 	}
 	return true;
 }
 
-uint32_t gm_trail_path(const struct gm_trail_walk *walk)
+bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *ret_walk)
 {
-	return walk->trail->path;
-}
-
-void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path)
-{
-	struct gm_trail *t = walk->trail;
-
-	t->expected = path;
-	if (t->paths)
-		gm_path_fetch(t->paths, path);
+	if (!gm_trail_enter(from, ret_walk))
+		return false;
+	if (gm_trail_walk_on(from, max, ret_walk))
+		return true;
+	gm_trail_leave(ret_walk);
+	return false;
 }
 
 uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count)
@@ -428,6 +441,18 @@ bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *re
 	return false;
 }
 
+bool gm_trail_enter(const struct gm_regs *from, struct gm_trail_walk *ret_walk)
+{
+	(void)from;
+	(void)ret_walk;
+	return false;
+}
+
+bool gm_trail_walk_on(const struct gm_regs *from, int max, struct gm_trail_walk *walk)
+{
+	return gm_trail_walk(from, max, walk);
+}
+
 void gm_trail_leave(const struct gm_trail_walk *walk)
 {
 	(void)walk;
@@ -438,23 +463,16 @@ uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count)
 	return gm_trail_hash_of(walk->pcs + first, count);
 }
 
-uint32_t gm_trail_path(const struct gm_trail_walk *walk)
-{
-	(void)walk;
-	return 0;
-}
-
-void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path)
-{
-	(void)walk;
-	(void)path;
-}
-
 void gm_trail_forget(void)
 {
 }
 
 uint64_t gm_trail_followed(void)
+{
+	return 0;
+}
+
+uint64_t gm_trail_recalled(void)
 {
 	return 0;
 }

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "recorder/unwind.h"
+#include "recorder/unwind_recipe.h"
 
 struct gm_trail;
 
@@ -39,6 +40,23 @@ struct gm_trail_walk {
 bool gm_trail_walk(const struct gm_regs *from, int max, struct gm_trail_walk *ret_walk);
 void gm_trail_leave(const struct gm_trail_walk *walk);
 
+/* The same in steps: enter (false: nothing to leave, gm_unwind is to be taken), walk or not (false:
+ * as before), leave. */
+bool gm_trail_enter(const struct gm_regs *from, struct gm_trail_walk *ret_walk);
+bool gm_trail_walk_on(const struct gm_regs *from, int max, struct gm_trail_walk *walk);
+
+/* Of who has entered: the recipe of the stack at @key (unwind_recipe.h), NULL if none is known. When
+ * it has been used, gm_trail_met. */
+struct gm_recipe *gm_trail_recall(const struct gm_trail_walk *walk, struct gm_recipe_key *key);
+struct gm_recipe *gm_trail_recall_like(const struct gm_trail_walk *walk,
+				       const struct gm_recipe *recipe, uint64_t inside,
+				       uint64_t value);
+void gm_trail_met(const struct gm_trail_walk *walk, struct gm_recipe *recipe);
+
+/* Have a recipe of @stack, however it was walked, and it was met. @key: as gm_trail_recall left it. */
+void gm_trail_remember(const struct gm_trail_walk *walk, const struct gm_recipe_key *key,
+		       const struct gm_recipe_stack *stack);
+
 /* gm_trail_hash_of @count frames of @walk from the frame @first on. */
 uint64_t gm_trail_hash(const struct gm_trail_walk *walk, int first, int count);
 
@@ -53,7 +71,9 @@ void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path);
 /* In a forked or cloned child: what other threads were doing is not going on. */
 void gm_trail_forget(void);
 
-/* Frames that were followed instead of unwound, for tests and benchmarks: of this thread. */
+/* Frames that were followed instead of unwound, and walks that a recipe made unnecessary, for tests and
+ * benchmarks: of this thread. */
 uint64_t gm_trail_followed(void);
+uint64_t gm_trail_recalled(void);
 
 #endif

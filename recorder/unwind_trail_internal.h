@@ -9,10 +9,12 @@
 #include <stdint.h>
 
 #include "recorder/unwind_path.h"
+#include "recorder/unwind_recipe.h"
 
 #define GM_TRAIL_FRAMES 336u		/* kept of a stack */
 #define GM_TRAIL_RUNS 4u		/* of frames unwound in one walk, to be kept */
 #define GM_TRAIL_PIECES 3u		/* of which a walk's frames become a path of their own */
+#define GM_TRAIL_WHAT_BITS 48		/* of a recipe's @what: the caller's; above, the stamp */
 #define GM_TRAIL_CREDIT_MOST (GM_PATH_FRAMES / 2)
 
 /* Frames from @top on, innermost first, the outermost at GM_TRAIL_FRAMES - 1. Behind that: what the
@@ -30,11 +32,12 @@ struct gm_trail {
 	uint32_t stamp;			/* changes with these and the owner */
 	uint32_t top;
 	bool open;			/* the stack goes on beyond the outermost frame */
-	bool no_paths;			/* there was no room for them */
+	bool no_paths, no_recipes;	/* there was no room for them */
 	struct gm_paths *paths;
+	struct gm_recipes *recipes;
 	uint32_t path, expected;	/* that the last walk began with, that the next one may */
 	uint32_t credit;		/* frames that may be kept a second time, in a longer path */
-	uint64_t followed;
+	uint64_t followed, recalled;
 	struct gm_path_frame fresh[GM_TRAIL_FRAMES];	/* those walked before it is joined */
 };
 

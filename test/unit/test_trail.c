@@ -24,34 +24,69 @@
 
 /* ---- the comparison --------------------------------------------------------------------- */
 
-static __thread long walks, in_vain;
+static __thread long walks, in_vain, recalls;
 
-/* How deep the stack is; the trail's walk is the plain one, for any number of frames asked for. */
-static __attribute__((noinline)) int compare(int max)
+/* The recipe, if there is one, is of this very stack. */
+static void compare_recipe(struct gm_trail_walk *walk, struct gm_recipe_key *key, uint64_t value)
+{
+	struct gm_recipe *recipe = gm_trail_recall(walk, key);
+
+	if (!recipe)
+		return;
+	recalls++;
+	ck_assert_uint_eq(recipe->value, value);
+	gm_trail_met(walk, recipe);
+}
+
+/* How deep the stack is; the trail's walk is the plain one, for any number of frames asked for, and so
+ * is what a recipe says. */
+static __attribute__((noinline)) int compare_from(const struct gm_regs *regs, int max)
 {
 	uintptr_t pcs[PLAIN_MOST];
 	struct gm_trail_walk walk;
-	struct gm_regs regs;
+	struct gm_recipe_key key = { .from = regs, .what = (uint64_t)max };
+	struct gm_recipe_stack stack = { .pcs = pcs };
 	unsigned int flags;
 	int count;
 
-	gm_regs_capture(&regs);
 	walks++;
-	if (!gm_trail_walk(&regs, max, &walk)) {
+	count = gm_unwind(regs, pcs, max, &flags);
+	if (!gm_trail_enter(regs, &walk)) {
 		in_vain++;
-		return gm_unwind(&regs, pcs, max, &flags);
+		return count;
 	}
-	count = gm_unwind(&regs, pcs, max, &flags);
-	ck_assert_int_eq(walk.count, count);
-	ck_assert_uint_eq(walk.flags, flags);
-	ck_assert_mem_eq(walk.pcs, pcs, (size_t)count * sizeof(*pcs));
-	for (int first = 0; first < count; first += 1 + count / 5)
-		for (int n = 0; n <= count - first; n += 1 + count / 7)
-			ck_assert_uint_eq(gm_trail_hash(&walk, first, n),
-					  gm_trail_hash_of(pcs + first, n));
-	ck_assert_uint_eq(gm_trail_hash(&walk, 0, count), gm_trail_hash_of(pcs, count));
+	stack.count = count;
+	stack.more = flags & GM_UNWIND_MORE;
+	stack.value = (gm_trail_hash_of(pcs, count) ^ (uint64_t)count << 8 ^ flags) | 1;
+	compare_recipe(&walk, &key, stack.value);
+	if (gm_trail_walk_on(regs, max, &walk)) {
+		ck_assert_int_eq(walk.count, count);
+		ck_assert_uint_eq(walk.flags, flags);
+		ck_assert_mem_eq(walk.pcs, pcs, (size_t)count * sizeof(*pcs));
+		for (int first = 0; first < count; first += 1 + count / 5)
+			for (int n = 0; n <= count - first; n += 1 + count / 7)
+				ck_assert_uint_eq(gm_trail_hash(&walk, first, n),
+						  gm_trail_hash_of(pcs + first, n));
+		ck_assert_uint_eq(gm_trail_hash(&walk, 0, count), gm_trail_hash_of(pcs, count));
+	} else {
+		in_vain++;
+	}
+	if (!(flags & (GM_UNWIND_TRUNCATED | GM_UNWIND_SIGNAL)))
+		gm_trail_remember(&walk, &key, &stack);
 	gm_trail_leave(&walk);
 	return count;
+}
+
+/* Without a frame pointer of its own: its caller's is in the register. */
+static __attribute__((noinline)) int compare(int max)
+{
+	struct gm_regs regs;
+	int depth;
+
+	gm_regs_capture(&regs);
+	depth = compare_from(&regs, max);
+	__asm__ volatile("" : "+r"(depth));
+	return depth;
 }
 
 /* ---- random trees of calls -------------------------------------------------------------- */
@@ -192,8 +227,8 @@ static void run_programs(uint64_t seed, int count, int max)
 
 static void say_walks(const char *what)
 {
-	printf("# %s: %ld walks, %ld plain ones, %llu frames followed\n", what, walks, in_vain,
-	       (unsigned long long)gm_trail_followed());
+	printf("# %s: %ld walks, %ld plain ones, %llu frames followed, %ld recipes\n", what, walks,
+	       in_vain, (unsigned long long)gm_trail_followed(), recalls);
 }
 
 START_TEST(random_programs)
@@ -204,6 +239,21 @@ START_TEST(random_programs)
 	say_walks("random programs");
 	ck_assert_int_lt(in_vain * 20, walks);
 	ck_assert_uint_gt(gm_trail_followed(), (uint64_t)walks);
+}
+END_TEST
+
+/* Each twice, the second time through the same stacks in the same order, and after that in another. */
+START_TEST(programs_again)
+{
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		run_programs(seed * 7919, 1, 72);
+		run_programs(seed * 7919, 1, 72);
+		for (int i = 0; i < 3; i++)
+			run_programs(helper_random(&(uint64_t){ seed + (uint64_t)i }) % seed * 7919 +
+				     7919, 1, 72);
+	}
+	say_walks("programs again");
+	ck_assert_int_gt(recalls * 4, walks);
 }
 END_TEST
 
@@ -274,6 +324,7 @@ START_TEST(two_places_that_call_the_same)
 	}
 	ck_assert_int_eq(in_vain, 0);
 	ck_assert_uint_gt(gm_trail_followed(), 100);
+	ck_assert_int_gt(recalls * 4, walks);
 }
 END_TEST
 
@@ -530,6 +581,7 @@ int main(void)
 	suite_add_tcase(suite, tcase);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(tcase, random_programs, 0, 4);
+	tcase_add_test(tcase, programs_again);
 	tcase_add_test(tcase, random_programs_in_threads);
 	tcase_add_test(tcase, two_places_that_call_the_same);
 	tcase_add_test(tcase, a_frame_pointer_that_differs);
