@@ -55,7 +55,7 @@ PRETEST_L := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%.so,$(wildcard t
 PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) \
 	     $(patsubst test/preload/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/*.cc)) $(PRETEST_L)
 HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
-	     app_lives app_pools app_random app_vmm many crash)
+	     app_lives app_pools app_random app_vmm many crash scenarios)
 HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
 FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
@@ -313,6 +313,11 @@ HOOKED_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(BUILD)/
 	      -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
 $(BUILD)/test/hooked/many $(BUILD)/test/hooked/crash: $(BUILD)/test/hooked/%: $(BUILD)/obj/test/preload/%.c.o \
 		$(HOOKED_OBJ) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(HOOKED_LINK)
+
+$(BUILD)/test/hooked/scenarios: $(call obj,$(SCENARIOS)) $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(HOOKED_LINK)

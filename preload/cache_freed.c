@@ -82,11 +82,29 @@ void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
 	gm_unrelax(&relaxed);
 }
 
+/* An event of ours on the default stream would have streams wait for one another that do not. */
+static bool mark_default(const struct gm_named *stream)
+{
+	CUevent event, stands;
+
+	if (!GM_REAL(cuStreamQuery)(CU_STREAM_LEGACY)) {
+		gm_named_tell(stream->key);
+		return true;
+	}
+	event = new_event(stream);
+	if (!event || GM_REAL(cuCtxRecordEvent)(stream->handle, event))
+		return false;
+	stands = gm_named_publish(stream, event);
+	return stands == event || !GM_REAL(cuCtxRecordEvent)(stream->handle, stands);
+}
+
 static int record(void *arg)
 {
 	const struct gm_named *stream = arg;
+	bool done = stream->stream == CU_STREAM_LEGACY ? mark_default(stream)
+						       : record_freed(stream, stream->stream);
 
-	return record_freed(stream, stream->stream) ? 0 : -EIO;
+	return done ? 0 : -EIO;
 }
 
 /* What was freed before that: complete at the latest when its stream is here. */

@@ -411,6 +411,18 @@ void gm_named_recorded(const struct gm_named *stream)
 	gm_unlock(&lock);
 }
 
+void gm_named_tell(uint64_t key)
+{
+	struct gm_named *place;
+
+	if (!gm_lock(&lock))
+		return;
+	place = find_locked(key);
+	if (place)
+		place->told = true;
+	gm_unlock(&lock);
+}
+
 CUevent gm_named_publish(const struct gm_named *stream, CUevent event)
 {
 	struct gm_named *place;

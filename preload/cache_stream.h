@@ -53,6 +53,9 @@ CUevent gm_named_publish(const struct gm_named *stream, CUevent event);
 void gm_named_lose(uint64_t key);
 void gm_named_recorded(const struct gm_named *stream);
 
+/* All that was freed on it so far is complete. */
+void gm_named_tell(uint64_t key);
+
 /* It was asked. */
 void gm_named_seen(const struct gm_named *copy, enum gm_cache_freed seen);
 

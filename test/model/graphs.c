@@ -74,6 +74,7 @@ void graph_launch(struct world *world)
 		world->block[graph->blocks[n]].value = graph->value;
 		world->block[graph->blocks[n]].known = true;
 	}
+	taint_of_legacy(world, stream);
 	/* Launches of one graph are ordered by the driver, whatever their streams. */
 	if (graph->stream >= 0 && world->stream[graph->stream].tainted)
 		world->stream[stream].tainted = true;

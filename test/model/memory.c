@@ -92,33 +92,33 @@ static void count_gone(struct world *world, CUdeviceptr ptr)
 	world->seen[draw(world, 64)] = ptr;
 }
 
-static size_t live_bytes(const struct world *world)
+/* What @bytes may keep of a device, as PyTorch's segments or as pieces of the driver's pool: a tight
+ * one has three of these. */
+static size_t kept_by(size_t bytes, bool async)
 {
-	size_t bytes = 0;
+	size_t segment = bytes <= ((size_t)1 << 20) ? (size_t)2 << 20
+		       : bytes < ((size_t)10 << 20) ? (size_t)20 << 20 : bytes + ((size_t)2 << 20);
 
-	for (int i = 0; i < BLOCKS; i++)
-		bytes += world->block[i].words ? ((size_t)2 << 20) : 0;
-	return bytes;
+	return async ? (size_t)32 << 20 : segment;
 }
 
-/* A tight device is three pieces of the driver's pool, and any block in stream order may keep one. */
-static bool pool_may_have_all(const struct world *world)
+static bool fits(const struct world *world, size_t bytes, bool async)
 {
-	int blocks = 0;
+	size_t kept = kept_by(bytes, async);
 
 	for (int i = 0; i < BLOCKS; i++)
-		blocks += world->block[i].words && world->block[i].async;
-	return blocks >= 3;
+		if (world->block[i].words)
+			kept += kept_by(world->block[i].bytes, world->block[i].async);
+	return kept <= (size_t)96 << 20;
 }
 
 /* Memory may run out in a tight program, but not while most of the device is free. */
-static void refused(struct world *world, CUresult result, size_t bytes)
+static void refused(struct world *world, CUresult result, size_t bytes, bool async)
 {
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || !world->tight)
 		FAULT(world, "%zu bytes refused: CUresult %d", bytes, (int)result);
-	if (world->alone && !pool_may_have_all(world) && !getenv("FAKECUDA_FAIL") && !getenv("GPUMEM_MEMORY_LIMIT") &&
-	    live_bytes(world) + bytes < ((size_t)16 << 20))
-		FAULT(world, "%zu bytes refused with %zu in use", bytes, live_bytes(world));
+	if (world->alone && fits(world, bytes, async) && !getenv("FAKECUDA_FAIL") && !getenv("GPUMEM_MEMORY_LIMIT"))
+		FAULT(world, "%zu bytes refused that there is room for", bytes);
 	world->refused++;
 }
 
@@ -137,6 +137,7 @@ static void adopt(struct world *world, int slot, CUdeviceptr ptr, size_t bytes)
 	note_alloc(ptr, bytes);
 	count_again(world, ptr);
 	*block = (struct block){ .ptr = ptr, .context = world->current, .stream = -1, .fresh = true };
+	block->bytes = bytes;
 	block->words = (uint32_t)(bytes / 4 < WORDS_MOST ? bytes / 4 : WORDS_MOST);
 }
 
@@ -151,7 +152,7 @@ void memory_alloc(struct world *world)
 		return;
 	result = cuMemAlloc(&ptr, bytes);
 	if (result)
-		refused(world, result, bytes);
+		refused(world, result, bytes, false);
 	else
 		adopt(world, slot, ptr, bytes);
 }
@@ -168,7 +169,7 @@ void memory_alloc_async(struct world *world)
 	taint_of_legacy(world, stream);		/* it is in that stream's order, too */
 	result = cuMemAllocAsync(&ptr, bytes, world->stream[stream].handle);
 	if (result) {
-		refused(world, result, bytes);
+		refused(world, result, bytes, true);
 		return;
 	}
 	adopt(world, slot, ptr, bytes);

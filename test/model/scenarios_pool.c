@@ -93,6 +93,48 @@ void scenario_freed_before_flag_default(void)
 	freed_before_flag(&scene, CU_STREAM_LEGACY);
 }
 
+/* Streams that the legacy one waits for, and that wait for it: it is given nothing behind the program's
+ * back. @pending: what it was given itself is not over. */
+static void legacy_left_alone(bool pending)
+{
+	CUdeviceptr flag, other, p;
+	struct scene scene;
+	CUstream a, b;
+
+	scene_open(&scene, 1);
+	keep_all();
+	flag = flag_new();
+	other = flag_new();
+	CHECK(cuStreamCreate(&a, CU_STREAM_DEFAULT));
+	CHECK(cuStreamCreate(&b, CU_STREAM_DEFAULT));
+	p = get_async(4096, CU_STREAM_LEGACY);
+	fill(&scene, CU_STREAM_LEGACY, p, 1);
+	if (pending)
+		flag_await(&scene, 0, CU_STREAM_LEGACY, other);
+	give_async(p, CU_STREAM_LEGACY);
+	if (pending)
+		flag_set(&scene, other);
+	else
+		CHECK(cuCtxSynchronize());
+	flag_await(&scene, 0, a, flag);
+	p = get_async(40 * MIB, b);		/* the heap grows */
+	fill(&scene, b, p, 2);
+	CHECK(cuStreamWriteValue32(b, flag, 1, 0));
+	expect_words(b, p, 2);
+	give_async(p, b);
+	CHECK(cuCtxSynchronize());
+}
+
+void scenario_legacy_left_alone(void)
+{
+	legacy_left_alone(false);
+}
+
+void scenario_legacy_left_alone_pending(void)
+{
+	legacy_left_alone(true);
+}
+
 /* A capture had kept the event of an earlier free from being recorded. */
 void scenario_freed_before_flag_captured(void)
 {

@@ -71,6 +71,7 @@ static void record_end(struct world *world)
 
 	if (stream->context < 0 || stream->owner != world->thread + 1 || stream->ghost)
 		return;
+	taint_of_legacy(world, own_slot(world->thread));
 	MUST(world, cuCtxSetCurrent(world->context[0].handle));
 	MUST(world, cuEventRecord(world->ends[world->thread], CU_STREAM_PER_THREAD));
 	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));

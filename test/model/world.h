@@ -48,6 +48,7 @@ struct stream {
 
 struct block {
 	CUdeviceptr ptr;
+	size_t bytes;
 	uint32_t words;			/* 0: the slot is free */
 	uint32_t value;			/* in every word, if @known */
 	bool known, async, fresh;	/* fresh: no work has used it yet */

@@ -20,7 +20,7 @@ def programs():
         hooked = os.path.join(build, "test/hooked")
         for program in [n for n in sorted(os.listdir(hooked)) if not n.startswith("test_")] if os.path.isdir(hooked) else []:
             # The address space of a program under TSan is too narrow for much to be reserved at once.
-            yield name, os.path.join(hooked, program), ["4", "300", "5"] if program == "many" else []
+            yield name, os.path.join(hooked, program), {"many": ["4", "300", "5"], "scenarios": ["relay"]}.get(program, [])
 
 
 def run(name, path, arguments, allocator):
@@ -74,7 +74,7 @@ def main():
                 if name != "thread" or words[0] not in ("threads", "handler"):
                     death(name, path, words, number)
         else:
-            for allocator in ("native", "caching"):
+            for allocator in ("caching",) if arguments == ["relay"] else ("native", "caching"):
                 run(name, path, arguments, allocator)
     finish()
 
