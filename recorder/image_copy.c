@@ -177,7 +177,17 @@ static int read_header(struct gm_image *image, int fd)
 	return r ? r : gm_image_validate(image, image->bytes);
 }
 
-/* What changes whenever a table changes; equal before and after: nothing changed between. */
+static uint64_t mixed(uint64_t sum, const void *from, size_t bytes)
+{
+	const uint64_t *words = from;
+
+	for (size_t i = 0; i < bytes / sizeof(*words); i++)
+		sum = sum * 31 + words[i];
+	return sum;
+}
+
+/* What changes whenever a table changes; equal before and after: nothing changed between. An operation
+ * has its number before it begins, and without history no event: then its counters tell. */
 static uint64_t moving(const struct gm_image *image)
 {
 	uint64_t sum = image->header->horizon;
@@ -198,12 +208,16 @@ static uint64_t moving(const struct gm_image *image)
 		sum = sum * 31 + domain->undo_op;
 		sum = sum * 31 + domain->undo_count;
 		sum = sum * 31 + domain->counts.events;
+		sum = mixed(sum, domain->live_bytes, sizeof(domain->live_bytes));
+		sum = mixed(sum, &domain->stats, sizeof(domain->stats));
+		sum = mixed(sum, &domain->ledger, sizeof(domain->ledger));
 	}
 	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
 		const struct gm_shard *shard = gm_image_shard(image, i);
 
 		sum = sum * 31 + shard->undo_op;
 		sum = sum * 31 + shard->counts.events;
+		sum = mixed(sum, shard->tallies, sizeof(shard->tallies));
 	}
 	return sum;
 }

@@ -6,12 +6,16 @@
  *
  *	GM_SEED=n  the seed (printed)
  */
+#define _GNU_SOURCE
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "recorder/cached_internal.h"
 #include "recorder/image.h"
@@ -36,19 +40,24 @@ static uint64_t rnd(void)
 	return seed;
 }
 
-static void begin(void)
+static void begin_with(uint64_t history)
 {
 	const char *text = getenv("GM_SEED");
 
 	seed = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) * 2654435761u + 1;
 	printf("# seed %llu\n", (unsigned long long)seed);
 	aux_driver_begin(UINT64_MAX);
-	aux_start(4096);
+	aux_start(history);
 	aux_keeps = true;
 	heap[0] = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	aux_keeps = false;
 	heap[1] = aux_heap(1, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	lives = 0;
+}
+
+static void begin(void)
+{
+	begin_with(4096);
 }
 
 static void alloc_both(uint64_t bytes, uint64_t stream, uint16_t module)
@@ -220,6 +229,64 @@ START_TEST(splits_that_nobody_saw)
 }
 END_TEST
 
+/* ---- a copy from outside ---- */
+
+static uint64_t late_op;
+static unsigned int looks;		/* of the copy that is being made, + 1; 0: there is none */
+
+static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	(void)arg;
+	(void)block;
+	(void)number;
+	(void)bytes;
+	return true;
+}
+
+/* Between the copy's tables and its second look at what moves: all of an operation that had its number
+ * before the first. */
+ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+	struct gm_header *header = looks ? gm_header_get() : NULL;
+
+	if (header && (uint64_t)at == header->regions[GM_REGION_THREADS].offset && ++looks == 3) {
+		struct gm_cached_free how = { .now = at_once, .stack = GM_STACK_OF_BLOCK };
+
+		looks = 0;
+		ck_assert_int_eq(gm_cached_free(heap[0], late_op, live[0].block[0], live[0].address[0],
+						&how), 0);
+	}
+	return syscall(SYS_pread64, fd, buf, n, at);
+}
+
+START_TEST(an_operation_during_a_copy)
+{
+	struct gm_image image;
+	int fd;
+
+	begin_with(0);
+	alloc_both(4 * KIB, 1, 1);
+	alloc_both(4 * KIB, 1, 1);
+	free_both(1);
+	alloc_both(_i ? 4 * KIB : MIB, 1, 1);
+	late_op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, live[0].address[0], 0);
+	gm_op_end(late_op);
+	gm_set(&heap[0]->keeps, _i);		/* it is kept, or goes to the heap */
+	fd = open(aux_report.path, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	looks = 1;
+	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+	close(fd);
+	ck_assert_uint_eq(looks, 0);
+	ck_assert(image.consistent);		/* at the second try */
+	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_image_check(&image, NULL, NULL), 0);
+	ck_assert_int_eq(gm_image_domain(&image, 0)->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
+	ck_assert_uint_ne(gm_image_block(&image, live[0].block[0])->state, GM_BLOCK_ACTIVE);
+	gm_image_free(&image);
+}
+END_TEST
+
 /* Frees of @count blocks, one after the other, of one size or each of another: how many were kept. */
 static unsigned int kept_of(unsigned int count, uint64_t first, uint64_t step)
 {
@@ -388,6 +455,7 @@ int main(void)
 	tcase_add_loop_test(tc, same_as_without, 0, 3);
 	tcase_add_test(tc, again_and_again);
 	tcase_add_test(tc, splits_that_nobody_saw);
+	tcase_add_loop_test(tc, an_operation_during_a_copy, 0, 2);
 	tcase_add_test(tc, not_in_vain);
 	tcase_add_loop_test(tc, large_ones, 0, 3);
 	tcase_add_test(tc, large_again);
