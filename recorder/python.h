@@ -74,11 +74,15 @@ struct gm_python_walk {
 	 * frame of each call of the loop its anchor, an address | GM_PYTHON_ANCHOR. */
 	uintptr_t *items;
 	int max_items, items_count;
+	/* Of this thread alone, zero at first: what its walks found. NULL: it has none. */
+	struct gm_python_known *known;
 };
+#define GM_PYTHON_KNOWN_BYTES 32768u
 
 #define GM_PYTHON_ANCHOR 1u
 
-/* Walk the calling thread's frames, @max at most. @walk: set @items and @max_items before. */
+/* Walk the calling thread's frames, @max at most. @walk: set @items, @max_items
+ * and @known before. */
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);
 
 /* The id of the frame at @frame (an item of a walk just made), its name, file and line read when

@@ -20,6 +20,8 @@
 #include "recorder/stacks_seen.h"
 #include "recorder/unwind_trail.h"
 
+_Static_assert(GM_RECIPE_ROOM >= GM_PYTHON_KNOWN_BYTES, "for what is known of Python's code");
+
 /* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
 #define SEEN_SET (UINT64_C(1) << 63)
 
@@ -98,10 +100,13 @@ static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs,
 		       parts->count, parts->flags);
 }
 
-/* Of the Python frames of this thread. */
-static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty)
+/* Of the Python frames of this thread. @trail: entered, or without one. */
+static uint64_t hash_inside(struct gm_python *python, int limit, const struct gm_trail_walk *trail,
+			    bool *ret_empty)
 {
-	struct gm_python_walk walk = { .items = NULL };
+	struct gm_python_walk walk = {
+		.known = trail->trail ? gm_trail_room(trail) : NULL,
+	};
 
 	gm_python_walk(python, limit, &walk);
 	*ret_empty = !walk.frames && !walk.flags;
@@ -111,7 +116,8 @@ static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty
 /* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
  * from outside may run its code without being in any frame of Python's, as one that drops the last
  * reference to an object: then there is none for this stack, but @*ret_known. */
-static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret_known)
+static uint64_t hash_python(struct gm_stack_parts *parts, const struct gm_trail_walk *trail,
+			    struct gm_python **ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
 	uint64_t hash;
@@ -119,33 +125,34 @@ static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret
 	parts->python = *ret_known = gm_python_on(parts->pcs + parts->own, parts->count, cut);
 	if (!parts->python)
 		return 0;
-	hash = hash_inside(parts->python, parts->limit, &empty);
+	hash = hash_inside(parts->python, parts->limit, trail, &empty);
 	if (empty)
 		parts->python = NULL;
 	return hash;
 }
 
 /* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
-static bool discover(struct gm_stack_parts *parts)
+static bool discover(struct gm_stack_parts *parts, const struct gm_trail_walk *trail)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
 	struct gm_python *known;
 
 	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
 		return false;
-	hash_python(parts, &known);
+	hash_python(parts, trail, &known);
 	return true;
 }
 
 /* A stack that is not among those seen; @look: for an interpreter that it runs through. */
-static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
+static uint32_t meet(struct gm_stack_parts *parts, const struct gm_trail_walk *trail, bool look,
+		     uint64_t hash, uint16_t *ret_module)
 {
 	uint32_t stack;
 	bool late;
 
 	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
-	late = look && discover(parts);
+	late = look && discover(parts, trail);
 	stack = gm_stack_intern(parts);
 	if (!late && (stack || !parts->native))
 		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
@@ -170,11 +177,12 @@ static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
 
 	frames = walk_native(parts, pcs, trail, trail->trail != NULL, &on_trail);
 	if (want & WANT_PYTHON)
-		inside = hash_python(parts, &python);
+		inside = hash_python(parts, trail, &python);
 	hash = (frames + key->generation + want) ^ inside;
 	value = gm_seen_find(hash);
 	if (!value) {
-		uint32_t stack = meet(parts, want & WANT_PYTHON && !python, hash, &module);
+		uint32_t stack = meet(parts, trail, want & WANT_PYTHON && !python, hash,
+				      &module);
 
 		value = SEEN_SET | (uint64_t)stack << 16 | module;
 	} else if (trail->trail && !(parts->flags & GM_UNWIND_TRUNCATED)) {
@@ -202,7 +210,7 @@ static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
 	if (!recipe)
 		return 0;
 	if (recipe->kind)
-		inside = hash_inside(gm_python_of(recipe->kind), parts->limit, &empty);
+		inside = hash_inside(gm_python_of(recipe->kind), parts->limit, trail, &empty);
 	value = recipe->value;
 	if (inside != recipe->inside) {
 		value = gm_seen_find((recipe->hash + key->generation + want) ^ inside);

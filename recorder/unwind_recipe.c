@@ -42,6 +42,7 @@ struct gm_recipes {
 	uint16_t beginnings[BEGINNINGS];	/* the last recipe that began so */
 	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
 	struct frame frames[FRAMES_MOST];
+	_Alignas(64) uint8_t room[GM_RECIPE_ROOM];
 	_Alignas(64) uint64_t slots[GM_RECIPE_SLOTS][SLOT_WORDS];
 };
 
@@ -63,6 +64,11 @@ struct gm_recipes *gm_recipes_new(void)
 void gm_recipes_clear(struct gm_recipes *recipes)
 {
 	memset(recipes->slots, 0, recipes->most * sizeof(recipes->slots[0]));
+}
+
+void *gm_recipes_room(struct gm_recipes *recipes)
+{
+	return recipes->room;
 }
 
 static inline struct gm_recipe *recipe_at(struct gm_recipes *recipes, uint32_t slot)

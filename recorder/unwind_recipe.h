@@ -77,6 +77,10 @@ struct gm_recipe *gm_recipe_like(struct gm_recipes *recipes, const struct gm_rec
 struct gm_recipe *gm_recipe_of(struct gm_recipes *recipes, const struct gm_recipe_key *key,
 			       const struct gm_recipe_stack *stack, uint32_t generation);
 
+/* GM_RECIPE_ROOM bytes for the caller, aligned to 64, zero at first. */
+#define GM_RECIPE_ROOM 32768u
+void *gm_recipes_room(struct gm_recipes *recipes);
+
 /* @recipe was the stack of now: the one that came after it the last time is fetched. */
 void gm_recipe_met(struct gm_recipes *recipes, struct gm_recipe *recipe);
 

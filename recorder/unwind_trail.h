@@ -71,6 +71,10 @@ void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path);
 /* In a forked or cloned child: what other threads were doing is not going on. */
 void gm_trail_forget(void);
 
+/* GM_RECIPE_ROOM bytes for who has entered, zero at first; NULL: none yet. They may have been another
+ * thread's before. */
+void *gm_trail_room(const struct gm_trail_walk *walk);
+
 /* Frames that were followed instead of unwound, and walks that a recipe made unnecessary, for tests and
  * benchmarks: of this thread. */
 uint64_t gm_trail_followed(void);

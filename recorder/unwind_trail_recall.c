@@ -53,6 +53,13 @@ void gm_trail_remember(const struct gm_trail_walk *walk, const struct gm_recipe_
 		gm_recipe_met(t->recipes, recipe);
 }
 
+void *gm_trail_room(const struct gm_trail_walk *walk)
+{
+	struct gm_trail *t = walk->trail;
+
+	return t->recipes ? gm_recipes_room(t->recipes) : NULL;
+}
+
 uint32_t gm_trail_path(const struct gm_trail_walk *walk)
 {
 	return walk->trail->path;
@@ -68,6 +75,12 @@ void gm_trail_expect(const struct gm_trail_walk *walk, uint32_t path)
 }
 
 #else
+
+void *gm_trail_room(const struct gm_trail_walk *walk)
+{
+	(void)walk;
+	return NULL;
+}
 
 uint32_t gm_trail_path(const struct gm_trail_walk *walk)
 {
