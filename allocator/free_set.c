@@ -1,12 +1,12 @@
 /*
  * free_set.c - the free blocks of one pool, best fit by stream: see free_set.h.
  */
-#include "allocator/free_set.h"
+#include "allocator/free_tree.h"
 
 #include <errno.h>
 #include <stdbool.h>
 
-#define EXACT 64u			/* classes 0..63 hold one size each */
+#define EXACT 64u			/* classes 0..127 hold one size each */
 #define FIRST_STREAMS 16u
 
 static uint32_t class_of(uint64_t size)
@@ -20,23 +20,6 @@ static uint32_t class_of(uint64_t size)
 	return EXACT + (e - 6) * 64 + (uint32_t)((n >> (e - 6)) & 63);
 }
 
-/* Priorities of the treap: a fixed mix of the id, so that runs are repeatable. */
-static uint32_t priority_of(uint32_t id)
-{
-	id ^= id >> 16;
-	id *= 0x7feb352du;
-	id ^= id >> 15;
-	id *= 0x846ca68bu;
-	return id ^ id >> 16;
-}
-
-static bool before(const struct gm_free_set *set, uint32_t a, uint64_t size, uint64_t address)
-{
-	const struct gm_free_link *link = &set->links[a];
-
-	return link->size != size ? link->size < size : link->address < address;
-}
-
 /* ---- streams ---- */
 
 static uint32_t stream_hash(uint64_t stream)
@@ -45,7 +28,8 @@ static uint32_t stream_hash(uint64_t stream)
 	return (uint32_t)(stream >> 32);
 }
 
-static struct gm_free_stream *find_stream(const struct gm_free_set *set, uint64_t stream)
+static __attribute__((noinline)) struct gm_free_stream *
+find_stream(const struct gm_free_set *set, uint64_t stream)
 {
 	for (uint32_t i = stream_hash(stream);; i++) {
 		struct gm_free_stream *s = set->streams[i & set->streams_mask];
@@ -123,7 +107,7 @@ static int make_room(struct gm_free_set *set)
 	return 4 * (set->streams_count + 1) > set->streams_mask + 1 ? widen(set) : 0;
 }
 
-static int add_stream(struct gm_free_set *set, uint64_t stream)
+static __attribute__((noinline)) int add_stream(struct gm_free_set *set, uint64_t stream)
 {
 	struct gm_free_stream *s;
 
@@ -152,89 +136,6 @@ int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
 	return set->streams ? 0 : -ENOMEM;
 }
 
-/* ---- one treap ---- */
-
-/* Split @root into what is before the key and the rest. */
-static void split(struct gm_free_set *set, uint32_t root, uint64_t size, uint64_t address,
-		  uint32_t *ret_before, uint32_t *ret_rest)
-{
-	while (root) {
-		if (before(set, root, size, address)) {
-			*ret_before = root;
-			ret_before = &set->links[root].right;
-			root = *ret_before;
-		} else {
-			*ret_rest = root;
-			ret_rest = &set->links[root].left;
-			root = *ret_rest;
-		}
-	}
-	*ret_before = GM_NONE;
-	*ret_rest = GM_NONE;
-}
-
-static void insert(struct gm_free_set *set, uint32_t *at, uint32_t block)
-{
-	const struct gm_free_link *key = &set->links[block];
-	uint32_t priority;
-
-	if (!*at) {			/* most often: the only one of its class */
-		set->links[block].left = GM_NONE;
-		set->links[block].right = GM_NONE;
-		*at = block;
-		return;
-	}
-	priority = priority_of(block);
-	while (*at && priority_of(*at) >= priority)
-		at = before(set, *at, key->size, key->address) ? &set->links[*at].right
-							       : &set->links[*at].left;
-	split(set, *at, key->size, key->address, &set->links[block].left,
-	      &set->links[block].right);
-	*at = block;
-}
-
-static void erase(struct gm_free_set *set, uint32_t *at, uint32_t block)
-{
-	const struct gm_free_link *key = &set->links[block];
-	uint32_t a, b;
-
-	while (*at && *at != block)
-		at = before(set, *at, key->size, key->address) ? &set->links[*at].right
-							       : &set->links[*at].left;
-	if (!*at)
-		return;			/* not there: gm_free_set_check tells */
-	a = set->links[block].left;
-	b = set->links[block].right;
-	while (a && b) {
-		if (priority_of(a) >= priority_of(b)) {
-			*at = a;
-			at = &set->links[a].right;
-			a = *at;
-		} else {
-			*at = b;
-			at = &set->links[b].left;
-			b = *at;
-		}
-	}
-	*at = a ? a : b;
-}
-
-static uint32_t lower_bound(const struct gm_free_set *set, uint32_t root, uint64_t size,
-			    uint64_t address)
-{
-	uint32_t found = GM_NONE;
-
-	while (root) {
-		if (before(set, root, size, address)) {
-			root = set->links[root].right;
-		} else {
-			found = root;
-			root = set->links[root].left;
-		}
-	}
-	return found;
-}
-
 /* ---- classes ---- */
 
 static inline void changed(struct gm_free_set *set)
@@ -245,18 +146,22 @@ static inline void changed(struct gm_free_set *set)
 int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 {
 	const struct gm_block *b = &set->blocks[block];
-	uint32_t c = class_of(b->size);
 	struct gm_free_stream *s = get_stream(set, b->stream);
+	/* Words of their own: both at once would wait for the stores of a moment ago. */
+	uint64_t size = __atomic_load_n(&b->size, __ATOMIC_RELAXED);
+	uint64_t address = __atomic_load_n(&b->address, __ATOMIC_RELAXED);
+	struct gm_free_link *link = &set->links[block];
+	uint32_t c = class_of(size);
 
-	if (!s) {
+	if (__builtin_expect(!s, 0)) {
 		if (add_stream(set, b->stream))
 			return -ENOMEM;
 		s = set->last;
 	}
-	set->links[block].size = b->size;
-	set->links[block].address = b->address;
-	set->links[block].born = born;
-	insert(set, &s->root[c], block);
+	link->size = size;
+	link->address = address;
+	link->born = born;
+	gm_tree_insert(set->links, &s->root[c], block, gm_tree_key_of(size, address));
 	s->map[c / 64] |= UINT64_C(1) << c % 64;
 	s->top |= UINT64_C(1) << c / 64;
 	s->blocks++;
@@ -265,18 +170,9 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 	return 0;
 }
 
-void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
+static inline void take(struct gm_free_set *set, struct gm_free_stream *s, uint32_t c, uint32_t *at)
 {
-	const struct gm_block *b = &set->blocks[block];
-	uint32_t c = class_of(set->links[block].size);
-	struct gm_free_stream *s = get_stream(set, b->stream);
-
-	if (!s)
-		return;
-	if (s->root[c] == block && !set->links[block].left && !set->links[block].right)
-		s->root[c] = GM_NONE;
-	else
-		erase(set, &s->root[c], block);
+	gm_tree_unlink(set->links, at, *at);
 	if (!s->root[c]) {
 		s->map[c / 64] &= ~(UINT64_C(1) << c % 64);
 		if (!s->map[c / 64])
@@ -285,6 +181,16 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 	s->blocks--;
 	set->count--;
 	changed(set);
+}
+
+void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
+{
+	struct gm_free_stream *s = get_stream(set, set->blocks[block].stream);
+	uint32_t c = class_of(set->links[block].size);
+	uint32_t *at = s ? gm_tree_place(set->links, &s->root[c], block) : NULL;
+
+	if (at)
+		take(set, s, c, at);
 }
 
 /* The first class >= @c that is not empty; GM_SIZE_CLASSES when there is none. */
@@ -322,19 +228,33 @@ static uint32_t class_down(const struct gm_free_stream *s, uint32_t c)
 	return word * 64 + 63u - (uint32_t)__builtin_clzll(bits);
 }
 
-static uint32_t at_least(const struct gm_free_set *set, const struct gm_free_stream *s,
-			 uint64_t size, uint64_t address)
+/* The first block with (size, address) >= (@size, @address): its class, and where it hangs. NULL: there
+ * is none. */
+static inline uint32_t *find(const struct gm_free_set *set, struct gm_free_stream *s, uint64_t size,
+			     uint64_t address, uint32_t *ret_class)
 {
-	uint32_t c = class_from(s, class_of(size));
-	uint32_t found;
+	uint32_t own = class_of(size), c = class_from(s, own);
+	uint32_t *at;
 
-	if (c == GM_SIZE_CLASSES)
-		return GM_NONE;
-	found = lower_bound(set, s->root[c], size, address);
-	if (found)
-		return found;
-	c = class_from(s, c + 1);
-	return c == GM_SIZE_CLASSES ? GM_NONE : lower_bound(set, s->root[c], 0, 0);
+	/* Most often all of a class will do: it is a larger one, or has one size alone. */
+	if (c == own && (address || c >= 2 * EXACT)) {
+		at = gm_tree_lower_bound(set->links, &s->root[c], gm_tree_key_of(size, address));
+		if (at) {
+			*ret_class = c;
+			return at;
+		}
+		c = class_from(s, c + 1);
+	}
+	*ret_class = c;
+	return c == GM_SIZE_CLASSES ? NULL : gm_tree_first(set->links, &s->root[c]);
+}
+
+static uint32_t at_least(const struct gm_free_set *set, struct gm_free_stream *s, uint64_t size,
+			 uint64_t address)
+{
+	uint32_t class, *at = find(set, s, size, address, &class);
+
+	return at ? *at : GM_NONE;
 }
 
 uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t size,
@@ -345,20 +265,18 @@ uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t
 	return s && s->blocks ? at_least(set, s, size, address) : GM_NONE;
 }
 
-/* The last node before (@size, 0) of one treap. */
-static uint32_t last_below(const struct gm_free_set *set, uint32_t root, uint64_t size)
+uint32_t gm_free_set_take(struct gm_free_set *set, uint64_t stream, uint64_t size, uint64_t below)
 {
-	uint32_t found = GM_NONE;
+	struct gm_free_stream *s = get_stream(set, stream);
+	uint32_t class, block, *at = s && s->blocks ? find(set, s, size, 0, &class) : NULL;
 
-	while (root) {
-		if (before(set, root, size, 0)) {
-			found = root;
-			root = set->links[root].right;
-		} else {
-			root = set->links[root].left;
-		}
-	}
-	return found;
+	if (!at)
+		return GM_NONE;
+	block = *at;
+	if (set->links[block].size >= below)
+		return GM_NONE;
+	take(set, s, class, at);
+	return block;
 }
 
 uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size)
@@ -372,7 +290,7 @@ uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t si
 		c = class_down(s, c);
 		if (c == GM_SIZE_CLASSES)
 			break;
-		found = last_below(set, s->root[c], size);
+		found = gm_tree_last_below(set->links, s->root[c], size);
 		if (found || !c)
 			return found;
 		c--;
@@ -381,13 +299,13 @@ uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t si
 }
 
 /* The stream after the cursor's that has free blocks. Rare (collection, flushing): unordered. */
-static const struct gm_free_stream *stream_after(const struct gm_free_set *set,
-						 const struct gm_free_cursor *cursor)
+static struct gm_free_stream *stream_after(const struct gm_free_set *set,
+					   const struct gm_free_cursor *cursor)
 {
-	const struct gm_free_stream *after = NULL;
+	struct gm_free_stream *after = NULL;
 
 	for (uint32_t i = 0; i <= set->streams_mask; i++) {
-		const struct gm_free_stream *s = set->streams[i];
+		struct gm_free_stream *s = set->streams[i];
 
 		if (s && s->blocks && (!cursor->begun || s->stream > cursor->stream) &&
 		    (!after || s->stream < after->stream))
@@ -401,13 +319,13 @@ uint32_t gm_free_set_next(struct gm_free_set *set, struct gm_free_cursor *cursor
 	uint32_t found = GM_NONE;
 
 	if (cursor->begun) {
-		const struct gm_free_stream *s = get_stream(set, cursor->stream);
+		struct gm_free_stream *s = get_stream(set, cursor->stream);
 
 		if (s && s->blocks)
 			found = at_least(set, s, cursor->size, cursor->address + 1);
 	}
 	if (!found) {
-		const struct gm_free_stream *s = stream_after(set, cursor);
+		struct gm_free_stream *s = stream_after(set, cursor);
 
 		found = s ? at_least(set, s, 0, 0) : GM_NONE;
 	}
@@ -424,7 +342,8 @@ uint64_t gm_free_set_largest(struct gm_free_set *set)
 	for (uint32_t i = 0; i <= set->streams_mask; i++) {
 		const struct gm_free_stream *s = set->streams[i];
 		uint32_t c = s && s->blocks ? class_down(s, GM_SIZE_CLASSES - 1) : GM_SIZE_CLASSES;
-		uint32_t id = c < GM_SIZE_CLASSES ? last_below(set, s->root[c], UINT64_MAX) : GM_NONE;
+		uint32_t id = c < GM_SIZE_CLASSES ?
+			      gm_tree_last_below(set->links, s->root[c], UINT64_MAX) : GM_NONE;
 
 		if (id && set->blocks[id].size > largest)
 			largest = set->blocks[id].size;
@@ -451,8 +370,8 @@ static int check_tree(const struct gm_free_set *set, const struct gm_free_stream
 
 		if (!child)
 			continue;
-		bad += before(set, child, b->size, b->address) != !side;
-		bad += priority_of(child) > priority_of(root);
+		bad += gm_tree_before(set->links, child, gm_tree_key_of(b->size, b->address)) != !side;
+		bad += gm_tree_priority(child) > gm_tree_priority(root);
 		bad += check_tree(set, s, c, child, count);
 	}
 	++*count;

@@ -1,7 +1,7 @@
 /*
  * free_set.h - the free blocks of one pool, ordered by (stream, size, address): best fit.
  *
- * Sizes fall into classes (exact up to 32 KiB, 64 to the octave above), each a treap ordered by
+ * Sizes fall into classes (exact up to 64 KiB, 64 to the octave above), each a treap ordered by
  * (size, address), with a bitmap of the classes that are not empty: the smallest block that is
  * large enough is one bit scan and the first node of a small tree away, whatever the number of
  * blocks. Links are in private memory beside the table of blocks: a reader can rebuild them.
@@ -66,6 +66,10 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block);
 /* The first block of @stream with (size, address) >= (@size, @address); 0 none. */
 uint32_t gm_free_set_at_least(struct gm_free_set *set, uint64_t stream, uint64_t size,
 			      uint64_t address);
+
+/* The first block of @stream with size >= @size, taken out of the set; 0: there is none, or its size is
+ * not < @below. */
+uint32_t gm_free_set_take(struct gm_free_set *set, uint64_t stream, uint64_t size, uint64_t below);
 
 /* The last block of @stream with size < @size; 0 none. */
 uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t size);

@@ -32,10 +32,16 @@ static unsigned int pool_of_block(const struct gm_heap *heap, const struct gm_bl
 	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
 }
 
-static void set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state)
+static inline void store_state(struct gm_block *block, enum gm_block_state state)
+{
+	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
+}
+
+static inline void set_state(struct gm_heap *heap, struct gm_block *block,
+			     enum gm_block_state state)
 {
 	gm_undo_note(heap->undo, &block->state);
-	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
+	store_state(block, state);
 }
 
 /* Of a block: read without the lock by who has a pointer that may be stale, and is told so. */
@@ -63,21 +69,20 @@ static void count_idle(struct gm_heap *heap, int64_t bytes)
 
 /* ---- finding ---- */
 
+/* What a free block for @size bytes must be smaller than. */
+static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t size)
+{
+	if (__builtin_expect(size < config->max_split_size, 1))
+		return config->max_split_size;
+	return size + config->max_non_split_rounding;
+}
+
 static uint32_t look(struct gm_heap *heap, unsigned int pool, uint64_t size,
 		     uint64_t stream)
 {
-	const struct gm_heap_config *config = &heap->config;
 	uint32_t id = gm_free_set_at_least(&heap->pool[pool], stream, size, 0);
-	uint64_t found;
 
-	if (!id)
-		return GM_NONE;
-	found = heap->blocks[id].size;
-	if (size < config->max_split_size && found >= config->max_split_size)
-		return GM_NONE;
-	if (size >= config->max_split_size && found >= size + config->max_non_split_rounding)
-		return GM_NONE;
-	return id;
+	return id && heap->blocks[id].size < below_of(&heap->config, size) ? id : GM_NONE;
 }
 
 static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
@@ -87,11 +92,8 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 
 	if (gm_heap_collects(heap))
 		heap->lookups[pool]++;
-	id = look(heap, pool, size, stream);
-	if (!id)
-		return GM_NONE;
-	gm_free_set_remove(&heap->pool[pool], id);
-	if (!gm_heap_is_split(&heap->blocks[id]))
+	id = gm_free_set_take(&heap->pool[pool], stream, size, below_of(&heap->config, size));
+	if (id && !gm_heap_is_split(&heap->blocks[id]))
 		count_idle(heap, -(int64_t)heap->blocks[id].size);
 	return id;
 }
@@ -106,9 +108,9 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST;
 }
 
-/* Cut @size bytes off the front of free block @rest: a new block before it. GM_NONE: no record. Of
- * the new record only its state is worth an entry in the log: it was unused. */
-static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
+/* Cut @size bytes off the front of free block @rest: a new block before it, active. GM_NONE: no record.
+ * Of the new record only its state is worth an entry in the log: it was unused. */
+static inline uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 {
 	uint32_t id = heap->ops->block_new(heap->ops->arg);
 	struct gm_block *front = &heap->blocks[id], *back = &heap->blocks[rest];
@@ -126,7 +128,8 @@ static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	front->kind = back->kind;
 	front->prev = back->prev;
 	front->next = rest;
-	if (gm_undo_open(heap->undo, 4, &log)) {
+	if (gm_undo_open(heap->undo, 5, &log)) {
+		gm_undo_save(&log, gm_undo_word((const void *)&front->state));
 		gm_undo_save(&log, gm_undo_word(link));
 		gm_undo_save(&log, gm_undo_word(&back->prev));
 		gm_undo_save(&log, &back->address);
@@ -139,6 +142,7 @@ static uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	set_word(&back->size, back->size - size);
 	if (heap->span)
 		gm_span_split(heap->span, front->address, size, id);
+	store_state(front, GM_BLOCK_ACTIVE);
 	return id;
 }
 
@@ -158,11 +162,11 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 		move.split_bytes = already_split ? -(int64_t)size : (int64_t)block->size;
 		id = front;
 		block = &heap->blocks[id];
-	} else if (already_split) {
-		move.splits = -1;
-		move.split_bytes = -(int64_t)block->size;
+	} else {
+		move.splits = already_split ? -1 : 0;
+		move.split_bytes = already_split ? -(int64_t)block->size : 0;
+		set_state(heap, block, GM_BLOCK_ACTIVE);
 	}
-	set_state(heap, block, GM_BLOCK_ACTIVE);
 	set_word(&block->requested, requested);	/* means nothing while free: not logged */
 	move.size = block->size;
 	gm_heap_count_out(heap, pool, &move);
