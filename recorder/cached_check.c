@@ -5,6 +5,7 @@
  * Thread context: any thread that holds no lock. Lock: the domain's, for O(blocks).
  */
 #include "recorder/cached_keep.h"
+#include "recorder/cached_stretch.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 

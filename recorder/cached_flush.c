@@ -11,6 +11,7 @@
 #include "recorder/cached_keep.h"
 #include "recorder/clock.h"
 #include "recorder/cached_ledger.h"
+#include "recorder/cached_stretch.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its shard for some 50 ns, if it runs */
 #define SPINS 200u

@@ -6,82 +6,13 @@
  *
  * Thread context: the holder of the domain's lock, within a stretch, but for the driver's calls.
  */
-#include "recorder/cached_internal.h"
+#include "recorder/cached_stretch.h"
 
 #include <errno.h>
 
 #include "recorder/cached_ledger.h"
 
-/* ---- stretches ---- */
-
-int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
-{
-	int r = gm_change_enter(&stretch->change, heap->domain, op);
-
-	stretch->held = false;
-	if (gm_unlikely(r < 0))
-		return r;
-	if (gm_unlikely((gm_get(&heap->dead) || (heap->held && !stretch->moves_nothing)) &&
-			!stretch->drops)) {
-		gm_change_leave(&stretch->change);
-		return -ENODEV;
-	}
-	stretch->held = true;
-	return 0;
-}
-
-void gm_stretch_open(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	if (gm_likely(stretch->change.writer.slot))
-		stretch->last_op = stretch->change.writer.slot->last_op;
-	gm_change_begin(&stretch->change, &stretch->txn);
-	heap->undo.used = 0;
-	heap->stretch = stretch;
-}
-
-int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op)
-{
-	int r = gm_stretch_enter(heap, stretch, op);
-
-	if (gm_likely(r == 0))
-		gm_stretch_open(heap, stretch);
-	return r;
-}
-
-void gm_stretch_turn(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	stretch->change.op = gm_writer_op(&stretch->change.writer);
-	gm_stretch_open(heap, stretch);
-}
-
-void gm_stretch_close(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	heap->stretch = NULL;
-	gm_txn_end(&stretch->txn);
-}
-
-void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	heap->stretch = NULL;
-	stretch->held = false;
-	gm_txn_end(&stretch->txn);
-	gm_change_leave(&stretch->change);
-}
-
-void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	if (gm_likely(stretch->change.writer.slot))
-		stretch->change.writer.slot->last_op = stretch->last_op;
-	gm_stretch_end(heap, stretch);
-}
-
-void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch)
-{
-	gm_txn_end(&stretch->txn);
-	stretch->change.op = gm_writer_op(&stretch->change.writer);
-	gm_change_begin(&stretch->change, &stretch->txn);
-	heap->undo.used = 0;
-}
+/* ---- the lock, between the driver's calls ---- */
 
 static void unlock(void *arg)
 {

@@ -1,12 +1,15 @@
 /*
  * cached_internal.h - what the files of the cached heaps share: see cached.h.
  *
- *   cached.c          alloc, grow, free, complete: one operation each
+ *   cached.c          made; usage rows
+ *   cached_alloc.c    alloc, grow: one operation each
+ *   cached_free.c     free, complete; which heap a block is of
  *   cached_whole.c    empty, drop, limits, counters
  *   cached_segment.c  the segment that a block lies in
  *   cached_keep.c     blocks just freed, for their thread's next request of the size
  *   cached_flush.c    and back into their heaps
  *   cached_ledger.c   what operations count, into the statistics
+ *   cached_stretch.h  the lock and the transactions of an operation
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
@@ -20,6 +23,8 @@
  */
 #ifndef GM_RECORDER_CACHED_INTERNAL_H
 #define GM_RECORDER_CACHED_INTERNAL_H
+
+#include <errno.h>
 
 #include "recorder/cached.h"
 #include "recorder/tables.h"
@@ -67,25 +72,18 @@ struct gm_cached {
 	struct gm_arena arena;		/* of the free sets */
 };
 
-/* Begin a stretch under @op (0: a number of its own). 0; as gm_change_enter;
- * -ENODEV: dropped, or held. */
-int gm_stretch_begin(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
-/* The same in two steps: the lock; the transaction. */
-int gm_stretch_enter(struct gm_cached *heap, struct gm_stretch *stretch, uint64_t op);
-void gm_stretch_open(struct gm_cached *heap, struct gm_stretch *stretch);
-/* Between transactions, with the lock: one of @heap's, with a number of its own; and its end. */
-void gm_stretch_turn(struct gm_cached *heap, struct gm_stretch *stretch);
-void gm_stretch_close(struct gm_cached *heap, struct gm_stretch *stretch);
-void gm_stretch_end(struct gm_cached *heap, struct gm_stretch *stretch);
-/* The same for one in which nothing was stored and no event written: its number is free again. */
-void gm_stretch_cancel(struct gm_cached *heap, struct gm_stretch *stretch);
-/* End the transaction and begin another one with a number of its own, under the same lock. */
-void gm_stretch_next(struct gm_cached *heap, struct gm_stretch *stretch);
-
 /* What the heap calls, into heap->ops. */
 void gm_cached_ops(struct gm_cached *heap);
 
-/* ---- cached.c ---- */
+/* ---- cached.c, cached_alloc.c, cached_free.c ---- */
+
+/* The result @r of a call that recorded nothing, counted if it was for want of a lock. */
+static inline int gm_cached_lost(int r)
+{
+	if (r == -ETIMEDOUT)
+		gm_count(&gm_header_get()->operations_lost, 1);
+	return r;
+}
 
 static inline bool gm_cached_is_live(const struct gm_block *block)
 {
@@ -158,7 +156,12 @@ gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint3
 void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out);
 
 /* The usage rows of @module, in heap->rows. False when it cannot be told now. */
-bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested);
+bool gm_cached_find_rows(struct gm_cached *heap, uint16_t module, bool nested);
+static inline bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool nested)
+{
+	return gm_likely(heap->rows_known && heap->module == module) ||
+	       gm_cached_find_rows(heap, module, nested);
+}
 
 /* A live block is free; a pending one is. Within a stretch. */
 void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,

@@ -11,7 +11,7 @@
  * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
  *
  * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
- * before anything else (cached.c): a second free of it fails there, on whatever thread. From then on
+ * before anything else (cached_free.c): a second free of it fails there, on whatever thread. From then on
  * the block is the freer's, until it is kept (the shard's) or in the heap (the domain lock's).
  *
  * Who is in a shard. A slot's @keeping: its thread enters by one compare-and-swap and leaves by a

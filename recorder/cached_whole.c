@@ -4,7 +4,7 @@
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none. Fork:
  * forgotten. Lock: the domain's, given up now and then.
  */
-#include "recorder/cached_internal.h"
+#include "recorder/cached_stretch.h"
 
 #include <errno.h>
 

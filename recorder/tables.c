@@ -51,24 +51,6 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	return 0;
 }
 
-void gm_change_leave(struct gm_change *change)
-{
-	gm_unlock(&gm_rec.domain[change->number].lock);
-	gm_writer_leave(&change->writer);
-}
-
-void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
-{
-	struct gm_slot *slot = change->writer.slot;
-
-	if (gm_likely(slot)) {
-		if (gm_unlikely(slot->last_op == change->op))
-			change->op = gm_writer_op(&change->writer);
-		slot->last_op = change->op;
-	}
-	gm_txn_begin(txn, change->domain, change->op);
-}
-
 void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
 			  uint64_t tsc, uint64_t stream, uint32_t stack,
 			  const struct gm_traced *list, unsigned int count)

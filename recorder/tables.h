@@ -24,11 +24,51 @@ struct gm_change {
 /* Enter a record of @domain under operation @op (0: a number of its own). Returns 0; -ENODEV when
  * nothing is recorded, -ETIMEDOUT when the lock could not be had (counted): then nothing is held. */
 int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op);
-void gm_change_leave(struct gm_change *change);
+
+static inline void gm_change_leave(struct gm_change *change)
+{
+	gm_unlock(&gm_rec.domain[change->number].lock);
+	gm_writer_leave(&change->writer);
+}
+
+/* gm_change_enter, inlined where nothing is in its way: @domain is one. */
+static inline __attribute__((always_inline)) int
+gm_change_enter_fast(struct gm_change *change, uint8_t domain, uint64_t op)
+{
+	struct gm_domain_state *state = &gm_rec.domain[domain];
+	struct gm_slot *slot = gm_tls.slot;
+
+	if (gm_unlikely(!gm_header_get() || !slot ||
+			gm_tls.generation != gm_get(&gm_generation) || gm_get(&state->stuck) ||
+			!gm_slot_enter(slot)))
+		return gm_change_enter(change, domain, op);
+	if (gm_unlikely(!gm_lock_grab(&state->lock))) {
+		gm_set_release(&slot->busy, 0);
+		return gm_change_enter(change, domain, op);
+	}
+	gm_lock_rank_taken(&state->lock, true);
+	change->writer.slot = slot;
+	change->writer.nested = false;
+	change->number = domain;
+	change->domain = &gm_rec.domains[domain];
+	change->counts = &change->domain->counts;
+	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
+	return 0;
+}
 
 /* Begin a transaction. Every one has a number of its own: if this thread's last one had the
  * change's, a new one is taken. */
-void gm_change_begin(struct gm_change *change, struct gm_txn *txn);
+static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
+{
+	struct gm_slot *slot = change->writer.slot;
+
+	if (gm_likely(slot)) {
+		if (gm_unlikely(slot->last_op == change->op))
+			change->op = gm_writer_op(&change->writer);
+		slot->last_op = change->op;
+	}
+	gm_txn_begin(txn, change->domain, change->op);
+}
 
 /* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
  * statistics looks for it (cached_keep.c). No lock held. */
