@@ -16,6 +16,7 @@ int gm_heap_init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
 		.links = setup->links, .span = setup->span, .domain = setup->domain,
 	};
+	heap->plain = gm_heap_rounds_plainly(&heap->config);
 	heap->stats->max_split_size = heap->config.max_split_size == GM_HEAP_UNLIMITED
 		? -1 : (int64_t)heap->config.max_split_size;
 	for (int p = 0; p < 2; p++)
@@ -178,7 +179,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 		 uint32_t *ret_block)
 {
-	uint64_t size = gm_heap_round(&heap->config, request->bytes);
+	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t id = get_free_block(heap, pool, size, request->stream);
 
@@ -190,7 +191,7 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 
 uint64_t gm_heap_look(struct gm_heap *heap, const struct gm_heap_request *request)
 {
-	uint64_t size = gm_heap_round(&heap->config, request->bytes);
+	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t id = look(heap, pool, size, request->stream);
 

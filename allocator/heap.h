@@ -47,6 +47,9 @@ void gm_heap_config_default(struct gm_heap_config *config);
 /* What a request of @bytes takes: PyTorch's round_size. @bytes < GM_HEAP_REQUEST_LIMIT. */
 uint64_t gm_heap_round(const struct gm_heap_config *config, uint64_t bytes);
 
+/* No request takes more than it is rounded up to. */
+bool gm_heap_rounds_plainly(const struct gm_heap_config *config);
+
 /* The segment that a rounded request of @size bytes is cut from, when none has room. */
 uint64_t gm_heap_segment_bytes(const struct gm_heap_config *config, uint64_t size);
 
@@ -108,6 +111,7 @@ struct gm_heap {
 	struct gm_room *room;		/* of each class, for the ledger */
 	uint32_t key;			/* of the ledger for what is handed out or freed next */
 	uint8_t domain;
+	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
 };
 
 struct gm_heap_setup {
@@ -194,6 +198,13 @@ static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 static inline unsigned int gm_heap_pool_of(uint64_t size)
 {
 	return size > GM_HEAP_SMALL_REQUEST;
+}
+
+static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
+{
+	if (__builtin_expect(heap->plain && bytes, 1))
+		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+	return gm_heap_round(&heap->config, bytes);
 }
 
 static inline bool gm_heap_is_split(const struct gm_block *block)

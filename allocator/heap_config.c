@@ -57,6 +57,14 @@ uint64_t gm_heap_round(const struct gm_heap_config *config, uint64_t bytes)
 	return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
 }
 
+bool gm_heap_rounds_plainly(const struct gm_heap_config *config)
+{
+	for (unsigned int i = 0; i < GM_HEAP_DIVISION_BINS; i++)
+		if (config->roundup_power2_divisions[i] > 1)
+			return false;
+	return true;
+}
+
 uint64_t gm_heap_segment_bytes(const struct gm_heap_config *config, uint64_t size)
 {
 	if (size <= GM_HEAP_SMALL_REQUEST)

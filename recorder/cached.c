@@ -37,14 +37,6 @@ static int init(struct gm_cached *heap, struct gm_free_link *links)
 	return r;
 }
 
-static bool rounds_plainly(const struct gm_heap_config *config)
-{
-	for (unsigned int i = 0; i < GM_HEAP_DIVISION_BINS; i++)
-		if (config->roundup_power2_divisions[i] > 1)
-			return false;
-	return true;
-}
-
 int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
 {
 	struct gm_free_link *links;
@@ -61,7 +53,7 @@ int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
 		return -ENOMEM;
 	heap->setup = *setup;
 	heap->domain = setup->domain;
-	heap->plain = rounds_plainly(setup->config);
+	heap->plain = gm_heap_rounds_plainly(setup->config);
 	r = init(heap, links);
 	gm_set(&heap->keeps, setup->keeps && !gm_heap_collects(&heap->heap));
 	heap->setup.config = NULL;		/* the caller's; the heap has its own */

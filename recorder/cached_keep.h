@@ -95,9 +95,15 @@ static inline void gm_keep_tidy_own(struct gm_stretch *stretch, bool stale)
 /* May there be something for this thread? */
 static inline bool gm_keep_has(uint8_t domain)
 {
-	const struct gm_keep *keep = gm_keep_last(domain);
+	const struct gm_slot *slot = gm_tls.slot;
+	const struct gm_keep *keep;
 
-	return !keep || gm_get(&keep->kept);
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return false;
+	keep = gm_get(&slot->keep);
+	if (gm_likely(keep && keep->domain == domain))
+		return gm_get(&keep->kept);
+	return gm_get(&slot->keeps) != NULL;
 }
 
 /* Is a block of @size that is being freed of those that may be kept? Where sizes do not come again,
