@@ -210,6 +210,7 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
 {
 	struct gm_stretch stretch;
+	bool any = false;
 	size_t i = 0;
 
 	gm_stretch_make(&stretch, true);
@@ -226,11 +227,16 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 			put_off(heap, block);
 			continue;
 		}
+		if (any)		/* a transaction each */
+			gm_stretch_next(heap, &stretch);
 		gm_cached_complete_pending(heap, &stretch, items[i].block,
 					   gm_rec.history ? gm_stamp() : 0);
-		gm_stretch_next(heap, &stretch);
+		any = true;
 	}
-	gm_stretch_cancel(heap, &stretch);
+	if (any)
+		gm_stretch_end(heap, &stretch);
+	else
+		gm_stretch_cancel(heap, &stretch);
 	return i;
 }
 
