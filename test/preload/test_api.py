@@ -65,6 +65,22 @@ def numbers():
         check("native: nothing is cached, nothing is refused", run.stdout.splitlines() ==
               ["empty_cache: 0", "fraction: %d" % NOT_SUPPORTED] + ["fraction: %d" % INVALID] * 2, run.stdout)
     limits()
+    pairs()
+
+
+def pairs():
+    """What a thread has again at once went through no free list, but where it is to."""
+    said = {}
+    for cache in ("yes", "no"):
+        with Play() as room:
+            run = behaves("thread_cache:%s" % cache, room, *["alloc 4096"] * 3, *["free", "alloc 4096"] * 100,
+                          "stat inactive_split_bytes.all.allocated", "stat allocation.all.allocated", "exit 0",
+                          allocator="caching", thread_cache=cache)
+            said[cache] = [int(value) for value in answers(run).values()]
+    # The rest of the segment, when it is cut for the first time; then each free block joins the rest.
+    check("thread_cache:no: inactive splits as PyTorch counts them", said["no"] == [(2 << 20) - 4096 + 100 * 4096, 103], said)
+    check("thread_cache:yes: those that came and went are not among them", said["yes"][0] < said["no"][0] and
+          said["yes"][1] == 103, said)
 
 
 def limits():
