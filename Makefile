@@ -1,5 +1,6 @@
 # libgpumem: one Makefile, no recursion but for the sanitizer variants. `make help` lists the targets.
-#   V=1           show the commands          SAN=address|undefined|thread   build that variant
+#   V=1           show the commands          SAN=address|undefined|thread   build that variant;
+#                                            address is looked at for what is undefined, too
 #   RULES=1       the library with rules that tests can switch off (allocator/rules.h), build/rules/
 #   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
 
@@ -7,6 +8,9 @@ VERSION := 0.1.0
 SAN     ?=
 RULES   ?=
 BUILD   := build$(if $(RULES),/rules)$(if $(SAN),/$(SAN))
+PLAIN   := build$(if $(SAN),/$(SAN))
+comma   := ,
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 Q       := $(if $(V),,@)
 say      = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)')
 
@@ -22,14 +26,17 @@ CUDA_INC  := $(CUDA_HOME)/include
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/targets/*/lib/stubs/libcuda.so))
 PYTHON    ?= python3
 
-CFLAGS  ?= -O2 -g
+# By -O2 what two sanitizers are in takes twice as long to compile, and finds no more.
+CFLAGS  ?= $(if $(filter address,$(SAN)),-O1,-O2) -g
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	   $(if $(CI)$(WERROR),-Werror)
 # -Wno-tsan: gcc warns of every fence; those in the readers stand in functions that are not instrumented.
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=undefined)) \
-	    $(if $(filter thread,$(SAN)),-Wno-tsan -Wno-unknown-warning-option)
+# -Wno-stringop-overread: what ASan puts around a text of ours it takes for the text's end.
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN:address=address$(comma)undefined) -fno-omit-frame-pointer $(if $(filter address undefined,$(SAN)),-fno-sanitize-recover=undefined)) \
+	    $(if $(filter thread,$(SAN)),-Wno-tsan -Wno-unknown-warning-option) \
+	    $(if $(filter address,$(SAN)),-Wno-stringop-overread -Wno-unknown-warning-option)
 ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing \
-	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(if $(RULES),-DGM_TEST_RULES=1) $(SANFLAGS) $(CFLAGS)
+	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
 ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
 # What gpumem symbolize is better with: libdw's headers (the library is opened at run time), and
@@ -39,7 +46,6 @@ HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
 # ---- what there is -----------------------------------------------------------------------------
-comma := ,
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*.c recorder/*.S)
 PRE_SRC   := $(wildcard preload/*.c preload/*.S)
@@ -62,6 +68,13 @@ BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/ben
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py))
+# What runs under which sanitizer. A program of one thread has no race to be found: not under TSan. What ASan
+# has no room for (it cannot be loaded into Python, a step is too slow) is looked at for what is undefined alone.
+THREADED   := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(shell grep -l pthread_create test/unit/test_*.c))
+TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
+ASAN_TESTS  = $(UNIT) $(FAKETEST) $(HOOKTEST) $(FUZZ)
+UBSAN_ALONE = $(addprefix $(BUILD)/test/unit/,test_cached_moments test_python test_unwind)
+variant     = $(patsubst build/%,build/$(1)/%,$(2))
 # The model of random programs, and the named ones beside it (test/model/).
 SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
 BESIDE    := $(wildcard test/model/beside*.c) test/model/scene.c
@@ -72,7 +85,8 @@ RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
 RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
-.PHONY: all help setup demo check check-only check-abi check-asan check-ubsan check-tsan tests bench fuzz \
+.PHONY: all help setup demo check check-only check-built built-rules built-address built-undefined built-thread \
+	check-abi check-asan check-ubsan check-tsan tests bench fuzz \
 	lint install uninstall clean gpu-check cuda-found always
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -102,24 +116,27 @@ demo-parts: $(FAKE_SO) $(RT_SO) $(RT_A) $(filter %/demo_app.static %/demo_app.sh
 
 check:
 	$(Q)scripts/setup.sh
-	$(Q)$(MAKE) --no-print-directory -j2 check-only WERROR=1
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-only WERROR=1
 
-check-only: all tests
-	$(Q)$(MAKE) --no-print-directory -j2 RULES=1 build/rules/libgpumem.so WERROR=1
-	$(Q)$(MAKE) --no-print-directory -j2 SAN=address sanitizer-tests WERROR=1
-	$(Q)$(MAKE) --no-print-directory -j2 SAN=undefined sanitizer-tests WERROR=1
-	$(Q)$(MAKE) --no-print-directory -j2 SAN=thread sanitizer-tests WERROR=1
-	$(Q)$(PYTHON) test/run.py --build build $(UNIT) $(FAKETEST) $(HOOKTEST) $(SCRIPTS) $(FUZZ) \
-		$(foreach s,address undefined thread,$(foreach t,$(UNIT) $(FAKETEST) $(HOOKTEST),$(patsubst build/%,build/$(s)/%,$(t)))) \
-		$(foreach s,address undefined,$(foreach t,$(FUZZ),$(patsubst build/%,build/$(s)/%,$(t))))
+# All variants are built by one set of jobs; none has a file in common with another, but for the rules.
+check-only: check-built
+	$(Q)$(PYTHON) test/run.py --build build $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) \
+		$(call variant,address,$(ASAN_TESTS)) $(call variant,undefined,$(UBSAN_ALONE)) $(FUZZ) $(UNIT) $(FAKETEST) $(HOOKTEST)
+check-built: all tests built-rules built-address built-undefined built-thread
+built-rules: all
+	+$(Q)$(MAKE) --no-print-directory RULES=1 build/rules/libgpumem.so
+built-address built-thread: built-%:
+	+$(Q)$(MAKE) --no-print-directory SAN=$* sanitizer-tests
+built-undefined:
+	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
-sanitizer-tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(HOOKED) $(if $(filter address undefined,$(SAN)),$(FUZZ))
+sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
 check-asan check-ubsan check-tsan:
-	$(Q)$(MAKE) --no-print-directory -j2 SAN=$(SAN_OF_$@) sanitizer-tests
-	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) $(patsubst build/%,build/$(SAN_OF_$@)/%,$(UNIT) $(FAKETEST) $(HOOKTEST)) \
-		test/preload/test_sanitized.py
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) SAN=$(SAN_OF_$@) sanitizer-tests
+	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) test/preload/test_sanitized.py \
+		$(call variant,$(SAN_OF_$@),$(if $(filter check-tsan,$@),$(TSAN_TESTS),$(ASAN_TESTS)))
 SAN_OF_check-asan := address
 SAN_OF_check-ubsan := undefined
 SAN_OF_check-tsan := thread
@@ -186,10 +203,19 @@ $(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< >$@
 
 # ---- objects -----------------------------------------------------------------------------------
-$(BUILD)/obj/%.c.o: %.c | cuda-found
+$(PLAIN)/obj/%.c.o: %.c | cuda-found
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALLC) -c -o $@ $<
+
+# What has no part in the rules is the same with and without: only what reads GM_TEST_RULES is compiled again.
+ifdef RULES
+$(BUILD)/obj/%.c.o: $(PLAIN)/obj/%.c.o
+	@mkdir -p $(@D)
+	$(Q)if tr -d ':\\' <$(<:.o=.d) | xargs grep -qs GM_TEST_RULES; then \
+		$(if $(V),,printf '  %-8s %s, rules\n' CC $*.c &&) $(CC) $(ALLC) -DGM_TEST_RULES=1 -c -o $@ $*.c; \
+	else ln -f $< $@; fi
+endif
 
 $(BUILD)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
@@ -352,16 +378,20 @@ $(BUILD)/test/preload/%: test/preload/%.cc
 		-pthread -ldl -lrt
 
 NVCCFLAGS_app_ptds := -default-stream per-thread
-NVCC_RUN = $(NVCC) -O1 -arch=compute_75 --no-compress -I. -cudart none $(NVCCFLAGS_$(*F)) -MMD -MP -MF $@.d -MT $@
-$(BUILD)/test/%.static: test/%.cu $(RT_A) | $(FAKE_SO)
+$(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)
-	$(Q)$(NVCC_RUN) -o $@ $< $(RT_A) -lpthread -ldl -lrt
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) -O1 -arch=compute_75 --no-compress -I. $(NVCCFLAGS_$(*F)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $<
 
-$(BUILD)/test/%.shared: test/%.cu | $(RT_SO) $(FAKE_SO)
+$(BUILD)/test/%.static: $(BUILD)/obj/test/%.cu.o $(RT_A) | $(FAKE_SO)
 	@mkdir -p $(@D)
-	$(call say,NVCC,$@)
-	$(Q)$(NVCC_RUN) -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart none -o $@ $^ -lpthread -ldl -lrt
+
+$(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
 # What the tools read from others' files, for the fuzz target of it.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c tools/json_flat.c tools/value.c tools/value_read.c tools/value_make.c \
@@ -406,4 +436,4 @@ uninstall:
 		$(DESTDIR)$(SHARE)/man/man7/libgpumem.7 $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem \
 		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
 
--include $(shell test -d $(BUILD)/obj && find $(BUILD)/obj $(wildcard $(BUILD)/test) -name '*.d')
+-include $(shell test -d $(BUILD)/obj && find $(sort $(PLAIN)/obj $(BUILD)/obj) $(wildcard $(BUILD)/test) -name '*.d')

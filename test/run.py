@@ -13,6 +13,7 @@ import argparse
 import concurrent.futures
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -46,7 +47,9 @@ def environment(path, build):
         if name.startswith(("GPUMEM_", "FAKECUDA_")) or name == "LD_PRELOAD":
             del env[name]
     env.setdefault("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1")
-    env.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+    # TSan has a program with threads sleep for a second as it ends, which each libcheck test does; test_sanitized's
+    # whole programs keep that.
+    env.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1:atexit_sleep_ms=50")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     # libcheck's limits are of real time: a busy machine takes several times as long.
     env["CK_TIMEOUT_MULTIPLIER"] = "8" if "/thread/" in path or "/address/" in path else "4"
@@ -122,7 +125,8 @@ def run(path, build, default_timeout):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
-    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    # One more than there are cores: many tests wait for most of their time.
+    parser.add_argument("--jobs", type=int, default=min(4, 1 + (os.cpu_count() or 1)))
     parser.add_argument("--timeout", type=int, default=600)
     parser.add_argument("tests", nargs="*")
     args = parser.parse_args()
@@ -147,7 +151,8 @@ def main():
             for line in details:
                 print("     " + line)
             sys.stdout.flush()
-    print("all of it took %.0f s" % (time.monotonic() - started))
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print("all of it took %.0f s, and %.0f s of CPU" % (time.monotonic() - started, spent.ru_utime + spent.ru_stime))
     print("%d passed, %d failed, %d skipped" % tuple(totals))
     return 1 if totals[1] or not totals[0] else 0
 

@@ -1,6 +1,6 @@
 # timeout: 400
 """The hooks under the sanitizers: programs that have them linked in (make's HOOKED) run clean, and the account is the
-driver's as ever. In make check for all three; in make check-asan and its like for the one."""
+driver's as ever. make check has them under ASan and UBSan at once and under TSan; check-asan and its like under the one."""
 import os
 import sys
 
