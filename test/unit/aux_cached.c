@@ -67,7 +67,9 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	if (arg)
 		return;
 	pthread_mutex_lock(&mutex);
-	ck_assert_uint_ge(aux_driver.used, bytes);
+	/* Of an assertion that holds libcheck writes, too, and who is killed at that spoils its pipe. */
+	if (aux_driver.used < bytes)
+		ck_abort_msg("more is freed than there is");
 	aux_driver.used -= bytes;
 	if (freed_count < FREED)
 		freed[freed_count++] = (struct freed){ address, bytes };
