@@ -132,14 +132,14 @@ static void primary(void)
 	checkpoint(2, "and still working");
 	CHECK(cuDevicePrimaryCtxRelease(1));
 	drv_context[1] = NULL;
-	checkpoint(2, "released for good");
+	checkpoint(2, "released for good, the context gone");
 	TRY(cuDevicePrimaryCtxRelease(1));
 	CHECK(cuDevicePrimaryCtxRetain(&drv_context[1], 1));
 	CHECK(cuCtxSetCurrent(drv_context[1]));
 	TRY(cuMemFree(all.managed));
 	free_survivors(&all, 1);
 	all = allocate(2, 1);
-	checkpoint(2, "retained and filled again");
+	checkpoint(2, "another context, filled again");
 	CHECK(cuDevicePrimaryCtxReset(1));
 	drv_context[1] = NULL;
 	checkpoint(2, "reset");
@@ -148,7 +148,7 @@ static void primary(void)
 	free_survivors(&all, 2);
 	CHECK(cuDevicePrimaryCtxRelease(1));
 	drv_context[1] = NULL;
-	checkpoint(2, "all given back");
+	checkpoint(2, "all given back, the context too");
 }
 
 /* Allocations of the primary context and of one of the program's own; each end takes its own. */
@@ -171,7 +171,7 @@ static void side_by_side(void)
 	TRY(cuMemFree(in_primary));
 	CHECK(cuCtxDestroy(own));
 	drv_context[0] = NULL;
-	checkpoint(2, "neither is left");
+	checkpoint(2, "neither context is left");
 }
 
 static void *destroy_context(void *arg)

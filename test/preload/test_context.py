@@ -13,12 +13,12 @@ def survivors(name, room, taken):
     at = {text: taken[key] for key, (_, text) in told.items()}
     kinds = {kind for _, kind in by_segments(at["everything in a primary context"])}
     check("%s: everything was there" % name, kinds == {"device", "managed", "array", "host", "pool", "vmm"}, kinds)
-    for moment in ("released for good", "reset"):
+    for moment in ("released for good, the context gone", "reset"):
         kinds = {kind for _, kind in by_segments(at[moment])}
         check("%s: %s: pools and handles remain" % (name, moment), kinds == {"pool", "vmm"}, kinds)
         check("%s: %s: no registered memory" % (name, moment),
               not [s for s in at[moment]["host_segments"] if s.get("registered")])
-    devices = at["all given back"]["devices"]
+    devices = at["all given back, the context too"]["devices"]
     check("%s: both devices are named and told apart" % name,
           len(devices) == 2 and all(d["name"] and d["total_bytes"] for d in devices) and
           devices[0]["uuid"] != devices[1]["uuid"], devices)
