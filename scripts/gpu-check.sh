@@ -218,7 +218,8 @@ if wanted waits; then
 	seconds=30
 	mkdir -p "$room/waits"
 	if compile waits "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/waits/waits" test/gpu/waits.cu -L"$stub" -lcuda; then
-		for case in stream used green context pool; do
+		for case in stream used green context peer pool; do
+			[ $case != peer ] || [ "$(nvidia-smi -L | grep -c GPU)" -gt 1 ] || { skip waits-peer "needs 2 devices"; continue; }
 			run_bare "waits-$case" "$room/waits/waits" "$case"
 			run_ours "waits-$case" "$room/waits/waits" "$case"
 			said="alone $(cat "$room/waits-$case/bare.out"), with the library $(cat "$room/waits-$case/ours.out")"

@@ -6,8 +6,9 @@
  *   stream   the other thread's work is on a second stream of the same context
  *   used     the same, and that stream had work before
  *   green    on a stream of a green context
- *   context  in another context, made before
- *   later    in another context, made while the free waits (the README's Limits)
+ *   context  a copy from another context of the device to this one
+ *   peer     a kernel of the second device, whose context was made before
+ *   later    the same, the context is made while the free waits (the README's Limits)
  *   pool     40% of the device freed in stream order before the kernel, 85% wanted on a second stream,
  *            whose work sets the word
  * Prints "CASE: ended" or "CASE: hung": the kernel gave up after three seconds.
@@ -53,6 +54,11 @@ __global__ void wait(volatile int *word, int *late)
 	} while (!*word);
 }
 
+__global__ void set(int *word)
+{
+	*word = 1;
+}
+
 static bool is(const char *name)
 {
 	return !strcmp(which, name);
@@ -64,9 +70,26 @@ static void launch_wait()
 	CHECK(cudaGetLastError());
 }
 
+/* Of the second device, which may write to this one's memory. */
+static void make_peer()
+{
+	CHECK(cuDevicePrimaryCtxRetain(&there, 1));
+	CHECK(cuCtxSetCurrent(there));
+	CHECK(cuCtxEnablePeerAccess(here, 0));
+	CHECK(cuMemAlloc(&one, 4));
+	CHECK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	set<<<1, 1, 0, b>>>((int *)one);	/* loaded from here on */
+	CHECK(cuStreamSynchronize(b));
+	CHECK(cuCtxSetCurrent(here));
+}
+
 /* Another context on the device, or another that works in this one; its stream, its word. */
 static void make_context()
 {
+	if (is("peer") || is("later")) {
+		make_peer();
+		return;
+	}
 	if (is("green")) {
 		CUdevResource all, part;
 		CUdevResourceDesc desc;
@@ -96,8 +119,10 @@ static void set_word()
 	if (is("later"))
 		make_context();
 	CHECK(cuCtxSetCurrent(there));
-	if (is("context") || is("later"))
+	if (is("context"))
 		CHECK(cuMemcpyPeerAsync(word, here, one, there, 4, b));
+	else if (is("peer") || is("later"))
+		set<<<1, 1, 0, b>>>((int *)word);
 	else
 		CHECK(cuMemsetD32Async(word, 1, 1, b));
 }
@@ -149,7 +174,7 @@ int main(int argc, char **argv)
 	CHECK(cudaFree(NULL));
 	CHECK(cuCtxGetCurrent(&here));
 	there = here;
-	if (is("green") || is("context"))
+	if (is("green") || is("context") || is("peer"))
 		make_context();
 	CHECK(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
 	if (!b && !is("later"))
