@@ -39,6 +39,9 @@ int gm_cache_start(void)
 		gm_reuse_leave_one(gm_order_reuse());
 		gm_cache_unusual |= GM_CACHE_FILLS;
 	}
+	/* Without events of a context nothing tells later when all its streams are past a free. */
+	if (!gm_order_has_context_events())
+		gm_state.options.free = GM_FREE_SYNC;
 	if (gm_state.options.free == GM_FREE_SYNC)
 		gm_cache_unusual |= GM_CACHE_WAITS;
 	gm_cache_unusual &= ~(uint32_t)GM_CACHE_OFF;

@@ -7,8 +7,8 @@
  * may have another stream's allocation wait for it, the one that was to set the flag.
  *
  * So once there is enough of such memory for anybody to lack it, each free on a block's own stream
- * records an event there, one a stream, recorded anew. Else the stream as a whole is asked, which may answer "not
- * yet" for the sake of later work. A destroyed stream leaves such an event behind.
+ * records an event there, one a stream, recorded anew. Else the stream as a whole is asked, which may
+ * answer "not yet" for the sake of later work. A destroyed stream leaves such an event behind.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none. Fork: no state.

@@ -250,6 +250,26 @@ void scenario_other_contexts_flag(void)
 	expect_words(scene.s, q, 2);
 }
 
+/* Nothing tells when both streams are past a free, but the wait within it. */
+void scenario_old_driver(void)
+{
+	size_t least = SIZE_MAX, left, total;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	many_streams(&scene);
+	slow_from_here();
+	for (unsigned int i = 0; i < 40; i++) {
+		CUdeviceptr p = get(2 * MIB);
+
+		fill(&scene, i % 2 ? scene.s : scene.t, p, i);
+		give(p);
+		CHECK(cuMemGetInfo(&left, &total));
+		least = left < least ? left : least;
+	}
+	must(least + BIG > total, "%zu of %zu MiB are left", least / MIB, total / MIB);
+}
+
 /* The event of a free stands for every context's work, not only for that of the last one. */
 void scenario_two_devices_work(void)
 {
