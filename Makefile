@@ -67,7 +67,7 @@ FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
-	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py))
+	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py))
 # What runs under which sanitizer. A program of one thread has no race to be found: not under TSan. What ASan
 # has no room for (it cannot be loaded into Python, a step is too slow) is looked at for what is undefined alone.
 THREADED   := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(shell grep -l pthread_create test/unit/test_*.c))
