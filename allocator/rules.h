@@ -20,6 +20,7 @@
 	GM_RULE(WAIT_HOST_FREES, "wait-host-frees", "an epoch of stream-ordered frees alone is never waited for") \
 	GM_RULE(WAIT_OWN, "wait-own", "a thread waits only for what its own frees would have waited for") \
 	GM_RULE(WAIT_CONTEXT, "wait-context", "work of a context that the free does not wait for is not waited for") \
+	GM_RULE(WAIT_COVERS, "wait-covers", "that no other context was given work is asked after a wait") \
 	GM_RULE(ONE_CONTEXT, "one-context", "memory is reused early in the one stream's context, while there is no other") \
 	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
 	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \

@@ -335,8 +335,8 @@ static CUresult wait_for_context(uint32_t context, bool *ret_waited)
 CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 {
 	uint64_t begun = 0, host_now = gm_host_now();
+	bool waited, covers, covered;
 	enum gm_context_role role;
-	bool waited, covers;
 	CUcontext handle;
 	CUdevice device;
 	CUresult result;
@@ -346,10 +346,13 @@ CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
 		context = current_context();
 	if (!gm_order_on || !context || gm_in_host_function())
 		return CUDA_SUCCESS;
-	covers = gm_ticket_covered_by(NULL, context);
-	if (covers)
+	covered = gm_ticket_covered_by(NULL, context);
+	if (covered)
 		begun = gm_reuse_sync_begin(reuse);
 	result = wait_for_context(context, &waited);
+	/* Another context may have been given its first work before that began, and what this uses
+	 * been freed: whether it was waited for is known afterwards only. */
+	covers = gm_rule(GM_RULE_WAIT_COVERS) ? gm_ticket_covered_by(NULL, context) : covered;
 	*ret_all = !result && waited && covers;
 	if (*ret_all) {
 		gm_reuse_sync_done(reuse, begun);

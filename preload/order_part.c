@@ -143,10 +143,11 @@ bool gm_ticket_context(uint32_t id)
 
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id)
 {
-	bool covered = (handle || id) && !gm_order_unseen() && !overflowed;
+	bool covered = (handle || id) && !gm_order_unseen();
 
 	if (!gm_lock(&lock))
 		return false;
+	covered = covered && !overflowed;
 	for (uint32_t i = 0; i < givens_used; i++)
 		if ((givens[i].life == GM_GIVEN_LIVE || givens[i].life == GM_GIVEN_ENDING) &&
 		    !(handle ? givens[i].handle == handle : givens[i].id == id))
