@@ -9,16 +9,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct gm_attached {
 	int fd;				/* the journal; the caller closes it */
 	bool writable;			/* a request can be left in it */
-	char path[4096];		/* as this process can open it, for messages */
+	uid_t owner;			/* of the file and of the process; (uid_t)-1 where they differ:
+					 * what the journal says is to be believed by nobody */
 };
 
-/* Open the journal that process @pid has mapped, through /proc/PID/maps and, in another mount
- * namespace, /proc/PID/root. Returns 0; -ESRCH no such process; -ENOENT it has no journal (it was
- * not started under the library, or has made no CUDA call yet); -EACCES, -EPERM; or -errno. */
+/* Open the journal that process @pid has mapped: through /proc/PID/map_files, or by the name in
+ * /proc/PID/maps below /proc/PID/root, if that is the same file. Returns 0; -ESRCH no such process;
+ * -ENOENT it has no journal (it was not started under the library, or has made no CUDA call yet);
+ * -EWOULDBLOCK a lease is on it; -EACCES, -EPERM; or -errno. */
 int gm_attach(int64_t pid, struct gm_attached *ret_attached);
 
 /* One sentence for what gm_attach returned. */

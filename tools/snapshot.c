@@ -149,16 +149,19 @@ static int take(int fd, bool trusted, const char *template, char *ret_path, size
 static int move_to(const char *from, const char *to, uid_t owner)
 {
 	char buffer[65536];
-	int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	int out = -1;
+	int look = open(from, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1, out = -1;
+	char through[64];
 	struct stat st;
 	ssize_t n = 0;
 	int r = 0;
 
-	if (in < 0 || fstat(in, &st))
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
+	if (look < 0 || fstat(look, &st))
 		r = -errno;
 	else if (!S_ISREG(st.st_mode) || st.st_uid != owner)
 		r = -EPERM;
+	else if ((in = open(through, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+		r = -errno;
 	else if ((out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
 		r = -errno;
 	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
@@ -172,6 +175,8 @@ static int move_to(const char *from, const char *to, uid_t owner)
 		}
 	if (!r && n < 0)
 		r = -errno;
+	if (look >= 0)
+		close(look);
 	if (in >= 0)
 		close(in);
 	if (out >= 0 && close(out) && !r)
@@ -196,7 +201,6 @@ static int one(const char *word, const char *output)
 {
 	struct gm_attached attached;
 	struct gm_header *header;
-	struct stat st = { .st_uid = (uid_t)-1 };
 	char path[4096] = "";
 	char *end;
 	long pid = strtol(word, &end, 10);
@@ -212,7 +216,6 @@ static int one(const char *word, const char *output)
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
 		return GM_EXIT_INPUT;
 	}
-	fstat(attached.fd, &st);
 	wait_for_turn(attached.fd);
 	r = -ETIMEDOUT;
 	if (attached.writable) {
@@ -225,10 +228,10 @@ static int one(const char *word, const char *output)
 	}
 	if (r == -ETIMEDOUT) {
 		asked = false;
-		r = take(attached.fd, st.st_uid == geteuid(), output, path, sizeof(path));
+		r = take(attached.fd, attached.owner == geteuid(), output, path, sizeof(path));
 	}
 	if (!r && asked && output) {
-		r = move_to(path, output, st.st_uid);
+		r = move_to(path, output, attached.owner);
 		if (!r)
 			snprintf(path, sizeof(path), "%s", output);
 	}
