@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "recorder/directory.h"
 #include "recorder/file.h"
 #include "recorder/recorder.h"
 #include "recorder/sys.h"
@@ -60,40 +61,6 @@ static void make_name(const char *command, char *ret_name, size_t size)
 		 (unsigned long long)random_word());
 }
 
-/* Open our own directory below @base, making it when it is not there. Returns it or -errno. */
-static int open_own_directory(const char *base, char *ret_path, size_t size)
-{
-	int base_fd, fd, r = 0;
-	char name[32];
-	struct stat st;
-	bool made;
-
-	if (base[0] != '/')
-		return -EINVAL;
-	snprintf(name, sizeof(name), "gpumem-%lu", (unsigned long)geteuid());
-	if (snprintf(ret_path, size, "%s/%s", base, name) >= (int)size)
-		return -ENAMETOOLONG;
-	base_fd = gm_file_open(AT_FDCWD, base, O_RDONLY | O_DIRECTORY, 0);
-	if (base_fd < 0)
-		return base_fd;
-	made = mkdirat(base_fd, name, 0700) == 0;
-	if (!made && errno != EEXIST)
-		r = -errno;
-	fd = r < 0 ? r : gm_file_open(base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-	close(base_fd);
-	if (fd < 0)
-		return fd;
-	if (made)			/* the host's umask may have taken our own bits away */
-		fchmod(fd, 0700);
-	if (fstat(fd, &st) < 0)
-		r = -errno;
-	else if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 07777) != 0700)
-		r = -EPERM;
-	if (r < 0)
-		close(fd);
-	return r < 0 ? r : fd;
-}
-
 static int create_file(int dirfd, const char *name)
 {
 	int fd = gm_file_open(dirfd, name,
@@ -134,7 +101,7 @@ static int open_named_file(const char *path, struct gm_place *place)
 
 static int open_in_own_directory(const char *base, const char *command, struct gm_place *place)
 {
-	int dirfd = open_own_directory(base, place->directory, sizeof(place->directory));
+	int dirfd = gm_directory_open(base, place->directory, sizeof(place->directory));
 	int fd;
 
 	if (dirfd < 0)

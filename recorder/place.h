@@ -26,8 +26,7 @@ struct gm_place {
 /*
  * Create an empty file for a journal. @option: the journal option, a directory or a file; a file
  * that exists already is left alone and -2, -3 ... is put after the name. Everywhere else, and
- * where @option is a directory, it lies in the directory gpumem-<uid>, which must be a real
- * directory, ours, with mode 0700: this is checked before anything is created in it.
+ * where @option is a directory, it lies in this user's directory there (directory.h).
  * Returns 0; -ENOENT when there is no such place (no option, variable not set); -errno.
  */
 int gm_place_open(enum gm_place_kind kind, const char *option, const char *command,

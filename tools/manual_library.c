@@ -98,7 +98,7 @@ void gm_manual_library(FILE *out)
 	fputs(".SH FILES\n", out);
 	put_head(out, "gpumem.COMMAND.PID.REASON.json", "");
 	gm_manual_text(out, "A snapshot, where option output says; mode 0600, never overwritten.");
-	put_head(out, "/dev/shm/gpumem-UID/*.journal", "");
+	put_head(out, "/dev/shm/gpumem-UID*/*.journal", "");
 	gm_manual_text(
 		out,
 		"Journals, removed at a clean exit; also below $XDG_RUNTIME_DIR and $TMPDIR, or "
