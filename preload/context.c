@@ -409,7 +409,7 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 		uint32_t id = drop_life(slot, &handle, &slot);
 
 		if (handle)
-			gm_host_context_done(handle, ending->host_now);
+			gm_host_context_gone(handle, ending->host_now);
 		if (!id)
 			continue;
 		gm_order_context_ended(id);

@@ -184,7 +184,7 @@ static CUresult wait_event(event_fn *real, CUevent event, bool polls)
 	result = real(event);
 	if (result)
 		return failed(result);
-	gm_host_event_done(&mark);
+	gm_host_event_done(event, &mark);
 	if (!polls)
 		synchronised();
 	return gm_leave(result);

@@ -275,8 +275,11 @@ void gm_order_context_ending(uint32_t context, bool ending)
 	if (!gm_order_on)
 		return;
 	gm_ticket_context_ending(context, ending);
-	if (ending)
-		gm_reuse_pass(reuse);
+	if (!ending)
+		return;
+	/* From the driver's call on its streams' handles may be other contexts' streams. */
+	forget_seen();
+	gm_reuse_pass(reuse);
 }
 
 void gm_order_context_ended(uint32_t context)

@@ -201,6 +201,7 @@ uint64_t gm_host_now(void);
 void gm_host_all_done(uint64_t now);
 void gm_host_context_done(CUcontext context, uint64_t now);
 void gm_host_stream_done(uint64_t key, uint64_t now);
+void gm_host_context_gone(CUcontext context, uint64_t now);	/* it ended, with its streams */
 
 /* What an event stands for. Around its real record (on @key's stream, or, with @key 0, in all of
  * @context), and around the program's look at it. A graph's launch may record events, too. */
@@ -208,7 +209,7 @@ struct gm_host_mark { uint64_t key, now; CUcontext context; };
 struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUcontext context);
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark);
 struct gm_host_mark gm_host_event_mark(CUevent event);
-void gm_host_event_done(const struct gm_host_mark *mark);
+void gm_host_event_done(CUevent event, const struct gm_host_mark *mark);
 void gm_host_event_forget(CUevent event);	/* it stands for nothing now */
 void gm_host_events_forget(void);		/* none does */
 void gm_host_forget(void);			/* all of it: in a forked child */

@@ -263,6 +263,27 @@ void gm_host_context_done(CUcontext context, uint64_t now)
 	}
 }
 
+/* Its handle may be another context's, and those of its streams other contexts' streams. What was
+ * given to one after @now is of such a stream: of which context is not known. */
+void gm_host_context_gone(CUcontext context, uint64_t now)
+{
+	find_lost(context, now);
+	for (unsigned int i = 0; i < SHARDS; i++) {
+		struct shard *shard = &shards[i];
+
+		if (!gm_lock(&shard->lock))
+			continue;
+		for (unsigned int s = 0; s < STREAMS; s++) {
+			if (shard->streams[s].context != context)
+				continue;
+			shard->streams[s].context = NULL;
+			if (shard->streams[s].last <= now)
+				shard->streams[s].key = 0;
+		}
+		gm_unlock(&shard->lock);
+	}
+}
+
 void gm_host_stream_done(uint64_t key, uint64_t now)
 {
 	struct shard *shard = shard_of(key);
@@ -357,10 +378,18 @@ struct gm_host_mark gm_host_event_mark(CUevent event)
 	return found;
 }
 
-void gm_host_event_done(const struct gm_host_mark *mark_of)
+/* Recorded anew during the look, it was looked at for something else. */
+void gm_host_event_done(CUevent event, const struct gm_host_mark *mark_of)
 {
+	struct gm_host_mark now;
+
+	if (!mark_of->key && !mark_of->context)
+		return;
+	now = gm_host_event_mark(event);
+	if (now.key != mark_of->key || now.context != mark_of->context || now.now != mark_of->now)
+		return;
 	if (mark_of->key)
 		gm_host_stream_done(mark_of->key, mark_of->now);
-	else if (mark_of->context)
+	else
 		gm_host_context_done(mark_of->context, mark_of->now);
 }

@@ -10,67 +10,77 @@
 
 #include "test/model/scenario.h"
 
-/* A thread that frees @p, and is held at the end of its @entry. */
-struct freer {
+/* A thread of its own, which stands still in its first call of @entry: before that does anything, or
+ * when it is over. */
+struct actor {
 	struct scene *scene;
-	CUdeviceptr p;
+	void (*act)(struct actor *actor);
 	const char *entry;		/* NULL: it is not held */
+	bool before;
+	CUdeviceptr p;
+	CUevent event;
+	CUcontext context;
 	sem_t held, go;
-	_Atomic(pid_t) thread;		/* set when it is about to free */
+	_Atomic(pid_t) id;		/* set when it is about to act */
+	pthread_t thread;
 };
 
 static void hold(void *arg, const char *entry, int relaxed, int result)
 {
-	struct freer *freer = arg;
+	struct actor *actor = arg;
 
 	(void)relaxed;
-	if (result || !freer->entry || strcmp(entry, freer->entry))
+	if (!actor->entry || strcmp(entry, actor->entry) || (result < 0) != actor->before)
 		return;
-	freer->entry = NULL;
-	sem_post(&freer->held);
-	sem_wait(&freer->go);
+	actor->entry = NULL;
+	sem_post(&actor->held);
+	sem_wait(&actor->go);
 }
 
-static void *run_freer(void *arg)
+static void *run_actor(void *arg)
 {
 	void (*watch)(void (*)(void *, const char *, int, int), void *);
-	struct freer *freer = arg;
+	struct actor *actor = arg;
 
 	watch = (void (*)(void (*)(void *, const char *, int, int), void *))control("fakecuda_watch");
-	CHECK(cuCtxSetCurrent(freer->scene->context[0]));
-	watch(hold, freer);
-	((void (*)(uint64_t))control("fakecuda_note_free"))(freer->p);
-	freer->thread = (pid_t)syscall(SYS_gettid);
-	CHECK(cuMemFree(freer->p));
+	CHECK(cuCtxSetCurrent(actor->scene->context[0]));
+	watch(hold, actor);
+	actor->act(actor);
 	watch(NULL, NULL);
 	return NULL;
 }
 
-static pthread_t begin_to_free(struct freer *freer, struct scene *scene, CUdeviceptr p,
-			       const char *entry)
+static void begin(struct actor *actor)
 {
-	pthread_t thread;
-
-	freer->scene = scene;
-	freer->p = p;
-	freer->entry = entry;
-	sem_init(&freer->held, 0, 0);
-	sem_init(&freer->go, 0, 0);
-	pthread_create(&thread, NULL, run_freer, freer);
-	return thread;
+	sem_init(&actor->held, 0, 0);
+	sem_init(&actor->go, 0, 0);
+	pthread_create(&actor->thread, NULL, run_actor, actor);
 }
 
-/* Until @freer sleeps in its free, where nothing but a lock could have it sleep. */
-static void await_asleep(const struct freer *freer)
+static void go_on(struct actor *actor)
+{
+	sem_post(&actor->go);
+	pthread_join(actor->thread, NULL);
+}
+
+static void act_free(struct actor *actor)
+{
+	((void (*)(uint64_t))control("fakecuda_note_free"))(actor->p);
+	actor->id = (pid_t)syscall(SYS_gettid);
+	CHECK(cuMemFree(actor->p));
+}
+
+/* Until @actor sleeps, where nothing but a lock of the library's could have it sleep. */
+static void await_asleep(const struct actor *actor)
 {
 	char path[64], line[256], state = 0;
 	FILE *file;
 
 	while (state != 'S') {
 		usleep(1000);
-		if (!freer->thread)
+		if (!actor->id)
 			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)freer->thread);
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)actor->id);
 		file = fopen(path, "r");
 		if (!file || !fgets(line, sizeof(line), file) ||
 		    sscanf(strrchr(line, ')'), ") %c", &state) != 1)
@@ -83,11 +93,11 @@ static void await_asleep(const struct freer *freer)
  * device is given its first work, what that uses is freed, and only then does the wait begin. */
 void scenario_free_waits_elsewhere(void)
 {
-	struct freer first = { 0 }, second = { 0 };
-	CUdeviceptr a, b, left, p, q;
-	CUstream there, beside;
 	struct scene scene;
-	pthread_t holds, waits;
+	struct actor first = { .scene = &scene, .act = act_free, .entry = "cuCtxRecordEvent" };
+	struct actor second = { .scene = &scene, .act = act_free };
+	CUstream there, beside;
+	CUdeviceptr left, p, q;
 
 	scene_open(&scene, 2);
 	CHECK(cuCtxSetCurrent(scene.context[1]));
@@ -95,27 +105,162 @@ void scenario_free_waits_elsewhere(void)
 	CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
 	p = get(2 * MIB);
 	CHECK(cuCtxSetCurrent(scene.context[0]));
-	a = get(2 * MIB);
-	b = get(2 * MIB);
+	first.p = get(2 * MIB);
+	second.p = get(2 * MIB);
 	left = get(2 * MIB);
 	slow_from_here();
 	fill(&scene, scene.s, left, 1);
 	give_async(left, scene.s);
-	fill(&scene, scene.t, a, 1);		/* what is left has its event */
-	holds = begin_to_free(&first, &scene, a, "cuCtxRecordEvent");
+	fill(&scene, scene.t, first.p, 1);	/* what is left has its event */
+	begin(&first);
 	if (cached())
 		sem_wait(&first.held);
-	waits = begin_to_free(&second, &scene, b, NULL);
+	begin(&second);
 	if (cached())
 		await_asleep(&second);
 	fill_in(&scene, 1, there, p, 1);
 	CHECK(cuCtxSetCurrent(scene.context[1]));
 	give_async(p, there);
-	sem_post(&first.go);
-	pthread_join(holds, NULL);
-	pthread_join(waits, NULL);
+	go_on(&first);
+	go_on(&second);
 	q = get(2 * MIB);
 	fill_in(&scene, 1, beside, q, 2);
 	CHECK(cuCtxSynchronize());
 	expect_words(beside, q, 2);
+}
+
+static void act_wait(struct actor *actor)
+{
+	CHECK(cuEventSynchronize(actor->event));
+}
+
+/* @host has a copy of what fill() writes with 5, or will have: then nothing has been its barrier. */
+static void copied(const void *host)
+{
+	const volatile uint32_t *words = host;
+
+	((void (*)(uint64_t, size_t, int))control("fakecuda_note_access"))((uintptr_t)host, WORDS * 4, 0);
+	for (unsigned int i = 0; i < WORDS; i++)
+		must(words[i] == 5, "word %u is %u, not 5", i, words[i]);
+}
+
+/* A thread waits for an event that another one records anew just then, on an idle stream: whoever
+ * frees after that still waits for the copy that the event was recorded behind first. */
+void scenario_event_again(void)
+{
+	struct scene scene;
+	struct actor waiter = { .scene = &scene, .act = act_wait, .entry = "cuEventSynchronize",
+				.before = true };
+	CUdeviceptr p;
+	void *host;
+
+	scene_open(&scene, 1);
+	CHECK(cuMemHostAlloc(&host, WORDS * 4, 0));
+	CHECK(cuEventCreate(&waiter.event, CU_EVENT_DISABLE_TIMING));
+	p = get(WORDS * 4);
+	slow_from_here();
+	fill(&scene, scene.s, p, 5);
+	CHECK(cuMemcpyDtoHAsync(host, p, WORDS * 4, scene.s));
+	CHECK(cuEventRecord(waiter.event, scene.s));
+	begin(&waiter);
+	sem_wait(&waiter.held);
+	CHECK(cuEventRecord(waiter.event, scene.t));
+	go_on(&waiter);
+	give(p);
+	copied(host);
+}
+
+/* ---- a context ends ---- */
+
+static void act_destroy(struct actor *actor)
+{
+	CHECK(cuCtxDestroy(actor->context));
+}
+
+/* A stream of @context's, @before's handle again. */
+static CUstream stream_again(CUcontext context, CUstream before)
+{
+	CUstream stream = NULL;
+
+	CHECK(cuCtxPushCurrent(context));
+	for (unsigned int i = 0; i < 64 && stream != before; i++)
+		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuCtxPopCurrent(NULL));
+	must(stream == before, "the driver gave another handle: this shows nothing");
+	return stream;
+}
+
+/* The driver has ended a context, the call has not returned yet: one of its streams' handles is given
+ * to another device's, which has had no work before. */
+void scenario_handle_while_context_ends(void)
+{
+	CUctxCreateParams params = { 0 };
+	struct scene scene;
+	struct actor ender = { .scene = &scene, .act = act_destroy, .entry = "cuCtxDestroy_v2" };
+	CUstream stream, again, beside;
+	CUdeviceptr other, p, q;
+
+	scene_open(&scene, 2);
+	other = get(4096);
+	CHECK(cuCtxCreate(&ender.context, &params, 0, 0));
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = get(4096);
+	CHECK(cuMemsetD32Async(p, 1, 1024, stream));
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+	p = get(BIG);
+	CHECK(cuCtxSetCurrent(scene.context[0]));
+	fill(&scene, scene.s, other, 1);
+	CHECK(cuCtxSynchronize());
+	begin(&ender);
+	sem_wait(&ender.held);
+	again = stream_again(scene.context[1], stream);
+	slow_from_here();
+	fill_in(&scene, 1, again, p, 1);
+	go_on(&ender);
+	give(p);
+	fill(&scene, scene.s, other, 2);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	q = get(BIG);
+	fill_in(&scene, 1, beside, q, 2);
+	CHECK(cuCtxSynchronize());
+	expect_words(beside, q, 2);
+}
+
+/* A context ends; a stream of its gives its handle to another device's, and it gives its own to a new
+ * context. A wait for that is none for the copy on the stream. */
+void scenario_handles_after_context(void)
+{
+	CUctxCreateParams params = { 0 };
+	CUcontext context, again;
+	struct scene scene;
+	CUstream stream;
+	CUdeviceptr p;
+	void *host;
+
+	scene_open(&scene, 2);
+	CHECK(cuMemHostAlloc(&host, WORDS * 4, CU_MEMHOSTALLOC_PORTABLE));
+	CHECK(cuCtxCreate(&context, &params, 0, 0));
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = get(WORDS * 4);
+	CHECK(cuMemcpyDtoHAsync(host, p, WORDS * 4, stream));
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxDestroy(context));
+	stream = stream_again(scene.context[1], stream);
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	p = get(WORDS * 4);
+	slow_from_here();
+	fill_in(&scene, 1, stream, p, 5);
+	CHECK(cuMemcpyDtoHAsync(host, p, WORDS * 4, stream));
+	for (unsigned int i = 0; i < 64; i++) {
+		CHECK(cuCtxCreate(&again, &params, 0, 0));
+		if (again == context)
+			break;
+	}
+	must(again == context, "the driver gave another handle: this shows nothing");
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxSetCurrent(scene.context[1]));
+	give(p);
+	copied(host);
 }
