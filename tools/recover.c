@@ -55,6 +55,16 @@ static void print_flights(const struct gm_recovered *one)
 	}
 }
 
+static void print_failure(const struct gm_failure *failure)
+{
+	char entry[sizeof(failure->entry) + 1] = "";
+
+	memcpy(entry, failure->entry, sizeof(failure->entry));
+	printf("  out of memory: %s of %s asked for %s, which no other snapshot shows\n",
+	       gm_show_clean(entry), device_name(failure->domain),
+	       gm_show_bytes((int64_t)failure->requested_bytes));
+}
+
 static void print_one(const struct report *report, const struct gm_recovered *one)
 {
 	const char *command = gm_show_clean(one->command);
@@ -76,6 +86,8 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 		       gm_show_count((int64_t)one->live_blocks, "block"),
 		       gm_show_bytes((int64_t)one->peak_bytes));
 		print_flights(one);
+		if (one->failure)
+			print_failure(one->failure);
 		printf("  %s%s\n", one->snapshot, one->written ? ", written when it crashed" : "");
 	}
 }
@@ -112,6 +124,8 @@ static json_t *object_of(const struct gm_recovered *one)
 	json_object_set_new(object, "journal", text_or_null(one->journal));
 	json_object_set_new(object, "snapshot", text_or_null(one->snapshot));
 	json_object_set_new(object, "error", text_or_null(one->error));
+	json_object_set_new(object, "failure", one->failure ?
+			    json_integer((json_int_t)one->failure->number) : json_null());
 	return object;
 }
 

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct gm_failure;			/* recorder/format.h */
 struct gm_flight;			/* recorder/image.h */
 
 struct gm_recovered {
@@ -26,6 +27,7 @@ struct gm_recovered {
 	int64_t pid;
 	const char *command;
 	int rank;			/* -1 none */
+	const struct gm_failure *failure;	/* the newest, if it has no snapshot of its own; NULL */
 	unsigned int in_flight;		/* operations that had not returned */
 	const struct gm_flight *flights;
 	uint64_t live_bytes, peak_bytes;	/* device memory, all devices */

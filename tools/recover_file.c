@@ -34,6 +34,20 @@ static int fail(struct gm_recovered *ret, int error, const char *why)
 	return error;
 }
 
+/* The newest failure that the process made no snapshot for. */
+static const struct gm_failure *untold_failure(void)
+{
+	const struct gm_failure *newest = NULL;
+
+	for (size_t i = 0; i < gm_image_items(&image, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *one = gm_image_failure(&image, i);
+
+		if (one->number > (newest ? newest->number : image.header->failure_shown))
+			newest = one;
+	}
+	return newest;
+}
+
 static void describe(struct gm_recovered *ret)
 {
 	const struct gm_header *header = image.header;
@@ -44,6 +58,7 @@ static void describe(struct gm_recovered *ret)
 	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
 	ret->in_flight = (unsigned int)image.flight_count;
 	ret->flights = image.flights;
+	ret->failure = untold_failure();
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
 		const struct gm_domain *domain = gm_image_domain(&image, d);
 		const struct gm_stat *stat;
@@ -129,7 +144,11 @@ static void remove_journal(const char *path, const struct stat *st, struct gm_re
 
 static int write_snapshot(struct gm_recovered *ret)
 {
-	const struct gm_snapshot_request request = { .reason = "recovered", .recovered = true };
+	const struct gm_snapshot_request request = {
+		.reason = "recovered",
+		.recovered = true,
+		.failure = ret->failure && !ret->signal ? ret->failure->number : 0,
+	};
 	const char *template = gm_recover_how.output ? gm_recover_how.output : getenv("GPUMEM_OUTPUT");
 	int r = gm_snapshot_write(&image, &request, template && *template ? template : OUTPUT, 0, ".",
 				  texts[1], sizeof(texts[1]));

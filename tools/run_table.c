@@ -92,6 +92,10 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 		process->note = NULL;
 	if (one->snapshot[0])
 		consider(process, one->snapshot, 4);
+	if (one->snapshot[0] && one->failure) {		/* newer than all that have a file */
+		process->at_oom = strdup(one->snapshot);
+		process->oom_number = UINT64_MAX;
+	}
 	if (!one->alive && !one->error[0]) {
 		process->peak = (int64_t)one->peak_bytes;
 		process->live = (int64_t)one->live_bytes;
@@ -107,6 +111,7 @@ static void add_link(struct gm_run_table *table, const char *directory, const ch
 	struct gm_run_process *process;
 	char path[PATH_MAX], target[PATH_MAX];
 	struct stat st;
+	uint64_t number;
 	ssize_t n;
 
 	if (!reason || snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path))
@@ -120,8 +125,12 @@ static void add_link(struct gm_run_table *table, const char *directory, const ch
 		return;			/* it was replaced, or taken away */
 	process = process_of(table, name, (size_t)(reason + 8 - name));
 	reason += 9;
-	if (process && !strcmp(reason, "oom-1") && !process->at_oom)
+	number = strncmp(reason, "oom-", 4) ? 0 : strtoul(reason + 4, NULL, 10);
+	if (process && number > process->oom_number) {
+		free(process->at_oom);
 		process->at_oom = strdup(target);
+		process->oom_number = number;
+	}
 	if (process)
 		consider(process, target,
 			 !strncmp(reason, "exit", 4)  ? 3

@@ -16,7 +16,8 @@
 struct gm_run_process {
 	char *journal;			/* its name: who it is */
 	char *snapshot;			/* the one that tells most; NULL none */
-	char *at_oom;			/* when memory ran out first; NULL */
+	char *at_oom;			/* when memory ran out for the last time; NULL */
+	uint64_t oom_number;		/* its number among those */
 	char *note;			/* why there is none; NULL */
 	unsigned int worth;		/* of that snapshot against others of the process */
 	unsigned int others;		/* snapshots besides */
