@@ -2,7 +2,6 @@
  * image.c - an image's memory, the accessors that check every id, and its clock.
  *
  * Thread context: one thread an image. No malloc: anonymous mappings, given back by gm_image_free.
- * Fork: they are not the child's.
  */
 #define _GNU_SOURCE
 #include "recorder/image_internal.h"
@@ -24,7 +23,6 @@ static void *map_anonymous(size_t bytes)
 	if (at == MAP_FAILED)
 		return NULL;
 	munlock(at, bytes);
-	madvise(at, bytes, MADV_DONTFORK);
 	if (mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0) {
 		munmap(at, bytes);
 		return NULL;
