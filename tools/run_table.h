@@ -37,8 +37,9 @@ struct gm_run_table {
 	int status;
 };
 
-/* Recover the journals in @room, read the links, and remove what is ours in it. */
-void gm_run_collect(struct gm_run_table *table, const char *room);
+/* Recover the journals in the open directory @room, whose name is @path, read the links, and remove what is
+ * ours in it. */
+void gm_run_collect(struct gm_run_table *table, int room, const char *path);
 
 /* On stderr: a line for one process, a table for several, and what to type next. */
 void gm_run_print(const struct gm_run_table *table);
