@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "recorder/format.h"
+#include "recorder/place.h"
 #include "tools/cli.h"
 #include "tools/flags.h"
 #include "tools/run_table.h"
@@ -66,35 +67,60 @@ static int find_library(const char *given, char *ret, size_t bytes)
 	return -ENOENT;
 }
 
+/* A new directory in @place, locked as long as we live, so that nobody takes what is in it for left
+ * behind: it has its name only once it is. Returns it, open, or -errno. */
+static int make_room_in(const char *place, char *ret, size_t bytes)
+{
+	const mode_t before = umask(077);
+	char made[PATH_MAX];
+	struct stat st;
+	int fd, r;
+
+	snprintf(made, sizeof(made), "%s/." GM_RUN_ROOM "XXXXXX", place);
+	r = mkdtemp(made) ? 0 : -errno;
+	umask(before);
+	if (r)
+		return r;
+	snprintf(ret, bytes, "%s/%s", place, strrchr(made, '/') + 2);
+	fd = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody took it away */
+		r = -EPERM;
+	} else {
+		flock(fd, LOCK_EX | LOCK_NB);		/* a file system may have no locks */
+		r = rename(made, ret) ? -errno : 0;
+	}
+	if (!r)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	rmdir(made);
+	return r;
+}
+
 /* A directory of this run's own for the journals: in the one that the user wants them in, else on
- * memory where there is some. Returns it, open, or -errno. */
+ * memory where there is some. What runs that were killed have left there goes first. Returns it, open,
+ * or -errno. */
 static int make_room(const char *wanted, char *ret, size_t bytes)
 {
 	const char *places[] = {
 		wanted, "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"
 	};
-	int fd;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		char own[PATH_MAX];
 		struct statfs fs;
-		struct stat st;
+		int fd;
 
-		if (!places[i] || places[i][0] != '/' || statfs(places[i], &fs) ||
+		if (!places[i] || places[i][0] != '/')
+			continue;
+		snprintf(own, sizeof(own), "%s/gpumem-%lu", places[i], (unsigned long)geteuid());
+		gm_sweep(own);
+		if (statfs(places[i], &fs) ||
 		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
 			continue;
-		snprintf(ret, bytes, "%s/" GM_RUN_ROOM "XXXXXX", places[i]);
-		if (!mkdtemp(ret))
-			continue;
-		/* Locked as long as we live: gpumem recover leaves the room to us until then. */
-		fd = open(ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0)
-			continue;
-		if (fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody's who took it away */
-			close(fd);
-			continue;
-		}
-		flock(fd, LOCK_EX | LOCK_NB);
-		return fd;
+		fd = make_room_in(places[i], ret, bytes);
+		if (fd >= 0)
+			return fd;
 	}
 	ret[0] = '\0';
 	return -ENOSPC;
