@@ -77,6 +77,9 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 			"%s (pid %lld) lives: its journal is left "
 			"alone; `gpumem snapshot %lld` asks it for a snapshot\n",
 			command, (long long)one->pid, (long long)one->pid);
+	} else if (one->clean) {
+		printf("%s (pid %lld) ended by itself: %s\n", command, (long long)one->pid,
+		       one->snapshot[0] ? gm_show_clean(one->snapshot) : "no snapshot");
 	} else if (one->unused) {
 		printf("%s (pid %lld) never allocated: no snapshot\n", command,
 		       (long long)one->pid);
@@ -115,8 +118,8 @@ static json_t *object_of(const struct gm_recovered *one)
 			"addr", (json_int_t)flight->address, "size", (json_int_t)flight->size,
 			"took_effect", flight->done));
 	}
-	object = json_pack("{sb sb sb sb sI sI sI sI so}", "alive", one->alive, "unused",
-			   one->unused, "written", one->written, "removed", one->removed, "pid",
+	object = json_pack("{sb sb sb sb sb sI sI sI sI so}", "alive", one->alive, "clean",
+			   one->clean, "unused", one->unused, "written", one->written, "removed", one->removed, "pid",
 			   (json_int_t)one->pid, "live_bytes", (json_int_t)one->live_bytes,
 			   "peak_bytes", (json_int_t)one->peak_bytes, "live_blocks",
 			   (json_int_t)one->live_blocks, "in_flight", flights);

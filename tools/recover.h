@@ -22,6 +22,7 @@ struct gm_recovered {
 	const char *error;		/* "" or why it could not be made, one sentence */
 	bool alive;			/* the process lives: nothing was done */
 	bool unused;			/* it never allocated: nothing was written */
+	bool clean;			/* it ended by itself: likewise; @snapshot is its newest own one */
 	bool written;			/* by the process itself when it crashed: @snapshot was there */
 	bool removed;			/* the journal's file is gone */
 	const char *signal;		/* name of the signal it died of; NULL: not known */

@@ -118,20 +118,29 @@ static int make_safe(const char *path)
 	return 0;
 }
 
-/* Has the process itself written the snapshot of its crash, and is it still there? */
-static bool was_written(struct gm_recovered *ret)
+/* The newest snapshot that the process itself wrote, if it is still there. */
+static bool name_last(struct gm_recovered *ret, struct stat *ret_st)
 {
 	const struct gm_header *header = image.header;
-	struct stat st;
 
-	if (!header->crash_written || header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
-	    stat(header->last_snapshot, &st) || !S_ISREG(st.st_mode) || !st.st_size ||
-	    header->crash_written != GM_CRASH_WRITTEN(st.st_ino))
+	if (header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
+	    stat(header->last_snapshot, ret_st) || !S_ISREG(ret_st->st_mode) || !ret_st->st_size)
 		return false;
 	memcpy(texts[1], header->last_snapshot, sizeof(header->last_snapshot));
 	ret->snapshot = texts[1];
-	ret->written = true;
 	return true;
+}
+
+/* Has the process itself written the snapshot of its crash, and is it still there? */
+static bool was_written(struct gm_recovered *ret)
+{
+	struct stat st;
+
+	ret->written = image.header->crash_written && name_last(ret, &st) &&
+		       image.header->crash_written == GM_CRASH_WRITTEN(st.st_ino);
+	if (!ret->written)
+		ret->snapshot = "";
+	return ret->written;
 }
 
 /* A journal: its directory, open, and its name there. */
@@ -187,7 +196,10 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 	if (alive < 0 && !gm_recover_how.force)
 		return fail(ret, alive, "it cannot be told from here whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");
-	if (!was_used()) {
+	if (image.header->life == GM_LIFE_CLEAN) {
+		ret->clean = true;	/* its snapshots are written: it had become another user */
+		name_last(ret, &(struct stat){ 0 });
+	} else if (!was_used()) {
 		ret->unused = true;
 	} else if (!was_written(ret)) {
 		r = write_snapshot(ret);

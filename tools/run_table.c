@@ -73,11 +73,15 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 	const char *name = base_name(one->journal);
 	struct gm_run_process *process;
 
-	if (one->unused)
+	if (one->unused || (one->clean && !one->snapshot[0]))
 		return;
 	process = process_of(table, name, strlen(name));
 	if (!process)
 		return;
+	if (one->clean) {		/* another user by its end, it could leave no link */
+		consider(process, one->snapshot, 3);
+		return;
+	}
 	process->pid = one->pid;
 	process->rank = one->rank;
 	process->alive = one->alive;

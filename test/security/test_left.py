@@ -10,7 +10,7 @@ sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
 from aside import TRAINING, USER, Waiting, as_user, journals  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
-from verbs import wait_for  # noqa: E402
+from verbs import gpumem, wait_for  # noqa: E402
 
 
 def run_rooms(place):
@@ -108,5 +108,34 @@ with Room() as room:
     pid = int(found[0].split(".")[-3]) if found else 0
     if pid:
         os.kill(pid, signal.SIGKILL)
+
+# ---- who becomes another user, and ends ---------------------------------------------------------------------------------
+DAEMON = """
+import ctypes, os
+cuda, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context)
+assert not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 20))
+os.setgroups([])
+os.setresgid(%d, %d, %d)
+os.setresuid(%d, %d, %d)
+""" % ((USER,) * 6)
+for runs in (False, True):
+    with Room() as room:
+        os.chmod(room.path, 0o755)
+        os.chmod(room.out, 0o777)
+        daemon = [sys.executable, "-c", DAEMON]
+        if runs:
+            done = subprocess.run([GPUMEM, "run", "--", *daemon], cwd=room.out, env=room.env(preload=False, journal=room.journals), timeout=60,
+                                  capture_output=True, text=True, check=False)
+        else:
+            done = room.run(daemon)
+            check("a daemon that became another user: its exit is told", done.returncode == 0 and len(room.snapshots("exit")) == 1 and
+                  len(journals(room.journals)) == 1, (done, room.files()))
+            done = gpumem("recover", room.journals, cwd=room.path)
+            check("and recovered as no death", done.returncode == 0 and "ended by itself" in done.stdout and
+                  not glob.glob(room.path + "/*recovered.json") and not journals(room.journals), (done, os.listdir(room.path)))
+            continue
+        check("under gpumem run: it ended, and nothing is left", done.returncode == 0 and "died" not in done.stderr and " ended: " in done.stderr and
+              not os.listdir(room.journals) and len(room.files()) == 1, (done, room.files(), os.listdir(room.journals)))
 
 finish()
