@@ -225,7 +225,7 @@ static int check_all(const struct limits *limits, char **words, int count)
 	if (limits->json) {
 		json_t *all = json_pack("{sb sO}", "ok", status == GM_EXIT_OK, "offences", offences);
 
-		json_dumpf(all, stdout, JSON_INDENT(2));
+		gm_show_json(stdout, all, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(all);
 	}

@@ -7,18 +7,52 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "tools/json_flat.h"
+#include "tools/show.h"
+
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
+
+/* Spreadsheets take a cell that begins so for a formula, quoted or not: an apostrophe keeps it a text. */
+static bool is_formula(const char *text)
+{
+	return *text && strchr("=+-@\t\r", *text);
+}
+
+/* How many bytes of @text can stand in a cell as they are. */
+static size_t plain_bytes(const char *text, size_t bytes)
+{
+	size_t at = 0;
+
+	while (bytes - at >= 8 && gm_flat_plain(text + at))
+		at += 8;
+	while (at < bytes && text[at] != '"' && !gm_show_control(text + at))
+		at++;
+	return at;
+}
+
+/* What the bytes behind those become; they are @ret_bytes. */
+static const char *instead(const char *text, size_t *ret_bytes)
+{
+	*ret_bytes = *text == '"' ? 1 : gm_show_control(text);
+	return *text == '"' ? "\"\"" : "?";
+}
 
 void gm_csv_quoted(struct gm_sink *sink, const char *text)
 {
-	const char *quote;
+	size_t left = strlen(text), bytes;
 
-	gm_sink_put(sink, "\"", 1);
-	for (; (quote = strchr(text, '"')); text = quote + 1) {
-		gm_sink_put(sink, text, (size_t)(quote + 1 - text));
-		gm_sink_put(sink, "\"", 1);
+	gm_sink_put(sink, "\"'", is_formula(text) ? 2 : 1);
+	while (left) {
+		bytes = plain_bytes(text, left);
+		gm_sink_put(sink, text, bytes);
+		left -= bytes;
+		text += bytes;
+		if (!left)
+			break;
+		gm_sink_text(sink, instead(text, &bytes));
+		left -= bytes;
+		text += bytes;
 	}
-	gm_sink_text(sink, text);
 	gm_sink_put(sink, "\"", 1);
 }
 
@@ -54,21 +88,49 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row)
 
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
+/* A name as it stands in a cell: most are there already. NULL: out of memory. */
+static const char *made_up(struct gm_csv_stacks *of, const char *text, size_t *ret_bytes)
+{
+	size_t left = strlen(text), bytes = plain_bytes(text, left);
+	const struct gm_value *value;
+	char *made, *at;
+
+	*ret_bytes = left;
+	if (bytes == left)
+		return text;
+	made = at = malloc(2 * left);
+	for (; made && left; left -= bytes, text += bytes) {
+		bytes = plain_bytes(text, left);
+		at = mempcpy(at, text, bytes);
+		if (bytes < left) {
+			left -= bytes;
+			text += bytes;
+			at = stpcpy(at, instead(text, &bytes));
+		}
+	}
+	value = made ? gm_value_text(of->values, made, (size_t)(at - made)) : NULL;
+	*ret_bytes = (size_t)(at - made);
+	free(made);
+	return value ? value->u.text : NULL;
+}
+
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks)
 {
+	bool whole;
+
 	*of = (struct gm_csv_stacks){
 		.stacks = stacks, .texts = calloc(stacks->count + 1, sizeof(*of->texts)),
-		.frames = calloc(stacks->frame_count + 1, sizeof(*of->frames)),
+		.frames = calloc(stacks->frame_count + 1, sizeof(*of->frames)), .values = gm_values_open(SIZE_MAX),
 	};
-	for (size_t i = 0; of->frames && i < stacks->frame_count; i++) {
-		const struct gm_frame *frame = &stacks->frames[i];
-		size_t name = strlen(frame->name), file = strlen(frame->file);
+	whole = of->texts && of->frames && of->values;
+	for (size_t i = 0; whole && i < stacks->frame_count; i++) {
+		struct gm_csv_frame *frame = &of->frames[i];
 
-		of->frames[i] = (struct gm_csv_frame){
-			name, file, memchr(frame->name, '"', name) || memchr(frame->file, '"', file)
-		};
+		frame->name = made_up(of, stacks->frames[i].name, &frame->name_bytes);
+		frame->file = made_up(of, stacks->frames[i].file, &frame->file_bytes);
+		whole = frame->name && frame->file;
 	}
-	if (of->texts && of->frames)
+	if (whole)
 		return 0;
 	gm_csv_stacks_close(of);
 	return -ENOMEM;
@@ -80,34 +142,21 @@ void gm_csv_stacks_close(struct gm_csv_stacks *of)
 		free(of->texts[i].text);
 	free(of->texts);
 	free(of->frames);
-}
-
-/* A name, which stays where it is as long as the snapshot does. */
-static void put_text(struct gm_sink *sink, const char *text, size_t bytes, bool quoted)
-{
-	const char *quote;
-
-	while (quoted && (quote = memchr(text, '"', bytes))) {
-		gm_sink_put(sink, text, (size_t)(quote + 1 - text));
-		gm_sink_put(sink, "\"", 1);
-		bytes -= (size_t)(quote + 1 - text);
-		text = quote + 1;
-	}
-	gm_sink_put_kept(sink, text, bytes);
+	gm_values_close(of->values);
 }
 
 /* Stacks whose texts are too many to be kept. */
 static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint32_t id, bool last)
 {
-	const struct gm_frame *frame = &of->stacks->frames[id];
-	const struct gm_csv_frame *about = &of->frames[id];
+	const struct gm_csv_frame *frame = &of->frames[id];
+	int64_t line = of->stacks->frames[id].line;
 
-	put_text(sink, frame->name, about->name, about->quoted);
-	if (frame->line > 0) {
+	gm_sink_put_kept(sink, frame->name, frame->name_bytes);
+	if (line > 0) {
 		gm_sink_put(sink, " (", 2);
-		put_text(sink, frame->file, about->file, about->quoted);
+		gm_sink_put_kept(sink, frame->file, frame->file_bytes);
 		gm_sink_put(sink, ":", 1);
-		gm_sink_number(sink, frame->line);
+		gm_sink_number(sink, line);
 		gm_sink_put(sink, ")", 1);
 	}
 	if (!last)
@@ -115,32 +164,19 @@ static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint
 }
 
 /* The same at the end of what is made up. */
-static char *copy_text(char *to, const char *text, size_t bytes, bool quoted)
-{
-	const char *quote;
-
-	while (quoted && (quote = memchr(text, '"', bytes))) {
-		to = mempcpy(to, text, (size_t)(quote + 1 - text));
-		*to++ = '"';
-		bytes -= (size_t)(quote + 1 - text);
-		text = quote + 1;
-	}
-	return mempcpy(to, text, bytes);
-}
-
 static char *copy_frame(const struct gm_csv_stacks *of, char *to, uint32_t id, bool last)
 {
-	const struct gm_frame *frame = &of->stacks->frames[id];
-	const struct gm_csv_frame *about = &of->frames[id];
-	char room[24], *line;
+	const struct gm_csv_frame *frame = &of->frames[id];
+	int64_t line = of->stacks->frames[id].line;
+	char room[24], *digits;
 
-	to = copy_text(to, frame->name, about->name, about->quoted);
-	if (frame->line > 0) {
+	to = mempcpy(to, frame->name, frame->name_bytes);
+	if (line > 0) {
 		to = mempcpy(to, " (", 2);
-		to = copy_text(to, frame->file, about->file, about->quoted);
+		to = mempcpy(to, frame->file, frame->file_bytes);
 		*to++ = ':';
-		line = gm_sink_digits(room, (uint64_t)frame->line, false);
-		to = mempcpy(to, line, (size_t)(room + sizeof(room) - line));
+		digits = gm_sink_digits(room, (uint64_t)line, false);
+		to = mempcpy(to, digits, (size_t)(room + sizeof(room) - digits));
 		*to++ = ')';
 	}
 	if (!last)
@@ -154,15 +190,14 @@ static void make(struct gm_csv_stacks *of, struct gm_csv_text *ret, const uint32
 	size_t most = 0;
 	char *at;
 
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_csv_frame *about = &of->frames[ids[i]];
-
-		most += (about->quoted ? 2 : 1) * (about->name + about->file) + 32;
-	}
-	ret->text = most <= KEPT_MOST - of->kept ? malloc(most + 1) : NULL;
+	for (size_t i = 0; i < count; i++)
+		most += of->frames[ids[i]].name_bytes + of->frames[ids[i]].file_bytes + 32;
+	ret->text = most <= KEPT_MOST - of->kept ? malloc(most + 2) : NULL;
 	if (!ret->text)
 		return;
 	at = ret->text;
+	if (is_formula(of->frames[ids[count - 1]].name))
+		*at++ = '\'';
 	while (count--)
 		at = copy_frame(of, at, ids[count], !count);
 	ret->bytes = (size_t)(at - ret->text);
@@ -183,7 +218,9 @@ void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack)
 		make(of, known, ids, count);
 	if (known && known->text)
 		gm_sink_put_kept(sink, known->text, known->bytes);
-	else
+	else if (count && is_formula(of->frames[ids[count - 1]].name))
+		gm_sink_put(sink, "'", 1);
+	if (!known || !known->text)
 		while (count--)
 			put_frame(of, sink, ids[count], !count);
 	gm_sink_put(sink, "\"", 1);

@@ -9,7 +9,8 @@
 #include "tools/stacks.h"
 #include "tools/trace_rows.h"
 
-/* A text within quotes, its own doubled. */
+/* A text within quotes, its own doubled; what a terminal would obey is a '?', and one that a spreadsheet
+ * would take for a formula begins with an apostrophe. */
 void gm_csv_quoted(struct gm_sink *sink, const char *text);
 
 /* time_us, device, action, address, size, stream, kind and thread, with the comma behind them. */
@@ -19,7 +20,8 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
 struct gm_csv_stacks {
 	const struct gm_stacks *stacks;
 	struct gm_csv_text { char *text; size_t bytes; } *texts;	/* by stack; NULL not yet */
-	struct gm_csv_frame { size_t name, file; bool quoted; } *frames;	/* bytes; has it a quote? */
+	struct gm_csv_frame { const char *name, *file; size_t name_bytes, file_bytes; } *frames;
+	struct gm_values *values;	/* where names lie that a cell cannot have as they are */
 	size_t kept;			/* bytes */
 };
 
@@ -27,7 +29,7 @@ struct gm_csv_stacks {
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks);
 void gm_csv_stacks_close(struct gm_csv_stacks *of);
 
-/* "main (app.c:12);f (f.c:3)" within quotes: the outermost first. The texts, and the names of the
+/* "main (app.c:12);f (f.c:3)" likewise: the outermost first. The texts, and the names of the
  * snapshot, must outlive the sink. */
 void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack);
 

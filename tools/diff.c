@@ -79,7 +79,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 			json_object_set_new(one, "name", json_string(group->key));
 		json_array_append_new(list, one);
 	}
-	json_dumpf(list, stdout, JSON_INDENT(2));
+	gm_show_json(stdout, list, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(list);
 }

@@ -113,24 +113,31 @@ static void put_csv(struct gm_sink *sink, const json_t *root, const struct gm_ro
 /* ,"name":"text" */
 static int put_json_text(struct gm_sink *sink, const char *name, const char *text)
 {
-	json_t *string = NULL;
 	char *quoted = NULL;
+	json_t *string;
+	size_t bytes;
+	FILE *to;
 
 	gm_sink_text(sink, name);
+	/* Letters that begin with the last three may be such as a terminal obeys: see gm_show_control. */
 	if (!text[strcspn(text, "\"\\\1\2\3\4\5\6\a\b\t\n\v\f\r\16\17\20\21\22\23\24\25\26\27\30\31\32"
-			     "\33\34\35\36\37")]) {
+			     "\33\34\35\36\37\177\302\330\342")]) {
 		gm_sink_put(sink, "\"", 1);
 		gm_sink_text(sink, text);
 		gm_sink_put(sink, "\"", 1);
 		return 0;
 	}
 	string = json_string(text);
-	quoted = json_dumps(string, JSON_ENCODE_ANY);
+	to = open_memstream(&quoted, &bytes);
+	if (to && string)
+		gm_show_json(to, string, JSON_ENCODE_ANY);
+	if (to)
+		fclose(to);
 	if (quoted)
 		gm_sink_text(sink, quoted);
 	free(quoted);
 	json_decref(string);
-	return quoted ? 0 : -ENOMEM;
+	return to && string ? 0 : -ENOMEM;
 }
 
 static void put_json_number(struct gm_sink *sink, const char *name, int64_t number)

@@ -80,10 +80,10 @@ void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room)
 static void put_folded(FILE *out, const char *text)
 {
 	for (; *text; text++) {
-		bool control = gm_show_control(text);
+		size_t control = gm_show_control(text);
 
 		putc_unlocked(*text == ';' ? ':' : control ? '?' : *text, out);
-		text += control && (unsigned char)*text == 0xc2;
+		text += control ? control - 1 : 0;
 	}
 }
 

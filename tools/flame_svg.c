@@ -117,7 +117,7 @@ static void put_escaped(FILE *out, const char *text, size_t most)
 		/* U+FFFE and U+FFFF */
 		bool none = c == 0xef && end - i > 2 && (unsigned char)text[i + 1] == 0xbf &&
 			    (unsigned char)text[i + 2] >= 0xbe;
-		bool control = gm_show_control(text + i);
+		size_t control = gm_show_control(text + i);
 
 		if (none || control)
 			putc_unlocked('?', out);
@@ -125,7 +125,7 @@ static void put_escaped(FILE *out, const char *text, size_t most)
 			fprintf(out, "&#%d;", c);
 		else
 			putc_unlocked(c, out);
-		i += none ? 2 : control && c == 0xc2;
+		i += none ? 2 : control ? control - 1 : 0;
 	}
 }
 

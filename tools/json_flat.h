@@ -14,18 +14,19 @@
 
 #include "tools/value.h"
 
-/* Are the 8 bytes at @at all ones that stand for themselves in a text, and ASCII? */
+/* Are the 8 bytes at @at all ones that stand for themselves in a text, ASCII and not DEL? */
 static inline bool gm_flat_plain(const char *at)
 {
 	const uint64_t ones = UINT64_C(0x0101010101010101), top = ones << 7;
-	uint64_t word, quote, back;
+	uint64_t word, quote, back, del;
 
 	memcpy(&word, at, 8);
 	quote = word ^ ones * '"';
 	back = word ^ ones * '\\';
+	del = word ^ ones * 0x7f;
 	/* A byte with its top bit set, one that is 0 after the exclusive or, one below 0x20: a borrow may
 	 * say so of a byte above such a one, never of a word that has none. */
-	return !((word | (quote - ones) | (back - ones) | (word - ones * 0x20)) & top);
+	return !((word | (quote - ones) | (back - ones) | (del - ones) | (word - ones * 0x20)) & top);
 }
 
 struct gm_flat { uint64_t *table; size_t entries, room; char *kept; size_t bytes; };

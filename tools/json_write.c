@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tools/json_flat.h"
+#include "tools/show.h"
 #include "tools/tree_internal.h"
 
 #define BYTES_MOST (UINT64_C(1) << 33)
@@ -141,7 +142,7 @@ static void before(struct gm_tree *tree)
 static void look(struct gm_tree *tree)
 {
 	if (tree->sink.error || tree->written > BYTES_MOST)
-		tree->error = tree->sink.error ? tree->sink.error : -EFBIG;
+		tree->error = tree->sink.error ? tree->sink.error : -EOVERFLOW;
 }
 
 static void begin(struct gm_tree *tree, enum gm_tree_type type)
@@ -255,51 +256,57 @@ static char escape_of(unsigned char c)
 	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
 	const char *found = c ? strchr(from, (char)c) : NULL;
 
-	return found ? to[found - from] : c < 0x20 ? 'u' : '\0';
+	return found ? to[found - from] : c < 0x20 || c == 0x7f ? 'u' : '\0';
 }
 
-/* What cannot stand in a text: one byte, or the three of a lone surrogate. */
-static void put_code(struct gm_tree *tree, const unsigned char *bytes, bool surrogate)
+/* What begins at @at and cannot stand in a text, or would be obeyed by a terminal: how many bytes
+ * it has, 0: it is none of those. */
+static size_t odd_bytes(const unsigned char *at, size_t left)
+{
+	if (*at < 0x80)
+		return 1;
+	if (*at == 0xed)			/* a lone surrogate */
+		return left >= 3 && at[1] >= 0xa0 ? 3 : 0;
+	return gm_show_control((const char *)at);
+}
+
+static void put_code(struct gm_tree *tree, const unsigned char *bytes, size_t count)
 {
 	char code[8], escape = escape_of(bytes[0]);
+	unsigned int value = count == 1 ? bytes[0] : count == 2 ?
+			     (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu) :
+			     (bytes[0] & 0xfu) << 12 | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu);
 
-	if (surrogate)
-		snprintf(code, sizeof(code), "\\u%04x", 0xd000u | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu));
-	else if (escape == 'u')
-		snprintf(code, sizeof(code), "\\u%04x", bytes[0]);
+	if (count > 1 || escape == 'u')
+		snprintf(code, sizeof(code), "\\u%04x", value);
 	else
 		snprintf(code, sizeof(code), "\\%c", escape);
 	put(tree, code, strlen(code));
 }
 
-/* Most texts have none of these. */
+/* Most texts have none of these; of some a letter begins so. */
 static inline bool is_odd(unsigned char c)
 {
-	return c < 0x20 || c == '"' || c == '\\' || c == 0xed;
+	return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7f && (c == 0x7f || c == 0xed || c == 0xc2 || c == 0xd8 || c == 0xe2));
 }
 
 static void text(struct gm_tree *tree, const char *bytes, size_t count)
 {
-	size_t plain = 0;
+	size_t plain = 0, odd;
 
 	before(tree);
 	put(tree, "\"", 1);
 	for (size_t i = 0; i < count; i++) {
-		const unsigned char *at = (const unsigned char *)bytes + i;
-		bool surrogate;
-
 		if (count - i >= 8 && gm_flat_plain(bytes + i)) {
 			i += 7;
 			continue;
 		}
-		if (!is_odd(*at))
-			continue;
-		surrogate = *at == 0xed && count - i >= 3 && at[1] >= 0xa0;
-		if (*at == 0xed && !surrogate)
+		odd = is_odd((unsigned char)bytes[i]) ? odd_bytes((const unsigned char *)bytes + i, count - i) : 0;
+		if (!odd)
 			continue;
 		put(tree, bytes + plain, i - plain);
-		put_code(tree, at, surrogate);
-		i += surrogate ? 2 : 0;
+		put_code(tree, (const unsigned char *)bytes + i, odd);
+		i += odd - 1;
 		plain = i + 1;
 	}
 	put(tree, bytes + plain, count - plain);

@@ -87,7 +87,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);
-	json_dumpf(all, stdout, JSON_INDENT(2));
+	gm_show_json(stdout, all, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(all);
 }

@@ -145,7 +145,7 @@ void gm_merge_json(const struct gm_merge *merge)
 	}
 	all = json_pack("{ss ss so so}", "by", merge->by, "weigh", merge->at_peak ? "peak" : "live",
 			"ranks", ranks, "rows", rows);
-	json_dumpf(all, stdout, JSON_INDENT(1));
+	gm_show_json(stdout, all, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(all);
 }

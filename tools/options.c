@@ -56,7 +56,7 @@ static int print_json(int argc, char **argv)
 				"type", rows[i].type, "default", rows[i].initial, "unit",
 				rows[i].unit, "help", rows[i].help));
 	}
-	r = json_dumpf(list, stdout, JSON_INDENT(1));
+	r = gm_show_json(stdout, list, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(list);
 	return gm_show_end("options", r ? GM_EXIT_FAILED : GM_EXIT_OK);

@@ -183,7 +183,7 @@ static int print_json(const struct gm_simulation *run, const struct gm_stats *st
 		"segments_freed", (json_int_t)segments->freed,
 		"retries", (json_int_t)stats->num_alloc_retries,
 		"ooms", (json_int_t)stats->num_ooms);
-	int r = json_dumpf(out, stdout, JSON_INDENT(1));
+	int r = gm_show_json(stdout, out, JSON_INDENT(1));
 
 	putchar('\n');
 	json_decref(out);

@@ -211,7 +211,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			    json_integer(history->reserved_peak) : json_null());
 	json_object_set_new(all, "recommended",
 			    search->best ? object_of(&search->tried[search->best]) : json_null());
-	json_dumpf(all, stdout, JSON_INDENT(1));
+	gm_show_json(stdout, all, JSON_INDENT(1));
 	putchar('\n');
 	json_decref(all);
 }

@@ -44,22 +44,73 @@ char *gm_show_repair(char *text)
 	return text;
 }
 
+/* @text into @room bytes. */
+static const char *clean(char *to, size_t room, const char *text)
+{
+	size_t n = 0;
+
+	while (n < room - 1 && text[n]) {
+		size_t bad = gm_show_control(text + n);
+
+		if (!bad) {
+			to[n] = text[n];
+			n++;
+		}
+		for (; bad && n < room - 1; bad--)
+			to[n++] = '?';
+	}
+	to[n] = '\0';
+	return gm_show_repair(to);
+}
+
 const char *gm_show_clean(const char *text)
 {
 	static char texts[4][1024];
 	static unsigned int next;
-	char *at = texts[next++ % 4];
-	size_t n = 0;
 
-	for (; n < sizeof(texts[0]) - 1 && text[n]; n++) {
-		bool bad = gm_show_control(text + n);
+	return clean(texts[next++ % 4], sizeof(texts[0]), text);
+}
 
-		at[n] = bad ? '?' : text[n];
-		if (bad && (unsigned char)text[n] == 0xc2 && n + 1 < sizeof(texts[0]) - 1)
-			at[++n] = '?';
+const char *gm_show_path(const char *path)
+{
+	static char text[4096];
+
+	return clean(text, sizeof(text), path);
+}
+
+/* The code of what gm_show_control found. */
+static unsigned int code_of(const char *at, size_t bytes)
+{
+	const unsigned char *c = (const unsigned char *)at;
+
+	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
+	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+}
+
+/* Within a text they can be escaped, and elsewhere JSON has none but line feeds. jansson hands on no part
+ * of a letter alone. */
+static int put_escaped(const char *bytes, size_t count, void *out)
+{
+	size_t plain = 0, bad;
+
+	for (size_t i = 0; i < count; i += bad ? bad : 1) {
+		char rest[4] = "";
+
+		memcpy(rest, bytes + i, count - i < 3 ? count - i : 3);
+		bad = bytes[i] == '\n' ? 0 : gm_show_control(rest);
+		if (!bad)
+			continue;
+		fwrite(bytes + plain, 1, i - plain, out);
+		fprintf(out, "\\u%04x", code_of(rest, bad));
+		plain = i + bad;
 	}
-	at[n] = '\0';
-	return gm_show_repair(at);
+	fwrite(bytes + plain, 1, count - plain, out);
+	return ferror((FILE *)out) ? -1 : 0;
+}
+
+int gm_show_json(FILE *out, const json_t *json, size_t flags)
+{
+	return json_dump_callback(json, put_escaped, out, flags);
 }
 
 const char *gm_show_cut(const char *text, size_t bytes)

@@ -10,18 +10,34 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Does a control character begin at @at, one that terminals obey? C0, DEL, and in two bytes C1 (U+0080
- * to U+009F). */
-static inline bool gm_show_control(const char *at)
+/* How many bytes does what begins at @at have, if it is one that a terminal obeys or that changes the
+ * order in which others are shown? A control character (C0, DEL, and in two bytes C1, U+0080 to U+009F), a
+ * break of lines (U+2028, U+2029), or one of the twelve that steer the direction of writing. 0: none. */
+static inline size_t gm_show_control(const char *at)
 {
-	unsigned char c = (unsigned char)at[0], after = c == 0xc2 ? (unsigned char)at[1] : 0;
+	const unsigned char *c = (const unsigned char *)at;
 
-	return (c && c < 0x20) || c == 0x7f || (after >= 0x80 && after < 0xa0);
+	if (c[0] < 0x80)
+		return (c[0] && c[0] < 0x20) || c[0] == 0x7f;
+	if (c[0] == 0xc2)
+		return c[1] >= 0x80 && c[1] < 0xa0 ? 2 : 0;
+	if (c[0] == 0xd8)
+		return c[1] == 0x9c ? 2 : 0;			/* U+061C */
+	if (c[0] != 0xe2)
+		return 0;
+	if (c[1] == 0x80)					/* U+200E, U+200F, U+2028 to U+202E */
+		return c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae) ? 3 : 0;
+	return c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9 ? 3 : 0;	/* U+2066 to U+2069 */
 }
 
-/* @text without what a terminal would obey; control characters become '?'. Static memory of four
- * calls. At most 1,023 bytes. */
+/* @text without any of those: their bytes become '?'. Static memory of four calls. At most 1,023 bytes. */
 const char *gm_show_clean(const char *text);
+
+/* The same of a path, whole. Static memory. */
+const char *gm_show_path(const char *path);
+
+/* @json on @out, as json_dumpf has it, with those escaped. 0 or -1. */
+int gm_show_json(FILE *out, const json_t *json, size_t flags);
 
 /* @text, cut to a size somewhere, is UTF-8 again: what is left of a letter becomes '?'. Returns @text. */
 char *gm_show_repair(char *text);

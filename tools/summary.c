@@ -388,7 +388,7 @@ static void print_json(const struct view *view)
 						gm_cause_name(view->explanation->cause), "why",
 						gm_show_clean(view->explanation->why), "change",
 						gm_show_clean(view->explanation->change)));
-	json_dumpf(root, stdout, JSON_INDENT(2));
+	gm_show_json(stdout, root, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
 }
