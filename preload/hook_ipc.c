@@ -100,13 +100,12 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 			  unsigned int flags, uint64_t *ret_size)
 {
 	uint64_t offset = 0, size = 0, all;
-	unsigned int tries = 0;
 	CUresult result;
 	int r;
 
 	gm_part_read(&handle, &offset, &size);
 	result = real(pdptr, handle, flags);
-	while (result && gm_cache_retry(result, &tries))
+	if (gm_cache_retry(result))
 		result = real(pdptr, handle, flags);
 	if (result)
 		return result;

@@ -18,6 +18,7 @@
 #include "tools/discover.h"
 #include "tools/given.h"
 #include "tools/output.h"
+#include "tools/show.h"
 #include "tools/verbs.h"
 
 struct format {
@@ -65,10 +66,12 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 {
 	struct gm_output output;
 	char note[256] = "";
-	int r = gm_output_open(&output, path), end;
+	/* Metrics name no stack, and are for a collector that is another user. */
+	int r = job->format->write == gm_convert_prometheus ? gm_output_open_public(&output, path) :
+		gm_output_open(&output, path), end;
 
 	if (r) {
-		fprintf(stderr, "gpumem convert: %s: %s\n", path, strerror(-r));
+		fprintf(stderr, "gpumem convert: %s: %s\n", gm_show_clean(path), strerror(-r));
 		return GM_EXIT_FAILED;
 	}
 	r = job->format->write(output.file, loaded, note);
@@ -76,7 +79,7 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 	if (note[0])
 		gm_given_bad("convert", job->input, note);
 	r = r ? r : end;
-	if (r == -EFBIG)
+	if (r == -EOVERFLOW)
 		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
 			"--to pickle\n", job->input);
 	else if (r)
@@ -125,7 +128,7 @@ static int name_textfile(const struct job *job, struct watched *of, const struct
 
 	if (n > 0 && (size_t)n < sizeof(of->path))
 		return GM_EXIT_OK;
-	fprintf(stderr, "gpumem convert: %s: %s\n", job->textfile, strerror(ENAMETOOLONG));
+	fprintf(stderr, "gpumem convert: %s: %s\n", gm_show_clean(job->textfile), strerror(ENAMETOOLONG));
 	of->path[0] = '\0';
 	return GM_EXIT_FAILED;
 }

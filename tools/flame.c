@@ -16,6 +16,7 @@
 #include "tools/groups.h"
 #include "tools/load.h"
 #include "tools/output.h"
+#include "tools/show.h"
 #include "tools/verbs.h"
 
 static const char *const weighs[] = { "live", "peak", "count", "bytes", "churn" };
@@ -51,7 +52,7 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 		return GM_EXIT_OK;
 	}
 	fprintf(stderr, "gpumem flame: %s: the output could not be written: %s\n",
-		ask->output ? ask->output : "-", strerror(-r));
+		gm_show_clean(ask->output ? ask->output : "-"), strerror(-r));
 	return GM_EXIT_FAILED;
 }
 

@@ -11,15 +11,19 @@
 struct gm_output {
 	FILE *file;
 	char path[4096];		/* "" for standard output */
-	char temporary[4144];		/* its name until it is whole; "" while it has none */
+	const char *name;		/* its last part; the directory of it is held open */
+	int directory;			/* -1: it is no file that gets a name */
+	char temporary[48];		/* its name there until it is whole; "" while it has none */
 	bool nameless;
 	int lock;			/* held as long as it has that name; -1: none */
 };
 
-/* Open for @path, or standard output when it is NULL or "-". A new file is for all whom the umask
- * lets; gm_output_open_private: for its owner, as snapshots are. Returns 0 or -errno. */
+/* Open for @path, or standard output when it is NULL, "-" or "/dev/stdout". A new file is for its owner
+ * alone, as snapshots are, and takes the place of what had its name, links included; gm_output_open_public:
+ * for all whom the umask lets. A device or a pipe is written to; a pipe that nobody reads is waited for
+ * three seconds. Returns 0 or -errno. */
 int gm_output_open(struct gm_output *output, const char *path);
-int gm_output_open_private(struct gm_output *output, const char *path);
+int gm_output_open_public(struct gm_output *output, const char *path);
 
 /* Put what was written where it belongs (@keep), or take it back. Returns 0 or -errno. */
 int gm_output_close(struct gm_output *output, int keep);

@@ -27,6 +27,7 @@
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
 #include "tools/cli.h"
+#include "tools/output.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
 
@@ -115,42 +116,62 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 	return ret_path[0] ? 0 : -EIO;
 }
 
-/* Go round the helper: copy, undo, write. A journal of another user's does not choose the path. */
-static int take(int fd, bool trusted, const char *template, char *ret_path, size_t bytes)
+/* One snapshot: of whom, where it goes, and how it went. */
+struct taking {
+	const struct gm_attached *of;
+	pid_t pid;
+	const char *to;			/* the user's own file; NULL: where the process lays its own */
+	struct gm_output output;	/* of @to */
+	char path[4096];		/* where it is; of one that was asked for, where the process wrote it */
+	bool asked;			/* it answered */
+	bool unwritten;			/* it is @to that failed */
+};
+
+/* By the template, or to the user's own file. A journal of another user's does not choose the path. */
+static int write_image(struct taking *t, const struct gm_image *image)
+{
+	struct gm_snapshot_request request = { .reason = "outside" };
+	char template[sizeof(image->header->output)] = "";
+	struct timespec now;
+	int r;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	if (t->to) {
+		r = gm_snapshot_emit(image, &request, fileno(t->output.file));
+		t->unwritten = r != 0;
+		return r;
+	}
+	if (t->of->owner == geteuid())
+		memcpy(template, image->header->output, sizeof(template) - 1);
+	return gm_snapshot_write(image, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
+				 t->path, sizeof(t->path));
+}
+
+/* Go round the helper: copy, undo, write. */
+static int take(struct taking *t)
 {
 	struct gm_image image;
-	struct gm_snapshot_request request = { .reason = "outside" };
-	struct timespec now;
-	char output[sizeof(image.header->output)];
 	int r;
 
 	memset(&image, 0, sizeof(image));
-	r = gm_image_copy_file(&image, fd);
+	r = gm_image_copy_file(&image, t->of->fd);
 	if (!r)
 		r = gm_image_settle(&image, UINT64_MAX);
-	if (!r) {
-		clock_gettime(CLOCK_REALTIME, &now);
-		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-		memcpy(output, image.header->output, sizeof(output));
-		output[sizeof(output) - 1] = '\0';
-		if (!trusted || !output[0])
-			strcpy(output, "gpumem.%c.%p.%r.json");
-		r = gm_snapshot_write(&image, &request, template ? template : output, 0, ".",
-				      ret_path, bytes);
-	} else if (image.error[0]) {
-		fprintf(stderr, "gpumem snapshot: %s\n", image.error);
-	}
+	if (!r)
+		r = write_image(t, &image);
+	else if (image.error[0])
+		fprintf(stderr, "gpumem snapshot: %s\n", gm_show_clean(image.error));
 	gm_image_free(&image);
 	return r;
 }
 
-/* Move the file that the helper wrote to where the user wants it. The path comes from the journal:
- * it must be a regular file of the journal's owner, and goes away only when that is us. */
-static int move_to(const char *from, const char *to, uid_t owner)
+/* The file that the helper wrote, to where the user wants it. The path comes from the journal: it must
+ * be a regular file of the journal's owner. */
+static int copy(struct taking *t)
 {
-	char buffer[65536];
-	int look = open(from, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1, out = -1;
-	char through[64];
+	int look = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
+	char buffer[65536], through[64];
 	struct stat st;
 	ssize_t n = 0;
 	int r = 0;
@@ -158,20 +179,14 @@ static int move_to(const char *from, const char *to, uid_t owner)
 	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
 	if (look < 0 || fstat(look, &st))
 		r = -errno;
-	else if (!S_ISREG(st.st_mode) || st.st_uid != owner)
+	else if (!S_ISREG(st.st_mode) || st.st_uid != t->of->owner)
 		r = -EPERM;
 	else if ((in = open(through, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
 		r = -errno;
-	else if ((out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
-		r = -errno;
 	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
-		for (ssize_t done = 0; done < n && !r;) {
-			ssize_t w = write(out, buffer + done, (size_t)(n - done));
-
-			if (w < 0)
-				r = -errno;
-			else
-				done += w;
+		if (fwrite(buffer, 1, (size_t)n, t->output.file) != (size_t)n) {
+			r = -errno;
+			t->unwritten = true;
 		}
 	if (!r && n < 0)
 		r = -errno;
@@ -179,10 +194,6 @@ static int move_to(const char *from, const char *to, uid_t owner)
 		close(look);
 	if (in >= 0)
 		close(in);
-	if (out >= 0 && close(out) && !r)
-		r = -errno;
-	if (!r && owner == geteuid())
-		unlink(from);
 	return r;
 }
 
@@ -197,18 +208,57 @@ static void wait_for_turn(int fd)
 		nanosleep(&pause, NULL);
 }
 
-static int one(const char *word, const char *output)
+/* Ask, or go round who gives no answer. */
+static int obtain(struct taking *t)
 {
-	struct gm_attached attached;
 	struct gm_header *header;
-	char path[4096] = "";
+	int r = -ETIMEDOUT;
+
+	wait_for_turn(t->of->fd);
+	if (t->of->writable) {
+		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, t->of->fd, 0);
+		if (header != MAP_FAILED) {
+			r = ask(t->of, t->pid, header, t->path, sizeof(t->path));
+			munmap(header, GM_HEADER_BYTES);
+		}
+	}
+	t->asked = r != -ETIMEDOUT;
+	if (!t->asked)
+		return take(t);
+	return !r && t->to ? copy(t) : r;
+}
+
+/* The same into the user's own file. */
+static int obtain_to(struct taking *t)
+{
+	int r = gm_output_open(&t->output, t->to), end;
+
+	if (r) {
+		t->unwritten = true;
+		return r;
+	}
+	r = obtain(t);
+	end = gm_output_close(&t->output, !r);
+	t->unwritten |= end != 0;
+	r = r ? r : end;
+	if (r && t->asked && t->path[0])
+		fprintf(stderr, "gpumem snapshot: it stays where the process wrote it: %s\n", gm_show_path(t->path));
+	if (!r && t->asked && t->of->owner == geteuid())
+		unlink(t->path);		/* what was written for us alone */
+	snprintf(t->path, sizeof(t->path), "%s", t->output.path);
+	return r;
+}
+
+static int one(const char *word, const char *to)
+{
+	struct taking t = { .to = to };
+	struct gm_attached attached;
 	char *end;
 	long pid = strtol(word, &end, 10);
-	bool asked = true;
 	int r;
 
 	if (*end || pid <= 0) {
-		fprintf(stderr, "gpumem snapshot: '%s' is not a process id\n", word);
+		fprintf(stderr, "gpumem snapshot: '%s' is not a process id\n", gm_show_clean(word));
 		return GM_EXIT_USAGE;
 	}
 	r = gm_attach(pid, &attached);
@@ -216,34 +266,20 @@ static int one(const char *word, const char *output)
 		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
 		return GM_EXIT_INPUT;
 	}
-	wait_for_turn(attached.fd);
-	r = -ETIMEDOUT;
-	if (attached.writable) {
-		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
-			      attached.fd, 0);
-		if (header != MAP_FAILED) {
-			r = ask(&attached, (pid_t)pid, header, path, sizeof(path));
-			munmap(header, GM_HEADER_BYTES);
-		}
-	}
-	if (r == -ETIMEDOUT) {
-		asked = false;
-		r = take(attached.fd, attached.owner == geteuid(), output, path, sizeof(path));
-	}
-	if (!r && asked && output) {
-		r = move_to(path, output, attached.owner);
-		if (!r)
-			snprintf(path, sizeof(path), "%s", output);
-	}
+	t.of = &attached;
+	t.pid = (pid_t)pid;
+	r = to ? obtain_to(&t) : obtain(&t);
 	close(attached.fd);
 	if (r) {
-		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, strerror(-r));
-		return GM_EXIT_INPUT;
+		fprintf(stderr, "gpumem snapshot: %ld: %s%s%s\n", pid, t.unwritten ? gm_show_clean(to) : "",
+			t.unwritten ? ": " : "", strerror(-r));
+		return t.unwritten ? GM_EXIT_FAILED : GM_EXIT_INPUT;
 	}
-	if (!asked)
+	if (!t.asked)
 		fprintf(stderr, "gpumem snapshot: %ld gave no answer: copied from outside, "
 			"not consistent\n", pid);
-	puts(path);
+	if (t.path[0])
+		puts(gm_show_path(t.path));
 	return GM_EXIT_OK;
 }
 

@@ -324,7 +324,7 @@ static int symbolize(json_t *root, const struct gm_debug_places *places, bool in
 static int write_out(const json_t *root, const char *path)
 {
 	struct gm_output output;
-	int r = gm_output_open_private(&output, path), end;
+	int r = gm_output_open(&output, path), end;
 
 	if (r)
 		return r;

@@ -1,7 +1,7 @@
 /*
  * libnotmpfile.c - a file system where no file can be without a name, for test_output: preloaded into the command.
  *
- * Thread context: any, as open's own.
+ * Thread context: any, as openat's own.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-__attribute__((visibility("default"))) int open(const char *path, int flags, ...)
+__attribute__((visibility("default"))) int openat(int directory, const char *path, int flags, ...)
 {
 	mode_t mode = 0;
 	va_list args;
@@ -24,5 +24,5 @@ __attribute__((visibility("default"))) int open(const char *path, int flags, ...
 		mode = va_arg(args, mode_t);
 		va_end(args);
 	}
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+	return (int)syscall(SYS_openat, directory, path, flags, mode);
 }
