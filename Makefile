@@ -86,7 +86,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-only check-built built-rules built-address built-undefined built-thread \
-	check-abi check-asan check-ubsan check-tsan tests bench fuzz \
+	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
 	lint install uninstall clean gpu-check cuda-found always
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -122,13 +122,23 @@ check:
 check-only: check-built
 	$(Q)$(PYTHON) test/run.py --build build $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) \
 		$(call variant,address,$(ASAN_TESTS)) $(call variant,undefined,$(UBSAN_ALONE)) $(FUZZ) $(UNIT) $(FAKETEST) $(HOOKTEST)
-check-built: all tests built-rules built-address built-undefined built-thread
+check-built: all tests built-rules built-address built-undefined built-thread built-aarch64
 built-rules: all
 	+$(Q)$(MAKE) --no-print-directory RULES=1 build/rules/libgpumem.so
 built-address built-thread: built-%:
 	+$(Q)$(MAKE) --no-print-directory SAN=$* sanitizer-tests
 built-undefined:
 	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
+
+# For aarch64, by clang, which compiles for any machine, and lld: the library, and all objects of the command.
+# What a compiler's own archive has there is not here: a division of 128 bits.
+ARM := build/aarch64
+built-aarch64:
+	+$(Q)$(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CC='clang --target=aarch64-linux-gnu' \
+		CFLAGS='-O1 -mno-outline-atomics -nostdlibinc -isystem /usr/aarch64-linux-gnu/include -idirafter /usr/include' \
+		LDFLAGS='-fuse-ld=lld -nostdlib -L/usr/aarch64-linux-gnu/lib -lc -Wno-unused-command-line-argument -Wl,--defsym,__udivti3=0' \
+		aarch64-parts
+aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
@@ -141,7 +151,7 @@ SAN_OF_check-asan := address
 SAN_OF_check-ubsan := undefined
 SAN_OF_check-tsan := thread
 
-check-abi: all
+check-abi: all built-aarch64
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/preload/test_abi.py
 
 bench: all $(BENCH) tests

@@ -52,7 +52,7 @@ bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
 		    gm_lock_grab(lock))
 			return true;
 		for (unsigned int n = 0; n < pauses; n++)
-			__builtin_ia32_pause();
+			gm_pause();
 		if (pauses < PAUSES)
 			pauses *= 2;
 	}

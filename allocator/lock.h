@@ -65,6 +65,17 @@ static inline void gm_lock_rank_given(const struct gm_lock *lock)
 /* Sleep for @ns, under a second; less when a signal comes. */
 void gm_nap(long ns);
 
+/* Between two looks at a word that another thread will change, within some 50 ns. (YIELD is nothing on
+ * most aarch64 processors; what ISB takes is about what PAUSE does.) */
+static inline void gm_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" : : : "memory");
+#endif
+}
+
 static inline bool gm_lock_grab(struct gm_lock *lock)
 {
 	uint32_t free_word = 0;

@@ -50,7 +50,7 @@ static bool hold_slow(struct gm_slot *slot, uint64_t limit_ns)
 	bool held = false;
 
 	for (unsigned int i = 0; i < SPINS && !held; i++) {
-		__builtin_ia32_pause();
+		gm_pause();
 		held = try_hold(slot);
 	}
 	while (!held && until && gm_now_ns() < until) {

@@ -14,7 +14,9 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__x86_64__)
 #include <x86intrin.h>
+#endif
 
 #include "recorder/file.h"
 #include "recorder/recorder.h"
@@ -45,24 +47,36 @@ static uint64_t monotonic_stamp(void)
 	return next;
 }
 
+#if defined(__x86_64__)
 /*
  * The fence keeps rdtsc behind the loads before it: an allocation that follows another thread's
  * free of that address has seen that thread's store (the driver's lock), and without the fence
  * the counter could be read before that load was done. The other side needs none: a store is seen
  * by others only after everything before it has retired, rdtsc included.
  */
+static uint64_t tsc_after_loads(void)
+{
+	_mm_lfence();
+	return __rdtsc();
+}
+
+static uint64_t tsc(void)
+{
+	return __rdtsc();
+}
+#else					/* no kernel's clock source is called so there */
+#define tsc_after_loads monotonic_stamp
+#define tsc monotonic_stamp
+#endif
+
 uint64_t gm_stamp(void)
 {
-	if (gm_likely(gm_get(&use_tsc))) {
-		_mm_lfence();
-		return __rdtsc();
-	}
-	return monotonic_stamp();
+	return gm_likely(gm_get(&use_tsc)) ? tsc_after_loads() : monotonic_stamp();
 }
 
 uint64_t gm_stamp_before(void)
 {
-	return gm_likely(gm_get(&use_tsc)) ? __rdtsc() : monotonic_stamp();
+	return gm_likely(gm_get(&use_tsc)) ? tsc() : monotonic_stamp();
 }
 
 void gm_clock_init(void)

@@ -8,7 +8,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
 packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev libdw-dev
-	libiberty-dev clang libclang-rt-14-dev openjdk-17-jdk-headless util-linux procps man-db)
+	libiberty-dev clang libclang-rt-14-dev lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'
@@ -23,6 +23,8 @@ declare -A there=(
 	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
+	[lld]='command -v ld.lld'
+	[libc6-dev-arm64-cross]='test -r /usr/aarch64-linux-gnu/include/stdio.h'
 	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'
 	[procps]='command -v ps'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the library shows to the host: exactly its list of exports, and no need but libc."""
+"""What the library shows to the host: exactly its list of exports, and no need but libc; for aarch64, too."""
 import os
 import re
 import subprocess
@@ -22,41 +22,48 @@ def prototypes(path):
     return set(re.findall(r"^GPUMEM_API [\w ]*?\*?(gpumem_\w+)\(", open(path).read(), re.M))
 
 
-def main():
+def library(path, machine):
+    """The file at @path, for @machine as readelf calls it."""
     hooks = rows("preload/hooks.def", r"^GM_(?:HOOK|PASS|WORK|RETRY)\(\w+, (\w+),")
     others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
-    got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", LIBRARY).splitlines()}
-    check("the hook list was read", len(hooks) > 200, len(hooks))
-    check("every name of the lists is exported", not (hooks | others) - got, sorted((hooks | others) - got))
-    check("nothing else is exported", not got - hooks - others, sorted(got - hooks - others))
+    got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", path).splitlines()}
+    check("%s: for that machine" % machine, re.search(r"Machine:\s+.*%s$" % machine, run("readelf", "-hW", path), re.M))
+    check("%s: every name of the lists is exported" % machine, not (hooks | others) - got, sorted((hooks | others) - got))
+    check("%s: nothing else is exported" % machine, not got - hooks - others, sorted(got - hooks - others))
+    dynamic = run("readelf", "-dW", path)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    loader = [n for n in needed if not re.match(r"libc\.so|ld-linux", n)]
+    check("%s: it needs libc alone" % machine, needed and not loader, needed)
+    check("%s: no text relocations" % machine, "TEXTREL" not in dynamic)
+    check("%s: bound at load, never unloaded" % machine, "NOW" in dynamic and "NODELETE" in dynamic, dynamic)
+    check("%s: no search path of its own" % machine, "RPATH" not in dynamic and "RUNPATH" not in dynamic)
+    segments = run("readelf", "-lW", path)
+    check("%s: no executable stack" % machine, re.search(r"GNU_STACK\s.*\sRW\s", segments), segments)
+    check("%s: no segment that is written and run" % machine, not re.search(r"LOAD\s.*RWE", segments), segments)
+    # Exported names bind inside the library: another interposer's function is never taken for ours,
+    # and the loader has no three hundred names to look up at every program's start.
+    symbolic = re.findall(r"R_\w+\s+\w+\s+(cu[A-Z]\w+|gpumem_\w+)", run("readelf", "-rW", path))
+    check("%s: no relocation by the name of a hook" % machine, not symbolic, sorted(set(symbolic)))
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", run("readelf", "-VW", path))}
+    check("%s: asks for nothing newer than glibc 2.35" % machine, max(versions) <= (2, 35), max(versions))
+    names = subprocess.run(["strings", "-a", path], stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    check("%s: the name table holds every hook's link name" % machine, hooks <= set(names), sorted(hooks - set(names)))
+    check("%s: the hook list was read" % machine, len(hooks) > 200, len(hooks))
+
+
+def main():
+    library(LIBRARY, "X86-64")
+    library("build/aarch64/libgpumem.so", "AArch64")
+    others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
     check("the public header declares what is exported, and no more",
           prototypes("preload/gpumem.h") == {n for n in others if n.startswith("gpumem_")},
           prototypes("preload/gpumem.h") ^ {n for n in others if n.startswith("gpumem_")})
     macros = rows("preload/gpumem.h", r"^#define (gpumem_\w+)\(")
     check("every function of the header may be called without the library",
           macros == prototypes("preload/gpumem.h"), macros ^ prototypes("preload/gpumem.h"))
-
-    dynamic = run("readelf", "-dW", LIBRARY)
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
-    loader = [n for n in needed if not re.match(r"libc\.so|ld-linux", n)]
-    check("it needs libc alone", needed and not loader, needed)
-    check("no text relocations", "TEXTREL" not in dynamic)
-    check("bound at load, never unloaded", "NOW" in dynamic and "NODELETE" in dynamic, dynamic)
-    check("no search path of its own", "RPATH" not in dynamic and "RUNPATH" not in dynamic)
-    segments = run("readelf", "-lW", LIBRARY)
-    check("no executable stack", re.search(r"GNU_STACK\s.*\sRW\s", segments), segments)
-    check("no segment that is written and run", not re.search(r"LOAD\s.*RWE", segments), segments)
-    # Exported names bind inside the library: another interposer's function is never taken for ours,
-    # and the loader has no three hundred names to look up at every program's start.
-    symbolic = re.findall(r"R_\w+\s+\w+\s+(cu[A-Z]\w+|gpumem_\w+)", run("readelf", "-rW", LIBRARY))
-    check("no relocation by the name of a hook", not symbolic, sorted(set(symbolic)))
-    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", run("readelf", "-VW", LIBRARY))}
-    check("asks for nothing newer than glibc 2.35", max(versions) <= (2, 35), max(versions))
     # cuda.h renames: #name in the tables must be the link name of the function beside it.
     text = open("preload/hook.h").read()
     check("cuda.h's renames are undone", "#define __CUDA_API_VERSION_INTERNAL 1" in text)
-    names = subprocess.run(["strings", "-a", LIBRARY], stdout=subprocess.PIPE, text=True).stdout.split("\n")
-    check("the name table holds every hook's link name", hooks <= set(names), sorted(hooks - set(names)))
     finish()
 
 
