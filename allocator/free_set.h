@@ -20,7 +20,7 @@
 #include "allocator/table.h"
 
 #define GM_GRANULE UINT64_C(512)	/* PyTorch's kMinBlockSize: every size is a multiple of it */
-#define GM_SIZE_CLASSES 2944u		/* up to 2^60 bytes */
+#define GM_SIZE_CLASSES 3200u		/* of every size that 64 bits hold */
 #define GM_CLASS_WORDS (GM_SIZE_CLASSES / 64)
 
 /* A block's place in a treap; one for each block id, indexed as the table of blocks is. With what it is

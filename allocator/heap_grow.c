@@ -42,13 +42,13 @@ static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
 		bool retry, uint32_t *ret_block)
 {
-	uint64_t bytes = gm_heap_segment_bytes(&heap->config, size);
+	uint64_t bytes = gm_heap_segment_bytes(&heap->config, size), limit = heap->config.limit;
 	uint64_t address = 0;
 	int r;
 
 	if (retry)
 		gm_heap_stat_count(heap, &heap->stats->num_alloc_retries);
-	if (heap->config.limit != GM_HEAP_UNLIMITED && heap->reserved + bytes > heap->config.limit)
+	if (limit != GM_HEAP_UNLIMITED && (bytes > limit || heap->reserved > limit - bytes))
 		return -ENOMEM;
 	unlock(heap);
 	r = heap->ops->driver_alloc(heap->ops->arg, bytes, request->stream, &address);

@@ -3,10 +3,16 @@
  */
 #include "allocator/heap.h"
 
+/* What was ever allocated may pass 2^63 bytes, one GiB at a time within the hour: it wraps. */
+static inline int64_t total(int64_t before, int64_t amount)
+{
+	return (int64_t)((uint64_t)before + (uint64_t)amount);
+}
+
 static void add(struct gm_undo *undo, struct gm_stat *stat, int64_t amount)
 {
 	GM_PUT(undo, stat->current, stat->current + amount);
-	GM_PUT(undo, stat->allocated, stat->allocated + amount);
+	GM_PUT(undo, stat->allocated, total(stat->allocated, amount));
 	if (stat->current > stat->peak)
 		GM_PUT(undo, stat->peak, stat->current);
 }
@@ -14,7 +20,7 @@ static void add(struct gm_undo *undo, struct gm_stat *stat, int64_t amount)
 static void sub(struct gm_undo *undo, struct gm_stat *stat, int64_t amount)
 {
 	GM_PUT(undo, stat->current, stat->current - amount);
-	GM_PUT(undo, stat->freed, stat->freed + amount);
+	GM_PUT(undo, stat->freed, total(stat->freed, amount));
 }
 
 /* The hot ones log all their words at once: a word costs five instructions, not fifteen. */
@@ -31,7 +37,7 @@ static inline __attribute__((always_inline)) void up(struct gm_undo *undo, struc
 	int64_t current = stat->current + amount;
 
 	stat->current = current;
-	stat->allocated += amount;
+	stat->allocated = total(stat->allocated, amount);
 	if (__builtin_expect(current > stat->peak, 0))
 		GM_PUT(undo, stat->peak, current);
 }
@@ -39,7 +45,7 @@ static inline __attribute__((always_inline)) void up(struct gm_undo *undo, struc
 static inline __attribute__((always_inline)) void down(struct gm_stat *stat, int64_t amount)
 {
 	stat->current -= amount;
-	stat->freed += amount;
+	stat->freed = total(stat->freed, amount);
 }
 
 static inline enum gm_pool_class class_of(unsigned int pool)

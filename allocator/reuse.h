@@ -54,6 +54,8 @@ struct gm_reuse_ops {
 	 * work in others that is not complete, nothing was waited for; -errno. No lock held. */
 	int (*wait)(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 	void (*drop)(void *arg, uint64_t ticket);
+	/* In how many contexts the work before @ticket is complete. */
+	uint32_t (*progress)(void *arg, uint64_t ticket);
 	/* The context that @owner's memory belongs to, 0: not known. Is that @stream's, and the only
 	 * one there is? Look-ups: called under any lock. */
 	uint32_t (*context_of)(void *arg, uint32_t owner);
@@ -132,10 +134,19 @@ int gm_reuse_wait(struct gm_reuse *reuse);
 /* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
 size_t gm_reuse_settle(struct gm_reuse *reuse);
 
-/* The last resort before "out of memory": look again and again, for at most @limit_ns, until what
- * is in limbo now is complete or at least @bytes of it are (0: all). Whoever may not wait may do
- * this, since it ends. Returns blocks completed, by whomever. */
-size_t gm_reuse_settle_within(struct gm_reuse *reuse, uint64_t bytes, uint64_t limit_ns);
+/* For who looks again and again before it says "out of memory". Frees up to now carry this stamp or
+ * an older one. */
+uint64_t gm_reuse_stamp(struct gm_reuse *reuse);
+/* How many blocks have been completed so far, by whomever. */
+uint64_t gm_reuse_completed(struct gm_reuse *reuse);
+/* Complete what is complete, after every other thread that is doing so. */
+size_t gm_reuse_poll_all(struct gm_reuse *reuse);
+/* Does anything freed at @stamp or before still wait? 0: no; 1: yes, for the GPU; -EAGAIN: only for
+ * the end of a capture. */
+int gm_reuse_waits(struct gm_reuse *reuse, uint64_t stamp);
+/* A number that changes when the GPU has got on: an epoch is complete, or the oldest one's work in
+ * one more context. Asks the backend. */
+uint64_t gm_reuse_progress(struct gm_reuse *reuse);
 
 /* The program waited for everything that was submitted before (a context- or device-wide
  * synchronise that covers all contexts given work): call begin before the real call, which closes

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "allocator/reuse_internal.h"
 
@@ -325,7 +324,7 @@ size_t gm_reuse_poll(struct gm_reuse *reuse)
 	return count;
 }
 
-static size_t poll_patiently(struct gm_reuse *reuse)
+size_t gm_reuse_poll_all(struct gm_reuse *reuse)
 {
 	size_t count;
 
@@ -400,7 +399,7 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 
 	if (!reuse->items)
 		return -ENOENT;
-	if (poll_patiently(reuse))
+	if (gm_reuse_poll_all(reuse))
 		return 0;
 	epoch = choose(reuse, contexts, &count, &any, &ticket);
 	if (!epoch)
@@ -411,7 +410,7 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 				    any || !gm_rule(GM_RULE_WAIT_CONTEXT) ? NULL : contexts,
 				    count);
 	give_up_waiting(reuse, epoch);
-	poll_patiently(reuse);
+	gm_reuse_poll_all(reuse);
 	return r == -EBUSY ? -ENOENT : r;
 }
 
@@ -431,28 +430,53 @@ size_t gm_reuse_settle(struct gm_reuse *reuse)
 	return (size_t)(reuse->completed - before);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
+/* ---- for who looks again and again -------------------------------------------------------------- */
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+uint64_t gm_reuse_stamp(struct gm_reuse *reuse)
+{
+	return reuse->stamp;
 }
 
-size_t gm_reuse_settle_within(struct gm_reuse *reuse, uint64_t bytes, uint64_t limit_ns)
+uint64_t gm_reuse_completed(struct gm_reuse *reuse)
 {
-	uint64_t before = reuse->completed, in_limbo = reuse->bytes, end = now_ns() + limit_ns;
-	int saved_errno = errno;
+	return reuse->completed;
+}
 
-	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
-		poll_patiently(reuse);
-		if (!reuse->items || (bytes && in_limbo - reuse->bytes >= bytes &&
-				      reuse->bytes <= in_limbo) || now_ns() >= end)
-			break;
-		gm_nap(pause_ns);
+int gm_reuse_waits(struct gm_reuse *reuse, uint64_t stamp)
+{
+	const struct gm_reuse_epoch *open;
+	int r = 0;
+
+	if (!reuse->items || !gm_lock(&reuse->limbo))
+		return 0;
+	open = reuse->closing ? reuse->closing : reuse->open;
+	if (reuse->oldest && reuse->oldest->stamp <= stamp)
+		r = 1;
+	else if (!reuse->oldest && open && open->chunks && open->stamp <= stamp)
+		r = gm_reuse_holds_locked(reuse) ? -EAGAIN : 1;
+	gm_unlock(&reuse->limbo);
+	return r;
+}
+
+uint64_t gm_reuse_progress(struct gm_reuse *reuse)
+{
+	uint64_t completed = reuse->completed, ticket = 0;
+	struct gm_reuse_epoch *epoch;
+	uint32_t contexts = 0;
+
+	if (!gm_lock(&reuse->limbo))
+		return completed;
+	epoch = reuse->oldest;
+	if (epoch) {
+		epoch->waiters++;
+		ticket = epoch->ticket;
 	}
-	errno = saved_errno;
-	return (size_t)(reuse->completed - before);
+	gm_unlock(&reuse->limbo);
+	if (ticket)
+		contexts = reuse->ops.progress(reuse->ops.arg, ticket);
+	if (epoch)
+		give_up_waiting(reuse, epoch);
+	return completed << 16 | (contexts & 0xffffu);
 }
 
 /* ---- the program's own waiting; ends ----------------------------------------------------------- */

@@ -11,6 +11,7 @@
 
 uint64_t gm_rules_off;
 uint32_t gm_rules_calm;
+uint32_t gm_rules_patience_ms;
 
 static const char *const rule_words[GM_RULE_COUNT] = {
 #define GM_RULE(name, word, what) [GM_RULE_##name] = word,

@@ -43,6 +43,7 @@
 	GM_RULE(HOST_FUNCTION, "host-function", "inside a host function malloc and free fail as the driver's do") \
 	GM_RULE(HOST_BARRIER, "host-barrier", "a free is the host's barrier while work that it can see is pending") \
 	GM_RULE(GROWTH, "growth", "nobody reports out of memory while another thread grows or flushes") \
+	GM_RULE(AWAIT, "await", "before out of memory is said, what waits for the GPU is waited for") \
 	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
 
 enum gm_rule_name {
@@ -55,6 +56,7 @@ enum gm_rule_name {
 #if GM_TEST_RULES
 extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
 extern uint32_t gm_rules_calm;		/* seals from step to step of reuse_calm.c; 0: as always */
+extern uint32_t gm_rules_patience_ms;	/* of cache_flush.c, without progress; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)
 {

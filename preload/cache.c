@@ -118,13 +118,9 @@ static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 {
 	uint64_t bytes;
 
-	if (heap->kind == GM_KIND_POOL) {
-		gm_cache_request.chains = true;
-		bytes = gm_cached_empty(heap->cached) + gm_cache_orphans_chain(heap);
-		gm_cache_request.chains = false;
-	} else {			/* cuMemAlloc has no order to put it in */
-		bytes = gm_cache_settle_streams(heap);
-	}
+	gm_cache_request.chains = true;
+	bytes = gm_cached_empty(heap->cached) + gm_cache_orphans_chain(heap);
+	gm_cache_request.chains = false;
 	return bytes ? gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block) : -ENOMEM;
 }
 
@@ -145,7 +141,7 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 	}
 	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
-	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && call->alloc.stream)
+	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && heap->kind == GM_KIND_POOL)
 		r = from_pending(heap, call);
 	if (r == -ENOMEM && last)
 		gm_cache_short_of_memory(heap->domain);
@@ -154,16 +150,42 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 	return r;
 }
 
-/* Waited for, before "out of memory" is said, is without the lock: it may end only with what another
- * thread does after a growth of its own. */
+/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
+ * a limit of ours, which is asked of the heap. */
+static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+	uint64_t ours = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return true;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		const struct gm_cache_heap *other = gm_cache_heap_at(i);
+		uint64_t live;
+
+		if (!other->number || other->domain != heap->domain)
+			continue;
+		live = gm_cached_live_bytes(other->cached);
+		ours += other->segments > live ? other->segments - live : 0;
+	}
+	return gm_cache_orphans_any() || bytes <= free_bytes + ours;
+}
+
+/* What waits for the GPU is waited for without the lock: it may end only with what another thread
+ * does after a growth of its own. */
 static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
 {
-	int r = grow(heap, call, false);
+	/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
+	 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
+	bool of_streams = heap->kind != GM_KIND_POOL && call->alloc.stream;
+	struct gm_cache_await await;
+	int r;
 
-	if (r != -ENOMEM)
-		return r;
-	gm_cache_settle();
-	return grow(heap, call, true);
+	gm_cache_await_begin(&await);
+	while ((r = grow(heap, call, false)) == -ENOMEM && could_fit(heap, call->alloc.requested) &&
+	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
+		;
+	return r == -ENOMEM ? grow(heap, call, true) : r;
 }
 
 /* Nothing that is free serves it, for the reason @r. */
@@ -177,6 +199,7 @@ static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, stru
 		r = from_limbo(heap, call);
 	if (r == -EAGAIN) {
 		gm_cache_request.result = CUDA_SUCCESS;
+		gm_cache_request.bytes = call->alloc.requested;
 		r = from_driver(heap, call);
 		if (!r)
 			gm_cache_grew(heap, call);

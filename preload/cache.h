@@ -48,17 +48,18 @@ uint64_t gm_cache_idle_bytes(uint8_t domain);
 /* Segments of @domain's device that were given back are the driver's again when this returns. */
 void gm_cache_back_done(uint8_t domain);
 
-/* Give idle segments of @domain back to the driver (GM_DOMAIN_UNKNOWN: of every device), waiting
- * only for what may be waited for. Returns the bytes. */
+/* Give idle segments of @domain back to the driver (GM_DOMAIN_UNKNOWN: of every device), after a
+ * wait for what this thread freed alone. Returns the bytes. */
 uint64_t gm_cache_flush(uint8_t domain);
 
-/* A hooked call failed with @result: was it for want of memory, and did a flush give some back?
- * Then it is worth repeating once:
+/* A hooked call failed with @result: was it for want of memory, and was some given back? Then it is
+ * worth repeating. First what is idle goes back; when that is nothing or was not enough, what waits
+ * for the GPU. @tries: 0 before the first failure.
  *	result = GM_REAL(f)(...);
- *	if (gm_cache_retry(result))
+ *	while (result && gm_cache_retry(result, &tries))
  *		result = GM_REAL(f)(...);
  */
-bool gm_cache_retry(CUresult result);
+bool gm_cache_retry(CUresult result, unsigned int *tries);
 
 /* Requests of 2 MiB and more begin a segment of their own from now on: others may import them. */
 void gm_cache_dedicate(void);

@@ -47,6 +47,11 @@ bool gm_cache_orphans_room(void)
 	return waiting + GM_MAX_DEVICES < ORPHANS;	/* a thread for each device gives back */
 }
 
+bool gm_cache_orphans_any(void)
+{
+	return waiting != 0;
+}
+
 /* One that the event covers, of any heap; or with @number any one of that heap. */
 static struct orphan take_orphan(uint32_t number)
 {

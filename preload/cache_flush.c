@@ -7,9 +7,10 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget_short.
  */
-#include <sched.h>
+#include <errno.h>
 #include <string.h>
 
+#include "allocator/lock.h"
 #include "allocator/rules.h"
 #include "preload/cache_heap.h"
 #include "preload/capture.h"
@@ -22,7 +23,13 @@
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
 #define TOLD_PART 512u			/* so much stream-ordered memory nobody will lack */
 #define POISON 0xa5u
-#define SETTLE_NS UINT64_C(20000000)	/* for what must not be waited for and may end soon */
+#define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
+#if GM_TEST_RULES
+#define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
+#else
+#define PATIENCE_NS STILL_NS
+#endif
+#define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
 
 static _Atomic(uint64_t) is_short;	/* a bit for each device */
@@ -48,25 +55,6 @@ bool gm_cache_dedicated_large(uint16_t module)
 
 /* ---- giving back ---- */
 
-void gm_cache_settle(void)
-{
-	gm_reuse_settle(gm_order_reuse());
-	gm_reuse_settle_within(gm_order_reuse(), 0, SETTLE_NS);
-}
-
-uint64_t gm_cache_settle_streams(struct gm_cache_heap *heap)
-{
-	uint64_t until = gm_now_ns() + SETTLE_NS, bytes = 0;
-
-	while (!bytes && gm_cached_idle_bytes(heap->cached) && gm_now_ns() < until) {
-		bytes = gm_cached_empty(heap->cached);
-		sched_yield();
-	}
-	if (bytes)
-		gm_cache_back_done(heap->domain);
-	return bytes;
-}
-
 uint64_t gm_cache_flush(uint8_t domain)
 {
 	bool settled = false;
@@ -76,7 +64,7 @@ uint64_t gm_cache_flush(uint8_t domain)
 		if ((domain != GM_DOMAIN_UNKNOWN && d != domain) || !gm_cache_idle_or_limbo(d))
 			continue;
 		if (!settled)
-			gm_cache_settle();
+			gm_reuse_settle(gm_order_reuse());
 		settled = true;
 		if (!gm_cache_growth_lock(d))
 			continue;
@@ -87,10 +75,133 @@ uint64_t gm_cache_flush(uint8_t domain)
 	return bytes;
 }
 
-bool gm_cache_retry(CUresult result)
+/* ---- waiting for the GPU before "out of memory" ---- */
+
+/* The driver's cudaFree would have waited, and who allocates next would have had the memory. Ours
+ * returned at once, in whatever thread: so the wait is made up for here. It has an end, since the
+ * work may be waiting for what this thread does next. */
+
+void gm_cache_await_begin(struct gm_cache_await *await)
 {
-	return result == CUDA_ERROR_OUT_OF_MEMORY && gm_cache_on() && gm_rule(GM_RULE_FLUSH) &&
-	       gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0;
+	await->stamp = gm_reuse_stamp(gm_order_reuse());
+	await->completed = gm_reuse_completed(gm_order_reuse());
+	await->streams = gm_cache_streams_arrived();
+	await->end_ns = gm_now_ns() + PATIENCE_NS;
+	await->again = false;
+}
+
+static uint64_t in_limbo(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		const struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && (domain == GM_DOMAIN_UNKNOWN || heap->domain == domain))
+			bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
+	}
+	return bytes;
+}
+
+static bool idle_anywhere(uint8_t domain)
+{
+	bool any = false;
+
+	for (uint8_t d = 0; d < GM_MAX_DEVICES && !any; d++)
+		any = (domain == GM_DOMAIN_UNKNOWN || d == domain) && gm_cache_idle_bytes(d);
+	return any;
+}
+
+/* Does anything wait? 0: no; 1: for the GPU; -EAGAIN: for the end of a capture alone. */
+static int waits(const struct gm_cache_await *await, uint8_t domain, bool streams)
+{
+	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
+
+	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
+	    (gm_cache_orphans_any() || (idle_anywhere(domain) && gm_cache_streams_pending())))
+		r = 1;
+	return r;
+}
+
+static uint64_t progress(void)
+{
+	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_streams_arrived() << 48);
+}
+
+static void look(bool streams)
+{
+	gm_reuse_poll_all(gm_order_reuse());
+	if (!streams)
+		return;
+	gm_cache_streams_look();
+	gm_cache_orphans_back();
+}
+
+/* Until enough is complete, nothing waits any more, or the GPU made no progress for too long. What
+ * was in its way then is not waited for as long again. False: nothing waited at all. */
+static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uint64_t bytes,
+			 bool streams)
+{
+	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which it stood still */
+	uint64_t begin = in_limbo(domain), seen = UINT64_MAX, until = 0, now, got_on;
+	int saved_errno = errno, r;
+	bool any = false;
+
+	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
+		look(streams);
+		r = waits(await, domain, streams);
+		any |= r != 0;
+		if (!r || (bytes && begin >= bytes && in_limbo(domain) <= begin - bytes))
+			break;
+		got_on = progress();
+		now = gm_now_ns();
+		if (got_on != seen)
+			until = now + (r < 0 || got_on == stalled ? SETTLE_NS : PATIENCE_NS);
+		seen = got_on;
+		if (now >= until) {
+			stalled = seen;
+			break;
+		}
+		gm_nap(pause_ns);
+	}
+	errno = saved_errno;
+	return any;
+}
+
+bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
+{
+	uint64_t completed, arrived;
+	bool waited, more;
+
+	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
+	gm_reuse_settle(gm_order_reuse());
+	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
+		waited |= wait_for_gpu(await, domain, bytes, streams);
+	completed = gm_reuse_completed(gm_order_reuse());
+	arrived = gm_cache_streams_arrived();
+	more = completed != await->completed || arrived != await->streams;
+	/* Others free and complete without end: only what waited, or had just come, is a reason. */
+	more &= waited || !await->again;
+	await->completed = completed;
+	await->streams = arrived;
+	await->again = true;
+	return more;
+}
+
+bool gm_cache_retry(CUresult result, unsigned int *tries)
+{
+	struct gm_cache_await await;
+
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || !gm_cache_on() || !gm_rule(GM_RULE_FLUSH))
+		return false;
+	if (!(*tries)++ && gm_cache_flush(GM_DOMAIN_UNKNOWN))
+		return true;
+	if (*tries > 2)
+		return false;
+	*tries = 2;
+	gm_cache_await_begin(&await);
+	gm_cache_await(&await, GM_DOMAIN_UNKNOWN, 0, false);
+	return gm_cache_flush(GM_DOMAIN_UNKNOWN) > 0;
 }
 
 void gm_cache_short_of_memory(uint8_t domain)

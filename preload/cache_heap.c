@@ -138,24 +138,41 @@ static CUresult ask_driver(const struct gm_cache_heap *heap, uint64_t bytes, CUd
 		       : GM_REAL(cuMemAlloc_v2)(ret, bytes);
 }
 
+/* Would the request not fit if the device held nothing but what is live? A program that probes for
+ * the largest size asks for such. */
+static bool is_past_device(const struct gm_cache_heap *heap)
+{
+	size_t free_bytes, total_bytes;
+	uint64_t live = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return false;
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heap_at(i)->number && heap_at(i)->domain == heap->domain)
+			live += gm_cached_live_bytes(heap_at(i)->cached);
+	return live > total_bytes || gm_cache_request.bytes > total_bytes - live;
+}
+
 static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
 {
 	struct gm_cache_heap *heap = arg;
 	struct gm_relaxed relaxed = gm_relax();
 	CUdeviceptr address = 0;
 	CUresult result;
+	int r = -EIO;			/* what nothing can serve is not tried in other ways */
 
 	gm_writers_look();
 	result = ask_driver(heap, bytes, &address);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) {	/* what is on its way back may be enough */
-		gm_cache_back_done(heap->domain);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_past_device(heap)) {
+		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
 		gm_pool_trim(heap->domain);
 		result = ask_driver(heap, bytes, &address);
+		r = -ENOMEM;
 	}
 	gm_unrelax(&relaxed);
 	gm_cache_request.result = result;
 	if (result)
-		return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
 	heap->segments += bytes;
 	if (stream)
 		gm_cache_stream_got(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);

@@ -41,6 +41,7 @@ struct gm_cache_heap {
 /* What the request under way on this thread looks like to the driver, and what it said. */
 struct gm_cache_request {
 	CUstream stream;		/* of a stream-ordered one */
+	uint64_t bytes;			/* asked for, when nothing free serves it */
 	CUresult result;		/* of the driver's last refusal; 0 none */
 	bool chains;			/* what was freed in stream order goes back before that is complete */
 	bool of_gone;			/* what is of streams that are gone goes back, nothing else */
@@ -96,10 +97,19 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
  * held. */
 void gm_cache_left_back(uint8_t domain);
 
-/* What was freed and may be waited for is waited for. No lock of growth held. */
-void gm_cache_settle(void);
-/* Give @heap's idle segments back as their streams come to the frees; looks for a moment. */
-uint64_t gm_cache_settle_streams(struct gm_cache_heap *heap);
+/* A request that is about to be refused, and what was complete when it began. */
+struct gm_cache_await {
+	uint64_t stamp;			/* what was freed later is not waited for */
+	uint64_t completed, streams;	/* blocks that came out of limbo; streams that came to their frees */
+	uint64_t end_ns;		/* streams are waited for until then */
+	bool again;			/* not the first wait of this request */
+};
+void gm_cache_await_begin(struct gm_cache_await *await);
+/* Wait for what @domain's device (GM_DOMAIN_UNKNOWN: any) has that waits for the GPU, whoever freed
+ * it: until @bytes of it are complete (0: all), or the GPU made no progress for seconds. @streams:
+ * for memory of streams that have not come to its free, too. True: something is complete that was not when it
+ * began or was waited for last, and the request is worth repeating. No lock of growth held. */
+bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams);
 
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
@@ -137,6 +147,7 @@ uint64_t gm_cache_orphans_back(void);
 /* Those of @heap, behind everything given to its device, complete or not. */
 uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
 bool gm_cache_orphans_room(void);	/* for one more */
+bool gm_cache_orphans_any(void);
 bool gm_cache_orphans_hold(void);	/* nobody gives some back until they are let go; false: not now */
 void gm_cache_orphans_let_go(void);
 void gm_cache_orphans_forget(void);
@@ -189,6 +200,9 @@ enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
 /* Asks all of them; and what the answer was. @ret_gone: nobody can be served from its segments. */
 void gm_cache_streams_look(void);
 enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone);
+/* How often a stream was found to have come to its frees. Is there one that has not? */
+uint64_t gm_cache_streams_arrived(void);
+bool gm_cache_streams_pending(void);
 /* Asks those that are gone. A number that rises when there may be something to give back of one. */
 uint32_t gm_cache_streams_left(void);
 /* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */

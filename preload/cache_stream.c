@@ -38,6 +38,7 @@ _Atomic(bool) gm_cache_frees_told;
 
 static _Atomic(uint32_t) pending;	/* gone, and not over as far as is known */
 static _Atomic(uint32_t) left;		/* times that something may go back of one that is gone */
+static _Atomic(uint64_t) arrived;	/* times that one was found complete and was not before */
 static _Atomic(uint32_t) of_threads, survivors;	/* default streams; not gone at the last look */
 
 static uint16_t *bucket_of(uint64_t key)
@@ -454,8 +455,10 @@ void gm_named_seen(const struct gm_named *copy, enum gm_cache_freed seen)
 		set_over_locked(place);
 	else if (place && copy->gone && seen == GM_FREED_UNKNOWN && place->seen != seen)
 		left++;
-	if (place)
+	if (place) {
+		arrived += seen == GM_FREED_COMPLETE && place->seen != seen;
 		place->seen = (uint8_t)seen;
+	}
 	gm_unlock(&lock);
 }
 
@@ -481,6 +484,24 @@ bool gm_named_any_gone(void)
 uint32_t gm_named_left(void)
 {
 	return left;
+}
+
+uint64_t gm_cache_streams_arrived(void)
+{
+	return arrived;
+}
+
+bool gm_cache_streams_pending(void)
+{
+	bool found = false;
+
+	if (!gm_lock(&lock))
+		return false;
+	for (uint32_t at = 1; at < used && !found; at++)
+		found = streams[at].key && has_segments(&streams[at]) &&
+			streams[at].seen == GM_FREED_PENDING;
+	gm_unlock(&lock);
+	return found;
 }
 
 enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone)

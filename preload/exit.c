@@ -26,6 +26,7 @@
 #include "preload/context.h"
 #include "preload/exit.h"
 #include "preload/hook.h"
+#include "preload/oom.h"
 #include "preload/real.h"
 #include "preload/say.h"
 #include "preload/snap.h"
@@ -50,6 +51,11 @@ static uint32_t step(void)
 	return __atomic_load_n((const uint32_t *)&gm_state.exit_step, __ATOMIC_ACQUIRE);
 }
 
+bool gm_exit_begun(void)
+{
+	return step() != EXIT_NOT_YET;
+}
+
 static void set_life(enum gm_life life)
 {
 	struct gm_header *header = gm_recorder_header();
@@ -72,19 +78,24 @@ static bool finish_asked(void)
 /* Returns false when the snapshot is wanted and could not be had in time. */
 static bool take(void)
 {
+	enum gm_request reason = GM_REQUEST_EXIT;	/* shows the failures that are left, too */
 	uint32_t request;
 
-	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it())
-		return finish_asked();
+	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it()) {
+		if (!gm_oom_owed())
+			return finish_asked();
+		reason = GM_REQUEST_OOM;
+	}
 	if (!gm_trigger_has_helper())
-		return gm_snap_take(1u << GM_REQUEST_EXIT, WAIT_NS, NULL, NULL) == 0;
-	request = gm_trigger_ask(GM_REQUEST_EXIT);
+		return gm_snap_take(1u << reason, WAIT_NS, NULL, NULL) == 0;
+	request = gm_trigger_ask(reason);
 	if (!gm_trigger_wait_written(request, WAIT_NS)) {
-		gm_say("the exit snapshot took too long; the journal stays: ",
+		gm_say("the last snapshot took too long; the journal stays: ",
 		       gm_state.journal[0] ? gm_state.journal : "(in memory)");
 		return false;
 	}
-	return __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;
+	return reason != GM_REQUEST_EXIT ||
+	       __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;
 }
 
 /* The exit snapshot, once: whoever comes second waits until the first one has it. */

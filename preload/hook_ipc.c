@@ -100,12 +100,13 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 			  unsigned int flags, uint64_t *ret_size)
 {
 	uint64_t offset = 0, size = 0, all;
+	unsigned int tries = 0;
 	CUresult result;
 	int r;
 
 	gm_part_read(&handle, &offset, &size);
 	result = real(pdptr, handle, flags);
-	if (gm_cache_retry(result))
+	while (result && gm_cache_retry(result, &tries))
 		result = real(pdptr, handle, flags);
 	if (result)
 		return result;

@@ -99,6 +99,7 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 		       void **extra, bool per_thread)
 {
 	const CUlaunchConfig *used = config;
+	unsigned int tries = 0;
 	struct copied copy;
 	uint32_t early, seen;
 	CUresult result;
@@ -114,7 +115,7 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 		used = without_overlap(config, &copy);
 	forget_events(config);
 	result = real(used, f, params, extra);
-	if (result && gm_cache_retry(result))
+	while (result && gm_cache_retry(result, &tries))
 		result = real(used, f, params, extra);
 	gm_work_over(config->hStream, per_thread, seen);
 	if (result) {
@@ -150,13 +151,14 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsLi
 					      unsigned int numDevices, unsigned int flags)
 {
 	uint32_t seen = gm_order_generation;
+	unsigned int tries = 0;
 	CUresult result;
 
 	GM_ENTER(cuLaunchCooperativeKernelMultiDevice, launchParamsList, numDevices, flags);
 	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)
 		gm_work(launchParamsList[i].hStream, false, GM_WORK_LAUNCH | GM_WORK_KERNEL);
 	result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices, flags);
-	if (result && gm_cache_retry(result))
+	while (result && gm_cache_retry(result, &tries))
 		result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices,
 								       flags);
 	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)

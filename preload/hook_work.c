@@ -113,6 +113,7 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 		unsigned int what = 0; \
 		uint32_t early = 0, seen = 0; \
 		uint64_t now = 0; \
+		unsigned int tries = 0; \
 		CUresult result; \
 		\
 		if (!gm_enter(true)) \
@@ -124,7 +125,7 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 			now = what & GM_WORK_WAITED ? gm_host_now() : 0; \
 		} \
 		result = GM_REAL(name) args; \
-		if (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result)) \
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result, &tries)) \
 			result = GM_REAL(name) args; \
 		gm_work_over(stream, per_thread, seen); \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0)) \

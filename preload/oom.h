@@ -4,11 +4,34 @@
 #ifndef GM_PRELOAD_OOM_H
 #define GM_PRELOAD_OOM_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gm_image;
+
 /* An OOM snapshot, the @number-th (from 1), was written to @path: keep the first and the last
  * ones. By the writer, holding gm_state.writing. */
 void gm_oom_written(unsigned int number, const char *path);
 
-/* The OOM snapshot that was asked for is written, or could not be. By the writer. */
+/* An OOM snapshot is taken now; it is written, or could not be. By the writer. */
+void gm_oom_begun(void);
 void gm_oom_done(void);
+
+/* Are there failures that no snapshot shows, newer than every one that one does? Async-signal-safe. */
+bool gm_oom_owed(void);
+
+/* How long until the newest of them may have its snapshot, the program living on; UINT64_MAX: there
+ * are none, or one is asked for. By the helper. */
+uint64_t gm_oom_owed_ns(void);
+
+/* The oldest copy that was made when one of them failed, and its wall clock. Returns false when there is
+ * none; the caller frees it. By the writer. */
+bool gm_oom_take_image(struct gm_image *ret, uint64_t *ret_time_us);
+
+/* The newest failure that @image has, 0 none. */
+uint64_t gm_oom_newest(const struct gm_image *image);
+
+/* Failures up to @number are shown (@written), or could not be: they are not tried again. */
+void gm_oom_settled(uint64_t number, bool written);
 
 #endif

@@ -135,7 +135,8 @@ static void unknown(struct reader *reader, struct gm_span name, bool conf)
 	unsigned int nearest = 3;
 
 #if GM_TEST_RULES
-	if (gm_span_is(name, "TEST_OFF") || gm_span_is(name, "TEST_CALM"))
+	if (gm_span_is(name, "TEST_OFF") || gm_span_is(name, "TEST_CALM") ||
+	    gm_span_is(name, "TEST_PATIENCE"))
 		return;			/* of a build for tests (allocator/rules.h) */
 #endif
 	for (size_t i = 0; i < GM_OPTION_COUNT; i++) {

@@ -473,6 +473,7 @@ int gm_order_start(void)
 		.query = gm_ticket_query,
 		.wait = gm_ticket_wait,
 		.drop = gm_ticket_drop,
+		.progress = gm_ticket_progress,
 		.context_of = context_of,
 		.is_only = is_only,
 		.complete = complete,
@@ -483,6 +484,8 @@ int gm_order_start(void)
 	gm_rules_read(secure_getenv("GPUMEM_TEST_OFF"));
 	if (secure_getenv("GPUMEM_TEST_CALM"))
 		gm_rules_calm = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_CALM"), NULL, 10);
+	if (secure_getenv("GPUMEM_TEST_PATIENCE"))
+		gm_rules_patience_ms = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_PATIENCE"), NULL, 10);
 #endif
 	reborn = gm_map_new();
 	if (!reborn)

@@ -44,6 +44,7 @@ int gm_ticket_record_all(void *arg, uint64_t *ret_ticket);
 int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket);
 int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket);
 int gm_ticket_query(void *arg, uint64_t ticket);
+uint32_t gm_ticket_progress(void *arg, uint64_t ticket);
 int gm_ticket_wait(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
 CUresult gm_ticket_synchronise(uint64_t ticket);	/* of one context */
 void gm_ticket_drop(void *arg, uint64_t ticket);

@@ -222,6 +222,19 @@ int gm_ticket_query(void *arg, uint64_t ticket)
 	return r;
 }
 
+uint32_t gm_ticket_progress(void *arg, uint64_t ticket)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	struct gm_part view;
+	uint32_t count = 0;
+
+	(void)arg;
+	for (uint32_t part = (uint32_t)ticket; part && gm_part_look(part, &view); part = view.next)
+		count += query_part(&view) == 1;
+	gm_unrelax(&relaxed);
+	return count;
+}
+
 static bool is_among(uint32_t context, const uint32_t *contexts, size_t count)
 {
 	if (!contexts)

@@ -1,6 +1,6 @@
 /*
- * retry.c - the bodies of the GM_RETRY rows of hooks.def: the call goes on to the driver, once more
- * after a flush when there was no memory for it. See retry.h.
+ * retry.c - the bodies of the GM_RETRY rows of hooks.def: the call goes on to the driver, and
+ * again after a flush when there was no memory for it. See retry.h.
  *
  * What succeeds is in no hook: nothing is looked at or recorded. Where the library has not started
  * there is nothing to flush, and a call from inside a hook is that hook's to repeat.
@@ -9,13 +9,13 @@
  */
 #include "preload/retry.h"
 
-static __attribute__((noinline)) bool flushed(CUresult result)
+static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
 {
 	bool again;
 
 	if (!gm_enter(false))
 		return false;
-	again = gm_cache_retry(result);
+	again = gm_cache_retry(result, tries);
 	gm_leave(result);
 	return again;
 }
@@ -26,8 +26,9 @@ static __attribute__((noinline)) bool flushed(CUresult result)
 	CUresult name params \
 	{ \
 		CUresult result = GM_REAL(name) args; \
+		unsigned int tries = 0; \
 		\
-		if (__builtin_expect(result != CUDA_SUCCESS, 0) && flushed(result)) \
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && flushed(result, &tries)) \
 			result = GM_REAL(name) args; \
 		return result; \
 	}

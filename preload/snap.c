@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "preload/crash.h"
+#include "preload/exit.h"
 #include "preload/oom.h"
 #include "preload/own_files.h"
 #include "preload/say.h"
@@ -166,8 +167,7 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	if (reason == GM_REQUEST_API && gm_state.api_path[0])
 		template = gm_state.api_path;
 	if (reason == GM_REQUEST_OOM)
-		request.failure = __atomic_load_n((uint64_t *)&gm_state.oom_failure,
-						  __ATOMIC_ACQUIRE);
+		request.failure = gm_oom_newest(image);
 	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number, 0 };
 	gm_with_own_files(write_file, &writing);
 	r = writing.result;
@@ -192,49 +192,106 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 	return 0;
 }
 
-static int take_locked(uint32_t reasons, void (*copied)(void *arg), void *arg)
+static uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Settle @image, write a file for each of @reasons, and free it. */
+static int finish(struct gm_image *image, uint32_t reasons, uint64_t time_us)
 {
 	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
-	struct gm_image image;
-	struct timespec now;
-	int r, failed = 0;
+	int failed = 0, r;
 
-	memset(&image, 0, sizeof(image));
-	clock_gettime(CLOCK_REALTIME, &now);
+	r = gm_image_settle(image, exiting ? gm_state.options.exit_history : UINT64_MAX);
+	if (r)
+		gm_say("no snapshot could be taken: ",
+		       image->error[0] ? image->error : gm_error_text(r));
+	for (unsigned int reason = 1; !r && reason < REASONS; reason++)
+		if (reasons >> reason & 1) {
+			int one = write_one(image, reason, time_us);
+
+			failed = one ? one : failed;
+		}
+	return r ? r : failed;
+}
+
+/* Copy the journal. */
+static int copy(struct gm_image *image)
+{
+	int r;
+
+	memset(image, 0, sizeof(*image));
 	/* Not of one moment: somebody was off the processor for long, under a lock. */
-	for (unsigned int tries = 1; (r = gm_image_copy_live(&image)) == 0; tries++) {
-		if (image.consistent || tries == COPIES)
+	for (unsigned int tries = 1; (r = gm_image_copy_live(image)) == 0; tries++) {
+		if (image->consistent || tries == COPIES)
 			break;
-		gm_image_free(&image);
+		gm_image_free(image);
 	}
+	if (r)
+		gm_say("no snapshot could be taken: ",
+		       image->error[0] ? image->error : gm_error_text(r));
+	return r;
+}
+
+/* @last: locks may be held by a thread that crashed, or left by _exit in a signal handler; and nobody
+ * would see that a snapshot was taken. */
+static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
+{
+	uint64_t time_us = now_us();
+	struct gm_image image;
+	int r = copy(&image);
+
 	if (copied)
 		copied(arg);
 	if (!r)
-		r = gm_image_settle(&image, exiting ? gm_state.options.exit_history : UINT64_MAX);
-	if (r) {
-		gm_say("no snapshot could be taken: ",
-		       image.error[0] ? image.error : gm_error_text(r));
-		gm_image_free(&image);
-		return r;
-	}
-	for (unsigned int reason = 1; reason < REASONS; reason++) {
-		if (!(reasons >> reason & 1))
-			continue;
-		r = write_one(&image, reason, (uint64_t)now.tv_sec * 1000000 +
-					      (uint64_t)now.tv_nsec / 1000);
-		failed = r ? r : failed;
-	}
-	/* A thread that crashed, or left by _exit in a signal handler, may hold the locks which that
-	 * takes; and nobody would see it. */
-	if (!exiting && !(reasons & 1u << GM_REQUEST_CRASH))
+		r = finish(&image, reasons, time_us);
+	if (!r && !last)
 		note_snapshot(&image);
 	gm_image_free(&image);
-	return failed;
+	return r;
+}
+
+/* A failure that is not shown yet, from the copy that was made when it came; from one made now where
+ * there is none. At the @last all of them, up to the newest. */
+static void take_oom(bool last)
+{
+	struct gm_image image;
+	uint64_t time_us, number;
+
+	gm_oom_begun();
+	for (unsigned int tries = 0; tries < (last ? COPIES : 1) && gm_oom_owed(); tries++) {
+		int r = 0;
+
+		number = __atomic_load_n((const uint64_t *)&gm_state.oom_failure, __ATOMIC_ACQUIRE);
+		if (gm_oom_take_image(&image, &time_us)) {
+			gm_image_renew_names(&image);
+		} else {
+			time_us = now_us();
+			r = copy(&image);
+		}
+		if (!r) {
+			number = gm_oom_newest(&image);
+			r = finish(&image, 1u << GM_REQUEST_OOM, time_us);
+		}
+		gm_oom_settled(number, !r);
+		if (!r && !last)
+			note_snapshot(&image);
+		gm_image_free(&image);
+	}
+	while (!gm_oom_owed() && gm_oom_take_image(&image, &time_us))
+		gm_image_free(&image);	/* it had what has been shown meanwhile */
+	gm_oom_done();
 }
 
 static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
 {
-	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH;
+	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH,
+		       oom_bit = 1u << GM_REQUEST_OOM;
+	bool last = (reasons & (exit_bit | crash_bit)) || gm_exit_begun();
 	int r = 0, r_exit = 0;
 
 	if (!gm_recorder_header())
@@ -249,13 +306,15 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 		gm_crash_describe();
 	else if (reasons && gm_recorder_can_intern(LOCK_NS))
 		gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
+	/* First of all: a crash's own file may be the end of the journal. */
+	if (reasons & oom_bit || (last && gm_oom_owed()))
+		take_oom(last);
+	reasons &= ~oom_bit;
 	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
 	if (reasons & ~exit_bit)
-		r = take_locked(reasons & ~exit_bit, copied, arg);
-	if (reasons & 1u << GM_REQUEST_OOM)
-		gm_oom_done();
+		r = take_locked(reasons & ~exit_bit, reasons & crash_bit, copied, arg);
 	if (reasons & exit_bit)
-		r_exit = take_locked(exit_bit, copied, arg);
+		r_exit = take_locked(exit_bit, true, copied, arg);
 	if (reasons & exit_bit)
 		__atomic_store_n((int32_t *)&gm_state.exit_result, r_exit, __ATOMIC_RELEASE);
 	if (reasons & 1u << GM_REQUEST_API)

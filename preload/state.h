@@ -24,6 +24,7 @@
 
 #include "allocator/lock.h"
 #include "preload/options.h"
+#include "recorder/image.h"
 
 /* For data that hooks touch: reached without a detour through the GOT. */
 #define GM_HIDDEN __attribute__((visibility("hidden")))
@@ -83,7 +84,16 @@ struct gm_state {
 	/* oom.c */
 	struct gm_lock oom_lock;
 	uint64_t oom_begun_ns, oom_next_ns;	/* CLOCK_MONOTONIC; lock: oom_lock */
-	_Atomic(uint64_t) oom_failure;	/* number of the failure to show */
+	_Atomic(uint64_t) oom_failure;	/* number of the newest failure ... */
+	_Atomic(uint64_t) oom_settled;	/* ... and of the newest that was shown, or could not be */
+	struct gm_lock oom_copying;	/* of the next four */
+	struct gm_oom_copy {
+		struct gm_image image;	/* @base NULL: none */
+		uint64_t time_us;	/* wall clock of that moment */
+	} oom_copies[2];		/* of the first failure and of the newest, not shown yet */
+	bool oom_first_kept;
+	int64_t oom_budget_ns;		/* what may be spent on copies, */
+	uint64_t oom_budget_at_ns;	/* as of then; 0: nothing was spent yet */
 	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* the last ones; lock: writing */
 	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */
 } __attribute__((aligned(GM_STATE_PAGE)));	/* so that nothing else lies on its pages */

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/oom.h"
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
@@ -223,7 +224,7 @@ static uint64_t operations(const struct gm_header *header)
 static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
-	uint64_t seen = 0, now, next = 0;
+	uint64_t seen = 0, now, next = 0, owed, wait;
 	bool names_left = false;
 	uint32_t number;
 
@@ -239,12 +240,17 @@ static void *helper(void *arg)
 			serve(header, number);
 			continue;
 		}
+		owed = load(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
+		if (!owed) {
+			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
+			continue;
+		}
 		if (nobody_left())
 			break;
+		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
+		       names_left ? PAUSE_NS : TICK_NS;
 		if (!gm_recorder_ahead())
-			futex_wait(&header->request, number,
-				   main_thread_known() && !*main_thread_id ? ALONE_NS :
-				   names_left ? PAUSE_NS : TICK_NS);
+			futex_wait(&header->request, number, wait < owed ? wait : owed);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
 		if (load(&header->request) != number || load(&header->life) == GM_LIFE_CRASHED)

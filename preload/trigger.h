@@ -35,8 +35,8 @@ bool gm_trigger_wait_copied(uint32_t number, uint64_t limit_ns);
 bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns);
 
 /* By hooks: an allocation could not be had. @failure is filled but for number, tsc, tid and
- * live_bytes. Records it, calls the observers, asks for an OOM snapshot where the policy wants
- * one and waits, bounded, until the journal has been copied. Keeps nothing of @failure. */
+ * live_bytes. Records it, calls the observers, copies the journal for an OOM snapshot where the policy
+ * wants one (oom.c), and asks for its file when that is due. Keeps nothing of @failure. */
 void gm_oom_report(struct gm_failure *failure);
 
 /* By hooks: the memory of a context is about to go (release, reset, destroy), before the real

@@ -392,6 +392,7 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
 
 	char last_outside[1024];	/* path of the newest one that was asked for from outside */
+	_Atomic(uint64_t) failure_shown;	/* the newest failure that a snapshot was made for */
 };
 
 /* Who has made a directory of this name for journals looks at every one that is left in it: gpumem

@@ -61,6 +61,9 @@ struct gm_image {
  * -ENODEV when there is none; or -errno. */
 int gm_image_copy_live(struct gm_image *image);
 
+/* The append-only areas once more, before gm_image_settle: what has got a name since. */
+void gm_image_renew_names(struct gm_image *image);
+
 /* Copy from a file descriptor by pread. Returns 0, -EBADMSG when it is no journal of a version
  * known here, or -errno; @image->error says which. */
 int gm_image_copy_file(struct gm_image *image, int fd);

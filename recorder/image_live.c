@@ -8,7 +8,7 @@
  * its first stamp, one recycled meanwhile by its generation (and the horizon, read last, covers
  * what it held). The append-only areas come last: they hold whatever the rest refers to.
  *
- * Thread context: the helper thread, or a test; the caller holds no lock. Reads the mapping that
+ * Thread context: the helper thread, one whose allocation failed, or a test; no domain's lock held. Reads the mapping that
  * other threads are writing to.
  */
 #define _GNU_SOURCE
@@ -254,7 +254,7 @@ static bool shards_stood_still(const struct gm_image *image, const uint8_t *live
 /* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
  * was changing is in the undo area, if nothing of the domain has changed since it was copied. One
  * that was only off the processor, and goes on, changes it with the first event it writes. */
-static bool stood_still(const struct gm_image *image, const uint8_t *live,
+static __attribute__((noinline)) bool stood_still(const struct gm_image *image, const uint8_t *live,
 			const struct gm_held *held)
 {
 	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
@@ -289,12 +289,28 @@ static void touch_tables(struct gm_image *image)
 			       gm_image_readable(&regions[locked_regions[i]]));
 }
 
-int gm_image_copy_live(struct gm_image *image)
+static void copy_names(struct gm_image *image, const uint8_t *live)
 {
 	static const enum gm_region_id last[] = {
 		GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_MODULES, GM_REGION_SETTINGS,
-		GM_REGION_FAILURES, GM_REGION_STRINGS
+		GM_REGION_STRINGS
 	};
+
+	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
+		copy_region(image, live, last[i]);
+}
+
+void gm_image_renew_names(struct gm_image *image)
+{
+	uint64_t bytes = 0;
+	const uint8_t *live = gm_recorder_mapping(&bytes);
+
+	if (live && bytes == image->bytes)
+		copy_names(image, live);
+}
+
+int gm_image_copy_live(struct gm_image *image)
+{
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
 	struct gm_held held;
@@ -327,8 +343,8 @@ int gm_image_copy_live(struct gm_image *image)
 	image->locked_ns = now_ns() - began;
 	copy_events(image, live, doubtful);
 	copy_clock(image, (const struct gm_header *)live);
-	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
-		copy_region(image, live, last[i]);
+	copy_region(image, live, GM_REGION_FAILURES);
+	copy_names(image, live);
 	/* At the end: its events, too, are only what they were. */
 	image->consistent = all || stood_still(image, live, &held);
 	return 0;

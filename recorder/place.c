@@ -16,6 +16,7 @@
 
 #include "recorder/directory.h"
 #include "recorder/file.h"
+#include "recorder/format.h"
 #include "recorder/recorder.h"
 #include "recorder/sys.h"
 
@@ -113,6 +114,16 @@ static int open_in_own_directory(const char *base, const char *command, struct g
 	return fd;
 }
 
+/* A run's room goes with the run: who comes later lies beside where it was. */
+static void leave_room(char *path)
+{
+	char *room = strstr(path, "/" GM_RUN_ROOM);
+	struct stat st;
+
+	if (room && stat(path, &st) < 0 && errno == ENOENT)
+		room[room == path] = '\0';
+}
+
 static int open_option(const char *option, const char *command, struct gm_place *place)
 {
 	char path[2048], cwd[1024] = "";
@@ -126,6 +137,8 @@ static int open_option(const char *option, const char *command, struct gm_place 
 	n = (size_t)snprintf(path, sizeof(path), "%s%s%s", cwd, *cwd ? "/" : "", option);
 	if (n >= sizeof(path))
 		return -ENAMETOOLONG;
+	leave_room(path);
+	n = strlen(path);
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
 		while (n > 1 && path[n - 1] == '/')
 			path[--n] = '\0';

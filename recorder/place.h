@@ -41,8 +41,10 @@ void gm_place_remove(const char *directory, const char *name, uint64_t device, u
 /* What the place is called in a message: "/dev/shm", "GPUMEM_JOURNAL" ... */
 const char *gm_place_name(enum gm_place_kind kind);
 
-/* sweep.c: remove this user's dead journals in @directory but the four newest. Those of living
- * processes and those of which it cannot be told are never touched. Bounded work. */
+/* sweep.c: remove this user's dead journals but the four newest: those in @directory, a path as
+ * gm_directory_open tells it, in others of this user beside it, and in rooms there that a gpumem run
+ * left behind. Those of living processes and those of which it cannot be told are never touched.
+ * Bounded work. */
 void gm_sweep(const char *directory);
 
 #endif

@@ -214,6 +214,19 @@ if wanted exhaust; then
 fi
 
 # Which programs hang alone is the driver's to say: none of the others may with the library.
+if wanted full; then
+	mkdir -p "$room/full"
+	if compile full "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/full/full" test/gpu/full.cu; then
+		for case in threads same async pitched long ordered-async probe; do
+			run_bare "full-$case" "$room/full/full" "$case" 4
+			for free in auto deferred sync; do
+				GPUMEM_FREE=$free run_ours "full-$case" "$room/full/full" "$case" 4
+				same "full-$case" && printf '      free:%s\n' "$free"
+			done
+		done
+	fi
+fi
+
 if wanted waits; then
 	seconds=30
 	mkdir -p "$room/waits"

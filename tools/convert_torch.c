@@ -20,6 +20,19 @@ static int close_tree(struct gm_tree *tree, char note[256])
 	return gm_tree_close(tree);
 }
 
+static void say_left_out(const struct gm_torch_fit *fit, char note[256])
+{
+	int length = 0;
+
+	if (fit->left_out || fit->segments_left_out)
+		length = snprintf(note, 256, "left out, as PyTorch's viewer could not follow them: %zu events (their "
+				  "other half is not in the history), %zu segments (at the place of another)",
+				  fit->left_out, fit->segments_left_out);
+	if (fit->others_left_out)
+		snprintf(note + length, (size_t)(256 - length), "%s: %zu events of memory of other processes",
+			 length ? "; and" : "left out, as it is of every statistic", fit->others_left_out);
+}
+
 static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char note[256])
 {
 	struct gm_torch_fit fit;
@@ -34,10 +47,7 @@ static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char
 	r = gm_torch_make_fit(&fit, loaded->root);
 	if (!r) {
 		r = gm_torch_write(tree, loaded->root, &fit);
-		if (fit.left_out || fit.segments_left_out)
-			snprintf(note, 256, "left out, as PyTorch's viewer could not follow them: %zu events "
-				 "(their other half is not in the history), %zu segments (at the place of "
-				 "another)", fit.left_out, fit.segments_left_out);
+		say_left_out(&fit, note);
 		gm_torch_unfit(&fit);
 	}
 	end = close_tree(tree, note);

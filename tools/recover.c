@@ -22,6 +22,7 @@
 #include "recorder/names.h"
 #include "tools/cli.h"
 #include "tools/given.h"
+#include "tools/places.h"
 #include "tools/recover.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -55,6 +56,16 @@ static void print_flights(const struct gm_recovered *one)
 	}
 }
 
+static void print_failure(const struct gm_failure *failure)
+{
+	char entry[sizeof(failure->entry) + 1] = "";
+
+	memcpy(entry, failure->entry, sizeof(failure->entry));
+	printf("  out of memory: %s of %s asked for %s, which no other snapshot shows\n",
+	       gm_show_clean(entry), device_name(failure->domain),
+	       gm_show_bytes((int64_t)failure->requested_bytes));
+}
+
 static void print_one(const struct report *report, const struct gm_recovered *one)
 {
 	const char *command = gm_show_clean(one->command);
@@ -66,6 +77,9 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 			"%s (pid %lld) lives: its journal is left "
 			"alone; `gpumem snapshot %lld` asks it for a snapshot\n",
 			command, (long long)one->pid, (long long)one->pid);
+	} else if (one->clean) {
+		printf("%s (pid %lld) ended by itself: %s\n", command, (long long)one->pid,
+		       one->snapshot[0] ? gm_show_clean(one->snapshot) : "no snapshot");
 	} else if (one->unused) {
 		printf("%s (pid %lld) never allocated: no snapshot\n", command,
 		       (long long)one->pid);
@@ -76,6 +90,8 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 		       gm_show_count((int64_t)one->live_blocks, "block"),
 		       gm_show_bytes((int64_t)one->peak_bytes));
 		print_flights(one);
+		if (one->failure)
+			print_failure(one->failure);
 		printf("  %s%s\n", gm_show_path(one->snapshot), one->written ? ", written when it crashed" : "");
 	}
 }
@@ -102,8 +118,8 @@ static json_t *object_of(const struct gm_recovered *one)
 			"addr", (json_int_t)flight->address, "size", (json_int_t)flight->size,
 			"took_effect", flight->done));
 	}
-	object = json_pack("{sb sb sb sb sI sI sI sI so}", "alive", one->alive, "unused",
-			   one->unused, "written", one->written, "removed", one->removed, "pid",
+	object = json_pack("{sb sb sb sb sb sI sI sI sI so}", "alive", one->alive, "clean",
+			   one->clean, "unused", one->unused, "written", one->written, "removed", one->removed, "pid",
 			   (json_int_t)one->pid, "live_bytes", (json_int_t)one->live_bytes,
 			   "peak_bytes", (json_int_t)one->peak_bytes, "live_blocks",
 			   (json_int_t)one->live_blocks, "in_flight", flights);
@@ -112,6 +128,8 @@ static json_t *object_of(const struct gm_recovered *one)
 	json_object_set_new(object, "journal", text_or_null(one->journal));
 	json_object_set_new(object, "snapshot", text_or_null(one->snapshot));
 	json_object_set_new(object, "error", text_or_null(one->error));
+	json_object_set_new(object, "failure", one->failure ?
+			    json_integer((json_int_t)one->failure->number) : json_null());
 	return object;
 }
 
@@ -129,129 +147,113 @@ static void tell(void *arg, const struct gm_recovered *one)
 		print_one(report, one);
 }
 
-/* The directory of journals below @base; with @or_file, @base may be a journal itself. */
-static void recover_place(const char *base, bool or_file, bool keep, struct report *report)
-{
-	struct gm_recovered one;
-	struct stat st;
-	char *path;
-
-	if (!base || !*base || stat(base, &st))
-		return;
-	if (or_file && S_ISREG(st.st_mode)) {
-		gm_recover_file(base, keep, &one);
-		if (!gm_recover_how.pid || one.pid == gm_recover_how.pid)
-			tell(report, &one);
-		return;
-	}
-	if (asprintf(&path, "%s/gpumem-%lu", base, (unsigned long)geteuid()) < 0)
-		return;
-	gm_recover_directory(path, keep, tell, report);
-	free(path);
-}
-
-/* The links to snapshots that gpumem run would have read, and the room itself when nothing is left.
- */
-static void clean_room(const char *room)
+/* The links to snapshots that gpumem run would have read, and the directory when nothing is left. */
+static void clean_links(const struct gm_place_visit *place)
 {
 	struct dirent **entries = NULL;
-	char *below, *path;
-	int count;
+	int count = scandirat(place->fd, ".", &entries, NULL, NULL);
 
-	if (asprintf(&below, "%s/gpumem-%lu", room, (unsigned long)geteuid()) < 0)
-		return;
-	count = scandir(below, &entries, NULL, NULL);
 	for (int i = 0; i < count; i++) {
-		char *end = strstr(entries[i]->d_name, ".journal.");
+		char *name = entries[i]->d_name, *end = strstr(name, ".journal.");
+		struct stat st;
 
-		if (end && asprintf(&path, "%s/%.*s", below, (int)(end + 8 - entries[i]->d_name),
-				    entries[i]->d_name) >= 0) {
-			if (access(path, F_OK) && errno == ENOENT) {
-				free(path);
-				if (asprintf(&path, "%s/%s", below, entries[i]->d_name) < 0)
-					path = NULL;
-				else
-					unlink(path);
+		if (end) {
+			end[8] = '\0';
+			if (fstatat(place->fd, name, &st, AT_SYMLINK_NOFOLLOW) && errno == ENOENT) {
+				end[8] = '.';
+				unlinkat(place->fd, name, 0);
 			}
-			free(path);
 		}
 		free(entries[i]);
 	}
 	free(entries);
-	rmdir(below);
-	rmdir(room);
-	free(below);
+	unlinkat(place->parent, place->name, AT_REMOVEDIR);
 }
 
 #define ROOM_SECONDS 2		/* a younger one may be made right now, and not be locked yet */
 
-/* Rooms that a gpumem run made below @base, and that died before it could clear up. */
-static void recover_rooms(const char *base, bool keep, struct report *report)
+/* A room that a gpumem run made in @base, if it died before it could clear up. */
+static void recover_room(int base, const char *path, const char *name,
+			 const struct gm_recover_for *of)
+{
+	int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	char *room;
+
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)) &&
+	    time(NULL) - st.st_ctime >= ROOM_SECONDS && !flock(fd, LOCK_EX | LOCK_NB) &&
+	    asprintf(&room, "%s/%s", path, name) >= 0) {
+		gm_recover_below(fd, room, false, of);
+		gm_places_below(fd, room, false, clean_links, NULL);
+		unlinkat(base, name, AT_REMOVEDIR);
+		free(room);
+	}
+	close(fd);
+}
+
+static void recover_rooms(int base, const char *path, const struct gm_recover_for *of)
 {
 	struct dirent **entries = NULL;
-	int count = base && *base ? scandir(base, &entries, NULL, alphasort) : 0;
+	int count = scandirat(base, ".", &entries, NULL, alphasort);
 
 	for (int i = 0; i < count; i++) {
-		struct stat st;
-		char *room;
-		int fd = -1;
-
-		if (!strncmp(entries[i]->d_name, GM_RUN_ROOM, strlen(GM_RUN_ROOM)) &&
-		    asprintf(&room, "%s/%s", base, entries[i]->d_name) >= 0) {
-			fd = open(room, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-			if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() &&
-			    time(NULL) - st.st_ctime >= ROOM_SECONDS &&
-			    !flock(fd, LOCK_EX | LOCK_NB)) {
-				recover_place(room, false, keep, report);
-				clean_room(room);
-			}
-			if (fd >= 0)
-				close(fd);
-			free(room);
-		}
+		if (!strncmp(entries[i]->d_name, GM_RUN_ROOM, strlen(GM_RUN_ROOM)))
+			recover_room(base, path, entries[i]->d_name, of);
 		free(entries[i]);
 	}
 	free(entries);
 }
 
 /* Where the library lays journals by itself, and gpumem run. */
-static void recover_places(bool keep, struct report *report)
+static void recover_places(const struct gm_recover_for *of)
 {
-	const char *tmp = getenv("TMPDIR");
+	const char *roots[GM_PLACES];
+	size_t count = gm_places_roots(roots);
 
-	recover_place(getenv("GPUMEM_JOURNAL"), true, keep, report);
-	recover_place("/dev/shm", false, keep, report);
-	recover_place(getenv("XDG_RUNTIME_DIR"), false, keep, report);
-	recover_place(tmp && *tmp ? tmp : "/tmp", false, keep, report);
-	recover_rooms(getenv("GPUMEM_JOURNAL"), keep, report);
-	recover_rooms("/dev/shm", keep, report);
-	recover_rooms(getenv("XDG_RUNTIME_DIR"), keep, report);
-	recover_rooms(tmp && *tmp ? tmp : "/tmp", keep, report);
+	for (size_t i = 0; i < count; i++) {
+		struct gm_recovered one;
+		int fd = gm_places_open(roots[i], O_RDONLY);
+
+		if (fd == -ENOTDIR) {		/* GPUMEM_JOURNAL may name a file */
+			gm_recover_file(roots[i], of->keep, &one);
+			if (!gm_recover_how.pid || one.pid == gm_recover_how.pid)
+				of->each(of->arg, &one);
+		}
+		if (fd < 0)
+			continue;
+		gm_recover_below(fd, roots[i], false, of);
+		recover_rooms(fd, roots[i], of);
+		close(fd);
+	}
 }
 
-static int recover_word(const char *word, bool keep, struct report *report)
+static int recover_word(const char *word, const struct gm_recover_for *of)
 {
+	struct report *report = of->arg;
+	unsigned int before = report->seen;
 	struct gm_recovered one;
-	struct stat st;
+	int fd = gm_places_open(word, O_RDONLY), r = fd;
 	char *end;
-	int r;
 
-	if (!stat(word, &st) && S_ISDIR(st.st_mode)) {
-		unsigned int before = report->seen;
-
-		r = gm_recover_directory(word, keep, tell, report);
-		recover_rooms(word, keep, report);
+	if (fd >= 0) {
+		r = gm_recover_in(fd, word, of);
+		if (r >= 0)
+			r = gm_recover_below(fd, word, true, of);
+		recover_rooms(fd, word, of);
+		close(fd);
+	}
+	if (fd >= 0 || (r != -ENOTDIR && r != -ENOENT && r != -ELOOP)) {
 		if (r < 0)
 			fprintf(stderr, "gpumem recover: %s: %s\n", gm_show_clean(word), strerror(-r));
 		else if (report->seen == before && !report->list)
 			printf("no journal in %s\n", gm_show_clean(word));
 		return r < 0 ? GM_EXIT_INPUT : GM_EXIT_OK;
 	}
-	if (access(word, F_OK) && strtol(word, &end, 10) > 0 && !*end) {
-		unsigned int before = report->seen;
-
+	if (r == -ENOENT && strtol(word, &end, 10) > 0 && !*end) {
 		gm_recover_how.pid = strtol(word, NULL, 10);
-		recover_places(keep, report);
+		recover_places(of);
 		gm_recover_how.pid = 0;
 		if (report->seen != before)
 			return GM_EXIT_OK;
@@ -259,7 +261,7 @@ static int recover_word(const char *word, bool keep, struct report *report)
 		return GM_EXIT_INPUT;
 	}
 	report->by_name = true;
-	gm_recover_file(word, keep, &one);
+	gm_recover_file(word, of->keep, &one);
 	tell(report, &one);
 	report->by_name = false;
 	return one.alive ? GM_EXIT_FAILED : GM_EXIT_OK;
@@ -288,8 +290,9 @@ static int take_options(int argc, char **argv, bool *keep, bool *json)
 int gm_verb_recover(int argc, char **argv)
 {
 	struct report report = { 0 };
-	bool keep = false, json = false;
-	int status = take_options(argc, argv, &keep, &json);
+	struct gm_recover_for of = { .each = tell, .arg = &report };
+	bool json = false;
+	int status = take_options(argc, argv, &of.keep, &json);
 
 	if (status >= 0)
 		return status;
@@ -297,12 +300,12 @@ int gm_verb_recover(int argc, char **argv)
 	if (json)
 		report.list = json_array();
 	for (int i = optind; i < argc; i++) {
-		int s = recover_word(argv[i], keep, &report);
+		int s = recover_word(argv[i], &of);
 
 		status = s > status ? s : status;
 	}
 	if (optind == argc) {
-		recover_places(keep, &report);
+		recover_places(&of);
 		if (!report.seen && !json)
 			puts("no journal of a dead process was found");
 	}

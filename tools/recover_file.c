@@ -17,6 +17,7 @@
 #include "recorder/image.h"
 #include "recorder/names.h"
 #include "recorder/snapshot.h"
+#include "tools/places.h"
 #include "tools/recover.h"
 
 #define OUTPUT "gpumem.%c.%p.%r.json"
@@ -34,6 +35,20 @@ static int fail(struct gm_recovered *ret, int error, const char *why)
 	return error;
 }
 
+/* The newest failure that the process made no snapshot for. */
+static const struct gm_failure *untold_failure(void)
+{
+	const struct gm_failure *newest = NULL;
+
+	for (size_t i = 0; i < gm_image_items(&image, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *one = gm_image_failure(&image, i);
+
+		if (one->number > (newest ? newest->number : image.header->failure_shown))
+			newest = one;
+	}
+	return newest;
+}
+
 static void describe(struct gm_recovered *ret)
 {
 	const struct gm_header *header = image.header;
@@ -44,6 +59,7 @@ static void describe(struct gm_recovered *ret)
 	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
 	ret->in_flight = (unsigned int)image.flight_count;
 	ret->flights = image.flights;
+	ret->failure = untold_failure();
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
 		const struct gm_domain *domain = gm_image_domain(&image, d);
 		const struct gm_stat *stat;
@@ -83,7 +99,7 @@ static bool was_used(void)
 static int make_safe(const char *path)
 {
 	char directory[4096], *slash;
-	int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), r = 0;
 
 	if (fd < 0 || fsync(fd))
 		r = -errno;
@@ -102,34 +118,52 @@ static int make_safe(const char *path)
 	return 0;
 }
 
-/* Has the process itself written the snapshot of its crash, and is it still there? */
-static bool was_written(struct gm_recovered *ret)
+/* The newest snapshot that the process itself wrote, if it is still there. */
+static bool name_last(struct gm_recovered *ret, struct stat *ret_st)
 {
 	const struct gm_header *header = image.header;
-	struct stat st;
 
-	if (!header->crash_written || header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
-	    stat(header->last_snapshot, &st) || !S_ISREG(st.st_mode) || !st.st_size ||
-	    header->crash_written != GM_CRASH_WRITTEN(st.st_ino))
+	if (header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
+	    stat(header->last_snapshot, ret_st) || !S_ISREG(ret_st->st_mode) || !ret_st->st_size)
 		return false;
 	memcpy(texts[1], header->last_snapshot, sizeof(header->last_snapshot));
 	ret->snapshot = texts[1];
-	ret->written = true;
 	return true;
 }
 
-static void remove_journal(const char *path, const struct stat *st, struct gm_recovered *ret)
+/* Has the process itself written the snapshot of its crash, and is it still there? */
+static bool was_written(struct gm_recovered *ret)
+{
+	struct stat st;
+
+	ret->written = image.header->crash_written && name_last(ret, &st) &&
+		       image.header->crash_written == GM_CRASH_WRITTEN(st.st_ino);
+	if (!ret->written)
+		ret->snapshot = "";
+	return ret->written;
+}
+
+/* A journal: its directory, open, and its name there. */
+struct entry { int directory; const char *name; };
+
+static void remove_journal(const struct entry *entry, const struct stat *st,
+			   struct gm_recovered *ret)
 {
 	struct stat now;
 
-	if (!lstat(path, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino &&
-	    !unlink(path))
+	if (!fstatat(entry->directory, entry->name, &now, AT_SYMLINK_NOFOLLOW) &&
+	    now.st_dev == st->st_dev && now.st_ino == st->st_ino &&
+	    !unlinkat(entry->directory, entry->name, 0))
 		ret->removed = true;
 }
 
 static int write_snapshot(struct gm_recovered *ret)
 {
-	const struct gm_snapshot_request request = { .reason = "recovered", .recovered = true };
+	const struct gm_snapshot_request request = {
+		.reason = "recovered",
+		.recovered = true,
+		.failure = ret->failure && !ret->signal ? ret->failure->number : 0,
+	};
 	const char *template = gm_recover_how.output ? gm_recover_how.output : getenv("GPUMEM_OUTPUT");
 	int r = gm_snapshot_write(&image, &request, template && *template ? template : OUTPUT, 0, ".",
 				  texts[1], sizeof(texts[1]));
@@ -146,7 +180,7 @@ static int write_snapshot(struct gm_recovered *ret)
 	return 0;
 }
 
-static int recover_open(int fd, const char *path, const struct stat *st, bool keep,
+static int recover_open(int fd, const struct entry *entry, const struct stat *st, bool keep,
 			struct gm_recovered *ret)
 {
 	int alive = gm_image_alive(fd), r;
@@ -162,7 +196,10 @@ static int recover_open(int fd, const char *path, const struct stat *st, bool ke
 	if (alive < 0 && !gm_recover_how.force)
 		return fail(ret, alive, "it cannot be told from here whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");
-	if (!was_used()) {
+	if (image.header->life == GM_LIFE_CLEAN) {
+		ret->clean = true;	/* its snapshots are written: it had become another user */
+		name_last(ret, &(struct stat){ 0 });
+	} else if (!was_used()) {
 		ret->unused = true;
 	} else if (!was_written(ret)) {
 		r = write_snapshot(ret);
@@ -170,11 +207,22 @@ static int recover_open(int fd, const char *path, const struct stat *st, bool ke
 			return r;
 	}
 	if (!keep)
-		remove_journal(path, st, ret);
+		remove_journal(entry, st, ret);
 	return 0;
 }
 
-int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
+/* A journal that can be read, and no link to one: whoever laid it there may not say what is read, and
+ * what goes. */
+static int open_entry(const struct entry *entry)
+{
+	int fd = openat(entry->directory, entry->name,
+			O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int recover_entry(const struct entry *entry, const char *path, bool keep,
+			 struct gm_recovered *ret)
 {
 	struct stat st;
 	int fd, r;
@@ -184,12 +232,30 @@ int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
 	snprintf(texts[0], sizeof(texts[0]), "%s", path);
 	*ret = (struct gm_recovered){ .journal = texts[0], .snapshot = "", .error = "",
 				      .command = command, .rank = -1 };
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	fd = entry->directory < 0 && entry->directory != AT_FDCWD ? entry->directory :
+		open_entry(entry);
 	if (fd < 0)
-		return fail(ret, -errno, strerror(errno));
+		return fail(ret, fd, fd == -ELOOP ? "a symbolic link: name what it leads to" :
+			    strerror(-fd));
 	r = fstat(fd, &st) ? fail(ret, -errno, strerror(errno)) :
-		recover_open(fd, path, &st, keep, ret);
+		recover_open(fd, entry, &st, keep, ret);
 	close(fd);
+	return r;
+}
+
+int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
+{
+	const char *slash = strrchr(path, '/');
+	struct entry entry = { AT_FDCWD, slash ? slash + 1 : path };
+	char *directory = slash ? strndup(path, (size_t)(slash - path + 1)) : NULL;
+	int r;
+
+	if (slash)
+		entry.directory = directory ? gm_places_open(directory, O_PATH) : -ENOMEM;
+	r = recover_entry(&entry, path, keep, ret);
+	if (entry.directory >= 0)
+		close(entry.directory);
+	free(directory);
 	return r;
 }
 
@@ -200,46 +266,20 @@ static bool is_journal(const char *name)
 	return length > 8 && !strcmp(name + length - 8, ".journal");
 }
 
-/* gpumem-<uid>: the directory that the library makes for its journals. */
-static bool is_ours(const char *name)
-{
-	size_t digits = strncmp(name, "gpumem-", 7) ? 0 : strspn(name + 7, "0123456789");
-
-	return digits && !name[7 + digits];
-}
-
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static bool is_real_directory(const char *path)
-{
-	struct stat st;
-
-	return !lstat(path, &st) && S_ISDIR(st.st_mode);
-}
-
-/* Where processes may begin a journal at any time a directory stays, even an empty one. */
-static bool is_shared_place(const char *path)
-{
-	const char *const shared[] = { "/dev/shm", "/tmp", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR") };
-
-	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
-		if (shared[i] && !strcmp(shared[i], path))
-			return true;
-	return false;
-}
-
-/* Is the journal at @path one of the process that the user asked for? */
-static bool is_asked_for(const char *path)
+/* Is it one of the process that the user asked for? */
+static bool is_asked_for(const struct entry *entry)
 {
 	int64_t pid = 0;
 	int fd;
 
 	if (!gm_recover_how.pid)
 		return true;
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	fd = open_entry(entry);
 	if (fd < 0)
 		return false;
 	if (pread(fd, &pid, sizeof(pid), offsetof(struct gm_header, pid)) != (ssize_t)sizeof(pid))
@@ -248,56 +288,47 @@ static bool is_asked_for(const char *path)
 	return pid == gm_recover_how.pid;
 }
 
-struct walk {
-	bool keep, below;
-	void (*each)(void *arg, const struct gm_recovered *one);
-	void *arg;
-	int found;
-};
-
-static int walk_directory(const char *directory, struct walk *walk);
-
-static void walk_entry(const char *directory, const char *name, struct walk *walk)
-{
-	struct walk inner = *walk;
-	struct gm_recovered one;
-	char *path;
-
-	if (asprintf(&path, "%s/%s", directory, name) < 0)
-		return;
-	if (is_journal(name) && is_asked_for(path)) {
-		gm_recover_file(path, walk->keep, &one);
-		walk->each(walk->arg, &one);
-		walk->found++;
-	} else if (!walk->below && is_ours(name) && is_real_directory(path)) {
-		inner.below = true;
-		if (walk_directory(path, &inner) >= 0)
-			walk->found = inner.found;
-		if (!is_shared_place(directory))
-			rmdir(path);		/* if nothing is left in it */
-	}
-	free(path);
-}
-
-static int walk_directory(const char *directory, struct walk *walk)
+int gm_recover_in(int directory, const char *path, const struct gm_recover_for *of)
 {
 	struct dirent **entries = NULL;
-	int count = scandir(directory, &entries, NULL, by_name);
+	int count = scandirat(directory, ".", &entries, NULL, by_name), found = 0;
 
 	if (count < 0)
 		return -errno;
 	for (int i = 0; i < count; i++) {
-		walk_entry(directory, entries[i]->d_name, walk);
+		const struct entry entry = { directory, entries[i]->d_name };
+		struct gm_recovered one;
+		char *whole;
+
+		if (is_journal(entry.name) && is_asked_for(&entry) &&
+		    asprintf(&whole, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
+			     entry.name) >= 0) {
+			recover_entry(&entry, whole, of->keep, &one);
+			of->each(of->arg, &one);
+			found++;
+			free(whole);
+		}
 		free(entries[i]);
 	}
 	free(entries);
-	return walk->found;
+	return found;
 }
 
-int gm_recover_directory(const char *directory, bool keep,
-			 void (*each)(void *arg, const struct gm_recovered *one), void *arg)
-{
-	struct walk walk = { .keep = keep, .each = each, .arg = arg };
+struct below { const struct gm_recover_for *of; bool stays; };
 
-	return walk_directory(directory, &walk);
+static void recover_below(const struct gm_place_visit *place)
+{
+	const struct below *below = place->arg;
+
+	gm_recover_in(place->fd, place->path, below->of);
+	if (!below->stays)
+		unlinkat(place->parent, place->name, AT_REMOVEDIR);	/* if nothing is left in it */
+}
+
+int gm_recover_below(int directory, const char *path, bool anybody, const struct gm_recover_for *of)
+{
+	/* Where processes may begin a journal at any time a directory stays, even an empty one. */
+	struct below below = { of, gm_places_shared(directory) };
+
+	return gm_places_below(directory, path, anybody, recover_below, &below);
 }

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "recorder/format.h"
+#include "recorder/place.h"
 #include "tools/cli.h"
 #include "tools/flags.h"
 #include "tools/run_table.h"
@@ -66,48 +67,82 @@ static int find_library(const char *given, char *ret, size_t bytes)
 	return -ENOENT;
 }
 
+/* A new directory in @place, locked as long as we live, so that nobody takes what is in it for left
+ * behind: it has its name only once it is. Returns it, open, or -errno. */
+static int make_room_in(const char *place, char *ret, size_t bytes)
+{
+	const mode_t before = umask(077);
+	char made[PATH_MAX];
+	struct stat st;
+	int fd, r;
+
+	snprintf(made, sizeof(made), "%s/." GM_RUN_ROOM "XXXXXX", place);
+	r = mkdtemp(made) ? 0 : -errno;
+	umask(before);
+	if (r)
+		return r;
+	snprintf(ret, bytes, "%s/%s", place, strrchr(made, '/') + 2);
+	fd = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody took it away */
+		r = -EPERM;
+	} else {
+		flock(fd, LOCK_EX | LOCK_NB);		/* a file system may have no locks */
+		r = rename(made, ret) ? -errno : 0;
+	}
+	if (!r)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	rmdir(made);
+	return r;
+}
+
 /* A directory of this run's own for the journals: in the one that the user wants them in, else on
- * memory where there is some. */
+ * memory where there is some. What runs that were killed have left there goes first. Returns it, open,
+ * or -errno. */
 static int make_room(const char *wanted, char *ret, size_t bytes)
 {
 	const char *places[] = {
 		wanted, "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"
 	};
-	int fd;
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		char own[PATH_MAX];
 		struct statfs fs;
+		int fd;
 
-		if (!places[i] || places[i][0] != '/' || statfs(places[i], &fs) ||
+		if (!places[i] || places[i][0] != '/')
+			continue;
+		snprintf(own, sizeof(own), "%s/gpumem-%lu", places[i], (unsigned long)geteuid());
+		gm_sweep(own);
+		if (statfs(places[i], &fs) ||
 		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
 			continue;
-		snprintf(ret, bytes, "%s/" GM_RUN_ROOM "XXXXXX", places[i]);
-		if (!mkdtemp(ret))
-			continue;
-		/* Locked as long as we live: gpumem recover leaves the room to us until then. */
-		fd = open(ret, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		fd = make_room_in(places[i], ret, bytes);
 		if (fd >= 0)
-			flock(fd, LOCK_EX | LOCK_NB);
-		return 0;
+			return fd;
 	}
 	ret[0] = '\0';
 	return -ENOSPC;
 }
 
 /* Where the journals go. What the user says stands where it is a file's name, or none that can be
- * used; within another gpumem run that one keeps the books. */
-static void choose_room(char *ret, size_t bytes)
+ * used; within another gpumem run that one keeps the books. The room, open, or -errno: there is none. */
+static int choose_room(char *ret, size_t bytes)
 {
 	const char *given = getenv("GPUMEM_JOURNAL");
 	char wanted[PATH_MAX];
 	struct stat st;
+	int fd;
 
 	ret[0] = '\0';
 	if (given && *given && (strstr(given, "/" GM_RUN_ROOM) || !realpath(given, wanted) ||
 				stat(wanted, &st) || !S_ISDIR(st.st_mode) || access(wanted, W_OK)))
-		return;
-	if (!make_room(given && *given ? wanted : NULL, ret, bytes))
+		return -ENOENT;
+	fd = make_room(given && *given ? wanted : NULL, ret, bytes);
+	if (fd >= 0)
 		setenv("GPUMEM_JOURNAL", ret, 1);
+	return fd;
 }
 
 /* Our library first, whatever the user preloads besides. */
@@ -173,7 +208,7 @@ static int leave_as(int status)
 	return 128 + WTERMSIG(status);
 }
 
-static int launch(char **command, const char *room, bool quiet)
+static int launch(char **command, int room, const char *path, bool quiet)
 {
 	struct gm_run_table table = { .child = 0 };
 	struct gm_witness witness;
@@ -200,8 +235,8 @@ static int launch(char **command, const char *room, bool quiet)
 	}
 	table.child = child;
 	table.status = status;
-	if (room[0])
-		gm_run_collect(&table, room);
+	if (room >= 0)
+		gm_run_collect(&table, room, path);
 	if (!quiet)
 		gm_run_print(&table);
 	gm_run_forget(&table);
@@ -210,10 +245,10 @@ static int launch(char **command, const char *room, bool quiet)
 
 int gm_verb_run(int argc, char **argv)
 {
-	char library[PATH_MAX], room[PATH_MAX] = "";
+	char library[PATH_MAX], path[PATH_MAX];
 	const char *given = NULL;
 	bool quiet = false;
-	int i, r;
+	int i, r, room;
 
 	for (i = 1; i < argc && argv[i][0] == '-'; i++) {
 		if (!strcmp(argv[i], "--")) {
@@ -243,11 +278,11 @@ int gm_verb_run(int argc, char **argv)
 			given ? "there" : "beside gpumem or in ../lib", strerror(-r));
 		return GM_EXIT_FAILED;
 	}
-	choose_room(room, sizeof(room));
+	room = choose_room(path, sizeof(path));
 	r = preload(library);
 	if (r) {
 		fprintf(stderr, "gpumem run: %s\n", strerror(-r));
 		return GM_EXIT_FAILED;
 	}
-	return launch(argv + i, room, quiet);
+	return launch(argv + i, room, path, quiet);
 }

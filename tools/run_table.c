@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "tools/load.h"
+#include "tools/places.h"
 #include "tools/progress.h"
 #include "tools/recover.h"
 #include "tools/show.h"
@@ -71,11 +73,15 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 	const char *name = base_name(one->journal);
 	struct gm_run_process *process;
 
-	if (one->unused)
+	if (one->unused || (one->clean && !one->snapshot[0]))
 		return;
 	process = process_of(table, name, strlen(name));
 	if (!process)
 		return;
+	if (one->clean) {		/* another user by its end, it could leave no link */
+		consider(process, one->snapshot, 3);
+		return;
+	}
 	process->pid = one->pid;
 	process->rank = one->rank;
 	process->alive = one->alive;
@@ -92,6 +98,10 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 		process->note = NULL;
 	if (one->snapshot[0])
 		consider(process, one->snapshot, 4);
+	if (one->snapshot[0] && one->failure) {		/* newer than all that have a file */
+		process->at_oom = strdup(one->snapshot);
+		process->oom_number = UINT64_MAX;
+	}
 	if (!one->alive && !one->error[0]) {
 		process->peak = (int64_t)one->peak_bytes;
 		process->live = (int64_t)one->live_bytes;
@@ -101,27 +111,32 @@ static void add_recovered(void *arg, const struct gm_recovered *one)
 }
 
 /* A link NAME.journal.REASON[-N]: to the snapshot that the process wrote. */
-static void add_link(struct gm_run_table *table, const char *directory, const char *name)
+static void add_link(struct gm_run_table *table, int directory, const char *name)
 {
 	const char *reason = strstr(name, ".journal.");
 	struct gm_run_process *process;
-	char path[PATH_MAX], target[PATH_MAX];
+	char target[PATH_MAX];
 	struct stat st;
+	uint64_t number;
 	ssize_t n;
 
-	if (!reason || snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path))
+	if (!reason)
 		return;
-	n = readlink(path, target, sizeof(target) - 1);
+	n = readlinkat(directory, name, target, sizeof(target) - 1);
 	if (n <= 0)
 		return;
 	target[n] = '\0';
-	unlink(path);
+	unlinkat(directory, name, 0);
 	if (stat(target, &st) || !S_ISREG(st.st_mode))
 		return;			/* it was replaced, or taken away */
 	process = process_of(table, name, (size_t)(reason + 8 - name));
 	reason += 9;
-	if (process && !strcmp(reason, "oom-1") && !process->at_oom)
+	number = strncmp(reason, "oom-", 4) ? 0 : strtoul(reason + 4, NULL, 10);
+	if (process && number > process->oom_number) {
+		free(process->at_oom);
 		process->at_oom = strdup(target);
+		process->oom_number = number;
+	}
 	if (process)
 		consider(process, target,
 			 !strncmp(reason, "exit", 4)  ? 3
@@ -169,24 +184,28 @@ static int by_rank(const void *a, const void *b)
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-void gm_run_collect(struct gm_run_table *table, const char *room)
+static void add_links(const struct gm_place_visit *place)
 {
 	struct dirent **entries = NULL;
-	char below[PATH_MAX];
-	int count;
+	int count = scandirat(place->fd, ".", &entries, NULL, alphasort);
 
-	gm_recover_directory(room, false, add_recovered, table);
-	if (snprintf(below, sizeof(below), "%s/gpumem-%u", room, (unsigned int)geteuid()) >=
-	    (int)sizeof(below))
-		return;
-	count = scandir(below, &entries, NULL, alphasort);
 	for (int i = 0; i < count; i++) {
-		add_link(table, below, entries[i]->d_name);
+		add_link(place->arg, place->fd, entries[i]->d_name);
 		free(entries[i]);
 	}
 	free(entries);
-	rmdir(below);			/* if they are empty: a living child's journal keeps them */
-	rmdir(room);
+	/* If it is empty: a living child's journal keeps it. */
+	unlinkat(place->parent, place->name, AT_REMOVEDIR);
+}
+
+void gm_run_collect(struct gm_run_table *table, int room, const char *path)
+{
+	const struct gm_recover_for of = { .each = add_recovered, .arg = table };
+
+	gm_recover_in(room, path, &of);
+	gm_recover_below(room, path, false, &of);
+	gm_places_below(room, path, false, add_links, table);
+	rmdir(path);			/* if it is empty */
 	for (size_t i = 0; i < table->count && i < READ_MOST; i++) {
 		struct gm_run_process *process = &table->list[i];
 

@@ -16,7 +16,8 @@
 struct gm_run_process {
 	char *journal;			/* its name: who it is */
 	char *snapshot;			/* the one that tells most; NULL none */
-	char *at_oom;			/* when memory ran out first; NULL */
+	char *at_oom;			/* when memory ran out for the last time; NULL */
+	uint64_t oom_number;		/* its number among those */
 	char *note;			/* why there is none; NULL */
 	unsigned int worth;		/* of that snapshot against others of the process */
 	unsigned int others;		/* snapshots besides */
@@ -36,8 +37,9 @@ struct gm_run_table {
 	int status;
 };
 
-/* Recover the journals in @room, read the links, and remove what is ours in it. */
-void gm_run_collect(struct gm_run_table *table, const char *room);
+/* Recover the journals in the open directory @room, whose name is @path, read the links, and remove what is
+ * ours in it. */
+void gm_run_collect(struct gm_run_table *table, int room, const char *path);
 
 /* On stderr: a line for one process, a table for several, and what to type next. */
 void gm_run_print(const struct gm_run_table *table);

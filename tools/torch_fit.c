@@ -155,12 +155,20 @@ static void add_blocks(struct fitting *f, struct device *device, const struct gm
 	}
 }
 
+static bool is_others(const char *kind)
+{
+	return !strcmp(kind, "ipc");
+}
+
 static void add_segments(struct fitting *f, const struct gm_value *segments)
 {
 	for (size_t i = 0; i < gm_value_length(segments); i++) {
 		const struct gm_value *segment = segments->u.items[i];
 		int64_t device = gm_value_number(segment, "device");
 
+		if (is_others(gm_value_string(segment, "kind")) ||
+		    !gm_value_number(segment, "total_size"))	/* graphs that hold nothing now */
+			continue;
 		f->fit->keep_segment[i] = device >= 0 && device < DEVICES &&
 			add(f, &f->devices[device].segments, f->fit->segment_address[i],
 			    gm_value_number(segment, "total_size"), gm_value_number(segment, "stream"));
@@ -271,15 +279,33 @@ static bool undo(struct fitting *f, const struct gm_row *row)
 	return !strcmp(action, "oom") || !strcmp(action, "snapshot");
 }
 
+/* The viewer pairs segment_alloc with segment_free, and where it draws segments it looks at no mapping.
+ * PyTorch maps parts of segments (its memory is of kind "device"); where we record a mapping, a whole
+ * segment goes from one place to another, or gets another size. */
+static void pair_segments(struct gm_row *row)
+{
+	if (!strcmp(row->kind, "device"))
+		return;
+	if (!strcmp(row->action, "segment_map"))
+		row->action = "segment_alloc";
+	else if (!strcmp(row->action, "segment_unmap"))
+		row->action = "segment_free";
+}
+
 static void undo_all(struct fitting *f)
 {
 	struct gm_torch_fit *fit = f->fit;
 
 	for (size_t i = fit->count; i-- && !f->failed;) {
-		const struct gm_row *row = &fit->rows[i];
+		struct gm_row *row = &fit->rows[i];
 
 		if (row->device < 0 || row->device >= DEVICES || !strcmp(row->action, "annotate"))
 			continue;
+		if (is_others(row->kind)) {
+			fit->others_left_out++;
+			continue;
+		}
+		pair_segments(row);
 		fit->keep[i] = undo(f, row);
 		fit->left_out += !fit->keep[i];
 		if (fit->keep[i] && (size_t)row->device >= fit->device_count)
@@ -301,6 +327,9 @@ int gm_torch_make_fit(struct gm_torch_fit *fit, const json_t *root)
 	if (f.failed || !fit->keep || !fit->keep_segment || !fit->segment_address || !f.devices) {
 		f.failed = true;
 	} else {
+		fit->device_count = gm_value_length(gm_bulk_list(root, "device_traces"));
+		if (fit->device_count > DEVICES)
+			fit->device_count = DEVICES;
 		place_handles(&f, segments);
 		add_segments(&f, segments);
 		undo_all(&f);

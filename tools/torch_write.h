@@ -18,7 +18,8 @@ struct gm_torch_fit {
 	size_t count;
 	bool *keep;			/* which of them fit */
 	size_t left_out;		/* how many do not */
-	size_t segments_left_out;	/* that overlap others, or are empty */
+	size_t segments_left_out;	/* that overlap others, or have no size */
+	size_t others_left_out;		/* events of other processes' memory */
 	size_t device_count;
 	bool *keep_segment;		/* by their place in the snapshot's list */
 	uint64_t *segment_address;	/* likewise */

@@ -184,7 +184,7 @@ static void show_disposition(int number)
 	       action.sa_handler == own_handler ? "own" : "handler");
 }
 
-static void show_threads(void)
+static int count_threads(void)
 {
 	DIR *d = opendir("/proc/self/task");
 	int n = -2;
@@ -193,7 +193,14 @@ static void show_threads(void)
 		n++;
 	if (d)
 		closedir(d);
-	printf("threads: %d\n", n);
+	return n;
+}
+
+/* Wait until there are no more than @most. */
+static void wait_threads(int most)
+{
+	for (int ms = 0; ms < WAIT_MS && count_threads() > most; ms += 5)
+		pause_ms(5);
 }
 
 static void show_stat(const char *name)
@@ -302,6 +309,10 @@ static bool leave(const char *word)
 		fflush(stdout);
 		pthread_exit(NULL);
 	}
+	if (starts(word, "abort", &rest)) {
+		fflush(stdout);
+		abort();
+	}
 	if (starts(word, "execute", &rest)) {
 		fflush(stdout);
 		execlp("sh", "sh", "-c", rest, (char *)NULL);
@@ -369,7 +380,9 @@ static bool look(const char *word)
 	} else if (starts(word, "disposition", &rest)) {
 		show_disposition(atoi(rest));
 	} else if (starts(word, "threads", &rest)) {
-		show_threads();
+		printf("threads: %d\n", count_threads());
+	} else if (starts(word, "until_threads", &rest)) {
+		wait_threads(atoi(rest));
 	} else if (starts(word, "getenv", &rest)) {
 		printf("%s=%s\n", rest, getenv(rest) ? getenv(rest) : "(unset)");
 	} else if (starts(word, "system", &rest)) {

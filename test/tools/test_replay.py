@@ -81,6 +81,15 @@ with tempfile.TemporaryDirectory() as room:
             piped = subprocess.run([GPUMEM, "replay", "--json", "-"], stdin=raw, capture_output=True, text=True, timeout=120, check=False)
         check("%s on standard input" % os.path.basename(source), piped.stdout == plain.stdout, (plain, piped))
 
+    # Sizes that no class of free blocks is small for: what rounds to 2^60 bytes, asked for and recorded.
+    exa, addresses = 1 << 60, "7f0000000000"
+    write(["# segment_alloc %d 0 %s\n" % (exa, addresses), "a 1 %d 0 %s\n" % (exa - 100, addresses), "r 1\n", "f 1\n"])
+    done = replay(path, "--verify", "test/traces/streams.stats.json")
+    check("a recorded segment of 2^60 bytes: a difference", done.returncode == 1 and "first difference" in done.stdout,
+          (done.returncode, done.stdout, done.stderr))
+    sizes = json.loads(replay(path, "--json", "--conf", "max_split_size_mb:%d,roundup_power2_divisions:4" % (exa >> 20)).stdout)
+    check("2^60 bytes are out of memory", sizes["ooms"] == 1 and sizes["peak_reserved_bytes"] == 0, sizes)
+
     # Input that is no trace.
     for name, content in (("empty", b""), ("binary", bytes(range(256)) * 8), ("words", b"a x y z\n"),
                           ("free of nothing", b"f 3\n"), ("half a line", b"a 1"), ("long", b"a" * 5000)):

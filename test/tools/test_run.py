@@ -96,7 +96,7 @@ with Room() as room:
 with Room() as room:
     done = run(room, TRAINING, "--oom", "--steps", "6")
     check("out of memory: said, and the state of that moment is next", done.returncode == 1 and "out of memory 1 time:" in done.stderr and
-          re.search(r"look at it with: gpumem summary \S*oom-1\.json$", done.stderr, re.M), done)
+          re.search(r"look at it with: gpumem summary \S*oom-\d+\.json$", done.stderr, re.M), done)
 with Room() as room:
     done = run(room, "sh", "-c", "echo here; echo there >&2; exit 7")
     check("a command without CUDA: nothing of ours, its own status", (done.returncode, done.stdout, done.stderr, room.files()) ==

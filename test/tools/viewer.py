@@ -123,3 +123,30 @@ def check_folding(trace):
     for i, event in enumerate(trace):
         if event["action"] == "free_requested":
             assert trace[i + 1]["action"] == "free_completed" and trace[i + 1]["addr"] == event["addr"], "(e) parted halves"
+
+
+def drawn_peak(snapshot, device, segments):
+    """The highest point that is drawn: of "Active Cached Segment Timeline" (@segments), else of "Active Memory Timeline".
+
+    The viewer pairs the beginning and the end of an address, whatever lies between them is there; an end without a beginning,
+    and what is live at the end without one, has been there from the first event on. Mappings are not looked at.
+    """
+    begins, ends = ("segment_alloc", "segment_free") if segments else ("alloc", "free_completed")
+    steps, live, before = [], {}, 0
+    for event in snapshot["device_traces"][device]:
+        if event["action"] == begins:
+            live[event["addr"]] = event["size"]
+            steps.append(event["size"])
+        elif event["action"] == ends:
+            if event["addr"] not in live:
+                before += event["size"]
+            steps.append(-live.pop(event["addr"], event["size"]))
+    for segment in (s for s in snapshot["segments"] if s["device"] == device):
+        there = {segment["address"]: segment["total_size"]} if segments else {
+            b["address"]: b["requested_size"] for b in segment["blocks"] if b["state"] == "active_allocated"}
+        before += sum(size for address, size in there.items() if address not in live)
+    peak = height = before
+    for step in steps:
+        height += step
+        peak = max(peak, height)
+    return peak

@@ -158,6 +158,11 @@ static int query(void *arg, uint64_t ticket)
 	return is_complete(&gpu.tickets[ticket]);
 }
 
+static uint32_t progress(void *arg, uint64_t ticket)
+{
+	return query(arg, ticket) == 1;
+}
+
 static int wait_ticket(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count)
 {
 	const struct ticket *t = &gpu.tickets[ticket];
@@ -256,7 +261,7 @@ static void looks(void *arg)
 
 static const struct gm_reuse_ops gpu_ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
-	.query = query, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
+	.query = query, .progress = progress, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
 	.is_only = is_only, .complete = complete, .memory = memory, .looks = looks,
 };
 

@@ -373,6 +373,63 @@ START_TEST(limits)
 }
 END_TEST
 
+/* Every size that 64 bits hold has its class: what is just below the limit of a request rounds up to
+ * it, and a segment may be larger still. */
+START_TEST(sizes_without_end)
+{
+	static const uint64_t sizes[] = {
+		UINT64_C(1) << 59, (UINT64_C(1) << 60) - GM_GRANULE, UINT64_C(1) << 60,
+		(UINT64_C(1) << 60) + GM_GRANULE, UINT64_C(1) << 61, UINT64_C(1) << 63,
+		UINT64_MAX - GM_GRANULE + 1,
+	};
+	const uint32_t count = sizeof(sizes) / sizeof(sizes[0]);
+	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_MAX);
+	struct gm_heap_request request = { (UINT64_C(1) << 60) - 1, 0 };
+	struct gm_free_set *set = &w->heap.pool[1];
+	uint32_t id;
+
+	ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), -ENOSPC);	/* no address is that large */
+	ck_assert_uint_eq(w->used, 0);
+	ck_assert(!gm_heap_check(&w->heap, w->first_segment));
+	for (uint32_t i = 0; i < count; i++) {
+		w->blocks[100 + i] = (struct gm_block){ .size = sizes[i], .address = i };
+		ck_assert_int_eq(gm_free_set_insert(set, 100 + i, 0), 0);
+		w->blocks[100 + i].state = GM_BLOCK_INACTIVE;
+	}
+	ck_assert_int_eq(gm_free_set_check(set), 0);
+	ck_assert_uint_eq(gm_free_set_largest(set), sizes[count - 1]);
+	for (uint32_t i = 0; i < count; i++) {
+		ck_assert_uint_eq(gm_free_set_at_least(set, 0, sizes[i], 0), 100 + i);
+		ck_assert_uint_eq(gm_free_set_at_least(set, 0, sizes[i] - 1, 0), 100 + i);
+		ck_assert_uint_eq(gm_free_set_below(set, 0, sizes[i]), i ? 99 + i : 0);
+	}
+	ck_assert_uint_eq(gm_free_set_below(set, 0, UINT64_MAX), 100 + count - 1);
+	ck_assert_uint_eq(gm_free_set_at_least(set, 0, UINT64_MAX, 0), 0);
+	for (uint32_t i = 0; i < count; i++)
+		gm_free_set_remove(set, 100 + i);
+	ck_assert_int_eq(gm_free_set_check(set), 0);
+	ck_assert_uint_eq(set->count, 0);
+	end(w);
+}
+END_TEST
+
+/* Totals of all time wrap (a sanitizer would say that they must not). */
+START_TEST(totals_without_end)
+{
+	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_MAX);
+	struct gm_stat *stat = &w->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL];
+	struct gm_heap_request request = { 512, 0 };
+	uint32_t id;
+
+	stat->allocated = stat->freed = INT64_MAX;
+	ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), 0);
+	gm_heap_free(&w->heap, id);
+	ck_assert_int_eq(stat->allocated, INT64_MIN + 511);
+	ck_assert_int_eq(stat->freed, INT64_MIN + 511);
+	end(w);
+}
+END_TEST
+
 /* Of thousands of streams a few have something at a time: their room is the next ones'. One in 50
  * keeps a block to the end, and gets it. */
 START_TEST(streams_come_and_go)
@@ -423,6 +480,8 @@ int main(void)
 	tcase_add_test(tests, rounding);
 	tcase_add_test(tests, every_failure);
 	tcase_add_test(tests, limits);
+	tcase_add_test(tests, sizes_without_end);
+	tcase_add_test(tests, totals_without_end);
 	tcase_add_test(tests, streams_come_and_go);
 	suite_add_tcase(suite, tests);
 	runner = srunner_create(suite);

@@ -387,6 +387,64 @@ START_TEST(test_sweep)
 }
 END_TEST
 
+/* The header of @journal under another name beside it: for who looks, a journal of the same process. */
+static void copy_header(const char *journal, unsigned int number, char ret[1100])
+{
+	static char header[GM_HEADER_BYTES];
+	int fd = open(journal, O_RDONLY | O_CLOEXEC);
+
+	ck_assert_int_eq(read(fd, header, sizeof(header)), sizeof(header));
+	close(fd);
+	snprintf(ret, 1100, "%.*s/app.%d.%016x.journal", (int)(strrchr(journal, '/') - journal), journal,
+		 (int)getpid(), number);
+	fd = open(ret, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_eq(write(fd, header, sizeof(header)), sizeof(header));
+	close(fd);
+}
+
+/* Beside very many living processes the dead are found all the same, whether they come before or after
+ * them in the directory. */
+START_TEST(test_sweep_of_many)
+{
+	char path[9][1024], living[1024], copy[1100];
+	pid_t child = living_child(living, sizeof(living));
+	unsigned int left = 0;
+
+	for (unsigned int i = 0; i < 9; i++) {
+		end(living_child(path[i], sizeof(path[i])));
+		for (unsigned int k = 0; k < 100; k++)
+			copy_header(living, 100 * i + k, copy);
+	}
+	aux_start(100);
+	for (unsigned int i = 0; i < 9; i++) {
+		ck_assert_int_eq(access(path[i], F_OK), i >= 5 ? 0 : -1);
+		left += access(path[i], F_OK) == 0;
+	}
+	ck_assert_uint_eq(left, 4);
+	ck_assert_int_eq(access(living, F_OK), 0);
+	ck_assert_int_eq(access(copy, F_OK), 0);
+	end(child);
+}
+END_TEST
+
+/* One that says that its process ended cleanly (which could not remove it) goes, and is none of the four. */
+START_TEST(test_sweep_of_clean_ends)
+{
+	const uint32_t life = GM_LIFE_CLEAN;
+	char clean[1024], dead[1024];
+	int fd;
+
+	end(living_child(dead, sizeof(dead)));
+	end(living_child(clean, sizeof(clean)));
+	fd = open(clean, O_WRONLY | O_CLOEXEC);
+	ck_assert_int_eq(pwrite(fd, &life, sizeof(life), offsetof(struct gm_header, life)), sizeof(life));
+	close(fd);
+	aux_start(100);
+	ck_assert_int_eq(access(clean, F_OK), -1);
+	ck_assert_int_eq(access(dead, F_OK), 0);
+}
+END_TEST
+
 /* A file beside @beside: the name of a journal of @pid, @bytes of @head, so many seconds old. */
 static void put_strange(const char *beside, const char *format, pid_t pid, const void *head,
 			size_t bytes, int seconds, char ret[1100])
@@ -505,6 +563,8 @@ int main(void)
 	tcase_add_loop_test(tc, test_all_calls_fail, 1, 30);
 	tcase_add_test(tc, test_alive);
 	tcase_add_test(tc, test_sweep);
+	tcase_add_test(tc, test_sweep_of_many);
+	tcase_add_test(tc, test_sweep_of_clean_ends);
 	tcase_add_test(tc, test_sweep_of_strangers);
 	tcase_add_test(tc, test_not_inherited);
 	suite_add_tcase(suite, tc);

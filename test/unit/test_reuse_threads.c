@@ -87,6 +87,18 @@ static int query(void *arg, uint64_t ticket)
 	return 1;
 }
 
+/* As if each stream had a context of its own. */
+static uint32_t progress(void *arg, uint64_t ticket)
+{
+	uint32_t count = 0;
+
+	(void)arg;
+	misused += !tickets[ticket].live;
+	for (unsigned int s = 0; s < STREAMS; s++)
+		count += done[s] >= tickets[ticket].at[s];
+	return count;
+}
+
 static int wait_ticket(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count)
 {
 	(void)contexts;
@@ -151,7 +163,7 @@ static void *memory(void *arg, size_t bytes)
 
 static const struct gm_reuse_ops ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
-	.query = query, .wait = wait_ticket, .drop = drop, .context_of = context_of,
+	.query = query, .progress = progress, .wait = wait_ticket, .drop = drop, .context_of = context_of,
 	.is_only = is_only, .complete = complete, .memory = memory,
 };
 
@@ -381,18 +393,36 @@ START_TEST(test_other_writers)
 }
 END_TEST
 
-/* Nobody may wait: to look again and again ends. */
+/* Nobody may wait: who looks again and again sees what waits, and whether the GPU gets on. */
 START_TEST(test_last_resort)
 {
+	uint64_t stamp, before;
+
 	fresh();
 	submit(0);
 	submit(1);
+	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_stamp(reuse)), 0);
 	free_block(1, true);
+	stamp = gm_reuse_stamp(reuse);
+	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 1);	/* not sealed yet */
 	submit(0);
 	ck_assert_int_eq(gm_reuse_wait(reuse), -2);
-	ck_assert_uint_eq(gm_reuse_settle_within(reuse, 0, 1000000), 0);
-	done[0] = done[1] = 1;
-	ck_assert_uint_eq(gm_reuse_settle_within(reuse, 0, 1000000000), 1);
+	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 1);
+	free_block(2, true);		/* later than that stamp */
+	submit(0);
+	before = gm_reuse_progress(reuse);
+	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 0);
+	ck_assert_uint_eq(gm_reuse_progress(reuse), before);
+	done[0] = 1;			/* of the oldest epoch's two streams one */
+	ck_assert_uint_ne(gm_reuse_progress(reuse), before);
+	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 0);
+	before = gm_reuse_progress(reuse);
+	done[1] = 1;
+	ck_assert_uint_eq(gm_reuse_poll_all(reuse), 1);
+	ck_assert_uint_eq(gm_reuse_completed(reuse), 1);
+	ck_assert_uint_ne(gm_reuse_progress(reuse), before);
+	ck_assert_int_eq(gm_reuse_waits(reuse, stamp), 0);
+	ck_assert_int_eq(gm_reuse_waits(reuse, gm_reuse_stamp(reuse)), 1);
 }
 END_TEST
 

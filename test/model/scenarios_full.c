@@ -1,0 +1,284 @@
+/*
+ * scenarios_full.c - a device without room: what the cache holds, what waits for the GPU, threads
+ * that grow at once. A request that the driver would have served is served (see scenario.h).
+ *
+ * Thread context: growing_together and freed_by_another_* have threads of their own.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "test/model/scenario.h"
+
+/* ---- the cache holds the device ---- */
+
+/* All of it but a little was used and is free again. */
+static void fill_the_cache(void)
+{
+	CUdeviceptr block[4];
+
+	for (int i = 0; i < 4; i++)
+		block[i] = get(14 * MIB);
+	for (int i = 0; i < 4; i++)
+		give(block[i]);
+}
+
+void scenario_pitched_when_full(void)
+{
+	struct scene scene;
+	CUdeviceptr p;
+	size_t pitch;
+
+	scene_open(&scene, 1);
+	fill_the_cache();
+	CHECK(cuMemAllocPitch(&p, &pitch, 1 << 20, 40, 4));
+	CHECK(cuMemFree(p));
+}
+
+void scenario_module_when_full(void)
+{
+	static const char large[] =
+		".version 8.0\n.target sm_75\n.address_size 64\n"
+		".visible .global .align 4 .b8 table[31457280];\n"
+		".visible .entry fill(.param .u64 p, .param .u32 v, .param .u32 n){ret;}\n";
+	CUdeviceptr table;
+	struct scene scene;
+	CUmodule module;
+	size_t bytes;
+
+	scene_open(&scene, 1);
+	fill_the_cache();
+	CHECK(cuModuleLoadData(&module, large));
+	CHECK(cuModuleGetGlobal(&table, &bytes, module, "table"));
+	must(bytes == 31457280, "%zu bytes", bytes);
+}
+
+/* The same by the lazy way: loaded when something of it is asked for. */
+void scenario_lazy_module_when_full(void)
+{
+	static const char large[] =
+		".version 8.0\n.target sm_75\n.address_size 64\n"
+		".visible .global .align 4 .b8 table[31457280];\n"
+		".visible .entry fill(.param .u64 p, .param .u32 v, .param .u32 n){ret;}\n";
+	uint32_t value = 4, words = WORDS;
+	struct scene scene;
+	CUlibrary library;
+	CUdeviceptr p, table;
+	CUkernel kernel;
+	size_t bytes;
+	void *args[] = { &p, &value, &words };
+
+	scene_open(&scene, 1);
+	CHECK(cuLibraryLoadData(&library, large, NULL, NULL, 0, NULL, NULL, 0));
+	fill_the_cache();
+	CHECK(cuLibraryGetGlobal(&table, &bytes, library, "table"));
+	CHECK(cuLibraryGetKernel(&kernel, library, "fill"));
+	p = get(4096);
+	CHECK(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, scene.s, args, NULL));
+	CHECK(cuStreamSynchronize(scene.s));
+	expect_words(scene.s, p, 4);
+}
+
+void scenario_other_sizes_when_full(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	fill_the_cache();
+	give(get(50 * MIB));
+	give_async(get_async(40 * MIB, scene.s), scene.s);
+	CHECK(cuStreamSynchronize(scene.s));
+	give(get(45 * MIB));
+}
+
+/* ---- threads that grow ---- */
+
+#define GROWERS 4
+#define HOLDERS 2			/* of memory at a time */
+#define ROUNDS 1000
+
+static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t holder_left = PTHREAD_COND_INITIALIZER;
+static int holders;
+
+static void hold(bool begins)
+{
+	pthread_mutex_lock(&holders_lock);
+	while (begins && holders == HOLDERS)
+		pthread_cond_wait(&holder_left, &holders_lock);
+	holders += begins ? 1 : -1;
+	pthread_cond_signal(&holder_left);
+	pthread_mutex_unlock(&holders_lock);
+}
+
+static void *grow(void *arg)
+{
+	struct scene *scene = ((void **)arg)[0];
+	unsigned int number = (unsigned int)(uintptr_t)((void **)arg)[1], draw = number;
+
+	CHECK(cuCtxSetCurrent(scene->context[0]));
+	for (unsigned int n = 0; n < ROUNDS; n++) {
+		CUdeviceptr p;
+
+		draw = draw * 1664525 + 1013904223;
+		hold(true);
+		CHECK(cuMemAlloc(&p, (24 + (draw >> 16) % 4 * 24) * MIB));
+		CHECK(cuMemFree(p));
+		hold(false);
+	}
+	return NULL;
+}
+
+/* None can use what another size left (max_split_size_mb:20), so that somebody always gives back.
+ * All they ever hold fits; whoever is told otherwise was told so while another gave back. */
+void scenario_growing_together(void)
+{
+	void *args[GROWERS][2];
+	pthread_t thread[GROWERS];
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	for (int i = 0; i < GROWERS; i++) {
+		args[i][0] = &scene;
+		args[i][1] = (void *)(uintptr_t)i;
+		pthread_create(&thread[i], NULL, grow, args[i]);
+	}
+	for (int i = 0; i < GROWERS; i++)
+		pthread_join(thread[i], NULL);
+}
+
+/* ---- another thread's frees ---- */
+
+#define MOST (60 * MIB)			/* there is no room for two of them */
+#define STEP_NS UINT64_C(100000000)	/* a query that often takes a slow kernel some polls to end */
+
+struct freeing { struct scene *scene; CUdeviceptr ptr; _Atomic(int) done; };
+
+static void *frees(void *arg)
+{
+	struct freeing *freeing = arg;
+
+	CHECK(cuCtxSetCurrent(freeing->scene->context[0]));
+	give(freeing->ptr);
+	freeing->done = 1;
+	return NULL;
+}
+
+/* Two streams have had work; what most of the device is needs a slow kernel, and another thread
+ * frees it: the driver's own free waits for that. */
+static void freed_by_another(struct scene *scene)
+{
+	struct freeing freeing = { .scene = scene };
+	pthread_t thread;
+	CUdeviceptr p;
+
+	scene_open(scene, 1);
+	p = get(WORDS * 4);
+	fill(scene, scene->s, p, 1);
+	CHECK(cuStreamSynchronize(scene->s));
+	fill(scene, scene->t, p, 1);
+	CHECK(cuCtxSynchronize());
+	freeing.ptr = get(MOST);
+	slow_from_here();
+	((void (*)(uint64_t))control("fakecuda_set_step_ns"))(STEP_NS);
+	fill(scene, scene->s, freeing.ptr, 1);
+	pthread_create(&thread, NULL, frees, &freeing);
+	pthread_join(thread, NULL);
+}
+
+void scenario_freed_by_another(void)
+{
+	struct scene scene;
+	CUdeviceptr q;
+
+	freed_by_another(&scene);
+	q = get(MOST);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
+void scenario_freed_by_another_async(void)
+{
+	struct scene scene;
+	CUdeviceptr q;
+
+	freed_by_another(&scene);
+	q = get_async(MOST, scene.t);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
+/* Wanted by calls that are the driver's. */
+void scenario_freed_by_another_pitched(void)
+{
+	struct scene scene;
+	CUdeviceptr p;
+	size_t pitch;
+
+	freed_by_another(&scene);
+	CHECK(cuMemAllocPitch(&p, &pitch, 1 << 20, 50, 4));
+	CHECK(cuMemFree(p));
+}
+
+void scenario_freed_by_another_vmm(void)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
+	};
+	CUmemGenericAllocationHandle handle;
+	struct scene scene;
+
+	freed_by_another(&scene);
+	CHECK(cuMemCreate(&handle, MOST, &prop, 0));
+	CHECK(cuMemRelease(handle));
+}
+
+/* Refused, since the kernel that it waits for ends with what this thread does next. (The fake driver
+ * lets calls through while a free waits.) A second refusal is not waited for as long. */
+void scenario_freed_by_another_flag(void)
+{
+	struct freeing freeing = { 0 };
+	uint64_t (*calls)(const char *) = (uint64_t (*)(const char *))control("fakecuda_calls");
+	uint64_t before, first, second;
+	struct scene scene;
+	pthread_t thread;
+	CUdeviceptr flag, q;
+
+	scene_open(&scene, 1);
+	freeing.scene = &scene;
+	flag = flag_new();
+	fill(&scene, scene.t, flag + 2048, 1);
+	CHECK(cuCtxSynchronize());
+	freeing.ptr = get(MOST);
+	flag_await(&scene, 0, scene.s, flag);
+	pthread_create(&thread, NULL, frees, &freeing);
+	for (int i = 0; !freeing.done && i < (cached() ? 5000 : 25); i++)
+		usleep(2000);
+	fill(&scene, scene.t, flag + 2048, 1);
+	before = calls("cuEventQuery");
+	must(cuMemAlloc(&q, MOST) == CUDA_ERROR_OUT_OF_MEMORY, "not refused");
+	first = calls("cuEventQuery") - before;
+	must(cuMemAlloc(&q, MOST) == CUDA_ERROR_OUT_OF_MEMORY, "not refused");
+	second = calls("cuEventQuery") - before - first;
+	must(!cached() || first > 2 * second, "%lu queries, then %lu", first, second);
+	flag_set(&scene, flag);
+	pthread_join(thread, NULL);
+	CHECK(cuCtxSynchronize());
+	q = get(MOST);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
+/* A request of its own segment, which others may write to, when the cache holds the device. */
+void scenario_dedicated_when_full(void)
+{
+	const char *library = getenv("SCENARIO_WRITERS");
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	fill_the_cache();
+	if (library && !dlopen(library, RTLD_NOW))
+		DIE("%s", dlerror());
+	give(get(50 * MIB));		/* the library looks at what is loaded when it grows */
+	give(get(45 * MIB));
+}
