@@ -9,13 +9,14 @@
  * what it held). The append-only areas come last: they hold whatever the rest refers to.
  *
  * Thread context: the helper thread, one whose allocation failed, or a test; no domain's lock held. Reads the mapping that
- * other threads are writing to.
+ * other threads are writing to. Fork: the copy is not the child's.
  */
 #define _GNU_SOURCE
 #include "recorder/image_internal.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "recorder/events.h"
@@ -323,6 +324,7 @@ int gm_image_copy_live(struct gm_image *image)
 	r = gm_image_map(image, bytes);
 	if (r)
 		return r;
+	madvise(image->base, bytes, MADV_DONTFORK);
 	copy_words(image->base, live, GM_HEADER_BYTES);
 	r = gm_image_validate(image, bytes);
 	if (r) {
