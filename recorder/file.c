@@ -1,11 +1,13 @@
 /*
- * file.c - opening files in a program that is not ours: see file.h.
+ * file.c - opening files in a program that is not ours: see file.h. What the recorder asks of the
+ * system: sys.h.
  */
 #define _GNU_SOURCE
 #include "recorder/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,6 +45,39 @@ struct gm_sys gm_sys = {
 	.protect = mprotect,
 	.advise = advise,
 };
+
+/* Under mlockall(MCL_FUTURE) all of a new mapping is brought into memory: made without access,
+ * unlocked, and only then opened. */
+static void *map_table(size_t bytes)
+{
+	void *at = gm_sys.map(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			      -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	munlock(at, bytes);
+	if (gm_sys.protect(at, bytes, PROT_READ | PROT_WRITE) == 0)
+		return at;
+	gm_sys.unmap(at, bytes);
+	return NULL;
+}
+
+void *gm_table_once(_Atomic(void *) *at, size_t bytes)
+{
+	void *there = atomic_load_explicit(at, memory_order_acquire), *mine;
+	int kept = errno;
+
+	if (there)
+		return there;
+	mine = map_table(bytes);
+	if (mine && atomic_compare_exchange_strong_explicit(at, &there, mine, memory_order_acq_rel,
+							    memory_order_acquire))
+		there = mine;
+	else if (mine)
+		gm_sys.unmap(mine, bytes);	/* another thread was faster */
+	errno = kept;
+	return there;
+}
 
 void gm_fd_guard_begin(struct gm_fd_guard *guard)
 {

@@ -21,6 +21,7 @@
 #include "recorder/cfi.h"
 #include "recorder/object.h"
 #include "recorder/probe.h"
+#include "recorder/sys.h"
 #include "recorder/window.h"
 
 #if defined(__aarch64__)
@@ -79,7 +80,7 @@ struct place {
 	word cursor[CURSOR_WORDS];
 };
 
-static struct place places[PLACES];
+static struct place *places;		/* PLACES of them; there when @published is set */
 static _Atomic(struct place *) published;	/* @places; NULL: not there, or not to be used */
 static _Atomic(uint32_t) generation;	/* objects came or went */
 static bool tried;			/* by the helper thread; a child has inherited what came of it */
@@ -303,7 +304,7 @@ void gm_libunwind_flush(void)
 
 void gm_libunwind_forget(void)
 {
-	for (unsigned int i = 0; i < PLACES; i++)
+	for (unsigned int i = 0; gm_libunwind_ready() && i < PLACES; i++)
 		if (atomic_load_explicit(&places[i].busy, memory_order_relaxed))
 			atomic_store_explicit(&published, NULL, memory_order_relaxed);
 }
@@ -382,6 +383,7 @@ static bool find_functions(void *library)
 
 int gm_libunwind_open(void)
 {
+	static _Atomic(void *) memory;
 	void *library;
 
 	if (tried)
@@ -392,6 +394,9 @@ int gm_libunwind_open(void)
 		dlerror();		/* not for the program to find */
 		return library ? -ENOTSUP : -ENOENT;
 	}
+	places = gm_table_once(&memory, PLACES * sizeof(*places));
+	if (!places)
+		return -ENOMEM;
 	for (unsigned int i = 0; i < PLACES; i++) {
 		places[i].space = unw.create_addr_space(&accessors, 0);
 		if (!places[i].space)

@@ -13,6 +13,7 @@
 #include "allocator/lock.h"
 #include "recorder/module_path.h"
 #include "recorder/object.h"
+#include "recorder/sys.h"
 #include "recorder/unwind.h"
 
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
@@ -36,7 +37,7 @@ struct slot {
 	uint8_t passes_on;		/* libcuda, libcudart ...: not who asked */
 };
 
-static struct slot slots[SLOTS];	/* 1 MiB of .bss, touched as used */
+static struct slot *slots;		/* 1 MiB, touched as used; there when @ready is set */
 static _Atomic(uint16_t) used[SLOTS];	/* slots that were ever claimed, in that order: */
 static _Atomic(uint32_t) used_count;	/* to look at all of them, not at all there are */
 _Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
@@ -56,9 +57,14 @@ static __thread volatile uint8_t publishing;
 
 void gm_modules_init(const struct gm_module_sink *new_sink)
 {
+	static _Atomic(void *) memory;
+
 	if (new_sink)
 		sink = *new_sink;
 	gm_module_path_init();
+	slots = gm_table_once(&memory, SLOTS * sizeof(*slots));
+	if (!slots)
+		return;			/* no address has a module then */
 	atomic_store_explicit(&ready, true, memory_order_release);
 }
 

@@ -21,7 +21,10 @@
 #include "recorder/stacks_seen.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "recorder/sys.h"
 
 #define ENTRIES_LOG2 17u
 #define ENTRIES (1u << ENTRIES_LOG2)
@@ -40,10 +43,15 @@ struct seen {
 
 struct bucket { _Alignas(64) _Atomic(uint32_t) numbers[WAYS]; };
 
-/* 8 MiB of .bss, touched as used. */
-static _Alignas(64) struct seen entries[ENTRIES];
-static _Alignas(64) struct way { _Atomic(uint32_t) next, hint; } ways[TABLES][PLACES];
-static struct bucket buckets[1u << LAST_BITS];
+struct way { _Atomic(uint32_t) next, hint; };
+
+/* Both there before a thread has a table of ways, which everything begins with: see way_from. */
+struct memory {				/* 4 MiB, touched as used */
+	struct seen entries[ENTRIES];
+	struct bucket buckets[1u << LAST_BITS];
+};
+static _Atomic(void *) memory;
+static _Atomic(void *) ways[TABLES];	/* 128 KiB each */
 
 static struct {
 	_Alignas(64) _Atomic(uint32_t) grown;	/* bits beyond FIRST_BITS */
@@ -55,17 +63,29 @@ static _Atomic(uint32_t) threads;	/* that ever looked for one */
 static __thread uint32_t last;		/* this thread's last entry */
 static __thread struct way *own;	/* its table; NULL: it has none yet */
 
-static __attribute__((noinline)) struct way *take_table(void)
+static inline struct memory *table(void)
 {
-	own = ways[atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % TABLES];
+	return atomic_load_explicit(&memory, memory_order_relaxed);
+}
+
+/* False: there is no memory for it. Nothing is kept then. */
+static __attribute__((noinline)) bool take_ways(void)
+{
+	uint32_t number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % TABLES;
+
+	if (gm_table_once(&memory, sizeof(struct memory)))
+		own = gm_table_once(&ways[number], PLACES * sizeof(struct way));
 	return own;
+}
+
+static inline bool has_ways(void)
+{
+	return __builtin_expect(own != NULL, 1) || take_ways();
 }
 
 static inline struct way *way_from(uint32_t number)
 {
-	struct way *table = __builtin_expect(own != NULL, 1) ? own : take_table();
-
-	return &table[number % PLACES];
+	return &own[number % PLACES];
 }
 
 static inline void go(uint32_t number)
@@ -76,21 +96,25 @@ static inline void go(uint32_t number)
 
 uint32_t gm_seen_leave(uint32_t hint)
 {
-	struct way *way = way_from(last);
-	uint32_t next = atomic_load_explicit(&way->next, memory_order_relaxed);
+	struct way *way;
+	uint32_t next;
 
+	if (!has_ways())
+		return 0;
+	way = way_from(last);
+	next = atomic_load_explicit(&way->next, memory_order_relaxed);
 	if (hint && hint != atomic_load_explicit(&way->hint, memory_order_relaxed))
 		atomic_store_explicit(&way->hint, hint, memory_order_relaxed);
-	__builtin_prefetch(&entries[next]);
+	__builtin_prefetch(&table()->entries[next]);
 	return atomic_load_explicit(&way_from(next)->hint, memory_order_relaxed);
 }
 
 static inline uint64_t value_at(uint32_t number, uint64_t hash)
 {
-	uint64_t value = atomic_load_explicit(&entries[number].value, memory_order_acquire);
+	const struct seen *entry = &table()->entries[number];
+	uint64_t value = atomic_load_explicit(&entry->value, memory_order_acquire);
 
-	if (value && (atomic_load_explicit(&entries[number].key, memory_order_acquire) ^ value) ==
-			     hash)
+	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == hash)
 		return value;
 	return 0;
 }
@@ -102,7 +126,7 @@ static uint32_t index_word(uint64_t hash, uint32_t number)
 
 static struct bucket *bucket_of(uint64_t hash, uint32_t beyond)
 {
-	return &buckets[(hash >> 20) & ((1u << (FIRST_BITS + beyond)) - 1)];
+	return &table()->buckets[(hash >> 20) & ((1u << (FIRST_BITS + beyond)) - 1)];
 }
 
 static uint32_t grown(void)
@@ -182,9 +206,13 @@ static __attribute__((noinline)) uint64_t find_far(uint64_t hash)
 
 uint64_t gm_seen_find(uint64_t hash)
 {
-	uint32_t expected = atomic_load_explicit(&way_from(last)->next, memory_order_relaxed);
-	uint64_t value = value_at(expected, hash);
+	uint32_t expected;
+	uint64_t value;
 
+	if (!has_ways())
+		return 0;
+	expected = atomic_load_explicit(&way_from(last)->next, memory_order_relaxed);
+	value = value_at(expected, hash);
 	if (__builtin_expect(!value, 0))
 		return find_far(hash);
 	last = expected;
@@ -193,12 +221,14 @@ uint64_t gm_seen_find(uint64_t hash)
 
 void gm_seen_keep(uint64_t hash, uint64_t value)
 {
-	/* word 0 of the index is none, so is entry 0 */
-	uint32_t number = atomic_fetch_add_explicit(&size.used, 1, memory_order_relaxed) %
-			  (ENTRIES - 1) + 1;
+	uint32_t number;
 
-	atomic_store_explicit(&entries[number].value, value, memory_order_release);
-	atomic_store_explicit(&entries[number].key, hash ^ value, memory_order_release);
+	if (!has_ways())
+		return;
+	/* word 0 of the index is none, so is entry 0 */
+	number = atomic_fetch_add_explicit(&size.used, 1, memory_order_relaxed) % (ENTRIES - 1) + 1;
+	atomic_store_explicit(&table()->entries[number].value, value, memory_order_release);
+	atomic_store_explicit(&table()->entries[number].key, hash ^ value, memory_order_release);
 	enter_index(hash, number);
 	go(number);
 }

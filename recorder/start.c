@@ -98,12 +98,23 @@ static void set_settings(struct gm_header *header, const struct gm_recorder_conf
 	}
 }
 
+static int map_tables(void)
+{
+	static _Atomic(void *) lookup, slots;
+
+	gm_rec.lookup = gm_table_once(&lookup, GM_USAGE_LOOKUP * sizeof(gm_rec.lookup[0]));
+	gm_rec.slots = gm_table_once(&slots, GM_MAX_THREADS * sizeof(gm_rec.slots[0]));
+	return gm_rec.lookup && gm_rec.slots ? 0 : -ENOMEM;
+}
+
 /* Everything that must be there before another process may take the file for a journal. */
 static int fill(struct gm_header *header, const struct gm_recorder_config *config,
 		const struct gm_journal_map *map)
 {
 	int r = init_alive(&header->alive);
 
+	if (r == 0)
+		r = map_tables();
 	if (r < 0)
 		return r;
 	gm_identity_fill(header);
@@ -123,7 +134,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 		r = gm_intern_begin();
 	if (r < 0)
 		return r;
-	memset(gm_rec.lookup, 0, used_before ? sizeof(gm_rec.lookup) : 0);
+	memset(gm_rec.lookup, 0, used_before ? GM_USAGE_LOOKUP * sizeof(gm_rec.lookup[0]) : 0);
 	gm_set(&gm_rec.last_failure, 0);
 	return 0;
 }

@@ -137,8 +137,8 @@ struct gm_recorder {
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;
 	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
-	struct gm_usage_entry lookup[GM_USAGE_LOOKUP];
-	struct gm_slot slots[GM_MAX_THREADS];
+	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
+	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory, the same for every journal */
 	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
 
 	/* where the file is, to remove it */

@@ -32,4 +32,10 @@ struct gm_sys {
 
 extern struct gm_sys gm_sys;
 
+/* Memory for a large table, zeroed, taken as it is touched: mapped when it is first wanted, since a
+ * program that never calls CUDA may have no room for it (RLIMIT_DATA counts .bss as well). *@at once
+ * set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is kept. Fork:
+ * the child has a copy. */
+void *gm_table_once(_Atomic(void *) *at, size_t bytes);
+
 #endif

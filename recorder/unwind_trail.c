@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "recorder/sys.h"
 #include "recorder/unwind_follow.h"
 #include "recorder/unwind_path.h"
 #include "recorder/unwind_rules.h"
@@ -44,9 +45,10 @@ uint64_t gm_trail_hash_of(const uintptr_t *pcs, int count)
 #define PAUSE 64u			/* walks that do not try again after one in vain */
 #define CREDIT_A_WALK 4u		/* frames */
 
-static struct gm_trail trails[TRAILS];	/* 0.8 MiB of .bss, touched as used */
+static _Atomic(void *) trails[TRAILS];	/* 13 KiB each, touched as used */
 static _Atomic(uint32_t) threads;
 static __thread uint32_t own_number;
+static __thread struct gm_trail *own;	/* there if the thread has a number */
 
 /* All that was kept is out of date. */
 static void renew(struct gm_trail *t)
@@ -59,13 +61,23 @@ static void renew(struct gm_trail *t)
 		gm_recipes_clear(t->recipes);
 }
 
+static __attribute__((noinline)) bool take_number(void)
+{
+	uint32_t number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+
+	own = gm_table_once(&trails[number % TRAILS], sizeof(struct gm_trail));
+	if (own)
+		own_number = number;
+	return own;
+}
+
 static struct gm_trail *enter(void)
 {
 	struct gm_trail *t;
 
-	if (!own_number)
-		own_number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-	t = &trails[own_number % TRAILS];
+	if (!own_number && !take_number())
+		return NULL;
+	t = own;
 	if (atomic_exchange_explicit(&t->busy, 1, memory_order_acquire))
 		return NULL;
 	if (__builtin_expect(t->owner != own_number, 0)) {
@@ -92,25 +104,23 @@ void gm_trail_leave(const struct gm_trail_walk *walk)
 void gm_trail_forget(void)
 {
 	for (uint32_t i = 0; i < TRAILS; i++) {
-		if (!trails[i].owner)	/* a page never touched stays so */
+		struct gm_trail *t = atomic_load_explicit(&trails[i], memory_order_acquire);
+
+		if (!t)
 			continue;
-		trails[i].owner = 0;
-		atomic_store_explicit(&trails[i].busy, 0, memory_order_relaxed);
+		t->owner = 0;
+		atomic_store_explicit(&t->busy, 0, memory_order_relaxed);
 	}
 }
 
 uint64_t gm_trail_followed(void)
 {
-	const struct gm_trail *t = &trails[own_number % TRAILS];
-
-	return own_number && t->owner == own_number ? t->followed : 0;
+	return own_number && own->owner == own_number ? own->followed : 0;
 }
 
 uint64_t gm_trail_recalled(void)
 {
-	const struct gm_trail *t = &trails[own_number % TRAILS];
-
-	return own_number && t->owner == own_number ? t->recalled : 0;
+	return own_number && own->owner == own_number ? own->recalled : 0;
 }
 
 /* ---- a walk ------------------------------------------------------------------------------ */
