@@ -53,6 +53,12 @@ struct gm_top_row {
 
 struct gm_top_rows { struct gm_top_row *list; size_t count, room; struct gm_table found; };
 
+struct gm_top_stack {
+	uint32_t id;
+	char *site;			/* how its call site is called, once that is final */
+	int64_t first, live, blocks;	/* @first: live at the first sample */
+};
+
 enum gm_top_state { GM_TOP_RUNNING, GM_TOP_ENDED, GM_TOP_UNREADABLE };
 
 struct gm_top_process {
@@ -67,9 +73,9 @@ struct gm_top_process {
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
 	struct gm_top_device devices[GM_DOMAINS];	/* the last is pinned host memory */
 	struct gm_top_rows modules, sites;
-	struct gm_table names; /* stack -> place in name_list + 1: its site's name, once final */
-	char **name_list;
-	size_t name_count;
+	struct gm_top_stack *stacks;	/* that held something at some sample */
+	size_t stack_count, stack_room;
+	struct gm_table known;		/* stack -> place in @stacks + 1 */
 };
 
 struct gm_top {

@@ -102,10 +102,10 @@ void gm_top_close(struct gm_top_process *process)
 		return;
 	gm_top_rows_free(&process->modules);
 	gm_top_rows_free(&process->sites);
-	for (size_t i = 0; i < process->name_count; i++)
-		free(process->name_list[i]);
-	free(process->name_list);
-	gm_table_free(&process->names);
+	for (size_t i = 0; i < process->stack_count; i++)
+		free(process->stacks[i].site);
+	free(process->stacks);
+	gm_table_free(&process->known);
 	if (process->fd >= 0)
 		close(process->fd);
 	free(process);
@@ -252,29 +252,19 @@ static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
 	return python ? python : native ? native : first;
 }
 
-/* How the site of stack @id is called; remembered once the frame has its name. */
-static const char *site_name(struct gm_top_process *process, const struct gm_image *image,
-			     uint32_t id, char *made, size_t room)
+/* How the site of @stack is called; remembered once the frame has its name. */
+static const char *site_name(struct gm_top_stack *stack, const struct gm_image *image, char *made,
+			     size_t room)
 {
-	uint64_t at = gm_table_get(&process->names, id, 1);
-	const struct gm_frame *frame;
-	char **larger;
+	const struct gm_frame *frame = stack->site ? NULL : site_of(image, stack->id);
 
-	if (at)
-		return process->name_list[at - 1];
-	frame = site_of(image, id);
+	if (stack->site)
+		return stack->site;
 	if (!frame)
 		return "(no stack)";
 	frame_name(image, frame, made, room);
-	if (!frame->name)
-		return made;
-	larger = realloc(process->name_list, (process->name_count + 1) * sizeof(*larger));
-	if (!larger)
-		return made;
-	process->name_list = larger;
-	larger[process->name_count] = strdup(made);
-	if (larger[process->name_count])
-		gm_table_put(&process->names, id, 1, ++process->name_count);
+	if (frame->name)
+		stack->site = strdup(made);
 	return made;
 }
 
@@ -321,88 +311,80 @@ static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
 	return 0;
 }
 
-struct by_stack { uint32_t stack; int64_t live, blocks; };
+/* What @process had of that stack at the samples before, made if need be; NULL: out of memory. */
+static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
+{
+	uint64_t at = gm_table_get(&process->known, id, 1);
+
+	if (at)
+		return &process->stacks[at - 1];
+	if (process->stack_count == process->stack_room) {
+		size_t room = process->stack_room ? 2 * process->stack_room : 256;
+		struct gm_top_stack *larger = realloc(process->stacks, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		process->stacks = larger;
+		process->stack_room = room;
+	}
+	if (gm_table_put(&process->known, id, 1, process->stack_count + 1))
+		return NULL;
+	process->stacks[process->stack_count] = (struct gm_top_stack){ .id = id };
+	return &process->stacks[process->stack_count++];
+}
 
 /* What is live, summed by stack: one pass over the blocks of the devices. */
-static int sum_stacks(const struct gm_image *image, struct by_stack **ret_list, size_t *ret_count)
+static int sum_stacks(struct gm_top_process *process, const struct gm_image *image)
 {
-	struct gm_table found = { NULL, 0, 0 };
-	struct by_stack *list = NULL;
-	size_t count = 0, room = 0;
-	int r = 0;
-
-	for (uint32_t id = 1; !r && id < gm_image_items(image, GM_REGION_BLOCKS); id++) {
+	for (size_t i = 0; i < process->stack_count; i++)
+		process->stacks[i].live = process->stacks[i].blocks = 0;
+	for (uint32_t id = 1; id < gm_image_items(image, GM_REGION_BLOCKS); id++) {
 		const struct gm_block *block = gm_image_block(image, id);
-		uint64_t at;
+		struct gm_top_stack *stack;
 
 		if (!block ||
 		    (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
 		    block->domain >= GM_MAX_DEVICES || block->kind == GM_KIND_IPC)
 			continue;
-		at = gm_table_get(&found, block->stack, 1);
-		if (!at) {
-			if (count == room) {
-				struct by_stack *larger = realloc(list, (room ? room * 2 : 256) *
-										sizeof(*list));
-
-				if (!larger) {
-					r = -ENOMEM;
-					break;
-				}
-				list = larger;
-				room = room ? room * 2 : 256;
-			}
-			list[count] = (struct by_stack){ block->stack, 0, 0 };
-			at = ++count;
-			r = gm_table_put(&found, block->stack, 1, at);
-		}
-		list[at - 1].live += (int64_t)block->requested;
-		list[at - 1].blocks++;
+		stack = stack_of(process, block->stack);
+		if (!stack)
+			return -ENOMEM;
+		stack->live += (int64_t)block->requested;
+		stack->blocks++;
 	}
-	gm_table_free(&found);
-	*ret_list = list;
-	*ret_count = count;
-	return r;
+	for (size_t i = 0; !process->samples && i < process->stack_count; i++)
+		process->stacks[i].first = process->stacks[i].live;
+	return 0;
 }
 
+/* Growth is counted by stack: a site may get its name, and become another row, between two samples. One
+ * that holds nothing any more stays, with what it held at first as growth below zero. */
 static int read_sites(struct gm_top_process *process, const struct gm_image *image)
 {
 	struct gm_top_rows now = { .count = 0 };
-	struct by_stack *list = NULL;
-	size_t count = 0;
 	char made[1024];
-	int r = sum_stacks(image, &list, &count);
+	int r = sum_stacks(process, image);
 
-	for (size_t i = 0; !r && i < count; i++) {
+	for (size_t i = 0; !r && i < process->stack_count; i++) {
+		struct gm_top_stack *stack = &process->stacks[i];
 		struct gm_top_row *row = gm_top_row(
-			&now, site_name(process, image, list[i].stack, made, sizeof(made)));
+			&now, site_name(stack, image, made, sizeof(made)));
 
 		if (!row) {
 			r = -ENOMEM;
 			break;
 		}
-		if (!row->stacks++ || list[i].live > row->stack_live) {
-			row->stack_live = list[i].live;
-			row->stack = list[i].stack;
+		if (stack->blocks && (!row->stacks++ || stack->live > row->stack_live)) {
+			row->stack_live = stack->live;
+			row->stack = stack->id;
 		}
-		row->live += list[i].live;
-		row->blocks += list[i].blocks;
+		row->live += stack->live;
+		row->blocks += stack->blocks;
+		row->growth += stack->live - stack->first;
 		row->pid = process->pid;
 	}
-	/* A site that holds nothing now keeps what it held at first, as growth below zero. */
-	for (size_t i = 0; !r && process->samples && i < process->sites.count; i++) {
-		const struct gm_top_row *before = &process->sites.list[i];
-		struct gm_top_row *row = gm_top_row(&now, before->name);
-
-		r = row ? 0 : -ENOMEM;
-		if (row)
-			row->growth = before->growth - before->live;
-	}
-	for (size_t i = 0; !r && process->samples && i < now.count; i++)
-		now.list[i].growth += now.list[i].live;
 	if (!r)
 		r = find_frames(&now, &process->sites, image);
-	free(list);
 	gm_top_rows_free(r ? &now : &process->sites);
 	if (!r)
 		process->sites = now;

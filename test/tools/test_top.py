@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -87,6 +88,37 @@ with Room() as room, Program(room, APP, "--wait", "600") as waiting, Program(roo
         run = gpumem("top", "--once", str(third.pid), str(loop.pid))
         check("one that was named must be readable", run.returncode == 3 and "format 2" in run.stderr, run)
         third.communicate(b"\n")
+
+    # ---- names that come late are no growth -----------------------------------------------------------------------
+    # The journal of the first one, mapped by a process that gives the frames their names when it is told to.
+    late = os.path.join(room.path, "late.journal")
+    with open(journals_begun(room, waiting.pid)[0], "rb") as file:
+        whole = bytearray(file.read())
+    at, _, used = struct.unpack_from("<3Q", whole, 32 + 8 * 64)     # the region of frames
+    named = bytes(whole[at:at + used])
+    for frame in range(at, at + used, 48):
+        struct.pack_into("<I", whole, frame + 12, 0)
+    with open(late, "wb") as file:
+        file.write(whole)
+    names = os.path.join(room.path, "names")
+    with open(names, "wb") as file:
+        file.write(named)
+    with subprocess.Popen([sys.executable, "-c", "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); print(flush=True); "
+                           "input(); n = open(sys.argv[2], 'rb').read(); m[%d:%d] = n; print(flush=True); input()" % (at, at + used), late, names],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as fourth:
+        fourth.stdout.readline()
+        with subprocess.Popen([GPUMEM, "top", "--json", "-d", "0.1", str(fourth.pid)], stdout=subprocess.PIPE, text=True) as top:
+            first = json.loads(top.stdout.readline())["processes"][0]["sites"]
+            fourth.stdin.write(b"\n")
+            fourth.stdin.flush()
+            fourth.stdout.readline()
+            for _ in range(2):      # one may have begun before
+                last = json.loads(top.stdout.readline())["processes"][0]["sites"]
+            top.terminate()
+        check("names that come late: the same memory under other names, and no growth", any("+0x" in s["name"] for s in first) and
+              not any("+0x" in s["name"] for s in last) and sum(s["live_bytes"] for s in first) == sum(s["live_bytes"] for s in last) and
+              all(s["growth_bytes"] == 0 and s["blocks"] for s in last), (first, last))
+        fourth.communicate(b"\n")
 
     text = gpumem("top", "--once", str(waiting.pid), str(loop.pid)).stdout
     check("as plain text, without a terminal", "\033" not in text and re.search(r"^ +%d +- +0 +\d+\.\d\d MiB" % waiting.pid, text, re.M) and
