@@ -57,7 +57,7 @@ static bool shows_locked(const struct backing *b, const struct mapping *m)
 }
 
 /* The record's address: the first mapping that stays and shows it. */
-static void place_locked(struct backing *b, uint64_t op)
+static void place_locked(struct backing *b, uint64_t op, uint32_t stack)
 {
 	uint64_t address = b->handle;
 	uint8_t flags = GM_SEGMENT_UNMAPPED;
@@ -70,7 +70,7 @@ static void place_locked(struct backing *b, uint64_t op)
 	}
 	if (address == b->shown && b->size == b->shown_size)
 		return;
-	gm_record_change(op, b->block, address, b->size, flags);
+	gm_record_change(op, b->block, address, b->size, flags, stack);
 	b->shown = address;
 	b->shown_size = b->size;
 }
@@ -144,14 +144,14 @@ static void given_back_locked(uint32_t id)
 	gm_record_not_freed(b->block);
 }
 
-static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream)
+static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
 {
 	struct backing *b = backing_at(id);
 
 	b->pending--;
 	if (b->references || b->mappings || b->pending)
 		return;
-	gm_record_free(op, b->block, tsc, stream);
+	gm_record_free_stack(op, b->block, tsc, stream, stack);
 	drop_backing_locked(id);
 }
 
@@ -225,7 +225,8 @@ void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t add
 	gm_unlock(&lock);
 }
 
-static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t size, uint64_t op)
+static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t size, uint64_t op,
+		       uint32_t stack)
 {
 	struct backing *b = backing_at(id);
 	uint32_t new = gm_slots_new(&mappings);
@@ -251,11 +252,11 @@ static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t 
 	}
 	if (b->size < offset + size)
 		b->size = offset + size;
-	place_locked(b, op);
+	place_locked(b, op, stack);
 }
 
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
-		    uint64_t size, uint64_t op)
+		    uint64_t size, uint64_t op, uint32_t stack)
 {
 	uint32_t id;
 
@@ -263,7 +264,7 @@ void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, 
 		return;
 	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
 	if (id)
-		map_locked(id, address, offset, size, op);
+		map_locked(id, address, offset, size, op, stack);
 	gm_unlock(&lock);
 }
 
@@ -320,14 +321,14 @@ void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *s
 	gm_unlock(&lock);
 }
 
-static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream)
+static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
 {
 	uint32_t of = mapping_at(id)->backing;
 
 	unlink_mapping_locked(id);
 	if (backing_at(of)->references || backing_at(of)->mappings)
-		place_locked(backing_at(of), op);
-	settled_locked(of, op, tsc, stream);
+		place_locked(backing_at(of), op, stack);
+	settled_locked(of, op, tsc, stream, stack);
 }
 
 /* Is what a step took still there? A context's end may have swept it away meanwhile. */
@@ -341,8 +342,8 @@ static bool is_pending(uint32_t id)
 	return id && backing_at(id)->block && backing_at(id)->pending;
 }
 
-void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc,
-		     uint64_t stream)
+void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc, uint64_t stream,
+		     uint32_t stack)
 {
 	uint32_t id, next;
 
@@ -351,10 +352,10 @@ void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t t
 	for (id = step->mappings; id; id = next) {
 		next = mapping_at(id)->taken_next;
 		if (is_taken(id))
-			unmapped_locked(id, op, tsc, stream);
+			unmapped_locked(id, op, tsc, stream, stack);
 	}
 	if (is_pending(step->backing))
-		settled_locked(step->backing, op, tsc, stream);
+		settled_locked(step->backing, op, tsc, stream, stack);
 	gm_unlock(&lock);
 }
 
@@ -381,7 +382,8 @@ void gm_backing_undo(const struct gm_backing_step *step)
 	gm_unlock(&lock);
 }
 
-void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc)
+void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc,
+		    uint32_t stack)
 {
 	uint32_t id;
 
@@ -389,7 +391,7 @@ void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint6
 		return;
 	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
 	if (id) {
-		gm_record_free(op, backing_at(id)->block, tsc, 0);
+		gm_record_free_stack(op, backing_at(id)->block, tsc, 0, stack);
 		drop_backing_locked(id);
 	}
 	gm_unlock(&lock);

@@ -41,22 +41,24 @@ bool gm_backing_retain(enum gm_map_space space, uint64_t handle);
 void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address);
 
 /* [@address, +@size) now shows @handle's bytes from @offset. A backing whose size was not known
- * (an import) is as large as the mappings have shown. @op: the operation to record it under. */
+ * (an import) is as large as the mappings have shown. @op: the operation to record it under; @stack:
+ * who maps it, as gm_record_change has it. */
 void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
-		    uint64_t size, uint64_t op);
+		    uint64_t size, uint64_t op, uint32_t stack);
 
 /* A reference, or every mapping that begins in [@address, +@size) (@size 0: the one there), is
  * about to go. */
 void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step);
 void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step);
 
-/* It went: what has nothing left is recorded as freed at @tsc. Or the driver refused. */
-void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc,
-		     uint64_t stream);
+/* It went: what has nothing left is recorded as freed at @tsc, by @stack. Or the driver refused. */
+void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc, uint64_t stream,
+		     uint32_t stack);
 void gm_backing_undo(const struct gm_backing_step *step);
 
 /* @handle and all that it maps ended in one (a graphics resource was unmapped). */
-void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc);
+void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc,
+		    uint32_t stack);
 
 /* The record of @block is gone (its context ended): forget the backing and its mappings. */
 void gm_backing_gone(uint32_t block);

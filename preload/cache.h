@@ -76,7 +76,7 @@ void gm_cache_context_ending(uint32_t context, bool ending);
 void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes);
 
 /* A context ended, after the driver's call: its heap and everything in it is gone. */
-void gm_cache_context_ended(uint32_t context, uint64_t tsc);
+void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack);
 
 /* A synchronisation or query of the program's said @result, which is not success: after an error
  * that sticks to the context nothing is served there, and the driver says what it says. */

@@ -446,7 +446,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		gm_cache_orphans_let_go();
 }
 
-void gm_cache_context_ended(uint32_t context, uint64_t tsc)
+void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 {
 	if (gm_cache_on())
 		gm_cache_streams_context_ended(context);
@@ -466,7 +466,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc)
 			continue;
 		}
 		gm_reuse_forget(gm_order_reuse(), heap->number);
-		gm_cached_drop(heap->cached, 0, tsc);
+		gm_cached_drop(heap->cached, 0, tsc, stack);
 		endings -= heap->ending;
 		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
 		atomic_store_explicit(&heaps[i], NULL, memory_order_release);

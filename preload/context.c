@@ -10,6 +10,7 @@
 #include "preload/cache.h"
 #include "preload/context.h"
 #include "preload/order.h"
+#include "preload/record.h"
 #include "preload/slots.h"
 #include "recorder/recorder.h"
 
@@ -317,9 +318,11 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 
 static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice device)
 {
+	uint16_t module;
 	uint32_t id = 0;
 
-	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now() };
+	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now(),
+				      .stack = gm_stack_of_free(&module) };
 	gm_context_handles_changed();
 	if (!gm_lock(&lock))
 		return;
@@ -413,8 +416,9 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 		if (!id)
 			continue;
 		gm_order_context_ended(id);
-		gm_cache_context_ended(id, ending->tsc);
-		gm_record_context_end(ending->op, id, ending->tsc, gm_block_gone, NULL);
+		gm_cache_context_ended(id, ending->tsc, ending->stack);
+		gm_record_context_end(ending->op, id, ending->tsc, ending->stack, gm_block_gone,
+				      NULL);
 	}
 	gm_op_end(ending->op);
 }

@@ -97,6 +97,7 @@ struct gm_ending {
 	uint8_t domain;
 	uint64_t op, tsc;
 	uint64_t host_now;		/* gm_host_now() before the real call */
+	uint32_t stack;			/* of who ends it, as gm_stack_of_free says it */
 };
 
 void gm_context_ending(struct gm_ending *ending, CUcontext handle);

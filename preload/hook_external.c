@@ -38,7 +38,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory e
 	result = GM_TRY(cuExternalMemoryGetMappedBuffer, devPtr, extMem, bufferDesc);
 	if (!result)
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, *devPtr, bufferDesc->offset,
-			       bufferDesc->size, call.op);
+			       bufferDesc->size, call.op, gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
 }
 
@@ -55,7 +55,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 	result = GM_TRY(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
 	if (!result)	/* its bytes lie within the import's, wherever the driver tiles them */
 		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, (uintptr_t)*mipmap, 0, 0,
-			       call.op);
+			       call.op, gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
 }
 
@@ -101,19 +101,19 @@ static void resources_mapped(const char *entry, unsigned int count,
 		gm_alloc_record(&call, GM_MAP_EXTERNAL, (uintptr_t)resources[i], size);
 		if (address)
 			gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)resources[i], address, 0, size,
-				       call.op);
+				       call.op, gm_stack_of_change(&call.alloc));
 		gm_op_end(call.op);
 	}
 }
 
 static void resources_unmapped(unsigned int count, const CUgraphicsResource *resources,
-			       uint64_t tsc)
+			       uint64_t tsc, uint32_t stack)
 {
 	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_EXTERNAL,
 				  gm_where_now().domain, 0, 0);
 
 	for (unsigned int i = 0; i < count; i++)
-		gm_backing_end(GM_MAP_EXTERNAL, (uintptr_t)resources[i], op, tsc);
+		gm_backing_end(GM_MAP_EXTERNAL, (uintptr_t)resources[i], op, tsc, stack);
 	gm_op_end(op);
 }
 
@@ -143,27 +143,33 @@ CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *res
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources,
 				  CUstream hStream)
 {
+	uint16_t module;
+	uint32_t stack;
 	uint64_t tsc;
 	CUresult result;
 
 	GM_ENTER(cuGraphicsUnmapResources, count, resources, hStream);
+	stack = gm_stack_of_free(&module);
 	tsc = gm_stamp_before();
 	result = GM_REAL(cuGraphicsUnmapResources)(count, resources, hStream);
 	if (!result)
-		resources_unmapped(count, resources, tsc);
+		resources_unmapped(count, resources, tsc, stack);
 	return gm_leave(result);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
 				       CUstream hStream)
 {
+	uint16_t module;
+	uint32_t stack;
 	uint64_t tsc;
 	CUresult result;
 
 	GM_ENTER(cuGraphicsUnmapResources_ptsz, count, resources, hStream);
+	stack = gm_stack_of_free(&module);
 	tsc = gm_stamp_before();
 	result = GM_REAL(cuGraphicsUnmapResources_ptsz)(count, resources, hStream);
 	if (!result)
-		resources_unmapped(count, resources, tsc);
+		resources_unmapped(count, resources, tsc, stack);
 	return gm_leave(result);
 }

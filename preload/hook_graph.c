@@ -12,7 +12,6 @@
 #include "preload/graph.h"
 #include "preload/order.h"
 #include "preload/retry.h"
-#include "recorder/modules.h"
 
 static struct gm_lock lock;
 static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */
@@ -40,16 +39,15 @@ void gm_graphs_forget(void)
 		blocks[i] = 0;
 }
 
-static void record_locked(uint8_t domain, uint64_t bytes, const void *caller)
+static void record_locked(uint8_t domain, uint64_t bytes, struct gm_alloc alloc)
 {
-	struct gm_alloc alloc = { .size = bytes, .requested = bytes, .domain = domain,
-				  .kind = GM_KIND_GRAPH };
 	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_GRAPH, domain, 0, bytes);
 
 	if (blocks[domain]) {
-		gm_record_change(op, blocks[domain], 0, bytes, 0);
+		gm_record_change(op, blocks[domain], 0, bytes, 0, gm_stack_of_change(&alloc));
 	} else {
-		alloc.module = caller ? gm_modules_caller(caller, NULL) : 0;
+		alloc.size = alloc.requested = bytes;
+		alloc.domain = domain;
 		alloc.tsc = gm_stamp();
 		gm_record_alloc(op, &alloc, &blocks[domain]);
 	}
@@ -57,29 +55,45 @@ static void record_locked(uint8_t domain, uint64_t bytes, const void *caller)
 	gm_op_end(op);
 }
 
-static void refresh_locked(uint8_t domain, const void *caller)
+/* Does the driver hold more or less for graphs than is recorded? With @alloc it is recorded. */
+static bool changed_locked(uint8_t domain, const struct gm_alloc *alloc)
 {
 	cuuint64_t bytes = 0;
 
 	if (gm_domain_of(domain) == GM_DOMAIN_UNKNOWN ||
 	    GM_REAL(cuDeviceGetGraphMemAttribute)(domain, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-						  &bytes))
-		return;
-	if (bytes != (blocks[domain] ? held_bytes[domain] : 0))
-		record_locked(domain, bytes, caller);
+						  &bytes) ||
+	    bytes == (blocks[domain] ? held_bytes[domain] : 0))
+		return false;
+	if (alloc)
+		record_locked(domain, bytes, *alloc);
+	return true;
 }
 
-void gm_graph_refresh(const void *caller)
+static bool changed(const struct gm_alloc *alloc)
 {
 	struct gm_relaxed relaxed;
+	bool any = false;
 
 	if (!gm_lock(&lock))
-		return;
+		return false;
 	relaxed = gm_relax();
 	for (uint64_t left = devices; left; left &= left - 1)
-		refresh_locked((uint8_t)__builtin_ctzll(left), caller);
+		any |= changed_locked((uint8_t)__builtin_ctzll(left), alloc);
 	gm_unrelax(&relaxed);
 	gm_unlock(&lock);
+	return any;
+}
+
+/* Most launches change nothing, and need no stack. */
+void gm_graph_refresh(const void *caller)
+{
+	struct gm_alloc alloc = { .kind = GM_KIND_GRAPH };
+
+	if (!changed(NULL))
+		return;
+	gm_alloc_caller(&alloc, caller);
+	changed(&alloc);
 }
 
 /* A call on graphs ended: it may have changed what they hold, or there was no memory for it. */

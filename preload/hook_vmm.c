@@ -89,7 +89,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 	gm_alloc_begin(&call, "cuMemMap", GM_KIND_VMM, size, GM_CALLER);
 	result = GM_TRY(cuMemMap, ptr, size, offset, handle, flags);
 	if (!result)
-		gm_backing_map(GM_MAP_HANDLE, handle, ptr, offset, size, call.op);
+		gm_backing_map(GM_MAP_HANDLE, handle, ptr, offset, size, call.op,
+			       gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
 }
 

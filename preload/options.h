@@ -47,12 +47,11 @@ struct gm_options {
 	uint8_t source[GM_OPTION_COUNT];	/* enum gm_option_source */
 };
 
-/* Values of CHOICE options, bits of SET options. */
+/* Values of CHOICE options, bits of SET options; of history_enabled and context: recorder/format.h. */
 enum { GM_ALLOCATOR_CACHING, GM_ALLOCATOR_NATIVE };
 enum { GM_FREE_AUTO, GM_FREE_DEFERRED, GM_FREE_SYNC };
 enum { GM_FILL_NONE, GM_FILL_ZERO, GM_FILL_POISON };
 enum { GM_STACKS_NONE, GM_STACKS_PYTHON, GM_STACKS_NATIVE, GM_STACKS_ALL };
-enum { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 enum { GM_ON_NONE = 1, GM_ON_EXIT = 2, GM_ON_SIGNAL = 4, GM_ON_OOM = 8, GM_ON_CRASH = 16 };
 
 /* One complaint: a whole sentence, without a newline. */

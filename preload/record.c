@@ -81,18 +81,23 @@ void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
 		gm_import_gone(copy->address);
 }
 
-/* Who asked, and from where. Before any lock of ours is taken. */
-static void find_caller(struct gm_call *call, const void *caller)
+void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
 {
 	struct gm_regs regs;
 
 	if (!gm_stacks_wanted()) {
-		call->alloc.module = gm_modules_caller_soon(caller);
+		alloc->module = caller ? gm_modules_caller_soon(caller) : 0;
 		return;
 	}
 	gm_regs_capture(&regs);
-	call->alloc.stack = gm_stacks_capture(&regs, &call->alloc.module);
-	call->alloc.stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
+	alloc->stack = gm_stacks_capture(&regs, &alloc->module);
+	alloc->stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
+}
+
+uint32_t gm_stack_of_change(const struct gm_alloc *alloc)
+{
+	return alloc->stack_of_block_only ? GM_NONE :
+	       gm_history_context() == GM_CONTEXT_ALLOC ? GM_STACK_OF_BLOCK : alloc->stack;
 }
 
 uint32_t gm_stack_of_free(uint16_t *ret_module)
@@ -123,7 +128,7 @@ void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind
 		.kind = (uint8_t)kind,
 		.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : where.domain,
 	};
-	find_caller(call, caller);
+	gm_alloc_caller(&call->alloc, caller);
 }
 
 void gm_alloc_flight(struct gm_call *call)
@@ -291,7 +296,8 @@ CUresult gm_free_end(struct gm_call *call, CUresult result)
 	} else if (call->block) {
 		put_back(call);
 	} else if (known && !result) {
-		gm_backing_done(&call->step, call->op, call->tsc, call->alloc.stream);
+		gm_backing_done(&call->step, call->op, call->tsc, call->alloc.stream,
+				call->alloc.stack);
 	} else if (known) {
 		gm_backing_undo(&call->step);
 	}

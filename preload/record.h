@@ -53,6 +53,13 @@ void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind
 		      uint64_t requested, const void *caller);
 void gm_alloc_flight(struct gm_call *call);
 
+/* Who asks, and from where, into @alloc: before any lock of ours is taken. @caller may be NULL: then
+ * the module is not known where no stack is. Called from a hook's body. */
+void gm_alloc_caller(struct gm_alloc *alloc, const void *caller);
+
+/* What gm_record_change is given when that is who changes something: as option context says. */
+uint32_t gm_stack_of_change(const struct gm_alloc *alloc);
+
 /* @size bytes are there, at @address: into the record, and found again by (@space, @address). */
 void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,
 		     uint64_t size);

@@ -123,10 +123,11 @@ void gm_cached_hold(struct gm_cached *heap, bool on);
  * had there in @span it has no more. */
 void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uint64_t bytes);
 
-/* Its context ended, with all its segments: records go, with their events; the heap with them (its
+/* Its context ended, with all its segments: records go, with their events, that have @stack as
+ * gm_record_free_stack has it; the heap with them (its
  * pointer stays good: -ENODEV). gm_record_context_end leaves a heap's segments alone. Returns how
  * many blocks were live. */
-unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc);
+unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, uint32_t stack);
 
 /* Count violations, of one or of all there are; 0 if sound. */
 int gm_cached_check(struct gm_cached *heap);

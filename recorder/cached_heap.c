@@ -235,10 +235,12 @@ static void segment_event(void *arg, bool allocated, uint32_t id)
 	struct gm_cached *heap = arg;
 	const struct gm_stretch *stretch = heap->stretch;
 	const struct gm_segment *segment = &gm_rec.segments[id];
-	uint32_t stack = stretch->alloc ? stretch->alloc->stack : segment->stack;
+	uint32_t stack = stretch->alloc ? stretch->alloc->stack :
+			 stretch->drops && stretch->stack != GM_STACK_OF_BLOCK ? stretch->stack :
+			 segment->stack;
 	uint64_t tsc = allocated ? segment->tsc : stretch->tsc ? stretch->tsc : gm_stamp();
 
-	if (stretch->alloc && stretch->alloc->stack_of_block_only)
+	if (gm_get(&gm_header_get()->history_context) == GM_CONTEXT_STATE)
 		stack = GM_NONE;
 	if (gm_untraced(segment->size))
 		gm_change_untraced(&stretch->change, 1);

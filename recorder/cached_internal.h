@@ -40,6 +40,7 @@ struct gm_stretch {
 	uint64_t op;			/* the operation's own number; 0 none */
 	uint64_t tsc;			/* of events; 0: each its own moment */
 	uint64_t last_op;		/* of the slot, before the stretch */
+	uint32_t stack;			/* of who drops the heap */
 	bool held;			/* the lock */
 	bool drops;			/* the heap: nothing else is done with it any more */
 	bool moves_nothing;		/* no address changes hands: also while the heap is held */

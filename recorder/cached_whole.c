@@ -170,7 +170,7 @@ void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uin
 static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,
 		      unsigned int *live)
 {
-	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = GM_NONE,
+	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = stretch->stack,
 				      .stream = gm_rec.segments[segment].stream };
 	uint32_t id = gm_rec.segments[segment].first_block;
 
@@ -232,9 +232,10 @@ static void leave_span(struct gm_cached *heap, const struct gm_stretch *stretch)
 	heap->heap.span = NULL;
 }
 
-unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc)
+unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, uint32_t stack)
 {
-	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .drops = true };
+	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .stack = stack,
+				      .drops = true };
 	unsigned int live = 0;
 	bool more = true;
 

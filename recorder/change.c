@@ -10,35 +10,36 @@
 #define BATCH 16u			/* blocks that a context loses between two callbacks */
 #define MUTABLE_FLAGS (GM_SEGMENT_UNMAPPED | GM_SEGMENT_EXPANDABLE)
 
-struct shape { uint64_t address, size; uint8_t flags; };
+struct shape { uint64_t address, size; uint32_t stack; uint8_t flags; };
 
-/* The events that take the block away as it was, and those that bring it as it is. */
+/* The events that take the block away as it was, and those that bring it as it is: with the stack of
+ * who changed it, but for the allocation, which is the program's of before. */
 static void events_before(const struct gm_change *change, const struct gm_segment *segment,
-			  const struct gm_block *block, uint64_t tsc)
+			  const struct gm_block *block, uint64_t tsc, uint32_t stack)
 {
-	if (block->flags & GM_BLOCK_UNTRACED) {
+	const struct gm_traced events[] = {
+		{ GM_ACTION_FREE_REQUESTED, block->address, block->requested },
+		{ GM_ACTION_FREE_COMPLETED, block->address, block->requested },
+		{ GM_ACTION_SEGMENT_UNMAP, segment->address, segment->size },
+	};
+
+	if (block->flags & GM_BLOCK_UNTRACED)
 		gm_change_untraced(change, 3);
-		return;
-	}
-	gm_change_event(change, segment, GM_ACTION_FREE_REQUESTED, tsc, block->address,
-			block->requested, segment->stream, 0);
-	gm_change_event(change, segment, GM_ACTION_FREE_COMPLETED, tsc, block->address,
-			block->requested, segment->stream, 0);
-	gm_change_event(change, segment, GM_ACTION_SEGMENT_UNMAP, tsc, segment->address,
-			segment->size, segment->stream, 0);
+	else
+		gm_change_trace(change, segment, tsc, segment->stream, stack, events, 3);
 }
 
 static void events_after(const struct gm_change *change, const struct gm_segment *segment,
-			 const struct gm_block *block, uint64_t tsc)
+			 const struct gm_block *block, uint64_t tsc, uint32_t stack)
 {
 	if (block->flags & GM_BLOCK_UNTRACED) {
 		gm_change_untraced(change, 2);
 		return;
 	}
 	gm_change_event(change, segment, GM_ACTION_SEGMENT_MAP, tsc, segment->address,
-			segment->size, segment->stream, segment->stack);
+			segment->size, segment->stream, stack);
 	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, block->address, block->requested,
-			segment->stream, block->stack);
+			segment->stream, stack == GM_NONE ? GM_NONE : block->stack);
 }
 
 static int change_locked(struct gm_change *change, struct gm_segment *segment,
@@ -47,6 +48,8 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	uint64_t tsc = gm_stamp();
 	struct gm_delta delta;
 	struct gm_txn txn;
+	uint32_t stack = to->stack == GM_STACK_OF_BLOCK ? block->stack : to->stack;
+	bool begins = !segment->size && stack;
 	uint8_t flags;
 
 	if (to->size > segment->size)
@@ -69,11 +72,17 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	flags = gm_untraced(delta.bytes ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
 	if (flags != block->flags)		/* in the word of the state, which others change */
 		gm_txn_save(&txn, &block->flags);
+	if (begins) {
+		gm_txn_save(&txn, &segment->stack);
+		gm_txn_save(&txn, &block->stack);
+	}
 	gm_txn_arm(&txn);
 	if (segment->size)
-		events_before(change, segment, block, tsc);
+		events_before(change, segment, block, tsc, stack);
 	if (delta.bytes)
 		block->requested = to->size;
+	if (begins)
+		segment->stack = block->stack = stack;
 	segment->address = to->address;
 	segment->size = to->size;
 	segment->flags = to->flags;
@@ -85,12 +94,13 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->tsc = tsc;		/* as the trace has it: handed out again */
 	gm_delta_apply(&delta, &txn, 0);
 	if (segment->size)
-		events_after(change, segment, block, tsc);
+		events_after(change, segment, block, tsc, stack);
 	gm_txn_end(&txn);
 	return 0;
 }
 
-int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, uint8_t flags)
+int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, uint8_t flags,
+		     uint32_t stack)
 {
 	struct gm_header *header = gm_header_get();
 	struct gm_segment *segment;
@@ -114,6 +124,7 @@ int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, 
 	}
 	to.address = address;
 	to.size = size;
+	to.stack = stack;
 	to.flags = (uint8_t)((segment->flags & ~MUTABLE_FLAGS) | (flags & MUTABLE_FLAGS));
 	if (address != segment->address || size != segment->size || to.flags != segment->flags)
 		r = change_locked(&change, segment, block, &to);
@@ -126,6 +137,7 @@ int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, 
 struct ending {
 	uint32_t context;
 	uint64_t tsc;
+	uint32_t stack;			/* of the events */
 	uint32_t at;			/* where to go on: a segment that stays, 0 from the first */
 	uint64_t at_op;			/* its last change: else it may be another one by now */
 	unsigned int count;
@@ -158,14 +170,14 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		ending->gone[ending->count].id = ids.block;
 		ending->gone[ending->count].copy = gm_rec.blocks[ids.block];
 		if (gm_remove_locked(change, ids, ending->tsc ? ending->tsc : gm_stamp_before(),
-				     segment->stream, GM_NONE) < 0)
+				     segment->stream, ending->stack) < 0)
 			return false;
 		ending->count++;
 	}
 	return false;
 }
 
-unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc,
+unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
 				   void (*gone)(void *arg, uint32_t block,
 						const struct gm_block *copy), void *arg)
 {
@@ -177,7 +189,7 @@ unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc,
 	if (!context)
 		return 0;
 	for (uint8_t domain = 0; domain < GM_DOMAINS; domain++) {
-		struct ending ending = { .context = context, .tsc = tsc };
+		struct ending ending = { .context = context, .tsc = tsc, .stack = stack };
 		struct gm_change change;
 		bool more = true;
 

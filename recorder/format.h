@@ -101,6 +101,9 @@ enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
 /* What is recorded: events and what is live; what is live, with its stacks; that without stacks. */
 enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_HISTORY_COUNT };
 
+/* What gets a stack: nothing; what is live; its events too, frees with the allocation's; with their own. */
+enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
+
 /*
  * One event. @commit is written last (release): (generation of the chunk << 8) + place in the
  * chunk (1..63); any other value means that the record is not complete.
@@ -385,7 +388,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	/* history control: what the events are worth; all 0 where nothing was limited */
 	_Atomic(uint32_t) history_enabled;	/* enum gm_history_enabled */
-	_Atomic(uint32_t) history_context, history_stacks;	/* words of the options' lists, from 0 */
+	_Atomic(uint32_t) history_context;	/* enum gm_history_context */
+	_Atomic(uint32_t) history_stacks;	/* a word of the option's list, from 0 */
 	uint32_t history_left_out;	/* bit (1 << enum gm_action): not recorded, by option */
 	uint64_t history_min_size;	/* blocks for which less was asked leave no events */
 	_Atomic(uint64_t) history_newest;	/* events that are shown at most, the newest; 0: all */

@@ -108,7 +108,8 @@ uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain
 void gm_op_end(uint64_t op);
 
 /* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,
- * in one transaction. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could
+ * in one transaction; of size 0 (an import whose bytes show when it is mapped) it leaves no events, as
+ * its end does not. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could
  * not be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
 
@@ -130,12 +131,15 @@ int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t str
  * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed.
  * @flags replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed
  * as it was (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map,
- * alloc), so that traces add up; a side of size 0 leaves no events. Returns as gm_record_free. */
-int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags);
+ * alloc), so that traces add up; a side of size 0 leaves no events. @stack: of who changes it, as in
+ * gm_record_free_stack; GM_NONE: no event has one. What had no bytes has its stack from now on.
+ * Returns as gm_record_free. */
+int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags,
+		     uint32_t stack);
 
-/* Everything that dies with @context is gone; calls @gone for each block, under no lock.
- * Returns how many. */
-unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc,
+/* Everything that dies with @context is gone; calls @gone for each block, under no lock. @stack: of
+ * the events, as in gm_record_free_stack. Returns how many. */
+unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
 				   void (*gone)(void *arg, uint32_t block,
 						const struct gm_block *copy), void *arg);
 

@@ -214,7 +214,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	gm_delta_apply(&delta, &txn, 1);
 	if (gm_untraced(alloc->requested)) {
 		gm_change_untraced(change, 2);
-	} else {
+	} else if (gm_likely(alloc->size)) {
 		const struct gm_traced events[] = {
 			{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
 			{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
@@ -327,7 +327,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
 		gm_change_untraced(change, 3);
-	else
+	else if (gm_likely(segment->size))
 		free_events(change, ids, tsc, stream, stack);
 	gm_txn_end(&txn);
 	return 0;

@@ -29,7 +29,43 @@ def balanced(snapshot):
     return wrong
 
 
+PROGRAMS = ("app_vmm", "app_graph", "app_ipc", "app_pools", "app_kinds.static", "app_ctx", "app_lives")
+
+
+def with_stacks(snapshot):
+    """(kind, action, stack, stack of the allocation that ends or None) of each event that is about memory."""
+    for trace in snapshot["device_traces"] + [snapshot["host_trace"]]:
+        live = {}
+        for action, addr, kind, stack in zip(trace["action"], trace["addr"], trace["kind"], trace["stack"]):
+            if action == "alloc":
+                live[addr] = stack
+            if action not in ("oom", "snapshot", "annotate"):
+                yield kind, action, stack, live.get(addr) if action.startswith("free_") else None
+
+
+def stacks():
+    """Of every kind: an allocation has the stack of who asked, a free that of who freed."""
+    for name in PROGRAMS:
+        for context in ("all", "alloc", "state"):
+            with Room() as room:
+                room.run([app(name)], snapshot_on="exit", context=context)
+                events = [e for snapshot in room.snapshots("exit") for e in with_stacks(snapshot)]
+                frees = [e for e in events if e[3] is not None]
+                if context == "all":
+                    bare = collections.Counter(e[:2] for e in events if not e[2])
+                    check("%s: every event has a stack" % name, events and not bare, dict(bare))
+                    alike = collections.Counter(e[0] for e in frees if e[2] == e[3] and e[2])
+                    check("%s: a free's is not the allocation's" % name, frees and not alike, dict(alike))
+                elif context == "alloc":
+                    wrong = collections.Counter(e[:2] for e in frees if e[2] != e[3])
+                    check("%s, context:alloc: a free has the allocation's" % name, frees and not wrong, dict(wrong))
+                else:
+                    check("%s, context:state: no event has one" % name, events and not any(e[2] for e in events),
+                          dict(collections.Counter(e[:2] for e in events if e[2])))
+
+
 def main():
+    stacks()
     with Room() as room:
         taken = conserved("app_frees", room, [app("app_frees")], checkpoints=11)
         if taken:

@@ -240,6 +240,18 @@ size_t aux_count_events(int action)
 	return count;
 }
 
+size_t aux_count_stacks(uint32_t stack)
+{
+	struct gm_image image;
+	size_t count = 0;
+
+	aux_image(&image);
+	for (size_t i = 0; i < image.event_count; i++)
+		count += image.events[i]->stack == stack;
+	gm_image_free(&image);
+	return count;
+}
+
 unsigned long aux_effort(unsigned long usual)
 {
 	const char *times = getenv("GM_STRESS");

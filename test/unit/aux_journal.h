@@ -51,6 +51,9 @@ void aux_sound(void);
 /* How many events with this action the journal holds, after undo and sorting; SIZE_MAX on error. */
 size_t aux_count_events(int action);
 
+/* How many have this stack. */
+size_t aux_count_stacks(uint32_t stack);
+
 struct gm_image;
 /* A settled copy of the living journal, checked; the caller frees it. */
 void aux_image(struct gm_image *ret_image);

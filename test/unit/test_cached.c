@@ -148,8 +148,8 @@ static void end_context(unsigned int h)
 
 	for (unsigned int i = 0; i < world.lives; i++)
 		live += world.live[i].heap == h;
-	ck_assert_uint_eq(gm_record_context_end(0, 10 + h, 0, NULL, NULL), 0);
-	ck_assert_uint_eq(gm_cached_drop(world.heap[h], 0, 0), live);
+	ck_assert_uint_eq(gm_record_context_end(0, 10 + h, 0, GM_NONE, NULL, NULL), 0);
+	ck_assert_uint_eq(gm_cached_drop(world.heap[h], 0, 0, GM_NONE), live);
 	ck_assert_ptr_null(gm_cached_by_number(gm_cached_number(world.heap[h])));
 	ck_assert_int_eq(gm_cached_check(world.heap[h]), 0);
 	for (unsigned int i = 0; i < world.lives; i++)
@@ -326,7 +326,7 @@ START_TEST(random_programs)
 	}
 	check_trace();
 	for (unsigned int h = 0; h < HEAPS; h++)
-		gm_cached_drop(world.heap[h], 0, 0);
+		gm_cached_drop(world.heap[h], 0, 0, GM_NONE);
 	aux_sound();
 }
 END_TEST
@@ -556,7 +556,7 @@ START_TEST(refused)
 	gm_cached_used(heap, &used, &high);
 	ck_assert_uint_eq(high, 0);
 	ck_assert_ptr_eq(gm_cached_by_number(gm_cached_number(heap)), heap);
-	gm_cached_drop(heap, 0, 0);
+	gm_cached_drop(heap, 0, 0, GM_NONE);
 	ck_assert_int_eq(aux_serve(heap, &alloc, &block), -ENODEV);
 	ck_assert_uint_eq(gm_cached_empty(heap), 0);
 	ck_assert_uint_eq(gm_cached_idle_bytes(heap), 0);

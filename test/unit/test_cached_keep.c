@@ -436,8 +436,8 @@ START_TEST(ends)
 	alloc_both(4 * KIB, 1, 1);
 	alloc_both(4 * KIB, 1, 1);
 	free_both(0);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0), 1);
-	ck_assert_uint_eq(gm_cached_drop(heap[1], 0, 0), 1);
+	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 1);
+	ck_assert_uint_eq(gm_cached_drop(heap[1], 0, 0, GM_NONE), 1);
 	same_stats();
 	ck_assert_int_eq(gm_recorder_check(), 0);
 }

@@ -127,7 +127,7 @@ static void do_free(struct worker *w, struct held *held, const struct worker *ow
 static void do_drop(struct worker *w, struct thread *me)
 {
 	me->busy = ALL_OWN;
-	gm_cached_drop(w->own, gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, 0, 0), 0);
+	gm_cached_drop(w->own, gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, 0, 0), 0, GM_NONE);
 	w->own = aux_heap(0, GM_KIND_DEVICE, 100 + w->number, "", GM_HEAP_UNLIMITED);
 	for (unsigned int i = 0; i < OWN; i++) {
 		me->held[i].state = NOTHING;
@@ -493,7 +493,7 @@ static void every_change(struct gm_cached *heap)
 	aux_complete(heap, block[3]);
 	aux_release(heap, block[5], address[5], true);
 	gm_cached_empty(heap);
-	gm_cached_drop(heap, 0, 0);
+	gm_cached_drop(heap, 0, 0, GM_NONE);
 }
 
 /* The same size again and again: kept, handed out for less, flushed for another size, counted, in
@@ -524,7 +524,7 @@ static void every_hit(struct gm_cached *heap, struct gm_cached *other)
 	alloc = aux_request(9000, 1, 2);
 	aux_serve(heap, &alloc, &block[0]);
 	aux_release(heap, block[0], alloc.address, true);
-	gm_cached_drop(other, 0, 0);
+	gm_cached_drop(other, 0, 0, GM_NONE);
 }
 
 static void be_stepped(int ready, bool keeps)

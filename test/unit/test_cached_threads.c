@@ -487,7 +487,7 @@ START_TEST(dropped_while_a_shard_is_held)
 	keep = gm_keep_first(0);
 	gm_set(&keep->slot->keeping, GM_KEEPING_OTHER);
 	gm_set(&keep->slot->keep_stuck, 1);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0), 1);
+	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 1);
 	gm_set(&keep->slot->keeping, GM_KEEPING_NOBODY);
 	ck_assert_int_eq(gm_cached_alloc(heap[0], 0, &alloc, &block), -ENODEV);
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
@@ -563,7 +563,7 @@ START_TEST(dropped_meanwhile)
 			ck_assert_int_eq(pthread_create(&threads[i], NULL, until_dropped, NULL), 0);
 		usleep(3000);
 		pthread_mutex_lock(&growth);	/* as the end of a context: nobody is in the driver */
-		gm_cached_drop(heap[0], 0, 0);
+		gm_cached_drop(heap[0], 0, 0, GM_NONE);
 		pthread_mutex_unlock(&growth);
 		for (unsigned int i = 0; i < WORKERS; i++)
 			pthread_join(threads[i], NULL);
@@ -597,7 +597,7 @@ START_TEST(passed_through_beside_what_is_kept)
 	while (lives)
 		free_both(lives - 1);
 	for (uint8_t h = 0; h < 2; h++)
-		ck_assert_int_eq(gm_record_change(0, passed[h], other[h].address, 3 * MIB, 0), 0);
+		ck_assert_int_eq(gm_record_change(0, passed[h], other[h].address, 3 * MIB, 0, GM_NONE), 0);
 	for (uint8_t h = 0; h < 2; h++)
 		ck_assert_int_eq(gm_record_stats(h, &stats[h]), 0);
 	ck_assert_int_eq(stats[0].stat[GM_STAT_ALLOCATED_BYTES][0].peak, 4 * MIB);
@@ -636,7 +636,7 @@ START_TEST(dropped_while_a_shard_is_let_go)
 		serve(8 * KIB, 2, &cell);
 	ck_assert_uint_eq(state_of(block), GM_BLOCK_KEPT);
 	pthread_create(&thread, NULL, let_go, &block);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0), 4000);
+	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 4000);
 	pthread_join(thread, NULL);
 	all_sound();
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);

@@ -103,7 +103,7 @@ START_TEST(changes_across_the_minimum)
 	set_minimum(MINIMUM);
 	block = aux_record(0, address_of(0), 50);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		ck_assert_int_eq(gm_record_change(0, block, address_of(0), sizes[i], 0), 0);
+		ck_assert_int_eq(gm_record_change(0, block, address_of(0), sizes[i], 0, GM_NONE), 0);
 		image_of(&image);
 		gm_image_free(&image);
 	}

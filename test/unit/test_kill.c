@@ -122,10 +122,10 @@ static void do_next(const struct plan *plan, unsigned int thread)
 		r = gm_record_free(op, *block, 0, 0);
 		break;
 	case DO_RESIZE:
-		r = gm_record_change(op, *block, alloc.address, plan->size, 0);
+		r = gm_record_change(op, *block, alloc.address, plan->size, 0, GM_NONE);
 		break;
 	case DO_END:
-		gm_record_context_end(op, 10 + thread, gm_stamp(), NULL, NULL);
+		gm_record_context_end(op, 10 + thread, gm_stamp(), GM_NONE, NULL, NULL);
 		break;
 	case DO_NOTE:
 		gm_record_note(GM_ACTION_ANNOTATE, alloc.domain, plan->size, 0);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "preload/options.h"
+#include "recorder/format.h"
 
 static struct gm_options options;
 static char said[64][1600];

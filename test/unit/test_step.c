@@ -60,13 +60,13 @@ static void step_one(unsigned int n, uint32_t *block)
 	case 2: alloc = step_alloc(1, 2, 2 * MIB); gm_record_alloc(op, &alloc, &block[2]); break;
 	case 3: gm_record_freeing(block[0]); gm_record_free(op, block[0], 0, 0); break;
 	case 4: alloc = step_alloc(0, 3, MIB); gm_record_alloc(op, &alloc, &block[3]); break;
-	case 5: gm_record_change(op, block[3], STEP_FIRST + 3 * STEP_STRIDE, 7 * MIB, 0); break;
-	case 6: gm_record_change(op, block[1], STEP_FIRST + 4 * STEP_STRIDE, 512, 0); break;
+	case 5: gm_record_change(op, block[3], STEP_FIRST + 3 * STEP_STRIDE, 7 * MIB, 0, GM_NONE); break;
+	case 6: gm_record_change(op, block[1], STEP_FIRST + 4 * STEP_STRIDE, 512, 0, GM_NONE); break;
 	case 7: gm_record_failure(&failure); break;
 	case 8: gm_record_note(GM_ACTION_ANNOTATE, 0, 1, 0); break;
 	case 9: gm_record_reset_stats(0, GM_RESET_PEAK); break;
 	case 10: gm_record_freeing(block[1]); gm_record_free(op, block[1], 0, 0); break;
-	default: gm_record_context_end(op, 1, 0, NULL, NULL);
+	default: gm_record_context_end(op, 1, 0, GM_NONE, NULL, NULL);
 	}
 	gm_op_end(op);
 }

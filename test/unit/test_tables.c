@@ -121,7 +121,7 @@ START_TEST(test_wrong_arguments)
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &block), -ENODEV);
 	ck_assert_uint_eq(block, 0);
 	ck_assert_int_eq(gm_record_free(0, 1, 0, 0), -ENODEV);
-	ck_assert_int_eq(gm_record_change(0, 1, 0, 0, 0), -ENODEV);
+	ck_assert_int_eq(gm_record_change(0, 1, 0, 0, 0, GM_NONE), -ENODEV);
 	ck_assert_uint_eq(gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, 0), 0);
 	gm_op_end(0);
 	gm_op_end(UINT64_MAX);
@@ -130,7 +130,7 @@ START_TEST(test_wrong_arguments)
 	gm_record_free_bytes(0, 1, 2, 0);
 	gm_record_device(0, 0, "x", NULL, 1);
 	gm_record_driver_version(12);
-	ck_assert_uint_eq(gm_record_context_end(0, 1, 0, NULL, NULL), 0);
+	ck_assert_uint_eq(gm_record_context_end(0, 1, 0, GM_NONE, NULL, NULL), 0);
 	ck_assert(!gm_record_block(1, &copy));
 	ck_assert_int_eq(gm_recorder_check(), 0);
 	ck_assert(!gm_recorder_lock_all(0, &held));
@@ -145,7 +145,7 @@ START_TEST(test_wrong_arguments)
 	ck_assert_int_eq(gm_record_free(0, 0, 0, 0), -ENOENT);
 	ck_assert_int_eq(gm_record_free(0, 1, 0, 0), -ENOENT);
 	ck_assert_int_eq(gm_record_free(0, UINT32_MAX, 0, 0), -ENOENT);
-	ck_assert_int_eq(gm_record_change(0, UINT32_MAX, 0, 0, 0), -ENOENT);
+	ck_assert_int_eq(gm_record_change(0, UINT32_MAX, 0, 0, 0, GM_NONE), -ENOENT);
 	gm_record_freeing(UINT32_MAX);
 	gm_record_free_bytes(GM_DOMAINS, 1, 2, 0);
 	gm_op_end(UINT64_MAX);
@@ -198,6 +198,52 @@ START_TEST(test_what_counts)
 }
 END_TEST
 
+/* Who changes it is in the events; the block is of who asked for it, or who gave it its first bytes. */
+START_TEST(test_change_stacks)
+{
+	struct gm_alloc alloc = aux_alloc(0, 5, 0);
+	struct gm_block copy;
+	uint32_t frames[3] = { 0 }, stacks[3], graph, import;
+
+	aux_start(1000);
+	for (uint32_t i = 0; i < 3; i++) {
+		frames[i] = gm_intern_frame(&(struct gm_frame){ .offset = i + 1 });
+		stacks[i] = gm_intern_stack(&frames[i], 1, false);
+	}
+	alloc.kind = GM_KIND_GRAPH;
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &graph), 0);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, MIB, 0, stacks[0]), 0);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 2 * MIB, 0, stacks[1]), 0);
+	gm_record_block(graph, &copy);
+	ck_assert_uint_eq(copy.stack, stacks[0]);
+	ck_assert_uint_eq(gm_rec.segments[copy.segment].stack, stacks[0]);
+	ck_assert_uint_eq(aux_count_stacks(stacks[0]), 2 + 1);		/* map, alloc; alloc */
+	ck_assert_uint_eq(aux_count_stacks(stacks[1]), 4);		/* free, free, unmap; map */
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 0, 0, GM_STACK_OF_BLOCK), 0);
+	ck_assert_uint_eq(aux_count_stacks(stacks[0]), 3 + 3);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, MIB, 0, stacks[1]), 0);
+	gm_record_block(graph, &copy);
+	ck_assert_uint_eq(copy.stack, stacks[1]);
+	ck_assert_uint_eq(aux_count_stacks(stacks[1]), 4 + 2);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 2 * MIB, 0, GM_NONE), 0);
+	ck_assert_uint_eq(aux_count_stacks(GM_NONE), 5);
+	aux_sound();
+
+	/* What never had bytes comes and goes without an event; so does a context, with its stack. */
+	alloc = aux_alloc(0, 0x99, 0);
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &import), 0);
+	ck_assert_int_eq(gm_record_free(0, import, 0, 0), 0);
+	alloc = aux_alloc(0, 0x1000, MIB);
+	alloc.context = 7;
+	alloc.stack = stacks[0];
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &import), 0);
+	ck_assert_uint_eq(aux_count_stacks(GM_NONE), 5);
+	ck_assert_uint_eq(gm_record_context_end(0, 7, 0, stacks[2], NULL, NULL), 1);
+	ck_assert_uint_eq(aux_count_stacks(stacks[2]), 3);
+	aux_sound();
+}
+END_TEST
+
 START_TEST(test_change)
 {
 	struct gm_alloc alloc = aux_alloc(0, 5, 0);
@@ -208,16 +254,16 @@ START_TEST(test_change)
 	/* What graphs hold on a device: grows from nothing, shrinks to nothing, is never small. */
 	alloc.kind = GM_KIND_GRAPH;
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &graph), 0);
-	ck_assert_int_eq(gm_record_change(0, graph, 5, 100, 0), 0);
-	ck_assert_int_eq(gm_record_change(0, graph, 5, 8 * MIB, 0), 0);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 100, 0, GM_NONE), 0);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 8 * MIB, 0, GM_NONE), 0);
 	aux_sound();
-	ck_assert_int_eq(gm_record_change(0, graph, 5, 0, 0), 0);
+	ck_assert_int_eq(gm_record_change(0, graph, 5, 0, 0, GM_NONE), 0);
 	aux_sound();
 	stat_is(0, GM_STAT_ALLOCATED_BYTES, GM_POOL_LARGE, 0, 8 * MIB, 8 * MIB, 8 * MIB);
 	stat_is(0, GM_STAT_REQUESTED_BYTES, GM_POOL_LARGE, 0, 8 * MIB, 8 * MIB, 8 * MIB);
 	stat_is(0, GM_STAT_ALLOCATION, GM_POOL_ALL, 1, 1, 1, 0);
-	/* segment_alloc, alloc; map, alloc; free, free, unmap, map, alloc; free, free, unmap */
-	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 12);
+	/* map, alloc; free, free, unmap, map, alloc; free, free, unmap */
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 10);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_MAP), 2);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_UNMAP), 2);
 
@@ -226,19 +272,19 @@ START_TEST(test_change)
 	alloc.kind = GM_KIND_VMM;
 	alloc.flags = GM_SEGMENT_UNMAPPED;
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &vmm), 0);
-	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0), 0);
+	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0, GM_NONE), 0);
 	gm_record_block(vmm, &copy);
 	ck_assert_uint_eq(copy.address, 0x700000000);
 	ck_assert_uint_eq(gm_rec.segments[copy.segment].flags, 0);
-	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0), 0);	/* nothing new */
-	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 12 + 2 + 5);
-	ck_assert_int_eq(gm_record_change(0, vmm, 0x99, 2 * MIB, GM_SEGMENT_UNMAPPED), 0);
+	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0, GM_NONE), 0);	/* nothing new */
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 10 + 2 + 5);
+	ck_assert_int_eq(gm_record_change(0, vmm, 0x99, 2 * MIB, GM_SEGMENT_UNMAPPED, GM_NONE), 0);
 	gm_record_block(vmm, &copy);
 	ck_assert_uint_eq(gm_rec.segments[copy.segment].flags, GM_SEGMENT_UNMAPPED);
 	stat_is(0, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 2 * MIB, 8 * MIB, 10 * MIB, 8 * MIB);
 	aux_sound();
 	ck_assert_int_eq(gm_record_free(0, vmm, 0, 0), 0);
-	ck_assert_int_eq(gm_record_change(0, vmm, 1, 1, 0), -ENOENT);
+	ck_assert_int_eq(gm_record_change(0, vmm, 1, 1, 0, GM_NONE), -ENOENT);
 	aux_sound();
 }
 END_TEST
@@ -270,20 +316,20 @@ START_TEST(test_context_end)
 		*(alloc.context == 5 ? &lost : &kept) += alloc.size;
 	}
 	op = gm_op_begin(GM_ACTION_SEGMENT_FREE, GM_KIND_DEVICE, 0, 0, 0);
-	gm_record_context_end(op, 5, gm_stamp(), gone, &gone_count);
+	gm_record_context_end(op, 5, gm_stamp(), GM_NONE, gone, &gone_count);
 	gm_op_end(op);
 	aux_sound();
 	ck_assert_uint_eq(gone_bytes, lost);
 	ck_assert_uint_gt(gone_count, 800);
-	ck_assert_uint_eq(gm_record_context_end(0, 5, 0, gone, &gone_count), 0);
-	ck_assert_uint_eq(gm_record_context_end(0, 0, 0, gone, &gone_count), 0);
+	ck_assert_uint_eq(gm_record_context_end(0, 5, 0, GM_NONE, gone, &gone_count), 0);
+	ck_assert_uint_eq(gm_record_context_end(0, 0, 0, GM_NONE, gone, &gone_count), 0);
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_FREE), gone_count);
 	lost = 0;
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
 		for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
 			lost += gm_rec.domains[d].live_bytes[k];
 	ck_assert_uint_eq(lost, kept);
-	ck_assert_uint_gt(gm_record_context_end(0, 6, 0, NULL, NULL), 800);
+	ck_assert_uint_gt(gm_record_context_end(0, 6, 0, GM_NONE, NULL, NULL), 800);
 	aux_sound();
 }
 END_TEST
@@ -527,6 +573,7 @@ int main(void)
 	tcase_add_test(tc, test_wrong_arguments);
 	tcase_add_test(tc, test_what_counts);
 	tcase_add_test(tc, test_change);
+	tcase_add_test(tc, test_change_stacks);
 	tcase_add_test(tc, test_context_end);
 	tcase_add_test(tc, test_full);
 	tcase_add_test(tc, test_many_modules);
