@@ -26,6 +26,7 @@
 struct view {
 	const json_t *root;
 	const char *device;
+	enum gm_by by;			/* how what is live is summed */
 	const struct gm_scene *scene;
 	const struct gm_explanation *explanation;
 };
@@ -92,22 +93,26 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 		(long long)gm_json_number(row, "frees"));
 }
 
-/* Who asked for what is live, by the function: what the statistics cannot say. */
-static void print_sites(const struct view *view, const char *device)
+/* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
+static void print_groups(const struct view *view, const char *device)
 {
 	struct gm_lives_filter filter = { .device = device };
 	struct gm_groups groups;
 
-	if (gm_groups_open(&groups, GM_BY_SITE))
+	if (gm_groups_open(&groups, view->by))
 		return;
 	if (!gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL) && groups.count) {
 		gm_groups_sort(&groups);
 		putchar('\n');
-		gm_show_heading(stdout, "%12s %11s  %s", "live", "blocks", "by call site");
-		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++)
+		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
+				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
+		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
 			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
 			       (long long)groups.list[i].count[1],
 			       gm_show_clean(groups.list[i].key));
+			if (view->by == GM_BY_STACK)
+				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 28);
+		}
 		if (groups.count > SITES_SHOWN)
 			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
 			       groups.count - SITES_SHOWN);
@@ -191,7 +196,7 @@ static void print_device(const struct view *view, const json_t *device)
 	print_fragmentation(view, device);
 	print_holders(view, device, true);
 	print_holders(view, device, false);
-	print_sites(view, text);
+	print_groups(view, text);
 }
 
 static void print_host(const struct view *view)
@@ -362,25 +367,37 @@ static void print_summary(const struct view *view, const char *word, bool severa
 		putchar('\n');
 }
 
+/* What is live, as the text has it. */
+static json_t *json_groups(const struct view *view)
+{
+	struct gm_lives_filter filter = { .device = view->device };
+	json_t *list = json_array();
+	struct gm_groups groups;
+
+	if (gm_groups_open(&groups, view->by))
+		return list;
+	gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
+	gm_groups_sort(&groups);
+	for (size_t i = 0; i < groups.count; i++) {
+		const struct gm_group *group = &groups.list[i];
+
+		json_array_append_new(list, json_pack(
+			"{so sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
+			gm_groups_json_stack(view->scene, group->stack) : json_string(gm_show_clean(group->key)),
+			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1]));
+	}
+	gm_groups_close(&groups);
+	return list;
+}
+
 /* The large parts are not there unless somebody asked for them. */
 static void print_json(const struct view *view)
 {
-	json_t *root = json_copy((json_t *)(uintptr_t)view->root), *sites = json_array();
-	struct gm_lives_filter filter = { .device = view->device };
-	struct gm_groups groups;
+	json_t *root = json_copy((json_t *)(uintptr_t)view->root);
+	char by[16];
 
-	if (!gm_groups_open(&groups, GM_BY_SITE)) {
-		gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
-		gm_groups_sort(&groups);
-		for (size_t i = 0; i < groups.count; i++)
-			json_array_append_new(
-				sites,
-				json_pack("{ss sI sI}", "site", gm_show_clean(groups.list[i].key),
-					  "allocated_bytes", (json_int_t)groups.list[i].bytes[1],
-					  "blocks", (json_int_t)groups.list[i].count[1]));
-		gm_groups_close(&groups);
-	}
-	json_object_set_new(root, "by_site", sites);
+	snprintf(by, sizeof(by), "by_%s", gm_by_name(view->by));
+	json_object_set_new(root, by, json_groups(view));
 	json_object_set_new(root, "explanation",
 			    view->explanation->cause == GM_CAUSE_NONE
 				    ? json_null()
@@ -393,7 +410,7 @@ static void print_json(const struct view *view)
 	json_decref(root);
 }
 
-static int one(const char *word, const char *device, bool json, bool several)
+static int one(const char *word, const char *device, enum gm_by by, bool json, bool several)
 {
 	struct gm_explanation explanation;
 	struct gm_loaded loaded;
@@ -416,7 +433,7 @@ static int one(const char *word, const char *device, bool json, bool several)
 		return gm_given_bad("summary", word, strerror(-r));
 	}
 	gm_explain(&scene, &explanation);
-	view = (struct view){ loaded.root, device, &scene, &explanation };
+	view = (struct view){ loaded.root, device, by, &scene, &explanation };
 	if (json)
 		print_json(&view);
 	else
@@ -429,7 +446,7 @@ static int one(const char *word, const char *device, bool json, bool several)
 int gm_verb_summary(int argc, char **argv)
 {
 	const char *device = NULL;
-	int c, status = GM_EXIT_OK;
+	int c, by = GM_BY_SITE, status = GM_EXIT_OK;
 	char *end;
 	bool json = false;
 
@@ -442,6 +459,13 @@ int gm_verb_summary(int argc, char **argv)
 					gm_show_clean(optarg));
 				return GM_EXIT_USAGE;
 			}
+		} else if (c == 'b') {
+			by = gm_by_of(optarg);
+			if (by < 0) {
+				fprintf(stderr, "gpumem summary: --by %s: not site, stack, module, kind, "
+					"size or stream\n", gm_show_clean(optarg));
+				return GM_EXIT_USAGE;
+			}
 		} else if (c == 'j') {
 			json = true;
 		} else {
@@ -451,7 +475,7 @@ int gm_verb_summary(int argc, char **argv)
 	if (optind == argc)
 		return gm_cli_inputs("summary", argc - optind);
 	for (int i = optind; i < argc; i++) {
-		int s = one(argv[i], device, json, argc - optind > 1);
+		int s = one(argv[i], device, (enum gm_by)by, json, argc - optind > 1);
 
 		status = s > status ? s : status;
 	}

@@ -169,6 +169,17 @@ with Room() as room:
                                     "remember_loss (app_training)": (20 * MiB, 20)}, sites)
     text = gpumem("summary", full).stdout
     check("in the text, the largest first", re.search(r"by call site\n +168\.00 MiB +12  make_moments .*\n +84\.00 MiB +12  load_weights", text), text)
+    text = gpumem("summary", "--by", "stack", full).stdout
+    check("--by stack: each with its stack, innermost first", re.search(
+        r"\n +live +blocks  by stack\n +168\.00 MiB +12  make_moments\n {28}make_moments \(app_training\)\n {28}main .*\n", text), text)
+    stacks = json.loads(gpumem("summary", "--json", "--by", "stack", full).stdout)
+    check("--json --by stack", "by_site" not in stacks and sum(r["allocated_bytes"] for r in stacks["by_stack"]) == 272 * MiB and
+          "make_moments" in [f["name"] for f in stacks["by_stack"][0]["stack"]] and stacks["by_stack"][0]["blocks"] == 12, stacks["by_stack"][:1])
+    for by, row in (("module", r" 272\.00 MiB +44  app_training"), ("kind", r" 272\.00 MiB +44  device"), ("size", r"up to "), ("stream", r"  0\b")):
+        text = gpumem("summary", "--by", by, full).stdout
+        check("--by %s" % by, re.search(r"live +blocks  by %s\n.*%s" % (by, row), text), text)
+    run = gpumem("summary", "--by", "frame", full)
+    check("--by of what is none: exit 2, and why", run.returncode == 2 and "--by frame: not site, stack" in run.stderr and not run.stdout, run)
     rows = summary("test/data/torch-snapshot.pickle")["by_site"]
     check("of PyTorch's: the program's own lines", any(re.match(r"train_step \(.*train\.py:\d+\)", row["site"]) for row in rows), rows)
 finish()
