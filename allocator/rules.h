@@ -44,6 +44,7 @@
 	GM_RULE(HOST_BARRIER, "host-barrier", "a free is the host's barrier while work that it can see is pending") \
 	GM_RULE(GROWTH, "growth", "nobody reports out of memory while another thread grows or flushes") \
 	GM_RULE(AWAIT, "await", "before out of memory is said, what waits for the GPU is waited for") \
+	GM_RULE(SCARCE, "scarce", "frees wait as the driver's do where memory is scarce") \
 	GM_RULE(FLUSH, "flush", "a call that fails for want of memory is repeated after a flush")
 
 enum gm_rule_name {

@@ -53,7 +53,7 @@ int gm_cache_start(void)
 void gm_cache_forget(void)
 {
 	gm_cache_unusual |= GM_CACHE_OFF;
-	gm_cache_unusual &= ~(uint32_t)(GM_CACHE_FILLS | GM_CACHE_WAITS);
+	gm_cache_unusual &= ~(uint32_t)(GM_CACHE_FILLS | GM_CACHE_WAITS | GM_CACHE_SCARCE);
 	gm_cache_heaps_forget();
 	gm_cache_forget_short();
 }
@@ -370,10 +370,12 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 
 /* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
  * capture there is no event to tell later when the memory is free, nor would a flush give it back:
- * then it waits as the driver's does. */
-static inline bool is_a_barrier(struct freeing *freeing, const void *caller)
+ * then it waits as the driver's does. So it does where memory is scarce. */
+static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing *freeing,
+				const void *caller)
 {
-	if (!gm_host_sees_pending() && !gm_capturing() && !(gm_cache_unusual & GM_CACHE_WAITS))
+	if (!gm_host_sees_pending() && !gm_capturing() &&
+	    !(gm_cache_unusual & (GM_CACHE_WAITS | GM_CACHE_SCARCE)))
 		return false;
 	switch (gm_state.options.free) {
 	case GM_FREE_SYNC:
@@ -382,7 +384,10 @@ static inline bool is_a_barrier(struct freeing *freeing, const void *caller)
 		return false;
 	default:
 		return gm_capturing() ||
-		       (gm_rule(GM_RULE_HOST_BARRIER) && !frees_freely(freeing, caller));
+		       (gm_host_sees_pending() && gm_rule(GM_RULE_HOST_BARRIER) &&
+			!frees_freely(freeing, caller)) ||
+		       (gm_order_hot.many && gm_rule(GM_RULE_SCARCE) &&
+			gm_cache_scarce(heap->domain));
 	}
 }
 
@@ -459,7 +464,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	gm_order_look();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
-	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(&freeing, caller)) {
+	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
 		refused = gm_order_wait_context(heap->context, &freeing.waited);
 		if (refused) {
 			gm_cache_fault(refused);

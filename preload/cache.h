@@ -26,7 +26,8 @@ enum gm_cache_unusual {
 	GM_CACHE_OFF = 1,		/* nothing is served */
 	GM_CACHE_HOST_FUNCTIONS = 2,	/* one was given to the driver: this thread may be in one */
 	GM_CACHE_FILLS = 4,		/* memory is filled when it is handed out */
-	GM_CACHE_WAITS = 8		/* every cudaFree does */
+	GM_CACHE_WAITS = 8,		/* every cudaFree does */
+	GM_CACHE_SCARCE = 16		/* some device has little memory left (gm_cache_scarce) */
 };
 extern _Atomic(uint32_t) gm_cache_unusual GM_HIDDEN;
 

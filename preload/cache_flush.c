@@ -21,6 +21,8 @@
 #include "recorder/clock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
+#define SCARCE_PART 16u			/* less free or idle than this is scarce */
+#define LOOKS_EVERY 256u		/* frees that waited for it */
 #define TOLD_PART 512u			/* so much stream-ordered memory nobody will lack */
 #define POISON 0xa5u
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
@@ -33,11 +35,14 @@
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */
 
 static _Atomic(uint64_t) is_short;	/* a bit for each device */
+static _Atomic(uint64_t) scarce;	/* likewise; with GM_CACHE_SCARCE for all of them */
+static _Atomic(uint32_t) scarce_asked;
 static _Atomic(bool) dedicate;
 
 void gm_cache_forget_short(void)
 {
 	is_short = 0;
+	scarce = 0;
 	dedicate = false;
 }
 
@@ -209,14 +214,45 @@ void gm_cache_short_of_memory(uint8_t domain)
 	is_short |= UINT64_C(1) << domain;
 }
 
+/* While memory is plenty, what was freed waits for the GPU and others are served from elsewhere. That
+ * takes more segments than the driver would, with holes in them, and where memory is scarce they
+ * would be the reason for a refusal. There frees wait as the driver's do. */
+static void set_scarce(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes)
+{
+	uint64_t bit = UINT64_C(1) << domain, left = free_bytes + gm_cache_idle_bytes(domain);
+
+	if (left < total_bytes / SCARCE_PART)
+		scarce |= bit;
+	else if (left > total_bytes / SCARCE_PART + total_bytes / SHORT_PART)
+		scarce &= ~bit;
+	if (scarce)
+		gm_cache_unusual |= GM_CACHE_SCARCE;
+	else
+		gm_cache_unusual &= ~(uint32_t)GM_CACHE_SCARCE;
+}
+
+bool gm_cache_scarce(uint8_t domain)
+{
+	size_t free_bytes, total_bytes;
+
+	if (!(scarce >> domain & 1))
+		return false;
+	if (!(++scarce_asked % LOOKS_EVERY) &&
+	    !GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		set_scarce(domain, free_bytes, total_bytes);
+	return true;
+}
+
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
 {
 	size_t free_bytes = 0, total_bytes = 0;
 
 	gm_sample_growth(call->where);
-	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes) &&
-	    free_bytes < total_bytes / SHORT_PART)
-		gm_cache_short_of_memory(heap->domain);
+	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes)) {
+		if (free_bytes < total_bytes / SHORT_PART)
+			gm_cache_short_of_memory(heap->domain);
+		set_scarce(heap->domain, free_bytes, total_bytes);
+	}
 	if (call->alloc.stream && heap->segments >= total_bytes / TOLD_PART)
 		gm_cache_tell_frees();
 }

@@ -168,6 +168,9 @@ static inline bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
 }
 void gm_cache_short_of_memory(uint8_t domain);
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
+/* Had @domain's device little memory left that nobody uses, when it was looked at last? Looks itself
+ * now and then. */
+bool gm_cache_scarce(uint8_t domain);
 /* What an option says that memory holds when it is handed out. */
 void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
 void gm_cache_forget_short(void);

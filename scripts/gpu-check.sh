@@ -297,6 +297,21 @@ for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
+# A training on a device filled so that it just fits where every free waits: with the default, too.
+if wanted gpu_full && [ -n "$with_python" ]; then
+	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
+		mkdir -p "$room/gpu_full"
+		fitting=$(GPUMEM_FREE=sync LD_PRELOAD=$library GPUMEM_SNAPSHOT_ON=none timeout 200 "$python" test/gpu/gpu_full.py --find)
+		run_bare gpu_full "$python" test/gpu/gpu_full.py --room "${fitting%% *}"
+		for turn in 1 2 3 4 5; do
+			run_ours gpu_full "$python" test/gpu/gpu_full.py --room "${fitting%% *}"
+			same gpu_full && printf '      %s, run %s\n' "$fitting" "$turn"
+		done
+	else
+		skip gpu_full "no torch here"
+	fi
+fi
+
 # Two ranks of torchrun, on one GPU.
 if wanted gpu_torchrun && [ -n "$with_python" ]; then
 	if timeout 200 "$python" -c "import torch.distributed.run" >/dev/null 2>&1; then

@@ -269,6 +269,29 @@ void scenario_freed_by_another_flag(void)
 	expect_words(scene.t, q, 2);
 }
 
+/* What the device has left is little: a block that is used until its free ends is handed out again,
+ * not another one beside it, whose segment would then lack. */
+void scenario_scarce(void)
+{
+	CUdeviceptr p, q;
+	struct scene scene;
+
+	scene_open(&scene, 1);
+	get(870 * MIB);
+	p = get(32 * MIB);
+	fill(&scene, scene.t, p, 1);
+	CHECK(cuCtxSynchronize());
+	slow_from_here();
+	fill(&scene, scene.s, p, 1);
+	give(p);
+	q = get(30 * MIB);
+	CHECK(cuCtxSynchronize());
+	get(2 * MIB);
+	get(56 * MIB);
+	fill(&scene, scene.t, q, 2);
+	expect_words(scene.t, q, 2);
+}
+
 /* A request of its own segment, which others may write to, when the cache holds the device. */
 void scenario_dedicated_when_full(void)
 {
