@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "tools/trace_rows.h"
+#include "tools/units.h"
 
 #define GM_LIFE_BEFORE UINT32_MAX	/* born: before the history that was kept */
 #define GM_LIFE_LIVE UINT32_MAX		/* died: not before the snapshot */
@@ -32,17 +33,6 @@ struct gm_lives {
 	struct gm_life *list;
 	size_t count, room;
 };
-
-/* Sums of what a file says may be anything: they wrap. */
-static inline int64_t gm_wrap_add(int64_t a, int64_t b)
-{
-	return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
-static inline int64_t gm_wrap_subtract(int64_t a, int64_t b)
-{
-	return (int64_t)((uint64_t)a - (uint64_t)b);
-}
 
 /* What of the lives counts. */
 struct gm_lives_filter {

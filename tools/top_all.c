@@ -13,6 +13,7 @@
 #include "tools/attach.h"
 #include "tools/discover.h"
 #include "tools/top.h"
+#include "tools/units.h"
 
 #define LOOK_SECONDS 2.0
 
@@ -89,18 +90,18 @@ static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)
 
 		if (!to)
 			return;
-		to->live += from->live;
-		to->blocks += from->blocks;
-		to->growth += from->growth;
+		to->live = gm_wrap_add(to->live, from->live);
+		to->blocks = gm_wrap_add(to->blocks, from->blocks);
+		to->growth = gm_wrap_add(to->growth, from->growth);
 		to->calls_rate += from->calls_rate;
 		to->bytes_rate += from->bytes_rate;
 		to->stacks += from->stacks;
 		if (from->peak >= 0)
-			to->peak = (to->peak < 0 ? 0 : to->peak) + from->peak;
+			to->peak = gm_wrap_add(to->peak < 0 ? 0 : to->peak, from->peak);
 		if (from->allocations >= 0) {
-			to->allocations = (to->allocations < 0 ? 0 : to->allocations) +
-					  from->allocations;
-			to->allocated = (to->allocated < 0 ? 0 : to->allocated) + from->allocated;
+			to->allocations = gm_wrap_add(to->allocations < 0 ? 0 : to->allocations,
+						      from->allocations);
+			to->allocated = gm_wrap_add(to->allocated < 0 ? 0 : to->allocated, from->allocated);
 		}
 		if (from->stack_live > to->stack_live) {
 			to->stack_live = from->stack_live;

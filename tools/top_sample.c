@@ -17,6 +17,13 @@
 #include "tools/sites.h"
 #include "tools/table.h"
 #include "tools/top.h"
+#include "tools/units.h"
+
+/* A journal is anybody's: its numbers may be too large to be added. */
+static void add(int64_t *to, int64_t value)
+{
+	*to = gm_wrap_add(*to, value);
+}
 
 double gm_top_now(void)
 {
@@ -115,7 +122,9 @@ void gm_top_close(struct gm_top_process *process)
 
 static double rate(int64_t now, int64_t before, double seconds)
 {
-	return seconds > 0 && now > before ? (double)(now - before) / seconds : 0;
+	double rate = seconds > 0 && now > before ? ((double)now - (double)before) / seconds : 0;
+
+	return rate < 9e18 ? rate : 9e18;	/* it is shown as an integer */
 }
 
 static void read_device(struct gm_top_process *process, unsigned int d,
@@ -134,8 +143,8 @@ static void read_device(struct gm_top_process *process, unsigned int d,
 	device->live = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
 	device->peak = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
 	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
-	device->pending = active - device->live;
-	device->cached = device->reserved - active;
+	device->pending = gm_wrap_subtract(active, device->live);
+	device->cached = gm_wrap_subtract(device->reserved, active);
 	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
 	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
 	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;
@@ -181,11 +190,11 @@ static int read_modules(struct gm_top_process *process, const struct gm_image *i
 			goto out_free;
 		if (row->peak < 0)
 			row->peak = row->allocations = row->allocated = 0;
-		row->live += usage->current_bytes;
-		row->peak += usage->peak_bytes;
-		row->blocks += usage->allocations - usage->frees;
-		row->allocations += usage->allocations;
-		row->allocated += usage->allocated_bytes;
+		add(&row->live, usage->current_bytes);
+		add(&row->peak, usage->peak_bytes);
+		add(&row->blocks, gm_wrap_subtract(usage->allocations, usage->frees));
+		add(&row->allocations, usage->allocations);
+		add(&row->allocated, usage->allocated_bytes);
 	}
 	for (size_t i = 0; i < now.count; i++) {
 		struct gm_top_row *row = &now.list[i],
@@ -193,7 +202,7 @@ static int read_modules(struct gm_top_process *process, const struct gm_image *i
 
 		if (!before)
 			goto out_free;
-		row->growth = process->samples ? before->growth + row->live - before->live : 0;
+		row->growth = process->samples ? gm_wrap_add(before->growth, gm_wrap_subtract(row->live, before->live)) : 0;
 		if (process->samples && before->allocations >= 0) {
 			row->calls_rate = rate(row->allocations, before->allocations, seconds);
 			row->bytes_rate = rate(row->allocated, before->allocated, seconds);
@@ -349,7 +358,7 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_image *ima
 		stack = stack_of(process, block->stack);
 		if (!stack)
 			return -ENOMEM;
-		stack->live += (int64_t)block->requested;
+		add(&stack->live, (int64_t)block->requested);
 		stack->blocks++;
 	}
 	for (size_t i = 0; !process->samples && i < process->stack_count; i++)
@@ -378,9 +387,9 @@ static int read_sites(struct gm_top_process *process, const struct gm_image *ima
 			row->stack_live = stack->live;
 			row->stack = stack->id;
 		}
-		row->live += stack->live;
+		add(&row->live, stack->live);
 		row->blocks += stack->blocks;
-		row->growth += stack->live - stack->first;
+		add(&row->growth, gm_wrap_subtract(stack->live, stack->first));
 		row->pid = process->pid;
 	}
 	if (!r)

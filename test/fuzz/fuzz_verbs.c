@@ -27,6 +27,7 @@ int gpumem_main(int argc, char **argv);
 
 #include "tools/json_read.h"
 #include "tools/pickle_read.h"
+#include "tools/top.h"
 #include "tools/tree_put.h"
 
 #define MEMORY ((size_t)1 << 30)
@@ -66,6 +67,7 @@ static int out_fd, err_fd, input_fd;	/* memfds: stdout, stderr, the input */
 static char input_path[64], trace_path[64], good_path[] = "test/data/gpumem-snapshot.json",
 	    stats_path[] = "test/traces/streams.stats.json";
 static long done_well, refused, found_wanting;
+static unsigned long sampled;		/* looks of gpumem top that could read what they saw */
 static uint64_t seed, *run_number;	/* the latter for both processes: below */
 static double slowest;
 static uint64_t slowest_run;
@@ -552,6 +554,7 @@ static size_t changed_journal(void)
 
 		at += used > 8 ? below(used - 7) & ~(uint64_t)(below(2) ? 7 : 0) : 0;
 		word = below(3) ? below(64) : (uint64_t)below(UINT32_MAX) << below(33);
+		word = below(4) ? word : INT64_MAX - below(2);
 		if (at + 8 <= size)
 			memcpy(input + at, &word, 1 + below(8));
 	}
@@ -640,6 +643,43 @@ static void lay(const void *content, size_t size)
 		abort();
 }
 
+/* gpumem top takes none but a living process's: one out of sight, whose word that says so is believed. */
+static void lay_living(size_t size)
+{
+	struct gm_header *header = (struct gm_header *)(void *)input;
+	uint32_t owner = 1;
+
+	if (size >= sizeof(*header)) {
+		header->has_helper = 1;
+		header->boot_id[0] = '\0';
+		header->pid_namespace = 0;
+		memcpy(&header->alive, &owner, sizeof(owner));
+	}
+	lay(input, size);
+}
+
+/* On a journal that changes under it. */
+static void run_top(void)
+{
+	struct gm_top_process *list[1] = { gm_top_open(1, dup(input_fd)) };
+	struct gm_top top = { .list = list, .count = 1 };
+
+	for (int i = 0; i < 3; i++) {
+		lay_living(changed_journal());
+		sampled += (unsigned long)gm_top_look(&top);
+		if (ftruncate(out_fd, 0))
+			abort();
+		lseek(STDOUT_FILENO, 0, SEEK_SET);
+		gm_top_text(stdout, &top, 20);
+		gm_top_json(stdout, &top);
+		fflush(stdout);
+		list[0]->state = GM_TOP_RUNNING;
+	}
+	gm_top_close(list[0]);
+	gm_top_rows_free(&top.modules);
+	gm_top_rows_free(&top.sites);
+}
+
 static void one_run(uint64_t number)
 {
 	uint32_t kind;
@@ -662,6 +702,8 @@ static void one_run(uint64_t number)
 	       kind < 19 ? changed_journal() : kind < 21 ? changed_trace() : foreign();
 	lay(input, size);
 	run_command(commands[which]);
+	if (kind >= 16 && kind < 19)
+		run_top();
 }
 
 static void load_corpus(void)
@@ -703,7 +745,7 @@ static int fuzz(uint64_t runs, double end)
 	    (unsigned long long)i, done_well + found_wanting, found_wanting, refused, slowest,
 	    (unsigned long long)slowest_run);
 	/* both must come up often, or the inputs do not reach what they are to test */
-	if (done_well < (long)i / 5 || refused < (long)i / 50) {
+	if (done_well < (long)i / 5 || refused < (long)i / 50 || sampled < i / 50) {
 		say("not ok 1 - fuzz_verbs # the inputs are too much alike\n");
 		return NOT_GOOD;
 	}
