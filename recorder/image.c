@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "recorder/image_internal.h"
+#include "recorder/recorder.h"
 
 #include <errno.h>
 #include <string.h>
@@ -189,7 +190,7 @@ const char *gm_image_string(const struct gm_image *image, uint32_t id, uint32_t 
 
 	if (ret_length)
 		*ret_length = 0;
-	if (!string ||
+	if (!string || string->length > GM_STRING_MAX ||
 	    image->copied[GM_REGION_STRINGS] - id - sizeof(*string) <= string->length ||
 	    string->text[string->length])
 		return "";
@@ -215,21 +216,21 @@ uint32_t gm_image_next_block(const struct gm_image *image, uint32_t segment, uin
 			     struct gm_block_walk *walk)
 {
 	const struct gm_segment *in = gm_image_segment(image, segment);
-	const struct gm_block *at = block ? gm_image_block(image, block) : NULL;
+	const struct gm_block *before = block ? gm_image_block(image, block) : NULL, *at;
 	uint32_t next;
 
-	if (!in || walk->broken || (block && !at))
+	if (!in || walk->broken || (block && !before))
 		return GM_NONE;
-	next = at ? at->next : in->first_block;
+	next = before ? before->next : in->first_block;
 	if (next == GM_NONE)
 		return GM_NONE;
 	at = gm_image_block(image, next);
 	if (!block)
 		walk->end = in->address;
-	/* Addresses must rise, so that a cycle can only be one of empty blocks: the count ends it. */
+	/* Addresses must rise, and a block is in one segment: all walks together see no block twice. */
 	if (!at || at->segment != segment || at->domain != in->domain || at->address < walk->end ||
-	    at->address + at->size > in->address + in->size ||
-	    ++walk->count > gm_image_items(image, GM_REGION_BLOCKS)) {
+	    (before && at->address == before->address) ||
+	    at->address + at->size > in->address + in->size) {
 		walk->broken = true;
 		return GM_NONE;
 	}

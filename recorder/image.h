@@ -37,6 +37,8 @@ struct gm_image {
 	size_t bytes;			/* mapped for it */
 	struct gm_header *header;	/* base */
 	uint64_t copied[GM_REGION_COUNT];	/* bytes of each region that the copy has */
+	uint64_t held;			/* bytes that were read for it; 0: a live copy */
+	uint64_t on_disk;		/* that the file takes; UINT64_MAX: its file system does not say */
 	uint64_t cut_tsc;		/* events stamped later are not part of it; UINT64_MAX: none */
 	bool consistent;		/* false: copied without the locks while it changed */
 	uint64_t locked_ns;		/* live copies: how long the locks were held */
@@ -113,7 +115,7 @@ uint32_t gm_image_event_thread(const struct gm_image *image, const struct gm_eve
 
 /* Walk the blocks of a segment: the first with @block 0; GM_NONE at the end. @walk starts zeroed
  * and bounds the walk; a link that breaks a rule ends it and sets @walk->broken. */
-struct gm_block_walk { uint64_t end; uint32_t count; bool broken; };
+struct gm_block_walk { uint64_t end; bool broken; };
 uint32_t gm_image_next_block(const struct gm_image *image, uint32_t segment, uint32_t block,
 			     struct gm_block_walk *walk);
 

@@ -9,6 +9,7 @@
  */
 #define _GNU_SOURCE
 #include "recorder/image_internal.h"
+#include "recorder/journal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,22 +18,13 @@
 #include <unistd.h>
 
 #define STABLE_TRIES 4
+#define DOMAIN_MOST UINT64_C(65536)	/* a record of a later version may have more at its end */
+#define EVENTS_AT_ONCE (UINT64_C(1) << 20)
+#define READ_MOST 64u		/* bytes for one that the file takes: some are compressed */
 
 static const char *const region_names[GM_REGION_COUNT] = {
 	"domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks",
 	"frames", "settings", "failures", "events", "shards"
-};
-
-static const uint32_t item_sizes[GM_REGION_COUNT] = {
-	[GM_REGION_THREADS] = sizeof(struct gm_thread),
-	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
-	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
-	[GM_REGION_USAGE] = sizeof(struct gm_usage),
-	[GM_REGION_SHARDS] = sizeof(struct gm_shard),
-	[GM_REGION_MODULES] = sizeof(struct gm_module),
-	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
-	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
-	[GM_REGION_FAILURES] = sizeof(struct gm_failure),
 };
 
 #define REFUSE(image, ...) \
@@ -47,6 +39,11 @@ uint64_t gm_image_readable(const struct gm_region *region)
 	return region->item_bytes ? n - n % region->item_bytes : n & ~UINT64_C(7);
 }
 
+static uint64_t most(unsigned int r)
+{
+	return r == GM_REGION_DOMAINS ? GM_DOMAINS * DOMAIN_MOST : gm_plan_most(r);
+}
+
 static int validate_region(struct gm_image *image, unsigned int r, uint64_t file_bytes)
 {
 	const struct gm_region *region = &image->header->regions[r];
@@ -56,10 +53,14 @@ static int validate_region(struct gm_image *image, unsigned int r, uint64_t file
 	    region->offset > file_bytes || region->capacity > file_bytes - region->offset)
 		return REFUSE(image, "damaged: the area '%s' lies outside the file",
 			      region_names[r]);
-	if (r == GM_REGION_DOMAINS && (item < sizeof(struct gm_domain) || item > 65536 || item % 8))
+	if (r == GM_REGION_DOMAINS &&
+	    (item < sizeof(struct gm_domain) || item > DOMAIN_MOST || item % 8))
 		return REFUSE(image, "damaged: records of %u bytes in 'domains'", item);
-	if (item_sizes[r] && item != item_sizes[r])
+	if (r != GM_REGION_DOMAINS && item != gm_plan_item_bytes(r))
 		return REFUSE(image, "damaged: records of %u bytes in '%s'", item, region_names[r]);
+	if (region->capacity > most(r))
+		return REFUSE(image, "damaged: %llu bytes for '%s' are more than any journal has",
+			      (unsigned long long)region->capacity, region_names[r]);
 	for (unsigned int other = 0; other < r; other++) {
 		const struct gm_region *b = &image->header->regions[other];
 
@@ -74,7 +75,7 @@ static int validate_region(struct gm_image *image, unsigned int r, uint64_t file
 int gm_image_validate(struct gm_image *image, uint64_t file_bytes)
 {
 	const struct gm_header *header = image->header;
-	uint64_t sum = 0;
+	uint64_t longest = GM_HEADER_BYTES;
 
 	if (header->magic != GM_MAGIC)
 		return REFUSE(image, "not a journal of gpumem");
@@ -85,7 +86,9 @@ int gm_image_validate(struct gm_image *image, uint64_t file_bytes)
 			      header->version, GM_FORMAT_VERSION);
 	if (header->header_bytes != GM_HEADER_BYTES || header->region_count != GM_REGION_COUNT)
 		return REFUSE(image, "damaged: its header describes another layout");
-	if (file_bytes > GM_IMAGE_MAX_FILE)
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		longest += most(r);
+	if (file_bytes > longest)
 		return REFUSE(image, "damaged: %llu bytes is no size of a journal",
 			      (unsigned long long)file_bytes);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
@@ -93,11 +96,7 @@ int gm_image_validate(struct gm_image *image, uint64_t file_bytes)
 
 		if (error)
 			return error;
-		sum += gm_image_readable(&header->regions[r]);
 	}
-	if (sum > GM_IMAGE_MAX_COPY)
-		return REFUSE(image, "damaged: %llu bytes in use is more than a journal has",
-			      (unsigned long long)sum);
 	return 0;
 }
 
@@ -122,33 +121,89 @@ static int read_at(struct gm_image *image, int fd, uint64_t offset, void *into, 
 	return 0;
 }
 
+/* Where data begins in [@offset, @end) of the file, and ends; false: there is only a hole. A file system
+ * that knows no holes says that all of it is data. */
+static bool next_data(int fd, uint64_t *offset, uint64_t end, uint64_t *ret_stop)
+{
+	off_t data = *offset < end ? lseek(fd, (off_t)*offset, SEEK_DATA) : (off_t)end;
+	off_t hole;
+
+	*ret_stop = end;
+	if ((data < 0 && errno == ENXIO) || data >= (off_t)end)
+		return false;
+	if (data < 0)
+		return true;
+	*offset = (uint64_t)data;
+	hole = lseek(fd, data, SEEK_HOLE);
+	if (hole > data)
+		*ret_stop = gm_min_u64(end, (uint64_t)hole);
+	return true;
+}
+
+/* What is read is in proportion to what the file takes on the disk: holes need not be known there. */
+static int may_read(struct gm_image *image, uint64_t bytes)
+{
+	image->held += bytes;
+	if (image->on_disk == UINT64_MAX || image->held / READ_MOST <= image->on_disk)
+		return 0;
+	return REFUSE(image, "damaged: more than %llu bytes in use, and %llu on the disk",
+		      (unsigned long long)image->held, (unsigned long long)image->on_disk);
+}
+
 /* Read into the same place of the copy. Holes are skipped: the copy is zero there, also when it is
  * read once more, since a journal never gets holes. */
 static int read_sparse(struct gm_image *image, int fd, uint64_t offset, uint64_t length)
 {
-	uint64_t end = offset + length;
+	uint64_t end = offset + length, stop;
 
-	while (offset < end) {
-		off_t data = lseek(fd, (off_t)offset, SEEK_DATA);
-		off_t hole;
-		uint64_t stop = end;
-		int r;
+	for (; next_data(fd, &offset, end, &stop); offset = stop) {
+		int r = may_read(image, stop - offset);
 
-		if (data < 0 && errno == ENXIO)
-			return 0;		/* a hole up to the end of the file */
-		if (data >= 0) {
-			if ((uint64_t)data >= end)
-				return 0;
-			offset = (uint64_t)data;
-			hole = lseek(fd, (off_t)offset, SEEK_HOLE);
-			if (hole > data)
-				stop = gm_min_u64(end, (uint64_t)hole);
-		}
-		r = read_at(image, fd, offset, image->base + offset, stop - offset);
+		if (!r)
+			r = read_at(image, fd, offset, image->base + offset, stop - offset);
 		if (r)
 			return r;
-		offset = stop;
 	}
+	return 0;
+}
+
+/* Chunks that were never used go. Returns how many bytes the others take. */
+static uint64_t pack(uint8_t *at, uint64_t bytes)
+{
+	uint64_t kept = 0;
+
+	for (uint64_t from = 0; from < bytes; from += GM_CHUNK_BYTES) {
+		if (!((const struct gm_chunk *)(const void *)(at + from))->generation)
+			continue;
+		if (kept != from)
+			memcpy(at + kept, at + from, GM_CHUNK_BYTES);
+		kept += GM_CHUNK_BYTES;
+	}
+	return kept;
+}
+
+/* The chunks of events, which say themselves where they belong: those that are there, one after the
+ * other. Their area may be thousands of times as large as what is in it. */
+static int read_events(struct gm_image *image, int fd)
+{
+	const struct gm_region *region = &image->header->regions[GM_REGION_EVENTS];
+	uint64_t offset = region->offset, end = offset + gm_image_readable(region), stop, kept = 0;
+
+	for (; next_data(fd, &offset, end, &stop); offset = stop) {
+		uint64_t bytes, first = offset / GM_CHUNK_BYTES * GM_CHUNK_BYTES;
+		int r;
+
+		bytes = gm_min_u64(stop - first, EVENTS_AT_ONCE);
+		bytes = (bytes + GM_CHUNK_BYTES - 1) / GM_CHUNK_BYTES * GM_CHUNK_BYTES;
+		r = may_read(image, bytes);
+		if (!r)
+			r = read_at(image, fd, first, image->base + region->offset + kept, bytes);
+		if (r)
+			return r;
+		kept += pack(image->base + region->offset + kept, bytes);
+		stop = first + bytes;
+	}
+	image->copied[GM_REGION_EVENTS] = kept;
 	return 0;
 }
 
@@ -284,6 +339,7 @@ static int open_image(struct gm_image *image, int fd)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return REFUSE(image, "not a regular file");
+	image->on_disk = st.st_blocks ? (uint64_t)st.st_blocks * 512 : UINT64_MAX;
 	if (st.st_size < (off_t)GM_HEADER_BYTES)
 		return REFUSE(image, st.st_size ? "not a journal of gpumem: only %lld bytes" :
 			      "an empty file (%lld bytes)", (long long)st.st_size);
@@ -317,7 +373,7 @@ static int copy_file(struct gm_image *image, int fd, bool events)
 	if (!r)
 		r = read_tables(image, fd);
 	if (!r && events)
-		r = read_region(image, fd, GM_REGION_EVENTS);
+		r = read_events(image, fd);
 	/* The horizon may have risen, and what the events refer to was published before them. */
 	if (!r)
 		r = read_header(image, fd);

@@ -8,10 +8,6 @@
 
 #include "recorder/image.h"
 
-/* A journal that claims more than this to be copied is refused, not believed. */
-#define GM_IMAGE_MAX_FILE (UINT64_C(1) << 42)
-#define GM_IMAGE_MAX_COPY (UINT64_C(1) << 37)
-
 static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;

@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#define SETTLED 1u			/* in the copy, of a segment that was walked */
+
 static void add(int64_t *to, uint64_t by)
 {
 	*to = (int64_t)((uint64_t)*to + by);
@@ -225,8 +227,10 @@ void gm_settle_kept(struct gm_image *image)
 		if (!block || block->state != GM_BLOCK_KEPT)
 			continue;
 		segment = gm_image_segment(image, block->segment);
-		if (segment)
+		if (segment && segment->reserved32 != SETTLED)
 			settle_segment(image, block->segment, segment);
+		if (segment)
+			segment->reserved32 = SETTLED;
 		if (block->state == GM_BLOCK_KEPT)	/* in no segment that can be walked */
 			block->state = GM_BLOCK_INACTIVE;
 	}

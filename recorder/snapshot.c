@@ -23,6 +23,8 @@
 #define TMPFS 0x01021994
 #define TMPFS_CAP (UINT64_C(32) << 20)	/* what a snapshot may take of memory it was not sent to */
 #define EVENT_BYTES 128			/* of JSON, more than any event takes */
+#define TEXT_LEAST (UINT64_C(64) << 20)	/* of JSON, that any journal may become */
+#define TEXT_MOST 32u			/* and for each byte of it */
 
 void *gm_snap_memory(struct gm_snap *snap, size_t bytes)
 {
@@ -131,6 +133,7 @@ static int emit_within(const struct gm_image *image, const struct gm_snapshot_re
 		       int fd, uint64_t limit)
 {
 	struct gm_snap snap = { .image = image, .request = request };
+	uint64_t most = image->held ? TEXT_LEAST + image->held * TEXT_MOST : UINT64_MAX;
 	size_t rows = gm_image_items(image, GM_REGION_USAGE) + gm_image_items(image, GM_REGION_FAILURES);
 	int r = -ENOMEM;
 
@@ -144,9 +147,11 @@ static int emit_within(const struct gm_image *image, const struct gm_snapshot_re
 		r = gm_snap_number_stacks(&snap);
 	if (!r) {
 		snap.devices = count_devices(&snap);
-		gm_jsonw_init(snap.w, fd, limit);
+		gm_jsonw_init(snap.w, fd, gm_min_u64(limit, most));
 		emit(&snap);
 		r = gm_jsonw_finish(snap.w);
+		if (r == -EFBIG && snap.w->flushed + GM_JSONW_BUFFER >= most)
+			r = -EBADMSG;
 	}
 	give_back(&snap);
 	return r;

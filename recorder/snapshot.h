@@ -20,7 +20,8 @@ struct gm_snapshot_request {
 	void (*naming)(const char *path, uint64_t inode);
 };
 
-/* Write the JSON of a settled image to @fd. Returns 0 or -errno (of write). */
+/* Write the JSON of a settled image to @fd. Returns 0; -errno (of write); -EBADMSG where what was read
+ * from a file would become out of all proportion: it is damaged. */
 int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
 		     int fd);
 

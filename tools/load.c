@@ -246,6 +246,8 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 	if (!r)
 		json = emit(&image, alive ? "outside" : "recovered", !alive, alive);
 	gm_image_free(&image);
+	if (json == -EBADMSG)
+		return refuse(ret, "damaged: its snapshot would be out of all proportion");
 	if (r || json < 0)
 		return r ? r : json;
 	r = load_json(json, ret);

@@ -171,8 +171,9 @@ static int write_snapshot(struct gm_recovered *ret)
 	if (!r)
 		r = make_safe(texts[1]);
 	if (r) {
-		snprintf(texts[2], sizeof(texts[2]), "the snapshot could not be written: %s",
-			 strerror(-r));
+		snprintf(texts[2], sizeof(texts[2]), r == -EBADMSG ? "damaged: %s" :
+			 "the snapshot could not be written: %s",
+			 r == -EBADMSG ? "its snapshot would be out of all proportion" : strerror(-r));
 		ret->error = texts[2];
 		return r;
 	}

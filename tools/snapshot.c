@@ -162,6 +162,8 @@ static int take(struct taking *t)
 		r = write_image(t, &image);
 	else if (image.error[0])
 		fprintf(stderr, "gpumem snapshot: %s\n", gm_show_clean(image.error));
+	if (r == -EBADMSG && !image.error[0])
+		fputs("gpumem snapshot: damaged: it would be out of all proportion\n", stderr);
 	gm_image_free(&image);
 	return r;
 }
