@@ -18,7 +18,9 @@
 #include "preload/say.h"
 #include "preload/snap.h"
 #include "preload/state.h"
+#include "recorder/file.h"
 #include "recorder/image.h"
+#include "recorder/place.h"
 #include "recorder/recorder.h"
 #include "recorder/snapshot.h"
 #include "recorder/symbols.h"
@@ -63,16 +65,14 @@ bool gm_snap_worth_it(void)
 	return header && (ever_allocated(header) || ever_failed(header));
 }
 
-/* The directory of @path into @ret; NULL when it has none. */
-static const char *directory_of(const char *path, char ret[GM_PATH_BYTES])
+/* The directory of @path into @ret; "" when it has none. */
+static void directory_of(const char *path, char ret[GM_PATH_BYTES])
 {
 	const char *slash = strrchr(path, '/');
+	size_t length = slash ? (size_t)(slash - path) : 0;
 
-	if (!slash)
-		return NULL;
-	memcpy(ret, path, (size_t)(slash - path));
-	ret[slash - path] = '\0';
-	return ret;
+	memcpy(ret, path, length);
+	ret[length] = '\0';
 }
 
 static void set_path(char place[1024], const char *path)
@@ -135,19 +135,42 @@ static void note_snapshot(const struct gm_image *image)
 struct writing {
 	const struct gm_image *image;
 	const struct gm_snapshot_request *request;
-	const char *template, *fallback;
-	char *path;
-	size_t path_bytes;
+	const char *template;
 	unsigned int number;
 	int result;
+	int refused;			/* why it is not where it was to be; 0: it is */
+	char path[4096];
 };
 
 static void write_file(void *arg)
 {
+	char journal[GM_PATH_BYTES], fallback[GM_PATH_BYTES + 64];
 	struct writing *w = arg;
+	struct gm_fd_guard guard;
+	int r = gm_snapshot_write(w->image, w->request, w->template, w->number, NULL, w->path,
+				  sizeof(w->path)), found;
 
-	w->result = gm_snapshot_write(w->image, w->request, w->template, w->number, w->fallback,
-				      w->path, w->path_bytes);
+	w->result = r;
+	if (!r || r == -ENOSPC || r == -EDQUOT)
+		return;
+	directory_of(gm_state.journal, journal);
+	gm_fd_guard_begin(&guard);
+	found = gm_place_on_disk(journal, fallback, sizeof(fallback));
+	gm_fd_guard_end(&guard);
+	if (found || gm_snapshot_write(w->image, w->request, w->template, w->number, fallback,
+				       w->path, sizeof(w->path)))
+		return;
+	w->refused = r;
+	w->result = 0;
+}
+
+static void say_failed(const struct writing *w, enum gm_request reason)
+{
+	bool kept = reason == GM_REQUEST_EXIT && gm_state.journal[0];
+
+	gm_say("the ", w->request->reason, " snapshot could not be written to ", w->template, ": ",
+	       gm_error_text(w->result), kept ? "; gpumem recover makes one of the journal: " : "",
+	       kept ? gm_state.journal : "");
 }
 
 static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
@@ -158,35 +181,35 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 		.naming = reason == GM_REQUEST_CRASH ? gm_crash_naming : NULL,
 	};
 	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
-	const char *template = image->header->output;
-	char path[4096], directory[GM_PATH_BYTES];
-	struct writing writing;
-	const char *fallback = directory_of(gm_state.journal, directory);
-	int r;
+	struct writing writing = { .image = image, .request = &request, .number = number,
+				   .template = image->header->output };
 
 	if (reason == GM_REQUEST_API && gm_state.api_path[0])
-		template = gm_state.api_path;
+		writing.template = gm_state.api_path;
 	if (reason == GM_REQUEST_OOM)
 		request.failure = gm_oom_newest(image);
-	writing = (struct writing){ image, &request, template, fallback, path, sizeof(path), number, 0 };
 	gm_with_own_files(write_file, &writing);
-	r = writing.result;
-	if (r) {
-		gm_say("the ", request.reason, " snapshot could not be written to ", template,
-		       ": ", gm_error_text(r));
-		return r;
+	if (reason == GM_REQUEST_OUTSIDE)	/* not the one before it */
+		set_path(gm_recorder_header()->last_outside, "");
+	if (writing.result) {
+		say_failed(&writing, reason);
+		return writing.result;
 	}
 	gm_state.written[reason]++;
-	tell(gm_recorder_header(), reason, path);
-	tell_run(reason, number, path);
-	if (fallback && strncmp(path, fallback, strlen(fallback)) == 0 &&
-	    strncmp(template, fallback, strlen(fallback)) != 0)
-		gm_say("the ", request.reason, " snapshot could not be written to ", template,
-		       ": it is in ", path);
+	if (!strcmp(writing.path, "/dev/null")) {
+		if (reason == GM_REQUEST_CRASH)
+			gm_crash_written();
+		return 0;			/* wanted nowhere: there is nothing to tell of */
+	}
+	tell(gm_recorder_header(), reason, writing.path);
+	tell_run(reason, number, writing.path);
+	if (writing.refused)
+		gm_say("the ", request.reason, " snapshot could not be written to ", writing.template,
+		       " (", gm_error_text(writing.refused), "): it is in ", writing.path);
 	else if (gm_state.options.verbose)
-		gm_say_always("snapshot (", request.reason, "): ", path);
+		gm_say_always("snapshot (", request.reason, "): ", writing.path);
 	if (reason == GM_REQUEST_OOM)
-		gm_oom_written(number, path);
+		gm_oom_written(number, writing.path);
 	if (reason == GM_REQUEST_CRASH)
 		gm_crash_written();
 	return 0;

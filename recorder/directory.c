@@ -54,14 +54,13 @@ static bool is_usable(const struct stat *st)
 	return (st->st_mode & 0777) == 0700;
 }
 
-/* Give the directory @fd (O_PATH) mode 0700. It may be one that its owner cannot open otherwise, so that
- * fchmod has nothing to work on; by its name, a link could have taken its place. */
-static int make_usable(int fd, const struct stat *st)
+/* Of a directory opened by O_PATH: it may be one that its owner cannot open otherwise, so that fchmod
+ * has nothing to work on; by its name, a link could have taken its place. */
+static int set_mode(int fd, mode_t mode)
 {
-	const mode_t mode = 0700 | (st->st_mode & S_ISGID);
 	char link[40];
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", fd);
 	if (chmod(link, mode) == 0)
 		return 0;
 #ifndef SYS_fchmodat2
@@ -82,7 +81,7 @@ int gm_directory_own(int dirfd, const char *name)
 	else if (st.st_uid != geteuid())
 		r = -EPERM;
 	else if (!is_usable(&st))
-		r = make_usable(fd, &st);
+		r = set_mode(fd, 0700 | (st.st_mode & S_ISGID));
 	close(fd);
 	own = r < 0 ? r : gm_file_open(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 	if (own < 0)
@@ -171,4 +170,57 @@ int gm_directory_open(const char *base, char *ret_path, size_t size)
 		return -ENAMETOOLONG;
 	}
 	return search.fd;
+}
+
+/* A new directory @name below @at, which must be ours. Returns it or -errno. */
+static int make_ordinary(int at, const char *name)
+{
+	struct stat st;
+	int fd;
+
+	if (fstat(at, &st) < 0 || st.st_uid != geteuid())
+		return -EPERM;
+	if (mkdirat(at, name, 0777))
+		return errno == EEXIST ? gm_file_open(at, name, O_PATH | O_DIRECTORY, 0) : -errno;
+	fd = gm_file_open(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
+	/* The umask may have taken away what we need to make the next one in it. */
+	if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
+		set_mode(fd, (st.st_mode & 07777) | 0700);
+	return fd;
+}
+
+/* The directory @name below @at; @at is closed. */
+static int step(int at, const char *name)
+{
+	int fd = gm_file_open(at, name, O_PATH | O_DIRECTORY, 0);
+
+	if (fd == -ENOENT)
+		fd = make_ordinary(at, name);
+	close(at);
+	return fd;
+}
+
+int gm_directory_make_path(const char *path)
+{
+	char name[256];
+	size_t length;
+	int at;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	at = gm_file_open(AT_FDCWD, "/", O_PATH | O_DIRECTORY, 0);
+	for (; at >= 0 && *path; path += length) {
+		path += strspn(path, "/");
+		length = strcspn(path, "/");
+		if (length >= sizeof(name)) {
+			close(at);
+			return -ENAMETOOLONG;
+		}
+		snprintf(name, sizeof(name), "%.*s", (int)length, path);
+		at = length ? step(at, name) : at;
+	}
+	if (at < 0)
+		return at;
+	close(at);
+	return 0;
 }

@@ -1,5 +1,6 @@
 /*
- * directory.h - the directories in which a user's journals lie: their names, and what makes them his.
+ * directory.h - the directories in which a user's journals lie: their names, and what makes them his;
+ * and making others.
  *
  * In a place (/dev/shm, $XDG_RUNTIME_DIR, $TMPDIR, the directory that the option names) a user's
  * journals lie in the directory
@@ -35,6 +36,10 @@ int gm_directory_own(int dirfd, const char *name);
 /* Open this user's directory for journals below @base (an absolute path): the one that is there, else
  * a new one. Returns a descriptor and its path, or -errno. */
 int gm_directory_open(const char *base, char *ret_path, size_t size);
+
+/* Make the directories of @path (absolute, a slash at its end) that are missing, as `mkdir -p` would, if
+ * the first of them is missing in one of this user's. Returns 0 or -errno. */
+int gm_directory_make_path(const char *path);
 
 /* Call @visit for each entry of @dirfd, which must be at its beginning, @most of them at the most, until
  * @visit returns false. */

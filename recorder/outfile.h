@@ -1,8 +1,8 @@
 /*
  * outfile.h - a file that appears whole, under a name made from a template, or not at all.
  *
- * A temporary name in the same directory, mode 0600, then a rename that never replaces. No malloc,
- * no stdio, no locale. Descriptors are never 0 to 2: the host may have closed those.
+ * Mode 0600; no file is ever replaced. Directories of the template that are missing are made, where the
+ * one that they are missing in is the user's. No malloc, no stdio, no locale. Descriptors are never 0 to 2: the host may have closed those.
  *
  * Template: %c command, %p pid, %h host, %k rank (0 without one), %r reason and number, %t time
  * (UTC, 20251120T154012Z), %% a percent sign; anything else stays as it is. What a word brings in
@@ -36,7 +36,7 @@ struct gm_outfile {
 	int dirfd;
 	uint64_t device, inode;		/* of @fd, */
 	uint64_t dir_device, dir_inode;	/* and of @dirfd */
-	bool fallback;			/* it lies in the fallback directory */
+	bool nowhere;			/* it is /dev/null: there is nothing to write to, nor to name */
 	void (*naming)(const char *path, uint64_t inode);	/* it gets that name now; may be NULL */
 	char directory[3072];		/* absolute, ends in a slash */
 	char name[256];			/* the one it shall have */
@@ -47,9 +47,14 @@ struct gm_outfile {
 size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *words,
 			 char *ret, size_t bytes);
 
-/* Open a temporary file beside the name that @template says. A template that ends in a slash, or
- * names a directory, gets GM_OUTFILE_DEFAULT in it. When nothing can be created there,
- * @fallback_dir (may be NULL) is used. Returns 0, or -errno of the first try. */
+/* @name with "-@number" before its extension (none for 1), cut to what a file system takes, not within a
+ * character. */
+void gm_outfile_numbered(const char *name, unsigned int number, char ret[256]);
+
+/* Open a file that will have the name that @template says. A template that ends in a slash, or names a
+ * directory, gets GM_OUTFILE_DEFAULT in it; /dev/null gets nothing (@out->nowhere). When nothing can be
+ * created there, @fallback_dir (may be NULL) is used. Returns 0, or -errno of the first try: -EINVAL
+ * what has the name is no file. */
 int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
 		    const struct gm_outfile_words *words);
 

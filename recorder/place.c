@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "recorder/directory.h"
@@ -21,6 +22,10 @@
 #include "recorder/sys.h"
 
 #define NAMES_MAX 99			/* of a file that the option names */
+
+#define TMPFS 0x01021994		/* linux/magic.h */
+#define RAMFS 0x858458f6
+#define HUGETLBFS 0x958458f6
 
 const char *gm_place_name(enum gm_place_kind kind)
 {
@@ -202,6 +207,42 @@ int gm_place_open(enum gm_place_kind kind, const char *option, const char *comma
 	if (kind != GM_PLACE_MEMFD && gm_sys.space(place.fd, &space) == 0 && space.f_blocks)
 		place.free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
 	*ret_place = place;
+	return 0;
+}
+
+static bool is_memory(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 &&
+	       (fs.f_type == TMPFS || fs.f_type == RAMFS || fs.f_type == HUGETLBFS);
+}
+
+int gm_place_on_disk(const char *directory, char *ret_path, size_t size)
+{
+	const char *base = secure_getenv("TMPDIR");
+	int fd = *directory ? gm_file_open(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY, 0) : -ENOENT;
+	int r;
+
+	if (fd >= 0 && is_memory(fd)) {
+		close(fd);
+		fd = -ENOENT;
+	}
+	if (fd >= 0 && snprintf(ret_path, size, "%s", directory) >= (int)size) {
+		close(fd);
+		return -ENAMETOOLONG;
+	}
+	if (fd < 0) {
+		base = base && *base ? base : "/tmp";
+		fd = gm_file_open(AT_FDCWD, base, O_RDONLY | O_DIRECTORY, 0);
+		r = fd < 0 ? fd : is_memory(fd) ? -ENOSPC : 0;
+		if (fd >= 0)
+			close(fd);
+		fd = r < 0 ? r : gm_directory_open(base, ret_path, size);
+	}
+	if (fd < 0)
+		return fd;
+	close(fd);
 	return 0;
 }
 

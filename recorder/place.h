@@ -1,13 +1,14 @@
 /*
  * place.h - where the journal's file lies.
  *
- * Thread context: the one thread in gm_recorder_start, and gm_place_remove by any one thread.
+ * Thread context: the one thread in gm_recorder_start; gm_place_remove and gm_place_on_disk by any one.
  * Signal and fork context: none. The caller holds a gm_fd_guard around all of it.
  */
 #ifndef GM_RECORDER_PLACE_H
 #define GM_RECORDER_PLACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* In the order in which they are tried. */
@@ -37,6 +38,11 @@ void gm_place_undo(struct gm_place *place);
 
 /* Remove @name from @directory while it still is the file (@device, @inode). */
 void gm_place_remove(const char *directory, const char *name, uint64_t device, uint64_t inode);
+
+/* A directory for files that cannot be written where they should be, and that stay: @directory (the
+ * journal's; "" none), or this user's below $TMPDIR or /tmp, whichever lies on a disk. Memory is no place
+ * for files that nobody removes. Returns 0 and its path, or -errno. */
+int gm_place_on_disk(const char *directory, char *ret_path, size_t size);
 
 /* What the place is called in a message: "/dev/shm", "GPUMEM_JOURNAL" ... */
 const char *gm_place_name(enum gm_place_kind kind);

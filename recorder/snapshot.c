@@ -10,9 +10,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <time.h>
 
 #include "recorder/outfile.h"
@@ -20,9 +20,6 @@
 
 #define TRIES 3u			/* to write a file whose descriptor is taken from us */
 
-#define TMPFS 0x01021994
-#define TMPFS_CAP (UINT64_C(32) << 20)	/* what a snapshot may take of memory it was not sent to */
-#define EVENT_BYTES 128			/* of JSON, more than any event takes */
 #define TEXT_LEAST (UINT64_C(64) << 20)	/* of JSON, that any journal may become */
 #define TEXT_MOST 32u			/* and for each byte of it */
 
@@ -129,8 +126,8 @@ static void emit(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
-static int emit_within(const struct gm_image *image, const struct gm_snapshot_request *request,
-		       int fd, uint64_t limit)
+int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
+		     int fd)
 {
 	struct gm_snap snap = { .image = image, .request = request };
 	uint64_t most = image->held ? TEXT_LEAST + image->held * TEXT_MOST : UINT64_MAX;
@@ -147,7 +144,7 @@ static int emit_within(const struct gm_image *image, const struct gm_snapshot_re
 		r = gm_snap_number_stacks(&snap);
 	if (!r) {
 		snap.devices = count_devices(&snap);
-		gm_jsonw_init(snap.w, fd, gm_min_u64(limit, most));
+		gm_jsonw_init(snap.w, fd, most);
 		emit(&snap);
 		r = gm_jsonw_finish(snap.w);
 		if (r == -EFBIG && snap.w->flushed + GM_JSONW_BUFFER >= most)
@@ -155,39 +152,6 @@ static int emit_within(const struct gm_image *image, const struct gm_snapshot_re
 	}
 	give_back(&snap);
 	return r;
-}
-
-int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
-		     int fd)
-{
-	return emit_within(image, request, fd, UINT64_MAX);
-}
-
-/* With fewer events: a view of the same image. */
-static struct gm_image newest(const struct gm_image *image, size_t max)
-{
-	struct gm_image view = *image;
-	size_t gone = image->event_count > max ? image->event_count - max : 0;
-
-	for (size_t i = 0; i < gone; i++)
-		view.dropped[image->events[i]->domain]++;
-	view.dropped_total += gone;
-	view.events += gone;
-	view.event_count -= gone;
-	return view;
-}
-
-/* Into the open file. One that fell back to a file system in memory is kept small. */
-static int fill(const struct gm_image *image, const struct gm_snapshot_request *request,
-		const struct gm_outfile *out)
-{
-	struct gm_image view;
-	struct statfs fs;
-
-	if (!out->fallback || fstatfs(out->fd, &fs) || fs.f_type != TMPFS)
-		return gm_snapshot_emit(image, request, out->fd);
-	view = newest(image, TMPFS_CAP / 2 / EVENT_BYTES);
-	return emit_within(&view, request, out->fd, TMPFS_CAP);
 }
 
 static int fill_unsignalled(const struct gm_image *image,
@@ -204,7 +168,7 @@ static int fill_unsignalled(const struct gm_image *image,
 	was_pending = sigismember(&pending, SIGXFSZ);
 	if (pthread_sigmask(SIG_BLOCK, &too_large, &before))
 		return -EINVAL;
-	r = fill(image, request, out);
+	r = gm_snapshot_emit(image, request, out->fd);
 	/* Ours goes to this thread and is taken back; a host's own stays pending. */
 	if (r == -EFBIG && !was_pending)
 		while (sigtimedwait(&too_large, NULL, &at_once) < 0 && errno == EINTR)
@@ -235,7 +199,9 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 	/* A host that closes every descriptor closes ours: once more, then. */
 	for (unsigned int tries = 0; tries < TRIES; tries++) {
 		r = gm_outfile_open(&out, template, fallback_dir, &words);
-		if (r)
+		if (!r && out.nowhere)
+			snprintf(ret_path, ret_path_bytes, "/dev/null");
+		if (r || out.nowhere)
 			return r;
 		out.naming = request->naming;
 		r = fill_unsignalled(image, request, &out);

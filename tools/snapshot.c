@@ -91,7 +91,8 @@ static void on_bus(int number)
 	_exit(GM_EXIT_INPUT);
 }
 
-/* Ask the helper thread. Returns 0 and the path, -ETIMEDOUT when nobody answered. */
+/* Ask the helper thread. Returns 0 and the path; -ETIMEDOUT when nobody answered, -EIO when nothing was
+ * written: it could not be, or the program wants none. */
 static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header, char *ret_path,
 	       size_t bytes)
 {
@@ -123,7 +124,8 @@ struct taking {
 	const char *to;			/* the user's own file; NULL: where the process lays its own */
 	struct gm_output output;	/* of @to */
 	char path[4096];		/* where it is; of one that was asked for, where the process wrote it */
-	bool asked;			/* it answered */
+	bool asked;			/* it answered, */
+	bool wrote_none;		/* or did, but without a file */
 	bool unwritten;			/* it is @to that failed */
 };
 
@@ -144,6 +146,8 @@ static int write_image(struct taking *t, const struct gm_image *image)
 	}
 	if (t->of->owner == geteuid())
 		memcpy(template, image->header->output, sizeof(template) - 1);
+	if (!strcmp(template, "/dev/null"))	/* who asks wants one all the same */
+		template[0] = '\0';
 	return gm_snapshot_write(image, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
 				 t->path, sizeof(t->path));
 }
@@ -224,7 +228,8 @@ static int obtain(struct taking *t)
 			munmap(header, GM_HEADER_BYTES);
 		}
 	}
-	t->asked = r != -ETIMEDOUT;
+	t->wrote_none = r == -EIO;
+	t->asked = r != -ETIMEDOUT && !t->wrote_none;
 	if (!t->asked)
 		return take(t);
 	return !r && t->to ? copy(t) : r;
@@ -278,8 +283,8 @@ static int one(const char *word, const char *to)
 		return t.unwritten ? GM_EXIT_FAILED : GM_EXIT_INPUT;
 	}
 	if (!t.asked)
-		fprintf(stderr, "gpumem snapshot: %ld gave no answer: copied from outside, "
-			"not consistent\n", pid);
+		fprintf(stderr, "gpumem snapshot: %ld %s: copied from outside, not consistent\n", pid,
+			t.wrote_none ? "wrote none" : "gave no answer");
 	if (t.path[0])
 		puts(gm_show_path(t.path));
 	return GM_EXIT_OK;

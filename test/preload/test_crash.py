@@ -178,11 +178,12 @@ def opens_nothing():
                 return
             with open(log, encoding="utf-8") as text:
                 opened = [line.rstrip("\n").split(" ", 1) for line in text]
-            files = [path for flags, path in opened if not int(flags, 16) & os.O_DIRECTORY]
+            flags = [int(word, 16) for word, _ in opened]
+            files = [path for (_, path), f in zip(opened, flags) if not f & os.O_DIRECTORY or f & os.O_TMPFILE == os.O_TMPFILE]
             found = room.snapshots("crash-")
             check("%s: a snapshot" % way, len(found) == 1 and live(found[0]) >= LIVE, (str(ours), room.files()))
             check("%s: no file is opened from the signal on but the snapshot" % way, len(files) == 1 and
-                  files[0].startswith(".gpumem-") and files[0].endswith(".tmp"), opened)
+                  (files[0] == "." or files[0].startswith(".gpumem-") and files[0].endswith(".tmp")), opened)
 
 
 def sent():

@@ -109,7 +109,7 @@ def full():
         check("output cannot be written: one line names both places", len(lines) == 1 and "/proc/nowhere/" in lines[0] and
               room.journals in lines[0], run.stderr)
     with Play() as room:
-        run = room.script("alloc 100", "_exit 3", output="/proc/nowhere/%p.json", journal="/proc/nowhere")
+        run = room.script("alloc 100", "_exit 3", output="/proc/nowhere/%p.json", journal="/proc/nowhere", TMPDIR="/proc/nowhere")
         check("nothing can be written: the status is the program's", run.returncode == 3, tell(run))
         check("nothing can be written: it is said", "/proc/nowhere" in run.stderr, run.stderr)
 

@@ -202,9 +202,9 @@ START_TEST(long_names_are_cut)
 	name = strrchr(path, '/') + 1;
 	ck_assert_uint_eq(strlen(name), 249 + 5);
 	ck_assert_str_eq(name + 246, "\xe2\x82\xac.json");
-	/* A directory too long for anything. */
+	/* Directories whose names are too long for anything. */
 	memset(template, 'y', 1999);
-	for (int i = 200; i < 1999; i += 200)
+	for (int i = 300; i < 1999; i += 300)
 		template[i] = '/';
 	template[1999] = '\0';
 	ck_assert_int_lt(put(template, NULL, "a", path), 0);
@@ -216,13 +216,76 @@ START_TEST(where_it_cannot_be_the_fallback_is_used)
 	char path[4096];
 
 	ck_assert_int_eq(mkdir("50%p", 0700), 0);
-	ck_assert_int_eq(put("/nonexistent/%c.json", NULL, "a", path), -ENOENT);
-	ck_assert_int_eq(put("/nonexistent/%c.json", "/nonexistent/too", "a", path), -ENOENT);
+	ck_assert_int_eq(put("/proc/nonexistent/%c.json", NULL, "a", path), -ENOENT);
+	ck_assert_int_eq(put("/proc/nonexistent/%c.json", "/proc/nonexistent/too", "a", path), -ENOENT);
 	ck_assert_int_eq(put("/proc/%c.json", "50%p", "a", path), 0);	/* not a template */
 	ck_assert_str_eq(path + strlen(room), "/50%p/app.json");
 	holds(path, "a");
 	ck_assert_int_eq(put("/dev/null/%c.json", "50%p", "b", path), 0);
 	ck_assert_str_eq(path + strlen(room), "/50%p/app-2.json");
+}
+END_TEST
+
+/* As `mkdir -p` would, below what is the user's; whatever the umask. */
+START_TEST(missing_directories_are_made)
+{
+	char path[4096];
+	struct stat st;
+
+	umask(0277);
+	ck_assert_int_eq(put("a/%c//b.%p/c.json", NULL, "a", path), 0);
+	umask(022);
+	ck_assert_str_eq(path + strlen(room), "/a/app//b.4711/c.json");
+	holds(path, "a");
+	ck_assert_int_eq(put("new/deep/", NULL, "b", path), 0);
+	ck_assert_str_eq(path + strlen(room), "/new/deep/gpumem.app.4711.signal-2.json");
+	ck_assert_int_eq(stat("new", &st), 0);
+	ck_assert_uint_eq(st.st_mode & 07777, 0755);
+	ck_assert_int_eq(put("a/app/b.4711/c.json/d.json", NULL, "a", path), -ENOTDIR);
+	ck_assert_int_eq(symlink("nowhere", "link"), 0);
+	ck_assert_int_eq(put("link/a.json", NULL, "a", path), -ENOENT);
+	ck_assert_int_eq(mkdir("theirs", 0777), 0);
+	ck_assert_int_eq(chmod("theirs", 0777), 0);
+	if (chown("theirs", 12345, 12345) == 0)
+		ck_assert_int_eq(put("theirs/x/a.json", NULL, "a", path), -ENOENT);
+	ck_assert_uint_eq(count_files("theirs", ""), 0);
+}
+END_TEST
+
+START_TEST(what_is_no_file_is_left_alone)
+{
+	struct gm_outfile out;
+	char path[4096];
+
+	ck_assert_int_eq(gm_outfile_open(&out, "/dev/null", NULL, &words), 0);
+	ck_assert(out.nowhere && out.fd < 0);
+	gm_outfile_close(&out);
+	ck_assert_int_eq(symlink("/dev/null", "null"), 0);
+	ck_assert_int_eq(gm_outfile_open(&out, "null", room, &words), 0);
+	ck_assert(out.nowhere);
+	gm_outfile_close(&out);
+	ck_assert_int_eq(put("/dev/zero", NULL, "a", path), -EINVAL);
+	ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+	ck_assert_int_eq(put("fifo", NULL, "a", path), -EINVAL);
+	ck_assert_uint_eq(count_files(room, ""), 2);
+}
+END_TEST
+
+/* Killed while it writes. (Where files have names from their beginning: test/security/test_left.py.) */
+START_TEST(a_killed_writer_leaves_nothing)
+{
+	struct gm_outfile out;
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		if (gm_outfile_open(&out, "a.json", NULL, &words) || write(out.fd, "x", 1) != 1)
+			_exit(1);
+		kill(getpid(), SIGKILL);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFSIGNALED(status));
+	ck_assert_uint_eq(count_files(room, ""), 0);
 }
 END_TEST
 
@@ -365,6 +428,9 @@ int main(void)
 	tcase_add_test(tcase, a_directory_gets_the_usual_name);
 	tcase_add_test(tcase, long_names_are_cut);
 	tcase_add_test(tcase, where_it_cannot_be_the_fallback_is_used);
+	tcase_add_test(tcase, missing_directories_are_made);
+	tcase_add_test(tcase, what_is_no_file_is_left_alone);
+	tcase_add_test(tcase, a_killed_writer_leaves_nothing);
 	tcase_add_test(tcase, a_directory_without_permission);
 	tcase_add_test(tcase, what_is_not_committed_leaves_nothing);
 	tcase_add_test(tcase, closed_standard_streams_stay_closed);

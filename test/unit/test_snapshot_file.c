@@ -210,41 +210,6 @@ START_TEST(a_full_disk)
 }
 END_TEST
 
-/* What falls back into memory is kept small: the newest events that fit. */
-static int fall_back(void)
-{
-	char path[4096];
-	struct stat st;
-
-	if (gm_snapshot_write(&image, &request, "/nonexistent/a.json", 1, "disk", path, sizeof(path)))
-		return 1;
-	if (stat(path, &st) || st.st_size > 32 << 20 || st.st_size < 4 << 20)
-		return 2;
-	int fd = open(path, O_RDONLY);
-
-	parse(fd);
-	close(fd);
-	return num("history/events") == 131072 && num("history/dropped") == 300000 - 131072 &&
-	       num("device_traces/0/dropped") == 300000 - 131072 &&
-	       num("device_traces/0/size/131071") == 300000 ? 0 : 3;
-}
-
-START_TEST(a_fallback_in_memory_is_small)
-{
-	char *room = scratch();
-
-	jb_free_all(&jb);
-	jb_new(&jb, (struct jb_plan){ 16, 16, 5000, 4096 });
-	jb_device(&jb, 0, "A device", 80 * MIB);
-	jb_thread(&jb, 1, 100);
-	for (uint64_t i = 1; i <= 300000; i++)
-		jb_event(&jb, 1, OP(1, i), GM_ACTION_OOM, 0, 10 * i, 0x7f0000000000, i);
-	settle(UINT64_MAX);
-	ck_assert_int_eq(on_small_disk("size=64m", fall_back), 0);
-	clean(room);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("snapshot_file");
@@ -256,7 +221,6 @@ int main(void)
 	tcase_add_test(tcase, written_to_its_file);
 	tcase_add_test(tcase, a_limit_on_file_size);
 	tcase_add_test(tcase, a_full_disk);
-	tcase_add_test(tcase, a_fallback_in_memory_is_small);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
