@@ -23,6 +23,8 @@ static void put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stac
 	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
 	gm_sink_put(sink, ",", 1);
 	gm_csv_stack(stacks, sink, row->stack);
+	gm_sink_put(sink, ",", 1);
+	gm_csv_annotation(sink, root, row);
 	gm_sink_put(sink, "\n", 1);
 }
 
@@ -37,7 +39,8 @@ static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stack
 		return r;
 	r = gm_sink_open(&sink, out);
 	if (!r)
-		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack\n");
+		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack,"
+			     GM_CSV_ANNOTATION "\n");
 	for (size_t i = 0; i < count && !r && !sink.error; i++) {
 		if (i + AHEAD < count)
 			gm_csv_expect(&texts, rows[i + AHEAD].stack, false);
@@ -60,7 +63,8 @@ int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
 	(void)note;
 	if (gm_rows_of(loaded->root, &rows, &count))
 		return -ENOMEM;
-	r = gm_stacks_open(&stacks, loaded->root);
+	r = gm_rows_annotate(loaded->root, rows, count);
+	r = r ? r : gm_stacks_open(&stacks, loaded->root);
 	if (!r) {
 		r = put_rows(out, loaded->root, &stacks, rows, count);
 		gm_stacks_close(&stacks);

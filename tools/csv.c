@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tools/json_flat.h"
+#include "tools/load.h"
 #include "tools/show.h"
 
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
@@ -84,6 +85,17 @@ void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row)
 	gm_sink_put(sink, ",", 1);
 	gm_sink_number(sink, row->thread);
 	gm_sink_put(sink, ",", 1);
+}
+
+void gm_csv_annotation(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
+{
+	const json_t *annotation = gm_row_annotation(root, row);
+
+	if (annotation)
+		gm_csv_quoted(sink, gm_json_text(annotation, "stage"));
+	gm_sink_put(sink, ",", 1);
+	if (annotation)
+		gm_csv_quoted(sink, gm_json_text(annotation, "name"));
 }
 
 /* ---- stacks ----------------------------------------------------------------------------------- */

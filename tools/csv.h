@@ -16,6 +16,10 @@ void gm_csv_quoted(struct gm_sink *sink, const char *text);
 /* time_us, device, action, address, size, stream, kind and thread, with the comma behind them. */
 void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
 
+/* The stage and the text of what the program said; two empty cells of other events. */
+#define GM_CSV_ANNOTATION "stage,text"
+void gm_csv_annotation(struct gm_sink *sink, const json_t *root, const struct gm_row *row);
+
 /* Stacks as texts, made up once and kept. */
 struct gm_csv_stacks {
 	const struct gm_stacks *stacks;

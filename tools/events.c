@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "tools/cli.h"
-#include "tools/csv.h"
+#include "tools/events_print.h"
 #include "tools/given.h"
 #include "tools/lives.h"
 #include "tools/load.h"
@@ -31,8 +31,9 @@ struct filter {
 	double since, until;
 	int64_t since_us, until_us;
 	size_t last;
-	bool *stacks;			/* of @stack: by its number, does a stack have that text? */
-	size_t stack_count;
+	bool *found;			/* of @stack: by its number, does a stack have that text? */
+	bool with_stacks;		/* each event's is shown */
+	struct gm_stacks stacks;	/* where one of the two needs them */
 };
 
 /* Is @word one of the words of @list, parted by commas? */
@@ -48,6 +49,9 @@ static bool among(const char *list, const char *word)
 
 static bool passes(const struct filter *filter, const json_t *root, const struct gm_row *row)
 {
+	bool note = !strcmp(row->action, "annotate");
+	int64_t size = note ? 0 : row->size;
+
 	if (filter->actions && !among(filter->actions, row->action) &&
 	    !(!strncmp(row->action, "free_", 5) && among(filter->actions, "free")))
 		return false;
@@ -57,15 +61,16 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 			       strtol(filter->device, NULL, 10) != row->device ||
 			       !strcmp(filter->device, "host")))
 		return false;
-	if (row->size < 0 || (uint64_t)row->size < filter->min_size || (uint64_t)row->size > filter->max_size)
+	/* An annotation's size is the number of its range. */
+	if (size < 0 || (uint64_t)size < filter->min_size || (uint64_t)size > filter->max_size)
 		return false;
 	if ((filter->has_stream && row->stream != filter->stream) ||
-	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stack_count ||
-			       !filter->stacks[row->stack])))
+	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stacks.count ||
+			       !filter->found[row->stack])))
 		return false;
 	/* An oom has the device's free bytes in place of an address. */
-	if (filter->has_address && (!strcmp(row->action, "oom") || filter->address < row->address ||
-				    (filter->address - row->address >= (uint64_t)row->size &&
+	if (filter->has_address && (note || !strcmp(row->action, "oom") || filter->address < row->address ||
+				    (filter->address - row->address >= (uint64_t)size &&
 				     filter->address != row->address)))
 		return false;
 	if ((filter->has_since && row->time_us < filter->since_us) ||
@@ -75,239 +80,25 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 }
 
 /* Which stacks have a frame whose function or source file has the text. Returns 0 or -ENOMEM. */
-static int find_stacks(struct filter *filter, const json_t *root)
+static int find_stacks(struct filter *filter)
 {
-	struct gm_stacks stacks;
-	bool *frames;
+	const struct gm_stacks *stacks = &filter->stacks;
+	bool *frames = calloc(stacks->frame_count, sizeof(*frames));
 	size_t count;
 
-	if (gm_stacks_open(&stacks, root))
-		return -ENOMEM;
-	frames = calloc(stacks.frame_count, sizeof(*frames));
-	filter->stacks = calloc(stacks.count + 1, sizeof(*filter->stacks));
-	filter->stack_count = filter->stacks ? stacks.count : 0;
-	for (size_t i = 0; frames && i < stacks.frame_count; i++)
-		frames[i] = strstr(stacks.frames[i].name, filter->stack) ||
-			    strstr(stacks.frames[i].file, filter->stack);
-	for (size_t i = 0; frames && i < filter->stack_count; i++) {
-		const uint32_t *ids = gm_stack(&stacks, (int64_t)i, &count);
+	filter->found = calloc(stacks->count + 1, sizeof(*filter->found));
+	for (size_t i = 0; frames && i < stacks->frame_count; i++)
+		frames[i] = strstr(stacks->frames[i].name, filter->stack) ||
+			    strstr(stacks->frames[i].file, filter->stack);
+	for (size_t i = 0; frames && filter->found && i < stacks->count; i++) {
+		const uint32_t *ids = gm_stack(stacks, (int64_t)i, &count);
 
 		while (count--)
-			filter->stacks[i] |= frames[ids[count]];
+			filter->found[i] |= frames[ids[count]];
 	}
-	count = frames && filter->stacks;
+	count = frames && filter->found;
 	free(frames);
-	gm_stacks_close(&stacks);
 	return count ? 0 : -ENOMEM;
-}
-
-static void put_csv(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
-{
-	gm_csv_begin_row(sink, row);
-	gm_sink_number(sink, row->stack);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
-	gm_sink_put(sink, "\n", 1);
-}
-
-/* ,"name":"text" */
-static int put_json_text(struct gm_sink *sink, const char *name, const char *text)
-{
-	char *quoted = NULL;
-	json_t *string;
-	size_t bytes;
-	FILE *to;
-
-	gm_sink_text(sink, name);
-	/* Letters that begin with the last three may be such as a terminal obeys: see gm_show_control. */
-	if (!text[strcspn(text, "\"\\\1\2\3\4\5\6\a\b\t\n\v\f\r\16\17\20\21\22\23\24\25\26\27\30\31\32"
-			     "\33\34\35\36\37\177\302\330\342")]) {
-		gm_sink_put(sink, "\"", 1);
-		gm_sink_text(sink, text);
-		gm_sink_put(sink, "\"", 1);
-		return 0;
-	}
-	string = json_string(text);
-	to = open_memstream(&quoted, &bytes);
-	if (to && string)
-		gm_show_json(to, string, JSON_ENCODE_ANY);
-	if (to)
-		fclose(to);
-	if (quoted)
-		gm_sink_text(sink, quoted);
-	free(quoted);
-	json_decref(string);
-	return to && string ? 0 : -ENOMEM;
-}
-
-static void put_json_number(struct gm_sink *sink, const char *name, int64_t number)
-{
-	gm_sink_text(sink, name);
-	gm_sink_number(sink, number);
-}
-
-static int put_jsonl(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
-{
-	int r;
-
-	put_json_number(sink, "{\"time_us\":", row->time_us);
-	r = put_json_text(sink, ",\"action\":", row->action);
-	put_json_number(sink, ",\"addr\":", (int64_t)row->address);
-	put_json_number(sink, ",\"size\":", row->size);
-	put_json_number(sink, ",\"stream\":", row->stream);
-	r = put_json_text(sink, ",\"kind\":", row->kind) ? -ENOMEM : r;
-	put_json_number(sink, ",\"thread\":", row->thread);
-	put_json_number(sink, ",\"stack\":", row->stack);
-	r = put_json_text(sink, ",\"module\":", gm_show_module_path(root, row->module)) ? -ENOMEM : r;
-	if (row->device == GM_ROW_HOST)
-		gm_sink_text(sink, ",\"device\":null");
-	else
-		put_json_number(sink, ",\"device\":", row->device);
-	gm_sink_text(sink, "}\n");
-	return r;
-}
-
-static int print_lines(const json_t *root, const struct gm_row *rows, size_t count, bool csv)
-{
-	struct gm_sink sink;
-	int r = gm_sink_open(&sink, stdout), end;
-
-	if (r)
-		return r;
-	if (csv)
-		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,stack,module\n");
-	for (size_t i = 0; i < count && !sink.error && !r; i++)
-		if (csv)
-			put_csv(&sink, root, &rows[i]);
-		else
-			r = put_jsonl(&sink, root, &rows[i]);
-	end = gm_sink_close(&sink);
-	return r ? r : end;
-}
-
-/* ---- the table -------------------------------------------------------------------------------- */
-
-/* Words as they are shown, by where they lie in the snapshot: a million events have few. */
-#define WORDS 64u			/* a power of two */
-
-struct word { const void *of; size_t length; char text[1024]; };
-struct table { struct gm_sink sink; struct word words[WORDS]; };
-
-/* @text is static memory of whoever cleaned it. */
-static const struct word *keep_word(struct word *word, const void *of, const char *text)
-{
-	word->of = of;
-	word->length = strlen(text);
-	memcpy(word->text, text, word->length + 1);
-	return word;
-}
-
-static struct word *place_of(struct table *table, const void *of)
-{
-	return &table->words[((uintptr_t)of >> 3) * UINT32_C(0x9e3779b1) >> 7 & (WORDS - 1)];
-}
-
-static const struct word *word_of(struct table *table, const char *text)
-{
-	struct word *word = place_of(table, text);
-
-	return word->of == text ? word : keep_word(word, text, gm_show_clean(text));
-}
-
-static const struct word *module_of(struct table *table, const json_t *root, int64_t module)
-{
-	const char *path = gm_show_module_path(root, module);
-	struct word *word = place_of(table, path);
-
-	return word->of == path ? word : keep_word(word, path, gm_show_module(root, module));
-}
-
-static void put_blanks(struct gm_sink *sink, size_t length, size_t width)
-{
-	static const char blanks[] = "                                ";
-
-	if (length < width)
-		gm_sink_put(sink, blanks, width - length);
-}
-
-/* At the right of @width letters, and a blank. */
-static void put_right(struct gm_sink *sink, const char *text, size_t length, size_t width)
-{
-	put_blanks(sink, length, width);
-	gm_sink_put(sink, text, length);
-	gm_sink_put(sink, " ", 1);
-}
-
-static void put_left(struct gm_sink *sink, const struct word *word, size_t width)
-{
-	gm_sink_put(sink, word->text, word->length);
-	put_blanks(sink, word->length, width);
-	gm_sink_put(sink, " ", 1);
-}
-
-/* Seconds, with six digits behind the point. */
-static void put_seconds(struct gm_sink *sink, int64_t time_us)
-{
-	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char room[24], point[7] = ".", *digits = gm_sink_digits(room, us % 1000000 + 1000000, false);
-	char whole[32];
-	size_t length;
-
-	memcpy(point + 1, digits + 1, 6);
-	digits = gm_sink_digits(room, us / 1000000, time_us < 0);
-	length = (size_t)(room + sizeof(room) - digits);
-	memcpy(whole, digits, length);
-	memcpy(whole + length, point, sizeof(point));
-	put_right(sink, whole, length + sizeof(point), 14);
-}
-
-static void put_signed(struct gm_sink *sink, int64_t number, size_t width)
-{
-	char room[24], *at = gm_sink_digits(room, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
-
-	put_right(sink, at, (size_t)(room + sizeof(room) - at), width);
-}
-
-static void put_table_row(struct table *table, const json_t *root, const struct gm_row *row, int64_t origin_us)
-{
-	struct gm_sink *sink = &table->sink;
-	const struct word *module;
-	char address[64];
-	const char *size;
-	int length;
-
-	put_seconds(sink, gm_wrap_subtract(row->time_us, origin_us));
-	if (row->device == GM_ROW_HOST)
-		put_right(sink, "host", 4, 6);
-	else
-		put_signed(sink, row->device, 6);
-	put_left(sink, word_of(table, row->action), 14);
-	if (!strcmp(row->action, "oom"))
-		length = snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
-	else
-		length = snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	put_right(sink, address, (size_t)length, 18);
-	size = gm_show_bytes(row->size);
-	put_right(sink, size, strlen(size), 12);
-	put_left(sink, word_of(table, row->kind), 8);
-	put_signed(sink, row->thread, 8);
-	module = module_of(table, root, row->module);
-	gm_sink_put(sink, " ", 1);
-	gm_sink_put(sink, module->text, module->length);
-	gm_sink_put(sink, "\n", 1);
-}
-
-static int print_table(const json_t *root, const struct gm_row *rows, size_t count, int64_t origin_us)
-{
-	struct table *table = calloc(1, sizeof(*table));
-	int r = table ? gm_sink_open(&table->sink, stdout) : -ENOMEM;
-
-	for (size_t i = 0; !r && i < count && !table->sink.error; i++)
-		put_table_row(table, root, &rows[i], origin_us);
-	if (!r)
-		r = gm_sink_close(&table->sink);
-	free(table);
-	return r;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
@@ -327,11 +118,10 @@ static int64_t moment(double time, int64_t origin_us, int64_t end_us)
 	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
 }
 
-enum format { TABLE, CSV, JSONL };
-
 static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
-		      struct filter *filter, enum format format)
+		      struct filter *filter, enum gm_events_format format)
 {
+	struct gm_events events = { .root = root, .stacks = filter->with_stacks ? &filter->stacks : NULL };
 	int64_t origin_us = origin_of(root, rows, count);
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
 	size_t kept = 0, first;
@@ -342,14 +132,13 @@ static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 		if (passes(filter, root, &rows[i]))
 			rows[kept++] = rows[i];
 	first = kept > filter->last ? kept - filter->last : 0;
-	if (format != TABLE)
-		return print_lines(root, rows + first, kept - first, format == CSV);
-	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
-			"address", "size", "kind", "thread", "module");
-	return print_table(root, rows + first, kept - first, origin_us);
+	events.rows = rows + first;
+	events.count = kept - first;
+	events.origin_us = origin_us;
+	return gm_events_print(&events, format);
 }
 
-static int print_events(const char *word, struct filter *filter, enum format format)
+static int print_events(const char *word, struct filter *filter, enum gm_events_format format)
 {
 	struct gm_row *rows = NULL;
 	struct gm_loaded loaded;
@@ -363,10 +152,16 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		gm_load_free(&loaded);
 		return status;
 	}
-	r = (filter->stack && find_stacks(filter, loaded.root)) || gm_rows_of(loaded.root, &rows, &count) ? -ENOMEM :
-	    print_rows(loaded.root, rows, count, filter, format);
+	r = gm_rows_of(loaded.root, &rows, &count);
+	r = r ? r : gm_rows_annotate(loaded.root, rows, count);
+	if (!r && (filter->stack || filter->with_stacks))
+		r = gm_stacks_open(&filter->stacks, loaded.root);
+	if (!r && filter->stack)
+		r = find_stacks(filter);
+	r = r ? r : print_rows(loaded.root, rows, count, filter, format);
 	free(rows);
-	free(filter->stacks);
+	free(filter->found);
+	gm_stacks_close(&filter->stacks);
 	gm_load_free(&loaded);
 	if (r == -ENOMEM) {
 		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
@@ -465,7 +260,7 @@ static int take_option(int c, struct filter *filter)
 int gm_verb_events(int argc, char **argv)
 {
 	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
-	enum format format = TABLE;
+	enum gm_events_format format = GM_EVENTS_TABLE;
 	int c, status;
 
 	while ((c = gm_cli_next(argc, argv)) >= 0) {
@@ -473,7 +268,11 @@ int gm_verb_events(int argc, char **argv)
 			return gm_cli_end(c);
 		}
 		if (c == 'c' || c == 'j') {
-			format = c == 'c' ? CSV : JSONL;
+			format = c == 'c' ? GM_EVENTS_CSV : GM_EVENTS_JSONL;
+			continue;
+		}
+		if (c == 't') {
+			filter.with_stacks = true;
 			continue;
 		}
 		status = take_option(c, &filter);

@@ -240,6 +240,23 @@ void gm_groups_sort(struct gm_groups *groups)
 
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
+const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])
+{
+	/* PyTorch's have up to a thousand letters of templates; --json has them. */
+	bool cut = strlen(frame->name) > NAME_MOST;
+	const char *name = cut ? gm_show_cut(frame->name, NAME_MOST - 3) : gm_show_clean(frame->name);
+	const char *dots = cut ? "..." : "";
+
+	if (frame->line > 0)
+		snprintf(text, GM_FRAME_TEXT, "%s%s (%s:%lld)", name, dots, gm_show_clean(frame->file),
+			 (long long)frame->line);
+	else if (frame->module[0] && strncmp(frame->name, frame->module, strlen(frame->module)))
+		snprintf(text, GM_FRAME_TEXT, "%s%s (%s)", name, dots, gm_show_clean(frame->module));
+	else
+		snprintf(text, GM_FRAME_TEXT, "%s%s", name, dots);
+	return text;
+}
+
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent)
 {
 	size_t count;
@@ -248,18 +265,10 @@ void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stac
 	if (!count)
 		fprintf(out, "%*s(no stack)\n", indent, "");
 	for (size_t i = 0; i < count; i++) {
-		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
+		char text[GM_FRAME_TEXT];
 
-		/* PyTorch's have up to a thousand letters of templates; --json has them. */
-		if (strlen(frame->name) > NAME_MOST)
-			fprintf(out, "%*s%s...", indent, "", gm_show_cut(frame->name, NAME_MOST - 3));
-		else
-			fprintf(out, "%*s%s", indent, "", gm_show_clean(frame->name));
-		if (frame->line > 0)
-			fprintf(out, " (%s:%lld)", gm_show_clean(frame->file), (long long)frame->line);
-		else if (frame->module[0] && strncmp(frame->name, frame->module, strlen(frame->module)))
-			fprintf(out, " (%s)", gm_show_clean(frame->module));
-		putc('\n', out);
+		fprintf(out, "%*s%s\n", indent, "",
+			gm_groups_frame_text(&scene->stacks.frames[ids[i]], text));
 	}
 }
 

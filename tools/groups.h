@@ -63,6 +63,10 @@ int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *
 /* Largest growth first (of one snapshot: largest first), equal ones by key. */
 void gm_groups_sort(struct gm_groups *groups);
 
+/* A frame in a line: "name (file:line)", "name (module)". Returns @text. */
+#define GM_FRAME_TEXT 2100
+const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT]);
+
 /* The stack, a line a frame, innermost first, after @indent blanks. */
 void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent);
 

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "tools/bulk.h"
+#include "tools/load.h"
+#include "tools/table.h"
 
 enum { ACTION, ADDR, SIZE, STREAM, TIME, STACK, THREAD, KIND, MODULE, COLUMNS };
 
@@ -98,4 +100,59 @@ int gm_rows_of(const json_t *root, struct gm_row **ret_rows, size_t *ret_count)
 	*ret_rows = rows;
 	*ret_count = count;
 	return 0;
+}
+
+/* ---- annotations ------------------------------------------------------------------------------ */
+
+static uint64_t device_of(const json_t *annotation)
+{
+	const json_t *device = json_object_get(annotation, "device");
+
+	return (uint64_t)(json_is_integer(device) ? json_integer_value(device) : GM_ROW_HOST);
+}
+
+/* Those of one device are in the order of its events: @next links them, @first has the first of each. */
+static int link_annotations(const json_t *list, struct gm_table *first, uint32_t *next)
+{
+	for (size_t i = json_array_size(list); i--;) {
+		uint64_t device = device_of(json_array_get(list, i));
+
+		next[i] = (uint32_t)gm_table_get(first, device, 0);
+		if (gm_table_put(first, device, 0, i + 1))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int gm_rows_annotate(const json_t *root, struct gm_row *rows, size_t count)
+{
+	const json_t *list = gm_json_list(root, "annotations");
+	uint32_t *next = calloc(json_array_size(list) + 1, sizeof(*next));
+	struct gm_table first = { .count = 0 };
+	int r = next ? link_annotations(list, &first, next) : -ENOMEM;
+
+	for (size_t i = 0; !r && first.count && i < count; i++) {
+		struct gm_row *row = &rows[i];
+		uint64_t at;
+
+		if (strcmp(row->action, "annotate"))
+			continue;
+		at = gm_table_get(&first, (uint64_t)(int64_t)row->device, 0);
+		while (at && gm_json_number(json_array_get(list, at - 1), "time_us") < row->time_us)
+			at = next[at - 1];
+		if (at && gm_json_number(json_array_get(list, at - 1), "time_us") == row->time_us) {
+			row->annotation = (uint32_t)at;
+			at = next[at - 1];
+		}
+		if (gm_table_put(&first, (uint64_t)(int64_t)row->device, 0, at))
+			r = -ENOMEM;
+	}
+	gm_table_free(&first);
+	free(next);
+	return r;
+}
+
+const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row)
+{
+	return row->annotation ? json_array_get(gm_json_list(root, "annotations"), row->annotation - 1) : NULL;
 }

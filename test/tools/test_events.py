@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, gpumem, killed_journal, load  # noqa: E402
 
 COLUMNS = ["action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"]
@@ -46,7 +46,7 @@ with Room() as room:
     check("--jsonl: every event, in order", jsonl(end) == rows, jsonl(end))
     done = gpumem("events", "--csv", end)
     table = list(csv.DictReader(io.StringIO(done.stdout)))
-    check("--csv: the same", [{k: str(v) if v is not None else "host" for k, v in row.items()} for row in rows] ==
+    check("--csv: the same", [dict({k: str(v) if v is not None else "host" for k, v in row.items()}, stage="", text="") for row in rows] ==
           [dict(row) for row in table], done.stdout[:2000])
     done = gpumem("events", end)
     lines = done.stdout.splitlines()
@@ -92,6 +92,32 @@ with Room() as room:
     check("--last 3", jsonl("-n", "3", end) == rows[-3:] and jsonl("-n", "0", end) == [] and
           jsonl("-n", "100000", end) == rows)
 
+    # ---- stacks ------------------------------------------------------------------------------------------------
+    def frames(row):
+        return [snapshot["frames"][f] for f in snapshot["stacks"][row["stack"]]]
+
+    text = gpumem("events", "--stacks", end).stdout.splitlines()[1:]
+    told, below = [], []
+    for line in text:
+        if line.startswith(" " * 22) and not line[22:].startswith(" "):
+            below[-1].append(line[22:])
+        else:
+            told.append(line)
+            below.append([])
+    check("--stacks: the table is the same, and below each event is its stack", told == lines[1:] and len(below) == len(rows) and
+          all(len(b) == len(frames(r)) and all(line.startswith(f["name"]) for line, f in zip(b, frames(r)))
+              for b, r in zip(below, rows)) and any("cudaMalloc" in line for b in below for line in b), text[:40])
+    got = jsonl("--stacks", end)
+    check("--stacks --jsonl: as lists of frames", all(
+        [(f["name"] or "?", f["python"]) for f in frames(r)] ==
+        [(f["name"] if w["name"] else "?", w["python"]) for f, w in zip(g["frames"], frames(r))] and
+        set().union(*g["frames"]) <= {"name", "file", "line", "module"} for g, r in zip(got, rows)) and
+        [{k: v for k, v in g.items() if k != "frames"} for g in got] == rows, got[:3])
+    table = list(csv.DictReader(io.StringIO(gpumem("events", "--stacks", "--csv", end).stdout)))
+    check("--stacks --csv: outermost first, as convert --to csv", [row["frames"] for row in table] ==
+          [row["stack"] for row in csv.DictReader(io.StringIO(gpumem("convert", "--to", "csv", end).stdout))] and
+          any("main" in row["frames"] for row in table), table[:2])
+
     for words in (["--action", "allocate"], ["--action", "alloc,"], ["--kind", "gpu"], ["--device", "x"], ["--last", "x"],
                   ["--min-size", "ten"], ["--address", "zz"], ["--since", "noon"], ["--until", ""], ["--frobnicate"]):
         done = gpumem("events", *words, end)
@@ -115,7 +141,7 @@ with Room() as room:
     check("traces that are none: no events", jsonl(changed) == [], jsonl(changed))
     with_changes(lambda copy: copy["modules"][1].update(path='/a "quoted", path\n.so'))
     done = gpumem("events", "--csv", changed)
-    check("CSV quotes", {row["module"] for row in csv.DictReader(io.StringIO(done.stdout))} >= {'/a "quoted", path\n.so'},
+    check("CSV quotes", {row["module"] for row in csv.DictReader(io.StringIO(done.stdout))} >= {'/a "quoted", path?.so'},
           done.stdout[:300])
     odd = "".join(map(chr, range(1, 128))) + "\u00e9\u20ac\U0001f600"
     check("JSON lines escape", [row["module"] for row in jsonl(changed)].count('/a "quoted", path\n.so') == sum(
@@ -126,6 +152,29 @@ with Room() as room:
     check("the table shows no control characters", "path?.so" in gpumem("events", changed).stdout)
     with_changes(lambda copy: copy["process"].update(start_time_us=0))
     check("without a start the first event is 0", gpumem("events", changed).stdout.splitlines()[1].split()[0] == "0.000000")
+
+# ---- what the program said of itself -------------------------------------------------------------------------------
+with Room() as room:
+    NVTX = os.path.join(B, "test/preload/nvtx")
+    story = room.run([NVTX, "story"]).returncode == 0
+    room.run([NVTX, "flood", "2000"]) if story else room.run([os.path.join(B, "test/preload/script"), "alloc 1", "annotate here", "annotate there", "exit 0"])
+    for path in glob.glob(room.out + "/*exit.json"):
+        snapshot = load(path)
+        said = [(a["stage"], a["name"], a["domain"], a["thread"], a["time_us"]) for a in snapshot["annotations"]]
+        notes = [r for r in jsonl(path) if r["action"] == "annotate"]
+        check("--jsonl: each annotation with its text (%d)" % len(said), said and
+              [(r["stage"], r["name"], r["domain"], r["thread"], r["time_us"]) for r in notes] == said and
+              not [r for r in jsonl(path) if r["action"] != "annotate" and "name" in r], (notes[:3], said[:3]))
+        shown = [line.split(None, 3)[2:] for line in gpumem("events", path).stdout.splitlines() if " annotate " in line]
+        clean = [re.sub(r"[\x00-\x1f\x7f]", "?", "%s %s%s" % (s, n, " (%s)" % d if d else "")) for s, n, d, _, _ in said]
+        check("the table: stage, text, domain", [re.sub(r"^\d+ +", "", rest[1].strip()).strip() for rest in shown] ==
+              [c.strip() for c in clean], (shown[:5], clean[:5]))
+        for verb in (["events", "--csv"], ["convert", "--to", "csv"]):
+            table = [r for r in csv.DictReader(io.StringIO(gpumem(*verb, path).stdout)) if r["action"] == "annotate"]
+            check("%s: the same" % " ".join(verb), [r["stage"] for r in table] == [s[0] for s in said] and
+                  [r["text"].lstrip("'") for r in table] == [s[1] for s in said], table[:3])
+        check("a range's number is no size", jsonl("-a", "annotate", "--min-size", "1", path) == [] and
+              len(jsonl("-a", "annotate", "--max-size", "0", path)) == len(said))
 
 with Room() as room:
     pid, journal = killed_journal(room, 0.3, "--threads", "4")
