@@ -222,12 +222,15 @@ static bool fail(struct gm_call *call, int r, CUresult *ret_result)
 	 * just that. (Past a limit of ours there is nobody else to ask.) */
 	if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY)
 		return false;
-	if (r == -ENOMEM)
+	if (r == -ENOMEM) {
+		gm_cache_request.over_limit = true;
 		*ret_result = gm_alloc_pass(call, CUDA_ERROR_OUT_OF_MEMORY);
-	else if (r == -EIO && gm_cache_request.result)
+		gm_cache_request.over_limit = false;
+	} else if (r == -EIO && gm_cache_request.result) {
 		*ret_result = gm_alloc_pass(call, gm_cache_request.result);
-	else
+	} else {
 		return false;		/* a fault of ours, or more than fits into any heap */
+	}
 	return true;
 }
 

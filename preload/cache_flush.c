@@ -295,6 +295,8 @@ void gm_cache_describe(uint8_t domain, struct gm_failure *failure)
 		if (largest > failure->largest_free_bytes)
 			failure->largest_free_bytes = largest;
 	}
+	if (gm_cache_request.over_limit)
+		gm_cache_describe_limit(domain, failure);
 }
 
 /* ---- the default pools, for their attributes ---- */

@@ -161,6 +161,11 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	CUresult result;
 	int r = -EIO;			/* what nothing can serve is not tried in other ways */
 
+	if (!gm_cache_within_limit(heap->domain, bytes)) {
+		gm_cache_request.result = CUDA_SUCCESS;		/* not the driver's word */
+		gm_unrelax(&relaxed);
+		return -ENOMEM;
+	}
 	gm_writers_look();
 	result = ask_driver(heap, bytes, &address);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_past_device(heap)) {

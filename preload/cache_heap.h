@@ -44,6 +44,7 @@ struct gm_cache_request {
 	uint64_t bytes;			/* asked for, when nothing free serves it */
 	CUresult result;		/* of the driver's last refusal; 0 none */
 	bool chains;			/* what was freed in stream order goes back before that is complete */
+	bool over_limit;		/* a limit of ours refused it */
 	bool of_gone;			/* what is of streams that are gone goes back, nothing else */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
@@ -119,6 +120,10 @@ bool gm_cache_idle_or_limbo(uint8_t domain);
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
 void gm_cache_limits_forget(void);
+/* May the heaps of @domain take @bytes more? Its growth lock held. */
+bool gm_cache_within_limit(uint8_t domain, uint64_t bytes);
+/* The limit, and what counts against it, into the report of what it refused. */
+void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure);
 
 /* The private stream of a heap whose context is current; NULL: it cannot be had. */
 CUstream gm_cache_back_stream(struct gm_cache_heap *heap);

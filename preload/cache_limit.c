@@ -10,22 +10,26 @@
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 
-/* The most that this process may take of the device: the fraction and the limit, whichever is
+/* The most that the cache may take of the device: the fraction and the limit, whichever is
  * less. */
-static uint64_t limit_of(uint8_t domain)
+static uint64_t limit_of(uint8_t domain, enum gm_limit *ret_which)
 {
 	const struct gm_options *options = &gm_state.options;
 	uint64_t limit = options->memory_limit;
 	size_t total = 0;
 
+	*ret_which = GM_LIMIT_CALL;
 	if (limits[domain])		/* said by the program */
 		return limits[domain];
-
+	*ret_which = GM_LIMIT_MEMORY;
 	if (options->per_process_memory_fraction < 1 &&
 	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
 		uint64_t share = (uint64_t)(options->per_process_memory_fraction * (double)total);
 
-		limit = share < limit ? share : limit;
+		if (share < limit) {
+			limit = share;
+			*ret_which = GM_LIMIT_FRACTION;
+		}
 	}
 	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
 }
@@ -34,15 +38,45 @@ void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 {
 	const struct gm_options *options = &gm_state.options;
 
+	enum gm_limit which;
+
 	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
 	gm_heap_config_default(config);
 	config->large_segment_size = options->large_segment_size_mb;
 	config->max_split_size = options->max_split_size_mb;
 	config->max_non_split_rounding = options->max_non_split_rounding_mb;
 	config->garbage_collection_threshold = options->garbage_collection_threshold;
-	config->limit = limit_of(domain);
+	config->limit = limit_of(domain, &which);
 	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
 	       sizeof(config->roundup_power2_divisions));
+}
+
+/* What counts: each heap knows of its own segments alone. */
+static uint64_t used_of(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++)
+		if (gm_cache_heap_at(i)->number && gm_cache_heap_at(i)->domain == domain)
+			bytes += gm_cache_heap_at(i)->segments;
+	return bytes;
+}
+
+bool gm_cache_within_limit(uint8_t domain, uint64_t bytes)
+{
+	enum gm_limit which;
+	uint64_t limit = limit_of(domain, &which), used = used_of(domain);
+
+	return limit == GM_HEAP_UNLIMITED || (used <= limit && bytes <= limit - used);
+}
+
+void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure)
+{
+	enum gm_limit which;
+
+	failure->limit_bytes = limit_of(domain, &which);
+	failure->limit = which;
+	failure->limit_used_bytes = used_of(domain);
 }
 
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)

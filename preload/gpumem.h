@@ -81,7 +81,7 @@ GPUMEM_API int gpumem_reset_accumulated_memory_stats(int device);
  * given back: 0 while allocator is native, which caches nothing. */
 GPUMEM_API int64_t gpumem_empty_cache(void);
 
-/* Let this process take at most @fraction (0 to 1) of the memory of @device.
+/* Let the cache take at most @fraction (0 to 1) of the memory of @device.
  * Returns 0; -EINVAL for another fraction; -ENOTSUP while allocator is native: every call goes to
  * the driver unchanged, so nothing could be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);

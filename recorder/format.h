@@ -286,6 +286,8 @@ struct gm_frame {			/* 48 bytes */
 #define GM_SETTING_TORCH "PYTORCH_CUDA_ALLOC_CONF"
 struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids */
 
+enum gm_limit { GM_LIMIT_NONE, GM_LIMIT_MEMORY, GM_LIMIT_FRACTION, GM_LIMIT_CALL, GM_LIMIT_COUNT };
+
 struct gm_failure {			/* 256 bytes: something could not be had */
 	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
 	uint64_t tsc;
@@ -304,7 +306,11 @@ struct gm_failure {			/* 256 bytes: something could not be had */
 	uint64_t cached_bytes;		/* free, for the next that asks */
 	uint64_t limbo_bytes;		/* freed, and the GPU is not done with it */
 	uint64_t largest_free_bytes;	/* the largest block of @cached_bytes */
-	uint64_t reserved64[13];
+	/* A limit of ours that refused it, without asking the driver (enum gm_limit). */
+	uint64_t limit_bytes, limit_used_bytes;	/* what it allows; what counted against it */
+	uint32_t limit;
+	uint32_t reserved32;
+	uint64_t reserved64[10];
 };
 
 /* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: changing). */

@@ -138,6 +138,16 @@ const char *gm_register_name(uint32_t machine, unsigned int index)
 	return NULL;
 }
 
+const char *gm_limit_name(unsigned int limit)
+{
+	static const char *const names[GM_LIMIT_COUNT] = {
+		"driver", "memory_limit", "per_process_memory_fraction",
+		"gpumem_set_per_process_memory_fraction"
+	};
+
+	return limit < GM_LIMIT_COUNT ? names[limit] : "unknown";
+}
+
 const char *gm_result_name(int32_t result)
 {
 	static const struct { int32_t result; const char *name; } names[] = {

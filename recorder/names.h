@@ -22,6 +22,8 @@ const char *gm_signal_name(int32_t signal);		/* "SIGSEGV"; Linux's numbers on x8
  * EM_AARCH64; NULL for others. */
 const char *gm_register_name(uint32_t machine, unsigned int index);
 
+const char *gm_limit_name(unsigned int limit);		/* enum gm_limit; none: the driver */
+
 /* CUresult, for those that a call for memory may give; "unknown" otherwise. */
 const char *gm_result_name(int32_t result);
 

@@ -21,6 +21,25 @@ static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
 	return largest;
 }
 
+/* Who refused it: the driver, or a limit of ours before the driver was asked. */
+static void put_limit(struct gm_snap *snap, const struct gm_failure *failure)
+{
+	bool ours = failure->limit > GM_LIMIT_NONE && failure->limit < GM_LIMIT_COUNT;
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key_text(w, "refused_by", gm_limit_name(ours ? failure->limit : GM_LIMIT_NONE));
+	gm_jsonw_key(w, "limit_bytes");
+	if (ours)
+		gm_jsonw_u64(w, failure->limit_bytes);
+	else
+		gm_jsonw_null(w);
+	gm_jsonw_key(w, "limit_used_bytes");
+	if (ours)
+		gm_jsonw_u64(w, failure->limit_used_bytes);
+	else
+		gm_jsonw_null(w);
+}
+
 /* The members of one failure, without the braces. */
 static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 {
@@ -41,6 +60,7 @@ static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 	gm_jsonw_key_u64(w, "cached_bytes", failure->cached_bytes);
 	gm_jsonw_key_u64(w, "limbo_bytes", failure->limbo_bytes);
 	gm_jsonw_key_u64(w, "largest_free_bytes", failure->largest_free_bytes);
+	put_limit(snap, failure);
 	gm_jsonw_key_u64(w, "stream", failure->stream);
 	gm_jsonw_key_u64(w, "thread", failure->tid);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, failure->module));

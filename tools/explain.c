@@ -6,35 +6,17 @@
 #include "tools/explain.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "allocator/heap.h"
 #include "tools/bulk.h"
+#include "tools/explain_facts.h"
 #include "tools/load.h"
 #include "tools/show.h"
 
-/* What is known of one failure. -1: not known. */
-struct facts {
-	int64_t asked, free, total, live, time_us;
-	int64_t cached, pending, largest;	/* of the moment, where the snapshot is of it */
-	int device;
-	const char *entry, *module;
-	int64_t stack;
-	bool torch;
-};
-
-static void say(char *to, size_t room, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void say(char *to, size_t room, const char *format, ...)
-{
-	size_t length = strlen(to);
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(to + length, room - length, format, args);
-	va_end(args);
-}
+#define PAGE INT64_C(2097152)		/* what the driver takes of a device at a time */
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
@@ -61,7 +43,7 @@ int64_t gm_largest_idle(const json_t *root, int64_t device)
 }
 
 /* What the cache of that device holds: statistics of the snapshot, its own moment. */
-static void find_cache(const json_t *root, struct facts *facts)
+static void find_cache(const json_t *root, struct gm_facts *facts)
 {
 	const json_t *device = json_array_get(gm_json_list(root, "devices"), (size_t)facts->device);
 	const json_t *stats = gm_json_object(device, "memory_stats");
@@ -76,7 +58,32 @@ static void find_cache(const json_t *root, struct facts *facts)
 		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
 }
 
-static bool find_ours(const json_t *root, struct facts *facts)
+/* What a cache asks the driver for, to serve a request of @bytes. */
+static int64_t segment_of(const json_t *root, int64_t bytes)
+{
+	const json_t *settings = gm_json_object(root, "allocator_settings");
+	const json_t *large = gm_json_object(gm_json_object(settings, "gpumem"),
+					     "large_segment_size_mb");
+	const char *conf = strstr(gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF"),
+				  "large_segment_size_mb:");
+	struct gm_heap_config config;
+	uint64_t megabytes = strtoull(conf ? conf + 22 : gm_json_text(large, "value"), NULL, 10);
+
+	if (bytes <= 0 || bytes > INT64_MAX / 4)
+		return bytes;
+	gm_heap_config_default(&config);
+	if (megabytes && megabytes < UINT32_MAX)
+		config.large_segment_size = megabytes << 20;
+	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
+}
+
+/* cuMemAlloc and its kin take whole pages of the device. */
+static bool takes_pages(const char *kind)
+{
+	return !strcmp(kind, "device") || !strcmp(kind, "pool") || !strcmp(kind, "vmm");
+}
+
+static bool find_ours(const json_t *root, struct gm_facts *facts)
 {
 	const json_t *failure = gm_json_object(root, "failure"),
 		     *list = gm_json_list(root, "failures");
@@ -88,6 +95,10 @@ static bool find_ours(const json_t *root, struct facts *facts)
 		return false;
 	facts->device = (int)gm_json_number(failure, "device");
 	facts->asked = gm_json_number(failure, "requested_bytes");
+	facts->needed = facts->asked;
+	if (takes_pages(gm_json_text(failure, "kind")) && facts->asked > 0 &&
+	    facts->asked <= INT64_MAX - PAGE)
+		facts->needed = (facts->asked + PAGE - 1) / PAGE * PAGE;
 	facts->free = gm_json_number(failure, "free_bytes");
 	facts->total = gm_json_number(failure, "total_bytes");
 	facts->live = gm_json_number(failure, "live_bytes");
@@ -95,6 +106,13 @@ static bool find_ours(const json_t *root, struct facts *facts)
 	facts->entry = gm_json_text(failure, "entry");
 	facts->module = gm_show_module(root, gm_json_number(failure, "module"));
 	facts->stack = gm_json_number(failure, "stack");
+	facts->refused_by = gm_json_text(failure, "refused_by");
+	if (json_is_integer(json_object_get(failure, "limit_bytes"))) {
+		facts->limit = gm_json_number(failure, "limit_bytes");
+		facts->limit_used = gm_json_number(failure, "limit_used_bytes");
+		facts->needed = segment_of(root, facts->asked);
+	}
+	facts->holders_known = of_now;
 	if (of_now)
 		find_cache(root, facts);
 	/* The cache as it was then: what the snapshot holds may have been given back before it. */
@@ -106,9 +124,43 @@ static bool find_ours(const json_t *root, struct facts *facts)
 	return true;
 }
 
-/* PyTorch's word of it is an event with what was free; the snapshot is usually of that moment. */
-static bool find_torch(const struct gm_scene *scene, struct facts *facts, int64_t *ret_row)
+/* What PyTorch's allocator had of @device after @row, where the history goes on behind it. */
+static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, size_t row)
 {
+	int64_t live = 0, reserved = facts->live + facts->cached + facts->pending;
+	bool other = false;
+
+	for (size_t i = row + 1; i < scene->lives.row_count; i++) {
+		const struct gm_row *later = &scene->lives.rows[i];
+		bool more = !strcmp(later->action, "segment_alloc") ||
+			    !strcmp(later->action, "segment_map");
+		bool less = !strcmp(later->action, "segment_free") ||
+			    !strcmp(later->action, "segment_unmap");
+
+		if (later->device != facts->device)
+			continue;
+		if (more || less)
+			reserved = more ? gm_wrap_subtract(reserved, later->size) :
+				   gm_wrap_add(reserved, later->size);
+		other |= more || less || !strcmp(later->action, "alloc") ||
+			 !strncmp(later->action, "free_", 5);
+	}
+	if (!other)
+		return;
+	for (size_t i = 0; i < scene->lives.count; i++)
+		if (scene->lives.list[i].device == facts->device &&
+		    gm_life_at(&scene->lives.list[i], (int64_t)row))
+			live = gm_wrap_add(live, scene->lives.list[i].size);
+	facts->live = live;
+	facts->cached = reserved > live ? reserved - live : 0;
+	facts->pending = 0;		/* with what is live */
+	facts->largest = -1;
+}
+
+/* PyTorch's word of it is an event with what was free. */
+static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int64_t *ret_row)
+{
+	const json_t *settings = gm_json_object(scene->root, "allocator_settings");
 	const struct gm_row *last = NULL;
 
 	for (size_t i = 0; i < scene->lives.row_count; i++)
@@ -119,23 +171,32 @@ static bool find_torch(const struct gm_scene *scene, struct facts *facts, int64_
 		}
 	if (!last)
 		return false;
-	*facts = (struct facts){
+	*facts = (struct gm_facts){
 		.asked = last->size,
+		.needed = segment_of(scene->root, last->size),
 		.free = (int64_t)last->address,
 		.total = -1,
 		.live = -1,
 		.largest = -1,
+		.limit = -1,
 		.device = last->device,
 		.entry = "",
 		.module = "",
+		.refused_by = "",
+		.conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF"),
 		.stack = last->stack,
 		.torch = true,
+		.expandable = json_is_true(json_object_get(settings, "expandable_segments")),
+		.holders_known = true,
 	};
+	if (facts->expandable)
+		facts->needed = facts->asked;
 	find_cache(scene->root, facts);
+	find_cache_at(scene, facts, (size_t)*ret_row);
 	return true;
 }
 
-static int64_t row_of(const struct gm_scene *scene, const struct facts *facts)
+static int64_t row_of(const struct gm_scene *scene, const struct gm_facts *facts)
 {
 	for (size_t i = scene->lives.row_count; i--;)
 		if (scene->lives.rows[i].device == facts->device &&
@@ -147,7 +208,12 @@ static int64_t row_of(const struct gm_scene *scene, const struct facts *facts)
 
 /* ---- judgement ------------------------------------------------------------------------------- */
 
-static int64_t others_of(const struct facts *facts)
+int64_t gm_facts_lacks(const struct gm_facts *facts)
+{
+	return (facts->asked > facts->free ? facts->asked : facts->needed) - facts->free;
+}
+
+int64_t gm_facts_others(const struct gm_facts *facts)
 {
 	int64_t held = facts->live + (facts->cached > 0 ? facts->cached : 0) +
 		       (facts->pending > 0 ? facts->pending : 0);
@@ -155,162 +221,41 @@ static int64_t others_of(const struct facts *facts)
 	return facts->total > 0 ? facts->total - facts->free - held : 0;
 }
 
-static enum gm_cause cause_of(const struct facts *facts)
+static enum gm_cause cause_of(const struct gm_facts *facts)
 {
-	int64_t others = others_of(facts), lacks = facts->asked - facts->free;
+	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
+	int64_t idle = facts->cached > 0 ? facts->cached : 0;
+	int64_t pending = facts->pending > 0 ? facts->pending : 0;
+	int64_t all = facts->total > 0 ? facts->total :
+		      facts->free + facts->live + idle + pending;
 
 	if (facts->total > 0 && facts->asked > facts->total)
 		return GM_CAUSE_TOO_LARGE;
-	if (facts->torch &&
-	    facts->asked > facts->free + facts->live + facts->cached + facts->pending)
+	if (facts->limit > 0 || (facts->torch && lacks <= 0))
+		return GM_CAUSE_LIMIT;
+	if (facts->torch && facts->asked > all)
 		return GM_CAUSE_TOO_LARGE;
 	if (lacks <= 0)
 		return GM_CAUSE_REFUSED;
-	if (facts->cached >= lacks)
-		return GM_CAUSE_FRAGMENTED;
-	if (facts->pending >= lacks)
-		return GM_CAUSE_PENDING;
+	if (idle + pending >= lacks)
+		return idle >= pending ? GM_CAUSE_FRAGMENTED : GM_CAUSE_PENDING;
 	/* Most of what lacks, and more than the program itself has. */
 	if (others > lacks / 2 && others > facts->total / 10 && others > facts->live)
 		return GM_CAUSE_OTHERS;
+	/* No holder is to blame for a request that is more than all of them have. */
+	if (facts->asked > all / 2 && facts->asked > facts->live)
+		return GM_CAUSE_LARGE;
 	return GM_CAUSE_FULL;
 }
 
 const char *gm_cause_name(enum gm_cause cause)
 {
 	static const char *const names[] = {
-		"none", "too_large", "refused", "others", "fragmented", "pending", "full"
+		"none", "too_large", "limit", "refused", "others", "fragmented", "pending", "large",
+		"full"
 	};
 
 	return names[cause];
-}
-
-static void say_why(const struct gm_scene *scene, const struct facts *facts,
-		    struct gm_explanation *ret)
-{
-	const struct gm_frame *site = gm_stack_site(&scene->stacks, facts->stack);
-	int64_t lacks = facts->asked - facts->free;
-
-	if (facts->stack <= 0)
-		say(ret->why, sizeof(ret->why), "%s",
-		    facts->module[0] ? facts->module : "the program");
-	else if (site->python)
-		say(ret->why, sizeof(ret->why), "%s (%s:%lld)", gm_show_clean(site->name),
-		    gm_show_clean(site->file), (long long)site->line);
-	else
-		say(ret->why, sizeof(ret->why), "%s%s%s%s", gm_show_clean(site->name),
-		    site->module[0] ? " (" : "", gm_show_clean(site->module),
-		    site->module[0] ? ")" : "");
-	say(ret->why, sizeof(ret->why), " asked for %s on device %d, where %s were free: ",
-	    gm_show_bytes(facts->asked), facts->device, gm_show_bytes(facts->free));
-	switch (ret->cause) {
-	case GM_CAUSE_TOO_LARGE:
-		say(ret->why, sizeof(ret->why), "more than the whole device has%s%s.",
-		    facts->total > 0 ? ", " : "",
-		    facts->total > 0 ? gm_show_bytes(facts->total) : "");
-		break;
-	case GM_CAUSE_REFUSED:
-		say(ret->why, sizeof(ret->why),
-		    "that would have fitted, and the driver refused it all the same.");
-		break;
-	case GM_CAUSE_FRAGMENTED:
-		say(ret->why, sizeof(ret->why),
-		    "%s too little, while %s lay idle in the cache in pieces that are too small",
-		    gm_show_bytes(lacks), gm_show_bytes(facts->cached));
-		if (facts->largest > 0)
-			say(ret->why, sizeof(ret->why), " (the largest: %s)",
-			    gm_show_bytes(facts->largest));
-		say(ret->why, sizeof(ret->why), ": fragmentation.");
-		break;
-	case GM_CAUSE_PENDING:
-		say(ret->why, sizeof(ret->why),
-		    "%s too little, while %s were freed and not yet reusable, since the GPU "
-		    "may have been using them.",
-		    gm_show_bytes(lacks), gm_show_bytes(facts->pending));
-		break;
-	case GM_CAUSE_OTHERS:
-		say(ret->why, sizeof(ret->why),
-		    "%s too little, while %s were held by nobody that was recorded here: "
-		    "other processes, contexts.",
-		    gm_show_bytes(lacks), gm_show_bytes(others_of(facts)));
-		break;
-	default:
-		say(ret->why, sizeof(ret->why), "%s too little. The program itself held %s.",
-		    gm_show_bytes(lacks), gm_show_bytes(facts->live));
-	}
-}
-
-/* The largest holder by call site and by module, if it can be told: for the advice. */
-static void say_holder(const struct gm_scene *scene, const struct facts *facts,
-		       struct gm_explanation *ret)
-{
-	struct gm_groups sites, modules;
-	int64_t lacks = facts->asked - facts->free;
-	bool torch = facts->torch;
-
-	if (!gm_explain_holders(scene, ret, GM_BY_MODULE, &modules)) {
-		torch |= modules.count && !strncmp(modules.list[0].key, "libc10_cuda", 11);
-		gm_groups_close(&modules);
-	}
-	if (gm_explain_holders(scene, ret, GM_BY_SITE, &sites))
-		return;
-	if (sites.count) {
-		const struct gm_group *most = &sites.list[0];
-
-		say(ret->change, sizeof(ret->change), "%s holds the most, %s in %s%s",
-		    gm_show_clean(most->key), gm_show_bytes(most->bytes[1]),
-		    gm_show_count(most->count[1], "block"),
-		    most->bytes[1] < lacks ? "" : ": enough, if it held less");
-		if (most->count[1] >= 100)
-			say(ret->change, sizeof(ret->change),
-			    "; so many blocks may be a leak (gpumem leaks)");
-		say(ret->change, sizeof(ret->change), ". ");
-	}
-	if (torch && !facts->torch)
-		say(ret->change, sizeof(ret->change),
-		    "Part of what PyTorch's allocator holds may lie idle in its own "
-		    "cache: its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
-		    "it). ");
-	say(ret->change, sizeof(ret->change), "Free earlier, or make batches or shards smaller.");
-	gm_groups_close(&sites);
-}
-
-static void say_change(const struct gm_scene *scene, const struct facts *facts,
-		       struct gm_explanation *ret)
-{
-	switch (ret->cause) {
-	case GM_CAUSE_TOO_LARGE:
-		say(ret->change, sizeof(ret->change),
-		    "Nothing that is freed would help: look at how that size is "
-		    "computed, or spread the work over several devices.");
-		break;
-	case GM_CAUSE_REFUSED:
-		say(ret->change, sizeof(ret->change),
-		    "Look for a limit of this process (MPS, a pool's maximum, a "
-		    "container) or for another process that took it at that moment.");
-		break;
-	case GM_CAUSE_FRAGMENTED:
-		/* Segments that are idle whole need no advice: they were given back before the
-		 * call failed. PyTorch has a setting more than this library. */
-		say(ret->change, sizeof(ret->change),
-		    "Settings of the allocator: gpumem replay --search says which. %s",
-		    facts->torch ? "expandable_segments:True helps most programs of PyTorch." :
-		    "What else keeps large pieces whole: large requests first, and blocks that live "
-		    "long not among those that come and go.");
-		break;
-	case GM_CAUSE_PENDING:
-		say(ret->change, sizeof(ret->change),
-		    "Synchronise before large requests, or free on the stream that "
-		    "used the memory last.");
-		break;
-	case GM_CAUSE_OTHERS:
-		say(ret->change, sizeof(ret->change),
-		    "nvidia-smi shows the other processes on the device; end them, "
-		    "or take another device.");
-		break;
-	default:
-		say_holder(scene, facts, ret);
-	}
 }
 
 /* Of some memory, or the difference of two: four of them add up without overflow. */
@@ -321,8 +266,9 @@ static bool is_size(int64_t bytes)
 
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 {
-	struct facts facts = {
-		.live = -1, .cached = -1, .pending = -1, .largest = -1, .entry = "", .module = ""
+	struct gm_facts facts = {
+		.live = -1, .cached = -1, .pending = -1, .largest = -1, .limit = -1, .entry = "",
+		.module = "", .refused_by = "", .conf = ""
 	};
 	int64_t row = GM_EXPLAIN_END;
 	bool found = find_ours(scene->root, &facts);
@@ -337,11 +283,13 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	ret->device = facts.device;
 	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
 	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) ||
-	    !is_size(facts.pending))
+	    !is_size(facts.pending) || !is_size(facts.limit) || !is_size(facts.limit_used) ||
+	    !is_size(facts.needed))
 		return;
+	facts.holders_known |= row != GM_EXPLAIN_END;
 	ret->cause = cause_of(&facts);
-	say_why(scene, &facts, ret);
-	say_change(scene, &facts, ret);
+	ret->stack = facts.stack;
+	gm_explain_say(scene, &facts, ret);
 }
 
 int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,

@@ -13,10 +13,12 @@
 enum gm_cause {
 	GM_CAUSE_NONE,			/* memory never ran out */
 	GM_CAUSE_TOO_LARGE,		/* more than the device has */
+	GM_CAUSE_LIMIT,			/* a limit of ours or of PyTorch's, not the device */
 	GM_CAUSE_REFUSED,		/* so much was free, and the driver refused all the same */
 	GM_CAUSE_OTHERS,		/* what nobody here recorded is in the way */
 	GM_CAUSE_FRAGMENTED,		/* enough lies idle in the cache, in pieces too small */
 	GM_CAUSE_PENDING,		/* enough is freed that the GPU may still be using */
+	GM_CAUSE_LARGE,			/* the request is most of the device, and more than is held */
 	GM_CAUSE_FULL			/* the program holds it */
 };
 
@@ -24,6 +26,7 @@ struct gm_explanation {
 	enum gm_cause cause;
 	char why[1024], change[1024];	/* sentences; "" for GM_CAUSE_NONE */
 	int64_t row; /* of the history, at which it was; GM_EXPLAIN_END: the snapshot's end */
+	int64_t stack;			/* of the call that failed */
 	int device;
 };
 #define GM_EXPLAIN_END INT64_MIN

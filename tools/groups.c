@@ -116,7 +116,6 @@ static const struct gm_value *stack_key(struct gm_groups *groups, const struct g
 static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_scene *scene,
 				     const struct gm_life *life)
 {
-	const struct gm_frame *site = gm_stack_site(&scene->stacks, life->stack);
 	int64_t limit = 512;
 	char text[700];
 
@@ -124,11 +123,7 @@ static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_s
 	case GM_BY_STACK:
 		return stack_key(groups, scene, life->stack);
 	case GM_BY_SITE:
-		snprintf(text, sizeof(text), "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
-			 site->module, site->module[0] ? ")" : "");
-		if (site->python)
-			snprintf(text, sizeof(text), "%.300s (%.300s:%lld)", site->name, site->file,
-				 (long long)site->line);
+		gm_site_text(&scene->stacks, life->stack, text, sizeof(text));
 		break;
 	case GM_BY_MODULE:
 		snprintf(text, sizeof(text), "%s", gm_show_module(scene->root, life->module));

@@ -111,7 +111,7 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
-	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
+	static const struct gm_frame none = { .name = GM_NO_STACK, .file = "", .module = "" };
 	const struct gm_frame *python = NULL, *native = NULL;
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
@@ -127,4 +127,17 @@ const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 			native = frame;
 	}
 	return python ? python : native ? native : count ? &stacks->frames[ids[0]] : &none;
+}
+
+const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
+{
+	const struct gm_frame *site = gm_stack_site(stacks, id);
+
+	if (site->python)
+		snprintf(to, room, "%.300s (%.300s:%lld)", site->name, site->file,
+			 (long long)site->line);
+	else
+		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
+			 site->module, site->module[0] ? ")" : "");
+	return gm_show_repair(to);
 }

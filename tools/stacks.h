@@ -37,5 +37,9 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 /* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python;
  * else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
+#define GM_NO_STACK "(no stack)"
+
+/* That line as text, "train (train.py:7)" or "forward (libmodel.so)", cut to @room. Returns @to. */
+const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room);
 
 #endif

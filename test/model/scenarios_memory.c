@@ -84,7 +84,11 @@ void scenario_memory_limit(void)
 	scene_open(&scene, 1);
 	p = get(40 * MIB);
 	must_say(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&q, 40 * MIB), "past the limit");
+	must_say(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync(&q, 40 * MIB, scene.s),
+		 "past the limit, which is of the device and not of each heap");
 	give(p);
+	CHECK(cuStreamSynchronize(scene.s));
+	give(get_async(50 * MIB, scene.s));
 	give(get(50 * MIB));
 	give(get(30 * MIB));
 }

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from scripted import Play, behaves  # noqa: E402
+from scripted import TOO_MUCH, Play, behaves  # noqa: E402
 from tap import check, finish, tell  # noqa: E402
 
 EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
@@ -95,6 +95,16 @@ def limits():
                "fraction: 0"], run.stdout)
         check("caching: what was refused is an OOM of the snapshot's, for what was asked",
               [s["failure"]["requested_bytes"] for s in room.snapshots("oom")] == [0x10000000], room.files())
+        check("caching: and says what refused it", [(s["failure"]["refused_by"], s["failure"]["limit_bytes"], s["failure"]["limit_used_bytes"])
+              for s in room.snapshots("oom")] == [("gpumem_set_per_process_memory_fraction", 0x20000000, 0x1f000000)],
+              [s["failure"] for s in room.snapshots("oom")])
+    for options, by in (({"memory_limit": "512MiB", "per_process_memory_fraction": "0.9"}, "memory_limit"),
+                        ({"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}, "per_process_memory_fraction"),
+                        ({}, "driver")):
+        with Play() as room:
+            behaves("the lesser of %s" % options, room, "alloc 0x1e000000", "alloc %d" % (0x28000000 if options else TOO_MUCH), "files oom 1", "exit 0", allocator="caching", **options)
+            found = [(s["failure"]["refused_by"], s["failure"]["limit_bytes"]) for s in room.snapshots("oom")]
+            check("the lesser of %s is what refused it" % options, found == [(by, 0x20000000 if options else None)], found)
     for options in ({"memory_limit": "512MiB"}, {"per_process_memory_fraction": "0.5"},
                     {"memory_limit": "512MiB", "per_process_memory_fraction": "0.9"},
                     {"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}):
