@@ -20,9 +20,9 @@ static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope, c
 	r = gm_stacks_open(&stacks, loaded->root);
 	if (!r)
 		r = gm_flame_open(&flames[0], &stacks, &lives, &all,
-				  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE);
+				  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, speedscope);
 	if (!r && speedscope)
-		r = gm_flame_open(&flames[1], &stacks, &lives, &all, GM_WEIGH_LIVE);
+		r = gm_flame_open(&flames[1], &stacks, &lives, &all, GM_WEIGH_LIVE, true);
 	if (!r && speedscope)
 		r = gm_flame_speedscope(out, flames, 2, gm_json_text(gm_json_object(loaded->root, "process"),
 								     "command"));

@@ -73,7 +73,7 @@ static int flame(const struct ask *ask, const char *word)
 	r = gm_scene_open(&scene, loaded.root);
 	if (!r)
 		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
-				  (enum gm_weigh)ask->weigh);
+				  (enum gm_weigh)ask->weigh, ask->format == 2);
 	if (r) {
 		status = gm_given_bad("flame", word, strerror(-r));
 	} else {

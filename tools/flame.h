@@ -19,7 +19,9 @@ enum gm_weigh {
 
 struct gm_flame {
 	const struct gm_stacks *stacks;
-	int64_t *weights;		/* by stack; stacks->count of them, at least one */
+	int64_t *weights;		/* by stack; stacks->count of them, at least one; of those that are
+					 * shown alike the first has all */
+	uint32_t *alike;		/* by frame: the first that is shown as it */
 	size_t count;
 	int64_t total;
 	enum gm_weigh weigh;
@@ -28,9 +30,10 @@ struct gm_flame {
 /* "live bytes", "peak bytes" ... */
 const char *gm_weigh_name(enum gm_weigh weigh);
 
-/* Weigh the stacks of @lives. Returns 0 or -ENOMEM; gm_flame_close gives it back. */
+/* Weigh the stacks of @lives. Frames are shown by their label, @by_line also by file and line. Returns 0
+ * or -ENOMEM; gm_flame_close gives it back. */
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const struct gm_lives_filter *filter, enum gm_weigh weigh);
+		  const struct gm_lives_filter *filter, enum gm_weigh weigh, bool by_line);
 void gm_flame_close(struct gm_flame *flame);
 
 /* A line a stack, outermost frame first: "main;f;g 1024". */

@@ -8,7 +8,9 @@
 
 #include "tools/flame.h"
 #include "tools/show.h"
+#include "tools/table.h"
 #include "tools/tree_write.h"
+#include "tools/value.h"
 
 const char *gm_weigh_name(enum gm_weigh weigh)
 {
@@ -31,8 +33,92 @@ static int64_t weight_of(const struct gm_life *life, enum gm_weigh weigh, int64_
 	return 0;
 }
 
+/* ---- what is shown alike ---------------------------------------------------------------------- */
+
+/* A function has a frame for each place that it calls from. */
+static const struct gm_value *frame_text(struct gm_values *texts, const struct gm_frame *frame, bool by_line)
+{
+	char label[512], text[1200];
+
+	gm_flame_label(frame, label, sizeof(label));
+	if (!by_line)
+		return gm_value_text(texts, label, strlen(label));
+	snprintf(text, sizeof(text), "%s\n%.600s\n%lld", label, frame->file, (long long)frame->line);
+	gm_show_repair(text);
+	return gm_value_text(texts, text, strlen(text));
+}
+
+static int find_alike(struct gm_flame *flame, struct gm_values *texts, bool by_line,
+		      const struct gm_value **text_of)
+{
+	struct gm_table first = { .count = 0 };		/* a text -> frame + 1 */
+	size_t i;
+
+	for (i = 0; i < flame->stacks->frame_count; i++) {
+		uint64_t key, at;
+
+		text_of[i] = frame_text(texts, &flame->stacks->frames[i], by_line);
+		key = (uint64_t)(uintptr_t)text_of[i];
+		at = key ? gm_table_get(&first, key, 0) : 0;
+		if (!key || (!at && gm_table_put(&first, key, 0, i + 1)))
+			break;
+		flame->alike[i] = (uint32_t)(at ? at - 1 : i);
+	}
+	gm_table_free(&first);
+	return i < flame->stacks->frame_count ? -ENOMEM : 0;
+}
+
+/* The first of the stacks that are shown alike weighs what all of them do. */
+static int weigh_alike(struct gm_flame *flame, struct gm_values *texts, const struct gm_value **text_of)
+{
+	struct gm_table first = { .count = 0 };		/* a list of texts -> stack + 1 */
+	const struct gm_value **list = NULL;
+	int r = 0;
+
+	for (size_t s = 0; !r && s < flame->count; s++) {
+		const struct gm_value **larger, *all;
+		size_t count;
+		const uint32_t *ids = gm_stack(flame->stacks, (int64_t)s, &count);
+		uint64_t at;
+
+		if (!flame->weights[s])
+			continue;
+		larger = realloc(list, (count + 1) * sizeof(*list));
+		list = larger ? larger : list;
+		for (size_t i = 0; larger && i < count; i++)
+			list[i] = text_of[ids[i]];
+		all = larger ? gm_value_shared(texts, GM_VALUE_LIST, list, count) : NULL;
+		at = all ? gm_table_get(&first, (uint64_t)(uintptr_t)all, 0) : 0;
+		if (at) {
+			flame->weights[at - 1] += flame->weights[s];
+			flame->weights[s] = 0;
+		} else if (!all || gm_table_put(&first, (uint64_t)(uintptr_t)all, 0, s + 1)) {
+			r = -ENOMEM;
+		}
+	}
+	gm_table_free(&first);
+	free(list);
+	return r;
+}
+
+static int join_alike(struct gm_flame *flame, bool by_line)
+{
+	const struct gm_value **text_of = calloc(flame->stacks->frame_count + 1, sizeof(*text_of));
+	struct gm_values *texts = gm_values_open(SIZE_MAX);
+	int r = -ENOMEM;
+
+	flame->alike = calloc(flame->stacks->frame_count + 1, sizeof(*flame->alike));
+	if (text_of && texts && flame->alike)
+		r = find_alike(flame, texts, by_line, text_of);
+	if (!r)
+		r = weigh_alike(flame, texts, text_of);
+	gm_values_close(texts);
+	free(text_of);
+	return r;
+}
+
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const struct gm_lives_filter *filter, enum gm_weigh weigh)
+		  const struct gm_lives_filter *filter, enum gm_weigh weigh, bool by_line)
 {
 	int64_t row = -1;
 
@@ -54,13 +140,19 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		flame->weights[known ? life->stack : 0] += weight;
 		flame->total += weight;
 	}
+	if (join_alike(flame, by_line)) {
+		gm_flame_close(flame);
+		return -ENOMEM;
+	}
 	return 0;
 }
 
 void gm_flame_close(struct gm_flame *flame)
 {
 	free(flame->weights);
+	free(flame->alike);
 	flame->weights = NULL;
+	flame->alike = NULL;
 }
 
 void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room)
@@ -117,22 +209,37 @@ static void put_text(struct gm_tree *tree, const char *name, const char *text)
 	gm_tree_string(tree, text);
 }
 
-/* Frame 0, "could not be kept", is also what a missing stack shows. */
-static void put_frames(struct gm_tree *tree, const struct gm_stacks *stacks)
+/* The frames that are in a stack of some profile, each once; @numbers: their places + 1 in the file. The
+ * one behind them all stands for no stack. */
+static void put_frames(struct gm_tree *tree, const struct gm_flame *flames, size_t profiles, uint32_t *numbers)
 {
+	const struct gm_stacks *stacks = flames[0].stacks;
+	uint32_t next = 0;
+
+	for (size_t p = 0; p < profiles; p++)
+		for (size_t s = 0; s < flames[p].count; s++) {
+			size_t count;
+			const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+
+			if (flames[p].weights[s] && !count)
+				numbers[stacks->frame_count] = 1;
+			while (flames[p].weights[s] && count--)
+				numbers[flames[p].alike[ids[count]]] = 1;
+		}
 	gm_tree_name(tree, "shared");
 	gm_tree_begin(tree, GM_TREE_DICT);
 	gm_tree_name(tree, "frames");
 	gm_tree_begin(tree, GM_TREE_LIST);
-	for (size_t i = 0; i < stacks->frame_count; i++) {
-		const struct gm_frame *frame = &stacks->frames[i];
-
+	for (size_t i = 0; i <= stacks->frame_count; i++) {
+		if (!numbers[i])
+			continue;
+		numbers[i] = ++next;
 		gm_tree_begin(tree, GM_TREE_DICT);
-		put_text(tree, "name", i ? frame->name : "(no stack)");
-		if (i) {
-			put_text(tree, "file", frame->file);
+		put_text(tree, "name", i < stacks->frame_count ? stacks->frames[i].name : "(no stack)");
+		if (i < stacks->frame_count) {
+			put_text(tree, "file", stacks->frames[i].file);
 			gm_tree_name(tree, "line");
-			gm_tree_int(tree, frame->line);
+			gm_tree_int(tree, stacks->frames[i].line);
 		}
 		gm_tree_end(tree);
 	}
@@ -140,20 +247,20 @@ static void put_frames(struct gm_tree *tree, const struct gm_stacks *stacks)
 	gm_tree_end(tree);
 }
 
-static void put_sample(struct gm_tree *tree, const struct gm_stacks *stacks, size_t stack)
+static void put_sample(struct gm_tree *tree, const struct gm_flame *flame, size_t stack, const uint32_t *numbers)
 {
 	size_t count;
-	const uint32_t *ids = gm_stack(stacks, (int64_t)stack, &count);
+	const uint32_t *ids = gm_stack(flame->stacks, (int64_t)stack, &count);
 
 	gm_tree_begin(tree, GM_TREE_LIST);
 	if (!count)
-		gm_tree_int(tree, 0);
+		gm_tree_int(tree, numbers[flame->stacks->frame_count] - INT64_C(1));
 	while (count--)
-		gm_tree_int(tree, ids[count]);
+		gm_tree_int(tree, numbers[flame->alike[ids[count]]] - INT64_C(1));
 	gm_tree_end(tree);
 }
 
-static void put_profile(struct gm_tree *tree, const struct gm_flame *flame)
+static void put_profile(struct gm_tree *tree, const struct gm_flame *flame, const uint32_t *numbers)
 {
 	gm_tree_begin(tree, GM_TREE_DICT);
 	put_text(tree, "type", "sampled");
@@ -167,7 +274,7 @@ static void put_profile(struct gm_tree *tree, const struct gm_flame *flame)
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
-			put_sample(tree, flame->stacks, s);
+			put_sample(tree, flame, s, numbers);
 	gm_tree_end(tree);
 	gm_tree_name(tree, "weights");
 	gm_tree_begin(tree, GM_TREE_LIST);
@@ -180,22 +287,26 @@ static void put_profile(struct gm_tree *tree, const struct gm_flame *flame)
 
 int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, const char *title)
 {
-	struct gm_tree *tree = gm_tree_json(out);
+	uint32_t *numbers = calloc(flames[0].stacks->frame_count + 1, sizeof(*numbers));
+	struct gm_tree *tree = numbers ? gm_tree_json(out) : NULL;
 
-	if (!tree)
+	if (!tree) {
+		free(numbers);
 		return -ENOMEM;
+	}
 	gm_tree_begin(tree, GM_TREE_DICT);
 	put_text(tree, "$schema", "https://www.speedscope.app/file-format-schema.json");
 	put_text(tree, "exporter", "gpumem " GPUMEM_VERSION);
 	put_text(tree, "name", title);
 	gm_tree_name(tree, "activeProfileIndex");
 	gm_tree_int(tree, 0);
-	put_frames(tree, flames[0].stacks);
+	put_frames(tree, flames, count, numbers);
 	gm_tree_name(tree, "profiles");
 	gm_tree_begin(tree, GM_TREE_LIST);
 	for (size_t i = 0; i < count; i++)
-		put_profile(tree, &flames[i]);
+		put_profile(tree, &flames[i], numbers);
 	gm_tree_end(tree);
 	gm_tree_end(tree);
+	free(numbers);
 	return gm_tree_close(tree);
 }

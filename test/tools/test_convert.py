@@ -100,6 +100,9 @@ with Room() as room:
     check("speedscope: two profiles that add up", [p["name"] for p in scope["profiles"]] == ["peak bytes", "live bytes"] and all(
         p["type"] == "sampled" and p["unit"] == "bytes" and sum(p["weights"]) == p["endValue"] and
         len(p["samples"]) == len(p["weights"]) and all(0 <= f < len(names) for s in p["samples"] for f in s) for p in (peak, end)), scope)
+    used = {f for p in (peak, end) for sample in p["samples"] for f in sample}
+    check("speedscope: each frame is there once, and is used", len({json.dumps(f) for f in scope["shared"]["frames"]}) == len(names) and
+          used == set(range(len(names))), (names, used))
     check("speedscope: the end is what is live", end["endValue"] == sum(wanted.values()), end["endValue"])
     stats = snapshot["devices"][0]["memory_stats"]
     check("speedscope: the peak is the device's", peak["endValue"] == stats["requested_bytes.all.peak"], (peak["endValue"], stats))

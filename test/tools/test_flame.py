@@ -72,6 +72,13 @@ with Room() as room:
     for sample, weight in zip(profile["samples"], profile["weights"]):
         key = ";".join(names[f] for f in sample)
         got[key] = got.get(key, 0) + weight
+    used = {f for sample in profile["samples"] for f in sample}
+    check("speedscope: each frame is there once, and is used", len({json.dumps(f) for f in scope["shared"]["frames"]}) == len(names) and
+          used == set(range(len(names))) and len(names) < len(snapshot["frames"]), (len(names), len(used), len(snapshot["frames"])))
+    check("speedscope: each stack is there once", len({tuple(s) for s in profile["samples"]}) == len(profile["samples"]) > 3,
+          profile["samples"])
+    lines = [line.rpartition(" ")[0] for line in gpumem("flame", "--format", "folded", "-w", "count", path).stdout.splitlines()]
+    check("folded: each stack is there once", len(set(lines)) == len(lines) == len(count), lines)
     check("speedscope has the same", got == count and profile["unit"] == "none", (got, count))
 
     def picture(*words):
