@@ -105,7 +105,11 @@ static void print_saved(const struct gm_tried *start, const struct gm_tried *tri
 {
 	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
 
-	if (after <= before)
+	if (after <= before && (double)after > (1 - GM_SEARCH_ERROR) * (double)before)
+		printf("no more at the peak, in %lld calls of the driver instead of %lld",
+		       (long long)tried->run.stats.num_device_alloc,
+		       (long long)start->run.stats.num_device_alloc);
+	else if (after <= before)
 		printf("%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
 		       100 * share(before - after, before));
 	else
@@ -119,7 +123,26 @@ static void print_saved(const struct gm_tried *start, const struct gm_tried *tri
 		printf(", and memory would have run out %llu instead of %llu times",
 		       (unsigned long long)tried->run.failed,
 		       (unsigned long long)start->run.failed);
+	else if (start->run.failed)
+		printf(", and what was refused would be again");
 	putchar('\n');
+}
+
+/* No settings help: what it takes. */
+static void print_unfit(const struct gm_search *search)
+{
+	const struct gm_simulation *all = &search->unlimited;
+
+	gm_show_heading(stdout, "nothing that was tried fits into %s",
+			gm_show_bytes((int64_t)search->limit));
+	if (all->peak_live_bytes > search->limit)
+		printf("what is live alone takes %s at the peak, whatever is set",
+		       gm_show_bytes((int64_t)all->peak_live_bytes));
+	else
+		printf("what is live takes %s at the peak", gm_show_bytes((int64_t)all->peak_live_bytes));
+	printf("; without a limit %s would have reserved %s\n",
+	       search->conf[0] ? "the settings in force" : "the defaults",
+	       gm_show_bytes((int64_t)all->peak_used_bytes));
 }
 
 /* What each setting does at its best, alone. */
@@ -135,7 +158,7 @@ static void print_alone(const struct gm_search *search)
 			continue;
 		printf("  %-28s  ", gm_search_settings[s]);
 		if (!best) {
-			puts("would have saved nothing");
+			puts("would have saved nothing that could be told");
 			continue;
 		}
 		printf("%s would have reserved ",
@@ -167,11 +190,17 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 	if (idle)
 		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
 	free(order);
+	if (!search->fits) {
+		putchar('\n');
+		print_unfit(search);
+		return;
+	}
 	print_alone(search);
 	putchar('\n');
 	if (!search->best) {
-		printf("none is better than %s by a hundredth\n",
-		       search->conf[0] ? "the settings in force" : "the defaults");
+		printf("none is better than %s by more than the simulation may be wrong (%.0f%%)\n",
+		       search->conf[0] ? "the settings in force" : "the defaults",
+		       100 * GM_SEARCH_ERROR);
 		return;
 	}
 	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
@@ -209,6 +238,11 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			    json_integer((json_int_t)search->limit));
 	json_object_set_new(all, "recorded_reserved_peak_bytes", history->reserved_peak ?
 			    json_integer(history->reserved_peak) : json_null());
+	json_object_set_new(all, "fits", json_boolean(search->fits));
+	json_object_set_new(all, "needed_live_bytes", search->fits ? json_null() :
+			    json_integer((json_int_t)search->unlimited.peak_live_bytes));
+	json_object_set_new(all, "needed_reserved_bytes", search->fits ? json_null() :
+			    json_integer((json_int_t)search->unlimited.peak_used_bytes));
 	json_object_set_new(all, "recommended",
 			    search->best ? object_of(&search->tried[search->best]) : json_null());
 	gm_show_json(stdout, all, JSON_INDENT(1));

@@ -3,7 +3,8 @@
  *
  * Each setting alone first, in the steps that people try; then the winners one upon the other, as
  * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
- * then fewer calls of the driver. A difference of less than a hundredth is none.
+ * then fewer calls of the driver. On the way a difference of less than a hundredth is none; of all
+ * that was tried the best is recommended, where it is better by more than the simulation may be wrong.
  */
 #include "tools/search.h"
 
@@ -169,12 +170,18 @@ static int try(struct gm_search *search, const struct gm_search_known *known,
 	return r;
 }
 
+static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
+{
+	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc;
+	uint64_t others = (uint64_t)b->run.stats.num_device_alloc;
+
+	return calls + others / 10 + 10 < others;
+}
+
 /* Is @a better than @b? Below 0 yes, above 0 no, 0 the same. */
 static int judge(const struct gm_tried *a, const struct gm_tried *b)
 {
 	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
-	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc,
-		 others = (uint64_t)b->run.stats.num_device_alloc;
 
 	if (a->run.failed != b->run.failed)
 		return a->run.failed < b->run.failed ? -1 : 1;
@@ -182,9 +189,7 @@ static int judge(const struct gm_tried *a, const struct gm_tried *b)
 		return -1;
 	if (q + p / 100 < p)
 		return 1;
-	if (calls + others / 10 + 10 < others)
-		return -1;
-	return others + calls / 10 + 10 < calls;
+	return fewer_calls(a, b) ? -1 : fewer_calls(b, a);
 }
 
 /* The points that @at becomes with each value of setting @s. */
@@ -245,21 +250,98 @@ static int each_alone(struct gm_search *search, const struct gm_search_known *kn
 
 /* The best value of one setting on top of @at, which has its place. */
 static int improve(struct gm_search *search, const struct gm_search_known *known, size_t s,
-		   struct point *at)
+		   struct point *at, size_t *place)
 {
 	struct point points[CHOICES];
 	size_t places[CHOICES], count = values_of(s, at, points);
 	int r = try(search, known, points, count, places);
 
 	if (!r)
-		pick(search, points, places, count, at, &search->best);
+		pick(search, points, places, count, at, place);
 	return r;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------- */
+
+static bool is_less(const uint64_t a[], const uint64_t b[], size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (a[i] != b[i])
+			return a[i] < b[i];
+	return false;
+}
+
+/* Does @a come before @b, to the byte? Where @calls come first, among those that take no more than the start. */
+static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool calls)
+{
+	uint64_t p[] = { a->run.missed, a->run.failed, gm_tried_peak(a), (uint64_t)a->run.stats.num_device_alloc };
+	uint64_t q[] = { b->run.missed, b->run.failed, gm_tried_peak(b), (uint64_t)b->run.stats.num_device_alloc };
+	uint64_t peak = p[2];
+
+	if (calls) {
+		p[2] = p[3];
+		p[3] = peak;
+		peak = q[2];
+		q[2] = q[3];
+		q[3] = peak;
+	}
+	return is_less(p, q, 4);
+}
+
+static bool is_of(const struct gm_tried *tried, const char *setting)
+{
+	size_t length = setting ? strlen(setting) : 0;
+
+	return !setting || (!strncmp(tried->what, setting, length) && tried->what[length] == ':' &&
+			    !strchr(tried->what, ','));
+}
+
+/* The best of what was tried, of @setting alone (NULL: of all); 0 when it is no better than the start by
+ * more than the simulation may be wrong. */
+static size_t choose(const struct gm_search *search, const char *setting)
+{
+	const struct gm_tried *start = &search->tried[0];
+	size_t least = 0, calmest = 0;
+
+	for (size_t i = 1; i < search->count; i++) {
+		if (!is_of(&search->tried[i], setting))
+			continue;
+		if (precedes(&search->tried[i], &search->tried[least], false))
+			least = i;
+		if (gm_tried_peak(&search->tried[i]) <= gm_tried_peak(start) &&
+		    precedes(&search->tried[i], &search->tried[calmest], true))
+			calmest = i;
+	}
+	if (search->tried[least].run.missed < start->run.missed ||
+	    search->tried[least].run.failed < start->run.failed ||
+	    (double)gm_tried_peak(&search->tried[least]) <
+		    (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start))
+		return least;
+	return fewer_calls(&search->tried[calmest], start) ? calmest : 0;
+}
+
+size_t gm_search_alone(const struct gm_search *search, const char *setting)
+{
+	return choose(search, setting);
+}
+
+/* Does any of them serve all that was served when it was recorded? If not, what would it take? */
+static int conclude(struct gm_search *search, struct gm_heap_config *config)
+{
+	for (size_t i = 0; i < search->count; i++)
+		search->fits |= !search->tried[i].run.missed;
+	if (search->fits) {
+		search->best = choose(search, NULL);
+		return 0;
+	}
+	config->limit = GM_HEAP_UNLIMITED;
+	return gm_simulate(search->trace, config, false, GM_HEAP_UNLIMITED, &search->unlimited);
 }
 
 int gm_search(struct gm_search *search)
 {
 	struct point single[SETTINGS], at = { { NULL } };
-	size_t place[SETTINGS], order[SETTINGS], count;
+	size_t place[SETTINGS], order[SETTINGS], count, best = 0;
 	struct gm_search_known known;
 	struct gm_heap_config config;
 	int r = plan(search, &at, &config);
@@ -273,26 +355,14 @@ int gm_search(struct gm_search *search)
 	r = each_alone(search, &known, single, place, order, &count);
 	if (!r && count) {
 		at = single[order[0]];
-		search->best = place[order[0]];
+		best = place[order[0]];
 	}
 	for (size_t i = 1; !r && i < count; i++)
-		r = improve(search, &known, order[i], &at);
+		r = improve(search, &known, order[i], &at, &best);
+	if (!r)
+		r = conclude(search, &config);
 	gm_progress_end();
 	return r;
-}
-
-size_t gm_search_alone(const struct gm_search *search, const char *setting)
-{
-	size_t length = strlen(setting), best = 0;
-
-	for (size_t i = 1; i < search->count; i++) {
-		const char *what = search->tried[i].what;
-
-		if (!strncmp(what, setting, length) && what[length] == ':' && !strchr(what, ',') &&
-		    judge(&search->tried[i], &search->tried[best]) < 0)
-			best = i;
-	}
-	return best;
 }
 
 void gm_search_free(struct gm_search *search)

@@ -221,6 +221,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 	sim->result->allocations++;
 	if (r == -ENOMEM || (r && !sim->follow)) {	/* larger than the heap's own limit: likewise */
 		refuse(sim, line->bytes);
+		sim->result->missed++;
 		if (sim->follow && line->address)
 			differ(sim, "line %u: the replay runs out of memory, the recording did not",
 			       line->number);
@@ -267,6 +268,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 		gm_heap_empty(&sim->heap, &given_back);
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
 		refuse(sim, line->bytes);
+		sim->result->missed++;
 		return;
 	}
 	use(sim, line->bytes);

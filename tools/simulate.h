@@ -19,6 +19,7 @@ struct gm_simulation {
 	uint64_t allocations;
 	uint64_t failed;		/* requests that ran out of memory */
 	uint64_t failed_bytes;		/* the first of them */
+	uint64_t missed;		/* those of them that were served when it was recorded */
 	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
 	char difference[512];		/* the first one from the recording; "" none */
 	int violations;			/* of gm_heap_check, when following: now and then, and at the end */

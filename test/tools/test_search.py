@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import random
 import re
 import sys
 
@@ -79,13 +80,19 @@ with Room() as room:
     check("--limit: nothing tried takes more", all(t["peak_reserved_bytes"] <= limit for t in tight["tried"]), tight)
     check("a limit below what is live: memory runs out whatever is set", (none := replay("--search", "--limit", str(
         plain["peak_live_bytes"] - MiB), path)) and all(t["ooms"] > 0 and t["first_oom_bytes"] > 0 for t in none["tried"]), none)
+    check("and nothing is recommended; it says what it takes", none["recommended"] is None and not none["fits"] and none["needed_live_bytes"] == plain["peak_live_bytes"] and
+          none["needed_reserved_bytes"] == plain["peak_reserved_bytes"] and tight["fits"], (none["recommended"], none["fits"]))
+    text = gpumem("replay", "--search", "--limit", str(plain["peak_live_bytes"] - MiB), path).stdout
+    check("in text, too", re.search(r"^nothing that was tried fits into .*\nwhat is live alone takes %.2f MiB at the peak, whatever is set; without a limit the defaults would "
+                                    r"have reserved %.2f MiB$" % (plain["peak_live_bytes"] / MiB, plain["peak_reserved_bytes"] / MiB), text, re.M) and
+          "PYTORCH_CUDA_ALLOC_CONF=" not in text, text)
     edge = plain["peak_live_bytes"] + 24 * MiB
     close = replay("--search", "--limit", str(edge), path)
     text = gpumem("replay", "--search", "--limit", str(edge), path).stdout
     if close["recommended"] and close["tried"][0]["ooms"] and not close["recommended"]["ooms"]:
         check("in text: that memory would not have run out", "and memory would not have run out" in text, text)
     check("in text: the line to set", ("PYTORCH_CUDA_ALLOC_CONF=" + close["recommended"]["conf"] + "\n" in text) if close["recommended"]
-          else "none is better" in text, text)
+          else "none is better" in text or "nothing that was tried fits" in text, text)
     flips = [(size, r) for size in range(plain["peak_live_bytes"] // MiB, plain["peak_reserved_bytes"] // MiB, 16)
              for r in [replay("--search", "--limit", "%dMiB" % size, path)]
              if r["tried"][0]["ooms"] and r["recommended"] and not r["recommended"]["ooms"]]
@@ -179,6 +186,31 @@ with Room() as room:
     moe = replay("--search", "test/traces/moe_roundup.trace.gz")
     check("settings in force are replaced, not repeated", all(t["conf"].count("roundup_power2_divisions") == 1 for t in moe["tried"]) and
           moe["tried"][0]["conf"] == "roundup_power2_divisions:4,max_split_size_mb:200", [t["conf"] for t in moe["tried"]])
+
+    drawn = []
+    for seed in (0, 23, 25, 34):        # settings a hundredth apart: what was tried last is not what is best
+        draw, live, lines, n = random.Random(seed), [], [], 0
+        for _ in range(draw.choice([100, 300])):
+            for _ in range(draw.randint(1, 8)):
+                lines.append("a %d %d 0 0" % (n, int(draw.choice([0.3, 1.5, 3, 7, 11, 33, 70]) * MiB * draw.uniform(0.5, 1.5))))
+                live.append(n)
+                n += 1
+            draw.shuffle(live)
+            while len(live) > draw.choice([20, 40]):
+                lines.append("r %d\nf %d" % (live[-1], live.pop()))
+        drawn.append(os.path.join(room.path, "drawn%d.trace" % seed))
+        with open(drawn[-1], "w", encoding="utf-8") as out:
+            out.write("\n".join(lines) + "\n")
+    for told in glob.glob("test/traces/*.trace.gz") + drawn:
+        found = replay("--search", told)
+        best, start = found["recommended"], found["tried"][0]
+        key = ("ooms", "peak_reserved_bytes", "driver_calls")
+        check("%s: nothing that was tried is better in both columns" % os.path.basename(told), not best or not any(
+            t["ooms"] <= best["ooms"] and t["peak_reserved_bytes"] < best["peak_reserved_bytes"] and t["driver_calls"] < best["driver_calls"]
+            for t in found["tried"]), best)
+        check("%s: what is recommended is better by more than 5%%, or in calls" % os.path.basename(told), not best or [best[k] for k in key] != [start[k] for k in key] and (
+            best["ooms"] < start["ooms"] or best["peak_reserved_bytes"] < 0.95 * start["peak_reserved_bytes"] or
+            (best["peak_reserved_bytes"] <= start["peak_reserved_bytes"] and best["driver_calls"] < 0.9 * start["driver_calls"])), (best, start))
 
     # ---- on a terminal, wrong use -------------------------------------------------------------------------------------
     with Screen([GPUMEM, "replay", "--search", path]) as screen:
