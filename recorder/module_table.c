@@ -14,12 +14,15 @@ static struct gm_module *table(const struct gm_header *header)
 	return (void *)(gm_rec.base + header->regions[GM_REGION_MODULES].offset);
 }
 
-/* The record of the same library at the same place that is still loaded; 0 when there is none. */
+#define LATEST 256u
+
+/* The record of the same library at the same place that is still loaded; 0 when there is none. It has
+ * two when several threads met it at once, so the second is asked for soon after the first. */
 static uint16_t find_locked(const struct gm_header *header, const struct gm_module *like)
 {
 	uint64_t count = gm_get(&header->regions[GM_REGION_MODULES].used) / sizeof(*like);
 
-	for (uint64_t id = count; id-- > 1;) {
+	for (uint64_t id = count; id-- > 1 && count - id <= LATEST;) {
 		const struct gm_module *m = &table(header)[id];
 
 		if (m->base == like->base && m->start == like->start && m->end == like->end &&

@@ -3,7 +3,9 @@
  *
  * Owns the table of objects that have numbers, and a small per-thread cache in front of it. The
  * table is open addressing by the object's start; a slot is claimed by one compare-and-swap,
- * filled, and never emptied but by gm_modules_reset. Contexts as in modules.h.
+ * filled, and never emptied but by gm_modules_reset. One whose object is gone knows it again for
+ * when it comes back; so many at one place, or in a table half full, the first of them is claimed for
+ * another object. Contexts as in modules.h.
  */
 #include "recorder/modules.h"
 
@@ -17,6 +19,8 @@
 #include "recorder/unwind.h"
 
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
+#define LIVES 16u			/* of other objects at one place that are remembered */
+#define PROBES 64u			/* slots looked at for a new object, if one of them is free */
 #define CACHE_WAYS 16u
 #define CLAIM_SPINS 2000u		/* publication takes microseconds ... */
 #define CLAIM_NAPS 2000u		/* ... unless its thread is kept from the processor */
@@ -29,7 +33,8 @@ struct slot {
 	_Atomic(uint32_t) state;	/* enum slot_state */
 	_Atomic(uint32_t) generation;	/* in which it was seen to be loaded */
 	_Atomic(uintptr_t) start;	/* stored after all that does not change; 0: not yet */
-	uintptr_t end, base;
+	_Atomic(uintptr_t) end;
+	uintptr_t base;
 	_Atomic(uintptr_t) link_map;
 	uint64_t identity;
 	uint16_t module;
@@ -90,13 +95,21 @@ static void retire(struct slot *slot)
 		sink.unloaded(sink.ctx, slot->module);
 }
 
-static void revive(struct slot *slot, const struct gm_object *object, uint32_t now)
+/* The object is there again. False: its slot is another's by now. Either this or who claims the slot
+ * (take_over) sees what the other did. */
+static bool revive(struct slot *slot, const struct gm_object *object, uint64_t wanted, uint32_t now)
 {
+	uint8_t before;
+
 	atomic_store_explicit(&slot->link_map, object->link_map, memory_order_relaxed);
-	if (!atomic_exchange_explicit(&slot->loaded, 1, memory_order_acq_rel) &&
-	    slot->module && sink.loaded_again)
+	before = atomic_exchange_explicit(&slot->loaded, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&slot->state, memory_order_seq_cst) != SLOT_READY ||
+	    slot->identity != wanted)
+		return false;
+	if (!before && slot->module && sink.loaded_again)
 		sink.loaded_again(sink.ctx, slot->module);
 	atomic_store_explicit(&slot->generation, now, memory_order_release);
+	return true;
 }
 
 /* A slot in the making: wait for its thread, but not without end. */
@@ -156,12 +169,12 @@ static void fill(struct slot *slot, const struct gm_object *object,
 	atomic_signal_fence(memory_order_seq_cst);
 	slot->module = number(object, identity, &passes_on);
 	slot->passes_on = passes_on;
-	slot->end = object->end;
+	atomic_store_explicit(&slot->end, object->end, memory_order_relaxed);
 	slot->base = identity->base;
 	slot->identity = identity_of(object, identity);
 	atomic_store_explicit(&slot->link_map, object->link_map, memory_order_relaxed);
-	atomic_store_explicit(&slot->generation, now, memory_order_relaxed);
-	atomic_store_explicit(&slot->loaded, 1, memory_order_relaxed);
+	atomic_store_explicit(&slot->generation, now, memory_order_release);
+	atomic_store_explicit(&slot->loaded, 1, memory_order_release);
 	atomic_store_explicit(&slot->start, object->start, memory_order_release);
 	atomic_store_explicit(&slot->state, SLOT_READY, memory_order_release);
 	atomic_signal_fence(memory_order_seq_cst);
@@ -181,7 +194,7 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 			return NULL;
 		if (state == SLOT_READY &&
 		    atomic_load_explicit(&slot->start, memory_order_acquire) == object->start &&
-		    slot->end == object->end &&
+		    atomic_load_explicit(&slot->end, memory_order_relaxed) == object->end &&
 		    atomic_load_explicit(&slot->generation, memory_order_acquire) == now &&
 		    atomic_load_explicit(&slot->link_map, memory_order_relaxed) ==
 			    object->link_map &&
@@ -207,11 +220,49 @@ static uint32_t slots_used(void)
 	return count < SLOTS ? count : SLOTS;
 }
 
+/* Claim a slot whose object is gone. */
+static bool take_over(struct slot *slot)
+{
+	uint32_t state = SLOT_READY;
+
+	if (!atomic_compare_exchange_strong_explicit(&slot->state, &state, SLOT_CLAIMED,
+						     memory_order_seq_cst, memory_order_relaxed))
+		return false;
+	if (!atomic_load_explicit(&slot->loaded, memory_order_seq_cst)) {
+		atomic_store_explicit(&slot->start, 0, memory_order_relaxed);
+		return true;
+	}
+	atomic_store_explicit(&slot->state, SLOT_READY, memory_order_release);
+	return false;
+}
+
+/* The slots that a new object may have: the first whose object is gone, and how many of those there
+ * were that began at its own place. */
+struct vacancy { struct slot *first; uint32_t lives; };
+
+static void note_vacancy(struct vacancy *vacancy, struct slot *slot, bool same_place)
+{
+	if (atomic_load_explicit(&slot->loaded, memory_order_relaxed) ||
+	    !atomic_load_explicit(&slot->start, memory_order_relaxed))
+		return;			/* without a start: given up, but it may still be filled */
+	if (!vacancy->first)
+		vacancy->first = slot;
+	vacancy->lives += same_place;
+}
+
+/* Is it to be taken rather than a slot that nobody ever had, or than looking on? */
+static bool is_due(const struct vacancy *vacancy, uint32_t probes)
+{
+	return vacancy->first && (vacancy->lives >= LIVES || probes >= PROBES ||
+				  atomic_load_explicit(&used_count, memory_order_relaxed) >= SLOTS / 2);
+}
+
 /* An object met for the first time, or for the first time in this generation. What else began at
  * its place is gone. */
 static struct slot *meet(const struct gm_object *object, uint32_t now)
 {
 	struct gm_object_identity identity;
+	struct vacancy vacancy = { NULL, 0 };
 	struct slot *found = NULL;
 	uint32_t at = hash_start(object->start);
 	uint64_t wanted;
@@ -221,14 +272,18 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 	wanted = identity_of(object, &identity);
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[(at + i) % SLOTS];
-		uint32_t state = SLOT_EMPTY;
+		uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
 
-		if (found) {
-			state = atomic_load_explicit(&slot->state, memory_order_acquire);
-		} else if (atomic_compare_exchange_strong_explicit(&slot->state, &state,
-								   SLOT_CLAIMED,
-								   memory_order_acquire,
-								   memory_order_acquire)) {
+		if (!found && (state == SLOT_EMPTY || i >= PROBES) && is_due(&vacancy, i)) {
+			if (!take_over(vacancy.first))
+				return NULL;	/* others are at it: the next time */
+			fill(vacancy.first, object, &identity, now);
+			return vacancy.first;
+		}
+		if (!found && state == SLOT_EMPTY &&
+		    atomic_compare_exchange_strong_explicit(&slot->state, &state, SLOT_CLAIMED,
+							    memory_order_acquire,
+							    memory_order_acquire)) {
 			note_used((uint32_t)(slot - slots));
 			fill(slot, object, &identity, now);
 			return slot;
@@ -237,13 +292,17 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 			break;		/* the end of the chain */
 		if (state == SLOT_CLAIMED && !is_ready(slot) && !give_up(slot))
 			return NULL;
-		if (atomic_load_explicit(&slot->start, memory_order_acquire) != object->start)
+		if (atomic_load_explicit(&slot->start, memory_order_acquire) != object->start) {
+			note_vacancy(&vacancy, slot, false);
 			continue;
+		}
 		if (!found && slot->identity == wanted) {
-			revive(slot, object, now);
+			if (!revive(slot, object, wanted, now))
+				return NULL;
 			found = slot;
 		} else {
 			retire(slot);
+			note_vacancy(&vacancy, slot, true);
 		}
 	}
 	return found;

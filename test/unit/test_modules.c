@@ -600,23 +600,29 @@ START_TEST(caller_in_no_module)
 }
 END_TEST
 
-/* A copy of the library @from, loaded and removed again. */
-static void *open_copy(const char *from, const char *directory, int number)
+static void copy_to(const char *from, const char *path)
 {
 	static char bytes[1 << 20];
-	char path[PATH_MAX];
 	FILE *file = fopen(from, "rb");
 	size_t length;
-	void *handle;
 
 	ck_assert_ptr_nonnull(file);
 	length = fread(bytes, 1, sizeof(bytes), file);
 	fclose(file);
-	snprintf(path, sizeof(path), "%s/%d.so", directory, number);
 	file = fopen(path, "wb");
 	ck_assert_ptr_nonnull(file);
 	ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
 	fclose(file);
+}
+
+/* A copy of the library @from, loaded and removed again. */
+static void *open_copy(const char *from, const char *directory, int number)
+{
+	char path[PATH_MAX];
+	void *handle;
+
+	snprintf(path, sizeof(path), "%s/%d.so", directory, number);
+	copy_to(from, path);
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	ck_assert_msg(handle != NULL, "%s", dlerror());
 	unlink(path);
@@ -658,6 +664,46 @@ START_TEST(thousands_of_objects)
 }
 END_TEST
 
+/* A program that loads ever new files, one after the other, as it makes code at run time: each has a
+ * number as long as there are any, however many there were before. */
+START_TEST(ever_new_files)
+{
+#ifdef __SANITIZE_THREAD__
+	enum { FILES = 200 };
+#else
+	enum { FILES = 17000 };
+#endif
+	enum { TOLD = 100 };
+	char directory[] = "/tmp/gpumem-test-XXXXXX", first[64], path[64];
+	unsigned int without = 0;
+
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	snprintf(first, sizeof(first), "%s/first.so", directory);
+	copy_to(helper_path("layout_a.so"), first);
+	for (int i = 0; i < FILES; i++) {
+		uint16_t id;
+		void *handle;
+
+		if (i == TOLD) {
+			gm_modules_reset();
+			gm_modules_init(NULL);
+		}
+		snprintf(path, sizeof(path), "%s/%d.so", directory, i);
+		ck_assert_int_eq(link(first, path), 0);
+		handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		ck_assert_msg(handle != NULL, "%s", dlerror());
+		id = gm_modules_lookup((uintptr_t)helper_symbol(handle, "layout_call"), NULL);
+		without += !id;
+		ck_assert(i >= TOLD || !strcmp(told[id].path, path));
+		unload(handle);
+		unlink(path);
+	}
+	unlink(first);
+	rmdir(directory);
+	ck_assert_uint_eq(without, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("modules");
@@ -680,6 +726,7 @@ int main(void)
 	tcase_add_test(tcase, publication_that_never_ends);
 	tcase_add_test(tcase, full);
 	tcase_add_test(tcase, thousands_of_objects);
+	tcase_add_test(tcase, ever_new_files);
 	tcase_add_test(tcase, forked_child);
 	tcase_add_loop_test(tcase, errno_is_kept, 0, 2);
 	tcase_add_test(tcase, no_proc);
