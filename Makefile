@@ -50,6 +50,8 @@ obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*.c recorder/*.S)
 PRE_SRC   := $(wildcard preload/*.c preload/*.S)
 TOOLS_SRC := $(wildcard tools/*.c)
+# What an option's value may be: the library's own code, in the command, too.
+OPTION_SRC := preload/options.c preload/options_value.c preload/options_format.c preload/text.c
 FAKE_SRC  := $(wildcard test/fakecuda/*.c)
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
 UNIT      := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(wildcard test/unit/test_*.c))
@@ -186,7 +188,7 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- the command -------------------------------------------------------------------------------
-$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC)) $(BUILD)/libgm_core.a
+$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
 		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -ldl
@@ -305,7 +307,7 @@ $(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/py
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing -o $@ $^ -pthread -ldl
 
 # Option parsing is preload's, but needs neither hooks nor driver.
-$(BUILD)/test/unit/test_options: $(call obj,preload/options.c preload/options_value.c preload/options_format.c preload/text.c)
+$(BUILD)/test/unit/test_options: $(call obj,$(OPTION_SRC))
 # Nor does the table of imports.
 $(BUILD)/test/unit/test_imports: $(call obj,preload/imports.c preload/slots.c)
 
@@ -408,7 +410,7 @@ $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c
 	tools/value_json.c tools/torch_read.c tools/torch_device.c tools/table.c tools/pages.c tools/source.c tools/sink.c tools/tree_write.c tools/pickle_write.c tools/json_write.c)
 
 # The verbs themselves; main.c is in the target, under another name.
-$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/main.c,$(TOOLS_SRC)))
+$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/main.c,$(TOOLS_SRC)) $(OPTION_SRC))
 FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
 
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.

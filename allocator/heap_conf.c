@@ -164,11 +164,18 @@ static int divisions(struct reader *in, struct gm_heap_config *config, struct wo
 	return 0;
 }
 
-static int megabytes(struct reader *in, struct word key, uint64_t at_least, uint64_t *ret)
+/* @unlimited: that is a value, too. */
+static int megabytes(struct reader *in, struct word key, uint64_t at_least, bool unlimited,
+		     uint64_t *ret)
 {
+	struct word word = next(in);
 	uint64_t value;
 
-	if (!number(next(in), &value) || value > UINT64_MAX / MIB)
+	if (unlimited && is(word, "unlimited")) {
+		*ret = GM_HEAP_UNLIMITED;
+		return 0;
+	}
+	if (!number(word, &value) || value > UINT64_MAX / MIB)
 		return fail(in, key, "must be a number of MiB");
 	if (value * MIB < at_least)
 		return fail(in, key, "too small: it may not be below large_segment_size_mb");
@@ -195,10 +202,11 @@ static int setting(struct reader *in, struct gm_heap_config *config, struct word
 	if (is(key, "large_segment_size_mb"))
 		return skip_value(in, key);	/* taken by the first pass */
 	if (is(key, "max_split_size_mb"))
-		return megabytes(in, key, config->large_segment_size, &config->max_split_size);
+		return megabytes(in, key, config->large_segment_size, true,
+				 &config->max_split_size);
 	if (is(key, "max_non_split_rounding_mb")) {
 		in->rounding_given = true;
-		return megabytes(in, key, config->large_segment_size,
+		return megabytes(in, key, config->large_segment_size, true,
 				 &config->max_non_split_rounding);
 	}
 	if (is(key, "garbage_collection_threshold")) {
@@ -229,7 +237,7 @@ static int pass(struct reader *in, struct gm_heap_config *config, const char *te
 		if (!sizes) {
 			r = setting(in, config, key);
 		} else if (is(key, "large_segment_size_mb")) {
-			r = megabytes(in, key, 0, &config->large_segment_size);
+			r = megabytes(in, key, 0, false, &config->large_segment_size);
 			if (!r && config->large_segment_size <= GM_HEAP_LARGE_REQUEST)
 				r = fail(in, key, "must be above 10");
 		} else {

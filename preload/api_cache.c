@@ -48,7 +48,23 @@ int gpumem_set_per_process_memory_fraction(double fraction, int device)
 		return -EINVAL;
 	limit = (uint64_t)(fraction * (double)total);
 	gm_cache_set_limit((uint8_t)device, limit ? limit : 1);
+	gm_cache_set_fraction((uint8_t)device, fraction);
 	return 0;
+}
+
+double gpumem_get_per_process_memory_fraction(int device)
+{
+	size_t total = 0;
+
+	if (device < 0 || device >= (int)GM_MAX_DEVICES)
+		return -EINVAL;
+	if (!gm_state_is_mine())
+		return -ENODATA;
+	if (!gm_cache_on())
+		return -ENOTSUP;
+	if (GM_REAL(cuDeviceTotalMem_v2)(&total, device) || !total)
+		return -EINVAL;
+	return gm_cache_fraction((uint8_t)device, total);
 }
 
 /* Both call the exported hooks where there is no cache, which record as they do for everybody. */

@@ -118,6 +118,10 @@ bool gm_cache_idle_or_limbo(uint8_t domain);
 /* Serve at most this many bytes of @domain's device from now on (cache_limit.c). What a heap there is to
  * be told. */
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
+
+/* The same as a part of the device: what the program set, to be told when it asks; what is in force. */
+void gm_cache_set_fraction(uint8_t domain, double fraction);
+double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
 void gm_cache_limits_forget(void);
 /* May the heaps of @domain take @bytes more? Its growth lock held. */

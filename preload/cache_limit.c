@@ -9,6 +9,7 @@
 #include "preload/cache_heap.h"
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
+static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as the program put it */
 
 /* The most that the cache may take of the device: the fraction and the limit, whichever is
  * less. */
@@ -88,6 +89,22 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
 		if (heap->number && heap->domain == domain)
 			gm_cached_set_limit(heap->cached, limit_bytes);
 	}
+}
+
+void gm_cache_set_fraction(uint8_t domain, double fraction)
+{
+	fractions[domain] = fraction;
+}
+
+double gm_cache_fraction(uint8_t domain, uint64_t total_bytes)
+{
+	const struct gm_options *options = &gm_state.options;
+	double fraction = options->per_process_memory_fraction;
+	double part = (double)options->memory_limit / (double)total_bytes;
+
+	if (limits[domain])
+		return fractions[domain];
+	return part < fraction ? part : fraction;
 }
 
 void gm_cache_limits_forget(void)

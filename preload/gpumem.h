@@ -86,6 +86,10 @@ GPUMEM_API int64_t gpumem_empty_cache(void);
  * the driver unchanged, so nothing could be refused. */
 GPUMEM_API int gpumem_set_per_process_memory_fraction(double fraction, int device);
 
+/* The fraction in force: as set last, else by the options (per_process_memory_fraction, or memory_limit
+ * as its part of the device, whichever is less); 1: all of it. -EINVAL; -ENOTSUP as above; -ENODATA. */
+GPUMEM_API double gpumem_get_per_process_memory_fraction(int device);
+
 /* An allocator for torch.cuda.memory.CUDAPluggableAllocator: memory of @device in the order of
  * @stream, from the cache that serves cudaMalloc, so that its pointers have IPC and peer access.
  * malloc returns NULL when there is no memory (or no CUDA context); free takes what malloc gave.
@@ -143,6 +147,8 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 #define gpumem_empty_cache() (gpumem_empty_cache ? (gpumem_empty_cache)() : GPUMEM_ABSENT)
 #define gpumem_set_per_process_memory_fraction(fraction, device) \
 	GPUMEM_CALL(gpumem_set_per_process_memory_fraction, fraction, device)
+#define gpumem_get_per_process_memory_fraction(device) \
+	GPUMEM_CALL(gpumem_get_per_process_memory_fraction, device)
 #define gpumem_torch_malloc(size, device, stream) \
 	(gpumem_torch_malloc ? (gpumem_torch_malloc)(size, device, stream) : NULL)
 #define gpumem_torch_free(ptr, size, device, stream) \

@@ -2,7 +2,8 @@
  * options.c - the table of options.def, and where its values come from.
  *
  * GPUMEM_CONF first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
- * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets; a value may hold colons.
+ * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets (of words, as snapshot_on's, without,
+ * too); a value may hold colons.
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
@@ -220,6 +221,20 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	options->source[row - rows] = conf ? GM_SOURCE_CONF : GM_SOURCE_VARIABLE;
 }
 
+/* A set's words without brackets: snapshot_on:exit,oom,stacks:none. Up to the next colon. */
+static void take_more_words(struct gm_span *value, struct gm_span *rest)
+{
+	while (rest->length) {
+		struct gm_span after = *rest, word = gm_span_cut(&after, ',');
+
+		if (memchr(word.text, ':', word.length))
+			break;
+		if (word.length)
+			value->length = (size_t)(word.text + word.length - value->text);
+		*rest = after;
+	}
+}
+
 static void read_conf(struct reader *reader, const char *text)
 {
 	struct gm_span rest = gm_span_of(text);
@@ -244,6 +259,8 @@ static void read_conf(struct reader *reader, const char *text)
 			colon++;
 		pair.text += colon;
 		pair.length -= colon;
+		if (row->type == GM_TYPE_SET)
+			take_more_words(&pair, &rest);
 		set(reader, row, gm_span_trim(pair), true);
 	}
 }

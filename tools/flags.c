@@ -1,8 +1,9 @@
 /*
  * flags.c - the library's options as flags of a command line: see flags.h.
  *
- * Names come from the one table; values are judged by the library itself, in one place.
+ * Names come from the one table; values are judged by the library's own code. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/flags.h"
 
 #include <ctype.h>
@@ -10,11 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "preload/options.h"
+#include "tools/show.h"
 
 static const char *const names[] = {
 #define GM_OPTION(name, ...) #name,
 #include "preload/options.def"
 };
+
+static bool taken[sizeof(names) / sizeof(names[0])];
 
 /* Is @word (of @length) the option @name, '-' standing for '_'? */
 static int is_name(const char *word, size_t length, const char *name)
@@ -60,9 +67,43 @@ int gm_flags_take(int argc, char **argv, int *index)
 		}
 		for (size_t c = 0; c < strlen(names[i]) && c + 8 < sizeof(variable); c++)
 			variable[7 + c] = (char)toupper((unsigned char)names[i][c]);
+		taken[i] = true;
 		return setenv(variable, value, 1) ? -errno : 0;
 	}
 	fprintf(stderr, "gpumem: there is no option --%.*s (gpumem options lists them)\n",
 		(int)length, word);
 	return -EINVAL;
+}
+
+/* A complaint of the library's: "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all". */
+static void judged(void *arg, const char *line)
+{
+	const char *end = strstr(line, "; using ");
+	int *result = arg;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char start[96] = "GPUMEM_";
+		size_t length = 7;
+
+		for (const char *c = names[i]; *c; c++)
+			start[length++] = (char)toupper((unsigned char)*c);
+		start[length++] = '=';
+		if (!taken[i] || strncmp(line, start, length))
+			continue;
+		line += length;
+		fprintf(stderr, "gpumem: --%s=%.*s\n", names[i],
+			(int)(end && end > line ? end - line : (ptrdiff_t)strlen(line)),
+			gm_show_clean(line));
+		*result = -EINVAL;
+		return;
+	}
+}
+
+int gm_flags_check(void)
+{
+	struct gm_options options;
+	int result = 0;
+
+	gm_options_read(&options, environ, judged, &result);
+	return result;
 }

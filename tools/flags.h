@@ -12,6 +12,11 @@
  * -EINVAL after one line on stderr that says what is wrong. */
 int gm_flags_take(int argc, char **argv, int *index);
 
+/* Judge the values that were taken, as the library will (preload/options.c): by the rest of the
+ * environment, too, where one option limits another. Returns 0, or -EINVAL after a line on stderr for
+ * each that it would not accept. */
+int gm_flags_check(void);
+
 /* Is @word (of @length) the name of an option? */
 bool gm_flags_is(const char *word, size_t length);
 

@@ -25,6 +25,7 @@ static const struct call { const char *call, *what; } calls[] = {
 	{ "gpumem_empty_cache()", "give back what is cached and not in use" },
 	{ "gpumem_set_per_process_memory_fraction(fraction, device)",
 	  "the most that this process may take" },
+	{ "gpumem_get_per_process_memory_fraction(device)", "what was set, or the options say" },
 	{ "gpumem_record_memory_history(enabled, context, stacks, max_entries)",
 	  "what is recorded from now on, as torch.cuda.memory._record_memory_history()" },
 	{ "gpumem_annotate(text)", "put a text into the history" },

@@ -33,6 +33,7 @@
 struct wish {
 	const char *trace, *conf, *verify;
 	uint64_t capacity, limit;
+	bool limited;			/* @limit was given, be it "unlimited" */
 	int json, device;
 	bool search;
 };
@@ -74,7 +75,7 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 	}
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
-	if (wish->limit != GM_HEAP_UNLIMITED)
+	if (wish->limited)
 		config->limit = wish->limit;
 	return GM_EXIT_OK;
 }
@@ -264,8 +265,8 @@ static int replay(struct wish *wish)
 		gm_trace_shorten(&history.trace);
 	if (!r && wish->search) {
 		r = gm_replay_search(&history, wish->trace,
-				     wish->conf ? wish->conf : history.trace.conf, wish->limit,
-				     wish->json);
+				     wish->conf ? wish->conf : history.trace.conf,
+				     wish->limited ? &wish->limit : NULL, wish->json);
 		gm_trace_free(&history.trace);
 		return r;
 	}
@@ -289,6 +290,17 @@ static int wrong(const char *option, const char *why)
 	return GM_EXIT_USAGE;
 }
 
+/* Of the word after @option; "unlimited" as in the library's own options. */
+static int take_size(const char *option, uint64_t *ret)
+{
+	if (!strcmp(optarg, "unlimited")) {
+		*ret = GM_HEAP_UNLIMITED;
+		return 0;
+	}
+	return gm_units_parse(optarg, ret) ? wrong(option, "not a size, as 4096 or 10GiB, or unlimited")
+					   : 0;
+}
+
 static int take_option(int c, struct wish *wish)
 {
 	char *end;
@@ -298,14 +310,10 @@ static int take_option(int c, struct wish *wish)
 	case 'v': wish->verify = optarg; return 0;
 	case 'j': wish->json = 1; return 0;
 	case 's': wish->search = true; return 0;
-	case 'm':
-		return gm_units_parse(optarg, &wish->capacity)
-			       ? wrong("--capacity", "not a size, as 4096 or 10GiB")
-			       : 0;
+	case 'm': return take_size("--capacity", &wish->capacity);
 	case 'l':
-		return gm_units_parse(optarg, &wish->limit)
-			       ? wrong("--limit", "not a size, as 4096 or 10GiB")
-			       : 0;
+		wish->limited = true;
+		return take_size("--limit", &wish->limit);
 	default:
 		wish->device = (int)strtol(optarg, &end, 10);
 		return end != optarg && !*end && wish->device >= 0

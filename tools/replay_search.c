@@ -251,11 +251,11 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 }
 
 int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
-		     uint64_t limit, bool json)
+		     const uint64_t *limit, bool json)
 {
 	struct gm_search search = {
 		.trace = &history->trace, .conf = conf,
-		.limit = limit == GM_HEAP_UNLIMITED ? known_limit(history) : limit
+		.limit = limit ? *limit : known_limit(history)
 	};
 	int r = gm_search(&search);
 

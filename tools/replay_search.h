@@ -7,9 +7,8 @@
 
 #include "tools/history.h"
 
-/* Search from @conf and print. @limit: GM_HEAP_UNLIMITED takes what the history knows. Returns the
- * exit status. */
+/* Search from @conf and print. @limit: NULL takes what the history knows. Returns the exit status. */
 int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
-		     uint64_t limit, bool json);
+		     const uint64_t *limit, bool json);
 
 #endif

@@ -268,6 +268,8 @@ int gm_verb_run(int argc, char **argv)
 		else if (gm_flags_take(argc, argv, &i))
 			return gm_cli_wrong("run");
 	}
+	if (gm_flags_check())
+		return gm_cli_wrong("run");
 	if (i >= argc) {
 		fputs("gpumem run: no command was given\n", stderr);
 		return gm_cli_wrong("run");

@@ -471,6 +471,8 @@ static bool api(const char *word)
 		printf("reset_accumulated: %d\n", gpumem_reset_accumulated_memory_stats(0));
 	else if (starts(word, "empty_cache", &rest))
 		printf("empty_cache: %lld\n", (long long)gpumem_empty_cache());
+	else if (starts(word, "fraction_of", &rest))
+		printf("fraction_of: %g\n", gpumem_get_per_process_memory_fraction(atoi(rest)));
 	else if (starts(word, "fraction", &rest))
 		printf("fraction: %d\n", gpumem_set_per_process_memory_fraction(atof(rest), 0));
 	else

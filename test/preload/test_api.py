@@ -10,7 +10,7 @@ from scripted import TOO_MUCH, Play, behaves  # noqa: E402
 from tap import check, finish, tell  # noqa: E402
 
 EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
-         "reset_accumulated", "empty_cache", "fraction 0.5"]
+         "reset_accumulated", "empty_cache", "fraction 0.5", "fraction_of 0"]
 CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 ABSENT, NO_DATA, INVALID, NOT_SUPPORTED = -38, -61, -22, -95
 
@@ -23,7 +23,7 @@ def absent():
     with Play() as room:
         run = room.script(*EVERY, preload=False)
         values = [v for line in run.stdout.splitlines() for v in line.replace(":", " ").split() if v.lstrip("-").isdigit()]
-        check("without the library: every function answers that it is absent", run.returncode == 0 and len(values) == 14 and
+        check("without the library: every function answers that it is absent", run.returncode == 0 and len(values) == 15 and
               set(values) == {str(ABSENT)}, tell(run))
         run = room.script(*EVERY)
         got = answers(run)
@@ -105,6 +105,16 @@ def limits():
             behaves("the lesser of %s" % options, room, "alloc 0x1e000000", "alloc %d" % (0x28000000 if options else TOO_MUCH), "files oom 1", "exit 0", allocator="caching", **options)
             found = [(s["failure"]["refused_by"], s["failure"]["limit_bytes"]) for s in room.snapshots("oom")]
             check("the lesser of %s is what refused it" % options, found == [(by, 0x20000000 if options else None)], found)
+    # What is in force is told: the program's word, else the options', on a device of 1 GiB.
+    for options, fractions in (({}, (1, 0.25)), ({"memory_limit": "512MiB"}, (0.5, 0.25)),
+                               ({"memory_limit": "512MiB", "per_process_memory_fraction": "0.75"}, (0.5, 0.25)),
+                               ({"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}, (0.5, 0.25))):
+        with Play() as room:
+            run = behaves("the fraction by %s" % options, room, "alloc 1", "fraction_of 0", "fraction 0.25", "fraction_of 0", "fraction 2",
+                          "fraction_of 0", "fraction_of 99", "fraction_of -1", "exit 0", allocator="caching", **options)
+            check("the fraction by %s" % options, run.stdout.splitlines() == [
+                "fraction_of: %g" % fractions[0], "fraction: 0", "fraction_of: %g" % fractions[1], "fraction: %d" % INVALID,
+                "fraction_of: %g" % fractions[1]] + ["fraction_of: %d" % INVALID] * 2, run.stdout)
     for options in ({"memory_limit": "512MiB"}, {"per_process_memory_fraction": "0.5"},
                     {"memory_limit": "512MiB", "per_process_memory_fraction": "0.9"},
                     {"memory_limit": "900MiB", "per_process_memory_fraction": "0.5"}):

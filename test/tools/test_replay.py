@@ -104,6 +104,13 @@ with tempfile.TemporaryDirectory() as room:
         raw.write(cut)
     check("a truncated file is refused", replay(path).returncode == 3)
     check("a missing file is refused", replay(path + "x").returncode == 3)
+    # The default is a value like any other.
+    limited = replay("test/traces/gpt_tight.trace.gz", "--json").stdout
+    same = replay("test/traces/gpt_tight.trace.gz", "--json", "--conf", "max_split_size_mb:unlimited,max_non_split_rounding_mb:20").stdout
+    free = [replay("test/traces/gpt_tight.trace.gz", "--json", *words) for words in (["--limit", "unlimited"], ["--limit", "64GiB"],
+                                                                                    ["--limit", "64GiB", "--capacity", "unlimited"])]
+    check("max_split_size_mb:unlimited is the default", limited and same == limited, (limited, same))
+    check("--limit unlimited: without the recorded limit", free[0].stdout and free[0].stdout != limited and len({f.stdout for f in free}) == 1, free)
     for conf, word in (("max_split_size_mb:2", "too small"), ("garbage_collection_threshold:1.2", "below 1.0"),
                        ("roundup_power2_divisions:3", "power of two"), ("x", "key:value"),
                        ("roundup_power2_divisions:[256:1,512:2", "']'"), ("large_segment_size_mb:10", "above 10")):

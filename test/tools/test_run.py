@@ -251,6 +251,15 @@ with Room() as room:
         after = gpumem("recover", str(command), cwd=room.out)
         check("dead as well: its snapshot, and the room is cleared up", gone and after.returncode == 0 and len(
             glob.glob(room.out + "/*.%d.recovered.json" % command)) == 1 and not os.path.exists(mine[0]), (after, room.files(), mine))
+# What the library would not accept is said before the program starts.
+with Room() as room:
+    for flags, said in ((["--stacks=nativ"], "--stacks=nativ is not allowed: it takes one of none, python, native, all\n"),
+                        (["--history", "many"], "--history=many is not allowed"), (["--snapshot-on=exit,never"], "--snapshot_on=exit,never"),
+                        (["--max-split-size-mb=5"], "from 20 (large_segment_size_mb) up"), (["--stacks="], "--stacks= is not allowed")):
+        done = run(room, "echo", "here", flags=flags)
+        check("%s: exit 2, and nothing ran" % " ".join(flags), (done.returncode, done.stdout) == (2, "") and said in done.stderr, done)
+    done = run(room, "echo", "here", flags=["--max-split-size-mb=15", "--snapshot-on=[exit,oom]"], large_segment_size_mb=12)
+    check("what is allowed by another option's value is", (done.returncode, done.stdout, done.stderr) == (0, "here\n", ""), done)
 with Room() as room:
     began = time.monotonic()
     done = run(room, *LAUNCHER, "40", "torch", TRAINING, "--steps", "1", flags=["--output=%k.%r.json"])

@@ -128,6 +128,23 @@ START_TEST(conf)
 }
 END_TEST
 
+/* A list of words needs no brackets: what has no colon goes on with it. */
+START_TEST(conf_words)
+{
+	read_one("GPUMEM_CONF=snapshot_on:exit, oom,history:10,history_actions:alloc,segment");
+	check_quiet();
+	ck_assert_uint_eq(options.snapshot_on, GM_ON_EXIT | GM_ON_OOM);
+	ck_assert_uint_eq(options.history, 10);
+	ck_assert_str_eq(as_text(GM_OPTION_history_actions), "alloc,segment");
+	read_one("GPUMEM_CONF=snapshot_on:exit,oom,,");
+	check_quiet();
+	ck_assert_uint_eq(options.snapshot_on, GM_ON_EXIT | GM_ON_OOM);
+	read_one("GPUMEM_CONF=snapshot_on:exit,never,stacks:none");
+	ck_assert_str_eq(as_text(GM_OPTION_snapshot_on), "exit,signal,oom,crash");
+	ck_assert_uint_eq(options.stacks, GM_STACKS_NONE);
+}
+END_TEST
+
 START_TEST(variable_wins)
 {
 	read_env("GPUMEM_HISTORY=7", "GPUMEM_CONF=history:5,verbose:1", NULL, NULL);
@@ -361,6 +378,7 @@ int main(void)
 	tcase_add_test(tests, defaults_round_trip);
 	tcase_add_test(tests, variables);
 	tcase_add_test(tests, conf);
+	tcase_add_test(tests, conf_words);
 	tcase_add_test(tests, variable_wins);
 	tcase_add_test(tests, sizes);
 	tcase_add_test(tests, types);
