@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "preload/oom.h"
+#include "preload/own_files.h"
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
@@ -221,6 +222,12 @@ static uint64_t operations(const struct gm_header *header)
 	return sum;
 }
 
+static void unlink_journal(void *none)
+{
+	(void)none;
+	gm_recorder_unlink();
+}
+
 static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
@@ -257,6 +264,8 @@ static void *helper(void *arg)
 			continue;
 		if (gm_now_ns() < next)		/* woken for gm_recorder_ahead alone */
 			continue;
+		if (gm_recorder_exposed())
+			gm_with_own_files(unlink_journal, NULL);
 		now = operations(header);
 		if (now != seen)
 			gm_recorder_tick();

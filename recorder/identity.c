@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,28 @@ static uint64_t start_ticks(void)
 		at = at ? at + 1 : NULL;
 	}
 	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* Rights (capabilities) that a user who is not root has none of. */
+static bool has_rights(void)
+{
+	char text[4096];
+	const char *line;
+
+	if (geteuid() == 0 || !proc("self/status", text, sizeof(text)))
+		return false;
+	line = strstr(text, "\nCapPrm:");
+	return line && strtoull(line + 8, NULL, 16) != 0;
+}
+
+bool gm_identity_dumpable(void)
+{
+	return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+}
+
+bool gm_identity_guarded(void)
+{
+	return !gm_identity_dumpable() || has_rights();
 }
 
 static void fill_command_line(struct gm_header *header)

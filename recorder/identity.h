@@ -7,10 +7,19 @@
 #ifndef GM_RECORDER_IDENTITY_H
 #define GM_RECORDER_IDENTITY_H
 
+#include <stdbool.h>
+
 #include "recorder/format.h"
 
 /* Fill the header's part "who", but for what the configuration says. */
 void gm_identity_fill(struct gm_header *header);
+
+/* May other programs of this process's user not look into it (ptrace(2))? It is not dumpable: it fell to
+ * that user from another one, or said so by prctl(2); or it has capabilities. */
+bool gm_identity_guarded(void);
+
+/* The first half of it, without a file: it is dumpable. Any thread. */
+bool gm_identity_dumpable(void);
 
 /* The command, as it stands in names of files: the basename of argv[0]. */
 const char *gm_identity_command(void);

@@ -64,6 +64,10 @@ void gm_recorder_forget(void);
 /* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
 void gm_recorder_unlink(void);
 
+/* Has the journal a file that other programs of this process's user can open, which may not look into the
+ * process any more (prctl PR_SET_DUMPABLE)? The helper thread: a system call or three. */
+bool gm_recorder_exposed(void);
+
 /* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
 struct gm_header *gm_recorder_header(void);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "recorder/annotations.h"
 #include "recorder/budget.h"
@@ -192,13 +193,17 @@ static void report_history(uint64_t wanted, struct gm_recorder_report *report)
 	say(report, what, "");
 }
 
-/* The first place that does. What is in the note then is worth a line of the caller's. */
+/* The first place that does. What is in the note then is worth a line of the caller's. A file could be
+ * opened by all programs of the user, and written: a process that they may not look into has none. */
 static int find_place(const struct gm_recorder_config *config, struct gm_recorder_report *report)
 {
-	bool asked = config->place && *config->place, heard = false;
+	bool asked = config->place && *config->place, heard = false, guarded = gm_identity_guarded();
 	int r = -ENOENT, kind;
 
-	for (kind = GM_PLACE_OPTION; kind < GM_PLACE_COUNT; kind++) {
+	if (guarded)
+		say(report, "this process is closed to its user's others (not dumpable, or capabilities)",
+		    "");
+	for (kind = guarded ? GM_PLACE_MEMFD : GM_PLACE_OPTION; kind < GM_PLACE_COUNT; kind++) {
 		r = try_place((enum gm_place_kind)kind, config, report);
 		if (r == 0)
 			break;
@@ -254,6 +259,14 @@ void gm_recorder_forget(void)
 {
 	gm_set(&gm_rec.header, NULL);
 	gm_count(&gm_generation, 1);
+}
+
+bool gm_recorder_exposed(void)
+{
+	const struct gm_header *header = gm_header_get();
+
+	return header && gm_rec.name[0] && header->uid == geteuid() &&
+	       !gm_identity_dumpable();
 }
 
 void gm_recorder_unlink(void)
