@@ -248,6 +248,7 @@ static int copy(struct gm_image *image)
 	int r;
 
 	memset(image, 0, sizeof(*image));
+	gm_recorder_review();
 	/* Not of one moment: somebody was off the processor for long, under a lock. */
 	for (unsigned int tries = 1; (r = gm_image_copy_live(image)) == 0; tries++) {
 		if (image->consistent || tries == COPIES)
@@ -256,7 +257,8 @@ static int copy(struct gm_image *image)
 	}
 	if (r)
 		gm_say("no snapshot could be taken: ",
-		       image->error[0] ? image->error : gm_error_text(r));
+		       image->error[0] ? image->error : gm_error_text(r),
+		       gm_state.journal[0] ? "; the journal is " : "", gm_state.journal);
 	return r;
 }
 

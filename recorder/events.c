@@ -284,8 +284,7 @@ static bool ask_locked(struct gm_chunk_pool *pool)
 	return true;
 }
 
-/* As a request for a snapshot wakes it, without one. */
-static void wake_helper(struct gm_header *header)
+void gm_helper_wake(struct gm_header *header)
 {
 	if (gm_get(&header->has_helper))
 		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
@@ -332,7 +331,7 @@ static bool refill(struct gm_slot *slot, bool nested)
 	ask = ask_locked(&gm_rec.pool);
 	gm_unlock(&gm_rec.journal);
 	if (ask)
-		wake_helper(header);
+		gm_helper_wake(header);
 	if (r == 0 && back(header, range) < 0) {
 		if (!gm_lock(&gm_rec.journal)) {
 			slot->run.count = 0;	/* and what it was promised is lost */

@@ -15,6 +15,7 @@
 #include "recorder/image_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -23,6 +24,7 @@
 #include "recorder/probe.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
+#define LEFT_LEAST (UINT64_C(1) << 20)	/* of a control group's memory, beside the copy and its JSON */
 
 static const enum gm_region_id locked_regions[] = {
 	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_SHARDS
@@ -310,12 +312,22 @@ void gm_image_renew_names(struct gm_image *image)
 		copy_names(image, live);
 }
 
+/* Does the control group leave us enough for a copy, and for what is written from it? */
+static bool affordable(const struct gm_image *image)
+{
+	uint64_t left = gm_get(&gm_rec.left), bytes = 0;
+
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		bytes += image->header->regions[r].populated;
+	return left == UINT64_MAX || left / 2 > bytes + LEFT_LEAST / 2;
+}
+
 int gm_image_copy_live(struct gm_image *image)
 {
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
 	struct gm_held held;
-	bool all, doubtful;
+	bool all, doubtful, poor;
 	int r;
 
 	memset(image, 0, sizeof(*image));
@@ -327,9 +339,13 @@ int gm_image_copy_live(struct gm_image *image)
 	madvise(image->base, bytes, MADV_DONTFORK);
 	copy_words(image->base, live, GM_HEADER_BYTES);
 	r = gm_image_validate(image, bytes);
-	if (r) {
+	poor = !r && !affordable(image);
+	if (r || poor) {
 		gm_image_free(image);
-		return r;
+		if (poor)
+			snprintf(image->error, sizeof(image->error),
+				 "its control group has too little memory left for a copy");
+		return poor ? -ENOMEM : r;
 	}
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
 	touch_tables(image);

@@ -24,6 +24,7 @@
 #define MIB (1024 * KIB)
 #define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
+#define REVIEW_STEP (256 * KIB)
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -160,8 +161,12 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
 	gm_rec.shards = (void *)(map->base + offset[GM_REGION_SHARDS]);
 	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
-	gm_rec.budget = budget_bytes;
+	gm_rec.budget = gm_rec.budget_most = budget_bytes;
 	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
+	gm_set(&gm_rec.left, gm_budget_cgroup_left());
+	gm_rec.limited = gm_get(&gm_rec.left) != UINT64_MAX;
+	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
+	gm_set(&gm_rec.review, 0);
 	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
 		/* Those that are small or have no order in which they fill: whole. */
@@ -202,6 +207,18 @@ static bool affordable(enum gm_region_id id, const struct gm_region *region, uin
 	}
 }
 
+/* More is backed now. Where a control group has a limit the helper thread is to see, soon, what that has
+ * left: the program takes of it, too. */
+static void grown(struct gm_header *header, uint64_t bytes)
+{
+	gm_rec.populated += bytes;
+	if (!gm_rec.limited || gm_rec.populated < gm_rec.review_at)
+		return;
+	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
+	gm_set(&gm_rec.review, 1);
+	gm_helper_wake(header);
+}
+
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[id];
@@ -227,7 +244,7 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 		gm_rec.patience[id] = PATIENCE;
 		goto refuse;
 	}
-	gm_rec.populated += upto - populated;
+	grown(header, upto - populated);
 	gm_set_release(&region->populated, upto);
 	return 0;
 refuse:
@@ -253,7 +270,7 @@ int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint6
 		gm_rec.patience[id] = PATIENCE;
 		goto refuse;
 	}
-	gm_rec.populated += *bytes - populated;
+	grown(header, *bytes - populated);
 	gm_set_release(&region->populated, *bytes);
 	return 0;
 refuse:

@@ -81,6 +81,10 @@ void gm_recorder_tick(void);
  * without a request. The helper thread. Returns false when there was nothing to do. */
 bool gm_recorder_ahead(void);
 
+/* Where a control group has a limit: look at what that has left, and have the journal grow and be copied
+ * within it. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
+void gm_recorder_review(void);
+
 /* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
  * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be
  * read before all that follows: for the free that a driver call comes after. */

@@ -27,6 +27,8 @@
 #include "recorder/sys.h"
 #include "recorder/threads.h"
 
+#define REVIEW_NS UINT64_C(10000000)	/* for the journal's lock; the next time will do */
+
 struct gm_recorder gm_rec;
 _Atomic(uint32_t) gm_generation = 1;
 static bool used_before;		/* gm_rec holds what an earlier journal left */
@@ -300,12 +302,30 @@ void gm_recorder_hold_alive(void)
 	gm_set_release(&header->has_helper, 1);
 }
 
+void gm_recorder_review(void)
+{
+	const struct gm_header *header = gm_header_get();
+	uint64_t left, more;
+
+	/* Once a thread has crashed no file is opened. */
+	if (!header || !gm_rec.limited || gm_get(&header->life) == GM_LIFE_CRASHED)
+		return;
+	left = gm_budget_cgroup_left();
+	gm_set(&gm_rec.left, left);
+	if (!gm_lock_within(&gm_rec.journal, REVIEW_NS))
+		return;
+	more = gm_rec.populated < gm_rec.budget_most ? gm_rec.budget_most - gm_rec.populated : 0;
+	gm_rec.budget = gm_rec.populated + (left / 8 < more ? left / 8 : more);
+	gm_unlock(&gm_rec.journal);
+}
+
 void gm_recorder_tick(void)
 {
 	struct gm_header *header = gm_header_get();
 
 	if (!header)
 		return;
+	gm_recorder_review();
 	gm_clock_refresh(&header->clock);
 	gm_threads_sweep();
 	gm_events_tick();
@@ -313,6 +333,10 @@ void gm_recorder_tick(void)
 
 bool gm_recorder_ahead(void)
 {
+	if (gm_get(&gm_rec.review)) {
+		gm_set(&gm_rec.review, 0);
+		gm_recorder_review();
+	}
 	return gm_events_ahead();
 }
 

@@ -124,8 +124,9 @@ struct gm_recorder {
 	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
 	uint32_t history;		/* 1: there is a place for events */
 
-	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory */
-	uint64_t populated;		/* lock: journal */
+	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
+	uint64_t populated;		/* lock: journal, for both */
+	uint64_t review_at;		/* bytes backed when the budget is looked at again; lock: journal */
 	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
 	_Atomic(uint32_t) slots_used;	/* lock: journal; slots ever used, slot 0 among them */
 	uint64_t slots_swept_ns;	/* lock: journal */
@@ -140,6 +141,12 @@ struct gm_recorder {
 	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
 	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory, the same for every journal */
 	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
+
+	/* what the control group leaves us */
+	bool limited;			/* it has a limit */
+	uint64_t budget_most;		/* as was found at the start */
+	_Atomic(uint64_t) left;		/* bytes, as was last seen; UINT64_MAX: no limit */
+	_Atomic(uint32_t) review;	/* 1: the helper thread is to look */
 
 	/* where the file is, to remove it */
 	char directory[1024];
@@ -179,6 +186,9 @@ int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint6
 			   uint64_t *bytes);
 int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
 		   uint64_t bytes);
+
+/* events.c: as a request for a snapshot wakes the helper thread, without one. */
+void gm_helper_wake(struct gm_header *header);
 
 /* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
  * journal lock; @nested: without waiting. */

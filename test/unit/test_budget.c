@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "recorder/budget.h"
+#include "recorder/image.h"
 #include "recorder/journal.h"
+#include "recorder/state.h"
 #include "recorder/sys.h"
 #include "test/unit/aux_journal.h"
 
@@ -91,6 +94,102 @@ START_TEST(test_cgroups)
 }
 END_TEST
 
+static void use(const char *mib)
+{
+	char bytes[64];
+
+	snprintf(bytes, sizeof(bytes), "%s000000\n", mib);
+	aux_put_file("cg/a/memory.current", bytes);
+}
+
+static uint64_t file_memory(void)
+{
+	struct stat st;
+
+	ck_assert_int_eq(stat(aux_report.path, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+static void record_much(void)
+{
+	static uint64_t address = 0x1000;
+
+	for (unsigned int i = 0; i < 20000; i++) {
+		uint32_t block = aux_record(0, address += 4096, 512);
+
+		gm_record_free(0, block, 0, 0);
+	}
+}
+
+/* The program takes what its control group had left when the journal began: that grows no more, and is
+ * not copied, until there is room again. */
+START_TEST(test_program_takes_the_rest)
+{
+	static char proc[300], cgroup[300];
+	struct gm_image image;
+	uint64_t before;
+
+	snprintf(proc, sizeof(proc), "%s/proc", aux_directory);
+	snprintf(cgroup, sizeof(cgroup), "%s/cg", aux_directory);
+	aux_put_file("proc/self/cgroup", "0::/a\n");
+	aux_put_file("proc/meminfo", "MemAvailable: 64000000 kB\n");
+	aux_put_file("cg/a/memory.max", "256000000\n");
+	aux_put_file("cg/a/memory.stat", "inactive_file 0\n");
+	use("6");
+	gm_sys.proc = proc;
+	gm_sys.cgroup = cgroup;
+	aux_start(1000000);
+	aux_record(0, 0x500, 512);
+	before = file_memory();
+	ck_assert_uint_gt(gm_rec.budget, 7 * MIB);
+	use("253");
+	gm_recorder_tick();
+	record_much();
+	ck_assert_uint_lt(file_memory(), before + MIB / 2);	/* an eighth of 3 MB at a time */
+	use("255");
+	gm_recorder_tick();
+	aux_sound();
+	memset(&image, 0, sizeof(image));
+	ck_assert_int_eq(gm_image_copy_live(&image), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(image.error, "control group"));
+	use("6");
+	gm_recorder_tick();
+	record_much();
+	ck_assert_uint_gt(file_memory(), before + 2 * MIB);
+	ck_assert_int_eq(gm_image_copy_live(&image), 0);
+	gm_image_free(&image);
+	aux_sound();
+}
+END_TEST
+
+/* A journal that grows has it looked at, soon and not only at the next tick. */
+START_TEST(test_growth_is_looked_at)
+{
+	static char proc[300], cgroup[300];
+
+	snprintf(proc, sizeof(proc), "%s/proc", aux_directory);
+	snprintf(cgroup, sizeof(cgroup), "%s/cg", aux_directory);
+	gm_sys.proc = proc;
+	gm_sys.cgroup = cgroup;
+	use("6");
+	aux_start(1000000);
+	gm_recorder_ahead();
+	ck_assert_uint_eq(gm_get(&gm_rec.review), 0);
+	use("253");
+	record_much();
+	ck_assert_uint_eq(gm_get(&gm_rec.review), 1);
+	gm_recorder_ahead();
+	ck_assert_uint_eq(gm_get(&gm_rec.review), 0);
+	ck_assert_uint_le(gm_rec.budget, gm_rec.populated + 3000000 / 8);
+	/* Without a limit nobody is woken. */
+	gm_recorder_forget();
+	aux_put_file("cg/a/memory.max", "max\n");
+	aux_start(1000000);
+	record_much();
+	ck_assert_uint_eq(gm_get(&gm_rec.review), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("budget");
@@ -102,6 +201,8 @@ int main(void)
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_test(tc, test_plans);
 	tcase_add_test(tc, test_cgroups);
+	tcase_add_test(tc, test_program_takes_the_rest);
+	tcase_add_test(tc, test_growth_is_looked_at);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
