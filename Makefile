@@ -93,7 +93,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(BUILD)/gpumem.pc $(BUILD)/man/made
+all: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(BUILD)/man/made
 
 help:
 	@echo 'make            build/libgpumem.so and build/gpumem'
@@ -209,10 +209,6 @@ $(BUILD)/man/made: $(BUILD)/gpumem
 	$(Q)$< help --man gpumem >$(@D)/gpumem.1 && $< help --man libgpumem >$(@D)/libgpumem.7
 	$(Q)$< help --completion bash >$(@D)/gpumem.bash && $< help --completion zsh >$(@D)/_gpumem
 	$(Q)touch $@
-
-$(BUILD)/gpumem.pc: preload/gpumem.pc.in Makefile
-	@mkdir -p $(@D)
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< >$@
 
 # ---- objects -----------------------------------------------------------------------------------
 $(PLAIN)/obj/%.c.o: %.c | cuda-found
@@ -433,7 +429,8 @@ install: all
 	install -m 755 $(BUILD)/libgpumem.so $(DESTDIR)$(LIBDIR)/libgpumem.so
 	install -m 755 $(BUILD)/gpumem $(DESTDIR)$(PREFIX)/bin/gpumem
 	install -m 644 preload/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
-	install -m 644 $(BUILD)/gpumem.pc $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
+		preload/gpumem.pc.in | install -m 644 /dev/stdin $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
 	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 \
 		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1

@@ -1,5 +1,6 @@
 """gpumem help, manual pages, completion: what a verb accepts is what they say, and the reverse; make install."""
 import json
+import glob
 import os
 import re
 import shutil
@@ -192,6 +193,17 @@ with Room() as room:
             "usr/share/zsh/site-functions/_gpumem", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
             "usr/lib/pkgconfig/gpumem.pc"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
     check("make install", run.returncode == 0 and there == want, (run, there ^ want))
+    for words, prefix, libdir in ((["PREFIX=/usr"], "/usr", "${prefix}/lib"), (["PREFIX=/opt/gpumem"], "/opt/gpumem", "${prefix}/lib"),
+                                  (["PREFIX=/opt/gpumem", "LIBDIR=/opt/gpumem/lib/x86_64-linux-gnu"], "/opt/gpumem", "${prefix}/lib/x86_64-linux-gnu"),
+                                  (["PREFIX=/opt/gpumem", "LIBDIR=/lib64"], "/opt/gpumem", "/lib64")):
+        elsewhere = os.path.join(room.path, "elsewhere")
+        run = subprocess.run(["make", "install", "DESTDIR=" + elsewhere, "BUILD=" + os.path.relpath(B)] + words, capture_output=True, text=True,
+                             check=False)
+        found = glob.glob(elsewhere + "/**/gpumem.pc", recursive=True)
+        lines = open(found[0], encoding="utf-8").read().splitlines() if found else []
+        check("%s: gpumem.pc says so" % " ".join(words), run.returncode == 0 and len(found) == 1 and
+              {"prefix=" + prefix, "libdir=" + libdir, "includedir=${prefix}/include"} <= set(lines), (run, found, lines))
+        shutil.rmtree(elsewhere, ignore_errors=True)
     run = subprocess.run([os.path.join(room.path, "usr/bin/gpumem"), "run", "--quiet", "--", "sh", "-c", "echo $LD_PRELOAD"],
                          capture_output=True, text=True, check=False)
     check("the installed command finds the installed library", run.stdout.strip() == os.path.join(room.path, "usr/lib/libgpumem.so"), run)
