@@ -1,8 +1,10 @@
 /*
  * nvtx_text.c - the texts of NVTX: see nvtx.h.
  *
- * Owns the registered ones: a hash table of chains in memory of its own, which grows by a mapping
- * of 64 KiB at a time and never shrinks. They are found without a lock, and added under one.
+ * Owns the registered ones: a hash table of chains in memory of its own, addresses set aside once, of
+ * which 64 KiB more are opened at a time, and never given back. They are found without a lock, and added
+ * under one. A handle that the program gives is one of them only if it lies there and says so itself:
+ * without a tool NVTX looks at none, so one that is none must do no harm here.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,6 +22,7 @@
 #define LOCK_NS UINT64_C(10000000)	/* a forked child may find it held for ever */
 
 struct gm_nvtx_text {
+	const struct gm_nvtx_text *self;
 	struct gm_nvtx_text *next;
 	_Atomic(uint64_t) id;		/* generation of the journal << 32 | string id in it */
 	uint32_t hash;
@@ -29,8 +32,9 @@ struct gm_nvtx_text {
 
 static _Atomic(struct gm_nvtx_text *) buckets[BUCKETS];
 static struct gm_lock lock;		/* of what follows, and for adding to @buckets */
-static char *piece;
-static uint32_t piece_used, pieces;
+static char *area;
+static uint32_t area_used;
+static _Atomic(uintptr_t) area_start, area_end;	/* of what is open */
 static uint16_t last_number;
 
 static uint32_t hash_of(const char *text, uint32_t length)
@@ -52,26 +56,46 @@ static struct gm_nvtx_text *find(const char *text, uint32_t length, uint32_t has
 	return at;
 }
 
+static bool open_piece_locked(void)
+{
+	uintptr_t end = gm_get(&area_end);
+	int kept = errno;
+
+	if (!area) {
+		area = mmap(NULL, PIECES * PIECE_BYTES, PROT_NONE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (area == MAP_FAILED)
+			area = NULL;
+		end = (uintptr_t)area;
+		gm_set(&area_end, end);
+		gm_set_release(&area_start, end);
+	}
+	if (area && end - (uintptr_t)area < PIECES * PIECE_BYTES &&
+	    mprotect((void *)end, PIECE_BYTES, PROT_READ | PROT_WRITE) == 0)
+		gm_set_release(&area_end, end + PIECE_BYTES);
+	errno = kept;
+	return gm_get(&area_end) != end;
+}
+
 static struct gm_nvtx_text *room_locked(uint32_t length)
 {
 	uint32_t bytes = (uint32_t)(sizeof(struct gm_nvtx_text) + length + 7) & ~7u;
-	int kept = errno;
-	void *more;
 
-	if (!piece || piece_used + bytes > PIECE_BYTES) {
-		if (pieces == PIECES)
-			return NULL;
-		more = mmap(NULL, PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			    -1, 0);
-		errno = kept;
-		if (more == MAP_FAILED)
-			return NULL;
-		piece = more;
-		piece_used = 0;
-		pieces++;
-	}
-	piece_used += bytes;
-	return (void *)(piece + piece_used - bytes);
+	if (area_used + bytes > gm_get(&area_end) - gm_get(&area_start) && !open_piece_locked())
+		return NULL;
+	area_used += bytes;
+	return (void *)(area + area_used - bytes);
+}
+
+/* What the program gave as one of ours; NULL: it is none. */
+static struct gm_nvtx_text *ours(const struct gm_nvtx_text *given)
+{
+	uintptr_t at = (uintptr_t)given, end = gm_get_acquire(&area_end);
+
+	if (!at || at < gm_get(&area_start) || at >= end || end - at < sizeof(*given) ||
+	    at % _Alignof(struct gm_nvtx_text) || given->self != given)
+		return NULL;
+	return (struct gm_nvtx_text *)given;
 }
 
 static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash)
@@ -88,6 +112,7 @@ static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash
 		made->length = (uint16_t)length;
 		made->number = ++last_number ? last_number : ++last_number;
 		memcpy(made->text, text, length);
+		made->self = made;
 		made->next = gm_get(&buckets[hash % BUCKETS]);
 		gm_set_release(&buckets[hash % BUCKETS], made);
 	}
@@ -139,7 +164,7 @@ const struct gm_nvtx_text *gm_nvtx_register_wide(const wchar_t *text)
 /* Its id in this journal is kept with it. */
 uint32_t gm_nvtx_id(const struct gm_nvtx_text *registered)
 {
-	struct gm_nvtx_text *text = (struct gm_nvtx_text *)registered;
+	struct gm_nvtx_text *text = ours(registered);
 	uint32_t generation = gm_get(&gm_generation), id;
 	uint64_t known;
 
@@ -184,5 +209,7 @@ uint32_t gm_nvtx_id_of_event(const struct gm_nvtx_attributes *event)
 
 uint16_t gm_nvtx_scope(const struct gm_nvtx_text *domain)
 {
-	return domain ? domain->number : 0;
+	const struct gm_nvtx_text *text = ours(domain);
+
+	return text ? text->number : 0;
 }

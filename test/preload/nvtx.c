@@ -130,6 +130,39 @@ static void many(const char *mode, int count)
 	cuda();
 }
 
+/* Handles that NVTX never gave: without a tool it looks at none of them. */
+static void garbage(void)
+{
+	static long zeros[64];
+	long on_stack[64] = { 1, 2, 3 };
+	nvtxDomainHandle_t good;
+	const void *handles[8];
+
+	cuda();
+	good = nvtxDomainCreateA("good");
+	handles[0] = (const void *)1;
+	handles[1] = (const void *)0x123456789abcdef8;
+	handles[2] = (const void *)(uintptr_t)-8;
+	handles[3] = (const void *)(uintptr_t)-1;
+	handles[4] = zeros;
+	handles[5] = on_stack;
+	handles[6] = (const char *)good + 8;
+	handles[7] = (const char *)good + 65536 - 8;	/* where the texts may end */
+	for (int i = 0; i < 8; i++) {
+		nvtxEventAttributes_t event = event_of(NVTX_MESSAGE_TYPE_REGISTERED, handles[i]);
+		nvtxDomainHandle_t domain = (nvtxDomainHandle_t)(uintptr_t)handles[i];
+
+		nvtxDomainMarkEx(domain, &event);
+		nvtxDomainRangePushEx(domain, &event);
+		nvtxDomainRangePop(domain);
+		nvtxDomainRangeEnd(domain, nvtxDomainRangeStartEx(domain, &event));
+		nvtxDomainRegisterStringA(domain, "a string");
+		nvtxDomainDestroy(domain);
+	}
+	nvtxMarkA("after them");
+	printf("done\n");
+}
+
 static void child(void)
 {
 	nvtxRangeId_t range;
@@ -155,6 +188,8 @@ int main(int argc, char **argv)
 
 	if (!strcmp(mode, "story")) {
 		story();
+	} else if (!strcmp(mode, "garbage")) {
+		garbage();
 	} else if (!strcmp(mode, "nocuda")) {
 		nvtxRangePushA("outer");
 		nvtxMarkA("mark");

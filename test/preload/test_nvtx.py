@@ -52,6 +52,16 @@ def story():
         check("story: they are events of the trace", trace.count("annotate") == len(found), trace.count("annotate"))
 
 
+def garbage():
+    with Room() as room:
+        bare = room.run([NVTX, "garbage"], preload=False)
+        ours = room.run([NVTX, "garbage"])
+        check("handles that NVTX never gave: same output and status", same(bare, ours) and ours.stdout == "done\n", tell(bare, ours))
+        check("handles that NVTX never gave: texts of nothing", lines(annotations(room)) == [
+            ("MARK", "", None), ("START", "", None), ("END", "", None), ("START", "", None), ("END", "", None)] * 8 +
+            [("MARK", "after them", None)], lines(annotations(room)))
+
+
 def finding():
     with Room() as room:
         bare = room.run([NVTX, "nocuda"], preload=False)
@@ -106,6 +116,7 @@ def main():
             print("1..1")
             return
     story()
+    garbage()
     finding()
     share()
     finish()
