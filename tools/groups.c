@@ -95,20 +95,25 @@ static const struct gm_value *frame_key(struct gm_groups *groups, const struct g
 }
 
 static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
-					int64_t stack)
+					const struct gm_life *life)
 {
 	const struct gm_value **frames, *key = NULL;
 	size_t count, i = 0;
-	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	const uint32_t *ids = gm_stack(&scene->stacks, life->stack, &count);
+	const char *kind = life->kind, *module = count ? "" : gm_show_module(scene->root, life->module);
 
-	frames = calloc(count + 1, sizeof(*frames));
+	frames = calloc(count + 2, sizeof(*frames));
 	for (; frames && i < count; i++) {
 		frames[i] = frame_key(groups, &scene->stacks.frames[ids[i]]);
 		if (!frames[i])
 			break;
 	}
-	if (frames && i == count)
-		key = gm_value_shared(groups->texts, GM_VALUE_LIST, frames, count);
+	if (frames && i == count) {
+		frames[i++] = gm_value_text(groups->texts, kind, strlen(kind));
+		frames[i++] = gm_value_text(groups->texts, module, strlen(module));
+		if (frames[i - 1] && frames[i - 2])
+			key = gm_value_shared(groups->texts, GM_VALUE_LIST, frames, i);
+	}
 	free(frames);
 	return key;
 }
@@ -121,7 +126,7 @@ static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_s
 
 	switch (groups->by) {
 	case GM_BY_STACK:
-		return stack_key(groups, scene, life->stack);
+		return stack_key(groups, scene, life);
 	case GM_BY_SITE:
 		gm_site_text(&scene->stacks, life->stack, text, sizeof(text));
 		break;
@@ -163,7 +168,7 @@ static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value
 	groups->list[groups->count] = (struct gm_group){
 		.key = key->type == GM_VALUE_TEXT ? key->u.text :
 		       gm_stack_site(&scene->stacks, life->stack)->name,
-		.scene = scene, .stack = life->stack, .kind = life->kind,
+		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
 	};
 	if (gm_table_put(groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
 		return NULL;
@@ -180,13 +185,14 @@ static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
 	       const struct gm_lives_filter *filter, int64_t row,
 	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
 {
-	struct gm_table by_stack = { NULL, 0, 0 };	/* stack -> group + 1: a key is made once */
+	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
 	int r = 0;
 
 	for (size_t i = 0; !r && i < scene->lives.count; i++) {
 		const struct gm_life *life = &scene->lives.list[i];
 		bool keyed = groups->by == GM_BY_STACK;
-		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, 0) : 0;
+		uint64_t tag = (uintptr_t)life->kind ^ (uint64_t)(life->stack ? 0 : life->module) << 48;
+		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
 		struct gm_group *group;
 
 		if (!is_live(life, row) || !gm_life_counts(life, filter) ||
@@ -194,7 +200,7 @@ static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
 			continue;
 		group = at ? &groups->list[at - 1] :
 			group_of(groups, key_of(groups, scene, life), scene, life);
-		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, 0,
+		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, tag,
 							    (uint64_t)(group - groups->list) + 1))) {
 			r = -ENOMEM;
 			break;

@@ -20,6 +20,7 @@ struct gm_scene {
 int gm_scene_open(struct gm_scene *scene, const json_t *root);
 void gm_scene_close(struct gm_scene *scene);
 
+/* By stack: and by kind, so that no row is of two; without a stack by module. */
 enum gm_by { GM_BY_STACK, GM_BY_SITE, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM };
 
 /* "stack", "site" ... to its number; -EINVAL. */
@@ -31,6 +32,7 @@ struct gm_group {
 	int64_t bytes[2], count[2];	/* in the first and the second snapshot */
 	const struct gm_scene *scene;	/* where an example is */
 	int64_t stack;			/* its stack */
+	int64_t module;			/* who asked */
 	const char *kind;
 };
 

@@ -33,12 +33,29 @@ static bool wanted(const struct ask *ask, const struct gm_group *group)
 	return gm_group_growth(group) > 0 && (uint64_t)gm_group_growth(group) >= ask->min_size;
 }
 
+static bool has_stack(const struct gm_group *group)
+{
+	size_t count;
+
+	gm_stack(&group->scene->stacks, group->stack, &count);
+	return count != 0;
+}
+
+/* Without a stack it is at least known which module asked. */
+static void print_where(const struct gm_group *group)
+{
+	if (has_stack(group))
+		gm_groups_print_stack(stdout, group->scene, group->stack, 4);
+	else
+		printf("    %s %s\n", GM_NO_STACK, gm_show_module(group->scene->root, group->module));
+}
+
 static void print_text(const struct ask *ask, const struct gm_groups *groups, const json_t *root, bool two)
 {
 	bool living = !strcmp(gm_json_text(gm_json_object(root, "process"), "life"), "running");
 	const char *what = two ? "grew" : living ? "not freed yet" : "never freed";
 	int64_t bytes = 0, blocks = 0;
-	size_t shown = 0, all = 0;
+	size_t shown = 0, all = 0, bare = 0;
 
 	for (size_t i = 0; i < groups->count; i++) {
 		const struct gm_group *group = &groups->list[i];
@@ -47,6 +64,7 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 			continue;
 		bytes = gm_wrap_add(bytes, gm_group_growth(group));
 		blocks += group->count[1] - group->count[0];
+		bare += !has_stack(group);
 		if (++all > ask->top)
 			continue;
 		shown++;
@@ -58,12 +76,15 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 		else
 			gm_show_heading(stdout, "%s in %s (%s)", gm_show_bytes(group->bytes[1]),
 					gm_show_count(group->count[1], "block"), gm_show_clean(group->kind));
-		gm_groups_print_stack(stdout, group->scene, group->stack, 4);
+		print_where(group);
 	}
 	if (shown < all)
 		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
-	printf("%s: %s in %s from %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"),
-	       gm_show_count((int64_t)all, "stack"));
+	printf("%s: %s in %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+	if (bare)
+		printf("; %s without a stack, by kind and module", gm_show_count((int64_t)bare, "row"));
+	else
+		printf(" from %s", gm_show_count((int64_t)all, "stack"));
 	if (ask->known.matched)
 		printf("; %s of known leaks left out", gm_show_count((int64_t)ask->known.matched, "block"));
 	putchar('\n');
@@ -80,10 +101,10 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 		if (!wanted(ask, group))
 			continue;
 		bytes = gm_wrap_add(bytes, gm_group_growth(group));
-		json_array_append_new(list, json_pack("{sI sI sI sI ss so}", "bytes", (json_int_t)group->bytes[1],
+		json_array_append_new(list, json_pack("{sI sI sI sI ss ss so}", "bytes", (json_int_t)group->bytes[1],
 			"blocks", (json_int_t)group->count[1], "bytes_before", (json_int_t)group->bytes[0],
 			"blocks_before", (json_int_t)group->count[0], "kind", group->kind,
-			"stack", gm_groups_json_stack(group->scene, group->stack)));
+			"module", gm_show_module(group->scene->root, group->module), "stack", gm_groups_json_stack(group->scene, group->stack)));
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);

@@ -50,6 +50,19 @@ with Room() as room:
                     text, re.M) and all(name in text for stack in wanted for name, _ in stack), text)
     done = gpumem("leaks", with_changes(lambda c: c["process"].update(life="clean"))).stdout
     check("of a process that has ended: never freed", "never freed: " in done and "not freed yet" not in done, done)
+    room.run([APP], stacks="none", output=room.out + "/bare.%r.json")
+    bare = room.out + "/bare.oom-1.json"
+    kinds = {}
+    for segment in load(bare)["segments"]:
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated" and block["kind"] != "ipc":
+                kinds[block["kind"]] = kinds.get(block["kind"], 0) + block["requested_size"]
+    rows = leaks(bare)["leaks"]
+    check("without stacks a row for each kind and module", len(kinds) > 2 and {r["kind"]: r["bytes"] for r in rows} == kinds and
+          all(r["module"].startswith("demo_app") and r["stack"] == [] for r in rows), (rows, kinds))
+    check("in text with the module", all(re.search(r"^%.2f MiB in \d+ blocks? \(%s\)\n    \(no stack\) demo_app" % (b / (1 << 20), k), gpumem("leaks", bare).stdout, re.M)
+                                         for k, b in kinds.items() if b > 1 << 20), gpumem("leaks", bare).stdout)
+    check("and not as stacks in the sum", "from" not in (last := gpumem("leaks", bare).stdout.splitlines()[-1]) and "%d rows without a stack" % len(kinds) in last, last)
     check("--top 1", gpumem("leaks", "--top", "1", before).stdout.count("    main (") == 1)
     check("--min-size", all(x["bytes"] >= 1 << 20 for x in leaks("--min-size", "1MiB", before)["leaks"]) and
           len(leaks("--min-size", "1MiB", before)["leaks"]) == sum(b >= 1 << 20 for b, _ in wanted.values()))
