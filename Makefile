@@ -403,7 +403,7 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 
 # What the tools read from others' files, for the fuzz target of it.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c tools/json_flat.c tools/value.c tools/value_read.c tools/value_make.c \
-	tools/value_json.c tools/torch_read.c tools/torch_device.c tools/table.c tools/pages.c tools/source.c tools/sink.c tools/tree_write.c tools/pickle_write.c tools/json_write.c)
+	tools/value_json.c tools/torch_read.c tools/torch_device.c tools/table.c tools/pages.c tools/source.c tools/sink.c tools/tree_write.c tools/pickle_write.c tools/json_write.c tools/limit.c tools/units.c)
 
 # The verbs themselves; main.c is in the target, under another name.
 $(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/main.c,$(TOOLS_SRC)) $(OPTION_SRC))

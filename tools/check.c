@@ -14,6 +14,7 @@
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/suppress.h"
@@ -96,7 +97,7 @@ static void check_live(struct checking *c, const char *where, const char *device
 	if (gm_groups_open(&groups, GM_BY_STACK) ||
 	    gm_groups_add(&groups, 1, c->scene, &filter, known.count ? gm_suppressed : NULL, &known)) {
 		note(c, where, "memory", json_null(), json_null());
-		fputs("gpumem check: not enough memory\n", stderr);
+		fprintf(stderr, "gpumem check: %s\n", gm_limit_why(-ENOMEM));
 		gm_groups_close(&groups);
 		return;
 	}
@@ -200,7 +201,7 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		gm_load_free(&loaded);
-		return gm_given_bad("check", word, strerror(-r));
+		return gm_given_bad("check", word, gm_limit_why(r));
 	}
 	c.scene = &scene;
 	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device)

@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <string.h>
 
+#include "tools/limit.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
 
@@ -13,6 +14,7 @@
 #define OPTIONS_MOST 32
 
 #define ONLY(letter) (GM_OPT_ONLY | (letter))
+#define NO_LIMIT ONLY(GM_OPT_NO_LIMIT)
 const struct gm_verb gm_verbs[] = {
 #define GM_OPT(...)
 #define GM_VERB(name, group, brief, synopsis, text, examples) \
@@ -81,7 +83,8 @@ int gm_cli_next(int argc, char **argv)
 	int c;
 
 	prepare(argv[0]);
-	c = getopt_long(argc, argv, shorts, longs, NULL);
+	while ((c = getopt_long(argc, argv, shorts, longs, NULL)) == GM_OPT_NO_LIMIT)
+		gm_limit_lift();
 	if (c == 'h')
 		gm_cli_help(stdout, gm_verb_find(argv[0]));
 	else if (c == '?')

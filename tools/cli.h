@@ -13,6 +13,7 @@ struct gm_verb {
 
 struct gm_opt { const char *verb, *name, *argument, *help; int code; };
 #define GM_OPT_ONLY 0x100		/* in @code: without a short option */
+#define GM_OPT_NO_LIMIT 2		/* of --no-limit, which gm_cli_next obeys: limit.h */
 
 /* The verbs in the order of the table, and the options of all; both end with a NULL name. */
 extern const struct gm_verb gm_verbs[];

@@ -17,6 +17,7 @@
 #include "tools/convert.h"
 #include "tools/discover.h"
 #include "tools/given.h"
+#include "tools/limit.h"
 #include "tools/output.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -79,11 +80,11 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 	if (note[0])
 		gm_given_bad("convert", job->input, note);
 	r = r ? r : end;
-	if (r == -EOVERFLOW)
+	if (r == -EMSGSIZE)
 		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
 			"--to pickle\n", job->input);
 	else if (r)
-		fprintf(stderr, "gpumem convert: the output could not be written: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem convert: the output could not be written: %s\n", gm_limit_why(r));
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -103,7 +104,7 @@ static int diff(const struct ask *ask, char **words)
 		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
 	}
 	if (r) {
-		fprintf(stderr, "gpumem diff: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem diff: %s\n", gm_limit_why(r));
 		goto out_close;
 	}
 	if (gm_given_device("diff", ask->filter.device, words[1], loaded, 2))

@@ -16,6 +16,7 @@
 #include "tools/events_print.h"
 #include "tools/given.h"
 #include "tools/lives.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/stacks.h"
@@ -164,11 +165,10 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 	gm_stacks_close(&filter->stacks);
 	gm_load_free(&loaded);
 	if (r == -ENOMEM) {
-		fprintf(stderr, "gpumem events: %s: not enough memory\n", word);
-		return GM_EXIT_INPUT;
+		return gm_given_bad("events", word, gm_limit_why(r));
 	}
 	if (r) {
-		fprintf(stderr, "gpumem events: the output could not be written: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem events: the output could not be written: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
 	return gm_show_end("events", GM_EXIT_OK);

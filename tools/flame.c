@@ -14,6 +14,7 @@
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/output.h"
 #include "tools/show.h"
@@ -52,7 +53,7 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 		return GM_EXIT_OK;
 	}
 	fprintf(stderr, "gpumem flame: %s: the output could not be written: %s\n",
-		gm_show_clean(ask->output ? ask->output : "-"), strerror(-r));
+		gm_show_clean(ask->output ? ask->output : "-"), gm_limit_why(r));
 	return GM_EXIT_FAILED;
 }
 
@@ -75,7 +76,7 @@ static int flame(const struct ask *ask, const char *word)
 		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
 				  (enum gm_weigh)ask->weigh, ask->format == 2);
 	if (r) {
-		status = gm_given_bad("flame", word, strerror(-r));
+		status = gm_given_bad("flame", word, gm_limit_why(r));
 	} else {
 		status = write_out(ask, &flame,
 				   gm_json_text(gm_json_object(loaded.root, "process"), "command"));

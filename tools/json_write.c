@@ -142,7 +142,7 @@ static void before(struct gm_tree *tree)
 static void look(struct gm_tree *tree)
 {
 	if (tree->sink.error || tree->written > BYTES_MOST)
-		tree->error = tree->sink.error ? tree->sink.error : -EOVERFLOW;
+		tree->error = tree->sink.error ? tree->sink.error : -EMSGSIZE;
 }
 
 static void begin(struct gm_tree *tree, enum gm_tree_type type)

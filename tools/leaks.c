@@ -14,6 +14,7 @@
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/suppress.h"
@@ -134,7 +135,7 @@ static int leaks(struct ask *ask, char **words, int count)
 		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
 	}
 	if (r) {
-		fprintf(stderr, "gpumem leaks: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem leaks: %s\n", gm_limit_why(r));
 		goto out_close;
 	}
 	if (gm_given_device("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))

@@ -21,6 +21,7 @@
 #include "tools/bulk.h"
 #include "tools/input.h"
 #include "tools/json_read.h"
+#include "tools/limit.h"
 #include "tools/pickle_read.h"
 #include "tools/torch_read.h"
 
@@ -197,7 +198,7 @@ int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret)
 		return 0;
 	gm_load_free(ret);
 	if (!ret->error[0])
-		snprintf(ret->error, sizeof(ret->error), "%s", strerror(-r));
+		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
 	return r;
 }
 
@@ -238,8 +239,12 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
 	bool tables = ret->tables_only && alive;
 	struct gm_image image;
-	int r = tables ? gm_image_copy_tables(&image, fd) : gm_image_copy_file(&image, fd), json = -1;
+	struct stat st;
+	int r, json = -1;
 
+	if (!fstat(fd, &st))
+		gm_limit_input((uint64_t)st.st_blocks * 512, st.st_size);	/* its image is as long */
+	r = tables ? gm_image_copy_tables(&image, fd) : gm_image_copy_file(&image, fd);
 	if (r)
 		return refuse(ret, "%s", image.error);
 	r = gm_image_settle(&image, tables ? 0 : UINT64_MAX);
@@ -306,7 +311,7 @@ static int load(const char *word, struct gm_loaded *ret)
 		r = load_process(word, ret);
 	}
 	if (r && !ret->error[0])
-		snprintf(ret->error, sizeof(ret->error), "%s", strerror(-r));
+		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
 	return r;
 }
 

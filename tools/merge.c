@@ -17,6 +17,7 @@
 #include "tools/cli.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/progress.h"
 #include "tools/show.h"
@@ -293,7 +294,7 @@ static int merge_words(const struct ask *ask, char **words, size_t count)
 	if (!r && merge.row_count)
 		qsort(merge.rows, merge.row_count, sizeof(*merge.rows), by_off);
 	if (r && r != -EBADMSG)
-		fprintf(stderr, "gpumem merge: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem merge: %s\n", gm_limit_why(r));
 	else if (!r && ask->json)
 		gm_merge_json(&merge);
 	else if (!r)

@@ -22,6 +22,7 @@
 #include "tools/given.h"
 #include "tools/history.h"
 #include "tools/input.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/replay_search.h"
 #include "tools/show.h"
@@ -224,7 +225,7 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 
 	if (gm_trace_is(path)) {
 		r = gm_trace_read(&history->trace, path);
-		return !r ? 0 : refuse(wish, r == -EINVAL ? history->trace.error : strerror(-r));
+		return !r ? 0 : refuse(wish, r == -EINVAL ? history->trace.error : gm_limit_why(r));
 	}
 	if (wish->verify)
 		return refuse(wish, "--verify is for a trace");
@@ -234,7 +235,7 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 	gm_load_free(&loaded);
 	if (r)
 		refuse(wish, r == -ENODATA ? "no history of that device: it was not recorded, or nothing "
-					     "was allocated" : strerror(-r));
+					     "was allocated" : gm_limit_why(r));
 	return r ? GM_EXIT_INPUT : 0;
 }
 
@@ -272,8 +273,8 @@ static int replay(struct wish *wish)
 	}
 	if (!r &&
 	    gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
-		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it\n",
-			gm_show_clean(wish->trace));
+		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it: %s\n",
+			gm_show_clean(wish->trace), gm_limit_why(-ENOMEM));
 		r = GM_EXIT_FAILED;
 	} else if (!r && wish->verify) {
 		r = verify(wish, &history.trace, &run);

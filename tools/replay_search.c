@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/limit.h"
 #include "tools/search.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -261,7 +262,7 @@ int gm_replay_search(const struct gm_history *history, const char *word, const c
 
 	if (r)
 		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(word), r == -EINVAL ?
-			"its settings are none that the allocator knows" : strerror(-r));
+			"its settings are none that the allocator knows" : gm_limit_why(r));
 	else if (json)
 		print_json(history, &search, word);
 	else

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "tools/limit.h"
+
 const char gm_sink_pairs[201] =
 	"00010203040506070809"
 	"10111213141516171819"
@@ -23,7 +25,7 @@ int gm_sink_open(struct gm_sink *sink, FILE *file)
 {
 	*sink = (struct gm_sink){
 		.file = file, .fd = fileno(file), .bytes = malloc(GM_SINK_BYTES),
-		.pieces = calloc(GM_SINK_PIECES + 2, sizeof(*sink->pieces)),
+		.pieces = calloc(GM_SINK_PIECES + 2, sizeof(*sink->pieces)), .left = gm_limit_output(),
 	};
 	errno = 0;
 	if (sink->bytes && sink->pieces && sink->fd >= 0 && fflush(file))	/* what was put there before */
@@ -52,7 +54,14 @@ static struct iovec *pass(struct iovec *at, int *count, size_t done)
 
 static void hand_on(struct gm_sink *sink, struct iovec *at, int count)
 {
+	uint64_t bytes = 0;
+
 	at = pass(at, &count, 0);
+	for (int i = 0; i < count; i++)
+		bytes += at[i].iov_len;
+	if (bytes > sink->left && !sink->error)
+		sink->error = -EOVERFLOW;
+	sink->left -= sink->error ? 0 : bytes;
 	while (count && !sink->error) {
 		bool whole = sink->fd < 0;
 		ssize_t n;

@@ -23,7 +23,8 @@ struct gm_sink {
 	size_t count, start;		/* where those begin that are in no piece yet */
 	struct iovec *pieces;		/* of @bytes and of what others keep, in their order */
 	int piece_count;
-	int error;			/* -errno of a write that failed; then nothing more is written */
+	uint64_t left;			/* bytes that may still be written: see limit.h */
+	int error;			/* -errno of a write that failed, -EOVERFLOW; then nothing more is written */
 };
 
 /* Returns 0 or -ENOMEM. gm_sink_close hands on what is left, and does not close the file; it returns

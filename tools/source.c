@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/limit.h"
+
 #define BYTES_MOST ((size_t)1 << 33)	/* of any input; a million events take 120 MB */
 #define STEP ((size_t)1 << 22)		/* read at once */
 #define SLACK ((size_t)1 << 16)		/* that a file may grow by while it is read */
@@ -28,10 +30,13 @@ int gm_source_open(struct gm_source *source, int fd)
 		room = (size_t)st.st_size + SLACK;
 	}
 	room = (room + page - 1) & ~(page - 1);
+	gm_limit_input(0, (int64_t)(room + page));
 	at = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		  -1, 0);
-	if (at == MAP_FAILED)
+	if (at == MAP_FAILED) {
+		gm_limit_input(0, -(int64_t)(room + page));
 		return -ENOMEM;
+	}
 	source->bytes = at;
 	source->room = room;
 	source->mapped = room + page;
@@ -45,8 +50,10 @@ struct gm_source gm_source_of(const char *bytes, size_t have)
 
 void gm_source_close(struct gm_source *source)
 {
-	if (source->mapped)
+	if (source->mapped) {
 		munmap(source->bytes, source->mapped);
+		gm_limit_input(0, -(int64_t)source->mapped);
+	}
 	*source = (struct gm_source){ .whole = true, .fd = -1 };
 }
 
@@ -80,8 +87,10 @@ bool gm_source_more(struct gm_source *source, size_t needed, size_t used)
 			source->whole = true;
 		if (n < 0)
 			source->error = left ? -errno : -EFBIG;
-		if (n > 0)
+		if (n > 0) {
 			source->have += (size_t)n;
+			gm_limit_input((uint64_t)n, 0);
+		}
 	}
 	return source->have > before;
 }

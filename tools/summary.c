@@ -16,6 +16,7 @@
 #include "tools/explain.h"
 #include "tools/given.h"
 #include "tools/groups.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/show.h"
 #include "tools/torch_stats.h"
@@ -430,7 +431,7 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		gm_load_free(&loaded);
-		return gm_given_bad("summary", word, strerror(-r));
+		return gm_given_bad("summary", word, gm_limit_why(r));
 	}
 	gm_explain(&scene, &explanation);
 	view = (struct view){ loaded.root, device, by, &scene, &explanation };

@@ -19,6 +19,7 @@
 #include "tools/cli.h"
 #include "tools/dwarf.h"
 #include "tools/given.h"
+#include "tools/limit.h"
 #include "tools/load.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -385,14 +386,14 @@ int gm_verb_symbolize(int argc, char **argv)
 		fprintf(stderr, "gpumem symbolize: names only, no lines: %s\n", missing);
 	r = symbolize(loaded.root, &words.places, words.inlines, loaded.values);
 	if (r) {
-		fprintf(stderr, "gpumem symbolize: %s\n", strerror(-r));
+		fprintf(stderr, "gpumem symbolize: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
 	r = write_out(loaded.root, words.output);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s: %s\n",
 			gm_show_clean(words.output ? words.output : "standard output"),
-			strerror(-r));
+			gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
 	return GM_EXIT_OK;

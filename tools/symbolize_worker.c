@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/limit.h"
+
 #define CPU_SECONDS 120u		/* of one child */
 #define DATA_MOST (UINT64_C(16) << 30)
 #define TEXT_MOST 16384u
@@ -156,6 +158,7 @@ static int run(const struct gm_sym_request *request, bool dwarf, struct progress
 	}
 	if (!child) {
 		close(ends[0]);
+		gm_limit_lift();		/* debug information is of any size, and none of the snapshot's */
 		work(request, progress->module, dwarf, ends[1]);
 	}
 	close(ends[1]);

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
+
+#include "tools/limit.h"
 
 struct ids { uint64_t *slots, *values; size_t mask, count; };	/* hash: id in the file -> dense id */
 
@@ -160,6 +163,8 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 	char text[2048];
 	size_t room = 0;
 	uint32_t number = 0;
+	uint64_t text_bytes = 0, most = UINT64_MAX;
+	struct stat st;
 	gzFile file;
 	int r = 0, status;
 
@@ -168,10 +173,15 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 	file = gzopen(path, "rb");
 	if (!file)
 		return errno ? -errno : -ENOMEM;
-	while (r >= 0 && gzgets(file, text, sizeof(text))) {
+	if (!stat(path, &st)) {
+		gm_limit_input((uint64_t)st.st_size, 0);
+		most = gzdirect(file) ? UINT64_MAX : gm_limit_unpacked((uint64_t)st.st_size);
+	}
+	while (r >= 0 && text_bytes <= most && gzgets(file, text, sizeof(text))) {
 		struct gm_trace_line line = { .number = number + 1 };
 
 		number++;
+		text_bytes += strlen(text);
 		if (!strchr(text, '\n') && !gzeof(file)) {
 			r = fail(trace, number, "is too long");
 			break;
@@ -181,6 +191,8 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 		if (r == 1)
 			r = add(trace, &line, &room);
 	}
+	if (r >= 0 && text_bytes > most)
+		r = fail(trace, number, "much more comes of it than of what is packed: a bomb? --no-limit is for who means it");
 	gzerror(file, &status);
 	if (r >= 0 && status != Z_OK && status != Z_STREAM_END)
 		r = fail(trace, number, "the compressed data is damaged");

@@ -55,7 +55,7 @@ int gm_tree_close(struct gm_tree *tree)
 void gm_tree_begin(struct gm_tree *tree, enum gm_tree_type type)
 {
 	if (tree->depth + 1 >= GM_TREE_DEPTH && !tree->error)
-		tree->error = -EOVERFLOW;
+		tree->error = -EMSGSIZE;
 	if (tree->error)
 		return;
 	tree->ops->begin(tree, type);

@@ -23,7 +23,7 @@ struct gm_tree *gm_tree_json(FILE *out);
 /* How many bytes have been written; of JSON alone. */
 uint64_t gm_tree_bytes(const struct gm_tree *tree);
 
-/* End it. Returns 0, -ENOMEM, -EOVERFLOW (JSON beyond 8 GiB), or -errno of a write. */
+/* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.h), or -errno of a write. */
 int gm_tree_close(struct gm_tree *tree);
 
 /* In a dict, names (texts) and values come in turn. */
