@@ -8,8 +8,9 @@
  * No wait is without end: gm_lock gives up after GM_LOCK_LIMIT_NS (the holder was killed by
  * asynchronous cancellation, say) and the caller then lets the host's call pass unrecorded.
  *
- * Ranks, lowest taken first; a lock of rank GM_RANK_NONE is not checked. Debug and sanitizer
- * builds count what breaks the order (gm_lock_violations), and never stop for it.
+ * Ranks, lowest taken first; a lock of rank GM_RANK_NONE has no order. Over a driver call none is held
+ * but of the ranks up to GM_RANK_DRIVER. Debug and sanitizer builds count what breaks either rule
+ * (gm_lock_violations) and say so, and never stop for it.
  */
 #ifndef GM_ALLOCATOR_LOCK_H
 #define GM_ALLOCATOR_LOCK_H
@@ -29,6 +30,8 @@ enum gm_lock_rank {
 	GM_RANK_NONE,
 	GM_RANK_GROWTH,			/* of a device: segments, flush, the verdict "out of memory" */
 	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
+	GM_RANK_GRAPHS,			/* what graphs hold: asked and recorded in one order */
+	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */
 	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, the host */
 	GM_RANK_KEEPING = 110,		/* a thread's own kept blocks (recorder/state.h) */
 	GM_RANK_SHARED_CHUNK = 120,	/* the chunk of threads that have none of their own */
@@ -44,12 +47,14 @@ struct gm_lock { _Atomic(uint32_t) word; uint32_t rank; };
 bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns);
 void gm_lock_wake(struct gm_lock *lock);
 
-/* How often this process took a lock against the ranks; always 0 where they are not checked. */
+/* How often this process took a lock against the ranks, or called the driver under one; always 0 where
+ * that is not checked. */
 uint64_t gm_lock_violations(void);
 
 #if GM_LOCK_RANKS
 void gm_lock_rank_taken(const struct gm_lock *lock, bool waited);
 void gm_lock_rank_given(const struct gm_lock *lock);
+void gm_lock_rank_driver(void);		/* the driver is about to be called */
 #else
 static inline void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
 {
@@ -59,6 +64,9 @@ static inline void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
 static inline void gm_lock_rank_given(const struct gm_lock *lock)
 {
 	(void)lock;
+}
+static inline void gm_lock_rank_driver(void)
+{
 }
 #endif
 

@@ -164,7 +164,7 @@ static uint64_t give_orphans_back(void)
 			continue;
 		}
 		if (!heap->handle)
-			gm_cache_find_home(heap);
+			gm_cache_home_find(heap);
 		visit = gm_visit_begin(heap);
 		done = heap->handle ? give_back(heap, orphan.address)
 				    : !GM_REAL(cuMemFree_v2)(orphan.address);

@@ -35,7 +35,7 @@ __thread struct gm_cache_request gm_cache_request;
 /* A heap's struct is its own for ever: who looks at one that is gone finds it so. */
 static _Atomic(struct gm_cache_heap *) heaps[HEAPS];	/* NULL: the place is free */
 static struct gm_cache_heap nobody;		/* of a free place */
-static struct gm_lock heaps_lock;		/* of making and dropping them; and of: */
+static struct gm_lock heaps_lock;		/* of making them; and of: */
 static struct gm_cache_heap *room;		/* for more of them */
 static unsigned int room_left;
 static struct gm_lock growth[GM_MAX_DEVICES];
@@ -185,58 +185,6 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 	return 0;
 }
 
-/* Some living context of the device; NULL: there is none. */
-static CUcontext any_home(uint8_t domain, uint32_t *ret_id)
-{
-	enum gm_context_role role;
-	CUcontext handle = NULL;
-	CUdevice device;
-	uint32_t id = 0;
-
-	while (!handle && (id = gm_context_next(id)) != 0) {
-		handle = gm_context_handle(id, &role, &device);
-		if (handle && device != domain)
-			handle = NULL;
-	}
-	*ret_id = id;
-	return handle;
-}
-
-/* The context that a pool's heap was made in is gone: its memory lives on, with any other context
- * of its device. */
-void gm_cache_find_home(struct gm_cache_heap *heap)
-{
-	uint32_t id;
-	CUcontext handle = any_home(heap->domain, &id);
-
-	if (!handle || !gm_lock(&heaps_lock))
-		return;
-	if (!heap->handle) {
-		heap->home = id;
-		heap->handle = handle;
-	}
-	gm_unlock(&heaps_lock);
-}
-
-/* The same of one that is about to be gone; false: there is no other. The growth lock held. */
-static bool move_home(struct gm_cache_heap *heap)
-{
-	struct gm_cache_home was;
-	uint32_t id;
-	CUcontext handle = any_home(heap->domain, &id);
-
-	if (!handle || !gm_lock(&heaps_lock))
-		return false;
-	was = heap->own;
-	was.id = heap->home;
-	heap->own = heap->left.id == id ? heap->left : (struct gm_cache_home){ 0 };
-	heap->left = was;
-	heap->home = id;
-	heap->handle = handle;
-	gm_unlock(&heaps_lock);
-	return true;
-}
-
 static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
 {
 	struct gm_cache_heap *heap = arg;
@@ -244,7 +192,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	CUstream back;
 
 	if (!heap->handle)
-		gm_cache_find_home(heap);
+		gm_cache_home_find(heap);
 	visit = gm_visit_begin(heap);
 	heap->segments -= bytes;
 	if (stream) {
@@ -337,14 +285,13 @@ static struct gm_cache_heap *spare_locked(void)
 	return room;
 }
 
-static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where)
+static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where, CUcontext handle,
+					 const struct gm_heap_config *config)
 {
 	struct gm_cache_heap *heap;
-	struct gm_heap_config config;
-	CUcontext handle = NULL;
 	unsigned int place = 0;
 	struct gm_cached_setup setup = {
-		.config = &config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
+		.config = config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.keeps = gm_state.options.thread_cache,
@@ -355,13 +302,12 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	heap = place < HEAPS ? spare_locked() : NULL;
 	if (!heap)
 		return NULL;
-	gm_cache_config(where.domain, &config);
 	heap->context = context;
 	heap->home = where.context;
 	heap->domain = where.domain;
 	heap->kind = setup.kind;
 	setup.arg = heap;
-	if (GM_REAL(cuCtxGetCurrent)(&handle) || gm_cached_new(&setup, &heap->cached))
+	if (gm_cached_new(&setup, &heap->cached))
 		return NULL;
 	heap->handle = handle;
 	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
@@ -375,13 +321,20 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 {
 	struct gm_cache_heap *heap = find(context, where.domain);
+	struct gm_heap_config config;
+	CUcontext handle = NULL;
 
-	if (heap || !gm_lock(&heaps_lock))
+	if (heap || GM_REAL(cuCtxGetCurrent)(&handle))
 		return heap;
+	gm_cache_config(where.domain, &config);
+	if (!gm_lock(&heaps_lock))
+		return NULL;
 	heap = find(context, where.domain);
 	if (!heap)
-		heap = make_locked(context, where);
+		heap = make_locked(context, where, handle, &config);
 	gm_unlock(&heaps_lock);
+	if (heap)
+		gm_cache_tell_limit(heap);
 	return heap;
 }
 
@@ -402,18 +355,12 @@ struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where)
 struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
 {
 	struct gm_cache_heap *heap;
-	CUcontext handle = NULL;
 
 	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
 	heap = get(0, *where);
-	/* The context that it was made in is gone: the memory lives on, its stream does not. */
-	if (heap && !heap->handle && gm_lock(&heaps_lock)) {
-		heap->home = where->context;
-		if (!heap->handle && !GM_REAL(cuCtxGetCurrent)(&handle))
-			heap->handle = handle;
-		gm_unlock(&heaps_lock);
-	}
+	if (heap && !heap->handle)
+		gm_cache_home_here(heap, where->context);
 	return remember(&gm_cache_last_pool, where, heap);
 }
 
@@ -439,7 +386,7 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		if (heap->kind != GM_KIND_POOL) {
 			endings += ending - heap->ending;
 			gm_cached_hold(heap->cached, ending);
-		} else if (locked && held && move_home(heap)) {
+		} else if (locked && held && gm_cache_home_moves(heap)) {
 			continue;
 		}
 		heap->ending = ending;
@@ -458,18 +405,10 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
 		struct gm_cache_heap *heap = heap_at(i);
 
-		if (heap->number && heap->left.id == context)
-			heap->left = (struct gm_cache_home){ 0 };
-		if (!heap->number || heap->home != context)
+		if (heap->number && heap->kind == GM_KIND_POOL)
+			gm_cache_home_lost(heap, context);
+		if (!heap->number || heap->kind == GM_KIND_POOL || heap->home != context)
 			continue;
-		if (heap->kind == GM_KIND_POOL) {
-			heap->handle = NULL;
-			heap->own = (struct gm_cache_home){ 0 };
-			heap->home = 0;
-			heap->ending = false;
-			heap->faulted = 0;
-			continue;
-		}
 		gm_reuse_forget(gm_order_reuse(), heap->number);
 		gm_cached_drop(heap->cached, 0, tsc, stack);
 		endings -= heap->ending;
@@ -585,6 +524,7 @@ void gm_cache_heaps_forget(void)
 	memset(growth, 0, sizeof(growth));
 	memset((void *)growth_lost, 0, sizeof(growth_lost));
 	heaps_lock = (struct gm_lock){ 0 };
+	gm_cache_homes_forget();
 	gm_cache_orphans_forget();
 	gm_cache_limits_forget();
 	endings = 0;

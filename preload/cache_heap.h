@@ -123,6 +123,7 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
 void gm_cache_set_fraction(uint8_t domain, double fraction);
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
+void gm_cache_tell_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
 void gm_cache_limits_forget(void);
 /* May the heaps of @domain take @bytes more? Its growth lock held. */
 bool gm_cache_within_limit(uint8_t domain, uint64_t bytes);
@@ -160,12 +161,22 @@ bool gm_cache_orphans_any(void);
 bool gm_cache_orphans_hold(void);	/* nobody gives some back until they are let go; false: not now */
 void gm_cache_orphans_let_go(void);
 void gm_cache_orphans_forget(void);
-/* A pool's heap whose context ended gets another of its device, where there is one. */
-void gm_cache_find_home(struct gm_cache_heap *heap);
 
 /* What @heap gave back on its own stream is the driver's again when this returns, or after
  * @limit_ns. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
+
+/* ---- the context that a pool's heap works in (cache_home.c) ---- */
+
+/* It has none, since that ended: another one of its device, where there is one; or the current one,
+ * which is @context. */
+void gm_cache_home_find(struct gm_cache_heap *heap);
+void gm_cache_home_here(struct gm_cache_heap *heap, uint32_t context);
+/* It is about to end: another one; false: there is none. The growth lock held. */
+bool gm_cache_home_moves(struct gm_cache_heap *heap);
+/* @context has ended, with what the heap had in it. */
+void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
+void gm_cache_homes_forget(void);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 

@@ -91,6 +91,14 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
 	}
 }
 
+void gm_cache_tell_limit(struct gm_cache_heap *heap)
+{
+	uint64_t limit = limits[heap->domain];
+
+	if (limit)
+		gm_cached_set_limit(heap->cached, limit);
+}
+
 void gm_cache_set_fraction(uint8_t domain, double fraction)
 {
 	fractions[domain] = fraction;

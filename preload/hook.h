@@ -66,7 +66,7 @@ struct gm_real {
 };
 extern struct gm_real gm_real GM_HIDDEN;
 
-#define GM_REAL(name) __atomic_load_n(&gm_real.name, __ATOMIC_RELAXED)
+#define GM_REAL(name) (gm_lock_rank_driver(), __atomic_load_n(&gm_real.name, __ATOMIC_RELAXED))
 
 #define GM_HOOK(class, name, type, params, args) extern GM_PUBLIC __typeof__(*(type)0) name;
 #include "preload/hooks.def"

@@ -13,7 +13,7 @@
 #include "preload/order.h"
 #include "preload/retry.h"
 
-static struct gm_lock lock;
+static struct gm_lock lock = { .rank = GM_RANK_GRAPHS };
 static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */
 static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0 none */
 static uint64_t held_bytes[GM_MAX_DEVICES];	/* lock: lock */
@@ -33,7 +33,7 @@ bool gm_graph_nodes(void)
 
 void gm_graphs_forget(void)
 {
-	lock = (struct gm_lock){ 0 };
+	lock = (struct gm_lock){ .rank = GM_RANK_GRAPHS };
 	devices = 0;
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		blocks[i] = 0;

@@ -11,6 +11,7 @@
 #define STREAMS 3000u
 #define RESETS 300u
 #define THREADS 300u
+#define HOMES 300u
 #define AT_ONCE 1300u
 #define LITTLE (48 * MIB)		/* a few segments, not one for each */
 
@@ -136,6 +137,40 @@ void scenario_many_releases(void)
 	}
 	must(calls("cuStreamCreate") - before <= RESETS, "%llu streams",
 	     (unsigned long long)(calls("cuStreamCreate") - before));
+}
+
+/* Now there is another context of the device, now there is none. */
+static void *in_its_own_context(void *arg)
+{
+	CUctxCreateParams params = { 0 };
+
+	(void)arg;
+	for (unsigned int i = 0; i < HOMES; i++) {
+		CUcontext context;
+		CUstream stream;
+		CUdeviceptr p;
+
+		CHECK(cuCtxCreate(&context, &params, 0, 1));
+		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		p = get_async(MIB, stream);
+		CHECK(cuMemsetD32Async(p, i, 1024, stream));
+		give_async(p, stream);
+		CHECK(cuCtxSynchronize());	/* the pool keeps nothing */
+		CHECK(cuCtxDestroy(context));
+	}
+	return NULL;
+}
+
+void scenario_pool_without_home(void)
+{
+	struct scene scene;
+	pthread_t threads[2];
+
+	scene_open(&scene, 1);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, in_its_own_context, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
 }
 
 static void *on_its_own_stream(void *arg)

@@ -22,6 +22,8 @@ struct actor {
 	CUcontext context;
 	sem_t held, go;
 	_Atomic(pid_t) id;		/* set when it is about to act */
+	_Atomic(bool) over;
+	unsigned int skip;		/* so many of those calls are let through */
 	pthread_t thread;
 };
 
@@ -30,7 +32,8 @@ static void hold(void *arg, const char *entry, int relaxed, int result)
 	struct actor *actor = arg;
 
 	(void)relaxed;
-	if (!actor->entry || strcmp(entry, actor->entry) || (result < 0) != actor->before)
+	if (!actor->entry || strcmp(entry, actor->entry) || (result < 0) != actor->before ||
+	    actor->skip-- > 0)
 		return;
 	actor->entry = NULL;
 	sem_post(&actor->held);
@@ -47,6 +50,8 @@ static void *run_actor(void *arg)
 	watch(hold, actor);
 	actor->act(actor);
 	watch(NULL, NULL);
+	actor->over = true;
+	sem_post(&actor->held);			/* for whoever waits for that in vain */
 	return NULL;
 }
 
@@ -70,18 +75,20 @@ static void act_free(struct actor *actor)
 	CHECK(cuMemFree(actor->p));
 }
 
-/* Until @actor sleeps, where nothing but a lock of the library's could have it sleep. */
+/* Until @actor sleeps or is over, where nothing but a lock of the library's could have it sleep. */
 static void await_asleep(const struct actor *actor)
 {
 	char path[64], line[256], state = 0;
 	FILE *file;
 
-	while (state != 'S') {
+	while (state != 'S' && !actor->over) {
 		usleep(1000);
 		if (!actor->id)
 			continue;
 		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)actor->id);
 		file = fopen(path, "r");
+		if (!file && actor->over)
+			break;
 		if (!file || !fgets(line, sizeof(line), file) ||
 		    sscanf(strrchr(line, ')'), ") %c", &state) != 1)
 			DIE("%s cannot be read", path);
@@ -263,4 +270,49 @@ void scenario_handles_after_context(void)
 	CHECK(cuCtxSetCurrent(scene.context[1]));
 	give(p);
 	copied(host);
+}
+
+static void act_alloc(struct actor *actor)
+{
+	CHECK(cuCtxSetCurrent(actor->context));
+	actor->id = (pid_t)syscall(SYS_gettid);
+	actor->p = get_async(4096, CU_STREAM_LEGACY);
+}
+
+/* The device's pool has no context any more. Two threads have one each of their own, and ask for
+ * memory at the same moment: one of the two contexts is where the pool's heap is from now on. */
+void scenario_pool_homes(void)
+{
+	int (*check)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpumem_test_check");
+	CUctxCreateParams params = { 0 };
+	struct scene scene;
+	CUcontext context;
+	CUdeviceptr p;
+
+	scene_open(&scene, 1);
+	for (unsigned int skip = 0; skip < 6; skip++) {
+		struct actor one = { .scene = &scene, .act = act_alloc, .entry = "cuCtxGetCurrent",
+				     .skip = skip };
+		struct actor other = { .scene = &scene, .act = act_alloc };
+
+		CHECK(cuCtxCreate(&context, &params, 0, 1));
+		p = get_async(4096, CU_STREAM_LEGACY);
+		give_async(p, CU_STREAM_LEGACY);
+		CHECK(cuCtxDestroy(context));
+		CHECK(cuCtxCreate(&one.context, &params, 0, 1));
+		CHECK(cuCtxCreate(&other.context, &params, 0, 1));
+		begin(&one);
+		sem_wait(&one.held);
+		begin(&other);
+		await_asleep(&other);
+		go_on(&one);
+		go_on(&other);
+		must(!check || !check(), "the pool's heap is at home in another context, held at %u", skip);
+		CHECK(cuCtxSetCurrent(one.context));
+		give_async(one.p, CU_STREAM_LEGACY);
+		give_async(other.p, CU_STREAM_LEGACY);
+		CHECK(cuCtxDestroy(one.context));
+		CHECK(cuCtxDestroy(other.context));
+		CHECK(cuCtxSetCurrent(scene.context[0]));
+	}
 }

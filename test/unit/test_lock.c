@@ -122,6 +122,30 @@ START_TEST(test_ranks)
 }
 END_TEST
 
+/* Over a call of the driver nothing is held but what is there for that. */
+START_TEST(test_driver)
+{
+	struct gm_lock growth = { .rank = GM_RANK_GROWTH }, order = { .rank = GM_RANK_CAPTURE };
+	struct gm_lock leaf = { .rank = GM_RANK_LEAF }, none = { 0 };
+
+	ck_assert(gm_lock(&growth) && gm_lock(&order));
+	gm_lock_rank_driver();
+	ck_assert_uint_eq(gm_lock_violations(), 0);
+	ck_assert(gm_lock(&none));
+	gm_lock_rank_driver();
+	ck_assert_uint_eq(gm_lock_violations(), GM_LOCK_RANKS);
+	gm_unlock(&none);
+	ck_assert(gm_lock_try(&leaf));
+	gm_lock_rank_driver();
+	ck_assert_uint_eq(gm_lock_violations(), 2 * GM_LOCK_RANKS);
+	gm_unlock(&leaf);
+	gm_lock_rank_driver();
+	ck_assert_uint_eq(gm_lock_violations(), 2 * GM_LOCK_RANKS);
+	gm_unlock(&order);
+	gm_unlock(&growth);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lock");
@@ -135,6 +159,7 @@ int main(void)
 	tcase_add_test(tc, test_exclusion);
 	tcase_add_test(tc, test_sleepers);
 	tcase_add_test(tc, test_ranks);
+	tcase_add_test(tc, test_driver);
 	suite_add_tcase(suite, tc);
 	srunner_set_tap(sr, "-");
 	srunner_run_all(sr, CK_SILENT);
