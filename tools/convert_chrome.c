@@ -123,9 +123,11 @@ static void put_reserved(struct chrome *c, int device, int64_t time_us)
 	end_args_and_event(c);
 }
 
+/* What other processes allocated is reserved by none of ours. */
 static int64_t reserved_change(const struct gm_row *row)
 {
-	return !strcmp(row->action, "segment_alloc") || !strcmp(row->action, "segment_map") ? row->size :
+	return !strcmp(row->kind, "ipc") ? 0 :
+	       !strcmp(row->action, "segment_alloc") || !strcmp(row->action, "segment_map") ? row->size :
 	       !strcmp(row->action, "segment_free") || !strcmp(row->action, "segment_unmap") ?
 	       gm_wrap_subtract(0, row->size) :
 	       0;
@@ -157,7 +159,8 @@ static void start(struct chrome *c, const json_t *root)
 			struct counters *of = device >= GM_ROW_HOST && device < DEVICES ?
 					      device_of(c, (int)device) : NULL;
 
-			if (of && gm_value_get(segment, "registered") != gm_value_bool(true))
+			if (of && gm_value_get(segment, "registered") != gm_value_bool(true) &&
+			    strcmp(gm_value_string(segment, "kind"), "ipc"))
 				add(&of->reserved, gm_value_number(segment, "total_size"));
 		}
 	}

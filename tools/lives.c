@@ -68,7 +68,8 @@ static int add_block(struct building *b, const struct gm_value *segment,
 	const char *state = gm_value_string(block, "state");
 	struct gm_life *life;
 
-	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX)
+	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX ||
+	    !gm_value_number(block, "size"))	/* graphs that hold nothing now, an import not mapped yet */
 		return 0;
 	at = gm_table_take(&b->live, (uint64_t)device, address);
 	if (gm_value_get(segment, "registered") == gm_value_bool(true)) {

@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
-from tap import GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, Program, gpumem, load, wait_for  # noqa: E402
 
 
@@ -121,6 +121,28 @@ with Room() as room:
     check("prometheus: a name with quotes stays in its label", all(metric.fullmatch(line) for line in run.stdout.splitlines()
                                                                    if not line.startswith("#")), run.stdout[:500])
     check("gpumem: as it was", json.loads(convert("gpumem")) == snapshot)
+
+    # ---- what only some programs have ------------------------------------------------------------------------------
+    for app, kinds in (("app_vmm", {"vmm"}), ("app_graph", {"graph", "pool"}), ("app_ipc", {"ipc", "device"}),
+                       ("app_pools", {"ipc", "pool"}), ("app_kinds.static", {"external", "vmm", "graph", "ipc", "array"})):
+        with Room() as place:
+            place.run([os.path.join(B, "test/apps", app)], snapshot_on="exit", timeout=120)
+            seen, wrong = set(), []
+            for one in glob.glob(place.out + "/*.json"):
+                source, high = load(one), {}
+                for event in json.loads(convert("chrome", one))["traceEvents"]:
+                    for name, value in event["args"].items() if event["ph"] == "C" else ():
+                        key = event["pid"] - 1, name
+                        high[key] = max(high.get(key, 0), value)
+                for device in (d for d in source["devices"] if d["present"]):
+                    number, stats = device["device"], device["memory_stats"]
+                    seen |= {row["kind"] for row in device["by_kind"]}
+                    wrong += [(number, row, high.get((number, row["kind"]))) for row in device["by_kind"]
+                              if high.get((number, row["kind"]), 0) != row["peak_bytes"]]
+                    if high.get((number, "reserved"), 0) != stats["reserved_bytes.all.peak"]:
+                        wrong.append((number, "reserved", high.get((number, "reserved")), stats["reserved_bytes.all.peak"]))
+            check("chrome, %s: the peaks of each kind and of what is reserved are the statistics'" % app, kinds <= seen and not wrong,
+                  (seen, wrong))
 
     # ---- files --------------------------------------------------------------------------------------------------
     target = os.path.join(room.path, "out.csv")

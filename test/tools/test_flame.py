@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from holders import by_stack, frames, live, refusals  # noqa: E402
-from tap import GPUMEM, Room, check, finish  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, gpumem, killed_journal, load  # noqa: E402
 
 PICKLE = os.path.abspath("test/data/torch-snapshot.pickle")
@@ -201,6 +201,14 @@ with Room() as room:
         for segment in copy["segments"]:
             segment["blocks"] = [dict(b, state="inactive") for b in segment["blocks"]]
     check("check --no-leaks: nothing live", gpumem("check", "--no-leaks", write(free_all)).returncode == 0)
+    with Room() as place:
+        place.run([os.path.join(B, "test/apps/app_graph")], snapshot_on="exit")
+        [one] = glob.glob(place.out + "/*.json")
+        empty = [b for s in load(one)["segments"] for b in s["blocks"] if s["kind"] == "graph" and not b["size"]]
+        run = gpumem("check", "--no-leaks", one)
+        check("check --no-leaks: graphs that hold nothing are no leak", len(empty) == 2 and run.returncode == 0, run)
+        rows = json.loads(gpumem("summary", "--json", one).stdout)["by_site"]
+        check("summary: nor is anybody told of who holds nothing", rows == [], rows)
     known = os.path.join(room.path, "known")
     with open(known, "w", encoding="utf-8") as out:
         out.write("leak:main\n")
