@@ -218,9 +218,11 @@ if wanted full; then
 	mkdir -p "$room/full"
 	if compile full "$nvcc" -O1 -std=c++17 -arch="$arch" -o "$room/full/full" test/gpu/full.cu; then
 		for case in threads same async pitched long ordered-async probe; do
-			run_bare "full-$case" "$room/full/full" "$case" 4
+			rounds=8
+			[ $case != long ] || rounds=2
+			run_bare "full-$case" "$room/full/full" "$case" $rounds
 			for free in auto deferred sync; do
-				GPUMEM_FREE=$free run_ours "full-$case" "$room/full/full" "$case" 4
+				GPUMEM_FREE=$free run_ours "full-$case" "$room/full/full" "$case" $rounds
 				same "full-$case" && printf '      free:%s\n' "$free"
 			done
 		done
