@@ -250,16 +250,10 @@ void gm_order_stream_gone(CUstream stream)
 void gm_order_stream_ends(CUstream stream)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
-	uint32_t context;
 
 	if (!gm_order_on || handle <= 2 || !gm_rule(GM_RULE_STREAM_DESTROYED))
 		return;
 	gm_reuse_stream_ends(reuse, key_of_handle(handle));
-	if (!gm_stream_captures(stream, false)) {
-		context = context_of_stream(stream);
-		if (context)
-			gm_ticket_stream_ends(context, stream);
-	}
 	/* From here on the handle means another stream. In vain when the call fails: harmless. */
 	gm_order_stream_gone(stream);
 }

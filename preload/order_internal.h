@@ -34,9 +34,6 @@ bool gm_ticket_context(uint32_t id);
 
 /* ---- order_ticket.c ---- */
 
-/* A stream of context @id with work is about to be destroyed: its work counts until it is done. */
-void gm_ticket_stream_ends(uint32_t id, CUstream stream);
-
 /* Of tickets, as struct gm_reuse_ops has them. */
 int gm_ticket_record_all(void *arg, uint64_t *ret_ticket);
 /* Of one stream (NULL: of all its context); @whole: of all of it where that stream takes none. That

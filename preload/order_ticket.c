@@ -3,9 +3,8 @@
  *
  * A ticket is the number of its first part (order_part.c); 0: nothing was ever submitted.
  *
- * A stream that is destroyed goes on with its work: whether the event of a context covers that is
- * nowhere said. It gets an event of its own, which the next ticket of all contexts takes along;
- * epochs are completed in their order, so the ones after it wait for it too.
+ * A stream that is destroyed goes on with its work, which the event of its context covers as any
+ * other (test/conformance, "destroyed streams").
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: gm_ticket_forget.
  * Lock: one leaf, never held over a driver call.
@@ -15,54 +14,6 @@
 #include "allocator/lock.h"
 #include "allocator/rules.h"
 #include "preload/order_internal.h"
-
-#define GONE 1024u
-
-static struct gm_lock gone_lock = { .rank = GM_RANK_LEAF };
-static uint32_t gone[GONE], gone_turn;	/* parts of destroyed streams; lock: gone_lock */
-static _Atomic(uint32_t) gone_count;
-
-static bool keep_gone(uint32_t part)
-{
-	bool kept;
-
-	if (!gm_lock(&gone_lock))
-		return false;
-	kept = gone_count < GONE;
-	if (kept)
-		gone[gone_count++] = part;
-	gm_unlock(&gone_lock);
-	return kept;
-}
-
-static uint32_t take_one_gone(void)
-{
-	uint32_t part = 0, at;
-
-	if (!gm_lock(&gone_lock))
-		return 0;
-	if (gone_count) {
-		at = gone_turn++ % gone_count;
-		part = gone[at];
-		gone[at] = gone[--gone_count];
-	}
-	gm_unlock(&gone_lock);
-	return part;
-}
-
-/* The events of destroyed streams that are not complete, added to @ticket. */
-static void take_gone(uint32_t *ticket)
-{
-	uint32_t part;
-
-	while (gone_count && (part = take_one_gone()) != 0) {
-		if (gm_ticket_query(NULL, part) == 1) {
-			gm_parts_drop(part);
-		} else if (gm_parts_link(part, *ticket)) {
-			*ticket = part;
-		}
-	}
-}
 
 /* ---- tickets ----------------------------------------------------------------------------------- */
 
@@ -135,8 +86,6 @@ int gm_ticket_record_all(void *arg, uint64_t *ret_ticket)
 		if (gm_rule(GM_RULE_ALL_CONTEXTS) || gm_given_at(at, &life) == gm_given_last())
 			r = record_part(at, &ticket);
 	gm_unrelax(&relaxed);
-	if (!r)
-		take_gone(&ticket);
 	if (r) {
 		gm_parts_drop(ticket);
 		return r;
@@ -333,30 +282,7 @@ bool gm_order_behind_all(CUstream own)
 	return done;
 }
 
-void gm_ticket_stream_ends(uint32_t id, CUstream stream)
-{
-	uint64_t ticket = 0;
-	uint32_t old;
-
-	if (gm_ticket_record_context(id, stream, false, &ticket))
-		return;
-	if (gm_ticket_query(NULL, ticket) == 1) {
-		gm_ticket_drop(NULL, ticket);
-		return;
-	}
-	/* Where nothing is ever freed they gather: one goes with each that comes, when it is done. */
-	old = take_one_gone();
-	if (old && gm_ticket_query(NULL, old) == 1)
-		gm_ticket_drop(NULL, old);
-	else if (old)
-		keep_gone(old);
-	if (!keep_gone((uint32_t)ticket))
-		gm_ticket_drop(NULL, ticket);
-}
-
 void gm_ticket_forget(void)
 {
-	gone_lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
-	gone_count = 0;
 	gm_parts_forget();
 }

@@ -37,7 +37,7 @@ static const struct {
 	SECTION(pool_reuse), SECTION(pool_odds), SECTION(vmm_handles), SECTION(vmm_addresses),
 	SECTION(vmm_mappings), SECTION(vmm_several_at_once), SECTION(who_waits),
 	SECTION(who_waits_vmm), SECTION(legacy_stream), SECTION(events), SECTION(context_events),
-	SECTION(wait_for_values), SECTION(streams), SECTION(in_host_functions),
+	SECTION(destroyed_streams), SECTION(wait_for_values), SECTION(streams), SECTION(in_host_functions),
 	SECTION(capture_states), SECTION(capture_joins), SECTION(capture_blocking),
 	SECTION(capture_table), SECTION(graph_captured), SECTION(graph_of_nodes),
 	SECTION(graph_auto_free), SECTION(graph_frees_ours), SECTION(ipc_export),

@@ -198,6 +198,47 @@ static void context_events(void)
 	NEED(cudaStreamDestroy(other));
 }
 
+/* A stream that is destroyed goes on with its work: who waits for that? */
+static void destroyed_streams(void)
+{
+	auto record = DRIVER(cuCtxRecordEvent, 12050);
+	CUcontext context = NULL;
+	cudaStream_t gone = NULL;
+	cudaEvent_t event = NULL;
+	uint32_t *p = NULL, *q = NULL, word = 0;
+
+	conf_section = "destroyed streams";
+	NEED(DRIVER(cuCtxGetCurrent, 4000)(&context));
+	NEED(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+	NEED(cudaHostAlloc((void **)&p, 4096, cudaHostAllocMapped));
+	for (int i = 0; i < 3; i++) {
+		*(volatile uint32_t *)p = 0;
+		NEED(cudaMalloc(&q, 4096));
+		NEED(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking));
+		spin<<<1, 1, 0, gone>>>(SPIN_NS);
+		fill<<<1, 1, 0, gone>>>(p, 7u, 1u);
+		NEED(cudaStreamDestroy(gone));
+		word = *(volatile uint32_t *)p;
+		VALUE("its work has not ended", word);
+		if (i == 0) {
+			CODE_OF("a context's event", record(context, event));
+			CODE_OF("query", cudaEventQuery(event));
+			CODE_OF("synchronize", cudaEventSynchronize(event));
+		} else if (i == 1) {
+			CODE_OF("cudaFree of other memory", cudaFree(q));
+			q = NULL;
+		} else {
+			CODE_OF("cudaDeviceSynchronize", cudaDeviceSynchronize());
+		}
+		word = *(volatile uint32_t *)p;
+		VALUE("its work after that", word);
+		NEED(cudaDeviceSynchronize());
+		NEED(cudaFree(q));
+	}
+	NEED(cudaEventDestroy(event));
+	NEED(cudaFreeHost(p));
+}
+
 static void wait_for_values(void)
 {
 	auto wait = DRIVER(cuStreamWaitValue32, 11070);
