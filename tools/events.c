@@ -90,6 +90,7 @@ static int find_stacks(struct filter *filter)
 	filter->found = calloc(stacks->count + 1, sizeof(*filter->found));
 	for (size_t i = 0; frames && i < stacks->frame_count; i++)
 		frames[i] = strstr(stacks->frames[i].name, filter->stack) ||
+			    strstr(stacks->frames[i].symbol, filter->stack) ||
 			    strstr(stacks->frames[i].file, filter->stack);
 	for (size_t i = 0; frames && filter->found && i < stacks->count; i++) {
 		const uint32_t *ids = gm_stack(stacks, (int64_t)i, &count);

@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include "tools/bulk.h"
+#include "tools/demangle.h"
 #include "tools/show.h"
 #include "tools/sites.h"
+#include "tools/table.h"
 #include "tools/value.h"
 
 static const char *file_name(const char *path)
@@ -20,14 +22,39 @@ static const char *file_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
+/* The name of a function as people read it, once for each symbol: the same text is the same pointer. In a
+ * file of anybody's a short one may stand for 16 KiB, over and over: such stay as they are. */
+static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_frame *frame)
+{
+	const struct gm_value *text;
+	const char *name;
+	uint64_t at;
+
+	if (frame->symbol[0] != '_' || frame->python)
+		return 0;
+	at = gm_table_get(known, (uint64_t)(uintptr_t)frame->symbol, 0);
+	if (at) {
+		frame->name = (const char *)(uintptr_t)at;
+		return 0;
+	}
+	name = gm_demangle(frame->symbol);
+	if (name != frame->symbol && strlen(name) <= 1024 + 8 * strlen(frame->symbol)) {
+		text = gm_value_text(stacks->texts, name, strlen(name));
+		if (!text)
+			return -ENOMEM;
+		frame->name = text->u.text;
+	}
+	return gm_table_put(known, (uint64_t)(uintptr_t)frame->symbol, 0, (uint64_t)(uintptr_t)frame->name);
+}
+
 static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct gm_value *from,
-		      struct gm_frame *frame)
+		      struct gm_frame *frame, struct gm_table *known)
 {
 	char made[320];
 	const struct gm_value *text;
 
 	frame->module = file_name(gm_show_module_path(root, gm_value_number(from, "module")));
-	frame->name = gm_value_string(from, "name");
+	frame->symbol = frame->name = gm_value_string(from, "name");
 	frame->file = gm_value_string(from, "filename");
 	frame->line = gm_value_number(from, "line");
 	frame->python = gm_value_get(from, "python") == gm_value_bool(true);
@@ -43,19 +70,22 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	}
 	if (!frame->name[0])
 		frame->name = "??";
-	return 0;
+	return demangle(stacks, known, frame);
 }
 
 static int read_frames(struct gm_stacks *stacks, const json_t *root)
 {
 	const struct gm_value *list = gm_bulk_list(root, "frames");
+	struct gm_table known = { NULL, 0, 0 };
+	int r;
 
 	stacks->frame_count = gm_value_length(list) + !gm_value_length(list);
 	stacks->frames = calloc(stacks->frame_count, sizeof(*stacks->frames));
-	for (size_t i = 0; stacks->frames && i < stacks->frame_count; i++)
-		if (read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i]))
-			return -ENOMEM;
-	return stacks->frames ? 0 : -ENOMEM;
+	r = stacks->frames ? 0 : -ENOMEM;
+	for (size_t i = 0; !r && i < stacks->frame_count; i++)
+		r = read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i], &known);
+	gm_table_free(&known);
+	return r;
 }
 
 int gm_stacks_open(struct gm_stacks *stacks, const json_t *root)

@@ -11,6 +11,7 @@
 
 struct gm_frame {
 	const char *name;		/* never "": "libfoo.so+0x1234" without a name, else "??" */
+	const char *symbol;		/* as it was recorded: C++ and Rust names are mangled */
 	const char *file;		/* the source; without one the module's name, "" unknown */
 	int64_t line;
 	const char *module;		/* its file's name, "" unknown */

@@ -237,25 +237,24 @@ static void print_failure(const struct view *view, const json_t *failure)
 /* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */
 static void print_stack(const struct view *view, const json_t *crash)
 {
-	const struct gm_value *named = gm_value_as_row(gm_value_at(
-		gm_bulk_list(view->root, "stacks"), (size_t)gm_json_number(crash, "stack")));
-	const struct gm_value *frames = gm_bulk_list(view->root, "frames");
+	size_t count;
+	const uint32_t *named = gm_stack(&view->scene->stacks, gm_json_number(crash, "stack"), &count);
+	const struct gm_frame *frames = view->scene->stacks.frames;
 	const json_t *pc;
 	bool unnamed = false;
 	size_t i;
 
 	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
-		const char *name = gm_value_string(
-			gm_value_at(frames, (size_t)gm_value_int_at(named, i)), "name");
+		const struct gm_frame *frame = i < count ? &frames[named[i]] : NULL;
 
-		if (name[0])
-			printf("  %s (%s)\n", gm_show_clean(name),
+		if (frame && frame->symbol[0])
+			printf("  %s (%s)\n", gm_show_clean(frame->name),
 			       gm_show_module(view->root, gm_json_number(pc, "module")));
 		else
 			printf("  %s+%#llx\n",
 			       gm_show_module(view->root, gm_json_number(pc, "module")),
 			       (unsigned long long)gm_json_number(pc, "offset"));
-		unnamed |= !name[0];
+		unnamed |= !frame || !frame->symbol[0];
 	}
 	if (unnamed)
 		puts("  (gpumem symbolize gives these their names)");

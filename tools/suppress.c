@@ -96,8 +96,8 @@ void gm_suppressions_free(struct gm_suppressions *suppressions)
 
 static bool matches(const char *pattern, const struct gm_frame *frame)
 {
-	return !fnmatch(pattern, frame->name, 0) || !fnmatch(pattern, frame->file, 0) ||
-	       !fnmatch(pattern, frame->module, 0);
+	return !fnmatch(pattern, frame->name, 0) || !fnmatch(pattern, frame->symbol, 0) ||
+	       !fnmatch(pattern, frame->file, 0) || !fnmatch(pattern, frame->module, 0);
 }
 
 bool gm_suppressed(void *arg, const struct gm_scene *scene, int64_t stack)

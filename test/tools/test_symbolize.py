@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Names of native frames, end to end: what a process knows of itself at its exit, and what gpumem symbolize adds."""
+import html
+import io
 import json
 import os
 import random
@@ -144,6 +146,19 @@ def in_process(room):
     check("names its functions, raw", names[:2] == ["_ZN4shop3BoxIiE4fillEi", "main"] and "_start" in names, names)
     names = [f["name"] for f in stack_of(snap, INLINED)]
     check("of Rust as well", "_RNvNtC4demo5inner5reser" in names and "_ZN4demo5inner7reserve17h0123456789abcdefE" in names, names)
+    written = os.path.join(room.path, "written")
+    for words in (("summary",), ("summary", "--json"), ("leaks",), ("leaks", "--json"), ("diff", path), ("flame", "-o", written, "-w", "peak"), ("events", "--stacks"),
+                  *(("convert", "--to", to, "-o", written) for to in ("folded", "pickle", "pytorch-json", "speedscope", "csv"))):
+        run = gpumem(*words, path)
+        with open(written, "rb") if "-o" in words else io.BytesIO(run.stdout.encode()) as said:
+            text = html.unescape(said.read().decode(errors="replace"))
+        check("%s has C++ names as the source has them" % " ".join(w for w in words if "/" not in w), run.returncode == 0 and
+              ("shop::Box<int>::fill(int)" in text or words[0] == "diff") and "_ZN4shop" not in text.split('"modules"')[0], (run.stderr, text[:500]))
+    known = os.path.join(room.path, "known")
+    for pattern in ("shop::Box<int>::fill", "_ZN4shop3BoxIiE4fill"):
+        with open(known, "w", encoding="utf-8") as out:
+            out.write("leak:%s\n" % pattern)
+        check("a suppression by %s" % pattern, '"suppressed_blocks": 1' in gpumem("leaks", "--json", "--suppressions", known, path).stdout)
     check("lines are not its business", all(f["line"] == 0 for f in snap["frames"] if not f["python"]))
     done, named = symbolized(room, path)
     check("gpumem symbolize", done.returncode == 0, done.stderr)
