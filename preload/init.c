@@ -46,6 +46,7 @@ static __attribute__((constructor)) void loaded(void)
 	gm_libc_find();
 	gm_say_remember();
 	gm_trigger_loaded();
+	gm_follow_loaded();
 }
 
 /* What is wrong with the options is said by the process that was given them, not again by each of
@@ -227,6 +228,8 @@ int gm_init(void)
 	struct scratch *scratch;
 	int r;
 
+	if (gm_follow_ends_here())
+		return -ECANCELED;
 	/* With raised privileges we would write files in the name of another user, where a variable
 	 * of the caller's says. */
 	if (getauxval(AT_SECURE)) {

@@ -206,9 +206,14 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 {
 	struct gm_options *options = reader->options;
 	struct gm_options before = *options;
-	const char *instead = NULL;
-	bool good = gm_value_parse(row, value, options);
+	const char *instead = NULL, *mark;
+	bool good;
 
+	/* With the number of the process that it was given to: follow.c. */
+	mark = row - rows == GM_OPTION_follow ? memchr(value.text, '@', value.length) : NULL;
+	if (mark)
+		value.length = (size_t)(mark - value.text);
+	good = gm_value_parse(row, value, options);
 	if (good) {
 		instead = refused(row, options);
 		good = !instead;

@@ -145,13 +145,20 @@ static int choose_room(char *ret, size_t bytes)
 	return fd;
 }
 
-/* Our library first, whatever the user preloads besides. */
+/* Our library first, whatever the user preloads besides. Under a program that hands nothing on
+ * (follow:no, marked with its number) this one is asked for all the same. */
 static int preload(const char *library)
 {
-	const char *old = getenv("LD_PRELOAD");
+	const char *old = getenv("LD_PRELOAD"), *follow = getenv("GPUMEM_FOLLOW");
 	char *value;
 	int r;
 
+	if (follow && strchr(follow, '@')) {
+		r = asprintf(&value, "%.*s", (int)strcspn(follow, "@"), follow);
+		if (r < 0 || setenv("GPUMEM_FOLLOW", value, 1))
+			return -ENOMEM;
+		free(value);
+	}
 	if (!old || !*old)
 		return setenv("LD_PRELOAD", library, 1) ? -errno : 0;
 	if (asprintf(&value, "%s:%s", library, old) < 0)

@@ -5,8 +5,8 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
-from scripted import Play, behaves  # noqa: E402
-from tap import check, finish, live_bytes, same, tell  # noqa: E402
+from scripted import DRIVER, SCRIPT, Play, behaves  # noqa: E402
+from tap import GPUMEM, check, finish, live_bytes, same, tell  # noqa: E402
 
 
 def by_pid(room, reason):
@@ -87,10 +87,30 @@ def follow():
         check("follow:no: other libraries stay", run.stdout.splitlines()[0] == name + "=" + ":".join(others), run.stdout)
 
 
+def follow_launchers():
+    """A shell that makes no CUDA call: what it starts is not recorded, what it becomes is."""
+    play = SCRIPT + " 'alloc 1' 'system echo \"[$LD_PRELOAD]\"' 'exit 0'"
+    for options in ({"follow": "no"}, {"GPUMEM_CONF": "stacks:none,follow:no"}, {"GPUMEM_CONF": "follow:yes,verbose:0", "follow": "no"}):
+        for what, words, files, preloads in (
+                ("of a shell", ["sh", "-c", play + "; true"], 0, 0), ("of a shell's shell", ["sh", "-c", "sh -c \"$0; true\"; true", play], 0, 0),
+                ("that a shell becomes", ["sh", "-c", "exec " + play], 1, 0), ("that env becomes", ["env", "sh", "-c", "exec " + play], 1, 0),
+                ("of Python", [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", "sh", "-c", play], 0, 0)):
+            with Play() as room:
+                run = room.run(words, DRIVER=DRIVER, OUT=room.out, **options)
+                check("%s: a program %s" % (options, what), run.returncode == 0 and not run.stderr and len(room.files()) == files and
+                      run.stdout.count("libgpumem.so") == preloads and run.stdout.count("[") == 1, (tell(run), room.files()))
+    with Play() as room:
+        run = room.run(["sh", "-c", play + "; true"], DRIVER=DRIVER, OUT=room.out, follow="yes")
+        check("follow:yes: a program of a shell is recorded", len(room.files()) == 1 and run.stdout.count("libgpumem.so") == 1, tell(run))
+        run = room.run(["sh", "-c", GPUMEM + " run -q -- " + play + "; true"], DRIVER=DRIVER, OUT=room.out, follow="no")
+        check("follow:no: gpumem run within begins anew", len(room.files()) == 2, (tell(run), room.files()))
+
+
 def main():
     afresh()
     while_others_allocate()
     follow()
+    follow_launchers()
     finish()
 
 
