@@ -34,6 +34,7 @@
 #define ANSWER_MS 200
 #define BEGUN_MS 5000
 #define WRITE_MS 120000
+#define OTHERS_MS 15000			/* the same for another user's process, which may mean ill */
 
 static uint32_t load(const _Atomic(uint32_t) *word)
 {
@@ -91,6 +92,12 @@ static void on_bus(int number)
 	_exit(GM_EXIT_INPUT);
 }
 
+/* How long somebody is waited for who has begun. */
+static int patience(const struct gm_attached *of)
+{
+	return of->owner == geteuid() ? WRITE_MS : OTHERS_MS;
+}
+
 /* Ask the helper thread. Returns 0 and the path; -ETIMEDOUT when nobody answered, -EIO when nothing was
  * written: it could not be, or the program wants none. */
 static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header, char *ret_path,
@@ -110,7 +117,7 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 					 false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) ||
 	     !reached(of, pid, &header->copied, number, BEGUN_MS)))
 		return -ETIMEDOUT;
-	if (!reached(of, pid, &header->answered, number, WRITE_MS))
+	if (!reached(of, pid, &header->answered, number, patience(of)))
 		return -ETIMEDOUT;
 	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
 		 header->last_outside);
@@ -205,12 +212,12 @@ static int copy(struct taking *t)
 
 /* One at a time: two whose requests are served together would be told of one file. The turn ends
  * with the descriptor, so with the process; one that is stopped does not keep the others for ever. */
-static void wait_for_turn(int fd)
+static void wait_for_turn(int fd, int limit_ms)
 {
 	const struct timespec pause = { 0, 2000000 };
 
 	for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK &&
-	     waited < WRITE_MS; waited += 2)
+	     waited < limit_ms; waited += 2)
 		nanosleep(&pause, NULL);
 }
 
@@ -220,7 +227,7 @@ static int obtain(struct taking *t)
 	struct gm_header *header;
 	int r = -ETIMEDOUT;
 
-	wait_for_turn(t->of->fd);
+	wait_for_turn(t->of->fd, patience(t->of));
 	if (t->of->writable) {
 		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, t->of->fd, 0);
 		if (header != MAP_FAILED) {

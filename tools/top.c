@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -233,6 +234,17 @@ static int add_words(struct gm_top *top, char **words, int count)
 	return 0;
 }
 
+/* A descriptor stays open for each process: as many as we may have. */
+static void raise_limit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int gm_verb_top(int argc, char **argv)
 {
 	struct ask ask = { .delay = 0, .most = 20 };
@@ -246,6 +258,7 @@ int gm_verb_top(int argc, char **argv)
 	}
 	if (!status && optind == argc)
 		return gm_cli_inputs("top", argc - optind);
+	raise_limit();
 	if (!status)
 		status = add_words(&top, argv + optind, argc - optind);
 	ask.batch |= !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);

@@ -44,7 +44,7 @@ struct gm_top_row {
 	double calls_rate, bytes_rate;
 	uint32_t stack;			/* that holds most of a call site */
 	char **frames;			/* of it, innermost first */
-	size_t frame_count;
+	size_t frame_count, frame_bytes;
 	bool named;			/* every frame has its name: none will get another one */
 	int64_t stack_live;		/* what that stack holds */
 	size_t stacks;

@@ -25,6 +25,15 @@ static void add(int64_t *to, int64_t value)
 	*to = gm_wrap_add(*to, value);
 }
 
+/* Whoever fills a journal with names does not fill our memory: there is room for so many stacks of a
+ * process, and of all; and for so many bytes of their frames' names. */
+#define STACKS_MOST (1u << 14)
+#define ALL_STACKS_MOST (1u << 18)
+#define FRAME_BYTES_MOST ((size_t)128 << 20)
+#define OTHER_STACKS UINT32_MAX		/* the id of those without room; no stack has it */
+
+static size_t all_stacks, frame_bytes;
+
 double gm_top_now(void)
 {
 	struct timespec t;
@@ -52,6 +61,8 @@ static void free_frames(struct gm_top_row *row)
 	free(row->frames);
 	row->frames = NULL;
 	row->frame_count = 0;
+	frame_bytes -= row->frame_bytes;
+	row->frame_bytes = 0;
 }
 
 void gm_top_rows_free(struct gm_top_rows *rows)
@@ -112,6 +123,7 @@ void gm_top_close(struct gm_top_process *process)
 	for (size_t i = 0; i < process->stack_count; i++)
 		free(process->stacks[i].site);
 	free(process->stacks);
+	all_stacks -= process->stack_count;
 	gm_table_free(&process->known);
 	if (process->fd >= 0)
 		close(process->fd);
@@ -169,7 +181,12 @@ static const char *module_name(const struct gm_image *image, uint32_t id)
 	const struct gm_module *module = gm_image_module(image, id);
 	const char *path = module ? gm_image_string(image, module->path, NULL) : "";
 
-	return path[0] ? gm_show_clean(base_name(path)) : "(unknown)";
+	static char name[256];			/* no file has a longer one */
+
+	if (!path[0])
+		return "(unknown)";
+	snprintf(name, sizeof(name), "%s", gm_show_clean(base_name(path)));
+	return name;
 }
 
 /* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
@@ -277,15 +294,24 @@ static const char *site_name(struct gm_top_stack *stack, const struct gm_image *
 	return made;
 }
 
+static void count_bytes(struct gm_top_row *row, size_t bytes)
+{
+	row->frame_bytes += bytes;
+	frame_bytes += bytes;
+}
+
 static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 {
 	const struct gm_stack *stack = gm_image_stack(image, row->stack);
+	size_t count = !stack ? 0 : stack->count < GM_TOP_FRAMES ? stack->count : GM_TOP_FRAMES;
 	char made[1024];
 
-	row->frames = calloc(GM_TOP_FRAMES, sizeof(*row->frames));
+	row->frames = calloc(count + 1, sizeof(*row->frames));
+	if (!row->frames)
+		return -ENOMEM;
+	count_bytes(row, (count + 1) * sizeof(*row->frames));
 	row->named = true;
-	for (unsigned int i = 0; row->frames && stack && i < stack->count && i < GM_TOP_FRAMES;
-	     i++) {
+	for (size_t i = 0; i < count && frame_bytes < FRAME_BYTES_MOST; i++) {
 		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
 
 		row->named &= frame && frame->name;
@@ -293,9 +319,10 @@ static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 					      : "??");
 		if (!row->frames[i])
 			return -ENOMEM;
+		count_bytes(row, strlen(row->frames[i]) + 1);
 		row->frame_count++;
 	}
-	return row->frames ? 0 : -ENOMEM;
+	return 0;
 }
 
 /* The frames of every site's largest stack; those of the sample before, where it is the same. */
@@ -310,9 +337,10 @@ static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
 		if (old->frames && old->named && old->stack == row->stack) {
 			row->frames = old->frames;
 			row->frame_count = old->frame_count;
+			row->frame_bytes = old->frame_bytes;
 			row->named = true;
 			old->frames = NULL;
-			old->frame_count = 0;
+			old->frame_count = old->frame_bytes = 0;
 		} else if (row->stacks && keep_frames(row, image)) {
 			return -ENOMEM;
 		}
@@ -325,6 +353,9 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
 
+	if (!at && id != OTHER_STACKS &&
+	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
+		return stack_of(process, OTHER_STACKS);
 	if (at)
 		return &process->stacks[at - 1];
 	if (process->stack_count == process->stack_room) {
@@ -338,7 +369,9 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 	}
 	if (gm_table_put(&process->known, id, 1, process->stack_count + 1))
 		return NULL;
-	process->stacks[process->stack_count] = (struct gm_top_stack){ .id = id };
+	process->stacks[process->stack_count] = (struct gm_top_stack){ .id = id,
+		.site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL };
+	all_stacks++;
 	return &process->stacks[process->stack_count++];
 }
 

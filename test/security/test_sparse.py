@@ -17,7 +17,7 @@ from verbs import APP, Program  # noqa: E402
 NAMES = ("domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks", "frames", "settings",
          "failures", "events", "shards")
 ALIVE, FUTEX_OWNER_DIED = 4244, 0x40000000      # of struct gm_header: has_helper, the first word of alive
-SECONDS, MEMORY = 15, 600 << 20
+SECONDS, MEMORY = 60, 600 << 20
 
 
 class Journal:
@@ -93,27 +93,39 @@ def texts(journal):
         journal.put(settings[0] + 16 * i, "<IIII", at, at, at, 0)
 
 
-def frames(journal):
+def frames(journal, length=4000):
     """Many stacks of one frame each, all frames of the longest names that there are."""
     strings, stacks, frame = journal.region("strings"), journal.region("stacks"), journal.region("frames")
     blocks = journal.region("blocks")
     journal.use("strings", 65536)
-    journal.put(strings[0] + 8192, "<II", 4000, 0)
-    os.pwrite(journal.fd, b"\1" * 4000 + b"\0", strings[0] + 8200)
+    journal.put(strings[0] + 8192, "<II", length, 0)
+    os.pwrite(journal.fd, b"\1" * length + b"\0", strings[0] + 8200)
     journal.use("frames", frame[1] // 48 * 48)
-    journal.use("stacks", 16 * 200000)
-    journal.use("blocks", 128 * 200000)
-    os.pwrite(journal.fd, b"".join(struct.pack("<QIIIIIIQQ", i, 0, 8192, 8192, i, 1, 0, 0, 0) for i in range(200000)),
+    journal.use("stacks", 16 * 100000)
+    journal.use("blocks", 128 * 100000)
+    os.pwrite(journal.fd, b"".join(struct.pack("<QIIIIIIQQ", i, 0, 8192, 8192, i, 1, 0, 0, 0) for i in range(100000)),
               frame[0])
-    os.pwrite(journal.fd, b"".join(struct.pack("<IHHII", i, 1, 0, i, 0) for i in range(200000)), stacks[0])
+    os.pwrite(journal.fd, b"".join(struct.pack("<IHHII", i, 1, 0, i, 0) for i in range(100000)), stacks[0])
     record = b"".join(struct.pack("<QQQIIIBBHQQQ", i << 20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) +
-                      struct.pack("<QQQBBHIIIQQQ", 1, 0, 0, 1, 0, 0, 0, 16 * i, 0, 0, 0, 0) for i in range(1, 200000))
+                      struct.pack("<QQQBBHIIIQQQ", 1, 0, 0, 1, 0, 0, 0, 16 * i, 0, 0, 0, 0) for i in range(1, 100000))
     os.pwrite(journal.fd, record, blocks[0] + 128)
+
+
+def deep(journal):
+    """The same, all with names of their own, and 64 frames deep."""
+    frames(journal, 480)
+    stacks, blocks = journal.region("stacks"), journal.region("blocks")
+    count = 50000
+    journal.use("stacks", 264 * count)
+    os.pwrite(journal.fd, b"".join(struct.pack("<IHH64I", i, 64, 0, *((i + j) % 100000 for j in range(64)))
+                                   for i in range(count)), stacks[0])
+    for i in range(1, 100000):
+        journal.put(blocks[0] + 128 * i + 96, "<I", 264 * (i % count))
 
 
 def kept(journal):
     """A segment of many blocks, and as many that are said to be kept of it and are not in its list."""
-    count = 100000
+    count = 50000
     segments, blocks = journal.region("segments"), journal.region("blocks")
     journal.use("segments", 256)
     journal.use("blocks", 128 * 2 * count)
@@ -141,6 +153,7 @@ HOSTILE = {
     "blocks that are kept, and are not there": kept,
     "a text that is not there, 768 times": texts,
     "frames with long names": frames,
+    "many deep stacks of frames with long names": deep,
 }
 
 
