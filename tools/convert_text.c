@@ -63,7 +63,7 @@ int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
 	(void)note;
 	if (gm_rows_of(loaded->root, &rows, &count))
 		return -ENOMEM;
-	r = gm_rows_annotate(loaded->root, rows, count);
+	r = gm_rows_annotate(loaded->root, &rows, &count);
 	r = r ? r : gm_stacks_open(&stacks, loaded->root);
 	if (!r) {
 		r = put_rows(out, loaded->root, &stacks, rows, count);

@@ -155,7 +155,7 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 		return status;
 	}
 	r = gm_rows_of(loaded.root, &rows, &count);
-	r = r ? r : gm_rows_annotate(loaded.root, rows, count);
+	r = r ? r : gm_rows_annotate(loaded.root, &rows, &count);
 	if (!r && (filter->stack || filter->with_stacks))
 		r = gm_stacks_open(&filter->stacks, loaded.root);
 	if (!r && filter->stack)

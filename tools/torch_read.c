@@ -22,7 +22,7 @@ struct reading {
 	struct gm_table known;		/* likewise a stack; apart, since every event asks */
 	struct gm_table places;		/* (name, file) -> number + 1 */
 	struct gm_table lines;		/* (that number, line) -> number of the frame + 1 */
-	struct gm_list frames, stacks;
+	struct gm_list frames, stacks, annotations;
 };
 
 bool gm_torch_is(const struct gm_value *root)
@@ -259,11 +259,24 @@ static void foresee(const struct reading *r, const struct shape *shape, const st
 
 /* The columns of a trace, filled event by event. */
 struct columns {
-	int64_t *address, *size, *stream, *time_us, *stack;
+	int64_t *address, *size, *stream, *time_us, *stack, device;
 	struct gm_list actions, kinds;
 	const struct gm_value *name, *action;	/* one text for a run of the same */
 	struct shape shape;
 };
+
+/* What a program said by an event of its own. */
+static void add_annotation(struct reading *r, const struct gm_value *event, int64_t device, int64_t time_us)
+{
+	struct gm_dict one = { .count = 0 };
+
+	gm_make_set(r->m, &one, "name", copy_text(r, text_under(event, "user_metadata")));
+	gm_make_set(r->m, &one, "stage", gm_make_text(r->m, "MARK"));
+	gm_make_set(r->m, &one, "device", gm_make_int(r->m, device));
+	gm_make_set(r->m, &one, "time_us", gm_make_int(r->m, time_us));
+	gm_make_set(r->m, &one, "thread", gm_make_int(r->m, 0));
+	gm_make_append(r->m, &r->annotations, gm_make_dict(r->m, &one));
+}
 
 static void fill(struct reading *r, struct columns *c, size_t i, const struct gm_value *event)
 {
@@ -284,15 +297,17 @@ static void fill(struct reading *r, struct columns *c, size_t i, const struct gm
 	c->stream[i] = gm_value_as_number(m[STREAM]);
 	c->time_us[i] = gm_value_as_number(m[TIME]);
 	c->stack[i] = stack_number(r, m[FRAMES], m[HISTORY]);
+	if (!strcmp(name->u.text, "annotate"))
+		add_annotation(r, event, c->device, c->time_us[i]);
 }
 
-static const struct gm_value *trace_of(struct reading *r, const struct gm_value *list)
+static const struct gm_value *trace_of(struct reading *r, const struct gm_value *list, int64_t device)
 {
 	size_t count = gm_value_length(list);
 	struct gm_dict made_of = { .count = 0 }, *to = &made_of;
 	const struct gm_value *addresses, *sizes, *streams, *times, *stacks, *unknown;
 	const struct gm_value *kind = gm_make_text(r->m, "device");
-	struct columns c = { .name = NULL };
+	struct columns c = { .device = device };
 	int64_t *zeros;
 
 	addresses = gm_make_numbers(r->m, count, &c.address);
@@ -354,7 +369,6 @@ static const struct gm_value *annotations_of(struct reading *r)
 {
 	static const char *const keys[] = { "device", "time_us", NULL };
 	const struct gm_value *list = gm_value_list(r->root, "external_annotations");
-	struct gm_list annotations = { .count = 0 };
 
 	for (size_t i = 0; i < gm_value_length(list); i++) {
 		struct gm_dict one = { .count = 0 };
@@ -363,9 +377,9 @@ static const struct gm_value *annotations_of(struct reading *r)
 		gm_make_set(r->m, &one, "stage", copy_text(r, text_under(list->u.items[i], "stage")));
 		copy_numbers(r, &one, list->u.items[i], keys);
 		gm_make_set(r->m, &one, "thread", gm_make_int(r->m, 0));
-		gm_make_append(r->m, &annotations, gm_make_dict(r->m, &one));
+		gm_make_append(r->m, &r->annotations, gm_make_dict(r->m, &one));
 	}
-	return gm_make_list(r->m, &annotations);
+	return gm_make_list(r->m, &r->annotations);
 }
 
 /* Frame 0 and module 0: not known. */
@@ -393,11 +407,11 @@ static void put_traces(struct reading *r, struct gm_dict *to)
 		gm_make_append(r->m, &devices, gm_torch_device(r->m, r->root, d));
 		if (trace && trace->type != GM_VALUE_LIST)
 			trace = NULL;
-		gm_make_append(r->m, &device_traces, trace_of(r, trace));
+		gm_make_append(r->m, &device_traces, trace_of(r, trace, (int64_t)d));
 	}
 	gm_make_set(r->m, to, "devices", gm_make_list(r->m, &devices));
 	gm_make_set(r->m, to, "device_traces", gm_make_list(r->m, &device_traces));
-	gm_make_set(r->m, to, "host_trace", trace_of(r, NULL));
+	gm_make_set(r->m, to, "host_trace", trace_of(r, NULL, 0));
 }
 
 static const struct gm_value *build(struct reading *r)
@@ -437,6 +451,7 @@ const struct gm_value *gm_torch_read(struct gm_values *to, const struct gm_value
 
 	free(r.frames.items);
 	free(r.stacks.items);
+	free(r.annotations.items);
 	gm_table_free(&r.ids);
 	gm_table_free(&r.known);
 	gm_table_free(&r.places);

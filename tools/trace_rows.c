@@ -4,6 +4,7 @@
 #include "tools/trace_rows.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,15 +125,42 @@ static int link_annotations(const json_t *list, struct gm_table *first, uint32_t
 	return 0;
 }
 
-int gm_rows_annotate(const json_t *root, struct gm_row *rows, size_t count)
+/* Annotations without an event, at their time. */
+static int add_annotations(const json_t *list, const bool *told, struct gm_row **rows, size_t *count)
+{
+	size_t all = *count;
+	struct gm_row *larger = realloc(*rows, (all + json_array_size(list) + 1) * sizeof(*larger));
+
+	if (!larger)
+		return -ENOMEM;
+	*rows = larger;
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *one = json_array_get(list, i);
+
+		if (told[i] || !json_is_object(one))
+			continue;
+		larger[all++] = (struct gm_row){
+			.time_us = gm_json_number(one, "time_us"), .device = (int)(int64_t)device_of(one),
+			.annotation = (uint32_t)i + 1, .action = "annotate", .kind = "",
+			.size = gm_json_number(one, "range"), .thread = gm_json_number(one, "thread"),
+		};
+	}
+	if (merge(larger, *count, all))
+		return -ENOMEM;
+	*count = all;
+	return 0;
+}
+
+int gm_rows_annotate(const json_t *root, struct gm_row **rows, size_t *count)
 {
 	const json_t *list = gm_json_list(root, "annotations");
 	uint32_t *next = calloc(json_array_size(list) + 1, sizeof(*next));
+	bool *told = calloc(json_array_size(list) + 1, sizeof(*told));
 	struct gm_table first = { .count = 0 };
-	int r = next ? link_annotations(list, &first, next) : -ENOMEM;
+	int r = next && told ? link_annotations(list, &first, next) : -ENOMEM;
 
-	for (size_t i = 0; !r && first.count && i < count; i++) {
-		struct gm_row *row = &rows[i];
+	for (size_t i = 0; !r && first.count && i < *count; i++) {
+		struct gm_row *row = &(*rows)[i];
 		uint64_t at;
 
 		if (strcmp(row->action, "annotate"))
@@ -142,13 +170,16 @@ int gm_rows_annotate(const json_t *root, struct gm_row *rows, size_t count)
 			at = next[at - 1];
 		if (at && gm_json_number(json_array_get(list, at - 1), "time_us") == row->time_us) {
 			row->annotation = (uint32_t)at;
+			told[at - 1] = true;
 			at = next[at - 1];
 		}
-		if (gm_table_put(&first, (uint64_t)(int64_t)row->device, 0, at))
-			r = -ENOMEM;
+		r = gm_table_put(&first, (uint64_t)(int64_t)row->device, 0, at);
 	}
+	if (!r && json_array_size(list))
+		r = add_annotations(list, told, rows, count);
 	gm_table_free(&first);
 	free(next);
+	free(told);
 	return r;
 }
 

@@ -4,6 +4,7 @@ import glob
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -175,6 +176,23 @@ with Room() as room:
                   [r["text"].lstrip("'") for r in table] == [s[1] for s in said], table[:3])
         check("a range's number is no size", jsonl("-a", "annotate", "--min-size", "1", path) == [] and
               len(jsonl("-a", "annotate", "--max-size", "0", path)) == len(said))
+
+with Room() as room:
+    path = os.path.abspath("test/data/torch-snapshot.pickle")
+    with open(path, "rb") as file:
+        wanted = [(a["stage"], a["name"], a["time_us"]) for a in pickle.load(file)["external_annotations"]]
+    got = jsonl(path)
+    check("of PyTorch's: its external annotations, at their time", [(r["stage"], r["name"], r["time_us"]) for r in got
+          if r["action"] == "annotate"] == wanted and len(wanted) > 5 and
+          [r["time_us"] for r in got] == sorted(r["time_us"] for r in got), wanted)
+    own = os.path.join(room.path, "own.json")
+    events = [{"action": a, "addr": 4096, "size": 512, "stream": 0, "time_us": t, "user_metadata": text}
+              for a, t, text in (("alloc", 5, "no"), ("annotate", 6, "begin"), ("free_completed", 7, ""), ("annotate", 7, "here"))]
+    with open(own, "w", encoding="utf-8") as text:
+        json.dump({"segments": [], "device_traces": [[], events], "external_annotations": [
+            {"stage": "START", "name": "step", "device": 1, "time_us": 6}, {"stage": "END", "name": "step", "device": 1, "time_us": 9}]}, text)
+    check("and what it has as an event, once", [(r["device"], r["stage"], r["name"]) for r in jsonl("-a", "annotate", own)] ==
+          [(1, "MARK", "begin"), (1, "START", "step"), (1, "MARK", "here"), (1, "END", "step")], jsonl(own))
 
 with Room() as room:
     pid, journal = killed_journal(room, 0.3, "--threads", "4")
