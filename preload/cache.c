@@ -58,6 +58,11 @@ void gm_cache_forget(void)
 	gm_cache_forget_short();
 }
 
+void gm_cache_lost(void)
+{
+	gm_cache_unusual |= GM_CACHE_OFF;
+}
+
 /* ---- blocks of ours ---- */
 
 bool gm_cache_covers(CUdeviceptr address)
@@ -245,6 +250,8 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 		if (r)
 			return fail(call, r, ret_result);
 	}
+	if (unlikely(!call->alloc.address))
+		return false;		/* its record was lost while we were at it */
 	*dptr = call->alloc.address;
 	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
 		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
@@ -396,6 +403,9 @@ static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing
 
 static bool refuse(CUresult result, CUresult *ret_result)
 {
+	/* Lost while we were at it: the record that says so is nobody's. */
+	if (result == CUDA_ERROR_INVALID_VALUE && gm_recorder_is_lost())
+		result = CUDA_SUCCESS;
 	*ret_result = gm_leave(result);
 	return true;
 }
@@ -432,6 +442,16 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
 	return heap->number == ret_view->number ? heap : NULL;	/* dropped, its place another's */
 }
 
+/* A free of @dptr, which is in no block of ours that is known of. Once the journal is lost no block is:
+ * nobody can tell what else lies in its segment, which the driver would free as a whole. */
+static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
+{
+	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_span() ||
+	    !gm_span_find(gm_cache_span(), dptr))
+		return false;
+	return refuse(CUDA_SUCCESS, ret_result);
+}
+
 /* What the driver would say against a free of @dptr, which lies in @view's block. */
 static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
 			CUdeviceptr dptr)
@@ -460,7 +480,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
-		return false;
+		return free_lost(dptr, ret_result);
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
@@ -486,7 +506,9 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	uint32_t block;
 
 	heap = heap_of_pointer(dptr, &block, &view);
-	if (!heap || gm_stream_captures(stream, per_thread))
+	if (!heap)
+		return free_lost(dptr, ret_result);
+	if (gm_stream_captures(stream, per_thread))
 		return false;
 	refused = against(heap, &view, dptr);
 	if (refused)

@@ -36,6 +36,10 @@ static inline bool gm_cache_on(void)
 	return !(gm_cache_unusual & GM_CACHE_OFF);
 }
 
+/* The journal is gone, and with it the tables of what is cached: nothing is served from now on, and what is
+ * given back stays where it is. Async-signal-safe. */
+void gm_cache_lost(void);
+
 /* The block of ours that covers @address, and a copy of its record: 0 none, or freed. */
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy);
 /* Does @address lie in a segment of ours, in whatever block? */

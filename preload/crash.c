@@ -134,6 +134,11 @@ static void by_default(int number, siginfo_t *info, bool called)
 		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }
 
+void gm_crash_by_default(int number, void *info)
+{
+	by_default(number, info, true);
+}
+
 /* ---- what is kept ------------------------------------------------------------------------------ */
 
 static void keep_registers(struct gm_header *header, const ucontext_t *context)

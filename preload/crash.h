@@ -23,4 +23,8 @@ void gm_crash_naming(const char *path, uint64_t inode);
 void gm_crash_written(void);
 void gm_crash_not_worth_it(void);
 
+/* As if no handler of ours had the signal @number: it ends the process, once the handler has returned that
+ * calls this. Signal context. */
+void gm_crash_by_default(int number, void *info);
+
 #endif

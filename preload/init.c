@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "preload/bus.h"
 #include "preload/crash.h"
 #include "preload/debugger.h"
 #include "preload/exit.h"
@@ -262,6 +263,7 @@ int gm_init(void)
 		gm_signal_start(options->signal);
 	if (options->snapshot_on & GM_ON_CRASH)
 		gm_crash_start();
+	gm_bus_start();
 	gm_exit_start();
 	return 0;
 }

@@ -26,6 +26,7 @@
 
 #include "preload/oom.h"
 #include "preload/own_files.h"
+#include "preload/say.h"
 #include "preload/snap.h"
 #include "preload/state.h"
 #include "preload/trigger.h"
@@ -232,7 +233,7 @@ static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
 	uint64_t seen = 0, now, next = 0, owed, wait;
-	bool names_left = false;
+	bool names_left = false, told_lost = false;
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
@@ -254,6 +255,11 @@ static void *helper(void *arg)
 		}
 		if (nobody_left())
 			break;
+		if (gm_recorder_is_lost() && !told_lost) {
+			told_lost = true;
+			gm_say("the journal was cut short by somebody: nothing is recorded from here "
+			       "on, and nothing is served from the cache");
+		}
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
 		       names_left ? PAUSE_NS : TICK_NS;
 		if (!gm_recorder_ahead())
@@ -314,6 +320,7 @@ int gm_trigger_start(void)
 	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
 	 * in a threaded program waits until every thread has answered one of them. */
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	__atomic_store_n((uint32_t *)&gm_state.helper, UINT32_MAX, __ATOMIC_RELEASE);
 	r = create(header);

@@ -152,6 +152,8 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	const uint64_t *offset = map->plan.offset;
 
 	describe(header, map);
+	memcpy(gm_rec.layout, header->regions, sizeof(gm_rec.layout));
+	gm_set(&gm_rec.lost, GM_LOST_NOT);
 	gm_rec.base = map->base;
 	gm_rec.bytes = map->plan.file_bytes;
 	gm_rec.domains = (void *)(map->base + offset[GM_REGION_DOMAINS]);
@@ -302,4 +304,57 @@ uint32_t gm_region_take(enum gm_region_id id, bool nested)
 	}
 	gm_unlock(&gm_rec.journal);
 	return index;
+}
+
+/* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded in them,
+ * and empty, so that nothing is found. */
+static uint8_t *make_blank(void)
+{
+	uint8_t *blank = mmap(NULL, gm_rec.bytes, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct gm_header *header = (struct gm_header *)(void *)blank;
+
+	if (blank == MAP_FAILED)
+		return NULL;
+	munlock(blank, gm_rec.bytes);		/* as map_file */
+	if (mprotect(blank, gm_rec.bytes, PROT_READ | PROT_WRITE) < 0) {
+		munmap(blank, gm_rec.bytes);
+		return NULL;
+	}
+	madvise(blank, gm_rec.bytes, MADV_DONTFORK);
+	madvise(blank, gm_rec.bytes, MADV_DONTDUMP);
+	memcpy(header->regions, gm_rec.layout, sizeof(gm_rec.layout));
+	header->region_count = GM_REGION_COUNT;
+	header->file_bytes = gm_rec.bytes;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		gm_set(&header->regions[r].used, header->regions[r].capacity);
+		gm_set(&header->regions[r].populated, header->regions[r].capacity);
+	}
+	return blank;
+}
+
+bool gm_recorder_lose(const void *address)
+{
+	const uint8_t *at = address;
+	uint32_t not_yet = GM_LOST_NOT;
+	uint8_t *blank;
+
+	if (!gm_header_get() || at < gm_rec.base || at >= gm_rec.base + gm_rec.bytes)
+		return false;
+	/* Another thread is at it, or was: the access is tried again. */
+	if (!atomic_compare_exchange_strong(&gm_rec.lost, &not_yet, GM_LOST_JUST_NOW))
+		return true;
+	blank = make_blank();
+	/* At once for all threads: none of them ever finds nothing there. */
+	if (!blank || mremap(blank, gm_rec.bytes, gm_rec.bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+			     gm_rec.base) == MAP_FAILED)
+		return false;
+	gm_set(&gm_rec.left_out, UINT32_MAX);	/* no events */
+	gm_set_release(&gm_rec.lost, GM_LOST);
+	return true;
+}
+
+bool gm_recorder_is_lost(void)
+{
+	return gm_get(&gm_rec.lost) != GM_LOST_NOT;
 }

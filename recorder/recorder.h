@@ -222,6 +222,13 @@ void gm_recorder_unlock_all(const struct gm_held *held);
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */
 bool gm_recorder_can_intern(uint64_t limit_ns);
 
+/* A SIGBUS at @address: is it the journal's, whose file somebody has cut short? Then its place is taken by
+ * memory that tells of nothing, the access can be tried again, and nothing is recorded any more: what the
+ * journal held is gone, so that whoever works by its tables (the cache) has to stop. Returns false where it
+ * is not the journal's, or no memory could be had. Async-signal-safe; any thread. */
+bool gm_recorder_lose(const void *address);
+bool gm_recorder_is_lost(void);
+
 /* Base address and bytes of the mapped journal. */
 const void *gm_recorder_mapping(uint64_t *ret_bytes);
 

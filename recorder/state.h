@@ -109,6 +109,8 @@ struct gm_intern_table {
 	uint32_t mask, count;
 };
 
+enum gm_lost { GM_LOST_NOT, GM_LOST_JUST_NOW, GM_LOST };
+
 struct gm_recorder {
 	_Atomic(struct gm_header *) header;	/* set last; NULL: nothing is recorded */
 	uint8_t *base;
@@ -147,6 +149,10 @@ struct gm_recorder {
 	uint64_t budget_most;		/* as was found at the start */
 	_Atomic(uint64_t) left;		/* bytes, as was last seen; UINT64_MAX: no limit */
 	_Atomic(uint32_t) review;	/* 1: the helper thread is to look */
+
+	/* the file was cut short by somebody: see gm_recorder_lose */
+	struct gm_region layout[GM_REGION_COUNT];
+	_Atomic(uint32_t) lost;		/* enum gm_lost */
 
 	/* where the file is, to remove it */
 	char directory[1024];
