@@ -125,11 +125,12 @@ def deep(journal):
 
 def kept(journal):
     """A segment of many blocks, and as many that are said to be kept of it and are not in its list."""
-    count = 50000
+    count = 150000
     segments, blocks = journal.region("segments"), journal.region("blocks")
     journal.use("segments", 256)
     journal.use("blocks", 128 * 2 * count)
-    journal.put(segments[0] + 128, "<QQQQQQIIIIIIIHBBBB", 0, count, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0)
+    journal.put(segments[0] + 128, "<QQQQQQIIIIIIIHBBBBHI", 0, count, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
+                1)
     os.pwrite(journal.fd, b"".join(
         struct.pack("<QQQIIIBBHQQQ", i - 1, 1, 0, 1, 0, i + 1 if i + 1 < count else 0, 0, 0, 0, 0, 0, 0) +
         struct.pack("<QQQBBHIIIQQQ", 1, 0, 0, 1 if i < count else 5, 0, 0, 0, 0, 0, 0, 0, 0)
