@@ -23,20 +23,21 @@
 #include "tools/verbs.h"
 
 struct format {
-	const char *name, *suffix;
+	const char *name, *suffix;		/* what alone tells the format */
+	const char *endings;			/* of files of it */
 	int (*write)(FILE *out, const struct gm_loaded *loaded, char note[256]);
 };
 
 static const struct format formats[] = {
-	{ "pickle", ".pickle", gm_convert_pickle },
-	{ "pytorch-json", NULL, gm_convert_torch_json },
-	{ "chrome", NULL, gm_convert_chrome },
-	{ "csv", ".csv", gm_convert_csv },
-	{ "rmm", NULL, gm_convert_rmm },
-	{ "speedscope", NULL, gm_convert_speedscope },
-	{ "folded", ".folded", gm_convert_folded },
-	{ "prometheus", ".prom", gm_convert_prometheus },
-	{ "gpumem", NULL, gm_convert_snapshot },
+	{ "pickle", ".pickle", ".pickle .pkl", gm_convert_pickle },
+	{ "pytorch-json", NULL, ".json", gm_convert_torch_json },
+	{ "chrome", NULL, ".json", gm_convert_chrome },
+	{ "csv", ".csv", ".csv", gm_convert_csv },
+	{ "rmm", NULL, ".csv .log", gm_convert_rmm },
+	{ "speedscope", NULL, ".json", gm_convert_speedscope },
+	{ "folded", ".folded", ".folded .txt", gm_convert_folded },
+	{ "prometheus", ".prom", ".prom .txt", gm_convert_prometheus },
+	{ "gpumem", NULL, ".json", gm_convert_snapshot },
 };
 
 struct job { const struct format *format; const char *input, *output, *textfile; double watch; };
@@ -346,5 +347,7 @@ int gm_verb_convert(int argc, char **argv)
 			to ? ": " : "", complaint);
 		return GM_EXIT_USAGE;
 	}
+	if (gm_given_output("convert", job.output, job.format->endings))
+		return GM_EXIT_USAGE;
 	return job.textfile ? textfiles(&job, argv + optind, argc - optind) : convert(&job);
 }

@@ -350,12 +350,13 @@ int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
 	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)) };
 	int r = gm_lives_open(&c.lives, loaded->root);
 
-	(void)note;
 	c.tree = gm_tree_json(out);
 	if (!r && (!c.devices || !c.tree))
 		r = -ENOMEM;
 	if (r)
 		goto out_free;
+	if (!c.lives.row_count)
+		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
 	c.origin_us = origin_of(&c, loaded->root);
 	start(&c, loaded->root);
 	gm_tree_begin(c.tree, GM_TREE_DICT);

@@ -28,8 +28,9 @@ static int convert(FILE *out, const struct gm_loaded *loaded, bool speedscope, c
 								     "command"));
 	else if (!r)
 		gm_flame_folded(out, &flames[0]);
-	if (!r && !speedscope && !flames[0].total)
-		snprintf(note, 256, "nothing is live in it: gpumem flame --format folded --weigh peak has what was");
+	if (!r && !flames[0].total)
+		snprintf(note, 256, speedscope ? "nothing is live in it, nor ever was as far as its history goes" :
+			 "nothing is live in it: gpumem flame --format folded --weigh peak has what was");
 	gm_flame_close(&flames[0]);
 	gm_flame_close(&flames[1]);
 	gm_stacks_close(&stacks);

@@ -22,11 +22,27 @@ struct page {
 	bool failed;			/* out of memory */
 };
 
+/* What a terminal would obey is a '?', but for line ends, which the format can say. Static memory. */
+static const char *clean(const char *text)
+{
+	static char cleaned[4096];
+	size_t n = 0;
+
+	for (size_t bad; *text && n < sizeof(cleaned) - 1; text += bad ? bad : 1) {
+		bad = *text == '\n' ? 0 : gm_show_control(text);
+		cleaned[n++] = bad ? '?' : *text;
+	}
+	cleaned[n] = '\0';
+	return gm_show_repair(cleaned);
+}
+
 static void put_label(FILE *out, const char *name, const char *value)
 {
 	fprintf(out, "%s=\"", name);
 	for (; *value; value++)
-		if (*value == '"' || *value == '\\')
+		if (*value == '\n')
+			fputs("\\n", out);
+		else if (*value == '"' || *value == '\\')
 			fprintf(out, "\\%c", *value);
 		else
 			putc(*value, out);
@@ -38,7 +54,7 @@ static void put_labels(const struct page *page)
 	const json_t *process = gm_json_object(page->root, "process");
 
 	putc('{', page->out);
-	put_label(page->out, "command", gm_show_clean(gm_json_text(process, "command")));
+	put_label(page->out, "command", clean(gm_json_text(process, "command")));
 	fprintf(page->out, ",pid=\"%" PRId64 "\"", gm_json_number(process, "pid"));
 	if (json_is_integer(json_object_get(process, "rank")))
 		fprintf(page->out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
@@ -125,7 +141,7 @@ static void sum_rows(struct page *page, struct holders *to, const json_t *rows, 
 	page->failed |= !to->texts || !to->names || !to->bytes;
 	for (size_t i = 0; !page->failed && i < all; i++) {
 		const json_t *row = json_array_get(rows, i);
-		const char *text = gm_show_path(gm_json_text(row, member));
+		const char *text = clean(gm_json_text(row, member));
 		const struct gm_value *name = gm_value_text(to->texts, text, strlen(text));
 		size_t at = name ? gm_table_get(&to->known, (uint64_t)(uintptr_t)name, 0) : 0;
 

@@ -60,10 +60,11 @@ int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
 	size_t count;
 	int r;
 
-	(void)note;
 	if (gm_rows_of(loaded->root, &rows, &count))
 		return -ENOMEM;
 	r = gm_rows_annotate(loaded->root, &rows, &count);
+	if (!r && !count)
+		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
 	r = r ? r : gm_stacks_open(&stacks, loaded->root);
 	if (!r) {
 		r = put_rows(out, loaded->root, &stacks, rows, count);
@@ -97,9 +98,10 @@ int gm_convert_rmm(FILE *out, const struct gm_loaded *loaded, char note[256])
 	struct gm_row *rows;
 	size_t count;
 
-	(void)note;
 	if (gm_rows_of(loaded->root, &rows, &count))
 		return -ENOMEM;
+	if (!count)
+		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
 	fputs("Thread,Time,Action,Pointer,Size,Stream\n", out);
 	for (size_t i = 0; i < count; i++)
 		put_rmm(out, &rows[i]);

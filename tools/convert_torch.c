@@ -48,6 +48,8 @@ static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char
 	if (!r) {
 		r = gm_torch_write(tree, loaded->root, &fit);
 		say_left_out(&fit, note);
+		if (!fit.count && !gm_value_length(gm_bulk_list(loaded->root, "segments")))
+			snprintf(note, 256, "nothing is in it: neither events nor segments");
 		gm_torch_unfit(&fit);
 	}
 	end = close_tree(tree, note);

@@ -41,6 +41,7 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 {
 	static const char *const heads[] = { "stack", "site", "module", "kind", "size", "stream" };
 	int64_t bytes[2] = { 0, 0 }, count[2] = { 0, 0 };
+	size_t rows = 0;
 
 	gm_show_heading(stdout, "%12s %12s %12s %10s %10s  %s", "growth", "A", "B", "blocks A", "blocks B",
 			heads[ask->by]);
@@ -53,12 +54,15 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 		}
 		if (!wanted(ask, group))
 			continue;
+		rows++;
 		print_row(ask->by == GM_BY_STACK ? gm_stack_site(&group->scene->stacks, group->stack)->name :
 			  group->key, group->bytes[0], group->bytes[1], group->count[0], group->count[1]);
 		if (ask->by == GM_BY_STACK)
 			gm_groups_print_stack(stdout, group->scene, group->stack, 64);
 	}
 	print_row("all", bytes[0], bytes[1], count[0], count[1]);
+	if (!rows)
+		puts(groups->count ? "nothing changed (--all shows what stayed)" : "nothing is live in either");
 }
 
 static void print_json(const struct ask *ask, const struct gm_groups *groups)

@@ -120,6 +120,19 @@ static int64_t moment(double time, int64_t origin_us, int64_t end_us)
 	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
 }
 
+/* Beside what is for machines, below the table's heading. */
+static void say_nothing(size_t count, enum gm_events_format format)
+{
+	FILE *out = format == GM_EVENTS_TABLE ? stdout : stderr;
+
+	if (format != GM_EVENTS_TABLE)
+		fputs("gpumem events: ", out);
+	if (count)
+		fprintf(out, "none of %s passes the filter\n", gm_show_count((int64_t)count, "event"));
+	else
+		fputs("no events: the history kept none (see the option history)\n", out);
+}
+
 static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 		      struct filter *filter, enum gm_events_format format)
 {
@@ -127,6 +140,7 @@ static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 	int64_t origin_us = origin_of(root, rows, count);
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
 	size_t kept = 0, first;
+	int r;
 
 	filter->since_us = moment(filter->since, origin_us, end_us);
 	filter->until_us = moment(filter->until, origin_us, end_us);
@@ -137,7 +151,10 @@ static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 	events.rows = rows + first;
 	events.count = kept - first;
 	events.origin_us = origin_us;
-	return gm_events_print(&events, format);
+	r = gm_events_print(&events, format);
+	if (!r && !events.count)
+		say_nothing(count, format);
+	return r;
 }
 
 static int print_events(const char *word, struct filter *filter, enum gm_events_format format)

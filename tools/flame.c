@@ -22,6 +22,7 @@
 
 static const char *const weighs[] = { "live", "peak", "count", "bytes", "churn" };
 static const char *const formats[] = { "svg", "folded", "speedscope" };
+static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
 struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
 
@@ -131,5 +132,5 @@ int gm_verb_flame(int argc, char **argv)
 	if (argc - optind != 1) {
 		return gm_cli_inputs("flame", argc - optind);
 	}
-	return flame(&ask, argv[optind]);
+	return gm_given_output("flame", ask.output, endings[ask.format]) ? GM_EXIT_USAGE : flame(&ask, argv[optind]);
 }

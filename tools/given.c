@@ -1,6 +1,7 @@
 /*
  * given.c - what a verb was given: see given.h. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/given.h"
 
 #include <ctype.h>
@@ -58,4 +59,29 @@ int gm_given_count(const char *text, size_t *ret)
 		return -EINVAL;
 	*ret = strtoul(text, &end, 10);
 	return *end ? -EINVAL : 0;
+}
+
+/* Is @ending, with its point, among those of @list, which are parted by blanks? */
+static bool is_among(const char *list, const char *ending)
+{
+	size_t length = strlen(ending);
+
+	for (const char *at = list; (at = strcasestr(at, ending)); at++)
+		if (!at[length] || at[length] == ' ')
+			return true;
+	return false;
+}
+
+int gm_given_output(const char *verb, const char *path, const char *own)
+{
+	static const char known[] = ".svg .html .json .csv .pickle .pkl .folded .prom .png .jpg .jpeg .gif .bmp .webp .pdf "
+				    ".ps .eps .gz .zst .xz .bz2 .zip";
+	const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
+	const char *ending = name ? strrchr(name, '.') : NULL;
+
+	if (!ending || !ending[1] || strchr(ending, ' ') || is_among(own, ending) || !is_among(known, ending))
+		return 0;
+	fprintf(stderr, "gpumem %s: %s: what is written is no %s: name it %.*s\n", verb, gm_show_clean(path),
+		gm_show_clean(ending), (int)strcspn(own, " "), own);
+	return GM_EXIT_USAGE;
 }

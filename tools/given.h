@@ -18,6 +18,10 @@ int gm_given_device(const char *verb, const char *device, const char *word,
 		    const struct gm_loaded *loaded, size_t count);
 bool gm_given_has_device(const json_t *root, const char *device);
 
+/* Does the name @path (NULL, "-": none) end as a file of another format would, packed or a picture? @own are
+ * the endings that are right, parted by blanks, the usual one first. 0, or GM_EXIT_USAGE after a line. */
+int gm_given_output(const char *verb, const char *path, const char *own);
+
 /* A number of something, at most SIZE_MAX. Returns 0, or -EINVAL when @text is none. */
 int gm_given_count(const char *text, size_t *ret);
 

@@ -81,10 +81,14 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups, co
 	}
 	if (shown < all)
 		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
-	printf("%s: %s in %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+	if (!all)
+		printf("nothing %s%s%s", two ? "grew" : living ? "is live" : "leaked",
+		       ask->min_size ? " that is at least " : "", ask->min_size ? gm_show_bytes((int64_t)ask->min_size) : "");
+	else
+		printf("%s: %s in %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"));
 	if (bare)
 		printf("; %s without a stack, by kind and module", gm_show_count((int64_t)bare, "row"));
-	else
+	else if (all)
 		printf(" from %s", gm_show_count((int64_t)all, "stack"));
 	if (ask->known.matched)
 		printf("; %s of known leaks left out", gm_show_count((int64_t)ask->known.matched, "block"));

@@ -95,6 +95,8 @@ void gm_merge_text(const struct gm_merge *merge)
 		print_row(merge, &merge->rows[i]);
 	if (merge->row_count > merge->top)
 		printf("... and %zu more (--top)\n", merge->row_count - merge->top);
+	if (!merge->row_count)
+		puts("nothing was live then in any of them");
 }
 
 static json_t *numbers(const int64_t *values, size_t count)

@@ -27,6 +27,7 @@
 #include "recorder/snapshot.h"
 #include "tools/attach.h"
 #include "tools/cli.h"
+#include "tools/given.h"
 #include "tools/output.h"
 #include "tools/show.h"
 #include "tools/verbs.h"
@@ -313,6 +314,8 @@ int gm_verb_snapshot(int argc, char **argv)
 	if (optind == argc || (output && argc - optind > 1)) {
 		return gm_cli_inputs("snapshot", argc - optind);
 	}
+	if (gm_given_output("snapshot", output, ".json"))
+		return GM_EXIT_USAGE;
 	signal(SIGBUS, on_bus);
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], output);

@@ -362,6 +362,9 @@ static void print_summary(const struct view *view, const char *word, bool severa
 	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
 		print_device(view, device);
 	print_host(view);
+	if (!i && !gm_json_number(gm_json_object(gm_json_object(view->root, "host"), "memory_stats"),
+				  "allocation.all.allocated"))
+		puts("\nnothing was allocated: no device is in it");
 	print_troubles(view);
 	if (several)
 		putchar('\n');

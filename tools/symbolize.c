@@ -341,6 +341,16 @@ struct words {
 	bool inlines;
 };
 
+/* One that is not there would look like one that has nothing. */
+static void look_at(const char *option, const char *directory)
+{
+	struct stat st;
+	int error = stat(directory, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+
+	if (error)
+		fprintf(stderr, "gpumem symbolize: --%s %s: %s\n", option, gm_show_clean(directory), strerror(error));
+}
+
 static int take_words(int argc, char **argv, struct words *words)
 {
 	int c;
@@ -364,7 +374,11 @@ static int take_words(int argc, char **argv, struct words *words)
 		return gm_cli_inputs("symbolize", argc - optind);
 	}
 	words->input = argv[optind];
-	return -1;
+	if (words->places.sysroot)
+		look_at("sysroot", words->places.sysroot);
+	for (size_t i = 0; i < words->places.debug_dir_count; i++)
+		look_at("debug-dir", words->dirs[i]);
+	return gm_given_output("symbolize", words->output, ".json") ? GM_EXIT_USAGE : -1;
 }
 
 int gm_verb_symbolize(int argc, char **argv)

@@ -156,7 +156,8 @@ with Room() as room:
     lines = gpumem("diff", before, later).stdout.splitlines()
     check("diff as text: a head, the growth, the sum", len(lines) == 3 and lines[1].split()[0].startswith("+") and
           lines[2].split()[-1] == "all", lines)
-    check("diff of the same: only the sum", len(gpumem("diff", before, before).stdout.splitlines()) == 2)
+    lines = gpumem("diff", before, before).stdout.splitlines()
+    check("diff of the same: only the sum, and that nothing changed", len(lines) == 3 and lines[2].startswith("nothing changed"), lines)
     lines = gpumem("diff", "--by", "stack", before, later).stdout
     check("diff --by stack prints it", all(name in lines for name, _ in frames(snapshot, extra["stack"])), lines)
     run = gpumem("diff", "--by", "nonsense", before, later)
