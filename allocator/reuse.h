@@ -67,8 +67,9 @@ struct gm_reuse_ops {
 	 * submission, and one that is under way now is told after it (gm_reuse_submitted). Under
 	 * any lock. NULL: one-stream mode does not come back. */
 	void (*looks)(void *arg);
-	/* These blocks may be handed out again. No lock of rank domain or higher is held. */
-	void (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
+	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns how
+	 * many of the first it was told of; the others it has to be told again, later. */
+	size_t (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */
 	void *(*memory)(void *arg, size_t bytes);
 	void *arg;

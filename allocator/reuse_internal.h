@@ -46,6 +46,7 @@ struct gm_reuse {
 	uint64_t freed_stamp;		/* of the last free that the driver would have waited at */
 	_Atomic(uint64_t) items;	/* in limbo; read without the lock too */
 	_Atomic(uint64_t) bytes, completed;	/* in limbo; blocks completed ever */
+	_Atomic(uint64_t) vain;		/* times that complete blocks could not be handed on */
 	uint64_t lost_bytes;		/* blocks that no list had room for: never handed out again */
 	uint64_t *owner_bytes;
 	uint32_t owners;		/* room in owner_bytes */

@@ -241,33 +241,72 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 
 /* ---- completion -------------------------------------------------------------------------------- */
 
-/* The oldest epoch, taken out and handed on. The retire lock held. */
-static size_t complete_oldest(struct gm_reuse *reuse)
+static void account_all_locked(struct gm_reuse *reuse, const struct gm_reuse_epoch *epoch, int sign)
+{
+	for (const struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next)
+		for (uint64_t i = 0; i < chunk->count; i++)
+			account_locked(reuse, &chunk->items[i], sign);
+}
+
+/* What can be handed on of @epoch now is no item of it any more. Returns how many. */
+static size_t hand_on(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+{
+	size_t count = 0, done;
+
+	for (struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next) {
+		done = chunk->count ? reuse->ops.complete(reuse->ops.arg, chunk->items, chunk->count) : 0;
+		chunk->count -= done;
+		count += done;
+		if (chunk->count) {
+			memmove(chunk->items, chunk->items + done, chunk->count * sizeof(*chunk->items));
+			break;
+		}
+	}
+	return count;
+}
+
+static bool has_items(const struct gm_reuse_epoch *epoch)
+{
+	const struct gm_reuse_chunk *chunk = epoch->chunks;
+
+	while (chunk && !chunk->count)
+		chunk = chunk->next;
+	return chunk;
+}
+
+/* The oldest epoch, taken out and handed on; what could not be is the oldest one again, and false is
+ * returned. Adds to @count. The retire lock held. */
+static bool complete_oldest(struct gm_reuse *reuse, size_t *count)
 {
 	struct gm_reuse_epoch *epoch;
 	uint64_t ticket;
-	size_t count = 0;
+	size_t done;
 	bool kept;
 
 	if (!gm_lock(&reuse->limbo))
-		return 0;
+		return false;
 	epoch = reuse->oldest;
 	reuse->oldest = epoch->next;
 	if (!reuse->oldest)
 		reuse->newest = NULL;
 	ticket = epoch->ticket;
-	for (struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next)
-		for (uint64_t i = 0; i < chunk->count; i++)
-			account_locked(reuse, &chunk->items[i], -1);
+	account_all_locked(reuse, epoch, -1);
 	gm_unlock(&reuse->limbo);
-	for (struct gm_reuse_chunk *chunk = epoch->chunks; chunk; chunk = chunk->next) {
-		if (chunk->count)
-			reuse->ops.complete(reuse->ops.arg, chunk->items, chunk->count);
-		count += chunk->count;
-	}
-	reuse->completed += count;
+	done = hand_on(reuse, epoch);
+	*count += done;
+	reuse->completed += done;
 	if (!gm_lock(&reuse->limbo))
-		return count;
+		return false;
+	if (has_items(epoch)) {
+		account_all_locked(reuse, epoch, 1);
+		reuse->vain++;
+		epoch->next = reuse->oldest;
+		reuse->oldest = epoch;
+		if (!reuse->newest)
+			reuse->newest = epoch;
+		gm_unlock(&reuse->limbo);
+		return false;
+	}
 	kept = epoch->waiters > 0;
 	epoch->gone = true;
 	if (!kept)
@@ -275,7 +314,7 @@ static size_t complete_oldest(struct gm_reuse *reuse)
 	gm_unlock(&reuse->limbo);
 	if (!kept && ticket)
 		reuse->ops.drop(reuse->ops.arg, ticket);
-	return count;
+	return true;
 }
 
 /* Epochs become complete in their order: each has an event of every context that the ones before
@@ -292,9 +331,9 @@ static size_t complete_some(struct gm_reuse *reuse)
 		any = reuse->oldest != NULL;
 		ticket = any ? reuse->oldest->ticket : 0;
 		gm_unlock(&reuse->limbo);
-		if (!any || (ticket && reuse->ops.query(reuse->ops.arg, ticket) != 1))
+		if (!any || (ticket && reuse->ops.query(reuse->ops.arg, ticket) != 1) ||
+		    !complete_oldest(reuse, &count))
 			return count;
-		count += complete_oldest(reuse);
 	}
 }
 
@@ -391,8 +430,8 @@ static void give_up_waiting(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch
 int gm_reuse_wait(struct gm_reuse *reuse)
 {
 	uint32_t contexts[OWN];
+	uint64_t ticket, vain = reuse->vain;
 	struct gm_reuse_epoch *epoch;
-	uint64_t ticket;
 	size_t count;
 	bool any;
 	int r;
@@ -410,7 +449,8 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 				    any || !gm_rule(GM_RULE_WAIT_CONTEXT) ? NULL : contexts,
 				    count);
 	give_up_waiting(reuse, epoch);
-	gm_reuse_poll_all(reuse);
+	if (!gm_reuse_poll_all(reuse) && reuse->vain != vain)
+		return -ETIMEDOUT;
 	return r == -EBUSY ? -ENOENT : r;
 }
 
@@ -515,15 +555,14 @@ static void settle_one(struct gm_reuse *reuse, uint64_t begun)
 /* An epoch whose frees all came before @begun. The retire lock held. */
 static bool complete_until(struct gm_reuse *reuse, uint64_t begun)
 {
+	size_t count = 0;
 	bool any;
 
 	if (!gm_lock(&reuse->limbo))
 		return false;
 	any = reuse->oldest && reuse->oldest->stamp <= begun && !gm_reuse_holds_locked(reuse);
 	gm_unlock(&reuse->limbo);
-	if (any)
-		complete_oldest(reuse);
-	return any;
+	return any && complete_oldest(reuse, &count);
 }
 
 void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun)

@@ -426,10 +426,10 @@ static bool is_only(void *arg, uint32_t context, uint64_t stream)
 	return context && context == one.context && !several;
 }
 
-static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
+static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
-	gm_cached_complete(items, count);
+	return gm_cached_complete(items, count);
 }
 
 static void *memory(void *arg, size_t bytes)

@@ -95,9 +95,10 @@ struct gm_cached_free {
 int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t block, uint64_t address,
 		   const struct gm_cached_free *how);
 
-/* Pending blocks, of any heaps, become free. */
+/* Pending blocks, of any heaps, become free. Returns how many of the first: less than @count where a
+ * lock could not be had. The others stay pending until it is called for them again. */
 struct gm_reuse_item;
-void gm_cached_complete(const struct gm_reuse_item *items, size_t count);
+size_t gm_cached_complete(const struct gm_reuse_item *items, size_t count);
 
 /* Give idle segments back to the driver (settle first): bytes given back. The growth lock held. */
 uint64_t gm_cached_empty(struct gm_cached *heap);

@@ -206,16 +206,18 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 }
 
 /* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
- * were looked at. */
+ * were looked at; 0: it could not be had. */
 static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
 {
 	struct gm_stretch stretch;
 	bool any = false;
 	size_t i = 0;
+	int r;
 
 	gm_stretch_make(&stretch, true);
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
-		return 1;		/* counted; it stays pending */
+	r = gm_stretch_begin(heap, &stretch, 0);
+	if (gm_unlikely(r < 0))
+		return r != -ETIMEDOUT;	/* else the heap is gone, with its blocks */
 	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
 		struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
 
@@ -240,13 +242,14 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 	return i;
 }
 
-void gm_cached_complete(const struct gm_reuse_item *items, size_t count)
+size_t gm_cached_complete(const struct gm_reuse_item *items, size_t count)
 {
-	while (count) {
-		struct gm_cached *heap = gm_cached_by_number(items->owner);
-		size_t done = heap ? complete_some(heap, items, count) : 1;
+	size_t done = 0, more = 1;
 
-		items += done;
-		count -= done;
+	for (; done < count && more; done += more) {
+		struct gm_cached *heap = gm_cached_by_number(items[done].owner);
+
+		more = heap ? complete_some(heap, items + done, count - done) : 1;
 	}
+	return done;
 }

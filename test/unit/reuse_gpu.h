@@ -225,7 +225,7 @@ static void freed_now(struct block *block)
 	block->state = BLOCK_FREE;
 }
 
-static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
+static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
 	for (size_t i = 0; i < count; i++) {
@@ -233,6 +233,7 @@ static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
 			abort();
 		freed_now(&gpu.blocks[items[i].block]);
 	}
+	return count;
 }
 
 static void *memories[64];

@@ -524,6 +524,40 @@ START_TEST(complete_before_it_waits)
 }
 END_TEST
 
+static size_t told;
+
+static void *complete_two(void *arg)
+{
+	told = gm_cached_complete(arg, 2);
+	return NULL;
+}
+
+/* The lock cannot be had when the GPU has finished with two blocks: they wait for it to be said again. */
+START_TEST(completed_again)
+{
+	struct gm_reuse_item items[2];
+	struct cell cell[2];
+	pthread_t thread;
+
+	begin(4096);
+	for (int i = 0; i < 2; i++) {
+		serve(2 * MIB, 1, &cell[i]);
+		ck_assert_int_eq(aux_release(heap[0], cell[i].block, cell[i].address, false), 0);
+		items[i] = (struct gm_reuse_item){ .block = cell[i].block,
+						   .owner = gm_cached_number(heap[0]) };
+	}
+	ck_assert(gm_lock(&gm_rec.domain[0].lock));
+	pthread_create(&thread, NULL, complete_two, items);
+	pthread_join(thread, NULL);
+	gm_unlock(&gm_rec.domain[0].lock);
+	ck_assert_uint_eq(told, 0);
+	ck_assert_uint_eq(state_of(cell[0].block), GM_BLOCK_PENDING);
+	ck_assert_uint_eq(gm_cached_complete(items, 2), 2);
+	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), 20 * MIB);
+	all_sound();
+}
+END_TEST
+
 /* The heap goes while threads free into it and take from it. */
 static void *until_dropped(void *arg)
 {
@@ -662,6 +696,7 @@ int main(void)
 	tcase_add_test(tc, a_shard_whose_thread_died_there);
 	tcase_add_test(tc, dropped_while_a_shard_is_held);
 	tcase_add_test(tc, complete_before_it_waits);
+	tcase_add_test(tc, completed_again);
 	tcase_add_test(tc, dropped_meanwhile);
 	tcase_add_test(tc, passed_through_beside_what_is_kept);
 	tcase_add_test(tc, dropped_while_a_shard_is_let_go);

@@ -145,14 +145,18 @@ static void put(uint32_t block)
 	pthread_mutex_unlock(&free_lock);
 }
 
-static void complete(void *arg, const struct gm_reuse_item *items, size_t count)
+static size_t room = SIZE_MAX;		/* so many are taken at a time */
+
+static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
 	(void)arg;
+	count = count < room ? count : room;
 	for (size_t i = 0; i < count; i++) {
 		for (unsigned int s = 0; s < STREAMS; s++)
 			too_early += done[s] < freed_at[items[i].block][s];
 		put(items[i].block);
 	}
+	return count;
 }
 
 static void *memory(void *arg, size_t bytes)
@@ -393,6 +397,39 @@ START_TEST(test_other_writers)
 }
 END_TEST
 
+/* Who is to be told cannot be, or not of all: the others come again, in their order. */
+START_TEST(test_told_again)
+{
+	fresh();
+	submit(0);
+	submit(1);
+	for (uint32_t block = 1; block <= 70; block++)
+		free_block(block, true);
+	submit(0);
+	free_block(71, true);
+	submit(0);
+	done[0] = done[1] = 1000;
+	room = 0;
+	ck_assert_uint_eq(gm_reuse_poll(reuse), 0);
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 71 * 512);
+	free_block(72, false);
+	submit(0);
+	ck_assert_int_ne(gm_reuse_wait(reuse), 0);		/* nobody waits for ever */
+	ck_assert_uint_eq(gm_reuse_settle(reuse), 0);
+	ck_assert_int_eq(gm_reuse_check(reuse), 0);
+	room = 5;
+	ck_assert_uint_eq(gm_reuse_poll(reuse), 5);
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 67 * 512);
+	ck_assert_int_eq(gm_reuse_check(reuse), 0);
+	room = SIZE_MAX;
+	ck_assert_uint_eq(gm_reuse_poll(reuse), 67);
+	ck_assert_uint_eq(stacked, 72);
+	ck_assert_uint_eq(stack[71], 72);
+	ck_assert_uint_eq(gm_reuse_limbo_bytes(reuse, UINT32_MAX), 0);
+	ck_assert_int_eq(gm_reuse_check(reuse), 0);
+}
+END_TEST
+
 /* Nobody may wait: who looks again and again sees what waits, and whether the GPU gets on. */
 START_TEST(test_last_resort)
 {
@@ -438,6 +475,7 @@ int main(void)
 	tcase_add_test(tcase, test_threads);
 	tcase_add_test(tcase, test_owner_forgotten);
 	tcase_add_test(tcase, test_no_memory);
+	tcase_add_test(tcase, test_told_again);
 	tcase_add_test(tcase, test_other_writers);
 	tcase_add_test(tcase, test_last_resort);
 	srunner_set_tap(runner, "-");
