@@ -117,12 +117,12 @@ void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
 
 /* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
- * out at once, in one-stream mode; *ret_early then says whether work on it may still be pending
- * (the next launch may not overlap its predecessor), and that this thread was not told so since the
- * last submission. False: it is in limbo now, and
+ * out at once, in one-stream mode; *ret_early is then the stream whose work on it may still be pending
+ * (its next launch may not overlap its predecessor), 0 where there is none, or this thread was told so
+ * since the last submission. False: it is in limbo now, and
  * ops->complete will tell. */
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
-		    bool *ret_early);
+		    uint64_t *ret_early);
 
 /* Complete what is complete. Returns how many blocks that were. Cheap when nothing is in limbo. */
 size_t gm_reuse_poll(struct gm_reuse *reuse);

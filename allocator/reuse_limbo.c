@@ -202,12 +202,12 @@ static inline bool is_early_again(const struct gm_reuse *reuse, uint32_t owner, 
 }
 
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
-		    bool *ret_early)
+		    uint64_t *ret_early)
 {
 	uint32_t context;
 	bool now;
 
-	*ret_early = false;
+	*ret_early = 0;
 	if (!gm_rule(GM_RULE_LIMBO))
 		return true;
 	if (is_early_again(reuse, item->owner, stream_ordered))
@@ -223,7 +223,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 	if (now && reuse->hot->stream) {
 		reuse->one_open = true;
 		reuse->one_stamp = reuse->stamp;
-		*ret_early = true;
+		*ret_early = reuse->hot->stream;
 		if (!stream_ordered) {
 			again.stamp = reuse->stamp;
 			again.owner = item->owner;

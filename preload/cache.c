@@ -329,7 +329,7 @@ struct freeing {
 	uint64_t stream;		/* of the block's segment */
 	uint8_t kind;
 	bool waited;			/* nothing can use it any more: the host has waited */
-	bool early;
+	uint64_t early;			/* the stream that may not have come past it */
 	bool told;			/* its stack is known */
 	uint32_t stack;
 };
@@ -374,7 +374,7 @@ static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t by
 	now = gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
 	/* Before anybody can be handed it. */
 	if (now && freeing->early)
-		gm_order_early_reuse();
+		gm_order_early_reuse(freeing->early);
 	return now;
 }
 

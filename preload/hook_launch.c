@@ -20,10 +20,14 @@
 struct gm_order_early gm_order_early;
 static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
 
-/* In one-stream mode only, which ends once and for all: there is one such stream. */
-void gm_order_early_reuse(void)
+/* One stream at a time: where one-stream mode comes back with another one, what the one before was given
+ * until then is complete (reuse_calm.c), and there is nothing left to overlap. Who is told so late that
+ * this has happened meanwhile leaves the new one's in place. */
+void gm_order_early_reuse(uint64_t stream)
 {
-	early_stream = gm_order_hot.stream;
+	early_stream = stream;
+	if (!gm_order_hot.many && gm_order_hot.stream != stream)
+		early_stream = gm_order_hot.stream;
 	if (!++gm_order_early.reuses)
 		gm_order_early.reuses++;	/* 0 says that there was none */
 }

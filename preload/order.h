@@ -122,9 +122,9 @@ void gm_order_behind_frees(CUstream back);
 /* Does the driver have events of whole contexts (12.5)? Without, the cache frees as free:sync. */
 bool gm_order_has_context_events(void);
 
-/* The cache handed out memory again that work of the one stream may still be using: that stream's
- * next kernel may not overlap its predecessor (order_early.c). */
-void gm_order_early_reuse(void);
+/* The cache handed out memory again that work of @stream (a key), the one stream, may still be using:
+ * its next kernel may not overlap its predecessor (hook_launch.c). */
+void gm_order_early_reuse(uint64_t stream);
 struct gm_order_early { _Atomic(uint32_t) reuses, over; };
 extern struct gm_order_early gm_order_early GM_HIDDEN;
 

@@ -75,11 +75,11 @@ START_TEST(test_leave_taken)
 	unsigned int count = _i ? MANY : 3;
 
 	ck_assert(overlaps(STREAM, count));
-	gm_order_early_reuse();
+	gm_order_early_reuse(gm_stream_key(STREAM, false));
 	ck_assert(!overlaps(STREAM, count));
 	ck_assert(overlaps(STREAM, count));		/* the next one's predecessor has waited */
-	gm_order_early_reuse();
-	gm_order_early_reuse();
+	gm_order_early_reuse(gm_stream_key(STREAM, false));
+	gm_order_early_reuse(gm_stream_key(STREAM, false));
 	ck_assert(!overlaps(STREAM, count));
 	ck_assert(overlaps(STREAM, count));
 }
@@ -88,10 +88,10 @@ END_TEST
 /* Any kernel without leave has waited; another stream's has not, nor one that was refused. */
 START_TEST(test_ends)
 {
-	gm_order_early_reuse();
+	gm_order_early_reuse(gm_stream_key(STREAM, false));
 	OK(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL));
 	ck_assert(overlaps(STREAM, 3));
-	gm_order_early_reuse();
+	gm_order_early_reuse(gm_stream_key(STREAM, false));
 	OK(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, OTHER, NULL, NULL));
 	ck_assert(overlaps(OTHER, 3));
 	answer = CUDA_ERROR_INVALID_VALUE;
@@ -100,6 +100,26 @@ START_TEST(test_ends)
 	ck_assert(!overlaps(STREAM, 3));
 	ck_assert(overlaps(STREAM, 3));
 	ck_assert_uint_eq(kernels, 2);
+}
+END_TEST
+
+/* One-stream mode has ended, and another stream is looked at for it: what was freed before that is the
+ * first one's. Then it is back, with the other one. */
+START_TEST(test_another_stream)
+{
+	uint64_t first = gm_stream_key(STREAM, false), other = gm_stream_key(OTHER, false);
+
+	gm_order_hot.many = 1;
+	gm_order_hot.stream = other;
+	gm_order_early_reuse(first);
+	ck_assert(overlaps(OTHER, 3));
+	ck_assert(!overlaps(STREAM, 3));
+	ck_assert(overlaps(STREAM, 3));
+	gm_order_hot.many = 0;
+	gm_order_early_reuse(other);
+	gm_order_early_reuse(first);		/* told late: complete */
+	ck_assert(!overlaps(OTHER, 3));
+	ck_assert(overlaps(OTHER, 3));
 }
 END_TEST
 
@@ -141,6 +161,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_loop_test(tc, test_leave_taken, 0, 2);
 	tcase_add_test(tc, test_ends);
+	tcase_add_test(tc, test_another_stream);
 	tcase_add_test(tc, test_tables);
 	suite_add_tcase(suite, tc);
 	return run_suite(suite);

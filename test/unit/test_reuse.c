@@ -148,7 +148,7 @@ static void do_free(struct slot *slot, bool stream_ordered)
 {
 	struct block *b = &gpu.blocks[slot->block];
 	struct gm_reuse_item item = { slot->block, b->context, 512 * (slot->block + 1) };
-	bool early;
+	uint64_t early;
 
 	if (!stream_ordered)
 		native_free(b->context);

@@ -213,7 +213,7 @@ static uint32_t take(void)
 static void free_block(uint32_t block, bool stream_ordered)
 {
 	struct gm_reuse_item item = { block, 1 + block % 3, 512 };
-	bool early;
+	uint64_t early;
 
 	for (unsigned int s = 0; s < STREAMS; s++)
 		freed_at[block][s] = submitted[s];
@@ -381,13 +381,13 @@ END_TEST
 
 START_TEST(test_other_writers)
 {
-	bool early;
+	uint64_t early;
 	struct gm_reuse_item item = { 1, 1, 512 };
 
 	fresh();
 	submit(0);
 	ck_assert(gm_reuse_freed(reuse, &item, false, &early));
-	ck_assert(early);
+	ck_assert_uint_eq(early, 1);
 	gm_reuse_leave_one(reuse);
 	ck_assert(!gm_reuse_freed(reuse, &item, false, &early));
 	submit(0);
