@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/load.h"
 #include "tools/show.h"
 #include "tools/sink.h"
 #include "tools/table.h"
@@ -20,6 +21,29 @@
 
 static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
 
+/* Of the stacks of all allocations and of what could not be had. */
+static int share(struct gm_scene *scene)
+{
+	const json_t *failures = gm_json_list(scene->root, "failures"), *one;
+	bool *used = calloc(scene->stacks.count + 1, sizeof(*used));
+	size_t i;
+
+	if (!used)
+		return -ENOMEM;
+	for (i = 0; i < scene->lives.count; i++)
+		if (scene->lives.list[i].stack > 0 && (uint64_t)scene->lives.list[i].stack < scene->stacks.count)
+			used[scene->lives.list[i].stack] = true;
+	json_array_foreach(failures, i, one) {
+		int64_t stack = gm_json_number(one, "stack");
+
+		if (stack > 0 && (uint64_t)stack < scene->stacks.count)
+			used[stack] = true;
+	}
+	gm_stacks_share(&scene->stacks, used);
+	free(used);
+	return 0;
+}
+
 int gm_scene_open(struct gm_scene *scene, const json_t *root)
 {
 	int r;
@@ -29,6 +53,8 @@ int gm_scene_open(struct gm_scene *scene, const json_t *root)
 	r = gm_stacks_open(&scene->stacks, root);
 	if (!r)
 		r = gm_lives_open(&scene->lives, root);
+	if (!r)
+		r = share(scene);
 	if (r)
 		gm_scene_close(scene);
 	return r;

@@ -73,6 +73,13 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 	return demangle(stacks, known, frame);
 }
 
+static enum gm_frame_sort sort_of(const struct gm_frame *frame)
+{
+	if (frame->python)
+		return gm_stack_installed(frame->file) ? GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
+	return gm_stack_plumbing(frame->name, frame->module) ? GM_FRAME_PLUMBING : GM_FRAME_NATIVE;
+}
+
 static int read_frames(struct gm_stacks *stacks, const json_t *root)
 {
 	const struct gm_value *list = gm_bulk_list(root, "frames");
@@ -84,6 +91,8 @@ static int read_frames(struct gm_stacks *stacks, const json_t *root)
 	r = stacks->frames ? 0 : -ENOMEM;
 	for (size_t i = 0; !r && i < stacks->frame_count; i++)
 		r = read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i], &known);
+	for (size_t i = 0; !r && i < stacks->frame_count; i++)
+		stacks->frames[i].sort = (uint8_t)sort_of(&stacks->frames[i]);
 	gm_table_free(&known);
 	return r;
 }
@@ -139,33 +148,120 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 	return stacks->ids + stacks->starts[id];
 }
 
+/* ---- who asked ------------------------------------------------------------------------------- */
+
+static enum gm_frame_sort best_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
+{
+	enum gm_frame_sort best = GM_FRAME_PLUMBING;
+
+	for (size_t i = 0; i < count && best != GM_FRAME_PYTHON_OWN; i++) {
+		enum gm_frame_sort sort = (enum gm_frame_sort)stacks->frames[ids[i]].sort;
+
+		best = sort > best ? sort : best;
+	}
+	return best;
+}
+
+/* The next frame of that sort from place *@at on, which goes behind it; NULL: there is none. */
+static const struct gm_frame *next_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count,
+				      enum gm_frame_sort sort, size_t *at)
+{
+	while (*at < count) {
+		const struct gm_frame *frame = &stacks->frames[ids[(*at)++]];
+
+		if (frame->sort == sort)
+			return frame;
+	}
+	return NULL;
+}
+
+static bool is_same(const struct gm_frame *a, const struct gm_frame *b, bool exact)
+{
+	return a == b || (!exact && !strcmp(a->name, b->name) &&
+			  !strcmp(a->python ? a->file : a->module, b->python ? b->file : b->module));
+}
+
+/* How many frames do all of @used begin with? */
+static size_t shared_by(const struct gm_stacks *stacks, const bool *used, bool exact)
+{
+	const uint32_t *first = NULL;
+	size_t length = 0, shared = SIZE_MAX;
+	enum gm_frame_sort sort = GM_FRAME_PLUMBING;
+
+	for (size_t s = 1; s < stacks->count && shared; s++) {
+		size_t count, i = 0, k = 0, same = 0;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+		const struct gm_frame *a, *b;
+		enum gm_frame_sort here = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+
+		if (here == GM_FRAME_PLUMBING)
+			continue;
+		if (!first) {
+			first = ids;
+			length = count;
+			sort = here;
+		}
+		if (here != sort)
+			return 0;
+		do {
+			a = next_of(stacks, first, length, sort, &i);
+			b = next_of(stacks, ids, count, sort, &k);
+		} while (a && b && is_same(a, b, exact) && ++same < shared);
+		shared = same < shared ? same : shared;
+	}
+	return shared == SIZE_MAX ? 0 : shared;
+}
+
+/* Has each of @used a frame behind those? */
+static bool is_longer(const struct gm_stacks *stacks, const bool *used, size_t shared)
+{
+	for (size_t s = 1; s < stacks->count; s++) {
+		size_t count, at = 0, n = 0;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+		enum gm_frame_sort sort = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+
+		while (sort != GM_FRAME_PLUMBING && n <= shared && next_of(stacks, ids, count, sort, &at))
+			n++;
+		if (sort != GM_FRAME_PLUMBING && n <= shared)
+			return false;
+	}
+	return true;
+}
+
+void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
+{
+	size_t shared = shared_by(stacks, used, false);
+
+	/* The same functions all the way: they differ in the places of their calls, or not at all. */
+	if (!is_longer(stacks, used, shared))
+		shared = shared_by(stacks, used, true);
+	stacks->shared = is_longer(stacks, used, shared) ? shared : 0;
+}
+
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
 {
 	static const struct gm_frame none = { .name = GM_NO_STACK, .file = "", .module = "" };
-	const struct gm_frame *python = NULL, *native = NULL;
-	size_t count;
+	const struct gm_frame *found = NULL, *frame;
+	size_t count, at = 0, n = 0;
 	const uint32_t *ids = gm_stack(stacks, id, &count);
+	enum gm_frame_sort sort = best_of(stacks, ids, count);
 
-	for (size_t i = 0; i < count; i++) {
-		const struct gm_frame *frame = &stacks->frames[ids[i]];
-
-		if (frame->python && !gm_stack_installed(frame->file))
-			return frame;
-		if (frame->python && !python)
-			python = frame;
-		if (!frame->python && !native && !gm_stack_plumbing(frame->name, frame->module))
-			native = frame;
-	}
-	return python ? python : native ? native : count ? &stacks->frames[ids[0]] : &none;
+	if (!count)
+		return &none;
+	if (sort == GM_FRAME_PLUMBING)
+		return &stacks->frames[ids[0]];
+	while (n++ <= stacks->shared && (frame = next_of(stacks, ids, count, sort, &at)))
+		found = frame;
+	return found;
 }
 
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
 {
 	const struct gm_frame *site = gm_stack_site(stacks, id);
 
-	if (site->python)
-		snprintf(to, room, "%.300s (%.300s:%lld)", site->name, site->file,
-			 (long long)site->line);
+	if (site->python || site->line > 0)
+		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
+			 site->python ? site->file : file_name(site->file), (long long)site->line);
 	else
 		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
 			 site->module, site->module[0] ? ")" : "");

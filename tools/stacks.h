@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What may be a site: the program's own Python, else any Python, else native frames that are no plumbing. */
+enum gm_frame_sort { GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN };
+
 struct gm_frame {
 	const char *name;		/* never "": "libfoo.so+0x1234" without a name, else "??" */
 	const char *symbol;		/* as it was recorded: C++ and Rust names are mangled */
@@ -16,6 +19,7 @@ struct gm_frame {
 	int64_t line;
 	const char *module;		/* its file's name, "" unknown */
 	bool python;
+	uint8_t sort;			/* enum gm_frame_sort */
 };
 
 struct gm_stacks {
@@ -25,6 +29,7 @@ struct gm_stacks {
 	size_t *starts;			/* stack s: ids[starts[s]] to ids[starts[s + 1]]; s < count */
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
+	size_t shared;			/* frames that tell nobody apart: see gm_stacks_share */
 };
 
 /* The stacks of @root, which must outlive them. Numbers out of range are frame 0. Returns 0 or
@@ -38,9 +43,14 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 /* One line for a stack, who asked: its innermost line of the program's own Python; else of any Python;
  * else its innermost native frame that is no plumbing. */
 const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id);
+/* The stacks with @used (by number) are of what was allocated or refused. The innermost frames that all of
+ * them share, as an allocation function of the program's, tell nobody apart: a site is from now on the first
+ * that differs. */
+void gm_stacks_share(struct gm_stacks *stacks, const bool *used);
+
 #define GM_NO_STACK "(no stack)"
 
-/* That line as text, "train (train.py:7)" or "forward (libmodel.so)", cut to @room. Returns @to. */
+/* That line as text, "train (train.py:7)", "main (app.cu:88)" or "forward (libmodel.so)", cut to @room. Returns @to. */
 const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room);
 
 #endif

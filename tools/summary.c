@@ -18,6 +18,7 @@
 #include "tools/groups.h"
 #include "tools/limit.h"
 #include "tools/load.h"
+#include "tools/locate.h"
 #include "tools/show.h"
 #include "tools/torch_stats.h"
 #include "tools/verbs.h"
@@ -160,6 +161,8 @@ static void print_explanation(const struct view *view)
 	putchar('\n');
 	gm_show_heading(stdout, "why memory ran out");
 	printf("%s\n%s\n", explanation->why, explanation->change);
+	if (explanation->stack > 0)
+		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
 
 static void print_device(const struct view *view, const json_t *device)
@@ -217,13 +220,18 @@ static void print_host(const struct view *view)
 
 static void print_failure(const struct view *view, const json_t *failure)
 {
-	printf("  #%lld %s: %s asked for %s on %s by %s: %s; %s of %s were free",
+	int64_t stack = gm_json_number(failure, "stack");
+	char site[1024] = "";
+
+	if (stack > 0)
+		gm_site_text(&view->scene->stacks, stack, site, sizeof(site));
+	printf("  #%lld %s: %s asked for %s on %s by %s%s%s: %s; %s of %s were free",
 	       (long long)gm_json_number(failure, "number"),
 	       gm_show_time(gm_json_number(failure, "time_us")),
 	       gm_show_clean(gm_json_text(failure, "entry")),
 	       gm_show_bytes(gm_json_number(failure, "requested_bytes")), gm_show_device(failure),
-	       gm_show_module(view->root, gm_json_number(failure, "module")),
-	       gm_show_clean(gm_json_text(failure, "result_name")),
+	       gm_show_module(view->root, gm_json_number(failure, "module")), site[0] ? ", " : "",
+	       gm_show_clean(site), gm_show_clean(gm_json_text(failure, "result_name")),
 	       gm_show_bytes(gm_json_number(failure, "free_bytes")),
 	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
 	if (gm_json_number(failure, "reserved_bytes") > 0)
@@ -404,10 +412,11 @@ static void print_json(const struct view *view)
 	json_object_set_new(root, "explanation",
 			    view->explanation->cause == GM_CAUSE_NONE
 				    ? json_null()
-				    : json_pack("{ss ss ss}", "cause",
+				    : json_pack("{ss ss ss so}", "cause",
 						gm_cause_name(view->explanation->cause), "why",
 						gm_show_clean(view->explanation->why), "change",
-						gm_show_clean(view->explanation->change)));
+						gm_show_clean(view->explanation->change), "stack",
+						gm_groups_json_stack(view->scene, view->explanation->stack)));
 	gm_show_json(stdout, root, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
@@ -435,6 +444,7 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 		gm_load_free(&loaded);
 		return gm_given_bad("summary", word, gm_limit_why(r));
 	}
+	gm_locate(&scene);
 	gm_explain(&scene, &explanation);
 	view = (struct view){ loaded.root, device, by, &scene, &explanation };
 	if (json)

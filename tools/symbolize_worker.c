@@ -74,7 +74,7 @@ static __attribute__((noreturn)) void work(const struct gm_sym_request *request,
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	limit(RLIMIT_CORE, 0);
-	limit(RLIMIT_CPU, CPU_SECONDS);
+	limit(RLIMIT_CPU, request->cpu_seconds ? request->cpu_seconds : CPU_SECONDS);
 #ifndef __SANITIZE_ADDRESS__			/* whose own memory is larger */
 	limit(RLIMIT_DATA, DATA_MOST);
 #endif

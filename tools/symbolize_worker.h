@@ -35,6 +35,7 @@ struct gm_sym_request {
 	const struct gm_sym_module *modules;
 	size_t module_count;
 	bool inlines;
+	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
 	/* One level of a frame's functions, innermost first; the last one has @inlined false.
 	 * Strings are valid during the call, and of any content. */
 	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);

@@ -47,7 +47,7 @@ with Room() as room:
         r"^45\.00 MiB in 45 blocks.*\n +remember_loss .*\n(?: +.*\n)* +main", done.stdout, re.M), done.stdout)
     done = ask("why it ran out", oom, cwd=room.out)
     check("why: one sentence with who asked and what was missing, another with what to change", done.returncode == 0 and re.search(
-        r"^why memory ran out\nevaluate \(app_training\) asked for 7\.81 GiB on device 0, where .* too little\. .*\nThat one request is more than all that the program held",
+        r"^why memory ran out\nevaluate \(app_training\.c:\d+\) asked for 7\.81 GiB on device 0, where .* too little\. .*\nThat one request is more than all that the program held",
         done.stdout, re.M), done.stdout[:600])
     done = ask("what changed since yesterday", yesterday, today, cwd=room.out)
     rows = done.stdout.splitlines()

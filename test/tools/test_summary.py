@@ -79,7 +79,7 @@ with Room() as room:
         r"^by module +live +peak", r"^demo_app\.static +[0-9.]+ MiB", r"^by kind", r"^managed +3\.00 MiB", r"^pool ",
         r"not recorded here .*: [0-9.]+ MiB$", r"^pinned host memory: 1\.00 MiB live")), live.stdout)
     check("what could not be had", re.search(
-        r"#1 .*: cuMemAlloc_v2 asked for .* on device 0 by demo_app\.static: CUDA_ERROR_OUT_OF_MEMORY; .* were free",
+        r"#1 .*: cuMemAlloc_v2 asked for .* on device 0 by demo_app\.static, \S.*: CUDA_ERROR_OUT_OF_MEMORY; .* were free",
         live.stdout), live.stdout)
 
     # The numbers of a trained model's table, through the same code.

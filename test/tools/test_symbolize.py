@@ -374,6 +374,65 @@ def libdw(room):
               ("too old" if name == "old" else "could not be digested") in done.stderr, (frame, done.stderr))
 
 
+WRAPPED = SOURCE[:SOURCE.index("namespace shop")] + r"""
+APART unsigned long long alloc(unsigned long size)
+{
+	unsigned long long at = 0;
+	return cuMemAlloc_v2(&at, size) ? 0 : at;	/* mark: alloc */
+}
+static APART void layers(void)
+{
+	alloc(3 << 20);	/* mark: layer-1 */
+	alloc(2 << 20);	/* mark: layer-2 */
+	__asm__ volatile("");	/* no tail call */
+}
+int main(int argc, char **argv)
+{
+	void *context;
+	int device;
+	if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context))
+		return 1;
+	if (argc == 1)
+		layers();
+	alloc(1 << 20);	/* mark: head */
+	alloc(5 << 20);	/* mark: tail */
+	return alloc(1ul << 40) != 0;	/* mark: batch */
+}
+"""
+
+
+def wrapped(room):
+    """An allocation function of the program's own, which every stack begins with, tells nobody apart."""
+    marks = {re.search(r"mark: ([\w-]+)", line).group(1): n for n, line in enumerate(WRAPPED.split("\n"), 1) if "mark:" in line}
+    program = build(room, text=WRAPPED)
+    _, path = snapshot_of(room, program)
+    path = next(os.path.join(room.out, f) for f in room.files() if "oom-1" in f)
+    rows = {r["site"]: (r["allocated_bytes"] >> 20, r["blocks"]) for r in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]}
+    check("blocks by the callers of the program's allocation function, line by line", rows == {
+        "layers() (shop.cc:%d)" % marks["layer-1"]: (3, 1), "layers() (shop.cc:%d)" % marks["layer-2"]: (2, 1),
+        "main (shop.cc:%d)" % marks["head"]: (1, 1), "main (shop.cc:%d)" % marks["tail"]: (5, 1)}, rows)
+    text = gpumem("summary", path).stdout
+    check("what could not be had: by who called it, with its stack", re.search(
+        r"^why memory ran out\nmain \(shop\.cc:%d\) asked for 1\.00 TiB .*\n.*\n  alloc\(unsigned long\) \(.*shop\.cc:%d\)\n  main \(.*shop\.cc:%d\)\n" % (
+            marks["batch"], marks["alloc"], marks["batch"]), text, re.M) and
+          re.search(r"^  #1 .* by app, main \(shop\.cc:%d\): CUDA_ERROR_OUT_OF_MEMORY" % marks["batch"], text, re.M), text)
+    found = json.loads(gpumem("summary", "--json", path).stdout)["explanation"]["stack"]
+    check("likewise in JSON", [f["name"] for f in found][:2] == ["alloc(unsigned long)", "main"] and found[1]["line"] == marks["batch"], found)
+    for old in room.files():
+        os.remove(os.path.join(room.out, old))
+    room.run([program, "flat"])
+    path = next(os.path.join(room.out, f) for f in room.files() if "oom-1" in f)
+    rows = [r["site"] for r in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]]
+    check("where all stacks have the same functions: by the place of the call", sorted(rows) == sorted(
+        "main (shop.cc:%d)" % marks[m] for m in ("head", "tail")), rows)
+    run_tool("strip", "--strip-debug", program)
+    rows = [r["site"] for r in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]]
+    check("without debug information by function", rows == ["main (app)"], rows)
+    os.remove(program)
+    build(room, text=WRAPPED.replace("5 << 20", "6 << 20"))
+    check("another build has no say", [r["site"] for r in json.loads(gpumem("summary", "--json", path).stdout)["by_site"]] == ["main (app)"])
+
+
 def usage(room):
     check("no snapshot", gpumem("symbolize").returncode == 2)
     check("two snapshots", gpumem("symbolize", "a", "b").returncode == 2)
@@ -389,7 +448,7 @@ def usage(room):
     check("onto itself", done.returncode == 0 and load(path)["version"] == 1, done.stderr)
 
 
-for part in (in_process, compilers, elsewhere, no_build_id, recovered, in_background, hostile, damaged, libdw, usage):
+for part in (in_process, compilers, elsewhere, no_build_id, recovered, in_background, hostile, damaged, libdw, wrapped, usage):
     with Room() as place:
         part(place)
 finish()

@@ -43,7 +43,7 @@ with Room() as room:
     snapshot = load(full)
     failure = snapshot["failure"]
     lacks = failure["requested_bytes"] - failure["free_bytes"]
-    cause("one request of 95% of the device: no holder of 168 MiB is to blame", "large", full, r"^evaluate \(app_training\) asked for 7\.81 GiB on device 0, where ",
+    cause("one request of 95% of the device: no holder of 168 MiB is to blame", "large", full, r"^evaluate \(app_training\.c:\d+\) asked for 7\.81 GiB on device 0, where ",
           r" %s too little\. The program itself held 272\.00 MiB\." % re.escape("%.2f MiB" % (lacks / MiB)), "That one request is more than all that the program held")
     check("and none is named", "make_moments" not in summary(full)["explanation"]["change"])
 
@@ -51,7 +51,7 @@ with Room() as room:
         fail.update(requested_bytes=130 * MiB, free_bytes=20 * MiB, total_bytes=302 * MiB)
         copy["failures"][-1].update(fail)
     cause("the program holds it", "full", with_changes(snapshot, less), r" 110\.00 MiB too little\. The program itself held 272\.00 MiB\.",
-          r"make_moments \(app_training\) held the most, 168\.00 MiB in 12 blocks: more than was lacking")
+          r"make_moments \(app_training\.c:\d+\) held the most, 168\.00 MiB in 12 blocks: more than was lacking")
 
     def stackless(copy, fail, _stats):
         less(copy, fail, _stats)
@@ -93,7 +93,7 @@ with Room() as room:
                                                         ("per_process_memory_fraction", "0.04", "327.68 MiB", r"332.00 MiB \(a fraction of 0.0406\)")]):
         room.run([TRAINING, "--leak"], allocator="caching", output=room.out + "/limit%d.%%r.json" % n, **{option: value})
         limited = room.out + "/limit%d.oom-1.json" % n
-        cause("%s: it was ours, and what it takes" % option, "limit", limited, r"^forward \(app_training\) asked for .* on device 0, where 7\.\d\d GiB were free: refused by "
+        cause("%s: it was ours, and what it takes" % option, "limit", limited, r"^forward \(app_training\.c:\d+\) asked for .* on device 0, where 7\.\d\d GiB were free: refused by "
               r"a limit that was set for this process, option %s\. It allows %s; 3\d\d\.00 MiB were taken, with .* idle" % (option, allows),
               "It takes a limit of at least %s; or that less is held. make_moments" % takes)
         check("%s: nothing of the driver's or MPS" % option, "driver" not in str(summary(limited)["explanation"]) and "MPS" not in str(summary(limited)["explanation"]),
@@ -238,14 +238,14 @@ with Room() as room:
               load(os.path.join(quick.out, quick.files()[0]))["devices"][0]["memory_stats"]["allocation.all.current"] == 40024, (run, quick.files()))
 
     # ---- by call site --------------------------------------------------------------------------------------------------
-    sites = {row["site"]: (row["allocated_bytes"], row["blocks"]) for row in summary(full)["by_site"]}
+    sites = {re.sub(r"\.c:\d+", "", row["site"]): (row["allocated_bytes"], row["blocks"]) for row in summary(full)["by_site"]}
     check("by call site", sites == {"make_moments (app_training)": (168 * MiB, 12), "load_weights (app_training)": (84 * MiB, 12),
                                     "remember_loss (app_training)": (20 * MiB, 20)}, sites)
     text = gpumem("summary", full).stdout
     check("in the text, the largest first", re.search(r"by call site\n +168\.00 MiB +12  make_moments .*\n +84\.00 MiB +12  load_weights", text), text)
     text = gpumem("summary", "--by", "stack", full).stdout
     check("--by stack: each with its stack, innermost first", re.search(
-        r"\n +live +blocks  by stack\n +168\.00 MiB +12  make_moments\n {28}make_moments \(app_training\)\n {28}main .*\n", text), text)
+        r"\n +live +blocks  by stack\n +168\.00 MiB +12  make_moments\n {28}make_moments \(.*app_training\.c:\d+\)\n {28}main .*\n", text), text)
     stacks = json.loads(gpumem("summary", "--json", "--by", "stack", full).stdout)
     check("--json --by stack", "by_site" not in stacks and sum(r["allocated_bytes"] for r in stacks["by_stack"]) == 272 * MiB and
           "make_moments" in [f["name"] for f in stacks["by_stack"][0]["stack"]] and stacks["by_stack"][0]["blocks"] == 12, stacks["by_stack"][:1])
