@@ -299,7 +299,9 @@ static void take_oom(bool last)
 			r = copy(&image);
 		}
 		if (!r) {
-			number = gm_oom_newest(&image);
+			/* Where there was no memory for their records none is to be seen. */
+			if (gm_oom_newest(&image))
+				number = gm_oom_newest(&image);
 			r = finish(&image, 1u << GM_REQUEST_OOM, time_us);
 		}
 		gm_oom_settled(number, !r);
