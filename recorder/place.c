@@ -149,6 +149,9 @@ static int open_option(const char *option, const char *command, struct gm_place 
 			path[--n] = '\0';
 		return open_in_own_directory(path, command, place);
 	}
+	/* Beside /dev/null and its like there is no room for files. */
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return -EINVAL;
 	return open_named_file(path, place);
 }
 

@@ -93,6 +93,11 @@ START_TEST(test_option_refused)
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "; the journal is in /"));
 	ck_assert_ptr_nonnull(strstr(aux_report.note, own));
 	gm_recorder_forget();
+	ck_assert_int_eq(aux_try_start(10, "/dev/null"), 0);
+	in_directory(own);
+	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: Invalid argument"));
+	ck_assert_int_eq(access("/dev/null-2", F_OK), -1);
+	gm_recorder_forget();
 	ck_assert_int_eq(aux_try_start(10, "/proc/self/maps"), 0);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: "));
 }
