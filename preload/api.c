@@ -3,7 +3,7 @@
  * history (history.c) and the cache (api_cache.c).
  *
  * Thread context: any, outside our locks; an OOM observer among them. Signal context: none.
- * Fork: in a child that has not started nothing is recorded, which is the answer.
+ * Fork: nothing is recorded in a child, which is the answer.
  */
 #define GPUMEM_API __attribute__((visibility("default")))
 #define GPUMEM_IMPLEMENTATION

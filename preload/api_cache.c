@@ -2,8 +2,7 @@
  * api_cache.c - the public functions of gpumem.h that change what the cache does, and the allocator
  * for PyTorch.
  *
- * Thread context: any, outside our hooks. Signal context: none. Fork: the allocator starts the
- * library in a child as a hook does; the others find nothing there.
+ * Thread context: any, outside our hooks. Signal context: none. Fork: see api.c.
  */
 #define GPUMEM_API __attribute__((visibility("default")))
 #define GPUMEM_IMPLEMENTATION

@@ -2,7 +2,7 @@
  * backing.c - memory that lives by references and by mappings (see backing.h).
  *
  * Owns the backings and their mappings, and the map's spaces HANDLE, EXTERNAL and MAPPING.
- * Thread context: any; one lock, rank before domain. Signal context: none. Fork: forgotten.
+ * Thread context: any; one lock, rank before domain. Signal context: none.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -406,12 +406,4 @@ void gm_backing_gone(uint32_t block)
 			drop_backing_locked(id);
 	}
 	gm_unlock(&lock);
-}
-
-void gm_backing_forget(void)
-{
-	lock = (struct gm_lock){ 0 };
-	gm_slots_forget(&backings);
-	gm_slots_forget(&mappings);
-	mapping_count = 0;
 }

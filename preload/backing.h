@@ -12,8 +12,7 @@
  * by another thread the moment the driver returns), then confirmed or taken back.
  *
  * Thread context: any. One lock, held across the recorder's (rank: before domain), never across a
- * driver call; a call that cannot have it is not recorded. Signal context: none. Fork: a child
- * calls gm_backing_forget.
+ * driver call; a call that cannot have it is not recorded. Signal context: none.
  */
 #ifndef GM_PRELOAD_BACKING_H
 #define GM_PRELOAD_BACKING_H
@@ -62,8 +61,5 @@ void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint6
 
 /* The record of @block is gone (its context ended): forget the backing and its mappings. */
 void gm_backing_gone(uint32_t block);
-
-/* In a forked child: forget everything. */
-void gm_backing_forget(void);
 
 #endif

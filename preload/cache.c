@@ -6,7 +6,7 @@
  * of what waits for the GPU, after waiting for the oldest of it; else from a new segment. What goes
  * wrong on our side leaves the call to the driver.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
 
@@ -48,14 +48,6 @@ int gm_cache_start(void)
 	if (gm_writers_any())
 		gm_cache_dedicate();
 	return 0;
-}
-
-void gm_cache_forget(void)
-{
-	gm_cache_unusual |= GM_CACHE_OFF;
-	gm_cache_unusual &= ~(uint32_t)(GM_CACHE_FILLS | GM_CACHE_WAITS | GM_CACHE_SCARCE);
-	gm_cache_heaps_forget();
-	gm_cache_forget_short();
 }
 
 void gm_cache_lost(void)

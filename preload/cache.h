@@ -7,7 +7,7 @@
  *
  * Locks: the growth lock of a device (rank GM_RANK_GROWTH) is held across the driver's calls that
  * make or give back segments, and over the verdict "out of memory"; hits never take it.
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_CACHE_H
 #define GM_PRELOAD_CACHE_H
@@ -18,7 +18,6 @@ struct gm_span;
 
 /* After gm_order_start. 0 or -errno: nothing is served then. */
 int gm_cache_start(void);
-void gm_cache_forget(void);		/* in a forked child */
 
 /* Why a call may need more than to be looked up, handed out and recorded; 0: nothing does. Beside
  * it there are gm_captures, and what lies with the heap. */

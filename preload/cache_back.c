@@ -10,8 +10,7 @@
  * were freed, complete or not. The driver may then have that request's stream wait for the free, as
  * it does with memory that was freed and that it had itself.
  *
- * Thread context: any, inside a hook. Lock: a leaf. Signal context: none. Fork:
- * gm_cache_orphans_forget.
+ * Thread context: any, inside a hook. Lock: a leaf. Signal context: none.
  */
 #include <string.h>
 
@@ -237,13 +236,4 @@ uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
 		bytes += done ? orphan.bytes : 0;
 	}
 	return bytes;
-}
-
-void gm_cache_orphans_forget(void)
-{
-	memset(orphans, 0, sizeof(orphans));
-	orphans_lock = (struct gm_lock){ 0 };
-	waiting = 0;
-	looking = false;
-	ticket_out = false;
 }

@@ -5,7 +5,7 @@
  * fails for want of memory is repeated after a flush, and where a device runs short its idle
  * segments go back at the program's own synchronisations.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_forget_short.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,13 +38,6 @@ static _Atomic(uint64_t) is_short;	/* a bit for each device */
 static _Atomic(uint64_t) scarce;	/* likewise; with GM_CACHE_SCARCE for all of them */
 static _Atomic(uint32_t) scarce_asked;
 static _Atomic(bool) dedicate;
-
-void gm_cache_forget_short(void)
-{
-	is_short = 0;
-	scarce = 0;
-	dedicate = false;
-}
 
 /* ---- requests that are the driver's ---- */
 

@@ -11,7 +11,7 @@
  * answer "not yet" for the sake of later work. A destroyed stream leaves such an event behind.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
- * cache_stream.c. Signal context: none. Fork: no state.
+ * cache_stream.c. Signal context: none.
  */
 #include <errno.h>
 

@@ -7,7 +7,7 @@
  * of the segment, and a program may hang there that ends without us. (Seen on an H200: 6 us, and
  * the memory is free after a wait for that stream alone, whatever the other streams do.)
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_heaps_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
 #include <sched.h>
@@ -515,19 +515,4 @@ int gm_cache_heaps_start(void)
 		growth[i].rank = GM_RANK_GROWTH;
 	gm_cache_spans = gm_span_new(pages, NULL);
 	return gm_cache_spans ? 0 : -ENOMEM;
-}
-
-void gm_cache_heaps_forget(void)
-{
-	memset((void *)heaps, 0, sizeof(heaps));
-	room_left = 0;
-	memset(growth, 0, sizeof(growth));
-	memset((void *)growth_lost, 0, sizeof(growth_lost));
-	heaps_lock = (struct gm_lock){ 0 };
-	gm_cache_homes_forget();
-	gm_cache_orphans_forget();
-	gm_cache_limits_forget();
-	endings = 0;
-	gm_cache_spans = NULL;
-	gm_cache_streams_forget();
 }

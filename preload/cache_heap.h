@@ -50,7 +50,6 @@ struct gm_cache_request {
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
 int gm_cache_heaps_start(void);
-void gm_cache_heaps_forget(void);
 
 /* What a thread was served from last: ids of contexts and numbers are never used twice. */
 struct gm_cache_last { uint32_t context, number; struct gm_cache_heap *heap; };
@@ -124,7 +123,6 @@ void gm_cache_set_fraction(uint8_t domain, double fraction);
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
 void gm_cache_tell_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
-void gm_cache_limits_forget(void);
 /* May the heaps of @domain take @bytes more? Its growth lock held. */
 bool gm_cache_within_limit(uint8_t domain, uint64_t bytes);
 /* The limit, and what counts against it, into the report of what it refused. */
@@ -160,7 +158,6 @@ bool gm_cache_orphans_room(void);	/* for one more */
 bool gm_cache_orphans_any(void);
 bool gm_cache_orphans_hold(void);	/* nobody gives some back until they are let go; false: not now */
 void gm_cache_orphans_let_go(void);
-void gm_cache_orphans_forget(void);
 
 /* What @heap gave back on its own stream is the driver's again when this returns, or after
  * @limit_ns. */
@@ -176,7 +173,6 @@ void gm_cache_home_here(struct gm_cache_heap *heap, uint32_t context);
 bool gm_cache_home_moves(struct gm_cache_heap *heap);
 /* @context has ended, with what the heap had in it. */
 void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
-void gm_cache_homes_forget(void);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 
@@ -193,7 +189,6 @@ void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 bool gm_cache_scarce(uint8_t domain);
 /* What an option says that memory holds when it is handed out. */
 void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
-void gm_cache_forget_short(void);
 
 /* ---- streams by key (cache_stream.c, cache_freed.c) ---- */
 
@@ -230,6 +225,5 @@ bool gm_cache_streams_pending(void);
 uint32_t gm_cache_streams_left(void);
 /* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
-void gm_cache_streams_forget(void);
 
 #endif

@@ -2,7 +2,7 @@
  * cache_home.c - the context that a default pool's heap works in: its memory outlives contexts, the
  * streams that segments go back on do not (see cache_heap.h).
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_homes_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  * Lock: one, never held over a driver call. Of @own, which whoever holds the growth lock uses, it is
  * not: before a home is left no more of that is begun (gm_cache_context_ending).
  */
@@ -89,9 +89,4 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 	}
 	if (locked)
 		gm_unlock(&lock);
-}
-
-void gm_cache_homes_forget(void)
-{
-	lock = (struct gm_lock){ 0 };
 }

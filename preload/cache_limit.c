@@ -2,7 +2,7 @@
  * cache_limit.c - how much of a device the cache may take, and the rest of what its heaps are told by
  * the options.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_cache_limits_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <string.h>
 
@@ -113,9 +113,4 @@ double gm_cache_fraction(uint8_t domain, uint64_t total_bytes)
 	if (limits[domain])
 		return fractions[domain];
 	return part < fraction ? part : fraction;
-}
-
-void gm_cache_limits_forget(void)
-{
-	memset((void *)limits, 0, sizeof(limits));
 }

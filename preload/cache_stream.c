@@ -9,7 +9,7 @@
  * touched. Others of streams that are gone are used again.
  *
  * Thread context: any, inside a hook. Lock: a leaf, never held over a driver call. Signal context:
- * none. Fork: forgotten.
+ * none.
  */
 #include <errno.h>
 #include <string.h>
@@ -519,15 +519,4 @@ enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone)
 	}
 	gm_unlock(&lock);
 	return seen;
-}
-
-void gm_cache_streams_forget(void)
-{
-	memset(streams, 0, sizeof(streams));
-	memset(buckets, 0, sizeof(buckets));
-	used = 1;
-	unused = spares = 0;
-	pending = left = of_threads = survivors = 0;
-	lock = (struct gm_lock){ 0 };
-	gm_cache_frees_told = false;
 }

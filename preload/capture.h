@@ -5,7 +5,7 @@
  * the driver while some stream may be capturing is asked in RELAXED mode (which allows all but
  * cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is put back.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: the flag stays set: harmless.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_CAPTURE_H
 #define GM_PRELOAD_CAPTURE_H

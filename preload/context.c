@@ -2,7 +2,7 @@
  * context.c - the contexts of this process, by handle and by life (see context.h).
  *
  * Owns the table of contexts, the thread's cached answer, and what is recorded of a device.
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <string.h>
 
@@ -32,8 +32,7 @@ static _Atomic(uint32_t) only;	/* its id while there was one context ever; UINT3
 static _Atomic(uint64_t) devices_recorded;	/* a bit each */
 static _Atomic(int) device_count;
 
-/* Bumped whenever a handle may have come to mean another context. Never reset: a forked child's
- * threads keep their caches. */
+/* Bumped whenever a handle may have come to mean another context. */
 _Atomic(uint32_t) gm_context_epoch = 1;
 __thread struct gm_where_known gm_where_known;
 
@@ -421,15 +420,4 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 				      NULL);
 	}
 	gm_op_end(ending->op);
-}
-
-
-void gm_contexts_forget(void)
-{
-	lock = (struct gm_lock){ 0 };
-	gm_slots_forget(&contexts);
-	devices_recorded = 0;
-	device_count = 0;
-	only = 0;
-	gm_context_handles_changed();
 }

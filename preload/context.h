@@ -26,7 +26,7 @@
  * another, a green context: what is allocated there is the primary context's.
  *
  * Thread context: any, inside a hook. One lock (rank: before domain), not held across driver
- * calls. Signal context: none. Fork: a child calls gm_contexts_forget.
+ * calls. Signal context: none.
  */
 #ifndef GM_PRELOAD_CONTEXT_H
 #define GM_PRELOAD_CONTEXT_H
@@ -125,7 +125,5 @@ uint32_t gm_context_next(uint32_t id);
 /* The handle of context @id; NULL: gone, or not known: a primary one that only its green ones were
  * met of. @ret_role, @ret_device: set when the context lives. */
 CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device);
-
-void gm_contexts_forget(void);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * debugger.h - is a tool here that watches the program's memory or its kernels?
  *
- * Thread context: the thread that starts the library. Signal context: none. Fork: nothing is kept.
+ * Thread context: the thread that starts the library. Signal context: none.
  */
 #ifndef GM_PRELOAD_DEBUGGER_H
 #define GM_PRELOAD_DEBUGGER_H

@@ -11,8 +11,8 @@
  * journal stays and can be recovered.
  *
  * Thread context: any thread, the last of the process among them. Signal context: _exit may be
- * called in a handler, whatever was interrupted: every wait is bounded. Fork: a child that has
- * not started, and a vfork child, just exit.
+ * called in a handler, whatever was interrupted: every wait is bounded. Fork: a child just
+ * exits.
  */
 #define _GNU_SOURCE
 #include <errno.h>

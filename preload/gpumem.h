@@ -22,8 +22,8 @@
  * what was taken from the driver for it; they are the same while allocator is native. Pinned host
  * memory and imported memory are in snapshots, not in these numbers.
  *
- * Thread safety: any thread, at any time, also in an OOM observer. Signal safety: none. Fork: a
- * child starts empty at its first CUDA call; observers are the parent's and not kept.
+ * Thread safety: any thread, at any time, also in an OOM observer. Signal safety: none. Fork: in a
+ * child of a process that has used CUDA nothing is recorded: the driver refuses it every call.
  */
 #ifndef GPUMEM_H
 #define GPUMEM_H

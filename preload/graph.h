@@ -5,7 +5,7 @@
  * knows (RESERVED_MEM_CURRENT). It is asked after each call that may change it, once the process
  * has made a memory node.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: a child calls gm_graphs_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_GRAPH_H
 #define GM_PRELOAD_GRAPH_H
@@ -23,7 +23,5 @@ bool gm_graph_nodes(void);
 /* Ask the driver what graphs hold now and record what changed; @caller as of gm_modules_caller, or
  * NULL. No operation of this thread may be under way. */
 void gm_graph_refresh(const void *caller);
-
-void gm_graphs_forget(void);
 
 #endif

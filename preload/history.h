@@ -5,7 +5,7 @@
  * (enabled), what gets a stack (context), of which languages (stacks); and how many events.
  *
  * Thread context: gm_history_config and gm_history_start in the first hook; the API from anywhere.
- * Signal context: none. Fork: gm_state is wiped, the child starts with its options.
+ * Signal context: none.
  */
 #ifndef GM_PRELOAD_HISTORY_H
 #define GM_PRELOAD_HISTORY_H

@@ -23,7 +23,7 @@
  * CUDA_ERROR_NOT_FOUND.
  *
  * Thread context: any. Signal context: a handler that calls CUDA inside a hook passes through.
- * Fork: the first hook of a child starts the library afresh (state.h).
+ * Fork: in a child of a process that started the library every hook passes through (state.h).
  */
 #ifndef GM_PRELOAD_HOOK_H
 #define GM_PRELOAD_HOOK_H
@@ -108,11 +108,7 @@ static inline CUresult gm_leave(CUresult result)
  * gm_hooks_start - the journal is there and recording (gm_recorder_start returned 0); called once
  * in the life of a process, by the thread of its first hook, inside, before any body runs on.
  * Driver calls through GM_REAL are allowed. Returns 0, or -errno: nothing will be recorded then.
- *
- * gm_hooks_forget - in a forked or cloned child, before it starts: forget maps, contexts and
- * locks (the memory may simply be leaked). No driver call, no lock, no malloc.
  */
 int gm_hooks_start(void);
-void gm_hooks_forget(void);
 
 #endif

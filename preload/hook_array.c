@@ -1,7 +1,7 @@
 /*
  * hook_array.c - CUDA arrays and mipmapped arrays. Their address in the record is the handle.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/array_size.h"
 #include "preload/capture.h"

@@ -1,7 +1,7 @@
 /*
  * hook_capture.c - stream capture begins and ends; what we may ask while it lasts (see capture.h).
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "allocator/rules.h"
 #include "preload/cache.h"

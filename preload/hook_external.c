@@ -5,7 +5,7 @@
  * A buffer mapped from external memory is freed by cuMemFree, a mipmapped array by
  * cuMipmappedArrayDestroy: record.c's free looks for such a mapping where it knows no block.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/array_size.h"
 #include "preload/capture.h"

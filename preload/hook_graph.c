@@ -5,7 +5,7 @@
  * so that two answers are recorded in the order in which they were seen; nothing else takes it,
  * and the driver never waits for us.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: gm_graphs_forget.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "allocator/lock.h"
 #include "preload/capture.h"
@@ -29,14 +29,6 @@ void gm_graph_node_made(uint8_t domain)
 bool gm_graph_nodes(void)
 {
 	return devices != 0;
-}
-
-void gm_graphs_forget(void)
-{
-	lock = (struct gm_lock){ .rank = GM_RANK_GRAPHS };
-	devices = 0;
-	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
-		blocks[i] = 0;
 }
 
 static void record_locked(uint8_t domain, uint64_t bytes, struct gm_alloc alloc)

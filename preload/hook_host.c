@@ -2,7 +2,7 @@
  * hook_host.c - pinned host memory: allocated, or the program's own, registered.
  *
  * It is recorded in the host's domain; it ends with the context that made it.
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/record.h"
 #include "preload/retry.h"

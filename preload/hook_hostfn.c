@@ -6,7 +6,7 @@
  * too (seen on a GPU): so once one was given, that call tells whether this thread is in one.
  * Nothing is wrapped, and getters give the program's own back by themselves.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: the flag stays set.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/order.h"
 #include "preload/retry.h"

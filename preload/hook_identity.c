@@ -4,7 +4,7 @@
  * The pseudo handles (legacy and per-thread stream) mean another stream in another context: while
  * only one context was ever current to anybody they need not be looked at each time.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: no state.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/context.h"
 #include "preload/order.h"

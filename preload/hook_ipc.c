@@ -6,7 +6,7 @@
  * handle names a segment; which block of it is meant goes with it (imports.h). What was exported,
  * others may write when no stream does (writers.h).
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include <errno.h>
 #include <string.h>

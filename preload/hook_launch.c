@@ -6,7 +6,7 @@
  * After memory was handed out again that the predecessor may still be using, that leave is taken
  * back from the next kernel: it is only ever a permission, and a launch without it waits.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: no state that matters.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #define _GNU_SOURCE
 #include <string.h>

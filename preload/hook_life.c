@@ -6,7 +6,7 @@
  * driver said that it is gone. In a process that exits, the snapshot is taken before the first
  * such call is made.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/capture.h"
 #include "preload/context.h"

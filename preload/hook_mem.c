@@ -1,7 +1,7 @@
 /*
  * hook_mem.c - linear memory: allocate, pitched, managed, free; with the 32-bit names of CUDA 2.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache.h"
 #include "preload/cache_inside.h"

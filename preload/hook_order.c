@@ -5,7 +5,7 @@
  * complete. A wait for less tells what the host may look at. Looking (a query that answers "done")
  * is the same as waiting.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: no state.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache.h"
 #include "preload/capture.h"

@@ -5,7 +5,7 @@
  * pool, so it outlives contexts, and a pool that is destroyed lives on until its last pointer is
  * freed; both are the driver's rules, and freeing is all that ends a record here.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache.h"
 #include "preload/cache_inside.h"

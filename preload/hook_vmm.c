@@ -4,7 +4,7 @@
  * Reserved addresses hold no bytes; a multicast object holds none of its own: its handle and its
  * mappings are known to nobody here and pass through. Handles belong to no context.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: state.h.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/capture.h"
 #include "preload/record.h"

@@ -5,7 +5,7 @@
  * reads and writes decides whether a cudaFree could be the host's barrier for it: where that
  * cannot be told it could.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: no state.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache.h"
 #include "preload/order.h"

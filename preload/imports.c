@@ -1,7 +1,7 @@
 /*
  * imports.c - parts of other processes' segments: see imports.h.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_imports_forget. Lock: a leaf.
+ * Thread context: any, inside a hook. Signal context: none. Lock: a leaf.
  */
 #include <errno.h>
 #include <string.h>
@@ -218,11 +218,4 @@ void gm_import_gone(CUdeviceptr address)
 	if (import)
 		drop_locked(import);
 	gm_unlock(&lock);
-}
-
-void gm_imports_forget(void)
-{
-	lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
-	gm_slots_forget(&imports);
-	any = false;
 }

@@ -16,7 +16,6 @@
  * Each open and close of a block is one of the driver's import, which the driver counts itself.
  *
  * Thread context: any, inside a hook; one leaf lock, no driver call under it. Signal context: none.
- * Fork: gm_imports_forget.
  */
 #ifndef GM_PRELOAD_IMPORTS_H
 #define GM_PRELOAD_IMPORTS_H
@@ -57,7 +56,5 @@ int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
 
 /* The context that @address was opened in is gone. */
 void gm_import_gone(CUdeviceptr address);
-
-void gm_imports_forget(void);
 
 #endif

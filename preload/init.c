@@ -3,7 +3,6 @@
  * first hooked CUDA call of a process): options, journal, modules, helper thread, triggers.
  *
  * Thread context: the loader's; then one thread, in its first hook. Signal context: none.
- * Fork: a child starts afresh, gm_init_forget first.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,15 +49,10 @@ static __attribute__((constructor)) void loaded(void)
 	gm_follow_loaded();
 }
 
-/* What is wrong with the options is said by the process that was given them, not again by each of
- * its forked children. Not on the wiped pages. */
-static bool options_told;
-
 static void said(void *arg, const char *line)
 {
 	(void)arg;
-	if (!options_told)
-		gm_say(line);
+	gm_say(line);
 }
 
 /* The rank of this process, from the launchers' variables; -1 none. */
@@ -124,7 +118,7 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 		scratch->settings[id].name = gm_options_name(id);
 		scratch->settings[id].value = value;
 		scratch->settings[id].source = gm_options_source(options, id);
-		if (options->verbose && !options_told)
+		if (options->verbose)
 			gm_say_always(gm_options_name(id), "=", value, " (",
 				      gm_options_source(options, id), ")");
 	}
@@ -248,7 +242,6 @@ int gm_init(void)
 		return -ENOMEM;
 	}
 	r = start_recorder(scratch);
-	options_told = true;
 	munmap(scratch, sizeof(*scratch));
 	if (r)
 		return r;
@@ -266,13 +259,4 @@ int gm_init(void)
 	gm_bus_start();
 	gm_exit_start();
 	return 0;
-}
-
-void gm_init_forget(void)
-{
-	gm_recorder_forget();
-	gm_modules_reset();
-	gm_stacks_forget();
-	gm_hooks_forget();
-	gm_traits_forget();
 }

@@ -9,7 +9,7 @@
  * declared here so that no toolkit needs to have the header.
  *
  * Thread context: any; NVTX may be called before CUDA, which starts nothing: what is said then is
- * passed over. Signal context: none. Fork: registered texts stay valid, open ranges do not.
+ * passed over. Signal context: none.
  */
 #ifndef GM_PRELOAD_NVTX_H
 #define GM_PRELOAD_NVTX_H

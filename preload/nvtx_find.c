@@ -7,7 +7,7 @@
  * getenv is the real one, but for that name, and only when the variable is not there. A profiler
  * that wants NVTX for itself sets it, and keeps it.
  *
- * Thread and signal context: getenv's own. Fork: no state but a remembered answer.
+ * Thread and signal context: getenv's own.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
  *         1 << 63 | context            a context's legacy default stream
  *         3 << 62 | thread << 31 | context     a thread's default stream in a context
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_order_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #define _GNU_SOURCE	/* secure_getenv */
 #include <errno.h>
@@ -492,21 +492,4 @@ int gm_order_start(void)
 	if (gm_order_unseen())
 		gm_reuse_leave_one(reuse);
 	return 0;
-}
-
-void gm_order_forget(void)
-{
-	gm_order_on = false;
-	reuse = NULL;
-	reborn = NULL;
-	reborn_any = 0;
-	one.name = 0;
-	one.thread = 0;
-	one.context = 0;
-	first_context = 0;
-	several = false;
-	memset(&gm_order_hot, 0, sizeof(gm_order_hot));
-	forget_seen();
-	gm_ticket_forget();
-	gm_capture_forget();
 }

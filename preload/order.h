@@ -6,7 +6,7 @@
  * work, captures, host functions, and what the host may look at after a free.
  *
  * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
- * costs one load. Thread context: any, inside a hook. Signal context: none. Fork: gm_order_forget.
+ * costs one load. Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_ORDER_H
 #define GM_PRELOAD_ORDER_H
@@ -19,7 +19,6 @@ extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
 
 /* order.c. Called from gm_hooks_start when the allocator is caching; 0 or -errno. */
 int gm_order_start(void);
-void gm_order_forget(void);
 struct gm_reuse *gm_order_reuse(void);
 
 /* The stream's key: its handle with what makes it unique (context and thread of the pseudo
@@ -158,7 +157,6 @@ void gm_capture_over(CUstream stream, bool per_thread);
 void gm_capture_stream_gone(CUstream stream);
 void gm_capture_context_gone(uint32_t context);
 void gm_capture_recheck(void);
-void gm_capture_forget(void);
 
 /* In a capture the driver decides about the program's own malloc and free: a throw-away call in
  * the thread's own mode, in the current context or, without one, in @context (id; 0: none). 0: it
@@ -212,7 +210,6 @@ struct gm_host_mark gm_host_event_mark(CUevent event);
 void gm_host_event_done(CUevent event, const struct gm_host_mark *mark);
 void gm_host_event_forget(CUevent event);	/* it stands for nothing now */
 void gm_host_events_forget(void);		/* none does */
-void gm_host_forget(void);			/* all of it: in a forked child */
 void gm_host_events_shared(void);		/* another process may record them, from now on */
 
 /* ---- the program's own waiting ---- */

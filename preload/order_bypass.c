@@ -9,7 +9,6 @@
  * and pointers that were copied before this library was there.
  *
  * Thread context: any, inside a hook, no lock held (the loader's is taken). Signal context: none.
- * Fork: no state that matters.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

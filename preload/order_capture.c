@@ -6,7 +6,7 @@
  * before gets its event first (gm_reuse_capture_begins, under the lock that context-wide events
  * are recorded under): none is recorded between that and the end.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_capture_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.
  */
 #include <errno.h>
@@ -199,11 +199,4 @@ CUresult gm_capture_permission(uint32_t context)
 	 * and cuMemFree are. */
 	result = GM_REAL(cuEventQuery)(event);
 	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
-}
-
-void gm_capture_forget(void)
-{
-	gm_captures = 0;
-	lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
-	gm_slots_forget(&captures);
 }

@@ -14,8 +14,7 @@
  * lock of the shard that it is written in: who reads the counter first, then looks under the
  * locks, misses none. A number stands for later work of its stream, too, until somebody has asked
  * for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
- * Thread context: any, inside a hook. Signal context: none. Fork: a child clears them (their
- * contents are another process's work).
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -194,17 +193,6 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 		own.name = name;
 		own.generation = generation;
 	}
-}
-
-/* Forked: another process's work, perhaps under locks that nobody here will give back. */
-void gm_host_forget(void)
-{
-	memset(shards, 0, sizeof(shards));
-	memset(event_shards, 0, sizeof(event_shards));
-	lost_lock = (struct gm_lock){ 0 };
-	lost = 0;
-	gm_host_over = asked = gm_host_given;
-	events_used = false;
 }
 
 /* ---- what is pending ---- */

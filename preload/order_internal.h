@@ -27,7 +27,6 @@ uint32_t gm_part_new(uint32_t at);
 bool gm_part_look(uint32_t id, struct gm_part *view);
 bool gm_parts_link(uint32_t id, uint32_t next);
 void gm_parts_drop(uint32_t id);	/* and those linked behind it */
-void gm_parts_forget(void);
 
 /* Context @id is given work from now on. False: there is no room to remember it. */
 bool gm_ticket_context(uint32_t id);
@@ -54,8 +53,6 @@ void gm_ticket_event_back(uint32_t id, CUevent event);
 bool gm_ticket_covered_by(CUcontext handle, uint32_t id);
 void gm_ticket_context_ending(uint32_t id, bool ending);
 void gm_ticket_context_ended(uint32_t id);
-
-void gm_ticket_forget(void);
 
 /* Make context @id current to this thread, whatever is; and take that back. */
 bool gm_context_enter(uint32_t id);

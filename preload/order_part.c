@@ -5,7 +5,7 @@
  * destroyed: a context takes its own along, and after that their handles are not touched any more.
  * The work of a context that ended is complete.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_parts_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.
  */
 #include <string.h>
@@ -322,14 +322,4 @@ bool gm_parts_link(uint32_t id, uint32_t next)
 	part_at(id)->next = next;
 	gm_unlock(&lock);
 	return true;
-}
-
-void gm_parts_forget(void)
-{
-	lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
-	memset(givens, 0, sizeof(givens));
-	givens_used = 0;
-	overflowed = false;
-	gm_slots_forget(&parts);
-	ends++;
 }

@@ -6,7 +6,7 @@
  * A stream that is destroyed goes on with its work, which the event of its context covers as any
  * other (test/conformance, "destroyed streams").
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_ticket_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  * Lock: one leaf, never held over a driver call.
  */
 #include <errno.h>
@@ -280,9 +280,4 @@ bool gm_order_behind_all(CUstream own)
 	done = !gm_ticket_stream_wait(own, false, ticket);
 	gm_ticket_drop(NULL, ticket);
 	return done;
-}
-
-void gm_ticket_forget(void)
-{
-	gm_parts_forget();
 }

@@ -7,7 +7,7 @@
  * of others that is not known.
  *
  * Thread context: any, also inside the loader and before the library has started. Signal context:
- * none. Fork: what was seen stays seen.
+ * none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

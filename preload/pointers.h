@@ -5,7 +5,7 @@
  *   GM_MAP_HANDLE, GM_MAP_EXTERNAL, _MAPPING  backing.c's own numbers
  *   GM_MAP_POOL                               domain of the pool's memory, plus 1
  *
- * Thread context: any, after gm_hooks_start (which makes it). Fork: a child makes its own.
+ * Thread context: any, after gm_hooks_start (which makes it).
  */
 #ifndef GM_PRELOAD_POINTERS_H
 #define GM_PRELOAD_POINTERS_H

@@ -4,7 +4,7 @@
  * A pool that was told to reuse memory in another way than it does by itself is not served: those
  * attributes forbid ways of reuse that the cache does not keep apart.
  *
- * Thread context: any. Signal context: passes through inside a hook. Fork: gm_pools_forget.
+ * Thread context: any. Signal context: passes through inside a hook.
  */
 #include <string.h>
 
@@ -133,12 +133,6 @@ void gm_pool_trim(uint8_t domain)
 	relaxed = gm_relax();
 	GM_REAL(cuMemPoolTrimTo)(handle, 0);
 	gm_unrelax(&relaxed);
-}
-
-void gm_pools_forget(void)
-{
-	memset(pools, 0, sizeof(pools));
-	served = 0;
 }
 
 /* ---- the program asks and sets ---- */

@@ -6,7 +6,7 @@
  * own. What is used is ours to say: the driver's figure, with the segments' bytes replaced by the
  * bytes that the program asked for and has.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_pools_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_POOL_ATTRIBUTES_H
 #define GM_PRELOAD_POOL_ATTRIBUTES_H
@@ -30,7 +30,5 @@ void gm_pools_synchronised(void);
 
 /* Memory is short on @domain's device: what its default pool keeps and nobody uses goes back. */
 void gm_pool_trim(uint8_t domain);
-
-void gm_pools_forget(void);
 
 #endif

@@ -2,7 +2,7 @@
  * record.c - one call of the host, recorded (see record.h).
  *
  * Owns the map from pointers to blocks, and what the hooks' room does at start and in a child.
- * Thread context: any, inside a hook. Signal context: none. Fork: gm_hooks_forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
 #include <string.h>
@@ -49,21 +49,6 @@ int gm_hooks_start(void)
 	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
 		start_cache();
 	return 0;
-}
-
-void gm_hooks_forget(void)
-{
-	gm_cache_forget();
-	gm_order_forget();
-	gm_pointers = NULL;
-	gm_contexts_forget();
-	gm_backing_forget();
-	gm_graphs_forget();
-	gm_imports_forget();
-	gm_pools_forget();
-	gm_writers_forget();
-	gm_host_forget();
-	reporting = false;
 }
 
 static enum gm_map_space space_of(enum gm_kind kind)

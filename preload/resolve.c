@@ -6,7 +6,7 @@
  * that has a hook is replaced by the hook, everything else is handed on as it is.
  *
  * Nothing here starts the library: a program that looks a function up has not used it yet.
- * Thread context: any, also inside the loader. Signal context: as dlsym's. Fork: no state.
+ * Thread context: any, also inside the loader. Signal context: as dlsym's.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
  * A call that the driver refused for want of memory did nothing, so it may be made again as it was.
  * GM_TRY is for hook bodies; rows GM_RETRY of hooks.def are hooked for this alone (retry.c).
  *
- * Thread context: any, inside a hook, no lock held. Signal context: none. Fork: no state.
+ * Thread context: any, inside a hook, no lock held. Signal context: none.
  */
 #ifndef GM_PRELOAD_RETRY_H
 #define GM_PRELOAD_RETRY_H

@@ -1,7 +1,7 @@
 /*
  * sample.c - free bytes of the device, as the driver tells them (see sample.h).
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: nothing to forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #include <time.h>
 

@@ -4,7 +4,7 @@
  * cuMemGetInfo is allowed during any capture. It is asked after something succeeded or ran out of
  * memory, so never inside a host function; errors are ignored.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: nothing to forget.
+ * Thread context: any, inside a hook. Signal context: none.
  */
 #ifndef GM_PRELOAD_SAMPLE_H
 #define GM_PRELOAD_SAMPLE_H

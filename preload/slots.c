@@ -1,7 +1,7 @@
 /*
  * slots.c - numbered records of one size in private memory (see slots.h).
  *
- * Thread context: the caller's lock. Signal context: none. Fork: see gm_slots_forget.
+ * Thread context: the caller's lock. Signal context: none.
  */
 #define _GNU_SOURCE	/* mremap */
 #include <errno.h>
@@ -53,11 +53,4 @@ void gm_slots_drop(struct gm_slots *slots, uint32_t id)
 {
 	memcpy(gm_slots_at(slots, id), &slots->unused, sizeof(slots->unused));
 	slots->unused = id;
-}
-
-void gm_slots_forget(struct gm_slots *slots)
-{
-	slots->base = NULL;
-	slots->bytes = 0;
-	slots->used = slots->capacity = slots->unused = 0;
 }

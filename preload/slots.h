@@ -3,7 +3,7 @@
  *
  * An id is an index, 0 is none; a record given back is used again first. The memory comes from
  * mmap and may move when it grows: keep ids, not pointers, over a gm_slots_new.
- * Thread context: the caller's lock. Signal context: none. Fork: private memory; a child forgets.
+ * Thread context: the caller's lock. Signal context: none.
  */
 #ifndef GM_PRELOAD_SLOTS_H
 #define GM_PRELOAD_SLOTS_H
@@ -24,9 +24,6 @@ uint32_t gm_slots_new(struct gm_slots *slots);
 
 /* Give @id back. */
 void gm_slots_drop(struct gm_slots *slots, uint32_t id);
-
-/* Forget everything, without touching it: in a forked child. */
-void gm_slots_forget(struct gm_slots *slots);
 
 static inline void *gm_slots_at(const struct gm_slots *slots, uint32_t id)
 {

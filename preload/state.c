@@ -3,7 +3,7 @@
  *
  * See state.h. The order at a start: the pages are marked first (before the word says anything,
  * so that a child forked at any instant finds either nothing or zeroes), then one thread takes
- * the word to STARTING, forgets what a parent left, and starts.
+ * the word to STARTING and starts.
  *
  * Thread context: any. Signal context: gm_state_is_mine. Fork: this is the file that deals with it.
  */
@@ -85,8 +85,7 @@ static bool start(bool wiped)
 {
 	uint32_t to = GM_STATE_OFF;
 
-	if (__atomic_exchange_n((uint32_t *)&started_once, 1, __ATOMIC_ACQ_REL))
-		gm_init_forget();
+	__atomic_store_n((uint32_t *)&started_once, 1, __ATOMIC_RELEASE);
 	gm_state.pid = getpid();
 	if (init() == 0)
 		to = wiped ? GM_STATE_RUNNING : GM_STATE_RUNNING_CHECKED;
@@ -95,25 +94,12 @@ static bool start(bool wiped)
 	return gm_state_word() == to && to != GM_STATE_OFF;
 }
 
-/* Where the kernel does not wipe: this is a child with a copy of its parent's state. One thread
- * clears it and goes on to start. */
-static bool clear_copy(uint32_t word)
+/* A child of a process that has used CUDA: the driver refuses it every call, for ever, and the
+ * library is off. (A raw clone may count on being alone: no thread is created there.) A child of
+ * one that has not finds the word new and nobody who has started. */
+static bool is_child_of_started(void)
 {
-	if (!move_word(word, GM_STATE_STARTING))
-		return false;
-	memset((char *)&gm_state + sizeof(gm_state.word), 0,
-	       sizeof(gm_state) - sizeof(gm_state.word));
-	return true;
-}
-
-/* A child of a process that has used CUDA: the driver refuses it every call, for ever. Nothing is
- * to be recorded there, and no thread to be created: a raw clone may count on being alone. */
-static bool driver_refuses(void)
-{
-	int count;
-
-	return __atomic_load_n((uint32_t *)&started_once, __ATOMIC_ACQUIRE) &&
-	       GM_REAL(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED;
+	return __atomic_load_n((uint32_t *)&started_once, __ATOMIC_ACQUIRE);
 }
 
 bool gm_state_start(void)
@@ -125,18 +111,12 @@ bool gm_state_start(void)
 		case GM_STATE_RUNNING:
 			return true;
 		case GM_STATE_RUNNING_CHECKED:
-			if (gm_state.pid == getpid())
-				return true;
-			if (driver_refuses())
-				return false;
-			if (clear_copy(GM_STATE_RUNNING_CHECKED))
-				return start(false);
-			break;
+			return gm_state.pid == getpid();
 		case GM_STATE_STARTING:
 			wait_for_start();
 			break;
 		case GM_STATE_NEW:
-			if (driver_refuses())
+			if (is_child_of_started())
 				return false;
 			wiped = madvise(&gm_state, sizeof(gm_state), MADV_WIPEONFORK) == 0;
 			if (move_word(GM_STATE_NEW, GM_STATE_STARTING))

@@ -3,8 +3,9 @@
  *
  * One word says where the library stands. It lies, with all state that a child must not inherit,
  * on pages marked MADV_WIPEONFORK: a child made by fork or clone (whoever made it, however) finds
- * zeroes, which is GM_STATE_NEW, and starts afresh at its first hook. A vfork or CLONE_VM child
- * shares its parent's. Where the kernel cannot wipe (before 4.14) the word is
+ * zeroes, which is GM_STATE_NEW. Where its parent had started the library the driver refuses the child
+ * every call, and the library stays off; else it starts at the child's first hook. A vfork or CLONE_VM
+ * child shares its parent's. Where the kernel cannot wipe (before 4.14) the word is
  * GM_STATE_RUNNING_CHECKED, and every hook compares getpid() with @pid.
  *
  *   NEW ── first hook ──> STARTING ──> RUNNING, or RUNNING_CHECKED
@@ -105,8 +106,7 @@ static inline uint32_t gm_state_word(void)
 	return __atomic_load_n((const uint32_t *)&gm_state.word, __ATOMIC_ACQUIRE);
 }
 
-/* The library runs, and in this very process: false in a forked child that has not started, and
- * in a vfork child, which shares the word but is another process. Async-signal-safe. */
+/* The library runs, and in this very process: false in a forked child, and in a vfork child, which shares the word but is another process. Async-signal-safe. */
 bool gm_state_is_mine(void);
 
 /* Start if this process has not. Returns true when hooks record. Any thread, no lock held. */
@@ -115,9 +115,6 @@ bool gm_state_start(void);
 /* What there is to start, in its order (init.c); called by gm_state_start, once a process.
  * Returns 0, or -errno when nothing will be recorded; it has said why. */
 int gm_init(void);
-
-/* In a child, before it starts: what lies elsewhere than on the wiped pages (init.c). */
-void gm_init_forget(void);
 
 /* Around what may reach a cancellation point of the C library on a thread of the program: one ended
  * there would hold our locks for good. */

@@ -31,8 +31,3 @@ bool gm_traits_frees_freely(uint16_t module)
 {
 	return __atomic_load_n(&traits_of[module], __ATOMIC_RELAXED) & FREES_FREELY;
 }
-
-void gm_traits_forget(void)
-{
-	memset(traits_of, 0, sizeof(traits_of));
-}

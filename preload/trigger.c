@@ -3,7 +3,7 @@
  * snapshot, so that no thread of the program's has to.
  *
  * Thread context: gm_trigger_start in the first hook; helper() is the thread. Signal context:
- * gm_trigger_ask. Fork: gm_state is wiped, there is no helper until the child starts.
+ * gm_trigger_ask. Fork: gm_state is wiped, a child has no helper.
  *
  * The helper must never be the reason that a process lives on: a program whose main thread calls
  * pthread_exit ends when its last thread does, and the helper is one of them. So it looks, once a

@@ -6,7 +6,7 @@
  * @answered follow it.
  *
  * Thread context: any, inside a hook or not; no lock of ours held. Signal context: gm_trigger_ask.
- * Fork: state is on the wiped pages; a child has no helper until it starts.
+ * Fork: state is on the wiped pages, a child has no helper.
  */
 #ifndef GM_PRELOAD_TRIGGER_H
 #define GM_PRELOAD_TRIGGER_H

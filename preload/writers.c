@@ -1,7 +1,7 @@
 /*
  * writers.c - who may write device memory without a stream: see writers.h.
  *
- * Thread context: any. Signal context: none. Fork: gm_writers_forget. No lock of its own.
+ * Thread context: any. Signal context: none. No lock of its own.
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -139,14 +139,4 @@ void gm_writers_asked(const void *caller)
 bool gm_writers_own_segment(uint16_t module)
 {
 	return nccl[module / 64] >> module % 64 & 1;
-}
-
-void gm_writers_forget(void)
-{
-	any = suspects = false;
-	met = NULL;
-	loads = 0;
-	for (size_t i = 0; i < sizeof(nccl) / sizeof(nccl[0]); i++)
-		if (nccl[i])	/* its pages may be untouched */
-			nccl[i] = 0;
 }

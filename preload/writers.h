@@ -6,7 +6,7 @@
  * for importers that do not know of parts of segments (imports.h). Both for good.
  *
  * Seen by what the program calls, and by the names of the libraries that do such things.
- * Thread context: any. Signal context: none. Fork: gm_writers_forget.
+ * Thread context: any. Signal context: none.
  */
 #ifndef GM_PRELOAD_WRITERS_H
 #define GM_PRELOAD_WRITERS_H
@@ -37,7 +37,5 @@ void gm_writers_asked(const void *caller);
 /* Is a large request by @module to have a segment of its own from its beginning? NCCL hands its
  * buffers to other processes and to network cards. */
 bool gm_writers_own_segment(uint16_t module);
-
-void gm_writers_forget(void);
 
 #endif

@@ -92,7 +92,6 @@ START_TEST(open_and_close)
 {
 	struct gm_import import;
 
-	gm_imports_forget();
 	ck_assert(!gm_imports_any());
 	ck_assert_int_eq(gm_import_closing(BASE, &import), 0);
 	ck_assert_int_eq(gm_import_opened(BASE, 20 * MIB, 512, 100), 0);
@@ -126,7 +125,6 @@ START_TEST(many)
 {
 	struct gm_import import;
 
-	gm_imports_forget();
 	for (uint64_t i = 0; i < 3000; i++)
 		ck_assert_int_eq(gm_import_opened(BASE + i / 8 * 20 * MIB, 20 * MIB, i % 8 * MIB, MIB), 0);
 	for (uint64_t i = 0; i < 3000; i++) {
