@@ -21,7 +21,7 @@ HOSTILE = "\x1b[2J\x07\x7f\u0085\u009b2J\u061c\u200e\u200f\u2028\u2029\u202a\u20
 BAD = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 BAD_BYTES = re.compile(rb"[\0-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-VERBS = {"summary": ([], ["--json"]), "events": ([], ["--csv"], ["--jsonl"]), "leaks": ([], ["--json"]), "check": (["--no-leaks"], ["--no-leaks", "--json"]),
+VERBS = {"summary": ([], ["--json"], ["--by", "stack"]), "events": ([], ["--stacks"], ["--csv"], ["--jsonl"]), "leaks": ([], ["--json"]), "check": (["--no-leaks"], ["--no-leaks", "--json"]),
          "diff": (["--all"], ["--all", "--json"], ["--all", "--by", "stack"], ["--all", "--by", "module", "--json"]), "merge": ([], ["--json"], ["--by", "stack"]),
          "flame": ([], ["-f", "folded"], ["-f", "speedscope"]), "symbolize": ([],), "replay": ([], ["--json"], ["--search"], ["--search", "--json"]),
          "convert": (["--to", "csv"], ["--to", "rmm"], ["--to", "chrome"], ["--to", "speedscope"], ["--to", "folded"], ["--to", "prometheus"],
