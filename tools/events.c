@@ -136,7 +136,9 @@ static void say_nothing(size_t count, enum gm_events_format format)
 static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 		      struct filter *filter, enum gm_events_format format)
 {
-	struct gm_events events = { .root = root, .stacks = filter->with_stacks ? &filter->stacks : NULL };
+	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
+	struct gm_events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
+				    .only_ooms = !filter->with_stacks };
 	int64_t origin_us = origin_of(root, rows, count);
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
 	size_t kept = 0, first;
@@ -157,6 +159,15 @@ static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
 	return r;
 }
 
+/* Why one could not be had is asked by where: its stack is shown in any case. */
+static bool has_oom(const struct gm_row *rows, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (rows[i].action[0] == 'o' && !strcmp(rows[i].action, "oom"))
+			return true;
+	return false;
+}
+
 static int print_events(const char *word, struct filter *filter, enum gm_events_format format)
 {
 	struct gm_row *rows = NULL;
@@ -173,7 +184,7 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 	}
 	r = gm_rows_of(loaded.root, &rows, &count);
 	r = r ? r : gm_rows_annotate(loaded.root, &rows, &count);
-	if (!r && (filter->stack || filter->with_stacks))
+	if (!r && (filter->stack || filter->with_stacks || has_oom(rows, count)))
 		r = gm_stacks_open(&filter->stacks, loaded.root);
 	if (!r && filter->stack)
 		r = find_stacks(filter);

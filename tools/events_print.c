@@ -345,7 +345,7 @@ static int print_table(const struct gm_events *events)
 	r = table->frames ? 0 : -ENOMEM;
 	for (size_t i = 0; !r && i < events->count && !table->sink.error; i++) {
 		put_table_row(table, events, &events->rows[i]);
-		if (events->stacks)
+		if (events->stacks && (!events->only_ooms || !strcmp(events->rows[i].action, "oom")))
 			r = put_stack(table, events->stacks, events->rows[i].stack);
 	}
 	end = gm_sink_close(&table->sink);

@@ -15,6 +15,7 @@ struct gm_events {
 	size_t count;
 	int64_t origin_us;		/* what a table's times count from */
 	const struct gm_stacks *stacks;	/* each event with its own; NULL: without */
+	bool only_ooms;			/* of a table: just those of what could not be had */
 };
 
 /* On standard output. Returns 0 or -errno. */

@@ -127,7 +127,7 @@ static bool find_ours(const json_t *root, struct gm_facts *facts)
 /* What PyTorch's allocator had of @device after @row, where the history goes on behind it. */
 static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, size_t row)
 {
-	int64_t live = 0, reserved = facts->live + facts->cached + facts->pending;
+	int64_t live = 0, reserved = gm_wrap_add(gm_wrap_add(facts->live, facts->cached), facts->pending);
 	bool other = false;
 
 	for (size_t i = row + 1; i < scene->lives.row_count; i++) {
@@ -152,7 +152,7 @@ static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, 
 		    gm_life_at(&scene->lives.list[i], (int64_t)row))
 			live = gm_wrap_add(live, scene->lives.list[i].size);
 	facts->live = live;
-	facts->cached = reserved > live ? reserved - live : 0;
+	facts->cached = reserved > live ? gm_wrap_subtract(reserved, live) : 0;
 	facts->pending = 0;		/* with what is live */
 	facts->largest = -1;
 }

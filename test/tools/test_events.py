@@ -50,7 +50,7 @@ with Room() as room:
     check("--csv: the same", [dict({k: str(v) if v is not None else "host" for k, v in row.items()}, stage="", text="") for row in rows] ==
           [dict(row) for row in table], done.stdout[:2000])
     done = gpumem("events", end)
-    lines = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if not re.match(" {22}\\S", line)]
     check("the table: a heading and a line each", done.returncode == 0 and len(lines) == len(rows) + 1 and
           re.match(r" +seconds +device action", lines[0]), lines[:3])
     start = snapshot["process"]["start_time_us"]
@@ -92,6 +92,15 @@ with Room() as room:
     check("--module that is none", jsonl("-m", "libnothing", end) == [])
     check("--last 3", jsonl("-n", "3", end) == rows[-3:] and jsonl("-n", "0", end) == [] and
           jsonl("-n", "100000", end) == rows)
+
+    # ---- what could not be had, with its stack in any case ---------------------------------------------------------
+    oom_room = os.path.join(room.path, "oom.%r.json")
+    room.run([APP], output=oom_room)
+    refused = os.path.join(room.path, "oom.oom-1.json")
+    text = gpumem("events", "-a", "oom", refused).stdout
+    check("an oom has its stack below it", re.search(r" oom .*\n +cudaMalloc .*\n +main \(demo_app", text), text)
+    text = gpumem("events", refused).stdout
+    check("and it alone", text.count("    main (demo_app") == 1 and " alloc " in text, text)
 
     # ---- stacks ------------------------------------------------------------------------------------------------
     def frames(row):
