@@ -74,8 +74,8 @@ static bool is_among(const char *list, const char *ending)
 
 int gm_given_output(const char *verb, const char *path, const char *own)
 {
-	static const char known[] = ".svg .html .json .csv .pickle .pkl .folded .prom .png .jpg .jpeg .gif .bmp .webp .pdf "
-				    ".ps .eps .gz .zst .xz .bz2 .zip";
+	static const char known[] = ".svg .html .json .csv .pickle .pkl .folded .prom .png .jpg .jpeg "
+				    ".gif .bmp .webp .pdf .ps .eps .gz .zst .xz .bz2 .zip";
 	const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
 	const char *ending = name ? strrchr(name, '.') : NULL;
 

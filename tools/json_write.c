@@ -287,7 +287,9 @@ static void put_code(struct gm_tree *tree, const unsigned char *bytes, size_t co
 /* Most texts have none of these; of some a letter begins so. */
 static inline bool is_odd(unsigned char c)
 {
-	return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7f && (c == 0x7f || c == 0xed || c == 0xc2 || c == 0xd8 || c == 0xe2));
+	if (c < 0x7f)
+		return c < 0x20 || c == '"' || c == '\\';
+	return c == 0x7f || c == 0xed || c == 0xc2 || c == 0xd8 || c == 0xe2;
 }
 
 static void text(struct gm_tree *tree, const char *bytes, size_t count)

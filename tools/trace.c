@@ -192,7 +192,8 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 			r = add(trace, &line, &room);
 	}
 	if (r >= 0 && text_bytes > most)
-		r = fail(trace, number, "much more comes of it than of what is packed: a bomb? --no-limit is for who means it");
+		r = fail(trace, number, "a hundred times what is packed has come of it, and 64 MiB: "
+			 "--no-limit is for who means it");
 	gzerror(file, &status);
 	if (r >= 0 && status != Z_OK && status != Z_STREAM_END)
 		r = fail(trace, number, "the compressed data is damaged");
