@@ -267,7 +267,8 @@ bool gm_recorder_exposed(void)
 {
 	const struct gm_header *header = gm_header_get();
 
-	return header && gm_rec.name[0] && header->uid == geteuid() &&
+	/* Another thread may be ending the process just now. */
+	return header && __atomic_load_n(&gm_rec.name[0], __ATOMIC_RELAXED) && header->uid == geteuid() &&
 	       !gm_identity_dumpable();
 }
 
@@ -281,7 +282,7 @@ void gm_recorder_unlink(void)
 	gm_fd_guard_begin(&guard);
 	gm_place_remove(gm_rec.directory, gm_rec.name, gm_rec.device, gm_rec.inode);
 	gm_fd_guard_end(&guard);
-	gm_rec.name[0] = '\0';
+	__atomic_store_n(&gm_rec.name[0], '\0', __ATOMIC_RELAXED);
 	errno = saved_errno;
 }
 
