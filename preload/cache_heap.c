@@ -26,18 +26,22 @@
 
 #define HEAPS 160u			/* at a time */
 #define ROOM 64u			/* got at once */
+#define GONE 1024u
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 __thread struct gm_cache_request gm_cache_request;
 
-/* A heap's struct is its own for ever: who looks at one that is gone finds it so. */
+/* Who looks at the struct of a heap that is gone finds it so: it is another's only when GONE more are
+ * gone, which is longer than a call that had it can have lasted. */
 static _Atomic(struct gm_cache_heap *) heaps[HEAPS];	/* NULL: the place is free */
 static struct gm_cache_heap nobody;		/* of a free place */
 static struct gm_lock heaps_lock;		/* of making them; and of: */
 static struct gm_cache_heap *room;		/* for more of them */
 static unsigned int room_left;
+static struct gm_cache_heap *oldest_gone, *newest_gone;
+static unsigned int gone_count;
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_span *gm_cache_spans;
@@ -275,9 +279,16 @@ static void *pages(void *arg, size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A zeroed struct that nobody has had; it is taken once it is published. NULL: no memory. */
+/* A zeroed struct that nobody has; it is taken once it is published. NULL: no memory. */
 static struct gm_cache_heap *spare_locked(void)
 {
+	if (!room_left && gone_count > GONE) {
+		room = oldest_gone;
+		oldest_gone = room->next;
+		gone_count--;
+		memset((void *)room, 0, sizeof(*room));
+		room_left = 1;
+	}
 	if (!room_left) {
 		room = pages(NULL, ROOM * sizeof(*room));
 		room_left = room ? ROOM : 0;
@@ -398,6 +409,19 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		gm_cache_orphans_let_go();
 }
 
+static void set_gone(struct gm_cache_heap *heap)
+{
+	if (!gm_lock(&heaps_lock))
+		return;
+	if (newest_gone)
+		newest_gone->next = heap;
+	else
+		oldest_gone = heap;
+	newest_gone = heap;
+	gone_count++;
+	gm_unlock(&heaps_lock);
+}
+
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 {
 	if (gm_cache_on())
@@ -414,6 +438,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 		endings -= heap->ending;
 		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
 		atomic_store_explicit(&heaps[i], NULL, memory_order_release);
+		set_gone(heap);
 	}
 }
 

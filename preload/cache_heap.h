@@ -36,6 +36,7 @@ struct gm_cache_heap {
 	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
 	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
 	uint8_t domain, kind;
+	struct gm_cache_heap *next;	/* of those that are gone */
 };
 
 /* What the request under way on this thread looks like to the driver, and what it said. */

@@ -71,6 +71,7 @@ struct gm_cached {
 	bool rows_known;
 	struct gm_usage *rows[3];
 	struct gm_arena arena;		/* of the free sets */
+	struct gm_cached *next;		/* of those that were dropped; lock: heaps */
 };
 
 /* What the heap calls, into heap->ops. */
@@ -211,6 +212,8 @@ void gm_arena_free(struct gm_arena *arena);
 struct gm_cached *gm_cached_make(struct gm_free_link **ret_links);
 void gm_cached_publish(struct gm_cached *heap);
 void gm_cached_retire(struct gm_cached *heap);
+/* It is dropped, with all it had: its struct may be another heap's, some thousand heaps later. */
+void gm_cached_again(struct gm_cached *heap);
 
 uint32_t gm_cached_count(void);		/* numbers given out */
 

@@ -3,18 +3,21 @@
  *
  * Free links and free sets are no part of the journal: a reader can tell the free blocks by their
  * state. One array of links serves all heaps, since a block belongs to one at a time. A heap's
- * struct stays when the heap is dropped: who still has a pointer finds it dead.
+ * struct stays when the heap is dropped: who still has a pointer finds it dead. Only when DROPPED more
+ * were dropped is it used again: longer than a call that had it can have lasted.
  *
  * Thread context: any. Lock: heaps, a leaf, for the numbers; an arena's is its owner's.
  */
 #include "recorder/cached_internal.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "recorder/sys.h"
 
 #define CHUNK_BYTES (size_t)65536
+#define DROPPED 1024u
 #define NUMBERS_MOST (1u << 20)		/* heaps ever: contexts come and go */
 
 struct gm_arena_chunk { struct gm_arena_chunk *next; size_t bytes; };
@@ -25,6 +28,8 @@ static struct {
 	struct gm_free_link *links;	/* one for each block of the journal */
 	_Atomic(struct gm_cached *) *by_number;
 	_Atomic(uint32_t) count;	/* numbers given out */
+	struct gm_cached *oldest, *newest;	/* dropped ones */
+	uint32_t dropped;
 } heaps;
 
 /* Within the host's calls: its errno is kept. */
@@ -83,6 +88,34 @@ void gm_cached_begin(void)
 	heaps.links = NULL;
 	heaps.by_number = NULL;
 	gm_set(&heaps.count, 0);
+	heaps.oldest = heaps.newest = NULL;
+	heaps.dropped = 0;
+}
+
+/* A zeroed one. */
+static struct gm_cached *take_locked(void)
+{
+	struct gm_cached *heap = heaps.oldest;
+
+	if (heaps.dropped <= DROPPED)
+		return gm_arena_take(&heaps.arena, sizeof(*heap));
+	heaps.oldest = heap->next;
+	heaps.dropped--;
+	memset(heap, 0, sizeof(*heap));
+	return heap;
+}
+
+void gm_cached_again(struct gm_cached *heap)
+{
+	if (!gm_lock(&heaps.lock))
+		return;
+	if (heaps.newest)
+		heaps.newest->next = heap;
+	else
+		heaps.oldest = heap;
+	heaps.newest = heap;
+	heaps.dropped++;
+	gm_unlock(&heaps.lock);
 }
 
 static struct gm_cached *make_locked(void)
@@ -97,7 +130,7 @@ static struct gm_cached *make_locked(void)
 		heaps.by_number = map(NUMBERS_MOST * sizeof(heaps.by_number[0]));
 	if (!heaps.links || !heaps.by_number || number >= NUMBERS_MOST)
 		return NULL;
-	heap = gm_arena_take(&heaps.arena, sizeof(*heap));
+	heap = take_locked();
 	if (!heap)
 		return NULL;
 	heap->number = number;

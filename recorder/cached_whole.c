@@ -256,5 +256,6 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, u
 		gm_stretch_cancel(heap, &stretch);
 	}
 	gm_arena_free(&heap->arena);
+	gm_cached_again(heap);
 	return live;
 }

@@ -35,8 +35,24 @@ static void keep_all(void)
 }
 
 /* A free of the last context's memory is waited for as one of the first's is. The device has 96 MiB. */
+/* KiB of the process's own memory that are in use. */
+static long anonymous_kib(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	char line[256];
+	long kib = 0;
+
+	while (status && fgets(line, sizeof(line), status))
+		if (!strncmp(line, "RssAnon:", 8))
+			kib = strtol(line + 8, NULL, 10);
+	if (status)
+		fclose(status);
+	return kib;
+}
+
 void scenario_many_contexts(void)
 {
+	long before = 0, grown;
 	CUctxCreateParams params = { 0 };
 	struct scene scene;
 	CUcontext context;
@@ -44,10 +60,16 @@ void scenario_many_contexts(void)
 
 	scene_open(&scene, 1);
 	for (unsigned int i = 0; i < CONTEXTS; i++) {
+		if (i == CONTEXTS / 2)
+			before = anonymous_kib();
 		CHECK(cuCtxCreate(&context, &params, 0, 0));
 		CHECK(cuMemAlloc(&p, 4096));
 		CHECK(cuCtxDestroy(context));
 	}
+	grown = anonymous_kib() - before;
+	if (getenv("SCENARIO_TELL"))
+		fprintf(stderr, "grown %ld KiB\n", grown);
+	must(grown < 1500, "%ld KiB more after %u more contexts", grown, CONTEXTS / 2);
 	CHECK(cuCtxSetCurrent(scene.context[0]));
 	slow_from_here();
 	fill(&scene, scene.t, flag_new(), 1);
