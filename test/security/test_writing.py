@@ -90,7 +90,8 @@ with Room() as room:
     os.mkfifo(fifo)
     done = ended(room, output=fifo, TMPDIR=room.path)
     check("a FIFO: said, and nothing beside it", "fifo (invalid): it is in" in done.stderr and not glob.glob(fifo + "-*"), done)
-with Room() as room, Waiting(room, output="/proc/nowhere/%p.json", TMPDIR="/proc/nowhere", journal="/dev/shm") as program:
+with Room() as room, tempfile.TemporaryDirectory(prefix="gpumem-test-", dir="/dev/shm") as memory, \
+        Waiting(room, output="/proc/nowhere/%p.json", TMPDIR="/proc/nowhere", journal=memory) as program:
     done = gpumem("snapshot", str(program.pid), cwd=room.out)
     check("it can write none: who asks has one all the same", done.returncode == 0 and len(room.files()) == 1, (done, room.files()))
 
