@@ -31,7 +31,6 @@
 #include "preload/state.h"
 #include "preload/trigger.h"
 #include "recorder/clock.h"
-#include "recorder/libunwind.h"
 #include "recorder/recorder.h"
 #include "recorder/symbols.h"
 #include "recorder/unwind.h"
@@ -240,8 +239,6 @@ static void *helper(void *arg)
 	__atomic_store_n((uint32_t *)&gm_state.helper, (uint32_t)syscall(SYS_gettid),
 			 __ATOMIC_RELEASE);
 	gm_recorder_hold_alive();
-	if (gm_unwind_wants_libunwind())
-		gm_libunwind_open();
 	for (;;) {
 		number = load(&header->request);
 		if (number != load(&header->answered)) {

@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "recorder/libunwind.h"
 #include "recorder/modules.h"
 #include "recorder/python.h"
 #include "recorder/recorder.h"
@@ -54,7 +53,6 @@ void gm_stacks_forget(void)
 	atomic_fetch_add_explicit(&id_generation, UINT64_C(1) << 32, memory_order_relaxed);
 	atomic_store_explicit(&gm_stacks_what, 0, memory_order_relaxed);
 	gm_trail_forget();
-	gm_libunwind_forget();
 	gm_python_forget();
 }
 

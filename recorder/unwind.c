@@ -1,8 +1,8 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the choice of an unwinder, and our own walk of x86-64: rules come from unwind_rules.h, or unwind_step.h where there is none yet. Only
- * pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
+ * Owns the choice of an unwinder, and the walk of x86-64: rules come from unwind_rules.h, or from
+ * unwind_step.h where there is none yet. Only pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
  * begin again over all of them, as far as that frame. Any context.
  */
 #include "recorder/unwind.h"
@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#include "recorder/libunwind.h"
 #include "recorder/object.h"
 #include "recorder/unwind_frames.h"
 #include "recorder/unwind_rules.h"
@@ -28,7 +27,6 @@ void gm_unwind_flush(void)
 {
 	gm_object_flush();
 	gm_rule_flush();
-	gm_libunwind_flush();
 }
 
 #ifndef __aarch64__
@@ -314,11 +312,7 @@ static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr
 
 /* ---- which one --------------------------------------------------------------------------------- */
 
-#define FRUITLESS 64u			/* cut stacks of which it knew no more, in a row ... */
-#define FRUITLESS_PAUSE 256u		/* ... and it is asked of one in so many only */
-
 static _Atomic(uint32_t) chosen;	/* enum gm_unwinder */
-static _Atomic(uint32_t) fruitless;
 
 void gm_unwind_choose(enum gm_unwinder which)
 {
@@ -330,50 +324,12 @@ bool gm_unwind_is_own(void)
 	return atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
 }
 
-bool gm_unwind_wants_libunwind(void)
+/* Should the chain of frame records replace a stack of @count frames with @flags? Only where no object
+ * could be looked up at all: elsewhere the chain knows no more than the tables. */
+static bool frames_may_know_more(int count, int max, unsigned int flags)
 {
-	switch (atomic_load_explicit(&chosen, memory_order_relaxed)) {
-	case GM_UNWINDER_AUTO:
-		return GM_REG_COUNT == 33 || !gm_object_is_exact();
-	case GM_UNWINDER_LIBUNWIND:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* Another one than our own was chosen. */
-static int walk_chosen(const struct gm_regs *from, uintptr_t *pcs, uintptr_t *ends, int max,
-		       unsigned int *ret_flags)
-{
-	int count;
-
-	if (atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_LIBUNWIND) {
-		count = gm_libunwind_walk(from, pcs, ends, max, 0, ret_flags);
-		if (count > 0)
-			return count;
-	}
-	return gm_unwind_frames(from, pcs, ends, max, ret_flags);
-}
-
-/* A stack of @count frames that our own unwinder could follow no further: libunwind goes on where it
- * was cut, if it sees the same frames so far, or the chain of frame records where nothing is known
- * of any object. Returns how many there are now. */
-static int walk_on(const struct gm_regs *from, uintptr_t *pcs, uintptr_t *ends, int max, int count,
-		   unsigned int *ret_flags)
-{
-	unsigned int flags = 0, in_vain = atomic_load_explicit(&fruitless, memory_order_relaxed);
-	int more = -1;
-
-	if (gm_libunwind_ready() && (in_vain < FRUITLESS || in_vain % FRUITLESS_PAUSE == 0))
-		more = gm_libunwind_walk(from, pcs, ends, max, count, &flags);
-	if (more <= count && count == 1 && !gm_object_is_exact())
-		more = gm_unwind_frames(from, pcs, ends, max, &flags);
-	atomic_store_explicit(&fruitless, more > count ? 0 : in_vain + 1, memory_order_relaxed);
-	if (more <= count)
-		return count;
-	*ret_flags = flags | (*ret_flags & GM_UNWIND_SIGNAL);
-	return more;
+	return __builtin_expect(flags & GM_UNWIND_TRUNCATED, 0) && count == 1 && max > 1 &&
+	       !gm_object_is_exact();
 }
 
 int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
@@ -382,11 +338,10 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 	int count;
 
 	if (__builtin_expect(!gm_unwind_is_own(), 0))
-		count = walk_chosen(from, ret_pcs, NULL, max, &flags);
-	else
-		count = walk_own(from, ret_pcs, max, &flags);
-	if (__builtin_expect(flags & GM_UNWIND_TRUNCATED, 0) && count < max)
-		count = walk_on(from, ret_pcs, NULL, max, count, &flags);
+		return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
+	count = walk_own(from, ret_pcs, max, &flags);
+	if (frames_may_know_more(count, max, flags))
+		count = gm_unwind_frames(from, ret_pcs, NULL, max, &flags);
 	if (ret_flags)
 		*ret_flags = flags;
 	return count;
@@ -399,11 +354,10 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 	int count;
 
 	if (!gm_unwind_is_own())
-		count = walk_chosen(from, ret_pcs, ret_ends, max, &flags);
-	else
-		count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);
-	if (flags & GM_UNWIND_TRUNCATED && count < max)
-		count = walk_on(from, ret_pcs, ret_ends, max, count, &flags);
+		return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
+	count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);
+	if (frames_may_know_more(count, max, flags))
+		count = gm_unwind_frames(from, ret_pcs, ret_ends, max, &flags);
 	if (ret_flags)
 		*ret_flags = flags;
 	return count;

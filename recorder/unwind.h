@@ -7,15 +7,15 @@
  * Signal frames, alternate stacks and fibres are walked through.
  * aarch64: the chain of frame records (recorder/unwind_frames.h). Of the function that a signal
  * interrupted, its return address stands for it.
- * Where that is cut short, libunwind goes on from there, if it is there (recorder/libunwind.h): the
- * helper thread opens it on aarch64, and on x86-64 where there is no _dl_find_object, or by choice.
+ * So do stacks on x86-64 where no object can be looked up at all.
  *
  * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
  * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
  * (no tables, bad tables, an unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Fork: nothing to do in the child. Stack: under 512 bytes, under 2.5 KiB where a frame is new; libunwind takes about 4 KiB.
+ * Fork: nothing to do in the child. Stack: under 512 bytes, under 2.5 KiB where a
+ * frame is new.
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
@@ -81,16 +81,13 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags);
 
-/* The unwinder to use: our own, helped out as said above; libunwind alone, the chain of frame records
- * where that is not there; that chain alone. Words of option unwinder. */
-enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_LIBUNWIND, GM_UNWINDER_FRAMES };
+/* The unwinder to use: our own, as said above, or the chain of frame records alone. Words of option
+ * unwinder. */
+enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_FRAMES };
 void gm_unwind_choose(enum gm_unwinder which);
 
 /* Is it our own (GM_UNWINDER_AUTO)? */
 bool gm_unwind_is_own(void);
-
-/* Is libunwind to be opened (gm_libunwind_open), by the helper thread? */
-bool gm_unwind_wants_libunwind(void);
 
 /* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
 void gm_unwind_flush(void);

@@ -7,7 +7,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package -> how to tell that it is there
-packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind-dev libdw-dev
+packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind8 libdw-dev
 	libiberty-dev clang libclang-rt-14-dev lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
 declare -A there=(
 	[gcc]='command -v gcc'
@@ -18,7 +18,7 @@ declare -A there=(
 	[libjansson-dev]='pkg-config --exists jansson'
 	[zlib1g-dev]='pkg-config --exists zlib'
 	[check]='pkg-config --exists check'
-	[libunwind-dev]='pkg-config --exists libunwind'
+	[libunwind8]='PATH=$PATH:/sbin ldconfig -p | grep -q libunwind.so.8'
 	[libdw-dev]='pkg-config --exists libdw'
 	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'

@@ -5,7 +5,7 @@ fly, signals arrive, threads end or are cancelled, and others look in from outsi
 
 A program that does not end is a hang: what each of its threads did is printed. GM_STORM_SECONDS is for how long each
 storm rages (default 2); words after the script's name choose among its storms. All runs are with the default options,
-stacks:all; one has its stacks from libunwind.
+stacks:all.
 """
 import json
 import os
@@ -25,16 +25,6 @@ THREADS = 8
 STORM = os.path.join(B, "test/preload/storm")
 MODES = ("load", "fork", "throw", "signal", "thread", "cancel")
 total = {"storms": 0, "hangs": 0, "calls": 0}
-
-
-def loaded_in_time(watched):
-    end = time.monotonic() + LATE
-    while watched.alive() and time.monotonic() < end:
-        with open("/proc/%d/maps" % watched.pid, encoding="utf-8") as maps:
-            if "/libunwind-" in maps.read():
-                return True
-        time.sleep(0.02)
-    return False
 
 
 def tail(text, count=12000):
@@ -126,19 +116,17 @@ def libraries(room):
         shutil.copy(os.path.join(B, "test/preload/libstorm.so"), os.path.join(room.path, "libstorm%d.so" % i))
 
 
-def storm(modes, outside=False, **options):
-    name = " and ".join(modes + (("outside",) if outside else ()) + tuple("%s:%s" % o for o in options.items()))
+def storm(modes, outside=False):
+    name = " and ".join(modes + (("outside",) if outside else ()))
     with Room() as room:
         libraries(room)
         reaper = Reaper(room)
         command = [STORM, str(SECONDS), str(THREADS), room.path] + list(modes)
-        env = room.env(LD_PRELOAD=LIBRARY + ":" + POINTS, **options)
+        env = room.env(LD_PRELOAD=LIBRARY + ":" + POINTS)
         with Watched(command, env, room.path) as watched, Meanwhile(reaper, 0.05) as snapshots:
             end = time.monotonic() + LATE
             while "storming" not in watched.out() and watched.alive() and time.monotonic() < end:
                 time.sleep(0.01)
-            if options:
-                check("%s: libunwind is loaded" % name, loaded_in_time(watched))     # by the helper thread
             if outside:
                 with Meanwhile(Outsider(room, watched)) as looks:
                     status = watched.wait(SECONDS + LATE)
@@ -297,7 +285,7 @@ def watchdog():
 
 
 def main():
-    chosen = sys.argv[1:] or ["watchdog", *MODES, "outside", "all", "libunwind", "python"]
+    chosen = sys.argv[1:] or ["watchdog", *MODES, "outside", "all", "python"]
     if "watchdog" in chosen:
         watchdog()
     for mode in chosen:
@@ -307,8 +295,6 @@ def main():
         storm((), outside=True)
     if "all" in chosen:
         storm(MODES, outside=True)
-    if "libunwind" in chosen:
-        storm(MODES, outside=True, unwinder="libunwind")
     for path, version in pythons() if "python" in chosen else []:
         python(path, version)
     print("# %d storms of %d s, %d calls that returned, %d hangs" % (total["storms"], SECONDS, total["calls"],
