@@ -270,14 +270,14 @@ UNWIND_FLAGS_notables := -fno-asynchronous-unwind-tables -fno-unwind-tables -fno
 UNWIND_FLAGS_nobuildid := -Wl,--build-id=none
 UNWIND_FLAGS_asker := -Wl,-z,noseparate-code,-z,norelro
 UNWIND_BUILD = -fPIC -shared -I. -O2 -g $(UNWIND_FLAGS_$*) -MMD -MP -MF $(BUILD)/obj/unwind_$*.d -MT $@
-$(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_trail $(BUILD)/test/unit/test_modules \
+$(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_stack_cache $(BUILD)/test/unit/test_modules \
 $(BUILD)/test/unit/test_symbols $(BUILD)/test/unit/test_elf_symbols: | $(UNWIND_LIBS)
 # Python cannot load what is instrumented for addresses or threads: then it stays unused.
 $(BUILD)/test/unit/unwind/pyprobe.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.c
 	@mkdir -p $(@D) $(BUILD)/obj
 	$(call say,LD,$@)
-	$(Q)$(CC) -std=gnu11 $(WARN) $(UNWIND_BUILD) -o $@ $(filter %.c %.a,$^) -pthread -ldl
+	$(Q)$(CC) -std=gnu11 $(WARN) $(UNWIND_BUILD) -o $@ $< $(filter %.a,$^) -pthread -ldl
 
 $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 	@mkdir -p $(@D) $(BUILD)/obj

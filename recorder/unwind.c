@@ -14,7 +14,7 @@
 #include "recorder/unwind_frames.h"
 #include "recorder/unwind_rules.h"
 #include "recorder/unwind_step.h"
-#include "recorder/unwind_walk.h"
+#include "recorder/window.h"
 
 static _Atomic(uint64_t) misses;
 
@@ -40,13 +40,20 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 	ret_regs->has_all = true;
 }
 
-uint64_t gm_walk_learn(uintptr_t address, uint32_t generation)
-{
-	atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
-	return gm_step_learn(address, generation);
-}
+/* Our own walk, a frame at a time. */
+struct walk {
+	uintptr_t pc, sp, fp;
+	bool exact;			/* @pc is an instruction, not a return address */
+	int count;			/* frames given out so far */
+	unsigned int flags;
+	struct gm_window window;
+};
 
-static bool step_signal(struct gm_walk *w)
+/* What a frame that the cache could not undo by itself came to. LAST: it was the outermost one, or
+ * @flags say that the stack was cut; FULL: it needs all registers. */
+enum next { NEXT_FRAME, LAST_FRAME, FULL_FRAME };
+
+static bool step_signal(struct walk *w)
 {
 	uintptr_t frame = w->sp;
 
@@ -57,7 +64,7 @@ static bool step_signal(struct gm_walk *w)
 	       gm_window_read(&w->window, frame + GM_SIGFRAME_RSP, &w->sp);
 }
 
-static bool step_realigned(struct gm_walk *w, uint64_t rule)
+static bool step_realigned(struct walk *w, uint64_t rule)
 {
 	uintptr_t at = w->fp + (uintptr_t)gm_rule_offset(rule);
 	uintptr_t saved = w->fp + (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
@@ -73,7 +80,7 @@ static bool step_realigned(struct gm_walk *w, uint64_t rule)
 }
 
 /* A plain frame whose words may lie outside the window. */
-static bool step_plain(struct gm_walk *w, uint64_t rule)
+static bool step_plain(struct walk *w, uint64_t rule)
 {
 	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
 	uintptr_t cfa = base + (uintptr_t)gm_rule_offset(rule);
@@ -90,7 +97,7 @@ static bool step_plain(struct gm_walk *w, uint64_t rule)
 
 /* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
  * fault was taken, a call to an address that is no code: then its return address is on top. */
-static bool step_unknown(struct gm_walk *w, bool is_fault)
+static bool step_unknown(struct walk *w, bool is_fault)
 {
 	uintptr_t sp = w->sp, caller;
 
@@ -105,15 +112,16 @@ static bool step_unknown(struct gm_walk *w, bool is_fault)
 	return true;
 }
 
-enum gm_walk_next gm_walk_rare(struct gm_walk *w, uint64_t rule, bool is_fault)
+/* Undo a frame by @rule. @is_fault: the registers that the walk began with are a signal's. */
+static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 {
 	bool stepped = false;
 
 	switch (gm_rule_kind(rule)) {
 	case GM_RULE_END:
-		return GM_NEXT_END;
+		return LAST_FRAME;
 	case GM_RULE_FULL:
-		return GM_NEXT_FULL;
+		return FULL_FRAME;
 	case GM_RULE_SP:
 	case GM_RULE_FP:
 		stepped = step_plain(w, rule);
@@ -128,17 +136,17 @@ enum gm_walk_next gm_walk_rare(struct gm_walk *w, uint64_t rule, bool is_fault)
 		stepped = step_unknown(w, is_fault);
 	}
 	if (stepped && w->pc)
-		return GM_NEXT_FRAME;
+		return NEXT_FRAME;
 	if (!stepped)
 		w->flags |= GM_UNWIND_TRUNCATED;
-	return GM_NEXT_END;
+	return LAST_FRAME;
 }
 
 /* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
  * Returns the rule of the frame that stopped it, which has been given out. What changes from frame
  * to frame is kept in registers: this loop is the cost of a stack. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
-static uint64_t walk_plain(struct gm_walk *w, uintptr_t *pcs, int max, uint32_t generation)
+static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
 {
 	const uint64_t generation_bits = gm_rule_wanted(0, generation);
 	const uintptr_t lo = w->window.lo, hi = w->window.hi;
@@ -176,26 +184,28 @@ static uint64_t walk_plain(struct gm_walk *w, uintptr_t *pcs, int max, uint32_t 
 }
 
 /* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */
-static bool walk_cached(struct gm_walk *w, uintptr_t *pcs, int max, bool is_fault)
+static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
 {
 	uint32_t generation = gm_rule_generation();
 
 	while ((w->pc || !w->count) && w->count < max) {
 		uint64_t rule = walk_plain(w, pcs, max, generation);
-		enum gm_walk_next next;
+		enum next next;
 
-		if (!rule)
-			rule = gm_walk_learn(w->pc - !w->exact, generation);
-		next = gm_walk_rare(w, rule, is_fault);
-		if (next != GM_NEXT_FRAME)
-			return next == GM_NEXT_FULL;
+		if (!rule) {
+			atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
+			rule = gm_step_learn(w->pc - !w->exact, generation);
+		}
+		next = step_rare(w, rule, is_fault);
+		if (next != NEXT_FRAME)
+			return next == FULL_FRAME;
 	}
 	if (w->pc)
 		w->flags |= GM_UNWIND_MORE;
 	return false;
 }
 
-void gm_walk_begin(struct gm_walk *w, const struct gm_regs *from)
+static void walk_begin(struct walk *w, const struct gm_regs *from)
 {
 	w->pc = from->r[GM_REG_PC];
 	w->sp = from->r[GM_REG_SP];
@@ -208,7 +218,7 @@ void gm_walk_begin(struct gm_walk *w, const struct gm_regs *from)
 
 /* Walk the first @frames frames over all registers; then @w stands before the next. Returns
  * whether there is one. */
-static bool walk_full(struct gm_walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
+static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
 		      int frames)
 {
 	struct gm_step_state state = { .exact = true };
@@ -216,7 +226,7 @@ static bool walk_full(struct gm_walk *w, const struct gm_regs *from, uintptr_t *
 	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
 		if (from->has_all || i == 3 || i == 6 || i == 7 || i >= 12)
 			state.regs[i] = from->r[i];
-	gm_walk_begin(w, from);
+	walk_begin(w, from);
 	while (w->count < frames) {
 		int more;
 
@@ -244,9 +254,9 @@ static bool walk_full(struct gm_walk *w, const struct gm_regs *from, uintptr_t *
 
 static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
 {
-	struct gm_walk w;
+	struct walk w;
 
-	gm_walk_begin(&w, from);
+	walk_begin(&w, from);
 	if (walk_cached(&w, ret_pcs, max, from->has_all) &&
 	    walk_full(&w, from, ret_pcs, max, w.count) &&
 	    walk_cached(&w, ret_pcs, max, false))
@@ -263,9 +273,9 @@ static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr
 {
 	unsigned int flags = 0;
 	bool more = max > 0;
-	struct gm_walk w;
+	struct walk w;
 
-	gm_walk_begin(&w, from);
+	walk_begin(&w, from);
 	while (more && w.count < max) {
 		int at = w.count;
 

@@ -17,7 +17,7 @@
 
 #include "recorder/python.h"
 #include "recorder/stacks.h"
-#include "recorder/unwind_trail.h"
+#include "recorder/unwind.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -41,8 +41,7 @@ int stacks_load_result(double *ret_median, double *ret_mean);
 
 struct load {
 	unsigned int cold, shallow, what;
-	unsigned int path, next;
-	uint32_t *paths;		/* the unwinder's number of each */
+	unsigned int next;
 	uint64_t random;
 	uint8_t *data;
 	void (*code)(void);
@@ -168,16 +167,12 @@ static __attribute__((noinline)) void run_program(struct load *l)
 
 static volatile uint64_t sink;
 
-static __attribute__((noinline)) void capture_native(const struct gm_regs *regs)
+static __attribute__((noinline)) void walk_native(const struct gm_regs *regs)
 {
-	struct gm_trail_walk walk;
+	uintptr_t pcs[72];
 
-	if (!gm_trail_walk(regs, 72, &walk))
-		return;
-	sink = gm_trail_hash(&walk, 0, walk.count);
-	load.paths[load.path] = gm_trail_path(&walk);
-	gm_trail_expect(&walk, load.paths[load.next]);
-	gm_trail_leave(&walk);
+	gm_unwind(regs, pcs, 72, NULL);
+	sink = pcs[0];
 }
 
 static struct gm_python *interpreter(const struct gm_regs *regs)
@@ -209,7 +204,7 @@ static __attribute__((noinline)) void arrive(void)
 	if (load.what == WHOLE)
 		sink = gm_stacks_capture(&regs, &module);
 	else if (load.what == NATIVE)
-		capture_native(&regs);
+		walk_native(&regs);
 	else if (python)
 		gm_python_walk(python, 64, &walk);
 	end = ticks();
@@ -257,7 +252,6 @@ API void stacks_load_op(void)
 {
 	unsigned int path = load.next;
 
-	load.path = path;
 	load.next = (path + 1) % PATHS;
 	descend(path, load.shallow ? OWN_LEVELS - 4 : 28 + path / GROUP * 5 % 30);
 }
@@ -268,10 +262,9 @@ API void stacks_load_op(void)
 API int stacks_load_begin(int cold, int shallow)
 {
 	if (!load.samples) {
-		load.paths = calloc(PATHS, sizeof(*load.paths));
 		load.samples = malloc(SAMPLES_MOST * sizeof(*load.samples));
 		load.data = aligned_alloc(4096, (size_t)DATA_PAGES * 4096);
-		if (!load.samples || !load.data || !load.paths)
+		if (!load.samples || !load.data)
 			return -1;
 		memset(load.samples, 0, SAMPLES_MOST * sizeof(*load.samples));
 		memset(load.data, 0, (size_t)DATA_PAGES * 4096);

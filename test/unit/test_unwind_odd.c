@@ -293,9 +293,8 @@ static int compare_strings(const void *a, const void *b)
 static void work_of_all_sorts(void)
 {
 	char text[64], *words[40], *copies[40];
-	struct gm_trail_walk trail;
+	static struct oracle o;
 	struct gm_regs regs;
-	uintptr_t pcs[64];
 
 	for (int i = 0; i < 40; i++) {
 		snprintf(text, sizeof(text), "%d %.3f %s", rand(), (double)i / 3, "word");
@@ -303,10 +302,9 @@ static void work_of_all_sorts(void)
 	}
 	qsort(words, 40, sizeof(words[0]), compare_strings);
 	gm_regs_capture(&regs);
-	gm_unwind(&regs, pcs, 64, NULL);	/* interrupted in the unwinder too */
+	o.count = gm_unwind(&regs, o.ours, 64, &o.flags);	/* interrupted in the unwinder too */
 	for (int i = 1; i < 20; i++)
-		if (gm_trail_walk(&regs, i, &trail))
-			gm_trail_leave(&trail);
+		ck_assert_msg(oracle_same_in_cache(&o, &regs, i), "%s", o.why);
 	if (helper_now_ns() % 7 == 0)
 		gm_unwind_flush();
 	for (int i = 0; i < 40; i++)
@@ -577,25 +575,16 @@ static atomic_long walks, differences;
 
 static void walk_here(void *arg)
 {
-	uintptr_t pcs[64];
-	struct gm_trail_walk trail;
+	static __thread struct oracle o;
 	struct gm_regs regs;
-	unsigned int flags;
 	int *depth = arg;
-	int count;
 
 	gm_regs_capture(&regs);
-	count = gm_unwind(&regs, pcs, 64, &flags);
+	o.count = gm_unwind(&regs, o.ours, 64, &o.flags);
 	walks++;
-	if (gm_trail_walk(&regs, 64, &trail)) {
-		if (trail.count != count || trail.flags ||
-		    memcmp(trail.pcs, pcs, (size_t)count * sizeof(*pcs)) != 0)
-			differences++;
-		gm_trail_leave(&trail);
-	}
-	if (*depth && (count != *depth || flags))
+	if (!oracle_same_in_cache(&o, &regs, 64) || (*depth && (o.count != *depth || o.flags)))
 		differences++;
-	*depth = count;
+	*depth = o.count;
 }
 
 static void *walker(void *arg)

@@ -1,7 +1,7 @@
 /*
- * oracle.h - the same stack by three unwinders: ours (plain, and on its trail), libunwind's
- * unw_backtrace, glibc's backtrace() (which is libgcc's). For tests and benchmarks; libunwind is opened by dlopen, so
- * that its _Unwind_* do not become the program's.
+ * oracle.h - the same stack by three unwinders: ours (walked, and from the cache), libunwind's
+ * unw_backtrace, glibc's backtrace() (which is libgcc's). For tests and benchmarks; libunwind is opened
+ * by dlopen, so that its _Unwind_* do not become the program's.
  */
 #ifndef GM_TEST_UNWIND_ORACLE_H
 #define GM_TEST_UNWIND_ORACLE_H
@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "recorder/stack_cache.h"
 #include "recorder/unwind.h"
-#include "recorder/unwind_trail.h"
 
 #define ORACLE_FRAMES 600
 
@@ -82,25 +82,37 @@ static inline bool oracle_same(struct oracle *o, const char *who, int their_coun
 	return true;
 }
 
-/* Ours again, on the trail of this thread's last walk, where it can be. */
-static inline bool oracle_same_on_trail(struct oracle *o, const struct gm_regs *regs, int max)
+static inline uint64_t oracle_hash(const uintptr_t *pcs, int count)
 {
-	int count = o->count < max ? o->count : max, i = 0;
-	unsigned int flags = o->count > max ? GM_UNWIND_MORE : o->flags;
-	struct gm_trail_walk walk;
+	uint64_t hash = (uint64_t)count;
 
-	if (!gm_trail_walk(regs, max, &walk))
+	for (int i = 0; i < count; i++)
+		hash = (hash ^ pcs[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* Ours again, if it is in this thread's cache; else it is kept there, where that can be. */
+static inline bool oracle_same_in_cache(struct oracle *o, const struct gm_regs *regs, int max)
+{
+	int count = o->count < max ? o->count : max;
+	unsigned int flags = o->count > max ? GM_UNWIND_MORE : o->flags;
+	struct gm_stack_key key = { .from = regs, .what = (uint64_t)max };
+	struct gm_walked_stack stack = {
+		.pcs = o->ours, .count = count, .more = flags & GM_UNWIND_MORE,
+		.hash = oracle_hash(o->ours, count), .value = oracle_hash(o->ours, count) | 1,
+	};
+	struct gm_stack_cache *cache = gm_stack_cache_enter(regs);
+	struct gm_cached_stack *entry = cache ? gm_stack_cache_find(cache, &key) : NULL;
+
+	if (!cache)
 		return true;
-	while (i < walk.count && i < count && walk.pcs[i] == o->ours[i])
-		i++;
-	if (walk.count != count || i != count || walk.flags != flags)
-		snprintf(o->why, sizeof(o->why), "frame %d of %d (on the trail: %d, flags %u)", i,
-			 count, walk.count, walk.flags);
-	else if (gm_trail_hash(&walk, 0, count) != gm_trail_hash_of(o->ours, count) ||
-		 gm_trail_hash(&walk, count / 2, count / 3) !=
-			 gm_trail_hash_of(o->ours + count / 2, count / 3))
-		snprintf(o->why, sizeof(o->why), "the hash of %d frames on the trail", count);
-	gm_trail_leave(&walk);
+	if (entry && (entry->hash != stack.hash || flags & ~(unsigned int)GM_UNWIND_MORE))
+		snprintf(o->why, sizeof(o->why), "another stack of %d frames is in the cache", count);
+	else if (entry)
+		gm_stack_cache_met(cache, entry);
+	else if (!(flags & GM_UNWIND_TRUNCATED))
+		gm_stack_cache_keep(cache, &key, &stack);
+	gm_stack_cache_leave(cache);
 	return !o->why[0];
 }
 
@@ -113,7 +125,7 @@ static __attribute__((noinline, unused)) bool oracle_check(struct oracle *o, uns
 	o->why[0] = 0;
 	gm_regs_capture(&regs);
 	o->count = gm_unwind(&regs, o->ours, ORACLE_FRAMES, &o->flags);
-	if (!oracle_same_on_trail(o, &regs, GM_TRAIL_MOST) || !oracle_same_on_trail(o, &regs, 12))
+	if (!oracle_same_in_cache(o, &regs, 264) || !oracle_same_in_cache(o, &regs, 12))
 		return false;
 	if (against & ORACLE_GLIBC) {
 		theirs = backtrace(o->theirs, ORACLE_FRAMES);

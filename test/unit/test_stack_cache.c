@@ -1,6 +1,6 @@
 /*
- * test_trail.c - walks on the trail of the last one, each compared with a plain walk: random trees
- * of calls of functions of all sorts, and the stacks on which a trail would lead astray.
+ * test_stack_cache.c - what is found in a thread's cache of stacks is what a walk finds: random trees of
+ * calls of functions of all sorts, and the stacks on which a cache would lead astray.
  * What the other tests of unwinding look at is compared too (unwind/oracle.h).
  */
 #define _GNU_SOURCE
@@ -15,66 +15,58 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 
+#include "recorder/stack_cache.h"
 #include "recorder/unwind_rules.h"
-#include "recorder/unwind_trail.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
 
 #define PLAIN_MOST 600
+#define CACHED_MOST 264
 
 /* ---- the comparison --------------------------------------------------------------------- */
 
-static __thread long walks, in_vain, recalls;
+static __thread long walks, in_vain, hits;
 
-/* The recipe, if there is one, is of this very stack. */
-static void compare_recipe(struct gm_trail_walk *walk, struct gm_recipe_key *key, uint64_t value)
+static uint64_t value_of(const uintptr_t *pcs, int count, unsigned int flags, uint64_t inside)
 {
-	struct gm_recipe *recipe = gm_trail_recall(walk, key);
-
-	if (!recipe)
-		return;
-	recalls++;
-	ck_assert_uint_eq(recipe->value, value);
-	gm_trail_met(walk, recipe);
+	return (oracle_hash(pcs, count) ^ (uint64_t)count << 8 ^ flags ^ inside) | 1;
 }
 
-/* How deep the stack is; the trail's walk is the plain one, for any number of frames asked for, and so
- * is what a recipe says. */
+/* How deep the stack is. What is found is this very stack, for any number of frames asked for, also
+ * where now something else is inside it than before. */
 static __attribute__((noinline)) int compare_from(const struct gm_regs *regs, int max)
 {
+	struct gm_stack_key key = { .from = regs, .what = (uint64_t)max };
+	struct gm_stack_cache *cache = gm_stack_cache_enter(regs);
 	uintptr_t pcs[PLAIN_MOST];
-	struct gm_trail_walk walk;
-	struct gm_recipe_key key = { .from = regs, .what = (uint64_t)max };
-	struct gm_recipe_stack stack = { .pcs = pcs };
+	struct gm_walked_stack stack = { .pcs = pcs };
+	struct gm_cached_stack *entry;
 	unsigned int flags;
-	int count;
 
 	walks++;
-	count = gm_unwind(regs, pcs, max, &flags);
-	if (!gm_trail_enter(regs, &walk)) {
+	stack.count = gm_unwind(regs, pcs, max, &flags);
+	if (!cache) {
 		in_vain++;
-		return count;
+		return stack.count;
 	}
-	stack.count = count;
 	stack.more = flags & GM_UNWIND_MORE;
-	stack.value = (gm_trail_hash_of(pcs, count) ^ (uint64_t)count << 8 ^ flags) | 1;
-	compare_recipe(&walk, &key, stack.value);
-	if (gm_trail_walk_on(regs, max, &walk)) {
-		ck_assert_int_eq(walk.count, count);
-		ck_assert_uint_eq(walk.flags, flags);
-		ck_assert_mem_eq(walk.pcs, pcs, (size_t)count * sizeof(*pcs));
-		for (int first = 0; first < count; first += 1 + count / 5)
-			for (int n = 0; n <= count - first; n += 1 + count / 7)
-				ck_assert_uint_eq(gm_trail_hash(&walk, first, n),
-						  gm_trail_hash_of(pcs + first, n));
-		ck_assert_uint_eq(gm_trail_hash(&walk, 0, count), gm_trail_hash_of(pcs, count));
-	} else {
-		in_vain++;
+	stack.hash = oracle_hash(pcs, stack.count);
+	stack.inside = walks % 7 ? 0 : (uint64_t)(walks % 5) << 32;
+	stack.value = value_of(pcs, stack.count, flags, stack.inside);
+	entry = gm_stack_cache_find(cache, &key);
+	if (entry) {
+		hits++;
+		ck_assert_uint_eq(entry->hash, stack.hash);
+		ck_assert_uint_eq(entry->value, value_of(pcs, stack.count, flags, entry->inside));
+		if (entry->inside != stack.inside)
+			entry = gm_stack_cache_like(cache, entry, stack.inside, stack.value);
+		ck_assert_uint_eq(entry->value, stack.value);
+		gm_stack_cache_met(cache, entry);
+	} else if (!(flags & GM_UNWIND_TRUNCATED)) {
+		gm_stack_cache_keep(cache, &key, &stack);
 	}
-	if (!(flags & (GM_UNWIND_TRUNCATED | GM_UNWIND_SIGNAL)))
-		gm_trail_remember(&walk, &key, &stack);
-	gm_trail_leave(&walk);
-	return count;
+	gm_stack_cache_leave(cache);
+	return stack.count;
 }
 
 /* Without a frame pointer of its own: its caller's is in the register. */
@@ -207,7 +199,7 @@ static void node(struct program *p, int depth)
 
 		p->budget--;
 		if (choice % 3 == 0 || depth == 0)
-			compare(p->max ? p->max : 1 + (int)((choice >> 20) % GM_TRAIL_MOST));
+			compare(p->max ? p->max : 1 + (int)((choice >> 20) % CACHED_MOST));
 		else if (choice % 37 == 1 && p->out)
 			longjmp(*p->out, 1);
 		else
@@ -228,18 +220,18 @@ static void run_programs(uint64_t seed, int count, int max)
 #ifndef __SANITIZE_THREAD__		/* which has nothing to find in one thread */
 static void say_walks(const char *what)
 {
-	printf("# %s: %ld walks, %ld plain ones, %llu frames followed, %ld recipes\n", what, walks,
-	       in_vain, (unsigned long long)gm_trail_followed(), recalls);
+	printf("# %s: %ld stacks, %ld without a cache, %ld found in it\n", what, walks, in_vain, hits);
 }
 
 START_TEST(random_programs)
 {
-	static const int max[] = { GM_TRAIL_MOST, 72, 20, 0 };
+	static const int max[] = { CACHED_MOST, 72, 20, 0 };
 
 	run_programs(4711 + (uint64_t)_i, 100, max[_i]);
 	say_walks("random programs");
 	ck_assert_int_lt(in_vain * 20, walks);
-	ck_assert_uint_gt(gm_trail_followed(), (uint64_t)walks);
+	if (max[_i])			/* another number of frames is another stack */
+		ck_assert_int_gt(hits * 5, walks);
 }
 END_TEST
 
@@ -254,7 +246,7 @@ START_TEST(programs_again)
 				     7919, 1, 72);
 	}
 	say_walks("programs again");
-	ck_assert_int_gt(recalls * 4, walks);
+	ck_assert_int_gt(hits * 4, walks);
 }
 END_TEST
 #endif
@@ -265,7 +257,7 @@ static void *programs_on_thread(void *arg)
 	return NULL;
 }
 
-/* More threads than trails, some at once, most after others: a trail changes hands. */
+/* More threads than caches, some at once, most after others: a cache changes hands. */
 START_TEST(random_programs_in_threads)
 {
 	for (uintptr_t round = 0; round < 25; round++) {
@@ -280,11 +272,11 @@ START_TEST(random_programs_in_threads)
 }
 END_TEST
 
-/* ---- stacks that a trail leads astray on ------------------------------------------------- */
+/* ---- stacks that a cache leads astray on ------------------------------------------------- */
 
 static __attribute__((noinline)) int inner(void)
 {
-	int depth = compare(GM_TRAIL_MOST);
+	int depth = compare(CACHED_MOST);
 
 	__asm__ volatile("" : "+r"(depth));
 	return depth;
@@ -325,8 +317,7 @@ START_TEST(two_places_that_call_the_same)
 		ck_assert_int_eq(c, d);
 	}
 	ck_assert_int_eq(in_vain, 0);
-	ck_assert_uint_gt(gm_trail_followed(), 100);
-	ck_assert_int_gt(recalls * 4, walks);
+	ck_assert_int_gt(hits * 4, walks);
 }
 END_TEST
 
@@ -369,7 +360,7 @@ static __attribute__((noinline)) void recurse(int depth, int every)
 	volatile int local = depth;
 
 	if (depth % every == 0)
-		compare(depth % 7 ? 72 : GM_TRAIL_MOST);
+		compare(depth % 7 ? 72 : CACHED_MOST);
 	if (depth)
 		recurse(depth - 1, every);
 	if (depth % every == 1)
@@ -377,7 +368,7 @@ static __attribute__((noinline)) void recurse(int depth, int every)
 	local++;
 }
 
-/* Deeper than a trail is long, growing and shrinking. */
+/* Deeper than what is kept, growing and shrinking. */
 START_TEST(deeper_than_kept)
 {
 	for (int i = 1; i < 200; i += 11) {
@@ -386,7 +377,6 @@ START_TEST(deeper_than_kept)
 		recurse(i * 3, 40);
 	}
 	ck_assert_int_eq(in_vain, 0);
-	ck_assert_uint_gt(gm_trail_followed(), (uint64_t)walks * 20);
 }
 END_TEST
 
@@ -395,7 +385,7 @@ static void (*layout_call)(void (*)(void *), void *);
 
 static void compare_in_library(void *arg)
 {
-	*(int *)arg = compare(GM_TRAIL_MOST);
+	*(int *)arg = compare(CACHED_MOST);
 }
 
 static __attribute__((noinline)) int in_library(const char *name, uintptr_t *ret_at, bool flush)
@@ -430,16 +420,17 @@ END_TEST
 
 #ifndef __SANITIZE_THREAD__
 static volatile sig_atomic_t handled;
+static bool entered;
 
 static void on_signal(int signo)
 {
-	struct gm_trail_walk walk;
-	struct gm_regs regs;
+	long before = in_vain;
 
 	(void)signo;
 	handled++;
-	gm_regs_capture(&regs);
-	ck_assert(!gm_trail_walk(&regs, GM_TRAIL_MOST, &walk));
+	for (int i = 0; i < 3; i++)
+		compare(CACHED_MOST);
+	ck_assert_int_eq(in_vain - before, entered ? 3 : 0);
 }
 
 static void on_signal_far_out(int signo)
@@ -451,24 +442,24 @@ static void on_signal_far_out(int signo)
 	compare(20);
 }
 
-/* Through a handler: plain. In a handler, while the trail is in use: plain. */
+/* A stack that runs through a handler is never kept. In a handler that has interrupted its thread in
+ * the cache there is none. */
 START_TEST(signal_handlers)
 {
-	struct gm_trail_walk walk;
+	struct gm_stack_cache *cache;
 	struct gm_regs regs;
-	bool entered = false;
 
 	signal(SIGUSR1, on_signal);
 	signal(SIGUSR2, on_signal_far_out);
 	inner();
 	raise(SIGUSR1);
+	ck_assert_int_eq(hits, 0);
 	gm_regs_capture(&regs);
-	/* after one in vain there is a pause */
-	for (int i = 0; i < 200 && !entered; i++)
-		entered = gm_trail_walk(&regs, 20, &walk);
-	ck_assert(entered);
+	cache = gm_stack_cache_enter(&regs);
+	ck_assert_ptr_nonnull(cache);
+	entered = true;
 	raise(SIGUSR1);
-	gm_trail_leave(&walk);
+	gm_stack_cache_leave(cache);
 	for (int i = 0; i < 3; i++) {
 		raise(SIGUSR2);
 		inner();
@@ -518,21 +509,15 @@ END_TEST
 #endif
 
 /* compare() without the library of tests, whose locks another thread may hold in a child. */
-static __attribute__((noinline)) bool is_same_on_trail(void)
+static __attribute__((noinline)) bool is_same_in_cache(void)
 {
-	uintptr_t pcs[GM_TRAIL_MOST];
-	struct gm_trail_walk walk;
+	static __thread struct oracle seen;
 	struct gm_regs regs;
-	bool same;
-	int count;
 
+	seen.why[0] = 0;
 	gm_regs_capture(&regs);
-	if (!gm_trail_walk(&regs, GM_TRAIL_MOST, &walk))
-		return false;
-	count = gm_unwind(&regs, pcs, GM_TRAIL_MOST, NULL);
-	same = count == walk.count && !memcmp(pcs, walk.pcs, (size_t)count * sizeof(*pcs));
-	gm_trail_leave(&walk);
-	return same;
+	seen.count = gm_unwind(&regs, seen.ours, ORACLE_FRAMES, &seen.flags);
+	return oracle_same_in_cache(&seen, &regs, CACHED_MOST);
 }
 
 /* A child that is forked while another thread is at it. */
@@ -541,7 +526,7 @@ static void *busy_until_told(void *arg)
 	_Atomic(bool) *stop = arg;
 
 	while (!atomic_load(stop))
-		if (!is_same_on_trail())
+		if (!is_same_in_cache())
 			abort();
 	return NULL;
 }
@@ -560,10 +545,10 @@ START_TEST(forked_child)
 		if (child == 0) {
 			bool same = true;
 
-			gm_trail_forget();
+			gm_stack_cache_forget();
 			for (int k = 0; k < 5; k++)
-				same = same && is_same_on_trail();
-			_exit(!same || gm_trail_followed() < 10);
+				same = same && is_same_in_cache();
+			_exit(!same || gm_stack_cache_hits() < 3);
 		}
 		ck_assert_int_eq(waitpid(child, &status, 0), child);
 		ck_assert_int_eq(status, 0);
@@ -575,8 +560,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("trail");
-	TCase *tcase = tcase_create("trail");
+	Suite *suite = suite_create("stack_cache");
+	TCase *tcase = tcase_create("stack_cache");
 	SRunner *runner = srunner_create(suite);
 	int failed;
 
