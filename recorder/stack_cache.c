@@ -66,18 +66,15 @@ _Static_assert(offsetof(struct gm_cached_stack, hash) == SLOT_WORDS * 8,
 static _Atomic(void *) caches[CACHES];
 static _Atomic(uint32_t) threads;
 static __thread uint32_t own_number;
-static __thread struct gm_stack_cache *own;	/* there if the thread has a number */
+static __thread struct gm_stack_cache *own;	/* NULL: it has none */
 
 /* ---- whose ------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) bool take_number(void)
+/* Asked for memory once: a thread that gets none goes without a cache. */
+static __attribute__((noinline)) void take_number(void)
 {
-	uint32_t number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-
-	own = gm_table_once(&caches[number % CACHES], sizeof(struct gm_stack_cache));
-	if (own)
-		own_number = number;
-	return own;
+	own_number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+	own = gm_table_once(&caches[own_number % CACHES], sizeof(struct gm_stack_cache));
 }
 
 /* All that was kept is out of date. */
@@ -107,11 +104,12 @@ struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from)
 	struct gm_stack_cache *cache;
 	uint32_t generation;
 
-	if (GM_REG_COUNT != 17 || from->has_all || !gm_unwind_is_own() ||
-	    (!own_number && !take_number()))
+	if (GM_REG_COUNT != 17 || from->has_all || !gm_unwind_is_own())
 		return NULL;
+	if (__builtin_expect(!own_number, 0))
+		take_number();
 	cache = own;
-	if (atomic_exchange_explicit(&cache->busy, 1, memory_order_acquire))
+	if (!cache || atomic_exchange_explicit(&cache->busy, 1, memory_order_acquire))
 		return NULL;
 	if (__builtin_expect(cache->owner != own_number, 0) && !take_over(cache)) {
 		gm_stack_cache_leave(cache);
@@ -151,7 +149,7 @@ void *gm_stack_cache_room(struct gm_stack_cache *cache)
 
 uint64_t gm_stack_cache_hits(void)
 {
-	return own_number && own->owner == own_number ? own->hits : 0;
+	return own && own->owner == own_number ? own->hits : 0;
 }
 
 /* ---- found ------------------------------------------------------------------------------- */

@@ -12,10 +12,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
 #include "recorder/stack_cache.h"
+#include "recorder/sys.h"
 #include "recorder/unwind_rules.h"
 #include "test/unit/unwind/helper.h"
 #include "test/unit/unwind/oracle.h"
@@ -269,6 +271,35 @@ START_TEST(random_programs_in_threads)
 		for (int i = 0; i < 4; i++)
 			ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
 	}
+}
+END_TEST
+
+static int refusals;
+
+static void *refuse(void *at, size_t bytes, int prot, int flags, int fd, off_t offset)
+{
+	(void)at, (void)bytes, (void)prot, (void)flags, (void)fd, (void)offset;
+	refusals++;
+	return MAP_FAILED;
+}
+
+static void *compare_twice(void *arg)
+{
+	for (int i = 0; i < 2; i++)
+		compare(72);
+	ck_assert_int_eq(in_vain, 2);
+	return arg;
+}
+
+/* A thread that there is no memory for walks, and does not ask for it again and again. */
+START_TEST(no_memory)
+{
+	pthread_t thread;
+
+	gm_sys.map = refuse;
+	ck_assert_int_eq(pthread_create(&thread, NULL, compare_twice, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(refusals, 1);
 }
 END_TEST
 
@@ -572,6 +603,7 @@ int main(void)
 	tcase_add_test(tcase, programs_again);
 #endif
 	tcase_add_test(tcase, random_programs_in_threads);
+	tcase_add_test(tcase, no_memory);
 	tcase_add_test(tcase, two_places_that_call_the_same);
 	tcase_add_test(tcase, a_frame_pointer_that_differs);
 	tcase_add_test(tcase, deeper_than_kept);
