@@ -47,21 +47,24 @@ CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
 # ---- what there is -----------------------------------------------------------------------------
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
-CORE_SRC  := $(wildcard allocator/*.c recorder/*.c recorder/*.S)
-PRE_SRC   := $(wildcard preload/*.c preload/*.S)
-TOOLS_SRC := $(wildcard tools/*.c)
+CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
+PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
+TOOLS_SRC := $(wildcard tools/*/*.c)
 # What an option's value may be: the library's own code, in the command, too.
-OPTION_SRC := preload/options.c preload/options_value.c preload/options_format.c preload/text.c
-FAKE_SRC  := $(wildcard test/fakecuda/*.c)
+OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
+FAKE_SRC  := $(wildcard $(addprefix test/fakecuda/,*.c $(addsuffix /*.c,code graph memory race stream)))
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
-UNIT      := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(wildcard test/unit/test_*.c))
+# A test's program lies in one folder, whatever room its source is in.
+UNIT_ROOMS := allocator cache journal modules preload read stacks
+UNIT_SRC  := $(wildcard $(patsubst %,test/unit/%/test_*.c,$(UNIT_ROOMS)))
+UNIT      := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(UNIT_SRC)))
 FAKETEST  := $(patsubst test/fakecuda/tests/%.c,$(BUILD)/test/fakecuda/%,$(wildcard test/fakecuda/tests/test_*.c))
 APPS_C    := $(patsubst test/apps/%.c,$(BUILD)/test/apps/%,$(wildcard test/apps/*.c))
 APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUILD)/test/apps/$(a).static $(BUILD)/test/apps/$(a).shared)
 CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
-PRETEST_L := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/lib*.c))
-PRETEST_C := $(patsubst test/preload/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/lib%,$(wildcard test/preload/*.c))) \
-	     $(patsubst test/preload/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/*.cc)) $(PRETEST_L)
+PRETEST_L := $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/programs/lib*.c))
+PRETEST_C := $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) \
+	     $(patsubst test/preload/programs/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/programs/*.cc)) $(PRETEST_L)
 HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
 	     app_lives app_pools app_random app_vmm many crash scenarios)
 HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
@@ -72,7 +75,7 @@ SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh tes
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py))
 # What runs under which sanitizer. A program of one thread has no race to be found: not under TSan. What ASan
 # has no room for (it cannot be loaded into Python, a step is too slow) is looked at for what is undefined alone.
-THREADED   := $(patsubst test/unit/%.c,$(BUILD)/test/unit/%,$(shell grep -l pthread_create test/unit/test_*.c))
+THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
 TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
 ASAN_TESTS  = $(UNIT) $(FAKETEST) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(addprefix $(BUILD)/test/unit/,test_cached_moments test_python test_unwind)
@@ -122,6 +125,7 @@ check:
 
 # All variants are built by one set of jobs; none has a file in common with another, but for the rules.
 check-only: check-built
+	$(Q)scripts/lint.sh
 	$(Q)$(PYTHON) test/run.py --build build $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) \
 		$(call variant,address,$(ASAN_TESTS)) $(call variant,undefined,$(UBSAN_ALONE)) $(FUZZ) $(UNIT) $(FAKETEST) $(HOOKTEST)
 check-built: all tests built-rules built-address built-undefined built-thread built-aarch64
@@ -178,10 +182,10 @@ $(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC)) $(BUILD)/gpumem.map
 		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-Bsymbolic-functions \
 		-Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
 
-$(BUILD)/gpumem.map: preload/hooks.def preload/exports.def preload/exports_rules.def scripts/exports.sh
+$(BUILD)/gpumem.map: preload/hooks/hooks.def preload/driver/exports.def preload/driver/exports_rules.def scripts/exports.sh
 	@mkdir -p $(@D)
 	$(call say,MAP,$@)
-	$(Q)scripts/exports.sh preload/hooks.def preload/exports.def $(if $(RULES),preload/exports_rules.def) >$@
+	$(Q)scripts/exports.sh preload/hooks/hooks.def preload/driver/exports.def $(if $(RULES),preload/driver/exports_rules.def) >$@
 
 $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
 	$(call say,AR,$@)
@@ -196,7 +200,7 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC)) $(BUILD)/libgm_core.a
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
 # Which of them were there: written anew, and they compiled anew, when that changes.
-$(call obj,tools/dwarf.c tools/dwarf_walk.c tools/demangle.c): $(BUILD)/obj/tools/libraries
+$(call obj,tools/symbols/dwarf.c tools/symbols/dwarf_walk.c tools/symbols/demangle.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
 	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
 
@@ -256,11 +260,14 @@ $(RT_A): $(call obj,$(RT_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- tests -------------------------------------------------------------------------------------
-UNIT_AUX = $(call obj,$(wildcard test/unit/aux_*.c))
-$(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(UNIT_LDFLAGS_$*) $(CHECK_LIBS) $(JANSSON_LIBS) -pthread -ldl
+UNIT_AUX = $(call obj,$(wildcard test/unit/*/aux_*.c))
+define UNIT_RULE
+$(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
+	@mkdir -p $$(@D)
+	$$(call say,LD,$$@)
+	$$(Q)$$(CC) $$(SANFLAGS) -rdynamic -o $$@ $$^ $$(UNIT_LDFLAGS_$$*) $$(CHECK_LIBS) $$(JANSSON_LIBS) -pthread -ldl
+endef
+$(foreach room,$(UNIT_ROOMS),$(eval $(call UNIT_RULE,$(room))))
 
 # Libraries that the unwinder's tests load and unload: not instrumented, whatever the variant.
 UNWIND_LIBS := $(patsubst test/unit/unwind/%,$(BUILD)/test/unit/unwind/%.so, \
@@ -304,7 +311,7 @@ $(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/py
 # Option parsing is preload's, but needs neither hooks nor driver.
 $(BUILD)/test/unit/test_options: $(call obj,$(OPTION_SRC))
 # Nor does the table of imports.
-$(BUILD)/test/unit/test_imports: $(call obj,preload/imports.c preload/slots.c)
+$(BUILD)/test/unit/test_imports: $(call obj,preload/hooks/imports.c preload/process/slots.c)
 
 $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
 	@mkdir -p $(@D)
@@ -331,7 +338,7 @@ $(BUILD)/test/apps/%: $(BUILD)/obj/test/apps/%.c.o $(FAKE_SO)
 	$(Q)$(CC) -o $@ $< -L$(BUILD)/fakecuda -lcuda -pthread -ldl
 
 # lib*.c: something that a test loads into a host program.
-$(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/lib%.c.o
+$(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/programs/lib%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -o $@ $< $(PRETEST_LDFLAGS_lib$*) -pthread -ldl
@@ -341,10 +348,10 @@ PRETEST_LDFLAGS_stack_room = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
 # Programs with the hooks linked in instead of preloaded: a sanitizer cannot live with a dlsym that
 # is not the C library's, so all but that one file is under it here (test/preload/test_sanitized.py).
-HOOKED_OBJ = $(call obj,$(filter-out preload/dlsym.S,$(PRE_SRC))) $(BUILD)/libgm_core.a
+HOOKED_OBJ = $(call obj,$(filter-out preload/driver/dlsym.S,$(PRE_SRC))) $(BUILD)/libgm_core.a
 HOOKED_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(BUILD)/fakecuda -lcuda \
 	      -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
-$(BUILD)/test/hooked/many $(BUILD)/test/hooked/crash: $(BUILD)/test/hooked/%: $(BUILD)/obj/test/preload/%.c.o \
+$(BUILD)/test/hooked/many $(BUILD)/test/hooked/crash: $(BUILD)/test/hooked/%: $(BUILD)/obj/test/preload/programs/%.c.o \
 		$(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -373,12 +380,12 @@ PRETEST_LDFLAGS_writers = -L$(BUILD)/fakecuda -lcuda
 $(BUILD)/test/preload/errno_kept $(BUILD)/test/preload/retry $(BUILD)/test/preload/writers: $(FAKE_SO)
 PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
-$(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/%.c.o
+$(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/programs/%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -rdynamic -o $@ $< $(PRETEST_LDFLAGS_$*) -pthread -ldl
 
-$(BUILD)/test/preload/%: test/preload/%.cc
+$(BUILD)/test/preload/%: test/preload/programs/%.cc
 	@mkdir -p $(@D) $(BUILD)/obj
 	$(call say,LD,$@)
 	$(Q)$(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -MMD -MP -MF $(BUILD)/obj/pretest_$*.d -MT $@ -rdynamic -o $@ $< \
@@ -401,11 +408,11 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
 # What the tools read from others' files, for the fuzz target of it.
-$(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/pickle_read.c tools/json_read.c tools/json_flat.c tools/value.c tools/value_read.c tools/value_make.c \
-	tools/value_json.c tools/torch_read.c tools/torch_device.c tools/table.c tools/pages.c tools/source.c tools/sink.c tools/tree_write.c tools/pickle_write.c tools/json_write.c tools/limit.c tools/units.c)
+$(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/json_flat.c tools/read/value.c tools/read/value_read.c tools/read/value_make.c \
+	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/pages.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
 
 # The verbs themselves; main.c is in the target, under another name.
-$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/main.c,$(TOOLS_SRC)) $(OPTION_SRC))
+$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)) $(OPTION_SRC))
 FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
 
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.
@@ -427,9 +434,9 @@ install: all
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/libgpumem.so $(DESTDIR)$(LIBDIR)/libgpumem.so
 	install -m 755 $(BUILD)/gpumem $(DESTDIR)$(PREFIX)/bin/gpumem
-	install -m 644 preload/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
+	install -m 644 preload/api/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
-		preload/gpumem.pc.in | install -m 644 /dev/stdin $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+		preload/api/gpumem.pc.in | install -m 644 /dev/stdin $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
 	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 \
 		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1

@@ -2,7 +2,7 @@
  * lock.h - the small locks of this library: one futex word, private to the process.
  *
  * Thread context: any. Signal context: gm_lock_try only. Fork: locks live in state that a child
- * resets before use (preload/state.h), so none is ever inherited locked. Not a cancellation point.
+ * resets before use (preload/process/state.h), so none is ever inherited locked. Not a cancellation point.
  * errno is kept.
  *
  * No wait is without end: gm_lock gives up after GM_LOCK_LIMIT_NS (the holder was killed by
@@ -33,7 +33,7 @@ enum gm_lock_rank {
 	GM_RANK_GRAPHS,			/* what graphs hold: asked and recorded in one order */
 	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */
 	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, the host */
-	GM_RANK_KEEPING = 110,		/* a thread's own kept blocks (recorder/state.h) */
+	GM_RANK_KEEPING = 110,		/* a thread's own kept blocks (recorder/journal/state.h) */
 	GM_RANK_SHARED_CHUNK = 120,	/* the chunk of threads that have none of their own */
 	GM_RANK_INTERN,			/* strings, stacks, frames, modules */
 	GM_RANK_JOURNAL,		/* growth of the journal, thread slots, chunk pool */

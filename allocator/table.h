@@ -1,22 +1,22 @@
 /*
  * table.h - segments and blocks as they lie in memory: a contract with every reader.
  *
- * The tables live inside the journal (recorder/format.h), in place, so that they outlive the
+ * The tables live inside the journal (recorder/journal/format.h), in place, so that they outlive the
  * process. A segment is one piece of memory got from the driver; blocks tile it exactly. What is
  * passed through to the driver unchanged is a segment with one block.
  *
  * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
  * record belongs to one domain (a device, or the host) and changes only under that domain's lock
- * and inside a transaction (recorder/txn.h), except @state, which is one atomic byte that a hook
+ * and inside a transaction (recorder/record/txn.h), except @state, which is one atomic byte that a hook
  * may set to GM_BLOCK_FREEING before it calls the driver; and blocks of a cache, which a
- * thread hands out again under the lock of its shard alone (struct gm_shard in recorder/format.h).
+ * thread hands out again under the lock of its shard alone (struct gm_shard in recorder/journal/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
  *                                   │ first_block
  *                                   v
  *                                 block ─ next ─> block ─ next ─> 0      (address order, tiling)
  *
- * Sizes are bytes. Stamps are raw clock stamps (struct gm_clock in recorder/format.h).
+ * Sizes are bytes. Stamps are raw clock stamps (struct gm_clock in recorder/journal/format.h).
  */
 #ifndef GM_ALLOCATOR_TABLE_H
 #define GM_ALLOCATOR_TABLE_H
@@ -88,7 +88,7 @@ struct gm_segment {			/* 128 bytes */
 };
 
 /* Two cache lines: where the block lies, which changes under the domain's lock; and what changes
- * whenever it is handed out or freed, which a thread may do without that lock (recorder/cached_keep.c):
+ * whenever it is handed out or freed, which a thread may do without that lock (recorder/cache/cached_keep.c):
  * no word that one of the two logs is written by the other. */
 struct gm_block {			/* 128 bytes */
 	uint64_t address;

@@ -2,7 +2,7 @@
  * undo.h - stores into the tables that a reader of a dead process's journal can take back.
  *
  * Before a word of a table changes, its offset and old value go into the undo area that the
- * caller's transaction opened (recorder/format.h describes the protocol). The allocator knows only
+ * caller's transaction opened (recorder/journal/format.h describes the protocol). The allocator knows only
  * this struct; a heap whose tables are no journal's has an empty one and pays one test a store.
  *
  * Context: the caller holds the lock of the domain that the words belong to.

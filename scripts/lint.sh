@@ -18,7 +18,7 @@ if have cppcheck; then
 fi
 if have clang; then
 	cuda=${CUDA_HOME:-/usr/local/cuda}
-	for file in allocator/*.c recorder/*.c preload/*.c tools/*.c; do
+	for file in allocator/*.c recorder/*/*.c preload/*/*.c tools/*/*.c; do
 		clang -fsyntax-only -std=gnu11 -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 			-Wmissing-prototypes -Wvla -Werror -I. -isystem "$cuda/include" \
 			-DGPUMEM_VERSION='""' "$file" || status=1
@@ -28,16 +28,16 @@ fi
 if grep -nE '#include "(recorder|preload|tools)/' allocator/*.[ch]; then
 	echo 'lint: allocator/ includes from a floor above it'; status=1
 fi
-if grep -nE '#include "(preload|tools)/' recorder/*.[ch]; then
+if grep -nE '#include "(preload|tools)/' recorder/*/*.[ch]; then
 	echo 'lint: recorder/ includes from a floor above it'; status=1
 fi
 # But for the heaps whose records lie in the journal, which are of both.
-if grep -nE '#include "allocator/' recorder/*.[ch] | grep -v '^recorder/cached' |
+if grep -nE '#include "allocator/' recorder/*/*.[ch] | grep -v '^recorder/cache/' |
 	grep -vE '"allocator/(table|lock|map)\.h"'; then
-	echo 'lint: recorder/ but cached*.[ch] may read allocator/table.h, lock.h and map.h only'; status=1
+	echo 'lint: recorder/ but recorder/cache/ may read allocator/table.h, lock.h and map.h only'; status=1
 fi
-if grep -nE '#include "preload/' tools/*.[ch] | grep -vE '"preload/options\.def"'; then
-	echo 'lint: tools/ may read the options table of preload/ only'; status=1
+if grep -nE '#include "preload/' tools/*/*.[ch] | grep -vE '"preload/options/'; then
+	echo 'lint: tools/ may read the options of preload/ only'; status=1
 fi
 if grep -nE '#include <cuda' allocator/*.[ch]; then
 	echo 'lint: allocator/ knows no CUDA header'; status=1

@@ -22,7 +22,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/span.h"
-#include "recorder/cached.h"
+#include "recorder/cache/cached.h"
 
 #define ROUNDS_MOST 64
 #define LIVE 100000u

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/recorder.h"
+#include "recorder/journal/recorder.h"
 
 #define THREADS_MOST 16
 #define ROUNDS_MOST 64

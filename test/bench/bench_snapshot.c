@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/image.h"
-#include "recorder/recorder.h"
-#include "recorder/snapshot.h"
+#include "recorder/read/image.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/snapshot/snapshot.h"
 
 #define ROUNDS_MOST 32
 #define THREADS 4u

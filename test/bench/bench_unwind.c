@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/modules.h"
-#include "recorder/stack_cache.h"
-#include "recorder/unwind.h"
+#include "recorder/modules/modules.h"
+#include "recorder/stacks/stack_cache.h"
+#include "recorder/unwind/unwind.h"
 
 #define FRAMES_MOST 256
 #define ROUNDS_MOST 101

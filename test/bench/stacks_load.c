@@ -15,9 +15,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "recorder/python.h"
-#include "recorder/stacks.h"
-#include "recorder/unwind.h"
+#include "recorder/python/python.h"
+#include "recorder/stacks/stacks.h"
+#include "recorder/unwind/unwind.h"
 
 #define API __attribute__((visibility("default")))
 

@@ -3,7 +3,7 @@
  *
  * Zero where the fake does not do the thing (multicast, fabric handles, dma-buf). Read-only data.
  */
-#include "state.h"
+#include "test/fakecuda/state.h"
 
 #define A(name) [CU_DEVICE_ATTRIBUTE_##name]
 

@@ -7,11 +7,11 @@
  *
  * Lock: fc.lock; the thread-specific destructor takes it itself.
  */
-#include "context.h"
+#include "test/fakecuda/context.h"
 
 #include <stdlib.h>
 
-#include "stream.h"
+#include "test/fakecuda/stream/stream.h"
 
 static pthread_key_t thread_key;
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;

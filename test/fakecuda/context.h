@@ -4,7 +4,7 @@
 #ifndef FC_CONTEXT_H
 #define FC_CONTEXT_H
 
-#include "state.h"
+#include "test/fakecuda/state.h"
 
 /* fc_ctx_new - a context of @dev with a handle, active, refs 1 (the handle's). NULL: no memory. */
 struct fc_ctx *fc_ctx_new(struct fc_device *dev, unsigned int flags, struct fc_ctx *base);

@@ -3,7 +3,7 @@
  *
  * Lock: fc.lock.
  */
-#include "context.h"
+#include "test/fakecuda/context.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  */
 #include <stdio.h>
 
-#include "memory.h"
-#include "pool.h"
+#include "test/fakecuda/memory/memory.h"
+#include "test/fakecuda/memory/pool.h"
 
 static const char *const alloc_names[] = {
 	[FC_MEM_DEVICE] = "device", [FC_MEM_MANAGED] = "managed", [FC_MEM_HOST] = "host",

@@ -9,16 +9,16 @@
  *
  * Any thread; no signal context. The counters are atomic and outlive cuInit and fork.
  */
-#include "internal.h"
+#include "test/fakecuda/internal.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "fail.h"
-#include "state.h"
-#include "watch.h"
+#include "test/fakecuda/fail.h"
+#include "test/fakecuda/state.h"
+#include "test/fakecuda/memory/watch.h"
 
 enum { FC_PLAIN, FC_PTDS, FC_PTSZ };	/* which default stream NULL means */
 #define FC_ANYTIME 1			/* in a forked child and inside host functions too */
@@ -28,7 +28,7 @@ enum { FC_PLAIN, FC_PTDS, FC_PTSZ };	/* which default stream NULL means */
 enum {
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) FC_ID_##name,
 #define FC_ROW_GONE(name, base, since, pt) FC_ID_##name,
-#include "entries.def"
+#include "test/fakecuda/entries.def"
 	FC_N_ENTRIES
 };
 
@@ -85,7 +85,7 @@ static CUresult leave(unsigned int id, CUresult r)
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) \
 	extern __typeof__(fc_##impl) fc_##impl __attribute__((weak));
 #define FC_ROW_GONE(name, base, since, pt)
-#include "entries.def"
+#include "test/fakecuda/entries.def"
 
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) \
 	static CUresult wrap_##name params \
@@ -109,7 +109,7 @@ static CUresult leave(unsigned int id, CUresult r)
 		return leave(FC_ID_##name, r); \
 	} \
 	FC_EXPORT __typeof__(wrap_##name) name __attribute__((alias("wrap_" #name)));
-#include "entries.def"
+#include "test/fakecuda/entries.def"
 
 static const struct entry entries[FC_N_ENTRIES] = {
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) \
@@ -117,7 +117,7 @@ static const struct entry entries[FC_N_ENTRIES] = {
 			   (void *)fc_##impl },
 #define FC_ROW_GONE(name, base, since, pt) \
 	[FC_ID_##name] = { #name, #base, since, pt, 0, (void *)wrap_##name, NULL },
-#include "entries.def"
+#include "test/fakecuda/entries.def"
 };
 
 /* ---- the resolver ---- */

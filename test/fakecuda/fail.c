@@ -5,7 +5,7 @@
  * list has a lock of its own (a leaf: nothing is called under it), since it is asked before
  * fc.lock is taken. Any thread; no signal context.
  */
-#include "fail.h"
+#include "test/fakecuda/fail.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "test/fakecuda/internal.h"
 
 #define MAX_RULES 64
 

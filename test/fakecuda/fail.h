@@ -4,7 +4,7 @@
 #ifndef FC_FAIL_H
 #define FC_FAIL_H
 
-#include "internal.h"
+#include "test/fakecuda/internal.h"
 
 /* fc_fail_check - the error that this call of @name (base name @base) must return, or 0. Counts the
  * rule down. Any thread, no lock. */

@@ -8,7 +8,7 @@
  *
  * Lock: fc.lock.
  */
-#include "state.h"
+#include "test/fakecuda/state.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
  * Weak definitions: capture.c, graph.c, race.c and waiting.c define strong ones. Context: as each
  * hook's declaration says.
  */
-#include "internal.h"
+#include "test/fakecuda/internal.h"
 
 FC_WEAK CUresult fc_capture_check(enum fc_unsafe what, struct fc_ctx *ctx, struct fc_stream *s)
 {

@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fakecuda.h"
+#include "test/fakecuda/fakecuda.h"
 
 #define FC_EXPORT __attribute__((visibility("default")))
 #define FC_WEAK __attribute__((weak))
@@ -486,7 +486,7 @@ void fc_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * nobody defines returns 801 CUDA_ERROR_NOT_SUPPORTED. */
 #define FC_ROW(name, impl, base, since, pt, flags, params, args) CUresult fc_##impl params;
 #define FC_ROW_GONE(name, base, since, pt)
-#include "entries.def"
+#include "test/fakecuda/entries.def"
 
 /* ---------------------------------------------------------------- hook points
  *

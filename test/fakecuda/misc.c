@@ -2,7 +2,7 @@
  * misc.c - the rest: texts of errors, the profiler, logs, core dumps, checkpoints. Lock: fc.lock
  * (not needed by the texts, which are constant).
  */
-#include "state.h"
+#include "test/fakecuda/state.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ struct text {
 
 static const struct text texts[] = {
 #define X(code, text) { code, #code, text },
-#include "errors.def"
+#include "test/fakecuda/errors.def"
 #undef X
 };
 

@@ -6,7 +6,7 @@
  * for it, so a child never inherits a half-made change; in a child of the process that called
  * cuInit every entry returns 3 before it touches anything here. No signal context.
  */
-#include "state.h"
+#include "test/fakecuda/state.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fail.h"
+#include "test/fakecuda/fail.h"
 
 struct fc_state fc = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,

@@ -4,7 +4,7 @@
 #ifndef FC_STATE_H
 #define FC_STATE_H
 
-#include "internal.h"
+#include "test/fakecuda/internal.h"
 
 /* fc_configure - read the environment, once. Any thread, before the lock. */
 void fc_configure(void);

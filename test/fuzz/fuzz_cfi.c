@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "recorder/cfi.h"
+#include "recorder/unwind/cfi.h"
 
 #define BASE UINT64_C(0x40000000)
 #define HEAD 16

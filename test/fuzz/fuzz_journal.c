@@ -7,7 +7,7 @@
  * cuts the file where the next three say; an input that begins as a journal does is one.
  * usage: fuzz_journal [runs], seeded by $SEED; replays test/fuzz/corpus/journal first.
  */
-#include "test/unit/journal_builder.h"
+#include "test/unit/journal/journal_builder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include <jansson.h>
 #include <time.h>
 
-#include "recorder/image.h"
-#include "recorder/snapshot.h"
+#include "recorder/read/image.h"
+#include "recorder/snapshot/snapshot.h"
 
 #define RECORD 12
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))

@@ -14,10 +14,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/json_read.h"
-#include "tools/pickle_read.h"
-#include "tools/torch_read.h"
-#include "tools/tree_write.h"
+#include "tools/read/json_read.h"
+#include "tools/read/pickle_read.h"
+#include "tools/torch/torch_read.h"
+#include "tools/write/tree_write.h"
 
 #define MEMORY ((size_t)64 << 20)
 #define SMALL 65536			/* what is larger is not written and read again each time */

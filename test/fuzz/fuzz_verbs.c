@@ -11,11 +11,11 @@
  * usage: fuzz_verbs [runs]; without: for $FUZZ_SECONDS (12). $SEED; FUZZ_ONE=N does run N alone and
  * shows what the verb said.
  */
-#include "test/unit/journal_builder.h"
+#include "test/unit/journal/journal_builder.h"
 
 #define main gpumem_main
 int gpumem_main(int argc, char **argv);
-#include "tools/main.c"
+#include "tools/verbs/main.c"
 #undef main
 
 #include <errno.h>
@@ -25,10 +25,10 @@ int gpumem_main(int argc, char **argv);
 #include <sys/wait.h>
 #include <time.h>
 
-#include "tools/json_read.h"
-#include "tools/pickle_read.h"
-#include "tools/top.h"
-#include "tools/tree_put.h"
+#include "tools/read/json_read.h"
+#include "tools/read/pickle_read.h"
+#include "tools/top/top.h"
+#include "tools/write/tree_put.h"
 
 #define MEMORY ((size_t)1 << 30)
 #define ROOM ((size_t)1 << 22)		/* of an input */

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "preload/hook.h"
-#include "preload/order.h"
-#include "preload/real.h"
+#include "preload/hooks/hook.h"
+#include "preload/order/order.h"
+#include "preload/driver/real.h"
 #include "test/fakecuda/fakecuda.h"
 
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)

@@ -5,9 +5,9 @@
  */
 #include <pthread.h>
 
-#include "preload/cache.h"
-#include "preload/cache_heap.h"
-#include "recorder/recorder.h"
+#include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
+#include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
 
 #define MANY 2048u

@@ -3,9 +3,9 @@
  * what the driver calls back makes them: in a driver call of the program's, and in one of ours, with
  * the locks of a growth held. On the fake driver, through the hooks.
  */
-#include "preload/cache.h"
-#include "preload/writers.h"
-#include "recorder/recorder.h"
+#include "preload/cache/cache.h"
+#include "preload/cache/writers.h"
+#include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
 
 #define MIB ((size_t)1 << 20)

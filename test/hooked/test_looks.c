@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "preload/cache_heap.h"
+#include "preload/cache/cache_heap.h"
 #include "test/hooked/hooked.h"
 
 #define HELD_UP_NS 100000000

@@ -4,9 +4,9 @@
  */
 #include <pthread.h>
 
-#include "preload/cache.h"
-#include "preload/pool_attributes.h"
-#include "preload/writers.h"
+#include "preload/cache/cache.h"
+#include "preload/cache/pool_attributes.h"
+#include "preload/cache/writers.h"
 #include "test/hooked/hooked.h"
 
 #define MIB ((size_t)1 << 20)

@@ -17,7 +17,7 @@ static const struct row rows[] = {
 	{ #name, #params, (void *)name, GM_CLASS_##class, false },
 #define GM_WORK(class, name, type, params, args, stream, per_thread, flags) \
 	{ #name, #params, (void *)name, GM_CLASS_##class, true },
-#include "preload/hooks.def"
+#include "preload/hooks/hooks.def"
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 

@@ -4,7 +4,7 @@
  */
 #include <pthread.h>
 
-#include "preload/cache.h"
+#include "preload/cache/cache.h"
 #include "test/hooked/hooked.h"
 
 #define ENTRY "cuCtxGetCurrent"

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "preload/gpumem.h"
+#include "preload/api/gpumem.h"
 #include "test/model/scenario.h"
 
 /* ---- errors ---- */

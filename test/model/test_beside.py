@@ -45,7 +45,7 @@ NEVER = {
 def own_calls():
     """Names that preload/ calls in the driver elsewhere than in the hook of that name, and where."""
     names = collections.defaultdict(list)
-    for path in sorted(glob.glob("preload/*.c")):
+    for path in sorted(glob.glob("preload/*/*.c")):
         function = None
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):

@@ -24,8 +24,8 @@ def prototypes(path):
 
 def library(path, machine):
     """The file at @path, for @machine as readelf calls it."""
-    hooks = rows("preload/hooks.def", r"^GM_(?:HOOK|PASS|WORK|RETRY)\(\w+, (\w+),")
-    others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
+    hooks = rows("preload/hooks/hooks.def", r"^GM_(?:HOOK|PASS|WORK|RETRY)\(\w+, (\w+),")
+    others = rows("preload/driver/exports.def", r"^GM_EXPORT\((\w+)\)")
     got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", path).splitlines()}
     check("%s: for that machine" % machine, re.search(r"Machine:\s+.*%s$" % machine, run("readelf", "-hW", path), re.M))
     check("%s: every name of the lists is exported" % machine, not (hooks | others) - got, sorted((hooks | others) - got))
@@ -54,15 +54,15 @@ def library(path, machine):
 def main():
     library(LIBRARY, "X86-64")
     library("build/aarch64/libgpumem.so", "AArch64")
-    others = rows("preload/exports.def", r"^GM_EXPORT\((\w+)\)")
+    others = rows("preload/driver/exports.def", r"^GM_EXPORT\((\w+)\)")
     check("the public header declares what is exported, and no more",
-          prototypes("preload/gpumem.h") == {n for n in others if n.startswith("gpumem_")},
-          prototypes("preload/gpumem.h") ^ {n for n in others if n.startswith("gpumem_")})
-    macros = rows("preload/gpumem.h", r"^#define (gpumem_\w+)\(")
+          prototypes("preload/api/gpumem.h") == {n for n in others if n.startswith("gpumem_")},
+          prototypes("preload/api/gpumem.h") ^ {n for n in others if n.startswith("gpumem_")})
+    macros = rows("preload/api/gpumem.h", r"^#define (gpumem_\w+)\(")
     check("every function of the header may be called without the library",
-          macros == prototypes("preload/gpumem.h"), macros ^ prototypes("preload/gpumem.h"))
+          macros == prototypes("preload/api/gpumem.h"), macros ^ prototypes("preload/api/gpumem.h"))
     # cuda.h renames: #name in the tables must be the link name of the function beside it.
-    text = open("preload/hook.h").read()
+    text = open("preload/hooks/hook.h").read()
     check("cuda.h's renames are undone", "#define __CUDA_API_VERSION_INTERNAL 1" in text)
     finish()
 

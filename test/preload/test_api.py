@@ -163,7 +163,7 @@ def history():
 
 def header():
     """The header as users compile it: C99, C++, position independent; and the example of its first lines."""
-    source = '#include "preload/gpumem.h"\nint main(void) { return gpumem_annotate("x") == GPUMEM_ABSENT && ' \
+    source = '#include "preload/api/gpumem.h"\nint main(void) { return gpumem_annotate("x") == GPUMEM_ABSENT && ' \
              'gpumem_snapshot(0) == -ENOSYS && gpumem_empty_cache() == GPUMEM_ABSENT ? 0 : 1; }\n'
     with Play() as room:
         for language, flags in (("c", ["gcc", "-std=c99", "-Wpedantic"]), ("c++", ["g++"]), ("c", ["gcc", "-O2", "-fPIC"])):

@@ -41,12 +41,12 @@ def of_graphics(library):
 
 
 def hooked():
-    rows = open("preload/hooks.def").read()
+    rows = open("preload/hooks/hooks.def").read()
     return re.findall(r"^GM_(?:HOOK|PASS|WORK|RETRY)\((\w+), (\w+), (PFN_\w+)", rows, re.M)
 
 
 def left_alone():
-    for number, line in enumerate(open("preload/left-alone.txt"), 1):
+    for number, line in enumerate(open("preload/hooks/left-alone.txt"), 1):
         line = line.strip()
         if line and not line.startswith("#"):
             patterns, colon, reason = line.partition(": ")

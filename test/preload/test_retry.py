@@ -15,7 +15,7 @@ ODD = {"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle"}
 
 def repeated():
     """Entries of GM_RETRY and GM_WORK rows, and those whose bodies use GM_TRY."""
-    rows = re.findall(r"^GM_(?:RETRY|WORK)\(\w+, (\w+),", open("preload/hooks.def").read(), re.M)
+    rows = re.findall(r"^GM_(?:RETRY|WORK)\(\w+, (\w+),", open("preload/hooks/hooks.def").read(), re.M)
     bodies = [n for path in glob.glob("preload/hook_*.c") for n in re.findall(r"(?:GM_TRY|CREATES)\((cu\w+),", open(path).read())]
     return sorted((set(rows) | set(bodies)) - ODD)
 

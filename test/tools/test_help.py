@@ -91,7 +91,7 @@ check("troff: gpumem(1)", not shutil.which("groff") or plain(page)[1] == "", pag
 page = gpumem("help", "--man", "libgpumem").stdout
 check("troff: libgpumem(7)", not shutil.which("groff") or plain(page)[1] == "", page)
 check("libgpumem(7) has every option", all("\n\\fB%s\\fR\n" % name in page for name in LIBRARY))
-with open("preload/gpumem.h", encoding="utf-8") as header:
+with open("preload/api/gpumem.h", encoding="utf-8") as header:
     api = set(re.findall(r"^GPUMEM_API .*?(gpumem_\w+)\(", header.read(), re.M))
 check("libgpumem(7) has every function", api == set(re.findall(r"^\\fB(gpumem_\w+)\(", page, re.M)), api)
 

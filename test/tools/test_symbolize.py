@@ -358,7 +358,7 @@ def libdw(room):
     """libdw that is too old, and one that takes the worker down with it."""
     program = build(room)
     _, path = snapshot_of(room, program)
-    with open("tools/libdw.h", encoding="utf-8") as header:
+    with open("tools/symbols/libdw.h", encoding="utf-8") as header:
         functions = re.findall(r"X\((\w+)\)", header.read())
     check("the functions of libdw", len(functions) > 15 and "dwarf_begin" in functions)
     for name, body, count in (("old", "", len(functions) - 1), ("deadly", "*(volatile int *)8 = 1;", len(functions))):

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "recorder/format.h"
-#include "recorder/modules.h"
-#include "recorder/python.h"
-#include "recorder/recorder.h"
-#include "recorder/stacks.h"
+#include "recorder/journal/format.h"
+#include "recorder/modules/modules.h"
+#include "recorder/python/python.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/stacks/stacks.h"
 
 #define API __attribute__((visibility("default")))
 

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "recorder/stack_cache.h"
-#include "recorder/unwind.h"
+#include "recorder/stacks/stack_cache.h"
+#include "recorder/unwind/unwind.h"
 
 #define ORACLE_FRAMES 600
 

@@ -1,0 +1,28 @@
+/*
+ * history.h - what is recorded of the history: by the options at the start, by the API later.
+ *
+ * PyTorch's three questions (_record_memory_history): whether events are kept or only what is live
+ * (enabled), what gets a stack (context), of which languages (stacks); and how many events.
+ *
+ * Thread context: gm_history_config and gm_history_start in the first hook; the API from anywhere.
+ * Signal context: none.
+ */
+#ifndef GM_PRELOAD_HISTORY_H
+#define GM_PRELOAD_HISTORY_H
+
+#include "preload/process/state.h"
+#include "recorder/journal/recorder.h"
+
+/* What the options leave out, for gm_recorder_start. */
+void gm_history_config(const struct gm_options *options, struct gm_recorder_config *config);
+
+/* Begin as the options say. Recorder and stacks are there, no hook has run. */
+void gm_history_start(void);
+
+/* What gets a stack, now: GM_CONTEXT_*. */
+static inline uint32_t gm_history_context(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_state.context, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,514 @@
+/*
+ * cache.c - what a call of cudaMalloc, cudaFree and their stream-ordered kin gets from the caching
+ * allocator (see cache.h).
+ *
+ * Served from a free block; else from what the GPU has finished with by now; else, past the budget
+ * of what waits for the GPU, after waiting for the oldest of it; else from a new segment. What goes
+ * wrong on our side leaves the call to the driver.
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <errno.h>
+
+#include "allocator/rules.h"
+#include "allocator/span.h"
+#include "preload/cache/cache_heap.h"
+#include "preload/order/capture.h"
+#include "preload/api/history.h"
+#include "preload/order/order.h"
+#include "preload/cache/traits.h"
+#include "preload/cache/writers.h"
+#include "recorder/modules/modules.h"
+#include "recorder/stacks/stacks.h"
+
+#define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
+
+#define FADES 4096u				/* what was live counts less by that part a look */
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+_Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
+
+int gm_cache_start(void)
+{
+	int r = gm_cache_heaps_start();
+
+	if (r)
+		return r;
+	if (gm_state.options.fill != GM_FILL_NONE) {	/* what is handed out is filled first */
+		gm_reuse_leave_one(gm_order_reuse());
+		gm_cache_unusual |= GM_CACHE_FILLS;
+	}
+	/* Without events of a context nothing tells later when all its streams are past a free. */
+	if (!gm_order_has_context_events())
+		gm_state.options.free = GM_FREE_SYNC;
+	if (gm_state.options.free == GM_FREE_SYNC)
+		gm_cache_unusual |= GM_CACHE_WAITS;
+	gm_cache_unusual &= ~(uint32_t)GM_CACHE_OFF;
+	if (gm_writers_any())
+		gm_cache_dedicate();
+	return 0;
+}
+
+void gm_cache_lost(void)
+{
+	gm_cache_unusual |= GM_CACHE_OFF;
+}
+
+/* ---- blocks of ours ---- */
+
+bool gm_cache_covers(CUdeviceptr address)
+{
+	return gm_cache_on() && gm_span_find(gm_cache_span(), address);
+}
+
+uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
+{
+	uint32_t block = gm_cache_on() ? gm_span_find(gm_cache_span(), address) : 0;
+
+	if (!block || !gm_cached_of(block, ret_copy) || address < ret_copy->address ||
+	    address - ret_copy->address >= ret_copy->size)
+		return 0;
+	return ret_copy->state == GM_BLOCK_ACTIVE ? block : 0;
+}
+
+bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy)
+{
+	return gm_cached_segment(block, ret_copy);
+}
+
+/* ---- allocate ---- */
+
+/* Limbo may hold as much as the option says of what is live, or was lately: a program that frees
+ * nearly all at the end of its round has the most in limbo just then. One that frees more than the
+ * GPU has finished with waits, as every cudaFree of the driver's does. */
+static bool over_budget(struct gm_cache_heap *heap)
+{
+	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
+	uint64_t live = gm_cached_live_bytes(heap->cached), lately = heap->live_lately;
+
+	lately -= lately / FADES;
+	heap->live_lately = live > lately ? live : lately;
+	budget = (uint64_t)(gm_state.options.limbo * (double)heap->live_lately);
+	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
+}
+
+static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	return gm_cached_alloc(heap->cached, call->op, &call->alloc, &call->block);
+}
+
+static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	struct gm_reuse *reuse = gm_order_reuse();
+	int r = -EAGAIN;
+
+	if (gm_reuse_poll(reuse))
+		r = from_free(heap, call);
+	while (r == -EAGAIN && over_budget(heap) && !gm_reuse_wait(reuse))
+		r = from_free(heap, call);
+	return r;
+}
+
+/* The last resort of a request in stream order: memory whose free is not complete. */
+static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	uint64_t bytes;
+
+	gm_cache_request.chains = true;
+	bytes = gm_cached_empty(heap->cached) + gm_cache_orphans_chain(heap);
+	gm_cache_request.chains = false;
+	return bytes ? gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block) : -ENOMEM;
+}
+
+/* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
+ * memory" is nobody's but the lock's holder's. */
+static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
+{
+	bool locked = gm_rule(GM_RULE_GROWTH) && gm_cache_growth_lock(heap->domain);
+	int r = -EAGAIN;
+
+	if (!locked && gm_rule(GM_RULE_GROWTH))
+		return -ETIMEDOUT;
+	if (locked)
+		r = from_free(heap, call);
+	if (r == -EAGAIN) {
+		gm_cache_left_back(heap->domain);
+		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+	}
+	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
+		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && heap->kind == GM_KIND_POOL)
+		r = from_pending(heap, call);
+	if (r == -ENOMEM && last)
+		gm_cache_short_of_memory(heap->domain);
+	if (locked)
+		gm_cache_growth_unlock(heap->domain);
+	return r;
+}
+
+/* Could @bytes be had if all came back that is not live? Not past what the device has, and not past
+ * a limit of ours, which is asked of the heap. */
+static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+	uint64_t ours = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return true;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		const struct gm_cache_heap *other = gm_cache_heap_at(i);
+		uint64_t live;
+
+		if (!other->number || other->domain != heap->domain)
+			continue;
+		live = gm_cached_live_bytes(other->cached);
+		ours += other->segments > live ? other->segments - live : 0;
+	}
+	return gm_cache_orphans_any() || bytes <= free_bytes + ours;
+}
+
+/* What waits for the GPU is waited for without the lock: it may end only with what another thread
+ * does after a growth of its own. */
+static int from_driver(struct gm_cache_heap *heap, struct gm_call *call)
+{
+	/* The driver's cudaMalloc waits for nothing that was freed in stream order, and its pools
+	 * hand it out behind the point of the free. For PyTorch's interface nobody else does. */
+	bool of_streams = heap->kind != GM_KIND_POOL && call->alloc.stream;
+	struct gm_cache_await await;
+	int r;
+
+	gm_cache_await_begin(&await);
+	while ((r = grow(heap, call, false)) == -ENOMEM && could_fit(heap, call->alloc.requested) &&
+	       gm_cache_await(&await, heap->domain, call->alloc.requested, of_streams))
+		;
+	return r == -ENOMEM ? grow(heap, call, true) : r;
+}
+
+/* Nothing that is free serves it, for the reason @r. */
+static __attribute__((noinline)) int serve_late(struct gm_cache_heap *heap, struct gm_call *call,
+						int r)
+{
+	gm_alloc_flight(call);
+	if (!call->op)
+		return -ENODEV;		/* nothing is recorded */
+	if (r == -EAGAIN)
+		r = from_limbo(heap, call);
+	if (r == -EAGAIN) {
+		gm_cache_request.result = CUDA_SUCCESS;
+		gm_cache_request.bytes = call->alloc.requested;
+		r = from_driver(heap, call);
+		if (!r)
+			gm_cache_grew(heap, call);
+	}
+	return r;
+}
+
+/* Of a capture or a host function: what the driver would say to a malloc or free just now. */
+static CUresult permission(const struct gm_cache_heap *heap)
+{
+	if (gm_rule(GM_RULE_CAPTURE_PERMISSION) && gm_capturing())
+		return gm_capture_permission(heap->home);
+	return CUDA_SUCCESS;
+}
+
+/* It was not served, for the reason @r. */
+static bool fail(struct gm_call *call, int r, CUresult *ret_result)
+{
+	/* No room for a segment, which may be much more than was asked for: the driver's turn, for
+	 * just that. (Past a limit of ours there is nobody else to ask.) */
+	if (r == -ENOMEM && gm_cache_request.result == CUDA_ERROR_OUT_OF_MEMORY)
+		return false;
+	if (r == -ENOMEM) {
+		gm_cache_request.over_limit = true;
+		*ret_result = gm_alloc_pass(call, CUDA_ERROR_OUT_OF_MEMORY);
+		gm_cache_request.over_limit = false;
+	} else if (r == -EIO && gm_cache_request.result) {
+		*ret_result = gm_alloc_pass(call, gm_cache_request.result);
+	} else {
+		return false;		/* a fault of ours, or more than fits into any heap */
+	}
+	return true;
+}
+
+/* From what is free, or else. A call that was served at once has no flight to end. */
+static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdeviceptr *dptr,
+			 CUresult *ret_result)
+{
+	int r = from_free(heap, call);
+
+	if (unlikely(r)) {
+		r = serve_late(heap, call, r);
+		if (r)
+			return fail(call, r, ret_result);
+	}
+	if (unlikely(!call->alloc.address))
+		return false;		/* its record was lost while we were at it */
+	*dptr = call->alloc.address;
+	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
+		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
+	*ret_result = unlikely(call->op) ? gm_alloc_pass(call, CUDA_SUCCESS)
+					 : gm_leave(CUDA_SUCCESS);
+	return true;
+}
+
+/* Does the driver refuse the allocation just now? Then the call has ended. */
+static inline bool refused(struct gm_call *call, const struct gm_cache_heap *heap,
+			   CUresult *ret_result)
+{
+	CUresult result = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
+
+	if (!unlikely(result))
+		return false;
+	*ret_result = gm_alloc_pass(call, result);
+	return true;
+}
+
+bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
+		     gm_cache_dedicated(call->alloc.requested, call->alloc.module)))
+		return false;
+	heap = gm_cache_heap_of(&call->where);
+	if (unlikely(!heap || heap->faulted))
+		return false;
+	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
+}
+
+bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
+			     CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (!gm_cache_on() || !call->alloc.requested)
+		return false;
+	heap = gm_cache_heap_of(&call->where);
+	if (!heap || heap->faulted)
+		return false;
+	call->alloc.stream = gm_stream_key(stream, false);
+	gm_cache_request.stream = stream;
+	return serve(heap, call, dptr, ret_result);
+}
+
+bool gm_cache_malloc_async(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, uint64_t key,
+			   CUresult *ret_result)
+{
+	struct gm_cache_heap *heap;
+
+	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested))
+		return false;
+	heap = gm_cache_pool_heap(&call->where);
+	if (unlikely(!heap || heap->faulted))
+		return false;
+	if (refused(call, heap, ret_result))
+		return true;
+	gm_cache_request.stream = stream;
+	call->alloc.stream = key;
+	call->alloc.domain = heap->domain;
+	if (serve(heap, call, dptr, ret_result))
+		return true;
+	call->alloc.stream = (uintptr_t)stream;		/* as the driver's */
+	return false;
+}
+
+/* ---- free ---- */
+
+struct freeing {
+	uint64_t key;			/* of the stream it is freed on; 0 none */
+	CUstream on;			/* that stream */
+	uint64_t stream;		/* of the block's segment */
+	uint8_t kind;
+	bool waited;			/* nothing can use it any more: the host has waited */
+	uint64_t early;			/* the stream that may not have come past it */
+	bool told;			/* its stack is known */
+	uint32_t stack;
+};
+
+/* The stack of the free, taken once. Returns who frees. */
+static uint16_t stack_of(struct freeing *freeing)
+{
+	uint16_t module = 0;
+
+	freeing->stack = unlikely(gm_stacks_wanted()) ? gm_stack_of_free(&module) : GM_NONE;
+	freeing->told = true;
+	return module;
+}
+
+static bool frees_freely(struct freeing *freeing, const void *caller)
+{
+	uint16_t module = gm_stacks_wanted() ? stack_of(freeing) : 0;
+
+	return gm_traits_frees_freely(module ? module : gm_modules_caller(caller, NULL));
+}
+
+/* Under no lock: the block is its freer's by its state. */
+static bool reusable_now(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	struct freeing *freeing = arg;
+	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
+	bool ordered = freeing->key != 0, now;
+
+	if (freeing->waited)
+		return true;
+	/* Stream-ordered memory: in the order of its own stream at once; cudaFree of a pool's promises
+	 * that nothing uses it. So while others capture (PyTorch's keeps what graphs use instead). */
+	if (freeing->stream &&
+	    (ordered ? freeing->key == freeing->stream || !gm_rule(GM_RULE_STREAM_ORDER)
+		     : freeing->kind == GM_KIND_POOL)) {
+		now = freeing->kind == GM_KIND_POOL || !gm_capturing();
+		if (ordered && now)
+			gm_cache_stream_freed(freeing->key, freeing->on);
+		return now || gm_reuse_freed(gm_order_reuse(), &item, true,
+							 &freeing->early);
+	}
+	now = gm_reuse_freed(gm_order_reuse(), &item, ordered, &freeing->early);
+	/* Before anybody can be handed it. */
+	if (now && freeing->early)
+		gm_order_early_reuse(freeing->early);
+	return now;
+}
+
+/* Programs also use cudaFree to wait for the GPU before the host looks at something. And beside a
+ * capture there is no event to tell later when the memory is free, nor would a flush give it back:
+ * then it waits as the driver's does. So it does where memory is scarce. */
+static inline bool is_a_barrier(const struct gm_cache_heap *heap, struct freeing *freeing,
+				const void *caller)
+{
+	if (!gm_host_sees_pending() && !gm_capturing() &&
+	    !(gm_cache_unusual & (GM_CACHE_WAITS | GM_CACHE_SCARCE)))
+		return false;
+	switch (gm_state.options.free) {
+	case GM_FREE_SYNC:
+		return true;
+	case GM_FREE_DEFERRED:
+		return false;
+	default:
+		return gm_capturing() ||
+		       (gm_host_sees_pending() && gm_rule(GM_RULE_HOST_BARRIER) &&
+			!frees_freely(freeing, caller)) ||
+		       (gm_order_hot.many && gm_rule(GM_RULE_SCARCE) &&
+			gm_cache_scarce(heap->domain));
+	}
+}
+
+static bool refuse(CUresult result, CUresult *ret_result)
+{
+	/* Lost while we were at it: the record that says so is nobody's. */
+	if (result == CUDA_ERROR_INVALID_VALUE && gm_recorder_is_lost())
+		result = CUDA_SUCCESS;
+	*ret_result = gm_leave(result);
+	return true;
+}
+
+/* @freeing is decided; record and do it. */
+static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
+			      struct freeing *freeing, CUresult *ret_result)
+{
+	struct gm_cached_free how = {
+		.stream = freeing->key, .now = reusable_now, .arg = freeing,
+	};
+	int r;
+
+	if (!freeing->told)
+		stack_of(freeing);
+	how.stack = freeing->stack;
+	/* No flight: a reader sees it done or not done. */
+	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
+	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
+	 * had leaves the block to the program: lost to us, but to nobody else. */
+	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
+}
+
+/* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
+static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
+						    struct gm_cached_view *ret_view)
+{
+	struct gm_cache_heap *heap;
+
+	*ret_block = gm_cache_on() && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
+	if (!*ret_block || !gm_cached_look(*ret_block, ret_view))
+		return NULL;
+	heap = ret_view->arg;
+	return heap->number == ret_view->number ? heap : NULL;	/* dropped, its place another's */
+}
+
+/* A free of @dptr, which is in no block of ours that is known of. Once the journal is lost no block is:
+ * nobody can tell what else lies in its segment, which the driver would free as a whole. */
+static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
+{
+	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_span() ||
+	    !gm_span_find(gm_cache_span(), dptr))
+		return false;
+	return refuse(CUDA_SUCCESS, ret_result);
+}
+
+/* What the driver would say against a free of @dptr, which lies in @view's block. */
+static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
+			CUdeviceptr dptr)
+{
+	CUresult refused;
+
+	if (unlikely(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) &&
+	    gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
+		return CUDA_ERROR_NOT_PERMITTED;
+	if (unlikely(heap->faulted))
+		return (CUresult)heap->faulted;
+	refused = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
+	if (refused)
+		return refused;
+	return view->address == dptr && view->state == GM_BLOCK_ACTIVE ? CUDA_SUCCESS
+								       : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
+{
+	struct freeing freeing = { 0 };
+	struct gm_cache_heap *heap;
+	struct gm_cached_view view;
+	CUresult refused;
+	uint32_t block;
+
+	heap = heap_of_pointer(dptr, &block, &view);
+	if (!heap)
+		return free_lost(dptr, ret_result);
+	refused = against(heap, &view, dptr);
+	if (refused)
+		return refuse(refused, ret_result);
+	gm_order_look();
+	freeing.kind = heap->kind;
+	freeing.stream = view.stream;
+	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
+		refused = gm_order_wait_context(heap->context, &freeing.waited);
+		if (refused) {
+			gm_cache_fault(refused);
+			return refuse(refused, ret_result);
+		}
+	}
+	return free_block(dptr, heap, block, &freeing, ret_result);
+}
+
+bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUresult *ret_result)
+{
+	struct freeing freeing = { 0 };
+	struct gm_cache_heap *heap;
+	struct gm_cached_view view;
+	CUresult refused;
+	uint32_t block;
+
+	heap = heap_of_pointer(dptr, &block, &view);
+	if (!heap)
+		return free_lost(dptr, ret_result);
+	if (gm_stream_captures(stream, per_thread))
+		return false;
+	refused = against(heap, &view, dptr);
+	if (refused)
+		return refuse(refused, ret_result);
+	gm_order_look();
+	freeing.kind = heap->kind;
+	freeing.stream = view.stream;
+	freeing.key = gm_stream_key(stream, per_thread);
+	freeing.on = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+	return free_block(dptr, heap, block, &freeing, ret_result);
+}

@@ -1,0 +1,239 @@
+/*
+ * cache_back.c - segments of stream-ordered memory go back to the driver (see cache_heap.h).
+ *
+ * When the host has seen the work complete that could touch them, on a stream of our own with nothing
+ * on it: the driver has them at once, and nobody's work comes to wait for anybody's. What has been
+ * taken out of its heap before that was known is an orphan. Orphans share an event after everything
+ * that the device was given by then; it is looked at, never waited for.
+ *
+ * The last resort before a request in stream order is refused (chains): behind the point where they
+ * were freed, complete or not. The driver may then have that request's stream wait for the free, as
+ * it does with memory that was freed and that it had itself.
+ *
+ * Thread context: any, inside a hook. Lock: a leaf. Signal context: none.
+ */
+#include <string.h>
+
+#include "preload/cache/cache_heap.h"
+#include "preload/order/order.h"
+
+#define LOOKING_TURNS 10000u
+#define LOOKING_NS 20000
+#define ORPHANS 1024u			/* more than fit stay in their heap */
+
+static struct orphan { uint64_t address, bytes; uint32_t number; bool covered; } orphans[ORPHANS];
+static struct gm_lock orphans_lock;
+static _Atomic(uint32_t) waiting;	/* how many orphans there are */
+static _Atomic(bool) looking;		/* some thread has the event below to itself */
+static uint64_t ticket;			/* after the last use of those that it covers */
+static bool ticket_out;
+
+static void keep_orphan(const struct gm_cache_heap *heap, uint64_t address, uint64_t bytes)
+{
+	if (!gm_lock(&orphans_lock))
+		return;
+	for (unsigned int i = 0; i < ORPHANS; i++)
+		if (!orphans[i].address) {
+			orphans[i] = (struct orphan){ address, bytes, heap->number, false };
+			waiting++;
+			break;
+		}
+	gm_unlock(&orphans_lock);
+}
+
+bool gm_cache_orphans_room(void)
+{
+	return waiting + GM_MAX_DEVICES < ORPHANS;	/* a thread for each device gives back */
+}
+
+bool gm_cache_orphans_any(void)
+{
+	return waiting != 0;
+}
+
+/* One that the event covers, of any heap; or with @number any one of that heap. */
+static struct orphan take_orphan(uint32_t number)
+{
+	struct orphan orphan = { 0 };
+
+	if (!waiting || !gm_lock(&orphans_lock))
+		return orphan;
+	for (unsigned int i = 0; i < ORPHANS && !orphan.address; i++)
+		if (orphans[i].address &&
+		    (number ? orphans[i].number == number : orphans[i].covered)) {
+			orphan = orphans[i];
+			orphans[i].address = 0;
+			waiting--;
+		}
+	gm_unlock(&orphans_lock);
+	return orphan;
+}
+
+/* How many there are that no event covers; @cover: one will that is recorded after this. */
+static unsigned int uncovered(bool cover)
+{
+	unsigned int count = 0;
+
+	if (!gm_lock(&orphans_lock))
+		return 0;
+	for (unsigned int i = 0; i < ORPHANS; i++)
+		if (orphans[i].address && !orphans[i].covered) {
+			orphans[i].covered = cover;
+			count++;
+		}
+	gm_unlock(&orphans_lock);
+	return count;
+}
+
+static void uncover(void)
+{
+	if (!gm_lock(&orphans_lock))
+		return;
+	for (unsigned int i = 0; i < ORPHANS; i++)
+		orphans[i].covered = false;
+	gm_unlock(&orphans_lock);
+}
+
+/* ---- ways back ---- */
+
+/* Nothing can touch it any more. */
+static bool give_back(struct gm_cache_heap *heap, uint64_t address)
+{
+	CUstream back = gm_cache_back_stream(heap);
+
+	if (!back || GM_REAL(cuMemFreeAsync)(address, back))
+		return false;
+	__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* One of our own that waits for nothing else, as long as there is one: what it is given may be free
+ * before what others wait for. */
+static CUstream stream_behind(struct gm_cache_heap *heap, uint64_t key)
+{
+	struct gm_cache_behind *behind = &heap->own.behind[0];
+
+	for (unsigned int i = 0; i < GM_CACHE_BEHIND; i++) {
+		behind = &heap->own.behind[i];
+		if (!behind->stream || behind->key == key ||
+		    GM_REAL(cuStreamQuery)(behind->stream) != CUDA_ERROR_NOT_READY)
+			break;
+	}
+	behind->key = key;
+	return gm_cache_private_stream(&behind->stream);
+}
+
+static bool free_behind(struct gm_cache_heap *heap, uint64_t address, uint64_t key)
+{
+	CUstream own = stream_behind(heap, key);
+
+	return own && (gm_cache_stream_behind(key, address, own) ||
+		       (gm_order_behind_all(own) && !GM_REAL(cuMemFreeAsync)(address, own)));
+}
+
+void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
+				   uint64_t key)
+{
+	/* Every context of the device has ended, and with them all that could use it. */
+	if (!heap->handle && !GM_REAL(cuMemFree_v2)(address))
+		return;
+	if (heap->handle && gm_cache_stream_ask(key) == GM_FREED_COMPLETE && give_back(heap, address))
+		return;
+	if (heap->handle && gm_cache_request.chains && free_behind(heap, address, key))
+		return;
+	keep_orphan(heap, address, bytes);
+}
+
+/* ---- orphans ---- */
+
+static uint64_t give_orphans_back(void)
+{
+	struct orphan orphan;
+	uint64_t bytes = 0;
+
+	for (uint32_t n = waiting; n && (orphan = take_orphan(0)).address; n--) {
+		struct gm_cache_heap *heap = gm_cache_heap_numbered(orphan.number);
+		struct gm_visit visit;
+		bool done;
+
+		if (!heap)
+			continue;
+		if (heap->ending) {
+			keep_orphan(heap, orphan.address, orphan.bytes);
+			continue;
+		}
+		if (!heap->handle)
+			gm_cache_home_find(heap);
+		visit = gm_visit_begin(heap);
+		done = heap->handle ? give_back(heap, orphan.address)
+				    : !GM_REAL(cuMemFree_v2)(orphan.address);
+		gm_visit_end(&visit);
+		if (!done)
+			keep_orphan(heap, orphan.address, orphan.bytes);
+		bytes += done ? orphan.bytes : 0;
+	}
+	return bytes;
+}
+
+static uint64_t look_at_orphans(void)
+{
+	uint64_t bytes = 0;
+
+	if (ticket_out && gm_order_ticket_query(ticket)) {
+		ticket_out = false;
+		gm_order_ticket_drop(ticket);
+		bytes = give_orphans_back();
+	}
+	if (ticket_out || !uncovered(true))
+		return bytes;
+	ticket_out = gm_order_ticket(&ticket);
+	if (!ticket_out)
+		uncover();
+	return bytes;
+}
+
+uint64_t gm_cache_orphans_back(void)
+{
+	uint64_t bytes = 0;
+
+	if (!waiting || __atomic_exchange_n((bool *)&looking, true, __ATOMIC_ACQ_REL))
+		return 0;
+	bytes = look_at_orphans();
+	if (ticket_out)			/* perhaps nothing is pending */
+		bytes += look_at_orphans();
+	__atomic_store_n((bool *)&looking, false, __ATOMIC_RELEASE);
+	return bytes;
+}
+
+bool gm_cache_orphans_hold(void)
+{
+	for (unsigned int i = 0; i < LOOKING_TURNS; i++) {
+		if (!__atomic_exchange_n((bool *)&looking, true, __ATOMIC_ACQ_REL))
+			return true;
+		gm_nap(LOOKING_NS);
+	}
+	return false;
+}
+
+void gm_cache_orphans_let_go(void)
+{
+	__atomic_store_n((bool *)&looking, false, __ATOMIC_RELEASE);
+}
+
+uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap)
+{
+	struct orphan orphan;
+	uint64_t bytes = 0;
+
+	for (uint32_t n = heap->ending ? 0 : waiting;
+	     n && (orphan = take_orphan(heap->number)).address; n--) {
+		struct gm_visit visit = gm_visit_begin(heap);
+		bool done = heap->handle && free_behind(heap, orphan.address, 0);
+
+		gm_visit_end(&visit);
+		if (!done)
+			keep_orphan(heap, orphan.address, orphan.bytes);
+		bytes += done ? orphan.bytes : 0;
+	}
+	return bytes;
+}

@@ -1,0 +1,246 @@
+/*
+ * cache_freed.c - how far the streams have come that stream-ordered memory was freed on.
+ *
+ * What was freed in the order of a stream may be that stream's again at once, but the driver's only
+ * when the host has seen the work before that free complete: given back in the stream's order it
+ * would come after whatever was submitted since, a kernel that waits for a flag say, and the driver
+ * may have another stream's allocation wait for it, the one that was to set the flag.
+ *
+ * So once there is enough of such memory for anybody to lack it, each free on a block's own stream
+ * records an event there, one a stream, recorded anew. Else the stream as a whole is asked, which may
+ * answer "not yet" for the sake of later work. A destroyed stream leaves such an event behind.
+ *
+ * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
+ * cache_stream.c. Signal context: none.
+ */
+#include <errno.h>
+
+#include "preload/cache/cache_stream.h"
+#include "preload/order/order.h"
+
+/* ---- events ---- */
+
+static bool enter(CUcontext handle)
+{
+	CUcontext current = NULL;
+
+	return handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle &&
+	       !GM_REAL(cuCtxPushCurrent_v2)(handle);
+}
+
+static void leave(bool entered)
+{
+	CUcontext ignored;
+
+	if (entered)
+		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
+}
+
+/* One for the frees on @stream; NULL: there can be none. */
+static CUevent new_event(const struct gm_named *stream)
+{
+	CUevent event = gm_named_spare(stream);
+	bool entered;
+
+	if (event)
+		return event;
+	entered = enter(stream->handle);
+	if (GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
+		event = NULL;
+	leave(entered);
+	return event;
+}
+
+/* After everything that @on was given so far. */
+static bool record_freed(const struct gm_named *stream, CUstream on)
+{
+	CUevent event = stream->freed ? stream->freed : new_event(stream);
+	CUevent stands;
+
+	if (!event || GM_REAL(cuEventRecord)(event, on))
+		return false;
+	stands = stream->freed ? event : gm_named_publish(stream, event);
+	if (stands != event && GM_REAL(cuEventRecord)(stands, on))
+		return false;
+	if (stream->lost)
+		gm_named_recorded(stream);
+	return true;
+}
+
+/* A default stream's event could end a capture of another stream: then there is none. */
+void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
+{
+	bool pseudo = stream <= CU_STREAM_PER_THREAD;
+	struct gm_relaxed relaxed;
+	struct gm_named copy;
+
+	if (!gm_named_copy(key, &copy))
+		return;
+	relaxed = gm_relax();
+	if (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream))
+		gm_named_lose(key);
+	gm_unrelax(&relaxed);
+}
+
+/* An event of ours on the default stream would have streams wait for one another that do not. */
+static bool mark_default(const struct gm_named *stream)
+{
+	CUevent event, stands;
+
+	if (!GM_REAL(cuStreamQuery)(CU_STREAM_LEGACY)) {
+		gm_named_tell(stream->key);
+		return true;
+	}
+	event = new_event(stream);
+	if (!event || GM_REAL(cuCtxRecordEvent)(stream->handle, event))
+		return false;
+	stands = gm_named_publish(stream, event);
+	return stands == event || !GM_REAL(cuCtxRecordEvent)(stream->handle, stands);
+}
+
+static int record(void *arg)
+{
+	const struct gm_named *stream = arg;
+	bool done = stream->stream == CU_STREAM_LEGACY ? mark_default(stream)
+						       : record_freed(stream, stream->stream);
+
+	return done ? 0 : -EIO;
+}
+
+/* What was freed before that: complete at the latest when its stream is here. */
+static void mark(struct gm_named *stream)
+{
+	bool entered;
+
+	if (stream->ending || stream->freed || !stream->stream)
+		return;
+	entered = stream->stream == CU_STREAM_LEGACY && enter(stream->handle);
+	if (gm_reuse_in_order(gm_order_reuse(), record, stream))
+		gm_named_lose(stream->key);
+	leave(entered);
+}
+
+void gm_cache_tell_frees(void)
+{
+	struct gm_relaxed relaxed;
+	struct gm_named copy;
+
+	if (gm_cache_frees_told || __atomic_exchange_n((bool *)&gm_cache_frees_told, true, __ATOMIC_ACQ_REL))
+		return;
+	relaxed = gm_relax();
+	for (uint32_t at = 1; at < gm_named_count(); at++)
+		if (gm_named_use(gm_named_key(at), &copy)) {
+			mark(&copy);
+			gm_named_done(&copy);
+		}
+	gm_unrelax(&relaxed);
+}
+
+/* Whatever it was given so far is what it leaves to be waited for, unless its frees had an event,
+ * or would have had. (Where it captures, an event would be the graph's.) */
+void gm_cache_stream_ends(uint64_t key, CUstream stream)
+{
+	struct gm_relaxed relaxed;
+	struct gm_named copy;
+
+	if (!gm_cache_on() || !gm_named_copy(key, &copy))
+		return;
+	if (((!copy.freed && !copy.told) || copy.lost) && !copy.ending &&
+	    !gm_stream_captures(stream, false)) {
+		relaxed = gm_relax();
+		if (!record_freed(&copy, stream))
+			gm_named_lose(key);
+		gm_unrelax(&relaxed);
+	}
+	gm_named_gone(key);
+}
+
+/* ---- how far they have come ---- */
+
+struct asking { const struct gm_named *stream; CUresult result; };
+
+static int ask_stream(void *arg)
+{
+	struct asking *asking = arg;
+	bool entered = asking->stream->stream == CU_STREAM_LEGACY && enter(asking->stream->handle);
+
+	asking->result = GM_REAL(cuStreamQuery)(asking->stream->stream);
+	leave(entered);
+	return 0;
+}
+
+/* A stream must not be asked while it captures. */
+static enum gm_cache_freed ask(const struct gm_named *stream)
+{
+	struct asking asking = { .stream = stream, .result = CUDA_ERROR_NOT_READY };
+
+	if (stream->over)
+		return GM_FREED_COMPLETE;
+	if (stream->ending)
+		return GM_FREED_UNKNOWN;
+	if (stream->told && !stream->freed && !stream->lost)
+		return GM_FREED_COMPLETE;
+	if (stream->freed && !stream->lost)
+		asking.result = GM_REAL(cuEventQuery)(stream->freed);
+	else if (stream->stream)
+		gm_reuse_in_order(gm_order_reuse(), ask_stream, &asking);
+	else
+		return GM_FREED_UNKNOWN;
+	return !asking.result ? GM_FREED_COMPLETE :
+	       asking.result == CUDA_ERROR_NOT_READY ? GM_FREED_PENDING : GM_FREED_UNKNOWN;
+}
+
+enum gm_cache_freed gm_cache_stream_ask(uint64_t key)
+{
+	enum gm_cache_freed answer;
+	struct gm_named copy;
+
+	if (!gm_named_use(key, &copy))
+		return GM_FREED_UNKNOWN;
+	answer = ask(&copy);
+	gm_named_done(&copy);
+	return answer;
+}
+
+static void look(bool gone)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	struct gm_named copy;
+
+	for (uint32_t at = 1; at < gm_named_count(); at++) {
+		if (!gm_named_use(gm_named_key(at), &copy))
+			continue;
+		if (!gone || (copy.gone && !copy.over))
+			gm_named_seen(&copy, ask(&copy));
+		gm_named_done(&copy);
+	}
+	gm_unrelax(&relaxed);
+}
+
+void gm_cache_streams_look(void)
+{
+	look(false);
+}
+
+uint32_t gm_cache_streams_left(void)
+{
+	if (gm_named_any_gone())
+		look(true);
+	return gm_named_left();
+}
+
+bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own)
+{
+	struct gm_named copy;
+	bool done = false;
+
+	if (!gm_named_use(key, &copy))
+		return false;
+	if (copy.freed && !copy.lost && !copy.ending)
+		done = !GM_REAL(cuStreamWaitEvent)(own, copy.freed, 0) &&
+		       !GM_REAL(cuMemFreeAsync)(address, own);
+	else if (copy.stream > CU_STREAM_PER_THREAD && !copy.ending)
+		done = !GM_REAL(cuMemFreeAsync)(address, copy.stream);
+	gm_named_done(&copy);
+	return done;
+}

@@ -1,0 +1,543 @@
+/*
+ * cache_heap.c - the heaps behind cudaMalloc and cudaMallocAsync, and their segments (see
+ * cache_heap.h).
+ *
+ * A segment is given back by cuMemFreeAsync on a stream of our own with nothing on it: cuMemFree
+ * would wait for everything the device was given, also for what was submitted after the last use
+ * of the segment, and a program may hang there that ends without us. (Seen on an H200: 6 us, and
+ * the memory is free after a wait for that stream alone, whatever the other streams do.)
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "allocator/rules.h"
+#include "preload/cache/cache_heap.h"
+#include "preload/order/capture.h"
+#include "preload/order/order.h"
+#include "preload/cache/pool_attributes.h"
+#include "preload/cache/writers.h"
+#include "allocator/span.h"
+
+#define HEAPS 160u			/* at a time */
+#define ROOM 64u			/* got at once */
+#define GONE 1024u
+#define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
+#define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
+#define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
+
+__thread struct gm_cache_request gm_cache_request;
+
+/* Who looks at the struct of a heap that is gone finds it so: it is another's only when GONE more are
+ * gone, which is longer than a call that had it can have lasted. */
+static _Atomic(struct gm_cache_heap *) heaps[HEAPS];	/* NULL: the place is free */
+static struct gm_cache_heap nobody;		/* of a free place */
+static struct gm_lock heaps_lock;		/* of making them; and of: */
+static struct gm_cache_heap *room;		/* for more of them */
+static unsigned int room_left;
+static struct gm_cache_heap *oldest_gone, *newest_gone;
+static unsigned int gone_count;
+static struct gm_lock growth[GM_MAX_DEVICES];
+static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
+struct gm_span *gm_cache_spans;
+static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
+
+__thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static struct gm_cache_heap *heap_at(unsigned int n)
+{
+	struct gm_cache_heap *heap = atomic_load_explicit(&heaps[n], memory_order_acquire);
+
+	return heap ? heap : &nobody;
+}
+
+/* ---- around driver calls ---- */
+
+struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
+{
+	struct gm_visit visit = { .relaxed = gm_relax() };
+	CUcontext current = NULL, handle = heap->handle;
+
+	if (handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle)
+		visit.pushed = !GM_REAL(cuCtxPushCurrent_v2)(handle);
+	return visit;
+}
+
+void gm_visit_end(struct gm_visit *visit)
+{
+	CUcontext ignored;
+
+	if (visit->pushed)
+		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
+	gm_unrelax(&visit->relaxed);
+}
+
+CUstream gm_cache_private_stream(CUstream *stream)
+{
+	if (!*stream && GM_REAL(cuStreamCreate)(stream, CU_STREAM_NON_BLOCKING))
+		*stream = NULL;
+	return *stream;
+}
+
+CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
+{
+	return gm_cache_private_stream(&heap->own.back);
+}
+
+/* @stream is synchronised as soon as it is idle: what was freed in its order the driver keeps until
+ * then. False: it was not before @limit_ns. */
+static bool settle_stream(CUstream stream, uint64_t limit_ns)
+{
+	uint64_t until = now_ns() + limit_ns;
+	CUresult result;
+
+	while ((result = GM_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY &&
+	       now_ns() < until)
+		sched_yield();
+	if (!result)
+		GM_REAL(cuStreamSynchronize)(stream);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
+/* With an end: what is freed early on one thread may wait for what this one is about to submit. */
+void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
+{
+	struct gm_visit visit;
+
+	if (heap->ending || !heap->own.back ||
+	    !__atomic_exchange_n((uint32_t *)&heap->going_back, 0, __ATOMIC_ACQ_REL))
+		return;
+	visit = gm_visit_begin(heap);
+	if (!settle_stream(heap->own.back, limit_ns))
+		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	gm_visit_end(&visit);
+}
+
+void gm_cache_back_done(uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heap_at(i)->number && heap_at(i)->domain == domain)
+			gm_cache_back_wait(heap_at(i), BACK_NS);
+}
+
+/* ---- segments ---- */
+
+static CUresult ask_driver(const struct gm_cache_heap *heap, uint64_t bytes, CUdeviceptr *ret)
+{
+	return heap->kind == GM_KIND_POOL
+		       ? GM_REAL(cuMemAllocAsync)(ret, bytes, gm_cache_request.stream)
+		       : GM_REAL(cuMemAlloc_v2)(ret, bytes);
+}
+
+/* Would the request not fit if the device held nothing but what is live? A program that probes for
+ * the largest size asks for such. */
+static bool is_past_device(const struct gm_cache_heap *heap)
+{
+	size_t free_bytes, total_bytes;
+	uint64_t live = 0;
+
+	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		return false;
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heap_at(i)->number && heap_at(i)->domain == heap->domain)
+			live += gm_cached_live_bytes(heap_at(i)->cached);
+	return live > total_bytes || gm_cache_request.bytes > total_bytes - live;
+}
+
+static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_relaxed relaxed = gm_relax();
+	CUdeviceptr address = 0;
+	CUresult result;
+	int r = -EIO;			/* what nothing can serve is not tried in other ways */
+
+	if (!gm_cache_within_limit(heap->domain, bytes)) {
+		gm_cache_request.result = CUDA_SUCCESS;		/* not the driver's word */
+		gm_unrelax(&relaxed);
+		return -ENOMEM;
+	}
+	gm_writers_look();
+	result = ask_driver(heap, bytes, &address);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !is_past_device(heap)) {
+		gm_cache_back_done(heap->domain);	/* what is on its way may be enough */
+		gm_pool_trim(heap->domain);
+		result = ask_driver(heap, bytes, &address);
+		r = -ENOMEM;
+	}
+	gm_unrelax(&relaxed);
+	gm_cache_request.result = result;
+	if (result)
+		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
+	heap->segments += bytes;
+	if (stream)
+		gm_cache_stream_got(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);
+	*ret_address = address;
+	return 0;
+}
+
+static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	struct gm_cache_heap *heap = arg;
+	struct gm_visit visit;
+	CUstream back;
+
+	if (!heap->handle)
+		gm_cache_home_find(heap);
+	visit = gm_visit_begin(heap);
+	heap->segments -= bytes;
+	if (stream) {
+		gm_cache_ordered_segment_free(heap, address, bytes, stream);
+		gm_cache_stream_gave(stream, heap->kind == GM_KIND_POOL);
+	} else {
+		back = gm_cache_back_stream(heap);
+		if (back)
+			gm_order_behind_frees(back);
+		if (!back || GM_REAL(cuMemFreeAsync)(address, back))
+			GM_REAL(cuMemFree_v2)(address);
+		__atomic_store_n((uint32_t *)&heap->going_back, 1, __ATOMIC_RELEASE);
+	}
+	gm_visit_end(&visit);
+}
+
+/* With the domain's lock. */
+static bool may_go(void *arg, uint64_t stream)
+{
+	const struct gm_cache_heap *heap = arg;
+	enum gm_cache_freed seen;
+	bool gone;
+
+	if (heap->ending)
+		return false;
+	if (!stream)
+		return !gm_cache_request.of_gone;
+	seen = gm_cache_stream_seen(stream, &gone);
+	if (gm_cache_request.of_gone && !gone)
+		return false;
+	return seen == GM_FREED_COMPLETE || ((seen == GM_FREED_UNKNOWN || gm_cache_request.chains) &&
+					     gm_cache_orphans_room());
+}
+
+/* Before idle segments go back. Nothing is waited for: the growth lock is held. */
+static void look(void *arg)
+{
+	(void)arg;
+	gm_reuse_poll(gm_order_reuse());
+	gm_cache_streams_look();
+}
+
+/* ---- heaps ---- */
+
+struct gm_cache_heap *gm_cache_heap_at(unsigned int n)
+{
+	return n < HEAPS ? heap_at(n) : NULL;
+}
+
+struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number)
+{
+	for (unsigned int i = 0; number && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number == number)
+			return heap;
+	}
+	return NULL;
+}
+
+static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->context == context && heap->domain == domain)
+			return heap;
+	}
+	return NULL;
+}
+
+static void *pages(void *arg, size_t bytes)
+{
+	int saved_errno = errno;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)arg;
+	errno = saved_errno;
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A zeroed struct that nobody has; it is taken once it is published. NULL: no memory. */
+static struct gm_cache_heap *spare_locked(void)
+{
+	if (!room_left && gone_count > GONE) {
+		room = oldest_gone;
+		oldest_gone = room->next;
+		gone_count--;
+		memset((void *)room, 0, sizeof(*room));
+		room_left = 1;
+	}
+	if (!room_left) {
+		room = pages(NULL, ROOM * sizeof(*room));
+		room_left = room ? ROOM : 0;
+	}
+	return room;
+}
+
+static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where, CUcontext handle,
+					 const struct gm_heap_config *config)
+{
+	struct gm_cache_heap *heap;
+	unsigned int place = 0;
+	struct gm_cached_setup setup = {
+		.config = config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
+		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
+		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
+		.keeps = gm_state.options.thread_cache,
+	};
+
+	while (place < HEAPS && heaps[place])
+		place++;
+	heap = place < HEAPS ? spare_locked() : NULL;
+	if (!heap)
+		return NULL;
+	heap->context = context;
+	heap->home = where.context;
+	heap->domain = where.domain;
+	heap->kind = setup.kind;
+	setup.arg = heap;
+	if (gm_cached_new(&setup, &heap->cached))
+		return NULL;
+	heap->handle = handle;
+	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
+			 __ATOMIC_RELEASE);
+	room++;
+	room_left--;
+	atomic_store_explicit(&heaps[place], heap, memory_order_release);
+	return heap;
+}
+
+static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
+{
+	struct gm_cache_heap *heap = find(context, where.domain);
+	struct gm_heap_config config;
+	CUcontext handle = NULL;
+
+	if (heap || GM_REAL(cuCtxGetCurrent)(&handle))
+		return heap;
+	gm_cache_config(where.domain, &config);
+	if (!gm_lock(&heaps_lock))
+		return NULL;
+	heap = find(context, where.domain);
+	if (!heap)
+		heap = make_locked(context, where, handle, &config);
+	gm_unlock(&heaps_lock);
+	if (heap)
+		gm_cache_tell_limit(heap);
+	return heap;
+}
+
+static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct gm_where *where,
+				      struct gm_cache_heap *heap)
+{
+	*last = (struct gm_cache_last){ where->context, heap ? heap->number : 0, heap };
+	return heap;
+}
+
+struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where)
+{
+	if (!where->context || where->domain >= GM_MAX_DEVICES)
+		return NULL;
+	return remember(&gm_cache_last, where, get(where->context, *where));
+}
+
+struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where)
+{
+	struct gm_cache_heap *heap;
+
+	if (!where->context || where->domain >= GM_MAX_DEVICES)
+		return NULL;
+	heap = get(0, *where);
+	if (heap && !heap->handle)
+		gm_cache_home_here(heap, where->context);
+	return remember(&gm_cache_last_pool, where, heap);
+}
+
+/* From the driver's call on its addresses may be others': nothing more goes back to it. Who does
+ * that just now holds the growth lock. */
+void gm_cache_context_ending(uint32_t context, bool ending)
+{
+	enum gm_context_role role;
+	CUdevice device = -1;
+	bool locked, held;
+
+	if (!gm_cache_on())
+		return;
+	gm_context_handle(context, &role, &device);
+	locked = ending && device >= 0 && device < (CUdevice)GM_MAX_DEVICES &&
+		 gm_lock_within(&growth[device], ENDING_NS);
+	held = ending && gm_cache_orphans_hold();
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (!heap->number || heap->home != context)
+			continue;
+		if (heap->kind != GM_KIND_POOL) {
+			endings += ending - heap->ending;
+			gm_cached_hold(heap->cached, ending);
+		} else if (locked && held && gm_cache_home_moves(heap)) {
+			continue;
+		}
+		heap->ending = ending;
+	}
+	gm_cache_streams_ending(context, ending);
+	if (locked)
+		gm_unlock(&growth[device]);
+	if (held)
+		gm_cache_orphans_let_go();
+}
+
+static void set_gone(struct gm_cache_heap *heap)
+{
+	if (!gm_lock(&heaps_lock))
+		return;
+	if (newest_gone)
+		newest_gone->next = heap;
+	else
+		oldest_gone = heap;
+	newest_gone = heap;
+	gone_count++;
+	gm_unlock(&heaps_lock);
+}
+
+void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
+{
+	if (gm_cache_on())
+		gm_cache_streams_context_ended(context);
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->kind == GM_KIND_POOL)
+			gm_cache_home_lost(heap, context);
+		if (!heap->number || heap->kind == GM_KIND_POOL || heap->home != context)
+			continue;
+		gm_reuse_forget(gm_order_reuse(), heap->number);
+		gm_cached_drop(heap->cached, 0, tsc, stack);
+		endings -= heap->ending;
+		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
+		atomic_store_explicit(&heaps[i], NULL, memory_order_release);
+		set_gone(heap);
+	}
+}
+
+void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes)
+{
+	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
+		gm_cached_given(gm_cache_spans, where.domain, address, bytes);
+}
+
+/* ---- growth and flush ---- */
+
+/* A thread that was cancelled in the driver's call holds it for good: one wait shows it, not one
+ * for each growth. */
+bool gm_cache_growth_lock(uint8_t domain)
+{
+	uint32_t *lost = (uint32_t *)&growth_lost[domain];
+	uint32_t was = __atomic_load_n(lost, __ATOMIC_RELAXED);
+	bool held = gm_lock_within(&growth[domain], was ? 0 : GROWTH_LIMIT_NS);
+
+	if (held == (was != 0))
+		__atomic_store_n(lost, !held, __ATOMIC_RELAXED);
+	return held;
+}
+
+bool gm_cache_growth_try(uint8_t domain)
+{
+	return gm_lock_try(&growth[domain]);
+}
+
+void gm_cache_growth_unlock(uint8_t domain)
+{
+	gm_unlock(&growth[domain]);
+}
+
+uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain && heap != but && !heap->ending)
+			bytes += gm_cached_empty(heap->cached);
+	}
+	bytes += gm_cache_orphans_back();
+	if (bytes)
+		gm_cache_back_done(domain);
+	return bytes;
+}
+
+void gm_cache_left_back(uint8_t domain)
+{
+	static uint32_t seen[GM_MAX_DEVICES];	/* lock: growth */
+	uint32_t left = gm_cache_streams_left();
+	uint64_t bytes = 0;
+
+	if (left == seen[domain])
+		return;
+	seen[domain] = left;
+	gm_cache_request.of_gone = true;
+	for (unsigned int i = 0; i < HEAPS; i++)
+		if (heap_at(i)->number && heap_at(i)->domain == domain && !heap_at(i)->ending)
+			bytes += gm_cached_release(heap_at(i)->cached);
+	gm_cache_request.of_gone = false;
+	bytes += gm_cache_orphans_back();
+	if (bytes)
+		gm_cache_back_done(domain);
+}
+
+uint64_t gm_cache_idle_bytes(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain)
+			bytes += gm_cached_idle_bytes(heap->cached);
+	}
+	return bytes;
+}
+
+bool gm_cache_idle_or_limbo(uint8_t domain)
+{
+	for (unsigned int i = 0; i < HEAPS; i++) {
+		struct gm_cache_heap *heap = heap_at(i);
+
+		if (heap->number && heap->domain == domain &&
+		    (gm_cached_idle_bytes(heap->cached) ||
+		     gm_reuse_limbo_bytes(gm_order_reuse(), heap->number)))
+			return true;
+	}
+	return false;
+}
+
+int gm_cache_heaps_start(void)
+{
+	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
+		growth[i].rank = GM_RANK_GROWTH;
+	gm_cache_spans = gm_span_new(pages, NULL);
+	return gm_cache_spans ? 0 : -ENOMEM;
+}

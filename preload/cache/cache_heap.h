@@ -1,0 +1,230 @@
+/*
+ * cache_heap.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
+ *
+ * Between cache.c (what a call gets) and recorder/cache/cached.h (the heap and its records). Context: as
+ * cache.h.
+ */
+#ifndef GM_PRELOAD_CACHE_HEAP_H
+#define GM_PRELOAD_CACHE_HEAP_H
+
+#include "preload/cache/cache.h"
+#include "preload/order/capture.h"
+#include "recorder/cache/cached.h"
+
+/* A private stream that waits for what was freed on the stream of @key. */
+#define GM_CACHE_BEHIND 8u
+struct gm_cache_behind { CUstream stream; uint64_t key; };
+
+/* The private streams that a heap has in a context (id). */
+struct gm_cache_home {
+	uint32_t id;
+	CUstream back;			/* segments go back to the driver in its order */
+	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
+};
+
+struct gm_cache_heap {
+	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
+	uint32_t context;		/* id; 0: of a device's default pool */
+	struct gm_cached *cached;
+	_Atomic(uint32_t) home;		/* id of the context that @handle is */
+	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
+	struct gm_cache_home own;	/* there; but its id */
+	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
+	_Atomic(uint64_t) segments;	/* bytes got from the driver */
+	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
+	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
+	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
+	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
+	uint8_t domain, kind;
+	struct gm_cache_heap *next;	/* of those that are gone */
+};
+
+/* What the request under way on this thread looks like to the driver, and what it said. */
+struct gm_cache_request {
+	CUstream stream;		/* of a stream-ordered one */
+	uint64_t bytes;			/* asked for, when nothing free serves it */
+	CUresult result;		/* of the driver's last refusal; 0 none */
+	bool chains;			/* what was freed in stream order goes back before that is complete */
+	bool over_limit;		/* a limit of ours refused it */
+	bool of_gone;			/* what is of streams that are gone goes back, nothing else */
+};
+extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
+
+int gm_cache_heaps_start(void);
+
+/* What a thread was served from last: ids of contexts and numbers are never used twice. */
+struct gm_cache_last { uint32_t context, number; struct gm_cache_heap *heap; };
+extern __thread struct gm_cache_last gm_cache_last GM_HIDDEN;
+extern __thread struct gm_cache_last gm_cache_last_pool GM_HIDDEN;
+
+static inline bool gm_cache_is_last(const struct gm_cache_last *last,
+				    const struct gm_where *where)
+{
+	return __builtin_expect(last->heap && last->context == where->context &&
+				last->heap->number == last->number, 1);
+}
+
+/* The heap of context @where.context, made when there is none; NULL: it cannot be. */
+struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where);
+static inline struct gm_cache_heap *gm_cache_heap_of(const struct gm_where *where)
+{
+	return gm_cache_is_last(&gm_cache_last, where) ? gm_cache_last.heap
+						       : gm_cache_heap_find(where);
+}
+
+/* The heap of the device's default pool. */
+struct gm_cache_heap *gm_cache_pool_heap_find(const struct gm_where *where);
+static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *where)
+{
+	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->handle
+		? gm_cache_last_pool.heap : gm_cache_pool_heap_find(where);
+}
+
+struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
+
+/* The n-th place's, one without a number where it is free; NULL past the end. */
+struct gm_cache_heap *gm_cache_heap_at(unsigned int n);
+
+/* The growth lock of a device; false: it could not be had. Nothing that the GPU does is waited for
+ * while it is held. */
+bool gm_cache_growth_lock(uint8_t domain);
+bool gm_cache_growth_try(uint8_t domain);
+void gm_cache_growth_unlock(uint8_t domain);
+
+/* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
+uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
+
+/* Give back what nobody else can be served from: segments of streams that are gone. The growth lock
+ * held. */
+void gm_cache_left_back(uint8_t domain);
+
+/* A request that is about to be refused, and what was complete when it began. */
+struct gm_cache_await {
+	uint64_t stamp;			/* what was freed later is not waited for */
+	uint64_t completed, streams;	/* blocks that came out of limbo; streams that came to their frees */
+	uint64_t end_ns;		/* streams are waited for until then */
+	bool again;			/* not the first wait of this request */
+};
+void gm_cache_await_begin(struct gm_cache_await *await);
+/* Wait for what @domain's device (GM_DOMAIN_UNKNOWN: any) has that waits for the GPU, whoever freed
+ * it: until @bytes of it are complete (0: all), or the GPU made no progress for seconds. @streams:
+ * for memory of streams that have not come to its free, too. True: something is complete that was not when it
+ * began or was waited for last, and the request is worth repeating. No lock of growth held. */
+bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams);
+
+/* Does some heap of @domain hold anything that a flush could give back? */
+bool gm_cache_idle_or_limbo(uint8_t domain);
+
+/* Serve at most this many bytes of @domain's device from now on (cache_limit.c). What a heap there is to
+ * be told. */
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
+
+/* The same as a part of the device: what the program set, to be told when it asks; what is in force. */
+void gm_cache_set_fraction(uint8_t domain, double fraction);
+double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
+void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
+void gm_cache_tell_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
+/* May the heaps of @domain take @bytes more? Its growth lock held. */
+bool gm_cache_within_limit(uint8_t domain, uint64_t bytes);
+/* The limit, and what counts against it, into the report of what it refused. */
+void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure);
+
+/* The private stream of a heap whose context is current; NULL: it cannot be had. */
+CUstream gm_cache_back_stream(struct gm_cache_heap *heap);
+
+/* @stream, made in the current context at its first use; NULL: it cannot be had. */
+CUstream gm_cache_private_stream(CUstream *stream);
+
+/* Around driver calls: @heap's context is current, the thread's capture mode harmless. */
+struct gm_visit { struct gm_relaxed relaxed; bool pushed; };
+struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap);
+void gm_visit_end(struct gm_visit *visit);
+
+extern struct gm_span *gm_cache_spans GM_HIDDEN;
+static inline struct gm_span *gm_cache_span(void)
+{
+	return gm_cache_spans;
+}
+
+/* ---- segments of stream-ordered memory go back (cache_back.c) ---- */
+
+/* Last used on the stream of @key. In a visit. */
+void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
+				   uint64_t key);
+/* Those that could not go back when they should have: now, where they can. Bytes of them. */
+uint64_t gm_cache_orphans_back(void);
+/* Those of @heap, behind everything given to its device, complete or not. */
+uint64_t gm_cache_orphans_chain(struct gm_cache_heap *heap);
+bool gm_cache_orphans_room(void);	/* for one more */
+bool gm_cache_orphans_any(void);
+bool gm_cache_orphans_hold(void);	/* nobody gives some back until they are let go; false: not now */
+void gm_cache_orphans_let_go(void);
+
+/* What @heap gave back on its own stream is the driver's again when this returns, or after
+ * @limit_ns. */
+void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
+
+/* ---- the context that a pool's heap works in (cache_home.c) ---- */
+
+/* It has none, since that ended: another one of its device, where there is one; or the current one,
+ * which is @context. */
+void gm_cache_home_find(struct gm_cache_heap *heap);
+void gm_cache_home_here(struct gm_cache_heap *heap, uint32_t context);
+/* It is about to end: another one; false: there is none. The growth lock held. */
+bool gm_cache_home_moves(struct gm_cache_heap *heap);
+/* @context has ended, with what the heap had in it. */
+void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
+
+/* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
+
+#define GM_DEDICATED_BYTES (UINT64_C(2) << 20)
+bool gm_cache_dedicated_large(uint16_t module);
+static inline bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
+{
+	return bytes >= GM_DEDICATED_BYTES && gm_cache_dedicated_large(module);
+}
+void gm_cache_short_of_memory(uint8_t domain);
+void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
+/* Had @domain's device little memory left that nobody uses, when it was looked at last? Looks itself
+ * now and then. */
+bool gm_cache_scarce(uint8_t domain);
+/* What an option says that memory holds when it is handed out. */
+void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
+
+/* ---- streams by key (cache_stream.c, cache_freed.c) ---- */
+
+/* One more segment for what is served to the stream of @key, which the caller names @stream, in its
+ * current context; one less. @of_pool: it outlives contexts. */
+void gm_cache_stream_got(uint64_t key, CUstream stream, bool of_pool);
+void gm_cache_stream_gave(uint64_t key, bool of_pool);
+/* Its context is about to end (or did not, after all); then its end. */
+void gm_cache_streams_ending(uint32_t context, bool ending);
+void gm_cache_streams_context_ended(uint32_t context);
+
+/* There is stream-ordered memory that somebody could lack: from now on frees in the order of a block's
+ * own stream are told, before anybody can be handed the block. (Blocks freed otherwise nothing uses
+ * any more.) */
+void gm_cache_tell_frees(void);
+extern _Atomic(bool) gm_cache_frees_told GM_HIDDEN;
+void gm_cache_stream_freed_slow(uint64_t key, CUstream stream);
+static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
+{
+	if (__builtin_expect(gm_cache_frees_told, 0))
+		gm_cache_stream_freed_slow(key, stream);
+}
+
+/* Is what was freed in the order of that stream complete? UNKNOWN: it cannot be told. */
+enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
+enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
+/* Asks all of them; and what the answer was. @ret_gone: nobody can be served from its segments. */
+void gm_cache_streams_look(void);
+enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone);
+/* How often a stream was found to have come to its frees. Is there one that has not? */
+uint64_t gm_cache_streams_arrived(void);
+bool gm_cache_streams_pending(void);
+/* Asks those that are gone. A number that rises when there may be something to give back of one. */
+uint32_t gm_cache_streams_left(void);
+/* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
+bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
+
+#endif

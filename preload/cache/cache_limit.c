@@ -1,0 +1,116 @@
+/*
+ * cache_limit.c - how much of a device the cache may take, and the rest of what its heaps are told by
+ * the options.
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <string.h>
+
+#include "preload/cache/cache_heap.h"
+
+static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
+static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as the program put it */
+
+/* The most that the cache may take of the device: the fraction and the limit, whichever is
+ * less. */
+static uint64_t limit_of(uint8_t domain, enum gm_limit *ret_which)
+{
+	const struct gm_options *options = &gm_state.options;
+	uint64_t limit = options->memory_limit;
+	size_t total = 0;
+
+	*ret_which = GM_LIMIT_CALL;
+	if (limits[domain])		/* said by the program */
+		return limits[domain];
+	*ret_which = GM_LIMIT_MEMORY;
+	if (options->per_process_memory_fraction < 1 &&
+	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
+		uint64_t share = (uint64_t)(options->per_process_memory_fraction * (double)total);
+
+		if (share < limit) {
+			limit = share;
+			*ret_which = GM_LIMIT_FRACTION;
+		}
+	}
+	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
+}
+
+void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
+{
+	const struct gm_options *options = &gm_state.options;
+
+	enum gm_limit which;
+
+	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
+	gm_heap_config_default(config);
+	config->large_segment_size = options->large_segment_size_mb;
+	config->max_split_size = options->max_split_size_mb;
+	config->max_non_split_rounding = options->max_non_split_rounding_mb;
+	config->garbage_collection_threshold = options->garbage_collection_threshold;
+	config->limit = limit_of(domain, &which);
+	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
+	       sizeof(config->roundup_power2_divisions));
+}
+
+/* What counts: each heap knows of its own segments alone. */
+static uint64_t used_of(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++)
+		if (gm_cache_heap_at(i)->number && gm_cache_heap_at(i)->domain == domain)
+			bytes += gm_cache_heap_at(i)->segments;
+	return bytes;
+}
+
+bool gm_cache_within_limit(uint8_t domain, uint64_t bytes)
+{
+	enum gm_limit which;
+	uint64_t limit = limit_of(domain, &which), used = used_of(domain);
+
+	return limit == GM_HEAP_UNLIMITED || (used <= limit && bytes <= limit - used);
+}
+
+void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure)
+{
+	enum gm_limit which;
+
+	failure->limit_bytes = limit_of(domain, &which);
+	failure->limit = which;
+	failure->limit_used_bytes = used_of(domain);
+}
+
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
+{
+	limits[domain] = limit_bytes;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && heap->domain == domain)
+			gm_cached_set_limit(heap->cached, limit_bytes);
+	}
+}
+
+void gm_cache_tell_limit(struct gm_cache_heap *heap)
+{
+	uint64_t limit = limits[heap->domain];
+
+	if (limit)
+		gm_cached_set_limit(heap->cached, limit);
+}
+
+void gm_cache_set_fraction(uint8_t domain, double fraction)
+{
+	fractions[domain] = fraction;
+}
+
+double gm_cache_fraction(uint8_t domain, uint64_t total_bytes)
+{
+	const struct gm_options *options = &gm_state.options;
+	double fraction = options->per_process_memory_fraction;
+	double part = (double)options->memory_limit / (double)total_bytes;
+
+	if (limits[domain])
+		return fractions[domain];
+	return part < fraction ? part : fraction;
+}

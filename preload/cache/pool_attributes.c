@@ -1,0 +1,276 @@
+/*
+ * pool_attributes.c - default pools and their attributes: see pool_attributes.h.
+ *
+ * A pool that was told to reuse memory in another way than it does by itself is not served: those
+ * attributes forbid ways of reuse that the cache does not keep apart.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include <string.h>
+
+#include "preload/cache/cache.h"
+#include "preload/order/capture.h"
+#include "preload/cache/pool_attributes.h"
+
+struct pool {
+	_Atomic(uintptr_t) handle;	/* of the default pool; 0: not asked for yet */
+	_Atomic(bool) current;		/* it is the device's current pool */
+	_Atomic(bool) changed;		/* it reuses memory in its own way */
+	_Atomic(uint64_t) threshold;	/* bytes: what it keeps at a synchronise */
+	_Atomic(uint64_t) high;		/* most bytes used, when it was looked */
+};
+
+static struct pool pools[GM_MAX_DEVICES];
+static _Atomic(uint64_t) served;	/* a bit for each device of which requests were */
+
+static const CUmemPool_attribute reuse[] = {
+	CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+	CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+	CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+};
+
+static bool is_reuse(CUmemPool_attribute attribute)
+{
+	for (size_t i = 0; i < sizeof(reuse) / sizeof(reuse[0]); i++)
+		if (reuse[i] == attribute)
+			return true;
+	return false;
+}
+
+/* ---- what the driver has ---- */
+
+/* True: it could be told. */
+static bool ask_reuse(struct pool *pool, CUmemoryPool handle)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	bool changed = false, told = true;
+
+	for (size_t i = 0; told && i < sizeof(reuse) / sizeof(reuse[0]); i++) {
+		int allowed = 0;
+
+		told = !GM_REAL(cuMemPoolGetAttribute)(handle, reuse[i], &allowed);
+		changed |= !allowed;
+	}
+	gm_unrelax(&relaxed);
+	if (told)
+		pool->changed = changed;
+	return told;
+}
+
+static bool ask(struct pool *pool, CUdevice device)
+{
+	CUmemoryPool handle = NULL;
+	cuuint64_t threshold = 0;
+
+	if (GM_REAL(cuDeviceGetDefaultMemPool)(&handle, device) || !handle ||
+	    GM_REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) ||
+	    !ask_reuse(pool, handle))
+		return false;
+	pool->threshold = threshold;
+	pool->handle = (uintptr_t)handle;
+	return true;
+}
+
+static bool ask_current(struct pool *pool, CUdevice device)
+{
+	CUmemoryPool current = NULL;
+
+	if (GM_REAL(cuDeviceGetMemPool)(&current, device))
+		return false;
+	pool->current = (uintptr_t)current == pool->handle;
+	return pool->current;
+}
+
+/* What is not yet known, or was otherwise when it was asked last: another pool may be destroyed,
+ * or the device reset. */
+static bool find_out(struct pool *pool, CUdevice device)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	bool known = (pool->handle || ask(pool, device)) && ask_current(pool, device);
+
+	gm_unrelax(&relaxed);
+	return known;
+}
+
+bool gm_pool_served(uint8_t domain, CUmemoryPool handle)
+{
+	struct pool *pool;
+
+	if (domain >= GM_MAX_DEVICES)
+		return false;
+	pool = &pools[domain];
+	if (!pool->current && !find_out(pool, domain) && (!handle || !pool->handle))
+		return false;
+	if ((handle && (uintptr_t)handle != pool->handle) || pool->changed)
+		return false;
+	if (!(served >> domain & 1))
+		served |= UINT64_C(1) << domain;
+	return true;
+}
+
+void gm_pools_synchronised(void)
+{
+	uint64_t left = served;
+
+	for (; left; left &= left - 1) {
+		uint8_t domain = (uint8_t)__builtin_ctzll(left);
+		struct gm_cache_pool bytes;
+
+		if (pools[domain].threshold != UINT64_MAX && gm_cache_pool(domain, &bytes) &&
+		    bytes.idle && bytes.segments > pools[domain].threshold)
+			gm_cache_pool_flush(domain, pools[domain].threshold);
+	}
+}
+
+/* What the driver's pool keeps until a synchronise. */
+void gm_pool_trim(uint8_t domain)
+{
+	CUmemoryPool handle = domain < GM_MAX_DEVICES ? (CUmemoryPool)pools[domain].handle : NULL;
+	struct gm_relaxed relaxed;
+
+	if (!handle || !(served >> domain & 1))
+		return;
+	relaxed = gm_relax();
+	GM_REAL(cuMemPoolTrimTo)(handle, 0);
+	gm_unrelax(&relaxed);
+}
+
+/* ---- the program asks and sets ---- */
+
+/* The device whose default pool @handle is; GM_MAX_DEVICES: none's that is served. */
+static uint8_t domain_of(CUmemoryPool handle)
+{
+	for (uint64_t left = served; handle && left; left &= left - 1) {
+		uint8_t domain = (uint8_t)__builtin_ctzll(left);
+
+		if (pools[domain].handle == (uintptr_t)handle)
+			return domain;
+	}
+	return GM_MAX_DEVICES;
+}
+
+/* Bytes that the program has of it; *ret_high: at most. The driver's own part of the mark cannot
+ * be told from our segments': it counts where it was looked, whenever the driver served some. */
+static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
+{
+	CUmemoryPool handle = (CUmemoryPool)pools[domain].handle;
+	struct gm_cache_pool ours;
+	cuuint64_t used = 0;
+
+	if (!gm_cache_pool(domain, &ours) ||
+	    GM_REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+		return false;
+	used = (used > ours.segments ? used - ours.segments : 0) + ours.used;
+	if (used > pools[domain].high)
+		pools[domain].high = used;
+	*ret_used = used;
+	*ret_high = ours.used_high > pools[domain].high ? ours.used_high : pools[domain].high;
+	return true;
+}
+
+static void describe(uint8_t domain, CUmemPool_attribute attr, void *value)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	uint64_t used, high;
+
+	if ((attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT || attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) &&
+	    bytes_used(domain, &used, &high))
+		memcpy(value, attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? &used : &high,
+		       sizeof(used));
+	gm_unrelax(&relaxed);
+}
+
+void gm_pool_passed(uint8_t domain, CUmemoryPool handle)
+{
+	struct gm_relaxed relaxed;
+	uint64_t used, high;
+
+	if (domain >= GM_MAX_DEVICES || !(served >> domain & 1) ||
+	    (handle ? (uintptr_t)handle != pools[domain].handle : !pools[domain].current))
+		return;
+	relaxed = gm_relax();
+	bytes_used(domain, &used, &high);
+	gm_unrelax(&relaxed);
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	uint8_t domain;
+	CUresult result;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuMemPoolGetAttribute)(pool, attr, value);
+	result = GM_REAL(cuMemPoolGetAttribute)(pool, attr, value);
+	domain = domain_of(pool);
+	if (!result && domain < GM_MAX_DEVICES)
+		describe(domain, attr, value);
+	return gm_leave(result);
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	cuuint64_t number;
+	uint8_t domain;
+	CUresult result;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuMemPoolSetAttribute)(pool, attr, value);
+	result = GM_REAL(cuMemPoolSetAttribute)(pool, attr, value);
+	domain = domain_of(pool);
+	if (result || domain == GM_MAX_DEVICES)
+		return gm_leave(result);
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+		memcpy(&number, value, sizeof(number));
+		pools[domain].threshold = number;
+	} else if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+		pools[domain].high = 0;
+		gm_cache_pool_reset_high(domain);
+	} else if (is_reuse(attr) && !ask_reuse(&pools[domain], pool)) {
+		pools[domain].changed = true;
+	}
+	return gm_leave(result);
+}
+
+/* What the cache holds and nobody uses counts as reserved: it goes first. */
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	uint8_t domain;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
+	domain = domain_of(pool);
+	if (domain < GM_MAX_DEVICES)
+		gm_cache_pool_flush(domain, minBytesToKeep);
+	return gm_leave(GM_REAL(cuMemPoolTrimTo)(pool, minBytesToKeep));
+}
+
+/* ---- which pool is current ---- */
+
+static void current_changed(CUdevice device)
+{
+	if (device >= 0 && device < (CUdevice)GM_MAX_DEVICES)
+		pools[device].current = false;	/* asked for again at the next request */
+}
+
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	CUresult result;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuDeviceSetMemPool)(dev, pool);
+	result = GM_REAL(cuDeviceSetMemPool)(dev, pool);
+	current_changed(dev);
+	return gm_leave(result);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	CUresult result;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuMemSetMemPool)(location, type, pool);
+	result = GM_REAL(cuMemSetMemPool)(location, type, pool);
+	if (location && location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+		current_changed(location->id);
+	return gm_leave(result);
+}

@@ -1,0 +1,46 @@
+/*
+ * selfcheck.c - what only a build with RULES=1 has (allocator/rules.h): the structures of the cache
+ * checked from outside, and work counted. Empty in the library that users get.
+ *
+ * Thread context: any, outside hooks, while no other thread is in one. Signal context: none.
+ */
+#include "preload/order/order.h"
+
+#if GM_TEST_RULES
+
+#include "preload/cache/cache_heap.h"
+
+#define GPUMEM_TEST __attribute__((visibility("default")))
+
+_Atomic(uint64_t) gm_test_works;
+
+GPUMEM_TEST int gpumem_test_check(void);
+GPUMEM_TEST uint64_t gpumem_test_works(void);
+
+/* It works in no context, or in the one that it takes its place to be. */
+static bool is_at_home(const struct gm_cache_heap *heap)
+{
+	return heap->kind != GM_KIND_POOL || !heap->handle || gm_context_find(heap->handle) == heap->home;
+}
+
+/* Violations of the structures of every heap, of limbo, and of the way from addresses to blocks. */
+int gpumem_test_check(void)
+{
+	int violations = 0;
+
+	if (!gm_cache_on())
+		return 0;
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++)
+		if (gm_cache_heap_at(i)->number)
+			violations += gm_cached_check(gm_cache_heap_at(i)->cached) +
+				      !is_at_home(gm_cache_heap_at(i));
+	return violations + gm_reuse_check(gm_order_reuse());
+}
+
+/* How many submissions the hooks of work have seen. */
+uint64_t gpumem_test_works(void)
+{
+	return gm_test_works;
+}
+
+#endif

@@ -1,0 +1,142 @@
+/*
+ * writers.c - who may write device memory without a stream: see writers.h.
+ *
+ * Thread context: any. Signal context: none. No lock of its own.
+ */
+#define _GNU_SOURCE
+#include <link.h>
+#include <string.h>
+
+#include "preload/cache/cache.h"
+#include "preload/order/order.h"
+#include "preload/cache/writers.h"
+#include "recorder/modules/modules.h"
+
+/*
+ * How file names begin, and what these libraries do with memory that they were given. Being loaded
+ * is enough where only programs load them that use them. PyTorch links NVSHMEM, cuFile and the
+ * verbs whether it uses them or not: of those the first question about a block of ours counts, since
+ * they ask what a pointer is before they hand it to a device.
+ */
+static const struct library { const char *name, *what; bool asks; } libraries[] = {
+	{ "libucp.", "UCX is loaded", false },
+	{ "libuct.", "UCX is loaded", false },
+	{ "libmpi.", "MPI is loaded", false },
+	{ "libmpi_", "MPI is loaded", false },
+	{ "libmpich", "MPI is loaded", false },
+	{ "libgdrapi.", "GDRCopy is loaded", false },
+	{ "libnvshmem", "NVSHMEM is used", true },
+	{ "libtensorpipe", "tensorpipe is used", true },
+	{ "libibverbs.", "RDMA verbs are used", true },
+	{ "libfabric.", "libfabric is used", true },
+	{ "libcufile.", "GPUDirect Storage is used", true },
+};
+
+static _Atomic(bool) any;
+static _Atomic(bool) suspects;		/* a library is loaded whose questions count */
+static _Atomic(const char *) met;		/* why, of a module met: not yet told */
+static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
+static _Atomic(uint64_t) nccl[65536 / 64];	/* a bit for each number of a module */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static const struct library *library_of(const char *path)
+{
+	const char *name = base_name(path);
+
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++)
+		if (strncmp(name, libraries[i].name, strlen(libraries[i].name)) == 0)
+			return &libraries[i];
+	return NULL;
+}
+
+bool gm_writers_any(void)
+{
+	return any;
+}
+
+void gm_writers_seen(const char *why)
+{
+	if (any)
+		return;
+	any = true;
+	gm_order_unseen_work(why);
+	if (gm_cache_on())
+		gm_cache_dedicate();
+}
+
+void gm_writers_met(const char *why)
+{
+	met = why;
+}
+
+struct look { unsigned long long loads; const char *what; bool counted; };
+
+/* The first object tells whether there is anything new. */
+static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+	const struct library *library;
+	struct look *look = arg;
+
+	(void)bytes;
+	if (!look->counted) {
+		look->counted = true;
+		if (look->loads == info->dlpi_adds)
+			return 1;
+		look->loads = info->dlpi_adds;
+	}
+	library = library_of(info->dlpi_name);
+	if (library && library->asks)
+		suspects = true;
+	else if (library)
+		look->what = library->what;
+	return look->what != NULL;
+}
+
+void gm_writers_look(void)
+{
+	struct look look = { .loads = loads };
+	const char *why = met;
+
+	if (any)
+		return;
+	if (!why) {
+		dl_iterate_phdr(look_at, &look);
+		loads = look.loads;
+		why = look.what;
+	}
+	if (why)
+		gm_writers_seen(why);
+}
+
+void gm_writers_module(uint16_t module, const char *path)
+{
+	const struct library *library = library_of(path);
+
+	if (library)		/* it asks for memory itself */
+		met = library->what;
+	if (module && strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
+		nccl[module / 64] |= UINT64_C(1) << module % 64;
+}
+
+void gm_writers_asked(const void *caller)
+{
+	const char *why;
+
+	if (!suspects || any)
+		return;
+	gm_modules_caller(caller, NULL);	/* a module not met before is told to us */
+	why = met;
+	if (why)
+		gm_writers_seen(why);
+}
+
+bool gm_writers_own_segment(uint16_t module)
+{
+	return nccl[module / 64] >> module % 64 & 1;
+}

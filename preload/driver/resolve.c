@@ -1,0 +1,132 @@
+/*
+ * resolve.c - the ways by which a program gets hold of the driver's functions: dlsym and
+ * cuGetProcAddress; and dlclose, by which objects go.
+ *
+ * The real resolver is always asked first, and what it answered decides: an address of the driver
+ * that has a hook is replaced by the hook, everything else is handed on as it is.
+ *
+ * Nothing here starts the library: a program that looks a function up has not used it yet.
+ * Thread context: any, also inside the loader. Signal context: as dlsym's.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+#include "preload/hooks/hook.h"
+#include "preload/order/order.h"
+#include "preload/driver/real.h"
+#include "recorder/modules/modules.h"
+
+typedef void *dlsym_fn(void *handle, const char *name);
+
+dlsym_fn *gm_dlsym_route(void *handle, const char *name);
+GM_PUBLIC int dlclose(void *handle);
+
+static bool names_driver_function(const char *name)
+{
+	return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+static bool names_hook(const char *name)
+{
+#define GM_HOOK(class, hook, type, params, args) || strcmp(name, #hook) == 0
+	return false
+#include "preload/hooks/hooks.def"
+	;
+}
+
+/* Our exports make every hooked name look present. Where no driver is loaded the program must be
+ * told what it would be told without us: what comes after us in the search order, or nothing. */
+static void *dlsym_behind_us(void *handle, const char *name)
+{
+	void *found = gm_libc.dlsym(RTLD_NEXT, name);
+
+	(void)handle;
+	/* Not as a tail call: "next" means behind this library, so it must be seen as the caller. */
+	__asm__ volatile("" : "+r"(found));
+	return found;
+}
+
+/* With an explicit handle the caller's address does not matter: an ordinary call. */
+static void *dlsym_mapped(void *handle, const char *name)
+{
+	void *real = gm_libc.dlsym(handle, name);
+	void *hook;
+
+	if (!real)
+		return NULL;
+	if (!gm_real_find())
+		return gm_hook_is_ours(real) ? dlsym_behind_us(handle, name) : real;
+	hook = gm_hook_for(real);
+	return hook ? hook : real;
+}
+
+static void *dlsym_nothing(void *handle, const char *name)
+{
+	(void)handle;
+	(void)name;
+	return NULL;
+}
+
+/* Where dlsym is to jump. Must stay small: every dlsym of the host comes through here. */
+dlsym_fn *gm_dlsym_route(void *handle, const char *name)
+{
+	if (__builtin_expect(!__atomic_load_n(&gm_libc.dlsym, __ATOMIC_ACQUIRE), 0))
+		gm_libc_find();
+	if (__builtin_expect(!gm_libc.dlsym, 0))
+		return dlsym_nothing;
+	if (gm_order_on && !gm_order_looked_up)
+		gm_order_looked_up = true;
+	if (__builtin_expect(!names_driver_function(name) || handle == RTLD_NEXT, 1))
+		return gm_libc.dlsym;
+	if (handle == RTLD_DEFAULT)
+		return names_hook(name) && !gm_driver_loaded() ? dlsym_behind_us : gm_libc.dlsym;
+	return dlsym_mapped;
+}
+
+/* ---- cuGetProcAddress -------------------------------------------------------------------------- */
+
+static CUresult mapped(CUresult result, void **pfn)
+{
+	void *hook;
+
+	if (result != CUDA_SUCCESS || !pfn || !*pfn)
+		return result;
+	hook = gm_hook_for(*pfn);
+	if (hook)
+		*pfn = hook;
+	return result;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags)
+{
+	return mapped(GM_REAL(cuGetProcAddress)(symbol, pfn, driverVersion, flags), pfn);
+}
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, cuuint64_t flags,
+			     CUdriverProcAddressQueryResult *symbolFound)
+{
+	return mapped(GM_REAL(cuGetProcAddress_v2)(symbol, pfn, driverVersion, flags, symbolFound),
+		      pfn);
+}
+
+/* ---- dlclose ----------------------------------------------------------------------------------- */
+
+/* Before: nothing that is about to go is believed any more. After: nor what was seen meanwhile. */
+int dlclose(void *handle)
+{
+	bool told = gm_state_word() == GM_STATE_RUNNING ||
+		    gm_state_word() == GM_STATE_RUNNING_CHECKED;
+	int result;
+
+	if (!gm_libc.dlclose)
+		gm_libc_find();
+	if (!gm_libc.dlclose)
+		return -1;
+	if (told)
+		gm_modules_generation_bump();
+	result = gm_libc.dlclose(handle);
+	if (told)
+		gm_modules_generation_bump();
+	return result;
+}

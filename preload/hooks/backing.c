@@ -1,0 +1,409 @@
+/*
+ * backing.c - memory that lives by references and by mappings (see backing.h).
+ *
+ * Owns the backings and their mappings, and the map's spaces HANDLE, EXTERNAL and MAPPING.
+ * Thread context: any; one lock, rank before domain. Signal context: none.
+ */
+#include <errno.h>
+#include <stddef.h>
+
+#include "allocator/lock.h"
+#include "preload/hooks/backing.h"
+#include "preload/hooks/pointers.h"
+#include "preload/process/slots.h"
+#include "recorder/journal/recorder.h"
+
+struct backing {
+	uint32_t unused;		/* gm_slots' link */
+	uint32_t block;			/* of the record; 0: this slot is not in use */
+	uint64_t handle, size;
+	uint64_t shown, shown_size;	/* address and size in the record */
+	uint32_t references, mappings;	/* what the program holds, minus what is being taken away */
+	uint32_t pending;		/* takings that the driver has not answered */
+	uint32_t first, last;		/* mappings, those being taken away among them */
+	uint32_t space;
+	bool keyed;			/* the handle leads here */
+};
+
+struct mapping {
+	uint32_t unused;
+	uint32_t backing;		/* 0: this slot is not in use */
+	uint64_t address, offset, size;	/* @offset in the backing */
+	uint32_t prev, next;		/* of the backing */
+	uint32_t taken_next;		/* of one step */
+	bool taken;
+};
+
+static struct gm_lock lock;
+static struct gm_slots backings = { .item_bytes = sizeof(struct backing) };	/* lock: lock */
+static struct gm_slots mappings = { .item_bytes = sizeof(struct mapping) };	/* lock: lock */
+static _Atomic(uint32_t) mapping_count;
+
+static struct backing *backing_at(uint32_t id)
+{
+	return gm_slots_at(&backings, id);
+}
+
+static struct mapping *mapping_at(uint32_t id)
+{
+	return gm_slots_at(&mappings, id);
+}
+
+/* Does the record's range, [address, +size), tell the truth at this mapping? A VMM handle mapped in
+ * part would seem to cover its neighbours. */
+static bool shows_locked(const struct backing *b, const struct mapping *m)
+{
+	return !m->taken && (b->space == GM_MAP_EXTERNAL || (!m->offset && m->size >= b->size));
+}
+
+/* The record's address: the first mapping that stays and shows it. */
+static void place_locked(struct backing *b, uint64_t op, uint32_t stack)
+{
+	uint64_t address = b->handle;
+	uint8_t flags = GM_SEGMENT_UNMAPPED;
+
+	for (uint32_t id = b->first; id && flags; id = mapping_at(id)->next) {
+		if (shows_locked(b, mapping_at(id))) {
+			address = mapping_at(id)->address;
+			flags = 0;
+		}
+	}
+	if (address == b->shown && b->size == b->shown_size)
+		return;
+	gm_record_change(op, b->block, address, b->size, flags, stack);
+	b->shown = address;
+	b->shown_size = b->size;
+}
+
+static void unlink_mapping_locked(uint32_t id)
+{
+	struct mapping *m = mapping_at(id);
+	struct backing *b = backing_at(m->backing);
+
+	*(m->prev ? &mapping_at(m->prev)->next : &b->first) = m->next;
+	*(m->next ? &mapping_at(m->next)->prev : &b->last) = m->prev;
+	m->backing = 0;
+	gm_slots_drop(&mappings, id);
+	mapping_count--;
+}
+
+static void drop_backing_locked(uint32_t id)
+{
+	struct backing *b = backing_at(id);
+
+	while (b->first) {
+		gm_map_take_if(gm_pointers, GM_MAP_MAPPING, mapping_at(b->first)->address,
+			       b->first);
+		unlink_mapping_locked(b->first);
+	}
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->block = 0;
+	gm_slots_drop(&backings, id);
+}
+
+/* @handle leads to @id from now on, and not to what it led to: the end of that was not seen, or it
+ * lives by its mappings alone. Returns false when there is no memory. */
+static bool key_locked(uint32_t id, uint64_t handle)
+{
+	struct backing *b = backing_at(id);
+	uint64_t old = 0;
+
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->handle = handle;
+	b->keyed = !gm_map_put(gm_pointers, b->space, handle, id, &old);
+	if (old && old != id)
+		backing_at((uint32_t)old)->keyed = false;
+	return b->keyed;
+}
+
+/* Something was taken away from @id. When nothing is left the handle leads nowhere from now on:
+ * the driver may give the same one out before it returns to us. */
+static void taken_locked(uint32_t id, struct gm_backing_step *step)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending++;
+	if (b->references || b->mappings)
+		return;
+	if (b->keyed)
+		gm_map_take_if(gm_pointers, b->space, b->handle, id);
+	b->keyed = false;
+	gm_record_freeing(b->block);
+	step->block = b->block;
+}
+
+static void given_back_locked(uint32_t id)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending--;
+	if (!b->keyed && !gm_map_get(gm_pointers, b->space, b->handle))
+		key_locked(id, b->handle);
+	gm_record_not_freed(b->block);
+}
+
+static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
+{
+	struct backing *b = backing_at(id);
+
+	b->pending--;
+	if (b->references || b->mappings || b->pending)
+		return;
+	gm_record_free_stack(op, b->block, tsc, stream, stack);
+	drop_backing_locked(id);
+}
+
+int gm_backing_add(enum gm_map_space space, uint64_t handle, uint32_t block, uint64_t size)
+{
+	uint32_t id;
+	int rc = 0;
+
+	if (!gm_lock(&lock))
+		return -ETIMEDOUT;
+	id = gm_slots_new(&backings);
+	if (id) {
+		*backing_at(id) = (struct backing){ .block = block, .size = size, .shown = handle,
+			.shown_size = size, .references = 1, .space = space };
+		if (!key_locked(id, handle)) {
+			backing_at(id)->block = 0;
+			gm_slots_drop(&backings, id);
+			id = 0;
+		}
+	}
+	if (!id)
+		rc = -ENOMEM;
+	gm_unlock(&lock);
+	return rc;
+}
+
+bool gm_backing_retain(enum gm_map_space space, uint64_t handle)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return false;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id)
+		backing_at(id)->references++;
+	gm_unlock(&lock);
+	return id != 0;
+}
+
+/* The mapping that @address lies in: at its beginning as a rule. */
+static uint32_t find_mapping_locked(uint64_t address)
+{
+	uint32_t found = (uint32_t)gm_map_get(gm_pointers, GM_MAP_MAPPING, address);
+
+	for (uint32_t id = 1; !found && id < mappings.used; id++) {
+		const struct mapping *m = mapping_at(id);
+
+		if (m->backing && !m->taken && address - m->address < m->size)
+			found = id;
+	}
+	return found;
+}
+
+void gm_backing_retain_at(enum gm_map_space space, uint64_t handle, uint64_t address)
+{
+	uint32_t mapping, id;
+	struct backing *b;
+
+	if (!gm_lock(&lock))
+		return;
+	mapping = find_mapping_locked(address);
+	id = mapping ? mapping_at(mapping)->backing
+		     : (uint32_t)gm_map_get(gm_pointers, space, handle);
+	b = id ? backing_at(id) : NULL;
+	/* cuda.h promises the handle that it was mapped by; without references it may be new. */
+	if (b && (!b->references || b->handle == handle)) {
+		if (!b->keyed || b->handle != handle)
+			key_locked(id, handle);
+		b->references++;
+	}
+	gm_unlock(&lock);
+}
+
+static void map_locked(uint32_t id, uint64_t address, uint64_t offset, uint64_t size, uint64_t op,
+		       uint32_t stack)
+{
+	struct backing *b = backing_at(id);
+	uint32_t new = gm_slots_new(&mappings);
+	struct mapping *m;
+	uint64_t old = 0;
+
+	if (!new)
+		return;
+	if (gm_map_put(gm_pointers, GM_MAP_MAPPING, address, new, &old)) {
+		gm_slots_drop(&mappings, new);
+		return;
+	}
+	m = mapping_at(new);
+	*m = (struct mapping){ .backing = id, .address = address, .offset = offset, .size = size,
+			       .prev = b->last };
+	*(b->last ? &mapping_at(b->last)->next : &b->first) = new;
+	b->last = new;
+	b->mappings++;
+	mapping_count++;
+	if (old) {	/* its unmapping was not seen */
+		backing_at(mapping_at((uint32_t)old)->backing)->mappings--;
+		unlink_mapping_locked((uint32_t)old);
+	}
+	if (b->size < offset + size)
+		b->size = offset + size;
+	place_locked(b, op, stack);
+}
+
+void gm_backing_map(enum gm_map_space space, uint64_t handle, uint64_t address, uint64_t offset,
+		    uint64_t size, uint64_t op, uint32_t stack)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id)
+		map_locked(id, address, offset, size, op, stack);
+	gm_unlock(&lock);
+}
+
+void gm_backing_release(enum gm_map_space space, uint64_t handle, struct gm_backing_step *step)
+{
+	uint32_t id;
+
+	*step = (struct gm_backing_step){ 0 };
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id && backing_at(id)->references) {
+		backing_at(id)->references--;
+		step->backing = id;
+		taken_locked(id, step);
+	}
+	gm_unlock(&lock);
+}
+
+static void take_mapping_locked(uint32_t id, struct gm_backing_step *step)
+{
+	struct mapping *m = mapping_at(id);
+
+	gm_map_take_if(gm_pointers, GM_MAP_MAPPING, m->address, id);
+	m->taken = true;
+	m->taken_next = step->mappings;
+	step->mappings = id;
+	backing_at(m->backing)->mappings--;
+	taken_locked(m->backing, step);
+}
+
+void gm_backing_unmap(uint64_t address, uint64_t size, struct gm_backing_step *step)
+{
+	uint64_t end = address + size, at = address;
+
+	*step = (struct gm_backing_step){ 0 };
+	if (!mapping_count || !gm_lock(&lock))
+		return;
+	do {
+		uint32_t id = (uint32_t)gm_map_get(gm_pointers, GM_MAP_MAPPING, at);
+
+		if (!id)
+			break;
+		take_mapping_locked(id, step);
+		at += mapping_at(id)->size;
+	} while (at < end);
+	/* A gap (a multicast object, a mapping that we missed): look at each. */
+	for (uint32_t id = 1; at < end && id < mappings.used; id++) {
+		const struct mapping *m = mapping_at(id);
+
+		if (m->backing && !m->taken && m->address >= at && m->address < end)
+			take_mapping_locked(id, step);
+	}
+	gm_unlock(&lock);
+}
+
+static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
+{
+	uint32_t of = mapping_at(id)->backing;
+
+	unlink_mapping_locked(id);
+	if (backing_at(of)->references || backing_at(of)->mappings)
+		place_locked(backing_at(of), op, stack);
+	settled_locked(of, op, tsc, stream, stack);
+}
+
+/* Is what a step took still there? A context's end may have swept it away meanwhile. */
+static bool is_taken(uint32_t id)
+{
+	return mapping_at(id)->backing && mapping_at(id)->taken;
+}
+
+static bool is_pending(uint32_t id)
+{
+	return id && backing_at(id)->block && backing_at(id)->pending;
+}
+
+void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t tsc, uint64_t stream,
+		     uint32_t stack)
+{
+	uint32_t id, next;
+
+	if ((!step->backing && !step->mappings) || !gm_lock(&lock))
+		return;
+	for (id = step->mappings; id; id = next) {
+		next = mapping_at(id)->taken_next;
+		if (is_taken(id))
+			unmapped_locked(id, op, tsc, stream, stack);
+	}
+	if (is_pending(step->backing))
+		settled_locked(step->backing, op, tsc, stream, stack);
+	gm_unlock(&lock);
+}
+
+void gm_backing_undo(const struct gm_backing_step *step)
+{
+	uint32_t id;
+
+	if ((!step->backing && !step->mappings) || !gm_lock(&lock))
+		return;
+	for (id = step->mappings; id; id = mapping_at(id)->taken_next) {
+		struct mapping *m = mapping_at(id);
+
+		if (!is_taken(id))
+			continue;
+		gm_map_put(gm_pointers, GM_MAP_MAPPING, m->address, id, NULL);
+		m->taken = false;
+		backing_at(m->backing)->mappings++;
+		given_back_locked(m->backing);
+	}
+	if (is_pending(step->backing)) {
+		backing_at(step->backing)->references++;
+		given_back_locked(step->backing);
+	}
+	gm_unlock(&lock);
+}
+
+void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint64_t tsc,
+		    uint32_t stack)
+{
+	uint32_t id;
+
+	if (!gm_lock(&lock))
+		return;
+	id = (uint32_t)gm_map_get(gm_pointers, space, handle);
+	if (id) {
+		gm_record_free_stack(op, backing_at(id)->block, tsc, 0, stack);
+		drop_backing_locked(id);
+	}
+	gm_unlock(&lock);
+}
+
+void gm_backing_gone(uint32_t block)
+{
+	if (!gm_lock(&lock))
+		return;
+	for (uint32_t id = 1; id < backings.used; id++) {
+		if (backing_at(id)->block == block)
+			drop_backing_locked(id);
+	}
+	gm_unlock(&lock);
+}

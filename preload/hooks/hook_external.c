@@ -1,0 +1,175 @@
+/*
+ * hook_external.c - memory that another API made: imported external memory with what is mapped
+ * from it (backing.h), and graphics resources while they are mapped.
+ *
+ * A buffer mapped from external memory is freed by cuMemFree, a mipmapped array by
+ * cuMipmappedArrayDestroy: record.c's free looks for such a mapping where it knows no block.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include "preload/hooks/array_size.h"
+#include "preload/order/capture.h"
+#include "preload/hooks/record.h"
+#include "preload/hooks/retry.h"
+
+CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
+				const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
+{
+	uint64_t size = memHandleDesc ? memHandleDesc->size : 0;
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuImportExternalMemory, extMem_out, memHandleDesc);
+	gm_alloc_begin(&call, "cuImportExternalMemory", GM_KIND_EXTERNAL, size, GM_CALLER);
+	call.alloc.flags = GM_SEGMENT_UNMAPPED;
+	result = GM_TRY(cuImportExternalMemory, extMem_out, memHandleDesc);
+	return gm_alloc_end(&call, result, GM_MAP_EXTERNAL,
+			    result ? 0 : (uint64_t)(uintptr_t)*extMem_out, size);
+}
+
+CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem,
+					 const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuExternalMemoryGetMappedBuffer, devPtr, extMem, bufferDesc);
+	gm_alloc_begin(&call, "cuExternalMemoryGetMappedBuffer", GM_KIND_EXTERNAL, 0, GM_CALLER);
+	result = GM_TRY(cuExternalMemoryGetMappedBuffer, devPtr, extMem, bufferDesc);
+	if (!result)
+		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, *devPtr, bufferDesc->offset,
+			       bufferDesc->size, call.op, gm_stack_of_change(&call.alloc));
+	return gm_alloc_pass(&call, result);
+}
+
+CUresult cuExternalMemoryGetMappedMipmappedArray(
+	CUmipmappedArray *mipmap, CUexternalMemory extMem,
+	const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
+	gm_alloc_begin(&call, "cuExternalMemoryGetMappedMipmappedArray", GM_KIND_EXTERNAL, 0,
+		       GM_CALLER);
+	result = GM_TRY(cuExternalMemoryGetMappedMipmappedArray, mipmap, extMem, mipmapDesc);
+	if (!result)	/* its bytes lie within the import's, wherever the driver tiles them */
+		gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)extMem, (uintptr_t)*mipmap, 0, 0,
+			       call.op, gm_stack_of_change(&call.alloc));
+	return gm_alloc_pass(&call, result);
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuDestroyExternalMemory, extMem);
+	gm_take_begin(&call, GM_MAP_EXTERNAL, (uintptr_t)extMem, 0);
+	result = GM_REAL(cuDestroyExternalMemory)(extMem);
+	return gm_free_end(&call, result);
+}
+
+/* ---- graphics resources: recorded while mapped, one by one ---- */
+
+static uint64_t bytes_of_resource(CUgraphicsResource resource, CUdeviceptr *ret_address)
+{
+	CUDA_ARRAY3D_DESCRIPTOR desc;
+	struct gm_relaxed relaxed = gm_relax();
+	size_t size = 0;
+	CUarray array;
+
+	*ret_address = 0;
+	if (GM_REAL(cuGraphicsResourceGetMappedPointer_v2)(ret_address, &size, resource) &&
+	    !GM_REAL(cuGraphicsSubResourceGetMappedArray)(&array, resource, 0, 0) &&
+	    !GM_REAL(cuArray3DGetDescriptor_v2)(&desc, array))
+		size = gm_array_bytes(&desc, 1);
+	gm_unrelax(&relaxed);
+	return size;
+}
+
+static void resources_mapped(const char *entry, unsigned int count,
+			     const CUgraphicsResource *resources, const void *caller)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		CUdeviceptr address;
+		struct gm_call call;
+		uint64_t size = bytes_of_resource(resources[i], &address);
+
+		gm_alloc_begin(&call, entry, GM_KIND_EXTERNAL, size, caller);
+		call.alloc.flags = GM_SEGMENT_UNMAPPED;
+		gm_alloc_record(&call, GM_MAP_EXTERNAL, (uintptr_t)resources[i], size);
+		if (address)
+			gm_backing_map(GM_MAP_EXTERNAL, (uintptr_t)resources[i], address, 0, size,
+				       call.op, gm_stack_of_change(&call.alloc));
+		gm_op_end(call.op);
+	}
+}
+
+static void resources_unmapped(unsigned int count, const CUgraphicsResource *resources,
+			       uint64_t tsc, uint32_t stack)
+{
+	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_EXTERNAL,
+				  gm_where_now().domain, 0, 0);
+
+	for (unsigned int i = 0; i < count; i++)
+		gm_backing_end(GM_MAP_EXTERNAL, (uintptr_t)resources[i], op, tsc, stack);
+	gm_op_end(op);
+}
+
+CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphicsMapResources, count, resources, hStream);
+	result = GM_TRY(cuGraphicsMapResources, count, resources, hStream);
+	if (!result)
+		resources_mapped("cuGraphicsMapResources", count, resources, GM_CALLER);
+	return gm_leave(result);
+}
+
+CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
+				     CUstream hStream)
+{
+	CUresult result;
+
+	GM_ENTER(cuGraphicsMapResources_ptsz, count, resources, hStream);
+	result = GM_TRY(cuGraphicsMapResources_ptsz, count, resources, hStream);
+	if (!result)
+		resources_mapped("cuGraphicsMapResources_ptsz", count, resources, GM_CALLER);
+	return gm_leave(result);
+}
+
+CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources,
+				  CUstream hStream)
+{
+	uint16_t module;
+	uint32_t stack;
+	uint64_t tsc;
+	CUresult result;
+
+	GM_ENTER(cuGraphicsUnmapResources, count, resources, hStream);
+	stack = gm_stack_of_free(&module);
+	tsc = gm_stamp_before();
+	result = GM_REAL(cuGraphicsUnmapResources)(count, resources, hStream);
+	if (!result)
+		resources_unmapped(count, resources, tsc, stack);
+	return gm_leave(result);
+}
+
+CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
+				       CUstream hStream)
+{
+	uint16_t module;
+	uint32_t stack;
+	uint64_t tsc;
+	CUresult result;
+
+	GM_ENTER(cuGraphicsUnmapResources_ptsz, count, resources, hStream);
+	stack = gm_stack_of_free(&module);
+	tsc = gm_stamp_before();
+	result = GM_REAL(cuGraphicsUnmapResources_ptsz)(count, resources, hStream);
+	if (!result)
+		resources_unmapped(count, resources, tsc, stack);
+	return gm_leave(result);
+}

@@ -1,0 +1,173 @@
+/*
+ * hook_ipc.c - memory of another process, opened by its handle, and our own, exported by one.
+ *
+ * The bytes are the exporter's. The driver gives the same address to whoever opens the same handle
+ * again in one context, and counts: so do we, as references of a backing keyed by its address. A
+ * handle names a segment; which block of it is meant goes with it (imports.h). What was exported,
+ * others may write when no stream does (writers.h).
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "preload/cache/cache.h"
+#include "preload/cache/cache_inside.h"
+#include "preload/order/capture.h"
+#include "preload/hooks/imports.h"
+#include "preload/hooks/record.h"
+#include "preload/cache/writers.h"
+
+/* ---- export ---- */
+
+#define EXPORTED "memory is exported to other processes"
+
+static CUresult export_inside(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	CUresult result = GM_REAL(cuIpcGetMemHandle)(pHandle, dptr);
+	uint64_t base, bytes;
+	CUdeviceptr start;
+	size_t size;
+
+	if (result || !gm_inside_covers(dptr))
+		return result;
+	gm_writers_met(EXPORTED);
+	if (!gm_inside_block(dptr, &base, &bytes) ||
+	    GM_REAL(cuMemGetAddressRange_v2)(&start, &size, dptr) ||
+	    !gm_part_write(pHandle, base - start, bytes, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	CUipcMemHandle handle;
+	struct gm_segment segment;
+	struct gm_block copy;
+	uint32_t block;
+	CUresult result;
+
+	if (!gm_enter(false))
+		return export_inside(pHandle, dptr);
+	if (!gm_cache_on() || !pHandle)
+		return gm_leave(GM_REAL(cuIpcGetMemHandle)(pHandle, dptr));
+	result = GM_REAL(cuIpcGetMemHandle)(&handle, dptr);
+	if (result)
+		return gm_leave(result);
+	gm_writers_seen(EXPORTED);
+	block = gm_cache_block(dptr, &copy);
+	if (block ? dptr - copy.address >= copy.requested : gm_cache_covers(dptr))
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* freed, or past its bytes */
+	if (block && (!gm_cache_segment(block, &segment) ||
+		      !gm_part_write(&handle, copy.address - segment.address, copy.requested,
+				     segment.size)))
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);
+	*pHandle = handle;
+	return gm_leave(CUDA_SUCCESS);
+}
+
+/* A dma-buf: for network cards and storage. */
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+				       CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	CUresult result;
+
+	if (!gm_enter(false))
+		return GM_REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType,
+							      flags);
+	result = GM_REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	if (!result)
+		gm_writers_seen("memory is exported as a dma-buf");
+	return gm_leave(result);
+}
+
+/* ---- import ---- */
+
+static uint64_t size_at(CUdeviceptr address)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	size_t size = 0;
+
+	GM_REAL(cuMemGetAddressRange_v2)(NULL, &size, address);
+	gm_unrelax(&relaxed);
+	return size;
+}
+
+typedef __typeof__(cuIpcOpenMemHandle_v2) open_fn;
+
+/* Opened, and *pdptr moved to the block that was meant. *ret_size: its bytes. */
+static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle handle,
+			  unsigned int flags, uint64_t *ret_size)
+{
+	uint64_t offset = 0, size = 0, all;
+	unsigned int tries = 0;
+	CUresult result;
+	int r;
+
+	gm_part_read(&handle, &offset, &size);
+	result = real(pdptr, handle, flags);
+	while (result && gm_cache_retry(result, &tries))
+		result = real(pdptr, handle, flags);
+	if (result)
+		return result;
+	all = size_at(*pdptr);
+	if (size && (offset >= all || size > all - offset))	/* no word of ours after all */
+		offset = size = 0;
+	r = gm_import_opened(*pdptr, all, offset, size);
+	if (r && offset) {	/* its close would not find it */
+		GM_REAL(cuIpcCloseMemHandle)(*pdptr);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*pdptr += offset;
+	*ret_size = size ? size : all;
+	return CUDA_SUCCESS;
+}
+
+static CUresult open_handle(struct gm_call *call, open_fn *real, CUdeviceptr *pdptr,
+			    CUipcMemHandle handle, unsigned int flags)
+{
+	uint64_t size = 0;
+	CUresult result = open_part(real, pdptr, handle, flags, &size);
+
+	if (result || gm_backing_retain(GM_MAP_EXTERNAL, *pdptr))
+		return gm_alloc_pass(call, result);
+	call->alloc.requested = size;
+	return gm_alloc_end(call, result, GM_MAP_EXTERNAL, *pdptr, size);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	struct gm_call call;
+
+	GM_ENTER(cuIpcOpenMemHandle_v2, pdptr, handle, Flags);
+	gm_alloc_begin(&call, "cuIpcOpenMemHandle_v2", GM_KIND_IPC, 0, GM_CALLER);
+	return open_handle(&call, GM_REAL(cuIpcOpenMemHandle_v2), pdptr, handle, Flags);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	struct gm_call call;
+
+	GM_ENTER(cuIpcOpenMemHandle, pdptr, handle, Flags);
+	gm_alloc_begin(&call, "cuIpcOpenMemHandle", GM_KIND_IPC, 0, GM_CALLER);
+	return open_handle(&call, GM_REAL(cuIpcOpenMemHandle), pdptr, handle, Flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	struct gm_import import = { .base = dptr };
+	struct gm_call call;
+	CUresult result;
+	int known;
+
+	GM_ENTER(cuIpcCloseMemHandle, dptr);
+	known = gm_import_closing(dptr, &import);
+	if (known < 0)
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);
+	gm_take_begin(&call, GM_MAP_EXTERNAL, dptr, 0);
+	result = GM_REAL(cuIpcCloseMemHandle)(import.base);
+	if (result && known)
+		gm_import_opened(import.base, import.base_bytes, import.address - import.base,
+				 import.size);
+	return gm_free_end(&call, result);
+}

@@ -1,0 +1,173 @@
+/*
+ * hook_launch.c - the launches that need more than to be told of: by a configuration, on several
+ * devices, of functions of the host.
+ *
+ * A kernel may be launched with leave to overlap its predecessor (programmatic serialisation).
+ * After memory was handed out again that the predecessor may still be using, that leave is taken
+ * back from the next kernel: it is only ever a permission, and a launch without it waits.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+
+#include "allocator/rules.h"
+#include "preload/cache/cache.h"
+#include "preload/order/capture.h"
+#include "preload/order/order.h"
+
+struct gm_order_early gm_order_early;
+static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
+
+/* One stream at a time: where one-stream mode comes back with another one, what the one before was given
+ * until then is complete (reuse_calm.c), and there is nothing left to overlap. Who is told so late that
+ * this has happened meanwhile leaves the new one's in place. */
+void gm_order_early_reuse(uint64_t stream)
+{
+	early_stream = stream;
+	if (!gm_order_hot.many && gm_order_hot.stream != stream)
+		early_stream = gm_order_hot.stream;
+	if (!++gm_order_early.reuses)
+		gm_order_early.reuses++;	/* 0 says that there was none */
+}
+
+void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses)
+{
+	if (gm_stream_key(stream, per_thread) == early_stream &&
+	    !gm_stream_captures(stream, per_thread))
+		gm_order_early.over = reuses;
+}
+
+/* ---- by a configuration ---- */
+
+#define ATTRIBUTES 32u			/* more than there are kinds */
+
+struct copied {
+	CUlaunchConfig config;
+	CUlaunchAttribute attributes[ATTRIBUTES];
+	void *more;			/* of attributes that did not fit */
+	size_t more_bytes;
+};
+
+static bool may_overlap(const CUlaunchConfig *config)
+{
+	for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+		    config->attrs[i].value.programmaticStreamSerializationAllowed)
+			return true;
+	return false;
+}
+
+/* @config without that leave, in @copy; itself where there is no memory for it. */
+static const CUlaunchConfig *without_overlap(const CUlaunchConfig *config, struct copied *copy)
+{
+	size_t bytes = config->numAttrs * sizeof(CUlaunchAttribute);
+	CUlaunchAttribute *attributes = copy->attributes;
+
+	if (config->numAttrs > ATTRIBUTES) {
+		copy->more = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				  -1, 0);
+		copy->more_bytes = bytes;
+		if (copy->more == MAP_FAILED) {
+			copy->more = NULL;
+			return config;
+		}
+		attributes = copy->more;
+	}
+	memcpy(attributes, config->attrs, bytes);
+	for (unsigned int i = 0; i < config->numAttrs; i++)
+		if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+			attributes[i].value.programmaticStreamSerializationAllowed = 0;
+	copy->config = *config;
+	copy->config.attrs = attributes;
+	return &copy->config;
+}
+
+/* A launch may record events, where no hook sees it. */
+static void forget_events(const CUlaunchConfig *config)
+{
+	for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+
+		if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
+			gm_host_event_forget(a->value.programmaticEvent.event);
+		else if (a->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+			gm_host_event_forget(a->value.launchCompletionEvent.event);
+	}
+}
+
+typedef __typeof__(cuLaunchKernelEx) launch_fn;
+
+static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction f, void **params,
+		       void **extra, bool per_thread)
+{
+	const CUlaunchConfig *used = config;
+	unsigned int tries = 0;
+	struct copied copy;
+	uint32_t early, seen;
+	CUresult result;
+
+	if (!gm_order_on || !config)
+		return real(config, f, params, extra);
+	copy.more = NULL;
+	seen = gm_work(config->hStream, per_thread, GM_WORK_LAUNCH | GM_WORK_KERNEL);
+	early = gm_order_early_now();
+	if (early && gm_rule(GM_RULE_PROGRAMMATIC) && may_overlap(config) &&
+	    !gm_stream_captures(config->hStream, per_thread) &&
+	    gm_stream_key(config->hStream, per_thread) == early_stream)
+		used = without_overlap(config, &copy);
+	forget_events(config);
+	result = real(used, f, params, extra);
+	while (result && gm_cache_retry(result, &tries))
+		result = real(used, f, params, extra);
+	gm_work_over(config->hStream, per_thread, seen);
+	if (result) {
+		gm_cache_fault(result);
+	} else {
+		gm_host_submitted(config->hStream, per_thread, GM_WORK_LAUNCH);
+		if (early && (used != config || !may_overlap(config)))
+			gm_order_early_over(config->hStream, per_thread, early);
+	}
+	if (copy.more)
+		munmap(copy.more, copy.more_bytes);
+	return result;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+			  void **extra)
+{
+	GM_ENTER(cuLaunchKernelEx, config, f, kernelParams, extra);
+	return gm_leave(launch(GM_REAL(cuLaunchKernelEx), config, f, kernelParams, extra, false));
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+			       void **extra)
+{
+	GM_ENTER(cuLaunchKernelEx_ptsz, config, f, kernelParams, extra);
+	return gm_leave(launch(GM_REAL(cuLaunchKernelEx_ptsz), config, f, kernelParams, extra,
+			       true));
+}
+
+/* ---- on several devices ---- */
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList,
+					      unsigned int numDevices, unsigned int flags)
+{
+	uint32_t seen = gm_order_generation;
+	unsigned int tries = 0;
+	CUresult result;
+
+	GM_ENTER(cuLaunchCooperativeKernelMultiDevice, launchParamsList, numDevices, flags);
+	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)
+		gm_work(launchParamsList[i].hStream, false, GM_WORK_LAUNCH | GM_WORK_KERNEL);
+	result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices, flags);
+	while (result && gm_cache_retry(result, &tries))
+		result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices,
+								       flags);
+	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)
+		gm_work_over(launchParamsList[i].hStream, false, seen);
+	for (unsigned int i = 0; !result && gm_order_on && i < numDevices; i++)
+		gm_host_submitted(launchParamsList[i].hStream, false, GM_WORK_LAUNCH);
+	return gm_leave(result);
+}

@@ -1,0 +1,307 @@
+/*
+ * hook_order.c - the program's own waiting, and what it waits with: streams and events.
+ *
+ * A wait that covers everything given work tells reuse.h: what was freed before it was called is
+ * complete. A wait for less tells what the host may look at. Looking (a query that answers "done")
+ * is the same as waiting.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include "preload/cache/cache.h"
+#include "preload/order/capture.h"
+#include "preload/order/order.h"
+#include "preload/cache/pool_attributes.h"
+#include "preload/hooks/retry.h"
+
+struct wait {
+	uint64_t host_now;		/* before the real call */
+	uint64_t begun;			/* gm_reuse_sync_begin's, where @begins */
+	bool begins;
+};
+
+/* @covers: the wait may be for everything. Where nothing is in limbo, nor waited for by other
+ * streams' first work, there is nothing to tell. */
+static struct wait wait_begin(bool covers)
+{
+	struct wait wait = { .host_now = gm_host_now() };
+
+	wait.begins = covers && (!gm_order_hot.many || gm_order_hot.attention ||
+				 gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX) > 0);
+	if (wait.begins)
+		wait.begun = gm_reuse_sync_begin(gm_order_reuse());
+	return wait;
+}
+
+static CUresult failed(CUresult result)
+{
+	if (result != CUDA_ERROR_NOT_READY)
+		gm_cache_fault(result);
+	return gm_leave(result);
+}
+
+static void synchronised(void)
+{
+	gm_cache_synchronised();
+	gm_pools_synchronised();
+}
+
+/* ---- streams ---- */
+
+static bool is_only_stream(uint64_t key)
+{
+	return !gm_order_hot.many && gm_order_hot.stream == key && !gm_order_unseen();
+}
+
+typedef __typeof__(cuStreamSynchronize) stream_fn;
+
+/* A program that polls asks often: then nothing more is done than to believe the answer. */
+static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, bool polls)
+{
+	struct wait wait;
+	CUresult result;
+	uint64_t key;
+
+	if (!gm_order_on)
+		return gm_leave(real(stream));
+	key = gm_stream_key(stream, per_thread);
+	wait = wait_begin(is_only_stream(key));
+	result = real(stream);
+	if (result)
+		return failed(result);
+	if (wait.begins && is_only_stream(key))
+		gm_reuse_sync_done(gm_order_reuse(), wait.begun);
+	gm_host_stream_done(key, wait.host_now);
+	if (!polls)
+		synchronised();
+	return gm_leave(result);
+}
+
+CUresult cuStreamSynchronize(CUstream hStream)
+{
+	GM_ENTER(cuStreamSynchronize, hStream);
+	return wait_stream(GM_REAL(cuStreamSynchronize), hStream, false, false);
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream hStream)
+{
+	GM_ENTER(cuStreamSynchronize_ptsz, hStream);
+	return wait_stream(GM_REAL(cuStreamSynchronize_ptsz), hStream, true, false);
+}
+
+CUresult cuStreamQuery(CUstream hStream)
+{
+	GM_ENTER(cuStreamQuery, hStream);
+	return wait_stream(GM_REAL(cuStreamQuery), hStream, false, true);
+}
+
+CUresult cuStreamQuery_ptsz(CUstream hStream)
+{
+	GM_ENTER(cuStreamQuery_ptsz, hStream);
+	return wait_stream(GM_REAL(cuStreamQuery_ptsz), hStream, true, true);
+}
+
+/* Before it goes: its handle may be another stream's the moment the driver returns. */
+static void stream_ends(CUstream stream)
+{
+	if (!gm_order_on || !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+		return;
+	gm_cache_stream_ends(gm_stream_key(stream, false), stream);
+	gm_order_stream_ends(stream);
+}
+
+static CUresult stream_ended(CUstream stream, CUresult result)
+{
+	gm_order_stream_ended(stream, result);
+	return gm_leave(result);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream)
+{
+	GM_ENTER(cuStreamDestroy_v2, hStream);
+	stream_ends(hStream);
+	return stream_ended(hStream, GM_REAL(cuStreamDestroy_v2)(hStream));
+}
+
+CUresult cuStreamDestroy(CUstream hStream)
+{
+	GM_ENTER(cuStreamDestroy, hStream);
+	stream_ends(hStream);
+	return stream_ended(hStream, GM_REAL(cuStreamDestroy)(hStream));
+}
+
+/* ---- contexts ---- */
+
+/* @context NULL: the current one. */
+static CUresult wait_context(CUcontext context, bool given)
+{
+	struct wait wait;
+	CUresult result;
+
+	if (!gm_order_on)
+		return gm_leave(given ? GM_REAL(cuCtxSynchronize_v2)(context) :
+				GM_REAL(cuCtxSynchronize)());
+	wait = wait_begin(true);
+	result = given ? GM_REAL(cuCtxSynchronize_v2)(context) : GM_REAL(cuCtxSynchronize)();
+	if (result)
+		return failed(result);
+	if (!context)
+		GM_REAL(cuCtxGetCurrent)(&context);
+	if (gm_order_covers(context)) {
+		if (wait.begins)
+			gm_reuse_sync_done(gm_order_reuse(), wait.begun);
+		gm_host_all_done(wait.host_now);
+	} else {
+		gm_host_context_done(context, wait.host_now);
+	}
+	synchronised();
+	return gm_leave(result);
+}
+
+CUresult cuCtxSynchronize(void)
+{
+	GM_ENTER(cuCtxSynchronize);
+	return wait_context(NULL, false);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+	GM_ENTER(cuCtxSynchronize_v2, ctx);
+	return wait_context(ctx, true);
+}
+
+/* ---- events ---- */
+
+typedef __typeof__(cuEventSynchronize) event_fn;
+
+static CUresult wait_event(event_fn *real, CUevent event, bool polls)
+{
+	struct gm_host_mark mark;
+	CUresult result;
+
+	if (!gm_order_on)
+		return gm_leave(real(event));
+	mark = gm_host_event_mark(event);
+	result = real(event);
+	if (result)
+		return failed(result);
+	gm_host_event_done(event, &mark);
+	if (!polls)
+		synchronised();
+	return gm_leave(result);
+}
+
+CUresult cuEventSynchronize(CUevent hEvent)
+{
+	GM_ENTER(cuEventSynchronize, hEvent);
+	return wait_event(GM_REAL(cuEventSynchronize), hEvent, false);
+}
+
+CUresult cuEventQuery(CUevent hEvent)
+{
+	GM_ENTER(cuEventQuery, hEvent);
+	return wait_event(GM_REAL(cuEventQuery), hEvent, true);
+}
+
+static struct gm_host_mark recording(CUevent event, CUstream stream, bool per_thread)
+{
+	if (!gm_order_on)
+		return (struct gm_host_mark){ 0 };
+	return gm_host_event_recording(event, gm_stream_key(stream, per_thread), NULL);
+}
+
+/* In a capture the event was not recorded, the graph will record another. */
+static CUresult recorded(CUresult result, CUevent event, const struct gm_host_mark *mark,
+			 CUstream stream, bool per_thread)
+{
+	if (!result && mark->key && !gm_stream_captures(stream, per_thread))
+		gm_host_event_recorded(event, mark);
+	return gm_leave(result);
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+	struct gm_host_mark mark;
+
+	GM_ENTER(cuEventRecord, hEvent, hStream);
+	mark = recording(hEvent, hStream, false);
+	return recorded(GM_REAL(cuEventRecord)(hEvent, hStream), hEvent, &mark, hStream, false);
+}
+
+CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
+{
+	struct gm_host_mark mark;
+
+	GM_ENTER(cuEventRecord_ptsz, hEvent, hStream);
+	mark = recording(hEvent, hStream, true);
+	return recorded(GM_REAL(cuEventRecord_ptsz)(hEvent, hStream), hEvent, &mark, hStream, true);
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+	struct gm_host_mark mark;
+
+	GM_ENTER(cuEventRecordWithFlags, hEvent, hStream, flags);
+	mark = recording(hEvent, hStream, false);
+	return recorded(GM_REAL(cuEventRecordWithFlags)(hEvent, hStream, flags), hEvent, &mark,
+			hStream, false);
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+	struct gm_host_mark mark;
+
+	GM_ENTER(cuEventRecordWithFlags_ptsz, hEvent, hStream, flags);
+	mark = recording(hEvent, hStream, true);
+	return recorded(GM_REAL(cuEventRecordWithFlags_ptsz)(hEvent, hStream, flags), hEvent, &mark,
+			hStream, true);
+}
+
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+	struct gm_host_mark mark;
+	CUresult result;
+
+	GM_ENTER(cuCtxRecordEvent, hCtx, hEvent);
+	mark = gm_host_event_recording(hEvent, 0, hCtx);
+	result = GM_REAL(cuCtxRecordEvent)(hCtx, hEvent);
+	if (!result && gm_order_on)
+		gm_host_event_recorded(hEvent, &mark);
+	return gm_leave(result);
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+	GM_ENTER(cuGreenCtxRecordEvent, hCtx, hEvent);
+	gm_host_event_forget(hEvent);
+	return gm_leave(GM_REAL(cuGreenCtxRecordEvent)(hCtx, hEvent));
+}
+
+CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+	GM_ENTER(cuEventCreate, phEvent, Flags);
+	if (Flags & CU_EVENT_INTERPROCESS)
+		gm_host_events_shared();
+	return gm_leave(GM_TRY(cuEventCreate, phEvent, Flags));
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+	GM_ENTER(cuIpcOpenEventHandle, phEvent, handle);
+	gm_host_events_shared();
+	return gm_leave(GM_REAL(cuIpcOpenEventHandle)(phEvent, handle));
+}
+
+/* An event that was never recorded answers "done": its handle must not stand for anything. */
+CUresult cuEventDestroy_v2(CUevent hEvent)
+{
+	GM_ENTER(cuEventDestroy_v2, hEvent);
+	gm_host_event_forget(hEvent);
+	return gm_leave(GM_REAL(cuEventDestroy_v2)(hEvent));
+}
+
+CUresult cuEventDestroy(CUevent hEvent)
+{
+	GM_ENTER(cuEventDestroy, hEvent);
+	gm_host_event_forget(hEvent);
+	return gm_leave(GM_REAL(cuEventDestroy)(hEvent));
+}

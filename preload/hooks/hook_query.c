@@ -1,0 +1,302 @@
+/*
+ * hook_query.c - what the driver says about memory, where the memory is served from the cache.
+ *
+ * The driver knows segments; the program must be told of its blocks as the driver would have
+ * described them: a range of exactly the bytes asked for, and nothing at all of a block that it
+ * has freed. What the answer does not name here (context, device, capabilities, mapping, pool) is
+ * the segment's and true of the block. The driver is always asked first: its own errors (no
+ * context, a null pointer, a sticky fault) come before ours.
+ *
+ * Thread context: any. Signal context: inside a hook the driver answers, corrected for live blocks
+ * (cache_inside.h).
+ */
+#include <string.h>
+
+#include "preload/cache/cache.h"
+#include "preload/cache/cache_inside.h"
+#include "preload/hooks/imports.h"
+#include "preload/order/order.h"
+#include "preload/cache/writers.h"
+
+/* A question about memory starts nothing: where the library has not started it serves nothing. */
+#define GM_ASK(name, ...) GM_ASK_OR(GM_REAL(name)(__VA_ARGS__), name, __VA_ARGS__)
+#define GM_ASK_OR(inside, name, ...) \
+	do { \
+		if (!gm_enter(false)) \
+			return inside; \
+		if (!gm_cache_on() && !gm_imports_any()) \
+			return gm_leave(GM_REAL(name)(__VA_ARGS__)); \
+	} while (0)
+
+enum whose { THE_DRIVERS, A_BLOCK, NOBODYS };
+
+struct range { CUdeviceptr base; size_t size; uint64_t id; };
+
+/* Never the driver's: its ids are small numbers. A block's own for as long as it is handed out. */
+static uint64_t buffer_id(uint32_t block, uint64_t tsc)
+{
+	return UINT64_C(1) << 63 | (tsc & (UINT64_MAX >> 9)) << 8 | (block & 0xff);
+}
+
+/* NOBODYS: in a segment of the cache, and in no block that the program has, or past the bytes that
+ * it asked for. */
+static enum whose find(CUdeviceptr address, struct range *ret_range)
+{
+	struct gm_import import;
+	struct gm_block copy;
+	uint32_t block = gm_cache_on() ? gm_cache_block(address, &copy) : 0;
+
+	if (block && address - copy.address < copy.requested) {
+		*ret_range = (struct range){ copy.address, copy.requested,
+					     buffer_id(block, copy.tsc) };
+		return A_BLOCK;
+	}
+	if (block || (gm_cache_on() && gm_cache_covers(address)))
+		return NOBODYS;
+	switch (gm_import_find(address, &import)) {
+	case 0:
+		return THE_DRIVERS;
+	case 1:
+		*ret_range = (struct range){ import.address, import.size, 0 };
+		return A_BLOCK;
+	default:
+		return NOBODYS;
+	}
+}
+
+/* ---- address ranges ---- */
+
+static CUresult range_inside(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	CUresult result = GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
+	uint64_t base, bytes;
+
+	if (result || !gm_inside_block(dptr, &base, &bytes))
+		return result;
+	if (pbase)
+		*pbase = base;
+	if (psize)
+		*psize = bytes;
+	return result;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	struct range range;
+	enum whose whose;
+	CUresult result;
+
+	GM_ASK_OR(range_inside(pbase, psize, dptr), cuMemGetAddressRange_v2, pbase, psize, dptr);
+	gm_writers_asked(GM_CALLER);
+	whose = find(dptr, &range);
+	if (whose == THE_DRIVERS)
+		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+	if (whose == NOBODYS)	/* what else it writes is the driver's to say, too */
+		return gm_leave(GM_REAL(cuMemGetAddressRange_v2)(pbase, psize, GM_NOBODYS));
+	result = GM_REAL(cuMemGetAddressRange_v2)(NULL, NULL, dptr);
+	if (result)
+		return gm_leave(result);
+	if (pbase)
+		*pbase = range.base;
+	if (psize)
+		*psize = range.size;
+	return gm_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
+{
+	struct range range;
+	enum whose whose;
+	CUresult result;
+
+	GM_ASK(cuMemGetAddressRange, pbase, psize, dptr);
+	whose = find(dptr, &range);
+	if (whose == THE_DRIVERS)
+		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, dptr));
+	if (whose == NOBODYS)
+		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, (CUdeviceptr_v1)GM_NOBODYS));
+	result = GM_REAL(cuMemGetAddressRange)(NULL, NULL, dptr);
+	if (result)
+		return gm_leave(result);
+	if (pbase)	/* a 32-bit address has a 32-bit base */
+		*pbase = (CUdeviceptr_v1)range.base;
+	if (psize)
+		*psize = (unsigned int)range.size;
+	return gm_leave(CUDA_SUCCESS);
+}
+
+/* ---- attributes of a pointer ---- */
+
+/* What the driver said of the segment, said of the block. */
+static void describe(const struct range *range, CUpointer_attribute attribute, void *data)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		memcpy(data, &range->base, sizeof(range->base));
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		memcpy(data, &range->size, sizeof(range->size));
+		break;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		if (range->id)
+			memcpy(data, &range->id, sizeof(range->id));
+		break;
+	default:
+		break;
+	}
+}
+
+static CUresult attributes_inside(CUresult result, unsigned int count,
+				  const CUpointer_attribute *attributes, void **data,
+				  CUdeviceptr ptr)
+{
+	struct range range = { 0 };
+
+	if (!result && gm_inside_block(ptr, (uint64_t *)&range.base, (uint64_t *)&range.size))
+		for (unsigned int i = 0; i < count; i++)
+			describe(&range, attributes[i], data[i]);
+	return result;
+}
+
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	uint64_t unwanted[16];
+	struct range range;
+	enum whose whose;
+	CUresult result;
+
+	GM_ASK_OR(attributes_inside(GM_REAL(cuPointerGetAttribute)(data, attribute, ptr), 1,
+				    &attribute, &data, ptr),
+		  cuPointerGetAttribute, data, attribute, ptr);
+	gm_writers_asked(GM_CALLER);
+	whose = find(ptr, &range);
+	result = GM_REAL(cuPointerGetAttribute)(whose == NOBODYS && data ? unwanted : data,
+						attribute, ptr);
+	if (!result && whose == NOBODYS)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result && whose == A_BLOCK)
+		describe(&range, attribute, data);
+	return gm_leave(result);
+}
+
+/* Of a pointer that it does not know this form says zeroes and succeeds: so it is asked about one
+ * that nobody can have. As the host pointer it says what it was asked about. */
+static void about_nobodys(unsigned int count, const CUpointer_attribute *attributes, void **data,
+			  CUdeviceptr ptr)
+{
+	CUdeviceptr said;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (attributes[i] != CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			continue;
+		memcpy(&said, data[i], sizeof(said));
+		if (said == GM_NOBODYS)
+			memcpy(data[i], &ptr, sizeof(ptr));
+	}
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+				void **data, CUdeviceptr ptr)
+{
+	struct range range;
+	enum whose whose;
+	CUresult result;
+
+	GM_ASK_OR(attributes_inside(GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
+								    ptr),
+				    numAttributes, attributes, data, ptr),
+		  cuPointerGetAttributes, numAttributes, attributes, data, ptr);
+	gm_writers_asked(GM_CALLER);
+	whose = find(ptr, &range);
+	result = GM_REAL(cuPointerGetAttributes)(numAttributes, attributes, data,
+						 whose == NOBODYS ? GM_NOBODYS : ptr);
+	for (unsigned int i = 0; !result && whose == A_BLOCK && i < numAttributes; i++)
+		describe(&range, attributes[i], data[i]);
+	if (!result && whose == NOBODYS)
+		about_nobodys(numAttributes, attributes, data, ptr);
+	return gm_leave(result);
+}
+
+/* SYNC_MEMOPS, the one that can be set, becomes the whole segment's: more copies are synchronous
+ * then. Never less, since its neighbours may have set it: it is not taken back. */
+static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_inside_covers(ptr)) {
+		if (!*(const unsigned int *)value)
+			return CUDA_SUCCESS;
+		gm_writers_met("memory is made ready for RDMA");
+	}
+	return GM_REAL(cuPointerSetAttribute)(value, attribute, ptr);
+}
+
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct range range;
+	enum whose whose;
+
+	GM_ASK_OR(set_inside(value, attribute, ptr), cuPointerSetAttribute, value, attribute, ptr);
+	whose = find(ptr, &range);
+	if (whose == NOBODYS)
+		return gm_leave(CUDA_ERROR_INVALID_VALUE);
+	if (whose == A_BLOCK && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+		if (!*(const unsigned int *)value)
+			return gm_leave(CUDA_SUCCESS);
+		gm_writers_seen("memory is made ready for RDMA");
+	}
+	return gm_leave(GM_REAL(cuPointerSetAttribute)(value, attribute, ptr));
+}
+
+/* ---- free memory ---- */
+
+/* What a flush would give back is as good as free. What this thread freed before is free now: the
+ * driver's own free would have waited for it. */
+static size_t with_idle(size_t free_bytes, size_t total_bytes)
+{
+	struct gm_where where = gm_where_now();
+	uint64_t idle;
+
+	if (!gm_cache_on() || where.domain >= GM_MAX_DEVICES)
+		return free_bytes;
+	if (gm_state.options.free == GM_FREE_DEFERRED)
+		gm_reuse_poll(gm_order_reuse());
+	else if (gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX))
+		gm_reuse_settle(gm_order_reuse());
+	idle = gm_cache_idle_bytes(where.domain);
+	return idle > total_bytes - free_bytes ? total_bytes : free_bytes + (size_t)idle;
+}
+
+/* What is on its way back to the driver counts there or nowhere. */
+static void finish_giving_back(void)
+{
+	struct gm_where where;
+
+	if (!gm_cache_on())
+		return;
+	where = gm_where_now();
+	if (where.domain < GM_MAX_DEVICES)
+		gm_cache_back_done(where.domain);
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	CUresult result;
+
+	GM_ASK(cuMemGetInfo_v2, free, total);
+	finish_giving_back();
+	result = GM_REAL(cuMemGetInfo_v2)(free, total);
+	if (!result && free && total && *free <= *total)
+		*free = with_idle(*free, *total);
+	return gm_leave(result);
+}
+
+CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+	CUresult result;
+
+	GM_ASK(cuMemGetInfo, free, total);
+	finish_giving_back();
+	result = GM_REAL(cuMemGetInfo)(free, total);
+	if (!result && free && total && *free <= *total)
+		*free = (unsigned int)with_idle(*free, *total);
+	return gm_leave(result);
+}

@@ -1,0 +1,117 @@
+/*
+ * hook_vmm.c - virtual memory: handles with their bytes, and where they are mapped (backing.h).
+ *
+ * Reserved addresses hold no bytes; a multicast object holds none of its own: its handle and its
+ * mappings are known to nobody here and pass through. Handles belong to no context.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include "preload/order/capture.h"
+#include "preload/hooks/record.h"
+#include "preload/hooks/retry.h"
+
+static void place(struct gm_call *call, const CUmemLocation *location)
+{
+	switch (location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		call->alloc.domain = gm_domain_of(location->id);
+		break;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		call->alloc.domain = GM_DOMAIN_HOST;
+		break;
+	default:
+		break;
+	}
+	call->alloc.context = 0;
+	call->alloc.flags = GM_SEGMENT_UNMAPPED;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+		     const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemCreate, handle, size, prop, flags);
+	gm_alloc_begin(&call, "cuMemCreate", GM_KIND_VMM, size, GM_CALLER);
+	if (prop)
+		place(&call, &prop->location);
+	result = GM_TRY(cuMemCreate, handle, size, prop, flags);
+	call.alloc.handle = result ? 0 : *handle;
+	return gm_alloc_end(&call, result, GM_MAP_HANDLE, result ? 0 : *handle, size);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUresult result;
+
+	GM_ENTER(cuMemRetainAllocationHandle, handle, addr);
+	result = GM_REAL(cuMemRetainAllocationHandle)(handle, addr);
+	if (!result)
+		gm_backing_retain_at(GM_MAP_HANDLE, *handle, (uintptr_t)addr);
+	return gm_leave(result);
+}
+
+/* Another process's bytes: how many shows when they are mapped. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+					CUmemAllocationHandleType shHandleType)
+{
+	struct gm_relaxed relaxed;
+	CUmemAllocationProp prop;
+	struct gm_call call;
+	CUresult result;
+	bool told;
+
+	GM_ENTER(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
+	gm_alloc_begin(&call, "cuMemImportFromShareableHandle", GM_KIND_IPC, 0, GM_CALLER);
+	result = GM_TRY(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
+	if (result || gm_backing_retain(GM_MAP_HANDLE, *handle))
+		return gm_alloc_pass(&call, result);
+	relaxed = gm_relax();
+	told = !GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle);
+	gm_unrelax(&relaxed);
+	if (!told)
+		return gm_alloc_pass(&call, result);
+	place(&call, &prop.location);
+	call.alloc.handle = *handle;
+	return gm_alloc_end(&call, result, GM_MAP_HANDLE, *handle, 0);
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		  unsigned long long flags)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemMap, ptr, size, offset, handle, flags);
+	gm_alloc_begin(&call, "cuMemMap", GM_KIND_VMM, size, GM_CALLER);
+	result = GM_TRY(cuMemMap, ptr, size, offset, handle, flags);
+	if (!result)
+		gm_backing_map(GM_MAP_HANDLE, handle, ptr, offset, size, call.op,
+			       gm_stack_of_change(&call.alloc));
+	return gm_alloc_pass(&call, result);
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemUnmap, ptr, size);
+	gm_take_begin(&call, GM_MAP_MAPPING, ptr, size);
+	result = GM_REAL(cuMemUnmap)(ptr, size);
+	return gm_free_end(&call, result);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct gm_call call;
+	CUresult result;
+
+	GM_ENTER(cuMemRelease, handle);
+	gm_take_begin(&call, GM_MAP_HANDLE, handle, 0);
+	result = GM_REAL(cuMemRelease)(handle);
+	return gm_free_end(&call, result);
+}

@@ -1,0 +1,137 @@
+/*
+ * hook_work.c - what is submitted to the GPU: the bodies of the GM_WORK rows of hooks.def.
+ *
+ * Each tells order.h before the real call, and what the host may look at after it. What a copy
+ * reads and writes decides whether a cudaFree could be the host's barrier for it: where that
+ * cannot be told it could.
+ *
+ * Thread context: any. Signal context: passes through inside a hook.
+ */
+#include "preload/cache/cache.h"
+#include "preload/order/order.h"
+#include "preload/hooks/record.h"
+
+/* ---- what is copied ---- */
+
+/* Is @address in device memory that the host cannot read? Pointers into the midst of what we did
+ * not serve are not known: false. */
+static bool in_device(CUdeviceptr address)
+{
+	struct gm_block copy;
+	uint32_t block;
+
+	if (gm_cache_covers(address))
+		return true;
+	block = (uint32_t)gm_map_get(gm_pointers, GM_MAP_ADDRESS, address);
+	return block && gm_record_block(block, &copy) &&
+	       (copy.kind == GM_KIND_DEVICE || copy.kind == GM_KIND_POOL);
+}
+
+/* Device addresses: the host looks at them only if they are managed or mapped memory. */
+static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
+{
+	if (!gm_host_watches || (in_device(one) && (one == other || in_device(other))))
+		return 0;
+	return GM_WORK_LAUNCH;
+}
+
+/* Addresses of whatever memory. */
+static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
+{
+	return in_device(dst) && in_device(src) ? 0 : GM_WORK_HOST;
+}
+
+/* To the host's own memory such a copy has ended when it returns; between managed and mapped
+ * memory and the device it need not. */
+static unsigned int copied_waiting(CUdeviceptr dst, CUdeviceptr src)
+{
+	if (gm_host_watches)
+		return touched(dst, src);
+	return in_device(src) && !in_device(dst) ? GM_WORK_WAITED : 0;
+}
+
+static unsigned int copied_shape(CUmemorytype src_type, CUdeviceptr src, CUmemorytype dst_type,
+				 CUdeviceptr dst)
+{
+	bool host = src_type == CU_MEMORYTYPE_HOST || dst_type == CU_MEMORYTYPE_HOST;
+
+	if (host || (src_type == CU_MEMORYTYPE_UNIFIED && !in_device(src)) ||
+	    (dst_type == CU_MEMORYTYPE_UNIFIED && !in_device(dst)))
+		return GM_WORK_HOST;
+	return touched(dst_type == CU_MEMORYTYPE_ARRAY ? src : dst,
+		       src_type == CU_MEMORYTYPE_ARRAY ? dst : src);
+}
+
+static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
+					 CUmemorytype dst_type, CUdeviceptr dst)
+{
+	if (dst_type == CU_MEMORYTYPE_HOST)
+		return GM_WORK_WAITED;
+	if (src_type == CU_MEMORYTYPE_HOST || !gm_host_watches)
+		return 0;
+	(void)src;
+	(void)dst;
+	return GM_WORK_LAUNCH;
+}
+
+/* One shape has many structures. No copy: the driver will say so. */
+#define COPIED(how, copy) \
+	((copy) ? how((copy)->srcMemoryType, (copy)->srcDevice, (copy)->dstMemoryType, \
+		      (copy)->dstDevice) : 0)
+
+static unsigned int copied_peer(CUcontext dst, CUcontext src)
+{
+	gm_order_context_used(dst);
+	gm_order_context_used(src);
+	return GM_WORK_LAUNCH;
+}
+
+/* ---- the bodies ---- */
+
+/* A synchronous copy to the host is done: so is what came before it on its stream. */
+static __attribute__((noinline)) void waited(CUstream stream, bool per_thread, uint64_t now)
+{
+	if (gm_host_sees_pending())
+		gm_host_stream_done(gm_stream_key(stream, per_thread), now);
+}
+
+static inline __attribute__((always_inline)) void after(CUstream stream, bool per_thread,
+							unsigned int what, uint32_t early,
+							uint64_t now)
+{
+	gm_host_submitted(stream, per_thread, what);
+	if (what & GM_WORK_WAITED)
+		waited(stream, per_thread, now);
+	if (early)
+		gm_order_early_over(stream, per_thread, early);
+}
+
+#define GM_HOOK(class, name, type, params, args)
+#define GM_WORK(class, name, type, params, args, stream, per_thread, flags) \
+	CUresult name params \
+	{ \
+		unsigned int what = 0; \
+		uint32_t early = 0, seen = 0; \
+		uint64_t now = 0; \
+		unsigned int tries = 0; \
+		CUresult result; \
+		\
+		if (!gm_enter(true)) \
+			return GM_REAL(name) args; \
+		if (gm_order_on) { \
+			what = flags; \
+			seen = gm_work(stream, per_thread, what); \
+			early = what & GM_WORK_KERNEL ? gm_order_early_now() : 0; \
+			now = what & GM_WORK_WAITED ? gm_host_now() : 0; \
+		} \
+		result = GM_REAL(name) args; \
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result, &tries)) \
+			result = GM_REAL(name) args; \
+		gm_work_over(stream, per_thread, seen); \
+		if (__builtin_expect(result != CUDA_SUCCESS, 0)) \
+			gm_cache_fault(result); \
+		else \
+			after(stream, per_thread, what, early, now); \
+		return gm_leave(result); \
+	}
+#include "preload/hooks/hooks.def"

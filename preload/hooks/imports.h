@@ -1,0 +1,60 @@
+/*
+ * imports.h - memory of other processes that is a block inside a segment of theirs.
+ *
+ * The driver's IPC handle names the whole segment; its last eight bytes, which the driver sets to
+ * zero and ignores, say which part of it the exporter meant:
+ *
+ *   63      56 55                                                     0
+ *   |  kind   | check:12 | offset / 512 : 17 | size in bytes : 27       |  PART_SMALL
+ *   |  kind   | check:16 | size in bytes : 40                           |  PART_FRONT (offset 0)
+ *   |  kind   | offset / 512 : 28 | size / 512, rounded up : 28         |  PART_LARGE
+ *
+ * check: of the driver's 56 bytes. A block that is its whole segment needs nothing.
+ *
+ *   driver's import (base) <── block, opened n times ── block ── ...
+ *
+ * Each open and close of a block is one of the driver's import, which the driver counts itself.
+ *
+ * Thread context: any, inside a hook; one leaf lock, no driver call under it. Signal context: none.
+ */
+#ifndef GM_PRELOAD_IMPORTS_H
+#define GM_PRELOAD_IMPORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/hooks/hook.h"
+
+/* Into @handle, of a segment of @segment_bytes: [@offset, +@size) is meant. False: it cannot be
+ * said. */
+bool gm_part_write(CUipcMemHandle *handle, uint64_t offset, uint64_t size, uint64_t segment_bytes);
+
+/* Out of @handle, whose last bytes are as the driver makes them then. False: it says nothing. */
+bool gm_part_read(CUipcMemHandle *handle, uint64_t *ret_offset, uint64_t *ret_size);
+
+struct gm_import {
+	CUdeviceptr address;		/* what the program holds */
+	CUdeviceptr base;		/* what the driver gave */
+	uint64_t size;			/* 0: all that the driver gave */
+	uint64_t base_bytes;
+	uint32_t opens;
+};
+
+/* Was anything ever imported? */
+bool gm_imports_any(void);
+
+/* The program opened it once (more); the driver gave @base_bytes. 0 or -errno: not known then. */
+int gm_import_opened(CUdeviceptr base, uint64_t base_bytes, uint64_t offset, uint64_t size);
+
+/* It is about to close @address. 1: what was opened there; 0: nothing that we know of; -EINVAL:
+ * it is where the driver put a segment of which other blocks are open, none there. */
+int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import);
+
+/* The block that covers @address. 1: it; 0: the driver knows more of it than we do; -ENOENT: it
+ * lies in a segment of which only other blocks are open. */
+int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
+
+/* The context that @address was opened in is gone. */
+void gm_import_gone(CUdeviceptr address);
+
+#endif

@@ -1,0 +1,294 @@
+/*
+ * record.c - one call of the host, recorded (see record.h).
+ *
+ * Owns the map from pointers to blocks, and what the hooks' room does at start and in a child.
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "preload/cache/cache.h"
+#include "preload/hooks/graph.h"
+#include "preload/api/history.h"
+#include "preload/hooks/imports.h"
+#include "preload/order/order.h"
+#include "preload/cache/pool_attributes.h"
+#include "preload/hooks/record.h"
+#include "preload/process/say.h"
+#include "preload/hooks/sample.h"
+#include "preload/triggers/trigger.h"
+#include "preload/cache/writers.h"
+#include "recorder/modules/modules.h"
+#include "recorder/stacks/stacks.h"
+
+struct gm_map *gm_pointers;
+
+/* An observer that the report calls may run out of memory itself. */
+static __thread bool reporting;
+
+/* Without it every call is the driver's, as with allocator:native. */
+static void start_cache(void)
+{
+	int r = gm_order_start();
+
+	if (!r)
+		r = gm_cache_start();
+	if (r)
+		gm_say("allocator:native, since the cache cannot start: ", gm_error_text(r));
+}
+
+int gm_hooks_start(void)
+{
+	int version;
+
+	gm_pointers = gm_map_new();
+	if (!gm_pointers)
+		return -ENOMEM;
+	if (!GM_REAL(cuDriverGetVersion)(&version))
+		gm_record_driver_version(version);
+	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
+		start_cache();
+	return 0;
+}
+
+static enum gm_map_space space_of(enum gm_kind kind)
+{
+	return kind == GM_KIND_ARRAY ? GM_MAP_ARRAY : GM_MAP_ADDRESS;
+}
+
+void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
+{
+	(void)arg;
+	gm_map_take_if(gm_pointers, space_of(copy->kind), copy->address, block);
+	if (copy->kind == GM_KIND_IPC || copy->kind == GM_KIND_EXTERNAL)
+		gm_backing_gone(block);
+	if (copy->kind == GM_KIND_IPC)
+		gm_import_gone(copy->address);
+}
+
+void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
+{
+	struct gm_regs regs;
+
+	if (!gm_stacks_wanted()) {
+		alloc->module = caller ? gm_modules_caller_soon(caller) : 0;
+		return;
+	}
+	gm_regs_capture(&regs);
+	alloc->stack = gm_stacks_capture(&regs, &alloc->module);
+	alloc->stack_of_block_only = gm_history_context() == GM_CONTEXT_STATE;
+}
+
+uint32_t gm_stack_of_change(const struct gm_alloc *alloc)
+{
+	return alloc->stack_of_block_only ? GM_NONE :
+	       gm_history_context() == GM_CONTEXT_ALLOC ? GM_STACK_OF_BLOCK : alloc->stack;
+}
+
+uint32_t gm_stack_of_free(uint16_t *ret_module)
+{
+	struct gm_regs regs;
+
+	*ret_module = 0;
+	if (!gm_stacks_wanted() || gm_history_context() == GM_CONTEXT_STATE)
+		return GM_NONE;
+	if (gm_history_context() == GM_CONTEXT_ALLOC)
+		return GM_STACK_OF_BLOCK;
+	gm_regs_capture(&regs);
+	return gm_stacks_capture(&regs, ret_module);
+}
+
+/* ---- allocations ---- */
+
+void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind,
+		      uint64_t requested, const void *caller)
+{
+	struct gm_where where = gm_where_now();
+
+	call->entry = entry;
+	call->where = where;
+	call->op = 0;
+	call->alloc = (struct gm_alloc){
+		.requested = requested, .context = where.context,
+		.kind = (uint8_t)kind,
+		.domain = kind == GM_KIND_HOST ? GM_DOMAIN_HOST : where.domain,
+	};
+	gm_alloc_caller(&call->alloc, caller);
+}
+
+void gm_alloc_flight(struct gm_call *call)
+{
+	if (!call->op && call->alloc.domain != GM_DOMAIN_UNKNOWN)
+		call->op = gm_op_begin(GM_ACTION_ALLOC, (enum gm_kind)call->alloc.kind,
+				       call->alloc.domain, 0, call->alloc.requested);
+}
+
+void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
+		    uint64_t requested, const void *caller)
+{
+	gm_alloc_prepare(call, entry, kind, requested, caller);
+	gm_alloc_flight(call);
+}
+
+void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,
+		     uint64_t size)
+{
+	uint64_t old = 0;
+	int rc;
+
+	if (!address || call->alloc.domain == GM_DOMAIN_UNKNOWN)
+		return;
+	call->alloc.address = address;
+	call->alloc.size = size;
+	if (call->alloc.requested > size)	/* our guess of an array */
+		call->alloc.requested = size;
+	call->alloc.tsc = gm_stamp();
+	if (space == GM_MAP_ADDRESS)
+		gm_cache_given(call->where, address, size);
+	if (gm_record_alloc(call->op, &call->alloc, &call->block))
+		return;
+	if (space == GM_MAP_HANDLE || space == GM_MAP_EXTERNAL)
+		rc = gm_backing_add(space, address, call->block, size);
+	else
+		rc = gm_map_put(gm_pointers, space, address, call->block, &old);
+	if (rc)		/* its free would not find it: better unrecorded than live for ever */
+		gm_record_free(call->op, call->block, call->alloc.tsc, call->alloc.stream);
+	if (old)	/* its end was not seen: the driver gives no live address out twice */
+		gm_record_free(call->op, (uint32_t)old, call->alloc.tsc, 0);
+}
+
+static void report_out_of_memory(const struct gm_call *call)
+{
+	struct gm_failure failure;
+
+	if (reporting)
+		return;
+	memset(&failure, 0, sizeof(failure));
+	gm_sample_now(call->where, &failure.free_bytes, &failure.total_bytes);
+	failure.requested_bytes = call->alloc.requested;
+	gm_cache_describe(call->alloc.domain, &failure);
+	failure.stream = call->alloc.stream;
+	failure.result = CUDA_ERROR_OUT_OF_MEMORY;
+	failure.module = call->alloc.module;
+	failure.stack = call->alloc.stack;
+	failure.domain = call->alloc.domain;
+	failure.kind = call->alloc.kind;
+	strncpy(failure.entry, call->entry, sizeof(failure.entry) - 1);
+	reporting = true;
+	gm_oom_report(&failure);
+	reporting = false;
+}
+
+static CUresult finish(struct gm_call *call, CUresult result)
+{
+	gm_op_end(call->op);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && call->alloc.domain != GM_DOMAIN_UNKNOWN)
+		report_out_of_memory(call);
+	return gm_leave(result);
+}
+
+CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space space,
+		      uint64_t address, uint64_t size)
+{
+	if (!result) {
+		if (call->alloc.kind == GM_KIND_MANAGED || call->alloc.domain == GM_DOMAIN_HOST)
+			gm_host_sees_memory();
+		gm_alloc_record(call, space, address, size);
+		if (call->alloc.domain == call->where.domain)
+			gm_sample_growth(call->where);
+	}
+	return finish(call, result);
+}
+
+CUresult gm_alloc_pass(struct gm_call *call, CUresult result)
+{
+	return finish(call, result);
+}
+
+/* ---- frees ---- */
+
+/* Shown as in flight from here on, as the record of @block says. False: the record is not that of
+ * @key any more. */
+static bool begin_free_of(struct gm_call *call, uint32_t block, uint64_t key)
+{
+	struct gm_block copy;
+
+	if (!gm_record_block(block, &copy) || (key && copy.address != key))
+		return false;
+	call->op = gm_op_begin_at(GM_ACTION_FREE_REQUESTED, copy.kind, copy.domain, copy.address,
+				  copy.size, call->tsc);
+	return true;
+}
+
+/* Field by field: this is in the way of every free, and the allocation's part is not looked at. */
+static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
+{
+	uint16_t module;
+
+	call->alloc.stack = gm_stack_of_free(&module);
+	call->tsc = gm_stamp_before();
+	call->alloc.stream = (uint64_t)(uintptr_t)stream;
+	call->space = space;
+	call->key = key;
+	call->op = 0;
+	call->block = 0;
+	call->step = (struct gm_backing_step){ 0 };
+}
+
+void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
+{
+	start_free(call, space, key, stream);
+	call->block = key ? (uint32_t)gm_map_take(gm_pointers, space, key) : 0;
+	if (call->block && begin_free_of(call, call->block, key)) {
+		gm_record_freeing(call->block);
+		return;
+	}
+	call->block = 0;
+	if (key)
+		gm_backing_unmap(key, 0, &call->step);
+	if (call->step.block)
+		begin_free_of(call, call->step.block, 0);
+}
+
+void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size)
+{
+	start_free(call, space, 0, NULL);
+	if (space == GM_MAP_MAPPING)
+		gm_backing_unmap(key, size, &call->step);
+	else
+		gm_backing_release(space, key, &call->step);
+	if (call->step.block)
+		begin_free_of(call, call->step.block, 0);
+}
+
+static void put_back(struct gm_call *call)
+{
+	gm_record_not_freed(call->block);
+	gm_map_put(gm_pointers, call->space, call->key, call->block, NULL);
+}
+
+CUresult gm_free_end(struct gm_call *call, CUresult result)
+{
+	bool known = call->block || call->step.backing || call->step.mappings;
+
+	if (call->block && !result) {
+		/* A lock that could not be had: whoever gets the address next ends the record. */
+		int rc = gm_record_free_stack(call->op, call->block, call->tsc, call->alloc.stream,
+					      call->alloc.stack);
+
+		if (rc == -ETIMEDOUT)
+			put_back(call);
+	} else if (call->block) {
+		put_back(call);
+	} else if (known && !result) {
+		gm_backing_done(&call->step, call->op, call->tsc, call->alloc.stream,
+				call->alloc.stack);
+	} else if (known) {
+		gm_backing_undo(&call->step);
+	}
+	gm_op_end(call->op);
+	/* Perhaps it was a graph's: those have no record of their own. */
+	if (!result && !known && call->key && gm_graph_nodes())
+		gm_graph_refresh(NULL);
+	return gm_leave(result);
+}

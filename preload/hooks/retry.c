@@ -1,0 +1,35 @@
+/*
+ * retry.c - the bodies of the GM_RETRY rows of hooks.def: the call goes on to the driver, and
+ * again after a flush when there was no memory for it. See retry.h.
+ *
+ * What succeeds is in no hook: nothing is looked at or recorded. Where the library has not started
+ * there is nothing to flush, and a call from inside a hook is that hook's to repeat.
+ *
+ * Thread, signal and fork context: the driver's own; after a failure as any hook's.
+ */
+#include "preload/hooks/retry.h"
+
+static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
+{
+	bool again;
+
+	if (!gm_enter(false))
+		return false;
+	again = gm_cache_retry(result, tries);
+	gm_leave(result);
+	return again;
+}
+
+#define GM_HOOK(class, name, type, params, args)
+#define GM_PASS(class, name, type, params, args)
+#define GM_RETRY(class, name, type, params, args) \
+	CUresult name params \
+	{ \
+		CUresult result = GM_REAL(name) args; \
+		unsigned int tries = 0; \
+		\
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && flushed(result, &tries)) \
+			result = GM_REAL(name) args; \
+		return result; \
+	}
+#include "preload/hooks/hooks.def"

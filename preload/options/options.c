@@ -1,0 +1,367 @@
+/*
+ * options.c - the table of options.def, and where its values come from.
+ *
+ * GPUMEM_CONF first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
+ * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets (of words, as snapshot_on's, without,
+ * too); a value may hold colons.
+ *
+ * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
+ */
+#include <string.h>
+
+#include "preload/options/options_value.h"
+
+#define PREFIX "GPUMEM_"
+#define MAX_COMPLAINTS 16
+#define MIB (UINT64_C(1) << 20)
+
+static const struct gm_option_row rows[GM_OPTION_COUNT] = {
+#define GM_OPTION(name, type, dflt, min, max, unit, help) \
+	{ #name, dflt, unit, min, max, GM_TYPE_##type, offsetof(struct gm_options, name) },
+#include "preload/options/options.def"
+};
+
+struct reader {
+	struct gm_options *options;
+	gm_option_said *said;
+	void *arg;
+	int complaints;
+};
+
+/* ---- complaints -------------------------------------------------------------------------------- */
+
+struct complaint {
+	struct gm_line line;
+	char text[1536];
+};
+
+static struct gm_line *begin(struct complaint *complaint)
+{
+	complaint->line = (struct gm_line){ complaint->text, sizeof(complaint->text), 0 };
+	complaint->text[0] = '\0';
+	return &complaint->line;
+}
+
+static void say(struct reader *reader, const struct complaint *complaint)
+{
+	if (++reader->complaints <= MAX_COMPLAINTS)
+		reader->said(reader->arg, complaint->text);
+	else if (reader->complaints == MAX_COMPLAINTS + 1)
+		reader->said(reader->arg, "more is wrong with the options than is said here");
+}
+
+/* A value as the user gave it, cut where it is very long. */
+static void add_value(struct gm_line *line, struct gm_span value)
+{
+	struct gm_span part = value;
+
+	part.length = part.length > 200 ? 200 : part.length;
+	gm_line_add_span(line, part);
+	gm_line_add(line, part.length < value.length ? "..." : "");
+}
+
+static void add_variable(struct gm_line *line, const struct gm_option_row *row, bool conf)
+{
+	if (conf) {
+		gm_line_add(line, "GPUMEM_CONF: ");
+		gm_line_add(line, row->name);
+		return;
+	}
+	gm_line_add(line, PREFIX);
+	for (const char *c = row->name; *c; c++) {
+		bool small = *c >= 'a' && *c <= 'z';
+		char letter = small ? (char)(*c - ('a' - 'A')) : *c;
+
+		gm_line_add_span(line, (struct gm_span){ &letter, 1 });
+	}
+}
+
+static void bad_value(struct reader *reader, const struct gm_option_row *row, bool conf,
+		      struct gm_span value, const char *instead)
+{
+	struct complaint complaint;
+	struct gm_line *line = begin(&complaint);
+	size_t before;
+
+	add_variable(line, row, conf);
+	gm_line_add(line, conf ? ":" : "=");
+	add_value(line, value);
+	gm_line_add(line, " is not allowed: it takes ");
+	if (instead)
+		gm_line_add(line, instead);
+	else
+		gm_value_allowed(row, line);
+	gm_line_add(line, "; using ");
+	before = line->used;
+	gm_value_format(row, reader->options, line);
+	if (line->used == before)
+		gm_line_add(line, "the default");
+	say(reader, &complaint);
+}
+
+/* How far @word is from an option's name, in letters added, left out or changed; at most 3. */
+static unsigned int distance(struct gm_span word, const char *name)
+{
+	unsigned char rows_of[2][48];
+	size_t n = strlen(name);
+	unsigned char *above = rows_of[0], *here = rows_of[1], *swap;
+
+	if (n + 1 > sizeof(rows_of[0]))
+		return 3;
+	for (size_t j = 0; j <= n; j++)
+		above[j] = (unsigned char)(j < 3 ? j : 3);
+	for (size_t i = 1; i <= word.length; i++) {
+		here[0] = (unsigned char)(i < 3 ? i : 3);
+		for (size_t j = 1; j <= n; j++) {
+			struct gm_span a = { word.text + i - 1, 1 };
+			char b[2] = { name[j - 1], '\0' };
+			unsigned int best = above[j - 1] + !gm_span_is(a, b);
+
+			best = above[j] + 1u < best ? above[j] + 1u : best;
+			best = here[j - 1] + 1u < best ? here[j - 1] + 1u : best;
+			here[j] = (unsigned char)(best < 3 ? best : 3);
+		}
+		swap = above;
+		above = here;
+		here = swap;
+	}
+	return above[n];
+}
+
+static void unknown(struct reader *reader, struct gm_span name, bool conf)
+{
+	struct complaint complaint;
+	struct gm_line *line = begin(&complaint);
+	const struct gm_option_row *close = NULL;
+	unsigned int nearest = 3;
+
+#if GM_TEST_RULES
+	if (gm_span_is(name, "TEST_OFF") || gm_span_is(name, "TEST_CALM") ||
+	    gm_span_is(name, "TEST_PATIENCE"))
+		return;			/* of a build for tests (allocator/rules.h) */
+#endif
+	for (size_t i = 0; i < GM_OPTION_COUNT; i++) {
+		unsigned int d = distance(name, rows[i].name);
+
+		if (d < nearest) {
+			nearest = d;
+			close = &rows[i];
+		}
+	}
+	gm_line_add(line, conf ? "GPUMEM_CONF: " : PREFIX);
+	add_value(line, name);
+	gm_line_add(line, " is not an option");
+	if (close) {
+		gm_line_add(line, ": did you mean ");
+		add_variable(line, close, conf);
+		gm_line_add(line, "?");
+	} else {
+		gm_line_add(line, " (`gpumem options` lists them)");
+	}
+	say(reader, &complaint);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+static const struct gm_option_row *find(struct gm_span name)
+{
+	for (size_t i = 0; i < GM_OPTION_COUNT; i++)
+		if (gm_span_is(name, rows[i].name))
+			return &rows[i];
+	return NULL;
+}
+
+/* What a type alone does not say; PyTorch's rules. NULL: fine. */
+static const char *refused(const struct gm_option_row *row, const struct gm_options *options)
+{
+	struct gm_options scratch;
+	struct gm_option_row size = { .type = GM_TYPE_SIZE, .max = GM_UNLIMITED - 1 };
+	struct gm_option_row fraction = { .type = GM_TYPE_FRACTION, .max = 1024 };
+
+	switch ((enum gm_option_id)(row - rows)) {
+	case GM_OPTION_garbage_collection_threshold:
+		return options->garbage_collection_threshold > 0 &&
+		       options->garbage_collection_threshold < 1 ? NULL :
+		       "a fraction above 0 and below 1";
+	case GM_OPTION_pinned_num_register_threads:
+		return options->pinned_num_register_threads &
+		       (options->pinned_num_register_threads - 1) ?
+		       "a power of two from 1 to 128" : NULL;
+	case GM_OPTION_pinned_reserve_segment_size_mb:
+		return options->pinned_reserve_segment_size_mb ? NULL :
+		       "a number of MiB above 0";
+	case GM_OPTION_expandable_segments_reserve:
+		return gm_value_parse(&fraction, gm_span_of(options->expandable_segments_reserve),
+				      &scratch) ||
+		       gm_value_parse(&size, gm_span_of(options->expandable_segments_reserve),
+				      &scratch) ? NULL :
+		       "a fraction of the device's memory, or bytes, as 40G";
+	default:
+		return NULL;
+	}
+}
+
+static void set(struct reader *reader, const struct gm_option_row *row, struct gm_span value,
+		bool conf)
+{
+	struct gm_options *options = reader->options;
+	struct gm_options before = *options;
+	const char *instead = NULL, *mark;
+	bool good;
+
+	/* With the number of the process that it was given to: follow.c. */
+	mark = row - rows == GM_OPTION_follow ? memchr(value.text, '@', value.length) : NULL;
+	if (mark)
+		value.length = (size_t)(mark - value.text);
+	good = gm_value_parse(row, value, options);
+	if (good) {
+		instead = refused(row, options);
+		good = !instead;
+	}
+	if (!good) {
+		*options = before;
+		bad_value(reader, row, conf, value, instead);
+		return;
+	}
+	options->source[row - rows] = conf ? GM_SOURCE_CONF : GM_SOURCE_VARIABLE;
+}
+
+/* A set's words without brackets: snapshot_on:exit,oom,stacks:none. Up to the next colon. */
+static void take_more_words(struct gm_span *value, struct gm_span *rest)
+{
+	while (rest->length) {
+		struct gm_span after = *rest, word = gm_span_cut(&after, ',');
+
+		if (memchr(word.text, ':', word.length))
+			break;
+		if (word.length)
+			value->length = (size_t)(word.text + word.length - value->text);
+		*rest = after;
+	}
+}
+
+static void read_conf(struct reader *reader, const char *text)
+{
+	struct gm_span rest = gm_span_of(text);
+
+	while (rest.length) {
+		struct gm_span pair = gm_span_cut(&rest, ','), name = pair;
+		const struct gm_option_row *row;
+		size_t colon = 0;
+
+		if (!pair.length)
+			continue;
+		while (colon < pair.length && pair.text[colon] != ':')
+			colon++;
+		name.length = colon;
+		name = gm_span_trim(name);
+		row = find(name);
+		if (!row) {
+			unknown(reader, name, true);
+			continue;
+		}
+		if (colon < pair.length)
+			colon++;
+		pair.text += colon;
+		pair.length -= colon;
+		if (row->type == GM_TYPE_SET)
+			take_more_words(&pair, &rest);
+		set(reader, row, gm_span_trim(pair), true);
+	}
+}
+
+static void read_variables(struct reader *reader, char *const *environment)
+{
+	for (char *const *at = environment; *at; at++) {
+		const struct gm_option_row *row;
+		struct gm_span name;
+		const char *equals;
+
+		if (strncmp(*at, PREFIX, sizeof(PREFIX) - 1) != 0)
+			continue;
+		equals = strchr(*at, '=');
+		if (!equals)
+			continue;
+		name.text = *at + sizeof(PREFIX) - 1;
+		name.length = (size_t)(equals - name.text);
+		if (gm_span_is(name, "conf"))
+			continue;
+		row = find(name);
+		if (row)
+			set(reader, row, gm_span_trim(gm_span_of(equals + 1)), false);
+		else
+			unknown(reader, name, false);
+	}
+}
+
+/* Limits that depend on another option. */
+static void settle(struct reader *reader)
+{
+	struct gm_options *options = reader->options;
+	static const enum gm_option_id ids[] = { GM_OPTION_max_split_size_mb,
+						 GM_OPTION_max_non_split_rounding_mb };
+	char text[64];
+	struct gm_line line = { text, sizeof(text), 0 };
+
+	if (options->source[GM_OPTION_max_non_split_rounding_mb] == GM_SOURCE_DEFAULT)
+		options->max_non_split_rounding_mb = options->large_segment_size_mb;
+	gm_line_add(&line, "a number of MiB from ");
+	gm_line_add_number(&line, options->large_segment_size_mb / MIB);
+	gm_line_add(&line, " (large_segment_size_mb) up");
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		const struct gm_option_row *row = &rows[ids[i]];
+		uint64_t *value = (void *)((char *)options + row->offset);
+		char given[32];
+		struct gm_line bad = { given, sizeof(given), 0 };
+
+		if (*value >= options->large_segment_size_mb)
+			continue;
+		gm_value_format(row, options, &bad);
+		*value = i == 0 ? GM_UNLIMITED : options->large_segment_size_mb;
+		bad_value(reader, row, options->source[ids[i]] == GM_SOURCE_CONF,
+			  gm_span_of(given), text);
+		options->source[ids[i]] = GM_SOURCE_DEFAULT;
+	}
+}
+
+void gm_options_read(struct gm_options *ret, char *const *environment,
+		     gm_option_said *said, void *arg)
+{
+	struct reader reader = { ret, said, arg, 0 };
+
+	memset(ret, 0, sizeof(*ret));
+	for (size_t i = 0; i < GM_OPTION_COUNT; i++)
+		gm_value_parse(&rows[i], gm_span_of(rows[i].initial), ret);
+	if (!environment)
+		return;
+	for (char *const *at = environment; *at; at++)
+		if (strncmp(*at, PREFIX "CONF=", sizeof(PREFIX "CONF=") - 1) == 0)
+			read_conf(&reader, *at + sizeof(PREFIX "CONF=") - 1);
+	read_variables(&reader, environment);
+	settle(&reader);
+}
+
+/* ---- values as text ---------------------------------------------------------------------------- */
+
+size_t gm_options_format(const struct gm_options *options, enum gm_option_id id,
+			 char *buffer, size_t bytes)
+{
+	struct gm_line line = { buffer, bytes, 0 };
+
+	if (bytes)
+		buffer[0] = '\0';
+	gm_value_format(&rows[id], options, &line);
+	return line.used;
+}
+
+const char *gm_options_name(enum gm_option_id id)
+{
+	return rows[id].name;
+}
+
+const char *gm_options_source(const struct gm_options *options, enum gm_option_id id)
+{
+	static const char *const names[] = { "default", "GPUMEM_CONF", "environment", "gpumem" };
+
+	return names[options->source[id]];
+}

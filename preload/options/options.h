@@ -1,0 +1,73 @@
+/*
+ * options.h - the options as values; options.def has their table.
+ *
+ * Read once, at the first CUDA call, from GPUMEM_CONF and GPUMEM_<NAME> (the latter wins), into
+ * one struct that nobody changes afterwards. A bad value or an unknown name costs one line to the
+ * caller's function, and the default stays.
+ *
+ * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
+ */
+#ifndef GM_PRELOAD_OPTIONS_H
+#define GM_PRELOAD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_UNLIMITED UINT64_MAX		/* "unlimited" of a SIZE */
+#define GM_TEXT_BYTES 1024u
+#define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
+
+typedef char gm_option_text[GM_TEXT_BYTES];
+
+#define GM_VALUE_SIZE uint64_t
+#define GM_VALUE_SIZE_MB uint64_t	/* bytes */
+#define GM_VALUE_COUNT uint64_t
+#define GM_VALUE_BOOL bool
+#define GM_VALUE_FRACTION double
+#define GM_VALUE_CHOICE uint32_t	/* place of the word in the list, from 0 */
+#define GM_VALUE_SET uint32_t		/* bit per place of the word in the list */
+#define GM_VALUE_SIGNAL uint32_t	/* signal number, 0 none */
+#define GM_VALUE_TEXT gm_option_text
+#define GM_VALUE_DIVISIONS struct gm_divisions
+
+struct gm_divisions { uint32_t bins[GM_DIVISION_BINS]; };
+
+enum gm_option_id {
+#define GM_OPTION(name, type, dflt, min, max, unit, help) GM_OPTION_##name,
+#include "preload/options/options.def"
+	GM_OPTION_COUNT
+};
+
+enum gm_option_source { GM_SOURCE_DEFAULT, GM_SOURCE_CONF, GM_SOURCE_VARIABLE, GM_SOURCE_LIBRARY };
+
+struct gm_options {
+#define GM_OPTION(name, type, dflt, min, max, unit, help) GM_VALUE_##type name;
+#include "preload/options/options.def"
+	uint8_t source[GM_OPTION_COUNT];	/* enum gm_option_source */
+};
+
+/* Values of CHOICE options, bits of SET options; of history_enabled and context: recorder/journal/format.h. */
+enum { GM_ALLOCATOR_CACHING, GM_ALLOCATOR_NATIVE };
+enum { GM_FREE_AUTO, GM_FREE_DEFERRED, GM_FREE_SYNC };
+enum { GM_FILL_NONE, GM_FILL_ZERO, GM_FILL_POISON };
+enum { GM_STACKS_NONE, GM_STACKS_PYTHON, GM_STACKS_NATIVE, GM_STACKS_ALL };
+enum { GM_ON_NONE = 1, GM_ON_EXIT = 2, GM_ON_SIGNAL = 4, GM_ON_OOM = 8, GM_ON_CRASH = 16 };
+
+/* One complaint: a whole sentence, without a newline. */
+typedef void gm_option_said(void *arg, const char *line);
+
+/* Fill @ret from @environment (as environ; NULL: none), every complaint given to @said. Never
+ * fails: what is bad keeps its default. */
+void gm_options_read(struct gm_options *ret, char *const *environment,
+		     gm_option_said *said, void *arg);
+
+/* The value of one option as text, as it could be given; cut to @bytes. Returns the length that
+ * it has whole. */
+size_t gm_options_format(const struct gm_options *options, enum gm_option_id id,
+			 char *buffer, size_t bytes);
+
+const char *gm_options_name(enum gm_option_id id);
+const char *gm_options_source(const struct gm_options *options, enum gm_option_id id);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * options_value.h - one option's value from text, and back: a function a type.
+ *
+ * Thread context: any. No malloc, no stdio, no locale, no state.
+ */
+#ifndef GM_PRELOAD_OPTIONS_VALUE_H
+#define GM_PRELOAD_OPTIONS_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "preload/options/options.h"
+#include "preload/options/text.h"
+
+enum gm_option_type {
+	GM_TYPE_SIZE, GM_TYPE_SIZE_MB, GM_TYPE_COUNT, GM_TYPE_BOOL, GM_TYPE_FRACTION,
+	GM_TYPE_CHOICE, GM_TYPE_SET, GM_TYPE_SIGNAL, GM_TYPE_TEXT, GM_TYPE_DIVISIONS
+};
+
+struct gm_option_row {			/* of options.def */
+	const char *name, *initial, *unit;
+	uint64_t min, max;
+	enum gm_option_type type;
+	size_t offset;			/* in struct gm_options */
+};
+
+extern const struct gm_signal_name { const char *name; uint8_t number; } gm_signal_names[];
+
+/* Store @text as @row's value in @options. Returns false, and nothing changed, when it is none. */
+bool gm_value_parse(const struct gm_option_row *row, struct gm_span text,
+		    struct gm_options *options);
+
+/* The value as it could be given. */
+void gm_value_format(const struct gm_option_row *row, const struct gm_options *options,
+		     struct gm_line *line);
+
+/* What may be given: "a number from 0 to 32 (files)". */
+void gm_value_allowed(const struct gm_option_row *row, struct gm_line *line);
+
+#endif

@@ -1,0 +1,423 @@
+/*
+ * context.c - the contexts of this process, by handle and by life (see context.h).
+ *
+ * Owns the table of contexts, the thread's cached answer, and what is recorded of a device.
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <string.h>
+
+#include "allocator/lock.h"
+#include "preload/cache/cache.h"
+#include "preload/order/context.h"
+#include "preload/order/order.h"
+#include "preload/hooks/record.h"
+#include "preload/process/slots.h"
+#include "recorder/journal/recorder.h"
+
+enum life { LIFE_UNUSED, LIFE_LIVE, LIFE_ENDING, LIFE_MERGED };
+
+struct context {
+	uint32_t unused;		/* gm_slots' link */
+	uint32_t id;
+	CUcontext handle;		/* NULL: a primary one, only its green ones were met */
+	CUdevice device;
+	uint32_t also;			/* an earlier life, whose end failed while this began */
+	uint8_t role, life;
+};
+
+static struct gm_lock lock;	/* of contexts and last_id */
+static struct gm_slots contexts = { .item_bytes = sizeof(struct context) };
+static uint32_t last_id;
+static _Atomic(uint32_t) only;	/* its id while there was one context ever; UINT32_MAX: more */
+static _Atomic(uint64_t) devices_recorded;	/* a bit each */
+static _Atomic(int) device_count;
+
+/* Bumped whenever a handle may have come to mean another context. */
+_Atomic(uint32_t) gm_context_epoch = 1;
+__thread struct gm_where_known gm_where_known;
+
+uint8_t gm_where_last(void)
+{
+	const struct gm_where_known *known = &gm_where_known;
+
+	return known->handle && known->where.domain < GM_MAX_DEVICES ? known->where.domain : 0;
+}
+
+void gm_context_handles_changed(void)
+{
+	if (!++gm_context_epoch)
+		++gm_context_epoch;
+}
+
+static struct context *context_at(uint32_t slot)
+{
+	return gm_slots_at(&contexts, slot);
+}
+
+int gm_device_count(void)
+{
+	int count = device_count;
+
+	if (!count && !GM_REAL(cuDeviceGetCount)(&count))
+		device_count = count;
+	return count;
+}
+
+static void record_device(CUdevice device)
+{
+	char name[128] = "";
+	size_t total = 0;
+	CUuuid uuid;
+
+	memset(&uuid, 0, sizeof(uuid));
+	GM_REAL(cuDeviceGetName)(name, (int)sizeof(name) - 1, device);
+	if (GM_REAL(cuDeviceGetUuid_v2)(&uuid, device))
+		GM_REAL(cuDeviceGetUuid)(&uuid, device);
+	GM_REAL(cuDeviceTotalMem_v2)(&total, device);
+	gm_record_device((uint8_t)device, device, name, (const uint8_t *)uuid.bytes, total);
+}
+
+uint8_t gm_domain_of(CUdevice device)
+{
+	uint64_t bit;
+
+	if (device < 0 || device >= (CUdevice)GM_MAX_DEVICES)
+		return GM_DOMAIN_UNKNOWN;
+	bit = UINT64_C(1) << device;
+	if (!(devices_recorded & bit) && device < gm_device_count()) {
+		record_device(device);
+		devices_recorded |= bit;
+	}
+	return devices_recorded & bit ? (uint8_t)device : GM_DOMAIN_UNKNOWN;
+}
+
+/* ---- the table ---- */
+
+static uint32_t find_handle_locked(CUcontext handle)
+{
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_LIVE && c->handle == handle)
+			return slot;
+	}
+	return 0;
+}
+
+static uint32_t find_primary_locked(CUdevice device)
+{
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_LIVE && c->role == GM_CONTEXT_PRIMARY && c->device == device)
+			return slot;
+	}
+	return 0;
+}
+
+static uint32_t add_locked(CUcontext handle, CUdevice device, enum gm_context_role role)
+{
+	uint32_t slot = gm_slots_new(&contexts);
+
+	if (slot)
+		*context_at(slot) = (struct context){ .id = ++last_id, .handle = handle,
+			.device = device, .role = (uint8_t)role, .life = LIFE_LIVE };
+	if (slot)
+		only = only ? UINT32_MAX : last_id;
+	if (slot && only == UINT32_MAX)
+		gm_context_handles_changed();
+	return slot;
+}
+
+/* A context nobody told us of. The runtime's own comes out of a private table. */
+static uint32_t discover_locked(CUcontext handle, CUdevice device)
+{
+	uint32_t primary = find_primary_locked(device);
+
+	if (primary && !context_at(primary)->handle) {
+		context_at(primary)->handle = handle;
+		return primary;
+	}
+	return add_locked(handle, device, primary ? GM_CONTEXT_GREEN : GM_CONTEXT_PRIMARY);
+}
+
+/* The slot whose id memory is recorded under: a green context's is its primary context's. */
+static uint32_t owner_locked(uint32_t slot)
+{
+	uint32_t primary;
+
+	if (!slot || context_at(slot)->role != GM_CONTEXT_GREEN)
+		return slot;
+	primary = find_primary_locked(context_at(slot)->device);
+	return primary ? primary : add_locked(NULL, context_at(slot)->device, GM_CONTEXT_PRIMARY);
+}
+
+/* The end of this one was not seen, and its handle means another context now. */
+static void forget_stale(struct gm_ending *stale)
+{
+	if (!stale->slot)
+		return;
+	stale->tsc = gm_stamp();
+	gm_context_ended(stale, true);
+}
+
+static struct gm_where find_slowly(CUcontext handle)
+{
+	struct gm_where where = { 0, GM_DOMAIN_UNKNOWN };
+	struct gm_ending stale = { .domain = GM_DOMAIN_UNKNOWN };
+	uint32_t seen = gm_context_epoch, slot;
+	CUdevice device;
+
+	if (GM_REAL(cuCtxGetDevice)(&device) || gm_domain_of(device) == GM_DOMAIN_UNKNOWN)
+		return where;
+	where.domain = (uint8_t)device;
+	gm_order_context_used(handle);
+	if (!gm_lock(&lock))
+		return where;
+	slot = find_handle_locked(handle);
+	if (slot && context_at(slot)->device != device) {	/* its end was not seen */
+		stale.slot = slot;
+		context_at(slot)->life = LIFE_ENDING;
+		slot = 0;
+	}
+	slot = owner_locked(slot ? slot : discover_locked(handle, device));
+	if (slot)
+		where.context = context_at(slot)->id;
+	gm_unlock(&lock);
+	gm_where_known.handle = handle;
+	gm_where_known.epoch = seen;
+	gm_where_known.where = where;
+	forget_stale(&stale);
+	return where;
+}
+
+/* Is there nothing else that could be current to any thread, unseen? See context.h. What is looked
+ * at here is set before the epoch is bumped, which the caller has read before. */
+static bool is_alone(uint32_t context)
+{
+	return gm_device_count() == 1 && gm_cache_on() && gm_order_only_context() == context &&
+	       !(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) && !gm_order_unseen() &&
+	       !__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE);
+}
+
+struct gm_where gm_where_ask(void)
+{
+	uint32_t seen = gm_context_epoch, moves = gm_where_known.moves;
+	CUcontext handle = NULL;
+
+	if (GM_REAL(cuCtxGetCurrent)(&handle) || !handle)
+		return (struct gm_where){ 0, GM_DOMAIN_UNKNOWN };
+	if (handle != gm_where_known.handle || gm_where_known.epoch != seen)
+		return find_slowly(handle);
+	/* A signal handler's own calls pass through the hooks, and count as moves. */
+	if (is_alone(gm_where_known.where.context) && gm_where_known.moves == moves)
+		gm_where_known.settled = seen;
+	return gm_where_known.where;
+}
+
+/* ---- what the driver said ---- */
+
+/* The primary context of @device has this handle. What was taken for it before is the same one, by
+ * a green context's handle: it keeps its id, and that handle is met anew. */
+static void seen_primary_locked(CUcontext handle, CUdevice device)
+{
+	uint32_t slot = find_handle_locked(handle), primary = find_primary_locked(device);
+
+	if (slot && slot == primary)
+		return;
+	if (slot) {
+		context_at(slot)->life = LIFE_UNUSED;
+		gm_slots_drop(&contexts, slot);
+	}
+	if (primary)
+		context_at(primary)->handle = handle;
+	else
+		add_locked(handle, device, GM_CONTEXT_PRIMARY);
+	gm_context_handles_changed();
+}
+
+void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role role)
+{
+	struct gm_ending stale = { .domain = GM_DOMAIN_UNKNOWN };
+
+	gm_order_context_used(handle);
+	if (!handle || !gm_lock(&lock))
+		return;
+	if (role == GM_CONTEXT_PRIMARY) {
+		seen_primary_locked(handle, device);
+	} else {	/* created just now: what had the handle is gone */
+		stale.slot = find_handle_locked(handle);
+		if (stale.slot)
+			context_at(stale.slot)->life = LIFE_ENDING;
+		add_locked(handle, device, role);
+		gm_context_handles_changed();
+	}
+	gm_unlock(&lock);
+	forget_stale(&stale);
+}
+
+uint32_t gm_context_only(void)
+{
+	uint32_t id = only;
+
+	return id == UINT32_MAX ? 0 : id;
+}
+
+uint32_t gm_context_find(CUcontext handle)
+{
+	uint32_t slot, id = 0;
+
+	if (!handle || !gm_lock(&lock))
+		return 0;
+	slot = owner_locked(find_handle_locked(handle));
+	if (slot)
+		id = context_at(slot)->id;
+	gm_unlock(&lock);
+	return id;
+}
+
+uint32_t gm_context_next(uint32_t id)
+{
+	uint32_t next = 0;
+
+	if (!gm_lock(&lock))
+		return 0;
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_LIVE && c->role != GM_CONTEXT_GREEN && c->id > id &&
+		    (!next || c->id < next))
+			next = c->id;
+	}
+	gm_unlock(&lock);
+	return next;
+}
+
+CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device)
+{
+	CUcontext handle = NULL;
+
+	if (!gm_lock(&lock))
+		return NULL;
+	for (uint32_t slot = 1; slot < contexts.used; slot++) {
+		const struct context *c = context_at(slot);
+
+		if (c->life == LIFE_UNUSED || c->id != id)
+			continue;
+		handle = c->handle;
+		*ret_role = (enum gm_context_role)c->role;
+		*ret_device = c->device;
+		break;
+	}
+	gm_unlock(&lock);
+	return handle;
+}
+
+/* ---- the end ---- */
+
+static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice device)
+{
+	uint16_t module;
+	uint32_t id = 0;
+
+	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now(),
+				      .stack = gm_stack_of_free(&module) };
+	gm_context_handles_changed();
+	if (!gm_lock(&lock))
+		return;
+	ending->slot = handle ? find_handle_locked(handle) : find_primary_locked(device);
+	if (ending->slot) {
+		context_at(ending->slot)->life = LIFE_ENDING;
+		device = context_at(ending->slot)->device;
+		id = context_at(ending->slot)->id;
+	}
+	gm_unlock(&lock);
+	gm_context_handles_changed();
+	if (!ending->slot)
+		return;
+	gm_order_context_ending(id, true);
+	gm_cache_context_ending(id, true);
+	ending->domain = gm_domain_of(device);
+	ending->tsc = gm_stamp_before();
+	ending->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, ending->domain, 0, 0);
+}
+
+void gm_context_ending(struct gm_ending *ending, CUcontext handle)
+{
+	if (handle)
+		begin_ending(ending, handle, -1);
+	else
+		*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN };
+}
+
+void gm_primary_ending(struct gm_ending *ending, CUdevice device)
+{
+	begin_ending(ending, NULL, device);
+}
+
+/* Take back what begin_ending did. Somebody may have worked in the context meanwhile, under a new
+ * id: then both ids end together one day. */
+static void still_lives(uint32_t slot)
+{
+	uint32_t newer, last = slot, id;
+
+	if (!gm_lock(&lock))
+		return;
+	id = context_at(slot)->id;
+	newer = context_at(slot)->handle ? find_handle_locked(context_at(slot)->handle) : 0;
+	context_at(slot)->life = newer ? LIFE_MERGED : LIFE_LIVE;
+	if (newer) {
+		while (context_at(last)->also)
+			last = context_at(last)->also;
+		context_at(last)->also = context_at(newer)->also;
+		context_at(newer)->also = slot;
+	}
+	gm_unlock(&lock);
+	gm_context_handles_changed();
+	gm_order_context_ending(id, false);
+	gm_cache_context_ending(id, false);
+}
+
+/* Out of the table; returns the id to forget, and what handle it had, and the next slot of the same
+ * context. */
+static uint32_t drop_life(uint32_t slot, CUcontext *ret_handle, uint32_t *ret_next)
+{
+	uint32_t id;
+
+	*ret_next = 0;
+	*ret_handle = NULL;
+	if (!gm_lock(&lock))
+		return 0;
+	id = context_at(slot)->id;
+	*ret_handle = context_at(slot)->handle;
+	*ret_next = context_at(slot)->also;
+	context_at(slot)->life = LIFE_UNUSED;
+	gm_slots_drop(&contexts, slot);
+	gm_unlock(&lock);
+	return id;
+}
+
+void gm_context_ended(const struct gm_ending *ending, bool ended)
+{
+	uint32_t slot = ending->slot;
+
+	gm_context_handles_changed();	/* who asked meanwhile asks again */
+	if (!slot)
+		return;
+	if (!ended)
+		still_lives(slot);
+	while (ended && slot) {
+		CUcontext handle;
+		uint32_t id = drop_life(slot, &handle, &slot);
+
+		if (handle)
+			gm_host_context_gone(handle, ending->host_now);
+		if (!id)
+			continue;
+		gm_order_context_ended(id);
+		gm_cache_context_ended(id, ending->tsc, ending->stack);
+		gm_record_context_end(ending->op, id, ending->tsc, ending->stack, gm_block_gone,
+				      NULL);
+	}
+	gm_op_end(ending->op);
+}

@@ -1,0 +1,495 @@
+/*
+ * order.c - which stream is given work: keys of streams, what stands before each submission, and
+ * what the program's own waiting tells (see order.h).
+ *
+ * Keys.   a stream's handle            real streams; the driver never makes a handle that is odd
+ *         1 << 62 | number             a real stream whose handle belonged to a destroyed one
+ *         1 << 63 | context            a context's legacy default stream
+ *         3 << 62 | thread << 31 | context     a thread's default stream in a context
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#define _GNU_SOURCE	/* secure_getenv */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "allocator/lock.h"
+#include "allocator/map.h"
+#include "allocator/rules.h"
+#include "preload/order/order_internal.h"
+#include "preload/hooks/retry.h"
+#include "preload/process/say.h"
+#include "recorder/cache/cached.h"
+
+#define SEEN 1024u			/* a power of two */
+
+bool gm_order_on;
+struct gm_reuse_hot gm_order_hot;
+_Atomic(uint32_t) gm_order_generation = 1;
+__thread struct gm_order_last gm_order_last;
+
+static struct gm_reuse *reuse;
+
+/* Handles of real streams that are known to have been given work, in a context that is known. */
+static _Atomic(uint64_t) seen[SEEN];
+
+/* Handles that were given out again: handle -> number. */
+static struct gm_map *reborn;
+static _Atomic(uint32_t) reborn_any, last_number;
+
+/* The first context that anybody worked in, and whether there was another. */
+static _Atomic(uint64_t) first_context;
+static _Atomic(bool) several;
+
+static _Atomic(uint32_t) threads;
+static __thread uint32_t thread_number;
+
+/* The one stream. Written before its key is published. */
+static struct { uint64_t name; uint32_t thread; _Atomic(uint32_t) context; } one;
+
+/* What this thread is about to submit to, for stream_wait. */
+static __thread struct { CUstream stream; uint32_t context; bool per_thread; } submitting;
+
+/* ---- keys -------------------------------------------------------------------------------------- */
+
+static bool is_pseudo(uint64_t name)
+{
+	return name <= 2;
+}
+
+static uint64_t key_of_handle(uint64_t handle)
+{
+	uint64_t number = reborn_any ? gm_map_get(reborn, GM_MAP_HANDLE, handle) : 0;
+
+	return number ? UINT64_C(1) << 62 | number : handle;
+}
+
+uint32_t gm_order_only_context(void)
+{
+	return several ? 0 : gm_context_only();
+}
+
+static uint32_t current_context(void)
+{
+	uint32_t only = gm_order_only_context();
+
+	return only ? only : gm_where_now().context;
+}
+
+static uint64_t key_of_pseudo(uint64_t name, uint32_t context)
+{
+	if (name == 1)
+		return UINT64_C(1) << 63 | context;
+	if (!thread_number)
+		thread_number = ++threads;
+	return UINT64_C(3) << 62 | (uint64_t)thread_number << 31 | (context & INT32_MAX);
+}
+
+uint64_t gm_stream_key(CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread);
+
+	return is_pseudo(name) ? key_of_pseudo(name, current_context()) : key_of_handle(name);
+}
+
+uint64_t gm_stream_key_in(uint32_t context, CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread);
+
+	return is_pseudo(name) ? key_of_pseudo(name, context) : key_of_handle(name);
+}
+
+static _Atomic(uint64_t) *seen_of(uint64_t handle)
+{
+	return &seen[handle * UINT64_C(0x9e3779b97f4a7c15) >> 54 & (SEEN - 1)];
+}
+
+static void forget_seen(void)
+{
+	for (unsigned int i = 0; i < SEEN; i++)
+		seen[i] = 0;
+	gm_order_generation++;
+}
+
+/* The context that a real stream belongs to; 0: none that we know. */
+static uint32_t context_of_stream(CUstream stream)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	CUcontext handle = NULL;
+	uint32_t context = 0;
+
+	if (!GM_REAL(cuStreamGetCtx)(stream, &handle))
+		context = gm_context_find(handle);
+	gm_unrelax(&relaxed);
+	return context ? context : gm_where_now().context;
+}
+
+/* ---- submissions ------------------------------------------------------------------------------- */
+
+/* Remember that the context of @name's stream is given work. Returns the stream's key; 0: it has no
+ * context, the driver will refuse the work. */
+static uint64_t meet(uint64_t name)
+{
+	uint32_t context;
+
+	submitting.context = 0;
+	if (!is_pseudo(name) && *seen_of(name) == name)
+		return key_of_handle(name);
+	context = is_pseudo(name) ? current_context()
+				  : context_of_stream((CUstream)(uintptr_t)name);
+	if (!context)
+		return 0;
+	if (!gm_ticket_context(context))
+		gm_order_unseen_work("more contexts than there is room for");
+	submitting.context = context;
+	if (!is_pseudo(name)) {
+		*seen_of(name) = name;
+		return key_of_handle(name);
+	}
+	return key_of_pseudo(name, context);
+}
+
+/* Under verbose: why memory is reused later, or earlier, from here on. */
+static void tell_mode(uint64_t name, bool again)
+{
+	gm_say_always(again ? "one-stream fast path on again: all work for long was on "
+			    : "one-stream fast path off: work on a second stream, ",
+		      name == 1 ? "the default stream" : name == 2 ? "a thread's default stream" :
+		      "one that was created");
+}
+
+void gm_work_slow(CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread), key;
+	uint32_t generation = gm_order_generation;
+
+	if (gm_capturing()) {
+		if (gm_rule(GM_RULE_CAPTURED_WORK) && gm_stream_captures(stream, per_thread))
+			return;
+		gm_capture_recheck();
+	}
+	key = meet(name);
+	if (!key)
+		return;
+	gm_reuse_note_other(&gm_order_hot, key);
+	if (!gm_reuse_passes(&gm_order_hot, key)) {
+		bool many = gm_order_hot.many;
+
+		submitting.stream = stream;
+		submitting.per_thread = per_thread;
+		gm_reuse_submit(reuse, key);
+		if (many != gm_order_hot.many && gm_state.options.verbose)
+			tell_mode(name, many);
+	}
+	/* What a default stream is depends on the current context: remembered while there is one. */
+	if (is_pseudo(name) && !gm_order_only_context())
+		return;
+	gm_order_last.stream = name;
+	gm_order_last.generation = generation;
+}
+
+void gm_work_again(CUstream stream, bool per_thread)
+{
+	uint64_t key;
+
+	if (gm_capturing() && gm_stream_captures(stream, per_thread))
+		return;
+	key = meet(gm_stream_name(stream, per_thread));
+	if (!key)
+		return;
+	submitting.stream = stream;
+	submitting.per_thread = per_thread;
+	gm_reuse_submitted(reuse, key);
+}
+
+void gm_order_behind_frees(CUstream back)
+{
+	if (!gm_order_on)
+		return;
+	submitting.stream = back;
+	submitting.per_thread = false;
+	gm_reuse_behind(reuse, (uint64_t)(uintptr_t)back);
+}
+
+void gm_order_context_used(CUcontext context)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)context, first = 0;
+
+	if (!handle || several || first_context == handle ||
+	    atomic_compare_exchange_strong(&first_context, &first, handle) || first == handle)
+		return;
+	several = true;
+	gm_order_generation++;		/* nobody's default stream is taken for known any more */
+	gm_context_handles_changed();
+	if (gm_order_on && gm_state.options.verbose)
+		gm_say_always("one-stream fast path off: a second context");
+}
+
+bool gm_order_covers(CUcontext context)
+{
+	if (!context)
+		GM_REAL(cuCtxGetCurrent)(&context);
+	return gm_ticket_covered_by(context, 0);
+}
+
+/* ---- streams' ends ----------------------------------------------------------------------------- */
+
+void gm_order_stream_gone(CUstream stream)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+
+	gm_map_put(reborn, GM_MAP_HANDLE, handle, ++last_number, NULL);
+	reborn_any = 1;
+	*seen_of(handle) = 0;
+	gm_order_generation++;
+}
+
+void gm_order_stream_ends(CUstream stream)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+
+	if (!gm_order_on || handle <= 2 || !gm_rule(GM_RULE_STREAM_DESTROYED))
+		return;
+	gm_reuse_stream_ends(reuse, key_of_handle(handle));
+	/* From here on the handle means another stream. In vain when the call fails: harmless. */
+	gm_order_stream_gone(stream);
+}
+
+void gm_order_stream_ended(CUstream stream, CUresult result)
+{
+	if (gm_order_on && !result)
+		gm_capture_stream_gone(stream);
+}
+
+void gm_order_context_ending(uint32_t context, bool ending)
+{
+	if (!gm_order_on)
+		return;
+	gm_ticket_context_ending(context, ending);
+	if (!ending)
+		return;
+	/* From the driver's call on its streams' handles may be other contexts' streams. */
+	forget_seen();
+	gm_reuse_pass(reuse);
+}
+
+void gm_order_context_ended(uint32_t context)
+{
+	if (!gm_order_on)
+		return;
+	gm_ticket_context_ended(context);
+	gm_capture_context_gone(context);
+	forget_seen();
+	gm_reuse_streams_gone(reuse, one.context == context);
+}
+
+/* ---- the program's own waiting ----------------------------------------------------------------- */
+
+struct recording { uint32_t id; uint64_t ticket; };
+
+static int record_ticket(void *arg)
+{
+	struct recording *recording = arg;
+
+	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
+}
+
+/* As the driver's own cudaFree waits: by one. Where something captures it is the wait that hurts
+ * nobody, and before 12.5 it is the one there is. *ret_waited false: no memory for it. */
+static CUresult wait_by_free(uint32_t context, bool *ret_waited)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	bool entered = gm_context_enter(context);
+	CUdeviceptr ptr = 0;
+	CUresult result = GM_TRY(cuMemAlloc_v2, &ptr, 1);
+
+	*ret_waited = result != CUDA_ERROR_OUT_OF_MEMORY;
+	if (!result)
+		result = GM_REAL(cuMemFree_v2)(ptr);
+	gm_context_leave(entered);
+	gm_unrelax(&relaxed);
+	return *ret_waited ? result : CUDA_SUCCESS;
+}
+
+/* By an event: another thread's next calls may be what the work waits for. */
+static CUresult wait_for_context(uint32_t context, bool *ret_waited)
+{
+	struct recording recording = { .id = context };
+	CUresult result;
+
+	*ret_waited = true;
+	if (gm_capturing() || !gm_ticket_context(context) ||
+	    gm_reuse_in_order(reuse, record_ticket, &recording))
+		return wait_by_free(context, ret_waited);
+	result = gm_ticket_synchronise(recording.ticket);
+	gm_ticket_drop(NULL, recording.ticket);
+	return result;
+}
+
+CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
+{
+	uint64_t begun = 0, host_now = gm_host_now();
+	bool waited, covers, covered;
+	enum gm_context_role role;
+	CUcontext handle;
+	CUdevice device;
+	CUresult result;
+
+	*ret_all = false;
+	if (!context)
+		context = current_context();
+	if (!gm_order_on || !context || gm_in_host_function())
+		return CUDA_SUCCESS;
+	covered = gm_ticket_covered_by(NULL, context);
+	if (covered)
+		begun = gm_reuse_sync_begin(reuse);
+	result = wait_for_context(context, &waited);
+	/* Another context may have been given its first work before that began, and what this uses
+	 * been freed: whether it was waited for is known afterwards only. */
+	covers = gm_rule(GM_RULE_WAIT_COVERS) ? gm_ticket_covered_by(NULL, context) : covered;
+	*ret_all = !result && waited && covers;
+	if (*ret_all) {
+		gm_reuse_sync_done(reuse, begun);
+		gm_host_all_done(host_now);
+	} else if (!result && waited) {
+		handle = gm_context_handle(context, &role, &device);
+		if (handle)
+			gm_host_context_done(handle, host_now);
+	}
+	return result;
+}
+
+/* ---- for reuse.h ------------------------------------------------------------------------------- */
+
+/* Whose stream became the one decides, not who came first: both may be on their way. */
+static void first(void *arg, uint64_t stream)
+{
+	uint64_t name = gm_stream_name(submitting.stream, submitting.per_thread);
+
+	(void)arg;
+	(void)stream;
+	one.name = name;
+	one.thread = name == 2 ? thread_number : 0;
+	one.context = submitting.context ? submitting.context
+		    : is_pseudo(name) ? current_context() : context_of_stream(submitting.stream);
+}
+
+static void looks(void *arg)
+{
+	(void)arg;
+	gm_order_generation++;
+}
+
+/* A thread's default stream can be named by that thread alone; another one takes an event of the
+ * whole context, where nothing but that stream was given work. */
+static int record_stream(void *arg, uint64_t stream, uint64_t *ticket)
+{
+	bool mine = !one.thread || one.thread == thread_number, entered;
+	int r;
+
+	(void)arg;
+	(void)stream;
+	entered = is_pseudo(one.name) && gm_context_enter(one.context);
+	r = gm_ticket_record_context(one.context, mine ? (CUstream)(uintptr_t)one.name : NULL,
+				     true, ticket);
+	/* The legacy stream's comes after every thread's default stream, too. */
+	if (r && r != -EAGAIN && !mine)
+		r = gm_ticket_record_context(one.context, CU_STREAM_LEGACY, false, ticket);
+	gm_context_leave(entered);
+	return r;
+}
+
+static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
+{
+	(void)arg;
+	(void)stream;
+	return gm_ticket_stream_wait(submitting.stream, submitting.per_thread, ticket);
+}
+
+/* Whose memory it is: @owner is a heap's number. */
+static uint32_t context_of(void *arg, uint32_t owner)
+{
+	const struct gm_cached *heap = gm_cached_by_number(owner);
+	uint32_t context = heap ? gm_cached_context(heap) : 0;
+
+	(void)arg;
+	return context ? context : gm_context_only();
+}
+
+static bool is_only(void *arg, uint32_t context, uint64_t stream)
+{
+	(void)arg;
+	(void)stream;
+	return context && context == one.context && !several;
+}
+
+static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
+{
+	(void)arg;
+	return gm_cached_complete(items, count);
+}
+
+static void *memory(void *arg, size_t bytes)
+{
+	int saved_errno = errno;
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)arg;
+	errno = saved_errno;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* ---- start ------------------------------------------------------------------------------------- */
+
+struct gm_reuse *gm_order_reuse(void)
+{
+	return reuse;
+}
+
+bool gm_order_has_context_events(void)
+{
+	int version = 0;
+
+	return !GM_REAL(cuDriverGetVersion)(&version) && version >= 12050;
+}
+
+int gm_order_start(void)
+{
+	static const struct gm_reuse_ops ops = {
+		.first = first,
+		.looks = looks,
+		.record_all = gm_ticket_record_all,
+		.record_stream = record_stream,
+		.stream_wait = stream_wait,
+		.query = gm_ticket_query,
+		.wait = gm_ticket_wait,
+		.drop = gm_ticket_drop,
+		.progress = gm_ticket_progress,
+		.context_of = context_of,
+		.is_only = is_only,
+		.complete = complete,
+		.memory = memory,
+	};
+
+#if GM_TEST_RULES
+	gm_rules_read(secure_getenv("GPUMEM_TEST_OFF"));
+	if (secure_getenv("GPUMEM_TEST_CALM"))
+		gm_rules_calm = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_CALM"), NULL, 10);
+	if (secure_getenv("GPUMEM_TEST_PATIENCE"))
+		gm_rules_patience_ms = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_PATIENCE"), NULL, 10);
+#endif
+	reborn = gm_map_new();
+	if (!reborn)
+		return -ENOMEM;
+	reuse = gm_reuse_new(&ops, &gm_order_hot);
+	if (!reuse)
+		return -ENOMEM;
+	gm_order_look_slow();
+	gm_order_on = true;
+	if (gm_order_unseen())
+		gm_reuse_leave_one(reuse);
+	return 0;
+}

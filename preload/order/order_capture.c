@@ -1,0 +1,202 @@
+/*
+ * order_capture.c - how many streams of the process capture, and who may allocate meanwhile.
+ *
+ * A capture is counted before its real begin, and until its end was seen: by the hook of the end,
+ * of the stream's destruction, of its context's end, or by asking the driver. What was freed
+ * before gets its event first (gm_reuse_capture_begins, under the lock that context-wide events
+ * are recorded under): none is recorded between that and the end.
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ * Lock: one leaf, never held over a driver call.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "allocator/lock.h"
+#include "allocator/rules.h"
+#include "preload/order/order_internal.h"
+#include "preload/process/slots.h"
+
+/* How often work passes while something captures before the driver is asked whether it still does. */
+#define RECHECK 64u
+
+struct capture {
+	uint32_t unused;		/* gm_slots' link */
+	uint32_t context;		/* 0: not known */
+	uint64_t name;			/* of the stream; 0: an unused slot */
+	pid_t thread;			/* of a per-thread stream */
+};
+
+_Atomic(uint32_t) gm_captures;
+
+static struct gm_lock lock = { .rank = GM_RANK_LEAF };
+static struct gm_slots captures = { .item_bytes = sizeof(struct capture) };	/* lock */
+static _Atomic(uint32_t) passed;
+
+static struct capture *capture_at(uint32_t slot)
+{
+	return gm_slots_at(&captures, slot);
+}
+
+static pid_t this_thread(void)
+{
+	return (pid_t)syscall(SYS_gettid);
+}
+
+void gm_capture_beginning(void)
+{
+	if (!gm_order_on)
+		return;
+	gm_reuse_capture_begins(gm_order_reuse());
+	gm_captures++;
+}
+
+static void uncount(void)
+{
+	gm_captures--;
+	gm_reuse_capture_ended(gm_order_reuse());
+}
+
+/* Of a slot whose end is known: given back first, so that it is counted off once. */
+static bool drop_if(uint32_t slot, uint64_t name)
+{
+	bool dropped = false;
+
+	if (!gm_lock(&lock))
+		return false;
+	if (slot < captures.used && capture_at(slot)->name == name) {
+		capture_at(slot)->name = 0;
+		gm_slots_drop(&captures, slot);
+		dropped = true;
+	}
+	gm_unlock(&lock);
+	return dropped;
+}
+
+void gm_capture_begun(CUstream stream, bool per_thread, CUresult result)
+{
+	struct capture capture = { .name = gm_stream_name(stream, per_thread) };
+	uint32_t slot;
+
+	if (!gm_order_on)
+		return;
+	if (result) {
+		uncount();
+		return;
+	}
+	capture.context = gm_where_now().context;
+	capture.thread = this_thread();
+	if (!gm_lock(&lock))
+		return;			/* counted for ever: nothing is recycled early, nothing breaks */
+	slot = gm_slots_new(&captures);
+	if (slot)
+		*capture_at(slot) = capture;
+	gm_unlock(&lock);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+/* A copy of the first capture from @slot on for which @stream, @context or the caller's own thread
+ * is the one asked for; 0: there is none. */
+static uint32_t next_capture(uint32_t slot, struct capture *ret_copy)
+{
+	uint32_t found = 0;
+
+	if (!gm_lock(&lock))
+		return 0;
+	for (; slot < captures.used && !found; slot++) {
+		if (slot && capture_at(slot)->name) {
+			*ret_copy = *capture_at(slot);
+			found = slot;
+		}
+	}
+	gm_unlock(&lock);
+	return found;
+}
+
+/* Asked of streams that were not destroyed, as far as we saw. */
+static bool still_captures(const struct capture *capture)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUstream stream = (CUstream)(uintptr_t)capture->name;
+	CUresult result;
+
+	if (capture->name == 2 && capture->thread != this_thread())
+		return !syscall(SYS_tgkill, getpid(), capture->thread, 0) || errno != ESRCH;
+	result = GM_REAL(cuStreamIsCapturing)(stream, &status);
+	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void gm_capture_over(CUstream stream, bool per_thread)
+{
+	uint64_t name = gm_stream_name(stream, per_thread);
+	struct capture capture;
+
+	if (!gm_order_on || !gm_captures)
+		return;
+	for (uint32_t slot = 0; (slot = next_capture(slot, &capture)) != 0; slot++) {
+		if (capture.name != name || (name == 2 && capture.thread != this_thread()))
+			continue;
+		if (!still_captures(&capture) && drop_if(slot, name))
+			uncount();
+	}
+}
+
+void gm_capture_stream_gone(CUstream stream)
+{
+	uint64_t name = (uint64_t)(uintptr_t)stream;
+	struct capture capture;
+
+	for (uint32_t slot = 0; gm_captures && (slot = next_capture(slot, &capture)) != 0; slot++)
+		if (capture.name == name && drop_if(slot, name))
+			uncount();
+}
+
+void gm_capture_context_gone(uint32_t context)
+{
+	struct capture capture;
+
+	for (uint32_t slot = 0; gm_captures && (slot = next_capture(slot, &capture)) != 0; slot++)
+		if (capture.context == context && drop_if(slot, capture.name))
+			uncount();
+}
+
+void gm_capture_recheck(void)
+{
+	int saved_errno = errno;
+	struct gm_relaxed relaxed;
+	struct capture capture;
+
+	if (++passed % RECHECK)
+		return;
+	relaxed = gm_relax();
+	for (uint32_t slot = 0; (slot = next_capture(slot, &capture)) != 0; slot++)
+		if (!still_captures(&capture) && drop_if(slot, capture.name))
+			uncount();
+	gm_unrelax(&relaxed);
+	errno = saved_errno;
+}
+
+/* ---- permission -------------------------------------------------------------------------------- */
+
+CUresult gm_capture_permission(uint32_t context)
+{
+	uint32_t current;
+	CUevent event;
+	CUresult result;
+
+	if (!gm_capturing() || !gm_rule(GM_RULE_CAPTURE_PERMISSION))
+		return CUDA_SUCCESS;
+	/* A thread without a context may free in stream order: then it is asked in the memory's. */
+	current = gm_where_now().context;
+	context = current ? current : context;
+	event = context ? gm_ticket_event(context) : NULL;
+	if (!event)
+		return CUDA_SUCCESS;
+	/* In the thread's own mode: refused, and the capture invalidated, exactly where cuMemAlloc
+	 * and cuMemFree are. */
+	result = GM_REAL(cuEventQuery)(event);
+	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}

@@ -1,0 +1,262 @@
+/*
+ * init.c - what happens when the library is loaded (next to nothing) and when it starts (at the
+ * first hooked CUDA call of a process): options, journal, modules, helper thread, triggers.
+ *
+ * Thread context: the loader's; then one thread, in its first hook. Signal context: none.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "preload/process/bus.h"
+#include "preload/triggers/crash.h"
+#include "preload/driver/debugger.h"
+#include "preload/triggers/exit.h"
+#include "preload/process/follow.h"
+#include "preload/api/history.h"
+#include "preload/hooks/hook.h"
+#include "preload/driver/real.h"
+#include "preload/process/say.h"
+#include "preload/triggers/signal.h"
+#include "preload/process/state.h"
+#include "preload/cache/traits.h"
+#include "preload/triggers/trigger.h"
+#include "preload/cache/writers.h"
+#include "recorder/modules/modules.h"
+#include "recorder/python/python.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/stacks/stacks.h"
+
+/* What a start needs to put together; too large for the stack of a host's thread. */
+struct scratch {
+	struct gm_recorder_report report;
+	struct gm_recorder_setting settings[GM_OPTION_COUNT + 1];
+	char values[GM_OPTION_COUNT * 64 + 4 * GM_TEXT_BYTES];
+	char output[GM_TEXT_BYTES];
+};
+
+/* Loaded: find what may be needed where nothing can be looked up any more (_exit in a signal
+ * handler), and remember what stderr is. No file, no thread, no CUDA. */
+static __attribute__((constructor)) void loaded(void)
+{
+	gm_libc_find();
+	gm_say_remember();
+	gm_trigger_loaded();
+	gm_follow_loaded();
+}
+
+static void said(void *arg, const char *line)
+{
+	(void)arg;
+	gm_say(line);
+}
+
+/* The rank of this process, from the launchers' variables; -1 none. */
+static int32_t rank_of_process(void)
+{
+	static const char *const names[] = {
+		"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+		"SLURM_PROCID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *text = secure_getenv(names[i]);
+		char *end;
+		long rank;
+
+		if (!text || !*text)
+			continue;
+		rank = strtol(text, &end, 10);
+		if (!*end && rank >= 0 && rank <= INT32_MAX)
+			return (int32_t)rank;
+	}
+	return -1;
+}
+
+/* @output as seen from here, now. Where it would not fit it stays relative. */
+static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
+{
+	size_t length, rest = strlen(output);
+
+	ret[0] = '\0';
+	if (output[0] != '/' && getcwd(ret, GM_TEXT_BYTES) && ret[0] == '/') {
+		length = strlen(ret);
+		if (length + 1 + rest < GM_TEXT_BYTES) {
+			if (length > 1)
+				ret[length++] = '/';
+			memcpy(ret + length, output, rest + 1);
+			return;
+		}
+	}
+	memcpy(ret, output, rest + 1);
+}
+
+/* What PyTorch's own allocator is told, as its snapshots repeat it. */
+static const char *torch_conf(void)
+{
+	const char *text = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");
+
+	if (!text)
+		text = secure_getenv("PYTORCH_ALLOC_CONF");
+	return text ? text : "";
+}
+
+static unsigned int settings_of(const struct gm_options *options, struct scratch *scratch)
+{
+	size_t used = 0;
+
+	for (unsigned int id = 0; id < GM_OPTION_COUNT; id++) {
+		char *value = scratch->values + used;
+		size_t length = gm_options_format(options, id, value,
+						  sizeof(scratch->values) - used);
+
+		used += length + 1 < sizeof(scratch->values) - used ? length + 1 : 0;
+		scratch->settings[id].name = gm_options_name(id);
+		scratch->settings[id].value = value;
+		scratch->settings[id].source = gm_options_source(options, id);
+		if (options->verbose)
+			gm_say_always(gm_options_name(id), "=", value, " (",
+				      gm_options_source(options, id), ")");
+	}
+	scratch->settings[GM_OPTION_COUNT] = (struct gm_recorder_setting){
+		GM_SETTING_TORCH, torch_conf(), "environment"
+	};
+	return GM_OPTION_COUNT + 1;
+}
+
+/* gm_module_sink: the journal gives the numbers out. */
+static uint16_t publish_module(void *ctx, const struct gm_module_info *info)
+{
+	uint16_t module = gm_publish_module(info->base, info->start, info->end, info->path,
+					    info->build_id, info->build_id_bytes);
+
+	(void)ctx;
+	gm_writers_module(module, info->path);
+	gm_traits_seen(module, info->path);
+	return module;
+}
+
+static void module_unloaded(void *ctx, uint16_t module)
+{
+	(void)ctx;
+	gm_module_unloaded(module);
+}
+
+static void module_loaded_again(void *ctx, uint16_t module)
+{
+	(void)ctx;
+	gm_module_loaded_again(module);
+}
+
+/* Our own code, by the linker's word: stacks begin with whoever called us. */
+extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
+
+/* Of an interpreter whose frames cannot be read; any thread. */
+static void python_said(const char *line)
+{
+	gm_say(line);
+}
+
+static int start_recorder(struct scratch *scratch)
+{
+	struct gm_options *options = &gm_state.options;
+	struct gm_recorder_config config = {
+		.place = options->journal,
+		.history_events = options->history,
+		.output = scratch->output,
+		.version = GPUMEM_VERSION,
+		.rank = rank_of_process(),
+		.settings = scratch->settings,
+	};
+	const struct gm_module_sink sink = { .publish = publish_module,
+					     .unloaded = module_unloaded,
+					     .loaded_again = module_loaded_again };
+	int r;
+
+	gm_history_config(options, &config);
+	make_absolute(options->output, scratch->output);
+	config.settings_count = settings_of(options, scratch);
+	r = gm_recorder_start(&config, &scratch->report);
+	if (r) {
+		gm_say("nothing is recorded: ",
+		       scratch->report.note[0] ? scratch->report.note : gm_error_text(r));
+		return r;
+	}
+	if (scratch->report.note[0])
+		gm_say(scratch->report.note);
+	memcpy(gm_state.journal, scratch->report.path, sizeof(gm_state.journal));
+	gm_state.journal[sizeof(gm_state.journal) - 1] = '\0';
+	gm_modules_init(&sink);
+	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
+	gm_python_init(python_said);
+	gm_history_start();
+	r = gm_hooks_start();
+	if (r)
+		gm_say("nothing is recorded: ", gm_error_text(r));
+	return r;
+}
+
+/* Debuggers of memory see the driver's allocations: blocks inside them would hide what they look
+ * for. */
+static void choose_allocator(struct gm_options *options)
+{
+	const char *debugger;
+
+	if (options->allocator == GM_ALLOCATOR_NATIVE)
+		return;
+	debugger = gm_debugger();
+	if (!debugger)
+		return;
+	gm_say("allocator:native, since ", debugger, " is here: memory cut from larger pieces would "
+	       "blind it");
+	options->allocator = GM_ALLOCATOR_NATIVE;
+	options->source[GM_OPTION_allocator] = GM_SOURCE_LIBRARY;
+}
+
+int gm_init(void)
+{
+	struct gm_options *options = &gm_state.options;
+	struct scratch *scratch;
+	int r;
+
+	if (gm_follow_ends_here())
+		return -ECANCELED;
+	/* With raised privileges we would write files in the name of another user, where a variable
+	 * of the caller's says. */
+	if (getauxval(AT_SECURE)) {
+		gm_say("nothing is recorded: the program runs with raised privileges "
+		       "(set-user-ID, set-group-ID or file capabilities)");
+		return -EPERM;
+	}
+	gm_options_read(options, environ, said, NULL);
+	if (options->allocator == GM_ALLOCATOR_CACHING)
+		choose_allocator(options);
+	scratch = mmap(NULL, sizeof(*scratch), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (scratch == MAP_FAILED) {
+		gm_say("nothing is recorded: out of memory");
+		return -ENOMEM;
+	}
+	r = start_recorder(scratch);
+	munmap(scratch, sizeof(*scratch));
+	if (r)
+		return r;
+	if (!options->follow)
+		gm_follow_stop();
+	r = gm_trigger_start();
+	if (r)
+		gm_say("there is no helper thread (", gm_error_text(r), "): snapshots by signal "
+		       "and from outside are off, the others are written by the program's own "
+		       "threads");
+	else if (options->snapshot_on & GM_ON_SIGNAL)
+		gm_signal_start(options->signal);
+	if (options->snapshot_on & GM_ON_CRASH)
+		gm_crash_start();
+	gm_bus_start();
+	gm_exit_start();
+	return 0;
+}

@@ -1,0 +1,138 @@
+/*
+ * say.c - see say.h.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/process/say.h"
+#include "preload/process/state.h"
+
+#define LINE_BYTES 2304			/* two paths and the words around them */
+
+static struct {
+	bool known;
+	dev_t device;
+	ino_t inode;
+	mode_t mode;
+} at_start;
+static _Atomic(int) lines;
+
+void gm_say_remember(void)
+{
+	struct stat st;
+	int kept = errno;
+
+	if (fstat(STDERR_FILENO, &st) == 0) {
+		at_start.device = st.st_dev;
+		at_start.inode = st.st_ino;
+		at_start.mode = st.st_mode;
+		at_start.known = true;
+	}
+	errno = kept;
+}
+
+static bool stderr_is_what_it_was(void)
+{
+	struct stat st;
+
+	return at_start.known && fstat(STDERR_FILENO, &st) == 0 && st.st_dev == at_start.device &&
+	       st.st_ino == at_start.inode && st.st_mode == at_start.mode;
+}
+
+/* The reader of a pipe may be gone: the signal for that would be ours, not the host's. */
+static void write_quietly(const char *text, size_t bytes)
+{
+	const struct timespec now = { 0, 0 };
+	sigset_t pipe_signal, before, pending;
+	int cancel = gm_cancel_off();
+	ssize_t n;
+
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+	n = write(STDERR_FILENO, text, bytes);
+	if (n < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+		sigtimedwait(&pipe_signal, NULL, &now);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	gm_cancel_back(cancel);
+}
+
+static void append(char line[LINE_BYTES], size_t *used, const char *part)
+{
+	size_t n = strnlen(part, LINE_BYTES - 1 - *used);
+
+	memcpy(line + *used, part, n);
+	*used += n;
+}
+
+static void write_line(const char *const *texts)
+{
+	char line[LINE_BYTES];
+	size_t used = 0;
+
+	append(line, &used, "gpumem: ");
+	for (; *texts; texts++)
+		append(line, &used, *texts);
+	for (size_t i = 0; i < used; i++)
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+			line[i] = '?';	/* a value of the environment may hold anything */
+	line[used++] = '\n';
+	write_quietly(line, used);
+}
+
+void gm_say_list(bool always, const char *const *texts)
+{
+	int n = always ? 0 : __atomic_fetch_add((int *)&lines, 1, __ATOMIC_RELAXED);
+	int kept = errno;
+
+	if (n <= GM_SAY_LINES && stderr_is_what_it_was())
+		write_line(n < GM_SAY_LINES ? texts :
+			   (const char *const[]){ "more is not said here", NULL });
+	errno = kept;
+}
+
+const char *gm_decimal(struct gm_decimal *buffer, int64_t value)
+{
+	char reversed[24];
+	size_t n = 0, at = 0;
+	uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+
+	do {
+		reversed[n++] = (char)('0' + rest % 10);
+		rest /= 10;
+	} while (rest);
+	if (value < 0)
+		buffer->text[at++] = '-';
+	while (n)
+		buffer->text[at++] = reversed[--n];
+	buffer->text[at] = '\0';
+	return buffer->text;
+}
+
+const char *gm_error_text(int error)
+{
+	static const struct { int error; const char *text; } known[] = {
+		{ EACCES, "permission denied" }, { EPERM, "not permitted" },
+		{ ENOSPC, "no space left" }, { EDQUOT, "quota exceeded" },
+		{ EROFS, "read-only file system" }, { ENOENT, "no such directory" },
+		{ ENOTDIR, "not a directory" }, { EISDIR, "is a directory" },
+		{ EMFILE, "too many open files" }, { ENFILE, "too many open files in the system" },
+		{ ENOMEM, "out of memory" }, { EIO, "input/output error" },
+		{ EAGAIN, "no thread or memory to be had" }, { ENAMETOOLONG, "name too long" },
+		{ EEXIST, "name is taken" }, { EFBIG, "file too large" },
+		{ ETIMEDOUT, "took too long" }, { EINVAL, "invalid" }, { ELOOP, "a symbolic link" },
+		{ ENOSYS, "not available here" }, { ENODATA, "nothing was recorded" },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i].error == (error < 0 ? -error : error))
+			return known[i].text;
+	return "an unexpected error";
+}

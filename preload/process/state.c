@@ -1,0 +1,152 @@
+/*
+ * state.c - where the library stands in this process: the word, its pages, the guard.
+ *
+ * See state.h. The order at a start: the pages are marked first (before the word says anything,
+ * so that a child forked at any instant finds either nothing or zeroes), then one thread takes
+ * the word to STARTING and starts.
+ *
+ * Thread context: any. Signal context: gm_state_is_mine. Fork: this is the file that deals with it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/order/context.h"
+#include "preload/hooks/hook.h"
+#include "preload/process/state.h"
+#include "preload/process/wide_stack.h"
+
+#define WAIT_SECONDS 5			/* for another thread that starts the library */
+
+struct gm_state gm_state;		/* .bss, whole pages */
+__thread uintptr_t gm_inside;
+
+/* Not on the wiped pages: this address space was started in once, by us or by a parent. */
+static _Atomic(uint32_t) started_once;
+
+bool gm_state_is_mine(void)
+{
+	uint32_t word = gm_state_word();
+
+	return (word == GM_STATE_RUNNING || word == GM_STATE_RUNNING_CHECKED) &&
+	       gm_state.pid == getpid();
+}
+
+static bool move_word(uint32_t from, uint32_t to)
+{
+	return __atomic_compare_exchange_n((uint32_t *)&gm_state.word, &from, to, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static void futex_word(int operation, uint32_t value, const struct timespec *limit)
+{
+	syscall(SYS_futex, (uint32_t *)&gm_state.word, operation | FUTEX_PRIVATE_FLAG, value,
+		limit, NULL, 0);
+}
+
+/* Another thread starts the library. When it takes for ever (it was cancelled in the midst), the
+ * library stays off. */
+static void wait_for_start(void)
+{
+	struct timespec now, end, limit = { 0, 100000000 };
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += WAIT_SECONDS;
+	while (gm_state_word() == GM_STATE_STARTING) {
+		futex_word(FUTEX_WAIT, GM_STATE_STARTING, &limit);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec)
+			move_word(GM_STATE_STARTING, GM_STATE_OFF);
+	}
+}
+
+/* On a stack of its own, out of which nobody can be cancelled. What the driver calls back from there
+ * is inside this hook, wherever that stack lies. */
+static int init(void)
+{
+	uintptr_t inside = gm_inside;
+	int cancel = gm_cancel_off(), r;
+
+	gm_inside = UINTPTR_MAX;
+	r = gm_on_wide_stack(gm_init);
+	gm_inside = inside;
+	gm_cancel_back(cancel);
+	return r;
+}
+
+/* The word is at STARTING, and that is ours. */
+static bool start(bool wiped)
+{
+	uint32_t to = GM_STATE_OFF;
+
+	__atomic_store_n((uint32_t *)&started_once, 1, __ATOMIC_RELEASE);
+	gm_state.pid = getpid();
+	if (init() == 0)
+		to = wiped ? GM_STATE_RUNNING : GM_STATE_RUNNING_CHECKED;
+	move_word(GM_STATE_STARTING, to);
+	futex_word(FUTEX_WAKE, INT32_MAX, NULL);
+	return gm_state_word() == to && to != GM_STATE_OFF;
+}
+
+/* A child of a process that has used CUDA: the driver refuses it every call, for ever, and the
+ * library is off. (A raw clone may count on being alone: no thread is created there.) A child of
+ * one that has not finds the word new and nobody who has started. */
+static bool is_child_of_started(void)
+{
+	return __atomic_load_n((uint32_t *)&started_once, __ATOMIC_ACQUIRE);
+}
+
+bool gm_state_start(void)
+{
+	bool wiped = true;
+
+	for (;;) {
+		switch (gm_state_word()) {
+		case GM_STATE_RUNNING:
+			return true;
+		case GM_STATE_RUNNING_CHECKED:
+			return gm_state.pid == getpid();
+		case GM_STATE_STARTING:
+			wait_for_start();
+			break;
+		case GM_STATE_NEW:
+			if (is_child_of_started())
+				return false;
+			wiped = madvise(&gm_state, sizeof(gm_state), MADV_WIPEONFORK) == 0;
+			if (move_word(GM_STATE_NEW, GM_STATE_STARTING))
+				return start(wiped);
+			break;
+		default:
+			return false;
+		}
+	}
+}
+
+/* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
+ * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
+ * an unwinding, without gm_leave. */
+bool gm_enter_slow(uintptr_t here, bool starts)
+{
+	int kept = errno;
+
+	if (gm_inside != 0 && here < gm_inside) {
+		gm_where_moved();	/* for all that is known of it */
+		return false;
+	}
+	if (!starts && !gm_state_is_mine())
+		return false;
+	gm_inside = here;
+	if (!gm_state_start()) {
+		gm_inside = 0;
+		errno = kept;
+		return false;
+	}
+	errno = kept;
+	return true;
+}

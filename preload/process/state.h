@@ -1,0 +1,134 @@
+/*
+ * state.h - the state of the library in this process, on pages that a child finds wiped.
+ *
+ * One word says where the library stands. It lies, with all state that a child must not inherit,
+ * on pages marked MADV_WIPEONFORK: a child made by fork or clone (whoever made it, however) finds
+ * zeroes, which is GM_STATE_NEW. Where its parent had started the library the driver refuses the child
+ * every call, and the library stays off; else it starts at the child's first hook. A vfork or CLONE_VM
+ * child shares its parent's. Where the kernel cannot wipe (before 4.14) the word is
+ * GM_STATE_RUNNING_CHECKED, and every hook compares getpid() with @pid.
+ *
+ *   NEW ── first hook ──> STARTING ──> RUNNING, or RUNNING_CHECKED
+ *                             └──────> OFF (could not start: one line was said; all passes through)
+ *
+ * Thread context: any; whoever finds NEW first starts, the others wait a bounded time.
+ * Signal context: gm_state_word and gm_state_is_mine may be read in a handler.
+ */
+#ifndef GM_PRELOAD_STATE_H
+#define GM_PRELOAD_STATE_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "allocator/lock.h"
+#include "preload/options/options.h"
+#include "recorder/read/image.h"
+
+/* For data that hooks touch: reached without a detour through the GOT. */
+#define GM_HIDDEN __attribute__((visibility("hidden")))
+
+enum gm_state_value {
+	GM_STATE_NEW, GM_STATE_STARTING, GM_STATE_RUNNING, GM_STATE_RUNNING_CHECKED, GM_STATE_OFF
+};
+
+#if defined(__aarch64__)
+#define GM_STATE_PAGE 65536		/* the largest pages that the kernel may have */
+#else
+#define GM_STATE_PAGE 4096
+#endif
+
+#define GM_OOM_OBSERVERS 8u
+#define GM_OOM_KEPT 32u			/* the most that option oom_snapshots may be */
+#define GM_PATH_BYTES 1024u
+
+struct gm_oom_observer {
+	void (*fn)(void *arg, int device, uint64_t requested_bytes, uint64_t total_bytes,
+		   uint64_t free_bytes);
+	void *arg;
+};
+
+struct gm_state {
+	_Atomic(uint32_t) word;		/* enum gm_state_value */
+	pid_t pid;			/* of the process that started it */
+	struct gm_options options;	/* read once, at the start */
+	char journal[GM_PATH_BYTES];	/* where it lies; "" in memory only */
+
+	/* trigger.c, snap.c */
+	_Atomic(uint32_t) helper;	/* kernel id of the helper thread; 0: there is none */
+	_Atomic(uint32_t) reasons;	/* bit (1 << enum gm_request): asked for, not yet taken up */
+	struct gm_lock writing;		/* a snapshot is being written, by whoever */
+	uint32_t written[8];		/* files so far, by enum gm_request; lock: writing */
+
+	/* api.c: one gpumem_snapshot at a time */
+	struct gm_lock api_lock;
+	char api_path[GM_PATH_BYTES];	/* "": the option's */
+	_Atomic(int32_t) api_result;
+
+	/* history.c */
+	_Atomic(uint32_t) context;	/* GM_CONTEXT_*: what gets a stack */
+	struct gm_lock history_lock;	/* one change at a time */
+
+	/* exit.c */
+	_Atomic(uint32_t) exiting;	/* exit() has begun */
+	_Atomic(uint32_t) exit_step;	/* enum in exit.c */
+	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
+	_Atomic(int32_t) exit_result;	/* of the writing */
+
+	/* crash.c */
+	_Atomic(uint32_t) crash_thread;	/* kernel id of the thread that leads; 0: none has crashed */
+	_Atomic(uint32_t) crash_step;	/* enum in crash.c */
+	siginfo_t crash_info;		/* the leader's */
+
+	/* oom.c */
+	struct gm_lock oom_lock;
+	uint64_t oom_begun_ns, oom_next_ns;	/* CLOCK_MONOTONIC; lock: oom_lock */
+	_Atomic(uint64_t) oom_failure;	/* number of the newest failure ... */
+	_Atomic(uint64_t) oom_settled;	/* ... and of the newest that was shown, or could not be */
+	struct gm_lock oom_copying;	/* of the next four */
+	struct gm_oom_copy {
+		struct gm_image image;	/* @base NULL: none */
+		uint64_t time_us;	/* wall clock of that moment */
+	} oom_copies[2];		/* of the first failure and of the newest, not shown yet */
+	bool oom_first_kept;
+	int64_t oom_budget_ns;		/* what may be spent on copies, */
+	uint64_t oom_budget_at_ns;	/* as of then; 0: nothing was spent yet */
+	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* the last ones; lock: writing */
+	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */
+} __attribute__((aligned(GM_STATE_PAGE)));	/* so that nothing else lies on its pages */
+
+extern struct gm_state gm_state GM_HIDDEN;
+
+static inline uint32_t gm_state_word(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_state.word, __ATOMIC_ACQUIRE);
+}
+
+/* The library runs, and in this very process: false in a forked child, and in a vfork child, which shares the word but is another process. Async-signal-safe. */
+bool gm_state_is_mine(void);
+
+/* Start if this process has not. Returns true when hooks record. Any thread, no lock held. */
+bool gm_state_start(void);
+
+/* What there is to start, in its order (init.c); called by gm_state_start, once a process.
+ * Returns 0, or -errno when nothing will be recorded; it has said why. */
+int gm_init(void);
+
+/* Around what may reach a cancellation point of the C library on a thread of the program: one ended
+ * there would hold our locks for good. */
+static inline int gm_cancel_off(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+static inline void gm_cancel_back(int before)
+{
+	pthread_setcancelstate(before, &before);
+}
+
+#endif

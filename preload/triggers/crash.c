@@ -1,0 +1,366 @@
+/*
+ * crash.c - the signals that end a program: what is kept of them, and the snapshot of that moment.
+ *
+ * Taken only from a program that left them at their default. The handler puts signal, registers
+ * and time into the journal's header, has the helper thread walk the stack and write the snapshot,
+ * waits for that a bounded time, and then lets the signal do what it would have done: exit status
+ * and core file are the program's own. A handler that the program installs later replaces this
+ * one; one that puts back what it found puts back this one.
+ *
+ *   crash_step   NONE ── first signal: its thread leads ──> TAKING ── written, or too late ──> DONE
+ *
+ * One thread leads. Others that crash meanwhile wait for it, so that the snapshot is complete and
+ * the status is the first one's. A fault in the handler itself ends it at once. Whatever happens,
+ * the journal is whole, and what the helper did not write `gpumem recover` does.
+ *
+ * A fault is left to happen again: registers are what they were, so the kernel sees and reports
+ * what it would have. What cannot happen again (a signal that was sent, a trap, abort) is queued
+ * again with its own siginfo. (A fault that does not happen again, its memory having been mapped
+ * meanwhile by another thread, lets the program live on, the signal at its default.)
+ *
+ * No file is opened but the one that is written (directories: its own, and the journal's, which is
+ * removed from it): frames that have no name yet stay without, and `gpumem symbolize` names them.
+ * (glibc before 2.35: /proc/self/maps, for a place where no object is known.)
+ *
+ * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
+ * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
+ * (walking the stack takes more: the handler does that only where there is no helper, and room),
+ * errno kept, no lock, no malloc, no file. Fork: a child inherits the handlers, whose default it
+ * must not change: in a process that is not ours they only let the signal happen. exec resets them.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "preload/triggers/crash.h"
+#include "preload/process/state.h"
+#include "preload/triggers/trigger.h"
+#include "recorder/modules/modules.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/unwind/unwind.h"
+
+#define WAIT_NS UINT64_C(5000000000)	/* for the snapshot */
+#define OWN_NS UINT64_C(500000000)	/* for its copy, when the fault is in our own code */
+#define BEHIND_NS UINT64_C(6000000000)	/* of other threads, for the leader */
+#define DEATH_NS UINT64_C(1000000000)	/* of other threads, for the death that the leader brings */
+#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in the handler may hold */
+#define ROOM_BYTES 6144			/* of an alternate stack, to walk the stack in the handler */
+
+enum { CRASH_NONE, CRASH_TAKING, CRASH_DONE };	/* gm_state.crash_step */
+
+static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS,
+			       SIGTERM, SIGINT, SIGHUP, SIGQUIT };
+#define SIGNALS (sizeof(signals) / sizeof(signals[0]))
+
+#if defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#else
+#define MACHINE EM_X86_64
+#endif
+
+static void handler(int number, siginfo_t *info, void *context);
+
+static uint32_t load(const _Atomic(uint32_t) *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+/* Was it sent by somebody, or raised by what the thread did? */
+static bool was_sent(const siginfo_t *info)
+{
+	return info->si_code <= 0;
+}
+
+static bool is_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
+}
+
+/* Is this handler what the kernel would call? */
+static bool is_taken(int number)
+{
+	struct sigaction action;
+
+	return sigaction(number, NULL, &action) == 0 && action.sa_flags & SA_SIGINFO &&
+	       action.sa_sigaction == handler;
+}
+
+/* ---- the default, after all -------------------------------------------------------------------- */
+
+/* Is another of the signals waiting for this handler to return? It would be seen before the fault
+ * is repeated. */
+static bool others_pending(int number)
+{
+	sigset_t pending;
+
+	if (sigpending(&pending))
+		return true;
+	for (unsigned int i = 0; i < SIGNALS; i++)
+		if (signals[i] != number && sigismember(&pending, signals[i]))
+			return true;
+	return false;
+}
+
+/* Will it be raised again when the handler returns? Codes of the kernel's own may be of things
+ * that happened once: a frame of another signal that did not fit, memory that failed. */
+static bool happens_again(int number, const siginfo_t *info)
+{
+	return is_fault(number) && !was_sent(info) && info->si_code != SI_KERNEL &&
+	       !(number == SIGBUS && info->si_code == BUS_MCEERR_AO) && !others_pending(number);
+}
+
+/* As if we were not there: the signal's default, once this handler has returned. With @called this
+ * handler was not the kernel's to call but a handler's of the program, which had found it where it
+ * expects the default; else one that the program has installed meanwhile gets the signal. */
+static void by_default(int number, siginfo_t *info, bool called)
+{
+	const struct sigaction action = { .sa_handler = SIG_DFL };
+
+	if (called || is_taken(number))
+		sigaction(number, &action, NULL);
+	if (happens_again(number, info))
+		return;
+	/* A sandbox may not know the first of these. */
+	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), number, info))
+		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+}
+
+void gm_crash_by_default(int number, void *info)
+{
+	by_default(number, info, true);
+}
+
+/* ---- what is kept ------------------------------------------------------------------------------ */
+
+static void keep_registers(struct gm_header *header, const ucontext_t *context)
+{
+	struct gm_regs regs;
+
+	gm_regs_from_ucontext(&regs, context);
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		header->crash_registers[i] = regs.r[i];
+#if defined(__aarch64__)
+	header->crash_registers[GM_REG_COUNT] = context->uc_mcontext.pstate;
+#else
+	header->crash_registers[GM_REG_COUNT] =
+		(uint64_t)context->uc_mcontext.gregs[REG_EFL] & UINT32_MAX;
+#endif
+	header->crash_machine = MACHINE;
+}
+
+static void keep(struct gm_header *header, int number, const siginfo_t *info,
+		 const ucontext_t *context)
+{
+	header->crash_code = info->si_code;
+	header->crash_tsc = gm_stamp();
+	header->crash_tid = gm_state.crash_thread;
+	if (was_sent(info)) {
+		header->crash_sender_pid = info->si_pid;
+		header->crash_sender_uid = info->si_uid;
+	} else if (is_fault(number)) {
+		header->crash_address = (uintptr_t)info->si_addr;
+	}
+	keep_registers(header, context);
+	__atomic_store_n(&header->crash_signal, number, __ATOMIC_RELEASE);
+	__atomic_store_n((uint32_t *)&header->life, GM_LIFE_CRASHED, __ATOMIC_RELEASE);
+}
+
+/* Return addresses from the registers that were kept. The stack is its thread's, which stands in
+ * the handler; every word is proved readable before it is read. */
+static void walk(struct gm_header *header)
+{
+	struct gm_regs regs = { .has_all = true };
+	unsigned int flags = 0;
+	int count;
+
+	_Static_assert(sizeof(uintptr_t) == sizeof(header->crash_pcs[0]), "pcs as they are");
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		regs.r[i] = header->crash_registers[i];
+	count = gm_unwind(&regs, (uintptr_t *)header->crash_pcs,
+			  sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0]), &flags);
+	header->crash_flags = flags;
+	__atomic_store_n(&header->crash_frames, (uint32_t)count, __ATOMIC_RELEASE);
+}
+
+/* Is there room to walk here? Of a thread's own stack enough is taken for granted. */
+static bool has_room(const ucontext_t *context)
+{
+	const stack_t *other = &context->uc_stack;
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0), low = (uintptr_t)other->ss_sp;
+
+	return other->ss_flags & SS_DISABLE || here < low || here - low >= other->ss_size ||
+	       here - low >= ROOM_BYTES;
+}
+
+/* ---- the handler ------------------------------------------------------------------------------- */
+
+/* Our own code, by the linker's word. */
+extern const char __ehdr_start[] GM_HIDDEN, _end[] GM_HIDDEN;
+
+static bool in_our_code(const struct gm_header *header)
+{
+	uint64_t pc = header->crash_registers[GM_REG_PC];
+
+	return pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)_end;
+}
+
+static void set_step(uint32_t step)
+{
+	__atomic_store_n((uint32_t *)&gm_state.crash_step, step, __ATOMIC_RELEASE);
+	syscall(SYS_futex, (uint32_t *)&gm_state.crash_step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL,
+		NULL, 0);
+}
+
+static void lead(int number, siginfo_t *info, const ucontext_t *context)
+{
+	struct gm_header *header = gm_recorder_header();
+	uint32_t request;
+
+	memcpy(&gm_state.crash_info, info, sizeof(*info));
+	set_step(CRASH_TAKING);
+	if (header) {
+		keep(header, number, info, context);
+		if (gm_trigger_has_helper()) {
+			request = gm_trigger_ask(GM_REQUEST_CRASH);
+			if (!in_our_code(header) || was_sent(info) ||
+			    gm_trigger_wait_copied(request, OWN_NS))
+				gm_trigger_wait_written(request, WAIT_NS);
+		} else if (has_room(context)) {
+			walk(header);
+		}
+	}
+	set_step(CRASH_DONE);
+}
+
+/* Wait until the step is no longer @while_it_is, at most @limit_ns. */
+static void wait_step(uint32_t while_it_is, uint64_t limit_ns)
+{
+	const struct timespec slice = { 0, 100000000 };
+
+	for (uint64_t ns = 0; ns < limit_ns && load(&gm_state.crash_step) == while_it_is;
+	     ns += (uint64_t)slice.tv_nsec)
+		syscall(SYS_futex, (uint32_t *)&gm_state.crash_step, FUTEX_WAIT_PRIVATE,
+			while_it_is, &slice, NULL, 0);
+}
+
+/* Another thread was first: it is its death that the process is to die. */
+static void follow(void)
+{
+	wait_step(CRASH_NONE, BEHIND_NS);
+	wait_step(CRASH_TAKING, BEHIND_NS);
+	wait_step(CRASH_DONE, DEATH_NS);
+}
+
+/* The handler itself faulted (everything else is blocked in it): die by the first signal. */
+static void end_quietly(ucontext_t *context)
+{
+	int number = gm_state.crash_info.si_signo;
+
+	by_default(number, &gm_state.crash_info, false);
+	sigdelset(&context->uc_sigmask, number);
+}
+
+static void handler(int number, siginfo_t *info, void *context)
+{
+	uint32_t nobody = 0, me = (uint32_t)syscall(SYS_gettid);
+	int kept = errno;
+	bool called = !is_taken(number);
+
+	if (!gm_state_is_mine()) {
+		by_default(number, info, called);
+	} else if (__atomic_compare_exchange_n((uint32_t *)&gm_state.crash_thread, &nobody, me, false,
+					       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		lead(number, info, context);
+		by_default(number, info, called);
+	} else if (nobody == me && load(&gm_state.crash_step) == CRASH_TAKING) {
+		end_quietly(context);
+	} else {
+		if (nobody != me)
+			follow();
+		by_default(number, info, called);
+	}
+	errno = kept;
+}
+
+void gm_crash_start(void)
+{
+	struct sigaction action = { .sa_sigaction = handler,
+				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+	struct sigaction before;
+
+	/* Nothing of the program's may run in the midst, or jump out of it. A fault may: the kernel
+	 * kills by it where it is blocked, with another status than the first signal's. */
+	sigfillset(&action.sa_mask);
+	for (unsigned int i = 0; i < SIGNALS; i++)
+		if (is_fault(signals[i]))
+			sigdelset(&action.sa_mask, signals[i]);
+	for (unsigned int i = 0; i < SIGNALS; i++)
+		if (sigaction(signals[i], NULL, &before) == 0 &&
+		    !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_DFL)
+			sigaction(signals[i], &action, NULL);
+}
+
+/* ---- by the helper ----------------------------------------------------------------------------- */
+
+/* Frames are return addresses everywhere, and named by what lies before them: the instruction that
+ * faulted is its own next one's. */
+static uint32_t intern(const struct gm_header *header)
+{
+	uint32_t ids[sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0])];
+	uint32_t count = header->crash_frames;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct gm_frame frame = { 0 };
+
+		frame.module = gm_modules_lookup(header->crash_pcs[i], &frame.offset);
+		if (i == 0)
+			frame.offset++;
+		ids[i] = gm_intern_frame(&frame);
+	}
+	return gm_intern_stack(ids, count, header->crash_flags & (GM_UNWIND_TRUNCATED | GM_UNWIND_MORE));
+}
+
+void gm_crash_describe(void)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	if (!header || !__atomic_load_n(&header->crash_signal, __ATOMIC_ACQUIRE) ||
+	    header->crash_frames)
+		return;
+	walk(header);
+	/* The thread that crashed may have been at it itself. */
+	if (!gm_recorder_can_intern(LOCK_NS))
+		return;
+	header->crash_stack = intern(header);
+}
+
+void gm_crash_naming(const char *path, uint64_t inode)
+{
+	struct gm_header *header = gm_recorder_header();
+	size_t length = strnlen(path, sizeof(header->last_snapshot) - 1);
+
+	__atomic_store_n(&header->crash_written, 0, __ATOMIC_RELEASE);
+	memcpy(header->last_snapshot, path, length);
+	memset(header->last_snapshot + length, 0, sizeof(header->last_snapshot) - length);
+	__atomic_store_n(&header->crash_written, GM_CRASH_WRITTEN(inode), __ATOMIC_RELEASE);
+}
+
+void gm_crash_written(void)
+{
+	if (!strstr(gm_state.journal, "/" GM_RUN_ROOM))
+		gm_recorder_unlink();
+}
+
+void gm_crash_not_worth_it(void)
+{
+	gm_recorder_unlink();
+}

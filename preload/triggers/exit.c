@@ -1,0 +1,197 @@
+/*
+ * exit.c - the ends of a process at which it still runs, and the snapshot taken there.
+ *
+ * exit(): a handler registered at the first CUDA call marks the process as exiting. The snapshot
+ * is taken at the first context release, reset or destruction after that (the runtime's own
+ * clean-up: after it the device is empty), or in our destructor, whichever is first. Taken in the
+ * handler, what the program's static objects free would look leaked.
+ * _exit, _Exit, quick_exit: hooked; the snapshot is taken at once.
+ *
+ * A clean end removes the journal once the snapshot is written; where it could not be written the
+ * journal stays and can be recovered.
+ *
+ * Thread context: any thread, the last of the process among them. Signal context: _exit may be
+ * called in a handler, whatever was interrupted: every wait is bounded. Fork: a child just
+ * exits.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/order/context.h"
+#include "preload/triggers/exit.h"
+#include "preload/hooks/hook.h"
+#include "preload/triggers/oom.h"
+#include "preload/driver/real.h"
+#include "preload/process/say.h"
+#include "preload/triggers/snap.h"
+#include "preload/process/state.h"
+#include "preload/triggers/trigger.h"
+#include "recorder/journal/recorder.h"
+
+#define WAIT_NS UINT64_C(10000000000)
+
+/* Before the library was loaded there is nothing else to leave by. */
+static __attribute__((noreturn)) void leave(int status)
+{
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
+/* gm_state.exit_step */
+enum { EXIT_NOT_YET, EXIT_TAKING, EXIT_TAKEN, EXIT_FAILED };
+
+static uint32_t step(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_state.exit_step, __ATOMIC_ACQUIRE);
+}
+
+bool gm_exit_begun(void)
+{
+	return step() != EXIT_NOT_YET;
+}
+
+static void set_life(enum gm_life life)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	if (header)
+		__atomic_store_n((uint32_t *)&header->life, life, __ATOMIC_RELEASE);
+}
+
+/* Where there is no exit snapshot to wait for: those that were asked for and are still being written,
+ * as of memory that ran out just now. Returns false when that took too long. */
+static bool finish_asked(void)
+{
+	const struct gm_header *header = gm_recorder_header();
+
+	return !header || !gm_trigger_has_helper() ||
+	       gm_trigger_wait_written(__atomic_load_n((const uint32_t *)&header->request,
+						       __ATOMIC_ACQUIRE), WAIT_NS);
+}
+
+/* Returns false when the snapshot is wanted and could not be had in time. */
+static bool take(void)
+{
+	enum gm_request reason = GM_REQUEST_EXIT;	/* shows the failures that are left, too */
+	uint32_t request;
+
+	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it()) {
+		if (!gm_oom_owed())
+			return finish_asked();
+		reason = GM_REQUEST_OOM;
+	}
+	if (!gm_trigger_has_helper())
+		return gm_snap_take(1u << reason, WAIT_NS, NULL, NULL) == 0;
+	request = gm_trigger_ask(reason);
+	if (!gm_trigger_wait_written(request, WAIT_NS)) {
+		gm_say("the last snapshot took too long; the journal stays: ",
+		       gm_state.journal[0] ? gm_state.journal : "(in memory)");
+		return false;
+	}
+	return reason != GM_REQUEST_EXIT ||
+	       __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* The exit snapshot, once: whoever comes second waits until the first one has it. */
+static void exit_snapshot(void)
+{
+	const struct timespec limit = { 0, 100000000 };
+	uint32_t before = EXIT_NOT_YET, me = (uint32_t)syscall(SYS_gettid);
+	bool done;
+
+	if (__atomic_compare_exchange_n((uint32_t *)&gm_state.exit_step, &before, EXIT_TAKING,
+					false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		gm_state.exit_taker = me;
+		done = take();
+		__atomic_store_n((uint32_t *)&gm_state.exit_step, done ? EXIT_TAKEN : EXIT_FAILED,
+				 __ATOMIC_RELEASE);
+		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAKE_PRIVATE, INT32_MAX,
+			NULL, NULL, 0);
+		return;
+	}
+	/* A signal handler that interrupted the taker must not wait for it. */
+	for (int i = 0; i < 100 && step() == EXIT_TAKING && gm_state.exit_taker != me; i++)
+		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAIT_PRIVATE, EXIT_TAKING,
+			&limit, NULL, 0);
+}
+
+/* The last that this process does with us. */
+static void end(void)
+{
+	int kept = errno, cancel = gm_cancel_off();
+
+	set_life(GM_LIFE_EXITING);
+	exit_snapshot();
+	if (step() == EXIT_TAKEN) {
+		set_life(GM_LIFE_CLEAN);
+		gm_recorder_unlink();
+	}
+	gm_cancel_back(cancel);
+	errno = kept;
+}
+
+static void mark_exiting(void)
+{
+	if (!gm_state_is_mine())
+		return;
+	set_life(GM_LIFE_EXITING);
+	__atomic_store_n((uint32_t *)&gm_state.exiting, 1, __ATOMIC_RELEASE);
+	gm_context_handles_changed();	/* the driver may refuse calls from now on */
+}
+
+void gm_exit_start(void)
+{
+	atexit(mark_exiting);
+}
+
+void gm_exit_context_end(void)
+{
+	int kept = errno, cancel = gm_cancel_off();
+
+	if (__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE) &&
+	    gm_state_is_mine())
+		exit_snapshot();
+	gm_cancel_back(cancel);
+	errno = kept;
+}
+
+static __attribute__((destructor)) void unloading(void)
+{
+	if (gm_state_is_mine())
+		end();
+}
+
+/* ---- the hooked ways out ----------------------------------------------------------------------- */
+
+GM_PUBLIC void quick_exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.quick_exit)
+		gm_libc.quick_exit(status);
+	leave(status);
+}
+
+GM_PUBLIC void _exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.exit_now)
+		gm_libc.exit_now(status);
+	leave(status);
+}
+
+GM_PUBLIC void _Exit(int status)
+{
+	if (gm_state_is_mine())
+		end();
+	if (gm_libc.exit_now_c)
+		gm_libc.exit_now_c(status);
+	leave(status);
+}

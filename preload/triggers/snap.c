@@ -1,0 +1,360 @@
+/*
+ * snap.c - one snapshot: copy the journal, settle the copy, write a file for each that asked.
+ *
+ * Thread context: the helper thread; where there is none, the thread that asked. The lock
+ * gm_state.writing is held throughout (rank: above every other). Signal context: only by way of
+ * _exit in a handler, without a helper thread. Fork: gm_state is wiped.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/triggers/crash.h"
+#include "preload/triggers/exit.h"
+#include "preload/triggers/oom.h"
+#include "preload/triggers/own_files.h"
+#include "preload/process/say.h"
+#include "preload/triggers/snap.h"
+#include "preload/process/state.h"
+#include "recorder/journal/file.h"
+#include "recorder/read/image.h"
+#include "recorder/journal/place.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/snapshot/snapshot.h"
+#include "recorder/modules/symbols.h"
+
+#define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
+#define NAMES_EXIT_NS UINT64_C(200000000)
+#define COPIES 3u
+#define LOCK_NS UINT64_C(100000000)	/* for locks that a thread in a signal handler may hold */
+
+static const char *const reason_names[] = {
+	[GM_REQUEST_SIGNAL] = "signal", [GM_REQUEST_OUTSIDE] = "outside", [GM_REQUEST_API] = "api",
+	[GM_REQUEST_OOM] = "oom", [GM_REQUEST_EXIT] = "exit", [GM_REQUEST_CRASH] = "crash",
+};
+#define REASONS (sizeof(reason_names) / sizeof(reason_names[0]))
+
+/* The first segment ever takes the second place: the first one is "none". */
+static bool ever_allocated(const struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_SEGMENTS];
+
+	return __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE) >
+	       region->item_bytes;
+}
+
+static bool ever_failed(const struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_FAILURES];
+	uint64_t bytes = __atomic_load_n((const uint64_t *)&region->populated, __ATOMIC_ACQUIRE);
+	const char *ring = (const char *)header + region->offset;
+
+	for (uint64_t at = 0; at + sizeof(struct gm_failure) <= bytes;
+	     at += sizeof(struct gm_failure))
+		if (__atomic_load_n((const uint64_t *)(const void *)(ring + at), __ATOMIC_ACQUIRE))
+			return true;
+	return false;
+}
+
+bool gm_snap_worth_it(void)
+{
+	const struct gm_header *header = gm_recorder_header();
+
+	return header && (ever_allocated(header) || ever_failed(header));
+}
+
+/* The directory of @path into @ret; "" when it has none. */
+static void directory_of(const char *path, char ret[GM_PATH_BYTES])
+{
+	const char *slash = strrchr(path, '/');
+	size_t length = slash ? (size_t)(slash - path) : 0;
+
+	memcpy(ret, path, length);
+	ret[length] = '\0';
+}
+
+static void set_path(char place[1024], const char *path)
+{
+	size_t length = strnlen(path, 1023);
+
+	memcpy(place, path, length);
+	memset(place + length, 0, 1024 - length);
+}
+
+/* Who asked from outside may take the file away: it must be theirs, not one that came just after. */
+static void tell(struct gm_header *header, enum gm_request reason, const char *path)
+{
+	set_path(header->last_snapshot, path);
+	if (reason == GM_REQUEST_OUTSIDE)
+		set_path(header->last_outside, path);
+	__atomic_add_fetch((uint32_t *)&header->snapshots, 1, __ATOMIC_RELEASE);
+}
+
+/* gpumem run reads where the snapshots are from links beside the journal: its own directory, and one
+ * system call that opens nothing. */
+static void tell_run(enum gm_request reason, unsigned int number, const char *path)
+{
+	char link[GM_PATH_BYTES + 48], digits[24];
+	size_t length = strnlen(gm_state.journal, GM_PATH_BYTES - 1);
+	char *at = link;
+
+	if (!strstr(gm_state.journal, "/" GM_RUN_ROOM) || reason == GM_REQUEST_CRASH)
+		return;
+	memcpy(at, gm_state.journal, length);
+	at = stpcpy(at + length, ".");
+	at = stpcpy(at, reason_names[reason]);
+	if (number) {
+		char *digit = digits + sizeof(digits) - 1;
+
+		for (*digit = '\0'; number; number /= 10)
+			*--digit = (char)('0' + number % 10);
+		stpcpy(stpcpy(at, "-"), digit);
+	}
+	if (symlink(path, link))
+		return;			/* another one of that name: it has told already */
+}
+
+/* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
+static void note_snapshot(const struct gm_image *image)
+{
+	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+
+	for (uint8_t i = 0; i < GM_MAX_DEVICES; i++) {
+		const struct gm_domain *domain = (const void *)(image->base + region->offset +
+							       (uint64_t)i * region->item_bytes);
+
+		if (domain->present)
+			gm_record_note(GM_ACTION_SNAPSHOT, i, (uint64_t)
+				       domain->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current,
+				       0);
+	}
+}
+
+struct writing {
+	const struct gm_image *image;
+	const struct gm_snapshot_request *request;
+	const char *template;
+	unsigned int number;
+	int result;
+	int refused;			/* why it is not where it was to be; 0: it is */
+	char path[4096];
+};
+
+static void write_file(void *arg)
+{
+	char journal[GM_PATH_BYTES], fallback[GM_PATH_BYTES + 64];
+	struct writing *w = arg;
+	struct gm_fd_guard guard;
+	int r = gm_snapshot_write(w->image, w->request, w->template, w->number, NULL, w->path,
+				  sizeof(w->path)), found;
+
+	w->result = r;
+	if (!r || r == -ENOSPC || r == -EDQUOT)
+		return;
+	directory_of(gm_state.journal, journal);
+	gm_fd_guard_begin(&guard);
+	found = gm_place_on_disk(journal, fallback, sizeof(fallback));
+	gm_fd_guard_end(&guard);
+	if (found || gm_snapshot_write(w->image, w->request, w->template, w->number, fallback,
+				       w->path, sizeof(w->path)))
+		return;
+	w->refused = r;
+	w->result = 0;
+}
+
+static void say_failed(const struct writing *w, enum gm_request reason)
+{
+	bool kept = reason == GM_REQUEST_EXIT && gm_state.journal[0];
+
+	gm_say("the ", w->request->reason, " snapshot could not be written to ", w->template, ": ",
+	       gm_error_text(w->result), kept ? "; gpumem recover makes one of the journal: " : "",
+	       kept ? gm_state.journal : "");
+}
+
+static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
+{
+	struct gm_snapshot_request request = {
+		.reason = reason_names[reason],
+		.time_us = time_us,
+		.naming = reason == GM_REQUEST_CRASH ? gm_crash_naming : NULL,
+	};
+	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
+	struct writing writing = { .image = image, .request = &request, .number = number,
+				   .template = image->header->output };
+
+	if (reason == GM_REQUEST_API && gm_state.api_path[0])
+		writing.template = gm_state.api_path;
+	if (reason == GM_REQUEST_OOM)
+		request.failure = gm_oom_newest(image);
+	gm_with_own_files(write_file, &writing);
+	if (reason == GM_REQUEST_OUTSIDE)	/* not the one before it */
+		set_path(gm_recorder_header()->last_outside, "");
+	if (writing.result) {
+		say_failed(&writing, reason);
+		return writing.result;
+	}
+	gm_state.written[reason]++;
+	if (!strcmp(writing.path, "/dev/null")) {
+		if (reason == GM_REQUEST_CRASH)
+			gm_crash_written();
+		return 0;			/* wanted nowhere: there is nothing to tell of */
+	}
+	tell(gm_recorder_header(), reason, writing.path);
+	tell_run(reason, number, writing.path);
+	if (writing.refused)
+		gm_say("the ", request.reason, " snapshot could not be written to ", writing.template,
+		       " (", gm_error_text(writing.refused), "): it is in ", writing.path);
+	else if (gm_state.options.verbose)
+		gm_say_always("snapshot (", request.reason, "): ", writing.path);
+	if (reason == GM_REQUEST_OOM)
+		gm_oom_written(number, writing.path);
+	if (reason == GM_REQUEST_CRASH)
+		gm_crash_written();
+	return 0;
+}
+
+static uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Settle @image, write a file for each of @reasons, and free it. */
+static int finish(struct gm_image *image, uint32_t reasons, uint64_t time_us)
+{
+	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
+	int failed = 0, r;
+
+	r = gm_image_settle(image, exiting ? gm_state.options.exit_history : UINT64_MAX);
+	if (r)
+		gm_say("no snapshot could be taken: ",
+		       image->error[0] ? image->error : gm_error_text(r));
+	for (unsigned int reason = 1; !r && reason < REASONS; reason++)
+		if (reasons >> reason & 1) {
+			int one = write_one(image, reason, time_us);
+
+			failed = one ? one : failed;
+		}
+	return r ? r : failed;
+}
+
+/* Copy the journal. */
+static int copy(struct gm_image *image)
+{
+	int r;
+
+	memset(image, 0, sizeof(*image));
+	gm_recorder_review();
+	/* Not of one moment: somebody was off the processor for long, under a lock. */
+	for (unsigned int tries = 1; (r = gm_image_copy_live(image)) == 0; tries++) {
+		if (image->consistent || tries == COPIES)
+			break;
+		gm_image_free(image);
+	}
+	if (r)
+		gm_say("no snapshot could be taken: ",
+		       image->error[0] ? image->error : gm_error_text(r),
+		       gm_state.journal[0] ? "; the journal is " : "", gm_state.journal);
+	return r;
+}
+
+/* @last: locks may be held by a thread that crashed, or left by _exit in a signal handler; and nobody
+ * would see that a snapshot was taken. */
+static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
+{
+	uint64_t time_us = now_us();
+	struct gm_image image;
+	int r = copy(&image);
+
+	if (copied)
+		copied(arg);
+	if (!r)
+		r = finish(&image, reasons, time_us);
+	if (!r && !last)
+		note_snapshot(&image);
+	gm_image_free(&image);
+	return r;
+}
+
+/* A failure that is not shown yet, from the copy that was made when it came; from one made now where
+ * there is none. At the @last all of them, up to the newest. */
+static void take_oom(bool last)
+{
+	struct gm_image image;
+	uint64_t time_us, number;
+
+	gm_oom_begun();
+	for (unsigned int tries = 0; tries < (last ? COPIES : 1) && gm_oom_owed(); tries++) {
+		int r = 0;
+
+		number = __atomic_load_n((const uint64_t *)&gm_state.oom_failure, __ATOMIC_ACQUIRE);
+		if (gm_oom_take_image(&image, &time_us)) {
+			gm_image_renew_names(&image);
+		} else {
+			time_us = now_us();
+			r = copy(&image);
+		}
+		if (!r) {
+			/* Where there was no memory for their records none is to be seen. */
+			if (gm_oom_newest(&image))
+				number = gm_oom_newest(&image);
+			r = finish(&image, 1u << GM_REQUEST_OOM, time_us);
+		}
+		gm_oom_settled(number, !r);
+		if (!r && !last)
+			note_snapshot(&image);
+		gm_image_free(&image);
+	}
+	while (!gm_oom_owed() && gm_oom_take_image(&image, &time_us))
+		gm_image_free(&image);	/* it had what has been shown meanwhile */
+	gm_oom_done();
+}
+
+static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
+{
+	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH,
+		       oom_bit = 1u << GM_REQUEST_OOM;
+	bool last = (reasons & (exit_bit | crash_bit)) || gm_exit_begun();
+	int r = 0, r_exit = 0;
+
+	if (!gm_recorder_header())
+		return -ENODATA;
+	if (!gm_lock_within(&gm_state.writing, limit_ns))
+		return -ETIMEDOUT;
+	if (reasons & crash_bit && !gm_snap_worth_it()) {
+		gm_crash_not_worth_it();
+		reasons &= ~crash_bit;
+	}
+	if (reasons & crash_bit)
+		gm_crash_describe();
+	else if (reasons && gm_recorder_can_intern(LOCK_NS))
+		gm_symbols_work(reasons & exit_bit ? NAMES_EXIT_NS : NAMES_NS);
+	/* First of all: a crash's own file may be the end of the journal. */
+	if (reasons & oom_bit || (last && gm_oom_owed()))
+		take_oom(last);
+	reasons &= ~oom_bit;
+	/* The exit snapshot has fewer events, and shows the very end: a copy of its own. */
+	if (reasons & ~exit_bit)
+		r = take_locked(reasons & ~exit_bit, reasons & crash_bit, copied, arg);
+	if (reasons & exit_bit)
+		r_exit = take_locked(exit_bit, true, copied, arg);
+	if (reasons & exit_bit)
+		__atomic_store_n((int32_t *)&gm_state.exit_result, r_exit, __ATOMIC_RELEASE);
+	if (reasons & 1u << GM_REQUEST_API)
+		__atomic_store_n((int32_t *)&gm_state.api_result, r, __ATOMIC_RELEASE);
+	gm_unlock(&gm_state.writing);
+	return r_exit ? r_exit : r;
+}
+
+int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg)
+{
+	int cancel = gm_cancel_off();
+	int r = take(reasons, limit_ns, copied, arg);
+
+	gm_cancel_back(cancel);
+	return r;
+}

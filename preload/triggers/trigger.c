@@ -1,0 +1,328 @@
+/*
+ * trigger.c - the helper thread: it holds the sign of life, keeps the clock, and writes every
+ * snapshot, so that no thread of the program's has to.
+ *
+ * Thread context: gm_trigger_start in the first hook; helper() is the thread. Signal context:
+ * gm_trigger_ask. Fork: gm_state is wiped, a child has no helper.
+ *
+ * The helper must never be the reason that a process lives on: a program whose main thread calls
+ * pthread_exit ends when its last thread does, and the helper is one of them. So it looks, once a
+ * second, whether the main thread is gone, and goes when nobody else is left; without /proc, where
+ * the others cannot be counted, as soon as the main thread is gone.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/triggers/oom.h"
+#include "preload/triggers/own_files.h"
+#include "preload/process/say.h"
+#include "preload/triggers/snap.h"
+#include "preload/process/state.h"
+#include "preload/triggers/trigger.h"
+#include "recorder/journal/clock.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/modules/symbols.h"
+#include "recorder/unwind/unwind.h"
+
+#define STACK_BYTES (256u << 10)
+#define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
+#define ALONE_NS 20000000		/* once the main thread is gone */
+/* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
+ * priority: that could not be raised again for a snapshot, and it would make a hook wait that
+ * needs the lock of the interned areas. */
+#define NAMES_NS 5000000
+#define PAUSE_NS 45000000
+#define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
+
+static uint32_t load(const _Atomic(uint32_t) *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+/* Shared, not private: gpumem snapshot PID wakes it from another process. */
+static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
+{
+	const struct timespec limit = { (time_t)(limit_ns / 1000000000),
+					(long)(limit_ns % 1000000000) };
+
+	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, value, &limit, NULL, 0);
+}
+
+static void futex_wake(_Atomic(uint32_t) *word)
+{
+	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+bool gm_trigger_has_helper(void)
+{
+	uint32_t helper = load(&gm_state.helper);
+
+	return helper != 0 && helper != (uint32_t)syscall(SYS_gettid);
+}
+
+uint32_t gm_trigger_ask(enum gm_request reason)
+{
+	struct gm_header *header = gm_recorder_header();
+	int kept = errno;
+	uint32_t number;
+
+	if (!header)
+		return 0;
+	__atomic_or_fetch((uint32_t *)&gm_state.reasons, 1u << reason, __ATOMIC_ACQ_REL);
+	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
+	futex_wake(&header->request);
+	errno = kept;
+	return number;
+}
+
+static bool wait_until(_Atomic(uint32_t) *word, uint32_t number, uint64_t limit_ns)
+{
+	struct timespec now;
+	uint64_t end, at;
+	uint32_t seen;
+	int kept = errno;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	end = at + limit_ns;
+	while ((int32_t)((seen = load(word)) - number) < 0 && at < end && load(&gm_state.helper)) {
+		futex_wait(word, seen, end - at < TICK_NS ? end - at : TICK_NS);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	}
+	errno = kept;
+	return (int32_t)(seen - number) >= 0;
+}
+
+bool gm_trigger_wait_copied(uint32_t number, uint64_t limit_ns)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	return header && wait_until(&header->copied, number, limit_ns);
+}
+
+bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	return header && wait_until(&header->answered, number, limit_ns);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------- */
+
+/* Where the kernel stores 0 when the main thread exits, and the process it is true of: a child
+ * has another main thread. NULL: not known. Written once, when the library is loaded. */
+static const int *main_thread_id;
+static pid_t main_thread_owner;
+
+void gm_trigger_loaded(void)
+{
+#ifdef PR_GET_TID_ADDRESS
+	int *address = NULL;
+
+	if (prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) == 0) {
+		main_thread_id = address;
+		main_thread_owner = getpid();
+	}
+#endif
+}
+
+/* The state letter of the thread-group leader: 'Z' once it has exited and others run on. */
+static char main_thread_state(void)
+{
+	char text[512];
+	ssize_t n;
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	const char *end;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	end = strrchr(text, ')');	/* the command's name may hold anything */
+	return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool main_thread_known(void)
+{
+	return main_thread_id && main_thread_owner == getpid();
+}
+
+/* Has the program's last thread but this one gone? Where that cannot be told: has the main one? */
+static bool nobody_left(void)
+{
+	struct stat st;
+
+	if (main_thread_known() && __atomic_load_n(main_thread_id, __ATOMIC_ACQUIRE) != 0)
+		return false;
+	if (stat("/proc/self/task", &st) != 0)
+		return main_thread_known();
+	/* ".", "..", the main thread and this one; a main thread that is gone stays as a zombie. */
+	return st.st_nlink <= 4 && main_thread_state() == 'Z';
+}
+
+/* Would nobody_left ever say so? */
+static bool can_tell(void)
+{
+	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
+}
+
+static void copied(void *arg)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	__atomic_store_n((uint32_t *)&header->copied, *(const uint32_t *)arg, __ATOMIC_RELEASE);
+	futex_wake(&header->copied);
+}
+
+/* Everything that was asked for up to request @number. */
+static void serve(struct gm_header *header, uint32_t number)
+{
+	uint32_t reasons = __atomic_exchange_n((uint32_t *)&gm_state.reasons, 0, __ATOMIC_ACQ_REL);
+
+	if (__atomic_exchange_n((uint32_t *)&header->request_reason, GM_REQUEST_NONE,
+				__ATOMIC_ACQ_REL) == GM_REQUEST_OUTSIDE)
+		reasons |= 1u << GM_REQUEST_OUTSIDE;
+	if (reasons)
+		gm_snap_take(reasons, WRITE_NS, copied, &number);
+	copied(&number);
+	__atomic_store_n((uint32_t *)&header->answered, number, __ATOMIC_RELEASE);
+	futex_wake(&header->answered);
+}
+
+/* Operations begun so far, by all threads: has anything happened since the last look? */
+static uint64_t operations(const struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
+	uint64_t used = __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE);
+	const char *at = (const char *)header + region->offset;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i + sizeof(struct gm_thread) <= used; i += sizeof(struct gm_thread)) {
+		const struct gm_thread *thread = (const void *)(at + i);
+
+		sum += __atomic_load_n((const uint64_t *)&thread->operations, __ATOMIC_RELAXED);
+	}
+	return sum;
+}
+
+static void unlink_journal(void *none)
+{
+	(void)none;
+	gm_recorder_unlink();
+}
+
+static void *helper(void *arg)
+{
+	struct gm_header *header = arg;
+	uint64_t seen = 0, now, next = 0, owed, wait;
+	bool names_left = false, told_lost = false;
+	uint32_t number;
+
+	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
+	__atomic_store_n((uint32_t *)&gm_state.helper, (uint32_t)syscall(SYS_gettid),
+			 __ATOMIC_RELEASE);
+	gm_recorder_hold_alive();
+	for (;;) {
+		number = load(&header->request);
+		if (number != load(&header->answered)) {
+			serve(header, number);
+			continue;
+		}
+		owed = load(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
+		if (!owed) {
+			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
+			continue;
+		}
+		if (nobody_left())
+			break;
+		if (gm_recorder_is_lost() && !told_lost) {
+			told_lost = true;
+			gm_say("the journal was cut short by somebody: nothing is recorded from here "
+			       "on, and nothing is served from the cache");
+		}
+		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
+		       names_left ? PAUSE_NS : TICK_NS;
+		if (!gm_recorder_ahead())
+			futex_wait(&header->request, number, wait < owed ? wait : owed);
+		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
+		 * once a thread has crashed no file is opened any more. */
+		if (load(&header->request) != number || load(&header->life) == GM_LIFE_CRASHED)
+			continue;
+		if (gm_now_ns() < next)		/* woken for gm_recorder_ahead alone */
+			continue;
+		if (gm_recorder_exposed())
+			gm_with_own_files(unlink_journal, NULL);
+		now = operations(header);
+		if (now != seen)
+			gm_recorder_tick();
+		seen = now;
+		names_left = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
+		next = gm_now_ns() + (uint64_t)(names_left ? PAUSE_NS : TICK_NS) / 2;
+	}
+	/* From here on the last thread of the process, which glibc makes call exit(). */
+	__atomic_store_n((uint32_t *)&header->has_helper, 0, __ATOMIC_RELEASE);
+	__atomic_store_n((uint32_t *)&gm_state.helper, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* A stack that holds the program's thread-local storage too, which may be large. */
+static int create(struct gm_header *header)
+{
+	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int r = EAGAIN;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		if (pthread_attr_init(&attributes))
+			return -ENOMEM;
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+		if (sizes[i])
+			pthread_attr_setstacksize(&attributes, sizes[i]);
+		r = pthread_create(&thread, &attributes, helper, header);
+		pthread_attr_destroy(&attributes);
+		if (r != EINVAL)
+			break;
+	}
+	return -r;
+}
+
+int gm_trigger_start(void)
+{
+	struct gm_header *header = gm_recorder_header();
+	sigset_t all, before;
+	int r;
+
+	if (!header)
+		return -ENODATA;
+	if (!can_tell())
+		return -ENOSYS;
+	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
+	 * in a threaded program waits until every thread has answered one of them. */
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	__atomic_store_n((uint32_t *)&gm_state.helper, UINT32_MAX, __ATOMIC_RELEASE);
+	r = create(header);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r)
+		__atomic_store_n((uint32_t *)&gm_state.helper, 0, __ATOMIC_RELEASE);
+	return r;
+}

@@ -1,0 +1,228 @@
+/*
+ * cached_alloc.c - blocks of a cached heap are handed out: see cached.h.
+ *
+ * Every operation but a hit among the thread's own blocks (cached_keep.c) is a stretch or several
+ * (cached_stretch.h): the heap's change, the statistics, the usage rows and the events in one
+ * transaction each.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ */
+#include "recorder/cache/cached_keep.h"
+
+#include <errno.h>
+
+#include "recorder/cache/cached_ledger.h"
+#include "recorder/cache/cached_stretch.h"
+
+static void set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+static void count_alloc(struct gm_cached *heap, const struct gm_block *block)
+{
+	set(&heap->used, heap->used + block->requested);
+	if (gm_unlikely(heap->used > heap->used_high))
+		set(&heap->used_high, heap->used);
+	set(&heap->live, heap->live + block->size);
+}
+
+static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		      uint32_t id)
+{
+	count_alloc(heap, &gm_rec.blocks[id]);
+	/* Without history nothing is put in order by it. */
+	gm_cached_describe(&stretch->change, alloc, id,
+			   gm_rec.history ? gm_stamp() : gm_stamp_before());
+}
+
+/* A look that found nothing does not count in the age of what is free. */
+static void uncount_lookup(struct gm_cached *heap, uint64_t bytes)
+{
+	if (gm_heap_collects(&heap->heap))
+		heap->heap.lookups[gm_heap_pool_of(gm_heap_round(&heap->heap.config, bytes))]--;
+}
+
+/* Within a stretch under the operation's number: a free block, or -EAGAIN. */
+static int find(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		uint32_t *ret_block)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	int r;
+
+	if (gm_unlikely(!gm_cached_rows(heap, alloc->module, stretch->change.writer.nested)))
+		return gm_cached_lost(-ETIMEDOUT);
+	r = gm_heap_find(&heap->heap, &request, ret_block);
+	if (gm_likely(r == 0))
+		hand_over(heap, stretch, alloc, *ret_block);
+	else
+		uncount_lookup(heap, alloc->requested);
+	return r;
+}
+
+static bool rises(const struct gm_stat *stats, unsigned int pool, uint64_t by)
+{
+	const struct gm_stat *all = &stats[GM_POOL_ALL];
+	const struct gm_stat *one = &stats[pool ? GM_POOL_LARGE : GM_POOL_SMALL];
+
+	return all->current + (int64_t)by > all->peak || one->current + (int64_t)by > one->peak;
+}
+
+/* Would a block for @alloc raise a peak, with what is kept taken for live? The rows are known. */
+static bool raises_peak(struct gm_cached *heap, struct gm_stretch *stretch,
+			const struct gm_alloc *alloc)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
+	struct gm_heap_move move = { .requested = alloc->requested };
+	const struct gm_stats *stats = heap->heap.stats;
+	unsigned int pool = gm_heap_pool_of(size);
+
+	if (pool)			/* a small one is cut to size */
+		size = gm_heap_look(&heap->heap, &request);
+	move.size = size;
+	if (gm_heap_has_room(&heap->heap, &move))
+		return heap->used + alloc->requested > heap->used_high;
+	gm_stretch_turn(heap, stretch);
+	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
+	gm_stretch_close(heap, stretch);
+	for (unsigned int i = 0; i < 3; i++)
+		if (heap->rows[i] &&
+		    heap->rows[i]->current_bytes + (int64_t)size > heap->rows[i]->peak_bytes)
+			return true;
+	return rises(stats->stat[GM_STAT_ALLOCATION], pool, 1) ||
+	       rises(stats->stat[GM_STAT_ACTIVE], pool, 1) ||
+	       rises(stats->stat[GM_STAT_ALLOCATED_BYTES], pool, size) ||
+	       rises(stats->stat[GM_STAT_ACTIVE_BYTES], pool, size) ||
+	       rises(stats->stat[GM_STAT_REQUESTED_BYTES], pool, alloc->requested) ||
+	       heap->used + alloc->requested > heap->used_high;
+}
+
+/* Another transaction, for what @op stands for. */
+static int find_again(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		      uint64_t op, uint32_t *ret_block)
+{
+	stretch->change.op = op;
+	gm_stretch_open(heap, stretch);
+	return find(heap, stretch, alloc, ret_block);
+}
+
+/* With the lock. The heap decides as if this thread had kept nothing; and before it finds nothing, or
+ * takes a peak for higher than it is, as if nobody had. */
+static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+			uint32_t *ret_block)
+{
+	bool others = gm_keep_others(stretch), nested = stretch->change.writer.nested;
+	uint64_t op = stretch->change.op;
+	int r;
+
+	gm_keep_tidy_own(stretch, false);
+	/* A large block of the heap's choice depends on all others. */
+	if (gm_unlikely(gm_get(&gm_keep_large[heap->domain])) &&
+	    alloc->requested > GM_HEAP_SMALL_REQUEST)
+		gm_keep_empty_all(stretch);
+	if (others && gm_cached_rows(heap, alloc->module, nested) &&
+	    raises_peak(heap, stretch, alloc)) {
+		gm_keep_empty_all(stretch);
+		others = false;
+	}
+	r = find_again(heap, stretch, alloc, op, ret_block);
+	if (r != -EAGAIN || !others || !gm_keep_any(heap->domain))
+		return r;
+	if (stretch->change.writer.slot)
+		stretch->change.writer.slot->last_op = stretch->last_op;
+	gm_stretch_close(heap, stretch);
+	gm_keep_empty_all(stretch);
+	return find_again(heap, stretch, alloc, op, ret_block);
+}
+
+int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		    uint32_t *ret_block)
+{
+	struct gm_stretch stretch;
+	int r;
+
+	*ret_block = GM_NONE;
+	if (gm_unlikely(alloc->requested >= GM_HEAP_REQUEST_LIMIT))
+		return -E2BIG;
+	if (gm_unlikely(!gm_header_get()))
+		return -ENODEV;
+	if (gm_keep_has(heap->domain)) {
+		*ret_block = gm_keep_take(heap, op, alloc);
+		if (gm_likely(*ret_block))
+			return 0;
+	}
+	gm_stretch_make(&stretch, false);
+	r = gm_stretch_enter(heap, &stretch, op);
+	if (gm_unlikely(r < 0))
+		return r;
+	if (gm_unlikely(alloc->requested > GM_HEAP_SMALL_REQUEST) &&
+	    gm_keep_look_again(heap, &stretch, alloc)) {
+		gm_change_leave(&stretch.change);
+		*ret_block = gm_keep_take(heap, op, alloc);
+		if (*ret_block)
+			return 0;
+		r = gm_stretch_enter(heap, &stretch, op);
+		if (r < 0)
+			return r;
+	}
+	r = find_flushed(heap, &stretch, alloc, ret_block);
+	if (gm_likely(r == 0))
+		gm_stretch_end(heap, &stretch);
+	else
+		gm_stretch_cancel(heap, &stretch);
+	return r;
+}
+
+/* With the driver: stretches with its calls between them. The caller holds the growth lock. */
+static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+		uint32_t *ret_block)
+{
+	struct gm_heap_request request = { alloc->requested, alloc->stream };
+	int64_t *ooms = &heap->heap.stats->num_ooms;
+	int r;
+
+	gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
+	r = gm_heap_alloc(&heap->heap, &request, ret_block);
+	if (!stretch->held)
+		return r;		/* lost between the driver's calls, and counted */
+	if (r == 0) {
+		hand_over(heap, stretch, alloc, *ret_block);
+	} else if (r == -ENOMEM) {
+		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
+	}
+	gm_stretch_end(heap, stretch);
+	return r;
+}
+
+int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+		   uint32_t *ret_block)
+{
+	struct gm_stretch stretch = { .alloc = alloc, .op = op };
+	int r;
+
+	*ret_block = GM_NONE;
+	if (alloc->requested >= GM_HEAP_REQUEST_LIMIT)
+		return -E2BIG;
+	gm_keep_flush(heap->domain);
+	r = gm_stretch_enter(heap, &stretch, op);
+	if (r < 0)
+		return r;
+	r = find_flushed(heap, &stretch, alloc, ret_block);
+	if (r == 0) {
+		gm_stretch_end(heap, &stretch);
+		return 0;
+	}
+	gm_stretch_cancel(heap, &stretch);
+	if (r != -EAGAIN)
+		return r;
+	heap->grower = &stretch;
+	r = gm_stretch_enter(heap, &stretch, 0);
+	if (r == 0) {
+		gm_keep_empty_all(&stretch);	/* what was kept meanwhile */
+		gm_stretch_turn(heap, &stretch);
+		r = grow(heap, &stretch, alloc, ret_block);
+	}
+	heap->grower = NULL;
+	return r;
+}

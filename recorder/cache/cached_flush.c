@@ -1,0 +1,417 @@
+/*
+ * cached_flush.c - the shards of a domain: made, and emptied into their heaps.
+ *
+ * A flush folds a bin's tally into the statistics, then gives its blocks to the heap one by one, each
+ * in a transaction of the domain, while the shard's thread is kept out (cached_keep.c has the rules).
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: forgotten with the journal. Lock:
+ * the domain's, then a slot's @keeping.
+ */
+#include "allocator/lock.h"
+#include "recorder/cache/cached_keep.h"
+#include "recorder/journal/clock.h"
+#include "recorder/cache/cached_ledger.h"
+#include "recorder/cache/cached_stretch.h"
+
+#define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its shard for some 50 ns, if it runs */
+#define SPINS 200u
+#define PAUSE_NS 50000
+
+static struct {
+	_Atomic(struct gm_keep *) first;
+	_Atomic(uint32_t) count;
+} domains[GM_DOMAINS];
+
+_Atomic(uint32_t) gm_keep_large[GM_DOMAINS];
+
+void gm_keep_begin(void)
+{
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		gm_set(&gm_keep_large[d], 0);
+		gm_set(&domains[d].first, NULL);
+		gm_set(&domains[d].count, 0);
+	}
+}
+
+/* ---- holding threads out ---- */
+
+static bool try_hold(struct gm_slot *slot)
+{
+	uint32_t nobody = GM_KEEPING_NOBODY;
+
+	return gm_get(&slot->keeping) == GM_KEEPING_NOBODY &&
+	       atomic_compare_exchange_strong_explicit(&slot->keeping, &nobody, GM_KEEPING_OTHER,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static bool hold_slow(struct gm_slot *slot, uint64_t limit_ns)
+{
+	uint64_t until = limit_ns ? gm_now_ns() + limit_ns : 0;
+	bool held = false;
+
+	for (unsigned int i = 0; i < SPINS && !held; i++) {
+		gm_pause();
+		held = try_hold(slot);
+	}
+	while (!held && until && gm_now_ns() < until) {
+		gm_nap(PAUSE_NS);
+		held = try_hold(slot);
+	}
+	return held;
+}
+
+bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
+{
+	bool stuck = gm_get(&slot->keep_stuck) != 0, held = try_hold(slot);
+
+	/* Stuck: its thread died there. Nobody shall wait like that again. */
+	if (gm_unlikely(!held))
+		held = hold_slow(slot, stuck ? 0 : limit_ns);
+	if (gm_unlikely(held == stuck))
+		gm_set(&slot->keep_stuck, !held);
+	return held;
+}
+
+static void release(struct gm_slot *slot)
+{
+	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+}
+
+struct gm_keep *gm_keep_first(uint8_t domain)
+{
+	return gm_get_acquire(&domains[domain].first);
+}
+
+bool gm_keep_hold(uint8_t domain)
+{
+	struct gm_keep *keep;
+
+	for (keep = gm_keep_first(domain); keep; keep = keep->next)
+		if (!gm_slot_hold(keep->slot, HOLD_NS))
+			break;
+	for (struct gm_keep *held = gm_keep_first(domain); keep && held != keep; held = held->next)
+		release(held->slot);
+	return !keep;
+}
+
+void gm_keep_release(uint8_t domain)
+{
+	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next)
+		release(keep->slot);
+}
+
+/* ---- shards ---- */
+
+struct gm_keep *gm_keep_find(struct gm_slot *slot, uint8_t domain)
+{
+	struct gm_keep *keep = gm_get_acquire(&slot->keeps);
+
+	while (keep && keep->domain != domain)
+		keep = keep->next_of_slot;
+	return keep;
+}
+
+/* Whoever holds the locks of all domains knows all the shards. */
+static bool make_locked(struct gm_slot *slot, uint8_t domain)
+{
+	struct gm_keep *keep;
+	uint32_t id;
+
+	if (gm_keep_find(slot, domain))
+		return true;
+	if (gm_get(&gm_region(GM_REGION_SHARDS)->refused))
+		return false;
+	keep = gm_cached_memory(sizeof(*keep));
+	id = keep ? gm_region_take(GM_REGION_SHARDS, false) : 0;
+	if (!id)
+		return false;
+	keep->record = &gm_rec.shards[id];
+	keep->record->slot = slot->index;
+	keep->record->domain = domain;
+	keep->slot = slot;
+	keep->domain = domain;
+	keep->next = gm_keep_first(domain);
+	keep->next_of_slot = gm_get(&slot->keeps);
+	gm_set_release(&slot->keeps, keep);
+	gm_set_release(&domains[domain].first, keep);
+	gm_set(&domains[domain].count, gm_get(&domains[domain].count) + 1);
+	return true;
+}
+
+bool gm_keep_make(uint8_t domain)
+{
+	struct gm_change change;
+	bool made;
+
+	if (gm_get(&gm_region(GM_REGION_SHARDS)->refused) || gm_change_enter(&change, domain, 0) < 0)
+		return false;
+	made = change.writer.slot && make_locked(change.writer.slot, domain);
+	gm_change_leave(&change);
+	return made;
+}
+
+/* ---- what a tally says, into the statistics ---- */
+
+#define FOLDED 5u
+
+static const struct { uint8_t name; bool bytes, requested; } folded[FOLDED] = {
+	{ GM_STAT_ALLOCATION, false, false }, { GM_STAT_ALLOCATED_BYTES, true, false },
+	{ GM_STAT_ACTIVE, false, false }, { GM_STAT_ACTIVE_BYTES, true, false },
+	{ GM_STAT_REQUESTED_BYTES, false, true },
+};
+
+static enum gm_pool_class class_of(unsigned int i, const struct gm_tally *tally)
+{
+	return i % 2 == 0 ? GM_POOL_ALL : gm_heap_pool_of(tally->size) ? GM_POOL_LARGE
+								       : GM_POOL_SMALL;
+}
+
+static void save_folded(struct gm_cached *heap, struct gm_domain *domain,
+			const struct gm_tally *tally)
+{
+	struct gm_undo_log log;
+
+	if (!gm_undo_open(&heap->undo, 6 * FOLDED + 15 + 1 + 4, &log))
+		return;
+	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
+		const struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
+					     [class_of(i, tally)];
+
+		gm_undo_save(&log, &stat->current);
+		gm_undo_save(&log, &stat->allocated);
+		gm_undo_save(&log, &stat->freed);
+	}
+	for (unsigned int i = 0; i < 3; i++) {
+		const struct gm_usage *row = heap->rows[i];
+
+		if (!row)
+			continue;
+		gm_undo_save(&log, &row->current_bytes);
+		gm_undo_save(&log, &row->allocated_bytes);
+		gm_undo_save(&log, &row->freed_bytes);
+		gm_undo_save(&log, &row->allocations);
+		gm_undo_save(&log, &row->frees);
+	}
+	gm_undo_save(&log, &domain->live_bytes[heap->setup.kind]);
+	gm_undo_save(&log, &tally->takes);
+	gm_undo_save(&log, &tally->puts);
+	gm_undo_save(&log, &tally->taken_bytes);
+	gm_undo_save(&log, &tally->put_bytes);
+	gm_undo_close(&heap->undo, &log);
+}
+
+static void set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+/* The tally into the statistics, the rows and the bytes that live. */
+static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tally *tally)
+{
+	int64_t size = (int64_t)tally->size;
+	int64_t takes = (int64_t)tally->takes, puts = (int64_t)tally->puts;
+
+	save_folded(heap, domain, tally);
+	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
+		struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
+				       [class_of(i, tally)];
+		int64_t in = folded[i / 2].bytes ? takes * size : takes;
+		int64_t out = folded[i / 2].bytes ? puts * size : puts;
+
+		if (folded[i / 2].requested) {
+			in = (int64_t)tally->taken_bytes;
+			out = (int64_t)tally->put_bytes;
+		}
+		stat->current += in - out;
+		stat->allocated += in;
+		stat->freed += out;
+	}
+	for (unsigned int i = 0; i < 3; i++) {
+		struct gm_usage *row = heap->rows[i];
+
+		if (!row)
+			continue;
+		row->current_bytes += (takes - puts) * size;
+		row->allocated_bytes += takes * size;
+		row->freed_bytes += puts * size;
+		row->allocations += takes;
+		row->frees += puts;
+	}
+	domain->live_bytes[heap->setup.kind] += (uint64_t)((takes - puts) * size);
+	set(&heap->live, heap->live + (uint64_t)((takes - puts) * size));
+	set(&heap->used, heap->used + tally->taken_bytes - tally->put_bytes);
+	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
+}
+
+/* ---- flush ---- */
+
+/* Of a heap that was dropped, or is being so, while this shard could not be had: what it had of it
+ * may be gone. */
+static bool is_there(const struct gm_cached *heap, uint32_t id)
+{
+	const struct gm_block *block = &gm_rec.blocks[id];
+
+	return gm_get(&block->state) == GM_BLOCK_KEPT &&
+	       gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
+}
+
+static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_keep *keep,
+		      unsigned int i)
+{
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_bin *bin = &keep->bins[i];
+
+	if (heap->held)			/* it could not be had when that began */
+		return;
+	/* They were found when the blocks were handed out: nothing is made. */
+	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
+		return;
+	if (tally->takes || tally->puts) {
+		gm_stretch_turn(heap, stretch);
+		fold(heap, stretch->change.domain, tally);
+		gm_stretch_close(heap, stretch);
+	}
+	while (bin->count) {
+		uint32_t id = bin->ids[--bin->count];
+
+		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
+		if (gm_heap_pool_of(bin->size))
+			gm_keep_has_no_large(keep);
+		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
+			continue;
+		gm_stretch_turn(heap, stretch);
+		gm_heap_put_back(&heap->heap, id);
+		gm_stretch_close(heap, stretch);
+	}
+	bin->heap = NULL;
+	gm_set(&keep->bins_used, gm_get(&keep->bins_used) - 1);
+}
+
+static void in_vain(_Atomic(uint32_t) *vain, uint32_t kept)
+{
+	uint32_t sum = gm_get(vain) + kept;
+
+	gm_set(vain, sum < GM_VAIN_FULL ? sum : GM_VAIN_FULL);
+}
+
+/* @heap: only what is of it; NULL: everything. */
+static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct gm_cached *heap)
+{
+	/* A nested call may have interrupted the very thread that is in there. */
+	if (stretch->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
+		return;
+	if (keep->slot != stretch->change.writer.slot)	/* its thread's flushes are counted there */
+		in_vain(&keep->vain[1], gm_get(&keep->large));
+	if (!heap) {
+		gm_set(&keep->stale, 0);
+		gm_set(&keep->less, 0);
+	}
+	for (unsigned int i = 0; i < GM_TALLIES; i++)
+		if (keep->bins[i].heap && (!heap || keep->bins[i].heap == heap))
+			empty_bin(keep->bins[i].heap, stretch, keep, i);
+	release(keep->slot);
+}
+
+/* The one large block in @keep, if it may serve @alloc. */
+static struct gm_bin *large_bin(struct gm_keep *keep, const struct gm_cached *heap,
+				const struct gm_alloc *alloc)
+{
+	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
+
+	for (unsigned int i = 0; i < GM_TALLIES; i++) {
+		struct gm_bin *bin = &keep->bins[i];
+
+		if (bin->heap == heap && bin->count && bin->size == size &&
+		    bin->stream == alloc->stream && bin->module == alloc->module)
+			return bin;
+	}
+	return NULL;
+}
+
+bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch,
+			const struct gm_alloc *alloc)
+{
+	struct gm_slot *slot = stretch->change.writer.slot;
+	struct gm_keep *keep = slot ? gm_keep_find(slot, heap->domain) : NULL;
+	uint64_t now = heap->heap.pool[1].changes + 1;
+	bool found = false;
+	struct gm_bin *bin;
+
+	if (!keep || !gm_get(&keep->large) || heap->held || !gm_slot_hold(slot, HOLD_NS))
+		return false;
+	bin = large_bin(keep, heap, alloc);
+	if (bin && bin->seen != now && gm_heap_is_next(&heap->heap, bin->ids[bin->count - 1])) {
+		bin->seen = now;
+		found = true;
+	}
+	release(slot);
+	return found;
+}
+
+void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
+{
+	struct gm_slot *slot = stretch->change.writer.slot;
+	struct gm_keep *keep = slot ? gm_keep_find(slot, stretch->change.number) : NULL;
+	uint32_t large;
+
+	if (!keep || !gm_keep_is_due(keep, stale))
+		return;
+	large = gm_get(&keep->large);
+	in_vain(&keep->vain[0], gm_get(&keep->kept) - large);
+	in_vain(&keep->vain[1], large);
+	empty(stretch, keep, NULL);
+}
+
+void gm_keep_empty_all(struct gm_stretch *stretch)
+{
+	for (struct gm_keep *keep = gm_keep_first(stretch->change.number); keep; keep = keep->next)
+		if (gm_keep_is_due(keep, false))
+			empty(stretch, keep, NULL);
+}
+
+void gm_keep_flush_locked(const struct gm_change *change)
+{
+	struct gm_stretch stretch = { .change = *change };
+
+	if (gm_keep_any(change->number))
+		gm_keep_empty_all(&stretch);
+	gm_ledger_settle(change);
+}
+
+void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch)
+{
+	for (struct gm_keep *keep = gm_keep_first(heap->domain); keep; keep = keep->next)
+		empty(stretch, keep, heap);
+}
+
+bool gm_keep_others(const struct gm_stretch *stretch)
+{
+	struct gm_slot *slot = stretch->change.writer.slot;
+	uint8_t domain = stretch->change.number;
+
+	return gm_get(&domains[domain].count) > (slot && gm_keep_find(slot, domain) ? 1u : 0u);
+}
+
+bool gm_keep_any(uint8_t domain)
+{
+	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next)
+		if (gm_keep_is_due(keep, false))
+			return true;
+	return false;
+}
+
+void gm_keep_flush(uint8_t domain)
+{
+	if (!gm_header_get() || domain >= GM_DOMAINS)
+		return;
+	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next) {
+		struct gm_stretch stretch = { .alloc = NULL };
+
+		if (!gm_get(&keep->bins_used))
+			continue;
+		if (gm_change_enter(&stretch.change, domain, 0) < 0)
+			return;
+		empty(&stretch, keep, NULL);
+		gm_change_leave(&stretch.change);
+	}
+}

@@ -1,0 +1,255 @@
+/*
+ * cached_free.c - blocks of a cached heap are freed, and complete: see cached.h.
+ *
+ * Kept for the thread's next request of the size (cached_keep.c), or in stretches as those of
+ * cached_alloc.c.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ */
+#include "recorder/cache/cached_keep.h"
+
+#include <errno.h>
+
+#include "allocator/reuse.h"
+#include "recorder/cache/cached_stretch.h"
+
+#define BATCH 32u			/* blocks completed before the lock is given up */
+
+static void set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+static void count_free(struct gm_cached *heap, const struct gm_block *block)
+{
+	set(&heap->used, heap->used - block->requested);
+	set(&heap->live, heap->live - block->size);
+}
+
+static bool is_of(const struct gm_cached *heap, const struct gm_block *block)
+{
+	uint32_t segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+
+	return gm_get(&gm_rec.segments[segment].heap) == heap->number;
+}
+
+struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
+{
+	struct gm_header *header = gm_header_get();
+	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint32_t segment;
+
+	if (!block)
+		return NULL;
+	/* While the block is the caller's its segment stays; when it is not, gm_cached_free tells. */
+	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+	if (ret_copy) {
+		if (!gm_record_block(id, ret_copy))
+			return NULL;
+		segment = ret_copy->segment;
+	}
+	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+}
+
+struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
+{
+	struct gm_header *header = gm_header_get();
+	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	struct gm_cached *heap;
+	uint32_t segment;
+
+	if (!block)
+		return NULL;
+	ret->state = gm_get_acquire(&block->state);
+	ret->address = __atomic_load_n(&block->address, __ATOMIC_RELAXED);
+	ret->stream = __atomic_load_n(&block->stream, __ATOMIC_RELAXED);
+	ret->requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED);
+	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
+	heap = gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+	if (heap) {
+		ret->arg = heap->setup.arg;
+		ret->number = heap->number;
+	}
+	return heap;
+}
+
+/* Of the functions below each writes the events before the heap moves the block: it may lie in a
+ * larger one then. */
+void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+			     uint64_t tsc)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
+	const struct gm_block *block = &gm_rec.blocks[id];
+
+	gm_cached_trace_at(&stretch->change, block, tsc, block->free_stream, block->free_stack, actions,
+			   1);
+	gm_heap_free_completed(&heap->heap, id);
+}
+
+void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+		     const struct gm_cached_free *how)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
+						  GM_ACTION_FREE_COMPLETED };
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	block->op = stretch->change.op;
+	count_free(heap, block);
+	gm_cached_trace(&stretch->change, block, how, actions, 2);
+	gm_heap_free(&heap->heap, id);
+}
+
+static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+		       const struct gm_cached_free *how)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED };
+	struct gm_block *block = &gm_rec.blocks[id];
+
+	block->op = stretch->change.op;
+	count_free(heap, block);
+	gm_cached_trace(&stretch->change, block, how, actions, 1);
+	/* Meaningless while it is not pending: not logged. */
+	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
+	block->free_stream = how->stream;
+	gm_heap_free_requested(&heap->heap, id);
+}
+
+static bool move_state(struct gm_block *block, enum gm_block_state from, enum gm_block_state to)
+{
+	uint8_t expected = (uint8_t)from;
+
+	return atomic_compare_exchange_strong_explicit(&block->state, &expected, (uint8_t)to,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
+static bool begins_at(const struct gm_cached *heap, const struct gm_block *block, uint64_t address)
+{
+	return __atomic_load_n(&block->address, __ATOMIC_RELAXED) == address && is_of(heap, block);
+}
+
+/* The right to free @block: nobody else has it from here on. For the program it is free, for a
+ * reader live. */
+static bool claim(const struct gm_cached *heap, struct gm_block *block, uint64_t address)
+{
+	if (gm_unlikely(!begins_at(heap, block, address)) ||
+	    gm_unlikely(!move_state(block, GM_BLOCK_ACTIVE, GM_BLOCK_FREEING)))
+		return false;
+	/* Freed twice at the same time, it may have become another one between the two. */
+	if (gm_likely(begins_at(heap, block, address)))
+		return true;
+	move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
+	return false;
+}
+
+/* A pending block may be free, but its heap is held: gm_cached_hold will do it, or the heap's end. */
+static void put_off(struct gm_cached *heap, struct gm_block *block)
+{
+	block->flags |= GM_BLOCK_DONE;
+	heap->put_off = true;
+}
+
+/* The heap's lock, for what cannot be kept. @now: it may be handed out at once. */
+static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
+		       const struct gm_cached_free *how, bool now)
+{
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_stretch stretch;
+	int r;
+
+	gm_stretch_make(&stretch, true);
+	r = gm_stretch_begin(heap, &stretch, op);
+	if (gm_unlikely(r < 0))
+		return r;
+	gm_heap_prefetch(&heap->heap, id);
+	if (gm_unlikely(!gm_cached_rows(heap, block->module, stretch.change.writer.nested))) {
+		gm_stretch_cancel(heap, &stretch);
+		return gm_cached_lost(-ETIMEDOUT);
+	}
+	now = now || block->flags & GM_BLOCK_DONE;
+	if (now && !heap->held)
+		gm_cached_free_now(heap, &stretch, id, how);
+	else
+		free_later(heap, &stretch, id, how);
+	if (now && heap->held)
+		put_off(heap, block);
+	gm_stretch_close(heap, &stretch);
+	gm_keep_tidy_own(&stretch, true);
+	gm_change_leave(&stretch.change);
+	return 0;
+}
+
+int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t address,
+		   const struct gm_cached_free *how)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block;
+	uint64_t size;
+	bool now;
+	int r;
+
+	if (gm_unlikely(!header))
+		return -ENODEV;
+	block = gm_block_at(header, id);
+	if (gm_unlikely(!block || !claim(heap, block, address)))
+		return -ENOENT;
+	/* Its heap may be going at this moment, which free_locked finds. */
+	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
+	now = how->now(how->arg, id, heap->number, size);
+	if (gm_likely(now) && gm_likely(gm_keep_wants(heap, size)) &&
+	    gm_likely(gm_keep_put(heap, id, op, how)))
+		return 0;
+	r = free_locked(heap, op, id, how, now);
+	/* What was told of it to @how stands: it may come back, or is lost to us. */
+	if (gm_unlikely(r < 0))
+		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
+	return r;
+}
+
+/* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
+ * were looked at; 0: it could not be had. */
+static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
+{
+	struct gm_stretch stretch;
+	bool any = false;
+	size_t i = 0;
+	int r;
+
+	gm_stretch_make(&stretch, true);
+	r = gm_stretch_begin(heap, &stretch, 0);
+	if (gm_unlikely(r < 0))
+		return r != -ETIMEDOUT;	/* else the heap is gone, with its blocks */
+	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
+		struct gm_block *block = gm_block_at(gm_header_get(), items[i].block);
+
+		if (block && gm_get(&block->state) == GM_BLOCK_FREEING && is_of(heap, block))
+			block->flags |= GM_BLOCK_DONE;		/* it comes next */
+		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
+			continue;
+		if (gm_unlikely(heap->held)) {
+			put_off(heap, block);
+			continue;
+		}
+		if (any)		/* a transaction each */
+			gm_stretch_next(heap, &stretch);
+		gm_cached_complete_pending(heap, &stretch, items[i].block,
+					   gm_rec.history ? gm_stamp() : 0);
+		any = true;
+	}
+	if (any)
+		gm_stretch_end(heap, &stretch);
+	else
+		gm_stretch_cancel(heap, &stretch);
+	return i;
+}
+
+size_t gm_cached_complete(const struct gm_reuse_item *items, size_t count)
+{
+	size_t done = 0, more = 1;
+
+	for (; done < count && more; done += more) {
+		struct gm_cached *heap = gm_cached_by_number(items[done].owner);
+
+		more = heap ? complete_some(heap, items + done, count - done) : 1;
+	}
+	return done;
+}

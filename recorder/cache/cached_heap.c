@@ -1,0 +1,263 @@
+/*
+ * cached_heap.c - the backend of a cached heap: records in the tables, the driver, segment events.
+ *
+ * Of an unused record only its mark and its place in the list of unused ones mean anything: what
+ * else is stored into one that is being taken into use needs no undo.
+ *
+ * Thread context: the holder of the domain's lock, within a stretch, but for the driver's calls.
+ */
+#include "recorder/cache/cached_stretch.h"
+
+#include <errno.h>
+
+#include "recorder/cache/cached_ledger.h"
+
+/* ---- the lock, between the driver's calls ---- */
+
+static void unlock(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	gm_stretch_end(heap, heap->grower);
+}
+
+/* The stretch that hands out what the driver gave has the operation's own number, and no other one:
+ * by that a reader knows the operation to be done. */
+static bool lock(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_stretch *stretch = heap->grower;
+	bool got = stretch->got;
+	uint64_t op;
+
+	stretch->got = false;
+	if (gm_stretch_enter(heap, stretch, got ? stretch->op : 0))
+		return false;
+	op = stretch->change.op;
+	if (got)			/* it may raise a peak */
+		gm_keep_empty_all(stretch);
+	stretch->change.op = op;
+	gm_stretch_open(heap, stretch);
+	if (stretch->alloc)		/* others had the lock: in these rows what comes counts */
+		gm_cached_rows(heap, stretch->alloc->module, false);
+	return true;
+}
+
+/* ---- the driver, without the lock ---- */
+
+static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	struct gm_cached *heap = arg;
+	int r = heap->setup.driver_alloc(heap->setup.arg, bytes, stream, ret_address);
+
+	heap->grower->got = r == 0;
+	return r;
+}
+
+static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	struct gm_cached *heap = arg;
+
+	heap->setup.driver_free(heap->setup.arg, address, bytes, stream);
+}
+
+static bool may_go(void *arg, uint64_t stream)
+{
+	const struct gm_cached *heap = arg;
+
+	return heap->setup.may_go(heap->setup.arg, stream);
+}
+
+static void settle(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	heap->setup.settle(heap->setup.arg);
+}
+
+/* ---- records ---- */
+
+/* A segment's id that nobody has. The domain's list of unused ones changes, logged. */
+static uint32_t take_segment(struct gm_cached *heap, struct gm_change *change)
+{
+	struct gm_domain_state *state = &gm_rec.domain[change->number];
+	struct gm_domain *domain = change->domain;
+	uint32_t id = domain->unused_segments;
+
+	if (id) {
+		gm_undo_note(&heap->undo, &domain->unused_segments);
+		gm_undo_note(&heap->undo, &gm_rec.segments[id].next);
+		domain->unused_segments = gm_rec.segments[id].next;
+		return id;
+	}
+	id = state->spare_segment;
+	state->spare_segment = GM_NONE;
+	return id ? id : gm_region_take(GM_REGION_SEGMENTS, change->writer.nested);
+}
+
+static void link_segment(struct gm_undo *undo, struct gm_domain *domain, uint32_t id)
+{
+	gm_undo_note(undo, &domain->first_segment);	/* and last_segment */
+	if (domain->last_segment)
+		GM_PUT(undo, gm_rec.segments[domain->last_segment].next, id);
+	else
+		domain->first_segment = id;
+	gm_rec.segments[id].prev = domain->last_segment;
+	gm_rec.segments[id].next = GM_NONE;
+	domain->last_segment = id;
+}
+
+static uint32_t segment_new(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_stretch *stretch = heap->stretch;
+	const struct gm_alloc *alloc = stretch->alloc;
+	uint32_t id = take_segment(heap, &stretch->change);
+	struct gm_segment *segment = &gm_rec.segments[id];
+
+	if (!id)
+		return GM_NONE;
+	gm_undo_note(&heap->undo, &segment->used);
+	segment->handle = heap->setup.handle;
+	segment->op = stretch->change.op;
+	segment->tsc = gm_stamp();
+	segment->context = heap->setup.context;
+	segment->stack = alloc->stack;
+	segment->pool_lo = 0;
+	segment->pool_hi = 0;
+	segment->module = alloc->module;
+	segment->domain = heap->setup.domain;
+	segment->kind = heap->setup.kind;
+	gm_set(&segment->heap, heap->number);
+	link_segment(&heap->undo, stretch->change.domain, id);
+	segment->used = 1;
+	return id;
+}
+
+static void segment_drop(void *arg, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_segment *segment = &gm_rec.segments[id];
+	struct gm_undo *undo = &heap->undo;
+
+	if (!segment->prev || !segment->next)
+		gm_undo_note(undo, &domain->first_segment);	/* and last_segment */
+	if (segment->prev)
+		GM_PUT(undo, gm_rec.segments[segment->prev].next, segment->next);
+	else
+		domain->first_segment = segment->next;
+	if (segment->next)
+		GM_PUT(undo, gm_rec.segments[segment->next].prev, segment->prev);
+	else
+		domain->last_segment = segment->prev;
+	GM_PUT(undo, segment->used, 0);
+	GM_PUT(undo, segment->op, heap->stretch->change.op);
+	GM_PUT(undo, segment->next, domain->unused_segments);
+	GM_PUT(undo, domain->unused_segments, id);
+}
+
+/* The heap logs the state itself when it sets it; until then the record stays unused. */
+static uint32_t block_new(void *arg)
+{
+	struct gm_cached *heap = arg;
+	struct gm_change *change = &heap->stretch->change;
+	struct gm_domain *domain = change->domain;
+	uint32_t id = domain->unused_blocks;
+	struct gm_undo_log log;
+	struct gm_block *block;
+
+	if (gm_likely(id)) {
+		if (gm_undo_open(&heap->undo, 2, &log)) {
+			gm_undo_save(&log, gm_undo_word(&domain->unused_blocks));
+			gm_undo_save(&log, gm_undo_word(&gm_rec.blocks[id].next));
+			gm_undo_close(&heap->undo, &log);
+		}
+		domain->unused_blocks = gm_rec.blocks[id].next;
+	} else {
+		id = gm_region_take(GM_REGION_BLOCKS, change->writer.nested);
+		if (!id)
+			return GM_NONE;
+	}
+	block = &gm_rec.blocks[id];
+	__atomic_store_n(&block->requested, 0, __ATOMIC_RELAXED);
+	block->tsc = 0;
+	block->op = change->op;
+	block->prev = GM_NONE;
+	block->next = GM_NONE;
+	block->stack = GM_NONE;
+	block->thread = 0;
+	block->module = 0;
+	/* The first time it has none, and nobody knows the id; later it is the same again. */
+	__atomic_store_n(&block->domain, heap->setup.domain, __ATOMIC_RELAXED);
+	block->kind = heap->setup.kind;
+	return id;
+}
+
+static void block_drop(void *arg, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_undo_log log;
+
+	if (gm_undo_open(&heap->undo, 3, &log)) {
+		gm_undo_save(&log, gm_undo_word((const void *)&block->state));
+		gm_undo_save(&log, gm_undo_word(&block->next));
+		gm_undo_save(&log, gm_undo_word(&domain->unused_blocks));
+		gm_undo_close(&heap->undo, &log);
+	}
+	gm_set(&block->state, GM_BLOCK_UNUSED);
+	block->next = domain->unused_blocks;
+	domain->unused_blocks = id;
+}
+
+/* ---- statistics ---- */
+
+static void fold(void *arg)
+{
+	struct gm_cached *heap = arg;
+
+	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
+}
+
+static void count(void *arg, uint64_t bytes, bool out)
+{
+	gm_cached_moved(arg, bytes, out);
+}
+
+/* ---- events ---- */
+
+/* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
+ * own. One so small that no block in it can be traced is not traced either. */
+static void segment_event(void *arg, bool allocated, uint32_t id)
+{
+	struct gm_cached *heap = arg;
+	const struct gm_stretch *stretch = heap->stretch;
+	const struct gm_segment *segment = &gm_rec.segments[id];
+	uint32_t stack = stretch->alloc ? stretch->alloc->stack :
+			 stretch->drops && stretch->stack != GM_STACK_OF_BLOCK ? stretch->stack :
+			 segment->stack;
+	uint64_t tsc = allocated ? segment->tsc : stretch->tsc ? stretch->tsc : gm_stamp();
+
+	if (gm_get(&gm_header_get()->history_context) == GM_CONTEXT_STATE)
+		stack = GM_NONE;
+	if (gm_untraced(segment->size))
+		gm_change_untraced(&stretch->change, 1);
+	else
+		gm_change_event(&stretch->change, segment,
+				allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE, tsc,
+				segment->address, segment->size, segment->stream, stack);
+}
+
+void gm_cached_ops(struct gm_cached *heap)
+{
+	heap->ops = (struct gm_heap_ops){
+		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
+		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
+		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
+		.may_go = heap->setup.may_go ? may_go : NULL, .segment_event = segment_event,
+		.fold = fold, .count = count,
+		.arg = heap,
+	};
+}

@@ -1,0 +1,365 @@
+/*
+ * cached_keep.c - blocks that were freed a moment ago, for their thread's next request of the
+ * size: without a lock that others take, and without a store to a line that others use.
+ *
+ *   free ──> kept: a bin of the thread's shard ──> handed out again as it is
+ *                                             └──> flush: to its neighbours and into the free sets
+ *
+ * Each thread has a shard in each domain where it freed something: bins in memory of our own
+ * (struct gm_keep), tallies and an undo area in the journal (struct gm_shard). A block is kept by
+ * the thread that freed it, whoever asked for it. A program that frees and allocates one size again
+ * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
+ *
+ * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
+ * before anything else (cached_free.c): a second free of it fails there, on whatever thread. From then on
+ * the block is the freer's, until it is kept (the shard's) or in the heap (the domain lock's).
+ *
+ * Who is in a shard. A slot's @keeping: its thread enters by one compare-and-swap and leaves by a
+ * store. It never waits there: a signal handler that interrupted it, a raw clone of it, or a flush
+ * that is looking at the shards makes it go by way of the domain's lock. Others take @keeping too,
+ * with the domain's lock held: to flush, to count, for a copy of the journal.
+ *
+ * What readers see. A hit changes one block's state and one tally and writes the events, in a
+ * transaction with an operation number of its own; their old values are in the shard's undo area
+ * until all of it is there. So a dead process's journal shows each of these operations wholly or not
+ * at all. A live copy holds every thread out: it sees none half done. What a hit would have moved in
+ * the statistics is in the tallies: a reader adds them.
+ *
+ * Peaks. As far as the statistics go, a kept block is live until it is flushed; so they are never
+ * below the truth while hits go by without a look at them. Nor above it: what raises a peak flushes
+ * every shard first, under the lock that it holds. For a thread by itself the heap decides as if
+ * nothing had ever been kept, since whatever is not found flushes the thread's own shard; of several
+ * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
+ *
+ * Large blocks. What the heap hands out of a larger one depends on where it lies, and so does what it
+ * has left. So a large block is handed out again only where the heap would have done the same, to the
+ * address: that is found out under the domain's lock, and holds until the large pool changes. One in a
+ * domain is kept at a time, or it would depend on the others.
+ *
+ * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
+ * ends leaves them to the next thread with its slot, and to every flush.
+ *
+ * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Fork:
+ * forgotten with the journal. Lock: @keeping, after the domain's, before the chunk's.
+ */
+#include "recorder/cache/cached_keep.h"
+
+/* For the check of ranks alone. */
+static const struct gm_lock keeping_rank = { .rank = GM_RANK_KEEPING };
+
+static inline struct gm_slot *enter(void)
+{
+	struct gm_slot *slot = gm_tls.slot;
+	uint32_t nobody = GM_KEEPING_NOBODY;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+		return NULL;
+	/* Both seq_cst: gm_slot_enter. */
+	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->keeping, &nobody,
+								 GM_KEEPING_OWNER,
+								 memory_order_seq_cst,
+								 memory_order_relaxed)))
+		return NULL;
+	if (gm_unlikely(atomic_load_explicit(&slot->busy, memory_order_seq_cst))) {
+		gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+		return NULL;
+	}
+	gm_lock_rank_taken(&keeping_rank, false);
+	return slot;
+}
+
+static inline void leave(struct gm_slot *slot)
+{
+	gm_lock_rank_given(&keeping_rank);
+	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+}
+
+static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
+{
+	struct gm_keep *keep = gm_get(&slot->keep);
+
+	if (gm_likely(keep && keep->domain == domain))
+		return keep;
+	keep = gm_keep_find(slot, domain);
+	if (keep)
+		gm_set(&slot->keep, keep);
+	return keep;
+}
+
+static inline unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
+				 uint16_t module)
+{
+	uint64_t n = size ^ stream ^ ((uint64_t)heap->number << 48 | (uint64_t)module << 32);
+
+	_Static_assert(GM_TALLIES == 16, "four bits");
+	return (unsigned int)(n * UINT64_C(0x9e3779b97f4a7c15) >> 60);
+}
+
+static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap, uint64_t size,
+			 uint64_t stream, uint16_t module)
+{
+	return bin->heap == heap && bin->size == size && bin->stream == stream &&
+	       bin->module == module;
+}
+
+/* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
+static inline unsigned int bin_of(const struct gm_keep *keep, const struct gm_cached *heap,
+				  uint64_t size, uint64_t stream, uint16_t module)
+{
+	unsigned int i = place(heap, size, stream, module);
+
+	if (gm_likely(is_of(&keep->bins[i], heap, size, stream, module)))
+		return i;
+	i ^= 1;
+	return is_of(&keep->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
+}
+
+static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
+{
+	if (gm_likely(heap->plain))
+		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+	return gm_heap_round(&heap->heap.config, bytes);
+}
+
+/* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
+static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
+				struct gm_keep *keep, uint64_t op)
+{
+	change->writer.slot = slot;
+	change->writer.nested = false;
+	change->counts = &keep->record->counts;
+	change->domain = &gm_rec.domains[keep->domain];
+	change->number = keep->domain;
+	change->op = op ? op : gm_writer_op(&change->writer);
+	if (gm_unlikely(slot->last_op == change->op))
+		change->op = gm_writer_op(&change->writer);
+	slot->last_op = change->op;
+}
+
+/* The stamp of a block that this thread freed, and is handed now. The fence of gm_stamp would keep
+ * it behind loads of what other threads stored, and there is none that it depends on. What this
+ * thread wrote itself it follows: it is not below the last stamp of its chunk. Without history
+ * nothing is put in order by it. */
+static inline uint64_t stamp_of_own(const struct gm_slot *slot)
+{
+	uint64_t tsc, last;
+
+	if (!gm_rec.history)
+		return gm_stamp_before();
+	if (gm_unlikely(!slot->chunk || slot->place == 1))
+		return gm_stamp();
+	tsc = gm_stamp_before();
+	last = gm_get(&slot->chunk->last_tsc);
+	return gm_likely(tsc > last) ? tsc : last;
+}
+
+/* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
+ * before @undo_op is set; against SIGKILL the compiler's order is enough (txn.h). */
+static inline void save(struct gm_shard *record, uint64_t op, const struct gm_block *block,
+			const uint64_t *count, const uint64_t *bytes)
+{
+	const uint64_t *state = gm_undo_word((const void *)&block->state);
+	const uint8_t *base = gm_rec.base;
+	struct gm_undo_entry *undo = record->undo;
+
+	undo[0].offset = (uint64_t)((const uint8_t *)state - base);
+	undo[0].old = __atomic_load_n(state, __ATOMIC_RELAXED);
+	undo[1].offset = (uint64_t)((const uint8_t *)count - base);
+	undo[1].old = *count;
+	undo[2].offset = (uint64_t)((const uint8_t *)bytes - base);
+	undo[2].old = *bytes;
+	gm_set(&record->undo_count, 3);
+	gm_order();
+	gm_set_release(&record->undo_op, op);
+	gm_order();
+}
+
+static inline void done(struct gm_shard *record)
+{
+	gm_order();
+	gm_set_release(&record->undo_op, 0);
+}
+
+static inline void set_kept(struct gm_keep *keep, struct gm_bin *bin, int by)
+{
+	bin->count += (uint32_t)by;
+	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
+}
+
+static void was_worth(_Atomic(uint32_t) *vain)
+{
+	uint32_t now = gm_get(vain);
+
+	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
+}
+
+static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint64_t op,
+		 struct gm_alloc *alloc)
+{
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_change change;
+	struct gm_bin *bin = &keep->bins[i];
+	uint32_t id = bin->ids[bin->count - 1];
+	struct gm_block *block = &gm_rec.blocks[id];
+	unsigned int large = gm_heap_pool_of(bin->size);
+
+	begin_change(&change, slot, keep, op);
+	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
+	set_kept(keep, bin, -1);
+	if (gm_unlikely(gm_get(&keep->vain[large])))
+		was_worth(&keep->vain[large]);
+	if (gm_unlikely(large))
+		gm_keep_has_no_large(keep);
+	bin->misses = 0;
+	tally->takes++;
+	tally->taken_bytes += alloc->requested;
+	__atomic_store_n(&block->requested, alloc->requested, __ATOMIC_RELAXED);
+	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
+	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
+	done(keep->record);
+}
+
+/* Of large blocks the one that the heap would find, if it was put back. */
+static inline bool is_the_one(const struct gm_cached *heap, const struct gm_bin *bin)
+{
+	return gm_likely(!gm_heap_pool_of(bin->size)) ||
+	       bin->seen == __atomic_load_n(&heap->heap.pool[1].changes, __ATOMIC_RELAXED) + 1;
+}
+
+uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
+{
+	uint64_t size = round_up(heap, alloc->requested);
+	uint32_t id = GM_NONE;
+	struct gm_keep *keep;
+	struct gm_slot *slot;
+	unsigned int i;
+
+	slot = enter();
+	if (gm_unlikely(!slot))
+		return GM_NONE;
+	keep = keep_in(slot, heap->domain);
+	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
+	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps) &&
+	    is_the_one(heap, &keep->bins[i])) {
+		const struct gm_bin *bin = &keep->bins[i];
+		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
+
+		/* What is asked for may not rise above what the statistics take for live. */
+		if (gm_likely(alloc->requested <= before)) {
+			id = bin->ids[bin->count - 1];
+			if (alloc->requested < before)
+				gm_set(&keep->less, 1);
+			take(slot, keep, i, op, alloc);
+		}
+	}
+	leave(slot);
+	return id;
+}
+
+/* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
+static inline unsigned int room_for(const struct gm_cached *heap, struct gm_keep *keep,
+				    const struct gm_block *block)
+{
+	unsigned int i = bin_of(keep, heap, block->size, block->stream, block->module);
+	struct gm_bin *bin = &keep->bins[i];
+
+	if (gm_likely(i < GM_TALLIES))
+		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES ?
+		       i : GM_TALLIES;
+	i = place(heap, block->size, block->stream, block->module);
+	if (!keep->bins[i].heap)
+		return i;
+	if (!keep->bins[i ^ 1].heap)
+		return i ^ 1;
+	if (++keep->bins[i].misses > GM_BIN_MISSES)
+		gm_set(&keep->stale, 1);
+	return GM_TALLIES;
+}
+
+/* A tally of nothing: what it is of needs no undo. */
+static void begin_bin(struct gm_cached *heap, struct gm_keep *keep, unsigned int i,
+		      const struct gm_block *block)
+{
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_bin *bin = &keep->bins[i];
+
+	bin->stream = block->stream;
+	bin->size = tally->size = block->size;
+	bin->module = tally->module = block->module;
+	bin->misses = 0;
+	bin->seen = 0;
+	tally->kind = heap->setup.kind;
+	bin->heap = heap;
+	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
+}
+
+static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint32_t id,
+		uint64_t op, const struct gm_cached_free *how)
+{
+	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
+						  GM_ACTION_FREE_COMPLETED };
+	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_change change;
+	struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_bin *bin = &keep->bins[i];
+
+	begin_change(&change, slot, keep, op);
+	save(keep->record, change.op, block, &tally->puts, &tally->put_bytes);
+	tally->puts++;
+	tally->put_bytes += block->requested;
+	block->op = change.op;
+	gm_cached_trace(&change, block, how, actions, 2);
+	gm_set_release(&block->state, GM_BLOCK_KEPT);
+	if (gm_unlikely(gm_heap_pool_of(bin->size))) {
+		gm_set(&keep->large, 1);
+		bin->seen = bin->ids[0] == id ? bin->seen : 0;
+	}
+	bin->ids[bin->count] = id;
+	set_kept(keep, bin, 1);
+	done(keep->record);
+}
+
+/* Of large blocks one in a domain, as large as was asked for: what is as if it had been put back can be
+ * told of one alone. (What a tally is of, it says by the size of its blocks.) */
+static inline bool may_keep(const struct gm_cached *heap, const struct gm_block *block)
+{
+	uint32_t none = 0;
+
+	/* The large pool has no smaller ones; the small pool may have a larger one. */
+	if (gm_likely(!gm_heap_pool_of(block->size)))
+		return true;
+	return !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) &&
+	       block->size == round_up(heap, block->requested) &&
+	       atomic_compare_exchange_strong(&gm_keep_large[heap->domain], &none, 1);
+}
+
+bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+		 const struct gm_cached_free *how)
+{
+	const struct gm_block *block = &gm_rec.blocks[id];
+	struct gm_keep *keep;
+	struct gm_slot *slot;
+	bool kept = false;
+	unsigned int i;
+
+	slot = enter();
+	if (gm_unlikely(!slot))
+		return false;
+	keep = keep_in(slot, heap->domain);
+	/* Who drops or holds the heap says so before it looks at the shards. */
+	if (gm_likely(keep && gm_get(&heap->keeps)) && may_keep(heap, block)) {
+		i = room_for(heap, keep, block);
+		kept = i < GM_TALLIES;
+		if (gm_unlikely(!kept) && gm_heap_pool_of(block->size))
+			gm_keep_has_no_large(keep);
+		if (gm_likely(kept)) {
+			if (!keep->bins[i].heap)
+				begin_bin(heap, keep, i, block);
+			put(slot, keep, i, id, op, how);
+		}
+	}
+	leave(slot);
+	if (gm_likely(keep) || !gm_keep_make(heap->domain))
+		return kept;
+	return gm_keep_put(heap, id, op, how);	/* the thread's first here: it has a shard now */
+}

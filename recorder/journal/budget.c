@@ -1,0 +1,149 @@
+/*
+ * budget.c - how much of the host's memory the journal may take: see budget.h.
+ */
+#include "recorder/journal/budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
+
+#define NO_LIMIT (UINT64_C(1) << 60)	/* cgroup v1 writes 2^63 rounded down to pages */
+#define LEVELS_MAX 64
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The number after @key at the beginning of a line of @text; UINT64_MAX when it is not there. */
+static uint64_t field(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, key, n) && (line[n] == ' ' || line[n] == ':'))
+			return strtoull(line + n + 1, NULL, 10);
+	}
+	return UINT64_MAX;
+}
+
+/* The number in a one-line file; UINT64_MAX when there is none ("max", no such file). */
+static uint64_t number_in(const char *dir, const char *file)
+{
+	char path[2048], text[64];
+
+	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path) ||
+	    gm_file_read(path, text, sizeof(text)) <= 0 || text[0] < '0' || text[0] > '9')
+		return UINT64_MAX;
+	return strtoull(text, NULL, 10);
+}
+
+/* What one cgroup has left. Page cache that would be given back first does not count as used. */
+static uint64_t left_in(const char *dir, const char *limit_file, const char *usage_file,
+			const char *cache_key)
+{
+	uint64_t limit = number_in(dir, limit_file), usage, cache;
+	char path[2048], text[4096];
+
+	if (limit >= NO_LIMIT)
+		return UINT64_MAX;
+	usage = number_in(dir, usage_file);
+	if (usage == UINT64_MAX)
+		return UINT64_MAX;
+	if (snprintf(path, sizeof(path), "%s/memory.stat", dir) < (int)sizeof(path) &&
+	    gm_file_read(path, text, sizeof(text)) > 0) {
+		cache = field(text, cache_key);
+		if (cache != UINT64_MAX)
+			usage -= least(cache, usage);
+	}
+	return limit > usage ? limit - usage : 0;
+}
+
+/* The least over a cgroup and all above it. In a container without a cgroup namespace the path is
+ * the host's and only its root is mounted: levels that are not there are passed over. */
+static uint64_t left_above(const char *root, const char *path, bool v2)
+{
+	char dir[1024];
+	uint64_t left = UINT64_MAX;
+	size_t keep = strlen(root);
+	int n = snprintf(dir, sizeof(dir), "%s%s", root, strcmp(path, "/") ? path : "");
+
+	if (n < 0 || n >= (int)sizeof(dir))
+		return left_in(root, v2 ? "memory.max" : "memory.limit_in_bytes",
+			       v2 ? "memory.current" : "memory.usage_in_bytes",
+			       v2 ? "inactive_file" : "total_inactive_file");
+	for (int level = 0; level < LEVELS_MAX; level++) {
+		char *slash;
+
+		left = least(left, v2 ? left_in(dir, "memory.max", "memory.current", "inactive_file") :
+					left_in(dir, "memory.limit_in_bytes",
+						"memory.usage_in_bytes", "total_inactive_file"));
+		slash = strrchr(dir, '/');
+		if (!slash || (size_t)(slash - dir) < keep)
+			break;
+		*slash = '\0';
+	}
+	return left;
+}
+
+uint64_t gm_budget_cgroup_left(void)
+{
+	char path[1024], text[4096];
+	uint64_t left = UINT64_MAX;
+	char *line, *rest = text;
+
+	if (snprintf(path, sizeof(path), "%s/self/cgroup", gm_sys.proc) >= (int)sizeof(path) ||
+	    gm_file_read(path, text, sizeof(text)) <= 0)
+		return UINT64_MAX;
+	while ((line = strsep(&rest, "\n"))) {
+		char *controllers = strchr(line, ':'), *where;
+
+		where = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!where || where[1] != '/')
+			continue;
+		*where++ = '\0';
+		controllers++;
+		if (!*controllers) {
+			left = least(left, left_above(gm_sys.cgroup, where, true));
+		} else if (strstr(controllers, "memory")) {
+			snprintf(path, sizeof(path), "%s/memory", gm_sys.cgroup);
+			left = least(left, left_above(path, where, false));
+		}
+	}
+	return left;
+}
+
+static uint64_t machine_left(void)
+{
+	char path[1024], text[2048];
+	uint64_t kib;
+
+	if (snprintf(path, sizeof(path), "%s/meminfo", gm_sys.proc) >= (int)sizeof(path) ||
+	    gm_file_read(path, text, sizeof(text)) <= 0)
+		return UINT64_MAX;
+	kib = field(text, "MemAvailable");
+	return kib >= NO_LIMIT >> 10 ? UINT64_MAX : kib << 10;
+}
+
+uint64_t gm_budget(uint64_t free_bytes)
+{
+	uint64_t cgroup = gm_budget_cgroup_left(), machine = machine_left();
+
+	return least(free_bytes / 8, least(cgroup, machine) / 32);
+}
+
+uint64_t gm_budget_span(void)
+{
+	struct rlimit file, space;
+	uint64_t span = UINT64_MAX;
+
+	if (gm_sys.limit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY)
+		span = file.rlim_cur;
+	if (gm_sys.limit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+		span = least(span, space.rlim_cur / 16);
+	return span;
+}

@@ -1,0 +1,139 @@
+/*
+ * clock.c - the clock that orders events: see clock.h.
+ *
+ * The TSC where the kernel itself keeps time by it: then it runs at one rate on all cores, and
+ * their difference is less than a message between two cores takes. Everywhere else (another clock
+ * source, /sys not to be read, the TSC forbidden to this process) CLOCK_MONOTONIC, made unique
+ * and ordered by one shared word.
+ */
+#include "recorder/journal/clock.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+#include "recorder/journal/file.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/journal/state.h"
+#include "recorder/journal/sys.h"
+
+enum { SOURCE_TSC = 0, SOURCE_MONOTONIC = 1 };		/* gm_clock.source */
+
+static _Atomic(bool) use_tsc;
+static _Atomic(uint64_t) last_stamp;			/* SOURCE_MONOTONIC */
+
+uint64_t gm_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t monotonic_stamp(void)
+{
+	uint64_t now = gm_now_ns(), last = gm_get(&last_stamp), next;
+
+	do {
+		next = now > last ? now : last + 1;
+	} while (!atomic_compare_exchange_weak_explicit(&last_stamp, &last, next,
+							memory_order_acq_rel, memory_order_relaxed));
+	return next;
+}
+
+#if defined(__x86_64__)
+/*
+ * The fence keeps rdtsc behind the loads before it: an allocation that follows another thread's
+ * free of that address has seen that thread's store (the driver's lock), and without the fence
+ * the counter could be read before that load was done. The other side needs none: a store is seen
+ * by others only after everything before it has retired, rdtsc included.
+ */
+static uint64_t tsc_after_loads(void)
+{
+	_mm_lfence();
+	return __rdtsc();
+}
+
+static uint64_t tsc(void)
+{
+	return __rdtsc();
+}
+#else					/* no kernel's clock source is called so there */
+#define tsc_after_loads monotonic_stamp
+#define tsc monotonic_stamp
+#endif
+
+uint64_t gm_stamp(void)
+{
+	return gm_likely(gm_get(&use_tsc)) ? tsc_after_loads() : monotonic_stamp();
+}
+
+uint64_t gm_stamp_before(void)
+{
+	return gm_likely(gm_get(&use_tsc)) ? tsc() : monotonic_stamp();
+}
+
+void gm_clock_init(void)
+{
+	char name[32];
+	int mode = 0;
+	ssize_t n = gm_file_read(gm_sys.clocksource, name, sizeof(name));
+
+	gm_set(&use_tsc, n >= 3 && !strncmp(name, "tsc", 3) && (n == 3 || name[3] == '\n') &&
+	       prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_ENABLE);
+}
+
+struct gm_clock_pair gm_clock_read(void)
+{
+	struct gm_clock_pair best = { 0 };
+	uint64_t spread = UINT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		struct timespec wall, mono;
+		uint64_t before = gm_stamp(), after;
+
+		clock_gettime(CLOCK_REALTIME, &wall);
+		clock_gettime(CLOCK_MONOTONIC, &mono);
+		after = gm_stamp();
+		if (after - before >= spread)
+			continue;
+		spread = after - before;
+		best.stamp = before + spread / 2;
+		best.wall_ns = (uint64_t)wall.tv_sec * UINT64_C(1000000000) + (uint64_t)wall.tv_nsec;
+		best.monotonic_ns = (uint64_t)mono.tv_sec * UINT64_C(1000000000) +
+				    (uint64_t)mono.tv_nsec;
+	}
+	return best;
+}
+
+static void set_pair(struct gm_clock *clock, int i, const struct gm_clock_pair *pair)
+{
+	uint32_t sequence = gm_get(&clock->sequence);
+
+	/* An exchange, not a store: odd before any of the words changes. */
+	atomic_exchange_explicit(&clock->sequence, sequence + 1, memory_order_acq_rel);
+	clock->stamp[i] = pair->stamp;
+	clock->wall_ns[i] = pair->wall_ns;
+	clock->monotonic_ns[i] = pair->monotonic_ns;
+	gm_set_release(&clock->sequence, sequence + 2);
+}
+
+void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first)
+{
+	clock->source = gm_get(&use_tsc) ? SOURCE_TSC : SOURCE_MONOTONIC;
+	set_pair(clock, 0, first);
+	gm_clock_refresh(clock);
+}
+
+void gm_clock_refresh(struct gm_clock *clock)
+{
+	struct gm_clock_pair now = gm_clock_read();
+
+	set_pair(clock, 1, &now);
+}

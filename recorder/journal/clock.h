@@ -1,0 +1,29 @@
+/*
+ * clock.h - the clock that orders events, and its tie to wall time.
+ *
+ * Thread context: any. gm_stamp and gm_stamp_before are async-signal-safe. Fork: the child goes on
+ * with the same source.
+ */
+#ifndef GM_RECORDER_CLOCK_H
+#define GM_RECORDER_CLOCK_H
+
+#include "recorder/journal/format.h"
+
+struct gm_clock_pair { uint64_t stamp, wall_ns, monotonic_ns; };
+
+/* Choose the source of the stamps, once. Opens and reads one file of /sys. */
+void gm_clock_init(void);
+
+/* The present moment on all three clocks, the reading with the least spread of a few. */
+struct gm_clock_pair gm_clock_read(void);
+
+/* Set the source and the pairs: @first as read when the start began, the other as of now. */
+void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first);
+
+/* Set the second pair as of now. One thread at a time. */
+void gm_clock_refresh(struct gm_clock *clock);
+
+/* CLOCK_MONOTONIC in ns, for limits and intervals. */
+uint64_t gm_now_ns(void);
+
+#endif

@@ -1,0 +1,360 @@
+/*
+ * journal.c - the journal's file as memory: see journal.h.
+ *
+ * The host must never be killed by its recorder: not by SIGXFSZ (the file is never made longer
+ * than RLIMIT_FSIZE), not by SIGBUS (no page is touched that MADV_POPULATE_WRITE, or fallocate
+ * where the kernel lacks it, has not granted), not by the memory limit of its cgroup (budget.c).
+ */
+#define _GNU_SOURCE
+#include "recorder/journal/journal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "recorder/journal/budget.h"
+#include "recorder/journal/state.h"
+#include "recorder/journal/sys.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define KIB UINT64_C(1024)
+#define MIB (1024 * KIB)
+#define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
+#define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
+#define REVIEW_STEP (256 * KIB)
+#define PATIENCE 64u			/* requests refused between two attempts to grow */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t pages(uint64_t bytes)
+{
+	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
+}
+
+/* errno of a madvise that could not have its pages: a full file system is told as EFAULT. The
+ * host's own is kept: this runs within its calls of the driver. */
+static int populate(uint8_t *at, uint64_t bytes)
+{
+	int saved_errno = errno, error = 0;
+
+	for (int tries = 0; tries < 10; tries++) {
+		error = gm_sys.advise(at, bytes, MADV_POPULATE_WRITE) < 0 ? errno : 0;
+		if (error != EAGAIN && error != EINTR)
+			break;
+	}
+	errno = saved_errno;
+	return error == EFAULT ? -ENOSPC : -error;
+}
+
+/* Map the file. Under mlockall(MCL_FUTURE) every new mapping is locked, and all of this one would
+ * be brought into memory: it is made without access, unlocked, and only then opened. */
+static int map_file(int fd, uint64_t bytes, uint8_t **ret_base)
+{
+	void *base = gm_sys.map(NULL, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	int r;
+
+	if (base == MAP_FAILED)
+		return -errno;
+	munlock(base, bytes);
+	if (gm_sys.protect(base, bytes, PROT_READ | PROT_WRITE) < 0)
+		goto fail;
+	/* A child that had the mapping would write into its parent's journal. */
+	if (gm_sys.advise(base, bytes, MADV_DONTFORK) < 0)
+		goto fail;
+	gm_sys.advise(base, bytes, MADV_DONTDUMP);
+	gm_sys.advise(base, bytes, MADV_NOHUGEPAGE);
+	*ret_base = base;
+	return 0;
+fail:
+	r = -errno;
+	gm_sys.unmap(base, bytes);
+	return r;
+}
+
+/* One attempt: a journal within @span. */
+static int map_within(int fd, uint64_t span, uint64_t history_events, bool whole,
+		      struct gm_journal_map *map)
+{
+	int r = gm_plan_make(span, history_events, &map->plan);
+
+	if (r < 0)
+		return r;
+	if (gm_sys.truncate(fd, (off_t)map->plan.file_bytes) < 0)
+		return -errno;
+	if (whole && gm_sys.allocate(fd, 0, 0, (off_t)map->plan.file_bytes) < 0)
+		return -errno;
+	r = map_file(fd, map->plan.file_bytes, &map->base);
+	if (r < 0)
+		return r;
+	map->whole = whole;
+	if (whole)
+		return 0;
+	r = populate(map->base, GM_HEADER_BYTES);
+	if (r < 0)
+		gm_sys.unmap(map->base, map->plan.file_bytes);
+	return r;
+}
+
+int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
+		   struct gm_journal_map *ret_map)
+{
+	uint64_t span = least(gm_budget_span(), UINT64_C(1) << 40);
+	bool whole = false;
+	int r = 0;
+
+	memset(ret_map, 0, sizeof(*ret_map));
+	for (int tries = 0; tries < 32; tries++) {
+		r = map_within(fd, span, history_events, whole, ret_map);
+		if (r == 0)
+			return 0;
+		if (r == -EINVAL && !whole) {
+			/* Linux before 5.14: no page may be touched that was not allocated. */
+			whole = true;
+			span = least(span, least(budget_bytes, WHOLE_MOST));
+			continue;
+		}
+		/* The host limits its address space, its locked memory or its files' length, or the
+		 * file system its files' or the space that is left is short: half of it, then. */
+		if (r != -ENOMEM && r != -EAGAIN && r != -EFBIG && !(r == -ENOSPC && whole))
+			return r;
+		span = least(span, ret_map->plan.file_bytes) / 2;
+	}
+	return r;
+}
+
+static void describe(struct gm_header *header, const struct gm_journal_map *map)
+{
+	header->version = GM_FORMAT_VERSION;
+	header->byte_order = GM_BYTE_ORDER;
+	header->header_bytes = GM_HEADER_BYTES;
+	header->region_count = GM_REGION_COUNT;
+	header->file_bytes = map->plan.file_bytes;
+	header->history_events = (uint64_t)map->plan.chunks * GM_CHUNK_EVENTS;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		struct gm_region *region = &header->regions[r];
+
+		region->offset = map->plan.offset[r];
+		region->capacity = map->plan.capacity[r];
+		region->item_bytes = gm_plan_item_bytes(r);
+		gm_set(&region->populated, map->whole ? map->plan.capacity[r] : 0);
+	}
+}
+
+int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
+{
+	struct gm_header *header = (struct gm_header *)(void *)map->base;
+	const uint64_t *offset = map->plan.offset;
+
+	describe(header, map);
+	memcpy(gm_rec.layout, header->regions, sizeof(gm_rec.layout));
+	gm_set(&gm_rec.lost, GM_LOST_NOT);
+	gm_rec.base = map->base;
+	gm_rec.bytes = map->plan.file_bytes;
+	gm_rec.domains = (void *)(map->base + offset[GM_REGION_DOMAINS]);
+	gm_rec.threads = (void *)(map->base + offset[GM_REGION_THREADS]);
+	gm_rec.segments = (void *)(map->base + offset[GM_REGION_SEGMENTS]);
+	gm_rec.blocks = (void *)(map->base + offset[GM_REGION_BLOCKS]);
+	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
+	gm_rec.shards = (void *)(map->base + offset[GM_REGION_SHARDS]);
+	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
+	gm_rec.budget = gm_rec.budget_most = budget_bytes;
+	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;
+	gm_set(&gm_rec.left, gm_budget_cgroup_left());
+	gm_rec.limited = gm_get(&gm_rec.left) != UINT64_MAX;
+	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
+	gm_set(&gm_rec.review, 0);
+	memset(gm_rec.patience, 0, sizeof(gm_rec.patience));
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		/* Those that are small or have no order in which they fill: whole. */
+		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES ||
+			   r == GM_REGION_SETTINGS;
+		uint64_t first = all ? map->plan.capacity[r] : 1;
+		int error;
+
+		if (r == GM_REGION_EVENTS)	/* as used, and it may well be 0 */
+			continue;
+		error = gm_region_reserve_locked(header, r, first);
+		if (error < 0)
+			return error;
+		/* Id 0, and offset 0 of the areas without items, name nothing. */
+		gm_set(&header->regions[r].used, all ? first : gm_plan_item_bytes(r) ? gm_plan_item_bytes(r) : 8);
+	}
+	gm_set(&header->regions[GM_REGION_SETTINGS].used, 0);
+	return 0;
+}
+
+/* May @region grow by @more? History stops at half of the budget (a sixteenth is always its own),
+ * interned areas at three quarters, so that the tables are the last to find none. */
+static bool affordable(enum gm_region_id id, const struct gm_region *region, uint64_t more)
+{
+	uint64_t after = gm_rec.populated + more;
+
+	switch (id) {
+	case GM_REGION_EVENTS:
+		return after <= gm_rec.budget / 2 ||
+		       (gm_get(&region->populated) + more <= gm_rec.budget / 16 &&
+			after <= gm_rec.budget);
+	case GM_REGION_STRINGS:
+	case GM_REGION_STACKS:
+	case GM_REGION_FRAMES:
+		return after <= gm_rec.budget / 4 * 3;
+	default:
+		return after <= gm_rec.budget;
+	}
+}
+
+/* More is backed now. Where a control group has a limit the helper thread is to see, soon, what that has
+ * left: the program takes of it, too. */
+static void grown(struct gm_header *header, uint64_t bytes)
+{
+	gm_rec.populated += bytes;
+	if (!gm_rec.limited || gm_rec.populated < gm_rec.review_at)
+		return;
+	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
+	gm_set(&gm_rec.review, 1);
+	gm_helper_wake(header);
+}
+
+int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t populated = gm_get(&region->populated), upto;
+	int r = -ENOSPC;
+
+	if (gm_likely(bytes <= populated))
+		return 0;
+	if (bytes > region->capacity)
+		goto refuse;
+	if (gm_rec.patience[id]) {
+		gm_rec.patience[id]--;
+		goto refuse;
+	}
+	/* A whole step, or if that is too much just the pages needed now. */
+	upto = least(region->capacity, pages(bytes > populated + STEP || populated == 0 ?
+					     bytes : populated + STEP));
+	if (!affordable(id, region, upto - populated))
+		upto = pages(bytes);
+	if (affordable(id, region, upto - populated))
+		r = populate(gm_rec.base + region->offset + populated, upto - populated);
+	if (r < 0) {
+		gm_rec.patience[id] = PATIENCE;
+		goto refuse;
+	}
+	grown(header, upto - populated);
+	gm_set_release(&region->populated, upto);
+	return 0;
+refuse:
+	gm_count(&region->refused, 1);
+	return r;
+}
+
+int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t smallest,
+			   uint64_t *bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t populated = gm_get(&region->populated);
+
+	if (*bytes <= populated)
+		return 1;
+	if (gm_rec.patience[id]) {
+		gm_rec.patience[id]--;
+		goto refuse;
+	}
+	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated))
+		*bytes = smallest;
+	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated)) {
+		gm_rec.patience[id] = PATIENCE;
+		goto refuse;
+	}
+	grown(header, *bytes - populated);
+	gm_set_release(&region->populated, *bytes);
+	return 0;
+refuse:
+	gm_count(&region->refused, 1);
+	return -ENOSPC;
+}
+
+int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
+		   uint64_t bytes)
+{
+	return populate(gm_rec.base + header->regions[id].offset + at, bytes);
+}
+
+uint32_t gm_region_take(enum gm_region_id id, bool nested)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_region *region = &header->regions[id];
+	uint64_t used, size = region->item_bytes;
+	uint32_t index = 0;
+
+	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested))) {
+		gm_count(&region->refused, 1);
+		return 0;
+	}
+	used = gm_get(&region->used);
+	if (gm_region_reserve_locked(header, id, used + size) == 0) {
+		index = (uint32_t)(used / size);
+		gm_set_release(&region->used, used + size);
+	}
+	gm_unlock(&gm_rec.journal);
+	return index;
+}
+
+/* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded in them,
+ * and empty, so that nothing is found. */
+static uint8_t *make_blank(void)
+{
+	uint8_t *blank = mmap(NULL, gm_rec.bytes, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct gm_header *header = (struct gm_header *)(void *)blank;
+
+	if (blank == MAP_FAILED)
+		return NULL;
+	munlock(blank, gm_rec.bytes);		/* as map_file */
+	if (mprotect(blank, gm_rec.bytes, PROT_READ | PROT_WRITE) < 0) {
+		munmap(blank, gm_rec.bytes);
+		return NULL;
+	}
+	madvise(blank, gm_rec.bytes, MADV_DONTFORK);
+	madvise(blank, gm_rec.bytes, MADV_DONTDUMP);
+	memcpy(header->regions, gm_rec.layout, sizeof(gm_rec.layout));
+	header->region_count = GM_REGION_COUNT;
+	header->file_bytes = gm_rec.bytes;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		gm_set(&header->regions[r].used, header->regions[r].capacity);
+		gm_set(&header->regions[r].populated, header->regions[r].capacity);
+	}
+	return blank;
+}
+
+bool gm_recorder_lose(const void *address)
+{
+	const uint8_t *at = address;
+	uint32_t not_yet = GM_LOST_NOT;
+	uint8_t *blank;
+
+	if (!gm_header_get() || at < gm_rec.base || at >= gm_rec.base + gm_rec.bytes)
+		return false;
+	/* Another thread is at it, or was: the access is tried again. */
+	if (!atomic_compare_exchange_strong(&gm_rec.lost, &not_yet, GM_LOST_JUST_NOW))
+		return true;
+	blank = make_blank();
+	/* At once for all threads: none of them ever finds nothing there. */
+	if (!blank || mremap(blank, gm_rec.bytes, gm_rec.bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+			     gm_rec.base) == MAP_FAILED)
+		return false;
+	gm_set(&gm_rec.left_out, UINT32_MAX);	/* no events */
+	gm_set_release(&gm_rec.lost, GM_LOST);
+	return true;
+}
+
+bool gm_recorder_is_lost(void)
+{
+	return gm_get(&gm_rec.lost) != GM_LOST_NOT;
+}

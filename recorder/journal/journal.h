@@ -1,0 +1,48 @@
+/*
+ * journal.h - the journal's file as memory: its layout, its mapping, its growth.
+ *
+ *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
+ *   settings | failures | events          each at a multiple of 4096, sparse until it is grown into
+ *
+ * Thread context: the one thread in gm_recorder_start; growth (state.h) under the journal lock.
+ * Signal context: none. Fork: the mapping is MADV_DONTFORK.
+ */
+#ifndef GM_RECORDER_JOURNAL_H
+#define GM_RECORDER_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recorder/journal/format.h"
+
+struct gm_plan {
+	uint64_t offset[GM_REGION_COUNT], capacity[GM_REGION_COUNT];
+	uint64_t file_bytes;
+	uint32_t chunks;		/* of events */
+};
+
+/* Lay a journal out within @span bytes, history for @history_events at most. What is short is
+ * taken from the history first, then from the interned areas; the tables get half of the span
+ * before that. Returns 0, or -ENOSPC when not even the tables would fit. */
+int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan);
+
+/* The most that an area of any journal has room for, bytes, and what one of its records takes (0: they
+ * vary). */
+uint64_t gm_plan_most(enum gm_region_id region);
+uint32_t gm_plan_item_bytes(enum gm_region_id region);
+
+struct gm_journal_map {
+	uint8_t *base;
+	struct gm_plan plan;
+	bool whole;			/* all of it is backed: this kernel cannot say when a page fails */
+};
+
+/* Make @fd as long as needed and map it, within the host's limits. 0 or -errno, nothing mapped. */
+int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
+		   struct gm_journal_map *ret_map);
+
+/* Put the regions into the header of a new mapping, gm_rec behind it, and memory behind the first
+ * part of each region. 0 or -errno. */
+int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
+
+#endif

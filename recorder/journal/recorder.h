@@ -1,0 +1,238 @@
+/*
+ * recorder.h - what the hooks call to have something recorded.
+ *
+ * Thread context: any thread of the process, after gm_recorder_start. Signal context: none but
+ * where a function says so. Fork: the recorder's memory is not the child's (MADV_DONTFORK): the
+ * child calls gm_recorder_forget() before anything else, then may start afresh.
+ * Nothing here waits without end, calls malloc, opens a file (but gm_recorder_start), or fails
+ * the caller: what cannot be recorded is counted.
+ *
+ * One operation of the host, as a hook does it:
+ *
+ *	module = gm_modules_caller(...);                      no lock held
+ *	op = gm_op_begin(GM_ACTION_ALLOC, kind, domain, 0, size);
+ *	r = real(...);                                        the driver
+ *	if (ok) gm_record_alloc(op, &alloc, &block);          table and event, one transaction
+ *	gm_op_end(op);
+ *
+ *	tsc = gm_stamp_before(); block = gm_map_take(...);    before the driver may reuse the address
+ *	op = gm_op_begin_at(GM_ACTION_FREE_REQUESTED, ..., tsc); gm_record_freeing(block);
+ *	r = real(...);
+ *	ok ? gm_record_free(op, block, tsc) : gm_record_not_freed(block) and put it back in the map
+ *	gm_op_end(op);
+ */
+#ifndef GM_RECORDER_RECORDER_H
+#define GM_RECORDER_RECORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recorder/journal/format.h"
+
+/* What the process tells the recorder at its start; strings are copied. */
+struct gm_recorder_config {
+	const char *place;		/* option journal: a directory or file, "" automatic */
+	uint64_t history_events;	/* 0: no history */
+	uint64_t history_min_size;	/* blocks smaller than this leave no events */
+	uint32_t history_left_out;	/* bit (1 << enum gm_action): such events are not written */
+	const char *output;		/* absolute output template */
+	const char *version;
+	int32_t rank;
+	const struct gm_recorder_setting {	/* effective options, in their order */
+		const char *name, *value, *source;
+	} *settings;
+	unsigned int settings_count;
+};
+
+/* Where the journal came to lie, and what is worth a line of the caller's. */
+struct gm_recorder_report {
+	char path[1024];		/* "" for a memfd */
+	uint64_t budget_bytes;		/* memory it may take */
+	/* "" when all is as it was asked for. Else what is not: the option's place could not be
+	 * had, no place but memory, a shorter history; when the start failed: why, place by place. */
+	char note[256];
+};
+
+/* Create and map the journal and begin to record. Returns 0, or -errno (and @ret_report->note
+ * says what failed): then every other function here is a no-op. Not reentrant; first CUDA call. */
+int gm_recorder_start(const struct gm_recorder_config *config,
+		      struct gm_recorder_report *ret_report);
+
+/* In a forked or cloned child: forget the parent's mapping without touching it. Async-signal-safe. */
+void gm_recorder_forget(void);
+
+/* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
+void gm_recorder_unlink(void);
+
+/* Has the journal a file that other programs of this process's user can open, which may not look into the
+ * process any more (prctl PR_SET_DUMPABLE)? The helper thread: a system call or three. */
+bool gm_recorder_exposed(void);
+
+/* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
+struct gm_header *gm_recorder_header(void);
+
+/* By the helper thread: hold the header's robust mutex until the thread or the process ends. */
+void gm_recorder_hold_alive(void);
+
+/* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
+void gm_recorder_tick(void);
+
+/* Get memory for the events to come, where threads write many: the futex word @request is woken for it
+ * without a request. The helper thread. Returns false when there was nothing to do. */
+bool gm_recorder_ahead(void);
+
+/* Where a control group has a limit: look at what that has left, and have the journal grow and be copied
+ * within it. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
+void gm_recorder_review(void);
+
+/* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
+ * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be
+ * read before all that follows: for the free that a driver call comes after. */
+uint64_t gm_stamp(void);
+uint64_t gm_stamp_before(void);
+
+struct gm_alloc {
+	uint64_t address;
+	uint64_t size;			/* bytes it takes */
+	uint64_t requested;		/* bytes asked for */
+	uint64_t stream;
+	uint64_t handle;		/* pool, VMM handle, graph; 0 none */
+	uint64_t tsc;			/* stamp taken after the driver returned; 0: now */
+	uint32_t context;		/* id of the context it dies with; 0: outlives contexts */
+	uint32_t stack;
+	uint16_t module;
+	uint8_t domain, kind;
+	uint8_t flags;			/* enum gm_segment_flags */
+	bool stack_of_block_only;	/* the events get none (context=state) */
+};
+
+/* An operation begins: shown as "in flight" if the process dies before gm_op_end. Returns its
+ * number, 0 when nothing is recorded. @address or @size may be 0 when not known. */
+uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
+		     uint64_t address, uint64_t size);
+/* The same with a stamp that the caller has taken already. */
+uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain,
+			uint64_t address, uint64_t size, uint64_t tsc);
+void gm_op_end(uint64_t op);
+
+/* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,
+ * in one transaction; of size 0 (an import whose bytes show when it is mapped) it leaves no events, as
+ * its end does not. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could
+ * not be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
+int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
+
+/* Mark a block as being freed, without a lock; undone by gm_record_not_freed. */
+void gm_record_freeing(uint32_t block);
+void gm_record_not_freed(uint32_t block);
+
+/* The block and its segment are gone: events free_requested, free_completed and segment_free,
+ * stamped @tsc (taken before the driver's free; 0: now); @stream as given to the free.
+ * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
+int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
+
+/* The same with a stack for the events; GM_STACK_OF_BLOCK: the allocation's. */
+#define GM_STACK_OF_BLOCK UINT32_MAX
+int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream,
+			 uint32_t stack);
+
+/* The one block of a segment has another size (what graphs hold) or another address (a VMM
+ * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed.
+ * @flags replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed
+ * as it was (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map,
+ * alloc), so that traces add up; a side of size 0 leaves no events. @stack: of who changes it, as in
+ * gm_record_free_stack; GM_NONE: no event has one. What had no bytes has its stack from now on.
+ * Returns as gm_record_free. */
+int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags,
+		     uint32_t stack);
+
+/* Everything that dies with @context is gone; calls @gone for each block, under no lock. @stack: of
+ * the events, as in gm_record_free_stack. Returns how many. */
+unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
+				   void (*gone)(void *arg, uint32_t block,
+						const struct gm_block *copy), void *arg);
+
+/* A copy of a block's record; returns false when the id holds nothing. */
+bool gm_record_block(uint32_t block, struct gm_block *ret_copy);
+
+/* A device as the driver describes it, once. */
+void gm_record_device(uint8_t domain, int ordinal, const char *name, const uint8_t uuid[16],
+		      uint64_t total_bytes);
+
+/* Bytes of a device that are recorded now: what is reserved there, cached memory included, and what
+ * was imported. -ENODEV: nothing is recorded; -ETIMEDOUT: the domain's lock could not be had. */
+int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes);
+
+/* A device's free bytes as the driver said while @held_bytes were recorded. */
+void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes,
+			  uint64_t held_bytes);
+void gm_record_driver_version(int version);
+
+/* Something could not be had: an oom event and a struct gm_failure. Fills @failure's number,
+ * tsc, tid and live_bytes. Returns the number, 0 when nothing is recorded. */
+uint64_t gm_record_failure(struct gm_failure *failure);
+
+/* The statistics of a domain, all of one moment. Returns 0, -ENODEV when nothing is recorded,
+ * -ETIMEDOUT, -EINVAL. */
+struct gm_stats;
+int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
+
+/* Begin anew with the peaks (of PyTorch's statistics, not of the rows by module), or with what was
+ * allocated and freed in all and the counters of calls. Returns as gm_record_stats. */
+enum gm_reset { GM_RESET_PEAK, GM_RESET_ACCUMULATED };
+int gm_record_reset_stats(uint8_t domain, enum gm_reset which);
+
+/* What is written from now on, for operations that begin afterwards. Wherever events begin or end
+ * what was written before is dropped: it would not add up with what comes, or with the tables.
+ * Returns 0; -ENODEV when nothing is recorded, -EINVAL, -ETIMEDOUT (nothing changed). */
+struct gm_history {
+	uint64_t newest;		/* events that are kept and shown; 0: what there is room for */
+	uint32_t enabled;		/* enum gm_history_enabled; the start's is GM_HISTORY_ALL */
+	uint32_t context, stacks;	/* for the snapshot: words of the options' lists, from 0 */
+};
+int gm_record_history(const struct gm_history *history);
+
+/* A plain event (snapshot, annotate: see annotations.h). */
+void gm_record_note(enum gm_action action, uint8_t domain, uint64_t size, uint32_t string);
+
+/* Append-only areas; 0 when full (counted). Interned: equal content gives the same id. A string
+ * is cut at GM_STRING_MAX bytes, a stack at GM_STACK_MAX frames. */
+#define GM_STRING_MAX 16384u
+#define GM_STACK_MAX 1024u
+uint32_t gm_intern_string(const char *text, uint32_t length);
+/* By (module, offset, flags); @frame's names may be filled in later by gm_frame_name. A Python
+ * frame also by its names and line, which must be there. */
+uint32_t gm_intern_frame(const struct gm_frame *frame);
+void gm_frame_name(uint32_t frame, uint32_t name, uint32_t filename, uint32_t line);
+uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated);
+uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const char *path,
+			   const uint8_t *build_id, unsigned int build_id_bytes);
+void gm_module_unloaded(uint16_t module);
+/* The same file at the same place: the life that was thought to be over goes on. */
+void gm_module_loaded_again(uint16_t module);
+
+/* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
+ * thread that has crashed may hold it for ever), and for those after it there is little patience.
+ * Then keep every thread out of its shards (cached_keep.c), likewise. @ret_held says what is held.
+ * Returns true when all is. For the copy of a live snapshot: hold them for the copying only. */
+struct gm_held;
+bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
+void gm_recorder_unlock_all(const struct gm_held *held);
+
+/* Can the append-only areas grow: can their locks be had within @limit_ns? For the helper thread,
+ * when a thread has crashed and may hold them for ever. Holds none when it returns. */
+bool gm_recorder_can_intern(uint64_t limit_ns);
+
+/* A SIGBUS at @address: is it the journal's, whose file somebody has cut short? Then its place is taken by
+ * memory that tells of nothing, the access can be tried again, and nothing is recorded any more: what the
+ * journal held is gone, so that whoever works by its tables (the cache) has to stop. Returns false where it
+ * is not the journal's, or no memory could be had. Async-signal-safe; any thread. */
+bool gm_recorder_lose(const void *address);
+bool gm_recorder_is_lost(void);
+
+/* Base address and bytes of the mapped journal. */
+const void *gm_recorder_mapping(uint64_t *ret_bytes);
+
+/* Count violations of every structural rule of the tables and areas; 0 if sound. Takes the locks. */
+int gm_recorder_check(void);
+
+#endif

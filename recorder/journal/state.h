@@ -1,0 +1,209 @@
+/*
+ * state.h - the writing side's own state: where the journal is mapped, locks, slots, pools.
+ *
+ * All of it is one static struct. A forked child never has the mapping (MADV_DONTFORK), so
+ * gm_recorder_forget() only clears @header and bumps gm_generation; gm_recorder_start() sets the
+ * rest up again. What a thread keeps (TLS) carries the generation it belongs to.
+ *
+ * Locks, lowest first: domain (65 of them, in order) < a slot's @keeping < shared chunk < intern <
+ * journal.
+ *   domain     the domain's tables, statistics, usage rows; every event is written under one, or
+ *   keeping    a thread's shards: the blocks that it keeps (cached_keep.c), their tallies and events
+ *   shared     the chunk of threads that have none of their own
+ *   intern     strings, stacks, frames, modules, settings
+ *   journal    @used and @populated of the regions, thread slots, the chunk pool
+ * Each wait has a limit; who could not wait that long counts it and goes on.
+ */
+#ifndef GM_RECORDER_STATE_H
+#define GM_RECORDER_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/lock.h"
+#include "recorder/journal/format.h"
+#include "recorder/journal/recorder.h"
+
+#define gm_likely(x) __builtin_expect(!!(x), 1)
+#define gm_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The fields of the format are _Atomic: plain use would be sequentially consistent, and slow. */
+#define gm_get(p) atomic_load_explicit(p, memory_order_relaxed)
+#define gm_get_acquire(p) atomic_load_explicit(p, memory_order_acquire)
+#define gm_set(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
+#define gm_set_release(p, v) atomic_store_explicit(p, v, memory_order_release)
+#define gm_count(p, n) ((void)atomic_fetch_add_explicit(p, n, memory_order_relaxed))
+/* Against SIGKILL it is enough that the compiler keeps the order: the processor stops between two
+ * instructions, and what came before is in memory. */
+#define gm_order() atomic_signal_fence(memory_order_seq_cst)
+
+#define GM_PAGE 4096u
+#define GM_OP_SLOT_SHIFT 40
+#define GM_USAGE_ALL_MODULES 0xffffu
+#define GM_USAGE_ALL_KINDS 0xffu
+#define GM_USAGE_ROWS 8192u
+#define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
+
+/* The chunks in a slot's hands: those before @at were opened one after the other, the last of them is
+ * open still or full, the rest wait. */
+#define GM_RUN_MOST 16u
+struct gm_run { uint32_t count, at, chunks[GM_RUN_MOST]; };
+
+/* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */
+struct gm_slot {
+	_Atomic(uint32_t) busy;		/* 1: somebody is writing through it */
+	uint32_t index;
+	uint32_t place;			/* next place in @chunk, 1..63; 64: full */
+	struct gm_chunk *chunk;		/* NULL: none */
+	uint64_t commit;		/* generation of the chunk << 8 */
+	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
+	uint64_t last_op;		/* of the last transaction: none may have the same number */
+	_Atomic(uint32_t) keeping;	/* enum gm_keeping: who is in the thread's shards */
+	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @keeping has run out */
+	_Atomic(struct gm_keep *) keep;	/* its shard of the domain it was in last; lock: keeping */
+	_Atomic(struct gm_keep *) keeps;	/* all its shards; they are never taken away */
+	struct gm_run run;		/* lock: journal for @count and @chunks */
+} __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
+
+enum gm_keeping { GM_KEEPING_NOBODY, GM_KEEPING_OWNER, GM_KEEPING_OTHER };
+
+struct gm_domain_state {
+	struct gm_lock lock;
+	_Atomic(uint32_t) stuck;	/* 1: a wait for it has run out: do not wait that long again */
+	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
+	uint32_t last_key;		/* whose usage rows were looked up last (counts.h), 0 none; */
+	struct gm_usage *last_rows[3];	/* lock: @lock */
+} __attribute__((aligned(64)));
+
+/* Chunks that lie together. */
+struct gm_chunk_range { uint32_t first, count; };
+#define GM_GROWING_MOST 32u
+
+struct gm_chunk_pool {			/* lock: journal */
+	uint32_t chunks;		/* that there may be ever */
+	uint32_t limit;			/* and now: memory for more was refused */
+	uint32_t wanted;		/* and now: no more are asked for (history.c) */
+	uint32_t fresh;			/* index of the first one never given to anybody */
+	uint32_t owned;			/* in the hands of threads */
+	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
+	uint32_t closed_first, closed_count;
+	/* With memory, for whoever asks next. */
+	struct gm_chunk_range ready[GM_GROWING_MOST];
+	uint32_t ready_count;
+	_Atomic(uint32_t) asked;	/* 1: the helper thread is to get more of them */
+	/* Given to somebody who was refused the memory behind them: nobody may touch them. */
+	struct gm_chunk_range unbacked[GM_GROWING_MOST];
+	uint32_t unbacked_count;
+	_Atomic(uint32_t) growing;	/* ranges that somebody is getting memory for, under no lock */
+};
+
+/* The three rows that one (domain, module, kind) counts in; 0 none. */
+struct gm_usage_rows { uint32_t both, module, kind; };
+struct gm_usage_entry { _Atomic(uint32_t) key; struct gm_usage_rows rows; };
+
+/* A hash table from content to id, for one append-only region; lock: intern. */
+struct gm_intern_table {
+	uint32_t *ids;			/* 0 empty; private memory */
+	uint32_t mask, count;
+};
+
+enum gm_lost { GM_LOST_NOT, GM_LOST_JUST_NOW, GM_LOST };
+
+struct gm_recorder {
+	_Atomic(struct gm_header *) header;	/* set last; NULL: nothing is recorded */
+	uint8_t *base;
+	uint64_t bytes;
+	struct gm_domain *domains;
+	struct gm_thread *threads;
+	struct gm_segment *segments;
+	struct gm_block *blocks;
+	struct gm_usage *usage;
+	struct gm_shard *shards;
+	uint8_t *events;
+	uint64_t min_size;		/* blocks smaller than this leave no events */
+	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
+	uint32_t history;		/* 1: there is a place for events */
+
+	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
+	uint64_t populated;		/* lock: journal, for both */
+	uint64_t review_at;		/* bytes backed when the budget is looked at again; lock: journal */
+	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
+	_Atomic(uint32_t) slots_used;	/* lock: journal; slots ever used, slot 0 among them */
+	uint64_t slots_swept_ns;	/* lock: journal */
+
+	struct gm_lock journal, intern, shared;
+	struct gm_domain_state domain[GM_DOMAINS];
+	struct gm_chunk_pool pool;
+	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
+	struct gm_intern_table strings, stacks, frames;
+	_Atomic(uint64_t) last_failure;
+	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
+	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
+	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory, the same for every journal */
+	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
+
+	/* what the control group leaves us */
+	bool limited;			/* it has a limit */
+	uint64_t budget_most;		/* as was found at the start */
+	_Atomic(uint64_t) left;		/* bytes, as was last seen; UINT64_MAX: no limit */
+	_Atomic(uint32_t) review;	/* 1: the helper thread is to look */
+
+	/* the file was cut short by somebody: see gm_recorder_lose */
+	struct gm_region layout[GM_REGION_COUNT];
+	_Atomic(uint32_t) lost;		/* enum gm_lost */
+
+	/* where the file is, to remove it */
+	char directory[1024];
+	char name[256];			/* "" no file, or removed */
+	uint64_t device, inode;
+};
+
+/* Hidden: reached without a detour through the GOT. */
+extern struct gm_recorder gm_rec __attribute__((visibility("hidden")));
+/* Of gm_rec; never 0, never used twice by a process. */
+extern _Atomic(uint32_t) gm_generation __attribute__((visibility("hidden")));
+
+static inline struct gm_header *gm_header_get(void)
+{
+	return gm_get_acquire(&gm_rec.header);
+}
+
+static inline struct gm_region *gm_region(enum gm_region_id id)
+{
+	return &gm_get(&gm_rec.header)->regions[id];
+}
+
+/* What gm_recorder_lock_all holds: domain locks, and slots (a bit each) whose threads are kept out. */
+struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
+
+/* history.c: what the options leave out, for a new journal. */
+void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
+
+/* journal.c: back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and
+ * the refusal is counted. */
+int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* The same in two steps, the second of which needs no lock. Claim: 0, and *@bytes, or if that is too
+ * much @least, count as backed, but nothing may be touched before gm_region_back; 1: they are backed;
+ * -errno: refused. */
+int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t least,
+			   uint64_t *bytes);
+int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
+		   uint64_t bytes);
+
+/* events.c: as a request for a snapshot wakes the helper thread, without one. */
+void gm_helper_wake(struct gm_header *header);
+
+/* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
+ * journal lock; @nested: without waiting. */
+uint32_t gm_region_take(enum gm_region_id id, bool nested);
+
+/* How long to wait for a lock of the journal: not at all when this thread may hold it itself. */
+static inline uint64_t gm_patience(bool nested)
+{
+	return nested ? 0 : GM_LOCK_LIMIT_NS;
+}
+
+#endif

@@ -1,0 +1,331 @@
+/*
+ * sweep.c - remove this user's dead journals but the four newest: see place.h.
+ *
+ * What is kept is what somebody may still want to recover; what is removed would otherwise fill
+ * the host's memory, a killed process at a time. A journal is dead when gm_image_alive says so,
+ * that is when the kernel has marked its mutex or its process is provably gone.
+ *
+ * A journal that never came to be (its magic is stored last), and one of an older version of this
+ * library, have no such proof in a place that this version knows: they go when they have our name
+ * pattern, are older than an hour, and no process of the number in their name is there. (One of
+ * another pid namespace may be, then: it has had an hour to store the magic, and with a magic it is
+ * asked for its sign of life, which no version has moved yet.)
+ *
+ * A journal that says itself that its process ended cleanly (it could not remove it: it had become
+ * another user meanwhile) tells nothing that anybody would recover, and goes.
+ *
+ * Rooms of `gpumem run` lie beside our directory. Its run holds a lock on one from before it has its
+ * name until it has cleared it; one that nobody holds was left by a run that was killed, and what is
+ * in it counts among the rest. Of a run's own room so many are kept that the run finds those it will
+ * tell of, but not without limit.
+ *
+ * Twice over the same journals: the first time to see which are the newest, the second time to remove
+ * the others, by the descriptor of the directory that they were found in.
+ *
+ * Thread context: one thread, under a gm_fd_guard. No malloc, no readdir.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/journal/directory.h"
+#include "recorder/journal/file.h"
+#include "recorder/journal/format.h"
+#include "recorder/read/image.h"
+#include "recorder/journal/place.h"
+#include "recorder/journal/probe.h"
+#include "recorder/journal/sys.h"
+
+#define KEPT 4u
+#define KEPT_IN_ROOM 64u
+#define ENTRIES_MOST 16384u		/* directory entries looked at in one directory */
+#define OPENED_MOST 4096u		/* journals looked into in one start, a few system calls each */
+#define SEARCHED_MOST 64u		/* of them those whose process may have to be looked for */
+#define ABANDONED_SECONDS 3600
+
+struct mark { uint64_t start_us, inode; };
+
+struct sweep {
+	int place, room, dirfd;		/* the latter two: -1 none */
+	bool removing;
+	const char *skipped;		/* a name in the place that has been looked at already */
+	unsigned int opened, searched, count, kept;
+	struct mark newest[KEPT_IN_ROOM];	/* @count of them, by start, the oldest last */
+	bool more;			/* there are others */
+	char boot_id[40];
+};
+
+/* "<command>.<pid>.<16 hex digits>.journal": the pid; 0 when it is no name of ours. */
+static pid_t pid_in(const char *name)
+{
+	size_t end = strlen(name) - strlen(".journal"), at = end;
+	uint64_t pid = 0, ten = 1;
+
+	while (at && ((name[at - 1] >= '0' && name[at - 1] <= '9') ||
+		      (name[at - 1] >= 'a' && name[at - 1] <= 'f')))
+		at--;
+	if (end - at != 16 || !at || name[at - 1] != '.')
+		return 0;
+	for (at--; at && name[at - 1] >= '0' && name[at - 1] <= '9' && ten < 10000000000; ten *= 10)
+		pid += (uint64_t)(name[--at] - '0') * ten;
+	return ten > 1 && at > 1 && name[at - 1] == '.' && pid <= INT32_MAX ? (pid_t)pid : 0;
+}
+
+/* What gm_image_alive could not read: is it nobody's? Returns when it was made, in us, or 0.
+ * @ret_empty: it holds nothing. */
+static uint64_t abandoned_since(int fd, const char *name, const struct stat *st, bool *ret_empty)
+{
+	struct { uint64_t magic; uint32_t version; } head = { 0, 0 };
+	pid_t pid = pid_in(name);
+	struct timespec now;
+	time_t made = st->st_mtime;
+
+	if (!pid || clock_gettime(CLOCK_REALTIME, &now) || now.tv_sec - made < ABANDONED_SECONDS ||
+	    gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) != -ESRCH ||
+	    pread(fd, &head, sizeof(head), 0) < 0)
+		return 0;
+	*ret_empty = head.magic == 0;
+	if (head.magic == 0)
+		return (uint64_t)made * 1000000;
+	if (head.magic != GM_MAGIC || head.version >= GM_FORMAT_VERSION ||
+	    gm_image_alive_of(fd, head.version) != 0)
+		return 0;
+	return (uint64_t)made * 1000000;
+}
+
+/* What the header says of its process, as far as it is soon read. */
+enum sign { SIGN_NONE, SIGN_DEAD, SIGN_ALIVE };
+
+static enum sign sign_of_life(const struct sweep *sweep, int fd)
+{
+	struct { uint64_t magic; uint32_t version; } head = { 0, 0 };
+	struct { uint32_t life, has_helper, word; } life = { 0, 0, 0 };
+	char boot_id[sizeof(sweep->boot_id)] = "";
+
+	_Static_assert(offsetof(struct gm_header, has_helper) == offsetof(struct gm_header, life) + 4 &&
+		       offsetof(struct gm_header, alive) == offsetof(struct gm_header, life) + 8,
+		       "read at once");
+	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != GM_MAGIC ||
+	    head.version != GM_FORMAT_VERSION ||
+	    pread(fd, &life, sizeof(life), offsetof(struct gm_header, life)) != sizeof(life) ||
+	    !life.has_helper)
+		return SIGN_NONE;
+	if ((life.word & FUTEX_OWNER_DIED) || !(life.word & FUTEX_TID_MASK))
+		return SIGN_DEAD;
+	if (pread(fd, boot_id, sizeof(boot_id), offsetof(struct gm_header, boot_id)) != sizeof(boot_id))
+		return SIGN_NONE;
+	return boot_id[0] && !memcmp(boot_id, sweep->boot_id, sizeof(boot_id)) ? SIGN_ALIVE : SIGN_NONE;
+}
+
+/* Did it tell of a clean end? */
+static bool ended_cleanly(int fd)
+{
+	uint32_t life = 0;
+
+	return pread(fd, &life, sizeof(life), offsetof(struct gm_header, life)) == sizeof(life) &&
+	       life == GM_LIFE_CLEAN;
+}
+
+/* When the dead process behind the journal @fd started, in us; 0 when it is no dead journal. */
+static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const struct stat *st,
+			   bool *ret_empty)
+{
+	enum sign sign = sign_of_life(sweep, fd);
+	uint64_t start_us = 0;
+	int alive;
+
+	if (sign == SIGN_ALIVE || (sign == SIGN_NONE && sweep->searched++ >= SEARCHED_MOST))
+		return 0;
+	alive = gm_image_alive(fd);
+	if (alive == -EBADMSG)
+		return abandoned_since(fd, name, st, ret_empty);
+	if (alive != 0 || pread(fd, &start_us, sizeof(start_us),
+				offsetof(struct gm_header, start_time_us)) != sizeof(start_us))
+		return 0;
+	*ret_empty = ended_cleanly(fd);
+	return start_us;
+}
+
+static bool is_newer(const struct mark *a, const struct mark *b)
+{
+	return a->start_us != b->start_us ? a->start_us > b->start_us : a->inode > b->inode;
+}
+
+/* Keep the newest in order. */
+static void remember(struct sweep *sweep, const struct mark *one)
+{
+	unsigned int at = 0;
+
+	while (at < sweep->count && is_newer(&sweep->newest[at], one))
+		at++;
+	sweep->more = sweep->more || sweep->count == sweep->kept;
+	if (at == sweep->kept)
+		return;
+	if (sweep->count < sweep->kept)
+		sweep->count++;
+	memmove(&sweep->newest[at + 1], &sweep->newest[at],
+		(sweep->count - at - 1) * sizeof(sweep->newest[0]));
+	sweep->newest[at] = *one;
+}
+
+/* A dead journal: it is one of the newest, or goes. What is younger than all of them was not dead, or
+ * not there, when they were looked at. */
+static void consider(struct sweep *sweep, const char *name, const struct mark *one, bool empty)
+{
+	const struct mark *last = sweep->count ? &sweep->newest[sweep->count - 1] : NULL;
+
+	if (empty)			/* nothing that anybody could recover */
+		unlinkat(sweep->dirfd, name, 0);
+	else if (!sweep->removing)
+		remember(sweep, one);
+	else if (sweep->count == sweep->kept && is_newer(last, one))
+		unlinkat(sweep->dirfd, name, 0);
+}
+
+static bool is_journal(const char *name)
+{
+	static const char end[] = ".journal";
+	size_t n = strlen(name);
+
+	return n > sizeof(end) - 1 && !strcmp(name + n - (sizeof(end) - 1), end);
+}
+
+/* In a room: a link to a snapshot, which the run would have read. It goes once the journal beside it
+ * has gone. */
+static void clear_link(const struct sweep *sweep, const char *name)
+{
+	const char *end = strstr(name, ".journal.");
+	char journal[256];
+	struct stat st;
+
+	if (!end || sweep->room < 0 || !sweep->removing)
+		return;
+	snprintf(journal, sizeof(journal), "%.*s", (int)(end + 8 - name), name);
+	if (fstatat(sweep->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) &&
+	    fstatat(sweep->dirfd, journal, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		unlinkat(sweep->dirfd, name, 0);
+}
+
+static bool look_at(void *arg, const char *name)
+{
+	struct sweep *sweep = arg;
+	struct mark one = { 0, 0 };
+	bool empty = false;
+	struct stat st;
+	int fd;
+
+	if (!is_journal(name)) {
+		clear_link(sweep, name);
+		return true;
+	}
+	if (sweep->opened++ >= OPENED_MOST)
+		return false;
+	fd = gm_file_open(sweep->dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd < 0)
+		return true;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	    st.st_nlink == 1) {
+		one.inode = (uint64_t)st.st_ino;
+		one.start_us = dead_since(sweep, fd, name, &st, &empty);
+	}
+	close(fd);
+	if (one.start_us)
+		consider(sweep, name, &one, empty);
+	return true;
+}
+
+static void look_in(struct sweep *sweep, int parent, const char *name)
+{
+	sweep->dirfd = gm_directory_own(parent, name);
+	if (sweep->dirfd < 0)
+		return;
+	gm_directory_each(sweep->dirfd, ENTRIES_MOST, look_at, sweep);
+	close(sweep->dirfd);
+	sweep->dirfd = -1;
+	if (sweep->removing && sweep->room >= 0)	/* if nothing is left in it */
+		unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+static bool look_at_room_entry(void *arg, const char *name)
+{
+	struct sweep *sweep = arg;
+
+	if (gm_directory_is_named(name, geteuid()))
+		look_in(sweep, sweep->room, name);
+	return true;
+}
+
+static void look_in_room(struct sweep *sweep, const char *name)
+{
+	struct stat st;
+	int fd = gm_file_open(sweep->place, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+		sweep->room = fd;
+		gm_directory_each(fd, ENTRIES_MOST, look_at_room_entry, sweep);
+		sweep->room = -1;
+		if (sweep->removing)
+			unlinkat(sweep->place, name, AT_REMOVEDIR);
+		sweep->more = true;		/* at least the room itself is to go */
+		flock(fd, LOCK_UN);		/* a child forked meanwhile has the descriptor, too */
+	}
+	close(fd);
+}
+
+static bool look_at_place_entry(void *arg, const char *name)
+{
+	struct sweep *sweep = arg;
+
+	if (!strncmp(name, GM_RUN_ROOM, strlen(GM_RUN_ROOM)))
+		look_in_room(sweep, name);
+	else if (gm_directory_is_named(name, geteuid()) && strcmp(name, sweep->skipped))
+		look_in(sweep, sweep->place, name);
+	return true;
+}
+
+/* Our own directory first: others' may be many. */
+static void look_around(struct sweep *sweep)
+{
+	sweep->opened = sweep->searched = 0;
+	look_in(sweep, sweep->place, sweep->skipped);
+	if (lseek(sweep->place, 0, SEEK_SET) == 0)
+		gm_directory_each(sweep->place, ENTRIES_MOST, look_at_place_entry, sweep);
+}
+
+void gm_sweep(const char *directory)
+{
+	struct sweep sweep = { .place = -1, .room = -1, .dirfd = -1, .kept = KEPT };
+	const char *slash = strrchr(directory, '/');
+	char path[1024];
+
+	if (!slash || snprintf(path, sizeof(path), "%.*s", (int)(slash - directory), directory) >=
+			      (int)sizeof(path))
+		return;
+	if (strstr(path, "/" GM_RUN_ROOM))
+		sweep.kept = KEPT_IN_ROOM;
+	sweep.skipped = slash + 1;
+	sweep.place = gm_file_open(AT_FDCWD, *path ? path : "/", O_RDONLY | O_DIRECTORY, 0);
+	if (sweep.place < 0)
+		return;
+	if (snprintf(path, sizeof(path), "%s/sys/kernel/random/boot_id", gm_sys.proc) < (int)sizeof(path))
+		gm_file_read(path, sweep.boot_id, sizeof(sweep.boot_id));
+	sweep.boot_id[strcspn(sweep.boot_id, "\n")] = '\0';
+	look_around(&sweep);
+	sweep.removing = sweep.more;
+	if (sweep.removing)
+		look_around(&sweep);
+	close(sweep.place);
+}

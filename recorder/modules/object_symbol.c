@@ -1,0 +1,153 @@
+/*
+ * object_symbol.c - the symbols that a loaded object exports (see object_symbol.h).
+ *
+ * Owns no state. Every address comes from the object's own tables, which may be anything: each read
+ * asks the kernel, and every walk is bounded.
+ */
+#include "recorder/modules/object_symbol.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+#include "recorder/modules/object_maps.h"
+#include "recorder/journal/probe.h"
+
+#define DYNAMIC_MAX 256			/* entries; there are about 30 */
+#define CHAIN_MAX 4096			/* symbols of one bucket; there are about 2 */
+#define NAME_MAX_BYTES 64
+
+static bool read_at(uintptr_t at, void *dst, size_t bytes)
+{
+	return gm_probe_copy(dst, at, bytes) == bytes;
+}
+
+static uint32_t hash_gnu(const char *name)
+{
+	uint32_t h = 5381;
+
+	for (; *name; name++)
+		h = h * 33 + (uint8_t)*name;
+	return h;
+}
+
+/* The loader has put the load bias into these entries, but not in every object (the vDSO). */
+static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
+{
+	return value < s->base ? s->base + value : value;
+}
+
+/* Load bias and dynamic section, from the program headers. */
+static bool find_dynamic(struct gm_symbols *s, uintptr_t *ret_dynamic)
+{
+	bool have_base = false, have_dynamic = false;
+	struct gm_elf elf;
+
+	if (!gm_elf_read(s->start, &elf))
+		return false;
+	for (unsigned int i = 0; i < elf.phdr_count; i++) {
+		ElfW(Phdr) phdr;
+
+		if (!gm_elf_phdr(&elf, i, &phdr))
+			return false;
+		if (phdr.p_type == PT_LOAD && !have_base) {
+			s->base = s->start - (phdr.p_vaddr & ~(ElfW(Addr))4095);
+			have_base = true;
+		}
+		if (phdr.p_type == PT_DYNAMIC) {
+			*ret_dynamic = phdr.p_vaddr;
+			have_dynamic = true;
+		}
+	}
+	*ret_dynamic += s->base;
+	return have_base && have_dynamic;
+}
+
+bool gm_symbols_open(struct gm_symbols *s, const struct gm_object *object)
+{
+	uintptr_t dynamic = 0, hash = 0;
+	uint32_t head[4];
+
+	memset(s, 0, sizeof(*s));
+	s->start = object->start;
+	s->end = object->end;
+	if (!find_dynamic(s, &dynamic))
+		return false;
+	for (unsigned int i = 0; i < DYNAMIC_MAX; i++) {
+		ElfW(Dyn) entry;
+
+		if (!read_at(dynamic + i * sizeof(entry), &entry, sizeof(entry)) ||
+		    entry.d_tag == DT_NULL)
+			break;
+		if (entry.d_tag == DT_SYMTAB)
+			s->symbols = address_of(s, entry.d_un.d_ptr);
+		else if (entry.d_tag == DT_STRTAB)
+			s->strings = address_of(s, entry.d_un.d_ptr);
+		else if (entry.d_tag == DT_GNU_HASH)
+			hash = address_of(s, entry.d_un.d_ptr);
+	}
+	if (!s->symbols || !s->strings || !hash || !read_at(hash, head, sizeof(head)) ||
+	    !head[0] || !head[2])
+		return false;
+	s->bucket_count = head[0];
+	s->first = head[1];
+	s->bloom_words = head[2];
+	s->bloom_shift = head[3];
+	s->bloom = hash + sizeof(head);
+	s->buckets = s->bloom + (uintptr_t)s->bloom_words * sizeof(ElfW(Addr));
+	s->chains = s->buckets + (uintptr_t)s->bucket_count * 4;
+	return true;
+}
+
+static bool may_have(const struct gm_symbols *s, uint32_t hash)
+{
+	const unsigned int bits = 8 * sizeof(ElfW(Addr));
+	uintptr_t at = s->bloom + (uintptr_t)(hash / bits % s->bloom_words) * sizeof(ElfW(Addr));
+	ElfW(Addr) word, mask;
+
+	mask = (ElfW(Addr))1 << hash % bits | (ElfW(Addr))1 << (hash >> s->bloom_shift % 32) % bits;
+	return read_at(at, &word, sizeof(word)) && (word & mask) == mask;
+}
+
+static uintptr_t symbol_at(const struct gm_symbols *s, uint32_t index, const char *name,
+			   size_t *ret_bytes)
+{
+	char text[NAME_MAX_BYTES];
+	size_t bytes = strlen(name) + 1;
+	ElfW(Sym) symbol;
+	uintptr_t address;
+
+	if (bytes > sizeof(text) ||
+	    !read_at(s->symbols + (uintptr_t)index * sizeof(symbol), &symbol, sizeof(symbol)) ||
+	    symbol.st_shndx == SHN_UNDEF || !read_at(s->strings + symbol.st_name, text, bytes) ||
+	    memcmp(text, name, bytes) != 0)
+		return 0;
+	address = s->base + symbol.st_value;
+	if (address < s->start || address >= s->end || symbol.st_size > s->end - address)
+		return 0;
+	if (ret_bytes)
+		*ret_bytes = symbol.st_size;
+	return address;
+}
+
+uintptr_t gm_symbols_find(const struct gm_symbols *s, const char *name, size_t *ret_bytes)
+{
+	uint32_t hash = hash_gnu(name), index, link;
+
+	if (!may_have(s, hash) ||
+	    !read_at(s->buckets + (uintptr_t)(hash % s->bucket_count) * 4, &index, 4) ||
+	    index < s->first)
+		return 0;
+	for (unsigned int i = 0; i < CHAIN_MAX; i++, index++) {
+		uintptr_t found;
+
+		if (!read_at(s->chains + (uintptr_t)(index - s->first) * 4, &link, 4))
+			return 0;
+		found = (link | 1) == (hash | 1) ? symbol_at(s, index, name, ret_bytes) : 0;
+		if (found)
+			return found;
+		if (link & 1)
+			return 0;
+	}
+	return 0;
+}

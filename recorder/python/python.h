@@ -1,0 +1,103 @@
+/*
+ * python.h - the Python frames of the calling thread, read where CPython keeps them.
+ *
+ * No GIL, no reference count, no Python API but the functions that read one word (which thread
+ * state is this thread's, is the interpreter ending). The thread is within a call that Python made,
+ * so its own frames and their code objects stand still, with or without the GIL; frames of other
+ * threads are never looked at. Each code object's type is checked; an interpreter's first walks
+ * read through the kernel (gm_probe_copy) and check everything, until GM_PYTHON_PROOF of them have
+ * shown the layout to be the one that is expected.
+ *
+ * An interpreter is found by its code on a native stack, never through the loader: so it does not
+ * matter how or when it was loaded, and while we call into it, it cannot be unloaded.
+ *
+ * Thread context: any, no lock of ours held. Signal context: none. Fork: gm_python_forget. No
+ * malloc; errno is kept.
+ */
+#ifndef GM_RECORDER_PYTHON_H
+#define GM_RECORDER_PYTHON_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "recorder/python/python_layout.h"
+
+#define GM_PYTHON_PROOF 16u
+
+/* An interpreter: one CPython in the process, with all its sub-interpreters. */
+struct gm_python {
+	_Atomic(uint32_t) state;	/* enum gm_python_state; then nothing else changes */
+	_Atomic(uint32_t) generation;	/* of the modules, when it was last seen to be there */
+	_Atomic(uint32_t) good, bad;	/* walks that fitted; that did not, before it was proved */
+	const struct gm_python_layout *layout;
+	uintptr_t start, end;		/* the object it is in */
+	uint64_t identity;		/* of that object */
+	uintptr_t eval, eval_end;	/* _PyEval_EvalFrameDefault, but for its cold part */
+	uintptr_t code_type, text_type, bytes_type;
+	void *(*this_state)(void);	/* PyGILState_GetThisThreadState */
+	void *(*holder)(void);		/* _PyThreadState_UncheckedGet */
+	void *(*newest)(void);		/* PyInterpreterState_Head */
+	int (*is_finalizing)(void);
+};
+
+enum gm_python_state { GM_PYTHON_NONE, GM_PYTHON_READY, GM_PYTHON_OFF };
+
+/* Once, at the start: @note (may be NULL) gets a line for each interpreter whose frames cannot be
+ * read, from whatever thread met it. */
+void gm_python_init(void (*note)(const char *line));
+
+/* In a forked or cloned child: what another thread was doing is not going on. */
+void gm_python_forget(void);
+
+/* The interpreter that the native stack @pcs runs through; NULL when none is known there. With
+ * @cut, the stack could not be followed to its end: then any that is known. */
+struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
+
+/* Whoever finds the same epoch before and after may take it that gm_python_on says what it said. */
+uint32_t gm_python_epoch(void);
+
+/* A small number for an interpreter, 0 for NULL, and back, of one that is not 0. */
+uint8_t gm_python_number(const struct gm_python *python);
+struct gm_python *gm_python_of(uint8_t number);
+
+/* Look for interpreters that are not known yet among the objects of @pcs; with @cut, among those
+ * that the process began with, too. Slow. Returns whether one was found (again). */
+bool gm_python_discover(const uintptr_t *pcs, int count, bool cut);
+
+struct gm_python_walk {
+	uint64_t hash;			/* of (code, instruction) and content of all frames */
+	int frames;
+	unsigned int flags;		/* GM_UNWIND_TRUNCATED, GM_UNWIND_MORE */
+	/* What to keep, if anything: addresses of frames, innermost first, and after the entry
+	 * frame of each call of the loop its anchor, an address | GM_PYTHON_ANCHOR. */
+	uintptr_t *items;
+	int max_items, items_count;
+	/* Of this thread alone, zero at first: what its walks found. NULL: it has none. */
+	struct gm_python_known *known;
+};
+#define GM_PYTHON_KNOWN_BYTES 32768u
+
+#define GM_PYTHON_ANCHOR 1u
+
+/* Walk the calling thread's frames, @max at most. @walk: set @items, @max_items
+ * and @known before. */
+void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);
+
+/* The id of the frame at @frame (an item of a walk just made), its name, file and line read when
+ * it was never seen. GM_NONE when there is no room; *ret_skip: Python would not show it. */
+uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame, bool *ret_skip);
+
+/* ---- internal to recorder/python*.c ---- */
+
+/* Whether frames may be read directly. */
+static inline bool gm_python_is_proved(const struct gm_python *python)
+{
+	return atomic_load_explicit(&python->good, memory_order_acquire) >= GM_PYTHON_PROOF;
+}
+
+/* Bad layout: off for good, and said. */
+void gm_python_off(struct gm_python *python);
+
+#endif

@@ -1,0 +1,197 @@
+/*
+ * python_code.c - what a Python frame shows: name, file and line, once for each (see python.h).
+ *
+ * Owns the table of frames that have ids, by their keys: lossy, two words that are believed
+ * together as in stacks.c. Names and tables are read through the kernel. Contexts as python.h.
+ */
+#include <string.h>
+
+#include "recorder/python/python.h"
+#include "recorder/python/python_code.h"
+#include "recorder/python/python_lines.h"
+#include "recorder/python/python_view.h"
+#include "recorder/journal/recorder.h"
+
+#define NAMED 8192u			/* entries; a power of two */
+#define TEXT_BYTES 1024u		/* of a name or a path; the rest is cut off */
+
+struct named {
+	_Atomic(uint64_t) key;		/* key ^ value */
+	_Atomic(uint64_t) value;	/* frame id; 0 empty */
+};
+
+static struct named named[NAMED];
+
+void gm_python_forget_frames(void)
+{
+	for (size_t i = 0; i < NAMED; i++)
+		if (atomic_load_explicit(&named[i].value, memory_order_relaxed))
+			atomic_store_explicit(&named[i].value, 0, memory_order_relaxed);
+}
+
+struct text {
+	char bytes[TEXT_BYTES];
+	uint32_t length;
+};
+
+/* Append a character as UTF-8; what is no character (a half of a pair, of an undecodable file
+ * name) as the mark for that. Returns whether there was room. */
+static bool put(struct text *text, uint32_t c)
+{
+	uint8_t *out = (uint8_t *)text->bytes + text->length;
+	unsigned int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+	static const uint8_t lead[] = { 0, 0xc0, 0xe0, 0xf0 };
+
+	if ((c >= 0xd800 && c < 0xe000) || c > 0x10ffff) {
+		c = 0xfffd;
+		more = 2;
+	}
+	if (text->length + more + 1 > TEXT_BYTES)
+		return false;
+	text->length += more + 1;
+	out[0] = (uint8_t)(lead[more] | c >> 6 * more);
+	for (unsigned int i = 1; i <= more; i++)
+		out[i] = (uint8_t)(0x80 | (c >> 6 * (more - i) & 0x3f));
+	return true;
+}
+
+/* Characters of 1, 2 or 4 bytes each, from @at. */
+static bool put_all(struct text *text, uintptr_t at, uint64_t count, unsigned int kind)
+{
+	uint8_t part[256];
+
+	while (count) {
+		uint64_t here = sizeof(part) / kind;
+
+		here = here < count ? here : count;
+		if (gm_probe_copy(part, at, here * kind) != here * kind)
+			return false;
+		for (uint64_t i = 0; i < here; i++) {
+			uint32_t c = 0;
+
+			memcpy(&c, part + i * kind, kind);	/* little endian, as all we run on */
+			if (!put(text, c))
+				return true;
+		}
+		at += here * kind;
+		count -= here;
+	}
+	return true;
+}
+
+/* The id of the str at @at as a string; GM_NONE when it cannot be read. */
+static uint32_t intern_text(const struct gm_python *python, uintptr_t at)
+{
+	const struct gm_python_layout *layout = python->layout;
+	uint8_t copy[40];
+	struct text text;
+	unsigned int state, kind;
+	bool ascii;
+
+	if (!gm_py_view(true, at, copy, sizeof(copy)) ||
+	    gm_py_word(copy, GM_PY_TYPE) != python->text_type)
+		return GM_NONE;
+	state = (unsigned int)gm_py_int(copy, GM_PY_TEXT_STATE);	/* interned:2 kind:3 */
+	kind = state >> 2 & 7;
+	ascii = state >> 6 & 1;
+	if (!(state >> 5 & 1) || (kind != 1 && kind != 2 && kind != 4))	/* compact */
+		return GM_NONE;
+	text.length = 0;
+	if (!put_all(&text, at + (ascii ? layout->text_ascii : layout->text_wide),
+		     gm_py_word(copy, GM_PY_TEXT_LENGTH), kind))
+		return GM_NONE;
+	return gm_intern_string(text.bytes, text.length);
+}
+
+/* How many bytes into its code the frame is; below 0: before its first instruction. */
+static int64_t place_of(const struct gm_python_layout *layout, uintptr_t code_at, uintptr_t instr)
+{
+	switch (layout->chain) {
+	case GM_CHAIN_PLAIN:
+		return (intptr_t)instr;
+	case GM_CHAIN_PAIRS:		/* 3.10 counts code units */
+		return (intptr_t)instr * 2;
+	default:
+		return (intptr_t)(instr - code_at - layout->code_units);
+	}
+}
+
+static uint32_t line_of(const struct gm_python *python, const uint8_t *code, int64_t place)
+{
+	uintptr_t lines = gm_py_word(code, python->layout->code_lines);
+	uint32_t first = (uint32_t)gm_py_int(code, python->layout->code_first_line);
+	uint8_t copy[24];
+
+	if (!gm_py_view(true, lines, copy, sizeof(copy)) ||
+	    gm_py_word(copy, GM_PY_TYPE) != python->bytes_type)
+		return 0;
+	return gm_python_line(python->layout->minor, lines + GM_PY_BYTES,
+			      gm_py_word(copy, GM_PY_SIZE), first, place);
+}
+
+static uint32_t intern_new(const struct gm_python *python, uintptr_t code_at, uintptr_t instr)
+{
+	const struct gm_python_layout *layout = python->layout;
+	uint8_t code[GM_PY_CODE_BYTES];
+	struct gm_frame frame = { .flags = GM_FRAME_PYTHON };
+	int64_t place = place_of(layout, code_at, instr);
+
+	if (!gm_py_view(true, code_at, code, gm_py_code_bytes(layout)))
+		return GM_NONE;
+	frame.offset = place < 0 ? 0 : (uint64_t)place;
+	frame.filename = intern_text(python, gm_py_word(code, layout->code_filename));
+	frame.name = intern_text(python, gm_py_word(code, layout->code_name));
+	if (!frame.name)
+		frame.name = gm_intern_string("?", 1);
+	frame.line = line_of(python, code, place);
+	return gm_intern_frame(&frame);
+}
+
+/* A frame that is being made, and the helper frames of 3.12's calls of classes: Python shows
+ * neither. */
+GM_PYTHON_RAW static bool is_incomplete(const struct gm_python_layout *layout,
+					const uint8_t *frame, uintptr_t code_at,
+					const uint8_t *code)
+{
+	if (!layout->code_traceable || frame[layout->frame_owner] == GM_PY_OWNER_GENERATOR)
+		return false;
+	return place_of(layout, code_at, gm_py_instr(layout, frame)) <
+	       (int64_t)gm_py_int(code, layout->code_traceable) * 2;
+}
+
+GM_PYTHON_RAW
+uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *ret_skip)
+{
+	uint8_t frame_copy[GM_PY_FRAME_BYTES], code_copy[GM_PY_CODE_BYTES];
+	const struct gm_python_layout *layout = python->layout;
+	bool probed = !gm_python_is_proved(python);
+	const uint8_t *frame, *code;
+	struct named *entry;
+	uint64_t key, value;
+	uintptr_t code_at;
+	uint32_t id;
+
+	*ret_skip = false;
+	frame = gm_py_view(probed, frame_at, frame_copy, gm_py_frame_bytes(layout));
+	if (!frame)
+		return GM_NONE;
+	code_at = gm_py_word(frame, layout->frame_code);
+	code = gm_py_view(probed, code_at, code_copy, gm_py_code_bytes(layout));
+	if (!code)
+		return GM_NONE;
+	*ret_skip = is_incomplete(layout, frame, code_at, code);
+	if (*ret_skip)
+		return GM_NONE;
+	key = gm_py_key(code_at, gm_py_content(layout, probed, code),
+			gm_py_instr(layout, frame));
+	entry = &named[(key >> 20) % NAMED];
+	value = atomic_load_explicit(&entry->value, memory_order_acquire);
+	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == key)
+		return (uint32_t)value;
+	id = intern_new(python, code_at, gm_py_instr(layout, frame));
+	if (id) {
+		atomic_store_explicit(&entry->value, id, memory_order_release);
+		atomic_store_explicit(&entry->key, key ^ id, memory_order_release);
+	}
+	return id;
+}

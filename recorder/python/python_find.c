@@ -1,0 +1,309 @@
+/*
+ * python_find.c - the interpreters of the process (see python.h).
+ *
+ * Owns their table. An entry is filled by one thread, published, and never used for another object:
+ * who reads it needs no lock. What was looked at and is no Python is remembered, lossily.
+ * Contexts as python.h.
+ */
+#include "recorder/python/python.h"
+
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#include "recorder/modules/modules.h"
+#include "recorder/modules/object.h"
+#include "recorder/modules/object_symbol.h"
+#include "recorder/journal/probe.h"
+#include "recorder/python/python_code.h"
+
+#define PYTHONS 8u			/* met in the life of a process */
+#define OTHERS 512u			/* objects that are no Python; a power of two */
+#define AT_START_MOST 512		/* objects that a search looks at */
+
+static struct gm_python pythons[PYTHONS];
+static _Atomic(uint32_t) pythons_count;
+static _Atomic(bool) busy;		/* a thread is adding an entry */
+static _Atomic(uint64_t) others[OTHERS];
+static _Atomic(uint32_t) epoch;	/* counts what may change what gm_python_on says */
+static _Atomic(uint32_t) cut_stacks;	/* on which no Python was known */
+static void (*note)(const char *line);
+
+void gm_python_init(void (*new_note)(const char *line))
+{
+	note = new_note;
+}
+
+static void changed(void)
+{
+	atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+}
+
+uint32_t gm_python_epoch(void)
+{
+	return atomic_load_explicit(&epoch, memory_order_acquire);
+}
+
+uint8_t gm_python_number(const struct gm_python *python)
+{
+	return python ? (uint8_t)(python - pythons + 1) : 0;
+}
+
+struct gm_python *gm_python_of(uint8_t number)
+{
+	return &pythons[number - 1];
+}
+
+void gm_python_forget(void)
+{
+	atomic_store_explicit(&busy, false, memory_order_relaxed);
+	gm_python_forget_frames();
+}
+
+/* @version: its first word is said. */
+static void tell(const char *version, const char *why)
+{
+	char line[256] = "Python stacks are off: CPython ";
+	size_t used = strlen(line), end = used + 40;
+
+	if (!note)
+		return;
+	for (; *version && *version != ' ' && used < end; version++)
+		line[used++] = *version;
+	strncpy(line + used, why, sizeof(line) - 1 - used);
+	note(line);
+}
+
+void gm_python_off(struct gm_python *python)
+{
+	unsigned int minor = python->layout->minor;
+	uint32_t ready = GM_PYTHON_READY;
+	char version[8] = "3.", *at = version + 2;
+
+	if (!atomic_compare_exchange_strong_explicit(&python->state, &ready, GM_PYTHON_OFF,
+						     memory_order_acq_rel, memory_order_relaxed))
+		return;
+	changed();
+	if (minor >= 10)
+		*at++ = (char)('0' + minor / 10);
+	*at = (char)('0' + minor % 10);
+	tell(version, " does not keep its frames where it should");
+}
+
+static bool is_usable(const struct gm_python *python)
+{
+	return atomic_load_explicit(&python->state, memory_order_acquire) == GM_PYTHON_READY &&
+	       atomic_load_explicit(&python->generation, memory_order_acquire) ==
+		       gm_modules_generation();
+}
+
+struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
+{
+	uint32_t known = atomic_load_explicit(&pythons_count, memory_order_acquire);
+	struct gm_python *any = NULL;
+
+	for (uint32_t i = 0; i < known; i++) {
+		struct gm_python *python = &pythons[i];
+		uintptr_t start = python->start, bytes = python->end - start;
+
+		if (!is_usable(python))
+			continue;
+		for (int k = count - 1; k >= 0; k--)	/* most often it began the stack */
+			if (pcs[k] - start < bytes)
+				return python;
+		any = python;
+	}
+	return cut ? any : NULL;
+}
+
+/* ---- looking ---- */
+
+static uint64_t identity_of(const struct gm_object *object)
+{
+	struct gm_object_identity id;
+	uint64_t hash;
+
+	if (!gm_object_identify(object, &id))
+		return 0;
+	hash = id.name_hash ^ id.base ^ object->end << 1;
+	for (unsigned int i = 0; i < id.build_id_bytes; i++)
+		hash = (hash ^ id.build_id[i]) * UINT64_C(0x100000001b3);
+	return hash | 1;
+}
+
+static const char *find_layout(struct gm_python *python, const char *version)
+{
+	unsigned int minor = 0;
+	const char *at;
+
+	if (version[0] != '3' || version[1] != '.')
+		return " is not known here (CPython 3.8 to 3.13 are)";
+	for (at = version + 2; *at >= '0' && *at <= '9' && minor < 100; at++)
+		minor = minor * 10 + (unsigned int)(*at - '0');
+	for (unsigned int i = 0; i < GM_PYTHON_LAYOUTS; i++)
+		if (gm_python_layouts[i].minor == minor)
+			python->layout = &gm_python_layouts[i];
+	if (!python->layout)
+		return " is not known here (CPython 3.8 to 3.13 are)";
+	if (strstr(version, "free-threading"))
+		return " is a free-threaded build";
+	if (strstr(version, "PyPy"))
+		return " is PyPy";
+	return NULL;
+}
+
+/* Fill @python in from the symbols. Returns why its frames cannot be read, NULL when they can. */
+static const char *fill(struct gm_python *python, const struct gm_symbols *symbols,
+			const char **ret_version)
+{
+	const char *(*version)(void);
+	const char *why;
+	size_t bytes = 0;
+
+	*ret_version = "";
+	*(uintptr_t *)&version = gm_symbols_find(symbols, "Py_GetVersion", NULL);
+	if (!version)
+		return "(it does not say its version)";
+	*ret_version = version();
+	why = find_layout(python, *ret_version);
+	if (why)
+		return why;
+	if (gm_symbols_find(symbols, "_Py_NegativeRefcount", NULL))
+		return " is a debug build";
+	python->eval = gm_symbols_find(symbols, "_PyEval_EvalFrameDefault", &bytes);
+	python->eval_end = python->eval + bytes;
+	python->code_type = gm_symbols_find(symbols, "PyCode_Type", NULL);
+	python->text_type = gm_symbols_find(symbols, "PyUnicode_Type", NULL);
+	python->bytes_type = gm_symbols_find(symbols, "PyBytes_Type", NULL);
+	*(uintptr_t *)&python->this_state =
+		gm_symbols_find(symbols, "PyGILState_GetThisThreadState", NULL);
+	*(uintptr_t *)&python->holder =
+		gm_symbols_find(symbols, "_PyThreadState_UncheckedGet", NULL);
+	*(uintptr_t *)&python->newest = gm_symbols_find(symbols, "PyInterpreterState_Head", NULL);
+	*(uintptr_t *)&python->is_finalizing = gm_symbols_find(symbols, "_Py_IsFinalizing", NULL);
+	if (!python->is_finalizing)
+		*(uintptr_t *)&python->is_finalizing =
+			gm_symbols_find(symbols, "Py_IsFinalizing", NULL);
+	if (!python->code_type || !python->text_type || !python->bytes_type ||
+	    !python->this_state || !python->is_finalizing)
+		return " lacks what is needed to read its frames";
+	return NULL;
+}
+
+/* A Python: into the table. Returns whether its frames can be read. */
+static bool add(const struct gm_object *object, const struct gm_symbols *symbols,
+		uint32_t generation)
+{
+	uint32_t at = atomic_load_explicit(&pythons_count, memory_order_relaxed);
+	struct gm_python *python = &pythons[at];
+	const char *version, *why;
+
+	if (at == PYTHONS)
+		return false;
+	python->start = object->start;
+	python->end = object->end;
+	python->identity = identity_of(object);
+	why = fill(python, symbols, &version);
+	atomic_store_explicit(&python->generation, generation, memory_order_relaxed);
+	atomic_store_explicit(&python->state, why ? GM_PYTHON_OFF : GM_PYTHON_READY,
+			      memory_order_relaxed);
+	atomic_store_explicit(&pythons_count, at + 1, memory_order_release);
+	changed();
+	if (why)
+		tell(version, why);
+	return !why;
+}
+
+/* The entry of @object, seen before: is it the same one still? NULL: it has none. */
+static struct gm_python *find_again(const struct gm_object *object, uint32_t generation)
+{
+	uint32_t known = atomic_load_explicit(&pythons_count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < known; i++) {
+		struct gm_python *python = &pythons[i];
+
+		if (python->start != object->start || python->end != object->end)
+			continue;
+		if (atomic_load_explicit(&python->generation, memory_order_acquire) == generation)
+			return python;
+		if (python->identity != identity_of(object))
+			continue;
+		atomic_store_explicit(&python->generation, generation, memory_order_release);
+		changed();
+		return python;
+	}
+	return NULL;
+}
+
+/* Returns whether @object is a Python that can be read now and could not be when this began. */
+static bool examine(const struct gm_object *object, uint32_t generation)
+{
+	uint64_t mark = (object->start ^ object->link_map << 20 ^ object->end << 1 ^
+			 object->eh_frame_hdr) | 1;
+	_Atomic(uint64_t) *other = &others[(object->start >> 12) % OTHERS];
+	struct gm_symbols symbols;
+	struct gm_python *known;
+	bool found;
+
+	if (atomic_load_explicit(other, memory_order_relaxed) == mark)
+		return false;
+	known = find_again(object, generation);
+	if (known)
+		return is_usable(known);
+	if (!gm_symbols_open(&symbols, object) ||
+	    !gm_symbols_find(&symbols, "_PyEval_EvalFrameDefault", NULL)) {
+		atomic_store_explicit(other, mark, memory_order_relaxed);
+		return false;
+	}
+	if (atomic_exchange_explicit(&busy, true, memory_order_acquire))
+		return false;		/* the next stack will do */
+	found = find_again(object, generation) ? true : add(object, &symbols, generation);
+	atomic_store_explicit(&busy, false, memory_order_release);
+	return found;
+}
+
+/* The executable and what it was linked with, through the loader's list as it is: every word of it
+ * is asked for, so that it may change meanwhile. */
+static bool search(uint32_t generation)
+{
+	struct gm_object object;
+	struct link_map map;
+	uintptr_t at;
+
+	if (!gm_object_find(getauxval(AT_ENTRY), &object))
+		return false;
+	if (examine(&object, generation))
+		return true;
+	at = object.link_map;
+	for (int i = 0; at && i < AT_START_MOST; i++) {
+		if (gm_probe_copy(&map, at, sizeof(map)) != sizeof(map))
+			return false;
+		if (map.l_ld && gm_object_find((uintptr_t)map.l_ld, &object) &&
+		    examine(&object, generation))
+			return true;
+		at = (uintptr_t)map.l_next;
+	}
+	return false;
+}
+
+bool gm_python_discover(const uintptr_t *pcs, int count, bool cut)
+{
+	uint32_t generation = gm_modules_generation(), cuts;
+	uintptr_t start = 0, end = 0;
+	bool found = false;
+
+	for (int i = 0; i < count; i++) {
+		struct gm_object object;
+
+		if (pcs[i] - start < end - start || !gm_object_find(pcs[i], &object))
+			continue;
+		start = object.start;
+		end = object.end;
+		found |= examine(&object, generation);
+	}
+	if (found || !cut)
+		return found;
+	/* Not for every stack that ends in code without tables: of those, the 1st, 2nd, 4th ... */
+	cuts = atomic_fetch_add_explicit(&cut_stacks, 1, memory_order_relaxed) + 1;
+	return (cuts & (cuts - 1)) == 0 && search(generation);
+}

@@ -1,0 +1,277 @@
+/*
+ * image_check.c - every structural rule of a settled image, counted.
+ *
+ * Tables against themselves (lists, tiling, overlap), ids against their areas, and the counters
+ * of each domain against what the tables add up to, by the rule in allocator/table.h.
+ * Thread context: one thread an image. Changes nothing but memory of its own; O(segments + blocks).
+ */
+#include "recorder/read/image_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct check {
+	const struct gm_image *image;
+	void (*report)(void *arg, const char *what, uint64_t where);
+	void *arg;
+	int bad;
+	struct sum {			/* what the tables of one domain add up to */
+		uint64_t live[GM_KIND_COUNT];
+		uint64_t stat[GM_STAT_COUNT][GM_POOL_CLASSES];
+		uint64_t segments;
+	} sum;
+};
+
+#define INSIST(check, cond, where) do { \
+	if (!(cond)) { \
+		(check)->bad++; \
+		if ((check)->report) \
+			(check)->report((check)->arg, #cond, (uint64_t)(where)); \
+	} \
+} while (0)
+
+/* Counters may hold anything: differences wrap, they do not trap. */
+static int64_t minus(int64_t a, int64_t b)
+{
+	return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+static bool counts_in_stats(const struct gm_segment *segment)
+{
+	return !(segment->flags & GM_SEGMENT_REGISTERED) && segment->kind != GM_KIND_IPC;
+}
+
+static void add(struct check *check, enum gm_stat_name name, bool small, uint64_t amount)
+{
+	check->sum.stat[name][GM_POOL_ALL] += amount;
+	check->sum.stat[name][small ? GM_POOL_SMALL : GM_POOL_LARGE] += amount;
+}
+
+static void check_block(struct check *check, uint32_t id, const struct gm_segment *segment)
+{
+	const struct gm_block *block = gm_image_block(check->image, id);
+	const struct gm_block *next = gm_image_block(check->image, block->next);
+	bool small = segment->flags & GM_SEGMENT_SMALL;
+	bool live = block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING;
+	uint32_t stack = block->stack, module = block->module;
+
+	INSIST(check, !next || next->prev == id, id);
+	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->requested <= block->size, id);
+	/* Only a heap has blocks that are not live; there free neighbours have merged. */
+	INSIST(check, segment->heap || live, id);
+	INSIST(check, block->state != GM_BLOCK_INACTIVE || !next ||
+	       next->state != GM_BLOCK_INACTIVE, id);
+	/* What is done before it is put off stays marked until it is somebody's again. */
+	INSIST(check, !(block->flags & ~(GM_BLOCK_UNTRACED | GM_BLOCK_DONE)) &&
+	       !(block->flags & GM_BLOCK_DONE && block->state == GM_BLOCK_ACTIVE), id);
+	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
+	INSIST(check, !module || gm_image_module(check->image, module), id);
+	if (live && !(segment->flags & GM_SEGMENT_REGISTERED))
+		check->sum.live[segment->kind] += block->size;
+	if (!counts_in_stats(segment))
+		return;
+	if (live) {
+		add(check, GM_STAT_ALLOCATION, small, 1);
+		add(check, GM_STAT_ALLOCATED_BYTES, small, block->size);
+	}
+	if (block->state != GM_BLOCK_INACTIVE) {
+		add(check, GM_STAT_ACTIVE, small, 1);
+		add(check, GM_STAT_ACTIVE_BYTES, small, block->size);
+		add(check, GM_STAT_REQUESTED_BYTES, small, block->requested);
+	} else if (block->prev || block->next) {
+		add(check, GM_STAT_INACTIVE_SPLIT, small, 1);
+		add(check, GM_STAT_INACTIVE_SPLIT_BYTES, small, block->size);
+	}
+}
+
+static void check_segment(struct check *check, uint32_t id)
+{
+	const struct gm_segment *segment = gm_image_segment(check->image, id);
+	bool small = segment->flags & GM_SEGMENT_SMALL;
+	struct gm_block_walk walk = { 0 };
+	uint32_t stack = segment->stack, module = segment->module;
+	uint64_t sum = 0;
+	uint32_t at = GM_NONE;
+
+	while ((at = gm_image_next_block(check->image, id, at, &walk)) != GM_NONE) {
+		const struct gm_block *block = gm_image_block(check->image, at);
+
+		INSIST(check, block->address == segment->address + sum, at);
+		sum += block->size;
+		check_block(check, at, segment);
+	}
+	INSIST(check, !walk.broken, id);
+	INSIST(check, sum == segment->size, id);
+	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
+	INSIST(check, !module || gm_image_module(check->image, module), id);
+	check->sum.segments++;
+	if (counts_in_stats(segment)) {
+		add(check, GM_STAT_SEGMENT, small, 1);
+		add(check, GM_STAT_RESERVED_BYTES, small, segment->size);
+	}
+}
+
+/* The domain's list holds its segments, each once, linked both ways. */
+static void check_list(struct check *check, unsigned int d, const struct gm_domain *domain)
+{
+	uint64_t limit = check->sum.segments, count = 0;
+	uint32_t id = domain->first_segment, before = GM_NONE;
+
+	while (id != GM_NONE && count <= limit) {
+		const struct gm_segment *segment = gm_image_segment(check->image, id);
+
+		INSIST(check, segment && segment->domain == d, id);
+		if (!segment)
+			return;
+		INSIST(check, segment->prev == before, id);
+		before = id;
+		id = segment->next;
+		count++;
+	}
+	INSIST(check, count == limit, d);
+	INSIST(check, domain->last_segment == before, d);
+}
+
+static void check_usage(struct check *check)
+{
+	const struct gm_image *image = check->image;
+	uint64_t by_module[GM_DOMAINS] = { 0 };
+
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_image_usage(image, i);
+		const struct gm_domain *domain;
+
+		if (row->used != 1)
+			continue;
+		INSIST(check, row->domain < GM_DOMAINS, i);
+		domain = gm_image_domain(image, row->domain);
+		if (!domain)
+			continue;
+		INSIST(check, row->current_bytes == minus(row->allocated_bytes, row->freed_bytes), i);
+		INSIST(check, row->current_bytes >= 0 && row->peak_bytes >= row->current_bytes, i);
+		if (row->module == 0xffff && row->kind < GM_KIND_COUNT)
+			INSIST(check, (uint64_t)row->current_bytes == domain->live_bytes[row->kind],
+			       i);
+		else if (row->kind == 0xff)
+			by_module[row->domain] += (uint64_t)row->current_bytes;
+	}
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		if (domain && !gm_image_refused(image, GM_REGION_USAGE))
+			INSIST(check, (int64_t)by_module[d] ==
+			       domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, d);
+	}
+}
+
+static void check_domain(struct check *check, unsigned int d, const struct gm_domain *domain)
+{
+	for (unsigned int s = 0; s < GM_STAT_COUNT; s++) {
+		for (unsigned int c = 0; c < GM_POOL_CLASSES; c++) {
+			const struct gm_stat *stat = &domain->stats.stat[s][c];
+
+			INSIST(check, domain->stats_resets ||
+			       stat->current == minus(stat->allocated, stat->freed), d);
+			INSIST(check, stat->peak >= stat->current, d);
+			INSIST(check, (uint64_t)stat->current == check->sum.stat[s][c], d);
+		}
+	}
+	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
+		INSIST(check, domain->live_bytes[k] == check->sum.live[k], d);
+	check_list(check, d, domain);
+}
+
+/* In address order neighbours must not overlap, where addresses are addresses. */
+static void check_overlap(struct check *check)
+{
+	const struct gm_image *image = check->image;
+	const struct gm_segment *before = NULL;
+
+	for (size_t i = 0; i < image->segment_count; i++) {
+		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+
+		if (!gm_image_has_range(segment->kind, segment->flags))
+			continue;
+		if (before && before->domain == segment->domain)
+			INSIST(check, before->address + before->size <= segment->address,
+			       segment->address);
+		before = segment;
+	}
+}
+
+/* A live block and its allocation's event say the same; one that leaves no events has none. */
+static void check_traced(struct check *check, const struct gm_event *event, size_t where)
+{
+	const struct gm_image *image = check->image;
+	size_t low = 0, high = image->segment_count;
+	const struct gm_segment *segment;
+	const struct gm_block *block;
+
+	while (low < high) {		/* segments are sorted by (domain, address) */
+		size_t middle = low + (high - low) / 2;
+
+		segment = gm_image_segment(image, image->segments[middle]);
+		if (segment->domain < event->domain ||
+		    (segment->domain == event->domain && segment->address < event->address))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	segment = low < image->segment_count ? gm_image_segment(image, image->segments[low]) : NULL;
+	block = segment ? gm_image_block(image, segment->first_block) : NULL;
+	/* What a free block's record still says is of several owners, perhaps. */
+	if (!block || segment->domain != event->domain || block->address != event->address ||
+	    block->kind != event->kind || block->tsc != event->tsc ||
+	    block->state == GM_BLOCK_INACTIVE)
+		return;
+	INSIST(check, !(block->flags & GM_BLOCK_UNTRACED), where);
+	INSIST(check, block->requested == event->size, where);
+}
+
+static void check_events(struct check *check)
+{
+	const struct gm_image *image = check->image;
+	uint64_t last = 0;
+
+	for (size_t i = 0; i < image->event_count; i++) {
+		const struct gm_event *event = image->events[i];
+		uint32_t stack = event->stack, module = event->module;
+		bool text = event->action == GM_ACTION_SNAPSHOT || event->action == GM_ACTION_ANNOTATE;
+
+		INSIST(check, event->tsc >= last, i);
+		INSIST(check, !module || gm_image_module(image, module), i);
+		INSIST(check, text || !stack || gm_image_stack(image, stack), i);
+		if (event->action == GM_ACTION_ALLOC)
+			check_traced(check, event, i);
+		last = event->tsc;
+	}
+}
+
+int gm_image_check(const struct gm_image *image,
+		   void (*report)(void *arg, const char *what, uint64_t where), void *arg)
+{
+	struct check check = { .image = image, .report = report, .arg = arg };
+	size_t next = 0;
+
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		memset(&check.sum, 0, sizeof(check.sum));
+		for (; next < image->segment_count; next++) {
+			uint32_t id = image->segments[next];
+
+			if (gm_image_segment(image, id)->domain != d)
+				break;
+			check_segment(&check, id);
+		}
+		if (domain)
+			check_domain(&check, d, domain);
+		else
+			INSIST(&check, !check.sum.segments, d);
+	}
+	check_overlap(&check);
+	check_usage(&check);
+	check_events(&check);
+	INSIST(&check, !image->damage, image->damage);
+	return check.bad;
+}

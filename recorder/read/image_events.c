@@ -1,0 +1,337 @@
+/*
+ * image_events.c - the events of an image: which are valid, in which order, how many are missing;
+ * and which operations had begun and not returned.
+ *
+ * An event is kept when its commit word names its chunk's generation and its place, its fields are
+ * in range, it is stamped after the horizon and not after the cut, and its operation was not taken
+ * back. Order: (stamp, thread slot, place), by one stable sort of chunks put in that order first.
+ * Thread context: one thread an image.
+ */
+#include "recorder/read/image_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define OP_SLOT_SHIFT 40
+
+struct scan {
+	struct gm_image *image;
+	struct gm_pair *pairs;		/* stamp, event */
+	size_t count;
+	uint64_t undone_op[GM_DOMAINS];	/* operation taken back in that domain, 0 none */
+	uint64_t *undone_of;		/* thread slot -> operation taken back in a shard of it */
+	bool any_undone;
+	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
+	struct gm_frees frees;
+	int16_t *flight_of;		/* thread slot -> index of its flight, -1 none */
+	bool *complete;			/* flights that an event shows to be complete */
+};
+
+int gm_settle_flights(struct gm_image *image)
+{
+	size_t threads = gm_image_items(image, GM_REGION_THREADS);
+	const struct gm_thread *thread = (const void *)
+		(image->base + image->header->regions[GM_REGION_THREADS].offset);
+
+	if (threads > GM_MAX_THREADS)
+		threads = GM_MAX_THREADS;
+	image->flights = gm_image_part(image, threads * sizeof(*image->flights));
+	if (!image->flights)
+		return -ENOMEM;
+	for (size_t i = 0; i < threads; i++, thread++) {
+		if (!thread->flight_op)
+			continue;
+		if (thread->flight_action == GM_ACTION_NONE ||
+		    thread->flight_action >= GM_ACTION_COUNT ||
+		    thread->flight_kind >= GM_KIND_COUNT || thread->flight_domain >= GM_DOMAINS) {
+			image->damage++;
+			continue;
+		}
+		image->flights[image->flight_count++] = (struct gm_flight){
+			.op = thread->flight_op, .address = thread->flight_address,
+			.size = thread->flight_size, .tsc = thread->flight_tsc, .tid = thread->tid,
+			.action = thread->flight_action, .kind = thread->flight_kind,
+			.domain = thread->flight_domain,
+		};
+	}
+	return 0;
+}
+
+static inline void saw_op(struct scan *scan, uint64_t op)
+{
+	uint64_t slot = op >> OP_SLOT_SHIFT;
+	int flight = slot < GM_MAX_THREADS ? scan->flight_of[slot] : -1;
+
+	if (flight >= 0 && scan->image->flights[flight].op == op)
+		scan->complete[flight] = true;
+}
+
+/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. */
+static void note_owner(struct gm_frees *frees, const struct gm_event *event)
+{
+	if (event->kind == GM_KIND_VMM || event->kind == GM_KIND_GRAPH)
+		return;
+	if (event->action == GM_ACTION_ALLOC)
+		gm_frees_handed_out(frees, event->kind, 0, event->domain, event->address,
+				    event->size, event->tsc);
+	else if (event->action == GM_ACTION_FREE_COMPLETED)
+		gm_frees_given_back(frees, event->kind, event->domain, event->address, event->size,
+				    event->tsc);
+}
+
+static bool was_undone(const struct scan *scan, const struct gm_event *event)
+{
+	uint64_t slot = event->op >> OP_SLOT_SHIFT;
+
+	return event->op && (event->op == scan->undone_op[event->domain] ||
+			     (slot < GM_MAX_THREADS && event->op == scan->undone_of[slot]));
+}
+
+static void scan_event(struct scan *scan, const struct gm_event *event)
+{
+	struct gm_image *image = scan->image;
+
+	if (event->action == GM_ACTION_NONE || event->action >= GM_ACTION_COUNT ||
+	    event->kind >= GM_KIND_COUNT || event->domain >= GM_DOMAINS) {
+		image->damage++;
+		return;
+	}
+	if (event->tsc > image->cut_tsc)
+		return;
+	if (scan->any_undone && was_undone(scan, event)) {
+		scan->undone[event->domain]++;
+		return;
+	}
+	saw_op(scan, event->op);
+	if (scan->frees.count)
+		note_owner(&scan->frees, event);
+	if (event->tsc <= image->header->horizon) {
+		scan->old[event->domain]++;
+		return;
+	}
+	scan->kept[event->domain]++;
+	scan->pairs[scan->count++] = (struct gm_pair){ event->tsc, (uintptr_t)event };
+}
+
+static void scan_chunk(struct scan *scan, const struct gm_chunk *chunk)
+{
+	const struct gm_event *event = (const struct gm_event *)chunk + 1;
+	uint64_t commit = chunk->generation << 8;
+
+	for (unsigned int place = 1; place <= GM_CHUNK_EVENTS; place++, event++)
+		if (event->commit == (commit | place))
+			scan_event(scan, event);
+}
+
+/* Chunks by (thread slot, when they were taken into use): returns the sorted list. */
+static struct gm_pair *order_chunks(struct gm_image *image, struct gm_pair *chunks,
+				    struct gm_pair *scratch, size_t *count)
+{
+	const uint8_t *base = image->base + image->header->regions[GM_REGION_EVENTS].offset;
+	struct gm_pair *order;
+	size_t used = 0;
+
+	for (size_t c = 0; c < *count; c++) {
+		const struct gm_chunk *chunk = (const void *)(base + c * GM_CHUNK_BYTES);
+
+		if (chunk->generation)
+			chunks[used++] = (struct gm_pair){ chunk->first_tsc, (uintptr_t)chunk };
+	}
+	order = gm_pairs_sort(chunks, scratch, used);
+	for (size_t c = 0; c < used; c++)
+		order[c].key = ((const struct gm_chunk *)order[c].value)->slot;
+	*count = used;
+	return gm_pairs_sort(order, order == chunks ? scratch : chunks, used);
+}
+
+/* Tables show an operation to be complete where no event does (no history, or an old one). */
+static void scan_tables(struct scan *scan)
+{
+	const struct gm_image *image = scan->image;
+	const struct gm_block *block = (const void *)
+		(image->base + image->header->regions[GM_REGION_BLOCKS].offset);
+
+	for (size_t i = gm_image_items(image, GM_REGION_BLOCKS); i > 1; i--)
+		saw_op(scan, block[i - 1].op);
+}
+
+/* Nothing that is seen later may show this operation to be complete. */
+static void forget_flight(struct scan *scan, uint64_t op)
+{
+	int16_t *flight = &scan->flight_of[op >> OP_SLOT_SHIFT];
+
+	if (*flight >= 0 && scan->image->flights[*flight].op == op)
+		*flight = -1;
+}
+
+static int begin(struct scan *scan, struct gm_image *image)
+{
+	memset(scan, 0, sizeof(*scan));
+	scan->image = image;
+	scan->undone_of = gm_image_part(image, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
+					sizeof(*scan->undone_of)) + image->flight_count + 1);
+	if (!scan->undone_of)
+		return -ENOMEM;
+	scan->flight_of = (int16_t *)(scan->undone_of + GM_MAX_THREADS);
+	scan->complete = (bool *)(scan->flight_of + GM_MAX_THREADS);
+	memset(scan->flight_of, 0xff, GM_MAX_THREADS * sizeof(*scan->flight_of));
+	for (size_t i = 0; i < image->flight_count; i++) {
+		uint64_t slot = image->flights[i].op >> OP_SLOT_SHIFT;
+
+		if (slot < GM_MAX_THREADS)
+			scan->flight_of[slot] = (int16_t)i;
+	}
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		scan->undone_op[d] = domain ? domain->undo_op : 0;
+		if (!scan->undone_op[d])
+			continue;
+		scan->any_undone = true;
+		/* What was taken back is not complete, whatever an unused record still says. */
+		if (scan->undone_op[d] >> OP_SLOT_SHIFT < GM_MAX_THREADS)
+			forget_flight(scan, scan->undone_op[d]);
+	}
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
+		uint64_t op = gm_image_shard(image, i)->undo_op;
+
+		if (!op || op >> OP_SLOT_SHIFT >= GM_MAX_THREADS)
+			continue;
+		scan->any_undone = true;
+		scan->undone_of[op >> OP_SLOT_SHIFT] = op;
+		forget_flight(scan, op);
+	}
+	return 0;
+}
+
+/* Which flights are over: their effect is recorded and was not taken back. */
+static void drop_complete_flights(struct scan *scan)
+{
+	struct gm_image *image = scan->image;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < image->flight_count; i++)
+		if (!scan->complete[i])
+			image->flights[kept++] = image->flights[i];
+	image->flight_count = kept;
+}
+
+/* How many events were written that are not there: nothing was ever dropped while there is no
+ * horizon; what a writer counted and died before it committed is not an event. */
+static void count_dropped(struct scan *scan)
+{
+	struct gm_image *image = scan->image;
+	const struct gm_thread *thread = (const void *)
+		(image->base + image->header->regions[GM_REGION_THREADS].offset);
+	uint64_t written = 0, there = 0, sum = 0;
+
+	for (size_t i = 0; i < gm_image_items(image, GM_REGION_THREADS); i++)
+		written += thread[i].events;
+	for (unsigned int d = 0; d < GM_DOMAINS && image->header->horizon; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+		uint64_t found = scan->kept[d] + scan->undone[d];
+
+		image->dropped[d] = scan->old[d];
+		if (domain && gm_less_u64(domain->counts.events, found) > scan->old[d])
+			image->dropped[d] = domain->counts.events - found;
+		there += found;
+		sum += image->dropped[d];
+	}
+	if (image->header->horizon && gm_less_u64(written, there) > sum)
+		sum = written - there;
+	image->dropped_total = sum + image->header->events_lost;
+}
+
+/* Only the newest @max; events of one stamp (one operation) stay together. */
+static void trim(struct gm_image *image, uint64_t max)
+{
+	size_t first;
+
+	if (image->event_count <= max)
+		return;
+	first = image->event_count - max;
+	while (first < image->event_count && first &&
+	       image->events[first]->tsc == image->events[first - 1]->tsc)
+		first++;
+	for (size_t i = 0; i < first; i++)
+		image->dropped[image->events[i]->domain]++;
+	image->dropped_total += first;
+	image->events += first;
+	image->event_count -= first;
+}
+
+static int collect(struct scan *scan)
+{
+	struct gm_image *image = scan->image;
+	const struct gm_frees *frees = &scan->frees;
+	size_t chunks = image->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
+	struct gm_pair *list = gm_image_part(image, (chunks + 1) * sizeof(*list));
+	struct gm_pair *scratch = gm_image_part(image, (chunks + 1) * sizeof(*scratch));
+	struct gm_pair *order;
+	int r;
+
+	scan->pairs = gm_image_part(image, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
+				    sizeof(*scan->pairs));
+	if (!list || !scratch || !scan->pairs)
+		return -ENOMEM;
+	order = order_chunks(image, list, scratch, &chunks);
+	for (size_t c = 0; c < chunks; c++)
+		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
+	gm_image_part_free(image, list);
+	gm_image_part_free(image, scratch);
+	scan_tables(scan);
+	drop_complete_flights(scan);
+	count_dropped(scan);
+	r = gm_frees_complete(image, &scan->frees);
+	/* What was made is no part of what was written: it counts as neither kept nor dropped, and
+	 * stands for a record that may have been taken back. */
+	scan->any_undone = false;
+	for (size_t c = 0; !r && c < frees->made_count; c++)
+		scan_chunk(scan, (const void *)((const uint8_t *)frees->made + c * GM_CHUNK_BYTES));
+	return r;
+}
+
+int gm_settle_events(struct gm_image *image, uint64_t max_events)
+{
+	struct gm_pair *scratch, *order;
+	struct scan scan;
+	int r = begin(&scan, image);
+
+	if (!r)
+		r = gm_frees_begin(image, &scan.frees);
+	if (!r)
+		r = collect(&scan);
+	if (r)
+		return r;
+	scratch = gm_image_part(image, (scan.count + 1) * sizeof(*scratch));
+	if (!scratch)
+		return -ENOMEM;
+	order = gm_pairs_sort(scan.pairs, scratch, scan.count);
+	/* The list of pointers takes the place of the pairs: it is shorter and read in step. */
+	image->events = (const struct gm_event **)(void *)order;
+	for (size_t i = 0; i < scan.count; i++)
+		image->events[i] = (const struct gm_event *)order[i].value;
+	image->event_count = scan.count;
+	if (scan.count)
+		image->end_tsc = image->events[scan.count - 1]->tsc;
+	gm_image_part_free(image, order == scan.pairs ? scratch : scan.pairs);
+	gm_image_part_free(image, scan.undone_of);
+	trim(image, max_events);
+	if (image->header->history_newest)
+		trim(image, image->header->history_newest);
+	return 0;
+}
+
+int gm_image_settle(struct gm_image *image, uint64_t max_events)
+{
+	int r;
+
+	gm_settle_undo(image);
+	gm_settle_kept(image);
+	r = gm_settle_flights(image);
+	if (!r)
+		r = gm_settle_segments(image);
+	if (!r)
+		r = gm_settle_events(image, max_events);
+	return r;
+}

@@ -1,0 +1,322 @@
+/*
+ * image_frees.c - frees that the driver had carried out and nobody had yet recorded.
+ *
+ * A block whose free is under way (GM_BLOCK_FREEING) is still live, as far as anybody can tell,
+ * unless its address was handed out again since: to a segment of the tables, or by an event of one
+ * that is gone already. Of that one perhaps only the free is left: its driver may be slow, and the
+ * history that follows meanwhile drop the rest. Then the tables lose the block and the trace gets
+ * the events that its thread would have written, stamped when the free began.
+ *
+ * Works on a private copy; every loop is bounded by the size of a table.
+ * Thread context: one thread an image.
+ */
+#include "recorder/read/image_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CHAIN 64		/* frees of one address that may be under way at once */
+
+/* A block whose free is under way, and the first time that its address was handed out again. */
+struct gm_freeing {
+	uint64_t address, end, tsc;
+	uint64_t again;			/* stamp, 0: not that we know */
+	uint64_t given_back;		/* by a later owner: stamp of the first such free, 0: none */
+	uint32_t segment;
+	uint8_t space, kind;
+};
+
+/* Kinds whose "address" is a place in the one address space of the process; the others are
+ * handles, of which only an equal one can be in the way. */
+bool gm_image_has_range(unsigned int kind, unsigned int flags)
+{
+	switch (kind) {
+	case GM_KIND_ARRAY:
+	case GM_KIND_GRAPH:
+	case GM_KIND_EXTERNAL:
+		return false;
+	case GM_KIND_VMM:
+		return !(flags & GM_SEGMENT_UNMAPPED);
+	default:
+		return true;
+	}
+}
+
+/* The one block of a segment whose free was under way; NULL for any other segment. */
+static struct gm_block *freeing_block(const struct gm_image *image, uint32_t id)
+{
+	const struct gm_segment *segment = gm_image_segment(image, id);
+	struct gm_block *block = gm_image_block(image, segment->first_block);
+
+	if (!block || segment->heap || block->segment != id || block->state != GM_BLOCK_FREEING ||
+	    block->address != segment->address || block->size != segment->size)
+		return NULL;
+	return block;
+}
+
+static void lower(struct gm_stat stats[GM_POOL_CLASSES], bool small, uint64_t amount)
+{
+	const unsigned int classes[] = { GM_POOL_ALL, small ? GM_POOL_SMALL : GM_POOL_LARGE };
+
+	for (unsigned int i = 0; i < 2; i++) {
+		struct gm_stat *stat = &stats[classes[i]];
+
+		stat->current = (int64_t)((uint64_t)stat->current - amount);
+		stat->freed = (int64_t)((uint64_t)stat->freed + amount);
+	}
+}
+
+static void lower_rows(struct gm_image *image, const struct gm_segment *segment)
+{
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
+		struct gm_usage *row = (struct gm_usage *)gm_image_usage(image, i);
+		bool of_kind = row->kind == segment->kind;
+		bool of_all = row->kind == 0xff && segment->kind != GM_KIND_IPC;
+
+		if (row->used != 1 || row->domain != segment->domain || !(of_kind || of_all) ||
+		    (row->module != segment->module && row->module != 0xffff))
+			continue;
+		row->current_bytes = (int64_t)((uint64_t)row->current_bytes - segment->size);
+		row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + segment->size);
+		row->frees = (int64_t)((uint64_t)row->frees + 1);
+	}
+}
+
+/* Take a segment and its one block out of the counters, as the record of its free would have:
+ * allocator/table.h says what counts where. */
+static void discount(struct gm_image *image, const struct gm_segment *segment,
+		     const struct gm_block *block)
+{
+	struct gm_domain *domain = gm_image_domain(image, segment->domain);
+	bool small = segment->flags & GM_SEGMENT_SMALL;
+	struct gm_stats *stats;
+
+	if (!domain || (segment->flags & GM_SEGMENT_REGISTERED))
+		return;
+	domain->live_bytes[segment->kind] -= segment->size;
+	lower_rows(image, segment);
+	if (segment->kind == GM_KIND_IPC)
+		return;
+	stats = &domain->stats;
+	lower(stats->stat[GM_STAT_ALLOCATION], small, 1);
+	lower(stats->stat[GM_STAT_ACTIVE], small, 1);
+	lower(stats->stat[GM_STAT_SEGMENT], small, 1);
+	lower(stats->stat[GM_STAT_ALLOCATED_BYTES], small, block->size);
+	lower(stats->stat[GM_STAT_ACTIVE_BYTES], small, block->size);
+	lower(stats->stat[GM_STAT_REQUESTED_BYTES], small, block->requested);
+	lower(stats->stat[GM_STAT_RESERVED_BYTES], small, segment->size);
+	stats->num_device_free = (int64_t)((uint64_t)stats->num_device_free + 1);
+}
+
+/* Take a segment out of its domain's list, as far as the list is sound. */
+static void unlink_segment(struct gm_image *image, uint32_t id, const struct gm_segment *segment)
+{
+	struct gm_domain *domain = gm_image_domain(image, segment->domain);
+	struct gm_segment *prev = gm_image_segment(image, segment->prev);
+	struct gm_segment *next = gm_image_segment(image, segment->next);
+
+	if (!domain)
+		return;
+	if (prev && prev->next == id)
+		prev->next = segment->next;
+	else if (domain->first_segment == id)
+		domain->first_segment = segment->next;
+	if (next && next->prev == id)
+		next->prev = segment->prev;
+	else if (domain->last_segment == id)
+		domain->last_segment = segment->prev;
+}
+
+/* The events that the free would have left, in a chunk of their own. */
+static void make_events(const struct gm_image *image, struct gm_chunk *chunk,
+			const struct gm_segment *segment, const struct gm_block *block,
+			const struct gm_flight *flight, uint64_t tsc)
+{
+	static const uint8_t actions[] = {
+		GM_ACTION_FREE_REQUESTED, GM_ACTION_FREE_COMPLETED, GM_ACTION_SEGMENT_FREE
+	};
+	struct gm_event *events = (struct gm_event *)chunk;
+
+	chunk->generation = 1;
+	chunk->state = GM_CHUNK_CLOSED;
+	chunk->tid = flight ? flight->tid : 0;
+	for (unsigned int i = 0; i < 3; i++) {
+		struct gm_event *event = &events[i + 1];
+		bool whole = actions[i] == GM_ACTION_SEGMENT_FREE;
+
+		if (image->header->history_left_out >> actions[i] & 1)
+			continue;
+		event->commit = 1 << 8 | (i + 1);
+		event->tsc = tsc;
+		event->op = flight ? flight->op : 0;
+		event->address = whole ? segment->address : block->address;
+		event->size = whole ? segment->size : block->requested;
+		event->stream = segment->stream;
+		event->context = segment->context;
+		event->module = segment->module;
+		event->domain = segment->domain;
+		event->kind = segment->kind;
+		event->action = actions[i];
+	}
+}
+
+/* A free took effect before its address was handed out again: the tables lose the block, the
+ * trace gets the events. */
+static void complete_free(struct gm_image *image, const struct gm_freeing *freeing,
+			  struct gm_chunk *chunk)
+{
+	struct gm_segment *segment = gm_image_segment(image, freeing->segment);
+	struct gm_block *block = freeing_block(image, freeing->segment);
+	struct gm_flight *flight = NULL;
+	uint64_t tsc = freeing->again - 1;
+
+	for (size_t i = 0; i < image->flight_count && !flight; i++)
+		if (image->flights[i].action == GM_ACTION_FREE_REQUESTED &&
+		    image->flights[i].domain == segment->domain &&
+		    image->flights[i].address == segment->address && !image->flights[i].done &&
+		    image->flights[i].tsc >= block->tsc && image->flights[i].tsc < freeing->again)
+			flight = &image->flights[i];
+	if (flight) {
+		flight->done = true;
+		tsc = gm_min_u64(tsc, flight->tsc);
+	}
+	/* Not what the writer would have left out. */
+	if (!(block->flags & GM_BLOCK_UNTRACED) && !image->header->history_enabled)
+		make_events(image, chunk, segment, block, flight, tsc);
+	discount(image, segment, block);
+	unlink_segment(image, freeing->segment, segment);
+	segment->used = 0;
+	block->state = GM_BLOCK_UNUSED;
+}
+
+/* 0: places in the one address space of the process; else handles, of a kind in a domain. */
+static uint8_t space_of(unsigned int kind, unsigned int flags, unsigned int domain)
+{
+	return gm_image_has_range(kind, flags) ? 0 : (uint8_t)(1 + domain);
+}
+
+int gm_frees_begin(struct gm_image *image, struct gm_frees *frees)
+{
+	struct gm_pair *pairs, *scratch, *order;
+
+	memset(frees, 0, sizeof(*frees));
+	for (size_t i = 0; i < image->segment_count; i++)
+		frees->count += freeing_block(image, image->segments[i]) != NULL;
+	if (!frees->count)
+		return 0;
+	frees->list = gm_image_part(image, frees->count * sizeof(*frees->list));
+	pairs = gm_image_part(image, 2 * frees->count * sizeof(*pairs));
+	if (!frees->list || !pairs)
+		return -ENOMEM;
+	scratch = pairs + frees->count;
+	frees->count = 0;
+	for (size_t i = 0; i < image->segment_count; i++)
+		if (freeing_block(image, image->segments[i]))
+			pairs[frees->count++] = (struct gm_pair){
+				gm_image_segment(image, image->segments[i])->address,
+				image->segments[i]
+			};
+	order = gm_pairs_sort(pairs, scratch, frees->count);
+	for (size_t i = 0; i < frees->count; i++) {
+		const struct gm_segment *s = gm_image_segment(image, (uint32_t)order[i].value);
+
+		frees->list[i] = (struct gm_freeing){
+			.address = s->address, .end = s->address + (s->size ? s->size : 1),
+			.tsc = freeing_block(image, (uint32_t)order[i].value)->tsc,
+			.segment = (uint32_t)order[i].value, .kind = s->kind,
+			.space = space_of(s->kind, s->flags, s->domain),
+		};
+	}
+	gm_image_part_free(image, pairs);
+	for (size_t i = 0; i < image->segment_count; i++) {
+		const struct gm_segment *s = gm_image_segment(image, image->segments[i]);
+
+		gm_frees_handed_out(frees, s->kind, s->flags, s->domain, s->address, s->size, s->tsc);
+	}
+	return 0;
+}
+
+static void lower_stamp(uint64_t *stamp, uint64_t tsc)
+{
+	if (!*stamp || tsc < *stamp)
+		*stamp = tsc;
+}
+
+/* Memory was handed out, or @back, at @tsc. */
+static void note(struct gm_frees *frees, uint8_t space, unsigned int kind, uint64_t address,
+		 uint64_t size, uint64_t tsc, bool back)
+{
+	uint64_t end = space || !size ? address + 1 : address + size;
+	size_t low = 0, high = frees->count;
+
+	while (low < high) {		/* the first that begins at or after @end */
+		size_t middle = low + (high - low) / 2;
+
+		if (frees->list[middle].address < end)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (unsigned int i = 0; i < CHAIN && low; i++) {
+		struct gm_freeing *freeing = &frees->list[--low];
+
+		if (freeing->end <= address)
+			break;
+		if (freeing->space != space || (space && freeing->address != address) ||
+		    (space && freeing->kind != kind) || freeing->tsc >= tsc)
+			continue;
+		lower_stamp(back ? &freeing->given_back : &freeing->again, tsc);
+	}
+}
+
+void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
+			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc)
+{
+	note(frees, space_of(kind, flags, domain), kind, address, size, tsc, false);
+}
+
+/* Whoever frees a block that was handed out later than the one whose free is under way: a free
+ * is stamped before its driver's, so that no earlier owner's comes after its next allocation. */
+void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
+			 uint64_t address, uint64_t size, uint64_t tsc)
+{
+	note(frees, space_of(kind, 0, domain), kind, address, size, tsc, true);
+}
+
+/* An owner of whom only the free is known: what gave it the memory was dropped, so it is not
+ * younger than the horizon. */
+static void find_unseen_owner(const struct gm_image *image, struct gm_freeing *freeing)
+{
+	uint64_t horizon = image->header->horizon;
+
+	if (!freeing->given_back || (freeing->again && freeing->again <= freeing->given_back))
+		return;
+	freeing->again = freeing->given_back;
+	if (horizon > freeing->tsc && horizon < freeing->again)
+		freeing->again = horizon;
+}
+
+int gm_frees_complete(struct gm_image *image, struct gm_frees *frees)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < frees->count; i++) {
+		find_unseen_owner(image, &frees->list[i]);
+		frees->made_count += frees->list[i].again != 0;
+	}
+	if (!frees->made_count)
+		return 0;
+	frees->made = gm_image_part(image, frees->made_count * GM_CHUNK_BYTES);
+	if (!frees->made)
+		return -ENOMEM;
+	frees->made_count = 0;
+	for (size_t i = 0; i < frees->count; i++)
+		if (frees->list[i].again)
+			complete_free(image, &frees->list[i], (void *)((uint8_t *)frees->made +
+				      frees->made_count++ * GM_CHUNK_BYTES));
+	for (size_t i = 0; i < image->segment_count; i++)
+		if (gm_image_segment(image, image->segments[i]))
+			image->segments[kept++] = image->segments[i];
+	image->segment_count = kept;
+	return 0;
+}

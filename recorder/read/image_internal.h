@@ -1,0 +1,76 @@
+/*
+ * image_internal.h - what the files of the image share: memory, the source of a copy, sorting.
+ *
+ * Thread context: as image.h. Nothing here is for other rooms.
+ */
+#ifndef GM_RECORDER_IMAGE_INTERNAL_H
+#define GM_RECORDER_IMAGE_INTERNAL_H
+
+#include "recorder/read/image.h"
+
+static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0 */
+{
+	return a > b ? a - b : 0;
+}
+
+/* Zeroed memory that gm_image_free gives back; NULL when there is none. */
+void *gm_image_part(struct gm_image *image, size_t bytes);
+/* Give one back early. */
+void gm_image_part_free(struct gm_image *image, void *at);
+
+/* Map @bytes for the copy itself. 0 or -ENOMEM. */
+int gm_image_map(struct gm_image *image, uint64_t bytes);
+
+/* Have the pages of the copy from @offset there before they are written. */
+void gm_image_touch(struct gm_image *image, uint64_t offset, uint64_t length);
+
+/* Is the header in @image->header one that this program can read, its regions inside @file_bytes
+ * and apart? 0, or -EBADMSG and @image->error. */
+int gm_image_validate(struct gm_image *image, uint64_t file_bytes);
+
+/* Bytes of a region that may be read, as its descriptor says now. */
+uint64_t gm_image_readable(const struct gm_region *region);
+
+struct gm_pair { uint64_t key, value; };
+
+/* Stable, by key. Sorted pairs are in @pairs or in @scratch: returns which. O(n), no recursion. */
+struct gm_pair *gm_pairs_sort(struct gm_pair *pairs, struct gm_pair *scratch, size_t count);
+
+/* Kinds whose address is a place in the one address space of the process; the others have handles
+ * there, of which only an equal one can be in the way. */
+bool gm_image_has_range(unsigned int kind, unsigned int flags);
+
+/* The frees that were under way (image_frees.c). */
+struct gm_freeing;
+struct gm_frees {
+	struct gm_freeing *list;	/* by address */
+	size_t count;
+	struct gm_chunk *made;		/* events, a chunk for each that took effect */
+	size_t made_count;
+};
+
+/* Find them, and which of their addresses the tables show to be handed out again. */
+int gm_frees_begin(struct gm_image *image, struct gm_frees *frees);
+/* Memory was handed out at @tsc. */
+void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
+			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc);
+/* A block was freed, stamped @tsc, that is not in the tables any more. */
+void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
+			 uint64_t address, uint64_t size, uint64_t tsc);
+/* Complete those whose address was: tables, counters, events, flights. */
+int gm_frees_complete(struct gm_image *image, struct gm_frees *frees);
+
+/* The parts of gm_image_settle, in this order. 0 or -errno. */
+void gm_settle_undo(struct gm_image *image);
+/* image_kept.c: after it. */
+void gm_settle_kept(struct gm_image *image);
+int gm_settle_flights(struct gm_image *image);
+int gm_settle_segments(struct gm_image *image);
+int gm_settle_events(struct gm_image *image, uint64_t max_events);
+
+#endif

@@ -1,0 +1,257 @@
+/*
+ * annotations.c - annotations into the history: see annotations.h.
+ *
+ * The share: an eighth of the history at once, then a 64th of it each second. A thread takes it in
+ * small lots, so that threads do not meet at one counter.
+ * Lock: the domain's, as every event. Texts are looked up without one.
+ */
+#include "recorder/record/annotations.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "recorder/record/tables.h"
+
+#define KNOWN 1024u			/* texts seen lately; a power of two */
+#define LOT 32u				/* events that a thread takes of the share at a time */
+
+/* A range's number: string id / 8, a count, the device, the journal it belongs to. */
+#define RANGE_COUNT_SHIFT 29
+#define RANGE_COUNT_MASK UINT32_C(0xfffff)
+#define RANGE_DEVICE_SHIFT 49
+#define RANGE_JOURNAL_SHIFT 56
+#define RANGE_JOURNAL_MASK 0x7fu
+
+struct open_range {
+	uint32_t name;
+	uint16_t scope;
+	uint8_t journal;		/* low bits of its generation */
+	uint8_t device;			/* NO_DEVICE: not recorded */
+};
+#define NO_DEVICE 0xffu
+
+static __thread struct {
+	struct open_range open[GM_RANGES_OPEN];
+	uint32_t depth, deeper;		/* ranges in @open; more that found no place there */
+	uint32_t credit;		/* events that may be written before the share is asked again */
+} own;
+
+static struct {
+	_Atomic(int64_t) left;		/* events */
+	_Atomic(uint64_t) filled_ns;	/* until when it was filled up */
+	int64_t most, each_second;
+} share;
+
+static _Atomic(uint32_t) known[KNOWN];	/* string ids */
+static _Atomic(uint32_t) ranges;
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void gm_annotations_begin(uint64_t events)
+{
+	share.most = (int64_t)(events / 8 + LOT);
+	share.each_second = (int64_t)(events / 64 + LOT);
+	gm_set(&share.left, share.most);
+	gm_set(&share.filled_ns, coarse_ns());
+	for (unsigned int i = 0; i < KNOWN; i++)
+		gm_set(&known[i], GM_NONE);
+}
+
+/* ---- the share --------------------------------------------------------------------------------- */
+
+static void fill_share(void)
+{
+	uint64_t now = coarse_ns(), since = gm_get(&share.filled_ns);
+	int64_t more, left = gm_get(&share.left);
+
+	if (now < since + 1000000 ||
+	    !atomic_compare_exchange_strong(&share.filled_ns, &since, now))
+		return;
+	/* A day's worth at most: the product stays small. */
+	more = (int64_t)((now - since) / 1000 % UINT64_C(86400000000)) * share.each_second / 1000000;
+	if (more > share.most - left)
+		more = share.most - left;
+	if (more > 0)
+		atomic_fetch_add_explicit(&share.left, more, memory_order_relaxed);
+}
+
+static bool take_lot(uint32_t events)
+{
+	if (gm_get(&share.left) < LOT)
+		fill_share();
+	if (atomic_fetch_sub_explicit(&share.left, LOT, memory_order_relaxed) < (int64_t)LOT) {
+		atomic_fetch_add_explicit(&share.left, LOT, memory_order_relaxed);
+		gm_count(&gm_header_get()->annotations_lost, 1);
+		return false;
+	}
+	own.credit += LOT - events;
+	return true;
+}
+
+static inline bool take(uint32_t events)
+{
+	if (gm_unlikely(own.credit < events))
+		return take_lot(events);
+	own.credit -= events;
+	return true;
+}
+
+/* ---- texts ------------------------------------------------------------------------------------- */
+
+static uint32_t hash_text(const char *text, uint32_t length)
+{
+	uint64_t h = length, word = 0;
+
+	for (; length >= 8; length -= 8, text += 8) {
+		memcpy(&word, text, 8);
+		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		h ^= h >> 32;
+	}
+	word = 0;
+	memcpy(&word, text, length);
+	h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(h ^ h >> 32);
+}
+
+/* Strings never change once they are published: no lock. The id may be of an earlier journal. */
+static bool is_text(uint32_t id, const char *text, uint32_t length)
+{
+	const struct gm_region *region = gm_region(GM_REGION_STRINGS);
+	uint64_t used = gm_get_acquire(&region->used);
+	const struct gm_string *string = (const void *)(gm_rec.base + region->offset + id);
+
+	return id && id % 8 == 0 && id + sizeof(*string) + length < used &&
+	       string->length == length && memcmp(string->text, text, length) == 0;
+}
+
+uint32_t gm_annotation_text(const char *text, uint32_t length)
+{
+	_Atomic(uint32_t) *place;
+	uint32_t id;
+
+	if (!gm_header_get())
+		return GM_NONE;
+	if (length > GM_STRING_MAX)
+		length = GM_STRING_MAX;
+	place = &known[hash_text(text, length) % KNOWN];
+	id = gm_get(place);
+	if (gm_likely(is_text(id, text, length)))
+		return id;
+	id = gm_intern_string(text, length);
+	if (id)
+		gm_set(place, id);
+	return id;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+static int write_event(uint8_t device, enum gm_stage stage, uint32_t name, uint32_t scope_name,
+		       uint64_t range)
+{
+	struct gm_event_place at;
+	struct gm_change change;
+	int r = gm_change_enter(&change, device, 0);
+
+	if (r < 0)
+		return r;
+	at = gm_event_open(&change.writer, change.counts, GM_ACTION_ANNOTATE);
+	if (at.event) {
+		*at.event = (struct gm_event){
+			.commit = gm_get(&at.event->commit), .tsc = gm_stamp(), .op = change.op,
+			.size = range, .stack = name, .context = scope_name, .domain = device,
+			.action = GM_ACTION_ANNOTATE, .flags = (uint8_t)stage,
+		};
+		gm_event_commit(&change.writer, at);
+	}
+	gm_change_leave(&change);
+	return 0;
+}
+
+static uint8_t journal_now(void)
+{
+	return gm_get(&gm_generation) & RANGE_JOURNAL_MASK;
+}
+
+int gm_annotate_mark(const struct gm_annotation *what)
+{
+	if (!gm_header_get())
+		return -ENODEV;
+	if (!take(1))
+		return -EAGAIN;
+	return write_event(what->device, GM_STAGE_MARK, what->name, what->scope_name, 0);
+}
+
+void gm_annotate_push(const struct gm_annotation *what, uint16_t scope)
+{
+	struct open_range *range;
+
+	if (own.depth == GM_RANGES_OPEN) {
+		own.deeper++;
+		if (what && gm_header_get())
+			gm_count(&gm_header_get()->annotations_lost, 1);
+		return;
+	}
+	range = &own.open[own.depth++];
+	*range = (struct open_range){ .scope = scope, .device = NO_DEVICE };
+	if (!what || !gm_header_get() || !take(2))
+		return;
+	range->name = what->name;
+	range->journal = journal_now();
+	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, 0) == 0)
+		range->device = what->device;
+}
+
+void gm_annotate_pop(uint16_t scope, uint32_t scope_name)
+{
+	struct open_range range;
+	uint32_t at = own.depth;
+
+	if (own.deeper) {
+		own.deeper--;
+		return;
+	}
+	while (at && own.open[at - 1].scope != scope)
+		at--;
+	if (!at)
+		return;
+	range = own.open[at - 1];
+	memmove(&own.open[at - 1], &own.open[at], (own.depth - at) * sizeof(range));
+	own.depth--;
+	if (range.device != NO_DEVICE && gm_header_get() && range.journal == journal_now())
+		write_event(range.device, GM_STAGE_END, range.name, scope_name, 0);
+}
+
+uint64_t gm_annotate_start(const struct gm_annotation *what)
+{
+	uint64_t count;
+
+	if (!gm_header_get() || !take(2))
+		return GM_RANGE_NONE;
+	do		/* never 0, which says "none" */
+		count = atomic_fetch_add_explicit(&ranges, 1, memory_order_relaxed) &
+			RANGE_COUNT_MASK;
+	while (!count);
+	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, count))
+		return GM_RANGE_NONE;
+	return what->name / 8 | count << RANGE_COUNT_SHIFT |
+	       (uint64_t)what->device << RANGE_DEVICE_SHIFT |
+	       (uint64_t)journal_now() << RANGE_JOURNAL_SHIFT;
+}
+
+void gm_annotate_end(uint64_t range, uint32_t scope_name)
+{
+	uint64_t count = range >> RANGE_COUNT_SHIFT & RANGE_COUNT_MASK;
+
+	if (!count || !gm_header_get() || range >> RANGE_JOURNAL_SHIFT != journal_now())
+		return;
+	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT & 0x7f), GM_STAGE_END,
+		    (uint32_t)(range & ((UINT64_C(1) << RANGE_COUNT_SHIFT) - 1)) * 8, scope_name,
+		    count);
+}

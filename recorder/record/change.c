@@ -1,0 +1,205 @@
+/*
+ * change.c - segments that change, and the end of a context.
+ *
+ * Thread, signal and fork context: see tables.h. Lock: the domain's, one at a time.
+ */
+#include "recorder/record/tables.h"
+
+#include <errno.h>
+
+#define BATCH 16u			/* blocks that a context loses between two callbacks */
+#define MUTABLE_FLAGS (GM_SEGMENT_UNMAPPED | GM_SEGMENT_EXPANDABLE)
+
+struct shape { uint64_t address, size; uint32_t stack; uint8_t flags; };
+
+/* The events that take the block away as it was, and those that bring it as it is: with the stack of
+ * who changed it, but for the allocation, which is the program's of before. */
+static void events_before(const struct gm_change *change, const struct gm_segment *segment,
+			  const struct gm_block *block, uint64_t tsc, uint32_t stack)
+{
+	const struct gm_traced events[] = {
+		{ GM_ACTION_FREE_REQUESTED, block->address, block->requested },
+		{ GM_ACTION_FREE_COMPLETED, block->address, block->requested },
+		{ GM_ACTION_SEGMENT_UNMAP, segment->address, segment->size },
+	};
+
+	if (block->flags & GM_BLOCK_UNTRACED)
+		gm_change_untraced(change, 3);
+	else
+		gm_change_trace(change, segment, tsc, segment->stream, stack, events, 3);
+}
+
+static void events_after(const struct gm_change *change, const struct gm_segment *segment,
+			 const struct gm_block *block, uint64_t tsc, uint32_t stack)
+{
+	if (block->flags & GM_BLOCK_UNTRACED) {
+		gm_change_untraced(change, 2);
+		return;
+	}
+	gm_change_event(change, segment, GM_ACTION_SEGMENT_MAP, tsc, segment->address,
+			segment->size, segment->stream, stack);
+	gm_change_event(change, segment, GM_ACTION_ALLOC, tsc, block->address, block->requested,
+			segment->stream, stack == GM_NONE ? GM_NONE : block->stack);
+}
+
+static int change_locked(struct gm_change *change, struct gm_segment *segment,
+			 struct gm_block *block, const struct shape *to)
+{
+	uint64_t tsc = gm_stamp();
+	struct gm_delta delta;
+	struct gm_txn txn;
+	uint32_t stack = to->stack == GM_STACK_OF_BLOCK ? block->stack : to->stack;
+	bool begins = !segment->size && stack;
+	uint8_t flags;
+
+	if (to->size > segment->size)
+		gm_keep_flush_locked(change);
+	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
+			   change->writer.nested))
+		return -ETIMEDOUT;
+	delta.bytes = (int64_t)(to->size - segment->size);
+	delta.requested = delta.bytes ? (int64_t)(to->size - block->requested) : 0;
+	gm_change_begin(change, &txn);
+	gm_txn_save(&txn, &segment->address);
+	gm_txn_save(&txn, &segment->size);
+	gm_txn_save(&txn, &segment->op);
+	gm_txn_save(&txn, &segment->flags);
+	gm_txn_save(&txn, &block->address);
+	gm_txn_save(&txn, &block->size);
+	gm_txn_save(&txn, &block->requested);
+	gm_txn_save(&txn, &block->op);
+	gm_txn_save(&txn, &block->tsc);
+	flags = gm_untraced(delta.bytes ? to->size : block->requested) ? GM_BLOCK_UNTRACED : 0;
+	if (flags != block->flags)		/* in the word of the state, which others change */
+		gm_txn_save(&txn, &block->flags);
+	if (begins) {
+		gm_txn_save(&txn, &segment->stack);
+		gm_txn_save(&txn, &block->stack);
+	}
+	gm_txn_arm(&txn);
+	if (segment->size)
+		events_before(change, segment, block, tsc, stack);
+	if (delta.bytes)
+		block->requested = to->size;
+	if (begins)
+		segment->stack = block->stack = stack;
+	segment->address = to->address;
+	segment->size = to->size;
+	segment->flags = to->flags;
+	segment->op = change->op;
+	block->address = to->address;
+	block->size = to->size;
+	block->op = change->op;
+	block->flags = flags;
+	block->tsc = tsc;		/* as the trace has it: handed out again */
+	gm_delta_apply(&delta, &txn, 0);
+	if (segment->size)
+		events_after(change, segment, block, tsc, stack);
+	gm_txn_end(&txn);
+	return 0;
+}
+
+int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, uint8_t flags,
+		     uint32_t stack)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_segment *segment;
+	struct gm_block *block;
+	struct gm_change change;
+	struct shape to;
+	int r;
+
+	if (!header)
+		return -ENODEV;
+	block = gm_block_at(header, id);
+	if (!block)
+		return -ENOENT;
+	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
+	if (r < 0)
+		return r;
+	segment = &gm_rec.segments[block->segment];
+	if (gm_get(&block->state) == GM_BLOCK_UNUSED || gm_get(&segment->heap)) {
+		gm_change_leave(&change);
+		return -ENOENT;
+	}
+	to.address = address;
+	to.size = size;
+	to.stack = stack;
+	to.flags = (uint8_t)((segment->flags & ~MUTABLE_FLAGS) | (flags & MUTABLE_FLAGS));
+	if (address != segment->address || size != segment->size || to.flags != segment->flags)
+		r = change_locked(&change, segment, block, &to);
+	gm_change_leave(&change);
+	if (gm_unlikely(r == -ETIMEDOUT))
+		gm_count(&header->operations_lost, 1);
+	return r;
+}
+
+struct ending {
+	uint32_t context;
+	uint64_t tsc;
+	uint32_t stack;			/* of the events */
+	uint32_t at;			/* where to go on: a segment that stays, 0 from the first */
+	uint64_t at_op;			/* its last change: else it may be another one by now */
+	unsigned int count;
+	struct { uint32_t id; struct gm_block copy; } gone[BATCH];
+};
+
+/* Remove up to BATCH blocks of the context from the domain. Returns true when there may be more. */
+static bool end_some_locked(struct gm_change *change, struct ending *ending)
+{
+	const struct gm_segment *at = &gm_rec.segments[ending->at];
+	uint32_t id, next;
+
+	if (!ending->at || !at->used || at->domain != change->number || at->op != ending->at_op)
+		id = change->domain->first_segment;
+	else
+		id = at->next;
+	for (ending->count = 0; id; id = next) {
+		struct gm_segment *segment = &gm_rec.segments[id];
+		struct gm_pair_ids ids = { id, segment->first_block };
+
+		next = segment->next;
+		/* A heap's are dropped by gm_cached_drop. */
+		if (segment->context != ending->context || gm_get(&segment->heap)) {
+			ending->at = id;
+			ending->at_op = segment->op;
+			continue;
+		}
+		if (ending->count == BATCH)
+			return true;
+		ending->gone[ending->count].id = ids.block;
+		ending->gone[ending->count].copy = gm_rec.blocks[ids.block];
+		if (gm_remove_locked(change, ids, ending->tsc ? ending->tsc : gm_stamp_before(),
+				     segment->stream, ending->stack) < 0)
+			return false;
+		ending->count++;
+	}
+	return false;
+}
+
+unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
+				   void (*gone)(void *arg, uint32_t block,
+						const struct gm_block *copy), void *arg)
+{
+	unsigned int total = 0;
+
+	/* The operation's own number stays with its flight until all is gone: every transaction
+	 * takes one of its own. */
+	(void)op;
+	if (!context)
+		return 0;
+	for (uint8_t domain = 0; domain < GM_DOMAINS; domain++) {
+		struct ending ending = { .context = context, .tsc = tsc, .stack = stack };
+		struct gm_change change;
+		bool more = true;
+
+		while (more && gm_change_enter(&change, domain, 0) == 0) {
+			more = end_some_locked(&change, &ending);
+			gm_change_leave(&change);
+			for (unsigned int i = 0; gone && i < ending.count; i++)
+				gone(arg, ending.gone[i].id, &ending.gone[i].copy);
+			total += ending.count;
+		}
+	}
+	return total;
+}

@@ -1,0 +1,97 @@
+/*
+ * events.h - the chunk pool: where events are written.
+ *
+ *   fresh ──> ready ──> in a thread's hands: open, full ──> closed, in a queue ──> recycled: again
+ *         └───────────> shared (slot 0's) ───────────────┘                         in such hands
+ *
+ * Threads own at most half of the chunks there may be; who gets none writes into the one shared
+ * chunk, under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
+ * horizon rises to its last stamp.
+ *
+ * Who fills one chunk after the other takes several at once, so that threads seldom meet at the
+ * pool, and gets them their memory under no lock: the kernel serves several threads at a time. Ahead
+ * of them the helper thread gets memory for those that are wanted next (ready).
+ *
+ * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
+ * thread's shard of it.
+ * Signal context: as there. Fork: none.
+ */
+#ifndef GM_RECORDER_EVENTS_H
+#define GM_RECORDER_EVENTS_H
+
+#include "recorder/record/threads.h"
+
+#define GM_CHUNK_FULL (GM_CHUNK_EVENTS + 1)
+
+/* Set the pool up for a new journal (0 or -errno), and give its private memory back. */
+int gm_events_begin(uint32_t chunks);
+void gm_events_end(void);
+
+/* Try again what was refused for want of memory; get memory for the next chunks. */
+void gm_events_tick(void);
+
+/* Where threads fill chunk after chunk: get memory for those that they will want next, some
+ * milliseconds at most. Returns whether it was asked for. The helper thread. */
+bool gm_events_ahead(void);
+
+/* May there be chunks within @used of the region that have no memory behind them? While all domains
+ * and slots are locked none becomes one. */
+bool gm_events_unbacked(void);
+
+/* Close the chunk of a slot that nobody writes through; journal lock held. */
+void gm_chunk_close_locked(struct gm_slot *slot);
+
+/* A slot with room for one event: the writer's, or the shared one (then its lock is held).
+ * NULL: there is no room, and it is counted; or there is no history. */
+struct gm_slot *gm_event_slot_slow(const struct gm_writer *writer);
+
+/* One event under way. */
+struct gm_event_place {
+	struct gm_slot *slot;
+	struct gm_event *event;
+	struct gm_event_counts *counts;
+};
+
+/* An event that is not wanted (history.c): count it. */
+void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
+
+/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit
+ * word, then gm_event_commit. @event is NULL when there is no room, or such events are not wanted. */
+static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
+						  struct gm_event_counts *counts,
+						  enum gm_action action)
+{
+	struct gm_slot *slot = writer->slot;
+
+	if (gm_unlikely(gm_get(&gm_rec.left_out) >> action & 1)) {
+		gm_event_left_out(counts, action);
+		return (struct gm_event_place){ NULL, NULL, NULL };
+	}
+	if (gm_unlikely(!slot || slot->place >= GM_CHUNK_FULL))
+		slot = gm_event_slot_slow(writer);
+	if (gm_unlikely(!slot))
+		return (struct gm_event_place){ NULL, NULL, NULL };
+	return (struct gm_event_place){ slot, (struct gm_event *)slot->chunk + slot->place, counts };
+}
+
+static inline void gm_event_commit(const struct gm_writer *writer, struct gm_event_place at)
+{
+	struct gm_chunk *chunk = at.slot->chunk;
+	uint32_t index = writer->slot ? writer->slot->index : 0;
+	struct gm_thread *thread = &gm_rec.threads[index];
+
+	if (gm_likely(at.event->tsc > gm_get(&chunk->last_tsc)))
+		gm_set(&chunk->last_tsc, at.event->tsc);
+	gm_set_release(&at.event->commit, at.slot->commit | at.slot->place);
+	chunk->count = at.slot->place++;
+	gm_set(&at.counts->events, gm_get(&at.counts->events) + 1);
+	if (gm_likely(index)) {
+		gm_set(&thread->events, gm_get(&thread->events) + 1);
+	} else {
+		gm_count(&thread->events, 1);
+	}
+	if (gm_unlikely(at.slot == &gm_rec.shared_slot))
+		gm_unlock(&gm_rec.shared);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * stats_table.c - PyTorch's memory_summary(): see stats_table.h. The layout, the units and when
+ * they step are those of torch/cuda/memory.py.
+ */
+#include "recorder/record/stats_table.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WIDTH 75
+
+struct table {
+	void (*line)(void *arg, const char *text);
+	void *arg;
+};
+
+/* A cell as PyTorch writes it; @reference, the value of the "all" row, decides the unit. */
+static void put_cell(char ret[32], int64_t value, int64_t reference, bool bytes)
+{
+	static const char *const units[] = { "B  ", "KiB", "MiB", "GiB", "TiB", "PiB" };
+	static const char *const thousands[] = { " ", "K", "M" };
+	const int last = bytes ? 5 : 2, step = bytes ? 1024 : 1000;
+	const double enough = bytes ? 768.0 * 1024 : 750.0 * 1000;
+	double shown = (double)reference;
+	int unit = 0;
+
+	for (; unit < last && shown >= enough; unit++) {
+		value /= step;
+		shown /= step;
+	}
+	if (bytes)
+		snprintf(ret, 32, "%6" PRId64 " %s", value, units[unit]);
+	else
+		snprintf(ret, 32, "%7" PRId64 " %s ", value, thousands[unit]);
+}
+
+static void put_row(const struct table *table, const char *name, const struct gm_stat *stat,
+		    const struct gm_stat *all, bool bytes)
+{
+	char cells[4][32], text[192];
+
+	put_cell(cells[0], stat->current, all->current, bytes);
+	put_cell(cells[1], stat->peak, all->peak, bytes);
+	put_cell(cells[2], stat->allocated, all->allocated, bytes);
+	put_cell(cells[3], stat->freed, all->freed, bytes);
+	snprintf(text, sizeof(text), "| %-21s | %s | %s | %s | %s |", name, cells[0], cells[1],
+		 cells[2], cells[3]);
+	table->line(table->arg, text);
+}
+
+static void put_rule(const struct table *table, char c)
+{
+	char text[WIDTH + 3];
+
+	memset(text, c, sizeof(text));
+	text[0] = text[WIDTH + 1] = '|';
+	text[WIDTH + 2] = '\0';
+	table->line(table->arg, text);
+}
+
+static void put_head(const struct table *table, const struct gm_stats *stats, int device)
+{
+	char text[192];
+
+	put_rule(table, '=');
+	snprintf(text, sizeof(text), "| %16s gpumem CUDA memory summary, device ID %-18d |", "", device);
+	table->line(table->arg, text);
+	put_rule(table, '-');
+	snprintf(text, sizeof(text), "|  %9s CUDA OOMs: %-12" PRId64 " | %6s cudaMalloc retries: %-8"
+		 PRId64 "  |", "", stats->num_ooms, "", stats->num_alloc_retries);
+	table->line(table->arg, text);
+	put_rule(table, '=');
+	table->line(table->arg,
+		    "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |");
+}
+
+void gm_stats_table(const struct gm_stats *stats, int device,
+		    void (*line)(void *arg, const char *text), void *arg)
+{
+	static const struct { enum gm_stat_name name; const char *title; bool bytes; } metrics[] = {
+		{ GM_STAT_ALLOCATED_BYTES, "Allocated memory", true },
+		{ GM_STAT_ACTIVE_BYTES, "Active memory", true },
+		{ GM_STAT_REQUESTED_BYTES, "Requested memory", true },
+		{ GM_STAT_RESERVED_BYTES, "GPU reserved memory", true },
+		{ GM_STAT_INACTIVE_SPLIT_BYTES, "Non-releasable memory", true },
+		{ GM_STAT_ALLOCATION, "Allocations", false },
+		{ GM_STAT_ACTIVE, "Active allocs", false },
+		{ GM_STAT_SEGMENT, "GPU reserved segments", false },
+		{ GM_STAT_INACTIVE_SPLIT, "Non-releasable allocs", false },
+	};
+	const struct table table = { line, arg };
+
+	put_head(&table, stats, device);
+	for (unsigned int i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+		const struct gm_stat *of = stats->stat[metrics[i].name];
+		const struct gm_stat *all = &of[GM_POOL_ALL];
+
+		put_rule(&table, '-');
+		put_row(&table, metrics[i].title, all, all, metrics[i].bytes);
+		put_row(&table, "      from large pool", &of[GM_POOL_LARGE], all, metrics[i].bytes);
+		put_row(&table, "      from small pool", &of[GM_POOL_SMALL], all, metrics[i].bytes);
+	}
+	put_rule(&table, '-');
+	put_row(&table, "Oversize allocations", &stats->oversize_allocations,
+		&stats->oversize_allocations, false);
+	put_rule(&table, '-');
+	put_row(&table, "Oversize GPU segments", &stats->oversize_segments,
+		&stats->oversize_segments, false);
+	put_rule(&table, '=');
+}

@@ -1,0 +1,438 @@
+/*
+ * tables.c - segments and blocks: what is allocated and what is freed.
+ *
+ * Every record is a segment with one block as long as the driver serves every call. The ids of a
+ * domain stay with it: an unused record is in its domain's list of them, so that a record's domain
+ * never changes and may be read without a lock.
+ *
+ * Thread, signal and fork context: see tables.h. Lock: the domain's.
+ */
+#include "recorder/record/tables.h"
+
+#include <errno.h>
+
+#define NO_OP UINT64_MAX		/* enter, but write nothing */
+#define STUCK_WAIT_NS UINT64_C(1000000)
+
+static bool lock_domain(struct gm_domain_state *state, bool nested)
+{
+	uint64_t limit = nested ? 0 : gm_unlikely(gm_get(&state->stuck)) ? STUCK_WAIT_NS :
+			 GM_LOCK_LIMIT_NS;
+
+	if (gm_likely(gm_lock_within(&state->lock, limit))) {
+		if (gm_unlikely(gm_get(&state->stuck)))
+			gm_set(&state->stuck, 0);
+		return true;
+	}
+	/* Its holder is gone (asynchronous cancellation): the host shall not wait like this again. */
+	if (!nested)
+		gm_set(&state->stuck, 1);
+	return false;
+}
+
+int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (gm_unlikely(!header))
+		return -ENODEV;
+	if (gm_unlikely(domain >= GM_DOMAINS))
+		return -EINVAL;
+	gm_writer_enter(&change->writer);
+	if (gm_unlikely(!lock_domain(&gm_rec.domain[domain], change->writer.nested))) {
+		gm_writer_leave(&change->writer);
+		gm_count(&header->operations_lost, 1);
+		return -ETIMEDOUT;
+	}
+	change->number = domain;
+	change->domain = &gm_rec.domains[domain];
+	change->counts = &change->domain->counts;
+	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
+	return 0;
+}
+
+void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
+			  uint64_t tsc, uint64_t stream, uint32_t stack,
+			  const struct gm_traced *list, unsigned int count)
+{
+	if (!gm_rec.history)
+		return;
+	for (unsigned int i = 0; i < count; i++)
+		gm_change_event(change, segment, list[i].action, tsc, list[i].address, list[i].size,
+				stream, stack);
+}
+
+struct new_ids {
+	struct gm_pair_ids ids;
+	bool old_segment, old_block;	/* from the domain's lists of unused ids */
+};
+
+/* Find a segment and a block that nobody has. Nothing of the domain changes yet. */
+static int find_ids(const struct gm_change *change, struct new_ids *ret)
+{
+	struct gm_domain_state *state = &gm_rec.domain[change->number];
+	bool nested = change->writer.nested;
+
+	ret->ids.segment = change->domain->unused_segments;
+	ret->old_segment = ret->ids.segment != GM_NONE;
+	if (!ret->old_segment) {
+		ret->ids.segment = state->spare_segment;
+		state->spare_segment = GM_NONE;
+	}
+	if (!ret->ids.segment)
+		ret->ids.segment = gm_region_take(GM_REGION_SEGMENTS, nested);
+	if (!ret->ids.segment)
+		return -ENOMEM;
+	ret->ids.block = change->domain->unused_blocks;
+	ret->old_block = ret->ids.block != GM_NONE;
+	if (!ret->old_block)
+		ret->ids.block = gm_region_take(GM_REGION_BLOCKS, nested);
+	if (ret->ids.block)
+		return 0;
+	if (!ret->old_segment)
+		state->spare_segment = ret->ids.segment;
+	return -ENOMEM;
+}
+
+static void save_insert(struct gm_txn *txn, const struct gm_domain *domain,
+			const struct new_ids *ids)
+{
+	const struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
+	const struct gm_block *block = &gm_rec.blocks[ids->ids.block];
+
+	_Static_assert(offsetof(struct gm_domain, first_segment) % 8 == 0 &&
+		       offsetof(struct gm_domain, unused_segments) % 8 == 0, "one word each");
+	gm_txn_save(txn, &domain->first_segment);		/* and last_segment */
+	if (ids->old_segment || ids->old_block)
+		gm_txn_save(txn, &domain->unused_segments);	/* and unused_blocks */
+	if (domain->last_segment)
+		gm_txn_save(txn, &gm_rec.segments[domain->last_segment].next);
+	/* Of an unused record only its mark and its place in the list of unused ones mean
+	 * anything. */
+	gm_txn_save(txn, &segment->used);
+	gm_txn_save(txn, &block->state);
+	if (ids->old_segment)
+		gm_txn_save(txn, &segment->next);
+	if (ids->old_block)
+		gm_txn_save(txn, &block->next);
+}
+
+static void fill_segment(struct gm_segment *segment, const struct gm_alloc *alloc,
+			 const struct gm_change *change, uint64_t tsc, uint8_t flags)
+{
+	segment->address = alloc->address;
+	segment->size = alloc->size;
+	segment->stream = alloc->stream;
+	segment->handle = alloc->handle;
+	segment->op = change->op;
+	segment->tsc = tsc;
+	segment->context = alloc->context;
+	segment->stack = alloc->stack;
+	segment->pool_lo = 0;
+	segment->pool_hi = 0;
+	segment->module = alloc->module;
+	segment->domain = change->number;
+	segment->kind = alloc->kind;
+	segment->flags = flags;
+	gm_set(&segment->heap, 0);
+	segment->used = 1;
+}
+
+static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
+		       const struct gm_change *change, uint64_t tsc)
+{
+	block->address = alloc->address;
+	block->size = alloc->size;
+	block->requested = alloc->requested;
+	block->tsc = tsc;
+	block->op = change->op;
+	block->stream = alloc->stream;
+	block->prev = GM_NONE;
+	block->next = GM_NONE;
+	block->stack = alloc->stack;
+	block->thread = gm_writer_tid(&change->writer);
+	block->module = alloc->module;
+	/* The first time it has none, and nobody knows the id; later it is the same again. */
+	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
+	block->kind = alloc->kind;
+	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
+	gm_set(&block->state, GM_BLOCK_ACTIVE);
+}
+
+/* Put the pair at the end of the domain's list, taking it off the lists of unused ids. */
+static void link_pair(struct gm_domain *domain, const struct new_ids *ids)
+{
+	struct gm_segment *segment = &gm_rec.segments[ids->ids.segment];
+	struct gm_block *block = &gm_rec.blocks[ids->ids.block];
+
+	if (ids->old_segment)
+		domain->unused_segments = segment->next;
+	if (ids->old_block)
+		domain->unused_blocks = block->next;
+	segment->first_block = ids->ids.block;
+	block->segment = ids->ids.segment;
+	segment->next = GM_NONE;
+	segment->prev = domain->last_segment;
+	if (domain->last_segment)
+		gm_rec.segments[domain->last_segment].next = ids->ids.segment;
+	else
+		domain->first_segment = ids->ids.segment;
+	domain->last_segment = ids->ids.segment;
+}
+
+static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
+			 struct new_ids *ids)
+{
+	struct gm_domain *domain = change->domain;
+	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
+	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
+	uint8_t flags = alloc->flags & (uint8_t)~GM_SEGMENT_SMALL;
+	struct gm_segment *segment;
+	struct gm_delta delta;
+	struct gm_txn txn;
+	int r;
+
+	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH)
+		flags |= GM_SEGMENT_SMALL;
+	gm_keep_flush_locked(change);
+	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags,
+			   change->writer.nested))
+		return -ETIMEDOUT;
+	delta.count = 1;
+	delta.bytes = (int64_t)alloc->size;
+	delta.requested = (int64_t)alloc->requested;
+	r = find_ids(change, ids);
+	if (r < 0)
+		return r;
+	segment = &gm_rec.segments[ids->ids.segment];
+	gm_change_begin(change, &txn);
+	save_insert(&txn, domain, ids);
+	gm_txn_arm(&txn);
+	link_pair(domain, ids);
+	fill_segment(segment, alloc, change, tsc, flags);
+	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
+	gm_delta_apply(&delta, &txn, 1);
+	if (gm_untraced(alloc->requested)) {
+		gm_change_untraced(change, 2);
+	} else if (gm_likely(alloc->size)) {
+		const struct gm_traced events[] = {
+			{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
+			{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
+		};
+
+		gm_change_trace(change, segment, tsc, alloc->stream, stack, events, 2);
+	}
+	gm_txn_end(&txn);
+	return 0;
+}
+
+int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block)
+{
+	struct gm_change change;
+	struct new_ids ids;
+	int r;
+
+	*ret_block = GM_NONE;
+	if (alloc->kind >= GM_KIND_COUNT)
+		return -EINVAL;
+	r = gm_change_enter(&change, alloc->domain, op);
+	if (r < 0)
+		return r;
+	r = insert_locked(&change, alloc, &ids);
+	gm_change_leave(&change);
+	if (gm_likely(r == 0))
+		*ret_block = ids.ids.block;
+	else if (r == -ETIMEDOUT)
+		gm_count(&gm_header_get()->operations_lost, 1);
+	return r;
+}
+
+static void save_remove(struct gm_txn *txn, const struct gm_domain *domain,
+			const struct gm_segment *segment, const struct gm_block *block)
+{
+	gm_txn_save(txn, &domain->unused_segments);
+	if (segment->prev)
+		gm_txn_save(txn, &gm_rec.segments[segment->prev].next);
+	if (segment->next)
+		gm_txn_save(txn, &gm_rec.segments[segment->next].prev);
+	if (!segment->prev || !segment->next)
+		gm_txn_save(txn, &domain->first_segment);
+	gm_txn_save(txn, &segment->used);
+	gm_txn_save(txn, &segment->next);
+	gm_txn_save(txn, &segment->op);
+	gm_txn_save(txn, &block->state);
+	gm_txn_save(txn, &block->next);
+	gm_txn_save(txn, &block->op);
+}
+
+static void unlink_pair(struct gm_domain *domain, struct gm_pair_ids ids, uint64_t op)
+{
+	struct gm_segment *segment = &gm_rec.segments[ids.segment];
+	struct gm_block *block = &gm_rec.blocks[ids.block];
+
+	if (segment->prev)
+		gm_rec.segments[segment->prev].next = segment->next;
+	else
+		domain->first_segment = segment->next;
+	if (segment->next)
+		gm_rec.segments[segment->next].prev = segment->prev;
+	else
+		domain->last_segment = segment->prev;
+	segment->used = 0;
+	segment->op = op;
+	segment->next = domain->unused_segments;
+	domain->unused_segments = ids.segment;
+	gm_set(&block->state, GM_BLOCK_UNUSED);
+	block->op = op;
+	block->next = domain->unused_blocks;
+	domain->unused_blocks = ids.block;
+}
+
+static void free_events(const struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+			uint64_t stream, uint32_t stack)
+{
+	const struct gm_segment *segment = &gm_rec.segments[ids.segment];
+	const struct gm_block *block = &gm_rec.blocks[ids.block];
+
+	const struct gm_traced events[] = {
+		{ GM_ACTION_FREE_REQUESTED, block->address, block->requested },
+		{ GM_ACTION_FREE_COMPLETED, block->address, block->requested },
+		{ GM_ACTION_SEGMENT_FREE, segment->address, segment->size },
+	};
+
+	gm_change_trace(change, segment, tsc, stream, stack, events, 3);
+}
+
+int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+		     uint64_t stream, uint32_t stack)
+{
+	struct gm_segment *segment = &gm_rec.segments[ids.segment];
+	const struct gm_block *block = &gm_rec.blocks[ids.block];
+	struct gm_delta delta;
+	struct gm_txn txn;
+
+	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
+			   change->writer.nested))
+		return -ETIMEDOUT;
+	delta.count = -1;
+	delta.bytes = -(int64_t)segment->size;
+	delta.requested = -(int64_t)block->requested;
+	if (stack == GM_STACK_OF_BLOCK)
+		stack = block->stack;
+	gm_change_begin(change, &txn);
+	save_remove(&txn, change->domain, segment, block);
+	gm_txn_arm(&txn);
+	gm_delta_apply(&delta, &txn, -1);
+	unlink_pair(change->domain, ids, change->op);
+	/* What else the records say stays until they are used again. */
+	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
+		gm_change_untraced(change, 3);
+	else if (gm_likely(segment->size))
+		free_events(change, ids, tsc, stream, stack);
+	gm_txn_end(&txn);
+	return 0;
+}
+
+void gm_record_freeing(uint32_t id)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint8_t active = GM_BLOCK_ACTIVE;
+
+	if (!block)
+		return;
+	/* The driver's free takes microseconds: have the records at hand when it returns. */
+	__builtin_prefetch(&gm_rec.segments[__atomic_load_n(&block->segment, __ATOMIC_RELAXED)]);
+	atomic_compare_exchange_strong_explicit(&block->state, &active, GM_BLOCK_FREEING,
+						memory_order_release, memory_order_relaxed);
+}
+
+void gm_record_not_freed(uint32_t id)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	uint8_t freeing = GM_BLOCK_FREEING;
+
+	if (block)
+		atomic_compare_exchange_strong_explicit(&block->state, &freeing, GM_BLOCK_ACTIVE,
+							memory_order_release, memory_order_relaxed);
+}
+
+int gm_record_free(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream)
+{
+	return gm_record_free_stack(op, id, tsc, stream, GM_NONE);
+}
+
+int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream,
+			 uint32_t stack)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block;
+	struct gm_change change;
+	int r;
+
+	if (!header)
+		return -ENODEV;
+	block = gm_block_at(header, id);
+	if (!block)
+		return -ENOENT;
+	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
+	if (r < 0)
+		return r;
+	if (gm_get(&block->state) == GM_BLOCK_UNUSED ||
+	    gm_unlikely(gm_get(&gm_rec.segments[block->segment].heap)))
+		r = -ENOENT;
+	else
+		r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },
+				     tsc ? tsc : gm_stamp_before(), stream, stack);
+	gm_change_leave(&change);
+	if (gm_unlikely(r == -ETIMEDOUT))
+		gm_count(&header->operations_lost, 1);
+	return r;
+}
+
+/* Word by word. With the domain's lock too, which does not hold out a thread that frees or gets the
+ * block in its own shard: what is found is from before or after that. Not for the thread sanitizer,
+ * which takes such a change for a race. */
+__attribute__((no_sanitize_thread))
+static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)
+{
+	const uint64_t *words = (const uint64_t *)(const void *)block;
+
+	for (unsigned int i = 0; i < sizeof(*block) / sizeof(*words); i++)
+		((uint64_t *)(void *)ret_copy)[i] = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
+}
+
+/* Without the lock: a record that comes to stand for none has another operation number
+ * from then on, before anything else of it changes. Of what changes while it lives (gm_record_change)
+ * that is not so. */
+static bool copy_block(const struct gm_block *block, struct gm_block *ret_copy)
+{
+	uint64_t op = __atomic_load_n(&block->op, __ATOMIC_ACQUIRE);
+
+	copy_words(block, ret_copy);
+	return gm_get(&ret_copy->state) != GM_BLOCK_UNUSED && ret_copy->op == op &&
+	       ret_copy->kind != GM_KIND_VMM && ret_copy->kind != GM_KIND_GRAPH &&
+	       ret_copy->kind != GM_KIND_EXTERNAL &&
+	       __atomic_load_n(&block->op, __ATOMIC_ACQUIRE) == op;
+}
+
+bool gm_record_block(uint32_t id, struct gm_block *ret_copy)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block = header ? gm_block_at(header, id) : NULL;
+	struct gm_change change;
+	bool found;
+
+	if (block && !GM_LOCK_RANKS && copy_block(block, ret_copy))
+		return true;
+	/* It is being changed just now. */
+	if (!block || gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED),
+				      NO_OP) < 0)
+		return false;
+	found = gm_get(&block->state) != GM_BLOCK_UNUSED;
+	if (found)
+		copy_words(block, ret_copy);
+	gm_change_leave(&change);
+	return found;
+}

@@ -1,0 +1,202 @@
+/*
+ * tables.h - what the files that change the tables share.
+ *
+ * A record is one gm_change: enter (slot, domain lock), a transaction, events, leave.
+ * Thread context: any. Signal context: a handler that interrupts a record finds everything taken,
+ * waits for nothing, and is counted as lost. Fork: none.
+ */
+#ifndef GM_RECORDER_TABLES_H
+#define GM_RECORDER_TABLES_H
+
+#include "recorder/record/counts.h"
+#include "recorder/record/events.h"
+#include "recorder/record/threads.h"
+#include "recorder/record/txn.h"
+
+struct gm_change {
+	struct gm_writer writer;
+	struct gm_domain *domain;
+	struct gm_event_counts *counts;	/* the domain's, or a shard's */
+	uint64_t op;			/* of the transaction, never 0 */
+	uint8_t number;			/* of the domain */
+};
+
+/* Enter a record of @domain under operation @op (0: a number of its own). Returns 0; -ENODEV when
+ * nothing is recorded, -ETIMEDOUT when the lock could not be had (counted): then nothing is held. */
+int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op);
+
+static inline void gm_change_leave(struct gm_change *change)
+{
+	gm_unlock(&gm_rec.domain[change->number].lock);
+	gm_writer_leave(&change->writer);
+}
+
+/* gm_change_enter, inlined where nothing is in its way: @domain is one. */
+static inline __attribute__((always_inline)) int
+gm_change_enter_fast(struct gm_change *change, uint8_t domain, uint64_t op)
+{
+	struct gm_domain_state *state = &gm_rec.domain[domain];
+	struct gm_slot *slot = gm_tls.slot;
+
+	if (gm_unlikely(!gm_header_get() || !slot ||
+			gm_tls.generation != gm_get(&gm_generation) || gm_get(&state->stuck) ||
+			!gm_slot_enter(slot)))
+		return gm_change_enter(change, domain, op);
+	if (gm_unlikely(!gm_lock_grab(&state->lock))) {
+		gm_set_release(&slot->busy, 0);
+		return gm_change_enter(change, domain, op);
+	}
+	gm_lock_rank_taken(&state->lock, true);
+	change->writer.slot = slot;
+	change->writer.nested = false;
+	change->number = domain;
+	change->domain = &gm_rec.domains[domain];
+	change->counts = &change->domain->counts;
+	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
+	return 0;
+}
+
+/* Begin a transaction. Every one has a number of its own: if this thread's last one had the
+ * change's, a new one is taken. */
+static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
+{
+	struct gm_slot *slot = change->writer.slot;
+
+	if (gm_likely(slot)) {
+		if (gm_unlikely(slot->last_op == change->op))
+			change->op = gm_writer_op(&change->writer);
+		slot->last_op = change->op;
+	}
+	gm_txn_begin(txn, change->domain, change->op);
+}
+
+/* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
+ * statistics looks for it (cached_keep.c). No lock held. */
+void gm_keep_flush(uint8_t domain);
+
+/* The same with the lock of @change, before its transaction: it may raise a peak, and what is kept
+ * would be taken for live. */
+void gm_keep_flush_locked(const struct gm_change *change);
+
+/* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
+ * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
+void gm_ledger_settle(const struct gm_change *change);
+
+/* Keep the threads out of their shards of @domain, whose lock is held; and let them in again. False:
+ * of some thread it could not be done, and nobody is kept out. */
+bool gm_keep_hold(uint8_t domain);
+void gm_keep_release(uint8_t domain);
+
+/* Keep the thread of @slot out of its shards, within @limit_ns: after the domain locks. */
+bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
+
+/* The segment and the one block that a free, change or end of context is about. */
+struct gm_pair_ids { uint32_t segment, block; };
+
+/* Take a segment and its block out of the tables, with its events, in a transaction of its own. */
+int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
+		     uint64_t stream, uint32_t stack);
+
+/* Is @id a block that was handed out? Returns its record, NULL when it never was. */
+static inline struct gm_block *gm_block_at(struct gm_header *header, uint32_t id)
+{
+	uint64_t used = gm_get_acquire(&header->regions[GM_REGION_BLOCKS].used);
+
+	return id && id < used / sizeof(struct gm_block) ? &gm_rec.blocks[id] : NULL;
+}
+
+/* A block for which @requested bytes were asked: is it too small to be in the trace? */
+static inline bool gm_untraced(uint64_t requested)
+{
+	return gm_unlikely(requested < gm_rec.min_size);
+}
+
+/* @count events of a change were of a block too small for the trace. */
+static inline void gm_change_untraced(const struct gm_change *change, unsigned int count)
+{
+	_Atomic(uint64_t) *small = &change->counts->small;
+
+	gm_set(small, gm_get(small) + count);
+}
+
+/* Write one event of a change; without room it is counted. */
+static inline void gm_change_event(const struct gm_change *change, const struct gm_segment *segment,
+				   enum gm_action action, uint64_t tsc, uint64_t address,
+				   uint64_t size, uint64_t stream, uint32_t stack)
+{
+	struct gm_event_place at = gm_event_open(&change->writer, change->counts, action);
+	struct gm_event *event = at.event;
+
+	if (gm_unlikely(!event))
+		return;
+	event->tsc = tsc;
+	event->op = change->op;
+	event->address = address;
+	event->size = size;
+	event->stream = stream;
+	event->stack = stack;
+	event->context = segment->context;
+	event->module = segment->module;
+	event->domain = change->number;
+	event->action = (uint8_t)action;
+	event->kind = segment->kind;
+	event->flags = 0;
+	event->reserved16 = 0;
+	gm_event_commit(&change->writer, at);
+}
+
+/* Events of one change, that differ in these only. */
+struct gm_traced { enum gm_action action; uint64_t address, size; };
+
+/* Write them all; out of line and one by one where they do not fit in the writer's chunk. */
+void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
+			  uint64_t tsc, uint64_t stream, uint32_t stack,
+			  const struct gm_traced *list, unsigned int count);
+
+static inline __attribute__((always_inline)) void
+gm_change_trace(const struct gm_change *change, const struct gm_segment *segment, uint64_t tsc,
+		uint64_t stream, uint32_t stack, const struct gm_traced *list, unsigned int count)
+{
+	struct gm_slot *slot = change->writer.slot;
+	struct gm_thread *thread;
+	struct gm_chunk *chunk;
+	uint64_t stack_context, about;
+
+	if (gm_unlikely(gm_get(&gm_rec.left_out) || !slot || slot->place + count > GM_CHUNK_FULL)) {
+		gm_change_trace_slow(change, segment, tsc, stream, stack, list, count);
+		return;
+	}
+	chunk = slot->chunk;
+	thread = &gm_rec.threads[slot->index];
+	stack_context = stack | (uint64_t)segment->context << 32;
+	about = segment->module | (uint64_t)change->number << 16 | (uint64_t)segment->kind << 32;
+	if (gm_likely(tsc > gm_get(&chunk->last_tsc)))
+		gm_set(&chunk->last_tsc, tsc);
+	for (unsigned int i = 0; i < count; i++) {
+		struct gm_event *event = (struct gm_event *)chunk + slot->place + i;
+		uint64_t word = about | (uint64_t)list[i].action << 24;
+
+		event->tsc = tsc;
+		event->op = change->op;
+		event->address = list[i].address;
+		event->size = list[i].size;
+		event->stream = stream;
+		/* the small fields, a word of them at a time */
+		__builtin_memcpy(&event->stack, &stack_context, sizeof(stack_context));
+		__builtin_memcpy(&event->module, &word, sizeof(word));
+		gm_set_release(&event->commit, slot->commit | (slot->place + i));
+	}
+	slot->place += count;
+	chunk->count = slot->place - 1;
+	gm_set(&change->counts->events, gm_get(&change->counts->events) + count);
+	gm_set(&thread->events, gm_get(&thread->events) + count);
+}
+
+_Static_assert(offsetof(struct gm_event, context) == offsetof(struct gm_event, stack) + 4 &&
+	       offsetof(struct gm_event, domain) == offsetof(struct gm_event, module) + 2 &&
+	       offsetof(struct gm_event, action) == offsetof(struct gm_event, module) + 3 &&
+	       offsetof(struct gm_event, kind) == offsetof(struct gm_event, module) + 4 &&
+	       offsetof(struct gm_event, module) + 8 == sizeof(struct gm_event) &&
+	       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of small fields");
+
+#endif

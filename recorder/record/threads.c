@@ -1,0 +1,223 @@
+/*
+ * threads.c - who writes: see threads.h. Operations in flight.
+ *
+ * The tids of the slots lie close together in gm_rec.tids: a new thread looks through them for a
+ * predecessor of its own number, whose slot it takes over.
+ */
+#define _GNU_SOURCE
+#include "recorder/record/threads.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "recorder/journal/clock.h"
+#include "recorder/record/events.h"
+#include "recorder/journal/probe.h"
+
+#define SWEEP_NS UINT64_C(100000000)
+#define RETRY 1024u			/* operations between two attempts to get a slot */
+#define SLOT_WAIT_NS UINT64_C(10000000)
+
+__thread struct gm_thread_local gm_tls;
+
+void gm_threads_begin(void)
+{
+	memset(gm_rec.slots, 0, gm_rec.slots_used * sizeof(gm_rec.slots[0]));
+	memset(gm_rec.tids, 0, gm_rec.slots_used * sizeof(gm_rec.tids[0]));
+	gm_rec.slots_used = 1;		/* slot 0 */
+	gm_rec.slots_swept_ns = 0;
+}
+
+static bool is_dead(uint32_t tid)
+{
+	return gm_syscall(SYS_tgkill, getpid(), (long)tid, 0, 0, 0, 0) == -ESRCH;
+}
+
+/* Free the slot of a thread that is known to have ended. */
+static void release_locked(uint32_t index)
+{
+	struct gm_thread *thread = &gm_rec.threads[index];
+	struct gm_slot *slot = &gm_rec.slots[index];
+
+	gm_chunk_close_locked(slot);
+	gm_set_release(&thread->flight_op, 0);
+	gm_set_release(&thread->tid, 0);
+	gm_rec.tids[index] = 0;
+}
+
+unsigned int gm_threads_sweep_locked(void)
+{
+	uint64_t now = gm_now_ns();
+	unsigned int freed = 0;
+
+	if (gm_rec.slots_swept_ns && now - gm_rec.slots_swept_ns < SWEEP_NS)
+		return 0;
+	gm_rec.slots_swept_ns = now;
+	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
+		struct gm_slot *slot = &gm_rec.slots[i];
+		uint32_t idle = 0;
+
+		/* Acquire, once it is known to be dead: its last act may have been in its shard. */
+		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]) ||
+		    gm_get_acquire(&slot->keeping) == GM_KEEPING_OWNER)
+			continue;
+		/* Busy: it died within a record, or a raw clone() still uses its slot. Neither is
+		 * worth the risk: the slot is lost. */
+		if (!atomic_compare_exchange_strong_explicit(&slot->busy, &idle, 1,
+							     memory_order_acquire,
+							     memory_order_relaxed))
+			continue;
+		release_locked(i);
+		gm_set_release(&slot->busy, 0);
+		freed++;
+	}
+	return freed;
+}
+
+void gm_threads_sweep(void)
+{
+	if (!gm_lock_within(&gm_rec.journal, SLOT_WAIT_NS))
+		return;			/* the next tick will do */
+	gm_threads_sweep_locked();
+	gm_unlock(&gm_rec.journal);
+}
+
+/* A slot that nobody has: that of a dead thread of the same number, a free one, a new one. */
+static uint32_t find_locked(struct gm_header *header, uint32_t tid)
+{
+	struct gm_region *region = &header->regions[GM_REGION_THREADS];
+	uint32_t most = (uint32_t)(region->capacity / sizeof(struct gm_thread)), free_slot = 0;
+	uint64_t end = (gm_rec.slots_used + 1) * sizeof(struct gm_thread);
+
+	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
+		/* One who died among its kept blocks holds them, and the slot, for ever. */
+		if (gm_rec.tids[i] == tid &&
+		    gm_get_acquire(&gm_rec.slots[i].keeping) != GM_KEEPING_OWNER)
+			return i;
+		if (!gm_rec.tids[i] && !free_slot)
+			free_slot = i;
+	}
+	if (free_slot)
+		return free_slot;
+	if (gm_rec.slots_used < GM_MAX_THREADS && gm_rec.slots_used < most &&
+	    gm_region_reserve_locked(header, GM_REGION_THREADS, end) == 0) {
+		gm_set_release(&region->used, end);
+		return gm_rec.slots_used++;
+	}
+	return 0;
+}
+
+/* Get a slot for this thread; NULL when there is none. */
+static struct gm_slot *acquire(struct gm_header *header)
+{
+	uint32_t tid = (uint32_t)gm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0), index;
+	struct gm_thread *thread;
+	struct gm_slot *slot;
+
+	/* Briefly: whatever is recorded without a slot goes through slot 0, and is not lost. */
+	if (!gm_lock_within(&gm_rec.journal, SLOT_WAIT_NS))
+		return NULL;
+	index = find_locked(header, tid);
+	if (!index && gm_threads_sweep_locked())
+		index = find_locked(header, tid);
+	if (!index) {
+		gm_count(&header->regions[GM_REGION_THREADS].refused, 1);
+		gm_unlock(&gm_rec.journal);
+		return NULL;
+	}
+	slot = &gm_rec.slots[index];
+	thread = &gm_rec.threads[index];
+	if (gm_rec.tids[index])		/* its owner had our number, so it is gone */
+		release_locked(index);
+	slot->index = index;
+	slot->chunk = NULL;
+	slot->place = GM_CHUNK_FULL;
+	slot->chunk_wait = 0;
+	/* An exchange: what the last owner did before it left comes before what we do. */
+	atomic_exchange_explicit(&slot->busy, 0, memory_order_acq_rel);
+	gm_rec.tids[index] = tid;
+	if (gm_syscall(SYS_prctl, PR_GET_NAME, (long)(uintptr_t)thread->name, 0, 0, 0, 0) < 0)
+		memset(thread->name, 0, sizeof(thread->name));
+	gm_set_release(&thread->tid, tid);
+	gm_unlock(&gm_rec.journal);
+	return slot;
+}
+
+void gm_writer_enter_slow(struct gm_writer *writer)
+{
+	uint32_t generation = gm_get(&gm_generation);
+	struct gm_header *header = gm_header_get();
+
+	*writer = (struct gm_writer){ .slot = NULL };
+	if (gm_tls.generation != generation) {
+		/* A new thread, or its first record in a forked child or a new journal. */
+		gm_tls.slot = NULL;
+		gm_tls.refused = 0;
+		gm_set(&gm_tls.busy, 0);
+		gm_tls.generation = generation;
+	}
+	if (atomic_exchange_explicit(&gm_tls.busy, 1, memory_order_acquire)) {
+		writer->nested = true;
+		return;
+	}
+	if (!gm_tls.slot && header && gm_tls.refused++ % RETRY == 0)
+		gm_tls.slot = acquire(header);
+	if (!gm_tls.slot)
+		return;				/* through slot 0; busy until gm_writer_leave */
+	gm_set_release(&gm_tls.busy, 0);
+	writer->nested = !gm_slot_enter(gm_tls.slot);
+	writer->slot = writer->nested ? NULL : gm_tls.slot;
+}
+
+uint64_t gm_op_begin(enum gm_action action, enum gm_kind kind, uint8_t domain,
+		     uint64_t address, uint64_t size)
+{
+	return gm_op_begin_at(action, kind, domain, address, size, gm_stamp_before());
+}
+
+uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain,
+			uint64_t address, uint64_t size, uint64_t tsc)
+{
+	struct gm_writer writer;
+	uint64_t op;
+
+	if (gm_unlikely(!gm_header_get()))
+		return 0;
+	gm_writer_enter(&writer);
+	op = gm_writer_op(&writer);
+	if (gm_likely(writer.slot)) {
+		struct gm_thread *thread = &gm_rec.threads[writer.slot->index];
+
+		/* An operation within one (a callback of the driver's) leaves the outer one shown. */
+		if (gm_likely(!gm_get(&thread->flight_op))) {
+			thread->flight_address = address;
+			thread->flight_size = size;
+			thread->flight_tsc = tsc;
+			thread->flight_action = (uint8_t)action;
+			thread->flight_kind = (uint8_t)kind;
+			thread->flight_domain = domain;
+			gm_set_release(&thread->flight_op, op);
+		}
+	}
+	gm_writer_leave(&writer);
+	return op;
+}
+
+void gm_op_end(uint64_t op)
+{
+	uint64_t index = op >> GM_OP_SLOT_SHIFT;
+	struct gm_header *header = gm_header_get();
+	struct gm_thread *thread;
+
+	/* An operation that began before a fork has a number of the parent's. */
+	if (gm_unlikely(!index || !header ||
+			index >= gm_get(&header->regions[GM_REGION_THREADS].used) /
+				 sizeof(*thread)))
+		return;
+	thread = &gm_rec.threads[index];
+	if (gm_likely(gm_get(&thread->flight_op) == op))
+		gm_set_release(&thread->flight_op, 0);
+}

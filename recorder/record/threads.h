@@ -1,0 +1,104 @@
+/*
+ * threads.h - who writes: a slot for each thread, found through TLS.
+ *
+ * A slot is entered for the length of one record and left again; @busy keeps out whoever else
+ * comes through the same TLS: a signal handler that interrupted us, a raw clone() that shares our
+ * thread pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
+ * operations are numbered there and their events go into the shared chunk. @keeping does the same for
+ * a thread in its shards (cached_keep.c), which needs not both.
+ *
+ * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
+ * waits). Fork: TLS carries the generation of gm_rec that it belongs to. No TLS destructor and no
+ * pthread key: the slots of dead threads are found by tgkill(pid, tid, 0).
+ */
+#ifndef GM_RECORDER_THREADS_H
+#define GM_RECORDER_THREADS_H
+
+#include <sys/syscall.h>
+
+#include "recorder/journal/probe.h"
+#include "recorder/journal/state.h"
+
+struct gm_thread_local {
+	struct gm_slot *slot;		/* NULL: none */
+	uint32_t generation;		/* of gm_rec that @slot belongs to */
+	uint32_t refused;		/* times that no slot was to be had */
+	_Atomic(uint32_t) busy;		/* as in a slot, while this thread has none */
+};
+extern __thread struct gm_thread_local gm_tls __attribute__((visibility("hidden")));
+
+/* One record under way. */
+struct gm_writer {
+	struct gm_slot *slot;		/* NULL: goes through slot 0 */
+	bool nested;			/* this thread may hold our locks: never wait */
+};
+
+/* Its thread is about to record through @slot; false: it is doing so already, or keeping blocks
+ * (gm_keep_enter). Each of the two ways in marks its own word and then looks at the other's, so that
+ * of a thread and a raw clone() of it one is kept out: seq_cst, both. */
+static inline bool gm_slot_enter(struct gm_slot *slot)
+{
+	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))
+		return false;
+	if (gm_likely(atomic_load_explicit(&slot->keeping, memory_order_seq_cst) !=
+		      GM_KEEPING_OWNER))
+		return true;
+	gm_set_release(&slot->busy, 0);
+	return false;
+}
+
+/* Enter without a slot, or after getting one. */
+void gm_writer_enter_slow(struct gm_writer *writer);
+
+static inline void gm_writer_enter(struct gm_writer *writer)
+{
+	struct gm_slot *slot = gm_tls.slot;
+
+	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation))) {
+		gm_writer_enter_slow(writer);
+		return;
+	}
+	writer->nested = !gm_slot_enter(slot);
+	writer->slot = gm_likely(!writer->nested) ? slot : NULL;
+}
+
+static inline void gm_writer_leave(const struct gm_writer *writer)
+{
+	if (gm_likely(writer->slot))
+		gm_set_release(&writer->slot->busy, 0);
+	else if (!writer->nested)
+		gm_set_release(&gm_tls.busy, 0);
+}
+
+/* The next operation number of the writer. */
+static inline uint64_t gm_writer_op(const struct gm_writer *writer)
+{
+	if (gm_likely(writer->slot)) {
+		struct gm_thread *thread = &gm_rec.threads[writer->slot->index];
+		uint64_t counter = gm_get(&thread->operations) + 1;
+
+		gm_set(&thread->operations, counter);
+		return (uint64_t)writer->slot->index << GM_OP_SLOT_SHIFT | counter;
+	}
+	return atomic_fetch_add_explicit(&gm_rec.threads[0].operations, 1,
+					 memory_order_relaxed) + 1;
+}
+
+/* The kernel's number of this thread. */
+static inline uint32_t gm_writer_tid(const struct gm_writer *writer)
+{
+	if (gm_likely(writer->slot))
+		return gm_get(&gm_rec.threads[writer->slot->index].tid);
+	return (uint32_t)gm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
+}
+
+/* Set the slots up for a new journal. */
+void gm_threads_begin(void);
+
+/* Give back the slots and close the chunks of threads that have ended. Bounded; takes the journal
+ * lock. */
+void gm_threads_sweep(void);
+/* The same with the journal lock held, at most once in 100 ms. Returns how many were freed. */
+unsigned int gm_threads_sweep_locked(void);
+
+#endif

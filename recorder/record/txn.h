@@ -1,0 +1,92 @@
+/*
+ * txn.h - one change of a domain's tables, all of it or none for every reader.
+ *
+ *	gm_txn_begin(&txn, domain, op);
+ *	gm_txn_save(&txn, &field); ...        words that will change, as they are now
+ *	gm_txn_arm(&txn);                     what was saved counts from here on
+ *	field = ...;                          plain stores, and the operation's events
+ *	                                      (save, arm and store again as often as needed)
+ *	gm_txn_end(&txn);                     done: nothing is undone any more
+ *
+ * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
+ * leave out the events of that operation. Against SIGKILL the compiler's order is enough: the
+ * processor stops between two instructions, with everything before it in memory. Nothing is ever
+ * rolled back here: what cannot be done is found out before gm_txn_arm.
+ *
+ * Thread context: the holder of the domain's lock. No operation number twice (format.h).
+ */
+#ifndef GM_RECORDER_TXN_H
+#define GM_RECORDER_TXN_H
+
+#include "recorder/journal/state.h"
+
+struct gm_txn {
+	struct gm_domain *domain;
+	const uint8_t *base;		/* of the mapping */
+	struct gm_undo_entry *next;	/* behind what was saved */
+};
+
+static inline void gm_txn_begin(struct gm_txn *txn, struct gm_domain *domain, uint64_t op)
+{
+	txn->domain = domain;
+	txn->base = gm_rec.base;
+	txn->next = domain->undo;
+	gm_set(&domain->undo_count, 0);
+	gm_order();
+	gm_set_release(&domain->undo_op, op);
+}
+
+/* Save the aligned 8-byte word that @field lies in. The longest transaction takes some 80 of the
+ * GM_UNDO_ENTRIES; builds with checks count what would be too many. */
+static inline __attribute__((always_inline)) void gm_txn_save(struct gm_txn *txn,
+							      const void *field)
+{
+	const uint64_t *word = (const uint64_t *)((uintptr_t)field & ~(uintptr_t)7);
+	struct gm_undo_entry *entry = txn->next;
+
+#if GM_LOCK_RANKS
+	if (entry >= txn->domain->undo + GM_UNDO_ENTRIES) {
+		gm_count(&gm_rec.undo_overflows, 1);
+		return;
+	}
+#endif
+	entry->offset = (uint64_t)((const uint8_t *)word - txn->base);
+	/* Atomic: the word may hold a block's state, which changes without the lock. */
+	entry->old = __atomic_load_n(word, __ATOMIC_RELAXED);
+	txn->next = entry + 1;
+}
+
+/* Save @words aligned words from @first on, all of one record. For what lies together: the copy is
+ * made by vectors, where word by word it would be the most of what a record costs. */
+static inline __attribute__((always_inline)) void gm_txn_save_range(struct gm_txn *txn,
+								    const void *first,
+								    unsigned int words)
+{
+	struct gm_undo_entry *entry = txn->next;
+
+#if GM_LOCK_RANKS
+	if (entry + 1 + (words + 1) / 2 > txn->domain->undo + GM_UNDO_ENTRIES) {
+		gm_count(&gm_rec.undo_overflows, 1);
+		return;
+	}
+#endif
+	entry->offset = (uint64_t)((const uint8_t *)first - txn->base) | GM_UNDO_RANGE;
+	entry->old = words;
+	__builtin_memcpy(entry + 1, first, words * sizeof(uint64_t));
+	txn->next = entry + 1 + (words + 1) / 2;
+}
+
+static inline __attribute__((always_inline)) void gm_txn_arm(const struct gm_txn *txn)
+{
+	gm_order();
+	gm_set_release(&txn->domain->undo_count, (uint32_t)(txn->next - txn->domain->undo));
+	gm_order();
+}
+
+static inline void gm_txn_end(const struct gm_txn *txn)
+{
+	gm_order();
+	gm_set_release(&txn->domain->undo_op, 0);
+}
+
+#endif

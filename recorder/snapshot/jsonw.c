@@ -1,0 +1,379 @@
+/*
+ * jsonw.c - the streaming JSON writer: one buffer, one descriptor, an error that sticks.
+ *
+ * A number or a short word is put straight into the buffer, which is flushed when fewer than
+ * GM_JSONW_ROOM bytes are left, so that no value needs a second check. Any context in which
+ * write(2) may be called.
+ */
+#include "recorder/snapshot/jsonw.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GM_JSONW_ROOM 80u	/* the longest single item: a comma, a raw value of 63 bytes, slack */
+
+static const char digit_pairs[] =
+	"00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+	"40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+	"8081828384858687888990919293949596979899";
+
+void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit)
+{
+	struct stat st;
+
+	memset(w, 0, offsetof(struct gm_jsonw, buffer));
+	w->fd = fd;
+	w->limit = limit;
+	if (fstat(fd, &st) == 0) {
+		w->device = st.st_dev;
+		w->inode = st.st_ino;
+	}
+}
+
+/* Every flush is 64 KiB: looking each time costs nothing beside it. (What is between the look and
+ * the write is made unlikely by a number that open() does not give out: outfile.c.) */
+static bool is_still_ours(const struct gm_jsonw *w)
+{
+	struct stat st;
+
+	return fstat(w->fd, &st) == 0 && st.st_dev == w->device && st.st_ino == w->inode;
+}
+
+static void fail(struct gm_jsonw *w, int error)
+{
+	if (!w->error)
+		w->error = error;
+}
+
+static void flush(struct gm_jsonw *w)
+{
+	const char *at = w->buffer;
+	size_t left = w->used;
+
+	w->used = 0;
+	if (w->error)
+		return;
+	if (left > w->limit || w->flushed > w->limit - left) {
+		fail(w, -EFBIG);
+		return;
+	}
+	if (left && !is_still_ours(w)) {
+		fail(w, -EBADF);
+		return;
+	}
+	while (left) {
+		ssize_t n = write(w->fd, at, left);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			fail(w, n < 0 ? -errno : -EIO);
+			return;
+		}
+		at += n;
+		left -= (size_t)n;
+		w->flushed += (uint64_t)n;
+	}
+}
+
+static inline void room(struct gm_jsonw *w)
+{
+	if (w->used > GM_JSONW_BUFFER - GM_JSONW_ROOM)
+		flush(w);
+}
+
+/* Before any value: is one allowed here? Puts the comma. */
+static inline bool value_begins(struct gm_jsonw *w)
+{
+	if (w->error)
+		return false;
+	room(w);
+	if (w->depth == 0) {
+		if (w->done) {
+			fail(w, -EINVAL);
+			return false;
+		}
+		w->done = true;
+		return true;
+	}
+	if (w->nesting[w->depth - 1] == '{') {
+		if (!w->keyed) {
+			fail(w, -EINVAL);
+			return false;
+		}
+		w->keyed = false;
+		return true;
+	}
+	if (w->comma)
+		w->buffer[w->used++] = ',';
+	w->comma = true;
+	return true;
+}
+
+static void open_level(struct gm_jsonw *w, char bracket)
+{
+	if (!value_begins(w))
+		return;
+	if (w->depth == GM_JSONW_DEPTH) {
+		fail(w, -EINVAL);
+		return;
+	}
+	w->buffer[w->used++] = bracket;
+	w->nesting[w->depth++] = bracket;
+	w->comma = false;
+}
+
+void gm_jsonw_object(struct gm_jsonw *w)
+{
+	open_level(w, '{');
+}
+
+void gm_jsonw_array(struct gm_jsonw *w)
+{
+	open_level(w, '[');
+}
+
+void gm_jsonw_end(struct gm_jsonw *w)
+{
+	if (w->error)
+		return;
+	if (!w->depth || w->keyed) {
+		fail(w, -EINVAL);
+		return;
+	}
+	room(w);
+	w->buffer[w->used++] = w->nesting[--w->depth] == '{' ? '}' : ']';
+	w->comma = true;
+}
+
+static unsigned int put_digits(char *at, uint64_t value)
+{
+	char text[20];
+	unsigned int from = sizeof(text), length;
+
+	while (value >= 100) {
+		const char *pair = digit_pairs + 2 * (value % 100);
+
+		value /= 100;
+		text[--from] = pair[1];
+		text[--from] = pair[0];
+	}
+	if (value >= 10) {
+		text[--from] = digit_pairs[2 * value + 1];
+		text[--from] = digit_pairs[2 * value];
+	} else {
+		text[--from] = (char)('0' + value);
+	}
+	length = (unsigned int)sizeof(text) - from;
+	memcpy(at, text + from, length);
+	return length;
+}
+
+void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value)
+{
+	if (value > INT64_MAX)
+		gm_jsonw_i64(w, (int64_t)value);
+	else if (value_begins(w))
+		w->used += put_digits(w->buffer + w->used, value);
+}
+
+void gm_jsonw_i64(struct gm_jsonw *w, int64_t value)
+{
+	if (!value_begins(w))
+		return;
+	if (value < 0)
+		w->buffer[w->used++] = '-';
+	w->used += put_digits(w->buffer + w->used,
+			      value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+}
+
+void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length)
+{
+	if (!value_begins(w))
+		return;
+	if (length > 63) {
+		fail(w, -EINVAL);
+		return;
+	}
+	memcpy(w->buffer + w->used, json, length);
+	w->used += (uint32_t)length;
+}
+
+void gm_jsonw_bool(struct gm_jsonw *w, bool value)
+{
+	gm_jsonw_raw(w, value ? "true" : "false", value ? 4 : 5);
+}
+
+void gm_jsonw_null(struct gm_jsonw *w)
+{
+	gm_jsonw_raw(w, "null", 4);
+}
+
+/* Length of the well-formed UTF-8 sequence at @s (2..4), or 0 and in @ret_bad how many bytes one
+ * U+FFFD stands for: the longest beginning of a sequence, as Unicode recommends (chapter 3.9). */
+static unsigned int utf8_length(const unsigned char *s, size_t left, unsigned int *ret_bad)
+{
+	unsigned char low = 0x80, high = 0xbf;
+	unsigned int length, i;
+
+	*ret_bad = 1;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf)
+		length = 2;
+	else if (s[0] >= 0xe0 && s[0] <= 0xef)
+		length = 3;
+	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+		length = 4;
+	else
+		return 0;
+	if (s[0] == 0xe0)
+		low = 0xa0;		/* shorter forms exist */
+	else if (s[0] == 0xed)
+		high = 0x9f;		/* surrogates */
+	else if (s[0] == 0xf0)
+		low = 0x90;
+	else if (s[0] == 0xf4)
+		high = 0x8f;		/* past U+10FFFF */
+	for (i = 1; i < length; i++) {
+		if (i >= left || s[i] < low || s[i] > high) {
+			*ret_bad = i;
+			return 0;
+		}
+		low = 0x80;
+		high = 0xbf;
+	}
+	return length;
+}
+
+static void put_escape(struct gm_jsonw *w, unsigned char c)
+{
+	static const char hex[] = "0123456789abcdef";
+	char *at = w->buffer + w->used;
+
+	at[0] = '\\';
+	at[1] = c == '\n' ? 'n' : c == '\t' ? 't' : c == '\r' ? 'r' : c < 0x20 ? 'u' : (char)c;
+	w->used += 2;
+	if (at[1] == 'u') {
+		at[2] = at[3] = '0';
+		at[4] = hex[c >> 4];
+		at[5] = hex[c & 15];
+		w->used += 4;
+	}
+}
+
+/* How many bytes at @s are themselves in JSON: plain ASCII. */
+static size_t plain_length(const unsigned char *s, size_t left)
+{
+	size_t n = 0;
+
+	while (n < left && s[n] >= 0x20 && s[n] < 0x80 && s[n] != '"' && s[n] != '\\')
+		n++;
+	return n;
+}
+
+/* One character that is not plain ASCII: returns the bytes of @s that it took. */
+static size_t put_character(struct gm_jsonw *w, const unsigned char *s, size_t left)
+{
+	unsigned int n, bad;
+
+	if (s[0] < 0x80) {
+		put_escape(w, s[0]);
+		return 1;
+	}
+	n = utf8_length(s, left, &bad);
+	memcpy(w->buffer + w->used, n ? (const char *)s : "\xef\xbf\xbd", n ? n : 3);
+	w->used += n ? n : 3;
+	return n ? n : bad;
+}
+
+static void put_string(struct gm_jsonw *w, const char *text, size_t length)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t i = 0;
+
+	w->buffer[w->used++] = '"';
+	while (i < length && !w->error) {
+		size_t n = plain_length(s + i, length - i);
+
+		room(w);
+		if (n > GM_JSONW_BUFFER - GM_JSONW_ROOM / 2 - w->used)
+			n = GM_JSONW_BUFFER - GM_JSONW_ROOM / 2 - w->used;
+		memcpy(w->buffer + w->used, s + i, n);
+		w->used += (uint32_t)n;
+		i += n;
+		if (i < length && (s[i] < 0x20 || s[i] >= 0x80 || s[i] == '"' || s[i] == '\\'))
+			i += put_character(w, s + i, length - i);
+	}
+	room(w);
+	w->buffer[w->used++] = '"';
+}
+
+void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length)
+{
+	if (value_begins(w))
+		put_string(w, text, length);
+}
+
+void gm_jsonw_text(struct gm_jsonw *w, const char *text)
+{
+	if (text)
+		gm_jsonw_bytes(w, text, strlen(text));
+	else
+		gm_jsonw_null(w);
+}
+
+void gm_jsonw_key(struct gm_jsonw *w, const char *key)
+{
+	if (w->error)
+		return;
+	if (!w->depth || w->nesting[w->depth - 1] != '{' || w->keyed) {
+		fail(w, -EINVAL);
+		return;
+	}
+	room(w);
+	if (w->comma)
+		w->buffer[w->used++] = ',';
+	put_string(w, key, strlen(key));
+	w->buffer[w->used++] = ':';
+	w->keyed = true;
+	w->comma = true;
+}
+
+void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_u64(w, value);
+}
+
+void gm_jsonw_key_i64(struct gm_jsonw *w, const char *key, int64_t value)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_i64(w, value);
+}
+
+void gm_jsonw_key_bool(struct gm_jsonw *w, const char *key, bool value)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_bool(w, value);
+}
+
+void gm_jsonw_key_text(struct gm_jsonw *w, const char *key, const char *value)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_text(w, value);
+}
+
+void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, size_t length)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_bytes(w, text, length);
+}
+
+int gm_jsonw_finish(struct gm_jsonw *w)
+{
+	if (!w->error && (w->depth || !w->done))
+		fail(w, -EINVAL);
+	flush(w);
+	return w->error;
+}

@@ -1,0 +1,399 @@
+/*
+ * outfile.c - a file that appears whole, under a name made from a template, or not at all.
+ *
+ * Without a name until it is whole, where the file system has such files: then a process that dies
+ * meanwhile leaves nothing. Elsewhere under a temporary name beside its own, with a lock on it while
+ * its writer lives: the next one that writes there so removes those that nobody holds.
+ *
+ * Thread context: any one thread. No malloc, no stdio. Any number of processes may write by the
+ * same template at once: who comes second gets another name.
+ */
+#define _GNU_SOURCE
+#include "recorder/snapshot/outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>	/* renameat, snprintf */
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/journal/directory.h"
+#include "recorder/journal/file.h"
+
+#define TRIES 10000			/* names that may be taken */
+#define ENTRIES_MOST 4096u		/* of a directory, looked at for what was left in it */
+#define BEFORE ".gpumem-"		/* and behind a temporary name */
+#define BEHIND ".tmp"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+#define HIGH 900			/* where our descriptors are put if the limit allows */
+
+/* Open, never as one of the standard streams, which the program may have closed, and far from the
+ * numbers that its next open() will get. */
+static int open_above(int dirfd, const char *path, int flags, mode_t mode)
+{
+	struct gm_fd_guard guard;
+	int fd, low, error;
+
+	gm_fd_guard_begin(&guard);
+	low = openat(dirfd, path, flags | O_CLOEXEC, mode);
+	fd = low < 0 ? low : fcntl(low, F_DUPFD_CLOEXEC, HIGH);
+	if (low > 2 && fd < 0)
+		fd = low;			/* a low limit of descriptors */
+	else if (low >= 0 && fd < 0)
+		fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+	if (low >= 0 && fd != low)
+		close(low);
+	error = errno;
+	gm_fd_guard_end(&guard);
+	errno = error;
+	return fd;
+}
+
+static bool is_ours(int fd, uint64_t device, uint64_t inode)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
+static int open_directory(struct gm_outfile *out)
+{
+	struct stat st;
+
+	out->dirfd = open_above(AT_FDCWD, out->directory, O_PATH | O_DIRECTORY, 0);
+	if (out->dirfd < 0)
+		return -errno;
+	if (stat(out->directory, &st) == 0) {
+		out->dir_device = st.st_dev;
+		out->dir_inode = st.st_ino;
+	}
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
+		return 0;
+	out->dirfd = -1;
+	return -EBADF;
+}
+
+/* The directory, opened once more where the host has closed it. */
+static int have_directory(struct gm_outfile *out)
+{
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
+		return 0;
+	return open_directory(out);
+}
+
+/* ---- without a name ---- */
+
+/* A name could not be given to one: from now on files have names from their beginning. */
+static _Atomic(bool) nameless_refused;
+
+static void link_of(int fd, char ret[40])
+{
+	snprintf(ret, 40, "/proc/thread-self/fd/%d", fd);	/* the table is this thread's */
+}
+
+/* Returns 0, or -errno: not every file system has such files, and /proc may not be there. */
+static int open_nameless(struct gm_outfile *out)
+{
+	char link[40];
+	struct stat st, seen;
+	int fd;
+
+	if (atomic_load_explicit(&nameless_refused, memory_order_relaxed))
+		return -EOPNOTSUPP;
+	fd = open_above(out->dirfd, ".", O_WRONLY | O_TMPFILE, 0600);
+	if (fd < 0)
+		return -errno;
+	link_of(fd, link);
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink || st.st_size)
+		return -EBADF;			/* taken from us already */
+	if (stat(link, &seen) || seen.st_dev != st.st_dev || seen.st_ino != st.st_ino) {
+		close(fd);
+		return -EOPNOTSUPP;
+	}
+	out->fd = fd;
+	out->device = st.st_dev;
+	out->inode = st.st_ino;
+	return 0;
+}
+
+static int link_name(const struct gm_outfile *out, const char *name)
+{
+	char link[40];
+
+	link_of(out->fd, link);
+	if (!linkat(AT_FDCWD, link, out->dirfd, name, AT_SYMLINK_FOLLOW))
+		return 0;
+	if (errno == EEXIST || errno == ENOSPC || errno == EDQUOT || errno == ENAMETOOLONG)
+		return -errno;
+	atomic_store_explicit(&nameless_refused, true, memory_order_relaxed);
+	return -EBADF;
+}
+
+/* ---- under a temporary name ---- */
+
+/* Once the file at the temporary name is ours, it is, whatever the number stands for by now. */
+static void remember(struct gm_outfile *out)
+{
+	char path[sizeof(out->directory) + sizeof(out->temporary)];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s%s", out->directory, out->temporary);
+	out->device = out->inode = 0;
+	if (lstat(path, &st) == 0) {
+		out->device = st.st_dev;
+		out->inode = st.st_ino;
+	}
+}
+
+static bool clear_left(void *arg, const char *name)
+{
+	const int *dirfd = arg;
+	size_t length = strlen(name), behind = strlen(BEHIND);
+	struct stat st;
+	int fd;
+
+	if (strncmp(name, BEFORE, strlen(BEFORE)) || length < behind ||
+	    strcmp(name + length - behind, BEHIND))
+		return true;
+	fd = gm_file_open(*dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd < 0)
+		return true;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	    flock(fd, LOCK_EX | LOCK_NB) == 0) {
+		unlinkat(*dirfd, name, 0);
+		flock(fd, LOCK_UN);
+	}
+	close(fd);
+	return true;
+}
+
+/* What writers left in the directory that were killed. */
+static void clear_directory(const struct gm_outfile *out)
+{
+	int fd = open_above(out->dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
+	struct gm_fd_guard guard;
+
+	if (fd < 0)
+		return;
+	gm_fd_guard_begin(&guard);
+	gm_directory_each(fd, ENTRIES_MOST, clear_left, &fd);
+	gm_fd_guard_end(&guard);
+	close(fd);
+}
+
+/* Hold its lock. False: somebody takes it for left behind, between its making and this. */
+static bool hold(int fd)
+{
+	struct stat st;
+
+	if (flock(fd, LOCK_EX | LOCK_NB))
+		return errno != EWOULDBLOCK;	/* where there are no locks, nobody clears */
+	return fstat(fd, &st) || st.st_nlink;
+}
+
+static int open_temporary(struct gm_outfile *out)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	for (unsigned int try = 0; try < 100; try++) {
+		snprintf(out->temporary, sizeof(out->temporary), BEFORE "%ld-%llu" BEHIND,
+			 (long)getpid(), (unsigned long long)now.tv_sec * 1000000000u +
+					 (unsigned long long)now.tv_nsec + try);
+		out->fd = open_above(out->dirfd, out->temporary,
+				     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+		if (out->fd < 0 && errno != EEXIST)
+			break;
+		if (out->fd < 0)
+			continue;
+		remember(out);
+		if (!is_ours(out->fd, out->device, out->inode)) {
+			out->fd = -1;			/* taken from us already */
+			return -EBADF;
+		}
+		if (hold(out->fd))
+			return 0;
+		unlinkat(out->dirfd, out->temporary, 0);
+		close(out->fd);
+		out->fd = -1;
+		errno = EEXIST;
+	}
+	out->temporary[0] = '\0';
+	return -errno;
+}
+
+/* Rename without replacing, where the file system can; else link, else reserve the name first. */
+static int take_name(const struct gm_outfile *out, const char *name)
+{
+	int fd;
+
+	if (!syscall(SYS_renameat2, out->dirfd, out->temporary, out->dirfd, name, RENAME_NOREPLACE))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
+		return -errno;
+	if (!linkat(out->dirfd, out->temporary, out->dirfd, name, 0))
+		return unlinkat(out->dirfd, out->temporary, 0) ? -errno : 0;
+	if (errno == EEXIST || errno == ENOENT || errno == ENOSPC)
+		return -errno;
+	fd = open_above(out->dirfd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return renameat(out->dirfd, out->temporary, out->dirfd, name) ? -errno : 0;
+}
+
+/* ---- from a template to its name ---- */
+
+/* Split @path, made absolute, into directory and name. */
+static int locate(struct gm_outfile *out, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t head = slash ? (size_t)(slash - path) + 1 : 0, length = 0;
+
+	out->directory[0] = '\0';
+	if (path[0] != '/') {
+		if (!getcwd(out->directory, sizeof(out->directory) - 1))
+			return -errno;
+		length = strlen(out->directory);
+		if (length && out->directory[length - 1] != '/')
+			strcpy(out->directory + length++, "/");
+	}
+	if (length + head + 1 > sizeof(out->directory))
+		return -ENAMETOOLONG;
+	memcpy(out->directory + length, path, head);
+	out->directory[length + head] = '\0';
+	return 0;
+}
+
+static int create(struct gm_outfile *out)
+{
+	struct gm_fd_guard guard;
+	int r = open_directory(out), made;
+
+	if (r == -ENOENT) {
+		gm_fd_guard_begin(&guard);
+		made = gm_directory_make_path(out->directory);
+		gm_fd_guard_end(&guard);
+		r = made ? r : open_directory(out);
+	}
+	if (!r && open_nameless(out)) {
+		clear_directory(out);
+		r = open_temporary(out);
+	}
+	if (!r) {
+		fchmod(out->fd, 0600);		/* whatever the umask */
+	} else if (out->dirfd >= 0) {
+		close(out->dirfd);
+		out->dirfd = -1;
+	}
+	return r;
+}
+
+/* 0: nothing is there, or a file, beside which there will be another. 1: it is /dev/null. */
+static int look_at(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) || S_ISREG(st.st_mode))
+		return 0;
+	return S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) ? 1 : -EINVAL;
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
+		    const struct gm_outfile_words *words)
+{
+	char path[8192], standard[1024];
+	const char *name;
+	size_t length = gm_outfile_expand(template, words, path, sizeof(path) - sizeof(standard));
+	int r;
+
+	memset(out, 0, sizeof(*out));
+	out->fd = out->dirfd = -1;
+	gm_outfile_expand(GM_OUTFILE_DEFAULT, words, standard, sizeof(standard));
+	if (length && path[length - 1] != '/' && is_directory(path))
+		path[length++] = '/';
+	if (!length || path[length - 1] == '/')
+		strcpy(path + length, standard);
+	name = strrchr(path, '/');
+	gm_outfile_numbered(name ? name + 1 : path, 1, out->name);
+	r = look_at(path);
+	out->nowhere = r > 0;
+	if (r > 0)
+		return 0;
+	if (!r)
+		r = locate(out, path);
+	if (!r)
+		r = create(out);
+	if (!r || r == -ENOSPC || r == -EDQUOT || !fallback_dir || !fallback_dir[0])
+		return r;
+	length = strlen(fallback_dir);
+	if (length > sizeof(path) - 2)
+		return r;
+	memcpy(path, fallback_dir, length);
+	strcpy(path + length, "/");
+	if (locate(out, path) || create(out))
+		return r;
+	return 0;
+}
+
+/* Some file systems say only when it is closed that there was no room. */
+static int flushed(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+	return copy >= 0 && close(copy) && errno != EINTR ? -errno : 0;
+}
+
+int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_bytes)
+{
+	char name[sizeof(out->name)];
+	int r;
+
+	if (!is_ours(out->fd, out->device, out->inode))
+		return -EBADF;
+	r = flushed(out->fd);
+	if (!r)
+		r = have_directory(out);
+	if (r)
+		return r;
+	r = -EEXIST;
+	for (unsigned int number = 1; r == -EEXIST && number <= TRIES; number++) {
+		gm_outfile_numbered(out->name, number, name);
+		snprintf(ret_path, ret_path_bytes, "%s%s", out->directory, name);
+		if (out->naming)
+			out->naming(ret_path, out->inode);
+		r = out->temporary[0] ? take_name(out, name) : link_name(out, name);
+	}
+	if (!r)
+		out->temporary[0] = '\0';
+	return r;
+}
+
+void gm_outfile_close(struct gm_outfile *out)
+{
+	if (out->temporary[0] && have_directory(out) == 0)
+		unlinkat(out->dirfd, out->temporary, 0);
+	if (is_ours(out->fd, out->device, out->inode))
+		close(out->fd);
+	if (is_ours(out->dirfd, out->dir_device, out->dir_inode))
+		close(out->dirfd);
+	out->fd = out->dirfd = -1;
+	out->temporary[0] = '\0';
+}

@@ -1,0 +1,215 @@
+/*
+ * snapshot.c - the JSON of a settled image: the order of its sections, and its file.
+ *
+ * Memory comes from anonymous mappings, given back at the end. SIGXFSZ is blocked in the writing
+ * thread while it writes, so that a file size limit is an error and no death.
+ * Thread context: any one thread. Not for signal handlers.
+ */
+#define _GNU_SOURCE
+#include "recorder/snapshot/snapshot.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "recorder/snapshot/outfile.h"
+#include "recorder/snapshot/snapshot_internal.h"
+
+#define TRIES 3u			/* to write a file whose descriptor is taken from us */
+
+#define TEXT_LEAST (UINT64_C(64) << 20)	/* of JSON, that any journal may become */
+#define TEXT_MOST 32u			/* and for each byte of it */
+
+void *gm_snap_memory(struct gm_snap *snap, size_t bytes)
+{
+	for (unsigned int i = 0; i < sizeof(snap->parts) / sizeof(snap->parts[0]); i++) {
+		struct gm_image_part *part = &snap->parts[i];
+
+		if (part->at)
+			continue;
+		part->bytes = bytes ? bytes : 1;
+		part->at = mmap(NULL, part->bytes, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (part->at == MAP_FAILED)
+			part->at = NULL;
+		return part->at;
+	}
+	return NULL;
+}
+
+static void give_back(struct gm_snap *snap)
+{
+	for (unsigned int i = 0; i < sizeof(snap->parts) / sizeof(snap->parts[0]); i++)
+		if (snap->parts[i].at)
+			munmap(snap->parts[i].at, snap->parts[i].bytes);
+}
+
+void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes)
+{
+	gm_jsonw_key_bytes(snap->w, key, text, strnlen(text, bytes));
+}
+
+void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp)
+{
+	gm_jsonw_key(snap->w, key);
+	if (stamp)
+		gm_jsonw_u64(snap->w, gm_clock_wall_us(&snap->wall, stamp));
+	else
+		gm_jsonw_null(snap->w);
+}
+
+void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
+{
+	gm_jsonw_key(snap->w, "device");
+	if (domain < GM_MAX_DEVICES)
+		gm_jsonw_u64(snap->w, domain);
+	else
+		gm_jsonw_null(snap->w);
+}
+
+/* Devices are listed up to the last one that anything is known of. */
+static unsigned int count_devices(const struct gm_snap *snap)
+{
+	const struct gm_image *image = snap->image;
+	unsigned int count = 0;
+
+	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		if ((domain && domain->present) || snap->first[d] != snap->first[d + 1])
+			count = d + 1;
+	}
+	for (size_t i = 0; i < image->segment_count; i++) {
+		unsigned int d = gm_image_segment(image, image->segments[i])->domain;
+
+		if (d < GM_MAX_DEVICES && d >= count)
+			count = d + 1;
+	}
+	return count;
+}
+
+/* The moment that is shown: as asked, else the last thing known of the process. */
+static uint64_t moment(const struct gm_snap *snap)
+{
+	uint64_t last = snap->image->end_tsc;
+
+	if (snap->request->time_us)
+		return snap->request->time_us;
+	if (snap->image->header->clock.stamp[1] > last)
+		last = snap->image->header->clock.stamp[1];
+	return gm_clock_wall_us(&snap->wall, last);
+}
+
+static void emit(struct gm_snap *snap)
+{
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_object(w);
+	gm_jsonw_key_text(w, "format", "gpumem-snapshot");
+	gm_jsonw_key_u64(w, "version", 1);
+	gm_jsonw_key_text(w, "reason", snap->request->reason);
+	gm_jsonw_key_u64(w, "time_us", moment(snap));
+	gm_jsonw_key_bool(w, "consistent", snap->image->consistent);
+	gm_snap_recovered(snap);
+	gm_snap_process(snap);
+	gm_snap_settings(snap);
+	gm_snap_history(snap);
+	gm_snap_failures(snap);
+	gm_snap_devices(snap);
+	gm_snap_segments(snap);
+	gm_snap_traces(snap);
+	gm_snap_stacks(snap);
+	gm_snap_annotations(snap);
+	gm_jsonw_end(w);
+}
+
+int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
+		     int fd)
+{
+	struct gm_snap snap = { .image = image, .request = request };
+	uint64_t most = image->held ? TEXT_LEAST + image->held * TEXT_MOST : UINT64_MAX;
+	size_t rows = gm_image_items(image, GM_REGION_USAGE) + gm_image_items(image, GM_REGION_FAILURES);
+	int r = -ENOMEM;
+
+	snap.w = gm_snap_memory(&snap, sizeof(*snap.w));
+	snap.rows = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
+	snap.rows_scratch = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
+	snap.wall = gm_image_clock(image);
+	if (snap.w && snap.rows && snap.rows_scratch)
+		r = gm_snap_group_events(&snap);
+	if (!r)
+		r = gm_snap_number_stacks(&snap);
+	if (!r) {
+		snap.devices = count_devices(&snap);
+		gm_jsonw_init(snap.w, fd, most);
+		emit(&snap);
+		r = gm_jsonw_finish(snap.w);
+		if (r == -EFBIG && snap.w->flushed + GM_JSONW_BUFFER >= most)
+			r = -EBADMSG;
+	}
+	give_back(&snap);
+	return r;
+}
+
+static int fill_unsignalled(const struct gm_image *image,
+			    const struct gm_snapshot_request *request, const struct gm_outfile *out)
+{
+	const struct timespec at_once = { 0, 0 };
+	sigset_t too_large, before, pending;
+	bool was_pending;
+	int r;
+
+	sigemptyset(&too_large);
+	sigaddset(&too_large, SIGXFSZ);
+	sigpending(&pending);
+	was_pending = sigismember(&pending, SIGXFSZ);
+	if (pthread_sigmask(SIG_BLOCK, &too_large, &before))
+		return -EINVAL;
+	r = gm_snapshot_emit(image, request, out->fd);
+	/* Ours goes to this thread and is taken back; a host's own stays pending. */
+	if (r == -EFBIG && !was_pending)
+		while (sigtimedwait(&too_large, NULL, &at_once) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
+int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_request *request,
+		      const char *template, unsigned int number, const char *fallback_dir,
+		      char *ret_path, size_t ret_path_bytes)
+{
+	const struct gm_header *header = image->header;
+	char command[sizeof(header->command) + 1], host[sizeof(header->host) + 1];
+	struct gm_outfile_words words = {
+		.command = command, .host = host, .pid = header->pid, .rank = header->rank,
+		.reason = request->reason, .number = number, .time_us = request->time_us,
+	};
+	struct gm_outfile out;
+	int r = -EBADF;
+
+	memcpy(command, header->command, sizeof(header->command));
+	memcpy(host, header->host, sizeof(header->host));
+	command[sizeof(header->command)] = host[sizeof(header->host)] = '\0';
+	if (!words.time_us)
+		words.time_us = gm_image_wall_us(image, image->end_tsc ? image->end_tsc :
+						 header->clock.stamp[1]);
+	/* A host that closes every descriptor closes ours: once more, then. */
+	for (unsigned int tries = 0; tries < TRIES; tries++) {
+		r = gm_outfile_open(&out, template, fallback_dir, &words);
+		if (!r && out.nowhere)
+			snprintf(ret_path, ret_path_bytes, "/dev/null");
+		if (r || out.nowhere)
+			return r;
+		out.naming = request->naming;
+		r = fill_unsignalled(image, request, &out);
+		if (!r)
+			r = gm_outfile_commit(&out, ret_path, ret_path_bytes);
+		gm_outfile_close(&out);
+		if (r != -EBADF)
+			break;
+	}
+	return r;
+}

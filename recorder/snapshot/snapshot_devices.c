@@ -1,0 +1,173 @@
+/*
+ * snapshot_devices.c - the section "devices" and its like for the host: what the driver says of
+ * a device, PyTorch's statistics under PyTorch's names, who holds how much, what nobody here does.
+ *
+ * Thread context: as snapshot.h.
+ */
+#include "recorder/snapshot/snapshot_internal.h"
+
+#include <string.h>
+
+#define ALL_MODULES 0xffff
+#define ALL_KINDS 0xff
+
+static void put_stat(struct gm_snap *snap, const char *name, const char *pool,
+		     const struct gm_stat *stat)
+{
+	const struct { const char *name; int64_t value; } parts[] = {	/* sorted, as PyTorch's */
+		{ "allocated", stat->allocated }, { "current", stat->current },
+		{ "freed", stat->freed }, { "peak", stat->peak },
+	};
+
+	for (unsigned int i = 0; i < 4; i++) {
+		char key[64], *at = stpcpy(key, name);
+
+		if (pool) {
+			*at++ = '.';
+			at = stpcpy(at, pool);
+		}
+		*at++ = '.';
+		strcpy(at, parts[i].name);
+		gm_jsonw_key_i64(snap->w, key, parts[i].value);
+	}
+}
+
+/* PyTorch's memory_stats(), flattened, sorted by key as there. */
+static void put_stats(struct gm_snap *snap, const struct gm_stats *stats)
+{
+	static const uint8_t first[] = {	/* before the scalars, in alphabetical order */
+		GM_STAT_ACTIVE, GM_STAT_ACTIVE_BYTES, GM_STAT_ALLOCATED_BYTES, GM_STAT_ALLOCATION,
+		GM_STAT_INACTIVE_SPLIT, GM_STAT_INACTIVE_SPLIT_BYTES
+	};
+	static const uint8_t last[] = {
+		GM_STAT_REQUESTED_BYTES, GM_STAT_RESERVED_BYTES, GM_STAT_SEGMENT
+	};
+	static const uint8_t pools[] = { GM_POOL_ALL, GM_POOL_LARGE, GM_POOL_SMALL };
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "memory_stats");
+	gm_jsonw_object(w);
+	for (unsigned int i = 0; i < sizeof(first); i++)
+		for (unsigned int p = 0; p < sizeof(pools); p++)
+			put_stat(snap, gm_stat_name(first[i]), gm_pool_class_name(pools[p]),
+				 &stats->stat[first[i]][pools[p]]);
+	gm_jsonw_key_i64(w, "max_split_size", stats->max_split_size);
+	gm_jsonw_key_i64(w, "num_alloc_retries", stats->num_alloc_retries);
+	gm_jsonw_key_i64(w, "num_device_alloc", stats->num_device_alloc);
+	gm_jsonw_key_i64(w, "num_device_free", stats->num_device_free);
+	gm_jsonw_key_i64(w, "num_ooms", stats->num_ooms);
+	gm_jsonw_key_i64(w, "num_sync_all_streams", stats->num_sync_all_streams);
+	put_stat(snap, "oversize_allocations", NULL, &stats->oversize_allocations);
+	put_stat(snap, "oversize_segments", NULL, &stats->oversize_segments);
+	for (unsigned int i = 0; i < sizeof(last); i++)
+		for (unsigned int p = 0; p < sizeof(pools); p++)
+			put_stat(snap, gm_stat_name(last[i]), gm_pool_class_name(pools[p]),
+				 &stats->stat[last[i]][pools[p]]);
+	gm_jsonw_end(w);
+}
+
+static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_module)
+{
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_object(w);
+	if (by_module) {
+		const struct gm_module *module = gm_image_module(snap->image, row->module);
+		uint32_t length;
+		const char *path = gm_image_string(snap->image, module ? module->path : GM_NONE,
+						   &length);
+
+		gm_jsonw_key_u64(w, "module", gm_snap_module(snap, row->module));
+		gm_jsonw_key_bytes(w, "path", path, length);
+	} else {
+		gm_jsonw_key_text(w, "kind", gm_kind_name(row->kind));
+	}
+	gm_jsonw_key_i64(w, "allocated_bytes", row->current_bytes);
+	gm_jsonw_key_i64(w, "peak_bytes", row->peak_bytes);
+	gm_jsonw_key_i64(w, "total_allocated_bytes", row->allocated_bytes);
+	gm_jsonw_key_i64(w, "total_freed_bytes", row->freed_bytes);
+	gm_jsonw_key_i64(w, "allocations", row->allocations);
+	gm_jsonw_key_i64(w, "frees", row->frees);
+	gm_jsonw_end(w);
+}
+
+void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, bool by_module)
+{
+	struct gm_pair *order;
+	size_t count = 0;
+
+	for (size_t i = 1; i < gm_image_items(snap->image, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_image_usage(snap->image, i);
+		bool wanted = by_module ? row->kind == ALL_KINDS && row->module != ALL_MODULES :
+					  row->module == ALL_MODULES && row->kind < GM_KIND_COUNT;
+
+		if (row->used == 1 && row->domain == domain && wanted)	/* largest first */
+			snap->rows[count++] = (struct gm_pair){
+				UINT64_MAX / 2 - (uint64_t)row->current_bytes, i
+			};
+	}
+	order = gm_pairs_sort(snap->rows, snap->rows_scratch, count);
+	gm_jsonw_key(snap->w, key);
+	gm_jsonw_array(snap->w);
+	for (size_t i = 0; i < count; i++)
+		put_row(snap, gm_image_usage(snap->image, order[i].value), by_module);
+	gm_jsonw_end(snap->w);
+}
+
+static void put_device(struct gm_snap *snap, unsigned int d)
+{
+	static const char hex[] = "0123456789abcdef";
+	const struct gm_domain *domain = gm_image_domain(snap->image, d);
+	struct gm_jsonw *w = snap->w;
+	char uuid[36];
+
+	gm_jsonw_object(w);
+	gm_snap_key_device(snap, d);
+	if (domain) {
+		for (unsigned int i = 0, at = 0; i < 16; i++) {
+			if (i == 4 || i == 6 || i == 8 || i == 10)
+				uuid[at++] = '-';
+			uuid[at++] = hex[domain->uuid[i] >> 4];
+			uuid[at++] = hex[domain->uuid[i] & 15];
+		}
+		gm_jsonw_key_bool(w, "present", domain->present != 0);
+		gm_snap_key_chars(snap, "name", domain->name, sizeof(domain->name));
+		gm_jsonw_key_bytes(w, "uuid", uuid, sizeof(uuid));
+		gm_jsonw_key_u64(w, "total_bytes", domain->total_bytes);
+		gm_jsonw_key(w, "free_bytes");
+		if (domain->free_stamp)
+			gm_jsonw_u64(w, domain->free_bytes);
+		else
+			gm_jsonw_null(w);
+		gm_snap_key_time(snap, "sampled_us", domain->free_stamp);
+		put_stats(snap, &domain->stats);
+		gm_snap_usage(snap, "by_module", d, true);
+		gm_snap_usage(snap, "by_kind", d, false);
+		gm_jsonw_key(w, "unattributed_bytes");
+		if (domain->free_stamp)
+			gm_jsonw_i64(w, domain->unattributed_bytes);
+		else
+			gm_jsonw_null(w);
+	}
+	gm_jsonw_end(w);
+}
+
+void gm_snap_devices(struct gm_snap *snap)
+{
+	const struct gm_domain *host = gm_image_domain(snap->image, GM_DOMAIN_HOST);
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "devices");
+	gm_jsonw_array(w);
+	for (unsigned int d = 0; d < snap->devices; d++)
+		put_device(snap, d);
+	gm_jsonw_end(w);
+	gm_jsonw_key(w, "host");
+	gm_jsonw_object(w);
+	if (host) {
+		put_stats(snap, &host->stats);
+		gm_snap_usage(snap, "by_module", GM_DOMAIN_HOST, true);
+		gm_snap_usage(snap, "by_kind", GM_DOMAIN_HOST, false);
+	}
+	gm_jsonw_end(w);
+}

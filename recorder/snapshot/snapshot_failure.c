@@ -1,0 +1,223 @@
+/*
+ * snapshot_failure.c - the sections "failure" and "failures": what could not be had, what was free
+ * then, and who holds the rest; or the signal that the process died of, and where.
+ *
+ * Thread context: as snapshot.h.
+ */
+#include "recorder/snapshot/snapshot_internal.h"
+
+/* The largest block of @domain that lies idle in a cache of ours, 0 when there is none. */
+static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
+{
+	uint64_t largest = 0;
+
+	for (uint32_t i = 1; i < gm_image_items(snap->image, GM_REGION_BLOCKS); i++) {
+		const struct gm_block *block = gm_image_block(snap->image, i);
+
+		if (block && block->state == GM_BLOCK_INACTIVE && block->domain == domain &&
+		    block->size > largest)
+			largest = block->size;
+	}
+	return largest;
+}
+
+/* Who refused it: the driver, or a limit of ours before the driver was asked. */
+static void put_limit(struct gm_snap *snap, const struct gm_failure *failure)
+{
+	bool ours = failure->limit > GM_LIMIT_NONE && failure->limit < GM_LIMIT_COUNT;
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key_text(w, "refused_by", gm_limit_name(ours ? failure->limit : GM_LIMIT_NONE));
+	gm_jsonw_key(w, "limit_bytes");
+	if (ours)
+		gm_jsonw_u64(w, failure->limit_bytes);
+	else
+		gm_jsonw_null(w);
+	gm_jsonw_key(w, "limit_used_bytes");
+	if (ours)
+		gm_jsonw_u64(w, failure->limit_used_bytes);
+	else
+		gm_jsonw_null(w);
+}
+
+/* The members of one failure, without the braces. */
+static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
+{
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key_u64(w, "number", failure->number);
+	gm_snap_key_time(snap, "time_us", failure->tsc);
+	gm_snap_key_chars(snap, "entry", failure->entry, sizeof(failure->entry));
+	gm_jsonw_key_i64(w, "result", failure->result);
+	gm_jsonw_key_text(w, "result_name", gm_result_name(failure->result));
+	gm_snap_key_device(snap, failure->domain);
+	gm_jsonw_key_text(w, "kind", gm_kind_name(failure->kind));
+	gm_jsonw_key_u64(w, "requested_bytes", failure->requested_bytes);
+	gm_jsonw_key_u64(w, "free_bytes", failure->free_bytes);
+	gm_jsonw_key_u64(w, "total_bytes", failure->total_bytes);
+	gm_jsonw_key_u64(w, "live_bytes", failure->live_bytes);
+	gm_jsonw_key_u64(w, "reserved_bytes", failure->reserved_bytes);
+	gm_jsonw_key_u64(w, "cached_bytes", failure->cached_bytes);
+	gm_jsonw_key_u64(w, "limbo_bytes", failure->limbo_bytes);
+	gm_jsonw_key_u64(w, "largest_free_bytes", failure->largest_free_bytes);
+	put_limit(snap, failure);
+	gm_jsonw_key_u64(w, "stream", failure->stream);
+	gm_jsonw_key_u64(w, "thread", failure->tid);
+	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, failure->module));
+	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, failure->stack));
+}
+
+static void put_failures(struct gm_snap *snap)
+{
+	struct gm_pair *order;
+	size_t count = 0;
+
+	for (size_t i = 0; i < gm_image_items(snap->image, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *failure = gm_image_failure(snap->image, i);
+
+		if (failure->number)
+			snap->rows[count++] = (struct gm_pair){ failure->number, i };
+	}
+	order = gm_pairs_sort(snap->rows, snap->rows_scratch, count);
+	gm_jsonw_key(snap->w, "failures");
+	gm_jsonw_array(snap->w);
+	for (size_t i = 0; i < count; i++) {
+		gm_jsonw_object(snap->w);
+		put_failure(snap, gm_image_failure(snap->image, order[i].value));
+		gm_jsonw_end(snap->w);
+	}
+	gm_jsonw_end(snap->w);
+}
+
+static const struct gm_failure *wanted(const struct gm_snap *snap)
+{
+	for (size_t i = 0; snap->request->failure &&
+	     i < gm_image_items(snap->image, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *failure = gm_image_failure(snap->image, i);
+
+		if (failure->number == snap->request->failure)
+			return failure;
+	}
+	return NULL;
+}
+
+/* The signal, and who or what it came from. */
+static void put_signal(struct gm_snap *snap, const struct gm_header *header)
+{
+	struct gm_jsonw *w = snap->w;
+	bool sent = header->crash_code <= 0;
+
+	gm_jsonw_key_i64(w, "signal", header->crash_signal);
+	gm_jsonw_key_text(w, "signal_name", gm_signal_name(header->crash_signal));
+	gm_jsonw_key_i64(w, "code", header->crash_code);
+	gm_jsonw_key(w, "address");
+	if (sent)
+		gm_jsonw_null(w);
+	else
+		gm_jsonw_u64(w, header->crash_address);
+	gm_jsonw_key(w, "sender_pid");
+	if (sent)
+		gm_jsonw_i64(w, header->crash_sender_pid);
+	else
+		gm_jsonw_null(w);
+	gm_jsonw_key(w, "sender_uid");
+	if (sent)
+		gm_jsonw_u64(w, header->crash_sender_uid);
+	else
+		gm_jsonw_null(w);
+	gm_snap_key_time(snap, "time_us", header->crash_tsc);
+	gm_jsonw_key_u64(w, "thread", header->crash_tid);
+}
+
+static void put_registers(struct gm_snap *snap, const struct gm_header *header)
+{
+	struct gm_jsonw *w = snap->w;
+	const char *name;
+
+	gm_jsonw_key(w, "registers");
+	gm_jsonw_object(w);
+	for (unsigned int i = 0; (name = gm_register_name(header->crash_machine, i)); i++)
+		gm_jsonw_key_u64(w, name, header->crash_registers[i]);
+	gm_jsonw_end(w);
+}
+
+/* The module that @pc lay in, 0 when none is known: of a library that never asked for memory and
+ * that the helper had no time to look up. */
+static uint32_t module_of(const struct gm_image *image, uint64_t pc)
+{
+	for (uint32_t i = 1; i < gm_image_items(image, GM_REGION_MODULES); i++) {
+		const struct gm_module *module = gm_image_module(image, i);
+
+		if (module && !module->unload_tsc && pc >= module->start && pc < module->end)
+			return i;
+	}
+	return 0;
+}
+
+/* The stack as it was walked, name or no name: also when there was no time to intern it. */
+static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
+{
+	size_t most = sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0]);
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "pcs");
+	gm_jsonw_array(w);
+	for (size_t i = 0; i < gm_min_u64(header->crash_frames, most); i++) {
+		uint32_t id = module_of(snap->image, header->crash_pcs[i]);
+		const struct gm_module *module = gm_image_module(snap->image, id);
+
+		gm_jsonw_object(w);
+		gm_jsonw_key_u64(w, "pc", header->crash_pcs[i]);
+		gm_jsonw_key_u64(w, "module", id);
+		gm_jsonw_key_u64(w, "offset", header->crash_pcs[i] - (module ? module->base : 0));
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
+	gm_jsonw_key_bool(w, "truncated", header->crash_flags & 3);	/* enum gm_unwind_flag */
+}
+
+static void put_crash(struct gm_snap *snap)
+{
+	const struct gm_header *header = snap->image->header;
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_object(w);
+	gm_jsonw_key_text(w, "type", "crash");
+	put_signal(snap, header);
+	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, header->crash_stack));
+	put_pcs(snap, header);
+	put_registers(snap, header);
+	gm_jsonw_key(w, "holders");
+	gm_jsonw_array(w);
+	for (unsigned int d = 0; d < snap->devices; d++) {
+		gm_jsonw_object(w);
+		gm_snap_key_device(snap, d);
+		gm_snap_usage(snap, "by_module", d, true);
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
+	gm_jsonw_end(w);
+}
+
+void gm_snap_failures(struct gm_snap *snap)
+{
+	const struct gm_failure *failure = wanted(snap);
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "failure");
+	if (failure) {
+		gm_jsonw_object(w);
+		gm_jsonw_key_text(w, "type", "oom");
+		put_failure(snap, failure);
+		gm_jsonw_key_u64(w, "largest_idle_block_bytes",
+				 largest_idle(snap, failure->domain));
+		gm_snap_usage(snap, "by_module", failure->domain, true);
+		gm_snap_usage(snap, "by_kind", failure->domain, false);
+		gm_jsonw_end(w);
+	} else if (snap->image->header->crash_signal) {
+		put_crash(snap);
+	} else {
+		gm_jsonw_null(w);
+	}
+	put_failures(snap);
+}

@@ -1,0 +1,82 @@
+/*
+ * snapshot_internal.h - what the files of the snapshot writer share: one file a section.
+ *
+ * Thread context: as snapshot.h. Nothing here is for other rooms.
+ */
+#ifndef GM_RECORDER_SNAPSHOT_INTERNAL_H
+#define GM_RECORDER_SNAPSHOT_INTERNAL_H
+
+#include "recorder/read/image_internal.h"
+#include "recorder/snapshot/jsonw.h"
+#include "recorder/modules/names.h"
+#include "recorder/snapshot/snapshot.h"
+
+/* A number for each record of an append-only area that something refers to, by its place. */
+struct gm_numbers {
+	uint32_t *of;			/* offset / 8, or index, -> number; 0: not referred to */
+	size_t places;
+	uint32_t count;
+};
+
+struct gm_snap {
+	const struct gm_image *image;
+	const struct gm_snapshot_request *request;
+	struct gm_jsonw *w;
+	struct gm_wall wall;
+	struct gm_numbers stacks, frames;	/* number 0 is "none" in both */
+	const struct gm_event **events;		/* by domain, then in order */
+	size_t first[GM_DOMAINS + 1];		/* of each domain's in @events */
+	unsigned int devices;			/* that the snapshot lists: 0 .. devices - 1 */
+	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows */
+	struct gm_image_part parts[8];
+};
+
+/* Zeroed memory until the end of the snapshot; NULL when there is none. */
+void *gm_snap_memory(struct gm_snap *snap, size_t bytes);
+
+/* Find and number every stack and frame that is referred to. 0 or -ENOMEM. */
+int gm_snap_number_stacks(struct gm_snap *snap);
+/* Events by domain. 0 or -ENOMEM. */
+int gm_snap_group_events(struct gm_snap *snap);
+
+/* A stack id as its number in "stacks". */
+static inline uint32_t gm_snap_stack(const struct gm_snap *snap, uint32_t id)
+{
+	return id / 8 < snap->stacks.places ? snap->stacks.of[id / 8] : 0;
+}
+
+/* A module id as its number in "modules", 0 unknown. */
+static inline uint32_t gm_snap_module(const struct gm_snap *snap, uint32_t id)
+{
+	return gm_image_module(snap->image, id) ? id : 0;
+}
+
+/* An event's stack: annotations keep a string there. */
+static inline uint32_t gm_snap_event_stack(const struct gm_event *event)
+{
+	return event->action == GM_ACTION_SNAPSHOT || event->action == GM_ACTION_ANNOTATE ?
+		GM_NONE : event->stack;
+}
+
+/* Text of the image that may lack its NUL. */
+void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes);
+void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
+/* The number of a device, null for the host. */
+void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);
+
+/* The sections, each one member of the top object. */
+void gm_snap_process(struct gm_snap *snap);
+void gm_snap_recovered(struct gm_snap *snap);
+void gm_snap_history(struct gm_snap *snap);
+void gm_snap_settings(struct gm_snap *snap);
+void gm_snap_devices(struct gm_snap *snap);
+void gm_snap_segments(struct gm_snap *snap);
+void gm_snap_traces(struct gm_snap *snap);
+void gm_snap_stacks(struct gm_snap *snap);
+void gm_snap_annotations(struct gm_snap *snap);
+void gm_snap_failures(struct gm_snap *snap);
+
+/* The usage rows of one domain as an array of objects, largest first: modules or kinds. */
+void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, bool by_module);
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * snapshot_stacks.c - the sections "stacks", "frames" and "modules": what everything else refers to
+ * by number. Only stacks and frames that something refers to are written, each once.
+ *
+ * An area is walked once from its start, so that an offset which is no record's beginning names
+ * nothing, and what is written is bounded by what was read.
+ * Thread context: as snapshot.h.
+ */
+#include "recorder/snapshot/snapshot_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int begin(struct gm_snap *snap, struct gm_numbers *numbers, size_t places)
+{
+	numbers->places = places;
+	numbers->of = gm_snap_memory(snap, places * sizeof(*numbers->of));
+	return numbers->of ? 0 : -ENOMEM;
+}
+
+static void refer(struct gm_numbers *numbers, uint64_t place)
+{
+	if (place && place < numbers->places)
+		numbers->of[place] = 1;
+}
+
+static void refer_stack(struct gm_snap *snap, uint32_t id)
+{
+	if (id % 8 == 0)
+		refer(&snap->stacks, id / 8);
+}
+
+static void refer_all(struct gm_snap *snap)
+{
+	const struct gm_image *image = snap->image;
+
+	for (size_t i = 0; i < image->event_count; i++)
+		refer_stack(snap, gm_snap_event_stack(image->events[i]));
+	for (uint32_t i = 1; i < gm_image_items(image, GM_REGION_BLOCKS); i++) {
+		const struct gm_block *block = gm_image_block(image, i);
+
+		if (block)
+			refer_stack(snap, block->stack);
+	}
+	for (size_t i = 0; i < image->segment_count; i++)
+		refer_stack(snap, gm_image_segment(image, image->segments[i])->stack);
+	for (size_t i = 0; i < gm_image_items(image, GM_REGION_FAILURES); i++)
+		refer_stack(snap, gm_image_failure(image, i)->stack);
+	refer_stack(snap, image->header->crash_stack);
+}
+
+/* The stack at @id and, in @ret_next, where the one after it lies; NULL at the end. */
+static const struct gm_stack *walk_stacks(const struct gm_image *image, uint64_t id,
+					  uint64_t *ret_next)
+{
+	const struct gm_stack *stack = id <= UINT32_MAX ? gm_image_stack(image, (uint32_t)id) : NULL;
+
+	if (stack)
+		*ret_next = id + ((sizeof(*stack) + (uint64_t)stack->count * 4 + 7) & ~UINT64_C(7));
+	return stack;
+}
+
+/* Nothing begins at the places from @from to @to. */
+static void forget(struct gm_numbers *numbers, uint64_t from, uint64_t to)
+{
+	to = gm_min_u64(to, numbers->places);
+	if (from < to)
+		memset(&numbers->of[from], 0, (to - from) * sizeof(*numbers->of));
+}
+
+int gm_snap_number_stacks(struct gm_snap *snap)
+{
+	const struct gm_image *image = snap->image;
+	const struct gm_stack *stack;
+	uint64_t at = 8, next = 8;
+
+	if (begin(snap, &snap->stacks, image->copied[GM_REGION_STACKS] / 8) ||
+	    begin(snap, &snap->frames, gm_image_items(image, GM_REGION_FRAMES)))
+		return -ENOMEM;
+	refer_all(snap);
+	for (; (stack = walk_stacks(image, at, &next)); at = next) {
+		forget(&snap->stacks, at / 8 + 1, next / 8);
+		if (!snap->stacks.of[at / 8])
+			continue;
+		snap->stacks.of[at / 8] = ++snap->stacks.count;
+		for (unsigned int i = 0; i < stack->count; i++)
+			refer(&snap->frames, stack->frames[i]);
+	}
+	forget(&snap->stacks, at / 8, snap->stacks.places);
+	for (size_t i = 1; i < snap->frames.places; i++)
+		if (snap->frames.of[i])
+			snap->frames.of[i] = ++snap->frames.count;
+	return 0;
+}
+
+static void put_stacks(struct gm_snap *snap)
+{
+	const struct gm_stack *stack;
+	struct gm_jsonw *w = snap->w;
+	uint64_t at = 8, next = 8;
+
+	gm_jsonw_key(w, "stacks");
+	gm_jsonw_array(w);
+	gm_jsonw_array(w);		/* 0: no stack */
+	gm_jsonw_end(w);
+	for (; (stack = walk_stacks(snap->image, at, &next)); at = next) {
+		if (!snap->stacks.of[at / 8])
+			continue;
+		gm_jsonw_array(w);
+		for (unsigned int i = 0; i < stack->count; i++)
+			gm_jsonw_u64(w, stack->frames[i] < snap->frames.places ?
+				     snap->frames.of[stack->frames[i]] : 0);
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
+}
+
+static void put_frame(struct gm_snap *snap, const struct gm_frame *frame)
+{
+	const struct gm_image *image = snap->image;
+	struct gm_jsonw *w = snap->w;
+	uint32_t length;
+	const char *text;
+
+	gm_jsonw_object(w);
+	text = gm_image_string(image, frame->filename, &length);
+	gm_jsonw_key_bytes(w, "filename", text, length);
+	gm_jsonw_key_u64(w, "line", frame->line);
+	text = gm_image_string(image, frame->name, &length);
+	gm_jsonw_key_bytes(w, "name", text, length);
+	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, frame->module));
+	gm_jsonw_key_u64(w, "offset", frame->offset);
+	gm_jsonw_key_bool(w, "python", frame->flags & GM_FRAME_PYTHON);
+	gm_jsonw_end(w);
+}
+
+static void put_frames(struct gm_snap *snap)
+{
+	static const struct gm_frame none;
+
+	gm_jsonw_key(snap->w, "frames");
+	gm_jsonw_array(snap->w);
+	put_frame(snap, &none);		/* 0: a frame that could not be kept */
+	for (uint32_t i = 1; i < snap->frames.places; i++)
+		if (snap->frames.of[i])
+			put_frame(snap, gm_image_frame(snap->image, i));
+	gm_jsonw_end(snap->w);
+}
+
+static void put_module(struct gm_snap *snap, const struct gm_module *module)
+{
+	static const char hex[] = "0123456789abcdef";
+	char id[2 * sizeof(module->build_id)];
+	size_t bytes = gm_min_u64(module->build_id_bytes, sizeof(module->build_id));
+	struct gm_jsonw *w = snap->w;
+	uint32_t length;
+	const char *path = gm_image_string(snap->image, module->path, &length);
+
+	for (size_t i = 0; i < bytes; i++) {
+		id[2 * i] = hex[module->build_id[i] >> 4];
+		id[2 * i + 1] = hex[module->build_id[i] & 15];
+	}
+	gm_jsonw_object(w);
+	gm_jsonw_key_bytes(w, "path", path, length);
+	gm_jsonw_key_bytes(w, "build_id", id, 2 * bytes);
+	gm_jsonw_key_u64(w, "base", module->base);
+	gm_jsonw_key_u64(w, "start", module->start);
+	gm_jsonw_key_u64(w, "end", module->end);
+	gm_snap_key_time(snap, "loaded_us", module->load_tsc);
+	gm_snap_key_time(snap, "unloaded_us", module->unload_tsc);
+	gm_jsonw_end(w);
+}
+
+void gm_snap_stacks(struct gm_snap *snap)
+{
+	static const struct gm_module unknown;
+	size_t modules = gm_image_items(snap->image, GM_REGION_MODULES);
+
+	put_stacks(snap);
+	put_frames(snap);
+	gm_jsonw_key(snap->w, "modules");
+	gm_jsonw_array(snap->w);
+	put_module(snap, &unknown);	/* 0: nobody knows whose */
+	for (uint32_t i = 1; i < modules; i++)
+		put_module(snap, gm_image_module(snap->image, i));
+	gm_jsonw_end(snap->w);
+}

@@ -1,0 +1,139 @@
+/*
+ * snapshot_traces.c - the sections "device_traces" and "host_trace": the events, as columns, by
+ * device; and "annotations". A column is one pass over the device's events.
+ *
+ * Thread context: as snapshot.h.
+ */
+#include "recorder/snapshot/snapshot_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+int gm_snap_group_events(struct gm_snap *snap)
+{
+	const struct gm_image *image = snap->image;
+	size_t place[GM_DOMAINS], count = image->event_count;
+	unsigned int domains = 0;
+
+	for (size_t i = 0; i < count; i++)
+		snap->first[image->events[i]->domain + 1]++;
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		domains += snap->first[d + 1] != 0;
+		place[d] = snap->first[d];
+		snap->first[d + 1] += snap->first[d];
+	}
+	snap->events = image->events;
+	if (domains <= 1)
+		return 0;
+	snap->events = gm_snap_memory(snap, count * sizeof(*snap->events));
+	if (!snap->events)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		snap->events[place[image->events[i]->domain]++] = image->events[i];
+	return 0;
+}
+
+/* The names of a column as JSON words, quoted once. */
+struct words { char text[16][20]; size_t length[16]; };
+
+static void quote(struct words *words, unsigned int count, const char *(*name)(unsigned int))
+{
+	for (unsigned int i = 0; i < count; i++) {
+		char *at = words->text[i];
+
+		*at++ = '"';
+		at = stpcpy(at, name(i));
+		*at++ = '"';
+		words->length[i] = (size_t)(at - words->text[i]);
+	}
+}
+
+/* One pass over the events of a device: VALUE of each. */
+#define COLUMN(snap, name, from, to, put, ...) do { \
+	gm_jsonw_key((snap)->w, name); \
+	gm_jsonw_array((snap)->w); \
+	for (size_t at_ = (from); at_ < (to); at_++) { \
+		const struct gm_event *event = (snap)->events[at_]; \
+		put((snap)->w, __VA_ARGS__); \
+	} \
+	gm_jsonw_end((snap)->w); \
+} while (0)
+
+static void put_trace(struct gm_snap *snap, unsigned int domain)
+{
+	const struct gm_image *image = snap->image;
+	size_t from = snap->first[domain], to = snap->first[domain + 1];
+	struct words actions = { 0 }, kinds = { 0 };
+
+	_Static_assert(GM_ACTION_COUNT <= 16 && GM_KIND_COUNT <= 16, "struct words has room");
+	quote(&actions, GM_ACTION_COUNT, gm_action_name);
+	quote(&kinds, GM_KIND_COUNT, gm_kind_name);
+	gm_jsonw_object(snap->w);
+	gm_jsonw_key_u64(snap->w, "dropped", image->dropped[domain]);
+	COLUMN(snap, "action", from, to, gm_jsonw_raw, actions.text[event->action],
+	       actions.length[event->action]);
+	COLUMN(snap, "addr", from, to, gm_jsonw_u64, event->address);
+	COLUMN(snap, "size", from, to, gm_jsonw_u64, event->size);
+	COLUMN(snap, "stream", from, to, gm_jsonw_u64, event->stream);
+	COLUMN(snap, "time_us", from, to, gm_jsonw_u64, gm_clock_wall_us(&snap->wall, event->tsc));
+	COLUMN(snap, "stack", from, to, gm_jsonw_u64,
+	       gm_snap_stack(snap, gm_snap_event_stack(event)));
+	COLUMN(snap, "thread", from, to, gm_jsonw_u64, gm_image_event_thread(image, event));
+	COLUMN(snap, "kind", from, to, gm_jsonw_raw, kinds.text[event->kind],
+	       kinds.length[event->kind]);
+	COLUMN(snap, "module", from, to, gm_jsonw_u64, gm_snap_module(snap, event->module));
+	gm_jsonw_end(snap->w);
+}
+
+void gm_snap_traces(struct gm_snap *snap)
+{
+	gm_jsonw_key(snap->w, "device_traces");
+	gm_jsonw_array(snap->w);
+	for (unsigned int d = 0; d < snap->devices; d++)
+		put_trace(snap, d);
+	gm_jsonw_end(snap->w);
+	gm_jsonw_key(snap->w, "host_trace");
+	put_trace(snap, GM_DOMAIN_HOST);
+}
+
+static void put_scope(struct gm_snap *snap, uint32_t name)
+{
+	uint32_t length;
+	const char *text = gm_image_string(snap->image, name, &length);
+
+	gm_jsonw_key(snap->w, "domain");
+	if (name)
+		gm_jsonw_bytes(snap->w, text, length);
+	else
+		gm_jsonw_null(snap->w);
+}
+
+void gm_snap_annotations(struct gm_snap *snap)
+{
+	const struct gm_image *image = snap->image;
+	struct gm_jsonw *w = snap->w;
+
+	gm_jsonw_key(w, "annotations");
+	gm_jsonw_array(w);
+	for (size_t i = 0; i < image->event_count; i++) {
+		static const char *const stages[GM_STAGE_COUNT] = { "MARK", "START", "END" };
+		const struct gm_event *event = image->events[i];
+		uint32_t length;
+		const char *text;
+
+		if (event->action != GM_ACTION_ANNOTATE)
+			continue;
+		text = gm_image_string(image, event->stack, &length);
+		gm_jsonw_object(w);
+		gm_jsonw_key_bytes(w, "name", text, length);
+		gm_jsonw_key_text(w, "stage", event->flags < GM_STAGE_COUNT ? stages[event->flags] :
+				  "unknown");
+		put_scope(snap, event->context);
+		gm_jsonw_key_u64(w, "range", event->size);
+		gm_snap_key_device(snap, event->domain);
+		gm_snap_key_time(snap, "time_us", event->tsc);
+		gm_jsonw_key_u64(w, "thread", gm_image_event_thread(image, event));
+		gm_jsonw_end(w);
+	}
+	gm_jsonw_end(w);
+}

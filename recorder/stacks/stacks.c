@@ -1,0 +1,235 @@
+/*
+ * stacks.c - the stack of an operation: see stacks.h.
+ *
+ * A thread that comes by where it has been has the stack in its cache (stack_cache.h), and walks
+ * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
+ * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
+ * (stacks_seen.h). What made an entry there stale is in the hash, too: the generation of the modules,
+ * and that of the ids. Owns those, and what is wanted.
+ */
+#include "recorder/stacks/stacks.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "recorder/modules/modules.h"
+#include "recorder/python/python.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/stacks/stack_cache.h"
+#include "recorder/stacks/stacks_intern.h"
+#include "recorder/stacks/stacks_seen.h"
+
+_Static_assert(GM_STACK_CACHE_ROOM >= GM_PYTHON_KNOWN_BYTES, "for what is known of Python's code");
+
+/* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
+#define SEEN_SET (UINT64_C(1) << 63)
+
+enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
+       EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
+
+static _Atomic(uint64_t) id_generation, met;
+static uintptr_t own_start, own_end;
+_Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
+
+void gm_stacks_init(uintptr_t start, uintptr_t end)
+{
+	own_start = start;
+	own_end = end;
+}
+
+void gm_stacks_configure(bool native, bool python, unsigned int frames)
+{
+	if (frames > GM_STACK_DEPTH_MAX)
+		frames = GM_STACK_DEPTH_MAX;
+	if (!native && !python)
+		frames = 0;
+	if (frames)
+		frames |= (native ? WANT_NATIVE : 0) | (python ? WANT_PYTHON : 0);
+	atomic_store_explicit(&gm_stacks_what, frames, memory_order_relaxed);
+}
+
+void gm_stacks_forget(void)
+{
+	atomic_fetch_add_explicit(&id_generation, UINT64_C(1) << 32, memory_order_relaxed);
+	atomic_store_explicit(&gm_stacks_what, 0, memory_order_relaxed);
+	gm_stack_cache_forget();
+	gm_python_forget();
+}
+
+/* What the frames are told by. */
+static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
+{
+	uint64_t hash = (uint64_t)count << 8 | flags;
+
+	for (int i = 0; i < count; i++) {
+		uint64_t frame = (uint64_t)pcs[i] * UINT64_C(0xff51afd7ed558ccd);
+
+		hash = hash * UINT64_C(0x9e3779b97f4a7c15) + (frame ^ frame >> 29);
+	}
+	hash *= UINT64_C(0xc4ceb9fe1a85ec53);
+	hash ^= hash >> 31;
+	return hash * UINT64_C(0xff51afd7ed558ccd);
+}
+
+/* The native frames of @parts, at @pcs, and their hash. What the Python part needs may lie deeper than
+ * what is kept: without native frames in the stack, all that there is room for are walked. */
+static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
+{
+	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX;
+	int count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
+
+	parts->pcs = pcs;
+	parts->own = 0;
+	while (parts->own < count && pcs[parts->own] >= own_start && pcs[parts->own] < own_end)
+		parts->own++;
+	parts->count = count - parts->own;
+	if (parts->count > most) {
+		parts->count = most;
+		parts->flags |= GM_UNWIND_MORE;
+	}
+	parts->flags &= GM_UNWIND_TRUNCATED | GM_UNWIND_MORE;
+	return hash_of(pcs + parts->own, parts->count, parts->flags);
+}
+
+/* Of the Python frames of this thread. @cache: entered, or NULL. */
+static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack_cache *cache,
+			    bool *ret_empty)
+{
+	struct gm_python_walk walk = { .known = cache ? gm_stack_cache_room(cache) : NULL };
+
+	gm_python_walk(python, limit, &walk);
+	*ret_empty = !walk.frames && !walk.flags;
+	return (walk.hash + walk.flags) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
+ * from outside may run its code without being in any frame of Python's, as one that drops the last
+ * reference to an object: then there is none for this stack, but @*ret_known. */
+static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_stack_cache *cache,
+			    struct gm_python **ret_known)
+{
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
+	uint64_t hash;
+
+	parts->python = *ret_known = gm_python_on(parts->pcs + parts->own, parts->count, cut);
+	if (!parts->python)
+		return 0;
+	hash = hash_inside(parts->python, parts->limit, cache, &empty);
+	if (empty)
+		parts->python = NULL;
+	return hash;
+}
+
+/* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
+static bool discover(struct gm_stack_parts *parts, struct gm_stack_cache *cache)
+{
+	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
+	struct gm_python *known;
+
+	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
+		return false;
+	hash_python(parts, cache, &known);
+	return true;
+}
+
+/* A stack that is not among those seen; @look: for an interpreter that it runs through. */
+static uint32_t meet(struct gm_stack_parts *parts, struct gm_stack_cache *cache, bool look,
+		     uint64_t hash, uint16_t *ret_module)
+{
+	uint32_t stack;
+	bool late;
+
+	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
+	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
+	late = look && discover(parts, cache);
+	stack = gm_stack_intern(parts);
+	if (!late && (stack || !parts->native))
+		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
+	return stack;
+}
+
+uint64_t gm_stacks_met(void)
+{
+	return atomic_load_explicit(&met, memory_order_relaxed);
+}
+
+/* The stack is walked, and looked for among those seen; @cache: entered, or NULL. */
+__attribute__((noinline))
+static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
+			     const struct gm_stack_key *key, struct gm_stack_cache *cache)
+{
+	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
+	uint64_t frames = walk_native(parts, pcs), inside = 0, hash, value;
+	struct gm_python *python = NULL;
+	uint16_t module;
+
+	if (want & WANT_PYTHON)
+		inside = hash_python(parts, cache, &python);
+	hash = (frames + key->generation + want) ^ inside;
+	value = gm_seen_find(hash);
+	if (!value) {
+		uint32_t stack = meet(parts, cache, want & WANT_PYTHON && !python, hash, &module);
+
+		return SEEN_SET | (uint64_t)stack << 16 | module;
+	}
+	if (cache && !(parts->flags & GM_UNWIND_TRUNCATED)) {
+		const struct gm_walked_stack stack = {
+			.pcs = pcs, .count = parts->own + parts->count,
+			.more = parts->flags & GM_UNWIND_MORE, .hash = frames,
+			.inside = inside, .value = value, .kind = gm_python_number(python),
+		};
+
+		gm_stack_cache_keep(cache, key, &stack);
+	}
+	return value;
+}
+
+/* The value of a stack that this thread has in its cache; 0: it is to be walked. */
+static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
+			      const struct gm_stack_key *key, struct gm_stack_cache *cache)
+{
+	struct gm_cached_stack *entry = gm_stack_cache_find(cache, key);
+	uint64_t inside = 0, value;
+	bool empty;
+
+	if (!entry)
+		return 0;
+	if (entry->kind)
+		inside = hash_inside(gm_python_of(entry->kind), parts->limit, cache, &empty);
+	value = entry->value;
+	if (inside != entry->inside) {
+		value = gm_seen_find((entry->hash + key->generation + want) ^ inside);
+		if (!value)
+			return 0;
+		entry = gm_stack_cache_like(cache, entry, inside, value);
+	}
+	gm_stack_cache_met(cache, entry);
+	return value;
+}
+
+uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
+{
+	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed);
+	struct gm_stack_parts parts = {
+		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
+	};
+	struct gm_stack_key key = { .from = from };
+	struct gm_stack_cache *cache;
+	uint64_t value = 0;
+
+	if (!want)
+		return GM_NONE;
+	/* before what they tell of is used */
+	key.what = (uint64_t)(gm_python_epoch() & EPOCHS) << WANT_BITS | want;
+	key.generation = gm_modules_generation() +
+			 atomic_load_explicit(&id_generation, memory_order_relaxed);
+	cache = gm_stack_cache_enter(from);
+	if (__builtin_expect(cache != NULL, 1))
+		value = recall(&parts, want, &key, cache);
+	if (__builtin_expect(!value, 0))
+		value = capture_anew(&parts, want, &key, cache);
+	if (cache)
+		gm_stack_cache_leave(cache);
+	*ret_module = (uint16_t)value;
+	return (uint32_t)(value >> 16);
+}

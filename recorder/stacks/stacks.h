@@ -1,0 +1,47 @@
+/*
+ * stacks.h - the stack of an operation: captured, interned, and who asked.
+ *
+ * One walk gives the stack and the module of the caller. Equal stacks have one id: a stack seen
+ * before costs the walk, a hash and one look into a table, no lock and no look at its frames.
+ * Native frames and Python's are walked each on their own, and merged when they are new.
+ *
+ * Thread context: any, no lock of ours held (the walk takes none; a stack never seen takes the
+ * intern lock). Signal context: none. errno is kept. Fork: a child calls gm_stacks_forget.
+ */
+#ifndef GM_RECORDER_STACKS_H
+#define GM_RECORDER_STACKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recorder/unwind/unwind.h"
+
+#define GM_STACK_DEPTH_MAX 256u
+
+/* Our own code, [@own_start, @own_end): frames that a walk begins with and that lie there are left
+ * out. Once, at the start, before the first capture; then nothing is captured until configured. */
+void gm_stacks_init(uintptr_t own_start, uintptr_t own_end);
+
+/* What is captured from now on, from any thread: @depth frames at most, 1 .. GM_STACK_DEPTH_MAX.
+ * With both, Python's frames take the places of the native ones that run them. */
+void gm_stacks_configure(bool native, bool python, unsigned int depth);
+
+/* In a forked or cloned child: the ids were the parent's journal's. */
+void gm_stacks_forget(void);
+
+/* Is anything captured? */
+extern _Atomic(uint32_t) gm_stacks_what __attribute__((visibility("hidden")));
+static inline bool gm_stacks_wanted(void)
+{
+	return __atomic_load_n((const uint32_t *)&gm_stacks_what, __ATOMIC_RELAXED) != 0;
+}
+
+/* The stack that begins at @from: its id; GM_NONE when none is wanted or there is no room for it.
+ * @ret_module: the module that asked, as gm_modules_caller says it. */
+uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module);
+
+/* How many captures, since the process began, found a stack that was not among those kept, and
+ * interned it. Async-signal-safe. */
+uint64_t gm_stacks_met(void);
+
+#endif

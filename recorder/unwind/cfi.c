@@ -1,0 +1,422 @@
+/*
+ * cfi.c - from an entry of .eh_frame to the rules that undo one frame (see cfi.h).
+ *
+ * Owns nothing; any context.
+ */
+#include "recorder/unwind/cfi.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	CFA_ADVANCE_LOC = 0x40, CFA_OFFSET = 0x80, CFA_RESTORE = 0xc0, CFA_PRIMARY = 0xc0,
+	CFA_NOP = 0x00, CFA_SET_LOC = 0x01, CFA_ADVANCE_LOC1 = 0x02, CFA_ADVANCE_LOC2 = 0x03,
+	CFA_ADVANCE_LOC4 = 0x04, CFA_OFFSET_EXTENDED = 0x05, CFA_RESTORE_EXTENDED = 0x06,
+	CFA_UNDEFINED = 0x07, CFA_SAME_VALUE = 0x08, CFA_REGISTER = 0x09,
+	CFA_REMEMBER_STATE = 0x0a, CFA_RESTORE_STATE = 0x0b, CFA_DEF_CFA = 0x0c,
+	CFA_DEF_CFA_REGISTER = 0x0d, CFA_DEF_CFA_OFFSET = 0x0e, CFA_DEF_CFA_EXPRESSION = 0x0f,
+	CFA_EXPRESSION = 0x10, CFA_OFFSET_EXTENDED_SF = 0x11, CFA_DEF_CFA_SF = 0x12,
+	CFA_DEF_CFA_OFFSET_SF = 0x13, CFA_VAL_OFFSET = 0x14, CFA_VAL_OFFSET_SF = 0x15,
+	CFA_VAL_EXPRESSION = 0x16, CFA_GNU_ARGS_SIZE = 0x2e, CFA_GNU_NEGATIVE_OFFSET = 0x2f,
+};
+
+#define REMEMBERED_MAX 4		/* compilers nest one; assembly by hand two */
+#define INSTRUCTIONS_MAX 65536		/* of one entry: bounds the time on bad tables */
+
+struct cie {
+	uint64_t code_align;
+	int64_t data_align;
+	uint64_t ra_register;
+	uintptr_t instructions, end;
+	uint8_t pointer_encoding;
+	bool has_augmentation_data, is_signal;
+};
+
+struct machine {
+	struct gm_cfi_cursor *cursor;
+	struct cie cie;
+	struct gm_cfi_row *row;		/* being changed */
+	struct gm_cfi_row initial;	/* after the CIE's instructions */
+	struct gm_cfi_row remembered[REMEMBERED_MAX];
+	unsigned int remembered_count;
+	unsigned int steps;
+	uintptr_t location;
+};
+
+/* The length of the entry at the cursor; the cursor then stands on its id and ends with it.
+ * Returns false at the terminator or on bad data. */
+static bool entry_begin(struct gm_cfi_cursor *cursor, bool *ret_wide)
+{
+	uint64_t length = gm_cfi_unsigned(cursor, 4);
+
+	*ret_wide = length == 0xffffffffu;
+	if (*ret_wide)
+		length = gm_cfi_unsigned(cursor, 8);
+	if (cursor->failed || length == 0 || length > cursor->end - cursor->at) {
+		cursor->failed = true;
+		return false;
+	}
+	cursor->end = cursor->at + length;
+	return true;
+}
+
+/* The augmentation string, at most "zRPLSB" in some order; data follow as its letters say. */
+static void read_augmentation(struct gm_cfi_cursor *cursor, const char *letters, struct cie *cie)
+{
+	uintptr_t end;
+
+	if (!letters[0])
+		return;
+	if (letters[0] != 'z') {
+		cursor->failed = true;	/* "eh" of gcc 2: not in this century */
+		return;
+	}
+	cie->has_augmentation_data = true;
+	end = gm_cfi_uleb(cursor);
+	if (end > cursor->end - cursor->at) {
+		cursor->failed = true;
+		return;
+	}
+	end += cursor->at;
+	for (letters++; *letters && !cursor->failed; letters++) {
+		uint8_t encoding;
+
+		switch (*letters) {
+		case 'R':
+			cie->pointer_encoding = (uint8_t)gm_cfi_unsigned(cursor, 1);
+			break;
+		case 'P':
+			encoding = (uint8_t)gm_cfi_unsigned(cursor, 1);
+			gm_cfi_pointer(cursor, encoding, 0);
+			break;
+		case 'L':
+			gm_cfi_unsigned(cursor, 1);
+			break;
+		case 'S':
+			cie->is_signal = true;
+			break;
+		case 'B':		/* aarch64: signed with key B */
+			break;
+		default:		/* unknown, but "z" says how long its data are */
+			letters = " ";
+		}
+	}
+	gm_cfi_cursor_seek(cursor, end, cursor->end);
+}
+
+static void read_cie(struct gm_cfi_cursor *cursor, uintptr_t at, struct cie *cie)
+{
+	char letters[8];
+	unsigned int count = 0;
+	uint64_t version;
+	bool wide;
+
+	memset(cie, 0, sizeof(*cie));
+	gm_cfi_cursor_seek(cursor, at, cursor->source->end);
+	if (!entry_begin(cursor, &wide))
+		return;
+	if (gm_cfi_unsigned(cursor, wide ? 8 : 4) != 0)
+		cursor->failed = true;
+	version = gm_cfi_unsigned(cursor, 1);
+	if (version != 1 && version != 3)
+		cursor->failed = true;
+	while ((letters[count] = (char)gm_cfi_unsigned(cursor, 1)) != 0)
+		if (++count == sizeof(letters)) {
+			cursor->failed = true;
+			return;
+		}
+	cie->code_align = gm_cfi_uleb(cursor);
+	cie->data_align = gm_cfi_sleb(cursor);
+	cie->ra_register = version == 1 ? gm_cfi_unsigned(cursor, 1) : gm_cfi_uleb(cursor);
+	read_augmentation(cursor, letters, cie);
+	cie->instructions = cursor->at;
+	cie->end = cursor->end;
+	if (cie->ra_register != GM_CFI_RA)
+		cursor->failed = true;
+}
+
+/* Offsets beyond 2 GiB are no compiler's. */
+static int32_t narrow(struct machine *m, int64_t value)
+{
+	if (value < INT32_MIN || value > INT32_MAX)
+		m->cursor->failed = true;
+	return (int32_t)value;
+}
+
+static void set_rule(struct machine *m, uint64_t reg, enum gm_cfi_how how, int64_t value)
+{
+	if (reg >= GM_CFI_REGS)
+		return;			/* a vector register: of no interest */
+	m->row->how[reg] = (uint8_t)how;
+	m->row->value[reg] = narrow(m, value);
+}
+
+static void restore_rule(struct machine *m, uint64_t reg)
+{
+	if (reg < GM_CFI_REGS)
+		set_rule(m, reg, m->initial.how[reg], m->initial.value[reg]);
+}
+
+static void def_cfa(struct machine *m, uint64_t reg, int64_t offset)
+{
+	if (reg >= GM_CFI_REGS) {
+		m->cursor->failed = true;
+		return;
+	}
+	m->row->cfa_register = (uint8_t)reg;
+	m->row->cfa_offset = narrow(m, offset);
+	m->row->cfa_is_expression = false;
+}
+
+/* The expression at the cursor stays where it is; what is kept is its place. */
+static int32_t skip_expression(struct machine *m)
+{
+	uintptr_t place = m->cursor->at - m->cursor->source->start;
+	uint64_t length = gm_cfi_uleb(m->cursor);
+
+	if (length > m->cursor->end - m->cursor->at)
+		m->cursor->failed = true;
+	else
+		m->cursor->at += length;
+	if (place > UINT32_MAX)
+		m->cursor->failed = true;
+	return (int32_t)(uint32_t)place;
+}
+
+static void remember(struct machine *m, bool restore)
+{
+	if (restore ? m->remembered_count == 0 : m->remembered_count == REMEMBERED_MAX)
+		m->cursor->failed = true;
+	else if (restore)
+		*m->row = m->remembered[--m->remembered_count];
+	else
+		m->remembered[m->remembered_count++] = *m->row;
+}
+
+/* A product that wraps rather than be undefined: the factors are the table's. */
+static int64_t factored(const struct machine *m, int64_t offset)
+{
+	return (int64_t)((uint64_t)offset * (uint64_t)m->cie.data_align);
+}
+
+static void advance(struct machine *m, uint64_t delta)
+{
+	uintptr_t to = m->location + delta * m->cie.code_align;
+
+	if (to < m->location)
+		m->cursor->failed = true;
+	m->location = to;
+}
+
+static void run_definition(struct machine *m, uint8_t op)
+{
+	struct gm_cfi_cursor *c = m->cursor;
+	uint64_t reg;
+
+	switch (op) {
+	case CFA_DEF_CFA:
+		reg = gm_cfi_uleb(c);
+		def_cfa(m, reg, (int64_t)gm_cfi_uleb(c));
+		break;
+	case CFA_DEF_CFA_SF:
+		reg = gm_cfi_uleb(c);
+		def_cfa(m, reg, factored(m, gm_cfi_sleb(c)));
+		break;
+	case CFA_DEF_CFA_REGISTER:
+		reg = gm_cfi_uleb(c);
+		if (m->row->cfa_is_expression)
+			c->failed = true;
+		def_cfa(m, reg, m->row->cfa_offset);
+		break;
+	case CFA_DEF_CFA_OFFSET:
+		if (m->row->cfa_is_expression)
+			c->failed = true;
+		m->row->cfa_offset = narrow(m, (int64_t)gm_cfi_uleb(c));
+		break;
+	case CFA_DEF_CFA_OFFSET_SF:
+		if (m->row->cfa_is_expression)
+			c->failed = true;
+		m->row->cfa_offset = narrow(m, factored(m, gm_cfi_sleb(c)));
+		break;
+	default:			/* CFA_DEF_CFA_EXPRESSION */
+		m->row->cfa_offset = skip_expression(m);
+		m->row->cfa_is_expression = true;
+	}
+}
+
+static void run_register(struct machine *m, uint8_t op)
+{
+	struct gm_cfi_cursor *c = m->cursor;
+	uint64_t reg = gm_cfi_uleb(c);
+
+	switch (op) {
+	case CFA_OFFSET_EXTENDED:
+		set_rule(m, reg, GM_CFI_OFFSET, factored(m, (int64_t)gm_cfi_uleb(c)));
+		break;
+	case CFA_OFFSET_EXTENDED_SF:
+		set_rule(m, reg, GM_CFI_OFFSET, factored(m, gm_cfi_sleb(c)));
+		break;
+	case CFA_GNU_NEGATIVE_OFFSET:
+		set_rule(m, reg, GM_CFI_OFFSET,
+			 (int64_t)(0 - (uint64_t)factored(m, (int64_t)gm_cfi_uleb(c))));
+		break;
+	case CFA_VAL_OFFSET:
+		set_rule(m, reg, GM_CFI_VAL_OFFSET, factored(m, (int64_t)gm_cfi_uleb(c)));
+		break;
+	case CFA_VAL_OFFSET_SF:
+		set_rule(m, reg, GM_CFI_VAL_OFFSET, factored(m, gm_cfi_sleb(c)));
+		break;
+	case CFA_RESTORE_EXTENDED:
+		restore_rule(m, reg);
+		break;
+	case CFA_UNDEFINED:
+		set_rule(m, reg, GM_CFI_UNDEFINED, 0);
+		break;
+	case CFA_SAME_VALUE:
+		set_rule(m, reg, GM_CFI_SAME, 0);
+		break;
+	case CFA_REGISTER:
+		set_rule(m, reg, GM_CFI_REGISTER, (int64_t)gm_cfi_uleb(c));
+		break;
+	case CFA_EXPRESSION:
+		set_rule(m, reg, GM_CFI_EXPRESSION, skip_expression(m));
+		break;
+	default:			/* CFA_VAL_EXPRESSION */
+		set_rule(m, reg, GM_CFI_VAL_EXPRESSION, skip_expression(m));
+	}
+}
+
+static void run_one(struct machine *m, uint8_t op)
+{
+	struct gm_cfi_cursor *c = m->cursor;
+
+	switch (op & CFA_PRIMARY) {
+	case CFA_ADVANCE_LOC:
+		advance(m, op & 0x3f);
+		return;
+	case CFA_OFFSET:
+		set_rule(m, op & 0x3f, GM_CFI_OFFSET, factored(m, (int64_t)gm_cfi_uleb(c)));
+		return;
+	case CFA_RESTORE:
+		restore_rule(m, op & 0x3f);
+		return;
+	}
+	switch (op) {
+	case CFA_NOP:
+		break;
+	case CFA_SET_LOC:
+		m->location = gm_cfi_pointer(c, m->cie.pointer_encoding, 0);
+		break;
+	case CFA_ADVANCE_LOC1:
+		advance(m, gm_cfi_unsigned(c, 1));
+		break;
+	case CFA_ADVANCE_LOC2:
+		advance(m, gm_cfi_unsigned(c, 2));
+		break;
+	case CFA_ADVANCE_LOC4:
+		advance(m, gm_cfi_unsigned(c, 4));
+		break;
+	case CFA_REMEMBER_STATE:
+	case CFA_RESTORE_STATE:
+		remember(m, op == CFA_RESTORE_STATE);
+		break;
+	case CFA_DEF_CFA:
+	case CFA_DEF_CFA_SF:
+	case CFA_DEF_CFA_REGISTER:
+	case CFA_DEF_CFA_OFFSET:
+	case CFA_DEF_CFA_OFFSET_SF:
+	case CFA_DEF_CFA_EXPRESSION:
+		run_definition(m, op);
+		break;
+	case CFA_OFFSET_EXTENDED:
+	case CFA_OFFSET_EXTENDED_SF:
+	case CFA_GNU_NEGATIVE_OFFSET:
+	case CFA_VAL_OFFSET:
+	case CFA_VAL_OFFSET_SF:
+	case CFA_RESTORE_EXTENDED:
+	case CFA_UNDEFINED:
+	case CFA_SAME_VALUE:
+	case CFA_REGISTER:
+	case CFA_EXPRESSION:
+	case CFA_VAL_EXPRESSION:
+		run_register(m, op);
+		break;
+	case CFA_GNU_ARGS_SIZE:
+		gm_cfi_uleb(c);
+		break;
+	default:
+		c->failed = true;
+	}
+}
+
+/* Run the instructions in [@at, @end) until they speak of code beyond @pc. */
+static void run(struct machine *m, uintptr_t at, uintptr_t end, uintptr_t pc)
+{
+	gm_cfi_cursor_seek(m->cursor, at, end);
+	while (!m->cursor->failed && m->cursor->at < m->cursor->end && m->location <= pc) {
+		if (++m->steps > INSTRUCTIONS_MAX)
+			m->cursor->failed = true;
+		else
+			run_one(m, (uint8_t)gm_cfi_unsigned(m->cursor, 1));
+	}
+}
+
+/* The CIE at @at, and its instructions: they say nothing of code. With a cursor of its own, so that
+ * the FDE need not be read twice. */
+static __attribute__((noinline)) int run_cie(struct machine *m, const struct gm_cfi_source *source,
+					     uintptr_t at)
+{
+	struct gm_cfi_cursor cursor;
+
+	gm_cfi_cursor_open(&cursor, source, source->start, source->end);
+	read_cie(&cursor, at, &m->cie);
+	/* cppcheck-suppress autoVariables ; taken away again below */
+	m->cursor = &cursor;
+	m->location = 0;
+	if (!cursor.failed)
+		run(m, m->cie.instructions, m->cie.end, UINTPTR_MAX);
+	m->cursor = NULL;
+	m->initial = *m->row;
+	return cursor.failed ? -EBADMSG : 0;
+}
+
+int gm_cfi_run(const struct gm_cfi_source *source, uintptr_t fde, uintptr_t pc,
+	       struct gm_cfi_frame *ret_frame)
+{
+	struct machine m;
+	struct gm_cfi_cursor c;
+	uintptr_t id_at, cie_at;
+	uint64_t id;
+	bool wide;
+
+	memset(ret_frame, 0, sizeof(*ret_frame));
+	memset(&m.initial, 0, sizeof(m.initial));
+	m.remembered_count = 0;
+	m.steps = 0;
+	m.row = &ret_frame->row;
+	gm_cfi_cursor_open(&c, source, fde, source->end);
+	if (!entry_begin(&c, &wide))
+		return -EBADMSG;
+	id_at = c.at;
+	id = gm_cfi_unsigned(&c, wide ? 8 : 4);
+	cie_at = id_at - id;
+	if (c.failed || id == 0 || cie_at < source->start || cie_at >= id_at ||
+	    run_cie(&m, source, cie_at) != 0)
+		return -EBADMSG;
+	m.cursor = &c;
+	ret_frame->start = gm_cfi_pointer(&c, m.cie.pointer_encoding, 0);
+	ret_frame->end = ret_frame->start + gm_cfi_pointer(&c, m.cie.pointer_encoding & 0x0f, 0);
+	if (m.cie.has_augmentation_data) {
+		uint64_t length = gm_cfi_uleb(&c);
+
+		gm_cfi_cursor_seek(&c, length > c.end - c.at ? c.end + 1 : c.at + length, c.end);
+	}
+	if (c.failed)
+		return -EBADMSG;
+	if (pc < ret_frame->start || pc >= ret_frame->end)
+		return -ENOENT;
+	ret_frame->is_signal = m.cie.is_signal;
+	m.location = ret_frame->start;
+	run(&m, c.at, c.end, pc);
+	return c.failed ? -EBADMSG : 0;
+}

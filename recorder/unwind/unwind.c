@@ -1,0 +1,374 @@
+/*
+ * unwind.c - the call stack of the calling thread (see unwind.h).
+ *
+ * Owns the choice of an unwinder, and the walk of x86-64: rules come from unwind_rules.h, or from
+ * unwind_step.h where there is none yet. Only pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
+ * begin again over all of them, as far as that frame. Any context.
+ */
+#include "recorder/unwind/unwind.h"
+
+#include <stddef.h>
+#include <ucontext.h>
+
+#include "recorder/modules/object.h"
+#include "recorder/unwind/unwind_frames.h"
+#include "recorder/unwind/unwind_rules.h"
+#include "recorder/unwind/unwind_step.h"
+#include "recorder/journal/window.h"
+
+static _Atomic(uint64_t) misses;
+
+uint64_t gm_unwind_misses(void)
+{
+	return atomic_load_explicit(&misses, memory_order_relaxed);
+}
+
+void gm_unwind_flush(void)
+{
+	gm_object_flush();
+	gm_rule_flush();
+}
+
+#ifndef __aarch64__
+
+void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
+{
+	const ucontext_t *uc = ucontext;
+
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		ret_regs->r[gm_step_gregs[i]] = (uintptr_t)uc->uc_mcontext.gregs[i];
+	ret_regs->has_all = true;
+}
+
+/* Our own walk, a frame at a time. */
+struct walk {
+	uintptr_t pc, sp, fp;
+	bool exact;			/* @pc is an instruction, not a return address */
+	int count;			/* frames given out so far */
+	unsigned int flags;
+	struct gm_window window;
+};
+
+/* What a frame that the cache could not undo by itself came to. LAST: it was the outermost one, or
+ * @flags say that the stack was cut; FULL: it needs all registers. */
+enum next { NEXT_FRAME, LAST_FRAME, FULL_FRAME };
+
+static bool step_signal(struct walk *w)
+{
+	uintptr_t frame = w->sp;
+
+	w->exact = true;
+	w->flags |= GM_UNWIND_SIGNAL;
+	return gm_window_read(&w->window, frame + GM_SIGFRAME_RIP, &w->pc) &&
+	       gm_window_read(&w->window, frame + GM_SIGFRAME_RBP, &w->fp) &&
+	       gm_window_read(&w->window, frame + GM_SIGFRAME_RSP, &w->sp);
+}
+
+static bool step_realigned(struct walk *w, uint64_t rule)
+{
+	uintptr_t at = w->fp + (uintptr_t)gm_rule_offset(rule);
+	uintptr_t saved = w->fp + (uintptr_t)(8 * (intptr_t)gm_rule_save(rule));
+	uintptr_t cfa;
+
+	if (!gm_window_read(&w->window, at, &cfa) || cfa <= w->sp ||
+	    !gm_window_read(&w->window, saved, &w->fp) ||
+	    !gm_window_read(&w->window, cfa - 8, &w->pc))
+		return false;
+	w->sp = cfa;
+	w->exact = false;
+	return true;
+}
+
+/* A plain frame whose words may lie outside the window. */
+static bool step_plain(struct walk *w, uint64_t rule)
+{
+	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
+	uintptr_t cfa = base + (uintptr_t)gm_rule_offset(rule);
+	intptr_t save = gm_rule_save(rule);
+
+	if (cfa <= w->sp ||
+	    (save && !gm_window_read(&w->window, cfa - (uintptr_t)(8 * save), &w->fp)) ||
+	    !gm_window_read(&w->window, cfa - 8, &w->pc))
+		return false;
+	w->sp = cfa;
+	w->exact = false;
+	return true;
+}
+
+/* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
+ * fault was taken, a call to an address that is no code: then its return address is on top. */
+static bool step_unknown(struct walk *w, bool is_fault)
+{
+	uintptr_t sp = w->sp, caller;
+
+	if (gm_step_is_sigreturn(w->pc, sp, &w->window))
+		return step_signal(w);
+	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, sp, &caller) ||
+	    !gm_step_is_after_call(caller))
+		return false;
+	w->pc = caller;
+	w->sp = sp + 8;
+	w->exact = false;
+	return true;
+}
+
+/* Undo a frame by @rule. @is_fault: the registers that the walk began with are a signal's. */
+static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
+{
+	bool stepped = false;
+
+	switch (gm_rule_kind(rule)) {
+	case GM_RULE_END:
+		return LAST_FRAME;
+	case GM_RULE_FULL:
+		return FULL_FRAME;
+	case GM_RULE_SP:
+	case GM_RULE_FP:
+		stepped = step_plain(w, rule);
+		break;
+	case GM_RULE_DRAP:
+		stepped = step_realigned(w, rule);
+		break;
+	case GM_RULE_SIGNAL:
+		stepped = step_signal(w);
+		break;
+	case GM_RULE_NONE:
+		stepped = step_unknown(w, is_fault);
+	}
+	if (stepped && w->pc)
+		return NEXT_FRAME;
+	if (!stepped)
+		w->flags |= GM_UNWIND_TRUNCATED;
+	return LAST_FRAME;
+}
+
+/* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
+ * Returns the rule of the frame that stopped it, which has been given out. What changes from frame
+ * to frame is kept in registers: this loop is the cost of a stack. */
+__attribute__((no_sanitize_address, no_sanitize_thread))
+static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
+{
+	const uint64_t generation_bits = gm_rule_wanted(0, generation);
+	const uintptr_t lo = w->window.lo, hi = w->window.hi;
+	uintptr_t pc = w->pc, sp = w->sp, fp = w->fp;
+	uintptr_t address = pc - !w->exact;
+	int count = w->count;
+	uint64_t entry;
+
+	for (;;) {
+		uintptr_t cfa, save, next;
+
+		pcs[count++] = pc;
+		entry = gm_rule_find(address, generation_bits);
+		if (__builtin_expect(!gm_entry_is_plain(entry), 0))
+			break;
+		cfa = (gm_entry_is_fp(entry) ? fp : sp) + gm_entry_offset(entry);
+		save = gm_entry_save(entry);
+		if (__builtin_expect(cfa <= sp || cfa > hi || (cfa & 7) || cfa - lo < save + 8, 0))
+			break;
+		next = *(const uintptr_t *)(cfa - 8);
+		if (__builtin_expect(count == max || next == 0, 0))
+			break;
+		if (save)
+			fp = *(const uintptr_t *)(cfa - save);
+		pc = next;
+		address = pc - 1;
+		sp = cfa;
+	}
+	w->exact = w->exact && count == w->count + 1;
+	w->pc = pc;
+	w->sp = sp;
+	w->fp = fp;
+	w->count = count;
+	return gm_entry_rule(entry);
+}
+
+/* Walk until the stack ends, @max frames are there, or a frame needs all registers (true). */
+static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
+{
+	uint32_t generation = gm_rule_generation();
+
+	while ((w->pc || !w->count) && w->count < max) {
+		uint64_t rule = walk_plain(w, pcs, max, generation);
+		enum next next;
+
+		if (!rule) {
+			atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
+			rule = gm_step_learn(w->pc - !w->exact, generation);
+		}
+		next = step_rare(w, rule, is_fault);
+		if (next != NEXT_FRAME)
+			return next == FULL_FRAME;
+	}
+	if (w->pc)
+		w->flags |= GM_UNWIND_MORE;
+	return false;
+}
+
+static void walk_begin(struct walk *w, const struct gm_regs *from)
+{
+	w->pc = from->r[GM_REG_PC];
+	w->sp = from->r[GM_REG_SP];
+	w->fp = from->r[GM_REG_FP];
+	w->exact = true;
+	w->count = 0;
+	w->flags = 0;
+	gm_window_open(&w->window, w->sp);
+}
+
+/* Walk the first @frames frames over all registers; then @w stands before the next. Returns
+ * whether there is one. */
+static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs, int max,
+		      int frames)
+{
+	struct gm_step_state state = { .exact = true };
+
+	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
+		if (from->has_all || i == 3 || i == 6 || i == 7 || i >= 12)
+			state.regs[i] = from->r[i];
+	walk_begin(w, from);
+	while (w->count < frames) {
+		int more;
+
+		if (!state.regs[GM_CFI_RA])
+			return false;
+		if (w->count == max) {
+			w->flags |= GM_UNWIND_MORE;
+			return false;
+		}
+		pcs[w->count++] = state.regs[GM_CFI_RA];
+		more = gm_step_full(&state, &w->window);
+		if (more < 0)
+			w->flags |= GM_UNWIND_TRUNCATED;
+		if (more <= 0)
+			return false;
+		if (state.exact)
+			w->flags |= GM_UNWIND_SIGNAL;
+	}
+	w->pc = state.regs[GM_CFI_RA];
+	w->sp = state.regs[GM_CFI_RSP];
+	w->fp = state.regs[GM_CFI_RBP];
+	w->exact = state.exact;
+	return true;
+}
+
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	struct walk w;
+
+	walk_begin(&w, from);
+	if (walk_cached(&w, ret_pcs, max, from->has_all) &&
+	    walk_full(&w, from, ret_pcs, max, w.count) &&
+	    walk_cached(&w, ret_pcs, max, false))
+		/* a second such frame: registers all the way */
+		walk_full(&w, from, ret_pcs, max, INT32_MAX);
+	if (ret_flags)
+		*ret_flags = w.flags;
+	return w.count;
+}
+
+/* A frame at a time: after each, sp stands where it ended. */
+static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
+			 int max, unsigned int *ret_flags)
+{
+	unsigned int flags = 0;
+	bool more = max > 0;
+	struct walk w;
+
+	walk_begin(&w, from);
+	while (more && w.count < max) {
+		int at = w.count;
+
+		if (walk_cached(&w, ret_pcs, at + 1, from->has_all))
+			more = walk_full(&w, from, ret_pcs, max, at + 1);
+		else
+			more = w.flags & GM_UNWIND_MORE;	/* this frame was all it might give */
+		flags |= w.flags & ~(unsigned int)GM_UNWIND_MORE;
+		w.flags = 0;
+		ret_ends[at] = more ? w.sp : UINTPTR_MAX;
+	}
+	if (more)
+		flags |= GM_UNWIND_MORE;
+	if (ret_flags)
+		*ret_flags = flags;
+	return w.count;
+}
+
+#else	/* aarch64: the chain of frame records */
+
+void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
+{
+	const ucontext_t *uc = ucontext;
+
+	for (unsigned int i = 0; i < 31; i++)
+		ret_regs->r[i] = (uintptr_t)uc->uc_mcontext.regs[i];
+	ret_regs->r[GM_REG_SP] = (uintptr_t)uc->uc_mcontext.sp;
+	ret_regs->r[GM_REG_PC] = (uintptr_t)uc->uc_mcontext.pc;
+	ret_regs->has_all = true;
+}
+
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
+}
+
+static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
+			 int max, unsigned int *ret_flags)
+{
+	return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
+}
+
+#endif
+
+/* ---- which one --------------------------------------------------------------------------------- */
+
+static _Atomic(uint32_t) chosen;	/* enum gm_unwinder */
+
+void gm_unwind_choose(enum gm_unwinder which)
+{
+	atomic_store_explicit(&chosen, (uint32_t)which, memory_order_relaxed);
+}
+
+bool gm_unwind_is_own(void)
+{
+	return atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
+}
+
+/* Should the chain of frame records replace a stack of @count frames with @flags? Only where no object
+ * could be looked up at all: elsewhere the chain knows no more than the tables. */
+static bool frames_may_know_more(int count, int max, unsigned int flags)
+{
+	return __builtin_expect(flags & GM_UNWIND_TRUNCATED, 0) && count == 1 && max > 1 &&
+	       !gm_object_is_exact();
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	unsigned int flags = 0;
+	int count;
+
+	if (__builtin_expect(!gm_unwind_is_own(), 0))
+		return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
+	count = walk_own(from, ret_pcs, max, &flags);
+	if (frames_may_know_more(count, max, flags))
+		count = gm_unwind_frames(from, ret_pcs, NULL, max, &flags);
+	if (ret_flags)
+		*ret_flags = flags;
+	return count;
+}
+
+int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		   unsigned int *ret_flags)
+{
+	unsigned int flags = 0;
+	int count;
+
+	if (!gm_unwind_is_own())
+		return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
+	count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);
+	if (frames_may_know_more(count, max, flags))
+		count = gm_unwind_frames(from, ret_pcs, ret_ends, max, &flags);
+	if (ret_flags)
+		*ret_flags = flags;
+	return count;
+}

@@ -1,0 +1,98 @@
+/*
+ * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
+ *
+ * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found through
+ * _dl_find_object (glibc 2.35), before that through /proc/self/maps (recorder/modules/object.h); a frame's
+ * rule is worked out once and kept in a fixed, lossy, lock-free table (recorder/unwind/unwind_rules.h).
+ * Signal frames, alternate stacks and fibres are walked through.
+ * aarch64: the chain of frame records (recorder/unwind/unwind_frames.h). Of the function that a signal
+ * interrupted, its return address stands for it.
+ * So do stacks on x86-64 where no object can be looked up at all.
+ *
+ * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
+ * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
+ * (no tables, bad tables, an unreadable word) is cut there and marked.
+ *
+ * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
+ * Fork: nothing to do in the child. Stack: under 512 bytes, under 2.5 KiB where a
+ * frame is new.
+ */
+#ifndef GM_RECORDER_UNWIND_H
+#define GM_RECORDER_UNWIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Where an unwind starts. Registers by their DWARF numbers. */
+#if defined(__aarch64__)
+#define GM_REG_COUNT 33			/* x0..x30 sp pc */
+#define GM_REG_FP 29
+#define GM_REG_SP 31
+#define GM_REG_PC 32
+#else					/* x86-64 */
+#define GM_REG_COUNT 17			/* rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip */
+#define GM_REG_FP 6
+#define GM_REG_SP 7
+#define GM_REG_PC 16
+#endif
+
+struct gm_regs {
+	uintptr_t r[GM_REG_COUNT];	/* those a callee preserves, sp and pc are always set */
+	bool has_all;			/* the others are set too: from a ucontext_t */
+};
+
+/* The registers at this very place: the walk begins with the function it is used in, which must
+ * not have returned when gm_unwind runs. */
+static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs *regs)
+{
+	regs->has_all = false;
+#if defined(__x86_64__)
+	__asm__ volatile(
+		"movq %%rbx, 3*8(%0)\n\tmovq %%rbp, 6*8(%0)\n\tmovq %%rsp, 7*8(%0)\n\t"
+		"movq %%r12, 12*8(%0)\n\tmovq %%r13, 13*8(%0)\n\t"
+		"movq %%r14, 14*8(%0)\n\tmovq %%r15, 15*8(%0)\n\t"
+		"leaq 0f(%%rip), %%rax\n0:\tmovq %%rax, 16*8(%0)"
+		: : "r"(regs->r) : "rax", "memory");
+#else
+	__asm__ volatile(
+		"stp x29, x30, [%0, #29*8]\n\tmov x9, sp\n\tadr x10, 0f\n"
+		"0:\tstp x9, x10, [%0, #31*8]"
+		: : "r"(regs->r) : "x9", "x10", "memory");
+#endif
+}
+
+/* The registers that a signal handler got as its third argument (ucontext_t *). */
+void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext);
+
+enum gm_unwind_flag {
+	GM_UNWIND_TRUNCATED = 1,	/* the stack goes on where it could not be followed */
+	GM_UNWIND_MORE = 2,		/* @max frames were not enough */
+	GM_UNWIND_SIGNAL = 4,		/* it runs through a signal handler */
+};
+
+/* Walk from @from. @ret_pcs[0] is @from's pc; the others are return addresses, but the one after
+ * a signal frame, which is the interrupted instruction itself. @ret_flags (may be NULL): enum
+ * gm_unwind_flag. Returns the number of frames, 0 only when @max is 0. */
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags);
+
+/* The same, slower, and with where each frame ends: what the function of @ret_pcs[i] keeps on the
+ * stack lies below @ret_ends[i], and not below @ret_ends[i - 1] (of the first, its sp). UINTPTR_MAX
+ * of the outermost frame. Exact on x86-64; aarch64: between the frame records. */
+int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		   unsigned int *ret_flags);
+
+/* The unwinder to use: our own, as said above, or the chain of frame records alone. Words of option
+ * unwinder. */
+enum gm_unwinder { GM_UNWINDER_AUTO, GM_UNWINDER_FRAMES };
+void gm_unwind_choose(enum gm_unwinder which);
+
+/* Is it our own (GM_UNWINDER_AUTO)? */
+bool gm_unwind_is_own(void);
+
+/* Forget every rule: objects were or will be unloaded. Called by gm_modules_generation_bump. */
+void gm_unwind_flush(void);
+
+/* What the rule cache did, for tests and benchmarks: rules worked out since the start. */
+uint64_t gm_unwind_misses(void);
+
+#endif

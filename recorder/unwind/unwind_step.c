@@ -1,0 +1,304 @@
+/*
+ * unwind_step.c - one frame by its tables (see unwind_step.h). x86-64.
+ *
+ * Owns nothing. Any context.
+ */
+#include "recorder/unwind/unwind_step.h"
+
+#ifndef __aarch64__
+
+#include <errno.h>
+#include <string.h>
+
+#include "recorder/modules/object.h"
+#include "recorder/journal/probe.h"
+#include "recorder/unwind/unwind_rules.h"
+
+#define SIGFRAME_GREGS 40		/* offset of gregs in ucontext_t, */
+#define SIGFRAME_SELECTORS 184		/* and of cs, gs, fs, ss */
+#define USER_CODE_SEGMENT 0x33		/* of 64-bit code, on Linux always */
+
+const uint8_t gm_step_gregs[GM_CFI_REGS] = {
+	8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, GM_CFI_RA
+};
+
+static size_t read_table(void *ctx, void *dst, uintptr_t address, size_t bytes)
+{
+	(void)ctx;
+	return gm_probe_copy(dst, address, bytes);
+}
+
+/* The tables of the object that holds @address. Copied from, never read in place: @address may
+ * come from a stack gone wrong, and its object may be being unloaded this very moment. */
+static int find_frame(uintptr_t address, struct gm_cfi_source *ret_source,
+		      struct gm_cfi_frame *ret_frame)
+{
+	struct gm_object object;
+
+	if (!gm_object_find(address, &object) || !object.eh_frame_hdr)
+		return -ENOENT;
+	ret_source->read = read_table;
+	ret_source->ctx = NULL;
+	ret_source->start = object.start;
+	ret_source->end = object.end;
+	return gm_cfi_find(ret_source, object.eh_frame_hdr, address, ret_frame);
+}
+
+/*
+ * Expressions are recognised by what they compute, not by how they are spelt: evaluated over
+ * registers of made-up values, with a load that notes its address and gives a made-up word.
+ */
+#define MADE_UP_RBP UINT64_C(0x100000000)
+#define MADE_UP_RSP UINT64_C(0x200000000)
+#define MADE_UP_CFA UINT64_C(0x300000000)
+#define MADE_UP_WORD UINT64_C(0x400000000)
+#define MADE_UP_OTHER UINT64_C(0x7000000000)
+
+struct noted_load {
+	uintptr_t address;
+	unsigned int count;
+};
+
+static bool note_load(void *ctx, uintptr_t address, uintptr_t *ret_word)
+{
+	struct noted_load *noted = ctx;
+
+	noted->address = address;
+	noted->count++;
+	*ret_word = MADE_UP_WORD;
+	return true;
+}
+
+static bool evaluates_to(const struct gm_cfi_source *source, int32_t expression, bool is_rule,
+			 uintptr_t *ret_value, struct noted_load *ret_noted)
+{
+	uintptr_t regs[GM_CFI_REGS];
+	const uintptr_t cfa = MADE_UP_CFA;
+
+	for (unsigned int i = 0; i < GM_CFI_REGS; i++)
+		regs[i] = MADE_UP_OTHER + i * UINT64_C(0x100000000);
+	regs[GM_CFI_RBP] = MADE_UP_RBP;
+	regs[GM_CFI_RSP] = MADE_UP_RSP;
+	ret_noted->address = 0;
+	ret_noted->count = 0;
+	return gm_cfi_evaluate(source, gm_cfi_expression(source, expression), regs,
+			       is_rule ? &cfa : NULL, note_load, ret_noted, ret_value) == 0;
+}
+
+static bool saved_at(const struct gm_cfi_source *source, const struct gm_cfi_row *row,
+		     unsigned int reg, uintptr_t address)
+{
+	struct noted_load noted;
+	uintptr_t value;
+
+	return row->how[reg] == GM_CFI_EXPRESSION &&
+	       evaluates_to(source, row->value[reg], true, &value, &noted) && !noted.count &&
+	       value == address;
+}
+
+/* The kernel's frame, as glibc's __restore_rt describes it. */
+static bool is_sigframe(const struct gm_cfi_source *source, const struct gm_cfi_row *row)
+{
+	struct noted_load noted;
+	uintptr_t cfa;
+
+	return row->cfa_is_expression &&
+	       evaluates_to(source, row->cfa_offset, false, &cfa, &noted) && noted.count == 1 &&
+	       cfa == MADE_UP_WORD && noted.address == MADE_UP_RSP + GM_SIGFRAME_RSP &&
+	       saved_at(source, row, GM_CFI_RA, MADE_UP_RSP + GM_SIGFRAME_RIP) &&
+	       saved_at(source, row, GM_CFI_RBP, MADE_UP_RSP + GM_SIGFRAME_RBP);
+}
+
+static bool fits(int64_t value, int64_t low, int64_t high)
+{
+	return value >= low && value <= high;
+}
+
+/* A frame realigned in its prologue: the CFA was stored next to rbp. */
+static uint64_t pack_realigned(const struct gm_cfi_source *source, const struct gm_cfi_row *row)
+{
+	struct noted_load noted;
+	uintptr_t cfa, saved;
+	int64_t offset, save;
+
+	if (!evaluates_to(source, row->cfa_offset, false, &cfa, &noted) || noted.count != 1 ||
+	    cfa != MADE_UP_WORD || row->how[GM_CFI_RBP] != GM_CFI_EXPRESSION)
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	offset = (int64_t)(noted.address - MADE_UP_RBP);
+	if (!evaluates_to(source, row->value[GM_CFI_RBP], true, &saved, &noted) || noted.count)
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	save = (int64_t)(saved - MADE_UP_RBP);
+	if (!fits(offset, -(1 << 20), 1 << 20) || save % 8 || !fits(save / 8, -2048, 2047))
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	return gm_rule_make(GM_RULE_DRAP, (int32_t)offset, (int32_t)(save / 8));
+}
+
+static uint64_t pack(const struct gm_cfi_source *source, const struct gm_cfi_frame *frame)
+{
+	const struct gm_cfi_row *row = &frame->row;
+	int64_t save = 0;
+
+	if (row->how[GM_CFI_RA] == GM_CFI_UNDEFINED)
+		return gm_rule_make(GM_RULE_END, 0, 0);
+	if (frame->is_signal)
+		return gm_rule_make(is_sigframe(source, row) ? GM_RULE_SIGNAL : GM_RULE_FULL, 0, 0);
+	if (row->how[GM_CFI_RA] != GM_CFI_OFFSET || row->value[GM_CFI_RA] != -8 ||
+	    row->how[GM_CFI_RSP] != GM_CFI_SAME)
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	if (row->cfa_is_expression)
+		return pack_realigned(source, row);
+	if (row->how[GM_CFI_RBP] == GM_CFI_OFFSET) {
+		save = row->value[GM_CFI_RBP];
+		if (save % 8 || !fits(-(save / 8), 1, 2047))
+			return gm_rule_make(GM_RULE_FULL, 0, 0);
+	} else if (row->how[GM_CFI_RBP] != GM_CFI_SAME) {
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	}
+	if ((row->cfa_register != GM_CFI_RSP && row->cfa_register != GM_CFI_RBP) ||
+	    !fits(row->cfa_offset, 8, INT32_MAX))
+		return gm_rule_make(GM_RULE_FULL, 0, 0);
+	return gm_rule_make(row->cfa_register == GM_CFI_RSP ? GM_RULE_SP : GM_RULE_FP,
+			    (int32_t)row->cfa_offset, (int32_t)(-save / 8));
+}
+
+uint64_t gm_step_learn(uintptr_t address, uint32_t generation)
+{
+	struct gm_cfi_source source;
+	struct gm_cfi_frame frame;
+	uint64_t rule;
+
+	if (find_frame(address, &source, &frame) != 0)
+		return 0;
+	rule = pack(&source, &frame);
+	gm_rule_add(address, generation, rule);
+	return rule;
+}
+
+bool gm_step_is_sigreturn(uintptr_t pc, uintptr_t sp, struct gm_window *window)
+{
+	static const uint8_t mov_rax[] = { 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05 };
+	static const uint8_t mov_eax[] = { 0xb8, 15, 0, 0, 0, 0x0f, 0x05 };
+	uint8_t code[sizeof(mov_rax)];
+	uintptr_t selectors;
+	size_t got;
+
+	/* the saved code segment first: reading code is dear, and JIT code comes by here often */
+	if (!gm_window_read(window, sp + SIGFRAME_SELECTORS, &selectors) ||
+	    (selectors & 0xffff) != USER_CODE_SEGMENT)
+		return false;
+	got = gm_probe_copy(code, pc, sizeof(code));
+	return (got >= sizeof(mov_rax) && !memcmp(code, mov_rax, sizeof(mov_rax))) ||
+	       (got >= sizeof(mov_eax) && !memcmp(code, mov_eax, sizeof(mov_eax)));
+}
+
+bool gm_step_is_after_call(uintptr_t pc)
+{
+	static const uint8_t indirect[] = { 2, 3, 4, 6, 7 };	/* lengths of call r/m64 */
+	struct gm_object object;
+	uint8_t code[7];
+
+	if (!gm_object_find(pc, &object) || gm_probe_copy(code, pc - 7, 7) != 7)
+		return false;
+	if (code[2] == 0xe8)			/* call rel32 */
+		return true;
+	for (unsigned int i = 0; i < sizeof(indirect); i++)
+		if (code[7 - indirect[i]] == 0xff && (code[8 - indirect[i]] >> 3 & 7) == 2)
+			return true;
+	return false;
+}
+
+static bool load_word(void *ctx, uintptr_t address, uintptr_t *ret_word)
+{
+	return gm_window_read(ctx, address, ret_word);
+}
+
+/* The kernel's frame above rsp, when no table speaks of the trampoline. */
+static int step_sigframe(struct gm_step_state *state, struct gm_window *window)
+{
+	uintptr_t sp = state->regs[GM_CFI_RSP];
+
+	for (unsigned int i = 0; i < GM_CFI_REGS; i++)
+		if (!gm_window_read(window, sp + SIGFRAME_GREGS + 8 * i,
+				    &state->regs[gm_step_gregs[i]]))
+			return -EFAULT;
+	state->exact = true;
+	return 1;
+}
+
+static int apply(const struct gm_cfi_source *source, const struct gm_cfi_row *row,
+		 unsigned int reg, uintptr_t cfa, const uintptr_t old[GM_CFI_REGS],
+		 struct gm_window *window, uintptr_t *ret_value)
+{
+	int32_t value = row->value[reg];
+	uintptr_t at = cfa + (uintptr_t)(intptr_t)value;
+
+	switch (row->how[reg]) {
+	case GM_CFI_OFFSET:
+		return gm_window_read(window, at, ret_value) ? 0 : -EFAULT;
+	case GM_CFI_VAL_OFFSET:
+		*ret_value = at;
+		return 0;
+	case GM_CFI_REGISTER:
+		if ((uint32_t)value >= GM_CFI_REGS)
+			return -EBADMSG;
+		*ret_value = old[value];
+		return 0;
+	case GM_CFI_EXPRESSION:
+		if (gm_cfi_evaluate(source, gm_cfi_expression(source, value), old, &cfa,
+				    load_word, window, &at) != 0)
+			return -EBADMSG;
+		return gm_window_read(window, at, ret_value) ? 0 : -EFAULT;
+	case GM_CFI_VAL_EXPRESSION:
+		return gm_cfi_evaluate(source, gm_cfi_expression(source, value), old, &cfa,
+				       load_word, window, ret_value);
+	}
+	return 0;			/* as it was */
+}
+
+int gm_step_full(struct gm_step_state *state, struct gm_window *window)
+{
+	struct gm_cfi_source source;
+	struct gm_cfi_frame frame;
+	const struct gm_cfi_row *row = &frame.row;
+	uintptr_t old[GM_CFI_REGS];
+	uintptr_t address = state->regs[GM_CFI_RA] - !state->exact;
+	uintptr_t cfa;
+	int err = find_frame(address, &source, &frame);
+
+	if (err == -ENOENT &&
+	    gm_step_is_sigreturn(state->regs[GM_CFI_RA], state->regs[GM_CFI_RSP], window))
+		return step_sigframe(state, window);
+	if (err)
+		return err;
+	if (row->how[GM_CFI_RA] == GM_CFI_UNDEFINED)
+		return 0;
+	if (row->how[GM_CFI_RA] == GM_CFI_SAME)
+		return -EBADMSG;
+	memcpy(old, state->regs, sizeof(old));
+	if (!row->cfa_is_expression)
+		cfa = old[row->cfa_register] + (uintptr_t)(intptr_t)row->cfa_offset;
+	else if (gm_cfi_evaluate(&source, gm_cfi_expression(&source, row->cfa_offset), old, NULL,
+				 load_word, window, &cfa) != 0)
+		return -EBADMSG;
+	state->regs[GM_CFI_RSP] = cfa;
+	for (unsigned int reg = 0; reg < GM_CFI_REGS; reg++) {
+		err = apply(&source, row, reg, cfa, old, window, &state->regs[reg]);
+		if (err)
+			return err;
+	}
+	state->exact = frame.is_signal;
+	/* a stack grows one way, but for a signal's: this also ends a loop of bad frames */
+	if (!frame.is_signal && state->regs[GM_CFI_RSP] <= old[GM_CFI_RSP])
+		return -EBADMSG;
+	return 1;
+}
+
+#else	/* aarch64: no tables are read */
+
+uint64_t gm_step_learn(uintptr_t address, uint32_t generation)
+{
+	(void)address, (void)generation;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,353 @@
+/*
+ * graph_exec.c - executable graphs: made from graphs, updated, destroyed.
+ *
+ * One holds a copy of its graph, whose nodes have no handles. It lives until its handle is
+ * destroyed and its last launch is complete. All under fc.lock.
+ */
+#include "test/fakecuda/graph/graph.h"
+
+#include <stdlib.h>
+
+CUresult fc_exec_get(CUgraphExec h, struct fc_exec **ret_x)
+{
+	struct fc_exec *x = fc_handle_get(h, FC_H_EXEC);
+
+	if (!x)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_x = x;
+	return CUDA_SUCCESS;
+}
+
+static void hold(struct fc_graph *g, bool on)
+{
+	for (struct fc_node *n = g->nodes; n; n = n->next) {
+		if (n->child)
+			hold(n->child, on);
+		else if (n->mem && on)
+			fc_gmem_hold(n->mem);
+		else if (n->mem)
+			fc_gmem_unhold(n->mem);
+	}
+}
+
+static void drop_handle(struct fc_exec *x)
+{
+	if (!x->handle)
+		return;
+	fc_handle_drop(x->handle);
+	x->handle = NULL;
+	if (x->of)
+		x->of->execs--;
+}
+
+void fc_exec_put(struct fc_exec *x)
+{
+	struct fc_op *last;
+
+	if (--x->refs)
+		return;
+	drop_handle(x);
+	*x->prevp = x->next;
+	if (x->next)
+		x->next->prevp = x->prevp;
+	last = x->last;
+	hold(x->graph, false);
+	fc_graph_drop(x->graph);
+	free(x->order);
+	free(x);
+	fc_op_put(last);
+}
+
+static CUresult make(struct fc_graph *g, uint64_t flags, struct fc_exec **ret_x)
+{
+	struct fc_exec *x = calloc(1, sizeof(*x));
+	CUresult r = x ? fc_graph_copy(g, false, &x->graph) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	r = r ? r : fc_graph_order(x->graph, &x->order);
+	if (!r) {
+		x->handle = fc_handle_new(FC_H_EXEC, x);
+		r = x->handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (r) {
+		if (x) {
+			fc_graph_drop(x->graph);
+			free(x->order);
+		}
+		free(x);
+		return r;
+	}
+	x->refs = 1;
+	x->flags = flags;
+	x->of = g;
+	g->execs++;
+	hold(x->graph, true);
+	fc_exec_link(x);
+	*ret_x = x;
+	return CUDA_SUCCESS;
+}
+
+/* Memory nodes: one executable graph at a time. Launches from the device: not on this one. */
+static CUresult instantiate(CUgraph h, uint64_t flags, struct fc_exec **ret_x)
+{
+	const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+			       CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+			       CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+			       CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+	struct fc_graph *g;
+	CUresult r = fc_graph_get(h, &g);
+
+	if (r)
+		return r;
+	if ((flags & ~known) || g->capturing || g->moved)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) ||
+	    (g->execs && fc_graph_has_memory(g)))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return make(g, flags, ret_x);
+}
+
+/* ---- entries ---- */
+
+CUresult fc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+					unsigned long long flags)
+{
+	struct fc_exec *x;
+	CUresult r;
+
+	if (!phGraphExec || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = instantiate(hGraph, flags, &x);
+	if (!r)
+		*phGraphExec = x->handle;
+	return r;
+}
+
+CUresult fc_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+				  CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+{
+	if (phErrorNode)
+		*phErrorNode = NULL;
+	if (logBuffer && bufferSize)
+		*logBuffer = '\0';
+	return fc_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+CUresult fc_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			       char *logBuffer, size_t bufferSize)
+{
+	return fc_cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+CUresult fc_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+					 CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+	struct fc_stream *s = NULL;
+	struct fc_exec *x;
+	CUresult r;
+
+	if (!phGraphExec || !p)
+		return CUDA_ERROR_INVALID_VALUE;
+	p->hErrNode_out = NULL;
+	p->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+	if (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) {
+		r = fc_stream_get(p->hUploadStream, &s);
+		if (r)
+			return r;
+	}
+	r = instantiate(hGraph, p->flags, &x);
+	if (r == CUDA_ERROR_INVALID_VALUE)
+		p->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+	if (!r && s) {
+		r = fc_exec_upload(x, s);
+		if (r)
+			fc_exec_put(x);
+	}
+	if (r)
+		return r;
+	p->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+	*phGraphExec = x->handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	struct fc_exec *x;
+	CUresult r = fc_exec_get(hGraphExec, &x);
+
+	if (r)
+		return r;
+	drop_handle(x);
+	fc_exec_put(x);
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+	struct fc_exec *x;
+	CUresult r = fc_exec_get(hGraphExec, &x);
+
+	if (r)
+		return r;
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = x->flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+	return CUDA_SUCCESS;
+}
+
+/* ---- nodes of an executable graph ---- */
+
+CUresult fc_exec_node(struct fc_exec *x, const struct fc_node *n, struct fc_node **ret_copy)
+{
+	for (struct fc_node *c = x->graph->nodes; c; c = c->next)
+		if (c->source == n->id) {
+			*ret_copy = c;
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult exec_node(CUgraphExec hx, CUgraphNode hn, struct fc_node **ret_copy)
+{
+	struct fc_exec *x;
+	struct fc_node *n;
+	CUresult r = fc_exec_get(hx, &x);
+
+	r = r ? r : fc_node_get(hn, &n);
+	r = r ? r : fc_exec_node(x, n, ret_copy);
+	if (!r && (*ret_copy)->type != CU_GRAPH_NODE_TYPE_KERNEL &&
+	    (*ret_copy)->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+	    (*ret_copy)->type != CU_GRAPH_NODE_TYPE_MEMSET)
+		r = CUDA_ERROR_INVALID_VALUE;
+	return r;
+}
+
+CUresult fc_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+	struct fc_node *c;
+	CUresult r = exec_node(hGraphExec, hNode, &c);
+
+	if (!r)
+		c->disabled = !isEnabled;
+	return r;
+}
+
+CUresult fc_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+				  unsigned int *isEnabled)
+{
+	struct fc_node *c;
+	CUresult r = exec_node(hGraphExec, hNode, &c);
+
+	if (r)
+		return r;
+	if (!isEnabled)
+		return CUDA_ERROR_INVALID_VALUE;
+	*isEnabled = !c->disabled;
+	return CUDA_SUCCESS;
+}
+
+/* ---- updating as a whole ---- */
+
+static void number(struct fc_graph *g)
+{
+	size_t i = 0;
+
+	for (struct fc_node *n = g->nodes; n; n = n->next)
+		n->unmet = i++;
+}
+
+static CUresult differ(CUgraphExecUpdateResultInfo *info, CUgraphExecUpdateResult why,
+		       const struct fc_node *n)
+{
+	info->result = why;
+	info->errorNode = n ? n->handle : NULL;
+	info->errorFromNode = NULL;
+	return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+/* Nodes pair up in the order in which they were made; both graphs are numbered. */
+static CUresult compare(struct fc_graph *to, struct fc_graph *from,
+			CUgraphExecUpdateResultInfo *info)
+{
+	struct fc_node *t = to->nodes, *f = from->nodes;
+	CUresult r = CUDA_SUCCESS;
+
+	if (to->n_nodes != from->n_nodes)
+		return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL);
+	number(to);
+	number(from);
+	for (; t && !r; t = t->next, f = f->next) {
+		if (t->type != f->type)
+			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, f);
+		if (t->deps.n != f->deps.n)
+			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, f);
+		for (size_t i = 0; i < t->deps.n; i++)
+			if (t->deps.e[i].node->unmet != f->deps.e[i].node->unmet)
+				return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, f);
+		if (t->mem != f->mem)
+			return differ(info, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, f);
+		if (t->child)
+			r = compare(t->child, f->child, info);
+	}
+	return r;
+}
+
+static void assign(struct fc_graph *to, struct fc_graph *from)
+{
+	struct fc_node *f = from->nodes;
+
+	for (struct fc_node *t = to->nodes; t; t = t->next, f = f->next) {
+		struct fc_work *w = t->work;
+		struct fc_event *e = t->event;
+
+		t->work = f->work ? fc_work_get(f->work) : NULL;
+		t->event = f->event ? fc_event_ref(f->event) : NULL;
+		fc_work_put(w);
+		fc_event_put(e);
+		if (t->child)
+			assign(t->child, f->child);
+	}
+}
+
+CUresult fc_exec_update(struct fc_graph *to, struct fc_graph *from,
+			CUgraphExecUpdateResultInfo *info)
+{
+	CUresult r = compare(to, from, info);
+
+	if (r)
+		return r;
+	assign(to, from);
+	*info = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_SUCCESS };
+	return CUDA_SUCCESS;
+}
+
+CUresult fc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+				 CUgraphExecUpdateResultInfo *resultInfo)
+{
+	struct fc_exec *x;
+	struct fc_graph *g;
+	CUresult r = fc_exec_get(hGraphExec, &x);
+
+	r = r ? r : fc_graph_get(hGraph, &g);
+	if (r || !resultInfo || g->moved) {
+		if (resultInfo)
+			*resultInfo = (CUgraphExecUpdateResultInfo){
+				.result = CU_GRAPH_EXEC_UPDATE_ERROR };
+		return r ? r : CUDA_ERROR_INVALID_VALUE;
+	}
+	return fc_exec_update(x->graph, g, resultInfo);
+}
+
+CUresult fc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+			      CUgraphExecUpdateResult *updateResult_out)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult r;
+
+	if (!updateResult_out)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = fc_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+	*updateResult_out = info.result;
+	if (hErrorNode_out)
+		*hErrorNode_out = info.errorNode;
+	return r;
+}

@@ -1,0 +1,146 @@
+/*
+ * aux_cached.c - cached heaps on a driver of the test's own: see aux_cached.h.
+ */
+#include "test/unit/cache/aux_cached.h"
+
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+
+#define FREED 256u
+
+struct aux_driver aux_driver;
+bool aux_keeps;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct freed { uint64_t address, bytes; } freed[FREED];
+static unsigned int freed_count;
+
+void aux_driver_begin(uint64_t capacity)
+{
+	aux_driver = (struct aux_driver){ .next = UINT64_C(0x7e0000000000), .capacity = capacity };
+	freed_count = 0;
+}
+
+/* What was freed last is handed out first, as drivers do. */
+static uint64_t address_for(uint64_t bytes)
+{
+	for (unsigned int i = freed_count; i-- > 0;)
+		if (freed[i].bytes == bytes) {
+			uint64_t address = freed[i].address;
+
+			freed[i] = freed[--freed_count];
+			return address;
+		}
+	aux_driver.next += bytes;
+	return aux_driver.next - bytes;
+}
+
+static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	int r = -ENOMEM;
+
+	(void)stream;
+	if (aux_driver.between)
+		aux_driver.between();
+	pthread_mutex_lock(&mutex);
+	aux_driver.calls++;
+	if (arg) {
+		*ret_address = aux_driver.next += bytes;
+		aux_driver.next += bytes;
+		r = 0;
+	} else if ((!aux_driver.fail_at || aux_driver.calls < aux_driver.fail_at) &&
+	    bytes <= aux_driver.capacity - aux_driver.used) {
+		aux_driver.used += bytes;
+		*ret_address = address_for(bytes);
+		r = 0;
+	}
+	pthread_mutex_unlock(&mutex);
+	return r;
+}
+
+static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	(void)stream;
+	if (aux_driver.between)
+		aux_driver.between();
+	if (arg)
+		return;
+	pthread_mutex_lock(&mutex);
+	/* Of an assertion that holds libcheck writes, too, and who is killed at that spoils its pipe. */
+	if (aux_driver.used < bytes)
+		ck_abort_msg("more is freed than there is");
+	aux_driver.used -= bytes;
+	if (freed_count < FREED)
+		freed[freed_count++] = (struct freed){ address, bytes };
+	pthread_mutex_unlock(&mutex);
+}
+
+static void settle(void *arg)
+{
+	(void)arg;
+	if (aux_driver.settle)
+		aux_driver.settle();
+}
+
+struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
+			   uint64_t limit)
+{
+	struct gm_heap_config config;
+	struct gm_cached_setup setup = {
+		.config = &config, .driver_alloc = driver_alloc, .driver_free = driver_free,
+		.settle = settle, .context = context, .domain = domain, .kind = kind,
+		.keeps = aux_keeps,
+	};
+	struct gm_cached *heap = NULL;
+	char error[160];
+
+	gm_heap_config_default(&config);
+	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
+	config.limit = limit;
+	setup.arg = context >= AUX_ENDLESS ? &aux_driver : NULL;
+	ck_assert_int_eq(gm_cached_new(&setup, &heap), 0);
+	return heap;
+}
+
+struct gm_alloc aux_request(uint64_t bytes, uint64_t stream, uint16_t module)
+{
+	return (struct gm_alloc){ .requested = bytes, .stream = stream, .module = module };
+}
+
+int aux_serve(struct gm_cached *heap, struct gm_alloc *alloc, uint32_t *ret_block)
+{
+	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, alloc->requested);
+	int r = gm_cached_alloc(heap, op, alloc, ret_block);
+
+	if (r == -EAGAIN)
+		r = gm_cached_grow(heap, op, alloc, ret_block);
+	gm_op_end(op);
+	return r;
+}
+
+static bool answer(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
+{
+	(void)block;
+	(void)number;
+	(void)bytes;
+	return *(bool *)arg;
+}
+
+int aux_release(struct gm_cached *heap, uint32_t block, uint64_t address, bool now)
+{
+	struct gm_cached_free how = { .tsc = gm_stamp_before(), .now = answer, .arg = &now,
+				      .stack = GM_STACK_OF_BLOCK };
+	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, address, 0);
+	int r = gm_cached_free(heap, op, block, address, &how);
+
+	gm_op_end(op);
+	return r;
+}
+
+void aux_complete(struct gm_cached *heap, uint32_t block)
+{
+	struct gm_reuse_item item = { .block = block, .owner = gm_cached_number(heap) };
+
+	gm_cached_complete(&item, 1);
+}

@@ -1,0 +1,573 @@
+/* The chunk pool, thread slots, the horizon, and whoever comes through a slot that is busy. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "recorder/record/events.h"
+#include "recorder/read/image.h"
+#include "recorder/journal/sys.h"
+#include "test/unit/journal/aux_journal.h"
+
+#ifdef __SANITIZE_THREAD__
+#define UNDER_TSAN 1
+#else
+#define UNDER_TSAN 0
+#endif
+
+static void notes(uint64_t first, uint64_t count)
+{
+	for (uint64_t i = first; i < first + count; i++)
+		gm_record_note(GM_ACTION_ANNOTATE, 0, i, 0);
+}
+
+/* The kept events are the last ones of 1 ... @last, whole and in order. */
+static void tail_is(uint64_t last, uint64_t at_least, uint64_t at_most)
+{
+	struct gm_image image;
+
+	aux_image(&image);
+	ck_assert_uint_ge(image.event_count, at_least);
+	ck_assert_uint_le(image.event_count, at_most);
+	for (size_t i = 0; i < image.event_count; i++)
+		ck_assert_uint_eq(image.events[i]->size, last - image.event_count + 1 + i);
+	ck_assert_uint_eq(image.dropped_total, last - image.event_count);
+	gm_image_free(&image);
+	aux_sound();
+}
+
+START_TEST(test_one_chunk)
+{
+	aux_start(63);
+	ck_assert_uint_eq(gm_recorder_header()->history_events, 63);
+	for (uint64_t i = 1; i <= 200; i++) {
+		notes(i, 1);
+		tail_is(i, i % 63 ? i % 63 : i ? 63 : 0, 63);
+	}
+}
+END_TEST
+
+START_TEST(test_ring)
+{
+	aux_start(1000);		/* 16 chunks */
+	ck_assert_uint_eq(gm_recorder_header()->history_events, 1008);
+	notes(1, 1008);
+	tail_is(1008, 1008, 1008);
+	ck_assert_uint_eq(gm_recorder_header()->horizon, 0);
+	notes(1009, 1);
+	tail_is(1009, 1009 - 63, 1009 - 63);
+	notes(1010, 100000);
+	tail_is(101009, 1008 - 63, 1008);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+}
+END_TEST
+
+START_TEST(test_no_history)
+{
+	aux_start(0);
+	notes(1, 1000);
+	aux_record(0, 0x1000, 512);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 0);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	ck_assert_uint_eq(gm_recorder_header()->history_events, 0);
+	aux_sound();
+}
+END_TEST
+
+struct crowd { pthread_barrier_t *meet; unsigned int count; };
+
+static void *write_some(void *arg)
+{
+	const struct crowd *crowd = arg;
+
+	notes(1, crowd->count);
+	if (crowd->meet)
+		pthread_barrier_wait(crowd->meet);	/* everybody has a slot until here */
+	return NULL;
+}
+
+static void run_crowd(unsigned int threads, unsigned int count, bool together)
+{
+	pthread_t *ids = calloc(threads, sizeof(*ids));
+	struct crowd crowd = { .count = count };
+	pthread_barrier_t meet;
+	pthread_attr_t attr;
+
+	ck_assert_ptr_nonnull(ids);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	if (together) {
+		pthread_barrier_init(&meet, NULL, threads);
+		crowd.meet = &meet;
+	}
+	for (unsigned int i = 0; i < threads; i++)
+		ck_assert_int_eq(pthread_create(&ids[i], &attr, write_some, &crowd), 0);
+	for (unsigned int i = 0; i < threads; i++)
+		pthread_join(ids[i], NULL);
+	free(ids);
+}
+
+/* Slots that are taken, but for this thread's own. */
+static unsigned int others(void)
+{
+	unsigned int taken = 0;
+
+	for (unsigned int i = 1; i < gm_rec.slots_used; i++)
+		taken += gm_rec.tids[i] && gm_rec.tids[i] != (uint32_t)gettid();
+	return taken;
+}
+
+/* Far more threads than chunks, all alive: nothing is lost but to the horizon, and half of the
+ * chunks stay out of the threads' hands. */
+START_TEST(test_more_threads_than_chunks)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	aux_start(63 * 16);
+	run_crowd(100, 200, true);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	ck_assert_uint_le(pool->owned, 8);
+	aux_sound();
+	ck_assert_uint_ge(aux_count_events(GM_ACTION_NONE), 63 * 6);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 100 * 200);
+	/* All of them are dead, or will be as soon as the kernel is done with them: their slots are
+	 * free, their chunks closed. Ours stays. */
+	for (unsigned int tries = 0; tries < 1000 && others(); tries++) {
+		usleep(10000);
+		gm_rec.slots_swept_ns = 0;
+		gm_recorder_tick();
+	}
+	ck_assert_uint_eq(others(), 0);
+	ck_assert_uint_eq(pool->owned, 0);
+	aux_sound();
+}
+END_TEST
+
+/* Each event of the shared chunk still tells its thread. */
+START_TEST(test_shared_tells_thread)
+{
+	struct gm_image image;
+
+	aux_start(63);
+	notes(1, 5);
+	aux_image(&image);
+	ck_assert_uint_eq(image.event_count, 5);
+	for (size_t i = 0; i < 5; i++)
+		ck_assert_uint_eq(gm_image_event_thread(&image, image.events[i]),
+				  (uint32_t)gettid());
+	gm_image_free(&image);
+}
+END_TEST
+
+/* Threads that come and go: slots are used again, none is refused, names are theirs. */
+START_TEST(test_slots_come_back)
+{
+	unsigned int round;
+
+	aux_start(63 * 64);
+	for (round = 0; round < 40; round++) {
+		run_crowd(50, 3, round % 8 == 0);
+		gm_rec.slots_swept_ns = 0;
+		gm_threads_sweep();
+		aux_sound();
+	}
+	ck_assert_uint_le(gm_rec.slots_used, 150);
+	ck_assert_uint_eq(gm_region(GM_REGION_THREADS)->refused, 0);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 40 * 50 * 3);
+}
+END_TEST
+
+/* No slot is left: records go through slot 0 and are not lost. */
+START_TEST(test_no_slot)
+{
+	struct gm_writer writer;
+	uint64_t op;
+
+	aux_start(63 * 4);
+	/* As if all slots were taken by living threads: this one. */
+	ck_assert(gm_lock(&gm_rec.journal));
+	gm_rec.slots_used = GM_MAX_THREADS;
+	for (unsigned int i = 1; i < GM_MAX_THREADS; i++)
+		gm_rec.tids[i] = (uint32_t)getpid();
+	gm_unlock(&gm_rec.journal);
+	gm_tls = (struct gm_thread_local){ 0 };
+	for (unsigned int i = 1; i < GM_MAX_THREADS; i++)
+		gm_rec.tids[i] = 1;	/* alive, and not of this process: ESRCH, so busy */
+	for (unsigned int i = 1; i < GM_MAX_THREADS; i++)
+		gm_set(&gm_rec.slots[i].busy, 1);
+	op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, 0);
+	ck_assert_uint_eq(op >> GM_OP_SLOT_SHIFT, 0);
+	ck_assert_uint_gt(op, 0);
+	gm_op_end(op);
+	ck_assert_uint_gt(gm_region(GM_REGION_THREADS)->refused, 0);
+	notes(1, 100);
+	gm_writer_enter(&writer);
+	ck_assert_ptr_null(writer.slot);
+	ck_assert(!writer.nested);
+	gm_writer_leave(&writer);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events, 100);
+}
+END_TEST
+
+/* A signal handler that interrupts a record: it finds the slot busy, waits for nothing, and what
+ * it cannot write is counted. */
+START_TEST(test_nested)
+{
+	struct gm_writer writer, inner;
+	uint64_t outer, op;
+
+	aux_start(63 * 4);
+	notes(1, 1);
+	gm_writer_enter(&writer);
+	ck_assert_ptr_nonnull(writer.slot);
+	gm_writer_enter(&inner);
+	ck_assert(inner.nested);
+	ck_assert_ptr_null(inner.slot);
+	gm_writer_leave(&inner);
+	ck_assert_uint_eq(gm_get(&writer.slot->busy), 1);
+	op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, 0);
+	ck_assert_uint_eq(op >> GM_OP_SLOT_SHIFT, 0);
+	notes(2, 3);			/* the domain is free: into the shared chunk */
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 4);
+	ck_assert(gm_lock(&gm_rec.domain[0].lock));
+	notes(5, 1);			/* it is not: lost at once */
+	gm_unlock(&gm_rec.domain[0].lock);
+	ck_assert_uint_eq(gm_recorder_header()->operations_lost, 1);
+	ck_assert(gm_lock(&gm_rec.shared));
+	notes(5, 1);
+	gm_unlock(&gm_rec.shared);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 1);
+	ck_assert(gm_lock(&gm_rec.intern));
+	ck_assert_uint_eq(gm_intern_string("other", 5), 0);
+	gm_unlock(&gm_rec.intern);
+	gm_writer_leave(&writer);
+	/* An operation within an operation: the outer one is the one that is shown. */
+	outer = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, 1);
+	op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, 2);
+	ck_assert_uint_ne(op, outer);
+	ck_assert_uint_eq(gm_rec.threads[outer >> GM_OP_SLOT_SHIFT].flight_op, outer);
+	gm_op_end(op);
+	ck_assert_uint_eq(gm_rec.threads[outer >> GM_OP_SLOT_SHIFT].flight_op, outer);
+	gm_op_end(outer);
+	ck_assert_uint_eq(gm_rec.threads[outer >> GM_OP_SLOT_SHIFT].flight_op, 0);
+	aux_sound();
+}
+END_TEST
+
+/* The real thing: a timer's handler that records, in a thread that records. */
+static _Atomic(uint32_t) handled;
+
+static void on_alarm(int number)
+{
+	int saved_errno = errno;
+
+	(void)number;
+	gm_record_note(GM_ACTION_SNAPSHOT, 0, 0, 0);
+	gm_record_note(GM_ACTION_SNAPSHOT, 1, 0, 0);
+	gm_count(&handled, 1);
+	errno = saved_errno;
+}
+
+START_TEST(test_signal_storm)
+{
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+	struct itimerspec often = { { 0, 50000 }, { 0, 50000 } };
+	unsigned long records = 0;
+	timer_t timer;
+
+	aux_start(63 * 100);
+	sigaction(SIGALRM, &action, NULL);
+	ck_assert_int_eq(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+	ck_assert_int_eq(timer_settime(timer, 0, &often, NULL), 0);
+	while (gm_get(&handled) < 2000 && records < 20000000) {
+		uint32_t block = aux_record(0, 0x1000, 512);
+
+		ck_assert_int_eq(gm_record_free(0, block, 0, 0), 0);
+		records++;
+	}
+	timer_delete(timer);
+	ck_assert_uint_ge(gm_get(&handled), 2000);
+	aux_sound();
+	aux_count_events(GM_ACTION_NONE);
+	/* Each note was written, or counted as lost. */
+	ck_assert_uint_eq(gm_rec.domains[0].counts.events + gm_rec.domains[1].counts.events +
+			  gm_recorder_header()->events_lost +
+			  gm_recorder_header()->operations_lost,
+			  records * 5 + 2 * (uint64_t)gm_get(&handled));
+}
+END_TEST
+
+/* A raw clone() that shares our thread pointer uses our slot: one of both at a time. */
+static char raw_stack[64 << 10] __attribute__((aligned(16)));
+static _Atomic(uint32_t) raw_done;
+
+static int raw_thread(void *arg)
+{
+	(void)arg;
+	notes(1000000, 20000);
+	gm_set_release(&raw_done, 1);
+	return 0;
+}
+
+START_TEST(test_raw_clone)
+{
+	pid_t child;
+
+	aux_start(63 * 1000);
+	notes(1, 1);
+	child = clone(raw_thread, raw_stack + sizeof(raw_stack),
+		      CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, NULL);
+	ck_assert_int_gt(child, 0);
+	notes(2, 20000);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert_uint_eq(gm_get_acquire(&raw_done), 1);
+	aux_sound();
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE) +
+			  gm_recorder_header()->events_lost +
+			  gm_recorder_header()->operations_lost, 40001);
+}
+END_TEST
+
+/* A forked child has nothing of the journal; it starts afresh with its own. */
+START_TEST(test_fork)
+{
+	struct gm_image image;
+	uint32_t block;
+	pid_t child;
+	int status;
+
+	aux_start(63 * 10);
+	notes(1, 10);
+	block = aux_record(0, 0x1000, 512);
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		gm_recorder_forget();
+		gm_record_note(GM_ACTION_ANNOTATE, 0, 0, 0);
+		gm_rec.domain[0].spare_segment = 1 << 20;	/* what the parent left */
+		if (gm_recorder_header() || gm_record_free(0, block, 0, 0) != -ENODEV)
+			_exit(1);
+		aux_start(63 * 3);
+		notes(1, 7);
+		gm_op_end(UINT64_C(4000) << GM_OP_SLOT_SHIFT | 1);
+		gm_record_free(0, aux_record(0, 0x1000, 512), 0, 0);
+		if (gm_rec.domains[0].counts.events != 12 || gm_rec.slots_used != 2 ||
+		    gm_rec.domains[0].first_segment || gm_recorder_check())
+			_exit(2);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(gm_record_free(0, block, 0, 0), 0);
+	aux_sound();
+	aux_image(&image);
+	ck_assert_uint_eq(image.event_count, 10 + 2 + 3);
+	gm_image_free(&image);
+}
+END_TEST
+
+/* Many events from many threads, copied meanwhile: every copy is sound, its order is by stamp. */
+static _Atomic(bool) over;
+
+static void *keep_writing(void *arg)
+{
+	for (uint64_t i = 0; !gm_get(&over) && i < 10000000; i++) {
+		uint32_t block = aux_record((uint8_t)(i % 3), (uint64_t)(uintptr_t)arg << 32, 512);
+
+		gm_record_free(0, block, 0, 0);
+		notes(i, 1);
+	}
+	return NULL;
+}
+
+START_TEST(test_live_copies)
+{
+	pthread_t threads[8];
+
+	aux_start(63 * 40);
+	for (uintptr_t i = 0; i < 8; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, keep_writing, (void *)(i + 1)), 0);
+	for (unsigned long i = 0; i < aux_effort(40); i++) {
+		struct gm_image image;
+		uint64_t last = 0;
+
+		aux_image(&image);
+		for (size_t k = 0; k < image.event_count; k++) {
+			ck_assert_uint_ge(image.events[k]->tsc, last);
+			last = image.events[k]->tsc;
+		}
+		gm_image_free(&image);
+	}
+	gm_set(&over, true);
+	for (unsigned int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+	aux_sound();
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+}
+END_TEST
+
+/* In a pool of many chunks a thread takes several at once, and what it wrote stays whole and in order.
+ * When it ends, those that it had not opened are the next that somebody gets. */
+START_TEST(test_several_at_once)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	aux_start(63 * 4096);
+	notes(1, 63 * 100);
+	tail_is(63 * 100, 63 * 100, 63 * 100);
+	ck_assert_uint_gt(pool->owned, 1);
+	ck_assert_uint_le(pool->owned, GM_RUN_MOST);
+	notes(63 * 100 + 1, 63 * 6000);
+	tail_is(63 * 6100, 63 * (4096 - GM_RUN_MOST), 63 * 4096);
+	run_crowd(8, 63 * 40, true);
+	ck_assert_uint_le(pool->owned, 4096 / 16);
+	aux_sound();
+	for (unsigned int tries = 0; tries < 1000 && others(); tries++) {
+		usleep(10000);
+		gm_rec.slots_swept_ns = 0;
+		gm_recorder_tick();
+	}
+	ck_assert_uint_eq(others(), 0);
+	ck_assert_uint_eq(pool->owned, gm_rec.slots[1].run.count);
+	aux_sound();
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+}
+END_TEST
+
+static _Atomic(uint32_t) refusing, refusals;
+
+static int advise_or_refuse(void *addr, size_t bytes, int advice)
+{
+	if (advice == 23 && gm_get(&refusing)) {
+		gm_count(&refusals, 1);
+		errno = EFAULT;
+		return -1;
+	}
+	return madvise(addr, bytes, advice);
+}
+
+/* The file system is full: what was promised is not touched, the oldest events make room, no event is
+ * lost; and when there is memory again, the history grows on. */
+START_TEST(test_memory_refused)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t last = 63 * 500;
+	uint32_t fresh;
+
+	gm_sys.advise = advise_or_refuse;
+	aux_start(63 * 4096);
+	notes(1, last);
+	gm_set(&refusing, 1);
+	notes(last + 1, 63 * 3000);
+	last += 63 * 3000;
+	ck_assert_uint_gt(gm_get(&refusals), 0);
+	ck_assert_uint_gt(pool->unbacked_count, 0);
+	ck_assert_uint_eq(gm_get(&pool->growing), 0);
+	fresh = pool->fresh;
+	for (uint32_t i = 0; i < pool->unbacked_count; i++) {
+		const uint8_t *at = gm_rec.events + (uint64_t)pool->unbacked[i].first * 4096;
+		unsigned char there[GM_GROWING_MOST * 2];
+
+		ck_assert_int_eq(mincore((void *)(uintptr_t)at, pool->unbacked[i].count * 4096,
+					 there), 0);
+		for (uint32_t k = 0; k < pool->unbacked[i].count; k++)
+			ck_assert_uint_eq(there[k] & 1, 0);
+	}
+	tail_is(last, 63 * 400, 63 * (uint64_t)fresh);
+	run_crowd(8, 63 * 100, true);
+	ck_assert_uint_le(pool->unbacked_count, GM_GROWING_MOST);
+	aux_sound();
+	gm_set(&refusing, 0);
+	gm_recorder_tick();
+	run_crowd(8, 63 * 500, true);
+	ck_assert_uint_eq(pool->unbacked_count, 0);
+	ck_assert_uint_gt(pool->fresh, fresh);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	aux_sound();
+}
+END_TEST
+
+static _Atomic(uint32_t) populated;
+
+static int count_populates(void *addr, size_t bytes, int advice)
+{
+	if (advice == 23)
+		gm_count(&populated, 1);
+	return madvise(addr, bytes, advice);
+}
+
+/* Who writes many events finds memory that the helper thread got for them; who writes few has the memory
+ * of few. */
+START_TEST(test_ready_ahead)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t before, steps = 0;
+
+	gm_sys.advise = count_populates;
+	aux_start(63 * 4096);
+	notes(1, 63);
+	gm_recorder_tick();
+	ck_assert(!gm_recorder_ahead());
+	ck_assert_uint_eq(gm_region(GM_REGION_EVENTS)->populated, 4096);
+	notes(64, 63 * 999);
+	for (uint64_t at = 1000; at < 4000; at += 100) {
+		steps += gm_recorder_ahead();
+		aux_sound();
+		before = gm_get(&populated);
+		notes(63 * at + 1, 63 * 100);
+		ck_assert(!steps || gm_get(&populated) == before);
+	}
+	ck_assert_uint_gt(steps, 3);
+	ck_assert_uint_lt(steps, 29);
+	while (gm_recorder_ahead())
+		;
+	ck_assert_uint_eq(pool->fresh, pool->chunks);
+	tail_is(63 * 4000, 63 * 4000, 63 * 4000);
+	notes(63 * 4000 + 1, 63 * 5000);
+	ck_assert(!gm_recorder_ahead());
+	tail_is(63 * 9000, 63 * (4096 - GM_RUN_MOST), 63 * 4096);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("events");
+	TCase *tc = tcase_create("events");
+	SRunner *sr = srunner_create(suite);
+	int failed;
+
+	tcase_set_timeout(tc, 100);
+	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
+	tcase_add_test(tc, test_one_chunk);
+	tcase_add_test(tc, test_ring);
+	tcase_add_test(tc, test_no_history);
+	tcase_add_test(tc, test_more_threads_than_chunks);
+	tcase_add_test(tc, test_shared_tells_thread);
+	tcase_add_test(tc, test_slots_come_back);
+	tcase_add_test(tc, test_no_slot);
+	tcase_add_test(tc, test_nested);
+	tcase_add_test(tc, test_signal_storm);
+	if (!UNDER_TSAN)		/* it cannot know of a thread that is none */
+		tcase_add_test(tc, test_raw_clone);
+	tcase_add_test(tc, test_fork);
+	tcase_add_test(tc, test_live_copies);
+	tcase_add_test(tc, test_several_at_once);
+	tcase_add_test(tc, test_memory_refused);
+	tcase_add_test(tc, test_ready_ahead);
+	suite_add_tcase(suite, tc);
+	srunner_set_tap(sr, "-");
+	srunner_run_all(sr, CK_SILENT);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? 1 : 0;
+}

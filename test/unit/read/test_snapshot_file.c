@@ -1,0 +1,231 @@
+/* Snapshots in files: names, limits, full disks, and what falls back into memory. */
+#include "test/unit/journal/journal_builder.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "recorder/read/image.h"
+#include "recorder/snapshot/snapshot.h"
+
+#define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
+#define MIB (UINT64_C(1) << 20)
+
+static struct jb jb;
+static struct gm_image image;
+static json_t *root;
+static struct gm_snapshot_request request;
+
+static void setup(void)
+{
+	struct gm_clock *clock;
+
+	jb_new(&jb, (struct jb_plan){ 256, 256, 64, 65536 });
+	clock = &jb.h->clock;		/* stamps are microseconds since 2023-11-14 22:13:20 UTC */
+	clock->wall_ns[0] = UINT64_C(1700000000000000000);
+	clock->stamp[1] = 1000000;
+	clock->monotonic_ns[1] = 1000000000;
+	clock->wall_ns[1] = UINT64_C(1700000001000000000);
+	jb_thread(&jb, 1, 100);
+	jb_thread(&jb, 2, 200);
+	memset(&image, 0, sizeof(image));
+	request = (struct gm_snapshot_request){ .reason = "test", .time_us = 42 };
+	root = NULL;
+}
+
+static void teardown(void)
+{
+	json_decref(root);
+	gm_image_free(&image);
+	jb_free_all(&jb);
+}
+
+static void settle(uint64_t max_events)
+{
+	int fd = jb_file(&jb);
+
+	gm_image_free(&image);
+	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+	ck_assert_int_eq(gm_image_settle(&image, max_events), 0);
+	close(fd);
+}
+
+static void parse(int fd)
+{
+	off_t length = lseek(fd, 0, SEEK_END);
+	char *text = malloc((size_t)length);
+	json_error_t error;
+
+	ck_assert_int_eq(pread(fd, text, (size_t)length, 0), length);
+	json_decref(root);
+	root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+	ck_assert_msg(root != NULL, "%s at byte %d", error.text, error.position);
+	free(text);
+}
+
+/* "a.b.0.c" from the root; the test fails where there is none. */
+static json_t *at(const char *path)
+{
+	char copy[256], *part, *rest = copy;
+	json_t *value = root;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	while ((part = strsep(&rest, "/"))) {
+		value = json_is_array(value) ? json_array_get(value, strtoul(part, NULL, 10)) :
+			json_object_get(value, part);
+		ck_assert_msg(value != NULL, "no %s in %s", part, path);
+	}
+	return value;
+}
+
+static long long num(const char *path)
+{
+	json_t *value = at(path);
+
+	ck_assert_msg(json_is_integer(value), "%s is no integer", path);
+	return json_integer_value(value);
+}
+
+static char *scratch(void)
+{
+	static char room[64];
+
+	strcpy(room, "/tmp/gm_snapshot.XXXXXX");
+	ck_assert_ptr_ne(mkdtemp(room), NULL);
+	ck_assert_int_eq(chdir(room), 0);
+	return room;
+}
+
+static void clean(const char *room)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", room);
+	ck_assert_int_eq(system(command), 0);
+}
+
+static unsigned int files_in(const char *directory)
+{
+	DIR *dir = opendir(directory);
+	unsigned int found = 0;
+
+	ck_assert_ptr_ne(dir, NULL);
+	for (struct dirent *entry; (entry = readdir(dir));)
+		found += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+	closedir(dir);
+	return found;
+}
+
+static void much_history(void)
+{
+	for (uint64_t i = 1; i <= 3000; i++)
+		jb_event(&jb, 1, OP(1, i), GM_ACTION_OOM, 0, 10 * i, 0x7f0000000000, i);
+	settle(UINT64_MAX);
+}
+
+START_TEST(written_to_its_file)
+{
+	char *room = scratch(), path[4096], wanted[256];
+	int fd;
+
+	much_history();
+	request.reason = "signal";
+	ck_assert_int_eq(gm_snapshot_write(&image, &request, "gpumem.%c.%p.%h.%k.%r.json", 1, NULL,
+					   path, sizeof(path)), 0);
+	snprintf(wanted, sizeof(wanted), "%s/gpumem.app.4711.box.0.signal-1.json", room);
+	ck_assert_str_eq(path, wanted);
+	fd = open(path, O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	parse(fd);
+	close(fd);
+	ck_assert_int_eq(num("history/events"), 3000);
+	ck_assert_uint_eq(files_in(room), 1);
+	clean(room);
+}
+END_TEST
+
+/* RLIMIT_FSIZE: an error and no signal, and the limit's own signal is not left pending. */
+START_TEST(a_limit_on_file_size)
+{
+	char *room = scratch(), path[4096];
+	struct rlimit limit = { 50000, RLIM_INFINITY };
+	sigset_t pending, now;
+
+	much_history();
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ck_assert_int_eq(gm_snapshot_write(&image, &request, "a.json", 1, NULL, path, sizeof(path)),
+			 -EFBIG);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, NULL, &now);
+	ck_assert(!sigismember(&pending, SIGXFSZ));
+	ck_assert(!sigismember(&now, SIGXFSZ));
+	limit.rlim_cur = RLIM_INFINITY;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	ck_assert_uint_eq(files_in(room), 0);
+	clean(room);
+}
+END_TEST
+
+static int on_small_disk(const char *options, int (*body)(void))
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		if (unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) ||
+		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mkdir("disk", 0700) ||
+		    mount("tmpfs", "disk", "tmpfs", 0, options))
+			_exit(77);
+		_exit(body());
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static int full_disk(void)
+{
+	char path[4096];
+
+	if (gm_snapshot_write(&image, &request, "disk/a.json", 1, ".", path, sizeof(path)) != -ENOSPC)
+		return 1;
+	return files_in("disk") ? 2 : 0;
+}
+
+START_TEST(a_full_disk)
+{
+	char *room = scratch();
+
+	much_history();
+	ck_assert_int_eq(on_small_disk("size=32768", full_disk), 0);
+	clean(room);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("snapshot_file");
+	TCase *tcase = tcase_create("snapshot_file");
+	SRunner *runner;
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 100);
+	tcase_add_test(tcase, written_to_its_file);
+	tcase_add_test(tcase, a_limit_on_file_size);
+	tcase_add_test(tcase, a_full_disk);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_set_tap(runner, "-");
+	srunner_run_all(runner, CK_SILENT);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}

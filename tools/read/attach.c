@@ -1,0 +1,196 @@
+/*
+ * attach.c - the journal of a living process, found from outside: see attach.h.
+ *
+ * The kernel's own list of the process's mappings names it, so neither the process's options nor
+ * its namespaces need to be known. The process may be another user's, and hostile: what is opened is
+ * the very file that it has mapped, and opening it waits for nobody.
+ */
+#define _GNU_SOURCE
+#include "tools/read/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "recorder/journal/format.h"
+
+#define TRIES_MOST 64u			/* mappings of one process that are looked into */
+#define NOBODY ((uid_t)-1)
+
+/* What a line of /proc/PID/maps says of a mapping that may be a journal. */
+struct mapping { const char *range, *name; uint64_t device, inode; };
+
+/* Another thing may have the name that the file had when it was mapped. Some file systems show another
+ * device there than stat() does: their numbers of files must do. */
+static bool is_mapped(int fd, const struct mapping *of)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_ino != of->inode)
+		return false;
+	return st.st_dev == of->device ||
+	       (!fstatfs(fd, &fs) &&
+		(fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC));
+}
+
+/* The file behind @look, an O_PATH descriptor: nothing but a regular file is ever opened, which has no
+ * side effect, and a lease (fcntl F_SETLEASE) on it is not waited for. */
+static int open_journal(int look, struct gm_attached *attached)
+{
+	char through[64];
+	uint64_t magic = 0;
+	struct stat st;
+	int fd, writable, r;
+
+	if (fstat(look, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -ENOENT;
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
+	fd = open(through, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	r = pread(fd, &magic, sizeof(magic), 0) < 0 ? -errno : magic == GM_MAGIC ? 0 : -ENOENT;
+	writable = r ? -1 : open(through, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	attached->writable = writable >= 0;
+	attached->fd = r ? -1 : writable >= 0 ? writable : fd;
+	if (attached->fd != fd)
+		close(fd);
+	return r;
+}
+
+/* The mapped file itself where the kernel lets us have it, whatever its name is by now; else what has
+ * its name in the process's view, if that is it. */
+static int try_mapping(pid_t pid, const struct mapping *mapping, struct gm_attached *attached)
+{
+	char path[4096];
+	int look, r;
+
+	snprintf(path, sizeof(path), "/proc/%ld/map_files/%s", (long)pid, mapping->range);
+	look = open(path, O_PATH | O_CLOEXEC);
+	if (look < 0) {
+		snprintf(path, sizeof(path), "/proc/%ld/root%s", (long)pid, mapping->name);
+		look = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (look < 0)
+			return -errno;
+		if (!is_mapped(look, mapping)) {
+			close(look);
+			return -ENOENT;
+		}
+	}
+	r = open_journal(look, attached);
+	close(look);
+	return r;
+}
+
+/* "BEGIN-END rw-s OFFSET MAJOR:MINOR INODE   NAME": may that be a journal? */
+static bool read_line(char *line, struct mapping *ret)
+{
+	unsigned int major_number, minor_number;
+	unsigned long long inode;
+	char *name = strchr(line, '/');
+
+	if (!name || !strstr(line, " rw-s ") ||
+	    sscanf(line, "%*s %*s %*s %x:%x %llu", &major_number, &minor_number, &inode) != 3)
+		return false;
+	name[strcspn(name, "\n")] = '\0';
+	if (!strstr(name, ".journal") && !strstr(name, "memfd:gpumem"))
+		return false;
+	line[strcspn(line, " ")] = '\0';
+	*ret = (struct mapping){ line, name, makedev(major_number, minor_number), inode };
+	return true;
+}
+
+/* Whose journal it is: the user of the file, if every user number of the process is theirs, too. Who
+ * has given up the rights of another user may have written anything into a journal of that one's. */
+static uid_t owner_of(pid_t pid, int fd)
+{
+	char path[64], text[4096];
+	unsigned int ids[4];
+	const char *line;
+	struct stat st;
+	ssize_t n;
+	int status;
+
+	snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
+	status = open(path, O_RDONLY | O_CLOEXEC);
+	if (status < 0)
+		return NOBODY;
+	n = read(status, text, sizeof(text) - 1);
+	close(status);
+	text[n > 0 ? n : 0] = '\0';
+	line = strstr(text, "\nUid:");
+	if (!line || sscanf(line, "\nUid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) != 4 ||
+	    fstat(fd, &st))
+		return NOBODY;
+	for (unsigned int i = 0; i < 4; i++)
+		if (ids[i] != st.st_uid)
+			return NOBODY;
+	return st.st_uid;
+}
+
+int gm_attach(int64_t number, struct gm_attached *ret_attached)
+{
+	pid_t pid = (pid_t)number;
+	char path[64];
+	char *line = NULL;
+	size_t room = 0;
+	unsigned int tries = 0;
+	FILE *maps;
+	int r = -ENOENT;
+
+	memset(ret_attached, 0, sizeof(*ret_attached));
+	ret_attached->fd = -1;
+	if (number <= 0 || number > INT32_MAX)
+		return -ESRCH;
+	snprintf(path, sizeof(path), "/proc/%ld/maps", (long)pid);
+	maps = fopen(path, "re");
+	if (!maps)
+		return errno == ENOENT ? -ESRCH : -errno;
+	while (tries < TRIES_MOST && getline(&line, &room, maps) > 0) {
+		struct mapping mapping;
+		int one;
+
+		if (!read_line(line, &mapping))
+			continue;
+		tries++;
+		one = try_mapping(pid, &mapping, ret_attached);
+		if (!one || one != -ENOENT)
+			r = one;
+		if (!one)
+			break;
+	}
+	if (r && ferror(maps))
+		r = -EACCES;
+	free(line);
+	fclose(maps);
+	if (!r)
+		ret_attached->owner = owner_of(pid, ret_attached->fd);
+	return r;
+}
+
+const char *gm_attach_explain(int error)
+{
+	switch (-error) {
+	case ESRCH:
+		return "there is no such process";
+	case ENOENT:
+		return "it has no journal: it was not started under libgpumem, or has made no CUDA call yet";
+	case EWOULDBLOCK:
+		return "its journal is leased (fcntl F_SETLEASE): try again later";
+	case EACCES:
+	case EPERM:
+		return "it may not be looked into: it belongs to another user, or has more rights than this one";
+	default:
+		return strerror(-error);
+	}
+}

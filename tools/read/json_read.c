@@ -1,0 +1,479 @@
+/*
+ * json_read.c - JSON read into values: see json_read.h. One thread.
+ *
+ * Each container's items are gathered on one stack and are made a value when it ends.
+ */
+#include "tools/read/json_read.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/json_flat.h"
+
+#define DEPTH 64
+#define FLAT (DEPTH - 4)			/* flat dicts are known from here on: frames of events */
+#define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
+
+struct reader {
+	struct gm_values *values;
+	struct gm_source *source;
+	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
+	const struct gm_value **stack;
+	size_t count, room;		/* of the stack */
+	int64_t *numbers;		/* a list of integers, as far as it was read */
+	size_t numbers_room;
+	struct gm_flat flat;		/* what is said again and again */
+	struct flat_text { const char *at; size_t bytes; uint64_t hash; } coming[16];
+	size_t coming_count, coming_next;
+	char *scratch;			/* a text without its escapes */
+	size_t scratch_room;
+	char *error;
+	size_t error_room;
+};
+
+__attribute__((format(printf, 2, 3)))
+static int refuse(struct reader *r, const char *format, ...)
+{
+	char why[128];
+	va_list args;
+
+	if (r->at >= r->end) {
+		snprintf(r->error, r->error_room, "cut off: the JSON does not end");
+		return -EBADMSG;
+	}
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	snprintf(r->error, r->error_room, "not a snapshot: %s (byte %zu)", why,
+		 (size_t)(r->at - r->source->bytes));
+	return -EBADMSG;
+}
+
+static int push(struct reader *r, const struct gm_value *value)
+{
+	if (!value)
+		return -ENOMEM;
+	if (r->count == r->room) {
+		size_t room = r->room ? r->room * 2 : 1024;
+		const struct gm_value **larger = realloc(r->stack, room * sizeof(*larger));
+
+		if (!larger)
+			return -ENOMEM;
+		r->stack = larger;
+		r->room = room;
+	}
+	r->stack[r->count++] = value;
+	return 0;
+}
+
+/* More of the input; what lies before @from is not looked at again. */
+static bool more(struct reader *r, const char *from, size_t bytes)
+{
+	bool came = gm_source_more(r->source, (size_t)(r->end - r->source->bytes) + bytes,
+				   (size_t)(from - r->source->bytes));
+
+	r->end = r->source->bytes + r->source->have;
+	return came;
+}
+
+/* Afterwards AHEAD bytes are there, if the input has them. */
+static void skip_blanks(struct reader *r)
+{
+	do {
+		while (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r')
+			r->at++;
+	} while ((size_t)(r->end - r->at) < AHEAD && !r->source->whole && more(r, r->at, AHEAD));
+}
+
+/* ---- texts ------------------------------------------------------------------------------------ */
+
+static int hex4(const char *at)
+{
+	int value = 0;
+
+	for (int i = 0; i < 4; i++) {
+		char c = at[i];
+		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+			    c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+
+		if (digit < 0)
+			return -1;
+		value = value * 16 + digit;
+	}
+	return value;
+}
+
+/* A lone surrogate becomes three bytes, as Python's 'surrogatepass' has it. */
+static size_t put_code(char *to, unsigned int code)
+{
+	if (code < 0x80) {
+		to[0] = (char)code;
+		return 1;
+	}
+	if (code < 0x800) {
+		to[0] = (char)(0xc0 | code >> 6);
+		to[1] = (char)(0x80 | (code & 0x3f));
+		return 2;
+	}
+	if (code < 0x10000) {
+		to[0] = (char)(0xe0 | code >> 12);
+		to[1] = (char)(0x80 | (code >> 6 & 0x3f));
+		to[2] = (char)(0x80 | (code & 0x3f));
+		return 3;
+	}
+	to[0] = (char)(0xf0 | code >> 18);
+	to[1] = (char)(0x80 | (code >> 12 & 0x3f));
+	to[2] = (char)(0x80 | (code >> 6 & 0x3f));
+	to[3] = (char)(0x80 | (code & 0x3f));
+	return 4;
+}
+
+/* What @r->at, behind a backslash, stands for. Returns the bytes written to @to, 0: none. */
+static size_t unescape(struct reader *r, char *to)
+{
+	static const char from[] = "\"\\/bfnrt", stands_for[] = "\"\\/\b\f\n\r\t";
+	const char *simple = *r->at ? strchr(from, *r->at) : NULL;
+	int code, low;
+
+	if (simple) {
+		r->at++;
+		*to = stands_for[simple - from];
+		return 1;
+	}
+	code = *r->at == 'u' ? hex4(r->at + 1) : -1;
+	if (code < 0)
+		return 0;
+	r->at += 5;
+	if (code >= 0xd800 && code < 0xdc00 && r->at[0] == '\\' && r->at[1] == 'u') {
+		low = hex4(r->at + 2);
+		if (low >= 0xdc00 && low < 0xe000) {
+			r->at += 6;
+			code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+		}
+	}
+	return put_code(to, (unsigned int)code);
+}
+
+/* A text with escapes, whose first @plain bytes from @start have none. */
+static int read_escaped(struct reader *r, const char *start)
+{
+	const char *close = r->at;
+	size_t length = (size_t)(r->at - start), most;
+
+	for (;;) {
+		while (close + 1 < r->end && *close != '"')
+			close += *close == '\\' ? 2 : 1;
+		if (close < r->end && *close == '"')
+			break;
+		if (!more(r, start, AHEAD))
+			break;
+	}
+	if (close >= r->end || *close != '"') {
+		r->at = r->end;
+		return refuse(r, "%s", "");
+	}
+	most = (size_t)(close - start) + 8;	/* an escape is never shorter than what it stands for */
+	if (most > r->scratch_room) {
+		char *larger = realloc(r->scratch, most);
+
+		if (!larger)
+			return -ENOMEM;
+		r->scratch = larger;
+		r->scratch_room = most;
+	}
+	memcpy(r->scratch, start, length);
+	while (r->at < close) {
+		size_t bytes = 1;
+
+		if ((unsigned char)*r->at < 0x20)
+			return refuse(r, "a control character in a text");
+		if (*r->at == '\\') {
+			r->at++;
+			bytes = unescape(r, r->scratch + length);
+			if (!bytes)
+				return refuse(r, "an escape that is none");
+		} else {
+			r->scratch[length] = *r->at++;
+		}
+		length += bytes;
+	}
+	r->at = close + 1;
+	if (!gm_value_is_text((const unsigned char *)r->scratch, length))
+		return refuse(r, "a text that is not UTF-8");
+	return push(r, gm_value_text(r->values, r->scratch, length));
+}
+
+static int read_text(struct reader *r)
+{
+	const char *start = ++r->at;
+	unsigned char all = 0;
+
+	do {
+		while (r->end - r->at >= 8 && gm_flat_plain(r->at))
+			r->at += 8;
+		while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\')
+			all |= (unsigned char)*r->at++;
+	} while (r->at == r->end && more(r, start, AHEAD));
+	if (*r->at == '\\')
+		return read_escaped(r, start);
+	if (*r->at != '"')
+		return refuse(r, "a control character in a text");
+	if (all & 0x80 && !gm_value_is_text((const unsigned char *)start, (size_t)(r->at - start)))
+		return refuse(r, "a text that is not UTF-8");
+	r->at++;
+	return push(r, gm_value_text(r->values, start, (size_t)(r->at - start) - 1));
+}
+
+/* ---- the rest --------------------------------------------------------------------------------- */
+
+static int read_number(struct reader *r)
+{
+	const char *start = r->at, *digits;
+	bool negative = *r->at == '-', large = false;
+	uint64_t word = 0;
+	char *end;
+	double real;
+
+	r->at += negative;
+	for (digits = r->at; *r->at >= '0' && *r->at <= '9'; r->at++) {
+		if (r->at + 1 == r->end)
+			more(r, start, AHEAD);
+		large |= word > (UINT64_MAX - (uint64_t)(*r->at - '0')) / 10;
+		word = word * 10 + (uint64_t)(*r->at - '0');
+	}
+	if (r->at == digits || (*digits == '0' && r->at - digits > 1))
+		return refuse(r, "a number that is none");
+	if (*r->at != '.' && *r->at != 'e' && *r->at != 'E' && !large &&
+	    (!negative || word <= (uint64_t)INT64_MAX + 1))
+		return push(r, negative ? gm_value_int(r->values, (int64_t)(0 - word)) :
+			    gm_value_uint(r->values, word));
+	do					/* it ends at the NUL behind the text at the latest */
+		real = strtod(start, &end);
+	while (end == r->end && more(r, start, AHEAD));
+	r->at = end;
+	return push(r, gm_value_real(r->values, real));
+}
+
+static int read_word(struct reader *r)
+{
+	static const char *const words[] = { "null", "false", "true" };
+
+	for (int i = 0; i < 3; i++) {
+		size_t length = strlen(words[i]);
+
+		if (!strncmp(r->at, words[i], length)) {
+			r->at += length;
+			return push(r, i ? gm_value_bool(i == 2) : gm_value_null());
+		}
+		if ((size_t)(r->end - r->at) < length && !strncmp(r->at, words[i], (size_t)(r->end - r->at))) {
+			r->at = r->end;
+			break;
+		}
+	}
+	return refuse(r, "something that is no JSON");
+}
+
+static int read_value(struct reader *r, unsigned int depth);
+
+static int read_member(struct reader *r, bool dict, unsigned int depth)
+{
+	int err;
+
+	if (dict) {
+		if (*r->at != '"')
+			return refuse(r, "a member without a name");
+		err = read_text(r);
+		if (err)
+			return err;
+		skip_blanks(r);
+		if (*r->at != ':')
+			return refuse(r, "a name without a value");
+		r->at++;
+	}
+	return read_value(r, depth);
+}
+
+static int note_number(struct reader *r, size_t count, int64_t number)
+{
+	if (count == r->numbers_room) {
+		size_t room = r->numbers_room ? r->numbers_room * 2 : 1024;
+		int64_t *larger = realloc(r->numbers, room * sizeof(*larger));
+
+		if (!larger)
+			return -ENOMEM;
+		r->numbers = larger;
+		r->numbers_room = room;
+	}
+	r->numbers[count] = number;
+	return 0;
+}
+
+/* One integer of at most 18 digits, if that is what is there. */
+static bool plain_number(struct reader *r, int64_t *ret)
+{
+	const char *at = r->at + (*r->at == '-'), *digits = at;
+	int64_t number = 0;
+
+	while (*at >= '0' && *at <= '9' && at - digits < 18)
+		number = number * 10 + (*at++ - '0');
+	if (at == digits || (*at >= '0' && *at <= '9') || (*digits == '0' && at - digits > 1) || *at == '.' ||
+	    *at == 'e' || *at == 'E')
+		return false;
+	*ret = *r->at == '-' ? -number : number;
+	r->at = at;
+	return true;
+}
+
+/*
+ * A list that begins with integers, behind its '['. Most of a snapshot is such lists, and they take
+ * eight bytes a number; with the first item that is none they become values like others.
+ * 0: not that, and @r->at stands at an item.
+ */
+static int read_numbers(struct reader *r, bool *ret_done)
+{
+	size_t count = 0;
+	int64_t number;
+	int err = 0;
+
+	*ret_done = false;
+	while (!err && plain_number(r, &number)) {
+		err = note_number(r, count++, number);
+		skip_blanks(r);
+		if (*r->at == ']' && !err) {
+			r->at++;
+			*ret_done = true;
+			return push(r, gm_value_numbers(r->values, r->numbers, count));
+		}
+		if (*r->at != ',')
+			return err ? err : refuse(r, "neither a comma nor an end");
+		r->at++;
+		skip_blanks(r);
+	}
+	for (size_t i = 0; !err && i < count; i++)
+		err = push(r, gm_value_int(r->values, r->numbers[i]));
+	return err;
+}
+
+static int read_container(struct reader *r, unsigned int depth)
+{
+	bool dict = *r->at == '{';
+	size_t floor = r->count, items;
+	char close = dict ? '}' : ']';
+	bool done = false;
+	int err;
+
+	if (!depth)
+		return refuse(r, "nested too deeply");
+	r->at++;
+	skip_blanks(r);
+	if (!dict) {
+		err = read_numbers(r, &done);
+		if (err || done)
+			return err;
+	}
+	while (*r->at != close || r->count > floor) {
+		err = read_member(r, dict, depth - 1);
+		if (err)
+			return err;
+		skip_blanks(r);
+		if (*r->at == close)
+			break;
+		if (*r->at != ',')
+			return refuse(r, "neither a comma nor an end");
+		r->at++;
+		skip_blanks(r);
+	}
+	r->at++;
+	items = r->count - floor;
+	r->count = floor;
+	return push(r, gm_value_shared(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST,
+				       r->stack + floor, items));
+}
+
+/* The flat dicts from @r->at on, as far as they follow on each other. */
+static void look_ahead(struct reader *r)
+{
+	const char *at = r->at;
+	size_t count = 0;
+
+	while (count < 16 && *at == '{') {
+		struct flat_text *text = &r->coming[count];
+
+		text->at = at;
+		text->bytes = gm_flat_end(at, (size_t)(r->end - at), &text->hash);
+		if (!text->bytes)
+			break;
+		count++;
+		gm_flat_expect(&r->flat, text->hash);
+		at += text->bytes;
+		at += *at == ',';
+		at += *at == ' ';
+	}
+	for (size_t i = 0; i < count; i++)
+		gm_flat_fetch(&r->flat, r->coming[i].hash);
+	r->coming_count = count;
+	r->coming_next = 0;
+}
+
+/* A dict in a list in a dict ...: as it was read before, if it was. */
+static int read_deep(struct reader *r, unsigned int depth)
+{
+	const struct flat_text *text = NULL;
+	const struct gm_value *known, **keep;
+	int err;
+
+	if (r->coming_next == r->coming_count || r->coming[r->coming_next].at != r->at)
+		look_ahead(r);
+	if (depth && r->coming_next < r->coming_count)
+		text = &r->coming[r->coming_next++];
+	known = text ? gm_flat_get(&r->flat, text->at, text->bytes, text->hash) : NULL;
+	if (known) {
+		r->at += text->bytes;
+		return push(r, known);
+	}
+	keep = text ? gm_flat_keep(&r->flat, text->at, text->bytes, text->hash) : NULL;
+	err = read_container(r, depth);
+	if (!err && keep)
+		*keep = r->stack[r->count - 1];
+	return err;
+}
+
+static int read_value(struct reader *r, unsigned int depth)
+{
+	skip_blanks(r);
+	if (*r->at == '"')
+		return read_text(r);
+	if (*r->at == '{' && depth <= FLAT)
+		return read_deep(r, depth);
+	if (*r->at == '{' || *r->at == '[')
+		return read_container(r, depth);
+	if (*r->at == '-' || (*r->at >= '0' && *r->at <= '9'))
+		return read_number(r);
+	return read_word(r);
+}
+
+int gm_json_read(struct gm_values *values, struct gm_source *source,
+		 const struct gm_value **ret_root, char *error, size_t room)
+{
+	struct reader r = {
+		.values = values, .source = source, .at = source->bytes,
+		.end = source->bytes + source->have, .error = error, .error_room = room
+	};
+	int err = read_value(&r, DEPTH);
+
+	if (!err) {
+		skip_blanks(&r);
+		if (r.at != r.end)
+			err = refuse(&r, "something behind the end");
+	}
+	if (!err)
+		*ret_root = r.stack[0];
+	free(r.stack);
+	free(r.numbers);
+	free(r.scratch);
+	gm_flat_free(&r.flat);
+	return err;
+}

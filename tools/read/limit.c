@@ -1,0 +1,115 @@
+/*
+ * limit.c - how much may come of an input: see limit.h.
+ *
+ * Memory is limited by the kernel (RLIMIT_DATA), from outside of all that takes some: what cannot be had
+ * is -ENOMEM there, and each verb says so.
+ */
+#define _GNU_SOURCE
+#include "tools/read/limit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tools/show/units.h"
+
+#define MEMORY_LEAST (UINT64_C(512) << 20)
+#define MEMORY_TIMES 64u
+#define THREAD (UINT64_C(16) << 20)	/* for the stack of one on each processor */
+#define OUTPUT_LEAST (UINT64_C(64) << 20)
+#define OUTPUT_TIMES 1000u
+#define UNPACKED_LEAST (UINT64_C(64) << 20)
+#define UNPACKED_TIMES 100u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {			/* all under the lock, but for @lifted, which is set before there are threads */
+	bool lifted, set;
+	rlim_t before;		/* the process's own */
+	uint64_t had, read, reserved;
+} limit;
+
+static uint64_t times(uint64_t bytes, uint64_t by, uint64_t least)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(bytes, by, &product) || product > INT64_MAX ? INT64_MAX : product + least;
+}
+
+/* What counts for RLIMIT_DATA: private pages that can be written. */
+static uint64_t data_bytes(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	unsigned long pages = 0;
+
+	if (!file || fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) != 1)
+		pages = 0;
+	if (file)
+		fclose(file);
+	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Above what there was at first. */
+static uint64_t memory(void)
+{
+	return times(limit.read, MEMORY_TIMES, MEMORY_LEAST);
+}
+
+static void set(rlim_t bytes)
+{
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_DATA, &now))
+		return;
+	if (!limit.set)
+		limit.before = now.rlim_cur;
+	now.rlim_cur = bytes < limit.before ? bytes : limit.before;
+	limit.set = !setrlimit(RLIMIT_DATA, &now);
+}
+
+void gm_limit_lift(void)
+{
+	limit.lifted = true;
+	if (limit.set)
+		set(RLIM_INFINITY);
+}
+
+void gm_limit_input(uint64_t bytes, int64_t reserved)
+{
+	if (limit.lifted)
+		return;
+	pthread_mutex_lock(&lock);
+	if (!limit.had)
+		limit.had = data_bytes() + (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * THREAD;
+	limit.read += bytes;
+	limit.reserved += (uint64_t)reserved;
+	set(limit.had + limit.reserved + memory());
+	pthread_mutex_unlock(&lock);
+}
+
+uint64_t gm_limit_output(void)
+{
+	return limit.lifted ? UINT64_MAX : times(limit.read, OUTPUT_TIMES, OUTPUT_LEAST);
+}
+
+uint64_t gm_limit_unpacked(uint64_t packed)
+{
+	return limit.lifted ? UINT64_MAX : times(packed, UNPACKED_TIMES, UNPACKED_LEAST);
+}
+
+const char *gm_limit_why(int r)
+{
+	static char text[200];
+	char bytes[40], read[40];
+
+	if (limit.lifted || !limit.read || (r != -ENOMEM && r != -EOVERFLOW))
+		return strerror(-r);
+	gm_units_bytes(r == -ENOMEM ? memory() : gm_limit_output(), bytes, sizeof(bytes));
+	gm_units_bytes(limit.read, read, sizeof(read));
+	snprintf(text, sizeof(text), "more than %s%s would come of %s that were read: --no-limit is for who means "
+		 "it", bytes, r == -ENOMEM ? " of memory" : "", read);
+	return text;
+}

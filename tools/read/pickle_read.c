@@ -1,0 +1,490 @@
+/*
+ * pickle_read.c - pickles read as data: see pickle_read.h. One thread.
+ *
+ * The machine is Python's: a stack, marks on it, and a memo of what was seen. Every operation takes
+ * at least one byte of the input and adds at most one item to the stack or the memo, so what is
+ * taken is bounded by the size of the input.
+ */
+#define _GNU_SOURCE
+#include "tools/read/pickle_read.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH 64
+#define HEIGHT 0x7fu			/* of gm_value.height, */
+#define INSIDE 0x80u			/* and that it is in a container itself */
+#define PUTS 64				/* a power of two */
+#define SCOUT ((size_t)256)		/* bytes that are looked through for what to fetch */
+#define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
+
+enum opcode {
+	MARK = '(', STOP = '.', NONE = 'N', BININT = 'J', BININT1 = 'K', BININT2 = 'M', BINFLOAT = 'G',
+	BINUNICODE = 'X', EMPTY_LIST = ']', EMPTY_DICT = '}', EMPTY_TUPLE = ')', LIST = 'l', DICT = 'd',
+	TUPLE = 't', APPEND = 'a', APPENDS = 'e', SETITEM = 's', SETITEMS = 'u', BINGET = 'h',
+	LONG_BINGET = 'j', BINPUT = 'q', LONG_BINPUT = 'r', POP = '0',
+	PROTO = 0x80, TUPLE1 = 0x85, TUPLE2 = 0x86, TUPLE3 = 0x87, NEWTRUE = 0x88, NEWFALSE = 0x89,
+	LONG1 = 0x8a, LONG4 = 0x8b, SHORT_BINUNICODE = 0x8c, BINUNICODE8 = 0x8d, MEMOIZE = 0x94,
+	FRAME = 0x95,
+};
+
+struct list {				/* of values or, as marks, of heights */
+	union { struct gm_value *value; size_t height; } *items;
+	size_t count, room;
+};
+
+/* What was put into something, and is looked at later: it lies anywhere, and comes meanwhile. */
+struct put { struct gm_value *to; struct gm_value *item; };
+
+struct machine {
+	struct gm_values *values;
+	struct gm_source *source;
+	const unsigned char *bytes;	/* the source's */
+	size_t at, scouted;
+	struct list stack, marks, memo;
+	size_t memoised;		/* how many, by MEMOIZE or PUT */
+	bool odd;			/* something was put into what is in something already */
+	struct put puts[PUTS];		/* the last ones, by their number */
+	size_t put_count, put_seen;
+	char *error;
+	size_t error_room;
+};
+
+__attribute__((format(printf, 2, 3)))
+static int refuse(struct machine *m, const char *format, ...)
+{
+	char why[128];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	snprintf(m->error, m->error_room, "not a pickle that this gpumem reads: %s (byte %zu)", why,
+		 m->at);
+	return -EBADMSG;
+}
+
+static int short_of_bytes(struct machine *m)
+{
+	snprintf(m->error, m->error_room, "cut off: the pickle does not end");
+	return -EBADMSG;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) int widen(struct list *list, size_t count)
+{
+	size_t room = list->room ? list->room : 256;
+	void *items;
+
+	while (room < count)
+		room *= 2;
+	items = realloc(list->items, room * sizeof(list->items[0]));
+	if (!items)
+		return -ENOMEM;
+	list->items = items;
+	memset(list->items + list->room, 0, (room - list->room) * sizeof(list->items[0]));
+	list->room = room;
+	return 0;
+}
+
+static inline int make_room(struct list *list, size_t count)
+{
+	return count <= list->room ? 0 : widen(list, count);
+}
+
+static inline int push(struct machine *m, const struct gm_value *value)
+{
+	if (!value || make_room(&m->stack, m->stack.count + 1))
+		return -ENOMEM;
+	m->stack.items[m->stack.count++].value = (struct gm_value *)(uintptr_t)value;
+	return 0;
+}
+
+/* How many values lie above the newest mark. */
+static size_t above_mark(const struct machine *m)
+{
+	size_t floor = m->marks.count ? m->marks.items[m->marks.count - 1].height : 0;
+
+	return m->stack.count - floor;
+}
+
+/* The newest @count values, which leave the stack but stay readable till the next push. */
+static const struct gm_value *const *pop(struct machine *m, size_t count)
+{
+	if (above_mark(m) < count)
+		return NULL;
+	m->stack.count -= count;
+	return (const struct gm_value *const *)(const void *)(m->stack.items + m->stack.count);
+}
+
+/* The values above the newest mark, which goes. */
+static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_count)
+{
+	const struct gm_value *const *items;
+
+	if (!m->marks.count)
+		return NULL;
+	*ret_count = above_mark(m);
+	items = pop(m, *ret_count);
+	m->marks.count--;
+	return items;
+}
+
+/* ---- arguments -------------------------------------------------------------------------------- */
+
+static __attribute__((noinline)) bool fetch(struct machine *m, uint64_t bytes)
+{
+	while (m->source->have - m->at < bytes)
+		if (bytes > SIZE_MAX - m->at || !gm_source_more(m->source, m->at + bytes, m->at))
+			return false;
+	return true;
+}
+
+/* Are there @bytes to come? */
+static inline bool need(struct machine *m, uint64_t bytes)
+{
+	return m->source->have - m->at >= bytes || fetch(m, bytes);
+}
+
+/* 1 to 8 bytes, little-endian. */
+static inline bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
+{
+	uint64_t value = 0;
+
+	if (!need(m, bytes))
+		return false;
+	if (m->source->have - m->at >= sizeof(value)) {
+		memcpy(&value, m->bytes + m->at, sizeof(value));
+		value = le64toh(value) << (64 - 8 * bytes) >> (64 - 8 * bytes);
+		m->at += bytes;
+	} else {
+		for (unsigned int i = 0; i < bytes; i++)
+			value |= (uint64_t)m->bytes[m->at++] << (8 * i);
+	}
+	*ret = value;
+	return true;
+}
+
+static int push_text(struct machine *m, unsigned int length_bytes)
+{
+	uint64_t length;
+	const unsigned char *text;
+
+	if (!number(m, length_bytes, &length) || !need(m, length))
+		return short_of_bytes(m);
+	text = m->bytes + m->at;
+	if (!gm_value_is_text(text, length))
+		return refuse(m, "a text that is not UTF-8");
+	m->at += length;
+	return push(m, gm_value_text(m->values, (const char *)text, length));
+}
+
+/* An integer of any length, little-endian, two's complement. */
+static int push_long(struct machine *m, unsigned int length_bytes)
+{
+	uint64_t length, word = 0;
+	const unsigned char *bytes;
+	bool negative;
+
+	if (!number(m, length_bytes, &length) || !need(m, length))
+		return short_of_bytes(m);
+	bytes = m->bytes + m->at;
+	negative = length && bytes[length - 1] & 0x80;
+	if (length)
+		number(m, length < 8 ? (unsigned int)length : 8, &word);
+	if (negative && length < 8)
+		word |= ~UINT64_C(0) << (8 * length);
+	m->at = (size_t)(bytes - m->bytes) + length;
+	for (uint64_t i = 8; i < length; i++)
+		if (bytes[i] != (negative ? 0xff : 0))
+			return refuse(m, "an integer of more than 64 bits");
+	if (negative && word <= INT64_MAX)
+		return refuse(m, "an integer of more than 64 bits");
+	return push(m, negative ? gm_value_int(m->values, (int64_t)word) :
+		    gm_value_uint(m->values, word));
+}
+
+static int push_integer(struct machine *m, unsigned int bytes)
+{
+	uint64_t word;
+
+	if (!number(m, bytes, &word))
+		return short_of_bytes(m);
+	return push(m, gm_value_int(m->values, bytes == 4 ? (int32_t)(uint32_t)word : (int64_t)word));
+}
+
+static int push_real(struct machine *m)
+{
+	uint64_t word;
+	double real;
+
+	if (!number(m, 8, &word))
+		return short_of_bytes(m);
+	word = __builtin_bswap64(word);		/* the one big-endian thing in a pickle */
+	memcpy(&real, &word, sizeof(real));
+	return push(m, gm_value_real(m->values, real));
+}
+
+/* ---- memo ------------------------------------------------------------------------------------- */
+
+static int put(struct machine *m, uint64_t index)
+{
+	if (!above_mark(m))
+		return refuse(m, "nothing to remember");
+	if (index > m->memoised + MEMO_SLACK)
+		return refuse(m, "a memo number out of order");
+	if (make_room(&m->memo, index + 1))
+		return -ENOMEM;
+	m->memo.items[index].value = m->stack.items[m->stack.count - 1].value;
+	m->memoised++;
+	return 0;
+}
+
+static int put_numbered(struct machine *m, unsigned int bytes)
+{
+	uint64_t index;
+
+	return number(m, bytes, &index) ? put(m, index) : short_of_bytes(m);
+}
+
+/* Where the next number of the memo may stand in the bytes to come, that place of it is fetched: a
+ * stack of a million events, anywhere. */
+static void scout(struct machine *m)
+{
+	size_t from = m->scouted > m->at ? m->scouted : m->at, left = m->source->have - from;
+	const unsigned char *found = memchr(m->bytes + from, LONG_BINGET, left < SCOUT ? left : SCOUT);
+	uint32_t index;
+
+	if (!found || m->source->have - (size_t)(found - m->bytes) < 1 + sizeof(index))
+		return;
+	memcpy(&index, found + 1, sizeof(index));
+	if (le32toh(index) < m->memo.room)
+		__builtin_prefetch(&m->memo.items[le32toh(index)]);
+	m->scouted = (size_t)(found - m->bytes) + 1;
+}
+
+static int get(struct machine *m, unsigned int bytes)
+{
+	uint64_t index;
+
+	if (!number(m, bytes, &index))
+		return short_of_bytes(m);
+	if (bytes == 4)
+		scout(m);
+	if (index >= m->memo.room || !m->memo.items[index].value)
+		return refuse(m, "a memo number that stands for nothing");
+	return push(m, m->memo.items[index].value);
+}
+
+/* ---- containers ------------------------------------------------------------------------------- */
+
+/*
+ * How many containers are in each other in @to, now that it has @item. That is final when @to goes
+ * into something itself, as long as it is full by then, and then nothing can be in itself either;
+ * where something is filled later, as no pickler does unless it has to, all is looked through at the
+ * end.
+ */
+static void note_height(struct machine *m, struct gm_value *to, struct gm_value *item)
+{
+	unsigned int height;
+
+	if (item->type < GM_VALUE_LIST)
+		return;
+	if (!(item->height & INSIDE))
+		item->height |= INSIDE;
+	m->odd |= to->height & INSIDE;		/* also when it is @item */
+	height = (item->height & HEIGHT) + 1u;
+	height = height < HEIGHT ? height : HEIGHT;
+	if (height > (to->height & HEIGHT))
+		to->height = (uint8_t)((to->height & INSIDE) | height);
+}
+
+/* Each in the order in which it was put. */
+static void note_put(struct machine *m, struct gm_value *to, const struct gm_value *item)
+{
+	struct put *put = &m->puts[m->put_count++ % PUTS];	/* the oldest */
+
+	if (m->put_count > PUTS) {
+		note_height(m, put->to, put->item);
+		m->put_seen++;
+	}
+	__builtin_prefetch(item);
+	*put = (struct put){ to, (struct gm_value *)(uintptr_t)item };
+}
+
+static bool is_sound(struct machine *m)
+{
+	const struct gm_value *root = m->stack.items[0].value;
+
+	for (; m->put_seen < m->put_count; m->put_seen++)
+		note_height(m, m->puts[m->put_seen % PUTS].to, m->puts[m->put_seen % PUTS].item);
+	return m->odd ? gm_value_sound(root, DEPTH) : (root->height & HEIGHT) < DEPTH;
+}
+
+static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
+	       size_t count)
+{
+	bool dict = to->type == GM_VALUE_DICT;
+
+	if (dict && count % 2)
+		return refuse(m, "a key without its value");
+	for (size_t i = 0; dict && i < count; i += 2)
+		if (items[i]->type != GM_VALUE_TEXT)
+			return refuse(m, "a key that is no text");
+	for (size_t i = dict; i < count; i += dict ? 2 : 1)
+		note_put(m, to, items[i]);
+	return gm_value_append(m->values, to, items, count);
+}
+
+static int add_to(struct machine *m, enum gm_value_type type, const struct gm_value *const *items,
+		  size_t count)
+{
+	struct gm_value *to = items && above_mark(m) ? m->stack.items[m->stack.count - 1].value : NULL;
+
+	return to && to->type == type ? add(m, to, items, count) :
+	       refuse(m, "items for something that holds none");
+}
+
+static int add_marked(struct machine *m, enum gm_value_type type)
+{
+	size_t count = 0;
+	const struct gm_value *const *items = pop_marked(m, &count);
+
+	return add_to(m, type, items, count);
+}
+
+/* A container of @items, which have left the stack: it takes their place. */
+static int push_of(struct machine *m, enum gm_value_type type, const struct gm_value *const *items,
+		   size_t count)
+{
+	struct gm_value *of;
+	int r;
+
+	if (!items)
+		return refuse(m, "fewer values than it takes");
+	of = gm_value_container(m->values, type);
+	r = of ? add(m, of, items, count) : -ENOMEM;
+	return r ? r : push(m, of);
+}
+
+static int push_marked(struct machine *m, enum gm_value_type type)
+{
+	size_t count = 0;
+	const struct gm_value *const *items = pop_marked(m, &count);
+
+	return push_of(m, type, items, count);
+}
+
+static int mark(struct machine *m)
+{
+	if (make_room(&m->marks, m->marks.count + 1))
+		return -ENOMEM;
+	m->marks.items[m->marks.count++].height = m->stack.count;
+	return 0;
+}
+
+static int protocol(struct machine *m)
+{
+	uint64_t version;
+
+	if (!number(m, 1, &version))
+		return short_of_bytes(m);
+	return version >= 2 && version <= 5 ? 0 : refuse(m, "protocol %d", (int)version);
+}
+
+static int frame(struct machine *m)
+{
+	uint64_t length;
+
+	if (!number(m, 8, &length) || !need(m, length))
+		return short_of_bytes(m);
+	return 0;
+}
+
+static int step(struct machine *m, unsigned int opcode)
+{
+	switch ((enum opcode)opcode) {
+	case PROTO:		return protocol(m);
+	case FRAME:		return frame(m);
+	case MARK:		return mark(m);
+	case POP:		return pop(m, 1) ? 0 : refuse(m, "nothing to take back");
+	case NONE:		return push(m, gm_value_null());
+	case NEWTRUE:		return push(m, gm_value_bool(true));
+	case NEWFALSE:		return push(m, gm_value_bool(false));
+	case BININT:		return push_integer(m, 4);
+	case BININT1:		return push_integer(m, 1);
+	case BININT2:		return push_integer(m, 2);
+	case LONG1:		return push_long(m, 1);
+	case LONG4:		return push_long(m, 4);
+	case BINFLOAT:		return push_real(m);
+	case SHORT_BINUNICODE:	return push_text(m, 1);
+	case BINUNICODE:	return push_text(m, 4);
+	case BINUNICODE8:	return push_text(m, 8);
+	case EMPTY_LIST:	return push(m, gm_value_container(m->values, GM_VALUE_LIST));
+	case EMPTY_DICT:	return push(m, gm_value_container(m->values, GM_VALUE_DICT));
+	case EMPTY_TUPLE:	return push(m, gm_value_container(m->values, GM_VALUE_TUPLE));
+	case LIST:		return push_marked(m, GM_VALUE_LIST);
+	case DICT:		return push_marked(m, GM_VALUE_DICT);
+	case TUPLE:		return push_marked(m, GM_VALUE_TUPLE);
+	case TUPLE1:		return push_of(m, GM_VALUE_TUPLE, pop(m, 1), 1);
+	case TUPLE2:		return push_of(m, GM_VALUE_TUPLE, pop(m, 2), 2);
+	case TUPLE3:		return push_of(m, GM_VALUE_TUPLE, pop(m, 3), 3);
+	case APPEND:		return add_to(m, GM_VALUE_LIST, pop(m, 1), 1);
+	case APPENDS:		return add_marked(m, GM_VALUE_LIST);
+	case SETITEM:		return add_to(m, GM_VALUE_DICT, pop(m, 2), 2);
+	case SETITEMS:		return add_marked(m, GM_VALUE_DICT);
+	case MEMOIZE:		return put(m, m->memoised);
+	case BINPUT:		return put_numbered(m, 1);
+	case LONG_BINPUT:	return put_numbered(m, 4);
+	case BINGET:		return get(m, 1);
+	case LONG_BINGET:	return get(m, 4);
+	case STOP:		break;
+	}
+	if (opcode == 'c' || opcode == 0x93 || opcode == 'R' || opcode == 'b' || opcode == 0x81)
+		return refuse(m, "it names code to run, which is never done");
+	return refuse(m, "operation %#x", opcode);
+}
+
+static int run(struct machine *m)
+{
+	while (need(m, 1)) {
+		unsigned int opcode = m->bytes[m->at++];
+		int r;
+
+		if (m->at == 1 && opcode != PROTO)
+			return refuse(m, "it does not begin as one");
+		if (opcode == STOP)
+			return m->stack.count == 1 && !m->marks.count ? 0 :
+				refuse(m, "it does not end with one value");
+		r = step(m, opcode);
+		if (r)
+			return r;
+	}
+	return short_of_bytes(m);
+}
+
+int gm_pickle_read(struct gm_values *values, struct gm_source *source, const struct gm_value **ret_root,
+		   char *error, size_t room)
+{
+	struct machine m = {
+		.values = values, .source = source, .bytes = (unsigned char *)source->bytes,
+		.error = error, .error_room = room
+	};
+	int r = make_room(&m.stack, 1);		/* so that no items are still a place */
+
+	if (!r)
+		r = run(&m);
+	if (!r && !is_sound(&m))
+		r = refuse(&m, "nested too deeply, or in itself");
+	if (!r)
+		*ret_root = m.stack.items[0].value;
+	free(m.stack.items);
+	free(m.marks.items);
+	free(m.memo.items);
+	return r;
+}

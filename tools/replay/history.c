@@ -1,0 +1,249 @@
+/*
+ * history.c - the recorded history of a snapshot as a trace: see history.h. One thread.
+ *
+ * What was live before the history began comes first: a program that had filled the device by then
+ * must be replayed on a full device. Memory keeps the number of its life from its allocation to its
+ * end, so that frees find it whatever the addresses do in the replay.
+ */
+#include "tools/replay/history.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/bulk.h"
+#include "tools/show/lives.h"
+#include "tools/read/load.h"
+#include "tools/read/table.h"
+
+/* Served by the cache: what cudaMalloc and cudaMallocAsync give; PyTorch's blocks have no kind. */
+static bool is_cached(const char *kind)
+{
+	return !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
+}
+
+/* The device with the most events; how many have any. */
+static int pick_device(const struct gm_lives *lives, unsigned int *ret_devices)
+{
+	struct gm_table counts = { NULL, 0, 0 };
+	uint64_t most = 0;
+	int best = -1;
+
+	*ret_devices = 0;
+	for (size_t row = 0; row < lives->row_count; row++) {
+		int device = lives->rows[row].device;
+		uint64_t count = device < 0 ? 0 : gm_table_get(&counts, (uint64_t)device, 1) + 1;
+
+		if (device < 0 || gm_table_put(&counts, (uint64_t)device, 1, count))
+			continue;
+		*ret_devices += count == 1;
+		if (count > most) {
+			most = count;
+			best = device;
+		}
+	}
+	gm_table_free(&counts);
+	return best;
+}
+
+/* The settings as PYTORCH_CUDA_ALLOC_CONF has them: PyTorch's own word, or ours key by key. */
+static void find_conf(const json_t *root, char *ret, size_t room)
+{
+	static const char *const keys[] = {
+		"large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb",
+		"garbage_collection_threshold", "roundup_power2_divisions"
+	};
+	const json_t *settings = gm_json_object(root, "allocator_settings");
+	const char *word = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
+	size_t length = 0;
+
+	ret[0] = '\0';
+	if (word[0] && strlen(word) < room) {
+		strcpy(ret, word);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		const json_t *one = gm_json_object(gm_json_object(settings, "gpumem"), keys[i]);
+		const char *value = gm_json_text(one, "value");
+
+		if (!value[0] || !strcmp(gm_json_text(one, "source"), "default") ||
+		    length + strlen(keys[i]) + strlen(value) + 3 > room)
+			continue;
+		length += (size_t)snprintf(ret + length, room - length, "%s%s:%s",
+					   length ? "," : "", keys[i], value);
+	}
+}
+
+static void find_device(struct gm_history *history, const json_t *root)
+{
+	const json_t *device = json_array_get(gm_json_list(root, "devices"),
+					      (size_t)history->device);
+	const struct gm_value *traces = gm_bulk_list(root, "device_traces");
+	const json_t *stats = gm_json_object(device, "memory_stats");
+
+	history->total_bytes = gm_json_number(device, "total_bytes");
+	history->others_bytes = gm_json_number(device, "unattributed_bytes");
+	history->reserved_peak = gm_json_number(stats, "reserved_bytes.all.peak");
+	history->reserved = gm_json_number(stats, "reserved_bytes.all.current");
+	history->dropped = gm_value_number(gm_value_at(traces, (size_t)history->device), "dropped");
+}
+
+/* Rows that are not a life's birth or end, and concern the cache. */
+static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t number,
+		    uint64_t life_of_request)
+{
+	struct gm_trace_line *line = &trace->lines[trace->count];
+
+	*line = (struct gm_trace_line){ .number = number + 1, .stream = (uint64_t)row->stream };
+	if (!strcmp(row->action, "oom")) {
+		line->op = is_cached(row->kind) ? GM_TRACE_TRY : GM_TRACE_OOM;
+		line->bytes = row->size > 0 ? (uint64_t)row->size : 0;
+		trace->count++;
+	} else if (!strcmp(row->action, "free_requested") && life_of_request) {
+		line->op = GM_TRACE_REQUEST;
+		line->id = life_of_request - 1;
+		trace->count++;
+	}
+}
+
+static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+		      uint64_t id)
+{
+	trace->lines[trace->count++] = (struct gm_trace_line){
+		.op = is_cached(life->kind) ? GM_TRACE_ALLOC : GM_TRACE_DIRECT,
+		.id = id,
+		.number = number,
+		.bytes = (uint64_t)life->size,
+		.stream = (uint64_t)life->stream,
+		.address = life->address,
+	};
+}
+
+static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+		    uint64_t id)
+{
+	struct gm_trace_line line = { .id = id, .number = number };
+
+	if (!is_cached(life->kind)) {
+		line.op = GM_TRACE_DIRECT_FREE;
+		trace->lines[trace->count++] = line;
+		return;
+	}
+	line.op = GM_TRACE_REQUEST;	/* does nothing when the row for it has come already */
+	trace->lines[trace->count++] = line;
+	line.op = GM_TRACE_COMPLETE;
+	trace->lines[trace->count++] = line;
+}
+
+/* Which life begins and which ends with each row: index + 1, 0 none. */
+static int index_lives(const struct gm_lives *lives, int device, uint32_t **ret_born,
+		       uint32_t **ret_died, uint32_t **ret_requested)
+{
+	uint32_t *born = calloc(lives->row_count + 1, sizeof(*born));
+	uint32_t *died = calloc(lives->row_count + 1, sizeof(*died));
+	uint32_t *requested = calloc(lives->row_count + 1, sizeof(*requested));
+	struct gm_table live = { NULL, 0, 0 };
+	int r = born && died && requested ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !r && i < lives->count; i++) {
+		const struct gm_life *life = &lives->list[i];
+
+		if (life->device != device || !strcmp(life->kind, "ipc") || life->size <= 0)
+			continue;
+		if (life->born != GM_LIFE_BEFORE)
+			born[life->born] = (uint32_t)i + 1;
+		else
+			r = gm_table_put(&live, life->address, 1, i + 1);
+		if (life->died < lives->row_count)
+			died[life->died] = (uint32_t)i + 1;
+	}
+	/* A free that was asked for is of the life that is at its address then. */
+	for (size_t row = 0; !r && row < lives->row_count; row++) {
+		const struct gm_row *at = &lives->rows[row];
+
+		if (at->device != device)
+			continue;
+		if (died[row])
+			gm_table_take(&live, lives->list[died[row] - 1].address, 1);
+		if (born[row])
+			r = gm_table_put(&live, at->address, 1, born[row]);
+		if (!strcmp(at->action, "free_requested"))
+			requested[row] = (uint32_t)gm_table_get(&live, at->address, 1);
+	}
+	gm_table_free(&live);
+	*ret_born = born;
+	*ret_died = died;
+	*ret_requested = requested;
+	return r;
+}
+
+static int build(struct gm_history *history, const struct gm_lives *lives)
+{
+	uint32_t *born, *died, *requested;
+	struct gm_trace *trace = &history->trace;
+	int r = index_lives(lives, history->device, &born, &died, &requested);
+
+	trace->lines = r ? NULL
+			 : calloc(lives->count + 3 * lives->row_count + 1, sizeof(*trace->lines));
+	trace->ids = lives->count + (uint64_t)history->tries;
+	if (!r && !trace->lines)
+		r = -ENOMEM;
+	for (size_t i = 0; !r && i < lives->count; i++) {
+		const struct gm_life *life = &lives->list[i];
+
+		if (life->born == GM_LIFE_BEFORE && life->device == history->device &&
+		    strcmp(life->kind, "ipc") && life->size > 0) {
+			add_birth(trace, life, 0, i);
+			history->before++;
+		}
+	}
+	for (size_t row = 0; !r && row < lives->row_count; row++) {
+		if (died[row])
+			add_end(trace, &lives->list[died[row] - 1], (uint32_t)row + 1,
+				died[row] - 1);
+		if (born[row])
+			add_birth(trace, &lives->list[born[row] - 1], (uint32_t)row + 1,
+				  born[row] - 1);
+		else if (lives->rows[row].device == history->device)
+			add_row(trace, &lives->rows[row], (uint32_t)row, requested[row]);
+	}
+	free(born);
+	free(died);
+	free(requested);
+	return r;
+}
+
+int gm_history_open(struct gm_history *history, const json_t *root, int device)
+{
+	struct gm_lives lives;
+	int r, most;
+
+	memset(history, 0, sizeof(*history));
+	r = gm_lives_open(&lives, root);
+	if (r)
+		return r;
+	most = pick_device(&lives, &history->devices);
+	history->device = device >= 0 ? device : most;
+	if (history->device < 0) {
+		gm_lives_close(&lives);
+		return -ENODATA;
+	}
+	find_device(history, root);
+	history->free_bytes = -1;
+	for (size_t row = 0; row < lives.row_count; row++)
+		if (lives.rows[row].device == history->device &&
+		    !strcmp(lives.rows[row].action, "oom")) {
+			history->tries++;
+			history->free_bytes = (int64_t)lives.rows[row].address;
+		}
+	find_conf(root, history->trace.conf, sizeof(history->trace.conf));
+	r = build(history, &lives);
+	gm_lives_close(&lives);
+	if (!r && !history->trace.count)
+		r = -ENODATA;
+	if (r)
+		gm_trace_free(&history->trace);
+	return r;
+}

@@ -1,0 +1,345 @@
+/*
+ * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own
+ * allocator.
+ *
+ * --search tries settings (replay_search.c). --verify holds it to the recording: every address,
+ * every call of the driver, every statistic. Otherwise it prints what settings would have cost on
+ * an ideal device. One thread, no signal context.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "recorder/modules/names.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/flags.h"
+#include "tools/verbs/given.h"
+#include "tools/replay/history.h"
+#include "tools/read/input.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/replay/replay_search.h"
+#include "tools/show/show.h"
+#include "tools/replay/simulate.h"
+#include "tools/replay/trace.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+struct wish {
+	const char *trace, *conf, *verify;
+	uint64_t capacity, limit;
+	bool limited;			/* @limit was given, be it "unlimited" */
+	int json, device;
+	bool search;
+};
+
+/* The first key of @conf (which parses) that is no setting; NULL: all are. */
+static const char *stranger(const char *conf, size_t *ret_length)
+{
+	while (*(conf += strspn(conf, ", "))) {
+		*ret_length = strcspn(conf, ": ");
+		if (!gm_flags_is(conf, *ret_length))
+			return conf;
+		conf += strcspn(conf, ":");
+		conf += *conf == ':';
+		conf += strspn(conf, " ");
+		if (*conf == '[')
+			conf += strcspn(conf, "]");
+		conf += strcspn(conf, ",");
+	}
+	return NULL;
+}
+
+static int configure(const struct wish *wish, const struct gm_trace *trace,
+		     struct gm_heap_config *config)
+{
+	const char *other;
+	size_t length;
+	char error[160];
+
+	gm_heap_config_default(config);
+	if (gm_heap_config_parse(config, wish->conf ? wish->conf : trace->conf, error)) {
+		fprintf(stderr, "gpumem replay: settings: %s\n", gm_show_clean(error));
+		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
+	}
+	other = wish->conf ? stranger(wish->conf, &length) : NULL;
+	if (other) {	/* in a recording it is another version's; here nothing would come of it */
+		fprintf(stderr, "gpumem replay: --conf: there is no setting '%.*s' (gpumem options "
+			"lists them)\n", (int)length, gm_show_clean(other));
+		return GM_EXIT_USAGE;
+	}
+	if (trace->memory_limit_bytes)
+		config->limit = trace->memory_limit_bytes;
+	if (wish->limited)
+		config->limit = wish->limit;
+	return GM_EXIT_OK;
+}
+
+/* ---- verification ---- */
+
+struct verdict { json_t *expected; unsigned int compared, wrong; };
+
+static void compare(struct verdict *verdict, const char *key, int64_t is)
+{
+	const json_t *value = json_object_get(verdict->expected, key);
+
+	if (!json_is_integer(value)) {
+		if (!verdict->wrong++)
+			printf("first difference: %s is not in the recorded statistics\n", key);
+		return;
+	}
+	verdict->compared++;
+	if (json_integer_value(value) != is && !verdict->wrong++)
+		printf("first difference: %s is %" PRId64 ", recorded %" JSON_INTEGER_FORMAT "\n",
+		       key, is, json_integer_value(value));
+}
+
+static void compare_stat(struct verdict *verdict, const char *prefix, const struct gm_stat *stat)
+{
+	const struct { const char *name; int64_t value; } part[] = {
+		{ "current", stat->current }, { "peak", stat->peak },
+		{ "allocated", stat->allocated }, { "freed", stat->freed }
+	};
+	char key[96];
+
+	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+		snprintf(key, sizeof(key), "%s.%s", prefix, part[i].name);
+		compare(verdict, key, part[i].value);
+	}
+}
+
+static void compare_all(struct verdict *verdict, const struct gm_stats *stats)
+{
+	char prefix[64];
+
+	for (unsigned int name = 0; name < GM_STAT_COUNT; name++)
+		for (unsigned int pool = 0; pool < GM_POOL_CLASSES; pool++) {
+			snprintf(prefix, sizeof(prefix), "%s.%s", gm_stat_name(name),
+				 gm_pool_class_name(pool));
+			compare_stat(verdict, prefix, &stats->stat[name][pool]);
+		}
+	compare_stat(verdict, "oversize_allocations", &stats->oversize_allocations);
+	compare_stat(verdict, "oversize_segments", &stats->oversize_segments);
+	compare(verdict, "num_alloc_retries", stats->num_alloc_retries);
+	compare(verdict, "num_ooms", stats->num_ooms);
+	compare(verdict, "num_sync_all_streams", stats->num_sync_all_streams);
+	compare(verdict, "num_device_alloc", stats->num_device_alloc);
+	compare(verdict, "num_device_free", stats->num_device_free);
+	compare(verdict, "max_split_size", stats->max_split_size);
+}
+
+static int verify(const struct wish *wish, const struct gm_trace *trace,
+		  const struct gm_simulation *run)
+{
+	struct verdict verdict = { 0 };
+	json_error_t error;
+	json_t *file;
+	int fd;
+
+	if (run->difference[0]) {
+		printf("%s: first difference: %s\n", gm_show_clean(wish->trace), run->difference);
+		return GM_EXIT_FAILED;
+	}
+	fd = gm_input_open(wish->verify, error.text, sizeof(error.text));
+	if (fd < 0)
+		return gm_given_bad("replay", wish->verify, error.text);
+	file = json_loadfd(fd, 0, &error);
+	close(fd);
+	verdict.expected = json_object_get(file, "stats");
+	if (!json_is_object(verdict.expected)) {
+		gm_given_bad("replay", wish->verify, file ? "has no \"stats\"" : error.text);
+		json_decref(file);
+		return GM_EXIT_INPUT;
+	}
+	compare_all(&verdict, &run->stats);
+	if (json_object_size(verdict.expected) != verdict.compared && !verdict.wrong++)
+		printf("first difference: %zu statistics are recorded, %u were compared\n",
+		       json_object_size(verdict.expected), verdict.compared);
+	if (run->violations && !verdict.wrong++)
+		printf("%d rules of the heap are violated\n", run->violations);
+	printf("%s: %" PRIu64 " allocations, %zu operations: 0 addresses differ, %u of %u "
+	       "statistics differ\n", gm_show_clean(wish->trace), run->allocations, trace->count, verdict.wrong,
+	       verdict.compared);
+	json_decref(file);
+	return verdict.wrong ? GM_EXIT_FAILED : GM_EXIT_OK;
+}
+
+/* ---- what settings cost ---- */
+
+static int print_json(const struct gm_simulation *run, const struct gm_stats *stats)
+{
+	const struct gm_stat *reserved = stats->stat[GM_STAT_RESERVED_BYTES];
+	const struct gm_stat *segments = stats->stat[GM_STAT_SEGMENT];
+	json_t *out = json_pack("{sI sI sI sI sI sI sI sI}",
+		"allocations", (json_int_t)run->allocations,
+		"peak_live_bytes", (json_int_t)run->peak_live_bytes,
+		"peak_reserved_bytes", (json_int_t)reserved->peak,
+		"segments_peak", (json_int_t)segments->peak,
+		"segments_allocated", (json_int_t)segments->allocated,
+		"segments_freed", (json_int_t)segments->freed,
+		"retries", (json_int_t)stats->num_alloc_retries,
+		"ooms", (json_int_t)stats->num_ooms);
+	int r = gm_show_json(stdout, out, JSON_INDENT(1));
+
+	putchar('\n');
+	json_decref(out);
+	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+}
+
+static int print_text(const struct gm_simulation *run, const struct gm_stats *stats)
+{
+	int64_t peak = stats->stat[GM_STAT_RESERVED_BYTES]->peak;
+	char live[32], reserved[32];
+
+	gm_units_bytes(run->peak_live_bytes, live, sizeof(live));
+	gm_units_bytes((uint64_t)peak, reserved, sizeof(reserved));
+	printf("allocations    %" PRIu64 "\n"
+	       "peak live      %s\n"
+	       "peak reserved  %s (%.3f of what was live)\n"
+	       "segments       %" PRId64 " at peak, %" PRId64 " allocated, %" PRId64 " freed\n"
+	       "retries        %" PRId64 "\n"
+	       "out of memory  %" PRId64 "\n",
+	       run->allocations, live, reserved,
+	       run->peak_live_bytes ? (double)peak / (double)run->peak_live_bytes : 0.0,
+	       stats->stat[GM_STAT_SEGMENT]->peak, stats->stat[GM_STAT_SEGMENT]->allocated,
+	       stats->stat[GM_STAT_SEGMENT]->freed, stats->num_alloc_retries, stats->num_ooms);
+	return GM_EXIT_OK;
+}
+
+static int refuse(const struct wish *wish, const char *why)
+{
+	return gm_given_bad("replay", wish->trace, why);
+}
+
+/* @path: a trace, or a snapshot's history made into one. */
+static int read_path(const struct wish *wish, const char *path, struct gm_history *history)
+{
+	struct gm_loaded loaded;
+	int r;
+
+	if (gm_trace_is(path)) {
+		r = gm_trace_read(&history->trace, path);
+		return !r ? 0 : refuse(wish, r == -EINVAL ? history->trace.error : gm_limit_why(r));
+	}
+	if (wish->verify)
+		return refuse(wish, "--verify is for a trace");
+	if (gm_load(path, &loaded))
+		return refuse(wish, loaded.error);
+	r = gm_history_open(history, loaded.root, wish->device);
+	gm_load_free(&loaded);
+	if (r)
+		refuse(wish, r == -ENODATA ? "no history of that device: it was not recorded, or nothing "
+					     "was allocated" : gm_limit_why(r));
+	return r ? GM_EXIT_INPUT : 0;
+}
+
+static int read_input(const struct wish *wish, struct gm_history *history)
+{
+	char path[GM_INPUT_PATH], why[128];
+	int fd = gm_input_whole(wish->trace, path, why, sizeof(why)), r;
+
+	memset(history, 0, sizeof(*history));
+	if (fd < 0 && fd != -ENOENT)		/* which may be a process */
+		return refuse(wish, why);
+	r = read_path(wish, path, history);
+	if (fd >= 0)
+		close(fd);
+	return r;
+}
+
+static int replay(struct wish *wish)
+{
+	struct gm_heap_config config;
+	struct gm_history history;
+	struct gm_simulation run;
+	int r = read_input(wish, &history);
+
+	if (!r)
+		r = configure(wish, &history.trace, &config);
+	if (!r && !wish->verify)
+		gm_trace_shorten(&history.trace);
+	if (!r && wish->search) {
+		r = gm_replay_search(&history, wish->trace,
+				     wish->conf ? wish->conf : history.trace.conf,
+				     wish->limited ? &wish->limit : NULL, wish->json);
+		gm_trace_free(&history.trace);
+		return r;
+	}
+	if (!r &&
+	    gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
+		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it: %s\n",
+			gm_show_clean(wish->trace), gm_limit_why(-ENOMEM));
+		r = GM_EXIT_FAILED;
+	} else if (!r && wish->verify) {
+		r = verify(wish, &history.trace, &run);
+	} else if (!r) {
+		r = wish->json ? print_json(&run, &run.stats) : print_text(&run, &run.stats);
+	}
+	gm_trace_free(&history.trace);
+	return r;
+}
+
+static int wrong(const char *option, const char *why)
+{
+	fprintf(stderr, "gpumem replay: %s %s: %s\n", option, gm_show_clean(optarg), why);
+	return GM_EXIT_USAGE;
+}
+
+/* Of the word after @option; "unlimited" as in the library's own options. */
+static int take_size(const char *option, uint64_t *ret)
+{
+	if (!strcmp(optarg, "unlimited")) {
+		*ret = GM_HEAP_UNLIMITED;
+		return 0;
+	}
+	return gm_units_parse(optarg, ret) ? wrong(option, "not a size, as 4096 or 10GiB, or unlimited")
+					   : 0;
+}
+
+static int take_option(int c, struct wish *wish)
+{
+	char *end;
+
+	switch (c) {
+	case 'c': wish->conf = optarg; return 0;
+	case 'v': wish->verify = optarg; return 0;
+	case 'j': wish->json = 1; return 0;
+	case 's': wish->search = true; return 0;
+	case 'm': return take_size("--capacity", &wish->capacity);
+	case 'l':
+		wish->limited = true;
+		return take_size("--limit", &wish->limit);
+	default:
+		wish->device = (int)strtol(optarg, &end, 10);
+		return end != optarg && !*end && wish->device >= 0
+			       ? 0
+			       : wrong("--device", "not a number");
+	}
+}
+
+int gm_verb_replay(int argc, char **argv)
+{
+	struct wish wish = { .capacity = GM_HEAP_UNLIMITED,
+			     .limit = GM_HEAP_UNLIMITED,
+			     .device = -1 };
+	int c, status = 0;
+
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'h' || c == '?')
+			return gm_cli_end(c);
+		status = take_option(c, &wish);
+	}
+	if (status)
+		return status;
+	if (argc - optind != 1 || (wish.verify && (wish.conf || wish.search)))
+		return gm_cli_inputs("replay", argc - optind);
+	wish.trace = argv[optind];
+	status = replay(&wish);
+	return gm_show_end("replay", status);
+}

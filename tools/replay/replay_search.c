@@ -1,0 +1,272 @@
+/*
+ * replay_search.c - gpumem replay --search: see replay_search.h. One thread.
+ */
+#include "tools/replay/replay_search.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/limit.h"
+#include "tools/replay/search.h"
+#include "tools/show/show.h"
+#include "tools/verbs/verbs.h"
+
+/* What the device had for this process: its memory without what others held. */
+static uint64_t known_limit(const struct gm_history *history)
+{
+	if (history->trace.memory_limit_bytes)
+		return history->trace.memory_limit_bytes;
+	if (history->total_bytes <= 0) /* PyTorch's snapshots say only what was free at the end */
+		return history->free_bytes >= 0 && history->reserved > 0 ?
+			(uint64_t)history->reserved + (uint64_t)history->free_bytes : GM_HEAP_UNLIMITED;
+	if (history->others_bytes > 0 && history->others_bytes < history->total_bytes)
+		return (uint64_t)(history->total_bytes - history->others_bytes);
+	return (uint64_t)history->total_bytes;
+}
+
+static int by_judgement(const void *a, const void *b)
+{
+	const struct gm_tried *p = *(const struct gm_tried *const *)a,
+			      *q = *(const struct gm_tried *const *)b;
+	uint64_t x = gm_tried_peak(p), y = gm_tried_peak(q);
+
+	if (p->run.failed != q->run.failed)
+		return p->run.failed < q->run.failed ? -1 : 1;
+	if (x != y)
+		return x < y ? -1 : 1;
+	return strcmp(p->what, q->what);
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static const char *ran_out(const struct gm_tried *tried)
+{
+	static char text[64];
+
+	if (!tried->run.failed)
+		return "no";
+	snprintf(text, sizeof(text), "%llu time%s, first at %s",
+		 (unsigned long long)tried->run.failed, tried->run.failed == 1 ? "" : "s",
+		 gm_show_bytes((int64_t)tried->run.failed_bytes));
+	return text;
+}
+
+static void print_head(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
+{
+	const struct gm_tried *start = &search->tried[0];
+
+	printf("%s: %llu allocations", gm_show_clean(word),
+	       (unsigned long long)start->run.allocations);
+	if (history->devices)
+		printf(" of device %d", history->device);
+	printf(", %s live at the peak", gm_show_bytes((int64_t)start->run.peak_live_bytes));
+	if (history->reserved_peak)
+		printf(", %s reserved when it ran", gm_show_bytes(history->reserved_peak));
+	putchar('\n');
+	if (history->dropped > 0)
+		printf("%lld older events were not kept: what had been live and gone before them "
+		       "is not here\n",
+		       (long long)history->dropped);
+	if (history->devices > 1)
+		printf("%u devices have a history (--device)\n", history->devices);
+	if (search->limit == GM_HEAP_UNLIMITED)
+		puts("no limit is known (--limit): whether memory would run out cannot be said");
+	else
+		printf("within %s\n", gm_show_bytes((int64_t)search->limit));
+}
+
+static bool changes_nothing(const struct gm_tried *start, const struct gm_tried *tried)
+{
+	return tried != start && gm_tried_peak(tried) == gm_tried_peak(start) &&
+	       tried->run.failed == start->run.failed &&
+	       tried->run.stats.num_alloc_retries == start->run.stats.num_alloc_retries &&
+	       tried->run.stats.num_device_alloc == start->run.stats.num_device_alloc;
+}
+
+static void print_tried(const struct gm_search *search, const struct gm_tried *tried)
+{
+	printf("%14s %8.3f %12lld %8lld  %-30s  %s\n", gm_show_bytes((int64_t)gm_tried_peak(tried)),
+	       share(gm_tried_peak(tried), tried->run.peak_live_bytes),
+	       (long long)tried->run.stats.num_device_alloc,
+	       (long long)tried->run.stats.num_alloc_retries, ran_out(tried),
+	       tried != search->tried ? tried->what
+	       : search->conf[0]      ? gm_show_clean(search->conf)
+				      : "(PyTorch's defaults)");
+}
+
+/* "102.00 MiB less" of one trial against the start. */
+static void print_saved(const struct gm_tried *start, const struct gm_tried *tried)
+{
+	uint64_t before = gm_tried_peak(start), after = gm_tried_peak(tried);
+
+	if (after <= before && (double)after > (1 - GM_SEARCH_ERROR) * (double)before)
+		printf("no more at the peak, in %lld calls of the driver instead of %lld",
+		       (long long)tried->run.stats.num_device_alloc,
+		       (long long)start->run.stats.num_device_alloc);
+	else if (after <= before)
+		printf("%s less at the peak (%.1f%%)", gm_show_bytes((int64_t)(before - after)),
+		       100 * share(before - after, before));
+	else
+		printf("%s more at the peak, in %lld calls of the driver instead of %lld",
+		       gm_show_bytes((int64_t)(after - before)),
+		       (long long)tried->run.stats.num_device_alloc,
+		       (long long)start->run.stats.num_device_alloc);
+	if (start->run.failed && !tried->run.failed)
+		fputs(", and memory would not have run out", stdout);
+	else if (start->run.failed != tried->run.failed)
+		printf(", and memory would have run out %llu instead of %llu times",
+		       (unsigned long long)tried->run.failed,
+		       (unsigned long long)start->run.failed);
+	else if (start->run.failed)
+		printf(", and what was refused would be again");
+	putchar('\n');
+}
+
+/* No settings help: what it takes. */
+static void print_unfit(const struct gm_search *search)
+{
+	const struct gm_simulation *all = &search->unlimited;
+
+	gm_show_heading(stdout, "nothing that was tried fits into %s",
+			gm_show_bytes((int64_t)search->limit));
+	if (all->peak_live_bytes > search->limit)
+		printf("what is live alone takes %s at the peak, whatever is set",
+		       gm_show_bytes((int64_t)all->peak_live_bytes));
+	else
+		printf("what is live takes %s at the peak", gm_show_bytes((int64_t)all->peak_live_bytes));
+	printf("; without a limit %s would have reserved %s\n",
+	       search->conf[0] ? "the settings in force" : "the defaults",
+	       gm_show_bytes((int64_t)all->peak_used_bytes));
+}
+
+/* What each setting does at its best, alone. */
+static void print_alone(const struct gm_search *search)
+{
+	putchar('\n');
+	gm_show_heading(stdout, "each setting alone");
+	for (size_t s = 0; gm_search_settings[s]; s++) {
+		size_t best = gm_search_alone(search, gm_search_settings[s]);
+
+		if (!strcmp(gm_search_settings[s], "garbage_collection_threshold") &&
+		    search->limit == GM_HEAP_UNLIMITED)
+			continue;
+		printf("  %-28s  ", gm_search_settings[s]);
+		if (!best) {
+			puts("would have saved nothing that could be told");
+			continue;
+		}
+		printf("%s would have reserved ",
+		       search->tried[best].what + strlen(gm_search_settings[s]) + 1);
+		print_saved(search->tried, &search->tried[best]);
+	}
+}
+
+static void print_text(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
+{
+	const struct gm_tried *start = &search->tried[0], *best = &search->tried[search->best];
+	const struct gm_tried **order = calloc(search->count, sizeof(struct gm_tried *));
+	size_t idle = 0;
+
+	print_head(history, search, word);
+	putchar('\n');
+	gm_show_heading(stdout, "%14s %8s %12s %8s  %-30s  %s", "reserved, peak", "of live",
+			"driver calls", "flushes", "out of memory", "settings");
+	for (size_t i = 0; order && i < search->count; i++)
+		order[i] = &search->tried[i];
+	if (order)
+		qsort(order, search->count, sizeof(struct gm_tried *), by_judgement);
+	for (size_t i = 0; order && i < search->count; i++)
+		if (changes_nothing(start, order[i]))
+			idle++;
+		else
+			print_tried(search, order[i]);
+	if (idle)
+		printf("%zu more were tried that change nothing (--json lists them)\n", idle);
+	free(order);
+	if (!search->fits) {
+		putchar('\n');
+		print_unfit(search);
+		return;
+	}
+	print_alone(search);
+	putchar('\n');
+	if (!search->best) {
+		printf("none is better than %s by more than the simulation may be wrong (%.0f%%)\n",
+		       search->conf[0] ? "the settings in force" : "the defaults",
+		       100 * GM_SEARCH_ERROR);
+		return;
+	}
+	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
+	fputs("would have reserved ", stdout);
+	print_saved(start, best);
+}
+
+static json_t *object_of(const struct gm_tried *tried)
+{
+	json_t *object = json_pack("{ss ss sI sI sI sI sI}", "conf", tried->conf, "changed",
+				   tried->what, "peak_reserved_bytes",
+				   (json_int_t)gm_tried_peak(tried), "driver_calls",
+				   (json_int_t)tried->run.stats.num_device_alloc, "retries",
+				   (json_int_t)tried->run.stats.num_alloc_retries, "ooms",
+				   (json_int_t)tried->run.failed, "first_oom_bytes",
+				   (json_int_t)tried->run.failed_bytes);
+
+	return object;
+}
+
+static void print_json(const struct gm_history *history, const struct gm_search *search,
+		       const char *word)
+{
+	json_t *tried = json_array(), *all;
+
+	for (size_t i = 0; i < search->count; i++)
+		json_array_append_new(tried, object_of(&search->tried[i]));
+	all = json_pack("{ss sI sI sI so}", "input", gm_show_clean(word), "allocations",
+			(json_int_t)search->tried[0].run.allocations, "peak_live_bytes",
+			(json_int_t)search->tried[0].run.peak_live_bytes, "dropped_events",
+			(json_int_t)history->dropped, "tried", tried);
+	json_object_set_new(all, "device",
+			    history->devices ? json_integer(history->device) : json_null());
+	json_object_set_new(all, "limit_bytes", search->limit == GM_HEAP_UNLIMITED ? json_null() :
+			    json_integer((json_int_t)search->limit));
+	json_object_set_new(all, "recorded_reserved_peak_bytes", history->reserved_peak ?
+			    json_integer(history->reserved_peak) : json_null());
+	json_object_set_new(all, "fits", json_boolean(search->fits));
+	json_object_set_new(all, "needed_live_bytes", search->fits ? json_null() :
+			    json_integer((json_int_t)search->unlimited.peak_live_bytes));
+	json_object_set_new(all, "needed_reserved_bytes", search->fits ? json_null() :
+			    json_integer((json_int_t)search->unlimited.peak_used_bytes));
+	json_object_set_new(all, "recommended",
+			    search->best ? object_of(&search->tried[search->best]) : json_null());
+	gm_show_json(stdout, all, JSON_INDENT(1));
+	putchar('\n');
+	json_decref(all);
+}
+
+int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
+		     const uint64_t *limit, bool json)
+{
+	struct gm_search search = {
+		.trace = &history->trace, .conf = conf,
+		.limit = limit ? *limit : known_limit(history)
+	};
+	int r = gm_search(&search);
+
+	if (r)
+		fprintf(stderr, "gpumem replay: %s: %s\n", gm_show_clean(word), r == -EINVAL ?
+			"its settings are none that the allocator knows" : gm_limit_why(r));
+	else if (json)
+		print_json(history, &search, word);
+	else
+		print_text(history, &search, word);
+	gm_search_free(&search);
+	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+}

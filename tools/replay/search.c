@@ -1,0 +1,373 @@
+/*
+ * search.c - which settings would have served a recorded history best: see search.h.
+ *
+ * Each setting alone first, in the steps that people try; then the winners one upon the other, as
+ * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
+ * then fewer calls of the driver. On the way a difference of less than a hundredth is none; of all
+ * that was tried the best is recommended, where it is better by more than the simulation may be wrong.
+ */
+#include "tools/replay/search.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show/progress.h"
+#include "tools/replay/search_run.h"
+
+#define CHOICES 7
+
+static const struct setting {
+	const char *key;
+	const char *values[CHOICES];
+	bool limited;			/* does nothing without a limit */
+} settings[] = {
+	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false },
+	{ "roundup_power2_divisions", { "1", "2", "4", "8", "16", NULL }, false },
+	{ "large_segment_size_mb", { "12", "32", "64", "128", "256", "512", NULL }, false },
+	{ "garbage_collection_threshold", { "0.5", "0.6", "0.7", "0.8", "0.9", NULL }, true },
+	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false },
+};
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+#define MOST (SETTINGS * CHOICES)	/* tried at a time */
+
+const char *const gm_search_settings[SETTINGS + 1] = {
+	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
+	"max_non_split_rounding_mb", "garbage_collection_threshold", NULL
+};
+
+/* A point of the search: the value of each setting, NULL as at the start. */
+struct point { const char *value[SETTINGS]; };
+
+static size_t planned(const struct gm_search *search)
+{
+	size_t count = 1;
+
+	for (size_t s = 0; s < SETTINGS; s++)
+		for (size_t v = 0; v < CHOICES && settings[s].values[v]; v++)
+			count += !settings[s].limited || search->limit != GM_HEAP_UNLIMITED;
+	return count;
+}
+
+static int make_room(struct gm_search *search, size_t count)
+{
+	size_t room = search->room ? search->room : 64;
+	struct gm_tried *larger;
+
+	while (room < search->count + count)
+		room *= 2;
+	larger = room > search->room ? realloc(search->tried, room * sizeof(*larger)) : search->tried;
+	if (!larger)
+		return -ENOMEM;
+	search->tried = larger;
+	search->room = room;
+	return 0;
+}
+
+/* Does the search set what @entry ("key:value") sets? */
+static bool is_set(const struct point *point, const char *entry)
+{
+	for (size_t s = 0; s < SETTINGS; s++) {
+		size_t length = strlen(settings[s].key);
+
+		if (point->value[s] && !strncmp(entry, settings[s].key, length) &&
+		    entry[length] == ':')
+			return true;
+	}
+	return false;
+}
+
+/* The settings of the start, but for those that @point sets, then @what. */
+static void join(const char *start, const struct point *point, struct gm_tried *ret)
+{
+	size_t length = 0;
+
+	ret->conf[0] = '\0';
+	while (*start) {
+		size_t end = 0;
+
+		for (int depth = 0; start[end] && (depth || start[end] != ','); end++)
+			depth += (start[end] == '[') - (start[end] == ']');
+		if (end && !is_set(point, start))
+			length += (size_t)snprintf(ret->conf + length, sizeof(ret->conf) - length,
+						   "%s%.*s", length ? "," : "", (int)end, start);
+		if (length >= sizeof(ret->conf))
+			return;		/* cut short: it will not be understood */
+		start += end + (start[end] == ',');
+	}
+	if (ret->what[0])
+		snprintf(ret->conf + length, sizeof(ret->conf) - length, "%s%s", length ? "," : "",
+			 ret->what);
+}
+
+static void describe(const struct gm_search *search, const struct point *point,
+		     struct gm_tried *ret)
+{
+	size_t length = 0;
+
+	ret->what[0] = '\0';
+	for (size_t s = 0; s < SETTINGS; s++)
+		if (point->value[s])
+			length += (size_t)snprintf(ret->what + length, sizeof(ret->what) - length,
+						   "%s%s:%s", length ? "," : "", settings[s].key,
+						   point->value[s]);
+	join(search->conf, point, ret);
+}
+
+/* The settings of @point, and room for what comes of them. Returns 0, -EINVAL when they do not go
+ * together, or -ENOMEM. */
+static int plan(struct gm_search *search, const struct point *point, struct gm_heap_config *config)
+{
+	struct gm_tried *one;
+	char error[160];
+
+	if (make_room(search, 1))
+		return -ENOMEM;
+	one = &search->tried[search->count];
+	memset(one, 0, sizeof(*one));
+	describe(search, point, one);
+	gm_heap_config_default(config);
+	if (gm_heap_config_parse(config, one->conf, error))
+		return -EINVAL;
+	config->limit = search->limit;
+	return 0;
+}
+
+static void say(void *arg, size_t done)
+{
+	const struct gm_search *search = arg;
+
+	gm_progress("gpumem replay: settings tried", search->count + done, planned(search));
+}
+
+/* Try @points, as many as go together; @places: of each in what was tried, 0 where it was not. */
+static int try(struct gm_search *search, const struct gm_search_known *known,
+	       const struct point *points, size_t count, size_t *places)
+{
+	struct gm_search_job jobs[MOST];
+	size_t before = search->count, made = 0;
+	int r = make_room(search, count);	/* so that results stay where they are */
+
+	for (size_t i = 0; !r && i < count; i++) {
+		places[i] = 0;
+		r = plan(search, &points[i], &jobs[made].config);
+		if (r == -EINVAL) {
+			r = 0;
+			continue;
+		}
+		jobs[made++].result = &search->tried[search->count].run;
+		places[i] = search->count++;
+	}
+	search->count = before;			/* while it is said how far it is */
+	if (r)
+		return r;
+	gm_search_run(known, jobs, made, say, search);
+	search->count += made;
+	for (size_t i = 0; i < made && !r; i++)
+		r = jobs[i].error;
+	return r;
+}
+
+static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
+{
+	uint64_t calls = (uint64_t)a->run.stats.num_device_alloc;
+	uint64_t others = (uint64_t)b->run.stats.num_device_alloc;
+
+	return calls + others / 10 + 10 < others;
+}
+
+/* Is @a better than @b? Below 0 yes, above 0 no, 0 the same. */
+static int judge(const struct gm_tried *a, const struct gm_tried *b)
+{
+	uint64_t p = gm_tried_peak(a), q = gm_tried_peak(b);
+
+	if (a->run.failed != b->run.failed)
+		return a->run.failed < b->run.failed ? -1 : 1;
+	if (p + q / 100 < q)
+		return -1;
+	if (q + p / 100 < p)
+		return 1;
+	return fewer_calls(a, b) ? -1 : fewer_calls(b, a);
+}
+
+/* The points that @at becomes with each value of setting @s. */
+static size_t values_of(size_t s, const struct point *at, struct point *ret_points)
+{
+	size_t count = 0;
+
+	for (; count < CHOICES && settings[s].values[count]; count++) {
+		ret_points[count] = *at;
+		ret_points[count].value[s] = settings[s].values[count];
+	}
+	return count;
+}
+
+/* The best of @points, tried at @places, if it is better than @place: that and @at become it. */
+static void pick(const struct gm_search *search, const struct point *points, const size_t *places,
+		 size_t count, struct point *at, size_t *place)
+{
+	for (size_t i = 0; i < count; i++)
+		if (places[i] && judge(&search->tried[places[i]], &search->tried[*place]) < 0) {
+			*place = places[i];
+			*at = points[i];
+		}
+}
+
+/* Each setting alone; *@order gets those that help, the best first. */
+static int each_alone(struct gm_search *search, const struct gm_search_known *known,
+		      struct point single[], size_t place[], size_t order[], size_t *ret_count)
+{
+	const struct point start = { { NULL } };
+	size_t from[SETTINGS + 1] = { 0 }, places[MOST];
+	struct point points[MOST];
+	int r;
+
+	for (size_t s = 0; s < SETTINGS; s++)
+		from[s + 1] = from[s] + (settings[s].limited && search->limit == GM_HEAP_UNLIMITED ? 0 :
+					 values_of(s, &start, points + from[s]));
+	r = try(search, known, points, from[SETTINGS], places);
+	*ret_count = 0;
+	for (size_t s = 0; !r && s < SETTINGS; s++) {
+		size_t at = *ret_count;
+
+		single[s] = start;
+		place[s] = 0;
+		pick(search, points + from[s], places + from[s], from[s + 1] - from[s], &single[s],
+		     &place[s]);
+		if (!place[s])
+			continue;
+		for (; at &&
+		       judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0;
+		     at--)
+			order[at] = order[at - 1];
+		order[at] = s;
+		++*ret_count;
+	}
+	return r;
+}
+
+/* The best value of one setting on top of @at, which has its place. */
+static int improve(struct gm_search *search, const struct gm_search_known *known, size_t s,
+		   struct point *at, size_t *place)
+{
+	struct point points[CHOICES];
+	size_t places[CHOICES], count = values_of(s, at, points);
+	int r = try(search, known, points, count, places);
+
+	if (!r)
+		pick(search, points, places, count, at, place);
+	return r;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------- */
+
+static bool is_less(const uint64_t a[], const uint64_t b[], size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (a[i] != b[i])
+			return a[i] < b[i];
+	return false;
+}
+
+/* Does @a come before @b, to the byte? Where @calls come first, among those that take no more than the start. */
+static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool calls)
+{
+	uint64_t p[] = { a->run.missed, a->run.failed, gm_tried_peak(a), (uint64_t)a->run.stats.num_device_alloc };
+	uint64_t q[] = { b->run.missed, b->run.failed, gm_tried_peak(b), (uint64_t)b->run.stats.num_device_alloc };
+	uint64_t peak = p[2];
+
+	if (calls) {
+		p[2] = p[3];
+		p[3] = peak;
+		peak = q[2];
+		q[2] = q[3];
+		q[3] = peak;
+	}
+	return is_less(p, q, 4);
+}
+
+static bool is_of(const struct gm_tried *tried, const char *setting)
+{
+	size_t length = setting ? strlen(setting) : 0;
+
+	return !setting || (!strncmp(tried->what, setting, length) && tried->what[length] == ':' &&
+			    !strchr(tried->what, ','));
+}
+
+/* The best of what was tried, of @setting alone (NULL: of all); 0 when it is no better than the start by
+ * more than the simulation may be wrong. */
+static size_t choose(const struct gm_search *search, const char *setting)
+{
+	const struct gm_tried *start = &search->tried[0];
+	size_t least = 0, calmest = 0;
+
+	for (size_t i = 1; i < search->count; i++) {
+		if (!is_of(&search->tried[i], setting))
+			continue;
+		if (precedes(&search->tried[i], &search->tried[least], false))
+			least = i;
+		if (gm_tried_peak(&search->tried[i]) <= gm_tried_peak(start) &&
+		    precedes(&search->tried[i], &search->tried[calmest], true))
+			calmest = i;
+	}
+	if (search->tried[least].run.missed < start->run.missed ||
+	    search->tried[least].run.failed < start->run.failed ||
+	    (double)gm_tried_peak(&search->tried[least]) <
+		    (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start))
+		return least;
+	return fewer_calls(&search->tried[calmest], start) ? calmest : 0;
+}
+
+size_t gm_search_alone(const struct gm_search *search, const char *setting)
+{
+	return choose(search, setting);
+}
+
+/* Does any of them serve all that was served when it was recorded? If not, what would it take? */
+static int conclude(struct gm_search *search, struct gm_heap_config *config)
+{
+	for (size_t i = 0; i < search->count; i++)
+		search->fits |= !search->tried[i].run.missed;
+	if (search->fits) {
+		search->best = choose(search, NULL);
+		return 0;
+	}
+	config->limit = GM_HEAP_UNLIMITED;
+	return gm_simulate(search->trace, config, false, GM_HEAP_UNLIMITED, &search->unlimited);
+}
+
+int gm_search(struct gm_search *search)
+{
+	struct point single[SETTINGS], at = { { NULL } };
+	size_t place[SETTINGS], order[SETTINGS], count, best = 0;
+	struct gm_search_known known;
+	struct gm_heap_config config;
+	int r = plan(search, &at, &config);
+
+	say(search, 0);
+	if (!r)
+		r = gm_search_start(&known, search->trace, &config);
+	if (r)
+		return r;
+	search->tried[search->count++].run = known.run;
+	r = each_alone(search, &known, single, place, order, &count);
+	if (!r && count) {
+		at = single[order[0]];
+		best = place[order[0]];
+	}
+	for (size_t i = 1; !r && i < count; i++)
+		r = improve(search, &known, order[i], &at, &best);
+	if (!r)
+		r = conclude(search, &config);
+	gm_progress_end();
+	return r;
+}
+
+void gm_search_free(struct gm_search *search)
+{
+	free(search->tried);
+	search->tried = NULL;
+	search->count = search->room = 0;
+}

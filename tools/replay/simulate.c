@@ -1,0 +1,452 @@
+/*
+ * simulate.c - a recorded history run through the library's own heap: see simulate.h.
+ */
+#include "tools/replay/simulate.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/pages.h"
+
+#define IDEAL_BASE UINT64_C(0x7f0000000000)
+#define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
+#define IDEAL_END (UINT64_C(1) << 63)	/* of all of them */
+#define CHECK_EVERY 4096u
+#define NEAR 4u				/* operations that are looked at before their turn: see foresee */
+#define FAR 8u
+
+struct simulation {
+	const struct gm_trace *trace;
+	struct gm_heap heap;
+	struct gm_undo undo;		/* empty: nothing to take back here */
+	struct gm_stats stats;
+	struct gm_segment *segments;
+	struct gm_block *blocks;
+	struct gm_free_link *links;
+	uint32_t segment_limit, block_limit;
+	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
+	uint32_t *block_of;		/* by id of the trace */
+	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
+	void **memory;			/* what the heap was given, to free at the end */
+	size_t memory_count;
+	bool follow;
+	uint64_t capacity, used, ideal_next;
+	size_t driver_next;		/* lines looked at for the driver's next call */
+	uint64_t live;
+	struct gm_simulation *result;
+};
+
+static void differ(struct simulation *sim, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void differ(struct simulation *sim, const char *format, ...)
+{
+	va_list args;
+
+	if (sim->result->difference[0])
+		return;
+	va_start(args, format);
+	vsnprintf(sim->result->difference, sizeof(sim->result->difference), format, args);
+	va_end(args);
+}
+
+/* ---- records ---- */
+
+static uint32_t segment_new(void *arg)
+{
+	struct simulation *sim = arg;
+	uint32_t id = sim->segment_unused;
+
+	if (id)
+		sim->segment_unused = sim->segments[id].next;
+	else if (sim->segment_fresh < sim->segment_limit)
+		id = sim->segment_fresh++;
+	else
+		return GM_NONE;
+	memset(&sim->segments[id], 0, sizeof(sim->segments[id]));
+	sim->segments[id].next = sim->first_segment;
+	if (sim->first_segment)
+		sim->segments[sim->first_segment].prev = id;
+	sim->first_segment = id;
+	return id;
+}
+
+static void segment_drop(void *arg, uint32_t id)
+{
+	struct simulation *sim = arg;
+	struct gm_segment *s = &sim->segments[id];
+
+	if (s->prev)
+		sim->segments[s->prev].next = s->next;
+	else
+		sim->first_segment = s->next;
+	if (s->next)
+		sim->segments[s->next].prev = s->prev;
+	s->next = sim->segment_unused;
+	sim->segment_unused = id;
+}
+
+static uint32_t block_new(void *arg)
+{
+	struct simulation *sim = arg;
+	uint32_t id = sim->block_unused;
+
+	if (id)
+		sim->block_unused = sim->blocks[id].next;
+	else if (sim->block_fresh < sim->block_limit)
+		id = sim->block_fresh++;
+	else
+		return GM_NONE;
+	memset(&sim->blocks[id], 0, sizeof(sim->blocks[id]));
+	return id;
+}
+
+static void block_drop(void *arg, uint32_t id)
+{
+	struct simulation *sim = arg;
+
+	sim->blocks[id].state = GM_BLOCK_UNUSED;
+	sim->blocks[id].next = sim->block_unused;
+	sim->block_unused = id;
+}
+
+static void *memory(void *arg, size_t bytes)
+{
+	struct simulation *sim = arg;
+	void **grown = realloc(sim->memory, (sim->memory_count + 1) * sizeof(*grown));
+	void *given = grown ? calloc(1, bytes) : NULL;
+
+	if (grown)
+		sim->memory = grown;
+	if (given)
+		sim->memory[sim->memory_count++] = given;
+	return given;
+}
+
+/* ---- the driver ---- */
+
+/* The next call of the driver in the recording, of @op; NULL and a difference when it is another. */
+static const struct gm_trace_line *recorded_call(struct simulation *sim, enum gm_trace_op op)
+{
+	const struct gm_trace *trace = sim->trace;
+
+	for (; sim->driver_next < trace->count; sim->driver_next++) {
+		const struct gm_trace_line *line = &trace->lines[sim->driver_next];
+
+		if (line->op == op) {
+			sim->driver_next++;
+			return line;
+		}
+		if (line->op == GM_TRACE_SEGMENT_ALLOC || line->op == GM_TRACE_SEGMENT_FREE) {
+			differ(sim, "line %u: the recording %s a segment here, the replay does not",
+			       line->number, line->op == GM_TRACE_SEGMENT_ALLOC ? "gets" : "frees");
+			return NULL;
+		}
+	}
+	differ(sim, "the replay asks the driver for more than was recorded");
+	return NULL;
+}
+
+static void use(struct simulation *sim, uint64_t bytes)
+{
+	sim->used += bytes;
+	if (sim->used > sim->result->peak_used_bytes)
+		sim->result->peak_used_bytes = sim->used;
+}
+
+static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
+{
+	struct simulation *sim = arg;
+	const struct gm_trace_line *line;
+
+	if (!sim->follow) {
+		if (bytes > IDEAL_BYTES || bytes > sim->capacity || sim->used > sim->capacity - bytes ||
+		    bytes > IDEAL_END - sim->ideal_next)
+			return -ENOMEM;
+		use(sim, bytes);
+		*ret_address = sim->ideal_next;
+		sim->ideal_next += bytes;
+		return 0;
+	}
+	line = recorded_call(sim, GM_TRACE_SEGMENT_ALLOC);
+	if (!line)
+		return -ECANCELED;
+	if (line->bytes != bytes || line->stream != stream) {
+		differ(sim, "line %u: a segment of %llu bytes for stream %llu was recorded, the "
+		       "replay wants %llu for %llu", line->number, (unsigned long long)line->bytes,
+		       (unsigned long long)line->stream, (unsigned long long)bytes,
+		       (unsigned long long)stream);
+		return -ECANCELED;
+	}
+	*ret_address = line->address;
+	return 0;
+}
+
+static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+	struct simulation *sim = arg;
+	const struct gm_trace_line *line;
+
+	(void)stream;
+	if (!sim->follow) {
+		sim->used -= bytes;
+		return;
+	}
+	line = recorded_call(sim, GM_TRACE_SEGMENT_FREE);
+	if (line && (line->address != address || line->bytes != bytes))
+		differ(sim, "line %u: the segment at %llx was freed, the replay frees %llx",
+		       line->number, (unsigned long long)line->address,
+		       (unsigned long long)address);
+}
+
+/* ---- the run ---- */
+
+static void refuse(struct simulation *sim, uint64_t bytes)
+{
+	if (!sim->result->failed++)
+		sim->result->failed_bytes = bytes;
+}
+
+static void allocate(struct simulation *sim, const struct gm_trace_line *line)
+{
+	struct gm_heap_request request = { line->bytes, line->stream };
+	uint32_t id = GM_NONE;
+	int r;
+
+	if (!line->bytes)
+		return;			/* a null pointer: it is in no pool */
+	r = gm_heap_alloc(&sim->heap, &request, &id);
+	sim->result->allocations++;
+	if (r == -ENOMEM || (r && !sim->follow)) {	/* larger than the heap's own limit: likewise */
+		refuse(sim, line->bytes);
+		sim->result->missed++;
+		if (sim->follow && line->address)
+			differ(sim, "line %u: the replay runs out of memory, the recording did not",
+			       line->number);
+		return;
+	}
+	if (r) {
+		differ(sim, "line %u: %s", line->number, strerror(-r));
+		return;
+	}
+	sim->block_of[line->id] = id;
+	sim->live += line->bytes;
+	if (sim->live > sim->result->peak_live_bytes)
+		sim->result->peak_live_bytes = sim->live;
+	if (sim->follow && sim->blocks[id].address != line->address)
+		differ(sim, "line %u: allocation of %llu bytes at %llx, recorded at %llx",
+		       line->number, (unsigned long long)line->bytes,
+		       (unsigned long long)sim->blocks[id].address,
+		       (unsigned long long)line->address);
+}
+
+/* What was refused when it was recorded. How long it would have lived, nobody knows. */
+static void attempt(struct simulation *sim, const struct gm_trace_line *line)
+{
+	struct gm_heap_request request = { line->bytes, line->stream };
+	uint32_t id = GM_NONE;
+
+	/* Where there is no limit it would be had: that says nothing, and is no part of the peak. */
+	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap.config.limit == GM_HEAP_UNLIMITED))
+		return;
+	if (gm_heap_alloc(&sim->heap, &request, &id)) {
+		refuse(sim, line->bytes);
+		return;
+	}
+	gm_heap_free_requested(&sim->heap, id);
+	gm_heap_free_completed(&sim->heap, id);
+}
+
+/* Memory that the cache does not serve: it is given way to, as by every call that finds none. */
+static void take_directly(struct simulation *sim, const struct gm_trace_line *line)
+{
+	uint64_t given_back;
+
+	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
+		gm_heap_empty(&sim->heap, &given_back);
+	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
+		refuse(sim, line->bytes);
+		sim->result->missed++;
+		return;
+	}
+	use(sim, line->bytes);
+	sim->direct_of[line->id] = line->bytes;
+	sim->live += line->bytes;
+	if (sim->live > sim->result->peak_live_bytes)
+		sim->result->peak_live_bytes = sim->live;
+}
+
+static void request(struct simulation *sim, uint32_t block)
+{
+	if (!block || sim->blocks[block].state != GM_BLOCK_ACTIVE)
+		return;
+	sim->live -= sim->blocks[block].requested;
+	gm_heap_free_requested(&sim->heap, block);
+}
+
+static void complete(struct simulation *sim, uint32_t *block)
+{
+	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING)
+		gm_heap_free_completed(&sim->heap, *block);
+	*block = GM_NONE;
+}
+
+/* Both at once. */
+static void give_back(struct simulation *sim, uint32_t *block)
+{
+	if (*block && sim->blocks[*block].state == GM_BLOCK_ACTIVE) {
+		sim->live -= sim->blocks[*block].requested;
+		gm_heap_free(&sim->heap, *block);
+		*block = GM_NONE;
+	} else {
+		complete(sim, block);
+	}
+}
+
+static void step(struct simulation *sim, const struct gm_trace_line *line)
+{
+	uint32_t *block = &sim->block_of[line->id];
+	uint64_t given_back;
+
+	switch (line->op) {
+	case GM_TRACE_ALLOC:
+		allocate(sim, line);
+		break;
+	case GM_TRACE_REQUEST:
+		request(sim, *block);
+		break;
+	case GM_TRACE_COMPLETE:
+		complete(sim, block);
+		break;
+	case GM_TRACE_FREE:
+		give_back(sim, block);
+		break;
+	case GM_TRACE_EMPTY:
+		gm_heap_empty(&sim->heap, &given_back);
+		break;
+	case GM_TRACE_TRY:
+		attempt(sim, line);
+		break;
+	case GM_TRACE_DIRECT:
+		take_directly(sim, line);
+		break;
+	case GM_TRACE_DIRECT_FREE:
+		sim->used -= sim->direct_of[line->id];
+		sim->live -= sim->direct_of[line->id];
+		sim->direct_of[line->id] = 0;
+		break;
+	default:
+		break;
+	}
+}
+
+static int prepare(struct simulation *sim, const struct gm_heap_config *config,
+		   const struct gm_heap_ops *ops)
+{
+	struct gm_heap_setup setup = {
+		.config = config, .ops = ops, .undo = &sim->undo, .stats = &sim->stats,
+		.memory = memory, .memory_arg = sim,
+	};
+	size_t ids = (size_t)sim->trace->ids + 1;
+
+	/* Each allocation makes at most one segment and two blocks. */
+	sim->segment_limit = (uint32_t)ids + 1;
+	sim->block_limit = 2 * (uint32_t)ids + 2;
+	sim->segment_fresh = sim->block_fresh = 1;
+	sim->segments = gm_pages_new(sim->segment_limit * sizeof(*sim->segments));
+	sim->blocks = gm_pages_new(sim->block_limit * sizeof(*sim->blocks));
+	sim->links = gm_pages_new(sim->block_limit * sizeof(*sim->links));
+	sim->block_of = gm_pages_new(ids * sizeof(*sim->block_of));
+	sim->direct_of = gm_pages_new(ids * sizeof(*sim->direct_of));
+	if (!sim->segments || !sim->blocks || !sim->links || !sim->block_of || !sim->direct_of)
+		return -ENOMEM;
+	setup.segments = sim->segments;
+	setup.blocks = sim->blocks;
+	setup.links = sim->links;
+	if (sim->follow) {		/* nobody asks for a block by its address; it is looked over, too */
+		setup.span = gm_span_new(memory, sim);
+		if (!setup.span)
+			return -ENOMEM;
+	}
+	return gm_heap_init(&sim->heap, &setup);
+}
+
+static void finish(struct simulation *sim)
+{
+	for (size_t i = 0; i < sim->memory_count; i++)
+		free(sim->memory[i]);
+	free(sim->memory);
+	gm_pages_free(sim->segments, sim->segment_limit * sizeof(*sim->segments));
+	gm_pages_free(sim->blocks, sim->block_limit * sizeof(*sim->blocks));
+	gm_pages_free(sim->links, sim->block_limit * sizeof(*sim->links));
+	gm_pages_free(sim->block_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->block_of));
+	gm_pages_free(sim->direct_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->direct_of));
+}
+
+/* Blocks lie anywhere: those that the frees to come need are fetched while what is before them runs,
+ * first the block, then its neighbours. */
+static void foresee(const struct simulation *sim, const struct gm_trace_line *line)
+{
+	const struct gm_block *block = &sim->blocks[sim->block_of[line[FAR].id]];
+
+	__builtin_prefetch(block);
+	__builtin_prefetch((const char *)(block + 1) - 1);
+	block = &sim->blocks[sim->block_of[line[NEAR].id]];
+	__builtin_prefetch(&sim->blocks[block->prev].state);
+	__builtin_prefetch(&sim->blocks[block->next].state);
+	__builtin_prefetch(&sim->links[block->prev]);
+	__builtin_prefetch(&sim->links[block->next]);
+}
+
+/* The whole recording, on the ideal device. */
+static void run(struct simulation *sim)
+{
+	const struct gm_trace_line *lines = sim->trace->lines;
+	size_t i = 0, count = sim->trace->count;
+
+	for (; i + FAR < count; i++) {
+		foresee(sim, &lines[i]);
+		step(sim, &lines[i]);
+	}
+	for (; i < count; i++)
+		step(sim, &lines[i]);
+}
+
+/* The same held to the recording, and the heap looked over now and then. */
+static void follow_recording(struct simulation *sim)
+{
+	for (size_t i = 0; i < sim->trace->count && !sim->result->difference[0]; i++) {
+		step(sim, &sim->trace->lines[i]);
+		if (i % CHECK_EVERY == 0)
+			sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
+	}
+	sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
+}
+
+int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,
+		uint64_t capacity, struct gm_simulation *ret)
+{
+	struct simulation sim = { .trace = trace, .follow = follow, .capacity = capacity,
+				  .ideal_next = IDEAL_BASE, .result = ret };
+	const struct gm_heap_ops ops = {
+		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
+		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
+		.arg = &sim,
+	};
+	int r;
+
+	memset(ret, 0, sizeof(*ret));
+	if (trace->ids >= UINT32_MAX / 2 - 2)
+		return -E2BIG;
+	r = prepare(&sim, config, &ops);
+	if (!r && follow)
+		follow_recording(&sim);
+	else if (!r)
+		run(&sim);
+	if (!r)
+		ret->stats = sim.stats;
+	finish(&sim);
+	return r;
+}

@@ -1,0 +1,242 @@
+/*
+ * trace.c - reading a recorded history of allocations: see trace.h.
+ */
+#include "tools/replay/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "tools/read/limit.h"
+
+struct ids { uint64_t *slots, *values; size_t mask, count; };	/* hash: id in the file -> dense id */
+
+static uint64_t *find_id(const struct ids *ids, uint64_t id)
+{
+	size_t i = (size_t)((id + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 20);
+
+	while (ids->slots[i & ids->mask] && ids->slots[i & ids->mask] != id + 1)
+		i++;
+	return &ids->slots[i & ids->mask];
+}
+
+static int widen(struct ids *ids)
+{
+	struct ids wide = { .mask = ids->slots ? ids->mask * 2 + 1 : 4095, .count = ids->count };
+
+	wide.slots = calloc(wide.mask + 1, sizeof(*wide.slots));
+	wide.values = calloc(wide.mask + 1, sizeof(*wide.values));
+	if (!wide.slots || !wide.values) {
+		free(wide.slots);
+		free(wide.values);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; ids->slots && i <= ids->mask; i++)
+		if (ids->slots[i]) {
+			uint64_t *slot = find_id(&wide, ids->slots[i] - 1);
+
+			*slot = ids->slots[i];
+			wide.values[slot - wide.slots] = ids->values[i];
+		}
+	free(ids->slots);
+	free(ids->values);
+	*ids = wide;
+	return 0;
+}
+
+static int fail(struct gm_trace *trace, uint32_t number, const char *what)
+{
+	snprintf(trace->error, sizeof(trace->error), "line %u: %s", number, what);
+	return -EINVAL;
+}
+
+/* The dense id of @id in the file: a new one for an allocation, the known one otherwise. */
+static int resolve(struct gm_trace *trace, struct ids *ids, uint64_t id, struct gm_trace_line *line)
+{
+	uint64_t *slot;
+
+	if (!ids->slots || 2 * ids->count > ids->mask)
+		if (widen(ids))
+			return -ENOMEM;
+	slot = find_id(ids, id);
+	if (line->op == GM_TRACE_ALLOC) {
+		if (!*slot)
+			ids->count++;
+		*slot = id + 1;
+		ids->values[slot - ids->slots] = trace->ids;	/* an id may be used again */
+		line->id = trace->ids++;
+		return 0;
+	}
+	if (!*slot)
+		return fail(trace, line->number, "frees what was never allocated");
+	line->id = ids->values[slot - ids->slots];
+	return 0;
+}
+
+static int add(struct gm_trace *trace, const struct gm_trace_line *line, size_t *room)
+{
+	if (trace->count == *room) {
+		size_t more = *room ? *room * 2 : 65536;
+		void *grown = realloc(trace->lines, more * sizeof(*trace->lines));
+
+		if (!grown)
+			return -ENOMEM;
+		trace->lines = grown;
+		*room = more;
+	}
+	trace->lines[trace->count++] = *line;
+	return 0;
+}
+
+/* A line that begins with '#': a setting, a call of the driver, or a comment. 1: keep @line. */
+static int comment(struct gm_trace *trace, const char *text, struct gm_trace_line *line)
+{
+	static const struct { const char *name; enum gm_trace_op op; } calls[] = {
+		{ "segment_alloc", GM_TRACE_SEGMENT_ALLOC },
+		{ "segment_free", GM_TRACE_SEGMENT_FREE }, { "oom", GM_TRACE_OOM }
+	};
+	unsigned long long bytes, stream, address = 0;
+	char name[32];
+	int fields;
+
+	if (!strncmp(text, "# conf=", 7)) {
+		snprintf(trace->conf, sizeof(trace->conf), "%s", text + 7);
+		return 0;
+	}
+	if (!strncmp(text, "# memory_limit_bytes=", 21)) {
+		trace->memory_limit_bytes = strtoull(text + 21, NULL, 10);
+		return 0;
+	}
+	fields = sscanf(text, "# %31s %llu %llu %llx", name, &bytes, &stream, &address);
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+		if (fields >= 3 && !strcmp(name, calls[i].name)) {
+			line->op = (uint8_t)calls[i].op;
+			line->bytes = bytes;
+			line->stream = stream;
+			line->address = address;
+			return 1;
+		}
+	return 0;
+}
+
+static int parse(struct gm_trace *trace, struct ids *ids, const char *text,
+		 struct gm_trace_line *line)
+{
+	unsigned long long id = 0, bytes = 0, stream = 0, address = 0;
+	int r;
+
+	switch (text[0]) {
+	case '\0':
+		return 0;
+	case '#':
+		return comment(trace, text, line);
+	case 'a':
+		line->op = GM_TRACE_ALLOC;
+		if (sscanf(text, "a %llu %llu %llu %llx", &id, &bytes, &stream, &address) < 3)
+			return fail(trace, line->number, "expected: a ID BYTES STREAM ADDRESS");
+		break;
+	case 'r':
+	case 'f':
+		line->op = text[0] == 'r' ? GM_TRACE_REQUEST : GM_TRACE_COMPLETE;
+		if (sscanf(text + 1, " %llu", &id) != 1)
+			return fail(trace, line->number, "expected an id");
+		break;
+	case 'e':
+		line->op = GM_TRACE_EMPTY;
+		return 1;
+	default:
+		return fail(trace, line->number, "is not a line of a trace");
+	}
+	line->bytes = bytes;
+	line->stream = stream;
+	line->address = address;
+	r = resolve(trace, ids, id, line);
+	return r ? r : 1;
+}
+
+int gm_trace_read(struct gm_trace *trace, const char *path)
+{
+	struct ids ids = { 0 };
+	char text[2048];
+	size_t room = 0;
+	uint32_t number = 0;
+	uint64_t text_bytes = 0, most = UINT64_MAX;
+	struct stat st;
+	gzFile file;
+	int r = 0, status;
+
+	memset(trace, 0, sizeof(*trace));
+	errno = 0;
+	file = gzopen(path, "rb");
+	if (!file)
+		return errno ? -errno : -ENOMEM;
+	if (!stat(path, &st)) {
+		gm_limit_input((uint64_t)st.st_size, 0);
+		most = gzdirect(file) ? UINT64_MAX : gm_limit_unpacked((uint64_t)st.st_size);
+	}
+	while (r >= 0 && text_bytes <= most && gzgets(file, text, sizeof(text))) {
+		struct gm_trace_line line = { .number = number + 1 };
+
+		number++;
+		text_bytes += strlen(text);
+		if (!strchr(text, '\n') && !gzeof(file)) {
+			r = fail(trace, number, "is too long");
+			break;
+		}
+		text[strcspn(text, "\r\n")] = '\0';
+		r = parse(trace, &ids, text, &line);
+		if (r == 1)
+			r = add(trace, &line, &room);
+	}
+	if (r >= 0 && text_bytes > most)
+		r = fail(trace, number, "a hundred times what is packed has come of it, and 64 MiB: "
+			 "--no-limit is for who means it");
+	gzerror(file, &status);
+	if (r >= 0 && status != Z_OK && status != Z_STREAM_END)
+		r = fail(trace, number, "the compressed data is damaged");
+	gzclose(file);
+	free(ids.slots);
+	free(ids.values);
+	return r < 0 ? r : 0;
+}
+
+bool gm_trace_is(const char *path)
+{
+	gzFile file = gzopen(path, "rb");
+	int first = file ? gzgetc(file) : -1;
+
+	if (file)
+		gzclose(file);
+	return first > 0 && strchr("#arfe\r\n", first);
+}
+
+void gm_trace_shorten(struct gm_trace *trace)
+{
+	struct gm_trace_line *lines = trace->lines;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < trace->count; i++) {
+		struct gm_trace_line line = lines[i];
+		bool half = line.op == GM_TRACE_REQUEST || line.op == GM_TRACE_COMPLETE;
+		bool after = kept && lines[kept - 1].op == GM_TRACE_REQUEST && lines[kept - 1].id == line.id;
+
+		if (line.op == GM_TRACE_SEGMENT_ALLOC || line.op == GM_TRACE_SEGMENT_FREE ||
+		    line.op == GM_TRACE_OOM)
+			continue;
+		if (half && after)	/* a request after a request asks for nothing more */
+			lines[kept - 1].op = line.op == GM_TRACE_COMPLETE ? GM_TRACE_FREE : GM_TRACE_REQUEST;
+		else
+			lines[kept++] = line;
+	}
+	trace->count = kept;
+}
+
+void gm_trace_free(struct gm_trace *trace)
+{
+	free(trace->lines);
+	trace->lines = NULL;
+	trace->count = 0;
+}

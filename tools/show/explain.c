@@ -1,0 +1,312 @@
+/*
+ * explain.c - why memory ran out, from what was asked, free, held, cached and not recorded: see
+ * explain.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/show/explain.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/heap.h"
+#include "tools/read/bulk.h"
+#include "tools/verbs/explain_facts.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+
+#define PAGE INT64_C(2097152)		/* what the driver takes of a device at a time */
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+int64_t gm_largest_idle(const json_t *root, int64_t device)
+{
+	const struct gm_value *segments = gm_bulk_list(root, "segments");
+	int64_t largest = 0;
+
+	for (size_t i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+		const struct gm_value *blocks = gm_value_list(segment, "blocks");
+
+		if (gm_value_number(segment, "device") != device)
+			continue;
+		for (size_t k = 0; k < gm_value_length(blocks); k++) {
+			const struct gm_value *block = blocks->u.items[k];
+
+			if (!strcmp(gm_value_string(block, "state"), "inactive") &&
+			    gm_value_number(block, "size") > largest)
+				largest = gm_value_number(block, "size");
+		}
+	}
+	return largest;
+}
+
+/* What the cache of that device holds: statistics of the snapshot, its own moment. */
+static void find_cache(const json_t *root, struct gm_facts *facts)
+{
+	const json_t *device = json_array_get(gm_json_list(root, "devices"), (size_t)facts->device);
+	const json_t *stats = gm_json_object(device, "memory_stats");
+	int64_t active = gm_json_number(stats, "active_bytes.all.current");
+
+	facts->pending = gm_wrap_subtract(active,
+					  gm_json_number(stats, "allocated_bytes.all.current"));
+	facts->cached = gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"),
+					 active);
+	facts->largest = gm_largest_idle(root, facts->device);
+	if (facts->live < 0)
+		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
+}
+
+/* What a cache asks the driver for, to serve a request of @bytes. */
+static int64_t segment_of(const json_t *root, int64_t bytes)
+{
+	const json_t *settings = gm_json_object(root, "allocator_settings");
+	const json_t *large = gm_json_object(gm_json_object(settings, "gpumem"),
+					     "large_segment_size_mb");
+	const char *conf = strstr(gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF"),
+				  "large_segment_size_mb:");
+	struct gm_heap_config config;
+	uint64_t megabytes = strtoull(conf ? conf + 22 : gm_json_text(large, "value"), NULL, 10);
+
+	if (bytes <= 0 || bytes > INT64_MAX / 4)
+		return bytes;
+	gm_heap_config_default(&config);
+	if (megabytes && megabytes < UINT32_MAX)
+		config.large_segment_size = megabytes << 20;
+	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
+}
+
+/* cuMemAlloc and its kin take whole pages of the device. */
+static bool takes_pages(const char *kind)
+{
+	return !strcmp(kind, "device") || !strcmp(kind, "pool") || !strcmp(kind, "vmm");
+}
+
+static bool find_ours(const json_t *root, struct gm_facts *facts)
+{
+	const json_t *failure = gm_json_object(root, "failure"),
+		     *list = gm_json_list(root, "failures");
+	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
+
+	if (!of_now)
+		failure = json_array_get(list, json_array_size(list) - 1);
+	if (!failure || !json_is_integer(json_object_get(failure, "device")))
+		return false;
+	facts->device = (int)gm_json_number(failure, "device");
+	facts->asked = gm_json_number(failure, "requested_bytes");
+	facts->needed = facts->asked;
+	if (takes_pages(gm_json_text(failure, "kind")) && facts->asked > 0 &&
+	    facts->asked <= INT64_MAX - PAGE)
+		facts->needed = (facts->asked + PAGE - 1) / PAGE * PAGE;
+	facts->free = gm_json_number(failure, "free_bytes");
+	facts->total = gm_json_number(failure, "total_bytes");
+	facts->live = gm_json_number(failure, "live_bytes");
+	facts->time_us = gm_json_number(failure, "time_us");
+	facts->entry = gm_json_text(failure, "entry");
+	facts->module = gm_show_module(root, gm_json_number(failure, "module"));
+	facts->stack = gm_json_number(failure, "stack");
+	facts->refused_by = gm_json_text(failure, "refused_by");
+	if (json_is_integer(json_object_get(failure, "limit_bytes"))) {
+		facts->limit = gm_json_number(failure, "limit_bytes");
+		facts->limit_used = gm_json_number(failure, "limit_used_bytes");
+		facts->needed = segment_of(root, facts->asked);
+	}
+	facts->holders_known = of_now;
+	if (of_now)
+		find_cache(root, facts);
+	/* The cache as it was then: what the snapshot holds may have been given back before it. */
+	if (gm_json_number(failure, "reserved_bytes") > 0) {
+		facts->cached = gm_json_number(failure, "cached_bytes");
+		facts->pending = gm_json_number(failure, "limbo_bytes");
+		facts->largest = gm_json_number(failure, "largest_free_bytes");
+	}
+	return true;
+}
+
+/* What PyTorch's allocator had of @device after @row, where the history goes on behind it. */
+static void find_cache_at(const struct gm_scene *scene, struct gm_facts *facts, size_t row)
+{
+	int64_t live = 0, reserved = gm_wrap_add(gm_wrap_add(facts->live, facts->cached), facts->pending);
+	bool other = false;
+
+	for (size_t i = row + 1; i < scene->lives.row_count; i++) {
+		const struct gm_row *later = &scene->lives.rows[i];
+		bool more = !strcmp(later->action, "segment_alloc") ||
+			    !strcmp(later->action, "segment_map");
+		bool less = !strcmp(later->action, "segment_free") ||
+			    !strcmp(later->action, "segment_unmap");
+
+		if (later->device != facts->device)
+			continue;
+		if (more || less)
+			reserved = more ? gm_wrap_subtract(reserved, later->size) :
+				   gm_wrap_add(reserved, later->size);
+		other |= more || less || !strcmp(later->action, "alloc") ||
+			 !strncmp(later->action, "free_", 5);
+	}
+	if (!other)
+		return;
+	for (size_t i = 0; i < scene->lives.count; i++)
+		if (scene->lives.list[i].device == facts->device &&
+		    gm_life_at(&scene->lives.list[i], (int64_t)row))
+			live = gm_wrap_add(live, scene->lives.list[i].size);
+	facts->live = live;
+	facts->cached = reserved > live ? gm_wrap_subtract(reserved, live) : 0;
+	facts->pending = 0;		/* with what is live */
+	facts->largest = -1;
+}
+
+/* PyTorch's word of it is an event with what was free. */
+static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int64_t *ret_row)
+{
+	const json_t *settings = gm_json_object(scene->root, "allocator_settings");
+	const struct gm_row *last = NULL;
+
+	for (size_t i = 0; i < scene->lives.row_count; i++)
+		if (!strcmp(scene->lives.rows[i].action, "oom") &&
+		    scene->lives.rows[i].device >= 0) {
+			last = &scene->lives.rows[i];
+			*ret_row = (int64_t)i;
+		}
+	if (!last)
+		return false;
+	*facts = (struct gm_facts){
+		.asked = last->size,
+		.needed = segment_of(scene->root, last->size),
+		.free = (int64_t)last->address,
+		.total = -1,
+		.live = -1,
+		.largest = -1,
+		.limit = -1,
+		.device = last->device,
+		.entry = "",
+		.module = "",
+		.refused_by = "",
+		.conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF"),
+		.stack = last->stack,
+		.torch = true,
+		.expandable = json_is_true(json_object_get(settings, "expandable_segments")),
+		.holders_known = true,
+	};
+	if (facts->expandable)
+		facts->needed = facts->asked;
+	find_cache(scene->root, facts);
+	find_cache_at(scene, facts, (size_t)*ret_row);
+	return true;
+}
+
+static int64_t row_of(const struct gm_scene *scene, const struct gm_facts *facts)
+{
+	for (size_t i = scene->lives.row_count; i--;)
+		if (scene->lives.rows[i].device == facts->device &&
+		    scene->lives.rows[i].time_us <= facts->time_us &&
+		    !strcmp(scene->lives.rows[i].action, "oom"))
+			return (int64_t)i;
+	return GM_EXPLAIN_END;
+}
+
+/* ---- judgement ------------------------------------------------------------------------------- */
+
+int64_t gm_facts_lacks(const struct gm_facts *facts)
+{
+	return (facts->asked > facts->free ? facts->asked : facts->needed) - facts->free;
+}
+
+int64_t gm_facts_others(const struct gm_facts *facts)
+{
+	int64_t held = facts->live + (facts->cached > 0 ? facts->cached : 0) +
+		       (facts->pending > 0 ? facts->pending : 0);
+
+	return facts->total > 0 ? facts->total - facts->free - held : 0;
+}
+
+static enum gm_cause cause_of(const struct gm_facts *facts)
+{
+	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
+	int64_t idle = facts->cached > 0 ? facts->cached : 0;
+	int64_t pending = facts->pending > 0 ? facts->pending : 0;
+	int64_t all = facts->total > 0 ? facts->total :
+		      facts->free + facts->live + idle + pending;
+
+	if (facts->total > 0 && facts->asked > facts->total)
+		return GM_CAUSE_TOO_LARGE;
+	if (facts->limit > 0 || (facts->torch && lacks <= 0))
+		return GM_CAUSE_LIMIT;
+	if (facts->torch && facts->asked > all)
+		return GM_CAUSE_TOO_LARGE;
+	if (lacks <= 0)
+		return GM_CAUSE_REFUSED;
+	if (idle + pending >= lacks)
+		return idle >= pending ? GM_CAUSE_FRAGMENTED : GM_CAUSE_PENDING;
+	/* Most of what lacks, and more than the program itself has. */
+	if (others > lacks / 2 && others > facts->total / 10 && others > facts->live)
+		return GM_CAUSE_OTHERS;
+	/* No holder is to blame for a request that is more than all of them have. */
+	if (facts->asked > all / 2 && facts->asked > facts->live)
+		return GM_CAUSE_LARGE;
+	return GM_CAUSE_FULL;
+}
+
+const char *gm_cause_name(enum gm_cause cause)
+{
+	static const char *const names[] = {
+		"none", "too_large", "limit", "refused", "others", "fragmented", "pending", "large",
+		"full"
+	};
+
+	return names[cause];
+}
+
+/* Of some memory, or the difference of two: four of them add up without overflow. */
+static bool is_size(int64_t bytes)
+{
+	return bytes >= -(INT64_MAX / 4) && bytes <= INT64_MAX / 4;
+}
+
+void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
+{
+	struct gm_facts facts = {
+		.live = -1, .cached = -1, .pending = -1, .largest = -1, .limit = -1, .entry = "",
+		.module = "", .refused_by = "", .conf = ""
+	};
+	int64_t row = GM_EXPLAIN_END;
+	bool found = find_ours(scene->root, &facts);
+
+	memset(ret, 0, sizeof(*ret));
+	ret->row = GM_EXPLAIN_END;
+	if (found)
+		row = row_of(scene, &facts);
+	else if (!find_torch(scene, &facts, &row))
+		return;
+	ret->row = row;
+	ret->device = facts.device;
+	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
+	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) ||
+	    !is_size(facts.pending) || !is_size(facts.limit) || !is_size(facts.limit_used) ||
+	    !is_size(facts.needed))
+		return;
+	facts.holders_known |= row != GM_EXPLAIN_END;
+	ret->cause = cause_of(&facts);
+	ret->stack = facts.stack;
+	gm_explain_say(scene, &facts, ret);
+}
+
+int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,
+		       enum gm_by by, struct gm_groups *ret)
+{
+	char device[16];
+	struct gm_lives_filter filter = { .device = device };
+	int r = gm_groups_open(ret, by);
+
+	snprintf(device, sizeof(device), "%d", explanation->device);
+	if (r)
+		return r;
+	r = explanation->row == GM_EXPLAIN_END ? gm_groups_add(ret, 1, scene, &filter, NULL, NULL) :
+		gm_groups_add_at(ret, 1, scene, &filter, explanation->row);
+	if (r)
+		gm_groups_close(ret);
+	else
+		gm_groups_sort(ret);
+	return r;
+}

@@ -1,0 +1,315 @@
+/*
+ * groups.c - what is live, summed by where it came from: see groups.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/show/groups.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+#include "tools/write/sink.h"
+#include "tools/read/table.h"
+#include "tools/read/value.h"
+
+#define NAME_MOST 160		/* letters of a function in a stack for people */
+
+#define ROW_END INT64_MIN
+
+static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
+
+/* Of the stacks of all allocations and of what could not be had. */
+static int share(struct gm_scene *scene)
+{
+	const json_t *failures = gm_json_list(scene->root, "failures"), *one;
+	bool *used = calloc(scene->stacks.count + 1, sizeof(*used));
+	size_t i;
+
+	if (!used)
+		return -ENOMEM;
+	for (i = 0; i < scene->lives.count; i++)
+		if (scene->lives.list[i].stack > 0 && (uint64_t)scene->lives.list[i].stack < scene->stacks.count)
+			used[scene->lives.list[i].stack] = true;
+	json_array_foreach(failures, i, one) {
+		int64_t stack = gm_json_number(one, "stack");
+
+		if (stack > 0 && (uint64_t)stack < scene->stacks.count)
+			used[stack] = true;
+	}
+	gm_stacks_share(&scene->stacks, used);
+	free(used);
+	return 0;
+}
+
+int gm_scene_open(struct gm_scene *scene, const json_t *root)
+{
+	int r;
+
+	memset(scene, 0, sizeof(*scene));
+	scene->root = root;
+	r = gm_stacks_open(&scene->stacks, root);
+	if (!r)
+		r = gm_lives_open(&scene->lives, root);
+	if (!r)
+		r = share(scene);
+	if (r)
+		gm_scene_close(scene);
+	return r;
+}
+
+void gm_scene_close(struct gm_scene *scene)
+{
+	gm_stacks_close(&scene->stacks);
+	gm_lives_close(&scene->lives);
+}
+
+int gm_by_of(const char *name)
+{
+	for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++)
+		if (!strcmp(names[i], name))
+			return i;
+	return -EINVAL;
+}
+
+const char *gm_by_name(enum gm_by by)
+{
+	return names[by];
+}
+
+int gm_groups_open(struct gm_groups *groups, enum gm_by by)
+{
+	*groups = (struct gm_groups){ .by = by };
+	groups->found = calloc(1, sizeof(*groups->found));
+	groups->texts = gm_values_open(SIZE_MAX);
+	if (groups->found && groups->texts)
+		return 0;
+	gm_groups_close(groups);
+	return -ENOMEM;
+}
+
+void gm_groups_close(struct gm_groups *groups)
+{
+	if (groups->found)
+		gm_table_free(groups->found);
+	free(groups->found);
+	free(groups->list);
+	gm_values_close(groups->texts);
+	memset(groups, 0, sizeof(*groups));
+}
+
+/* ---- keys ------------------------------------------------------------------------------------- */
+
+/* What tells one frame from another in every run: where a library was loaded does not count. */
+static const struct gm_value *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
+{
+	size_t name = strnlen(frame->name, 600), module = strnlen(frame->module, 300);
+	char text[1024], digits[24], *at = mempcpy(text, frame->name, name), *line;
+	int64_t number = frame->python ? frame->line : 0;
+
+	*at++ = '\n';
+	at = mempcpy(at, frame->module, module);
+	*at++ = '\n';
+	line = gm_sink_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+	at = mempcpy(at, line, (size_t)(digits + sizeof(digits) - line));
+	*at = '\0';
+	if (name == 600 || module == 300)	/* a letter may be cut */
+		gm_show_repair(text);
+	return gm_value_text(groups->texts, text, (size_t)(at - text));
+}
+
+static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
+					const struct gm_life *life)
+{
+	const struct gm_value **frames, *key = NULL;
+	size_t count, i = 0;
+	const uint32_t *ids = gm_stack(&scene->stacks, life->stack, &count);
+	const char *kind = life->kind, *module = count ? "" : gm_show_module(scene->root, life->module);
+
+	frames = calloc(count + 2, sizeof(*frames));
+	for (; frames && i < count; i++) {
+		frames[i] = frame_key(groups, &scene->stacks.frames[ids[i]]);
+		if (!frames[i])
+			break;
+	}
+	if (frames && i == count) {
+		frames[i++] = gm_value_text(groups->texts, kind, strlen(kind));
+		frames[i++] = gm_value_text(groups->texts, module, strlen(module));
+		if (frames[i - 1] && frames[i - 2])
+			key = gm_value_shared(groups->texts, GM_VALUE_LIST, frames, i);
+	}
+	free(frames);
+	return key;
+}
+
+static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_scene *scene,
+				     const struct gm_life *life)
+{
+	int64_t limit = 512;
+	char text[700];
+
+	switch (groups->by) {
+	case GM_BY_STACK:
+		return stack_key(groups, scene, life);
+	case GM_BY_SITE:
+		gm_site_text(&scene->stacks, life->stack, text, sizeof(text));
+		break;
+	case GM_BY_MODULE:
+		snprintf(text, sizeof(text), "%s", gm_show_module(scene->root, life->module));
+		break;
+	case GM_BY_KIND:
+		snprintf(text, sizeof(text), "%.99s", life->kind);
+		break;
+	case GM_BY_SIZE:
+		while (limit < life->size && limit < INT64_MAX / 2)
+			limit *= 2;
+		snprintf(text, sizeof(text), "up to %s", gm_show_bytes(limit));
+		break;
+	case GM_BY_STREAM:
+		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
+		break;
+	}
+	return gm_value_text(groups->texts, gm_show_repair(text), strlen(text));
+}
+
+/* The group of @key; NULL: out of memory. */
+static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value *key,
+				 const struct gm_scene *scene, const struct gm_life *life)
+{
+	uint64_t at = key ? gm_table_get(groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
+
+	if (at || !key)
+		return at ? &groups->list[at - 1] : NULL;
+	if (groups->count == groups->room) {
+		size_t room = groups->room ? groups->room * 2 : 64;
+		struct gm_group *larger = realloc(groups->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		groups->list = larger;
+		groups->room = room;
+	}
+	groups->list[groups->count] = (struct gm_group){
+		.key = key->type == GM_VALUE_TEXT ? key->u.text :
+		       gm_stack_site(&scene->stacks, life->stack)->name,
+		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
+	};
+	if (gm_table_put(groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
+		return NULL;
+	return &groups->list[groups->count - 1];
+}
+
+/* What counts: what was live after @row, or what is live in the end and not freed (ROW_END). */
+static bool is_live(const struct gm_life *life, int64_t row)
+{
+	return row == ROW_END ? life->died == GM_LIFE_LIVE && !life->freed : gm_life_at(life, row);
+}
+
+static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+	       const struct gm_lives_filter *filter, int64_t row,
+	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+{
+	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
+	int r = 0;
+
+	for (size_t i = 0; !r && i < scene->lives.count; i++) {
+		const struct gm_life *life = &scene->lives.list[i];
+		bool keyed = groups->by == GM_BY_STACK;
+		uint64_t tag = (uintptr_t)life->kind ^ (uint64_t)(life->stack ? 0 : life->module) << 48;
+		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
+		struct gm_group *group;
+
+		if (!is_live(life, row) || !gm_life_counts(life, filter) ||
+		    (leave_out && leave_out(arg, scene, life->stack)))
+			continue;
+		group = at ? &groups->list[at - 1] :
+			group_of(groups, key_of(groups, scene, life), scene, life);
+		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, tag,
+							    (uint64_t)(group - groups->list) + 1))) {
+			r = -ENOMEM;
+			break;
+		}
+		group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
+		group->count[side]++;
+	}
+	gm_table_free(&by_stack);
+	return r;
+}
+
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		  const struct gm_lives_filter *filter,
+		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+{
+	return add(groups, side, scene, filter, ROW_END, leave_out, arg);
+}
+
+int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		     const struct gm_lives_filter *filter, int64_t row)
+{
+	return add(groups, side, scene, filter, row, NULL, NULL);
+}
+
+static int by_growth(const void *a, const void *b)
+{
+	const struct gm_group *p = a, *q = b;
+	int64_t grown = gm_group_growth(p), other = gm_group_growth(q);
+
+	return grown != other ? (grown < other ? 1 : -1) : strcmp(p->key, q->key);
+}
+
+void gm_groups_sort(struct gm_groups *groups)
+{
+	if (groups->count)
+		qsort(groups->list, groups->count, sizeof(*groups->list), by_growth);
+}
+
+/* ---- stacks ----------------------------------------------------------------------------------- */
+
+const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT])
+{
+	/* PyTorch's have up to a thousand letters of templates; --json has them. */
+	bool cut = strlen(frame->name) > NAME_MOST;
+	const char *name = cut ? gm_show_cut(frame->name, NAME_MOST - 3) : gm_show_clean(frame->name);
+	const char *dots = cut ? "..." : "";
+
+	if (frame->line > 0)
+		snprintf(text, GM_FRAME_TEXT, "%s%s (%s:%lld)", name, dots, gm_show_clean(frame->file),
+			 (long long)frame->line);
+	else if (frame->module[0] && strncmp(frame->name, frame->module, strlen(frame->module)))
+		snprintf(text, GM_FRAME_TEXT, "%s%s (%s)", name, dots, gm_show_clean(frame->module));
+	else
+		snprintf(text, GM_FRAME_TEXT, "%s%s", name, dots);
+	return text;
+}
+
+void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent)
+{
+	size_t count;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+
+	if (!count)
+		fprintf(out, "%*s(no stack)\n", indent, "");
+	for (size_t i = 0; i < count; i++) {
+		char text[GM_FRAME_TEXT];
+
+		fprintf(out, "%*s%s\n", indent, "",
+			gm_groups_frame_text(&scene->stacks.frames[ids[i]], text));
+	}
+}
+
+json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack)
+{
+	size_t count;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_frame *frame = &scene->stacks.frames[ids[i]];
+
+		json_array_append_new(list, json_pack("{ss ss sI ss}", "name", frame->name, "file", frame->file,
+						      "line", (json_int_t)frame->line, "module", frame->module));
+	}
+	return list;
+}

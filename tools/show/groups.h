@@ -1,0 +1,78 @@
+/*
+ * groups.h - what is live, in one snapshot or in two, summed by where it came from. Single-threaded.
+ */
+#ifndef GM_TOOLS_GROUPS_H
+#define GM_TOOLS_GROUPS_H
+
+#include <stdio.h>
+
+#include "tools/show/lives.h"
+#include "tools/show/stacks.h"
+
+/* A snapshot with all that is needed to look into it. */
+struct gm_scene {
+	const json_t *root;
+	struct gm_stacks stacks;
+	struct gm_lives lives;
+};
+
+/* Returns 0, -E2BIG or -ENOMEM; @root must outlive it. */
+int gm_scene_open(struct gm_scene *scene, const json_t *root);
+void gm_scene_close(struct gm_scene *scene);
+
+/* By stack: and by kind, so that no row is of two; without a stack by module. */
+enum gm_by { GM_BY_STACK, GM_BY_SITE, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM };
+
+/* "stack", "site" ... to its number; -EINVAL. */
+int gm_by_of(const char *name);
+const char *gm_by_name(enum gm_by by);
+
+struct gm_group {
+	const char *key;		/* how it is called */
+	int64_t bytes[2], count[2];	/* in the first and the second snapshot */
+	const struct gm_scene *scene;	/* where an example is */
+	int64_t stack;			/* its stack */
+	int64_t module;			/* who asked */
+	const char *kind;
+};
+
+static inline int64_t gm_group_growth(const struct gm_group *group)
+{
+	return gm_wrap_subtract(group->bytes[1], group->bytes[0]);
+}
+
+struct gm_groups {
+	enum gm_by by;
+	struct gm_group *list;
+	size_t count, room;
+	struct gm_table *found;
+	struct gm_values *texts;
+};
+
+int gm_groups_open(struct gm_groups *groups, enum gm_by by);
+void gm_groups_close(struct gm_groups *groups);
+
+/* Add what is live in @scene and not freed, as the first (@side 0) or second snapshot. @leave_out
+ * (or NULL): true for a stack that does not count. Returns 0 or -ENOMEM. */
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		  const struct gm_lives_filter *filter,
+		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg);
+
+/* The same with what was live after @row of the history (-1: before the first). */
+int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
+		     const struct gm_lives_filter *filter, int64_t row);
+
+/* Largest growth first (of one snapshot: largest first), equal ones by key. */
+void gm_groups_sort(struct gm_groups *groups);
+
+/* A frame in a line: "name (file:line)", "name (module)". Returns @text. */
+#define GM_FRAME_TEXT 2100
+const char *gm_groups_frame_text(const struct gm_frame *frame, char text[GM_FRAME_TEXT]);
+
+/* The stack, a line a frame, innermost first, after @indent blanks. */
+void gm_groups_print_stack(FILE *out, const struct gm_scene *scene, int64_t stack, int indent);
+
+/* The same as a list of { name, file, line, module }. NULL: out of memory. */
+json_t *gm_groups_json_stack(const struct gm_scene *scene, int64_t stack);
+
+#endif

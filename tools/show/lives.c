@@ -1,0 +1,194 @@
+/*
+ * lives.c - the allocations of a snapshot, each from its birth to its end: see lives.h. One thread.
+ *
+ * The tables are what is live; the events say when and from where the rest came and went.
+ */
+#include "tools/show/lives.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/bulk.h"
+#include "tools/read/table.h"
+
+struct building {
+	struct gm_lives *lives;
+	struct gm_table live;		/* (device, address) -> index + 1 */
+};
+
+static struct gm_life *add(struct gm_lives *lives)
+{
+	if (lives->count == lives->room) {
+		size_t room = lives->room ? lives->room * 2 : 1024;
+		struct gm_life *larger = realloc(lives->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		lives->list = larger;
+		lives->room = room;
+	}
+	return &lives->list[lives->count++];
+}
+
+static int add_row(struct building *b, uint32_t index)
+{
+	const struct gm_row *row = &b->lives->rows[index];
+	bool alloc = !strcmp(row->action, "alloc");
+	uint64_t at;
+	struct gm_life *life;
+
+	if (!alloc && strcmp(row->action, "free_completed"))
+		return 0;
+	at = gm_table_take(&b->live, (uint64_t)row->device, row->address);
+	if (at)				/* of two allocations in a row, the free was lost */
+		b->lives->list[at - 1].died = index;
+	if (at && !alloc)
+		return 0;
+	life = add(b->lives);
+	if (!life)
+		return -ENOMEM;
+	*life = (struct gm_life){
+		.address = row->address, .size = row->size < 0 ? 0 : row->size, .stream = row->stream,
+		.module = row->module, .kind = row->kind, .device = row->device,
+		.born = alloc ? index : GM_LIFE_BEFORE, .died = alloc ? GM_LIFE_LIVE : index,
+		.stack = alloc ? row->stack : 0, .thread = alloc ? row->thread : 0,
+		.time_us = alloc ? row->time_us : 0,
+	};
+	return alloc ? gm_table_put(&b->live, (uint64_t)row->device, row->address, b->lives->count) : 0;
+}
+
+/* A block of the tables: the life that the events have of it, else one that began before them. */
+static int add_block(struct building *b, const struct gm_value *segment,
+		     const struct gm_value *block)
+{
+	const struct gm_value *of = gm_value_get(segment, "device");
+	int64_t device = of && of->type == GM_VALUE_INT ? of->u.integer : GM_ROW_HOST;
+	uint64_t address = (uint64_t)gm_value_number(block, "address"), at;
+	const char *state = gm_value_string(block, "state");
+	struct gm_life *life;
+
+	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX ||
+	    !gm_value_number(block, "size"))	/* graphs that hold nothing now, an import not mapped yet */
+		return 0;
+	at = gm_table_take(&b->live, (uint64_t)device, address);
+	if (gm_value_get(segment, "registered") == gm_value_bool(true)) {
+		if (at)
+			b->lives->list[at - 1].size = 0;
+		return 0;
+	}
+	life = at ? &b->lives->list[at - 1] : add(b->lives);
+	if (!life)
+		return -ENOMEM;
+	if (!at)
+		*life = (struct gm_life){
+			.address = address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
+			.device = (int)device, .stream = gm_value_number(segment, "stream"),
+			.kind = gm_value_string(block, "kind"), .module = gm_value_number(block, "module"),
+			.size = gm_value_number(block, "requested_size"),
+			.stack = gm_value_number(block, "stack"), .thread = gm_value_number(block, "thread"),
+			.time_us = gm_value_number(block, "time_us"),
+		};
+	if (life->size < 0)
+		life->size = 0;
+	life->freed = strcmp(state, "active_allocated") != 0;
+	/* The event may have been made without a stack (context:state) and the block with one. */
+	if (!life->stack)
+		life->stack = gm_value_number(block, "stack");
+	return 0;
+}
+
+static int add_blocks(struct building *b, const struct gm_value *segments)
+{
+	for (size_t i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+		const struct gm_value *blocks = gm_value_list(segment, "blocks");
+
+		for (size_t k = 0; k < gm_value_length(blocks); k++)
+			if (add_block(b, segment, blocks->u.items[k]))
+				return -ENOMEM;
+	}
+	return 0;
+}
+
+int gm_lives_open(struct gm_lives *lives, const json_t *root)
+{
+	struct building b = { .lives = lives };
+	int r;
+
+	memset(lives, 0, sizeof(*lives));
+	r = gm_rows_of(root, &lives->rows, &lives->row_count);
+	if (!r && lives->row_count >= GM_LIFE_LIVE)
+		r = -E2BIG;
+	for (size_t i = 0; !r && i < lives->row_count; i++)
+		r = add_row(&b, (uint32_t)i);
+	if (!r)
+		r = add_blocks(&b, gm_bulk_list(root, "segments"));
+	if (!r)
+		r = add_blocks(&b, gm_bulk_list(root, "host_segments"));
+	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
+	for (size_t i = 0; !r && i < lives->count; i++)
+		if (gm_table_get(&b.live, (uint64_t)lives->list[i].device, lives->list[i].address) == i + 1)
+			lives->list[i].died = (uint32_t)lives->row_count;
+	gm_table_free(&b.live);
+	if (r)
+		gm_lives_close(lives);
+	return r;
+}
+
+void gm_lives_close(struct gm_lives *lives)
+{
+	free(lives->rows);
+	free(lives->list);
+	memset(lives, 0, sizeof(*lives));
+}
+
+bool gm_life_counts(const struct gm_life *life, const struct gm_lives_filter *filter)
+{
+	if (!strcmp(life->kind, "ipc"))
+		return false;
+	if (!filter->device)
+		return life->device != GM_ROW_HOST;
+	if (!strcmp(filter->device, "host"))
+		return life->device == GM_ROW_HOST;
+	return life->device != GM_ROW_HOST && life->device == strtol(filter->device, NULL, 10);
+}
+
+int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter *filter,
+		      int64_t *ret_row)
+{
+	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
+	int64_t live = 0, peak;
+
+	*ret_row = -1;
+	if (!change)
+		return -1;
+	for (size_t i = 0; i < lives->count; i++) {
+		const struct gm_life *life = &lives->list[i];
+
+		if (!gm_life_counts(life, filter))
+			continue;
+		if (life->born == GM_LIFE_BEFORE)
+			live = gm_wrap_add(live, life->size);
+		else
+			change[life->born] = gm_wrap_add(change[life->born], life->size);
+		if (life->died < lives->row_count)
+			change[life->died] = gm_wrap_subtract(change[life->died], life->size);
+	}
+	peak = live;
+	for (size_t i = 0; i < lives->row_count; i++) {
+		live = gm_wrap_add(live, change[i]);
+		if (live > peak) {
+			peak = live;
+			*ret_row = (int64_t)i;
+		}
+	}
+	free(change);
+	return peak;
+}
+
+bool gm_life_at(const struct gm_life *life, int64_t row)
+{
+	return (life->born == GM_LIFE_BEFORE || (int64_t)life->born <= row) &&
+	       (life->died == GM_LIFE_LIVE || (int64_t)life->died > row);
+}

@@ -1,0 +1,58 @@
+/*
+ * lives.h - the allocations of a snapshot, each from its birth to its end: what events and tables
+ * say together. Single-threaded.
+ */
+#ifndef GM_TOOLS_LIVES_H
+#define GM_TOOLS_LIVES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/read/trace_rows.h"
+#include "tools/show/units.h"
+
+#define GM_LIFE_BEFORE UINT32_MAX	/* born: before the history that was kept */
+#define GM_LIFE_LIVE UINT32_MAX		/* died: not before the snapshot */
+
+struct gm_life {
+	uint64_t address;
+	int64_t size;			/* bytes asked for */
+	int64_t stream, stack, thread, module;
+	int64_t time_us;		/* of the birth; 0 not known */
+	const char *kind;		/* of the snapshot: valid as long as it is */
+	int device;			/* GM_ROW_HOST: pinned memory of the host */
+	uint32_t born, died;		/* rows */
+	bool freed;			/* live, and the program has freed it: not reusable yet */
+};
+
+struct gm_lives {
+	struct gm_row *rows;
+	size_t row_count;
+	struct gm_life *list;
+	size_t count, room;
+};
+
+/* What of the lives counts. */
+struct gm_lives_filter {
+	const char *device;		/* a number or "host"; NULL: all devices, not the host */
+};
+
+/* All lives of @root, which must outlive them; registered host memory is none. Returns 0, -E2BIG
+ * (2^32 rows) or -ENOMEM. */
+int gm_lives_open(struct gm_lives *lives, const json_t *root);
+void gm_lives_close(struct gm_lives *lives);
+
+/* Does @life count? Another process's memory (ipc) does not. */
+bool gm_life_counts(const struct gm_life *life, const struct gm_lives_filter *filter);
+
+/* Bytes at the highest moment that the history shows, and the row after which it was (-1: before
+ * the first). */
+int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter *filter,
+		      int64_t *ret_row);
+
+/* Was @life live after @row (-1: before the first)? */
+bool gm_life_at(const struct gm_life *life, int64_t row);
+
+#endif

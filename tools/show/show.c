@@ -1,0 +1,228 @@
+/*
+ * show.c - text for people: see show.h. One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include "tools/show/show.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/read/load.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+/* How many bytes the letter at @at has, 0 when it is none. */
+static size_t letter(const unsigned char *at)
+{
+	size_t more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 :
+		      *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
+
+	for (size_t i = 1; i <= more; i++)
+		if (more == 4 || (at[i] & 0xc0) != 0x80)
+			return 0;
+	/* Longer than need be, a surrogate, beyond the last: JSON takes none of them. */
+	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+	    (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f))
+		return 0;
+	return more + 1;
+}
+
+char *gm_show_repair(char *text)
+{
+	for (unsigned char *at = (unsigned char *)text; *at;) {
+		size_t bytes = letter(at);
+
+		if (!bytes)
+			*at = '?';
+		at += bytes ? bytes : 1;
+	}
+	return text;
+}
+
+/* @text into @room bytes. */
+static const char *clean(char *to, size_t room, const char *text)
+{
+	size_t n = 0;
+
+	while (n < room - 1 && text[n]) {
+		size_t bad = gm_show_control(text + n);
+
+		if (!bad) {
+			to[n] = text[n];
+			n++;
+		}
+		for (; bad && n < room - 1; bad--)
+			to[n++] = '?';
+	}
+	to[n] = '\0';
+	return gm_show_repair(to);
+}
+
+const char *gm_show_clean(const char *text)
+{
+	static char texts[4][1024];
+	static unsigned int next;
+
+	return clean(texts[next++ % 4], sizeof(texts[0]), text);
+}
+
+const char *gm_show_path(const char *path)
+{
+	static char text[4096];
+
+	return clean(text, sizeof(text), path);
+}
+
+/* The code of what gm_show_control found. */
+static unsigned int code_of(const char *at, size_t bytes)
+{
+	const unsigned char *c = (const unsigned char *)at;
+
+	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
+	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+}
+
+/* Within a text they can be escaped, and elsewhere JSON has none but line feeds. jansson hands on no part
+ * of a letter alone. */
+static int put_escaped(const char *bytes, size_t count, void *out)
+{
+	size_t plain = 0, bad;
+
+	for (size_t i = 0; i < count; i += bad ? bad : 1) {
+		char rest[4] = "";
+
+		memcpy(rest, bytes + i, count - i < 3 ? count - i : 3);
+		bad = bytes[i] == '\n' ? 0 : gm_show_control(rest);
+		if (!bad)
+			continue;
+		fwrite(bytes + plain, 1, i - plain, out);
+		fprintf(out, "\\u%04x", code_of(rest, bad));
+		plain = i + bad;
+	}
+	fwrite(bytes + plain, 1, count - plain, out);
+	return ferror((FILE *)out) ? -1 : 0;
+}
+
+int gm_show_json(FILE *out, const json_t *json, size_t flags)
+{
+	return json_dump_callback(json, put_escaped, out, flags);
+}
+
+const char *gm_show_cut(const char *text, size_t bytes)
+{
+	char *cut = (char *)(uintptr_t)gm_show_clean(text);
+	size_t length = strlen(cut);
+
+	if (length > bytes) {
+		while (bytes && ((unsigned char)cut[bytes] & 0xc0) == 0x80)
+			bytes--;
+		cut[bytes] = '\0';
+	}
+	return cut;
+}
+
+const char *gm_show_time(int64_t time_us)
+{
+	static char text[64];
+	time_t seconds = (time_t)(time_us / 1000000);
+	struct tm tm;
+
+	text[0] = '\0';
+	if (time_us > 0 && gmtime_r(&seconds, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &tm);
+	return text;
+}
+
+const char *gm_show_bytes(int64_t bytes)
+{
+	static char texts[4][40];
+	static unsigned int next;
+	char *at = texts[next++ % 4];
+
+	at[0] = '-';
+	gm_units_bytes(bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes, at + (bytes < 0),
+		       sizeof(texts[0]) - 1);
+	return at;
+}
+
+const char *gm_show_count(int64_t count, const char *one)
+{
+	static char texts[4][48];
+	static unsigned int next;
+	char *at = texts[next++ % 4];
+
+	snprintf(at, sizeof(texts[0]), "%" PRId64 " %s%s", count, one, count == 1 ? "" : "s");
+	return at;
+}
+
+const char *gm_show_module_path(const json_t *root, int64_t module)
+{
+	const json_t *entry = module > 0 ? json_array_get(gm_json_list(root, "modules"),
+							  (size_t)module) : NULL;
+
+	return gm_json_text(entry, "path");
+}
+
+const char *gm_show_module(const json_t *root, int64_t module)
+{
+	const char *path = gm_show_module_path(root, module);
+	const char *slash = strrchr(path, '/');
+
+	return !path[0] ? "(unknown)" : gm_show_clean(slash && slash[1] ? slash + 1 : path);
+}
+
+const char *gm_show_device(const json_t *object)
+{
+	static char text[32];
+	const json_t *device = json_object_get(object, "device");
+
+	snprintf(text, sizeof(text), json_is_integer(device) ? "device %lld" : "the host",
+		 (long long)json_integer_value(device));
+	return text;
+}
+
+void gm_show_op(FILE *out, const struct gm_show_op *op)
+{
+	const char *what = !strcmp(op->action, "alloc") ? "an allocation" :
+			   !strncmp(op->action, "free", 4) ? "a free" : gm_show_clean(op->action);
+
+	fprintf(out, "  in flight in thread %lld: %s of ", (long long)op->thread, what);
+	if (op->size)
+		fprintf(out, "%s of ", gm_show_bytes(op->size));
+	fprintf(out, "%s memory on %s", gm_show_clean(op->kind), op->device);
+	if (op->address)
+		fprintf(out, " at %#llx", (unsigned long long)op->address);
+	fputs(op->took_effect ? " (the driver had carried it out)\n" : "\n", out);
+}
+
+static bool in_color(FILE *out)
+{
+	const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return isatty(fileno(out)) && !(none && *none) && term && strcmp(term, "dumb");
+}
+
+void gm_show_heading(FILE *out, const char *format, ...)
+{
+	bool color = in_color(out);
+	va_list args;
+
+	va_start(args, format);
+	fputs(color ? "\033[1m" : "", out);
+	vfprintf(out, format, args);
+	fputs(color ? "\033[0m\n" : "\n", out);
+	va_end(args);
+}
+
+int gm_show_end(const char *verb, int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	fprintf(stderr, "gpumem %s: the output could not be written: %s\n", verb, strerror(errno));
+	return GM_EXIT_FAILED;
+}

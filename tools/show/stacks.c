@@ -1,0 +1,269 @@
+/*
+ * stacks.c - the stacks and frames of a snapshot, ready to be shown: see stacks.h. One thread.
+ */
+#include "tools/show/stacks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/bulk.h"
+#include "tools/symbols/demangle.h"
+#include "tools/show/show.h"
+#include "tools/show/sites.h"
+#include "tools/read/table.h"
+#include "tools/read/value.h"
+
+static const char *file_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+/* The name of a function as people read it, once for each symbol: the same text is the same pointer. In a
+ * file of anybody's a short one may stand for 16 KiB, over and over: such stay as they are. */
+static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_frame *frame)
+{
+	const struct gm_value *text;
+	const char *name;
+	uint64_t at;
+
+	if (frame->symbol[0] != '_' || frame->python)
+		return 0;
+	at = gm_table_get(known, (uint64_t)(uintptr_t)frame->symbol, 0);
+	if (at) {
+		frame->name = (const char *)(uintptr_t)at;
+		return 0;
+	}
+	name = gm_demangle(frame->symbol);
+	if (name != frame->symbol && strlen(name) <= 1024 + 8 * strlen(frame->symbol)) {
+		text = gm_value_text(stacks->texts, name, strlen(name));
+		if (!text)
+			return -ENOMEM;
+		frame->name = text->u.text;
+	}
+	return gm_table_put(known, (uint64_t)(uintptr_t)frame->symbol, 0, (uint64_t)(uintptr_t)frame->name);
+}
+
+static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct gm_value *from,
+		      struct gm_frame *frame, struct gm_table *known)
+{
+	char made[320];
+	const struct gm_value *text;
+
+	frame->module = file_name(gm_show_module_path(root, gm_value_number(from, "module")));
+	frame->symbol = frame->name = gm_value_string(from, "name");
+	frame->file = gm_value_string(from, "filename");
+	frame->line = gm_value_number(from, "line");
+	frame->python = gm_value_get(from, "python") == gm_value_bool(true);
+	if (!frame->file[0])
+		frame->file = frame->module;
+	if (!frame->name[0] && frame->module[0]) {
+		snprintf(made, sizeof(made), "%.255s+%#llx", frame->module,
+			 (unsigned long long)gm_value_number(from, "offset"));
+		text = gm_value_text(stacks->texts, gm_show_repair(made), strlen(made));
+		if (!text)
+			return -ENOMEM;
+		frame->name = text->u.text;
+	}
+	if (!frame->name[0])
+		frame->name = "??";
+	return demangle(stacks, known, frame);
+}
+
+static enum gm_frame_sort sort_of(const struct gm_frame *frame)
+{
+	if (frame->python)
+		return gm_stack_installed(frame->file) ? GM_FRAME_PYTHON_OTHER : GM_FRAME_PYTHON_OWN;
+	return gm_stack_plumbing(frame->name, frame->module) ? GM_FRAME_PLUMBING : GM_FRAME_NATIVE;
+}
+
+static int read_frames(struct gm_stacks *stacks, const json_t *root)
+{
+	const struct gm_value *list = gm_bulk_list(root, "frames");
+	struct gm_table known = { NULL, 0, 0 };
+	int r;
+
+	stacks->frame_count = gm_value_length(list) + !gm_value_length(list);
+	stacks->frames = calloc(stacks->frame_count, sizeof(*stacks->frames));
+	r = stacks->frames ? 0 : -ENOMEM;
+	for (size_t i = 0; !r && i < stacks->frame_count; i++)
+		r = read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i], &known);
+	for (size_t i = 0; !r && i < stacks->frame_count; i++)
+		stacks->frames[i].sort = (uint8_t)sort_of(&stacks->frames[i]);
+	gm_table_free(&known);
+	return r;
+}
+
+int gm_stacks_open(struct gm_stacks *stacks, const json_t *root)
+{
+	const struct gm_value *list = gm_bulk_list(root, "stacks");
+	size_t all = 0;
+
+	*stacks = (struct gm_stacks){ .count = gm_value_length(list) };
+	stacks->texts = gm_values_open(SIZE_MAX);
+	if (!stacks->texts || read_frames(stacks, root))
+		goto out_close;
+	for (size_t i = 0; i < stacks->count; i++)
+		all += gm_value_length(gm_value_as_row(gm_value_at(list, i)));
+	stacks->starts = calloc(stacks->count + 1, sizeof(*stacks->starts));
+	stacks->ids = calloc(all + 1, sizeof(*stacks->ids));
+	if (!stacks->starts || !stacks->ids)
+		goto out_close;
+	all = 0;
+	for (size_t i = 0; i < stacks->count; i++) {
+		const struct gm_value *stack = gm_value_as_row(gm_value_at(list, i));
+
+		for (size_t k = 0; k < gm_value_length(stack); k++) {
+			int64_t id = gm_value_int_at(stack, k);
+
+			stacks->ids[all++] = id > 0 && (uint64_t)id < stacks->frame_count ? (uint32_t)id : 0;
+		}
+		stacks->starts[i + 1] = all;
+	}
+	return 0;
+
+out_close:
+	gm_stacks_close(stacks);
+	return -ENOMEM;
+}
+
+void gm_stacks_close(struct gm_stacks *stacks)
+{
+	free(stacks->frames);
+	free(stacks->ids);
+	free(stacks->starts);
+	gm_values_close(stacks->texts);
+	*stacks = (struct gm_stacks){ .count = 0 };
+}
+
+const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret_count)
+{
+	*ret_count = 0;
+	if (id < 0 || (uint64_t)id >= stacks->count)
+		return NULL;
+	*ret_count = stacks->starts[id + 1] - stacks->starts[id];
+	return stacks->ids + stacks->starts[id];
+}
+
+/* ---- who asked ------------------------------------------------------------------------------- */
+
+static enum gm_frame_sort best_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
+{
+	enum gm_frame_sort best = GM_FRAME_PLUMBING;
+
+	for (size_t i = 0; i < count && best != GM_FRAME_PYTHON_OWN; i++) {
+		enum gm_frame_sort sort = (enum gm_frame_sort)stacks->frames[ids[i]].sort;
+
+		best = sort > best ? sort : best;
+	}
+	return best;
+}
+
+/* The next frame of that sort from place *@at on, which goes behind it; NULL: there is none. */
+static const struct gm_frame *next_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count,
+				      enum gm_frame_sort sort, size_t *at)
+{
+	while (*at < count) {
+		const struct gm_frame *frame = &stacks->frames[ids[(*at)++]];
+
+		if (frame->sort == sort)
+			return frame;
+	}
+	return NULL;
+}
+
+static bool is_same(const struct gm_frame *a, const struct gm_frame *b, bool exact)
+{
+	return a == b || (!exact && !strcmp(a->name, b->name) &&
+			  !strcmp(a->python ? a->file : a->module, b->python ? b->file : b->module));
+}
+
+/* How many frames do all of @used begin with? */
+static size_t shared_by(const struct gm_stacks *stacks, const bool *used, bool exact)
+{
+	const uint32_t *first = NULL;
+	size_t length = 0, shared = SIZE_MAX;
+	enum gm_frame_sort sort = GM_FRAME_PLUMBING;
+
+	for (size_t s = 1; s < stacks->count && shared; s++) {
+		size_t count, i = 0, k = 0, same = 0;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+		const struct gm_frame *a, *b;
+		enum gm_frame_sort here = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+
+		if (here == GM_FRAME_PLUMBING)
+			continue;
+		if (!first) {
+			first = ids;
+			length = count;
+			sort = here;
+		}
+		if (here != sort)
+			return 0;
+		do {
+			a = next_of(stacks, first, length, sort, &i);
+			b = next_of(stacks, ids, count, sort, &k);
+		} while (a && b && is_same(a, b, exact) && ++same < shared);
+		shared = same < shared ? same : shared;
+	}
+	return shared == SIZE_MAX ? 0 : shared;
+}
+
+/* Has each of @used a frame behind those? */
+static bool is_longer(const struct gm_stacks *stacks, const bool *used, size_t shared)
+{
+	for (size_t s = 1; s < stacks->count; s++) {
+		size_t count, at = 0, n = 0;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
+		enum gm_frame_sort sort = used[s] ? best_of(stacks, ids, count) : GM_FRAME_PLUMBING;
+
+		while (sort != GM_FRAME_PLUMBING && n <= shared && next_of(stacks, ids, count, sort, &at))
+			n++;
+		if (sort != GM_FRAME_PLUMBING && n <= shared)
+			return false;
+	}
+	return true;
+}
+
+void gm_stacks_share(struct gm_stacks *stacks, const bool *used)
+{
+	size_t shared = shared_by(stacks, used, false);
+
+	/* The same functions all the way: they differ in the places of their calls, or not at all. */
+	if (!is_longer(stacks, used, shared))
+		shared = shared_by(stacks, used, true);
+	stacks->shared = is_longer(stacks, used, shared) ? shared : 0;
+}
+
+const struct gm_frame *gm_stack_site(const struct gm_stacks *stacks, int64_t id)
+{
+	static const struct gm_frame none = { .name = GM_NO_STACK, .file = "", .module = "" };
+	const struct gm_frame *found = NULL, *frame;
+	size_t count, at = 0, n = 0;
+	const uint32_t *ids = gm_stack(stacks, id, &count);
+	enum gm_frame_sort sort = best_of(stacks, ids, count);
+
+	if (!count)
+		return &none;
+	if (sort == GM_FRAME_PLUMBING)
+		return &stacks->frames[ids[0]];
+	while (n++ <= stacks->shared && (frame = next_of(stacks, ids, count, sort, &at)))
+		found = frame;
+	return found;
+}
+
+const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, size_t room)
+{
+	const struct gm_frame *site = gm_stack_site(stacks, id);
+
+	if (site->python || site->line > 0)
+		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
+			 site->python ? site->file : file_name(site->file), (long long)site->line);
+	else
+		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
+			 site->module, site->module[0] ? ")" : "");
+	return gm_show_repair(to);
+}

@@ -1,0 +1,116 @@
+/*
+ * suppress.c - leaks that are known: see suppress.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/show/suppress.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/read/input.h"
+
+/* @text without blanks around it, as a pattern of fnmatch: only * is special. */
+static char *pattern_of(char *text)
+{
+	size_t length;
+	char *pattern, *at;
+
+	text += strspn(text, " \t");
+	if (!strncmp(text, "leak:", 5))
+		text += 5;
+	length = strcspn(text, "\r\n");
+	while (length && (text[length - 1] == ' ' || text[length - 1] == '\t'))
+		length--;
+	if (!length || *text == '#')
+		return NULL;
+	at = pattern = malloc(2 * length + 3);
+	if (!pattern)
+		return NULL;
+	if (*text == '^')
+		text++, length--;
+	else
+		*at++ = '*';
+	for (size_t i = 0; i < length; i++) {
+		if (text[i] == '$' && i + 1 == length)
+			break;
+		if (strchr("?[]\\", text[i]))
+			*at++ = '\\';
+		*at++ = text[i];
+	}
+	if (!length || text[length - 1] != '$')
+		*at++ = '*';
+	*at = '\0';
+	return pattern;
+}
+
+int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path, char *ret_error,
+			 size_t bytes)
+{
+	int fd = gm_input_open(path, ret_error, bytes), r = 0;
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+	size_t room = 0;
+	char *line = NULL;
+
+	if (fd < 0)
+		return fd;
+	if (!file) {
+		close(fd);
+		snprintf(ret_error, bytes, "%s", strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	while (!r && getline(&line, &room, file) > 0) {
+		char *pattern = pattern_of(line), **larger;
+
+		if (!pattern)
+			continue;
+		larger = realloc(suppressions->patterns, (suppressions->count + 1) * sizeof(*larger));
+		if (larger) {
+			suppressions->patterns = larger;
+			suppressions->patterns[suppressions->count++] = pattern;
+		} else {
+			free(pattern);
+			r = -ENOMEM;
+		}
+	}
+	if (!r && ferror(file))
+		r = -EIO;
+	if (r)
+		snprintf(ret_error, bytes, "%s", strerror(-r));
+	free(line);
+	fclose(file);
+	return r;
+}
+
+void gm_suppressions_free(struct gm_suppressions *suppressions)
+{
+	for (size_t i = 0; i < suppressions->count; i++)
+		free(suppressions->patterns[i]);
+	free(suppressions->patterns);
+	suppressions->patterns = NULL;
+	suppressions->count = 0;
+}
+
+static bool matches(const char *pattern, const struct gm_frame *frame)
+{
+	return !fnmatch(pattern, frame->name, 0) || !fnmatch(pattern, frame->symbol, 0) ||
+	       !fnmatch(pattern, frame->file, 0) || !fnmatch(pattern, frame->module, 0);
+}
+
+bool gm_suppressed(void *arg, const struct gm_scene *scene, int64_t stack)
+{
+	struct gm_suppressions *suppressions = arg;
+	size_t count;
+	const uint32_t *ids = gm_stack(&scene->stacks, stack, &count);
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t p = 0; p < suppressions->count; p++)
+			if (matches(suppressions->patterns[p], &scene->stacks.frames[ids[i]])) {
+				suppressions->matched++;
+				return true;
+			}
+	return false;
+}

@@ -1,0 +1,165 @@
+/*
+ * debug_files.c - the files on this machine that belong to a module: see debug_files.h.
+ */
+#define _GNU_SOURCE
+#include "tools/symbols/debug_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SYSTEM_DEBUG "/usr/lib/debug"
+
+bool gm_build_id_parse(const char *text, struct gm_build_id *ret)
+{
+	size_t length = strlen(text);
+
+	memset(ret, 0, sizeof(*ret));
+	if (!length || length % 2 || length / 2 > sizeof(ret->bytes) ||
+	    strspn(text, "0123456789abcdef") != length)
+		return false;
+	for (; ret->count < length / 2; ret->count++) {
+		unsigned int byte;
+
+		sscanf(text + 2 * ret->count, "%2x", &byte);
+		ret->bytes[ret->count] = (uint8_t)byte;
+	}
+	return true;
+}
+
+/* A look first: to open a device or a pipe may do something, or wait. */
+static int open_regular(const char *path)
+{
+	char through[64];
+	struct stat st;
+	int fd, look = open(path, O_PATH | O_CLOEXEC);
+
+	if (look < 0)
+		return -errno;
+	if (fstat(look, &st) || !S_ISREG(st.st_mode)) {
+		close(look);
+		return -EINVAL;
+	}
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
+	fd = open(through, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0 && errno == ENOENT)		/* no /proc */
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		fd = -errno;
+	close(look);
+	return fd;
+}
+
+int gm_debug_file_open(const char *path, const struct gm_build_id *id, struct gm_debug_file *ret)
+{
+	int fd = open_regular(path), r;
+
+	ret->elf.fd = -1;
+	if (fd < 0)
+		return fd;
+	r = gm_elf_file_begin(&ret->elf, fd);
+	if (!r && (ret->elf.build_id_bytes != id->count ||
+		   memcmp(ret->elf.build_id, id->bytes, id->count))) {
+		gm_elf_file_end(&ret->elf);
+		r = -ESTALE;
+	}
+	if (r) {
+		close(fd);
+		ret->elf.fd = -1;
+		return r;
+	}
+	snprintf(ret->path, sizeof(ret->path), "%s", path);
+	return 0;
+}
+
+void gm_debug_file_close(struct gm_debug_file *file)
+{
+	if (file->elf.fd < 0)
+		return;
+	close(file->elf.fd);
+	gm_elf_file_end(&file->elf);
+	file->elf.fd = -1;
+}
+
+static unsigned int quality(const struct gm_debug_file *file)
+{
+	if (file->elf.fd < 0 || !file->elf.symbol_count)
+		return 0;
+	return file->elf.all_symbols ? 2 : 1;
+}
+
+static bool complete(const struct gm_debug_files *files)
+{
+	return quality(&files->symbols) == 2 && files->dwarf.elf.fd >= 0;
+}
+
+/* Look at one path; keep it for what it is better at than what there is. */
+__attribute__((format(printf, 3, 4)))
+static void try(struct gm_debug_files *files, const struct gm_build_id *id, const char *format, ...)
+{
+	struct gm_debug_file found;
+	char path[sizeof(found.path)];
+	va_list args;
+	int length;
+
+	if (complete(files))
+		return;
+	va_start(args, format);
+	length = vsnprintf(path, sizeof(path), format, args);
+	va_end(args);
+	if (length < 0 || (size_t)length >= sizeof(path) || gm_debug_file_open(path, id, &found))
+		return;
+	if (found.elf.has_debug_info && files->dwarf.elf.fd < 0 &&
+	    gm_debug_file_open(path, id, &files->dwarf))
+		files->dwarf.elf.fd = -1;
+	if (quality(&found) > quality(&files->symbols)) {
+		gm_debug_file_close(&files->symbols);
+		files->symbols = found;
+	} else {
+		gm_debug_file_close(&found);
+	}
+}
+
+void gm_debug_files_find(const struct gm_debug_places *places, const char *path,
+			 const struct gm_build_id *id, struct gm_debug_files *ret)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char hex[2 * GM_ELF_BUILD_ID_MAX + 2];
+	size_t n = 0;
+
+	for (unsigned int i = 0; i < id->count; i++)
+		n += (size_t)sprintf(hex + n, i ? "%02x" : "%02x/", id->bytes[i]);
+	ret->symbols.elf.fd = ret->dwarf.elf.fd = -1;
+	for (size_t i = 0; i < places->debug_dir_count; i++) {
+		const char *dir = places->debug_dirs[i];
+
+		try(ret, id, "%s/.build-id/%s.debug", dir, hex);
+		try(ret, id, "%s/.build-id/%s", dir, hex);
+		if (name[0]) {
+			try(ret, id, "%s/%s", dir, name);
+			try(ret, id, "%s/%s.debug", dir, name);
+		}
+	}
+	if (places->sysroot) {
+		try(ret, id, "%s" SYSTEM_DEBUG "/.build-id/%s.debug", places->sysroot, hex);
+		if (path[0] == '/') {
+			try(ret, id, "%s%s", places->sysroot, path);
+			try(ret, id, "%s" SYSTEM_DEBUG "%s.debug", places->sysroot, path);
+		}
+	}
+	try(ret, id, SYSTEM_DEBUG "/.build-id/%s.debug", hex);
+	if (path[0] == '/') {
+		try(ret, id, "%s", path);
+		try(ret, id, SYSTEM_DEBUG "%s.debug", path);
+	}
+}
+
+void gm_debug_files_close(struct gm_debug_files *files)
+{
+	gm_debug_file_close(&files->symbols);
+	gm_debug_file_close(&files->dwarf);
+}

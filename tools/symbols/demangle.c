@@ -1,0 +1,71 @@
+/*
+ * demangle.c - symbols as the source has them: see demangle.h.
+ *
+ * A mangled name refers to its own parts, so a short one can stand for terabytes: the text is taken
+ * piece by piece, and the demangler is left where it would become too long. It holds nothing then:
+ * with a callback it allocates on the stack alone.
+ */
+#include "tools/symbols/demangle.h"
+
+#include <setjmp.h>
+#include <string.h>
+
+#define SYMBOL_MOST 8192u		/* the demangler recurses as deep as a name is long */
+#define TEXT_MOST 16384u
+
+#if __has_include(<libiberty/demangle.h>)
+#include <libiberty/demangle.h>
+
+#define SHORT 1000u			/* what the demangler takes under its own limit */
+
+struct text {
+	char at[TEXT_MOST];
+	size_t length;
+	jmp_buf too_long;
+};
+static struct text text;
+
+static void take(const char *piece, size_t length, void *arg)
+{
+	(void)arg;
+	if (length >= sizeof(text.at) - text.length)
+		longjmp(text.too_long, 1);
+	memcpy(text.at + text.length, piece, length);
+	text.length += length;
+}
+
+/* Rust's older names are C++ names as well: Rust is asked first. */
+static int demangle(const char *symbol, int options)
+{
+	text.length = 0;
+	if (setjmp(text.too_long))
+		return 0;
+	if (rust_demangle_callback(symbol, options, take, NULL))
+		return 1;
+	text.length = 0;
+	return cplus_demangle_v3_callback(symbol, options, take, NULL);
+}
+
+const char *gm_demangle(const char *symbol)
+{
+	size_t length = strnlen(symbol, SYMBOL_MOST + 1);
+	int options = DMGL_PARAMS | DMGL_ANSI;
+
+	if (symbol[0] != '_' || (symbol[1] != 'Z' && symbol[1] != 'R') || length > SYMBOL_MOST)
+		return symbol;
+	if (length > SHORT)
+		options |= DMGL_NO_RECURSE_LIMIT;
+	if (!demangle(symbol, options) || !text.length)
+		return symbol;
+	text.at[text.length] = '\0';
+	return text.at;
+}
+
+#else
+
+const char *gm_demangle(const char *symbol)
+{
+	return symbol;
+}
+
+#endif

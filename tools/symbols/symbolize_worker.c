@@ -1,0 +1,199 @@
+/*
+ * symbolize_worker.c - the child process that works names out, and the pipe: symbolize_worker.h.
+ *
+ * Records go one way, each a struct record and its two strings. The parent believes no length and
+ * no number in them.
+ */
+#define _GNU_SOURCE
+#include "tools/symbols/symbolize_worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/read/limit.h"
+
+#define CPU_SECONDS 120u		/* of one child */
+#define DATA_MOST (UINT64_C(16) << 30)
+#define TEXT_MOST 16384u
+
+enum kind { RECORD_BEGIN = 1, RECORD_LEVEL, RECORD_END, RECORD_ALL };
+
+struct record {
+	uint32_t kind;
+	uint32_t number;		/* frame, or module */
+	uint32_t line, inlined;
+	uint32_t name_bytes, file_bytes;
+};
+
+/* ---- the child --------------------------------------------------------------------------------- */
+
+static size_t cut(const char *text)
+{
+	return strnlen(text, TEXT_MOST);
+}
+
+static void put(FILE *out, enum kind kind, uint32_t number, const struct gm_sym_level *level)
+{
+	struct record record = { .kind = kind, .number = number, .line = level->line,
+				 .inlined = level->inlined,
+				 .name_bytes = (uint32_t)cut(level->name),
+				 .file_bytes = (uint32_t)cut(level->file) };
+
+	if (fwrite(&record, sizeof(record), 1, out) != 1 ||
+	    fwrite(level->name, 1, record.name_bytes, out) != record.name_bytes ||
+	    fwrite(level->file, 1, record.file_bytes, out) != record.file_bytes)
+		_exit(1);
+}
+
+static void put_level(void *arg, uint32_t frame, const struct gm_sym_level *level)
+{
+	put(arg, RECORD_LEVEL, frame, level);
+}
+
+static void limit(__rlimit_resource_t what, rlim_t most)
+{
+	struct rlimit now;
+
+	if (!getrlimit(what, &now) && (now.rlim_max == RLIM_INFINITY || now.rlim_max > most))
+		setrlimit(what, &(struct rlimit){ most, most });
+}
+
+static __attribute__((noreturn)) void work(const struct gm_sym_request *request, size_t first,
+					   bool dwarf, int fd)
+{
+	FILE *out = fdopen(fd, "w");
+	const struct gm_sym_say say = { put_level, out };
+	struct gm_sym_level none = { "", "", 0, false };
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	limit(RLIMIT_CORE, 0);
+	limit(RLIMIT_CPU, request->cpu_seconds ? request->cpu_seconds : CPU_SECONDS);
+#ifndef __SANITIZE_ADDRESS__			/* whose own memory is larger */
+	limit(RLIMIT_DATA, DATA_MOST);
+#endif
+	for (size_t i = first; out && i < request->module_count; i++, dwarf = true) {
+		struct gm_sym_level end = none;
+
+		put(out, RECORD_BEGIN, (uint32_t)i, &none);
+		fflush(out);			/* known to the parent before it goes wrong */
+		end.name = gm_symbolize_module(request, &request->modules[i], dwarf, &say);
+		put(out, RECORD_END, (uint32_t)i, &end);
+	}
+	if (out)
+		put(out, RECORD_ALL, 0, &none);
+	_exit(out && !fflush(out) ? 0 : 1);
+}
+
+/* ---- the parent -------------------------------------------------------------------------------- */
+
+struct progress {
+	size_t module;			/* begun last */
+	bool all;
+};
+
+static bool get(FILE *in, void *to, size_t bytes)
+{
+	return fread(to, 1, bytes, in) == bytes;
+}
+
+/* One record; false at the end, or when it is none. */
+static bool take(FILE *in, const struct gm_sym_request *request, struct progress *progress)
+{
+	static char name[TEXT_MOST + 1], file[TEXT_MOST + 1];
+	struct gm_sym_level level = { .name = name, .file = file };
+	struct record record;
+
+	if (!get(in, &record, sizeof(record)) || record.name_bytes > TEXT_MOST ||
+	    record.file_bytes > TEXT_MOST || !get(in, name, record.name_bytes) ||
+	    !get(in, file, record.file_bytes))
+		return false;
+	name[record.name_bytes] = file[record.file_bytes] = '\0';
+	level.line = record.line;
+	level.inlined = record.inlined != 0;
+	switch (record.kind) {
+	case RECORD_BEGIN:
+		/* In order, or it is out of its mind. */
+		if (record.number >= request->module_count || record.number < progress->module)
+			return false;
+		progress->module = record.number;
+		return true;
+	case RECORD_LEVEL:
+		request->level(request->arg, record.number, &level);
+		return true;
+	case RECORD_END:
+		if (record.number != progress->module)
+			return false;
+		request->done(request->arg, progress->module, name);
+		progress->module++;
+		return true;
+	default:
+		progress->all = record.kind == RECORD_ALL;
+		return false;
+	}
+}
+
+static int run(const struct gm_sym_request *request, bool dwarf, struct progress *progress)
+{
+	int ends[2], status;
+	pid_t child;
+	FILE *in;
+
+	if (pipe(ends))
+		return -errno;
+	fflush(NULL);
+	child = fork();
+	if (child < 0) {
+		int error = errno;
+
+		close(ends[0]);
+		close(ends[1]);
+		return -error;
+	}
+	if (!child) {
+		close(ends[0]);
+		gm_limit_lift();		/* debug information is of any size, and none of the snapshot's */
+		work(request, progress->module, dwarf, ends[1]);
+	}
+	close(ends[1]);
+	in = fdopen(ends[0], "r");
+	while (in && take(in, request, progress))
+		;
+	/* Done, dead, or no longer believed. */
+	kill(child, SIGKILL);
+	if (in)
+		fclose(in);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return 0;
+}
+
+int gm_symbolize(const struct gm_sym_request *request)
+{
+	struct progress progress = { 0 };
+	bool dwarf = true;
+
+	while (progress.module < request->module_count && !progress.all) {
+		size_t tried = progress.module;
+		int r = run(request, dwarf, &progress);
+
+		if (r)
+			return r;
+		if (progress.all || progress.module >= request->module_count)
+			break;
+		if (progress.module != tried || dwarf) {
+			dwarf = false;		/* the module that it died of, once more */
+			continue;
+		}
+		request->done(request->arg, progress.module, "its files could not be digested");
+		progress.module++;
+		dwarf = true;
+	}
+	return 0;
+}

@@ -1,0 +1,60 @@
+/*
+ * symbolize_worker.h - names, lines and inlined functions of the frames of a snapshot, worked out
+ * in a child process.
+ *
+ * What is parsed there (ELF, DWARF, mangled names) may be anything, by libraries that were not
+ * written for that. The child has no more than a pipe to say what it found: should it die or run
+ * for too long, the module that it was at is tried again without DWARF, then left out.
+ * Single-threaded, no signal context.
+ */
+#ifndef GM_TOOLS_SYMBOLIZE_WORKER_H
+#define GM_TOOLS_SYMBOLIZE_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/symbols/debug_files.h"
+
+struct gm_sym_frame {
+	uint32_t frame;			/* the caller's number */
+	uint64_t offset;		/* return address, as the module's file has it */
+	const char *name;		/* as recorded; "" none */
+};
+
+struct gm_sym_module {
+	const char *path, *build_id;	/* hexadecimal, "" none */
+	const struct gm_sym_frame *frames;	/* by offset */
+	size_t count;
+};
+
+struct gm_sym_level { const char *name, *file; uint32_t line; bool inlined; };
+
+struct gm_sym_request {
+	const struct gm_debug_places *places;
+	const struct gm_sym_module *modules;
+	size_t module_count;
+	bool inlines;
+	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
+	/* One level of a frame's functions, innermost first; the last one has @inlined false.
+	 * Strings are valid during the call, and of any content. */
+	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);
+	/* A module is done. @why: "" or why not all was found, one sentence; of any content. */
+	void (*done)(void *arg, size_t module, const char *why);
+	void *arg;
+};
+
+/* Returns 0, or -errno when there could be no child. */
+int gm_symbolize(const struct gm_sym_request *request);
+
+/* symbolize_module.c, for the child alone. @say is called for each level that was found. Returns
+ * "" or why not all was. */
+struct gm_sym_say {
+	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);
+	void *arg;
+};
+const char *gm_symbolize_module(const struct gm_sym_request *request,
+				const struct gm_sym_module *module, bool dwarf,
+				const struct gm_sym_say *say);
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * terminal.c - a terminal taken over for a while: see terminal.h.
+ *
+ * The handlers call only what a handler may: write, tcsetattr, sigaction, raise.
+ */
+#define _GNU_SOURCE
+#include "tools/top/terminal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Second screen, cursor away, lines cut instead of folded; and back. */
+#define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
+#define LEAVE "\033[?7h\033[?25h\033[?1049l"
+
+static const int deadly[] = { SIGHUP, SIGINT,  SIGQUIT, SIGTERM, SIGPIPE, SIGSEGV,
+			      SIGBUS, SIGABRT, SIGFPE,	SIGILL,	 SIGALRM, SIGXCPU };
+static struct termios before, ours;
+static volatile sig_atomic_t taken, resized;
+
+static void put(const char *text)
+{
+	for (size_t length = strlen(text); length;) {
+		ssize_t n = write(STDOUT_FILENO, text, length);
+
+		if (n <= 0 && errno != EINTR)
+			return;
+		if (n > 0) {
+			text += n;
+			length -= (size_t)n;
+		}
+	}
+}
+
+static void enter(void)
+{
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &ours);
+	put(ENTER);
+	taken = 1;
+}
+
+void gm_terminal_give_back(void)
+{
+	if (!taken)
+		return;
+	taken = 0;
+	put(LEAVE);
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+}
+
+static void on_death(int number)
+{
+	gm_terminal_give_back();
+	signal(number, SIG_DFL);
+	raise(number);			/* it is blocked until we return, and then does its work */
+}
+
+static void handle(int number, void (*handler)(int))
+{
+	struct sigaction action = { .sa_handler = handler };
+
+	sigaction(number, &action, NULL);
+}
+
+/* Stop as if there were no handler, and go on from here. In a process group that no shell looks after,
+ * the kernel does not stop: then it goes on at once. */
+static void on_stop(int number)
+{
+	int error = errno;
+	sigset_t one;
+
+	gm_terminal_give_back();
+	signal(number, SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	raise(number);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);	/* here it stops */
+	handle(number, on_stop);
+	enter();
+	resized = 1;
+	errno = error;
+}
+
+static void on_continue(int number)
+{
+	int error = errno;
+
+	(void)number;
+	enter();
+	resized = 1;
+	errno = error;
+}
+
+static void on_size(int number)
+{
+	(void)number;
+	resized = 1;
+}
+
+int gm_terminal_take(void)
+{
+	if (tcgetattr(STDIN_FILENO, &before))
+		return -errno;
+	ours = before;
+	ours.c_lflag &= (tcflag_t)~(ICANON | ECHO);
+	ours.c_cc[VMIN] = 0;
+	ours.c_cc[VTIME] = 0;
+	for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++)
+		handle(deadly[i], on_death);
+	handle(SIGTSTP, on_stop);
+	handle(SIGCONT, on_continue);
+	handle(SIGWINCH, on_size);
+	enter();
+	return 0;
+}
+
+void gm_terminal_size(int *ret_rows, int *ret_columns)
+{
+	struct winsize size = { 0 };
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row || !size.ws_col)
+		size = (struct winsize){ .ws_row = 24, .ws_col = 80 };
+	*ret_rows = size.ws_row;
+	*ret_columns = size.ws_col;
+}
+
+bool gm_terminal_colors(int fd)
+{
+	const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return isatty(fd) && !(none && *none) && term && *term && strcmp(term, "dumb");
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static const char *named(const char *bytes, size_t length)
+{
+	static const struct { const char *bytes, *name;
+	} names[] = {
+		{ "\033[A", "up" },   { "\033OA", "up" },      { "\033[B", "down" },
+		{ "\033OB", "down" }, { "\033[5~", "pageup" }, { "\033[6~", "pagedown" },
+		{ "\033[H", "home" }, { "\033OH", "home" },    { "\033[1~", "home" },
+		{ "\033[F", "end" },  { "\033OF", "end" },     { "\033[4~", "end" },
+		{ "\033", "escape" }, { "\r", "enter" },       { "\n", "enter" },
+		{ "\t", "tab" },      { "\177", "backspace" }, { "\b", "backspace" },
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strlen(names[i].bytes) == length && !memcmp(bytes, names[i].bytes, length))
+			return names[i].name;
+	return NULL;
+}
+
+/* How many of @bytes are one key: an escape sequence, or one byte. */
+static size_t key_length(const char *bytes, size_t length)
+{
+	size_t at = 2;
+
+	if (bytes[0] != '\033' || length < 3 || (bytes[1] != '[' && bytes[1] != 'O'))
+		return 1;
+	while (at < length && (unsigned char)bytes[at] < 0x40)
+		at++;
+	return at < length ? at + 1 : length;
+}
+
+const char *gm_terminal_key(double seconds)
+{
+	static char pending[64], key[16];
+	static size_t count;
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+	struct timespec wait = { (time_t)seconds,
+				 (long)((seconds - (double)(time_t)seconds) * 1e9) };
+	const char *name;
+	size_t length;
+	ssize_t n;
+
+	if (!count) {
+		if (resized || (ppoll(&in, 1, &wait, NULL) < 0 && resized)) {
+			resized = 0;
+			return "resize";
+		}
+		if (!in.revents)
+			return NULL;
+		n = read(STDIN_FILENO, pending, sizeof(pending));
+		if (n < 0)
+			return errno == EINTR || errno == EAGAIN ? NULL : "end of input";
+		if (!n)
+			return "end of input";
+		count = (size_t)n;
+	}
+	length = key_length(pending, count);
+	name = named(pending, length);
+	length = length < sizeof(key) ? length : sizeof(key) - 1;
+	memcpy(key, pending, length);
+	key[length] = '\0';
+	memmove(pending, pending + length, count -= length);
+	return name ? name : key;
+}

@@ -1,0 +1,271 @@
+/*
+ * top.c - gpumem top PID...|all: what living processes hold, live in the terminal or in reports.
+ */
+#define _GNU_SOURCE
+#include "tools/top/top.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/read/attach.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/given.h"
+#include "tools/show/show.h"
+#include "tools/top/terminal.h"
+#include "tools/verbs/verbs.h"
+
+#define FIRST_LOOK 0.25		/* seconds that the first rates are measured over */
+
+struct ask { double delay; long reports; size_t most; bool json, batch; };
+
+static void sleep_for(double seconds)
+{
+	struct timespec pause = { (time_t)seconds, (long)((seconds - floor(seconds)) * 1e9) };
+
+	while (nanosleep(&pause, &pause) && errno == EINTR)
+		;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static int report(struct gm_top *top, const struct ask *ask)
+{
+	int running = gm_top_look(top), status = GM_EXIT_OK;
+
+	for (long i = 0; !ask->reports || i < ask->reports; i++) {
+		sleep_for(i ? ask->delay : ask->delay < FIRST_LOOK ? ask->delay : FIRST_LOOK);
+		running = gm_top_look(top);
+		if (ask->json)
+			gm_top_json(stdout, top);
+		else
+			gm_top_text(stdout, top, ask->most);
+		if (!ask->json && (!ask->reports || i + 1 < ask->reports))
+			putchar('\n');
+		if (fflush(stdout) || ferror(stdout) || (!running && !top->all))
+			break;
+	}
+	for (size_t i = 0; i < top->count; i++)
+		if (top->list[i]->state == GM_TOP_UNREADABLE) {
+			fprintf(stderr, "gpumem top: %lld: %s\n", (long long)top->list[i]->pid,
+				gm_show_clean(top->list[i]->error));
+			status = top->list[i]->found ? status : GM_EXIT_INPUT;
+		}
+	return gm_show_end("top", status);
+}
+
+/* ---- on a terminal --------------------------------------------------------------------------- */
+
+struct shot { pid_t child; int fd; char said[4096]; size_t length; };
+
+/* `gpumem snapshot PID` in a child of its own: it may wait for minutes. */
+static void shoot(struct shot *shot, int64_t pid, struct gm_top_view *view)
+{
+	char word[24];
+	int ends[2];
+
+	if (shot->child > 0 || pipe2(ends, O_CLOEXEC))
+		return;
+	snprintf(word, sizeof(word), "%lld", (long long)pid);
+	snprintf(view->message, sizeof(view->message), "asking process %lld for a snapshot ...",
+		 (long long)pid);
+	fflush(NULL);
+	shot->child = fork();
+	if (!shot->child) {
+		dup2(ends[1], STDOUT_FILENO);
+		dup2(ends[1], STDERR_FILENO);
+		execl("/proc/self/exe", "gpumem", "snapshot", word, (char *)NULL);
+		_exit(GM_EXIT_FAILED);
+	}
+	close(ends[1]);
+	shot->fd = ends[0];
+	shot->length = 0;
+	fcntl(shot->fd, F_SETFL, O_NONBLOCK);
+}
+
+static void hear(struct shot *shot, struct gm_top_view *view)
+{
+	ssize_t n;
+	char *path;
+
+	if (shot->child <= 0)
+		return;
+	n = read(shot->fd, shot->said + shot->length, sizeof(shot->said) - 1 - shot->length);
+	if (n > 0)
+		shot->length += (size_t)n;
+	if (n < 0 || (n > 0 && shot->length + 1 < sizeof(shot->said)))
+		return;
+	shot->said[shot->length] = '\0';
+	path = shot->said[0] == '/' ? shot->said : strstr(shot->said, "\n/");
+	path = path ? path + (*path == '\n') : shot->said;
+	path[strcspn(path, "\n")] = '\0';
+	snprintf(view->message, sizeof(view->message), "%.250s",
+		 path[0] ? path : "no snapshot was made");
+	close(shot->fd);
+	waitpid(shot->child, NULL, 0);
+	shot->child = 0;
+}
+
+/* The process that was chosen may be gone from the list. */
+static void forget_gone(const struct gm_top *top, struct gm_top_view *view)
+{
+	for (size_t i = 0; i < top->count; i++)
+		if (top->list[i] == view->only)
+			return;
+	view->only = NULL;
+}
+
+static void draw(struct gm_top *top, struct gm_top_view *view)
+{
+	int rows, columns;
+
+	gm_terminal_size(&rows, &columns);
+	gm_top_draw(stdout, top, view, rows, columns);
+}
+
+static int live(struct gm_top *top, const struct ask *ask)
+{
+	struct gm_top_view view = { .delay = ask->delay, .panel = GM_TOP_SITES,
+				    .color = gm_terminal_colors(STDOUT_FILENO) };
+	struct shot shot = { .child = 0 };
+	double next = 0;
+	long pictures = 0;
+	int r = gm_terminal_take();
+
+	if (r) {
+		fprintf(stderr, "gpumem top: the terminal: %s\n", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	for (;;) {
+		double now = gm_top_now();
+		const char *key;
+		int64_t pid = 0;
+
+		if (now >= next) {
+			if (ask->reports && pictures > ask->reports)
+				break;
+			if (!view.paused) {
+				gm_top_look(top);
+				forget_gone(top, &view);
+				pictures++;
+			}
+			next = now +
+			       (pictures == 1 && view.delay > FIRST_LOOK ? FIRST_LOOK : view.delay);
+			draw(top, &view);
+		}
+		key = gm_terminal_key(next > now ? next - now : 0);
+		if (key && !gm_top_press(key, top, &view, &pid))
+			break;
+		if (pid)
+			shoot(&shot, pid, &view);
+		hear(&shot, &view);
+		if (key)
+			draw(top, &view);
+	}
+	gm_terminal_give_back();
+	if (shot.child > 0)
+		waitpid(shot.child, NULL, 0);
+	return GM_EXIT_OK;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static int wrong(const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpumem top: %s %s: %s\n", option, gm_show_clean(value), why);
+	return GM_EXIT_USAGE;
+}
+
+static int take_option(int c, struct ask *ask)
+{
+	char *end;
+
+	switch (c) {
+	case 'd':
+		ask->delay = strtod(optarg, &end);
+		return end != optarg && !*end && ask->delay >= 0.05 && ask->delay <= 86400 ? 0 :
+			wrong("--delay", optarg, "not seconds, 0.05 to 86400");
+	case 'n':
+		ask->reports = strtol(optarg, &end, 10);
+		return end != optarg && !*end && ask->reports > 0
+			       ? 0
+			       : wrong("--count", optarg, "not a number");
+	case 'r':
+		return gm_given_count(optarg, &ask->most) ? wrong("--rows", optarg, "not a number") : 0;
+	case 'o':
+		ask->reports = 1;
+		ask->batch = true;
+		return 0;
+	case 'b':
+		ask->batch = true;
+		return 0;
+	default:
+		ask->json = ask->batch = true;
+		return 0;
+	}
+}
+
+static int add_words(struct gm_top *top, char **words, int count)
+{
+	for (int i = 0; i < count; i++) {
+		char *end;
+		long pid = strtol(words[i], &end, 10);
+		int r;
+
+		if (!strcmp(words[i], "all")) {
+			top->all = true;
+			continue;
+		}
+		if (*end || pid <= 0)
+			return wrong("argument", words[i], "not a process id or 'all'");
+		r = gm_top_add(top, pid);
+		if (r) {
+			fprintf(stderr, "gpumem top: %ld: %s\n", pid, gm_attach_explain(r));
+			return GM_EXIT_INPUT;
+		}
+	}
+	return 0;
+}
+
+/* A descriptor stays open for each process: as many as we may have. */
+static void raise_limit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int gm_verb_top(int argc, char **argv)
+{
+	struct ask ask = { .delay = 0, .most = 20 };
+	struct gm_top top = { .count = 0 };
+	int c, status = 0;
+
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'h' || c == '?')
+			return gm_cli_end(c);
+		status = take_option(c, &ask);
+	}
+	if (!status && optind == argc)
+		return gm_cli_inputs("top", argc - optind);
+	raise_limit();
+	if (!status)
+		status = add_words(&top, argv + optind, argc - optind);
+	ask.batch |= !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);
+	if (ask.delay <= 0)
+		ask.delay = ask.batch ? 1 : 0.25;
+	if (!status)
+		status = ask.batch ? report(&top, &ask) : live(&top, &ask);
+	gm_top_free(&top);
+	return status;
+}

@@ -1,0 +1,153 @@
+/*
+ * top.h - what living processes hold, looked at again and again: for the verb top.
+ *
+ *	top.c         the verb: options, batch mode, the loop
+ *	top_sample.c  a process's journal, read from outside, into numbers
+ *	top_all.c     which processes; those of all together
+ *	top_print.c   as plain text and as JSON
+ *	top_screen.c  on a terminal: what is shown where
+ *	top_keys.c    and what keys do
+ *	terminal.c    raw mode, its end whatever happens
+ *
+ * Single-threaded. Nobody is signalled or stopped; journals are read by pread.
+ */
+#ifndef GM_TOOLS_TOP_H
+#define GM_TOOLS_TOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "allocator/table.h"
+#include "tools/read/table.h"
+
+#define GM_TOP_FRAMES 64u
+
+struct gm_top_device {
+	bool present;
+	unsigned int ordinal;		/* as the process counts them */
+	char name[128];
+	uint8_t uuid[16];
+	int64_t total, free;		/* of the device; free: -1 never sampled */
+	int64_t live, reserved, cached, pending, peak, blocks;
+	int64_t allocations, allocated;	/* ever: calls, bytes */
+	double calls_rate, bytes_rate;	/* a second, since the sample before */
+};
+
+/* A module or a call site, of one process or of all. */
+struct gm_top_row {
+	char *name;
+	int64_t live, peak, blocks;	/* peak: -1 not known */
+	int64_t growth;			/* bytes since the first sample */
+	int64_t allocations, allocated;	/* ever; -1 not known */
+	double calls_rate, bytes_rate;
+	uint32_t stack;			/* that holds most of a call site */
+	char **frames;			/* of it, innermost first */
+	size_t frame_count, frame_bytes;
+	bool named;			/* every frame has its name: none will get another one */
+	int64_t stack_live;		/* what that stack holds */
+	size_t stacks;
+	int64_t pid;			/* of the process where that is */
+};
+
+struct gm_top_rows { struct gm_top_row *list; size_t count, room; struct gm_table found; };
+
+struct gm_top_stack {
+	uint32_t id;
+	char *site;			/* how its call site is called, once that is final */
+	int64_t first, live, blocks;	/* @first: live at the first sample */
+};
+
+enum gm_top_state { GM_TOP_RUNNING, GM_TOP_ENDED, GM_TOP_UNREADABLE };
+
+struct gm_top_process {
+	int64_t pid;			/* as seen from here */
+	int fd;				/* its journal */
+	enum gm_top_state state;
+	bool found;			/* nobody named it: it need not be readable */
+	char command[64], error[256];
+	int rank;			/* -1 none */
+	bool consistent;		/* the last sample is of one moment */
+	uint64_t samples;
+	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
+	struct gm_top_device devices[GM_DOMAINS];	/* the last is pinned host memory */
+	struct gm_top_rows modules, sites;
+	struct gm_top_stack *stacks;	/* that held something at some sample */
+	size_t stack_count, stack_room;
+	struct gm_table known;		/* stack -> place in @stacks + 1 */
+};
+
+struct gm_top {
+	struct gm_top_process **list;
+	size_t count, room;
+	bool all;			/* look for new ones */
+	double looked;			/* when that was done last */
+	struct gm_top_rows modules, sites;	/* of all together */
+};
+
+/* top_sample.c */
+double gm_top_now(void);
+struct gm_top_process *gm_top_open(int64_t pid, int fd);
+void gm_top_close(struct gm_top_process *process);
+int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
+
+/* The row of that name, made if need be; NULL: out of memory. */
+struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name);
+void gm_top_rows_free(struct gm_top_rows *rows);
+
+/* top_all.c */
+int gm_top_add(struct gm_top *top, int64_t pid);	/* 0 or as gm_attach */
+int gm_top_look(struct gm_top *top);			/* sample all; the number that run */
+void gm_top_free(struct gm_top *top);
+
+enum gm_top_key {
+	GM_TOP_BY_LIVE,
+	GM_TOP_BY_PEAK,
+	GM_TOP_BY_RATE,
+	GM_TOP_BY_GROWTH,
+	GM_TOP_BY_BLOCKS,
+	GM_TOP_BY_NAME,
+	GM_TOP_KEYS
+};
+const char *gm_top_key_name(enum gm_top_key key);
+
+/* Pointers to the rows in that order, NULL behind the last; free() them. NULL: out of memory. */
+const struct gm_top_row **gm_top_sorted(const struct gm_top_rows *rows, enum gm_top_key key);
+
+/* The row that has the frames of a call site's largest stack. */
+const struct gm_top_row *gm_top_stack_of(const struct gm_top *top, const struct gm_top_row *row);
+
+/* top_print.c: @most rows of each table. */
+void gm_top_text(FILE *out, const struct gm_top *top, size_t most);
+void gm_top_json(FILE *out, const struct gm_top *top);
+/* Lines of tables. @wide: every column; otherwise those that an 80-column terminal has room for. */
+void gm_top_process_head(char *ret, size_t room, bool wide);
+void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *process,
+			 unsigned int d, bool wide);
+void gm_top_row_head(char *ret, size_t room, const char *what, bool wide);
+void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool wide);
+const char *gm_top_clock(void);		/* "14:03:22"; static memory */
+
+/* top_screen.c: one picture of @rows by @columns into @out; what is chosen where. */
+enum gm_top_panel { GM_TOP_PROCESSES, GM_TOP_MODULES, GM_TOP_SITES, GM_TOP_PANELS };
+struct gm_top_view {
+	enum gm_top_key key;
+	enum gm_top_panel panel;
+	size_t chosen[GM_TOP_PANELS], first[GM_TOP_PANELS];
+	const struct gm_top_process *only;	/* its modules and sites alone; NULL: all */
+	char inside[512];		/* the call site whose stack is shown; "" none */
+	size_t scroll;			/* within that */
+	bool help, paused, color;
+	double delay;
+	char message[256];
+};
+struct gm_top_line { struct gm_top_process *process; unsigned int device; };
+size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t most);
+void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns);
+
+/* top_keys.c. False: the user is done. @shoot: take a snapshot of this process. */
+bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
+		  int64_t *ret_shoot);
+
+#endif

@@ -1,0 +1,207 @@
+/*
+ * top_all.c - which processes there are to look at, and the sums of all: see top.h.
+ *
+ * With "all", /proc is gone through every two seconds for processes that have a journal mapped:
+ * that finds them in other directories, containers and mount namespaces, too.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/read/attach.h"
+#include "tools/read/discover.h"
+#include "tools/top/top.h"
+#include "tools/show/units.h"
+
+#define LOOK_SECONDS 2.0
+
+static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
+{
+	for (size_t i = 0; i < top->count; i++)
+		if (top->list[i]->pid == pid)
+			return top->list[i];
+	return NULL;
+}
+
+int gm_top_add(struct gm_top *top, int64_t pid)
+{
+	struct gm_attached attached;
+	struct gm_top_process *process;
+	int r = gm_attach(pid, &attached);
+
+	if (r)
+		return r;
+	if (top->count == top->room) {
+		size_t room = top->room ? 2 * top->room : 16;
+		void *larger = realloc(top->list, room * sizeof(struct gm_top_process *));
+
+		if (!larger)
+			goto out_close;
+		top->list = larger;
+		top->room = room;
+	}
+	process = gm_top_open(pid, attached.fd);
+	if (!process)
+		goto out_close;
+	top->list[top->count++] = process;
+	return 0;
+
+out_close:
+	close(attached.fd);
+	return -ENOMEM;
+}
+
+static void drop(struct gm_top *top, size_t i)
+{
+	gm_top_close(top->list[i]);
+	memmove(&top->list[i], &top->list[i + 1],
+		(--top->count - i) * sizeof(struct gm_top_process *));
+}
+
+static void add_new(void *arg, int64_t pid)
+{
+	struct gm_top *top = arg;
+
+	if (!find(top, pid) && !gm_top_add(top, pid))
+		top->list[top->count - 1]->found = true;
+}
+
+/* New ones in, those that have ended out. */
+static void look_around(struct gm_top *top)
+{
+	double now = gm_top_now();
+
+	for (size_t i = top->count; i--;)
+		if (top->list[i]->state == GM_TOP_ENDED)
+			drop(top, i);
+	if (top->looked > 0 && now - top->looked < LOOK_SECONDS)
+		return;
+	top->looked = now;
+	gm_discover(add_new, top);
+}
+
+static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)
+{
+	for (size_t i = 0; i < of->count; i++) {
+		const struct gm_top_row *from = &of->list[i];
+		struct gm_top_row *to = gm_top_row(sum, from->name);
+
+		if (!to)
+			return;
+		to->live = gm_wrap_add(to->live, from->live);
+		to->blocks = gm_wrap_add(to->blocks, from->blocks);
+		to->growth = gm_wrap_add(to->growth, from->growth);
+		to->calls_rate += from->calls_rate;
+		to->bytes_rate += from->bytes_rate;
+		to->stacks += from->stacks;
+		if (from->peak >= 0)
+			to->peak = gm_wrap_add(to->peak < 0 ? 0 : to->peak, from->peak);
+		if (from->allocations >= 0) {
+			to->allocations = gm_wrap_add(to->allocations < 0 ? 0 : to->allocations,
+						      from->allocations);
+			to->allocated = gm_wrap_add(to->allocated < 0 ? 0 : to->allocated, from->allocated);
+		}
+		if (from->stack_live > to->stack_live) {
+			to->stack_live = from->stack_live;
+			to->pid = from->pid;
+		}
+	}
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct gm_top_process *p = *(struct gm_top_process *const *)a;
+	const struct gm_top_process *q = *(struct gm_top_process *const *)b;
+
+	return p->pid < q->pid ? -1 : p->pid > q->pid;
+}
+
+int gm_top_look(struct gm_top *top)
+{
+	int running = 0;
+
+	if (top->all)
+		look_around(top);
+	if (top->count)
+		qsort(top->list, top->count, sizeof(*top->list), by_pid);
+	gm_top_rows_free(&top->modules);
+	gm_top_rows_free(&top->sites);
+	for (size_t i = 0; i < top->count; i++) {
+		struct gm_top_process *process = top->list[i];
+
+		if (process->state == GM_TOP_ENDED || gm_top_sample(process))
+			continue;
+		running++;
+		add_up(&top->modules, &process->modules);
+		add_up(&top->sites, &process->sites);
+	}
+	return running;
+}
+
+void gm_top_free(struct gm_top *top)
+{
+	for (size_t i = 0; i < top->count; i++)
+		gm_top_close(top->list[i]);
+	free(top->list);
+	gm_top_rows_free(&top->modules);
+	gm_top_rows_free(&top->sites);
+	memset(top, 0, sizeof(*top));
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+static enum gm_top_key order;
+
+const char *gm_top_key_name(enum gm_top_key key)
+{
+	static const char *const names[GM_TOP_KEYS] = { "live",	  "peak",   "rate",
+							"growth", "blocks", "name" };
+
+	return key < GM_TOP_KEYS ? names[key] : "";
+}
+
+static double worth(const struct gm_top_row *row)
+{
+	switch (order) {
+	case GM_TOP_BY_PEAK: return row->peak < 0 ? (double)row->live : (double)row->peak;
+	case GM_TOP_BY_RATE: return row->bytes_rate;
+	case GM_TOP_BY_GROWTH: return (double)row->growth;
+	case GM_TOP_BY_BLOCKS: return (double)row->blocks;
+	default: return (double)row->live;
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct gm_top_row *p = *(const struct gm_top_row *const *)a;
+	const struct gm_top_row *q = *(const struct gm_top_row *const *)b;
+	double x = worth(p), y = worth(q);
+
+	if (order != GM_TOP_BY_NAME && x != y)
+		return x < y ? 1 : -1;
+	return strcmp(p->name, q->name);
+}
+
+const struct gm_top_row **gm_top_sorted(const struct gm_top_rows *rows, enum gm_top_key key)
+{
+	const struct gm_top_row **list = calloc(rows->count + 1, sizeof(*list));
+
+	order = key;
+	for (size_t i = 0; list && i < rows->count; i++)
+		list[i] = &rows->list[i];
+	if (list && rows->count)
+		qsort(list, rows->count, sizeof(*list), compare);
+	return list;
+}
+
+const struct gm_top_row *gm_top_stack_of(const struct gm_top *top, const struct gm_top_row *row)
+{
+	const struct gm_top_process *process = row->frames ? NULL : find(top, row->pid);
+
+	for (size_t i = 0; process && i < process->sites.count; i++)
+		if (!strcmp(process->sites.list[i].name, row->name))
+			return &process->sites.list[i];
+	return row;
+}

@@ -1,0 +1,483 @@
+/*
+ * top_sample.c - a living process's journal, read from outside, into numbers: see top.h.
+ *
+ * The tables are copied as every snapshot from outside copies them (recorder/read/image.h), without the
+ * events, which may be a hundred times as much.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/read/image.h"
+#include "tools/symbols/demangle.h"
+#include "tools/show/show.h"
+#include "tools/show/sites.h"
+#include "tools/read/table.h"
+#include "tools/top/top.h"
+#include "tools/show/units.h"
+
+/* A journal is anybody's: its numbers may be too large to be added. */
+static void add(int64_t *to, int64_t value)
+{
+	*to = gm_wrap_add(*to, value);
+}
+
+/* Whoever fills a journal with names does not fill our memory: there is room for so many stacks of a
+ * process, and of all; and for so many bytes of their frames' names. */
+#define STACKS_MOST (1u << 14)
+#define ALL_STACKS_MOST (1u << 18)
+#define FRAME_BYTES_MOST ((size_t)128 << 20)
+#define OTHER_STACKS UINT32_MAX		/* the id of those without room; no stack has it */
+
+static size_t all_stacks, frame_bytes;
+
+double gm_top_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct gm_top_process *gm_top_open(int64_t pid, int fd)
+{
+	struct gm_top_process *process = calloc(1, sizeof(*process));
+
+	if (!process)
+		return NULL;
+	process->pid = pid;
+	process->fd = fd;
+	process->rank = -1;
+	return process;
+}
+
+static void free_frames(struct gm_top_row *row)
+{
+	for (size_t i = 0; i < row->frame_count; i++)
+		free(row->frames[i]);
+	free(row->frames);
+	row->frames = NULL;
+	row->frame_count = 0;
+	frame_bytes -= row->frame_bytes;
+	row->frame_bytes = 0;
+}
+
+void gm_top_rows_free(struct gm_top_rows *rows)
+{
+	for (size_t i = 0; i < rows->count; i++) {
+		free_frames(&rows->list[i]);
+		free(rows->list[i].name);
+	}
+	free(rows->list);
+	gm_table_free(&rows->found);
+	memset(rows, 0, sizeof(*rows));
+}
+
+static uint64_t hash_of(const char *name)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name)
+{
+	uint64_t hash = hash_of(name), at;
+
+	for (uint64_t n = 0; (at = gm_table_get(&rows->found, hash, n)); n++)
+		if (!strcmp(rows->list[at - 1].name, name))
+			return &rows->list[at - 1];
+	if (rows->count == rows->room) {
+		size_t room = rows->room ? 2 * rows->room : 32;
+		struct gm_top_row *larger = realloc(rows->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		rows->list = larger;
+		rows->room = room;
+	}
+	rows->list[rows->count] = (struct gm_top_row){ .name = strdup(name), .peak = -1,
+						       .allocations = -1, .allocated = -1 };
+	if (!rows->list[rows->count].name)
+		return NULL;
+	for (at = 0; gm_table_get(&rows->found, hash, at);)
+		at++;
+	if (gm_table_put(&rows->found, hash, at, rows->count + 1)) {
+		free(rows->list[rows->count].name);
+		return NULL;
+	}
+	return &rows->list[rows->count++];
+}
+
+void gm_top_close(struct gm_top_process *process)
+{
+	if (!process)
+		return;
+	gm_top_rows_free(&process->modules);
+	gm_top_rows_free(&process->sites);
+	for (size_t i = 0; i < process->stack_count; i++)
+		free(process->stacks[i].site);
+	free(process->stacks);
+	all_stacks -= process->stack_count;
+	gm_table_free(&process->known);
+	if (process->fd >= 0)
+		close(process->fd);
+	free(process);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static double rate(int64_t now, int64_t before, double seconds)
+{
+	double rate = seconds > 0 && now > before ? ((double)now - (double)before) / seconds : 0;
+
+	return rate < 9e18 ? rate : 9e18;	/* it is shown as an integer */
+}
+
+static void read_device(struct gm_top_process *process, unsigned int d,
+			const struct gm_domain *domain, double seconds)
+{
+	struct gm_top_device *device = &process->devices[d], before = *device;
+	const struct gm_stats *stats = &domain->stats;
+	int64_t active = stats->stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
+
+	device->ordinal = d;
+	memcpy(device->name, domain->name, sizeof(device->name));
+	device->name[sizeof(device->name) - 1] = '\0';
+	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
+	device->total = (int64_t)domain->total_bytes;
+	device->free = domain->free_stamp ? (int64_t)domain->free_bytes : -1;
+	device->live = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
+	device->peak = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
+	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
+	device->pending = gm_wrap_subtract(active, device->live);
+	device->cached = gm_wrap_subtract(device->reserved, active);
+	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
+	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
+	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;
+	device->present = d == GM_DOMAIN_HOST ? device->allocations > 0 : domain->present != 0;
+	if (before.present) {
+		device->calls_rate = rate(device->allocations, before.allocations, seconds);
+		device->bytes_rate = rate(device->allocated, before.allocated, seconds);
+	}
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+static const char *module_name(const struct gm_image *image, uint32_t id)
+{
+	const struct gm_module *module = gm_image_module(image, id);
+	const char *path = module ? gm_image_string(image, module->path, NULL) : "";
+
+	static char name[256];			/* no file has a longer one */
+
+	if (!path[0])
+		return "(unknown)";
+	snprintf(name, sizeof(name), "%s", gm_show_clean(base_name(path)));
+	return name;
+}
+
+/* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
+static int read_modules(struct gm_top_process *process, const struct gm_image *image,
+			double seconds)
+{
+	struct gm_top_rows now = { .count = 0 };
+
+	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
+		const struct gm_usage *usage = gm_image_usage(image, i);
+		struct gm_top_row *row;
+
+		if (usage->used != 1 || usage->kind != 0xff || usage->module == 0xffff ||
+		    usage->domain >= GM_MAX_DEVICES)
+			continue;
+		row = gm_top_row(&now, module_name(image, usage->module));
+		if (!row)
+			goto out_free;
+		if (row->peak < 0)
+			row->peak = row->allocations = row->allocated = 0;
+		add(&row->live, usage->current_bytes);
+		add(&row->peak, usage->peak_bytes);
+		add(&row->blocks, gm_wrap_subtract(usage->allocations, usage->frees));
+		add(&row->allocations, usage->allocations);
+		add(&row->allocated, usage->allocated_bytes);
+	}
+	for (size_t i = 0; i < now.count; i++) {
+		struct gm_top_row *row = &now.list[i],
+				  *before = gm_top_row(&process->modules, row->name);
+
+		if (!before)
+			goto out_free;
+		row->growth = process->samples ? gm_wrap_add(before->growth, gm_wrap_subtract(row->live, before->live)) : 0;
+		if (process->samples && before->allocations >= 0) {
+			row->calls_rate = rate(row->allocations, before->allocations, seconds);
+			row->bytes_rate = rate(row->allocated, before->allocated, seconds);
+		}
+	}
+	gm_top_rows_free(&process->modules);
+	process->modules = now;
+	return 0;
+
+out_free:
+	gm_top_rows_free(&now);
+	return -ENOMEM;
+}
+
+/* ---- call sites ------------------------------------------------------------------------------ */
+
+static const char *frame_name(const struct gm_image *image, const struct gm_frame *frame,
+			      char *made, size_t room)
+{
+	const char *name = gm_image_string(image, frame->name, NULL);
+	const char *file = gm_image_string(image, frame->filename, NULL);
+
+	if (!name[0])
+		snprintf(made, room, "%s+%#llx", module_name(image, frame->module),
+			 (unsigned long long)frame->offset);
+	else if (frame->flags & GM_FRAME_PYTHON)
+		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
+			 gm_show_clean(base_name(file)), frame->line);
+	else
+		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
+			 module_name(image, frame->module));
+	return made;
+}
+
+/* The frame that tells who asked, as gm_stack_site finds it. NULL: no stack. */
+static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
+{
+	const struct gm_stack *stack = gm_image_stack(image, id);
+	const struct gm_frame *first = NULL, *python = NULL, *native = NULL;
+
+	for (unsigned int i = 0; stack && i < stack->count; i++) {
+		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+
+		if (!frame)
+			continue;
+		first = first ? first : frame;
+		if (frame->flags & GM_FRAME_PYTHON) {
+			if (!gm_stack_installed(gm_image_string(image, frame->filename, NULL)))
+				return frame;
+			python = python ? python : frame;
+		} else if (!native && !gm_stack_plumbing(gm_image_string(image, frame->name, NULL),
+							 module_name(image, frame->module))) {
+			native = frame;
+		}
+	}
+	return python ? python : native ? native : first;
+}
+
+/* How the site of @stack is called; remembered once the frame has its name. */
+static const char *site_name(struct gm_top_stack *stack, const struct gm_image *image, char *made,
+			     size_t room)
+{
+	const struct gm_frame *frame = stack->site ? NULL : site_of(image, stack->id);
+
+	if (stack->site)
+		return stack->site;
+	if (!frame)
+		return "(no stack)";
+	frame_name(image, frame, made, room);
+	if (frame->name)
+		stack->site = strdup(made);
+	return made;
+}
+
+static void count_bytes(struct gm_top_row *row, size_t bytes)
+{
+	row->frame_bytes += bytes;
+	frame_bytes += bytes;
+}
+
+static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
+{
+	const struct gm_stack *stack = gm_image_stack(image, row->stack);
+	size_t count = !stack ? 0 : stack->count < GM_TOP_FRAMES ? stack->count : GM_TOP_FRAMES;
+	char made[1024];
+
+	row->frames = calloc(count + 1, sizeof(*row->frames));
+	if (!row->frames)
+		return -ENOMEM;
+	count_bytes(row, (count + 1) * sizeof(*row->frames));
+	row->named = true;
+	for (size_t i = 0; i < count && frame_bytes < FRAME_BYTES_MOST; i++) {
+		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+
+		row->named &= frame && frame->name;
+		row->frames[i] = strdup(frame ? frame_name(image, frame, made, sizeof(made))
+					      : "??");
+		if (!row->frames[i])
+			return -ENOMEM;
+		count_bytes(row, strlen(row->frames[i]) + 1);
+		row->frame_count++;
+	}
+	return 0;
+}
+
+/* The frames of every site's largest stack; those of the sample before, where it is the same. */
+static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
+		       const struct gm_image *image)
+{
+	for (size_t i = 0; i < now->count; i++) {
+		struct gm_top_row *row = &now->list[i], *old = gm_top_row(before, row->name);
+
+		if (!old)
+			return -ENOMEM;
+		if (old->frames && old->named && old->stack == row->stack) {
+			row->frames = old->frames;
+			row->frame_count = old->frame_count;
+			row->frame_bytes = old->frame_bytes;
+			row->named = true;
+			old->frames = NULL;
+			old->frame_count = old->frame_bytes = 0;
+		} else if (row->stacks && keep_frames(row, image)) {
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/* What @process had of that stack at the samples before, made if need be; NULL: out of memory. */
+static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
+{
+	uint64_t at = gm_table_get(&process->known, id, 1);
+
+	if (!at && id != OTHER_STACKS &&
+	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
+		return stack_of(process, OTHER_STACKS);
+	if (at)
+		return &process->stacks[at - 1];
+	if (process->stack_count == process->stack_room) {
+		size_t room = process->stack_room ? 2 * process->stack_room : 256;
+		struct gm_top_stack *larger = realloc(process->stacks, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		process->stacks = larger;
+		process->stack_room = room;
+	}
+	if (gm_table_put(&process->known, id, 1, process->stack_count + 1))
+		return NULL;
+	process->stacks[process->stack_count] = (struct gm_top_stack){ .id = id,
+		.site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL };
+	all_stacks++;
+	return &process->stacks[process->stack_count++];
+}
+
+/* What is live, summed by stack: one pass over the blocks of the devices. */
+static int sum_stacks(struct gm_top_process *process, const struct gm_image *image)
+{
+	for (size_t i = 0; i < process->stack_count; i++)
+		process->stacks[i].live = process->stacks[i].blocks = 0;
+	for (uint32_t id = 1; id < gm_image_items(image, GM_REGION_BLOCKS); id++) {
+		const struct gm_block *block = gm_image_block(image, id);
+		struct gm_top_stack *stack;
+
+		if (!block ||
+		    (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
+		    block->domain >= GM_MAX_DEVICES || block->kind == GM_KIND_IPC)
+			continue;
+		stack = stack_of(process, block->stack);
+		if (!stack)
+			return -ENOMEM;
+		add(&stack->live, (int64_t)block->requested);
+		stack->blocks++;
+	}
+	for (size_t i = 0; !process->samples && i < process->stack_count; i++)
+		process->stacks[i].first = process->stacks[i].live;
+	return 0;
+}
+
+/* Growth is counted by stack: a site may get its name, and become another row, between two samples. One
+ * that holds nothing any more stays, with what it held at first as growth below zero. */
+static int read_sites(struct gm_top_process *process, const struct gm_image *image)
+{
+	struct gm_top_rows now = { .count = 0 };
+	char made[1024];
+	int r = sum_stacks(process, image);
+
+	for (size_t i = 0; !r && i < process->stack_count; i++) {
+		struct gm_top_stack *stack = &process->stacks[i];
+		struct gm_top_row *row = gm_top_row(
+			&now, site_name(stack, image, made, sizeof(made)));
+
+		if (!row) {
+			r = -ENOMEM;
+			break;
+		}
+		if (stack->blocks && (!row->stacks++ || stack->live > row->stack_live)) {
+			row->stack_live = stack->live;
+			row->stack = stack->id;
+		}
+		add(&row->live, stack->live);
+		row->blocks += stack->blocks;
+		add(&row->growth, gm_wrap_subtract(stack->live, stack->first));
+		row->pid = process->pid;
+	}
+	if (!r)
+		r = find_frames(&now, &process->sites, image);
+	gm_top_rows_free(r ? &now : &process->sites);
+	if (!r)
+		process->sites = now;
+	return r;
+}
+
+/* ---- one look -------------------------------------------------------------------------------- */
+
+static int read_image(struct gm_top_process *process, const struct gm_image *image, double seconds)
+{
+	const struct gm_header *header = image->header;
+	int r;
+
+	memcpy(process->command, header->command, sizeof(process->command));
+	process->command[sizeof(process->command) - 1] = '\0';
+	process->rank = header->rank;
+	process->consistent = image->consistent;
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		const struct gm_domain *domain = gm_image_domain(image, d);
+
+		if (domain)
+			read_device(process, d, domain, seconds);
+	}
+	r = read_modules(process, image, seconds);
+	return r ? r : read_sites(process, image);
+}
+
+int gm_top_sample(struct gm_top_process *process)
+{
+	double now = gm_top_now();
+	struct gm_image image;
+	int r;
+
+	if (gm_image_alive(process->fd) == 0) {
+		process->state = GM_TOP_ENDED;
+		return -ESRCH;
+	}
+	r = gm_image_copy_tables(&image, process->fd);
+	if (!r)
+		r = gm_image_settle(&image, 0);
+	if (!r)
+		r = read_image(process, &image, process->samples ? now - process->when : 0);
+	if (r) {
+		process->state = GM_TOP_UNREADABLE;
+		snprintf(process->error, sizeof(process->error), "%s",
+			 image.error[0] ? image.error : strerror(-r));
+	} else {
+		process->state = GM_TOP_RUNNING;
+		process->samples++;
+		process->when = now;
+	}
+	gm_image_free(&image);
+	return r;
+}

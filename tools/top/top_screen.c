@@ -1,0 +1,236 @@
+/*
+ * top_screen.c - what top shows on a terminal: see top.h.
+ *
+ * A picture is made whole, line by line, each cut to the width; it fits any size. Where there is
+ * no room for three tables, the chosen one is shown alone.
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show/show.h"
+#include "tools/top/top.h"
+
+#define WIDE 140			/* columns from which on every number is shown */
+#define BOLD "\033[1m"
+#define REVERSE "\033[7m"
+#define PLAIN "\033[0m"
+
+struct canvas {
+	FILE *out;
+	int rows, columns, row;		/* lines written */
+	bool color;
+};
+
+/* One line, cut at @columns characters (UTF-8); @style "" or an escape sequence. */
+__attribute__((format(printf, 3, 4)))
+static void put(struct canvas *c, const char *style, const char *format, ...)
+{
+	char text[1500];
+	va_list args;
+	int columns = 0;
+	size_t end = 0;
+
+	if (c->row >= c->rows)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	while (text[end] && (columns < c->columns || ((unsigned char)text[end] & 0xc0) == 0x80)) {
+		columns += ((unsigned char)text[end] & 0xc0) != 0x80;
+		end++;
+	}
+	if (columns > c->columns)
+		end--;
+	fprintf(c->out, "%s%s%.*s%s\033[K", c->row ? "\r\n" : "", c->color ? style : "", (int)end,
+		text, c->color && style[0] ? PLAIN : "");
+	c->row++;
+}
+
+static void put_choice(struct canvas *c, bool chosen, const char *line)
+{
+	put(c, chosen ? REVERSE : "", "%c%s", chosen ? '>' : ' ', line);
+}
+
+/* Keep the chosen line of @count within the @height that are shown. */
+static void follow(struct gm_top_view *view, enum gm_top_panel panel, size_t count, size_t height)
+{
+	size_t *chosen = &view->chosen[panel], *first = &view->first[panel];
+
+	if (count && *chosen >= count)
+		*chosen = count - 1;
+	if (*chosen < *first)
+		*first = *chosen;
+	if (height && *chosen >= *first + height)
+		*first = *chosen + 1 - height;
+	if (*first + height > count)
+		*first = count > height ? count - height : 0;
+}
+
+static void draw_processes(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
+			   const struct gm_top_line *lines, size_t count, size_t height)
+{
+	char line[1400];
+
+	gm_top_process_head(line, sizeof(line), c->columns >= WIDE);
+	put(c, BOLD, " %s", line);
+	follow(view, GM_TOP_PROCESSES, count, height);
+	for (size_t i = view->first[GM_TOP_PROCESSES]; i < count && height; i++, height--) {
+		gm_top_process_line(line, sizeof(line), lines[i].process, lines[i].device,
+				    c->columns >= WIDE);
+		put_choice(c,
+			   view->panel == GM_TOP_PROCESSES && i == view->chosen[GM_TOP_PROCESSES],
+			   line);
+	}
+	if (!top->count)
+		put(c, "", " no process under libgpumem: gpumem run -- COMMAND starts one");
+}
+
+static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_panel panel,
+		      const struct gm_top_row **list, size_t count, size_t height)
+{
+	char line[1400];
+
+	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : "call site",
+			c->columns >= WIDE);
+	put(c, BOLD, " %s", line);
+	follow(view, panel, count, height);
+	for (size_t i = view->first[panel]; i < count && height; i++, height--) {
+		gm_top_row_line(line, sizeof(line), list[i], c->columns >= WIDE);
+		put_choice(c, view->panel == panel && i == view->chosen[panel], line);
+	}
+}
+
+static void draw_help(struct canvas *c)
+{
+	static const char *const lines[] = {
+		"up down pageup pagedown home end   choose a line",
+		"tab                                the next table",
+		"enter                              of a process: its modules and call sites "
+		"alone; of a call site: its stack",
+		"escape, backspace                  back",
+		"s                                  sort by the next of live, peak, rate, growth, "
+		"blocks, name",
+		"l p r g b n                        sort by one of them",
+		"w                                  write a snapshot of the chosen process (of "
+		"all, when there is one)",
+		"+ -                                look more often, more seldom",
+		"space                              pause",
+		"? h                                this",
+		"q                                  quit",
+		"",
+		"live: what the program holds. reserved: what was taken from the driver for it. "
+		"cached: reserved and free.",
+		"limbo: freed, and perhaps still in use by the GPU. growth: since top began to "
+		"look. Rates: since the last look.",
+	};
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+		put(c, "", " %s", lines[i]);
+}
+
+static void draw_stack(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
+		       const struct gm_top_row **sites)
+{
+	const struct gm_top_row *row = NULL, *stack;
+	size_t most;
+
+	for (size_t i = 0; sites && sites[i] && !row; i++)
+		if (!strcmp(sites[i]->name, view->inside))
+			row = sites[i];
+	put(c, BOLD, " %s", gm_show_clean(view->inside));
+	if (!row) {
+		put(c, "", " holds nothing any more");
+		return;
+	}
+	stack = gm_top_stack_of(top, row);
+	put(c, "",
+	    " %s in %s, %s%s since the start; the largest of its %s holds %s:",
+	    gm_show_bytes(row->live), gm_show_count(row->blocks, "block"), row->growth > 0 ? "+" : "",
+	    gm_show_bytes(row->growth), gm_show_count((int64_t)row->stacks, "stack"),
+	    gm_show_bytes(stack->stack_live));
+	most = stack->frame_count ? stack->frame_count - 1 : 0;
+	view->scroll = view->scroll < most ? view->scroll : most;
+	for (size_t i = view->scroll; i < stack->frame_count && c->row + 1 < c->rows; i++)
+		put(c, "", " %3zu  %s", i, gm_show_clean(stack->frames[i]));
+	if (!stack->frame_count)
+		put(c, "", "      (no stack)");
+}
+
+/* Three tables, or the chosen one where there is no room. @height: lines for all of them. */
+static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
+			const struct gm_top_row **lists[2], const size_t counts[2], size_t height)
+{
+	size_t room = top->count * GM_DOMAINS + 1, count, processes, modules;
+	struct gm_top_line *lines = calloc(room, sizeof(*lines));
+
+	if (!lines)
+		return;
+	count = gm_top_lines(top, lines, room);
+	if (height < 12) {
+		height -= height > 0;
+		if (view->panel == GM_TOP_PROCESSES)
+			draw_processes(c, top, view, lines, count, height);
+		else
+			draw_rows(c, view, view->panel, lists[view->panel - 1],
+				  counts[view->panel - 1], height);
+		free(lines);
+		return;
+	}
+	height -= 5;			/* three heads, two empty lines */
+	processes = height / 3;
+	processes = count < processes ? count + !count : processes;
+	modules = (height - processes) / 3;
+	modules = counts[0] < modules ? counts[0] : modules;
+	draw_processes(c, top, view, lines, count, processes);
+	put(c, "", "%s", "");
+	draw_rows(c, view, GM_TOP_MODULES, lists[0], counts[0], modules);
+	put(c, "", "%s", "");
+	draw_rows(c, view, GM_TOP_SITES, lists[1], counts[1], height - processes - modules);
+	free(lines);
+}
+
+static size_t length_of(const struct gm_top_row **list)
+{
+	size_t count = 0;
+
+	while (list && list[count])
+		count++;
+	return count;
+}
+
+void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns)
+{
+	struct canvas c = { out, rows, columns, 0, view->color };
+	const struct gm_top_row **lists[2] = {
+		gm_top_sorted(view->only ? &view->only->modules : &top->modules, view->key),
+		gm_top_sorted(view->only ? &view->only->sites : &top->sites, view->key)
+	};
+	const size_t counts[2] = { length_of(lists[0]), length_of(lists[1]) };
+	char only[64] = "";
+
+	if (view->only)
+		snprintf(only, sizeof(only), "  process %lld alone", (long long)view->only->pid);
+	fputs("\033[H", out);
+	if (rows > 1)
+		put(&c, BOLD, "gpumem top  %s  %zu process%s  by %s  every %g s%s%s",
+		    gm_top_clock(), top->count, top->count == 1 ? "" : "es",
+		    gm_top_key_name(view->key), view->delay, only, view->paused ? "  PAUSED" : "");
+	if (view->help)
+		draw_help(&c);
+	else if (view->inside[0])
+		draw_stack(&c, top, view, lists[1]);
+	else
+		draw_tables(&c, top, view, lists, counts,
+			    rows > 2 ? (size_t)rows - 2 : (size_t)(rows - 1) + (rows == 1));
+	while (c.row + 1 < rows)
+		put(&c, "", "%s", "");
+	put(&c, "", "%s", view->message[0] ? gm_show_clean(view->message) :
+	    view->inside[0] ? "escape back  up down scroll  w snapshot  q quit" :
+	    "? help  tab table  enter look into  s sort  w snapshot  space pause  q quit");
+	fputs("\033[J", out);
+	fflush(out);
+	free(lists[0]);
+	free(lists[1]);
+}

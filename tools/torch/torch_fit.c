@@ -1,0 +1,356 @@
+/*
+ * torch_fit.c - which segments and events PyTorch's viewer can follow: see torch_write.h. One thread.
+ *
+ * The viewer (and `_memory_viz.py segment_plot`) starts with what is live at the end and undoes the
+ * events, newest first. It fails on a block outside of every segment, on the free of a block that it
+ * does not have, on a mapping outside of its segment. A history that began before our record, lost
+ * events or calls in flight makes such events; here they are found, by doing as the viewer does.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/bulk.h"
+#include "tools/show/ranges.h"
+#include "tools/read/table.h"
+#include "tools/torch/torch_write.h"
+
+#define DEVICES 1024
+#define PLACES_START (UINT64_C(1) << 52)	/* above every address, and still exact in JavaScript */
+#define PLACES_END (UINT64_C(1) << 53)
+#define PLACES_UNIT (UINT64_C(1) << 21)
+
+enum { ALLOCATED, PENDING };		/* gm_range.what of a block */
+
+struct device {
+	struct gm_ranges segments;	/* what: the stream */
+	struct gm_ranges blocks;
+};
+
+struct fitting {
+	struct gm_torch_fit *fit;
+	struct device *devices;		/* DEVICES of them */
+	struct gm_table sizes, places;	/* (device, handle) -> bytes at the most; -> address */
+	uint64_t next_place;
+	bool failed;			/* out of memory */
+};
+
+/* Add, and say whether it was added. */
+static bool add(struct fitting *f, struct gm_ranges *to, uint64_t start, int64_t size, int64_t what)
+{
+	struct gm_range range = { start, start + (uint64_t)size, what };
+	int err;
+
+	if (size <= 0 || range.end <= start)
+		return false;
+	err = gm_ranges_add(to, range);
+	f->failed |= err == -ENOMEM;
+	return !err;
+}
+
+static struct gm_range *exactly(const struct gm_ranges *in, uint64_t start)
+{
+	struct gm_range *found = gm_ranges_floor(in, start);
+
+	return found && found->start == start ? found : NULL;
+}
+
+static struct gm_range *around(const struct gm_ranges *in, uint64_t start, uint64_t end)
+{
+	struct gm_range *found = gm_ranges_floor(in, start);
+
+	return found && end > start && found->end >= end ? found : NULL;
+}
+
+/* ---- handles ---------------------------------------------------------------------------------- */
+
+/*
+ * Arrays, graphs and VMM memory that is not mapped have a handle where others have an address.
+ * Handles lie close together, whatever the size of what they stand for: taken for addresses, each
+ * would lie in its neighbour. They get places where no address is. (VMM maps whole pages.)
+ */
+static bool is_handle(const char *kind, uint64_t address)
+{
+	return !strcmp(kind, "array") || !strcmp(kind, "graph") ||
+	       (!strcmp(kind, "vmm") && address % 65536);
+}
+
+static void note_handle(struct fitting *f, int64_t device, const char *kind, uint64_t address,
+			int64_t size)
+{
+	if (size > 0 && is_handle(kind, address) &&
+	    gm_table_get(&f->sizes, (uint64_t)device, address) < (uint64_t)size &&
+	    gm_table_put(&f->sizes, (uint64_t)device, address, (uint64_t)size))
+		f->failed = true;
+}
+
+/* Where a handle's memory is shown; anything else, and what finds no room, stays where it is. */
+static uint64_t place_of(struct fitting *f, int64_t device, const char *kind, uint64_t address)
+{
+	uint64_t size, place;
+
+	if (!is_handle(kind, address))
+		return address;
+	place = gm_table_get(&f->places, (uint64_t)device, address);
+	if (place)
+		return place;
+	size = gm_table_get(&f->sizes, (uint64_t)device, address);
+	if (!size || size > PLACES_END - f->next_place - PLACES_UNIT)
+		return address;
+	place = f->next_place;
+	f->next_place += (size + PLACES_UNIT - 1) & ~(PLACES_UNIT - 1);
+	if (gm_table_put(&f->places, (uint64_t)device, address, place))
+		f->failed = true;
+	return place;
+}
+
+static void place_handles(struct fitting *f, const struct gm_value *segments)
+{
+	struct gm_torch_fit *fit = f->fit;
+	size_t i;
+
+	f->next_place = PLACES_START;
+	for (i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+
+		note_handle(f, gm_value_number(segment, "device"), gm_value_string(segment, "kind"),
+			    (uint64_t)gm_value_number(segment, "address"),
+			    gm_value_number(segment, "total_size"));
+	}
+	for (i = 0; i < fit->count; i++)
+		if (strcmp(fit->rows[i].action, "oom"))
+			note_handle(f, fit->rows[i].device, fit->rows[i].kind, fit->rows[i].address,
+				    fit->rows[i].size);
+	for (i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+
+		fit->segment_address[i] = place_of(f, gm_value_number(segment, "device"),
+						   gm_value_string(segment, "kind"),
+						   (uint64_t)gm_value_number(segment, "address"));
+	}
+	for (i = 0; i < fit->count; i++)
+		if (strcmp(fit->rows[i].action, "oom"))
+			fit->rows[i].address = place_of(f, fit->rows[i].device, fit->rows[i].kind,
+							fit->rows[i].address);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+static void add_blocks(struct fitting *f, struct device *device, const struct gm_value *segment,
+		       uint64_t place)
+{
+	uint64_t shift = place - (uint64_t)gm_value_number(segment, "address");
+	const struct gm_value *blocks = gm_value_list(segment, "blocks");
+
+	for (size_t i = 0; i < gm_value_length(blocks); i++) {
+		const struct gm_value *block = blocks->u.items[i];
+		uint64_t start = (uint64_t)gm_value_number(block, "address") + shift;
+		int64_t size = gm_value_number(block, "size");
+		const char *state = gm_value_string(block, "state");
+
+		if (strcmp(state, "inactive") && size > 0 &&
+		    around(&device->segments, start, start + (uint64_t)size))
+			add(f, &device->blocks, start, size,
+			    strcmp(state, "active_allocated") ? PENDING : ALLOCATED);
+	}
+}
+
+static bool is_others(const char *kind)
+{
+	return !strcmp(kind, "ipc");
+}
+
+static void add_segments(struct fitting *f, const struct gm_value *segments)
+{
+	for (size_t i = 0; i < gm_value_length(segments); i++) {
+		const struct gm_value *segment = segments->u.items[i];
+		int64_t device = gm_value_number(segment, "device");
+
+		if (is_others(gm_value_string(segment, "kind")) ||
+		    !gm_value_number(segment, "total_size"))	/* graphs that hold nothing now */
+			continue;
+		f->fit->keep_segment[i] = device >= 0 && device < DEVICES &&
+			add(f, &f->devices[device].segments, f->fit->segment_address[i],
+			    gm_value_number(segment, "total_size"), gm_value_number(segment, "stream"));
+		if (!f->fit->keep_segment[i]) {
+			f->fit->segments_left_out++;
+			continue;
+		}
+		if ((size_t)device >= f->fit->device_count)
+			f->fit->device_count = (size_t)device + 1;
+		add_blocks(f, &f->devices[device], segment, f->fit->segment_address[i]);
+	}
+}
+
+/* ---- backward --------------------------------------------------------------------------------- */
+
+static bool undo_alloc(struct device *device, const struct gm_row *row)
+{
+	if (!exactly(&device->blocks, row->address))
+		return false;
+	gm_ranges_remove(&device->blocks, row->address);
+	return true;
+}
+
+static bool undo_free_completed(struct fitting *f, struct device *device, const struct gm_row *row)
+{
+	return row->size > 0 &&
+	       around(&device->segments, row->address, row->address + (uint64_t)row->size) &&
+	       add(f, &device->blocks, row->address, row->size, PENDING);
+}
+
+static bool undo_free_requested(struct device *device, const struct gm_row *row)
+{
+	struct gm_range *block = exactly(&device->blocks, row->address);
+
+	if (!block || block->what != PENDING)
+		return false;
+	block->what = ALLOCATED;
+	return true;
+}
+
+static bool undo_segment_alloc(struct device *device, const struct gm_row *row)
+{
+	struct gm_range *segment = exactly(&device->segments, row->address);
+
+	if (!segment || segment->end - segment->start != (uint64_t)row->size ||
+	    gm_ranges_overlap(&device->blocks, segment->start, segment->end))
+		return false;
+	gm_ranges_remove(&device->segments, row->address);
+	return true;
+}
+
+/* The mapped range goes; what is left of its segment on either side stays. */
+static bool undo_map(struct fitting *f, struct device *device, const struct gm_row *row)
+{
+	uint64_t end = row->address + (uint64_t)row->size;
+	struct gm_range *found = row->size > 0 ? around(&device->segments, row->address, end) : NULL;
+	struct gm_range segment;
+
+	if (!found || gm_ranges_overlap(&device->blocks, row->address, end))
+		return false;
+	segment = *found;
+	gm_ranges_remove(&device->segments, segment.start);
+	add(f, &device->segments, segment.start, (int64_t)(row->address - segment.start), segment.what);
+	add(f, &device->segments, end, (int64_t)(segment.end - end), segment.what);
+	return true;
+}
+
+/* The unmapped range comes back, one with its neighbours of the same stream. */
+static bool undo_unmap(struct fitting *f, struct device *device, const struct gm_row *row)
+{
+	uint64_t start = row->address, end = start + (uint64_t)row->size;
+	struct gm_range *left, *right;
+
+	if (row->size <= 0 || end <= start || gm_ranges_overlap(&device->segments, start, end))
+		return false;
+	right = exactly(&device->segments, end);
+	if (right && right->what == row->stream) {
+		end = right->end;
+		gm_ranges_remove(&device->segments, right->start);
+	}
+	left = gm_ranges_floor(&device->segments, start);
+	if (left && left->end == start && left->what == row->stream) {
+		start = left->start;
+		gm_ranges_remove(&device->segments, start);
+	}
+	return add(f, &device->segments, start, (int64_t)(end - start), row->stream);
+}
+
+static bool undo(struct fitting *f, const struct gm_row *row)
+{
+	struct device *device = &f->devices[row->device];
+	const char *action = row->action;
+
+	if (!strcmp(action, "alloc"))
+		return undo_alloc(device, row);
+	if (!strcmp(action, "free_completed"))
+		return undo_free_completed(f, device, row);
+	if (!strcmp(action, "free_requested"))
+		return undo_free_requested(device, row);
+	if (!strcmp(action, "segment_alloc"))
+		return undo_segment_alloc(device, row);
+	if (!strcmp(action, "segment_free"))
+		return row->size > 0 && add(f, &device->segments, row->address, row->size, row->stream);
+	if (!strcmp(action, "segment_map"))
+		return undo_map(f, device, row);
+	if (!strcmp(action, "segment_unmap"))
+		return undo_unmap(f, device, row);
+	return !strcmp(action, "oom") || !strcmp(action, "snapshot");
+}
+
+/* The viewer pairs segment_alloc with segment_free, and where it draws segments it looks at no mapping.
+ * PyTorch maps parts of segments (its memory is of kind "device"); where we record a mapping, a whole
+ * segment goes from one place to another, or gets another size. */
+static void pair_segments(struct gm_row *row)
+{
+	if (!strcmp(row->kind, "device"))
+		return;
+	if (!strcmp(row->action, "segment_map"))
+		row->action = "segment_alloc";
+	else if (!strcmp(row->action, "segment_unmap"))
+		row->action = "segment_free";
+}
+
+static void undo_all(struct fitting *f)
+{
+	struct gm_torch_fit *fit = f->fit;
+
+	for (size_t i = fit->count; i-- && !f->failed;) {
+		struct gm_row *row = &fit->rows[i];
+
+		if (row->device < 0 || row->device >= DEVICES || !strcmp(row->action, "annotate"))
+			continue;
+		if (is_others(row->kind)) {
+			fit->others_left_out++;
+			continue;
+		}
+		pair_segments(row);
+		fit->keep[i] = undo(f, row);
+		fit->left_out += !fit->keep[i];
+		if (fit->keep[i] && (size_t)row->device >= fit->device_count)
+			fit->device_count = (size_t)row->device + 1;
+	}
+}
+
+int gm_torch_make_fit(struct gm_torch_fit *fit, const json_t *root)
+{
+	struct fitting f = { .fit = fit };
+	const struct gm_value *segments = gm_bulk_list(root, "segments");
+
+	memset(fit, 0, sizeof(*fit));
+	f.failed = gm_rows_of(root, &fit->rows, &fit->count) != 0;
+	fit->keep = calloc(fit->count + 1, sizeof(*fit->keep));
+	fit->keep_segment = calloc(gm_value_length(segments) + 1, sizeof(*fit->keep_segment));
+	fit->segment_address = calloc(gm_value_length(segments) + 1, sizeof(*fit->segment_address));
+	f.devices = calloc(DEVICES, sizeof(*f.devices));
+	if (f.failed || !fit->keep || !fit->keep_segment || !fit->segment_address || !f.devices) {
+		f.failed = true;
+	} else {
+		fit->device_count = gm_value_length(gm_bulk_list(root, "device_traces"));
+		if (fit->device_count > DEVICES)
+			fit->device_count = DEVICES;
+		place_handles(&f, segments);
+		add_segments(&f, segments);
+		undo_all(&f);
+	}
+	for (size_t d = 0; f.devices && d < DEVICES; d++) {
+		gm_ranges_free(&f.devices[d].segments);
+		gm_ranges_free(&f.devices[d].blocks);
+	}
+	free(f.devices);
+	gm_table_free(&f.sizes);
+	gm_table_free(&f.places);
+	if (f.failed)
+		gm_torch_unfit(fit);
+	return f.failed ? -ENOMEM : 0;
+}
+
+void gm_torch_unfit(struct gm_torch_fit *fit)
+{
+	free(fit->rows);
+	free(fit->keep);
+	free(fit->keep_segment);
+	free(fit->segment_address);
+	memset(fit, 0, sizeof(*fit));
+}

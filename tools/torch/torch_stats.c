@@ -1,0 +1,229 @@
+/*
+ * torch_stats.c - the statistics that a snapshot of PyTorch does not have: see torch_stats.h. One
+ * thread.
+ */
+#include "tools/torch/torch_stats.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorder/modules/names.h"
+#include "tools/read/load.h"
+#include "tools/replay/simulate.h"
+#include "tools/read/table.h"
+#include "tools/read/trace_rows.h"
+
+#define SIZE_MOST (INT64_C(1) << 46)	/* of what a history has: more is no device's */
+
+struct making {
+	struct gm_trace *trace;
+	struct gm_table live;		/* address -> id + 1 */
+	size_t room;
+	int64_t reserved, reserved_most;
+	bool whole;			/* so far nothing that began before the history */
+};
+
+static struct gm_trace_line *add(struct making *m, enum gm_trace_op op, const struct gm_row *row)
+{
+	struct gm_trace_line *line;
+
+	if (m->trace->count == m->room) {
+		size_t room = m->room ? m->room * 2 : 1024;
+		void *larger = realloc(m->trace->lines, room * sizeof(*line));
+
+		if (!larger) {
+			m->whole = false;
+			return NULL;
+		}
+		m->trace->lines = larger;
+		m->room = room;
+	}
+	line = &m->trace->lines[m->trace->count++];
+	*line = (struct gm_trace_line){
+		.bytes = (uint64_t)row->size, .stream = (uint64_t)row->stream, .address = row->address,
+		.number = (uint32_t)m->trace->count, .op = (uint8_t)op,
+	};
+	return line;
+}
+
+static void add_alloc(struct making *m, const struct gm_row *row)
+{
+	struct gm_trace_line *line = add(m, GM_TRACE_ALLOC, row);
+
+	if (!line)
+		return;
+	line->id = m->trace->ids++;
+	if (!strcmp(row->action, "oom"))	/* what is in the address' place is what was free */
+		line->address = 0;
+	else if (gm_table_get(&m->live, row->address, 0) ||
+		 gm_table_put(&m->live, row->address, 0, line->id + 1))
+		m->whole = false;
+}
+
+static void add_free(struct making *m, const struct gm_row *row, bool completed)
+{
+	uint64_t id = completed ? gm_table_take(&m->live, row->address, 0) :
+		      gm_table_get(&m->live, row->address, 0);
+	struct gm_trace_line *line = id ? add(m, completed ? GM_TRACE_COMPLETE : GM_TRACE_REQUEST, row) : NULL;
+
+	if (line)
+		line->id = id - 1;
+	else
+		m->whole = false;
+}
+
+/* Did memory run out behind the segments that are freed from @at on? */
+static bool ran_out(const struct gm_row *rows, size_t count, size_t at)
+{
+	while (at < count && !strcmp(rows[at].action, "segment_free"))
+		at++;
+	return at < count && !strcmp(rows[at].action, "oom");
+}
+
+static void add_segment(struct making *m, const struct gm_row *rows, size_t count, size_t i)
+{
+	bool alloc = !strcmp(rows[i].action, "segment_alloc");
+
+	if (!alloc && (!i || strcmp(rows[i - 1].action, "segment_free")) && !ran_out(rows, count, i))
+		add(m, GM_TRACE_EMPTY, &rows[i]);
+	add(m, alloc ? GM_TRACE_SEGMENT_ALLOC : GM_TRACE_SEGMENT_FREE, &rows[i]);
+	m->reserved += alloc ? rows[i].size : -rows[i].size;
+	if (m->reserved > m->reserved_most)
+		m->reserved_most = m->reserved;
+	m->whole &= m->reserved >= 0 && m->reserved < SIZE_MOST;
+}
+
+/* The rows of one device as a trace. False: it is not a whole history of PyTorch's own heap. */
+static bool make_trace(struct making *m, const struct gm_row *rows, size_t count)
+{
+	for (size_t i = 0; i < count && m->whole; i++) {
+		const char *action = rows[i].action;
+
+		if (rows[i].size < 0 || rows[i].size > SIZE_MOST)
+			return false;
+		if (!strcmp(action, "alloc") || !strcmp(action, "oom"))
+			add_alloc(m, &rows[i]);
+		else if (!strcmp(action, "free_requested") || !strcmp(action, "free_completed"))
+			add_free(m, &rows[i], action[5] == 'c');
+		else if (!strcmp(action, "segment_alloc") || !strcmp(action, "segment_free"))
+			add_segment(m, rows, count, i);
+		else if (strcmp(action, "snapshot") && strcmp(action, "annotate"))
+			return false;		/* segment_map: expandable segments are another algorithm */
+	}
+	return m->whole && m->trace->count;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------- */
+
+static bool agrees(const json_t *stats, const char *prefix, const struct gm_stat *stat)
+{
+	char key[96];
+	const json_t *known;
+
+	snprintf(key, sizeof(key), "%s.current", prefix);
+	known = json_object_get(stats, key);
+	return !known || json_integer_value(known) == stat->current;
+}
+
+static void put(json_t *stats, const char *prefix, const struct gm_stat *stat)
+{
+	const struct { const char *name; int64_t value; } parts[] = {
+		{ "current", stat->current }, { "peak", stat->peak }, { "allocated", stat->allocated },
+		{ "freed", stat->freed }
+	};
+	char key[96];
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		snprintf(key, sizeof(key), "%s.%s", prefix, parts[i].name);
+		json_object_set_new(stats, key, json_integer(parts[i].value));
+	}
+}
+
+/* Each statistic with its key, to @visit; false as soon as that says so. */
+static bool each(json_t *json, const struct gm_stats *stats,
+		 bool (*visit)(json_t *json, const char *prefix, const struct gm_stat *stat))
+{
+	char prefix[64];
+
+	for (unsigned int s = 0; s < GM_STAT_COUNT; s++)
+		for (unsigned int p = 0; p < GM_POOL_CLASSES; p++) {
+			snprintf(prefix, sizeof(prefix), "%s.%s", gm_stat_name(s), gm_pool_class_name(p));
+			if (!visit(json, prefix, &stats->stat[s][p]))
+				return false;
+		}
+	return visit(json, "oversize_allocations", &stats->oversize_allocations) &&
+	       visit(json, "oversize_segments", &stats->oversize_segments);
+}
+
+static bool visit_agrees(json_t *json, const char *prefix, const struct gm_stat *stat)
+{
+	return agrees(json, prefix, stat);
+}
+
+static bool visit_put(json_t *json, const char *prefix, const struct gm_stat *stat)
+{
+	put(json, prefix, stat);
+	return true;
+}
+
+static void put_all(json_t *json, const struct gm_stats *stats)
+{
+	const struct { const char *name; int64_t value; } scalars[] = {
+		{ "num_alloc_retries", stats->num_alloc_retries }, { "num_ooms", stats->num_ooms },
+		{ "num_sync_all_streams", stats->num_sync_all_streams },
+		{ "num_device_alloc", stats->num_device_alloc },
+		{ "num_device_free", stats->num_device_free }, { "max_split_size", stats->max_split_size }
+	};
+
+	each(json, stats, visit_put);
+	for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++)
+		json_object_set_new(json, scalars[i].name, json_integer(scalars[i].value));
+}
+
+static void one_device(json_t *root, json_t *stats, const struct gm_row *rows, size_t count)
+{
+	const char *conf = gm_json_text(gm_json_object(root, "allocator_settings"),
+					"PYTORCH_CUDA_ALLOC_CONF");
+	struct gm_trace trace = { .count = 0 };
+	struct making m = { .trace = &trace, .whole = true };
+	struct gm_simulation run = { .allocations = 0 };
+	struct gm_heap_config config;
+	char error[160];
+
+	gm_heap_config_default(&config);
+	if (make_trace(&m, rows, count) && !gm_heap_config_parse(&config, conf, error)) {
+		/* The driver that was recorded had room for what it gave, and for no more. */
+		config.limit = (uint64_t)m.reserved_most;
+		if (!gm_simulate(&trace, &config, true, GM_HEAP_UNLIMITED, &run) && !run.difference[0] &&
+		    each(stats, &run.stats, visit_agrees))
+			put_all(stats, &run.stats);
+	}
+	gm_table_free(&m.live);
+	gm_trace_free(&trace);
+}
+
+void gm_torch_stats(json_t *root)
+{
+	json_t *device;
+	struct gm_row *rows, *own;
+	size_t count, i;
+
+	if (gm_rows_of(root, &rows, &count))
+		return;
+	own = calloc(count + 1, sizeof(*own));
+	json_array_foreach(json_object_get(root, "devices"), i, device) {
+		json_t *stats = json_object_get(device, "memory_stats");
+		size_t n = 0;
+
+		for (size_t row = 0; own && row < count; row++)
+			if (rows[row].device == (int)i)
+				own[n++] = rows[row];
+		if (own && n && json_is_object(stats))
+			one_device(root, stats, own, n);
+	}
+	free(own);
+	free(rows);
+}

@@ -1,0 +1,317 @@
+/*
+ * check.c - gpumem check --max-peak 10GiB FILE: is a run within its limits? For CI.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/verbs/cli.h"
+#include "tools/verbs/given.h"
+#include "tools/show/groups.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+#include "tools/show/suppress.h"
+#include "tools/torch/torch_stats.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+#define NONE INT64_MAX
+
+struct limits {
+	int64_t peak, reserved, stack, ooms;
+	double fragmentation;		/* percent; below 0: none */
+	bool no_leaks, json;
+	const char *device;
+	struct gm_suppressions known;
+};
+
+struct checking {
+	const struct limits *limits;
+	const char *word;
+	const struct gm_scene *scene;
+	json_t *offences;		/* of all inputs */
+	size_t failed;			/* of this one */
+};
+
+#define SHOWN 5				/* offending stacks */
+
+static void print_offence(const struct checking *c, const char *where, const char *limit,
+			  const char *is, const char *allowed)
+{
+	if (!c->limits->json)
+		printf("%s: %s: %s %s, allowed: %s\n", gm_show_clean(c->word), where, limit, is, allowed);
+}
+
+static json_t *note(struct checking *c, const char *where, const char *limit, json_t *is,
+		    json_t *allowed)
+{
+	json_t *offence = json_pack("{ss ss ss so so}", "input", c->word, "where", where, "limit", limit,
+				    "value", is, "allowed", allowed);
+
+	json_array_append_new(c->offences, offence);
+	c->failed++;
+	return offence;
+}
+
+/* @value bytes against @most. */
+static json_t *check_bytes(struct checking *c, const char *where, const char *limit, int64_t value,
+			   int64_t most)
+{
+	if (value <= most)
+		return NULL;
+	print_offence(c, where, limit, gm_show_bytes(value), gm_show_bytes(most));
+	return note(c, where, limit, json_integer(value), json_integer(most));
+}
+
+/* The largest stacks of @groups: who is to blame. */
+static void blame(const struct checking *c, const struct gm_groups *groups, int64_t above)
+{
+	for (size_t i = 0; i < groups->count && i < SHOWN && !c->limits->json; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		if (group->bytes[1] <= above)
+			break;
+		printf("  %s in %lld block%s (%s)\n", gm_show_bytes(group->bytes[1]),
+		       (long long)group->count[1], group->count[1] == 1 ? "" : "s",
+		       gm_show_clean(group->kind));
+		gm_groups_print_stack(stdout, group->scene, group->stack, 6);
+	}
+}
+
+static void check_live(struct checking *c, const char *where, const char *device)
+{
+	struct gm_lives_filter filter = { device };
+	struct gm_suppressions known = c->limits->known;
+	struct gm_groups groups;
+	int64_t bytes = 0, blocks = 0;
+
+	if (!c->limits->no_leaks && c->limits->stack == NONE)
+		return;
+	if (gm_groups_open(&groups, GM_BY_STACK) ||
+	    gm_groups_add(&groups, 1, c->scene, &filter, known.count ? gm_suppressed : NULL, &known)) {
+		note(c, where, "memory", json_null(), json_null());
+		fprintf(stderr, "gpumem check: %s\n", gm_limit_why(-ENOMEM));
+		gm_groups_close(&groups);
+		return;
+	}
+	gm_groups_sort(&groups);
+	for (size_t i = 0; i < groups.count; i++) {
+		bytes = gm_wrap_add(bytes, groups.list[i].bytes[1]);
+		blocks += groups.list[i].count[1];
+	}
+	if (c->limits->no_leaks && blocks) {
+		json_t *offence = note(c, where, "leaks", json_integer(bytes), json_integer(0));
+
+		json_object_set_new(offence, "blocks", json_integer(blocks));
+		if (!c->limits->json)
+			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where,
+			       gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+		blame(c, &groups, INT64_MIN);
+	}
+	if (groups.count) {
+		json_t *offence = check_bytes(c, where, "stack", groups.list[0].bytes[1], c->limits->stack);
+
+		if (offence)
+			json_object_set_new(offence, "stack", gm_groups_json_stack(c->scene,
+										   groups.list[0].stack));
+		if (offence)
+			blame(c, &groups, c->limits->stack);
+	}
+	gm_groups_close(&groups);
+}
+
+/* A statistic; where the snapshot has none (PyTorch's), what @otherwise is. */
+static int64_t stat_of(const json_t *stats, const char *key, int64_t otherwise)
+{
+	const json_t *value = json_object_get(stats, key);
+
+	return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+/* The peak of the history, where nobody counted it. */
+static int64_t history_peak(const struct checking *c, const char *device)
+{
+	struct gm_lives_filter filter = { device };
+	int64_t row;
+
+	return gm_lives_peak(&c->scene->lives, &filter, &row);
+}
+
+static void check_device(struct checking *c, const json_t *device)
+{
+	const json_t *stats = gm_json_object(device, "memory_stats");
+	int64_t now = stat_of(stats, "reserved_bytes.all.current", 0);
+	int64_t reserved = stat_of(stats, "reserved_bytes.all.peak", now);
+	int64_t ooms = stat_of(stats, "num_ooms", 0);
+	double share = now > 0 ? 100.0 * (double)stat_of(stats, "inactive_split_bytes.all.current", 0) /
+		       (double)now : 0;
+	char number[24], where[40], is[32], allowed[32];
+	int64_t peak;
+
+	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
+	if (!json_is_true(json_object_get(device, "present")) ||
+	    (c->limits->device && strcmp(c->limits->device, number)))
+		return;
+	snprintf(where, sizeof(where), "device %s", number);
+	peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
+	if (peak == INT64_MIN)
+		peak = history_peak(c, number);
+	check_bytes(c, where, "peak", peak, c->limits->peak);
+	check_bytes(c, where, "reserved", reserved, c->limits->reserved);
+	if (c->limits->fragmentation >= 0 && share > c->limits->fragmentation) {
+		snprintf(is, sizeof(is), "%.2f%%", share);
+		snprintf(allowed, sizeof(allowed), "%.2f%%", c->limits->fragmentation);
+		print_offence(c, where, "fragmentation", is, allowed);
+		note(c, where, "fragmentation", json_real(share), json_real(c->limits->fragmentation));
+	}
+	if (ooms > c->limits->ooms) {
+		snprintf(is, sizeof(is), "%lld", (long long)ooms);
+		snprintf(allowed, sizeof(allowed), "%lld", (long long)c->limits->ooms);
+		print_offence(c, where, "ooms", is, allowed);
+		note(c, where, "ooms", json_integer(ooms), json_integer(c->limits->ooms));
+	}
+	check_live(c, where, number);
+}
+
+static int check_one(const struct limits *limits, const char *word, json_t *offences)
+{
+	struct checking c = { .limits = limits, .word = word, .offences = offences };
+	struct gm_scene scene = { .root = NULL };
+	const json_t *device;
+	struct gm_loaded loaded;
+	size_t i;
+	int r;
+
+	if (gm_load(word, &loaded))
+		return gm_given_bad("check", word, loaded.error);
+	r = gm_given_device("check", limits->device, word, &loaded, 1);
+	if (r) {
+		gm_load_free(&loaded);
+		return r;
+	}
+	if (loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(loaded.root);
+	r = gm_scene_open(&scene, loaded.root);
+	if (r) {
+		gm_load_free(&loaded);
+		return gm_given_bad("check", word, gm_limit_why(r));
+	}
+	c.scene = &scene;
+	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device)
+		check_device(&c, device);
+	if (!c.failed && !limits->json)
+		printf("%s: within its limits\n", gm_show_clean(word));
+	gm_scene_close(&scene);
+	gm_load_free(&loaded);
+	return c.failed ? GM_EXIT_FAILED : GM_EXIT_OK;
+}
+
+static int check_all(const struct limits *limits, char **words, int count)
+{
+	json_t *offences = json_array();
+	int status = GM_EXIT_OK;
+
+	for (int i = 0; i < count; i++) {
+		int s = check_one(limits, words[i], offences);
+
+		status = s > status ? s : status;
+	}
+	if (limits->json) {
+		json_t *all = json_pack("{sb sO}", "ok", status == GM_EXIT_OK, "offences", offences);
+
+		gm_show_json(stdout, all, JSON_INDENT(2));
+		putchar('\n');
+		json_decref(all);
+	}
+	json_decref(offences);
+	return gm_show_end("check", status);
+}
+
+static int wrong(const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpumem check: %s %s: %s\n", option, value, why);
+	return GM_EXIT_USAGE;
+}
+
+static int take_size(const char *option, int64_t *to)
+{
+	uint64_t bytes;
+
+	if (gm_units_parse(optarg, &bytes) || bytes >= INT64_MAX)
+		return wrong(option, optarg, "not a size, as 4096 or 10GiB");
+	*to = (int64_t)bytes;
+	return 0;
+}
+
+static int take_option(int c, struct limits *limits)
+{
+	char *end, why[128];
+	int r;
+
+	switch (c) {
+	case 'p': return take_size("--max-peak", &limits->peak);
+	case 'r': return take_size("--max-reserved", &limits->reserved);
+	case 'S': return take_size("--max-stack", &limits->stack);
+	case 'l':
+		limits->no_leaks = true;
+		return 0;
+	case 'f':
+		limits->fragmentation = strtod(optarg, &end);
+		return end != optarg && (!*end || !strcmp(end, "%")) && limits->fragmentation >= 0 &&
+		       limits->fragmentation <= 100 ? 0 :
+		       wrong("--max-fragmentation", optarg, "not a percentage, as 5%");
+	case 'o':
+		limits->ooms = strtol(optarg, &end, 10);
+		return end != optarg && !*end && limits->ooms >= 0 ? 0 :
+		       wrong("--max-ooms", optarg, "not a number");
+	case 's':
+		r = gm_suppressions_read(&limits->known, optarg, why, sizeof(why));
+		return r ? wrong("--suppressions", optarg, why) : 0;
+	default:
+		limits->device = optarg;
+		strtol(optarg, &end, 10);
+		return end != optarg && !*end ? 0 : wrong("--device", optarg, "not a number");
+	}
+}
+
+static bool any(const struct limits *limits)
+{
+	return limits->peak != NONE || limits->reserved != NONE || limits->stack != NONE ||
+	       limits->ooms != NONE || limits->fragmentation >= 0 || limits->no_leaks;
+}
+
+int gm_verb_check(int argc, char **argv)
+{
+	struct limits limits = {
+		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = NONE, .fragmentation = -1
+	};
+	int c, status = GM_EXIT_OK;
+
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'j') {
+			limits.json = true;
+		} else if (c == 'h' || c == '?') {
+			gm_suppressions_free(&limits.known);
+			return gm_cli_end(c);
+		} else {
+			status = take_option(c, &limits);
+		}
+	}
+	if (!status && !any(&limits)) {
+		fputs("gpumem check: no limit was given (gpumem help check)\n", stderr);
+		status = GM_EXIT_USAGE;
+	} else if (!status && optind == argc) {
+		status = gm_cli_inputs("check", argc - optind);
+	}
+	if (!status)
+		status = check_all(&limits, argv + optind, argc - optind);
+	gm_suppressions_free(&limits.known);
+	return status;
+}

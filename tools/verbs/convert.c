@@ -1,0 +1,353 @@
+/*
+ * convert.c - gpumem convert --to FORMAT FILE|JOURNAL|PID: a snapshot in others' formats, and theirs
+ * in ours. The formats themselves are in convert_*.c.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/verbs/cli.h"
+#include "tools/write/convert.h"
+#include "tools/read/discover.h"
+#include "tools/verbs/given.h"
+#include "tools/read/limit.h"
+#include "tools/write/output.h"
+#include "tools/show/show.h"
+#include "tools/verbs/verbs.h"
+
+struct format {
+	const char *name, *suffix;		/* what alone tells the format */
+	const char *endings;			/* of files of it */
+	int (*write)(FILE *out, const struct gm_loaded *loaded, char note[256]);
+};
+
+static const struct format formats[] = {
+	{ "pickle", ".pickle", ".pickle .pkl", gm_convert_pickle },
+	{ "pytorch-json", NULL, ".json", gm_convert_torch_json },
+	{ "chrome", NULL, ".json", gm_convert_chrome },
+	{ "csv", ".csv", ".csv", gm_convert_csv },
+	{ "rmm", NULL, ".csv .log", gm_convert_rmm },
+	{ "speedscope", NULL, ".json", gm_convert_speedscope },
+	{ "folded", ".folded", ".folded .txt", gm_convert_folded },
+	{ "prometheus", ".prom", ".prom .txt", gm_convert_prometheus },
+	{ "gpumem", NULL, ".json", gm_convert_snapshot },
+};
+
+struct job { const struct format *format; const char *input, *output, *textfile; double watch; };
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int signal_number)
+{
+	(void)signal_number;
+	stopped = 1;
+}
+
+static const struct format *format_of(const char *name, const char *path)
+{
+	size_t length = path ? strlen(path) : 0;
+
+	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+		size_t end = formats[i].suffix ? strlen(formats[i].suffix) : SIZE_MAX;
+
+		if (name ? !strcmp(name, formats[i].name) :
+		    end < length && !strcmp(path + length - end, formats[i].suffix))
+			return &formats[i];
+	}
+	return NULL;
+}
+
+static int write_out(const struct job *job, const struct gm_loaded *loaded, const char *path)
+{
+	struct gm_output output;
+	char note[256] = "";
+	/* Metrics name no stack, and are for a collector that is another user. */
+	int r = job->format->write == gm_convert_prometheus ? gm_output_open_public(&output, path) :
+		gm_output_open(&output, path), end;
+
+	if (r) {
+		fprintf(stderr, "gpumem convert: %s: %s\n", gm_show_clean(path), strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	r = job->format->write(output.file, loaded, note);
+	end = gm_output_close(&output, !r);
+	if (note[0])
+		gm_given_bad("convert", job->input, note);
+	r = r ? r : end;
+	if (r == -EMSGSIZE)
+		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
+			"--to pickle\n", job->input);
+	else if (r)
+		fprintf(stderr, "gpumem convert: the output could not be written: %s\n", gm_limit_why(r));
+	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+}
+
+static int convert_once(const struct job *job)
+{
+	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
+	bool as_said = job->format->write == gm_convert_pickle || job->format->write == gm_convert_torch_json;
+	bool tables = job->format->write == gm_convert_prometheus;
+	struct gm_loaded loaded;
+	int status;
+
+	if (as_said ? gm_load_as_said(job->input, &loaded) :
+	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded))
+		return gm_given_bad("convert", job->input, loaded.error);
+	status = write_out(job, &loaded, job->output);
+	gm_load_free(&loaded);
+	return status;
+}
+
+/* ---- textfiles, once or again and again ------------------------------------------------------- */
+
+struct watched {
+	char *input;
+	pid_t pid;			/* of a living process that was named by it, else 0 */
+	char path[4096];		/* its metrics; "" before the first */
+	bool over;
+};
+
+struct watching {
+	struct watched *list;
+	int count, room;
+	bool all;			/* also those that come */
+	bool failed;			/* out of memory */
+};
+
+/* The file is called after the process as we know it: in another namespace its number is not its own. */
+static int name_textfile(const struct job *job, struct watched *of, const struct gm_loaded *loaded)
+{
+	int64_t pid = of->pid ? of->pid :
+		      gm_json_number(gm_json_object(loaded->root, "process"), "pid");
+	int n = snprintf(of->path, sizeof(of->path), "%s/gpumem.%lld.prom", job->textfile, (long long)pid);
+
+	if (n > 0 && (size_t)n < sizeof(of->path))
+		return GM_EXIT_OK;
+	fprintf(stderr, "gpumem convert: %s: %s\n", gm_show_clean(job->textfile), strerror(ENAMETOOLONG));
+	of->path[0] = '\0';
+	return GM_EXIT_FAILED;
+}
+
+static void withdraw(struct watched *of)
+{
+	if (of->path[0])
+		unlink(of->path);
+	of->path[0] = '\0';
+}
+
+static int write_textfile(const struct job *job, struct watched *of, bool quiet)
+{
+	struct gm_loaded loaded;
+	struct job one = *job;
+	int status;
+
+	if (gm_load_tables(of->input, &loaded))
+		return quiet ? GM_EXIT_INPUT : gm_given_bad("convert", of->input, loaded.error);
+	if (loaded.from == GM_LOADED_PROCESS) {
+		of->pid = (pid_t)strtol(of->input, NULL, 10);
+		/* The label, too: two containers may each have a process 1, and no line may come twice. */
+		json_object_set_new((json_t *)(uintptr_t)gm_json_object(loaded.root, "process"), "pid",
+				    json_integer(of->pid));
+	}
+	status = name_textfile(job, of, &loaded);
+	one.input = of->input;
+	if (!status)
+		status = write_out(&one, &loaded, of->path);
+	gm_load_free(&loaded);
+	return status;
+}
+
+/* One more look. What a process that is gone, or cannot be read, said last must not stay: it would
+ * look alive. One that lives may be readable again. */
+static int look_again(const struct job *job, struct watched *of)
+{
+	int status = write_textfile(job, of, true);
+
+	if (status != GM_EXIT_INPUT)
+		return status;
+	withdraw(of);
+	of->over = !of->pid || (kill(of->pid, 0) && errno == ESRCH);
+	return GM_EXIT_OK;
+}
+
+static void add_watched(struct watching *watching, const char *input)
+{
+	if (watching->count == watching->room) {
+		int room = watching->room ? 2 * watching->room : 16;
+		struct watched *larger = realloc(watching->list, (size_t)room * sizeof(*larger));
+
+		if (!larger) {
+			watching->failed = true;
+			return;
+		}
+		watching->list = larger;
+		watching->room = room;
+	}
+	memset(&watching->list[watching->count], 0, sizeof(*watching->list));
+	watching->list[watching->count].input = strdup(input);
+	if (watching->list[watching->count].input)
+		watching->count++;
+	else
+		watching->failed = true;
+}
+
+/* One that ends between the finding and the reading is no failure. */
+static void add_found(void *arg, int64_t pid)
+{
+	struct watching *watching = arg;
+	char input[24];
+
+	snprintf(input, sizeof(input), "%lld", (long long)pid);
+	for (int i = 0; i < watching->count; i++)
+		if (!watching->list[i].over && !strcmp(watching->list[i].input, input))
+			return;
+	add_watched(watching, input);
+	if (watching->count && !watching->list[watching->count - 1].pid)
+		watching->list[watching->count - 1].pid = (pid_t)pid;
+}
+
+/* Places of those that are over are of no more use. */
+static void drop_over(struct watching *watching)
+{
+	int kept = 0;
+
+	for (int i = 0; i < watching->count; i++)
+		if (watching->list[i].over)
+			free(watching->list[i].input);
+		else
+			watching->list[kept++] = watching->list[i];
+	watching->count = kept;
+}
+
+static int watch(const struct job *job, struct watching *watching)
+{
+	double whole = (double)(time_t)job->watch;
+	struct timespec pause = { (time_t)job->watch, (long)((job->watch - whole) * 1e9) };
+	int status = GM_EXIT_OK;
+
+	drop_over(watching);
+	while (!stopped && !status && (watching->count || watching->all)) {
+		nanosleep(&pause, NULL);
+		if (watching->all && !stopped)
+			gm_discover(add_found, watching);
+		for (int i = 0; i < watching->count && !stopped && !status; i++)
+			status = look_again(job, &watching->list[i]);
+		drop_over(watching);
+	}
+	for (int i = 0; i < watching->count; i++)
+		withdraw(&watching->list[i]);
+	return status;
+}
+
+static int textfiles(const struct job *job, char **inputs, int count)
+{
+	struct watching watching = { .count = 0 };
+	struct sigaction action = { .sa_handler = stop };
+	int status = GM_EXIT_OK, named;
+
+	if (job->watch > 0) {		/* from the first file on: whatever ends us takes them away */
+		sigaction(SIGINT, &action, NULL);
+		sigaction(SIGTERM, &action, NULL);
+		sigaction(SIGHUP, &action, NULL);
+	}
+	for (int i = 0; i < count; i++)
+		if (!strcmp(inputs[i], "all"))
+			watching.all = true;
+		else
+			add_watched(&watching, inputs[i]);
+	named = watching.count;
+	if (watching.all)
+		gm_discover(add_found, &watching);
+	for (int i = 0; i < watching.count; i++) {
+		int one = i < named ? write_textfile(job, &watching.list[i], false) :
+				      look_again(job, &watching.list[i]);
+
+		watching.list[i].over |= one != GM_EXIT_OK;
+		status = one > status ? one : status;
+	}
+	if (job->watch > 0 && !watching.failed && (!status || status == GM_EXIT_INPUT)) {
+		int end = watch(job, &watching);
+
+		status = end > status ? end : status;
+	}
+	for (int i = 0; i < watching.count; i++)
+		free(watching.list[i].input);
+	free(watching.list);
+	return watching.failed ? GM_EXIT_FAILED : status;
+}
+
+static int convert(const struct job *job)
+{
+	if (!strcmp(job->format->name, "pickle") && isatty(STDOUT_FILENO) &&
+	    (!job->output || !strcmp(job->output, "-"))) {
+		fputs("gpumem convert: a pickle is not for a terminal: name a file with -o\n", stderr);
+		return GM_EXIT_USAGE;
+	}
+	return convert_once(job);
+}
+
+static bool read_watch(const char *text, struct job *job)
+{
+	char *end;
+
+	job->watch = strtod(text, &end);
+	return end != text && !*end && job->watch >= 0.1 && job->watch <= 86400;
+}
+
+/* What does not go together. NULL: it does. */
+static const char *complain(const struct job *job, const char *to)
+{
+	if (!job->format && to)
+		return "there is no such format";
+	if (!job->format)
+		return "--to says as what";
+	if ((job->textfile || job->watch > 0) && strcmp(job->format->name, "prometheus"))
+		return "--textfile and --watch are for --to prometheus";
+	if (job->textfile && job->output)
+		return "--textfile and --output are two places";
+	if (job->watch > 0 && !job->textfile)
+		return "--watch needs --textfile";
+	return NULL;
+}
+
+int gm_verb_convert(int argc, char **argv)
+{
+	const char *to = NULL, *complaint;
+	struct job job = { .watch = 0 };
+	int c;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		switch (c) {
+		case 't': to = optarg; break;
+		case 'o': job.output = optarg; break;
+		case 'T': job.textfile = optarg; break;
+		case 'w':
+			if (read_watch(optarg, &job))
+				break;
+			fprintf(stderr, "gpumem convert: --watch %s: not seconds, 0.1 to 86400\n", optarg);
+			return GM_EXIT_USAGE;
+		default:
+			return gm_cli_end(c);
+		}
+	}
+	if (argc - optind < 1 || (argc - optind > 1 && !job.textfile))
+		return gm_cli_inputs("convert", argc - optind);
+	job.input = argv[optind];
+	job.format = format_of(to, job.textfile ? ".prom" : job.output);
+	complaint = complain(&job, to);
+	if (complaint) {
+		fprintf(stderr, "gpumem convert: %s%s%s (gpumem help convert)\n", to ? to : "",
+			to ? ": " : "", complaint);
+		return GM_EXIT_USAGE;
+	}
+	if (gm_given_output("convert", job.output, job.format->endings))
+		return GM_EXIT_USAGE;
+	return job.textfile ? textfiles(&job, argv + optind, argc - optind) : convert(&job);
+}

@@ -1,0 +1,174 @@
+/*
+ * diff.c - gpumem diff A B: what is live in one snapshot and in another, side by side.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/ahead.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/given.h"
+#include "tools/show/groups.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+#include "tools/verbs/verbs.h"
+
+struct ask { struct gm_lives_filter filter; enum gm_by by; bool all, json; };
+
+static bool wanted(const struct ask *ask, const struct gm_group *group)
+{
+	return ask->all || gm_group_growth(group) || group->count[0] != group->count[1];
+}
+
+static void print_row(const char *name, int64_t before, int64_t after, int64_t blocks_before,
+		      int64_t blocks_after)
+{
+	int64_t grown = gm_wrap_subtract(after, before);
+	char text[48];
+
+	snprintf(text, sizeof(text), "%s%s", grown > 0 ? "+" : "", gm_show_bytes(grown));
+	printf("%12s %12s %12s %10lld %10lld  %s\n", text, gm_show_bytes(before), gm_show_bytes(after),
+	       (long long)blocks_before, (long long)blocks_after, gm_show_clean(name));
+}
+
+static void print_text(const struct ask *ask, const struct gm_groups *groups)
+{
+	static const char *const heads[] = { "stack", "site", "module", "kind", "size", "stream" };
+	int64_t bytes[2] = { 0, 0 }, count[2] = { 0, 0 };
+	size_t rows = 0;
+
+	gm_show_heading(stdout, "%12s %12s %12s %10s %10s  %s", "growth", "A", "B", "blocks A", "blocks B",
+			heads[ask->by]);
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		for (int side = 0; side < 2; side++) {
+			bytes[side] = gm_wrap_add(bytes[side], group->bytes[side]);
+			count[side] += group->count[side];
+		}
+		if (!wanted(ask, group))
+			continue;
+		rows++;
+		print_row(ask->by == GM_BY_STACK ? gm_stack_site(&group->scene->stacks, group->stack)->name :
+			  group->key, group->bytes[0], group->bytes[1], group->count[0], group->count[1]);
+		if (ask->by == GM_BY_STACK)
+			gm_groups_print_stack(stdout, group->scene, group->stack, 64);
+	}
+	print_row("all", bytes[0], bytes[1], count[0], count[1]);
+	if (!rows)
+		puts(groups->count ? "nothing changed (--all shows what stayed)" : "nothing is live in either");
+}
+
+static void print_json(const struct ask *ask, const struct gm_groups *groups)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+		json_t *one;
+
+		if (!wanted(ask, group))
+			continue;
+		one = json_pack("{sI sI sI sI sI}", "growth", (json_int_t)gm_group_growth(group),
+				"bytes_a", (json_int_t)group->bytes[0], "bytes_b", (json_int_t)group->bytes[1],
+				"blocks_a", (json_int_t)group->count[0], "blocks_b", (json_int_t)group->count[1]);
+		if (ask->by == GM_BY_STACK)
+			json_object_set_new(one, "stack", gm_groups_json_stack(group->scene, group->stack));
+		else
+			json_object_set_new(one, "name", json_string(group->key));
+		json_array_append_new(list, one);
+	}
+	gm_show_json(stdout, list, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(list);
+}
+
+static int diff(const struct ask *ask, char **words)
+{
+	struct gm_loaded loaded[2] = { { .root = NULL } };
+	struct gm_scene scenes[2] = { { .root = NULL } };
+	struct gm_groups groups = { .count = 0 };
+	struct gm_ahead ahead = gm_ahead_of(words, 2);
+	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, ask->by);
+
+	for (int i = 0; !r && i < 2; i++) {
+		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
+			gm_given_bad("diff", words[i], loaded[i].error);
+			goto out_close;
+		}
+		r = gm_scene_open(&scenes[i], loaded[i].root);
+		if (!r)
+			r = gm_groups_add(&groups, i, &scenes[i], &ask->filter, NULL, NULL);
+		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
+	}
+	if (r) {
+		fprintf(stderr, "gpumem diff: %s\n", gm_limit_why(r));
+		goto out_close;
+	}
+	if (gm_given_device("diff", ask->filter.device, words[1], loaded, 2))
+		goto out_close;
+	gm_groups_sort(&groups);
+	if (ask->json)
+		print_json(ask, &groups);
+	else
+		print_text(ask, &groups);
+	status = gm_show_end("diff", GM_EXIT_OK);
+out_close:
+	gm_ahead_close(&ahead);
+	gm_groups_close(&groups);
+	for (int i = 0; i < 2; i++) {
+		gm_scene_close(&scenes[i]);
+		gm_load_free(&loaded[i]);
+	}
+	return status;
+}
+
+static int take_option(int c, struct ask *ask)
+{
+	char *end;
+	int by;
+
+	if (c == 'b') {
+		by = gm_by_of(optarg);
+		if (by < 0) {
+			fprintf(stderr, "gpumem diff: --by %s: not site, stack, module, kind, size or stream\n",
+				optarg);
+			return GM_EXIT_USAGE;
+		}
+		ask->by = (enum gm_by)by;
+		return 0;
+	}
+	ask->filter.device = optarg;
+	strtol(optarg, &end, 10);
+	if (!strcmp(optarg, "host") || (end != optarg && !*end))
+		return 0;
+	fprintf(stderr, "gpumem diff: --device %s: not a number or 'host'\n", optarg);
+	return GM_EXIT_USAGE;
+}
+
+int gm_verb_diff(int argc, char **argv)
+{
+	struct ask ask = { .by = GM_BY_SITE };
+	int c, status;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'h' || c == '?') {
+			return gm_cli_end(c);
+		}
+		ask.all |= c == 'a';
+		ask.json |= c == 'j';
+		status = c == 'b' || c == 'd' ? take_option(c, &ask) : 0;
+		if (status)
+			return status;
+	}
+	if (argc - optind != 2) {
+		return gm_cli_inputs("diff", argc - optind);
+	}
+	return diff(&ask, argv + optind);
+}

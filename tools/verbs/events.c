@@ -1,0 +1,315 @@
+/*
+ * events.c - gpumem events FILE|JOURNAL|PID: the trace, filtered, as a table, CSV or JSON lines.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/verbs/cli.h"
+#include "tools/verbs/events_print.h"
+#include "tools/verbs/given.h"
+#include "tools/show/lives.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+#include "tools/show/stacks.h"
+#include "tools/read/trace_rows.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+struct filter {
+	const char *actions, *kinds, *module, *device, *stack;
+	uint64_t min_size, max_size, address;
+	int64_t stream;
+	bool has_address, has_stream, has_since, has_until;
+	double since, until;
+	int64_t since_us, until_us;
+	size_t last;
+	bool *found;			/* of @stack: by its number, does a stack have that text? */
+	bool with_stacks;		/* each event's is shown */
+	struct gm_stacks stacks;	/* where one of the two needs them */
+};
+
+/* Is @word one of the words of @list, parted by commas? */
+static bool among(const char *list, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (!strncmp(at, word, length) && (at[length] == ',' || !at[length]))
+			return true;
+	return false;
+}
+
+static bool passes(const struct filter *filter, const json_t *root, const struct gm_row *row)
+{
+	bool note = !strcmp(row->action, "annotate");
+	int64_t size = note ? 0 : row->size;
+
+	if (filter->actions && !among(filter->actions, row->action) &&
+	    !(!strncmp(row->action, "free_", 5) && among(filter->actions, "free")))
+		return false;
+	if (filter->kinds && !among(filter->kinds, row->kind))
+		return false;
+	if (filter->device && (row->device == GM_ROW_HOST ? strcmp(filter->device, "host") != 0 :
+			       strtol(filter->device, NULL, 10) != row->device ||
+			       !strcmp(filter->device, "host")))
+		return false;
+	/* An annotation's size is the number of its range. */
+	if (size < 0 || (uint64_t)size < filter->min_size || (uint64_t)size > filter->max_size)
+		return false;
+	if ((filter->has_stream && row->stream != filter->stream) ||
+	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stacks.count ||
+			       !filter->found[row->stack])))
+		return false;
+	/* An oom has the device's free bytes in place of an address. */
+	if (filter->has_address && (note || !strcmp(row->action, "oom") || filter->address < row->address ||
+				    (filter->address - row->address >= (uint64_t)size &&
+				     filter->address != row->address)))
+		return false;
+	if ((filter->has_since && row->time_us < filter->since_us) ||
+	    (filter->has_until && row->time_us > filter->until_us))
+		return false;
+	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
+}
+
+/* Which stacks have a frame whose function or source file has the text. Returns 0 or -ENOMEM. */
+static int find_stacks(struct filter *filter)
+{
+	const struct gm_stacks *stacks = &filter->stacks;
+	bool *frames = calloc(stacks->frame_count, sizeof(*frames));
+	size_t count;
+
+	filter->found = calloc(stacks->count + 1, sizeof(*filter->found));
+	for (size_t i = 0; frames && i < stacks->frame_count; i++)
+		frames[i] = strstr(stacks->frames[i].name, filter->stack) ||
+			    strstr(stacks->frames[i].symbol, filter->stack) ||
+			    strstr(stacks->frames[i].file, filter->stack);
+	for (size_t i = 0; frames && filter->found && i < stacks->count; i++) {
+		const uint32_t *ids = gm_stack(stacks, (int64_t)i, &count);
+
+		while (count--)
+			filter->found[i] |= frames[ids[count]];
+	}
+	count = frames && filter->found;
+	free(frames);
+	return count ? 0 : -ENOMEM;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+/* The moment that a table's times count from. */
+static int64_t origin_of(const json_t *root, const struct gm_row *rows, size_t count)
+{
+	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
+
+	return start > 0 || !count ? start : rows[0].time_us;
+}
+
+static int64_t moment(double time, int64_t origin_us, int64_t end_us)
+{
+	if (time >= 1e12)
+		return (int64_t)time;
+	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
+}
+
+/* Beside what is for machines, below the table's heading. */
+static void say_nothing(size_t count, enum gm_events_format format)
+{
+	FILE *out = format == GM_EVENTS_TABLE ? stdout : stderr;
+
+	if (format != GM_EVENTS_TABLE)
+		fputs("gpumem events: ", out);
+	if (count)
+		fprintf(out, "none of %s passes the filter\n", gm_show_count((int64_t)count, "event"));
+	else
+		fputs("no events: the history kept none (see the option history)\n", out);
+}
+
+static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
+		      struct filter *filter, enum gm_events_format format)
+{
+	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
+	struct gm_events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
+				    .only_ooms = !filter->with_stacks };
+	int64_t origin_us = origin_of(root, rows, count);
+	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
+	size_t kept = 0, first;
+	int r;
+
+	filter->since_us = moment(filter->since, origin_us, end_us);
+	filter->until_us = moment(filter->until, origin_us, end_us);
+	for (size_t i = 0; i < count; i++)
+		if (passes(filter, root, &rows[i]))
+			rows[kept++] = rows[i];
+	first = kept > filter->last ? kept - filter->last : 0;
+	events.rows = rows + first;
+	events.count = kept - first;
+	events.origin_us = origin_us;
+	r = gm_events_print(&events, format);
+	if (!r && !events.count)
+		say_nothing(count, format);
+	return r;
+}
+
+/* Why one could not be had is asked by where: its stack is shown in any case. */
+static bool has_oom(const struct gm_row *rows, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (rows[i].action[0] == 'o' && !strcmp(rows[i].action, "oom"))
+			return true;
+	return false;
+}
+
+static int print_events(const char *word, struct filter *filter, enum gm_events_format format)
+{
+	struct gm_row *rows = NULL;
+	struct gm_loaded loaded;
+	size_t count = 0;
+	int status, r;
+
+	if (gm_load(word, &loaded))
+		return gm_given_bad("events", word, loaded.error);
+	status = gm_given_device("events", filter->device, word, &loaded, 1);
+	if (status) {
+		gm_load_free(&loaded);
+		return status;
+	}
+	r = gm_rows_of(loaded.root, &rows, &count);
+	r = r ? r : gm_rows_annotate(loaded.root, &rows, &count);
+	if (!r && (filter->stack || filter->with_stacks || has_oom(rows, count)))
+		r = gm_stacks_open(&filter->stacks, loaded.root);
+	if (!r && filter->stack)
+		r = find_stacks(filter);
+	r = r ? r : print_rows(loaded.root, rows, count, filter, format);
+	free(rows);
+	free(filter->found);
+	gm_stacks_close(&filter->stacks);
+	gm_load_free(&loaded);
+	if (r == -ENOMEM) {
+		return gm_given_bad("events", word, gm_limit_why(r));
+	}
+	if (r) {
+		fprintf(stderr, "gpumem events: the output could not be written: %s\n", gm_limit_why(r));
+		return GM_EXIT_FAILED;
+	}
+	return gm_show_end("events", GM_EXIT_OK);
+}
+
+/* One argument that is not as it should be: a line, and the status. */
+static int wrong(const char *option, const char *value, const char *allowed)
+{
+	fprintf(stderr, "gpumem events: %s %s: not %s\n", option, gm_show_clean(value), allowed);
+	return GM_EXIT_USAGE;
+}
+
+static bool read_seconds(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return end != text && !*end && isfinite(*ret) && *ret > -1e12 && *ret < 1e18;
+}
+
+/* Words that are none of ours would silently let nothing through. */
+static bool all_known(const char *list, const char *known)
+{
+	char word[32];
+
+	for (const char *at = list;; at++) {
+		size_t length = strcspn(at, ",");
+
+		snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), at);
+		if (!length || !among(known, word))
+			return false;
+		at += length;
+		if (!*at)
+			return true;
+	}
+}
+
+static int take_option(int c, struct filter *filter)
+{
+	static const char actions[] = "alloc,free,free_requested,free_completed,segment_alloc,"
+		"segment_free,segment_map,segment_unmap,oom,snapshot,annotate";
+	static const char kinds[] = "device,managed,array,host,vmm,pool,ipc,graph,external";
+	char *end;
+
+	errno = 0;
+	switch (c) {
+	case 'a':
+		filter->actions = optarg;
+		return all_known(optarg, actions) ? 0 : wrong("--action", optarg, actions);
+	case 'k':
+		filter->kinds = optarg;
+		return all_known(optarg, kinds) ? 0 : wrong("--kind", optarg, kinds);
+	case 'd':
+		filter->device = optarg;
+		strtol(optarg, &end, 10);
+		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
+			wrong("--device", optarg, "a number or 'host'");
+	case 'm':
+		filter->module = optarg;
+		return 0;
+	case 'S':
+		filter->stack = optarg;
+		return 0;
+	case 'x':
+		return gm_units_parse(optarg, &filter->max_size) ?
+			wrong("--max-size", optarg, "a size, as 4096 or 10MiB") : 0;
+	case 'r':
+		filter->has_stream = true;
+		filter->stream = (int64_t)strtoull(optarg, &end, 0);
+		return end != optarg && !*end && !errno ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
+	case 'n':
+		return gm_given_count(optarg, &filter->last) ? wrong("--last", optarg, "a number") : 0;
+	case 's':
+		return gm_units_parse(optarg, &filter->min_size) ?
+			wrong("--min-size", optarg, "a size, as 4096 or 10MiB") : 0;
+	case 'A':
+		filter->has_address = true;
+		filter->address = strtoull(optarg, &end, 16);
+		return end != optarg && !*end && !errno ? 0 : wrong("--address", optarg, "a hexadecimal number");
+	case 'f':
+		filter->has_since = true;
+		return read_seconds(optarg, &filter->since) ? 0 : wrong("--since", optarg, "a time");
+	default:
+		filter->has_until = true;
+		return read_seconds(optarg, &filter->until) ? 0 : wrong("--until", optarg, "a time");
+	}
+}
+
+int gm_verb_events(int argc, char **argv)
+{
+	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
+	enum gm_events_format format = GM_EVENTS_TABLE;
+	int c, status;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'h' || c == '?') {
+			return gm_cli_end(c);
+		}
+		if (c == 'c' || c == 'j') {
+			format = c == 'c' ? GM_EVENTS_CSV : GM_EVENTS_JSONL;
+			continue;
+		}
+		if (c == 't') {
+			filter.with_stacks = true;
+			continue;
+		}
+		status = take_option(c, &filter);
+		if (status)
+			return status;
+	}
+	if (argc - optind != 1) {
+		return gm_cli_inputs("events", argc - optind);
+	}
+	return print_events(argv[optind], &filter, format);
+}

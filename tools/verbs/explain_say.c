@@ -1,0 +1,278 @@
+/*
+ * explain_say.c - why memory ran out and what to change, in sentences that are true of what is known:
+ * see explain_facts.h. One thread.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/verbs/explain_facts.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+
+#define MANY 100			/* blocks of one call site: perhaps a leak */
+
+static void say(char *to, size_t room, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static void say(char *to, size_t room, const char *format, ...)
+{
+	size_t length = strlen(to);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(to + length, room - length, format, args);
+	va_end(args);
+}
+
+#define WHY(...) say(ret->why, sizeof(ret->why), __VA_ARGS__)
+#define CHANGE(...) say(ret->change, sizeof(ret->change), __VA_ARGS__)
+
+/* ---- why ------------------------------------------------------------------------------------- */
+
+static void say_who(const struct gm_scene *scene, const struct gm_facts *facts,
+		    struct gm_explanation *ret)
+{
+	char site[1024];
+
+	if (facts->stack <= 0)
+		WHY("%s", facts->module[0] ? facts->module : "the program");
+	else
+		WHY("%s", gm_show_clean(gm_site_text(&scene->stacks, facts->stack, site,
+						     sizeof(site))));
+	WHY(" asked for %s", gm_show_bytes(facts->asked));
+	if (facts->limit <= 0 && facts->needed != facts->asked && facts->asked <= facts->free)
+		WHY(" (%s of the driver)", gm_show_bytes(facts->needed));
+	WHY(" on device %d, where %s were free: ", facts->device, gm_show_bytes(facts->free));
+}
+
+static const char *fraction_in(const char *conf)
+{
+	const char *at = strstr(conf, "per_process_memory_fraction:");
+	static char text[32];
+
+	text[0] = '\0';
+	if (at)
+		snprintf(text, sizeof(text), " (%.*s here)",
+			 (int)strspn(at + 28, "0123456789.") % 16, at + 28);
+	return text;
+}
+
+static void say_limit(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	if (facts->torch) {
+		WHY("that would have fitted. PyTorch refuses by itself what goes past "
+		    "torch.cuda.set_per_process_memory_fraction() or per_process_memory_fraction of "
+		    "PYTORCH_CUDA_ALLOC_CONF%s; it had %s.", fraction_in(facts->conf),
+		    gm_show_bytes(facts->live + facts->cached + facts->pending));
+		return;
+	}
+	WHY("refused by a limit that was set for this process, %s%s. It allows %s; %s were taken",
+	    strncmp(facts->refused_by, "gpumem_", 7) ? "option " : "",
+	    gm_show_clean(facts->refused_by), gm_show_bytes(facts->limit),
+	    gm_show_bytes(facts->limit_used));
+	if (facts->cached > 0)
+		WHY(", with %s that lay idle in the cache in pieces", gm_show_bytes(facts->cached));
+	if (facts->needed != facts->asked)
+		WHY("; a request of this size takes %s", gm_show_bytes(facts->needed));
+	WHY(".");
+}
+
+static void say_idle(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	if (facts->largest >= facts->asked)
+		WHY("%s too little, while %s lay idle in the cache (the largest piece: %s), where "
+		    "this request could not be served from: of another stream, context or pool",
+		    gm_show_bytes(gm_facts_lacks(facts)), gm_show_bytes(facts->cached),
+		    gm_show_bytes(facts->largest));
+	else
+		WHY("%s too little, while %s lay idle in the cache in pieces that are too small",
+		    gm_show_bytes(gm_facts_lacks(facts)), gm_show_bytes(facts->cached));
+	if (facts->largest > 0 && facts->largest < facts->asked)
+		WHY(" (the largest: %s)", gm_show_bytes(facts->largest));
+	if (facts->pending > 0)
+		WHY(", and %s waited for the GPU", gm_show_bytes(facts->pending));
+	WHY(": fragmentation.");
+}
+
+static void say_others(const struct gm_facts *facts, struct gm_explanation *ret)
+{
+	int64_t others = gm_facts_others(facts), lacks = gm_facts_lacks(facts);
+
+	WHY("%s too little, while %s were held by nobody that was recorded here: other processes, "
+	    "contexts, what was allocated past the library", gm_show_bytes(lacks),
+	    gm_show_bytes(others));
+	if (others < lacks)
+		WHY("; also without them it would have been %s too little",
+		    gm_show_bytes(lacks - others));
+	WHY(".");
+}
+
+static void say_why(const struct gm_scene *scene, const struct gm_facts *facts,
+		    struct gm_explanation *ret)
+{
+	int64_t lacks = gm_facts_lacks(facts);
+
+	say_who(scene, facts, ret);
+	switch (ret->cause) {
+	case GM_CAUSE_TOO_LARGE:
+		if (facts->total > 0)
+			WHY("more than the whole device has, %s.", gm_show_bytes(facts->total));
+		else
+			WHY("more than that and all that PyTorch held together, %s.",
+			    gm_show_bytes(facts->free + facts->live + facts->cached +
+					  facts->pending));
+		break;
+	case GM_CAUSE_LIMIT:
+		say_limit(facts, ret);
+		break;
+	case GM_CAUSE_REFUSED:
+		WHY("that would have fitted, and the driver refused it all the same.");
+		break;
+	case GM_CAUSE_FRAGMENTED:
+		say_idle(facts, ret);
+		break;
+	case GM_CAUSE_PENDING:
+		WHY("%s too little, while %s were freed and not yet reusable, since the GPU may have "
+		    "been using them", gm_show_bytes(lacks), gm_show_bytes(facts->pending));
+		if (facts->cached > 0)
+			WHY(", and %s lay idle in the cache", gm_show_bytes(facts->cached));
+		WHY(".");
+		break;
+	case GM_CAUSE_OTHERS:
+		say_others(facts, ret);
+		break;
+	default:
+		WHY("%s too little. The program itself held %s.", gm_show_bytes(lacks),
+		    gm_show_bytes(facts->live));
+	}
+}
+
+/* ---- what to change -------------------------------------------------------------------------- */
+
+/* The largest holder: by call site, by module where there are no stacks. */
+static void say_holder(const struct gm_scene *scene, const struct gm_facts *facts,
+		       struct gm_explanation *ret)
+{
+	int64_t lacks = facts->limit > 0 ? facts->limit_used + facts->needed - facts->limit :
+			gm_facts_lacks(facts);
+	struct gm_groups groups;
+
+	if (!facts->holders_known || gm_explain_holders(scene, ret, GM_BY_SITE, &groups))
+		return;
+	if (groups.count && !strcmp(groups.list[0].key, GM_NO_STACK)) {
+		gm_groups_close(&groups);
+		if (gm_explain_holders(scene, ret, GM_BY_MODULE, &groups))
+			return;
+	}
+	if (groups.count && groups.list[0].bytes[1] > 0) {
+		const struct gm_group *most = &groups.list[0];
+
+		CHANGE("%s %s the most, %s in %s%s", gm_show_clean(most->key),
+		       ret->row == GM_EXPLAIN_END ? "holds" : "held", gm_show_bytes(most->bytes[1]),
+		       gm_show_count(most->count[1], "block"),
+		       most->bytes[1] < lacks ? "" : ": more than was lacking");
+		if (most->count[1] >= MANY)
+			CHANGE("; so many blocks may be a leak (gpumem leaks)");
+		CHANGE(". ");
+	}
+	gm_groups_close(&groups);
+}
+
+/* Is the largest holder PyTorch's allocator, which has a cache of its own? */
+static bool is_below_torch(const struct gm_scene *scene, const struct gm_facts *facts,
+			   const struct gm_explanation *explanation)
+{
+	struct gm_groups modules;
+	bool is;
+
+	if (!facts->holders_known || facts->torch ||
+	    gm_explain_holders(scene, explanation, GM_BY_MODULE, &modules))
+		return false;
+	is = modules.count && !strncmp(modules.list[0].key, "libc10_cuda", 11);
+	gm_groups_close(&modules);
+	return is;
+}
+
+static void advise_limit(const struct gm_scene *scene, const struct gm_facts *facts,
+			 struct gm_explanation *ret)
+{
+	int64_t need = facts->limit_used + facts->needed;
+
+	if (facts->torch) {
+		CHANGE("It takes a fraction of at least %s. If none was set, the driver refused it: "
+		       "another process or thread had the memory at that moment, or a limit of MPS "
+		       "is in the way.", gm_show_bytes(facts->live + facts->cached + facts->pending +
+						       facts->needed));
+		return;
+	}
+	CHANGE("It takes a limit of at least %s", gm_show_bytes(need));
+	if (facts->total > 0 && need <= facts->total && strstr(facts->refused_by, "fraction"))
+		CHANGE(" (a fraction of %.4f)", ceil((double)need / (double)facts->total * 1e4) / 1e4);
+	if (facts->needed > facts->free)
+		CHANGE(", and %s more of the device than were free",
+		       gm_show_bytes(facts->needed - facts->free));
+	CHANGE("; or that less is held. ");
+	say_holder(scene, facts, ret);
+}
+
+static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
+		   struct gm_explanation *ret)
+{
+	switch (ret->cause) {
+	case GM_CAUSE_TOO_LARGE:
+		CHANGE("Nothing that is freed would help: look at how that size is computed, or "
+		       "spread the work over several devices.");
+		break;
+	case GM_CAUSE_LIMIT:
+		advise_limit(scene, facts, ret);
+		break;
+	case GM_CAUSE_REFUSED:
+		CHANGE("Another thread or process had the memory at that moment, or a limit is in "
+		       "the way: of MPS, or the maximum of a pool that the program made.");
+		break;
+	case GM_CAUSE_FRAGMENTED:
+		/* Segments that are idle whole need no advice: they were given back before the
+		 * call failed. PyTorch has a setting more than this library. */
+		CHANGE("gpumem replay --search tells whether other settings of the allocator would "
+		       "have served it. %s",
+		       facts->expandable ? "" : facts->torch ?
+		       "expandable_segments:True helps most programs of PyTorch." :
+		       "What else keeps large pieces whole: large requests first, and blocks that live "
+		       "long not among those that come and go.");
+		break;
+	case GM_CAUSE_PENDING:
+		CHANGE("Synchronise before large requests, or free on the stream that used the memory "
+		       "last.");
+		break;
+	case GM_CAUSE_OTHERS:
+		CHANGE("nvidia-smi shows the processes on the device, this one too: end the others, or "
+		       "take another device.");
+		break;
+	case GM_CAUSE_LARGE:
+		CHANGE("That one request is more than all that the program held: look at how its size "
+		       "is computed, or do the work in smaller parts.");
+		break;
+	default:
+		say_holder(scene, facts, ret);
+		if (is_below_torch(scene, facts, ret))
+			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: "
+			       "its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
+			       "it). ");
+		CHANGE("Free earlier, or make batches or shards smaller.");
+	}
+}
+
+void gm_explain_say(const struct gm_scene *scene, const struct gm_facts *facts,
+		    struct gm_explanation *ret)
+{
+	size_t length;
+
+	say_why(scene, facts, ret);
+	advise(scene, facts, ret);
+	length = strlen(ret->change);
+	if (length && ret->change[length - 1] == ' ')
+		ret->change[length - 1] = '\0';
+}

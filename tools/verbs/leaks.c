@@ -1,0 +1,213 @@
+/*
+ * leaks.c - gpumem leaks FILE and gpumem leaks BEFORE AFTER: what was never freed, by stack.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/ahead.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/given.h"
+#include "tools/show/groups.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/show/show.h"
+#include "tools/show/suppress.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+struct ask {
+	struct gm_lives_filter filter;
+	struct gm_suppressions known;
+	uint64_t min_size;
+	size_t top;
+	bool json;
+};
+
+static bool wanted(const struct ask *ask, const struct gm_group *group)
+{
+	return gm_group_growth(group) > 0 && (uint64_t)gm_group_growth(group) >= ask->min_size;
+}
+
+static bool has_stack(const struct gm_group *group)
+{
+	size_t count;
+
+	gm_stack(&group->scene->stacks, group->stack, &count);
+	return count != 0;
+}
+
+/* Without a stack it is at least known which module asked. */
+static void print_where(const struct gm_group *group)
+{
+	if (has_stack(group))
+		gm_groups_print_stack(stdout, group->scene, group->stack, 4);
+	else
+		printf("    %s %s\n", GM_NO_STACK, gm_show_module(group->scene->root, group->module));
+}
+
+static void print_text(const struct ask *ask, const struct gm_groups *groups, const json_t *root, bool two)
+{
+	bool living = !strcmp(gm_json_text(gm_json_object(root, "process"), "life"), "running");
+	const char *what = two ? "grew" : living ? "not freed yet" : "never freed";
+	int64_t bytes = 0, blocks = 0;
+	size_t shown = 0, all = 0, bare = 0;
+
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		if (!wanted(ask, group))
+			continue;
+		bytes = gm_wrap_add(bytes, gm_group_growth(group));
+		blocks += group->count[1] - group->count[0];
+		bare += !has_stack(group);
+		if (++all > ask->top)
+			continue;
+		shown++;
+		if (two)
+			gm_show_heading(stdout, "%s more: %s in %s, before %s in %lld (%s)",
+					gm_show_bytes(gm_group_growth(group)), gm_show_bytes(group->bytes[1]),
+					gm_show_count(group->count[1], "block"), gm_show_bytes(group->bytes[0]),
+					(long long)group->count[0], gm_show_clean(group->kind));
+		else
+			gm_show_heading(stdout, "%s in %s (%s)", gm_show_bytes(group->bytes[1]),
+					gm_show_count(group->count[1], "block"), gm_show_clean(group->kind));
+		print_where(group);
+	}
+	if (shown < all)
+		printf("... and %s (--top)\n", gm_show_count((int64_t)(all - shown), "more stack"));
+	if (!all)
+		printf("nothing %s%s%s", two ? "grew" : living ? "is live" : "leaked",
+		       ask->min_size ? " that is at least " : "", ask->min_size ? gm_show_bytes((int64_t)ask->min_size) : "");
+	else
+		printf("%s: %s in %s", what, gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+	if (bare)
+		printf("; %s without a stack, by kind and module", gm_show_count((int64_t)bare, "row"));
+	else if (all)
+		printf(" from %s", gm_show_count((int64_t)all, "stack"));
+	if (ask->known.matched)
+		printf("; %s of known leaks left out", gm_show_count((int64_t)ask->known.matched, "block"));
+	putchar('\n');
+}
+
+static void print_json(const struct ask *ask, const struct gm_groups *groups)
+{
+	json_t *list = json_array(), *all;
+	int64_t bytes = 0;
+
+	for (size_t i = 0; i < groups->count; i++) {
+		const struct gm_group *group = &groups->list[i];
+
+		if (!wanted(ask, group))
+			continue;
+		bytes = gm_wrap_add(bytes, gm_group_growth(group));
+		json_array_append_new(list, json_pack("{sI sI sI sI ss ss so}", "bytes", (json_int_t)group->bytes[1],
+			"blocks", (json_int_t)group->count[1], "bytes_before", (json_int_t)group->bytes[0],
+			"blocks_before", (json_int_t)group->count[0], "kind", group->kind,
+			"module", gm_show_module(group->scene->root, group->module), "stack", gm_groups_json_stack(group->scene, group->stack)));
+	}
+	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
+			(json_int_t)ask->known.matched, "leaks", list);
+	gm_show_json(stdout, all, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(all);
+}
+
+/* @words: one, or the earlier and the later. */
+static int leaks(struct ask *ask, char **words, int count)
+{
+	struct gm_loaded loaded[2] = { { .root = NULL } };
+	struct gm_scene scenes[2] = { { .root = NULL } };
+	struct gm_groups groups = { .count = 0 };
+	struct gm_ahead ahead = gm_ahead_of(words, (size_t)count);
+	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
+
+	for (int i = 0; !r && i < count; i++) {
+		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
+			gm_given_bad("leaks", words[i], loaded[i].error);
+			goto out_close;
+		}
+		r = gm_scene_open(&scenes[i], loaded[i].root);
+		if (!r)		/* one alone is all growth */
+			r = gm_groups_add(&groups, count == 1 ? 1 : i, &scenes[i], &ask->filter,
+					  ask->known.count ? gm_suppressed : NULL, &ask->known);
+		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
+	}
+	if (r) {
+		fprintf(stderr, "gpumem leaks: %s\n", gm_limit_why(r));
+		goto out_close;
+	}
+	if (gm_given_device("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))
+		goto out_close;
+	gm_groups_sort(&groups);
+	if (ask->json)
+		print_json(ask, &groups);
+	else
+		print_text(ask, &groups, loaded[count - 1].root, count == 2);
+	status = gm_show_end("leaks", GM_EXIT_OK);
+out_close:
+	gm_ahead_close(&ahead);
+	gm_groups_close(&groups);
+	for (int i = 0; i < count; i++) {
+		gm_scene_close(&scenes[i]);
+		gm_load_free(&loaded[i]);
+	}
+	return status;
+}
+
+static int wrong(const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpumem leaks: %s %s: %s\n", option, value, why);
+	return GM_EXIT_USAGE;
+}
+
+static int take_option(int c, struct ask *ask)
+{
+	char *end, why[128];
+	int r;
+
+	switch (c) {
+	case 'd':
+		ask->filter.device = optarg;
+		strtol(optarg, &end, 10);
+		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
+			wrong("--device", optarg, "not a number or 'host'");
+	case 's':
+		r = gm_suppressions_read(&ask->known, optarg, why, sizeof(why));
+		return r ? wrong("--suppressions", optarg, why) : 0;
+	case 'm':
+		return gm_units_parse(optarg, &ask->min_size) ?
+			wrong("--min-size", optarg, "not a size, as 4096 or 10MiB") : 0;
+	default:
+		return gm_given_count(optarg, &ask->top) ? wrong("--top", optarg, "not a number") : 0;
+	}
+}
+
+int gm_verb_leaks(int argc, char **argv)
+{
+	struct ask ask = { .top = 20 };
+	int c, status = GM_EXIT_OK;
+
+	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'j') {
+			ask.json = true;
+		} else if (c == 'h' || c == '?') {
+			gm_suppressions_free(&ask.known);
+			return gm_cli_end(c);
+		} else {
+			status = take_option(c, &ask);
+		}
+	}
+	if (!status && (argc - optind < 1 || argc - optind > 2)) {
+		status = gm_cli_inputs("leaks", argc - optind);
+	}
+	if (!status)
+		status = leaks(&ask, argv + optind, argc - optind);
+	gm_suppressions_free(&ask.known);
+	return status;
+}

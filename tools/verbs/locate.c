@@ -1,0 +1,171 @@
+/*
+ * locate.c - source lines of native frames: see locate.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/verbs/locate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/bulk.h"
+#include "tools/read/load.h"
+#include "tools/symbols/symbolize_worker.h"
+#include "tools/read/value.h"
+
+#define SECONDS 5u			/* of a processor, for one child */
+
+struct want { uint32_t module; struct gm_sym_frame frame; };
+
+struct locating {
+	struct gm_scene *scene;
+	bool *seen;			/* by frame */
+	struct want *wants;
+	size_t count;
+};
+
+/* ---- which frames ---------------------------------------------------------------------------- */
+
+static void want_frame(struct locating *l, size_t id)
+{
+	const struct gm_value *raw = gm_value_at(gm_bulk_list(l->scene->root, "frames"), id);
+	const struct gm_frame *frame = &l->scene->stacks.frames[id];
+	int64_t module = gm_value_number(raw, "module"), offset = gm_value_number(raw, "offset");
+
+	if (l->seen[id] || l->count == GM_LOCATE_MOST || frame->python || frame->line > 0 ||
+	    module <= 0 || module > UINT32_MAX || offset <= 0)
+		return;
+	l->seen[id] = true;
+	l->wants[l->count++] = (struct want){
+		(uint32_t)module, { (uint32_t)id, (uint64_t)offset, frame->symbol }
+	};
+}
+
+/* Stacks that nobody can number have the site that is in no list. */
+static void want_site(struct locating *l, int64_t stack)
+{
+	const struct gm_stacks *stacks = &l->scene->stacks;
+	const struct gm_frame *site = gm_stack_site(stacks, stack);
+
+	if (site >= stacks->frames && site < stacks->frames + stacks->frame_count)
+		want_frame(l, (size_t)(site - stacks->frames));
+}
+
+static void want_stack(struct locating *l, int64_t stack)
+{
+	size_t count;
+	const uint32_t *ids = gm_stack(&l->scene->stacks, stack, &count);
+
+	for (size_t i = 0; i < count; i++)
+		want_frame(l, ids[i]);
+}
+
+static void collect(struct locating *l)
+{
+	const json_t *failures = gm_json_list(l->scene->root, "failures"), *one;
+	const struct gm_lives *lives = &l->scene->lives;
+	bool *done = calloc(l->scene->stacks.count + 1, sizeof(*done));
+	size_t i;
+
+	json_array_foreach(failures, i, one)
+		want_stack(l, gm_json_number(one, "stack"));
+	for (i = 0; done && i < lives->count && l->count < GM_LOCATE_MOST; i++) {
+		int64_t stack = lives->list[i].stack;
+
+		if (stack <= 0 || (uint64_t)stack >= l->scene->stacks.count || done[stack])
+			continue;
+		done[stack] = true;
+		want_site(l, stack);
+	}
+	free(done);
+}
+
+/* ---- their lines ------------------------------------------------------------------------------ */
+
+static int by_module_and_offset(const void *a, const void *b)
+{
+	const struct want *x = a, *y = b;
+
+	if (x->module != y->module)
+		return x->module < y->module ? -1 : 1;
+	return x->frame.offset < y->frame.offset ? -1 : x->frame.offset > y->frame.offset;
+}
+
+/* Of a debug file, which may hold anything. NULL: none, or none that is text. */
+static const char *text_of(struct gm_stacks *stacks, const char *said)
+{
+	size_t length = strlen(said);
+	const struct gm_value *text = NULL;
+
+	if (length && gm_value_is_text((const unsigned char *)said, length))
+		text = gm_value_text(stacks->texts, said, length);
+	return text ? text->u.text : NULL;
+}
+
+/* The last of a frame's levels is the function itself; those before are inlined into it. */
+static void take_level(void *arg, uint32_t id, const struct gm_sym_level *level)
+{
+	struct gm_stacks *stacks = &((struct locating *)arg)->scene->stacks;
+	struct gm_frame *frame;
+	const char *text;
+
+	if (level->inlined || id >= stacks->frame_count)
+		return;
+	frame = &stacks->frames[id];
+	text = frame->symbol[0] ? NULL : text_of(stacks, level->name);
+	frame->name = text ? text : frame->name;
+	text = level->line ? text_of(stacks, level->file) : NULL;
+	if (!text)
+		return;
+	frame->file = text;
+	frame->line = level->line;
+}
+
+static void module_done(void *arg, size_t module, const char *why)
+{
+	(void)arg;
+	(void)module;
+	(void)why;
+}
+
+static void resolve(struct locating *l)
+{
+	const json_t *list = gm_json_list(l->scene->root, "modules");
+	struct gm_sym_module *modules = calloc(l->count, sizeof(*modules));
+	struct gm_sym_frame *frames = calloc(l->count, sizeof(*frames));
+	struct gm_debug_places places = { 0 };
+	struct gm_sym_request request = { .places = &places, .modules = modules, .inlines = true,
+					  .cpu_seconds = SECONDS, .level = take_level,
+					  .done = module_done, .arg = l };
+
+	qsort(l->wants, l->count, sizeof(*l->wants), by_module_and_offset);
+	for (size_t i = 0; modules && frames && i < l->count; i++) {
+		struct gm_sym_module *module = &modules[request.module_count];
+		const json_t *info = json_array_get(list, l->wants[i].module);
+
+		frames[i] = l->wants[i].frame;
+		if (!i || l->wants[i].module != l->wants[i - 1].module) {
+			*module = (struct gm_sym_module){ gm_json_text(info, "path"),
+							  gm_json_text(info, "build_id"),
+							  &frames[i], 0 };
+			request.module_count++;
+		}
+		modules[request.module_count - 1].count++;
+	}
+	gm_symbolize(&request);
+	free(modules);
+	free(frames);
+}
+
+void gm_locate(struct gm_scene *scene)
+{
+	struct locating l = { .scene = scene };
+
+	l.seen = calloc(scene->stacks.frame_count, sizeof(*l.seen));
+	l.wants = calloc(GM_LOCATE_MOST, sizeof(*l.wants));
+	if (l.seen && l.wants)
+		collect(&l);
+	if (l.count)
+		resolve(&l);
+	free(l.seen);
+	free(l.wants);
+}

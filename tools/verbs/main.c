@@ -1,0 +1,136 @@
+/*
+ * main.c - gpumem: from a word to its verb, and the list of verbs. The table is verbs.def.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/verbs/cli.h"
+#include "tools/verbs/manual.h"
+#include "tools/show/show.h"
+#include "tools/verbs/verbs.h"
+
+static int list(FILE *out, int status)
+{
+	const char *group = "";
+
+	fputs("usage: gpumem VERB [ARGUMENT...]\n\n"
+	      "See and explain the GPU memory of CUDA programs that nobody changed.\n", out);
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
+		if (strcmp(group, verb->group))
+			fprintf(out, "\n%s\n", verb->group);
+		group = verb->group;
+		fprintf(out, "  %-9s %s\n", verb->name, verb->brief);
+	}
+	fputs("\n`gpumem help VERB` tells more; `gpumem --version` the version.\n", out);
+	return status;
+}
+
+/* Letters to insert, leave out, replace or swap with the next, until @a is @b. */
+static unsigned int distance(const char *a, const char *b)
+{
+	unsigned int row[3][32] = { { 0 } };
+	size_t n = strlen(a), m = strlen(b);
+
+	if (n >= 32 || m >= 32)
+		return 32;
+	for (unsigned int k = 0; k <= m; k++)
+		row[0][k] = k;
+	for (unsigned int i = 1; i <= n; i++) {
+		unsigned int *now = row[i % 3], *before = row[(i + 2) % 3], *two = row[(i + 1) % 3];
+
+		now[0] = i;
+		for (unsigned int k = 1; k <= m; k++) {
+			unsigned int least = before[k - 1] + (a[i - 1] != b[k - 1]);
+
+			least = before[k] + 1 < least ? before[k] + 1 : least;
+			least = now[k - 1] + 1 < least ? now[k - 1] + 1 : least;
+			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&
+			    two[k - 2] + 1 < least)
+				least = two[k - 2] + 1;
+			now[k] = least;
+		}
+	}
+	return row[n % 3][m];
+}
+
+static int no_verb(const char *name)
+{
+	const struct gm_verb *near = NULL;
+	unsigned int best = 3;
+
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		/* Of a short word two changes leave nothing. */
+		if (distance(name, verb->name) < best && 2 * distance(name, verb->name) < strlen(name)) {
+			best = distance(name, verb->name);
+			near = verb;
+		}
+	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)%s%s%s\n",
+		gm_show_clean(name), near ? "; did you mean " : "", near ? near->name : "",
+		near ? "?" : "");
+	return GM_EXIT_USAGE;
+}
+
+int gm_verb_help(int argc, char **argv)
+{
+	const char *shell = NULL;
+	int c, man = 0, r = 0;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'm')
+			man = 1;
+		else if (c == 'c')
+			shell = optarg;
+		else
+			return gm_cli_end(c);
+	}
+	if (argc - optind > 1 || (shell && (man || optind < argc)))
+		return gm_cli_wrong("help");
+	if (shell)
+		r = gm_manual_completion(stdout, shell);
+	else if (man)
+		r = gm_manual_page(stdout, optind < argc ? argv[optind] : "gpumem");
+	else if (optind == argc)
+		list(stdout, 0);
+	else if (gm_verb_find(argv[optind]))
+		gm_cli_help(stdout, gm_verb_find(argv[optind]));
+	else
+		return no_verb(argv[optind]);
+	if (r && shell) {
+		fprintf(stderr, "gpumem help: --completion %s: not bash or zsh\n", shell);
+		return GM_EXIT_USAGE;
+	}
+	return r ? no_verb(argv[optind]) : gm_show_end("help", GM_EXIT_OK);
+}
+
+/* Where descriptor 0, 1 or 2 is closed, the next file that is opened would take its place, and what is
+ * printed would end in it: in the journal of a living process. What stands in for it refuses as a
+ * closed one does, and a program that is run finds it closed. */
+static void take_places(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/", O_PATH | O_CLOEXEC) < 0)
+			_exit(GM_EXIT_FAILED);
+}
+
+int main(int argc, char **argv)
+{
+	const struct gm_verb *verb;
+
+	take_places();
+
+	if (argc < 2)
+		return list(stderr, GM_EXIT_USAGE);
+	if (!strcmp(argv[1], "--version")) {
+		puts("gpumem " GPUMEM_VERSION);
+		return gm_show_end("--version", GM_EXIT_OK);
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return gm_show_end("--help", list(stdout, GM_EXIT_OK));
+	verb = gm_verb_find(argv[1]);
+	return verb ? verb->run(argc - 1, argv + 1) : no_verb(argv[1]);
+}

@@ -1,0 +1,297 @@
+/*
+ * run.c - gpumem run [options] -- COMMAND: launch a program under the library and stay its parent.
+ *
+ * Every option of the library is a flag here (preload/options/options.def). The command runs in the same
+ * process group, so a terminal's signals reach it by themselves; a signal sent to this process
+ * alone (witness.c) is passed on. After any death the journals of the command and of its children
+ * are made into snapshots, and all snapshots are listed (run_table.c); the exit status is the
+ * command's own, death by signal included.
+ *
+ * One thread; signals are taken by sigwaitinfo, never by handlers.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "recorder/journal/format.h"
+#include "recorder/journal/place.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/flags.h"
+#include "tools/verbs/run_table.h"
+#include "tools/verbs/verbs.h"
+#include "tools/verbs/witness.h"
+
+/* The library beside this very program: where the build or the installation put it. */
+static int find_library(const char *given, char *ret, size_t bytes)
+{
+	static const char *const beside[] = {
+		"libgpumem.so", "../lib/libgpumem.so", "../lib64/libgpumem.so",
+		"../lib/x86_64-linux-gnu/libgpumem.so", "../lib/aarch64-linux-gnu/libgpumem.so"
+	};
+	char self[PATH_MAX], candidate[2 * PATH_MAX], real[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	if (given) {
+		if (!realpath(given, real))
+			return -errno;
+		snprintf(ret, bytes, "%s", real);
+		return 0;
+	}
+	if (n < 0)
+		return -errno;
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		*slash = '\0';
+	for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+		snprintf(candidate, sizeof(candidate), "%s/%s", self, beside[i]);
+		if (realpath(candidate, real)) {
+			snprintf(ret, bytes, "%s", real);
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+/* A new directory in @place, locked as long as we live, so that nobody takes what is in it for left
+ * behind: it has its name only once it is. Returns it, open, or -errno. */
+static int make_room_in(const char *place, char *ret, size_t bytes)
+{
+	const mode_t before = umask(077);
+	char made[PATH_MAX];
+	struct stat st;
+	int fd, r;
+
+	snprintf(made, sizeof(made), "%s/." GM_RUN_ROOM "XXXXXX", place);
+	r = mkdtemp(made) ? 0 : -errno;
+	umask(before);
+	if (r)
+		return r;
+	snprintf(ret, bytes, "%s/%s", place, strrchr(made, '/') + 2);
+	fd = open(made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || st.st_uid != geteuid()) {	/* somebody took it away */
+		r = -EPERM;
+	} else {
+		flock(fd, LOCK_EX | LOCK_NB);		/* a file system may have no locks */
+		r = rename(made, ret) ? -errno : 0;
+	}
+	if (!r)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	rmdir(made);
+	return r;
+}
+
+/* A directory of this run's own for the journals: in the one that the user wants them in, else on
+ * memory where there is some. What runs that were killed have left there goes first. Returns it, open,
+ * or -errno. */
+static int make_room(const char *wanted, char *ret, size_t bytes)
+{
+	const char *places[] = {
+		wanted, "/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"
+	};
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		char own[PATH_MAX];
+		struct statfs fs;
+		int fd;
+
+		if (!places[i] || places[i][0] != '/')
+			continue;
+		snprintf(own, sizeof(own), "%s/gpumem-%lu", places[i], (unsigned long)geteuid());
+		gm_sweep(own);
+		if (statfs(places[i], &fs) ||
+		    (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize < (8u << 20))
+			continue;
+		fd = make_room_in(places[i], ret, bytes);
+		if (fd >= 0)
+			return fd;
+	}
+	ret[0] = '\0';
+	return -ENOSPC;
+}
+
+/* Where the journals go. What the user says stands where it is a file's name, or none that can be
+ * used; within another gpumem run that one keeps the books. The room, open, or -errno: there is none. */
+static int choose_room(char *ret, size_t bytes)
+{
+	const char *given = getenv("GPUMEM_JOURNAL");
+	char wanted[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	ret[0] = '\0';
+	if (given && *given && (strstr(given, "/" GM_RUN_ROOM) || !realpath(given, wanted) ||
+				stat(wanted, &st) || !S_ISDIR(st.st_mode) || access(wanted, W_OK)))
+		return -ENOENT;
+	fd = make_room(given && *given ? wanted : NULL, ret, bytes);
+	if (fd >= 0)
+		setenv("GPUMEM_JOURNAL", ret, 1);
+	return fd;
+}
+
+/* Our library first, whatever the user preloads besides. Under a program that hands nothing on
+ * (follow:no, marked with its number) this one is asked for all the same. */
+static int preload(const char *library)
+{
+	const char *old = getenv("LD_PRELOAD"), *follow = getenv("GPUMEM_FOLLOW");
+	char *value;
+	int r;
+
+	if (follow && strchr(follow, '@')) {
+		r = asprintf(&value, "%.*s", (int)strcspn(follow, "@"), follow);
+		if (r < 0 || setenv("GPUMEM_FOLLOW", value, 1))
+			return -ENOMEM;
+		free(value);
+	}
+	if (!old || !*old)
+		return setenv("LD_PRELOAD", library, 1) ? -errno : 0;
+	if (asprintf(&value, "%s:%s", library, old) < 0)
+		return -ENOMEM;
+	r = setenv("LD_PRELOAD", value, 1) ? -errno : 0;
+	free(value);
+	return r;
+}
+
+/* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
+static int attend(pid_t child, const struct gm_witness *witness, const sigset_t *taken)
+{
+	for (;;) {
+		siginfo_t info;
+		int number = sigwaitinfo(taken, &info);
+		int status;
+		pid_t r;
+
+		if (number < 0)
+			continue;
+		if (number != SIGCHLD) {
+			/* A terminal's signal has reached the whole group already. */
+			if (info.si_code != SI_KERNEL && !gm_witness_saw(witness, &info))
+				kill(child, number);
+			continue;
+		}
+		while ((r = waitpid(child, &status, WNOHANG | WUNTRACED)) > 0) {
+			if (!WIFSTOPPED(status))
+				return status;
+			/* The shell is to see us stopped as it would have seen the command. */
+			raise(SIGSTOP);
+			kill(child, SIGCONT);
+		}
+		if (r < 0 && errno == ECHILD)
+			return 0;
+	}
+}
+
+/* Die as the child died: by the same signal, but without a second core file. */
+static int leave_as(int status)
+{
+	struct rlimit none = { 0, 0 };
+	sigset_t one;
+
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	fflush(NULL);
+	setrlimit(RLIMIT_CORE, &none);
+	signal(WTERMSIG(status), SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, WTERMSIG(status));
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}
+
+static int launch(char **command, int room, const char *path, bool quiet)
+{
+	struct gm_run_table table = { .child = 0 };
+	struct gm_witness witness;
+	sigset_t taken, before;
+	pid_t child;
+	int status;
+
+	sigfillset(&taken);
+	sigprocmask(SIG_BLOCK, &taken, &before);
+	child = fork();
+	if (child == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		execvp(command[0], command);
+		fprintf(stderr, "gpumem run: %s: %s\n", command[0], strerror(errno));
+		_exit(errno == ENOENT ? 127 : 126);
+	}
+	if (child < 0) {
+		fprintf(stderr, "gpumem run: cannot start a process: %s\n", strerror(errno));
+		status = GM_EXIT_FAILED << 8;
+	} else {
+		gm_witness_start(&witness);
+		status = attend(child, &witness, &taken);
+		gm_witness_end(&witness);
+	}
+	table.child = child;
+	table.status = status;
+	if (room >= 0)
+		gm_run_collect(&table, room, path);
+	if (!quiet)
+		gm_run_print(&table);
+	gm_run_forget(&table);
+	return leave_as(status);
+}
+
+int gm_verb_run(int argc, char **argv)
+{
+	char library[PATH_MAX], path[PATH_MAX];
+	const char *given = NULL;
+	bool quiet = false;
+	int i, r, room;
+
+	for (i = 1; i < argc && argv[i][0] == '-'; i++) {
+		if (!strcmp(argv[i], "--")) {
+			i++;
+			break;
+		}
+		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+			gm_cli_help(stdout, gm_verb_find("run"));
+			return GM_EXIT_OK;
+		}
+		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet"))
+			quiet = true;
+		else if (!strncmp(argv[i], "--library=", 10))
+			given = argv[i] + 10;
+		else if (!strcmp(argv[i], "--library") && i + 1 < argc)
+			given = argv[++i];
+		else if (gm_flags_take(argc, argv, &i))
+			return gm_cli_wrong("run");
+	}
+	if (gm_flags_check())
+		return gm_cli_wrong("run");
+	if (i >= argc) {
+		fputs("gpumem run: no command was given\n", stderr);
+		return gm_cli_wrong("run");
+	}
+	r = find_library(given, library, sizeof(library));
+	if (r) {
+		fprintf(stderr, "gpumem run: no libgpumem.so %s: %s\n",
+			given ? "there" : "beside gpumem or in ../lib", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	room = choose_room(path, sizeof(path));
+	r = preload(library);
+	if (r) {
+		fprintf(stderr, "gpumem run: %s\n", strerror(-r));
+		return GM_EXIT_FAILED;
+	}
+	return launch(argv + i, room, path, quiet);
+}

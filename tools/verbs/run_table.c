@@ -1,0 +1,364 @@
+/*
+ * run_table.c - what became of the processes of one gpumem run: see run_table.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/verbs/run_table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/read/load.h"
+#include "tools/read/places.h"
+#include "tools/show/progress.h"
+#include "tools/verbs/recover.h"
+#include "tools/show/show.h"
+
+#define READ_MOST 512u			/* snapshots that are opened for their numbers */
+
+/* ---- who there was --------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* The process whose journal is called @name (of @length); NULL: out of memory. */
+static struct gm_run_process *process_of(struct gm_run_table *table, const char *name,
+					 size_t length)
+{
+	for (size_t i = 0; i < table->count; i++)
+		if (strlen(table->list[i].journal) == length &&
+		    !memcmp(table->list[i].journal, name, length))
+			return &table->list[i];
+	if (table->count == table->room) {
+		size_t room = table->room ? 2 * table->room : 16;
+		struct gm_run_process *larger = realloc(table->list, room * sizeof(*larger));
+
+		if (!larger)
+			return NULL;
+		table->list = larger;
+		table->room = room;
+	}
+	table->list[table->count] = (struct gm_run_process){ .journal = strndup(name, length),
+							     .rank = -1 };
+	return table->list[table->count].journal ? &table->list[table->count++] : NULL;
+}
+
+static void consider(struct gm_run_process *process, const char *snapshot, unsigned int worth)
+{
+	if (process->snapshot && process->worth >= worth) {
+		process->others++;
+		return;
+	}
+	process->others += process->snapshot != NULL;
+	free(process->snapshot);
+	process->snapshot = strdup(snapshot);
+	process->worth = worth;
+}
+
+static void add_recovered(void *arg, const struct gm_recovered *one)
+{
+	struct gm_run_table *table = arg;
+	const char *name = base_name(one->journal);
+	struct gm_run_process *process;
+
+	if (one->unused || (one->clean && !one->snapshot[0]))
+		return;
+	process = process_of(table, name, strlen(name));
+	if (!process)
+		return;
+	if (one->clean) {		/* another user by its end, it could leave no link */
+		consider(process, one->snapshot, 3);
+		return;
+	}
+	process->pid = one->pid;
+	process->rank = one->rank;
+	process->alive = one->alive;
+	process->dead = !one->alive;
+	process->in_flight = one->in_flight;
+	snprintf(process->command, sizeof(process->command), "%s", one->command);
+	snprintf(process->how, sizeof(process->how), "%s", one->signal ? one->signal : "killed");
+	if (one->alive || one->error[0])
+		free(process->note);
+	if (one->alive &&
+	    asprintf(&process->note, "still running: its journal stays at %s", one->journal) < 0)
+		process->note = NULL;
+	else if (one->error[0] && asprintf(&process->note, "%s: %s", one->journal, one->error) < 0)
+		process->note = NULL;
+	if (one->snapshot[0])
+		consider(process, one->snapshot, 4);
+	if (one->snapshot[0] && one->failure) {		/* newer than all that have a file */
+		process->at_oom = strdup(one->snapshot);
+		process->oom_number = UINT64_MAX;
+	}
+	if (!one->alive && !one->error[0]) {
+		process->peak = (int64_t)one->peak_bytes;
+		process->live = (int64_t)one->live_bytes;
+		process->blocks = (int64_t)one->live_blocks;
+		process->known = true;
+	}
+}
+
+/* A link NAME.journal.REASON[-N]: to the snapshot that the process wrote. */
+static void add_link(struct gm_run_table *table, int directory, const char *name)
+{
+	const char *reason = strstr(name, ".journal.");
+	struct gm_run_process *process;
+	char target[PATH_MAX];
+	struct stat st;
+	uint64_t number;
+	ssize_t n;
+
+	if (!reason)
+		return;
+	n = readlinkat(directory, name, target, sizeof(target) - 1);
+	if (n <= 0)
+		return;
+	target[n] = '\0';
+	unlinkat(directory, name, 0);
+	if (stat(target, &st) || !S_ISREG(st.st_mode))
+		return;			/* it was replaced, or taken away */
+	process = process_of(table, name, (size_t)(reason + 8 - name));
+	reason += 9;
+	number = strncmp(reason, "oom-", 4) ? 0 : strtoul(reason + 4, NULL, 10);
+	if (process && number > process->oom_number) {
+		free(process->at_oom);
+		process->at_oom = strdup(target);
+		process->oom_number = number;
+	}
+	if (process)
+		consider(process, target,
+			 !strncmp(reason, "exit", 4)  ? 3
+			 : !strncmp(reason, "oom", 3) ? 2
+						      : 1);
+}
+
+/* What a snapshot says of the process that wrote it. */
+static void read_snapshot(struct gm_run_process *process)
+{
+	struct gm_loaded loaded;
+	const json_t *of, *device;
+	size_t i;
+
+	if (gm_load(process->snapshot, &loaded))
+		return;
+	of = gm_json_object(loaded.root, "process");
+	process->pid = gm_json_number(of, "pid");
+	process->rank = json_is_integer(json_object_get(of, "rank")) ? gm_json_number(of, "rank")
+								     : -1;
+	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
+	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device) {
+		const json_t *stats = gm_json_object(device, "memory_stats");
+
+		process->ooms += gm_json_number(stats, "num_ooms");
+		if (process->known)
+			continue;
+		process->peak += gm_json_number(stats, "allocated_bytes.all.peak");
+		process->live += gm_json_number(stats, "allocated_bytes.all.current");
+		process->blocks += gm_json_number(stats, "allocation.all.current");
+	}
+	process->known = true;
+	gm_load_free(&loaded);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct gm_run_process *p = a, *q = b;
+	uint64_t x = (uint64_t)p->rank, y = (uint64_t)q->rank;	/* none: last */
+
+	if (x != y)
+		return x < y ? -1 : 1;
+	return p->pid < q->pid ? -1 : p->pid > q->pid;
+}
+
+static void add_links(const struct gm_place_visit *place)
+{
+	struct dirent **entries = NULL;
+	int count = scandirat(place->fd, ".", &entries, NULL, alphasort);
+
+	for (int i = 0; i < count; i++) {
+		add_link(place->arg, place->fd, entries[i]->d_name);
+		free(entries[i]);
+	}
+	free(entries);
+	/* If it is empty: a living child's journal keeps it. */
+	unlinkat(place->parent, place->name, AT_REMOVEDIR);
+}
+
+void gm_run_collect(struct gm_run_table *table, int room, const char *path)
+{
+	const struct gm_recover_for of = { .each = add_recovered, .arg = table };
+
+	gm_recover_in(room, path, &of);
+	gm_recover_below(room, path, false, &of);
+	gm_places_below(room, path, false, add_links, table);
+	rmdir(path);			/* if it is empty */
+	for (size_t i = 0; i < table->count && i < READ_MOST; i++) {
+		struct gm_run_process *process = &table->list[i];
+
+		gm_progress("gpumem run: snapshots read", i, table->count);
+		if (process->snapshot)
+			read_snapshot(process);
+		if (process->pid == table->child && WIFSIGNALED(table->status) &&
+		    sigabbrev_np(WTERMSIG(table->status)))
+			snprintf(process->how, sizeof(process->how), "SIG%s",
+				 sigabbrev_np(WTERMSIG(table->status)));
+	}
+	gm_progress_end();
+	if (table->count)
+		qsort(table->list, table->count, sizeof(*table->list), by_rank);
+}
+
+void gm_run_forget(struct gm_run_table *table)
+{
+	for (size_t i = 0; i < table->count; i++) {
+		free(table->list[i].journal);
+		free(table->list[i].snapshot);
+		free(table->list[i].note);
+		free(table->list[i].at_oom);
+	}
+	free(table->list);
+	*table = (struct gm_run_table){ .count = 0 };
+}
+
+/* ---- what is said ---------------------------------------------------------------------------- */
+
+static const char *quoted(const char *path)
+{
+	static char text[2][4 * PATH_MAX];
+	static unsigned int next;
+	char *to = text[next++ % 2], *at = to;
+	bool plain = path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456"
+				       "789_./-+@%,:=")] == '\0';
+
+	if (plain)
+		return path;
+	*at++ = '\'';
+	for (; *path && at < to + sizeof(text[0]) - 6; path++)
+		at = *path == '\'' ? stpcpy(at, "'\\''") : (*at = *path, at + 1);
+	strcpy(at, "'");
+	return to;
+}
+
+/* The next thing to look at: why it ran out, what leaked, what was in flight when it died. */
+static const struct gm_run_process *most_interesting(const struct gm_run_table *table,
+						     const char **ret_verb)
+{
+	const struct gm_run_process *best = NULL;
+	unsigned int most = 0;
+
+	for (size_t i = 0; i < table->count; i++) {
+		const struct gm_run_process *process = &table->list[i];
+		unsigned int weight = process->ooms	? 4
+				      : process->dead	? 3
+				      : process->blocks ? 2
+							: 1;
+
+		if (process->snapshot && weight > most) {
+			most = weight;
+			best = process;
+		}
+	}
+	*ret_verb = most == 2 ? "leaks" : "summary";
+	return best;
+}
+
+static void print_next(const struct gm_run_table *table)
+{
+	const char *verb;
+	const struct gm_run_process *one = most_interesting(table, &verb);
+	size_t ranks = 0, length = 0;
+
+	if (!one)
+		return;
+	fprintf(stderr, "gpumem: look at it with: gpumem %s %s\n", verb,
+		quoted(one->ooms && one->at_oom ? one->at_oom : one->snapshot));
+	for (size_t i = 0; i < table->count; i++)
+		if (table->list[i].snapshot && table->list[i].rank >= 0) {
+			ranks++;
+			length += strlen(table->list[i].snapshot);
+		}
+	if (ranks < 2 || length > 2000)
+		return;
+	fputs("gpumem: the ranks side by side: gpumem merge", stderr);
+	for (size_t i = 0; i < table->count; i++)
+		if (table->list[i].snapshot && table->list[i].rank >= 0)
+			fprintf(stderr, " %s", quoted(table->list[i].snapshot));
+	fputs("\n", stderr);
+}
+
+static void print_one(const struct gm_run_process *process)
+{
+	if (process->note) {
+		fprintf(stderr, "gpumem: process %lld (%s): %s\n", (long long)process->pid,
+			gm_show_clean(process->command), gm_show_clean(process->note));
+		return;
+	}
+	fprintf(stderr, "gpumem: process %lld (%s) %s%s%s: peak %s, %s in %s",
+		(long long)process->pid, gm_show_clean(process->command),
+		process->dead ? "died" : "ended",
+		process->dead && strcmp(process->how, "killed") ? " of " : "",
+		process->dead && strcmp(process->how, "killed") ? process->how : "",
+		gm_show_bytes(process->peak), gm_show_bytes(process->live),
+		gm_show_count(process->blocks, "block"));
+	fputs(process->dead ? " live" : " never freed", stderr);
+	if (process->dead)
+		fprintf(stderr, ", %u in flight", process->in_flight);
+	if (process->ooms)
+		fprintf(stderr, ", out of memory %s", gm_show_count(process->ooms, "time"));
+	fprintf(stderr, ": %s\n",
+		process->snapshot ? gm_show_clean(process->snapshot) : "no snapshot");
+}
+
+static void print_table(const struct gm_run_table *table)
+{
+	fprintf(stderr, "gpumem: %5s %8s %-16s %-8s %11s %11s %8s %5s  %s\n", "rank", "pid",
+		"command", "end", "peak", "not freed", "blocks", "ooms", "snapshot");
+	for (size_t i = 0; i < table->count; i++) {
+		const struct gm_run_process *process = &table->list[i];
+		char rank[24] = "-";
+
+		if (process->rank >= 0)
+			snprintf(rank, sizeof(rank), "%lld", (long long)process->rank);
+		fprintf(stderr, "gpumem: %5s %8lld %-16.16s %-8s ", rank, (long long)process->pid,
+			gm_show_clean(process->command),
+			process->alive	? "runs"
+			: process->dead ? process->how
+					: "exit");
+		if (process->known)
+			fprintf(stderr, "%11s %11s %8lld %5lld  ", gm_show_bytes(process->peak),
+				gm_show_bytes(process->live), (long long)process->blocks,
+				(long long)process->ooms);
+		else
+			fprintf(stderr, "%11s %11s %8s %5s  ", "?", "?", "?", "?");
+		fprintf(stderr, "%s",
+			process->note	    ? gm_show_clean(process->note)
+			: process->snapshot ? gm_show_clean(process->snapshot)
+					    : "no snapshot");
+		if (process->others)
+			fprintf(stderr, " (and %u more)", process->others);
+		fputs("\n", stderr);
+	}
+}
+
+void gm_run_print(const struct gm_run_table *table)
+{
+	if (table->count == 1)
+		print_one(&table->list[0]);
+	else if (table->count)
+		print_table(table);
+	print_next(table);
+}

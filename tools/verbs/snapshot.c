@@ -1,0 +1,326 @@
+/*
+ * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside.
+ *
+ * It never signals: it leaves a request in the journal's header and wakes the helper thread, whose
+ * futex word lies there. A helper that has begun nothing in 200 ms (stopped, starved, dead) is gone
+ * round: the journal is copied as it is, half-done changes are undone, and the snapshot says that
+ * it is not consistent. Only the header's pages are mapped, for the wake-up; all else is read.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "recorder/journal/format.h"
+#include "recorder/read/image.h"
+#include "recorder/snapshot/snapshot.h"
+#include "tools/read/attach.h"
+#include "tools/verbs/cli.h"
+#include "tools/verbs/given.h"
+#include "tools/write/output.h"
+#include "tools/show/show.h"
+#include "tools/verbs/verbs.h"
+
+#define ANSWER_MS 200
+#define BEGUN_MS 5000
+#define WRITE_MS 120000
+#define OTHERS_MS 15000			/* the same for another user's process, which may mean ill */
+
+static uint32_t load(const _Atomic(uint32_t) *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+/* Is it stopped, by job control or a debugger? */
+static bool is_stopped(pid_t pid)
+{
+	char path[64], text[512] = "";
+	const char *state;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		text[0] = '\0';
+	close(fd);
+	state = strrchr(text, ')');
+	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
+}
+
+/* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms, or until the process that
+ * wrote the journal is dead, or has been stopped for a second. */
+static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint32_t) *word,
+		    uint32_t value, int limit_ms)
+{
+	const struct timespec pause = { 0, 2000000 };
+	int stopped = 0;
+
+	for (int waited = 0;; waited += 2) {
+		if ((int32_t)(load(word) - value) >= 0)
+			return true;
+		if (waited >= limit_ms)
+			return false;
+		if (waited % 100 == 98) {
+			stopped = is_stopped(pid) ? stopped + 1 : 0;
+			if (stopped == 10 || gm_image_alive(of->fd) == 0)
+				return false;
+		}
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* The file was cut while we had its header mapped. */
+static void on_bus(int number)
+{
+	static const char line[] = "gpumem: the journal was cut short under us\n";
+	ssize_t ignored = write(2, line, sizeof(line) - 1);
+
+	(void)number;
+	(void)ignored;
+	_exit(GM_EXIT_INPUT);
+}
+
+/* How long somebody is waited for who has begun. */
+static int patience(const struct gm_attached *of)
+{
+	return of->owner == geteuid() ? WRITE_MS : OTHERS_MS;
+}
+
+/* Ask the helper thread. Returns 0 and the path; -ETIMEDOUT when nobody answered, -EIO when nothing was
+ * written: it could not be, or the program wants none. */
+static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header, char *ret_path,
+	       size_t bytes)
+{
+	uint32_t number, reason = GM_REQUEST_OUTSIDE;
+
+	if (!load(&header->has_helper))
+		return -ETIMEDOUT;
+	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
+	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	/* What nobody has begun is not wanted any more: one that goes on later would write another.
+	 * What has been begun is waited for. */
+	if (!reached(of, pid, &header->copied, number, ANSWER_MS) &&
+	    (__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason, GM_REQUEST_NONE,
+					 false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) ||
+	     !reached(of, pid, &header->copied, number, BEGUN_MS)))
+		return -ETIMEDOUT;
+	if (!reached(of, pid, &header->answered, number, patience(of)))
+		return -ETIMEDOUT;
+	snprintf(ret_path, bytes, "%.*s", (int)sizeof(header->last_outside) - 1,
+		 header->last_outside);
+	return ret_path[0] ? 0 : -EIO;
+}
+
+/* One snapshot: of whom, where it goes, and how it went. */
+struct taking {
+	const struct gm_attached *of;
+	pid_t pid;
+	const char *to;			/* the user's own file; NULL: where the process lays its own */
+	struct gm_output output;	/* of @to */
+	char path[4096];		/* where it is; of one that was asked for, where the process wrote it */
+	bool asked;			/* it answered, */
+	bool wrote_none;		/* or did, but without a file */
+	bool unwritten;			/* it is @to that failed */
+};
+
+/* By the template, or to the user's own file. A journal of another user's does not choose the path. */
+static int write_image(struct taking *t, const struct gm_image *image)
+{
+	struct gm_snapshot_request request = { .reason = "outside" };
+	char template[sizeof(image->header->output)] = "";
+	struct timespec now;
+	int r;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	if (t->to) {
+		r = gm_snapshot_emit(image, &request, fileno(t->output.file));
+		t->unwritten = r != 0;
+		return r;
+	}
+	if (t->of->owner == geteuid())
+		memcpy(template, image->header->output, sizeof(template) - 1);
+	if (!strcmp(template, "/dev/null"))	/* who asks wants one all the same */
+		template[0] = '\0';
+	return gm_snapshot_write(image, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
+				 t->path, sizeof(t->path));
+}
+
+/* Go round the helper: copy, undo, write. */
+static int take(struct taking *t)
+{
+	struct gm_image image;
+	int r;
+
+	memset(&image, 0, sizeof(image));
+	r = gm_image_copy_file(&image, t->of->fd);
+	if (!r)
+		r = gm_image_settle(&image, UINT64_MAX);
+	if (!r)
+		r = write_image(t, &image);
+	else if (image.error[0])
+		fprintf(stderr, "gpumem snapshot: %s\n", gm_show_clean(image.error));
+	if (r == -EBADMSG && !image.error[0])
+		fputs("gpumem snapshot: damaged: it would be out of all proportion\n", stderr);
+	gm_image_free(&image);
+	return r;
+}
+
+/* The file that the helper wrote, to where the user wants it. The path comes from the journal: it must
+ * be a regular file of the journal's owner. */
+static int copy(struct taking *t)
+{
+	int look = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
+	char buffer[65536], through[64];
+	struct stat st;
+	ssize_t n = 0;
+	int r = 0;
+
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
+	if (look < 0 || fstat(look, &st))
+		r = -errno;
+	else if (!S_ISREG(st.st_mode) || st.st_uid != t->of->owner)
+		r = -EPERM;
+	else if ((in = open(through, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
+		r = -errno;
+	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
+		if (fwrite(buffer, 1, (size_t)n, t->output.file) != (size_t)n) {
+			r = -errno;
+			t->unwritten = true;
+		}
+	if (!r && n < 0)
+		r = -errno;
+	if (look >= 0)
+		close(look);
+	if (in >= 0)
+		close(in);
+	return r;
+}
+
+/* One at a time: two whose requests are served together would be told of one file. The turn ends
+ * with the descriptor, so with the process; one that is stopped does not keep the others for ever. */
+static void wait_for_turn(int fd, int limit_ms)
+{
+	const struct timespec pause = { 0, 2000000 };
+
+	for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK &&
+	     waited < limit_ms; waited += 2)
+		nanosleep(&pause, NULL);
+}
+
+/* Ask, or go round who gives no answer. */
+static int obtain(struct taking *t)
+{
+	struct gm_header *header;
+	int r = -ETIMEDOUT;
+
+	wait_for_turn(t->of->fd, patience(t->of));
+	if (t->of->writable) {
+		header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, t->of->fd, 0);
+		if (header != MAP_FAILED) {
+			r = ask(t->of, t->pid, header, t->path, sizeof(t->path));
+			munmap(header, GM_HEADER_BYTES);
+		}
+	}
+	t->wrote_none = r == -EIO;
+	t->asked = r != -ETIMEDOUT && !t->wrote_none;
+	if (!t->asked)
+		return take(t);
+	return !r && t->to ? copy(t) : r;
+}
+
+/* The same into the user's own file. */
+static int obtain_to(struct taking *t)
+{
+	int r = gm_output_open(&t->output, t->to), end;
+
+	if (r) {
+		t->unwritten = true;
+		return r;
+	}
+	r = obtain(t);
+	end = gm_output_close(&t->output, !r);
+	t->unwritten |= end != 0;
+	r = r ? r : end;
+	if (r && t->asked && t->path[0])
+		fprintf(stderr, "gpumem snapshot: it stays where the process wrote it: %s\n", gm_show_path(t->path));
+	if (!r && t->asked && t->of->owner == geteuid())
+		unlink(t->path);		/* what was written for us alone */
+	snprintf(t->path, sizeof(t->path), "%s", t->output.path);
+	return r;
+}
+
+static int one(const char *word, const char *to)
+{
+	struct taking t = { .to = to };
+	struct gm_attached attached;
+	char *end;
+	long pid = strtol(word, &end, 10);
+	int r;
+
+	if (*end || pid <= 0) {
+		fprintf(stderr, "gpumem snapshot: '%s' is not a process id\n", gm_show_clean(word));
+		return GM_EXIT_USAGE;
+	}
+	r = gm_attach(pid, &attached);
+	if (r) {
+		fprintf(stderr, "gpumem snapshot: %ld: %s\n", pid, gm_attach_explain(r));
+		return GM_EXIT_INPUT;
+	}
+	t.of = &attached;
+	t.pid = (pid_t)pid;
+	r = to ? obtain_to(&t) : obtain(&t);
+	close(attached.fd);
+	if (r) {
+		fprintf(stderr, "gpumem snapshot: %ld: %s%s%s\n", pid, t.unwritten ? gm_show_clean(to) : "",
+			t.unwritten ? ": " : "", strerror(-r));
+		return t.unwritten ? GM_EXIT_FAILED : GM_EXIT_INPUT;
+	}
+	if (!t.asked)
+		fprintf(stderr, "gpumem snapshot: %ld %s: copied from outside, not consistent\n", pid,
+			t.wrote_none ? "wrote none" : "gave no answer");
+	if (t.path[0])
+		puts(gm_show_path(t.path));
+	return GM_EXIT_OK;
+}
+
+int gm_verb_snapshot(int argc, char **argv)
+{
+	const char *output = NULL;
+	int status = GM_EXIT_OK;
+	int c;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'o') {
+			output = optarg;
+		} else {
+			return gm_cli_end(c);
+		}
+	}
+	if (optind == argc || (output && argc - optind > 1)) {
+		return gm_cli_inputs("snapshot", argc - optind);
+	}
+	if (gm_given_output("snapshot", output, ".json"))
+		return GM_EXIT_USAGE;
+	signal(SIGBUS, on_bus);
+	for (int i = optind; i < argc; i++) {
+		int s = one(argv[i], output);
+
+		status = s > status ? s : status;
+	}
+	return gm_show_end("snapshot", status);
+}

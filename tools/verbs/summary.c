@@ -1,0 +1,496 @@
+/*
+ * summary.c - gpumem summary FILE|JOURNAL|PID: what is live, who holds it, what went wrong.
+ *
+ * One thread, no signal context.
+ */
+#define _GNU_SOURCE
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recorder/modules/names.h"
+#include "recorder/record/stats_table.h"
+#include "tools/read/bulk.h"
+#include "tools/verbs/cli.h"
+#include "tools/show/explain.h"
+#include "tools/verbs/given.h"
+#include "tools/show/groups.h"
+#include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/verbs/locate.h"
+#include "tools/show/show.h"
+#include "tools/torch/torch_stats.h"
+#include "tools/verbs/verbs.h"
+
+#define SITES_SHOWN 10u
+
+struct view {
+	const json_t *root;
+	const char *device;
+	enum gm_by by;			/* how what is live is summed */
+	const struct gm_scene *scene;
+	const struct gm_explanation *explanation;
+};
+
+static bool wanted(const struct view *view, const char *name)
+{
+	return !view->device || !strcmp(view->device, name);
+}
+
+static struct gm_stat stat_of(const json_t *stats, const char *name, const char *pool)
+{
+	char key[96];
+	int64_t values[4];
+	static const char *const parts[] = { "current", "peak", "allocated", "freed" };
+
+	for (int i = 0; i < 4; i++) {
+		snprintf(key, sizeof(key), "%s%s%s.%s", name, pool ? "." : "", pool ? pool : "",
+			 parts[i]);
+		values[i] = gm_json_number(stats, key);
+	}
+	return (struct gm_stat){ values[0], values[1], values[2], values[3] };
+}
+
+static struct gm_stats stats_of(const json_t *json)
+{
+	struct gm_stats stats = {
+		.oversize_allocations = stat_of(json, "oversize_allocations", NULL),
+		.oversize_segments = stat_of(json, "oversize_segments", NULL),
+		.num_alloc_retries = gm_json_number(json, "num_alloc_retries"),
+		.num_ooms = gm_json_number(json, "num_ooms"),
+	};
+
+	for (unsigned int s = 0; s < GM_STAT_COUNT; s++)
+		for (unsigned int p = 0; p < GM_POOL_CLASSES; p++)
+			stats.stat[s][p] = stat_of(json, gm_stat_name(s), gm_pool_class_name(p));
+	return stats;
+}
+
+static void put_line(void *arg, const char *text)
+{
+	(void)arg;
+	puts(text);
+}
+
+/* Rows "by module" or "by kind" of a device or of the host. */
+static void print_holders(const struct view *view, const json_t *of, bool by_module)
+{
+	const json_t *rows = gm_json_list(of, by_module ? "by_module" : "by_kind"), *row;
+	size_t i;
+
+	if (!json_array_size(rows))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
+			"live", "peak", "allocations", "frees");
+	json_array_foreach(rows, i, row) printf(
+		"%-36s %12s %12s %11lld %11lld\n",
+		by_module
+			? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36)
+			: gm_show_cut(gm_json_text(row, "kind"), 36),
+		gm_show_bytes(gm_json_number(row, "allocated_bytes")),
+		gm_show_bytes(gm_json_number(row, "peak_bytes")),
+		(long long)gm_json_number(row, "allocations"),
+		(long long)gm_json_number(row, "frees"));
+}
+
+/* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
+static void print_groups(const struct view *view, const char *device)
+{
+	struct gm_lives_filter filter = { .device = device };
+	struct gm_groups groups;
+
+	if (gm_groups_open(&groups, view->by))
+		return;
+	if (!gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL) && groups.count) {
+		gm_groups_sort(&groups);
+		putchar('\n');
+		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
+				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
+		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
+			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
+			       (long long)groups.list[i].count[1],
+			       gm_show_clean(groups.list[i].key));
+			if (view->by == GM_BY_STACK)
+				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 28);
+		}
+		if (groups.count > SITES_SHOWN)
+			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
+			       groups.count - SITES_SHOWN);
+	}
+	gm_groups_close(&groups);
+}
+
+/* What waits for the GPU; what is reserved and idle; of that, what cannot be given back, since its
+ * segment is in use. */
+static void print_fragmentation(const struct view *view, const json_t *device)
+{
+	const json_t *stats = gm_json_object(device, "memory_stats");
+	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
+	int64_t active = gm_json_number(stats, "active_bytes.all.current");
+	int64_t idle = gm_wrap_subtract(reserved, active);
+	int64_t limbo = gm_wrap_subtract(active,
+					 gm_json_number(stats, "allocated_bytes.all.current"));
+	int64_t stuck = gm_json_number(stats, "inactive_split_bytes.all.current");
+
+	if (limbo > 0 && active > 0)
+		printf("in limbo: %s in %s, freed and not yet reusable, since the GPU may be "
+		       "using them\n", gm_show_bytes(limbo),
+		       gm_show_count(gm_wrap_subtract(gm_json_number(stats, "active.all.current"),
+						      gm_json_number(stats, "allocation.all.current")),
+				     "block"));
+	if (idle <= 0 || reserved <= 0)
+		return;
+	printf("idle in the cache: %s, the largest block %s; %s of it cannot be given back, since "
+	       "its segments are in "
+	       "use (%.1f%% of what is reserved)\n",
+	       gm_show_bytes(idle),
+	       gm_show_bytes(gm_largest_idle(view->root, gm_json_number(device, "device"))),
+	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
+}
+
+static void print_explanation(const struct view *view)
+{
+	const struct gm_explanation *explanation = view->explanation;
+	char device[16];
+
+	snprintf(device, sizeof(device), "%d", explanation->device);
+	if (explanation->cause == GM_CAUSE_NONE || !wanted(view, device))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "why memory ran out");
+	printf("%s\n%s\n", explanation->why, explanation->change);
+	if (explanation->stack > 0)
+		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
+}
+
+static void print_device(const struct view *view, const json_t *device)
+{
+	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
+	struct gm_stats stats = stats_of(gm_json_object(device, "memory_stats"));
+	long long number = gm_json_number(device, "device");
+	const char *name = gm_json_text(device, "name");
+	char text[24];
+
+	snprintf(text, sizeof(text), "%lld", number);
+	if (!wanted(view, text) || !json_is_true(json_object_get(device, "present")))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "",
+			gm_show_clean(name));
+	gm_stats_table(&stats, (int)number, put_line, NULL);
+	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
+		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
+		     "history is not whole");
+	if (json_is_integer(unattributed) && json_integer_value(unattributed) < 0)
+		/* Managed memory, most of all. */
+		printf("of %s the driver had %s free at %s; %s of what was recorded here then did "
+		       "not lie on the device\n",
+		       gm_show_bytes(gm_json_number(device, "total_bytes")),
+		       gm_show_bytes(gm_json_number(device, "free_bytes")),
+		       gm_show_time(gm_json_number(device, "sampled_us")),
+		       gm_show_bytes(gm_wrap_subtract(0, json_integer_value(unattributed))));
+	else if (json_is_integer(unattributed))
+		printf("of %s the driver had %s free at %s; not recorded here (contexts, other "
+		       "processes): %s\n", gm_show_bytes(gm_json_number(device, "total_bytes")),
+		       gm_show_bytes(gm_json_number(device, "free_bytes")),
+		       gm_show_time(gm_json_number(device, "sampled_us")),
+		       gm_show_bytes(json_integer_value(unattributed)));
+	print_fragmentation(view, device);
+	print_holders(view, device, true);
+	print_holders(view, device, false);
+	print_groups(view, text);
+}
+
+static void print_host(const struct view *view)
+{
+	const json_t *host = gm_json_object(view->root, "host");
+	const json_t *rows = gm_json_list(host, "by_kind");
+	const json_t *stats = gm_json_object(host, "memory_stats");
+
+	if (!wanted(view, "host") || !json_array_size(rows))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "pinned host memory: %s live, peak %s",
+			gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
+			gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")));
+	print_holders(view, host, true);
+}
+
+static void print_failure(const struct view *view, const json_t *failure)
+{
+	int64_t stack = gm_json_number(failure, "stack");
+	char site[1024] = "";
+
+	if (stack > 0)
+		gm_site_text(&view->scene->stacks, stack, site, sizeof(site));
+	printf("  #%lld %s: %s asked for %s on %s by %s%s%s: %s; %s of %s were free",
+	       (long long)gm_json_number(failure, "number"),
+	       gm_show_time(gm_json_number(failure, "time_us")),
+	       gm_show_clean(gm_json_text(failure, "entry")),
+	       gm_show_bytes(gm_json_number(failure, "requested_bytes")), gm_show_device(failure),
+	       gm_show_module(view->root, gm_json_number(failure, "module")), site[0] ? ", " : "",
+	       gm_show_clean(site), gm_show_clean(gm_json_text(failure, "result_name")),
+	       gm_show_bytes(gm_json_number(failure, "free_bytes")),
+	       gm_show_bytes(gm_json_number(failure, "total_bytes")));
+	if (gm_json_number(failure, "reserved_bytes") > 0)
+		printf("; the cache held %s, the largest block %s, and %s in limbo",
+		       gm_show_bytes(gm_json_number(failure, "cached_bytes")),
+		       gm_show_bytes(gm_json_number(failure, "largest_free_bytes")),
+		       gm_show_bytes(gm_json_number(failure, "limbo_bytes")));
+	putchar('\n');
+}
+
+/* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */
+static void print_stack(const struct view *view, const json_t *crash)
+{
+	size_t count;
+	const uint32_t *named = gm_stack(&view->scene->stacks, gm_json_number(crash, "stack"), &count);
+	const struct gm_frame *frames = view->scene->stacks.frames;
+	const json_t *pc;
+	bool unnamed = false;
+	size_t i;
+
+	json_array_foreach(gm_json_list(crash, "pcs"), i, pc) {
+		const struct gm_frame *frame = i < count ? &frames[named[i]] : NULL;
+
+		if (frame && frame->symbol[0])
+			printf("  %s (%s)\n", gm_show_clean(frame->name),
+			       gm_show_module(view->root, gm_json_number(pc, "module")));
+		else
+			printf("  %s+%#llx\n",
+			       gm_show_module(view->root, gm_json_number(pc, "module")),
+			       (unsigned long long)gm_json_number(pc, "offset"));
+		unnamed |= !frame || !frame->symbol[0];
+	}
+	if (unnamed)
+		puts("  (gpumem symbolize gives these their names)");
+	if (json_is_true(json_object_get(crash, "truncated")))
+		puts("  ... (it could not be followed further)");
+}
+
+static void print_crash(const struct view *view)
+{
+	const json_t *crash = gm_json_object(view->root, "failure");
+
+	if (strcmp(gm_json_text(crash, "type"), "crash"))
+		return;
+	printf("died of %s in thread %lld", gm_show_clean(gm_json_text(crash, "signal_name")),
+	       (long long)gm_json_number(crash, "thread"));
+	if (json_is_integer(json_object_get(crash, "address")))
+		printf(", address %#llx", (unsigned long long)gm_json_number(crash, "address"));
+	else
+		printf(", sent by process %lld", (long long)gm_json_number(crash, "sender_pid"));
+	putchar('\n');
+	print_stack(view, crash);
+}
+
+static void print_flight(const json_t *flight)
+{
+	struct gm_show_op op = {
+		.thread = gm_json_number(flight, "thread"), .size = gm_json_number(flight, "size"),
+		.address = (uint64_t)gm_json_number(flight, "addr"),
+		.action = gm_json_text(flight, "action"), .kind = gm_json_text(flight, "kind"),
+		.device = gm_show_device(flight),
+		.took_effect = json_is_true(json_object_get(flight, "took_effect")),
+	};
+
+	gm_show_op(stdout, &op);
+}
+
+/* Is the snapshot of the moment when memory ran out? PyTorch's usually are. */
+static bool is_of_oom(const json_t *root)
+{
+	return !strcmp(gm_json_text(gm_json_object(root, "failure"), "type"), "oom") ||
+	       !strcmp(gm_json_text(root, "reason"), "pytorch");
+}
+
+static void print_troubles(const struct view *view)
+{
+	const json_t *failures = gm_json_list(view->root, "failures"), *one;
+	const json_t *flights = gm_json_list(gm_json_object(view->root, "recovered"), "in_flight");
+	const json_t *history = gm_json_object(view->root, "history");
+	const char *area;
+	size_t i;
+
+	if (json_array_size(failures)) {
+		putchar('\n');
+		gm_show_heading(stdout, "could not be had");
+		json_array_foreach(failures, i, one)
+			print_failure(view, one);
+		if (!is_of_oom(view->root))
+			print_explanation(view);
+	}
+	if (json_array_size(flights)) {
+		putchar('\n');
+		gm_show_heading(stdout, "begun and not returned");
+		json_array_foreach(flights, i, one)
+			print_flight(one);
+	}
+	if (gm_json_number(history, "dropped"))
+		printf("\n%lld of %lld events of history were dropped (%lld found no room)\n",
+		       (long long)gm_json_number(history, "dropped"),
+		       (long long)(gm_json_number(history, "dropped") +
+				   gm_json_number(history, "events")),
+		       (long long)gm_json_number(history, "events_lost"));
+	if (gm_json_number(history, "operations_lost"))
+		printf("\n%lld operations were not recorded\n",
+		       (long long)gm_json_number(history, "operations_lost"));
+	json_object_foreach((json_t *)(uintptr_t)gm_json_object(view->root, "refused"), area, one)
+		if (json_integer_value(one))
+			printf("\nthe journal's area '%s' was full: %lld refused\n",
+			       gm_show_clean(area), (long long)json_integer_value(one));
+}
+
+static void print_summary(const struct view *view, const char *word, bool several)
+{
+	const json_t *process = gm_json_object(view->root, "process"), *device;
+	int64_t rank = gm_json_number(process, "rank");
+	size_t i;
+
+	if (several)
+		printf("== %s\n", gm_show_clean(word));
+	if (gm_json_text(process, "command")[0])
+		gm_show_heading(stdout, "%s (pid %lld on %s)",
+				gm_show_clean(gm_json_text(process, "command")),
+				(long long)gm_json_number(process, "pid"),
+				gm_show_clean(gm_json_text(process, "host")));
+	else
+		gm_show_heading(stdout, "%s", gm_show_clean(word));
+	if (json_is_integer(json_object_get(process, "rank")))
+		printf("rank %lld; ", (long long)rank);
+	printf("snapshot: %s, %s%s\n", gm_show_clean(gm_json_text(view->root, "reason")),
+	       gm_show_time(gm_json_number(view->root, "time_us")),
+	       json_is_true(json_object_get(view->root, "consistent")) ? "" :
+	       "; copied while it changed: not of one moment");
+	print_crash(view);
+	if (is_of_oom(view->root))
+		print_explanation(view);
+	json_array_foreach(gm_json_list(view->root, "devices"), i, device)
+		print_device(view, device);
+	print_host(view);
+	if (!i && !gm_json_number(gm_json_object(gm_json_object(view->root, "host"), "memory_stats"),
+				  "allocation.all.allocated"))
+		puts("\nnothing was allocated: no device is in it");
+	print_troubles(view);
+	if (several)
+		putchar('\n');
+}
+
+/* What is live, as the text has it. */
+static json_t *json_groups(const struct view *view)
+{
+	struct gm_lives_filter filter = { .device = view->device };
+	json_t *list = json_array();
+	struct gm_groups groups;
+
+	if (gm_groups_open(&groups, view->by))
+		return list;
+	gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
+	gm_groups_sort(&groups);
+	for (size_t i = 0; i < groups.count; i++) {
+		const struct gm_group *group = &groups.list[i];
+
+		json_array_append_new(list, json_pack(
+			"{so sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
+			gm_groups_json_stack(view->scene, group->stack) : json_string(gm_show_clean(group->key)),
+			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1]));
+	}
+	gm_groups_close(&groups);
+	return list;
+}
+
+/* The large parts are not there unless somebody asked for them. */
+static void print_json(const struct view *view)
+{
+	json_t *root = json_copy((json_t *)(uintptr_t)view->root);
+	char by[16];
+
+	snprintf(by, sizeof(by), "by_%s", gm_by_name(view->by));
+	json_object_set_new(root, by, json_groups(view));
+	json_object_set_new(root, "explanation",
+			    view->explanation->cause == GM_CAUSE_NONE
+				    ? json_null()
+				    : json_pack("{ss ss ss so}", "cause",
+						gm_cause_name(view->explanation->cause), "why",
+						gm_show_clean(view->explanation->why), "change",
+						gm_show_clean(view->explanation->change), "stack",
+						gm_groups_json_stack(view->scene, view->explanation->stack)));
+	gm_show_json(stdout, root, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(root);
+}
+
+static int one(const char *word, const char *device, enum gm_by by, bool json, bool several)
+{
+	struct gm_explanation explanation;
+	struct gm_loaded loaded;
+	struct gm_scene scene;
+	struct view view;
+	int r;
+
+	if (gm_load(word, &loaded))
+		return gm_given_bad("summary", word, loaded.error);
+	r = gm_given_device("summary", device, word, &loaded, 1);
+	if (r) {
+		gm_load_free(&loaded);
+		return r;
+	}
+	if (loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(loaded.root);
+	r = gm_scene_open(&scene, loaded.root);
+	if (r) {
+		gm_load_free(&loaded);
+		return gm_given_bad("summary", word, gm_limit_why(r));
+	}
+	gm_locate(&scene);
+	gm_explain(&scene, &explanation);
+	view = (struct view){ loaded.root, device, by, &scene, &explanation };
+	if (json)
+		print_json(&view);
+	else
+		print_summary(&view, word, several);
+	gm_scene_close(&scene);
+	gm_load_free(&loaded);
+	return GM_EXIT_OK;
+}
+
+int gm_verb_summary(int argc, char **argv)
+{
+	const char *device = NULL;
+	int c, by = GM_BY_SITE, status = GM_EXIT_OK;
+	char *end;
+	bool json = false;
+
+	while ((c = gm_cli_next(argc, argv)) >= 0) {
+		if (c == 'd') {
+			device = optarg;
+			strtol(optarg, &end, 10);
+			if (strcmp(optarg, "host") && (end == optarg || *end)) {
+				fprintf(stderr, "gpumem summary: --device %s: not a number or 'host'\n",
+					gm_show_clean(optarg));
+				return GM_EXIT_USAGE;
+			}
+		} else if (c == 'b') {
+			by = gm_by_of(optarg);
+			if (by < 0) {
+				fprintf(stderr, "gpumem summary: --by %s: not site, stack, module, kind, "
+					"size or stream\n", gm_show_clean(optarg));
+				return GM_EXIT_USAGE;
+			}
+		} else if (c == 'j') {
+			json = true;
+		} else {
+			return gm_cli_end(c);
+		}
+	}
+	if (optind == argc)
+		return gm_cli_inputs("summary", argc - optind);
+	for (int i = optind; i < argc; i++) {
+		int s = one(argv[i], device, (enum gm_by)by, json, argc - optind > 1);
+
+		status = s > status ? s : status;
+	}
+	return gm_show_end("summary", status);
+}

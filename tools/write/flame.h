@@ -1,0 +1,51 @@
+/*
+ * flame.h - stacks and what they weigh, and the formats that show it. Single-threaded.
+ */
+#ifndef GM_TOOLS_FLAME_H
+#define GM_TOOLS_FLAME_H
+
+#include <stdio.h>
+
+#include "tools/show/lives.h"
+#include "tools/show/stacks.h"
+
+enum gm_weigh {
+	GM_WEIGH_LIVE,			/* bytes that are live */
+	GM_WEIGH_PEAK,			/* bytes that were live at the highest moment of the history */
+	GM_WEIGH_COUNT,			/* allocations made */
+	GM_WEIGH_BYTES,			/* bytes allocated */
+	GM_WEIGH_CHURN			/* bytes allocated and freed again */
+};
+
+struct gm_flame {
+	const struct gm_stacks *stacks;
+	int64_t *weights;		/* by stack; stacks->count of them, at least one; of those that are
+					 * shown alike the first has all */
+	uint32_t *alike;		/* by frame: the first that is shown as it */
+	size_t count;
+	int64_t total;
+	enum gm_weigh weigh;
+};
+
+/* "live bytes", "peak bytes" ... */
+const char *gm_weigh_name(enum gm_weigh weigh);
+
+/* Weigh the stacks of @lives. Frames are shown by their label, @by_line also by file and line. Returns 0
+ * or -ENOMEM; gm_flame_close gives it back. */
+int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
+		  const struct gm_lives_filter *filter, enum gm_weigh weigh, bool by_line);
+void gm_flame_close(struct gm_flame *flame);
+
+/* A line a stack, outermost frame first: "main;f;g 1024". */
+void gm_flame_folded(FILE *out, const struct gm_flame *flame);
+
+/* speedscope's JSON, a profile for each of @flames, which share their stacks. Returns 0 or -errno. */
+int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, const char *title);
+
+/* One SVG file with all it needs: tool tips, and a click that zooms. Returns 0 or -ENOMEM. */
+int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title);
+
+/* How a frame is called: "name", with the file and line of a Python one. @room of 512 is enough. */
+void gm_flame_label(const struct gm_frame *frame, char *ret, size_t room);
+
+#endif

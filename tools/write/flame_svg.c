@@ -1,0 +1,274 @@
+/*
+ * flame_svg.c - a flame graph as one SVG file that needs nothing else: see flame.h. One thread.
+ *
+ * Frames of one name under one parent are one box. A click on a box makes it as wide as the
+ * picture; a click on the ground goes back.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/write/flame.h"
+#include "tools/show/show.h"
+#include "tools/write/sink.h"
+#include "tools/read/table.h"
+#include "tools/read/value.h"
+
+#define WIDTH 1200.0
+#define ROW 17
+#define TOP 40
+#define NARROW 0.2			/* pixels: what is narrower is not drawn */
+#define DEPTH_MOST 4096
+
+struct node {
+	const struct gm_value *label;
+	int64_t weight;
+	uint32_t first, last, next;	/* children in order; 0: none */
+	bool python;
+};
+
+struct picture {
+	FILE *out;
+	const struct gm_flame *flame;
+	struct node *nodes;		/* 0 is the ground */
+	size_t count, room;
+	struct gm_table children;	/* (parent, label) -> node */
+	struct gm_values *labels;
+	const struct gm_value **label_of;	/* of each frame, once it was asked for */
+	unsigned int deepest;
+};
+
+static const struct gm_value *new_label(struct picture *p, const struct gm_frame *frame)
+{
+	char text[512];
+
+	gm_flame_label(frame, text, sizeof(text));
+	return gm_value_text(p->labels, text, strlen(text));
+}
+
+static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_value *label, bool python)
+{
+	uint64_t found;
+	uint32_t at;
+
+	if (!label)
+		return 0;
+	found = gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
+	if (found)
+		return (uint32_t)found;
+	if (p->count == p->room) {
+		struct node *larger = p->room < UINT32_MAX / 2 ?
+			realloc(p->nodes, p->room * 2 * sizeof(*larger)) : NULL;
+
+		if (!larger)
+			return 0;
+		p->nodes = larger;
+		p->room *= 2;
+	}
+	at = (uint32_t)p->count++;
+	p->nodes[at] = (struct node){ .label = label, .python = python };
+	if (p->nodes[parent].last)
+		p->nodes[p->nodes[parent].last].next = at;
+	else
+		p->nodes[parent].first = at;
+	p->nodes[parent].last = at;
+	return gm_table_put(&p->children, parent, (uint64_t)(uintptr_t)label, at) ? 0 : at;
+}
+
+static int grow_tree(struct picture *p)
+{
+	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
+	const struct gm_frame *frames = p->flame->stacks->frames, *frame;
+	const struct gm_value *unknown = new_label(p, &none), **label;
+
+	for (size_t s = 0; s < p->flame->count; s++) {
+		size_t count, i;
+		const uint32_t *ids = gm_stack(p->flame->stacks, (int64_t)s, &count);
+		uint32_t at = 0;
+
+		if (!p->flame->weights[s])
+			continue;
+		p->nodes[0].weight += p->flame->weights[s];
+		for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
+			frame = count ? &frames[ids[count - 1 - i]] : &none;
+			label = count ? &p->label_of[ids[count - 1 - i]] : &unknown;
+			if (!*label)
+				*label = new_label(p, frame);
+			at = child_of(p, at, *label, frame->python);
+			if (!at)
+				return -ENOMEM;
+			p->nodes[at].weight += p->flame->weights[s];
+		}
+		p->deepest = i > p->deepest ? (unsigned int)i : p->deepest;
+	}
+	return 0;
+}
+
+/* At most @most bytes, with no letter cut; what XML has no place for becomes '?'. */
+static void put_escaped(FILE *out, const char *text, size_t most)
+{
+	size_t end = strnlen(text, most);
+
+	while (end == most && end && ((unsigned char)text[end] & 0xc0) == 0x80)
+		end--;
+	for (size_t i = 0; i < end; i++) {
+		unsigned char c = (unsigned char)text[i];
+		/* U+FFFE and U+FFFF */
+		bool none = c == 0xef && end - i > 2 && (unsigned char)text[i + 1] == 0xbf &&
+			    (unsigned char)text[i + 2] >= 0xbe;
+		size_t control = gm_show_control(text + i);
+
+		if (none || control)
+			putc_unlocked('?', out);
+		else if (c == '&' || c == '<' || c == '>' || c == '"')
+			fprintf(out, "&#%d;", c);
+		else
+			putc_unlocked(c, out);
+		i += none ? 2 : control ? control - 1 : 0;
+	}
+}
+
+/* How many bytes of @text are about @letters letters, with no letter cut. */
+static size_t fit(const char *text, size_t letters)
+{
+	size_t i = 0;
+
+	for (; text[i]; i++)
+		if (((unsigned char)text[i] & 0xc0) != 0x80 && !letters--)
+			break;
+	return i;
+}
+
+/* The same name has the same colour in every picture: warm for native code, green for Python. */
+static void put_color(FILE *out, const struct node *node)
+{
+	unsigned int hash = 2166136261u;
+
+	for (uint32_t i = 0; i < node->label->count; i++)
+		hash = (hash ^ (unsigned char)node->label->u.text[i]) * 16777619u;
+	fprintf(out, "hsl(%u,%u%%,%u%%)", (node->python ? 100 : 15) + hash % 40, 60 + (hash >> 8) % 20,
+		64 + (hash >> 16) % 12);
+}
+
+static void put_amount(struct picture *p, int64_t weight)
+{
+	if (p->flame->weigh == GM_WEIGH_COUNT)
+		fprintf(p->out, "%lld allocations", (long long)weight);
+	else
+		fputs(gm_show_bytes(weight), p->out);
+	fprintf(p->out, ", %.2f%%", 100.0 * (double)weight / (double)p->nodes[0].weight);
+}
+
+/* What stands between @before and @after, in thousandths: printf takes longer than all the rest. */
+static void put_thousandths(FILE *out, const char *before, double value, const char *after)
+{
+	uint64_t thousandths = (uint64_t)(value * 1000 + 0.5);
+	char room[24], point[4] = { '.', (char)('0' + thousandths / 100 % 10), (char)('0' + thousandths / 10 % 10),
+				    (char)('0' + thousandths % 10) };
+	const char *whole = gm_sink_digits(room, thousandths / 1000, false);
+
+	fputs_unlocked(before, out);
+	fwrite_unlocked(whole, 1, (size_t)(room + sizeof(room) - whole), out);
+	fwrite_unlocked(point, 1, sizeof(point), out);
+	fputs_unlocked(after, out);
+}
+
+static void put_box(struct picture *p, const struct node *node, double x, double width,
+		    unsigned int row)
+{
+	unsigned int y = TOP + (p->deepest - row) * ROW;
+	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;
+
+	put_thousandths(p->out, "<g class=\"b\" data-x=\"", x, "\" data-w=\"");
+	put_thousandths(p->out, "", width, "\"");
+	fprintf(p->out, " data-r=\"%u\" data-n=\"%lld\"><title>", row, (long long)node->weight);
+	put_escaped(p->out, node->label->u.text, SIZE_MAX);
+	fputs(" (", p->out);
+	put_amount(p, node->weight);
+	put_thousandths(p->out, ")</title><rect x=\"", x, "\"");
+	fprintf(p->out, " y=\"%u\"", y);
+	put_thousandths(p->out, " width=\"", width, "\"");
+	fprintf(p->out, " height=\"%d\" fill=\"", ROW - 1);
+	put_color(p->out, node);
+	put_thousandths(p->out, "\"/><text x=\"", x + 3, "\"");
+	fprintf(p->out, " y=\"%u\">", y + 12);
+	put_escaped(p->out, node->label->u.text, fit(node->label->u.text, letters));
+	fputs("</text></g>\n", p->out);
+}
+
+/* Recursion ends at DEPTH_MOST. */
+static void put_children(struct picture *p, uint32_t parent, double x, double scale, unsigned int row)
+{
+	for (uint32_t at = p->nodes[parent].first; at; at = p->nodes[at].next) {
+		double width = (double)p->nodes[at].weight * scale;
+
+		if (width >= NARROW) {
+			put_box(p, &p->nodes[at], x, width, row);
+			put_children(p, at, x, scale, row + 1);
+		}
+		x += width;
+	}
+}
+
+static const char script[] =
+	"<script><![CDATA[\n"
+	"const boxes = [...document.querySelectorAll('.b')].map(g => ({ g, x: +g.dataset.x, w: +g.dataset.w,\n"
+	"  r: +g.dataset.r, name: g.querySelector('title').textContent.replace(/ \\([^(]*\\)$/, '') }));\n"
+	"function zoom(x, w, r) {\n"
+	"  for (const b of boxes) {\n"
+	"    const under = b.r < r && b.x <= x + 1e-2 && b.x + b.w >= x + w - 1e-2;\n"
+	"    const inside = b.r >= r && b.x >= x - 1e-2 && b.x + b.w <= x + w + 1e-2;\n"
+	"    b.g.style.display = under || inside ? '' : 'none';\n"
+	"    if (!under && !inside) continue;\n"
+	"    const left = under ? 0 : (b.x - x) / w * 1200, width = under ? 1200 : b.w / w * 1200;\n"
+	"    const rect = b.g.querySelector('rect'), text = b.g.querySelector('text');\n"
+	"    rect.setAttribute('x', left); rect.setAttribute('width', width);\n"
+	"    text.setAttribute('x', left + 3);\n"
+	"    text.textContent = width > 20 ? [...b.name].slice(0, (width - 6) / 6.6).join('') : '';\n"
+	"  }\n"
+	"}\n"
+	"for (const b of boxes) b.g.addEventListener('click', e => { e.stopPropagation(); zoom(b.x, b.w, b.r); });\n"
+	"document.documentElement.addEventListener('click', () => zoom(0, 1200, 0));\n"
+	"]]></script>\n";
+
+static void put_picture(struct picture *p, const char *title)
+{
+	int height = TOP + ROW * (int)(p->deepest + 1) + 10;
+	double scale = p->nodes[0].weight > 0 ? WIDTH / (double)p->nodes[0].weight : 0;
+
+	fprintf(p->out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+		"width=\"%.0f\" height=\"%d\" viewBox=\"0 0 %.0f %d\">\n<style>text{font:12px monospace;"
+		"pointer-events:none}.b{cursor:pointer}.b:hover rect{stroke:#000}</style>\n"
+		"<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n<text x=\"3\" y=\"20\">",
+		WIDTH, height, WIDTH, height);
+	put_escaped(p->out, title, 300);
+	fprintf(p->out, ": %s, ", gm_weigh_name(p->flame->weigh));
+	if (p->flame->weigh == GM_WEIGH_COUNT)
+		fprintf(p->out, "%lld in all", (long long)p->nodes[0].weight);
+	else
+		fprintf(p->out, "%s in all", gm_show_bytes(p->nodes[0].weight));
+	fputs("</text>\n", p->out);
+	put_children(p, 0, 0, scale, 0);
+	fputs(script, p->out);
+	fputs("</svg>\n", p->out);
+}
+
+int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
+{
+	struct picture p = { .out = out, .flame = flame, .count = 1, .room = 1024 };
+	int r = -ENOMEM;
+
+	p.nodes = calloc(p.room, sizeof(*p.nodes));
+	p.labels = gm_values_open(SIZE_MAX);
+	p.label_of = calloc(flame->stacks->frame_count + 1, sizeof(*p.label_of));
+	if (p.nodes && p.labels && p.label_of)
+		r = grow_tree(&p);
+	if (!r)
+		put_picture(&p, title);
+	gm_table_free(&p.children);
+	gm_values_close(p.labels);
+	free(p.nodes);
+	free(p.label_of);
+	return r;
+}
