@@ -67,7 +67,7 @@ untold = sorted({(section, key) for section, key, told in ALL if not told})
 check("every member is in docs/snapshot.md, in the section of its object", not untold, untold)
 # And those that these snapshots happen not to have: every name that the writer gives.
 GIVEN = set()
-for path in glob.glob("recorder/snapshot*.c"):
+for path in glob.glob("recorder/snapshot/*.c"):
     with open(path, encoding="utf-8") as text:
         GIVEN |= set(re.findall(r'(?:_key\w*|COLUMN)\(\s*[^",;]+,\s*"(\w+)"', text.read()))
 everywhere = TORCH_STATS.union(*WORDS.values())

@@ -19,7 +19,7 @@ from verbs import Program, gpumem  # noqa: E402
 
 MAGIC = b"GPUMJNL1"
 F_SETLEASE, F_NOTIFY = 1024, 1026
-IN_OPEN = 0x20
+IN_OPEN, IN_ISDIR = 0x20, 0x40000000
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -110,8 +110,8 @@ class Opens:
         except BlockingIOError:
             return 0
         while at < len(events):
+            count += not struct.unpack_from("I", events, at + 4)[0] & IN_ISDIR     # who lists it opens nothing in it
             at += 16 + struct.unpack_from("I", events, at + 12)[0]
-            count += 1
         return count
 
 

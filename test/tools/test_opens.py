@@ -1,4 +1,5 @@
-"""Only gpumem symbolize opens what a snapshot names: nobody else, not even to look; and it only reads, and checks the build id."""
+"""Only gpumem symbolize and summary, for the lines, open what a snapshot names: no other verb, not even to look; and they only
+read, and check the build id."""
 import ctypes
 import json
 import os
@@ -76,8 +77,6 @@ with Room() as room:
         return ours, theirs
 
     def verbs(path):
-        yield ("summary",), path
-        yield ("summary", "--json"), path
         for words in (("--csv",), ("--jsonl",), ("--stack", "x"), ()):
             yield ("events", *words), path
         yield ("leaks",), path
@@ -106,11 +105,13 @@ with Room() as room:
 
     ours, _ = made(named)
     before = os.stat(named)
-    run = gpumem("symbolize", ours)
-    seen = watch.seen()
-    check("gpumem symbolize opens it: the watch sees it", any(mask & IN_OPEN and name == "libnamed.so" for mask, name in seen), (seen, run))
-    check("it only reads", not any(mask & (IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_DELETE) for mask, _ in seen) and
-          os.stat(named).st_mtime_ns == before.st_mtime_ns, seen)
+    for words in (("summary",), ("summary", "--json"), ("symbolize",)):
+        run = gpumem(*words, ours)
+        seen = watch.seen()
+        check("gpumem %s opens it: the watch sees it" % " ".join(words),
+              any(mask & IN_OPEN and name == "libnamed.so" for mask, name in seen), (seen, run))
+        check("it only reads", not any(mask & (IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_DELETE) for mask, _ in seen) and
+              os.stat(named).st_mtime_ns == before.st_mtime_ns, seen)
     check("a file of another build id gives no names, and that is said", run.returncode == 0 and "build id" in run.stderr and
           not any(f["name"] for f in json.loads(run.stdout)["frames"]), run.stderr)
     notes = subprocess.run(["readelf", "-n", named], capture_output=True, text=True, check=True).stdout
@@ -127,6 +128,7 @@ with Room() as room:
     check("with the right one the name is there", json.loads(run.stdout)["frames"][1]["name"] == symbol, (symbol, run.stderr))
     watch.seen()
     ours, _ = made(fifo)
-    run = gpumem("symbolize", ours, timeout=60)
-    check("a FIFO in a module's place does not hold symbolize up", run.returncode == 0, run)
+    for verb in ("symbolize", "summary"):
+        run = gpumem(verb, ours, timeout=60)
+        check("a FIFO in a module's place does not hold %s up" % verb, run.returncode == 0, run)
 finish()
