@@ -18,7 +18,7 @@
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
-#include "tools/verbs/locate.h"
+#include "tools/symbols/locate.h"
 #include "tools/show/show.h"
 #include "tools/torch/torch_stats.h"
 #include "tools/verbs/verbs.h"

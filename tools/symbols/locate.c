@@ -2,7 +2,7 @@
  * locate.c - source lines of native frames: see locate.h. One thread.
  */
 #define _GNU_SOURCE
-#include "tools/verbs/locate.h"
+#include "tools/symbols/locate.h"
 
 #include <stdlib.h>
 #include <string.h>
