@@ -74,11 +74,18 @@ SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh tes
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py))
 # What runs under which sanitizer. A program of one thread has no race to be found: not under TSan. What ASan
-# has no room for (it cannot be loaded into Python, a step is too slow) is looked at for what is undefined alone.
+# has no room for (it cannot be loaded into Python) is looked at for what is undefined alone.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
 TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
 ASAN_TESTS  = $(UNIT) $(FAKETEST) $(HOOKTEST) $(FUZZ)
-UBSAN_ALONE = $(addprefix $(BUILD)/test/unit/,test_cached_moments test_python test_unwind)
+UBSAN_ALONE = $(BUILD)/test/unit/test_python
+# What takes longer than some ten seconds, or wants another variant: not for the loop of a day's work.
+SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cached.py closefrom.py conservation.py crash.py host.py kills.py \
+	      sanitized.py storms.py) \
+	      $(addprefix test/tools/test_,convert_torch.py exits.py help.py large.py run.py search.py snapshot.py \
+	      symbolize.py top.py) \
+	      $(addprefix test/security/test_,bombs.py shown.py sparse.py written.py) $(wildcard test/model/test_*.py) \
+	      $(addprefix $(BUILD)/test/unit/test_,cached cached_moments kill python step)
 variant     = $(patsubst build/%,build/$(1)/%,$(2))
 # The model of random programs, and the named ones beside it (test/model/).
 SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
@@ -90,7 +97,7 @@ RT_SO   := $(BUILD)/fakecuda/libcudart.so.13
 RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 
 # ---- targets -----------------------------------------------------------------------------------
-.PHONY: all help setup demo check check-only check-built built-rules built-address built-undefined built-thread \
+.PHONY: all help setup demo check check-fast check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
 	lint install uninstall clean gpu-check cuda-found always
 .DELETE_ON_ERROR:
@@ -102,6 +109,7 @@ help:
 	@echo 'make            build/libgpumem.so and build/gpumem'
 	@echo 'make demo       set up, build, run a CUDA program under the library, show what it recorded'
 	@echo 'make check      set up, build, run every test'
+	@echo 'make check-fast what takes a moment each of that, without sanitizers: three minutes on two cores'
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
 	@echo 'make check-abi bench fuzz lint install uninstall gpu-check clean'
 
@@ -122,6 +130,10 @@ demo-parts: $(FAKE_SO) $(RT_SO) $(RT_A) $(filter %/demo_app.static %/demo_app.sh
 check:
 	$(Q)scripts/setup.sh
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-only WERROR=1
+
+check-fast: all tests
+	$(Q)$(PYTHON) test/run.py --build $(BUILD) \
+		$(filter-out $(SLOW_TESTS),$(SCRIPTS) $(UNIT) $(FAKETEST) $(HOOKTEST))
 
 # All variants are built by one set of jobs; none has a file in common with another, but for the rules.
 check-only: check-built
