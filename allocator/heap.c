@@ -14,7 +14,7 @@ int gm_heap_init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 	*heap = (struct gm_heap){
 		.config = *setup->config, .ops = setup->ops, .undo = setup->undo,
 		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
-		.links = setup->links, .span = setup->span, .domain = setup->domain,
+		.links = setup->links, .map = setup->map, .domain = setup->domain,
 	};
 	heap->plain = gm_heap_rounds_plainly(&heap->config);
 	heap->stats->max_split_size = heap->config.max_split_size == GM_HEAP_UNLIMITED
@@ -141,8 +141,8 @@ static inline uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 	back->prev = id;
 	set_word(&back->address, back->address + size);
 	set_word(&back->size, back->size - size);
-	if (heap->span)
-		gm_span_split(heap->span, front->address, size, id);
+	if (heap->map)
+		gm_page_map_split(heap->map, front->address, size, id);
 	store_state(front, GM_BLOCK_ACTIVE);
 	return id;
 }
@@ -235,7 +235,7 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 		return -ENOSPC;
 	}
 	gm_free_set_remove(&heap->pool[pool], id);
-	if (heap->span && gm_span_add(heap->span, address, bytes, !pool, id)) {
+	if (heap->map && gm_page_map_add(heap->map, address, bytes, !pool, id)) {
 		heap->ops->block_drop(heap->ops->arg, id);
 		heap->ops->segment_drop(heap->ops->arg, segment);
 		return -ENOSPC;
@@ -267,15 +267,15 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, -1);
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, false, segment);
-	if (heap->span)
-		gm_span_remove(heap->span, block->address, bytes);
+	if (heap->map)
+		gm_page_map_remove(heap->map, block->address, bytes);
 	heap->ops->block_drop(heap->ops->arg, id);
 	heap->ops->segment_drop(heap->ops->arg, segment);
 }
 
 /* ---- freeing ---- */
 
-/* Two neighbours, in no pool, become one: the larger one stays, so that what is told of it (span.h)
+/* Two neighbours, in no pool, become one: the larger one stays, so that what is told of it (page_map.h)
  * concerns the smaller. Returns it. */
 static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 {
@@ -305,8 +305,8 @@ static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 	if (!first_stays)
 		set_word(&into->address, gone->address);
 	set_word(&into->size, into->size + gone->size);
-	if (heap->span)
-		gm_span_merge(heap->span, gone->address, gone->size, stays);
+	if (heap->map)
+		gm_page_map_merge(heap->map, gone->address, gone->size, stays);
 	heap->ops->block_drop(heap->ops->arg, goes);
 	return stays;
 }
@@ -361,8 +361,8 @@ bool gm_heap_is_next(struct gm_heap *heap, uint32_t id)
 	uint64_t size = block->size;
 	uint32_t best;
 
-	if ((block->prev && (before == GM_BLOCK_INACTIVE || before == GM_BLOCK_KEPT)) ||
-	    (block->next && next->state == GM_BLOCK_KEPT))
+	if ((block->prev && (before == GM_BLOCK_INACTIVE || before == GM_BLOCK_CACHED)) ||
+	    (block->next && next->state == GM_BLOCK_CACHED))
 		return false;
 	best = gm_free_set_at_least(set, block->stream, size, 0);
 	if (block->next && next->state == GM_BLOCK_INACTIVE) {

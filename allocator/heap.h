@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "allocator/free_set.h"
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 #include "allocator/table.h"
 #include "allocator/undo.h"
 
@@ -105,7 +105,7 @@ struct gm_heap {
 	struct gm_free_set pool[2];	/* 0 small, 1 large */
 	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
 	uint64_t reserved;		/* bytes got from the driver */
-	struct gm_span *span;		/* told where blocks begin; NULL: none */
+	struct gm_page_map *map;		/* told where blocks begin; NULL: none */
 	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
 	struct gm_ledger *ledger;	/* NULL: all goes into @stats as it happens */
 	struct gm_room *room;		/* of each class, for the ledger */
@@ -124,7 +124,7 @@ struct gm_heap_setup {
 	struct gm_free_link *links;	/* one for each block id */
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back */
 	void *memory_arg;
-	struct gm_span *span;		/* NULL: none is kept */
+	struct gm_page_map *map;		/* NULL: none is kept */
 	uint8_t domain;
 };
 
@@ -158,7 +158,7 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
 /* Both at once. */
 void gm_heap_free(struct gm_heap *heap, uint32_t block);
 
-/* A block that the owner kept out of the free sets (GM_BLOCK_KEPT), counted as freed already: into
+/* A block that the owner kept out of the free sets (GM_BLOCK_CACHED), counted as freed already: into
  * them. */
 void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
 

@@ -5,17 +5,17 @@
 
 #define CHECK(condition) (bad += !(condition))
 
-/* The span finds every block at both its ends. */
-static int check_span(const struct gm_heap *heap, uint32_t id)
+/* The page map finds every block at both its ends. */
+static int check_page_map(const struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *b = &heap->blocks[id];
 	int bad = 0;
 
-	if (!heap->span)
+	if (!heap->map)
 		return 0;
-	CHECK(gm_span_find(heap->span, b->address) == id);
-	CHECK(gm_span_find(heap->span, b->address + b->size / 2) == id);
-	CHECK(gm_span_find(heap->span, b->address + b->size - 1) == id);
+	CHECK(gm_page_map_find(heap->map, b->address) == id);
+	CHECK(gm_page_map_find(heap->map, b->address + b->size / 2) == id);
+	CHECK(gm_page_map_find(heap->map, b->address + b->size - 1) == id);
 	return bad;
 }
 
@@ -60,7 +60,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 			sum->stat[GM_STAT_ALLOCATION][class].current++;
 			sum->stat[GM_STAT_ALLOCATED_BYTES][class].current += (int64_t)b->size;
 		}
-		bad += check_span(heap, id);
+		bad += check_page_map(heap, id);
 		at += b->size;
 		before = id;
 	}

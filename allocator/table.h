@@ -9,7 +9,7 @@
  * record belongs to one domain (a device, or the host) and changes only under that domain's lock
  * and inside a transaction (recorder/record/txn.h), except @state, which is one atomic byte that a hook
  * may set to GM_BLOCK_FREEING before it calls the driver; and blocks of a cache, which a
- * thread hands out again under the lock of its shard alone (struct gm_shard in recorder/journal/format.h).
+ * thread hands out again under the lock of its thread cache alone (struct gm_tcache_record in recorder/journal/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
  *                                   │ first_block
@@ -49,7 +49,7 @@ enum gm_block_state {
 	GM_BLOCK_PENDING,	/* PyTorch: active_pending_free: freed, not yet reusable */
 	GM_BLOCK_INACTIVE,	/* cached, free */
 	GM_BLOCK_FREEING,	/* a free of it is under way: still live until its record changes */
-	GM_BLOCK_KEPT		/* free, not in the heap's free sets: for the next of its size */
+	GM_BLOCK_CACHED		/* free, not in the heap's free sets: for the next of its size */
 };
 
 enum gm_segment_flags {
@@ -88,7 +88,7 @@ struct gm_segment {			/* 128 bytes */
 };
 
 /* Two cache lines: where the block lies, which changes under the domain's lock; and what changes
- * whenever it is handed out or freed, which a thread may do without that lock (recorder/cache/cached_keep.c):
+ * whenever it is handed out or freed, which a thread may do without that lock (recorder/cache/thread_cache.c):
  * no word that one of the two logs is written by the other. */
 struct gm_block {			/* 128 bytes */
 	uint64_t address;

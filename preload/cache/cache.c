@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "allocator/rules.h"
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 #include "preload/cache/cache_heap.h"
 #include "preload/order/capture.h"
 #include "preload/api/history.h"
@@ -59,12 +59,12 @@ void gm_cache_lost(void)
 
 bool gm_cache_covers(CUdeviceptr address)
 {
-	return gm_cache_on() && gm_span_find(gm_cache_span(), address);
+	return gm_cache_on() && gm_page_map_find(gm_cache_page_map(), address);
 }
 
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
 {
-	uint32_t block = gm_cache_on() ? gm_span_find(gm_cache_span(), address) : 0;
+	uint32_t block = gm_cache_on() ? gm_page_map_find(gm_cache_page_map(), address) : 0;
 
 	if (!block || !gm_cached_of(block, ret_copy) || address < ret_copy->address ||
 	    address - ret_copy->address >= ret_copy->size)
@@ -427,7 +427,7 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
 {
 	struct gm_cache_heap *heap;
 
-	*ret_block = gm_cache_on() && dptr ? gm_span_find(gm_cache_span(), dptr) : 0;
+	*ret_block = gm_cache_on() && dptr ? gm_page_map_find(gm_cache_page_map(), dptr) : 0;
 	if (!*ret_block || !gm_cached_look(*ret_block, ret_view))
 		return NULL;
 	heap = ret_view->arg;
@@ -438,8 +438,8 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
  * nobody can tell what else lies in its segment, which the driver would free as a whole. */
 static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
 {
-	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_span() ||
-	    !gm_span_find(gm_cache_span(), dptr))
+	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_page_map() ||
+	    !gm_page_map_find(gm_cache_page_map(), dptr))
 		return false;
 	return refuse(CUDA_SUCCESS, ret_result);
 }

@@ -14,7 +14,7 @@
 
 #include "preload/hooks/record.h"
 
-struct gm_span;
+struct gm_page_map;
 
 /* After gm_order_start. 0 or -errno: nothing is served then. */
 int gm_cache_start(void);

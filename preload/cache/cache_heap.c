@@ -22,7 +22,7 @@
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/cache/writers.h"
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 
 #define HEAPS 160u			/* at a time */
 #define ROOM 64u			/* got at once */
@@ -44,7 +44,7 @@ static struct gm_cache_heap *oldest_gone, *newest_gone;
 static unsigned int gone_count;
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
-struct gm_span *gm_cache_spans;
+struct gm_page_map *gm_cache_page_map_of_process;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
@@ -302,7 +302,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 	struct gm_cache_heap *heap;
 	unsigned int place = 0;
 	struct gm_cached_setup setup = {
-		.config = config, .span = gm_cache_spans, .driver_alloc = segment_alloc,
+		.config = config, .map = gm_cache_page_map_of_process, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.keeps = gm_state.options.thread_cache,
@@ -445,7 +445,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes)
 {
 	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
-		gm_cached_given(gm_cache_spans, where.domain, address, bytes);
+		gm_cached_given(gm_cache_page_map_of_process, where.domain, address, bytes);
 }
 
 /* ---- growth and flush ---- */
@@ -538,6 +538,6 @@ int gm_cache_heaps_start(void)
 {
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		growth[i].rank = GM_RANK_GROWTH;
-	gm_cache_spans = gm_span_new(pages, NULL);
-	return gm_cache_spans ? 0 : -ENOMEM;
+	gm_cache_page_map_of_process = gm_page_map_new(pages, NULL);
+	return gm_cache_page_map_of_process ? 0 : -ENOMEM;
 }

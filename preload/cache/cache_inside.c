@@ -7,7 +7,7 @@
  *
  * Thread context: any. Signal context: the same. Fork: nothing in a child, which has no cache.
  */
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 #include "preload/cache/cache_heap.h"
 #include "preload/cache/cache_inside.h"
 #include "recorder/cache/cached.h"
@@ -20,7 +20,7 @@ static bool look(CUdeviceptr address, struct gm_cached_view *ret_view)
 
 	if (!gm_state_is_mine() || !gm_cache_on())
 		return false;
-	block = gm_span_find(gm_cache_span(), address);
+	block = gm_page_map_find(gm_cache_page_map(), address);
 	return block && gm_cached_look(block, ret_view);
 }
 

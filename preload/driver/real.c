@@ -224,27 +224,27 @@ bool gm_driver_loaded(void)
 	return handle != NULL;
 }
 
-struct span {
+struct map {
 	const struct link_map *object;
 	uintptr_t start, end;
 };
 
 static int find_span(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-	struct span *span = arg;
+	struct map *map = arg;
 
 	(void)bytes;
-	if (info->dlpi_addr != span->object->l_addr ||
-	    strcmp(info->dlpi_name, span->object->l_name) != 0)
+	if (info->dlpi_addr != map->object->l_addr ||
+	    strcmp(info->dlpi_name, map->object->l_name) != 0)
 		return 0;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
 
 		if (segment->p_type != PT_LOAD)
 			continue;
-		if (!span->end)
-			span->start = info->dlpi_addr + segment->p_vaddr;
-		span->end = info->dlpi_addr + segment->p_vaddr + segment->p_memsz;
+		if (!map->end)
+			map->start = info->dlpi_addr + segment->p_vaddr;
+		map->end = info->dlpi_addr + segment->p_vaddr + segment->p_memsz;
 	}
 	return 1;
 }
@@ -252,7 +252,7 @@ static int find_span(struct dl_phdr_info *info, size_t bytes, void *arg)
 bool gm_real_find(void)
 {
 	void *handle, *real[HOOKS];
-	struct span span = { NULL, 0, 0 };
+	struct map map = { NULL, 0, 0 };
 
 	if (__atomic_load_n(&found, __ATOMIC_ACQUIRE))
 		return true;
@@ -264,12 +264,12 @@ bool gm_real_find(void)
 	handle = driver_handle();
 	if (!handle)
 		return false;
-	span.object = handle;		/* what a handle is in glibc */
-	dl_iterate_phdr(find_span, &span);
+	map.object = handle;		/* what a handle is in glibc */
+	dl_iterate_phdr(find_span, &map);
 	for (size_t i = 0; i < HOOKS; i++) {
 		real[i] = gm_libc.dlsym(handle, hooks[i].name);
 		/* A handle's scope holds what the driver links, too: only its own object counts. */
-		if ((uintptr_t)real[i] < span.start || (uintptr_t)real[i] >= span.end)
+		if ((uintptr_t)real[i] < map.start || (uintptr_t)real[i] >= map.end)
 			real[i] = NULL;
 		if (real[i])
 			__atomic_store_n(slot_of(i), real[i], __ATOMIC_RELAXED);

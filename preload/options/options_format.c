@@ -16,12 +16,12 @@ const struct gm_signal_name gm_signal_names[] = {
 };
 
 /* The word at @place of "a|b|c". */
-static struct gm_span word_at(const char *list, unsigned int place)
+static struct gm_page_map word_at(const char *list, unsigned int place)
 {
-	struct gm_span rest = gm_span_of(list), word = { "", 0 };
+	struct gm_page_map rest = gm_page_map_of(list), word = { "", 0 };
 
 	for (unsigned int i = 0; i <= place && rest.length; i++)
-		word = gm_span_cut(&rest, '|');
+		word = gm_page_map_cut(&rest, '|');
 	return word;
 }
 
@@ -60,7 +60,7 @@ static void format_fraction(struct gm_line *line, double value)
 	while (digits[n - 1] == '0')
 		n--;
 	gm_line_add(line, ".");
-	gm_line_add_span(line, (struct gm_span){ digits, n });
+	gm_line_add_span(line, (struct gm_page_map){ digits, n });
 }
 
 static void format_set(struct gm_line *line, uint32_t set, const char *words)
@@ -164,10 +164,10 @@ static void add_range(const struct gm_option_row *row, bool in_mib, struct gm_li
 
 static void add_words(const char *words, struct gm_line *line)
 {
-	struct gm_span rest = gm_span_of(words);
+	struct gm_page_map rest = gm_page_map_of(words);
 
 	while (rest.length) {
-		gm_line_add_span(line, gm_span_cut(&rest, '|'));
+		gm_line_add_span(line, gm_page_map_cut(&rest, '|'));
 		gm_line_add(line, rest.length ? ", " : "");
 	}
 }

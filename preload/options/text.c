@@ -5,18 +5,18 @@
 
 #include "preload/options/text.h"
 
-void gm_line_add_span(struct gm_line *line, struct gm_span span)
+void gm_line_add_span(struct gm_line *line, struct gm_page_map map)
 {
-	for (size_t i = 0; i < span.length; i++, line->used++)
+	for (size_t i = 0; i < map.length; i++, line->used++)
 		if (line->used + 1 < line->room)
-			line->text[line->used] = span.text[i];
+			line->text[line->used] = map.text[i];
 	if (line->room)
 		line->text[line->used < line->room ? line->used : line->room - 1] = '\0';
 }
 
 void gm_line_add(struct gm_line *line, const char *text)
 {
-	gm_line_add_span(line, gm_span_of(text));
+	gm_line_add_span(line, gm_page_map_of(text));
 }
 
 void gm_line_add_number(struct gm_line *line, uint64_t number)
@@ -28,12 +28,12 @@ void gm_line_add_number(struct gm_line *line, uint64_t number)
 		digits[--at] = (char)('0' + number % 10);
 		number /= 10;
 	} while (number);
-	gm_line_add_span(line, (struct gm_span){ digits + at, sizeof(digits) - at });
+	gm_line_add_span(line, (struct gm_page_map){ digits + at, sizeof(digits) - at });
 }
 
-struct gm_span gm_span_of(const char *text)
+struct gm_page_map gm_page_map_of(const char *text)
 {
-	return (struct gm_span){ text, strlen(text) };
+	return (struct gm_page_map){ text, strlen(text) };
 }
 
 static bool blank(char c)
@@ -41,15 +41,15 @@ static bool blank(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-struct gm_span gm_span_trim(struct gm_span span)
+struct gm_page_map gm_page_map_trim(struct gm_page_map map)
 {
-	while (span.length && blank(span.text[0])) {
-		span.text++;
-		span.length--;
+	while (map.length && blank(map.text[0])) {
+		map.text++;
+		map.length--;
 	}
-	while (span.length && blank(span.text[span.length - 1]))
-		span.length--;
-	return span;
+	while (map.length && blank(map.text[map.length - 1]))
+		map.length--;
+	return map;
 }
 
 static char lower(char c)
@@ -57,18 +57,18 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-bool gm_span_is(struct gm_span span, const char *word)
+bool gm_page_map_is(struct gm_page_map map, const char *word)
 {
 	size_t i = 0;
 
-	while (i < span.length && word[i] && lower(span.text[i]) == lower(word[i]))
+	while (i < map.length && word[i] && lower(map.text[i]) == lower(word[i]))
 		i++;
-	return i == span.length && !word[i];
+	return i == map.length && !word[i];
 }
 
-struct gm_span gm_span_cut(struct gm_span *rest, char separator)
+struct gm_page_map gm_page_map_cut(struct gm_page_map *rest, char separator)
 {
-	struct gm_span part = { rest->text, 0 };
+	struct gm_page_map part = { rest->text, 0 };
 	int depth = 0;
 
 	while (part.length < rest->length) {
@@ -85,5 +85,5 @@ struct gm_span gm_span_cut(struct gm_span *rest, char separator)
 		rest->text++;
 		rest->length--;
 	}
-	return gm_span_trim(part);
+	return gm_page_map_trim(part);
 }

@@ -10,8 +10,8 @@
  *	a stream's last > its covered, and > gm_host_over: pending
  *	gm_host_over: everything up to this number has ended, on every stream
  *
- * Locks: of the shards, and under them of what is lost: leaves. A number is given out under the
- * lock of the shard that it is written in: who reads the counter first, then looks under the
+ * Locks: of the thread caches, and under them of what is lost: leaves. A number is given out under the
+ * lock of the thread cache that it is written in: who reads the counter first, then looks under the
  * locks, misses none. A number stands for later work of its stream, too, until somebody has asked
  * for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
  * Thread context: any, inside a hook. Signal context: none.
@@ -23,9 +23,9 @@
 #include "preload/order/capture.h"
 #include "preload/order/order.h"
 
-#define SHARDS 16u
-#define STREAMS 16u			/* of a shard */
-#define EVENTS 64u			/* of a shard */
+#define TCACHES 16u
+#define STREAMS 16u			/* of a thread cache */
+#define EVENTS 64u			/* of a thread cache */
 
 struct stream {
 	uint64_t key;			/* 0: unused */
@@ -38,15 +38,15 @@ struct event {
 	struct gm_host_mark mark;
 };
 
-static struct shard {
+static struct tcache {
 	struct gm_lock lock;
 	struct stream streams[STREAMS];	/* lock: lock */
-} shards[SHARDS] __attribute__((aligned(64)));
+} tcaches[TCACHES] __attribute__((aligned(64)));
 
-static struct event_shard {
+static struct event_tcache {
 	struct gm_lock lock;
 	struct event events[EVENTS];	/* lock: lock */
-} event_shards[SHARDS] __attribute__((aligned(64)));
+} event_tcaches[TCACHES] __attribute__((aligned(64)));
 
 _Atomic(bool) gm_host_watches;
 /* Written at every submission that the host sees; not beside what others only read. */
@@ -75,9 +75,9 @@ static unsigned int hash(uint64_t key)
 	return (unsigned int)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
 }
 
-static struct shard *shard_of(uint64_t key)
+static struct tcache *tcache_of(uint64_t key)
 {
-	return &shards[hash(key) % SHARDS];
+	return &tcaches[hash(key) % TCACHES];
 }
 
 static bool is_pending(const struct stream *s)
@@ -85,21 +85,21 @@ static bool is_pending(const struct stream *s)
 	return s->key && s->last > s->covered && s->last > gm_host_over;
 }
 
-static struct stream *find_locked(struct shard *shard, uint64_t key)
+static struct stream *find_locked(struct tcache *tcache, uint64_t key)
 {
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (shard->streams[i].key == key)
-			return &shard->streams[i];
+		if (tcache->streams[i].key == key)
+			return &tcache->streams[i];
 	return NULL;
 }
 
 /* A place for @key: an unused one, or that of a stream on which nothing is pending. */
-static struct stream *add_locked(struct shard *shard, uint64_t key, CUcontext context)
+static struct stream *add_locked(struct tcache *tcache, uint64_t key, CUcontext context)
 {
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (!is_pending(&shard->streams[i])) {
-			shard->streams[i] = (struct stream){ .key = key, .context = context };
-			return &shard->streams[i];
+		if (!is_pending(&tcache->streams[i])) {
+			tcache->streams[i] = (struct stream){ .key = key, .context = context };
+			return &tcache->streams[i];
 		}
 	return NULL;
 }
@@ -121,7 +121,7 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
-/* Under the lock of a shard: whoever sees the number will see that it is lost. */
+/* Under the lock of a thread cache: whoever sees the number will see that it is lost. */
 static void lose(uint64_t number, CUcontext context)
 {
 	bool locked = gm_lock(&lost_lock);
@@ -150,26 +150,26 @@ static void find_lost(CUcontext context, uint64_t now)
 /* The context is asked for outside the lock, and only of a stream that is new here. */
 static bool mark(uint64_t key, CUcontext context, bool known)
 {
-	struct shard *shard = shard_of(key);
+	struct tcache *tcache = tcache_of(key);
 	struct stream *stream;
 
-	if (!gm_lock(&shard->lock)) {	/* its holder is gone: from now on something is pending */
+	if (!gm_lock(&tcache->lock)) {	/* its holder is gone: from now on something is pending */
 		lose(UINT64_MAX, context);
 		gm_host_given++;
 		return true;
 	}
-	stream = find_locked(shard, key);
+	stream = find_locked(tcache, key);
 	if (!stream && !known) {
-		gm_unlock(&shard->lock);
+		gm_unlock(&tcache->lock);
 		return false;
 	}
 	if (!stream)
-		stream = add_locked(shard, key, context);
+		stream = add_locked(tcache, key, context);
 	if (stream)
 		own.number = stream->last = ++gm_host_given;
 	else
 		lose(++gm_host_given, context);
-	gm_unlock(&shard->lock);
+	gm_unlock(&tcache->lock);
 	return true;
 }
 
@@ -197,16 +197,16 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 
 /* ---- what is pending ---- */
 
-static bool shard_pending(struct shard *shard)
+static bool tcache_pending(struct tcache *tcache)
 {
 	bool pending;
 
-	if (!gm_lock(&shard->lock))
+	if (!gm_lock(&tcache->lock))
 		return true;
 	pending = lost > gm_host_over;
 	for (unsigned int i = 0; i < STREAMS && !pending; i++)
-		pending = is_pending(&shard->streams[i]);
-	gm_unlock(&shard->lock);
+		pending = is_pending(&tcache->streams[i]);
+	gm_unlock(&tcache->lock);
 	return pending;
 }
 
@@ -216,8 +216,8 @@ bool gm_host_looks_pending(void)
 
 	if (now <= gm_host_over)
 		return false;
-	for (unsigned int i = 0; i < SHARDS; i++)
-		if (shard_pending(&shards[i]))
+	for (unsigned int i = 0; i < TCACHES; i++)
+		if (tcache_pending(&tcaches[i]))
 			return true;
 	raise_to(&gm_host_over, now);
 	return false;
@@ -239,15 +239,15 @@ void gm_host_all_done(uint64_t now)
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
-	for (unsigned int i = 0; i < SHARDS && now > gm_host_over; i++) {
-		struct shard *shard = &shards[i];
+	for (unsigned int i = 0; i < TCACHES && now > gm_host_over; i++) {
+		struct tcache *tcache = &tcaches[i];
 
-		if (!gm_lock(&shard->lock))
+		if (!gm_lock(&tcache->lock))
 			continue;
 		for (unsigned int s = 0; s < STREAMS; s++)
-			if (shard->streams[s].context == context && shard->streams[s].covered < now)
-				shard->streams[s].covered = now;
-		gm_unlock(&shard->lock);
+			if (tcache->streams[s].context == context && tcache->streams[s].covered < now)
+				tcache->streams[s].covered = now;
+		gm_unlock(&tcache->lock);
 	}
 }
 
@@ -256,62 +256,62 @@ void gm_host_context_done(CUcontext context, uint64_t now)
 void gm_host_context_gone(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
-	for (unsigned int i = 0; i < SHARDS; i++) {
-		struct shard *shard = &shards[i];
+	for (unsigned int i = 0; i < TCACHES; i++) {
+		struct tcache *tcache = &tcaches[i];
 
-		if (!gm_lock(&shard->lock))
+		if (!gm_lock(&tcache->lock))
 			continue;
 		for (unsigned int s = 0; s < STREAMS; s++) {
-			if (shard->streams[s].context != context)
+			if (tcache->streams[s].context != context)
 				continue;
-			shard->streams[s].context = NULL;
-			if (shard->streams[s].last <= now)
-				shard->streams[s].key = 0;
+			tcache->streams[s].context = NULL;
+			if (tcache->streams[s].last <= now)
+				tcache->streams[s].key = 0;
 		}
-		gm_unlock(&shard->lock);
+		gm_unlock(&tcache->lock);
 	}
 }
 
 void gm_host_stream_done(uint64_t key, uint64_t now)
 {
-	struct shard *shard = shard_of(key);
+	struct tcache *tcache = tcache_of(key);
 	struct stream *stream;
 
-	if (now <= gm_host_over || !gm_lock(&shard->lock))
+	if (now <= gm_host_over || !gm_lock(&tcache->lock))
 		return;
-	stream = find_locked(shard, key);
+	stream = find_locked(tcache, key);
 	if (stream && stream->covered < now)
 		stream->covered = now;
-	gm_unlock(&shard->lock);
+	gm_unlock(&tcache->lock);
 }
 
 /* ---- events ---- */
 
-static struct event *event_at(struct event_shard *shard, CUevent event)
+static struct event *event_at(struct event_tcache *tcache, CUevent event)
 {
-	return &shard->events[hash((uintptr_t)event >> 3) / SHARDS % EVENTS];
+	return &tcache->events[hash((uintptr_t)event >> 3) / TCACHES % EVENTS];
 }
 
-static struct event_shard *event_shard_of(CUevent event)
+static struct event_tcache *event_tcache_of(CUevent event)
 {
-	return &event_shards[hash((uintptr_t)event >> 3) % SHARDS];
+	return &event_tcaches[hash((uintptr_t)event >> 3) % TCACHES];
 }
 
 /* Whether it did or not: what @event stood for it does not stand for any more. That must not be
  * missed, so a lock that could not be had ends the use of all of them. */
 void gm_host_event_forget(CUevent event)
 {
-	struct event_shard *shard = event_shard_of(event);
+	struct event_tcache *tcache = event_tcache_of(event);
 
 	if (!events_used)
 		return;
-	if (!gm_lock(&shard->lock)) {
+	if (!gm_lock(&tcache->lock)) {
 		events_shared = true;
 		return;
 	}
-	if (event_at(shard, event)->event == event)
-		event_at(shard, event)->event = NULL;
-	gm_unlock(&shard->lock);
+	if (event_at(tcache, event)->event == event)
+		event_at(tcache, event)->event = NULL;
+	gm_unlock(&tcache->lock);
 }
 
 void gm_host_events_forget(void)
@@ -319,13 +319,13 @@ void gm_host_events_forget(void)
 	if (!events_used)
 		return;
 	events_used = false;
-	for (unsigned int i = 0; i < SHARDS; i++) {
-		if (!gm_lock(&event_shards[i].lock)) {
+	for (unsigned int i = 0; i < TCACHES; i++) {
+		if (!gm_lock(&event_tcaches[i].lock)) {
 			events_shared = true;
 			return;
 		}
-		memset(event_shards[i].events, 0, sizeof(event_shards[i].events));
-		gm_unlock(&event_shards[i].lock);
+		memset(event_tcaches[i].events, 0, sizeof(event_tcaches[i].events));
+		gm_unlock(&event_tcaches[i].lock);
 	}
 }
 
@@ -342,27 +342,27 @@ struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUconte
 
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
 {
-	struct event_shard *shard = event_shard_of(event);
+	struct event_tcache *tcache = event_tcache_of(event);
 
 	if (events_shared || mark_of->now <= gm_host_over)
 		return;
 	events_used = true;
-	if (!gm_lock(&shard->lock))
+	if (!gm_lock(&tcache->lock))
 		return;
-	*event_at(shard, event) = (struct event){ .event = event, .mark = *mark_of };
-	gm_unlock(&shard->lock);
+	*event_at(tcache, event) = (struct event){ .event = event, .mark = *mark_of };
+	gm_unlock(&tcache->lock);
 }
 
 struct gm_host_mark gm_host_event_mark(CUevent event)
 {
-	struct event_shard *shard = event_shard_of(event);
+	struct event_tcache *tcache = event_tcache_of(event);
 	struct gm_host_mark found = { 0 };
 
-	if (!events_used || events_shared || !gm_lock(&shard->lock))
+	if (!events_used || events_shared || !gm_lock(&tcache->lock))
 		return found;
-	if (event_at(shard, event)->event == event)
-		found = event_at(shard, event)->mark;
-	gm_unlock(&shard->lock);
+	if (event_at(tcache, event)->event == event)
+		found = event_at(tcache, event)->mark;
+	gm_unlock(&tcache->lock);
 	return found;
 }
 

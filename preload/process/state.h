@@ -25,7 +25,7 @@
 
 #include "allocator/lock.h"
 #include "preload/options/options.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 /* For data that hooks touch: reached without a detour through the GOT. */
 #define GM_HIDDEN __attribute__((visibility("hidden")))
@@ -89,7 +89,7 @@ struct gm_state {
 	_Atomic(uint64_t) oom_settled;	/* ... and of the newest that was shown, or could not be */
 	struct gm_lock oom_copying;	/* of the next four */
 	struct gm_oom_copy {
-		struct gm_image image;	/* @base NULL: none */
+		struct gm_copy copy;	/* @base NULL: none */
 		uint64_t time_us;	/* wall clock of that moment */
 	} oom_copies[2];		/* of the first failure and of the newest, not shown yet */
 	bool oom_first_kept;

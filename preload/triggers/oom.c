@@ -25,7 +25,7 @@
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/recorder.h"
 
 #define WRITE_NS UINT64_C(2000000000)	/* without a helper: for a snapshot that another thread writes */
@@ -51,18 +51,18 @@ static unsigned int first_ones(uint64_t kept)
 /* Observers are the program's: they may allocate, free, or ask for a snapshot themselves. */
 static void call_observers(const struct gm_failure *failure)
 {
-	struct gm_oom_observer copy[GM_OOM_OBSERVERS];
+	struct gm_oom_observer copied[GM_OOM_OBSERVERS];
 	uintptr_t inside = gm_inside;
 
 	if (!gm_lock(&gm_state.oom_lock))
 		return;
-	memcpy(copy, gm_state.observers, sizeof(copy));
+	memcpy(copied, gm_state.observers, sizeof(copied));
 	gm_unlock(&gm_state.oom_lock);
 	for (unsigned int i = 0; i < GM_OOM_OBSERVERS; i++) {
-		if (!copy[i].fn)
+		if (!copied[i].fn)
 			continue;
 		gm_inside = 0;
-		copy[i].fn(copy[i].arg, failure->domain < GM_MAX_DEVICES ? failure->domain : -1,
+		copied[i].fn(copied[i].arg, failure->domain < GM_MAX_DEVICES ? failure->domain : -1,
 			   failure->requested_bytes, failure->total_bytes, failure->free_bytes);
 		gm_inside = inside;
 	}
@@ -90,7 +90,7 @@ static bool due(void)
 
 /* The moment is kept, as far as that may cost something. Where another thread is at it, that one will
  * do: both failures are in its copy, or this one has to wait for its turn. */
-static void keep_image(void)
+static void keep_copy(void)
 {
 	uint64_t began = now_ns(), passed;
 	struct gm_oom_copy *to;
@@ -108,40 +108,40 @@ static void keep_image(void)
 		to = &gm_state.oom_copies[gm_state.oom_first_kept ||
 					  !first_ones(gm_state.options.oom_snapshots)];
 		gm_state.oom_first_kept = true;
-		gm_image_free(&to->image);
+		gm_copy_free(&to->copy);
 		clock_gettime(CLOCK_REALTIME, &wall);
 		to->time_us = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
-		if (gm_image_copy_live(&to->image))
-			gm_image_free(&to->image);
+		if (gm_copy_from_process(&to->copy))
+			gm_copy_free(&to->copy);
 		gm_state.oom_budget_ns -= (int64_t)(now_ns() - began);
 	}
 	gm_state.oom_budget_at_ns = began;
 	gm_unlock(&gm_state.oom_copying);
 }
 
-bool gm_oom_take_image(struct gm_image *ret, uint64_t *ret_time_us)
+bool gm_oom_take_copy(struct gm_copy *ret, uint64_t *ret_time_us)
 {
 	struct gm_oom_copy *from;
 	bool yes;
 
 	if (!gm_lock_within(&gm_state.oom_copying, COPY_NS))
 		return false;
-	from = &gm_state.oom_copies[!gm_state.oom_copies[0].image.base];
-	yes = from->image.base != NULL;
+	from = &gm_state.oom_copies[!gm_state.oom_copies[0].copy.base];
+	yes = from->copy.base != NULL;
 	*ret_time_us = from->time_us;
-	memcpy(ret, &from->image, sizeof(*ret));
-	memset(&from->image, 0, sizeof(from->image));
+	memcpy(ret, &from->copy, sizeof(*ret));
+	memset(&from->copy, 0, sizeof(from->copy));
 	gm_unlock(&gm_state.oom_copying);
 	return yes;
 }
 
-uint64_t gm_oom_newest(const struct gm_image *image)
+uint64_t gm_oom_newest(const struct gm_copy *copy)
 {
 	uint64_t newest = 0;
 
-	for (size_t i = 0; i < gm_image_items(image, GM_REGION_FAILURES); i++)
-		if (gm_image_failure(image, i)->number > newest)
-			newest = gm_image_failure(image, i)->number;
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_FAILURES); i++)
+		if (gm_copy_failure(copy, i)->number > newest)
+			newest = gm_copy_failure(copy, i)->number;
 	return newest;
 }
 
@@ -234,7 +234,7 @@ void gm_oom_report(struct gm_failure *failure)
 	if (!number || !wanted())
 		return;
 	raise_to(&gm_state.oom_failure, number);
-	keep_image();
+	keep_copy();
 	if (due()) {
 		if (gm_trigger_has_helper())
 			gm_trigger_ask(GM_REQUEST_OOM);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gm_image;
+struct gm_copy;
 
 /* An OOM snapshot, the @number-th (from 1), was written to @path: keep the first and the last
  * ones. By the writer, holding gm_state.writing. */
@@ -26,10 +26,10 @@ uint64_t gm_oom_owed_ns(void);
 
 /* The oldest copy that was made when one of them failed, and its wall clock. Returns false when there is
  * none; the caller frees it. By the writer. */
-bool gm_oom_take_image(struct gm_image *ret, uint64_t *ret_time_us);
+bool gm_oom_take_copy(struct gm_copy *ret, uint64_t *ret_time_us);
 
-/* The newest failure that @image has, 0 none. */
-uint64_t gm_oom_newest(const struct gm_image *image);
+/* The newest failure that @copy has, 0 none. */
+uint64_t gm_oom_newest(const struct gm_copy *copy);
 
 /* Failures up to @number are shown (@written), or could not be: they are not tried again. */
 void gm_oom_settled(uint64_t number, bool written);

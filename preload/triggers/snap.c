@@ -19,7 +19,7 @@
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "recorder/journal/file.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/snapshot/snapshot.h"
@@ -117,12 +117,12 @@ static void tell_run(enum gm_request reason, unsigned int number, const char *pa
 }
 
 /* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
-static void note_snapshot(const struct gm_image *image)
+static void note_snapshot(const struct gm_copy *copy)
 {
-	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
 
 	for (uint8_t i = 0; i < GM_MAX_DEVICES; i++) {
-		const struct gm_domain *domain = (const void *)(image->base + region->offset +
+		const struct gm_domain *domain = (const void *)(copy->base + region->offset +
 							       (uint64_t)i * region->item_bytes);
 
 		if (domain->present)
@@ -133,7 +133,7 @@ static void note_snapshot(const struct gm_image *image)
 }
 
 struct writing {
-	const struct gm_image *image;
+	const struct gm_copy *copy;
 	const struct gm_snapshot_request *request;
 	const char *template;
 	unsigned int number;
@@ -147,7 +147,7 @@ static void write_file(void *arg)
 	char journal[GM_PATH_BYTES], fallback[GM_PATH_BYTES + 64];
 	struct writing *w = arg;
 	struct gm_fd_guard guard;
-	int r = gm_snapshot_write(w->image, w->request, w->template, w->number, NULL, w->path,
+	int r = gm_snapshot_write(w->copy, w->request, w->template, w->number, NULL, w->path,
 				  sizeof(w->path)), found;
 
 	w->result = r;
@@ -157,7 +157,7 @@ static void write_file(void *arg)
 	gm_fd_guard_begin(&guard);
 	found = gm_place_on_disk(journal, fallback, sizeof(fallback));
 	gm_fd_guard_end(&guard);
-	if (found || gm_snapshot_write(w->image, w->request, w->template, w->number, fallback,
+	if (found || gm_snapshot_write(w->copy, w->request, w->template, w->number, fallback,
 				       w->path, sizeof(w->path)))
 		return;
 	w->refused = r;
@@ -173,7 +173,7 @@ static void say_failed(const struct writing *w, enum gm_request reason)
 	       kept ? gm_state.journal : "");
 }
 
-static int write_one(const struct gm_image *image, enum gm_request reason, uint64_t time_us)
+static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_t time_us)
 {
 	struct gm_snapshot_request request = {
 		.reason = reason_names[reason],
@@ -181,13 +181,13 @@ static int write_one(const struct gm_image *image, enum gm_request reason, uint6
 		.naming = reason == GM_REQUEST_CRASH ? gm_crash_naming : NULL,
 	};
 	unsigned int number = reason == GM_REQUEST_EXIT ? 0 : gm_state.written[reason] + 1;
-	struct writing writing = { .image = image, .request = &request, .number = number,
-				   .template = image->header->output };
+	struct writing writing = { .copy = copy, .request = &request, .number = number,
+				   .template = copy->header->output };
 
 	if (reason == GM_REQUEST_API && gm_state.api_path[0])
 		writing.template = gm_state.api_path;
 	if (reason == GM_REQUEST_OOM)
-		request.failure = gm_oom_newest(image);
+		request.failure = gm_oom_newest(copy);
 	gm_with_own_files(write_file, &writing);
 	if (reason == GM_REQUEST_OUTSIDE)	/* not the one before it */
 		set_path(gm_recorder_header()->last_outside, "");
@@ -223,19 +223,19 @@ static uint64_t now_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Settle @image, write a file for each of @reasons, and free it. */
-static int finish(struct gm_image *image, uint32_t reasons, uint64_t time_us)
+/* Settle @copy, write a file for each of @reasons, and free it. */
+static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 {
 	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
 	int failed = 0, r;
 
-	r = gm_image_settle(image, exiting ? gm_state.options.exit_history : UINT64_MAX);
+	r = gm_copy_settle(copy, exiting ? gm_state.options.exit_history : UINT64_MAX);
 	if (r)
 		gm_say("no snapshot could be taken: ",
-		       image->error[0] ? image->error : gm_error_text(r));
+		       copy->error[0] ? copy->error : gm_error_text(r));
 	for (unsigned int reason = 1; !r && reason < REASONS; reason++)
 		if (reasons >> reason & 1) {
-			int one = write_one(image, reason, time_us);
+			int one = write_one(copy, reason, time_us);
 
 			failed = one ? one : failed;
 		}
@@ -243,21 +243,21 @@ static int finish(struct gm_image *image, uint32_t reasons, uint64_t time_us)
 }
 
 /* Copy the journal. */
-static int copy(struct gm_image *image)
+static int make_copy(struct gm_copy *copy)
 {
 	int r;
 
-	memset(image, 0, sizeof(*image));
+	memset(copy, 0, sizeof(*copy));
 	gm_recorder_review();
 	/* Not of one moment: somebody was off the processor for long, under a lock. */
-	for (unsigned int tries = 1; (r = gm_image_copy_live(image)) == 0; tries++) {
-		if (image->consistent || tries == COPIES)
+	for (unsigned int tries = 1; (r = gm_copy_from_process(copy)) == 0; tries++) {
+		if (copy->consistent || tries == COPIES)
 			break;
-		gm_image_free(image);
+		gm_copy_free(copy);
 	}
 	if (r)
 		gm_say("no snapshot could be taken: ",
-		       image->error[0] ? image->error : gm_error_text(r),
+		       copy->error[0] ? copy->error : gm_error_text(r),
 		       gm_state.journal[0] ? "; the journal is " : "", gm_state.journal);
 	return r;
 }
@@ -267,16 +267,16 @@ static int copy(struct gm_image *image)
 static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
 {
 	uint64_t time_us = now_us();
-	struct gm_image image;
-	int r = copy(&image);
+	struct gm_copy copy;
+	int r = make_copy(&copy);
 
 	if (copied)
 		copied(arg);
 	if (!r)
-		r = finish(&image, reasons, time_us);
+		r = finish(&copy, reasons, time_us);
 	if (!r && !last)
-		note_snapshot(&image);
-	gm_image_free(&image);
+		note_snapshot(&copy);
+	gm_copy_free(&copy);
 	return r;
 }
 
@@ -284,7 +284,7 @@ static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), v
  * there is none. At the @last all of them, up to the newest. */
 static void take_oom(bool last)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t time_us, number;
 
 	gm_oom_begun();
@@ -292,25 +292,25 @@ static void take_oom(bool last)
 		int r = 0;
 
 		number = __atomic_load_n((const uint64_t *)&gm_state.oom_failure, __ATOMIC_ACQUIRE);
-		if (gm_oom_take_image(&image, &time_us)) {
-			gm_image_renew_names(&image);
+		if (gm_oom_take_copy(&copy, &time_us)) {
+			gm_copy_renew_names(&copy);
 		} else {
 			time_us = now_us();
-			r = copy(&image);
+			r = make_copy(&copy);
 		}
 		if (!r) {
 			/* Where there was no memory for their records none is to be seen. */
-			if (gm_oom_newest(&image))
-				number = gm_oom_newest(&image);
-			r = finish(&image, 1u << GM_REQUEST_OOM, time_us);
+			if (gm_oom_newest(&copy))
+				number = gm_oom_newest(&copy);
+			r = finish(&copy, 1u << GM_REQUEST_OOM, time_us);
 		}
 		gm_oom_settled(number, !r);
 		if (!r && !last)
-			note_snapshot(&image);
-		gm_image_free(&image);
+			note_snapshot(&copy);
+		gm_copy_free(&copy);
 	}
-	while (!gm_oom_owed() && gm_oom_take_image(&image, &time_us))
-		gm_image_free(&image);	/* it had what has been shown meanwhile */
+	while (!gm_oom_owed() && gm_oom_take_copy(&copy, &time_us))
+		gm_copy_free(&copy);	/* it had what has been shown meanwhile */
 	gm_oom_done();
 }
 

@@ -20,7 +20,7 @@ static int init(struct gm_cached *heap, struct gm_free_link *links)
 		.config = heap->setup.config, .ops = &heap->ops, .undo = &heap->undo,
 		.stats = &gm_rec.domains[heap->setup.domain].stats, .segments = gm_rec.segments,
 		.blocks = gm_rec.blocks, .links = links, .memory = memory,
-		.memory_arg = &heap->arena, .span = heap->setup.span, .domain = heap->setup.domain,
+		.memory_arg = &heap->arena, .map = heap->setup.map, .domain = heap->setup.domain,
 	};
 	struct gm_change change;
 	int r;

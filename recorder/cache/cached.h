@@ -3,7 +3,7 @@
  *
  * What is served from a cache is recorded where it is decided: one lock of the domain, one
  * transaction, the heap's change, the statistics, the usage rows and the events together; or, where
- * a thread gets what it freed last, its own shard and no lock of the domain (cached_keep.c). A reader
+ * a thread gets what it freed last, its own thread cache and no lock of the domain (thread_cache.c). A reader
  * of a dead process's journal sees each of these operations wholly or not at all.
  *
  *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
@@ -29,11 +29,11 @@
 #include "recorder/journal/recorder.h"
 
 struct gm_cached;
-struct gm_span;
+struct gm_page_map;
 
 struct gm_cached_setup {
 	const struct gm_heap_config *config;
-	struct gm_span *span;		/* NULL: none is kept */
+	struct gm_page_map *map;		/* NULL: none is kept */
 	/* The driver, called without the domain's lock; as struct gm_heap_ops. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
 	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
@@ -121,8 +121,8 @@ void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes);
 void gm_cached_hold(struct gm_cached *heap, bool on);
 
 /* The driver gave [@address, +@bytes) of @domain's device to somebody while some heap is held: what that
- * had there in @span it has no more. */
-void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uint64_t bytes);
+ * had there in @map it has no more. */
+void gm_cached_given(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes);
 
 /* Its context ended, with all its segments: records go, with their events, that have @stack as
  * gm_record_free_stack has it; the heap with them (its

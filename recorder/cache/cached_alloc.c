@@ -1,18 +1,18 @@
 /*
  * cached_alloc.c - blocks of a cached heap are handed out: see cached.h.
  *
- * Every operation but a hit among the thread's own blocks (cached_keep.c) is a stretch or several
- * (cached_stretch.h): the heap's change, the statistics, the usage rows and the events in one
+ * Every operation but a hit among the thread's own blocks (thread_cache.c) is a locked section or several
+ * (cached_section.h): the heap's change, the statistics, the usage rows and the events in one
  * transaction each.
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cache/cached_keep.h"
+#include "recorder/cache/thread_cache.h"
 
 #include <errno.h>
 
 #include "recorder/cache/cached_ledger.h"
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/cached_section.h"
 
 static void set(uint64_t *counter, uint64_t value)
 {
@@ -27,12 +27,12 @@ static void count_alloc(struct gm_cached *heap, const struct gm_block *block)
 	set(&heap->live, heap->live + block->size);
 }
 
-static void hand_over(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+static void hand_over(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint32_t id)
 {
 	count_alloc(heap, &gm_rec.blocks[id]);
 	/* Without history nothing is put in order by it. */
-	gm_cached_describe(&stretch->change, alloc, id,
+	gm_cached_describe(&section->change, alloc, id,
 			   gm_rec.history ? gm_stamp() : gm_stamp_before());
 }
 
@@ -43,18 +43,18 @@ static void uncount_lookup(struct gm_cached *heap, uint64_t bytes)
 		heap->heap.lookups[gm_heap_pool_of(gm_heap_round(&heap->heap.config, bytes))]--;
 }
 
-/* Within a stretch under the operation's number: a free block, or -EAGAIN. */
-static int find(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+/* Within a locked section under the operation's number: a free block, or -EAGAIN. */
+static int find(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
 	int r;
 
-	if (gm_unlikely(!gm_cached_rows(heap, alloc->module, stretch->change.writer.nested)))
+	if (gm_unlikely(!gm_cached_rows(heap, alloc->module, section->change.writer.nested)))
 		return gm_cached_lost(-ETIMEDOUT);
 	r = gm_heap_find(&heap->heap, &request, ret_block);
 	if (gm_likely(r == 0))
-		hand_over(heap, stretch, alloc, *ret_block);
+		hand_over(heap, section, alloc, *ret_block);
 	else
 		uncount_lookup(heap, alloc->requested);
 	return r;
@@ -69,7 +69,7 @@ static bool rises(const struct gm_stat *stats, unsigned int pool, uint64_t by)
 }
 
 /* Would a block for @alloc raise a peak, with what is kept taken for live? The rows are known. */
-static bool raises_peak(struct gm_cached *heap, struct gm_stretch *stretch,
+static bool raises_peak(struct gm_cached *heap, struct gm_section *section,
 			const struct gm_alloc *alloc)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
@@ -83,9 +83,9 @@ static bool raises_peak(struct gm_cached *heap, struct gm_stretch *stretch,
 	move.size = size;
 	if (gm_heap_has_room(&heap->heap, &move))
 		return heap->used + alloc->requested > heap->used_high;
-	gm_stretch_turn(heap, stretch);
+	gm_section_turn(heap, section);
 	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
-	gm_stretch_close(heap, stretch);
+	gm_section_close(heap, section);
 	for (unsigned int i = 0; i < 3; i++)
 		if (heap->rows[i] &&
 		    heap->rows[i]->current_bytes + (int64_t)size > heap->rows[i]->peak_bytes)
@@ -99,47 +99,47 @@ static bool raises_peak(struct gm_cached *heap, struct gm_stretch *stretch,
 }
 
 /* Another transaction, for what @op stands for. */
-static int find_again(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+static int find_again(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint64_t op, uint32_t *ret_block)
 {
-	stretch->change.op = op;
-	gm_stretch_open(heap, stretch);
-	return find(heap, stretch, alloc, ret_block);
+	section->change.op = op;
+	gm_section_open(heap, section);
+	return find(heap, section, alloc, ret_block);
 }
 
 /* With the lock. The heap decides as if this thread had kept nothing; and before it finds nothing, or
  * takes a peak for higher than it is, as if nobody had. */
-static int find_flushed(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+static int find_flushed(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 			uint32_t *ret_block)
 {
-	bool others = gm_keep_others(stretch), nested = stretch->change.writer.nested;
-	uint64_t op = stretch->change.op;
+	bool others = gm_tcache_others(section), nested = section->change.writer.nested;
+	uint64_t op = section->change.op;
 	int r;
 
-	gm_keep_tidy_own(stretch, false);
+	gm_tcache_tidy_own(section, false);
 	/* A large block of the heap's choice depends on all others. */
-	if (gm_unlikely(gm_get(&gm_keep_large[heap->domain])) &&
+	if (gm_unlikely(gm_get(&gm_tcache_large[heap->domain])) &&
 	    alloc->requested > GM_HEAP_SMALL_REQUEST)
-		gm_keep_empty_all(stretch);
+		gm_tcache_empty_all(section);
 	if (others && gm_cached_rows(heap, alloc->module, nested) &&
-	    raises_peak(heap, stretch, alloc)) {
-		gm_keep_empty_all(stretch);
+	    raises_peak(heap, section, alloc)) {
+		gm_tcache_empty_all(section);
 		others = false;
 	}
-	r = find_again(heap, stretch, alloc, op, ret_block);
-	if (r != -EAGAIN || !others || !gm_keep_any(heap->domain))
+	r = find_again(heap, section, alloc, op, ret_block);
+	if (r != -EAGAIN || !others || !gm_tcache_any(heap->domain))
 		return r;
-	if (stretch->change.writer.slot)
-		stretch->change.writer.slot->last_op = stretch->last_op;
-	gm_stretch_close(heap, stretch);
-	gm_keep_empty_all(stretch);
-	return find_again(heap, stretch, alloc, op, ret_block);
+	if (section->change.writer.slot)
+		section->change.writer.slot->last_op = section->last_op;
+	gm_section_close(heap, section);
+	gm_tcache_empty_all(section);
+	return find_again(heap, section, alloc, op, ret_block);
 }
 
 int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block)
 {
-	struct gm_stretch stretch;
+	struct gm_section section;
 	int r;
 
 	*ret_block = GM_NONE;
@@ -147,35 +147,35 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		return -E2BIG;
 	if (gm_unlikely(!gm_header_get()))
 		return -ENODEV;
-	if (gm_keep_has(heap->domain)) {
-		*ret_block = gm_keep_take(heap, op, alloc);
+	if (gm_tcache_has(heap->domain)) {
+		*ret_block = gm_tcache_take(heap, op, alloc);
 		if (gm_likely(*ret_block))
 			return 0;
 	}
-	gm_stretch_make(&stretch, false);
-	r = gm_stretch_enter(heap, &stretch, op);
+	gm_section_make(&section, false);
+	r = gm_section_enter(heap, &section, op);
 	if (gm_unlikely(r < 0))
 		return r;
 	if (gm_unlikely(alloc->requested > GM_HEAP_SMALL_REQUEST) &&
-	    gm_keep_look_again(heap, &stretch, alloc)) {
-		gm_change_leave(&stretch.change);
-		*ret_block = gm_keep_take(heap, op, alloc);
+	    gm_tcache_look_again(heap, &section, alloc)) {
+		gm_change_leave(&section.change);
+		*ret_block = gm_tcache_take(heap, op, alloc);
 		if (*ret_block)
 			return 0;
-		r = gm_stretch_enter(heap, &stretch, op);
+		r = gm_section_enter(heap, &section, op);
 		if (r < 0)
 			return r;
 	}
-	r = find_flushed(heap, &stretch, alloc, ret_block);
+	r = find_flushed(heap, &section, alloc, ret_block);
 	if (gm_likely(r == 0))
-		gm_stretch_end(heap, &stretch);
+		gm_section_end(heap, &section);
 	else
-		gm_stretch_cancel(heap, &stretch);
+		gm_section_cancel(heap, &section);
 	return r;
 }
 
-/* With the driver: stretches with its calls between them. The caller holds the growth lock. */
-static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_alloc *alloc,
+/* With the driver: locked sections with its calls between them. The caller holds the growth lock. */
+static int grow(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
@@ -184,44 +184,44 @@ static int grow(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_al
 
 	gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
 	r = gm_heap_alloc(&heap->heap, &request, ret_block);
-	if (!stretch->held)
+	if (!section->held)
 		return r;		/* lost between the driver's calls, and counted */
 	if (r == 0) {
-		hand_over(heap, stretch, alloc, *ret_block);
+		hand_over(heap, section, alloc, *ret_block);
 	} else if (r == -ENOMEM) {
 		GM_PUT(&heap->undo, *ooms, *ooms - 1);	/* gm_record_failure counts it */
 	}
-	gm_stretch_end(heap, stretch);
+	gm_section_end(heap, section);
 	return r;
 }
 
 int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block)
 {
-	struct gm_stretch stretch = { .alloc = alloc, .op = op };
+	struct gm_section section = { .alloc = alloc, .op = op };
 	int r;
 
 	*ret_block = GM_NONE;
 	if (alloc->requested >= GM_HEAP_REQUEST_LIMIT)
 		return -E2BIG;
-	gm_keep_flush(heap->domain);
-	r = gm_stretch_enter(heap, &stretch, op);
+	gm_tcache_flush(heap->domain);
+	r = gm_section_enter(heap, &section, op);
 	if (r < 0)
 		return r;
-	r = find_flushed(heap, &stretch, alloc, ret_block);
+	r = find_flushed(heap, &section, alloc, ret_block);
 	if (r == 0) {
-		gm_stretch_end(heap, &stretch);
+		gm_section_end(heap, &section);
 		return 0;
 	}
-	gm_stretch_cancel(heap, &stretch);
+	gm_section_cancel(heap, &section);
 	if (r != -EAGAIN)
 		return r;
-	heap->grower = &stretch;
-	r = gm_stretch_enter(heap, &stretch, 0);
+	heap->grower = &section;
+	r = gm_section_enter(heap, &section, 0);
 	if (r == 0) {
-		gm_keep_empty_all(&stretch);	/* what was kept meanwhile */
-		gm_stretch_turn(heap, &stretch);
-		r = grow(heap, &stretch, alloc, ret_block);
+		gm_tcache_empty_all(&section);	/* what was kept meanwhile */
+		gm_section_turn(heap, &section);
+		r = grow(heap, &section, alloc, ret_block);
 	}
 	heap->grower = NULL;
 	return r;

@@ -4,8 +4,8 @@
  *
  * Thread context: any thread that holds no lock. Lock: the domain's, for O(blocks).
  */
-#include "recorder/cache/cached_keep.h"
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/thread_cache.h"
+#include "recorder/cache/cached_section.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
@@ -30,7 +30,7 @@ static int check_block(const struct gm_cached *heap, const struct gm_segment *se
 		INSIST(!block->prev || gm_get(&before->state) != GM_BLOCK_INACTIVE);
 		return bad;
 	}
-	if (state == GM_BLOCK_KEPT)
+	if (state == GM_BLOCK_CACHED)
 		return bad;
 	INSIST(state == GM_BLOCK_ACTIVE || state == GM_BLOCK_PENDING ||
 	       state == GM_BLOCK_FREEING);
@@ -70,7 +70,7 @@ static int check_segment(const struct gm_cached *heap, uint32_t id, struct sums 
 /* What is kept, and counted as live until it is flushed. */
 static void count_kept(const struct gm_cached *heap, struct sums *sums)
 {
-	for (const struct gm_keep *keep = gm_keep_first(heap->domain); keep; keep = keep->next)
+	for (const struct gm_tcache *keep = gm_tcache_first(heap->domain); keep; keep = keep->next)
 		for (unsigned int i = 0; i < GM_TALLIES; i++) {
 			const struct gm_tally *tally = &keep->record->tallies[i];
 
@@ -83,18 +83,18 @@ static void count_kept(const struct gm_cached *heap, struct sums *sums)
 
 int gm_cached_check(struct gm_cached *heap)
 {
-	struct gm_stretch stretch = { .drops = true };
+	struct gm_section section = { .drops = true };
 	struct sums sums = { .reserved = 0 };
 	int bad = 0;
 
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+	if (gm_section_begin(heap, &section, 0) < 0)
 		return 1;
-	if (!gm_keep_hold(heap->domain)) {
-		gm_stretch_cancel(heap, &stretch);
+	if (!gm_tcache_hold(heap->domain)) {
+		gm_section_cancel(heap, &section);
 		return 1;
 	}
 	count_kept(heap, &sums);
-	for (uint32_t id = stretch.change.domain->first_segment; id; id = gm_rec.segments[id].next)
+	for (uint32_t id = section.change.domain->first_segment; id; id = gm_rec.segments[id].next)
 		if (gm_get(&gm_rec.segments[id].heap) == heap->number)
 			bad += check_segment(heap, id, &sums);
 	INSIST(sums.reserved == heap->heap.reserved);
@@ -106,8 +106,8 @@ int gm_cached_check(struct gm_cached *heap)
 		INSIST(sums.free_blocks[p] == heap->heap.pool[p].count);
 		bad += gm_free_set_check(&heap->heap.pool[p]);
 	}
-	gm_keep_release(heap->domain);
-	gm_stretch_cancel(heap, &stretch);
+	gm_tcache_release(heap->domain);
+	gm_section_cancel(heap, &section);
 	return bad;
 }
 

@@ -1,17 +1,17 @@
 /*
  * cached_free.c - blocks of a cached heap are freed, and complete: see cached.h.
  *
- * Kept for the thread's next request of the size (cached_keep.c), or in stretches as those of
+ * Kept for the thread's next request of the size (thread_cache.c), or in locked sections as those of
  * cached_alloc.c.
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cache/cached_keep.h"
+#include "recorder/cache/thread_cache.h"
 
 #include <errno.h>
 
 #include "allocator/reuse.h"
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/cached_section.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 
@@ -75,39 +75,39 @@ struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
 
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
  * larger one then. */
-void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+void gm_cached_complete_pending(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 			     uint64_t tsc)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	gm_cached_trace_at(&stretch->change, block, tsc, block->free_stream, block->free_stack, actions,
+	gm_cached_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
 			   1);
 	gm_heap_free_completed(&heap->heap, id);
 }
 
-void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+void gm_cached_free_now(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 		     const struct gm_cached_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
 	struct gm_block *block = &gm_rec.blocks[id];
 
-	block->op = stretch->change.op;
+	block->op = section->change.op;
 	count_free(heap, block);
-	gm_cached_trace(&stretch->change, block, how, actions, 2);
+	gm_cached_trace(&section->change, block, how, actions, 2);
 	gm_heap_free(&heap->heap, id);
 }
 
-static void free_later(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+static void free_later(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 		       const struct gm_cached_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED };
 	struct gm_block *block = &gm_rec.blocks[id];
 
-	block->op = stretch->change.op;
+	block->op = section->change.op;
 	count_free(heap, block);
-	gm_cached_trace(&stretch->change, block, how, actions, 1);
+	gm_cached_trace(&section->change, block, how, actions, 1);
 	/* Meaningless while it is not pending: not logged. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
 	block->free_stream = how->stream;
@@ -153,28 +153,28 @@ static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 		       const struct gm_cached_free *how, bool now)
 {
 	struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_stretch stretch;
+	struct gm_section section;
 	int r;
 
-	gm_stretch_make(&stretch, true);
-	r = gm_stretch_begin(heap, &stretch, op);
+	gm_section_make(&section, true);
+	r = gm_section_begin(heap, &section, op);
 	if (gm_unlikely(r < 0))
 		return r;
 	gm_heap_prefetch(&heap->heap, id);
-	if (gm_unlikely(!gm_cached_rows(heap, block->module, stretch.change.writer.nested))) {
-		gm_stretch_cancel(heap, &stretch);
+	if (gm_unlikely(!gm_cached_rows(heap, block->module, section.change.writer.nested))) {
+		gm_section_cancel(heap, &section);
 		return gm_cached_lost(-ETIMEDOUT);
 	}
 	now = now || block->flags & GM_BLOCK_DONE;
 	if (now && !heap->held)
-		gm_cached_free_now(heap, &stretch, id, how);
+		gm_cached_free_now(heap, &section, id, how);
 	else
-		free_later(heap, &stretch, id, how);
+		free_later(heap, &section, id, how);
 	if (now && heap->held)
 		put_off(heap, block);
-	gm_stretch_close(heap, &stretch);
-	gm_keep_tidy_own(&stretch, true);
-	gm_change_leave(&stretch.change);
+	gm_section_close(heap, &section);
+	gm_tcache_tidy_own(&section, true);
+	gm_change_leave(&section.change);
 	return 0;
 }
 
@@ -195,8 +195,8 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 	/* Its heap may be going at this moment, which free_locked finds. */
 	size = __atomic_load_n(&block->size, __ATOMIC_RELAXED);
 	now = how->now(how->arg, id, heap->number, size);
-	if (gm_likely(now) && gm_likely(gm_keep_wants(heap, size)) &&
-	    gm_likely(gm_keep_put(heap, id, op, how)))
+	if (gm_likely(now) && gm_likely(gm_tcache_wants(heap, size)) &&
+	    gm_likely(gm_tcache_put(heap, id, op, how)))
 		return 0;
 	r = free_locked(heap, op, id, how, now);
 	/* What was told of it to @how stands: it may come back, or is lost to us. */
@@ -209,13 +209,13 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
  * were looked at; 0: it could not be had. */
 static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
 {
-	struct gm_stretch stretch;
+	struct gm_section section;
 	bool any = false;
 	size_t i = 0;
 	int r;
 
-	gm_stretch_make(&stretch, true);
-	r = gm_stretch_begin(heap, &stretch, 0);
+	gm_section_make(&section, true);
+	r = gm_section_begin(heap, &section, 0);
 	if (gm_unlikely(r < 0))
 		return r != -ETIMEDOUT;	/* else the heap is gone, with its blocks */
 	for (; i < count && i < BATCH && items[i].owner == heap->number; i++) {
@@ -230,15 +230,15 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 			continue;
 		}
 		if (any)		/* a transaction each */
-			gm_stretch_next(heap, &stretch);
-		gm_cached_complete_pending(heap, &stretch, items[i].block,
+			gm_section_next(heap, &section);
+		gm_cached_complete_pending(heap, &section, items[i].block,
 					   gm_rec.history ? gm_stamp() : 0);
 		any = true;
 	}
 	if (any)
-		gm_stretch_end(heap, &stretch);
+		gm_section_end(heap, &section);
 	else
-		gm_stretch_cancel(heap, &stretch);
+		gm_section_cancel(heap, &section);
 	return i;
 }
 

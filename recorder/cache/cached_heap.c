@@ -4,9 +4,9 @@
  * Of an unused record only its mark and its place in the list of unused ones mean anything: what
  * else is stored into one that is being taken into use needs no undo.
  *
- * Thread context: the holder of the domain's lock, within a stretch, but for the driver's calls.
+ * Thread context: the holder of the domain's lock, within a locked section, but for the driver's calls.
  */
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/cached_section.h"
 
 #include <errno.h>
 
@@ -18,28 +18,28 @@ static void unlock(void *arg)
 {
 	struct gm_cached *heap = arg;
 
-	gm_stretch_end(heap, heap->grower);
+	gm_section_end(heap, heap->grower);
 }
 
-/* The stretch that hands out what the driver gave has the operation's own number, and no other one:
+/* The locked section that hands out what the driver gave has the operation's own number, and no other one:
  * by that a reader knows the operation to be done. */
 static bool lock(void *arg)
 {
 	struct gm_cached *heap = arg;
-	struct gm_stretch *stretch = heap->grower;
-	bool got = stretch->got;
+	struct gm_section *section = heap->grower;
+	bool got = section->got;
 	uint64_t op;
 
-	stretch->got = false;
-	if (gm_stretch_enter(heap, stretch, got ? stretch->op : 0))
+	section->got = false;
+	if (gm_section_enter(heap, section, got ? section->op : 0))
 		return false;
-	op = stretch->change.op;
+	op = section->change.op;
 	if (got)			/* it may raise a peak */
-		gm_keep_empty_all(stretch);
-	stretch->change.op = op;
-	gm_stretch_open(heap, stretch);
-	if (stretch->alloc)		/* others had the lock: in these rows what comes counts */
-		gm_cached_rows(heap, stretch->alloc->module, false);
+		gm_tcache_empty_all(section);
+	section->change.op = op;
+	gm_section_open(heap, section);
+	if (section->alloc)		/* others had the lock: in these rows what comes counts */
+		gm_cached_rows(heap, section->alloc->module, false);
 	return true;
 }
 
@@ -110,16 +110,16 @@ static void link_segment(struct gm_undo *undo, struct gm_domain *domain, uint32_
 static uint32_t segment_new(void *arg)
 {
 	struct gm_cached *heap = arg;
-	struct gm_stretch *stretch = heap->stretch;
-	const struct gm_alloc *alloc = stretch->alloc;
-	uint32_t id = take_segment(heap, &stretch->change);
+	struct gm_section *section = heap->section;
+	const struct gm_alloc *alloc = section->alloc;
+	uint32_t id = take_segment(heap, &section->change);
 	struct gm_segment *segment = &gm_rec.segments[id];
 
 	if (!id)
 		return GM_NONE;
 	gm_undo_note(&heap->undo, &segment->used);
 	segment->handle = heap->setup.handle;
-	segment->op = stretch->change.op;
+	segment->op = section->change.op;
 	segment->tsc = gm_stamp();
 	segment->context = heap->setup.context;
 	segment->stack = alloc->stack;
@@ -129,7 +129,7 @@ static uint32_t segment_new(void *arg)
 	segment->domain = heap->setup.domain;
 	segment->kind = heap->setup.kind;
 	gm_set(&segment->heap, heap->number);
-	link_segment(&heap->undo, stretch->change.domain, id);
+	link_segment(&heap->undo, section->change.domain, id);
 	segment->used = 1;
 	return id;
 }
@@ -137,7 +137,7 @@ static uint32_t segment_new(void *arg)
 static void segment_drop(void *arg, uint32_t id)
 {
 	struct gm_cached *heap = arg;
-	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_domain *domain = heap->section->change.domain;
 	struct gm_segment *segment = &gm_rec.segments[id];
 	struct gm_undo *undo = &heap->undo;
 
@@ -152,7 +152,7 @@ static void segment_drop(void *arg, uint32_t id)
 	else
 		domain->last_segment = segment->prev;
 	GM_PUT(undo, segment->used, 0);
-	GM_PUT(undo, segment->op, heap->stretch->change.op);
+	GM_PUT(undo, segment->op, heap->section->change.op);
 	GM_PUT(undo, segment->next, domain->unused_segments);
 	GM_PUT(undo, domain->unused_segments, id);
 }
@@ -161,7 +161,7 @@ static void segment_drop(void *arg, uint32_t id)
 static uint32_t block_new(void *arg)
 {
 	struct gm_cached *heap = arg;
-	struct gm_change *change = &heap->stretch->change;
+	struct gm_change *change = &heap->section->change;
 	struct gm_domain *domain = change->domain;
 	uint32_t id = domain->unused_blocks;
 	struct gm_undo_log log;
@@ -197,7 +197,7 @@ static uint32_t block_new(void *arg)
 static void block_drop(void *arg, uint32_t id)
 {
 	struct gm_cached *heap = arg;
-	struct gm_domain *domain = heap->stretch->change.domain;
+	struct gm_domain *domain = heap->section->change.domain;
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_undo_log log;
 
@@ -233,19 +233,19 @@ static void count(void *arg, uint64_t bytes, bool out)
 static void segment_event(void *arg, bool allocated, uint32_t id)
 {
 	struct gm_cached *heap = arg;
-	const struct gm_stretch *stretch = heap->stretch;
+	const struct gm_section *section = heap->section;
 	const struct gm_segment *segment = &gm_rec.segments[id];
-	uint32_t stack = stretch->alloc ? stretch->alloc->stack :
-			 stretch->drops && stretch->stack != GM_STACK_OF_BLOCK ? stretch->stack :
+	uint32_t stack = section->alloc ? section->alloc->stack :
+			 section->drops && section->stack != GM_STACK_OF_BLOCK ? section->stack :
 			 segment->stack;
-	uint64_t tsc = allocated ? segment->tsc : stretch->tsc ? stretch->tsc : gm_stamp();
+	uint64_t tsc = allocated ? segment->tsc : section->tsc ? section->tsc : gm_stamp();
 
 	if (gm_get(&gm_header_get()->history_context) == GM_CONTEXT_STATE)
 		stack = GM_NONE;
 	if (gm_untraced(segment->size))
-		gm_change_untraced(&stretch->change, 1);
+		gm_change_untraced(&section->change, 1);
 	else
-		gm_change_event(&stretch->change, segment,
+		gm_change_event(&section->change, segment,
 				allocated ? GM_ACTION_SEGMENT_ALLOC : GM_ACTION_SEGMENT_FREE, tsc,
 				segment->address, segment->size, segment->stream, stack);
 }

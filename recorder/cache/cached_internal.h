@@ -6,15 +6,15 @@
  *   cached_free.c     free, complete; which heap a block is of
  *   cached_whole.c    empty, drop, limits, counters
  *   cached_segment.c  the segment that a block lies in
- *   cached_keep.c     blocks just freed, for their thread's next request of the size
- *   cached_flush.c    and back into their heaps
+ *   thread_cache.c     blocks just freed, for their thread's next request of the size
+ *   thread_cache_flush.c    and back into their heaps
  *   cached_ledger.c   what operations count, into the statistics
- *   cached_stretch.h  the lock and the transactions of an operation
+ *   cached_section.h  the lock and the transactions of an operation
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
  *   cached_check.c    every structural rule, counted
  *
- * A stretch is the time that the domain's lock is held without a break: one change, and within it
+ * A locked section is the time that the domain's lock is held without a break: one change, and within it
  * one transaction with an operation number of its own. The heap stores through gm_undo into that
  * transaction's undo area.
  *
@@ -33,18 +33,18 @@
 struct gm_arena { struct gm_arena_chunk *chunks; uint8_t *at; size_t left; };
 
 /* One operation on a heap, by one thread. */
-struct gm_stretch {
+struct gm_section {
 	struct gm_change change;
 	struct gm_txn txn;
 	const struct gm_alloc *alloc;	/* for which segments come; NULL: none */
 	uint64_t op;			/* the operation's own number; 0 none */
 	uint64_t tsc;			/* of events; 0: each its own moment */
-	uint64_t last_op;		/* of the slot, before the stretch */
+	uint64_t last_op;		/* of the slot, before the locked section */
 	uint32_t stack;			/* of who drops the heap */
 	bool held;			/* the lock */
 	bool drops;			/* the heap: nothing else is done with it any more */
 	bool moves_nothing;		/* no address changes hands: also while the heap is held */
-	bool got;			/* the driver gave memory: the next stretch hands it out */
+	bool got;			/* the driver gave memory: the next locked section hands it out */
 };
 
 struct gm_cached {
@@ -64,8 +64,8 @@ struct gm_cached {
 	/* Of active and kept blocks: their bytes; bytes asked for, and their peak. Read without the
 	 * lock. */
 	uint64_t live, used, used_high;
-	struct gm_stretch *stretch;	/* the one under way; NULL: the lock is free */
-	struct gm_stretch *grower;	/* who holds the growth lock, over its driver calls */
+	struct gm_section *section;	/* the one under way; NULL: the lock is free */
+	struct gm_section *grower;	/* who holds the growth lock, over its driver calls */
 	/* The usage rows looked up last. */
 	uint16_t module;
 	bool rows_known;
@@ -154,7 +154,7 @@ gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint3
 			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
 
-/* @bytes were handed out, or their free asked for: live bytes and rows. Within a stretch. */
+/* @bytes were handed out, or their free asked for: live bytes and rows. Within a locked section. */
 void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out);
 
 /* The usage rows of @module, in heap->rows. False when it cannot be told now. */
@@ -165,42 +165,42 @@ static inline bool gm_cached_rows(struct gm_cached *heap, uint16_t module, bool 
 	       gm_cached_find_rows(heap, module, nested);
 }
 
-/* A live block is free; a pending one is. Within a stretch. */
-void gm_cached_free_now(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+/* A live block is free; a pending one is. Within a locked section. */
+void gm_cached_free_now(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 			const struct gm_cached_free *how);
-void gm_cached_complete_pending(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t id,
+void gm_cached_complete_pending(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 				uint64_t tsc);
 
-/* ---- cached_keep.c ---- */
+/* ---- thread_cache.c ---- */
 
 /* Without a lock: a block that this thread kept serves @alloc; it is handed out, recorded and
  * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
-uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
+uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
 /* With the lock, between transactions: may a large block that this thread kept serve @alloc after all?
- * Then gm_keep_take does, as long as the heap's large pool does not change. */
-bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch,
+ * Then gm_tcache_take does, as long as the heap's large pool does not change. */
+bool gm_tcache_look_again(struct gm_cached *heap, const struct gm_section *section,
 			const struct gm_alloc *alloc);
 /* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
- * out (gm_keep_wants). False: nothing was done. */
-bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+ * out (gm_tcache_wants). False: nothing was done. */
+bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		 const struct gm_cached_free *how);
 
-/* ---- cached_flush.c ---- */
+/* ---- thread_cache_flush.c ---- */
 
 /* With the lock, between transactions: what this thread keeps goes into the free sets, in transactions
  * of their own; that of all threads; that of @heap. What cannot be had stays. @stale: only if the
- * shard asks for it. */
-void gm_keep_empty_own(struct gm_stretch *stretch, bool stale);
-void gm_keep_empty_all(struct gm_stretch *stretch);
-void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch);
+ * thread cache asks for it. */
+void gm_tcache_empty_own(struct gm_section *section, bool stale);
+void gm_tcache_empty_all(struct gm_section *section);
+void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section);
 
-/* Has another thread a shard in the domain? */
-bool gm_keep_others(const struct gm_stretch *stretch);
+/* Has another thread a thread cache in the domain? */
+bool gm_tcache_others(const struct gm_section *section);
 
 /* Without a lock: is anything kept in the domain? */
-bool gm_keep_any(uint8_t domain);
+bool gm_tcache_any(uint8_t domain);
 
-void gm_keep_begin(void);
+void gm_tcache_begin(void);
 
 /* ---- cached_memory.c ---- */
 

@@ -82,7 +82,7 @@ void gm_arena_free(struct gm_arena *arena)
 
 void gm_cached_begin(void)
 {
-	gm_keep_begin();
+	gm_tcache_begin();
 	heaps.lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
 	heaps.arena = (struct gm_arena){ .chunks = NULL };
 	heaps.links = NULL;

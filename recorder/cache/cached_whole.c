@@ -4,28 +4,28 @@
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none. Fork:
  * forgotten. Lock: the domain's, given up now and then.
  */
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/cached_section.h"
 
 #include <errno.h>
 
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
 static uint64_t give_back(struct gm_cached *heap, bool settle)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_section section = { .alloc = NULL };
 	uint64_t bytes = 0;
 
-	gm_keep_flush(heap->setup.domain);
-	heap->grower = &stretch;
-	if (gm_stretch_begin(heap, &stretch, 0) == 0) {
+	gm_tcache_flush(heap->setup.domain);
+	heap->grower = &section;
+	if (gm_section_begin(heap, &section, 0) == 0) {
 		if (settle)
 			gm_heap_empty(&heap->heap, &bytes);
 		else
 			gm_heap_release(&heap->heap, &bytes);
-		if (stretch.held)
-			gm_stretch_end(heap, &stretch);
+		if (section.held)
+			gm_section_end(heap, &section);
 	}
 	heap->grower = NULL;
 	return bytes;
@@ -43,8 +43,8 @@ uint64_t gm_cached_release(struct gm_cached *heap)
 
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
 {
-	if (gm_keep_any(heap->setup.domain))
-		gm_keep_flush(heap->setup.domain);
+	if (gm_tcache_any(heap->setup.domain))
+		gm_tcache_flush(heap->setup.domain);
 	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
 }
 
@@ -55,38 +55,38 @@ uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
 
 void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *ret_high)
 {
-	if (gm_keep_any(heap->domain))
-		gm_keep_flush(heap->domain);
+	if (gm_tcache_any(heap->domain))
+		gm_tcache_flush(heap->domain);
 	*ret_used = __atomic_load_n(&heap->used, __ATOMIC_RELAXED);
 	*ret_high = __atomic_load_n(&heap->used_high, __ATOMIC_RELAXED);
 }
 
 void gm_cached_reset_high(struct gm_cached *heap)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_section section = { .alloc = NULL };
 
-	if (gm_stretch_enter(heap, &stretch, 0) < 0)
+	if (gm_section_enter(heap, &section, 0) < 0)
 		return;
-	gm_keep_empty_all(&stretch);
-	gm_stretch_turn(heap, &stretch);
+	gm_tcache_empty_all(&section);
+	gm_section_turn(heap, &section);
 	__atomic_store_n(&heap->used_high, heap->used, __ATOMIC_RELAXED);
-	gm_stretch_cancel(heap, &stretch);
+	gm_section_cancel(heap, &section);
 }
 
 uint64_t gm_cached_largest_free(struct gm_cached *heap)
 {
-	struct gm_stretch stretch = { .alloc = NULL };
+	struct gm_section section = { .alloc = NULL };
 	uint64_t largest = 0;
 
-	gm_keep_flush(heap->setup.domain);
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+	gm_tcache_flush(heap->setup.domain);
+	if (gm_section_begin(heap, &section, 0) < 0)
 		return 0;
 	for (unsigned int p = 0; p < 2; p++) {
 		uint64_t bytes = gm_free_set_largest(&heap->heap.pool[p]);
 
 		largest = bytes > largest ? bytes : largest;
 	}
-	gm_stretch_cancel(heap, &stretch);
+	gm_section_cancel(heap, &section);
 	return largest;
 }
 
@@ -97,13 +97,13 @@ static void set_keeps(struct gm_cached *heap)
 
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
 {
-	struct gm_stretch stretch = { .moves_nothing = true };
+	struct gm_section section = { .moves_nothing = true };
 
-	if (gm_stretch_begin(heap, &stretch, 0) < 0)
+	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
 	heap->heap.config.limit = limit_bytes;
 	set_keeps(heap);
-	gm_stretch_cancel(heap, &stretch);
+	gm_section_cancel(heap, &section);
 }
 
 /* ---- the end of its context, and what was about to be one ---- */
@@ -119,16 +119,16 @@ static uint32_t find_put_off(const struct gm_segment *segment)
 	return id;
 }
 
-static void complete_put_off(struct gm_cached *heap, struct gm_stretch *stretch)
+static void complete_put_off(struct gm_cached *heap, struct gm_section *section)
 {
-	uint32_t id, s = stretch->change.domain->first_segment;
+	uint32_t id, s = section->change.domain->first_segment;
 
 	for (; s; s = gm_rec.segments[s].next) {
 		if (gm_get(&gm_rec.segments[s].heap) != heap->number)
 			continue;
 		while ((id = find_put_off(&gm_rec.segments[s])) != GM_NONE) {
-			gm_cached_complete_pending(heap, stretch, id, gm_stamp());
-			gm_stretch_next(heap, stretch);
+			gm_cached_complete_pending(heap, section, id, gm_stamp());
+			gm_section_next(heap, section);
 		}
 	}
 	heap->put_off = false;
@@ -136,41 +136,41 @@ static void complete_put_off(struct gm_cached *heap, struct gm_stretch *stretch)
 
 void gm_cached_hold(struct gm_cached *heap, bool on)
 {
-	struct gm_stretch stretch = { .moves_nothing = true };
+	struct gm_section section = { .moves_nothing = true };
 
-	if (gm_stretch_enter(heap, &stretch, 0) < 0)
+	if (gm_section_enter(heap, &section, 0) < 0)
 		return;
 	if (on) {
 		gm_set(&heap->keeps, false);
-		gm_keep_drop(heap, &stretch);
+		gm_tcache_drop(heap, &section);
 	}
 	heap->held = on;
-	gm_stretch_turn(heap, &stretch);
+	gm_section_turn(heap, &section);
 	if (!on) {
 		set_keeps(heap);
 		if (heap->put_off)
-			complete_put_off(heap, &stretch);
+			complete_put_off(heap, &section);
 	}
-	gm_stretch_cancel(heap, &stretch);
+	gm_section_cancel(heap, &section);
 }
 
-void gm_cached_given(struct gm_span *span, uint8_t domain, uint64_t address, uint64_t bytes)
+void gm_cached_given(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes)
 {
 	uint64_t first = address & ~(GM_GRANULE - 1);
 	struct gm_change change;
 
 	if (gm_change_enter(&change, domain, 0) < 0)
 		return;
-	gm_span_remove(span, first, (address + bytes - first + GM_GRANULE - 1) & ~(GM_GRANULE - 1));
+	gm_page_map_remove(map, first, (address + bytes - first + GM_GRANULE - 1) & ~(GM_GRANULE - 1));
 	gm_change_leave(&change);
 }
 
 /* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
  * or the segment, one free block by now, goes. */
-static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32_t segment,
+static void drop_step(struct gm_cached *heap, struct gm_section *section, uint32_t segment,
 		      unsigned int *live)
 {
-	struct gm_cached_free how = { .tsc = stretch->tsc, .stack = stretch->stack,
+	struct gm_cached_free how = { .tsc = section->tsc, .stack = section->stack,
 				      .stream = gm_rec.segments[segment].stream };
 	uint32_t id = gm_rec.segments[segment].first_block;
 
@@ -180,23 +180,23 @@ static void drop_step(struct gm_cached *heap, struct gm_stretch *stretch, uint32
 		gm_heap_detach(&heap->heap, id);
 		return;
 	}
-	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_KEPT) {	/* its shard could not be had */
+	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be had */
 		gm_heap_put_back(&heap->heap, id);
 		return;
 	}
 	if (!gm_cached_is_live(&gm_rec.blocks[id])) {
-		gm_cached_complete_pending(heap, stretch, id, stretch->tsc);
+		gm_cached_complete_pending(heap, section, id, section->tsc);
 		return;
 	}
 	gm_cached_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
-	gm_cached_free_now(heap, stretch, id, &how);
+	gm_cached_free_now(heap, section, id, &how);
 	++*live;
 }
 
 /* Returns true when there may be more. */
-static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsigned int *live)
+static bool drop_some(struct gm_cached *heap, struct gm_section *section, unsigned int *live)
 {
-	uint32_t id = stretch->change.domain->first_segment, next;
+	uint32_t id = section->change.domain->first_segment, next;
 
 	for (unsigned int steps = 0; id; id = next) {
 		const struct gm_segment *segment = &gm_rec.segments[id];
@@ -205,8 +205,8 @@ static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsign
 		if (gm_get(&segment->heap) != heap->number)
 			continue;
 		while (segment->used && steps < BATCH) {
-			drop_step(heap, stretch, id, live);
-			gm_stretch_next(heap, stretch);
+			drop_step(heap, section, id, live);
+			gm_section_next(heap, section);
 			steps++;
 		}
 		if (steps >= BATCH)
@@ -216,25 +216,25 @@ static bool drop_some(struct gm_cached *heap, struct gm_stretch *stretch, unsign
 }
 
 /* The driver has taken the memory back, and may have given it to another heap by now. */
-static void leave_span(struct gm_cached *heap, const struct gm_stretch *stretch)
+static void leave_span(struct gm_cached *heap, const struct gm_section *section)
 {
-	uint32_t id = stretch->change.domain->first_segment;
+	uint32_t id = section->change.domain->first_segment;
 
-	for (; heap->heap.span && id; id = gm_rec.segments[id].next) {
+	for (; heap->heap.map && id; id = gm_rec.segments[id].next) {
 		const struct gm_segment *segment = &gm_rec.segments[id];
 
 		if (gm_get(&segment->heap) != heap->number)
 			continue;
 		for (uint32_t b = segment->first_block; b; b = gm_rec.blocks[b].next)
-			gm_span_forget(heap->heap.span, gm_rec.blocks[b].address,
+			gm_page_map_forget(heap->heap.map, gm_rec.blocks[b].address,
 				       gm_rec.blocks[b].size, b);
 	}
-	heap->heap.span = NULL;
+	heap->heap.map = NULL;
 }
 
 unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, uint32_t stack)
 {
-	struct gm_stretch stretch = { .tsc = tsc ? tsc : gm_stamp_before(), .stack = stack,
+	struct gm_section section = { .tsc = tsc ? tsc : gm_stamp_before(), .stack = stack,
 				      .drops = true };
 	unsigned int live = 0;
 	bool more = true;
@@ -244,16 +244,16 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, u
 	(void)op;
 	gm_cached_retire(heap);
 	while (more) {
-		if (gm_stretch_enter(heap, &stretch, 0) < 0)
+		if (gm_section_enter(heap, &section, 0) < 0)
 			return live;
 		gm_set(&heap->dead, true);
 		gm_set(&heap->keeps, false);
 		heap->held = false;
-		leave_span(heap, &stretch);
-		gm_keep_drop(heap, &stretch);
-		gm_stretch_turn(heap, &stretch);
-		more = drop_some(heap, &stretch, &live);
-		gm_stretch_cancel(heap, &stretch);
+		leave_span(heap, &section);
+		gm_tcache_drop(heap, &section);
+		gm_section_turn(heap, &section);
+		more = drop_some(heap, &section, &live);
+		gm_section_cancel(heap, &section);
 	}
 	gm_arena_free(&heap->arena);
 	gm_cached_again(heap);

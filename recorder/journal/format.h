@@ -19,7 +19,7 @@
  *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
  *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
- *   regions[GM_REGION_SHARDS]    struct gm_shard []              what threads did with blocks they kept
+ *   regions[GM_REGION_TCACHES]    struct gm_tcache_record []              what threads did with blocks they kept
  *
  * Publication: an append-only record is complete before @used passes it (release); nothing
  * refers to a string, stack or module before it is published. Every region is backed by memory
@@ -35,10 +35,10 @@
  *   - the events of a transaction are written within it, under the domain's lock, into the
  *     writer's chunk: who holds all the domain locks sees no half of one;
  *   - entries name aligned words in the regions DOMAINS (before @undo_op), SEGMENTS, BLOCKS, USAGE
- *     and SHARDS (before @undo_op) only; what else changes (a region's @used) may be left as it is
+ *     and TCACHES (before @undo_op) only; what else changes (a region's @used) may be left as it is
  *     by a dead writer;
  *   - a record that becomes unused keeps, in @op, the operation that freed it.
- * A shard has an undo area of its own, for the changes that its thread makes without the domain's
+ * A thread cache has an undo area of its own, for the changes that its thread makes without the domain's
  * lock: of one block's state and one tally, with their events. Who changes a tally in a transaction
  * of the domain holds that thread out meanwhile: no two areas ever name one word.
  *
@@ -66,13 +66,13 @@
 #define GM_UNDO_ENTRIES 238u
 #define GM_MAX_THREADS 4096u
 #define GM_MAX_MODULES 16384u
-#define GM_MAX_SHARDS 2048u
+#define GM_MAX_TCACHES 2048u
 
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,
 	GM_REGION_USAGE, GM_REGION_MODULES, GM_REGION_STRINGS, GM_REGION_STACKS,
 	GM_REGION_FRAMES, GM_REGION_SETTINGS, GM_REGION_FAILURES, GM_REGION_EVENTS,
-	GM_REGION_SHARDS,
+	GM_REGION_TCACHES,
 	GM_REGION_COUNT
 };
 
@@ -166,7 +166,7 @@ struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
 /* What blocks of one size, module and kind did that were freed and handed out again without the
- * heap (cached_keep.c). The statistics, rows and live bytes of the domain take a kept block for a
+ * heap (thread_cache.c). The statistics, rows and live bytes of the domain take a kept block for a
  * live one; a reader adds @takes and takes off @puts. In the small pool up to GM_SMALL_BYTES, else in
  * the large one. */
 #define GM_TALLIES 16u
@@ -180,7 +180,7 @@ struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint64_t reserved64[2];
 };
 
-/* Events of a domain; a reader adds what its shards have. */
+/* Events of a domain; a reader adds what its thread caches have. */
 struct gm_event_counts {
 	_Atomic(uint64_t) events;	/* written ever, kept or not */
 	/* never written: of small blocks, of actions left out by option, while switched off */
@@ -188,8 +188,8 @@ struct gm_event_counts {
 };
 
 /* What one thread does in one domain without its lock. Item 0 is unused. */
-#define GM_SHARD_UNDO 3u
-struct gm_shard {			/* 1280 bytes */
+#define GM_TCACHE_UNDO 3u
+struct gm_tcache_record {			/* 1280 bytes */
 	uint32_t slot;			/* of the thread, in THREADS */
 	uint8_t domain;
 	uint8_t reserved8[3];
@@ -200,7 +200,7 @@ struct gm_shard {			/* 1280 bytes */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;
 	uint32_t undo_reserved;
-	struct gm_undo_entry undo[GM_SHARD_UNDO];
+	struct gm_undo_entry undo[GM_TCACHE_UNDO];
 	uint64_t reserved_end[16];
 };
 
@@ -416,7 +416,7 @@ _Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
-_Static_assert(sizeof(struct gm_shard) == 1280 && offsetof(struct gm_shard, undo_op) % 64 == 0,
+_Static_assert(sizeof(struct gm_tcache_record) == 1280 && offsetof(struct gm_tcache_record, undo_op) % 64 == 0,
 	       "on-disk layout");
 _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");

@@ -161,7 +161,7 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	gm_rec.segments = (void *)(map->base + offset[GM_REGION_SEGMENTS]);
 	gm_rec.blocks = (void *)(map->base + offset[GM_REGION_BLOCKS]);
 	gm_rec.usage = (void *)(map->base + offset[GM_REGION_USAGE]);
-	gm_rec.shards = (void *)(map->base + offset[GM_REGION_SHARDS]);
+	gm_rec.tcaches = (void *)(map->base + offset[GM_REGION_TCACHES]);
 	gm_rec.events = map->base + offset[GM_REGION_EVENTS];
 	gm_rec.budget = gm_rec.budget_most = budget_bytes;
 	gm_rec.populated = map->whole ? map->plan.file_bytes : GM_HEADER_BYTES;

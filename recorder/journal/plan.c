@@ -24,7 +24,7 @@ static const uint32_t item_bytes[GM_REGION_COUNT] = {
 	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
 	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
 	[GM_REGION_USAGE] = sizeof(struct gm_usage),
-	[GM_REGION_SHARDS] = sizeof(struct gm_shard),
+	[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record),
 	[GM_REGION_MODULES] = sizeof(struct gm_module),
 	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
 	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
@@ -55,7 +55,7 @@ static uint64_t plan_fixed(bool roomy, uint64_t *capacity)
 	capacity[GM_REGION_DOMAINS] = sizeof(struct gm_domain) * GM_DOMAINS;
 	capacity[GM_REGION_THREADS] = sizeof(struct gm_thread) * (roomy ? GM_MAX_THREADS : 512);
 	capacity[GM_REGION_USAGE] = sizeof(struct gm_usage) * (roomy ? GM_USAGE_ROWS : 1024);
-	capacity[GM_REGION_SHARDS] = sizeof(struct gm_shard) * (roomy ? GM_MAX_SHARDS : 64);
+	capacity[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record) * (roomy ? GM_MAX_TCACHES : 64);
 	capacity[GM_REGION_MODULES] = sizeof(struct gm_module) * (roomy ? GM_MAX_MODULES : 1024);
 	capacity[GM_REGION_SETTINGS] = sizeof(struct gm_setting) * 256;
 	capacity[GM_REGION_FAILURES] = sizeof(struct gm_failure) * 64;

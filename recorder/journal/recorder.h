@@ -212,7 +212,7 @@ void gm_module_loaded_again(uint16_t module);
 
 /* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
  * thread that has crashed may hold it for ever), and for those after it there is little patience.
- * Then keep every thread out of its shards (cached_keep.c), likewise. @ret_held says what is held.
+ * Then keep every thread out of its thread caches (thread_cache.c), likewise. @ret_held says what is held.
  * Returns true when all is. For the copy of a live snapshot: hold them for the copying only. */
 struct gm_held;
 bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);

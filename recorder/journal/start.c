@@ -385,7 +385,7 @@ void gm_recorder_unlock_all(const struct gm_held *held)
 {
 	for (uint32_t i = slots_used(); i-- > 1;)
 		if (held->slots[i / 64] >> i % 64 & 1)
-			gm_set_release(&gm_rec.slots[i].keeping, GM_KEEPING_NOBODY);
+			gm_set_release(&gm_rec.slots[i].tcache_owner, GM_TCACHE_NOBODY);
 	for (uint32_t d = GM_DOMAINS; d-- > 0;)
 		if (held->domain[d])
 			gm_unlock(&gm_rec.domain[d].lock);

@@ -5,10 +5,10 @@
  * gm_recorder_forget() only clears @header and bumps gm_generation; gm_recorder_start() sets the
  * rest up again. What a thread keeps (TLS) carries the generation it belongs to.
  *
- * Locks, lowest first: domain (65 of them, in order) < a slot's @keeping < shared chunk < intern <
+ * Locks, lowest first: domain (65 of them, in order) < a slot's @tcache_owner < shared chunk < intern <
  * journal.
  *   domain     the domain's tables, statistics, usage rows; every event is written under one, or
- *   keeping    a thread's shards: the blocks that it keeps (cached_keep.c), their tallies and events
+ *   keeping    a thread's thread caches: the blocks that it keeps (thread_cache.c), their tallies and events
  *   shared     the chunk of threads that have none of their own
  *   intern     strings, stacks, frames, modules, settings
  *   journal    @used and @populated of the regions, thread slots, the chunk pool
@@ -60,14 +60,14 @@ struct gm_slot {
 	uint64_t commit;		/* generation of the chunk << 8 */
 	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
-	_Atomic(uint32_t) keeping;	/* enum gm_keeping: who is in the thread's shards */
-	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @keeping has run out */
-	_Atomic(struct gm_keep *) keep;	/* its shard of the domain it was in last; lock: keeping */
-	_Atomic(struct gm_keep *) keeps;	/* all its shards; they are never taken away */
+	_Atomic(uint32_t) tcache_owner;	/* enum gm_tcache_owner: who is in the thread's thread caches */
+	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @tcache_owner has run out */
+	_Atomic(struct gm_tcache *) keep;	/* its thread cache of the domain it was in last; lock: keeping */
+	_Atomic(struct gm_tcache *) keeps;	/* all its thread caches; they are never taken away */
 	struct gm_run run;		/* lock: journal for @count and @chunks */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
 
-enum gm_keeping { GM_KEEPING_NOBODY, GM_KEEPING_OWNER, GM_KEEPING_OTHER };
+enum gm_tcache_owner { GM_TCACHE_NOBODY, GM_TCACHE_OWNER, GM_TCACHE_OTHER };
 
 struct gm_domain_state {
 	struct gm_lock lock;
@@ -120,7 +120,7 @@ struct gm_recorder {
 	struct gm_segment *segments;
 	struct gm_block *blocks;
 	struct gm_usage *usage;
-	struct gm_shard *shards;
+	struct gm_tcache_record *tcaches;
 	uint8_t *events;
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */

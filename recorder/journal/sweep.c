@@ -2,7 +2,7 @@
  * sweep.c - remove this user's dead journals but the four newest: see place.h.
  *
  * What is kept is what somebody may still want to recover; what is removed would otherwise fill
- * the host's memory, a killed process at a time. A journal is dead when gm_image_alive says so,
+ * the host's memory, a killed process at a time. A journal is dead when gm_copy_alive says so,
  * that is when the kernel has marked its mutex or its process is provably gone.
  *
  * A journal that never came to be (its magic is stored last), and one of an older version of this
@@ -42,7 +42,7 @@
 #include "recorder/journal/directory.h"
 #include "recorder/journal/file.h"
 #include "recorder/journal/format.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/probe.h"
 #include "recorder/journal/sys.h"
@@ -82,7 +82,7 @@ static pid_t pid_in(const char *name)
 	return ten > 1 && at > 1 && name[at - 1] == '.' && pid <= INT32_MAX ? (pid_t)pid : 0;
 }
 
-/* What gm_image_alive could not read: is it nobody's? Returns when it was made, in us, or 0.
+/* What gm_copy_alive could not read: is it nobody's? Returns when it was made, in us, or 0.
  * @ret_empty: it holds nothing. */
 static uint64_t abandoned_since(int fd, const char *name, const struct stat *st, bool *ret_empty)
 {
@@ -99,7 +99,7 @@ static uint64_t abandoned_since(int fd, const char *name, const struct stat *st,
 	if (head.magic == 0)
 		return (uint64_t)made * 1000000;
 	if (head.magic != GM_MAGIC || head.version >= GM_FORMAT_VERSION ||
-	    gm_image_alive_of(fd, head.version) != 0)
+	    gm_copy_alive_of(fd, head.version) != 0)
 		return 0;
 	return (uint64_t)made * 1000000;
 }
@@ -147,7 +147,7 @@ static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const 
 
 	if (sign == SIGN_ALIVE || (sign == SIGN_NONE && sweep->searched++ >= SEARCHED_MOST))
 		return 0;
-	alive = gm_image_alive(fd);
+	alive = gm_copy_alive(fd);
 	if (alive == -EBADMSG)
 		return abandoned_since(fd, name, st, ret_empty);
 	if (alive != 0 || pread(fd, &start_us, sizeof(start_us),

@@ -130,7 +130,7 @@ static void close_maps(struct reader *reader)
 }
 
 /* Range and .eh_frame_hdr from the program headers of the image at @start. */
-static bool image_object(uintptr_t start, struct gm_object *object)
+static bool copy_object(uintptr_t start, struct gm_object *object)
 {
 	struct gm_elf elf;
 	uintptr_t base = 0, hdr = 0;
@@ -166,7 +166,7 @@ static bool image_object(uintptr_t start, struct gm_object *object)
 /* The image whose mappings hold @pc. A file's page 0 may be mapped twice by one image (a short
  * file's data lie on it too) and by two images one after the other (dlmopen): of the last run of
  * such mappings of one file, the first whose program headers cover @pc. */
-static bool image_of(uintptr_t pc, struct gm_object *ret_object)
+static bool copy_of(uintptr_t pc, struct gm_object *ret_object)
 {
 	enum { HEADS = 8 };
 	uintptr_t heads[HEADS];
@@ -191,7 +191,7 @@ static bool image_of(uintptr_t pc, struct gm_object *ret_object)
 	}
 	close_maps(&reader);
 	for (unsigned int i = 0; found && i < count; i++)
-		if (image_object(heads[i], ret_object) && pc < ret_object->end)
+		if (copy_object(heads[i], ret_object) && pc < ret_object->end)
 			return true;
 	return false;
 }
@@ -246,7 +246,7 @@ bool gm_maps_find(uintptr_t pc, struct gm_object *ret_object)
 	now_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	if (now_ns - atomic_load_explicit(&last_miss_ns, memory_order_relaxed) < MISS_PAUSE_NS)
 		return false;
-	if (!image_of(pc, ret_object)) {
+	if (!copy_of(pc, ret_object)) {
 		atomic_store_explicit(&last_miss_ns, now_ns, memory_order_relaxed);
 		return false;
 	}

@@ -17,7 +17,7 @@
 #include "recorder/journal/clock.h"
 #include "recorder/modules/elf_symbols.h"
 #include "recorder/journal/file.h"
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 #include "recorder/journal/probe.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/state.h"

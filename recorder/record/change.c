@@ -53,7 +53,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	uint8_t flags;
 
 	if (to->size > segment->size)
-		gm_keep_flush_locked(change);
+		gm_tcache_flush_locked(change);
 	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;

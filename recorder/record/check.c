@@ -1,11 +1,11 @@
 /*
  * check.c - every structural rule of the living journal, counted.
  *
- * For tests and debugging; gm_image_check() does the same for a copy. Takes the domain locks one
+ * For tests and debugging; gm_copy_check() does the same for a copy. Takes the domain locks one
  * by one, then the journal lock; each loop is bounded by the size of its table.
  * Thread context: any thread that holds no lock. Signal and fork context: none.
  */
-#include "recorder/cache/cached_keep.h"
+#include "recorder/cache/thread_cache.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
@@ -35,7 +35,7 @@ static void add_block(struct sums *sums, const struct gm_segment *segment,
 {
 	uint8_t state = gm_get(&block->state);
 
-	if (state == GM_BLOCK_KEPT)	/* the tallies say so */
+	if (state == GM_BLOCK_CACHED)	/* the tallies say so */
 		return;
 	if (state == GM_BLOCK_INACTIVE) {
 		if (block->prev || block->next) {
@@ -64,7 +64,7 @@ static int check_block(const struct gm_segment *segment, const struct gm_block *
 
 	INSIST(live || (gm_get(&segment->heap) &&
 			(state == GM_BLOCK_PENDING || state == GM_BLOCK_INACTIVE ||
-			 state == GM_BLOCK_KEPT)));
+			 state == GM_BLOCK_CACHED)));
 	INSIST(block->segment == id);
 	INSIST(block->domain == domain);
 	INSIST(block->kind == segment->kind);
@@ -169,9 +169,9 @@ static void tally(struct gm_stats *stats, const struct gm_tally *of, enum gm_sta
 	}
 }
 
-/* The tallies of a domain's shards, one after the other: begin with @keep the first shard and *@n 0.
+/* The tallies of a domain's thread caches, one after the other: begin with @keep the first thread cache and *@n 0.
  * NULL: at the end. */
-static const struct gm_tally *next_tally(const struct gm_keep **keep, unsigned int *n)
+static const struct gm_tally *next_tally(const struct gm_tcache **keep, unsigned int *n)
 {
 	if (*keep && *n == GM_TALLIES) {
 		*keep = (*keep)->next;
@@ -183,7 +183,7 @@ static const struct gm_tally *next_tally(const struct gm_keep **keep, unsigned i
 /* The statistics with what is not yet counted in them. */
 static struct gm_stats whole_stats(const struct gm_domain *domain)
 {
-	const struct gm_keep *keep = gm_keep_first((uint8_t)(domain - gm_rec.domains));
+	const struct gm_tcache *keep = gm_tcache_first((uint8_t)(domain - gm_rec.domains));
 	struct gm_stats stats = domain->stats;
 	const struct gm_tally *t;
 	unsigned int n = 0;
@@ -201,7 +201,7 @@ static struct gm_stats whole_stats(const struct gm_domain *domain)
 /* Bytes of @kind that are kept, and that the domain's bytes and rows take for live. */
 static uint64_t kept_bytes(const struct gm_domain *domain, unsigned int kind)
 {
-	const struct gm_keep *keep = gm_keep_first((uint8_t)(domain - gm_rec.domains));
+	const struct gm_tcache *keep = gm_tcache_first((uint8_t)(domain - gm_rec.domains));
 	const struct gm_tally *t;
 	unsigned int n = 0;
 	uint64_t bytes = 0;
@@ -358,9 +358,9 @@ int gm_recorder_check(void)
 		if (gm_change_enter(&change, (uint8_t)d, 0))
 			return bad + 1;
 		gm_ledger_settle(&change);
-		if (gm_keep_hold((uint8_t)d)) {
+		if (gm_tcache_hold((uint8_t)d)) {
 			bad += check_domain(header, d);
-			gm_keep_release((uint8_t)d);
+			gm_tcache_release((uint8_t)d);
 		} else {
 			bad++;
 		}

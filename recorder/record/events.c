@@ -2,7 +2,7 @@
  * events.c - the chunk pool: see events.h.
  *
  * Lock: journal for the pool, shared for the shared chunk. Who wants a chunk holds the lock of a
- * domain, or its own shard, so that everything here is brief: memory for GM_RUN_MOST chunks at most.
+ * domain, or its own thread cache, so that everything here is brief: memory for GM_RUN_MOST chunks at most.
  */
 #include "recorder/record/events.h"
 

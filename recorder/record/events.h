@@ -13,7 +13,7 @@
  * of them the helper thread gets memory for those that are wanted next (ready).
  *
  * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
- * thread's shard of it.
+ * thread's thread cache of it.
  * Signal context: as there. Fork: none.
  */
 #ifndef GM_RECORDER_EVENTS_H

@@ -194,7 +194,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 
 	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH)
 		flags |= GM_SEGMENT_SMALL;
-	gm_keep_flush_locked(change);
+	gm_tcache_flush_locked(change);
 	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;
@@ -392,7 +392,7 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 }
 
 /* Word by word. With the domain's lock too, which does not hold out a thread that frees or gets the
- * block in its own shard: what is found is from before or after that. Not for the thread sanitizer,
+ * block in its own thread cache: what is found is from before or after that. Not for the thread sanitizer,
  * which takes such a change for a race. */
 __attribute__((no_sanitize_thread))
 static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)

@@ -16,7 +16,7 @@
 struct gm_change {
 	struct gm_writer writer;
 	struct gm_domain *domain;
-	struct gm_event_counts *counts;	/* the domain's, or a shard's */
+	struct gm_event_counts *counts;	/* the domain's, or a thread cache's */
 	uint64_t op;			/* of the transaction, never 0 */
 	uint8_t number;			/* of the domain */
 };
@@ -71,23 +71,23 @@ static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 }
 
 /* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
- * statistics looks for it (cached_keep.c). No lock held. */
-void gm_keep_flush(uint8_t domain);
+ * statistics looks for it (thread_cache.c). No lock held. */
+void gm_tcache_flush(uint8_t domain);
 
 /* The same with the lock of @change, before its transaction: it may raise a peak, and what is kept
  * would be taken for live. */
-void gm_keep_flush_locked(const struct gm_change *change);
+void gm_tcache_flush_locked(const struct gm_change *change);
 
 /* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
  * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
 void gm_ledger_settle(const struct gm_change *change);
 
-/* Keep the threads out of their shards of @domain, whose lock is held; and let them in again. False:
+/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
  * of some thread it could not be done, and nobody is kept out. */
-bool gm_keep_hold(uint8_t domain);
-void gm_keep_release(uint8_t domain);
+bool gm_tcache_hold(uint8_t domain);
+void gm_tcache_release(uint8_t domain);
 
-/* Keep the thread of @slot out of its shards, within @limit_ns: after the domain locks. */
+/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks. */
 bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
 
 /* The segment and the one block that a free, change or end of context is about. */

@@ -60,9 +60,9 @@ unsigned int gm_threads_sweep_locked(void)
 		struct gm_slot *slot = &gm_rec.slots[i];
 		uint32_t idle = 0;
 
-		/* Acquire, once it is known to be dead: its last act may have been in its shard. */
+		/* Acquire, once it is known to be dead: its last act may have been in its thread cache. */
 		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]) ||
-		    gm_get_acquire(&slot->keeping) == GM_KEEPING_OWNER)
+		    gm_get_acquire(&slot->tcache_owner) == GM_TCACHE_OWNER)
 			continue;
 		/* Busy: it died within a record, or a raw clone() still uses its slot. Neither is
 		 * worth the risk: the slot is lost. */
@@ -95,7 +95,7 @@ static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
 		/* One who died among its kept blocks holds them, and the slot, for ever. */
 		if (gm_rec.tids[i] == tid &&
-		    gm_get_acquire(&gm_rec.slots[i].keeping) != GM_KEEPING_OWNER)
+		    gm_get_acquire(&gm_rec.slots[i].tcache_owner) != GM_TCACHE_OWNER)
 			return i;
 		if (!gm_rec.tids[i] && !free_slot)
 			free_slot = i;

@@ -4,8 +4,8 @@
  * A slot is entered for the length of one record and left again; @busy keeps out whoever else
  * comes through the same TLS: a signal handler that interrupted us, a raw clone() that shares our
  * thread pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
- * operations are numbered there and their events go into the shared chunk. @keeping does the same for
- * a thread in its shards (cached_keep.c), which needs not both.
+ * operations are numbered there and their events go into the shared chunk. @tcache_owner does the same for
+ * a thread in its thread caches (thread_cache.c), which needs not both.
  *
  * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
  * waits). Fork: TLS carries the generation of gm_rec that it belongs to. No TLS destructor and no
@@ -34,14 +34,14 @@ struct gm_writer {
 };
 
 /* Its thread is about to record through @slot; false: it is doing so already, or keeping blocks
- * (gm_keep_enter). Each of the two ways in marks its own word and then looks at the other's, so that
+ * (gm_tcache_enter). Each of the two ways in marks its own word and then looks at the other's, so that
  * of a thread and a raw clone() of it one is kept out: seq_cst, both. */
 static inline bool gm_slot_enter(struct gm_slot *slot)
 {
 	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))
 		return false;
-	if (gm_likely(atomic_load_explicit(&slot->keeping, memory_order_seq_cst) !=
-		      GM_KEEPING_OWNER))
+	if (gm_likely(atomic_load_explicit(&slot->tcache_owner, memory_order_seq_cst) !=
+		      GM_TCACHE_OWNER))
 		return true;
 	gm_set_release(&slot->busy, 0);
 	return false;

@@ -1,5 +1,5 @@
 /*
- * snapshot.c - the JSON of a settled image: the order of its sections, and its file.
+ * snapshot.c - the JSON of a settled copy: the order of its sections, and its file.
  *
  * Memory comes from anonymous mappings, given back at the end. SIGXFSZ is blocked in the writing
  * thread while it writes, so that a file size limit is an error and no death.
@@ -26,7 +26,7 @@
 void *gm_snap_memory(struct gm_snap *snap, size_t bytes)
 {
 	for (unsigned int i = 0; i < sizeof(snap->parts) / sizeof(snap->parts[0]); i++) {
-		struct gm_image_part *part = &snap->parts[i];
+		struct gm_copy_part *part = &snap->parts[i];
 
 		if (part->at)
 			continue;
@@ -73,17 +73,17 @@ void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
 /* Devices are listed up to the last one that anything is known of. */
 static unsigned int count_devices(const struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	unsigned int count = 0;
 
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		if ((domain && domain->present) || snap->first[d] != snap->first[d + 1])
 			count = d + 1;
 	}
-	for (size_t i = 0; i < image->segment_count; i++) {
-		unsigned int d = gm_image_segment(image, image->segments[i])->domain;
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		unsigned int d = gm_copy_segment(copy, copy->segments[i])->domain;
 
 		if (d < GM_MAX_DEVICES && d >= count)
 			count = d + 1;
@@ -94,12 +94,12 @@ static unsigned int count_devices(const struct gm_snap *snap)
 /* The moment that is shown: as asked, else the last thing known of the process. */
 static uint64_t moment(const struct gm_snap *snap)
 {
-	uint64_t last = snap->image->end_tsc;
+	uint64_t last = snap->copy->end_tsc;
 
 	if (snap->request->time_us)
 		return snap->request->time_us;
-	if (snap->image->header->clock.stamp[1] > last)
-		last = snap->image->header->clock.stamp[1];
+	if (snap->copy->header->clock.stamp[1] > last)
+		last = snap->copy->header->clock.stamp[1];
 	return gm_clock_wall_us(&snap->wall, last);
 }
 
@@ -112,7 +112,7 @@ static void emit(struct gm_snap *snap)
 	gm_jsonw_key_u64(w, "version", 1);
 	gm_jsonw_key_text(w, "reason", snap->request->reason);
 	gm_jsonw_key_u64(w, "time_us", moment(snap));
-	gm_jsonw_key_bool(w, "consistent", snap->image->consistent);
+	gm_jsonw_key_bool(w, "consistent", snap->copy->consistent);
 	gm_snap_recovered(snap);
 	gm_snap_process(snap);
 	gm_snap_settings(snap);
@@ -126,18 +126,18 @@ static void emit(struct gm_snap *snap)
 	gm_jsonw_end(w);
 }
 
-int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
+int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd)
 {
-	struct gm_snap snap = { .image = image, .request = request };
-	uint64_t most = image->held ? TEXT_LEAST + image->held * TEXT_MOST : UINT64_MAX;
-	size_t rows = gm_image_items(image, GM_REGION_USAGE) + gm_image_items(image, GM_REGION_FAILURES);
+	struct gm_snap snap = { .copy = copy, .request = request };
+	uint64_t most = copy->held ? TEXT_LEAST + copy->held * TEXT_MOST : UINT64_MAX;
+	size_t rows = gm_copy_items(copy, GM_REGION_USAGE) + gm_copy_items(copy, GM_REGION_FAILURES);
 	int r = -ENOMEM;
 
 	snap.w = gm_snap_memory(&snap, sizeof(*snap.w));
 	snap.rows = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
 	snap.rows_scratch = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
-	snap.wall = gm_image_clock(image);
+	snap.wall = gm_copy_clock(copy);
 	if (snap.w && snap.rows && snap.rows_scratch)
 		r = gm_snap_group_events(&snap);
 	if (!r)
@@ -154,7 +154,7 @@ int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_requ
 	return r;
 }
 
-static int fill_unsignalled(const struct gm_image *image,
+static int fill_unsignalled(const struct gm_copy *copy,
 			    const struct gm_snapshot_request *request, const struct gm_outfile *out)
 {
 	const struct timespec at_once = { 0, 0 };
@@ -168,7 +168,7 @@ static int fill_unsignalled(const struct gm_image *image,
 	was_pending = sigismember(&pending, SIGXFSZ);
 	if (pthread_sigmask(SIG_BLOCK, &too_large, &before))
 		return -EINVAL;
-	r = gm_snapshot_emit(image, request, out->fd);
+	r = gm_snapshot_emit(copy, request, out->fd);
 	/* Ours goes to this thread and is taken back; a host's own stays pending. */
 	if (r == -EFBIG && !was_pending)
 		while (sigtimedwait(&too_large, NULL, &at_once) < 0 && errno == EINTR)
@@ -177,11 +177,11 @@ static int fill_unsignalled(const struct gm_image *image,
 	return r;
 }
 
-int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_request *request,
+int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		      const char *template, unsigned int number, const char *fallback_dir,
 		      char *ret_path, size_t ret_path_bytes)
 {
-	const struct gm_header *header = image->header;
+	const struct gm_header *header = copy->header;
 	char command[sizeof(header->command) + 1], host[sizeof(header->host) + 1];
 	struct gm_outfile_words words = {
 		.command = command, .host = host, .pid = header->pid, .rank = header->rank,
@@ -194,7 +194,7 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 	memcpy(host, header->host, sizeof(header->host));
 	command[sizeof(header->command)] = host[sizeof(header->host)] = '\0';
 	if (!words.time_us)
-		words.time_us = gm_image_wall_us(image, image->end_tsc ? image->end_tsc :
+		words.time_us = gm_copy_wall_us(copy, copy->end_tsc ? copy->end_tsc :
 						 header->clock.stamp[1]);
 	/* A host that closes every descriptor closes ours: once more, then. */
 	for (unsigned int tries = 0; tries < TRIES; tries++) {
@@ -204,7 +204,7 @@ int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_req
 		if (r || out.nowhere)
 			return r;
 		out.naming = request->naming;
-		r = fill_unsignalled(image, request, &out);
+		r = fill_unsignalled(copy, request, &out);
 		if (!r)
 			r = gm_outfile_commit(&out, ret_path, ret_path_bytes);
 		gm_outfile_close(&out);

@@ -1,5 +1,5 @@
 /*
- * snapshot.h - an image as the JSON snapshot, version 1: docs/snapshot.md describes it.
+ * snapshot.h - a copy as the JSON snapshot, version 1: docs/snapshot.md describes it.
  *
  * Streams through one 64 KiB buffer to a file descriptor; no malloc, no stdio, no locale.
  * Thread context: any one thread. Not for signal handlers.
@@ -9,27 +9,27 @@
 
 #include <stdint.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 struct gm_snapshot_request {
 	const char *reason;		/* "exit", "signal", "oom", "api", "crash", "recovered", "outside" */
-	uint64_t time_us;		/* wall clock of the moment shown; 0: the image's last stamp */
+	uint64_t time_us;		/* wall clock of the moment shown; 0: the copy's last stamp */
 	bool recovered;			/* made after the death of the process */
 	uint64_t failure;		/* number of the struct gm_failure to show; 0 none */
 	/* The file, whole, gets this path now; called again where another has it. NULL: nobody asks. */
 	void (*naming)(const char *path, uint64_t inode);
 };
 
-/* Write the JSON of a settled image to @fd. Returns 0; -errno (of write); -EBADMSG where what was read
+/* Write the JSON of a settled copy to @fd. Returns 0; -errno (of write); -EBADMSG where what was read
  * from a file would become out of all proportion: it is damaged. */
-int gm_snapshot_emit(const struct gm_image *image, const struct gm_snapshot_request *request,
+int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);
 
 /* Write it to a file named by @template (%c %p %h %k %r %t; @number goes with the reason, as
  * "signal-1", 0: none): a temporary name in the same directory, mode 0600, then renamed without
  * replacing (-2, -3 ... when taken). When the directory cannot be written, @fallback_dir is used
  * (NULL: none). Returns 0 and the path, or -errno. */
-int gm_snapshot_write(const struct gm_image *image, const struct gm_snapshot_request *request,
+int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		      const char *template, unsigned int number, const char *fallback_dir,
 		      char *ret_path, size_t ret_path_bytes);
 

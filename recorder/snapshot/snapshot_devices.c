@@ -72,9 +72,9 @@ static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_mo
 
 	gm_jsonw_object(w);
 	if (by_module) {
-		const struct gm_module *module = gm_image_module(snap->image, row->module);
+		const struct gm_module *module = gm_copy_module(snap->copy, row->module);
 		uint32_t length;
-		const char *path = gm_image_string(snap->image, module ? module->path : GM_NONE,
+		const char *path = gm_copy_string(snap->copy, module ? module->path : GM_NONE,
 						   &length);
 
 		gm_jsonw_key_u64(w, "module", gm_snap_module(snap, row->module));
@@ -96,8 +96,8 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 	struct gm_pair *order;
 	size_t count = 0;
 
-	for (size_t i = 1; i < gm_image_items(snap->image, GM_REGION_USAGE); i++) {
-		const struct gm_usage *row = gm_image_usage(snap->image, i);
+	for (size_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_copy_usage(snap->copy, i);
 		bool wanted = by_module ? row->kind == ALL_KINDS && row->module != ALL_MODULES :
 					  row->module == ALL_MODULES && row->kind < GM_KIND_COUNT;
 
@@ -110,14 +110,14 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 	gm_jsonw_key(snap->w, key);
 	gm_jsonw_array(snap->w);
 	for (size_t i = 0; i < count; i++)
-		put_row(snap, gm_image_usage(snap->image, order[i].value), by_module);
+		put_row(snap, gm_copy_usage(snap->copy, order[i].value), by_module);
 	gm_jsonw_end(snap->w);
 }
 
 static void put_device(struct gm_snap *snap, unsigned int d)
 {
 	static const char hex[] = "0123456789abcdef";
-	const struct gm_domain *domain = gm_image_domain(snap->image, d);
+	const struct gm_domain *domain = gm_copy_domain(snap->copy, d);
 	struct gm_jsonw *w = snap->w;
 	char uuid[36];
 
@@ -154,7 +154,7 @@ static void put_device(struct gm_snap *snap, unsigned int d)
 
 void gm_snap_devices(struct gm_snap *snap)
 {
-	const struct gm_domain *host = gm_image_domain(snap->image, GM_DOMAIN_HOST);
+	const struct gm_domain *host = gm_copy_domain(snap->copy, GM_DOMAIN_HOST);
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key(w, "devices");

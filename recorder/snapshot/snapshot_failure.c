@@ -11,8 +11,8 @@ static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
 {
 	uint64_t largest = 0;
 
-	for (uint32_t i = 1; i < gm_image_items(snap->image, GM_REGION_BLOCKS); i++) {
-		const struct gm_block *block = gm_image_block(snap->image, i);
+	for (uint32_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_BLOCKS); i++) {
+		const struct gm_block *block = gm_copy_block(snap->copy, i);
 
 		if (block && block->state == GM_BLOCK_INACTIVE && block->domain == domain &&
 		    block->size > largest)
@@ -72,8 +72,8 @@ static void put_failures(struct gm_snap *snap)
 	struct gm_pair *order;
 	size_t count = 0;
 
-	for (size_t i = 0; i < gm_image_items(snap->image, GM_REGION_FAILURES); i++) {
-		const struct gm_failure *failure = gm_image_failure(snap->image, i);
+	for (size_t i = 0; i < gm_copy_items(snap->copy, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *failure = gm_copy_failure(snap->copy, i);
 
 		if (failure->number)
 			snap->rows[count++] = (struct gm_pair){ failure->number, i };
@@ -83,7 +83,7 @@ static void put_failures(struct gm_snap *snap)
 	gm_jsonw_array(snap->w);
 	for (size_t i = 0; i < count; i++) {
 		gm_jsonw_object(snap->w);
-		put_failure(snap, gm_image_failure(snap->image, order[i].value));
+		put_failure(snap, gm_copy_failure(snap->copy, order[i].value));
 		gm_jsonw_end(snap->w);
 	}
 	gm_jsonw_end(snap->w);
@@ -92,8 +92,8 @@ static void put_failures(struct gm_snap *snap)
 static const struct gm_failure *wanted(const struct gm_snap *snap)
 {
 	for (size_t i = 0; snap->request->failure &&
-	     i < gm_image_items(snap->image, GM_REGION_FAILURES); i++) {
-		const struct gm_failure *failure = gm_image_failure(snap->image, i);
+	     i < gm_copy_items(snap->copy, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *failure = gm_copy_failure(snap->copy, i);
 
 		if (failure->number == snap->request->failure)
 			return failure;
@@ -143,10 +143,10 @@ static void put_registers(struct gm_snap *snap, const struct gm_header *header)
 
 /* The module that @pc lay in, 0 when none is known: of a library that never asked for memory and
  * that the helper had no time to look up. */
-static uint32_t module_of(const struct gm_image *image, uint64_t pc)
+static uint32_t module_of(const struct gm_copy *copy, uint64_t pc)
 {
-	for (uint32_t i = 1; i < gm_image_items(image, GM_REGION_MODULES); i++) {
-		const struct gm_module *module = gm_image_module(image, i);
+	for (uint32_t i = 1; i < gm_copy_items(copy, GM_REGION_MODULES); i++) {
+		const struct gm_module *module = gm_copy_module(copy, i);
 
 		if (module && !module->unload_tsc && pc >= module->start && pc < module->end)
 			return i;
@@ -163,8 +163,8 @@ static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
 	gm_jsonw_key(w, "pcs");
 	gm_jsonw_array(w);
 	for (size_t i = 0; i < gm_min_u64(header->crash_frames, most); i++) {
-		uint32_t id = module_of(snap->image, header->crash_pcs[i]);
-		const struct gm_module *module = gm_image_module(snap->image, id);
+		uint32_t id = module_of(snap->copy, header->crash_pcs[i]);
+		const struct gm_module *module = gm_copy_module(snap->copy, id);
 
 		gm_jsonw_object(w);
 		gm_jsonw_key_u64(w, "pc", header->crash_pcs[i]);
@@ -178,7 +178,7 @@ static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
 
 static void put_crash(struct gm_snap *snap)
 {
-	const struct gm_header *header = snap->image->header;
+	const struct gm_header *header = snap->copy->header;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_object(w);
@@ -214,7 +214,7 @@ void gm_snap_failures(struct gm_snap *snap)
 		gm_snap_usage(snap, "by_module", failure->domain, true);
 		gm_snap_usage(snap, "by_kind", failure->domain, false);
 		gm_jsonw_end(w);
-	} else if (snap->image->header->crash_signal) {
+	} else if (snap->copy->header->crash_signal) {
 		put_crash(snap);
 	} else {
 		gm_jsonw_null(w);

@@ -6,7 +6,7 @@
 #ifndef GM_RECORDER_SNAPSHOT_INTERNAL_H
 #define GM_RECORDER_SNAPSHOT_INTERNAL_H
 
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 #include "recorder/snapshot/jsonw.h"
 #include "recorder/modules/names.h"
 #include "recorder/snapshot/snapshot.h"
@@ -19,7 +19,7 @@ struct gm_numbers {
 };
 
 struct gm_snap {
-	const struct gm_image *image;
+	const struct gm_copy *copy;
 	const struct gm_snapshot_request *request;
 	struct gm_jsonw *w;
 	struct gm_wall wall;
@@ -28,7 +28,7 @@ struct gm_snap {
 	size_t first[GM_DOMAINS + 1];		/* of each domain's in @events */
 	unsigned int devices;			/* that the snapshot lists: 0 .. devices - 1 */
 	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows */
-	struct gm_image_part parts[8];
+	struct gm_copy_part parts[8];
 };
 
 /* Zeroed memory until the end of the snapshot; NULL when there is none. */
@@ -48,7 +48,7 @@ static inline uint32_t gm_snap_stack(const struct gm_snap *snap, uint32_t id)
 /* A module id as its number in "modules", 0 unknown. */
 static inline uint32_t gm_snap_module(const struct gm_snap *snap, uint32_t id)
 {
-	return gm_image_module(snap->image, id) ? id : 0;
+	return gm_copy_module(snap->copy, id) ? id : 0;
 }
 
 /* An event's stack: annotations keep a string there. */
@@ -58,7 +58,7 @@ static inline uint32_t gm_snap_event_stack(const struct gm_event *event)
 		GM_NONE : event->stack;
 }
 
-/* Text of the image that may lack its NUL. */
+/* Text of the copy that may lack its NUL. */
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
 /* The number of a device, null for the host. */

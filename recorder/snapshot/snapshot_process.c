@@ -10,7 +10,7 @@
 
 void gm_snap_process(struct gm_snap *snap)
 {
-	const struct gm_header *header = snap->image->header;
+	const struct gm_header *header = snap->copy->header;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key(w, "process");
@@ -40,18 +40,18 @@ void gm_snap_process(struct gm_snap *snap)
 
 void gm_snap_recovered(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key(w, "recovered");
 	gm_jsonw_object(w);
 	gm_jsonw_key_bool(w, "after_death", snap->request->recovered);
-	gm_jsonw_key_u64(w, "undone", image->undone);
-	gm_jsonw_key_u64(w, "damaged", image->damage);
+	gm_jsonw_key_u64(w, "undone", copy->undone);
+	gm_jsonw_key_u64(w, "damaged", copy->damage);
 	gm_jsonw_key(w, "in_flight");
 	gm_jsonw_array(w);
-	for (size_t i = 0; i < image->flight_count; i++) {
-		const struct gm_flight *flight = &image->flights[i];
+	for (size_t i = 0; i < copy->flight_count; i++) {
+		const struct gm_flight *flight = &copy->flights[i];
 
 		gm_jsonw_object(w);
 		gm_jsonw_key_text(w, "action", gm_action_name(flight->action));
@@ -80,7 +80,7 @@ static void put_wanted(struct gm_snap *snap)
 	static const char *const enabled[] = { "all", "state", "none" };
 	static const char *const context[] = { "none", "state", "alloc", "all" };
 	static const char *const stacks[] = { "none", "python", "native", "all" };
-	const struct gm_header *header = snap->image->header;
+	const struct gm_header *header = snap->copy->header;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key_text(w, "enabled", word(enabled, 3, header->history_enabled));
@@ -101,7 +101,7 @@ static void put_unwritten(struct gm_snap *snap)
 	uint64_t small = 0, left_out = 0, paused = 0;
 
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(snap->image, d);
+		const struct gm_domain *domain = gm_copy_domain(snap->copy, d);
 
 		small += domain ? domain->counts.small : 0;
 		left_out += domain ? domain->counts.left_out : 0;
@@ -114,8 +114,8 @@ static void put_unwritten(struct gm_snap *snap)
 
 void gm_snap_history(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
-	const struct gm_header *header = image->header;
+	const struct gm_copy *copy = snap->copy;
+	const struct gm_header *header = copy->header;
 	uint64_t newest = header->history_newest;
 	struct gm_jsonw *w = snap->w;
 
@@ -124,8 +124,8 @@ void gm_snap_history(struct gm_snap *snap)
 	put_wanted(snap);
 	gm_jsonw_key_u64(w, "max_events", newest && newest < header->history_events ? newest :
 			 header->history_events);
-	gm_jsonw_key_u64(w, "events", image->event_count);
-	gm_jsonw_key_u64(w, "dropped", image->dropped_total);
+	gm_jsonw_key_u64(w, "events", copy->event_count);
+	gm_jsonw_key_u64(w, "dropped", copy->dropped_total);
 	gm_jsonw_key_u64(w, "events_lost", header->events_lost);
 	gm_jsonw_key_u64(w, "operations_lost", header->operations_lost);
 	put_unwritten(snap);
@@ -134,21 +134,21 @@ void gm_snap_history(struct gm_snap *snap)
 	gm_jsonw_key(w, "refused");
 	gm_jsonw_object(w);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
-		gm_jsonw_key_u64(w, gm_region_name(r), gm_image_refused(image, r));
+		gm_jsonw_key_u64(w, gm_region_name(r), gm_copy_refused(copy, r));
 	gm_jsonw_end(w);
 }
 
 static const struct gm_setting *setting_at(const struct gm_snap *snap, size_t index)
 {
-	return (const struct gm_setting *)(snap->image->base +
-		snap->image->header->regions[GM_REGION_SETTINGS].offset) + index;
+	return (const struct gm_setting *)(snap->copy->base +
+		snap->copy->header->regions[GM_REGION_SETTINGS].offset) + index;
 }
 
 static const char *setting(const struct gm_snap *snap, const char *name)
 {
-	for (size_t i = 0; i < gm_image_items(snap->image, GM_REGION_SETTINGS); i++)
-		if (!strcmp(gm_image_string(snap->image, setting_at(snap, i)->name, NULL), name))
-			return gm_image_string(snap->image, setting_at(snap, i)->value, NULL);
+	for (size_t i = 0; i < gm_copy_items(snap->copy, GM_REGION_SETTINGS); i++)
+		if (!strcmp(gm_copy_string(snap->copy, setting_at(snap, i)->name, NULL), name))
+			return gm_copy_string(snap->copy, setting_at(snap, i)->value, NULL);
 	return "";
 }
 
@@ -262,15 +262,15 @@ void gm_snap_settings(struct gm_snap *snap)
 	put_divisions(snap);
 	gm_jsonw_key(w, "gpumem");
 	gm_jsonw_object(w);
-	for (size_t i = 0; i < gm_image_items(snap->image, GM_REGION_SETTINGS); i++) {
+	for (size_t i = 0; i < gm_copy_items(snap->copy, GM_REGION_SETTINGS); i++) {
 		const struct gm_setting *at = setting_at(snap, i);
 
-		if (!strcmp(gm_image_string(snap->image, at->name, NULL), GM_SETTING_TORCH))
+		if (!strcmp(gm_copy_string(snap->copy, at->name, NULL), GM_SETTING_TORCH))
 			continue;
-		gm_jsonw_key(w, gm_image_string(snap->image, at->name, NULL));
+		gm_jsonw_key(w, gm_copy_string(snap->copy, at->name, NULL));
 		gm_jsonw_object(w);
-		gm_jsonw_key_text(w, "value", gm_image_string(snap->image, at->value, NULL));
-		gm_jsonw_key_text(w, "source", gm_image_string(snap->image, at->source, NULL));
+		gm_jsonw_key_text(w, "value", gm_copy_string(snap->copy, at->value, NULL));
+		gm_jsonw_key_text(w, "source", gm_copy_string(snap->copy, at->source, NULL));
 		gm_jsonw_end(w);
 	}
 	gm_jsonw_end(w);

@@ -9,14 +9,14 @@
 struct sums { uint64_t allocated, active, requested; };
 
 /* As PyTorch: active is allocated or pending; requested counts active blocks. */
-static struct sums add_up(const struct gm_image *image, uint32_t segment)
+static struct sums add_up(const struct gm_copy *copy, uint32_t segment)
 {
 	struct gm_block_walk walk = { 0 };
 	struct sums sums = { 0 };
 	uint32_t id = GM_NONE;
 
-	while ((id = gm_image_next_block(image, segment, id, &walk)) != GM_NONE) {
-		const struct gm_block *block = gm_image_block(image, id);
+	while ((id = gm_copy_next_block(copy, segment, id, &walk)) != GM_NONE) {
+		const struct gm_block *block = gm_copy_block(copy, id);
 
 		if (block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING)
 			sums.allocated += block->size;
@@ -53,8 +53,8 @@ static void put_block(struct gm_snap *snap, const struct gm_block *block)
 
 static void put_segment(struct gm_snap *snap, uint32_t id)
 {
-	const struct gm_segment *segment = gm_image_segment(snap->image, id);
-	struct sums sums = add_up(snap->image, id);
+	const struct gm_segment *segment = gm_copy_segment(snap->copy, id);
+	struct sums sums = add_up(snap->copy, id);
 	struct gm_block_walk walk = { 0 };
 	struct gm_jsonw *w = snap->w;
 	uint32_t block = GM_NONE;
@@ -87,21 +87,21 @@ static void put_segment(struct gm_snap *snap, uint32_t id)
 		gm_jsonw_key_bool(w, "unmapped", true);
 	gm_jsonw_key(w, "blocks");
 	gm_jsonw_array(w);
-	while ((block = gm_image_next_block(snap->image, id, block, &walk)) != GM_NONE)
-		put_block(snap, gm_image_block(snap->image, block));
+	while ((block = gm_copy_next_block(snap->copy, id, block, &walk)) != GM_NONE)
+		put_block(snap, gm_copy_block(snap->copy, block));
 	gm_jsonw_end(w);
 	gm_jsonw_end(w);
 }
 
 static void put_segments(struct gm_snap *snap, const char *key, bool host)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 
 	gm_jsonw_key(snap->w, key);
 	gm_jsonw_array(snap->w);
-	for (size_t i = 0; i < image->segment_count; i++)
-		if (host == (gm_image_segment(image, image->segments[i])->domain == GM_DOMAIN_HOST))
-			put_segment(snap, image->segments[i]);
+	for (size_t i = 0; i < copy->segment_count; i++)
+		if (host == (gm_copy_segment(copy, copy->segments[i])->domain == GM_DOMAIN_HOST))
+			put_segment(snap, copy->segments[i]);
 	gm_jsonw_end(snap->w);
 }
 

@@ -32,28 +32,28 @@ static void refer_stack(struct gm_snap *snap, uint32_t id)
 
 static void refer_all(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 
-	for (size_t i = 0; i < image->event_count; i++)
-		refer_stack(snap, gm_snap_event_stack(image->events[i]));
-	for (uint32_t i = 1; i < gm_image_items(image, GM_REGION_BLOCKS); i++) {
-		const struct gm_block *block = gm_image_block(image, i);
+	for (size_t i = 0; i < copy->event_count; i++)
+		refer_stack(snap, gm_snap_event_stack(copy->events[i]));
+	for (uint32_t i = 1; i < gm_copy_items(copy, GM_REGION_BLOCKS); i++) {
+		const struct gm_block *block = gm_copy_block(copy, i);
 
 		if (block)
 			refer_stack(snap, block->stack);
 	}
-	for (size_t i = 0; i < image->segment_count; i++)
-		refer_stack(snap, gm_image_segment(image, image->segments[i])->stack);
-	for (size_t i = 0; i < gm_image_items(image, GM_REGION_FAILURES); i++)
-		refer_stack(snap, gm_image_failure(image, i)->stack);
-	refer_stack(snap, image->header->crash_stack);
+	for (size_t i = 0; i < copy->segment_count; i++)
+		refer_stack(snap, gm_copy_segment(copy, copy->segments[i])->stack);
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_FAILURES); i++)
+		refer_stack(snap, gm_copy_failure(copy, i)->stack);
+	refer_stack(snap, copy->header->crash_stack);
 }
 
 /* The stack at @id and, in @ret_next, where the one after it lies; NULL at the end. */
-static const struct gm_stack *walk_stacks(const struct gm_image *image, uint64_t id,
+static const struct gm_stack *walk_stacks(const struct gm_copy *copy, uint64_t id,
 					  uint64_t *ret_next)
 {
-	const struct gm_stack *stack = id <= UINT32_MAX ? gm_image_stack(image, (uint32_t)id) : NULL;
+	const struct gm_stack *stack = id <= UINT32_MAX ? gm_copy_stack(copy, (uint32_t)id) : NULL;
 
 	if (stack)
 		*ret_next = id + ((sizeof(*stack) + (uint64_t)stack->count * 4 + 7) & ~UINT64_C(7));
@@ -70,15 +70,15 @@ static void forget(struct gm_numbers *numbers, uint64_t from, uint64_t to)
 
 int gm_snap_number_stacks(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	const struct gm_stack *stack;
 	uint64_t at = 8, next = 8;
 
-	if (begin(snap, &snap->stacks, image->copied[GM_REGION_STACKS] / 8) ||
-	    begin(snap, &snap->frames, gm_image_items(image, GM_REGION_FRAMES)))
+	if (begin(snap, &snap->stacks, copy->copied[GM_REGION_STACKS] / 8) ||
+	    begin(snap, &snap->frames, gm_copy_items(copy, GM_REGION_FRAMES)))
 		return -ENOMEM;
 	refer_all(snap);
-	for (; (stack = walk_stacks(image, at, &next)); at = next) {
+	for (; (stack = walk_stacks(copy, at, &next)); at = next) {
 		forget(&snap->stacks, at / 8 + 1, next / 8);
 		if (!snap->stacks.of[at / 8])
 			continue;
@@ -103,7 +103,7 @@ static void put_stacks(struct gm_snap *snap)
 	gm_jsonw_array(w);
 	gm_jsonw_array(w);		/* 0: no stack */
 	gm_jsonw_end(w);
-	for (; (stack = walk_stacks(snap->image, at, &next)); at = next) {
+	for (; (stack = walk_stacks(snap->copy, at, &next)); at = next) {
 		if (!snap->stacks.of[at / 8])
 			continue;
 		gm_jsonw_array(w);
@@ -117,16 +117,16 @@ static void put_stacks(struct gm_snap *snap)
 
 static void put_frame(struct gm_snap *snap, const struct gm_frame *frame)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
 	uint32_t length;
 	const char *text;
 
 	gm_jsonw_object(w);
-	text = gm_image_string(image, frame->filename, &length);
+	text = gm_copy_string(copy, frame->filename, &length);
 	gm_jsonw_key_bytes(w, "filename", text, length);
 	gm_jsonw_key_u64(w, "line", frame->line);
-	text = gm_image_string(image, frame->name, &length);
+	text = gm_copy_string(copy, frame->name, &length);
 	gm_jsonw_key_bytes(w, "name", text, length);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, frame->module));
 	gm_jsonw_key_u64(w, "offset", frame->offset);
@@ -143,7 +143,7 @@ static void put_frames(struct gm_snap *snap)
 	put_frame(snap, &none);		/* 0: a frame that could not be kept */
 	for (uint32_t i = 1; i < snap->frames.places; i++)
 		if (snap->frames.of[i])
-			put_frame(snap, gm_image_frame(snap->image, i));
+			put_frame(snap, gm_copy_frame(snap->copy, i));
 	gm_jsonw_end(snap->w);
 }
 
@@ -154,7 +154,7 @@ static void put_module(struct gm_snap *snap, const struct gm_module *module)
 	size_t bytes = gm_min_u64(module->build_id_bytes, sizeof(module->build_id));
 	struct gm_jsonw *w = snap->w;
 	uint32_t length;
-	const char *path = gm_image_string(snap->image, module->path, &length);
+	const char *path = gm_copy_string(snap->copy, module->path, &length);
 
 	for (size_t i = 0; i < bytes; i++) {
 		id[2 * i] = hex[module->build_id[i] >> 4];
@@ -174,7 +174,7 @@ static void put_module(struct gm_snap *snap, const struct gm_module *module)
 void gm_snap_stacks(struct gm_snap *snap)
 {
 	static const struct gm_module unknown;
-	size_t modules = gm_image_items(snap->image, GM_REGION_MODULES);
+	size_t modules = gm_copy_items(snap->copy, GM_REGION_MODULES);
 
 	put_stacks(snap);
 	put_frames(snap);
@@ -182,6 +182,6 @@ void gm_snap_stacks(struct gm_snap *snap)
 	gm_jsonw_array(snap->w);
 	put_module(snap, &unknown);	/* 0: nobody knows whose */
 	for (uint32_t i = 1; i < modules; i++)
-		put_module(snap, gm_image_module(snap->image, i));
+		put_module(snap, gm_copy_module(snap->copy, i));
 	gm_jsonw_end(snap->w);
 }

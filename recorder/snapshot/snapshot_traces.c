@@ -11,25 +11,25 @@
 
 int gm_snap_group_events(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
-	size_t place[GM_DOMAINS], count = image->event_count;
+	const struct gm_copy *copy = snap->copy;
+	size_t place[GM_DOMAINS], count = copy->event_count;
 	unsigned int domains = 0;
 
 	for (size_t i = 0; i < count; i++)
-		snap->first[image->events[i]->domain + 1]++;
+		snap->first[copy->events[i]->domain + 1]++;
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		domains += snap->first[d + 1] != 0;
 		place[d] = snap->first[d];
 		snap->first[d + 1] += snap->first[d];
 	}
-	snap->events = image->events;
+	snap->events = copy->events;
 	if (domains <= 1)
 		return 0;
 	snap->events = gm_snap_memory(snap, count * sizeof(*snap->events));
 	if (!snap->events)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++)
-		snap->events[place[image->events[i]->domain]++] = image->events[i];
+		snap->events[place[copy->events[i]->domain]++] = copy->events[i];
 	return 0;
 }
 
@@ -61,7 +61,7 @@ static void quote(struct words *words, unsigned int count, const char *(*name)(u
 
 static void put_trace(struct gm_snap *snap, unsigned int domain)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	size_t from = snap->first[domain], to = snap->first[domain + 1];
 	struct words actions = { 0 }, kinds = { 0 };
 
@@ -69,7 +69,7 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 	quote(&actions, GM_ACTION_COUNT, gm_action_name);
 	quote(&kinds, GM_KIND_COUNT, gm_kind_name);
 	gm_jsonw_object(snap->w);
-	gm_jsonw_key_u64(snap->w, "dropped", image->dropped[domain]);
+	gm_jsonw_key_u64(snap->w, "dropped", copy->dropped[domain]);
 	COLUMN(snap, "action", from, to, gm_jsonw_raw, actions.text[event->action],
 	       actions.length[event->action]);
 	COLUMN(snap, "addr", from, to, gm_jsonw_u64, event->address);
@@ -78,7 +78,7 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 	COLUMN(snap, "time_us", from, to, gm_jsonw_u64, gm_clock_wall_us(&snap->wall, event->tsc));
 	COLUMN(snap, "stack", from, to, gm_jsonw_u64,
 	       gm_snap_stack(snap, gm_snap_event_stack(event)));
-	COLUMN(snap, "thread", from, to, gm_jsonw_u64, gm_image_event_thread(image, event));
+	COLUMN(snap, "thread", from, to, gm_jsonw_u64, gm_copy_event_thread(copy, event));
 	COLUMN(snap, "kind", from, to, gm_jsonw_raw, kinds.text[event->kind],
 	       kinds.length[event->kind]);
 	COLUMN(snap, "module", from, to, gm_jsonw_u64, gm_snap_module(snap, event->module));
@@ -99,7 +99,7 @@ void gm_snap_traces(struct gm_snap *snap)
 static void put_scope(struct gm_snap *snap, uint32_t name)
 {
 	uint32_t length;
-	const char *text = gm_image_string(snap->image, name, &length);
+	const char *text = gm_copy_string(snap->copy, name, &length);
 
 	gm_jsonw_key(snap->w, "domain");
 	if (name)
@@ -110,20 +110,20 @@ static void put_scope(struct gm_snap *snap, uint32_t name)
 
 void gm_snap_annotations(struct gm_snap *snap)
 {
-	const struct gm_image *image = snap->image;
+	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key(w, "annotations");
 	gm_jsonw_array(w);
-	for (size_t i = 0; i < image->event_count; i++) {
+	for (size_t i = 0; i < copy->event_count; i++) {
 		static const char *const stages[GM_STAGE_COUNT] = { "MARK", "START", "END" };
-		const struct gm_event *event = image->events[i];
+		const struct gm_event *event = copy->events[i];
 		uint32_t length;
 		const char *text;
 
 		if (event->action != GM_ACTION_ANNOTATE)
 			continue;
-		text = gm_image_string(image, event->stack, &length);
+		text = gm_copy_string(copy, event->stack, &length);
 		gm_jsonw_object(w);
 		gm_jsonw_key_bytes(w, "name", text, length);
 		gm_jsonw_key_text(w, "stage", event->flags < GM_STAGE_COUNT ? stages[event->flags] :
@@ -132,7 +132,7 @@ void gm_snap_annotations(struct gm_snap *snap)
 		gm_jsonw_key_u64(w, "range", event->size);
 		gm_snap_key_device(snap, event->domain);
 		gm_snap_key_time(snap, "time_us", event->tsc);
-		gm_jsonw_key_u64(w, "thread", gm_image_event_thread(image, event));
+		gm_jsonw_key_u64(w, "thread", gm_copy_event_thread(copy, event));
 		gm_jsonw_end(w);
 	}
 	gm_jsonw_end(w);

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 #include "recorder/cache/cached.h"
 
 #define ROUNDS_MOST 64
@@ -378,8 +378,8 @@ static int prepare_plain(void)
 	setup.segments = plain.segments = memory(NULL, TABLE * sizeof(struct gm_segment));
 	setup.blocks = plain.blocks = memory(NULL, TABLE * sizeof(struct gm_block));
 	setup.links = memory(NULL, TABLE * sizeof(struct gm_free_link));
-	setup.span = gm_span_new(memory, NULL);
-	if (!plain.segments || !plain.blocks || !setup.links || !setup.span)
+	setup.map = gm_page_map_new(memory, NULL);
+	if (!plain.segments || !plain.blocks || !setup.links || !setup.map)
 		return -1;
 	return gm_heap_init(&plain.heap, &setup);
 }
@@ -400,8 +400,8 @@ static int prepare_cached(uint64_t history)
 		return r;
 	}
 	gm_heap_config_default(&heap_config);
-	setup.span = gm_span_new(memory, NULL);
-	return setup.span ? gm_cached_new(&setup, &cached) : -ENOMEM;
+	setup.map = gm_page_map_new(memory, NULL);
+	return setup.map ? gm_cached_new(&setup, &cached) : -ENOMEM;
 }
 
 int main(int argc, char **argv)

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/snapshot/snapshot.h"
 
@@ -129,28 +129,28 @@ static double one_round(const char *room, double took[COLUMNS], size_t *ret_even
 {
 	static const struct gm_snapshot_request request = { .reason = "bench" };
 	char template[512], path[4096];
-	struct gm_image image;
+	struct gm_copy copy;
 	double start = now_ms(), copied, settled, done;
 	struct stat st = { 0 };
 
-	memset(&image, 0, sizeof(image));
-	if (gm_image_copy_live(&image))
+	memset(&copy, 0, sizeof(copy));
+	if (gm_copy_from_process(&copy))
 		exit(1);
 	copied = now_ms();
-	if (gm_image_settle(&image, UINT64_MAX))
+	if (gm_copy_settle(&copy, UINT64_MAX))
 		exit(1);
 	settled = now_ms();
 	snprintf(template, sizeof(template), "%s/bench.%%p.json", room);
-	if (gm_snapshot_write(&image, &request, template, 0, NULL, path, sizeof(path)))
+	if (gm_snapshot_write(&copy, &request, template, 0, NULL, path, sizeof(path)))
 		exit(1);
 	done = now_ms();
-	*ret_events = image.event_count;
-	took[PAUSE] = (double)image.locked_ns / 1e6;
+	*ret_events = copy.event_count;
+	took[PAUSE] = (double)copy.locked_ns / 1e6;
 	took[COPY] = copied - start;
 	took[SETTLE] = settled - copied;
 	took[EMIT] = done - settled;
 	took[TOTAL] = done - start;
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	stat(path, &st);
 	unlink(path);
 	return (double)st.st_size / 1e6;

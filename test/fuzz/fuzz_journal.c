@@ -15,7 +15,7 @@
 #include <jansson.h>
 #include <time.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 
 #define RECORD 12
@@ -39,7 +39,7 @@ static void build(void)
 {
 	static const uint32_t frames[] = { 1, 2, 1 };
 	uint32_t ids[24], stack;
-	struct gm_shard *shard;
+	struct gm_tcache_record *tcache;
 
 	jb_new(&jb, (struct jb_plan){ 64, 64, 8, 4096 });
 	for (uint32_t slot = 1; slot < 5; slot++)
@@ -76,16 +76,16 @@ static void build(void)
 	jb_domain(&jb, 1)->undo_op = OP(3, 301);
 	jb_undo(&jb, 1, &jb.segments[8].used);
 	jb_undo(&jb, 1, &jb.blocks[8].state);
-	shard = jb_shard(&jb, 4, 0);
-	shard->tallies[2] = (struct gm_tally){ .takes = 7, .puts = 7, .taken_bytes = 700,
+	tcache = jb_tcache(&jb, 4, 0);
+	tcache->tallies[2] = (struct gm_tally){ .takes = 7, .puts = 7, .taken_bytes = 700,
 					       .put_bytes = 700, .size = 512, .module = 1 };
-	shard->undo_op = OP(4, 302);
-	jb_shard_undo(&jb, shard, &jb.blocks[9].state);
-	jb_shard_undo(&jb, shard, &shard->tallies[2].puts);
-	jb_shard_undo(&jb, shard, &shard->tallies[2].put_bytes);
-	jb.blocks[9].state = GM_BLOCK_KEPT;
-	shard->tallies[2].puts++;
-	shard->tallies[2].put_bytes += 100;
+	tcache->undo_op = OP(4, 302);
+	jb_tcache_undo(&jb, tcache, &jb.blocks[9].state);
+	jb_tcache_undo(&jb, tcache, &tcache->tallies[2].puts);
+	jb_tcache_undo(&jb, tcache, &tcache->tallies[2].put_bytes);
+	jb.blocks[9].state = GM_BLOCK_CACHED;
+	tcache->tallies[2].puts++;
+	tcache->tallies[2].put_bytes += 100;
 	jb.h->clock.stamp[1] = jb.h->clock.monotonic_ns[1] = 1000;
 	jb.h->clock.wall_ns[1] = 1700000000000000000;
 	journal = jb_file(&jb);
@@ -119,25 +119,25 @@ static void read_back(int fd)
 static void read_journal(int fd)
 {
 	static const struct gm_snapshot_request request = { .reason = "fuzz", .failure = 1 };
-	struct gm_image image;
+	struct gm_copy copy;
 	long violations = 0;
-	int json, r = gm_image_copy_file(&image, fd);
+	int json, r = gm_copy_from_file(&copy, fd);
 
-	gm_image_alive(fd);
+	gm_copy_alive(fd);
 	if (r) {
-		insist(image.error[0] && !image.base, "a refusal without a reason");
+		insist(copy.error[0] && !copy.base, "a refusal without a reason");
 		answers[0]++;
 		return;
 	}
-	r = gm_image_settle(&image, UINT64_MAX);
+	r = gm_copy_settle(&copy, UINT64_MAX);
 	insist(!r, "settle failed");
-	insist(gm_image_check(&image, count, &violations) == violations, "violations miscounted");
+	insist(gm_copy_check(&copy, count, &violations) == violations, "violations miscounted");
 	answers[violations ? 2 : 1]++;
 	json = memfd_create("json", MFD_CLOEXEC);
-	insist(json >= 0 && !gm_snapshot_emit(&image, &request, json), "emit failed");
+	insist(json >= 0 && !gm_snapshot_emit(&copy, &request, json), "emit failed");
 	read_back(json);
 	close(json);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 
 static uint64_t place_of(const uint8_t *record)

@@ -15,7 +15,7 @@ from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, Program  # noqa: E402
 
 NAMES = ("domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks", "frames", "settings",
-         "failures", "events", "shards")
+         "failures", "events", "thread caches")
 ALIVE, FUTEX_OWNER_DIED = 4244, 0x40000000      # of struct gm_header: has_helper, the first word of alive
 SECONDS, MEMORY = 60, 600 << 20
 
@@ -144,7 +144,7 @@ HOSTILE = {
     "stacks of 64 GiB": large("stacks", 1 << 36),
     "frames of 48 GiB": large("frames", 3 << 34),
     "usage of 64 GiB": large("usage", 1 << 36),
-    "shards of 40 GiB": large("shards", 5 << 33),
+    "thread caches of 40 GiB": large("thread caches", 5 << 33),
     "modules of 64 GiB": large("modules", 1 << 36),
     "failures of 64 GiB": large("failures", 1 << 36),
     "settings of 64 GiB": large("settings", 1 << 36),

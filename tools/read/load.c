@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
 #include "tools/read/bulk.h"
@@ -203,7 +203,7 @@ int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret)
 }
 
 /* Of a living process the moment is now, whenever it did something last. */
-static int emit(const struct gm_image *image, const char *reason, bool recovered, bool alive)
+static int emit(const struct gm_copy *copy, const char *reason, bool recovered, bool alive)
 {
 	struct gm_snapshot_request request = { .reason = reason, .recovered = recovered };
 	struct timespec now;
@@ -213,7 +213,7 @@ static int emit(const struct gm_image *image, const char *reason, bool recovered
 		return -errno;
 	if (alive && !clock_gettime(CLOCK_REALTIME, &now))
 		request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-	r = gm_snapshot_emit(image, &request, fd);
+	r = gm_snapshot_emit(copy, &request, fd);
 	if (!r && lseek(fd, 0, SEEK_SET) < 0)
 		r = -errno;
 	if (r)
@@ -221,10 +221,10 @@ static int emit(const struct gm_image *image, const char *reason, bool recovered
 	return r ? r : fd;
 }
 
-int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
+int gm_load_journal(const struct gm_copy *copy, const char *reason, bool recovered,
 		  struct gm_loaded *ret)
 {
-	int fd = emit(image, reason, recovered, false), r;
+	int fd = emit(copy, reason, recovered, false), r;
 
 	memset(ret, 0, sizeof(*ret));
 	if (fd < 0)
@@ -234,23 +234,23 @@ int gm_load_image(const struct gm_image *image, const char *reason, bool recover
 	return r;
 }
 
-/* The image goes before its JSON is read: both are large. */
+/* The copy goes before its JSON is read: both are large. */
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
 	bool tables = ret->tables_only && alive;
-	struct gm_image image;
+	struct gm_copy copy;
 	struct stat st;
 	int r, json = -1;
 
 	if (!fstat(fd, &st))
-		gm_limit_input((uint64_t)st.st_blocks * 512, st.st_size);	/* its image is as long */
-	r = tables ? gm_image_copy_tables(&image, fd) : gm_image_copy_file(&image, fd);
+		gm_limit_input((uint64_t)st.st_blocks * 512, st.st_size);	/* its copy is as long */
+	r = tables ? gm_copy_tables(&copy, fd) : gm_copy_from_file(&copy, fd);
 	if (r)
-		return refuse(ret, "%s", image.error);
-	r = gm_image_settle(&image, tables ? 0 : UINT64_MAX);
+		return refuse(ret, "%s", copy.error);
+	r = gm_copy_settle(&copy, tables ? 0 : UINT64_MAX);
 	if (!r)
-		json = emit(&image, alive ? "outside" : "recovered", !alive, alive);
-	gm_image_free(&image);
+		json = emit(&copy, alive ? "outside" : "recovered", !alive, alive);
+	gm_copy_free(&copy);
 	if (json == -EBADMSG)
 		return refuse(ret, "damaged: its snapshot would be out of all proportion");
 	if (r || json < 0)
@@ -270,7 +270,7 @@ static int load_file(const char *path, struct gm_loaded *ret)
 	if (fd < 0)
 		return fd;
 	if (begins_as_journal(fd))
-		r = load_journal(fd, gm_image_alive(fd) != 0, ret);	/* unknown: as if alive */
+		r = load_journal(fd, gm_copy_alive(fd) != 0, ret);	/* unknown: as if alive */
 	else
 		r = load_json(fd, ret);
 	close(fd);
@@ -301,7 +301,7 @@ static int load(const char *word, struct gm_loaded *ret)
 	int r;
 
 	if (!strcmp(word, "-") && begins_as_journal(STDIN_FILENO))
-		r = load_journal(STDIN_FILENO, gm_image_alive(STDIN_FILENO) != 0, ret);
+		r = load_journal(STDIN_FILENO, gm_copy_alive(STDIN_FILENO) != 0, ret);
 	else if (!strcmp(word, "-"))
 		r = load_json(STDIN_FILENO, ret);
 	else

@@ -50,8 +50,8 @@ void gm_load_begin(struct gm_load_half *half, struct gm_loaded *ret);
 int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret);
 
 /* Settle the copy of a journal in @fd and parse the JSON of it; as gm_load. */
-struct gm_image;
-int gm_load_image(const struct gm_image *image, const char *reason, bool recovered,
+struct gm_copy;
+int gm_load_journal(const struct gm_copy *copy, const char *reason, bool recovered,
 		  struct gm_loaded *ret);
 
 /* What an object has under a key, when it is of that type; 0, "" or an empty list otherwise. (The

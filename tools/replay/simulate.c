@@ -366,8 +366,8 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
 	if (sim->follow) {		/* nobody asks for a block by its address; it is looked over, too */
-		setup.span = gm_span_new(memory, sim);
-		if (!setup.span)
+		setup.map = gm_page_map_new(memory, sim);
+		if (!setup.map)
 			return -ENOMEM;
 	}
 	return gm_heap_init(&sim->heap, &setup);

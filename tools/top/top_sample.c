@@ -1,7 +1,7 @@
 /*
  * top_sample.c - a living process's journal, read from outside, into numbers: see top.h.
  *
- * The tables are copied as every snapshot from outside copies them (recorder/read/image.h), without the
+ * The tables are copied as every snapshot from outside copies them (recorder/read/copy.h), without the
  * events, which may be a hundred times as much.
  */
 #define _GNU_SOURCE
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "tools/symbols/demangle.h"
 #include "tools/show/show.h"
 #include "tools/show/sites.h"
@@ -176,10 +176,10 @@ static const char *base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-static const char *module_name(const struct gm_image *image, uint32_t id)
+static const char *module_name(const struct gm_copy *copy, uint32_t id)
 {
-	const struct gm_module *module = gm_image_module(image, id);
-	const char *path = module ? gm_image_string(image, module->path, NULL) : "";
+	const struct gm_module *module = gm_copy_module(copy, id);
+	const char *path = module ? gm_copy_string(copy, module->path, NULL) : "";
 
 	static char name[256];			/* no file has a longer one */
 
@@ -190,19 +190,19 @@ static const char *module_name(const struct gm_image *image, uint32_t id)
 }
 
 /* The rows (module, all kinds) of the devices; a module's name may stand for several numbers. */
-static int read_modules(struct gm_top_process *process, const struct gm_image *image,
+static int read_modules(struct gm_top_process *process, const struct gm_copy *copy,
 			double seconds)
 {
 	struct gm_top_rows now = { .count = 0 };
 
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
-		const struct gm_usage *usage = gm_image_usage(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *usage = gm_copy_usage(copy, i);
 		struct gm_top_row *row;
 
 		if (usage->used != 1 || usage->kind != 0xff || usage->module == 0xffff ||
 		    usage->domain >= GM_MAX_DEVICES)
 			continue;
-		row = gm_top_row(&now, module_name(image, usage->module));
+		row = gm_top_row(&now, module_name(copy, usage->module));
 		if (!row)
 			goto out_free;
 		if (row->peak < 0)
@@ -236,42 +236,42 @@ out_free:
 
 /* ---- call sites ------------------------------------------------------------------------------ */
 
-static const char *frame_name(const struct gm_image *image, const struct gm_frame *frame,
+static const char *frame_name(const struct gm_copy *copy, const struct gm_frame *frame,
 			      char *made, size_t room)
 {
-	const char *name = gm_image_string(image, frame->name, NULL);
-	const char *file = gm_image_string(image, frame->filename, NULL);
+	const char *name = gm_copy_string(copy, frame->name, NULL);
+	const char *file = gm_copy_string(copy, frame->filename, NULL);
 
 	if (!name[0])
-		snprintf(made, room, "%s+%#llx", module_name(image, frame->module),
+		snprintf(made, room, "%s+%#llx", module_name(copy, frame->module),
 			 (unsigned long long)frame->offset);
 	else if (frame->flags & GM_FRAME_PYTHON)
 		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
 			 gm_show_clean(base_name(file)), frame->line);
 	else
 		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
-			 module_name(image, frame->module));
+			 module_name(copy, frame->module));
 	return made;
 }
 
 /* The frame that tells who asked, as gm_stack_site finds it. NULL: no stack. */
-static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
+static const struct gm_frame *site_of(const struct gm_copy *copy, uint32_t id)
 {
-	const struct gm_stack *stack = gm_image_stack(image, id);
+	const struct gm_stack *stack = gm_copy_stack(copy, id);
 	const struct gm_frame *first = NULL, *python = NULL, *native = NULL;
 
 	for (unsigned int i = 0; stack && i < stack->count; i++) {
-		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+		const struct gm_frame *frame = gm_copy_frame(copy, stack->frames[i]);
 
 		if (!frame)
 			continue;
 		first = first ? first : frame;
 		if (frame->flags & GM_FRAME_PYTHON) {
-			if (!gm_stack_installed(gm_image_string(image, frame->filename, NULL)))
+			if (!gm_stack_installed(gm_copy_string(copy, frame->filename, NULL)))
 				return frame;
 			python = python ? python : frame;
-		} else if (!native && !gm_stack_plumbing(gm_image_string(image, frame->name, NULL),
-							 module_name(image, frame->module))) {
+		} else if (!native && !gm_stack_plumbing(gm_copy_string(copy, frame->name, NULL),
+							 module_name(copy, frame->module))) {
 			native = frame;
 		}
 	}
@@ -279,16 +279,16 @@ static const struct gm_frame *site_of(const struct gm_image *image, uint32_t id)
 }
 
 /* How the site of @stack is called; remembered once the frame has its name. */
-static const char *site_name(struct gm_top_stack *stack, const struct gm_image *image, char *made,
+static const char *site_name(struct gm_top_stack *stack, const struct gm_copy *copy, char *made,
 			     size_t room)
 {
-	const struct gm_frame *frame = stack->site ? NULL : site_of(image, stack->id);
+	const struct gm_frame *frame = stack->site ? NULL : site_of(copy, stack->id);
 
 	if (stack->site)
 		return stack->site;
 	if (!frame)
 		return "(no stack)";
-	frame_name(image, frame, made, room);
+	frame_name(copy, frame, made, room);
 	if (frame->name)
 		stack->site = strdup(made);
 	return made;
@@ -300,9 +300,9 @@ static void count_bytes(struct gm_top_row *row, size_t bytes)
 	frame_bytes += bytes;
 }
 
-static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
+static int keep_frames(struct gm_top_row *row, const struct gm_copy *copy)
 {
-	const struct gm_stack *stack = gm_image_stack(image, row->stack);
+	const struct gm_stack *stack = gm_copy_stack(copy, row->stack);
 	size_t count = !stack ? 0 : stack->count < GM_TOP_FRAMES ? stack->count : GM_TOP_FRAMES;
 	char made[1024];
 
@@ -312,10 +312,10 @@ static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 	count_bytes(row, (count + 1) * sizeof(*row->frames));
 	row->named = true;
 	for (size_t i = 0; i < count && frame_bytes < FRAME_BYTES_MOST; i++) {
-		const struct gm_frame *frame = gm_image_frame(image, stack->frames[i]);
+		const struct gm_frame *frame = gm_copy_frame(copy, stack->frames[i]);
 
 		row->named &= frame && frame->name;
-		row->frames[i] = strdup(frame ? frame_name(image, frame, made, sizeof(made))
+		row->frames[i] = strdup(frame ? frame_name(copy, frame, made, sizeof(made))
 					      : "??");
 		if (!row->frames[i])
 			return -ENOMEM;
@@ -327,7 +327,7 @@ static int keep_frames(struct gm_top_row *row, const struct gm_image *image)
 
 /* The frames of every site's largest stack; those of the sample before, where it is the same. */
 static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
-		       const struct gm_image *image)
+		       const struct gm_copy *copy)
 {
 	for (size_t i = 0; i < now->count; i++) {
 		struct gm_top_row *row = &now->list[i], *old = gm_top_row(before, row->name);
@@ -341,7 +341,7 @@ static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
 			row->named = true;
 			old->frames = NULL;
 			old->frame_count = old->frame_bytes = 0;
-		} else if (row->stacks && keep_frames(row, image)) {
+		} else if (row->stacks && keep_frames(row, copy)) {
 			return -ENOMEM;
 		}
 	}
@@ -376,12 +376,12 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 }
 
 /* What is live, summed by stack: one pass over the blocks of the devices. */
-static int sum_stacks(struct gm_top_process *process, const struct gm_image *image)
+static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy)
 {
 	for (size_t i = 0; i < process->stack_count; i++)
 		process->stacks[i].live = process->stacks[i].blocks = 0;
-	for (uint32_t id = 1; id < gm_image_items(image, GM_REGION_BLOCKS); id++) {
-		const struct gm_block *block = gm_image_block(image, id);
+	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
+		const struct gm_block *block = gm_copy_block(copy, id);
 		struct gm_top_stack *stack;
 
 		if (!block ||
@@ -401,16 +401,16 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_image *ima
 
 /* Growth is counted by stack: a site may get its name, and become another row, between two samples. One
  * that holds nothing any more stays, with what it held at first as growth below zero. */
-static int read_sites(struct gm_top_process *process, const struct gm_image *image)
+static int read_sites(struct gm_top_process *process, const struct gm_copy *copy)
 {
 	struct gm_top_rows now = { .count = 0 };
 	char made[1024];
-	int r = sum_stacks(process, image);
+	int r = sum_stacks(process, copy);
 
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = &process->stacks[i];
 		struct gm_top_row *row = gm_top_row(
-			&now, site_name(stack, image, made, sizeof(made)));
+			&now, site_name(stack, copy, made, sizeof(made)));
 
 		if (!row) {
 			r = -ENOMEM;
@@ -426,7 +426,7 @@ static int read_sites(struct gm_top_process *process, const struct gm_image *ima
 		row->pid = process->pid;
 	}
 	if (!r)
-		r = find_frames(&now, &process->sites, image);
+		r = find_frames(&now, &process->sites, copy);
 	gm_top_rows_free(r ? &now : &process->sites);
 	if (!r)
 		process->sites = now;
@@ -435,49 +435,49 @@ static int read_sites(struct gm_top_process *process, const struct gm_image *ima
 
 /* ---- one look -------------------------------------------------------------------------------- */
 
-static int read_image(struct gm_top_process *process, const struct gm_image *image, double seconds)
+static int read_copy(struct gm_top_process *process, const struct gm_copy *copy, double seconds)
 {
-	const struct gm_header *header = image->header;
+	const struct gm_header *header = copy->header;
 	int r;
 
 	memcpy(process->command, header->command, sizeof(process->command));
 	process->command[sizeof(process->command) - 1] = '\0';
 	process->rank = header->rank;
-	process->consistent = image->consistent;
+	process->consistent = copy->consistent;
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		if (domain)
 			read_device(process, d, domain, seconds);
 	}
-	r = read_modules(process, image, seconds);
-	return r ? r : read_sites(process, image);
+	r = read_modules(process, copy, seconds);
+	return r ? r : read_sites(process, copy);
 }
 
 int gm_top_sample(struct gm_top_process *process)
 {
 	double now = gm_top_now();
-	struct gm_image image;
+	struct gm_copy copy;
 	int r;
 
-	if (gm_image_alive(process->fd) == 0) {
+	if (gm_copy_alive(process->fd) == 0) {
 		process->state = GM_TOP_ENDED;
 		return -ESRCH;
 	}
-	r = gm_image_copy_tables(&image, process->fd);
+	r = gm_copy_tables(&copy, process->fd);
 	if (!r)
-		r = gm_image_settle(&image, 0);
+		r = gm_copy_settle(&copy, 0);
 	if (!r)
-		r = read_image(process, &image, process->samples ? now - process->when : 0);
+		r = read_copy(process, &copy, process->samples ? now - process->when : 0);
 	if (r) {
 		process->state = GM_TOP_UNREADABLE;
 		snprintf(process->error, sizeof(process->error), "%s",
-			 image.error[0] ? image.error : strerror(-r));
+			 copy.error[0] ? copy.error : strerror(-r));
 	} else {
 		process->state = GM_TOP_RUNNING;
 		process->samples++;
 		process->when = now;
 	}
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	return r;
 }

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/modules/names.h"
 #include "tools/verbs/cli.h"
 #include "tools/verbs/given.h"

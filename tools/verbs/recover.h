@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct gm_failure;			/* recorder/journal/format.h */
-struct gm_flight;			/* recorder/read/image.h */
+struct gm_flight;			/* recorder/read/copy.h */
 
 struct gm_recovered {
 	const char *journal;		/* path */

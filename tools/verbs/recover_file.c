@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/modules/names.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/places.h"
@@ -24,7 +24,7 @@
 
 struct gm_recover_how gm_recover_how;
 
-static struct gm_image image;		/* of the last journal: @ret points into it */
+static struct gm_copy copy;		/* of the last journal: @ret points into it */
 static char texts[3][4096];		/* journal, snapshot, error */
 static char command[sizeof(((struct gm_header *)0)->command) + 1];
 
@@ -40,10 +40,10 @@ static const struct gm_failure *untold_failure(void)
 {
 	const struct gm_failure *newest = NULL;
 
-	for (size_t i = 0; i < gm_image_items(&image, GM_REGION_FAILURES); i++) {
-		const struct gm_failure *one = gm_image_failure(&image, i);
+	for (size_t i = 0; i < gm_copy_items(&copy, GM_REGION_FAILURES); i++) {
+		const struct gm_failure *one = gm_copy_failure(&copy, i);
 
-		if (one->number > (newest ? newest->number : image.header->failure_shown))
+		if (one->number > (newest ? newest->number : copy.header->failure_shown))
 			newest = one;
 	}
 	return newest;
@@ -51,17 +51,17 @@ static const struct gm_failure *untold_failure(void)
 
 static void describe(struct gm_recovered *ret)
 {
-	const struct gm_header *header = image.header;
+	const struct gm_header *header = copy.header;
 
 	memcpy(command, header->command, sizeof(header->command));
 	ret->pid = header->pid;
 	ret->rank = header->rank;
 	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
-	ret->in_flight = (unsigned int)image.flight_count;
-	ret->flights = image.flights;
+	ret->in_flight = (unsigned int)copy.flight_count;
+	ret->flights = copy.flights;
 	ret->failure = untold_failure();
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
-		const struct gm_domain *domain = gm_image_domain(&image, d);
+		const struct gm_domain *domain = gm_copy_domain(&copy, d);
 		const struct gm_stat *stat;
 
 		if (!domain)
@@ -87,10 +87,10 @@ static int describe_living(int fd, struct gm_recovered *ret)
 /* Did the process ever allocate, or try to? */
 static bool was_used(void)
 {
-	if (gm_image_items(&image, GM_REGION_SEGMENTS) > 1 || image.event_count || image.flight_count)
+	if (gm_copy_items(&copy, GM_REGION_SEGMENTS) > 1 || copy.event_count || copy.flight_count)
 		return true;
-	for (size_t i = 0; i < gm_image_items(&image, GM_REGION_FAILURES); i++)
-		if (gm_image_failure(&image, i)->number)
+	for (size_t i = 0; i < gm_copy_items(&copy, GM_REGION_FAILURES); i++)
+		if (gm_copy_failure(&copy, i)->number)
 			return true;
 	return false;
 }
@@ -121,7 +121,7 @@ static int make_safe(const char *path)
 /* The newest snapshot that the process itself wrote, if it is still there. */
 static bool name_last(struct gm_recovered *ret, struct stat *ret_st)
 {
-	const struct gm_header *header = image.header;
+	const struct gm_header *header = copy.header;
 
 	if (header->last_snapshot[sizeof(header->last_snapshot) - 1] ||
 	    stat(header->last_snapshot, ret_st) || !S_ISREG(ret_st->st_mode) || !ret_st->st_size)
@@ -136,8 +136,8 @@ static bool was_written(struct gm_recovered *ret)
 {
 	struct stat st;
 
-	ret->written = image.header->crash_written && name_last(ret, &st) &&
-		       image.header->crash_written == GM_CRASH_WRITTEN(st.st_ino);
+	ret->written = copy.header->crash_written && name_last(ret, &st) &&
+		       copy.header->crash_written == GM_CRASH_WRITTEN(st.st_ino);
 	if (!ret->written)
 		ret->snapshot = "";
 	return ret->written;
@@ -165,7 +165,7 @@ static int write_snapshot(struct gm_recovered *ret)
 		.failure = ret->failure && !ret->signal ? ret->failure->number : 0,
 	};
 	const char *template = gm_recover_how.output ? gm_recover_how.output : getenv("GPUMEM_OUTPUT");
-	int r = gm_snapshot_write(&image, &request, template && *template ? template : OUTPUT, 0, ".",
+	int r = gm_snapshot_write(&copy, &request, template && *template ? template : OUTPUT, 0, ".",
 				  texts[1], sizeof(texts[1]));
 
 	if (!r)
@@ -184,20 +184,20 @@ static int write_snapshot(struct gm_recovered *ret)
 static int recover_open(int fd, const struct entry *entry, const struct stat *st, bool keep,
 			struct gm_recovered *ret)
 {
-	int alive = gm_image_alive(fd), r;
+	int alive = gm_copy_alive(fd), r;
 
 	if (alive == 1)
 		return describe_living(fd, ret);
-	r = gm_image_copy_file(&image, fd);
+	r = gm_copy_from_file(&copy, fd);
 	if (!r)
-		r = gm_image_settle(&image, UINT64_MAX);
+		r = gm_copy_settle(&copy, UINT64_MAX);
 	if (r)
-		return fail(ret, r, image.error[0] ? image.error : strerror(-r));
+		return fail(ret, r, copy.error[0] ? copy.error : strerror(-r));
 	describe(ret);
 	if (alive < 0 && !gm_recover_how.force)
 		return fail(ret, alive, "it cannot be told from here whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");
-	if (image.header->life == GM_LIFE_CLEAN) {
+	if (copy.header->life == GM_LIFE_CLEAN) {
 		ret->clean = true;	/* its snapshots are written: it had become another user */
 		name_last(ret, &(struct stat){ 0 });
 	} else if (!was_used()) {
@@ -228,7 +228,7 @@ static int recover_entry(const struct entry *entry, const char *path, bool keep,
 	struct stat st;
 	int fd, r;
 
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	command[0] = '\0';
 	snprintf(texts[0], sizeof(texts[0]), "%s", path);
 	*ret = (struct gm_recovered){ .journal = texts[0], .snapshot = "", .error = "",

@@ -3,7 +3,7 @@
  *
  * Every option of the library is a flag here (preload/options/options.def). The command runs in the same
  * process group, so a terminal's signals reach it by themselves; a signal sent to this process
- * alone (witness.c) is passed on. After any death the journals of the command and of its children
+ * alone (signal_probe.c) is passed on. After any death the journals of the command and of its children
  * are made into snapshots, and all snapshots are listed (run_table.c); the exit status is the
  * command's own, death by signal included.
  *
@@ -32,7 +32,7 @@
 #include "tools/verbs/flags.h"
 #include "tools/verbs/run_table.h"
 #include "tools/verbs/verbs.h"
-#include "tools/verbs/witness.h"
+#include "tools/verbs/signal_probe.h"
 
 /* The library beside this very program: where the build or the installation put it. */
 static int find_library(const char *given, char *ret, size_t bytes)
@@ -169,7 +169,7 @@ static int preload(const char *library)
 }
 
 /* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
-static int attend(pid_t child, const struct gm_witness *witness, const sigset_t *taken)
+static int attend(pid_t child, const struct gm_signal_probe *witness, const sigset_t *taken)
 {
 	for (;;) {
 		siginfo_t info;
@@ -181,7 +181,7 @@ static int attend(pid_t child, const struct gm_witness *witness, const sigset_t 
 			continue;
 		if (number != SIGCHLD) {
 			/* A terminal's signal has reached the whole group already. */
-			if (info.si_code != SI_KERNEL && !gm_witness_saw(witness, &info))
+			if (info.si_code != SI_KERNEL && !gm_signal_probe_saw(witness, &info))
 				kill(child, number);
 			continue;
 		}
@@ -218,7 +218,7 @@ static int leave_as(int status)
 static int launch(char **command, int room, const char *path, bool quiet)
 {
 	struct gm_run_table table = { .child = 0 };
-	struct gm_witness witness;
+	struct gm_signal_probe witness;
 	sigset_t taken, before;
 	pid_t child;
 	int status;
@@ -236,9 +236,9 @@ static int launch(char **command, int room, const char *path, bool quiet)
 		fprintf(stderr, "gpumem run: cannot start a process: %s\n", strerror(errno));
 		status = GM_EXIT_FAILED << 8;
 	} else {
-		gm_witness_start(&witness);
+		gm_signal_probe_start(&witness);
 		status = attend(child, &witness, &taken);
-		gm_witness_end(&witness);
+		gm_signal_probe_end(&witness);
 	}
 	table.child = child;
 	table.status = status;

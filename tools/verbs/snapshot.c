@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/format.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
 #include "tools/verbs/cli.h"
@@ -75,7 +75,7 @@ static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint3
 			return false;
 		if (waited % 100 == 98) {
 			stopped = is_stopped(pid) ? stopped + 1 : 0;
-			if (stopped == 10 || gm_image_alive(of->fd) == 0)
+			if (stopped == 10 || gm_copy_alive(of->fd) == 0)
 				return false;
 		}
 		nanosleep(&pause, NULL);
@@ -138,51 +138,51 @@ struct taking {
 };
 
 /* By the template, or to the user's own file. A journal of another user's does not choose the path. */
-static int write_image(struct taking *t, const struct gm_image *image)
+static int write_copy(struct taking *t, const struct gm_copy *copy)
 {
 	struct gm_snapshot_request request = { .reason = "outside" };
-	char template[sizeof(image->header->output)] = "";
+	char template[sizeof(copy->header->output)] = "";
 	struct timespec now;
 	int r;
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	request.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	if (t->to) {
-		r = gm_snapshot_emit(image, &request, fileno(t->output.file));
+		r = gm_snapshot_emit(copy, &request, fileno(t->output.file));
 		t->unwritten = r != 0;
 		return r;
 	}
 	if (t->of->owner == geteuid())
-		memcpy(template, image->header->output, sizeof(template) - 1);
+		memcpy(template, copy->header->output, sizeof(template) - 1);
 	if (!strcmp(template, "/dev/null"))	/* who asks wants one all the same */
 		template[0] = '\0';
-	return gm_snapshot_write(image, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
+	return gm_snapshot_write(copy, &request, template[0] ? template : "gpumem.%c.%p.%r.json", 0, ".",
 				 t->path, sizeof(t->path));
 }
 
 /* Go round the helper: copy, undo, write. */
 static int take(struct taking *t)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	int r;
 
-	memset(&image, 0, sizeof(image));
-	r = gm_image_copy_file(&image, t->of->fd);
+	memset(&copy, 0, sizeof(copy));
+	r = gm_copy_from_file(&copy, t->of->fd);
 	if (!r)
-		r = gm_image_settle(&image, UINT64_MAX);
+		r = gm_copy_settle(&copy, UINT64_MAX);
 	if (!r)
-		r = write_image(t, &image);
-	else if (image.error[0])
-		fprintf(stderr, "gpumem snapshot: %s\n", gm_show_clean(image.error));
-	if (r == -EBADMSG && !image.error[0])
+		r = write_copy(t, &copy);
+	else if (copy.error[0])
+		fprintf(stderr, "gpumem snapshot: %s\n", gm_show_clean(copy.error));
+	if (r == -EBADMSG && !copy.error[0])
 		fputs("gpumem snapshot: damaged: it would be out of all proportion\n", stderr);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	return r;
 }
 
 /* The file that the helper wrote, to where the user wants it. The path comes from the journal: it must
  * be a regular file of the journal's owner. */
-static int copy(struct taking *t)
+static int make_copy(struct taking *t)
 {
 	int look = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
 	char buffer[65536], through[64];
@@ -240,7 +240,7 @@ static int obtain(struct taking *t)
 	t->asked = r != -ETIMEDOUT && !t->wrote_none;
 	if (!t->asked)
 		return take(t);
-	return !r && t->to ? copy(t) : r;
+	return !r && t->to ? make_copy(t) : r;
 }
 
 /* The same into the user's own file. */

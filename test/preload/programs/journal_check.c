@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 static void report(void *arg, const char *what, uint64_t where)
 {
@@ -21,17 +21,17 @@ static void report(void *arg, const char *what, uint64_t where)
 
 static int check(const char *path)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc, bad;
 
-	memset(&image, 0, sizeof(image));
-	rc = fd < 0 ? -errno : gm_image_copy_file(&image, fd);
+	memset(&copy, 0, sizeof(copy));
+	rc = fd < 0 ? -errno : gm_copy_from_file(&copy, fd);
 	if (!rc)
-		rc = gm_image_settle(&image, UINT64_MAX);
-	bad = rc ? 1 : gm_image_check(&image, report, NULL);
-	printf("%s: %s %d, %zu events, %zu in flight\n", path, rc ? image.error : "violations",
-	       rc ? rc : bad, image.event_count, image.flight_count);
-	gm_image_free(&image);
+		rc = gm_copy_settle(&copy, UINT64_MAX);
+	bad = rc ? 1 : gm_copy_check(&copy, report, NULL);
+	printf("%s: %s %d, %zu events, %zu in flight\n", path, rc ? copy.error : "violations",
+	       rc ? rc : bad, copy.event_count, copy.flight_count);
+	gm_copy_free(&copy);
 	if (fd >= 0)
 		close(fd);
 	return bad != 0;

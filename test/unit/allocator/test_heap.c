@@ -161,8 +161,8 @@ static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 	setup = (struct gm_heap_setup){ .config = &config, .ops = &ops, .undo = &w->undo,
 		.stats = &w->stats, .segments = w->segments, .blocks = w->blocks,
 		.links = w->links, .memory = memory, .memory_arg = w,
-		.span = gm_span_new(memory, w) };
-	ck_assert(setup.span != NULL);
+		.map = gm_page_map_new(memory, w) };
+	ck_assert(setup.map != NULL);
 	ck_assert_int_eq(gm_heap_init(&w->heap, &setup), 0);
 	w->locked = true;
 	return w;

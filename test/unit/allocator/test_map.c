@@ -141,7 +141,7 @@ START_TEST(test_no_memory)
 			break;
 		ck_assert_uint_lt(pages_fail_at, 59);
 	}
-	ck_assert_uint_gt(pages_fail_at, 16);	/* every shard has failed once and grown once */
+	ck_assert_uint_gt(pages_fail_at, 16);	/* every thread cache has failed once and grown once */
 }
 END_TEST
 

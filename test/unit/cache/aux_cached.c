@@ -10,7 +10,7 @@
 #define FREED 256u
 
 struct aux_driver aux_driver;
-bool aux_keeps;
+bool aux_tcache;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct freed { uint64_t address, bytes; } freed[FREED];
@@ -90,7 +90,7 @@ struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const
 	struct gm_cached_setup setup = {
 		.config = &config, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.settle = settle, .context = context, .domain = domain, .kind = kind,
-		.keeps = aux_keeps,
+		.keeps = aux_tcache,
 	};
 	struct gm_cached *heap = NULL;
 	char error[160];

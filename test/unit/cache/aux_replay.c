@@ -32,19 +32,19 @@ static void complain(void *arg, const char *what, uint64_t where)
 }
 
 /* All that is known of an address whose trace does not lead to the tables. */
-static void tell_slot(const struct gm_image *image, unsigned int slot)
+static void tell_slot(const struct gm_copy *copy, unsigned int slot)
 {
 	fprintf(stderr, "#   horizon %llu, cut %llu, %zu in flight, %llu events lost\n",
-		(unsigned long long)image->header->horizon, (unsigned long long)image->cut_tsc,
-		image->flight_count, (unsigned long long)image->header->events_lost);
-	for (size_t i = 0; i < image->event_count; i++)
-		if (slot_of(image->events[i]->address) == slot)
+		(unsigned long long)copy->header->horizon, (unsigned long long)copy->cut_tsc,
+		copy->flight_count, (unsigned long long)copy->header->events_lost);
+	for (size_t i = 0; i < copy->event_count; i++)
+		if (slot_of(copy->events[i]->address) == slot)
 			fprintf(stderr, "#   event %zu: %llu, operation %llx, action %u, domain %u\n", i,
-				(unsigned long long)image->events[i]->tsc,
-				(unsigned long long)image->events[i]->op, image->events[i]->action,
-				image->events[i]->domain);
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+				(unsigned long long)copy->events[i]->tsc,
+				(unsigned long long)copy->events[i]->op, copy->events[i]->action,
+				copy->events[i]->domain);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 
 		if (slot_of(segment->address) == slot)
 			fprintf(stderr, "#   segment: %llu, operation %llx, domain %u\n",
@@ -53,15 +53,15 @@ static void tell_slot(const struct gm_image *image, unsigned int slot)
 	}
 }
 
-int replay(const struct gm_image *image)
+int replay(const struct gm_copy *copy)
 {
 	uint64_t live[SLOTS] = { 0 }, table[SLOTS] = { 0 };
 	bool known[SLOTS];
 	int bad = 0;
 
-	memset(known, image->header->horizon == 0 && image->dropped_total == 0, sizeof(known));
-	for (size_t i = 0; i < image->event_count; i++) {
-		const struct gm_event *event = image->events[i];
+	memset(known, copy->header->horizon == 0 && copy->dropped_total == 0, sizeof(known));
+	for (size_t i = 0; i < copy->event_count; i++) {
+		const struct gm_event *event = copy->events[i];
 		unsigned int slot = slot_of(event->address);
 
 		if (event->action == GM_ACTION_ALLOC) {
@@ -83,16 +83,16 @@ int replay(const struct gm_image *image)
 		if (slot < SLOTS)
 			known[slot] = true;
 	}
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 		unsigned int slot = slot_of(segment->address);
 
 		if (slot == SLOTS || table[slot])
 			return bad + 1;
 		/* What leaves no events: the trace may know of earlier owners of its address. */
-		if (gm_image_block(image, segment->first_block)->flags & GM_BLOCK_UNTRACED)
+		if (gm_copy_block(copy, segment->first_block)->flags & GM_BLOCK_UNTRACED)
 			continue;
-		table[slot] = gm_image_block(image, segment->first_block)->requested;
+		table[slot] = gm_copy_block(copy, segment->first_block)->requested;
 	}
 	for (unsigned int slot = 0; slot < SLOTS; slot++)
 		if (known[slot] && live[slot] != table[slot])
@@ -101,12 +101,12 @@ int replay(const struct gm_image *image)
 				       (unsigned long long)table[slot]) > 0;
 	for (unsigned int slot = 0; bad && slot < SLOTS; slot++)
 		if (known[slot] && live[slot] != table[slot])
-			tell_slot(image, slot);
+			tell_slot(copy, slot);
 	return bad;
 }
 
-void settle_sound(struct gm_image *image, uint64_t max_events)
+void settle_sound(struct gm_copy *copy, uint64_t max_events)
 {
-	ck_assert_int_eq(gm_image_settle(image, max_events), 0);
-	ck_assert_int_eq(gm_image_check(image, complain, NULL), 0);
+	ck_assert_int_eq(gm_copy_settle(copy, max_events), 0);
+	ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
 }

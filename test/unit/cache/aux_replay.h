@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 #define SLOTS 256u
 #define SPAN (UINT64_C(16) << 20)
@@ -17,11 +17,11 @@ uint64_t address_of(unsigned int slot);
 /* The slot of an address; SLOTS when it is none's. */
 unsigned int slot_of(uint64_t address);
 
-/* Play the events of an image from an empty device (or, behind a horizon, from an unknown one):
+/* Play the events of a copy from an empty device (or, behind a horizon, from an unknown one):
  * what is live at the end must be what its tables say, address by address. Returns 0 when so. */
-int replay(const struct gm_image *image);
+int replay(const struct gm_copy *copy);
 
 /* Settle; the test fails when a rule is broken. */
-void settle_sound(struct gm_image *image, uint64_t max_events);
+void settle_sound(struct gm_copy *copy, uint64_t max_events);
 
 #endif

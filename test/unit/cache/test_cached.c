@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"
@@ -206,23 +206,23 @@ static void check_counters(void)
 static void check_blocks(void)
 {
 	for (unsigned int i = 0; i < world.lives; i++) {
-		struct gm_block copy;
+		struct gm_block copied;
 
-		ck_assert_ptr_eq(gm_cached_of(world.live[i].block, &copy),
+		ck_assert_ptr_eq(gm_cached_of(world.live[i].block, &copied),
 				 world.heap[world.live[i].heap]);
 		ck_assert_ptr_eq(gm_cached_of(world.live[i].block, NULL),
 				 world.heap[world.live[i].heap]);
-		ck_assert_int_eq(copy.state, GM_BLOCK_ACTIVE);
-		ck_assert_uint_eq(copy.address, world.live[i].address);
-		ck_assert_uint_eq(copy.size, world.live[i].size);
-		ck_assert_uint_eq(copy.requested, world.live[i].requested);
-		ck_assert_uint_eq(copy.module, world.live[i].module);
+		ck_assert_int_eq(copied.state, GM_BLOCK_ACTIVE);
+		ck_assert_uint_eq(copied.address, world.live[i].address);
+		ck_assert_uint_eq(copied.size, world.live[i].size);
+		ck_assert_uint_eq(copied.requested, world.live[i].requested);
+		ck_assert_uint_eq(copied.module, world.live[i].module);
 	}
 	for (unsigned int i = 0; i < world.pendings; i++) {
-		struct gm_block copy;
+		struct gm_block copied;
 
-		ck_assert(gm_record_block(world.pending[i].block, &copy));
-		ck_assert_int_eq(copy.state, GM_BLOCK_PENDING);
+		ck_assert(gm_record_block(world.pending[i].block, &copied));
+		ck_assert_int_eq(copied.state, GM_BLOCK_PENDING);
 		ck_assert_int_eq(gm_record_free(0, world.pending[i].block, 0, 0), -ENOENT);
 	}
 	for (unsigned int i = 0; i < world.passes; i++)
@@ -241,13 +241,13 @@ static void check_all(void)
 static void check_trace(void)
 {
 	static struct { uint64_t address, size; bool requested; } live[4 * BLOCKS];
-	struct gm_image image;
+	struct gm_copy copy;
 	unsigned int count = 0, pending = 0;
 
-	aux_image(&image);
-	ck_assert_uint_eq(image.dropped_total, 0);
-	for (size_t i = 0; i < image.event_count; i++) {
-		const struct gm_event *event = image.events[i];
+	aux_copy(&copy);
+	ck_assert_uint_eq(copy.dropped_total, 0);
+	for (size_t i = 0; i < copy.event_count; i++) {
+		const struct gm_event *event = copy.events[i];
 		unsigned int n = 0;
 
 		if (event->action != GM_ACTION_ALLOC && event->action != GM_ACTION_FREE_REQUESTED &&
@@ -273,7 +273,7 @@ static void check_trace(void)
 		pending += live[i].requested;
 	ck_assert_uint_eq(pending, world.pendings);
 	ck_assert_uint_eq(count, world.lives + world.passes + world.pendings);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 
 static void begin(const char *conf, uint64_t limit, uint64_t capacity, uint64_t seed)
@@ -490,7 +490,7 @@ END_TEST
 /* Small blocks leave no events: at no end of their life. What remains adds up. */
 START_TEST(small_blocks_untraced)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	unsigned int alloc = 0, requested = 0, completed = 0, live = 0;
 
 	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 19);
@@ -505,9 +505,9 @@ START_TEST(small_blocks_untraced)
 	}
 	for (unsigned int i = 0; i < world.lives; i++)
 		live += world.live[i].requested >= 100000;
-	aux_image(&image);
-	for (size_t i = 0; i < image.event_count; i++) {
-		const struct gm_event *event = image.events[i];
+	aux_copy(&copy);
+	for (size_t i = 0; i < copy.event_count; i++) {
+		const struct gm_event *event = copy.events[i];
 
 		ck_assert_uint_ge(event->size, 100000);
 		alloc += event->action == GM_ACTION_ALLOC;
@@ -518,7 +518,7 @@ START_TEST(small_blocks_untraced)
 	ck_assert_uint_eq(alloc - requested, live);
 	ck_assert_uint_le(completed, requested);
 	ck_assert_uint_gt(gm_get(&gm_rec.domains[0].counts.small), 100);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -566,13 +566,13 @@ END_TEST
 
 static int violations(void)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	int bad;
 
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	bad = gm_image_check(&image, NULL, NULL);
-	gm_image_free(&image);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	bad = gm_copy_check(&copy, NULL, NULL);
+	gm_copy_free(&copy);
 	return bad;
 }
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "recorder/cache/cached_internal.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"
@@ -51,7 +51,7 @@ static void begin(void)
 	printf("# seed %llu\n", (unsigned long long)seed);
 	aux_driver_begin(UINT64_MAX);
 	aux_start(4096);
-	aux_keeps = false;
+	aux_tcache = false;
 	for (uint8_t side = 0; side < SIDES; side++) {
 		heap[side][0] = aux_heap(side, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 		heap[side][1] = aux_heap(side, GM_KIND_POOL, 2, "", GM_HEAP_UNLIMITED);
@@ -165,22 +165,22 @@ static void complain(void *arg, const char *rule, uint64_t where)
 	printf("# violation: %s at %#llx\n", rule, (unsigned long long)where);
 }
 
-static void same_image(void)
+static void same_copy(void)
 {
 	const struct gm_domain *domains[SIDES];
-	struct gm_image image;
+	struct gm_copy copy;
 
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(&image, complain, NULL), 0);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, complain, NULL), 0);
 	for (unsigned int side = 0; side < SIDES; side++)
-		domains[side] = gm_image_domain(&image, side);
+		domains[side] = gm_copy_domain(&copy, side);
 	ck_assert_mem_eq(&domains[LEDGER]->stats, &domains[DIRECT]->stats,
 			 sizeof(domains[0]->stats));
 	ck_assert_mem_eq(domains[LEDGER]->live_bytes, domains[DIRECT]->live_bytes,
 			 sizeof(domains[0]->live_bytes));
-	same_rows(gm_image_usage(&image, 0), gm_image_items(&image, GM_REGION_USAGE));
-	gm_image_free(&image);
+	same_rows(gm_copy_usage(&copy, 0), gm_copy_items(&copy, GM_REGION_USAGE));
+	gm_copy_free(&copy);
 }
 
 static bool counts_in_ledger(void)
@@ -219,7 +219,7 @@ START_TEST(as_if_at_once)
 			complete_both((unsigned int)(rnd() % pendings));
 		folded_late += counts_in_ledger();
 		if (rnd() % 64 == 0)
-			same_image();
+			same_copy();
 		if (rnd() % 64 == 0)
 			same_stats();
 		if (rnd() % 256 == 0)
@@ -231,7 +231,7 @@ START_TEST(as_if_at_once)
 		free_both(lives - 1, true);
 	while (pendings)
 		complete_both(pendings - 1);
-	same_image();
+	same_copy();
 	ck_assert_uint_ge(same_stats(), 7);
 }
 END_TEST
@@ -240,7 +240,7 @@ END_TEST
 START_TEST(a_copy_has_it)
 {
 	const struct gm_stat *stat;
-	struct gm_image image;
+	struct gm_copy copy;
 
 	begin();
 	alloc_both(4 * KIB, 0, 1);
@@ -249,13 +249,13 @@ START_TEST(a_copy_has_it)
 	alloc_both(4 * KIB, 0, 1);
 	stat = &gm_rec.domains[0].stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL];
 	ck_assert_int_eq(stat->allocated, 2);
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	stat = &gm_image_domain(&image, 0)->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL];
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	stat = &gm_copy_domain(&copy, 0)->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL];
 	ck_assert_int_eq(stat->current, 2);
 	ck_assert_int_eq(stat->allocated, 3);
 	ck_assert_int_eq(stat->freed, 1);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 END_TEST
 

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"
@@ -198,7 +198,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 			uint64_t history)
 {
 	aux_driver_begin(seed % 2 ? UINT64_MAX : SMALL_CAPACITY);
-	aux_keeps = seed % 3 != 0;
+	aux_tcache = seed % 3 != 0;
 	aux_start(history);
 	for (unsigned int h = 0; h < HEAPS; h++)
 		heaps[h] = aux_heap(h == 2, h == 1 ? GM_KIND_POOL : GM_KIND_DEVICE, h == 1 ? 0 : 1,
@@ -275,25 +275,25 @@ static void play(struct places *places, const struct gm_event *event)
 }
 
 /* The trace from its beginning ends in the tables. Returns blocks that live or wait. */
-static unsigned int compare(const struct gm_image *image, struct places *tables)
+static unsigned int compare(const struct gm_copy *copy, struct places *tables)
 {
 	static struct places trace;
 	unsigned int in_trace = 0, in_tables = 0;
 
 	memset(&trace, 0, sizeof(trace));
 	memset(tables, 0, sizeof(*tables));
-	for (size_t i = 0; i < image->event_count; i++)
-		play(&trace, image->events[i]);
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+	for (size_t i = 0; i < copy->event_count; i++)
+		play(&trace, copy->events[i]);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 		struct gm_block_walk walk = { 0 };
 		uint32_t id = GM_NONE;
 
 		ck_assert_uint_eq(find(&trace, SEGMENT_AT(segment->address))->state, LIVE);
 		ck_assert_uint_eq(find(&trace, SEGMENT_AT(segment->address))->size, segment->size);
 		in_tables++;
-		while ((id = gm_image_next_block(image, image->segments[i], id, &walk))) {
-			const struct gm_block *block = gm_image_block(image, id);
+		while ((id = gm_copy_next_block(copy, copy->segments[i], id, &walk))) {
+			const struct gm_block *block = gm_copy_block(copy, id);
 			struct place *place = find(&trace, block->address);
 			bool live = block->state == GM_BLOCK_ACTIVE ||
 				    block->state == GM_BLOCK_FREEING;
@@ -311,7 +311,7 @@ static unsigned int compare(const struct gm_image *image, struct places *tables)
 	for (unsigned int i = 0; i < PLACES; i++)
 		in_trace += trace.at[i].state != NOTHING;
 	ck_assert_uint_eq(in_trace, in_tables);
-	return in_tables - (unsigned int)image->segment_count;
+	return in_tables - (unsigned int)copy->segment_count;
 }
 
 static void complain(void *arg, const char *what, uint64_t where)
@@ -324,12 +324,12 @@ static void complain(void *arg, const char *what, uint64_t where)
 	fflush(stdout);
 }
 
-static void settle(struct gm_image *image)
+static void settle(struct gm_copy *copy)
 {
-	ck_assert_int_eq(gm_image_settle(image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(image, complain, NULL), 0);
-	ck_assert_uint_eq(image->damage, 0);
-	ck_assert_uint_le(image->flight_count, THREADS);
+	ck_assert_int_eq(gm_copy_settle(copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
+	ck_assert_uint_eq(copy->damage, 0);
+	ck_assert_uint_le(copy->flight_count, THREADS);
 }
 
 /* Every copy taken meanwhile is one moment; with so little history, of what there is of it. */
@@ -349,17 +349,17 @@ START_TEST(every_live_copy_is_one_moment)
 		for (int wait = 0; wait < 60000 && shared->threads[i].steps <= 100; wait++)
 			usleep(1000);
 	for (unsigned int i = 0; i < copies; i++) {
-		struct gm_image image;
+		struct gm_copy copy;
 
-		ck_assert_int_eq(gm_image_copy_live(&image), 0);
-		settle(&image);
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		settle(&copy);
 		/* A holder of a lock that was off its processor for long: the copy says so itself. */
-		hurried += !image.consistent || image.undone;
-		if (!image.dropped_total && image.consistent) {
-			compare(&image, &tables);
+		hurried += !copy.consistent || copy.undone;
+		if (!copy.dropped_total && copy.consistent) {
+			compare(&copy, &tables);
 			whole++;
 		}
-		gm_image_free(&image);
+		gm_copy_free(&copy);
 		gm_recorder_tick();
 	}
 	shared->stop = true;
@@ -439,7 +439,7 @@ START_TEST(killed_at_any_moment)
 	for (unsigned int i = 0; i < kills; i++) {
 		struct timespec wait = { 0, 1000000 + rand_r(&seed) % 8000000 };
 		char path[sizeof(aux_report.path)];
-		struct gm_image image;
+		struct gm_copy copy;
 		int pipes[2], fd, status;
 		pid_t child;
 
@@ -455,13 +455,13 @@ START_TEST(killed_at_any_moment)
 		ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		ck_assert_msg(fd >= 0, "%s", path);
-		ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-		settle(&image);
-		ck_assert_uint_eq(image.dropped_total, 0);
-		compare_with_the_dead(&tables, compare(&image, &tables));
-		undone += (unsigned int)image.undone;
-		flights += (unsigned int)image.flight_count;
-		gm_image_free(&image);
+		ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+		settle(&copy);
+		ck_assert_uint_eq(copy.dropped_total, 0);
+		compare_with_the_dead(&tables, compare(&copy, &tables));
+		undone += (unsigned int)copy.undone;
+		flights += (unsigned int)copy.flight_count;
+		gm_copy_free(&copy);
 		close(fd);
 		unlink(path);
 		close(pipes[0]);
@@ -531,7 +531,7 @@ static void be_stepped(int ready, bool keeps)
 {
 	struct gm_cached *heap, *other;
 
-	aux_keeps = keeps;
+	aux_tcache = keeps;
 	aux_driver_begin(UINT64_MAX);
 	aux_start(16 * 63);
 	heap = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
@@ -550,13 +550,13 @@ static void be_stepped(int ready, bool keeps)
 static void check_stopped(int fd)
 {
 	static struct places tables;
-	struct gm_image image;
+	struct gm_copy copy;
 
-	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-	settle(&image);
-	ck_assert_uint_eq(image.dropped_total, 0);
-	compare(&image, &tables);
-	gm_image_free(&image);
+	ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+	settle(&copy);
+	ck_assert_uint_eq(copy.dropped_total, 0);
+	compare(&copy, &tables);
+	gm_copy_free(&copy);
 }
 
 /* Whatever the instruction that a program dies at, its journal shows one moment. */

@@ -1,6 +1,6 @@
 /*
- * What threads keep of what they freed (cached_keep.c), with several of them: taking turns, the same
- * program ends each stretch with the statistics, peaks too, of one that keeps nothing; all at once, a
+ * What threads keep of what they freed (thread_cache.c), with several of them: taking turns, the same
+ * program ends each locked section with the statistics, peaks too, of one that keeps nothing; all at once, a
  * block is freed once, whoever frees it; threads that end or die there, a heap that goes meanwhile.
  *
  *	GM_SEED=n  the seed (printed)
@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/cache/cached_keep.h"
-#include "recorder/read/image.h"
+#include "recorder/cache/thread_cache.h"
+#include "recorder/read/copy.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"
 
@@ -54,9 +54,9 @@ static void begin(uint64_t history)
 	fflush(stdout);
 	aux_driver_begin(UINT64_MAX);
 	aux_start(history);
-	aux_keeps = true;
+	aux_tcache = true;
 	heap[0] = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
-	aux_keeps = false;
+	aux_tcache = false;
 	heap[1] = aux_heap(1, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	lives = 0;
 }
@@ -153,11 +153,11 @@ static void same_stats(void)
 	ck_assert_uint_eq(high[0], high[1]);
 }
 
-static const struct gm_usage *row_of(const struct gm_image *image, unsigned int domain,
+static const struct gm_usage *row_of(const struct gm_copy *copy, unsigned int domain,
 				     const struct gm_usage *like)
 {
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
-		const struct gm_usage *row = gm_image_usage(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_copy_usage(copy, i);
 
 		if (row->domain == domain && row->module == like->module && row->kind == like->kind)
 			return row;
@@ -166,27 +166,27 @@ static const struct gm_usage *row_of(const struct gm_image *image, unsigned int 
 }
 
 /* A copy, with whatever is kept in it, says the same of the two domains. */
-static void same_image(void)
+static void same_copy(void)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert(image.consistent);
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(&image, NULL, NULL), 0);
-	ck_assert_uint_eq(image.damage, 0);
-	for (size_t i = 1; i < gm_image_items(&image, GM_REGION_USAGE); i++) {
-		const struct gm_usage *row = gm_image_usage(&image, i), *other;
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert(copy.consistent);
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
+	ck_assert_uint_eq(copy.damage, 0);
+	for (size_t i = 1; i < gm_copy_items(&copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_copy_usage(&copy, i), *other;
 
 		if (row->domain)
 			continue;
-		other = row_of(&image, 1, row);
+		other = row_of(&copy, 1, row);
 		ck_assert_ptr_nonnull(other);
 		ck_assert_mem_eq(&row->current_bytes, &other->current_bytes, 6 * sizeof(int64_t));
 	}
-	ck_assert_mem_eq(gm_image_domain(&image, 0)->live_bytes, gm_image_domain(&image, 1)->live_bytes,
-			 sizeof(gm_image_domain(&image, 0)->live_bytes));
-	gm_image_free(&image);
+	ck_assert_mem_eq(gm_copy_domain(&copy, 0)->live_bytes, gm_copy_domain(&copy, 1)->live_bytes,
+			 sizeof(gm_copy_domain(&copy, 0)->live_bytes));
+	gm_copy_free(&copy);
 }
 
 START_TEST(turns_change_no_statistic)
@@ -209,10 +209,10 @@ START_TEST(turns_change_no_statistic)
 			uint32_t block = live[n].block[0];
 
 			do_turn(turn, FREE, 0, n);
-			kept += state_of(block) == GM_BLOCK_KEPT;
+			kept += state_of(block) == GM_BLOCK_CACHED;
 		}
 		if (rnd() % 64 == 0)
-			same_image();
+			same_copy();
 		if (rnd() % 64 == 0)
 			same_stats();
 		if (rnd() % 16 == 0)
@@ -297,18 +297,18 @@ static void *look(void *arg)
 {
 	(void)arg;
 	while (!over) {
-		struct gm_image image;
+		struct gm_copy copy;
 		struct gm_stats stats;
 
 		wrong += gm_cached_check_all() != 0;
 		wrong += gm_recorder_check() != 0;
 		wrong += gm_record_stats(0, &stats) != 0;
-		if (gm_image_copy_live(&image))
+		if (gm_copy_from_process(&copy))
 			continue;
-		wrong += gm_image_settle(&image, UINT64_MAX) != 0;
-		if (image.consistent)
-			wrong += gm_image_check(&image, NULL, NULL) != 0 || image.undone;
-		gm_image_free(&image);
+		wrong += gm_copy_settle(&copy, UINT64_MAX) != 0;
+		if (copy.consistent)
+			wrong += gm_copy_check(&copy, NULL, NULL) != 0 || copy.undone;
+		gm_copy_free(&copy);
 		usleep(1000);
 	}
 	return NULL;
@@ -403,7 +403,7 @@ static void *keep_one(void *arg)
 
 	serve(8 * KIB, 1, &cell);
 	ck_assert_int_eq(aux_release(heap[0], cell.block, cell.address, true), 0);
-	ck_assert_uint_eq(state_of(cell.block), GM_BLOCK_KEPT);
+	ck_assert_uint_eq(state_of(cell.block), GM_BLOCK_CACHED);
 	*(uint32_t *)arg = cell.block;
 	return NULL;
 }
@@ -434,11 +434,11 @@ START_TEST(nobody_grows_before_all_is_flushed)
 }
 END_TEST
 
-/* A thread that died in its shard: what it kept is lost to us, and nothing waits for it twice. */
+/* A thread that died in its thread cache: what it kept is lost to us, and nothing waits for it twice. */
 START_TEST(a_shard_whose_thread_died_there)
 {
-	struct gm_keep *keep;
-	struct gm_image image;
+	struct gm_tcache *keep;
+	struct gm_copy copy;
 	struct gm_stats stats;
 	struct cell cell;
 	pthread_t thread;
@@ -448,9 +448,9 @@ START_TEST(a_shard_whose_thread_died_there)
 	begin(4096);
 	pthread_create(&thread, NULL, keep_one, &block);
 	pthread_join(thread, NULL);
-	keep = gm_keep_first(0);
+	keep = gm_tcache_first(0);
 	ck_assert_ptr_nonnull(keep);
-	gm_set(&keep->slot->keeping, GM_KEEPING_OWNER);
+	gm_set(&keep->slot->tcache_owner, GM_TCACHE_OWNER);
 	gm_recorder_tick();			/* its slot is not given to another one */
 	ck_assert_uint_ne(gm_rec.tids[keep->slot->index], 0);
 	began = time(NULL);
@@ -461,21 +461,21 @@ START_TEST(a_shard_whose_thread_died_there)
 		ck_assert_int_eq(aux_release(heap[0], cell.block, cell.address, true), 0);
 	}
 	ck_assert_int_le(time(NULL) - began, 60);
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert(image.consistent);		/* it stood still */
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(&image, NULL, NULL), 0);
-	gm_image_free(&image);
-	gm_set(&keep->slot->keeping, GM_KEEPING_NOBODY);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert(copy.consistent);		/* it stood still */
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
+	gm_copy_free(&copy);
+	gm_set(&keep->slot->tcache_owner, GM_TCACHE_NOBODY);
 	all_sound();
 }
 END_TEST
 
-/* The heap goes while a shard cannot be had: what is in there is nobody's when it can. */
+/* The heap goes while a thread cache cannot be had: what is in there is nobody's when it can. */
 START_TEST(dropped_while_a_shard_is_held)
 {
 	struct gm_alloc alloc = aux_request(8 * KIB, 1, 1);
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	struct gm_stats stats;
 	struct cell cell;
 	uint32_t block;
@@ -484,11 +484,11 @@ START_TEST(dropped_while_a_shard_is_held)
 	keep_one(&block);
 	serve(4 * KIB, 1, &cell);		/* flushes it: what is kept is kept again */
 	keep_one(&block);
-	keep = gm_keep_first(0);
-	gm_set(&keep->slot->keeping, GM_KEEPING_OTHER);
+	keep = gm_tcache_first(0);
+	gm_set(&keep->slot->tcache_owner, GM_TCACHE_OTHER);
 	gm_set(&keep->slot->keep_stuck, 1);
 	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 1);
-	gm_set(&keep->slot->keeping, GM_KEEPING_NOBODY);
+	gm_set(&keep->slot->tcache_owner, GM_TCACHE_NOBODY);
 	ck_assert_int_eq(gm_cached_alloc(heap[0], 0, &alloc, &block), -ENODEV);
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
 	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
@@ -603,7 +603,7 @@ START_TEST(dropped_meanwhile)
 			pthread_join(threads[i], NULL);
 		ck_assert_int_eq(gm_recorder_check(), 0);
 		ck_assert_int_eq(gm_rec.domains[0].stats.stat[GM_STAT_RESERVED_BYTES][0].current, 0);
-		aux_keeps = true;
+		aux_tcache = true;
 		heap[0] = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	}
 }
@@ -636,7 +636,7 @@ START_TEST(passed_through_beside_what_is_kept)
 		ck_assert_int_eq(gm_record_stats(h, &stats[h]), 0);
 	ck_assert_int_eq(stats[0].stat[GM_STAT_ALLOCATED_BYTES][0].peak, 4 * MIB);
 	ck_assert_int_eq(stats[1].stat[GM_STAT_ALLOCATED_BYTES][0].peak, 4 * MIB);
-	same_image();
+	same_copy();
 	all_sound();
 }
 END_TEST
@@ -644,18 +644,18 @@ END_TEST
 /* The same, and it can be had before all of the heap is gone: what went by then is not put back. */
 static void *let_go(void *arg)
 {
-	struct gm_keep *keep = gm_keep_first(0);
+	struct gm_tcache *keep = gm_tcache_first(0);
 
-	while (state_of(*(uint32_t *)arg) == GM_BLOCK_KEPT)
+	while (state_of(*(uint32_t *)arg) == GM_BLOCK_CACHED)
 		sched_yield();
-	gm_set_release(&keep->slot->keeping, GM_KEEPING_NOBODY);
+	gm_set_release(&keep->slot->tcache_owner, GM_TCACHE_NOBODY);
 	return NULL;
 }
 
 START_TEST(dropped_while_a_shard_is_let_go)
 {
 	struct gm_stats stats;
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	struct cell cell;
 	pthread_t thread;
 	uint32_t block;
@@ -663,12 +663,12 @@ START_TEST(dropped_while_a_shard_is_let_go)
 	begin(4096);
 	pthread_create(&thread, NULL, keep_one, &block);
 	pthread_join(thread, NULL);
-	keep = gm_keep_first(0);
-	gm_set(&keep->slot->keeping, GM_KEEPING_OWNER);
+	keep = gm_tcache_first(0);
+	gm_set(&keep->slot->tcache_owner, GM_TCACHE_OWNER);
 	gm_set(&keep->slot->keep_stuck, 1);
 	for (unsigned int i = 0; i < 4000; i++)
 		serve(8 * KIB, 2, &cell);
-	ck_assert_uint_eq(state_of(block), GM_BLOCK_KEPT);
+	ck_assert_uint_eq(state_of(block), GM_BLOCK_CACHED);
 	pthread_create(&thread, NULL, let_go, &block);
 	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 4000);
 	pthread_join(thread, NULL);

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 
@@ -219,36 +219,36 @@ static void complain(void *arg, const char *what, uint64_t where)
 	fflush(stdout);
 }
 
-void aux_image(struct gm_image *ret_image)
+void aux_copy(struct gm_copy *ret_copy)
 {
-	ck_assert_int_eq(gm_image_copy_live(ret_image), 0);
-	ck_assert(ret_image->consistent);
-	ck_assert_int_eq(gm_image_settle(ret_image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(ret_image, complain, NULL), 0);
-	ck_assert_uint_eq(ret_image->damage, 0);
+	ck_assert_int_eq(gm_copy_from_process(ret_copy), 0);
+	ck_assert(ret_copy->consistent);
+	ck_assert_int_eq(gm_copy_settle(ret_copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(ret_copy, complain, NULL), 0);
+	ck_assert_uint_eq(ret_copy->damage, 0);
 }
 
 size_t aux_count_events(int action)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	size_t count = 0;
 
-	aux_image(&image);
-	for (size_t i = 0; i < image.event_count; i++)
-		count += action == GM_ACTION_NONE || image.events[i]->action == action;
-	gm_image_free(&image);
+	aux_copy(&copy);
+	for (size_t i = 0; i < copy.event_count; i++)
+		count += action == GM_ACTION_NONE || copy.events[i]->action == action;
+	gm_copy_free(&copy);
 	return count;
 }
 
 size_t aux_count_stacks(uint32_t stack)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	size_t count = 0;
 
-	aux_image(&image);
-	for (size_t i = 0; i < image.event_count; i++)
-		count += image.events[i]->stack == stack;
-	gm_image_free(&image);
+	aux_copy(&copy);
+	for (size_t i = 0; i < copy.event_count; i++)
+		count += copy.events[i]->stack == stack;
+	gm_copy_free(&copy);
 	return count;
 }
 

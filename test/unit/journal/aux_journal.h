@@ -54,9 +54,9 @@ size_t aux_count_events(int action);
 /* How many have this stack. */
 size_t aux_count_stacks(uint32_t stack);
 
-struct gm_image;
+struct gm_copy;
 /* A settled copy of the living journal, checked; the caller frees it. */
-void aux_image(struct gm_image *ret_image);
+void aux_copy(struct gm_copy *ret_copy);
 
 /* How long a stress may take: the test's own default, times the variable GM_STRESS. */
 unsigned long aux_effort(unsigned long usual);

@@ -14,23 +14,23 @@ void aux_complain(void *arg, const char *what, uint64_t where)
 	fflush(stdout);
 }
 
-void aux_read_journal(int fd, struct gm_image *image)
+void aux_read_journal(int fd, struct gm_copy *copy)
 {
-	int r = gm_image_copy_file(image, fd);
+	int r = gm_copy_from_file(copy, fd);
 
 	if (r < 0)
-		ck_abort_msg("unreadable: %s (%s)", strerror(-r), image->error);
-	ck_assert_int_eq(gm_image_settle(image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(image, aux_complain, NULL), 0);
-	ck_assert_uint_eq(image->damage, 0);
+		ck_abort_msg("unreadable: %s (%s)", strerror(-r), copy->error);
+	ck_assert_int_eq(gm_copy_settle(copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(copy, aux_complain, NULL), 0);
+	ck_assert_uint_eq(copy->damage, 0);
 }
 
-struct aux_live aux_live_in(const struct gm_image *image, uint64_t first, uint64_t stride)
+struct aux_live aux_live_in(const struct gm_copy *copy, uint64_t first, uint64_t stride)
 {
 	struct aux_live live = { .size = { 0 } };
 
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *s = gm_image_segment(image, image->segments[i]);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
 
 		if (s->address >= first && s->address < first + AUX_CELLS * stride) {
 			live.address[(s->address - first) / stride] = s->address;
@@ -40,12 +40,12 @@ struct aux_live aux_live_in(const struct gm_image *image, uint64_t first, uint64
 	return live;
 }
 
-struct aux_live aux_replayed(const struct gm_image *image, uint64_t first, uint64_t stride)
+struct aux_live aux_replayed(const struct gm_copy *copy, uint64_t first, uint64_t stride)
 {
 	struct aux_live live = { .size = { 0 } };
 
-	for (size_t i = 0; i < image->event_count; i++) {
-		const struct gm_event *e = image->events[i];
+	for (size_t i = 0; i < copy->event_count; i++) {
+		const struct gm_event *e = copy->events[i];
 		uint64_t cell = (e->address - first) / stride;
 
 		if (e->address < first || cell >= AUX_CELLS)

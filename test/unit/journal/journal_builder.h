@@ -64,7 +64,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 		[GM_REGION_SEGMENTS] = { plan.segments * 128ull, 128 },
 		[GM_REGION_BLOCKS] = { plan.blocks * 128ull, 128 },
 		[GM_REGION_USAGE] = { 256 * 64, 64 },
-		[GM_REGION_SHARDS] = { 16 * 1280, 1280 },
+		[GM_REGION_TCACHES] = { 16 * 1280, 1280 },
 		[GM_REGION_MODULES] = { 32 * 128, 128 },
 		[GM_REGION_STRINGS] = { plan.text_bytes, 0 },
 		[GM_REGION_STACKS] = { plan.text_bytes, 0 },
@@ -117,7 +117,7 @@ JB_UNUSED static void jb_new(struct jb *jb, struct jb_plan plan)
 	jb->h->regions[GM_REGION_SEGMENTS].used = 128;
 	jb->h->regions[GM_REGION_BLOCKS].used = 128;
 	jb->h->regions[GM_REGION_USAGE].used = 64;
-	jb->h->regions[GM_REGION_SHARDS].used = 1280;
+	jb->h->regions[GM_REGION_TCACHES].used = 1280;
 	jb->h->regions[GM_REGION_MODULES].used = 128;
 	jb->h->regions[GM_REGION_FRAMES].used = 48;
 	jb->h->regions[GM_REGION_STRINGS].used = 8;
@@ -424,23 +424,23 @@ JB_UNUSED static void jb_undo(struct jb *jb, unsigned int d, const void *field)
 		(struct gm_undo_entry){ at, *(uint64_t *)(void *)(jb->mem + at) };
 }
 
-/* A shard of a thread's slot, with nothing in it; and a word of its transaction. */
-JB_UNUSED static struct gm_shard *jb_shard(struct jb *jb, uint32_t slot, uint8_t domain)
+/* A thread cache of a thread's slot, with nothing in it; and a word of its transaction. */
+JB_UNUSED static struct gm_tcache_record *jb_tcache(struct jb *jb, uint32_t slot, uint8_t domain)
 {
-	uint64_t at = jb_take(jb, GM_REGION_SHARDS, sizeof(struct gm_shard));
-	struct gm_shard *shard = (void *)((uint8_t *)jb_region(jb, GM_REGION_SHARDS) + at);
+	uint64_t at = jb_take(jb, GM_REGION_TCACHES, sizeof(struct gm_tcache_record));
+	struct gm_tcache_record *tcache = (void *)((uint8_t *)jb_region(jb, GM_REGION_TCACHES) + at);
 
-	shard->slot = slot;
-	shard->domain = domain;
-	return shard;
+	tcache->slot = slot;
+	tcache->domain = domain;
+	return tcache;
 }
 
-JB_UNUSED static void jb_shard_undo(struct jb *jb, struct gm_shard *shard, const void *field)
+JB_UNUSED static void jb_tcache_undo(struct jb *jb, struct gm_tcache_record *tcache, const void *field)
 {
 	uint64_t at = (uint64_t)((const uint8_t *)field - jb->mem) & ~7ull;
 
-	JB_MUST(shard->undo_count < GM_SHARD_UNDO);
-	shard->undo[shard->undo_count++] =
+	JB_MUST(tcache->undo_count < GM_TCACHE_UNDO);
+	tcache->undo[tcache->undo_count++] =
 		(struct gm_undo_entry){ at, *(uint64_t *)(void *)(jb->mem + at) };
 }
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "recorder/journal/budget.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/journal.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
@@ -126,7 +126,7 @@ static void record_much(void)
 START_TEST(test_program_takes_the_rest)
 {
 	static char proc[300], cgroup[300];
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t before;
 
 	snprintf(proc, sizeof(proc), "%s/proc", aux_directory);
@@ -149,15 +149,15 @@ START_TEST(test_program_takes_the_rest)
 	use("255");
 	gm_recorder_tick();
 	aux_sound();
-	memset(&image, 0, sizeof(image));
-	ck_assert_int_eq(gm_image_copy_live(&image), -ENOMEM);
-	ck_assert_ptr_nonnull(strstr(image.error, "control group"));
+	memset(&copy, 0, sizeof(copy));
+	ck_assert_int_eq(gm_copy_from_process(&copy), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(copy.error, "control group"));
 	use("6");
 	gm_recorder_tick();
 	record_much();
 	ck_assert_uint_gt(file_memory(), before + 2 * MIB);
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	gm_image_free(&image);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	gm_copy_free(&copy);
 	aux_sound();
 }
 END_TEST

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "recorder/journal/clock.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
@@ -117,7 +117,7 @@ END_TEST
 /* A stamp as wall time: the two pairs of the header give its rate. Seconds off would be wrong. */
 START_TEST(test_wall_time)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	struct timespec now;
 	uint64_t stamp, us, then;
 
@@ -126,11 +126,11 @@ START_TEST(test_wall_time)
 	clock_gettime(CLOCK_REALTIME, &now);
 	then = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	for (unsigned int ticks = 0; ticks < 2; ticks++) {
-		aux_image(&image);
-		us = gm_image_wall_us(&image, stamp);
+		aux_copy(&copy);
+		us = gm_copy_wall_us(&copy, stamp);
 		ck_assert_uint_lt(us - then + 5000000, 10000000);
-		ck_assert_uint_lt(gm_image_wall_us(&image, gm_stamp()) - us, 60000000);
-		gm_image_free(&image);
+		ck_assert_uint_lt(gm_copy_wall_us(&copy, gm_stamp()) - us, 60000000);
+		gm_copy_free(&copy);
 		gm_recorder_tick();
 	}
 }

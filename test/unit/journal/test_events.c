@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "recorder/record/events.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
 
@@ -31,15 +31,15 @@ static void notes(uint64_t first, uint64_t count)
 /* The kept events are the last ones of 1 ... @last, whole and in order. */
 static void tail_is(uint64_t last, uint64_t at_least, uint64_t at_most)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 
-	aux_image(&image);
-	ck_assert_uint_ge(image.event_count, at_least);
-	ck_assert_uint_le(image.event_count, at_most);
-	for (size_t i = 0; i < image.event_count; i++)
-		ck_assert_uint_eq(image.events[i]->size, last - image.event_count + 1 + i);
-	ck_assert_uint_eq(image.dropped_total, last - image.event_count);
-	gm_image_free(&image);
+	aux_copy(&copy);
+	ck_assert_uint_ge(copy.event_count, at_least);
+	ck_assert_uint_le(copy.event_count, at_most);
+	for (size_t i = 0; i < copy.event_count; i++)
+		ck_assert_uint_eq(copy.events[i]->size, last - copy.event_count + 1 + i);
+	ck_assert_uint_eq(copy.dropped_total, last - copy.event_count);
+	gm_copy_free(&copy);
 	aux_sound();
 }
 
@@ -153,16 +153,16 @@ END_TEST
 /* Each event of the shared chunk still tells its thread. */
 START_TEST(test_shared_tells_thread)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 
 	aux_start(63);
 	notes(1, 5);
-	aux_image(&image);
-	ck_assert_uint_eq(image.event_count, 5);
+	aux_copy(&copy);
+	ck_assert_uint_eq(copy.event_count, 5);
 	for (size_t i = 0; i < 5; i++)
-		ck_assert_uint_eq(gm_image_event_thread(&image, image.events[i]),
+		ck_assert_uint_eq(gm_copy_event_thread(&copy, copy.events[i]),
 				  (uint32_t)gettid());
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -341,7 +341,7 @@ END_TEST
 /* A forked child has nothing of the journal; it starts afresh with its own. */
 START_TEST(test_fork)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	uint32_t block;
 	pid_t child;
 	int status;
@@ -370,9 +370,9 @@ START_TEST(test_fork)
 	ck_assert_int_eq(status, 0);
 	ck_assert_int_eq(gm_record_free(0, block, 0, 0), 0);
 	aux_sound();
-	aux_image(&image);
-	ck_assert_uint_eq(image.event_count, 10 + 2 + 3);
-	gm_image_free(&image);
+	aux_copy(&copy);
+	ck_assert_uint_eq(copy.event_count, 10 + 2 + 3);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -398,15 +398,15 @@ START_TEST(test_live_copies)
 	for (uintptr_t i = 0; i < 8; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, keep_writing, (void *)(i + 1)), 0);
 	for (unsigned long i = 0; i < aux_effort(40); i++) {
-		struct gm_image image;
+		struct gm_copy copy;
 		uint64_t last = 0;
 
-		aux_image(&image);
-		for (size_t k = 0; k < image.event_count; k++) {
-			ck_assert_uint_ge(image.events[k]->tsc, last);
-			last = image.events[k]->tsc;
+		aux_copy(&copy);
+		for (size_t k = 0; k < copy.event_count; k++) {
+			ck_assert_uint_ge(copy.events[k]->tsc, last);
+			last = copy.events[k]->tsc;
 		}
-		gm_image_free(&image);
+		gm_copy_free(&copy);
 	}
 	gm_set(&over, true);
 	for (unsigned int i = 0; i < 8; i++)

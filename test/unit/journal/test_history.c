@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/cache/aux_replay.h"
@@ -208,7 +208,7 @@ static void compare_holders(const json_t *device, uint8_t domain)
 	}
 }
 
-static void compare(struct gm_image *image)
+static void compare(struct gm_copy *copy)
 {
 	static const struct gm_snapshot_request request = { .reason = "test" };
 	int fd = memfd_create("json", MFD_CLOEXEC);
@@ -218,11 +218,11 @@ static void compare(struct gm_image *image)
 	json_t *root;
 	char *text;
 
-	settle_sound(image, UINT64_MAX);
-	ck_assert_int_eq(replay(image), 0);
-	ck_assert(image->consistent);
-	ck_assert_uint_eq(image->flight_count, 0);
-	ck_assert_int_eq(gm_snapshot_emit(image, &request, fd), 0);
+	settle_sound(copy, UINT64_MAX);
+	ck_assert_int_eq(replay(copy), 0);
+	ck_assert(copy->consistent);
+	ck_assert_uint_eq(copy->flight_count, 0);
+	ck_assert_int_eq(gm_snapshot_emit(copy, &request, fd), 0);
 	length = lseek(fd, 0, SEEK_END);
 	text = malloc((size_t)length);
 	ck_assert_int_eq(pread(fd, text, (size_t)length, 0), length);
@@ -242,25 +242,25 @@ static void compare(struct gm_image *image)
 	compare_holders(json_object_get(root, "host"), GM_DOMAIN_HOST);
 	json_decref(root);
 	close(fd);
-	gm_image_free(image);
+	gm_copy_free(copy);
 }
 
 START_TEST(one_thread_is_the_model)
 {
 	unsigned int seed = 20251120 + (unsigned int)_i;
-	struct gm_image image;
+	struct gm_copy copy;
 	int fd;
 
 	printf("# seed %u\n", seed);
 	aux_start(100000);
 	for (int round = 0; round < 4; round++) {
 		model_steps(1 + (unsigned int)rand_r(&seed) % 2500, &seed);
-		ck_assert_int_eq(gm_image_copy_live(&image), 0);
-		compare(&image);
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		compare(&copy);
 		fd = open(aux_report.path, O_RDONLY | O_CLOEXEC);
 		ck_assert_msg(fd >= 0, "%s", aux_report.path);
-		ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-		compare(&image);
+		ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+		compare(&copy);
 		close(fd);
 	}
 }
@@ -270,26 +270,26 @@ END_TEST
 START_TEST(a_small_history_has_one_horizon)
 {
 	unsigned int seed = 20251120 + (unsigned int)_i;
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t dropped = 0;
 
 	printf("# seed %u\n", seed);
 	aux_start(63 * 8);
 	model_steps(8000, &seed);
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	settle_sound(&image, UINT64_MAX);
-	ck_assert_int_eq(replay(&image), 0);
-	ck_assert_uint_gt(image.event_count, 63 * 3);
-	ck_assert_uint_le(image.event_count, 63 * 8);
-	ck_assert_uint_eq(image.dropped_total, model.count - image.event_count);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	settle_sound(&copy, UINT64_MAX);
+	ck_assert_int_eq(replay(&copy), 0);
+	ck_assert_uint_gt(copy.event_count, 63 * 3);
+	ck_assert_uint_le(copy.event_count, 63 * 8);
+	ck_assert_uint_eq(copy.dropped_total, model.count - copy.event_count);
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
-		dropped += image.dropped[d];
-	ck_assert_uint_eq(dropped, image.dropped_total);
+		dropped += copy.dropped[d];
+	ck_assert_uint_eq(dropped, copy.dropped_total);
 	/* The newest ones, in their order. */
-	for (size_t i = 0; i < image.event_count; i++)
-		ck_assert_uint_eq(image.events[i]->address,
-				  model.done[model.count - image.event_count + i].address);
-	gm_image_free(&image);
+	for (size_t i = 0; i < copy.event_count; i++)
+		ck_assert_uint_eq(copy.events[i]->address,
+				  model.done[model.count - copy.event_count + i].address);
+	gm_copy_free(&copy);
 }
 END_TEST
 

@@ -38,27 +38,27 @@ static void step(uint32_t *blocks, unsigned int first, unsigned int count, unsig
 				  1 + (uint64_t)rand_r(seed) % (2 * MINIMUM));
 }
 
-static size_t count_actions(const struct gm_image *image, enum gm_action action)
+static size_t count_actions(const struct gm_copy *copy, enum gm_action action)
 {
 	size_t count = 0;
 
-	for (size_t i = 0; i < image->event_count; i++)
-		count += image->events[i]->action == action;
+	for (size_t i = 0; i < copy->event_count; i++)
+		count += copy->events[i]->action == action;
 	return count;
 }
 
-static void image_of(struct gm_image *image)
+static void copy_of(struct gm_copy *copy)
 {
-	ck_assert_int_eq(gm_image_copy_live(image), 0);
-	settle_sound(image, UINT64_MAX);
-	ck_assert_int_eq(replay(image), 0);
+	ck_assert_int_eq(gm_copy_from_process(copy), 0);
+	settle_sound(copy, UINT64_MAX);
+	ck_assert_int_eq(replay(copy), 0);
 }
 
 START_TEST(small_blocks_leave_no_events)
 {
 	uint32_t blocks[SLOTS] = { 0 };
 	unsigned int seed = 7, small = 0;
-	struct gm_image image;
+	struct gm_copy copy;
 
 	aux_start(100000);
 	set_minimum(MINIMUM);
@@ -67,24 +67,24 @@ START_TEST(small_blocks_leave_no_events)
 
 		for (int i = 0; i < 400; i++)
 			step(blocks, 0, SLOTS, &seed);
-		image_of(&image);
-		for (size_t i = 0; i < image.event_count; i++)
-			ck_assert_uint_ge(image.events[i]->size, MINIMUM);
-		ck_assert_uint_gt(image.event_count, 0);
+		copy_of(&copy);
+		for (size_t i = 0; i < copy.event_count; i++)
+			ck_assert_uint_ge(copy.events[i]->size, MINIMUM);
+		ck_assert_uint_gt(copy.event_count, 0);
 		small = 0;
-		for (size_t i = 0; i < image.segment_count; i++) {
-			const struct gm_segment *s = gm_image_segment(&image, image.segments[i]);
-			const struct gm_block *block = gm_image_block(&image, s->first_block);
+		for (size_t i = 0; i < copy.segment_count; i++) {
+			const struct gm_segment *s = gm_copy_segment(&copy, copy.segments[i]);
+			const struct gm_block *block = gm_copy_block(&copy, s->first_block);
 
 			ck_assert_int_eq(block->flags == GM_BLOCK_UNTRACED,
 					 block->requested < MINIMUM);
 			small += block->flags;
 		}
 		for (unsigned int d = 0; d < GM_DOMAINS; d++)
-			unwritten += gm_image_domain(&image, d)->counts.small;
+			unwritten += gm_copy_domain(&copy, d)->counts.small;
 		/* 2 events an allocation, 3 a free. */
 		ck_assert_uint_eq((unwritten - 2 * small) % 5, 0);
-		gm_image_free(&image);
+		gm_copy_free(&copy);
 	}
 	ck_assert_uint_gt(small, 0);
 	aux_sound();
@@ -95,7 +95,7 @@ END_TEST
 START_TEST(changes_across_the_minimum)
 {
 	static const uint64_t sizes[] = { 100, 8192, 16384, 200, 300, 8192 };
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t live = 0;
 	uint32_t block;
 
@@ -104,12 +104,12 @@ START_TEST(changes_across_the_minimum)
 	block = aux_record(0, address_of(0), 50);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		ck_assert_int_eq(gm_record_change(0, block, address_of(0), sizes[i], 0, GM_NONE), 0);
-		image_of(&image);
-		gm_image_free(&image);
+		copy_of(&copy);
+		gm_copy_free(&copy);
 	}
-	image_of(&image);
-	for (size_t i = 0; i < image.event_count; i++) {
-		const struct gm_event *event = image.events[i];
+	copy_of(&copy);
+	for (size_t i = 0; i < copy.event_count; i++) {
+		const struct gm_event *event = copy.events[i];
 
 		if (event->action == GM_ACTION_ALLOC) {
 			ck_assert_uint_eq(live, 0);
@@ -120,8 +120,8 @@ START_TEST(changes_across_the_minimum)
 		}
 	}
 	ck_assert_uint_eq(live, 8192);
-	ck_assert_uint_eq(count_actions(&image, GM_ACTION_ALLOC), 3);
-	gm_image_free(&image);
+	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_ALLOC), 3);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -129,7 +129,7 @@ START_TEST(actions_left_out)
 {
 	uint32_t blocks[SLOTS] = { 0 };
 	unsigned int seed = 9;
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t unwritten = 0;
 
 	aux_start(100000);
@@ -138,15 +138,15 @@ START_TEST(actions_left_out)
 	ck_assert_int_eq(gm_record_history(&(struct gm_history){ 0 }), 0);
 	for (int i = 0; i < 2000; i++)
 		step(blocks, 0, SLOTS, &seed);
-	image_of(&image);
-	ck_assert_uint_eq(count_actions(&image, GM_ACTION_SEGMENT_ALLOC), 0);
-	ck_assert_uint_eq(count_actions(&image, GM_ACTION_SEGMENT_FREE), 0);
+	copy_of(&copy);
+	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_SEGMENT_ALLOC), 0);
+	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_SEGMENT_FREE), 0);
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
-		unwritten += gm_image_domain(&image, d)->counts.left_out;
+		unwritten += gm_copy_domain(&copy, d)->counts.left_out;
 	ck_assert_uint_eq(unwritten, 2000);
-	ck_assert_uint_eq(count_actions(&image, GM_ACTION_ALLOC) +
-			  count_actions(&image, GM_ACTION_FREE_COMPLETED), 2000);
-	gm_image_free(&image);
+	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_ALLOC) +
+			  count_actions(&copy, GM_ACTION_FREE_COMPLETED), 2000);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -168,7 +168,7 @@ START_TEST(switched_under_load)
 	struct gm_history history = { 0 };
 	unsigned int seed = 20251120, with_events = 0;
 	pthread_t threads[4];
-	struct gm_image image;
+	struct gm_copy copy;
 
 	aux_start(63 * 200);
 	if (_i)
@@ -182,13 +182,13 @@ START_TEST(switched_under_load)
 			history.enabled = GM_HISTORY_ALL;
 		ck_assert_int_eq(gm_record_history(&history), 0);
 		for (int k = 0; k < 3; k++) {
-			image_of(&image);
+			copy_of(&copy);
 			if (history.enabled != GM_HISTORY_ALL)
-				ck_assert_uint_eq(image.event_count, 0);
+				ck_assert_uint_eq(copy.event_count, 0);
 			if (history.newest)
-				ck_assert_uint_le(image.event_count, history.newest);
-			with_events += image.event_count > 0;
-			gm_image_free(&image);
+				ck_assert_uint_le(copy.event_count, history.newest);
+			with_events += copy.event_count > 0;
+			gm_copy_free(&copy);
 		}
 	}
 	gm_set(&over, true);
@@ -216,24 +216,24 @@ START_TEST(the_newest_alone_are_kept)
 	pthread_t thread;
 	uint32_t blocks[SLOTS] = { 0 };
 	unsigned int seed = 3;
-	struct gm_image image;
+	struct gm_copy copy;
 
 	aux_start(63 * 4000);
 	ck_assert_int_eq(gm_record_history(&(struct gm_history){ .newest = 100 }), 0);
 	for (int i = 0; i < 60000; i++)
 		step(blocks, 0, SLOTS, &seed);
-	image_of(&image);
-	ck_assert_uint_le(image.event_count, 100);
-	ck_assert_uint_gt(image.event_count, 90);
-	ck_assert_uint_gt(image.dropped_total, 100000);
+	copy_of(&copy);
+	ck_assert_uint_le(copy.event_count, 100);
+	ck_assert_uint_gt(copy.event_count, 90);
+	ck_assert_uint_gt(copy.dropped_total, 100000);
 	ck_assert_uint_le(gm_rec.pool.fresh, 256);	/* nor is there memory for more */
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	ck_assert_int_eq(gm_record_history(&(struct gm_history){ 0 }), 0);
 	for (int i = 0; i < 20000; i++)
 		step(blocks, 0, SLOTS, &seed);
-	image_of(&image);
-	ck_assert_uint_gt(image.event_count, 20000);
-	gm_image_free(&image);
+	copy_of(&copy);
+	ck_assert_uint_gt(copy.event_count, 20000);
+	gm_copy_free(&copy);
 	ck_assert_int_eq(gm_record_history(&(struct gm_history){ .enabled = GM_HISTORY_COUNT }),
 			 -EINVAL);
 	ck_assert_int_eq(pthread_create(&thread, NULL, hold_a_domain, NULL), 0);
@@ -276,7 +276,7 @@ START_TEST(ranges_are_whole)
 {
 	const struct gm_annotation what = { .name = GM_NONE };
 	uint64_t ranges[2000];
-	struct gm_image image;
+	struct gm_copy copy;
 	size_t starts;
 
 	aux_start(8000);
@@ -289,15 +289,15 @@ START_TEST(ranges_are_whole)
 	gm_annotate_end(0, GM_NONE);
 	gm_annotate_end(UINT64_MAX, GM_NONE);
 	ck_assert_int_eq(gm_annotate_mark(&what), -EAGAIN);
-	image_of(&image);
+	copy_of(&copy);
 	starts = 0;
-	for (size_t i = 0; i < image.event_count; i++)
-		starts += image.events[i]->flags == GM_STAGE_START;
-	ck_assert_uint_eq(image.event_count, 2 * starts);
+	for (size_t i = 0; i < copy.event_count; i++)
+		starts += copy.events[i]->flags == GM_STAGE_START;
+	ck_assert_uint_eq(copy.event_count, 2 * starts);
 	ck_assert_uint_ge(starts, 450);
 	ck_assert_uint_le(starts, 1000);
 	ck_assert_uint_eq(gm_recorder_header()->annotations_lost, 2000 - starts + 1);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	aux_sound();
 }
 END_TEST

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
@@ -41,7 +41,7 @@ START_TEST(test_header)
 	char where[600];
 	const struct gm_header *header;
 	unsigned int open_before;
-	struct gm_image image;
+	struct gm_copy copy;
 	struct stat st;
 
 	open_before = aux_descriptors();
@@ -76,9 +76,9 @@ START_TEST(test_header)
 	ck_assert_uint_ge(header->history_events, 1000000);
 	aux_sound();
 
-	aux_image(&image);
-	ck_assert_uint_eq(gm_image_items(&image, GM_REGION_SETTINGS), 2);
-	gm_image_free(&image);
+	aux_copy(&copy);
+	ck_assert_uint_eq(gm_copy_items(&copy, GM_REGION_SETTINGS), 2);
+	gm_copy_free(&copy);
 	gm_recorder_unlink();
 	ck_assert_int_eq(access(aux_report.path, F_OK), -1);
 	aux_record(0, 0x1000, 512);	/* goes on, into memory */
@@ -333,7 +333,7 @@ static int alive(const char *path)
 	int fd = open(path, O_RDONLY | O_CLOEXEC), r;
 
 	ck_assert_int_ge(fd, 0);
-	r = gm_image_alive(fd);
+	r = gm_copy_alive(fd);
 	close(fd);
 	return r;
 }
@@ -406,14 +406,14 @@ static void copy_header(const char *journal, unsigned int number, char ret[1100]
  * them in the directory. */
 START_TEST(test_sweep_of_many)
 {
-	char path[9][1024], living[1024], copy[1100];
+	char path[9][1024], living[1024], copied[1100];
 	pid_t child = living_child(living, sizeof(living));
 	unsigned int left = 0;
 
 	for (unsigned int i = 0; i < 9; i++) {
 		end(living_child(path[i], sizeof(path[i])));
 		for (unsigned int k = 0; k < 100; k++)
-			copy_header(living, 100 * i + k, copy);
+			copy_header(living, 100 * i + k, copied);
 	}
 	aux_start(100);
 	for (unsigned int i = 0; i < 9; i++) {
@@ -422,7 +422,7 @@ START_TEST(test_sweep_of_many)
 	}
 	ck_assert_uint_eq(left, 4);
 	ck_assert_int_eq(access(living, F_OK), 0);
-	ck_assert_int_eq(access(copy, F_OK), 0);
+	ck_assert_int_eq(access(copied, F_OK), 0);
 	end(child);
 }
 END_TEST

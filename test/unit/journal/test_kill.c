@@ -215,10 +215,10 @@ static bool may_be(const struct aux_live *found, const struct aux_live *before, 
 	return true;
 }
 
-static uint64_t check_thread(const struct gm_image *image, unsigned int thread, bool whole_trace)
+static uint64_t check_thread(const struct gm_copy *copy, unsigned int thread, bool whole_trace)
 {
 	uint64_t n = gm_get(&shared->thread[thread].returned);
-	struct aux_live found = aux_live_in(image, FIRST(thread), STRIDE), events, before;
+	struct aux_live found = aux_live_in(copy, FIRST(thread), STRIDE), events, before;
 	struct plan plan;
 
 	plan_begin(&plan, thread);
@@ -230,7 +230,7 @@ static uint64_t check_thread(const struct gm_image *image, unsigned int thread, 
 		ck_abort_msg("thread %u, %llu operations returned: what is live is wrong", thread,
 			     (unsigned long long)n);
 	if (whole_trace) {
-		events = aux_replayed(image, FIRST(thread), STRIDE);
+		events = aux_replayed(copy, FIRST(thread), STRIDE);
 		ck_assert(aux_same(&events, &found));
 	}
 	return n;
@@ -242,24 +242,24 @@ static uint64_t check_dead(bool whole_trace)
 {
 	int fd = open(shared->path, O_RDONLY | O_CLOEXEC);
 	uint64_t operations = 0, last = 0;
-	struct gm_image image;
+	struct gm_copy copy;
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(gm_image_alive(fd), 0);
-	aux_read_journal(fd, &image);
-	ck_assert_uint_eq(image.header->events_lost, 0);
-	ck_assert_uint_eq(image.header->operations_lost, 0);
+	ck_assert_int_eq(gm_copy_alive(fd), 0);
+	aux_read_journal(fd, &copy);
+	ck_assert_uint_eq(copy.header->events_lost, 0);
+	ck_assert_uint_eq(copy.header->operations_lost, 0);
 	/* On a busy machine the wait before the kill can be long enough to fill even that history. */
-	whole_trace = whole_trace && image.dropped_total == 0;
+	whole_trace = whole_trace && copy.dropped_total == 0;
 	whole_traces += whole_trace;
-	for (size_t i = 0; i < image.event_count; i++) {
-		ck_assert_uint_ge(image.events[i]->tsc, last);
-		last = image.events[i]->tsc;
+	for (size_t i = 0; i < copy.event_count; i++) {
+		ck_assert_uint_ge(copy.events[i]->tsc, last);
+		last = copy.events[i]->tsc;
 	}
 	for (unsigned int i = 0; i < THREADS; i++)
-		operations += check_thread(&image, i, whole_trace);
-	ck_assert_uint_le(image.flight_count, THREADS);
-	gm_image_free(&image);
+		operations += check_thread(&copy, i, whole_trace);
+	ck_assert_uint_le(copy.flight_count, THREADS);
+	gm_copy_free(&copy);
 	close(fd);
 	unlink(shared->path);
 	return operations;
@@ -275,20 +275,20 @@ static void check_unfinished(void)
 	snprintf(own, sizeof(own), "%s/gpumem-%u", aux_directory, geteuid());
 	dir = opendir(own);
 	while (dir && (entry = readdir(dir))) {
-		struct gm_image image;
+		struct gm_copy copy;
 		int fd, r;
 
 		if (entry->d_name[0] == '.')
 			continue;
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
 		ck_assert_int_ge(fd, 0);
-		r = gm_image_copy_file(&image, fd);
+		r = gm_copy_from_file(&copy, fd);
 		ck_assert(r == 0 || r == -EBADMSG);
 		if (r == 0) {
-			ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-			ck_assert_int_eq(gm_image_check(&image, aux_complain, NULL), 0);
+			ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+			ck_assert_int_eq(gm_copy_check(&copy, aux_complain, NULL), 0);
 		}
-		gm_image_free(&image);
+		gm_copy_free(&copy);
 		close(fd);
 		unlinkat(dirfd(dir), entry->d_name, 0);
 	}

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/record/txn.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/cache/aux_replay.h"
@@ -161,18 +161,18 @@ START_TEST(every_live_copy_is_one_moment)
 	aux_start(chunks[_i] * 63);
 	run_workers(threads, workers, 20251120);
 	for (unsigned int i = 0; i < copies; i++) {
-		struct gm_image image;
+		struct gm_copy copy;
 
-		ck_assert_int_eq(gm_image_copy_live(&image), 0);
-		ck_assert(image.consistent);
-		settle_sound(&image, UINT64_MAX);
-		ck_assert_uint_eq(image.undone, 0);
-		ck_assert_int_eq(replay(&image), 0);
-		ck_assert_uint_le(image.flight_count, thread_count);
-		for (size_t f = 0; f < image.flight_count; f++)
-			resolved += image.flights[f].done;
-		events += (unsigned int)image.event_count;
-		gm_image_free(&image);
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		ck_assert(copy.consistent);
+		settle_sound(&copy, UINT64_MAX);
+		ck_assert_uint_eq(copy.undone, 0);
+		ck_assert_int_eq(replay(&copy), 0);
+		ck_assert_uint_le(copy.flight_count, thread_count);
+		for (size_t f = 0; f < copy.flight_count; f++)
+			resolved += copy.flights[f].done;
+		events += (unsigned int)copy.event_count;
+		gm_copy_free(&copy);
 		gm_recorder_tick();
 	}
 	shared->stop = true;
@@ -190,7 +190,7 @@ END_TEST
 START_TEST(stopped_in_a_change)
 {
 	struct gm_domain *domain;
-	struct gm_image image;
+	struct gm_copy copy;
 	struct gm_txn txn;
 
 	aux_start(1000);
@@ -198,19 +198,19 @@ START_TEST(stopped_in_a_change)
 	aux_record(0, address_of(0), 512);
 	aux_record(1, address_of(1), 512);
 	ck_assert(gm_lock(&gm_rec.domain[0].lock));
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert(image.consistent);		/* before it began */
-	gm_image_free(&image);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert(copy.consistent);		/* before it began */
+	gm_copy_free(&copy);
 	gm_txn_begin(&txn, domain, 1000);
 	gm_txn_save(&txn, &domain->live_bytes[GM_KIND_DEVICE]);
 	gm_txn_arm(&txn);
 	domain->live_bytes[GM_KIND_DEVICE] += 4711;
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert(image.consistent);
-	settle_sound(&image, UINT64_MAX);
-	ck_assert_uint_eq(image.undone, 1);
-	ck_assert_int_eq(replay(&image), 0);
-	gm_image_free(&image);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert(copy.consistent);
+	settle_sound(&copy, UINT64_MAX);
+	ck_assert_uint_eq(copy.undone, 1);
+	ck_assert_int_eq(replay(&copy), 0);
+	gm_copy_free(&copy);
 	domain->live_bytes[GM_KIND_DEVICE] -= 4711;
 	gm_txn_end(&txn);
 	gm_unlock(&gm_rec.domain[0].lock);
@@ -245,7 +245,7 @@ static void use_processor(pthread_t thread, unsigned int number)
  * two: who wakes up does not stop the other by that. */
 START_TEST(changing_under_a_lock_held_for_long)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	pthread_t thread;
 
 	use_processor(pthread_self(), 0);
@@ -259,9 +259,9 @@ START_TEST(changing_under_a_lock_held_for_long)
 	for (unsigned int i = 0; i < 200; i++) {	/* it may be off its processor for one */
 		bool seen;
 
-		ck_assert_int_eq(gm_image_copy_live(&image), 0);
-		seen = !image.consistent;
-		gm_image_free(&image);
+		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+		seen = !copy.consistent;
+		gm_copy_free(&copy);
 		if (seen)
 			break;
 		ck_assert_uint_lt(i, 199);
@@ -272,17 +272,17 @@ START_TEST(changing_under_a_lock_held_for_long)
 END_TEST
 
 /* What returned before the kill is there; of what had not, at most one operation a thread. */
-static void compare_with_the_dead(const struct gm_image *image)
+static void compare_with_the_dead(const struct gm_copy *copy)
 {
 	uint64_t table[SLOTS] = { 0 }, known[SLOTS] = { 0 };
 	bool open[SLOTS] = { false };		/* may be either way */
 	unsigned int allocs = 0, extra = 0;
 
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 
 		table[slot_of(segment->address)] =
-			gm_image_block(image, segment->first_block)->requested;
+			gm_copy_block(copy, segment->first_block)->requested;
 	}
 	for (unsigned int t = 0; t < thread_count; t++) {
 		struct thread *thread = &shared->threads[t];
@@ -327,7 +327,7 @@ START_TEST(killed_at_any_moment)
 	for (unsigned int i = 0; i < kills; i++) {
 		struct timespec wait = { 0, 1000000 + rand_r(&seed) % 6000000 };
 		char path[sizeof(aux_report.path)];
-		struct gm_image image;
+		struct gm_copy copy;
 		int pipes[2], fd;
 		pid_t child;
 
@@ -342,17 +342,17 @@ START_TEST(killed_at_any_moment)
 		ck_assert_int_eq(waitpid(child, NULL, 0), child);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		ck_assert_msg(fd >= 0, "%s", path);
-		ck_assert_int_eq(gm_image_alive(fd), 0);
-		ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-		settle_sound(&image, UINT64_MAX);
-		ck_assert_int_eq(replay(&image), 0);
-		ck_assert_uint_le(image.flight_count, thread_count);
-		compare_with_the_dead(&image);
-		undone += (unsigned int)image.undone;
-		flights += (unsigned int)image.flight_count;
-		for (size_t f = 0; f < image.flight_count; f++)
-			resolved += image.flights[f].done;
-		gm_image_free(&image);
+		ck_assert_int_eq(gm_copy_alive(fd), 0);
+		ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+		settle_sound(&copy, UINT64_MAX);
+		ck_assert_int_eq(replay(&copy), 0);
+		ck_assert_uint_le(copy.flight_count, thread_count);
+		compare_with_the_dead(&copy);
+		undone += (unsigned int)copy.undone;
+		flights += (unsigned int)copy.flight_count;
+		for (size_t f = 0; f < copy.flight_count; f++)
+			resolved += copy.flights[f].done;
+		gm_copy_free(&copy);
 		close(fd);
 		unlink(path);
 		close(pipes[0]);

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
@@ -50,30 +50,30 @@ START_TEST(test_one)
 		.kind = GM_KIND_POOL, .flags = GM_SEGMENT_EXPANDABLE,
 	};
 	const struct gm_segment *segment;
-	struct gm_block copy;
+	struct gm_block copied;
 	uint32_t block, again;
 
 	aux_start(1000);
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &block), 0);
 	aux_sound();
-	ck_assert(gm_record_block(block, &copy));
-	ck_assert_uint_eq(copy.address, alloc.address);
-	ck_assert_uint_eq(copy.size, alloc.size);
-	ck_assert_uint_eq(copy.requested, alloc.requested);
-	ck_assert_uint_eq(copy.stream, 0x55);
-	ck_assert_uint_eq(copy.stack, 77);
-	ck_assert_uint_eq(copy.module, 9);
-	ck_assert_uint_eq(copy.domain, 2);
-	ck_assert_uint_eq(copy.kind, GM_KIND_POOL);
-	ck_assert_uint_eq(copy.state, GM_BLOCK_ACTIVE);
-	ck_assert_uint_eq(copy.thread, (uint32_t)gettid());
-	ck_assert_uint_gt(copy.tsc, 0);
-	segment = &gm_rec.segments[copy.segment];
+	ck_assert(gm_record_block(block, &copied));
+	ck_assert_uint_eq(copied.address, alloc.address);
+	ck_assert_uint_eq(copied.size, alloc.size);
+	ck_assert_uint_eq(copied.requested, alloc.requested);
+	ck_assert_uint_eq(copied.stream, 0x55);
+	ck_assert_uint_eq(copied.stack, 77);
+	ck_assert_uint_eq(copied.module, 9);
+	ck_assert_uint_eq(copied.domain, 2);
+	ck_assert_uint_eq(copied.kind, GM_KIND_POOL);
+	ck_assert_uint_eq(copied.state, GM_BLOCK_ACTIVE);
+	ck_assert_uint_eq(copied.thread, (uint32_t)gettid());
+	ck_assert_uint_gt(copied.tsc, 0);
+	segment = &gm_rec.segments[copied.segment];
 	ck_assert_uint_eq(segment->used, 1);
 	ck_assert_uint_eq(segment->flags, GM_SEGMENT_EXPANDABLE);
 	ck_assert_uint_eq(segment->handle, 0x66);
 	ck_assert_uint_eq(segment->context, 4);
-	ck_assert_uint_eq(segment->op, copy.op);
+	ck_assert_uint_eq(segment->op, copied.op);
 	stat_is(2, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 3 * MIB, 3 * MIB, 3 * MIB, 0);
 	stat_is(2, GM_STAT_ALLOCATED_BYTES, GM_POOL_LARGE, 3 * MIB, 3 * MIB, 3 * MIB, 0);
 	stat_is(2, GM_STAT_ALLOCATED_BYTES, GM_POOL_SMALL, 0, 0, 0, 0);
@@ -82,16 +82,16 @@ START_TEST(test_one)
 	ck_assert_uint_eq(gm_rec.domains[2].live_bytes[GM_KIND_POOL], 3 * MIB);
 
 	gm_record_freeing(block);
-	ck_assert(gm_record_block(block, &copy));
-	ck_assert_uint_eq(copy.state, GM_BLOCK_FREEING);
+	ck_assert(gm_record_block(block, &copied));
+	ck_assert_uint_eq(copied.state, GM_BLOCK_FREEING);
 	aux_sound();
 	gm_record_not_freed(block);
-	gm_record_block(block, &copy);
-	ck_assert_uint_eq(copy.state, GM_BLOCK_ACTIVE);
+	gm_record_block(block, &copied);
+	ck_assert_uint_eq(copied.state, GM_BLOCK_ACTIVE);
 	gm_record_freeing(block);
 	ck_assert_int_eq(gm_record_free(0, block, 0, 0x55), 0);
 	aux_sound();
-	ck_assert(!gm_record_block(block, &copy));
+	ck_assert(!gm_record_block(block, &copied));
 	ck_assert_int_eq(gm_record_free(0, block, 0, 0), -ENOENT);
 	gm_record_freeing(block);	/* of nothing: no effect */
 	gm_record_not_freed(block);
@@ -114,7 +114,7 @@ START_TEST(test_wrong_arguments)
 {
 	struct gm_alloc alloc = aux_alloc(0, 0x1000, 512);
 	struct gm_held held;
-	struct gm_block copy;
+	struct gm_block copied;
 	uint32_t block = 5;
 
 	/* Nothing is recorded: nothing happens. */
@@ -131,7 +131,7 @@ START_TEST(test_wrong_arguments)
 	gm_record_device(0, 0, "x", NULL, 1);
 	gm_record_driver_version(12);
 	ck_assert_uint_eq(gm_record_context_end(0, 1, 0, GM_NONE, NULL, NULL), 0);
-	ck_assert(!gm_record_block(1, &copy));
+	ck_assert(!gm_record_block(1, &copied));
 	ck_assert_int_eq(gm_recorder_check(), 0);
 	ck_assert(!gm_recorder_lock_all(0, &held));
 	gm_recorder_tick();
@@ -202,7 +202,7 @@ END_TEST
 START_TEST(test_change_stacks)
 {
 	struct gm_alloc alloc = aux_alloc(0, 5, 0);
-	struct gm_block copy;
+	struct gm_block copied;
 	uint32_t frames[3] = { 0 }, stacks[3], graph, import;
 
 	aux_start(1000);
@@ -214,16 +214,16 @@ START_TEST(test_change_stacks)
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &graph), 0);
 	ck_assert_int_eq(gm_record_change(0, graph, 5, MIB, 0, stacks[0]), 0);
 	ck_assert_int_eq(gm_record_change(0, graph, 5, 2 * MIB, 0, stacks[1]), 0);
-	gm_record_block(graph, &copy);
-	ck_assert_uint_eq(copy.stack, stacks[0]);
-	ck_assert_uint_eq(gm_rec.segments[copy.segment].stack, stacks[0]);
+	gm_record_block(graph, &copied);
+	ck_assert_uint_eq(copied.stack, stacks[0]);
+	ck_assert_uint_eq(gm_rec.segments[copied.segment].stack, stacks[0]);
 	ck_assert_uint_eq(aux_count_stacks(stacks[0]), 2 + 1);		/* map, alloc; alloc */
 	ck_assert_uint_eq(aux_count_stacks(stacks[1]), 4);		/* free, free, unmap; map */
 	ck_assert_int_eq(gm_record_change(0, graph, 5, 0, 0, GM_STACK_OF_BLOCK), 0);
 	ck_assert_uint_eq(aux_count_stacks(stacks[0]), 3 + 3);
 	ck_assert_int_eq(gm_record_change(0, graph, 5, MIB, 0, stacks[1]), 0);
-	gm_record_block(graph, &copy);
-	ck_assert_uint_eq(copy.stack, stacks[1]);
+	gm_record_block(graph, &copied);
+	ck_assert_uint_eq(copied.stack, stacks[1]);
 	ck_assert_uint_eq(aux_count_stacks(stacks[1]), 4 + 2);
 	ck_assert_int_eq(gm_record_change(0, graph, 5, 2 * MIB, 0, GM_NONE), 0);
 	ck_assert_uint_eq(aux_count_stacks(GM_NONE), 5);
@@ -247,7 +247,7 @@ END_TEST
 START_TEST(test_change)
 {
 	struct gm_alloc alloc = aux_alloc(0, 5, 0);
-	struct gm_block copy;
+	struct gm_block copied;
 	uint32_t graph, vmm;
 
 	aux_start(1000);
@@ -273,14 +273,14 @@ START_TEST(test_change)
 	alloc.flags = GM_SEGMENT_UNMAPPED;
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &vmm), 0);
 	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0, GM_NONE), 0);
-	gm_record_block(vmm, &copy);
-	ck_assert_uint_eq(copy.address, 0x700000000);
-	ck_assert_uint_eq(gm_rec.segments[copy.segment].flags, 0);
+	gm_record_block(vmm, &copied);
+	ck_assert_uint_eq(copied.address, 0x700000000);
+	ck_assert_uint_eq(gm_rec.segments[copied.segment].flags, 0);
 	ck_assert_int_eq(gm_record_change(0, vmm, 0x700000000, 2 * MIB, 0, GM_NONE), 0);	/* nothing new */
 	ck_assert_uint_eq(aux_count_events(GM_ACTION_NONE), 10 + 2 + 5);
 	ck_assert_int_eq(gm_record_change(0, vmm, 0x99, 2 * MIB, GM_SEGMENT_UNMAPPED, GM_NONE), 0);
-	gm_record_block(vmm, &copy);
-	ck_assert_uint_eq(gm_rec.segments[copy.segment].flags, GM_SEGMENT_UNMAPPED);
+	gm_record_block(vmm, &copied);
+	ck_assert_uint_eq(gm_rec.segments[copied.segment].flags, GM_SEGMENT_UNMAPPED);
 	stat_is(0, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 2 * MIB, 8 * MIB, 10 * MIB, 8 * MIB);
 	aux_sound();
 	ck_assert_int_eq(gm_record_free(0, vmm, 0, 0), 0);
@@ -292,13 +292,13 @@ END_TEST
 static unsigned int gone_count;
 static uint64_t gone_bytes;
 
-static void gone(void *arg, uint32_t block, const struct gm_block *copy)
+static void gone(void *arg, uint32_t block, const struct gm_block *copied)
 {
 	struct gm_block now;
 
 	ck_assert_ptr_eq(arg, &gone_count);
 	ck_assert(!gm_record_block(block, &now));	/* takes the lock: it is not held */
-	gone_bytes += copy->size;
+	gone_bytes += copied->size;
 	gone_count++;
 }
 
@@ -525,7 +525,7 @@ START_TEST(test_storm)
 	ck_assert_uint_eq(gm_rec.domains[1].live_bytes[GM_KIND_DEVICE], live[1]);
 	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
 	ck_assert_uint_eq(gm_recorder_header()->operations_lost, 0);
-	aux_count_events(GM_ACTION_NONE);	/* a sound image */
+	aux_count_events(GM_ACTION_NONE);	/* a sound copy */
 }
 END_TEST
 

@@ -5,14 +5,14 @@
 #include <elf.h>
 #include <jansson.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)
 
 static struct jb jb;
-static struct gm_image image;
+static struct gm_copy copy;
 static json_t *root;
 static struct gm_snapshot_request request;
 
@@ -28,7 +28,7 @@ static void setup(void)
 	clock->wall_ns[1] = UINT64_C(1700000001000000000);
 	jb_thread(&jb, 1, 100);
 	jb_thread(&jb, 2, 200);
-	memset(&image, 0, sizeof(image));
+	memset(&copy, 0, sizeof(copy));
 	request = (struct gm_snapshot_request){ .reason = "test", .time_us = 42 };
 	root = NULL;
 }
@@ -36,7 +36,7 @@ static void setup(void)
 static void teardown(void)
 {
 	json_decref(root);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	jb_free_all(&jb);
 }
 
@@ -44,9 +44,9 @@ static void settle(uint64_t max_events)
 {
 	int fd = jb_file(&jb);
 
-	gm_image_free(&image);
-	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-	ck_assert_int_eq(gm_image_settle(&image, max_events), 0);
+	gm_copy_free(&copy);
+	ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
 	close(fd);
 }
 
@@ -68,7 +68,7 @@ static void emit(void)
 	int fd = memfd_create("json", 0);
 
 	settle(UINT64_MAX);
-	ck_assert_int_eq(gm_snapshot_emit(&image, &request, fd), 0);
+	ck_assert_int_eq(gm_snapshot_emit(&copy, &request, fd), 0);
 	parse(fd);
 	close(fd);
 }
@@ -76,10 +76,10 @@ static void emit(void)
 /* "a.b.0.c" from the root; the test fails where there is none. */
 static json_t *at(const char *path)
 {
-	char copy[256], *part, *rest = copy;
+	char copied[256], *part, *rest = copied;
 	json_t *value = root;
 
-	snprintf(copy, sizeof(copy), "%s", path);
+	snprintf(copied, sizeof(copied), "%s", path);
 	while ((part = strsep(&rest, "/"))) {
 		value = json_is_array(value) ? json_array_get(value, strtoul(part, NULL, 10)) :
 			json_object_get(value, part);

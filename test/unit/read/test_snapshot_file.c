@@ -14,14 +14,14 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)
 
 static struct jb jb;
-static struct gm_image image;
+static struct gm_copy copy;
 static json_t *root;
 static struct gm_snapshot_request request;
 
@@ -37,7 +37,7 @@ static void setup(void)
 	clock->wall_ns[1] = UINT64_C(1700000001000000000);
 	jb_thread(&jb, 1, 100);
 	jb_thread(&jb, 2, 200);
-	memset(&image, 0, sizeof(image));
+	memset(&copy, 0, sizeof(copy));
 	request = (struct gm_snapshot_request){ .reason = "test", .time_us = 42 };
 	root = NULL;
 }
@@ -45,7 +45,7 @@ static void setup(void)
 static void teardown(void)
 {
 	json_decref(root);
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	jb_free_all(&jb);
 }
 
@@ -53,9 +53,9 @@ static void settle(uint64_t max_events)
 {
 	int fd = jb_file(&jb);
 
-	gm_image_free(&image);
-	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
-	ck_assert_int_eq(gm_image_settle(&image, max_events), 0);
+	gm_copy_free(&copy);
+	ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
 	close(fd);
 }
 
@@ -75,10 +75,10 @@ static void parse(int fd)
 /* "a.b.0.c" from the root; the test fails where there is none. */
 static json_t *at(const char *path)
 {
-	char copy[256], *part, *rest = copy;
+	char copied[256], *part, *rest = copied;
 	json_t *value = root;
 
-	snprintf(copy, sizeof(copy), "%s", path);
+	snprintf(copied, sizeof(copied), "%s", path);
 	while ((part = strsep(&rest, "/"))) {
 		value = json_is_array(value) ? json_array_get(value, strtoul(part, NULL, 10)) :
 			json_object_get(value, part);
@@ -139,7 +139,7 @@ START_TEST(written_to_its_file)
 
 	much_history();
 	request.reason = "signal";
-	ck_assert_int_eq(gm_snapshot_write(&image, &request, "gpumem.%c.%p.%h.%k.%r.json", 1, NULL,
+	ck_assert_int_eq(gm_snapshot_write(&copy, &request, "gpumem.%c.%p.%h.%k.%r.json", 1, NULL,
 					   path, sizeof(path)), 0);
 	snprintf(wanted, sizeof(wanted), "%s/gpumem.app.4711.box.0.signal-1.json", room);
 	ck_assert_str_eq(path, wanted);
@@ -162,7 +162,7 @@ START_TEST(a_limit_on_file_size)
 
 	much_history();
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	ck_assert_int_eq(gm_snapshot_write(&image, &request, "a.json", 1, NULL, path, sizeof(path)),
+	ck_assert_int_eq(gm_snapshot_write(&copy, &request, "a.json", 1, NULL, path, sizeof(path)),
 			 -EFBIG);
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, NULL, &now);
@@ -195,7 +195,7 @@ static int full_disk(void)
 {
 	char path[4096];
 
-	if (gm_snapshot_write(&image, &request, "disk/a.json", 1, ".", path, sizeof(path)) != -ENOSPC)
+	if (gm_snapshot_write(&copy, &request, "disk/a.json", 1, ".", path, sizeof(path)) != -ENOSPC)
 		return 1;
 	return files_in("disk") ? 2 : 0;
 }

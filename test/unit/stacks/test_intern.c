@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
@@ -81,7 +81,7 @@ START_TEST(test_frames_and_stacks)
 	struct gm_frame frame = { .offset = 0x100, .module = 2 }, *there;
 	uint32_t frames[GM_STACK_MAX + 5], id, cut;
 	const struct gm_stack *stack;
-	struct gm_image image;
+	struct gm_copy copy;
 
 	aux_start(100);
 	for (uint32_t i = 0; i < GM_STACK_MAX + 5; i++) {
@@ -125,10 +125,10 @@ START_TEST(test_frames_and_stacks)
 	stack = (const void *)(gm_rec.base + gm_region(GM_REGION_STACKS)->offset + cut);
 	ck_assert_uint_eq(stack->count, GM_STACK_MAX);
 	ck_assert_uint_eq(stack->flags, 1);
-	aux_image(&image);
-	ck_assert_uint_eq(gm_image_stack(&image, id)->count, 7);
-	ck_assert_uint_eq(gm_image_stack(&image, id)->frames[6], frames[6]);
-	gm_image_free(&image);
+	aux_copy(&copy);
+	ck_assert_uint_eq(gm_copy_stack(&copy, id)->count, 7);
+	ck_assert_uint_eq(gm_copy_stack(&copy, id)->frames[6], frames[6]);
+	gm_copy_free(&copy);
 	aux_sound();
 }
 END_TEST
@@ -137,7 +137,7 @@ START_TEST(test_modules)
 {
 	static const uint8_t build_id[20] = "0123456789abcdefghi";
 	const struct gm_module *table;
-	struct gm_image image;
+	struct gm_copy copy;
 	uint16_t a, b;
 
 	aux_start(0);		/* AUX_MODULES of them are there */
@@ -170,10 +170,10 @@ START_TEST(test_modules)
 	/* No path, no build id, one too long to be one. */
 	ck_assert_uint_ne(gm_publish_module(1, 1, 2, NULL, NULL, 0), 0);
 	ck_assert_uint_ne(gm_publish_module(3, 3, 4, "", build_id, 33), 0);
-	aux_image(&image);
-	ck_assert_str_eq(gm_image_string(&image, gm_image_module(&image, a)->path, NULL),
+	aux_copy(&copy);
+	ck_assert_str_eq(gm_copy_string(&copy, gm_copy_module(&copy, a)->path, NULL),
 			 "/lib/libone.so");
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	for (uint64_t i = 0; i < GM_MAX_MODULES + 1000; i++)
 		gm_publish_module(i << 20, i << 20, (i << 20) + 5, "/lib/many.so", NULL, 0);
 	ck_assert_uint_eq(gm_publish_module(7, 7, 8, "/lib/late.so", NULL, 0), 0);

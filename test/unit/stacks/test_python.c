@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/modules/modules.h"
 #include "recorder/modules/object_symbol.h"
 #include "recorder/python/python.h"
@@ -207,22 +207,22 @@ static int capture(void *shim)
 static int python_frames(uint32_t stack_id, unsigned int lines[8], bool *ret_cut)
 {
 	const struct gm_stack *stack;
-	struct gm_image image;
+	struct gm_copy copy;
 	int count = 0;
 
-	aux_image(&image);
-	stack = gm_image_stack(&image, stack_id);
+	aux_copy(&copy);
+	stack = gm_copy_stack(&copy, stack_id);
 	ck_assert_ptr_nonnull(stack);
 	*ret_cut = stack->flags & 1;
 	for (unsigned int i = 0; i < stack->count; i++) {
-		const struct gm_frame *frame = gm_image_frame(&image, stack->frames[i]);
+		const struct gm_frame *frame = gm_copy_frame(&copy, stack->frames[i]);
 
 		ck_assert_ptr_nonnull(frame);
 		if ((frame->flags & GM_FRAME_PYTHON) && count < 8)
 			lines[count++] = frame->line;
 	}
 	ck_assert_int_gt((int)stack->count, count);		/* native ones, too */
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	return count;
 }
 

@@ -154,34 +154,34 @@ static void check_step(int fd, bool whole_trace)
 {
 	unsigned int n = gm_get(returned);
 	struct aux_live before = step_live(n), after = step_live(n + 1), found, events;
-	struct gm_image image;
+	struct gm_copy copy;
 	uint64_t last_op = 0;
 	int64_t peak;
 
-	aux_read_journal(fd, &image);
-	found = aux_live_in(&image, STEP_FIRST, STEP_STRIDE);
+	aux_read_journal(fd, &copy);
+	found = aux_live_in(&copy, STEP_FIRST, STEP_STRIDE);
 	if (!aux_same(&found, &before) && !aux_same(&found, &after) &&
 	    !(n == STEP_OPS - 1 && part_of_end(&found)))
 		ck_abort_msg("after operation %u: neither what was live before the next nor after", n);
-	ck_assert_uint_le(image.flight_count, 1);
+	ck_assert_uint_le(copy.flight_count, 1);
 	/* What is in flight has not taken effect, if it is one transaction that has one. */
-	if (image.flight_count && n < STEP_OPS - 1 && !aux_same(&found, &before))
+	if (copy.flight_count && n < STEP_OPS - 1 && !aux_same(&found, &before))
 		ck_abort_msg("operation %u has taken effect, and is shown in flight", n + 1);
-	peak = gm_image_domain(&image, 0)->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
+	peak = gm_copy_domain(&copy, 0)->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
 	if (peak != step_peak(n))
 		ck_assert(peak == step_peak(n + 1) && aux_same(&found, &after));
 	/* One thread: later events are of later operations. An event that was half written over an
 	 * older one would not be. */
-	for (size_t i = 0; i < image.event_count; i++) {
-		ck_assert_uint_ge(image.events[i]->op, last_op);
-		last_op = image.events[i]->op;
+	for (size_t i = 0; i < copy.event_count; i++) {
+		ck_assert_uint_ge(copy.events[i]->op, last_op);
+		last_op = copy.events[i]->op;
 	}
 	if (whole_trace) {
-		ck_assert_uint_eq(image.dropped_total, 0);
-		events = aux_replayed(&image, STEP_FIRST, STEP_STRIDE);
+		ck_assert_uint_eq(copy.dropped_total, 0);
+		events = aux_replayed(&copy, STEP_FIRST, STEP_STRIDE);
 		ck_assert(aux_same(&events, &found));
 	}
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 
 /* Start a child that is about to do its operations; its journal is open as *@ret_fd. */

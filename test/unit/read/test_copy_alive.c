@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 static struct jb jb;
 
@@ -58,7 +58,7 @@ static void describe(pid_t pid)
 
 static int alive(void)
 {
-	int fd = jb_file(&jb), r = gm_image_alive(fd);
+	int fd = jb_file(&jb), r = gm_copy_alive(fd);
 
 	close(fd);
 	return r;
@@ -134,19 +134,19 @@ START_TEST(alive_by_mutex)
 	header->pid_namespace = jb.h->pid_namespace;
 	header->start_ticks = jb.h->start_ticks;
 	memcpy(header->boot_id, jb.h->boot_id, sizeof(header->boot_id));
-	ck_assert_int_eq(gm_image_alive(fd), 1);
+	ck_assert_int_eq(gm_copy_alive(fd), 1);
 	header->pid_namespace++;	/* out of sight, but the mutex is held */
-	ck_assert_int_eq(gm_image_alive(fd), 1);
+	ck_assert_int_eq(gm_copy_alive(fd), 1);
 	header->pid_namespace--;
 	/* A copy of the file, looked at after the process has gone: its word never changes. */
 	memcpy(jb.mem, header, GM_HEADER_BYTES);
 	ck_assert_int_eq(alive(), 1);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	ck_assert_int_eq(gm_image_alive(fd), 0);
+	ck_assert_int_eq(gm_copy_alive(fd), 0);
 	ck_assert_int_eq(alive(), 0);
 	header->pid = getpid();		/* whatever else is said: the word is believed */
-	ck_assert_int_eq(gm_image_alive(fd), 0);
+	ck_assert_int_eq(gm_copy_alive(fd), 0);
 	munmap(header, GM_HEADER_BYTES);
 	close(fd);
 }
@@ -154,8 +154,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("image_alive");
-	TCase *tcase = tcase_create("image_alive");
+	Suite *suite = suite_create("copy_alive");
+	TCase *tcase = tcase_create("copy_alive");
 	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

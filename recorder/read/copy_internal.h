@@ -1,12 +1,12 @@
 /*
- * image_internal.h - what the files of the image share: memory, the source of a copy, sorting.
+ * copy_internal.h - what the files of the copy share: memory, the source of a copy, sorting.
  *
- * Thread context: as image.h. Nothing here is for other rooms.
+ * Thread context: as copy.h. Nothing here is for other rooms.
  */
-#ifndef GM_RECORDER_IMAGE_INTERNAL_H
-#define GM_RECORDER_IMAGE_INTERNAL_H
+#ifndef GM_RECORDER_COPY_INTERNAL_H
+#define GM_RECORDER_COPY_INTERNAL_H
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 static inline uint64_t gm_min_u64(uint64_t a, uint64_t b)
 {
@@ -18,23 +18,23 @@ static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0
 	return a > b ? a - b : 0;
 }
 
-/* Zeroed memory that gm_image_free gives back; NULL when there is none. */
-void *gm_image_part(struct gm_image *image, size_t bytes);
+/* Zeroed memory that gm_copy_free gives back; NULL when there is none. */
+void *gm_copy_part(struct gm_copy *copy, size_t bytes);
 /* Give one back early. */
-void gm_image_part_free(struct gm_image *image, void *at);
+void gm_copy_part_free(struct gm_copy *copy, void *at);
 
 /* Map @bytes for the copy itself. 0 or -ENOMEM. */
-int gm_image_map(struct gm_image *image, uint64_t bytes);
+int gm_copy_map(struct gm_copy *copy, uint64_t bytes);
 
 /* Have the pages of the copy from @offset there before they are written. */
-void gm_image_touch(struct gm_image *image, uint64_t offset, uint64_t length);
+void gm_copy_touch(struct gm_copy *copy, uint64_t offset, uint64_t length);
 
-/* Is the header in @image->header one that this program can read, its regions inside @file_bytes
- * and apart? 0, or -EBADMSG and @image->error. */
-int gm_image_validate(struct gm_image *image, uint64_t file_bytes);
+/* Is the header in @copy->header one that this program can read, its regions inside @file_bytes
+ * and apart? 0, or -EBADMSG and @copy->error. */
+int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes);
 
 /* Bytes of a region that may be read, as its descriptor says now. */
-uint64_t gm_image_readable(const struct gm_region *region);
+uint64_t gm_copy_readable(const struct gm_region *region);
 
 struct gm_pair { uint64_t key, value; };
 
@@ -43,9 +43,9 @@ struct gm_pair *gm_pairs_sort(struct gm_pair *pairs, struct gm_pair *scratch, si
 
 /* Kinds whose address is a place in the one address space of the process; the others have handles
  * there, of which only an equal one can be in the way. */
-bool gm_image_has_range(unsigned int kind, unsigned int flags);
+bool gm_copy_has_range(unsigned int kind, unsigned int flags);
 
-/* The frees that were under way (image_frees.c). */
+/* The frees that were under way (copy_frees.c). */
 struct gm_freeing;
 struct gm_frees {
 	struct gm_freeing *list;	/* by address */
@@ -55,7 +55,7 @@ struct gm_frees {
 };
 
 /* Find them, and which of their addresses the tables show to be handed out again. */
-int gm_frees_begin(struct gm_image *image, struct gm_frees *frees);
+int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees);
 /* Memory was handed out at @tsc. */
 void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
 			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc);
@@ -63,14 +63,14 @@ void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int
 void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
 			 uint64_t address, uint64_t size, uint64_t tsc);
 /* Complete those whose address was: tables, counters, events, flights. */
-int gm_frees_complete(struct gm_image *image, struct gm_frees *frees);
+int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 
-/* The parts of gm_image_settle, in this order. 0 or -errno. */
-void gm_settle_undo(struct gm_image *image);
-/* image_kept.c: after it. */
-void gm_settle_kept(struct gm_image *image);
-int gm_settle_flights(struct gm_image *image);
-int gm_settle_segments(struct gm_image *image);
-int gm_settle_events(struct gm_image *image, uint64_t max_events);
+/* The parts of gm_copy_settle, in this order. 0 or -errno. */
+void gm_settle_undo(struct gm_copy *copy);
+/* copy_kept.c: after it. */
+void gm_settle_kept(struct gm_copy *copy);
+int gm_settle_flights(struct gm_copy *copy);
+int gm_settle_segments(struct gm_copy *copy);
+int gm_settle_events(struct gm_copy *copy, uint64_t max_events);
 
 #endif

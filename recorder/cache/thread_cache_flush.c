@@ -1,33 +1,33 @@
 /*
- * cached_flush.c - the shards of a domain: made, and emptied into their heaps.
+ * thread_cache_flush.c - the thread caches of a domain: made, and emptied into their heaps.
  *
  * A flush folds a bin's tally into the statistics, then gives its blocks to the heap one by one, each
- * in a transaction of the domain, while the shard's thread is kept out (cached_keep.c has the rules).
+ * in a transaction of the domain, while the thread cache's thread is kept out (thread_cache.c has the rules).
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten with the journal. Lock:
- * the domain's, then a slot's @keeping.
+ * the domain's, then a slot's @tcache_owner.
  */
 #include "allocator/lock.h"
-#include "recorder/cache/cached_keep.h"
+#include "recorder/cache/thread_cache.h"
 #include "recorder/journal/clock.h"
 #include "recorder/cache/cached_ledger.h"
-#include "recorder/cache/cached_stretch.h"
+#include "recorder/cache/cached_section.h"
 
-#define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its shard for some 50 ns, if it runs */
+#define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
 #define SPINS 200u
 #define PAUSE_NS 50000
 
 static struct {
-	_Atomic(struct gm_keep *) first;
+	_Atomic(struct gm_tcache *) first;
 	_Atomic(uint32_t) count;
 } domains[GM_DOMAINS];
 
-_Atomic(uint32_t) gm_keep_large[GM_DOMAINS];
+_Atomic(uint32_t) gm_tcache_large[GM_DOMAINS];
 
-void gm_keep_begin(void)
+void gm_tcache_begin(void)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		gm_set(&gm_keep_large[d], 0);
+		gm_set(&gm_tcache_large[d], 0);
 		gm_set(&domains[d].first, NULL);
 		gm_set(&domains[d].count, 0);
 	}
@@ -37,10 +37,10 @@ void gm_keep_begin(void)
 
 static bool try_hold(struct gm_slot *slot)
 {
-	uint32_t nobody = GM_KEEPING_NOBODY;
+	uint32_t nobody = GM_TCACHE_NOBODY;
 
-	return gm_get(&slot->keeping) == GM_KEEPING_NOBODY &&
-	       atomic_compare_exchange_strong_explicit(&slot->keeping, &nobody, GM_KEEPING_OTHER,
+	return gm_get(&slot->tcache_owner) == GM_TCACHE_NOBODY &&
+	       atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody, GM_TCACHE_OTHER,
 						       memory_order_acquire, memory_order_relaxed);
 }
 
@@ -74,63 +74,63 @@ bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
 
 static void release(struct gm_slot *slot)
 {
-	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 }
 
-struct gm_keep *gm_keep_first(uint8_t domain)
+struct gm_tcache *gm_tcache_first(uint8_t domain)
 {
 	return gm_get_acquire(&domains[domain].first);
 }
 
-bool gm_keep_hold(uint8_t domain)
+bool gm_tcache_hold(uint8_t domain)
 {
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 
-	for (keep = gm_keep_first(domain); keep; keep = keep->next)
+	for (keep = gm_tcache_first(domain); keep; keep = keep->next)
 		if (!gm_slot_hold(keep->slot, HOLD_NS))
 			break;
-	for (struct gm_keep *held = gm_keep_first(domain); keep && held != keep; held = held->next)
+	for (struct gm_tcache *held = gm_tcache_first(domain); keep && held != keep; held = held->next)
 		release(held->slot);
 	return !keep;
 }
 
-void gm_keep_release(uint8_t domain)
+void gm_tcache_release(uint8_t domain)
 {
-	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next)
+	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next)
 		release(keep->slot);
 }
 
-/* ---- shards ---- */
+/* ---- thread caches ---- */
 
-struct gm_keep *gm_keep_find(struct gm_slot *slot, uint8_t domain)
+struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_keep *keep = gm_get_acquire(&slot->keeps);
+	struct gm_tcache *keep = gm_get_acquire(&slot->keeps);
 
 	while (keep && keep->domain != domain)
 		keep = keep->next_of_slot;
 	return keep;
 }
 
-/* Whoever holds the locks of all domains knows all the shards. */
+/* Whoever holds the locks of all domains knows all the thread caches. */
 static bool make_locked(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	uint32_t id;
 
-	if (gm_keep_find(slot, domain))
+	if (gm_tcache_find(slot, domain))
 		return true;
-	if (gm_get(&gm_region(GM_REGION_SHARDS)->refused))
+	if (gm_get(&gm_region(GM_REGION_TCACHES)->refused))
 		return false;
 	keep = gm_cached_memory(sizeof(*keep));
-	id = keep ? gm_region_take(GM_REGION_SHARDS, false) : 0;
+	id = keep ? gm_region_take(GM_REGION_TCACHES, false) : 0;
 	if (!id)
 		return false;
-	keep->record = &gm_rec.shards[id];
+	keep->record = &gm_rec.tcaches[id];
 	keep->record->slot = slot->index;
 	keep->record->domain = domain;
 	keep->slot = slot;
 	keep->domain = domain;
-	keep->next = gm_keep_first(domain);
+	keep->next = gm_tcache_first(domain);
 	keep->next_of_slot = gm_get(&slot->keeps);
 	gm_set_release(&slot->keeps, keep);
 	gm_set_release(&domains[domain].first, keep);
@@ -138,12 +138,12 @@ static bool make_locked(struct gm_slot *slot, uint8_t domain)
 	return true;
 }
 
-bool gm_keep_make(uint8_t domain)
+bool gm_tcache_make(uint8_t domain)
 {
 	struct gm_change change;
 	bool made;
 
-	if (gm_get(&gm_region(GM_REGION_SHARDS)->refused) || gm_change_enter(&change, domain, 0) < 0)
+	if (gm_get(&gm_region(GM_REGION_TCACHES)->refused) || gm_change_enter(&change, domain, 0) < 0)
 		return false;
 	made = change.writer.slot && make_locked(change.writer.slot, domain);
 	gm_change_leave(&change);
@@ -245,17 +245,17 @@ static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tal
 
 /* ---- flush ---- */
 
-/* Of a heap that was dropped, or is being so, while this shard could not be had: what it had of it
+/* Of a heap that was dropped, or is being so, while this thread cache could not be had: what it had of it
  * may be gone. */
 static bool is_there(const struct gm_cached *heap, uint32_t id)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	return gm_get(&block->state) == GM_BLOCK_KEPT &&
+	return gm_get(&block->state) == GM_BLOCK_CACHED &&
 	       gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
 }
 
-static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct gm_keep *keep,
+static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct gm_tcache *keep,
 		      unsigned int i)
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
@@ -264,24 +264,24 @@ static void empty_bin(struct gm_cached *heap, struct gm_stretch *stretch, struct
 	if (heap->held)			/* it could not be had when that began */
 		return;
 	/* They were found when the blocks were handed out: nothing is made. */
-	if (!gm_cached_rows(heap, tally->module, stretch->change.writer.nested))
+	if (!gm_cached_rows(heap, tally->module, section->change.writer.nested))
 		return;
 	if (tally->takes || tally->puts) {
-		gm_stretch_turn(heap, stretch);
-		fold(heap, stretch->change.domain, tally);
-		gm_stretch_close(heap, stretch);
+		gm_section_turn(heap, section);
+		fold(heap, section->change.domain, tally);
+		gm_section_close(heap, section);
 	}
 	while (bin->count) {
 		uint32_t id = bin->ids[--bin->count];
 
 		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
 		if (gm_heap_pool_of(bin->size))
-			gm_keep_has_no_large(keep);
+			gm_tcache_has_no_large(keep);
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
-		gm_stretch_turn(heap, stretch);
+		gm_section_turn(heap, section);
 		gm_heap_put_back(&heap->heap, id);
-		gm_stretch_close(heap, stretch);
+		gm_section_close(heap, section);
 	}
 	bin->heap = NULL;
 	gm_set(&keep->bins_used, gm_get(&keep->bins_used) - 1);
@@ -295,12 +295,12 @@ static void in_vain(_Atomic(uint32_t) *vain, uint32_t kept)
 }
 
 /* @heap: only what is of it; NULL: everything. */
-static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct gm_cached *heap)
+static void empty(struct gm_section *section, struct gm_tcache *keep, const struct gm_cached *heap)
 {
 	/* A nested call may have interrupted the very thread that is in there. */
-	if (stretch->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
+	if (section->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
 		return;
-	if (keep->slot != stretch->change.writer.slot)	/* its thread's flushes are counted there */
+	if (keep->slot != section->change.writer.slot)	/* its thread's flushes are counted there */
 		in_vain(&keep->vain[1], gm_get(&keep->large));
 	if (!heap) {
 		gm_set(&keep->stale, 0);
@@ -308,12 +308,12 @@ static void empty(struct gm_stretch *stretch, struct gm_keep *keep, const struct
 	}
 	for (unsigned int i = 0; i < GM_TALLIES; i++)
 		if (keep->bins[i].heap && (!heap || keep->bins[i].heap == heap))
-			empty_bin(keep->bins[i].heap, stretch, keep, i);
+			empty_bin(keep->bins[i].heap, section, keep, i);
 	release(keep->slot);
 }
 
 /* The one large block in @keep, if it may serve @alloc. */
-static struct gm_bin *large_bin(struct gm_keep *keep, const struct gm_cached *heap,
+static struct gm_bin *large_bin(struct gm_tcache *keep, const struct gm_cached *heap,
 				const struct gm_alloc *alloc)
 {
 	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
@@ -328,11 +328,11 @@ static struct gm_bin *large_bin(struct gm_keep *keep, const struct gm_cached *he
 	return NULL;
 }
 
-bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch,
+bool gm_tcache_look_again(struct gm_cached *heap, const struct gm_section *section,
 			const struct gm_alloc *alloc)
 {
-	struct gm_slot *slot = stretch->change.writer.slot;
-	struct gm_keep *keep = slot ? gm_keep_find(slot, heap->domain) : NULL;
+	struct gm_slot *slot = section->change.writer.slot;
+	struct gm_tcache *keep = slot ? gm_tcache_find(slot, heap->domain) : NULL;
 	uint64_t now = heap->heap.pool[1].changes + 1;
 	bool found = false;
 	struct gm_bin *bin;
@@ -348,70 +348,70 @@ bool gm_keep_look_again(struct gm_cached *heap, const struct gm_stretch *stretch
 	return found;
 }
 
-void gm_keep_empty_own(struct gm_stretch *stretch, bool stale)
+void gm_tcache_empty_own(struct gm_section *section, bool stale)
 {
-	struct gm_slot *slot = stretch->change.writer.slot;
-	struct gm_keep *keep = slot ? gm_keep_find(slot, stretch->change.number) : NULL;
+	struct gm_slot *slot = section->change.writer.slot;
+	struct gm_tcache *keep = slot ? gm_tcache_find(slot, section->change.number) : NULL;
 	uint32_t large;
 
-	if (!keep || !gm_keep_is_due(keep, stale))
+	if (!keep || !gm_tcache_is_due(keep, stale))
 		return;
 	large = gm_get(&keep->large);
 	in_vain(&keep->vain[0], gm_get(&keep->kept) - large);
 	in_vain(&keep->vain[1], large);
-	empty(stretch, keep, NULL);
+	empty(section, keep, NULL);
 }
 
-void gm_keep_empty_all(struct gm_stretch *stretch)
+void gm_tcache_empty_all(struct gm_section *section)
 {
-	for (struct gm_keep *keep = gm_keep_first(stretch->change.number); keep; keep = keep->next)
-		if (gm_keep_is_due(keep, false))
-			empty(stretch, keep, NULL);
+	for (struct gm_tcache *keep = gm_tcache_first(section->change.number); keep; keep = keep->next)
+		if (gm_tcache_is_due(keep, false))
+			empty(section, keep, NULL);
 }
 
-void gm_keep_flush_locked(const struct gm_change *change)
+void gm_tcache_flush_locked(const struct gm_change *change)
 {
-	struct gm_stretch stretch = { .change = *change };
+	struct gm_section section = { .change = *change };
 
-	if (gm_keep_any(change->number))
-		gm_keep_empty_all(&stretch);
+	if (gm_tcache_any(change->number))
+		gm_tcache_empty_all(&section);
 	gm_ledger_settle(change);
 }
 
-void gm_keep_drop(struct gm_cached *heap, struct gm_stretch *stretch)
+void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section)
 {
-	for (struct gm_keep *keep = gm_keep_first(heap->domain); keep; keep = keep->next)
-		empty(stretch, keep, heap);
+	for (struct gm_tcache *keep = gm_tcache_first(heap->domain); keep; keep = keep->next)
+		empty(section, keep, heap);
 }
 
-bool gm_keep_others(const struct gm_stretch *stretch)
+bool gm_tcache_others(const struct gm_section *section)
 {
-	struct gm_slot *slot = stretch->change.writer.slot;
-	uint8_t domain = stretch->change.number;
+	struct gm_slot *slot = section->change.writer.slot;
+	uint8_t domain = section->change.number;
 
-	return gm_get(&domains[domain].count) > (slot && gm_keep_find(slot, domain) ? 1u : 0u);
+	return gm_get(&domains[domain].count) > (slot && gm_tcache_find(slot, domain) ? 1u : 0u);
 }
 
-bool gm_keep_any(uint8_t domain)
+bool gm_tcache_any(uint8_t domain)
 {
-	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next)
-		if (gm_keep_is_due(keep, false))
+	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next)
+		if (gm_tcache_is_due(keep, false))
 			return true;
 	return false;
 }
 
-void gm_keep_flush(uint8_t domain)
+void gm_tcache_flush(uint8_t domain)
 {
 	if (!gm_header_get() || domain >= GM_DOMAINS)
 		return;
-	for (struct gm_keep *keep = gm_keep_first(domain); keep; keep = keep->next) {
-		struct gm_stretch stretch = { .alloc = NULL };
+	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next) {
+		struct gm_section section = { .alloc = NULL };
 
 		if (!gm_get(&keep->bins_used))
 			continue;
-		if (gm_change_enter(&stretch.change, domain, 0) < 0)
+		if (gm_change_enter(&section.change, domain, 0) < 0)
 			return;
-		empty(&stretch, keep, NULL);
-		gm_change_leave(&stretch.change);
+		empty(&section, keep, NULL);
+		gm_change_leave(&section.change);
 	}
 }

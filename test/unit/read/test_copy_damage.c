@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
@@ -17,35 +17,35 @@
 #endif
 
 static struct jb jb;
-static struct gm_image image;
+static struct gm_copy copy;
 
 static void setup(void)
 {
 	jb_new(&jb, (struct jb_plan){ 256, 256, 64, 8192 });
 	jb_device(&jb, 0, "A device", 80 * MIB);
-	memset(&image, 0, sizeof(image));
+	memset(&copy, 0, sizeof(copy));
 }
 
 static void teardown(void)
 {
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	jb_free_all(&jb);
 }
 
-static int copy(void)
+static int make_copy(void)
 {
 	int fd = jb_file(&jb), r;
 
-	gm_image_free(&image);
-	r = gm_image_copy_file(&image, fd);
+	gm_copy_free(&copy);
+	r = gm_copy_from_file(&copy, fd);
 	close(fd);
 	return r;
 }
 
 static void settle_all(uint64_t max_events)
 {
-	ck_assert_int_eq(copy(), 0);
-	ck_assert_int_eq(gm_image_settle(&image, max_events), 0);
+	ck_assert_int_eq(make_copy(), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
 }
 
 static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op, uint64_t tsc)
@@ -81,8 +81,8 @@ START_TEST(broken_lists_end)
 	jb.segments[ids[4]].first_block = ids[5];
 	jb.segments[ids[5]].first_block = GM_NONE;
 	settle_all(UINT64_MAX);
-	ck_assert_int_gt(gm_image_check(&image, NULL, NULL), 6);
-	while ((at = gm_image_next_block(&image, ids[3], at, &walk)) && steps < 10000)
+	ck_assert_int_gt(gm_copy_check(&copy, NULL, NULL), 6);
+	while ((at = gm_copy_next_block(&copy, ids[3], at, &walk)) && steps < 10000)
 		steps++;
 	ck_assert(walk.broken);
 	ck_assert_uint_le(steps, 256);
@@ -110,11 +110,11 @@ static void read_all(void)
 {
 	static const struct gm_snapshot_request request = { .reason = "test", .failure = 1 };
 
-	gm_image_free(&image);
-	if (gm_image_copy_file(&image, file) == 0 && gm_image_settle(&image, UINT64_MAX) == 0) {
-		gm_image_check(&image, NULL, NULL);
-		gm_snapshot_emit(&image, &request, null);
-	} else if (!image.error[0]) {
+	gm_copy_free(&copy);
+	if (gm_copy_from_file(&copy, file) == 0 && gm_copy_settle(&copy, UINT64_MAX) == 0) {
+		gm_copy_check(&copy, NULL, NULL);
+		gm_snapshot_emit(&copy, &request, null);
+	} else if (!copy.error[0]) {
 		ck_abort_msg("a refusal without a reason");
 	}
 }
@@ -157,7 +157,7 @@ START_TEST(no_byte_can_do_harm)
 	fill_journal();
 	begin_file();
 	read_all();
-	ck_assert_uint_eq(image.damage, 0);
+	ck_assert_uint_eq(copy.damage, 0);
 	for (unsigned int r = 0; r <= GM_REGION_COUNT; r++) {
 		uint64_t from = r == GM_REGION_COUNT ? 0 : jb.h->regions[r].offset;
 		uint64_t used = r == GM_REGION_COUNT ? 2048 : jb.h->regions[r].used;
@@ -225,10 +225,10 @@ START_TEST(no_truncation_can_do_harm)
 	for (off_t size = (off_t)jb.bytes; size >= 0; size -= 1017) {
 		if (ftruncate(fd, size))
 			ck_abort_msg("ftruncate");
-		gm_image_free(&image);
-		if (gm_image_copy_file(&image, fd) == 0)
-			gm_image_settle(&image, UINT64_MAX);
-		else if (!image.error[0])
+		gm_copy_free(&copy);
+		if (gm_copy_from_file(&copy, fd) == 0)
+			gm_copy_settle(&copy, UINT64_MAX);
+		else if (!copy.error[0])
 			ck_abort_msg("a refusal without a reason");
 	}
 	close(fd);
@@ -237,8 +237,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("image_damage");
-	TCase *tcase = tcase_create("image_damage");
+	Suite *suite = suite_create("copy_damage");
+	TCase *tcase = tcase_create("copy_damage");
 	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

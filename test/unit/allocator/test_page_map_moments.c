@@ -1,5 +1,5 @@
 /*
- * test_span_moments.c - a reader of the span that is held up at any instruction, having begun after any
+ * test_page_map_moments.c - a reader of the page map that is held up at any instruction, having begun after any
  * store of a change that is over, and followed by another, before the reader goes on.
  *
  * Both threads step themselves: with the trap flag set, SIGTRAP comes after each instruction, and
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 
 #define UNIT UINT64_C(512)
 #define GRANULE (UINT64_C(2) << 20)
@@ -36,10 +36,10 @@
 #define READER_STRIDE 3u
 #endif
 
-/* What the span knows of A and of B comes first in their leaf, which is the second that it asks for. */
+/* What the page map knows of A and of B comes first in their leaf, which is the second that it asks for. */
 #define KNOWN 96
 
-static struct gm_span *span;
+static struct gm_page_map *map;
 static unsigned char *memory[8];
 static unsigned int memory_count;
 
@@ -120,49 +120,49 @@ struct scene {
 
 static void page_of_one(void)
 {
-	gm_span_remove(span, B, GRANULE);
-	gm_span_add(span, A, GRANULE, true, 21);
-	gm_span_split(span, A, 100 * UNIT, 22);
+	gm_page_map_remove(map, B, GRANULE);
+	gm_page_map_add(map, A, GRANULE, true, 21);
+	gm_page_map_split(map, A, 100 * UNIT, 22);
 }
 
 static void one_goes(void)
 {
-	gm_span_remove(span, A, GRANULE);
+	gm_page_map_remove(map, A, GRANULE);
 }
 
 static void another_has_its_page(void)
 {
-	gm_span_add(span, B, GRANULE, true, 31);
-	gm_span_split(span, B, 200 * UNIT, 32);
-	gm_span_split(span, B + 200 * UNIT, 100 * UNIT, 33);
+	gm_page_map_add(map, B, GRANULE, true, 31);
+	gm_page_map_split(map, B, 200 * UNIT, 32);
+	gm_page_map_split(map, B + 200 * UNIT, 100 * UNIT, 33);
 }
 
 static void two_blocks(void)
 {
-	gm_span_remove(span, A, GRANULE);
-	gm_span_add(span, A, GRANULE, true, 1);
-	gm_span_split(span, A, 300 * UNIT, 2);
+	gm_page_map_remove(map, A, GRANULE);
+	gm_page_map_add(map, A, GRANULE, true, 1);
+	gm_page_map_split(map, A, 300 * UNIT, 2);
 }
 
 static void cut(void)
 {
-	gm_span_split(span, A + 300 * UNIT, 200 * UNIT, 3);
+	gm_page_map_split(map, A + 300 * UNIT, 200 * UNIT, 3);
 }
 
 static void cut_again(void)
 {
-	gm_span_split(span, A + 500 * UNIT, 300 * UNIT, 4);
-	gm_span_merge(span, A + 300 * UNIT, 200 * UNIT, 2);
+	gm_page_map_split(map, A + 500 * UNIT, 300 * UNIT, 4);
+	gm_page_map_merge(map, A + 300 * UNIT, 200 * UNIT, 2);
 }
 
 static void join(void)
 {
-	gm_span_merge(span, A, 300 * UNIT, 1);
+	gm_page_map_merge(map, A, 300 * UNIT, 1);
 }
 
 static void join_again(void)
 {
-	gm_span_split(span, A, 600 * UNIT, 5);
+	gm_page_map_split(map, A, 600 * UNIT, 5);
 }
 
 static const struct scene scenes[] = {
@@ -203,7 +203,7 @@ static void *reader(void *arg)
 
 	me = &play->reader;
 	stepped_begin();
-	play->answer = gm_span_find(span, play->scene->asks);
+	play->answer = gm_page_map_find(map, play->scene->asks);
 	play->reader_done = stepped_end();
 	if (play->reader_done)
 		sem_post(&play->reader.stands);
@@ -249,8 +249,8 @@ static void play_one(struct play *play, const struct scene *scene, unsigned int 
 static void begin_scene(const struct scene *scene)
 {
 	memory_count = 0;
-	span = gm_span_new(memory_new, NULL);
-	ck_assert_ptr_nonnull(span);
+	map = gm_page_map_new(memory_new, NULL);
+	ck_assert_ptr_nonnull(map);
 	scene->before();		/* memory[1] is there from now on */
 }
 
@@ -260,11 +260,11 @@ START_TEST(answers_in_between)
 
 	begin_scene(scene);
 	for (int i = 0; i < 2; i++) {
-		ck_assert(allowed(scene, gm_span_find(span, scene->asks)));
+		ck_assert(allowed(scene, gm_page_map_find(map, scene->asks)));
 		scene->change();
-		ck_assert(allowed(scene, gm_span_find(span, scene->asks)));
+		ck_assert(allowed(scene, gm_page_map_find(map, scene->asks)));
 		scene->follows();
-		ck_assert(allowed(scene, gm_span_find(span, scene->asks)));
+		ck_assert(allowed(scene, gm_page_map_find(map, scene->asks)));
 		scene->before();
 	}
 }
@@ -293,8 +293,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("span_moments");
-	TCase *tests = tcase_create("span_moments");
+	Suite *suite = suite_create("page_map_moments");
+	TCase *tests = tcase_create("page_map_moments");
 	SRunner *runner;
 	int failed;
 

@@ -1,5 +1,5 @@
 /*
- * witness.h - was a signal sent to this process alone, or to its command as well?
+ * signal_probe.h - was a signal sent to this process alone, or to its command as well?
  *
  * kill(-GROUP), and who signals every process of a job (mpirun, slurmstepd, timeout), reaches the
  * command by themselves: a signal passed on to it would be its second, which for many is another
@@ -15,15 +15,15 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct gm_witness { pid_t pid; int said; };
+struct gm_signal_probe { pid_t pid; int said; };
 
 /* Start one. Without it (no process to be had) every signal is taken for one to us alone. */
-void gm_witness_start(struct gm_witness *witness);
+void gm_signal_probe_start(struct gm_signal_probe *witness);
 
 /* Has what sent us @info sent it to the witness, too? Waits a moment for its word. */
-bool gm_witness_saw(const struct gm_witness *witness, const siginfo_t *info);
+bool gm_signal_probe_saw(const struct gm_signal_probe *witness, const siginfo_t *info);
 
 /* It ends, and is waited for. */
-void gm_witness_end(struct gm_witness *witness);
+void gm_signal_probe_end(struct gm_signal_probe *witness);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * span.h - from any address inside cached memory to the block that covers it: O(1), without a lock.
+ * page_map.h - from any address inside cached memory to the block that covers it: O(1), without a lock.
  *
  * Addresses are cut into granules of 2 MiB. A granule's entry has a word for the block that covers
  * its first byte, two for blocks that begin inside it, and, where blocks may be small, a page with
@@ -18,42 +18,42 @@
  * Writers hold the domain's lock; segments that share a granule have one domain. Readers hold
  * nothing: the answer was true at some moment of the call; who needs more looks at the block's
  * record under the lock. Memory is taken from @memory and kept for the life of the process; removed
- * segments' pages are used again. Thread context: any. Signal context: gm_span_find only (it waits
+ * segments' pages are used again. Thread context: any. Signal context: gm_page_map_find only (it waits
  * for no writer). Fork: forgotten. Lock: one of its own (rank leaf) for leaves and pages.
  */
-#ifndef GM_ALLOCATOR_SPAN_H
-#define GM_ALLOCATOR_SPAN_H
+#ifndef GM_ALLOCATOR_PAGE_MAP_H
+#define GM_ALLOCATOR_PAGE_MAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct gm_span;
+struct gm_page_map;
 
 /* @memory: zeroed, never given back; NULL: none left. Returns NULL when there is none. */
-struct gm_span *gm_span_new(void *(*memory)(void *arg, size_t bytes), void *arg);
+struct gm_page_map *gm_page_map_new(void *(*memory)(void *arg, size_t bytes), void *arg);
 
 /* A segment [@address, +@bytes) appears with one block; multiples of 512. @small: its blocks may
  * be of any size; else of more than 1 MiB each. 0 or -ENOMEM (nothing changed, also for addresses
- * past 2^49). It reserves what its splits may need, so that gm_span_split cannot fail. */
-int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, bool small,
+ * past 2^49). It reserves what its splits may need, so that gm_page_map_split cannot fail. */
+int gm_page_map_add(struct gm_page_map *map, uint64_t address, uint64_t bytes, bool small,
 		uint32_t block);
 
 /* @block goes with its segment, whose memory may be another's already: only what is still its own is
- * taken away. (What gm_span_add finds there is of such a segment, too, and goes.) */
-void gm_span_forget(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t block);
+ * taken away. (What gm_page_map_add finds there is of such a segment, too, and goes.) */
+void gm_page_map_forget(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t block);
 
 /* The segment goes, whatever blocks it has. */
-void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes);
+void gm_page_map_remove(struct gm_page_map *map, uint64_t address, uint64_t bytes);
 
 /* The block that begins at @address now begins @bytes further on; what it gave up is @front's. */
-void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t front);
+void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t front);
 
 /* The block of [@address, +@bytes) is no more: @into, which ends or begins beside it, has its
  * bytes. */
-void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t into);
+void gm_page_map_merge(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t into);
 
 /* The block that covers @address; 0: none of ours. */
-uint32_t gm_span_find(const struct gm_span *span, uint64_t address);
+uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address);
 
 #endif

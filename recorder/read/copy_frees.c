@@ -1,5 +1,5 @@
 /*
- * image_frees.c - frees that the driver had carried out and nobody had yet recorded.
+ * copy_frees.c - frees that the driver had carried out and nobody had yet recorded.
  *
  * A block whose free is under way (GM_BLOCK_FREEING) is still live, as far as anybody can tell,
  * unless its address was handed out again since: to a segment of the tables, or by an event of one
@@ -8,9 +8,9 @@
  * the events that its thread would have written, stamped when the free began.
  *
  * Works on a private copy; every loop is bounded by the size of a table.
- * Thread context: one thread an image.
+ * Thread context: one thread a copy.
  */
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct gm_freeing {
 
 /* Kinds whose "address" is a place in the one address space of the process; the others are
  * handles, of which only an equal one can be in the way. */
-bool gm_image_has_range(unsigned int kind, unsigned int flags)
+bool gm_copy_has_range(unsigned int kind, unsigned int flags)
 {
 	switch (kind) {
 	case GM_KIND_ARRAY:
@@ -43,10 +43,10 @@ bool gm_image_has_range(unsigned int kind, unsigned int flags)
 }
 
 /* The one block of a segment whose free was under way; NULL for any other segment. */
-static struct gm_block *freeing_block(const struct gm_image *image, uint32_t id)
+static struct gm_block *freeing_block(const struct gm_copy *copy, uint32_t id)
 {
-	const struct gm_segment *segment = gm_image_segment(image, id);
-	struct gm_block *block = gm_image_block(image, segment->first_block);
+	const struct gm_segment *segment = gm_copy_segment(copy, id);
+	struct gm_block *block = gm_copy_block(copy, segment->first_block);
 
 	if (!block || segment->heap || block->segment != id || block->state != GM_BLOCK_FREEING ||
 	    block->address != segment->address || block->size != segment->size)
@@ -66,10 +66,10 @@ static void lower(struct gm_stat stats[GM_POOL_CLASSES], bool small, uint64_t am
 	}
 }
 
-static void lower_rows(struct gm_image *image, const struct gm_segment *segment)
+static void lower_rows(struct gm_copy *copy, const struct gm_segment *segment)
 {
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
-		struct gm_usage *row = (struct gm_usage *)gm_image_usage(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		struct gm_usage *row = (struct gm_usage *)gm_copy_usage(copy, i);
 		bool of_kind = row->kind == segment->kind;
 		bool of_all = row->kind == 0xff && segment->kind != GM_KIND_IPC;
 
@@ -84,17 +84,17 @@ static void lower_rows(struct gm_image *image, const struct gm_segment *segment)
 
 /* Take a segment and its one block out of the counters, as the record of its free would have:
  * allocator/table.h says what counts where. */
-static void discount(struct gm_image *image, const struct gm_segment *segment,
+static void discount(struct gm_copy *copy, const struct gm_segment *segment,
 		     const struct gm_block *block)
 {
-	struct gm_domain *domain = gm_image_domain(image, segment->domain);
+	struct gm_domain *domain = gm_copy_domain(copy, segment->domain);
 	bool small = segment->flags & GM_SEGMENT_SMALL;
 	struct gm_stats *stats;
 
 	if (!domain || (segment->flags & GM_SEGMENT_REGISTERED))
 		return;
 	domain->live_bytes[segment->kind] -= segment->size;
-	lower_rows(image, segment);
+	lower_rows(copy, segment);
 	if (segment->kind == GM_KIND_IPC)
 		return;
 	stats = &domain->stats;
@@ -109,11 +109,11 @@ static void discount(struct gm_image *image, const struct gm_segment *segment,
 }
 
 /* Take a segment out of its domain's list, as far as the list is sound. */
-static void unlink_segment(struct gm_image *image, uint32_t id, const struct gm_segment *segment)
+static void unlink_segment(struct gm_copy *copy, uint32_t id, const struct gm_segment *segment)
 {
-	struct gm_domain *domain = gm_image_domain(image, segment->domain);
-	struct gm_segment *prev = gm_image_segment(image, segment->prev);
-	struct gm_segment *next = gm_image_segment(image, segment->next);
+	struct gm_domain *domain = gm_copy_domain(copy, segment->domain);
+	struct gm_segment *prev = gm_copy_segment(copy, segment->prev);
+	struct gm_segment *next = gm_copy_segment(copy, segment->next);
 
 	if (!domain)
 		return;
@@ -128,7 +128,7 @@ static void unlink_segment(struct gm_image *image, uint32_t id, const struct gm_
 }
 
 /* The events that the free would have left, in a chunk of their own. */
-static void make_events(const struct gm_image *image, struct gm_chunk *chunk,
+static void make_events(const struct gm_copy *copy, struct gm_chunk *chunk,
 			const struct gm_segment *segment, const struct gm_block *block,
 			const struct gm_flight *flight, uint64_t tsc)
 {
@@ -144,7 +144,7 @@ static void make_events(const struct gm_image *image, struct gm_chunk *chunk,
 		struct gm_event *event = &events[i + 1];
 		bool whole = actions[i] == GM_ACTION_SEGMENT_FREE;
 
-		if (image->header->history_left_out >> actions[i] & 1)
+		if (copy->header->history_left_out >> actions[i] & 1)
 			continue;
 		event->commit = 1 << 8 | (i + 1);
 		event->tsc = tsc;
@@ -162,29 +162,29 @@ static void make_events(const struct gm_image *image, struct gm_chunk *chunk,
 
 /* A free took effect before its address was handed out again: the tables lose the block, the
  * trace gets the events. */
-static void complete_free(struct gm_image *image, const struct gm_freeing *freeing,
+static void complete_free(struct gm_copy *copy, const struct gm_freeing *freeing,
 			  struct gm_chunk *chunk)
 {
-	struct gm_segment *segment = gm_image_segment(image, freeing->segment);
-	struct gm_block *block = freeing_block(image, freeing->segment);
+	struct gm_segment *segment = gm_copy_segment(copy, freeing->segment);
+	struct gm_block *block = freeing_block(copy, freeing->segment);
 	struct gm_flight *flight = NULL;
 	uint64_t tsc = freeing->again - 1;
 
-	for (size_t i = 0; i < image->flight_count && !flight; i++)
-		if (image->flights[i].action == GM_ACTION_FREE_REQUESTED &&
-		    image->flights[i].domain == segment->domain &&
-		    image->flights[i].address == segment->address && !image->flights[i].done &&
-		    image->flights[i].tsc >= block->tsc && image->flights[i].tsc < freeing->again)
-			flight = &image->flights[i];
+	for (size_t i = 0; i < copy->flight_count && !flight; i++)
+		if (copy->flights[i].action == GM_ACTION_FREE_REQUESTED &&
+		    copy->flights[i].domain == segment->domain &&
+		    copy->flights[i].address == segment->address && !copy->flights[i].done &&
+		    copy->flights[i].tsc >= block->tsc && copy->flights[i].tsc < freeing->again)
+			flight = &copy->flights[i];
 	if (flight) {
 		flight->done = true;
 		tsc = gm_min_u64(tsc, flight->tsc);
 	}
 	/* Not what the writer would have left out. */
-	if (!(block->flags & GM_BLOCK_UNTRACED) && !image->header->history_enabled)
-		make_events(image, chunk, segment, block, flight, tsc);
-	discount(image, segment, block);
-	unlink_segment(image, freeing->segment, segment);
+	if (!(block->flags & GM_BLOCK_UNTRACED) && !copy->header->history_enabled)
+		make_events(copy, chunk, segment, block, flight, tsc);
+	discount(copy, segment, block);
+	unlink_segment(copy, freeing->segment, segment);
 	segment->used = 0;
 	block->state = GM_BLOCK_UNUSED;
 }
@@ -192,44 +192,44 @@ static void complete_free(struct gm_image *image, const struct gm_freeing *freei
 /* 0: places in the one address space of the process; else handles, of a kind in a domain. */
 static uint8_t space_of(unsigned int kind, unsigned int flags, unsigned int domain)
 {
-	return gm_image_has_range(kind, flags) ? 0 : (uint8_t)(1 + domain);
+	return gm_copy_has_range(kind, flags) ? 0 : (uint8_t)(1 + domain);
 }
 
-int gm_frees_begin(struct gm_image *image, struct gm_frees *frees)
+int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 {
 	struct gm_pair *pairs, *scratch, *order;
 
 	memset(frees, 0, sizeof(*frees));
-	for (size_t i = 0; i < image->segment_count; i++)
-		frees->count += freeing_block(image, image->segments[i]) != NULL;
+	for (size_t i = 0; i < copy->segment_count; i++)
+		frees->count += freeing_block(copy, copy->segments[i]) != NULL;
 	if (!frees->count)
 		return 0;
-	frees->list = gm_image_part(image, frees->count * sizeof(*frees->list));
-	pairs = gm_image_part(image, 2 * frees->count * sizeof(*pairs));
+	frees->list = gm_copy_part(copy, frees->count * sizeof(*frees->list));
+	pairs = gm_copy_part(copy, 2 * frees->count * sizeof(*pairs));
 	if (!frees->list || !pairs)
 		return -ENOMEM;
 	scratch = pairs + frees->count;
 	frees->count = 0;
-	for (size_t i = 0; i < image->segment_count; i++)
-		if (freeing_block(image, image->segments[i]))
+	for (size_t i = 0; i < copy->segment_count; i++)
+		if (freeing_block(copy, copy->segments[i]))
 			pairs[frees->count++] = (struct gm_pair){
-				gm_image_segment(image, image->segments[i])->address,
-				image->segments[i]
+				gm_copy_segment(copy, copy->segments[i])->address,
+				copy->segments[i]
 			};
 	order = gm_pairs_sort(pairs, scratch, frees->count);
 	for (size_t i = 0; i < frees->count; i++) {
-		const struct gm_segment *s = gm_image_segment(image, (uint32_t)order[i].value);
+		const struct gm_segment *s = gm_copy_segment(copy, (uint32_t)order[i].value);
 
 		frees->list[i] = (struct gm_freeing){
 			.address = s->address, .end = s->address + (s->size ? s->size : 1),
-			.tsc = freeing_block(image, (uint32_t)order[i].value)->tsc,
+			.tsc = freeing_block(copy, (uint32_t)order[i].value)->tsc,
 			.segment = (uint32_t)order[i].value, .kind = s->kind,
 			.space = space_of(s->kind, s->flags, s->domain),
 		};
 	}
-	gm_image_part_free(image, pairs);
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *s = gm_image_segment(image, image->segments[i]);
+	gm_copy_part_free(copy, pairs);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
 
 		gm_frees_handed_out(frees, s->kind, s->flags, s->domain, s->address, s->size, s->tsc);
 	}
@@ -285,9 +285,9 @@ void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int
 
 /* An owner of whom only the free is known: what gave it the memory was dropped, so it is not
  * younger than the horizon. */
-static void find_unseen_owner(const struct gm_image *image, struct gm_freeing *freeing)
+static void find_unseen_owner(const struct gm_copy *copy, struct gm_freeing *freeing)
 {
-	uint64_t horizon = image->header->horizon;
+	uint64_t horizon = copy->header->horizon;
 
 	if (!freeing->given_back || (freeing->again && freeing->again <= freeing->given_back))
 		return;
@@ -296,27 +296,27 @@ static void find_unseen_owner(const struct gm_image *image, struct gm_freeing *f
 		freeing->again = horizon;
 }
 
-int gm_frees_complete(struct gm_image *image, struct gm_frees *frees)
+int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < frees->count; i++) {
-		find_unseen_owner(image, &frees->list[i]);
+		find_unseen_owner(copy, &frees->list[i]);
 		frees->made_count += frees->list[i].again != 0;
 	}
 	if (!frees->made_count)
 		return 0;
-	frees->made = gm_image_part(image, frees->made_count * GM_CHUNK_BYTES);
+	frees->made = gm_copy_part(copy, frees->made_count * GM_CHUNK_BYTES);
 	if (!frees->made)
 		return -ENOMEM;
 	frees->made_count = 0;
 	for (size_t i = 0; i < frees->count; i++)
 		if (frees->list[i].again)
-			complete_free(image, &frees->list[i], (void *)((uint8_t *)frees->made +
+			complete_free(copy, &frees->list[i], (void *)((uint8_t *)frees->made +
 				      frees->made_count++ * GM_CHUNK_BYTES));
-	for (size_t i = 0; i < image->segment_count; i++)
-		if (gm_image_segment(image, image->segments[i]))
-			image->segments[kept++] = image->segments[i];
-	image->segment_count = kept;
+	for (size_t i = 0; i < copy->segment_count; i++)
+		if (gm_copy_segment(copy, copy->segments[i]))
+			copy->segments[kept++] = copy->segments[i];
+	copy->segment_count = kept;
 	return 0;
 }

@@ -1,8 +1,8 @@
 /*
- * cached_keep.h - the shards of threads (cached_keep.c), as those who fill them, empty them
- * (cached_flush.c) and count them see them.
+ * thread_cache.h - the thread caches of threads (thread_cache.c), as those who fill them, empty them
+ * (thread_cache_flush.c) and count them see them.
  *
- * Thread context: who holds the slot's @keeping; what is atomic is read without. Fork: forgotten with
+ * Thread context: who holds the slot's @tcache_owner; what is atomic is read without. Fork: forgotten with
  * the journal.
  */
 #ifndef GM_RECORDER_CACHED_KEEP_H
@@ -12,7 +12,7 @@
 
 #define GM_BIN_BLOCKS 32u
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
-#define GM_BIN_MISSES 8u		/* frees of other sizes before a shard is flushed */
+#define GM_BIN_MISSES 8u		/* frees of other sizes before a thread cache is flushed */
 
 /* To keep a block costs a sixth of what it saves if it is handed out again: one in five must be. */
 #define GM_VAIN_HIT 4u
@@ -29,40 +29,40 @@ struct gm_bin {
 	uint32_t ids[GM_BIN_BLOCKS];
 } __attribute__((aligned(64)));
 
-struct gm_keep {
-	struct gm_shard *record;
+struct gm_tcache {
+	struct gm_tcache_record *record;
 	struct gm_slot *slot;
-	struct gm_keep *next;		/* of the domain */
-	struct gm_keep *next_of_slot;
+	struct gm_tcache *next;		/* of the domain */
+	struct gm_tcache *next_of_slot;
 	uint8_t domain;
 	/* Read by others. */
 	_Atomic(uint32_t) kept;		/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
 	_Atomic(uint32_t) stale;	/* some bin has missed too often */
-	/* Its thread's own, without @keeping too. */
+	/* Its thread's own, without @tcache_owner too. */
 	_Atomic(uint32_t) large;	/* blocks of the large pool among @kept: 1 in a domain at most */
 	_Atomic(uint32_t) vain[2];	/* how much of late was kept for nothing; by pool */
 	_Atomic(uint32_t) tries[2];	/* frees since that was too much */
 	struct gm_bin bins[GM_TALLIES];
 };
 
-/* 1: some shard of the domain has a large block. */
-extern _Atomic(uint32_t) gm_keep_large[GM_DOMAINS] __attribute__((visibility("hidden")));
+/* 1: some thread cache of the domain has a large block. */
+extern _Atomic(uint32_t) gm_tcache_large[GM_DOMAINS] __attribute__((visibility("hidden")));
 
-/* The shard of @slot in @domain; NULL: there is none yet. */
-struct gm_keep *gm_keep_find(struct gm_slot *slot, uint8_t domain);
-/* The shards of @domain, a list. */
-struct gm_keep *gm_keep_first(uint8_t domain);
+/* The thread cache of @slot in @domain; NULL: there is none yet. */
+struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
+/* The thread caches of @domain, a list. */
+struct gm_tcache *gm_tcache_first(uint8_t domain);
 /* Make this thread's. No lock held. False: it cannot have one. */
-bool gm_keep_make(uint8_t domain);
+bool gm_tcache_make(uint8_t domain);
 
-/* This thread's shard, if it was in that of @domain last: for a look at what may be read without
- * @keeping. NULL: it is not known. */
-static inline struct gm_keep *gm_keep_last(uint8_t domain)
+/* This thread's thread cache, if it was in that of @domain last: for a look at what may be read without
+ * @tcache_owner. NULL: it is not known. */
+static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 
 	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
 		return NULL;
@@ -70,33 +70,33 @@ static inline struct gm_keep *gm_keep_last(uint8_t domain)
 	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
 }
 
-static inline void gm_keep_has_no_large(struct gm_keep *keep)
+static inline void gm_tcache_has_no_large(struct gm_tcache *keep)
 {
 	gm_set(&keep->large, 0);
-	gm_set(&gm_keep_large[keep->domain], 0);
+	gm_set(&gm_tcache_large[keep->domain], 0);
 }
 
 /* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
-static inline bool gm_keep_is_due(const struct gm_keep *keep, bool stale)
+static inline bool gm_tcache_is_due(const struct gm_tcache *keep, bool stale)
 {
 	return stale ? gm_get(&keep->stale) != 0 : gm_get(&keep->kept) || gm_get(&keep->less);
 }
 
-/* gm_keep_empty_own, where it may have something to do. */
-static inline void gm_keep_tidy_own(struct gm_stretch *stretch, bool stale)
+/* gm_tcache_empty_own, where it may have something to do. */
+static inline void gm_tcache_tidy_own(struct gm_section *section, bool stale)
 {
-	const struct gm_slot *slot = stretch->change.writer.slot;
-	const struct gm_keep *keep = gm_likely(slot) ? gm_get(&slot->keep) : NULL;
+	const struct gm_slot *slot = section->change.writer.slot;
+	const struct gm_tcache *keep = gm_likely(slot) ? gm_get(&slot->keep) : NULL;
 
-	if (!keep || keep->domain != stretch->change.number || gm_keep_is_due(keep, stale))
-		gm_keep_empty_own(stretch, stale);
+	if (!keep || keep->domain != section->change.number || gm_tcache_is_due(keep, stale))
+		gm_tcache_empty_own(section, stale);
 }
 
 /* May there be something for this thread? */
-static inline bool gm_keep_has(uint8_t domain)
+static inline bool gm_tcache_has(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
-	const struct gm_keep *keep;
+	const struct gm_tcache *keep;
 
 	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
 		return false;
@@ -108,17 +108,17 @@ static inline bool gm_keep_has(uint8_t domain)
 
 /* Is a block of @size that is being freed of those that may be kept? Where sizes do not come again,
  * what is kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
-static inline bool gm_keep_wants(const struct gm_cached *heap, uint64_t size)
+static inline bool gm_tcache_wants(const struct gm_cached *heap, uint64_t size)
 {
 	unsigned int pool = gm_heap_pool_of(size);
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	uint32_t tries;
 
 	if (!gm_get(&heap->keeps))
 		return false;
-	keep = gm_keep_last(heap->domain);
+	keep = gm_tcache_last(heap->domain);
 	if (gm_unlikely(pool) && (size >= heap->heap.config.max_split_size ||
-				  gm_get(&gm_keep_large[heap->domain])))
+				  gm_get(&gm_tcache_large[heap->domain])))
 		return false;
 	if (gm_likely(!keep || gm_get(&keep->vain[pool]) < GM_VAIN_FULL))
 		return true;

@@ -1,5 +1,5 @@
 /*
- * span.c - segments that come and go in a span, blocks that are cut and joined. See span.h.
+ * page_map.c - segments that come and go in a page map, blocks that are cut and joined. See page_map.h.
  *
  * Why a reader never gets a wrong answer: each state between two stores of a writer answers every
  * address with a block that has it before or after the whole change (a beginning is made before
@@ -10,7 +10,7 @@
  *
  * Thread context: the holder of the domain's lock. Signal context: none. Fork: forgotten. Lock: "store", a leaf.
  */
-#include "allocator/span_granule.h"
+#include "allocator/page_map_granule.h"
 
 #include <errno.h>
 
@@ -18,7 +18,7 @@
 
 /* ---- pages ---- */
 
-static inline void page_begin(struct gm_granule *g, struct gm_span_page *page, uint64_t word)
+static inline void page_begin(struct gm_granule *g, struct gm_page_map_page *page, uint64_t word)
 {
 	uint32_t unit = gm_word_begin(word), w = unit / 64;
 
@@ -28,7 +28,7 @@ static inline void page_begin(struct gm_granule *g, struct gm_span_page *page, u
 		gm_word_put(g, &page->top, page->top | UINT64_C(1) << w);
 }
 
-static inline void page_end(struct gm_granule *g, struct gm_span_page *page, uint32_t unit)
+static inline void page_end(struct gm_granule *g, struct gm_page_map_page *page, uint32_t unit)
 {
 	uint32_t w = unit / 64;
 
@@ -38,46 +38,46 @@ static inline void page_end(struct gm_granule *g, struct gm_span_page *page, uin
 		gm_word_put(g, &page->top, page->top & ~(UINT64_C(1) << w));
 }
 
-static void change_page(struct gm_granule *g, struct gm_span_page *page)
+static void change_page(struct gm_granule *g, struct gm_page_map_page *page)
 {
 	__atomic_store_n(&g->changes, g->changes + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&g->owns, g->owns + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&g->page, page, __ATOMIC_RELEASE);
 }
 
-static __attribute__((noinline)) struct gm_span_page *page_new(struct gm_span *span)
+static __attribute__((noinline)) struct gm_page_map_page *page_new(struct gm_page_map *map)
 {
-	struct gm_span_page *page;
+	struct gm_page_map_page *page;
 
-	if (!gm_lock(&span->store))
+	if (!gm_lock(&map->store))
 		return NULL;
-	page = span->unused;
+	page = map->unused;
 	if (page) {
-		span->unused = page->next;
+		map->unused = page->next;
 	} else {
-		page = span->memory(span->arg, PAGES_AT_ONCE * sizeof(*page));
+		page = map->memory(map->arg, PAGES_AT_ONCE * sizeof(*page));
 		for (uint32_t i = 1; page && i < PAGES_AT_ONCE; i++) {
-			page[i].next = span->unused;
-			span->unused = &page[i];
+			page[i].next = map->unused;
+			map->unused = &page[i];
 		}
 	}
-	gm_unlock(&span->store);
+	gm_unlock(&map->store);
 	return page;
 }
 
 /* The page of a granule without blocks. One that could not be put into the list is lost. */
-static void page_drop(struct gm_span *span, struct gm_granule *g)
+static void page_drop(struct gm_page_map *map, struct gm_granule *g)
 {
-	struct gm_span_page *page = g ? g->page : NULL;
+	struct gm_page_map_page *page = g ? g->page : NULL;
 
 	if (!page || page->top || g->cover || g->inner[0] || g->inner[1])
 		return;
 	change_page(g, NULL);
-	if (!gm_lock(&span->store))
+	if (!gm_lock(&map->store))
 		return;
-	page->next = span->unused;
-	span->unused = page;
-	gm_unlock(&span->store);
+	page->next = map->unused;
+	map->unused = page;
+	gm_unlock(&map->store);
 }
 
 /* ---- what a granule knows ---- */
@@ -110,7 +110,7 @@ static inline uint64_t *start_at(struct gm_granule *g, uint32_t unit)
 }
 
 /* A block begins in @g, whose word is @word. */
-static void begin(struct gm_span *span, struct gm_granule *g, uint64_t word)
+static void begin(struct gm_page_map *map, struct gm_granule *g, uint64_t word)
 {
 	if (!gm_word_begin(word)) {
 		gm_word_put(g, &g->cover, word);
@@ -123,7 +123,7 @@ static void begin(struct gm_span *span, struct gm_granule *g, uint64_t word)
 				return;
 			}
 		/* Smaller blocks than its segment promised. */
-		change_page(g, page_new(span));
+		change_page(g, page_new(map));
 	}
 	if (g->page)
 		page_begin(g, g->page, word);
@@ -164,10 +164,10 @@ struct part {
 };
 
 /* The part of [*at, @end) that lies in one granule, and *at moved past it. */
-static struct part next_part(const struct gm_span *span, uint64_t *at, uint64_t limit)
+static struct part next_part(const struct gm_page_map *map, uint64_t *at, uint64_t limit)
 {
-	uint64_t stop = ((*at >> GM_SPAN_GRANULE_SHIFT) + 1) << GM_SPAN_GRANULE_SHIFT;
-	struct part part = { gm_granule_at(span, *at), gm_unit_of(*at), GM_SPAN_UNITS };
+	uint64_t stop = ((*at >> GM_PAGE_MAP_GRANULE_SHIFT) + 1) << GM_PAGE_MAP_GRANULE_SHIFT;
+	struct part part = { gm_granule_at(map, *at), gm_unit_of(*at), GM_PAGE_MAP_UNITS };
 
 	if (stop > limit) {
 		stop = limit;
@@ -179,11 +179,11 @@ static struct part next_part(const struct gm_span *span, uint64_t *at, uint64_t 
 
 /* The bytes [@at, @limit), which begin with a block and end with one in each granule, are
  * @block's. */
-static __attribute__((noinline)) void relabel(struct gm_span *span, uint64_t at, uint64_t limit,
+static __attribute__((noinline)) void relabel(struct gm_page_map *map, uint64_t at, uint64_t limit,
 					      uint32_t block)
 {
 	while (at < limit) {
-		struct part part = next_part(span, &at, limit);
+		struct part part = next_part(map, &at, limit);
 		uint64_t *place = part.granule ? start_at(part.granule, part.begin) : NULL;
 
 		if (place)
@@ -193,60 +193,60 @@ static __attribute__((noinline)) void relabel(struct gm_span *span, uint64_t at,
 
 /* ---- segments come and go ---- */
 
-struct gm_span *gm_span_new(void *(*memory)(void *arg, size_t bytes), void *arg)
+struct gm_page_map *gm_page_map_new(void *(*memory)(void *arg, size_t bytes), void *arg)
 {
-	struct gm_span *span = memory(arg, sizeof(*span));
+	struct gm_page_map *map = memory(arg, sizeof(*map));
 
-	if (!span)
+	if (!map)
 		return NULL;
-	span->memory = memory;
-	span->arg = arg;
-	span->store.rank = GM_RANK_LEAF;
-	return span;
+	map->memory = memory;
+	map->arg = arg;
+	map->store.rank = GM_RANK_LEAF;
+	return map;
 }
 
-static bool make_leaf(struct gm_span *span, uint64_t address)
+static bool make_leaf(struct gm_page_map *map, uint64_t address)
 {
-	struct gm_span_leaf **place = &span->leaves[address >> GM_SPAN_LEAF_BITS];
-	struct gm_span_leaf *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+	struct gm_page_map_leaf **place = &map->leaves[address >> GM_PAGE_MAP_LEAF_BITS];
+	struct gm_page_map_leaf *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
 	if (leaf)
 		return true;
-	if (!gm_lock(&span->store))
+	if (!gm_lock(&map->store))
 		return false;
-	leaf = *place ? *place : span->memory(span->arg, sizeof(*leaf));
+	leaf = *place ? *place : map->memory(map->arg, sizeof(*leaf));
 	__atomic_store_n(place, leaf, __ATOMIC_RELEASE);
-	gm_unlock(&span->store);
+	gm_unlock(&map->store);
 	return leaf != NULL;
 }
 
 /* Pages of granules that are empty now. */
-static void drop_pages(struct gm_span *span, uint64_t address, uint64_t limit)
+static void drop_pages(struct gm_page_map *map, uint64_t address, uint64_t limit)
 {
 	for (uint64_t at = address; at < limit;)
-		page_drop(span, next_part(span, &at, limit).granule);
+		page_drop(map, next_part(map, &at, limit).granule);
 }
 
 /* Leaves, and pages where blocks may be small or there are more than entries have room for. */
-static bool reserve(struct gm_span *span, uint64_t address, uint64_t limit, bool small)
+static bool reserve(struct gm_page_map *map, uint64_t address, uint64_t limit, bool small)
 {
 	for (uint64_t at = address; at < limit;) {
 		uint64_t here = at;
-		struct gm_span_page *page;
+		struct gm_page_map_page *page;
 		struct part part;
 		bool needed;
 
-		if (!make_leaf(span, at)) {
-			drop_pages(span, address, here);
+		if (!make_leaf(map, at)) {
+			drop_pages(map, address, here);
 			return false;
 		}
-		part = next_part(span, &at, limit);
+		part = next_part(map, &at, limit);
 		needed = small || (part.begin && part.granule->inner[0] && part.granule->inner[1]);
 		if (!needed || part.granule->page)
 			continue;
-		page = page_new(span);
+		page = page_new(map);
 		if (!page) {
-			drop_pages(span, address, here);
+			drop_pages(map, address, here);
 			return false;
 		}
 		change_page(part.granule, page);
@@ -254,55 +254,55 @@ static bool reserve(struct gm_span *span, uint64_t address, uint64_t limit, bool
 	return true;
 }
 
-int gm_span_add(struct gm_span *span, uint64_t address, uint64_t bytes, bool small,
+int gm_page_map_add(struct gm_page_map *map, uint64_t address, uint64_t bytes, bool small,
 		uint32_t block)
 {
 	uint64_t limit = address + bytes;
 
-	if (limit < address || limit > GM_SPAN_ADDRESS_LIMIT || !reserve(span, address, limit, small))
+	if (limit < address || limit > GM_PAGE_MAP_ADDRESS_LIMIT || !reserve(map, address, limit, small))
 		return -ENOMEM;
 	for (uint64_t at = address; at < limit;) {
-		struct part part = next_part(span, &at, limit);
+		struct part part = next_part(map, &at, limit);
 
 		clear(part.granule, part.begin, part.end);
-		begin(span, part.granule, gm_word_of(block, part.begin, part.end));
+		begin(map, part.granule, gm_word_of(block, part.begin, part.end));
 	}
 	return 0;
 }
 
-void gm_span_forget(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t block)
+void gm_page_map_forget(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t block)
 {
 	uint64_t limit = address + bytes;
 
 	for (uint64_t at = address; at < limit;) {
-		struct part part = next_part(span, &at, limit);
+		struct part part = next_part(map, &at, limit);
 
 		if (part.granule && gm_granule_look(part.granule, part.begin) == block)
 			clear(part.granule, part.begin, part.end);
-		page_drop(span, part.granule);
+		page_drop(map, part.granule);
 	}
 }
 
-void gm_span_remove(struct gm_span *span, uint64_t address, uint64_t bytes)
+void gm_page_map_remove(struct gm_page_map *map, uint64_t address, uint64_t bytes)
 {
 	uint64_t limit = address + bytes;
 
 	for (uint64_t at = address; at < limit;) {
-		struct part part = next_part(span, &at, limit);
+		struct part part = next_part(map, &at, limit);
 
 		if (part.granule)
 			clear(part.granule, part.begin, part.end);
 	}
-	drop_pages(span, address, limit);
+	drop_pages(map, address, limit);
 }
 
 /* ---- blocks are cut and joined ---- */
 
-static __attribute__((noinline)) void split_anywhere(struct gm_span *span, uint64_t address,
+static __attribute__((noinline)) void split_anywhere(struct gm_page_map *map, uint64_t address,
 						     uint64_t back, uint32_t front)
 {
-	bool inside = address >> GM_SPAN_GRANULE_SHIFT == back >> GM_SPAN_GRANULE_SHIFT;
-	struct gm_granule *g = gm_granule_at(span, back);
+	bool inside = address >> GM_PAGE_MAP_GRANULE_SHIFT == back >> GM_PAGE_MAP_GRANULE_SHIFT;
+	struct gm_granule *g = gm_granule_at(map, back);
 	uint32_t unit = gm_unit_of(back);
 	/* Where it begins is known; in a granule that it did not begin in, it covers the first byte. */
 	uint64_t *place = !g || !unit ? NULL : inside ? start_at(g, gm_unit_of(address)) : &g->cover;
@@ -311,40 +311,40 @@ static __attribute__((noinline)) void split_anywhere(struct gm_span *span, uint6
 		place = NULL;
 	/* On a granule's edge the block's word is there already. */
 	if (place)
-		begin(span, g, gm_word_of(gm_word_block(*place), unit, gm_word_end(*place)));
+		begin(map, g, gm_word_of(gm_word_block(*place), unit, gm_word_end(*place)));
 	if (place && inside)
 		gm_word_put(g, place, gm_word_of(front, gm_word_begin(*place), unit));
 	else
-		relabel(span, address, back, front);
+		relabel(map, address, back, front);
 }
 
 /* Small blocks, most often: both begin in one granule, past its start, which has a page. */
-static inline struct gm_span_page *page_of_both(const struct gm_span *span, uint64_t address,
+static inline struct gm_page_map_page *page_of_both(const struct gm_page_map *map, uint64_t address,
 						uint64_t back, struct gm_granule **ret)
 {
-	struct gm_granule *g = gm_granule_at(span, address);
+	struct gm_granule *g = gm_granule_at(map, address);
 
 	*ret = g;
-	if (!g || address >> GM_SPAN_GRANULE_SHIFT != back >> GM_SPAN_GRANULE_SHIFT ||
+	if (!g || address >> GM_PAGE_MAP_GRANULE_SHIFT != back >> GM_PAGE_MAP_GRANULE_SHIFT ||
 	    !gm_unit_of(address))
 		return NULL;
 	return g->page;
 }
 
-static inline bool begins_in(const struct gm_span_page *page, uint32_t unit)
+static inline bool begins_in(const struct gm_page_map_page *page, uint32_t unit)
 {
 	return page->map[unit / 64] >> unit % 64 & 1;
 }
 
-void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t front)
+void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t front)
 {
 	uint32_t from = gm_unit_of(address), to = gm_unit_of(address + bytes);
 	struct gm_granule *g;
-	struct gm_span_page *page = page_of_both(span, address, address + bytes, &g);
+	struct gm_page_map_page *page = page_of_both(map, address, address + bytes, &g);
 	uint64_t word = page ? page->slot[from] : 0;
 
 	if (!page || !begins_in(page, from) || !gm_word_has(word, to)) {
-		split_anywhere(span, address, address + bytes, front);
+		split_anywhere(map, address, address + bytes, front);
 		return;
 	}
 	page_begin(g, page, gm_word_of(gm_word_block(word), to, gm_word_end(word)));
@@ -352,43 +352,43 @@ void gm_span_split(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 }
 
 /* @into ends at @address: it takes the bytes up to @limit. */
-static __attribute__((noinline)) void grow(struct gm_span *span, uint64_t address, uint64_t limit,
+static __attribute__((noinline)) void grow(struct gm_page_map *map, uint64_t address, uint64_t limit,
 					   uint32_t into)
 {
 	uint32_t unit = gm_unit_of(address);
 	uint64_t at = address, *place;
 
 	if (unit) {
-		struct part part = next_part(span, &at, limit);
+		struct part part = next_part(map, &at, limit);
 
 		place = place_of(part.granule, unit - 1);
 		if (place)
 			gm_word_put(part.granule, place, gm_word_of(into, gm_word_begin(*place), part.end));
 		end(part.granule, unit);
 	}
-	relabel(span, at, limit, into);
+	relabel(map, at, limit, into);
 }
 
-static __attribute__((noinline)) void merge_anywhere(struct gm_span *span, uint64_t address,
+static __attribute__((noinline)) void merge_anywhere(struct gm_page_map *map, uint64_t address,
 						     uint64_t back, uint32_t into)
 {
-	struct gm_granule *g = gm_granule_at(span, back);
+	struct gm_granule *g = gm_granule_at(map, back);
 	uint32_t unit = gm_unit_of(back);
 	uint64_t *place = g ? start_at(g, unit) : NULL;
 	uint64_t word = place ? *place : 0, last;
 
 	if (gm_word_block(word) != into) {
-		grow(span, address, back, into);
+		grow(map, address, back, into);
 		return;
 	}
 	/* @into begins at @back: the word before takes in the rest of the granule, first. */
 	if (!unit) {
-		relabel(span, address, back, into);
+		relabel(map, address, back, into);
 		return;
 	}
-	last = back >> GM_SPAN_GRANULE_SHIFT << GM_SPAN_GRANULE_SHIFT;
+	last = back >> GM_PAGE_MAP_GRANULE_SHIFT << GM_PAGE_MAP_GRANULE_SHIFT;
 	if (last > address)
-		relabel(span, address, last, into);
+		relabel(map, address, last, into);
 	else
 		last = address;
 	place = start_at(g, gm_unit_of(last));
@@ -397,11 +397,11 @@ static __attribute__((noinline)) void merge_anywhere(struct gm_span *span, uint6
 	end(g, unit);
 }
 
-void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint32_t into)
+void gm_page_map_merge(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t into)
 {
 	uint32_t from = gm_unit_of(address), to = gm_unit_of(address + bytes);
 	struct gm_granule *g;
-	struct gm_span_page *page = page_of_both(span, address, address + bytes, &g);
+	struct gm_page_map_page *page = page_of_both(map, address, address + bytes, &g);
 	uint64_t word = page && begins_in(page, to) ? page->slot[to] : 0;
 
 	/* The one that begins behind it takes it in. */
@@ -410,5 +410,5 @@ void gm_span_merge(struct gm_span *span, uint64_t address, uint64_t bytes, uint3
 		page_end(g, page, to);
 		return;
 	}
-	merge_anywhere(span, address, address + bytes, into);
+	merge_anywhere(map, address, address + bytes, into);
 }

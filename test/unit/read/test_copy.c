@@ -5,24 +5,24 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)
 
 static struct jb jb;
-static struct gm_image image;
+static struct gm_copy copy;
 
 static void setup(void)
 {
 	jb_new(&jb, (struct jb_plan){ 256, 256, 64, 8192 });
 	jb_device(&jb, 0, "A device", 80 * MIB);
-	memset(&image, 0, sizeof(image));
+	memset(&copy, 0, sizeof(copy));
 }
 
 static void teardown(void)
 {
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 	jb_free_all(&jb);
 }
 
@@ -32,33 +32,33 @@ static void complain(void *arg, const char *what, uint64_t where)
 	printf("# violation: %s at %#llx\n", what, (unsigned long long)where);
 }
 
-static int copy(void)
+static int make_copy(void)
 {
 	int fd = jb_file(&jb), r;
 
-	gm_image_free(&image);
-	r = gm_image_copy_file(&image, fd);
+	gm_copy_free(&copy);
+	r = gm_copy_from_file(&copy, fd);
 	close(fd);
 	return r;
 }
 
 static void settle_all(uint64_t max_events)
 {
-	ck_assert_int_eq(copy(), 0);
-	ck_assert_int_eq(gm_image_settle(&image, max_events), 0);
+	ck_assert_int_eq(make_copy(), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
 }
 
 static void settle_sound(void)
 {
 	settle_all(UINT64_MAX);
-	ck_assert_int_eq(gm_image_check(&image, complain, NULL), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, complain, NULL), 0);
 }
 
 static void refused(const char *why)
 {
-	ck_assert_int_eq(copy(), -EBADMSG);
-	ck_assert_msg(strstr(image.error, why) != NULL, "%s", image.error);
-	ck_assert_ptr_eq(image.base, NULL);
+	ck_assert_int_eq(make_copy(), -EBADMSG);
+	ck_assert_msg(strstr(copy.error, why) != NULL, "%s", copy.error);
+	ck_assert_ptr_eq(copy.base, NULL);
 }
 
 static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op, uint64_t tsc)
@@ -69,11 +69,11 @@ static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op,
 START_TEST(empty)
 {
 	settle_sound();
-	ck_assert(image.consistent);
-	ck_assert_uint_eq(image.event_count, 0);
-	ck_assert_uint_eq(image.segment_count, 0);
-	ck_assert_uint_eq(image.flight_count, 0);
-	ck_assert_uint_eq(image.dropped_total, 0);
+	ck_assert(copy.consistent);
+	ck_assert_uint_eq(copy.event_count, 0);
+	ck_assert_uint_eq(copy.segment_count, 0);
+	ck_assert_uint_eq(copy.flight_count, 0);
+	ck_assert_uint_eq(copy.dropped_total, 0);
 }
 END_TEST
 
@@ -116,7 +116,7 @@ START_TEST(another_layout_is_refused)
 	jb.h->file_bytes = UINT64_C(1) << 60;
 	refused("no size of a journal");
 	jb.h->file_bytes = jb.bytes;
-	ck_assert_int_eq(copy(), 0);
+	ck_assert_int_eq(make_copy(), 0);
 }
 END_TEST
 
@@ -128,16 +128,16 @@ START_TEST(a_file_cut_off_is_refused)
 		int fd = jb_file(&jb);
 
 		ck_assert_int_eq(ftruncate(fd, sizes[i]), 0);
-		ck_assert_int_eq(gm_image_copy_file(&image, fd), -EBADMSG);
-		ck_assert_msg(strstr(image.error, sizes[i] == 0 ? "empty" : sizes[i] <
+		ck_assert_int_eq(gm_copy_from_file(&copy, fd), -EBADMSG);
+		ck_assert_msg(strstr(copy.error, sizes[i] == 0 ? "empty" : sizes[i] <
 				     (off_t)GM_HEADER_BYTES ? "only" : "cut off") != NULL, "%s",
-			      image.error);
+			      copy.error);
 		close(fd);
 	}
-	ck_assert_int_eq(gm_image_copy_file(&image, -1), -EBADF);
+	ck_assert_int_eq(gm_copy_from_file(&copy, -1), -EBADF);
 	int fd = open("/dev/null", O_RDONLY);
 
-	ck_assert_int_eq(gm_image_copy_file(&image, fd), -EBADMSG);
+	ck_assert_int_eq(gm_copy_from_file(&copy, fd), -EBADMSG);
 	close(fd);
 }
 END_TEST
@@ -152,12 +152,12 @@ START_TEST(tables_and_events)
 	jb_free(&jb, 1, a, OP(1, 3), 30);
 	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 4), 40));
 	settle_sound();
-	ck_assert_uint_eq(image.event_count, 9);
-	ck_assert_uint_eq(image.segment_count, 2);
-	ck_assert_uint_eq(image.segments[0], a);
-	ck_assert_uint_eq(image.segments[1], b);
-	ck_assert_uint_eq(gm_image_event_thread(&image, image.events[0]), 100);
-	ck_assert_uint_eq(image.end_tsc, 40);
+	ck_assert_uint_eq(copy.event_count, 9);
+	ck_assert_uint_eq(copy.segment_count, 2);
+	ck_assert_uint_eq(copy.segments[0], a);
+	ck_assert_uint_eq(copy.segments[1], b);
+	ck_assert_uint_eq(gm_copy_event_thread(&copy, copy.events[0]), 100);
+	ck_assert_uint_eq(copy.end_tsc, 40);
 }
 END_TEST
 
@@ -189,23 +189,23 @@ START_TEST(half_an_allocation_is_undone)
 	thread->flight_size = MIB;
 	thread->flight_tsc = 15;
 	settle_sound();
-	ck_assert_uint_eq(image.undone, 1);
-	ck_assert_uint_eq(image.segment_count, 1);
-	ck_assert_ptr_eq(gm_image_segment(&image, a), NULL);
-	ck_assert_uint_eq(image.event_count, 2);
-	ck_assert_uint_eq(image.dropped_total, 0);
-	ck_assert(!memcmp(&gm_image_domain(&image, 0)->stats, &before.stats, sizeof(before.stats)));
+	ck_assert_uint_eq(copy.undone, 1);
+	ck_assert_uint_eq(copy.segment_count, 1);
+	ck_assert_ptr_eq(gm_copy_segment(&copy, a), NULL);
+	ck_assert_uint_eq(copy.event_count, 2);
+	ck_assert_uint_eq(copy.dropped_total, 0);
+	ck_assert(!memcmp(&gm_copy_domain(&copy, 0)->stats, &before.stats, sizeof(before.stats)));
 	/* Nothing shows that it was complete: it is in flight. */
-	ck_assert_uint_eq(image.flight_count, 1);
-	ck_assert_uint_eq(image.flights[0].size, MIB);
-	ck_assert_uint_eq(image.flights[0].tid, 100);
+	ck_assert_uint_eq(copy.flight_count, 1);
+	ck_assert_uint_eq(copy.flights[0].size, MIB);
+	ck_assert_uint_eq(copy.flights[0].tid, 100);
 	/* The same, complete: nothing to undo, nothing in flight. */
 	domain->undo_op = 0;
 	settle_sound();
-	ck_assert_uint_eq(image.undone, 0);
-	ck_assert_uint_eq(image.segment_count, 2);
-	ck_assert_uint_eq(image.event_count, 4);
-	ck_assert_uint_eq(image.flight_count, 0);
+	ck_assert_uint_eq(copy.undone, 0);
+	ck_assert_uint_eq(copy.segment_count, 2);
+	ck_assert_uint_eq(copy.event_count, 4);
+	ck_assert_uint_eq(copy.flight_count, 0);
 }
 END_TEST
 
@@ -214,7 +214,7 @@ START_TEST(a_ledger_counts)
 {
 	struct gm_domain *domain = jb_domain(&jb, 0);
 	struct gm_ledger_pool *large = &domain->ledger.pool[1];
-	const struct gm_domain *copy;
+	const struct gm_domain *copied;
 
 	jb_thread(&jb, 1, 100);
 	jb_alloc(&jb, 1, device_bytes(0x1000000, 2 * MIB, OP(1, 1), 10));
@@ -223,33 +223,33 @@ START_TEST(a_ledger_counts)
 	large->out_bytes = large->asked_bytes = large->done_bytes = 10 * MIB;
 	large->out_requested = large->done_requested = 9 * MIB;
 	settle_sound();
-	copy = gm_image_domain(&image, 0);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL].freed, 5);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current, 2 * MIB);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL].freed, 9 * MIB);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_ALLOCATION][GM_POOL_SMALL].allocated, 0);
+	copied = gm_copy_domain(&copy, 0);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL].freed, 5);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current, 2 * MIB);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL].freed, 9 * MIB);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_SMALL].allocated, 0);
 	/* A sixth was on its way. */
 	jb_undo(&jb, 0, &large->outs);
 	large->outs = 6;
 	domain->undo_op = OP(1, 2);
 	settle_sound();
-	copy = gm_image_domain(&image, 0);
-	ck_assert_int_eq(copy->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
+	copied = gm_copy_domain(&copy, 0);
+	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
 	/* What no writer leaves. */
 	domain->undo_op = 0;
 	large->outs = 5;
 	domain->ledger.key = UINT32_C(1) << 31 | 15 << 16 | 1;
 	settle_all(UINT64_MAX);
-	ck_assert_uint_gt(image.damage, 0);
+	ck_assert_uint_gt(copy.damage, 0);
 }
 END_TEST
 
 /* A block that its thread was about to keep: the tally, the state and the events, or nothing. */
 START_TEST(half_a_keep_is_undone)
 {
-	struct gm_shard *shard = jb_shard(&jb, 1, 0);
-	struct gm_tally *tally = &shard->tallies[3];
+	struct gm_tcache_record *tcache = jb_tcache(&jb, 1, 0);
+	struct gm_tally *tally = &tcache->tallies[3];
 	const struct gm_domain *domain;
 	uint32_t a;
 
@@ -258,10 +258,10 @@ START_TEST(half_a_keep_is_undone)
 	jb.segments[jb.blocks[a].segment].heap = 1;
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	tally->size = MIB;
-	jb_shard_undo(&jb, shard, &jb.blocks[a].state);
-	jb_shard_undo(&jb, shard, &tally->puts);
-	jb_shard_undo(&jb, shard, &tally->put_bytes);
-	jb.blocks[a].state = GM_BLOCK_KEPT;
+	jb_tcache_undo(&jb, tcache, &jb.blocks[a].state);
+	jb_tcache_undo(&jb, tcache, &tally->puts);
+	jb_tcache_undo(&jb, tcache, &tally->put_bytes);
+	jb.blocks[a].state = GM_BLOCK_CACHED;
 	jb.blocks[a].op = OP(1, 2);
 	tally->puts = 1;
 	tally->put_bytes = MIB;
@@ -269,36 +269,36 @@ START_TEST(half_a_keep_is_undone)
 		jb_event(&jb, 1, OP(1, 2), i ? GM_ACTION_FREE_COMPLETED : GM_ACTION_FREE_REQUESTED, 0,
 			 20, 0x1000000, MIB);
 		jb_domain(&jb, 0)->counts.events--;
-		shard->counts.events++;
+		tcache->counts.events++;
 	}
-	shard->undo_op = OP(1, 2);
+	tcache->undo_op = OP(1, 2);
 	settle_sound();
-	ck_assert_uint_eq(image.undone, 1);
-	ck_assert_uint_eq(image.event_count, 2);
-	ck_assert_uint_eq(image.dropped_total, 0);
-	ck_assert_uint_eq(gm_image_block(&image, a)->state, GM_BLOCK_FREEING);
-	domain = gm_image_domain(&image, 0);
+	ck_assert_uint_eq(copy.undone, 1);
+	ck_assert_uint_eq(copy.event_count, 2);
+	ck_assert_uint_eq(copy.dropped_total, 0);
+	ck_assert_uint_eq(gm_copy_block(&copy, a)->state, GM_BLOCK_FREEING);
+	domain = gm_copy_domain(&copy, 0);
 	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
 	ck_assert_uint_eq(domain->counts.events, 4);
 	/* The same, complete. */
-	shard->undo_op = 0;
+	tcache->undo_op = 0;
 	settle_sound();
-	ck_assert_uint_eq(image.undone, 0);
-	ck_assert_uint_eq(image.event_count, 4);
-	ck_assert_uint_eq(gm_image_block(&image, a)->state, GM_BLOCK_INACTIVE);
-	domain = gm_image_domain(&image, 0);
+	ck_assert_uint_eq(copy.undone, 0);
+	ck_assert_uint_eq(copy.event_count, 4);
+	ck_assert_uint_eq(gm_copy_block(&copy, a)->state, GM_BLOCK_INACTIVE);
+	domain = gm_copy_domain(&copy, 0);
 	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].current, 0);
 	ck_assert_int_eq(domain->stats.stat[GM_STAT_ALLOCATION][0].freed, 1);
 	ck_assert_uint_eq(domain->live_bytes[GM_KIND_DEVICE], 0);
 	/* What no writer leaves. */
-	shard->undo_op = OP(1, 2);
-	shard->undo_count = GM_SHARD_UNDO + 1;
+	tcache->undo_op = OP(1, 2);
+	tcache->undo_count = GM_TCACHE_UNDO + 1;
 	settle_all(UINT64_MAX);
-	ck_assert_uint_eq(image.damage, 1);
-	shard->undo_op = 0;
-	shard->domain = GM_DOMAINS;
+	ck_assert_uint_eq(copy.damage, 1);
+	tcache->undo_op = 0;
+	tcache->domain = GM_DOMAINS;
 	settle_all(UINT64_MAX);
-	ck_assert_uint_eq(image.damage, 1);
+	ck_assert_uint_eq(copy.damage, 1);
 }
 END_TEST
 
@@ -313,7 +313,7 @@ START_TEST(the_oldest_value_of_a_word_wins)
 	jb_undo(&jb, 0, &domain->live_bytes[GM_KIND_ARRAY]);
 	domain->live_bytes[GM_KIND_ARRAY] = 7;
 	settle_sound();
-	ck_assert_uint_eq(gm_image_domain(&image, 0)->live_bytes[GM_KIND_ARRAY], 0);
+	ck_assert_uint_eq(gm_copy_domain(&copy, 0)->live_bytes[GM_KIND_ARRAY], 0);
 }
 END_TEST
 
@@ -334,11 +334,11 @@ START_TEST(an_undo_that_points_elsewhere_is_left_out)
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		domain->undo[domain->undo_count++] = (struct gm_undo_entry){ bad[i], 0x4141414141 };
 	settle_all(UINT64_MAX);
-	ck_assert_uint_eq(image.damage, sizeof(bad) / sizeof(bad[0]));
-	ck_assert_uint_eq(image.header->magic, GM_MAGIC);
+	ck_assert_uint_eq(copy.damage, sizeof(bad) / sizeof(bad[0]));
+	ck_assert_uint_eq(copy.header->magic, GM_MAGIC);
 	domain->undo_count = UINT32_MAX;
 	settle_all(UINT64_MAX);
-	ck_assert_uint_ge(image.damage, 1);
+	ck_assert_uint_ge(copy.damage, 1);
 }
 END_TEST
 
@@ -361,10 +361,10 @@ START_TEST(a_free_under_way_is_still_live)
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	fly(1, OP(1, 2), GM_ACTION_FREE_REQUESTED, 0x1000000, 20);
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, 1);
-	ck_assert_uint_eq(image.flight_count, 1);
-	ck_assert(!image.flights[0].done);
-	ck_assert_uint_eq(image.event_count, 2);
+	ck_assert_uint_eq(copy.segment_count, 1);
+	ck_assert_uint_eq(copy.flight_count, 1);
+	ck_assert(!copy.flights[0].done);
+	ck_assert_uint_eq(copy.event_count, 2);
 }
 END_TEST
 
@@ -382,18 +382,18 @@ START_TEST(an_address_handed_out_again_was_freed)
 	fly(1, OP(1, 3), GM_ACTION_FREE_REQUESTED, 0x1000000, 20);
 	b = jb_alloc(&jb, 2, device_bytes(addresses[_i], MIB, OP(2, 1), 30));
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, 2);
-	ck_assert_uint_eq(image.segments[0], b);
-	ck_assert_uint_eq(gm_image_domain(&image, 0)->live_bytes[GM_KIND_DEVICE], 2 * MIB);
-	ck_assert_uint_eq(image.flight_count, 1);
-	ck_assert(image.flights[0].done);
-	ck_assert_uint_eq(image.event_count, 9);
-	ck_assert_uint_eq(image.events[4]->action, GM_ACTION_FREE_REQUESTED);
-	ck_assert_uint_eq(image.events[4]->tsc, 20);
-	ck_assert_uint_eq(image.events[6]->action, GM_ACTION_SEGMENT_FREE);
-	ck_assert_uint_eq(gm_image_event_thread(&image, image.events[4]), 100);
-	ck_assert_uint_eq(image.events[7]->op, OP(2, 1));
-	ck_assert_uint_eq(image.dropped_total, 0);
+	ck_assert_uint_eq(copy.segment_count, 2);
+	ck_assert_uint_eq(copy.segments[0], b);
+	ck_assert_uint_eq(gm_copy_domain(&copy, 0)->live_bytes[GM_KIND_DEVICE], 2 * MIB);
+	ck_assert_uint_eq(copy.flight_count, 1);
+	ck_assert(copy.flights[0].done);
+	ck_assert_uint_eq(copy.event_count, 9);
+	ck_assert_uint_eq(copy.events[4]->action, GM_ACTION_FREE_REQUESTED);
+	ck_assert_uint_eq(copy.events[4]->tsc, 20);
+	ck_assert_uint_eq(copy.events[6]->action, GM_ACTION_SEGMENT_FREE);
+	ck_assert_uint_eq(gm_copy_event_thread(&copy, copy.events[4]), 100);
+	ck_assert_uint_eq(copy.events[7]->op, OP(2, 1));
+	ck_assert_uint_eq(copy.dropped_total, 0);
 }
 END_TEST
 
@@ -419,11 +419,11 @@ START_TEST(an_address_given_back_was_handed_out)
 	for (unsigned int place = 3; place < jb.places[2]; place++)
 		((struct gm_event *)jb_chunk(&jb, jb.threads[2].chunk - 1))[place].commit += 1 << 8;
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, again);
-	ck_assert_uint_eq(image.flight_count, flown);
-	ck_assert(!image.flight_count || image.flights[0].done);
-	ck_assert_uint_eq(image.event_count, 3 + 2 * again);
-	ck_assert_uint_eq(image.events[0]->op, OP(2, 2));
+	ck_assert_uint_eq(copy.segment_count, again);
+	ck_assert_uint_eq(copy.flight_count, flown);
+	ck_assert(!copy.flight_count || copy.flights[0].done);
+	ck_assert_uint_eq(copy.event_count, 3 + 2 * again);
+	ck_assert_uint_eq(copy.events[0]->op, OP(2, 2));
 }
 END_TEST
 
@@ -443,11 +443,11 @@ START_TEST(each_free_has_its_own_flight)
 	jb_thread(&jb, 3, 300);
 	jb_alloc(&jb, 3, device_bytes(0x1000000, MIB, OP(3, 1), 50));
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, 1);
-	ck_assert(image.flights[0].done && image.flights[1].done);
-	ck_assert_uint_eq(image.event_count, 12);
+	ck_assert_uint_eq(copy.segment_count, 1);
+	ck_assert(copy.flights[0].done && copy.flights[1].done);
+	ck_assert_uint_eq(copy.event_count, 12);
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct gm_event *event = image.events[5 * i + 3];
+		const struct gm_event *event = copy.events[5 * i + 3];
 
 		ck_assert_uint_eq(event->action, GM_ACTION_FREE_COMPLETED);
 		ck_assert_uint_eq(event->tsc, began[i]);
@@ -468,13 +468,13 @@ START_TEST(handles_do_not_overlap)
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	jb_alloc(&jb, 1, device_bytes(0x1000100, MIB, OP(1, 2), 20));
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, 2);
+	ck_assert_uint_eq(copy.segment_count, 2);
 	what.tsc = 30;
 	what.op = OP(1, 3);
 	jb_alloc(&jb, 1, what);
 	settle_sound();
-	ck_assert_uint_eq(image.segment_count, 2);
-	ck_assert_ptr_eq(gm_image_segment(&image, a), NULL);
+	ck_assert_uint_eq(copy.segment_count, 2);
+	ck_assert_ptr_eq(gm_copy_segment(&copy, a), NULL);
 }
 END_TEST
 
@@ -493,9 +493,9 @@ START_TEST(flights_without_events)
 	fly(2, OP(2, 8), GM_ACTION_FREE_REQUESTED, 0x2000000, 20);	/* b: not */
 	fly(3, OP(3, 1), GM_ACTION_COUNT, 0, 30);		/* nonsense */
 	settle_all(UINT64_MAX);
-	ck_assert_uint_eq(image.flight_count, 1);
-	ck_assert_uint_eq(image.flights[0].op, OP(2, 8));
-	ck_assert_uint_eq(image.damage, 1);
+	ck_assert_uint_eq(copy.flight_count, 1);
+	ck_assert_uint_eq(copy.flights[0].op, OP(2, 8));
+	ck_assert_uint_eq(copy.damage, 1);
 	ck_assert_uint_eq(jb.blocks[a].state, jb.blocks[b].state);
 }
 END_TEST
@@ -513,8 +513,8 @@ START_TEST(one_horizon)
 			jb_event(&jb, 2, OP(2, i), GM_ACTION_OOM, 1, 10 * i + 5, 0, 1);
 	}
 	settle_sound();
-	ck_assert_uint_eq(image.event_count, 225);
-	ck_assert_uint_eq(image.dropped_total, 0);
+	ck_assert_uint_eq(copy.event_count, 225);
+	ck_assert_uint_eq(copy.dropped_total, 0);
 	/* Thread 1's first chunk is recycled by thread 2, and a chunk that ended at stamp 645. */
 	old = jb_chunk(&jb, 0);
 	ck_assert_uint_lt(old->last_tsc, 645);
@@ -523,18 +523,18 @@ START_TEST(one_horizon)
 	old->slot = 2;
 	old->tid = 200;
 	settle_sound();
-	for (size_t i = 0; i < image.event_count; i++)
-		n += image.events[i]->tsc <= 645;
+	for (size_t i = 0; i < copy.event_count; i++)
+		n += copy.events[i]->tsc <= 645;
 	ck_assert_uint_eq(n, 0);
-	ck_assert_uint_eq(image.event_count, 86 + 43);
-	ck_assert_uint_eq(image.dropped[0], 64);
-	ck_assert_uint_eq(image.dropped[1], 32);
-	ck_assert_uint_eq(image.dropped_total, 96);
+	ck_assert_uint_eq(copy.event_count, 86 + 43);
+	ck_assert_uint_eq(copy.dropped[0], 64);
+	ck_assert_uint_eq(copy.dropped[1], 32);
+	ck_assert_uint_eq(copy.dropped_total, 96);
 	jb.h->events_lost = 5;
 	settle_all(40);
-	ck_assert_uint_eq(image.event_count, 40);
-	ck_assert_uint_eq(image.dropped_total, 225 - 40 + 5);
-	ck_assert_uint_eq(image.dropped[0] + image.dropped[1], 225 - 40);
+	ck_assert_uint_eq(copy.event_count, 40);
+	ck_assert_uint_eq(copy.dropped_total, 225 - 40 + 5);
+	ck_assert_uint_eq(copy.dropped[0] + copy.dropped[1], 225 - 40);
 }
 END_TEST
 
@@ -551,12 +551,12 @@ START_TEST(incomplete_events_are_none)
 	event->commit++;			/* of another place */
 	event = jb_event(&jb, 1, OP(1, 4), GM_ACTION_OOM, 0, 40, 0, 1);
 	settle_sound();
-	ck_assert_uint_eq(image.event_count, 1);
-	ck_assert_uint_eq(image.events[0]->tsc, 40);
+	ck_assert_uint_eq(copy.event_count, 1);
+	ck_assert_uint_eq(copy.events[0]->tsc, 40);
 	event->domain = GM_DOMAINS;
 	settle_all(UINT64_MAX);
-	ck_assert_uint_eq(image.event_count, 0);
-	ck_assert_uint_eq(image.damage, 1);
+	ck_assert_uint_eq(copy.event_count, 0);
+	ck_assert_uint_eq(copy.damage, 1);
 }
 END_TEST
 
@@ -569,13 +569,13 @@ START_TEST(an_operation_is_not_cut_in_two)
 	jb_free(&jb, 1, a, OP(1, 2), 20);
 	jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 3), 30));
 	settle_all(4);		/* would begin within the free */
-	ck_assert_uint_eq(image.event_count, 2);
-	ck_assert_uint_eq(image.dropped[0], 5);
+	ck_assert_uint_eq(copy.event_count, 2);
+	ck_assert_uint_eq(copy.dropped[0], 5);
 	settle_all(5);
-	ck_assert_uint_eq(image.event_count, 5);
+	ck_assert_uint_eq(copy.event_count, 5);
 	settle_all(0);
-	ck_assert_uint_eq(image.event_count, 0);
-	ck_assert_uint_eq(image.dropped_total, 7);
+	ck_assert_uint_eq(copy.event_count, 0);
+	ck_assert_uint_eq(copy.dropped_total, 7);
 }
 END_TEST
 
@@ -596,9 +596,9 @@ START_TEST(order_is_stamp_slot_place)
 		jb_event(&jb, slot, OP(slot, i), GM_ACTION_OOM, 0, clock, 0, i);
 	}
 	settle_sound();
-	ck_assert_uint_eq(image.event_count, 3000);
+	ck_assert_uint_eq(copy.event_count, 3000);
 	for (size_t i = 1; i < 3000; i++) {
-		const struct gm_event *a = image.events[i - 1], *b = image.events[i];
+		const struct gm_event *a = copy.events[i - 1], *b = copy.events[i];
 		uint64_t slot_a = a->op >> 40, slot_b = b->op >> 40;
 
 		ck_assert(a->tsc < b->tsc || (a->tsc == b->tsc && (slot_a < slot_b ||
@@ -616,23 +616,23 @@ START_TEST(every_counter_is_checked)
 	settle_sound();
 	domain->live_bytes[GM_KIND_DEVICE]++;
 	settle_all(UINT64_MAX);
-	ck_assert_int_ge(gm_image_check(&image, NULL, NULL), 1);
+	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	domain->live_bytes[GM_KIND_DEVICE]--;
 	domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_LARGE].current--;
 	settle_all(UINT64_MAX);
-	ck_assert_int_ge(gm_image_check(&image, NULL, NULL), 1);
+	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_LARGE].current++;
 	jb.usage[1].current_bytes++;
 	settle_all(UINT64_MAX);
-	ck_assert_int_ge(gm_image_check(&image, NULL, NULL), 1);
+	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	jb.usage[1].current_bytes--;
 	jb.blocks[1].stack = 4096;
 	settle_all(UINT64_MAX);
-	ck_assert_int_ge(gm_image_check(&image, NULL, NULL), 1);
+	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	jb.blocks[1].stack = 0;
 	jb_put(&jb, device_bytes(0x1100000, MIB, OP(1, 2), 20));	/* overlaps */
 	settle_all(UINT64_MAX);
-	ck_assert_int_ge(gm_image_check(&image, NULL, NULL), 1);
+	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 }
 END_TEST
 
@@ -644,26 +644,26 @@ START_TEST(accessors_check)
 
 	jb_module(&jb, "/a.so", 4096);
 	settle_sound();
-	ck_assert_str_eq(gm_image_string(&image, text, &length), "libtorch_cuda.so");
+	ck_assert_str_eq(gm_copy_string(&copy, text, &length), "libtorch_cuda.so");
 	ck_assert_uint_eq(length, 16);
-	ck_assert_ptr_ne(gm_image_stack(&image, stack), NULL);
-	ck_assert_ptr_ne(gm_image_module(&image, 1), NULL);
+	ck_assert_ptr_ne(gm_copy_stack(&copy, stack), NULL);
+	ck_assert_ptr_ne(gm_copy_module(&copy, 1), NULL);
 	for (uint32_t id = 0; id < 9000; id++) {	/* never past the end, whatever the id */
-		gm_image_string(&image, id, &length);
-		gm_image_stack(&image, id);
-		gm_image_frame(&image, id);
-		gm_image_block(&image, id);
-		gm_image_segment(&image, id);
+		gm_copy_string(&copy, id, &length);
+		gm_copy_stack(&copy, id);
+		gm_copy_frame(&copy, id);
+		gm_copy_block(&copy, id);
+		gm_copy_segment(&copy, id);
 	}
-	ck_assert_ptr_eq(gm_image_module(&image, 2), NULL);
-	ck_assert_ptr_eq(gm_image_stack(&image, UINT32_MAX), NULL);
-	ck_assert_str_eq(gm_image_string(&image, UINT32_MAX & ~7u, &length), "");
-	ck_assert_str_eq(gm_image_string(&image, text + 1, &length), "");
+	ck_assert_ptr_eq(gm_copy_module(&copy, 2), NULL);
+	ck_assert_ptr_eq(gm_copy_stack(&copy, UINT32_MAX), NULL);
+	ck_assert_str_eq(gm_copy_string(&copy, UINT32_MAX & ~7u, &length), "");
+	ck_assert_str_eq(gm_copy_string(&copy, text + 1, &length), "");
 	((struct gm_string *)((uint8_t *)jb_region(&jb, GM_REGION_STRINGS) + text))->length = 1 << 30;
 	((struct gm_stack *)((uint8_t *)jb_region(&jb, GM_REGION_STACKS) + stack))->count = 65535;
 	settle_all(UINT64_MAX);
-	ck_assert_str_eq(gm_image_string(&image, text, &length), "");
-	ck_assert_ptr_eq(gm_image_stack(&image, stack), NULL);
+	ck_assert_str_eq(gm_copy_string(&copy, text, &length), "");
+	ck_assert_ptr_eq(gm_copy_stack(&copy, stack), NULL);
 }
 END_TEST
 
@@ -671,8 +671,8 @@ START_TEST(stamps_are_wall_clock)
 {
 	struct gm_clock *clock = &jb.h->clock;
 
-	ck_assert_int_eq(copy(), 0);
-	ck_assert_uint_eq(gm_image_wall_us(&image, 0), 0);
+	ck_assert_int_eq(make_copy(), 0);
+	ck_assert_uint_eq(gm_copy_wall_us(&copy, 0), 0);
 	/* 3 GHz; the wall clock was set forward by a day between the pairs. */
 	clock->source = 0;
 	clock->stamp[0] = 3000000000;
@@ -681,30 +681,30 @@ START_TEST(stamps_are_wall_clock)
 	clock->stamp[1] = 33000000000;
 	clock->monotonic_ns[1] = 11000000000;
 	clock->wall_ns[1] = UINT64_C(1700086410000000000);
-	ck_assert_int_eq(copy(), 0);
-	ck_assert_uint_eq(gm_image_wall_us(&image, 33000000000), UINT64_C(1700086410000000));
-	ck_assert_int_le(llabs((long long)gm_image_wall_us(&image, 36000000000) -
+	ck_assert_int_eq(make_copy(), 0);
+	ck_assert_uint_eq(gm_copy_wall_us(&copy, 33000000000), UINT64_C(1700086410000000));
+	ck_assert_int_le(llabs((long long)gm_copy_wall_us(&copy, 36000000000) -
 			       1700086411000000), 1);
-	ck_assert_int_le(llabs((long long)gm_image_wall_us(&image, 30000000000) -
+	ck_assert_int_le(llabs((long long)gm_copy_wall_us(&copy, 30000000000) -
 			       1700086409000000), 1);
-	ck_assert_uint_eq(gm_image_wall_us(&image, 0) / 1000000, 1700086398 + 1);
+	ck_assert_uint_eq(gm_copy_wall_us(&copy, 0) / 1000000, 1700086398 + 1);
 	/* One pair only, and a clock that counts nanoseconds. */
 	clock->source = 1;
 	clock->stamp[1] = clock->wall_ns[1] = clock->monotonic_ns[1] = 0;
-	ck_assert_int_eq(copy(), 0);
-	ck_assert_uint_eq(gm_image_wall_us(&image, 3000005000), UINT64_C(1700000000000005));
+	ck_assert_int_eq(make_copy(), 0);
+	ck_assert_uint_eq(gm_copy_wall_us(&copy, 3000005000), UINT64_C(1700000000000005));
 	/* Nonsense does not trap. */
 	clock->stamp[1] = clock->stamp[0] + 1;
 	clock->monotonic_ns[1] = UINT64_MAX;
-	ck_assert_int_eq(copy(), 0);
-	gm_image_wall_us(&image, UINT64_MAX);
+	ck_assert_int_eq(make_copy(), 0);
+	gm_copy_wall_us(&copy, UINT64_MAX);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("image");
-	TCase *tcase = tcase_create("image");
+	Suite *suite = suite_create("copy");
+	TCase *tcase = tcase_create("copy");
 	SRunner *runner;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);

@@ -1,14 +1,14 @@
 /*
- * image_copy.c - a copy of a journal from its file, and the validation that every copy begins with.
+ * copy_make.c - a copy of a journal from its file, and the validation that every copy begins with.
  *
  * The writer may be alive: its tables are copied between two looks at what moves with every change
  * (operation and event counters, undo areas); when both looks agree the copy shows one moment. The
  * append-only areas come last, so that they hold whatever the tables and events refer to. Sizes
  * are checked before anything is mapped; holes of the file cost nothing.
- * Thread context: one thread an image. May block in pread.
+ * Thread context: one thread a copy. May block in pread.
  */
 #define _GNU_SOURCE
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 #include "recorder/journal/journal.h"
 
 #include <errno.h>
@@ -24,13 +24,13 @@
 
 static const char *const region_names[GM_REGION_COUNT] = {
 	"domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks",
-	"frames", "settings", "failures", "events", "shards"
+	"frames", "settings", "failures", "events", "thread caches"
 };
 
-#define REFUSE(image, ...) \
-	(snprintf((image)->error, sizeof((image)->error), __VA_ARGS__), -EBADMSG)
+#define REFUSE(copy, ...) \
+	(snprintf((copy)->error, sizeof((copy)->error), __VA_ARGS__), -EBADMSG)
 
-uint64_t gm_image_readable(const struct gm_region *region)
+uint64_t gm_copy_readable(const struct gm_region *region)
 {
 	uint64_t n = gm_min_u64(region->capacity,
 				__atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE));
@@ -44,55 +44,55 @@ static uint64_t most(unsigned int r)
 	return r == GM_REGION_DOMAINS ? GM_DOMAINS * DOMAIN_MOST : gm_plan_most(r);
 }
 
-static int validate_region(struct gm_image *image, unsigned int r, uint64_t file_bytes)
+static int validate_region(struct gm_copy *copy, unsigned int r, uint64_t file_bytes)
 {
-	const struct gm_region *region = &image->header->regions[r];
+	const struct gm_region *region = &copy->header->regions[r];
 	uint32_t item = region->item_bytes;
 
 	if (region->offset % 4096 || region->offset < GM_HEADER_BYTES ||
 	    region->offset > file_bytes || region->capacity > file_bytes - region->offset)
-		return REFUSE(image, "damaged: the area '%s' lies outside the file",
+		return REFUSE(copy, "damaged: the area '%s' lies outside the file",
 			      region_names[r]);
 	if (r == GM_REGION_DOMAINS &&
 	    (item < sizeof(struct gm_domain) || item > DOMAIN_MOST || item % 8))
-		return REFUSE(image, "damaged: records of %u bytes in 'domains'", item);
+		return REFUSE(copy, "damaged: records of %u bytes in 'domains'", item);
 	if (r != GM_REGION_DOMAINS && item != gm_plan_item_bytes(r))
-		return REFUSE(image, "damaged: records of %u bytes in '%s'", item, region_names[r]);
+		return REFUSE(copy, "damaged: records of %u bytes in '%s'", item, region_names[r]);
 	if (region->capacity > most(r))
-		return REFUSE(image, "damaged: %llu bytes for '%s' are more than any journal has",
+		return REFUSE(copy, "damaged: %llu bytes for '%s' are more than any journal has",
 			      (unsigned long long)region->capacity, region_names[r]);
 	for (unsigned int other = 0; other < r; other++) {
-		const struct gm_region *b = &image->header->regions[other];
+		const struct gm_region *b = &copy->header->regions[other];
 
 		if (region->offset < b->offset + b->capacity &&
 		    b->offset < region->offset + region->capacity)
-			return REFUSE(image, "damaged: the areas '%s' and '%s' overlap",
+			return REFUSE(copy, "damaged: the areas '%s' and '%s' overlap",
 				      region_names[other], region_names[r]);
 	}
 	return 0;
 }
 
-int gm_image_validate(struct gm_image *image, uint64_t file_bytes)
+int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes)
 {
-	const struct gm_header *header = image->header;
+	const struct gm_header *header = copy->header;
 	uint64_t longest = GM_HEADER_BYTES;
 
 	if (header->magic != GM_MAGIC)
-		return REFUSE(image, "not a journal of gpumem");
+		return REFUSE(copy, "not a journal of gpumem");
 	if (header->byte_order != GM_BYTE_ORDER)
-		return REFUSE(image, "a journal from a machine of another byte order");
+		return REFUSE(copy, "a journal from a machine of another byte order");
 	if (header->version != GM_FORMAT_VERSION)
-		return REFUSE(image, "a journal of format %u; this gpumem reads format %u",
+		return REFUSE(copy, "a journal of format %u; this gpumem reads format %u",
 			      header->version, GM_FORMAT_VERSION);
 	if (header->header_bytes != GM_HEADER_BYTES || header->region_count != GM_REGION_COUNT)
-		return REFUSE(image, "damaged: its header describes another layout");
+		return REFUSE(copy, "damaged: its header describes another layout");
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
 		longest += most(r);
 	if (file_bytes > longest)
-		return REFUSE(image, "damaged: %llu bytes is no size of a journal",
+		return REFUSE(copy, "damaged: %llu bytes is no size of a journal",
 			      (unsigned long long)file_bytes);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		int error = validate_region(image, r, file_bytes);
+		int error = validate_region(copy, r, file_bytes);
 
 		if (error)
 			return error;
@@ -100,7 +100,7 @@ int gm_image_validate(struct gm_image *image, uint64_t file_bytes)
 	return 0;
 }
 
-static int read_at(struct gm_image *image, int fd, uint64_t offset, void *into, uint64_t length)
+static int read_at(struct gm_copy *copy, int fd, uint64_t offset, void *into, uint64_t length)
 {
 	uint8_t *at = into;
 
@@ -112,7 +112,7 @@ static int read_at(struct gm_image *image, int fd, uint64_t offset, void *into, 
 		if (n < 0)
 			return -errno;
 		if (!n)
-			return REFUSE(image, "cut off: it ends at byte %llu",
+			return REFUSE(copy, "cut off: it ends at byte %llu",
 				      (unsigned long long)offset);
 		at += n;
 		offset += (uint64_t)n;
@@ -141,26 +141,26 @@ static bool next_data(int fd, uint64_t *offset, uint64_t end, uint64_t *ret_stop
 }
 
 /* What is read is in proportion to what the file takes on the disk: holes need not be known there. */
-static int may_read(struct gm_image *image, uint64_t bytes)
+static int may_read(struct gm_copy *copy, uint64_t bytes)
 {
-	image->held += bytes;
-	if (image->on_disk == UINT64_MAX || image->held / READ_MOST <= image->on_disk)
+	copy->held += bytes;
+	if (copy->on_disk == UINT64_MAX || copy->held / READ_MOST <= copy->on_disk)
 		return 0;
-	return REFUSE(image, "damaged: more than %llu bytes in use, and %llu on the disk",
-		      (unsigned long long)image->held, (unsigned long long)image->on_disk);
+	return REFUSE(copy, "damaged: more than %llu bytes in use, and %llu on the disk",
+		      (unsigned long long)copy->held, (unsigned long long)copy->on_disk);
 }
 
 /* Read into the same place of the copy. Holes are skipped: the copy is zero there, also when it is
  * read once more, since a journal never gets holes. */
-static int read_sparse(struct gm_image *image, int fd, uint64_t offset, uint64_t length)
+static int read_sparse(struct gm_copy *copy, int fd, uint64_t offset, uint64_t length)
 {
 	uint64_t end = offset + length, stop;
 
 	for (; next_data(fd, &offset, end, &stop); offset = stop) {
-		int r = may_read(image, stop - offset);
+		int r = may_read(copy, stop - offset);
 
 		if (!r)
-			r = read_at(image, fd, offset, image->base + offset, stop - offset);
+			r = read_at(copy, fd, offset, copy->base + offset, stop - offset);
 		if (r)
 			return r;
 	}
@@ -184,10 +184,10 @@ static uint64_t pack(uint8_t *at, uint64_t bytes)
 
 /* The chunks of events, which say themselves where they belong: those that are there, one after the
  * other. Their area may be thousands of times as large as what is in it. */
-static int read_events(struct gm_image *image, int fd)
+static int read_events(struct gm_copy *copy, int fd)
 {
-	const struct gm_region *region = &image->header->regions[GM_REGION_EVENTS];
-	uint64_t offset = region->offset, end = offset + gm_image_readable(region), stop, kept = 0;
+	const struct gm_region *region = &copy->header->regions[GM_REGION_EVENTS];
+	uint64_t offset = region->offset, end = offset + gm_copy_readable(region), stop, kept = 0;
 
 	for (; next_data(fd, &offset, end, &stop); offset = stop) {
 		uint64_t bytes, first = offset / GM_CHUNK_BYTES * GM_CHUNK_BYTES;
@@ -195,41 +195,41 @@ static int read_events(struct gm_image *image, int fd)
 
 		bytes = gm_min_u64(stop - first, EVENTS_AT_ONCE);
 		bytes = (bytes + GM_CHUNK_BYTES - 1) / GM_CHUNK_BYTES * GM_CHUNK_BYTES;
-		r = may_read(image, bytes);
+		r = may_read(copy, bytes);
 		if (!r)
-			r = read_at(image, fd, first, image->base + region->offset + kept, bytes);
+			r = read_at(copy, fd, first, copy->base + region->offset + kept, bytes);
 		if (r)
 			return r;
-		kept += pack(image->base + region->offset + kept, bytes);
+		kept += pack(copy->base + region->offset + kept, bytes);
 		stop = first + bytes;
 	}
-	image->copied[GM_REGION_EVENTS] = kept;
+	copy->copied[GM_REGION_EVENTS] = kept;
 	return 0;
 }
 
-static int read_region(struct gm_image *image, int fd, enum gm_region_id r)
+static int read_region(struct gm_copy *copy, int fd, enum gm_region_id r)
 {
-	const struct gm_region *region = &image->header->regions[r];
-	uint64_t length = gm_image_readable(region);
+	const struct gm_region *region = &copy->header->regions[r];
+	uint64_t length = gm_copy_readable(region);
 
-	image->copied[r] = length;
-	return read_sparse(image, fd, region->offset, length);
+	copy->copied[r] = length;
+	return read_sparse(copy, fd, region->offset, length);
 }
 
 /* The header once more. Its layout is what every offset was checked against: it may not change. */
-static int read_header(struct gm_image *image, int fd)
+static int read_header(struct gm_copy *copy, int fd)
 {
-	const struct gm_header *first = image->parts[0].at;
-	int r = read_at(image, fd, 0, image->base, GM_HEADER_BYTES);
+	const struct gm_header *first = copy->parts[0].at;
+	int r = read_at(copy, fd, 0, copy->base, GM_HEADER_BYTES);
 
 	for (unsigned int i = 0; !r && i < GM_REGION_COUNT; i++) {
-		const struct gm_region *a = &first->regions[i], *b = &image->header->regions[i];
+		const struct gm_region *a = &first->regions[i], *b = &copy->header->regions[i];
 
 		if (a->offset != b->offset || a->capacity != b->capacity ||
 		    a->item_bytes != b->item_bytes)
-			r = REFUSE(image, "damaged: its layout changes while it is read");
+			r = REFUSE(copy, "damaged: its layout changes while it is read");
 	}
-	return r ? r : gm_image_validate(image, image->bytes);
+	return r ? r : gm_copy_validate(copy, copy->bytes);
 }
 
 static uint64_t mixed(uint64_t sum, const void *from, size_t bytes)
@@ -243,20 +243,20 @@ static uint64_t mixed(uint64_t sum, const void *from, size_t bytes)
 
 /* What changes whenever a table changes; equal before and after: nothing changed between. An operation
  * has its number before it begins, and without history no event: then its counters tell. */
-static uint64_t moving(const struct gm_image *image)
+static uint64_t moving(const struct gm_copy *copy)
 {
-	uint64_t sum = image->header->horizon;
+	uint64_t sum = copy->header->horizon;
 
-	for (size_t i = 0; i < gm_image_items(image, GM_REGION_THREADS); i++) {
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_THREADS); i++) {
 		const struct gm_thread *thread = (const struct gm_thread *)
-			(image->base + image->header->regions[GM_REGION_THREADS].offset) + i;
+			(copy->base + copy->header->regions[GM_REGION_THREADS].offset) + i;
 
 		sum = sum * 31 + thread->operations;
 		sum = sum * 31 + thread->events;
 		sum = sum * 31 + thread->flight_op;
 	}
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		if (!domain)
 			break;
@@ -267,46 +267,46 @@ static uint64_t moving(const struct gm_image *image)
 		sum = mixed(sum, &domain->stats, sizeof(domain->stats));
 		sum = mixed(sum, &domain->ledger, sizeof(domain->ledger));
 	}
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
-		const struct gm_shard *shard = gm_image_shard(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
+		const struct gm_tcache_record *tcache = gm_copy_tcache(copy, i);
 
-		sum = sum * 31 + shard->undo_op;
-		sum = sum * 31 + shard->counts.events;
-		sum = mixed(sum, shard->tallies, sizeof(shard->tallies));
+		sum = sum * 31 + tcache->undo_op;
+		sum = sum * 31 + tcache->counts.events;
+		sum = mixed(sum, tcache->tallies, sizeof(tcache->tallies));
 	}
 	return sum;
 }
 
-static int read_moving(struct gm_image *image, int fd, uint64_t *ret_sum)
+static int read_moving(struct gm_copy *copy, int fd, uint64_t *ret_sum)
 {
-	int r = read_header(image, fd);
+	int r = read_header(copy, fd);
 
 	if (!r)
-		r = read_region(image, fd, GM_REGION_THREADS);
+		r = read_region(copy, fd, GM_REGION_THREADS);
 	if (!r)
-		r = read_region(image, fd, GM_REGION_DOMAINS);
+		r = read_region(copy, fd, GM_REGION_DOMAINS);
 	if (!r)
-		r = read_region(image, fd, GM_REGION_SHARDS);
+		r = read_region(copy, fd, GM_REGION_TCACHES);
 	if (!r)
-		*ret_sum = moving(image);
+		*ret_sum = moving(copy);
 	return r;
 }
 
-static int read_tables(struct gm_image *image, int fd)
+static int read_tables(struct gm_copy *copy, int fd)
 {
 	static const enum gm_region_id tables[] = {
 		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE
 	};
 	uint64_t before, after = 0;
-	int r = read_moving(image, fd, &before);
+	int r = read_moving(copy, fd, &before);
 
 	for (unsigned int try = 0; !r && try < STABLE_TRIES; try++) {
 		for (unsigned int i = 0; !r && i < 3; i++)
-			r = read_region(image, fd, tables[i]);
+			r = read_region(copy, fd, tables[i]);
 		if (!r)
-			r = read_moving(image, fd, &after);
-		image->consistent = !r && before == after;
-		if (image->consistent)
+			r = read_moving(copy, fd, &after);
+		copy->consistent = !r && before == after;
+		if (copy->consistent)
 			break;
 		before = after;
 	}
@@ -319,7 +319,7 @@ static uint64_t needed_bytes(const struct gm_header *header)
 	uint64_t needed = 0;
 
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		uint64_t used = gm_image_readable(&header->regions[r]);
+		uint64_t used = gm_copy_readable(&header->regions[r]);
 
 		if (used && header->regions[r].offset + used > needed)
 			needed = header->regions[r].offset + used;
@@ -328,9 +328,9 @@ static uint64_t needed_bytes(const struct gm_header *header)
 }
 
 /* The header into a page of its own, which stays as parts[0]; then room for the whole. */
-static int open_image(struct gm_image *image, int fd)
+static int open_copy(struct gm_copy *copy, int fd)
 {
-	struct gm_image_part first;
+	struct gm_copy_part first;
 	uint64_t file_bytes;
 	struct stat st;
 	int r;
@@ -338,73 +338,73 @@ static int open_image(struct gm_image *image, int fd)
 	if (fstat(fd, &st))
 		return -errno;
 	if (!S_ISREG(st.st_mode))
-		return REFUSE(image, "not a regular file");
-	image->on_disk = st.st_blocks ? (uint64_t)st.st_blocks * 512 : UINT64_MAX;
+		return REFUSE(copy, "not a regular file");
+	copy->on_disk = st.st_blocks ? (uint64_t)st.st_blocks * 512 : UINT64_MAX;
 	if (st.st_size < (off_t)GM_HEADER_BYTES)
-		return REFUSE(image, st.st_size ? "not a journal of gpumem: only %lld bytes" :
+		return REFUSE(copy, st.st_size ? "not a journal of gpumem: only %lld bytes" :
 			      "an empty file (%lld bytes)", (long long)st.st_size);
-	r = gm_image_map(image, GM_HEADER_BYTES);
+	r = gm_copy_map(copy, GM_HEADER_BYTES);
 	if (r)
 		return r;
-	r = read_at(image, fd, 0, image->base, GM_HEADER_BYTES);
-	file_bytes = image->header->file_bytes;
+	r = read_at(copy, fd, 0, copy->base, GM_HEADER_BYTES);
+	file_bytes = copy->header->file_bytes;
 	if (!r)
-		r = gm_image_validate(image, file_bytes);
-	if (!r && needed_bytes(image->header) > (uint64_t)st.st_size)
-		r = REFUSE(image, "cut off: %lld of %llu bytes are there", (long long)st.st_size,
-			   (unsigned long long)needed_bytes(image->header));
+		r = gm_copy_validate(copy, file_bytes);
+	if (!r && needed_bytes(copy->header) > (uint64_t)st.st_size)
+		r = REFUSE(copy, "cut off: %lld of %llu bytes are there", (long long)st.st_size,
+			   (unsigned long long)needed_bytes(copy->header));
 	if (r)
 		return r;
-	first = (struct gm_image_part){ image->base, image->bytes };
-	r = gm_image_map(image, file_bytes);
-	image->parts[0] = first;
+	first = (struct gm_copy_part){ copy->base, copy->bytes };
+	r = gm_copy_map(copy, file_bytes);
+	copy->parts[0] = first;
 	return r;
 }
 
-static int copy_file(struct gm_image *image, int fd, bool events)
+static int copy_file(struct gm_copy *copy, int fd, bool events)
 {
 	static const enum gm_region_id last[] = {
 		GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_MODULES, GM_REGION_SETTINGS,
 		GM_REGION_FAILURES, GM_REGION_STRINGS
 	};
-	int r = open_image(image, fd);
+	int r = open_copy(copy, fd);
 
-	image->cut_tsc = UINT64_MAX;
+	copy->cut_tsc = UINT64_MAX;
 	if (!r)
-		r = read_tables(image, fd);
+		r = read_tables(copy, fd);
 	if (!r && events)
-		r = read_events(image, fd);
+		r = read_events(copy, fd);
 	/* The horizon may have risen, and what the events refer to was published before them. */
 	if (!r)
-		r = read_header(image, fd);
+		r = read_header(copy, fd);
 	for (unsigned int i = 0; !r && i < sizeof(last) / sizeof(last[0]); i++)
-		r = read_region(image, fd, last[i]);
+		r = read_region(copy, fd, last[i]);
 	return r;
 }
 
-static int copy(struct gm_image *image, int fd, bool events)
+static int make_copy(struct gm_copy *copy, int fd, bool events)
 {
-	char error[sizeof(image->error)];
+	char error[sizeof(copy->error)];
 	int r;
 
-	memset(image, 0, sizeof(*image));
-	r = copy_file(image, fd, events);
+	memset(copy, 0, sizeof(*copy));
+	r = copy_file(copy, fd, events);
 	if (r) {
-		if (!image->error[0])
-			snprintf(image->error, sizeof(image->error), "%s", strerror(-r));
-		memcpy(error, image->error, sizeof(error));
-		gm_image_free(image);
-		memcpy(image->error, error, sizeof(error));
+		if (!copy->error[0])
+			snprintf(copy->error, sizeof(copy->error), "%s", strerror(-r));
+		memcpy(error, copy->error, sizeof(error));
+		gm_copy_free(copy);
+		memcpy(copy->error, error, sizeof(error));
 	}
 	return r;
 }
 
-int gm_image_copy_file(struct gm_image *image, int fd)
+int gm_copy_from_file(struct gm_copy *copy, int fd)
 {
-	return copy(image, fd, true);
+	return make_copy(copy, fd, true);
 }
 
-int gm_image_copy_tables(struct gm_image *image, int fd)
+int gm_copy_tables(struct gm_copy *copy, int fd)
 {
-	return copy(image, fd, false);
+	return make_copy(copy, fd, false);
 }

@@ -1,5 +1,5 @@
 /*
- * test_span.c - the span against a plain table of who has which 512 bytes: random segments, splits
+ * test_page_map.c - the page map against a plain table of who has which 512 bytes: random segments, splits
  * and merges, unaligned ones too; memory failing at each point; readers beside a writer.
  */
 #include <check.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/span.h"
+#include "allocator/page_map.h"
 
 #define UNIT UINT64_C(512)
 #define GRANULE (UINT64_C(2) << 20)
@@ -50,7 +50,7 @@ struct segment {
 
 struct world {
 	struct memory memory;
-	struct gm_span *span;
+	struct gm_page_map *map;
 	uint32_t owner[UNITS];
 	struct segment segments[16];
 	uint32_t last_id;
@@ -89,7 +89,7 @@ static void check_at(const struct world *w, uint64_t address, int step)
 {
 	uint64_t unit = (address - BASE) / UNIT;
 	uint32_t want = address >= BASE && unit < UNITS ? w->owner[unit] : 0;
-	uint32_t got = gm_span_find(w->span, address);
+	uint32_t got = gm_page_map_find(w->map, address);
 
 	if (got != want)	/* a passing assertion is a system call */
 		ck_abort_msg("step %d: %#llx is %u's, not %u's", step,
@@ -121,7 +121,7 @@ static void add(struct world *w, struct segment *s, uint64_t *seed)
 	if (address < BASE || !is_free(w, address, bytes))
 		return;
 	s->id[0] = ++w->last_id;
-	ck_assert_int_eq(gm_span_add(w->span, address, bytes, s->small, s->id[0]), 0);
+	ck_assert_int_eq(gm_page_map_add(w->map, address, bytes, s->small, s->id[0]), 0);
 	s->address = s->begin[0] = address;
 	s->bytes = bytes;
 	s->count = 1;
@@ -146,7 +146,7 @@ static void split(struct world *w, struct segment *s, uint64_t *seed)
 	s->count++;
 	s->begin[n + 1] += cut;
 	s->id[n] = ++w->last_id;
-	gm_span_split(w->span, s->begin[n], cut, s->id[n]);
+	gm_page_map_split(w->map, s->begin[n], cut, s->id[n]);
 	paint(w, s->begin[n], cut, s->id[n]);
 }
 
@@ -161,7 +161,7 @@ static void merge(struct world *w, struct segment *s, uint64_t *seed)
 	if (behind ? n + 1 == s->count : n == 0)
 		return;
 	into = s->id[behind ? n + 1 : n - 1];
-	gm_span_merge(w->span, begin, bytes, into);
+	gm_page_map_merge(w->map, begin, bytes, into);
 	paint(w, begin, bytes, into);
 	if (behind)
 		s->begin[n + 1] = begin;
@@ -172,7 +172,7 @@ static void merge(struct world *w, struct segment *s, uint64_t *seed)
 
 static void discard(struct world *w, struct segment *s)
 {
-	gm_span_remove(w->span, s->address, s->bytes);
+	gm_page_map_remove(w->map, s->address, s->bytes);
 	paint(w, s->address, s->bytes, 0);
 	s->count = 0;
 }
@@ -181,8 +181,8 @@ static struct world *begin_world(void)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
-	w->span = gm_span_new(memory_new, &w->memory);
-	ck_assert(w->span != NULL);
+	w->map = gm_page_map_new(memory_new, &w->memory);
+	ck_assert(w->map != NULL);
 	return w;
 }
 
@@ -233,16 +233,16 @@ START_TEST(nothing_there)
 {
 	struct world *w = begin_world();
 
-	ck_assert_uint_eq(gm_span_find(w->span, 0), 0);
-	ck_assert_uint_eq(gm_span_find(w->span, BASE), 0);
-	ck_assert_uint_eq(gm_span_find(w->span, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_span_add(w->span, UINT64_C(1) << 49, GRANULE, false, 1), -ENOMEM);
-	ck_assert_int_eq(gm_span_add(w->span, -GRANULE, 2 * GRANULE, false, 1), -ENOMEM);
-	ck_assert_int_eq(gm_span_add(w->span, (UINT64_C(1) << 49) - GRANULE, GRANULE, true, 7), 0);
-	ck_assert_uint_eq(gm_span_find(w->span, (UINT64_C(1) << 49) - 1), 7);
-	gm_span_remove(w->span, UINT64_C(5) << 40, GRANULE);
-	gm_span_remove(w->span, (UINT64_C(1) << 49) - GRANULE, GRANULE);
-	ck_assert_uint_eq(gm_span_find(w->span, (UINT64_C(1) << 49) - 1), 0);
+	ck_assert_uint_eq(gm_page_map_find(w->map, 0), 0);
+	ck_assert_uint_eq(gm_page_map_find(w->map, BASE), 0);
+	ck_assert_uint_eq(gm_page_map_find(w->map, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_page_map_add(w->map, UINT64_C(1) << 49, GRANULE, false, 1), -ENOMEM);
+	ck_assert_int_eq(gm_page_map_add(w->map, -GRANULE, 2 * GRANULE, false, 1), -ENOMEM);
+	ck_assert_int_eq(gm_page_map_add(w->map, (UINT64_C(1) << 49) - GRANULE, GRANULE, true, 7), 0);
+	ck_assert_uint_eq(gm_page_map_find(w->map, (UINT64_C(1) << 49) - 1), 7);
+	gm_page_map_remove(w->map, UINT64_C(5) << 40, GRANULE);
+	gm_page_map_remove(w->map, (UINT64_C(1) << 49) - GRANULE, GRANULE);
+	ck_assert_uint_eq(gm_page_map_find(w->map, (UINT64_C(1) << 49) - 1), 0);
 	end_world(w);
 }
 END_TEST
@@ -253,23 +253,23 @@ START_TEST(given_again)
 {
 	const uint64_t at = UINT64_C(0x7f0000200000), big = 20u << 20, small = 2u << 20;
 	struct memory memory = { 0 };
-	struct gm_span *span = gm_span_new(memory_new, &memory);
+	struct gm_page_map *map = gm_page_map_new(memory_new, &memory);
 
-	ck_assert_int_eq(gm_span_add(span, at, small, true, 1), 0);
-	gm_span_split(span, at, 4096, 2);		/* 2, then 1 */
-	ck_assert_int_eq(gm_span_add(span, at + small, small, true, 3), 0);
-	ck_assert_int_eq(gm_span_add(span, at, small, false, 9), 0);
-	gm_span_forget(span, at, 4096, 2);
-	gm_span_forget(span, at + 4096, small - 4096, 1);
-	gm_span_forget(span, at + small, small, 3);
-	ck_assert_uint_eq(gm_span_find(span, at), 9);
-	ck_assert_uint_eq(gm_span_find(span, at + 4096), 9);
-	ck_assert_uint_eq(gm_span_find(span, at + small - 1), 9);
-	ck_assert_uint_eq(gm_span_find(span, at + small), 0);
-	gm_span_remove(span, at, small);
-	ck_assert_uint_eq(gm_span_find(span, at), 0);
-	ck_assert_int_eq(gm_span_add(span, at, big, false, 4), 0);
-	ck_assert_uint_eq(gm_span_find(span, at + small + 4096), 4);
+	ck_assert_int_eq(gm_page_map_add(map, at, small, true, 1), 0);
+	gm_page_map_split(map, at, 4096, 2);		/* 2, then 1 */
+	ck_assert_int_eq(gm_page_map_add(map, at + small, small, true, 3), 0);
+	ck_assert_int_eq(gm_page_map_add(map, at, small, false, 9), 0);
+	gm_page_map_forget(map, at, 4096, 2);
+	gm_page_map_forget(map, at + 4096, small - 4096, 1);
+	gm_page_map_forget(map, at + small, small, 3);
+	ck_assert_uint_eq(gm_page_map_find(map, at), 9);
+	ck_assert_uint_eq(gm_page_map_find(map, at + 4096), 9);
+	ck_assert_uint_eq(gm_page_map_find(map, at + small - 1), 9);
+	ck_assert_uint_eq(gm_page_map_find(map, at + small), 0);
+	gm_page_map_remove(map, at, small);
+	ck_assert_uint_eq(gm_page_map_find(map, at), 0);
+	ck_assert_int_eq(gm_page_map_add(map, at, big, false, 4), 0);
+	ck_assert_uint_eq(gm_page_map_find(map, at + small + 4096), 4);
 }
 END_TEST
 
@@ -282,19 +282,19 @@ START_TEST(memory_fails)
 		int r;
 
 		w->memory.fail = n;
-		r = gm_span_add(w->span, address, bytes, true, 5);
+		r = gm_page_map_add(w->map, address, bytes, true, 5);
 		ck_assert(r == 0 || r == -ENOMEM);
 		ck_assert_int_eq(r == 0, w->memory.fail != 0);
 		for (uint64_t at = address; at < address + bytes; at += GRANULE / 2)
-			ck_assert_uint_eq(gm_span_find(w->span, at), r ? 0 : 5);
+			ck_assert_uint_eq(gm_page_map_find(w->map, at), r ? 0 : 5);
 		if (r)
-			ck_assert_int_eq(gm_span_add(w->span, address, bytes, true, 5), 0);
-		gm_span_split(w->span, address, bytes - UNIT, 6);
-		ck_assert_uint_eq(gm_span_find(w->span, address + bytes - UNIT - 1), 6);
-		ck_assert_uint_eq(gm_span_find(w->span, address + bytes - UNIT), 5);
+			ck_assert_int_eq(gm_page_map_add(w->map, address, bytes, true, 5), 0);
+		gm_page_map_split(w->map, address, bytes - UNIT, 6);
+		ck_assert_uint_eq(gm_page_map_find(w->map, address + bytes - UNIT - 1), 6);
+		ck_assert_uint_eq(gm_page_map_find(w->map, address + bytes - UNIT), 5);
 		end_world(w);
 	}
-	ck_assert(gm_span_new(memory_new, &(struct memory){ .fail = 1 }) == NULL);
+	ck_assert(gm_page_map_new(memory_new, &(struct memory){ .fail = 1 }) == NULL);
 }
 END_TEST
 
@@ -304,18 +304,18 @@ START_TEST(memory_is_modest)
 	struct world *w = begin_world();
 	unsigned int given;
 
-	ck_assert_int_eq(gm_span_add(w->span, BASE + UNIT, 10 * GRANULE, false, 1), 0);
+	ck_assert_int_eq(gm_page_map_add(w->map, BASE + UNIT, 10 * GRANULE, false, 1), 0);
 	given = w->memory.given;
-	gm_span_split(w->span, BASE + UNIT, 3 * GRANULE / 2, 2);
-	gm_span_split(w->span, BASE + UNIT + 3 * GRANULE / 2, SMALLEST_LARGE, 3);
+	gm_page_map_split(w->map, BASE + UNIT, 3 * GRANULE / 2, 2);
+	gm_page_map_split(w->map, BASE + UNIT + 3 * GRANULE / 2, SMALLEST_LARGE, 3);
 	ck_assert_uint_eq(w->memory.given, given);
 	for (uint64_t i = 0; i < 1000; i++) {
 		uint64_t address = (UINT64_C(9) << 34) + i % 100 * GRANULE;
 
-		ck_assert_int_eq(gm_span_add(w->span, address, GRANULE, true, 1), 0);
-		gm_span_split(w->span, address, 5 * UNIT, 2);
-		gm_span_split(w->span, address + 5 * UNIT, 7 * UNIT, 3);
-		gm_span_remove(w->span, address, GRANULE);
+		ck_assert_int_eq(gm_page_map_add(w->map, address, GRANULE, true, 1), 0);
+		gm_page_map_split(w->map, address, 5 * UNIT, 2);
+		gm_page_map_split(w->map, address + 5 * UNIT, 7 * UNIT, 3);
+		gm_page_map_remove(w->map, address, GRANULE);
 	}
 	ck_assert_uint_le(w->memory.given, given + 2);	/* a leaf, a batch of pages */
 	end_world(w);
@@ -327,7 +327,7 @@ END_TEST
 /* The writer moves these blocks' borders: at each moment the answer for an address is one of few,
  * and for one that no border ever passes it is one. */
 struct shared {
-	struct gm_span *span;
+	struct gm_page_map *map;
 	uint64_t small, large;
 	_Atomic(int) stop, bad;
 	_Atomic(unsigned long) reads;
@@ -342,17 +342,17 @@ static void *reader(void *arg)
 
 	while (!s->stop) {
 		uint64_t at = rnd(&seed) % GRANULE;
-		uint32_t small = gm_span_find(s->span, s->small + at);
-		uint32_t large = gm_span_find(s->span, s->large + at * 8);
+		uint32_t small = gm_page_map_find(s->map, s->small + at);
+		uint32_t large = gm_page_map_find(s->map, s->large + at * 8);
 		uint32_t other;
 
 		/* Blocks of the first half have ids 1 .. 3, of the second 4. */
 		CHECK_READ(at < GRANULE / 2 ? small >= 1 && small <= 3 : small == 4);
 		CHECK_READ(at * 8 < 4 * GRANULE ? large >= 11 && large <= 13 : large == 14);
 		/* A segment that comes and goes, with a page that another one has in between. */
-		other = gm_span_find(s->span, s->small + GRANULE + at);
+		other = gm_page_map_find(s->map, s->small + GRANULE + at);
 		CHECK_READ(other == 0 || other == 21 || (other == 22 && at < 100 * UNIT));
-		other = gm_span_find(s->span, s->small + 2 * GRANULE + at);
+		other = gm_page_map_find(s->map, s->small + 2 * GRANULE + at);
 		CHECK_READ(other == 0 || other == 31 || (other == 33 && at < 200 * UNIT) ||
 			   (other == 32 && at >= 200 * UNIT && at < 300 * UNIT));
 		s->reads++;
@@ -361,52 +361,52 @@ static void *reader(void *arg)
 }
 
 /* Cut [@address, +@bytes), which is @block's, into three and join them again, both ways. */
-static void churn(struct gm_span *span, uint64_t address, uint64_t first, uint64_t second,
+static void churn(struct gm_page_map *map, uint64_t address, uint64_t first, uint64_t second,
 		  uint64_t bytes, uint32_t block, bool forward)
 {
-	gm_span_split(span, address, first, block + 1);
-	gm_span_split(span, address + first, second, block + 2);
+	gm_page_map_split(map, address, first, block + 1);
+	gm_page_map_split(map, address + first, second, block + 2);
 	if (forward) {
-		gm_span_merge(span, address + first, second, block + 1);
-		gm_span_merge(span, address, first + second, block);
+		gm_page_map_merge(map, address + first, second, block + 1);
+		gm_page_map_merge(map, address, first + second, block);
 	} else {
-		gm_span_merge(span, address + first, second, block);
-		gm_span_merge(span, address + first, bytes - first, block + 1);
-		gm_span_split(span, address, bytes - UNIT * 2049, block + 2);
-		gm_span_merge(span, address, bytes - UNIT * 2049, block + 1);
+		gm_page_map_merge(map, address + first, second, block);
+		gm_page_map_merge(map, address + first, bytes - first, block + 1);
+		gm_page_map_split(map, address, bytes - UNIT * 2049, block + 2);
+		gm_page_map_merge(map, address, bytes - UNIT * 2049, block + 1);
 		/* The block that is left has another name: give it its own again. */
-		gm_span_split(span, address, UNIT * 2050, block);
-		gm_span_merge(span, address + UNIT * 2050, bytes - UNIT * 2050, block);
+		gm_page_map_split(map, address, UNIT * 2050, block);
+		gm_page_map_merge(map, address + UNIT * 2050, bytes - UNIT * 2050, block);
 	}
 }
 
 START_TEST(readers_beside_a_writer)
 {
 	struct world *w = begin_world();
-	struct shared s = { .span = w->span, .small = UINT64_C(7) << 34,
+	struct shared s = { .map = w->map, .small = UINT64_C(7) << 34,
 			    .large = (UINT64_C(8) << 34) };
 	pthread_t threads[2];
 	uint64_t seed = seed_of();
 
-	ck_assert_int_eq(gm_span_add(s.span, s.small, GRANULE, true, 4), 0);
-	gm_span_split(s.span, s.small, GRANULE / 2, 1);
-	ck_assert_int_eq(gm_span_add(s.span, s.large, 8 * GRANULE, false, 14), 0);
-	gm_span_split(s.span, s.large, 4 * GRANULE, 11);
+	ck_assert_int_eq(gm_page_map_add(s.map, s.small, GRANULE, true, 4), 0);
+	gm_page_map_split(s.map, s.small, GRANULE / 2, 1);
+	ck_assert_int_eq(gm_page_map_add(s.map, s.large, 8 * GRANULE, false, 14), 0);
+	gm_page_map_split(s.map, s.large, 4 * GRANULE, 11);
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, &s), 0);
 	for (int i = 0; i < 200000 || s.reads < 1000; i++) {
 		uint64_t first = UNIT * (1 + rnd(&seed) % 1000), second = UNIT * (1 + rnd(&seed) % 1000);
 		uint64_t large = SMALLEST_LARGE + rnd(&seed) % GRANULE / UNIT * UNIT;
 
-		churn(s.span, s.small, first, second, GRANULE / 2, 1, true);
-		churn(s.span, s.large, large, large, 4 * GRANULE, 11, rnd(&seed) % 2);
-		gm_span_add(s.span, s.small + GRANULE, GRANULE, true, 21);
-		gm_span_split(s.span, s.small + GRANULE, 100 * UNIT, 22);
-		gm_span_remove(s.span, s.small + GRANULE, GRANULE);
-		gm_span_add(s.span, s.small + 2 * GRANULE, GRANULE, true, 31);
-		gm_span_split(s.span, s.small + 2 * GRANULE, 200 * UNIT, 33);
-		gm_span_split(s.span, s.small + 2 * GRANULE + 200 * UNIT, 100 * UNIT, 32);
-		gm_span_remove(s.span, s.small + 2 * GRANULE, GRANULE);
+		churn(s.map, s.small, first, second, GRANULE / 2, 1, true);
+		churn(s.map, s.large, large, large, 4 * GRANULE, 11, rnd(&seed) % 2);
+		gm_page_map_add(s.map, s.small + GRANULE, GRANULE, true, 21);
+		gm_page_map_split(s.map, s.small + GRANULE, 100 * UNIT, 22);
+		gm_page_map_remove(s.map, s.small + GRANULE, GRANULE);
+		gm_page_map_add(s.map, s.small + 2 * GRANULE, GRANULE, true, 31);
+		gm_page_map_split(s.map, s.small + 2 * GRANULE, 200 * UNIT, 33);
+		gm_page_map_split(s.map, s.small + 2 * GRANULE + 200 * UNIT, 100 * UNIT, 32);
+		gm_page_map_remove(s.map, s.small + 2 * GRANULE, GRANULE);
 	}
 	s.stop = 1;
 	for (int i = 0; i < 2; i++)

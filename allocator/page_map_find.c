@@ -1,14 +1,14 @@
 /*
- * span_find.c - from an address to the block that covers it, beside a writer: see span.h.
+ * page_map_find.c - from an address to the block that covers it, beside a writer: see page_map.h.
  *
- * Why it is right beside one is told in span.c. Thread context: any. Signal context: all of it, it waits
+ * Why it is right beside one is told in page_map.c. Thread context: any. Signal context: all of it, it waits
  * for nobody. Fork: forgotten. Lock: none.
  */
-#include "allocator/span_granule.h"
+#include "allocator/page_map_granule.h"
 
 /* A page that was seen in @g when the count was @owns may be another granule's by now. The count
  * alone does not tell: it goes up before the page goes, and may have been read in between. */
-static bool still_owns(const struct gm_granule *g, const struct gm_span_page *page, uint32_t owns)
+static bool still_owns(const struct gm_granule *g, const struct gm_page_map_page *page, uint32_t owns)
 {
 	return __atomic_load_n(&g->page, __ATOMIC_ACQUIRE) == page &&
 	       __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) == owns;
@@ -17,7 +17,7 @@ static bool still_owns(const struct gm_granule *g, const struct gm_span_page *pa
 uint32_t gm_granule_look(struct gm_granule *g, uint32_t unit)
 {
 	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
-	struct gm_span_page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
+	struct gm_page_map_page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
 	uint64_t word = gm_word_load(&g->cover);
 	const uint64_t *slot;
 
@@ -41,7 +41,7 @@ uint32_t gm_granule_look(struct gm_granule *g, uint32_t unit)
 static inline uint32_t look_at_start(struct gm_granule *g, uint32_t unit)
 {
 	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
-	struct gm_span_page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
+	struct gm_page_map_page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
 	uint64_t word;
 
 	if (!page || !(gm_word_load(&page->map[unit / 64]) >> unit % 64 & 1))
@@ -50,9 +50,9 @@ static inline uint32_t look_at_start(struct gm_granule *g, uint32_t unit)
 	return gm_word_has(word, unit) && still_owns(g, page, owns) ? gm_word_block(word) : 0;
 }
 
-uint32_t gm_span_find(const struct gm_span *span, uint64_t address)
+uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address)
 {
-	struct gm_granule *g = gm_granule_at(span, address);
+	struct gm_granule *g = gm_granule_at(map, address);
 	uint32_t changes, block;
 
 	if (!g)

@@ -1,13 +1,13 @@
 /*
- * image_events.c - the events of an image: which are valid, in which order, how many are missing;
+ * copy_events.c - the events of a copy: which are valid, in which order, how many are missing;
  * and which operations had begun and not returned.
  *
  * An event is kept when its commit word names its chunk's generation and its place, its fields are
  * in range, it is stamped after the horizon and not after the cut, and its operation was not taken
  * back. Order: (stamp, thread slot, place), by one stable sort of chunks put in that order first.
- * Thread context: one thread an image.
+ * Thread context: one thread a copy.
  */
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,11 +15,11 @@
 #define OP_SLOT_SHIFT 40
 
 struct scan {
-	struct gm_image *image;
+	struct gm_copy *copy;
 	struct gm_pair *pairs;		/* stamp, event */
 	size_t count;
 	uint64_t undone_op[GM_DOMAINS];	/* operation taken back in that domain, 0 none */
-	uint64_t *undone_of;		/* thread slot -> operation taken back in a shard of it */
+	uint64_t *undone_of;		/* thread slot -> operation taken back in a thread cache of it */
 	bool any_undone;
 	uint64_t kept[GM_DOMAINS], undone[GM_DOMAINS], old[GM_DOMAINS];
 	struct gm_frees frees;
@@ -27,16 +27,16 @@ struct scan {
 	bool *complete;			/* flights that an event shows to be complete */
 };
 
-int gm_settle_flights(struct gm_image *image)
+int gm_settle_flights(struct gm_copy *copy)
 {
-	size_t threads = gm_image_items(image, GM_REGION_THREADS);
+	size_t threads = gm_copy_items(copy, GM_REGION_THREADS);
 	const struct gm_thread *thread = (const void *)
-		(image->base + image->header->regions[GM_REGION_THREADS].offset);
+		(copy->base + copy->header->regions[GM_REGION_THREADS].offset);
 
 	if (threads > GM_MAX_THREADS)
 		threads = GM_MAX_THREADS;
-	image->flights = gm_image_part(image, threads * sizeof(*image->flights));
-	if (!image->flights)
+	copy->flights = gm_copy_part(copy, threads * sizeof(*copy->flights));
+	if (!copy->flights)
 		return -ENOMEM;
 	for (size_t i = 0; i < threads; i++, thread++) {
 		if (!thread->flight_op)
@@ -44,10 +44,10 @@ int gm_settle_flights(struct gm_image *image)
 		if (thread->flight_action == GM_ACTION_NONE ||
 		    thread->flight_action >= GM_ACTION_COUNT ||
 		    thread->flight_kind >= GM_KIND_COUNT || thread->flight_domain >= GM_DOMAINS) {
-			image->damage++;
+			copy->damage++;
 			continue;
 		}
-		image->flights[image->flight_count++] = (struct gm_flight){
+		copy->flights[copy->flight_count++] = (struct gm_flight){
 			.op = thread->flight_op, .address = thread->flight_address,
 			.size = thread->flight_size, .tsc = thread->flight_tsc, .tid = thread->tid,
 			.action = thread->flight_action, .kind = thread->flight_kind,
@@ -62,7 +62,7 @@ static inline void saw_op(struct scan *scan, uint64_t op)
 	uint64_t slot = op >> OP_SLOT_SHIFT;
 	int flight = slot < GM_MAX_THREADS ? scan->flight_of[slot] : -1;
 
-	if (flight >= 0 && scan->image->flights[flight].op == op)
+	if (flight >= 0 && scan->copy->flights[flight].op == op)
 		scan->complete[flight] = true;
 }
 
@@ -89,14 +89,14 @@ static bool was_undone(const struct scan *scan, const struct gm_event *event)
 
 static void scan_event(struct scan *scan, const struct gm_event *event)
 {
-	struct gm_image *image = scan->image;
+	struct gm_copy *copy = scan->copy;
 
 	if (event->action == GM_ACTION_NONE || event->action >= GM_ACTION_COUNT ||
 	    event->kind >= GM_KIND_COUNT || event->domain >= GM_DOMAINS) {
-		image->damage++;
+		copy->damage++;
 		return;
 	}
-	if (event->tsc > image->cut_tsc)
+	if (event->tsc > copy->cut_tsc)
 		return;
 	if (scan->any_undone && was_undone(scan, event)) {
 		scan->undone[event->domain]++;
@@ -105,7 +105,7 @@ static void scan_event(struct scan *scan, const struct gm_event *event)
 	saw_op(scan, event->op);
 	if (scan->frees.count)
 		note_owner(&scan->frees, event);
-	if (event->tsc <= image->header->horizon) {
+	if (event->tsc <= copy->header->horizon) {
 		scan->old[event->domain]++;
 		return;
 	}
@@ -124,10 +124,10 @@ static void scan_chunk(struct scan *scan, const struct gm_chunk *chunk)
 }
 
 /* Chunks by (thread slot, when they were taken into use): returns the sorted list. */
-static struct gm_pair *order_chunks(struct gm_image *image, struct gm_pair *chunks,
+static struct gm_pair *order_chunks(struct gm_copy *copy, struct gm_pair *chunks,
 				    struct gm_pair *scratch, size_t *count)
 {
-	const uint8_t *base = image->base + image->header->regions[GM_REGION_EVENTS].offset;
+	const uint8_t *base = copy->base + copy->header->regions[GM_REGION_EVENTS].offset;
 	struct gm_pair *order;
 	size_t used = 0;
 
@@ -147,11 +147,11 @@ static struct gm_pair *order_chunks(struct gm_image *image, struct gm_pair *chun
 /* Tables show an operation to be complete where no event does (no history, or an old one). */
 static void scan_tables(struct scan *scan)
 {
-	const struct gm_image *image = scan->image;
+	const struct gm_copy *copy = scan->copy;
 	const struct gm_block *block = (const void *)
-		(image->base + image->header->regions[GM_REGION_BLOCKS].offset);
+		(copy->base + copy->header->regions[GM_REGION_BLOCKS].offset);
 
-	for (size_t i = gm_image_items(image, GM_REGION_BLOCKS); i > 1; i--)
+	for (size_t i = gm_copy_items(copy, GM_REGION_BLOCKS); i > 1; i--)
 		saw_op(scan, block[i - 1].op);
 }
 
@@ -160,29 +160,29 @@ static void forget_flight(struct scan *scan, uint64_t op)
 {
 	int16_t *flight = &scan->flight_of[op >> OP_SLOT_SHIFT];
 
-	if (*flight >= 0 && scan->image->flights[*flight].op == op)
+	if (*flight >= 0 && scan->copy->flights[*flight].op == op)
 		*flight = -1;
 }
 
-static int begin(struct scan *scan, struct gm_image *image)
+static int begin(struct scan *scan, struct gm_copy *copy)
 {
 	memset(scan, 0, sizeof(*scan));
-	scan->image = image;
-	scan->undone_of = gm_image_part(image, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
-					sizeof(*scan->undone_of)) + image->flight_count + 1);
+	scan->copy = copy;
+	scan->undone_of = gm_copy_part(copy, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
+					sizeof(*scan->undone_of)) + copy->flight_count + 1);
 	if (!scan->undone_of)
 		return -ENOMEM;
 	scan->flight_of = (int16_t *)(scan->undone_of + GM_MAX_THREADS);
 	scan->complete = (bool *)(scan->flight_of + GM_MAX_THREADS);
 	memset(scan->flight_of, 0xff, GM_MAX_THREADS * sizeof(*scan->flight_of));
-	for (size_t i = 0; i < image->flight_count; i++) {
-		uint64_t slot = image->flights[i].op >> OP_SLOT_SHIFT;
+	for (size_t i = 0; i < copy->flight_count; i++) {
+		uint64_t slot = copy->flights[i].op >> OP_SLOT_SHIFT;
 
 		if (slot < GM_MAX_THREADS)
 			scan->flight_of[slot] = (int16_t)i;
 	}
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		scan->undone_op[d] = domain ? domain->undo_op : 0;
 		if (!scan->undone_op[d])
@@ -192,8 +192,8 @@ static int begin(struct scan *scan, struct gm_image *image)
 		if (scan->undone_op[d] >> OP_SLOT_SHIFT < GM_MAX_THREADS)
 			forget_flight(scan, scan->undone_op[d]);
 	}
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
-		uint64_t op = gm_image_shard(image, i)->undo_op;
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
+		uint64_t op = gm_copy_tcache(copy, i)->undo_op;
 
 		if (!op || op >> OP_SLOT_SHIFT >= GM_MAX_THREADS)
 			continue;
@@ -207,82 +207,82 @@ static int begin(struct scan *scan, struct gm_image *image)
 /* Which flights are over: their effect is recorded and was not taken back. */
 static void drop_complete_flights(struct scan *scan)
 {
-	struct gm_image *image = scan->image;
+	struct gm_copy *copy = scan->copy;
 	size_t kept = 0;
 
-	for (size_t i = 0; i < image->flight_count; i++)
+	for (size_t i = 0; i < copy->flight_count; i++)
 		if (!scan->complete[i])
-			image->flights[kept++] = image->flights[i];
-	image->flight_count = kept;
+			copy->flights[kept++] = copy->flights[i];
+	copy->flight_count = kept;
 }
 
 /* How many events were written that are not there: nothing was ever dropped while there is no
  * horizon; what a writer counted and died before it committed is not an event. */
 static void count_dropped(struct scan *scan)
 {
-	struct gm_image *image = scan->image;
+	struct gm_copy *copy = scan->copy;
 	const struct gm_thread *thread = (const void *)
-		(image->base + image->header->regions[GM_REGION_THREADS].offset);
+		(copy->base + copy->header->regions[GM_REGION_THREADS].offset);
 	uint64_t written = 0, there = 0, sum = 0;
 
-	for (size_t i = 0; i < gm_image_items(image, GM_REGION_THREADS); i++)
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_THREADS); i++)
 		written += thread[i].events;
-	for (unsigned int d = 0; d < GM_DOMAINS && image->header->horizon; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+	for (unsigned int d = 0; d < GM_DOMAINS && copy->header->horizon; d++) {
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 		uint64_t found = scan->kept[d] + scan->undone[d];
 
-		image->dropped[d] = scan->old[d];
+		copy->dropped[d] = scan->old[d];
 		if (domain && gm_less_u64(domain->counts.events, found) > scan->old[d])
-			image->dropped[d] = domain->counts.events - found;
+			copy->dropped[d] = domain->counts.events - found;
 		there += found;
-		sum += image->dropped[d];
+		sum += copy->dropped[d];
 	}
-	if (image->header->horizon && gm_less_u64(written, there) > sum)
+	if (copy->header->horizon && gm_less_u64(written, there) > sum)
 		sum = written - there;
-	image->dropped_total = sum + image->header->events_lost;
+	copy->dropped_total = sum + copy->header->events_lost;
 }
 
 /* Only the newest @max; events of one stamp (one operation) stay together. */
-static void trim(struct gm_image *image, uint64_t max)
+static void trim(struct gm_copy *copy, uint64_t max)
 {
 	size_t first;
 
-	if (image->event_count <= max)
+	if (copy->event_count <= max)
 		return;
-	first = image->event_count - max;
-	while (first < image->event_count && first &&
-	       image->events[first]->tsc == image->events[first - 1]->tsc)
+	first = copy->event_count - max;
+	while (first < copy->event_count && first &&
+	       copy->events[first]->tsc == copy->events[first - 1]->tsc)
 		first++;
 	for (size_t i = 0; i < first; i++)
-		image->dropped[image->events[i]->domain]++;
-	image->dropped_total += first;
-	image->events += first;
-	image->event_count -= first;
+		copy->dropped[copy->events[i]->domain]++;
+	copy->dropped_total += first;
+	copy->events += first;
+	copy->event_count -= first;
 }
 
 static int collect(struct scan *scan)
 {
-	struct gm_image *image = scan->image;
+	struct gm_copy *copy = scan->copy;
 	const struct gm_frees *frees = &scan->frees;
-	size_t chunks = image->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
-	struct gm_pair *list = gm_image_part(image, (chunks + 1) * sizeof(*list));
-	struct gm_pair *scratch = gm_image_part(image, (chunks + 1) * sizeof(*scratch));
+	size_t chunks = copy->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
+	struct gm_pair *list = gm_copy_part(copy, (chunks + 1) * sizeof(*list));
+	struct gm_pair *scratch = gm_copy_part(copy, (chunks + 1) * sizeof(*scratch));
 	struct gm_pair *order;
 	int r;
 
-	scan->pairs = gm_image_part(image, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
+	scan->pairs = gm_copy_part(copy, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
 				    sizeof(*scan->pairs));
 	if (!list || !scratch || !scan->pairs)
 		return -ENOMEM;
-	order = order_chunks(image, list, scratch, &chunks);
+	order = order_chunks(copy, list, scratch, &chunks);
 	for (size_t c = 0; c < chunks; c++)
 		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
-	gm_image_part_free(image, list);
-	gm_image_part_free(image, scratch);
+	gm_copy_part_free(copy, list);
+	gm_copy_part_free(copy, scratch);
 	scan_tables(scan);
 	drop_complete_flights(scan);
 	count_dropped(scan);
-	r = gm_frees_complete(image, &scan->frees);
+	r = gm_frees_complete(copy, &scan->frees);
 	/* What was made is no part of what was written: it counts as neither kept nor dropped, and
 	 * stands for a record that may have been taken back. */
 	scan->any_undone = false;
@@ -291,47 +291,47 @@ static int collect(struct scan *scan)
 	return r;
 }
 
-int gm_settle_events(struct gm_image *image, uint64_t max_events)
+int gm_settle_events(struct gm_copy *copy, uint64_t max_events)
 {
 	struct gm_pair *scratch, *order;
 	struct scan scan;
-	int r = begin(&scan, image);
+	int r = begin(&scan, copy);
 
 	if (!r)
-		r = gm_frees_begin(image, &scan.frees);
+		r = gm_frees_begin(copy, &scan.frees);
 	if (!r)
 		r = collect(&scan);
 	if (r)
 		return r;
-	scratch = gm_image_part(image, (scan.count + 1) * sizeof(*scratch));
+	scratch = gm_copy_part(copy, (scan.count + 1) * sizeof(*scratch));
 	if (!scratch)
 		return -ENOMEM;
 	order = gm_pairs_sort(scan.pairs, scratch, scan.count);
 	/* The list of pointers takes the place of the pairs: it is shorter and read in step. */
-	image->events = (const struct gm_event **)(void *)order;
+	copy->events = (const struct gm_event **)(void *)order;
 	for (size_t i = 0; i < scan.count; i++)
-		image->events[i] = (const struct gm_event *)order[i].value;
-	image->event_count = scan.count;
+		copy->events[i] = (const struct gm_event *)order[i].value;
+	copy->event_count = scan.count;
 	if (scan.count)
-		image->end_tsc = image->events[scan.count - 1]->tsc;
-	gm_image_part_free(image, order == scan.pairs ? scratch : scan.pairs);
-	gm_image_part_free(image, scan.undone_of);
-	trim(image, max_events);
-	if (image->header->history_newest)
-		trim(image, image->header->history_newest);
+		copy->end_tsc = copy->events[scan.count - 1]->tsc;
+	gm_copy_part_free(copy, order == scan.pairs ? scratch : scan.pairs);
+	gm_copy_part_free(copy, scan.undone_of);
+	trim(copy, max_events);
+	if (copy->header->history_newest)
+		trim(copy, copy->header->history_newest);
 	return 0;
 }
 
-int gm_image_settle(struct gm_image *image, uint64_t max_events)
+int gm_copy_settle(struct gm_copy *copy, uint64_t max_events)
 {
 	int r;
 
-	gm_settle_undo(image);
-	gm_settle_kept(image);
-	r = gm_settle_flights(image);
+	gm_settle_undo(copy);
+	gm_settle_kept(copy);
+	r = gm_settle_flights(copy);
 	if (!r)
-		r = gm_settle_segments(image);
+		r = gm_settle_segments(copy);
 	if (!r)
-		r = gm_settle_events(image, max_events);
+		r = gm_settle_events(copy, max_events);
 	return r;
 }

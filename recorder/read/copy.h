@@ -1,23 +1,23 @@
 /*
- * image.h - a private copy of a journal, made consistent: what every snapshot is written from.
+ * copy.h - a private copy of a journal, made consistent: what every snapshot is written from.
  *
  * One routine for the living process, the outside reader and the recovery: copy, validate every
  * offset, undo what was half done, resolve what was in flight, find the horizon. Works in memory
  * of its own got by mmap; calls no malloc; trusts nothing it reads.
  *
- *   image_copy.c    from a file, or the common part of both      -> base, copied[]
- *   image_live.c    from this process's own mapping, under its locks
- *   image_settle.c  undo; segments in order
- *   image_frees.c   frees that took effect, their address handed out again, and were not recorded
- *   image_events.c  events: validate, drop, sort, count; what was in flight
- *   image.c         accessors that check, the clock
- *   image_alive.c   does the writer live?
- *   image_check.c   every structural rule, counted
+ *   copy_make.c    from a file, or the common part of both      -> base, copied[]
+ *   copy_live.c    from this process's own mapping, under its locks
+ *   copy_settle.c  undo; segments in order
+ *   copy_frees.c   frees that took effect, their address handed out again, and were not recorded
+ *   copy_events.c  events: validate, drop, sort, count; what was in flight
+ *   copy.c         accessors that check, the clock
+ *   copy_alive.c   does the writer live?
+ *   copy_check.c   every structural rule, counted
  *
- * Thread context: one thread an image. Not for signal handlers.
+ * Thread context: one thread a copy. Not for signal handlers.
  */
-#ifndef GM_RECORDER_IMAGE_H
-#define GM_RECORDER_IMAGE_H
+#ifndef GM_RECORDER_COPY_H
+#define GM_RECORDER_COPY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ struct gm_flight {			/* an operation that had begun and not returned */
 	bool done;			/* a free whose address was handed out again: it took effect */
 };
 
-struct gm_image {
+struct gm_copy {
 	uint8_t *base;			/* the copy, same offsets as the journal */
 	size_t bytes;			/* mapped for it */
 	struct gm_header *header;	/* base */
@@ -42,7 +42,7 @@ struct gm_image {
 	uint64_t cut_tsc;		/* events stamped later are not part of it; UINT64_MAX: none */
 	bool consistent;		/* false: copied without the locks while it changed */
 	uint64_t locked_ns;		/* live copies: how long the locks were held */
-	/* after gm_image_settle */
+	/* after gm_copy_settle */
 	const struct gm_event **events;	/* sorted; kept ones only */
 	size_t event_count;
 	uint64_t dropped[GM_DOMAINS];	/* events that were recorded and are not in @events */
@@ -55,79 +55,79 @@ struct gm_image {
 	uint64_t undone;		/* changes that were taken back */
 	uint64_t end_tsc;		/* the latest stamp seen */
 	char error[256];		/* why a copy was refused, one sentence */
-	struct gm_image_part { void *at; size_t bytes; } parts[12];	/* what is mapped besides */
+	struct gm_copy_part { void *at; size_t bytes; } parts[12];	/* what is mapped besides */
 	unsigned int part_count;
 };
 
 /* Copy the journal of this process under its locks (the copy of the tables alone). Returns 0;
  * -ENODEV when there is none; or -errno. */
-int gm_image_copy_live(struct gm_image *image);
+int gm_copy_from_process(struct gm_copy *copy);
 
-/* The append-only areas once more, before gm_image_settle: what has got a name since. */
-void gm_image_renew_names(struct gm_image *image);
+/* The append-only areas once more, before gm_copy_settle: what has got a name since. */
+void gm_copy_renew_names(struct gm_copy *copy);
 
 /* Copy from a file descriptor by pread. Returns 0, -EBADMSG when it is no journal of a version
- * known here, or -errno; @image->error says which. */
-int gm_image_copy_file(struct gm_image *image, int fd);
+ * known here, or -errno; @copy->error says which. */
+int gm_copy_from_file(struct gm_copy *copy, int fd);
 
 /* The same without the events: what is live and the counters, for those who look often. Frees that
  * were under way and whose address only an event shows to be in use again count as live. */
-int gm_image_copy_tables(struct gm_image *image, int fd);
+int gm_copy_tables(struct gm_copy *copy, int fd);
 
 /* Undo, resolve, sort, count. @max_events: newest ones kept; UINT64_MAX for all. 0 or -errno. */
-int gm_image_settle(struct gm_image *image, uint64_t max_events);
+int gm_copy_settle(struct gm_copy *copy, uint64_t max_events);
 
-/* Safe on a zeroed image and after any failure; leaves it zeroed. */
-void gm_image_free(struct gm_image *image);
+/* Safe on a zeroed copy and after any failure; leaves it zeroed. */
+void gm_copy_free(struct gm_copy *copy);
 
 /* Is the process that wrote the journal open as @fd alive? 1 yes, 0 no, -errno unknown. Never
  * signals; a reused pid, here or in another namespace, is not the process. */
-int gm_image_alive(int fd);
+int gm_copy_alive(int fd);
 
 /* The same of a journal of another version that has its header as this one has it: 1 did. */
-int gm_image_alive_of(int fd, uint32_t version);
+int gm_copy_alive_of(int fd, uint32_t version);
 
-/* Count violations of a settled image: overlapping segments, blocks that do not tile, counters
+/* Count violations of a settled copy: overlapping segments, blocks that do not tile, counters
  * that disagree with the tables, dangling ids. 0 if sound. */
-int gm_image_check(const struct gm_image *image,
+int gm_copy_check(const struct gm_copy *copy,
 		   void (*report)(void *arg, const char *what, uint64_t where), void *arg);
 
 /* Accessors that check: NULL (strings: "") for an id or number that names nothing. */
-struct gm_domain *gm_image_domain(const struct gm_image *image, unsigned int domain);
-struct gm_segment *gm_image_segment(const struct gm_image *image, uint32_t id);	/* used ones */
-struct gm_block *gm_image_block(const struct gm_image *image, uint32_t id);	/* used ones */
-const struct gm_module *gm_image_module(const struct gm_image *image, uint32_t id);
-const struct gm_frame *gm_image_frame(const struct gm_image *image, uint32_t id);
-const struct gm_failure *gm_image_failure(const struct gm_image *image, size_t index);
-struct gm_shard *gm_image_shard(const struct gm_image *image, size_t index);
-const struct gm_usage *gm_image_usage(const struct gm_image *image, size_t index);
-const struct gm_stack *gm_image_stack(const struct gm_image *image, uint32_t id);
-const char *gm_image_string(const struct gm_image *image, uint32_t id, uint32_t *ret_length);
+struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain);
+struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id);	/* used ones */
+struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id);	/* used ones */
+const struct gm_module *gm_copy_module(const struct gm_copy *copy, uint32_t id);
+const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id);
+const struct gm_failure *gm_copy_failure(const struct gm_copy *copy, size_t index);
+struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index);
+const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index);
+const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id);
+const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *ret_length);
 
 /* Items in a region of the copy. */
-size_t gm_image_items(const struct gm_image *image, enum gm_region_id region);
+size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region);
 
 /* Items that found no room in a region, ever. */
-uint64_t gm_image_refused(const struct gm_image *image, enum gm_region_id region);
+uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region);
 
-/* The thread that wrote an event of a settled image; 0 unknown. */
-uint32_t gm_image_event_thread(const struct gm_image *image, const struct gm_event *event);
+/* The thread that wrote an event of a settled copy; 0 unknown. */
+uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event);
 
 /* Walk the blocks of a segment: the first with @block 0; GM_NONE at the end. @walk starts zeroed
  * and bounds the walk; a link that breaks a rule ends it and sets @walk->broken. */
 struct gm_block_walk { uint64_t end; bool broken; };
-uint32_t gm_image_next_block(const struct gm_image *image, uint32_t segment, uint32_t block,
+uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32_t block,
 			     struct gm_block_walk *walk);
 
 /* Wall clock of a stamp, microseconds since 1970; 0 when no clock pair was recorded. */
-uint64_t gm_image_wall_us(const struct gm_image *image, uint64_t stamp);
+uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp);
 
-/* The same for many: gm_image_clock once, then gm_clock_wall_us each. */
+/* The same for many: gm_copy_clock once, then gm_clock_wall_us each. */
 struct gm_wall {
 	uint64_t stamp, wall_ns;	/* one moment on both clocks */
 	uint64_t scale;			/* ns a stamp, 2^32 fixed point */
 };
-struct gm_wall gm_image_clock(const struct gm_image *image);
+struct gm_wall gm_copy_clock(const struct gm_copy *copy);
 
 static inline uint64_t gm_clock_wall_us(const struct gm_wall *wall, uint64_t stamp)
 {

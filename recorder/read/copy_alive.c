@@ -1,5 +1,5 @@
 /*
- * image_alive.c - does the process that wrote a journal live?
+ * copy_alive.c - does the process that wrote a journal live?
  *
  * Its helper thread holds a robust mutex in the header: the kernel itself marks the word when the
  * thread ends, by whatever death, exec included. A word that says "dead" is believed. One that
@@ -10,7 +10,7 @@
  * Thread context: one thread a call. Reads /proc with plain system calls, no malloc.
  */
 #define _GNU_SOURCE
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -176,12 +176,12 @@ static int read_header(int fd, uint32_t version, struct gm_header *ret)
 	return ret->magic == GM_MAGIC && ret->version == version ? 0 : -EBADMSG;
 }
 
-int gm_image_alive(int fd)
+int gm_copy_alive(int fd)
 {
-	return gm_image_alive_of(fd, GM_FORMAT_VERSION);
+	return gm_copy_alive_of(fd, GM_FORMAT_VERSION);
 }
 
-int gm_image_alive_of(int fd, uint32_t version)
+int gm_copy_alive_of(int fd, uint32_t version)
 {
 	struct gm_header header;
 	struct gm_who who;

@@ -1,10 +1,10 @@
 /*
- * image_sort.c - a stable radix sort of (key, value) pairs: a million events in tens of ms.
+ * copy_sort.c - a stable radix sort of (key, value) pairs: a million events in tens of ms.
  *
  * Least significant digit first, 11 bits at a time; digits in which all keys agree are skipped.
  * Works in the two arrays it is given, with 8 KiB of stack. Any context.
  */
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <string.h>
 

@@ -1,17 +1,17 @@
 /*
- * image_check.c - every structural rule of a settled image, counted.
+ * copy_check.c - every structural rule of a settled copy, counted.
  *
  * Tables against themselves (lists, tiling, overlap), ids against their areas, and the counters
  * of each domain against what the tables add up to, by the rule in allocator/table.h.
- * Thread context: one thread an image. Changes nothing but memory of its own; O(segments + blocks).
+ * Thread context: one thread a copy. Changes nothing but memory of its own; O(segments + blocks).
  */
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
 struct check {
-	const struct gm_image *image;
+	const struct gm_copy *copy;
 	void (*report)(void *arg, const char *what, uint64_t where);
 	void *arg;
 	int bad;
@@ -49,8 +49,8 @@ static void add(struct check *check, enum gm_stat_name name, bool small, uint64_
 
 static void check_block(struct check *check, uint32_t id, const struct gm_segment *segment)
 {
-	const struct gm_block *block = gm_image_block(check->image, id);
-	const struct gm_block *next = gm_image_block(check->image, block->next);
+	const struct gm_block *block = gm_copy_block(check->copy, id);
+	const struct gm_block *next = gm_copy_block(check->copy, block->next);
 	bool small = segment->flags & GM_SEGMENT_SMALL;
 	bool live = block->state == GM_BLOCK_ACTIVE || block->state == GM_BLOCK_FREEING;
 	uint32_t stack = block->stack, module = block->module;
@@ -64,8 +64,8 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 	/* What is done before it is put off stays marked until it is somebody's again. */
 	INSIST(check, !(block->flags & ~(GM_BLOCK_UNTRACED | GM_BLOCK_DONE)) &&
 	       !(block->flags & GM_BLOCK_DONE && block->state == GM_BLOCK_ACTIVE), id);
-	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
-	INSIST(check, !module || gm_image_module(check->image, module), id);
+	INSIST(check, !stack || gm_copy_stack(check->copy, stack), id);
+	INSIST(check, !module || gm_copy_module(check->copy, module), id);
 	if (live && !(segment->flags & GM_SEGMENT_REGISTERED))
 		check->sum.live[segment->kind] += block->size;
 	if (!counts_in_stats(segment))
@@ -86,15 +86,15 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 
 static void check_segment(struct check *check, uint32_t id)
 {
-	const struct gm_segment *segment = gm_image_segment(check->image, id);
+	const struct gm_segment *segment = gm_copy_segment(check->copy, id);
 	bool small = segment->flags & GM_SEGMENT_SMALL;
 	struct gm_block_walk walk = { 0 };
 	uint32_t stack = segment->stack, module = segment->module;
 	uint64_t sum = 0;
 	uint32_t at = GM_NONE;
 
-	while ((at = gm_image_next_block(check->image, id, at, &walk)) != GM_NONE) {
-		const struct gm_block *block = gm_image_block(check->image, at);
+	while ((at = gm_copy_next_block(check->copy, id, at, &walk)) != GM_NONE) {
+		const struct gm_block *block = gm_copy_block(check->copy, at);
 
 		INSIST(check, block->address == segment->address + sum, at);
 		sum += block->size;
@@ -102,8 +102,8 @@ static void check_segment(struct check *check, uint32_t id)
 	}
 	INSIST(check, !walk.broken, id);
 	INSIST(check, sum == segment->size, id);
-	INSIST(check, !stack || gm_image_stack(check->image, stack), id);
-	INSIST(check, !module || gm_image_module(check->image, module), id);
+	INSIST(check, !stack || gm_copy_stack(check->copy, stack), id);
+	INSIST(check, !module || gm_copy_module(check->copy, module), id);
 	check->sum.segments++;
 	if (counts_in_stats(segment)) {
 		add(check, GM_STAT_SEGMENT, small, 1);
@@ -118,7 +118,7 @@ static void check_list(struct check *check, unsigned int d, const struct gm_doma
 	uint32_t id = domain->first_segment, before = GM_NONE;
 
 	while (id != GM_NONE && count <= limit) {
-		const struct gm_segment *segment = gm_image_segment(check->image, id);
+		const struct gm_segment *segment = gm_copy_segment(check->copy, id);
 
 		INSIST(check, segment && segment->domain == d, id);
 		if (!segment)
@@ -134,17 +134,17 @@ static void check_list(struct check *check, unsigned int d, const struct gm_doma
 
 static void check_usage(struct check *check)
 {
-	const struct gm_image *image = check->image;
+	const struct gm_copy *copy = check->copy;
 	uint64_t by_module[GM_DOMAINS] = { 0 };
 
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
-		const struct gm_usage *row = gm_image_usage(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		const struct gm_usage *row = gm_copy_usage(copy, i);
 		const struct gm_domain *domain;
 
 		if (row->used != 1)
 			continue;
 		INSIST(check, row->domain < GM_DOMAINS, i);
-		domain = gm_image_domain(image, row->domain);
+		domain = gm_copy_domain(copy, row->domain);
 		if (!domain)
 			continue;
 		INSIST(check, row->current_bytes == minus(row->allocated_bytes, row->freed_bytes), i);
@@ -156,9 +156,9 @@ static void check_usage(struct check *check)
 			by_module[row->domain] += (uint64_t)row->current_bytes;
 	}
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
-		if (domain && !gm_image_refused(image, GM_REGION_USAGE))
+		if (domain && !gm_copy_refused(copy, GM_REGION_USAGE))
 			INSIST(check, (int64_t)by_module[d] ==
 			       domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, d);
 	}
@@ -184,13 +184,13 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 /* In address order neighbours must not overlap, where addresses are addresses. */
 static void check_overlap(struct check *check)
 {
-	const struct gm_image *image = check->image;
+	const struct gm_copy *copy = check->copy;
 	const struct gm_segment *before = NULL;
 
-	for (size_t i = 0; i < image->segment_count; i++) {
-		const struct gm_segment *segment = gm_image_segment(image, image->segments[i]);
+	for (size_t i = 0; i < copy->segment_count; i++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 
-		if (!gm_image_has_range(segment->kind, segment->flags))
+		if (!gm_copy_has_range(segment->kind, segment->flags))
 			continue;
 		if (before && before->domain == segment->domain)
 			INSIST(check, before->address + before->size <= segment->address,
@@ -202,23 +202,23 @@ static void check_overlap(struct check *check)
 /* A live block and its allocation's event say the same; one that leaves no events has none. */
 static void check_traced(struct check *check, const struct gm_event *event, size_t where)
 {
-	const struct gm_image *image = check->image;
-	size_t low = 0, high = image->segment_count;
+	const struct gm_copy *copy = check->copy;
+	size_t low = 0, high = copy->segment_count;
 	const struct gm_segment *segment;
 	const struct gm_block *block;
 
 	while (low < high) {		/* segments are sorted by (domain, address) */
 		size_t middle = low + (high - low) / 2;
 
-		segment = gm_image_segment(image, image->segments[middle]);
+		segment = gm_copy_segment(copy, copy->segments[middle]);
 		if (segment->domain < event->domain ||
 		    (segment->domain == event->domain && segment->address < event->address))
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	segment = low < image->segment_count ? gm_image_segment(image, image->segments[low]) : NULL;
-	block = segment ? gm_image_block(image, segment->first_block) : NULL;
+	segment = low < copy->segment_count ? gm_copy_segment(copy, copy->segments[low]) : NULL;
+	block = segment ? gm_copy_block(copy, segment->first_block) : NULL;
 	/* What a free block's record still says is of several owners, perhaps. */
 	if (!block || segment->domain != event->domain || block->address != event->address ||
 	    block->kind != event->kind || block->tsc != event->tsc ||
@@ -230,37 +230,37 @@ static void check_traced(struct check *check, const struct gm_event *event, size
 
 static void check_events(struct check *check)
 {
-	const struct gm_image *image = check->image;
+	const struct gm_copy *copy = check->copy;
 	uint64_t last = 0;
 
-	for (size_t i = 0; i < image->event_count; i++) {
-		const struct gm_event *event = image->events[i];
+	for (size_t i = 0; i < copy->event_count; i++) {
+		const struct gm_event *event = copy->events[i];
 		uint32_t stack = event->stack, module = event->module;
 		bool text = event->action == GM_ACTION_SNAPSHOT || event->action == GM_ACTION_ANNOTATE;
 
 		INSIST(check, event->tsc >= last, i);
-		INSIST(check, !module || gm_image_module(image, module), i);
-		INSIST(check, text || !stack || gm_image_stack(image, stack), i);
+		INSIST(check, !module || gm_copy_module(copy, module), i);
+		INSIST(check, text || !stack || gm_copy_stack(copy, stack), i);
 		if (event->action == GM_ACTION_ALLOC)
 			check_traced(check, event, i);
 		last = event->tsc;
 	}
 }
 
-int gm_image_check(const struct gm_image *image,
+int gm_copy_check(const struct gm_copy *copy,
 		   void (*report)(void *arg, const char *what, uint64_t where), void *arg)
 {
-	struct check check = { .image = image, .report = report, .arg = arg };
+	struct check check = { .copy = copy, .report = report, .arg = arg };
 	size_t next = 0;
 
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *domain = gm_image_domain(image, d);
+		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		memset(&check.sum, 0, sizeof(check.sum));
-		for (; next < image->segment_count; next++) {
-			uint32_t id = image->segments[next];
+		for (; next < copy->segment_count; next++) {
+			uint32_t id = copy->segments[next];
 
-			if (gm_image_segment(image, id)->domain != d)
+			if (gm_copy_segment(copy, id)->domain != d)
 				break;
 			check_segment(&check, id);
 		}
@@ -272,6 +272,6 @@ int gm_image_check(const struct gm_image *image,
 	check_overlap(&check);
 	check_usage(&check);
 	check_events(&check);
-	INSIST(&check, !image->damage, image->damage);
+	INSIST(&check, !copy->damage, copy->damage);
 	return check.bad;
 }

@@ -1,8 +1,8 @@
 /*
- * witness.c - a process that gets what is sent to all of a group: see witness.h.
+ * signal_probe.c - a process that gets what is sent to all of a group: see signal_probe.h.
  */
 #define _GNU_SOURCE
-#include "tools/verbs/witness.h"
+#include "tools/verbs/signal_probe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,12 +55,12 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 	}
 }
 
-void gm_witness_start(struct gm_witness *witness)
+void gm_signal_probe_start(struct gm_signal_probe *witness)
 {
 	pid_t parent = getpid();
 	int ends[2];
 
-	*witness = (struct gm_witness){ .said = -1 };
+	*witness = (struct gm_signal_probe){ .said = -1 };
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
 		return;
 	witness->pid = fork();
@@ -69,10 +69,10 @@ void gm_witness_start(struct gm_witness *witness)
 	close(ends[1]);
 	witness->said = ends[0];
 	if (witness->pid < 0)
-		gm_witness_end(witness);
+		gm_signal_probe_end(witness);
 }
 
-bool gm_witness_saw(const struct gm_witness *witness, const siginfo_t *info)
+bool gm_signal_probe_saw(const struct gm_signal_probe *witness, const siginfo_t *info)
 {
 	int64_t began = now_ms(), left = WAIT_MS;
 	struct word word;
@@ -93,7 +93,7 @@ bool gm_witness_saw(const struct gm_witness *witness, const siginfo_t *info)
 	return false;
 }
 
-void gm_witness_end(struct gm_witness *witness)
+void gm_signal_probe_end(struct gm_signal_probe *witness)
 {
 	if (witness->pid > 0) {
 		kill(witness->pid, SIGKILL);
@@ -101,5 +101,5 @@ void gm_witness_end(struct gm_witness *witness)
 	}
 	if (witness->said >= 0)
 		close(witness->said);
-	*witness = (struct gm_witness){ .said = -1 };
+	*witness = (struct gm_signal_probe){ .said = -1 };
 }

@@ -1,34 +1,34 @@
 /*
- * cached_keep.c - blocks that were freed a moment ago, for their thread's next request of the
+ * thread_cache.c - blocks that were freed a moment ago, for their thread's next request of the
  * size: without a lock that others take, and without a store to a line that others use.
  *
- *   free ──> kept: a bin of the thread's shard ──> handed out again as it is
+ *   free ──> kept: a bin of the thread's thread cache ──> handed out again as it is
  *                                             └──> flush: to its neighbours and into the free sets
  *
- * Each thread has a shard in each domain where it freed something: bins in memory of our own
- * (struct gm_keep), tallies and an undo area in the journal (struct gm_shard). A block is kept by
+ * Each thread has a thread cache in each domain where it freed something: bins in memory of our own
+ * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block is kept by
  * the thread that freed it, whoever asked for it. A program that frees and allocates one size again
  * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
  *
  * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
  * before anything else (cached_free.c): a second free of it fails there, on whatever thread. From then on
- * the block is the freer's, until it is kept (the shard's) or in the heap (the domain lock's).
+ * the block is the freer's, until it is kept (the thread cache's) or in the heap (the domain lock's).
  *
- * Who is in a shard. A slot's @keeping: its thread enters by one compare-and-swap and leaves by a
+ * Who is in a thread cache. A slot's @tcache_owner: its thread enters by one compare-and-swap and leaves by a
  * store. It never waits there: a signal handler that interrupted it, a raw clone of it, or a flush
- * that is looking at the shards makes it go by way of the domain's lock. Others take @keeping too,
+ * that is looking at the thread caches makes it go by way of the domain's lock. Others take @tcache_owner too,
  * with the domain's lock held: to flush, to count, for a copy of the journal.
  *
  * What readers see. A hit changes one block's state and one tally and writes the events, in a
- * transaction with an operation number of its own; their old values are in the shard's undo area
+ * transaction with an operation number of its own; their old values are in the thread cache's undo area
  * until all of it is there. So a dead process's journal shows each of these operations wholly or not
  * at all. A live copy holds every thread out: it sees none half done. What a hit would have moved in
  * the statistics is in the tallies: a reader adds them.
  *
  * Peaks. As far as the statistics go, a kept block is live until it is flushed; so they are never
  * below the truth while hits go by without a look at them. Nor above it: what raises a peak flushes
- * every shard first, under the lock that it holds. For a thread by itself the heap decides as if
- * nothing had ever been kept, since whatever is not found flushes the thread's own shard; of several
+ * every thread cache first, under the lock that it holds. For a thread by itself the heap decides as if
+ * nothing had ever been kept, since whatever is not found flushes the thread's own thread cache; of several
  * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
  *
  * Large blocks. What the heap hands out of a larger one depends on where it lies, and so does what it
@@ -40,47 +40,47 @@
  * ends leaves them to the next thread with its slot, and to every flush.
  *
  * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Fork:
- * forgotten with the journal. Lock: @keeping, after the domain's, before the chunk's.
+ * forgotten with the journal. Lock: @tcache_owner, after the domain's, before the chunk's.
  */
-#include "recorder/cache/cached_keep.h"
+#include "recorder/cache/thread_cache.h"
 
 /* For the check of ranks alone. */
-static const struct gm_lock keeping_rank = { .rank = GM_RANK_KEEPING };
+static const struct gm_lock tcache_rank = { .rank = GM_RANK_TCACHE };
 
 static inline struct gm_slot *enter(void)
 {
 	struct gm_slot *slot = gm_tls.slot;
-	uint32_t nobody = GM_KEEPING_NOBODY;
+	uint32_t nobody = GM_TCACHE_NOBODY;
 
 	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
 		return NULL;
 	/* Both seq_cst: gm_slot_enter. */
-	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->keeping, &nobody,
-								 GM_KEEPING_OWNER,
+	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody,
+								 GM_TCACHE_OWNER,
 								 memory_order_seq_cst,
 								 memory_order_relaxed)))
 		return NULL;
 	if (gm_unlikely(atomic_load_explicit(&slot->busy, memory_order_seq_cst))) {
-		gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+		gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 		return NULL;
 	}
-	gm_lock_rank_taken(&keeping_rank, false);
+	gm_lock_rank_taken(&tcache_rank, false);
 	return slot;
 }
 
 static inline void leave(struct gm_slot *slot)
 {
-	gm_lock_rank_given(&keeping_rank);
-	gm_set_release(&slot->keeping, GM_KEEPING_NOBODY);
+	gm_lock_rank_given(&tcache_rank);
+	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 }
 
-static inline struct gm_keep *keep_in(struct gm_slot *slot, uint8_t domain)
+static inline struct gm_tcache *keep_in(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_keep *keep = gm_get(&slot->keep);
+	struct gm_tcache *keep = gm_get(&slot->keep);
 
 	if (gm_likely(keep && keep->domain == domain))
 		return keep;
-	keep = gm_keep_find(slot, domain);
+	keep = gm_tcache_find(slot, domain);
 	if (keep)
 		gm_set(&slot->keep, keep);
 	return keep;
@@ -103,7 +103,7 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap,
 }
 
 /* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
-static inline unsigned int bin_of(const struct gm_keep *keep, const struct gm_cached *heap,
+static inline unsigned int bin_of(const struct gm_tcache *keep, const struct gm_cached *heap,
 				  uint64_t size, uint64_t stream, uint16_t module)
 {
 	unsigned int i = place(heap, size, stream, module);
@@ -123,7 +123,7 @@ static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
 
 /* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
 static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
-				struct gm_keep *keep, uint64_t op)
+				struct gm_tcache *keep, uint64_t op)
 {
 	change->writer.slot = slot;
 	change->writer.nested = false;
@@ -155,7 +155,7 @@ static inline uint64_t stamp_of_own(const struct gm_slot *slot)
 
 /* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
  * before @undo_op is set; against SIGKILL the compiler's order is enough (txn.h). */
-static inline void save(struct gm_shard *record, uint64_t op, const struct gm_block *block,
+static inline void save(struct gm_tcache_record *record, uint64_t op, const struct gm_block *block,
 			const uint64_t *count, const uint64_t *bytes)
 {
 	const uint64_t *state = gm_undo_word((const void *)&block->state);
@@ -174,13 +174,13 @@ static inline void save(struct gm_shard *record, uint64_t op, const struct gm_bl
 	gm_order();
 }
 
-static inline void done(struct gm_shard *record)
+static inline void done(struct gm_tcache_record *record)
 {
 	gm_order();
 	gm_set_release(&record->undo_op, 0);
 }
 
-static inline void set_kept(struct gm_keep *keep, struct gm_bin *bin, int by)
+static inline void set_kept(struct gm_tcache *keep, struct gm_bin *bin, int by)
 {
 	bin->count += (uint32_t)by;
 	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
@@ -193,7 +193,7 @@ static void was_worth(_Atomic(uint32_t) *vain)
 	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
 }
 
-static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint64_t op,
+static void take(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, uint64_t op,
 		 struct gm_alloc *alloc)
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
@@ -209,7 +209,7 @@ static void take(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uin
 	if (gm_unlikely(gm_get(&keep->vain[large])))
 		was_worth(&keep->vain[large]);
 	if (gm_unlikely(large))
-		gm_keep_has_no_large(keep);
+		gm_tcache_has_no_large(keep);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
@@ -226,11 +226,11 @@ static inline bool is_the_one(const struct gm_cached *heap, const struct gm_bin 
 	       bin->seen == __atomic_load_n(&heap->heap.pool[1].changes, __ATOMIC_RELAXED) + 1;
 }
 
-uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
+uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
 {
 	uint64_t size = round_up(heap, alloc->requested);
 	uint32_t id = GM_NONE;
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	struct gm_slot *slot;
 	unsigned int i;
 
@@ -257,7 +257,7 @@ uint32_t gm_keep_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *allo
 }
 
 /* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
-static inline unsigned int room_for(const struct gm_cached *heap, struct gm_keep *keep,
+static inline unsigned int room_for(const struct gm_cached *heap, struct gm_tcache *keep,
 				    const struct gm_block *block)
 {
 	unsigned int i = bin_of(keep, heap, block->size, block->stream, block->module);
@@ -277,7 +277,7 @@ static inline unsigned int room_for(const struct gm_cached *heap, struct gm_keep
 }
 
 /* A tally of nothing: what it is of needs no undo. */
-static void begin_bin(struct gm_cached *heap, struct gm_keep *keep, unsigned int i,
+static void begin_bin(struct gm_cached *heap, struct gm_tcache *keep, unsigned int i,
 		      const struct gm_block *block)
 {
 	struct gm_tally *tally = &keep->record->tallies[i];
@@ -293,7 +293,7 @@ static void begin_bin(struct gm_cached *heap, struct gm_keep *keep, unsigned int
 	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
 }
 
-static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint32_t id,
+static void put(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, uint32_t id,
 		uint64_t op, const struct gm_cached_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
@@ -309,7 +309,7 @@ static void put(struct gm_slot *slot, struct gm_keep *keep, unsigned int i, uint
 	tally->put_bytes += block->requested;
 	block->op = change.op;
 	gm_cached_trace(&change, block, how, actions, 2);
-	gm_set_release(&block->state, GM_BLOCK_KEPT);
+	gm_set_release(&block->state, GM_BLOCK_CACHED);
 	if (gm_unlikely(gm_heap_pool_of(bin->size))) {
 		gm_set(&keep->large, 1);
 		bin->seen = bin->ids[0] == id ? bin->seen : 0;
@@ -330,14 +330,14 @@ static inline bool may_keep(const struct gm_cached *heap, const struct gm_block 
 		return true;
 	return !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) &&
 	       block->size == round_up(heap, block->requested) &&
-	       atomic_compare_exchange_strong(&gm_keep_large[heap->domain], &none, 1);
+	       atomic_compare_exchange_strong(&gm_tcache_large[heap->domain], &none, 1);
 }
 
-bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		 const struct gm_cached_free *how)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_keep *keep;
+	struct gm_tcache *keep;
 	struct gm_slot *slot;
 	bool kept = false;
 	unsigned int i;
@@ -346,12 +346,12 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 	if (gm_unlikely(!slot))
 		return false;
 	keep = keep_in(slot, heap->domain);
-	/* Who drops or holds the heap says so before it looks at the shards. */
+	/* Who drops or holds the heap says so before it looks at the thread caches. */
 	if (gm_likely(keep && gm_get(&heap->keeps)) && may_keep(heap, block)) {
 		i = room_for(heap, keep, block);
 		kept = i < GM_TALLIES;
 		if (gm_unlikely(!kept) && gm_heap_pool_of(block->size))
-			gm_keep_has_no_large(keep);
+			gm_tcache_has_no_large(keep);
 		if (gm_likely(kept)) {
 			if (!keep->bins[i].heap)
 				begin_bin(heap, keep, i, block);
@@ -359,7 +359,7 @@ bool gm_keep_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		}
 	}
 	leave(slot);
-	if (gm_likely(keep) || !gm_keep_make(heap->domain))
+	if (gm_likely(keep) || !gm_tcache_make(heap->domain))
 		return kept;
-	return gm_keep_put(heap, id, op, how);	/* the thread's first here: it has a shard now */
+	return gm_tcache_put(heap, id, op, how);	/* the thread's first here: it has a thread cache now */
 }

@@ -1,12 +1,12 @@
 /*
- * image_kept.c - what threads had kept out of a heap's free sets (cached_keep.c), in a copy: counted, and
+ * copy_kept.c - what threads had kept out of a heap's free sets (thread_cache.c), in a copy: counted, and
  * one with its free neighbours, as a flush in the process would have done it; and what heaps had not
  * put into the statistics yet (cached_ledger.c).
  *
  * Works on a private copy that it may change; every id is checked before it is followed and every
- * walk is bounded by the size of a table. Thread context: one thread an image.
+ * walk is bounded by the size of a table. Thread context: one thread a copy.
  */
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <string.h>
 
@@ -44,10 +44,10 @@ static void count(struct gm_stats *stats, bool small, enum gm_stat_name name, ui
 /* Blocks of one module and kind that came and went, and their bytes. */
 struct flow { uint64_t module, kind, in, in_bytes, out, out_bytes; };
 
-static void count_rows(struct gm_image *image, unsigned int domain, const struct flow *flow)
+static void count_rows(struct gm_copy *copy, unsigned int domain, const struct flow *flow)
 {
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_USAGE); i++) {
-		struct gm_usage *row = (struct gm_usage *)gm_image_usage(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		struct gm_usage *row = (struct gm_usage *)gm_copy_usage(copy, i);
 		bool of_kind = row->kind == flow->kind;
 
 		if (row->used != 1 || row->domain != domain || !(of_kind || row->kind == 0xff) ||
@@ -61,7 +61,7 @@ static void count_rows(struct gm_image *image, unsigned int domain, const struct
 	}
 }
 
-static void count_tally(struct gm_image *image, unsigned int d, struct gm_domain *domain,
+static void count_tally(struct gm_copy *copy, unsigned int d, struct gm_domain *domain,
 			struct gm_tally *tally)
 {
 	struct gm_stats *stats = &domain->stats;
@@ -72,7 +72,7 @@ static void count_tally(struct gm_image *image, unsigned int d, struct gm_domain
 	if (!takes && !puts)
 		return;
 	if (tally->kind >= GM_KIND_COUNT) {
-		image->damage++;
+		copy->damage++;
 		return;
 	}
 	count(stats, small, GM_STAT_ALLOCATION, takes, puts);
@@ -81,21 +81,21 @@ static void count_tally(struct gm_image *image, unsigned int d, struct gm_domain
 	count(stats, small, GM_STAT_ACTIVE_BYTES, takes * size, puts * size);
 	count(stats, small, GM_STAT_REQUESTED_BYTES, tally->taken_bytes, tally->put_bytes);
 	domain->live_bytes[tally->kind] += (takes - puts) * size;
-	count_rows(image, d, &flow);
+	count_rows(copy, d, &flow);
 	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
 }
 
 struct splits { uint64_t blocks, bytes; };
 
 /* Free blocks of a segment with others; those that are kept do not count as free yet. */
-static bool count_splits(struct gm_image *image, uint32_t segment, struct splits *ret)
+static bool count_splits(struct gm_copy *copy, uint32_t segment, struct splits *ret)
 {
 	struct gm_block_walk walk = { 0 };
 	uint32_t at = GM_NONE;
 
 	*ret = (struct splits){ 0, 0 };
-	while ((at = gm_image_next_block(image, segment, at, &walk)) != GM_NONE) {
-		const struct gm_block *block = gm_image_block(image, at);
+	while ((at = gm_copy_next_block(copy, segment, at, &walk)) != GM_NONE) {
+		const struct gm_block *block = gm_copy_block(copy, at);
 
 		if (block->state != GM_BLOCK_INACTIVE || !(block->prev || block->next))
 			continue;
@@ -106,19 +106,19 @@ static bool count_splits(struct gm_image *image, uint32_t segment, struct splits
 }
 
 /* Free neighbours of a segment that was walked to its end. */
-static void merge(struct gm_image *image, uint32_t segment)
+static void merge(struct gm_copy *copy, uint32_t segment)
 {
 	struct gm_block_walk walk = { 0 };
-	uint32_t at = gm_image_next_block(image, segment, GM_NONE, &walk);
+	uint32_t at = gm_copy_next_block(copy, segment, GM_NONE, &walk);
 
 	while (at != GM_NONE) {
-		struct gm_block *block = gm_image_block(image, at);
-		struct gm_block *next = gm_image_block(image, block->next);
-		struct gm_block *beyond = next ? gm_image_block(image, next->next) : NULL;
+		struct gm_block *block = gm_copy_block(copy, at);
+		struct gm_block *next = gm_copy_block(copy, block->next);
+		struct gm_block *beyond = next ? gm_copy_block(copy, next->next) : NULL;
 
-		if (block->state == GM_BLOCK_KEPT)
+		if (block->state == GM_BLOCK_CACHED)
 			block->state = GM_BLOCK_INACTIVE;
-		if (next && next->state == GM_BLOCK_KEPT)
+		if (next && next->state == GM_BLOCK_CACHED)
 			next->state = GM_BLOCK_INACTIVE;
 		if (!next || block->state != GM_BLOCK_INACTIVE ||
 		    next->state != GM_BLOCK_INACTIVE ||
@@ -134,16 +134,16 @@ static void merge(struct gm_image *image, uint32_t segment)
 	}
 }
 
-static void settle_segment(struct gm_image *image, uint32_t id, const struct gm_segment *segment)
+static void settle_segment(struct gm_copy *copy, uint32_t id, const struct gm_segment *segment)
 {
-	struct gm_domain *domain = gm_image_domain(image, segment->domain);
+	struct gm_domain *domain = gm_copy_domain(copy, segment->domain);
 	bool small = segment->flags & GM_SEGMENT_SMALL;
 	struct splits before, after;
 
-	if (!domain || !segment->heap || !count_splits(image, id, &before))
+	if (!domain || !segment->heap || !count_splits(copy, id, &before))
 		return;
-	merge(image, id);
-	count_splits(image, id, &after);
+	merge(copy, id);
+	count_splits(copy, id, &after);
 	count(&domain->stats, small, GM_STAT_INACTIVE_SPLIT,
 	      after.blocks > before.blocks ? after.blocks - before.blocks : 0,
 	      before.blocks > after.blocks ? before.blocks - after.blocks : 0);
@@ -161,17 +161,17 @@ static void count_events(struct gm_event_counts *to, struct gm_event_counts *fro
 	memset(from, 0, sizeof(*from));
 }
 
-static void count_shard(struct gm_image *image, struct gm_shard *shard)
+static void count_tcache(struct gm_copy *copy, struct gm_tcache_record *tcache)
 {
-	struct gm_domain *domain = gm_image_domain(image, shard->domain);
+	struct gm_domain *domain = gm_copy_domain(copy, tcache->domain);
 
 	if (!domain) {
-		image->damage++;
+		copy->damage++;
 		return;
 	}
-	count_events(&domain->counts, &shard->counts);
+	count_events(&domain->counts, &tcache->counts);
 	for (unsigned int i = 0; i < GM_TALLIES; i++)
-		count_tally(image, shard->domain, domain, &shard->tallies[i]);
+		count_tally(copy, tcache->domain, domain, &tcache->tallies[i]);
 }
 
 static void count_pool(struct gm_stats *stats, enum gm_pool_class class,
@@ -187,7 +187,7 @@ static void count_pool(struct gm_stats *stats, enum gm_pool_class class,
 }
 
 /* What the heaps of a domain did that is not in its statistics yet. It passes no peak. */
-static void count_ledger(struct gm_image *image, unsigned int d, struct gm_domain *domain)
+static void count_ledger(struct gm_copy *copy, unsigned int d, struct gm_domain *domain)
 {
 	struct gm_ledger *ledger = &domain->ledger;
 	uint32_t kind = ledger->key >> 16 & 15;
@@ -195,7 +195,7 @@ static void count_ledger(struct gm_image *image, unsigned int d, struct gm_domai
 	if (!ledger->key)
 		return;
 	if (kind >= GM_KIND_COUNT) {
-		image->damage++;
+		copy->damage++;
 		return;
 	}
 	for (unsigned int p = 0; p < 2; p++) {
@@ -206,32 +206,32 @@ static void count_ledger(struct gm_image *image, unsigned int d, struct gm_domai
 		count_pool(&domain->stats, GM_POOL_ALL, l);
 		count_pool(&domain->stats, p ? GM_POOL_LARGE : GM_POOL_SMALL, l);
 		domain->live_bytes[kind] += l->out_bytes - l->asked_bytes;
-		count_rows(image, d, &flow);
+		count_rows(copy, d, &flow);
 	}
 	memset(ledger, 0, sizeof(*ledger));
 }
 
-void gm_settle_kept(struct gm_image *image)
+void gm_settle_kept(struct gm_copy *copy)
 {
-	size_t blocks = gm_image_items(image, GM_REGION_BLOCKS);
+	size_t blocks = gm_copy_items(copy, GM_REGION_BLOCKS);
 
 	for (unsigned int d = 0; d < GM_DOMAINS; d++)
-		if (gm_image_domain(image, d))
-			count_ledger(image, d, gm_image_domain(image, d));
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++)
-		count_shard(image, gm_image_shard(image, i));
+		if (gm_copy_domain(copy, d))
+			count_ledger(copy, d, gm_copy_domain(copy, d));
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++)
+		count_tcache(copy, gm_copy_tcache(copy, i));
 	for (uint32_t id = 1; id < blocks; id++) {
-		struct gm_block *block = gm_image_block(image, id);
+		struct gm_block *block = gm_copy_block(copy, id);
 		struct gm_segment *segment;
 
-		if (!block || block->state != GM_BLOCK_KEPT)
+		if (!block || block->state != GM_BLOCK_CACHED)
 			continue;
-		segment = gm_image_segment(image, block->segment);
+		segment = gm_copy_segment(copy, block->segment);
 		if (segment && segment->reserved32 != SETTLED)
-			settle_segment(image, block->segment, segment);
+			settle_segment(copy, block->segment, segment);
 		if (segment)
 			segment->reserved32 = SETTLED;
-		if (block->state == GM_BLOCK_KEPT)	/* in no segment that can be walked */
+		if (block->state == GM_BLOCK_CACHED)	/* in no segment that can be walked */
 			block->state = GM_BLOCK_INACTIVE;
 	}
 }

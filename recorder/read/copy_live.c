@@ -1,7 +1,7 @@
 /*
- * image_live.c - the copy of this process's own journal, one moment of it.
+ * copy_live.c - the copy of this process's own journal, one moment of it.
  *
- * Under the locks of all domains, and with every thread out of its shards (but those locks and shards
+ * Under the locks of all domains, and with every thread out of its thread caches (but those locks and thread caches
  * that a thread which crashed holds for ever): the tables, the threads, and how far each open chunk
  * of events has come. Everything else is copied when the locks are free again: a chunk closed by then is
  * complete, one that was open is cut where it had come to, one taken into use later says so by
@@ -12,7 +12,7 @@
  * other threads are writing to. Fork: the copy is not the child's.
  */
 #define _GNU_SOURCE
-#include "recorder/read/image_internal.h"
+#include "recorder/read/copy_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@
 #define LEFT_LEAST (UINT64_C(1) << 20)	/* of a control group's memory, beside the copy and its JSON */
 
 static const enum gm_region_id locked_regions[] = {
-	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_SHARDS
+	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES
 };
 
 static uint64_t now_ns(void)
@@ -57,47 +57,47 @@ static void copy_words(void *to, const void *from, uint64_t bytes)
 
 /* How far a region is in use now, by the layout that was validated: the live header may have been
  * written to by a host gone wild. */
-static uint64_t readable_now(const struct gm_image *image, const uint8_t *live,
+static uint64_t readable_now(const struct gm_copy *copy, const uint8_t *live,
 			     enum gm_region_id r)
 {
 	const struct gm_region *now = &((const struct gm_header *)live)->regions[r];
-	struct gm_region region = image->header->regions[r];
+	struct gm_region region = copy->header->regions[r];
 
 	region.used = now->used;
 	region.populated = now->populated;
-	return gm_image_readable(&region);
+	return gm_copy_readable(&region);
 }
 
 /* The header, but for the layout that was validated. */
-static void copy_header(struct gm_image *image, const uint8_t *live)
+static void copy_header(struct gm_copy *copy, const uint8_t *live)
 {
 	struct gm_region layout[GM_REGION_COUNT];
 
-	memcpy(layout, image->header->regions, sizeof(layout));
-	copy_words(image->base, live, GM_HEADER_BYTES);
+	memcpy(layout, copy->header->regions, sizeof(layout));
+	copy_words(copy->base, live, GM_HEADER_BYTES);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		image->header->regions[r].offset = layout[r].offset;
-		image->header->regions[r].capacity = layout[r].capacity;
-		image->header->regions[r].item_bytes = layout[r].item_bytes;
+		copy->header->regions[r].offset = layout[r].offset;
+		copy->header->regions[r].capacity = layout[r].capacity;
+		copy->header->regions[r].item_bytes = layout[r].item_bytes;
 	}
 }
 
-static void copy_region(struct gm_image *image, const uint8_t *live, enum gm_region_id r)
+static void copy_region(struct gm_copy *copy, const uint8_t *live, enum gm_region_id r)
 {
-	uint64_t offset = image->header->regions[r].offset;
+	uint64_t offset = copy->header->regions[r].offset;
 
-	image->copied[r] = readable_now(image, live, r);
-	copy_words(image->base + offset, live + offset, image->copied[r]);
+	copy->copied[r] = readable_now(copy, live, r);
+	copy_words(copy->base + offset, live + offset, copy->copied[r]);
 }
 
 /* A domain without its undo area, which is empty nearly always. */
-static void copy_domains(struct gm_image *image, const uint8_t *live)
+static void copy_domains(struct gm_copy *copy, const uint8_t *live)
 {
-	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
 
-	image->copied[GM_REGION_DOMAINS] = gm_image_readable(region);
+	copy->copied[GM_REGION_DOMAINS] = gm_copy_readable(region);
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		struct gm_domain *domain = gm_image_domain(image, d);
+		struct gm_domain *domain = gm_copy_domain(copy, d);
 		uint64_t at = region->offset + (uint64_t)d * region->item_bytes;
 
 		if (!domain)
@@ -111,15 +111,15 @@ static void copy_domains(struct gm_image *image, const uint8_t *live)
 
 /* A thread may begin and end operations while we look: a record is taken when its operation is
  * the same before and after; else the operation is one of those that began after the cut. */
-static void copy_threads(struct gm_image *image, const uint8_t *live)
+static void copy_threads(struct gm_copy *copy, const uint8_t *live)
 {
-	const struct gm_region *region = &image->header->regions[GM_REGION_THREADS];
-	uint64_t length = gm_image_readable(region);
+	const struct gm_region *region = &copy->header->regions[GM_REGION_THREADS];
+	uint64_t length = gm_copy_readable(region);
 
-	image->copied[GM_REGION_THREADS] = length;
+	copy->copied[GM_REGION_THREADS] = length;
 	for (uint64_t at = 0; at < length; at += sizeof(struct gm_thread)) {
 		const struct gm_thread *from = (const void *)(live + region->offset + at);
-		struct gm_thread *to = (void *)(image->base + region->offset + at);
+		struct gm_thread *to = (void *)(copy->base + region->offset + at);
 
 		for (unsigned int try = 0; try < 3; try++) {
 			copy_words(to, from, sizeof(*to));
@@ -139,47 +139,47 @@ static const struct gm_chunk *chunk_at(const uint8_t *base, const struct gm_regi
 }
 
 /* How far the open chunks have come, into the heads of the copy, still zero elsewhere. */
-static void mark_open_chunks(struct gm_image *image, const uint8_t *live)
+static void mark_open_chunks(struct gm_copy *copy, const uint8_t *live)
 {
-	const struct gm_region *events = &image->header->regions[GM_REGION_EVENTS];
-	uint64_t chunks = gm_image_readable(events) / GM_CHUNK_BYTES;
+	const struct gm_region *events = &copy->header->regions[GM_REGION_EVENTS];
+	uint64_t chunks = gm_copy_readable(events) / GM_CHUNK_BYTES;
 	const struct gm_thread *threads = (const void *)
-		(image->base + image->header->regions[GM_REGION_THREADS].offset);
+		(copy->base + copy->header->regions[GM_REGION_THREADS].offset);
 
-	for (size_t i = 0; i < gm_image_items(image, GM_REGION_THREADS); i++) {
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_THREADS); i++) {
 		uint32_t number = threads[i].chunk;
 		const struct gm_event *written;
 		const struct gm_chunk *chunk;
-		struct gm_chunk *copy;
+		struct gm_chunk *copied;
 		uint64_t generation;
 		uint32_t count;
 
 		if (!number || number > chunks)
 			continue;
 		chunk = chunk_at(live, events, number - 1);
-		copy = (struct gm_chunk *)chunk_at(image->base, events, number - 1);
+		copied = (struct gm_chunk *)chunk_at(copy->base, events, number - 1);
 		generation = __atomic_load_n((const uint64_t *)&chunk->generation, __ATOMIC_ACQUIRE);
 		written = (const struct gm_event *)chunk;
 		for (count = 0; count < GM_CHUNK_EVENTS; count++)
 			if (__atomic_load_n((const uint64_t *)&written[count + 1].commit,
 					    __ATOMIC_ACQUIRE) != (generation << 8 | (count + 1)))
 				break;
-		copy->generation = generation;
-		copy->count = count;
+		copied->generation = generation;
+		copied->count = count;
 	}
 }
 
-static void copy_tables(struct gm_image *image, const uint8_t *live)
+static void copy_tables(struct gm_copy *copy, const uint8_t *live)
 {
-	copy_header(image, live);
-	copy_domains(image, live);
-	copy_threads(image, live);
+	copy_header(copy, live);
+	copy_domains(copy, live);
+	copy_threads(copy, live);
 	for (unsigned int i = 0; i < sizeof(locked_regions) / sizeof(locked_regions[0]); i++)
-		copy_region(image, live, locked_regions[i]);
-	mark_open_chunks(image, live);
+		copy_region(copy, live, locked_regions[i]);
+	mark_open_chunks(copy, live);
 }
 
-static void copy_chunk(struct gm_image *image, const struct gm_chunk *from, struct gm_chunk *to)
+static void copy_chunk(struct gm_copy *copy, const struct gm_chunk *from, struct gm_chunk *to)
 {
 	bool open = to->generation != 0;
 	uint64_t open_generation = to->generation;
@@ -195,7 +195,7 @@ static void copy_chunk(struct gm_image *image, const struct gm_chunk *from, stru
 	copy_words(to, from, GM_CHUNK_BYTES);
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (__atomic_load_n((const uint64_t *)&from->generation, __ATOMIC_RELAXED) != generation ||
-	    __atomic_load_n(&from->first_tsc, __ATOMIC_RELAXED) > image->cut_tsc ||
+	    __atomic_load_n(&from->first_tsc, __ATOMIC_RELAXED) > copy->cut_tsc ||
 	    (open && generation != open_generation))
 		to->generation = 0;
 	for (uint32_t place = limit + 1; place <= GM_CHUNK_EVENTS; place++)
@@ -204,51 +204,51 @@ static void copy_chunk(struct gm_image *image, const struct gm_chunk *from, stru
 
 /* Chunks that were given out since the locks were free hold nothing that counts here. @doubtful: some
  * of the others may have no memory behind them (events.c), and a touch could be the program's end. */
-static void copy_events(struct gm_image *image, const uint8_t *live, bool doubtful)
+static void copy_events(struct gm_copy *copy, const uint8_t *live, bool doubtful)
 {
-	const struct gm_region *events = &image->header->regions[GM_REGION_EVENTS];
-	uint64_t chunks = gm_image_readable(events) / GM_CHUNK_BYTES;
+	const struct gm_region *events = &copy->header->regions[GM_REGION_EVENTS];
+	uint64_t chunks = gm_copy_readable(events) / GM_CHUNK_BYTES;
 
-	image->copied[GM_REGION_EVENTS] = chunks * GM_CHUNK_BYTES;
-	gm_image_touch(image, events->offset, chunks * GM_CHUNK_BYTES);
+	copy->copied[GM_REGION_EVENTS] = chunks * GM_CHUNK_BYTES;
+	gm_copy_touch(copy, events->offset, chunks * GM_CHUNK_BYTES);
 	for (uint64_t c = 0; c < chunks; c++) {
 		const struct gm_chunk *from = chunk_at(live, events, c);
 
 		if (!doubtful || gm_probe_word((uintptr_t)from))
-			copy_chunk(image, from,
-				   (struct gm_chunk *)chunk_at(image->base, events, c));
+			copy_chunk(copy, from,
+				   (struct gm_chunk *)chunk_at(copy->base, events, c));
 	}
-	image->header->horizon = ((const struct gm_header *)live)->horizon;
+	copy->header->horizon = ((const struct gm_header *)live)->horizon;
 }
 
-static void copy_clock(struct gm_image *image, const struct gm_header *live)
+static void copy_clock(struct gm_copy *copy, const struct gm_header *live)
 {
 	const uint32_t *sequence = (const uint32_t *)&live->clock.sequence;
 
 	for (unsigned int try = 0; try < 1000; try++) {
 		uint32_t before = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
 
-		copy_words(&image->header->clock, &live->clock, sizeof(live->clock) & ~(size_t)7);
+		copy_words(&copy->header->clock, &live->clock, sizeof(live->clock) & ~(size_t)7);
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (!(before & 1) && before == __atomic_load_n(sequence, __ATOMIC_RELAXED))
 			return;
 	}
 }
 
-/* The same of the shards. */
-static bool shards_stood_still(const struct gm_image *image, const uint8_t *live,
+/* The same of the thread caches. */
+static bool shards_stood_still(const struct gm_copy *copy, const uint8_t *live,
 			       const struct gm_held *held)
 {
-	uint64_t at = image->header->regions[GM_REGION_SHARDS].offset;
-	struct gm_shard now;
+	uint64_t at = copy->header->regions[GM_REGION_TCACHES].offset;
+	struct gm_tcache_record now;
 
-	for (size_t i = 1; i < gm_image_items(image, GM_REGION_SHARDS); i++) {
-		const struct gm_shard *copy = gm_image_shard(image, i);
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
+		const struct gm_tcache_record *copied = gm_copy_tcache(copy, i);
 
-		if (copy->slot < GM_MAX_THREADS && held->slots[copy->slot / 64] >> copy->slot % 64 & 1)
+		if (copied->slot < GM_MAX_THREADS && held->slots[copied->slot / 64] >> copied->slot % 64 & 1)
 			continue;
-		copy_words(&now, live + at + i * sizeof(now), offsetof(struct gm_shard, undo));
-		if (memcmp(&now, copy, offsetof(struct gm_shard, undo)))
+		copy_words(&now, live + at + i * sizeof(now), offsetof(struct gm_tcache_record, undo));
+		if (memcmp(&now, copied, offsetof(struct gm_tcache_record, undo)))
 			return false;
 	}
 	return true;
@@ -257,42 +257,42 @@ static bool shards_stood_still(const struct gm_image *image, const uint8_t *live
 /* Of a domain whose lock could not be had: whoever holds it was stopped there, by a crash. What it
  * was changing is in the undo area, if nothing of the domain has changed since it was copied. One
  * that was only off the processor, and goes on, changes it with the first event it writes. */
-static __attribute__((noinline)) bool stood_still(const struct gm_image *image, const uint8_t *live,
+static __attribute__((noinline)) bool stood_still(const struct gm_copy *copy, const uint8_t *live,
 			const struct gm_held *held)
 {
-	const struct gm_region *region = &image->header->regions[GM_REGION_DOMAINS];
+	const struct gm_region *region = &copy->header->regions[GM_REGION_DOMAINS];
 	struct gm_domain now;
 
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		const struct gm_domain *copy = gm_image_domain(image, d);
+		const struct gm_domain *copied = gm_copy_domain(copy, d);
 
-		if (held->domain[d] || !copy)
+		if (held->domain[d] || !copied)
 			continue;
 		copy_words(&now, live + region->offset + (uint64_t)d * region->item_bytes,
 			   offsetof(struct gm_domain, undo));
-		now.free_bytes = copy->free_bytes;	/* sampled, under no lock */
-		now.unattributed_bytes = copy->unattributed_bytes;
-		now.free_stamp = copy->free_stamp;
-		if (memcmp(&now, copy, offsetof(struct gm_domain, undo)))
+		now.free_bytes = copied->free_bytes;	/* sampled, under no lock */
+		now.unattributed_bytes = copied->unattributed_bytes;
+		now.free_stamp = copied->free_stamp;
+		if (memcmp(&now, copied, offsetof(struct gm_domain, undo)))
 			return false;
 	}
-	return shards_stood_still(image, live, held);
+	return shards_stood_still(copy, live, held);
 }
 
-static void touch_tables(struct gm_image *image)
+static void touch_tables(struct gm_copy *copy)
 {
-	const struct gm_region *regions = image->header->regions;
+	const struct gm_region *regions = copy->header->regions;
 
-	gm_image_touch(image, regions[GM_REGION_DOMAINS].offset,
+	gm_copy_touch(copy, regions[GM_REGION_DOMAINS].offset,
 		       (uint64_t)GM_DOMAINS * regions[GM_REGION_DOMAINS].item_bytes);
-	gm_image_touch(image, regions[GM_REGION_THREADS].offset,
-		       gm_image_readable(&regions[GM_REGION_THREADS]));
+	gm_copy_touch(copy, regions[GM_REGION_THREADS].offset,
+		       gm_copy_readable(&regions[GM_REGION_THREADS]));
 	for (unsigned int i = 0; i < sizeof(locked_regions) / sizeof(locked_regions[0]); i++)
-		gm_image_touch(image, regions[locked_regions[i]].offset,
-			       gm_image_readable(&regions[locked_regions[i]]));
+		gm_copy_touch(copy, regions[locked_regions[i]].offset,
+			       gm_copy_readable(&regions[locked_regions[i]]));
 }
 
-static void copy_names(struct gm_image *image, const uint8_t *live)
+static void copy_names(struct gm_copy *copy, const uint8_t *live)
 {
 	static const enum gm_region_id last[] = {
 		GM_REGION_STACKS, GM_REGION_FRAMES, GM_REGION_MODULES, GM_REGION_SETTINGS,
@@ -300,29 +300,29 @@ static void copy_names(struct gm_image *image, const uint8_t *live)
 	};
 
 	for (unsigned int i = 0; i < sizeof(last) / sizeof(last[0]); i++)
-		copy_region(image, live, last[i]);
+		copy_region(copy, live, last[i]);
 }
 
-void gm_image_renew_names(struct gm_image *image)
+void gm_copy_renew_names(struct gm_copy *copy)
 {
 	uint64_t bytes = 0;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
 
-	if (live && bytes == image->bytes)
-		copy_names(image, live);
+	if (live && bytes == copy->bytes)
+		copy_names(copy, live);
 }
 
 /* Does the control group leave us enough for a copy, and for what is written from it? */
-static bool affordable(const struct gm_image *image)
+static bool affordable(const struct gm_copy *copy)
 {
 	uint64_t left = gm_get(&gm_rec.left), bytes = 0;
 
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
-		bytes += image->header->regions[r].populated;
+		bytes += copy->header->regions[r].populated;
 	return left == UINT64_MAX || left / 2 > bytes + LEFT_LEAST / 2;
 }
 
-int gm_image_copy_live(struct gm_image *image)
+int gm_copy_from_process(struct gm_copy *copy)
 {
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
@@ -330,40 +330,40 @@ int gm_image_copy_live(struct gm_image *image)
 	bool all, doubtful, poor;
 	int r;
 
-	memset(image, 0, sizeof(*image));
+	memset(copy, 0, sizeof(*copy));
 	if (!live || bytes < GM_HEADER_BYTES)
 		return -ENODEV;
-	r = gm_image_map(image, bytes);
+	r = gm_copy_map(copy, bytes);
 	if (r)
 		return r;
-	madvise(image->base, bytes, MADV_DONTFORK);
-	copy_words(image->base, live, GM_HEADER_BYTES);
-	r = gm_image_validate(image, bytes);
-	poor = !r && !affordable(image);
+	madvise(copy->base, bytes, MADV_DONTFORK);
+	copy_words(copy->base, live, GM_HEADER_BYTES);
+	r = gm_copy_validate(copy, bytes);
+	poor = !r && !affordable(copy);
 	if (r || poor) {
-		gm_image_free(image);
+		gm_copy_free(copy);
 		if (poor)
-			snprintf(image->error, sizeof(image->error),
+			snprintf(copy->error, sizeof(copy->error),
 				 "its control group has too little memory left for a copy");
 		return poor ? -ENOMEM : r;
 	}
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
-	touch_tables(image);
+	touch_tables(copy);
 	all = gm_recorder_lock_all(LOCK_LIMIT_NS, &held);
 	began = now_ns();
 #if defined(__x86_64__)
 	__builtin_ia32_lfence();	/* the stamp is not read ahead of the locks */
 #endif
-	image->cut_tsc = gm_stamp();
-	copy_tables(image, live);
+	copy->cut_tsc = gm_stamp();
+	copy_tables(copy, live);
 	doubtful = !all || gm_events_unbacked();
 	gm_recorder_unlock_all(&held);
-	image->locked_ns = now_ns() - began;
-	copy_events(image, live, doubtful);
-	copy_clock(image, (const struct gm_header *)live);
-	copy_region(image, live, GM_REGION_FAILURES);
-	copy_names(image, live);
+	copy->locked_ns = now_ns() - began;
+	copy_events(copy, live, doubtful);
+	copy_clock(copy, (const struct gm_header *)live);
+	copy_region(copy, live, GM_REGION_FAILURES);
+	copy_names(copy, live);
 	/* At the end: its events, too, are only what they were. */
-	image->consistent = all || stood_still(image, live, &held);
+	copy->consistent = all || stood_still(copy, live, &held);
 	return 0;
 }

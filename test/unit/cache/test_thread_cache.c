@@ -1,7 +1,7 @@
 /*
  * What a heap keeps for the next request of its size changes nothing that a program can ask for, but
  * for inactive splits that came and went: the same random program on a heap that keeps and on one that
- * does not, in domains of their own, ends each stretch with the same statistics, the same rows and
+ * does not, in domains of their own, ends each locked section with the same statistics, the same rows and
  * sound tables.
  *
  *	GM_SEED=n  the seed (printed)
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "recorder/cache/cached_internal.h"
-#include "recorder/read/image.h"
+#include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"
@@ -48,9 +48,9 @@ static void begin_with(uint64_t history)
 	printf("# seed %llu\n", (unsigned long long)seed);
 	aux_driver_begin(UINT64_MAX);
 	aux_start(history);
-	aux_keeps = true;
+	aux_tcache = true;
 	heap[0] = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
-	aux_keeps = false;
+	aux_tcache = false;
 	heap[1] = aux_heap(1, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
 	lives = 0;
 }
@@ -84,7 +84,7 @@ static void free_both(unsigned int n)
 
 static bool is_kept(unsigned int n, unsigned int h)
 {
-	return gm_get(&gm_rec.blocks[live[n].block[h]].state) == GM_BLOCK_KEPT;
+	return gm_get(&gm_rec.blocks[live[n].block[h]].state) == GM_BLOCK_CACHED;
 }
 
 static void same_stats(void)
@@ -108,16 +108,16 @@ static void same_stats(void)
 }
 
 /* The copy of the moment, with whatever is kept in it, says the same of the two domains. */
-static void same_image(void)
+static void same_copy(void)
 {
 	const struct gm_domain *domains[2];
-	struct gm_image image;
+	struct gm_copy copy;
 
-	ck_assert_int_eq(gm_image_copy_live(&image), 0);
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(&image, NULL, NULL), 0);
+	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
 	for (unsigned int d = 0; d < 2; d++)
-		domains[d] = gm_image_domain(&image, d);
+		domains[d] = gm_copy_domain(&copy, d);
 	ck_assert_mem_eq(domains[0]->live_bytes, domains[1]->live_bytes,
 			 sizeof(domains[0]->live_bytes));
 	ck_assert_mem_eq(domains[0]->stats.stat[GM_STAT_ALLOCATION],
@@ -126,7 +126,7 @@ static void same_image(void)
 	ck_assert_mem_eq(domains[0]->stats.stat[GM_STAT_REQUESTED_BYTES],
 			 domains[1]->stats.stat[GM_STAT_REQUESTED_BYTES],
 			 sizeof(domains[0]->stats.stat[0]));
-	gm_image_free(&image);
+	gm_copy_free(&copy);
 }
 
 START_TEST(same_as_without)
@@ -147,10 +147,10 @@ START_TEST(same_as_without)
 			uint32_t block = live[0].block[0];
 
 			free_both(0);
-			kept += gm_get(&gm_rec.blocks[block].state) == GM_BLOCK_KEPT;
+			kept += gm_get(&gm_rec.blocks[block].state) == GM_BLOCK_CACHED;
 		}
 		if (rnd() % 64 == 0)
-			same_image();
+			same_copy();
 		if (rnd() % 32 == 0)
 			same_stats();
 		if (rnd() % 128 == 0) {
@@ -184,7 +184,7 @@ START_TEST(again_and_again)
 		block = live[1].block[0];
 		address = live[1].address[0];
 		free_both(1);
-		ck_assert_uint_eq(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_KEPT);
+		ck_assert_uint_eq(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_CACHED);
 		alloc_both(4 * KIB, 1, 1);
 		ck_assert(!is_kept(1, 0));
 		ck_assert_uint_eq(live[1].block[0], block);
@@ -261,7 +261,7 @@ ssize_t pread(int fd, void *buf, size_t n, off_t at)
 
 START_TEST(an_operation_during_a_copy)
 {
-	struct gm_image image;
+	struct gm_copy copy;
 	int fd;
 
 	begin_with(0);
@@ -275,15 +275,15 @@ START_TEST(an_operation_during_a_copy)
 	fd = open(aux_report.path, O_RDONLY | O_CLOEXEC);
 	ck_assert_int_ge(fd, 0);
 	looks = 1;
-	ck_assert_int_eq(gm_image_copy_file(&image, fd), 0);
+	ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
 	close(fd);
 	ck_assert_uint_eq(looks, 0);
-	ck_assert(image.consistent);		/* at the second try */
-	ck_assert_int_eq(gm_image_settle(&image, UINT64_MAX), 0);
-	ck_assert_int_eq(gm_image_check(&image, NULL, NULL), 0);
-	ck_assert_int_eq(gm_image_domain(&image, 0)->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
-	ck_assert_uint_ne(gm_image_block(&image, live[0].block[0])->state, GM_BLOCK_ACTIVE);
-	gm_image_free(&image);
+	ck_assert(copy.consistent);		/* at the second try */
+	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
+	ck_assert_int_eq(gm_copy_domain(&copy, 0)->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
+	ck_assert_uint_ne(gm_copy_block(&copy, live[0].block[0])->state, GM_BLOCK_ACTIVE);
+	gm_copy_free(&copy);
 }
 END_TEST
 
@@ -298,7 +298,7 @@ static unsigned int kept_of(unsigned int count, uint64_t first, uint64_t step)
 		alloc_both(first + i * step, 1, 1);
 		block = live[0].block[0];
 		free_both(0);
-		kept += gm_get(&gm_rec.blocks[block].state) == GM_BLOCK_KEPT;
+		kept += gm_get(&gm_rec.blocks[block].state) == GM_BLOCK_CACHED;
 	}
 	return kept;
 }
@@ -347,13 +347,13 @@ START_TEST(large_ones)
 
 			last = live[n].block[0];
 			free_both(n);
-			if (gm_get(&gm_rec.blocks[last].state) == GM_BLOCK_KEPT)
+			if (gm_get(&gm_rec.blocks[last].state) == GM_BLOCK_CACHED)
 				kept++;
 			else
 				last = GM_NONE;
 		}
 		if (rnd() % 64 == 0)
-			same_image();
+			same_copy();
 		if (rnd() % 64 == 0)
 			same_stats();
 		if (rnd() % 64 == 0)
@@ -380,10 +380,10 @@ START_TEST(large_again)
 		alloc_both(2 * MIB, 1, 1);
 		block = live[0].block[0];
 		free_both(0);
-		ck_assert_uint_eq(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_KEPT);
+		ck_assert_uint_eq(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_CACHED);
 	}
 	ck_assert_uint_eq(heap[0]->heap.pool[1].changes, changes);
-	same_image();
+	same_copy();
 	same_stats();
 	/* Another one beside it, and it is not kept. */
 	alloc_both(2 * MIB, 1, 1);
@@ -391,8 +391,8 @@ START_TEST(large_again)
 	free_both(0);
 	block = live[0].block[0];
 	free_both(0);
-	ck_assert_uint_ne(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_KEPT);
-	same_image();
+	ck_assert_uint_ne(gm_get(&gm_rec.blocks[block].state), GM_BLOCK_CACHED);
+	same_copy();
 	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), gm_cached_idle_bytes(heap[1]));
 	same_stats();
 }
@@ -445,8 +445,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cached_keep");
-	TCase *tc = tcase_create("cached_keep");
+	Suite *suite = suite_create("thread_cache");
+	TCase *tc = tcase_create("thread_cache");
 	SRunner *sr = srunner_create(suite);
 	int failed;
 

@@ -1,0 +1,267 @@
+/*
+ * copy.c - a copy's memory, the accessors that check every id, and its clock.
+ *
+ * Thread context: one thread a copy. No malloc: anonymous mappings, given back by gm_copy_free.
+ */
+#define _GNU_SOURCE
+#include "recorder/read/copy_internal.h"
+#include "recorder/journal/recorder.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static void *map_anonymous(size_t bytes)
+{
+	/* Under mlockall(MCL_FUTURE) all of a new mapping is brought into memory, and most of a
+	 * copy is never touched: made without access, unlocked, and only then opened. */
+	void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	munlock(at, bytes);
+	if (mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0) {
+		munmap(at, bytes);
+		return NULL;
+	}
+	return at;
+}
+
+void *gm_copy_part(struct gm_copy *copy, size_t bytes)
+{
+	struct gm_copy_part *part = NULL;
+
+	for (unsigned int i = 0; i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++) {
+		if (!copy->parts[i].at) {
+			part = &copy->parts[i];
+			break;
+		}
+	}
+	if (!part)
+		return NULL;
+	part->bytes = bytes ? bytes : 1;
+	part->at = map_anonymous(part->bytes);
+	return part->at;
+}
+
+void gm_copy_part_free(struct gm_copy *copy, void *at)
+{
+	for (unsigned int i = 0; at && i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++) {
+		if (copy->parts[i].at == at) {
+			munmap(at, copy->parts[i].bytes);
+			copy->parts[i].at = NULL;
+			return;
+		}
+	}
+}
+
+int gm_copy_map(struct gm_copy *copy, uint64_t bytes)
+{
+	if (bytes < GM_HEADER_BYTES)
+		bytes = GM_HEADER_BYTES;
+	copy->base = map_anonymous(bytes);
+	if (!copy->base)
+		return -ENOMEM;
+	copy->bytes = bytes;
+	copy->header = (struct gm_header *)copy->base;
+	return 0;
+}
+
+void gm_copy_touch(struct gm_copy *copy, uint64_t offset, uint64_t length)
+{
+	uint64_t first = offset & ~UINT64_C(4095);
+	uint64_t end = gm_min_u64((offset + length + 4095) & ~UINT64_C(4095), copy->bytes);
+
+	if (end <= first)
+		return;
+	if (!madvise(copy->base + first, end - first, MADV_POPULATE_WRITE))
+		return;
+	for (uint64_t at = first; at < end; at += 4096)		/* before Linux 5.14 */
+		*(volatile uint8_t *)(copy->base + at) = copy->base[at];
+}
+
+void gm_copy_free(struct gm_copy *copy)
+{
+	for (unsigned int i = 0; i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++)
+		if (copy->parts[i].at)
+			munmap(copy->parts[i].at, copy->parts[i].bytes);
+	if (copy->base)
+		munmap(copy->base, copy->bytes);
+	memset(copy, 0, sizeof(*copy));
+}
+
+size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region)
+{
+	uint32_t item = copy->header->regions[region].item_bytes;
+
+	return item ? copy->copied[region] / item : 0;
+}
+
+uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region)
+{
+	return copy->header->regions[region].refused;
+}
+
+/* Item @index of a region, NULL past its end. */
+static void *item_at(const struct gm_copy *copy, enum gm_region_id region, uint64_t index)
+{
+	if (index >= gm_copy_items(copy, region))
+		return NULL;
+	return copy->base + copy->header->regions[region].offset +
+	       index * copy->header->regions[region].item_bytes;
+}
+
+struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain)
+{
+	return domain < GM_DOMAINS ? item_at(copy, GM_REGION_DOMAINS, domain) : NULL;
+}
+
+struct gm_segment *gm_copy_segment(const struct gm_copy *copy, uint32_t id)
+{
+	struct gm_segment *segment = id ? item_at(copy, GM_REGION_SEGMENTS, id) : NULL;
+
+	if (!segment || segment->used != 1 || segment->domain >= GM_DOMAINS ||
+	    segment->kind >= GM_KIND_COUNT || segment->size > UINT64_MAX - segment->address)
+		return NULL;
+	return segment;
+}
+
+struct gm_block *gm_copy_block(const struct gm_copy *copy, uint32_t id)
+{
+	struct gm_block *block = id ? item_at(copy, GM_REGION_BLOCKS, id) : NULL;
+
+	if (!block || block->state == GM_BLOCK_UNUSED || block->state > GM_BLOCK_CACHED ||
+	    block->domain >= GM_DOMAINS || block->kind >= GM_KIND_COUNT ||
+	    block->size > UINT64_MAX - block->address)
+		return NULL;
+	return block;
+}
+
+const struct gm_module *gm_copy_module(const struct gm_copy *copy, uint32_t id)
+{
+	return id ? item_at(copy, GM_REGION_MODULES, id) : NULL;
+}
+
+const struct gm_frame *gm_copy_frame(const struct gm_copy *copy, uint32_t id)
+{
+	return id ? item_at(copy, GM_REGION_FRAMES, id) : NULL;
+}
+
+const struct gm_failure *gm_copy_failure(const struct gm_copy *copy, size_t index)
+{
+	return item_at(copy, GM_REGION_FAILURES, index);
+}
+
+struct gm_tcache_record *gm_copy_tcache(const struct gm_copy *copy, size_t index)
+{
+	return index ? item_at(copy, GM_REGION_TCACHES, index) : NULL;
+}
+
+const struct gm_usage *gm_copy_usage(const struct gm_copy *copy, size_t index)
+{
+	return item_at(copy, GM_REGION_USAGE, index);
+}
+
+/* A record of varying length at @id in @region: @head bytes of it are there, NULL otherwise. */
+static const void *record_at(const struct gm_copy *copy, enum gm_region_id region, uint32_t id,
+			     size_t head)
+{
+	if (id < 8 || id % 8 || id > copy->copied[region] || copy->copied[region] - id < head)
+		return NULL;
+	return copy->base + copy->header->regions[region].offset + id;
+}
+
+const struct gm_stack *gm_copy_stack(const struct gm_copy *copy, uint32_t id)
+{
+	const struct gm_stack *stack = record_at(copy, GM_REGION_STACKS, id, sizeof(*stack));
+
+	if (!stack || (copy->copied[GM_REGION_STACKS] - id - sizeof(*stack)) / 4 < stack->count)
+		return NULL;
+	return stack;
+}
+
+const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *ret_length)
+{
+	const struct gm_string *string = record_at(copy, GM_REGION_STRINGS, id, sizeof(*string));
+
+	if (ret_length)
+		*ret_length = 0;
+	if (!string || string->length > GM_STRING_MAX ||
+	    copy->copied[GM_REGION_STRINGS] - id - sizeof(*string) <= string->length ||
+	    string->text[string->length])
+		return "";
+	if (ret_length)
+		*ret_length = string->length;
+	return string->text;
+}
+
+uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event)
+{
+	/* Chunks are aligned to their size, in the copy and in what gm_settle_segments made. */
+	const struct gm_chunk *chunk =
+		(const struct gm_chunk *)((uintptr_t)event & ~(uintptr_t)(GM_CHUNK_BYTES - 1));
+	const struct gm_thread *thread;
+
+	if (chunk->state != GM_CHUNK_SHARED)
+		return chunk->tid;
+	thread = event->op >> 40 ? item_at(copy, GM_REGION_THREADS, event->op >> 40) : NULL;
+	return thread ? thread->tid : 0;
+}
+
+uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32_t block,
+			     struct gm_block_walk *walk)
+{
+	const struct gm_segment *in = gm_copy_segment(copy, segment);
+	const struct gm_block *before = block ? gm_copy_block(copy, block) : NULL, *at;
+	uint32_t next;
+
+	if (!in || walk->broken || (block && !before))
+		return GM_NONE;
+	next = before ? before->next : in->first_block;
+	if (next == GM_NONE)
+		return GM_NONE;
+	at = gm_copy_block(copy, next);
+	if (!block)
+		walk->end = in->address;
+	/* Addresses must rise, and a block is in one segment: all walks together see no block twice. */
+	if (!at || at->segment != segment || at->domain != in->domain || at->address < walk->end ||
+	    (before && at->address == before->address) ||
+	    at->address + at->size > in->address + in->size) {
+		walk->broken = true;
+		return GM_NONE;
+	}
+	walk->end = at->address + at->size;
+	return next;
+}
+
+struct gm_wall gm_copy_clock(const struct gm_copy *copy)
+{
+	const struct gm_clock *clock = &copy->header->clock;
+	struct gm_wall wall = { clock->stamp[0], clock->wall_ns[0], 0 };
+	uint64_t stamps = gm_less_u64(clock->stamp[1], clock->stamp[0]);
+	uint64_t ns = gm_less_u64(clock->monotonic_ns[1], clock->monotonic_ns[0]);
+
+	if (clock->source == 1)
+		wall.scale = UINT64_C(1) << 32;
+	if (stamps && ns) {
+		unsigned __int128 scale = ((unsigned __int128)ns << 32) / stamps;
+
+		/* A second that a clock was set by is not stretched over the events before it:
+		 * the rate is the monotonic clock's, the epoch that of the latest pair. */
+		wall.stamp = clock->stamp[1];
+		wall.wall_ns = clock->wall_ns[1];
+		wall.scale = scale >> 52 ? 0 : (uint64_t)scale;
+	}
+	return wall;
+}
+
+uint64_t gm_copy_wall_us(const struct gm_copy *copy, uint64_t stamp)
+{
+	struct gm_wall wall = gm_copy_clock(copy);
+
+	return gm_clock_wall_us(&wall, stamp);
+}

@@ -1,0 +1,140 @@
+/*
+ * copy_settle.c - a copy made consistent: half-done changes are taken back, the live segments put
+ * in order.
+ *
+ * Works on a private copy that it may change; every offset and id is checked before it is followed
+ * and every loop is bounded by the size of a table.
+ * Thread context: one thread a copy.
+ */
+#include "recorder/read/copy_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* May an undo entry of @domain name the word at @offset? Only words of the tables are logged. */
+static bool may_undo(const struct gm_copy *copy, unsigned int domain, uint64_t offset)
+{
+	static const enum gm_region_id tables[] = {
+		GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES
+	};
+	uint64_t own = (uint64_t)((const uint8_t *)gm_copy_domain(copy, domain) - copy->base);
+
+	if (offset % 8)
+		return false;
+	if (offset >= own && offset < own + offsetof(struct gm_domain, undo_op))
+		return true;
+	for (unsigned int i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+		uint64_t first = copy->header->regions[tables[i]].offset;
+
+		if (offset >= first && offset - first < (copy->copied[tables[i]] & ~UINT64_C(7)))
+			return true;
+	}
+	return false;
+}
+
+static void put_back(struct gm_copy *copy, unsigned int domain, uint64_t offset, uint64_t old)
+{
+	if (may_undo(copy, domain, offset))
+		*(uint64_t *)(void *)(copy->base + offset) = old;
+	else
+		copy->damage++;
+}
+
+/* The latest first: of a word that was saved twice the older value is the one to have. */
+static void undo_entries(struct gm_copy *copy, unsigned int domain,
+			 const struct gm_undo_entry *entries, uint32_t count)
+{
+	uint8_t starts[GM_UNDO_ENTRIES];
+	uint32_t found = 0;
+
+	_Static_assert(GM_UNDO_ENTRIES <= 256, "a place fits in a byte");
+	for (uint32_t at = 0; at < count; found++) {
+		const struct gm_undo_entry *entry = &entries[at];
+
+		starts[found] = (uint8_t)at++;
+		if (!(entry->offset & GM_UNDO_RANGE))
+			continue;
+		if (entry->old == 0 || entry->old > 2 * (uint64_t)(count - at)) {
+			copy->damage++;	/* and where the next one begins nobody knows */
+			break;
+		}
+		at += (uint32_t)(entry->old + 1) / 2;
+	}
+	while (found--) {
+		const struct gm_undo_entry *entry = &entries[starts[found]];
+		const uint64_t *words = (const void *)(entry + 1);
+
+		if (!(entry->offset & GM_UNDO_RANGE))
+			put_back(copy, domain, entry->offset, entry->old);
+		else
+			for (uint64_t i = 0; i < entry->old; i++)
+				put_back(copy, domain,
+					 (entry->offset & ~GM_UNDO_RANGE) + i * sizeof(*words),
+					 words[i]);
+	}
+}
+
+/* What a thread was changing in its thread cache, or in a block that it had the right to. */
+static void undo_tcache(struct gm_copy *copy, struct gm_tcache_record *tcache)
+{
+	struct gm_undo_entry entries[GM_TCACHE_UNDO];
+	uint32_t count = tcache->undo_count;
+
+	if (!tcache->undo_op)
+		return;
+	if (count > GM_TCACHE_UNDO || tcache->domain >= GM_DOMAINS) {
+		copy->damage++;
+		return;
+	}
+	memcpy(entries, tcache->undo, sizeof(entries));	/* a damaged entry may name itself */
+	undo_entries(copy, tcache->domain, entries, count);
+	copy->undone++;
+}
+
+void gm_settle_undo(struct gm_copy *copy)
+{
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+		struct gm_domain *domain = gm_copy_domain(copy, d);
+		uint32_t count;
+
+		if (!domain || !domain->undo_op)
+			continue;
+		count = domain->undo_count;
+		if (count > GM_UNDO_ENTRIES) {
+			count = GM_UNDO_ENTRIES;
+			copy->damage++;
+		}
+		undo_entries(copy, d, domain->undo, count);
+		copy->undone++;
+	}
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++)
+		undo_tcache(copy, gm_copy_tcache(copy, i));
+}
+
+int gm_settle_segments(struct gm_copy *copy)
+{
+	size_t items = gm_copy_items(copy, GM_REGION_SEGMENTS), count = 0;
+	struct gm_pair *pairs = gm_copy_part(copy, (items + 1) * sizeof(*pairs));
+	struct gm_pair *scratch = gm_copy_part(copy, (items + 1) * sizeof(*scratch));
+	struct gm_pair *order;
+
+	copy->segments = gm_copy_part(copy, (items + 1) * sizeof(*copy->segments));
+	if (!pairs || !scratch || !copy->segments)
+		return -ENOMEM;
+	for (uint32_t id = 1; id < items; id++) {
+		const struct gm_segment *segment = gm_copy_segment(copy, id);
+
+		if (segment)
+			pairs[count++] = (struct gm_pair){ segment->address, id };
+	}
+	order = gm_pairs_sort(pairs, scratch, count);
+	for (size_t i = 0; i < count; i++)
+		order[i].key = gm_copy_segment(copy, (uint32_t)order[i].value)->domain;
+	order = gm_pairs_sort(order, order == pairs ? scratch : pairs, count);
+	for (size_t i = 0; i < count; i++)
+		copy->segments[i] = (uint32_t)order[i].value;
+	copy->segment_count = count;
+	gm_copy_part_free(copy, pairs);
+	gm_copy_part_free(copy, scratch);
+	return 0;
+}
