@@ -86,7 +86,7 @@ const char *gm_region_name(unsigned int region)
 	static const char *const names[] = {
 		[GM_REGION_DOMAINS] = "domains", [GM_REGION_THREADS] = "threads",
 		[GM_REGION_SEGMENTS] = "segments", [GM_REGION_BLOCKS] = "blocks",
-		[GM_REGION_USAGE] = "usage", [GM_REGION_TCACHES] = "thread caches",
+		[GM_REGION_USAGE] = "usage", [GM_REGION_TCACHES] = "thread_caches",
 		[GM_REGION_MODULES] = "modules",
 		[GM_REGION_STRINGS] = "strings", [GM_REGION_STACKS] = "stacks",
 		[GM_REGION_FRAMES] = "frames", [GM_REGION_SETTINGS] = "settings",
