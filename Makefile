@@ -82,10 +82,10 @@ UBSAN_ALONE = $(BUILD)/test/unit/test_python
 # What takes longer than some ten seconds, or wants another variant: not for the loop of a day's work.
 SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cached.py closefrom.py conservation.py crash.py host.py kills.py \
 	      sanitized.py storms.py) \
-	      $(addprefix test/tools/test_,convert_torch.py exits.py help.py large.py run.py search.py snapshot.py \
+	      $(addprefix test/tools/test_,convert_torch.py exit_codes.py help.py large.py run.py search.py snapshot.py \
 	      symbolize.py top.py) \
-	      $(addprefix test/security/test_,bombs.py shown.py sparse.py written.py) $(wildcard test/model/test_*.py) \
-	      $(addprefix $(BUILD)/test/unit/test_,cached cached_moments kill python step)
+	      $(addprefix test/security/test_,bombs.py result_places.py sparse_journal.py terminal.py) $(wildcard test/model/test_*.py) \
+	      $(addprefix $(BUILD)/test/unit/test_,cached cached_moments kill kill_step python)
 variant     = $(patsubst build/%,build/$(1)/%,$(2))
 # The model of random programs, and the named ones beside it (test/model/).
 SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
@@ -374,8 +374,8 @@ $(BUILD)/test/hooked/scenarios: $(call obj,$(SCENARIOS)) $(HOOKED_OBJ) $(FAKE_SO
 	$(call say,LD,$@)
 	$(Q)$(HOOKED_LINK)
 
-# Tests of the hooks from within: what they tell is looked at on its way.
-HOOKTEST_WRAP_test_tells = gm_work_slow gm_host_submitted_slow
+# Tests of the hooks from within; --wrap lets one count calls between the files of the library.
+HOOKTEST_WRAP_test_work_hooks = gm_work_slow gm_host_submitted_slow
 $(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -14,7 +14,7 @@ B = os.path.abspath(os.environ.get("B", "build"))
 LIBRARY = os.path.join(B, "libgpumem.so")
 GPUMEM = os.path.join(B, "gpumem")
 FAKE = os.path.join(B, "fakecuda")
-POINTS = os.path.join(B, "test/preload/libpoints.so")     # tells of cancellation points in the library
+POINTS = os.path.join(B, "test/preload/libcancelpoints.so")     # tells of cancellation points in the library
 _count = [0, 0]
 
 

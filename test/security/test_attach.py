@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from second import UID, Second  # noqa: E402
+from second_user import UID, Second  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import Program, gpumem  # noqa: E402
 

@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from second import UID, Second, become  # noqa: E402
+from second_user import UID, Second, become  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import killed_journal, load  # noqa: E402
 

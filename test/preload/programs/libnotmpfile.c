@@ -1,6 +1,6 @@
 /*
  * libnotmpfile.c - a file system where no file can be without a name, for test_output (preloaded into the
- * command) and test_writing (into a program, beside the library).
+ * command) and test_snapshot_places (into a program, beside the library).
  *
  * Thread context: any, as openat's own.
  */

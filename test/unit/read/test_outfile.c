@@ -271,7 +271,7 @@ START_TEST(what_is_no_file_is_left_alone)
 }
 END_TEST
 
-/* Killed while it writes. (Where files have names from their beginning: test/security/test_left.py.) */
+/* Killed while it writes. (Where files have names from their beginning: test/security/test_leftovers.py.) */
 START_TEST(a_killed_writer_leaves_nothing)
 {
 	struct gm_outfile out;

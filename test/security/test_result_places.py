@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from second import UID as STRANGER, become  # noqa: E402
+from second_user import UID as STRANGER, become  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import Program, gpumem, journals_begun, wait_for  # noqa: E402
 

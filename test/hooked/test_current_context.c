@@ -1,6 +1,6 @@
 /*
- * When a thread may take its current context for known, and when it has to ask: as told by what an
- * allocation gets, and by the fake driver's count of questions.
+ * When a thread may rely on the context that it knows as current, and when it has to ask the driver:
+ * judged by where an allocation lies, and by how often the fake driver was asked.
  */
 #include <pthread.h>
 
@@ -251,7 +251,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("where");
+	Suite *suite = suite_create("current context");
 	TCase *one = tcase_create("one device"), *two = tcase_create("two devices");
 
 	tcase_add_checked_fixture(one, setup, NULL);

@@ -8,7 +8,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from aside import journals, wait_for  # noqa: E402
+from other_user import journals, wait_for  # noqa: E402
 from tap import B, Room, check, finish, same, tell  # noqa: E402
 from verbs import has_allocated  # noqa: E402
 

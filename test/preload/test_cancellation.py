@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """No thread of a program reaches a cancellation point in the library with cancellation enabled: cancelled there it would hold
-our locks for good. libpoints.so sits before the C library's and tells; the storms run with it too, which meet the rare waits.
+our locks for good. libcancelpoints.so sits before the C library's and tells; the storms run with it too, which meet the rare waits.
 """
 import os
 import subprocess
@@ -22,7 +22,7 @@ LIVES = {
 def life(name, words, preload, said="", **options):
     with Play() as room:
         run = room.script(*words, LD_PRELOAD=":".join(preload + [LIBRARY, POINTS]), **options)
-        told = [line for line in run.stderr.splitlines() if line.startswith("libpoints: ")]
+        told = [line for line in run.stderr.splitlines() if line.startswith("libcancelpoints: ")]
         check("%s: it ends well" % name, run.returncode == 0 and said in run.stderr, tell(run))
         check("%s: no cancellation point" % name, not told, told)
 
@@ -48,7 +48,7 @@ def main():
     # Whoever sleeps in the library holds something, or waits for somebody: never by these.
     sleeps = needed & {"clock_nanosleep", "nanosleep", "poll", "select", "sem_wait", "sleep", "usleep"}
     check("the library sleeps by no cancellation point", not sleeps, sleeps)
-    check("libpoints.so knows each that the library is linked to", needed & points and needed & points <= watched,
+    check("libcancelpoints.so knows each that the library is linked to", needed & points and needed & points <= watched,
           needed & points - watched)
     finish()
 

@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from second import UID  # noqa: E402
+from second_user import UID  # noqa: E402
 from tap import Room, check, finish  # noqa: E402
 from verbs import gpumem, load, wait_for  # noqa: E402
 

@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from aside import STRANGER, TRAINING, USER, Waiting, as_user, journals, wait_for  # noqa: E402
+from other_user import STRANGER, TRAINING, USER, Waiting, as_user, journals, wait_for  # noqa: E402
 from tap import B, LIBRARY, Room, check, finish  # noqa: E402
 from verbs import gpumem, has_allocated  # noqa: E402
 

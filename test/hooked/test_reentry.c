@@ -1,7 +1,7 @@
 /*
- * Calls about cached memory from inside another hook of the same thread, as a signal handler or
- * what the driver calls back makes them: in a driver call of the program's, and in one of ours, with
- * the locks of a growth held. On the fake driver, through the hooks.
+ * Calls about cached memory from inside another hook of the same thread, as a signal handler or a
+ * callback of the driver makes them: within a driver call of the program's, and within one of ours while
+ * the locks of a growing heap are held. On the fake driver, through the hooks.
  */
 #include "preload/cache/cache.h"
 #include "preload/cache/writers.h"
@@ -242,8 +242,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("inside");
-	TCase *tc = tcase_create("inside");
+	Suite *suite = suite_create("reentry");
+	TCase *tc = tcase_create("reentry");
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	tcase_set_timeout(tc, 60);

@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/security")
-from aside import TRAINING, USER, Waiting, as_user, journals  # noqa: E402
+from other_user import TRAINING, USER, Waiting, as_user, journals  # noqa: E402
 from tap import GPUMEM, Room, check, finish  # noqa: E402
 from verbs import gpumem, wait_for  # noqa: E402
 

@@ -1,6 +1,6 @@
 /*
- * What the driver is made to say of cached memory while others allocate and free, and which pools
- * are served. On the fake driver, through the hooks.
+ * What the driver's queries answer about cached memory while others allocate and free, and which pools
+ * are served from the cache. On the fake driver, through the hooks.
  */
 #include <pthread.h>
 
@@ -212,8 +212,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("query");
-	TCase *tc = tcase_create("query");
+	Suite *suite = suite_create("queries");
+	TCase *tc = tcase_create("queries");
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	tcase_set_timeout(tc, 100);

@@ -1,7 +1,8 @@
 /*
- * Every hook of work tells of it: once, before the real call, of the right stream and in the right
- * form; and nothing when the driver cannot be reached. From the rows of hooks.def, so none is
- * forgotten; the driver's functions are exchanged for one that counts.
+ * Every hook of a call that gives the GPU work reports that work exactly once: before the real call, of
+ * the right stream, and with the right meaning of the default stream. It reports nothing when the
+ * driver cannot be reached. The rows come from hooks.def, so that no hook is forgotten; the driver's
+ * functions are replaced by one that counts.
  */
 #include "test/hooked/hooked.h"
 
@@ -223,8 +224,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("tells");
-	TCase *tc = tcase_create("tells");
+	Suite *suite = suite_create("work hooks");
+	TCase *tc = tcase_create("work hooks");
 
 	for (size_t i = 0; i < ROWS; i++)
 		if (submits(&rows[i]))

@@ -1,5 +1,5 @@
 /*
- * libpoints.c - tells of cancellation points in the library: where one is reached on a thread of the
+ * libcancelpoints.c - tells of cancellation points in the library: where one is reached on a thread of the
  * program, with cancellation enabled, a pthread_cancel would end that thread in the midst of a hook,
  * with whatever lock it holds held for good.
  *
@@ -73,7 +73,7 @@ static void tell(const char *function, _Atomic(bool) *told, uintptr_t caller)
 
 	if (!cancellable(caller) || atomic_exchange(told, true))
 		return;
-	n = snprintf(line, sizeof(line), "libpoints: the library called %s on a thread of the program at %#lx\n", function,
+	n = snprintf(line, sizeof(line), "libcancelpoints: the library called %s on a thread of the program at %#lx\n", function,
 		     (unsigned long)(caller - library.base));
 	syscall(SYS_write, STDERR_FILENO, line, (size_t)n);
 }

@@ -1,6 +1,6 @@
 /*
- * What others do while a context ends: when the driver has given its memory up, and our hook has not
- * gone on yet. The driver hands the same addresses to another thread then, and whatever the ended
+ * What other threads may do while a context ends: the driver has given its memory up, and our hook has
+ * not gone on yet. The driver may hand the same addresses to another thread then, and whatever the ended
  * context's heap still did with them would be done to that thread's blocks.
  */
 #include <pthread.h>
@@ -267,8 +267,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("ends");
-	TCase *tc = tcase_create("ends");
+	Suite *suite = suite_create("context end");
+	TCase *tc = tcase_create("context end");
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	tcase_set_timeout(tc, 60);

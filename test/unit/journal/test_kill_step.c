@@ -260,8 +260,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("step");
-	TCase *tc = tcase_create("step");
+	Suite *suite = suite_create("kill step");
+	TCase *tc = tcase_create("kill step");
 	SRunner *sr = srunner_create(suite);
 	int failed;
 

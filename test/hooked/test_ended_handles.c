@@ -1,6 +1,7 @@
 /*
- * What a thread asks the driver about streams and contexts of others: never of one that another thread
- * has ended meanwhile, whose handle may lie anywhere by then, nor of an event before it is recorded.
+ * What a thread asks the driver about streams and contexts that others use. It never asks about one that
+ * another thread has ended meanwhile, because that handle's memory may be anybody's by then, and never
+ * about an event that has not been recorded yet.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -230,8 +231,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("looks");
-	TCase *tc = tcase_create("looks");
+	Suite *suite = suite_create("ended handles");
+	TCase *tc = tcase_create("ended handles");
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	tcase_set_timeout(tc, 60);

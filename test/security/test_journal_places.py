@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/security")
-from aside import STRANGER, USER, Waiting, journals  # noqa: E402
+from other_user import STRANGER, USER, Waiting, journals  # noqa: E402
 from tap import Room, check, finish  # noqa: E402
 
 

@@ -1,7 +1,7 @@
 /*
- * After memory was handed out again early, the stream's next kernel may not overlap its
- * predecessor; private tables of the driver. The driver's functions are exchanged for ones that
- * remember what they were given.
+ * After a stream's memory was handed out again early, its next kernel may not overlap the one before; and
+ * private tables of the driver. The driver's functions are replaced by ones that remember what they were
+ * called with.
  */
 #include "test/hooked/hooked.h"
 
@@ -154,8 +154,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("early");
-	TCase *tc = tcase_create("early");
+	Suite *suite = suite_create("launch overlap");
+	TCase *tc = tcase_create("launch overlap");
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);

@@ -1,6 +1,6 @@
 /*
- * What the host may look at: which work makes a cudaFree its barrier, and what ends that; and where
- * a thread is in a host function. On the fake driver, through the hooks.
+ * Which pending work the host could see the result of, so that a cudaFree has to wait for it, and what
+ * ends that; and how a thread knows that it is in a host function. On the fake driver, through the hooks.
  */
 #include <pthread.h>
 
@@ -563,8 +563,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("sees");
-	TCase *tc = tcase_create("sees");
+	Suite *suite = suite_create("host barrier");
+	TCase *tc = tcase_create("host barrier");
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, NULL);
