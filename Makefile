@@ -117,18 +117,18 @@ cuda-found:
 	@test -r '$(CUDA_INC)/cudaTypedefs.h' || { echo 'libgpumem: no CUDA toolkit found (looked at CUDA_HOME, nvcc on the PATH, /usr/local/cuda, /opt/cuda): install it or set CUDA_HOME=' >&2; exit 1; }
 
 setup:
-	$(Q)scripts/setup.sh
+	$(Q)scripts/setup.sh check
 
 # Set up first, then a make of its own: pkg-config is asked again once the packages are there.
 demo:
-	$(Q)scripts/setup.sh
+	$(Q)scripts/setup.sh demo
 	$(Q)$(MAKE) --no-print-directory all demo-parts
 	$(Q)scripts/demo.sh
 
 demo-parts: $(FAKE_SO) $(RT_SO) $(RT_A) $(filter %/demo_app.static %/demo_app.shared,$(APPS_CU))
 
 check:
-	$(Q)scripts/setup.sh
+	$(Q)scripts/setup.sh check
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-only WERROR=1
 
 check-fast: all tests

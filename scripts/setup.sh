@@ -1,14 +1,37 @@
 #!/usr/bin/env bash
-# Set up this machine for `make demo` and `make check`. Idempotent: installs only what is missing,
-# says what it does, and fails with a clear line where it cannot.
+# Set up this machine: install the Debian packages that are missing, and find the CUDA toolkit.
+#
+# usage: scripts/setup.sh [--list] [demo|check]
+#
+# demo installs what it takes to build the library and the command and to run `make demo`; check, which is
+# the default, also what the tests need. --list prints those packages, missing or not, and installs nothing.
+# It can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+list=
+[ "${1:-}" = --list ] && list=1 && shift
+purpose=${1:-check}
+
+# The compilers (nvcc needs g++), and what the command reads and writes files with.
+demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
+# Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
+# compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run.
+check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
+	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
+case $purpose in
+demo) packages=("${demo_packages[@]}") ;;
+check) packages=("${check_packages[@]}") ;;
+*) fail "usage: scripts/setup.sh [--list] [demo|check]" ;;
+esac
+if [ -n "$list" ]; then
+	printf '%s\n' "${packages[@]}"
+	exit 0
+fi
+
 # package -> how to tell that it is there
-packages=(gcc make g++ pkg-config python3 libjansson-dev zlib1g-dev check libunwind8 libdw-dev
-	libiberty-dev clang libclang-rt-14-dev lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
 declare -A there=(
 	[gcc]='command -v gcc'
 	[g++]='command -v g++'

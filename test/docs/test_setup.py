@@ -1,0 +1,60 @@
+"""scripts/setup.sh installs what its purpose needs and no more: tried on a machine that has nothing, whose apt-get writes down what it is asked for."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, "test")
+from tap import check, finish  # noqa: E402
+
+SETUP = os.path.abspath("scripts/setup.sh")
+# Of each package here the presence shows by a program, so that a PATH without programs lacks all of them.
+BY_PROGRAM = {"gcc", "g++", "make", "pkg-config", "libjansson-dev", "zlib1g-dev"}
+
+
+def listed(purpose):
+    done = subprocess.run([SETUP, "--list", purpose], capture_output=True, text=True, check=False)
+    check("setup.sh --list %s lists packages" % purpose, done.returncode == 0 and done.stdout, done.stderr)
+    return done.stdout.split()
+
+
+def asked(purpose, apt="exit 1", user="0"):
+    """What apt-get is asked to install where no program is to be found, and what is said."""
+    with tempfile.TemporaryDirectory() as place:
+        programs = {"apt-get": "echo \"$@\" >>%s/asked; %s" % (place, apt), "id": "echo %s" % user}
+        for name, body in programs.items():
+            with open(os.path.join(place, name), "w", encoding="utf-8") as script:
+                script.write("#!/bin/bash\n%s\n" % body)
+            os.chmod(script.name, 0o755)
+        for name in ("bash", "tail", "mktemp", "rm"):
+            os.symlink("/bin/" + name, os.path.join(place, name))
+        done = subprocess.run(["/bin/bash", SETUP, purpose], env={"PATH": place, "CUDA_HOME": "/nowhere"},
+                              capture_output=True, text=True, check=False)
+        path = os.path.join(place, "asked")
+        if not os.path.exists(path):
+            return [], done
+        with open(path, encoding="utf-8") as text:
+            return [word for word in re.sub(r"^update$", "", text.read(), flags=re.M).split() if not word.startswith("-")], done
+
+
+demo, everything = listed("demo"), listed("check")
+check("what the demo needs, the tests need", set(demo) < set(everything), set(demo) - set(everything))
+check("the demo needs neither clang nor Java nor a library of tests",
+      not set(demo) & {"clang", "lld", "openjdk-17-jdk-headless", "check", "libc6-dev-arm64-cross"}, demo)
+for purpose, packages in (("demo", demo), ("check", everything)):
+    words, done = asked(purpose, apt="true")
+    check("%s: what is missing is installed, and nothing else" % purpose, words and words[0] == "install" and
+          BY_PROGRAM <= set(words[1:]) <= set(packages), words)
+    check("%s: what does not answer afterwards is said" % purpose, done.returncode and "still does not answer" in done.stderr, done.stderr)
+    words, done = asked(purpose, user="1000")
+    check("%s: who is not root is told what to run, and nothing is tried" % purpose,
+          not words and "Run as root: apt-get install gcc" in done.stderr, done.stderr)
+words, done = asked("everything")
+check("another purpose is refused with the usage", not words and done.returncode and "usage:" in done.stderr, done.stderr)
+
+with open("Makefile", encoding="utf-8") as text:
+    MAKEFILE = text.read()
+for target in ("demo", "check"):
+    check("make %s sets up for %s" % (target, target), re.search(r"^%s:\n\t\$\(Q\)scripts/setup\.sh %s$" % (target, target), MAKEFILE, re.M))
+finish()
