@@ -421,7 +421,7 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 
 # What the tools read from others' files, for the fuzz target of it.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/json_flat.c tools/read/value.c tools/read/value_read.c tools/read/value_make.c \
-	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/pages.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
+	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
 
 # The verbs themselves; main.c is in the target, under another name.
 $(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)) $(OPTION_SRC))

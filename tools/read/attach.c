@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "tools/read/attach.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -193,4 +194,22 @@ const char *gm_attach_explain(int error)
 	default:
 		return strerror(-error);
 	}
+}
+
+void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg)
+{
+	struct dirent *entry;
+	DIR *proc = opendir("/proc");
+
+	while (proc && (entry = readdir(proc))) {
+		struct gm_attached attached;
+		long pid = strtol(entry->d_name, NULL, 10);
+
+		if (pid <= 0 || pid == getpid() || gm_attach(pid, &attached))
+			continue;
+		close(attached.fd);
+		visit(arg, pid);
+	}
+	if (proc)
+		closedir(proc);
 }

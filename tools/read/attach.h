@@ -24,6 +24,10 @@ struct gm_attached {
  * -EWOULDBLOCK a lease is on it; -EACCES, -EPERM; or -errno. */
 int gm_attach(int64_t pid, struct gm_attached *ret_attached);
 
+/* Call @visit for every process that has a journal mapped and may be read by us: all of this user's, of
+ * root all, those in containers and other mount namespaces too. The pids are as seen from here. */
+void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
+
 /* One sentence for what gm_attach returned. */
 const char *gm_attach_explain(int error);
 

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/pages.h"
 
 #define ONE_MOST ((size_t)4096)		/* bytes of a text */
 #define PROBES 16
@@ -125,14 +124,14 @@ static void put(uint64_t *table, size_t room, uint64_t entry)
 static bool widen(struct gm_flat *flat)
 {
 	size_t room = flat->room ? flat->room * 2 : 4096;
-	uint64_t *table = gm_pages_new(room * sizeof(*table));
+	uint64_t *table = calloc(room, sizeof(*table));
 
 	if (!table)
 		return false;
 	for (size_t i = 0; i < flat->room; i++)
 		if (flat->table[i])
 			put(table, room, flat->table[i]);
-	gm_pages_free(flat->table, flat->room * sizeof(*table));
+	free(flat->table);
 	flat->table = table;
 	flat->room = room;
 	return true;
@@ -144,7 +143,7 @@ const struct gm_value **gm_flat_keep(struct gm_flat *flat, const char *at, size_
 	struct kept *kept;
 
 	if (!flat->kept)		/* it takes what is written to alone */
-		flat->kept = gm_pages_new(KEPT_MOST);
+		flat->kept = calloc(1, KEPT_MOST);
 	if (!flat->kept || flat->bytes + takes > KEPT_MOST || (flat->entries >= flat->room / 2 && !widen(flat)))
 		return NULL;
 	put(flat->table, flat->room, (hash & ~HALF) | (flat->bytes / 8 + 1));
@@ -158,7 +157,7 @@ const struct gm_value **gm_flat_keep(struct gm_flat *flat, const char *at, size_
 
 void gm_flat_free(struct gm_flat *flat)
 {
-	gm_pages_free(flat->table, flat->room * sizeof(*flat->table));
-	gm_pages_free(flat->kept, KEPT_MOST);
+	free(flat->table);
+	free(flat->kept);
 	*flat = (struct gm_flat){ .table = NULL };
 }

@@ -8,7 +8,6 @@
 #include "tools/read/limit.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +24,7 @@
 #define UNPACKED_LEAST (UINT64_C(64) << 20)
 #define UNPACKED_TIMES 100u
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {			/* all under the lock, but for @lifted, which is set before there are threads */
+static struct {
 	bool lifted, set;
 	rlim_t before;		/* the process's own */
 	uint64_t had, read, reserved;
@@ -81,13 +79,11 @@ void gm_limit_input(uint64_t bytes, int64_t reserved)
 {
 	if (limit.lifted)
 		return;
-	pthread_mutex_lock(&lock);
 	if (!limit.had)
 		limit.had = data_bytes() + (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * THREAD;
 	limit.read += bytes;
 	limit.reserved += (uint64_t)reserved;
 	set(limit.had + limit.reserved + memory());
-	pthread_mutex_unlock(&lock);
 }
 
 uint64_t gm_limit_output(void)

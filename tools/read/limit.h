@@ -4,7 +4,7 @@
  *
  * What real inputs take is far below: 119 MB of ours are 0.4 GB of memory at the most, and 2.05 GB as
  * PyTorch's JSON, 17 times as much; 93 MB of PyTorch's pickle, whose stacks are of 64 frames, 22 times.
- * A trace is packed to a quarter. Any thread.
+ * A trace is packed to a quarter. One thread.
  */
 #ifndef GM_TOOLS_LIMIT_H
 #define GM_TOOLS_LIMIT_H

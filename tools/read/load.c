@@ -164,44 +164,6 @@ static int load_json(int fd, struct gm_loaded *ret)
 	return r;
 }
 
-/* Whatever goes wrong here is found again by gm_load, which says it; only a snapshot is kept. */
-void gm_load_begin(struct gm_load_half *half, struct gm_loaded *ret)
-{
-	struct gm_source source;
-	int fd, r = -1;
-
-	memset(ret, 0, sizeof(*ret));
-	fd = gm_input_open(half->word, ret->error, sizeof(ret->error));
-	if (fd < 0)
-		return;
-	if (!begins_as_journal(fd) && !gm_source_open(&source, fd)) {
-		source.stop = half->stop;
-		r = parse(&source, ret, &half->read, &half->pickle);
-		gm_source_close(&source);
-	}
-	close(fd);
-	if (!r)
-		return;
-	gm_values_close(ret->values);
-	ret->values = NULL;
-	half->read = NULL;
-}
-
-int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret)
-{
-	int r;
-
-	if (!half->read)
-		return gm_load(half->word, ret);
-	r = understand(half->read, half->pickle, ret);
-	if (!r)
-		return 0;
-	gm_load_free(ret);
-	if (!ret->error[0])
-		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
-	return r;
-}
-
 /* Of a living process the moment is now, whenever it did something last. */
 static int emit(const struct gm_copy *copy, const char *reason, bool recovered, bool alive)
 {

@@ -37,18 +37,6 @@ int gm_load_as_said(const char *word, struct gm_loaded *ret);
 int gm_load_tables(const char *word, struct gm_loaded *ret);
 void gm_load_free(struct gm_loaded *loaded);
 
-/* The two halves of gm_load of a file @word: of the first, several may be done at once, each by a
- * thread of its own. It ends soon once *@stop, which is read atomically. Between them only
- * gm_load_free may be called, once the thread is gone. gm_load_end returns what gm_load would. */
-struct gm_load_half {
-	const char *word;
-	const bool *stop;
-	const struct gm_value *read;	/* NULL: gm_load_end begins anew */
-	bool pickle;
-};
-void gm_load_begin(struct gm_load_half *half, struct gm_loaded *ret);
-int gm_load_end(struct gm_load_half *half, struct gm_loaded *ret);
-
 /* Settle the copy of a journal in @fd and parse the JSON of it; as gm_load. */
 struct gm_copy;
 int gm_load_journal(const struct gm_copy *copy, const char *reason, bool recovered,

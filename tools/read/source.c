@@ -70,8 +70,6 @@ bool gm_source_more(struct gm_source *source, size_t needed, size_t used)
 {
 	size_t before = source->have;
 
-	if (source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED))
-		source->whole = true;
 	if (source->whole)
 		return false;
 	forget(source, used);

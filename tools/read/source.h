@@ -17,7 +17,6 @@ struct gm_source {
 	bool whole;			/* no more come */
 	int error;			/* -errno of a read that failed, -EFBIG; then whole */
 	/* its own */
-	const bool *stop;		/* read atomically: then no more comes. NULL */
 	int fd;
 	size_t room, mapped, dropped;
 };

@@ -4,8 +4,8 @@
 #include "tools/read/table.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
-#include "tools/read/pages.h"
 
 struct gm_table_entry { uint64_t a, b, value; };	/* value 0: free */
 
@@ -29,7 +29,7 @@ static size_t find(const struct gm_table *table, uint64_t a, uint64_t b)
 
 void gm_table_free(struct gm_table *table)
 {
-	gm_pages_free(table->entries, table->room * sizeof(*table->entries));
+	free(table->entries);
 	*table = (struct gm_table){ NULL, 0, 0 };
 }
 
@@ -37,14 +37,14 @@ static int grow(struct gm_table *table)
 {
 	struct gm_table larger = { NULL, table->count, table->room ? table->room * 2 : 256 };
 
-	larger.entries = gm_pages_new(larger.room * sizeof(*larger.entries));
+	larger.entries = calloc(larger.room, sizeof(*larger.entries));
 	if (!larger.entries)
 		return -ENOMEM;
 	for (size_t i = 0; i < table->room; i++)
 		if (table->entries[i].value)
 			larger.entries[find(&larger, table->entries[i].a, table->entries[i].b)] =
 				table->entries[i];
-	gm_pages_free(table->entries, table->room * sizeof(*table->entries));
+	free(table->entries);
 	*table = larger;
 	return 0;
 }

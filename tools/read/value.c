@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/pages.h"
 
 #define CHUNK ((size_t)1 << 18)
 #define RECENT ((size_t)1 << 14)	/* integers remembered; a power of two */
@@ -44,7 +43,7 @@ struct gm_values *gm_values_open(size_t limit_bytes)
 		return NULL;
 	values->limit = limit_bytes;
 	values->room = 1024;
-	values->table = gm_pages_new(values->room * sizeof(*values->table));
+	values->table = calloc(values->room, sizeof(*values->table));
 	if (!values->table) {
 		free(values);
 		return NULL;
@@ -62,7 +61,7 @@ void gm_values_close(struct gm_values *values)
 		free(values->chunks);
 		values->chunks = next;
 	}
-	gm_pages_free(values->table, values->room * sizeof(*values->table));
+	free(values->table);
 	free(values->apart.items);
 	free(values);
 }
@@ -185,7 +184,7 @@ static int make_room(struct gm_values *values)
 
 	if (values->entries < values->room / 2)
 		return 0;
-	table = gm_pages_new(room * sizeof(*table));
+	table = calloc(room, sizeof(*table));
 	if (!table)
 		return -ENOMEM;
 	for (size_t i = 0; i < values->room; i++) {
@@ -197,7 +196,7 @@ static int make_room(struct gm_values *values)
 			at = (at + 1) & (room - 1);
 		table[at] = values->table[i];
 	}
-	gm_pages_free(values->table, values->room * sizeof(*table));
+	free(values->table);
 	values->table = table;
 	values->room = room;
 	return 0;

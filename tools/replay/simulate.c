@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/pages.h"
 
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
 #define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
@@ -355,11 +354,11 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	sim->segment_limit = (uint32_t)ids + 1;
 	sim->block_limit = 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
-	sim->segments = gm_pages_new(sim->segment_limit * sizeof(*sim->segments));
-	sim->blocks = gm_pages_new(sim->block_limit * sizeof(*sim->blocks));
-	sim->links = gm_pages_new(sim->block_limit * sizeof(*sim->links));
-	sim->block_of = gm_pages_new(ids * sizeof(*sim->block_of));
-	sim->direct_of = gm_pages_new(ids * sizeof(*sim->direct_of));
+	sim->segments = calloc(sim->segment_limit, sizeof(*sim->segments));
+	sim->blocks = calloc(sim->block_limit, sizeof(*sim->blocks));
+	sim->links = calloc(sim->block_limit, sizeof(*sim->links));
+	sim->block_of = calloc(ids, sizeof(*sim->block_of));
+	sim->direct_of = calloc(ids, sizeof(*sim->direct_of));
 	if (!sim->segments || !sim->blocks || !sim->links || !sim->block_of || !sim->direct_of)
 		return -ENOMEM;
 	setup.segments = sim->segments;
@@ -378,11 +377,11 @@ static void finish(struct simulation *sim)
 	for (size_t i = 0; i < sim->memory_count; i++)
 		free(sim->memory[i]);
 	free(sim->memory);
-	gm_pages_free(sim->segments, sim->segment_limit * sizeof(*sim->segments));
-	gm_pages_free(sim->blocks, sim->block_limit * sizeof(*sim->blocks));
-	gm_pages_free(sim->links, sim->block_limit * sizeof(*sim->links));
-	gm_pages_free(sim->block_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->block_of));
-	gm_pages_free(sim->direct_of, ((size_t)sim->trace->ids + 1) * sizeof(*sim->direct_of));
+	free(sim->segments);
+	free(sim->blocks);
+	free(sim->links);
+	free(sim->block_of);
+	free(sim->direct_of);
 }
 
 /* Blocks lie anywhere: those that the frees to come need are fetched while what is before them runs,

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
-#include "tools/read/discover.h"
 #include "tools/top/top.h"
 #include "tools/show/units.h"
 

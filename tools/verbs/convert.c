@@ -15,7 +15,7 @@
 
 #include "tools/verbs/cli.h"
 #include "tools/write/convert.h"
-#include "tools/read/discover.h"
+#include "tools/read/attach.h"
 #include "tools/verbs/given.h"
 #include "tools/read/limit.h"
 #include "tools/write/output.h"

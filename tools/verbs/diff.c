@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/ahead.h"
 #include "tools/verbs/cli.h"
 #include "tools/verbs/given.h"
 #include "tools/show/groups.h"
@@ -94,11 +93,10 @@ static int diff(const struct ask *ask, char **words)
 	struct gm_loaded loaded[2] = { { .root = NULL } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
-	struct gm_ahead ahead = gm_ahead_of(words, 2);
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, ask->by);
 
 	for (int i = 0; !r && i < 2; i++) {
-		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
+		if (gm_load(words[i], &loaded[i])) {
 			gm_given_bad("diff", words[i], loaded[i].error);
 			goto out_close;
 		}
@@ -120,7 +118,6 @@ static int diff(const struct ask *ask, char **words)
 		print_text(ask, &groups);
 	status = gm_show_end("diff", GM_EXIT_OK);
 out_close:
-	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	for (int i = 0; i < 2; i++) {
 		gm_scene_close(&scenes[i]);

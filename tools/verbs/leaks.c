@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/ahead.h"
 #include "tools/verbs/cli.h"
 #include "tools/verbs/given.h"
 #include "tools/show/groups.h"
@@ -124,11 +123,10 @@ static int leaks(struct ask *ask, char **words, int count)
 	struct gm_loaded loaded[2] = { { .root = NULL } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
-	struct gm_ahead ahead = gm_ahead_of(words, (size_t)count);
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
 
 	for (int i = 0; !r && i < count; i++) {
-		if (gm_ahead_load(&ahead, (size_t)i, &loaded[i])) {
+		if (gm_load(words[i], &loaded[i])) {
 			gm_given_bad("leaks", words[i], loaded[i].error);
 			goto out_close;
 		}
@@ -151,7 +149,6 @@ static int leaks(struct ask *ask, char **words, int count)
 		print_text(ask, &groups, loaded[count - 1].root, count == 2);
 	status = gm_show_end("leaks", GM_EXIT_OK);
 out_close:
-	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	for (int i = 0; i < count; i++) {
 		gm_scene_close(&scenes[i]);

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/ahead.h"
 #include "tools/verbs/cli.h"
 #include "tools/verbs/given.h"
 #include "tools/show/groups.h"
@@ -244,7 +243,6 @@ static void close_merge(struct gm_merge *merge)
 static int read_all(struct gm_merge *merge, const struct ask *ask, char **words, size_t count)
 {
 	struct gm_groups groups;
-	struct gm_ahead ahead = gm_ahead_of(words, count);
 	int r = gm_groups_open(&groups, ask->by);
 	bool there = false;
 
@@ -254,10 +252,9 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		struct gm_loaded loaded;
 
 		gm_progress("gpumem merge: snapshots read", i, count);
-		if (gm_ahead_load(&ahead, i, &loaded)) {
+		if (gm_load(words[i], &loaded)) {
 			gm_progress_end();
 			gm_given_bad("merge", words[i], loaded.error);
-			gm_ahead_close(&ahead);
 			gm_groups_close(&groups);
 			return -EBADMSG;
 		}
@@ -268,7 +265,6 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
-	gm_ahead_close(&ahead);
 	gm_groups_close(&groups);
 	if (!r && !there) {
 		gm_given_bad("merge", ask->filter.device, "no rank has that device");
