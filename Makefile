@@ -48,6 +48,8 @@ CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 # ---- what there is -----------------------------------------------------------------------------
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
+# The part of the cache that needs no driver: heaps whose records lie in the journal, and thread caches.
+CACHE_SRC := $(wildcard preload/cache/cached*.c preload/cache/thread_cache*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
 # What an option's value may be: the library's own code, in the command, too.
@@ -199,7 +201,7 @@ $(BUILD)/gpumem.map: preload/hooks/hooks.def preload/driver/exports.def preload/
 	$(call say,MAP,$@)
 	$(Q)scripts/exports.sh preload/hooks/hooks.def preload/driver/exports.def $(if $(RULES),preload/driver/exports_rules.def) >$@
 
-$(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC))
+$(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 

@@ -24,7 +24,7 @@
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
  * backend call. gm_reuse_freed is called under no lock: who frees a block holds it by its state until
- * it is told (recorder/cache/cached_free.c), and its completion may overtake that. Thread context: any.
+ * it is told (preload/cache/cached_free.c), and its completion may overtake that. Thread context: any.
  * Signal context: none. Fork: the owner zeroes it and starts anew.
  */
 #ifndef GM_ALLOCATOR_REUSE_H

@@ -88,7 +88,7 @@ struct gm_segment {			/* 128 bytes */
 };
 
 /* Two cache lines: where the block lies, which changes under the domain's lock; and what changes
- * whenever it is handed out or freed, which a thread may do without that lock (recorder/cache/thread_cache.c):
+ * whenever it is handed out or freed, which a thread may do without that lock (preload/cache/thread_cache.c):
  * no word that one of the two logs is written by the other. */
 struct gm_block {			/* 128 bytes */
 	uint64_t address;

@@ -538,6 +538,7 @@ int gm_cache_heaps_start(void)
 {
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		growth[i].rank = GM_RANK_GROWTH;
+	gm_cached_begin();
 	gm_cache_page_map_of_process = gm_page_map_new(pages, NULL);
 	return gm_cache_page_map_of_process ? 0 : -ENOMEM;
 }

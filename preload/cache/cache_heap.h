@@ -1,7 +1,7 @@
 /*
  * cache_heap.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
  *
- * Between cache.c (what a call gets) and recorder/cache/cached.h (the heap and its records). Context: as
+ * Between cache.c (what a call gets) and preload/cache/cached.h (the heap and its records). Context: as
  * cache.h.
  */
 #ifndef GM_PRELOAD_CACHE_HEAP_H
@@ -9,7 +9,7 @@
 
 #include "preload/cache/cache.h"
 #include "preload/order/capture.h"
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 
 /* A private stream that waits for what was freed on the stream of @key. */
 #define GM_CACHE_BEHIND 8u

@@ -10,7 +10,7 @@
 #include "allocator/page_map.h"
 #include "preload/cache/cache_heap.h"
 #include "preload/cache/cache_inside.h"
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 #include "recorder/journal/recorder.h"
 
 /* False: @address lies in no segment of ours. */

@@ -22,7 +22,7 @@
 #include "preload/order/order_internal.h"
 #include "preload/hooks/retry.h"
 #include "preload/process/say.h"
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 
 #define SEEN 1024u			/* a power of two */
 

@@ -15,7 +15,6 @@
 
 #include "recorder/record/annotations.h"
 #include "recorder/journal/budget.h"
-#include "recorder/cache/cached_internal.h"
 #include "recorder/journal/clock.h"
 #include "recorder/record/events.h"
 #include "recorder/journal/file.h"
@@ -131,7 +130,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	gm_history_begin(header, config);
 	gm_annotations_begin(header->history_events);
 	gm_threads_begin();
-	gm_cached_begin();
+	gm_set(&gm_rec.caches, NULL);
 	r = gm_events_begin(map->plan.chunks);
 	if (r == 0)
 		r = gm_intern_begin();

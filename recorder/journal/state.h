@@ -111,6 +111,8 @@ struct gm_intern_table {
 
 enum gm_lost { GM_LOST_NOT, GM_LOST_JUST_NOW, GM_LOST };
 
+struct gm_caches;
+
 struct gm_recorder {
 	_Atomic(struct gm_header *) header;	/* set last; NULL: nothing is recorded */
 	uint8_t *base;
@@ -143,6 +145,8 @@ struct gm_recorder {
 	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
 	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory, the same for every journal */
 	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
+
+	_Atomic(const struct gm_caches *) caches;	/* NULL: there are no thread caches (tables.h) */
 
 	/* what the control group leaves us */
 	bool limited;			/* it has a limit */

@@ -53,7 +53,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	uint8_t flags;
 
 	if (to->size > segment->size)
-		gm_tcache_flush_locked(change);
+		gm_caches_flush_locked(change);
 	if (!gm_delta_init(&delta, change->number, segment->module, segment->kind, segment->flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;
@@ -159,7 +159,7 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		struct gm_pair_ids ids = { id, segment->first_block };
 
 		next = segment->next;
-		/* A heap's are dropped by gm_cached_drop. */
+		/* A heap's are dropped by the cache. */
 		if (segment->context != ending->context || gm_get(&segment->heap)) {
 			ending->at = id;
 			ending->at_op = segment->op;

@@ -5,7 +5,7 @@
  * by one, then the journal lock; each loop is bounded by the size of its table.
  * Thread context: any thread that holds no lock. Signal and fork context: none.
  */
-#include "recorder/cache/thread_cache.h"
+#include "recorder/record/tables.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
@@ -169,52 +169,53 @@ static void tally(struct gm_stats *stats, const struct gm_tally *of, enum gm_sta
 	}
 }
 
-/* The tallies of a domain's thread caches, one after the other: begin with @keep the first thread cache and *@n 0.
- * NULL: at the end. */
-static const struct gm_tally *next_tally(const struct gm_tcache **keep, unsigned int *n)
+static uint64_t tallies_of(const struct gm_domain *domain, const struct gm_tally **ret_tallies,
+			   uint64_t n)
 {
-	if (*keep && *n == GM_TALLIES) {
-		*keep = (*keep)->next;
-		*n = 0;
-	}
-	return *keep ? &(*keep)->record->tallies[(*n)++] : NULL;
+	const struct gm_tcache_record *record = &gm_rec.tcaches[n];
+
+	*ret_tallies = record->tallies;
+	return record->domain == domain - gm_rec.domains ? GM_TALLIES : 0;
 }
 
 /* The statistics with what is not yet counted in them. */
-static struct gm_stats whole_stats(const struct gm_domain *domain)
+static struct gm_stats whole_stats(const struct gm_header *header, const struct gm_domain *domain)
 {
-	const struct gm_tcache *keep = gm_tcache_first((uint8_t)(domain - gm_rec.domains));
+	uint64_t records = items(header, GM_REGION_TCACHES);
 	struct gm_stats stats = domain->stats;
 	const struct gm_tally *t;
-	unsigned int n = 0;
 
-	while ((t = next_tally(&keep, &n))) {
-		tally(&stats, t, GM_STAT_ALLOCATION, t->takes, t->puts);
-		tally(&stats, t, GM_STAT_ACTIVE, t->takes, t->puts);
-		tally(&stats, t, GM_STAT_ALLOCATED_BYTES, t->takes * t->size, t->puts * t->size);
-		tally(&stats, t, GM_STAT_ACTIVE_BYTES, t->takes * t->size, t->puts * t->size);
-		tally(&stats, t, GM_STAT_REQUESTED_BYTES, t->taken_bytes, t->put_bytes);
-	}
+	for (uint64_t n = 1; n < records; n++)
+		for (uint64_t left = tallies_of(domain, &t, n); left; left--, t++) {
+			tally(&stats, t, GM_STAT_ALLOCATION, t->takes, t->puts);
+			tally(&stats, t, GM_STAT_ACTIVE, t->takes, t->puts);
+			tally(&stats, t, GM_STAT_ALLOCATED_BYTES, t->takes * t->size,
+			      t->puts * t->size);
+			tally(&stats, t, GM_STAT_ACTIVE_BYTES, t->takes * t->size,
+			      t->puts * t->size);
+			tally(&stats, t, GM_STAT_REQUESTED_BYTES, t->taken_bytes, t->put_bytes);
+		}
 	return stats;
 }
 
-/* Bytes of @kind that are kept, and that the domain's bytes and rows take for live. */
-static uint64_t kept_bytes(const struct gm_domain *domain, unsigned int kind)
+/* Bytes of @kind in thread caches, which the domain's bytes and rows take for live. */
+static uint64_t cached_bytes(const struct gm_header *header, const struct gm_domain *domain,
+			     unsigned int kind)
 {
-	const struct gm_tcache *keep = gm_tcache_first((uint8_t)(domain - gm_rec.domains));
+	uint64_t records = items(header, GM_REGION_TCACHES), bytes = 0;
 	const struct gm_tally *t;
-	unsigned int n = 0;
-	uint64_t bytes = 0;
 
-	while ((t = next_tally(&keep, &n)))
-		if (t->kind == kind)
-			bytes += (t->puts - t->takes) * t->size;
+	for (uint64_t n = 1; n < records; n++)
+		for (uint64_t left = tallies_of(domain, &t, n); left; left--, t++)
+			if (t->kind == kind)
+				bytes += (t->puts - t->takes) * t->size;
 	return bytes;
 }
 
-static int check_counts(const struct gm_domain *domain, const struct sums *sums)
+static int check_counts(const struct gm_header *header, const struct gm_domain *domain,
+			const struct sums *sums)
 {
-	const struct gm_stats stats = whole_stats(domain), *s = &stats;
+	const struct gm_stats stats = whole_stats(header, domain), *s = &stats;
 	bool whole = !domain->stats_resets;
 	int bad = 0;
 
@@ -223,7 +224,7 @@ static int check_counts(const struct gm_domain *domain, const struct sums *sums)
 	INSIST(!whole || s->num_device_alloc - s->num_device_free ==
 			 sums->stat[GM_STAT_SEGMENT][GM_POOL_ALL]);
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++)
-		INSIST(domain->live_bytes[kind] == sums->live[kind] + kept_bytes(domain, kind));
+		INSIST(domain->live_bytes[kind] == sums->live[kind] + cached_bytes(header, domain, kind));
 	return bad;
 }
 
@@ -255,11 +256,11 @@ static int check_usage(const struct gm_header *header, uint32_t number, const st
 	if (gm_get(&header->regions[GM_REGION_USAGE].refused))
 		return bad;			/* what found no row is counted in none */
 	for (unsigned int kind = 0; kind < GM_KIND_COUNT; kind++) {
-		int64_t kept = (int64_t)kept_bytes(&gm_rec.domains[number], kind);
+		int64_t cached = (int64_t)cached_bytes(header, &gm_rec.domains[number], kind);
 
-		by_module -= kept;
-		by_kind[kind] -= kept;
-		by_pair[kind] -= kept;
+		by_module -= cached;
+		by_kind[kind] -= cached;
+		by_pair[kind] -= cached;
 		INSIST(by_kind[kind] == (int64_t)sums->live[kind]);
 		INSIST(by_pair[kind] == (int64_t)sums->live[kind]);
 	}
@@ -276,7 +277,7 @@ static int check_domain(const struct gm_header *header, uint32_t number)
 	INSIST(!gm_get(&domain->undo_op));
 	bad += check_segments(header, number, domain, &sums);
 	bad += check_unused(header, number, domain);
-	bad += check_counts(domain, &sums);
+	bad += check_counts(header, domain, &sums);
 	bad += check_usage(header, number, &sums);
 	return bad;
 }
@@ -358,9 +359,9 @@ int gm_recorder_check(void)
 		if (gm_change_enter(&change, (uint8_t)d, 0))
 			return bad + 1;
 		gm_ledger_settle(&change);
-		if (gm_tcache_hold((uint8_t)d)) {
+		if (gm_caches_hold((uint8_t)d)) {
 			bad += check_domain(header, d);
-			gm_tcache_release((uint8_t)d);
+			gm_caches_release((uint8_t)d);
 		} else {
 			bad++;
 		}

@@ -39,7 +39,7 @@ uint64_t gm_record_failure(struct gm_failure *failure)
 	struct gm_change change;
 	struct gm_txn txn;
 
-	gm_tcache_flush(failure->domain);
+	gm_caches_flush(failure->domain);
 	if (failure->kind >= GM_KIND_COUNT || gm_change_enter(&change, failure->domain, 0) < 0)
 		return 0;
 	gm_ledger_settle(&change);

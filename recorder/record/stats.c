@@ -12,7 +12,7 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 	struct gm_change change;
 	int r;
 
-	gm_tcache_flush(domain);
+	gm_caches_flush(domain);
 	r = gm_change_enter(&change, domain, 0);
 	if (r)
 		return r;
@@ -69,7 +69,7 @@ int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 	struct gm_txn txn;
 	int r;
 
-	gm_tcache_flush(domain);
+	gm_caches_flush(domain);
 	r = gm_change_enter(&change, domain, 0);
 
 	if (r)

@@ -194,7 +194,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 
 	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH)
 		flags |= GM_SEGMENT_SMALL;
-	gm_tcache_flush_locked(change);
+	gm_caches_flush_locked(change);
 	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags,
 			   change->writer.nested))
 		return -ETIMEDOUT;

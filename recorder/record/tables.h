@@ -70,25 +70,53 @@ static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 	gm_txn_begin(txn, change->domain, change->op);
 }
 
-/* What heaps keep of @domain, and what they have not yet counted, goes where a reader of the
- * statistics looks for it (thread_cache.c). No lock held. */
-void gm_tcache_flush(uint8_t domain);
+/* The thread caches of a floor above (preload/cache/thread_cache.c), which sets @ops in gm_rec when it begins.
+ * Their blocks count as live in the statistics until they are flushed. */
+struct gm_caches {
+	void (*flush)(uint8_t domain);
+	void (*flush_locked)(const struct gm_change *change);
+	bool (*hold)(uint8_t domain);
+	void (*release)(uint8_t domain);
+};
 
-/* The same with the lock of @change, before its transaction: it may raise a peak, and what is kept
- * would be taken for live. */
-void gm_tcache_flush_locked(const struct gm_change *change);
+/* Blocks in thread caches of @domain, and what these have counted, go into its statistics. No lock held. */
+static inline void gm_caches_flush(uint8_t domain)
+{
+	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
+
+	if (caches)
+		caches->flush(domain);
+}
+
+/* The same with the lock of @change, before a transaction of it that may raise a peak. */
+static inline void gm_caches_flush_locked(const struct gm_change *change)
+{
+	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
+
+	if (caches)
+		caches->flush_locked(change);
+}
 
 /* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
  * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
 void gm_ledger_settle(const struct gm_change *change);
 
 /* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
- * of some thread it could not be done, and nobody is kept out. */
-bool gm_tcache_hold(uint8_t domain);
-void gm_tcache_release(uint8_t domain);
+ * a thread could not be kept out, and nobody is. */
+static inline bool gm_caches_hold(uint8_t domain)
+{
+	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
 
-/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks. */
-bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
+	return !caches || caches->hold(domain);
+}
+
+static inline void gm_caches_release(uint8_t domain)
+{
+	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
+
+	if (caches)
+		caches->release(domain);
+}
 
 /* The segment and the one block that a free, change or end of context is about. */
 struct gm_pair_ids { uint32_t segment, block; };

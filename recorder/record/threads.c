@@ -20,6 +20,8 @@
 #define SWEEP_NS UINT64_C(100000000)
 #define RETRY 1024u			/* operations between two attempts to get a slot */
 #define SLOT_WAIT_NS UINT64_C(10000000)
+#define HOLD_SPINS 200u
+#define HOLD_PAUSE_NS 50000
 
 __thread struct gm_thread_local gm_tls;
 
@@ -220,4 +222,41 @@ void gm_op_end(uint64_t op)
 	thread = &gm_rec.threads[index];
 	if (gm_likely(gm_get(&thread->flight_op) == op))
 		gm_set_release(&thread->flight_op, 0);
+}
+
+static bool try_hold_slot(struct gm_slot *slot)
+{
+	uint32_t nobody = GM_TCACHE_NOBODY;
+
+	return gm_get(&slot->tcache_owner) == GM_TCACHE_NOBODY &&
+	       atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody, GM_TCACHE_OTHER,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static bool hold_slot_slow(struct gm_slot *slot, uint64_t limit_ns)
+{
+	uint64_t until = limit_ns ? gm_now_ns() + limit_ns : 0;
+	bool held = false;
+
+	for (unsigned int i = 0; i < HOLD_SPINS && !held; i++) {
+		gm_pause();
+		held = try_hold_slot(slot);
+	}
+	while (!held && until && gm_now_ns() < until) {
+		gm_nap(HOLD_PAUSE_NS);
+		held = try_hold_slot(slot);
+	}
+	return held;
+}
+
+bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
+{
+	bool stuck = gm_get(&slot->keep_stuck) != 0, held = try_hold_slot(slot);
+
+	/* Stuck: its thread died there. Nobody shall wait like that again. */
+	if (gm_unlikely(!held))
+		held = hold_slot_slow(slot, stuck ? 0 : limit_ns);
+	if (gm_unlikely(held == stuck))
+		gm_set(&slot->keep_stuck, !held);
+	return held;
 }

@@ -101,4 +101,8 @@ void gm_threads_sweep(void);
 /* The same with the journal lock held, at most once in 100 ms. Returns how many were freed. */
 unsigned int gm_threads_sweep_locked(void);
 
+/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks. False: it could
+ * not be kept out. Whoever did sets @tcache_owner to GM_TCACHE_NOBODY in the end. */
+bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
+
 #endif

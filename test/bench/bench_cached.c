@@ -22,7 +22,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/page_map.h"
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 
 #define ROUNDS_MOST 64
 #define LIVE 100000u
@@ -399,6 +399,7 @@ static int prepare_cached(uint64_t history)
 		printf("no journal: %s (%s)\n", strerror(-r), report.note);
 		return r;
 	}
+	gm_cached_begin();
 	gm_heap_config_default(&heap_config);
 	setup.map = gm_page_map_new(memory, NULL);
 	return setup.map ? gm_cached_new(&setup, &cached) : -ENOMEM;

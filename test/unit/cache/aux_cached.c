@@ -1,6 +1,7 @@
 /*
  * aux_cached.c - cached heaps on a driver of the test's own: see aux_cached.h.
  */
+#include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"
 
 #include <check.h>
@@ -95,6 +96,8 @@ struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const
 	struct gm_cached *heap = NULL;
 	char error[160];
 
+	if (!gm_get(&gm_rec.caches))		/* a new journal */
+		gm_cached_begin();
 	gm_heap_config_default(&config);
 	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
 	config.limit = limit;

@@ -6,7 +6,7 @@
 #define GM_TEST_AUX_CACHED_H
 
 #include "allocator/reuse.h"
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 
 struct aux_driver {
 	uint64_t next, used, capacity;	/* addresses from 0x7e0000000000 */

@@ -1,5 +1,5 @@
 /*
- * What heaps count in a ledger (recorder/cache/cached_ledger.c) is what they would have counted at once: the same
+ * What heaps count in a ledger (preload/cache/cached_ledger.c) is what they would have counted at once: the same
  * random program on heaps with a ledger and on heaps without, in domains of their own, with other
  * modules, kinds and memory that no heap serves in between, has the same statistics, peaks too, and
  * the same usage rows at any moment, in the process and in a copy of its journal.
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"

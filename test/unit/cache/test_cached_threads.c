@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/cache/thread_cache.h"
+#include "preload/cache/thread_cache.h"
 #include "recorder/read/copy.h"
 #include "test/unit/cache/aux_cached.h"
 #include "test/unit/journal/aux_journal.h"

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
 #include "test/unit/cache/aux_cached.h"

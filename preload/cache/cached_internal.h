@@ -26,7 +26,7 @@
 
 #include <errno.h>
 
-#include "recorder/cache/cached.h"
+#include "preload/cache/cached.h"
 #include "recorder/record/tables.h"
 
 /* Memory that is given back all at once, or never. */
@@ -200,6 +200,17 @@ bool gm_tcache_others(const struct gm_section *section);
 /* Without a lock: is anything kept in the domain? */
 bool gm_tcache_any(uint8_t domain);
 
+/* What a thread keeps of @domain goes where a reader of the statistics looks for it. No lock held; or with
+ * the lock of @change, before a transaction of it. */
+void gm_tcache_flush(uint8_t domain);
+void gm_tcache_flush_locked(const struct gm_change *change);
+
+/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
+ * of some thread it could not be done, and nobody is kept out. */
+bool gm_tcache_hold(uint8_t domain);
+void gm_tcache_release(uint8_t domain);
+
+/* For a new journal: there are none yet; and who reads its statistics has them flushed (tables.h). */
 void gm_tcache_begin(void);
 
 /* ---- cached_memory.c ---- */
@@ -216,8 +227,5 @@ void gm_cached_retire(struct gm_cached *heap);
 void gm_cached_again(struct gm_cached *heap);
 
 uint32_t gm_cached_count(void);		/* numbers given out */
-
-/* For a new journal: no heap yet. */
-void gm_cached_begin(void);
 
 #endif

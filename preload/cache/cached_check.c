@@ -4,8 +4,8 @@
  *
  * Thread context: any thread that holds no lock. Lock: the domain's, for O(blocks).
  */
-#include "recorder/cache/thread_cache.h"
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/thread_cache.h"
+#include "preload/cache/cached_section.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 

@@ -5,7 +5,7 @@
  * Thread context: the holder of the domain's lock. Signal context: none. Fork: forgotten. Lock: the
  * domain's.
  */
-#include "recorder/cache/cached_ledger.h"
+#include "preload/cache/cached_ledger.h"
 
 static struct gm_room rooms[GM_DOMAINS][GM_POOL_CLASSES];
 

@@ -8,7 +8,7 @@
 #ifndef GM_RECORDER_CACHED_KEEP_H
 #define GM_RECORDER_CACHED_KEEP_H
 
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 
 #define GM_BIN_BLOCKS 32u
 #define GM_BIN_BYTES (UINT64_C(4) << 20)

@@ -6,11 +6,11 @@
  *
  * Thread context: the holder of the domain's lock, within a locked section, but for the driver's calls.
  */
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/cached_section.h"
 
 #include <errno.h>
 
-#include "recorder/cache/cached_ledger.h"
+#include "preload/cache/cached_ledger.h"
 
 /* ---- the lock, between the driver's calls ---- */
 

@@ -8,14 +8,11 @@
  * the domain's, then a slot's @tcache_owner.
  */
 #include "allocator/lock.h"
-#include "recorder/cache/thread_cache.h"
-#include "recorder/journal/clock.h"
-#include "recorder/cache/cached_ledger.h"
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/thread_cache.h"
+#include "preload/cache/cached_ledger.h"
+#include "preload/cache/cached_section.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
-#define SPINS 200u
-#define PAUSE_NS 50000
 
 static struct {
 	_Atomic(struct gm_tcache *) first;
@@ -24,6 +21,11 @@ static struct {
 
 _Atomic(uint32_t) gm_tcache_large[GM_DOMAINS];
 
+static const struct gm_caches caches = {
+	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked,
+	.hold = gm_tcache_hold, .release = gm_tcache_release,
+};
+
 void gm_tcache_begin(void)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
@@ -31,46 +33,10 @@ void gm_tcache_begin(void)
 		gm_set(&domains[d].first, NULL);
 		gm_set(&domains[d].count, 0);
 	}
+	gm_set_release(&gm_rec.caches, &caches);
 }
 
 /* ---- holding threads out ---- */
-
-static bool try_hold(struct gm_slot *slot)
-{
-	uint32_t nobody = GM_TCACHE_NOBODY;
-
-	return gm_get(&slot->tcache_owner) == GM_TCACHE_NOBODY &&
-	       atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody, GM_TCACHE_OTHER,
-						       memory_order_acquire, memory_order_relaxed);
-}
-
-static bool hold_slow(struct gm_slot *slot, uint64_t limit_ns)
-{
-	uint64_t until = limit_ns ? gm_now_ns() + limit_ns : 0;
-	bool held = false;
-
-	for (unsigned int i = 0; i < SPINS && !held; i++) {
-		gm_pause();
-		held = try_hold(slot);
-	}
-	while (!held && until && gm_now_ns() < until) {
-		gm_nap(PAUSE_NS);
-		held = try_hold(slot);
-	}
-	return held;
-}
-
-bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
-{
-	bool stuck = gm_get(&slot->keep_stuck) != 0, held = try_hold(slot);
-
-	/* Stuck: its thread died there. Nobody shall wait like that again. */
-	if (gm_unlikely(!held))
-		held = hold_slow(slot, stuck ? 0 : limit_ns);
-	if (gm_unlikely(held == stuck))
-		gm_set(&slot->keep_stuck, !held);
-	return held;
-}
 
 static void release(struct gm_slot *slot)
 {

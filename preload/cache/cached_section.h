@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 
 /* A locked section that has not begun. Field by field: to clear all of it takes longer than it is used. */
 static inline void gm_section_make(struct gm_section *section, bool moves_nothing)

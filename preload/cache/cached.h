@@ -46,6 +46,9 @@ struct gm_cached_setup {
 	bool keeps;			/* blocks just freed are kept for the next of their size */
 };
 
+/* For a new journal: no heap yet. */
+void gm_cached_begin(void);
+
 /* Returns 0; -ENOMEM, -ENODEV (nothing is recorded), -EINVAL. Its number (1 ..) is the owner of
  * its blocks in reuse.h, never used again. */
 int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret);

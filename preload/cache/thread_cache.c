@@ -42,7 +42,7 @@
  * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Fork:
  * forgotten with the journal. Lock: @tcache_owner, after the domain's, before the chunk's.
  */
-#include "recorder/cache/thread_cache.h"
+#include "preload/cache/thread_cache.h"
 
 /* For the check of ranks alone. */
 static const struct gm_lock tcache_rank = { .rank = GM_RANK_TCACHE };

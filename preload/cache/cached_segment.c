@@ -3,7 +3,7 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: none. Lock: the domain's.
  */
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 #include "recorder/record/tables.h"
 
 bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy)

@@ -6,12 +6,12 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cache/thread_cache.h"
+#include "preload/cache/thread_cache.h"
 
 #include <errno.h>
 
 #include "allocator/reuse.h"
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/cached_section.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 

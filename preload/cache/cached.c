@@ -3,11 +3,11 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 
 #include <errno.h>
 
-#include "recorder/cache/cached_ledger.h"
+#include "preload/cache/cached_ledger.h"
 
 static void *memory(void *arg, size_t bytes)
 {

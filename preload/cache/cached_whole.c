@@ -4,7 +4,7 @@
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none. Fork:
  * forgotten. Lock: the domain's, given up now and then.
  */
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/cached_section.h"
 
 #include <errno.h>
 

@@ -8,7 +8,7 @@
  *
  * Thread context: any. Lock: heaps, a leaf, for the numbers; an arena's is its owner's.
  */
-#include "recorder/cache/cached_internal.h"
+#include "preload/cache/cached_internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,12 +7,12 @@
  *
  * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
  */
-#include "recorder/cache/thread_cache.h"
+#include "preload/cache/thread_cache.h"
 
 #include <errno.h>
 
-#include "recorder/cache/cached_ledger.h"
-#include "recorder/cache/cached_section.h"
+#include "preload/cache/cached_ledger.h"
+#include "preload/cache/cached_section.h"
 
 static void set(uint64_t *counter, uint64_t value)
 {
