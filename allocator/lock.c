@@ -18,7 +18,7 @@
 #define SPINS 48
 #define PAUSES 16
 
-static uint64_t now_ns(void)
+uint64_t gm_now_ns(void)
 {
 	struct timespec t;
 
@@ -59,7 +59,7 @@ bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
 	}
 	if (!limit_ns)
 		return false;
-	now = now_ns();
+	now = gm_now_ns();
 	deadline = now + limit_ns;
 	/* 2 tells the holder that somebody may sleep. Whoever takes the lock this way leaves 2
 	 * behind, which costs at most one needless wake. */
@@ -71,7 +71,7 @@ bool gm_lock_slow(struct gm_lock *lock, uint64_t limit_ns)
 		timeout.tv_sec = (time_t)((deadline - now) / UINT64_C(1000000000));
 		timeout.tv_nsec = (long)((deadline - now) % UINT64_C(1000000000));
 		futex(lock, FUTEX_WAIT, 2, &timeout);
-		now = now_ns();
+		now = gm_now_ns();
 	}
 	errno = saved_errno;
 	return held;

@@ -73,6 +73,9 @@ static inline void gm_lock_rank_driver(void)
 /* Sleep for @ns, under a second; less when a signal comes. */
 void gm_nap(long ns);
 
+/* CLOCK_MONOTONIC in ns, for limits and intervals. */
+uint64_t gm_now_ns(void);
+
 /* Between two looks at a word that another thread will change, within some 50 ns. (YIELD is nothing on
  * most aarch64 processors; what ISB takes is about what PAUSE does.) */
 static inline void gm_pause(void)

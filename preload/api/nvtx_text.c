@@ -24,7 +24,7 @@
 struct gm_nvtx_text {
 	const struct gm_nvtx_text *self;
 	struct gm_nvtx_text *next;
-	_Atomic(uint64_t) id;		/* generation of the journal << 32 | string id in it */
+	_Atomic(uint32_t) id;		/* string id in the journal, once it has one */
 	uint32_t hash;
 	uint16_t number, length;
 	char text[];
@@ -161,21 +161,16 @@ const struct gm_nvtx_text *gm_nvtx_register_wide(const wchar_t *text)
 	return text ? gm_nvtx_register(narrow(text, narrowed)) : NULL;
 }
 
-/* Its id in this journal is kept with it. */
+/* Its id in the journal is kept with it. */
 uint32_t gm_nvtx_id(const struct gm_nvtx_text *registered)
 {
 	struct gm_nvtx_text *text = ours(registered);
-	uint32_t generation = gm_get(&gm_generation), id;
-	uint64_t known;
+	uint32_t id = text ? gm_get(&text->id) : GM_NONE;
 
-	if (!text)
-		return GM_NONE;
-	known = gm_get(&text->id);
-	if (known >> 32 == generation)
-		return (uint32_t)known;
+	if (!text || id)
+		return id;
 	id = gm_annotation_text(text->text, text->length);
-	if (id)
-		gm_set(&text->id, (uint64_t)generation << 32 | id);
+	gm_set(&text->id, id);
 	return id;
 }
 

@@ -18,7 +18,7 @@
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/sample.h"
 #include "preload/cache/writers.h"
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */
 #define SCARCE_PART 16u			/* less free or idle than this is scarce */

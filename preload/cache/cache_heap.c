@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "allocator/rules.h"
 #include "preload/cache/cache_heap.h"
@@ -48,14 +47,6 @@ struct gm_page_map *gm_cache_page_map_of_process;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static struct gm_cache_heap *heap_at(unsigned int n)
 {
@@ -101,11 +92,11 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap)
  * then. False: it was not before @limit_ns. */
 static bool settle_stream(CUstream stream, uint64_t limit_ns)
 {
-	uint64_t until = now_ns() + limit_ns;
+	uint64_t until = gm_now_ns() + limit_ns;
 	CUresult result;
 
 	while ((result = GM_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY &&
-	       now_ns() < until)
+	       gm_now_ns() < until)
 		sched_yield();
 	if (!result)
 		GM_REAL(cuStreamSynchronize)(stream);

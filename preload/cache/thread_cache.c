@@ -39,8 +39,8 @@
  * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
  * ends leaves them to the next thread with its slot, and to every flush.
  *
- * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Fork:
- * forgotten with the journal. Lock: @tcache_owner, after the domain's, before the chunk's.
+ * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here.
+ * Lock: @tcache_owner, after the domain's, before the chunk's.
  */
 #include "preload/cache/thread_cache.h"
 
@@ -52,7 +52,7 @@ static inline struct gm_slot *enter(void)
 	struct gm_slot *slot = gm_tls.slot;
 	uint32_t nobody = GM_TCACHE_NOBODY;
 
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+	if (gm_unlikely(!slot))
 		return NULL;
 	/* Both seq_cst: gm_slot_enter. */
 	if (gm_unlikely(!atomic_compare_exchange_strong_explicit(&slot->tcache_owner, &nobody,

@@ -64,7 +64,7 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 	const struct gm_slot *slot = gm_tls.slot;
 	struct gm_tcache *keep;
 
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+	if (gm_unlikely(!slot))
 		return NULL;
 	keep = gm_get(&slot->keep);
 	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
@@ -98,7 +98,7 @@ static inline bool gm_tcache_has(uint8_t domain)
 	const struct gm_slot *slot = gm_tls.slot;
 	const struct gm_tcache *keep;
 
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation)))
+	if (gm_unlikely(!slot))
 		return false;
 	keep = gm_get(&slot->keep);
 	if (gm_likely(keep && keep->domain == domain))

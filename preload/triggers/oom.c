@@ -34,14 +34,6 @@
 #define PAUSE_FACTOR 20u
 #define PAUSE_NS UINT64_C(1000000000)	/* at least, after the first ones */
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* How many of @kept files belong to the first failures. The last one always has a place. */
 static unsigned int first_ones(uint64_t kept)
 {
@@ -76,7 +68,7 @@ static bool wanted(void)
 /* Is it time for a file? Then no other is asked for, until gm_oom_done. */
 static bool due(void)
 {
-	uint64_t now = now_ns();
+	uint64_t now = gm_now_ns();
 	bool yes;
 
 	if (!gm_lock_try(&gm_state.oom_lock))
@@ -92,7 +84,7 @@ static bool due(void)
  * do: both failures are in its copy, or this one has to wait for its turn. */
 static void keep_copy(void)
 {
-	uint64_t began = now_ns(), passed;
+	uint64_t began = gm_now_ns(), passed;
 	struct gm_oom_copy *to;
 	struct timespec wall;
 
@@ -113,7 +105,7 @@ static void keep_copy(void)
 		to->time_us = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
 		if (gm_copy_from_process(&to->copy))
 			gm_copy_free(&to->copy);
-		gm_state.oom_budget_ns -= (int64_t)(now_ns() - began);
+		gm_state.oom_budget_ns -= (int64_t)(gm_now_ns() - began);
 	}
 	gm_state.oom_budget_at_ns = began;
 	gm_unlock(&gm_state.oom_copying);
@@ -167,7 +159,7 @@ bool gm_oom_owed(void)
 
 uint64_t gm_oom_owed_ns(void)
 {
-	uint64_t now = now_ns(), next = UINT64_MAX;
+	uint64_t now = gm_now_ns(), next = UINT64_MAX;
 
 	if (gm_oom_owed() && gm_lock(&gm_state.oom_lock)) {
 		next = gm_state.oom_next_ns;
@@ -189,14 +181,14 @@ void gm_oom_begun(void)
 {
 	if (!gm_lock(&gm_state.oom_lock))
 		return;
-	gm_state.oom_begun_ns = now_ns();
+	gm_state.oom_begun_ns = gm_now_ns();
 	gm_state.oom_next_ns = UINT64_MAX;
 	gm_unlock(&gm_state.oom_lock);
 }
 
 void gm_oom_done(void)
 {
-	uint64_t now = now_ns(), pause;
+	uint64_t now = gm_now_ns(), pause;
 
 	if (!gm_lock(&gm_state.oom_lock))
 		return;

@@ -30,7 +30,7 @@
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/modules/symbols.h"
 #include "recorder/unwind/unwind.h"

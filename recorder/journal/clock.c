@@ -28,14 +28,6 @@ enum { SOURCE_TSC = 0, SOURCE_MONOTONIC = 1 };		/* gm_clock.source */
 static _Atomic(bool) use_tsc;
 static _Atomic(uint64_t) last_stamp;			/* SOURCE_MONOTONIC */
 
-uint64_t gm_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t monotonic_stamp(void)
 {
 	uint64_t now = gm_now_ns(), last = gm_get(&last_stamp), next;

@@ -23,7 +23,4 @@ void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first);
 /* Set the second pair as of now. One thread at a time. */
 void gm_clock_refresh(struct gm_clock *clock);
 
-/* CLOCK_MONOTONIC in ns, for limits and intervals. */
-uint64_t gm_now_ns(void);
-
 #endif

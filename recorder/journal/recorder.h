@@ -2,8 +2,7 @@
  * recorder.h - what the hooks call to have something recorded.
  *
  * Thread context: any thread of the process, after gm_recorder_start. Signal context: none but
- * where a function says so. Fork: the recorder's memory is not the child's (MADV_DONTFORK): the
- * child calls gm_recorder_forget() before anything else, then may start afresh.
+ * where a function says so. A forked child has none of it (MADV_DONTFORK), and calls nothing here.
  * Nothing here waits without end, calls malloc, opens a file (but gm_recorder_start), or fails
  * the caller: what cannot be recorded is counted.
  *
@@ -57,9 +56,6 @@ struct gm_recorder_report {
  * says what failed): then every other function here is a no-op. Not reentrant; first CUDA call. */
 int gm_recorder_start(const struct gm_recorder_config *config,
 		      struct gm_recorder_report *ret_report);
-
-/* In a forked or cloned child: forget the parent's mapping without touching it. Async-signal-safe. */
-void gm_recorder_forget(void);
 
 /* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
 void gm_recorder_unlink(void);

@@ -1,9 +1,9 @@
 /*
- * start.c - the recorder's life: start, liveness, the helper's tick, fork, the end.
+ * start.c - the recorder's life: start, liveness, the helper's tick, the end.
  *
  * Owns gm_rec. Thread context: gm_recorder_start on the thread of the first CUDA call, once;
  * gm_recorder_hold_alive and gm_recorder_tick on the helper thread; the rest on any thread.
- * Signal context: gm_recorder_header, gm_recorder_forget. Fork: gm_recorder_forget in the child.
+ * Signal context: gm_recorder_header.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,8 +29,6 @@
 #define REVIEW_NS UINT64_C(10000000)	/* for the journal's lock; the next time will do */
 
 struct gm_recorder gm_rec;
-_Atomic(uint32_t) gm_generation = 1;
-static bool used_before;		/* gm_rec holds what an earlier journal left */
 
 /* One clause after another, as far as they fit. */
 static void say(struct gm_recorder_report *report, const char *what, const char *more)
@@ -54,12 +52,8 @@ static void init_locks(void)
 	gm_rec.journal = (struct gm_lock){ .rank = GM_RANK_JOURNAL };
 	gm_rec.intern = (struct gm_lock){ .rank = GM_RANK_INTERN };
 	gm_rec.shared = (struct gm_lock){ .rank = GM_RANK_SHARED_CHUNK };
-	for (uint32_t d = 0; d < GM_DOMAINS; d++) {
+	for (uint32_t d = 0; d < GM_DOMAINS; d++)
 		gm_rec.domain[d].lock = (struct gm_lock){ .rank = GM_RANK_DOMAIN + d };
-		gm_set(&gm_rec.domain[d].stuck, 0);
-		gm_rec.domain[d].spare_segment = GM_NONE;
-		gm_rec.domain[d].last_key = 0;
-	}
 }
 
 /* A robust, process-shared mutex: the kernel marks it when its holder dies, whatever it dies of. */
@@ -136,8 +130,6 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 		r = gm_intern_begin();
 	if (r < 0)
 		return r;
-	memset(gm_rec.lookup, 0, used_before ? GM_USAGE_LOOKUP * sizeof(gm_rec.lookup[0]) : 0);
-	gm_set(&gm_rec.last_failure, 0);
 	return 0;
 }
 
@@ -248,18 +240,11 @@ int gm_recorder_start(const struct gm_recorder_config *config,
 	if (gm_rec.name[0])
 		snprintf(ret_report->path, sizeof(ret_report->path), "%.767s/%.255s",
 			 gm_rec.directory, gm_rec.name);
-	used_before = true;
 	gm_set_release(&gm_rec.header, header);
 	set_settings(header, config);
 	gm_clock_begin(&header->clock, &first);
 	gm_set_release(&header->magic, GM_MAGIC);
 	return 0;
-}
-
-void gm_recorder_forget(void)
-{
-	gm_set(&gm_rec.header, NULL);
-	gm_count(&gm_generation, 1);
 }
 
 bool gm_recorder_exposed(void)

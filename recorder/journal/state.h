@@ -1,9 +1,7 @@
 /*
  * state.h - the writing side's own state: where the journal is mapped, locks, slots, pools.
  *
- * All of it is one static struct. A forked child never has the mapping (MADV_DONTFORK), so
- * gm_recorder_forget() only clears @header and bumps gm_generation; gm_recorder_start() sets the
- * rest up again. What a thread keeps (TLS) carries the generation it belongs to.
+ * All of it is one static struct, zero until gm_recorder_start, which a process calls once.
  *
  * Locks, lowest first: domain (65 of them, in order) < a slot's @tcache_owner < shared chunk < intern <
  * journal.
@@ -143,7 +141,7 @@ struct gm_recorder {
 	_Atomic(uint64_t) last_failure;
 	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
 	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
-	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory, the same for every journal */
+	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory */
 	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
 
 	_Atomic(const struct gm_caches *) caches;	/* NULL: there are no thread caches (tables.h) */
@@ -166,8 +164,6 @@ struct gm_recorder {
 
 /* Hidden: reached without a detour through the GOT. */
 extern struct gm_recorder gm_rec __attribute__((visibility("hidden")));
-/* Of gm_rec; never 0, never used twice by a process. */
-extern _Atomic(uint32_t) gm_generation __attribute__((visibility("hidden")));
 
 static inline struct gm_header *gm_header_get(void)
 {

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 
 #define OPEN_REACH 16384u		/* how far a function that gives no size is believed to go */
 #define LOOK_AT_CLOCK 65536u		/* steps between two looks: about 0.1 ms */

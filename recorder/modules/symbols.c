@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 #include "recorder/modules/elf_symbols.h"
 #include "recorder/journal/file.h"
 #include "recorder/read/copy_internal.h"
@@ -29,7 +29,6 @@
 #define LOOK_AT_CLOCK 32u		/* names between two looks */
 
 static struct job {
-	uint32_t generation;		/* of the recorder whose frames these are */
 	uint32_t taken;			/* frames of the journal that are done or in the batch */
 	void *memory;			/* everything below; NULL: no batch */
 	size_t memory_bytes;
@@ -43,7 +42,7 @@ static struct job {
 	struct gm_elf_file file;		/* that the scan began with; identity alone is used */
 } job;
 
-static _Atomic(uint32_t) busy;		/* generation of the recorder that somebody is at work for */
+static _Atomic(uint32_t) busy;		/* 1: somebody is at work */
 
 static const struct gm_frame *frame_at(uint32_t id)
 {
@@ -289,21 +288,15 @@ static bool work(uint64_t until_ns)
 
 bool gm_symbols_work(uint64_t limit_ns)
 {
-	uint32_t generation = gm_get(&gm_generation), before = gm_get(&busy);
 	uint64_t now = gm_now_ns();
+	uint32_t idle = 0;
 	int kept = errno;
 	bool more;
 
-	/* Set by a parent it means nothing in its child. */
-	if (!gm_header_get() || before == generation ||
-	    !atomic_compare_exchange_strong_explicit(&busy, &before, generation,
-						     memory_order_acquire, memory_order_relaxed))
+	if (!gm_header_get() ||
+	    !atomic_compare_exchange_strong_explicit(&busy, &idle, 1, memory_order_acquire,
+						     memory_order_relaxed))
 		return false;
-	if (job.generation != generation) {
-		/* Its memory was the parent's, and is not mapped here. */
-		memset(&job, 0, sizeof(job));
-		job.generation = generation;
-	}
 	more = work(limit_ns < UINT64_MAX - now ? now + limit_ns : UINT64_MAX);
 	gm_set_release(&busy, 0);
 	errno = kept;

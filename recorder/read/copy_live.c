@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "recorder/record/events.h"
 #include "recorder/journal/probe.h"
@@ -29,14 +28,6 @@
 static const enum gm_region_id locked_regions[] = {
 	GM_REGION_SEGMENTS, GM_REGION_BLOCKS, GM_REGION_USAGE, GM_REGION_TCACHES
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* Words that others may be storing to: each is read whole and once, an event's commit word before
  * its body. Not instrumented: the commit words, generations and locks say what is valid. */
@@ -350,7 +341,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	/* The pages are there before the locks are taken: the pause is the copying alone. */
 	touch_tables(copy);
 	all = gm_recorder_lock_all(LOCK_LIMIT_NS, &held);
-	began = now_ns();
+	began = gm_now_ns();
 #if defined(__x86_64__)
 	__builtin_ia32_lfence();	/* the stamp is not read ahead of the locks */
 #endif
@@ -358,7 +349,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	copy_tables(copy, live);
 	doubtful = !all || gm_events_unbacked();
 	gm_recorder_unlock_all(&held);
-	copy->locked_ns = now_ns() - began;
+	copy->locked_ns = gm_now_ns() - began;
 	copy_events(copy, live, doubtful);
 	copy_clock(copy, (const struct gm_header *)live);
 	copy_region(copy, live, GM_REGION_FAILURES);

@@ -16,17 +16,14 @@
 #define KNOWN 1024u			/* texts seen lately; a power of two */
 #define LOT 32u				/* events that a thread takes of the share at a time */
 
-/* A range's number: string id / 8, a count, the device, the journal it belongs to. */
+/* A range's number: string id / 8, a count, the device. */
 #define RANGE_COUNT_SHIFT 29
 #define RANGE_COUNT_MASK UINT32_C(0xfffff)
 #define RANGE_DEVICE_SHIFT 49
-#define RANGE_JOURNAL_SHIFT 56
-#define RANGE_JOURNAL_MASK 0x7fu
 
 struct open_range {
 	uint32_t name;
 	uint16_t scope;
-	uint8_t journal;		/* low bits of its generation */
 	uint8_t device;			/* NO_DEVICE: not recorded */
 };
 #define NO_DEVICE 0xffu
@@ -60,8 +57,6 @@ void gm_annotations_begin(uint64_t events)
 	share.each_second = (int64_t)(events / 64 + LOT);
 	gm_set(&share.left, share.most);
 	gm_set(&share.filled_ns, coarse_ns());
-	for (unsigned int i = 0; i < KNOWN; i++)
-		gm_set(&known[i], GM_NONE);
 }
 
 /* ---- the share --------------------------------------------------------------------------------- */
@@ -120,7 +115,7 @@ static uint32_t hash_text(const char *text, uint32_t length)
 	return (uint32_t)(h ^ h >> 32);
 }
 
-/* Strings never change once they are published: no lock. The id may be of an earlier journal. */
+/* Strings never change once they are published: no lock. */
 static bool is_text(uint32_t id, const char *text, uint32_t length)
 {
 	const struct gm_region *region = gm_region(GM_REGION_STRINGS);
@@ -174,11 +169,6 @@ static int write_event(uint8_t device, enum gm_stage stage, uint32_t name, uint3
 	return 0;
 }
 
-static uint8_t journal_now(void)
-{
-	return gm_get(&gm_generation) & RANGE_JOURNAL_MASK;
-}
-
 int gm_annotate_mark(const struct gm_annotation *what)
 {
 	if (!gm_header_get())
@@ -203,7 +193,6 @@ void gm_annotate_push(const struct gm_annotation *what, uint16_t scope)
 	if (!what || !gm_header_get() || !take(2))
 		return;
 	range->name = what->name;
-	range->journal = journal_now();
 	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, 0) == 0)
 		range->device = what->device;
 }
@@ -224,7 +213,7 @@ void gm_annotate_pop(uint16_t scope, uint32_t scope_name)
 	range = own.open[at - 1];
 	memmove(&own.open[at - 1], &own.open[at], (own.depth - at) * sizeof(range));
 	own.depth--;
-	if (range.device != NO_DEVICE && gm_header_get() && range.journal == journal_now())
+	if (range.device != NO_DEVICE && gm_header_get())
 		write_event(range.device, GM_STAGE_END, range.name, scope_name, 0);
 }
 
@@ -241,17 +230,16 @@ uint64_t gm_annotate_start(const struct gm_annotation *what)
 	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, count))
 		return GM_RANGE_NONE;
 	return what->name / 8 | count << RANGE_COUNT_SHIFT |
-	       (uint64_t)what->device << RANGE_DEVICE_SHIFT |
-	       (uint64_t)journal_now() << RANGE_JOURNAL_SHIFT;
+	       (uint64_t)what->device << RANGE_DEVICE_SHIFT;
 }
 
 void gm_annotate_end(uint64_t range, uint32_t scope_name)
 {
 	uint64_t count = range >> RANGE_COUNT_SHIFT & RANGE_COUNT_MASK;
 
-	if (!count || !gm_header_get() || range >> RANGE_JOURNAL_SHIFT != journal_now())
+	if (!count || !gm_header_get())
 		return;
-	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT & 0x7f), GM_STAGE_END,
+	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT), GM_STAGE_END,
 		    (uint32_t)(range & ((UINT64_C(1) << RANGE_COUNT_SHIFT) - 1)) * 8, scope_name,
 		    count);
 }

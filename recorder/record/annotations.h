@@ -5,8 +5,7 @@
  * may be a share of it only, and what is more is counted (a library that names each of its calls
  * shall not drive the allocations out). A range that begins is recorded with its end, or neither.
  *
- * Thread context: any, no lock of ours held. Signal context: none, but harmless. Fork: a child's
- * own journal knows nothing of ranges that its parent began: their ends are passed over.
+ * Thread context: any, no lock of ours held. Signal context: none, but harmless.
  */
 #ifndef GM_RECORDER_ANNOTATIONS_H
 #define GM_RECORDER_ANNOTATIONS_H

@@ -3,7 +3,7 @@
  *
  * A record is one gm_change: enter (slot, domain lock), a transaction, events, leave.
  * Thread context: any. Signal context: a handler that interrupts a record finds everything taken,
- * waits for nothing, and is counted as lost. Fork: none.
+ * waits for nothing, and is counted as lost.
  */
 #ifndef GM_RECORDER_TABLES_H
 #define GM_RECORDER_TABLES_H
@@ -38,9 +38,7 @@ gm_change_enter_fast(struct gm_change *change, uint8_t domain, uint64_t op)
 	struct gm_domain_state *state = &gm_rec.domain[domain];
 	struct gm_slot *slot = gm_tls.slot;
 
-	if (gm_unlikely(!gm_header_get() || !slot ||
-			gm_tls.generation != gm_get(&gm_generation) || gm_get(&state->stuck) ||
-			!gm_slot_enter(slot)))
+	if (gm_unlikely(!gm_header_get() || !slot || gm_get(&state->stuck) || !gm_slot_enter(slot)))
 		return gm_change_enter(change, domain, op);
 	if (gm_unlikely(!gm_lock_grab(&state->lock))) {
 		gm_set_release(&slot->busy, 0);

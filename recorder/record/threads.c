@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 #include "recorder/record/events.h"
 #include "recorder/journal/probe.h"
 
@@ -27,10 +27,7 @@ __thread struct gm_thread_local gm_tls;
 
 void gm_threads_begin(void)
 {
-	memset(gm_rec.slots, 0, gm_rec.slots_used * sizeof(gm_rec.slots[0]));
-	memset(gm_rec.tids, 0, gm_rec.slots_used * sizeof(gm_rec.tids[0]));
 	gm_rec.slots_used = 1;		/* slot 0 */
-	gm_rec.slots_swept_ns = 0;
 }
 
 static bool is_dead(uint32_t tid)
@@ -150,17 +147,9 @@ static struct gm_slot *acquire(struct gm_header *header)
 
 void gm_writer_enter_slow(struct gm_writer *writer)
 {
-	uint32_t generation = gm_get(&gm_generation);
 	struct gm_header *header = gm_header_get();
 
 	*writer = (struct gm_writer){ .slot = NULL };
-	if (gm_tls.generation != generation) {
-		/* A new thread, or its first record in a forked child or a new journal. */
-		gm_tls.slot = NULL;
-		gm_tls.refused = 0;
-		gm_set(&gm_tls.busy, 0);
-		gm_tls.generation = generation;
-	}
 	if (atomic_exchange_explicit(&gm_tls.busy, 1, memory_order_acquire)) {
 		writer->nested = true;
 		return;
@@ -214,7 +203,6 @@ void gm_op_end(uint64_t op)
 	struct gm_header *header = gm_header_get();
 	struct gm_thread *thread;
 
-	/* An operation that began before a fork has a number of the parent's. */
 	if (gm_unlikely(!index || !header ||
 			index >= gm_get(&header->regions[GM_REGION_THREADS].used) /
 				 sizeof(*thread)))

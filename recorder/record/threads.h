@@ -8,8 +8,8 @@
  * a thread in its thread caches (thread_cache.c), which needs not both.
  *
  * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
- * waits). Fork: TLS carries the generation of gm_rec that it belongs to. No TLS destructor and no
- * pthread key: the slots of dead threads are found by tgkill(pid, tid, 0).
+ * waits). No TLS destructor and no pthread key: the slots of dead threads are found by
+ * tgkill(pid, tid, 0).
  */
 #ifndef GM_RECORDER_THREADS_H
 #define GM_RECORDER_THREADS_H
@@ -21,7 +21,6 @@
 
 struct gm_thread_local {
 	struct gm_slot *slot;		/* NULL: none */
-	uint32_t generation;		/* of gm_rec that @slot belongs to */
 	uint32_t refused;		/* times that no slot was to be had */
 	_Atomic(uint32_t) busy;		/* as in a slot, while this thread has none */
 };
@@ -54,7 +53,7 @@ static inline void gm_writer_enter(struct gm_writer *writer)
 {
 	struct gm_slot *slot = gm_tls.slot;
 
-	if (gm_unlikely(!slot || gm_tls.generation != gm_get(&gm_generation))) {
+	if (gm_unlikely(!slot)) {
 		gm_writer_enter_slow(writer);
 		return;
 	}

@@ -23,6 +23,7 @@
 #include "allocator/lock.h"
 #include "allocator/page_map.h"
 #include "preload/cache/cached.h"
+#include "test/unit/journal/aux_forget.h"
 
 #define ROUNDS_MOST 64
 #define LIVE 100000u
@@ -438,7 +439,7 @@ int main(int argc, char **argv)
 							 "no history, one size", rounds);
 		}
 		gm_recorder_unlink();
-		gm_recorder_forget();
+		aux_forget();
 	}
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/recorder.h"
+#include "test/unit/journal/aux_forget.h"
 
 #define THREADS_MOST 16
 #define ROUNDS_MOST 64
@@ -286,7 +287,7 @@ int main(int argc, char **argv)
 		return 1;
 	bench(rounds);
 	gm_recorder_unlink();
-	gm_recorder_forget();
+	aux_forget();
 	history = 0;
 	memset(live, 0, sizeof(live));
 	if (start() < 0)

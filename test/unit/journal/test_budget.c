@@ -182,7 +182,7 @@ START_TEST(test_growth_is_looked_at)
 	ck_assert_uint_eq(gm_get(&gm_rec.review), 0);
 	ck_assert_uint_le(gm_rec.budget, gm_rec.populated + 3000000 / 8);
 	/* Without a limit nobody is woken. */
-	gm_recorder_forget();
+	aux_forget();
 	aux_put_file("cg/a/memory.max", "max\n");
 	aux_start(1000000);
 	record_much();

@@ -57,7 +57,7 @@ START_TEST(test_clock)
 		ck_assert_uint_ne(stamps[k], stamps[k - 1]);
 	aux_start(100);
 	ck_assert_uint_eq(gm_recorder_header()->clock.source, 1);
-	gm_recorder_forget();
+	aux_forget();
 	aux_put_file("clocksource", "tsc\n");
 	aux_start(100);
 	ck_assert_uint_eq(gm_recorder_header()->clock.source, 0);

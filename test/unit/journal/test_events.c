@@ -338,44 +338,6 @@ START_TEST(test_raw_clone)
 }
 END_TEST
 
-/* A forked child has nothing of the journal; it starts afresh with its own. */
-START_TEST(test_fork)
-{
-	struct gm_copy copy;
-	uint32_t block;
-	pid_t child;
-	int status;
-
-	aux_start(63 * 10);
-	notes(1, 10);
-	block = aux_record(0, 0x1000, 512);
-	child = fork();
-	ck_assert_int_ge(child, 0);
-	if (child == 0) {
-		gm_recorder_forget();
-		gm_record_note(GM_ACTION_ANNOTATE, 0, 0, 0);
-		gm_rec.domain[0].spare_segment = 1 << 20;	/* what the parent left */
-		if (gm_recorder_header() || gm_record_free(0, block, 0, 0) != -ENODEV)
-			_exit(1);
-		aux_start(63 * 3);
-		notes(1, 7);
-		gm_op_end(UINT64_C(4000) << GM_OP_SLOT_SHIFT | 1);
-		gm_record_free(0, aux_record(0, 0x1000, 512), 0, 0);
-		if (gm_rec.domains[0].counts.events != 12 || gm_rec.slots_used != 2 ||
-		    gm_rec.domains[0].first_segment || gm_recorder_check())
-			_exit(2);
-		_exit(0);
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	ck_assert_int_eq(gm_record_free(0, block, 0, 0), 0);
-	aux_sound();
-	aux_copy(&copy);
-	ck_assert_uint_eq(copy.event_count, 10 + 2 + 3);
-	gm_copy_free(&copy);
-}
-END_TEST
-
 /* Many events from many threads, copied meanwhile: every copy is sound, its order is by stamp. */
 static _Atomic(bool) over;
 
@@ -559,7 +521,6 @@ int main(void)
 	tcase_add_test(tc, test_signal_storm);
 	if (!UNDER_TSAN)		/* it cannot know of a thread that is none */
 		tcase_add_test(tc, test_raw_clone);
-	tcase_add_test(tc, test_fork);
 	tcase_add_test(tc, test_live_copies);
 	tcase_add_test(tc, test_several_at_once);
 	tcase_add_test(tc, test_memory_refused);

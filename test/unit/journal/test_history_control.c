@@ -263,7 +263,7 @@ START_TEST(texts_are_interned)
 		snprintf(text, sizeof(text), "text %d", i);
 		ck_assert_uint_eq(gm_annotation_text(text, (uint32_t)strlen(text)), ids[i]);
 	}
-	gm_recorder_forget();
+	aux_forget();
 	ck_assert_uint_eq(gm_annotation_text("text 1", 6), GM_NONE);
 	aux_start(1000);
 	ck_assert_uint_eq(gm_annotation_text("text 7", 6), gm_intern_string("text 7", 6));

@@ -184,7 +184,7 @@ START_TEST(test_file_limit)
 	ck_assert_uint_le(gm_recorder_header()->file_bytes, 4 * MIB);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "history: cut to"));
 	fill_up(20000);
-	gm_recorder_forget();
+	aux_forget();
 	limit.rlim_cur = MIB / 2;
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	ck_assert_int_eq(aux_try_start(1000, ""), -ENOSPC);
@@ -203,7 +203,7 @@ START_TEST(test_address_space_limit)
 	ck_assert_uint_le(gm_recorder_header()->file_bytes, 25 * MIB);
 	fill_up(20000);
 	free(malloc(300 * MIB));
-	gm_recorder_forget();
+	aux_forget();
 	limit.rlim_cur = 30 * MIB;
 	setrlimit(RLIMIT_AS, &limit);
 	ck_assert_int_lt(aux_try_start(1048576, ""), 0);
@@ -312,7 +312,7 @@ static pid_t living_child(char *ret_path, size_t size)
 	if (child == 0) {
 		pthread_t helper;
 
-		gm_recorder_forget();
+		aux_forget();
 		aux_start(100);
 		if (write(ready[1], aux_report.path, strlen(aux_report.path) + 1) < 0 ||
 		    pthread_create(&helper, NULL, hold, ready))

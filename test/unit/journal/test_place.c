@@ -45,11 +45,11 @@ START_TEST(test_option_directory)
 	ck_assert_int_eq(aux_try_start(10, dir), 0);
 	in_directory(own);
 	ck_assert_str_eq(aux_report.note, "");
-	gm_recorder_forget();
+	aux_forget();
 	snprintf(slashes, sizeof(slashes), "%s//", dir);
 	ck_assert_int_eq(aux_try_start(10, slashes), 0);
 	in_directory(own);
-	gm_recorder_forget();
+	aux_forget();
 	ck_assert_int_eq(chdir(dir), 0);
 	ck_assert_int_eq(mkdir("deeper", 0755), 0);
 	ck_assert_int_eq(aux_try_start(10, "deeper"), 0);
@@ -71,7 +71,7 @@ START_TEST(test_option_file)
 	ck_assert_str_eq(aux_report.path, path);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0600);
-	gm_recorder_forget();
+	aux_forget();
 	/* What is there is never written to, not even through a link. */
 	ck_assert_int_eq(symlink("/nowhere", second), 0);
 	ck_assert_int_eq(aux_try_start(10, path), 0);
@@ -92,12 +92,12 @@ START_TEST(test_option_refused)
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: No such file"));
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "; the journal is in /"));
 	ck_assert_ptr_nonnull(strstr(aux_report.note, own));
-	gm_recorder_forget();
+	aux_forget();
 	ck_assert_int_eq(aux_try_start(10, "/dev/null"), 0);
 	in_directory(own);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: Invalid argument"));
 	ck_assert_int_eq(access("/dev/null-2", F_OK), -1);
-	gm_recorder_forget();
+	aux_forget();
 	ck_assert_int_eq(aux_try_start(10, "/proc/self/maps"), 0);
 	ck_assert_ptr_nonnull(strstr(aux_report.note, "GPUMEM_JOURNAL: "));
 }
@@ -117,16 +117,16 @@ START_TEST(test_order)
 	gm_sys.shm = dir;
 	aux_start(10);
 	in_directory(own);
-	gm_recorder_forget();
+	aux_forget();
 	gm_sys.shm = "/nowhere";
 	aux_start(10);
 	in_directory(runtime);
 	ck_assert_str_eq(aux_report.note, "");
-	gm_recorder_forget();
+	aux_forget();
 	setenv("XDG_RUNTIME_DIR", "relative/path", 1);
 	aux_start(10);
 	in_directory(tmp);
-	gm_recorder_forget();
+	aux_forget();
 	setenv("TMPDIR", "/nowhere", 1);
 	aux_start(10);
 	ck_assert_str_eq(aux_report.path, "");		/* a memfd */
@@ -164,10 +164,10 @@ START_TEST(test_traps)
 	in_another_directory();
 	ck_assert_uint_eq(aux_entries(elsewhere, ".journal"), 0);
 	strcpy(first, aux_report.path);
-	gm_recorder_forget();
+	aux_forget();
 	aux_start(10);
 	ck_assert_mem_eq(aux_report.path, first, (size_t)(strrchr(first, '/') - first) + 1);
-	gm_recorder_forget();
+	aux_forget();
 
 	unlink(own);
 	ck_assert_int_eq(mkdir(own, 0700), 0);
@@ -177,18 +177,18 @@ START_TEST(test_traps)
 	ck_assert_int_eq(stat(own, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 02700);
 	gm_recorder_unlink();
-	gm_recorder_forget();
+	aux_forget();
 
 	if (chown(own, 12345, 12345) == 0) {
 		aux_start(10);
 		in_another_directory();
 		ck_assert_uint_eq(aux_entries(own, ".journal"), 0);
-		gm_recorder_forget();
+		aux_forget();
 		ck_assert_int_eq(chown(own, geteuid(), getegid()), 0);
 	}
 	aux_start(10);
 	in_directory(own);
-	gm_recorder_forget();
+	aux_forget();
 
 	/* The host's umask takes nothing from what we make. */
 	fresh();
@@ -213,7 +213,7 @@ START_TEST(test_names)
 	aux_start(10);
 	ck_assert_ptr_nonnull(strstr(aux_report.path, "/_we_ird_..___"));
 	ck_assert_ptr_null(strchr(aux_report.path, '\n'));
-	gm_recorder_forget();
+	aux_forget();
 	program_invocation_short_name = (char *)(uintptr_t)"";
 	aux_start(10);
 	ck_assert_ptr_nonnull(strstr(aux_report.path, "/unknown."));
@@ -255,7 +255,7 @@ START_TEST(test_closed_descriptors)
 		if (seen_low || written || aux_descriptors() || access(aux_report.path, F_OK) == 0)
 			_exit(2);
 		/* Only one of them: the others are the host's and stay. */
-		gm_recorder_forget();
+		aux_forget();
 		if (open("/dev/null", O_RDWR) != 0 || dup2(0, 2) != 2)
 			_exit(3);
 		written = 0;
@@ -360,7 +360,7 @@ START_TEST(test_full_disk)
 	}
 	aux_sound();
 	ck_assert_int_eq(gm_rec.domains[0].stats.stat[GM_STAT_ALLOCATION][0].current, recorded);
-	gm_recorder_forget();
+	aux_forget();
 
 	/* Too full to begin with: elsewhere. */
 	fill_disk(filler, 100 << 10);
@@ -387,7 +387,7 @@ START_TEST(test_chroot)
 	ck_assert_uint_eq(gm_recorder_header()->clock.source, 1);
 	aux_record(0, 0x1000, 512);
 	aux_sound();
-	gm_recorder_forget();
+	aux_forget();
 	setenv("TMPDIR", "/", 1);
 	aux_start(10);
 	ck_assert_mem_eq(aux_report.path, "//gpumem-", 9);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder/journal/clock.h"
+#include "allocator/lock.h"
 #include "recorder/modules/elf_symbols.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/unwind/helper.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "recorder/modules/modules.h"
@@ -243,40 +242,6 @@ START_TEST(test_slices)
 }
 END_TEST
 
-/* A child that was forked in the midst of it begins anew. */
-START_TEST(test_fork)
-{
-	uint64_t offset;
-	uint16_t module;
-	pid_t child;
-	int status;
-
-	start();
-	module = gm_modules_lookup((uintptr_t)dlsym(RTLD_DEFAULT, "qsort_r"), &offset);
-	for (uint64_t at = 0x30000; at < 0x130000; at += 16)
-		frame(module, at);
-	for (int i = 0; i < 20; i++)
-		ck_assert(gm_symbols_work(0));
-	child = fork();
-	if (!child) {
-		uint32_t id;
-
-		gm_recorder_forget();
-		gm_modules_reset();
-		if (gm_symbols_work(ALL_NS))
-			_exit(1);
-		start();
-		id = frame_in((const void *)exported_function);
-		work_all();
-		_exit(strcmp(name_of(id), "exported_function") ? 2 : 0);
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	work_all();
-	aux_sound();
-}
-END_TEST
-
 /* Names stop where the room that other strings need begins. */
 START_TEST(test_full)
 {
@@ -332,7 +297,6 @@ int main(void)
 	tcase_add_loop_test(tc, test_unloaded, 0, 2);
 	tcase_add_test(tc, test_hostile_paths);
 	tcase_add_test(tc, test_slices);
-	tcase_add_test(tc, test_fork);
 	tcase_add_test(tc, test_full);
 	tcase_add_loop_test(tc, test_no_system, 1, 6);
 	suite_add_tcase(suite, tc);

@@ -15,6 +15,7 @@
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
+#include "test/unit/journal/aux_forget.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -76,7 +77,7 @@ API void pyframes_configure(int native, int python, int depth)
 /* In a forked child, as the library does it. */
 API int pyframes_again(const char *directory, int native, int python, int depth)
 {
-	gm_recorder_forget();
+	aux_forget();
 	gm_modules_reset();
 	gm_stacks_forget();
 	return pyframes_start(directory, native, python, depth);
