@@ -120,7 +120,7 @@ void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
 		held.rank[held.count++] = lock->rank;
 }
 
-void gm_lock_rank_given(const struct gm_lock *lock)
+void gm_lock_rank_released(const struct gm_lock *lock)
 {
 	for (uint32_t i = held.count; i-- > 0;) {
 		if (held.rank[i] == lock->rank) {

@@ -53,7 +53,7 @@ uint64_t gm_lock_violations(void);
 
 #if GM_LOCK_RANKS
 void gm_lock_rank_taken(const struct gm_lock *lock, bool waited);
-void gm_lock_rank_given(const struct gm_lock *lock);
+void gm_lock_rank_released(const struct gm_lock *lock);
 void gm_lock_rank_driver(void);		/* the driver is about to be called */
 #else
 static inline void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
@@ -61,7 +61,7 @@ static inline void gm_lock_rank_taken(const struct gm_lock *lock, bool waited)
 	(void)lock;
 	(void)waited;
 }
-static inline void gm_lock_rank_given(const struct gm_lock *lock)
+static inline void gm_lock_rank_released(const struct gm_lock *lock)
 {
 	(void)lock;
 }
@@ -119,7 +119,7 @@ static inline bool gm_lock(struct gm_lock *lock)
 
 static inline void gm_unlock(struct gm_lock *lock)
 {
-	gm_lock_rank_given(lock);
+	gm_lock_rank_released(lock);
 	if (__atomic_exchange_n((uint32_t *)&lock->word, 0, __ATOMIC_RELEASE) == 2)
 		gm_lock_wake(lock);
 }

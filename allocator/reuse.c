@@ -1,5 +1,5 @@
 /*
- * reuse.c - submissions: when an epoch's event is recorded, and how one-stream mode ends.
+ * reuse.c - submissions: when an epoch's event is recorded, and how single-stream mode ends.
  *
  * What happens here is ordered by one lock, "order", held across the recording of events: whoever
  * submits work while frees wait for their event comes through it, so that no submission slips in
@@ -136,7 +136,7 @@ static void record_one_locked(struct gm_reuse *reuse, bool begins, bool anyway)
 	gm_unlock(&reuse->limbo);
 }
 
-/* ---- one-stream mode ends ---------------------------------------------------------------------- */
+/* ---- single-stream mode ends ---------------------------------------------------------------------- */
 
 /* Nothing is handed out early from here on. What was is covered by the event of the last free's
  * next submission; if there was none since, this is the moment to record it. */
@@ -201,7 +201,7 @@ static void remember_waited(struct gm_reuse *reuse, uint64_t stream)
 	reuse->waited[reuse->waited_count++] = stream;
 }
 
-/* Work of @stream is to come after what was freed in one-stream mode. */
+/* Work of @stream is to come after what was freed in single-stream mode. */
 static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (stream == reuse->hot->stream || has_waited(reuse, stream))
@@ -262,7 +262,7 @@ void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream)
 	if (reuse->transition)
 		wait_for_transition_locked(reuse, stream);
 	else if (reuse->hot->many)
-		gm_reuse_calm_locked(reuse, stream);
+		gm_reuse_single_locked(reuse, stream);
 	gm_unlock(&reuse->order);
 }
 
@@ -280,7 +280,7 @@ void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream)
 	gm_unlock(&reuse->order);
 }
 
-void gm_reuse_leave_one(struct gm_reuse *reuse)
+void gm_reuse_end_single(struct gm_reuse *reuse)
 {
 	/* Told from anywhere, inside the loader too: no lock that is held over driver calls, no
 	 * driver call. Streams that we do see are still kept apart as before. */
@@ -299,7 +299,7 @@ void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream)
 	if (!reuse->hot->many && reuse->hot->stream == stream)
 		leave_locked(reuse);
 	else if (reuse->hot->stream == stream)
-		gm_reuse_calm_off_locked(reuse);
+		gm_reuse_single_off_locked(reuse);
 	gm_unlock(&reuse->order);
 }
 
@@ -311,11 +311,11 @@ void gm_reuse_pass(struct gm_reuse *reuse)
 		gm_unlock(&reuse->retire);
 }
 
-void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one)
+void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one)
 {
 	if (!gm_lock(&reuse->order))
 		return;
-	gm_reuse_calm_off_locked(reuse);
+	gm_reuse_single_off_locked(reuse);
 	reuse->waited_count = 0;
 	if (one && gm_lock(&reuse->limbo)) {
 		/* Its work is complete, and so is what waited for it. */

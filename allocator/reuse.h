@@ -1,5 +1,5 @@
 /*
- * reuse.h - when a freed block may be handed out again: epochs, limbo, the one-stream fast path.
+ * reuse.h - when a freed block may be handed out again: epochs, limbo, the single-stream fast path.
  *
  * One for the process. It knows no CUDA: events are tickets of its backend, streams are keys (the
  * same key, the same stream; never reused), blocks are ids with an owner (a heap's number).
@@ -14,12 +14,12 @@
  * freed: the driver had that thread wait for just that work. Another thread might be the one that
  * this work is waiting for.
  *
- * One-stream mode: as long as only one stream of the process was given work, and there is no context
+ * Single-stream mode: as long as only one stream of the process was given work, and there is no context
  * but its own, a synchronous free is reusable at once. Each batch of such frees has an event recorded on that stream before the next
  * submission (one event, recorded anew). When a second stream is about to be given work, the mode
  * ends; that last event is then waited for (in stream order, by the device) by the first work of
  * every other stream, until the host has seen it complete. The mode comes back when all other
- * streams have long had no work (reuse_calm.c).
+ * streams have long had no work (reuse_single.c).
  *
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
@@ -65,7 +65,7 @@ struct gm_reuse_ops {
 	void (*first)(void *arg, uint64_t stream);
 	/* From now on nothing that a hook remembers of a stream holds: it comes before its next
 	 * submission, and one that is under way now is told after it (gm_reuse_submitted). Under
-	 * any lock. NULL: one-stream mode does not come back. */
+	 * any lock. NULL: single-stream mode does not come back. */
 	void (*looks)(void *arg);
 	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns how
 	 * many of the first it was told of; the others it has to be told again, later. */
@@ -117,7 +117,7 @@ void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
 
 /* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
- * out at once, in one-stream mode; *ret_early is then the stream whose work on it may still be pending
+ * out at once, in single-stream mode; *ret_early is then the stream whose work on it may still be pending
  * (its next launch may not overlap its predecessor), 0 where there is none, or this thread was told so
  * since the last submission. False: it is in limbo now, and
  * ops->complete will tell. */
@@ -133,7 +133,7 @@ size_t gm_reuse_poll(struct gm_reuse *reuse);
 int gm_reuse_wait(struct gm_reuse *reuse);
 
 /* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
-size_t gm_reuse_settle(struct gm_reuse *reuse);
+size_t gm_reuse_wait_all(struct gm_reuse *reuse);
 
 /* For who looks again and again before it says "out of memory". Frees up to now carry this stamp or
  * an older one. */
@@ -155,8 +155,8 @@ uint64_t gm_reuse_progress(struct gm_reuse *reuse);
 uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse);
 void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun);
 
-/* One-stream mode ends: something else may write memory or submit work unseen. */
-void gm_reuse_leave_one(struct gm_reuse *reuse);
+/* Single-stream mode ends: something else may write memory or submit work unseen. */
+void gm_reuse_end_single(struct gm_reuse *reuse);
 
 /* @stream is about to be destroyed (its key will never be used again). */
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
@@ -167,7 +167,7 @@ void gm_reuse_pass(struct gm_reuse *reuse);
 
 /* A context ended, with its streams, after their work: keys of them may be used again. @one: the
  * one stream was among them. */
-void gm_reuse_streams_gone(struct gm_reuse *reuse, bool one);
+void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
 
 /* Call @fn while no capture can begin. Its result; -EAGAIN, and it was not called: one is under
  * way; -EBUSY. */

@@ -1,5 +1,5 @@
 /*
- * reuse_internal.h - what reuse.c (submissions), reuse_calm.c (the return of one-stream mode) and
+ * reuse_internal.h - what reuse.c (submissions), reuse_single.c (the return of single-stream mode) and
  * reuse_limbo.c (freed blocks) share.
  *
  * Stamps: a count that rises with each seal. A free carries the stamp of its moment, an epoch that
@@ -54,20 +54,20 @@ struct gm_reuse {
 	struct gm_reuse_epoch *spare_epochs;
 	uint32_t captures;
 	_Atomic(bool) no_early;		/* something else writes, or submits unseen */
-	bool one_open;			/* frees in one-stream mode that no event covers yet */
+	bool one_open;			/* frees in single-stream mode that no event covers yet */
 	bool one_recording;		/* that event is being recorded */
 	bool transition_on;
 	uint64_t one_stamp;		/* of the last early free */
 
 	/* lock: order */
-	uint64_t one_ticket;		/* recorded anew in one-stream mode; 0: none */
+	uint64_t one_ticket;		/* recorded anew in single-stream mode; 0: none */
 	_Atomic(uint64_t) one_covers;	/* stamp of the last early free that it covers; 0: none */
 	uint64_t transition;		/* its ticket while streams have to wait for it */
 	uint64_t *waited;		/* keys of the streams that do */
 	uint32_t waited_count, waited_room;
-	uint64_t calm_ticket;		/* of the look that has begun */
-	uint32_t calm_seals, calm_wait;	/* seals since its last step; to the next one */
-	bool calm_on;			/* one has */
+	uint64_t single_ticket;		/* of the look that has begun */
+	uint32_t single_seals, single_wait;	/* seals since its last step; to the next one */
+	bool single_on;			/* one has */
 };
 
 /* Does a capture hold what is freed while it lasts? lock: limbo */
@@ -85,8 +85,8 @@ void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch
  * it could be recorded. @begins: for a capture that is about to begin. */
 void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins);
 /* Is the process back to one stream? Before a submission to @stream, the order lock held. */
-void gm_reuse_calm_locked(struct gm_reuse *reuse, uint64_t stream);
-void gm_reuse_calm_off_locked(struct gm_reuse *reuse);
+void gm_reuse_single_locked(struct gm_reuse *reuse, uint64_t stream);
+void gm_reuse_single_off_locked(struct gm_reuse *reuse);
 /* The transition's event is complete: nobody has to wait any more. The order lock held. */
 void gm_reuse_transition_over_locked(struct gm_reuse *reuse);
 

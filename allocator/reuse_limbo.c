@@ -454,7 +454,7 @@ int gm_reuse_wait(struct gm_reuse *reuse)
 	return r == -EBUSY ? -ENOENT : r;
 }
 
-size_t gm_reuse_settle(struct gm_reuse *reuse)
+size_t gm_reuse_wait_all(struct gm_reuse *reuse)
 {
 	uint64_t before = reuse->completed, until = reuse->stamp, stamp = 0;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 uint64_t gm_rules_off;
-uint32_t gm_rules_calm;
+uint32_t gm_rules_single;
 uint32_t gm_rules_patience_ms;
 
 static const char *const rule_words[GM_RULE_COUNT] = {

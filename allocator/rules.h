@@ -24,13 +24,13 @@
 	GM_RULE(ONE_CONTEXT, "one-context", "memory is reused early in the one stream's context, while there is no other") \
 	GM_RULE(LIMBO, "limbo", "a freed block waits until its epoch is complete") \
 	GM_RULE(ALL_CONTEXTS, "all-contexts", "an epoch has an event of every context given work") \
-	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in one-stream mode") \
+	GM_RULE(TRANSITION, "transition", "other streams' first work waits for what was freed in single-stream mode") \
 	GM_RULE(TRANSITION_POINT, "transition-point", "that wait is for the last free's point, not for the stream's end") \
 	GM_RULE(TRANSITION_EVERY, "transition-every", "every other stream waits, not only the second") \
-	GM_RULE(CALM_COMPLETE, "calm-complete", "one-stream mode comes back when other streams' work is complete") \
-	GM_RULE(CALM_OTHERS, "calm-others", "and no other stream is given any meanwhile") \
-	GM_RULE(CALM_LATE, "calm-late", "nor was given any by a call that had begun before") \
-	GM_RULE(STREAM_DESTROYED, "stream-destroyed", "the one stream's end ends one-stream mode: handles are reused") \
+	GM_RULE(SINGLE_COMPLETE, "single-complete", "single-stream mode comes back when other streams' work is complete") \
+	GM_RULE(SINGLE_OTHERS, "single-others", "and no other stream is given any meanwhile") \
+	GM_RULE(SINGLE_LATE, "single-late", "nor was given any by a call that had begun before") \
+	GM_RULE(STREAM_DESTROYED, "stream-destroyed", "the one stream's end ends single-stream mode: handles are reused") \
 	GM_RULE(STREAM_FREE, "stream-free", "cudaFreeAsync of a cudaMalloc pointer is not reused early") \
 	GM_RULE(STREAM_ORDER, "stream-order", "memory freed on another stream waits before it is handed out in stream order") \
 	GM_RULE(PROGRAMMATIC, "programmatic", "a launch after an early reuse may not overlap its predecessor") \
@@ -56,7 +56,7 @@ enum gm_rule_name {
 
 #if GM_TEST_RULES
 extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
-extern uint32_t gm_rules_calm;		/* seals from step to step of reuse_calm.c; 0: as always */
+extern uint32_t gm_rules_single;		/* seals from step to step of reuse_single.c; 0: as always */
 extern uint32_t gm_rules_patience_ms;	/* of cache_flush.c, without progress; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)

@@ -36,7 +36,7 @@ int gm_cache_start(void)
 	if (r)
 		return r;
 	if (gm_state.options.fill != GM_FILL_NONE) {	/* what is handed out is filled first */
-		gm_reuse_leave_one(gm_order_reuse());
+		gm_reuse_end_single(gm_order_reuse());
 		gm_cache_unusual |= GM_CACHE_FILLS;
 	}
 	/* Without events of a context nothing tells later when all its streams are past a free. */
@@ -476,7 +476,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	gm_order_look();
+	gm_order_check_bindings();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
@@ -505,7 +505,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	gm_order_look();
+	gm_order_check_bindings();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);

@@ -62,7 +62,7 @@ uint64_t gm_cache_flush(uint8_t domain)
 		if ((domain != GM_DOMAIN_UNKNOWN && d != domain) || !gm_cache_idle_or_limbo(d))
 			continue;
 		if (!settled)
-			gm_reuse_settle(gm_order_reuse());
+			gm_reuse_wait_all(gm_order_reuse());
 		settled = true;
 		if (!gm_cache_growth_lock(d))
 			continue;
@@ -172,7 +172,7 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 	bool waited, more;
 
 	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
-	gm_reuse_settle(gm_order_reuse());
+	gm_reuse_wait_all(gm_order_reuse());
 	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
 		waited |= wait_for_gpu(await, domain, bytes, streams);
 	completed = gm_reuse_completed(gm_order_reuse());

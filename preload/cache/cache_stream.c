@@ -317,7 +317,7 @@ void gm_cache_streams_context_ended(uint32_t context)
 	for (uint32_t at = 1; at < used; at++) {
 		stream = ended_at(at, context);
 		if (stream)
-			gm_order_stream_gone(stream);
+			gm_order_stream_destroyed(stream);
 	}
 	if (!gm_lock(&lock))
 		return;

@@ -70,7 +70,7 @@ static inline struct gm_slot *enter(void)
 
 static inline void leave(struct gm_slot *slot)
 {
-	gm_lock_rank_given(&tcache_rank);
+	gm_lock_rank_released(&tcache_rank);
 	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 }
 

@@ -397,7 +397,7 @@ void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint6
 	gm_unlock(&lock);
 }
 
-void gm_backing_gone(uint32_t block)
+void gm_backing_block_ended(uint32_t block)
 {
 	if (!gm_lock(&lock))
 		return;

@@ -60,6 +60,6 @@ void gm_backing_end(enum gm_map_space space, uint64_t handle, uint64_t op, uint6
 		    uint32_t stack);
 
 /* The record of @block is gone (its context ended): forget the backing and its mappings. */
-void gm_backing_gone(uint32_t block);
+void gm_backing_block_ended(uint32_t block);
 
 #endif

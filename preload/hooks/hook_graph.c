@@ -131,7 +131,7 @@ CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphN
 
 	GM_ENTER(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_given();
+		gm_host_function_added();
 	result = GM_TRY(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies,
 			nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
@@ -148,7 +148,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 	GM_ENTER(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
 		 numDependencies, nodeParams);
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_given();
+		gm_host_function_added();
 	result = GM_TRY(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
 			numDependencies, nodeParams);
 	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)

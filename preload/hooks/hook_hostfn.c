@@ -13,7 +13,7 @@
 
 static _Atomic(bool) given;
 
-void gm_host_function_given(void)
+void gm_host_function_added(void)
 {
 	if (!given)
 		given = true;
@@ -34,7 +34,7 @@ bool gm_in_host_function(void)
 
 static uint32_t before(CUstream stream, bool per_thread)
 {
-	gm_host_function_given();
+	gm_host_function_added();
 	return gm_work(stream, per_thread, GM_WORK_HOST);
 }
 
@@ -100,7 +100,7 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
 	GM_ENTER(cuGraphAddHostNode, phGraphNode, hGraph, dependencies, numDependencies,
 		 nodeParams);
-	gm_host_function_given();
+	gm_host_function_added();
 	return gm_leave(GM_REAL(cuGraphAddHostNode)(phGraphNode, hGraph, dependencies,
 						    numDependencies, nodeParams));
 }
@@ -108,7 +108,7 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	GM_ENTER(cuGraphHostNodeSetParams, hNode, nodeParams);
-	gm_host_function_given();
+	gm_host_function_added();
 	return gm_leave(GM_REAL(cuGraphHostNodeSetParams)(hNode, nodeParams));
 }
 
@@ -116,14 +116,14 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 				      const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	GM_ENTER(cuGraphExecHostNodeSetParams, hGraphExec, hNode, nodeParams);
-	gm_host_function_given();
+	gm_host_function_added();
 	return gm_leave(GM_REAL(cuGraphExecHostNodeSetParams)(hGraphExec, hNode, nodeParams));
 }
 
 static void look_at_node(const CUgraphNodeParams *params)
 {
 	if (params && params->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_given();
+		gm_host_function_added();
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
@@ -145,7 +145,7 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
 			    unsigned int initialRefcount, unsigned int flags)
 {
 	GM_ENTER(cuUserObjectCreate, object_out, ptr, destroy, initialRefcount, flags);
-	gm_host_function_given();
+	gm_host_function_added();
 	return gm_leave(GM_REAL(cuUserObjectCreate)(object_out, ptr, destroy, initialRefcount,
 						    flags));
 }

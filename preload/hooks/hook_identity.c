@@ -80,10 +80,10 @@ static CUresult variable(CUresult result, CUdeviceptr address)
 {
 	unsigned int managed = 1;
 
-	if (!result && address && gm_order_on && !gm_host_watches) {
+	if (!result && address && gm_order_on && !gm_host_shares_memory) {
 		if (GM_REAL(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
 						   address) || managed)
-			gm_host_sees_memory();
+			gm_host_memory_made();
 	}
 	return gm_leave(result);
 }
@@ -123,6 +123,6 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 	GM_ENTER(cuLibraryGetManaged, dptr, bytes, library, name);
 	result = GM_TRY(cuLibraryGetManaged, dptr, bytes, library, name);
 	if (!result)
-		gm_host_sees_memory();
+		gm_host_memory_made();
 	return gm_leave(result);
 }

@@ -260,7 +260,7 @@ static size_t with_idle(size_t free_bytes, size_t total_bytes)
 	if (gm_state.options.free == GM_FREE_DEFERRED)
 		gm_reuse_poll(gm_order_reuse());
 	else if (gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX))
-		gm_reuse_settle(gm_order_reuse());
+		gm_reuse_wait_all(gm_order_reuse());
 	idle = gm_cache_idle_bytes(where.domain);
 	return idle > total_bytes - free_bytes ? total_bytes : free_bytes + (size_t)idle;
 }

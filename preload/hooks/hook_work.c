@@ -30,7 +30,7 @@ static bool in_device(CUdeviceptr address)
 /* Device addresses: the host looks at them only if they are managed or mapped memory. */
 static unsigned int touched(CUdeviceptr one, CUdeviceptr other)
 {
-	if (!gm_host_watches || (in_device(one) && (one == other || in_device(other))))
+	if (!gm_host_shares_memory || (in_device(one) && (one == other || in_device(other))))
 		return 0;
 	return GM_WORK_LAUNCH;
 }
@@ -45,7 +45,7 @@ static unsigned int copied(CUdeviceptr dst, CUdeviceptr src)
  * memory and the device it need not. */
 static unsigned int copied_waiting(CUdeviceptr dst, CUdeviceptr src)
 {
-	if (gm_host_watches)
+	if (gm_host_shares_memory)
 		return touched(dst, src);
 	return in_device(src) && !in_device(dst) ? GM_WORK_WAITED : 0;
 }
@@ -67,7 +67,7 @@ static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
 {
 	if (dst_type == CU_MEMORYTYPE_HOST)
 		return GM_WORK_WAITED;
-	if (src_type == CU_MEMORYTYPE_HOST || !gm_host_watches)
+	if (src_type == CU_MEMORYTYPE_HOST || !gm_host_shares_memory)
 		return 0;
 	(void)src;
 	(void)dst;

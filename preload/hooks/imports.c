@@ -208,7 +208,7 @@ int gm_import_find(CUdeviceptr address, struct gm_import *ret_import)
 	return r;
 }
 
-void gm_import_gone(CUdeviceptr address)
+void gm_import_ended(CUdeviceptr address)
 {
 	struct import *import;
 

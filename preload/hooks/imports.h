@@ -55,6 +55,6 @@ int gm_import_closing(CUdeviceptr address, struct gm_import *ret_import);
 int gm_import_find(CUdeviceptr address, struct gm_import *ret_import);
 
 /* The context that @address was opened in is gone. */
-void gm_import_gone(CUdeviceptr address);
+void gm_import_ended(CUdeviceptr address);
 
 #endif

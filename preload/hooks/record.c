@@ -56,14 +56,14 @@ static enum gm_map_space space_of(enum gm_kind kind)
 	return kind == GM_KIND_ARRAY ? GM_MAP_ARRAY : GM_MAP_ADDRESS;
 }
 
-void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy)
+void gm_block_ended(void *arg, uint32_t block, const struct gm_block *copy)
 {
 	(void)arg;
 	gm_map_take_if(gm_pointers, space_of(copy->kind), copy->address, block);
 	if (copy->kind == GM_KIND_IPC || copy->kind == GM_KIND_EXTERNAL)
-		gm_backing_gone(block);
+		gm_backing_block_ended(block);
 	if (copy->kind == GM_KIND_IPC)
-		gm_import_gone(copy->address);
+		gm_import_ended(copy->address);
 }
 
 void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
@@ -192,7 +192,7 @@ CUresult gm_alloc_end(struct gm_call *call, CUresult result, enum gm_map_space s
 {
 	if (!result) {
 		if (call->alloc.kind == GM_KIND_MANAGED || call->alloc.domain == GM_DOMAIN_HOST)
-			gm_host_sees_memory();
+			gm_host_memory_made();
 		gm_alloc_record(call, space, address, size);
 		if (call->alloc.domain == call->where.domain)
 			gm_sample_growth(call->where);

@@ -411,12 +411,12 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 		uint32_t id = drop_life(slot, &handle, &slot);
 
 		if (handle)
-			gm_host_context_gone(handle, ending->host_now);
+			gm_host_context_ended(handle, ending->host_now);
 		if (!id)
 			continue;
 		gm_order_context_ended(id);
 		gm_cache_context_ended(id, ending->tsc, ending->stack);
-		gm_record_context_end(ending->op, id, ending->tsc, ending->stack, gm_block_gone,
+		gm_record_context_end(ending->op, id, ending->tsc, ending->stack, gm_block_ended,
 				      NULL);
 	}
 	gm_op_end(ending->op);

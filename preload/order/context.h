@@ -36,7 +36,7 @@
 
 #include "preload/hooks/hook.h"
 
-extern _Atomic(bool) gm_order_looked_up GM_HIDDEN;	/* order.h */
+extern _Atomic(bool) gm_order_name_resolved GM_HIDDEN;	/* order.h */
 
 #define GM_DOMAIN_UNKNOWN 0xffu
 
@@ -65,7 +65,7 @@ extern _Atomic(uint32_t) gm_context_epoch GM_HIDDEN;	/* never 0 */
 struct gm_where gm_where_ask(void);
 static inline struct gm_where gm_where_now(void)
 {
-	if (__builtin_expect(gm_where_known.settled == gm_context_epoch && !gm_order_looked_up, 1))
+	if (__builtin_expect(gm_where_known.settled == gm_context_epoch && !gm_order_name_resolved, 1))
 		return gm_where_known.where;
 	return gm_where_ask();
 }
@@ -110,7 +110,7 @@ void gm_context_handles_changed(void);
 
 /* A context's record of a block ended: forget every way that leads to it. In record.c. */
 struct gm_block;
-void gm_block_gone(void *arg, uint32_t block, const struct gm_block *copy);
+void gm_block_ended(void *arg, uint32_t block, const struct gm_block *copy);
 
 /* The only context that this process has ever had, as far as is known; 0: several, or none. */
 uint32_t gm_context_only(void);

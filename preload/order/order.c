@@ -155,8 +155,8 @@ static uint64_t meet(uint64_t name)
 /* Under verbose: why memory is reused later, or earlier, from here on. */
 static void tell_mode(uint64_t name, bool again)
 {
-	gm_say_always(again ? "one-stream fast path on again: all work for long was on "
-			    : "one-stream fast path off: work on a second stream, ",
+	gm_say_always(again ? "single-stream fast path on again: all work for long was on "
+			    : "single-stream fast path off: work on a second stream, ",
 		      name == 1 ? "the default stream" : name == 2 ? "a thread's default stream" :
 		      "one that was created");
 }
@@ -225,7 +225,7 @@ void gm_order_context_used(CUcontext context)
 	gm_order_generation++;		/* nobody's default stream is taken for known any more */
 	gm_context_handles_changed();
 	if (gm_order_on && gm_state.options.verbose)
-		gm_say_always("one-stream fast path off: a second context");
+		gm_say_always("single-stream fast path off: a second context");
 }
 
 bool gm_order_covers(CUcontext context)
@@ -237,7 +237,7 @@ bool gm_order_covers(CUcontext context)
 
 /* ---- streams' ends ----------------------------------------------------------------------------- */
 
-void gm_order_stream_gone(CUstream stream)
+void gm_order_stream_destroyed(CUstream stream)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
 
@@ -255,13 +255,13 @@ void gm_order_stream_ends(CUstream stream)
 		return;
 	gm_reuse_stream_ends(reuse, key_of_handle(handle));
 	/* From here on the handle means another stream. In vain when the call fails: harmless. */
-	gm_order_stream_gone(stream);
+	gm_order_stream_destroyed(stream);
 }
 
 void gm_order_stream_ended(CUstream stream, CUresult result)
 {
 	if (gm_order_on && !result)
-		gm_capture_stream_gone(stream);
+		gm_capture_stream_destroyed(stream);
 }
 
 void gm_order_context_ending(uint32_t context, bool ending)
@@ -281,9 +281,9 @@ void gm_order_context_ended(uint32_t context)
 	if (!gm_order_on)
 		return;
 	gm_ticket_context_ended(context);
-	gm_capture_context_gone(context);
+	gm_capture_context_ended(context);
 	forget_seen();
-	gm_reuse_streams_gone(reuse, one.context == context);
+	gm_reuse_streams_ended(reuse, one.context == context);
 }
 
 /* ---- the program's own waiting ----------------------------------------------------------------- */
@@ -476,8 +476,8 @@ int gm_order_start(void)
 
 #if GM_TEST_RULES
 	gm_rules_read(secure_getenv("GPUMEM_TEST_OFF"));
-	if (secure_getenv("GPUMEM_TEST_CALM"))
-		gm_rules_calm = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_CALM"), NULL, 10);
+	if (secure_getenv("GPUMEM_TEST_SINGLE"))
+		gm_rules_single = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_SINGLE"), NULL, 10);
 	if (secure_getenv("GPUMEM_TEST_PATIENCE"))
 		gm_rules_patience_ms = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_PATIENCE"), NULL, 10);
 #endif
@@ -487,9 +487,9 @@ int gm_order_start(void)
 	reuse = gm_reuse_new(&ops, &gm_order_hot);
 	if (!reuse)
 		return -ENOMEM;
-	gm_order_look_slow();
+	gm_order_check_bindings_slow();
 	gm_order_on = true;
 	if (gm_order_unseen())
-		gm_reuse_leave_one(reuse);
+		gm_reuse_end_single(reuse);
 	return 0;
 }

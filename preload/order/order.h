@@ -93,25 +93,25 @@ uint32_t gm_order_only_context(void);
 void gm_order_stream_ends(CUstream stream);
 void gm_order_stream_ended(CUstream stream, CUresult result);
 /* It ended with its context: the same of its key. */
-void gm_order_stream_gone(CUstream stream);
+void gm_order_stream_destroyed(CUstream stream);
 
 /* Was no other context than @context (NULL: the current one) ever given work? A green context is
  * its own here: a synchronise of it does not cover the primary's. */
 bool gm_order_covers(CUcontext context);
 
 /* Work may be submitted that no hook sees (order_unseen.c). @why is said under verbose. May be
- * called before gm_order_start, which asks gm_order_unseen and then leaves one-stream mode. */
+ * called before gm_order_start, which asks gm_order_unseen and then leaves single-stream mode. */
 void gm_order_unseen_work(const char *why);
 bool gm_order_unseen(void);
 
 /* Are there objects that are bound past us (order_bypass.c)? Looked for at the start, and, after
  * the host looked a name up, before freed memory is handed out again early. No lock held. */
-extern _Atomic(bool) gm_order_looked_up GM_HIDDEN;
-void gm_order_look_slow(void);
-static inline void gm_order_look(void)
+extern _Atomic(bool) gm_order_name_resolved GM_HIDDEN;
+void gm_order_check_bindings_slow(void);
+static inline void gm_order_check_bindings(void)
 {
-	if (gm_order_looked_up)
-		gm_order_look_slow();
+	if (gm_order_name_resolved)
+		gm_order_check_bindings_slow();
 }
 
 /* What is given to @back from now on (a private stream of the current context; never "work") comes
@@ -154,8 +154,8 @@ void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
 void gm_capture_over(CUstream stream, bool per_thread);
 
 /* For order.c: a stream or a context (with its streams) is gone; look after what was remembered. */
-void gm_capture_stream_gone(CUstream stream);
-void gm_capture_context_gone(uint32_t context);
+void gm_capture_stream_destroyed(CUstream stream);
+void gm_capture_context_ended(uint32_t context);
 void gm_capture_recheck(void);
 
 /* In a capture the driver decides about the program's own malloc and free: a throw-away call in
@@ -167,29 +167,29 @@ CUresult gm_capture_permission(uint32_t context);
 
 /* Is this thread running a host function, where the driver refuses every call (800)? */
 bool gm_in_host_function(void);
-void gm_host_function_given(void);		/* one was given to the driver */
+void gm_host_function_added(void);		/* one was given to the driver */
 
 /* ---- what the host may look at (order_host.c) ---- */
 
 /* Is work pending, not yet covered by a synchronise or a completed event, that the host can
  * observe? Then a cudaFree is its barrier. Two loads when there is none. */
-bool gm_host_looks_pending(void);
-extern _Atomic(uint64_t) gm_host_given GM_HIDDEN;	/* the last number given out (order_host.c) */
-extern _Atomic(uint64_t) gm_host_over GM_HIDDEN;	/* everything up to it has ended, everywhere */
+bool gm_host_check_pending(void);
+extern _Atomic(uint64_t) gm_host_last GM_HIDDEN;	/* the last number given out (order_host.c) */
+extern _Atomic(uint64_t) gm_host_ended GM_HIDDEN;	/* everything up to it has ended, everywhere */
 static inline bool gm_host_sees_pending(void)
 {
-	return gm_host_given > gm_host_over && gm_host_looks_pending();
+	return gm_host_last > gm_host_ended && gm_host_check_pending();
 }
 /* Managed or mapped host memory was made: launches are visible to the host from now on. */
-void gm_host_sees_memory(void);
-extern _Atomic(bool) gm_host_watches GM_HIDDEN;	/* it was */
+void gm_host_memory_made(void);
+extern _Atomic(bool) gm_host_shares_memory GM_HIDDEN;	/* it was */
 
 /* Work with these enum gm_work_flags was submitted to @stream: after the real call, since a mark
  * made before could be covered by a synchronise that the work missed. */
 void gm_host_submitted_slow(CUstream stream, bool per_thread);
 static inline void gm_host_submitted(CUstream stream, bool per_thread, unsigned int flags)
 {
-	if (flags & GM_WORK_HOST || (flags & GM_WORK_LAUNCH && gm_host_watches))
+	if (flags & GM_WORK_HOST || (flags & GM_WORK_LAUNCH && gm_host_shares_memory))
 		gm_host_submitted_slow(stream, per_thread);
 }
 
@@ -199,7 +199,7 @@ uint64_t gm_host_now(void);
 void gm_host_all_done(uint64_t now);
 void gm_host_context_done(CUcontext context, uint64_t now);
 void gm_host_stream_done(uint64_t key, uint64_t now);
-void gm_host_context_gone(CUcontext context, uint64_t now);	/* it ended, with its streams */
+void gm_host_context_ended(CUcontext context, uint64_t now);	/* it ended, with its streams */
 
 /* What an event stands for. Around its real record (on @key's stream, or, with @key 0, in all of
  * @context), and around the program's look at it. A graph's launch may record events, too. */

@@ -19,7 +19,7 @@
 #include "preload/order/order.h"
 #include "preload/driver/real.h"
 
-_Atomic(bool) gm_order_looked_up;
+_Atomic(bool) gm_order_name_resolved;
 
 #define LOOKS_AGAIN 16u			/* at slots that are not bound yet */
 
@@ -154,12 +154,12 @@ static bool stands_before(void)
 				(void *)cuLaunchKernel;
 }
 
-void gm_order_look_slow(void)
+void gm_order_check_bindings_slow(void)
 {
 	struct found found = { false, false };
 	uint64_t objects = 0;
 
-	gm_order_looked_up = false;
+	gm_order_name_resolved = false;
 	dl_iterate_phdr(count, &objects);
 	if (objects == objects_seen)
 		return;

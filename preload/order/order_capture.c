@@ -144,7 +144,7 @@ void gm_capture_over(CUstream stream, bool per_thread)
 	}
 }
 
-void gm_capture_stream_gone(CUstream stream)
+void gm_capture_stream_destroyed(CUstream stream)
 {
 	uint64_t name = (uint64_t)(uintptr_t)stream;
 	struct capture capture;
@@ -154,7 +154,7 @@ void gm_capture_stream_gone(CUstream stream)
 			uncount();
 }
 
-void gm_capture_context_gone(uint32_t context)
+void gm_capture_context_ended(uint32_t context)
 {
 	struct capture capture;
 

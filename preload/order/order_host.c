@@ -7,8 +7,8 @@
  * stream, for its context, for everything, or for an event that was recorded after it. What does
  * not fit in the tables counts as pending until everything was waited for.
  *
- *	a stream's last > its covered, and > gm_host_over: pending
- *	gm_host_over: everything up to this number has ended, on every stream
+ *	a stream's last > its covered, and > gm_host_ended: pending
+ *	gm_host_ended: everything up to this number has ended, on every stream
  *
  * Locks: of the thread caches, and under them of what is lost: leaves. A number is given out under the
  * lock of the thread cache that it is written in: who reads the counter first, then looks under the
@@ -48,10 +48,10 @@ static struct event_tcache {
 	struct event events[EVENTS];	/* lock: lock */
 } event_tcaches[TCACHES] __attribute__((aligned(64)));
 
-_Atomic(bool) gm_host_watches;
+_Atomic(bool) gm_host_shares_memory;
 /* Written at every submission that the host sees; not beside what others only read. */
-_Atomic(uint64_t) gm_host_given __attribute__((aligned(64)));
-_Atomic(uint64_t) gm_host_over;
+_Atomic(uint64_t) gm_host_last __attribute__((aligned(64)));
+_Atomic(uint64_t) gm_host_ended;
 static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
 static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lost_lock */
 static _Atomic(bool) lost_several;	/* of several contexts; as above */
@@ -82,7 +82,7 @@ static struct tcache *tcache_of(uint64_t key)
 
 static bool is_pending(const struct stream *s)
 {
-	return s->key && s->last > s->covered && s->last > gm_host_over;
+	return s->key && s->last > s->covered && s->last > gm_host_ended;
 }
 
 static struct stream *find_locked(struct tcache *tcache, uint64_t key)
@@ -106,9 +106,9 @@ static struct stream *add_locked(struct tcache *tcache, uint64_t key, CUcontext 
 
 /* ---- submissions ---- */
 
-void gm_host_sees_memory(void)
+void gm_host_memory_made(void)
 {
-	gm_host_watches = true;
+	gm_host_shares_memory = true;
 }
 
 static CUcontext context_of(CUstream stream)
@@ -128,7 +128,7 @@ static void lose(uint64_t number, CUcontext context)
 
 	if (!locked)
 		number = UINT64_MAX;
-	else if (lost <= gm_host_over)
+	else if (lost <= gm_host_ended)
 		lost_several = false;
 	else if (lost_context != context)
 		lost_several = true;
@@ -140,7 +140,7 @@ static void lose(uint64_t number, CUcontext context)
 
 static void find_lost(CUcontext context, uint64_t now)
 {
-	if (lost <= gm_host_over || !gm_lock(&lost_lock))
+	if (lost <= gm_host_ended || !gm_lock(&lost_lock))
 		return;
 	if (!lost_several && lost_context == context && lost <= now)
 		lost = 0;
@@ -155,7 +155,7 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 
 	if (!gm_lock(&tcache->lock)) {	/* its holder is gone: from now on something is pending */
 		lose(UINT64_MAX, context);
-		gm_host_given++;
+		gm_host_last++;
 		return true;
 	}
 	stream = find_locked(tcache, key);
@@ -166,9 +166,9 @@ static bool mark(uint64_t key, CUcontext context, bool known)
 	if (!stream)
 		stream = add_locked(tcache, key, context);
 	if (stream)
-		own.number = stream->last = ++gm_host_given;
+		own.number = stream->last = ++gm_host_last;
 	else
-		lose(++gm_host_given, context);
+		lose(++gm_host_last, context);
 	gm_unlock(&tcache->lock);
 	return true;
 }
@@ -203,29 +203,29 @@ static bool tcache_pending(struct tcache *tcache)
 
 	if (!gm_lock(&tcache->lock))
 		return true;
-	pending = lost > gm_host_over;
+	pending = lost > gm_host_ended;
 	for (unsigned int i = 0; i < STREAMS && !pending; i++)
 		pending = is_pending(&tcache->streams[i]);
 	gm_unlock(&tcache->lock);
 	return pending;
 }
 
-bool gm_host_looks_pending(void)
+bool gm_host_check_pending(void)
 {
-	uint64_t now = gm_host_given;
+	uint64_t now = gm_host_last;
 
-	if (now <= gm_host_over)
+	if (now <= gm_host_ended)
 		return false;
 	for (unsigned int i = 0; i < TCACHES; i++)
 		if (tcache_pending(&tcaches[i]))
 			return true;
-	raise_to(&gm_host_over, now);
+	raise_to(&gm_host_ended, now);
 	return false;
 }
 
 uint64_t gm_host_now(void)
 {
-	uint64_t now = gm_host_given;
+	uint64_t now = gm_host_last;
 
 	raise_to(&asked, now);		/* before the wait: work from here on gets another number */
 	return now;
@@ -233,13 +233,13 @@ uint64_t gm_host_now(void)
 
 void gm_host_all_done(uint64_t now)
 {
-	raise_to(&gm_host_over, now);
+	raise_to(&gm_host_ended, now);
 }
 
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
-	for (unsigned int i = 0; i < TCACHES && now > gm_host_over; i++) {
+	for (unsigned int i = 0; i < TCACHES && now > gm_host_ended; i++) {
 		struct tcache *tcache = &tcaches[i];
 
 		if (!gm_lock(&tcache->lock))
@@ -253,7 +253,7 @@ void gm_host_context_done(CUcontext context, uint64_t now)
 
 /* Its handle may be another context's, and those of its streams other contexts' streams. What was
  * given to one after @now is of such a stream: of which context is not known. */
-void gm_host_context_gone(CUcontext context, uint64_t now)
+void gm_host_context_ended(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
 	for (unsigned int i = 0; i < TCACHES; i++) {
@@ -277,7 +277,7 @@ void gm_host_stream_done(uint64_t key, uint64_t now)
 	struct tcache *tcache = tcache_of(key);
 	struct stream *stream;
 
-	if (now <= gm_host_over || !gm_lock(&tcache->lock))
+	if (now <= gm_host_ended || !gm_lock(&tcache->lock))
 		return;
 	stream = find_locked(tcache, key);
 	if (stream && stream->covered < now)
@@ -344,7 +344,7 @@ void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
 {
 	struct event_tcache *tcache = event_tcache_of(event);
 
-	if (events_shared || mark_of->now <= gm_host_over)
+	if (events_shared || mark_of->now <= gm_host_ended)
 		return;
 	events_used = true;
 	if (!gm_lock(&tcache->lock))

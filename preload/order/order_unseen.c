@@ -1,6 +1,6 @@
 /*
  * order_unseen.c - work that no hook may see: private tables of the driver, objects that were bound
- * past us. Then the one-stream fast path is off.
+ * past us. Then the single-stream fast path is off.
  *
  * cuGetExportTable hands out tables of functions by a UUID. Those that every copy of the runtime
  * asks for submit no work by themselves (what the runtime launches goes through the public names);
@@ -50,7 +50,7 @@ static void tell_reason(void)
 	const char *why = __atomic_exchange_n(&reason, NULL, __ATOMIC_RELAXED);
 
 	if (why && gm_state.options.verbose)
-		gm_say_always("one-stream fast path off: ", why);
+		gm_say_always("single-stream fast path off: ", why);
 }
 
 /* Asked when the options have been read. */
@@ -68,7 +68,7 @@ void gm_order_unseen_work(const char *why)
 	unseen = true;
 	gm_context_handles_changed();
 	if (gm_order_on)
-		gm_reuse_leave_one(gm_order_reuse());
+		gm_reuse_end_single(gm_order_reuse());
 	if (gm_state_is_mine())
 		tell_reason();
 }

@@ -243,7 +243,7 @@ START_TEST(test_looked_up)
 	CUdeviceptr p;
 	uint64_t before = fakecuda_calls(ENTRY);
 
-	gm_order_looked_up = true;
+	gm_order_name_resolved = true;
 	OK(cuMemAlloc_v2(&p, 4096));
 	ck_assert_uint_gt(fakecuda_calls(ENTRY), before);
 }

@@ -210,10 +210,10 @@ START_TEST(test_one_after_the_other)
 	pin();
 	before = gm_host_now();
 	launch(s);
-	given = gm_host_given;
+	given = gm_host_last;
 	for (int i = 0; i < 5; i++)
 		launch(s);
-	ck_assert_uint_eq(gm_host_given, given);	/* the same number */
+	ck_assert_uint_eq(gm_host_last, given);	/* the same number */
 	gm_host_stream_done(key, before);
 	ck_assert(gm_host_sees_pending());
 	OK(cuStreamSynchronize(s));
@@ -451,7 +451,7 @@ START_TEST(test_module_variable)
 
 	OK(cuModuleLoadData(&module, with));
 	OK(cuModuleGetGlobal_v2(&address, &bytes, module, "counter"));
-	ck_assert(!gm_host_watches);			/* a device's variable */
+	ck_assert(!gm_host_shares_memory);			/* a device's variable */
 }
 END_TEST
 

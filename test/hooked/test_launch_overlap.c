@@ -103,7 +103,7 @@ START_TEST(test_ends)
 }
 END_TEST
 
-/* One-stream mode has ended, and another stream is looked at for it: what was freed before that is the
+/* Single-stream mode has ended, and another stream is looked at for it: what was freed before that is the
  * first one's. Then it is back, with the other one. */
 START_TEST(test_another_stream)
 {

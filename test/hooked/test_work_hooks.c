@@ -196,7 +196,7 @@ START_TEST(test_all)
 
 	setup();
 	if (checks[_i] == check_refused || checks[_i] == check_marked)
-		gm_host_sees_memory();
+		gm_host_memory_made();
 	if (checks[_i] == check_refused)
 		answer = CUDA_ERROR_INVALID_VALUE;
 	if (checks[_i] == check_off)

@@ -84,7 +84,7 @@ void context_open(struct world *world, int c, int device, bool primary)
 	MUST(world, cuCtxSetCurrent(world->context[world->current].handle));
 }
 
-/* The first stream is the one that a one-stream program has. */
+/* The first stream is the one that a single-stream program has. */
 void context_first_stream(struct world *world)
 {
 	/* The legacy stream is everybody's: what one thread's kernel waits for there, another's call

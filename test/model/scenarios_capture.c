@@ -101,7 +101,7 @@ void scenario_capture_refuses(void)
 	give(p);
 }
 
-/* Freed in one-stream mode, while an event for the second stream to wait for cannot be had. */
+/* Freed in single-stream mode, while an event for the second stream to wait for cannot be had. */
 void scenario_free_while_capturing(void)
 {
 	struct scene scene;

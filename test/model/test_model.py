@@ -60,13 +60,13 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
     return totals
 
 
-def calm(room, name, count, *options):
+def back_to_single(room, name, count, *options):
     """Other streams had work, and one alone has it for a while: in programs this short, for one free."""
-    lean = dict(LEAN, GPUMEM_TEST_CALM="1", GPUMEM_VERBOSE="1")
+    lean = dict(LEAN, GPUMEM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
     done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library, allocator="caching",
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)
-    times = done.stderr.count("one-stream fast path on again")
+    times = done.stderr.count("single-stream fast path on again")
     check("%s: it does" % name, done.returncode == 0 and times > 20, (times, tell(done)[:900]))
     run(room, name, count, *options, first=FIRST + 30000, **dict(lean, GPUMEM_VERBOSE="0"))
 
@@ -114,9 +114,9 @@ def main():
         run(room, "cached, 3 threads", max(PROGRAMS // 8, 50), "-t", "3", **LEAN)
         run(room, "bare, 3 threads in turns", max(PROGRAMS // 20, 50), "-T", "3", preload=False)
         run(room, "cached, 3 threads in turns", max(PROGRAMS // 5, 50), "-T", "3", **LEAN)
-        calm(room, "one-stream mode that comes back", max(PROGRAMS // 16, 50))
-        calm(room, "one-stream mode that comes back, 3 threads", max(PROGRAMS // 16, 50), "-t", "3")
-        calm(room, "one-stream mode that comes back, 3 threads in turns", max(PROGRAMS // 16, 50), "-T", "3")
+        back_to_single(room, "single-stream mode that comes back", max(PROGRAMS // 16, 50))
+        back_to_single(room, "single-stream mode that comes back, 3 threads", max(PROGRAMS // 16, 50), "-t", "3")
+        back_to_single(room, "single-stream mode that comes back, 3 threads in turns", max(PROGRAMS // 16, 50), "-T", "3")
         run(room, "cached, all of it recorded", max(PROGRAMS // 30, 20), first=FIRST + 10000)
         for number, (name, options) in enumerate((
                 ("free:sync", {"free": "sync"}), ("free:deferred", {"free": "deferred"}), ("fill:poison", {"fill": "poison"}),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Work that no hook sees: the one-stream fast path is off, and the library says so."""
+"""Work that no hook sees: the single-stream fast path is off, and the library says so."""
 import os
 import sys
 
@@ -7,7 +7,7 @@ sys.path.insert(0, "test")
 from tap import B, Room, check, finish, tell  # noqa: E402
 
 HERE = os.path.abspath(os.path.join(B, "test/preload"))
-OFF = "one-stream fast path off"
+OFF = "single-stream fast path off"
 
 
 def bypass(how, *more, **env):

@@ -12,7 +12,7 @@ from tap import B, Room, check, finish, live_bytes, tell  # noqa: E402
 SANITIZERS = ("address", "undefined", "thread")
 # And what the locks say in these builds: one taken against the ranks, or held over a call of the driver.
 REPORTS = ("AddressSanitizer", "ThreadSanitizer", "runtime error", "LeakSanitizer", "gm_lock:")
-ARGUMENTS = {"many": [["4", "300", "5"]], "scenarios": [["relay"], ["pool_without_home"]]}
+ARGUMENTS = {"many": [["4", "300", "5"]], "scenarios": [["handover"], ["pool_without_home"]]}
 
 
 def programs():

@@ -41,7 +41,7 @@ static struct gpu {
 	uint32_t tickets_used, blocks_used, touches_used, captures, capture, thread;
 	uint64_t random;
 	bool fails;			/* some events cannot be recorded */
-	bool many;			/* the library was not in one-stream mode at the last look */
+	bool many;			/* the library was not in single-stream mode at the last look */
 	uint32_t keeps;			/* work goes to the first stream but for one in so many */
 	bool lasts;			/* calls for other streams last, and so does their work */
 	uint32_t under_way;		/* such calls */

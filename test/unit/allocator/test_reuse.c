@@ -10,7 +10,7 @@
 #define GM_TEST_RULES 1
 #include "allocator/rules.c"
 #include "allocator/reuse.c"
-#include "allocator/reuse_calm.c"
+#include "allocator/reuse_single.c"
 #include "allocator/reuse_limbo.c"
 #include "allocator/reuse_check.c"
 
@@ -196,7 +196,7 @@ static void do_flag_kernel(unsigned int s)
 	submit(s, NULL, flags_used, 0);
 }
 
-/* By the host, or by a kernel on a stream that nothing waits on. In one-stream mode, and while its
+/* By the host, or by a kernel on a stream that nothing waits on. In single-stream mode, and while its
  * transition lasts, such a kernel of a thread that frees nothing itself would have to wait for
  * another thread's free: known, and told in the report of this part. */
 static void pay(struct thread *thread)
@@ -329,7 +329,7 @@ static void start(uint64_t seed)
 	}
 	deep = violations = 0;
 	flags_used = capturer = 0;
-	gm_rules_calm = 1 + (uint32_t)(seed % 3);
+	gm_rules_single = 1 + (uint32_t)(seed % 3);
 	reuse = gm_reuse_new(&gpu_ops, &hot);
 }
 
@@ -391,15 +391,15 @@ START_TEST(test_programs)
 	ck_assert_uint_gt(v.waited, 100);
 	ck_assert_uint_gt(v.transitions, 100);
 	ck_assert_uint_gt(v.returns, 100);
-	fprintf(stderr, "# waited %u, transitions %u, one-stream mode came back %u times\n", v.waited,
+	fprintf(stderr, "# waited %u, transitions %u, single-stream mode came back %u times\n", v.waited,
 		v.transitions, v.returns);
 }
 END_TEST
 
 static const char *const switchable[] = {
 	"seal", "wait-sealed", "wait-host-frees", "wait-own", "wait-context", "one-context", "limbo",
-	"transition", "transition-point", "transition-every", "calm-complete", "calm-others",
-	"calm-late", "stream-free", "capture-events",
+	"transition", "transition-point", "transition-every", "single-complete", "single-others",
+	"single-late", "stream-free", "capture-events",
 	"capture-hold",
 };
 

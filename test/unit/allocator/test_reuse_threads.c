@@ -265,7 +265,7 @@ static void *worker(void *arg)
 		} else if (what < 253) {
 			capture();
 		} else if (what < 254) {
-			gm_reuse_settle(reuse);
+			gm_reuse_wait_all(reuse);
 		} else {
 			misused += gm_reuse_check(reuse) != 0;
 		}
@@ -388,7 +388,7 @@ START_TEST(test_other_writers)
 	submit(0);
 	ck_assert(gm_reuse_freed(reuse, &item, false, &early));
 	ck_assert_uint_eq(early, 1);
-	gm_reuse_leave_one(reuse);
+	gm_reuse_end_single(reuse);
 	ck_assert(!gm_reuse_freed(reuse, &item, false, &early));
 	submit(0);
 	ck_assert_uint_eq(gm_reuse_poll(reuse), 0);
@@ -415,7 +415,7 @@ START_TEST(test_told_again)
 	free_block(72, false);
 	submit(0);
 	ck_assert_int_ne(gm_reuse_wait(reuse), 0);		/* nobody waits for ever */
-	ck_assert_uint_eq(gm_reuse_settle(reuse), 0);
+	ck_assert_uint_eq(gm_reuse_wait_all(reuse), 0);
 	ck_assert_int_eq(gm_reuse_check(reuse), 0);
 	room = 5;
 	ck_assert_uint_eq(gm_reuse_poll(reuse), 5);

@@ -115,7 +115,7 @@ START_TEST(open_and_close)
 	ck_assert_int_eq(gm_import_opened(BASE, 20 * MIB, 0, 0), 0);
 	ck_assert_int_eq(gm_import_find(BASE + 10 * MIB, &import), 0);
 	ck_assert_int_eq(gm_import_closing(BASE, &import), 1);
-	gm_import_gone(BASE + MIB);
+	gm_import_ended(BASE + MIB);
 	ck_assert_int_eq(gm_import_find(BASE + MIB, &import), 0);
 	ck_assert_int_eq(gm_import_closing(BASE, &import), 0);
 }

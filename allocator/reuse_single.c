@@ -1,5 +1,5 @@
 /*
- * reuse_calm.c - one-stream mode comes back: a program whose other streams were given work once, by
+ * reuse_single.c - single-stream mode comes back: a program whose other streams were given work once, by
  * a library that starts up say, and have none left.
  *
  * A look takes two steps, so many seals apart. It begins with an event after everything submitted
@@ -23,18 +23,18 @@
 #define SEALS 256u			/* between the steps of a look, at first */
 
 #if GM_TEST_RULES
-#define FIRST_SEALS (gm_rules_calm ? gm_rules_calm : SEALS)
+#define FIRST_SEALS (gm_rules_single ? gm_rules_single : SEALS)
 #else
 #define FIRST_SEALS SEALS
 #endif
 
-void gm_reuse_calm_off_locked(struct gm_reuse *reuse)
+void gm_reuse_single_off_locked(struct gm_reuse *reuse)
 {
-	if (reuse->calm_on && reuse->calm_ticket)
-		reuse->ops.drop(reuse->ops.arg, reuse->calm_ticket);
-	reuse->calm_on = false;
-	reuse->calm_ticket = 0;
-	reuse->calm_seals = 0;
+	if (reuse->single_on && reuse->single_ticket)
+		reuse->ops.drop(reuse->ops.arg, reuse->single_ticket);
+	reuse->single_on = false;
+	reuse->single_ticket = 0;
+	reuse->single_seals = 0;
 }
 
 static void begin_locked(struct gm_reuse *reuse, uint64_t stream)
@@ -47,9 +47,9 @@ static void begin_locked(struct gm_reuse *reuse, uint64_t stream)
 	reuse->hot->others = 0;
 	gm_unlock(&reuse->limbo);
 	reuse->ops.looks(reuse->ops.arg);
-	reuse->calm_on = !reuse->ops.record_all(reuse->ops.arg, &reuse->calm_ticket);
-	if (!reuse->calm_on)
-		reuse->calm_ticket = 0;
+	reuse->single_on = !reuse->ops.record_all(reuse->ops.arg, &reuse->single_ticket);
+	if (!reuse->single_on)
+		reuse->single_ticket = 0;
 }
 
 /* Nobody who frees is to see the mode before it is certain: they look under limbo, or at the stamp. */
@@ -61,7 +61,7 @@ static void end_locked(struct gm_reuse *reuse)
 		return;
 	reuse->hot->many = 0;
 	reuse->ops.looks(reuse->ops.arg);
-	ended = !(reuse->hot->others && gm_rule(GM_RULE_CALM_OTHERS));
+	ended = !(reuse->hot->others && gm_rule(GM_RULE_SINGLE_OTHERS));
 	if (ended) {
 		reuse->stamp++;
 		reuse->one_open = false;
@@ -71,31 +71,31 @@ static void end_locked(struct gm_reuse *reuse)
 	}
 	gm_unlock(&reuse->limbo);
 	if (ended)
-		reuse->calm_wait = reuse->calm_wait < UINT32_MAX / 8 ? reuse->calm_wait * 8 : UINT32_MAX;
+		reuse->single_wait = reuse->single_wait < UINT32_MAX / 8 ? reuse->single_wait * 8 : UINT32_MAX;
 }
 
-void gm_reuse_calm_locked(struct gm_reuse *reuse, uint64_t stream)
+void gm_reuse_single_locked(struct gm_reuse *reuse, uint64_t stream)
 {
-	if (!reuse->calm_wait)
-		reuse->calm_wait = FIRST_SEALS;
+	if (!reuse->single_wait)
+		reuse->single_wait = FIRST_SEALS;
 	if (!reuse->ops.looks || reuse->no_early || reuse->transition ||
-	    reuse->hot->attention & GM_REUSE_CAPTURING || ++reuse->calm_seals < reuse->calm_wait)
+	    reuse->hot->attention & GM_REUSE_CAPTURING || ++reuse->single_seals < reuse->single_wait)
 		return;
-	reuse->calm_seals = 0;
-	if (!reuse->calm_on) {
+	reuse->single_seals = 0;
+	if (!reuse->single_on) {
 		begin_locked(reuse, stream);
-	} else if (reuse->hot->others && gm_rule(GM_RULE_CALM_OTHERS)) {
-		gm_reuse_calm_off_locked(reuse);
-	} else if (!reuse->calm_ticket || !gm_rule(GM_RULE_CALM_COMPLETE) ||
-		   reuse->ops.query(reuse->ops.arg, reuse->calm_ticket) == 1) {
+	} else if (reuse->hot->others && gm_rule(GM_RULE_SINGLE_OTHERS)) {
+		gm_reuse_single_off_locked(reuse);
+	} else if (!reuse->single_ticket || !gm_rule(GM_RULE_SINGLE_COMPLETE) ||
+		   reuse->ops.query(reuse->ops.arg, reuse->single_ticket) == 1) {
 		end_locked(reuse);
-		gm_reuse_calm_off_locked(reuse);
+		gm_reuse_single_off_locked(reuse);
 	}
 }
 
 void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream)
 {
-	if (!gm_rule(GM_RULE_CALM_LATE))
+	if (!gm_rule(GM_RULE_SINGLE_LATE))
 		return;
 	gm_reuse_note_other(reuse->hot, stream);
 	if (!reuse->hot->many && reuse->hot->stream != stream)

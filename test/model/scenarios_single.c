@@ -1,8 +1,8 @@
 /*
- * scenarios_calm.c - programs that gave other streams work once and keep to one for long, where
- * memory is handed out again at once, as if there had only been that one (reuse_calm.c).
+ * scenarios_single.c - programs that gave other streams work once and keep to one for long, where
+ * memory is handed out again at once, as if there had only been that one (reuse_single.c).
  *
- * Thread context: one thread, but for calm_late.
+ * Thread context: one thread, but for single_late.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -47,7 +47,7 @@ static void use_again(struct scene *scene, CUdeviceptr p)
 	expect_words(scene->s, q, 3);
 }
 
-void scenario_calm_again(void)
+void scenario_single_again(void)
 {
 	struct scene scene;
 	CUdeviceptr p = open_two_streams(&scene), q;
@@ -62,7 +62,7 @@ void scenario_calm_again(void)
 	expect_words(scene.t, q, 4);
 }
 
-void scenario_calm_pending(void)
+void scenario_single_pending(void)
 {
 	struct scene scene;
 	CUdeviceptr p = open_two_streams(&scene);
@@ -72,7 +72,7 @@ void scenario_calm_pending(void)
 	use_again(&scene, p);
 }
 
-void scenario_calm_other(void)
+void scenario_single_other(void)
 {
 	struct scene scene;
 	CUdeviceptr p = open_two_streams(&scene);
@@ -111,7 +111,7 @@ static void *launch_late(void *arg)
 	return NULL;
 }
 
-void scenario_calm_late(void)
+void scenario_single_late(void)
 {
 	struct scene scene;
 	struct late late = { .scene = &scene };

@@ -1,8 +1,8 @@
 /*
- * scenarios_relay.c - threads with a stream each that hand memory on to one another by events, and end,
+ * scenarios_handover.c - threads with a stream each that hand memory on to one another by events, and end,
  * and begin; now and then one alone has work for a while, and others begin again in the midst of it.
  *
- * RELAY_SEED=n, RELAY_STEPS=n: another one, a longer one.
+ * HANDOVER_SEED=n, HANDOVER_STEPS=n: another one, a longer one.
  *
  * Thread context: THREADS at a time, and the one that starts them.
  */
@@ -147,7 +147,7 @@ static void *run(void *arg)
 	struct runner *runner = arg;
 
 	begin(runner);
-	for (unsigned long i = number_of("RELAY_STEPS", 200); i; i--) {
+	for (unsigned long i = number_of("HANDOVER_STEPS", 200); i; i--) {
 		if (runner->number == 0 && i % 64 == 0)
 			all_alone(runner);
 		else if (runner->number)
@@ -159,7 +159,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-void scenario_relay(void)
+void scenario_handover(void)
 {
 	static struct runner runners[THREADS];
 	pthread_t threads[THREADS];
@@ -169,7 +169,7 @@ void scenario_relay(void)
 		for (int t = 0; t < THREADS; t++) {
 			if (!life)
 				runners[t] = (struct runner){ .number = t,
-							      .state = number_of("RELAY_SEED", 1) * 977 + (unsigned int)t };
+							      .state = number_of("HANDOVER_SEED", 1) * 977 + (unsigned int)t };
 			must(!pthread_create(&threads[t], NULL, run, &runners[t]), "no thread");
 		}
 		for (int t = 0; t < THREADS; t++)
