@@ -1,4 +1,4 @@
-"""What a program may see differ under the caching allocator, on purpose: the README's list, line by line.
+"""What a program may see differ under the caching allocator, on purpose: the list in docs/behaviour.md, line by line.
 
 The conformance program's output (conformance.cu) of the driver alone, and under the cache: test_caching.py
 holds the one on the fake driver to the golden file of a GPU, scripts/gpu-check.sh both on the GPU itself.

@@ -8,7 +8,7 @@
  *   green    on a stream of a green context
  *   context  a copy from another context of the device to this one
  *   peer     a kernel of the second device, whose context was made before
- *   later    the same, the context is made while the free waits (the README's Limits)
+ *   later    the same, the context is made while the free waits (docs/limits.md)
  *   pool     40% of the device freed in stream order before the kernel, 85% wanted on a second stream,
  *            whose work sets the word
  * Prints "CASE: ended" or "CASE: hung": the kernel gave up after three seconds.

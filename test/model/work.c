@@ -277,7 +277,7 @@ void work_host_function(struct world *world)
 
 /* A stream's first work may have to wait for what another thread freed, and with it for this thread's own
  * kernel. A real driver would not let that work through while the other thread's free waits (the fake
- * does), and such a program hangs alone (test/gpu/waits.cu); README, Limits, has those that do not. So
+ * does), and such a program hangs alone (test/gpu/waits.cu); docs/limits.md has those that do not. So
  * beside other threads all streams work before the kernel waits, and one that could not counts as
  * coming after it. */
 static void streams_work(struct world *world, CUdeviceptr flag)
