@@ -184,8 +184,8 @@ with Room() as room:
         done = gpumem("convert", *words)
         check("%s: exit 2, and why" % name, done.returncode == 2 and says in done.stderr and done.stdout == "", done)
 
-    wrong("no format", "--to says", path)
-    wrong("an unknown format", "no such format", "--to", "xml", path)
+    wrong("no format", "--to FORMAT", path)
+    wrong("an unknown format", "not pickle, pytorch-json", "--to", "xml", path)
     wrong("no input", "usage:", "--to", "csv")
     wrong("two inputs", "usage:", "--to", "csv", path, path)
     wrong("--watch alone", "--watch needs", "--to", "prometheus", "--watch", "1", path)

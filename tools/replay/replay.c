@@ -17,9 +17,8 @@
 #include <unistd.h>
 
 #include "recorder/modules/names.h"
-#include "tools/verbs/cli.h"
-#include "tools/verbs/flags.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
+#include "tools/verbs/library_options.h"
 #include "tools/replay/history.h"
 #include "tools/read/input.h"
 #include "tools/read/limit.h"
@@ -31,12 +30,13 @@
 #include "tools/show/units.h"
 #include "tools/verbs/verbs.h"
 
+#define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
+
 struct wish {
 	const char *trace, *conf, *verify;
-	uint64_t capacity, limit;
-	bool limited;			/* @limit was given, be it "unlimited" */
-	int json, device;
-	bool search;
+	uint64_t capacity, limit;	/* limit: UNSAID, or of --limit, be it "unlimited" */
+	int device;
+	bool json, search;
 };
 
 /* The first key of @conf (which parses) that is no setting; NULL: all are. */
@@ -44,7 +44,7 @@ static const char *stranger(const char *conf, size_t *ret_length)
 {
 	while (*(conf += strspn(conf, ", "))) {
 		*ret_length = strcspn(conf, ": ");
-		if (!gm_flags_is(conf, *ret_length))
+		if (!gm_library_option(conf, *ret_length))
 			return conf;
 		conf += strcspn(conf, ":");
 		conf += *conf == ':';
@@ -76,7 +76,7 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 	}
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;
-	if (wish->limited)
+	if (wish->limit != UNSAID)
 		config->limit = wish->limit;
 	return GM_EXIT_OK;
 }
@@ -148,12 +148,12 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 	}
 	fd = gm_input_open(wish->verify, error.text, sizeof(error.text));
 	if (fd < 0)
-		return gm_given_bad("replay", wish->verify, error.text);
+		return gm_input_bad("replay", wish->verify, error.text);
 	file = json_loadfd(fd, 0, &error);
 	close(fd);
 	verdict.expected = json_object_get(file, "stats");
 	if (!json_is_object(verdict.expected)) {
-		gm_given_bad("replay", wish->verify, file ? "has no \"stats\"" : error.text);
+		gm_input_bad("replay", wish->verify, file ? "has no \"stats\"" : error.text);
 		json_decref(file);
 		return GM_EXIT_INPUT;
 	}
@@ -214,7 +214,7 @@ static int print_text(const struct gm_simulation *run, const struct gm_stats *st
 
 static int refuse(const struct wish *wish, const char *why)
 {
-	return gm_given_bad("replay", wish->trace, why);
+	return gm_input_bad("replay", wish->trace, why);
 }
 
 /* @path: a trace, or a snapshot's history made into one. */
@@ -267,7 +267,7 @@ static int replay(struct wish *wish)
 	if (!r && wish->search) {
 		r = gm_replay_search(&history, wish->trace,
 				     wish->conf ? wish->conf : history.trace.conf,
-				     wish->limited ? &wish->limit : NULL, wish->json);
+				     wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
 		gm_trace_free(&history.trace);
 		return r;
 	}
@@ -285,61 +285,23 @@ static int replay(struct wish *wish)
 	return r;
 }
 
-static int wrong(const char *option, const char *why)
-{
-	fprintf(stderr, "gpumem replay: %s %s: %s\n", option, gm_show_clean(optarg), why);
-	return GM_EXIT_USAGE;
-}
-
-/* Of the word after @option; "unlimited" as in the library's own options. */
-static int take_size(const char *option, uint64_t *ret)
-{
-	if (!strcmp(optarg, "unlimited")) {
-		*ret = GM_HEAP_UNLIMITED;
-		return 0;
-	}
-	return gm_units_parse(optarg, ret) ? wrong(option, "not a size, as 4096 or 10GiB, or unlimited")
-					   : 0;
-}
-
-static int take_option(int c, struct wish *wish)
-{
-	char *end;
-
-	switch (c) {
-	case 'c': wish->conf = optarg; return 0;
-	case 'v': wish->verify = optarg; return 0;
-	case 'j': wish->json = 1; return 0;
-	case 's': wish->search = true; return 0;
-	case 'm': return take_size("--capacity", &wish->capacity);
-	case 'l':
-		wish->limited = true;
-		return take_size("--limit", &wish->limit);
-	default:
-		wish->device = (int)strtol(optarg, &end, 10);
-		return end != optarg && !*end && wish->device >= 0
-			       ? 0
-			       : wrong("--device", "not a number");
-	}
-}
-
 int gm_verb_replay(int argc, char **argv)
 {
-	struct wish wish = { .capacity = GM_HEAP_UNLIMITED,
-			     .limit = GM_HEAP_UNLIMITED,
-			     .device = -1 };
-	int c, status = 0;
+	struct wish wish = { .capacity = GM_HEAP_UNLIMITED, .limit = UNSAID };
+	const char *device = NULL;
+	const struct gm_argument arguments[] = {
+		{ "search", GM_ARG_FLAG, &wish.search }, { "limit", GM_ARG_LIMIT, &wish.limit },
+		{ "conf", GM_ARG_TEXT, &wish.conf }, { "device", GM_ARG_DEVICE, &device },
+		{ "capacity", GM_ARG_LIMIT, &wish.capacity }, { "verify", GM_ARG_TEXT, &wish.verify },
+		{ "json", GM_ARG_FLAG, &wish.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
-	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?')
-			return gm_cli_end(c);
-		status = take_option(c, &wish);
-	}
-	if (status)
+	if (status >= 0)
 		return status;
-	if (argc - optind != 1 || (wish.verify && (wish.conf || wish.search)))
-		return gm_cli_inputs("replay", argc - optind);
+	wish.device = device ? (int)strtol(device, NULL, 10) : -1;
+	if (wish.verify && (wish.conf || wish.search))
+		return gm_usage_wrong("replay");
 	wish.trace = argv[optind];
-	status = replay(&wish);
-	return gm_show_end("replay", status);
+	return gm_show_end("replay", replay(&wish));
 }

@@ -12,7 +12,6 @@
 #include "tools/read/limit.h"
 #include "tools/replay/search.h"
 #include "tools/show/show.h"
-#include "tools/verbs/verbs.h"
 
 /* What the device had for this process: its memory without what others held. */
 static uint64_t known_limit(const struct gm_history *history)

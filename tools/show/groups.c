@@ -19,7 +19,7 @@
 
 #define ROW_END INT64_MIN
 
-static const char *const names[] = { "stack", "site", "module", "kind", "size", "stream" };
+static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream" };
 
 /* Of the stacks of all allocations and of what could not be had. */
 static int share(struct gm_scene *scene)
@@ -64,14 +64,6 @@ void gm_scene_close(struct gm_scene *scene)
 {
 	gm_stacks_close(&scene->stacks);
 	gm_lives_close(&scene->lives);
-}
-
-int gm_by_of(const char *name)
-{
-	for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++)
-		if (!strcmp(names[i], name))
-			return i;
-	return -EINVAL;
 }
 
 const char *gm_by_name(enum gm_by by)

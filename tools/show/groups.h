@@ -21,10 +21,9 @@ int gm_scene_open(struct gm_scene *scene, const json_t *root);
 void gm_scene_close(struct gm_scene *scene);
 
 /* By stack: and by kind, so that no row is of two; without a stack by module. */
-enum gm_by { GM_BY_STACK, GM_BY_SITE, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM };
+enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM };
 
-/* "stack", "site" ... to its number; -EINVAL. */
-int gm_by_of(const char *name);
+/* "site", "stack" ... */
 const char *gm_by_name(enum gm_by by);
 
 struct gm_group {

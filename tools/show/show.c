@@ -14,7 +14,6 @@
 
 #include "tools/read/load.h"
 #include "tools/show/units.h"
-#include "tools/verbs/verbs.h"
 
 /* How many bytes the letter at @at has, 0 when it is none. */
 static size_t letter(const unsigned char *at)

@@ -72,6 +72,10 @@ void gm_show_op(FILE *out, const struct gm_show_op *op);
 
 void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What gpumem exits with: done; the check failed, or something could not be written; wrong use; an input
+ * that cannot be read. */
+enum gm_exit { GM_EXIT_OK, GM_EXIT_FAILED, GM_EXIT_USAGE, GM_EXIT_INPUT };
+
 /* Were all of a verb's lines taken? Returns the exit status @status, or 1 after a message. */
 int gm_show_end(const char *verb, int status);
 

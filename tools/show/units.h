@@ -15,6 +15,9 @@ void gm_units_bytes(uint64_t bytes, char *ret, size_t room);
  * Returns 0, or -EINVAL and @ret unchanged. */
 int gm_units_parse(const char *text, uint64_t *ret);
 
+/* Seconds, from @least to @most. Returns 0, or -EINVAL when @text is none of these. */
+int gm_units_seconds(const char *text, double least, double most, double *ret);
+
 /* Sums of what a file says may be anything: they wrap. */
 static inline int64_t gm_wrap_add(int64_t a, int64_t b)
 {

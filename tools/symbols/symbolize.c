@@ -16,9 +16,8 @@
 #include <unistd.h>
 
 #include "tools/read/bulk.h"
-#include "tools/verbs/cli.h"
+#include "tools/verbs/arguments.h"
 #include "tools/symbols/dwarf.h"
-#include "tools/verbs/given.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
 #include "tools/write/output.h"
@@ -27,7 +26,6 @@
 #include "tools/symbols/symbolize_worker.h"
 #include "tools/verbs/verbs.h"
 
-#define DEBUG_DIRS_MOST 32
 #define COMPLAINTS_MOST 20		/* modules that are named on stderr */
 
 /* What the worker said of one frame: levels[first .. first + count). */
@@ -334,80 +332,55 @@ static int write_out(const json_t *root, const char *path)
 	return r ? r : end;
 }
 
-struct words {
-	const char *input, *output;
-	struct gm_debug_places places;
-	const char *dirs[DEBUG_DIRS_MOST];
-	bool inlines;
-};
-
 /* One that is not there would look like one that has nothing. */
-static void look_at(const char *option, const char *directory)
+static void check_directory(const char *option, const char *directory)
 {
 	struct stat st;
 	int error = stat(directory, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 
 	if (error)
-		fprintf(stderr, "gpumem symbolize: --%s %s: %s\n", option, gm_show_clean(directory), strerror(error));
-}
-
-static int take_words(int argc, char **argv, struct words *words)
-{
-	int c;
-
-	words->inlines = true;
-	words->places.debug_dirs = words->dirs;
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'o') {
-			words->output = optarg;
-		} else if (c == 's') {
-			words->places.sysroot = optarg;
-		} else if (c == 'n') {
-			words->inlines = false;
-		} else if (c == 'd' && words->places.debug_dir_count < DEBUG_DIRS_MOST) {
-			words->dirs[words->places.debug_dir_count++] = optarg;
-		} else {
-			return gm_cli_end(c);
-		}
-	}
-	if (optind + 1 != argc) {
-		return gm_cli_inputs("symbolize", argc - optind);
-	}
-	words->input = argv[optind];
-	if (words->places.sysroot)
-		look_at("sysroot", words->places.sysroot);
-	for (size_t i = 0; i < words->places.debug_dir_count; i++)
-		look_at("debug-dir", words->dirs[i]);
-	return gm_given_output("symbolize", words->output, ".json") ? GM_EXIT_USAGE : -1;
+		gm_argument_wrong("symbolize", option, directory, strerror(error));
 }
 
 int gm_verb_symbolize(int argc, char **argv)
 {
-	struct words words = { 0 };
-	/* Given back by the next one, if there is one: most often the process ends behind this, and to take
+	const char *output = NULL, *sysroot = NULL, *missing;
+	struct gm_texts dirs = { .count = 0 };
+	bool no_inlines = false;
+	const struct gm_argument arguments[] = {
+		{ "output", GM_ARG_TEXT, &output }, { "sysroot", GM_ARG_TEXT, &sysroot },
+		{ "debug-dir", GM_ARG_TEXTS, &dirs }, { "no-inlines", GM_ARG_FLAG, &no_inlines }, { NULL, 0, NULL }
+	};
+	/* Freed by the next one, if there is one: most often the process ends behind this, and to take
 	 * a large snapshot apart for that takes a sixth of the time. */
 	static struct gm_loaded loaded;
-	const char *missing;
-	int status = take_words(argc, argv, &words), r;
+	struct gm_debug_places places;
+	int status = gm_arguments(argc, argv, arguments, 1, 1), r;
 
 	if (status >= 0)
 		return status;
+	if (sysroot)
+		check_directory("sysroot", sysroot);
+	for (size_t i = 0; i < dirs.count; i++)
+		check_directory("debug-dir", dirs.list[i]);
+	if (gm_output_check("symbolize", output, ".json"))
+		return GM_EXIT_USAGE;
 	gm_load_free(&loaded);
-	if (gm_load(words.input, &loaded))
-		return gm_given_bad("symbolize", words.input, loaded.error);
+	if (gm_load(argv[optind], &loaded))
+		return gm_input_bad("symbolize", argv[optind], loaded.error);
 	missing = gm_dwarf_missing();
 	if (missing)
 		fprintf(stderr, "gpumem symbolize: names only, no lines: %s\n", missing);
-	r = symbolize(loaded.root, &words.places, words.inlines, loaded.values);
+	places = (struct gm_debug_places){ dirs.list, dirs.count, sysroot };
+	r = symbolize(loaded.root, &places, !no_inlines, loaded.values);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
-	r = write_out(loaded.root, words.output);
+	r = write_out(loaded.root, output);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s: %s\n",
-			gm_show_clean(words.output ? words.output : "standard output"),
-			gm_limit_why(r));
+			gm_show_clean(output ? output : "standard output"), gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
 	return GM_EXIT_OK;

@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
+#include "tools/show/units.h"
 #include "tools/top/terminal.h"
 #include "tools/verbs/verbs.h"
 
 #define FIRST_LOOK 0.25		/* seconds that the first rates are measured over */
 
-struct ask { double delay; long reports; size_t most; bool json, batch; };
+struct ask { double delay; size_t reports, most; bool json, batch; };	/* @reports: SIZE_MAX, no end */
 
 static void sleep_for(double seconds)
 {
@@ -40,14 +40,14 @@ static int report(struct gm_top *top, const struct ask *ask)
 {
 	int running = gm_top_look(top), status = GM_EXIT_OK;
 
-	for (long i = 0; !ask->reports || i < ask->reports; i++) {
+	for (size_t i = 0; i < ask->reports; i++) {
 		sleep_for(i ? ask->delay : ask->delay < FIRST_LOOK ? ask->delay : FIRST_LOOK);
 		running = gm_top_look(top);
 		if (ask->json)
 			gm_top_json(stdout, top);
 		else
 			gm_top_text(stdout, top, ask->most);
-		if (!ask->json && (!ask->reports || i + 1 < ask->reports))
+		if (!ask->json && i + 1 < ask->reports)
 			putchar('\n');
 		if (fflush(stdout) || ferror(stdout) || (!running && !top->all))
 			break;
@@ -136,7 +136,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 				    .color = gm_terminal_colors(STDOUT_FILENO) };
 	struct shot shot = { .child = 0 };
 	double next = 0;
-	long pictures = 0;
+	size_t pictures = 0;
 	int r = gm_terminal_take();
 
 	if (r) {
@@ -149,7 +149,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 		int64_t pid = 0;
 
 		if (now >= next) {
-			if (ask->reports && pictures > ask->reports)
+			if (pictures > ask->reports)
 				break;
 			if (!view.paused) {
 				gm_top_look(top);
@@ -177,41 +177,6 @@ static int live(struct gm_top *top, const struct ask *ask)
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static int wrong(const char *option, const char *value, const char *why)
-{
-	fprintf(stderr, "gpumem top: %s %s: %s\n", option, gm_show_clean(value), why);
-	return GM_EXIT_USAGE;
-}
-
-static int take_option(int c, struct ask *ask)
-{
-	char *end;
-
-	switch (c) {
-	case 'd':
-		ask->delay = strtod(optarg, &end);
-		return end != optarg && !*end && ask->delay >= 0.05 && ask->delay <= 86400 ? 0 :
-			wrong("--delay", optarg, "not seconds, 0.05 to 86400");
-	case 'n':
-		ask->reports = strtol(optarg, &end, 10);
-		return end != optarg && !*end && ask->reports > 0
-			       ? 0
-			       : wrong("--count", optarg, "not a number");
-	case 'r':
-		return gm_given_count(optarg, &ask->most) ? wrong("--rows", optarg, "not a number") : 0;
-	case 'o':
-		ask->reports = 1;
-		ask->batch = true;
-		return 0;
-	case 'b':
-		ask->batch = true;
-		return 0;
-	default:
-		ask->json = ask->batch = true;
-		return 0;
-	}
-}
-
 static int add_words(struct gm_top *top, char **words, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -223,8 +188,10 @@ static int add_words(struct gm_top *top, char **words, int count)
 			top->all = true;
 			continue;
 		}
-		if (*end || pid <= 0)
-			return wrong("argument", words[i], "not a process id or 'all'");
+		if (*end || pid <= 0) {
+			gm_input_bad("top", words[i], "not a process id or 'all'");
+			return GM_EXIT_USAGE;
+		}
 		r = gm_top_add(top, pid);
 		if (r) {
 			fprintf(stderr, "gpumem top: %ld: %s\n", pid, gm_attach_explain(r));
@@ -247,23 +214,29 @@ static void raise_limit(void)
 
 int gm_verb_top(int argc, char **argv)
 {
-	struct ask ask = { .delay = 0, .most = 20 };
+	struct ask ask = { .reports = SIZE_MAX, .most = 20 };
 	struct gm_top top = { .count = 0 };
-	int c, status = 0;
+	const char *delay = NULL;
+	bool once = false;
+	const struct gm_argument arguments[] = {
+		{ "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
+		{ "rows", GM_ARG_COUNT, &ask.most }, { "once", GM_ARG_FLAG, &once },
+		{ "batch", GM_ARG_FLAG, &ask.batch }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
 
-	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?')
-			return gm_cli_end(c);
-		status = take_option(c, &ask);
-	}
-	if (!status && optind == argc)
-		return gm_cli_inputs("top", argc - optind);
-	raise_limit();
-	if (!status)
-		status = add_words(&top, argv + optind, argc - optind);
-	ask.batch |= !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);
-	if (ask.delay <= 0)
+	if (status >= 0)
+		return status;
+	if (delay && gm_units_seconds(delay, 0.05, 86400, &ask.delay))
+		return gm_argument_wrong("top", "delay", delay, "not seconds, 0.05 to 86400");
+	if (!ask.reports)
+		return gm_argument_wrong("top", "count", "0", "not a number of reports");
+	ask.reports = once ? 1 : ask.reports;
+	ask.batch |= once || ask.json || !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);
+	if (!delay)
 		ask.delay = ask.batch ? 1 : 0.25;
+	raise_limit();
+	status = add_words(&top, argv + optind, argc - optind);
 	if (!status)
 		status = ask.batch ? report(&top, &ask) : live(&top, &ask);
 	gm_top_free(&top);

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -22,10 +21,11 @@
 #include "tools/show/units.h"
 #include "tools/verbs/verbs.h"
 
-#define NONE INT64_MAX
+#define NONE UINT64_MAX
 
 struct limits {
-	int64_t peak, reserved, stack, ooms;
+	uint64_t peak, reserved, stack;
+	size_t ooms;
 	double fragmentation;		/* percent; below 0: none */
 	bool no_leaks, json;
 	const char *device;
@@ -62,12 +62,12 @@ static json_t *note(struct checking *c, const char *where, const char *limit, js
 
 /* @value bytes against @most. */
 static json_t *check_bytes(struct checking *c, const char *where, const char *limit, int64_t value,
-			   int64_t most)
+			   uint64_t most)
 {
-	if (value <= most)
+	if (value <= 0 || (uint64_t)value <= most)
 		return NULL;
-	print_offence(c, where, limit, gm_show_bytes(value), gm_show_bytes(most));
-	return note(c, where, limit, json_integer(value), json_integer(most));
+	print_offence(c, where, limit, gm_show_bytes(value), gm_show_bytes((int64_t)most));
+	return note(c, where, limit, json_integer(value), json_integer((json_int_t)most));
 }
 
 /* The largest stacks of @groups: who is to blame. */
@@ -122,7 +122,7 @@ static void check_live(struct checking *c, const char *where, const char *device
 			json_object_set_new(offence, "stack", gm_groups_json_stack(c->scene,
 										   groups.list[0].stack));
 		if (offence)
-			blame(c, &groups, c->limits->stack);
+			blame(c, &groups, (int64_t)c->limits->stack);
 	}
 	gm_groups_close(&groups);
 }
@@ -171,11 +171,11 @@ static void check_device(struct checking *c, const json_t *device)
 		print_offence(c, where, "fragmentation", is, allowed);
 		note(c, where, "fragmentation", json_real(share), json_real(c->limits->fragmentation));
 	}
-	if (ooms > c->limits->ooms) {
+	if (ooms > 0 && (size_t)ooms > c->limits->ooms) {
 		snprintf(is, sizeof(is), "%lld", (long long)ooms);
-		snprintf(allowed, sizeof(allowed), "%lld", (long long)c->limits->ooms);
+		snprintf(allowed, sizeof(allowed), "%zu", c->limits->ooms);
 		print_offence(c, where, "ooms", is, allowed);
-		note(c, where, "ooms", json_integer(ooms), json_integer(c->limits->ooms));
+		note(c, where, "ooms", json_integer(ooms), json_integer((json_int_t)c->limits->ooms));
 	}
 	check_live(c, where, number);
 }
@@ -190,8 +190,8 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	int r;
 
 	if (gm_load(word, &loaded))
-		return gm_given_bad("check", word, loaded.error);
-	r = gm_given_device("check", limits->device, word, &loaded, 1);
+		return gm_input_bad("check", word, loaded.error);
+	r = gm_device_check("check", limits->device, word, &loaded, 1);
 	if (r) {
 		gm_load_free(&loaded);
 		return r;
@@ -201,7 +201,7 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		gm_load_free(&loaded);
-		return gm_given_bad("check", word, gm_limit_why(r));
+		return gm_input_bad("check", word, gm_limit_why(r));
 	}
 	c.scene = &scene;
 	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device)
@@ -234,81 +234,52 @@ static int check_all(const struct limits *limits, char **words, int count)
 	return gm_show_end("check", status);
 }
 
-static int wrong(const char *option, const char *value, const char *why)
-{
-	fprintf(stderr, "gpumem check: %s %s: %s\n", option, value, why);
-	return GM_EXIT_USAGE;
-}
-
-static int take_size(const char *option, int64_t *to)
-{
-	uint64_t bytes;
-
-	if (gm_units_parse(optarg, &bytes) || bytes >= INT64_MAX)
-		return wrong(option, optarg, "not a size, as 4096 or 10GiB");
-	*to = (int64_t)bytes;
-	return 0;
-}
-
-static int take_option(int c, struct limits *limits)
-{
-	char *end, why[128];
-	int r;
-
-	switch (c) {
-	case 'p': return take_size("--max-peak", &limits->peak);
-	case 'r': return take_size("--max-reserved", &limits->reserved);
-	case 'S': return take_size("--max-stack", &limits->stack);
-	case 'l':
-		limits->no_leaks = true;
-		return 0;
-	case 'f':
-		limits->fragmentation = strtod(optarg, &end);
-		return end != optarg && (!*end || !strcmp(end, "%")) && limits->fragmentation >= 0 &&
-		       limits->fragmentation <= 100 ? 0 :
-		       wrong("--max-fragmentation", optarg, "not a percentage, as 5%");
-	case 'o':
-		limits->ooms = strtol(optarg, &end, 10);
-		return end != optarg && !*end && limits->ooms >= 0 ? 0 :
-		       wrong("--max-ooms", optarg, "not a number");
-	case 's':
-		r = gm_suppressions_read(&limits->known, optarg, why, sizeof(why));
-		return r ? wrong("--suppressions", optarg, why) : 0;
-	default:
-		limits->device = optarg;
-		strtol(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--device", optarg, "not a number");
-	}
-}
-
 static bool any(const struct limits *limits)
 {
 	return limits->peak != NONE || limits->reserved != NONE || limits->stack != NONE ||
-	       limits->ooms != NONE || limits->fragmentation >= 0 || limits->no_leaks;
+	       limits->ooms != SIZE_MAX || limits->fragmentation >= 0 || limits->no_leaks;
+}
+
+/* What is more than a word or a number: a percentage, and a file to read. */
+static int take_texts(struct limits *limits, const char *fragmentation, const char *suppressions)
+{
+	char *end, why[128];
+
+	if (fragmentation) {
+		limits->fragmentation = strtod(fragmentation, &end);
+		if (end == fragmentation || (*end && strcmp(end, "%")) ||
+		    !(limits->fragmentation >= 0 && limits->fragmentation <= 100))
+			return gm_argument_wrong("check", "max-fragmentation", fragmentation,
+						 "not a percentage, as 5%");
+	}
+	if (suppressions && gm_suppressions_read(&limits->known, suppressions, why, sizeof(why)))
+		return gm_argument_wrong("check", "suppressions", suppressions, why);
+	return 0;
 }
 
 int gm_verb_check(int argc, char **argv)
 {
 	struct limits limits = {
-		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = NONE, .fragmentation = -1
+		.peak = NONE, .reserved = NONE, .stack = NONE, .ooms = SIZE_MAX, .fragmentation = -1
 	};
-	int c, status = GM_EXIT_OK;
+	const char *fragmentation = NULL, *suppressions = NULL;
+	const struct gm_argument arguments[] = {
+		{ "max-peak", GM_ARG_SIZE, &limits.peak }, { "max-reserved", GM_ARG_SIZE, &limits.reserved },
+		{ "max-stack", GM_ARG_SIZE, &limits.stack }, { "max-ooms", GM_ARG_COUNT, &limits.ooms },
+		{ "max-fragmentation", GM_ARG_TEXT, &fragmentation }, { "no-leaks", GM_ARG_FLAG, &limits.no_leaks },
+		{ "suppressions", GM_ARG_TEXT, &suppressions }, { "device", GM_ARG_DEVICE, &limits.device },
+		{ "json", GM_ARG_FLAG, &limits.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);
 
-	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'j') {
-			limits.json = true;
-		} else if (c == 'h' || c == '?') {
-			gm_suppressions_free(&limits.known);
-			return gm_cli_end(c);
-		} else {
-			status = take_option(c, &limits);
-		}
-	}
+	if (status >= 0)
+		return status;
+	status = take_texts(&limits, fragmentation, suppressions);
 	if (!status && !any(&limits)) {
 		fputs("gpumem check: no limit was given (gpumem help check)\n", stderr);
 		status = GM_EXIT_USAGE;
 	} else if (!status && optind == argc) {
-		status = gm_cli_inputs("check", argc - optind);
+		status = gm_inputs_wrong("check", 0);
 	}
 	if (!status)
 		status = check_all(&limits, argv + optind, argc - optind);

@@ -1,50 +1,13 @@
 /*
- * completion.c - completion of gpumem's command line, for bash and zsh: see manual.h. One thread.
+ * completion.c - completion of gpumem's command line, for bash and zsh: see completion.h. One thread.
  */
-#include "tools/verbs/manual.h"
+#include "tools/verbs/completion.h"
 
-#include <errno.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
-
-#define EVERY_BY "site stack module kind size stream"
-
-/* What an option takes, where it is one of a few words. */
-static const struct { const char *verb, *option, *words; } values[] = {
-	{ "diff", "by", EVERY_BY },
-	{ "merge", "by", EVERY_BY },
-	{ "merge", "weigh", "peak live" },
-	{ "flame", "weigh", "live peak count bytes churn" },
-	{ "flame", "format", "svg folded speedscope" },
-	{ "convert", "to", "pickle pytorch-json chrome csv rmm speedscope folded prometheus gpumem" },
-	{ "events", "kind", "device managed array host vmm pool ipc graph external" },
-	{ "events", "action", "alloc free free_requested free_completed segment_alloc segment_free "
-			      "segment_map segment_unmap oom snapshot annotate" },
-	{ "help", "completion", "bash zsh" },
-};
-
-/* The library's options; @words: with | between them, where it is one of a few. */
-static const struct { const char *name, *type, *words, *help; } library[] = {
-#define GM_OPTION(name, type, value, min, max, unit, help) { #name, #type, unit, help },
-#include "preload/options/options.def"
-};
-#define COUNT(list) (sizeof(list) / sizeof(list[0]))
-
-static bool has_words(size_t i)
-{
-	return !strcmp(library[i].type, "CHOICE") || !strcmp(library[i].type, "BOOL");
-}
-
-static const char *words_of(const struct gm_opt *opt)
-{
-	for (size_t i = 0; i < COUNT(values); i++)
-		if (!strcmp(values[i].verb, opt->verb) && !strcmp(values[i].option, opt->name))
-			return values[i].words;
-	return NULL;
-}
+#include "tools/verbs/arguments.h"
+#include "tools/verbs/library_options.h"
 
 /* @words with blanks between them. */
 static void put_words(FILE *out, const char *words)
@@ -62,25 +25,25 @@ static void bash_options(FILE *out, const struct gm_verb *verb)
 		if (!strcmp(opt->verb, verb->name))
 			fprintf(out, " --%s", opt->name);
 	if (!strcmp(verb->name, "run"))
-		for (size_t i = 0; i < COUNT(library); i++)
-			fprintf(out, " --%s=", library[i].name);
+		for (const struct gm_library_option *one = gm_library_options; one->name; one++)
+			fprintf(out, " --%s=", one->name);
 	fputs("' ;;\n", out);
 }
 
 static void bash_values(FILE *out)
 {
 	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {
-		if (!words_of(opt))
+		if (!gm_opt_words(opt))
 			continue;
 		fprintf(out, "\t'%s --%s'", opt->verb, opt->name);
-		if (!(opt->code & GM_OPT_ONLY))
-			fprintf(out, "|'%s -%c'", opt->verb, opt->code);
-		fprintf(out, ") words='%s' ;;\n", words_of(opt));
+		if (opt->letter)
+			fprintf(out, "|'%s -%c'", opt->verb, opt->letter);
+		fprintf(out, ") words='%s' ;;\n", gm_opt_words(opt));
 	}
-	for (size_t i = 0; i < COUNT(library); i++)
-		if (has_words(i)) {
-			fprintf(out, "\t'run --%s') words='", library[i].name);
-			put_words(out, library[i].words);
+	for (const struct gm_library_option *one = gm_library_options; one->name; one++)
+		if (gm_library_option_has_words(one)) {
+			fprintf(out, "\t'run --%s') words='", one->name);
+			put_words(out, one->values);
 			fputs("' ;;\n", out);
 		}
 }
@@ -158,8 +121,8 @@ static void zsh_option(FILE *out, const struct gm_opt *opt)
 	if (opt->argument[0]) {
 		putc(':', out);
 		zsh_text(out, opt->argument, SIZE_MAX);
-		if (words_of(opt))
-			fprintf(out, ":(%s)", words_of(opt));
+		if (gm_opt_words(opt))
+			fprintf(out, ":(%s)", gm_opt_words(opt));
 		else
 			fputs(strstr(opt->argument, "FILE") ? ":_files" :
 			      strstr(opt->argument, "DIR") ? ":_files -/" : ":", out);
@@ -174,9 +137,9 @@ static void zsh_options(FILE *out, const struct gm_verb *verb)
 			continue;
 		fprintf(out, "\t\t'--%s", opt->name);
 		zsh_option(out, opt);
-		if (opt->code & GM_OPT_ONLY)
+		if (!opt->letter)
 			continue;
-		fprintf(out, "\t\t'-%c", opt->code);
+		fprintf(out, "\t\t'-%c", opt->letter);
 		zsh_option(out, opt);
 	}
 }
@@ -184,15 +147,15 @@ static void zsh_options(FILE *out, const struct gm_verb *verb)
 /* Of the help what fits beside a name: its first clause. */
 static void zsh_library(FILE *out)
 {
-	for (size_t i = 0; i < COUNT(library); i++) {
-		fprintf(out, "\t\t'--%s=[", library[i].name);
-		zsh_text(out, library[i].help, strcspn(library[i].help, ";"));
+	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
+		fprintf(out, "\t\t'--%s=[", one->name);
+		zsh_text(out, one->help, strcspn(one->help, ";"));
 		fputs("]:value:", out);
-		if (has_words(i)) {
+		if (gm_library_option_has_words(one)) {
 			putc('(', out);
-			put_words(out, library[i].words);
+			put_words(out, one->values);
 			putc(')', out);
-		} else if (strstr(library[i].words, "path")) {
+		} else if (strstr(one->values, "path")) {
 			fputs("_files", out);
 		}
 		fputs("' \\\n", out);
@@ -225,13 +188,7 @@ static void zsh(FILE *out)
 	      "\"$@\"\nelse\n\tcompdef _gpumem gpumem\nfi\n", out);
 }
 
-int gm_manual_completion(FILE *out, const char *shell)
+void gm_completion(FILE *out, bool for_zsh)
 {
-	if (!strcmp(shell, "bash"))
-		bash(out);
-	else if (!strcmp(shell, "zsh"))
-		zsh(out);
-	else
-		return -ENOENT;
-	return 0;
+	(for_zsh ? zsh : bash)(out);
 }

@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/verbs/cli.h"
+#include "tools/verbs/arguments.h"
 #include "tools/write/convert.h"
 #include "tools/read/attach.h"
-#include "tools/verbs/given.h"
 #include "tools/read/limit.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
+#include "tools/show/units.h"
 #include "tools/verbs/verbs.h"
 
 struct format {
@@ -28,7 +28,7 @@ struct format {
 	int (*write)(FILE *out, const struct gm_loaded *loaded, char note[256]);
 };
 
-static const struct format formats[] = {
+static const struct format formats[] = {	/* in the order of the words that --to takes */
 	{ "pickle", ".pickle", ".pickle .pkl", gm_convert_pickle },
 	{ "pytorch-json", NULL, ".json", gm_convert_torch_json },
 	{ "chrome", NULL, ".json", gm_convert_chrome },
@@ -50,15 +50,15 @@ static void stop(int signal_number)
 	stopped = 1;
 }
 
-static const struct format *format_of(const char *name, const char *path)
+/* The format that the end of @path tells. */
+static const struct format *format_of(const char *path)
 {
 	size_t length = path ? strlen(path) : 0;
 
 	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
 		size_t end = formats[i].suffix ? strlen(formats[i].suffix) : SIZE_MAX;
 
-		if (name ? !strcmp(name, formats[i].name) :
-		    end < length && !strcmp(path + length - end, formats[i].suffix))
+		if (end < length && !strcmp(path + length - end, formats[i].suffix))
 			return &formats[i];
 	}
 	return NULL;
@@ -79,7 +79,7 @@ static int write_out(const struct job *job, const struct gm_loaded *loaded, cons
 	r = job->format->write(output.file, loaded, note);
 	end = gm_output_close(&output, !r);
 	if (note[0])
-		gm_given_bad("convert", job->input, note);
+		gm_input_bad("convert", job->input, note);
 	r = r ? r : end;
 	if (r == -EMSGSIZE)
 		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
@@ -99,7 +99,7 @@ static int convert_once(const struct job *job)
 
 	if (as_said ? gm_load_as_said(job->input, &loaded) :
 	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded))
-		return gm_given_bad("convert", job->input, loaded.error);
+		return gm_input_bad("convert", job->input, loaded.error);
 	status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
 	return status;
@@ -149,7 +149,7 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	int status;
 
 	if (gm_load_tables(of->input, &loaded))
-		return quiet ? GM_EXIT_INPUT : gm_given_bad("convert", of->input, loaded.error);
+		return quiet ? GM_EXIT_INPUT : gm_input_bad("convert", of->input, loaded.error);
 	if (loaded.from == GM_LOADED_PROCESS) {
 		of->pid = (pid_t)strtol(of->input, NULL, 10);
 		/* The label, too: two containers may each have a process 1, and no line may come twice. */
@@ -293,21 +293,11 @@ static int convert(const struct job *job)
 	return convert_once(job);
 }
 
-static bool read_watch(const char *text, struct job *job)
-{
-	char *end;
-
-	job->watch = strtod(text, &end);
-	return end != text && !*end && job->watch >= 0.1 && job->watch <= 86400;
-}
-
 /* What does not go together. NULL: it does. */
-static const char *complain(const struct job *job, const char *to)
+static const char *complain(const struct job *job)
 {
-	if (!job->format && to)
-		return "there is no such format";
 	if (!job->format)
-		return "--to says as what";
+		return "--to FORMAT says which format is wanted";
 	if ((job->textfile || job->watch > 0) && strcmp(job->format->name, "prometheus"))
 		return "--textfile and --watch are for --to prometheus";
 	if (job->textfile && job->output)
@@ -319,35 +309,29 @@ static const char *complain(const struct job *job, const char *to)
 
 int gm_verb_convert(int argc, char **argv)
 {
-	const char *to = NULL, *complaint;
+	const char *watch = NULL, *complaint;
 	struct job job = { .watch = 0 };
-	int c;
+	int to = -1, status;
+	const struct gm_argument arguments[] = {
+		{ "to", GM_ARG_WORD, &to }, { "output", GM_ARG_TEXT, &job.output },
+		{ "textfile", GM_ARG_TEXT, &job.textfile }, { "watch", GM_ARG_TEXT, &watch }, { NULL, 0, NULL }
+	};
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		switch (c) {
-		case 't': to = optarg; break;
-		case 'o': job.output = optarg; break;
-		case 'T': job.textfile = optarg; break;
-		case 'w':
-			if (read_watch(optarg, &job))
-				break;
-			fprintf(stderr, "gpumem convert: --watch %s: not seconds, 0.1 to 86400\n", optarg);
-			return GM_EXIT_USAGE;
-		default:
-			return gm_cli_end(c);
-		}
-	}
-	if (argc - optind < 1 || (argc - optind > 1 && !job.textfile))
-		return gm_cli_inputs("convert", argc - optind);
+	status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
+	if (status >= 0)
+		return status;
+	if (watch && gm_units_seconds(watch, 0.1, 86400, &job.watch))
+		return gm_argument_wrong("convert", "watch", watch, "not seconds, 0.1 to 86400");
+	if (argc - optind > 1 && !job.textfile)
+		return gm_inputs_wrong("convert", argc - optind);
 	job.input = argv[optind];
-	job.format = format_of(to, job.textfile ? ".prom" : job.output);
-	complaint = complain(&job, to);
+	job.format = to >= 0 ? &formats[to] : format_of(job.textfile ? ".prom" : job.output);
+	complaint = complain(&job);
 	if (complaint) {
-		fprintf(stderr, "gpumem convert: %s%s%s (gpumem help convert)\n", to ? to : "",
-			to ? ": " : "", complaint);
+		fprintf(stderr, "gpumem convert: %s (gpumem help convert)\n", complaint);
 		return GM_EXIT_USAGE;
 	}
-	if (gm_given_output("convert", job.output, job.format->endings))
+	if (gm_output_check("convert", job.output, job.format->endings))
 		return GM_EXIT_USAGE;
 	return job.textfile ? textfiles(&job, argv + optind, argc - optind) : convert(&job);
 }

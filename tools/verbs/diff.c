@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -38,12 +37,11 @@ static void print_row(const char *name, int64_t before, int64_t after, int64_t b
 
 static void print_text(const struct ask *ask, const struct gm_groups *groups)
 {
-	static const char *const heads[] = { "stack", "site", "module", "kind", "size", "stream" };
 	int64_t bytes[2] = { 0, 0 }, count[2] = { 0, 0 };
 	size_t rows = 0;
 
 	gm_show_heading(stdout, "%12s %12s %12s %10s %10s  %s", "growth", "A", "B", "blocks A", "blocks B",
-			heads[ask->by]);
+			gm_by_name(ask->by));
 	for (size_t i = 0; i < groups->count; i++) {
 		const struct gm_group *group = &groups->list[i];
 
@@ -97,7 +95,7 @@ static int diff(const struct ask *ask, char **words)
 
 	for (int i = 0; !r && i < 2; i++) {
 		if (gm_load(words[i], &loaded[i])) {
-			gm_given_bad("diff", words[i], loaded[i].error);
+			gm_input_bad("diff", words[i], loaded[i].error);
 			goto out_close;
 		}
 		r = gm_scene_open(&scenes[i], loaded[i].root);
@@ -109,7 +107,7 @@ static int diff(const struct ask *ask, char **words)
 		fprintf(stderr, "gpumem diff: %s\n", gm_limit_why(r));
 		goto out_close;
 	}
-	if (gm_given_device("diff", ask->filter.device, words[1], loaded, 2))
+	if (gm_device_check("diff", ask->filter.device, words[1], loaded, 2))
 		goto out_close;
 	gm_groups_sort(&groups);
 	if (ask->json)
@@ -126,46 +124,14 @@ out_close:
 	return status;
 }
 
-static int take_option(int c, struct ask *ask)
-{
-	char *end;
-	int by;
-
-	if (c == 'b') {
-		by = gm_by_of(optarg);
-		if (by < 0) {
-			fprintf(stderr, "gpumem diff: --by %s: not site, stack, module, kind, size or stream\n",
-				optarg);
-			return GM_EXIT_USAGE;
-		}
-		ask->by = (enum gm_by)by;
-		return 0;
-	}
-	ask->filter.device = optarg;
-	strtol(optarg, &end, 10);
-	if (!strcmp(optarg, "host") || (end != optarg && !*end))
-		return 0;
-	fprintf(stderr, "gpumem diff: --device %s: not a number or 'host'\n", optarg);
-	return GM_EXIT_USAGE;
-}
-
 int gm_verb_diff(int argc, char **argv)
 {
 	struct ask ask = { .by = GM_BY_SITE };
-	int c, status;
+	const struct gm_argument arguments[] = {
+		{ "by", GM_ARG_WORD, &ask.by }, { "device", GM_ARG_DEVICE_OR_HOST, &ask.filter.device },
+		{ "all", GM_ARG_FLAG, &ask.all }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 2, 2);
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?') {
-			return gm_cli_end(c);
-		}
-		ask.all |= c == 'a';
-		ask.json |= c == 'j';
-		status = c == 'b' || c == 'd' ? take_option(c, &ask) : 0;
-		if (status)
-			return status;
-	}
-	if (argc - optind != 2) {
-		return gm_cli_inputs("diff", argc - optind);
-	}
-	return diff(&ask, argv + optind);
+	return status >= 0 ? status : diff(&ask, argv + optind);
 }

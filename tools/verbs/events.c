@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
+#include "tools/verbs/arguments.h"
 #include "tools/verbs/events_print.h"
-#include "tools/verbs/given.h"
 #include "tools/show/lives.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -176,8 +175,8 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 	int status, r;
 
 	if (gm_load(word, &loaded))
-		return gm_given_bad("events", word, loaded.error);
-	status = gm_given_device("events", filter->device, word, &loaded, 1);
+		return gm_input_bad("events", word, loaded.error);
+	status = gm_device_check("events", filter->device, word, &loaded, 1);
 	if (status) {
 		gm_load_free(&loaded);
 		return status;
@@ -194,7 +193,7 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 	gm_stacks_close(&filter->stacks);
 	gm_load_free(&loaded);
 	if (r == -ENOMEM) {
-		return gm_given_bad("events", word, gm_limit_why(r));
+		return gm_input_bad("events", word, gm_limit_why(r));
 	}
 	if (r) {
 		fprintf(stderr, "gpumem events: the output could not be written: %s\n", gm_limit_why(r));
@@ -203,113 +202,70 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 	return gm_show_end("events", GM_EXIT_OK);
 }
 
-/* One argument that is not as it should be: a line, and the status. */
-static int wrong(const char *option, const char *value, const char *allowed)
+/* What is more than a word or a size. */
+struct texts { const char *stream, *address, *since, *until; };
+
+static int take_number(const char *option, const char *text, int base, const char *why, uint64_t *ret)
 {
-	fprintf(stderr, "gpumem events: %s %s: not %s\n", option, gm_show_clean(value), allowed);
-	return GM_EXIT_USAGE;
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, base);
+	return end == text || *end || errno ? gm_argument_wrong("events", option, text, why) : 0;
 }
 
-static bool read_seconds(const char *text, double *ret)
+static int take_time(const char *option, const char *text, double *ret)
 {
 	char *end;
 
 	*ret = strtod(text, &end);
-	return end != text && !*end && isfinite(*ret) && *ret > -1e12 && *ret < 1e18;
+	if (end != text && !*end && isfinite(*ret) && *ret > -1e12 && *ret < 1e18)
+		return 0;
+	return gm_argument_wrong("events", option, text, "not a time");
 }
 
-/* Words that are none of ours would silently let nothing through. */
-static bool all_known(const char *list, const char *known)
+static int take_texts(const struct texts *texts, struct filter *filter)
 {
-	char word[32];
+	uint64_t stream = 0;
+	int status = 0;
 
-	for (const char *at = list;; at++) {
-		size_t length = strcspn(at, ",");
-
-		snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), at);
-		if (!length || !among(known, word))
-			return false;
-		at += length;
-		if (!*at)
-			return true;
-	}
-}
-
-static int take_option(int c, struct filter *filter)
-{
-	static const char actions[] = "alloc,free,free_requested,free_completed,segment_alloc,"
-		"segment_free,segment_map,segment_unmap,oom,snapshot,annotate";
-	static const char kinds[] = "device,managed,array,host,vmm,pool,ipc,graph,external";
-	char *end;
-
-	errno = 0;
-	switch (c) {
-	case 'a':
-		filter->actions = optarg;
-		return all_known(optarg, actions) ? 0 : wrong("--action", optarg, actions);
-	case 'k':
-		filter->kinds = optarg;
-		return all_known(optarg, kinds) ? 0 : wrong("--kind", optarg, kinds);
-	case 'd':
-		filter->device = optarg;
-		strtol(optarg, &end, 10);
-		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
-			wrong("--device", optarg, "a number or 'host'");
-	case 'm':
-		filter->module = optarg;
-		return 0;
-	case 'S':
-		filter->stack = optarg;
-		return 0;
-	case 'x':
-		return gm_units_parse(optarg, &filter->max_size) ?
-			wrong("--max-size", optarg, "a size, as 4096 or 10MiB") : 0;
-	case 'r':
-		filter->has_stream = true;
-		filter->stream = (int64_t)strtoull(optarg, &end, 0);
-		return end != optarg && !*end && !errno ? 0 : wrong("--stream", optarg, "a number, as 0 or 0x55d1c0de");
-	case 'n':
-		return gm_given_count(optarg, &filter->last) ? wrong("--last", optarg, "a number") : 0;
-	case 's':
-		return gm_units_parse(optarg, &filter->min_size) ?
-			wrong("--min-size", optarg, "a size, as 4096 or 10MiB") : 0;
-	case 'A':
-		filter->has_address = true;
-		filter->address = strtoull(optarg, &end, 16);
-		return end != optarg && !*end && !errno ? 0 : wrong("--address", optarg, "a hexadecimal number");
-	case 'f':
-		filter->has_since = true;
-		return read_seconds(optarg, &filter->since) ? 0 : wrong("--since", optarg, "a time");
-	default:
-		filter->has_until = true;
-		return read_seconds(optarg, &filter->until) ? 0 : wrong("--until", optarg, "a time");
-	}
+	filter->has_stream = texts->stream;
+	filter->has_address = texts->address;
+	filter->has_since = texts->since;
+	filter->has_until = texts->until;
+	if (texts->stream)
+		status = take_number("stream", texts->stream, 0, "not a number, as 0 or 0x55d1c0de", &stream);
+	filter->stream = (int64_t)stream;
+	if (!status && texts->address)
+		status = take_number("address", texts->address, 16, "not a hexadecimal number", &filter->address);
+	if (!status && texts->since)
+		status = take_time("since", texts->since, &filter->since);
+	if (!status && texts->until)
+		status = take_time("until", texts->until, &filter->until);
+	return status;
 }
 
 int gm_verb_events(int argc, char **argv)
 {
 	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
-	enum gm_events_format format = GM_EVENTS_TABLE;
-	int c, status;
+	struct texts texts = { NULL, NULL, NULL, NULL };
+	bool csv = false, jsonl = false;
+	const struct gm_argument arguments[] = {
+		{ "action", GM_ARG_WORDS, &filter.actions }, { "kind", GM_ARG_WORDS, &filter.kinds },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &filter.device }, { "module", GM_ARG_TEXT, &filter.module },
+		{ "min-size", GM_ARG_SIZE, &filter.min_size }, { "max-size", GM_ARG_SIZE, &filter.max_size },
+		{ "stream", GM_ARG_TEXT, &texts.stream }, { "stack", GM_ARG_TEXT, &filter.stack },
+		{ "address", GM_ARG_TEXT, &texts.address }, { "since", GM_ARG_TEXT, &texts.since },
+		{ "until", GM_ARG_TEXT, &texts.until }, { "last", GM_ARG_COUNT, &filter.last },
+		{ "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
+		{ "jsonl", GM_ARG_FLAG, &jsonl }, { "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?') {
-			return gm_cli_end(c);
-		}
-		if (c == 'c' || c == 'j') {
-			format = c == 'c' ? GM_EVENTS_CSV : GM_EVENTS_JSONL;
-			continue;
-		}
-		if (c == 't') {
-			filter.with_stacks = true;
-			continue;
-		}
-		status = take_option(c, &filter);
-		if (status)
-			return status;
-	}
-	if (argc - optind != 1) {
-		return gm_cli_inputs("events", argc - optind);
-	}
-	return print_events(argv[optind], &filter, format);
+	if (status < 0 && take_texts(&texts, &filter))
+		status = GM_EXIT_USAGE;
+	if (status >= 0)
+		return status;
+	return print_events(argv[optind], &filter,
+			    csv ? GM_EVENTS_CSV : jsonl ? GM_EVENTS_JSONL : GM_EVENTS_TABLE);
 }

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -20,8 +19,7 @@
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
 
-static const char *const weighs[] = { "live", "peak", "count", "bytes", "churn" };
-static const char *const formats[] = { "svg", "folded", "speedscope" };
+enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
 struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
@@ -29,9 +27,9 @@ struct ask { struct gm_lives_filter filter; const char *output; int weigh, forma
 static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
 		       const char *title)
 {
-	if (ask->format == 0)
+	if (ask->format == SVG)
 		return gm_flame_svg(out, flame, title);
-	if (ask->format == 2)
+	if (ask->format == SPEEDSCOPE)
 		return gm_flame_speedscope(out, flame, 1, title);
 	gm_flame_folded(out, flame);
 	return 0;
@@ -66,8 +64,8 @@ static int flame(const struct ask *ask, const char *word)
 	int status, r;
 
 	if (gm_load(word, &loaded))
-		return gm_given_bad("flame", word, loaded.error);
-	status = gm_given_device("flame", ask->filter.device, word, &loaded, 1);
+		return gm_input_bad("flame", word, loaded.error);
+	status = gm_device_check("flame", ask->filter.device, word, &loaded, 1);
 	if (status) {
 		gm_load_free(&loaded);
 		return status;
@@ -75,9 +73,9 @@ static int flame(const struct ask *ask, const char *word)
 	r = gm_scene_open(&scene, loaded.root);
 	if (!r)
 		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
-				  (enum gm_weigh)ask->weigh, ask->format == 2);
+				  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
 	if (r) {
-		status = gm_given_bad("flame", word, gm_limit_why(r));
+		status = gm_input_bad("flame", word, gm_limit_why(r));
 	} else {
 		status = write_out(ask, &flame,
 				   gm_json_text(gm_json_object(loaded.root, "process"), "command"));
@@ -88,49 +86,17 @@ static int flame(const struct ask *ask, const char *word)
 	return status;
 }
 
-/* The place of @word among @count @words, or a line and -1. */
-static int choose(const char *option, const char *word, const char *const *words, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (!strcmp(word, words[i]))
-			return i;
-	fprintf(stderr, "gpumem flame: %s %s: not one of", option, word);
-	for (int i = 0; i < count; i++)
-		fprintf(stderr, " %s", words[i]);
-	fputs("\n", stderr);
-	return -1;
-}
-
 int gm_verb_flame(int argc, char **argv)
 {
-	struct ask ask = { .weigh = 0 };
-	char *end;
-	int c;
+	struct ask ask = { .weigh = GM_WEIGH_LIVE };
+	const struct gm_argument arguments[] = {
+		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "format", GM_ARG_WORD, &ask.format },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.filter.device }, { "output", GM_ARG_TEXT, &ask.output },
+		{ NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?') {
-			return gm_cli_end(c);
-		}
-		if (c == 'w')
-			ask.weigh = choose("--weigh", optarg, weighs, 5);
-		else if (c == 'f')
-			ask.format = choose("--format", optarg, formats, 3);
-		else if (c == 'd')
-			ask.filter.device = optarg;
-		else
-			ask.output = optarg;
-		if (ask.weigh < 0 || ask.format < 0)
-			return GM_EXIT_USAGE;
-		if (c != 'd' || !strcmp(optarg, "host"))
-			continue;
-		strtol(optarg, &end, 10);
-		if (end == optarg || *end) {
-			fprintf(stderr, "gpumem flame: --device %s: not a number or 'host'\n", optarg);
-			return GM_EXIT_USAGE;
-		}
-	}
-	if (argc - optind != 1) {
-		return gm_cli_inputs("flame", argc - optind);
-	}
-	return gm_given_output("flame", ask.output, endings[ask.format]) ? GM_EXIT_USAGE : flame(&ask, argv[optind]);
+	if (status < 0 && gm_output_check("flame", ask.output, endings[ask.format]))
+		status = GM_EXIT_USAGE;
+	return status >= 0 ? status : flame(&ask, argv[optind]);
 }

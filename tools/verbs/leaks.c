@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -127,7 +126,7 @@ static int leaks(struct ask *ask, char **words, int count)
 
 	for (int i = 0; !r && i < count; i++) {
 		if (gm_load(words[i], &loaded[i])) {
-			gm_given_bad("leaks", words[i], loaded[i].error);
+			gm_input_bad("leaks", words[i], loaded[i].error);
 			goto out_close;
 		}
 		r = gm_scene_open(&scenes[i], loaded[i].root);
@@ -140,7 +139,7 @@ static int leaks(struct ask *ask, char **words, int count)
 		fprintf(stderr, "gpumem leaks: %s\n", gm_limit_why(r));
 		goto out_close;
 	}
-	if (gm_given_device("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))
+	if (gm_device_check("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))
 		goto out_close;
 	gm_groups_sort(&groups);
 	if (ask->json)
@@ -157,53 +156,23 @@ out_close:
 	return status;
 }
 
-static int wrong(const char *option, const char *value, const char *why)
-{
-	fprintf(stderr, "gpumem leaks: %s %s: %s\n", option, value, why);
-	return GM_EXIT_USAGE;
-}
-
-static int take_option(int c, struct ask *ask)
-{
-	char *end, why[128];
-	int r;
-
-	switch (c) {
-	case 'd':
-		ask->filter.device = optarg;
-		strtol(optarg, &end, 10);
-		return !strcmp(optarg, "host") || (end != optarg && !*end) ? 0 :
-			wrong("--device", optarg, "not a number or 'host'");
-	case 's':
-		r = gm_suppressions_read(&ask->known, optarg, why, sizeof(why));
-		return r ? wrong("--suppressions", optarg, why) : 0;
-	case 'm':
-		return gm_units_parse(optarg, &ask->min_size) ?
-			wrong("--min-size", optarg, "not a size, as 4096 or 10MiB") : 0;
-	default:
-		return gm_given_count(optarg, &ask->top) ? wrong("--top", optarg, "not a number") : 0;
-	}
-}
-
 int gm_verb_leaks(int argc, char **argv)
 {
 	struct ask ask = { .top = 20 };
-	int c, status = GM_EXIT_OK;
+	const char *suppressions = NULL;
+	const struct gm_argument arguments[] = {
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.filter.device }, { "suppressions", GM_ARG_TEXT, &suppressions },
+		{ "min-size", GM_ARG_SIZE, &ask.min_size }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, 2);
+	char why[128];
 
-	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'j') {
-			ask.json = true;
-		} else if (c == 'h' || c == '?') {
-			gm_suppressions_free(&ask.known);
-			return gm_cli_end(c);
-		} else {
-			status = take_option(c, &ask);
-		}
-	}
-	if (!status && (argc - optind < 1 || argc - optind > 2)) {
-		status = gm_cli_inputs("leaks", argc - optind);
-	}
-	if (!status)
+	if (status >= 0)
+		return status;
+	if (suppressions && gm_suppressions_read(&ask.known, suppressions, why, sizeof(why)))
+		status = gm_argument_wrong("leaks", "suppressions", suppressions, why);
+	else
 		status = leaks(&ask, argv + optind, argc - optind);
 	gm_suppressions_free(&ask.known);
 	return status;

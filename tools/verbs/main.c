@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/verbs/cli.h"
+#include "tools/verbs/arguments.h"
+#include "tools/verbs/completion.h"
 #include "tools/verbs/manual.h"
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
@@ -77,34 +78,29 @@ static int no_verb(const char *name)
 
 int gm_verb_help(int argc, char **argv)
 {
-	const char *shell = NULL;
-	int c, man = 0, r = 0;
+	bool man = false;
+	int shell = -1;
+	const struct gm_argument arguments[] = {
+		{ "man", GM_ARG_FLAG, &man }, { "completion", GM_ARG_WORD, &shell }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 0, 1);
+	const char *name = optind < argc ? argv[optind] : NULL;
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'm')
-			man = 1;
-		else if (c == 'c')
-			shell = optarg;
-		else
-			return gm_cli_end(c);
-	}
-	if (argc - optind > 1 || (shell && (man || optind < argc)))
-		return gm_cli_wrong("help");
-	if (shell)
-		r = gm_manual_completion(stdout, shell);
-	else if (man)
-		r = gm_manual_page(stdout, optind < argc ? argv[optind] : "gpumem");
-	else if (optind == argc)
+	if (status >= 0)
+		return status;
+	if (shell >= 0 && (man || name))
+		return gm_usage_wrong("help");
+	if (shell >= 0)
+		gm_completion(stdout, shell == 1);
+	else if (!name && !man)
 		list(stdout, 0);
-	else if (gm_verb_find(argv[optind]))
-		gm_cli_help(stdout, gm_verb_find(argv[optind]));
-	else
-		return no_verb(argv[optind]);
-	if (r && shell) {
-		fprintf(stderr, "gpumem help: --completion %s: not bash or zsh\n", shell);
-		return GM_EXIT_USAGE;
-	}
-	return r ? no_verb(argv[optind]) : gm_show_end("help", GM_EXIT_OK);
+	else if (man && gm_manual_page(stdout, name ? name : "gpumem"))
+		return no_verb(name);
+	else if (!man && !gm_verb_find(name))
+		return no_verb(name);
+	else if (!man)
+		gm_verb_print_help(stdout, gm_verb_find(name));
+	return gm_show_end("help", GM_EXIT_OK);
 }
 
 /* Where descriptor 0, 1 or 2 is closed, the next file that is opened would take its place, and what is

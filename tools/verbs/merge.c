@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -254,12 +253,12 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 		gm_progress("gpumem merge: snapshots read", i, count);
 		if (gm_load(words[i], &loaded)) {
 			gm_progress_end();
-			gm_given_bad("merge", words[i], loaded.error);
+			gm_input_bad("merge", words[i], loaded.error);
 			gm_groups_close(&groups);
 			return -EBADMSG;
 		}
 		merge->ranks[i].input = words[i];
-		there |= gm_given_has_device(loaded.root, ask->filter.device);
+		there |= gm_device_is_in(loaded.root, ask->filter.device);
 		describe(ask, loaded.root, &merge->ranks[i]);
 		r = add(merge, &groups, ask, loaded.root, i, count);
 		gm_load_free(&loaded);
@@ -267,7 +266,7 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 	gm_progress_end();
 	gm_groups_close(&groups);
 	if (!r && !there) {
-		gm_given_bad("merge", ask->filter.device, "no rank has that device");
+		gm_input_bad("merge", ask->filter.device, "no rank has that device");
 		r = -EBADMSG;
 	}
 	return r;
@@ -299,52 +298,17 @@ static int merge_words(const struct ask *ask, char **words, size_t count)
 	return r ? GM_EXIT_INPUT : gm_show_end("merge", GM_EXIT_OK);
 }
 
-static int wrong(const char *option, const char *why)
-{
-	fprintf(stderr, "gpumem merge: %s %s: %s\n", option, gm_show_clean(optarg), why);
-	return GM_EXIT_USAGE;
-}
-
-static int take_option(int c, struct ask *ask)
-{
-	char *end;
-	int by;
-
-	switch (c) {
-	case 'b':
-		by = gm_by_of(optarg);
-		if (by < 0)
-			return wrong("--by", "not site, stack, module, kind, size or stream");
-		ask->by = (enum gm_by)by;
-		return 0;
-	case 'w':
-		ask->at_peak = !strcmp(optarg, "peak");
-		return ask->at_peak || !strcmp(optarg, "live")
-			       ? 0
-			       : wrong("--weigh", "not peak or live");
-	case 'd':
-		ask->filter.device = optarg;
-		strtol(optarg, &end, 10);
-		return end != optarg && !*end ? 0 : wrong("--device", "not a number");
-	case 'n':
-		return gm_given_count(optarg, &ask->top) ? wrong("--top", "not a number") : 0;
-	default:
-		ask->json = true;
-		return 0;
-	}
-}
-
 int gm_verb_merge(int argc, char **argv)
 {
-	struct ask ask = { .by = GM_BY_SITE, .at_peak = true, .top = 20 };
-	int c, status = 0;
+	struct ask ask = { .by = GM_BY_SITE, .top = 20 };
+	int weigh = 0;			/* peak, live */
+	const struct gm_argument arguments[] = {
+		{ "by", GM_ARG_WORD, &ask.by }, { "weigh", GM_ARG_WORD, &weigh },
+		{ "device", GM_ARG_DEVICE, &ask.filter.device }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
 
-	while (!status && (c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'h' || c == '?')
-			return gm_cli_end(c);
-		status = take_option(c, &ask);
-	}
-	if (!status && optind == argc)
-		return gm_cli_inputs("merge", argc - optind);
-	return status ? status : merge_words(&ask, argv + optind, (size_t)(argc - optind));
+	ask.at_peak = weigh == 0;
+	return status >= 0 ? status : merge_words(&ask, argv + optind, (size_t)(argc - optind));
 }

@@ -20,8 +20,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/modules/names.h"
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/read/places.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/show.h"
@@ -71,7 +70,7 @@ static void print_one(const struct report *report, const struct gm_recovered *on
 	const char *command = gm_show_clean(one->command);
 
 	if (one->error[0]) {
-		gm_given_bad("recover", one->journal, one->error);
+		gm_input_bad("recover", one->journal, one->error);
 	} else if (one->alive) {
 		fprintf(report->by_name ? stderr : stdout,
 			"%s (pid %lld) lives: its journal is left "
@@ -267,32 +266,17 @@ static int recover_word(const char *word, const struct gm_recover_for *of)
 	return one.alive ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-static int take_options(int argc, char **argv, bool *keep, bool *json)
-{
-	int c;
-
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'k') {
-			*keep = true;
-		} else if (c == 'j') {
-			*json = true;
-		} else if (c == 'o') {
-			gm_recover_how.output = optarg;
-		} else if (c == 'f') {
-			gm_recover_how.force = true;
-		} else {
-			return gm_cli_end(c);
-		}
-	}
-	return -1;
-}
-
 int gm_verb_recover(int argc, char **argv)
 {
 	struct report report = { 0 };
 	struct gm_recover_for of = { .each = tell, .arg = &report };
 	bool json = false;
-	int status = take_options(argc, argv, &of.keep, &json);
+	const struct gm_argument arguments[] = {
+		{ "keep", GM_ARG_FLAG, &of.keep }, { "json", GM_ARG_FLAG, &json },
+		{ "output", GM_ARG_TEXT, &gm_recover_how.output }, { "force", GM_ARG_FLAG, &gm_recover_how.force },
+		{ NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);
 
 	if (status >= 0)
 		return status;

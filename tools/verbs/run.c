@@ -28,14 +28,15 @@
 
 #include "recorder/journal/format.h"
 #include "recorder/journal/place.h"
-#include "tools/verbs/cli.h"
-#include "tools/verbs/flags.h"
+#include "tools/verbs/arguments.h"
+#include "tools/verbs/library_options.h"
+#include "tools/show/show.h"
 #include "tools/verbs/run_table.h"
 #include "tools/verbs/verbs.h"
 #include "tools/verbs/signal_probe.h"
 
 /* The library beside this very program: where the build or the installation put it. */
-static int find_library(const char *given, char *ret, size_t bytes)
+static int find_library(const char *named, char *ret, size_t bytes)
 {
 	static const char *const beside[] = {
 		"libgpumem.so", "../lib/libgpumem.so", "../lib64/libgpumem.so",
@@ -45,8 +46,8 @@ static int find_library(const char *given, char *ret, size_t bytes)
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;
 
-	if (given) {
-		if (!realpath(given, real))
+	if (named) {
+		if (!realpath(named, real))
 			return -errno;
 		snprintf(ret, bytes, "%s", real);
 		return 0;
@@ -130,16 +131,16 @@ static int make_room(const char *wanted, char *ret, size_t bytes)
  * used; within another gpumem run that one keeps the books. The room, open, or -errno: there is none. */
 static int choose_room(char *ret, size_t bytes)
 {
-	const char *given = getenv("GPUMEM_JOURNAL");
+	const char *place = getenv("GPUMEM_JOURNAL");
 	char wanted[PATH_MAX];
 	struct stat st;
 	int fd;
 
 	ret[0] = '\0';
-	if (given && *given && (strstr(given, "/" GM_RUN_ROOM) || !realpath(given, wanted) ||
+	if (place && *place && (strstr(place, "/" GM_RUN_ROOM) || !realpath(place, wanted) ||
 				stat(wanted, &st) || !S_ISDIR(st.st_mode) || access(wanted, W_OK)))
 		return -ENOENT;
-	fd = make_room(given && *given ? wanted : NULL, ret, bytes);
+	fd = make_room(place && *place ? wanted : NULL, ret, bytes);
 	if (fd >= 0)
 		setenv("GPUMEM_JOURNAL", ret, 1);
 	return fd;
@@ -169,7 +170,7 @@ static int preload(const char *library)
 }
 
 /* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
-static int attend(pid_t child, const struct gm_signal_probe *witness, const sigset_t *taken)
+static int attend(pid_t child, const struct gm_signal_probe *probe, const sigset_t *taken)
 {
 	for (;;) {
 		siginfo_t info;
@@ -181,7 +182,7 @@ static int attend(pid_t child, const struct gm_signal_probe *witness, const sigs
 			continue;
 		if (number != SIGCHLD) {
 			/* A terminal's signal has reached the whole group already. */
-			if (info.si_code != SI_KERNEL && !gm_signal_probe_saw(witness, &info))
+			if (info.si_code != SI_KERNEL && !gm_signal_probe_saw(probe, &info))
 				kill(child, number);
 			continue;
 		}
@@ -218,7 +219,7 @@ static int leave_as(int status)
 static int launch(char **command, int room, const char *path, bool quiet)
 {
 	struct gm_run_table table = { .child = 0 };
-	struct gm_signal_probe witness;
+	struct gm_signal_probe probe;
 	sigset_t taken, before;
 	pid_t child;
 	int status;
@@ -236,9 +237,9 @@ static int launch(char **command, int room, const char *path, bool quiet)
 		fprintf(stderr, "gpumem run: cannot start a process: %s\n", strerror(errno));
 		status = GM_EXIT_FAILED << 8;
 	} else {
-		gm_signal_probe_start(&witness);
-		status = attend(child, &witness, &taken);
-		gm_signal_probe_end(&witness);
+		gm_signal_probe_start(&probe);
+		status = attend(child, &probe, &taken);
+		gm_signal_probe_end(&probe);
 	}
 	table.child = child;
 	table.status = status;
@@ -253,7 +254,7 @@ static int launch(char **command, int room, const char *path, bool quiet)
 int gm_verb_run(int argc, char **argv)
 {
 	char library[PATH_MAX], path[PATH_MAX];
-	const char *given = NULL;
+	const char *named = NULL;
 	bool quiet = false;
 	int i, r, room;
 
@@ -263,28 +264,28 @@ int gm_verb_run(int argc, char **argv)
 			break;
 		}
 		if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
-			gm_cli_help(stdout, gm_verb_find("run"));
+			gm_verb_print_help(stdout, gm_verb_find("run"));
 			return GM_EXIT_OK;
 		}
 		if (!strcmp(argv[i], "-q") || !strcmp(argv[i], "--quiet"))
 			quiet = true;
 		else if (!strncmp(argv[i], "--library=", 10))
-			given = argv[i] + 10;
+			named = argv[i] + 10;
 		else if (!strcmp(argv[i], "--library") && i + 1 < argc)
-			given = argv[++i];
-		else if (gm_flags_take(argc, argv, &i))
-			return gm_cli_wrong("run");
+			named = argv[++i];
+		else if (gm_library_option_take(argc, argv, &i))
+			return gm_usage_wrong("run");
 	}
-	if (gm_flags_check())
-		return gm_cli_wrong("run");
+	if (gm_library_options_check())
+		return gm_usage_wrong("run");
 	if (i >= argc) {
 		fputs("gpumem run: no command was given\n", stderr);
-		return gm_cli_wrong("run");
+		return gm_usage_wrong("run");
 	}
-	r = find_library(given, library, sizeof(library));
+	r = find_library(named, library, sizeof(library));
 	if (r) {
 		fprintf(stderr, "gpumem run: no libgpumem.so %s: %s\n",
-			given ? "there" : "beside gpumem or in ../lib", strerror(-r));
+			named ? "there" : "beside gpumem or in ../lib", strerror(-r));
 		return GM_EXIT_FAILED;
 	}
 	room = choose_room(path, sizeof(path));

@@ -55,32 +55,32 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 	}
 }
 
-void gm_signal_probe_start(struct gm_signal_probe *witness)
+void gm_signal_probe_start(struct gm_signal_probe *probe)
 {
 	pid_t parent = getpid();
 	int ends[2];
 
-	*witness = (struct gm_signal_probe){ .said = -1 };
+	*probe = (struct gm_signal_probe){ .said = -1 };
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
 		return;
-	witness->pid = fork();
-	if (!witness->pid)
+	probe->pid = fork();
+	if (!probe->pid)
 		watch(ends[1], parent);
 	close(ends[1]);
-	witness->said = ends[0];
-	if (witness->pid < 0)
-		gm_signal_probe_end(witness);
+	probe->said = ends[0];
+	if (probe->pid < 0)
+		gm_signal_probe_end(probe);
 }
 
-bool gm_signal_probe_saw(const struct gm_signal_probe *witness, const siginfo_t *info)
+bool gm_signal_probe_saw(const struct gm_signal_probe *probe, const siginfo_t *info)
 {
 	int64_t began = now_ms(), left = WAIT_MS;
 	struct word word;
 
-	while (witness->said >= 0 && left >= 0) {
-		struct pollfd look = { .fd = witness->said, .events = POLLIN };
+	while (probe->said >= 0 && left >= 0) {
+		struct pollfd look = { .fd = probe->said, .events = POLLIN };
 
-		if (read(witness->said, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
+		if (read(probe->said, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
 			if (word.number == info->si_signo && word.sender == info->si_pid &&
 			    word.when_ms >= began - OLD_MS)
 				return true;
@@ -93,13 +93,13 @@ bool gm_signal_probe_saw(const struct gm_signal_probe *witness, const siginfo_t 
 	return false;
 }
 
-void gm_signal_probe_end(struct gm_signal_probe *witness)
+void gm_signal_probe_end(struct gm_signal_probe *probe)
 {
-	if (witness->pid > 0) {
-		kill(witness->pid, SIGKILL);
-		waitpid(witness->pid, NULL, 0);
+	if (probe->pid > 0) {
+		kill(probe->pid, SIGKILL);
+		waitpid(probe->pid, NULL, 0);
 	}
-	if (witness->said >= 0)
-		close(witness->said);
-	*witness = (struct gm_signal_probe){ .said = -1 };
+	if (probe->said >= 0)
+		close(probe->said);
+	*probe = (struct gm_signal_probe){ .said = -1 };
 }

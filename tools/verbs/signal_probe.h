@@ -8,8 +8,8 @@
  *
  * One thread; every signal is blocked when it starts.
  */
-#ifndef GM_TOOLS_WITNESS_H
-#define GM_TOOLS_WITNESS_H
+#ifndef GM_TOOLS_SIGNAL_PROBE_H
+#define GM_TOOLS_SIGNAL_PROBE_H
 
 #include <signal.h>
 #include <stdbool.h>
@@ -18,12 +18,12 @@
 struct gm_signal_probe { pid_t pid; int said; };
 
 /* Start one. Without it (no process to be had) every signal is taken for one to us alone. */
-void gm_signal_probe_start(struct gm_signal_probe *witness);
+void gm_signal_probe_start(struct gm_signal_probe *probe);
 
-/* Has what sent us @info sent it to the witness, too? Waits a moment for its word. */
-bool gm_signal_probe_saw(const struct gm_signal_probe *witness, const siginfo_t *info);
+/* Has what sent us @info sent it to the probe, too? Waits a moment for its word. */
+bool gm_signal_probe_saw(const struct gm_signal_probe *probe, const siginfo_t *info);
 
 /* It ends, and is waited for. */
-void gm_signal_probe_end(struct gm_signal_probe *witness);
+void gm_signal_probe_end(struct gm_signal_probe *probe);
 
 #endif

@@ -26,8 +26,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
-#include "tools/verbs/cli.h"
-#include "tools/verbs/given.h"
+#include "tools/verbs/arguments.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
@@ -301,22 +300,17 @@ static int one(const char *word, const char *to)
 int gm_verb_snapshot(int argc, char **argv)
 {
 	const char *output = NULL;
-	int status = GM_EXIT_OK;
-	int c;
+	const struct gm_argument arguments[] = { { "output", GM_ARG_TEXT, &output }, { NULL, 0, NULL } };
+	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'o') {
-			output = optarg;
-		} else {
-			return gm_cli_end(c);
-		}
-	}
-	if (optind == argc || (output && argc - optind > 1)) {
-		return gm_cli_inputs("snapshot", argc - optind);
-	}
-	if (gm_given_output("snapshot", output, ".json"))
+	if (status >= 0)
+		return status;
+	if (output && argc - optind > 1)
+		return gm_inputs_wrong("snapshot", argc - optind);
+	if (gm_output_check("snapshot", output, ".json"))
 		return GM_EXIT_USAGE;
 	signal(SIGBUS, on_bus);
+	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], output);
 

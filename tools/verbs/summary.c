@@ -12,9 +12,8 @@
 #include "recorder/modules/names.h"
 #include "recorder/record/stats_table.h"
 #include "tools/read/bulk.h"
-#include "tools/verbs/cli.h"
+#include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
-#include "tools/verbs/given.h"
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
@@ -431,8 +430,8 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 	int r;
 
 	if (gm_load(word, &loaded))
-		return gm_given_bad("summary", word, loaded.error);
-	r = gm_given_device("summary", device, word, &loaded, 1);
+		return gm_input_bad("summary", word, loaded.error);
+	r = gm_device_check("summary", device, word, &loaded, 1);
 	if (r) {
 		gm_load_free(&loaded);
 		return r;
@@ -442,7 +441,7 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 	r = gm_scene_open(&scene, loaded.root);
 	if (r) {
 		gm_load_free(&loaded);
-		return gm_given_bad("summary", word, gm_limit_why(r));
+		return gm_input_bad("summary", word, gm_limit_why(r));
 	}
 	gm_locate(&scene);
 	gm_explain(&scene, &explanation);
@@ -459,34 +458,17 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 int gm_verb_summary(int argc, char **argv)
 {
 	const char *device = NULL;
-	int c, by = GM_BY_SITE, status = GM_EXIT_OK;
-	char *end;
+	int by = GM_BY_SITE;
 	bool json = false;
+	const struct gm_argument arguments[] = {
+		{ "device", GM_ARG_DEVICE_OR_HOST, &device }, { "by", GM_ARG_WORD, &by },
+		{ "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
 
-	while ((c = gm_cli_next(argc, argv)) >= 0) {
-		if (c == 'd') {
-			device = optarg;
-			strtol(optarg, &end, 10);
-			if (strcmp(optarg, "host") && (end == optarg || *end)) {
-				fprintf(stderr, "gpumem summary: --device %s: not a number or 'host'\n",
-					gm_show_clean(optarg));
-				return GM_EXIT_USAGE;
-			}
-		} else if (c == 'b') {
-			by = gm_by_of(optarg);
-			if (by < 0) {
-				fprintf(stderr, "gpumem summary: --by %s: not site, stack, module, kind, "
-					"size or stream\n", gm_show_clean(optarg));
-				return GM_EXIT_USAGE;
-			}
-		} else if (c == 'j') {
-			json = true;
-		} else {
-			return gm_cli_end(c);
-		}
-	}
-	if (optind == argc)
-		return gm_cli_inputs("summary", argc - optind);
+	if (status >= 0)
+		return status;
+	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], device, (enum gm_by)by, json, argc - optind > 1);
 

@@ -1,0 +1,419 @@
+/*
+ * arguments.c - the tables of verbs and options, reading by them, and the help: see arguments.h.
+ */
+#define _GNU_SOURCE
+#include "tools/verbs/arguments.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/limit.h"
+#include "tools/show/show.h"
+#include "tools/show/units.h"
+#include "tools/verbs/verbs.h"
+
+#define WIDTH 100
+#define OPTIONS_MOST 32
+#define LONG 256			/* what getopt_long returns of row i of gm_opts: this and i */
+
+const struct gm_verb gm_verbs[] = {
+#define GM_OPT(...)
+#define GM_VERB(name, group, brief, synopsis, text, examples) \
+	{ #name, group, brief, synopsis, text, examples, gm_verb_##name },
+#include "tools/verbs/verbs.def"
+	{ NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+};
+
+const struct gm_opt gm_opts[] = {
+#define GM_VERB(...)
+#define GM_OPT(verb, name, letter, argument, help) { #verb, name, letter, argument, help },
+#include "tools/verbs/verbs.def"
+	{ NULL, NULL, 0, NULL, NULL }
+};
+
+#define BY "site stack module kind size stream"
+
+/* In the order of the verb's own numbers for them. */
+static const struct { const char *verb, *option, *words; } choices[] = {
+	{ "summary", "by", BY },
+	{ "diff", "by", BY },
+	{ "merge", "by", BY },
+	{ "merge", "weigh", "peak live" },
+	{ "flame", "weigh", "live peak count bytes churn" },
+	{ "flame", "format", "svg folded speedscope" },
+	{ "convert", "to", "pickle pytorch-json chrome csv rmm speedscope folded prometheus gpumem" },
+	{ "events", "kind", "device managed array host vmm pool ipc graph external" },
+	{ "events", "action", "alloc free free_requested free_completed segment_alloc segment_free "
+			      "segment_map segment_unmap oom snapshot annotate" },
+	{ "help", "completion", "bash zsh" },
+};
+
+const struct gm_verb *gm_verb_find(const char *name)
+{
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, name))
+			return verb;
+	return NULL;
+}
+
+const char *gm_opt_words(const struct gm_opt *opt)
+{
+	for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
+		if (!strcmp(choices[i].verb, opt->verb) && !strcmp(choices[i].option, opt->name))
+			return choices[i].words;
+	return NULL;
+}
+
+/* ---- complaints -------------------------------------------------------------------------------- */
+
+static void put_usage(FILE *out, const struct gm_verb *verb)
+{
+	const char *at = verb->synopsis;
+
+	for (int line = 0; *at; line++) {
+		int length = (int)strcspn(at, "\n");
+
+		fprintf(out, "%s gpumem %.*s\n", line ? "      " : "usage:", length, at);
+		at += length + (at[length] == '\n');
+	}
+}
+
+int gm_argument_wrong(const char *verb, const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpumem %s: --%s %s: %s\n", verb, option, gm_show_clean(value), why);
+	return GM_EXIT_USAGE;
+}
+
+int gm_usage_wrong(const char *verb)
+{
+	put_usage(stderr, gm_verb_find(verb));
+	fprintf(stderr, "(gpumem help %s tells more)\n", verb);
+	return GM_EXIT_USAGE;
+}
+
+int gm_inputs_wrong(const char *verb, int count)
+{
+	if (count)
+		fprintf(stderr, "gpumem %s: %d input%s given\n", verb, count, count == 1 ? " was" : "s were");
+	else
+		fprintf(stderr, "gpumem %s: no input was given\n", verb);
+	return gm_usage_wrong(verb);
+}
+
+int gm_input_bad(const char *verb, const char *word, const char *why)
+{
+	fprintf(stderr, "gpumem %s: %s: ", verb, gm_show_clean(word));
+	fprintf(stderr, "%s\n", gm_show_clean(why));
+	return GM_EXIT_INPUT;
+}
+
+bool gm_device_is_in(const json_t *root, const char *device)
+{
+	const json_t *one;
+	size_t i;
+
+	if (!device || !strcmp(device, "host"))
+		return true;
+	json_array_foreach(gm_json_list(root, "devices"), i, one) {
+		char text[24];
+
+		snprintf(text, sizeof(text), "%lld", (long long)gm_json_number(one, "device"));
+		if (!strcmp(text, device))
+			return true;
+	}
+	return false;
+}
+
+int gm_device_check(const char *verb, const char *device, const char *word,
+		    const struct gm_loaded *loaded, size_t count)
+{
+	char why[80];
+
+	for (size_t i = 0; i < count; i++)
+		if (gm_device_is_in(loaded[i].root, device))
+			return GM_EXIT_OK;
+	snprintf(why, sizeof(why), "there is no device %.20s in %s", device,
+		 count == 1 ? "it" : "any of them");
+	return gm_input_bad(verb, word, why);
+}
+
+/* Is @ending among those of @list, which has blanks between them? Capitals or not. */
+static bool is_among(const char *list, const char *ending)
+{
+	size_t length = strlen(ending);
+
+	for (const char *at = list; (at = strcasestr(at, ending)); at++)
+		if (!at[length] || at[length] == ' ')
+			return true;
+	return false;
+}
+
+int gm_output_check(const char *verb, const char *path, const char *own)
+{
+	static const char known[] = ".svg .html .json .csv .pickle .pkl .folded .prom .png .jpg .jpeg "
+				    ".gif .bmp .webp .pdf .ps .eps .gz .zst .xz .bz2 .zip";
+	const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
+	const char *ending = name ? strrchr(name, '.') : NULL;
+
+	if (!ending || !ending[1] || strchr(ending, ' ') || is_among(own, ending) || !is_among(known, ending))
+		return 0;
+	fprintf(stderr, "gpumem %s: %s: what is written is no %s: name it %.*s\n", verb, gm_show_clean(path),
+		gm_show_clean(ending), (int)strcspn(own, " "), own);
+	return GM_EXIT_USAGE;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+static struct option longs[OPTIONS_MOST + 2];
+static char shorts[2 * OPTIONS_MOST + 4];
+
+/* The rows of @verb as getopt_long wants them. */
+static void prepare(const char *verb)
+{
+	size_t count = 0;
+	char *letter = shorts;
+
+	for (size_t i = 0; gm_opts[i].name && count < OPTIONS_MOST; i++) {
+		const struct gm_opt *opt = &gm_opts[i];
+
+		if (strcmp(opt->verb, verb))
+			continue;
+		longs[count++] = (struct option){ opt->name, opt->argument[0] ? required_argument : no_argument,
+						  NULL, LONG + (int)i };
+		if (!opt->letter)
+			continue;
+		*letter++ = opt->letter;
+		if (opt->argument[0])
+			*letter++ = ':';
+	}
+	strcpy(letter, "h");
+	longs[count] = (struct option){ "help", no_argument, NULL, 'h' };
+	longs[count + 1] = (struct option){ NULL, 0, NULL, 0 };
+}
+
+/* The row that getopt_long returned @code for. */
+static const struct gm_opt *option_of(const char *verb, int code)
+{
+	const struct gm_opt *opt = gm_opts;
+
+	if (code >= LONG)
+		return &gm_opts[code - LONG];
+	while (opt->letter != code || strcmp(opt->verb, verb))
+		opt++;
+	return opt;
+}
+
+static int wrong(const struct gm_opt *opt, const char *why)
+{
+	return gm_argument_wrong(opt->verb, opt->name, optarg, why);
+}
+
+/* "not peak or live": @words in a sentence. */
+static int wrong_word(const struct gm_opt *opt, const char *words)
+{
+	char why[256] = "not ";
+	size_t length = strlen(why);
+
+	for (const char *last = strrchr(words, ' '); *words; words++)
+		length += (size_t)snprintf(why + length, sizeof(why) - length, "%s",
+					   *words != ' ' ? (char[]){ *words, '\0' } : words == last ? " or " : ", ");
+	return wrong(opt, why);
+}
+
+/* The place of the word @text (of @length) in @words, from 0; -1: it is none of them. */
+static int place_of(const char *words, const char *text, size_t length)
+{
+	for (int place = 0; *words; place++) {
+		size_t word = strcspn(words, " ");
+
+		if (word == length && !strncmp(words, text, length))
+			return place;
+		words += word + (words[word] == ' ');
+	}
+	return -1;
+}
+
+static int take_words(const struct gm_opt *opt, const char **to)
+{
+	const char *words = gm_opt_words(opt);
+
+	*to = optarg;
+	/* A word that is none of them would silently let nothing through. */
+	for (const char *at = optarg;; at++) {
+		size_t length = strcspn(at, ",");
+
+		if (place_of(words, at, length) < 0)
+			return wrong_word(opt, words);
+		at += length;
+		if (!*at)
+			return 0;
+	}
+}
+
+static int take_count(const struct gm_opt *opt, size_t *to)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)optarg[0]))
+		return wrong(opt, "not a number");
+	*to = strtoul(optarg, &end, 10);
+	return *end ? wrong(opt, "not a number") : 0;
+}
+
+static int take_size(const struct gm_opt *opt, bool unlimited, uint64_t *to)
+{
+	if (unlimited && !strcmp(optarg, "unlimited"))
+		*to = UINT64_MAX;
+	else if (gm_units_parse(optarg, to))
+		return wrong(opt, unlimited ? "not a size, as 4096 or 10GiB, or unlimited" :
+			     "not a size, as 4096 or 10GiB");
+	return 0;
+}
+
+static int take_device(const struct gm_opt *opt, bool host, const char **to)
+{
+	char *end;
+
+	*to = optarg;
+	strtol(optarg, &end, 10);
+	if ((host && !strcmp(optarg, "host")) || (end != optarg && !*end))
+		return 0;
+	return wrong(opt, host ? "not a number or 'host'" : "not a number");
+}
+
+/* optarg to where it belongs. Returns 0 or an exit status. */
+static int take(const struct gm_opt *opt, const struct gm_argument *argument)
+{
+	struct gm_texts *texts = argument->to;
+	int place;
+
+	switch (argument->kind) {
+	case GM_ARG_FLAG:
+		*(bool *)argument->to = true;
+		return 0;
+	case GM_ARG_TEXT:
+		*(const char **)argument->to = optarg;
+		return 0;
+	case GM_ARG_TEXTS:
+		if (texts->count == sizeof(texts->list) / sizeof(texts->list[0]))
+			return wrong(opt, "too many of them");
+		texts->list[texts->count++] = optarg;
+		return 0;
+	case GM_ARG_COUNT:
+		return take_count(opt, argument->to);
+	case GM_ARG_SIZE:
+	case GM_ARG_LIMIT:
+		return take_size(opt, argument->kind == GM_ARG_LIMIT, argument->to);
+	case GM_ARG_DEVICE:
+	case GM_ARG_DEVICE_OR_HOST:
+		return take_device(opt, argument->kind == GM_ARG_DEVICE_OR_HOST, argument->to);
+	case GM_ARG_WORD:
+		place = place_of(gm_opt_words(opt), optarg, strlen(optarg));
+		*(int *)argument->to = place;
+		return place < 0 ? wrong_word(opt, gm_opt_words(opt)) : 0;
+	default:
+		return take_words(opt, argument->to);
+	}
+}
+
+int gm_arguments(int argc, char **argv, const struct gm_argument *arguments, int least, int most)
+{
+	int code, status;
+
+	prepare(argv[0]);
+	while ((code = getopt_long(argc, argv, shorts, longs, NULL)) >= 0) {
+		const struct gm_argument *argument = arguments;
+		const struct gm_opt *opt;
+
+		if (code == 'h') {
+			gm_verb_print_help(stdout, gm_verb_find(argv[0]));
+			return gm_show_end("help", GM_EXIT_OK);
+		}
+		if (code == '?')
+			return gm_usage_wrong(argv[0]);
+		opt = option_of(argv[0], code);
+		if (!strcmp(opt->name, "no-limit")) {
+			gm_limit_lift();
+			continue;
+		}
+		while (strcmp(argument->name, opt->name))
+			argument++;
+		status = take(opt, argument);
+		if (status)
+			return status;
+	}
+	return argc - optind < least || argc - optind > most ? gm_inputs_wrong(argv[0], argc - optind) : -1;
+}
+
+/* ---- help -------------------------------------------------------------------------------------- */
+
+/* @text from column @indent on, which has been reached; wrapped at words. */
+static void put_wrapped(FILE *out, const char *text, int indent)
+{
+	int column = indent;
+
+	while (*text) {
+		int word = (int)strcspn(text, " ");
+
+		if (column > indent && column + 1 + word > WIDTH) {
+			fprintf(out, "\n%*s", indent, "");
+			column = indent;
+		}
+		column += fprintf(out, "%s%.*s", column > indent ? " " : "", word, text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	putc('\n', out);
+}
+
+static int head_length(const struct gm_opt *opt)
+{
+	return (int)(strlen(opt->name) + strlen(opt->argument)) + (opt->argument[0] != '\0');
+}
+
+static void put_options(FILE *out, const struct gm_verb *verb)
+{
+	int width = 4, used;
+
+	for (const struct gm_opt *opt = gm_opts; opt->name; opt++)
+		if (!strcmp(opt->verb, verb->name) && head_length(opt) > width)
+			width = head_length(opt);
+	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {
+		if (strcmp(opt->verb, verb->name))
+			continue;
+		if (opt->letter)
+			fprintf(out, "  -%c, ", opt->letter);
+		else
+			fputs("      ", out);
+		used = fprintf(out, "--%s%s%s", opt->name, opt->argument[0] ? " " : "",
+			       opt->argument);
+		fprintf(out, "%*s", width + 4 - used, "");
+		put_wrapped(out, opt->help, width + 10);
+	}
+	fprintf(out, "  -h, --help%*s", width - 2, "");
+	put_wrapped(out, "this text", width + 10);
+}
+
+static void put_examples(FILE *out, const char *at)
+{
+	fputs("\nexamples:\n", out);
+	while (*at) {
+		int length = (int)strcspn(at, "\n");
+		int what = (int)strcspn(at, ":");
+
+		fprintf(out, "  %.*s\n      %.*s\n", what, at, length - what - 2, at + what + 2);
+		at += length + (at[length] == '\n');
+	}
+}
+
+void gm_verb_print_help(FILE *out, const struct gm_verb *verb)
+{
+	put_usage(out, verb);
+	fprintf(out, "\n%s\n\n", verb->text);
+	put_options(out, verb);
+	put_examples(out, verb->examples);
+}

@@ -1,0 +1,185 @@
+/*
+ * library_options.c - the library's options: see library_options.h; and gpumem options, which lists them.
+ *
+ * Values are judged by the library's own code. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/verbs/library_options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "preload/options/options.h"
+#include "tools/show/show.h"
+#include "tools/verbs/arguments.h"
+#include "tools/verbs/verbs.h"
+
+const struct gm_library_option gm_library_options[] = {
+#define GM_OPTION(name, type, initial, min, max, values, help) { #name, #type, initial, values, help },
+#include "preload/options/options.def"
+	{ NULL, NULL, NULL, NULL, NULL }
+};
+
+static bool taken[GM_OPTION_COUNT];
+
+bool gm_library_option_has_words(const struct gm_library_option *one)
+{
+	return !strcmp(one->type, "CHOICE") || !strcmp(one->type, "BOOL");
+}
+
+/* ---- flags ------------------------------------------------------------------------------------- */
+
+const struct gm_library_option *gm_library_option(const char *word, size_t length)
+{
+	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
+		size_t i = 0;
+
+		while (i < length && one->name[i] == (word[i] == '-' ? '_' : word[i]))
+			i++;
+		if (i == length && !one->name[i])
+			return one;
+	}
+	return NULL;
+}
+
+/* Its name in the environment. Static memory. */
+static const char *variable_of(const struct gm_library_option *one)
+{
+	static char variable[96];
+
+	snprintf(variable, sizeof(variable), "GPUMEM_%s", one->name);
+	for (char *c = variable; *c; c++)
+		*c = (char)toupper((unsigned char)*c);
+	return variable;
+}
+
+int gm_library_option_take(int argc, char **argv, int *index)
+{
+	const char *word = argv[*index], *equals = strchr(word, '=');
+	const char *value = equals ? equals + 1 : NULL;
+	const struct gm_library_option *one;
+	size_t length;
+
+	if (strncmp(word, "--", 2)) {
+		fprintf(stderr, "gpumem: '%s' is not an option\n", word);
+		return -EINVAL;
+	}
+	word += 2;
+	length = equals ? (size_t)(equals - word) : strlen(word);
+	one = gm_library_option(word, length);
+	if (!one) {
+		fprintf(stderr, "gpumem: there is no option --%.*s (gpumem options lists them)\n", (int)length, word);
+		return -EINVAL;
+	}
+	if (!value && *index + 1 < argc && strncmp(argv[*index + 1], "--", 2))
+		value = argv[++*index];
+	if (!value) {
+		fprintf(stderr, "gpumem: --%s needs a value\n", one->name);
+		return -EINVAL;
+	}
+	taken[one - gm_library_options] = true;
+	return setenv(variable_of(one), value, 1) ? -errno : 0;
+}
+
+/* A complaint of the library's: "GPUMEM_STACKS=nativ is not allowed: it takes ...; using all". */
+static void judged(void *arg, const char *line)
+{
+	const char *end = strstr(line, "; using "), *equals = strchr(line, '=');
+	int *result = arg;
+
+	for (size_t i = 0; equals && gm_library_options[i].name; i++) {
+		const char *variable = variable_of(&gm_library_options[i]);
+
+		if (!taken[i] || strncmp(line, variable, (size_t)(equals - line)) || variable[equals - line])
+			continue;
+		fprintf(stderr, "gpumem: --%s=%.*s\n", gm_library_options[i].name,
+			(int)(end && end > equals ? end - equals - 1 : (ptrdiff_t)strlen(equals + 1)),
+			gm_show_clean(equals + 1));
+		*result = -EINVAL;
+		return;
+	}
+}
+
+int gm_library_options_check(void)
+{
+	struct gm_options options;
+	int result = 0;
+
+	gm_options_read(&options, environ, judged, &result);
+	return result;
+}
+
+/* ---- gpumem options ---------------------------------------------------------------------------- */
+
+/* Text in a table's cell: a bar is the list of words of a choice. */
+static void put_cell(const char *text)
+{
+	for (; *text; text++)
+		printf(*text == '|' ? "\\%c" : "%c", *text);
+}
+
+static void print_markdown(const struct gm_library_option *one)
+{
+	const char *quote = one->initial[0] ? "`" : "";
+
+	printf("| `%s` | %s%s%s | ", one->name, quote, one->initial, quote);
+	put_cell(one->values);
+	fputs(" | ", stdout);
+	put_cell(one->help);
+	puts(" |");
+}
+
+static void print_plain(const struct gm_library_option *one)
+{
+	printf("%s  (default: %s; %s)\n    %s\n", one->name, one->initial[0] ? one->initial : "empty",
+	       one->values, one->help);
+}
+
+static json_t *object_of(const struct gm_library_option *one)
+{
+	return json_pack("{ss ss ss ss ss}", "name", one->name, "type", one->type, "default", one->initial,
+			 "unit", one->values, "help", one->help);
+}
+
+int gm_verb_options(int argc, char **argv)
+{
+	bool json = false, markdown = false;
+	const struct gm_argument arguments[] = {
+		{ "json", GM_ARG_FLAG, &json }, { "markdown", GM_ARG_FLAG, &markdown }, { NULL, 0, NULL }
+	};
+	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);
+	json_t *list;
+
+	if (status >= 0)
+		return status;
+	for (int i = optind; i < argc; i++)
+		if (!gm_library_option(argv[i], strlen(argv[i]))) {
+			fprintf(stderr, "gpumem options: there is no option '%s'\n", argv[i]);
+			return GM_EXIT_USAGE;
+		}
+	list = json ? json_array() : NULL;
+	if (!json && markdown)
+		puts("| option | default | values | meaning |\n| --- | --- | --- | --- |");
+	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
+		bool wanted = optind == argc;
+
+		for (int i = optind; i < argc; i++)
+			wanted |= gm_library_option(argv[i], strlen(argv[i])) == one;
+		if (wanted && json)
+			json_array_append_new(list, object_of(one));
+		else if (wanted)
+			(markdown ? print_markdown : print_plain)(one);
+	}
+	if (json) {
+		gm_show_json(stdout, list, JSON_INDENT(1));
+		putchar('\n');
+		json_decref(list);
+	}
+	return gm_show_end("options", GM_EXIT_OK);
+}
