@@ -4,7 +4,7 @@
 #   RULES=1       the library with rules that tests can switch off (allocator/rules.h), build/rules/
 #   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
 
-VERSION := 0.1.0
+VERSION := $(shell sed -n 's/^.define GPUMEM_VERSION_STRING "\(.*\)"/\1/p' preload/api/gpumem.h)
 SAN     ?=
 RULES   ?=
 BUILD   := build$(if $(RULES),/rules)$(if $(SAN),/$(SAN))

@@ -2,7 +2,7 @@
  * api_stats.c - the public functions that tell and reset statistics, under PyTorch's names and in
  * PyTorch's table.
  *
- * Thread context: any, outside our locks. Signal context: none. Fork: see api.c.
+ * Thread context: any, outside our locks. Signal context: none.
  */
 #define GPUMEM_API __attribute__((visibility("default")))
 #define GPUMEM_IMPLEMENTATION

@@ -38,11 +38,20 @@
 extern "C" {
 #endif
 
+/* The version of this header; gpumem_version() says the library's. The build takes its own from here. */
+#define GPUMEM_VERSION_MAJOR 0
+#define GPUMEM_VERSION_MINOR 1
+#define GPUMEM_VERSION_PATCH 0
+#define GPUMEM_VERSION_STRING "0.1.0"
+
 #define GPUMEM_ABSENT (-ENOSYS)
 
 #ifndef GPUMEM_API
 #define GPUMEM_API __attribute__((weak))
 #endif
+
+/* The version of the library, as "0.1.0"; NULL without it. */
+GPUMEM_API const char *gpumem_version(void);
 
 /* Write a snapshot of now, as JSON, to @path (NULL: where option `output` says). A relative path
  * is taken from the current directory; %c %p %h %k %r %t are replaced as in `output`; an existing
@@ -132,6 +141,7 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 /* A call by name of a function that is not there answers by itself. */
 #ifndef GPUMEM_IMPLEMENTATION
 #define GPUMEM_CALL(name, ...) (name ? (name)(__VA_ARGS__) : GPUMEM_ABSENT)
+#define gpumem_version() (gpumem_version ? (gpumem_version)() : NULL)
 #define gpumem_snapshot(path) GPUMEM_CALL(gpumem_snapshot, path)
 #define gpumem_memory_stats(device, stats, max) \
 	GPUMEM_CALL(gpumem_memory_stats, device, stats, max)

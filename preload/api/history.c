@@ -42,7 +42,7 @@ static void apply_stacks(const struct gm_history *history)
 	bool native = history->stacks == GM_STACKS_NATIVE || history->stacks == GM_STACKS_ALL;
 	bool python = history->stacks == GM_STACKS_PYTHON || history->stacks == GM_STACKS_ALL;
 
-	__atomic_store_n((uint32_t *)&gm_state.context, history->context, __ATOMIC_RELAXED);
+	gm_set(&gm_state.context, history->context);
 	gm_stacks_configure(any && native, any && python,
 			    (unsigned int)gm_state.options.stack_depth);
 	gm_unwind_choose((enum gm_unwinder)gm_state.options.unwinder);

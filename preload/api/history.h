@@ -22,7 +22,7 @@ void gm_history_start(void);
 /* What gets a stack, now: GM_CONTEXT_*. */
 static inline uint32_t gm_history_context(void)
 {
-	return __atomic_load_n((const uint32_t *)&gm_state.context, __ATOMIC_RELAXED);
+	return gm_get(&gm_state.context);
 }
 
 #endif

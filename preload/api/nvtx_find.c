@@ -22,26 +22,20 @@
 
 GM_PUBLIC char *getenv(const char *name);
 
-static void not_said(void *arg, const char *line)
-{
-	(void)arg;
-	(void)line;
-}
-
 /* Asked before the first CUDA call, most times; what is wrong with the options is said then. */
 bool gm_nvtx_wanted(void)
 {
 	static _Atomic(uint32_t) answer;	/* 0 not known; 1 no; 2 yes */
-	uint32_t known = __atomic_load_n((uint32_t *)&answer, __ATOMIC_RELAXED);
+	uint32_t known = gm_get(&answer);
 	struct gm_options options;
 
 	if (!known && getauxval(AT_SECURE)) {
 		known = 1;
 	} else if (!known) {
-		gm_options_read(&options, environ, not_said, NULL);
+		gm_options_read(&options, environ, NULL, NULL);
 		known = options.nvtx ? 2 : 1;
 	}
-	__atomic_store_n((uint32_t *)&answer, known, __ATOMIC_RELAXED);
+	gm_set(&answer, known);
 	return known == 2;
 }
 

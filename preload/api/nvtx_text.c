@@ -1,24 +1,22 @@
 /*
  * nvtx_text.c - the texts of NVTX: see nvtx.h.
  *
- * Owns the registered ones: a hash table of chains in memory of its own, addresses set aside once, of
- * which 64 KiB more are opened at a time, and never given back. They are found without a lock, and added
- * under one. A handle that the program gives is one of them only if it lies there and says so itself:
- * without a tool NVTX looks at none, so one that is none must do no harm here.
+ * Owns the registered texts: a hash table of chains in one area of memory, which is never unmapped. A text
+ * is found without a lock and added under one. A handle that the program passes is accepted only if it
+ * points into the area and the text there names itself: programs pass other handles, too, since NVTX
+ * ignores them where there is no tool.
  */
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "allocator/lock.h"
 #include "preload/api/nvtx.h"
 #include "recorder/record/annotations.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/state.h"
+#include "recorder/journal/sys.h"
 
 #define BUCKETS 1024u
-#define PIECE_BYTES (64u << 10)
-#define PIECES 256u			/* at most: 16 MiB of registered texts */
+#define AREA_BYTES (16u << 20)		/* of registered texts, touched as used */
 #define LOCK_NS UINT64_C(10000000)	/* a forked child may find it held for ever */
 
 struct gm_nvtx_text {
@@ -32,9 +30,8 @@ struct gm_nvtx_text {
 
 static _Atomic(struct gm_nvtx_text *) buckets[BUCKETS];
 static struct gm_lock lock;		/* of what follows, and for adding to @buckets */
-static char *area;
-static uint32_t area_used;
-static _Atomic(uintptr_t) area_start, area_end;	/* of what is open */
+static _Atomic(void *) area;
+static _Atomic(uint32_t) area_used;
 static uint16_t last_number;
 
 static uint32_t hash_of(const char *text, uint32_t length)
@@ -56,44 +53,26 @@ static struct gm_nvtx_text *find(const char *text, uint32_t length, uint32_t has
 	return at;
 }
 
-static bool open_piece_locked(void)
-{
-	uintptr_t end = gm_get(&area_end);
-	int kept = errno;
-
-	if (!area) {
-		area = mmap(NULL, PIECES * PIECE_BYTES, PROT_NONE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (area == MAP_FAILED)
-			area = NULL;
-		end = (uintptr_t)area;
-		gm_set(&area_end, end);
-		gm_set_release(&area_start, end);
-	}
-	if (area && end - (uintptr_t)area < PIECES * PIECE_BYTES &&
-	    mprotect((void *)end, PIECE_BYTES, PROT_READ | PROT_WRITE) == 0)
-		gm_set_release(&area_end, end + PIECE_BYTES);
-	errno = kept;
-	return gm_get(&area_end) != end;
-}
-
 static struct gm_nvtx_text *room_locked(uint32_t length)
 {
 	uint32_t bytes = (uint32_t)(sizeof(struct gm_nvtx_text) + length + 7) & ~7u;
+	char *memory = gm_table_once(&area, AREA_BYTES);
+	uint32_t used = gm_get(&area_used);
 
-	if (area_used + bytes > gm_get(&area_end) - gm_get(&area_start) && !open_piece_locked())
+	if (!memory || AREA_BYTES - used < bytes)
 		return NULL;
-	area_used += bytes;
-	return (void *)(area + area_used - bytes);
+	gm_set_release(&area_used, used + bytes);
+	return (void *)(memory + used);
 }
 
 /* What the program gave as one of ours; NULL: it is none. */
 static struct gm_nvtx_text *ours(const struct gm_nvtx_text *given)
 {
-	uintptr_t at = (uintptr_t)given, end = gm_get_acquire(&area_end);
+	uint32_t used = gm_get_acquire(&area_used);
+	uintptr_t at = (uintptr_t)given - (uintptr_t)gm_get_acquire(&area);
 
-	if (!at || at < gm_get(&area_start) || at >= end || end - at < sizeof(*given) ||
-	    at % _Alignof(struct gm_nvtx_text) || given->self != given)
+	if (at >= used || used - at < sizeof(*given) || at % _Alignof(struct gm_nvtx_text) ||
+	    given->self != given)
 		return NULL;
 	return (struct gm_nvtx_text *)given;
 }

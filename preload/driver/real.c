@@ -224,27 +224,27 @@ bool gm_driver_loaded(void)
 	return handle != NULL;
 }
 
-struct map {
+struct extent {
 	const struct link_map *object;
 	uintptr_t start, end;
 };
 
-static int find_span(struct dl_phdr_info *info, size_t bytes, void *arg)
+static int find_extent(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-	struct map *map = arg;
+	struct extent *extent = arg;
 
 	(void)bytes;
-	if (info->dlpi_addr != map->object->l_addr ||
-	    strcmp(info->dlpi_name, map->object->l_name) != 0)
+	if (info->dlpi_addr != extent->object->l_addr ||
+	    strcmp(info->dlpi_name, extent->object->l_name) != 0)
 		return 0;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
 
 		if (segment->p_type != PT_LOAD)
 			continue;
-		if (!map->end)
-			map->start = info->dlpi_addr + segment->p_vaddr;
-		map->end = info->dlpi_addr + segment->p_vaddr + segment->p_memsz;
+		if (!extent->end)
+			extent->start = info->dlpi_addr + segment->p_vaddr;
+		extent->end = info->dlpi_addr + segment->p_vaddr + segment->p_memsz;
 	}
 	return 1;
 }
@@ -252,7 +252,7 @@ static int find_span(struct dl_phdr_info *info, size_t bytes, void *arg)
 bool gm_real_find(void)
 {
 	void *handle, *real[HOOKS];
-	struct map map = { NULL, 0, 0 };
+	struct extent extent = { NULL, 0, 0 };
 
 	if (__atomic_load_n(&found, __ATOMIC_ACQUIRE))
 		return true;
@@ -264,12 +264,12 @@ bool gm_real_find(void)
 	handle = driver_handle();
 	if (!handle)
 		return false;
-	map.object = handle;		/* what a handle is in glibc */
-	dl_iterate_phdr(find_span, &map);
+	extent.object = handle;		/* what a handle is in glibc */
+	dl_iterate_phdr(find_extent, &extent);
 	for (size_t i = 0; i < HOOKS; i++) {
 		real[i] = gm_libc.dlsym(handle, hooks[i].name);
 		/* A handle's scope holds what the driver links, too: only its own object counts. */
-		if ((uintptr_t)real[i] < map.start || (uintptr_t)real[i] >= map.end)
+		if ((uintptr_t)real[i] < extent.start || (uintptr_t)real[i] >= extent.end)
 			real[i] = NULL;
 		if (real[i])
 			__atomic_store_n(slot_of(i), real[i], __ATOMIC_RELAXED);

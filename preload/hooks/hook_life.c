@@ -14,7 +14,7 @@
 #include "preload/hooks/record.h"
 #include "preload/hooks/retry.h"
 #include "preload/hooks/sample.h"
-#include "preload/triggers/trigger.h"
+#include "preload/triggers/exit.h"
 
 /* Before the real call: what is free, and the exit snapshot, while everything is still there. */
 static void before_end(void)

@@ -16,7 +16,7 @@
 #include "preload/hooks/record.h"
 #include "preload/process/say.h"
 #include "preload/hooks/sample.h"
-#include "preload/triggers/trigger.h"
+#include "preload/triggers/oom.h"
 #include "preload/cache/writers.h"
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"

@@ -44,6 +44,8 @@ static struct gm_line *begin(struct complaint *complaint)
 
 static void say(struct reader *reader, const struct complaint *complaint)
 {
+	if (!reader->said)
+		return;
 	if (++reader->complaints <= MAX_COMPLAINTS)
 		reader->said(reader->arg, complaint->text);
 	else if (reader->complaints == MAX_COMPLAINTS + 1)
@@ -51,12 +53,12 @@ static void say(struct reader *reader, const struct complaint *complaint)
 }
 
 /* A value as the user gave it, cut where it is very long. */
-static void add_value(struct gm_line *line, struct gm_page_map value)
+static void add_value(struct gm_line *line, struct gm_slice value)
 {
-	struct gm_page_map part = value;
+	struct gm_slice part = value;
 
 	part.length = part.length > 200 ? 200 : part.length;
-	gm_line_add_span(line, part);
+	gm_line_add_slice(line, part);
 	gm_line_add(line, part.length < value.length ? "..." : "");
 }
 
@@ -72,12 +74,12 @@ static void add_variable(struct gm_line *line, const struct gm_option_row *row, 
 		bool small = *c >= 'a' && *c <= 'z';
 		char letter = small ? (char)(*c - ('a' - 'A')) : *c;
 
-		gm_line_add_span(line, (struct gm_page_map){ &letter, 1 });
+		gm_line_add_slice(line, (struct gm_slice){ &letter, 1 });
 	}
 }
 
 static void bad_value(struct reader *reader, const struct gm_option_row *row, bool conf,
-		      struct gm_page_map value, const char *instead)
+		      struct gm_slice value, const char *instead)
 {
 	struct complaint complaint;
 	struct gm_line *line = begin(&complaint);
@@ -100,7 +102,7 @@ static void bad_value(struct reader *reader, const struct gm_option_row *row, bo
 }
 
 /* How far @word is from an option's name, in letters added, left out or changed; at most 3. */
-static unsigned int distance(struct gm_page_map word, const char *name)
+static unsigned int distance(struct gm_slice word, const char *name)
 {
 	unsigned char rows_of[2][48];
 	size_t n = strlen(name);
@@ -113,9 +115,9 @@ static unsigned int distance(struct gm_page_map word, const char *name)
 	for (size_t i = 1; i <= word.length; i++) {
 		here[0] = (unsigned char)(i < 3 ? i : 3);
 		for (size_t j = 1; j <= n; j++) {
-			struct gm_page_map a = { word.text + i - 1, 1 };
+			struct gm_slice a = { word.text + i - 1, 1 };
 			char b[2] = { name[j - 1], '\0' };
-			unsigned int best = above[j - 1] + !gm_page_map_is(a, b);
+			unsigned int best = above[j - 1] + !gm_slice_is(a, b);
 
 			best = above[j] + 1u < best ? above[j] + 1u : best;
 			best = here[j - 1] + 1u < best ? here[j - 1] + 1u : best;
@@ -128,7 +130,7 @@ static unsigned int distance(struct gm_page_map word, const char *name)
 	return above[n];
 }
 
-static void unknown(struct reader *reader, struct gm_page_map name, bool conf)
+static void unknown(struct reader *reader, struct gm_slice name, bool conf)
 {
 	struct complaint complaint;
 	struct gm_line *line = begin(&complaint);
@@ -136,8 +138,8 @@ static void unknown(struct reader *reader, struct gm_page_map name, bool conf)
 	unsigned int nearest = 3;
 
 #if GM_TEST_RULES
-	if (gm_page_map_is(name, "TEST_OFF") || gm_page_map_is(name, "TEST_CALM") ||
-	    gm_page_map_is(name, "TEST_PATIENCE"))
+	if (gm_slice_is(name, "TEST_OFF") || gm_slice_is(name, "TEST_CALM") ||
+	    gm_slice_is(name, "TEST_PATIENCE"))
 		return;			/* of a build for tests (allocator/rules.h) */
 #endif
 	for (size_t i = 0; i < GM_OPTION_COUNT; i++) {
@@ -163,10 +165,10 @@ static void unknown(struct reader *reader, struct gm_page_map name, bool conf)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-static const struct gm_option_row *find(struct gm_page_map name)
+static const struct gm_option_row *find(struct gm_slice name)
 {
 	for (size_t i = 0; i < GM_OPTION_COUNT; i++)
-		if (gm_page_map_is(name, rows[i].name))
+		if (gm_slice_is(name, rows[i].name))
 			return &rows[i];
 	return NULL;
 }
@@ -191,9 +193,9 @@ static const char *refused(const struct gm_option_row *row, const struct gm_opti
 		return options->pinned_reserve_segment_size_mb ? NULL :
 		       "a number of MiB above 0";
 	case GM_OPTION_expandable_segments_reserve:
-		return gm_value_parse(&fraction, gm_page_map_of(options->expandable_segments_reserve),
+		return gm_value_parse(&fraction, gm_slice_of(options->expandable_segments_reserve),
 				      &scratch) ||
-		       gm_value_parse(&size, gm_page_map_of(options->expandable_segments_reserve),
+		       gm_value_parse(&size, gm_slice_of(options->expandable_segments_reserve),
 				      &scratch) ? NULL :
 		       "a fraction of the device's memory, or bytes, as 40G";
 	default:
@@ -201,7 +203,7 @@ static const char *refused(const struct gm_option_row *row, const struct gm_opti
 	}
 }
 
-static void set(struct reader *reader, const struct gm_option_row *row, struct gm_page_map value,
+static void set(struct reader *reader, const struct gm_option_row *row, struct gm_slice value,
 		bool conf)
 {
 	struct gm_options *options = reader->options;
@@ -227,10 +229,10 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 }
 
 /* A set's words without brackets: snapshot_on:exit,oom,stacks:none. Up to the next colon. */
-static void take_more_words(struct gm_page_map *value, struct gm_page_map *rest)
+static void take_more_words(struct gm_slice *value, struct gm_slice *rest)
 {
 	while (rest->length) {
-		struct gm_page_map after = *rest, word = gm_page_map_cut(&after, ',');
+		struct gm_slice after = *rest, word = gm_slice_cut(&after, ',');
 
 		if (memchr(word.text, ':', word.length))
 			break;
@@ -242,10 +244,10 @@ static void take_more_words(struct gm_page_map *value, struct gm_page_map *rest)
 
 static void read_conf(struct reader *reader, const char *text)
 {
-	struct gm_page_map rest = gm_page_map_of(text);
+	struct gm_slice rest = gm_slice_of(text);
 
 	while (rest.length) {
-		struct gm_page_map pair = gm_page_map_cut(&rest, ','), name = pair;
+		struct gm_slice pair = gm_slice_cut(&rest, ','), name = pair;
 		const struct gm_option_row *row;
 		size_t colon = 0;
 
@@ -254,7 +256,7 @@ static void read_conf(struct reader *reader, const char *text)
 		while (colon < pair.length && pair.text[colon] != ':')
 			colon++;
 		name.length = colon;
-		name = gm_page_map_trim(name);
+		name = gm_slice_trim(name);
 		row = find(name);
 		if (!row) {
 			unknown(reader, name, true);
@@ -266,7 +268,7 @@ static void read_conf(struct reader *reader, const char *text)
 		pair.length -= colon;
 		if (row->type == GM_TYPE_SET)
 			take_more_words(&pair, &rest);
-		set(reader, row, gm_page_map_trim(pair), true);
+		set(reader, row, gm_slice_trim(pair), true);
 	}
 }
 
@@ -274,7 +276,7 @@ static void read_variables(struct reader *reader, char *const *environment)
 {
 	for (char *const *at = environment; *at; at++) {
 		const struct gm_option_row *row;
-		struct gm_page_map name;
+		struct gm_slice name;
 		const char *equals;
 
 		if (strncmp(*at, PREFIX, sizeof(PREFIX) - 1) != 0)
@@ -284,18 +286,18 @@ static void read_variables(struct reader *reader, char *const *environment)
 			continue;
 		name.text = *at + sizeof(PREFIX) - 1;
 		name.length = (size_t)(equals - name.text);
-		if (gm_page_map_is(name, "conf"))
+		if (gm_slice_is(name, "conf"))
 			continue;
 		row = find(name);
 		if (row)
-			set(reader, row, gm_page_map_trim(gm_page_map_of(equals + 1)), false);
+			set(reader, row, gm_slice_trim(gm_slice_of(equals + 1)), false);
 		else
 			unknown(reader, name, false);
 	}
 }
 
 /* Limits that depend on another option. */
-static void settle(struct reader *reader)
+static void apply_dependent_limits(struct reader *reader)
 {
 	struct gm_options *options = reader->options;
 	static const enum gm_option_id ids[] = { GM_OPTION_max_split_size_mb,
@@ -319,7 +321,7 @@ static void settle(struct reader *reader)
 		gm_value_format(row, options, &bad);
 		*value = i == 0 ? GM_UNLIMITED : options->large_segment_size_mb;
 		bad_value(reader, row, options->source[ids[i]] == GM_SOURCE_CONF,
-			  gm_page_map_of(given), text);
+			  gm_slice_of(given), text);
 		options->source[ids[i]] = GM_SOURCE_DEFAULT;
 	}
 }
@@ -331,14 +333,14 @@ void gm_options_read(struct gm_options *ret, char *const *environment,
 
 	memset(ret, 0, sizeof(*ret));
 	for (size_t i = 0; i < GM_OPTION_COUNT; i++)
-		gm_value_parse(&rows[i], gm_page_map_of(rows[i].initial), ret);
+		gm_value_parse(&rows[i], gm_slice_of(rows[i].initial), ret);
 	if (!environment)
 		return;
 	for (char *const *at = environment; *at; at++)
 		if (strncmp(*at, PREFIX "CONF=", sizeof(PREFIX "CONF=") - 1) == 0)
 			read_conf(&reader, *at + sizeof(PREFIX "CONF=") - 1);
 	read_variables(&reader, environment);
-	settle(&reader);
+	apply_dependent_limits(&reader);
 }
 
 /* ---- values as text ---------------------------------------------------------------------------- */

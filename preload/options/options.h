@@ -57,8 +57,8 @@ enum { GM_ON_NONE = 1, GM_ON_EXIT = 2, GM_ON_SIGNAL = 4, GM_ON_OOM = 8, GM_ON_CR
 /* One complaint: a whole sentence, without a newline. */
 typedef void gm_option_said(void *arg, const char *line);
 
-/* Fill @ret from @environment (as environ; NULL: none), every complaint given to @said. Never
- * fails: what is bad keeps its default. */
+/* Fill @ret from @environment (as environ; NULL: none), every complaint passed to @said, which may be
+ * NULL. Never fails: what is bad keeps its default. */
 void gm_options_read(struct gm_options *ret, char *const *environment,
 		     gm_option_said *said, void *arg);
 

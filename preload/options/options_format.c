@@ -16,12 +16,12 @@ const struct gm_signal_name gm_signal_names[] = {
 };
 
 /* The word at @place of "a|b|c". */
-static struct gm_page_map word_at(const char *list, unsigned int place)
+static struct gm_slice word_at(const char *list, unsigned int place)
 {
-	struct gm_page_map rest = gm_page_map_of(list), word = { "", 0 };
+	struct gm_slice rest = gm_slice_of(list), word = { "", 0 };
 
 	for (unsigned int i = 0; i <= place && rest.length; i++)
-		word = gm_page_map_cut(&rest, '|');
+		word = gm_slice_cut(&rest, '|');
 	return word;
 }
 
@@ -60,7 +60,7 @@ static void format_fraction(struct gm_line *line, double value)
 	while (digits[n - 1] == '0')
 		n--;
 	gm_line_add(line, ".");
-	gm_line_add_span(line, (struct gm_page_map){ digits, n });
+	gm_line_add_slice(line, (struct gm_slice){ digits, n });
 }
 
 static void format_set(struct gm_line *line, uint32_t set, const char *words)
@@ -71,7 +71,7 @@ static void format_set(struct gm_line *line, uint32_t set, const char *words)
 		if (!(set >> i & 1))
 			continue;
 		gm_line_add(line, separator);
-		gm_line_add_span(line, word_at(words, i));
+		gm_line_add_slice(line, word_at(words, i));
 		separator = ",";
 	}
 }
@@ -125,13 +125,13 @@ void gm_value_format(const struct gm_option_row *row, const struct gm_options *o
 		gm_line_add_number(line, *(const uint64_t *)value);
 		break;
 	case GM_TYPE_BOOL:	/* unit: "True|False" or "yes|no" */
-		gm_line_add_span(line, word_at(row->unit, !*(const bool *)value));
+		gm_line_add_slice(line, word_at(row->unit, !*(const bool *)value));
 		break;
 	case GM_TYPE_FRACTION:
 		format_fraction(line, *(const double *)value);
 		break;
 	case GM_TYPE_CHOICE:
-		gm_line_add_span(line, word_at(row->unit, *(const uint32_t *)value));
+		gm_line_add_slice(line, word_at(row->unit, *(const uint32_t *)value));
 		break;
 	case GM_TYPE_SET:
 		format_set(line, *(const uint32_t *)value, row->unit);
@@ -164,10 +164,10 @@ static void add_range(const struct gm_option_row *row, bool in_mib, struct gm_li
 
 static void add_words(const char *words, struct gm_line *line)
 {
-	struct gm_page_map rest = gm_page_map_of(words);
+	struct gm_slice rest = gm_slice_of(words);
 
 	while (rest.length) {
-		gm_line_add_span(line, gm_page_map_cut(&rest, '|'));
+		gm_line_add_slice(line, gm_slice_cut(&rest, '|'));
 		gm_line_add(line, rest.length ? ", " : "");
 	}
 }

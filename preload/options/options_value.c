@@ -13,7 +13,7 @@
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
 /* Digits at the start of @text, taken off it. */
-static bool take_number(struct gm_page_map *text, uint64_t *ret)
+static bool take_number(struct gm_slice *text, uint64_t *ret)
 {
 	uint64_t value = 0;
 	size_t i = 0;
@@ -28,13 +28,13 @@ static bool take_number(struct gm_page_map *text, uint64_t *ret)
 	return i > 0;
 }
 
-static bool parse_number(struct gm_page_map text, uint64_t *ret)
+static bool parse_number(struct gm_slice text, uint64_t *ret)
 {
 	return take_number(&text, ret) && text.length == 0;
 }
 
 /* 0.8, .8, 1: at most nine digits after the point count. */
-static bool parse_fraction(struct gm_page_map text, double *ret)
+static bool parse_fraction(struct gm_slice text, double *ret)
 {
 	uint64_t whole = 0, part = 0, unit = 1;
 
@@ -60,28 +60,28 @@ static bool parse_fraction(struct gm_page_map text, double *ret)
 
 /* 512MB, 40GiB, 1.5g, 4096: K, M, G, T count in 1024s whatever follows them. @unit: of a number
  * without one. */
-static bool parse_size(struct gm_page_map text, uint64_t unit, uint64_t *ret)
+static bool parse_size(struct gm_slice text, uint64_t unit, uint64_t *ret)
 {
 	static const char letters[] = "kKmMgGtT";
-	struct gm_page_map number = text, suffix;
+	struct gm_slice number = text, suffix;
 	uint64_t scale = unit;
 	double value;
 
 	while (number.length && (number.text[number.length - 1] < '0' ||
 				 number.text[number.length - 1] > '9'))
 		number.length--;
-	suffix = gm_page_map_trim((struct gm_page_map){ text.text + number.length,
+	suffix = gm_slice_trim((struct gm_slice){ text.text + number.length,
 						text.length - number.length });
 	if (suffix.length) {
 		const char *letter = strchr(letters, suffix.text[0]);
 
-		if (gm_page_map_is(suffix, "b")) {
+		if (gm_slice_is(suffix, "b")) {
 			scale = 1;
 		} else if (letter && suffix.text[0]) {
 			scale = UINT64_C(1) << (10 * ((letter - letters) / 2 + 1));
 			suffix.text++;
 			suffix.length--;
-			if (suffix.length && !gm_page_map_is(suffix, "b") && !gm_page_map_is(suffix, "ib"))
+			if (suffix.length && !gm_slice_is(suffix, "b") && !gm_slice_is(suffix, "ib"))
 				return false;
 		} else {
 			return false;
@@ -103,12 +103,12 @@ static bool power_of_two(uint64_t n)
 /* ---- words ------------------------------------------------------------------------------------- */
 
 /* Place of @word in "a|b|c", -1. */
-static int place_of(struct gm_page_map word, const char *list)
+static int place_of(struct gm_slice word, const char *list)
 {
-	struct gm_page_map rest = gm_page_map_of(list);
+	struct gm_slice rest = gm_slice_of(list);
 
 	for (int i = 0; rest.length; i++) {
-		struct gm_page_map one = gm_page_map_cut(&rest, '|');
+		struct gm_slice one = gm_slice_cut(&rest, '|');
 
 		if (word.length == one.length && word.length) {
 			char copy[64];
@@ -117,30 +117,30 @@ static int place_of(struct gm_page_map word, const char *list)
 				return -1;
 			memcpy(copy, one.text, one.length);
 			copy[one.length] = '\0';
-			if (gm_page_map_is(word, copy))
+			if (gm_slice_is(word, copy))
 				return i;
 		}
 	}
 	return -1;
 }
 
-static struct gm_page_map without_brackets(struct gm_page_map text)
+static struct gm_slice without_brackets(struct gm_slice text)
 {
 	if (text.length >= 2 && text.text[0] == '[' && text.text[text.length - 1] == ']')
-		return gm_page_map_trim((struct gm_page_map){ text.text + 1, text.length - 2 });
+		return gm_slice_trim((struct gm_slice){ text.text + 1, text.length - 2 });
 	return text;
 }
 
 /* The first word of a set is "none": it stands alone. */
-static bool parse_set(struct gm_page_map text, const char *words, uint32_t *ret)
+static bool parse_set(struct gm_slice text, const char *words, uint32_t *ret)
 {
-	struct gm_page_map rest = without_brackets(text);
+	struct gm_slice rest = without_brackets(text);
 	uint32_t set = 0;
 
 	if (!rest.length)
 		return false;
 	while (rest.length) {
-		int place = place_of(gm_page_map_cut(&rest, ','), words);
+		int place = place_of(gm_slice_cut(&rest, ','), words);
 
 		if (place < 0)
 			return false;
@@ -152,14 +152,14 @@ static bool parse_set(struct gm_page_map text, const char *words, uint32_t *ret)
 	return true;
 }
 
-static bool parse_bool(struct gm_page_map text, bool *ret)
+static bool parse_bool(struct gm_slice text, bool *ret)
 {
 	static const char *const words[2][5] = { { "False", "no", "off", "0", "n" },
 						 { "True", "yes", "on", "1", "y" } };
 
 	for (int value = 0; value < 2; value++)
 		for (size_t i = 0; i < 5; i++)
-			if (gm_page_map_is(text, words[value][i])) {
+			if (gm_slice_is(text, words[value][i])) {
 				*ret = value;
 				return true;
 			}
@@ -167,22 +167,22 @@ static bool parse_bool(struct gm_page_map text, bool *ret)
 }
 
 /* Not those that the kernel or glibc keep, and not those that faults raise. */
-static bool parse_signal(struct gm_page_map text, uint32_t *ret)
+static bool parse_signal(struct gm_slice text, uint32_t *ret)
 {
 	uint64_t number;
 
-	if (gm_page_map_is(text, "none")) {
+	if (gm_slice_is(text, "none")) {
 		*ret = 0;
 		return true;
 	}
-	if (text.length > 3 && gm_page_map_is((struct gm_page_map){ text.text, 3 }, "sig")) {
+	if (text.length > 3 && gm_slice_is((struct gm_slice){ text.text, 3 }, "sig")) {
 		text.text += 3;
 		text.length -= 3;
 	}
 	if (!parse_number(text, &number))
 		number = 0;
 	for (size_t i = 0; gm_signal_names[i].name; i++)
-		if (gm_page_map_is(text, gm_signal_names[i].name) ||
+		if (gm_slice_is(text, gm_signal_names[i].name) ||
 		    number == gm_signal_names[i].number) {
 			*ret = gm_signal_names[i].number;
 			return true;
@@ -195,17 +195,17 @@ static bool parse_signal(struct gm_page_map text, uint32_t *ret)
 
 /* ---- roundup_power2_divisions ------------------------------------------------------------------ */
 
-static bool parse_interval(struct gm_page_map pair, struct gm_divisions *divisions,
+static bool parse_interval(struct gm_slice pair, struct gm_divisions *divisions,
 			   unsigned int *last, bool *first)
 {
-	struct gm_page_map bound = gm_page_map_cut(&pair, ':');
+	struct gm_slice bound = gm_slice_cut(&pair, ':');
 	uint64_t mib, value;
 	unsigned int bin;
 
-	if (!parse_number(gm_page_map_trim(pair), &value) || (value && !power_of_two(value)) ||
+	if (!parse_number(gm_slice_trim(pair), &value) || (value && !power_of_two(value)) ||
 	    value > UINT32_MAX)
 		return false;
-	if (gm_page_map_is(bound, ">")) {
+	if (gm_slice_is(bound, ">")) {
 		for (bin = *last + 1; bin < GM_DIVISION_BINS; bin++)
 			divisions->bins[bin] = (uint32_t)value;
 		return true;
@@ -224,10 +224,10 @@ static bool parse_interval(struct gm_page_map pair, struct gm_divisions *divisio
 
 /* As PyTorch: one number for all, or intervals, whose first value goes for all that is smaller,
  * and whose ">" for all after the last one named. */
-static bool parse_divisions(struct gm_page_map text, struct gm_divisions *ret)
+static bool parse_divisions(struct gm_slice text, struct gm_divisions *ret)
 {
 	struct gm_divisions divisions = { { 0 } };
-	struct gm_page_map rest = without_brackets(text);
+	struct gm_slice rest = without_brackets(text);
 	unsigned int last = 0;
 	bool first = true;
 	uint64_t value;
@@ -242,7 +242,7 @@ static bool parse_divisions(struct gm_page_map text, struct gm_divisions *ret)
 		if (!rest.length)
 			return false;
 		while (rest.length)
-			if (!parse_interval(gm_page_map_cut(&rest, ','), &divisions, &last, &first))
+			if (!parse_interval(gm_slice_cut(&rest, ','), &divisions, &last, &first))
 				return false;
 	}
 	*ret = divisions;
@@ -256,12 +256,12 @@ static bool in_range(const struct gm_option_row *row, uint64_t value)
 	return value >= row->min && value <= row->max;
 }
 
-static bool parse_sized(const struct gm_option_row *row, struct gm_page_map text, uint64_t unit,
+static bool parse_sized(const struct gm_option_row *row, struct gm_slice text, uint64_t unit,
 			uint64_t *ret)
 {
 	uint64_t value;
 
-	if (row->max == GM_UNLIMITED && (gm_page_map_is(text, "unlimited") || gm_page_map_is(text, "none"))) {
+	if (row->max == GM_UNLIMITED && (gm_slice_is(text, "unlimited") || gm_slice_is(text, "none"))) {
 		*ret = GM_UNLIMITED;
 		return true;
 	}
@@ -272,7 +272,7 @@ static bool parse_sized(const struct gm_option_row *row, struct gm_page_map text
 	return true;
 }
 
-static bool parse_text(const struct gm_option_row *row, struct gm_page_map text, char *ret)
+static bool parse_text(const struct gm_option_row *row, struct gm_slice text, char *ret)
 {
 	if (text.length >= GM_TEXT_BYTES || text.length < row->min)
 		return false;
@@ -284,7 +284,7 @@ static bool parse_text(const struct gm_option_row *row, struct gm_page_map text,
 	return true;
 }
 
-bool gm_value_parse(const struct gm_option_row *row, struct gm_page_map text,
+bool gm_value_parse(const struct gm_option_row *row, struct gm_slice text,
 		    struct gm_options *options)
 {
 	void *value = (char *)options + row->offset;

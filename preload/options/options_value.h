@@ -28,7 +28,7 @@ struct gm_option_row {			/* of options.def */
 extern const struct gm_signal_name { const char *name; uint8_t number; } gm_signal_names[];
 
 /* Store @text as @row's value in @options. Returns false, and nothing changed, when it is none. */
-bool gm_value_parse(const struct gm_option_row *row, struct gm_page_map text,
+bool gm_value_parse(const struct gm_option_row *row, struct gm_slice text,
 		    struct gm_options *options);
 
 /* The value as it could be given. */

@@ -5,18 +5,18 @@
 
 #include "preload/options/text.h"
 
-void gm_line_add_span(struct gm_line *line, struct gm_page_map map)
+void gm_line_add_slice(struct gm_line *line, struct gm_slice slice)
 {
-	for (size_t i = 0; i < map.length; i++, line->used++)
+	for (size_t i = 0; i < slice.length; i++, line->used++)
 		if (line->used + 1 < line->room)
-			line->text[line->used] = map.text[i];
+			line->text[line->used] = slice.text[i];
 	if (line->room)
 		line->text[line->used < line->room ? line->used : line->room - 1] = '\0';
 }
 
 void gm_line_add(struct gm_line *line, const char *text)
 {
-	gm_line_add_span(line, gm_page_map_of(text));
+	gm_line_add_slice(line, gm_slice_of(text));
 }
 
 void gm_line_add_number(struct gm_line *line, uint64_t number)
@@ -28,12 +28,12 @@ void gm_line_add_number(struct gm_line *line, uint64_t number)
 		digits[--at] = (char)('0' + number % 10);
 		number /= 10;
 	} while (number);
-	gm_line_add_span(line, (struct gm_page_map){ digits + at, sizeof(digits) - at });
+	gm_line_add_slice(line, (struct gm_slice){ digits + at, sizeof(digits) - at });
 }
 
-struct gm_page_map gm_page_map_of(const char *text)
+struct gm_slice gm_slice_of(const char *text)
 {
-	return (struct gm_page_map){ text, strlen(text) };
+	return (struct gm_slice){ text, strlen(text) };
 }
 
 static bool blank(char c)
@@ -41,15 +41,15 @@ static bool blank(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-struct gm_page_map gm_page_map_trim(struct gm_page_map map)
+struct gm_slice gm_slice_trim(struct gm_slice slice)
 {
-	while (map.length && blank(map.text[0])) {
-		map.text++;
-		map.length--;
+	while (slice.length && blank(slice.text[0])) {
+		slice.text++;
+		slice.length--;
 	}
-	while (map.length && blank(map.text[map.length - 1]))
-		map.length--;
-	return map;
+	while (slice.length && blank(slice.text[slice.length - 1]))
+		slice.length--;
+	return slice;
 }
 
 static char lower(char c)
@@ -57,18 +57,18 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-bool gm_page_map_is(struct gm_page_map map, const char *word)
+bool gm_slice_is(struct gm_slice slice, const char *word)
 {
 	size_t i = 0;
 
-	while (i < map.length && word[i] && lower(map.text[i]) == lower(word[i]))
+	while (i < slice.length && word[i] && lower(slice.text[i]) == lower(word[i]))
 		i++;
-	return i == map.length && !word[i];
+	return i == slice.length && !word[i];
 }
 
-struct gm_page_map gm_page_map_cut(struct gm_page_map *rest, char separator)
+struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator)
 {
-	struct gm_page_map part = { rest->text, 0 };
+	struct gm_slice part = { rest->text, 0 };
 	int depth = 0;
 
 	while (part.length < rest->length) {
@@ -85,5 +85,5 @@ struct gm_page_map gm_page_map_cut(struct gm_page_map *rest, char separator)
 		rest->text++;
 		rest->length--;
 	}
-	return gm_page_map_trim(part);
+	return gm_slice_trim(part);
 }

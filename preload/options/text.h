@@ -1,5 +1,5 @@
 /*
- * text.h - spans of text, and lines put together in a buffer: no malloc, no stdio, no locale.
+ * text.h - slices of text, and lines put together in a buffer: no malloc, no stdio, no locale.
  *
  * Thread and signal context: any.
  */
@@ -10,20 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gm_page_map { const char *text; size_t length; };
+struct gm_slice { const char *text; size_t length; };
 
-struct gm_page_map gm_page_map_of(const char *text);
-struct gm_page_map gm_page_map_trim(struct gm_page_map map);	/* blanks at both ends */
-bool gm_page_map_is(struct gm_page_map map, const char *word);	/* whatever the case of letters */
+struct gm_slice gm_slice_of(const char *text);
+struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
+bool gm_slice_is(struct gm_slice slice, const char *word);	/* whatever the case of letters */
 
 /* The part up to the next @separator outside brackets, trimmed; *@rest is what follows it. */
-struct gm_page_map gm_page_map_cut(struct gm_page_map *rest, char separator);
+struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator);
 
 /* Text being put together, NUL terminated; what does not fit is counted and left out. */
 struct gm_line { char *text; size_t room, used; };
 
 void gm_line_add(struct gm_line *line, const char *text);
-void gm_line_add_span(struct gm_line *line, struct gm_page_map map);
+void gm_line_add_slice(struct gm_line *line, struct gm_slice slice);
 void gm_line_add_number(struct gm_line *line, uint64_t number);
 
 #endif

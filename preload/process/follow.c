@@ -66,12 +66,6 @@ bool gm_follow_ends_here(void)
 	return handed_on;
 }
 
-static void not_said(void *arg, const char *line)
-{
-	(void)arg;
-	(void)line;
-}
-
 /* The entry that says follow:no, among those that are there; NULL: none does. */
 static char **find_option(void)
 {
@@ -89,7 +83,7 @@ static char **find_option(void)
 	}
 	if (!found)
 		return NULL;
-	gm_options_read(&options, environ, not_said, NULL);
+	gm_options_read(&options, environ, NULL, NULL);
 	return options.follow ? NULL : found;
 }
 

@@ -21,7 +21,6 @@
 #include "preload/hooks/hook.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
-#include "preload/triggers/signal.h"
 #include "preload/process/state.h"
 #include "preload/cache/traits.h"
 #include "preload/triggers/trigger.h"
@@ -253,7 +252,7 @@ int gm_init(void)
 		       "and from outside are off, the others are written by the program's own "
 		       "threads");
 	else if (options->snapshot_on & GM_ON_SIGNAL)
-		gm_signal_start(options->signal);
+		gm_trigger_take_signal(options->signal);
 	if (options->snapshot_on & GM_ON_CRASH)
 		gm_crash_start();
 	gm_bus_start();

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/options/text.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"
 
@@ -64,56 +65,32 @@ static void write_quietly(const char *text, size_t bytes)
 	gm_cancel_back(cancel);
 }
 
-static void append(char line[LINE_BYTES], size_t *used, const char *part)
-{
-	size_t n = strnlen(part, LINE_BYTES - 1 - *used);
-
-	memcpy(line + *used, part, n);
-	*used += n;
-}
-
 static void write_line(const char *const *texts)
 {
-	char line[LINE_BYTES];
-	size_t used = 0;
+	char text[LINE_BYTES];
+	struct gm_line line = { text, sizeof(text) - 1, 0 };
+	size_t used;
 
-	append(line, &used, "gpumem: ");
+	gm_line_add(&line, "gpumem: ");
 	for (; *texts; texts++)
-		append(line, &used, *texts);
+		gm_line_add(&line, *texts);
+	used = strlen(text);
 	for (size_t i = 0; i < used; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-			line[i] = '?';	/* a value of the environment may hold anything */
-	line[used++] = '\n';
-	write_quietly(line, used);
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			text[i] = '?';	/* a value of the environment may hold anything */
+	text[used++] = '\n';
+	write_quietly(text, used);
 }
 
 void gm_say_list(bool always, const char *const *texts)
 {
-	int n = always ? 0 : __atomic_fetch_add((int *)&lines, 1, __ATOMIC_RELAXED);
+	int n = always ? 0 : atomic_fetch_add(&lines, 1);
 	int kept = errno;
 
 	if (n <= GM_SAY_LINES && stderr_is_what_it_was())
 		write_line(n < GM_SAY_LINES ? texts :
 			   (const char *const[]){ "more is not said here", NULL });
 	errno = kept;
-}
-
-const char *gm_decimal(struct gm_decimal *buffer, int64_t value)
-{
-	char reversed[24];
-	size_t n = 0, at = 0;
-	uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-
-	do {
-		reversed[n++] = (char)('0' + rest % 10);
-		rest /= 10;
-	} while (rest);
-	if (value < 0)
-		buffer->text[at++] = '-';
-	while (n)
-		buffer->text[at++] = reversed[--n];
-	buffer->text[at] = '\0';
-	return buffer->text;
 }
 
 const char *gm_error_text(int error)

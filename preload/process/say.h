@@ -1,14 +1,12 @@
 /*
  * say.h - the few lines that the library may print: on stderr, if stderr is what it was.
  *
- * Thread context: any. Signal context: safe. Fork: counts go on in the child. No malloc, no stdio.
+ * Thread context: any. Signal context: safe. No malloc, no stdio.
  */
 #ifndef GM_PRELOAD_SAY_H
 #define GM_PRELOAD_SAY_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 /* Remember what file descriptor 2 is, at the start of the process: should the host close it and
  * open something else under its number, nothing is ever written there. */
@@ -21,10 +19,6 @@ void gm_say_remember(void);
 #define gm_say(...) gm_say_list(false, (const char *const[]){ __VA_ARGS__, NULL })
 #define gm_say_always(...) gm_say_list(true, (const char *const[]){ __VA_ARGS__, NULL })
 void gm_say_list(bool always, const char *const *texts);
-
-/* @value in decimal, in @buffer. Returns @buffer. */
-struct gm_decimal { char text[24]; };
-const char *gm_decimal(struct gm_decimal *buffer, int64_t value);
 
 /* strerror without malloc and locale: the name and meaning of -@error, as "ENOSPC: no space left". */
 const char *gm_error_text(int error);

@@ -15,12 +15,12 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "preload/order/context.h"
 #include "preload/hooks/hook.h"
 #include "preload/process/state.h"
-#include "preload/process/wide_stack.h"
 
 #define WAIT_SECONDS 5			/* for another thread that starts the library */
 
@@ -66,6 +66,60 @@ static void wait_for_start(void)
 	}
 }
 
+/*
+ * A start needs more stack than a thread of the program may have to spare: it runs on one of its own,
+ * which is unmapped when it has returned. By makecontext, which knows what the C library and the processor
+ * want of a stack (shadow stacks too). The sanitizers want to be told of every switch: there, and where
+ * there is no memory, the caller's stack is taken. One thread at a time, and not cancelled.
+ */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+#define STACK_BYTES (256u << 10)	/* as used: pages that are never touched cost nothing */
+#define GUARD_BYTES (64u << 10)		/* at its lower end; the largest pages there are */
+
+static struct {
+	ucontext_t there, back;
+	int (*fn)(void);
+	int result;
+} call;
+
+static void enter_wide_stack(void)
+{
+	call.result = call.fn();
+}
+
+static int on_wide_stack(int (*fn)(void))
+{
+	char *stack = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+
+	if (stack == MAP_FAILED)
+		return fn();
+	mprotect(stack, GUARD_BYTES, PROT_NONE);
+	if (getcontext(&call.there)) {
+		munmap(stack, GUARD_BYTES + STACK_BYTES);
+		return fn();
+	}
+	call.there.uc_stack.ss_sp = stack + GUARD_BYTES;
+	call.there.uc_stack.ss_size = STACK_BYTES;
+	call.there.uc_link = &call.back;
+	call.fn = fn;
+	makecontext(&call.there, enter_wide_stack, 0);
+	if (swapcontext(&call.back, &call.there))
+		call.result = fn();
+	munmap(stack, GUARD_BYTES + STACK_BYTES);
+	return call.result;
+}
+
+#else
+
+static int on_wide_stack(int (*fn)(void))
+{
+	return fn();
+}
+
+#endif
+
 /* On a stack of its own, out of which nobody can be cancelled. What the driver calls back from there
  * is inside this hook, wherever that stack lies. */
 static int init(void)
@@ -74,7 +128,7 @@ static int init(void)
 	int cancel = gm_cancel_off(), r;
 
 	gm_inside = UINTPTR_MAX;
-	r = gm_on_wide_stack(gm_init);
+	r = on_wide_stack(gm_init);
 	gm_inside = inside;
 	gm_cancel_back(cancel);
 	return r;
@@ -85,7 +139,7 @@ static bool start(bool wiped)
 {
 	uint32_t to = GM_STATE_OFF;
 
-	__atomic_store_n((uint32_t *)&started_once, 1, __ATOMIC_RELEASE);
+	gm_set_release(&started_once, 1);
 	gm_state.pid = getpid();
 	if (init() == 0)
 		to = wiped ? GM_STATE_RUNNING : GM_STATE_RUNNING_CHECKED;
@@ -99,7 +153,7 @@ static bool start(bool wiped)
  * one that has not finds the word new and nobody who has started. */
 static bool is_child_of_started(void)
 {
-	return __atomic_load_n((uint32_t *)&started_once, __ATOMIC_ACQUIRE);
+	return gm_get_acquire(&started_once);
 }
 
 bool gm_state_start(void)

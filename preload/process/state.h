@@ -25,6 +25,7 @@
 
 #include "allocator/lock.h"
 #include "preload/options/options.h"
+#include "recorder/journal/atomic.h"
 #include "recorder/read/copy.h"
 
 /* For data that hooks touch: reached without a detour through the GOT. */
@@ -103,7 +104,7 @@ extern struct gm_state gm_state GM_HIDDEN;
 
 static inline uint32_t gm_state_word(void)
 {
-	return __atomic_load_n((const uint32_t *)&gm_state.word, __ATOMIC_ACQUIRE);
+	return gm_get_acquire(&gm_state.word);
 }
 
 /* The library runs, and in this very process: false in a forked child, and in a vfork child, which shares the word but is another process. Async-signal-safe. */

@@ -69,11 +69,6 @@ static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP
 
 static void handler(int number, siginfo_t *info, void *context);
 
-static uint32_t load(const _Atomic(uint32_t) *word)
-{
-	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
-}
-
 /* Was it sent by somebody, or raised by what the thread did? */
 static bool was_sent(const siginfo_t *info)
 {
@@ -171,7 +166,7 @@ static void keep(struct gm_header *header, int number, const siginfo_t *info,
 	}
 	keep_registers(header, context);
 	__atomic_store_n(&header->crash_signal, number, __ATOMIC_RELEASE);
-	__atomic_store_n((uint32_t *)&header->life, GM_LIFE_CRASHED, __ATOMIC_RELEASE);
+	gm_set_release(&header->life, GM_LIFE_CRASHED);
 }
 
 /* Return addresses from the registers that were kept. The stack is its thread's, which stands in
@@ -215,7 +210,7 @@ static bool in_our_code(const struct gm_header *header)
 
 static void set_step(uint32_t step)
 {
-	__atomic_store_n((uint32_t *)&gm_state.crash_step, step, __ATOMIC_RELEASE);
+	gm_set_release(&gm_state.crash_step, step);
 	syscall(SYS_futex, (uint32_t *)&gm_state.crash_step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL,
 		NULL, 0);
 }
@@ -246,7 +241,7 @@ static void wait_step(uint32_t while_it_is, uint64_t limit_ns)
 {
 	const struct timespec slice = { 0, 100000000 };
 
-	for (uint64_t ns = 0; ns < limit_ns && load(&gm_state.crash_step) == while_it_is;
+	for (uint64_t ns = 0; ns < limit_ns && gm_get_acquire(&gm_state.crash_step) == while_it_is;
 	     ns += (uint64_t)slice.tv_nsec)
 		syscall(SYS_futex, (uint32_t *)&gm_state.crash_step, FUTEX_WAIT_PRIVATE,
 			while_it_is, &slice, NULL, 0);
@@ -281,7 +276,7 @@ static void handler(int number, siginfo_t *info, void *context)
 					       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		lead(number, info, context);
 		by_default(number, info, called);
-	} else if (nobody == me && load(&gm_state.crash_step) == CRASH_TAKING) {
+	} else if (nobody == me && gm_get_acquire(&gm_state.crash_step) == CRASH_TAKING) {
 		end_quietly(context);
 	} else {
 		if (nobody != me)

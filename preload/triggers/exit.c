@@ -48,7 +48,7 @@ enum { EXIT_NOT_YET, EXIT_TAKING, EXIT_TAKEN, EXIT_FAILED };
 
 static uint32_t step(void)
 {
-	return __atomic_load_n((const uint32_t *)&gm_state.exit_step, __ATOMIC_ACQUIRE);
+	return gm_get_acquire(&gm_state.exit_step);
 }
 
 bool gm_exit_begun(void)
@@ -61,7 +61,7 @@ static void set_life(enum gm_life life)
 	struct gm_header *header = gm_recorder_header();
 
 	if (header)
-		__atomic_store_n((uint32_t *)&header->life, life, __ATOMIC_RELEASE);
+		gm_set_release(&header->life, life);
 }
 
 /* Where there is no exit snapshot to wait for: those that were asked for and are still being written,
@@ -71,8 +71,7 @@ static bool finish_asked(void)
 	const struct gm_header *header = gm_recorder_header();
 
 	return !header || !gm_trigger_has_helper() ||
-	       gm_trigger_wait_written(__atomic_load_n((const uint32_t *)&header->request,
-						       __ATOMIC_ACQUIRE), WAIT_NS);
+	       gm_trigger_wait_written(gm_get_acquire(&header->request), WAIT_NS);
 }
 
 /* Returns false when the snapshot is wanted and could not be had in time. */
@@ -94,8 +93,7 @@ static bool take(void)
 		       gm_state.journal[0] ? gm_state.journal : "(in memory)");
 		return false;
 	}
-	return reason != GM_REQUEST_EXIT ||
-	       __atomic_load_n((int32_t *)&gm_state.exit_result, __ATOMIC_ACQUIRE) == 0;
+	return reason != GM_REQUEST_EXIT || gm_get_acquire(&gm_state.exit_result) == 0;
 }
 
 /* The exit snapshot, once: whoever comes second waits until the first one has it. */
@@ -109,8 +107,7 @@ static void exit_snapshot(void)
 					false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		gm_state.exit_taker = me;
 		done = take();
-		__atomic_store_n((uint32_t *)&gm_state.exit_step, done ? EXIT_TAKEN : EXIT_FAILED,
-				 __ATOMIC_RELEASE);
+		gm_set_release(&gm_state.exit_step, done ? EXIT_TAKEN : EXIT_FAILED);
 		syscall(SYS_futex, (uint32_t *)&gm_state.exit_step, FUTEX_WAKE_PRIVATE, INT32_MAX,
 			NULL, NULL, 0);
 		return;
@@ -141,7 +138,7 @@ static void mark_exiting(void)
 	if (!gm_state_is_mine())
 		return;
 	set_life(GM_LIFE_EXITING);
-	__atomic_store_n((uint32_t *)&gm_state.exiting, 1, __ATOMIC_RELEASE);
+	gm_set_release(&gm_state.exiting, 1);
 	gm_context_handles_changed();	/* the driver may refuse calls from now on */
 }
 
@@ -154,8 +151,7 @@ void gm_exit_context_end(void)
 {
 	int kept = errno, cancel = gm_cancel_off();
 
-	if (__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE) &&
-	    gm_state_is_mine())
+	if (gm_get_acquire(&gm_state.exiting) && gm_state_is_mine())
 		exit_snapshot();
 	gm_cancel_back(cancel);
 	errno = kept;

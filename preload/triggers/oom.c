@@ -17,7 +17,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "preload/hooks/hook.h"
@@ -26,6 +25,7 @@
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/read/copy.h"
+#include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 
 #define WRITE_NS UINT64_C(2000000000)	/* without a helper: for a snapshot that another thread writes */
@@ -86,7 +86,6 @@ static void keep_copy(void)
 {
 	uint64_t began = gm_now_ns(), passed;
 	struct gm_oom_copy *to;
-	struct timespec wall;
 
 	if (!gm_lock_try(&gm_state.oom_copying))
 		return;
@@ -101,8 +100,7 @@ static void keep_copy(void)
 					  !first_ones(gm_state.options.oom_snapshots)];
 		gm_state.oom_first_kept = true;
 		gm_copy_free(&to->copy);
-		clock_gettime(CLOCK_REALTIME, &wall);
-		to->time_us = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
+		to->time_us = gm_snap_now_us();
 		if (gm_copy_from_process(&to->copy))
 			gm_copy_free(&to->copy);
 		gm_state.oom_budget_ns -= (int64_t)(gm_now_ns() - began);
@@ -137,14 +135,9 @@ uint64_t gm_oom_newest(const struct gm_copy *copy)
 	return newest;
 }
 
-static uint64_t load(const _Atomic(uint64_t) *word)
-{
-	return __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE);
-}
-
 static void raise_to(_Atomic(uint64_t) *word, uint64_t number)
 {
-	uint64_t before = load(word);
+	uint64_t before = gm_get_acquire(word);
 
 	while (before < number &&
 	       !__atomic_compare_exchange_n((uint64_t *)word, &before, number, false,
@@ -154,7 +147,7 @@ static void raise_to(_Atomic(uint64_t) *word, uint64_t number)
 
 bool gm_oom_owed(void)
 {
-	return load(&gm_state.oom_failure) > load(&gm_state.oom_settled);
+	return gm_get_acquire(&gm_state.oom_failure) > gm_get_acquire(&gm_state.oom_settled);
 }
 
 uint64_t gm_oom_owed_ns(void)

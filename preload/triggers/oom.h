@@ -8,6 +8,12 @@
 #include <stdint.h>
 
 struct gm_copy;
+struct gm_failure;
+
+/* By hooks: an allocation could not be had. @failure is filled but for number, tsc, tid and
+ * live_bytes. Records it, calls the observers, copies the journal for an OOM snapshot where the policy
+ * wants one (oom.c), and asks for its file when that is due. Keeps nothing of @failure. */
+void gm_oom_report(struct gm_failure *failure);
 
 /* An OOM snapshot, the @number-th (from 1), was written to @path: keep the first and the last
  * ones. By the writer, holding gm_state.writing. */

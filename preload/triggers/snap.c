@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/options/text.h"
 #include "preload/triggers/crash.h"
 #include "preload/triggers/exit.h"
 #include "preload/triggers/oom.h"
@@ -41,14 +42,13 @@ static bool ever_allocated(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_SEGMENTS];
 
-	return __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE) >
-	       region->item_bytes;
+	return gm_get_acquire(&region->used) > region->item_bytes;
 }
 
 static bool ever_failed(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_FAILURES];
-	uint64_t bytes = __atomic_load_n((const uint64_t *)&region->populated, __ATOMIC_ACQUIRE);
+	uint64_t bytes = gm_get_acquire(&region->populated);
 	const char *ring = (const char *)header + region->offset;
 
 	for (uint64_t at = 0; at + sizeof(struct gm_failure) <= bytes;
@@ -89,28 +89,24 @@ static void tell(struct gm_header *header, enum gm_request reason, const char *p
 	set_path(header->last_snapshot, path);
 	if (reason == GM_REQUEST_OUTSIDE)
 		set_path(header->last_outside, path);
-	__atomic_add_fetch((uint32_t *)&header->snapshots, 1, __ATOMIC_RELEASE);
+	atomic_fetch_add_explicit(&header->snapshots, 1, memory_order_release);
 }
 
 /* gpumem run reads where the snapshots are from links beside the journal: its own directory, and one
  * system call that opens nothing. */
 static void tell_run(enum gm_request reason, unsigned int number, const char *path)
 {
-	char link[GM_PATH_BYTES + 48], digits[24];
-	size_t length = strnlen(gm_state.journal, GM_PATH_BYTES - 1);
-	char *at = link;
+	char link[GM_PATH_BYTES + 48];
+	struct gm_line line = { link, sizeof(link), 0 };
 
 	if (!strstr(gm_state.journal, "/" GM_RUN_ROOM) || reason == GM_REQUEST_CRASH)
 		return;
-	memcpy(at, gm_state.journal, length);
-	at = stpcpy(at + length, ".");
-	at = stpcpy(at, reason_names[reason]);
+	gm_line_add(&line, gm_state.journal);
+	gm_line_add(&line, ".");
+	gm_line_add(&line, reason_names[reason]);
 	if (number) {
-		char *digit = digits + sizeof(digits) - 1;
-
-		for (*digit = '\0'; number; number /= 10)
-			*--digit = (char)('0' + number % 10);
-		stpcpy(stpcpy(at, "-"), digit);
+		gm_line_add(&line, "-");
+		gm_line_add_number(&line, number);
 	}
 	if (symlink(path, link))
 		return;			/* another one of that name: it has told already */
@@ -215,7 +211,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	return 0;
 }
 
-static uint64_t now_us(void)
+uint64_t gm_snap_now_us(void)
 {
 	struct timespec now;
 
@@ -266,7 +262,7 @@ static int make_copy(struct gm_copy *copy)
  * would see that a snapshot was taken. */
 static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
 {
-	uint64_t time_us = now_us();
+	uint64_t time_us = gm_snap_now_us();
 	struct gm_copy copy;
 	int r = make_copy(&copy);
 
@@ -291,11 +287,11 @@ static void take_oom(bool last)
 	for (unsigned int tries = 0; tries < (last ? COPIES : 1) && gm_oom_owed(); tries++) {
 		int r = 0;
 
-		number = __atomic_load_n((const uint64_t *)&gm_state.oom_failure, __ATOMIC_ACQUIRE);
+		number = gm_get_acquire(&gm_state.oom_failure);
 		if (gm_oom_take_copy(&copy, &time_us)) {
 			gm_copy_renew_names(&copy);
 		} else {
-			time_us = now_us();
+			time_us = gm_snap_now_us();
 			r = make_copy(&copy);
 		}
 		if (!r) {
@@ -343,9 +339,9 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 	if (reasons & exit_bit)
 		r_exit = take_locked(exit_bit, true, copied, arg);
 	if (reasons & exit_bit)
-		__atomic_store_n((int32_t *)&gm_state.exit_result, r_exit, __ATOMIC_RELEASE);
+		gm_set_release(&gm_state.exit_result, r_exit);
 	if (reasons & 1u << GM_REQUEST_API)
-		__atomic_store_n((int32_t *)&gm_state.api_result, r, __ATOMIC_RELEASE);
+		gm_set_release(&gm_state.api_result, r);
 	gm_unlock(&gm_state.writing);
 	return r_exit ? r_exit : r;
 }

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preload/options/text.h"
 #include "preload/triggers/oom.h"
 #include "preload/triggers/own_files.h"
 #include "preload/process/say.h"
@@ -45,11 +46,6 @@
 #define PAUSE_NS 45000000
 #define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
 
-static uint32_t load(const _Atomic(uint32_t) *word)
-{
-	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
-}
-
 /* Shared, not private: gpumem snapshot PID wakes it from another process. */
 static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
 {
@@ -68,7 +64,7 @@ static void futex_wake(_Atomic(uint32_t) *word)
 
 bool gm_trigger_has_helper(void)
 {
-	uint32_t helper = load(&gm_state.helper);
+	uint32_t helper = gm_get_acquire(&gm_state.helper);
 
 	return helper != 0 && helper != (uint32_t)syscall(SYS_gettid);
 }
@@ -81,8 +77,8 @@ uint32_t gm_trigger_ask(enum gm_request reason)
 
 	if (!header)
 		return 0;
-	__atomic_or_fetch((uint32_t *)&gm_state.reasons, 1u << reason, __ATOMIC_ACQ_REL);
-	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
+	atomic_fetch_or(&gm_state.reasons, 1u << reason);
+	number = atomic_fetch_add(&header->request, 1) + 1;
 	futex_wake(&header->request);
 	errno = kept;
 	return number;
@@ -90,18 +86,14 @@ uint32_t gm_trigger_ask(enum gm_request reason)
 
 static bool wait_until(_Atomic(uint32_t) *word, uint32_t number, uint64_t limit_ns)
 {
-	struct timespec now;
-	uint64_t end, at;
+	uint64_t at = gm_now_ns(), end = at + limit_ns;
 	uint32_t seen;
 	int kept = errno;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-	end = at + limit_ns;
-	while ((int32_t)((seen = load(word)) - number) < 0 && at < end && load(&gm_state.helper)) {
+	while ((int32_t)((seen = gm_get_acquire(word)) - number) < 0 && at < end &&
+	       gm_get_acquire(&gm_state.helper)) {
 		futex_wait(word, seen, end - at < TICK_NS ? end - at : TICK_NS);
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+		at = gm_now_ns();
 	}
 	errno = kept;
 	return (int32_t)(seen - number) >= 0;
@@ -119,6 +111,59 @@ bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns)
 	struct gm_header *header = gm_recorder_header();
 
 	return header && wait_until(&header->answered, number, limit_ns);
+}
+
+/* ---- the signal ---------------------------------------------------------------------------------
+ *
+ * Taken only from a program that left it at its default, which is to be killed by it. Children
+ * inherit the handler, and must be killed as well: in a process that is not ours it puts the default
+ * back and lets the signal happen again. It takes under 1 KiB of stack and keeps errno.
+ */
+
+/* As if we were not there: the signal's default, once this handler has returned. */
+static void signal_by_default(int number)
+{
+	struct sigaction action = { .sa_handler = SIG_DFL };
+
+	sigaction(number, &action, NULL);
+	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+	int kept = errno;
+
+	(void)info;
+	(void)context;
+	if (gm_state_is_mine())
+		gm_trigger_ask(GM_REQUEST_SIGNAL);
+	else
+		signal_by_default(number);
+	errno = kept;
+}
+
+void gm_trigger_take_signal(unsigned int number)
+{
+	struct sigaction action = { .sa_sigaction = on_signal,
+				    .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+	struct sigaction before;
+	char text[24] = "";
+	struct gm_line line = { text, sizeof(text), 0 };
+
+	if (!number || sigaction((int)number, NULL, &before))
+		return;
+	if (before.sa_flags & SA_SIGINFO || before.sa_handler != SIG_DFL) {
+		/* A child that starts inherits the handler of its parent's start. */
+		if (before.sa_flags & SA_SIGINFO && before.sa_sigaction == on_signal)
+			return;
+		gm_line_add_number(&line, number);
+		if (gm_state.options.verbose)
+			gm_say_always("signal ", text, " is in use by the program: it asks for no "
+				      "snapshot");
+		return;
+	}
+	sigemptyset(&action.sa_mask);
+	sigaction((int)number, &action, NULL);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------- */
@@ -187,22 +232,21 @@ static void copied(void *arg)
 {
 	struct gm_header *header = gm_recorder_header();
 
-	__atomic_store_n((uint32_t *)&header->copied, *(const uint32_t *)arg, __ATOMIC_RELEASE);
+	gm_set_release(&header->copied, *(const uint32_t *)arg);
 	futex_wake(&header->copied);
 }
 
 /* Everything that was asked for up to request @number. */
 static void serve(struct gm_header *header, uint32_t number)
 {
-	uint32_t reasons = __atomic_exchange_n((uint32_t *)&gm_state.reasons, 0, __ATOMIC_ACQ_REL);
+	uint32_t reasons = atomic_exchange(&gm_state.reasons, 0);
 
-	if (__atomic_exchange_n((uint32_t *)&header->request_reason, GM_REQUEST_NONE,
-				__ATOMIC_ACQ_REL) == GM_REQUEST_OUTSIDE)
+	if (atomic_exchange(&header->request_reason, GM_REQUEST_NONE) == GM_REQUEST_OUTSIDE)
 		reasons |= 1u << GM_REQUEST_OUTSIDE;
 	if (reasons)
 		gm_snap_take(reasons, WRITE_NS, copied, &number);
 	copied(&number);
-	__atomic_store_n((uint32_t *)&header->answered, number, __ATOMIC_RELEASE);
+	gm_set_release(&header->answered, number);
 	futex_wake(&header->answered);
 }
 
@@ -210,14 +254,14 @@ static void serve(struct gm_header *header, uint32_t number)
 static uint64_t operations(const struct gm_header *header)
 {
 	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
-	uint64_t used = __atomic_load_n((const uint64_t *)&region->used, __ATOMIC_ACQUIRE);
+	uint64_t used = gm_get_acquire(&region->used);
 	const char *at = (const char *)header + region->offset;
 	uint64_t sum = 0;
 
 	for (uint64_t i = 0; i + sizeof(struct gm_thread) <= used; i += sizeof(struct gm_thread)) {
 		const struct gm_thread *thread = (const void *)(at + i);
 
-		sum += __atomic_load_n((const uint64_t *)&thread->operations, __ATOMIC_RELAXED);
+		sum += gm_get(&thread->operations);
 	}
 	return sum;
 }
@@ -236,16 +280,15 @@ static void *helper(void *arg)
 	uint32_t number;
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
-	__atomic_store_n((uint32_t *)&gm_state.helper, (uint32_t)syscall(SYS_gettid),
-			 __ATOMIC_RELEASE);
+	gm_set_release(&gm_state.helper, (uint32_t)syscall(SYS_gettid));
 	gm_recorder_hold_alive();
 	for (;;) {
-		number = load(&header->request);
-		if (number != load(&header->answered)) {
+		number = gm_get_acquire(&header->request);
+		if (number != gm_get_acquire(&header->answered)) {
 			serve(header, number);
 			continue;
 		}
-		owed = load(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
+		owed = gm_get_acquire(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
 		if (!owed) {
 			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
 			continue;
@@ -263,7 +306,7 @@ static void *helper(void *arg)
 			futex_wait(&header->request, number, wait < owed ? wait : owed);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
-		if (load(&header->request) != number || load(&header->life) == GM_LIFE_CRASHED)
+		if (gm_get_acquire(&header->request) != number || gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
 		if (gm_now_ns() < next)		/* woken for gm_recorder_ahead alone */
 			continue;
@@ -277,8 +320,8 @@ static void *helper(void *arg)
 		next = gm_now_ns() + (uint64_t)(names_left ? PAUSE_NS : TICK_NS) / 2;
 	}
 	/* From here on the last thread of the process, which glibc makes call exit(). */
-	__atomic_store_n((uint32_t *)&header->has_helper, 0, __ATOMIC_RELEASE);
-	__atomic_store_n((uint32_t *)&gm_state.helper, 0, __ATOMIC_RELEASE);
+	gm_set_release(&header->has_helper, 0);
+	gm_set_release(&gm_state.helper, 0);
 	return NULL;
 }
 
@@ -319,10 +362,10 @@ int gm_trigger_start(void)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	__atomic_store_n((uint32_t *)&gm_state.helper, UINT32_MAX, __ATOMIC_RELEASE);
+	gm_set_release(&gm_state.helper, UINT32_MAX);
 	r = create(header);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r)
-		__atomic_store_n((uint32_t *)&gm_state.helper, 0, __ATOMIC_RELEASE);
+		gm_set_release(&gm_state.helper, 0);
 	return r;
 }

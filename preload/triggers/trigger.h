@@ -23,6 +23,10 @@ void gm_trigger_loaded(void);
 /* Create the helper thread; once, at the start. Returns 0 or -errno. */
 int gm_trigger_start(void);
 
+/* Take signal @number, if the program left it at its default, to ask for a snapshot; 0: none. Once,
+ * at the start. */
+void gm_trigger_take_signal(unsigned int number);
+
 /* Is there a helper thread, and is it another one than the caller? */
 bool gm_trigger_has_helper(void);
 
@@ -33,14 +37,5 @@ uint32_t gm_trigger_ask(enum gm_request reason);
  * @limit_ns. Returns true when it was. */
 bool gm_trigger_wait_copied(uint32_t number, uint64_t limit_ns);
 bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns);
-
-/* By hooks: an allocation could not be had. @failure is filled but for number, tsc, tid and
- * live_bytes. Records it, calls the observers, copies the journal for an OOM snapshot where the policy
- * wants one (oom.c), and asks for its file when that is due. Keeps nothing of @failure. */
-void gm_oom_report(struct gm_failure *failure);
-
-/* By hooks: the memory of a context is about to go (release, reset, destroy), before the real
- * call. While the process exits this takes the exit snapshot; else it does nothing. */
-void gm_exit_context_end(void);
 
 #endif

@@ -21,18 +21,10 @@
 #include <stdint.h>
 
 #include "allocator/lock.h"
+#include "recorder/journal/atomic.h"
 #include "recorder/journal/format.h"
 #include "recorder/journal/recorder.h"
 
-#define gm_likely(x) __builtin_expect(!!(x), 1)
-#define gm_unlikely(x) __builtin_expect(!!(x), 0)
-
-/* The fields of the format are _Atomic: plain use would be sequentially consistent, and slow. */
-#define gm_get(p) atomic_load_explicit(p, memory_order_relaxed)
-#define gm_get_acquire(p) atomic_load_explicit(p, memory_order_acquire)
-#define gm_set(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
-#define gm_set_release(p, v) atomic_store_explicit(p, v, memory_order_release)
-#define gm_count(p, n) ((void)atomic_fetch_add_explicit(p, n, memory_order_relaxed))
 /* Against SIGKILL it is enough that the compiler keeps the order: the processor stops between two
  * instructions, and what came before is in memory. */
 #define gm_order() atomic_signal_fence(memory_order_seq_cst)

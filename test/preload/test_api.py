@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/preload")
 from scripted import TOO_MUCH, Play, behaves  # noqa: E402
-from tap import check, finish, tell  # noqa: E402
+from tap import B, check, finish, tell  # noqa: E402
 
 EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
          "reset_accumulated", "empty_cache", "fraction 0.5", "fraction_of 0"]
@@ -176,7 +176,26 @@ def header():
                 check("header: %s: there" % " ".join(flags), subprocess.run([target], env=room.env()).returncode == 1)
 
 
+def version():
+    """One version: the parts in the header, its text, the library's answer and the command's."""
+    source = r'''#include "preload/api/gpumem.h"
+        int main(void) {
+            const char *there = gpumem_version();
+            printf("%d.%d.%d %s %s", GPUMEM_VERSION_MAJOR, GPUMEM_VERSION_MINOR, GPUMEM_VERSION_PATCH,
+                   GPUMEM_VERSION_STRING, there ? there : "none");
+        }'''
+    with Play() as room:
+        target = os.path.join(room.path, "user")
+        made = subprocess.run(["gcc", "-fPIE", "-I.", "-x", "c", "-", "-o", target], input=source, stderr=subprocess.PIPE, text=True)
+        check("version: compiles", made.returncode == 0, made.stderr)
+        said = subprocess.run([os.path.join(B, "gpumem"), "--version"], stdout=subprocess.PIPE, text=True).stdout.split()[-1]
+        for preload, there in ((False, "none"), (True, said)):
+            run = subprocess.run([target], env=room.env(preload=preload), stdout=subprocess.PIPE, text=True)
+            check("version: one for all, preload %s" % preload, run.stdout.split() == [said, said, there], (run.stdout, said))
+
+
 def main():
+    version()
     absent()
     numbers()
     snapshots()

@@ -231,6 +231,7 @@ static void put_command(FILE *out)
 /* ---- libgpumem(7) ------------------------------------------------------------------------------ */
 
 static const struct call { const char *call, *what; } calls[] = {
+	{ "gpumem_version()", "the version of the library, as text" },
 	{ "gpumem_snapshot(path)", "write a snapshot of now" },
 	{ "gpumem_memory_stats(device, stats, max)",
 	  "every statistic of torch.cuda.memory_stats()" },
