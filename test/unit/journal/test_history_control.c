@@ -17,6 +17,11 @@
 #include "test/unit/cache/aux_replay.h"
 
 #define MINIMUM 4096u
+#ifdef __SANITIZE_THREAD__		/* twenty times as slow */
+#define SWITCHES 40
+#else
+#define SWITCHES 150
+#endif
 
 static void set_minimum(uint64_t bytes)
 {
@@ -175,7 +180,7 @@ START_TEST(switched_under_load)
 		set_minimum(MINIMUM);
 	for (uintptr_t t = 0; t < 4; t++)
 		ck_assert_int_eq(pthread_create(&threads[t], NULL, work, (void *)t), 0);
-	for (unsigned long i = 0; i < aux_effort(150); i++) {
+	for (unsigned long i = 0; i < aux_effort(SWITCHES); i++) {
 		history.enabled = (uint32_t)rand_r(&seed) % GM_HISTORY_COUNT;
 		history.newest = rand_r(&seed) % 2 ? 1 + (uint64_t)rand_r(&seed) % 5000 : 0;
 		if (history.enabled && rand_r(&seed) % 2)
