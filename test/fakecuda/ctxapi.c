@@ -5,19 +5,6 @@
  */
 #include "test/fakecuda/context.h"
 
-CUresult fc_cuCtxGetDevice(CUdevice *device)
-{
-	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
-
-	if (r)
-		return r;
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	*device = ctx->dev->ordinal;
-	return CUDA_SUCCESS;
-}
-
 /* NULL means the current one, in this call and the next. */
 static CUresult ctx_or_current(CUcontext h, struct fc_ctx **ret_ctx)
 {
@@ -29,17 +16,32 @@ static CUresult ctx_or_current(CUcontext h, struct fc_ctx **ret_ctx)
 	return r ? r : (*ret_ctx)->base->sticky;
 }
 
+/* The same for a call that stores what it is asked for at @result. */
+static CUresult query(CUcontext h, struct fc_ctx **ret_ctx, const void *result)
+{
+	CUresult r = ctx_or_current(h, ret_ctx);
+
+	return r || result ? r : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult fc_cuCtxGetDevice(CUdevice *device)
+{
+	struct fc_ctx *ctx;
+	CUresult r = query(NULL, &ctx, device);
+
+	if (!r)
+		*device = ctx->dev->ordinal;
+	return r;
+}
+
 CUresult fc_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
 	struct fc_ctx *c;
-	CUresult r = ctx_or_current(ctx, &c);
+	CUresult r = query(ctx, &c, device);
 
-	if (r)
-		return r;
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	*device = c->dev->ordinal;
-	return CUDA_SUCCESS;
+	if (!r)
+		*device = c->dev->ordinal;
+	return r;
 }
 
 CUresult fc_cuCtxSynchronize_v2(CUcontext ctx)
@@ -65,14 +67,11 @@ CUresult fc_cuCtxSynchronize(void)
 CUresult fc_cuCtxGetFlags(unsigned int *flags)
 {
 	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
+	CUresult r = query(NULL, &ctx, flags);
 
-	if (r)
-		return r;
-	if (!flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	*flags = ctx->flags;
-	return CUDA_SUCCESS;
+	if (!r)
+		*flags = ctx->flags;
+	return r;
 }
 
 CUresult fc_cuCtxSetFlags(unsigned int flags)
@@ -89,38 +88,30 @@ CUresult fc_cuCtxSetFlags(unsigned int flags)
 CUresult fc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
 	struct fc_ctx *c;
-	CUresult r = ctx_or_current(ctx, &c);
+	CUresult r = query(ctx, &c, ctxId);
 
-	if (r)
-		return r;
-	if (!ctxId)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ctxId = c->id;
-	return CUDA_SUCCESS;
+	if (!r)
+		*ctxId = c->id;
+	return r;
 }
 
 CUresult fc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
 	struct fc_ctx *c;
-	CUresult r = ctx_or_current(ctx, &c);
+	CUresult r = query(ctx, &c, version);
 
-	if (r)
-		return r;
-	if (!version)
-		return CUDA_ERROR_INVALID_VALUE;
-	*version = c->api_version;
-	return CUDA_SUCCESS;
+	if (!r)
+		*version = c->api_version;
+	return r;
 }
 
 CUresult fc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
 	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
+	CUresult r = query(NULL, &ctx, pvalue);
 
 	if (r)
 		return r;
-	if (!pvalue)
-		return CUDA_ERROR_INVALID_VALUE;
 	if ((unsigned int)limit >= CU_LIMIT_MAX)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	*pvalue = ctx->limits[limit];
@@ -143,14 +134,11 @@ CUresult fc_cuCtxSetLimit(CUlimit limit, size_t value)
 CUresult fc_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
 	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
+	CUresult r = query(NULL, &ctx, pconfig);
 
-	if (r)
-		return r;
-	if (!pconfig)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pconfig = CU_FUNC_CACHE_PREFER_NONE;
-	return CUDA_SUCCESS;
+	if (!r)
+		*pconfig = CU_FUNC_CACHE_PREFER_NONE;
+	return r;
 }
 
 CUresult fc_cuCtxSetCacheConfig(CUfunc_cache config)
@@ -164,14 +152,11 @@ CUresult fc_cuCtxSetCacheConfig(CUfunc_cache config)
 CUresult fc_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
 {
 	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
+	CUresult r = query(NULL, &ctx, pConfig);
 
-	if (r)
-		return r;
-	if (!pConfig)
-		return CUDA_ERROR_INVALID_VALUE;
-	*pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-	return CUDA_SUCCESS;
+	if (!r)
+		*pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+	return r;
 }
 
 CUresult fc_cuCtxSetSharedMemConfig(CUsharedconfig config)
@@ -192,12 +177,10 @@ CUresult fc_cuCtxResetPersistingL2Cache(void)
 CUresult fc_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity, CUexecAffinityType type)
 {
 	struct fc_ctx *ctx;
-	CUresult r = fc_ctx_current(&ctx);
+	CUresult r = query(NULL, &ctx, pExecAffinity);
 
 	if (r)
 		return r;
-	if (!pExecAffinity)
-		return CUDA_ERROR_INVALID_VALUE;
 	(void)type;
 	return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
