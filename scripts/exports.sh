@@ -3,6 +3,6 @@
 # usage: exports.sh hooks.def exports.def [MORE.def] >gpumem.map
 set -eu
 echo '{ global:'
-sed -nE 's/^[[:space:]]*GM_(HOOK|PASS|WORK|RETRY)\([^,]*,[[:space:]]*([A-Za-z0-9_]+),.*/  \2;/p' "$1"
+sed -nE '/^GM_CALL\(/d; s/^GM_[A-Z_]+\([A-Z]+, ([A-Za-z0-9_]+),.*/  \1;/p' "$1"
 sed -nE 's/^[[:space:]]*GM_EXPORT\(([A-Za-z0-9_]+)\).*/  \1;/p' "$2" ${3:+"$3"}
 echo 'local: *; };'

@@ -95,11 +95,14 @@ static inline CUresult gm_leave(CUresult result)
 	return result;
 }
 
-#define GM_ENTER(name, ...) \
+#define GM_ENTER(name, ...) GM_ENTER_WITH(name, (__VA_ARGS__))
+
+/* The same for the rows of hooks.def, whose arguments stand in parentheses. */
+#define GM_ENTER_WITH(name, args) \
 	do { \
 		if (!gm_enter((int)gm_class_##name != GM_CLASS_FREE && \
 			      (int)gm_class_##name != GM_CLASS_END)) \
-			return GM_REAL(name)(__VA_ARGS__); \
+			return GM_REAL(name) args; \
 	} while (0)
 
 /*

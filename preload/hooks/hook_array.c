@@ -8,154 +8,52 @@
 #include "preload/hooks/record.h"
 #include "preload/hooks/retry.h"
 
-static const CUDA_ARRAY3D_DESCRIPTOR *flat(const CUDA_ARRAY_DESCRIPTOR *d,
-					   CUDA_ARRAY3D_DESCRIPTOR *ret)
-{
-	if (!d)
-		return NULL;
-	*ret = (CUDA_ARRAY3D_DESCRIPTOR){ .Width = d->Width, .Height = d->Height,
-					  .Format = d->Format, .NumChannels = d->NumChannels };
-	return ret;
-}
+/* Every descriptor as the largest one, NULL as NULL: a macro, since the old ones are other types. */
+#define SOLID(d, depth, flags) \
+	((d) ? &(CUDA_ARRAY3D_DESCRIPTOR){ .Width = (d)->Width, .Height = (d)->Height, \
+					   .Depth = (depth), .Format = (d)->Format, \
+					   .NumChannels = (d)->NumChannels, .Flags = (flags) } \
+	     : NULL)
+#define FLAT(d) SOLID(d, 0, 0)
 
-static const CUDA_ARRAY3D_DESCRIPTOR *flat_v1(const CUDA_ARRAY_DESCRIPTOR_v1 *d,
-					      CUDA_ARRAY3D_DESCRIPTOR *ret)
+/* What the driver says an array takes: it knows the tiling, the descriptor does not. 0: it does not
+ * say. */
+static uint64_t array_needs(CUarray array, CUdevice device)
 {
-	if (!d)
-		return NULL;
-	*ret = (CUDA_ARRAY3D_DESCRIPTOR){ .Width = d->Width, .Height = d->Height,
-					  .Format = d->Format, .NumChannels = d->NumChannels };
-	return ret;
-}
-
-static const CUDA_ARRAY3D_DESCRIPTOR *solid_v1(const CUDA_ARRAY3D_DESCRIPTOR_v1 *d,
-					       CUDA_ARRAY3D_DESCRIPTOR *ret)
-{
-	if (!d)
-		return NULL;
-	*ret = (CUDA_ARRAY3D_DESCRIPTOR){ .Width = d->Width, .Height = d->Height,
-					  .Depth = d->Depth, .Format = d->Format,
-					  .NumChannels = d->NumChannels, .Flags = d->Flags };
-	return ret;
-}
-
-/* What the descriptor says is what was asked for; the driver knows what it takes. 0: the array has
- * no memory of its own (sparse, deferred). */
-static CUresult array_end(struct gm_call *call, CUresult result, CUarray array)
-{
-	uint64_t size = call->alloc.requested;
 	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
-	struct gm_relaxed relaxed;
 
-	if (!result && size) {
-		relaxed = gm_relax();
-		if (!GM_REAL(cuArrayGetMemoryRequirements)(&needs, array, call->where.domain))
-			size = needs.size;
-		gm_unrelax(&relaxed);
-	}
-	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uintptr_t)array : 0, size);
+	return GM_REAL(cuArrayGetMemoryRequirements)(&needs, array, device) ? 0 : needs.size;
 }
 
-static CUresult mipmapped_end(struct gm_call *call, CUresult result, CUmipmappedArray array)
+static uint64_t mipmapped_needs(CUmipmappedArray array, CUdevice device)
 {
-	uint64_t size = call->alloc.requested;
 	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
-	struct gm_relaxed relaxed;
 
-	if (!result && size) {
-		relaxed = gm_relax();
-		if (!GM_REAL(cuMipmappedArrayGetMemoryRequirements)(&needs, array,
-								    call->where.domain))
-			size = needs.size;
-		gm_unrelax(&relaxed);
+	return GM_REAL(cuMipmappedArrayGetMemoryRequirements)(&needs, array, device) ? 0
+										      : needs.size;
+}
+
+/* An array for which nothing was requested has no memory of its own (sparse, deferred). */
+#define GM_HOOK(class, name, type, params, args)
+#define GM_ARRAY(class, name, type, params, args, descriptor, levels, needs) \
+	CUresult name params \
+	{ \
+		struct gm_relaxed relaxed; \
+		struct gm_call call; \
+		uint64_t size, key; \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		gm_alloc_begin(&call, #name, GM_KIND_ARRAY, gm_array_bytes(descriptor, levels), \
+			       GM_CALLER); \
+		result = GM_TRY_WITH(name, args); \
+		if (result || !call.alloc.requested) \
+			return gm_alloc_end(&call, result, GM_MAP_ARRAY, 0, 0); \
+		relaxed = gm_relax(); \
+		size = needs(*pHandle, call.where.domain); \
+		gm_unrelax(&relaxed); \
+		key = (uintptr_t)*pHandle; \
+		return gm_alloc_end(&call, result, GM_MAP_ARRAY, key, \
+				    size ? size : call.alloc.requested); \
 	}
-	return gm_alloc_end(call, result, GM_MAP_ARRAY, size ? (uintptr_t)array : 0, size);
-}
-
-CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
-{
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuArrayCreate_v2, pHandle, pAllocateArray);
-	gm_alloc_begin(&call, "cuArrayCreate_v2", GM_KIND_ARRAY,
-		       gm_array_bytes(flat(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_TRY(cuArrayCreate_v2, pHandle, pAllocateArray);
-	return array_end(&call, result, result ? NULL : *pHandle);
-}
-
-CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
-{
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuArrayCreate, pHandle, pAllocateArray);
-	gm_alloc_begin(&call, "cuArrayCreate", GM_KIND_ARRAY,
-		       gm_array_bytes(flat_v1(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_TRY(cuArrayCreate, pHandle, pAllocateArray);
-	return array_end(&call, result, result ? NULL : *pHandle);
-}
-
-CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuArray3DCreate_v2, pHandle, pAllocateArray);
-	gm_alloc_begin(&call, "cuArray3DCreate_v2", GM_KIND_ARRAY,
-		       gm_array_bytes(pAllocateArray, 1), GM_CALLER);
-	result = GM_TRY(cuArray3DCreate_v2, pHandle, pAllocateArray);
-	return array_end(&call, result, result ? NULL : *pHandle);
-}
-
-CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
-{
-	CUDA_ARRAY3D_DESCRIPTOR desc;
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuArray3DCreate, pHandle, pAllocateArray);
-	gm_alloc_begin(&call, "cuArray3DCreate", GM_KIND_ARRAY,
-		       gm_array_bytes(solid_v1(pAllocateArray, &desc), 1), GM_CALLER);
-	result = GM_TRY(cuArray3DCreate, pHandle, pAllocateArray);
-	return array_end(&call, result, result ? NULL : *pHandle);
-}
-
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
-				const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
-				unsigned int numMipmapLevels)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMipmappedArrayCreate, pHandle, pMipmappedArrayDesc, numMipmapLevels);
-	gm_alloc_begin(&call, "cuMipmappedArrayCreate", GM_KIND_ARRAY,
-		       gm_array_bytes(pMipmappedArrayDesc, numMipmapLevels), GM_CALLER);
-	result = GM_TRY(cuMipmappedArrayCreate, pHandle, pMipmappedArrayDesc, numMipmapLevels);
-	return mipmapped_end(&call, result, result ? NULL : *pHandle);
-}
-
-CUresult cuArrayDestroy(CUarray hArray)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuArrayDestroy, hArray);
-	gm_free_begin(&call, GM_MAP_ARRAY, (uintptr_t)hArray, NULL);
-	result = GM_REAL(cuArrayDestroy)(hArray);
-	return gm_free_end(&call, result);
-}
-
-/* A mipmapped array mapped from external memory is one of its mappings (hook_external.c). */
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMipmappedArrayDestroy, hMipmappedArray);
-	gm_free_begin(&call, GM_MAP_ARRAY, (uintptr_t)hMipmappedArray, NULL);
-	result = GM_REAL(cuMipmappedArrayDestroy)(hMipmappedArray);
-	return gm_free_end(&call, result);
-}
+#include "preload/hooks/hooks.def"

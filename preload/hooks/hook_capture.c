@@ -25,59 +25,15 @@ static CUresult begun(CUstream stream, bool per_thread, CUresult result)
 	return gm_leave(result);
 }
 
-CUresult cuStreamBeginCapture(CUstream hStream)
-{
-	GM_ENTER(cuStreamBeginCapture, hStream);
-	begins();
-	return begun(hStream, false, GM_REAL(cuStreamBeginCapture)(hStream));
-}
-
-CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
-{
-	GM_ENTER(cuStreamBeginCapture_ptsz, hStream);
-	begins();
-	return begun(hStream, true, GM_REAL(cuStreamBeginCapture_ptsz)(hStream));
-}
-
-CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-	GM_ENTER(cuStreamBeginCapture_v2, hStream, mode);
-	begins();
-	return begun(hStream, false, GM_REAL(cuStreamBeginCapture_v2)(hStream, mode));
-}
-
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
-{
-	GM_ENTER(cuStreamBeginCapture_v2_ptsz, hStream, mode);
-	begins();
-	return begun(hStream, true, GM_REAL(cuStreamBeginCapture_v2_ptsz)(hStream, mode));
-}
-
-CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-				     const CUgraphNode *dependencies,
-				     const CUgraphEdgeData *dependencyData, size_t numDependencies,
-				     CUstreamCaptureMode mode)
-{
-	GM_ENTER(cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData,
-		 numDependencies, mode);
-	begins();
-	return begun(hStream, false,
-		     GM_REAL(cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies,
-							  dependencyData, numDependencies, mode));
-}
-
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
-					  const CUgraphNode *dependencies,
-					  const CUgraphEdgeData *dependencyData,
-					  size_t numDependencies, CUstreamCaptureMode mode)
-{
-	GM_ENTER(cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies, dependencyData,
-		 numDependencies, mode);
-	begins();
-	return begun(hStream, true,
-		     GM_REAL(cuStreamBeginCaptureToGraph_ptsz)(hStream, hGraph, dependencies,
-							  dependencyData, numDependencies, mode));
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_CAPTURE(class, name, type, params, args, per_thread) \
+	CUresult name params \
+	{ \
+		GM_ENTER_WITH(name, args); \
+		begins(); \
+		return begun(hStream, per_thread, GM_REAL(name) args); \
+	}
+#include "preload/hooks/hooks.def"
 
 static CUresult ended(CUstream stream, bool per_thread, CUresult result)
 {

@@ -59,17 +59,6 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 	return gm_alloc_pass(&call, result);
 }
 
-CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuDestroyExternalMemory, extMem);
-	gm_take_begin(&call, GM_MAP_EXTERNAL, (uintptr_t)extMem, 0);
-	result = GM_REAL(cuDestroyExternalMemory)(extMem);
-	return gm_free_end(&call, result);
-}
-
 /* ---- graphics resources: recorded while mapped, one by one ---- */
 
 static uint64_t bytes_of_resource(CUgraphicsResource resource, CUdeviceptr *ret_address)

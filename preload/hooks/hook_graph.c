@@ -101,96 +101,29 @@ static CUresult graph_end(const char *entry, CUresult result, const void *caller
 	return gm_alloc_pass(&call, result);
 }
 
-static void node_added(const CUmemPoolProps *props)
+static void mem_node_made(const CUmemPoolProps *props)
 {
 	gm_graph_node_made(props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ?
 			   gm_domain_of(props->location.id) : GM_DOMAIN_UNKNOWN);
 }
 
-/* ---- nodes ---- */
+/* ---- around the real calls, as the rows GM_GRAPH of hooks.def have them ---- */
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-				const CUgraphNode *dependencies, size_t numDependencies,
-				CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+#define NOTHING (void)0
+
+static void mem_node_added(CUresult result, const CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-	CUresult result;
-
-	GM_ENTER(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies,
-		 nodeParams);
-	result = GM_TRY(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies,
-			nodeParams);
 	if (!result)
-		node_added(&nodeParams->poolProps);
-	return graph_end("cuGraphAddMemAllocNode", result, GM_CALLER);
+		mem_node_made(&params->poolProps);
 }
 
-CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-			size_t numDependencies, CUgraphNodeParams *nodeParams)
+static void node_added(CUresult result, const CUgraphNodeParams *params)
 {
-	CUresult result;
-
-	GM_ENTER(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_added();
-	result = GM_TRY(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies,
-			nodeParams);
-	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		node_added(&nodeParams->alloc.poolProps);
-	return graph_end("cuGraphAddNode", result, GM_CALLER);
+	if (!result && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		mem_node_made(&params->alloc.poolProps);
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-			   const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
-			   size_t numDependencies, CUgraphNodeParams *nodeParams)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
-		 numDependencies, nodeParams);
-	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_added();
-	result = GM_TRY(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData,
-			numDependencies, nodeParams);
-	if (!result && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		node_added(&nodeParams->alloc.poolProps);
-	return graph_end("cuGraphAddNode_v2", result, GM_CALLER);
-}
-
-/* ---- executable graphs ---- */
-
-CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-			    char *logBuffer, size_t bufferSize)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-	result = GM_TRY(cuGraphInstantiate, phGraphExec, hGraph, phErrorNode, logBuffer,
-			bufferSize);
-	return graph_end("cuGraphInstantiate", result, GM_CALLER);
-}
-
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-			       char *logBuffer, size_t bufferSize)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphInstantiate_v2, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-	result = GM_TRY(cuGraphInstantiate_v2, phGraphExec, hGraph, phErrorNode, logBuffer,
-			bufferSize);
-	return graph_end("cuGraphInstantiate_v2", result, GM_CALLER);
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
-				     unsigned long long flags)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphInstantiateWithFlags, phGraphExec, hGraph, flags);
-	result = GM_TRY(cuGraphInstantiateWithFlags, phGraphExec, hGraph, flags);
-	return graph_end("cuGraphInstantiateWithFlags", result, GM_CALLER);
-}
-
-/* With an upload at once. */
+/* A graph may be uploaded as it is instantiated. */
 static uint32_t uploads(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_thread)
 {
 	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
@@ -202,56 +135,6 @@ static void uploaded(const CUDA_GRAPH_INSTANTIATE_PARAMS *params, bool per_threa
 {
 	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
 		gm_work_over(params->hUploadStream, per_thread, seen);
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-				      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
-	seen = uploads(instantiateParams, false);
-	result = GM_TRY(cuGraphInstantiateWithParams, phGraphExec, hGraph, instantiateParams);
-	uploaded(instantiateParams, false, seen);
-	return graph_end("cuGraphInstantiateWithParams", result, GM_CALLER);
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
-					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
-	seen = uploads(instantiateParams, true);
-	result = GM_TRY(cuGraphInstantiateWithParams_ptsz, phGraphExec, hGraph, instantiateParams);
-	uploaded(instantiateParams, true, seen);
-	return graph_end("cuGraphInstantiateWithParams_ptsz", result, GM_CALLER);
-}
-
-CUresult cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphUpload, hGraph, hStream);
-	seen = gm_work(hStream, false, 0);
-	result = GM_TRY(cuGraphUpload, hGraph, hStream);
-	gm_work_over(hStream, false, seen);
-	return graph_end("cuGraphUpload", result, GM_CALLER);
-}
-
-CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphUpload_ptsz, hGraphExec, hStream);
-	seen = gm_work(hStream, true, 0);
-	result = GM_TRY(cuGraphUpload_ptsz, hGraphExec, hStream);
-	gm_work_over(hStream, true, seen);
-	return graph_end("cuGraphUpload_ptsz", result, GM_CALLER);
 }
 
 /* A graph may copy to the host, call its functions, and record events. */
@@ -272,55 +155,17 @@ static void launched(CUresult result, CUstream stream, bool per_thread, uint32_t
 		gm_host_submitted(stream, per_thread, GM_WORK_HOST);
 }
 
-CUresult cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphLaunch, hGraph, hStream);
-	seen = launches(hStream, false);
-	result = GM_TRY(cuGraphLaunch, hGraph, hStream);
-	launched(result, hStream, false, seen);
-	return graph_end("cuGraphLaunch", result, GM_CALLER);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-	uint32_t seen;
-	CUresult result;
-
-	GM_ENTER(cuGraphLaunch_ptsz, hGraphExec, hStream);
-	seen = launches(hStream, true);
-	result = GM_TRY(cuGraphLaunch_ptsz, hGraphExec, hStream);
-	launched(result, hStream, true, seen);
-	return graph_end("cuGraphLaunch_ptsz", result, GM_CALLER);
-}
-
-/* ---- the end of them ---- */
-
-CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphExecDestroy, hGraphExec);
-	result = GM_REAL(cuGraphExecDestroy)(hGraphExec);
-	return graph_end("cuGraphExecDestroy", result, GM_CALLER);
-}
-
-CUresult cuGraphDestroy(CUgraph hGraph)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphDestroy, hGraph);
-	result = GM_REAL(cuGraphDestroy)(hGraph);
-	return graph_end("cuGraphDestroy", result, GM_CALLER);
-}
-
-CUresult cuDeviceGraphMemTrim(CUdevice device)
-{
-	CUresult result;
-
-	GM_ENTER(cuDeviceGraphMemTrim, device);
-	result = GM_REAL(cuDeviceGraphMemTrim)(device);
-	return graph_end("cuDeviceGraphMemTrim", result, GM_CALLER);
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_GRAPH(class, name, type, params, args, before, after) \
+	CUresult name params \
+	{ \
+		__attribute__((unused)) uint32_t seen; \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		before; \
+		result = GM_TRY_WITH(name, args); \
+		after; \
+		return graph_end(#name, result, GM_CALLER); \
+	}
+#include "preload/hooks/hooks.def"

@@ -44,137 +44,40 @@ static bool is_inactive(CUdevice device)
 	return !GM_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) && !active;
 }
 
-/* ---- contexts of the program's own ---- */
-
-/* However it is asked for. */
-#define CREATES(name, parameters, ...)						\
-	CUresult name parameters						\
-	{									\
-		CUresult result;						\
-										\
-		GM_ENTER(name, __VA_ARGS__);					\
-		result = GM_TRY(name, __VA_ARGS__);				\
-		if (!result)							\
-			gm_context_seen(*pctx, dev, GM_CONTEXT_OWN);		\
-		return gm_leave(result);					\
-	}
-
-CREATES(cuCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
-CREATES(cuCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
-CREATES(cuCtxCreate_v3, (CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
-			 unsigned int flags, CUdevice dev), pctx, paramsArray, numParams, flags, dev)
-CREATES(cuCtxCreate_v4, (CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
-			 CUdevice dev), pctx, ctxCreateParams, flags, dev)
-
-/* The graphics libraries' own: without a prototype where those are not installed. */
-CREATES(cuGLCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
-CREATES(cuGLCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev), pctx, flags, dev)
-CREATES(cuVDPAUCtxCreate, (CUcontext *pctx, unsigned int flags, CUdevice dev, uint32_t vdp_device,
-			   void *vdp_get_proc_address), pctx, flags, dev, vdp_device,
-	vdp_get_proc_address)
-CREATES(cuVDPAUCtxCreate_v2, (CUcontext *pctx, unsigned int flags, CUdevice dev,
-			      uint32_t vdp_device, void *vdp_get_proc_address), pctx, flags, dev,
-	vdp_device, vdp_get_proc_address)
-
-CUresult cuCtxDestroy_v2(CUcontext ctx)
+/* The last detach of a context destroys it: then it is not current any more. */
+static bool is_current(CUcontext context)
 {
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuCtxDestroy_v2, ctx);
-	before_end();
-	gm_context_ending(&ending, ctx);
-	result = GM_REAL(cuCtxDestroy_v2)(ctx);
-	return after_end(&ending, result, !result);
-}
-
-CUresult cuCtxDestroy(CUcontext ctx)
-{
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuCtxDestroy, ctx);
-	before_end();
-	gm_context_ending(&ending, ctx);
-	result = GM_REAL(cuCtxDestroy)(ctx);
-	return after_end(&ending, result, !result);
-}
-
-/* The last detach destroys; then the context is not current any more. */
-CUresult cuCtxDetach(CUcontext ctx)
-{
-	struct gm_ending ending;
 	CUcontext current = NULL;
-	CUresult result;
 
-	GM_ENTER(cuCtxDetach, ctx);
-	before_end();
-	gm_context_ending(&ending, ctx);
-	result = GM_REAL(cuCtxDetach)(ctx);
 	GM_REAL(cuCtxGetCurrent)(&current);
-	return after_end(&ending, result, !result && current != ctx);
+	return current == context;
 }
 
-/* ---- primary contexts ---- */
-
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
-{
-	CUresult result;
-
-	GM_ENTER(cuDevicePrimaryCtxRetain, pctx, dev);
-	result = GM_TRY(cuDevicePrimaryCtxRetain, pctx, dev);
-	if (!result)
-		gm_context_seen(*pctx, dev, GM_CONTEXT_PRIMARY);
-	return gm_leave(result);
-}
-
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuDevicePrimaryCtxRelease_v2, dev);
-	before_end();
-	gm_primary_ending(&ending, dev);
-	result = GM_REAL(cuDevicePrimaryCtxRelease_v2)(dev);
-	return after_end(&ending, result, is_inactive(dev));
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuDevicePrimaryCtxRelease, dev);
-	before_end();
-	gm_primary_ending(&ending, dev);
-	result = GM_REAL(cuDevicePrimaryCtxRelease)(dev);
-	return after_end(&ending, result, is_inactive(dev));
-}
-
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuDevicePrimaryCtxReset_v2, dev);
-	before_end();
-	gm_primary_ending(&ending, dev);
-	result = GM_REAL(cuDevicePrimaryCtxReset_v2)(dev);
-	return after_end(&ending, result, !result || is_inactive(dev));
-}
-
-CUresult cuDevicePrimaryCtxReset(CUdevice dev)
-{
-	struct gm_ending ending;
-	CUresult result;
-
-	GM_ENTER(cuDevicePrimaryCtxReset, dev);
-	before_end();
-	gm_primary_ending(&ending, dev);
-	result = GM_REAL(cuDevicePrimaryCtxReset)(dev);
-	return after_end(&ending, result, !result || is_inactive(dev));
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_CONTEXT(class, name, type, params, args, role) \
+	CUresult name params \
+	{ \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		result = GM_TRY_WITH(name, args); \
+		if (!result) \
+			gm_context_seen(*pctx, dev, role); \
+		return gm_leave(result); \
+	}
+#define GM_CONTEXT_END(class, name, type, params, args, begin, ended) \
+	CUresult name params \
+	{ \
+		struct gm_ending ending; \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		before_end(); \
+		begin; \
+		result = GM_REAL(name) args; \
+		return after_end(&ending, result, ended); \
+	}
+#include "preload/hooks/hooks.def"
 
 /* A green context holds the primary context of its device, and may be the last that does. */
 CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)

@@ -1,5 +1,10 @@
 /*
- * hook_mem.c - linear memory: allocate, pitched, managed, free; with the 32-bit names of CUDA 2.
+ * hook_mem.c - memory that is allocated and freed by one call each: cuMemAlloc and cuMemFree, which
+ * the cache may serve, and what hooks.def has as GM_ALLOC and GM_FREE.
+ *
+ * Pinned host memory, allocated or registered, is recorded in the host's domain and ends with the
+ * context that made it. A mipmapped array mapped from external memory is one of its mappings
+ * (hook_external.c).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -26,56 +31,6 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }
 
-CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemAlloc, dptr, bytesize);
-	gm_alloc_begin(&call, "cuMemAlloc", GM_KIND_DEVICE, bytesize, GM_CALLER);
-	result = GM_TRY(cuMemAlloc, dptr, bytesize);
-	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
-}
-
-CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-			    unsigned int ElementSizeBytes)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	gm_alloc_begin(&call, "cuMemAllocPitch_v2", GM_KIND_DEVICE, WidthInBytes * Height,
-		       GM_CALLER);
-	result = GM_TRY(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
-			    result ? 0 : *pPitch * Height);
-}
-
-CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
-			 unsigned int Height, unsigned int ElementSizeBytes)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	gm_alloc_begin(&call, "cuMemAllocPitch", GM_KIND_DEVICE, (uint64_t)WidthInBytes * Height,
-		       GM_CALLER);
-	result = GM_TRY(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr,
-			    result ? 0 : (uint64_t)*pPitch * Height);
-}
-
-CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemAllocManaged, dptr, bytesize, flags);
-	gm_alloc_begin(&call, "cuMemAllocManaged", GM_KIND_MANAGED, bytesize, GM_CALLER);
-	result = GM_TRY(cuMemAllocManaged, dptr, bytesize, flags);
-	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
-}
-
 static __attribute__((noinline)) CUresult free_inside(CUdeviceptr dptr)
 {
 	if (!gm_inside_covers(dptr))
@@ -97,13 +52,30 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	return gm_free_end(&call, result);
 }
 
-CUresult cuMemFree(CUdeviceptr_v1 dptr)
-{
-	struct gm_call call;
-	CUresult result;
+/* ---- the rows GM_ALLOC and GM_FREE of hooks.def, of memory of any kind ---- */
 
-	GM_ENTER(cuMemFree, dptr);
-	gm_free_begin(&call, GM_MAP_ADDRESS, dptr, NULL);
-	result = GM_REAL(cuMemFree)(dptr);
-	return gm_free_end(&call, result);
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_ALLOC(class, name, type, params, args, kind, segment_flags, requested, address, size) \
+	CUresult name params \
+	{ \
+		struct gm_call call; \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		gm_alloc_begin(&call, #name, kind, requested, GM_CALLER); \
+		call.alloc.flags = segment_flags; \
+		result = GM_TRY_WITH(name, args); \
+		return gm_alloc_end(&call, result, GM_MAP_ADDRESS, \
+				    result ? 0 : (uint64_t)(uintptr_t)(address), \
+				    result ? 0 : size); \
+	}
+#define GM_FREE(class, name, type, params, args, begin) \
+	CUresult name params \
+	{ \
+		struct gm_call call; \
+		\
+		GM_ENTER_WITH(name, args); \
+		begin; \
+		return gm_free_end(&call, GM_REAL(name) args); \
+	}
+#include "preload/hooks/hooks.def"

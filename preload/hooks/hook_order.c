@@ -209,7 +209,7 @@ static struct gm_host_mark recording(CUevent event, CUstream stream, bool per_th
 	return gm_host_event_recording(event, gm_stream_key(stream, per_thread), NULL);
 }
 
-/* In a capture the event was not recorded, the graph will record another. */
+/* In a capture the event was not recorded: the graph will record another. */
 static CUresult recorded(CUresult result, CUevent event, const struct gm_host_mark *mark,
 			 CUstream stream, bool per_thread)
 {
@@ -218,43 +218,17 @@ static CUresult recorded(CUresult result, CUevent event, const struct gm_host_ma
 	return gm_leave(result);
 }
 
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-	struct gm_host_mark mark;
-
-	GM_ENTER(cuEventRecord, hEvent, hStream);
-	mark = recording(hEvent, hStream, false);
-	return recorded(GM_REAL(cuEventRecord)(hEvent, hStream), hEvent, &mark, hStream, false);
-}
-
-CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
-{
-	struct gm_host_mark mark;
-
-	GM_ENTER(cuEventRecord_ptsz, hEvent, hStream);
-	mark = recording(hEvent, hStream, true);
-	return recorded(GM_REAL(cuEventRecord_ptsz)(hEvent, hStream), hEvent, &mark, hStream, true);
-}
-
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	struct gm_host_mark mark;
-
-	GM_ENTER(cuEventRecordWithFlags, hEvent, hStream, flags);
-	mark = recording(hEvent, hStream, false);
-	return recorded(GM_REAL(cuEventRecordWithFlags)(hEvent, hStream, flags), hEvent, &mark,
-			hStream, false);
-}
-
-CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	struct gm_host_mark mark;
-
-	GM_ENTER(cuEventRecordWithFlags_ptsz, hEvent, hStream, flags);
-	mark = recording(hEvent, hStream, true);
-	return recorded(GM_REAL(cuEventRecordWithFlags_ptsz)(hEvent, hStream, flags), hEvent, &mark,
-			hStream, true);
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_EVENT(class, name, type, params, args, per_thread) \
+	CUresult name params \
+	{ \
+		struct gm_host_mark mark; \
+		\
+		GM_ENTER_WITH(name, args); \
+		mark = recording(hEvent, hStream, per_thread); \
+		return recorded(GM_REAL(name) args, hEvent, &mark, hStream, per_thread); \
+	}
+#include "preload/hooks/hooks.def"
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
@@ -269,39 +243,10 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 	return gm_leave(result);
 }
 
-CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
-{
-	GM_ENTER(cuGreenCtxRecordEvent, hCtx, hEvent);
-	gm_host_event_forget(hEvent);
-	return gm_leave(GM_REAL(cuGreenCtxRecordEvent)(hCtx, hEvent));
-}
-
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	GM_ENTER(cuEventCreate, phEvent, Flags);
 	if (Flags & CU_EVENT_INTERPROCESS)
 		gm_host_events_shared();
 	return gm_leave(GM_TRY(cuEventCreate, phEvent, Flags));
-}
-
-CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
-{
-	GM_ENTER(cuIpcOpenEventHandle, phEvent, handle);
-	gm_host_events_shared();
-	return gm_leave(GM_REAL(cuIpcOpenEventHandle)(phEvent, handle));
-}
-
-/* An event that was never recorded answers "done": its handle must not stand for anything. */
-CUresult cuEventDestroy_v2(CUevent hEvent)
-{
-	GM_ENTER(cuEventDestroy_v2, hEvent);
-	gm_host_event_forget(hEvent);
-	return gm_leave(GM_REAL(cuEventDestroy_v2)(hEvent));
-}
-
-CUresult cuEventDestroy(CUevent hEvent)
-{
-	GM_ENTER(cuEventDestroy, hEvent);
-	gm_host_event_forget(hEvent);
-	return gm_leave(GM_REAL(cuEventDestroy)(hEvent));
 }

@@ -124,13 +124,14 @@ static struct gm_where where_of_stream(const struct gm_call *call, CUstream stre
 	return known.where;
 }
 
-static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUstream stream, bool per_thread,
-		       CUresult *ret_result)
+/* A pool that the program names is the driver's to serve. */
+static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool pool, CUstream stream,
+		       bool per_thread, CUresult *ret_result)
 {
 	struct gm_where where;
 	uint64_t key;
 
-	if (!gm_cache_on())
+	if (pool || !gm_cache_on())
 		return false;
 	key = gm_stream_key_in(call->where.context, stream, per_thread);
 	if (per_thread && !stream)
@@ -142,66 +143,23 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUstream stream,
 	return gm_cache_malloc_async(call, dptr, stream, key, ret_result);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-	bool captured;
-
-	GM_ENTER(cuMemAllocAsync, dptr, bytesize, hStream);
-	captured = async_begin(&call, "cuMemAllocAsync", bytesize, NULL, hStream, false, GM_CALLER);
-	if (!captured && from_cache(&call, dptr, hStream, false, &result))
-		return result;
-	gm_alloc_flight(&call);
-	result = GM_TRY(cuMemAllocAsync, dptr, bytesize, hStream);
-	return async_end(&call, result, dptr, bytesize, captured);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-	bool captured;
-
-	GM_ENTER(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
-	captured = async_begin(&call, "cuMemAllocAsync_ptsz", bytesize, NULL, hStream, true,
-			       GM_CALLER);
-	if (!captured && from_cache(&call, dptr, hStream, true, &result))
-		return result;
-	gm_alloc_flight(&call);
-	result = GM_TRY(cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
-	return async_end(&call, result, dptr, bytesize, captured);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-				 CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-	bool captured;
-
-	GM_ENTER(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
-	captured = async_begin(&call, "cuMemAllocFromPoolAsync", bytesize, pool, hStream, false,
-			       GM_CALLER);
-	gm_alloc_flight(&call);
-	result = GM_TRY(cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
-	return async_end(&call, result, dptr, bytesize, captured);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-				      CUstream hStream)
-{
-	struct gm_call call;
-	CUresult result;
-	bool captured;
-
-	GM_ENTER(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
-	captured = async_begin(&call, "cuMemAllocFromPoolAsync_ptsz", bytesize, pool, hStream, true,
-			       GM_CALLER);
-	gm_alloc_flight(&call);
-	result = GM_TRY(cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
-	return async_end(&call, result, dptr, bytesize, captured);
-}
+#define GM_HOOK(class, name, type, params, args)
+#define GM_ALLOC_ASYNC(class, name, type, params, args, pool, per_thread) \
+	CUresult name params \
+	{ \
+		struct gm_call call; \
+		CUresult result; \
+		bool captured; \
+		\
+		GM_ENTER_WITH(name, args); \
+		captured = async_begin(&call, #name, bytesize, pool, hStream, per_thread, GM_CALLER); \
+		if (!captured && from_cache(&call, dptr, pool, hStream, per_thread, &result)) \
+			return result; \
+		gm_alloc_flight(&call); \
+		result = GM_TRY_WITH(name, args); \
+		return async_end(&call, result, dptr, bytesize, captured); \
+	}
+#include "preload/hooks/hooks.def"
 
 static __attribute__((noinline)) CUresult
 free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream, bool per_thread)

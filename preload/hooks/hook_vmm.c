@@ -93,25 +93,3 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 			       gm_stack_of_change(&call.alloc));
 	return gm_alloc_pass(&call, result);
 }
-
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemUnmap, ptr, size);
-	gm_take_begin(&call, GM_MAP_MAPPING, ptr, size);
-	result = GM_REAL(cuMemUnmap)(ptr, size);
-	return gm_free_end(&call, result);
-}
-
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	struct gm_call call;
-	CUresult result;
-
-	GM_ENTER(cuMemRelease, handle);
-	gm_take_begin(&call, GM_MAP_HANDLE, handle, 0);
-	result = GM_REAL(cuMemRelease)(handle);
-	return gm_free_end(&call, result);
-}

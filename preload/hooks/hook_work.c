@@ -86,6 +86,13 @@ static unsigned int copied_peer(CUcontext dst, CUcontext src)
 	return GM_WORK_LAUNCH;
 }
 
+/* Host functions and callbacks are work that the host sees. */
+static unsigned int host_function(void)
+{
+	gm_host_function_added();
+	return GM_WORK_HOST;
+}
+
 /* ---- the bodies ---- */
 
 /* A synchronous copy to the host is done: so is what came before it on its stream. */

@@ -14,14 +14,15 @@
 #include "preload/cache/cache.h"
 
 /* GM_REAL(name)(...), and what came of it. */
-#define GM_TRY(name, ...) \
+#define GM_TRY(name, ...) GM_TRY_WITH(name, (__VA_ARGS__))
+#define GM_TRY_WITH(name, args) \
 	({ \
-		CUresult tried_ = GM_REAL(name)(__VA_ARGS__); \
+		CUresult tried_ = GM_REAL(name) args; \
 		unsigned int tries_ = 0; \
 		\
 		while (__builtin_expect(tried_ != CUDA_SUCCESS, 0) && \
 		       gm_cache_retry(tried_, &tries_)) \
-			tried_ = GM_REAL(name)(__VA_ARGS__); \
+			tried_ = GM_REAL(name) args; \
 		tried_; \
 	})
 

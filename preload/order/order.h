@@ -167,7 +167,9 @@ CUresult gm_capture_permission(uint32_t context);
 
 /* Is this thread running a host function, where the driver refuses every call (800)? */
 bool gm_in_host_function(void);
-void gm_host_function_added(void);		/* one was given to the driver */
+/* The program is about to have the driver call one, or a node of these parameters does. */
+void gm_host_function_added(void);
+void gm_host_function_in(const CUgraphNodeParams *params);
 
 /* ---- what the host may look at (order_host.c) ---- */
 

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "allocator/lock.h"
+#include "preload/cache/cache.h"
 #include "preload/order/capture.h"
 #include "preload/order/order.h"
 
@@ -380,4 +381,34 @@ void gm_host_event_done(CUevent event, const struct gm_host_mark *mark_of)
 		gm_host_stream_done(mark_of->key, mark_of->now);
 	else
 		gm_host_context_done(mark_of->context, mark_of->now);
+}
+
+/* ---- host functions ---- */
+
+/* In a function that the driver calls, it refuses every call with CUDA_ERROR_NOT_PERMITTED,
+ * cuCtxGetCurrent too (seen on a GPU): so once there is one, that call tells whether this thread is
+ * in one. Nothing is wrapped: getters give the program its own function back by themselves. */
+static _Atomic(bool) functions_added;
+
+void gm_host_function_added(void)
+{
+	if (!functions_added)
+		functions_added = true;
+	if (gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS)
+		return;
+	gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
+	gm_context_handles_changed();
+}
+
+void gm_host_function_in(const CUgraphNodeParams *params)
+{
+	if (params && params->type == CU_GRAPH_NODE_TYPE_HOST)
+		gm_host_function_added();
+}
+
+bool gm_in_host_function(void)
+{
+	CUcontext context;
+
+	return functions_added && GM_REAL(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_PERMITTED;
 }

@@ -24,7 +24,7 @@ def prototypes(path):
 
 def library(path, machine):
     """The file at @path, for @machine as readelf calls it."""
-    hooks = rows("preload/hooks/hooks.def", r"^GM_(?:HOOK|PASS|WORK|RETRY)\(\w+, (\w+),")
+    hooks = rows("preload/hooks/hooks.def", r"^GM_(?!CALL)\w+\(\w+, (\w+),")
     others = rows("preload/driver/exports.def", r"^GM_EXPORT\((\w+)\)")
     got = {line.split()[-1] for line in run("nm", "-D", "--defined-only", path).splitlines()}
     check("%s: for that machine" % machine, re.search(r"Machine:\s+.*%s$" % machine, run("readelf", "-hW", path), re.M))

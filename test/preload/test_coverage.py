@@ -42,7 +42,7 @@ def of_graphics(library):
 
 def hooked():
     rows = open("preload/hooks/hooks.def").read()
-    return re.findall(r"^GM_(?:HOOK|PASS|WORK|RETRY)\((\w+), (\w+), (PFN_\w+)", rows, re.M)
+    return re.findall(r"^GM_(?!CALL)\w+\((\w+), (\w+), (PFN_\w+)", rows, re.M)
 
 
 def left_alone():

@@ -113,7 +113,7 @@ def next_in_line():
 
 def every_name():
     """All that the list has, and all that the runtime asks for at its start, looked up in the whole driver."""
-    rows = re.findall(r"^GM_(HOOK|PASS|WORK|RETRY)\((\w+), (\w+),", open("preload/hooks/hooks.def").read(), re.M)
+    rows = re.findall(r"^GM_(?!CALL)(\w+)\((\w+), (\w+),", open("preload/hooks/hooks.def").read(), re.M)
     hooked = {name for kind, group, name in rows if kind != "PASS"}
     rows = [(group, name) for _, group, name in rows]
     queries = re.findall(r"^CUDART_QUERY\((\w+), (\d+), (\d+)\)", open("test/fakecuda/cudart/queries.def").read(), re.M)

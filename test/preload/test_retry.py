@@ -14,9 +14,9 @@ ODD = {"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle"}
 
 
 def repeated():
-    """Entries of GM_RETRY and GM_WORK rows, and those whose bodies use GM_TRY."""
-    rows = re.findall(r"^GM_(?:RETRY|WORK)\(\w+, (\w+),", open("preload/hooks/hooks.def").read(), re.M)
-    bodies = [n for path in glob.glob("preload/hook_*.c") for n in re.findall(r"(?:GM_TRY|CREATES)\((cu\w+),", open(path).read())]
+    """Entries of rows whose kind repeats the call, and those whose bodies use GM_TRY."""
+    rows = re.findall(r"^GM_(?:RETRY|WORK|ALLOC|ALLOC_ASYNC|ARRAY|GRAPH|CONTEXT)\(\w+, (\w+),", open("preload/hooks/hooks.def").read(), re.M)
+    bodies = [n for path in glob.glob("preload/hooks/hook_*.c") for n in re.findall(r"GM_TRY\((cu\w+),", open(path).read())]
     return sorted((set(rows) | set(bodies)) - ODD)
 
 
