@@ -302,13 +302,13 @@ static void *helper(void *arg)
 		}
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
 		       names_left ? PAUSE_NS : TICK_NS;
-		if (!gm_recorder_ahead())
-			futex_wait(&header->request, number, wait < owed ? wait : owed);
+		gm_recorder_review_if_due();
+		futex_wait(&header->request, number, wait < owed ? wait : owed);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
 		if (gm_get_acquire(&header->request) != number || gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
-		if (gm_now_ns() < next)		/* woken for gm_recorder_ahead alone */
+		if (gm_now_ns() < next)		/* woken for a review alone */
 			continue;
 		if (gm_recorder_exposed())
 			gm_with_own_files(unlink_journal, NULL);

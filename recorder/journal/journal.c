@@ -9,10 +9,13 @@
 #include "recorder/journal/journal.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "recorder/journal/budget.h"
+#include "recorder/journal/probe.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 
@@ -218,7 +221,8 @@ static void grown(struct gm_header *header, uint64_t bytes)
 		return;
 	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
 	gm_set(&gm_rec.review, 1);
-	gm_helper_wake(header);
+	if (gm_get(&header->has_helper))
+		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
 }
 
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
@@ -252,38 +256,6 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 refuse:
 	gm_count(&region->refused, 1);
 	return r;
-}
-
-int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t smallest,
-			   uint64_t *bytes)
-{
-	struct gm_region *region = &header->regions[id];
-	uint64_t populated = gm_get(&region->populated);
-
-	if (*bytes <= populated)
-		return 1;
-	if (gm_rec.patience[id]) {
-		gm_rec.patience[id]--;
-		goto refuse;
-	}
-	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated))
-		*bytes = smallest;
-	if (*bytes > region->capacity || !affordable(id, region, *bytes - populated)) {
-		gm_rec.patience[id] = PATIENCE;
-		goto refuse;
-	}
-	grown(header, *bytes - populated);
-	gm_set_release(&region->populated, *bytes);
-	return 0;
-refuse:
-	gm_count(&region->refused, 1);
-	return -ENOSPC;
-}
-
-int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
-		   uint64_t bytes)
-{
-	return populate(gm_rec.base + header->regions[id].offset + at, bytes);
 }
 
 uint32_t gm_region_take(enum gm_region_id id, bool nested)

@@ -4,8 +4,8 @@
  *   header | domains | threads | segments | blocks | usage | modules | strings | stacks | frames |
  *   settings | failures | events          each at a multiple of 4096, sparse until it is grown into
  *
- * Thread context: the one thread in gm_recorder_start; growth (state.h) under the journal lock.
- * Signal context: none. Fork: the mapping is MADV_DONTFORK.
+ * Thread context: the one thread in gm_recorder_start; growth under the journal lock.
+ * Signal context: none. A forked child does not have the mapping (MADV_DONTFORK).
  */
 #ifndef GM_RECORDER_JOURNAL_H
 #define GM_RECORDER_JOURNAL_H
@@ -44,5 +44,13 @@ int gm_journal_map(int fd, uint64_t budget_bytes, uint64_t history_events,
 /* Put the regions into the header of a new mapping, gm_rec behind it, and memory behind the first
  * part of each region. 0 or -errno. */
 int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
+
+/* Back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and the refusal is
+ * counted. */
+int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
+ * journal lock; @nested: without waiting. */
+uint32_t gm_region_take(enum gm_region_id id, bool nested);
 
 #endif

@@ -73,13 +73,13 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
-/* Get memory for the events to come, where threads write many: the futex word @request is woken for it
- * without a request. The helper thread. Returns false when there was nothing to do. */
-bool gm_recorder_ahead(void);
-
 /* Where a control group has a limit: look at what that has left, and have the journal grow and be copied
  * within it. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
 void gm_recorder_review(void);
+
+/* The same, if the journal has grown much since the last time. By the helper thread, whenever it wakes:
+ * its futex word @request is woken for it, without a request. */
+void gm_recorder_review_if_due(void);
 
 /* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
  * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be

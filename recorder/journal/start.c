@@ -313,16 +313,14 @@ void gm_recorder_tick(void)
 	gm_recorder_review();
 	gm_clock_refresh(&header->clock);
 	gm_threads_sweep();
-	gm_events_tick();
 }
 
-bool gm_recorder_ahead(void)
+void gm_recorder_review_if_due(void)
 {
 	if (gm_get(&gm_rec.review)) {
 		gm_set(&gm_rec.review, 0);
 		gm_recorder_review();
 	}
-	return gm_events_ahead();
 }
 
 static uint32_t slots_used(void)

@@ -36,17 +36,12 @@
 #define GM_USAGE_ROWS 8192u
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 
-/* The chunks in a slot's hands: those before @at were opened one after the other, the last of them is
- * open still or full, the rest wait. */
-#define GM_RUN_MOST 16u
-struct gm_run { uint32_t count, at, chunks[GM_RUN_MOST]; };
-
 /* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */
 struct gm_slot {
 	_Atomic(uint32_t) busy;		/* 1: somebody is writing through it */
 	uint32_t index;
 	uint32_t place;			/* next place in @chunk, 1..63; 64: full */
-	struct gm_chunk *chunk;		/* NULL: none */
+	struct gm_chunk *chunk;		/* NULL: none; changes under the lock journal */
 	uint64_t commit;		/* generation of the chunk << 8 */
 	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
@@ -54,7 +49,6 @@ struct gm_slot {
 	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @tcache_owner has run out */
 	_Atomic(struct gm_tcache *) keep;	/* its thread cache of the domain it was in last; lock: keeping */
 	_Atomic(struct gm_tcache *) keeps;	/* all its thread caches; they are never taken away */
-	struct gm_run run;		/* lock: journal for @count and @chunks */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
 
 enum gm_tcache_owner { GM_TCACHE_NOBODY, GM_TCACHE_OWNER, GM_TCACHE_OTHER };
@@ -67,26 +61,14 @@ struct gm_domain_state {
 	struct gm_usage *last_rows[3];	/* lock: @lock */
 } __attribute__((aligned(64)));
 
-/* Chunks that lie together. */
-struct gm_chunk_range { uint32_t first, count; };
-#define GM_GROWING_MOST 32u
-
 struct gm_chunk_pool {			/* lock: journal */
 	uint32_t chunks;		/* that there may be ever */
 	uint32_t limit;			/* and now: memory for more was refused */
-	uint32_t wanted;		/* and now: no more are asked for (history.c) */
-	uint32_t fresh;			/* index of the first one never given to anybody */
-	uint32_t owned;			/* in the hands of threads */
+	uint32_t wanted;		/* and now: no more are asked for (gm_record_history) */
+	uint32_t fresh;			/* index of the first one that was never opened */
+	uint32_t owned;			/* open ones of threads */
 	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
 	uint32_t closed_first, closed_count;
-	/* With memory, for whoever asks next. */
-	struct gm_chunk_range ready[GM_GROWING_MOST];
-	uint32_t ready_count;
-	_Atomic(uint32_t) asked;	/* 1: the helper thread is to get more of them */
-	/* Given to somebody who was refused the memory behind them: nobody may touch them. */
-	struct gm_chunk_range unbacked[GM_GROWING_MOST];
-	uint32_t unbacked_count;
-	_Atomic(uint32_t) growing;	/* ranges that somebody is getting memory for, under no lock */
 };
 
 /* The three rows that one (domain, module, kind) counts in; 0 none. */
@@ -115,7 +97,7 @@ struct gm_recorder {
 	struct gm_tcache_record *tcaches;
 	uint8_t *events;
 	uint64_t min_size;		/* blocks smaller than this leave no events */
-	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written (history.c) */
+	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written */
 	uint32_t history;		/* 1: there is a place for events */
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
@@ -169,28 +151,6 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 
 /* What gm_recorder_lock_all holds: domain locks, and slots (a bit each) whose threads are kept out. */
 struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
-
-/* history.c: what the options leave out, for a new journal. */
-void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
-
-/* journal.c: back a region by memory up to @bytes; with the journal lock held. 0 or -errno, and
- * the refusal is counted. */
-int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
-
-/* The same in two steps, the second of which needs no lock. Claim: 0, and *@bytes, or if that is too
- * much @least, count as backed, but nothing may be touched before gm_region_back; 1: they are backed;
- * -errno: refused. */
-int gm_region_claim_locked(struct gm_header *header, enum gm_region_id id, uint64_t least,
-			   uint64_t *bytes);
-int gm_region_back(const struct gm_header *header, enum gm_region_id id, uint64_t at,
-		   uint64_t bytes);
-
-/* events.c: as a request for a snapshot wakes the helper thread, without one. */
-void gm_helper_wake(struct gm_header *header);
-
-/* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
- * journal lock; @nested: without waiting. */
-uint32_t gm_region_take(enum gm_region_id id, bool nested);
 
 /* How long to wait for a lock of the journal: not at all when this thread may hold it itself. */
 static inline uint64_t gm_patience(bool nested)

@@ -1,5 +1,5 @@
 /*
- * copy_check.c - every structural rule of a settled copy, counted.
+ * copy_check.c - every structural rule of a consistent journal copy, counted.
  *
  * Tables against themselves (lists, tiling, overlap), ids against their areas, and the counters
  * of each domain against what the tables add up to, by the rule in allocator/table.h.
@@ -132,10 +132,30 @@ static void check_list(struct check *check, unsigned int d, const struct gm_doma
 	INSIST(check, domain->last_segment == before, d);
 }
 
+/* The lists of ids that are for the next ones: unused records, of this domain. */
+static void check_unused(struct check *check, unsigned int d, const struct gm_domain *domain)
+{
+	const struct gm_copy *copy = check->copy;
+	const struct gm_region *regions = copy->header->regions;
+	const struct gm_segment *segments = (const void *)(copy->base + regions[GM_REGION_SEGMENTS].offset);
+	const struct gm_block *blocks = (const void *)(copy->base + regions[GM_REGION_BLOCKS].offset);
+	size_t limit = gm_copy_items(copy, GM_REGION_SEGMENTS), steps = 0;
+	uint32_t id;
+
+	for (id = domain->unused_segments; id && id < limit && steps++ < limit; id = segments[id].next)
+		INSIST(check, !segments[id].used && segments[id].domain == d, id);
+	INSIST(check, id == GM_NONE, d);
+	limit = gm_copy_items(copy, GM_REGION_BLOCKS);
+	steps = 0;
+	for (id = domain->unused_blocks; id && id < limit && steps++ < limit; id = blocks[id].next)
+		INSIST(check, blocks[id].state == GM_BLOCK_UNUSED && blocks[id].domain == d, id);
+	INSIST(check, id == GM_NONE, d);
+}
+
 static void check_usage(struct check *check)
 {
 	const struct gm_copy *copy = check->copy;
-	uint64_t by_module[GM_DOMAINS] = { 0 };
+	uint64_t by_module[GM_DOMAINS] = { 0 }, by_pair[GM_DOMAINS][GM_KIND_COUNT] = { { 0 } };
 
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
 		const struct gm_usage *row = gm_copy_usage(copy, i);
@@ -154,13 +174,19 @@ static void check_usage(struct check *check)
 			       i);
 		else if (row->kind == 0xff)
 			by_module[row->domain] += (uint64_t)row->current_bytes;
+		else if (row->kind < GM_KIND_COUNT)
+			by_pair[row->domain][row->kind] += (uint64_t)row->current_bytes;
+		INSIST(check, row->allocations >= row->frees, i);
 	}
-	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+	for (unsigned int d = 0; d < GM_DOMAINS && !gm_copy_refused(copy, GM_REGION_USAGE); d++) {
 		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
-		if (domain && !gm_copy_refused(copy, GM_REGION_USAGE))
-			INSIST(check, (int64_t)by_module[d] ==
-			       domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, d);
+		if (!domain)
+			continue;
+		INSIST(check, (int64_t)by_module[d] ==
+		       domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, d);
+		for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
+			INSIST(check, by_pair[d][k] == domain->live_bytes[k], d);
 	}
 }
 
@@ -178,7 +204,11 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 	}
 	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
 		INSIST(check, domain->live_bytes[k] == check->sum.live[k], d);
+	INSIST(check, domain->stats_resets ||
+	       minus(domain->stats.num_device_alloc, domain->stats.num_device_free) ==
+	       domain->stats.stat[GM_STAT_SEGMENT][GM_POOL_ALL].current, d);
 	check_list(check, d, domain);
+	check_unused(check, d, domain);
 }
 
 /* In address order neighbours must not overlap, where addresses are addresses. */

@@ -19,8 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "recorder/record/events.h"
-#include "recorder/journal/probe.h"
+#include "recorder/journal/state.h"
 
 #define LOCK_LIMIT_NS UINT64_C(100000000)
 #define LEFT_LEAST (UINT64_C(1) << 20)	/* of a control group's memory, beside the copy and its JSON */
@@ -193,22 +192,17 @@ static void copy_chunk(struct gm_copy *copy, const struct gm_chunk *from, struct
 		events[place].commit = 0;
 }
 
-/* Chunks that were given out since the locks were free hold nothing that counts here. @doubtful: some
- * of the others may have no memory behind them (events.c), and a touch could be the program's end. */
-static void copy_events(struct gm_copy *copy, const uint8_t *live, bool doubtful)
+/* Chunks that were opened since the locks were free hold nothing that counts here. */
+static void copy_events(struct gm_copy *copy, const uint8_t *live)
 {
 	const struct gm_region *events = &copy->header->regions[GM_REGION_EVENTS];
 	uint64_t chunks = gm_copy_readable(events) / GM_CHUNK_BYTES;
 
 	copy->copied[GM_REGION_EVENTS] = chunks * GM_CHUNK_BYTES;
 	gm_copy_touch(copy, events->offset, chunks * GM_CHUNK_BYTES);
-	for (uint64_t c = 0; c < chunks; c++) {
-		const struct gm_chunk *from = chunk_at(live, events, c);
-
-		if (!doubtful || gm_probe_word((uintptr_t)from))
-			copy_chunk(copy, from,
-				   (struct gm_chunk *)chunk_at(copy->base, events, c));
-	}
+	for (uint64_t c = 0; c < chunks; c++)
+		copy_chunk(copy, chunk_at(live, events, c),
+			   (struct gm_chunk *)chunk_at(copy->base, events, c));
 	copy->header->horizon = ((const struct gm_header *)live)->horizon;
 }
 
@@ -318,7 +312,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	uint64_t bytes = 0, began;
 	const uint8_t *live = gm_recorder_mapping(&bytes);
 	struct gm_held held;
-	bool all, doubtful, poor;
+	bool all, poor;
 	int r;
 
 	memset(copy, 0, sizeof(*copy));
@@ -347,10 +341,9 @@ int gm_copy_from_process(struct gm_copy *copy)
 #endif
 	copy->cut_tsc = gm_stamp();
 	copy_tables(copy, live);
-	doubtful = !all || gm_events_unbacked();
 	gm_recorder_unlock_all(&held);
 	copy->locked_ns = gm_now_ns() - began;
-	copy_events(copy, live, doubtful);
+	copy_events(copy, live);
 	copy_clock(copy, (const struct gm_header *)live);
 	copy_region(copy, live, GM_REGION_FAILURES);
 	copy_names(copy, live);

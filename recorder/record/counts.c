@@ -6,6 +6,8 @@
  */
 #include "recorder/record/counts.h"
 
+#include "recorder/journal/journal.h"
+
 /* The entry of @key, or the free one where it would go; NULL when the table is full. */
 static struct gm_usage_entry *find(uint32_t key)
 {

@@ -1,20 +1,19 @@
 /*
- * events.h - the chunk pool: where events are written.
+ * events.h - the chunk pool: where events are written, and which of them.
  *
- *   fresh ──> ready ──> in a thread's hands: open, full ──> closed, in a queue ──> recycled: again
- *         └───────────> shared (slot 0's) ───────────────┘                         in such hands
+ *   fresh ──> open: a thread's ─────────┬──> closed, in a queue ──> recycled: open again
+ *         └─> open: shared by the rest ─┘
  *
  * Threads own at most half of the chunks there may be; who gets none writes into the one shared
- * chunk, under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
+ * chunk (slot 0's), under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
  * horizon rises to its last stamp.
  *
- * Who fills one chunk after the other takes several at once, so that threads seldom meet at the
- * pool, and gets them their memory under no lock: the kernel serves several threads at a time. Ahead
- * of them the helper thread gets memory for those that are wanted next (ready).
+ * An event that is not wanted costs its writer one look at a mask, and is counted. Switching the
+ * history drops what was written before wherever events begin or end: a trace with a gap would not
+ * add up.
  *
  * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
- * thread's thread cache of it.
- * Signal context: as there. Fork: none.
+ * thread's thread cache of it. Signal context: as there.
  */
 #ifndef GM_RECORDER_EVENTS_H
 #define GM_RECORDER_EVENTS_H
@@ -27,16 +26,8 @@
 int gm_events_begin(uint32_t chunks);
 void gm_events_end(void);
 
-/* Try again what was refused for want of memory; get memory for the next chunks. */
-void gm_events_tick(void);
-
-/* Where threads fill chunk after chunk: get memory for those that they will want next, some
- * milliseconds at most. Returns whether it was asked for. The helper thread. */
-bool gm_events_ahead(void);
-
-/* May there be chunks within @used of the region that have no memory behind them? While all domains
- * and slots are locked none becomes one. */
-bool gm_events_unbacked(void);
+/* What the options leave out, for a new journal. */
+void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
 
 /* Close the chunk of a slot that nobody writes through; journal lock held. */
 void gm_chunk_close_locked(struct gm_slot *slot);
@@ -52,7 +43,7 @@ struct gm_event_place {
 	struct gm_event_counts *counts;
 };
 
-/* An event that is not wanted (history.c): count it. */
+/* An event that is not wanted: count it. */
 void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
 
 /* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit

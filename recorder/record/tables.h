@@ -8,6 +8,7 @@
 #ifndef GM_RECORDER_TABLES_H
 #define GM_RECORDER_TABLES_H
 
+#include "recorder/journal/journal.h"
 #include "recorder/record/counts.h"
 #include "recorder/record/events.h"
 #include "recorder/record/threads.h"

@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "recorder/record/events.h"
+#include "recorder/journal/journal.h"
 #include "recorder/journal/probe.h"
+#include "recorder/record/events.h"
 
 #define SWEEP_NS UINT64_C(100000000)
 #define RETRY 1024u			/* operations between two attempts to get a slot */

@@ -27,6 +27,9 @@ int aux_try_start(uint64_t history, const char *place);
 #define AUX_MODULES 16
 void aux_start(uint64_t history);
 
+/* Modules with the numbers from @first to @last, the next ones of the journal. */
+void aux_publish_modules(uint64_t first, uint64_t last);
+
 /* gm_sys with every entry counting its calls; the aux_fail_at-th of them (from 1; 0: none) fails
  * with the errno that is likely there; with aux_fail_on all from that one on. */
 extern unsigned int aux_calls, aux_fail_at;

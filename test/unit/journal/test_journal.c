@@ -263,6 +263,7 @@ START_TEST(test_nth_call_fails)
 		no_journals_in(own);
 		ck_assert_int_eq(aux_try_start(100000, ""), 0);
 	}
+	aux_publish_modules(1, AUX_MODULES);
 	aux_record(0, 0x1000, 512);
 	aux_sound();
 	gm_recorder_unlink();

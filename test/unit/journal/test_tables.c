@@ -46,14 +46,16 @@ START_TEST(test_one)
 {
 	struct gm_alloc alloc = {
 		.address = 0x7f0000000000, .size = 3 * MIB, .requested = 3 * MIB - 100, .stream = 0x55,
-		.handle = 0x66, .context = 4, .stack = 77, .module = 9, .domain = 2,
+		.handle = 0x66, .context = 4, .module = 9, .domain = 2,
 		.kind = GM_KIND_POOL, .flags = GM_SEGMENT_EXPANDABLE,
 	};
 	const struct gm_segment *segment;
+	const uint32_t frame = 0;
 	struct gm_block copied;
 	uint32_t block, again;
 
 	aux_start(1000);
+	alloc.stack = gm_intern_stack(&frame, 1, false);
 	ck_assert_int_eq(gm_record_alloc(0, &alloc, &block), 0);
 	aux_sound();
 	ck_assert(gm_record_block(block, &copied));
@@ -61,7 +63,7 @@ START_TEST(test_one)
 	ck_assert_uint_eq(copied.size, alloc.size);
 	ck_assert_uint_eq(copied.requested, alloc.requested);
 	ck_assert_uint_eq(copied.stream, 0x55);
-	ck_assert_uint_eq(copied.stack, 77);
+	ck_assert_uint_eq(copied.stack, alloc.stack);
 	ck_assert_uint_eq(copied.module, 9);
 	ck_assert_uint_eq(copied.domain, 2);
 	ck_assert_uint_eq(copied.kind, GM_KIND_POOL);
@@ -382,6 +384,7 @@ START_TEST(test_many_modules)
 	static uint32_t blocks[12000];
 
 	aux_start(0);
+	aux_publish_modules(AUX_MODULES + 1, 4095);
 	for (unsigned int i = 0; i < 12000; i++) {
 		struct gm_alloc alloc = aux_alloc(0, 0x1000 + i * UINT64_C(4096), 512);
 
