@@ -124,17 +124,9 @@ static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32
 static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
 		    uint64_t id)
 {
-	struct gm_trace_line line = { .id = id, .number = number };
-
-	if (!is_cached(life->kind)) {
-		line.op = GM_TRACE_DIRECT_FREE;
-		trace->lines[trace->count++] = line;
-		return;
-	}
-	line.op = GM_TRACE_REQUEST;	/* does nothing when the row for it has come already */
-	trace->lines[trace->count++] = line;
-	line.op = GM_TRACE_COMPLETE;
-	trace->lines[trace->count++] = line;
+	trace->lines[trace->count++] = (struct gm_trace_line){
+		.op = is_cached(life->kind) ? GM_TRACE_FREE : GM_TRACE_DIRECT_FREE, .id = id, .number = number
+	};
 }
 
 /* Which life begins and which ends with each row: index + 1, 0 none. */
@@ -186,7 +178,7 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	int r = index_lives(lives, history->device, &born, &died, &requested);
 
 	trace->lines = r ? NULL
-			 : calloc(lives->count + 3 * lives->row_count + 1, sizeof(*trace->lines));
+			 : calloc(lives->count + 2 * lives->row_count + 1, sizeof(*trace->lines));
 	trace->ids = lives->count + (uint64_t)history->tries;
 	if (!r && !trace->lines)
 		r = -ENOMEM;

@@ -2,7 +2,7 @@
  * replay.c - gpumem replay TRACE|SNAPSHOT: a recorded history run through the library's own
  * allocator.
  *
- * --search tries settings (replay_search.c). --verify holds it to the recording: every address,
+ * --search tries settings (search.c). --verify holds it to the recording: every address,
  * every call of the driver, every statistic. Otherwise it prints what settings would have cost on
  * an ideal device. One thread, no signal context.
  */
@@ -23,7 +23,7 @@
 #include "tools/read/input.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
-#include "tools/replay/replay_search.h"
+#include "tools/replay/search_print.h"
 #include "tools/show/show.h"
 #include "tools/replay/simulate.h"
 #include "tools/replay/trace.h"
@@ -262,10 +262,8 @@ static int replay(struct wish *wish)
 
 	if (!r)
 		r = configure(wish, &history.trace, &config);
-	if (!r && !wish->verify)
-		gm_trace_shorten(&history.trace);
 	if (!r && wish->search) {
-		r = gm_replay_search(&history, wish->trace,
+		r = gm_search_print(&history, wish->trace,
 				     wish->conf ? wish->conf : history.trace.conf,
 				     wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
 		gm_trace_free(&history.trace);

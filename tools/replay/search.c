@@ -5,17 +5,22 @@
  * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
  * then fewer calls of the driver. On the way a difference of less than a hundredth is none; of all
  * that was tried the best is recommended, where it is better by more than the simulation may be wrong.
+ *
+ * Each run has memory of its own and only reads the history: a thread for each core takes the next run
+ * as long as there is one, the calling thread too. Where no thread can be had it runs all.
  */
+#define _GNU_SOURCE
 #include "tools/replay/search.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/show/progress.h"
-#include "tools/replay/search_run.h"
 
 #define CHOICES 7
 
@@ -32,6 +37,7 @@ static const struct setting {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 #define MOST (SETTINGS * CHOICES)	/* tried at a time */
+#define THREADS 16			/* at most: each takes memory of its own */
 
 const char *const gm_search_settings[SETTINGS + 1] = {
 	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
@@ -135,40 +141,93 @@ static int plan(struct gm_search *search, const struct point *point, struct gm_h
 	return 0;
 }
 
-static void say(void *arg, size_t done)
-{
-	const struct gm_search *search = arg;
+/* ---- the runs --------------------------------------------------------------------------------- */
 
-	gm_progress("gpumem replay: settings tried", search->count + done, planned(search));
+struct job { struct gm_heap_config config; struct gm_simulation *result; };
+
+struct crew {
+	const struct gm_search *search;
+	struct job jobs[MOST];
+	size_t count, next, done;	/* the last two are atomic */
+	int error;			/* atomic: of one that failed */
+};
+
+/* Run the next job. False: there is none. */
+static bool work(struct crew *crew)
+{
+	size_t at = __atomic_fetch_add(&crew->next, 1, __ATOMIC_RELAXED);
+	struct job *job = &crew->jobs[at];
+	int r;
+
+	if (at >= crew->count)
+		return false;
+	r = gm_simulate(crew->search->trace, &job->config, false, job->config.limit, job->result);
+	if (r)
+		__atomic_store_n(&crew->error, r, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&crew->done, 1, __ATOMIC_RELAXED);
+	return true;
+}
+
+static void *work_on(void *arg)
+{
+	while (work(arg))
+		;
+	return NULL;
+}
+
+/* How many may run at a time, the calling thread among them. */
+static size_t cores(size_t jobs)
+{
+	cpu_set_t set;
+	size_t count = sched_getaffinity(0, sizeof(set), &set) ? 1 : (size_t)CPU_COUNT(&set);
+
+	count = count < jobs ? count : jobs;
+	return count < THREADS ? count : THREADS;
+}
+
+static int run_all(struct crew *crew)
+{
+	const struct gm_search *search = crew->search;
+	size_t helpers = 0, wanted = cores(crew->count);
+	pthread_t helper[THREADS];
+
+	while (helpers + 1 < wanted && !pthread_create(&helper[helpers], NULL, work_on, crew))
+		helpers++;
+	do {
+		gm_progress("gpumem replay: settings tried",
+			    search->count + __atomic_load_n(&crew->done, __ATOMIC_RELAXED), planned(search));
+	} while (work(crew));
+	while (helpers)
+		pthread_join(helper[--helpers], NULL);
+	return crew->error;
 }
 
 /* Try @points, as many as go together; @places: of each in what was tried, 0 where it was not. */
-static int try(struct gm_search *search, const struct gm_search_known *known,
-	       const struct point *points, size_t count, size_t *places)
+static int try(struct gm_search *search, const struct point *points, size_t count, size_t *places)
 {
-	struct gm_search_job jobs[MOST];
-	size_t before = search->count, made = 0;
+	struct crew crew = { .search = search };
+	size_t before = search->count;
 	int r = make_room(search, count);	/* so that results stay where they are */
 
 	for (size_t i = 0; !r && i < count; i++) {
 		places[i] = 0;
-		r = plan(search, &points[i], &jobs[made].config);
-		if (r == -EINVAL) {
+		r = plan(search, &points[i], &crew.jobs[crew.count].config);
+		if (r == -EINVAL && before) {
 			r = 0;
 			continue;
 		}
-		jobs[made++].result = &search->tried[search->count].run;
+		crew.jobs[crew.count++].result = &search->tried[search->count].run;
 		places[i] = search->count++;
 	}
 	search->count = before;			/* while it is said how far it is */
-	if (r)
-		return r;
-	gm_search_run(known, jobs, made, say, search);
-	search->count += made;
-	for (size_t i = 0; i < made && !r; i++)
-		r = jobs[i].error;
+	if (!r)
+		r = run_all(&crew);
+	if (!r)
+		search->count += crew.count;
 	return r;
 }
+
+/* ---- the walk --------------------------------------------------------------------------------- */
 
 static bool fewer_calls(const struct gm_tried *a, const struct gm_tried *b)
 {
@@ -216,8 +275,8 @@ static void pick(const struct gm_search *search, const struct point *points, con
 }
 
 /* Each setting alone; *@order gets those that help, the best first. */
-static int each_alone(struct gm_search *search, const struct gm_search_known *known,
-		      struct point single[], size_t place[], size_t order[], size_t *ret_count)
+static int each_alone(struct gm_search *search, struct point single[], size_t place[], size_t order[],
+		      size_t *ret_count)
 {
 	const struct point start = { { NULL } };
 	size_t from[SETTINGS + 1] = { 0 }, places[MOST];
@@ -227,7 +286,7 @@ static int each_alone(struct gm_search *search, const struct gm_search_known *kn
 	for (size_t s = 0; s < SETTINGS; s++)
 		from[s + 1] = from[s] + (settings[s].limited && search->limit == GM_HEAP_UNLIMITED ? 0 :
 					 values_of(s, &start, points + from[s]));
-	r = try(search, known, points, from[SETTINGS], places);
+	r = try(search, points, from[SETTINGS], places);
 	*ret_count = 0;
 	for (size_t s = 0; !r && s < SETTINGS; s++) {
 		size_t at = *ret_count;
@@ -249,12 +308,11 @@ static int each_alone(struct gm_search *search, const struct gm_search_known *kn
 }
 
 /* The best value of one setting on top of @at, which has its place. */
-static int improve(struct gm_search *search, const struct gm_search_known *known, size_t s,
-		   struct point *at, size_t *place)
+static int improve(struct gm_search *search, size_t s, struct point *at, size_t *place)
 {
 	struct point points[CHOICES];
 	size_t places[CHOICES], count = values_of(s, at, points);
-	int r = try(search, known, points, count, places);
+	int r = try(search, points, count, places);
 
 	if (!r)
 		pick(search, points, places, count, at, place);
@@ -296,12 +354,10 @@ static bool is_of(const struct gm_tried *tried, const char *setting)
 			    !strchr(tried->what, ','));
 }
 
-/* The best of what was tried, of @setting alone (NULL: of all); 0 when it is no better than the start by
- * more than the simulation may be wrong. */
-static size_t choose(const struct gm_search *search, const char *setting)
+size_t gm_search_best(const struct gm_search *search, const char *setting)
 {
 	const struct gm_tried *start = &search->tried[0];
-	size_t least = 0, calmest = 0;
+	size_t least = 0, fewest = 0;
 
 	for (size_t i = 1; i < search->count; i++) {
 		if (!is_of(&search->tried[i], setting))
@@ -309,58 +365,50 @@ static size_t choose(const struct gm_search *search, const char *setting)
 		if (precedes(&search->tried[i], &search->tried[least], false))
 			least = i;
 		if (gm_tried_peak(&search->tried[i]) <= gm_tried_peak(start) &&
-		    precedes(&search->tried[i], &search->tried[calmest], true))
-			calmest = i;
+		    precedes(&search->tried[i], &search->tried[fewest], true))
+			fewest = i;
 	}
 	if (search->tried[least].run.missed < start->run.missed ||
 	    search->tried[least].run.failed < start->run.failed ||
 	    (double)gm_tried_peak(&search->tried[least]) <
 		    (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start))
 		return least;
-	return fewer_calls(&search->tried[calmest], start) ? calmest : 0;
-}
-
-size_t gm_search_alone(const struct gm_search *search, const char *setting)
-{
-	return choose(search, setting);
+	return fewer_calls(&search->tried[fewest], start) ? fewest : 0;
 }
 
 /* Does any of them serve all that was served when it was recorded? If not, what would it take? */
-static int conclude(struct gm_search *search, struct gm_heap_config *config)
+static int conclude(struct gm_search *search)
 {
+	struct gm_heap_config config;
+	char error[160];
+
 	for (size_t i = 0; i < search->count; i++)
 		search->fits |= !search->tried[i].run.missed;
 	if (search->fits) {
-		search->best = choose(search, NULL);
+		search->best = gm_search_best(search, NULL);
 		return 0;
 	}
-	config->limit = GM_HEAP_UNLIMITED;
-	return gm_simulate(search->trace, config, false, GM_HEAP_UNLIMITED, &search->unlimited);
+	gm_heap_config_default(&config);
+	gm_heap_config_parse(&config, search->conf, error);
+	return gm_simulate(search->trace, &config, false, GM_HEAP_UNLIMITED, &search->unlimited);
 }
 
 int gm_search(struct gm_search *search)
 {
 	struct point single[SETTINGS], at = { { NULL } };
-	size_t place[SETTINGS], order[SETTINGS], count, best = 0;
-	struct gm_search_known known;
-	struct gm_heap_config config;
-	int r = plan(search, &at, &config);
+	size_t place[SETTINGS], order[SETTINGS], count, best;
+	int r = try(search, &at, 1, &best);
 
-	say(search, 0);
 	if (!r)
-		r = gm_search_start(&known, search->trace, &config);
-	if (r)
-		return r;
-	search->tried[search->count++].run = known.run;
-	r = each_alone(search, &known, single, place, order, &count);
+		r = each_alone(search, single, place, order, &count);
 	if (!r && count) {
 		at = single[order[0]];
 		best = place[order[0]];
 	}
 	for (size_t i = 1; !r && i < count; i++)
-		r = improve(search, &known, order[i], &at, &best);
+		r = improve(search, order[i], &at, &best);
 	if (!r)
-		r = conclude(search, &config);
+		r = conclude(search);
 	gm_progress_end();
 	return r;
 }

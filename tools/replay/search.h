@@ -36,10 +36,11 @@ struct gm_search {
  * -EINVAL (@conf), -E2BIG or -ENOMEM. */
 int gm_search(struct gm_search *search);
 
-/* The names of the settings, NULL behind the last; and the best that was tried of one alone: its
- * place, 0 when none is better than the start by more than GM_SEARCH_ERROR (or it was not tried). */
-extern const char *const gm_search_settings[];
-size_t gm_search_alone(const struct gm_search *search, const char *setting);
+extern const char *const gm_search_settings[];	/* their names, NULL behind the last */
+
+/* The place of the best that was tried, of @setting alone (NULL: of all); 0 when it is no better than the
+ * start by more than GM_SEARCH_ERROR, or was not tried. */
+size_t gm_search_best(const struct gm_search *search, const char *setting);
 void gm_search_free(struct gm_search *search);
 
 /* Bytes got from the driver at the highest moment. */

@@ -9,13 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
 #define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
 #define IDEAL_END (UINT64_C(1) << 63)	/* of all of them */
 #define CHECK_EVERY 4096u
-#define NEAR 4u				/* operations that are looked at before their turn: see foresee */
-#define FAR 8u
 
 struct simulation {
 	const struct gm_trace *trace;
@@ -29,7 +26,7 @@ struct simulation {
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	uint32_t *block_of;		/* by id of the trace */
 	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
-	void **memory;			/* what the heap was given, to free at the end */
+	void **memory;			/* of the heap, to free at the end */
 	size_t memory_count;
 	bool follow;
 	uint64_t capacity, used, ideal_next;
@@ -115,13 +112,13 @@ static void *memory(void *arg, size_t bytes)
 {
 	struct simulation *sim = arg;
 	void **grown = realloc(sim->memory, (sim->memory_count + 1) * sizeof(*grown));
-	void *given = grown ? calloc(1, bytes) : NULL;
+	void *zeros = grown ? calloc(1, bytes) : NULL;
 
 	if (grown)
 		sim->memory = grown;
-	if (given)
-		sim->memory[sim->memory_count++] = given;
-	return given;
+	if (zeros)
+		sim->memory[sim->memory_count++] = zeros;
+	return zeros;
 }
 
 /* ---- the driver ---- */
@@ -258,13 +255,13 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 	gm_heap_free_completed(&sim->heap, id);
 }
 
-/* Memory that the cache does not serve: it is given way to, as by every call that finds none. */
+/* Memory that the cache does not serve. Where there is none the cache is emptied for it. */
 static void take_directly(struct simulation *sim, const struct gm_trace_line *line)
 {
-	uint64_t given_back;
+	uint64_t freed;
 
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
-		gm_heap_empty(&sim->heap, &given_back);
+		gm_heap_empty(&sim->heap, &freed);
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
 		refuse(sim, line->bytes);
 		sim->result->missed++;
@@ -292,22 +289,10 @@ static void complete(struct simulation *sim, uint32_t *block)
 	*block = GM_NONE;
 }
 
-/* Both at once. */
-static void give_back(struct simulation *sim, uint32_t *block)
-{
-	if (*block && sim->blocks[*block].state == GM_BLOCK_ACTIVE) {
-		sim->live -= sim->blocks[*block].requested;
-		gm_heap_free(&sim->heap, *block);
-		*block = GM_NONE;
-	} else {
-		complete(sim, block);
-	}
-}
-
 static void step(struct simulation *sim, const struct gm_trace_line *line)
 {
 	uint32_t *block = &sim->block_of[line->id];
-	uint64_t given_back;
+	uint64_t freed;
 
 	switch (line->op) {
 	case GM_TRACE_ALLOC:
@@ -320,10 +305,11 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		complete(sim, block);
 		break;
 	case GM_TRACE_FREE:
-		give_back(sim, block);
+		request(sim, *block);
+		complete(sim, block);
 		break;
 	case GM_TRACE_EMPTY:
-		gm_heap_empty(&sim->heap, &given_back);
+		gm_heap_empty(&sim->heap, &freed);
 		break;
 	case GM_TRACE_TRY:
 		attempt(sim, line);
@@ -384,36 +370,7 @@ static void finish(struct simulation *sim)
 	free(sim->direct_of);
 }
 
-/* Blocks lie anywhere: those that the frees to come need are fetched while what is before them runs,
- * first the block, then its neighbours. */
-static void foresee(const struct simulation *sim, const struct gm_trace_line *line)
-{
-	const struct gm_block *block = &sim->blocks[sim->block_of[line[FAR].id]];
-
-	__builtin_prefetch(block);
-	__builtin_prefetch((const char *)(block + 1) - 1);
-	block = &sim->blocks[sim->block_of[line[NEAR].id]];
-	__builtin_prefetch(&sim->blocks[block->prev].state);
-	__builtin_prefetch(&sim->blocks[block->next].state);
-	__builtin_prefetch(&sim->links[block->prev]);
-	__builtin_prefetch(&sim->links[block->next]);
-}
-
-/* The whole recording, on the ideal device. */
-static void run(struct simulation *sim)
-{
-	const struct gm_trace_line *lines = sim->trace->lines;
-	size_t i = 0, count = sim->trace->count;
-
-	for (; i + FAR < count; i++) {
-		foresee(sim, &lines[i]);
-		step(sim, &lines[i]);
-	}
-	for (; i < count; i++)
-		step(sim, &lines[i]);
-}
-
-/* The same held to the recording, and the heap looked over now and then. */
+/* The recording step by step, and the heap checked now and then. */
 static void follow_recording(struct simulation *sim)
 {
 	for (size_t i = 0; i < sim->trace->count && !sim->result->difference[0]; i++) {
@@ -442,8 +399,8 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 	r = prepare(&sim, config, &ops);
 	if (!r && follow)
 		follow_recording(&sim);
-	else if (!r)
-		run(&sim);
+	for (size_t i = 0; !r && !follow && i < trace->count; i++)
+		step(&sim, &trace->lines[i]);
 	if (!r)
 		ret->stats = sim.stats;
 	finish(&sim);

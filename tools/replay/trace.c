@@ -11,41 +11,7 @@
 #include <zlib.h>
 
 #include "tools/read/limit.h"
-
-struct ids { uint64_t *slots, *values; size_t mask, count; };	/* hash: id in the file -> dense id */
-
-static uint64_t *find_id(const struct ids *ids, uint64_t id)
-{
-	size_t i = (size_t)((id + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 20);
-
-	while (ids->slots[i & ids->mask] && ids->slots[i & ids->mask] != id + 1)
-		i++;
-	return &ids->slots[i & ids->mask];
-}
-
-static int widen(struct ids *ids)
-{
-	struct ids wide = { .mask = ids->slots ? ids->mask * 2 + 1 : 4095, .count = ids->count };
-
-	wide.slots = calloc(wide.mask + 1, sizeof(*wide.slots));
-	wide.values = calloc(wide.mask + 1, sizeof(*wide.values));
-	if (!wide.slots || !wide.values) {
-		free(wide.slots);
-		free(wide.values);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; ids->slots && i <= ids->mask; i++)
-		if (ids->slots[i]) {
-			uint64_t *slot = find_id(&wide, ids->slots[i] - 1);
-
-			*slot = ids->slots[i];
-			wide.values[slot - wide.slots] = ids->values[i];
-		}
-	free(ids->slots);
-	free(ids->values);
-	*ids = wide;
-	return 0;
-}
+#include "tools/read/table.h"
 
 static int fail(struct gm_trace *trace, uint32_t number, const char *what)
 {
@@ -54,25 +20,18 @@ static int fail(struct gm_trace *trace, uint32_t number, const char *what)
 }
 
 /* The dense id of @id in the file: a new one for an allocation, the known one otherwise. */
-static int resolve(struct gm_trace *trace, struct ids *ids, uint64_t id, struct gm_trace_line *line)
+static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, struct gm_trace_line *line)
 {
-	uint64_t *slot;
+	uint64_t known;
 
-	if (!ids->slots || 2 * ids->count > ids->mask)
-		if (widen(ids))
-			return -ENOMEM;
-	slot = find_id(ids, id);
-	if (line->op == GM_TRACE_ALLOC) {
-		if (!*slot)
-			ids->count++;
-		*slot = id + 1;
-		ids->values[slot - ids->slots] = trace->ids;	/* an id may be used again */
+	if (line->op == GM_TRACE_ALLOC) {	/* an id may be used again */
 		line->id = trace->ids++;
-		return 0;
+		return gm_table_put(ids, id, 0, line->id + 1);
 	}
-	if (!*slot)
+	known = gm_table_get(ids, id, 0);
+	if (!known)
 		return fail(trace, line->number, "frees what was never allocated");
-	line->id = ids->values[slot - ids->slots];
+	line->id = known - 1;
 	return 0;
 }
 
@@ -122,7 +81,7 @@ static int comment(struct gm_trace *trace, const char *text, struct gm_trace_lin
 	return 0;
 }
 
-static int parse(struct gm_trace *trace, struct ids *ids, const char *text,
+static int parse(struct gm_trace *trace, struct gm_table *ids, const char *text,
 		 struct gm_trace_line *line)
 {
 	unsigned long long id = 0, bytes = 0, stream = 0, address = 0;
@@ -159,7 +118,7 @@ static int parse(struct gm_trace *trace, struct ids *ids, const char *text,
 
 int gm_trace_read(struct gm_trace *trace, const char *path)
 {
-	struct ids ids = { 0 };
+	struct gm_table ids = { NULL, 0, 0 };
 	char text[2048];
 	size_t room = 0;
 	uint32_t number = 0;
@@ -198,8 +157,7 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 	if (r >= 0 && status != Z_OK && status != Z_STREAM_END)
 		r = fail(trace, number, "the compressed data is damaged");
 	gzclose(file);
-	free(ids.slots);
-	free(ids.values);
+	gm_table_free(&ids);
 	return r < 0 ? r : 0;
 }
 
@@ -211,27 +169,6 @@ bool gm_trace_is(const char *path)
 	if (file)
 		gzclose(file);
 	return first > 0 && strchr("#arfe\r\n", first);
-}
-
-void gm_trace_shorten(struct gm_trace *trace)
-{
-	struct gm_trace_line *lines = trace->lines;
-	size_t kept = 0;
-
-	for (size_t i = 0; i < trace->count; i++) {
-		struct gm_trace_line line = lines[i];
-		bool half = line.op == GM_TRACE_REQUEST || line.op == GM_TRACE_COMPLETE;
-		bool after = kept && lines[kept - 1].op == GM_TRACE_REQUEST && lines[kept - 1].id == line.id;
-
-		if (line.op == GM_TRACE_SEGMENT_ALLOC || line.op == GM_TRACE_SEGMENT_FREE ||
-		    line.op == GM_TRACE_OOM)
-			continue;
-		if (half && after)	/* a request after a request asks for nothing more */
-			lines[kept - 1].op = line.op == GM_TRACE_COMPLETE ? GM_TRACE_FREE : GM_TRACE_REQUEST;
-		else
-			lines[kept++] = line;
-	}
-	trace->count = kept;
 }
 
 void gm_trace_free(struct gm_trace *trace)

@@ -2,7 +2,7 @@
  * trace.h - a recorded history of allocations, as `gpumem replay` reads it.
  *
  * Text, plain or gzip, a line an operation:
- *	a ID BYTES STREAM ADDRESS	allocate; ADDRESS (hexadecimal) is what the recorder was given
+ *	a ID BYTES STREAM ADDRESS	allocate; ADDRESS (hexadecimal) is what the recorder got
  *	r ID				free requested
  *	f ID				free completed: reusable
  *	e				empty the cache
@@ -22,9 +22,8 @@ enum gm_trace_op {
 	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
 	/* of snapshots only (history.h) */
 	GM_TRACE_TRY,			/* was refused when it was recorded: can it be had, for a moment? */
-	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE,	/* memory of another sort, past the cache */
-	/* of gm_trace_shorten only */
-	GM_TRACE_FREE			/* requested and completed at once */
+	GM_TRACE_FREE,			/* completed, and requested if it was not */
+	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another sort, past the cache */
 };
 
 struct gm_trace_line {
@@ -48,10 +47,6 @@ bool gm_trace_is(const char *path);
 
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
 int gm_trace_read(struct gm_trace *trace, const char *path);
-
-/* For who replays it without the recorded driver, and often: what concerns only the driver is left
- * out, and the halves of a free that follow on each other are one line. */
-void gm_trace_shorten(struct gm_trace *trace);
 
 void gm_trace_free(struct gm_trace *trace);
 

@@ -18,9 +18,6 @@
 
 struct gm_libdw gm_libdw;
 
-#define RANGES_MOST (64u << 20)		/* of all units of a file */
-#define OVERLAPS 16u			/* ranges that are looked at before one is believed missing */
-
 const char *gm_dwarf_missing(void)
 {
 	static void *library;
@@ -39,143 +36,56 @@ const char *gm_dwarf_missing(void)
 	return NULL;
 }
 
-struct range { uint64_t low, high; uint32_t unit; };
-struct place { uint32_t unit; size_t index; };
-
-struct ranges {
-	struct range *at;
-	size_t count, room;
-	Dwarf_Die *units;
-	size_t unit_count, unit_room;
-};
-
-static bool grow(void **at, size_t *room, size_t count, size_t size)
+static int by_index(const void *a, const void *b)
 {
-	size_t larger = *room ? *room * 2 : 256;
-	void *new;
+	size_t x = *(const size_t *)a, y = *(const size_t *)b;
 
-	if (count < *room)
-		return true;
-	new = larger <= RANGES_MOST ? realloc(*at, larger * size) : NULL;
-	if (!new)
-		return false;
-	*at = new;
-	*room = larger;
-	return true;
+	return x < y ? -1 : x > y;
 }
 
-static bool add_unit(struct ranges *ranges, Dwarf_Die *unit)
+/* Which addresses of the request lie in @unit: their places, ascending. */
+static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *request, size_t *places)
 {
 	Dwarf_Addr base, low, high;
 	ptrdiff_t offset = 0;
-	bool any = false;
+	size_t count = 0;
 
 	while ((offset = gm_libdw.dwarf_ranges(unit, offset, &base, &low, &high)) > 0) {
-		if (low >= high)
+		if (low <= 1)		/* code that the linker threw away */
 			continue;
-		if (!grow((void **)&ranges->at, &ranges->room, ranges->count,
-			  sizeof(*ranges->at)))
-			return false;
-		ranges->at[ranges->count++] = (struct range){ low, high,
-							      (uint32_t)ranges->unit_count };
-		any = true;
+		for (size_t i = gm_first_at_or_after(request->addresses, request->count, low);
+		     i < request->count && request->addresses[i] < high && count < request->count; i++)
+			places[count++] = i;
 	}
-	if (!any)
-		return true;
-	if (!grow((void **)&ranges->units, &ranges->unit_room, ranges->unit_count,
-		  sizeof(*ranges->units)))
-		return false;
-	ranges->units[ranges->unit_count++] = *unit;
-	return true;
+	if (count)
+		qsort(places, count, sizeof(*places), by_index);
+	return count;
 }
 
-static int by_low(const void *a, const void *b)
+/* Tell of all addresses, unit by unit. NULL, or why not. */
+static const char *tell_units(Dwarf *dwarf, const struct gm_dwarf_request *request)
 {
-	const struct range *x = a, *y = b;
-
-	return x->low < y->low ? -1 : x->low > y->low;
-}
-
-static const char *read_units(Dwarf *dwarf, struct ranges *ranges)
-{
+	uint64_t *addresses = malloc(request->count * sizeof(*addresses));
+	size_t *places = malloc(request->count * sizeof(*places));
+	const char *why = addresses && places ? NULL : "out of memory";
+	struct gm_unit_request unit = { .addresses = addresses, .places = places };
 	Dwarf_CU *cu = NULL;
 	Dwarf_Half version;
 	uint8_t type;
-	Dwarf_Die unit;
 
 	/* No place for the split part: libdw would open the file that this one names. */
-	while (!gm_libdw.dwarf_get_units(dwarf, cu, &cu, &version, &type, &unit, NULL))
-		if ((type == DW_UT_compile || type == DW_UT_skeleton) && !add_unit(ranges, &unit))
-			return "too many units, or not enough memory";
-	if (ranges->count)
-		qsort(ranges->at, ranges->count, sizeof(*ranges->at), by_low);
-	return ranges->count ? NULL : "no compilation unit says where its code lies";
-}
-
-static bool find_unit(const struct ranges *ranges, uint64_t address, uint32_t *ret_unit)
-{
-	size_t low = 0, high = ranges->count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (ranges->at[middle].low <= address)
-			low = middle + 1;
-		else
-			high = middle;
+	while (!why && !gm_libdw.dwarf_get_units(dwarf, cu, &cu, &version, &type, &unit.unit, NULL)) {
+		if (type != DW_UT_compile && type != DW_UT_skeleton)
+			continue;
+		unit.count = find_addresses(&unit.unit, request, places);
+		for (size_t i = 0; i < unit.count; i++)
+			addresses[i] = request->addresses[places[i]];
+		if (unit.count && !gm_dwarf_unit(&unit, request))
+			why = "out of memory";
 	}
-	for (size_t back = 0; back < OVERLAPS && back < low; back++) {
-		const struct range *range = &ranges->at[low - 1 - back];
-
-		if (address < range->high) {
-			*ret_unit = range->unit;
-			return true;
-		}
-	}
-	return false;
-}
-
-static int by_unit(const void *a, const void *b)
-{
-	const struct place *x = a, *y = b;
-
-	if (x->unit != y->unit)
-		return x->unit < y->unit ? -1 : 1;
-	return x->index < y->index ? -1 : x->index > y->index;
-}
-
-static bool tell_units(const struct ranges *ranges, const struct gm_dwarf_request *request)
-{
-	struct place *places = malloc(request->count * sizeof(*places));
-	uint64_t *addresses = malloc(request->count * sizeof(*addresses));
-	size_t *indices = malloc(request->count * sizeof(*indices));
-	bool fine = places && addresses && indices;
-	size_t count = 0, end;
-
-	for (size_t i = 0; fine && i < request->count; i++) {
-		places[count].index = i;
-		count += find_unit(ranges, request->addresses[i], &places[count].unit);
-	}
-	if (fine && count)
-		qsort(places, count, sizeof(*places), by_unit);
-	for (size_t i = 0; fine && i < count; i++) {
-		indices[i] = places[i].index;
-		addresses[i] = request->addresses[indices[i]];
-	}
-	for (size_t i = 0; fine && i < count; i = end) {
-		struct gm_unit_request unit = { .unit = ranges->units[places[i].unit],
-						.addresses = addresses + i,
-						.indices = indices + i };
-
-		for (end = i; end < count && places[end].unit == places[i].unit;)
-			end++;
-		unit.count = end - i;
-		fine = gm_dwarf_unit(&unit, request);
-	}
-	free(places);
 	free(addresses);
-	free(indices);
-	return fine;
+	free(places);
+	return why;
 }
 
 /* What several debug files have in common may lie in another file (dwz): the one that this file
@@ -217,7 +127,6 @@ const char *gm_dwarf_resolve(const struct gm_debug_places *places,
 			     const struct gm_debug_file *file,
 			     const struct gm_dwarf_request *request)
 {
-	struct ranges ranges = { 0 };
 	struct gm_debug_file common_file;
 	Dwarf *dwarf, *common = NULL;
 	const char *why = gm_dwarf_missing();
@@ -229,15 +138,11 @@ const char *gm_dwarf_resolve(const struct gm_debug_places *places,
 		return "its debug information cannot be read";
 	why = open_common(places, file, dwarf, &common_file, &common);
 	if (!why)
-		why = read_units(dwarf, &ranges);
-	if (!why && !tell_units(&ranges, request))
-		why = "out of memory";
+		why = tell_units(dwarf, request);
 	gm_libdw.dwarf_end(dwarf);
 	if (common)
 		gm_libdw.dwarf_end(common);
 	gm_debug_file_close(&common_file);
-	free(ranges.at);
-	free(ranges.units);
 	return why;
 }
 

@@ -27,7 +27,8 @@ struct gm_dwarf_request {
 	const uint64_t *addresses;	/* of instructions, ascending */
 	size_t count;
 	bool inlines;			/* without: one level for each address */
-	/* Called once for each address that something is known of, innermost level first. */
+	/* Called for each address that something is known of, innermost level first; again where two
+	 * units claim it. */
 	void (*tell)(void *arg, size_t index, const struct gm_level *levels, size_t count);
 	void *arg;
 };

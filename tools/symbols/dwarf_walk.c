@@ -31,17 +31,17 @@ struct walk {
 	bool no_memory;
 };
 
-static size_t first_at_or_after(const struct gm_unit_request *unit, uint64_t address)
+size_t gm_first_at_or_after(const uint64_t *addresses, size_t count, uint64_t address)
 {
-	size_t low = 0, high = unit->count;
+	size_t low = 0;
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
+	while (low < count) {
+		size_t middle = low + (count - low) / 2;
 
-		if (unit->addresses[middle] < address)
+		if (addresses[middle] < address)
 			low = middle + 1;
 		else
-			high = middle;
+			count = middle;
 	}
 	return low;
 }
@@ -73,7 +73,7 @@ static bool hold(struct walk *walk, Dwarf_Die *die, bool inlined)
 	bool any = false;
 
 	while ((offset = gm_libdw.dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
-		size_t i = low < high ? first_at_or_after(walk->unit, low) : walk->unit->count;
+		size_t i = gm_first_at_or_after(walk->unit->addresses, walk->unit->count, low);
 
 		for (; i < walk->unit->count && walk->unit->addresses[i] < high; i++) {
 			uint32_t outer = walk->innermost[i], node;
@@ -214,7 +214,7 @@ static void tell(struct walk *walk, size_t i, const struct gm_dwarf_request *req
 	if (!count && (at.line || at.file[0]))
 		levels[count++] = at;
 	if (count)
-		request->tell(request->arg, unit->indices[i], levels, count);
+		request->tell(request->arg, unit->places[i], levels, count);
 }
 
 bool gm_dwarf_unit(const struct gm_unit_request *unit, const struct gm_dwarf_request *request)

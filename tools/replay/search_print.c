@@ -1,7 +1,7 @@
 /*
- * replay_search.c - gpumem replay --search: see replay_search.h. One thread.
+ * search_print.c - what gpumem replay --search prints: see search_print.h. One thread.
  */
-#include "tools/replay/replay_search.h"
+#include "tools/replay/search_print.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -151,7 +151,7 @@ static void print_alone(const struct gm_search *search)
 	putchar('\n');
 	gm_show_heading(stdout, "each setting alone");
 	for (size_t s = 0; gm_search_settings[s]; s++) {
-		size_t best = gm_search_alone(search, gm_search_settings[s]);
+		size_t best = gm_search_best(search, gm_search_settings[s]);
 
 		if (!strcmp(gm_search_settings[s], "garbage_collection_threshold") &&
 		    search->limit == GM_HEAP_UNLIMITED)
@@ -250,7 +250,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 	json_decref(all);
 }
 
-int gm_replay_search(const struct gm_history *history, const char *word, const char *conf,
+int gm_search_print(const struct gm_history *history, const char *word, const char *conf,
 		     const uint64_t *limit, bool json)
 {
 	struct gm_search search = {
