@@ -666,7 +666,7 @@ static void run_top(void)
 
 	for (int i = 0; i < 3; i++) {
 		lay_living(changed_journal());
-		sampled += (unsigned long)gm_top_look(&top);
+		sampled += (unsigned long)gm_top_refresh(&top);
 		if (ftruncate(out_fd, 0))
 			abort();
 		lseek(STDOUT_FILENO, 0, SEEK_SET);

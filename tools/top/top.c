@@ -22,7 +22,7 @@
 #include "tools/top/terminal.h"
 #include "tools/verbs/verbs.h"
 
-#define FIRST_LOOK 0.25		/* seconds that the first rates are measured over */
+#define FIRST_SECONDS 0.25		/* seconds that the first rates are measured over */
 
 struct ask { double delay; size_t reports, most; bool json, batch; };	/* @reports: SIZE_MAX, no end */
 
@@ -38,11 +38,11 @@ static void sleep_for(double seconds)
 
 static int report(struct gm_top *top, const struct ask *ask)
 {
-	int running = gm_top_look(top), status = GM_EXIT_OK;
+	int running = gm_top_refresh(top), status = GM_EXIT_OK;
 
 	for (size_t i = 0; i < ask->reports; i++) {
-		sleep_for(i ? ask->delay : ask->delay < FIRST_LOOK ? ask->delay : FIRST_LOOK);
-		running = gm_top_look(top);
+		sleep_for(i ? ask->delay : ask->delay < FIRST_SECONDS ? ask->delay : FIRST_SECONDS);
+		running = gm_top_refresh(top);
 		if (ask->json)
 			gm_top_json(stdout, top);
 		else
@@ -114,7 +114,7 @@ static void hear(struct shot *shot, struct gm_top_view *view)
 }
 
 /* The process that was chosen may be gone from the list. */
-static void forget_gone(const struct gm_top *top, struct gm_top_view *view)
+static void check_choice(const struct gm_top *top, struct gm_top_view *view)
 {
 	for (size_t i = 0; i < top->count; i++)
 		if (top->list[i] == view->only)
@@ -152,12 +152,12 @@ static int live(struct gm_top *top, const struct ask *ask)
 			if (pictures > ask->reports)
 				break;
 			if (!view.paused) {
-				gm_top_look(top);
-				forget_gone(top, &view);
+				gm_top_refresh(top);
+				check_choice(top, &view);
 				pictures++;
 			}
 			next = now +
-			       (pictures == 1 && view.delay > FIRST_LOOK ? FIRST_LOOK : view.delay);
+			       (pictures == 1 && view.delay > FIRST_SECONDS ? FIRST_SECONDS : view.delay);
 			draw(top, &view);
 		}
 		key = gm_terminal_key(next > now ? next - now : 0);

@@ -1,5 +1,5 @@
 /*
- * top.h - what living processes hold, looked at again and again: for the verb top.
+ * top.h - what living processes hold, sampled again and again: for the verb top.
  *
  *	top.c         the verb: options, batch mode, the loop
  *	top_sample.c  a process's journal, read from outside, into numbers
@@ -35,6 +35,8 @@ struct gm_top_device {
 	double calls_rate, bytes_rate;	/* a second, since the sample before */
 };
 
+struct gm_top_stack;
+
 /* A module or a call site, of one process or of all. */
 struct gm_top_row {
 	char *name;
@@ -42,20 +44,19 @@ struct gm_top_row {
 	int64_t growth;			/* bytes since the first sample */
 	int64_t allocations, allocated;	/* ever; -1 not known */
 	double calls_rate, bytes_rate;
-	uint32_t stack;			/* that holds most of a call site */
-	char **frames;			/* of it, innermost first */
-	size_t frame_count, frame_bytes;
-	bool named;			/* every frame has its name: none will get another one */
+	struct gm_top_stack *stack;	/* that holds most of a call site; NULL: none holds anything */
 	int64_t stack_live;		/* what that stack holds */
 	size_t stacks;
-	int64_t pid;			/* of the process where that is */
 };
 
+/* Their stacks are those of the processes: gone with them. */
 struct gm_top_rows { struct gm_top_row *list; size_t count, room; struct gm_table found; };
 
 struct gm_top_stack {
 	uint32_t id;
 	char *site;			/* how its call site is called, once that is final */
+	char *frames;			/* innermost first, each with a newline behind it; NULL: never asked for */
+	bool named;			/* every frame has its name: none will get another one */
 	int64_t first, live, blocks;	/* @first: live at the first sample */
 };
 
@@ -73,7 +74,7 @@ struct gm_top_process {
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
 	struct gm_top_device devices[GM_DOMAINS];	/* the last is pinned host memory */
 	struct gm_top_rows modules, sites;
-	struct gm_top_stack *stacks;	/* that held something at some sample */
+	struct gm_top_stack **stacks;	/* that held something at some sample */
 	size_t stack_count, stack_room;
 	struct gm_table known;		/* stack -> place in @stacks + 1 */
 };
@@ -81,8 +82,8 @@ struct gm_top_process {
 struct gm_top {
 	struct gm_top_process **list;
 	size_t count, room;
-	bool all;			/* look for new ones */
-	double looked;			/* when that was done last */
+	bool all;			/* every process, new ones too */
+	double searched;			/* when that was done last */
 	struct gm_top_rows modules, sites;	/* of all together */
 };
 
@@ -98,7 +99,7 @@ void gm_top_rows_free(struct gm_top_rows *rows);
 
 /* top_all.c */
 int gm_top_add(struct gm_top *top, int64_t pid);	/* 0 or as gm_attach */
-int gm_top_look(struct gm_top *top);			/* sample all; the number that run */
+int gm_top_refresh(struct gm_top *top);			/* sample all; the number that run */
 void gm_top_free(struct gm_top *top);
 
 enum gm_top_key {
@@ -114,9 +115,6 @@ const char *gm_top_key_name(enum gm_top_key key);
 
 /* Pointers to the rows in that order, NULL behind the last; free() them. NULL: out of memory. */
 const struct gm_top_row **gm_top_sorted(const struct gm_top_rows *rows, enum gm_top_key key);
-
-/* The row that has the frames of a call site's largest stack. */
-const struct gm_top_row *gm_top_stack_of(const struct gm_top *top, const struct gm_top_row *row);
 
 /* top_print.c: @most rows of each table. */
 void gm_top_text(FILE *out, const struct gm_top *top, size_t most);

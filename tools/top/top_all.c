@@ -1,5 +1,5 @@
 /*
- * top_all.c - which processes there are to look at, and the sums of all: see top.h.
+ * top_all.c - which processes are sampled, and the sums of all: see top.h.
  *
  * With "all", /proc is gone through every two seconds for processes that have a journal mapped:
  * that finds them in other directories, containers and mount namespaces, too.
@@ -14,7 +14,7 @@
 #include "tools/top/top.h"
 #include "tools/show/units.h"
 
-#define LOOK_SECONDS 2.0
+#define SEARCH_SECONDS 2.0
 
 static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 {
@@ -68,16 +68,16 @@ static void add_new(void *arg, int64_t pid)
 }
 
 /* New ones in, those that have ended out. */
-static void look_around(struct gm_top *top)
+static void find_processes(struct gm_top *top)
 {
 	double now = gm_top_now();
 
 	for (size_t i = top->count; i--;)
 		if (top->list[i]->state == GM_TOP_ENDED)
 			drop(top, i);
-	if (top->looked > 0 && now - top->looked < LOOK_SECONDS)
+	if (top->searched > 0 && now - top->searched < SEARCH_SECONDS)
 		return;
-	top->looked = now;
+	top->searched = now;
 	gm_discover(add_new, top);
 }
 
@@ -104,7 +104,7 @@ static void add_up(struct gm_top_rows *sum, const struct gm_top_rows *of)
 		}
 		if (from->stack_live > to->stack_live) {
 			to->stack_live = from->stack_live;
-			to->pid = from->pid;
+			to->stack = from->stack;
 		}
 	}
 }
@@ -117,12 +117,12 @@ static int by_pid(const void *a, const void *b)
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-int gm_top_look(struct gm_top *top)
+int gm_top_refresh(struct gm_top *top)
 {
 	int running = 0;
 
 	if (top->all)
-		look_around(top);
+		find_processes(top);
 	if (top->count)
 		qsort(top->list, top->count, sizeof(*top->list), by_pid);
 	gm_top_rows_free(&top->modules);
@@ -193,14 +193,4 @@ const struct gm_top_row **gm_top_sorted(const struct gm_top_rows *rows, enum gm_
 	if (list && rows->count)
 		qsort(list, rows->count, sizeof(*list), compare);
 	return list;
-}
-
-const struct gm_top_row *gm_top_stack_of(const struct gm_top *top, const struct gm_top_row *row)
-{
-	const struct gm_top_process *process = row->frames ? NULL : find(top, row->pid);
-
-	for (size_t i = 0; process && i < process->sites.count; i++)
-		if (!strcmp(process->sites.list[i].name, row->name))
-			return &process->sites.list[i];
-	return row;
 }

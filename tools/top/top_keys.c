@@ -42,7 +42,7 @@ static const struct gm_top_process *chosen_process(const struct gm_top *top,
 	return process;
 }
 
-static void look_into(const struct gm_top *top, struct gm_top_view *view)
+static void enter(const struct gm_top *top, struct gm_top_view *view)
 {
 	const struct gm_top_row **sites;
 
@@ -115,7 +115,7 @@ bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
 	else if (!strcmp(key, "tab"))
 		view->panel = (view->panel + 1) % GM_TOP_PANELS;
 	else if (!strcmp(key, "enter"))
-		look_into(top, view);
+		enter(top, view);
 	else if (!strcmp(key, " "))
 		view->paused = !view->paused;
 	else if (!strcmp(key, "+") || !strcmp(key, "-"))

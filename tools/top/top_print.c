@@ -215,8 +215,8 @@ static json_t *row_object(const struct gm_top_row *row)
 	if (!row->stacks)
 		return object;
 	frames = json_array();
-	for (size_t i = 0; i < row->frame_count; i++)
-		json_array_append_new(frames, json_string(row->frames[i]));
+	for (const char *at = row->stack ? row->stack->frames : NULL; at && *at; at += strcspn(at, "\n") + 1)
+		json_array_append_new(frames, json_stringn(at, strcspn(at, "\n")));
 	json_object_set_new(object, "stacks", json_integer((json_int_t)row->stacks));
 	json_object_set_new(object, "stack", frames);
 	json_object_set_new(object, "stack_bytes", json_integer(row->stack_live));

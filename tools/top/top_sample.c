@@ -54,23 +54,10 @@ struct gm_top_process *gm_top_open(int64_t pid, int fd)
 	return process;
 }
 
-static void free_frames(struct gm_top_row *row)
-{
-	for (size_t i = 0; i < row->frame_count; i++)
-		free(row->frames[i]);
-	free(row->frames);
-	row->frames = NULL;
-	row->frame_count = 0;
-	frame_bytes -= row->frame_bytes;
-	row->frame_bytes = 0;
-}
-
 void gm_top_rows_free(struct gm_top_rows *rows)
 {
-	for (size_t i = 0; i < rows->count; i++) {
-		free_frames(&rows->list[i]);
+	for (size_t i = 0; i < rows->count; i++)
 		free(rows->list[i].name);
-	}
 	free(rows->list);
 	gm_table_free(&rows->found);
 	memset(rows, 0, sizeof(*rows));
@@ -120,8 +107,14 @@ void gm_top_close(struct gm_top_process *process)
 		return;
 	gm_top_rows_free(&process->modules);
 	gm_top_rows_free(&process->sites);
-	for (size_t i = 0; i < process->stack_count; i++)
-		free(process->stacks[i].site);
+	for (size_t i = 0; i < process->stack_count; i++) {
+		struct gm_top_stack *stack = process->stacks[i];
+
+		frame_bytes -= stack->frames ? strlen(stack->frames) : 0;
+		free(stack->frames);
+		free(stack->site);
+		free(stack);
+	}
 	free(process->stacks);
 	all_stacks -= process->stack_count;
 	gm_table_free(&process->known);
@@ -294,57 +287,36 @@ static const char *site_name(struct gm_top_stack *stack, const struct gm_copy *c
 	return made;
 }
 
-static void count_bytes(struct gm_top_row *row, size_t bytes)
+/* The frames of @stack; made anew until each has its name. */
+static int find_frames(struct gm_top_stack *stack, const struct gm_copy *copy)
 {
-	row->frame_bytes += bytes;
-	frame_bytes += bytes;
-}
-
-static int keep_frames(struct gm_top_row *row, const struct gm_copy *copy)
-{
-	const struct gm_stack *stack = gm_copy_stack(copy, row->stack);
-	size_t count = !stack ? 0 : stack->count < GM_TOP_FRAMES ? stack->count : GM_TOP_FRAMES;
+	const struct gm_stack *of = gm_copy_stack(copy, stack->id);
+	unsigned int count = !of ? 0 : of->count < GM_TOP_FRAMES ? of->count : GM_TOP_FRAMES;
 	char made[1024];
+	size_t bytes;
+	FILE *text;
 
-	row->frames = calloc(count + 1, sizeof(*row->frames));
-	if (!row->frames)
+	if (stack->named)
+		return 0;
+	frame_bytes -= stack->frames ? strlen(stack->frames) : 0;
+	free(stack->frames);
+	stack->frames = NULL;
+	text = open_memstream(&stack->frames, &bytes);
+	if (!text)
 		return -ENOMEM;
-	count_bytes(row, (count + 1) * sizeof(*row->frames));
-	row->named = true;
-	for (size_t i = 0; i < count && frame_bytes < FRAME_BYTES_MOST; i++) {
-		const struct gm_frame *frame = gm_copy_frame(copy, stack->frames[i]);
+	stack->named = true;
+	for (unsigned int i = 0; i < count && frame_bytes + (size_t)ftell(text) < FRAME_BYTES_MOST; i++) {
+		const struct gm_frame *frame = gm_copy_frame(copy, of->frames[i]);
 
-		row->named &= frame && frame->name;
-		row->frames[i] = strdup(frame ? frame_name(copy, frame, made, sizeof(made))
-					      : "??");
-		if (!row->frames[i])
-			return -ENOMEM;
-		count_bytes(row, strlen(row->frames[i]) + 1);
-		row->frame_count++;
+		stack->named &= frame && frame->name;
+		fprintf(text, "%s\n", frame ? frame_name(copy, frame, made, sizeof(made)) : "??");
 	}
-	return 0;
-}
-
-/* The frames of every site's largest stack; those of the sample before, where it is the same. */
-static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
-		       const struct gm_copy *copy)
-{
-	for (size_t i = 0; i < now->count; i++) {
-		struct gm_top_row *row = &now->list[i], *old = gm_top_row(before, row->name);
-
-		if (!old)
-			return -ENOMEM;
-		if (old->frames && old->named && old->stack == row->stack) {
-			row->frames = old->frames;
-			row->frame_count = old->frame_count;
-			row->frame_bytes = old->frame_bytes;
-			row->named = true;
-			old->frames = NULL;
-			old->frame_count = old->frame_bytes = 0;
-		} else if (row->stacks && keep_frames(row, copy)) {
-			return -ENOMEM;
-		}
+	if (fclose(text)) {
+		free(stack->frames);
+		stack->frames = NULL;
+		return -ENOMEM;
 	}
+	frame_bytes += bytes;
 	return 0;
 }
 
@@ -352,34 +324,38 @@ static int find_frames(struct gm_top_rows *now, struct gm_top_rows *before,
 static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
+	struct gm_top_stack *stack;
 
 	if (!at && id != OTHER_STACKS &&
 	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
 		return stack_of(process, OTHER_STACKS);
 	if (at)
-		return &process->stacks[at - 1];
+		return process->stacks[at - 1];
 	if (process->stack_count == process->stack_room) {
 		size_t room = process->stack_room ? 2 * process->stack_room : 256;
-		struct gm_top_stack *larger = realloc(process->stacks, room * sizeof(*larger));
+		void *larger = realloc(process->stacks, room * sizeof(*process->stacks));
 
 		if (!larger)
 			return NULL;
 		process->stacks = larger;
 		process->stack_room = room;
 	}
-	if (gm_table_put(&process->known, id, 1, process->stack_count + 1))
+	stack = calloc(1, sizeof(*stack));
+	if (!stack || gm_table_put(&process->known, id, 1, process->stack_count + 1)) {
+		free(stack);
 		return NULL;
-	process->stacks[process->stack_count] = (struct gm_top_stack){ .id = id,
-		.site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL };
+	}
+	stack->id = id;
+	stack->site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL;
 	all_stacks++;
-	return &process->stacks[process->stack_count++];
+	return process->stacks[process->stack_count++] = stack;
 }
 
 /* What is live, summed by stack: one pass over the blocks of the devices. */
 static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy)
 {
 	for (size_t i = 0; i < process->stack_count; i++)
-		process->stacks[i].live = process->stacks[i].blocks = 0;
+		process->stacks[i]->live = process->stacks[i]->blocks = 0;
 	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
 		const struct gm_block *block = gm_copy_block(copy, id);
 		struct gm_top_stack *stack;
@@ -395,7 +371,7 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy
 		stack->blocks++;
 	}
 	for (size_t i = 0; !process->samples && i < process->stack_count; i++)
-		process->stacks[i].first = process->stacks[i].live;
+		process->stacks[i]->first = process->stacks[i]->live;
 	return 0;
 }
 
@@ -408,7 +384,7 @@ static int read_sites(struct gm_top_process *process, const struct gm_copy *copy
 	int r = sum_stacks(process, copy);
 
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
-		struct gm_top_stack *stack = &process->stacks[i];
+		struct gm_top_stack *stack = process->stacks[i];
 		struct gm_top_row *row = gm_top_row(
 			&now, site_name(stack, copy, made, sizeof(made)));
 
@@ -418,22 +394,21 @@ static int read_sites(struct gm_top_process *process, const struct gm_copy *copy
 		}
 		if (stack->blocks && (!row->stacks++ || stack->live > row->stack_live)) {
 			row->stack_live = stack->live;
-			row->stack = stack->id;
+			row->stack = stack;
 		}
 		add(&row->live, stack->live);
 		row->blocks += stack->blocks;
 		add(&row->growth, gm_wrap_subtract(stack->live, stack->first));
-		row->pid = process->pid;
 	}
-	if (!r)
-		r = find_frames(&now, &process->sites, copy);
+	for (size_t i = 0; !r && i < now.count; i++)
+		r = now.list[i].stack ? find_frames(now.list[i].stack, copy) : 0;
 	gm_top_rows_free(r ? &now : &process->sites);
 	if (!r)
 		process->sites = now;
 	return r;
 }
 
-/* ---- one look -------------------------------------------------------------------------------- */
+/* ---- one sample ------------------------------------------------------------------------------ */
 
 static int read_copy(struct gm_top_process *process, const struct gm_copy *copy, double seconds)
 {

@@ -115,26 +115,26 @@ static void draw_help(struct canvas *c)
 		"l p r g b n                        sort by one of them",
 		"w                                  write a snapshot of the chosen process (of "
 		"all, when there is one)",
-		"+ -                                look more often, more seldom",
+		"+ -                                sample more often, less often",
 		"space                              pause",
 		"? h                                this",
 		"q                                  quit",
 		"",
 		"live: what the program holds. reserved: what was taken from the driver for it. "
 		"cached: reserved and free.",
-		"limbo: freed, and perhaps still in use by the GPU. growth: since top began to "
-		"look. Rates: since the last look.",
+		"limbo: freed, and perhaps still in use by the GPU. growth: since top began. "
+		"Rates: since the sample before.",
 	};
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
 		put(c, "", " %s", lines[i]);
 }
 
-static void draw_stack(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
-		       const struct gm_top_row **sites)
+static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct gm_top_row **sites)
 {
-	const struct gm_top_row *row = NULL, *stack;
-	size_t most;
+	const struct gm_top_row *row = NULL;
+	const char *frames;
+	size_t count = 0;
 
 	for (size_t i = 0; sites && sites[i] && !row; i++)
 		if (!strcmp(sites[i]->name, view->inside))
@@ -144,17 +144,21 @@ static void draw_stack(struct canvas *c, const struct gm_top *top, struct gm_top
 		put(c, "", " holds nothing any more");
 		return;
 	}
-	stack = gm_top_stack_of(top, row);
 	put(c, "",
 	    " %s in %s, %s%s since the start; the largest of its %s holds %s:",
 	    gm_show_bytes(row->live), gm_show_count(row->blocks, "block"), row->growth > 0 ? "+" : "",
 	    gm_show_bytes(row->growth), gm_show_count((int64_t)row->stacks, "stack"),
-	    gm_show_bytes(stack->stack_live));
-	most = stack->frame_count ? stack->frame_count - 1 : 0;
-	view->scroll = view->scroll < most ? view->scroll : most;
-	for (size_t i = view->scroll; i < stack->frame_count && c->row + 1 < c->rows; i++)
-		put(c, "", " %3zu  %s", i, gm_show_clean(stack->frames[i]));
-	if (!stack->frame_count)
+	    gm_show_bytes(row->stack_live));
+	frames = row->stack && row->stack->frames ? row->stack->frames : "";
+	for (const char *at = frames; (at = strchr(at, '\n')); at++)
+		count++;
+	view->scroll = view->scroll < count ? view->scroll : count - (count > 0);
+	for (size_t i = 0; i < count && c->row + 1 < c->rows; i++) {
+		if (i >= view->scroll)
+			put(c, "", " %3zu  %.*s", i, (int)strcspn(frames, "\n"), frames);
+		frames += strcspn(frames, "\n") + 1;
+	}
+	if (!count)
 		put(c, "", "      (no stack)");
 }
 
@@ -220,7 +224,7 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 	if (view->help)
 		draw_help(&c);
 	else if (view->inside[0])
-		draw_stack(&c, top, view, lists[1]);
+		draw_stack(&c, view, lists[1]);
 	else
 		draw_tables(&c, top, view, lists, counts,
 			    rows > 2 ? (size_t)rows - 2 : (size_t)(rows - 1) + (rows == 1));

@@ -31,48 +31,34 @@ static int list(FILE *out, int status)
 	return status;
 }
 
-/* Letters to insert, leave out, replace or swap with the next, until @a is @b. */
-static unsigned int distance(const char *a, const char *b)
+/* Is @a @b but for one letter that is missing, too much, wrong, or in the place of the next? */
+static bool is_near(const char *a, const char *b)
 {
-	unsigned int row[3][32] = { { 0 } };
 	size_t n = strlen(a), m = strlen(b);
+	bool swapped;
 
-	if (n >= 32 || m >= 32)
-		return 32;
-	for (unsigned int k = 0; k <= m; k++)
-		row[0][k] = k;
-	for (unsigned int i = 1; i <= n; i++) {
-		unsigned int *now = row[i % 3], *before = row[(i + 2) % 3], *two = row[(i + 1) % 3];
-
-		now[0] = i;
-		for (unsigned int k = 1; k <= m; k++) {
-			unsigned int least = before[k - 1] + (a[i - 1] != b[k - 1]);
-
-			least = before[k] + 1 < least ? before[k] + 1 : least;
-			least = now[k - 1] + 1 < least ? now[k - 1] + 1 : least;
-			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] &&
-			    two[k - 2] + 1 < least)
-				least = two[k - 2] + 1;
-			now[k] = least;
-		}
+	while (n && m && *a == *b) {
+		a++;
+		b++;
+		n--;
+		m--;
 	}
-	return row[n % 3][m];
+	while (n && m && a[n - 1] == b[m - 1]) {
+		n--;
+		m--;
+	}
+	swapped = n == 2 && m == 2 && a[0] == b[1] && a[1] == b[0];
+	return (n <= 1 && m <= 1) || swapped;
 }
 
 static int no_verb(const char *name)
 {
-	const struct gm_verb *near = NULL;
-	unsigned int best = 3;
+	const struct gm_verb *near = gm_verbs;
 
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		/* Of a short word two changes leave nothing. */
-		if (distance(name, verb->name) < best && 2 * distance(name, verb->name) < strlen(name)) {
-			best = distance(name, verb->name);
-			near = verb;
-		}
-	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)%s%s%s\n",
-		gm_show_clean(name), near ? "; did you mean " : "", near ? near->name : "",
-		near ? "?" : "");
+	while (near->name && !is_near(name, near->name))
+		near++;
+	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)%s%s%s\n", gm_show_clean(name),
+		near->name ? "; did you mean " : "", near->name ? near->name : "", near->name ? "?" : "");
 	return GM_EXIT_USAGE;
 }
 
