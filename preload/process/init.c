@@ -128,27 +128,14 @@ static unsigned int settings_of(const struct gm_options *options, struct scratch
 }
 
 /* gm_module_sink: the journal gives the numbers out. */
-static uint16_t publish_module(void *ctx, const struct gm_module_info *info)
+static uint16_t publish_module(const struct gm_module_info *info)
 {
 	uint16_t module = gm_publish_module(info->base, info->start, info->end, info->path,
 					    info->build_id, info->build_id_bytes);
 
-	(void)ctx;
 	gm_writers_module(module, info->path);
 	gm_traits_seen(module, info->path);
 	return module;
-}
-
-static void module_unloaded(void *ctx, uint16_t module)
-{
-	(void)ctx;
-	gm_module_unloaded(module);
-}
-
-static void module_loaded_again(void *ctx, uint16_t module)
-{
-	(void)ctx;
-	gm_module_loaded_again(module);
 }
 
 /* Our own code, by the linker's word: stacks begin with whoever called us. */
@@ -172,8 +159,8 @@ static int start_recorder(struct scratch *scratch)
 		.settings = scratch->settings,
 	};
 	const struct gm_module_sink sink = { .publish = publish_module,
-					     .unloaded = module_unloaded,
-					     .loaded_again = module_loaded_again };
+					     .unloaded = gm_module_unloaded,
+					     .loaded_again = gm_module_loaded_again };
 	int r;
 
 	gm_history_config(options, &config);

@@ -2,53 +2,54 @@
  * modules.c - which object an address belongs to (see modules.h).
  *
  * Owns the table of objects that have numbers, and a small per-thread cache in front of it. The
- * table is open addressing by the object's start; a slot is claimed by one compare-and-swap,
- * filled, and never emptied but by gm_modules_reset. One whose object is gone knows it again for
- * when it comes back; so many at one place, or in a table half full, the first of them is claimed for
- * another object. Contexts as in modules.h.
+ * table is open addressing by the object's start. It is read without a lock and changed under one: a slot
+ * is filled while @loaded is 0. A slot is never emptied. One whose object was unloaded keeps
+ * its identity, so that the object has its number again when it is loaded again; only where many such
+ * slots stand in the way is the first of them used for another object. Contexts as in modules.h.
  */
+#define _GNU_SOURCE			/* program_invocation_name */
 #include "recorder/modules/modules.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
 
 #include "allocator/lock.h"
-#include "recorder/modules/module_path.h"
-#include "recorder/modules/object.h"
+#include "recorder/journal/atomic.h"
+#include "recorder/journal/probe.h"
 #include "recorder/journal/sys.h"
+#include "recorder/modules/object.h"
 #include "recorder/unwind/unwind.h"
 
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
-#define LIVES 16u			/* of other objects at one place that are remembered */
 #define PROBES 64u			/* slots looked at for a new object, if one of them is free */
 #define CACHE_WAYS 16u
-#define CLAIM_SPINS 2000u		/* publication takes microseconds ... */
-#define CLAIM_NAPS 2000u		/* ... unless its thread is kept from the processor */
-#define CLAIM_NAP_NS 50000
+#define LOCK_NS UINT64_C(200000000)	/* publication takes microseconds, if its thread is not kept waiting */
 #define CALLER_FRAMES 32
 
-enum slot_state { SLOT_EMPTY, SLOT_CLAIMED, SLOT_READY };
-
 struct slot {
-	_Atomic(uint32_t) state;	/* enum slot_state */
-	_Atomic(uint32_t) generation;	/* in which it was seen to be loaded */
-	_Atomic(uintptr_t) start;	/* stored after all that does not change; 0: not yet */
-	_Atomic(uintptr_t) end;
+	_Atomic(uint32_t) generation;	/* in which the object was seen to be loaded */
+	_Atomic(uint32_t) loaded;
+	_Atomic(uintptr_t) start;	/* 0: nobody's yet */
+	_Atomic(uintptr_t) end, link_map;
 	uintptr_t base;
-	_Atomic(uintptr_t) link_map;
 	uint64_t identity;
 	uint16_t module;
-	_Atomic(uint8_t) loaded;
-	uint8_t passes_on;		/* libcuda, libcudart ...: not who asked */
+	bool passes_on;			/* libcuda, libcudart ...: not who asked */
 };
 
 static struct slot *slots;		/* 1 MiB, touched as used; there when @ready is set */
-static _Atomic(uint16_t) used[SLOTS];	/* slots that were ever claimed, in that order: */
-static _Atomic(uint32_t) used_count;	/* to look at all of them, not at all there are */
+static struct gm_lock lock;		/* of changes to @slots, @used and @used_count */
+static _Atomic(bool) lock_stuck;	/* a wait for it has run out: nobody waits any more */
+static uint16_t used[SLOTS];		/* the slots in use, so that a sweep looks at no others */
+static uint32_t used_count;
 _Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
-static _Atomic(uint32_t) own_numbers;	/* without a sink */
 
 struct cached {
 	uintptr_t pc;
@@ -58,20 +59,111 @@ struct cached {
 static __thread struct cached cache[CACHE_WAYS];
 __thread struct gm_modules_last gm_modules_last;
 static __thread volatile uint8_t cache_busy;	/* a signal handler leaves a cache in use alone */
-static __thread volatile uint8_t publishing;
+static __thread volatile uint8_t changing;	/* this thread is changing the table */
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+#define PATH_BYTES 1200
+
+static char executable[PATH_BYTES];	/* written once */
+
+static void copy(char *dst, const char *src)
+{
+	size_t length = strlen(src);
+
+	if (length >= PATH_BYTES) {		/* the end has the file's name */
+		src += length - (PATH_BYTES - 1);
+		length = PATH_BYTES - 1;
+	}
+	memcpy(dst, src, length + 1);
+}
+
+static void make_absolute(const char *name, char *dst)
+{
+	char directory[512];
+	long got;
+	size_t length;
+
+	if (name[0] == '/' || !strchr(name, '/')) {
+		copy(dst, name);
+		return;
+	}
+	got = gm_syscall(SYS_getcwd, (long)directory, sizeof(directory), 0, 0, 0, 0);
+	length = got > 1 && directory[0] == '/' ? (size_t)got - 1 : 0;
+	while (name[0] == '.' && name[1] == '/')
+		name += 2;
+	if (length == 0 || length + 1 + strlen(name) >= PATH_BYTES) {
+		copy(dst, name);
+		return;
+	}
+	memcpy(dst, directory, length);
+	if (length > 1)
+		dst[length++] = '/';
+	memcpy(dst + length, name, strlen(name) + 1);
+}
+
+static void find_executable(void)
+{
+	static const char deleted[] = " (deleted)";
+	int saved = errno;
+	long got = gm_syscall(SYS_readlinkat, AT_FDCWD, (long)"/proc/self/exe", (long)executable,
+			      sizeof(executable) - 1, 0, 0);
+
+	if (got > 0) {
+		size_t cut = sizeof(deleted) - 1;
+
+		executable[got] = 0;
+		/* the kernel's remark on an executable replaced since */
+		if ((size_t)got > cut && !strcmp(executable + got - cut, deleted))
+			executable[(size_t)got - cut] = 0;
+	} else {			/* no /proc: as execve was given it, else argv[0] */
+		const char *name = (const char *)getauxval(AT_EXECFN);
+
+		make_absolute(name && name[0] ? name : program_invocation_name, executable);
+	}
+	errno = saved;
+}
+
+/* The path for the loader's name @name: the executable's for "", made absolute by the working
+ * directory of this moment where it is relative, as it is for what is no file (the vDSO). */
+static void path_of(const char *name, char ret_path[PATH_BYTES])
+{
+	if (name[0])
+		make_absolute(name, ret_path);
+	else
+		copy(ret_path, executable);
+}
+
+/* Does the module at @path only pass allocations on (the CUDA driver and runtime, profilers'
+ * libraries, this library, the loader)? */
+static bool passes_on(const char *path)
+{
+	/* by the beginning of the file's name: wheels rename (libcudart-8774224f.so.12) */
+	static const char *const names[] = {
+		"libcuda.so", "libcudart.so", "libcudart-", "libcupti.so", "libcupti-",
+		"libgpumem.so", "libdl.so", "libdl-", "ld-linux", "ld-2.", "ld.so",
+	};
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(name, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
 
 void gm_modules_init(const struct gm_module_sink *new_sink)
 {
 	static _Atomic(void *) memory;
 
-	if (new_sink)
-		sink = *new_sink;
-	gm_module_path_init();
+	sink = *new_sink;
+	find_executable();
 	slots = gm_table_once(&memory, SLOTS * sizeof(*slots));
-	if (!slots)
-		return;			/* no address has a module then */
-	atomic_store_explicit(&ready, true, memory_order_release);
+	if (slots)			/* else no address has a module */
+		gm_set_release(&ready, true);
 }
+
+/* ---- the table --------------------------------------------------------------------------------- */
 
 static uint32_t hash_start(uintptr_t start)
 {
@@ -88,97 +180,73 @@ static uint64_t identity_of(const struct gm_object *object, const struct gm_obje
 	return hash;
 }
 
-static void retire(struct slot *slot)
+/* Take the lock. A handler never gets it that interrupts the thread that has it. Should that thread never
+ * come back (it was cancelled), the others wait once, and no object gets a number any more. */
+static bool begin_change(void)
 {
-	if (atomic_exchange_explicit(&slot->loaded, 0, memory_order_acq_rel) &&
-	    slot->module && sink.unloaded)
-		sink.unloaded(sink.ctx, slot->module);
-}
+	bool held;
 
-/* The object is there again. False: its slot is another's by now. Either this or who claims the slot
- * (take_over) sees what the other did. */
-static bool revive(struct slot *slot, const struct gm_object *object, uint64_t wanted, uint32_t now)
-{
-	uint8_t before;
-
-	atomic_store_explicit(&slot->link_map, object->link_map, memory_order_relaxed);
-	before = atomic_exchange_explicit(&slot->loaded, 1, memory_order_seq_cst);
-	if (atomic_load_explicit(&slot->state, memory_order_seq_cst) != SLOT_READY ||
-	    slot->identity != wanted)
+	if (changing)
 		return false;
-	if (!before && slot->module && sink.loaded_again)
-		sink.loaded_again(sink.ctx, slot->module);
-	atomic_store_explicit(&slot->generation, now, memory_order_release);
-	return true;
+	changing = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	held = gm_lock_within(&lock, gm_get(&lock_stuck) ? 0 : LOCK_NS);
+	gm_set(&lock_stuck, !held);
+	if (!held)
+		changing = 0;
+	return held;
 }
 
-/* A slot in the making: wait for its thread, but not without end. */
-static bool is_ready(struct slot *slot)
+static void end_change(void)
 {
-	for (unsigned int i = 0; i < CLAIM_SPINS + CLAIM_NAPS; i++) {
-		if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_READY)
-			return true;
-		if (publishing)		/* this very thread, beneath a signal handler */
-			return false;
-		if (i >= CLAIM_SPINS)
-			gm_nap(CLAIM_NAP_NS);
-	}
-	return false;
+	atomic_signal_fence(memory_order_seq_cst);
+	changing = 0;
+	gm_unlock(&lock);
 }
 
-/* The thread that claimed @slot was cancelled, say: nobody waits for it again. Should it go on
- * after all, its slot is good from the moment it has a start. */
-static bool give_up(struct slot *slot)
+static void retire_locked(struct slot *slot)
 {
-	uint32_t claimed = SLOT_CLAIMED;
-
-	if (publishing)
-		return false;
-	atomic_compare_exchange_strong_explicit(&slot->state, &claimed, SLOT_READY,
-						memory_order_acq_rel, memory_order_acquire);
-	return true;
+	if (!gm_get(&slot->loaded))
+		return;
+	gm_set(&slot->loaded, 0);
+	if (slot->module && sink.unloaded)
+		sink.unloaded(slot->module);
 }
 
-static uint16_t number(const struct gm_object *object, const struct gm_object_identity *identity,
-		       bool *ret_passes_on)
+/* The object of @slot was seen to be loaded, now. */
+static void revive_locked(struct slot *slot, const struct gm_object *object, uint32_t now)
+{
+	gm_set(&slot->link_map, object->link_map);
+	if (!gm_get(&slot->loaded) && slot->module && sink.loaded_again)
+		sink.loaded_again(slot->module);
+	gm_set(&slot->loaded, 1);
+	gm_set_release(&slot->generation, now);
+}
+
+static void fill_locked(struct slot *slot, const struct gm_object *object,
+			const struct gm_object_identity *identity, uint32_t now)
 {
 	struct gm_module_info info = {
 		.base = identity->base, .start = object->start, .end = object->end,
 		.build_id_bytes = identity->build_id_bytes,
 	};
-	char path[GM_MODULE_PATH_BYTES];
-	uint32_t own;
+	char path[PATH_BYTES];
 
-	for (unsigned int i = 0; i < identity->build_id_bytes; i++)
-		info.build_id[i] = identity->build_id[i];
-	gm_module_path(identity->name, path);
+	if (!gm_get(&slot->start))
+		used[used_count++] = (uint16_t)(slot - slots);
+	memcpy(info.build_id, identity->build_id, identity->build_id_bytes);
+	path_of(identity->name, path);
 	info.path = path;
-	*ret_passes_on = gm_module_passes_on(path);
-	if (sink.publish)
-		return sink.publish(sink.ctx, &info);
-	own = atomic_fetch_add_explicit(&own_numbers, 1, memory_order_relaxed) + 1;
-	return own <= UINT16_MAX ? (uint16_t)own : 0;
-}
-
-static void fill(struct slot *slot, const struct gm_object *object,
-		 const struct gm_object_identity *identity, uint32_t now)
-{
-	bool passes_on;
-
-	publishing = 1;
-	atomic_signal_fence(memory_order_seq_cst);
-	slot->module = number(object, identity, &passes_on);
-	slot->passes_on = passes_on;
-	atomic_store_explicit(&slot->end, object->end, memory_order_relaxed);
+	/* Who looks at it meanwhile finds it not loaded. */
+	gm_set(&slot->end, object->end);
+	gm_set(&slot->link_map, object->link_map);
+	slot->module = sink.publish(&info);
+	slot->passes_on = passes_on(path);
 	slot->base = identity->base;
 	slot->identity = identity_of(object, identity);
-	atomic_store_explicit(&slot->link_map, object->link_map, memory_order_relaxed);
-	atomic_store_explicit(&slot->generation, now, memory_order_release);
-	atomic_store_explicit(&slot->loaded, 1, memory_order_release);
-	atomic_store_explicit(&slot->start, object->start, memory_order_release);
-	atomic_store_explicit(&slot->state, SLOT_READY, memory_order_release);
-	atomic_signal_fence(memory_order_seq_cst);
-	publishing = 0;
+	gm_set(&slot->generation, now);
+	gm_set_release(&slot->loaded, 1);
+	gm_set_release(&slot->start, object->start);
 }
 
 /* The slot of an object seen in this generation already. */
@@ -188,130 +256,69 @@ static struct slot *seen(const struct gm_object *object, uint32_t now)
 
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[(at + i) % SLOTS];
-		uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+		uintptr_t start = gm_get_acquire(&slot->start);
 
-		if (state == SLOT_EMPTY)
+		if (!start)
 			return NULL;
-		if (state == SLOT_READY &&
-		    atomic_load_explicit(&slot->start, memory_order_acquire) == object->start &&
-		    atomic_load_explicit(&slot->end, memory_order_relaxed) == object->end &&
-		    atomic_load_explicit(&slot->generation, memory_order_acquire) == now &&
-		    atomic_load_explicit(&slot->link_map, memory_order_relaxed) ==
-			    object->link_map &&
-		    atomic_load_explicit(&slot->loaded, memory_order_relaxed))
+		if (start == object->start && gm_get_acquire(&slot->loaded) &&
+		    gm_get(&slot->end) == object->end &&
+		    gm_get_acquire(&slot->generation) == now &&
+		    gm_get(&slot->link_map) == object->link_map)
 			return slot;
 	}
 	return NULL;
 }
 
-static void note_used(uint32_t at)
-{
-	uint32_t place = atomic_fetch_add_explicit(&used_count, 1, memory_order_relaxed);
-
-	if (place < SLOTS)
-		atomic_store_explicit(&used[place], (uint16_t)at, memory_order_release);
-}
-
-/* How many places of @used may be looked at; one that is not stored yet names slot 0. */
-static uint32_t slots_used(void)
-{
-	uint32_t count = atomic_load_explicit(&used_count, memory_order_acquire);
-
-	return count < SLOTS ? count : SLOTS;
-}
-
-/* Claim a slot whose object is gone. */
-static bool take_over(struct slot *slot)
-{
-	uint32_t state = SLOT_READY;
-
-	if (!atomic_compare_exchange_strong_explicit(&slot->state, &state, SLOT_CLAIMED,
-						     memory_order_seq_cst, memory_order_relaxed))
-		return false;
-	if (!atomic_load_explicit(&slot->loaded, memory_order_seq_cst)) {
-		atomic_store_explicit(&slot->start, 0, memory_order_relaxed);
-		return true;
-	}
-	atomic_store_explicit(&slot->state, SLOT_READY, memory_order_release);
-	return false;
-}
-
-/* The slots that a new object may have: the first whose object is gone, and how many of those there
- * were that began at its own place. */
-struct vacancy { struct slot *first; uint32_t lives; };
-
-static void note_vacancy(struct vacancy *vacancy, struct slot *slot, bool same_place)
-{
-	if (atomic_load_explicit(&slot->loaded, memory_order_relaxed) ||
-	    !atomic_load_explicit(&slot->start, memory_order_relaxed))
-		return;			/* without a start: given up, but it may still be filled */
-	if (!vacancy->first)
-		vacancy->first = slot;
-	vacancy->lives += same_place;
-}
-
-/* Is it to be taken rather than a slot that nobody ever had, or than looking on? */
-static bool is_due(const struct vacancy *vacancy, uint32_t probes)
-{
-	return vacancy->first && (vacancy->lives >= LIVES || probes >= PROBES ||
-				  atomic_load_explicit(&used_count, memory_order_relaxed) >= SLOTS / 2);
-}
-
 /* An object met for the first time, or for the first time in this generation. What else began at
- * its place is gone. */
+ * its place has been unloaded. */
+static struct slot *meet_locked(const struct gm_object *object,
+				const struct gm_object_identity *identity, uint32_t now)
+{
+	struct slot *found = NULL, *vacant = NULL, *slot = NULL;
+	uint32_t at = hash_start(object->start), i;
+	uint64_t wanted = identity_of(object, identity);
+
+	for (i = 0; i < SLOTS; i++) {
+		slot = &slots[(at + i) % SLOTS];
+		if (!gm_get(&slot->start))
+			break;			/* the end of the chain */
+		if (gm_get(&slot->start) == object->start) {
+			if (!found && slot->identity == wanted)
+				found = slot;
+			else
+				retire_locked(slot);
+		}
+		if (!vacant && !gm_get(&slot->loaded))
+			vacant = slot;
+	}
+	if (found) {
+		revive_locked(found, object, now);
+		return found;
+	}
+	if (vacant && (i >= PROBES || used_count >= SLOTS / 2))
+		slot = vacant;
+	else if (i == SLOTS)
+		return NULL;
+	fill_locked(slot, object, identity, now);
+	return slot;
+}
+
 static struct slot *meet(const struct gm_object *object, uint32_t now)
 {
 	struct gm_object_identity identity;
-	struct vacancy vacancy = { NULL, 0 };
-	struct slot *found = NULL;
-	uint32_t at = hash_start(object->start);
-	uint64_t wanted;
+	struct slot *slot;
 
-	if (!gm_object_identify(object, &identity))
+	if (!gm_object_identify(object, &identity) || !begin_change())
 		return NULL;
-	wanted = identity_of(object, &identity);
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		struct slot *slot = &slots[(at + i) % SLOTS];
-		uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
-
-		if (!found && (state == SLOT_EMPTY || i >= PROBES) && is_due(&vacancy, i)) {
-			if (!take_over(vacancy.first))
-				return NULL;	/* others are at it: the next time */
-			fill(vacancy.first, object, &identity, now);
-			return vacancy.first;
-		}
-		if (!found && state == SLOT_EMPTY &&
-		    atomic_compare_exchange_strong_explicit(&slot->state, &state, SLOT_CLAIMED,
-							    memory_order_acquire,
-							    memory_order_acquire)) {
-			note_used((uint32_t)(slot - slots));
-			fill(slot, object, &identity, now);
-			return slot;
-		}
-		if (state == SLOT_EMPTY)
-			break;		/* the end of the chain */
-		if (state == SLOT_CLAIMED && !is_ready(slot) && !give_up(slot))
-			return NULL;
-		if (atomic_load_explicit(&slot->start, memory_order_acquire) != object->start) {
-			note_vacancy(&vacancy, slot, false);
-			continue;
-		}
-		if (!found && slot->identity == wanted) {
-			if (!revive(slot, object, wanted, now))
-				return NULL;
-			found = slot;
-		} else {
-			retire(slot);
-			note_vacancy(&vacancy, slot, true);
-		}
-	}
-	return found;
+	slot = meet_locked(object, &identity, now);
+	end_change();
+	return slot;
 }
 
 static struct slot *find(uintptr_t pc)
 {
 	struct cached *way = &cache[(pc >> 2 ^ pc >> 6) % CACHE_WAYS];
-	uint32_t now = atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
+	uint32_t now = gm_get_acquire(&gm_modules_epoch);
 	struct gm_object object;
 	struct slot *slot = NULL;
 	bool busy = cache_busy;
@@ -324,7 +331,7 @@ static struct slot *find(uintptr_t pc)
 	cache_busy = busy;
 	if (slot)
 		return slot;
-	if (!atomic_load_explicit(&ready, memory_order_acquire) || !gm_object_find(pc, &object))
+	if (!gm_get_acquire(&ready) || !gm_object_find(pc, &object))
 		return NULL;
 	slot = seen(&object, now);
 	if (!slot)
@@ -385,7 +392,7 @@ static void note_last(uintptr_t pc, uint32_t now, uint16_t module)
 
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc)
 {
-	uint32_t now = atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
+	uint32_t now = gm_get_acquire(&gm_modules_epoch);
 	uintptr_t pc = (uintptr_t)return_address;
 	struct slot *slot = find(pc);
 
@@ -422,51 +429,33 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
 
 uint32_t gm_modules_generation(void)
 {
-	return atomic_load_explicit(&gm_modules_epoch, memory_order_acquire);
+	return gm_get_acquire(&gm_modules_epoch);
 }
 
-/* Tell of what is no longer where it was. */
+/* The objects that are no longer where they were have been unloaded. */
 static void sweep(void)
 {
-	for (uint32_t i = 0, count = slots_used(); i < count; i++) {
-		struct slot *slot = &slots[atomic_load_explicit(&used[i], memory_order_acquire)];
+	if (!begin_change())
+		return;
+	for (uint32_t i = 0; i < used_count; i++) {
+		struct slot *slot = &slots[used[i]];
 		struct gm_object object;
-		uintptr_t start;
+		uintptr_t start = gm_get(&slot->start);
 
-		if (atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_READY ||
-		    !atomic_load_explicit(&slot->loaded, memory_order_relaxed))
-			continue;
-		start = atomic_load_explicit(&slot->start, memory_order_acquire);
-		if (!start || !gm_object_find(start, &object) || object.start != start ||
-		    object.end != slot->end ||
-		    object.link_map != atomic_load_explicit(&slot->link_map, memory_order_relaxed))
-			retire(slot);
+		if (gm_get(&slot->loaded) &&
+		    (!gm_object_find(start, &object) || object.start != start ||
+		     object.end != gm_get(&slot->end) ||
+		     object.link_map != gm_get(&slot->link_map)))
+			retire_locked(slot);
 	}
+	end_change();
 }
 
 void gm_modules_generation_bump(void)
 {
 	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
-	/* where looking is dear, an object is found gone when another one lies in its place */
+	/* where a look-up is dear, an object is found unloaded when another one lies in its place */
 	if (gm_object_is_exact())
 		sweep();
-}
-
-void gm_modules_reset(void)
-{
-	atomic_store_explicit(&ready, false, memory_order_relaxed);
-	sink = (struct gm_module_sink){ 0 };
-	for (uint32_t i = 0, count = slots_used(); i < count; i++) {
-		struct slot *slot = &slots[atomic_load_explicit(&used[i], memory_order_relaxed)];
-
-		atomic_store_explicit(&slot->start, 0, memory_order_relaxed);
-		atomic_store_explicit(&slot->loaded, 0, memory_order_relaxed);
-		atomic_store_explicit(&slot->state, SLOT_EMPTY, memory_order_relaxed);
-	}
-	atomic_store_explicit(&used_count, 0, memory_order_relaxed);
-	atomic_store_explicit(&own_numbers, 0, memory_order_relaxed);
-	publishing = 0;
-	cache_busy = 0;
-	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
 }

@@ -5,12 +5,13 @@
  * loaded where another one was unloaded gets a number of its own (range, link_map, name and build
  * id are compared after every dlclose); the same one loaded again at the same place keeps its.
  *
- * Nothing here takes a lock, calls malloc, dladdr or dl_iterate_phdr, or reads an address that it
- * has not proved readable; errno is kept. glibc 2.35 or later: objects come from _dl_find_object;
- * older: from /proc/self/maps, read on a miss with plain system calls.
+ * Nothing here calls malloc, dladdr or dl_iterate_phdr, or reads an address that it has not proved
+ * readable; errno is kept. glibc 2.35 or later: objects come from _dl_find_object; older: from
+ * /proc/self/maps, read on a miss with plain system calls. A look-up takes no lock but for an object
+ * that was not seen since the last dlclose; that one is waited for a bounded time.
  *
  * Thread context: any thread after gm_modules_init. Signal context: allowed; a handler that
- * interrupts the publication of a module gets 0 for it. Fork: the child calls gm_modules_reset.
+ * interrupts the publication of a module gets 0 for an object that was not seen before.
  */
 #ifndef GM_RECORDER_MODULES_H
 #define GM_RECORDER_MODULES_H
@@ -29,18 +30,16 @@ struct gm_module_info {
 	unsigned int build_id_bytes;	/* 0: the file has none */
 };
 
-/* Who gives the numbers out. Called with no lock held, once for an object, from whatever thread
- * met it first; must not unwind or look up modules. The latter two may be NULL. */
+/* Who assigns the numbers, and what it is called for; the latter two may be NULL. Called under a lock
+ * of modules.c, from whatever thread met the object first: must not unwind or look up modules. */
 struct gm_module_sink {
-	uint16_t (*publish)(void *ctx, const struct gm_module_info *info);	/* 0: full */
-	void (*unloaded)(void *ctx, uint16_t module);
-	void (*loaded_again)(void *ctx, uint16_t module);	/* after unloaded */
-	void *ctx;
+	uint16_t (*publish)(const struct gm_module_info *info);	/* 0: full */
+	void (*unloaded)(uint16_t module);
+	void (*loaded_again)(uint16_t module);	/* after unloaded */
 };
 
 /* Once, before anything else: learns the executable's path (/proc/self/exe, else the kernel's
- * AT_EXECFN, else program_invocation_name) and what this kernel lets us read. @sink is copied;
- * NULL keeps the numbers inside (1, 2, ...). */
+ * AT_EXECFN, else program_invocation_name) and what this kernel lets us read. @sink is copied. */
 void gm_modules_init(const struct gm_module_sink *sink);
 
 /* The module that @pc (a return address) lies in; 0 when it lies in none (JIT code), when the
@@ -76,12 +75,8 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count);
  * stale. */
 uint32_t gm_modules_generation(void);
 
-/* Objects may have changed: what was seen is checked again before it is believed, what is gone is
- * told to the sink, cached unwind rules are forgotten. By the dlclose hook, before and after. */
+/* Objects may have changed: what was seen is checked again before it is believed, the sink learns what
+ * was unloaded, cached unwind rules are forgotten. By the dlclose hook, before and after. */
 void gm_modules_generation_bump(void);
-
-/* In a forked or cloned child: forget every number (the journal was the parent's) and the sink,
- * until the next gm_modules_init. Async-signal-safe. */
-void gm_modules_reset(void);
 
 #endif

@@ -11,8 +11,8 @@
  * An interpreter is found by its code on a native stack, never through the loader: so it does not
  * matter how or when it was loaded, and while we call into it, it cannot be unloaded.
  *
- * Thread context: any, no lock of ours held. Signal context: none. Fork: gm_python_forget. No
- * malloc; errno is kept.
+ * Thread context: any, no lock of ours held. Signal context: none. No malloc; errno is
+ * kept.
  */
 #ifndef GM_RECORDER_PYTHON_H
 #define GM_RECORDER_PYTHON_H
@@ -48,9 +48,6 @@ enum gm_python_state { GM_PYTHON_NONE, GM_PYTHON_READY, GM_PYTHON_OFF };
  * read, from whatever thread met it. */
 void gm_python_init(void (*note)(const char *line));
 
-/* In a forked or cloned child: what another thread was doing is not going on. */
-void gm_python_forget(void);
-
 /* The interpreter that the native stack @pcs runs through; NULL when none is known there. With
  * @cut, the stack could not be followed to its end: then any that is known. */
 struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut);
@@ -74,15 +71,11 @@ struct gm_python_walk {
 	 * frame of each call of the loop its anchor, an address | GM_PYTHON_ANCHOR. */
 	uintptr_t *items;
 	int max_items, items_count;
-	/* Of this thread alone, zero at first: what its walks found. NULL: it has none. */
-	struct gm_python_known *known;
 };
-#define GM_PYTHON_KNOWN_BYTES 32768u
 
 #define GM_PYTHON_ANCHOR 1u
 
-/* Walk the calling thread's frames, @max at most. @walk: set @items, @max_items
- * and @known before. */
+/* Walk the calling thread's frames, @max at most. @walk: set @items and @max_items before. */
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk);
 
 /* The id of the frame at @frame (an item of a walk just made), its name, file and line read when

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "recorder/python/python.h"
-#include "recorder/python/python_code.h"
 #include "recorder/python/python_lines.h"
 #include "recorder/python/python_view.h"
 #include "recorder/journal/recorder.h"
@@ -21,13 +20,6 @@ struct named {
 };
 
 static struct named named[NAMED];
-
-void gm_python_forget_frames(void)
-{
-	for (size_t i = 0; i < NAMED; i++)
-		if (atomic_load_explicit(&named[i].value, memory_order_relaxed))
-			atomic_store_explicit(&named[i].value, 0, memory_order_relaxed);
-}
 
 struct text {
 	char bytes[TEXT_BYTES];

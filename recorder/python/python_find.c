@@ -15,7 +15,6 @@
 #include "recorder/modules/object.h"
 #include "recorder/modules/object_symbol.h"
 #include "recorder/journal/probe.h"
-#include "recorder/python/python_code.h"
 
 #define PYTHONS 8u			/* met in the life of a process */
 #define OTHERS 512u			/* objects that are no Python; a power of two */
@@ -52,12 +51,6 @@ uint8_t gm_python_number(const struct gm_python *python)
 struct gm_python *gm_python_of(uint8_t number)
 {
 	return &pythons[number - 1];
-}
-
-void gm_python_forget(void)
-{
-	atomic_store_explicit(&busy, false, memory_order_relaxed);
-	gm_python_forget_frames();
 }
 
 /* @version: its first word is said. */

@@ -1,13 +1,14 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of layouts, that of known contents, and the walk, compiled once for each of them with direct reads and
- * once for all with reads through the kernel. Contexts as python.h.
+ * Owns the table of layouts, that of known contents, and the walk, which is compiled once for each layout
+ * with direct reads and once for all of them with reads through the kernel. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
 #include <pthread.h>
 
+#include "recorder/journal/atomic.h"
 #include "recorder/python/python_view.h"
 #include "recorder/unwind/unwind.h"
 
@@ -115,8 +116,8 @@ GM_PYTHON_RAW static bool is_within(const struct gm_python_layout *layout, uintp
 	return at >= -2 && at < bytes;
 }
 
-/* The contents of code objects that are known, lossy: by what an object says of itself in one place,
- * its number above all. Two words that are only believed together, as in stacks.c. */
+/* The contents of code objects that are known, lossy: since 3.12 an object has a number, so that its
+ * own fields tell it from others. Two words that are only believed together, as in stacks.c. */
 #define KNOWN 2048u			/* a power of two */
 
 static struct {
@@ -124,114 +125,13 @@ static struct {
 	_Atomic(uint64_t) content;
 } known[KNOWN];
 
-/* Where code objects have no number: by a thread, what it met, as it was read of each. Who finds it all
- * as it was has the same content, and needs neither to work it out nor to ask each address anew. */
-#define THREAD_KNOWN 256u		/* a power of two */
-
-struct known_text {			/* what gm_py_text_word looks at */
-	uintptr_t hash, length;
-	uintptr_t last, before;		/* words at @at and before it */
-	uint32_t at;			/* from the object's address */
-	int32_t state;
-};
-
-struct known_code {
-	_Alignas(64) uintptr_t file;	/* 0: empty */
-	uintptr_t name, lines;
-	uint64_t content;
-	uintptr_t first_bytes;		/* of the line table */
-	int32_t first_line;
-	struct known_text texts[2];
-};
-
-struct gm_python_known { struct known_code codes[THREAD_KNOWN]; };
-
-_Static_assert(sizeof(struct gm_python_known) == GM_PYTHON_KNOWN_BYTES, "who gives it knows");
-
-GM_PYTHON_INLINE bool text_is(const struct known_text *had, uintptr_t text)
-{
-	const uint8_t *object = (const uint8_t *)text;
-	uintptr_t hash = gm_py_word(object, GM_PY_TEXT_HASH);
-
-	if (hash != had->hash)
-		return false;
-	return hash != (uintptr_t)-1 ||
-	       (gm_py_word(object, GM_PY_TEXT_LENGTH) == had->length &&
-		gm_py_int(object, GM_PY_TEXT_STATE) == had->state &&
-		gm_py_word(object, had->at) == had->last &&
-		gm_py_word(object, had->at - 8) == had->before);
-}
-
-GM_PYTHON_INLINE bool code_is(const struct gm_python_layout *layout, const struct known_code *had,
-			      const uint8_t *code)
-{
-	return had->file == gm_py_word(code, layout->code_filename) &&
-	       had->name == gm_py_word(code, layout->code_name) &&
-	       had->lines == gm_py_word(code, layout->code_lines) &&
-	       had->first_line == gm_py_int(code, layout->code_first_line) && had->file &&
-	       gm_py_word((const uint8_t *)had->lines, GM_PY_BYTES) == had->first_bytes &&
-	       text_is(&had->texts[0], had->file) && text_is(&had->texts[1], had->name);
-}
-
-GM_PYTHON_RAW static void know_text(const struct gm_python_layout *layout, uintptr_t text,
-				    struct known_text *ret)
-{
-	const uint8_t *object = (const uint8_t *)text;
-	unsigned int state;
-	uintptr_t bytes;
-
-	ret->hash = gm_py_word(object, GM_PY_TEXT_HASH);
-	ret->length = gm_py_word(object, GM_PY_TEXT_LENGTH);
-	ret->state = gm_py_int(object, GM_PY_TEXT_STATE);
-	state = (unsigned int)ret->state;
-	bytes = ret->length * (state >> 2 & 7);
-	ret->at = GM_PY_TEXT_LENGTH;
-	if (state >> 5 & 1) {
-		ret->at = state >> 6 & 1 ? layout->text_ascii : layout->text_wide;
-		if (bytes > 8)
-			ret->at += (uint32_t)((bytes - 1) & ~(uintptr_t)7);
-	}
-	if (ret->hash != (uintptr_t)-1 || bytes > INT32_MAX)	/* or its end is not looked at */
-		ret->at = GM_PY_TEXT_LENGTH;
-	ret->last = gm_py_word(object, ret->at);
-	ret->before = gm_py_word(object, ret->at - 8);
-}
-
-__attribute__((noinline))
-GM_PYTHON_RAW static uint64_t know_code(const struct gm_python_layout *layout,
-					struct known_code *had, const uint8_t *code)
-{
-	uint64_t content = gm_py_content(layout, false, code);
-
-	had->file = gm_py_word(code, layout->code_filename);
-	had->name = gm_py_word(code, layout->code_name);
-	had->lines = gm_py_word(code, layout->code_lines);
-	had->content = content;
-	if (gm_py_is_odd(had->file) || gm_py_is_odd(had->name) || gm_py_is_odd(had->lines)) {
-		had->file = 0;
-		return content;
-	}
-	had->first_line = gm_py_int(code, layout->code_first_line);
-	had->first_bytes = gm_py_word((const uint8_t *)had->lines, GM_PY_BYTES);
-	know_text(layout, had->file, &had->texts[0]);
-	know_text(layout, had->name, &had->texts[1]);
-	return content;
-}
-
 /* gm_py_content, without a look at what the code refers to where its number tells it. */
 GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uintptr_t code_at,
-				     const uint8_t *code, struct gm_python_known *of_thread)
+				     const uint8_t *code)
 {
 	uint64_t version = (uint32_t)gm_py_int(code, layout->code_version), hash, content;
 	unsigned int at;
 
-	if (!layout->code_version && of_thread) {
-		struct known_code *one = &of_thread->codes[(code_at ^ code_at >> 9) / 16 %
-							    THREAD_KNOWN];
-
-		return __builtin_expect(code_is(layout, one, code), 1) ? one->content :
-									 know_code(layout, one, code);
-	}
 	if (!layout->code_version || !version)	/* 0: the numbers have run out */
 		return gm_py_content(layout, false, code);
 	hash = (code_at ^ version << 32 ^ (uint32_t)gm_py_int(code, layout->code_first_line)) *
@@ -240,13 +140,12 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uint
 		 gm_py_swap(gm_py_word(code, layout->code_name)) ^
 		 gm_py_word(code, layout->code_lines) << 16) * UINT64_C(0xff51afd7ed558ccd);
 	at = (unsigned int)(hash >> 40) % KNOWN;
-	content = atomic_load_explicit(&known[at].content, memory_order_relaxed);
-	if (__builtin_expect((atomic_load_explicit(&known[at].check, memory_order_relaxed) ^
-			      content) == hash, 1))
+	content = gm_get(&known[at].content);
+	if (gm_likely((gm_get(&known[at].check) ^ content) == hash))
 		return content;
 	content = gm_py_content(layout, false, code);
-	atomic_store_explicit(&known[at].content, content, memory_order_relaxed);
-	atomic_store_explicit(&known[at].check, hash ^ content, memory_order_relaxed);
+	gm_set(&known[at].content, content);
+	gm_set(&known[at].check, hash ^ content);
 	return content;
 }
 
@@ -266,7 +165,7 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 	if (probed && !is_within(layout, code_at, code, instr))
 		return false;
 	content = probed ? gm_py_content(layout, true, code) :
-			   content_of(layout, code_at, code, walk->known);
+			   content_of(layout, code_at, code);
 	walk->hash = (walk->hash ^ gm_py_key(code_at, content, instr)) *
 		     UINT64_C(0x9e3779b97f4a7c15);
 	walk->hash ^= walk->hash >> 32;

@@ -56,7 +56,6 @@ struct gm_stack_cache {
 	uint16_t beginnings[BEGINNINGS];	/* the last entry that began so */
 	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
 	struct frame frames[FRAMES_MOST];
-	_Alignas(64) uint8_t room[GM_STACK_CACHE_ROOM];
 	_Alignas(64) uint64_t slots[SLOTS][SLOT_WORDS];
 };
 
@@ -127,24 +126,6 @@ struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from)
 void gm_stack_cache_leave(struct gm_stack_cache *cache)
 {
 	atomic_store_explicit(&cache->busy, 0, memory_order_release);
-}
-
-void gm_stack_cache_forget(void)
-{
-	for (uint32_t i = 0; i < CACHES; i++) {
-		struct gm_stack_cache *cache = atomic_load_explicit(&caches[i],
-								    memory_order_acquire);
-
-		if (!cache)
-			continue;
-		cache->owner = 0;
-		atomic_store_explicit(&cache->busy, 0, memory_order_relaxed);
-	}
-}
-
-void *gm_stack_cache_room(struct gm_stack_cache *cache)
-{
-	return cache->room;
 }
 
 uint64_t gm_stack_cache_hits(void)

@@ -15,7 +15,7 @@
  * long enough. x86-64; aarch64 has none, the chain of frame records is as fast.
  *
  * Thread context: any, takes no lock. Signal context: any; a handler that interrupts a thread in its
- * cache gets none, and walks. Fork: gm_stack_cache_forget.
+ * cache gets none, and walks.
  */
 #ifndef GM_RECORDER_STACK_CACHE_H
 #define GM_RECORDER_STACK_CACHE_H
@@ -79,13 +79,6 @@ void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *en
  * needs more than the pc, sp and fp, or lies elsewhere. */
 void gm_stack_cache_keep(struct gm_stack_cache *cache, const struct gm_stack_key *key,
 			 const struct gm_walked_stack *stack);
-
-/* Bytes for who has entered, aligned to 64, zero at first. They may have been another thread's before. */
-#define GM_STACK_CACHE_ROOM 32768u
-void *gm_stack_cache_room(struct gm_stack_cache *cache);
-
-/* In a forked or cloned child: what other threads were doing is not going on. */
-void gm_stack_cache_forget(void);
 
 /* Stacks that this thread found, for tests and benchmarks. */
 uint64_t gm_stack_cache_hits(void);

@@ -4,8 +4,8 @@
  * A thread that comes by where it has been has the stack in its cache (stack_cache.h), and walks
  * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
  * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
- * (stacks_seen.h). What made an entry there stale is in the hash, too: the generation of the modules,
- * and that of the ids. Owns those, and what is wanted.
+ * (stacks_seen.h). The generation of the modules, by which entries become stale, is in the hash, too. Owns
+ * what is wanted.
  */
 #include "recorder/stacks/stacks.h"
 
@@ -19,15 +19,13 @@
 #include "recorder/stacks/stacks_intern.h"
 #include "recorder/stacks/stacks_seen.h"
 
-_Static_assert(GM_STACK_CACHE_ROOM >= GM_PYTHON_KNOWN_BYTES, "for what is known of Python's code");
-
 /* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
 #define SEEN_SET (UINT64_C(1) << 63)
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
        EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
 
-static _Atomic(uint64_t) id_generation, met;
+static _Atomic(uint64_t) met;
 static uintptr_t own_start, own_end;
 _Atomic(uint32_t) gm_stacks_what;	/* WANT_..., and how many frames; 0: nothing is captured */
 
@@ -46,14 +44,6 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 	if (frames)
 		frames |= (native ? WANT_NATIVE : 0) | (python ? WANT_PYTHON : 0);
 	atomic_store_explicit(&gm_stacks_what, frames, memory_order_relaxed);
-}
-
-void gm_stacks_forget(void)
-{
-	atomic_fetch_add_explicit(&id_generation, UINT64_C(1) << 32, memory_order_relaxed);
-	atomic_store_explicit(&gm_stacks_what, 0, memory_order_relaxed);
-	gm_stack_cache_forget();
-	gm_python_forget();
 }
 
 /* What the frames are told by. */
@@ -91,11 +81,10 @@ static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
 	return hash_of(pcs + parts->own, parts->count, parts->flags);
 }
 
-/* Of the Python frames of this thread. @cache: entered, or NULL. */
-static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack_cache *cache,
-			    bool *ret_empty)
+/* Of the Python frames of this thread. */
+static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty)
 {
-	struct gm_python_walk walk = { .known = cache ? gm_stack_cache_room(cache) : NULL };
+	struct gm_python_walk walk = { .items = NULL };
 
 	gm_python_walk(python, limit, &walk);
 	*ret_empty = !walk.frames && !walk.flags;
@@ -105,8 +94,7 @@ static uint64_t hash_inside(struct gm_python *python, int limit, struct gm_stack
 /* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
  * from outside may run its code without being in any frame of Python's, as one that drops the last
  * reference to an object: then there is none for this stack, but @*ret_known. */
-static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_stack_cache *cache,
-			    struct gm_python **ret_known)
+static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
 	uint64_t hash;
@@ -114,34 +102,33 @@ static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_stack_cache 
 	parts->python = *ret_known = gm_python_on(parts->pcs + parts->own, parts->count, cut);
 	if (!parts->python)
 		return 0;
-	hash = hash_inside(parts->python, parts->limit, cache, &empty);
+	hash = hash_inside(parts->python, parts->limit, &empty);
 	if (empty)
 		parts->python = NULL;
 	return hash;
 }
 
 /* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
-static bool discover(struct gm_stack_parts *parts, struct gm_stack_cache *cache)
+static bool discover(struct gm_stack_parts *parts)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
 	struct gm_python *known;
 
 	if (!gm_python_discover(parts->pcs + parts->own, parts->count, cut))
 		return false;
-	hash_python(parts, cache, &known);
+	hash_python(parts, &known);
 	return true;
 }
 
 /* A stack that is not among those seen; @look: for an interpreter that it runs through. */
-static uint32_t meet(struct gm_stack_parts *parts, struct gm_stack_cache *cache, bool look,
-		     uint64_t hash, uint16_t *ret_module)
+static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
 {
 	uint32_t stack;
 	bool late;
 
 	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
-	late = look && discover(parts, cache);
+	late = look && discover(parts);
 	stack = gm_stack_intern(parts);
 	if (!late && (stack || !parts->native))
 		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
@@ -164,11 +151,11 @@ static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
 	uint16_t module;
 
 	if (want & WANT_PYTHON)
-		inside = hash_python(parts, cache, &python);
+		inside = hash_python(parts, &python);
 	hash = (frames + key->generation + want) ^ inside;
 	value = gm_seen_find(hash);
 	if (!value) {
-		uint32_t stack = meet(parts, cache, want & WANT_PYTHON && !python, hash, &module);
+		uint32_t stack = meet(parts, want & WANT_PYTHON && !python, hash, &module);
 
 		return SEEN_SET | (uint64_t)stack << 16 | module;
 	}
@@ -195,7 +182,7 @@ static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
 	if (!entry)
 		return 0;
 	if (entry->kind)
-		inside = hash_inside(gm_python_of(entry->kind), parts->limit, cache, &empty);
+		inside = hash_inside(gm_python_of(entry->kind), parts->limit, &empty);
 	value = entry->value;
 	if (inside != entry->inside) {
 		value = gm_seen_find((entry->hash + key->generation + want) ^ inside);
@@ -221,8 +208,7 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 		return GM_NONE;
 	/* before what they tell of is used */
 	key.what = (uint64_t)(gm_python_epoch() & EPOCHS) << WANT_BITS | want;
-	key.generation = gm_modules_generation() +
-			 atomic_load_explicit(&id_generation, memory_order_relaxed);
+	key.generation = gm_modules_generation();
 	cache = gm_stack_cache_enter(from);
 	if (__builtin_expect(cache != NULL, 1))
 		value = recall(&parts, want, &key, cache);

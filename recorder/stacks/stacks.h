@@ -6,7 +6,7 @@
  * Native frames and Python's are walked each on their own, and merged when they are new.
  *
  * Thread context: any, no lock of ours held (the walk takes none; a stack never seen takes the
- * intern lock). Signal context: none. errno is kept. Fork: a child calls gm_stacks_forget.
+ * intern lock). Signal context: none. errno is kept.
  */
 #ifndef GM_RECORDER_STACKS_H
 #define GM_RECORDER_STACKS_H
@@ -25,9 +25,6 @@ void gm_stacks_init(uintptr_t own_start, uintptr_t own_end);
 /* What is captured from now on, from any thread: @depth frames at most, 1 .. GM_STACK_DEPTH_MAX.
  * With both, Python's frames take the places of the native ones that run them. */
 void gm_stacks_configure(bool native, bool python, unsigned int depth);
-
-/* In a forked or cloned child: the ids were the parent's journal's. */
-void gm_stacks_forget(void);
 
 /* Is anything captured? */
 extern _Atomic(uint32_t) gm_stacks_what __attribute__((visibility("hidden")));

@@ -252,6 +252,16 @@ static void open_others(void)
 		*(void **)&pass_on = dlsym(handle, "pass_on");
 }
 
+static uint16_t next_module(const struct gm_module_info *info)
+{
+	static uint16_t next;
+
+	(void)info;
+	return ++next;
+}
+
+static const struct gm_module_sink sink = { .publish = next_module };
+
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 31;
@@ -259,7 +269,7 @@ int main(int argc, char **argv)
 	if (rounds < 1 || rounds > ROUNDS_MOST)
 		rounds = 31;
 	open_others();
-	gm_modules_init(NULL);
+	gm_modules_init(&sink);
 	for (current_round = 0; current_round < rounds; current_round++)
 		for (current = rows; current < rows + ROWS; current++)
 			descend(current->depth - 6);	/* and what is above main and below it */

@@ -22,9 +22,8 @@
 
 #define ALL_NS UINT64_C(60000000000)
 
-static uint16_t publish(void *ctx, const struct gm_module_info *info)
+static uint16_t publish(const struct gm_module_info *info)
 {
-	(void)ctx;
 	return gm_publish_module(info->base, info->start, info->end, info->path, info->build_id,
 				 info->build_id_bytes);
 }

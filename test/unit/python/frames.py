@@ -302,7 +302,7 @@ def only_python():
     LIB.pyframes_configure(1, 1, 256)
 
 
-# ---- threads, forks, interpreters, the end ----
+# ---- threads, interpreters, the end ----
 
 def threads():
     def run(number):
@@ -314,17 +314,6 @@ def threads():
     for worker in workers:
         worker.join()
     LIB.pyframes_call_in_thread(CALLBACK(lambda: check("thread that C made") and 0))
-
-
-def fork():
-    for _ in range(3):
-        child = os.fork()
-        if child == 0:
-            started = LIB.pyframes_again(sys.argv[2].encode(), 1, 1, 256)
-            before = failures
-            plain_code()
-            os._exit(started != 0 or failures != before)
-        result("forked child", os.waitpid(child, 0)[1] == 0)
 
 
 INTERPRETED = """
@@ -409,7 +398,7 @@ def at_end():
     sys.modules["kept"] = type("Late", (), {"__del__": lambda self, capture=capture: capture()})()
 
 
-GROUPS = [plain_code, often_called, long_code, reused_code, deep_code, places, only_python, threads, subinterpreters, fork, at_end]
+GROUPS = [plain_code, often_called, long_code, reused_code, deep_code, places, only_python, threads, subinterpreters, at_end]
 
 
 def main():

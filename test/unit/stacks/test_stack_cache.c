@@ -539,56 +539,6 @@ START_TEST(fibres)
 END_TEST
 #endif
 
-/* compare() without the library of tests, whose locks another thread may hold in a child. */
-static __attribute__((noinline)) bool is_same_in_cache(void)
-{
-	static __thread struct oracle seen;
-	struct gm_regs regs;
-
-	seen.why[0] = 0;
-	gm_regs_capture(&regs);
-	seen.count = gm_unwind(&regs, seen.ours, ORACLE_FRAMES, &seen.flags);
-	return oracle_same_in_cache(&seen, &regs, CACHED_MOST);
-}
-
-/* A child that is forked while another thread is at it. */
-static void *busy_until_told(void *arg)
-{
-	_Atomic(bool) *stop = arg;
-
-	while (!atomic_load(stop))
-		if (!is_same_in_cache())
-			abort();
-	return NULL;
-}
-
-START_TEST(forked_child)
-{
-	static _Atomic(bool) stop;
-	pthread_t thread;
-	int status;
-
-	ck_assert_int_eq(pthread_create(&thread, NULL, busy_until_told, &stop), 0);
-	for (int i = 0; i < 50; i++) {
-		pid_t child = fork();
-
-		ck_assert_int_ge(child, 0);
-		if (child == 0) {
-			bool same = true;
-
-			gm_stack_cache_forget();
-			for (int k = 0; k < 5; k++)
-				same = same && is_same_in_cache();
-			_exit(!same || gm_stack_cache_hits() < 3);
-		}
-		ck_assert_int_eq(waitpid(child, &status, 0), child);
-		ck_assert_int_eq(status, 0);
-	}
-	atomic_store(&stop, true);
-	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("stack_cache");
@@ -612,7 +562,6 @@ int main(void)
 	tcase_add_test(tcase, signal_handlers);
 	tcase_add_test(tcase, fibres);
 #endif
-	tcase_add_test(tcase, forked_child);
 	srunner_set_tap(runner, "-");
 	srunner_run_all(runner, CK_SILENT);
 	failed = srunner_ntests_failed(runner);

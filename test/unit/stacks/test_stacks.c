@@ -89,26 +89,6 @@ START_TEST(many_are_met_once)
 }
 END_TEST
 
-/* As in a child, whose ids would be of the parent's journal. */
-START_TEST(forgotten)
-{
-	uint64_t met[4];
-
-	start();
-	for (volatile int i = 0; i < 4; i++) {
-		if (i == 2) {
-			gm_stacks_forget();
-			gm_stacks_configure(true, false, 64);
-		}
-		down(5, 0);
-		met[i] = gm_stacks_met();
-	}
-	ck_assert_uint_eq(met[1], met[0]);
-	ck_assert_uint_eq(met[2], met[1] + 1);
-	ck_assert_uint_eq(met[3], met[2]);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("stacks");
@@ -117,7 +97,6 @@ int main(void)
 	int failed;
 
 	tcase_add_test(tcase, many_are_met_once);
-	tcase_add_test(tcase, forgotten);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_unchecked_fixture(tcase, aux_directory_make, aux_directory_remove);
 	suite_add_tcase(suite, tcase);
