@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/order/context.h"
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"

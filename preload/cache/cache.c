@@ -12,7 +12,7 @@
 
 #include "allocator/rules.h"
 #include "allocator/page_map.h"
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/order/capture.h"
 #include "preload/api/history.h"
 #include "preload/order/order.h"
@@ -23,7 +23,9 @@
 
 #define LIMBO_FLOOR (UINT64_C(128) << 20)	/* bytes that may always wait for the GPU */
 
-#define FADES 4096u				/* what was live counts less by that part a look */
+#define LIVE_FADES 4096u		/* at each request the peak of what was live loses this part */
+#define DEDICATED_BYTES (UINT64_C(2) << 20)
+#define POISON 0xa5u
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -45,8 +47,6 @@ int gm_cache_start(void)
 	if (gm_state.options.free == GM_FREE_SYNC)
 		gm_cache_unusual |= GM_CACHE_WAITS;
 	gm_cache_unusual &= ~(uint32_t)GM_CACHE_OFF;
-	if (gm_writers_any())
-		gm_cache_dedicate();
 	return 0;
 }
 
@@ -87,7 +87,7 @@ static bool over_budget(struct gm_cache_heap *heap)
 	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
 	uint64_t live = gm_cached_live_bytes(heap->cached), lately = heap->live_lately;
 
-	lately -= lately / FADES;
+	lately -= lately / LIVE_FADES;
 	heap->live_lately = live > lately ? live : lately;
 	budget = (uint64_t)(gm_state.options.limbo * (double)heap->live_lately);
 	return limbo > (budget > LIMBO_FLOOR ? budget : LIMBO_FLOOR);
@@ -133,7 +133,7 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 	if (locked)
 		r = from_free(heap, call);
 	if (r == -EAGAIN) {
-		gm_cache_left_back(heap->domain);
+		gm_cache_release_ended(heap->domain);
 		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
 	}
 	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
@@ -231,6 +231,21 @@ static bool fail(struct gm_call *call, int r, CUresult *ret_result)
 	return true;
 }
 
+/* What an option says that memory holds when it is handed out. */
+static void fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+	unsigned char value = gm_state.options.fill == GM_FILL_ZERO ? 0 : POISON;
+	struct gm_relaxed relaxed = gm_relax();
+	CUstream stream;
+
+	stream = heap->kind == GM_KIND_POOL ? gm_cache_request.stream : gm_cache_back_stream(heap);
+	/* A cudaMalloc's memory has no stream: it is filled before anybody has it. */
+	if (!GM_REAL(cuMemsetD8Async)(address, value, bytes, stream) &&
+	    heap->kind != GM_KIND_POOL)
+		GM_REAL(cuStreamSynchronize)(stream);
+	gm_unrelax(&relaxed);
+}
+
 /* From what is free, or else. A call that was served at once has no flight to end. */
 static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdeviceptr *dptr,
 			 CUresult *ret_result)
@@ -246,7 +261,7 @@ static inline bool serve(struct gm_cache_heap *heap, struct gm_call *call, CUdev
 		return false;		/* its record was lost while we were at it */
 	*dptr = call->alloc.address;
 	if (unlikely(gm_cache_unusual & GM_CACHE_FILLS))
-		gm_cache_fill(heap, call->alloc.address, call->alloc.requested);
+		fill(heap, call->alloc.address, call->alloc.requested);
 	*ret_result = unlikely(call->op) ? gm_alloc_pass(call, CUDA_SUCCESS)
 					 : gm_leave(CUDA_SUCCESS);
 	return true;
@@ -264,12 +279,18 @@ static inline bool refused(struct gm_call *call, const struct gm_cache_heap *hea
 	return true;
 }
 
+/* Is it the driver's, since the program may hand its memory to others who know of segments alone? */
+static inline bool is_dedicated(uint64_t bytes, uint16_t module)
+{
+	return bytes >= DEDICATED_BYTES && (gm_writers_any() || gm_writers_own_segment(module));
+}
+
 bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_result)
 {
 	struct gm_cache_heap *heap;
 
 	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
-		     gm_cache_dedicated(call->alloc.requested, call->alloc.module)))
+		     is_dedicated(call->alloc.requested, call->alloc.module)))
 		return false;
 	heap = gm_cache_heap_of(&call->where);
 	if (unlikely(!heap || heap->faulted))

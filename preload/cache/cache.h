@@ -65,9 +65,6 @@ uint64_t gm_cache_flush(uint8_t domain);
  */
 bool gm_cache_retry(CUresult result, unsigned int *tries);
 
-/* Requests of 2 MiB and more begin a segment of their own from now on: others may import them. */
-void gm_cache_dedicate(void);
-
 /* What the cache of @domain's device holds, into the report of a failure. */
 struct gm_failure;
 void gm_cache_describe(uint8_t domain, struct gm_failure *failure);
@@ -77,7 +74,7 @@ void gm_cache_context_ending(uint32_t context, bool ending);
 
 /* The driver gave [@address, +@bytes) to the program itself, in @where: of a context that is ending just
  * now it may have been, whose heap does not know yet. */
-void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes);
+void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t bytes);
 
 /* A context ended, after the driver's call: its heap and everything in it is gone. */
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack);

@@ -8,7 +8,7 @@
  * Thread context: any. Signal context: the same. Fork: nothing in a child, which has no cache.
  */
 #include "allocator/page_map.h"
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/cache/cache_inside.h"
 #include "preload/cache/cached.h"
 #include "recorder/journal/recorder.h"

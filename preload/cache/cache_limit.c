@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as the program put it */
@@ -91,7 +91,7 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
 	}
 }
 
-void gm_cache_tell_limit(struct gm_cache_heap *heap)
+void gm_cache_apply_limit(struct gm_cache_heap *heap)
 {
 	uint64_t limit = limits[heap->domain];
 

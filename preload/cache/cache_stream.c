@@ -1,12 +1,13 @@
 /*
  * cache_stream.c - the streams that stream-ordered memory was served to, by key. How far they have
- * come is cache_freed.c's.
+ * come is cache_stream_frees.c's.
  *
- * A stream is known from its first segment on. One that is gone (destroyed, its context or its
- * thread ended) is so until the last one went back, which nobody else could be served from.
+ * A stream is known from its first segment on. One that has ended (it was destroyed, or its context or its
+ * thread ended) stays known until its last segment went back to the driver: no request can be served from
+ * them any more.
  *
- * Events and streams end with their context, unsaid: from before the driver's call on they are not
- * touched. Others of streams that are gone are used again.
+ * A context takes its events and streams with it, and the driver does not say which: from before its call on
+ * they are not touched. Events of other streams that have ended are used again.
  *
  * Thread context: any, inside a hook. Lock: a leaf, never held over a driver call. Signal context:
  * none.
@@ -16,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/order/order.h"
 #include "preload/cache/cache_stream.h"
 
@@ -27,26 +28,26 @@
 #define USERS_NS 20000
 #define THREADS_FROM 8u			/* so many more of threads, and those that ended are looked for */
 
-static struct gm_named streams[STREAMS];
+static struct gm_cache_stream streams[STREAMS];
 static uint16_t buckets[BUCKETS];
 static _Atomic(uint32_t) used = 1;	/* places that ever were somebody's */
 static uint32_t unused;			/* those that are nobody's again */
 static struct { CUevent event; CUcontext handle; uint32_t context; } spare[STREAMS];
 static uint32_t spares;
 static struct gm_lock lock;
-_Atomic(bool) gm_cache_frees_told;
+_Atomic(bool) gm_cache_frees_marked;
 
-static _Atomic(uint32_t) pending;	/* gone, and not over as far as is known */
-static _Atomic(uint32_t) left;		/* times that something may go back of one that is gone */
+static _Atomic(uint32_t) pending;	/* ended, and not complete as far as is known */
+static _Atomic(uint32_t) releases;	/* times that segments of an ended one became releasable */
 static _Atomic(uint64_t) arrived;	/* times that one was found complete and was not before */
-static _Atomic(uint32_t) of_threads, survivors;	/* default streams; not gone at the last look */
+static _Atomic(uint32_t) of_threads, survivors;	/* default streams of threads; at the last check */
 
 static uint16_t *bucket_of(uint64_t key)
 {
 	return &buckets[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54 & (BUCKETS - 1)];
 }
 
-static struct gm_named *find_locked(uint64_t key)
+static struct gm_cache_stream *find_locked(uint64_t key)
 {
 	uint32_t at = *bucket_of(key);
 
@@ -55,53 +56,66 @@ static struct gm_named *find_locked(uint64_t key)
 	return at ? &streams[at] : NULL;
 }
 
-static bool has_segments(const struct gm_named *stream)
+static bool has_segments(const struct gm_cache_stream *stream)
 {
 	return stream->in_pool || stream->in_context;
 }
 
-bool gm_named_copy(uint64_t key, struct gm_named *ret_copy)
+/* The stream of @key, with the lock; NULL: it is not known, or the lock could not be had, which is not held. */
+static struct gm_cache_stream *lock_stream(uint64_t key)
 {
-	const struct gm_named *place;
-
-	if (!gm_lock(&lock))
-		return false;
-	place = find_locked(key);
-	if (place)
-		*ret_copy = *place;
-	gm_unlock(&lock);
-	return place;
-}
-
-uint64_t gm_named_key(uint32_t at)
-{
-	uint64_t key;
-
-	if (!gm_lock(&lock))
-		return 0;
-	key = has_segments(&streams[at]) ? streams[at].key : 0;
-	gm_unlock(&lock);
-	return key;
-}
-
-bool gm_named_use(uint64_t key, struct gm_named *ret_copy)
-{
-	struct gm_named *place;
+	struct gm_cache_stream *place;
 
 	if (!key || !gm_lock(&lock))
-		return false;
+		return NULL;
 	place = find_locked(key);
-	if (place) {
-		place->users++;
-		*ret_copy = *place;
+	if (!place)
+		gm_unlock(&lock);
+	return place;
+}
+
+bool gm_cache_stream_copy(uint64_t key, struct gm_cache_stream *ret_copy)
+{
+	const struct gm_cache_stream *place = lock_stream(key);
+
+	if (!place)
+		return false;
+	*ret_copy = *place;
+	gm_unlock(&lock);
+	return true;
+}
+
+bool gm_cache_stream_use(uint64_t key, struct gm_cache_stream *ret_copy)
+{
+	struct gm_cache_stream *place = lock_stream(key);
+
+	if (!place)
+		return false;
+	place->users++;
+	*ret_copy = *place;
+	gm_unlock(&lock);
+	return true;
+}
+
+bool gm_cache_stream_use_next(uint32_t *at, struct gm_cache_stream *ret_copy)
+{
+	bool found = false;
+
+	if (!gm_lock(&lock))
+		return false;
+	while (!found && ++*at < used)
+		found = has_segments(&streams[*at]);
+	if (found) {
+		streams[*at].users++;
+		*ret_copy = streams[*at];
 	}
 	gm_unlock(&lock);
-	return place;
+	return found;
 }
 
 /* ---- which there are ---- */
 
-static void drop_locked(struct gm_named *place)
+static void drop_locked(struct gm_cache_stream *place)
 {
 	uint32_t at = (uint32_t)(place - streams);
 	uint16_t *link = bucket_of(place->key);
@@ -115,34 +129,31 @@ static void drop_locked(struct gm_named *place)
 			before = streams[before].next;
 		streams[before].next = place->next;
 	}
-	if (place->freed && place->gone && !place->ending && spares < STREAMS) {
+	if (place->freed && place->ended && !place->ending && spares < STREAMS) {
 		spare[spares].event = place->freed;
 		spare[spares].handle = place->handle;
 		spare[spares++].context = place->context;
 	}
-	pending -= place->gone && !place->over;
+	pending -= place->ended && !place->complete;
 	of_threads -= place->thread != 0;
-	*place = (struct gm_named){ .next = unused };
+	*place = (struct gm_cache_stream){ .next = unused };
 	unused = at;
 }
 
-static void drop_if_done_locked(struct gm_named *place)
+static void drop_if_done_locked(struct gm_cache_stream *place)
 {
-	if (place->gone && !has_segments(place) && !place->users)
+	if (place->ended && !has_segments(place) && !place->users)
 		drop_locked(place);
 }
 
-void gm_named_done(const struct gm_named *copy)
+void gm_cache_stream_done(const struct gm_cache_stream *copy)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place = lock_stream(copy->key);
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return;
-	place = find_locked(copy->key);
-	if (place) {
-		place->users--;
-		drop_if_done_locked(place);
-	}
+	place->users--;
+	drop_if_done_locked(place);
 	gm_unlock(&lock);
 }
 
@@ -154,7 +165,7 @@ static void drop_idle_locked(void)
 			drop_locked(&streams[at]);
 }
 
-static struct gm_named *add_locked(uint64_t key)
+static struct gm_cache_stream *add_locked(uint64_t key)
 {
 	uint16_t *link = bucket_of(key);
 	uint32_t at;
@@ -166,8 +177,8 @@ static struct gm_named *add_locked(uint64_t key)
 		return NULL;
 	if (at == unused)
 		unused = streams[at].next;
-	streams[at] = (struct gm_named){ .key = key, .next = *link, .told = gm_cache_frees_told,
-				      .seen = GM_FREED_PENDING };
+	streams[at] = (struct gm_cache_stream){ .key = key, .next = *link, .marked = gm_cache_frees_marked,
+				      .answer = GM_FREED_PENDING };
 	*link = (uint16_t)at;
 	return &streams[at];
 }
@@ -176,7 +187,7 @@ static struct gm_named *add_locked(uint64_t key)
 static void add(uint64_t key, CUstream stream)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
-	struct gm_named new = { .stream = pseudo ? CU_STREAM_LEGACY : stream }, *place;
+	struct gm_cache_stream new = { .stream = pseudo ? CU_STREAM_LEGACY : stream }, *place;
 
 	if (pseudo ? GM_REAL(cuCtxGetCurrent)(&new.handle)
 		   : GM_REAL(cuStreamGetCtx)(stream, &new.handle))
@@ -202,7 +213,7 @@ static void add(uint64_t key, CUstream stream)
 /* False: it is not known. */
 static bool count_segment(uint64_t key, bool of_pool, int by)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place;
 	uint32_t *count;
 
 	if (!gm_lock(&lock))
@@ -210,9 +221,9 @@ static bool count_segment(uint64_t key, bool of_pool, int by)
 	place = find_locked(key);
 	if (place) {
 		count = of_pool ? &place->in_pool : &place->in_context;
-		if (!has_segments(place)) {	/* nothing that it was freed is left */
-			place->told = gm_cache_frees_told;
-			place->lost = false;
+		if (!has_segments(place)) {	/* nothing is left that was freed on it */
+			place->marked = gm_cache_frees_marked;
+			place->stale = false;
 		}
 		if (by > 0 || *count)
 			*count += (uint32_t)by;
@@ -222,7 +233,7 @@ static bool count_segment(uint64_t key, bool of_pool, int by)
 	return place;
 }
 
-void gm_cache_stream_got(uint64_t key, CUstream stream, bool of_pool)
+void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool)
 {
 	if (count_segment(key, of_pool, 1))
 		return;
@@ -230,39 +241,49 @@ void gm_cache_stream_got(uint64_t key, CUstream stream, bool of_pool)
 	count_segment(key, of_pool, 1);
 }
 
-void gm_cache_stream_gave(uint64_t key, bool of_pool)
+void gm_cache_stream_drop_segment(uint64_t key, bool of_pool)
 {
 	count_segment(key, of_pool, -1);
 }
 
 /* ---- ends ---- */
 
-static void set_gone_locked(struct gm_named *place)
+static void set_ended_locked(struct gm_cache_stream *place)
 {
-	if (place->gone)
+	if (place->ended)
 		return;
-	place->gone = true;
+	place->ended = true;
 	place->stream = NULL;
 	pending++;
 	drop_if_done_locked(place);
 }
 
-static void set_over_locked(struct gm_named *place)
+static void end_stream(uint64_t key)
 {
-	if (place->over)
+	struct gm_cache_stream *place = lock_stream(key);
+
+	if (!place)
 		return;
-	pending -= place->gone;
-	place->gone = place->over = true;
+	set_ended_locked(place);
+	gm_unlock(&lock);
+}
+
+static void set_complete_locked(struct gm_cache_stream *place)
+{
+	if (place->complete)
+		return;
+	pending -= place->ended;
+	place->ended = place->complete = true;
 	place->stream = NULL;
-	place->seen = GM_FREED_COMPLETE;
-	left++;
+	place->answer = GM_FREED_COMPLETE;
+	releases++;
 	drop_if_done_locked(place);
 }
 
 /* Does another thread's call of the driver name that stream, or one of @context? */
 static bool is_used(uint64_t key, uint32_t context)
 {
-	const struct gm_named *place;
+	const struct gm_cache_stream *place;
 	bool found;
 
 	if (!gm_lock(&lock))
@@ -275,7 +296,7 @@ static bool is_used(uint64_t key, uint32_t context)
 	return found;
 }
 
-/* They look, and do not wait for what they see. */
+/* Their calls query and do not wait. */
 static void wait_for_users(uint64_t key, uint32_t context)
 {
 	for (unsigned int i = 0; i < USERS_TURNS && is_used(key, context); i++)
@@ -313,7 +334,7 @@ void gm_cache_streams_context_ended(uint32_t context)
 	uint32_t kept = 0;
 	CUstream stream;
 
-	/* What is kept of it is not another one's that gets its handle. */
+	/* Another stream may get the handle. */
 	for (uint32_t at = 1; at < used; at++) {
 		stream = ended_at(at, context);
 		if (stream)
@@ -325,7 +346,7 @@ void gm_cache_streams_context_ended(uint32_t context)
 		if (streams[at].key && streams[at].context == context) {
 			streams[at].freed = NULL;
 			streams[at].in_context = 0;
-			set_over_locked(&streams[at]);
+			set_complete_locked(&streams[at]);
 		}
 	for (uint32_t i = 0; i < spares; i++)
 		if (spare[i].context != context)
@@ -339,26 +360,21 @@ static bool has_ended(pid_t thread)
 	return syscall(SYS_tgkill, getpid(), thread, 0) && errno == ESRCH;
 }
 
-/* Nobody tells of a thread's end. */
-static void look_for_ended_threads(void)
+/* A thread's end is seen in no hook. */
+static void find_ended_threads(void)
 {
 	int saved_errno = errno;
-	struct gm_named copy, *place;
+	struct gm_cache_stream copy;
 	uint32_t alive = 0;
 
 	if (of_threads < 2 * survivors || of_threads < survivors + THREADS_FROM)
 		return;
-	for (uint32_t at = 1; at < used; at++) {
-		if (!gm_named_copy(gm_named_key(at), &copy) || !copy.thread || copy.gone)
-			continue;
-		if (!has_ended(copy.thread) || !gm_lock(&lock)) {
+	for (uint32_t at = 0; gm_cache_stream_use_next(&at, &copy);) {
+		if (copy.thread && !copy.ended && has_ended(copy.thread))
+			end_stream(copy.key);
+		else if (copy.thread && !copy.ended)
 			alive++;
-			continue;
-		}
-		place = find_locked(copy.key);
-		if (place)
-			set_gone_locked(place);
-		gm_unlock(&lock);
+		gm_cache_stream_done(&copy);
 	}
 	survivors = alive;
 	errno = saved_errno;
@@ -366,12 +382,7 @@ static void look_for_ended_threads(void)
 
 /* ---- for who asks how far they have come ---- */
 
-uint32_t gm_named_count(void)
-{
-	return used;
-}
-
-CUevent gm_named_spare(const struct gm_named *stream)
+CUevent gm_cache_stream_spare_event(const struct gm_cache_stream *stream)
 {
 	CUevent event = NULL;
 
@@ -386,55 +397,48 @@ CUevent gm_named_spare(const struct gm_named *stream)
 	return event;
 }
 
-void gm_named_lose(uint64_t key)
+void gm_cache_stream_event_stale(uint64_t key)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place = lock_stream(key);
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return;
-	place = find_locked(key);
-	if (place)
-		place->lost = true;
-	if (place)
-		place->losses++;
+	place->stale = true;
+	place->stales++;
 	gm_unlock(&lock);
 }
 
-void gm_named_recorded(const struct gm_named *stream)
+void gm_cache_stream_event_recorded(const struct gm_cache_stream *stream)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place = lock_stream(stream->key);
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return;
-	place = find_locked(stream->key);
-	if (place && place->losses == stream->losses)
-		place->lost = false;
+	if (place->stales == stream->stales)
+		place->stale = false;
 	gm_unlock(&lock);
 }
 
-void gm_named_tell(uint64_t key)
+void gm_cache_stream_is_idle(uint64_t key)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place = lock_stream(key);
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return;
-	place = find_locked(key);
-	if (place)
-		place->told = true;
+	place->marked = true;
 	gm_unlock(&lock);
 }
 
-CUevent gm_named_publish(const struct gm_named *stream, CUevent event)
+CUevent gm_cache_stream_set_event(const struct gm_cache_stream *stream, CUevent event)
 {
-	struct gm_named *place;
-	CUevent stands = event;
+	struct gm_cache_stream *place = lock_stream(stream->key);
+	CUevent stands;
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return event;
-	place = find_locked(stream->key);
-	if (place && !place->freed)
+	if (!place->freed)
 		place->freed = event;
-	stands = place ? place->freed : event;
+	stands = place->freed;
 	if (stands != event && spares < STREAMS && !place->ending) {
 		spare[spares].event = event;
 		spare[spares].handle = stream->handle;
@@ -444,46 +448,37 @@ CUevent gm_named_publish(const struct gm_named *stream, CUevent event)
 	return stands;
 }
 
-void gm_named_seen(const struct gm_named *copy, enum gm_cache_freed seen)
+void gm_cache_stream_answered(const struct gm_cache_stream *copy, enum gm_cache_freed answer)
 {
-	struct gm_named *place;
+	struct gm_cache_stream *place = lock_stream(copy->key);
 
-	if (!gm_lock(&lock))
+	if (!place)
 		return;
-	place = find_locked(copy->key);
-	if (place && copy->gone && seen == GM_FREED_COMPLETE)
-		set_over_locked(place);
-	else if (place && copy->gone && seen == GM_FREED_UNKNOWN && place->seen != seen)
-		left++;
-	if (place) {
-		arrived += seen == GM_FREED_COMPLETE && place->seen != seen;
-		place->seen = (uint8_t)seen;
+	if (copy->ended && answer == GM_FREED_COMPLETE) {
+		set_complete_locked(place);
+	} else if (place->answer != answer) {
+		releases += copy->ended && answer == GM_FREED_UNKNOWN;
+		arrived += answer == GM_FREED_COMPLETE;
+		place->answer = (uint8_t)answer;
 	}
 	gm_unlock(&lock);
 }
 
-void gm_named_gone(uint64_t key)
+void gm_cache_stream_ended(uint64_t key)
 {
-	struct gm_named *place;
-
-	if (!gm_lock(&lock))
-		return;
-	place = find_locked(key);
-	if (place)
-		set_gone_locked(place);
-	gm_unlock(&lock);
+	end_stream(key);
 	wait_for_users(key, 0);
 }
 
-bool gm_named_any_gone(void)
+bool gm_cache_streams_any_ended(void)
 {
-	look_for_ended_threads();
+	find_ended_threads();
 	return pending;
 }
 
-uint32_t gm_named_left(void)
+uint32_t gm_cache_streams_releases(void)
 {
-	return left;
+	return releases;
 }
 
 uint64_t gm_cache_streams_arrived(void)
@@ -499,23 +494,23 @@ bool gm_cache_streams_pending(void)
 		return false;
 	for (uint32_t at = 1; at < used && !found; at++)
 		found = streams[at].key && has_segments(&streams[at]) &&
-			streams[at].seen == GM_FREED_PENDING;
+			streams[at].answer == GM_FREED_PENDING;
 	gm_unlock(&lock);
 	return found;
 }
 
-enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone)
+enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_gone)
 {
 	enum gm_cache_freed seen = GM_FREED_UNKNOWN;
-	const struct gm_named *place;
+	const struct gm_cache_stream *place;
 
 	*ret_gone = false;
 	if (!gm_lock(&lock))
 		return GM_FREED_PENDING;
 	place = find_locked(key);
 	if (place) {
-		seen = (enum gm_cache_freed)place->seen;
-		*ret_gone = place->gone;
+		seen = (enum gm_cache_freed)place->answer;
+		*ret_gone = place->ended;
 	}
 	gm_unlock(&lock);
 	return seen;

@@ -125,7 +125,7 @@ void gm_cached_hold(struct gm_cached *heap, bool on);
 
 /* The driver gave [@address, +@bytes) of @domain's device to somebody while some heap is held: what that
  * had there in @map it has no more. */
-void gm_cached_given(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes);
+void gm_cached_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes);
 
 /* Its context ended, with all its segments: records go, with their events, that have @stack as
  * gm_record_free_stack has it; the heap with them (its

@@ -154,7 +154,7 @@ void gm_cached_hold(struct gm_cached *heap, bool on)
 	gm_section_cancel(heap, &section);
 }
 
-void gm_cached_given(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes)
+void gm_cached_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes)
 {
 	uint64_t first = address & ~(GM_GRANULE - 1);
 	struct gm_change change;

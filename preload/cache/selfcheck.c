@@ -8,7 +8,7 @@
 
 #if GM_TEST_RULES
 
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 
 #define GPUMEM_TEST __attribute__((visibility("default")))
 

@@ -23,7 +23,6 @@ _Atomic(uint32_t) gm_tcache_large[GM_DOMAINS];
 
 static const struct gm_caches caches = {
 	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked,
-	.hold = gm_tcache_hold, .release = gm_tcache_release,
 };
 
 void gm_tcache_begin(void)

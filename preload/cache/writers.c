@@ -66,8 +66,6 @@ void gm_writers_seen(const char *why)
 		return;
 	any = true;
 	gm_order_unseen_work(why);
-	if (gm_cache_on())
-		gm_cache_dedicate();
 }
 
 void gm_writers_met(const char *why)

@@ -144,7 +144,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
 	if (space == GM_MAP_ADDRESS)
-		gm_cache_given(call->where, address, size);
+		gm_cache_address_reused(call->where, address, size);
 	if (gm_record_alloc(call->op, &call->alloc, &call->block))
 		return;
 	if (space == GM_MAP_HANDLE || space == GM_MAP_EXTERNAL)

@@ -74,8 +74,6 @@ static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 struct gm_caches {
 	void (*flush)(uint8_t domain);
 	void (*flush_locked)(const struct gm_change *change);
-	bool (*hold)(uint8_t domain);
-	void (*release)(uint8_t domain);
 };
 
 /* Blocks in thread caches of @domain, and what these have counted, go into its statistics. No lock held. */
@@ -99,23 +97,6 @@ static inline void gm_caches_flush_locked(const struct gm_change *change)
 /* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
  * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
 void gm_ledger_settle(const struct gm_change *change);
-
-/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
- * a thread could not be kept out, and nobody is. */
-static inline bool gm_caches_hold(uint8_t domain)
-{
-	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
-
-	return !caches || caches->hold(domain);
-}
-
-static inline void gm_caches_release(uint8_t domain)
-{
-	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);
-
-	if (caches)
-		caches->release(domain);
-}
 
 /* The segment and the one block that a free, change or end of context is about. */
 struct gm_pair_ids { uint32_t segment, block; };

@@ -6,7 +6,8 @@
 #include <pthread.h>
 
 #include "preload/cache/cache.h"
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
+#include "preload/cache/writers.h"
 #include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
 
@@ -159,7 +160,7 @@ static void take_of_driver(void)
 	size_t size;
 
 	for (int i = 0; i < 64; i++) {
-		OK(cuMemAlloc_v2(&p[i], GM_DEDICATED_BYTES));
+		OK(cuMemAlloc_v2(&p[i], 2 << 20));
 		there = there || p[i] == lost_base;
 		OK(cuMemGetAddressRange_v2(&base, &size, p[i] + SOME));
 		ck_assert_uint_eq(base, p[i]);
@@ -173,7 +174,7 @@ START_TEST(passed_through)
 {
 	CUdeviceptr p;
 
-	gm_cache_dedicate();
+	gm_writers_seen("a test says so");
 	OK(cuCtxSetCurrent(own));
 	OK(cuMemAlloc_v2(&p, SOME));
 	lost_base = base_of(p);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "test/hooked/hooked.h"
 
 #define HELD_UP_NS 100000000
@@ -203,7 +203,7 @@ START_TEST(event_is_not_recorded)
 	if (_i)
 		OK(cuStreamDestroy_v2(stream));
 	else
-		gm_cache_tell_frees();
+		gm_cache_mark_frees();
 	ck_assert(begun);
 	ck_assert(!gave_back);
 	OK(cuMemsetD32Async(flag, 1, 1024, CU_STREAM_PER_THREAD));

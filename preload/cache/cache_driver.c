@@ -1,6 +1,6 @@
 /*
- * cache_heap.c - the heaps behind cudaMalloc and cudaMallocAsync, and their segments (see
- * cache_heap.h).
+ * cache_driver.c - the heaps behind cudaMalloc and cudaMallocAsync, and their segments (see
+ * cache_internal.h).
  *
  * A segment is given back by cuMemFreeAsync on a stream of our own with nothing on it: cuMemFree
  * would wait for everything the device was given, also for what was submitted after the last use
@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 #include "allocator/rules.h"
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/order/capture.h"
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
@@ -175,7 +175,7 @@ static int segment_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *r
 		return result == CUDA_ERROR_OUT_OF_MEMORY ? r : -EIO;
 	heap->segments += bytes;
 	if (stream)
-		gm_cache_stream_got(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);
+		gm_cache_stream_add_segment(stream, gm_cache_request.stream, heap->kind == GM_KIND_POOL);
 	*ret_address = address;
 	return 0;
 }
@@ -192,7 +192,7 @@ static void segment_free(void *arg, uint64_t address, uint64_t bytes, uint64_t s
 	heap->segments -= bytes;
 	if (stream) {
 		gm_cache_ordered_segment_free(heap, address, bytes, stream);
-		gm_cache_stream_gave(stream, heap->kind == GM_KIND_POOL);
+		gm_cache_stream_drop_segment(stream, heap->kind == GM_KIND_POOL);
 	} else {
 		back = gm_cache_back_stream(heap);
 		if (back)
@@ -215,7 +215,7 @@ static bool may_go(void *arg, uint64_t stream)
 		return false;
 	if (!stream)
 		return !gm_cache_request.of_gone;
-	seen = gm_cache_stream_seen(stream, &gone);
+	seen = gm_cache_stream_answer(stream, &gone);
 	if (gm_cache_request.of_gone && !gone)
 		return false;
 	return seen == GM_FREED_COMPLETE || ((seen == GM_FREED_UNKNOWN || gm_cache_request.chains) &&
@@ -227,7 +227,7 @@ static void look(void *arg)
 {
 	(void)arg;
 	gm_reuse_poll(gm_order_reuse());
-	gm_cache_streams_look();
+	gm_cache_streams_poll();
 }
 
 /* ---- heaps ---- */
@@ -336,7 +336,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 		heap = make_locked(context, where, handle, &config);
 	gm_unlock(&heaps_lock);
 	if (heap)
-		gm_cache_tell_limit(heap);
+		gm_cache_apply_limit(heap);
 	return heap;
 }
 
@@ -433,10 +433,10 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 	}
 }
 
-void gm_cache_given(struct gm_where where, uint64_t address, uint64_t bytes)
+void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t bytes)
 {
 	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
-		gm_cached_given(gm_cache_page_map_of_process, where.domain, address, bytes);
+		gm_cached_address_reused(gm_cache_page_map_of_process, where.domain, address, bytes);
 }
 
 /* ---- growth and flush ---- */
@@ -480,10 +480,10 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 	return bytes;
 }
 
-void gm_cache_left_back(uint8_t domain)
+void gm_cache_release_ended(uint8_t domain)
 {
 	static uint32_t seen[GM_MAX_DEVICES];	/* lock: growth */
-	uint32_t left = gm_cache_streams_left();
+	uint32_t left = gm_cache_streams_poll_ended();
 	uint64_t bytes = 0;
 
 	if (left == seen[domain])

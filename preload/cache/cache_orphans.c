@@ -1,5 +1,5 @@
 /*
- * cache_back.c - segments of stream-ordered memory go back to the driver (see cache_heap.h).
+ * cache_orphans.c - segments of stream-ordered memory go back to the driver (see cache_internal.h).
  *
  * When the host has seen the work complete that could touch them, on a stream of our own with nothing
  * on it: the driver has them at once, and nobody's work comes to wait for anybody's. What has been
@@ -14,7 +14,7 @@
  */
 #include <string.h>
 
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 #include "preload/order/order.h"
 
 #define LOOKING_TURNS 10000u

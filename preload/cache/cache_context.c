@@ -1,12 +1,12 @@
 /*
- * cache_home.c - the context that a default pool's heap works in: its memory outlives contexts, the
- * streams that segments go back on do not (see cache_heap.h).
+ * cache_context.c - the context that a default pool's heap works in: its memory outlives contexts, the
+ * streams that segments go back on do not (see cache_internal.h).
  *
  * Thread context: any, inside a hook. Signal context: none.
  * Lock: one, never held over a driver call. Of @own, which whoever holds the growth lock uses, it is
  * not: before a home is left no more of that is begun (gm_cache_context_ending).
  */
-#include "preload/cache/cache_heap.h"
+#include "preload/cache/cache_internal.h"
 
 static struct gm_lock lock;
 
@@ -89,4 +89,45 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 	}
 	if (locked)
 		gm_unlock(&lock);
+}
+
+/* ---- faults ---- */
+
+/* Errors that stay with the context: every later call in it says them again. */
+static bool sticks(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void gm_cache_fault(CUresult result)
+{
+	struct gm_where where;
+
+	if (!gm_cache_on() || !sticks(result))
+		return;
+	where = gm_where_now();
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && heap->domain == where.domain &&
+		    (heap->context == where.context || heap->kind == GM_KIND_POOL))
+			heap->faulted = (uint32_t)result;
+	}
 }

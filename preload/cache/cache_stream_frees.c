@@ -1,14 +1,14 @@
 /*
- * cache_freed.c - how far the streams have come that stream-ordered memory was freed on.
+ * cache_stream_frees.c - how far the streams have come that stream-ordered memory was freed on.
  *
  * What was freed in the order of a stream may be that stream's again at once, but the driver's only
  * when the host has seen the work before that free complete: given back in the stream's order it
  * would come after whatever was submitted since, a kernel that waits for a flag say, and the driver
  * may have another stream's allocation wait for it, the one that was to set the flag.
  *
- * So once there is enough of such memory for anybody to lack it, each free on a block's own stream
- * records an event there, one a stream, recorded anew. Else the stream as a whole is asked, which may
- * answer "not yet" for the sake of later work. A destroyed stream leaves such an event behind.
+ * So once there is enough of such memory that another request could lack it, each free on a block's own
+ * stream records an event there: one for each stream, recorded anew each time. Without an event the stream as
+ * a whole is queried, which may say "not ready" because of later work. Of a destroyed stream the event stays.
  *
  * Thread context: any, inside a hook. Lock: none; no call of the driver is made under that of
  * cache_stream.c. Signal context: none.
@@ -37,9 +37,9 @@ static void leave(bool entered)
 }
 
 /* One for the frees on @stream; NULL: there can be none. */
-static CUevent new_event(const struct gm_named *stream)
+static CUevent new_event(const struct gm_cache_stream *stream)
 {
-	CUevent event = gm_named_spare(stream);
+	CUevent event = gm_cache_stream_spare_event(stream);
 	bool entered;
 
 	if (event)
@@ -52,18 +52,18 @@ static CUevent new_event(const struct gm_named *stream)
 }
 
 /* After everything that @on was given so far. */
-static bool record_freed(const struct gm_named *stream, CUstream on)
+static bool record_freed(const struct gm_cache_stream *stream, CUstream on)
 {
 	CUevent event = stream->freed ? stream->freed : new_event(stream);
 	CUevent stands;
 
 	if (!event || GM_REAL(cuEventRecord)(event, on))
 		return false;
-	stands = stream->freed ? event : gm_named_publish(stream, event);
+	stands = stream->freed ? event : gm_cache_stream_set_event(stream, event);
 	if (stands != event && GM_REAL(cuEventRecord)(stands, on))
 		return false;
-	if (stream->lost)
-		gm_named_recorded(stream);
+	if (stream->stale)
+		gm_cache_stream_event_recorded(stream);
 	return true;
 }
 
@@ -72,35 +72,35 @@ void gm_cache_stream_freed_slow(uint64_t key, CUstream stream)
 {
 	bool pseudo = stream <= CU_STREAM_PER_THREAD;
 	struct gm_relaxed relaxed;
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 
-	if (!gm_named_copy(key, &copy))
+	if (!gm_cache_stream_copy(key, &copy))
 		return;
 	relaxed = gm_relax();
 	if (copy.ending || (pseudo && gm_capturing()) || !record_freed(&copy, stream))
-		gm_named_lose(key);
+		gm_cache_stream_event_stale(key);
 	gm_unrelax(&relaxed);
 }
 
 /* An event of ours on the default stream would have streams wait for one another that do not. */
-static bool mark_default(const struct gm_named *stream)
+static bool mark_default(const struct gm_cache_stream *stream)
 {
 	CUevent event, stands;
 
 	if (!GM_REAL(cuStreamQuery)(CU_STREAM_LEGACY)) {
-		gm_named_tell(stream->key);
+		gm_cache_stream_is_idle(stream->key);
 		return true;
 	}
 	event = new_event(stream);
 	if (!event || GM_REAL(cuCtxRecordEvent)(stream->handle, event))
 		return false;
-	stands = gm_named_publish(stream, event);
+	stands = gm_cache_stream_set_event(stream, event);
 	return stands == event || !GM_REAL(cuCtxRecordEvent)(stream->handle, stands);
 }
 
 static int record(void *arg)
 {
-	const struct gm_named *stream = arg;
+	const struct gm_cache_stream *stream = arg;
 	bool done = stream->stream == CU_STREAM_LEGACY ? mark_default(stream)
 						       : record_freed(stream, stream->stream);
 
@@ -108,7 +108,7 @@ static int record(void *arg)
 }
 
 /* What was freed before that: complete at the latest when its stream is here. */
-static void mark(struct gm_named *stream)
+static void mark(struct gm_cache_stream *stream)
 {
 	bool entered;
 
@@ -116,23 +116,22 @@ static void mark(struct gm_named *stream)
 		return;
 	entered = stream->stream == CU_STREAM_LEGACY && enter(stream->handle);
 	if (gm_reuse_in_order(gm_order_reuse(), record, stream))
-		gm_named_lose(stream->key);
+		gm_cache_stream_event_stale(stream->key);
 	leave(entered);
 }
 
-void gm_cache_tell_frees(void)
+void gm_cache_mark_frees(void)
 {
 	struct gm_relaxed relaxed;
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 
-	if (gm_cache_frees_told || __atomic_exchange_n((bool *)&gm_cache_frees_told, true, __ATOMIC_ACQ_REL))
+	if (gm_cache_frees_marked || __atomic_exchange_n((bool *)&gm_cache_frees_marked, true, __ATOMIC_ACQ_REL))
 		return;
 	relaxed = gm_relax();
-	for (uint32_t at = 1; at < gm_named_count(); at++)
-		if (gm_named_use(gm_named_key(at), &copy)) {
-			mark(&copy);
-			gm_named_done(&copy);
-		}
+	for (uint32_t at = 0; gm_cache_stream_use_next(&at, &copy);) {
+		mark(&copy);
+		gm_cache_stream_done(&copy);
+	}
 	gm_unrelax(&relaxed);
 }
 
@@ -141,23 +140,23 @@ void gm_cache_tell_frees(void)
 void gm_cache_stream_ends(uint64_t key, CUstream stream)
 {
 	struct gm_relaxed relaxed;
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 
-	if (!gm_cache_on() || !gm_named_copy(key, &copy))
+	if (!gm_cache_on() || !gm_cache_stream_copy(key, &copy))
 		return;
-	if (((!copy.freed && !copy.told) || copy.lost) && !copy.ending &&
+	if (((!copy.freed && !copy.marked) || copy.stale) && !copy.ending &&
 	    !gm_stream_captures(stream, false)) {
 		relaxed = gm_relax();
 		if (!record_freed(&copy, stream))
-			gm_named_lose(key);
+			gm_cache_stream_event_stale(key);
 		gm_unrelax(&relaxed);
 	}
-	gm_named_gone(key);
+	gm_cache_stream_ended(key);
 }
 
 /* ---- how far they have come ---- */
 
-struct asking { const struct gm_named *stream; CUresult result; };
+struct asking { const struct gm_cache_stream *stream; CUresult result; };
 
 static int ask_stream(void *arg)
 {
@@ -170,17 +169,17 @@ static int ask_stream(void *arg)
 }
 
 /* A stream must not be asked while it captures. */
-static enum gm_cache_freed ask(const struct gm_named *stream)
+static enum gm_cache_freed ask(const struct gm_cache_stream *stream)
 {
 	struct asking asking = { .stream = stream, .result = CUDA_ERROR_NOT_READY };
 
-	if (stream->over)
+	if (stream->complete)
 		return GM_FREED_COMPLETE;
 	if (stream->ending)
 		return GM_FREED_UNKNOWN;
-	if (stream->told && !stream->freed && !stream->lost)
+	if (stream->marked && !stream->freed && !stream->stale)
 		return GM_FREED_COMPLETE;
-	if (stream->freed && !stream->lost)
+	if (stream->freed && !stream->stale)
 		asking.result = GM_REAL(cuEventQuery)(stream->freed);
 	else if (stream->stream)
 		gm_reuse_in_order(gm_order_reuse(), ask_stream, &asking);
@@ -193,54 +192,52 @@ static enum gm_cache_freed ask(const struct gm_named *stream)
 enum gm_cache_freed gm_cache_stream_ask(uint64_t key)
 {
 	enum gm_cache_freed answer;
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 
-	if (!gm_named_use(key, &copy))
+	if (!gm_cache_stream_use(key, &copy))
 		return GM_FREED_UNKNOWN;
 	answer = ask(&copy);
-	gm_named_done(&copy);
+	gm_cache_stream_done(&copy);
 	return answer;
 }
 
-static void look(bool gone)
+static void poll(bool ended_only)
 {
 	struct gm_relaxed relaxed = gm_relax();
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 
-	for (uint32_t at = 1; at < gm_named_count(); at++) {
-		if (!gm_named_use(gm_named_key(at), &copy))
-			continue;
-		if (!gone || (copy.gone && !copy.over))
-			gm_named_seen(&copy, ask(&copy));
-		gm_named_done(&copy);
+	for (uint32_t at = 0; gm_cache_stream_use_next(&at, &copy);) {
+		if (!ended_only || (copy.ended && !copy.complete))
+			gm_cache_stream_answered(&copy, ask(&copy));
+		gm_cache_stream_done(&copy);
 	}
 	gm_unrelax(&relaxed);
 }
 
-void gm_cache_streams_look(void)
+void gm_cache_streams_poll(void)
 {
-	look(false);
+	poll(false);
 }
 
-uint32_t gm_cache_streams_left(void)
+uint32_t gm_cache_streams_poll_ended(void)
 {
-	if (gm_named_any_gone())
-		look(true);
-	return gm_named_left();
+	if (gm_cache_streams_any_ended())
+		poll(true);
+	return gm_cache_streams_releases();
 }
 
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own)
 {
-	struct gm_named copy;
+	struct gm_cache_stream copy;
 	bool done = false;
 
-	if (!gm_named_use(key, &copy))
+	if (!gm_cache_stream_use(key, &copy))
 		return false;
-	if (copy.freed && !copy.lost && !copy.ending)
+	if (copy.freed && !copy.stale && !copy.ending)
 		done = !GM_REAL(cuStreamWaitEvent)(own, copy.freed, 0) &&
 		       !GM_REAL(cuMemFreeAsync)(address, own);
 	else if (copy.stream > CU_STREAM_PER_THREAD && !copy.ending)
 		done = !GM_REAL(cuMemFreeAsync)(address, copy.stream);
-	gm_named_done(&copy);
+	gm_cache_stream_done(&copy);
 	return done;
 }

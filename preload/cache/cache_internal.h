@@ -1,11 +1,11 @@
 /*
- * cache_heap.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
+ * cache_internal.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
  *
  * Between cache.c (what a call gets) and preload/cache/cached.h (the heap and its records). Context: as
  * cache.h.
  */
-#ifndef GM_PRELOAD_CACHE_HEAP_H
-#define GM_PRELOAD_CACHE_HEAP_H
+#ifndef GM_PRELOAD_CACHE_INTERNAL_H
+#define GM_PRELOAD_CACHE_INTERNAL_H
 
 #include "preload/cache/cache.h"
 #include "preload/order/capture.h"
@@ -96,7 +96,7 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 
 /* Give back what nobody else can be served from: segments of streams that are gone. The growth lock
  * held. */
-void gm_cache_left_back(uint8_t domain);
+void gm_cache_release_ended(uint8_t domain);
 
 /* A request that is about to be refused, and what was complete when it began. */
 struct gm_cache_await {
@@ -123,7 +123,7 @@ void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
 void gm_cache_set_fraction(uint8_t domain, double fraction);
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
-void gm_cache_tell_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
+void gm_cache_apply_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
 /* May the heaps of @domain take @bytes more? Its growth lock held. */
 bool gm_cache_within_limit(uint8_t domain, uint64_t bytes);
 /* The limit, and what counts against it, into the report of what it refused. */
@@ -146,7 +146,7 @@ static inline struct gm_page_map *gm_cache_page_map(void)
 	return gm_cache_page_map_of_process;
 }
 
-/* ---- segments of stream-ordered memory go back (cache_back.c) ---- */
+/* ---- segments of stream-ordered memory go back (cache_orphans.c) ---- */
 
 /* Last used on the stream of @key. In a visit. */
 void gm_cache_ordered_segment_free(struct gm_cache_heap *heap, uint64_t address, uint64_t bytes,
@@ -164,7 +164,7 @@ void gm_cache_orphans_let_go(void);
  * @limit_ns. */
 void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns);
 
-/* ---- the context that a pool's heap works in (cache_home.c) ---- */
+/* ---- the context that a pool's heap works in (cache_context.c) ---- */
 
 /* It has none, since that ended: another one of its device, where there is one; or the current one,
  * which is @context. */
@@ -177,26 +177,18 @@ void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context);
 
 /* ---- what is given back when, what is the driver's (cache_flush.c) ---- */
 
-#define GM_DEDICATED_BYTES (UINT64_C(2) << 20)
-bool gm_cache_dedicated_large(uint16_t module);
-static inline bool gm_cache_dedicated(uint64_t bytes, uint16_t module)
-{
-	return bytes >= GM_DEDICATED_BYTES && gm_cache_dedicated_large(module);
-}
 void gm_cache_short_of_memory(uint8_t domain);
 void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call);
 /* Had @domain's device little memory left that nobody uses, when it was looked at last? Looks itself
  * now and then. */
 bool gm_cache_scarce(uint8_t domain);
-/* What an option says that memory holds when it is handed out. */
-void gm_cache_fill(struct gm_cache_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* ---- streams by key (cache_stream.c, cache_freed.c) ---- */
+/* ---- streams by key (cache_stream.c, cache_stream_frees.c) ---- */
 
 /* One more segment for what is served to the stream of @key, which the caller names @stream, in its
  * current context; one less. @of_pool: it outlives contexts. */
-void gm_cache_stream_got(uint64_t key, CUstream stream, bool of_pool);
-void gm_cache_stream_gave(uint64_t key, bool of_pool);
+void gm_cache_stream_add_segment(uint64_t key, CUstream stream, bool of_pool);
+void gm_cache_stream_drop_segment(uint64_t key, bool of_pool);
 /* Its context is about to end (or did not, after all); then its end. */
 void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
@@ -204,12 +196,12 @@ void gm_cache_streams_context_ended(uint32_t context);
 /* There is stream-ordered memory that somebody could lack: from now on frees in the order of a block's
  * own stream are told, before anybody can be handed the block. (Blocks freed otherwise nothing uses
  * any more.) */
-void gm_cache_tell_frees(void);
-extern _Atomic(bool) gm_cache_frees_told GM_HIDDEN;
+void gm_cache_mark_frees(void);
+extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
 void gm_cache_stream_freed_slow(uint64_t key, CUstream stream);
 static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
 {
-	if (__builtin_expect(gm_cache_frees_told, 0))
+	if (__builtin_expect(gm_cache_frees_marked, 0))
 		gm_cache_stream_freed_slow(key, stream);
 }
 
@@ -217,13 +209,13 @@ static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
 enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
 enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
 /* Asks all of them; and what the answer was. @ret_gone: nobody can be served from its segments. */
-void gm_cache_streams_look(void);
-enum gm_cache_freed gm_cache_stream_seen(uint64_t key, bool *ret_gone);
+void gm_cache_streams_poll(void);
+enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_gone);
 /* How often a stream was found to have come to its frees. Is there one that has not? */
 uint64_t gm_cache_streams_arrived(void);
 bool gm_cache_streams_pending(void);
 /* Asks those that are gone. A number that rises when there may be something to give back of one. */
-uint32_t gm_cache_streams_left(void);
+uint32_t gm_cache_streams_poll_ended(void);
 /* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);
 

@@ -1,0 +1,184 @@
+/*
+ * cache_await.c - what a request does where memory runs out: it waits for the GPU before it is refused.
+ *
+ * The driver's cudaFree would have waited for the GPU, and whoever allocates next would have had the memory.
+ * Ours returned at once, on whatever thread: so the request that lacks the memory waits. The wait has an end,
+ * since the work may be waiting for what this thread does next.
+ *
+ * While memory is plenty, what was freed waits for the GPU, and requests are served from elsewhere. That
+ * takes more segments than the driver would, with holes in them; where memory is scarce they would be the
+ * reason for a refusal. There frees wait as the driver's do.
+ *
+ * Thread context: any, inside a hook. Signal context: none.
+ */
+#include <errno.h>
+
+#include "allocator/rules.h"
+#include "preload/cache/cache_internal.h"
+#include "preload/hooks/sample.h"
+#include "preload/order/order.h"
+#include "allocator/lock.h"
+
+#define SHORT_PART 64u			/* of the device's memory: less free than this is short */
+#define SCARCE_PART 16u			/* less free or idle than this is scarce */
+#define LOOKS_EVERY 256u		/* frees that waited for it */
+#define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
+#define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
+#define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
+#if GM_TEST_RULES
+#define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
+#else
+#define PATIENCE_NS STILL_NS
+#endif
+
+static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
+static _Atomic(uint32_t) scarce_asked;
+
+void gm_cache_await_begin(struct gm_cache_await *await)
+{
+	await->stamp = gm_reuse_stamp(gm_order_reuse());
+	await->completed = gm_reuse_completed(gm_order_reuse());
+	await->streams = gm_cache_streams_arrived();
+	await->end_ns = gm_now_ns() + PATIENCE_NS;
+	await->again = false;
+}
+
+static uint64_t in_limbo(uint8_t domain)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
+		const struct gm_cache_heap *heap = gm_cache_heap_at(i);
+
+		if (heap->number && (domain == GM_DOMAIN_UNKNOWN || heap->domain == domain))
+			bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
+	}
+	return bytes;
+}
+
+static bool idle_anywhere(uint8_t domain)
+{
+	bool any = false;
+
+	for (uint8_t d = 0; d < GM_MAX_DEVICES && !any; d++)
+		any = (domain == GM_DOMAIN_UNKNOWN || d == domain) && gm_cache_idle_bytes(d);
+	return any;
+}
+
+/* Does anything wait? 0: no; 1: for the GPU; -EAGAIN: for the end of a capture alone. */
+static int waits(const struct gm_cache_await *await, uint8_t domain, bool streams)
+{
+	int r = in_limbo(domain) ? gm_reuse_waits(gm_order_reuse(), await->stamp) : 0;
+
+	if (r <= 0 && streams && gm_now_ns() < await->end_ns &&
+	    (gm_cache_orphans_any() || (idle_anywhere(domain) && gm_cache_streams_pending())))
+		r = 1;
+	return r;
+}
+
+static uint64_t progress(void)
+{
+	return gm_reuse_progress(gm_order_reuse()) + (gm_cache_streams_arrived() << 48);
+}
+
+static void poll(bool streams)
+{
+	gm_reuse_poll_all(gm_order_reuse());
+	if (!streams)
+		return;
+	gm_cache_streams_poll();
+	gm_cache_orphans_back();
+}
+
+/* Until enough is complete, nothing waits any more, or the GPU made no progress for too long. What
+ * was in its way then is not waited for as long again. False: nothing waited at all. */
+static bool wait_for_gpu(const struct gm_cache_await *await, uint8_t domain, uint64_t bytes,
+			 bool streams)
+{
+	static _Atomic(uint64_t) stalled = UINT64_MAX;	/* the progress at which it stood still */
+	uint64_t begin = in_limbo(domain), seen = UINT64_MAX, until = 0, now, got_on;
+	int saved_errno = errno, r;
+	bool any = false;
+
+	for (long pause_ns = 20000;; pause_ns += pause_ns < 2000000 ? pause_ns / 4 : 0) {
+		poll(streams);
+		r = waits(await, domain, streams);
+		any |= r != 0;
+		if (!r || (bytes && begin >= bytes && in_limbo(domain) <= begin - bytes))
+			break;
+		got_on = progress();
+		now = gm_now_ns();
+		if (got_on != seen)
+			until = now + (r < 0 || got_on == stalled ? SETTLE_NS : PATIENCE_NS);
+		seen = got_on;
+		if (now >= until) {
+			stalled = seen;
+			break;
+		}
+		gm_nap(pause_ns);
+	}
+	errno = saved_errno;
+	return any;
+}
+
+bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes, bool streams)
+{
+	uint64_t completed, arrived;
+	bool waited, more;
+
+	waited = in_limbo(domain) && gm_reuse_waits(gm_order_reuse(), await->stamp);
+	gm_reuse_wait_all(gm_order_reuse());
+	if (gm_rule(GM_RULE_AWAIT) && !gm_in_host_function())
+		waited |= wait_for_gpu(await, domain, bytes, streams);
+	completed = gm_reuse_completed(gm_order_reuse());
+	arrived = gm_cache_streams_arrived();
+	more = completed != await->completed || arrived != await->streams;
+	/* Others free and complete without end: only what waited, or had just come, is a reason. */
+	more &= waited || !await->again;
+	await->completed = completed;
+	await->streams = arrived;
+	await->again = true;
+	return more;
+}
+
+/* ---- where memory is scarce ---- */
+
+static void set_scarce(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes)
+{
+	uint64_t bit = UINT64_C(1) << domain, left = free_bytes + gm_cache_idle_bytes(domain);
+
+	if (left < total_bytes / SCARCE_PART)
+		scarce |= bit;
+	else if (left > total_bytes / SCARCE_PART + total_bytes / SHORT_PART)
+		scarce &= ~bit;
+	if (scarce)
+		gm_cache_unusual |= GM_CACHE_SCARCE;
+	else
+		gm_cache_unusual &= ~(uint32_t)GM_CACHE_SCARCE;
+}
+
+bool gm_cache_scarce(uint8_t domain)
+{
+	size_t free_bytes, total_bytes;
+
+	if (!(scarce >> domain & 1))
+		return false;
+	if (!(++scarce_asked % LOOKS_EVERY) &&
+	    !GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
+		set_scarce(domain, free_bytes, total_bytes);
+	return true;
+}
+
+void gm_cache_grew(struct gm_cache_heap *heap, const struct gm_call *call)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+
+	gm_sample_growth(call->where);
+	if (!GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes)) {
+		if (free_bytes < total_bytes / SHORT_PART)
+			gm_cache_short_of_memory(heap->domain);
+		set_scarce(heap->domain, free_bytes, total_bytes);
+	}
+	if (call->alloc.stream && heap->segments >= total_bytes / MARKED_PART)
+		gm_cache_mark_frees();
+}
