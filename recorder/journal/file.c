@@ -1,83 +1,14 @@
 /*
- * file.c - opening files in a program that is not ours: see file.h. What the recorder asks of the
- * system: sys.h.
+ * file.c - opening files in a program that is not ours: see file.h.
  */
 #define _GNU_SOURCE
 #include "recorder/journal/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "recorder/journal/sys.h"
-
-static int open_file(int dirfd, const char *path, int flags, mode_t mode)
-{
-	return openat(dirfd, path, flags, mode);
-}
-
-static int advise(void *addr, size_t bytes, int advice)
-{
-	return madvise(addr, bytes, advice);
-}
-
-static int limit(int resource, struct rlimit *ret_limit)
-{
-	return getrlimit((__rlimit_resource_t)resource, ret_limit);
-}
-
-struct gm_sys gm_sys = {
-	.shm = "/dev/shm",
-	.proc = "/proc",
-	.cgroup = "/sys/fs/cgroup",
-	.clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-	.open_file = open_file,
-	.memfd = memfd_create,
-	.truncate = ftruncate,
-	.allocate = fallocate,
-	.space = fstatvfs,
-	.limit = limit,
-	.map = mmap,
-	.unmap = munmap,
-	.protect = mprotect,
-	.advise = advise,
-};
-
-/* Under mlockall(MCL_FUTURE) all of a new mapping is brought into memory: made without access,
- * unlocked, and only then opened. */
-static void *map_table(size_t bytes)
-{
-	void *at = gm_sys.map(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			      -1, 0);
-
-	if (at == MAP_FAILED)
-		return NULL;
-	munlock(at, bytes);
-	if (gm_sys.protect(at, bytes, PROT_READ | PROT_WRITE) == 0)
-		return at;
-	gm_sys.unmap(at, bytes);
-	return NULL;
-}
-
-void *gm_table_once(_Atomic(void *) *at, size_t bytes)
-{
-	void *there = atomic_load_explicit(at, memory_order_acquire), *mine;
-	int kept = errno;
-
-	if (there)
-		return there;
-	mine = map_table(bytes);
-	if (mine && atomic_compare_exchange_strong_explicit(at, &there, mine, memory_order_acq_rel,
-							    memory_order_acquire))
-		there = mine;
-	else if (mine)
-		gm_sys.unmap(mine, bytes);	/* another thread was faster */
-	errno = kept;
-	return there;
-}
 
 void gm_fd_guard_begin(struct gm_fd_guard *guard)
 {

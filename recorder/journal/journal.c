@@ -25,6 +25,13 @@
 
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
+#define ROOMY (16 * MIB)		/* from here on the small areas have their full size */
+#define SEGMENTS_MOST (UINT64_C(512) * 1024)
+#define BLOCKS_MOST (UINT64_C(1024) * 1024)
+#define INTERNED_MOST (96 * MIB)
+#define SPAN_MOST (UINT64_C(1) << 40)
+#define EVENTS_MOST (UINT64_C(1) << 30)	/* of option history, in preload/options/options.def */
+
 #define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
 #define REVIEW_STEP (256 * KIB)
@@ -39,6 +46,92 @@ static uint64_t pages(uint64_t bytes)
 {
 	return (bytes + GM_PAGE - 1) / GM_PAGE * GM_PAGE;
 }
+
+/* ---- layout ---- */
+
+static const uint32_t item_bytes[GM_REGION_COUNT] = {
+	[GM_REGION_DOMAINS] = sizeof(struct gm_domain),
+	[GM_REGION_THREADS] = sizeof(struct gm_thread),
+	[GM_REGION_SEGMENTS] = sizeof(struct gm_segment),
+	[GM_REGION_BLOCKS] = sizeof(struct gm_block),
+	[GM_REGION_USAGE] = sizeof(struct gm_usage),
+	[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record),
+	[GM_REGION_MODULES] = sizeof(struct gm_module),
+	[GM_REGION_FRAMES] = sizeof(struct gm_frame),
+	[GM_REGION_SETTINGS] = sizeof(struct gm_setting),
+	[GM_REGION_FAILURES] = sizeof(struct gm_failure),
+	[GM_REGION_EVENTS] = GM_CHUNK_BYTES,
+};
+
+uint32_t gm_plan_item_bytes(enum gm_region_id region)
+{
+	return item_bytes[region];
+}
+
+/* The areas whose size follows from their number of items. Returns their sum. */
+static uint64_t plan_fixed(bool roomy, uint64_t *capacity)
+{
+	uint64_t sum = 0;
+
+	capacity[GM_REGION_DOMAINS] = sizeof(struct gm_domain) * GM_DOMAINS;
+	capacity[GM_REGION_THREADS] = sizeof(struct gm_thread) * (roomy ? GM_MAX_THREADS : 512);
+	capacity[GM_REGION_USAGE] = sizeof(struct gm_usage) * (roomy ? GM_USAGE_ROWS : 1024);
+	capacity[GM_REGION_TCACHES] = sizeof(struct gm_tcache_record) * (roomy ? GM_MAX_TCACHES : 64);
+	capacity[GM_REGION_MODULES] = sizeof(struct gm_module) * (roomy ? GM_MAX_MODULES : 1024);
+	capacity[GM_REGION_SETTINGS] = sizeof(struct gm_setting) * 256;
+	capacity[GM_REGION_FAILURES] = sizeof(struct gm_failure) * 64;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		sum += capacity[r];
+	return sum;
+}
+
+int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan)
+{
+	struct gm_plan plan = { .chunks = 0 };
+	uint64_t fixed = GM_HEADER_BYTES + plan_fixed(span >= ROOMY, plan.capacity);
+	uint64_t tables = SEGMENTS_MOST * sizeof(struct gm_segment) +
+			  BLOCKS_MOST * sizeof(struct gm_block);
+	uint64_t interned = INTERNED_MOST, events, rest, segments;
+
+	if (history_events > UINT32_MAX / 2 * GM_CHUNK_EVENTS)
+		history_events = UINT32_MAX / 2 * GM_CHUNK_EVENTS;
+	events = (history_events + GM_CHUNK_EVENTS - 1) / GM_CHUNK_EVENTS * GM_CHUNK_BYTES;
+	if (span < fixed + GM_REGION_COUNT * GM_PAGE + 512 * KIB)
+		return -ENOSPC;
+	rest = span - fixed - GM_REGION_COUNT * GM_PAGE;	/* for rounding up to pages */
+	if (tables + interned + events > rest) {
+		interned = least(interned, rest / 8);
+		events = least(events, rest - interned - least(tables, rest / 2)) /
+			 GM_CHUNK_BYTES * GM_CHUNK_BYTES;
+		tables = least(tables, rest - interned - events);
+	}
+	/* Two blocks a segment: the allocator splits, what is passed through does not. */
+	segments = tables / (sizeof(struct gm_segment) + 2 * sizeof(struct gm_block));
+	plan.capacity[GM_REGION_SEGMENTS] = segments * sizeof(struct gm_segment);
+	plan.capacity[GM_REGION_BLOCKS] = 2 * segments * sizeof(struct gm_block);
+	plan.capacity[GM_REGION_STRINGS] = interned / 6;
+	plan.capacity[GM_REGION_STACKS] = interned / 6 * 4;
+	plan.capacity[GM_REGION_FRAMES] = interned / 6;
+	plan.capacity[GM_REGION_EVENTS] = events;
+	plan.chunks = (uint32_t)(events / GM_CHUNK_BYTES);
+	plan.file_bytes = GM_HEADER_BYTES;
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		plan.capacity[r] = pages(plan.capacity[r]);
+		plan.offset[r] = plan.file_bytes;
+		plan.file_bytes += plan.capacity[r];
+	}
+	*ret_plan = plan;
+	return 0;
+}
+
+uint64_t gm_plan_most(enum gm_region_id region)
+{
+	struct gm_plan plan;
+
+	return gm_plan_make(SPAN_MOST, EVENTS_MOST, &plan) ? 0 : plan.capacity[region];
+}
+
+/* ---- mapping ---- */
 
 /* errno of a madvise that could not have its pages: a full file system is told as EFAULT. The
  * host's own is kept: this runs within its calls of the driver. */
@@ -55,29 +148,23 @@ static int populate(uint8_t *at, uint64_t bytes)
 	return error == EFAULT ? -ENOSPC : -error;
 }
 
-/* Map the file. Under mlockall(MCL_FUTURE) every new mapping is locked, and all of this one would
- * be brought into memory: it is made without access, unlocked, and only then opened. */
+/* Map the file. A child that had the mapping would write into its parent's journal. */
 static int map_file(int fd, uint64_t bytes, uint8_t **ret_base)
 {
-	void *base = gm_sys.map(NULL, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	uint8_t *base = gm_map(bytes, MAP_SHARED, fd);
 	int r;
 
-	if (base == MAP_FAILED)
+	if (!base)
 		return -errno;
-	munlock(base, bytes);
-	if (gm_sys.protect(base, bytes, PROT_READ | PROT_WRITE) < 0)
-		goto fail;
-	/* A child that had the mapping would write into its parent's journal. */
-	if (gm_sys.advise(base, bytes, MADV_DONTFORK) < 0)
-		goto fail;
+	if (gm_sys.advise(base, bytes, MADV_DONTFORK) < 0) {
+		r = -errno;
+		gm_sys.unmap(base, bytes);
+		return r;
+	}
 	gm_sys.advise(base, bytes, MADV_DONTDUMP);
 	gm_sys.advise(base, bytes, MADV_NOHUGEPAGE);
 	*ret_base = base;
 	return 0;
-fail:
-	r = -errno;
-	gm_sys.unmap(base, bytes);
-	return r;
 }
 
 /* One attempt: a journal within @span. */
@@ -192,6 +279,8 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 	return 0;
 }
 
+/* ---- growth ---- */
+
 /* May @region grow by @more? History stops at half of the budget (a sixteenth is always its own),
  * interned areas at three quarters, so that the tables are the last to find none. */
 static bool affordable(enum gm_region_id id, const struct gm_region *region, uint64_t more)
@@ -278,21 +367,17 @@ uint32_t gm_region_take(enum gm_region_id id, bool nested)
 	return index;
 }
 
+/* ---- the loss of the file ---- */
+
 /* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded in them,
  * and empty, so that nothing is found. */
 static uint8_t *make_blank(void)
 {
-	uint8_t *blank = mmap(NULL, gm_rec.bytes, PROT_NONE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *blank = gm_map_private(gm_rec.bytes);
 	struct gm_header *header = (struct gm_header *)(void *)blank;
 
-	if (blank == MAP_FAILED)
+	if (!blank)
 		return NULL;
-	munlock(blank, gm_rec.bytes);		/* as map_file */
-	if (mprotect(blank, gm_rec.bytes, PROT_READ | PROT_WRITE) < 0) {
-		munmap(blank, gm_rec.bytes);
-		return NULL;
-	}
 	madvise(blank, gm_rec.bytes, MADV_DONTFORK);
 	madvise(blank, gm_rec.bytes, MADV_DONTDUMP);
 	memcpy(header->regions, gm_rec.layout, sizeof(gm_rec.layout));

@@ -3,7 +3,7 @@
  *
  * One table of entries, so that a test can make the n-th of them fail, or lend the recorder a
  * file system, a cgroup or a clock of its own. Nobody else changes it.
- * Thread context: any; the table is constant after start-up. Fork: plain data, the child's as well.
+ * Thread context: any; the table is constant after start-up.
  */
 #ifndef GM_RECORDER_SYS_H
 #define GM_RECORDER_SYS_H
@@ -32,10 +32,15 @@ struct gm_sys {
 
 extern struct gm_sys gm_sys;
 
+/* A mapping that takes memory as it is touched, also under mlockall(MCL_FUTURE), which would bring all
+ * of a new one into memory: made without access, unlocked, and only then opened. @flags and @fd as of
+ * mmap(2). Returns it, NULL and errno when there is none. */
+void *gm_map(size_t bytes, int flags, int fd);
+void *gm_map_private(size_t bytes);	/* zeroed, nobody else's */
+
 /* Memory for a large table, zeroed, taken as it is touched: mapped when it is first wanted, since a
  * program that never calls CUDA may have no room for it (RLIMIT_DATA counts .bss as well). *@at once
- * set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is kept. Fork:
- * the child has a copy. */
+ * set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is kept. */
 void *gm_table_once(_Atomic(void *) *at, size_t bytes);
 
 #endif

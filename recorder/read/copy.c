@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
 #include "recorder/journal/recorder.h"
+#include "recorder/journal/sys.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,55 +16,40 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static void *map_anonymous(size_t bytes)
+void *gm_scratch_get(struct gm_scratch *scratch, size_t bytes)
 {
-	/* Under mlockall(MCL_FUTURE) all of a new mapping is brought into memory, and most of a
-	 * copy is never touched: made without access, unlocked, and only then opened. */
-	void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (at == MAP_FAILED)
-		return NULL;
-	munlock(at, bytes);
-	if (mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0) {
-		munmap(at, bytes);
-		return NULL;
+	for (unsigned int i = 0; i < GM_SCRATCH_MOST; i++) {
+		if (scratch->list[i].at)
+			continue;
+		scratch->list[i].bytes = bytes ? bytes : 1;
+		scratch->list[i].at = gm_map_private(scratch->list[i].bytes);
+		return scratch->list[i].at;
 	}
-	return at;
+	return NULL;
 }
 
-void *gm_copy_part(struct gm_copy *copy, size_t bytes)
+void gm_scratch_drop(struct gm_scratch *scratch, void *at)
 {
-	struct gm_copy_part *part = NULL;
-
-	for (unsigned int i = 0; i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++) {
-		if (!copy->parts[i].at) {
-			part = &copy->parts[i];
-			break;
-		}
-	}
-	if (!part)
-		return NULL;
-	part->bytes = bytes ? bytes : 1;
-	part->at = map_anonymous(part->bytes);
-	return part->at;
-}
-
-void gm_copy_part_free(struct gm_copy *copy, void *at)
-{
-	for (unsigned int i = 0; at && i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++) {
-		if (copy->parts[i].at == at) {
-			munmap(at, copy->parts[i].bytes);
-			copy->parts[i].at = NULL;
+	for (unsigned int i = 0; at && i < GM_SCRATCH_MOST; i++) {
+		if (scratch->list[i].at == at) {
+			munmap(at, scratch->list[i].bytes);
+			scratch->list[i].at = NULL;
 			return;
 		}
 	}
+}
+
+void gm_scratch_free(struct gm_scratch *scratch)
+{
+	for (unsigned int i = 0; i < GM_SCRATCH_MOST; i++)
+		gm_scratch_drop(scratch, scratch->list[i].at);
 }
 
 int gm_copy_map(struct gm_copy *copy, uint64_t bytes)
 {
 	if (bytes < GM_HEADER_BYTES)
 		bytes = GM_HEADER_BYTES;
-	copy->base = map_anonymous(bytes);
+	copy->base = gm_map_private(bytes);
 	if (!copy->base)
 		return -ENOMEM;
 	copy->bytes = bytes;
@@ -86,9 +72,7 @@ void gm_copy_touch(struct gm_copy *copy, uint64_t offset, uint64_t length)
 
 void gm_copy_free(struct gm_copy *copy)
 {
-	for (unsigned int i = 0; i < sizeof(copy->parts) / sizeof(copy->parts[0]); i++)
-		if (copy->parts[i].at)
-			munmap(copy->parts[i].at, copy->parts[i].bytes);
+	gm_scratch_free(&copy->scratch);
 	if (copy->base)
 		munmap(copy->base, copy->bytes);
 	memset(copy, 0, sizeof(*copy));

@@ -32,6 +32,9 @@ struct gm_flight {			/* an operation that had begun and not returned */
 	bool done;			/* a free whose address was handed out again: it took effect */
 };
 
+#define GM_SCRATCH_MOST 12u
+struct gm_scratch { struct { void *at; size_t bytes; } list[GM_SCRATCH_MOST]; };
+
 struct gm_copy {
 	uint8_t *base;			/* the copy, same offsets as the journal */
 	size_t bytes;			/* mapped for it */
@@ -55,8 +58,8 @@ struct gm_copy {
 	uint64_t undone;		/* changes that were taken back */
 	uint64_t end_tsc;		/* the latest stamp seen */
 	char error[256];		/* why a copy was refused, one sentence */
-	struct gm_copy_part { void *at; size_t bytes; } parts[12];	/* what is mapped besides */
-	unsigned int part_count;
+	struct gm_scratch scratch;		/* what is mapped besides */
+	struct gm_region layout[GM_REGION_COUNT];	/* of the header that was validated */
 };
 
 /* Copy the journal of this process under its locks (the copy of the tables alone). Returns 0;

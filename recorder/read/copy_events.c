@@ -35,7 +35,7 @@ int gm_settle_flights(struct gm_copy *copy)
 
 	if (threads > GM_MAX_THREADS)
 		threads = GM_MAX_THREADS;
-	copy->flights = gm_copy_part(copy, threads * sizeof(*copy->flights));
+	copy->flights = gm_scratch_get(&copy->scratch, threads * sizeof(*copy->flights));
 	if (!copy->flights)
 		return -ENOMEM;
 	for (size_t i = 0; i < threads; i++, thread++) {
@@ -168,7 +168,7 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 {
 	memset(scan, 0, sizeof(*scan));
 	scan->copy = copy;
-	scan->undone_of = gm_copy_part(copy, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
+	scan->undone_of = gm_scratch_get(&copy->scratch, GM_MAX_THREADS * (sizeof(*scan->flight_of) +
 					sizeof(*scan->undone_of)) + copy->flight_count + 1);
 	if (!scan->undone_of)
 		return -ENOMEM;
@@ -265,20 +265,20 @@ static int collect(struct scan *scan)
 	struct gm_copy *copy = scan->copy;
 	const struct gm_frees *frees = &scan->frees;
 	size_t chunks = copy->copied[GM_REGION_EVENTS] / GM_CHUNK_BYTES;
-	struct gm_pair *list = gm_copy_part(copy, (chunks + 1) * sizeof(*list));
-	struct gm_pair *scratch = gm_copy_part(copy, (chunks + 1) * sizeof(*scratch));
+	struct gm_pair *list = gm_scratch_get(&copy->scratch, (chunks + 1) * sizeof(*list));
+	struct gm_pair *scratch = gm_scratch_get(&copy->scratch, (chunks + 1) * sizeof(*scratch));
 	struct gm_pair *order;
 	int r;
 
-	scan->pairs = gm_copy_part(copy, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
+	scan->pairs = gm_scratch_get(&copy->scratch, (chunks + frees->count + 1) * GM_CHUNK_EVENTS *
 				    sizeof(*scan->pairs));
 	if (!list || !scratch || !scan->pairs)
 		return -ENOMEM;
 	order = order_chunks(copy, list, scratch, &chunks);
 	for (size_t c = 0; c < chunks; c++)
 		scan_chunk(scan, (const struct gm_chunk *)order[c].value);
-	gm_copy_part_free(copy, list);
-	gm_copy_part_free(copy, scratch);
+	gm_scratch_drop(&copy->scratch, list);
+	gm_scratch_drop(&copy->scratch, scratch);
 	scan_tables(scan);
 	drop_complete_flights(scan);
 	count_dropped(scan);
@@ -303,7 +303,7 @@ int gm_settle_events(struct gm_copy *copy, uint64_t max_events)
 		r = collect(&scan);
 	if (r)
 		return r;
-	scratch = gm_copy_part(copy, (scan.count + 1) * sizeof(*scratch));
+	scratch = gm_scratch_get(&copy->scratch, (scan.count + 1) * sizeof(*scratch));
 	if (!scratch)
 		return -ENOMEM;
 	order = gm_pairs_sort(scan.pairs, scratch, scan.count);
@@ -314,8 +314,8 @@ int gm_settle_events(struct gm_copy *copy, uint64_t max_events)
 	copy->event_count = scan.count;
 	if (scan.count)
 		copy->end_tsc = copy->events[scan.count - 1]->tsc;
-	gm_copy_part_free(copy, order == scan.pairs ? scratch : scan.pairs);
-	gm_copy_part_free(copy, scan.undone_of);
+	gm_scratch_drop(&copy->scratch, order == scan.pairs ? scratch : scan.pairs);
+	gm_scratch_drop(&copy->scratch, scan.undone_of);
 	trim(copy, max_events);
 	if (copy->header->history_newest)
 		trim(copy, copy->header->history_newest);

@@ -204,8 +204,8 @@ int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 		frees->count += freeing_block(copy, copy->segments[i]) != NULL;
 	if (!frees->count)
 		return 0;
-	frees->list = gm_copy_part(copy, frees->count * sizeof(*frees->list));
-	pairs = gm_copy_part(copy, 2 * frees->count * sizeof(*pairs));
+	frees->list = gm_scratch_get(&copy->scratch, frees->count * sizeof(*frees->list));
+	pairs = gm_scratch_get(&copy->scratch, 2 * frees->count * sizeof(*pairs));
 	if (!frees->list || !pairs)
 		return -ENOMEM;
 	scratch = pairs + frees->count;
@@ -227,7 +227,7 @@ int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 			.space = space_of(s->kind, s->flags, s->domain),
 		};
 	}
-	gm_copy_part_free(copy, pairs);
+	gm_scratch_drop(&copy->scratch, pairs);
 	for (size_t i = 0; i < copy->segment_count; i++) {
 		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
 
@@ -306,7 +306,7 @@ int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees)
 	}
 	if (!frees->made_count)
 		return 0;
-	frees->made = gm_copy_part(copy, frees->made_count * GM_CHUNK_BYTES);
+	frees->made = gm_scratch_get(&copy->scratch, frees->made_count * GM_CHUNK_BYTES);
 	if (!frees->made)
 		return -ENOMEM;
 	frees->made_count = 0;

@@ -18,10 +18,10 @@ static inline uint64_t gm_less_u64(uint64_t a, uint64_t b)	/* a - b, not below 0
 	return a > b ? a - b : 0;
 }
 
-/* Zeroed memory that gm_copy_free gives back; NULL when there is none. */
-void *gm_copy_part(struct gm_copy *copy, size_t bytes);
-/* Give one back early. */
-void gm_copy_part_free(struct gm_copy *copy, void *at);
+/* Zeroed memory until gm_scratch_drop, gm_scratch_free or gm_copy_free; NULL when there is none. */
+void *gm_scratch_get(struct gm_scratch *scratch, size_t bytes);
+void gm_scratch_drop(struct gm_scratch *scratch, void *at);
+void gm_scratch_free(struct gm_scratch *scratch);
 
 /* Map @bytes for the copy itself. 0 or -ENOMEM. */
 int gm_copy_map(struct gm_copy *copy, uint64_t bytes);

@@ -61,14 +61,11 @@ static uint64_t readable_now(const struct gm_copy *copy, const uint8_t *live,
 /* The header, but for the layout that was validated. */
 static void copy_header(struct gm_copy *copy, const uint8_t *live)
 {
-	struct gm_region layout[GM_REGION_COUNT];
-
-	memcpy(layout, copy->header->regions, sizeof(layout));
 	copy_words(copy->base, live, GM_HEADER_BYTES);
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
-		copy->header->regions[r].offset = layout[r].offset;
-		copy->header->regions[r].capacity = layout[r].capacity;
-		copy->header->regions[r].item_bytes = layout[r].item_bytes;
+		copy->header->regions[r].offset = copy->layout[r].offset;
+		copy->header->regions[r].capacity = copy->layout[r].capacity;
+		copy->header->regions[r].item_bytes = copy->layout[r].item_bytes;
 	}
 }
 
@@ -323,6 +320,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 		return r;
 	madvise(copy->base, bytes, MADV_DONTFORK);
 	copy_words(copy->base, live, GM_HEADER_BYTES);
+	memcpy(copy->layout, copy->header->regions, sizeof(copy->layout));
 	r = gm_copy_validate(copy, bytes);
 	poor = !r && !affordable(copy);
 	if (r || poor) {

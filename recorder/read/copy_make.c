@@ -10,10 +10,12 @@
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
 #include "recorder/journal/journal.h"
+#include "recorder/modules/names.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,11 +23,6 @@
 #define DOMAIN_MOST UINT64_C(65536)	/* a record of a later version may have more at its end */
 #define EVENTS_AT_ONCE (UINT64_C(1) << 20)
 #define READ_MOST 64u		/* bytes for one that the file takes: some are compressed */
-
-static const char *const region_names[GM_REGION_COUNT] = {
-	"domains", "threads", "segments", "blocks", "usage", "modules", "strings", "stacks",
-	"frames", "settings", "failures", "events", "thread caches"
-};
 
 #define REFUSE(copy, ...) \
 	(snprintf((copy)->error, sizeof((copy)->error), __VA_ARGS__), -EBADMSG)
@@ -52,22 +49,22 @@ static int validate_region(struct gm_copy *copy, unsigned int r, uint64_t file_b
 	if (region->offset % 4096 || region->offset < GM_HEADER_BYTES ||
 	    region->offset > file_bytes || region->capacity > file_bytes - region->offset)
 		return REFUSE(copy, "damaged: the area '%s' lies outside the file",
-			      region_names[r]);
+			      gm_region_name(r));
 	if (r == GM_REGION_DOMAINS &&
 	    (item < sizeof(struct gm_domain) || item > DOMAIN_MOST || item % 8))
 		return REFUSE(copy, "damaged: records of %u bytes in 'domains'", item);
 	if (r != GM_REGION_DOMAINS && item != gm_plan_item_bytes(r))
-		return REFUSE(copy, "damaged: records of %u bytes in '%s'", item, region_names[r]);
+		return REFUSE(copy, "damaged: records of %u bytes in '%s'", item, gm_region_name(r));
 	if (region->capacity > most(r))
 		return REFUSE(copy, "damaged: %llu bytes for '%s' are more than any journal has",
-			      (unsigned long long)region->capacity, region_names[r]);
+			      (unsigned long long)region->capacity, gm_region_name(r));
 	for (unsigned int other = 0; other < r; other++) {
 		const struct gm_region *b = &copy->header->regions[other];
 
 		if (region->offset < b->offset + b->capacity &&
 		    b->offset < region->offset + region->capacity)
 			return REFUSE(copy, "damaged: the areas '%s' and '%s' overlap",
-				      region_names[other], region_names[r]);
+				      gm_region_name(other), gm_region_name(r));
 	}
 	return 0;
 }
@@ -219,11 +216,10 @@ static int read_region(struct gm_copy *copy, int fd, enum gm_region_id r)
 /* The header once more. Its layout is what every offset was checked against: it may not change. */
 static int read_header(struct gm_copy *copy, int fd)
 {
-	const struct gm_header *first = copy->parts[0].at;
 	int r = read_at(copy, fd, 0, copy->base, GM_HEADER_BYTES);
 
 	for (unsigned int i = 0; !r && i < GM_REGION_COUNT; i++) {
-		const struct gm_region *a = &first->regions[i], *b = &copy->header->regions[i];
+		const struct gm_region *a = &copy->layout[i], *b = &copy->header->regions[i];
 
 		if (a->offset != b->offset || a->capacity != b->capacity ||
 		    a->item_bytes != b->item_bytes)
@@ -327,10 +323,9 @@ static uint64_t needed_bytes(const struct gm_header *header)
 	return needed;
 }
 
-/* The header into a page of its own, which stays as parts[0]; then room for the whole. */
+/* The header alone, and once it is found sound room for the whole. */
 static int open_copy(struct gm_copy *copy, int fd)
 {
-	struct gm_copy_part first;
 	uint64_t file_bytes;
 	struct stat st;
 	int r;
@@ -355,10 +350,9 @@ static int open_copy(struct gm_copy *copy, int fd)
 			   (unsigned long long)needed_bytes(copy->header));
 	if (r)
 		return r;
-	first = (struct gm_copy_part){ copy->base, copy->bytes };
-	r = gm_copy_map(copy, file_bytes);
-	copy->parts[0] = first;
-	return r;
+	memcpy(copy->layout, copy->header->regions, sizeof(copy->layout));
+	munmap(copy->base, copy->bytes);
+	return gm_copy_map(copy, file_bytes);
 }
 
 static int copy_file(struct gm_copy *copy, int fd, bool events)

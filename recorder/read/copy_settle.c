@@ -114,11 +114,11 @@ void gm_settle_undo(struct gm_copy *copy)
 int gm_settle_segments(struct gm_copy *copy)
 {
 	size_t items = gm_copy_items(copy, GM_REGION_SEGMENTS), count = 0;
-	struct gm_pair *pairs = gm_copy_part(copy, (items + 1) * sizeof(*pairs));
-	struct gm_pair *scratch = gm_copy_part(copy, (items + 1) * sizeof(*scratch));
+	struct gm_pair *pairs = gm_scratch_get(&copy->scratch, (items + 1) * sizeof(*pairs));
+	struct gm_pair *scratch = gm_scratch_get(&copy->scratch, (items + 1) * sizeof(*scratch));
 	struct gm_pair *order;
 
-	copy->segments = gm_copy_part(copy, (items + 1) * sizeof(*copy->segments));
+	copy->segments = gm_scratch_get(&copy->scratch, (items + 1) * sizeof(*copy->segments));
 	if (!pairs || !scratch || !copy->segments)
 		return -ENOMEM;
 	for (uint32_t id = 1; id < items; id++) {
@@ -134,7 +134,7 @@ int gm_settle_segments(struct gm_copy *copy)
 	for (size_t i = 0; i < count; i++)
 		copy->segments[i] = (uint32_t)order[i].value;
 	copy->segment_count = count;
-	gm_copy_part_free(copy, pairs);
-	gm_copy_part_free(copy, scratch);
+	gm_scratch_drop(&copy->scratch, pairs);
+	gm_scratch_drop(&copy->scratch, scratch);
 	return 0;
 }

@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "recorder/snapshot/outfile.h"
@@ -22,30 +21,6 @@
 
 #define TEXT_LEAST (UINT64_C(64) << 20)	/* of JSON, that any journal may become */
 #define TEXT_MOST 32u			/* and for each byte of it */
-
-void *gm_snap_memory(struct gm_snap *snap, size_t bytes)
-{
-	for (unsigned int i = 0; i < sizeof(snap->parts) / sizeof(snap->parts[0]); i++) {
-		struct gm_copy_part *part = &snap->parts[i];
-
-		if (part->at)
-			continue;
-		part->bytes = bytes ? bytes : 1;
-		part->at = mmap(NULL, part->bytes, PROT_READ | PROT_WRITE,
-				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (part->at == MAP_FAILED)
-			part->at = NULL;
-		return part->at;
-	}
-	return NULL;
-}
-
-static void give_back(struct gm_snap *snap)
-{
-	for (unsigned int i = 0; i < sizeof(snap->parts) / sizeof(snap->parts[0]); i++)
-		if (snap->parts[i].at)
-			munmap(snap->parts[i].at, snap->parts[i].bytes);
-}
 
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes)
 {
@@ -134,9 +109,9 @@ int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_reques
 	size_t rows = gm_copy_items(copy, GM_REGION_USAGE) + gm_copy_items(copy, GM_REGION_FAILURES);
 	int r = -ENOMEM;
 
-	snap.w = gm_snap_memory(&snap, sizeof(*snap.w));
-	snap.rows = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
-	snap.rows_scratch = gm_snap_memory(&snap, rows * sizeof(*snap.rows));
+	snap.w = gm_scratch_get(&snap.scratch, sizeof(*snap.w));
+	snap.rows = gm_scratch_get(&snap.scratch, rows * sizeof(*snap.rows));
+	snap.rows_scratch = gm_scratch_get(&snap.scratch, rows * sizeof(*snap.rows));
 	snap.wall = gm_copy_clock(copy);
 	if (snap.w && snap.rows && snap.rows_scratch)
 		r = gm_snap_group_events(&snap);
@@ -150,7 +125,7 @@ int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_reques
 		if (r == -EFBIG && snap.w->flushed + GM_JSONW_BUFFER >= most)
 			r = -EBADMSG;
 	}
-	give_back(&snap);
+	gm_scratch_free(&snap.scratch);
 	return r;
 }
 

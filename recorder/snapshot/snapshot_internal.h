@@ -28,11 +28,8 @@ struct gm_snap {
 	size_t first[GM_DOMAINS + 1];		/* of each domain's in @events */
 	unsigned int devices;			/* that the snapshot lists: 0 .. devices - 1 */
 	struct gm_pair *rows, *rows_scratch;	/* for sorting usage rows */
-	struct gm_copy_part parts[8];
+	struct gm_scratch scratch;
 };
-
-/* Zeroed memory until the end of the snapshot; NULL when there is none. */
-void *gm_snap_memory(struct gm_snap *snap, size_t bytes);
 
 /* Find and number every stack and frame that is referred to. 0 or -ENOMEM. */
 int gm_snap_number_stacks(struct gm_snap *snap);

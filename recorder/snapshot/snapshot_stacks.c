@@ -14,7 +14,7 @@
 static int begin(struct gm_snap *snap, struct gm_numbers *numbers, size_t places)
 {
 	numbers->places = places;
-	numbers->of = gm_snap_memory(snap, places * sizeof(*numbers->of));
+	numbers->of = gm_scratch_get(&snap->scratch, places * sizeof(*numbers->of));
 	return numbers->of ? 0 : -ENOMEM;
 }
 

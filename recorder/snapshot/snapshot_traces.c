@@ -25,7 +25,7 @@ int gm_snap_group_events(struct gm_snap *snap)
 	snap->events = copy->events;
 	if (domains <= 1)
 		return 0;
-	snap->events = gm_snap_memory(snap, count * sizeof(*snap->events));
+	snap->events = gm_scratch_get(&snap->scratch, count * sizeof(*snap->events));
 	if (!snap->events)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++)

@@ -14,7 +14,7 @@
 #include "recorder/journal/sys.h"
 #include "recorder/unwind/unwind_rules.h"
 #include "recorder/unwind/unwind_step.h"
-#include "recorder/journal/window.h"
+#include "recorder/unwind/window.h"
 
 #define CACHES 64u
 #define STRANGERS 64u			/* calls of other threads in a row until a cache is theirs */

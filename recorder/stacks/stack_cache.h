@@ -9,7 +9,7 @@
  *	| distance    | the word    |	in words from the one before, of the first from below the sp
  *
  * Saved frame pointers that no frame uses are not among them. All lie on the thread's own stack
- * (recorder/journal/window.h), above the sp that the entry begins with: they can be read, whatever else has
+ * (recorder/unwind/window.h), above the sp that the entry begins with: they can be read, whatever else has
  * changed. Which entry it may be is a guess: the one that came after the last one, then the last one
  * that began so. There is a fixed number of caches, each a thread's until another one has wanted it
  * long enough. x86-64; aarch64 has none, the chain of frame records is as fast.

@@ -14,7 +14,7 @@
 #include "recorder/unwind/unwind_frames.h"
 #include "recorder/unwind/unwind_rules.h"
 #include "recorder/unwind/unwind_step.h"
-#include "recorder/journal/window.h"
+#include "recorder/unwind/window.h"
 
 static _Atomic(uint64_t) misses;
 

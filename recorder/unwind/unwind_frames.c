@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "recorder/unwind/unwind_step.h"
-#include "recorder/journal/window.h"
+#include "recorder/unwind/window.h"
 
 #if defined(__aarch64__)
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "recorder/unwind/cfi.h"
-#include "recorder/journal/window.h"
+#include "recorder/unwind/window.h"
 
 /* struct rt_sigframe as a handler returns to its trampoline: rsp points at its ucontext_t. */
 enum { GM_SIGFRAME_RBP = 120, GM_SIGFRAME_RSP = 160, GM_SIGFRAME_RIP = 168 };

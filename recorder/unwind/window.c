@@ -3,7 +3,7 @@
  *
  * Owns the per-thread bounds of the thread's own stack. Any context.
  */
-#include "recorder/journal/window.h"
+#include "recorder/unwind/window.h"
 
 #include <errno.h>
 #include <stdatomic.h>

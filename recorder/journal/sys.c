@@ -1,0 +1,81 @@
+/*
+ * sys.c - what the recorder asks of the system: see sys.h.
+ */
+#define _GNU_SOURCE
+#include "recorder/journal/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int open_file(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return openat(dirfd, path, flags, mode);
+}
+
+static int advise(void *addr, size_t bytes, int advice)
+{
+	return madvise(addr, bytes, advice);
+}
+
+static int limit(int resource, struct rlimit *ret_limit)
+{
+	return getrlimit((__rlimit_resource_t)resource, ret_limit);
+}
+
+struct gm_sys gm_sys = {
+	.shm = "/dev/shm",
+	.proc = "/proc",
+	.cgroup = "/sys/fs/cgroup",
+	.clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+	.open_file = open_file,
+	.memfd = memfd_create,
+	.truncate = ftruncate,
+	.allocate = fallocate,
+	.space = fstatvfs,
+	.limit = limit,
+	.map = mmap,
+	.unmap = munmap,
+	.protect = mprotect,
+	.advise = advise,
+};
+
+void *gm_map(size_t bytes, int flags, int fd)
+{
+	void *at = gm_sys.map(NULL, bytes, PROT_NONE, flags | MAP_NORESERVE, fd, 0);
+	int error;
+
+	if (at == MAP_FAILED)
+		return NULL;
+	munlock(at, bytes);
+	if (gm_sys.protect(at, bytes, PROT_READ | PROT_WRITE) == 0)
+		return at;
+	error = errno;
+	gm_sys.unmap(at, bytes);
+	errno = error;
+	return NULL;
+}
+
+void *gm_map_private(size_t bytes)
+{
+	return gm_map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+}
+
+void *gm_table_once(_Atomic(void *) *at, size_t bytes)
+{
+	void *there = atomic_load_explicit(at, memory_order_acquire), *mine;
+	int saved_errno = errno;
+
+	if (there)
+		return there;
+	mine = gm_map_private(bytes);
+	if (mine && atomic_compare_exchange_strong_explicit(at, &there, mine, memory_order_acq_rel,
+							    memory_order_acquire))
+		there = mine;
+	else if (mine)
+		gm_sys.unmap(mine, bytes);	/* another thread was faster */
+	errno = saved_errno;
+	return there;
+}
