@@ -189,7 +189,7 @@ with Room() as room:
         check("a program counts its signals", counter.stdout.readline() == "ready\n")
 
         def got():
-            time.sleep(0.5)                             # longer than is waited for the witness
+            time.sleep(0.5)                             # longer than is waited for the signal probe
             counter.stdin.write("\n")
             counter.stdin.flush()
             return counter.stdout.readline().split()

@@ -108,7 +108,7 @@ static void release(struct fc_work *work)
 	free(w);
 }
 
-#define MAX_ROWS 64		/* noted one by one; a larger box as the stretch it spans */
+#define MAX_ROWS 64		/* noted one by one; a larger box as the range that it covers */
 
 static int touch(struct copy_work *w, const struct side *s, bool write)
 {

@@ -33,7 +33,7 @@ static void *memory_new(void *arg, size_t bytes)
 	if (m->fail && !--m->fail)
 		return NULL;
 	if (m->given == 256)
-		ck_abort_msg("more memory than a span can need");
+		ck_abort_msg("more memory than a page map can need");
 	return m->list[m->given++] = calloc(1, bytes);
 }
 
@@ -423,8 +423,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("span");
-	TCase *tests = tcase_create("span");
+	Suite *suite = suite_create("page_map");
+	TCase *tests = tcase_create("page_map");
 	SRunner *runner;
 	int failed;
 
