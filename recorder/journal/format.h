@@ -141,8 +141,9 @@ struct gm_chunk {			/* 64 bytes */
 };
 enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
 
-/* One thread that writes. Operation number = (slot << 40) | counter, counter from 1. Slot 0 is no
+/* One thread that writes. Operation number = (slot << GM_OP_SLOT_SHIFT) | counter, counter from 1. Slot 0 is no
  * thread's: operations of threads that found no slot are numbered there, without a flight. */
+#define GM_OP_SLOT_SHIFT 40
 struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) tid;		/* 0: the slot is free */
 	_Atomic(uint32_t) chunk;	/* index + 1 of its open chunk, 0 none */
@@ -233,11 +234,13 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 
 /* Bytes by module and by kind, live and at peak: rows (module, kind), (all modules, kind) and
  * (module, all kinds), as allocator/table.h says what counts where. Row 0 is unused. */
+#define GM_USAGE_ALL_MODULES 0xffffu
+#define GM_USAGE_ALL_KINDS 0xffu
 struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	uint32_t used;
-	uint16_t module;		/* 0xffff: all modules */
+	uint16_t module;		/* GM_USAGE_ALL_MODULES */
 	uint8_t domain;
-	uint8_t kind;			/* 0xff: all kinds */
+	uint8_t kind;			/* GM_USAGE_ALL_KINDS */
 	int64_t current_bytes, peak_bytes;
 	int64_t allocated_bytes, freed_bytes;	/* accumulated */
 	int64_t allocations, frees;

@@ -44,20 +44,21 @@ static size_t proc(const char *file, char *buf, size_t size)
 	return n > 0 ? (size_t)n : 0;
 }
 
-/* Field 22 of /proc/self/stat; the name in field 2 may hold blanks and parentheses. */
-static uint64_t start_ticks(void)
+uint64_t gm_identity_ticks(const char *stat)
 {
-	char text[1024];
-	char *at;
+	const char *at = strrchr(stat, ')');
 
-	if (!proc("self/stat", text, sizeof(text)))
+	if (!at || !at[1] || at[2] == 'Z' || at[2] == 'X')
 		return 0;
-	at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++) {
-		at = strchr(at, ' ');
-		at = at ? at + 1 : NULL;
-	}
-	return at ? strtoull(at, NULL, 10) : 0;
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+void gm_identity_boot(char ret[40])
+{
+	proc("sys/kernel/random/boot_id", ret, 40);
+	ret[strcspn(ret, "\n")] = '\0';
 }
 
 /* Rights (capabilities) that a user who is not root has none of. */
@@ -98,7 +99,7 @@ static void fill_command_line(struct gm_header *header)
 
 void gm_identity_fill(struct gm_header *header)
 {
-	char path[512];
+	char path[512], text[1024];
 	struct timespec now;
 	struct stat st;
 
@@ -107,11 +108,11 @@ void gm_identity_fill(struct gm_header *header)
 	if (snprintf(path, sizeof(path), "%s/self/ns/pid", gm_sys.proc) < (int)sizeof(path) &&
 	    stat(path, &st) == 0)
 		header->pid_namespace = (uint64_t)st.st_ino;
-	header->start_ticks = start_ticks();
+	proc("self/stat", text, sizeof(text));
+	header->start_ticks = gm_identity_ticks(text);
 	clock_gettime(CLOCK_REALTIME, &now);
 	header->start_time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-	proc("sys/kernel/random/boot_id", header->boot_id, sizeof(header->boot_id));
-	header->boot_id[strcspn(header->boot_id, "\n")] = '\0';
+	gm_identity_boot(header->boot_id);
 	if (gethostname(header->host, sizeof(header->host)) < 0)
 		header->host[0] = '\0';
 	header->host[sizeof(header->host) - 1] = '\0';

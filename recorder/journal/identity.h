@@ -24,6 +24,13 @@ bool gm_identity_dumpable(void);
 /* The command, as it stands in names of files: the basename of argv[0]. */
 const char *gm_identity_command(void);
 
+/* When a process started, in clock ticks since boot, by the text of its /proc/PID/stat: field 22, counted
+ * from the last parenthesis because the name in field 2 may hold anything. 0: none, or a zombie's. */
+uint64_t gm_identity_ticks(const char *stat);
+
+/* What the kernel calls this boot of the machine; "" unknown. Any thread. */
+void gm_identity_boot(char ret[40]);
+
 /* Copy @text into a field of @size bytes, cut, with a NUL. NULL is "". */
 void gm_text_copy(char *field, size_t size, const char *text);
 

@@ -125,7 +125,7 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	gm_annotations_begin(header->history_events);
 	gm_threads_begin();
 	gm_set(&gm_rec.caches, NULL);
-	r = gm_events_begin(map->plan.chunks);
+	r = gm_chunks_begin(map->plan.chunks);
 	if (r == 0)
 		r = gm_intern_begin();
 	if (r < 0)
@@ -164,7 +164,7 @@ static int try_place(enum gm_place_kind kind, const struct gm_recorder_config *c
 		gm_sweep(place.directory);
 	return 0;
 out_begun:
-	gm_events_end();
+	gm_chunks_end();
 	gm_intern_end();
 out_unmap:
 	gm_sys.unmap(map.base, map.plan.file_bytes);

@@ -30,9 +30,6 @@
 #define gm_order() atomic_signal_fence(memory_order_seq_cst)
 
 #define GM_PAGE 4096u
-#define GM_OP_SLOT_SHIFT 40
-#define GM_USAGE_ALL_MODULES 0xffffu
-#define GM_USAGE_ALL_KINDS 0xffu
 #define GM_USAGE_ROWS 8192u
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 

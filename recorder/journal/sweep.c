@@ -2,7 +2,7 @@
  * sweep.c - remove this user's dead journals but the four newest: see place.h.
  *
  * What is kept is what somebody may still want to recover; what is removed would otherwise fill
- * the host's memory, a killed process at a time. A journal is dead when gm_copy_alive says so,
+ * the host's memory, a killed process at a time. A journal is dead when gm_header_alive says so,
  * that is when the kernel has marked its mutex or its process is provably gone.
  *
  * A journal that never came to be (its magic is stored last), and one of an older version of this
@@ -25,10 +25,8 @@
  * Thread context: one thread, under a gm_fd_guard. No malloc, no readdir.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,10 +40,10 @@
 #include "recorder/journal/directory.h"
 #include "recorder/journal/file.h"
 #include "recorder/journal/format.h"
-#include "recorder/read/copy.h"
+#include "recorder/journal/identity.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/probe.h"
-#include "recorder/journal/sys.h"
+#include "recorder/read/copy.h"
 
 #define KEPT 4u
 #define KEPT_IN_ROOM 64u
@@ -82,79 +80,43 @@ static pid_t pid_in(const char *name)
 	return ten > 1 && at > 1 && name[at - 1] == '.' && pid <= INT32_MAX ? (pid_t)pid : 0;
 }
 
-/* What gm_copy_alive could not read: is it nobody's? Returns when it was made, in us, or 0.
- * @ret_empty: it holds nothing. */
-static uint64_t abandoned_since(int fd, const char *name, const struct stat *st, bool *ret_empty)
+/* Has a file that is no journal of this version, made long ago, lost its process? */
+static bool is_abandoned(const char *name, const struct stat *st)
 {
-	struct { uint64_t magic; uint32_t version; } head = { 0, 0 };
 	pid_t pid = pid_in(name);
 	struct timespec now;
-	time_t made = st->st_mtime;
 
-	if (!pid || clock_gettime(CLOCK_REALTIME, &now) || now.tv_sec - made < ABANDONED_SECONDS ||
-	    gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) != -ESRCH ||
-	    pread(fd, &head, sizeof(head), 0) < 0)
-		return 0;
-	*ret_empty = head.magic == 0;
-	if (head.magic == 0)
-		return (uint64_t)made * 1000000;
-	if (head.magic != GM_MAGIC || head.version >= GM_FORMAT_VERSION ||
-	    gm_copy_alive_of(fd, head.version) != 0)
-		return 0;
-	return (uint64_t)made * 1000000;
+	return pid && clock_gettime(CLOCK_REALTIME, &now) == 0 &&
+	       now.tv_sec - st->st_mtime >= ABANDONED_SECONDS &&
+	       gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) == -ESRCH;
 }
 
-/* What the header says of its process, as far as it is soon read. */
-enum sign { SIGN_NONE, SIGN_DEAD, SIGN_ALIVE };
-
-static enum sign sign_of_life(const struct sweep *sweep, int fd)
-{
-	struct { uint64_t magic; uint32_t version; } head = { 0, 0 };
-	struct { uint32_t life, has_helper, word; } life = { 0, 0, 0 };
-	char boot_id[sizeof(sweep->boot_id)] = "";
-
-	_Static_assert(offsetof(struct gm_header, has_helper) == offsetof(struct gm_header, life) + 4 &&
-		       offsetof(struct gm_header, alive) == offsetof(struct gm_header, life) + 8,
-		       "read at once");
-	if (pread(fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != GM_MAGIC ||
-	    head.version != GM_FORMAT_VERSION ||
-	    pread(fd, &life, sizeof(life), offsetof(struct gm_header, life)) != sizeof(life) ||
-	    !life.has_helper)
-		return SIGN_NONE;
-	if ((life.word & FUTEX_OWNER_DIED) || !(life.word & FUTEX_TID_MASK))
-		return SIGN_DEAD;
-	if (pread(fd, boot_id, sizeof(boot_id), offsetof(struct gm_header, boot_id)) != sizeof(boot_id))
-		return SIGN_NONE;
-	return boot_id[0] && !memcmp(boot_id, sweep->boot_id, sizeof(boot_id)) ? SIGN_ALIVE : SIGN_NONE;
-}
-
-/* Did it tell of a clean end? */
-static bool ended_cleanly(int fd)
-{
-	uint32_t life = 0;
-
-	return pread(fd, &life, sizeof(life), offsetof(struct gm_header, life)) == sizeof(life) &&
-	       life == GM_LIFE_CLEAN;
-}
-
-/* When the dead process behind the journal @fd started, in us; 0 when it is no dead journal. */
+/* When the dead process behind the journal @fd started, in us; 0 when it is no dead journal. @ret_empty:
+ * it holds nothing that anybody would recover. */
 static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const struct stat *st,
 			   bool *ret_empty)
 {
-	enum sign sign = sign_of_life(sweep, fd);
-	uint64_t start_us = 0;
-	int alive;
+	struct gm_header header;
+	int sign;
 
-	if (sign == SIGN_ALIVE || (sign == SIGN_NONE && sweep->searched++ >= SEARCHED_MOST))
+	if (gm_header_read(fd, &header) < 0)
 		return 0;
-	alive = gm_copy_alive(fd);
-	if (alive == -EBADMSG)
-		return abandoned_since(fd, name, st, ret_empty);
-	if (alive != 0 || pread(fd, &start_us, sizeof(start_us),
-				offsetof(struct gm_header, start_time_us)) != sizeof(start_us))
+	if (header.magic != GM_MAGIC || header.version != GM_FORMAT_VERSION) {
+		if (!is_abandoned(name, st) || (header.magic && header.magic != GM_MAGIC))
+			return 0;
+		*ret_empty = !header.magic;
+		if (header.magic && (header.version > GM_FORMAT_VERSION || gm_header_alive(&header)))
+			return 0;
+		return (uint64_t)st->st_mtime * 1000000;
+	}
+	/* As its word says, which is soon read; else it is looked for, but not without limit. */
+	sign = gm_header_sign(&header);
+	if (sign > 0 && header.boot_id[0] && !strncmp(header.boot_id, sweep->boot_id, sizeof(sweep->boot_id)))
 		return 0;
-	*ret_empty = ended_cleanly(fd);
-	return start_us;
+	if ((sign != 0 && sweep->searched++ >= SEARCHED_MOST) || gm_header_alive(&header))
+		return 0;
+	*ret_empty = header.life == GM_LIFE_CLEAN;
+	return header.start_time_us;
 }
 
 static bool is_newer(const struct mark *a, const struct mark *b)
@@ -320,9 +282,7 @@ void gm_sweep(const char *directory)
 	sweep.place = gm_file_open(AT_FDCWD, *path ? path : "/", O_RDONLY | O_DIRECTORY, 0);
 	if (sweep.place < 0)
 		return;
-	if (snprintf(path, sizeof(path), "%s/sys/kernel/random/boot_id", gm_sys.proc) < (int)sizeof(path))
-		gm_file_read(path, sweep.boot_id, sizeof(sweep.boot_id));
-	sweep.boot_id[strcspn(sweep.boot_id, "\n")] = '\0';
+	gm_identity_boot(sweep.boot_id);
 	look_around(&sweep);
 	sweep.removing = sweep.more;
 	if (sweep.removing)

@@ -192,7 +192,8 @@ uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event 
 
 	if (chunk->state != GM_CHUNK_SHARED)
 		return chunk->tid;
-	thread = event->op >> 40 ? item_at(copy, GM_REGION_THREADS, event->op >> 40) : NULL;
+	thread = event->op >> GM_OP_SLOT_SHIFT ?
+		 item_at(copy, GM_REGION_THREADS, event->op >> GM_OP_SLOT_SHIFT) : NULL;
 	return thread ? thread->tid : 0;
 }
 

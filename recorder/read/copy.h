@@ -87,8 +87,12 @@ void gm_copy_free(struct gm_copy *copy);
  * signals; a reused pid, here or in another namespace, is not the process. */
 int gm_copy_alive(int fd);
 
-/* The same of a journal of another version that has its header as this one has it: 1 did. */
-int gm_copy_alive_of(int fd, uint32_t version);
+/* The same in steps. Read what there is of a header, zero behind it: 0 or -errno. What the header says
+ * of its helper thread: 1 it lives, 0 the kernel has marked its death, -ENODATA there never was one.
+ * And look for the process as well, where the header leaves it open. */
+int gm_header_read(int fd, struct gm_header *ret);
+int gm_header_sign(const struct gm_header *header);
+int gm_header_alive(const struct gm_header *header);
 
 /* Count violations of a settled copy: overlapping segments, blocks that do not tile, counters
  * that disagree with the tables, dangling ids. 0 if sound. */

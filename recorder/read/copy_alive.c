@@ -12,37 +12,19 @@
 #define _GNU_SOURCE
 #include "recorder/read/copy.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-struct gm_who {
-	int64_t pid;
-	uint64_t pid_namespace, start_ticks;
-	char boot_id[sizeof(((struct gm_header *)0)->boot_id)];
-};
-
-static int read_text(int dirfd, const char *path, char *ret, size_t bytes)
-{
-	int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return -errno;
-	n = read(fd, ret, bytes - 1);
-	if (n < 0)
-		n = -errno;
-	close(fd);
-	ret[n > 0 ? n : 0] = '\0';
-	return n < 0 ? (int)n : 0;
-}
+#include "recorder/journal/directory.h"
+#include "recorder/journal/file.h"
+#include "recorder/journal/identity.h"
 
 static uint64_t namespace_of(const char *path)
 {
@@ -51,33 +33,18 @@ static uint64_t namespace_of(const char *path)
 	return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-/* Field 22 of a stat file, 0 when it has none or the process is a zombie: its name (field 2) may
- * hold anything, so count from the last parenthesis. */
-static uint64_t start_ticks(const char *text)
-{
-	const char *at = strrchr(text, ')');
-
-	if (!at || !at[1] || at[2] == 'Z' || at[2] == 'X')
-		return 0;
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 /* Is /proc/@pid of our own view the process? 1, 0, or -errno. */
-static int is_it(const struct gm_who *who, int64_t pid)
+static int is_it(const struct gm_header *who, int64_t pid)
 {
 	char path[64], text[1024];
 	uint64_t ticks;
-	int r;
+	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
-	r = read_text(AT_FDCWD, path, text, sizeof(text));
-	if (r == -ENOENT || r == -ESRCH)
-		return 0;
-	if (r)
-		return r;
-	ticks = start_ticks(text);
+	n = gm_file_read(path, text, sizeof(text));
+	if (n < 0)
+		return n == -ENOENT || n == -ESRCH ? 0 : (int)n;
+	ticks = gm_identity_ticks(text);
 	if (!ticks || ticks == who->start_ticks)
 		return ticks != 0;
 	/* Start times are told by the reader's clock: another time namespace tells another one. */
@@ -102,105 +69,107 @@ static int64_t innermost_pid(const char *status)
 	return strtoll(last, NULL, 10);
 }
 
+struct search { const struct gm_header *who; bool found; };
+
 /* Is the entry @name of /proc the process, seen from a namespace above its own? */
-static bool is_it_below(const struct gm_who *who, const char *name)
+static bool look_at(void *arg, const char *name)
 {
+	struct search *search = arg;
 	char path[300], text[4096];
 
 	if (name[0] < '1' || name[0] > '9')
-		return false;
+		return true;
 	snprintf(path, sizeof(path), "/proc/%s/status", name);
-	if (read_text(AT_FDCWD, path, text, sizeof(text)) || innermost_pid(text) != who->pid)
-		return false;
+	if (gm_file_read(path, text, sizeof(text)) < 0 || innermost_pid(text) != search->who->pid)
+		return true;
 	snprintf(path, sizeof(path), "/proc/%s/ns/pid", name);
-	return namespace_of(path) == who->pid_namespace &&
-	       is_it(who, strtoll(name, NULL, 10)) == 1;
+	search->found = namespace_of(path) == search->who->pid_namespace &&
+			is_it(search->who, strtoll(name, NULL, 10)) == 1;
+	return !search->found;
 }
 
 /* In a namespace below ours the process has another number here: look at all. 1, or -EXDEV when
  * it was not found, which says nothing when its namespace is not below ours. */
-static int search(const struct gm_who *who)
+static int search_all(const struct gm_header *who)
 {
-	char buffer[4096] __attribute__((aligned(8)));
-	int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int found = -EXDEV;
-	long n;
+	struct search search = { who, false };
+	int fd = gm_file_open(AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd < 0)
-		return -errno;
-	while (found < 0 && (n = syscall(SYS_getdents64, fd, buffer, sizeof(buffer))) > 0) {
-		for (long at = 0; at < n && found < 0;) {
-			const struct dirent64 *entry = (const void *)(buffer + at);
-
-			if (is_it_below(who, entry->d_name))
-				found = 1;
-			at += entry->d_reclen;
-		}
-	}
+		return fd;
+	gm_directory_each(fd, UINT_MAX, look_at, &search);
 	close(fd);
-	return found;
+	return search.found ? 1 : -EXDEV;
 }
 
 /* By boot, namespace, pid and start time: 1, 0, or -errno when it cannot be told from here. */
-static int look_for(const struct gm_who *who)
+static int look_for(const struct gm_header *who)
 {
-	char boot[64];
 	uint64_t ours = namespace_of("/proc/self/ns/pid");
+	char boot[sizeof(who->boot_id)];
 
-	if (!read_text(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) &&
-	    who->boot_id[0]) {
-		boot[strcspn(boot, "\n")] = '\0';
-		if (strcmp(boot, who->boot_id))
-			return 0;
-	}
+	gm_identity_boot(boot);
+	if (boot[0] && who->boot_id[0] && strncmp(boot, who->boot_id, sizeof(boot)))
+		return 0;
 	if (!ours || !who->pid_namespace || !who->start_ticks || who->pid <= 0)
 		return -ENODATA;
 	if (ours == who->pid_namespace)
 		return is_it(who, who->pid);
-	return search(who);
+	return search_all(who);
 }
 
-static int read_header(int fd, uint32_t version, struct gm_header *ret)
+int gm_header_read(int fd, struct gm_header *ret)
 {
 	size_t done = 0;
 
+	memset(ret, 0, sizeof(*ret));
 	while (done < sizeof(*ret)) {
 		ssize_t n = pread(fd, (char *)ret + done, sizeof(*ret) - done, (off_t)done);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EBADMSG;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			break;
 		done += (size_t)n;
 	}
-	return ret->magic == GM_MAGIC && ret->version == version ? 0 : -EBADMSG;
+	return 0;
+}
+
+int gm_header_sign(const struct gm_header *header)
+{
+	uint32_t word;
+
+	/* glibc's pthread_mutex_t begins with the futex word: the owner's tid and, after its
+	 * death, FUTEX_OWNER_DIED. */
+	memcpy(&word, &header->alive, sizeof(word));
+	if (!header->has_helper)
+		return -ENODATA;
+	return !(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK);
+}
+
+int gm_header_alive(const struct gm_header *header)
+{
+	int sign = gm_header_sign(header), alive;
+	struct gm_fd_guard guard;
+
+	if (sign == 0)
+		return 0;
+	gm_fd_guard_begin(&guard);
+	alive = look_for(header);
+	gm_fd_guard_end(&guard);
+	/* Out of sight in another namespace, but the kernel has not marked the word. */
+	return alive < 0 && sign > 0 ? 1 : alive;
 }
 
 int gm_copy_alive(int fd)
 {
-	return gm_copy_alive_of(fd, GM_FORMAT_VERSION);
-}
-
-int gm_copy_alive_of(int fd, uint32_t version)
-{
 	struct gm_header header;
-	struct gm_who who;
-	uint32_t word;
-	int alive, r = read_header(fd, version, &header);
+	int r = gm_header_read(fd, &header);
 
-	if (r)
+	if (r < 0)
 		return r;
-	who = (struct gm_who){ .pid = header.pid, .pid_namespace = header.pid_namespace,
-			       .start_ticks = header.start_ticks };
-	memcpy(who.boot_id, header.boot_id, sizeof(who.boot_id) - 1);
-	/* glibc's pthread_mutex_t begins with the futex word: the owner's tid and, after its
-	 * death, FUTEX_OWNER_DIED. */
-	memcpy(&word, &header.alive, sizeof(word));
-	if (header.has_helper && ((word & FUTEX_OWNER_DIED) || !(word & FUTEX_TID_MASK)))
-		return 0;
-	alive = look_for(&who);
-	/* Out of sight in another namespace, but the kernel has not marked the word. */
-	if (alive < 0 && header.has_helper)
-		return 1;
-	return alive;
+	return header.magic == GM_MAGIC && header.version == GM_FORMAT_VERSION ?
+	       gm_header_alive(&header) : -EBADMSG;
 }

@@ -169,10 +169,10 @@ static void check_usage(struct check *check)
 			continue;
 		INSIST(check, row->current_bytes == minus(row->allocated_bytes, row->freed_bytes), i);
 		INSIST(check, row->current_bytes >= 0 && row->peak_bytes >= row->current_bytes, i);
-		if (row->module == 0xffff && row->kind < GM_KIND_COUNT)
+		if (row->module == GM_USAGE_ALL_MODULES && row->kind < GM_KIND_COUNT)
 			INSIST(check, (uint64_t)row->current_bytes == domain->live_bytes[row->kind],
 			       i);
-		else if (row->kind == 0xff)
+		else if (row->kind == GM_USAGE_ALL_KINDS)
 			by_module[row->domain] += (uint64_t)row->current_bytes;
 		else if (row->kind < GM_KIND_COUNT)
 			by_pair[row->domain][row->kind] += (uint64_t)row->current_bytes;

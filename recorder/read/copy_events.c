@@ -12,8 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define OP_SLOT_SHIFT 40
-
 struct scan {
 	struct gm_copy *copy;
 	struct gm_pair *pairs;		/* stamp, event */
@@ -59,7 +57,7 @@ int gm_settle_flights(struct gm_copy *copy)
 
 static inline void saw_op(struct scan *scan, uint64_t op)
 {
-	uint64_t slot = op >> OP_SLOT_SHIFT;
+	uint64_t slot = op >> GM_OP_SLOT_SHIFT;
 	int flight = slot < GM_MAX_THREADS ? scan->flight_of[slot] : -1;
 
 	if (flight >= 0 && scan->copy->flights[flight].op == op)
@@ -81,7 +79,7 @@ static void note_owner(struct gm_frees *frees, const struct gm_event *event)
 
 static bool was_undone(const struct scan *scan, const struct gm_event *event)
 {
-	uint64_t slot = event->op >> OP_SLOT_SHIFT;
+	uint64_t slot = event->op >> GM_OP_SLOT_SHIFT;
 
 	return event->op && (event->op == scan->undone_op[event->domain] ||
 			     (slot < GM_MAX_THREADS && event->op == scan->undone_of[slot]));
@@ -158,7 +156,7 @@ static void scan_tables(struct scan *scan)
 /* Nothing that is seen later may show this operation to be complete. */
 static void forget_flight(struct scan *scan, uint64_t op)
 {
-	int16_t *flight = &scan->flight_of[op >> OP_SLOT_SHIFT];
+	int16_t *flight = &scan->flight_of[op >> GM_OP_SLOT_SHIFT];
 
 	if (*flight >= 0 && scan->copy->flights[*flight].op == op)
 		*flight = -1;
@@ -176,7 +174,7 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 	scan->complete = (bool *)(scan->flight_of + GM_MAX_THREADS);
 	memset(scan->flight_of, 0xff, GM_MAX_THREADS * sizeof(*scan->flight_of));
 	for (size_t i = 0; i < copy->flight_count; i++) {
-		uint64_t slot = copy->flights[i].op >> OP_SLOT_SHIFT;
+		uint64_t slot = copy->flights[i].op >> GM_OP_SLOT_SHIFT;
 
 		if (slot < GM_MAX_THREADS)
 			scan->flight_of[slot] = (int16_t)i;
@@ -189,16 +187,16 @@ static int begin(struct scan *scan, struct gm_copy *copy)
 			continue;
 		scan->any_undone = true;
 		/* What was taken back is not complete, whatever an unused record still says. */
-		if (scan->undone_op[d] >> OP_SLOT_SHIFT < GM_MAX_THREADS)
+		if (scan->undone_op[d] >> GM_OP_SLOT_SHIFT < GM_MAX_THREADS)
 			forget_flight(scan, scan->undone_op[d]);
 	}
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
 		uint64_t op = gm_copy_tcache(copy, i)->undo_op;
 
-		if (!op || op >> OP_SLOT_SHIFT >= GM_MAX_THREADS)
+		if (!op || op >> GM_OP_SLOT_SHIFT >= GM_MAX_THREADS)
 			continue;
 		scan->any_undone = true;
-		scan->undone_of[op >> OP_SLOT_SHIFT] = op;
+		scan->undone_of[op >> GM_OP_SLOT_SHIFT] = op;
 		forget_flight(scan, op);
 	}
 	return 0;

@@ -71,10 +71,10 @@ static void lower_rows(struct gm_copy *copy, const struct gm_segment *segment)
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
 		struct gm_usage *row = (struct gm_usage *)gm_copy_usage(copy, i);
 		bool of_kind = row->kind == segment->kind;
-		bool of_all = row->kind == 0xff && segment->kind != GM_KIND_IPC;
+		bool of_all = row->kind == GM_USAGE_ALL_KINDS && segment->kind != GM_KIND_IPC;
 
 		if (row->used != 1 || row->domain != segment->domain || !(of_kind || of_all) ||
-		    (row->module != segment->module && row->module != 0xffff))
+		    (row->module != segment->module && row->module != GM_USAGE_ALL_MODULES))
 			continue;
 		row->current_bytes = (int64_t)((uint64_t)row->current_bytes - segment->size);
 		row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + segment->size);

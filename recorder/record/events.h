@@ -1,12 +1,7 @@
 /*
- * events.h - the chunk pool: where events are written, and which of them.
+ * events.h - where events are written, and which of them.
  *
- *   fresh ──> open: a thread's ─────────┬──> closed, in a queue ──> recycled: open again
- *         └─> open: shared by the rest ─┘
- *
- * Threads own at most half of the chunks there may be; who gets none writes into the one shared
- * chunk (slot 0's), under its lock. When nothing is fresh the oldest closed chunk is recycled, and the
- * horizon rises to its last stamp.
+ * A thread writes into its own chunk (chunks.h), or into the shared one under its lock.
  *
  * An event that is not wanted costs its writer one look at a mask, and is counted. Switching the
  * history drops what was written before wherever events begin or end: a trace with a gap would not
@@ -18,19 +13,11 @@
 #ifndef GM_RECORDER_EVENTS_H
 #define GM_RECORDER_EVENTS_H
 
+#include "recorder/record/chunks.h"
 #include "recorder/record/threads.h"
-
-#define GM_CHUNK_FULL (GM_CHUNK_EVENTS + 1)
-
-/* Set the pool up for a new journal (0 or -errno), and give its private memory back. */
-int gm_events_begin(uint32_t chunks);
-void gm_events_end(void);
 
 /* What the options leave out, for a new journal. */
 void gm_history_begin(struct gm_header *header, const struct gm_recorder_config *config);
-
-/* Close the chunk of a slot that nobody writes through; journal lock held. */
-void gm_chunk_close_locked(struct gm_slot *slot);
 
 /* A slot with room for one event: the writer's, or the shared one (then its lock is held).
  * NULL: there is no room, and it is counted; or there is no history. */

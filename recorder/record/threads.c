@@ -16,7 +16,7 @@
 #include "allocator/lock.h"
 #include "recorder/journal/journal.h"
 #include "recorder/journal/probe.h"
-#include "recorder/record/events.h"
+#include "recorder/record/chunks.h"
 
 #define SWEEP_NS UINT64_C(100000000)
 #define RETRY 1024u			/* operations between two attempts to get a slot */

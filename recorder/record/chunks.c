@@ -1,0 +1,126 @@
+/*
+ * chunks.c - the chunk pool: see chunks.h.
+ */
+#include "recorder/record/chunks.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "recorder/journal/journal.h"
+#include "recorder/journal/sys.h"
+
+int gm_chunks_begin(uint32_t chunks)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	gm_rec.history = chunks != 0;
+	*pool = (struct gm_chunk_pool){ .chunks = chunks, .limit = chunks, .wanted = chunks };
+	gm_rec.shared_slot = (struct gm_slot){ .place = GM_CHUNK_FULL };
+	if (!chunks)
+		return 0;
+	pool->closed = gm_sys.map(NULL, chunks * sizeof(uint32_t), PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (pool->closed == MAP_FAILED) {
+		pool->closed = NULL;
+		return -errno;
+	}
+	gm_sys.advise(pool->closed, chunks * sizeof(uint32_t), MADV_DONTFORK);
+	return 0;
+}
+
+void gm_chunks_end(void)
+{
+	if (gm_rec.pool.closed)
+		gm_sys.unmap(gm_rec.pool.closed, gm_rec.pool.chunks * sizeof(uint32_t));
+	gm_rec.pool.closed = NULL;
+}
+
+static struct gm_chunk *chunk_at(uint32_t index)
+{
+	return (void *)(gm_rec.events + (uint64_t)index * GM_CHUNK_BYTES);
+}
+
+void gm_chunk_close_locked(struct gm_slot *slot)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+
+	if (!slot->chunk)
+		return;
+	gm_set(&slot->chunk->state, GM_CHUNK_CLOSED);
+	gm_set_release(&gm_rec.threads[slot->index].chunk, 0);
+	pool->closed[(pool->closed_first + pool->closed_count++) % pool->chunks] =
+		(uint32_t)(((uint8_t *)slot->chunk - gm_rec.events) / GM_CHUNK_BYTES);
+	pool->owned -= slot != &gm_rec.shared_slot;
+	slot->chunk = NULL;
+	slot->place = GM_CHUNK_FULL;
+}
+
+void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
+{
+	bool shared = slot == &gm_rec.shared_slot;
+	struct gm_thread *thread = &gm_rec.threads[slot->index];
+	struct gm_chunk *chunk = chunk_at(index);
+	/* The generation first: from here on no event of the chunk's last life is valid. */
+	uint64_t generation = gm_get(&chunk->generation) + 1;
+
+	gm_set_release(&chunk->generation, generation);
+	__atomic_store_n(&chunk->first_tsc, gm_stamp(), __ATOMIC_RELAXED);
+	gm_set(&chunk->last_tsc, 0);
+	chunk->slot = slot->index;
+	chunk->tid = gm_get(&thread->tid);
+	chunk->count = 0;
+	gm_set_release(&chunk->state, shared ? GM_CHUNK_SHARED : GM_CHUNK_OPEN);
+	gm_set_release(&thread->chunk, index + 1);
+	gm_rec.pool.owned += !shared;
+	slot->chunk = chunk;
+	slot->commit = generation << 8;
+	slot->place = 1;
+}
+
+/* One that nobody ever wrote to, with memory behind it. */
+static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t end = ((uint64_t)pool->fresh + 1) * GM_CHUNK_BYTES;
+
+	if (pool->fresh >= pool->wanted)
+		return false;
+	if (!pool->closed_count)		/* nothing else to be had: ask again at once */
+		gm_rec.patience[GM_REGION_EVENTS] = 0;
+	if (gm_region_reserve_locked(header, GM_REGION_EVENTS, end) < 0) {
+		pool->limit = pool->fresh;
+		return false;
+	}
+	gm_set_release(&header->regions[GM_REGION_EVENTS].used, end);
+	pool->limit = pool->chunks;
+	*ret_index = pool->fresh++;
+	return true;
+}
+
+/* The oldest closed one, whose events end here. */
+static bool take_closed_locked(struct gm_header *header, uint32_t *ret_index)
+{
+	struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint64_t last;
+
+	if (!pool->closed_count)
+		return false;
+	*ret_index = pool->closed[pool->closed_first];
+	pool->closed_first = (pool->closed_first + 1) % pool->chunks;
+	pool->closed_count--;
+	last = gm_get(&chunk_at(*ret_index)->last_tsc);
+	if (last > gm_get(&header->horizon))
+		gm_set_release(&header->horizon, last);
+	return true;
+}
+
+bool gm_chunk_take_locked(const struct gm_slot *slot, uint32_t *ret_index)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	struct gm_header *header = gm_header_get();
+	uint32_t most = (pool->limit < pool->wanted ? pool->limit : pool->wanted) / 2;
+
+	if (slot != &gm_rec.shared_slot && pool->owned >= most)
+		return false;
+	return take_fresh_locked(header, ret_index) || take_closed_locked(header, ret_index);
+}
