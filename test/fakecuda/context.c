@@ -32,7 +32,7 @@ static void thread_ends(void *unused)
 	if (fc_forked())
 		return;
 	fc_lock();
-	fc_stream_thread_gone(fc_tls.thread_id);
+	fc_stream_thread_ended(fc_tls.thread_id);
 	drop_stack();
 	fc_unlock();
 }
@@ -151,14 +151,14 @@ CUresult fc_ctx_end(struct fc_ctx *ctx, const char *why)
 	fc_ctx_ref(ctx);
 	if (ctx->base == ctx) {
 		r = fc_wait_ctx(ctx, why);
-		fc_graph_ctx_gone(ctx);
-		fc_event_ctx_gone(ctx);
-		fc_module_ctx_gone(ctx);
-		fc_array_ctx_gone(ctx);
-		fc_external_ctx_gone(ctx);
-		fc_stream_ctx_gone(ctx);
-		fc_mem_ctx_gone(ctx);
-		fc_pool_ctx_gone(ctx);
+		fc_graph_ctx_ended(ctx);
+		fc_event_ctx_ended(ctx);
+		fc_module_ctx_ended(ctx);
+		fc_array_ctx_ended(ctx);
+		fc_external_ctx_ended(ctx);
+		fc_stream_ctx_ended(ctx);
+		fc_mem_ctx_ended(ctx);
+		fc_pool_ctx_ended(ctx);
 		fc_op_put(ctx->barrier);
 		ctx->barrier = NULL;
 		ctx->peers = 0;

@@ -20,11 +20,11 @@ void fc_ctx_drop(struct fc_ctx *ctx);
 CUresult fc_ctx_push(struct fc_ctx *ctx);
 
 /* What other files take away in fc_ctx_end. */
-void fc_event_ctx_gone(struct fc_ctx *ctx);
-void fc_module_ctx_gone(struct fc_ctx *ctx);
-void fc_array_ctx_gone(struct fc_ctx *ctx);
-void fc_external_ctx_gone(struct fc_ctx *ctx);
-void fc_mem_ctx_gone(struct fc_ctx *ctx);
-void fc_pool_ctx_gone(const struct fc_ctx *ctx);
+void fc_event_ctx_ended(struct fc_ctx *ctx);
+void fc_module_ctx_ended(struct fc_ctx *ctx);
+void fc_array_ctx_ended(struct fc_ctx *ctx);
+void fc_external_ctx_ended(struct fc_ctx *ctx);
+void fc_mem_ctx_ended(struct fc_ctx *ctx);
+void fc_pool_ctx_ended(const struct fc_ctx *ctx);
 
 #endif

@@ -100,9 +100,9 @@ uint64_t fakecuda_calls(const char *entry);
 void fakecuda_reset_calls(void);
 
 /*
- * fakecuda_watch - from now on @fn is told of every call of the calling thread: when it begins, with
- * @result -1, before it does anything, and when it is over, with what it returns. @relaxed: the
- * thread's capture mode is RELAXED. What @fn itself calls it is not told of. NULL ends it.
+ * fakecuda_watch - from now on @fn is called twice for every call of the calling thread: when it begins,
+ * with @result -1, before it does anything; and when it is over, with what it returns. @relaxed: the
+ * thread's capture mode is RELAXED. Calls that @fn itself makes are left out. A NULL @fn ends it.
  */
 typedef void fakecuda_watch_fn(void *arg, const char *entry, int relaxed, int result);
 void fakecuda_watch(fakecuda_watch_fn *fn, void *arg);

@@ -104,13 +104,13 @@ FC_WEAK CUresult fc_waiting_stuck(struct fc_wait *w)
 }
 
 #define NOTHING(name, type) FC_WEAK void name(type x) { (void)x; }
-NOTHING(fc_capture_stream_gone, struct fc_stream *)
-NOTHING(fc_capture_event_gone, struct fc_event *)
-NOTHING(fc_graph_ctx_gone, struct fc_ctx *)
+NOTHING(fc_capture_stream_ended, struct fc_stream *)
+NOTHING(fc_capture_event_ended, struct fc_event *)
+NOTHING(fc_graph_ctx_ended, struct fc_ctx *)
 NOTHING(fc_race_submit, struct fc_op *)
-NOTHING(fc_race_op_gone, struct fc_op *)
+NOTHING(fc_race_op_ended, struct fc_op *)
 NOTHING(fc_race_wait_over, struct fc_op *)
-NOTHING(fc_race_stream_gone, struct fc_stream *)
+NOTHING(fc_race_stream_ended, struct fc_stream *)
 NOTHING(fc_race_host_saw, struct fc_op *)
 NOTHING(fc_capture_dump, int)
 NOTHING(fc_graph_dump, int)

@@ -520,20 +520,20 @@ CUresult fc_capture_free(struct fc_stream *s, CUdeviceptr ptr);
 /* Query, synchronise and elapsed time of @e: 907 if it was last recorded in a capture. Comes
  * before the check of FC_UNSAFE_CALL. */
 CUresult fc_capture_event_check(struct fc_event *e);
-void fc_capture_stream_gone(struct fc_stream *s);	/* destroyed */
-void fc_capture_event_gone(struct fc_event *e);		/* destroyed or recorded anew */
+void fc_capture_stream_ended(struct fc_stream *s);	/* destroyed */
+void fc_capture_event_ended(struct fc_event *e);		/* destroyed or recorded anew */
 void fc_capture_reset(void);
 
 /* graph.c */
 CUresult fc_graph_free(struct fc_alloc *a, struct fc_stream *s);	/* cuMemFree(Async) of
 					 * memory that a graph allocated; @s NULL: cuMemFree */
 void fc_graph_reset(void);
-void fc_graph_ctx_gone(struct fc_ctx *ctx);
+void fc_graph_ctx_ended(struct fc_ctx *ctx);
 
 /* race.c: nothing here may fail, wait or submit */
 void fc_race_submit(struct fc_op *op);		/* in fc_op_commit: deps are final */
-void fc_race_op_gone(struct fc_op *op);		/* last reference dropped: free op->race */
-void fc_race_stream_gone(struct fc_stream *s);
+void fc_race_op_ended(struct fc_op *op);		/* last reference dropped: free op->race */
+void fc_race_stream_ended(struct fc_stream *s);
 void fc_race_host_saw(struct fc_op *op);	/* this thread knows it complete (sync or query) */
 void fc_race_host_saw_ctx(struct fc_ctx *ctx, uint64_t seq);	/* all of it up to @seq */
 void fc_race_alloc(struct fc_alloc *a, struct fc_op *op);	/* handed out; @op: in its order */

@@ -97,7 +97,7 @@ void fc_modules_drop(const struct fc_ctx *ctx, const void *library)
 	}
 }
 
-void fc_module_ctx_gone(struct fc_ctx *ctx)
+void fc_module_ctx_ended(struct fc_ctx *ctx)
 {
 	fc_modules_drop(ctx, NULL);
 }

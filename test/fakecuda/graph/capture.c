@@ -247,7 +247,7 @@ CUresult fc_capture_free(struct fc_stream *s, CUdeviceptr ptr)
 	return r ? r : advance(cs, n);
 }
 
-void fc_capture_node_gone(const struct fc_node *n)
+void fc_capture_node_ended(const struct fc_node *n)
 {
 	for (struct capture *c = captures; c; c = c->next) {
 		for (struct cap_stream *cs = c->streams; cs; cs = cs->next)
@@ -262,11 +262,11 @@ void fc_capture_node_gone(const struct fc_node *n)
 
 /* Without the stream it began in a capture can never end well: it is over, and its graph gone. What
  * another stream still had to join stays to be joined. */
-void fc_capture_stream_gone(struct fc_stream *s)
+void fc_capture_stream_ended(struct fc_stream *s)
 {
 	struct cap_stream *cs = cap_of(s);
 
-	fc_waiting_stream_gone(s);
+	fc_waiting_stream_ended(s);
 	fc_race_stream_destroyed(s);
 	if (!cs)
 		return;

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-void fc_capture_event_gone(struct fc_event *e)
+void fc_capture_event_ended(struct fc_event *e)
 {
 	struct cap_event *ce = e->capture;
 
@@ -48,7 +48,7 @@ static CUresult set_event(struct fc_event *e, const struct cap_stream *cs)
 		free(ce);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	fc_capture_event_gone(e);
+	fc_capture_event_ended(e);
 	ce->cap = cs->cap;
 	ce->cap->refs++;
 	ce->next = ce->cap->events;

@@ -157,7 +157,7 @@ void fc_node_drop(struct fc_node *n)
 		n->graph->tail = n->prevp;
 	n->graph->n_nodes--;
 	if (n->handle) {
-		fc_capture_node_gone(n);
+		fc_capture_node_ended(n);
 		fc_handle_drop(n->handle);
 	}
 	fc_work_put(n->work);
@@ -349,7 +349,7 @@ CUresult fc_cuGraphDestroyNode(CUgraphNode hNode)
 	return CUDA_SUCCESS;
 }
 
-void fc_graph_ctx_gone(struct fc_ctx *ctx)
+void fc_graph_ctx_ended(struct fc_ctx *ctx)
 {
 	(void)ctx;	/* graphs outlive contexts; launching one into a dead context is refused */
 }

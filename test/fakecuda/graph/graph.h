@@ -202,7 +202,7 @@ CUresult fc_uref_copy(const struct fc_graph *from, struct fc_graph *to);
 
 /* fc_capture_graph - a launch of @g into a stream that captures. */
 CUresult fc_capture_graph(struct fc_stream *s, struct fc_graph *g);
-/* fc_capture_node_gone - @n is destroyed: no stream depends on it any more. */
-void fc_capture_node_gone(const struct fc_node *n);
+/* fc_capture_node_ended - @n is destroyed: no stream depends on it any more. */
+void fc_capture_node_ended(const struct fc_node *n);
 
 #endif

@@ -343,7 +343,7 @@ CUresult fc_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	return destroy(hMipmappedArray, FC_H_MIPMAP, "cuMipmappedArrayDestroy");
 }
 
-void fc_array_ctx_gone(struct fc_ctx *ctx)
+void fc_array_ctx_ended(struct fc_ctx *ctx)
 {
 	struct fc_array *next;
 
@@ -356,7 +356,7 @@ void fc_array_ctx_gone(struct fc_ctx *ctx)
 
 void fc_array_reset(void)
 {
-	fc_array_ctx_gone(NULL);
+	fc_array_ctx_ended(NULL);
 }
 
 /* ---- asking ---- */

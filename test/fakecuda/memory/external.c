@@ -97,7 +97,7 @@ CUresult fc_cuDestroyExternalMemory(CUexternalMemory extMem)
 	return CUDA_SUCCESS;
 }
 
-void fc_external_ctx_gone(struct fc_ctx *ctx)
+void fc_external_ctx_ended(struct fc_ctx *ctx)
 {
 	struct extmem *next;
 

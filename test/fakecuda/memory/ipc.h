@@ -14,9 +14,9 @@ struct fc_ipc_event;
 
 /* fc_ipc_event_record - a new record of @e is being submitted as @op. */
 void fc_ipc_event_record(struct fc_event *e, struct fc_op *op);
-/* fc_ipc_event_settle - let that record come to pass if it can: the other process cannot move this
+/* fc_ipc_event_resolve - complete that record if it can be: the other process cannot move this
  * process's clock. */
-void fc_ipc_event_settle(struct fc_op *op);
+void fc_ipc_event_resolve(struct fc_op *op);
 /* fc_ipc_event_done - is the last record, of whatever process, reached? */
 bool fc_ipc_event_done(const struct fc_event *e);
 /* fc_ipc_event_marker - a work whose start waits for that. */

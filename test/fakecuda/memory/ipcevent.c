@@ -98,7 +98,7 @@ void fc_ipc_event_record(struct fc_event *e, struct fc_op *op)
 	op->done = reached;
 }
 
-void fc_ipc_event_settle(struct fc_op *op)
+void fc_ipc_event_resolve(struct fc_op *op)
 {
 	while (!fc_op_done(op) && fc_clock_next())
 		;
@@ -173,7 +173,7 @@ CUresult fc_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 			return r;
 		}
 		if (e->op)
-			fc_ipc_event_settle(e->op);
+			fc_ipc_event_resolve(e->op);
 	}
 	if (fc_fd_inode(e->ipc->fd) != e->ipc->inode)
 		return CUDA_ERROR_OPERATING_SYSTEM;

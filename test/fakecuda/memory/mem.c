@@ -123,7 +123,7 @@ static bool dies_with(const struct fc_alloc *a, const struct fc_ctx *ctx)
 	       a->kind != FC_MEM_VMM;
 }
 
-void fc_mem_ctx_gone(struct fc_ctx *ctx)
+void fc_mem_ctx_ended(struct fc_ctx *ctx)
 {
 	struct fc_alloc *next;
 

@@ -311,7 +311,7 @@ void fc_pool_release_all(const struct fc_device *dev)
 
 /* Stream-ordered memory outlives its context, but as seen on an H200 cuMemFree of it no longer
  * lowers what its pool says is used. */
-void fc_pool_ctx_gone(const struct fc_ctx *ctx)
+void fc_pool_ctx_ended(const struct fc_ctx *ctx)
 {
 	for (struct fc_alloc *a = fc_alloc_next(0); a; a = fc_alloc_next(a->base + 1))
 		if (a->kind == FC_MEM_POOL && a->pool->dev == ctx->dev && ctx->primary)

@@ -360,7 +360,7 @@ static void join_ghosts(struct race_op *ro, const struct fc_op *op)
 			race_vc_join(&ro->start, &g->last->end);
 }
 
-void fc_race_stream_gone(struct fc_stream *s)
+void fc_race_stream_ended(struct fc_stream *s)
 {
 	struct stream_info *info = s->race;
 
@@ -409,7 +409,7 @@ void fc_race_submit(struct fc_op *op)
 	resolve(ro);
 }
 
-void fc_race_op_gone(struct fc_op *op)
+void fc_race_op_ended(struct fc_op *op)
 {
 	struct race_op *ro = op->race;
 

@@ -156,8 +156,8 @@ void race_word_reset(void);
  * enter it. race_access_end - what could not be judged before @ro->end was known. */
 void race_access_start(struct race_op *ro, const struct race_use *use);
 void race_access_end(struct race_op *ro, const struct race_use *use);
-/* race_access_gone - the memory goes away, by a host that knows @vc, in call @by. */
-void race_access_gone(uint64_t start, uint64_t end, const struct race_vc *vc, const char *by);
+/* race_access_freed - the memory goes away, by a host that knows @vc, in call @by. */
+void race_access_freed(uint64_t start, uint64_t end, const struct race_vc *vc, const char *by);
 void race_access_drop(uint64_t start, uint64_t end);
 /* race_access_prune - everything to come knows @vc: forget what cannot matter any more. */
 void race_access_prune(const struct race_vc *vc);

@@ -157,7 +157,7 @@ static void gone_unresolved(uint64_t start, uint64_t end, const char *by)
 				race_report("gone", ro, &ro->uses[i], NULL, NULL, by);
 }
 
-void race_access_gone(uint64_t start, uint64_t end, const struct race_vc *vc, const char *by)
+void race_access_freed(uint64_t start, uint64_t end, const struct race_vc *vc, const char *by)
 {
 	size_t n;
 	struct race_node **near = race_tree_find(&accesses, start, end, &n);

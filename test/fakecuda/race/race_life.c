@@ -123,7 +123,7 @@ void fc_race_unmap(uint64_t ptr, size_t size)
 {
 	if (!race_on())
 		return;
-	race_access_gone(ptr, ptr + size, race_host_vc(), fc_tls.entry ? fc_tls.entry : "free");
+	race_access_freed(ptr, ptr + size, race_host_vc(), fc_tls.entry ? fc_tls.entry : "free");
 	race_access_drop(ptr, ptr + size);
 	race_life_forget(ptr, ptr + size);
 }

@@ -11,7 +11,7 @@
 #include "test/fakecuda/context.h"
 #include "test/fakecuda/memory/ipc.h"
 
-static struct fc_event *events;		/* live ones, for fc_event_ctx_gone */
+static struct fc_event *events;		/* live ones, for fc_event_ctx_ended */
 
 CUresult fc_event_make(struct fc_ctx *ctx, unsigned int flags, struct fc_event **ret_e)
 {
@@ -60,7 +60,7 @@ static void destroy(struct fc_event *e)
 {
 	if (!e->handle)
 		return;
-	fc_capture_event_gone(e);
+	fc_capture_event_ended(e);
 	fc_handle_drop(e->handle);
 	e->handle = NULL;
 	fc_event_put(e);
@@ -77,7 +77,7 @@ static void destroy_all(struct fc_ctx *ctx)
 	}
 }
 
-void fc_event_ctx_gone(struct fc_ctx *ctx)
+void fc_event_ctx_ended(struct fc_ctx *ctx)
 {
 	destroy_all(ctx);
 }
@@ -106,7 +106,7 @@ void fc_event_set_op(struct fc_event *e, struct fc_op *op)
 {
 	struct fc_op *old = e->op;
 
-	fc_capture_event_gone(e);
+	fc_capture_event_ended(e);
 	e->op = op ? fc_op_get(op) : NULL;
 	fc_op_put(old);
 }
@@ -157,7 +157,7 @@ CUresult fc_event_record(struct fc_event *e, struct fc_stream *s, unsigned int f
 		return r;
 	fc_event_set_op(e, op);
 	if (e->ipc)
-		fc_ipc_event_settle(op);
+		fc_ipc_event_resolve(op);
 	fc_op_put(op);
 	return CUDA_SUCCESS;
 }

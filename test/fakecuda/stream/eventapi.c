@@ -30,7 +30,7 @@ CUresult fc_cuEventDestroy_v2(CUevent hEvent)
 
 	if (r)
 		return r;
-	fc_capture_event_gone(e);
+	fc_capture_event_ended(e);
 	e->handle = NULL;
 	fc_handle_drop(hEvent);
 	fc_event_put(e);

@@ -123,7 +123,7 @@ void fc_op_put(struct fc_op *op)
 		return;
 	if (op->state == FC_OP_NEW)
 		forget_outs(op);
-	fc_race_op_gone(op);
+	fc_race_op_ended(op);
 	fc_op_drop_deps(op);
 	free(op->outs);
 	fc_work_put(op->work);

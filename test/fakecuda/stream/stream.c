@@ -45,7 +45,7 @@ void fc_stream_put(struct fc_stream *s)
 {
 	if (!s || --s->refs)
 		return;
-	fc_race_stream_gone(s);
+	fc_race_stream_ended(s);
 	fc_ctx_put(s->ctx);
 	free(s);
 }
@@ -80,8 +80,8 @@ void fc_stream_destroy(struct fc_stream *s)
 {
 	if (s->destroyed)
 		return;
-	fc_capture_stream_gone(s);
-	fc_waiting_stream_gone(s);
+	fc_capture_stream_ended(s);
+	fc_waiting_stream_ended(s);
 	if (s->handle)
 		fc_handle_drop(s->handle);
 	s->handle = NULL;
@@ -90,7 +90,7 @@ void fc_stream_destroy(struct fc_stream *s)
 		bury(s);
 }
 
-void fc_stream_ctx_gone(struct fc_ctx *ctx)
+void fc_stream_ctx_ended(struct fc_ctx *ctx)
 {
 	struct fc_stream *next;
 
@@ -101,7 +101,7 @@ void fc_stream_ctx_gone(struct fc_ctx *ctx)
 	ctx->legacy = NULL;
 }
 
-void fc_stream_thread_gone(uint64_t thread_id)
+void fc_stream_thread_ended(uint64_t thread_id)
 {
 	for (struct fc_ctx *ctx = fc.ctxs; ctx; ctx = ctx->next) {
 		struct fc_stream *next;

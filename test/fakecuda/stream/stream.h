@@ -17,8 +17,8 @@ CUresult fc_stream_make(struct fc_ctx *ctx, struct fc_green *green, unsigned int
 void fc_stream_destroy(struct fc_stream *s);
 
 /* All streams of a context that ends; those of a thread that ends. */
-void fc_stream_ctx_gone(struct fc_ctx *ctx);
-void fc_stream_thread_gone(uint64_t thread_id);
+void fc_stream_ctx_ended(struct fc_ctx *ctx);
+void fc_stream_thread_ended(uint64_t thread_id);
 
 /* fc_stream_marker - an operation without work or duration at the end of @s. */
 CUresult fc_stream_marker(struct fc_stream *s, const char *name, struct fc_op **ret_op);

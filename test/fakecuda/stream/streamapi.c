@@ -206,5 +206,5 @@ CUresult fc_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t le
 void fc_stream_reset(void)
 {
 	for (struct fc_ctx *ctx = fc.ctxs; ctx; ctx = ctx->next)
-		fc_stream_ctx_gone(ctx);
+		fc_stream_ctx_ended(ctx);
 }

@@ -152,7 +152,7 @@ static void forget(struct overlap *o)
 	fc_op_put(kernel);
 }
 
-void fc_waiting_stream_gone(struct fc_stream *s)
+void fc_waiting_stream_ended(struct fc_stream *s)
 {
 	struct overlap *o = s->overlap;
 

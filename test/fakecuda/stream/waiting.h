@@ -47,8 +47,8 @@ void fc_semaphore_describe(const struct fc_work *w, char *buf, size_t size);
 
 /* fc_waiting_committed - @op's dependencies are final: what later launches may overlap. */
 void fc_waiting_committed(struct fc_op *op);
-/* fc_waiting_stream_gone - @s takes no more work. */
-void fc_waiting_stream_gone(struct fc_stream *s);
+/* fc_waiting_stream_ended - @s takes no more work. */
+void fc_waiting_stream_ended(struct fc_stream *s);
 
 /* fc_waiting_describe - why @op has not ended, in words. */
 void fc_waiting_describe(const struct fc_op *op, char *buf, size_t size);
