@@ -172,8 +172,9 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 
 /* ---- what settings cost ---- */
 
-static int print_json(const struct gm_simulation *run, const struct gm_stats *stats)
+static void print_json(const struct gm_simulation *run)
 {
+	const struct gm_stats *stats = &run->stats;
 	const struct gm_stat *reserved = stats->stat[GM_STAT_RESERVED_BYTES];
 	const struct gm_stat *segments = stats->stat[GM_STAT_SEGMENT];
 	json_t *out = json_pack("{sI sI sI sI sI sI sI sI}",
@@ -185,15 +186,13 @@ static int print_json(const struct gm_simulation *run, const struct gm_stats *st
 		"segments_freed", (json_int_t)segments->freed,
 		"retries", (json_int_t)stats->num_alloc_retries,
 		"ooms", (json_int_t)stats->num_ooms);
-	int r = gm_show_json(stdout, out, JSON_INDENT(1));
 
-	putchar('\n');
-	json_decref(out);
-	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
+	gm_show_document(stdout, out, JSON_INDENT(1));
 }
 
-static int print_text(const struct gm_simulation *run, const struct gm_stats *stats)
+static void print_text(const struct gm_simulation *run)
 {
+	const struct gm_stats *stats = &run->stats;
 	int64_t peak = stats->stat[GM_STAT_RESERVED_BYTES]->peak;
 	char live[32], reserved[32];
 
@@ -209,7 +208,6 @@ static int print_text(const struct gm_simulation *run, const struct gm_stats *st
 	       run->peak_live_bytes ? (double)peak / (double)run->peak_live_bytes : 0.0,
 	       stats->stat[GM_STAT_SEGMENT]->peak, stats->stat[GM_STAT_SEGMENT]->allocated,
 	       stats->stat[GM_STAT_SEGMENT]->freed, stats->num_alloc_retries, stats->num_ooms);
-	return GM_EXIT_OK;
 }
 
 static int refuse(const struct wish *wish, const char *why)
@@ -253,7 +251,7 @@ static int read_input(const struct wish *wish, struct gm_history *history)
 	return r;
 }
 
-static int replay(struct wish *wish)
+static int replay(const struct wish *wish)
 {
 	struct gm_heap_config config;
 	struct gm_history history;
@@ -263,21 +261,17 @@ static int replay(struct wish *wish)
 	if (!r)
 		r = configure(wish, &history.trace, &config);
 	if (!r && wish->search) {
-		r = gm_search_print(&history, wish->trace,
-				     wish->conf ? wish->conf : history.trace.conf,
-				     wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
-		gm_trace_free(&history.trace);
-		return r;
-	}
-	if (!r &&
-	    gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
+		r = gm_search_print(&history, wish->trace, wish->conf ? wish->conf : history.trace.conf,
+				    wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
+	} else if (!r &&
+		   gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
 		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it: %s\n",
 			gm_show_clean(wish->trace), gm_limit_why(-ENOMEM));
 		r = GM_EXIT_FAILED;
 	} else if (!r && wish->verify) {
 		r = verify(wish, &history.trace, &run);
 	} else if (!r) {
-		r = wish->json ? print_json(&run, &run.stats) : print_text(&run, &run.stats);
+		(wish->json ? print_json : print_text)(&run);
 	}
 	gm_trace_free(&history.trace);
 	return r;

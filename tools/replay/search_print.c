@@ -245,9 +245,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			    json_integer((json_int_t)search->unlimited.peak_used_bytes));
 	json_object_set_new(all, "recommended",
 			    search->best ? object_of(&search->tried[search->best]) : json_null());
-	gm_show_json(stdout, all, JSON_INDENT(1));
-	putchar('\n');
-	json_decref(all);
+	gm_show_document(stdout, all, JSON_INDENT(1));
 }
 
 int gm_search_print(const struct gm_history *history, const char *word, const char *conf,

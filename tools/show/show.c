@@ -112,6 +112,13 @@ int gm_show_json(FILE *out, const json_t *json, size_t flags)
 	return json_dump_callback(json, put_escaped, out, flags);
 }
 
+void gm_show_document(FILE *out, json_t *json, size_t flags)
+{
+	gm_show_json(out, json, flags);
+	putc('\n', out);
+	json_decref(json);
+}
+
 const char *gm_show_cut(const char *text, size_t bytes)
 {
 	char *cut = (char *)(uintptr_t)gm_show_clean(text);

@@ -39,6 +39,9 @@ const char *gm_show_path(const char *path);
 /* @json on @out, as json_dumpf has it, with those escaped. 0 or -1. */
 int gm_show_json(FILE *out, const json_t *json, size_t flags);
 
+/* The same and a newline; @json is no more wanted. */
+void gm_show_document(FILE *out, json_t *json, size_t flags);
+
 /* @text, cut to a size somewhere, is UTF-8 again: what is left of a letter becomes '?'. Returns @text. */
 char *gm_show_repair(char *text);
 

@@ -5,8 +5,7 @@
  *	top_sample.c  a process's journal, read from outside, into numbers
  *	top_all.c     which processes; those of all together
  *	top_print.c   as plain text and as JSON
- *	top_screen.c  on a terminal: what is shown where
- *	top_keys.c    and what keys do
+ *	top_screen.c  on a terminal: what is shown where, and what keys do
  *	terminal.c    raw mode, its end whatever happens
  *
  * Single-threaded. Nobody is signalled or stopped; journals are read by pread.
@@ -144,7 +143,7 @@ struct gm_top_line { struct gm_top_process *process; unsigned int device; };
 size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t most);
 void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns);
 
-/* top_keys.c. False: the user is done. @shoot: take a snapshot of this process. */
+/* False: the user is done. @ret_shoot: take a snapshot of this process; 0 none. */
 bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
 		  int64_t *ret_shoot);
 

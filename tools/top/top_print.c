@@ -260,7 +260,5 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 	clock_gettime(CLOCK_REALTIME, &now);
 	all = json_pack("{sI so}", "time_us", (json_int_t)now.tv_sec * 1000000 + now.tv_nsec / 1000,
 			"processes", processes);
-	gm_show_json(out, all, JSON_COMPACT);
-	putc('\n', out);
-	json_decref(all);
+	gm_show_document(out, all, JSON_COMPACT);
 }

@@ -176,10 +176,7 @@ int gm_verb_options(int argc, char **argv)
 		else if (wanted)
 			(markdown ? print_markdown : print_plain)(one);
 	}
-	if (json) {
-		gm_show_json(stdout, list, JSON_INDENT(1));
-		putchar('\n');
-		json_decref(list);
-	}
+	if (json)
+		gm_show_document(stdout, list, JSON_INDENT(1));
 	return gm_show_end("options", GM_EXIT_OK);
 }

@@ -1,5 +1,5 @@
 /*
- * recover.c - gpumem recover [PID|FILE|DIR...]: what the journals of dead processes tell.
+ * recover.c - gpumem recover [PID|FILE|DIR...]: snapshots from the journals of dead processes.
  *
  * Without an argument: every place where the library lays journals by itself. A living process's
  * journal is never touched. One thread, no signal context.
@@ -132,7 +132,7 @@ static json_t *object_of(const struct gm_recovered *one)
 	return object;
 }
 
-static void tell(void *arg, const struct gm_recovered *one)
+static void take(void *arg, const struct gm_recovered *one)
 {
 	struct report *report = arg;
 
@@ -216,8 +216,8 @@ static void recover_places(const struct gm_recover_for *of)
 		int fd = gm_places_open(roots[i], O_RDONLY);
 
 		if (fd == -ENOTDIR) {		/* GPUMEM_JOURNAL may name a file */
-			gm_recover_file(roots[i], of->keep, &one);
-			if (!gm_recover_how.pid || one.pid == gm_recover_how.pid)
+			gm_recover_file(roots[i], of, &one);
+			if (!of->pid || one.pid == of->pid)
 				of->each(of->arg, &one);
 		}
 		if (fd < 0)
@@ -228,7 +228,7 @@ static void recover_places(const struct gm_recover_for *of)
 	}
 }
 
-static int recover_word(const char *word, const struct gm_recover_for *of)
+static int recover_word(const char *word, struct gm_recover_for *of)
 {
 	struct report *report = of->arg;
 	unsigned int before = report->seen;
@@ -251,17 +251,17 @@ static int recover_word(const char *word, const struct gm_recover_for *of)
 		return r < 0 ? GM_EXIT_INPUT : GM_EXIT_OK;
 	}
 	if (r == -ENOENT && strtol(word, &end, 10) > 0 && !*end) {
-		gm_recover_how.pid = strtol(word, NULL, 10);
+		of->pid = strtol(word, NULL, 10);
 		recover_places(of);
-		gm_recover_how.pid = 0;
+		of->pid = 0;
 		if (report->seen != before)
 			return GM_EXIT_OK;
 		fprintf(stderr, "gpumem recover: no journal of a process %s was found\n", gm_show_clean(word));
 		return GM_EXIT_INPUT;
 	}
 	report->by_name = true;
-	gm_recover_file(word, of->keep, &one);
-	tell(report, &one);
+	gm_recover_file(word, of, &one);
+	take(report, &one);
 	report->by_name = false;
 	return one.alive ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
@@ -269,11 +269,11 @@ static int recover_word(const char *word, const struct gm_recover_for *of)
 int gm_verb_recover(int argc, char **argv)
 {
 	struct report report = { 0 };
-	struct gm_recover_for of = { .each = tell, .arg = &report };
+	struct gm_recover_for of = { .each = take, .arg = &report };
 	bool json = false;
 	const struct gm_argument arguments[] = {
 		{ "keep", GM_ARG_FLAG, &of.keep }, { "json", GM_ARG_FLAG, &json },
-		{ "output", GM_ARG_TEXT, &gm_recover_how.output }, { "force", GM_ARG_FLAG, &gm_recover_how.force },
+		{ "output", GM_ARG_TEXT, &of.output }, { "force", GM_ARG_FLAG, &of.force },
 		{ NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);
@@ -293,11 +293,8 @@ int gm_verb_recover(int argc, char **argv)
 		if (!report.seen && !json)
 			puts("no journal of a dead process was found");
 	}
-	if (json) {
-		gm_show_json(stdout, report.list, JSON_INDENT(2));
-		putchar('\n');
-		json_decref(report.list);
-	}
+	if (json)
+		gm_show_document(stdout, report.list, JSON_INDENT(2));
 	if (report.failed)
 		status = GM_EXIT_INPUT;
 	return gm_show_end("recover", status);

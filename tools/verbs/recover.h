@@ -36,23 +36,18 @@ struct gm_recovered {
 	uint64_t live_blocks;
 };
 
-/* What the flags of `gpumem recover` change; all zero otherwise. */
-struct gm_recover_how {
-	const char *output;		/* template for the snapshots, before $GPUMEM_OUTPUT */
-	int64_t pid;			/* in directories, only journals of this process; 0 any */
-	bool force;			/* where it cannot be told, the process is taken for dead */
-};
-extern struct gm_recover_how gm_recover_how;
-
-/* One journal. @keep: leave the journal's file. Returns 0, or -errno as @ret->error explains.
- * What @ret points to is valid until the next call. */
-int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret);
-
 struct gm_recover_for {
+	const char *output;		/* template for the snapshots, before $GPUMEM_OUTPUT; NULL none */
+	int64_t pid;			/* in directories, only journals of this process; 0 any */
+	bool force;			/* where nothing says whether the process lives, take it for dead */
 	bool keep;			/* leave the journals' files */
 	void (*each)(void *arg, const struct gm_recovered *one);
 	void *arg;
 };
+
+/* One journal; @each is not called. Returns 0, or -errno as @ret->error explains. What @ret points to is
+ * valid until the next call. */
+int gm_recover_file(const char *path, const struct gm_recover_for *of, struct gm_recovered *ret);
 
 /* Every *.journal in the open @directory, whose name is @path: @each is called for each. Returns how many
  * there were, or -errno. */

@@ -22,8 +22,6 @@
 
 #define OUTPUT "gpumem.%c.%p.%r.json"
 
-struct gm_recover_how gm_recover_how;
-
 static struct gm_copy copy;		/* of the last journal: @ret points into it */
 static char texts[3][4096];		/* journal, snapshot, error */
 static char command[sizeof(((struct gm_header *)0)->command) + 1];
@@ -36,7 +34,7 @@ static int fail(struct gm_recovered *ret, int error, const char *why)
 }
 
 /* The newest failure that the process made no snapshot for. */
-static const struct gm_failure *untold_failure(void)
+static const struct gm_failure *newest_failure(void)
 {
 	const struct gm_failure *newest = NULL;
 
@@ -59,7 +57,7 @@ static void describe(struct gm_recovered *ret)
 	ret->signal = header->crash_signal ? gm_signal_name(header->crash_signal) : NULL;
 	ret->in_flight = (unsigned int)copy.flight_count;
 	ret->flights = copy.flights;
-	ret->failure = untold_failure();
+	ret->failure = newest_failure();
 	for (unsigned int d = 0; d < GM_MAX_DEVICES; d++) {
 		const struct gm_domain *domain = gm_copy_domain(&copy, d);
 		const struct gm_stat *stat;
@@ -157,14 +155,14 @@ static void remove_journal(const struct entry *entry, const struct stat *st,
 		ret->removed = true;
 }
 
-static int write_snapshot(struct gm_recovered *ret)
+static int write_snapshot(const struct gm_recover_for *of, struct gm_recovered *ret)
 {
 	const struct gm_snapshot_request request = {
 		.reason = "recovered",
 		.recovered = true,
 		.failure = ret->failure && !ret->signal ? ret->failure->number : 0,
 	};
-	const char *template = gm_recover_how.output ? gm_recover_how.output : getenv("GPUMEM_OUTPUT");
+	const char *template = of->output ? of->output : getenv("GPUMEM_OUTPUT");
 	int r = gm_snapshot_write(&copy, &request, template && *template ? template : OUTPUT, 0, ".",
 				  texts[1], sizeof(texts[1]));
 
@@ -181,8 +179,8 @@ static int write_snapshot(struct gm_recovered *ret)
 	return 0;
 }
 
-static int recover_open(int fd, const struct entry *entry, const struct stat *st, bool keep,
-			struct gm_recovered *ret)
+static int recover_open(int fd, const struct entry *entry, const struct stat *st,
+			const struct gm_recover_for *of, struct gm_recovered *ret)
 {
 	int alive = gm_copy_alive(fd), r;
 
@@ -194,8 +192,8 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 	if (r)
 		return fail(ret, r, copy.error[0] ? copy.error : strerror(-r));
 	describe(ret);
-	if (alive < 0 && !gm_recover_how.force)
-		return fail(ret, alive, "it cannot be told from here whether its process lives "
+	if (alive < 0 && !of->force)
+		return fail(ret, alive, "nothing here says whether its process lives "
 			    "(another pid namespace?); --force takes it for dead");
 	if (copy.header->life == GM_LIFE_CLEAN) {
 		ret->clean = true;	/* its snapshots are written: it had become another user */
@@ -203,11 +201,11 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 	} else if (!was_used()) {
 		ret->unused = true;
 	} else if (!was_written(ret)) {
-		r = write_snapshot(ret);
+		r = write_snapshot(of, ret);
 		if (r)
 			return r;
 	}
-	if (!keep)
+	if (!of->keep)
 		remove_journal(entry, st, ret);
 	return 0;
 }
@@ -222,7 +220,7 @@ static int open_entry(const struct entry *entry)
 	return fd < 0 ? -errno : fd;
 }
 
-static int recover_entry(const struct entry *entry, const char *path, bool keep,
+static int recover_entry(const struct entry *entry, const char *path, const struct gm_recover_for *of,
 			 struct gm_recovered *ret)
 {
 	struct stat st;
@@ -239,12 +237,12 @@ static int recover_entry(const struct entry *entry, const char *path, bool keep,
 		return fail(ret, fd, fd == -ELOOP ? "a symbolic link: name what it leads to" :
 			    strerror(-fd));
 	r = fstat(fd, &st) ? fail(ret, -errno, strerror(errno)) :
-		recover_open(fd, entry, &st, keep, ret);
+		recover_open(fd, entry, &st, of, ret);
 	close(fd);
 	return r;
 }
 
-int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
+int gm_recover_file(const char *path, const struct gm_recover_for *of, struct gm_recovered *ret)
 {
 	const char *slash = strrchr(path, '/');
 	struct entry entry = { AT_FDCWD, slash ? slash + 1 : path };
@@ -253,7 +251,7 @@ int gm_recover_file(const char *path, bool keep, struct gm_recovered *ret)
 
 	if (slash)
 		entry.directory = directory ? gm_places_open(directory, O_PATH) : -ENOMEM;
-	r = recover_entry(&entry, path, keep, ret);
+	r = recover_entry(&entry, path, of, ret);
 	if (entry.directory >= 0)
 		close(entry.directory);
 	free(directory);
@@ -273,12 +271,12 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 /* Is it one of the process that the user asked for? */
-static bool is_asked_for(const struct entry *entry)
+static bool is_asked_for(const struct entry *entry, const struct gm_recover_for *of)
 {
 	int64_t pid = 0;
 	int fd;
 
-	if (!gm_recover_how.pid)
+	if (!of->pid)
 		return true;
 	fd = open_entry(entry);
 	if (fd < 0)
@@ -286,7 +284,7 @@ static bool is_asked_for(const struct entry *entry)
 	if (pread(fd, &pid, sizeof(pid), offsetof(struct gm_header, pid)) != (ssize_t)sizeof(pid))
 		pid = 0;
 	close(fd);
-	return pid == gm_recover_how.pid;
+	return pid == of->pid;
 }
 
 int gm_recover_in(int directory, const char *path, const struct gm_recover_for *of)
@@ -301,10 +299,10 @@ int gm_recover_in(int directory, const char *path, const struct gm_recover_for *
 		struct gm_recovered one;
 		char *whole;
 
-		if (is_journal(entry.name) && is_asked_for(&entry) &&
+		if (is_journal(entry.name) && is_asked_for(&entry, of) &&
 		    asprintf(&whole, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
 			     entry.name) >= 0) {
-			recover_entry(&entry, whole, of->keep, &one);
+			recover_entry(&entry, whole, of, &one);
 			of->each(of->arg, &one);
 			found++;
 			free(whole);
