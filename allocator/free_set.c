@@ -138,11 +138,6 @@ int gm_free_set_init(struct gm_free_set *set, const struct gm_block *blocks,
 
 /* ---- classes ---- */
 
-static inline void changed(struct gm_free_set *set)
-{
-	__atomic_store_n(&set->changes, set->changes + 1, __ATOMIC_RELAXED);
-}
-
 int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 {
 	const struct gm_block *b = &set->blocks[block];
@@ -166,7 +161,6 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 	s->top |= UINT64_C(1) << c / 64;
 	s->blocks++;
 	set->count++;
-	changed(set);
 	return 0;
 }
 
@@ -180,7 +174,6 @@ static inline void take(struct gm_free_set *set, struct gm_free_stream *s, uint3
 	}
 	s->blocks--;
 	set->count--;
-	changed(set);
 }
 
 void gm_free_set_remove(struct gm_free_set *set, uint32_t block)

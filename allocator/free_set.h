@@ -50,7 +50,6 @@ struct gm_free_set {
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back; NULL: none left */
 	void *arg;
 	uint32_t count;
-	uint64_t changes;		/* insertions and removals; read without the lock */
 };
 
 /* Returns 0 or -ENOMEM. */

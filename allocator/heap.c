@@ -78,14 +78,6 @@ static inline uint64_t below_of(const struct gm_heap_config *config, uint64_t si
 	return size + config->max_non_split_rounding;
 }
 
-static uint32_t look(struct gm_heap *heap, unsigned int pool, uint64_t size,
-		     uint64_t stream)
-{
-	uint32_t id = gm_free_set_at_least(&heap->pool[pool], stream, size, 0);
-
-	return id && heap->blocks[id].size < below_of(&heap->config, size) ? id : GM_NONE;
-}
-
 static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t size,
 			       uint64_t stream)
 {
@@ -155,24 +147,22 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	struct gm_block *block = &heap->blocks[id];
 	bool already_split = gm_heap_is_split(block);
 	uint32_t front = should_split(heap, pool, block, size) ? cut(heap, id, size) : GM_NONE;
-	struct gm_heap_move move = { .requested = requested };
 
 	if (front) {
 		insert(heap, pool, id);
-		move.splits = !already_split;
-		move.split_bytes = already_split ? -(int64_t)size : (int64_t)block->size;
+		gm_heap_count_splits(heap, pool, !already_split,
+				     already_split ? -(int64_t)size : (int64_t)block->size);
 		id = front;
 		block = &heap->blocks[id];
 	} else {
-		move.splits = already_split ? -1 : 0;
-		move.split_bytes = already_split ? -(int64_t)block->size : 0;
+		if (already_split)
+			gm_heap_count_splits(heap, pool, -1, -(int64_t)block->size);
 		set_state(heap, block, GM_BLOCK_ACTIVE);
 	}
 	set_word(&block->requested, requested);	/* means nothing while free: not logged */
-	move.size = block->size;
-	gm_heap_count_out(heap, pool, &move);
+	gm_heap_count_out(heap, pool, block->size, requested);
 	if (block->size >= heap->config.max_split_size)
-		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, 1);
+		gm_heap_count_oversize(heap, &heap->stats->oversize_allocations, 1);
 	return id;
 }
 
@@ -187,17 +177,6 @@ int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 		return -EAGAIN;
 	*ret_block = hand_out(heap, pool, id, size, request->bytes);
 	return 0;
-}
-
-uint64_t gm_heap_look(struct gm_heap *heap, const struct gm_heap_request *request)
-{
-	uint64_t size = gm_heap_rounded(heap, request->bytes);
-	unsigned int pool = gm_heap_pool_of(size);
-	uint32_t id = look(heap, pool, size, request->stream);
-
-	if (!id)
-		return 0;
-	return should_split(heap, pool, &heap->blocks[id], size) ? size : heap->blocks[id].size;
 }
 
 /* ---- segments ---- */
@@ -241,10 +220,10 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 		return -ENOSPC;
 	}
 	heap->reserved += bytes;
-	gm_heap_count_segment(heap, pool, 1, (int64_t)bytes);
+	gm_heap_count_segment(heap, pool, bytes, true);
 	if (bytes >= heap->config.max_split_size)
-		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, 1);
-	gm_heap_stat_count(heap, &heap->stats->num_device_alloc);
+		gm_heap_count_oversize(heap, &heap->stats->oversize_segments, 1);
+	gm_heap_count_one(heap, &heap->stats->num_device_alloc);
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, true, segment);
 	*ret_block = hand_out(heap, pool, id, size, request->bytes);
@@ -261,10 +240,10 @@ void gm_heap_detach(struct gm_heap *heap, uint32_t id)
 	gm_free_set_remove(&heap->pool[pool], id);
 	count_idle(heap, -(int64_t)bytes);
 	heap->reserved -= bytes;
-	gm_heap_stat_count(heap, &heap->stats->num_device_free);
-	gm_heap_count_segment(heap, pool, -1, -(int64_t)bytes);
+	gm_heap_count_one(heap, &heap->stats->num_device_free);
+	gm_heap_count_segment(heap, pool, bytes, false);
 	if (bytes >= heap->config.max_split_size)
-		gm_heap_stat_oversize(heap, &heap->stats->oversize_segments, -1);
+		gm_heap_count_oversize(heap, &heap->stats->oversize_segments, -1);
 	if (heap->ops->segment_event)
 		heap->ops->segment_event(heap->ops->arg, false, segment);
 	if (heap->map)
@@ -311,23 +290,22 @@ static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
 	return stays;
 }
 
-/* A block that is nobody's any more into its pool, one with its free neighbours. What that moves goes
- * into @move. */
-static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id,
-		     struct gm_heap_move *move)
+/* A block that is nobody's any more into its pool, one with its free neighbours. */
+static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
+	int64_t splits = 0, split_bytes = 0;
 	struct gm_block *block;
 
 	if (prev && heap->blocks[prev].state == GM_BLOCK_INACTIVE) {
-		move->splits--;
-		move->split_bytes -= (int64_t)heap->blocks[prev].size;
+		splits--;
+		split_bytes -= (int64_t)heap->blocks[prev].size;
 		gm_free_set_remove(&heap->pool[pool], prev);
 		id = join(heap, prev, id);
 	}
 	if (next && heap->blocks[next].state == GM_BLOCK_INACTIVE) {
-		move->splits--;
-		move->split_bytes -= (int64_t)heap->blocks[next].size;
+		splits--;
+		split_bytes -= (int64_t)heap->blocks[next].size;
 		gm_free_set_remove(&heap->pool[pool], next);
 		id = join(heap, id, next);
 	}
@@ -336,61 +314,31 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id,
 		set_state(heap, block, GM_BLOCK_INACTIVE);
 	insert(heap, pool, id);
 	if (gm_heap_is_split(block)) {
-		move->splits++;
-		move->split_bytes += (int64_t)block->size;
+		splits++;
+		split_bytes += (int64_t)block->size;
 	} else {
 		count_idle(heap, (int64_t)block->size);
 	}
+	gm_heap_count_splits(heap, pool, splits, split_bytes);
 }
 
 void gm_heap_put_back(struct gm_heap *heap, uint32_t id)
 {
-	unsigned int pool = pool_of_block(heap, &heap->blocks[id]);
-	struct gm_heap_move move = { .size = 0 };
-
-	put_back(heap, pool, id, &move);
-	gm_heap_count_split(heap, pool, &move);
-}
-
-bool gm_heap_is_next(struct gm_heap *heap, uint32_t id)
-{
-	const struct gm_block *block = &heap->blocks[id], *other;
-	const struct gm_block *next = &heap->blocks[block->next];
-	struct gm_free_set *set = &heap->pool[1];
-	uint8_t before = heap->blocks[block->prev].state;
-	uint64_t size = block->size;
-	uint32_t best;
-
-	if ((block->prev && (before == GM_BLOCK_INACTIVE || before == GM_BLOCK_CACHED)) ||
-	    (block->next && next->state == GM_BLOCK_CACHED))
-		return false;
-	best = gm_free_set_at_least(set, block->stream, size, 0);
-	if (block->next && next->state == GM_BLOCK_INACTIVE) {
-		size += next->size;		/* they would be one */
-		if (best == block->next)
-			best = gm_free_set_at_least(set, block->stream, next->size,
-						    next->address + 1);
-	}
-	other = &heap->blocks[best];
-	if (size >= heap->config.max_split_size)
-		return false;
-	return !best || other->size > size ||
-	       (other->size == size && other->address > block->address);
+	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
 }
 
 static void count_oversize(struct gm_heap *heap, uint64_t size)
 {
 	if (size >= heap->config.max_split_size)
-		gm_heap_stat_oversize(heap, &heap->stats->oversize_allocations, -1);
+		gm_heap_count_oversize(heap, &heap->stats->oversize_allocations, -1);
 }
 
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
-	struct gm_heap_move move = { .size = block->size };
 
 	set_state(heap, block, GM_BLOCK_PENDING);
-	gm_heap_count_asked(heap, pool_of_block(heap, block), &move);
+	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
 	count_oversize(heap, block->size);
 }
 
@@ -398,19 +346,18 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
-	struct gm_heap_move move = { .size = block->size, .requested = block->requested };
 
-	put_back(heap, pool, id, &move);
-	gm_heap_count_done(heap, pool, &move);
+	gm_heap_count_done(heap, pool, block->size, block->requested);
+	put_back(heap, pool, id);
 }
 
 void gm_heap_free(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
-	struct gm_heap_move move = { .size = block->size, .requested = block->requested };
 
+	gm_heap_count_asked(heap, pool, block->size);
+	gm_heap_count_done(heap, pool, block->size, block->requested);
 	count_oversize(heap, block->size);
-	put_back(heap, pool, id, &move);
-	gm_heap_count_both(heap, pool, &move);
+	put_back(heap, pool, id);
 }

@@ -77,22 +77,8 @@ struct gm_heap_ops {
 	void (*settle)(void *arg);
 	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
-	/* Where there is a ledger: put what it says where it belongs, make it one of @key, and find
-	 * the room. Locked, within the change. */
-	void (*fold)(void *arg);
-	/* @bytes were handed out, or their free asked for, and no ledger says so: what else counts
-	 * them? NULL: nothing. */
-	void (*count)(void *arg, uint64_t bytes, bool out);
 	void *arg;
 };
-
-/* How far the statistics of one class lie below their peaks, and what else counts in the ledger. At
- * least so far: none of them passes its peak that takes no more of it. */
-struct gm_room {
-	int64_t blocks, bytes;			/* allocated; in the usage rows, too */
-	int64_t active, active_bytes, requested;
-	int64_t splits, split_bytes, reserved;
-} __attribute__((aligned(64)));
 
 struct gm_heap {
 	struct gm_heap_config config;
@@ -107,9 +93,6 @@ struct gm_heap {
 	uint64_t reserved;		/* bytes got from the driver */
 	struct gm_page_map *map;		/* told where blocks begin; NULL: none */
 	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
-	struct gm_ledger *ledger;	/* NULL: all goes into @stats as it happens */
-	struct gm_room *room;		/* of each class, for the ledger */
-	uint32_t key;			/* of the ledger for what is handed out or freed next */
 	uint8_t domain;
 	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
 };
@@ -148,9 +131,6 @@ int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
 		 uint32_t *ret_block);
 
-/* Bytes of the block that gm_heap_find would hand out; 0: it would find none. */
-uint64_t gm_heap_look(struct gm_heap *heap, const struct gm_heap_request *request);
-
 /* The program is done with an active block: it becomes pending. Then, when nothing can still use
  * it, free: merged with its neighbours and in its pool again. */
 void gm_heap_free_requested(struct gm_heap *heap, uint32_t block);
@@ -158,23 +138,15 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
 /* Both at once. */
 void gm_heap_free(struct gm_heap *heap, uint32_t block);
 
-/* A block that the owner kept out of the free sets (GM_BLOCK_CACHED), counted as freed already: into
+/* A block that the owner had out of the free sets (GM_BLOCK_CACHED), counted as freed already: into
  * them. */
 void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
-
-/* A large one, kept too: would it be the one to serve a request of its size, at the same address, if it
- * was put back? Then it stays so until its pool changes. */
-bool gm_heap_is_next(struct gm_heap *heap, uint32_t block);
 
 /* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
  * as gm_heap_alloc, and how many bytes that were. */
 int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);
 /* The same without settling first. */
 int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes);
-
-/* Statistics, as torch.cuda.reset_peak_memory_stats and reset_accumulated_memory_stats. */
-void gm_heap_reset_peak(struct gm_heap *heap);
-void gm_heap_reset_accumulated(struct gm_heap *heap);
 
 /* Count violations of every structural rule and of the statistics. 0 if sound. O(blocks). */
 int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment);
@@ -225,19 +197,19 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 /* Take a wholly free block and its segment out of the heap; the caller frees it at the driver. */
 void gm_heap_detach(struct gm_heap *heap, uint32_t block);
 
-/* heap_stats.c. What one operation moves: a block of @size bytes, and blocks that are free in a segment
- * with others, up or down. Handed out; its free asked for, done, or both at once; neither. */
-struct gm_heap_move { uint64_t size, requested; int64_t splits, split_bytes; };
-void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
-void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
-void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
-void gm_heap_count_both(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
-void gm_heap_count_split(struct gm_heap *heap, unsigned int pool, const struct gm_heap_move *move);
-/* Is there room in the ledger for a block that is handed out? */
-bool gm_heap_has_room(const struct gm_heap *heap, const struct gm_heap_move *move);
-/* Segments, by so many. */
-void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, int64_t count, int64_t bytes);
-void gm_heap_stat_oversize(struct gm_heap *heap, struct gm_stat *stat, int amount);
-void gm_heap_stat_count(struct gm_heap *heap, int64_t *counter);
+/* ---- heap_stats.c ---- */
+
+/* A segment comes from the driver, or goes back. */
+void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
+/* A block of @size bytes is handed out; its free is asked for; its free is complete. */
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
+		       uint64_t requested);
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			uint64_t requested);
+/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
+void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
+void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
+void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
 
 #endif

@@ -47,7 +47,7 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 	int r;
 
 	if (retry)
-		gm_heap_stat_count(heap, &heap->stats->num_alloc_retries);
+		gm_heap_count_one(heap, &heap->stats->num_alloc_retries);
 	if (limit != GM_HEAP_UNLIMITED && (bytes > limit || heap->reserved > limit - bytes))
 		return -ENOMEM;
 	unlock(heap);
@@ -159,7 +159,7 @@ static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 
 static bool settle(struct gm_heap *heap)
 {
-	gm_heap_stat_count(heap, &heap->stats->num_sync_all_streams);
+	gm_heap_count_one(heap, &heap->stats->num_sync_all_streams);
 	if (!heap->ops->settle)
 		return true;
 	unlock(heap);
@@ -204,6 +204,6 @@ int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 			r = grow(heap, request, size, true, ret_block);
 	}
 	if (r == -ENOMEM)
-		gm_heap_stat_count(heap, &heap->stats->num_ooms);
+		gm_heap_count_one(heap, &heap->stats->num_ooms);
 	return r;
 }

@@ -136,10 +136,12 @@ _Static_assert(sizeof(struct gm_block) == 128 && offsetof(struct gm_block, reque
  */
 #define GM_SMALL_BYTES (UINT64_C(1) << 20)
 enum gm_pool_class { GM_POOL_ALL, GM_POOL_SMALL, GM_POOL_LARGE, GM_POOL_CLASSES };
+/* In an order in which what changes together lies together. */
 enum gm_stat_name {
-	GM_STAT_ALLOCATION, GM_STAT_SEGMENT, GM_STAT_ACTIVE, GM_STAT_INACTIVE_SPLIT,
-	GM_STAT_ALLOCATED_BYTES, GM_STAT_RESERVED_BYTES, GM_STAT_ACTIVE_BYTES,
-	GM_STAT_INACTIVE_SPLIT_BYTES, GM_STAT_REQUESTED_BYTES, GM_STAT_COUNT
+	GM_STAT_ALLOCATION, GM_STAT_ALLOCATED_BYTES,
+	GM_STAT_ACTIVE, GM_STAT_ACTIVE_BYTES, GM_STAT_REQUESTED_BYTES,
+	GM_STAT_INACTIVE_SPLIT, GM_STAT_INACTIVE_SPLIT_BYTES,
+	GM_STAT_SEGMENT, GM_STAT_RESERVED_BYTES, GM_STAT_COUNT
 };
 struct gm_stat { int64_t current, peak, allocated, freed; };
 
@@ -151,22 +153,36 @@ struct gm_stats {
 	int64_t num_device_alloc, num_device_free, max_split_size;
 };
 
-/* What heaps did since it was last put into the statistics, the usage rows and the live bytes: an
- * operation stores to a few words that lie together, where there it would be to forty. A reader adds
- * it; no peak is passed by it. All that counts in rows is of the one module and kind of @key. */
-struct gm_ledger_pool {
-	uint64_t outs, out_bytes, out_requested;	/* blocks handed out */
-	uint64_t asked, asked_bytes;			/* frees asked for */
-	uint64_t done, done_bytes, done_requested;	/* and complete */
-	uint64_t splits, split_bytes;	/* free blocks in a segment with others that came, */
-	uint64_t joins, join_bytes;	/* and that went */
-};
-struct gm_ledger {			/* 256 bytes; changes only inside a transaction */
-	uint32_t key;			/* 1 << 31 | domain << 20 | kind << 16 | module; 0: it is empty */
-	uint32_t reserved32;
-	uint64_t reserved64[7];
-	struct gm_ledger_pool pool[2];	/* 0 small, 1 large */
-};
-_Static_assert(sizeof(struct gm_ledger) == 256, "on-disk layout");
+/* @in comes and @out goes. What was ever allocated may pass 2^63 bytes: it wraps. */
+static inline void gm_stat_move(struct gm_stat *stat, uint64_t in, uint64_t out)
+{
+	stat->current = (int64_t)((uint64_t)stat->current + in - out);
+	stat->allocated = (int64_t)((uint64_t)stat->allocated + in);
+	stat->freed = (int64_t)((uint64_t)stat->freed + out);
+	if (stat->current > stat->peak)
+		stat->peak = stat->current;
+}
+
+/* The same in one class of pools, and in all. */
+static inline void gm_stats_move(struct gm_stats *stats, enum gm_pool_class class,
+				 enum gm_stat_name name, uint64_t in, uint64_t out)
+{
+	gm_stat_move(&stats->stat[name][GM_POOL_ALL], in, out);
+	gm_stat_move(&stats->stat[name][class], in, out);
+}
+
+/* A change of either sign as what comes and what goes. */
+static inline uint64_t gm_more(int64_t by)
+{
+	return by > 0 ? (uint64_t)by : 0;
+}
+
+static inline uint64_t gm_less(int64_t by)
+{
+	return by < 0 ? 0 - (uint64_t)by : 0;
+}
+
+/* The words of one statistic, in all its classes. */
+#define GM_STAT_WORDS (GM_POOL_CLASSES * sizeof(struct gm_stat) / sizeof(uint64_t))
 
 #endif

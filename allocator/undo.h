@@ -98,6 +98,18 @@ static inline void gm_undo_note(struct gm_undo *undo, const void *where)
 	gm_undo_close(undo, &log);
 }
 
+/* The same for @words of them that lie together. */
+static inline __attribute__((always_inline)) void
+gm_undo_note_words(struct gm_undo *undo, const void *first, unsigned int words)
+{
+	struct gm_undo_log log;
+
+	if (!gm_undo_open(undo, 1 + (words + 1) / 2, &log))
+		return;
+	gm_undo_save_words(&log, first, words);
+	gm_undo_close(undo, &log);
+}
+
 /* Store @value into @field of a record in the tables. */
 #define GM_PUT(undo, field, value) \
 	do { gm_undo_note((undo), &(field)); (field) = (value); } while (0)

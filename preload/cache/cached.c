@@ -7,11 +7,21 @@
 
 #include <errno.h>
 
-#include "preload/cache/cached_ledger.h"
-
 static void *memory(void *arg, size_t bytes)
 {
 	return gm_arena_take(arg, bytes);
+}
+
+/* Where the heap saves what its transactions change: in the domain's undo area. */
+static void set_undo(struct gm_undo *undo, struct gm_domain *domain)
+{
+	_Static_assert(sizeof(struct gm_undo_pair) == sizeof(struct gm_undo_entry) &&
+		       offsetof(struct gm_undo_pair, old) == offsetof(struct gm_undo_entry, old) &&
+		       GM_UNDO_WORDS == GM_UNDO_RANGE, "one layout");
+	*undo = (struct gm_undo){
+		.base = gm_rec.base, .pairs = (struct gm_undo_pair *)(void *)domain->undo,
+		.count = &domain->undo_count, .room = GM_UNDO_ENTRIES,
+	};
 }
 
 static int init(struct gm_cached *heap, struct gm_free_link *links)
@@ -25,14 +35,12 @@ static int init(struct gm_cached *heap, struct gm_free_link *links)
 	struct gm_change change;
 	int r;
 
-	gm_ledger_undo(&heap->undo, heap->setup.domain);
+	set_undo(&heap->undo, &gm_rec.domains[heap->setup.domain]);
 	gm_cached_ops(heap);
 	r = gm_change_enter(&change, heap->setup.domain, 0);
 	if (r < 0)
 		return r;
 	r = gm_heap_init(&heap->heap, &setup);
-	heap->heap.ledger = &change.domain->ledger;
-	heap->heap.room = gm_ledger_room(change.number);
 	gm_change_leave(&change);
 	return r;
 }
@@ -88,41 +96,32 @@ bool gm_cached_find_rows(struct gm_cached *heap, uint16_t module, bool nested)
 		heap->rows[i] = delta.rows[i];
 	heap->module = module;
 	heap->rows_known = true;
-	heap->heap.key = gm_usage_key(heap->setup.domain, module, heap->setup.kind);
 	return true;
 }
 
-/* Bytes that live now, of the kind and in the rows, where no ledger counts them. */
-void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out)
+static void set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
+void gm_cached_move(struct gm_cached *heap, const struct gm_flow *flow, uint64_t used)
 {
 	uint64_t *live = &gm_rec.domains[heap->domain].live_bytes[heap->setup.kind];
-	int64_t by = (int64_t)bytes;
+	uint64_t by = flow->in_bytes - flow->out_bytes;
 	struct gm_undo *undo = &heap->undo;
-	struct gm_undo_log log;
 
-	if (gm_undo_open(undo, 10, &log)) {
-		gm_undo_save(&log, live);
-		for (unsigned int i = 0; i < 3; i++) {
-			const struct gm_usage *row = heap->rows[i];
-
-			if (!row)
-				continue;
-			gm_undo_save(&log, &row->current_bytes);
-			gm_undo_save(&log, out ? &row->allocated_bytes : &row->freed_bytes);
-			gm_undo_save(&log, out ? &row->allocations : &row->frees);
-		}
-		gm_undo_close(undo, &log);
-	}
-	*live += out ? bytes : 0 - bytes;
+	gm_undo_note(undo, live);
+	*live += by;
 	for (unsigned int i = 0; i < 3; i++) {
 		struct gm_usage *row = heap->rows[i];
 
 		if (!row)
 			continue;
-		row->current_bytes += out ? by : -by;
-		*(out ? &row->allocated_bytes : &row->freed_bytes) += by;
-		*(out ? &row->allocations : &row->frees) += 1;
-		if (out && gm_unlikely(row->current_bytes > row->peak_bytes))
-			GM_PUT(undo, row->peak_bytes, row->current_bytes);
+		gm_undo_note_words(undo, &row->current_bytes, GM_USAGE_WORDS);
+		gm_usage_move(row, flow);
 	}
+	set(&heap->live, heap->live + by);
+	set(&heap->used, heap->used + used);
+	if (gm_unlikely(heap->used > heap->used_high))
+		set(&heap->used_high, heap->used);
 }

@@ -11,26 +11,15 @@
 
 #include <errno.h>
 
-#include "preload/cache/cached_ledger.h"
 #include "preload/cache/cached_section.h"
-
-static void set(uint64_t *counter, uint64_t value)
-{
-	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
-}
-
-static void count_alloc(struct gm_cached *heap, const struct gm_block *block)
-{
-	set(&heap->used, heap->used + block->requested);
-	if (gm_unlikely(heap->used > heap->used_high))
-		set(&heap->used_high, heap->used);
-	set(&heap->live, heap->live + block->size);
-}
 
 static void hand_over(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint32_t id)
 {
-	count_alloc(heap, &gm_rec.blocks[id]);
+	const struct gm_block *block = &gm_rec.blocks[id];
+
+	gm_cached_move(heap, &(struct gm_flow){ .in = 1, .in_bytes = block->size },
+			block->requested);
 	/* Without history nothing is put in order by it. */
 	gm_cached_describe(&section->change, alloc, id,
 			   gm_rec.history ? gm_stamp() : gm_stamp_before());
@@ -60,32 +49,27 @@ static int find(struct gm_cached *heap, struct gm_section *section, struct gm_al
 	return r;
 }
 
-static bool rises(const struct gm_stat *stats, unsigned int pool, uint64_t by)
+/* Would @by more raise the peak in all or in the class of @pool? */
+static bool rises(const struct gm_stat *stat, unsigned int pool, uint64_t by)
 {
-	const struct gm_stat *all = &stats[GM_POOL_ALL];
-	const struct gm_stat *one = &stats[pool ? GM_POOL_LARGE : GM_POOL_SMALL];
+	const struct gm_stat *all = &stat[GM_POOL_ALL];
+	const struct gm_stat *one = &stat[pool ? GM_POOL_LARGE : GM_POOL_SMALL];
 
 	return all->current + (int64_t)by > all->peak || one->current + (int64_t)by > one->peak;
 }
 
-/* Would a block for @alloc raise a peak, with what is kept taken for live? The rows are known. */
-static bool raises_peak(struct gm_cached *heap, struct gm_section *section,
-			const struct gm_alloc *alloc)
+/* May a block for @alloc raise a peak, with what is cached taken for live? The rows are known. A large
+ * block may be larger than its request by what is not worth a cut. */
+static bool raises_peak(const struct gm_cached *heap, const struct gm_alloc *alloc)
 {
-	struct gm_heap_request request = { alloc->requested, alloc->stream };
-	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
-	struct gm_heap_move move = { .requested = alloc->requested };
+	const struct gm_heap_config *config = &heap->heap.config;
+	uint64_t size = gm_heap_round(config, alloc->requested);
 	const struct gm_stats *stats = heap->heap.stats;
 	unsigned int pool = gm_heap_pool_of(size);
 
-	if (pool)			/* a small one is cut to size */
-		size = gm_heap_look(&heap->heap, &request);
-	move.size = size;
-	if (gm_heap_has_room(&heap->heap, &move))
-		return heap->used + alloc->requested > heap->used_high;
-	gm_section_turn(heap, section);
-	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
-	gm_section_close(heap, section);
+	if (pool)
+		size += size < config->max_split_size ? GM_HEAP_SMALL_REQUEST
+						      : config->max_non_split_rounding;
 	for (unsigned int i = 0; i < 3; i++)
 		if (heap->rows[i] &&
 		    heap->rows[i]->current_bytes + (int64_t)size > heap->rows[i]->peak_bytes)
@@ -107,8 +91,8 @@ static int find_again(struct gm_cached *heap, struct gm_section *section, struct
 	return find(heap, section, alloc, ret_block);
 }
 
-/* With the lock. The heap decides as if this thread had kept nothing; and before it finds nothing, or
- * takes a peak for higher than it is, as if nobody had. */
+/* With the lock. The heap decides as if this thread's cache was empty; and before it finds nothing, or
+ * takes a peak for higher than it is, as if every thread's was. */
 static int find_flushed(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
 			uint32_t *ret_block)
 {
@@ -117,12 +101,7 @@ static int find_flushed(struct gm_cached *heap, struct gm_section *section, stru
 	int r;
 
 	gm_tcache_tidy_own(section, false);
-	/* A large block of the heap's choice depends on all others. */
-	if (gm_unlikely(gm_get(&gm_tcache_large[heap->domain])) &&
-	    alloc->requested > GM_HEAP_SMALL_REQUEST)
-		gm_tcache_empty_all(section);
-	if (others && gm_cached_rows(heap, alloc->module, nested) &&
-	    raises_peak(heap, section, alloc)) {
+	if (others && gm_cached_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
 		gm_tcache_empty_all(section);
 		others = false;
 	}
@@ -156,16 +135,6 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	r = gm_section_enter(heap, &section, op);
 	if (gm_unlikely(r < 0))
 		return r;
-	if (gm_unlikely(alloc->requested > GM_HEAP_SMALL_REQUEST) &&
-	    gm_tcache_look_again(heap, &section, alloc)) {
-		gm_change_leave(&section.change);
-		*ret_block = gm_tcache_take(heap, op, alloc);
-		if (*ret_block)
-			return 0;
-		r = gm_section_enter(heap, &section, op);
-		if (r < 0)
-			return r;
-	}
 	r = find_flushed(heap, &section, alloc, ret_block);
 	if (gm_likely(r == 0))
 		gm_section_end(heap, &section);

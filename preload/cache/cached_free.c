@@ -15,15 +15,10 @@
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 
-static void set(uint64_t *counter, uint64_t value)
-{
-	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
-}
-
 static void count_free(struct gm_cached *heap, const struct gm_block *block)
 {
-	set(&heap->used, heap->used - block->requested);
-	set(&heap->live, heap->live - block->size);
+	gm_cached_move(heap, &(struct gm_flow){ .out = 1, .out_bytes = block->size },
+			0 - block->requested);
 }
 
 static bool is_of(const struct gm_cached *heap, const struct gm_block *block)

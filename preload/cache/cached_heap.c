@@ -10,8 +10,6 @@
 
 #include <errno.h>
 
-#include "preload/cache/cached_ledger.h"
-
 /* ---- the lock, between the driver's calls ---- */
 
 static void unlock(void *arg)
@@ -212,20 +210,6 @@ static void block_drop(void *arg, uint32_t id)
 	domain->unused_blocks = id;
 }
 
-/* ---- statistics ---- */
-
-static void fold(void *arg)
-{
-	struct gm_cached *heap = arg;
-
-	gm_ledger_fold(&heap->undo, heap->domain, heap->heap.key);
-}
-
-static void count(void *arg, uint64_t bytes, bool out)
-{
-	gm_cached_moved(arg, bytes, out);
-}
-
 /* ---- events ---- */
 
 /* As PyTorch: a segment goes with the stack of the allocation that needs its memory, else with its
@@ -257,7 +241,6 @@ void gm_cached_ops(struct gm_cached *heap)
 		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
 		.may_go = heap->setup.may_go ? may_go : NULL, .segment_event = segment_event,
-		.fold = fold, .count = count,
 		.arg = heap,
 	};
 }

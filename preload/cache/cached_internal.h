@@ -8,7 +8,6 @@
  *   cached_segment.c  the segment that a block lies in
  *   thread_cache.c     blocks just freed, for their thread's next request of the size
  *   thread_cache_flush.c    and back into their heaps
- *   cached_ledger.c   what operations count, into the statistics
  *   cached_section.h  the lock and the transactions of an operation
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
@@ -154,8 +153,9 @@ gm_cached_describe(const struct gm_change *change, struct gm_alloc *alloc, uint3
 			   alloc->stack_of_block_only ? GM_NONE : alloc->stack, actions, 1);
 }
 
-/* @bytes were handed out, or their free asked for: live bytes and rows. Within a locked section. */
-void gm_cached_moved(struct gm_cached *heap, uint64_t bytes, bool out);
+/* Blocks come to live, or go: live bytes and rows, and the heap's own counts, where @used is what was
+ * asked for them. Within a locked section; the rows are known. */
+void gm_cached_move(struct gm_cached *heap, const struct gm_flow *flow, uint64_t used);
 
 /* The usage rows of @module, in heap->rows. False when it cannot be told now. */
 bool gm_cached_find_rows(struct gm_cached *heap, uint16_t module, bool nested);
@@ -176,10 +176,6 @@ void gm_cached_complete_pending(struct gm_cached *heap, struct gm_section *secti
 /* Without a lock: a block that this thread kept serves @alloc; it is handed out, recorded and
  * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
 uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
-/* With the lock, between transactions: may a large block that this thread kept serve @alloc after all?
- * Then gm_tcache_take does, as long as the heap's large pool does not change. */
-bool gm_tcache_look_again(struct gm_cached *heap, const struct gm_section *section,
-			const struct gm_alloc *alloc);
 /* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
  * out (gm_tcache_wants). False: nothing was done. */
 bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,

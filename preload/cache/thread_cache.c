@@ -31,10 +31,8 @@
  * nothing had ever been kept, since whatever is not found flushes the thread's own thread cache; of several
  * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
  *
- * Large blocks. What the heap hands out of a larger one depends on where it lies, and so does what it
- * has left. So a large block is handed out again only where the heap would have done the same, to the
- * address: that is found out under the domain's lock, and holds until the large pool changes. One in a
- * domain is kept at a time, or it would depend on the others.
+ * Large blocks, of more than 1 MiB, are not cached: what the heap has left for the next one depends on
+ * where each of them lies.
  *
  * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
  * ends leaves them to the next thread with its slot, and to every flush.
@@ -201,15 +199,12 @@ static void take(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, u
 	struct gm_bin *bin = &keep->bins[i];
 	uint32_t id = bin->ids[bin->count - 1];
 	struct gm_block *block = &gm_rec.blocks[id];
-	unsigned int large = gm_heap_pool_of(bin->size);
 
 	begin_change(&change, slot, keep, op);
 	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
 	set_kept(keep, bin, -1);
-	if (gm_unlikely(gm_get(&keep->vain[large])))
-		was_worth(&keep->vain[large]);
-	if (gm_unlikely(large))
-		gm_tcache_has_no_large(keep);
+	if (gm_unlikely(gm_get(&keep->vain)))
+		was_worth(&keep->vain);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
@@ -217,13 +212,6 @@ static void take(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, u
 	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
 	done(keep->record);
-}
-
-/* Of large blocks the one that the heap would find, if it was put back. */
-static inline bool is_the_one(const struct gm_cached *heap, const struct gm_bin *bin)
-{
-	return gm_likely(!gm_heap_pool_of(bin->size)) ||
-	       bin->seen == __atomic_load_n(&heap->heap.pool[1].changes, __ATOMIC_RELAXED) + 1;
 }
 
 uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
@@ -239,8 +227,7 @@ uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *al
 		return GM_NONE;
 	keep = keep_in(slot, heap->domain);
 	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
-	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps) &&
-	    is_the_one(heap, &keep->bins[i])) {
+	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps)) {
 		const struct gm_bin *bin = &keep->bins[i];
 		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
 
@@ -287,7 +274,6 @@ static void begin_bin(struct gm_cached *heap, struct gm_tcache *keep, unsigned i
 	bin->size = tally->size = block->size;
 	bin->module = tally->module = block->module;
 	bin->misses = 0;
-	bin->seen = 0;
 	tally->kind = heap->setup.kind;
 	bin->heap = heap;
 	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
@@ -310,27 +296,9 @@ static void put(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, ui
 	block->op = change.op;
 	gm_cached_trace(&change, block, how, actions, 2);
 	gm_set_release(&block->state, GM_BLOCK_CACHED);
-	if (gm_unlikely(gm_heap_pool_of(bin->size))) {
-		gm_set(&keep->large, 1);
-		bin->seen = bin->ids[0] == id ? bin->seen : 0;
-	}
 	bin->ids[bin->count] = id;
 	set_kept(keep, bin, 1);
 	done(keep->record);
-}
-
-/* Of large blocks one in a domain, as large as was asked for: what is as if it had been put back can be
- * told of one alone. (What a tally is of, it says by the size of its blocks.) */
-static inline bool may_keep(const struct gm_cached *heap, const struct gm_block *block)
-{
-	uint32_t none = 0;
-
-	/* The large pool has no smaller ones; the small pool may have a larger one. */
-	if (gm_likely(!gm_heap_pool_of(block->size)))
-		return true;
-	return !(gm_rec.segments[block->segment].flags & GM_SEGMENT_SMALL) &&
-	       block->size == round_up(heap, block->requested) &&
-	       atomic_compare_exchange_strong(&gm_tcache_large[heap->domain], &none, 1);
 }
 
 bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
@@ -347,11 +315,9 @@ bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		return false;
 	keep = keep_in(slot, heap->domain);
 	/* Who drops or holds the heap says so before it looks at the thread caches. */
-	if (gm_likely(keep && gm_get(&heap->keeps)) && may_keep(heap, block)) {
+	if (gm_likely(keep && gm_get(&heap->keeps))) {
 		i = room_for(heap, keep, block);
 		kept = i < GM_TALLIES;
-		if (gm_unlikely(!kept) && gm_heap_pool_of(block->size))
-			gm_tcache_has_no_large(keep);
 		if (gm_likely(kept)) {
 			if (!keep->bins[i].heap)
 				begin_bin(heap, keep, i, block);

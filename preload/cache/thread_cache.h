@@ -25,7 +25,6 @@ struct gm_bin {
 	uint64_t stream, size;
 	uint16_t module;
 	uint32_t count, misses;
-	uint64_t seen;			/* of a large one: changes of its pool + 1 when it was the next */
 	uint32_t ids[GM_BIN_BLOCKS];
 } __attribute__((aligned(64)));
 
@@ -41,14 +40,10 @@ struct gm_tcache {
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
 	_Atomic(uint32_t) stale;	/* some bin has missed too often */
 	/* Its thread's own, without @tcache_owner too. */
-	_Atomic(uint32_t) large;	/* blocks of the large pool among @kept: 1 in a domain at most */
-	_Atomic(uint32_t) vain[2];	/* how much of late was kept for nothing; by pool */
-	_Atomic(uint32_t) tries[2];	/* frees since that was too much */
+	_Atomic(uint32_t) vain;		/* how much of late was cached for nothing */
+	_Atomic(uint32_t) tries;	/* frees since that was too much */
 	struct gm_bin bins[GM_TALLIES];
 };
-
-/* 1: some thread cache of the domain has a large block. */
-extern _Atomic(uint32_t) gm_tcache_large[GM_DOMAINS] __attribute__((visibility("hidden")));
 
 /* The thread cache of @slot in @domain; NULL: there is none yet. */
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
@@ -68,12 +63,6 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 		return NULL;
 	keep = gm_get(&slot->keep);
 	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
-}
-
-static inline void gm_tcache_has_no_large(struct gm_tcache *keep)
-{
-	gm_set(&keep->large, 0);
-	gm_set(&gm_tcache_large[keep->domain], 0);
 }
 
 /* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
@@ -106,24 +95,20 @@ static inline bool gm_tcache_has(uint8_t domain)
 	return gm_get(&slot->keeps) != NULL;
 }
 
-/* Is a block of @size that is being freed of those that may be kept? Where sizes do not come again,
- * what is kept goes to its neighbours at the next request, at some cost: then it goes there at once. */
+/* Is a block of @size that is being freed of those that may be cached? Where sizes do not come again,
+ * what is cached goes to its neighbours at the next request, at some cost: then it goes there at once. */
 static inline bool gm_tcache_wants(const struct gm_cached *heap, uint64_t size)
 {
-	unsigned int pool = gm_heap_pool_of(size);
 	struct gm_tcache *keep;
 	uint32_t tries;
 
-	if (!gm_get(&heap->keeps))
+	if (gm_heap_pool_of(size) || !gm_get(&heap->keeps))
 		return false;
 	keep = gm_tcache_last(heap->domain);
-	if (gm_unlikely(pool) && (size >= heap->heap.config.max_split_size ||
-				  gm_get(&gm_tcache_large[heap->domain])))
-		return false;
-	if (gm_likely(!keep || gm_get(&keep->vain[pool]) < GM_VAIN_FULL))
+	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL))
 		return true;
-	tries = gm_get(&keep->tries[pool]) + 1;
-	gm_set(&keep->tries[pool], tries % GM_VAIN_TRY);
+	tries = gm_get(&keep->tries) + 1;
+	gm_set(&keep->tries, tries % GM_VAIN_TRY);
 	return tries == GM_VAIN_TRY;
 }
 

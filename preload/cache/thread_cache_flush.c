@@ -9,7 +9,6 @@
  */
 #include "allocator/lock.h"
 #include "preload/cache/thread_cache.h"
-#include "preload/cache/cached_ledger.h"
 #include "preload/cache/cached_section.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
@@ -19,8 +18,6 @@ static struct {
 	_Atomic(uint32_t) count;
 } domains[GM_DOMAINS];
 
-_Atomic(uint32_t) gm_tcache_large[GM_DOMAINS];
-
 static const struct gm_caches caches = {
 	.flush = gm_tcache_flush, .flush_locked = gm_tcache_flush_locked,
 };
@@ -28,7 +25,6 @@ static const struct gm_caches caches = {
 void gm_tcache_begin(void)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
-		gm_set(&gm_tcache_large[d], 0);
 		gm_set(&domains[d].first, NULL);
 		gm_set(&domains[d].count, 0);
 	}
@@ -117,94 +113,16 @@ bool gm_tcache_make(uint8_t domain)
 
 /* ---- what a tally says, into the statistics ---- */
 
-#define FOLDED 5u
-
-static const struct { uint8_t name; bool bytes, requested; } folded[FOLDED] = {
-	{ GM_STAT_ALLOCATION, false, false }, { GM_STAT_ALLOCATED_BYTES, true, false },
-	{ GM_STAT_ACTIVE, false, false }, { GM_STAT_ACTIVE_BYTES, true, false },
-	{ GM_STAT_REQUESTED_BYTES, false, true },
-};
-
-static enum gm_pool_class class_of(unsigned int i, const struct gm_tally *tally)
-{
-	return i % 2 == 0 ? GM_POOL_ALL : gm_heap_pool_of(tally->size) ? GM_POOL_LARGE
-								       : GM_POOL_SMALL;
-}
-
-static void save_folded(struct gm_cached *heap, struct gm_domain *domain,
-			const struct gm_tally *tally)
-{
-	struct gm_undo_log log;
-
-	if (!gm_undo_open(&heap->undo, 6 * FOLDED + 15 + 1 + 4, &log))
-		return;
-	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
-		const struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-					     [class_of(i, tally)];
-
-		gm_undo_save(&log, &stat->current);
-		gm_undo_save(&log, &stat->allocated);
-		gm_undo_save(&log, &stat->freed);
-	}
-	for (unsigned int i = 0; i < 3; i++) {
-		const struct gm_usage *row = heap->rows[i];
-
-		if (!row)
-			continue;
-		gm_undo_save(&log, &row->current_bytes);
-		gm_undo_save(&log, &row->allocated_bytes);
-		gm_undo_save(&log, &row->freed_bytes);
-		gm_undo_save(&log, &row->allocations);
-		gm_undo_save(&log, &row->frees);
-	}
-	gm_undo_save(&log, &domain->live_bytes[heap->setup.kind]);
-	gm_undo_save(&log, &tally->takes);
-	gm_undo_save(&log, &tally->puts);
-	gm_undo_save(&log, &tally->taken_bytes);
-	gm_undo_save(&log, &tally->put_bytes);
-	gm_undo_close(&heap->undo, &log);
-}
-
-static void set(uint64_t *counter, uint64_t value)
-{
-	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
-}
-
 /* The tally into the statistics, the rows and the bytes that live. */
-static void fold(struct gm_cached *heap, struct gm_domain *domain, struct gm_tally *tally)
+static void fold(struct gm_cached *heap, struct gm_tally *tally)
 {
-	int64_t size = (int64_t)tally->size;
-	int64_t takes = (int64_t)tally->takes, puts = (int64_t)tally->puts;
+	struct gm_flow flow = gm_tally_flow(tally);
+	struct gm_stats *stats = heap->heap.stats;
 
-	save_folded(heap, domain, tally);
-	for (unsigned int i = 0; i < 2 * FOLDED; i++) {
-		struct gm_stat *stat = &domain->stats.stat[folded[i / 2].name]
-				       [class_of(i, tally)];
-		int64_t in = folded[i / 2].bytes ? takes * size : takes;
-		int64_t out = folded[i / 2].bytes ? puts * size : puts;
-
-		if (folded[i / 2].requested) {
-			in = (int64_t)tally->taken_bytes;
-			out = (int64_t)tally->put_bytes;
-		}
-		stat->current += in - out;
-		stat->allocated += in;
-		stat->freed += out;
-	}
-	for (unsigned int i = 0; i < 3; i++) {
-		struct gm_usage *row = heap->rows[i];
-
-		if (!row)
-			continue;
-		row->current_bytes += (takes - puts) * size;
-		row->allocated_bytes += takes * size;
-		row->freed_bytes += puts * size;
-		row->allocations += takes;
-		row->frees += puts;
-	}
-	domain->live_bytes[heap->setup.kind] += (uint64_t)((takes - puts) * size);
-	set(&heap->live, heap->live + (uint64_t)((takes - puts) * size));
-	set(&heap->used, heap->used + tally->taken_bytes - tally->put_bytes);
+	gm_undo_note_words(&heap->undo, stats, sizeof(*stats) / sizeof(uint64_t));
+	gm_tally_count(tally, stats);
+	gm_cached_move(heap, &flow, tally->taken_bytes - tally->put_bytes);
+	gm_undo_note_words(&heap->undo, tally, GM_TALLY_WORDS);
 	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
 }
 
@@ -233,15 +151,13 @@ static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct
 		return;
 	if (tally->takes || tally->puts) {
 		gm_section_turn(heap, section);
-		fold(heap, section->change.domain, tally);
+		fold(heap, tally);
 		gm_section_close(heap, section);
 	}
 	while (bin->count) {
 		uint32_t id = bin->ids[--bin->count];
 
 		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
-		if (gm_heap_pool_of(bin->size))
-			gm_tcache_has_no_large(keep);
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_section_turn(heap, section);
@@ -265,8 +181,6 @@ static void empty(struct gm_section *section, struct gm_tcache *keep, const stru
 	/* A nested call may have interrupted the very thread that is in there. */
 	if (section->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
 		return;
-	if (keep->slot != section->change.writer.slot)	/* its thread's flushes are counted there */
-		in_vain(&keep->vain[1], gm_get(&keep->large));
 	if (!heap) {
 		gm_set(&keep->stale, 0);
 		gm_set(&keep->less, 0);
@@ -277,53 +191,14 @@ static void empty(struct gm_section *section, struct gm_tcache *keep, const stru
 	release(keep->slot);
 }
 
-/* The one large block in @keep, if it may serve @alloc. */
-static struct gm_bin *large_bin(struct gm_tcache *keep, const struct gm_cached *heap,
-				const struct gm_alloc *alloc)
-{
-	uint64_t size = gm_heap_round(&heap->heap.config, alloc->requested);
-
-	for (unsigned int i = 0; i < GM_TALLIES; i++) {
-		struct gm_bin *bin = &keep->bins[i];
-
-		if (bin->heap == heap && bin->count && bin->size == size &&
-		    bin->stream == alloc->stream && bin->module == alloc->module)
-			return bin;
-	}
-	return NULL;
-}
-
-bool gm_tcache_look_again(struct gm_cached *heap, const struct gm_section *section,
-			const struct gm_alloc *alloc)
-{
-	struct gm_slot *slot = section->change.writer.slot;
-	struct gm_tcache *keep = slot ? gm_tcache_find(slot, heap->domain) : NULL;
-	uint64_t now = heap->heap.pool[1].changes + 1;
-	bool found = false;
-	struct gm_bin *bin;
-
-	if (!keep || !gm_get(&keep->large) || heap->held || !gm_slot_hold(slot, HOLD_NS))
-		return false;
-	bin = large_bin(keep, heap, alloc);
-	if (bin && bin->seen != now && gm_heap_is_next(&heap->heap, bin->ids[bin->count - 1])) {
-		bin->seen = now;
-		found = true;
-	}
-	release(slot);
-	return found;
-}
-
 void gm_tcache_empty_own(struct gm_section *section, bool stale)
 {
 	struct gm_slot *slot = section->change.writer.slot;
 	struct gm_tcache *keep = slot ? gm_tcache_find(slot, section->change.number) : NULL;
-	uint32_t large;
 
 	if (!keep || !gm_tcache_is_due(keep, stale))
 		return;
-	large = gm_get(&keep->large);
-	in_vain(&keep->vain[0], gm_get(&keep->kept) - large);
-	in_vain(&keep->vain[1], large);
+	in_vain(&keep->vain, gm_get(&keep->kept));
 	empty(section, keep, NULL);
 }
 
@@ -340,7 +215,6 @@ void gm_tcache_flush_locked(const struct gm_change *change)
 
 	if (gm_tcache_any(change->number))
 		gm_tcache_empty_all(&section);
-	gm_ledger_settle(change);
 }
 
 void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section)

@@ -42,8 +42,7 @@
  * lock: of one block's state and one tally, with their events. Who changes a tally in a transaction
  * of the domain holds that thread out meanwhile: no two areas ever name one word.
  *
- * What heaps count lies in their domain's ledger first (struct gm_ledger): who reads statistics, usage
- * rows or live bytes adds it, and the tallies.
+ * What a thread cache did lies in its tallies: who reads statistics, usage rows or live bytes adds them.
  *
  * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
  * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
@@ -58,7 +57,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
-#define GM_FORMAT_VERSION 5u
+#define GM_FORMAT_VERSION 6u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
@@ -166,13 +165,12 @@ struct gm_thread {			/* 128 bytes */
 struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
-/* What blocks of one size, module and kind did that were freed and handed out again without the
- * heap (thread_cache.c). The statistics, rows and live bytes of the domain take a kept block for a
- * live one; a reader adds @takes and takes off @puts. In the small pool up to GM_SMALL_BYTES, else in
- * the large one. */
+/* What blocks of one size, module and kind did that were freed and handed out again within a thread
+ * cache, all of them of the small pool. The statistics, rows and live bytes of the domain take a cached
+ * block for a live one; a reader adds @takes and takes off @puts. */
 #define GM_TALLIES 16u
 struct gm_tally {			/* 64 bytes; changes only inside a transaction */
-	uint64_t takes, puts;		/* kept blocks handed out; blocks that were kept */
+	uint64_t takes, puts;		/* blocks handed out of the cache; put into it */
 	uint64_t taken_bytes, put_bytes;	/* as was asked for */
 	uint64_t size;
 	uint16_t module;
@@ -180,6 +178,7 @@ struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint8_t reserved8[5];
 	uint64_t reserved64[2];
 };
+#define GM_TALLY_WORDS 4		/* its counts */
 
 /* Events of a domain; a reader adds what its thread caches have. */
 struct gm_event_counts {
@@ -224,7 +223,6 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
-	struct gm_ledger ledger;
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;
@@ -246,6 +244,40 @@ struct gm_usage {			/* 64 bytes; changes only inside a transaction of @domain */
 	int64_t allocations, frees;
 	uint64_t reserved64;
 };
+
+/* Blocks that came to live, and that went. */
+struct gm_flow { uint64_t in, in_bytes, out, out_bytes; };
+
+#define GM_USAGE_WORDS 6		/* that this changes, from @current_bytes on */
+static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flow)
+{
+	row->current_bytes = (int64_t)((uint64_t)row->current_bytes + flow->in_bytes - flow->out_bytes);
+	row->allocated_bytes = (int64_t)((uint64_t)row->allocated_bytes + flow->in_bytes);
+	row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + flow->out_bytes);
+	row->allocations = (int64_t)((uint64_t)row->allocations + flow->in);
+	row->frees = (int64_t)((uint64_t)row->frees + flow->out);
+	if (row->current_bytes > row->peak_bytes)
+		row->peak_bytes = row->current_bytes;
+}
+
+/* What a tally says: as such a flow, and into the statistics. */
+static inline struct gm_flow gm_tally_flow(const struct gm_tally *tally)
+{
+	return (struct gm_flow){ tally->takes, tally->takes * tally->size, tally->puts,
+				 tally->puts * tally->size };
+}
+
+static inline void gm_tally_count(const struct gm_tally *tally, struct gm_stats *stats)
+{
+	struct gm_flow flow = gm_tally_flow(tally);
+
+	gm_stats_move(stats, GM_POOL_SMALL, GM_STAT_ALLOCATION, flow.in, flow.out);
+	gm_stats_move(stats, GM_POOL_SMALL, GM_STAT_ALLOCATED_BYTES, flow.in_bytes, flow.out_bytes);
+	gm_stats_move(stats, GM_POOL_SMALL, GM_STAT_ACTIVE, flow.in, flow.out);
+	gm_stats_move(stats, GM_POOL_SMALL, GM_STAT_ACTIVE_BYTES, flow.in_bytes, flow.out_bytes);
+	gm_stats_move(stats, GM_POOL_SMALL, GM_STAT_REQUESTED_BYTES, tally->taken_bytes,
+		      tally->put_bytes);
+}
 
 struct gm_module {			/* 128 bytes */
 	uint64_t base;			/* l_addr */

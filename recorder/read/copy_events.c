@@ -325,7 +325,7 @@ int gm_copy_settle(struct gm_copy *copy, uint64_t max_events)
 	int r;
 
 	gm_settle_undo(copy);
-	gm_settle_kept(copy);
+	gm_settle_thread_caches(copy);
 	r = gm_settle_flights(copy);
 	if (!r)
 		r = gm_settle_segments(copy);

@@ -54,57 +54,29 @@ static struct gm_block *freeing_block(const struct gm_copy *copy, uint32_t id)
 	return block;
 }
 
-static void lower(struct gm_stat stats[GM_POOL_CLASSES], bool small, uint64_t amount)
-{
-	const unsigned int classes[] = { GM_POOL_ALL, small ? GM_POOL_SMALL : GM_POOL_LARGE };
-
-	for (unsigned int i = 0; i < 2; i++) {
-		struct gm_stat *stat = &stats[classes[i]];
-
-		stat->current = (int64_t)((uint64_t)stat->current - amount);
-		stat->freed = (int64_t)((uint64_t)stat->freed + amount);
-	}
-}
-
-static void lower_rows(struct gm_copy *copy, const struct gm_segment *segment)
-{
-	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
-		struct gm_usage *row = (struct gm_usage *)gm_copy_usage(copy, i);
-		bool of_kind = row->kind == segment->kind;
-		bool of_all = row->kind == GM_USAGE_ALL_KINDS && segment->kind != GM_KIND_IPC;
-
-		if (row->used != 1 || row->domain != segment->domain || !(of_kind || of_all) ||
-		    (row->module != segment->module && row->module != GM_USAGE_ALL_MODULES))
-			continue;
-		row->current_bytes = (int64_t)((uint64_t)row->current_bytes - segment->size);
-		row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + segment->size);
-		row->frees = (int64_t)((uint64_t)row->frees + 1);
-	}
-}
-
 /* Take a segment and its one block out of the counters, as the record of its free would have:
  * allocator/table.h says what counts where. */
 static void discount(struct gm_copy *copy, const struct gm_segment *segment,
 		     const struct gm_block *block)
 {
-	struct gm_domain *domain = gm_copy_domain(copy, segment->domain);
-	bool small = segment->flags & GM_SEGMENT_SMALL;
+	enum gm_pool_class class = segment->flags & GM_SEGMENT_SMALL ? GM_POOL_SMALL : GM_POOL_LARGE;
+	struct gm_counted of = { segment->module, segment->domain, segment->kind };
+	struct gm_flow flow = { .out = 1, .out_bytes = segment->size };
 	struct gm_stats *stats;
 
-	if (!domain || (segment->flags & GM_SEGMENT_REGISTERED))
+	if (!gm_copy_domain(copy, segment->domain) || segment->flags & GM_SEGMENT_REGISTERED)
 		return;
-	domain->live_bytes[segment->kind] -= segment->size;
-	lower_rows(copy, segment);
+	gm_copy_count(copy, &of, &flow);
 	if (segment->kind == GM_KIND_IPC)
 		return;
-	stats = &domain->stats;
-	lower(stats->stat[GM_STAT_ALLOCATION], small, 1);
-	lower(stats->stat[GM_STAT_ACTIVE], small, 1);
-	lower(stats->stat[GM_STAT_SEGMENT], small, 1);
-	lower(stats->stat[GM_STAT_ALLOCATED_BYTES], small, block->size);
-	lower(stats->stat[GM_STAT_ACTIVE_BYTES], small, block->size);
-	lower(stats->stat[GM_STAT_REQUESTED_BYTES], small, block->requested);
-	lower(stats->stat[GM_STAT_RESERVED_BYTES], small, segment->size);
+	stats = &gm_copy_domain(copy, segment->domain)->stats;
+	gm_stats_move(stats, class, GM_STAT_ALLOCATION, 0, 1);
+	gm_stats_move(stats, class, GM_STAT_ACTIVE, 0, 1);
+	gm_stats_move(stats, class, GM_STAT_SEGMENT, 0, 1);
+	gm_stats_move(stats, class, GM_STAT_ALLOCATED_BYTES, 0, block->size);
+	gm_stats_move(stats, class, GM_STAT_ACTIVE_BYTES, 0, block->size);
+	gm_stats_move(stats, class, GM_STAT_REQUESTED_BYTES, 0, block->requested);
+	gm_stats_move(stats, class, GM_STAT_RESERVED_BYTES, 0, segment->size);
 	stats->num_device_free = (int64_t)((uint64_t)stats->num_device_free + 1);
 }
 

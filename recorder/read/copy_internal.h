@@ -65,10 +65,14 @@ void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int
 /* Complete those whose address was: tables, counters, events, flights. */
 int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 
+/* Blocks of one module and kind, in a domain that is there, come to live or go: into its live bytes and
+ * usage rows. */
+struct gm_counted { uint16_t module; uint8_t domain, kind; };
+void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
+
 /* The parts of gm_copy_settle, in this order. 0 or -errno. */
 void gm_settle_undo(struct gm_copy *copy);
-/* copy_kept.c: after it. */
-void gm_settle_kept(struct gm_copy *copy);
+void gm_settle_thread_caches(struct gm_copy *copy);
 int gm_settle_flights(struct gm_copy *copy);
 int gm_settle_segments(struct gm_copy *copy);
 int gm_settle_events(struct gm_copy *copy, uint64_t max_events);

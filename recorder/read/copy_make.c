@@ -261,7 +261,6 @@ static uint64_t moving(const struct gm_copy *copy)
 		sum = sum * 31 + domain->counts.events;
 		sum = mixed(sum, domain->live_bytes, sizeof(domain->live_bytes));
 		sum = mixed(sum, &domain->stats, sizeof(domain->stats));
-		sum = mixed(sum, &domain->ledger, sizeof(domain->ledger));
 	}
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++) {
 		const struct gm_tcache_record *tcache = gm_copy_tcache(copy, i);

@@ -92,7 +92,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->op = change->op;
 	block->flags = flags;
 	block->tsc = tsc;		/* as the trace has it: handed out again */
-	gm_delta_apply(&delta, &txn, 0);
+	gm_delta_apply(&delta, &txn);
 	if (segment->size)
 		events_after(change, segment, block, tsc, stack);
 	gm_txn_end(&txn);

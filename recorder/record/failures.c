@@ -42,7 +42,6 @@ uint64_t gm_record_failure(struct gm_failure *failure)
 	gm_caches_flush(failure->domain);
 	if (failure->kind >= GM_KIND_COUNT || gm_change_enter(&change, failure->domain, 0) < 0)
 		return 0;
-	gm_ledger_settle(&change);
 	failure->tsc = failure->tsc ? failure->tsc : gm_stamp();
 	failure->tid = gm_writer_tid(&change.writer);
 	failure->live_bytes = 0;

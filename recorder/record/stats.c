@@ -16,50 +16,34 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 	r = gm_change_enter(&change, domain, 0);
 	if (r)
 		return r;
-	gm_ledger_settle(&change);
 	*ret_stats = change.domain->stats;
 	gm_change_leave(&change);
 	return 0;
 }
 
-/* Every struct gm_stat of @stats: they lie one after the other. */
+/* Every struct gm_stat of them: they lie one after the other. */
 #define STATS (GM_STAT_COUNT * GM_POOL_CLASSES + 2)
 _Static_assert(offsetof(struct gm_stats, num_alloc_retries) == STATS * sizeof(struct gm_stat),
 	       "a row of statistics, then the counters");
 
-static void reset_peaks(struct gm_txn *txn, struct gm_stats *stats)
-{
-	struct gm_stat *stat = &stats->stat[0][0];
-
-	for (unsigned int i = 0; i < STATS; i++)
-		gm_txn_save(txn, &stat[i].peak);
-	gm_txn_arm(txn);
-	for (unsigned int i = 0; i < STATS; i++)
-		stat[i].peak = stat[i].current;
-}
-
-static void reset_accumulated(struct gm_txn *txn, struct gm_domain *domain)
+static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset which)
 {
 	struct gm_stats *stats = &domain->stats;
 	struct gm_stat *stat = &stats->stat[0][0];
-	int64_t *const counters[] = { &stats->num_alloc_retries, &stats->num_ooms,
-				      &stats->num_sync_all_streams, &stats->num_device_alloc,
-				      &stats->num_device_free };
 
-	for (unsigned int i = 0; i < STATS; i++) {
-		gm_txn_save(txn, &stat[i].allocated);
-		gm_txn_save(txn, &stat[i].freed);
-	}
-	for (unsigned int i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
-		gm_txn_save(txn, counters[i]);
+	gm_txn_save_range(txn, stats, sizeof(*stats) / sizeof(uint64_t));
 	gm_txn_save(txn, &domain->stats_resets);
 	gm_txn_arm(txn);
 	for (unsigned int i = 0; i < STATS; i++) {
-		stat[i].allocated = 0;
-		stat[i].freed = 0;
+		if (which == GM_RESET_PEAK)
+			stat[i].peak = stat[i].current;
+		else
+			stat[i].allocated = stat[i].freed = 0;
 	}
-	for (unsigned int i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
-		*counters[i] = 0;
+	if (which == GM_RESET_PEAK)
+		return;
+	stats->num_alloc_retries = stats->num_ooms = stats->num_sync_all_streams = 0;
+	stats->num_device_alloc = stats->num_device_free = 0;
 	domain->stats_resets++;
 }
 
@@ -71,15 +55,10 @@ int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
 
 	gm_caches_flush(domain);
 	r = gm_change_enter(&change, domain, 0);
-
 	if (r)
 		return r;
-	gm_ledger_settle(&change);
 	gm_change_begin(&change, &txn);
-	if (which == GM_RESET_PEAK)
-		reset_peaks(&txn, &change.domain->stats);
-	else
-		reset_accumulated(&txn, change.domain);
+	reset(change.domain, &txn, which);
 	gm_txn_end(&txn);
 	gm_change_leave(&change);
 	return 0;

@@ -211,7 +211,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	link_pair(domain, ids);
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
-	gm_delta_apply(&delta, &txn, 1);
+	gm_delta_apply(&delta, &txn);
 	if (gm_untraced(alloc->requested)) {
 		gm_change_untraced(change, 2);
 	} else if (gm_likely(alloc->size)) {
@@ -322,7 +322,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	gm_change_begin(change, &txn);
 	save_remove(&txn, change->domain, segment, block);
 	gm_txn_arm(&txn);
-	gm_delta_apply(&delta, &txn, -1);
+	gm_delta_apply(&delta, &txn);
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))

@@ -94,10 +94,6 @@ static inline void gm_caches_flush_locked(const struct gm_change *change)
 		caches->flush_locked(change);
 }
 
-/* What heaps have not put into the statistics of @change's domain yet goes there, between transactions
- * in one of its own (cached_ledger.c): before they are read, or changed in any way but down. */
-void gm_ledger_settle(const struct gm_change *change);
-
 /* The segment and the one block that a free, change or end of context is about. */
 struct gm_pair_ids { uint32_t segment, block; };
 

@@ -209,44 +209,8 @@ START_TEST(half_an_allocation_is_undone)
 }
 END_TEST
 
-/* What a heap had not put into the statistics; half of it is taken back. */
-START_TEST(a_ledger_counts)
-{
-	struct gm_domain *domain = jb_domain(&jb, 0);
-	struct gm_ledger_pool *large = &domain->ledger.pool[1];
-	const struct gm_domain *copied;
-
-	jb_thread(&jb, 1, 100);
-	jb_alloc(&jb, 1, device_bytes(0x1000000, 2 * MIB, OP(1, 1), 10));
-	domain->ledger.key = UINT32_C(1) << 31 | GM_KIND_DEVICE << 16 | 1;
-	large->outs = large->asked = large->done = 5;
-	large->out_bytes = large->asked_bytes = large->done_bytes = 10 * MIB;
-	large->out_requested = large->done_requested = 9 * MIB;
-	settle_sound();
-	copied = gm_copy_domain(&copy, 0);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_ALL].freed, 5);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current, 2 * MIB);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_ALL].freed, 9 * MIB);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_SMALL].allocated, 0);
-	/* A sixth was on its way. */
-	jb_undo(&jb, 0, &large->outs);
-	large->outs = 6;
-	domain->undo_op = OP(1, 2);
-	settle_sound();
-	copied = gm_copy_domain(&copy, 0);
-	ck_assert_int_eq(copied->stats.stat[GM_STAT_ALLOCATION][GM_POOL_LARGE].allocated, 6);
-	/* What no writer leaves. */
-	domain->undo_op = 0;
-	large->outs = 5;
-	domain->ledger.key = UINT32_C(1) << 31 | 15 << 16 | 1;
-	settle_all(UINT64_MAX);
-	ck_assert_uint_gt(copy.damage, 0);
-}
-END_TEST
-
-/* A block that its thread was about to keep: the tally, the state and the events, or nothing. */
-START_TEST(half_a_keep_is_undone)
+/* A block that its thread was about to cache: the tally, the state and the events, or nothing. */
+START_TEST(half_a_cached_block_is_undone)
 {
 	struct gm_tcache_record *tcache = jb_tcache(&jb, 1, 0);
 	struct gm_tally *tally = &tcache->tallies[3];
@@ -715,8 +679,7 @@ int main(void)
 	tcase_add_test(tcase, a_file_cut_off_is_refused);
 	tcase_add_test(tcase, tables_and_events);
 	tcase_add_test(tcase, half_an_allocation_is_undone);
-	tcase_add_test(tcase, half_a_keep_is_undone);
-	tcase_add_test(tcase, a_ledger_counts);
+	tcase_add_test(tcase, half_a_cached_block_is_undone);
 	tcase_add_test(tcase, the_oldest_value_of_a_word_wins);
 	tcase_add_test(tcase, an_undo_that_points_elsewhere_is_left_out);
 	tcase_add_test(tcase, a_free_under_way_is_still_live);
