@@ -381,7 +381,7 @@ $(BUILD)/test/hooked/scenarios: $(call obj,$(SCENARIOS)) $(HOOKED_OBJ) $(FAKE_SO
 
 # Tests of the hooks from within; --wrap lets one count calls between the files of the library.
 HOOKTEST_WRAP_test_work_hooks = gm_work_slow gm_host_submitted_slow
-$(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(HOOKED_OBJ) $(FAKE_SO)
+$(BUILD)/test/hooked/test_%: $(BUILD)/obj/test/hooked/test_%.c.o $(call obj,test/unit/journal/aux_check.c) $(HOOKED_OBJ) $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(HOOKED_LINK) $(addprefix -Wl$(comma)--wrap=,$(HOOKTEST_WRAP_test_$*)) $(CHECK_LIBS)
@@ -395,8 +395,8 @@ PRETEST_LDFLAGS_errno_kept = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_retry = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_writers = -L$(BUILD)/fakecuda -lcuda
 $(BUILD)/test/preload/errno_kept $(BUILD)/test/preload/retry $(BUILD)/test/preload/writers: $(FAKE_SO)
-PRETEST_LDFLAGS_journal_check = $(BUILD)/libgm_core.a
-$(BUILD)/test/preload/journal_check: $(BUILD)/libgm_core.a
+PRETEST_LDFLAGS_journal_check = $(call obj,test/unit/journal/aux_check.c) $(BUILD)/libgm_core.a
+$(BUILD)/test/preload/journal_check: $(PRETEST_LDFLAGS_journal_check)
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/programs/%.c.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -427,6 +427,9 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 # What the tools read from others' files, for the fuzz target of it.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/json_flat.c tools/read/value.c tools/read/value_read.c tools/read/value_make.c \
 	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
+
+# The rules of a journal.
+$(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)
 
 # The verbs themselves; main.c is in the target, under another name.
 $(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)) $(OPTION_SRC))

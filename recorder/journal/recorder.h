@@ -228,7 +228,4 @@ bool gm_recorder_is_lost(void);
 /* Base address and bytes of the mapped journal. */
 const void *gm_recorder_mapping(uint64_t *ret_bytes);
 
-/* Count violations of every structural rule of the tables and areas; 0 if sound. Takes the locks. */
-int gm_recorder_check(void);
-
 #endif

@@ -10,9 +10,8 @@
  *   copy_settle.c  undo; segments in order
  *   copy_frees.c   frees that took effect, their address handed out again, and were not recorded
  *   copy_events.c  events: validate, drop, sort, count; what was in flight
- *   copy.c         accessors that check, the clock
+ *   copy_access.c  accessors that check, the clock
  *   copy_alive.c   does the writer live?
- *   copy_check.c   every structural rule, counted
  *
  * Thread context: one thread a copy. Not for signal handlers.
  */
@@ -93,11 +92,6 @@ int gm_copy_alive(int fd);
 int gm_header_read(int fd, struct gm_header *ret);
 int gm_header_sign(const struct gm_header *header);
 int gm_header_alive(const struct gm_header *header);
-
-/* Count violations of a settled copy: overlapping segments, blocks that do not tile, counters
- * that disagree with the tables, dangling ids. 0 if sound. */
-int gm_copy_check(const struct gm_copy *copy,
-		   void (*report)(void *arg, const char *what, uint64_t where), void *arg);
 
 /* Accessors that check: NULL (strings: "") for an id or number that names nothing. */
 struct gm_domain *gm_copy_domain(const struct gm_copy *copy, unsigned int domain);

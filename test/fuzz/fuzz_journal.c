@@ -17,6 +17,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
+#include "test/unit/journal/aux_check.h"
 
 #define RECORD 12
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))

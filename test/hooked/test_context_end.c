@@ -10,6 +10,7 @@
 #include "preload/cache/writers.h"
 #include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
+#include "test/unit/journal/aux_check.h"
 
 #define MANY 2048u
 #define SOME 5000u

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "recorder/read/copy.h"
+#include "test/unit/journal/aux_check.h"
 
 static void report(void *arg, const char *what, uint64_t where)
 {

@@ -2,6 +2,7 @@
  * aux_replay.c - a trace played from its beginning must end in the tables: see aux_replay.h.
  */
 #include "test/unit/cache/aux_replay.h"
+#include "test/unit/journal/aux_check.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "recorder/journal/recorder.h"
+#include "test/unit/journal/aux_check.h"
 #include "test/unit/journal/aux_forget.h"
 
 extern char aux_directory[256];		/* in memory where there is a /dev/shm */

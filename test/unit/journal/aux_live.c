@@ -2,6 +2,7 @@
  * aux_live.c - what is live in a journal: by its tables, and by replaying its trace.
  */
 #include "test/unit/journal/aux_live.h"
+#include "test/unit/journal/aux_check.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include "recorder/read/copy.h"
+#include "test/unit/journal/aux_check.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)

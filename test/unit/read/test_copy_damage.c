@@ -7,6 +7,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
+#include "test/unit/journal/aux_check.h"
 
 #define OP(slot, n) ((uint64_t)(slot) << 40 | (n))
 #define MIB (UINT64_C(1) << 20)

@@ -1,5 +1,5 @@
 /*
- * copy.c - a copy's memory, the accessors that check every id, and its clock.
+ * copy_access.c - a copy's memory, the accessors that check every id, and its clock.
  *
  * Thread context: one thread a copy. No malloc: anonymous mappings, given back by gm_copy_free.
  */

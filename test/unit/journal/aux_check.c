@@ -1,14 +1,16 @@
 /*
- * copy_check.c - every structural rule of a consistent journal copy, counted.
+ * aux_check.c - every structural rule of a journal, counted: see aux_check.h.
  *
  * Tables against themselves (lists, tiling, overlap), ids against their areas, and the counters
- * of each domain against what the tables add up to, by the rule in allocator/table.h.
- * Thread context: one thread a copy. Changes nothing but memory of its own; O(segments + blocks).
+ * of each domain against what the tables add up to, by the rule in allocator/table.h. Changes nothing;
+ * O(segments + blocks).
  */
-#include "recorder/read/copy_internal.h"
+#include "test/unit/journal/aux_check.h"
 
-#include <errno.h>
 #include <string.h>
+
+#include "recorder/read/copy_internal.h"
+#include "recorder/record/tables.h"
 
 struct check {
 	const struct gm_copy *copy;
@@ -303,4 +305,84 @@ int gm_copy_check(const struct gm_copy *copy,
 	check_events(&check);
 	INSIST(&check, !copy->damage, copy->damage);
 	return check.bad;
+}
+
+/* ---- the living journal of this process ---- */
+
+#define TRIES 10u			/* for a copy of one moment, on a busy machine */
+#define EXPECT(cond) do { if (!(cond)) bad++; } while (0)
+
+static int check_tables(void)
+{
+	struct gm_copy copy = { .base = NULL };
+	int bad = 1;
+
+	for (unsigned int i = 0; i < TRIES && !copy.consistent; i++) {
+		gm_copy_free(&copy);
+		if (gm_copy_from_process(&copy) < 0)
+			return 1;
+	}
+	if (copy.consistent && gm_copy_settle(&copy, UINT64_MAX) == 0)
+		bad = gm_copy_check(&copy, NULL, NULL) + (copy.undone != 0);
+	gm_copy_free(&copy);
+	return bad;
+}
+
+static int check_pool_locked(const struct gm_header *header)
+{
+	const struct gm_chunk_pool *pool = &gm_rec.pool;
+	uint32_t owned = 0, shared = gm_rec.shared_slot.chunk != NULL;
+	int bad = 0;
+
+	for (uint32_t i = 1; i < gm_rec.slots_used; i++)
+		owned += gm_rec.slots[i].chunk != NULL;
+	for (uint32_t i = 0; i < pool->closed_count; i++) {
+		uint32_t index = pool->closed[(pool->closed_first + i) % pool->chunks];
+		const struct gm_chunk *chunk = (const void *)(gm_rec.events +
+							      (uint64_t)index * GM_CHUNK_BYTES);
+
+		EXPECT(index < pool->fresh);
+		EXPECT(gm_get(&chunk->state) == GM_CHUNK_CLOSED);
+	}
+	EXPECT(owned == pool->owned);
+	EXPECT(owned + shared + pool->closed_count == pool->fresh);
+	EXPECT(pool->fresh <= pool->chunks);
+	EXPECT((uint64_t)pool->fresh * GM_CHUNK_BYTES ==
+	       gm_get(&header->regions[GM_REGION_EVENTS].used));
+	return bad;
+}
+
+static int check_regions_locked(const struct gm_header *header)
+{
+	uint64_t populated = GM_HEADER_BYTES;
+	int bad = 0;
+
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++) {
+		const struct gm_region *region = &header->regions[r];
+
+		EXPECT(gm_get(&region->used) <= gm_get(&region->populated));
+		EXPECT(gm_get(&region->populated) <= region->capacity);
+		EXPECT(region->offset + region->capacity <= header->file_bytes);
+		populated += gm_get(&region->populated);
+	}
+	EXPECT(populated == gm_rec.populated);
+	EXPECT(gm_rec.populated <= gm_rec.budget);
+	EXPECT(!gm_get(&gm_rec.undo_overflows));
+	return bad;
+}
+
+int gm_recorder_check(void)
+{
+	const struct gm_header *header = gm_header_get();
+	int bad;
+
+	if (!header)
+		return 0;
+	bad = check_tables();
+	if (!gm_lock(&gm_rec.journal))
+		return bad + 1;
+	bad += check_pool_locked(header);
+	bad += check_regions_locked(header);
+	gm_unlock(&gm_rec.journal);
+	return bad;
 }

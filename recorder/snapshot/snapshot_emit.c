@@ -1,5 +1,5 @@
 /*
- * snapshot.c - the JSON of a settled copy: the order of its sections, and its file.
+ * snapshot_emit.c - the JSON of a settled copy: the order of its sections, and its file.
  *
  * Memory comes from anonymous mappings, given back at the end. SIGXFSZ is blocked in the writing
  * thread while it writes, so that a file size limit is an error and no death.
