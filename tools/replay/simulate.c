@@ -30,7 +30,7 @@ struct simulation {
 	size_t memory_count;
 	bool follow;
 	uint64_t capacity, used, ideal_next;
-	size_t driver_next;		/* lines looked at for the driver's next call */
+	size_t driver_next;		/* lines before this are not the driver's next call */
 	uint64_t live;
 	struct gm_simulation *result;
 };
@@ -238,13 +238,14 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		       (unsigned long long)line->address);
 }
 
-/* What was refused when it was recorded. How long it would have lived, nobody knows. */
+/* A request that was refused when it was recorded. It is freed at once: how long it would have lived is
+ * not known. */
 static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 {
 	struct gm_heap_request request = { line->bytes, line->stream };
 	uint32_t id = GM_NONE;
 
-	/* Where there is no limit it would be had: that says nothing, and is no part of the peak. */
+	/* Without a limit it would always be served: that says nothing, and is no part of the peak. */
 	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap.config.limit == GM_HEAP_UNLIMITED))
 		return;
 	if (gm_heap_alloc(&sim->heap, &request, &id)) {
@@ -350,7 +351,7 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
-	if (sim->follow) {		/* nobody asks for a block by its address; it is looked over, too */
+	if (sim->follow) {		/* only gm_heap_check reads it */
 		setup.map = gm_page_map_new(memory, sim);
 		if (!setup.map)
 			return -ENOMEM;

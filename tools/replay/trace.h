@@ -42,7 +42,7 @@ struct gm_trace {
 	char error[256];		/* why reading failed, with the line's number */
 };
 
-/* Does @path look like a trace? It begins with a line of one, plain or compressed. */
+/* Does @path begin with a line of a trace, plain or compressed? */
 bool gm_trace_is(const char *path);
 
 /* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */

@@ -31,26 +31,26 @@ bool gm_build_id_parse(const char *text, struct gm_build_id *ret)
 	return true;
 }
 
-/* A look first: to open a device or a pipe may do something, or wait. */
+/* To open a device or a pipe may do something, or wait: O_PATH says first what it is. */
 static int open_regular(const char *path)
 {
 	char through[64];
 	struct stat st;
-	int fd, look = open(path, O_PATH | O_CLOEXEC);
+	int fd, handle = open(path, O_PATH | O_CLOEXEC);
 
-	if (look < 0)
+	if (handle < 0)
 		return -errno;
-	if (fstat(look, &st) || !S_ISREG(st.st_mode)) {
-		close(look);
+	if (fstat(handle, &st) || !S_ISREG(st.st_mode)) {
+		close(handle);
 		return -EINVAL;
 	}
-	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", handle);
 	fd = open(through, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT)		/* no /proc */
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
 		fd = -errno;
-	close(look);
+	close(handle);
 	return fd;
 }
 
@@ -97,7 +97,7 @@ static bool complete(const struct gm_debug_files *files)
 	return quality(&files->symbols) == 2 && files->dwarf.elf.fd >= 0;
 }
 
-/* Look at one path; keep it for what it is better at than what there is. */
+/* Open one path, and keep it where its symbols or its lines are better than those found so far. */
 __attribute__((format(printf, 3, 4)))
 static void try(struct gm_debug_files *files, const struct gm_build_id *id, const char *format, ...)
 {

@@ -1,8 +1,8 @@
 /*
  * debug_files.h - the files on this machine that belong to a module of a snapshot: by build id.
  *
- * A snapshot may name any path. Only regular files are opened, only for reading, after a look that
- * opens nothing; and only what carries the module's build id is used.
+ * A snapshot may name any path. A file is opened only for reading and only if it is a regular one,
+ * which O_PATH says without opening it; and it is used only if it has the module's build id.
  * Single-threaded, no signal context.
  */
 #ifndef GM_TOOLS_DEBUG_FILES_H

@@ -1,9 +1,9 @@
 /*
  * demangle.c - symbols as the source has them: see demangle.h.
  *
- * A mangled name refers to its own parts, so a short one can stand for terabytes: the text is taken
- * piece by piece, and the demangler is left where it would become too long. It holds nothing then:
- * with a callback it allocates on the stack alone.
+ * A mangled name refers to its own parts, so a short one can stand for terabytes. The text comes piece
+ * by piece to a callback, which jumps out of the demangler where it becomes too long. Nothing leaks: with
+ * a callback the demangler allocates on the stack alone.
  */
 #include "tools/symbols/demangle.h"
 

@@ -2,7 +2,7 @@
  * dwarf.c - from addresses to compilation units: see dwarf.h.
  *
  * Which unit an address lies in is taken from the units' own ranges: the index that a compiler may
- * write (.debug_aranges) is missing as often as not. Units nobody asks about are never read.
+ * write (.debug_aranges) is missing as often as not. Units without an address that is asked for are not read.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/dwarf.h"
@@ -62,8 +62,8 @@ static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *req
 	return count;
 }
 
-/* Tell of all addresses, unit by unit. NULL, or why not. */
-static const char *tell_units(Dwarf *dwarf, const struct gm_dwarf_request *request)
+/* Answer the request unit by unit. Returns NULL, or why it could not. */
+static const char *find_units(Dwarf *dwarf, const struct gm_dwarf_request *request)
 {
 	uint64_t *addresses = malloc(request->count * sizeof(*addresses));
 	size_t *places = malloc(request->count * sizeof(*places));
@@ -138,7 +138,7 @@ const char *gm_dwarf_resolve(const struct gm_debug_places *places,
 		return "its debug information cannot be read";
 	why = open_common(places, file, dwarf, &common_file, &common);
 	if (!why)
-		why = tell_units(dwarf, request);
+		why = find_units(dwarf, request);
 	gm_libdw.dwarf_end(dwarf);
 	if (common)
 		gm_libdw.dwarf_end(common);

@@ -2,8 +2,8 @@
  * dwarf.h - from addresses to lines and inlined functions, by elfutils' libdw.
  *
  * libdw is opened when it is needed, not linked: gpumem runs where it is missing, and says so.
- * Everything here parses what somebody else wrote, with somebody else's library: it runs in the
- * worker process of `gpumem symbolize` alone (symbolize_worker.h), which may die of it.
+ * Debug information may be damaged or hostile, and libdw was not written for that: all of this runs in
+ * the worker process of `gpumem symbolize` alone (symbolize_worker.h), which may die of it.
  * Single-threaded, no signal context.
  */
 #ifndef GM_TOOLS_DWARF_H
@@ -29,13 +29,13 @@ struct gm_dwarf_request {
 	bool inlines;			/* without: one level for each address */
 	/* Called for each address that something is known of, innermost level first; again where two
 	 * units claim it. */
-	void (*tell)(void *arg, size_t index, const struct gm_level *levels, size_t count);
+	void (*found)(void *arg, size_t index, const struct gm_level *levels, size_t count);
 	void *arg;
 };
 
-#define GM_LEVELS_MOST 128u		/* beyond, the innermost ones are left out */
+#define GM_LEVELS_MOST 128u		/* of deeper ones the innermost are dropped */
 
-/* Is libdw here? NULL, or why not, in one sentence. */
+/* Is libdw installed? NULL, or why it cannot be used, in one sentence. */
 const char *gm_dwarf_missing(void);
 
 /* Answer @request from @file. Returns NULL, or why it could not, in one sentence. */

@@ -3,7 +3,7 @@
  *
  * One walk over the unit for all its addresses. A function that holds none of them is skipped with
  * all that is in it; in one that does, the inlined functions are followed down. Functions within
- * others (lambdas, nested ones) are looked for in a second walk, if addresses are left over.
+ * others (lambdas, nested ones) are found by a second walk, which is made if addresses are without a function.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -183,7 +183,7 @@ static const char *file_of(const struct gm_unit_request *unit, uint64_t file)
 }
 
 /* The levels at address @i, from its line and from where each function was inlined. */
-static void tell(struct walk *walk, size_t i, const struct gm_dwarf_request *request)
+static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *request)
 {
 	const struct gm_unit_request *unit = walk->unit;
 	Dwarf_Die die = unit->unit;
@@ -214,7 +214,7 @@ static void tell(struct walk *walk, size_t i, const struct gm_dwarf_request *req
 	if (!count && (at.line || at.file[0]))
 		levels[count++] = at;
 	if (count)
-		request->tell(request->arg, unit->places[i], levels, count);
+		request->found(request->arg, unit->places[i], levels, count);
 }
 
 bool gm_dwarf_unit(const struct gm_unit_request *unit, const struct gm_dwarf_request *request)
@@ -232,7 +232,7 @@ bool gm_dwarf_unit(const struct gm_unit_request *unit, const struct gm_dwarf_req
 		visit_children(&walk, &die, false, 0);
 	}
 	for (size_t i = 0; !walk.no_memory && i < unit->count; i++)
-		tell(&walk, i, request);
+		report(&walk, i, request);
 	free(walk.innermost);
 	free(walk.nodes);
 	return !walk.no_memory;

@@ -37,7 +37,7 @@ struct gm_unit_request {
 size_t gm_first_at_or_after(const uint64_t *addresses, size_t count, uint64_t address);
 
 struct gm_dwarf_request;
-/* dwarf_walk.c: tell the levels at each address of one unit. Returns false without memory. */
+/* dwarf_walk.c: report the levels at each address of one unit. Returns false without memory. */
 bool gm_dwarf_unit(const struct gm_unit_request *unit, const struct gm_dwarf_request *request);
 #endif
 

@@ -19,7 +19,7 @@ struct module {
 	const struct gm_sym_say *say;
 	const struct gm_debug_file *symbols;
 	struct gm_elf_match *matches;	/* of the frames, in their order; NULL none */
-	bool *told;			/* of the frames: DWARF knew them */
+	bool *found;			/* of the frames: DWARF knew them */
 	bool any;			/* it knew one */
 };
 
@@ -63,13 +63,13 @@ static void say(const struct module *m, size_t i, const char *symbol, const stru
 	m->say->level(m->say->arg, m->module->frames[i].frame, &said);
 }
 
-static void tell(void *arg, size_t i, const struct gm_level *levels, size_t count)
+static void found(void *arg, size_t i, const struct gm_level *levels, size_t count)
 {
 	struct module *m = arg;
 
-	if (m->told[i])
+	if (m->found[i])
 		return;
-	m->told[i] = m->any = true;
+	m->found[i] = m->any = true;
 	for (size_t n = 0; n < count; n++) {
 		const char *symbol = n + 1 == count ? symbol_of(m, i) : "";
 
@@ -81,12 +81,12 @@ static const char *lines(struct module *m, const struct gm_sym_request *request,
 			 const struct gm_debug_file *file)
 {
 	struct gm_dwarf_request ask = { .count = m->module->count, .inlines = request->inlines,
-					.tell = tell, .arg = m };
+					.found = found, .arg = m };
 	uint64_t *addresses = malloc(ask.count * sizeof(*addresses));
 	const char *why;
 
-	m->told = calloc(ask.count, sizeof(*m->told));
-	if (!addresses || !m->told) {
+	m->found = calloc(ask.count, sizeof(*m->found));
+	if (!addresses || !m->found) {
 		free(addresses);
 		return "out of memory";
 	}
@@ -111,7 +111,7 @@ const char *gm_symbolize_module(const struct gm_sym_request *request,
 	const char *why = "";
 
 	if (!gm_build_id_parse(module->build_id, &id)) {
-		why = "it has no build id: no file can be told to be the one";
+		why = "it has no build id to know its file by";
 	} else {
 		gm_debug_files_find(request->places, module->path, &id, &files);
 		if (files.symbols.elf.fd >= 0) {
@@ -128,13 +128,13 @@ const char *gm_symbolize_module(const struct gm_sym_request *request,
 			why = lines(&m, request, &files.dwarf);
 	}
 	for (size_t i = 0; i < module->count; i++) {
-		const char *symbol = m.told && m.told[i] ? "" : symbol_of(&m, i);
+		const char *symbol = m.found && m.found[i] ? "" : symbol_of(&m, i);
 
 		if (symbol[0])
 			say(&m, i, symbol, &plain);
 	}
 	free(m.matches);
-	free(m.told);
+	free(m.found);
 	gm_debug_files_close(&files);
 	return why;
 }

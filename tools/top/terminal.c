@@ -1,5 +1,5 @@
 /*
- * terminal.c - a terminal taken over for a while: see terminal.h.
+ * terminal.c - a terminal in raw mode: see terminal.h.
  *
  * The handlers call only what a handler may: write, tcsetattr, sigaction, raise.
  */
@@ -47,7 +47,7 @@ static void enter(void)
 	taken = 1;
 }
 
-void gm_terminal_give_back(void)
+void gm_terminal_restore(void)
 {
 	if (!taken)
 		return;
@@ -58,7 +58,7 @@ void gm_terminal_give_back(void)
 
 static void on_death(int number)
 {
-	gm_terminal_give_back();
+	gm_terminal_restore();
 	signal(number, SIG_DFL);
 	raise(number);			/* it is blocked until we return, and then does its work */
 }
@@ -70,14 +70,14 @@ static void handle(int number, void (*handler)(int))
 	sigaction(number, &action, NULL);
 }
 
-/* Stop as if there were no handler, and go on from here. In a process group that no shell looks after,
- * the kernel does not stop: then it goes on at once. */
+/* Stop as if there were no handler, and go on from here. In a process group without a shell the kernel
+ * stops nothing: then it goes on at once. */
 static void on_stop(int number)
 {
 	int error = errno;
 	sigset_t one;
 
-	gm_terminal_give_back();
+	gm_terminal_restore();
 	signal(number, SIG_DFL);
 	sigemptyset(&one);
 	sigaddset(&one, number);
@@ -141,7 +141,7 @@ bool gm_terminal_colors(int fd)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static const char *named(const char *bytes, size_t length)
+static const char *name_of(const char *bytes, size_t length)
 {
 	static const struct { const char *bytes, *name;
 	} names[] = {
@@ -197,7 +197,7 @@ const char *gm_terminal_key(double seconds)
 		count = (size_t)n;
 	}
 	length = key_length(pending, count);
-	name = named(pending, length);
+	name = name_of(pending, length);
 	length = length < sizeof(key) ? length : sizeof(key) - 1;
 	memcpy(key, pending, length);
 	key[length] = '\0';

@@ -113,7 +113,7 @@ static void hear(struct shot *shot, struct gm_top_view *view)
 	shot->child = 0;
 }
 
-/* The process that was chosen may be gone from the list. */
+/* The process that was chosen may have left the list. */
 static void check_choice(const struct gm_top *top, struct gm_top_view *view)
 {
 	for (size_t i = 0; i < top->count; i++)
@@ -169,7 +169,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 		if (key)
 			draw(top, &view);
 	}
-	gm_terminal_give_back();
+	gm_terminal_restore();
 	if (shot.child > 0)
 		waitpid(shot.child, NULL, 0);
 	return GM_EXIT_OK;

@@ -48,7 +48,7 @@ struct gm_top_row {
 	size_t stacks;
 };
 
-/* Their stacks are those of the processes: gone with them. */
+/* Their stacks are those of the processes, and freed with them. */
 struct gm_top_rows { struct gm_top_row *list; size_t count, room; struct gm_table found; };
 
 struct gm_top_stack {
@@ -65,7 +65,7 @@ struct gm_top_process {
 	int64_t pid;			/* as seen from here */
 	int fd;				/* its journal */
 	enum gm_top_state state;
-	bool found;			/* nobody named it: it need not be readable */
+	bool found;			/* by "all": it need not be readable */
 	char command[64], error[256];
 	int rank;			/* -1 none */
 	bool consistent;		/* the last sample is of one moment */

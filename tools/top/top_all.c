@@ -1,7 +1,7 @@
 /*
  * top_all.c - which processes are sampled, and the sums of all: see top.h.
  *
- * With "all", /proc is gone through every two seconds for processes that have a journal mapped:
+ * With "all", /proc is searched every two seconds for processes that have a journal mapped:
  * that finds them in other directories, containers and mount namespaces, too.
  */
 #define _GNU_SOURCE

@@ -25,8 +25,8 @@ static void add(int64_t *to, int64_t value)
 	*to = gm_wrap_add(*to, value);
 }
 
-/* Whoever fills a journal with names does not fill our memory: there is room for so many stacks of a
- * process, and of all; and for so many bytes of their frames' names. */
+/* A journal may be filled with names to fill our memory. So the stacks of a process are limited, those of
+ * all, and the bytes of their frames' names. */
 #define STACKS_MOST (1u << 14)
 #define ALL_STACKS_MOST (1u << 18)
 #define FRAME_BYTES_MOST ((size_t)128 << 20)
@@ -247,7 +247,7 @@ static const char *frame_name(const struct gm_copy *copy, const struct gm_frame 
 	return made;
 }
 
-/* The frame that tells who asked, as gm_stack_site finds it. NULL: no stack. */
+/* The frame of the code that asked, as gm_stack_site finds it. NULL: no stack. */
 static const struct gm_frame *site_of(const struct gm_copy *copy, uint32_t id)
 {
 	const struct gm_stack *stack = gm_copy_stack(copy, id);

@@ -233,7 +233,7 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 		put(&c, "", "%s", "");
 	put(&c, "", "%s", view->message[0] ? gm_show_clean(view->message) :
 	    view->inside[0] ? "escape back  up down scroll  w snapshot  q quit" :
-	    "? help  tab table  enter look into  s sort  w snapshot  space pause  q quit");
+	    "? help  tab table  enter details  s sort  w snapshot  space pause  q quit");
 	fputs("\033[J", out);
 	fflush(out);
 	free(lists[0]);

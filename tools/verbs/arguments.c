@@ -91,7 +91,7 @@ int gm_argument_wrong(const char *verb, const char *option, const char *value, c
 int gm_usage_wrong(const char *verb)
 {
 	put_usage(stderr, gm_verb_find(verb));
-	fprintf(stderr, "(gpumem help %s tells more)\n", verb);
+	fprintf(stderr, "(gpumem help %s says more)\n", verb);
 	return GM_EXIT_USAGE;
 }
 

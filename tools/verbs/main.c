@@ -27,7 +27,7 @@ static int list(FILE *out, int status)
 		group = verb->group;
 		fprintf(out, "  %-9s %s\n", verb->name, verb->brief);
 	}
-	fputs("\n`gpumem help VERB` tells more; `gpumem --version` the version.\n", out);
+	fputs("\n`gpumem help VERB` says more; `gpumem --version` the version.\n", out);
 	return status;
 }
 

@@ -297,7 +297,7 @@ static void put_library(FILE *out)
 		       "writes snapshots as JSON:\n"
 		       "\n"
 		       "  at exit, if the program ever allocated\n"
-		       "  on SIGUSR1, if the program left that signal alone (option signal)\n"
+		       "  on SIGUSR1, if the program does not handle that signal itself (option signal)\n"
 		       "  when memory runs out: the first and the last ones (oom_snapshots)\n"
 		       "  when a signal ends the program\n"
 		       "  when `gpumem snapshot` asks, or the program itself\n"
@@ -308,7 +308,7 @@ static void put_library(FILE *out)
 	fputs(".SH API\n", out);
 	put_text(out,
 		       "Weak symbols: they may be called with the library absent, and then return "
-		       "GPUMEM_ABSENT. The header tells results and errors.");
+		       "GPUMEM_ABSENT. The header describes results and errors.");
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		put_entry(out, calls[i].call);
 		put_words(out, calls[i].what, SIZE_MAX);

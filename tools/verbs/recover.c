@@ -28,7 +28,7 @@
 
 struct report {
 	json_t *list;			/* NULL: text */
-	bool by_name;			/* the user named this very journal */
+	bool by_name;			/* by an argument that is the journal itself */
 	unsigned int seen, recovered, alive, failed;
 };
 
@@ -146,7 +146,7 @@ static void take(void *arg, const struct gm_recovered *one)
 		print_one(report, one);
 }
 
-/* The links to snapshots that gpumem run would have read, and the directory when nothing is left. */
+/* Remove the links to snapshots that gpumem run would have read, and the directory when it is empty. */
 static void clean_links(const struct gm_place_visit *place)
 {
 	struct dirent **entries = NULL;

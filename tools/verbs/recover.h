@@ -24,7 +24,7 @@ struct gm_recovered {
 	bool unused;			/* it never allocated: nothing was written */
 	bool clean;			/* it ended by itself: likewise; @snapshot is its newest own one */
 	bool written;			/* by the process itself when it crashed: @snapshot was there */
-	bool removed;			/* the journal's file is gone */
+	bool removed;			/* the journal's file was removed */
 	const char *signal;		/* name of the signal it died of; NULL: not known */
 	int64_t pid;
 	const char *command;

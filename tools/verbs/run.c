@@ -68,8 +68,8 @@ static int find_library(const char *named, char *ret, size_t bytes)
 	return -ENOENT;
 }
 
-/* A new directory in @place, locked as long as we live, so that nobody takes what is in it for left
- * behind: it has its name only once it is. Returns it, open, or -errno. */
+/* A new directory in @place, locked as long as we live: gpumem recover takes an unlocked one for that of a
+ * dead run. It gets its name once it is locked. Returns it, open, or -errno. */
 static int make_room_in(const char *place, char *ret, size_t bytes)
 {
 	const mode_t before = umask(077);
@@ -98,9 +98,8 @@ static int make_room_in(const char *place, char *ret, size_t bytes)
 	return r;
 }
 
-/* A directory of this run's own for the journals: in the one that the user wants them in, else on
- * memory where there is some. What runs that were killed have left there goes first. Returns it, open,
- * or -errno. */
+/* A directory of this run's own for the journals: in @wanted, else in memory where there is some. The
+ * remains of runs that were killed are removed there first. Returns it, open, or -errno. */
 static int make_room(const char *wanted, char *ret, size_t bytes)
 {
 	const char *places[] = {
@@ -127,8 +126,8 @@ static int make_room(const char *wanted, char *ret, size_t bytes)
 	return -ENOSPC;
 }
 
-/* Where the journals go. What the user says stands where it is a file's name, or none that can be
- * used; within another gpumem run that one keeps the books. The room, open, or -errno: there is none. */
+/* Where the journals go. GPUMEM_JOURNAL stays as it is where it names a file, or a directory that cannot
+ * be used, or the room of a gpumem run around this one. Returns the room, open, or -errno: there is none. */
 static int choose_room(char *ret, size_t bytes)
 {
 	const char *place = getenv("GPUMEM_JOURNAL");

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 200			/* for its word: one loop of one sender signals both */
+#define WAIT_MS 200			/* for its report: one loop of one sender signals both */
 #define FILES 64			/* that gpumem run may have open */
-#define OLD_MS 1000			/* what it said longer ago was of another signal */
+#define OLD_MS 1000			/* an older report is of another signal */
 
 struct word { int32_t number; pid_t sender; int64_t when_ms; };
 
@@ -27,8 +27,8 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* It dies with its parent, but a moment later: it has nothing open that somebody waits for the end
- * of (our output, the lock of the run's room). */
+/* It dies with its parent, but a moment later. So it closes what others wait for the end of: our output,
+ * and the lock of the run's room. */
 static void __attribute__((noreturn)) watch(int said, pid_t parent)
 {
 	sigset_t all;
@@ -60,35 +60,35 @@ void gm_signal_probe_start(struct gm_signal_probe *probe)
 	pid_t parent = getpid();
 	int ends[2];
 
-	*probe = (struct gm_signal_probe){ .said = -1 };
+	*probe = (struct gm_signal_probe){ .reports = -1 };
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
 		return;
 	probe->pid = fork();
 	if (!probe->pid)
 		watch(ends[1], parent);
 	close(ends[1]);
-	probe->said = ends[0];
+	probe->reports = ends[0];
 	if (probe->pid < 0)
 		gm_signal_probe_end(probe);
 }
 
 bool gm_signal_probe_saw(const struct gm_signal_probe *probe, const siginfo_t *info)
 {
-	int64_t began = now_ms(), left = WAIT_MS;
+	int64_t began = now_ms(), remaining = WAIT_MS;
 	struct word word;
 
-	while (probe->said >= 0 && left >= 0) {
-		struct pollfd look = { .fd = probe->said, .events = POLLIN };
+	while (probe->reports >= 0 && remaining >= 0) {
+		struct pollfd in = { .fd = probe->reports, .events = POLLIN };
 
-		if (read(probe->said, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
+		if (read(probe->reports, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
 			if (word.number == info->si_signo && word.sender == info->si_pid &&
 			    word.when_ms >= began - OLD_MS)
 				return true;
 			continue;
 		}
-		if (poll(&look, 1, (int)left) <= 0 || look.revents & (POLLHUP | POLLERR))
+		if (poll(&in, 1, (int)remaining) <= 0 || in.revents & (POLLHUP | POLLERR))
 			break;
-		left = began + WAIT_MS - now_ms();
+		remaining = began + WAIT_MS - now_ms();
 	}
 	return false;
 }
@@ -99,7 +99,7 @@ void gm_signal_probe_end(struct gm_signal_probe *probe)
 		kill(probe->pid, SIGKILL);
 		waitpid(probe->pid, NULL, 0);
 	}
-	if (probe->said >= 0)
-		close(probe->said);
-	*probe = (struct gm_signal_probe){ .said = -1 };
+	if (probe->reports >= 0)
+		close(probe->reports);
+	*probe = (struct gm_signal_probe){ .reports = -1 };
 }

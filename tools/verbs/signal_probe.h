@@ -1,10 +1,10 @@
 /*
  * signal_probe.h - was a signal sent to this process alone, or to its command as well?
  *
- * kill(-GROUP), and who signals every process of a job (mpirun, slurmstepd, timeout), reaches the
- * command by themselves: a signal passed on to it would be its second, which for many is another
- * word (mpirun: abort at once). Nothing in a signal tells. So a process waits beside the command, of
- * the same group and parent, and tells what it got.
+ * kill(-GROUP), and programs that signal every process of a job (mpirun, slurmstepd, timeout), reach the
+ * command too. Passed on, the signal would come to it twice, which many programs take for an order to
+ * abort at once. A signal does not say to whom else it was sent. So a process waits beside the command,
+ * of the same group and parent, and reports what it got.
  *
  * One thread; every signal is blocked when it starts.
  */
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct gm_signal_probe { pid_t pid; int said; };
+struct gm_signal_probe { pid_t pid; int reports; };
 
 /* Start one. Without it (no process to be had) every signal is taken for one to us alone. */
 void gm_signal_probe_start(struct gm_signal_probe *probe);

@@ -2,8 +2,8 @@
  * snapshot.c - gpumem snapshot PID: a snapshot of a living process, asked for from outside.
  *
  * It never signals: it leaves a request in the journal's header and wakes the helper thread, whose
- * futex word lies there. A helper that has begun nothing in 200 ms (stopped, starved, dead) is gone
- * round: the journal is copied as it is, half-done changes are undone, and the snapshot says that
+ * futex word lies there. If the helper has begun nothing in 200 ms (stopped, starved, dead), this
+ * process copies the journal as it is, half-done changes are undone, and the snapshot says that
  * it is not consistent. Only the header's pages are mapped, for the wake-up; all else is read.
  */
 #define _GNU_SOURCE
@@ -92,7 +92,7 @@ static void on_bus(int number)
 	_exit(GM_EXIT_INPUT);
 }
 
-/* How long somebody is waited for who has begun. */
+/* How long a snapshot that was begun is waited for. */
 static int patience(const struct gm_attached *of)
 {
 	return of->owner == geteuid() ? WRITE_MS : OTHERS_MS;
@@ -110,8 +110,8 @@ static int ask(const struct gm_attached *of, pid_t pid, struct gm_header *header
 	__atomic_store_n((uint32_t *)&header->request_reason, GM_REQUEST_OUTSIDE, __ATOMIC_RELEASE);
 	number = __atomic_add_fetch((uint32_t *)&header->request, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, (uint32_t *)&header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-	/* What nobody has begun is not wanted any more: one that goes on later would write another.
-	 * What has been begun is waited for. */
+	/* A request that was not begun is withdrawn: a process that goes on later would write another
+	 * snapshot. One that was begun is waited for. */
 	if (!reached(of, pid, &header->copied, number, ANSWER_MS) &&
 	    (__atomic_compare_exchange_n((uint32_t *)&header->request_reason, &reason, GM_REQUEST_NONE,
 					 false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) ||
@@ -159,7 +159,7 @@ static int write_copy(struct taking *t, const struct gm_copy *copy)
 				 t->path, sizeof(t->path));
 }
 
-/* Go round the helper: copy, undo, write. */
+/* Without the helper: copy, undo, write. */
 static int take(struct taking *t)
 {
 	struct gm_copy copy;
@@ -183,14 +183,14 @@ static int take(struct taking *t)
  * be a regular file of the journal's owner. */
 static int make_copy(struct taking *t)
 {
-	int look = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
+	int handle = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
 	char buffer[65536], through[64];
 	struct stat st;
 	ssize_t n = 0;
 	int r = 0;
 
-	snprintf(through, sizeof(through), "/proc/self/fd/%d", look);
-	if (look < 0 || fstat(look, &st))
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", handle);
+	if (handle < 0 || fstat(handle, &st))
 		r = -errno;
 	else if (!S_ISREG(st.st_mode) || st.st_uid != t->of->owner)
 		r = -EPERM;
@@ -203,15 +203,15 @@ static int make_copy(struct taking *t)
 		}
 	if (!r && n < 0)
 		r = -errno;
-	if (look >= 0)
-		close(look);
+	if (handle >= 0)
+		close(handle);
 	if (in >= 0)
 		close(in);
 	return r;
 }
 
-/* One at a time: two whose requests are served together would be told of one file. The turn ends
- * with the descriptor, so with the process; one that is stopped does not keep the others for ever. */
+/* One at a time: two requests that are served together would get one file. The lock ends with the
+ * descriptor, so with the process; it is waited for only so long, since its holder may be stopped. */
 static void wait_for_turn(int fd, int limit_ms)
 {
 	const struct timespec pause = { 0, 2000000 };
@@ -221,7 +221,7 @@ static void wait_for_turn(int fd, int limit_ms)
 		nanosleep(&pause, NULL);
 }
 
-/* Ask, or go round who gives no answer. */
+/* Ask the helper; without an answer, copy. */
 static int obtain(struct taking *t)
 {
 	struct gm_header *header;
