@@ -75,37 +75,41 @@ static bool is_native(const Elf64_Ehdr *header)
 	       (!header->e_phnum || header->e_phentsize == sizeof(Elf64_Phdr));
 }
 
-/* A run of ELF notes: sizes, type, name, descriptor, each padded to 4 bytes. */
-static void find_build_id(struct gm_elf_file *elf, uint64_t at, uint64_t bytes)
+/* ELF notes: sizes, type, name, descriptor, each padded to 4 bytes. */
+unsigned int gm_elf_build_id(const uint8_t *notes, size_t bytes, uint8_t ret_id[GM_ELF_BUILD_ID_MAX])
 {
-	uint8_t notes[NOTES_BYTES];
-	size_t have = bytes < sizeof(notes) ? (size_t)bytes : sizeof(notes), i = 0;
+	size_t at = 0;
 
-	if (elf->build_id_bytes || !gm_elf_file_read(elf, notes, at, have))
-		return;
-	while (have - i >= sizeof(Elf64_Nhdr)) {
+	while (bytes - at >= sizeof(Elf64_Nhdr)) {
 		Elf64_Nhdr note;
-		size_t name, next;
+		size_t name = at + sizeof(note);
 
-		memcpy(&note, notes + i, sizeof(note));
-		name = i + sizeof(note);
-		if (note.n_namesz > have || note.n_descsz > have)
-			return;
-		i = name + ((note.n_namesz + 3u) & ~3u);
-		next = i + ((note.n_descsz + 3u) & ~3u);
-		if (i > have || note.n_descsz > have - i)
-			return;
+		memcpy(&note, notes + at, sizeof(note));
+		if (note.n_namesz > bytes || note.n_descsz > bytes)
+			break;
+		at = name + ((note.n_namesz + 3u) & ~3u);
+		if (at > bytes || note.n_descsz > bytes - at)
+			break;
 		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
 		    !memcmp(notes + name, "GNU", 4) && note.n_descsz &&
 		    note.n_descsz <= GM_ELF_BUILD_ID_MAX) {
-			memcpy(elf->build_id, notes + i, note.n_descsz);
-			elf->build_id_bytes = note.n_descsz;
-			return;
+			memcpy(ret_id, notes + at, note.n_descsz);
+			return note.n_descsz;
 		}
-		if (next > have)
-			return;
-		i = next;
+		at += (note.n_descsz + 3u) & ~3u;
+		if (at > bytes)
+			break;
 	}
+	return 0;
+}
+
+static void find_build_id(struct gm_elf_file *elf, uint64_t at, uint64_t bytes)
+{
+	uint8_t notes[NOTES_BYTES];
+	size_t have = bytes < sizeof(notes) ? (size_t)bytes : sizeof(notes);
+
+	if (!elf->build_id_bytes && gm_elf_file_read(elf, notes, at, have))
+		elf->build_id_bytes = gm_elf_build_id(notes, have, elf->build_id);
 }
 
 static void read_segments(struct gm_elf_file *elf)

@@ -5,7 +5,7 @@
  * that is cut short while it is read gives an error, not SIGBUS), and no count in it makes us
  * allocate more than a few MB. No malloc.
  *
- * Thread context: one thread a struct gm_elf_file. Signal context: none. Fork: none.
+ * Thread context: one thread a struct gm_elf_file. Signal context: none, but for gm_elf_build_id.
  */
 #ifndef GM_RECORDER_ELF_FILE_H
 #define GM_RECORDER_ELF_FILE_H
@@ -42,6 +42,9 @@ void gm_elf_file_end(struct gm_elf_file *elf);
 
 /* Read exactly @bytes at @at; false when the file does not have them. */
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes);
+
+/* The build id among the @bytes of @notes: its length, 0 when there is none. */
+unsigned int gm_elf_build_id(const uint8_t *notes, size_t bytes, uint8_t ret_id[GM_ELF_BUILD_ID_MAX]);
 
 /* Is @fd still the file that @elf was read from, unchanged? */
 bool gm_elf_file_is(const struct gm_elf_file *elf, int fd);

@@ -6,7 +6,7 @@
  * the objects found kept in a table until the next gm_object_flush; an address in no object is
  * looked up again at most every 10 ms.
  *
- * Any thread, any signal context, any fork child. No lock, no malloc, errno kept.
+ * Any thread, any signal context. No lock, no malloc, errno kept.
  */
 #ifndef GM_RECORDER_OBJECT_H
 #define GM_RECORDER_OBJECT_H
@@ -41,6 +41,17 @@ struct gm_object_identity {
 /* What tells @object from another one at the same place, copied with gm_probe_copy. Returns
  * false when its headers cannot be read. */
 bool gm_object_identify(const struct gm_object *object, struct gm_object_identity *ret_identity);
+
+/* What the program headers of the ELF image mapped at @start say, read with gm_probe_copy. Addresses but
+ * for @base are as the file has them. Returns false where there is none. */
+#define GM_ELF_NOTES 4
+struct gm_elf {
+	uintptr_t base;			/* load bias */
+	uintptr_t end, eh_frame_hdr, dynamic;	/* the latter two: 0 none */
+	struct gm_elf_notes { uintptr_t at, bytes; } notes[GM_ELF_NOTES];
+	unsigned int notes_count;
+};
+bool gm_elf_read(uintptr_t start, struct gm_elf *ret_elf);
 
 /* For tests: behave as with an older C library. */
 void gm_object_force_maps(bool on);

@@ -10,7 +10,6 @@
 #include <link.h>
 #include <string.h>
 
-#include "recorder/modules/object_maps.h"
 #include "recorder/journal/probe.h"
 
 #define DYNAMIC_MAX 256			/* entries; there are about 30 */
@@ -37,42 +36,19 @@ static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
 	return value < s->base ? s->base + value : value;
 }
 
-/* Load bias and dynamic section, from the program headers. */
-static bool find_dynamic(struct gm_symbols *s, uintptr_t *ret_dynamic)
-{
-	bool have_base = false, have_dynamic = false;
-	struct gm_elf elf;
-
-	if (!gm_elf_read(s->start, &elf))
-		return false;
-	for (unsigned int i = 0; i < elf.phdr_count; i++) {
-		ElfW(Phdr) phdr;
-
-		if (!gm_elf_phdr(&elf, i, &phdr))
-			return false;
-		if (phdr.p_type == PT_LOAD && !have_base) {
-			s->base = s->start - (phdr.p_vaddr & ~(ElfW(Addr))4095);
-			have_base = true;
-		}
-		if (phdr.p_type == PT_DYNAMIC) {
-			*ret_dynamic = phdr.p_vaddr;
-			have_dynamic = true;
-		}
-	}
-	*ret_dynamic += s->base;
-	return have_base && have_dynamic;
-}
-
 bool gm_symbols_open(struct gm_symbols *s, const struct gm_object *object)
 {
-	uintptr_t dynamic = 0, hash = 0;
+	uintptr_t dynamic, hash = 0;
+	struct gm_elf elf;
 	uint32_t head[4];
 
 	memset(s, 0, sizeof(*s));
 	s->start = object->start;
 	s->end = object->end;
-	if (!find_dynamic(s, &dynamic))
+	if (!gm_elf_read(s->start, &elf) || !elf.dynamic)
 		return false;
+	s->base = elf.base;
+	dynamic = elf.base + elf.dynamic;
 	for (unsigned int i = 0; i < DYNAMIC_MAX; i++) {
 		ElfW(Dyn) entry;
 

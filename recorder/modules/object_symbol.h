@@ -4,7 +4,7 @@
  * dlsym would take the loader's lock, and does not see what was loaded RTLD_LOCAL. This reads the
  * dynamic section and the GNU hash table where they are mapped, with gm_probe_copy.
  *
- * Any thread, any signal context, any fork child. No lock, no malloc, errno kept.
+ * Any thread, any signal context. No lock, no malloc, errno kept.
  */
 #ifndef GM_RECORDER_OBJECT_SYMBOL_H
 #define GM_RECORDER_OBJECT_SYMBOL_H

@@ -208,48 +208,32 @@ static void advance(struct machine *m, uint64_t delta)
 	m->location = to;
 }
 
-static void run_definition(struct machine *m, uint8_t op)
+/* A new offset of the CFA, by the register that it has. */
+static void def_cfa_offset(struct machine *m, int64_t offset)
 {
-	struct gm_cfi_cursor *c = m->cursor;
-	uint64_t reg;
-
-	switch (op) {
-	case CFA_DEF_CFA:
-		reg = gm_cfi_uleb(c);
-		def_cfa(m, reg, (int64_t)gm_cfi_uleb(c));
-		break;
-	case CFA_DEF_CFA_SF:
-		reg = gm_cfi_uleb(c);
-		def_cfa(m, reg, factored(m, gm_cfi_sleb(c)));
-		break;
-	case CFA_DEF_CFA_REGISTER:
-		reg = gm_cfi_uleb(c);
-		if (m->row->cfa_is_expression)
-			c->failed = true;
-		def_cfa(m, reg, m->row->cfa_offset);
-		break;
-	case CFA_DEF_CFA_OFFSET:
-		if (m->row->cfa_is_expression)
-			c->failed = true;
-		m->row->cfa_offset = narrow(m, (int64_t)gm_cfi_uleb(c));
-		break;
-	case CFA_DEF_CFA_OFFSET_SF:
-		if (m->row->cfa_is_expression)
-			c->failed = true;
-		m->row->cfa_offset = narrow(m, factored(m, gm_cfi_sleb(c)));
-		break;
-	default:			/* CFA_DEF_CFA_EXPRESSION */
-		m->row->cfa_offset = skip_expression(m);
-		m->row->cfa_is_expression = true;
-	}
+	if (m->row->cfa_is_expression)
+		m->cursor->failed = true;
+	m->row->cfa_offset = narrow(m, offset);
 }
 
+/* An instruction that names a register first. */
 static void run_register(struct machine *m, uint8_t op)
 {
 	struct gm_cfi_cursor *c = m->cursor;
 	uint64_t reg = gm_cfi_uleb(c);
 
 	switch (op) {
+	case CFA_DEF_CFA:
+		def_cfa(m, reg, (int64_t)gm_cfi_uleb(c));
+		break;
+	case CFA_DEF_CFA_SF:
+		def_cfa(m, reg, factored(m, gm_cfi_sleb(c)));
+		break;
+	case CFA_DEF_CFA_REGISTER:
+		if (m->row->cfa_is_expression)
+			c->failed = true;
+		def_cfa(m, reg, m->row->cfa_offset);
+		break;
 	case CFA_OFFSET_EXTENDED:
 		set_rule(m, reg, GM_CFI_OFFSET, factored(m, (int64_t)gm_cfi_uleb(c)));
 		break;
@@ -281,8 +265,11 @@ static void run_register(struct machine *m, uint8_t op)
 	case CFA_EXPRESSION:
 		set_rule(m, reg, GM_CFI_EXPRESSION, skip_expression(m));
 		break;
-	default:			/* CFA_VAL_EXPRESSION */
+	case CFA_VAL_EXPRESSION:
 		set_rule(m, reg, GM_CFI_VAL_EXPRESSION, skip_expression(m));
+		break;
+	default:
+		c->failed = true;
 	}
 }
 
@@ -320,32 +307,21 @@ static void run_one(struct machine *m, uint8_t op)
 	case CFA_RESTORE_STATE:
 		remember(m, op == CFA_RESTORE_STATE);
 		break;
-	case CFA_DEF_CFA:
-	case CFA_DEF_CFA_SF:
-	case CFA_DEF_CFA_REGISTER:
 	case CFA_DEF_CFA_OFFSET:
-	case CFA_DEF_CFA_OFFSET_SF:
-	case CFA_DEF_CFA_EXPRESSION:
-		run_definition(m, op);
+		def_cfa_offset(m, (int64_t)gm_cfi_uleb(c));
 		break;
-	case CFA_OFFSET_EXTENDED:
-	case CFA_OFFSET_EXTENDED_SF:
-	case CFA_GNU_NEGATIVE_OFFSET:
-	case CFA_VAL_OFFSET:
-	case CFA_VAL_OFFSET_SF:
-	case CFA_RESTORE_EXTENDED:
-	case CFA_UNDEFINED:
-	case CFA_SAME_VALUE:
-	case CFA_REGISTER:
-	case CFA_EXPRESSION:
-	case CFA_VAL_EXPRESSION:
-		run_register(m, op);
+	case CFA_DEF_CFA_OFFSET_SF:
+		def_cfa_offset(m, factored(m, gm_cfi_sleb(c)));
+		break;
+	case CFA_DEF_CFA_EXPRESSION:
+		m->row->cfa_offset = skip_expression(m);
+		m->row->cfa_is_expression = true;
 		break;
 	case CFA_GNU_ARGS_SIZE:
 		gm_cfi_uleb(c);
 		break;
 	default:
-		c->failed = true;
+		run_register(m, op);
 	}
 }
 

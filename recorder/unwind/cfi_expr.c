@@ -113,11 +113,14 @@ static uintptr_t binary(struct evaluation *e, uint8_t op, uintptr_t a, uintptr_t
 	return 0;
 }
 
-static void run_constant(struct evaluation *e, uint8_t op)
+static void run_one(struct evaluation *e, uint8_t op)
 {
 	struct gm_cfi_cursor *c = &e->cursor;
+	uintptr_t a, b, top, word = 0;
 
 	switch (op) {
+	case OP_NOP:
+		break;
 	case OP_ADDR:
 	case OP_CONST8U:
 	case OP_CONST8S:
@@ -144,16 +147,9 @@ static void run_constant(struct evaluation *e, uint8_t op)
 	case OP_CONSTU:
 		push(e, gm_cfi_uleb(c));
 		break;
-	default:			/* OP_CONSTS */
+	case OP_CONSTS:
 		push(e, (uintptr_t)gm_cfi_sleb(c));
-	}
-}
-
-static void run_shuffle(struct evaluation *e, uint8_t op)
-{
-	uintptr_t a, b, top;
-
-	switch (op) {
+		break;
 	case OP_DUP:
 		pick(e, 0);
 		break;
@@ -161,7 +157,7 @@ static void run_shuffle(struct evaluation *e, uint8_t op)
 		pick(e, 1);
 		break;
 	case OP_PICK:
-		pick(e, gm_cfi_unsigned(&e->cursor, 1));
+		pick(e, gm_cfi_unsigned(c, 1));
 		break;
 	case OP_DROP:
 		pop(e);
@@ -172,67 +168,53 @@ static void run_shuffle(struct evaluation *e, uint8_t op)
 		push(e, b);
 		push(e, a);
 		break;
-	default:			/* OP_ROT: the top becomes the third */
+	case OP_ROT:			/* the top becomes the third */
 		top = pop(e);
 		b = pop(e);
 		a = pop(e);
 		push(e, top);
 		push(e, a);
 		push(e, b);
-	}
-}
-
-static void run_unary(struct evaluation *e, uint8_t op)
-{
-	uintptr_t a = pop(e), word = 0;
-
-	switch (op) {
+		break;
 	case OP_DEREF:
-		if (e->cursor.failed || !e->load(e->load_ctx, a, &word))
-			e->cursor.failed = true;
+		a = pop(e);
+		if (c->failed || !e->load(e->load_ctx, a, &word))
+			c->failed = true;
 		push(e, word);
 		break;
 	case OP_ABS:
+		a = pop(e);
 		push(e, (intptr_t)a < 0 ? 0 - a : a);
 		break;
 	case OP_NEG:
-		push(e, 0 - a);
+		push(e, 0 - pop(e));
 		break;
 	case OP_NOT:
-		push(e, ~a);
+		push(e, ~pop(e));
 		break;
-	default:			/* OP_PLUS_UCONST */
-		push(e, a + gm_cfi_uleb(&e->cursor));
-	}
-}
-
-static void run_one(struct evaluation *e, uint8_t op)
-{
-	uintptr_t a, b;
-
-	if (op >= OP_LIT0 && op <= OP_LIT31) {
-		push(e, op - OP_LIT0);
-	} else if (op >= OP_BREG0 && op <= OP_BREG31) {
-		push_register(e, op - OP_BREG0);
-	} else if (op == OP_BREGX) {
-		push_register(e, gm_cfi_uleb(&e->cursor));
-	} else if (op == OP_ADDR || (op >= OP_CONST1U && op <= OP_CONSTS)) {
-		run_constant(e, op);
-	} else if (op >= OP_DUP && op <= OP_ROT) {
-		run_shuffle(e, op);
-	} else if (op == OP_DEREF || op == OP_ABS || op == OP_NEG || op == OP_NOT ||
-		   op == OP_PLUS_UCONST) {
-		run_unary(e, op);
-	} else if (op == OP_SKIP) {
+	case OP_PLUS_UCONST:
+		a = pop(e);
+		push(e, a + gm_cfi_uleb(c));
+		break;
+	case OP_SKIP:
 		branch(e, true);
-	} else if (op == OP_BRA) {
+		break;
+	case OP_BRA:
 		branch(e, pop(e) != 0);
-	} else if (op >= OP_AND && op <= OP_NE) {
+		break;
+	case OP_LIT0 ... OP_LIT31:
+		push(e, op - OP_LIT0);
+		break;
+	case OP_BREG0 ... OP_BREG31:
+		push_register(e, op - OP_BREG0);
+		break;
+	case OP_BREGX:
+		push_register(e, gm_cfi_uleb(c));
+		break;
+	default:
 		b = pop(e);
 		a = pop(e);
 		push(e, binary(e, op, a, b));
-	} else if (op != OP_NOP) {
-		e->cursor.failed = true;
 	}
 }
 

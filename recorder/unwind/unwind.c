@@ -1,17 +1,18 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the choice of an unwinder, and the walk of x86-64: rules come from unwind_rules.h, or from
- * unwind_step.h where there is none yet. Only pc, rsp and rbp are followed; a frame that needs another register (GM_RULE_FULL) has the walk
- * begin again over all of them, as far as that frame. Any context.
+ * Owns the choice of an unwinder, and both walks. By the tables of x86-64: rules come from unwind_rules.h,
+ * or from unwind_step.h where there is none yet. Only pc, rsp and rbp are followed; a frame that needs
+ * another register (GM_RULE_FULL) has the walk begin again over all of them, as far as that frame. Any
+ * context.
  */
 #include "recorder/unwind/unwind.h"
 
 #include <stddef.h>
 #include <ucontext.h>
 
+#include "recorder/journal/atomic.h"
 #include "recorder/modules/object.h"
-#include "recorder/unwind/unwind_frames.h"
 #include "recorder/unwind/unwind_rules.h"
 #include "recorder/unwind/unwind_step.h"
 #include "recorder/unwind/window.h"
@@ -28,6 +29,85 @@ void gm_unwind_flush(void)
 	gm_object_flush();
 	gm_rule_flush();
 }
+
+/* ---- the chain of frame records -----------------------------------------------------------------
+ *
+ * {caller's frame pointer, return address} at each frame pointer. aarch64: gcc and clang keep it by
+ * default; code compiled without it is missing from the stack, or ends it. x86-64: only code compiled
+ * with -fno-omit-frame-pointer has it; a frame whose return address does not come after a call is not
+ * believed, and ends the stack.
+ */
+
+#if defined(__aarch64__)
+
+/* A return address without its signature (pointer authentication). */
+static uintptr_t strip(uintptr_t pc)
+{
+	register uintptr_t x30 __asm__("x30") = pc;
+
+	__asm__("hint #7" : "+r"(x30));		/* xpaclri, a no-op where there is none */
+	return x30;
+}
+
+static bool is_likely(uintptr_t pc)
+{
+	(void)pc;
+	return true;			/* the ABI has the chain */
+}
+
+#else
+
+static uintptr_t strip(uintptr_t pc)
+{
+	return pc;
+}
+
+/* The register may hold anything where its owner was compiled without frame pointers. */
+static bool is_likely(uintptr_t pc)
+{
+	return !pc || gm_step_is_after_call(pc);
+}
+
+#endif
+
+static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		       unsigned int *ret_flags)
+{
+	uintptr_t pc = from->r[GM_REG_PC], sp = from->r[GM_REG_SP], fp = from->r[GM_REG_FP];
+	struct gm_window window;
+	unsigned int flags = 0;
+	int count = 0;
+
+	gm_window_open(&window, sp);
+	while (pc || !count) {
+		uintptr_t record = fp;
+
+		if (count == max) {
+			flags |= GM_UNWIND_MORE;
+			break;
+		}
+		if (ret_ends)
+			ret_ends[count] = UINTPTR_MAX;
+		ret_pcs[count++] = pc;
+		if (!record)
+			break;
+		/* records lie ever higher; an equal one would be a loop */
+		if (record < sp || !gm_window_read(&window, record, &fp) ||
+		    !gm_window_read(&window, record + 8, &pc) || !is_likely(strip(pc))) {
+			flags |= GM_UNWIND_TRUNCATED;
+			break;
+		}
+		pc = strip(pc);
+		sp = record + 16;
+		/* locals lie above a function's own record, below its caller's */
+		if (ret_ends && fp)
+			ret_ends[count - 1] = fp;
+	}
+	*ret_flags = flags;
+	return count;
+}
+
+/* ---- by the tables ------------------------------------------------------------------------------ */
 
 #ifndef __aarch64__
 
@@ -252,30 +332,24 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 	return true;
 }
 
-static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
-{
-	struct walk w;
-
-	walk_begin(&w, from);
-	if (walk_cached(&w, ret_pcs, max, from->has_all) &&
-	    walk_full(&w, from, ret_pcs, max, w.count) &&
-	    walk_cached(&w, ret_pcs, max, false))
-		/* a second such frame: registers all the way */
-		walk_full(&w, from, ret_pcs, max, INT32_MAX);
-	if (ret_flags)
-		*ret_flags = w.flags;
-	return w.count;
-}
-
-/* A frame at a time: after each, sp stands where it ended. */
-static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
-			 int max, unsigned int *ret_flags)
+/* As gm_unwind; with @ret_ends, a frame at a time: after each, sp stands where it ended. */
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		    unsigned int *ret_flags)
 {
 	unsigned int flags = 0;
 	bool more = max > 0;
 	struct walk w;
 
 	walk_begin(&w, from);
+	if (!ret_ends) {
+		if (walk_cached(&w, ret_pcs, max, from->has_all) &&
+		    walk_full(&w, from, ret_pcs, max, w.count) &&
+		    walk_cached(&w, ret_pcs, max, false))
+			/* a second such frame: registers all the way */
+			walk_full(&w, from, ret_pcs, max, INT32_MAX);
+		*ret_flags = w.flags;
+		return w.count;
+	}
 	while (more && w.count < max) {
 		int at = w.count;
 
@@ -287,14 +361,11 @@ static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr
 		w.flags = 0;
 		ret_ends[at] = more ? w.sp : UINTPTR_MAX;
 	}
-	if (more)
-		flags |= GM_UNWIND_MORE;
-	if (ret_flags)
-		*ret_flags = flags;
+	*ret_flags = flags | (more ? GM_UNWIND_MORE : 0);
 	return w.count;
 }
 
-#else	/* aarch64: the chain of frame records */
+#else	/* aarch64 */
 
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {
@@ -307,15 +378,10 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 	ret_regs->has_all = true;
 }
 
-static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
+		    unsigned int *ret_flags)
 {
-	return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
-}
-
-static int walk_own_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends,
-			 int max, unsigned int *ret_flags)
-{
-	return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
+	return walk_frames(from, ret_pcs, ret_ends, max, ret_flags);
 }
 
 #endif
@@ -334,41 +400,25 @@ bool gm_unwind_is_own(void)
 	return atomic_load_explicit(&chosen, memory_order_relaxed) == GM_UNWINDER_AUTO;
 }
 
-/* Should the chain of frame records replace a stack of @count frames with @flags? Only where no object
- * could be looked up at all: elsewhere the chain knows no more than the tables. */
-static bool frames_may_know_more(int count, int max, unsigned int flags)
-{
-	return __builtin_expect(flags & GM_UNWIND_TRUNCATED, 0) && count == 1 && max > 1 &&
-	       !gm_object_is_exact();
-}
-
-int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
-{
-	unsigned int flags = 0;
-	int count;
-
-	if (__builtin_expect(!gm_unwind_is_own(), 0))
-		return gm_unwind_frames(from, ret_pcs, NULL, max, ret_flags);
-	count = walk_own(from, ret_pcs, max, &flags);
-	if (frames_may_know_more(count, max, flags))
-		count = gm_unwind_frames(from, ret_pcs, NULL, max, &flags);
-	if (ret_flags)
-		*ret_flags = flags;
-	return count;
-}
-
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags)
 {
 	unsigned int flags = 0;
 	int count;
 
-	if (!gm_unwind_is_own())
-		return gm_unwind_frames(from, ret_pcs, ret_ends, max, ret_flags);
-	count = walk_own_ends(from, ret_pcs, ret_ends, max, &flags);
-	if (frames_may_know_more(count, max, flags))
-		count = gm_unwind_frames(from, ret_pcs, ret_ends, max, &flags);
+	if (gm_likely(gm_unwind_is_own()))
+		count = walk_own(from, ret_pcs, ret_ends, max, &flags);
+	else
+		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
+	/* Where no object could be looked up at all. Elsewhere the chain knows no more than the tables. */
+	if (gm_unlikely(flags & GM_UNWIND_TRUNCATED) && count == 1 && max > 1 && !gm_object_is_exact())
+		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
 	if (ret_flags)
 		*ret_flags = flags;
 	return count;
+}
+
+int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned int *ret_flags)
+{
+	return gm_unwind_ends(from, ret_pcs, NULL, max, ret_flags);
 }

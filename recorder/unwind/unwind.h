@@ -2,20 +2,18 @@
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
  * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found through
- * _dl_find_object (glibc 2.35), before that through /proc/self/maps (recorder/modules/object.h); a frame's
- * rule is worked out once and kept in a fixed, lossy, lock-free table (recorder/unwind/unwind_rules.h).
- * Signal frames, alternate stacks and fibres are walked through.
- * aarch64: the chain of frame records (recorder/unwind/unwind_frames.h). Of the function that a signal
- * interrupted, its return address stands for it.
- * So do stacks on x86-64 where no object can be looked up at all.
+ * _dl_find_object (glibc 2.35), before that through /proc/self/maps (recorder/modules/object.h); a
+ * frame's rule is worked out once and kept in a fixed, lossy, lock-free table
+ * (recorder/unwind/unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
+ * aarch64: the chain of frame records. Of the function that a signal interrupted, its return address
+ * stands for it. The chain is also used on x86-64 where no object can be looked up at all.
  *
  * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
  * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
  * (no tables, bad tables, an unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Fork: nothing to do in the child. Stack: under 512 bytes, under 2.5 KiB where a
- * frame is new.
+ * Stack: under 512 bytes, under 2.5 KiB where a frame is new.
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
