@@ -1,6 +1,6 @@
 # libgpumem: one Makefile, no recursion but for the sanitizer variants. `make help` lists the targets.
 #   V=1           show the commands          SAN=address|undefined|thread   build that variant;
-#                                            address is looked at for what is undefined, too
+#                                            address has UBSan in it, too
 #   RULES=1       the library with rules that tests can switch off (allocator/rules.h), build/rules/
 #   CFLAGS=...    replaces "-O2 -g"          CUDA_HOME=/usr/local/cuda      the CUDA toolkit
 
@@ -26,12 +26,12 @@ CUDA_INC  := $(CUDA_HOME)/include
 CUDA_STUB := $(firstword $(wildcard $(CUDA_HOME)/lib64/stubs/libcuda.so $(CUDA_HOME)/targets/*/lib/stubs/libcuda.so))
 PYTHON    ?= python3
 
-# By -O2 what two sanitizers are in takes twice as long to compile, and finds no more.
+# With two sanitizers -O2 takes twice as long to compile, and finds no more.
 CFLAGS  ?= $(if $(filter address,$(SAN)),-O1,-O2) -g
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	   $(if $(CI)$(WERROR),-Werror)
-# -Wno-tsan: gcc warns of every fence; those in the readers stand in functions that are not instrumented.
-# -Wno-stringop-overread: what ASan puts around a text of ours it takes for the text's end.
+# -Wno-tsan: gcc warns of every fence; those of the readers are in functions that are not instrumented.
+# -Wno-stringop-overread: gcc takes what ASan puts around a text for the text's end.
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN:address=address$(comma)undefined) -fno-omit-frame-pointer $(if $(filter address undefined,$(SAN)),-fno-sanitize-recover=undefined)) \
 	    $(if $(filter thread,$(SAN)),-Wno-tsan -Wno-unknown-warning-option) \
 	    $(if $(filter address,$(SAN)),-Wno-stringop-overread -Wno-unknown-warning-option)
@@ -39,8 +39,8 @@ ALLC     = -std=gnu11 $(WARN) -fPIC -fvisibility=hidden -ftls-model=initial-exec
 	   -pthread -MMD -MP -I. -isystem $(CUDA_INC) -DGPUMEM_VERSION='"$(VERSION)"' $(SANFLAGS) $(CFLAGS)
 JANSSON_LIBS  = $(shell pkg-config --exists jansson 2>/dev/null && echo -l:libjansson.a)
 ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
-# What gpumem symbolize is better with: libdw's headers (the library is opened at run time), and
-# libiberty's demangler. Compiled in where they are.
+# gpumem symbolize finds lines with libdw, which is opened at run time and needs its headers here, and shows C++
+# and Rust names with libiberty's demangler. Each is compiled in where it is installed.
 HAVE_LIBDW    = $(wildcard $(shell pkg-config --variable=includedir libdw 2>/dev/null)/elfutils/libdw.h)
 HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
@@ -52,11 +52,11 @@ CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
 CACHE_SRC := $(wildcard preload/cache/cached*.c preload/cache/thread_cache*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
-# What an option's value may be: the library's own code, in the command, too.
+# What an option's value may be: the command has the library's own code for that.
 OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
 FAKE_SRC  := $(wildcard $(addprefix test/fakecuda/,*.c $(addsuffix /*.c,code graph memory race stream)))
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
-# A test's program lies in one folder, whatever room its source is in.
+# All programs of unit tests are built in one folder, whatever folder their sources are in.
 UNIT_ROOMS := allocator cache journal modules preload read stacks
 UNIT_SRC  := $(wildcard $(patsubst %,test/unit/%/test_*.c,$(UNIT_ROOMS)))
 UNIT      := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(UNIT_SRC)))
@@ -75,16 +75,16 @@ BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/ben
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
 	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py))
-# What runs under which sanitizer. A program of one thread has no race to be found: not under TSan. What ASan
-# has no room for (it cannot be loaded into Python) is looked at for what is undefined alone.
+# What runs under which sanitizer. A program of one thread has no race and does not run under TSan. What is loaded
+# into Python cannot run under ASan, and runs under UBSan alone.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
 TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
-# These kill children at random and at every instruction, half a minute each: what is wrong with the journals shows
-# without ASan, and the readers of damaged ones are under it in test_copy_damage, test_moments and fuzz_journal.
+# These kill children at random and at every instruction, and take half a minute each. A wrong journal shows without
+# ASan, and the readers of damaged journals run under it in test_copy_damage, test_moments and fuzz_journal.
 SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cached_moments kill_step)
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python
-# What takes longer than some ten seconds, or wants another variant: not for the loop of a day's work.
+# Tests that take longer than some ten seconds or need another variant: make check-fast leaves them out.
 SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cached.py closefrom.py conservation.py crash.py host.py kills.py \
 	      sanitized.py storms.py) \
 	      $(addprefix test/tools/test_,convert_torch.py exit_codes.py help.py large.py run.py search.py snapshot.py \
@@ -124,7 +124,7 @@ cuda-found:
 setup:
 	$(Q)scripts/setup.sh check
 
-# Set up first, then a make of its own: pkg-config is asked again once the packages are there.
+# Set up first, then another make, which asks pkg-config again now that the packages are there.
 demo:
 	$(Q)scripts/setup.sh demo
 	$(Q)$(MAKE) --no-print-directory all demo-parts
@@ -140,7 +140,7 @@ check-fast: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) \
 		$(filter-out $(SLOW_TESTS),$(SCRIPTS) $(UNIT) $(FAKETEST) $(HOOKTEST))
 
-# All variants are built by one set of jobs; none has a file in common with another, but for the rules.
+# All variants are built by one set of jobs. None shares a file with another, except the rules with the plain one.
 check-only: check-built
 	$(Q)scripts/lint.sh
 	$(Q)$(PYTHON) test/run.py --build build $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) \
@@ -153,8 +153,8 @@ built-address built-thread: built-%:
 built-undefined:
 	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
-# For aarch64, by clang, which compiles for any machine, and lld: the library, and all objects of the command.
-# What a compiler's own archive has there is not here: a division of 128 bits.
+# For aarch64: clang and lld compile for any machine. The library is linked, of the command all objects are made.
+# __udivti3, a division of 128 bits, is in that machine's compiler archive, which is not installed here.
 ARM := build/aarch64
 built-aarch64:
 	+$(Q)$(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CC='clang --target=aarch64-linux-gnu' \
@@ -216,12 +216,12 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC)) $(BUILD)/libgm_core.a
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
-# Which of them were there: written anew, and they compiled anew, when that changes.
+# Which of these libraries were installed. The file changes when that does, and the three are compiled again.
 $(call obj,tools/symbols/dwarf.c tools/symbols/dwarf_walk.c tools/symbols/demangle.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
 	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
 
-# Manual pages and completion are the command's own, made from its tables.
+# The command prints its manual pages and completion from its own tables.
 $(BUILD)/man/made: $(BUILD)/gpumem
 	$(call say,MAN,$(@D))
 	$(Q)rm -rf $(@D) && mkdir -p $(@D)
@@ -237,7 +237,7 @@ $(PLAIN)/obj/%.c.o: %.c | cuda-found
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALLC) -c -o $@ $<
 
-# What has no part in the rules is the same with and without: only what reads GM_TEST_RULES is compiled again.
+# Only files that read GM_TEST_RULES are compiled again; the others are the same with the rules and without.
 ifdef RULES
 $(BUILD)/obj/%.c.o: $(PLAIN)/obj/%.c.o
 	@mkdir -p $(@D)
@@ -258,7 +258,7 @@ $(FAKE_SO): $(call obj,$(FAKE_SRC))
 	$(Q)$(CC) -shared $(SANFLAGS) -o $@ $^ -Wl,-soname,libcuda.so.1,-Bsymbolic -Wl,-z,now -pthread
 	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
 
-# In the shared runtime the CUDA names are exported, in the archive they are hidden: compiled twice.
+# Compiled twice: the CUDA names are exported in the shared runtime, and hidden in the archive.
 $(BUILD)/obj/shared/%.c.o: %.c | cuda-found
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
@@ -286,7 +286,7 @@ $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/lib
 endef
 $(foreach room,$(UNIT_ROOMS),$(eval $(call UNIT_RULE,$(room))))
 
-# Libraries that the unwinder's tests load and unload: not instrumented, whatever the variant.
+# Libraries that the unwinder's tests load and unload. They are not instrumented in any variant.
 UNWIND_LIBS := $(patsubst test/unit/unwind/%,$(BUILD)/test/unit/unwind/%.so, \
 	       $(basename $(wildcard test/unit/unwind/*.c test/unit/unwind/*.cc)))
 UNWIND_FLAGS_pyprobe := $(filter -fsanitize=undefined,$(SANFLAGS))
@@ -296,7 +296,7 @@ UNWIND_FLAGS_asker := -Wl,-z,noseparate-code,-z,norelro
 UNWIND_BUILD = -fPIC -shared -I. -O2 -g $(UNWIND_FLAGS_$*) -MMD -MP -MF $(BUILD)/obj/unwind_$*.d -MT $@
 $(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_stack_cache $(BUILD)/test/unit/test_modules \
 $(BUILD)/test/unit/test_symbols $(BUILD)/test/unit/test_elf_symbols: | $(UNWIND_LIBS)
-# Python cannot load what is instrumented for addresses or threads: then it stays unused.
+# Python cannot load code that is instrumented for addresses or threads; these variants do without.
 $(BUILD)/test/unit/unwind/pyprobe.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.c
 	@mkdir -p $(@D) $(BUILD)/obj
@@ -308,7 +308,7 @@ $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.cc
 	$(call say,LD,$@)
 	$(Q)$(CXX) -Wall -Wextra $(UNWIND_BUILD) -o $@ $<
 
-# The same for what test_python gives to the interpreters, and a stand-in for one.
+# The same for what test_python loads into the interpreters, and for a stand-in for an interpreter.
 PYTHON_LIBS := $(BUILD)/test/unit/python/pyframes.so $(BUILD)/test/unit/python/fakepython.so
 $(BUILD)/test/unit/test_python $(BUILD)/test/bench/bench_python: | $(PYTHON_LIBS) $(UNWIND_LIBS)
 $(BUILD)/test/unit/python/pyframes.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
@@ -318,7 +318,7 @@ $(BUILD)/test/unit/python/%.so: test/unit/python/%.c
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing $(filter -fsanitize=undefined,$(SANFLAGS)) \
 		-MMD -MP -MF $(BUILD)/obj/python_$*.d -MT $@ -o $@ $(filter %.c %.a,$^) -pthread -ldl
 
-# The same again for bench_stacks, which gives it to the interpreters, too.
+# The same for what bench_stacks loads into the interpreters.
 $(BUILD)/test/bench/bench_stacks: | $(BUILD)/test/bench/stacks_load.so
 $(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/pyframes.c $(BUILD)/libgm_core.a
 	@mkdir -p $(@D) $(BUILD)/obj
@@ -363,8 +363,8 @@ $(BUILD)/test/preload/lib%.so: $(BUILD)/obj/test/preload/programs/lib%.c.o
 PRETEST_LDFLAGS_closer = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_stack_room = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_libstandin = -Wl,-soname,libcuda.so.1,-Bsymbolic
-# Programs with the hooks linked in instead of preloaded: a sanitizer cannot live with a dlsym that
-# is not the C library's, so all but that one file is under it here (test/preload/test_sanitized.py).
+# Programs with the hooks linked in instead of preloaded. A sanitizer does not work with a dlsym that is not the C
+# library's, so that here all files but that one run under it (test/preload/test_sanitized.py).
 HOOKED_OBJ = $(call obj,$(filter-out preload/driver/dlsym.S,$(PRE_SRC))) $(BUILD)/libgm_core.a
 HOOKED_LINK = $(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -L$(BUILD)/fakecuda -lcuda \
 	      -Wl,-rpath,'$$ORIGIN/../../fakecuda' -pthread -ldl
@@ -424,14 +424,14 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
-# What the tools read from others' files, for the fuzz target of it.
+# What reads others' files, for its fuzz target.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/json_flat.c tools/read/value.c tools/read/value_read.c tools/read/value_make.c \
 	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
 
 # The rules of a journal.
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)
 
-# The verbs themselves; main.c is in the target, under another name.
+# The verbs themselves. The target includes main.c, under another name.
 $(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)) $(OPTION_SRC))
 FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
 
