@@ -225,7 +225,7 @@ static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
 	int failed = 0, r;
 
-	r = gm_copy_settle(copy, exiting ? gm_state.options.exit_history : UINT64_MAX);
+	r = gm_copy_resolve(copy, exiting ? gm_state.options.exit_history : UINT64_MAX);
 	if (r)
 		gm_say("no snapshot could be taken: ",
 		       copy->error[0] ? copy->error : gm_error_text(r));

@@ -1,13 +1,14 @@
 /*
- * copy.h - a private copy of a journal, made consistent: what every snapshot is written from.
+ * copy.h - a private copy of a journal: what every snapshot is written from.
  *
- * One routine for the living process, the outside reader and the recovery: copy, validate every
- * offset, undo what was half done, resolve what was in flight, find the horizon. Works in memory
- * of its own got by mmap; calls no malloc; trusts nothing it reads.
+ * One way for the living process, the outside reader and the recovery. First the journal is copied, and
+ * every offset of its layout checked. Then the copy is resolved: what was half done is taken back, frees
+ * that took effect are completed, events are sorted. A journal copy lies in memory of its own from mmap;
+ * nothing here calls malloc, and nothing that was read is trusted.
  *
- *   copy_make.c    from a file, or the common part of both      -> base, copied[]
+ *   copy_make.c    from a file; the check of a layout           -> base, copied[]
  *   copy_live.c    from this process's own mapping, under its locks
- *   copy_settle.c  undo; segments in order
+ *   copy_resolve.c undo; segments in order
  *   copy_frees.c   frees that took effect, their address handed out again, and were not recorded
  *   copy_events.c  events: validate, drop, sort, count; what was in flight
  *   copy_access.c  accessors that check, the clock
@@ -35,16 +36,16 @@ struct gm_flight {			/* an operation that had begun and not returned */
 struct gm_scratch { struct { void *at; size_t bytes; } list[GM_SCRATCH_MOST]; };
 
 struct gm_copy {
-	uint8_t *base;			/* the copy, same offsets as the journal */
+	uint8_t *base;			/* same offsets as in the journal */
 	size_t bytes;			/* mapped for it */
-	struct gm_header *header;	/* base */
+	struct gm_header *header;	/* at @base */
 	uint64_t copied[GM_REGION_COUNT];	/* bytes of each region that the copy has */
 	uint64_t held;			/* bytes that were read for it; 0: a live copy */
 	uint64_t on_disk;		/* that the file takes; UINT64_MAX: its file system does not say */
 	uint64_t cut_tsc;		/* events stamped later are not part of it; UINT64_MAX: none */
-	bool consistent;		/* false: copied without the locks while it changed */
+	bool consistent;		/* of one moment; false: it changed while it was copied */
 	uint64_t locked_ns;		/* live copies: how long the locks were held */
-	/* after gm_copy_settle */
+	/* after gm_copy_resolve */
 	const struct gm_event **events;	/* sorted; kept ones only */
 	size_t event_count;
 	uint64_t dropped[GM_DOMAINS];	/* events that were recorded and are not in @events */
@@ -61,11 +62,11 @@ struct gm_copy {
 	struct gm_region layout[GM_REGION_COUNT];	/* of the header that was validated */
 };
 
-/* Copy the journal of this process under its locks (the copy of the tables alone). Returns 0;
- * -ENODEV when there is none; or -errno. */
+/* Copy the journal of this process, its tables under their locks. Returns 0; -ENODEV when there is
+ * none; or -errno. */
 int gm_copy_from_process(struct gm_copy *copy);
 
-/* The append-only areas once more, before gm_copy_settle: what has got a name since. */
+/* The append-only areas once more, before gm_copy_resolve: what has got a name since. */
 void gm_copy_renew_names(struct gm_copy *copy);
 
 /* Copy from a file descriptor by pread. Returns 0, -EBADMSG when it is no journal of a version
@@ -76,8 +77,9 @@ int gm_copy_from_file(struct gm_copy *copy, int fd);
  * were under way and whose address only an event shows to be in use again count as live. */
 int gm_copy_tables(struct gm_copy *copy, int fd);
 
-/* Undo, resolve, sort, count. @max_events: newest ones kept; UINT64_MAX for all. 0 or -errno. */
-int gm_copy_settle(struct gm_copy *copy, uint64_t max_events);
+/* Undo what was half done, complete frees that took effect, sort the events and count them. @max_events:
+ * how many of the newest stay; UINT64_MAX for all. 0 or -errno. */
+int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events);
 
 /* Safe on a zeroed copy and after any failure; leaves it zeroed. */
 void gm_copy_free(struct gm_copy *copy);
@@ -111,7 +113,7 @@ size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region);
 /* Items that found no room in a region, ever. */
 uint64_t gm_copy_refused(const struct gm_copy *copy, enum gm_region_id region);
 
-/* The thread that wrote an event of a settled copy; 0 unknown. */
+/* The thread that wrote an event of a resolved copy; 0 unknown. */
 uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event);
 
 /* Walk the blocks of a segment: the first with @block 0; GM_NONE at the end. @walk starts zeroed

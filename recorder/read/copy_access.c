@@ -1,5 +1,5 @@
 /*
- * copy_access.c - a copy's memory, the accessors that check every id, and its clock.
+ * copy_access.c - a journal copy's memory, the accessors that check every id, and its clock.
  *
  * Thread context: one thread a copy. No malloc: anonymous mappings, given back by gm_copy_free.
  */
@@ -185,7 +185,7 @@ const char *gm_copy_string(const struct gm_copy *copy, uint32_t id, uint32_t *re
 
 uint32_t gm_copy_event_thread(const struct gm_copy *copy, const struct gm_event *event)
 {
-	/* Chunks are aligned to their size, in the copy and in what gm_settle_segments made. */
+	/* Chunks are aligned to their size, in the copy and in what gm_resolve_segments made. */
 	const struct gm_chunk *chunk =
 		(const struct gm_chunk *)((uintptr_t)event & ~(uintptr_t)(GM_CHUNK_BYTES - 1));
 	const struct gm_thread *thread;

@@ -25,7 +25,7 @@ struct scan {
 	bool *complete;			/* flights that an event shows to be complete */
 };
 
-int gm_settle_flights(struct gm_copy *copy)
+int gm_resolve_flights(struct gm_copy *copy)
 {
 	size_t threads = gm_copy_items(copy, GM_REGION_THREADS);
 	const struct gm_thread *thread = (const void *)
@@ -289,7 +289,7 @@ static int collect(struct scan *scan)
 	return r;
 }
 
-int gm_settle_events(struct gm_copy *copy, uint64_t max_events)
+int gm_resolve_events(struct gm_copy *copy, uint64_t max_events)
 {
 	struct gm_pair *scratch, *order;
 	struct scan scan;
@@ -318,18 +318,4 @@ int gm_settle_events(struct gm_copy *copy, uint64_t max_events)
 	if (copy->header->history_newest)
 		trim(copy, copy->header->history_newest);
 	return 0;
-}
-
-int gm_copy_settle(struct gm_copy *copy, uint64_t max_events)
-{
-	int r;
-
-	gm_settle_undo(copy);
-	gm_settle_thread_caches(copy);
-	r = gm_settle_flights(copy);
-	if (!r)
-		r = gm_settle_segments(copy);
-	if (!r)
-		r = gm_settle_events(copy, max_events);
-	return r;
 }

@@ -1,5 +1,5 @@
 /*
- * copy_internal.h - what the files of the copy share: memory, the source of a copy, sorting.
+ * copy_internal.h - what the files of the journal copy share: memory, sorting, the steps of resolving.
  *
  * Thread context: as copy.h. Nothing here is for other rooms.
  */
@@ -23,7 +23,7 @@ void *gm_scratch_get(struct gm_scratch *scratch, size_t bytes);
 void gm_scratch_drop(struct gm_scratch *scratch, void *at);
 void gm_scratch_free(struct gm_scratch *scratch);
 
-/* Map @bytes for the copy itself. 0 or -ENOMEM. */
+/* Map @bytes for the journal copy itself. 0 or -ENOMEM. */
 int gm_copy_map(struct gm_copy *copy, uint64_t bytes);
 
 /* Have the pages of the copy from @offset there before they are written. */
@@ -70,11 +70,11 @@ int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 
-/* The parts of gm_copy_settle, in this order. 0 or -errno. */
-void gm_settle_undo(struct gm_copy *copy);
-void gm_settle_thread_caches(struct gm_copy *copy);
-int gm_settle_flights(struct gm_copy *copy);
-int gm_settle_segments(struct gm_copy *copy);
-int gm_settle_events(struct gm_copy *copy, uint64_t max_events);
+/* The parts of gm_copy_resolve, in this order. 0 or -errno. */
+void gm_resolve_undo(struct gm_copy *copy);
+void gm_resolve_thread_caches(struct gm_copy *copy);
+int gm_resolve_flights(struct gm_copy *copy);
+int gm_resolve_segments(struct gm_copy *copy);
+int gm_resolve_events(struct gm_copy *copy, uint64_t max_events);
 
 #endif

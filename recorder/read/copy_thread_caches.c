@@ -70,7 +70,7 @@ static void free_block(const struct gm_copy *copy, struct gm_block *block)
 	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT_BYTES, block->size, 0);
 }
 
-void gm_settle_thread_caches(struct gm_copy *copy)
+void gm_resolve_thread_caches(struct gm_copy *copy)
 {
 	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++)
 		count_thread_cache(copy, gm_copy_tcache(copy, i));

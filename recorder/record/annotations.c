@@ -1,8 +1,7 @@
 /*
  * annotations.c - annotations into the history: see annotations.h.
  *
- * The share: an eighth of the history at once, then a 64th of it each second. A thread takes it in
- * small lots, so that threads do not meet at one counter.
+ * The share: an eighth of the history at once, then a 64th of it each second.
  * Lock: the domain's, as every event. Texts are looked up without one.
  */
 #include "recorder/record/annotations.h"
@@ -14,12 +13,13 @@
 #include "recorder/record/tables.h"
 
 #define KNOWN 1024u			/* texts seen lately; a power of two */
-#define LOT 32u				/* events that a thread takes of the share at a time */
+#define SHARE_LEAST 32			/* events, at once and each second, however short the history is */
 
-/* A range's number: string id / 8, a count, the device. */
+/* A range's number: string id / 8, a count, the device, and a mark: programs end what never began. */
 #define RANGE_COUNT_SHIFT 29
 #define RANGE_COUNT_MASK UINT32_C(0xfffff)
 #define RANGE_DEVICE_SHIFT 49
+#define RANGE_MARK_SHIFT 56
 
 struct open_range {
 	uint32_t name;
@@ -31,7 +31,6 @@ struct open_range {
 static __thread struct {
 	struct open_range open[GM_RANGES_OPEN];
 	uint32_t depth, deeper;		/* ranges in @open; more that found no place there */
-	uint32_t credit;		/* events that may be written before the share is asked again */
 } own;
 
 static struct {
@@ -53,8 +52,8 @@ static uint64_t coarse_ns(void)
 
 void gm_annotations_begin(uint64_t events)
 {
-	share.most = (int64_t)(events / 8 + LOT);
-	share.each_second = (int64_t)(events / 64 + LOT);
+	share.most = (int64_t)(events / 8) + SHARE_LEAST;
+	share.each_second = (int64_t)(events / 64) + SHARE_LEAST;
 	gm_set(&share.left, share.most);
 	gm_set(&share.filled_ns, coarse_ns());
 }
@@ -77,25 +76,15 @@ static void fill_share(void)
 		atomic_fetch_add_explicit(&share.left, more, memory_order_relaxed);
 }
 
-static bool take_lot(uint32_t events)
+static bool take(int64_t events)
 {
-	if (gm_get(&share.left) < LOT)
+	if (gm_get(&share.left) < events)
 		fill_share();
-	if (atomic_fetch_sub_explicit(&share.left, LOT, memory_order_relaxed) < (int64_t)LOT) {
-		atomic_fetch_add_explicit(&share.left, LOT, memory_order_relaxed);
-		gm_count(&gm_header_get()->annotations_lost, 1);
-		return false;
-	}
-	own.credit += LOT - events;
-	return true;
-}
-
-static inline bool take(uint32_t events)
-{
-	if (gm_unlikely(own.credit < events))
-		return take_lot(events);
-	own.credit -= events;
-	return true;
+	if (atomic_fetch_sub_explicit(&share.left, events, memory_order_relaxed) >= events)
+		return true;
+	atomic_fetch_add_explicit(&share.left, events, memory_order_relaxed);
+	gm_count(&gm_header_get()->annotations_lost, 1);
+	return false;
 }
 
 /* ---- texts ------------------------------------------------------------------------------------- */
@@ -230,16 +219,16 @@ uint64_t gm_annotate_start(const struct gm_annotation *what)
 	if (write_event(what->device, GM_STAGE_START, what->name, what->scope_name, count))
 		return GM_RANGE_NONE;
 	return what->name / 8 | count << RANGE_COUNT_SHIFT |
-	       (uint64_t)what->device << RANGE_DEVICE_SHIFT;
+	       (uint64_t)what->device << RANGE_DEVICE_SHIFT | UINT64_C(1) << RANGE_MARK_SHIFT;
 }
 
 void gm_annotate_end(uint64_t range, uint32_t scope_name)
 {
 	uint64_t count = range >> RANGE_COUNT_SHIFT & RANGE_COUNT_MASK;
 
-	if (!count || !gm_header_get())
+	if (!count || !gm_header_get() || range >> RANGE_MARK_SHIFT != 1)
 		return;
-	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT), GM_STAGE_END,
+	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT & 0x7f), GM_STAGE_END,
 		    (uint32_t)(range & ((UINT64_C(1) << RANGE_COUNT_SHIFT) - 1)) * 8, scope_name,
 		    count);
 }

@@ -370,6 +370,20 @@ void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, s
 	gm_jsonw_bytes(w, text, length);
 }
 
+void gm_jsonw_key_i64_if(struct gm_jsonw *w, const char *key, bool known, int64_t value)
+{
+	gm_jsonw_key(w, key);
+	if (known)
+		gm_jsonw_i64(w, value);
+	else
+		gm_jsonw_null(w);
+}
+
+void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64_t value)
+{
+	gm_jsonw_key_i64_if(w, key, known, (int64_t)value);	/* as gm_jsonw_u64 */
+}
+
 int gm_jsonw_finish(struct gm_jsonw *w)
 {
 	if (!w->error && (w->depth || !w->done))

@@ -65,4 +65,8 @@ void gm_jsonw_key_bool(struct gm_jsonw *w, const char *key, bool value);
 void gm_jsonw_key_text(struct gm_jsonw *w, const char *key, const char *value);
 void gm_jsonw_key_bytes(struct gm_jsonw *w, const char *key, const char *text, size_t length);
 
+/* The same with null where @known is false. */
+void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64_t value);
+void gm_jsonw_key_i64_if(struct gm_jsonw *w, const char *key, bool known, int64_t value);
+
 #endif

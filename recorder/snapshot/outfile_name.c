@@ -1,10 +1,11 @@
 /*
  * outfile_name.c - the names of files that are made from a template: see outfile.h.
  *
- * Thread and signal context: any. No malloc, no stdio, no locale.
+ * Thread context: any. No malloc, no locale; of stdio only snprintf of integers.
  */
 #include "recorder/snapshot/outfile.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NAME_BYTES 255			/* what file systems take */
@@ -32,37 +33,29 @@ static void put_word(struct text *text, const char *from)
 	}
 }
 
-static void put_number(struct text *text, uint64_t value, unsigned int digits)
+static void put_number(struct text *text, uint64_t value)
 {
-	char buffer[20];
-	unsigned int at = sizeof(buffer);
+	char digits[24];
 
-	do {
-		buffer[--at] = (char)('0' + value % 10);
-		value /= 10;
-	} while (at && (value || sizeof(buffer) - at < digits));
-	put(text, buffer + at, sizeof(buffer) - at);
+	put(text, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value));
 }
 
-/* 20251120T154012Z: no time zone, since reading one takes locks and files. */
+/* 20251120T154012Z: gmtime_r would take a lock, and may read a file. */
 static void put_time(struct text *text, uint64_t time_us)
 {
-	uint64_t seconds = time_us / 1000000, days = seconds / 86400;
+	unsigned long long seconds = time_us / 1000000;
 	/* Days since 0000-03-01, by eras of 400 years: H. Hinnant, "chrono-compatible
 	 * low-level date algorithms". */
-	uint64_t z = days + 719468, era = z / 146097, doe = z % 146097;
+	uint64_t z = seconds / 86400 + 719468, era = z / 146097, doe = z % 146097;
 	uint64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
 	uint64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
 	uint64_t mp = (5 * doy + 2) / 153, month = mp < 10 ? mp + 3 : mp - 9;
+	char buffer[48];
 
-	put_number(text, yoe + era * 400 + (month <= 2), 4);
-	put_number(text, month, 2);
-	put_number(text, doy - (153 * mp + 2) / 5 + 1, 2);
-	put(text, "T", 1);
-	put_number(text, seconds / 3600 % 24, 2);
-	put_number(text, seconds / 60 % 60, 2);
-	put_number(text, seconds % 60, 2);
-	put(text, "Z", 1);
+	put(text, buffer, (size_t)snprintf(buffer, sizeof(buffer), "%04llu%02u%02uT%02u%02u%02uZ",
+		(unsigned long long)(yoe + era * 400 + (month <= 2)), (unsigned int)month,
+		(unsigned int)(doy - (153 * mp + 2) / 5 + 1), (unsigned int)(seconds / 3600 % 24),
+		(unsigned int)(seconds / 60 % 60), (unsigned int)(seconds % 60)));
 }
 
 size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *words,
@@ -84,10 +77,10 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 			put_word(&text, words->host);
 			break;
 		case 'p':
-			put_number(&text, (uint64_t)words->pid, 1);
+			put_number(&text, (uint64_t)words->pid);
 			break;
 		case 'k':
-			put_number(&text, words->rank < 0 ? 0 : (uint64_t)words->rank, 1);
+			put_number(&text, words->rank < 0 ? 0 : (uint64_t)words->rank);
 			break;
 		case 't':
 			put_time(&text, words->time_us);
@@ -96,7 +89,7 @@ size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *wo
 			put_word(&text, words->reason);
 			if (words->number) {
 				put(&text, "-", 1);
-				put_number(&text, words->number, 1);
+				put_number(&text, words->number);
 			}
 			break;
 		case '%':
@@ -122,22 +115,18 @@ static size_t stem_length(const char *name)
 void gm_outfile_numbered(const char *name, unsigned int number, char ret[256])
 {
 	size_t stem = stem_length(name), extension = strlen(name) - stem, room;
-	char digits[24];
-	struct text suffix = { digits, 0, sizeof(digits) };
+	char suffix[16] = "";
 	struct text text = { ret, 0, NAME_BYTES + 1 };
 
-	digits[0] = '\0';
-	if (number > 1) {
-		put(&suffix, "-", 1);
-		put_number(&suffix, number, 1);
-	}
-	room = NAME_BYTES - suffix.length - (extension < 16 ? extension : 0);
+	if (number > 1)
+		snprintf(suffix, sizeof(suffix), "-%u", number);
+	room = NAME_BYTES - strlen(suffix) - (extension < 16 ? extension : 0);
 	if (stem > room) {
 		stem = room;
 		while (stem && ((unsigned char)name[stem] & 0xc0) == 0x80)
 			stem--;
 	}
 	put(&text, name, stem);
-	put(&text, digits, suffix.length);
+	put(&text, suffix, strlen(suffix));
 	put(&text, name + strlen(name) - extension, extension);
 }

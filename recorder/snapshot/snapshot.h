@@ -1,5 +1,5 @@
 /*
- * snapshot.h - a copy as the JSON snapshot, version 1: docs/snapshot.md describes it.
+ * snapshot.h - a journal copy as the JSON snapshot, version 1: docs/snapshot.md describes it.
  *
  * Streams through one 64 KiB buffer to a file descriptor; no malloc, no stdio, no locale.
  * Thread context: any one thread. Not for signal handlers.
@@ -20,7 +20,7 @@ struct gm_snapshot_request {
 	void (*naming)(const char *path, uint64_t inode);
 };
 
-/* Write the JSON of a settled copy to @fd. Returns 0; -errno (of write); -EBADMSG where what was read
+/* Write the JSON of a resolved journal copy to @fd. Returns 0; -errno (of write); -EBADMSG where what was read
  * from a file would become out of all proportion: it is damaged. */
 int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);

@@ -131,20 +131,13 @@ static void put_device(struct gm_snap *snap, unsigned int d)
 		gm_snap_key_chars(snap, "name", domain->name, sizeof(domain->name));
 		gm_jsonw_key_bytes(w, "uuid", uuid, sizeof(uuid));
 		gm_jsonw_key_u64(w, "total_bytes", domain->total_bytes);
-		gm_jsonw_key(w, "free_bytes");
-		if (domain->free_stamp)
-			gm_jsonw_u64(w, domain->free_bytes);
-		else
-			gm_jsonw_null(w);
+		gm_jsonw_key_u64_if(w, "free_bytes", domain->free_stamp != 0, domain->free_bytes);
 		gm_snap_key_time(snap, "sampled_us", domain->free_stamp);
 		put_stats(snap, &domain->stats);
 		gm_snap_usage(snap, "by_module", d, true);
 		gm_snap_usage(snap, "by_kind", d, false);
-		gm_jsonw_key(w, "unattributed_bytes");
-		if (domain->free_stamp)
-			gm_jsonw_i64(w, domain->unattributed_bytes);
-		else
-			gm_jsonw_null(w);
+		gm_jsonw_key_i64_if(w, "unattributed_bytes", domain->free_stamp != 0,
+				    domain->unattributed_bytes);
 	}
 	gm_jsonw_end(w);
 }

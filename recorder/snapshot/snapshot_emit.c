@@ -1,5 +1,5 @@
 /*
- * snapshot_emit.c - the JSON of a settled copy: the order of its sections, and its file.
+ * snapshot_emit.c - the JSON of a resolved journal copy: the order of its sections, and its file.
  *
  * Memory comes from anonymous mappings, given back at the end. SIGXFSZ is blocked in the writing
  * thread while it writes, so that a file size limit is an error and no death.
@@ -29,20 +29,12 @@ void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, 
 
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp)
 {
-	gm_jsonw_key(snap->w, key);
-	if (stamp)
-		gm_jsonw_u64(snap->w, gm_clock_wall_us(&snap->wall, stamp));
-	else
-		gm_jsonw_null(snap->w);
+	gm_jsonw_key_u64_if(snap->w, key, stamp != 0, gm_clock_wall_us(&snap->wall, stamp));
 }
 
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
 {
-	gm_jsonw_key(snap->w, "device");
-	if (domain < GM_MAX_DEVICES)
-		gm_jsonw_u64(snap->w, domain);
-	else
-		gm_jsonw_null(snap->w);
+	gm_jsonw_key_u64_if(snap->w, "device", domain < GM_MAX_DEVICES, domain);
 }
 
 /* Devices are listed up to the last one that anything is known of. */

@@ -28,16 +28,8 @@ static void put_limit(struct gm_snap *snap, const struct gm_failure *failure)
 	struct gm_jsonw *w = snap->w;
 
 	gm_jsonw_key_text(w, "refused_by", gm_limit_name(ours ? failure->limit : GM_LIMIT_NONE));
-	gm_jsonw_key(w, "limit_bytes");
-	if (ours)
-		gm_jsonw_u64(w, failure->limit_bytes);
-	else
-		gm_jsonw_null(w);
-	gm_jsonw_key(w, "limit_used_bytes");
-	if (ours)
-		gm_jsonw_u64(w, failure->limit_used_bytes);
-	else
-		gm_jsonw_null(w);
+	gm_jsonw_key_u64_if(w, "limit_bytes", ours, failure->limit_bytes);
+	gm_jsonw_key_u64_if(w, "limit_used_bytes", ours, failure->limit_used_bytes);
 }
 
 /* The members of one failure, without the braces. */
@@ -110,21 +102,9 @@ static void put_signal(struct gm_snap *snap, const struct gm_header *header)
 	gm_jsonw_key_i64(w, "signal", header->crash_signal);
 	gm_jsonw_key_text(w, "signal_name", gm_signal_name(header->crash_signal));
 	gm_jsonw_key_i64(w, "code", header->crash_code);
-	gm_jsonw_key(w, "address");
-	if (sent)
-		gm_jsonw_null(w);
-	else
-		gm_jsonw_u64(w, header->crash_address);
-	gm_jsonw_key(w, "sender_pid");
-	if (sent)
-		gm_jsonw_i64(w, header->crash_sender_pid);
-	else
-		gm_jsonw_null(w);
-	gm_jsonw_key(w, "sender_uid");
-	if (sent)
-		gm_jsonw_u64(w, header->crash_sender_uid);
-	else
-		gm_jsonw_null(w);
+	gm_jsonw_key_u64_if(w, "address", !sent, header->crash_address);
+	gm_jsonw_key_i64_if(w, "sender_pid", sent, header->crash_sender_pid);
+	gm_jsonw_key_u64_if(w, "sender_uid", sent, header->crash_sender_uid);
 	gm_snap_key_time(snap, "time_us", header->crash_tsc);
 	gm_jsonw_key_u64(w, "thread", header->crash_tid);
 }

@@ -20,11 +20,7 @@ void gm_snap_process(struct gm_snap *snap)
 	gm_snap_key_chars(snap, "command_line", header->command_line, sizeof(header->command_line));
 	gm_snap_key_chars(snap, "directory", header->directory, sizeof(header->directory));
 	gm_snap_key_chars(snap, "host", header->host, sizeof(header->host));
-	gm_jsonw_key(w, "rank");
-	if (header->rank >= 0)
-		gm_jsonw_i64(w, header->rank);
-	else
-		gm_jsonw_null(w);
+	gm_jsonw_key_i64_if(w, "rank", header->rank >= 0, header->rank);
 	gm_jsonw_key_u64(w, "uid", header->uid);
 	gm_jsonw_key_u64(w, "start_time_us", header->start_time_us);
 	gm_jsonw_key_i64(w, "driver_version", header->driver_version);

@@ -137,7 +137,7 @@ static double one_round(const char *room, double took[COLUMNS], size_t *ret_even
 	if (gm_copy_from_process(&copy))
 		exit(1);
 	copied = now_ms();
-	if (gm_copy_settle(&copy, UINT64_MAX))
+	if (gm_copy_resolve(&copy, UINT64_MAX))
 		exit(1);
 	settled = now_ms();
 	snprintf(template, sizeof(template), "%s/bench.%%p.json", room);

@@ -130,7 +130,7 @@ static void read_journal(int fd)
 		answers[0]++;
 		return;
 	}
-	r = gm_copy_settle(&copy, UINT64_MAX);
+	r = gm_copy_resolve(&copy, UINT64_MAX);
 	insist(!r, "settle failed");
 	insist(gm_copy_check(&copy, count, &violations) == violations, "violations miscounted");
 	answers[violations ? 2 : 1]++;

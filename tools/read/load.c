@@ -209,7 +209,7 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 	r = tables ? gm_copy_tables(&copy, fd) : gm_copy_from_file(&copy, fd);
 	if (r)
 		return refuse(ret, "%s", copy.error);
-	r = gm_copy_settle(&copy, tables ? 0 : UINT64_MAX);
+	r = gm_copy_resolve(&copy, tables ? 0 : UINT64_MAX);
 	if (!r)
 		json = emit(&copy, alive ? "outside" : "recovered", !alive, alive);
 	gm_copy_free(&copy);

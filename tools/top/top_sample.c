@@ -441,7 +441,7 @@ int gm_top_sample(struct gm_top_process *process)
 	}
 	r = gm_copy_tables(&copy, process->fd);
 	if (!r)
-		r = gm_copy_settle(&copy, 0);
+		r = gm_copy_resolve(&copy, 0);
 	if (!r)
 		r = read_copy(process, &copy, process->samples ? now - process->when : 0);
 	if (r) {

@@ -188,7 +188,7 @@ static int recover_open(int fd, const struct entry *entry, const struct stat *st
 		return describe_living(fd, ret);
 	r = gm_copy_from_file(&copy, fd);
 	if (!r)
-		r = gm_copy_settle(&copy, UINT64_MAX);
+		r = gm_copy_resolve(&copy, UINT64_MAX);
 	if (r)
 		return fail(ret, r, copy.error[0] ? copy.error : strerror(-r));
 	describe(ret);

@@ -168,7 +168,7 @@ static int take(struct taking *t)
 	memset(&copy, 0, sizeof(copy));
 	r = gm_copy_from_file(&copy, t->of->fd);
 	if (!r)
-		r = gm_copy_settle(&copy, UINT64_MAX);
+		r = gm_copy_resolve(&copy, UINT64_MAX);
 	if (!r)
 		r = write_copy(t, &copy);
 	else if (copy.error[0])

@@ -28,7 +28,7 @@ static int check(const char *path)
 	memset(&copy, 0, sizeof(copy));
 	rc = fd < 0 ? -errno : gm_copy_from_file(&copy, fd);
 	if (!rc)
-		rc = gm_copy_settle(&copy, UINT64_MAX);
+		rc = gm_copy_resolve(&copy, UINT64_MAX);
 	bad = rc ? 1 : gm_copy_check(&copy, report, NULL);
 	printf("%s: %s %d, %zu events, %zu in flight\n", path, rc ? copy.error : "violations",
 	       rc ? rc : bad, copy.event_count, copy.flight_count);

@@ -106,8 +106,8 @@ int replay(const struct gm_copy *copy)
 	return bad;
 }
 
-void settle_sound(struct gm_copy *copy, uint64_t max_events)
+void resolve_sound(struct gm_copy *copy, uint64_t max_events)
 {
-	ck_assert_int_eq(gm_copy_settle(copy, max_events), 0);
+	ck_assert_int_eq(gm_copy_resolve(copy, max_events), 0);
 	ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
 }

@@ -22,6 +22,6 @@ unsigned int slot_of(uint64_t address);
 int replay(const struct gm_copy *copy);
 
 /* Settle; the test fails when a rule is broken. */
-void settle_sound(struct gm_copy *copy, uint64_t max_events);
+void resolve_sound(struct gm_copy *copy, uint64_t max_events);
 
 #endif

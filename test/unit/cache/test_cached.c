@@ -570,7 +570,7 @@ static int violations(void)
 	int bad;
 
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
-	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 	bad = gm_copy_check(&copy, NULL, NULL);
 	gm_copy_free(&copy);
 	return bad;

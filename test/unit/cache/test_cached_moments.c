@@ -326,7 +326,7 @@ static void complain(void *arg, const char *what, uint64_t where)
 
 static void settle(struct gm_copy *copy)
 {
-	ck_assert_int_eq(gm_copy_settle(copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(copy, complain, NULL), 0);
 	ck_assert_uint_eq(copy->damage, 0);
 	ck_assert_uint_le(copy->flight_count, THREADS);

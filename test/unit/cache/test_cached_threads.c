@@ -172,7 +172,7 @@ static void same_copy(void)
 
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 	ck_assert(copy.consistent);
-	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
 	ck_assert_uint_eq(copy.damage, 0);
 	for (size_t i = 1; i < gm_copy_items(&copy, GM_REGION_USAGE); i++) {
@@ -305,7 +305,7 @@ static void *look(void *arg)
 		wrong += gm_record_stats(0, &stats) != 0;
 		if (gm_copy_from_process(&copy))
 			continue;
-		wrong += gm_copy_settle(&copy, UINT64_MAX) != 0;
+		wrong += gm_copy_resolve(&copy, UINT64_MAX) != 0;
 		if (copy.consistent)
 			wrong += gm_copy_check(&copy, NULL, NULL) != 0 || copy.undone;
 		gm_copy_free(&copy);
@@ -463,7 +463,7 @@ START_TEST(a_shard_whose_thread_died_there)
 	ck_assert_int_le(time(NULL) - began, 60);
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 	ck_assert(copy.consistent);		/* it stood still */
-	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
 	gm_copy_free(&copy);
 	gm_set(&keep->slot->tcache_owner, GM_TCACHE_NOBODY);

@@ -114,7 +114,7 @@ static void same_copy(void)
 	struct gm_copy copy;
 
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
-	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
 	for (unsigned int d = 0; d < 2; d++)
 		domains[d] = gm_copy_domain(&copy, d);
@@ -279,7 +279,7 @@ START_TEST(an_operation_during_a_copy)
 	close(fd);
 	ck_assert_uint_eq(looks, 0);
 	ck_assert(copy.consistent);		/* at the second try */
-	ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(&copy, NULL, NULL), 0);
 	ck_assert_int_eq(gm_copy_domain(&copy, 0)->stats.stat[GM_STAT_ALLOCATION][0].current, 1);
 	ck_assert_uint_ne(gm_copy_block(&copy, live[0].block[0])->state, GM_BLOCK_ACTIVE);

@@ -322,7 +322,7 @@ static int check_tables(void)
 		if (gm_copy_from_process(&copy) < 0)
 			return 1;
 	}
-	if (copy.consistent && gm_copy_settle(&copy, UINT64_MAX) == 0)
+	if (copy.consistent && gm_copy_resolve(&copy, UINT64_MAX) == 0)
 		bad = gm_copy_check(&copy, NULL, NULL) + (copy.undone != 0);
 	gm_copy_free(&copy);
 	return bad;

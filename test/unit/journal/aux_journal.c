@@ -228,7 +228,7 @@ void aux_copy(struct gm_copy *ret_copy)
 {
 	ck_assert_int_eq(gm_copy_from_process(ret_copy), 0);
 	ck_assert(ret_copy->consistent);
-	ck_assert_int_eq(gm_copy_settle(ret_copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(ret_copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(ret_copy, complain, NULL), 0);
 	ck_assert_uint_eq(ret_copy->damage, 0);
 }

@@ -60,7 +60,7 @@ size_t aux_count_events(int action);
 size_t aux_count_stacks(uint32_t stack);
 
 struct gm_copy;
-/* A settled copy of the living journal, checked; the caller frees it. */
+/* A resolved copy of the living journal, checked; the caller frees it. */
 void aux_copy(struct gm_copy *ret_copy);
 
 /* How long a stress may take: the test's own default, times the variable GM_STRESS. */

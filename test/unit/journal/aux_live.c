@@ -21,7 +21,7 @@ void aux_read_journal(int fd, struct gm_copy *copy)
 
 	if (r < 0)
 		ck_abort_msg("unreadable: %s (%s)", strerror(-r), copy->error);
-	ck_assert_int_eq(gm_copy_settle(copy, UINT64_MAX), 0);
+	ck_assert_int_eq(gm_copy_resolve(copy, UINT64_MAX), 0);
 	ck_assert_int_eq(gm_copy_check(copy, aux_complain, NULL), 0);
 	ck_assert_uint_eq(copy->damage, 0);
 }

@@ -218,7 +218,7 @@ static void compare(struct gm_copy *copy)
 	json_t *root;
 	char *text;
 
-	settle_sound(copy, UINT64_MAX);
+	resolve_sound(copy, UINT64_MAX);
 	ck_assert_int_eq(replay(copy), 0);
 	ck_assert(copy->consistent);
 	ck_assert_uint_eq(copy->flight_count, 0);
@@ -277,7 +277,7 @@ START_TEST(a_small_history_has_one_horizon)
 	aux_start(63 * 8);
 	model_steps(8000, &seed);
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
-	settle_sound(&copy, UINT64_MAX);
+	resolve_sound(&copy, UINT64_MAX);
 	ck_assert_int_eq(replay(&copy), 0);
 	ck_assert_uint_gt(copy.event_count, 63 * 3);
 	ck_assert_uint_le(copy.event_count, 63 * 8);

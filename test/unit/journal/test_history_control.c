@@ -55,7 +55,7 @@ static size_t count_actions(const struct gm_copy *copy, enum gm_action action)
 static void copy_of(struct gm_copy *copy)
 {
 	ck_assert_int_eq(gm_copy_from_process(copy), 0);
-	settle_sound(copy, UINT64_MAX);
+	resolve_sound(copy, UINT64_MAX);
 	ck_assert_int_eq(replay(copy), 0);
 }
 
@@ -282,7 +282,7 @@ START_TEST(ranges_are_whole)
 	const struct gm_annotation what = { .name = GM_NONE };
 	uint64_t ranges[2000];
 	struct gm_copy copy;
-	size_t starts;
+	size_t starts, marks = 0;
 
 	aux_start(8000);
 	for (int i = 0; i < 2000; i++) {
@@ -293,12 +293,13 @@ START_TEST(ranges_are_whole)
 		gm_annotate_end(ranges[i], GM_NONE);
 	gm_annotate_end(0, GM_NONE);
 	gm_annotate_end(UINT64_MAX, GM_NONE);
-	ck_assert_int_eq(gm_annotate_mark(&what), -EAGAIN);
+	while (gm_annotate_mark(&what) == 0)	/* what was left of the share */
+		ck_assert_uint_lt(++marks, 100);
 	copy_of(&copy);
 	starts = 0;
 	for (size_t i = 0; i < copy.event_count; i++)
 		starts += copy.events[i]->flags == GM_STAGE_START;
-	ck_assert_uint_eq(copy.event_count, 2 * starts);
+	ck_assert_uint_eq(copy.event_count, 2 * starts + marks);
 	ck_assert_uint_ge(starts, 450);
 	ck_assert_uint_le(starts, 1000);
 	ck_assert_uint_eq(gm_recorder_header()->annotations_lost, 2000 - starts + 1);

@@ -285,7 +285,7 @@ static void check_unfinished(void)
 		r = gm_copy_from_file(&copy, fd);
 		ck_assert(r == 0 || r == -EBADMSG);
 		if (r == 0) {
-			ck_assert_int_eq(gm_copy_settle(&copy, UINT64_MAX), 0);
+			ck_assert_int_eq(gm_copy_resolve(&copy, UINT64_MAX), 0);
 			ck_assert_int_eq(gm_copy_check(&copy, aux_complain, NULL), 0);
 		}
 		gm_copy_free(&copy);

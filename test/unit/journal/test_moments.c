@@ -165,7 +165,7 @@ START_TEST(every_live_copy_is_one_moment)
 
 		ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 		ck_assert(copy.consistent);
-		settle_sound(&copy, UINT64_MAX);
+		resolve_sound(&copy, UINT64_MAX);
 		ck_assert_uint_eq(copy.undone, 0);
 		ck_assert_int_eq(replay(&copy), 0);
 		ck_assert_uint_le(copy.flight_count, thread_count);
@@ -207,7 +207,7 @@ START_TEST(stopped_in_a_change)
 	domain->live_bytes[GM_KIND_DEVICE] += 4711;
 	ck_assert_int_eq(gm_copy_from_process(&copy), 0);
 	ck_assert(copy.consistent);
-	settle_sound(&copy, UINT64_MAX);
+	resolve_sound(&copy, UINT64_MAX);
 	ck_assert_uint_eq(copy.undone, 1);
 	ck_assert_int_eq(replay(&copy), 0);
 	gm_copy_free(&copy);
@@ -344,7 +344,7 @@ START_TEST(killed_at_any_moment)
 		ck_assert_msg(fd >= 0, "%s", path);
 		ck_assert_int_eq(gm_copy_alive(fd), 0);
 		ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
-		settle_sound(&copy, UINT64_MAX);
+		resolve_sound(&copy, UINT64_MAX);
 		ck_assert_int_eq(replay(&copy), 0);
 		ck_assert_uint_le(copy.flight_count, thread_count);
 		compare_with_the_dead(&copy);

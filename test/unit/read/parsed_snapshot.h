@@ -51,7 +51,7 @@ static void settle(uint64_t max_events)
 
 	gm_copy_free(&copy);
 	ck_assert_int_eq(gm_copy_from_file(&copy, fd), 0);
-	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, max_events), 0);
 	close(fd);
 }
 

@@ -43,15 +43,15 @@ static int make_copy(void)
 	return r;
 }
 
-static void settle_all(uint64_t max_events)
+static void resolve_all(uint64_t max_events)
 {
 	ck_assert_int_eq(make_copy(), 0);
-	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, max_events), 0);
 }
 
-static void settle_sound(void)
+static void resolve_sound(void)
 {
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_eq(gm_copy_check(&copy, complain, NULL), 0);
 }
 
@@ -69,7 +69,7 @@ static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op,
 
 START_TEST(empty)
 {
-	settle_sound();
+	resolve_sound();
 	ck_assert(copy.consistent);
 	ck_assert_uint_eq(copy.event_count, 0);
 	ck_assert_uint_eq(copy.segment_count, 0);
@@ -152,7 +152,7 @@ START_TEST(tables_and_events)
 	b = jb_alloc(&jb, 1, device_bytes(0x3000000, 512, OP(1, 2), 20));
 	jb_free(&jb, 1, a, OP(1, 3), 30);
 	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 4), 40));
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.event_count, 9);
 	ck_assert_uint_eq(copy.segment_count, 2);
 	ck_assert_uint_eq(copy.segments[0], a);
@@ -189,7 +189,7 @@ START_TEST(half_an_allocation_is_undone)
 	thread->flight_action = GM_ACTION_ALLOC;
 	thread->flight_size = MIB;
 	thread->flight_tsc = 15;
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.undone, 1);
 	ck_assert_uint_eq(copy.segment_count, 1);
 	ck_assert_ptr_eq(gm_copy_segment(&copy, a), NULL);
@@ -202,7 +202,7 @@ START_TEST(half_an_allocation_is_undone)
 	ck_assert_uint_eq(copy.flights[0].tid, 100);
 	/* The same, complete: nothing to undo, nothing in flight. */
 	domain->undo_op = 0;
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.undone, 0);
 	ck_assert_uint_eq(copy.segment_count, 2);
 	ck_assert_uint_eq(copy.event_count, 4);
@@ -237,7 +237,7 @@ START_TEST(half_a_cached_block_is_undone)
 		tcache->counts.events++;
 	}
 	tcache->undo_op = OP(1, 2);
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.undone, 1);
 	ck_assert_uint_eq(copy.event_count, 2);
 	ck_assert_uint_eq(copy.dropped_total, 0);
@@ -247,7 +247,7 @@ START_TEST(half_a_cached_block_is_undone)
 	ck_assert_uint_eq(domain->counts.events, 4);
 	/* The same, complete. */
 	tcache->undo_op = 0;
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.undone, 0);
 	ck_assert_uint_eq(copy.event_count, 4);
 	ck_assert_uint_eq(gm_copy_block(&copy, a)->state, GM_BLOCK_INACTIVE);
@@ -258,11 +258,11 @@ START_TEST(half_a_cached_block_is_undone)
 	/* What no writer leaves. */
 	tcache->undo_op = OP(1, 2);
 	tcache->undo_count = GM_TCACHE_UNDO + 1;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_eq(copy.damage, 1);
 	tcache->undo_op = 0;
 	tcache->domain = GM_DOMAINS;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_eq(copy.damage, 1);
 }
 END_TEST
@@ -277,7 +277,7 @@ START_TEST(the_oldest_value_of_a_word_wins)
 	domain->live_bytes[GM_KIND_ARRAY] = 5;
 	jb_undo(&jb, 0, &domain->live_bytes[GM_KIND_ARRAY]);
 	domain->live_bytes[GM_KIND_ARRAY] = 7;
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(gm_copy_domain(&copy, 0)->live_bytes[GM_KIND_ARRAY], 0);
 }
 END_TEST
@@ -298,11 +298,11 @@ START_TEST(an_undo_that_points_elsewhere_is_left_out)
 	domain->undo_op = OP(1, 1);
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		domain->undo[domain->undo_count++] = (struct gm_undo_entry){ bad[i], 0x4141414141 };
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_eq(copy.damage, sizeof(bad) / sizeof(bad[0]));
 	ck_assert_uint_eq(copy.header->magic, GM_MAGIC);
 	domain->undo_count = UINT32_MAX;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_ge(copy.damage, 1);
 }
 END_TEST
@@ -325,7 +325,7 @@ START_TEST(a_free_under_way_is_still_live)
 	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 1), 10));
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	fly(1, OP(1, 2), GM_ACTION_FREE_REQUESTED, 0x1000000, 20);
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, 1);
 	ck_assert_uint_eq(copy.flight_count, 1);
 	ck_assert(!copy.flights[0].done);
@@ -346,7 +346,7 @@ START_TEST(an_address_handed_out_again_was_freed)
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	fly(1, OP(1, 3), GM_ACTION_FREE_REQUESTED, 0x1000000, 20);
 	b = jb_alloc(&jb, 2, device_bytes(addresses[_i], MIB, OP(2, 1), 30));
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, 2);
 	ck_assert_uint_eq(copy.segments[0], b);
 	ck_assert_uint_eq(gm_copy_domain(&copy, 0)->live_bytes[GM_KIND_DEVICE], 2 * MIB);
@@ -383,7 +383,7 @@ START_TEST(an_address_given_back_was_handed_out)
 	jb_chunk(&jb, jb.threads[2].chunk - 1)->generation++;	/* the alloc is not there any more */
 	for (unsigned int place = 3; place < jb.places[2]; place++)
 		((struct gm_event *)jb_chunk(&jb, jb.threads[2].chunk - 1))[place].commit += 1 << 8;
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, again);
 	ck_assert_uint_eq(copy.flight_count, flown);
 	ck_assert(!copy.flight_count || copy.flights[0].done);
@@ -407,7 +407,7 @@ START_TEST(each_free_has_its_own_flight)
 	}
 	jb_thread(&jb, 3, 300);
 	jb_alloc(&jb, 3, device_bytes(0x1000000, MIB, OP(3, 1), 50));
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, 1);
 	ck_assert(copy.flights[0].done && copy.flights[1].done);
 	ck_assert_uint_eq(copy.event_count, 12);
@@ -432,12 +432,12 @@ START_TEST(handles_do_not_overlap)
 	a = jb_alloc(&jb, 1, what);
 	jb.blocks[a].state = GM_BLOCK_FREEING;
 	jb_alloc(&jb, 1, device_bytes(0x1000100, MIB, OP(1, 2), 20));
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, 2);
 	what.tsc = 30;
 	what.op = OP(1, 3);
 	jb_alloc(&jb, 1, what);
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.segment_count, 2);
 	ck_assert_ptr_eq(gm_copy_segment(&copy, a), NULL);
 }
@@ -457,7 +457,7 @@ START_TEST(flights_without_events)
 	fly(1, OP(1, 1), GM_ACTION_ALLOC, 0, 5);		/* a: complete */
 	fly(2, OP(2, 8), GM_ACTION_FREE_REQUESTED, 0x2000000, 20);	/* b: not */
 	fly(3, OP(3, 1), GM_ACTION_COUNT, 0, 30);		/* nonsense */
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_eq(copy.flight_count, 1);
 	ck_assert_uint_eq(copy.flights[0].op, OP(2, 8));
 	ck_assert_uint_eq(copy.damage, 1);
@@ -477,7 +477,7 @@ START_TEST(one_horizon)
 		if (i % 2 == 0)
 			jb_event(&jb, 2, OP(2, i), GM_ACTION_OOM, 1, 10 * i + 5, 0, 1);
 	}
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.event_count, 225);
 	ck_assert_uint_eq(copy.dropped_total, 0);
 	/* Thread 1's first chunk is recycled by thread 2, and a chunk that ended at stamp 645. */
@@ -487,7 +487,7 @@ START_TEST(one_horizon)
 	old->generation++;
 	old->slot = 2;
 	old->tid = 200;
-	settle_sound();
+	resolve_sound();
 	for (size_t i = 0; i < copy.event_count; i++)
 		n += copy.events[i]->tsc <= 645;
 	ck_assert_uint_eq(n, 0);
@@ -496,7 +496,7 @@ START_TEST(one_horizon)
 	ck_assert_uint_eq(copy.dropped[1], 32);
 	ck_assert_uint_eq(copy.dropped_total, 96);
 	jb.h->events_lost = 5;
-	settle_all(40);
+	resolve_all(40);
 	ck_assert_uint_eq(copy.event_count, 40);
 	ck_assert_uint_eq(copy.dropped_total, 225 - 40 + 5);
 	ck_assert_uint_eq(copy.dropped[0] + copy.dropped[1], 225 - 40);
@@ -515,11 +515,11 @@ START_TEST(incomplete_events_are_none)
 	event = jb_event(&jb, 1, OP(1, 3), GM_ACTION_OOM, 0, 30, 0, 1);
 	event->commit++;			/* of another place */
 	event = jb_event(&jb, 1, OP(1, 4), GM_ACTION_OOM, 0, 40, 0, 1);
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.event_count, 1);
 	ck_assert_uint_eq(copy.events[0]->tsc, 40);
 	event->domain = GM_DOMAINS;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_uint_eq(copy.event_count, 0);
 	ck_assert_uint_eq(copy.damage, 1);
 }
@@ -533,12 +533,12 @@ START_TEST(an_operation_is_not_cut_in_two)
 	a = jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 1), 10));
 	jb_free(&jb, 1, a, OP(1, 2), 20);
 	jb_alloc(&jb, 1, device_bytes(0x1000000, MIB, OP(1, 3), 30));
-	settle_all(4);		/* would begin within the free */
+	resolve_all(4);		/* would begin within the free */
 	ck_assert_uint_eq(copy.event_count, 2);
 	ck_assert_uint_eq(copy.dropped[0], 5);
-	settle_all(5);
+	resolve_all(5);
 	ck_assert_uint_eq(copy.event_count, 5);
-	settle_all(0);
+	resolve_all(0);
 	ck_assert_uint_eq(copy.event_count, 0);
 	ck_assert_uint_eq(copy.dropped_total, 7);
 }
@@ -560,7 +560,7 @@ START_TEST(order_is_stamp_slot_place)
 			clock += (uint64_t)rand_r(&seed) % 2000000000000;
 		jb_event(&jb, slot, OP(slot, i), GM_ACTION_OOM, 0, clock, 0, i);
 	}
-	settle_sound();
+	resolve_sound();
 	ck_assert_uint_eq(copy.event_count, 3000);
 	for (size_t i = 1; i < 3000; i++) {
 		const struct gm_event *a = copy.events[i - 1], *b = copy.events[i];
@@ -578,25 +578,25 @@ START_TEST(every_counter_is_checked)
 
 	jb_thread(&jb, 1, 100);
 	jb_alloc(&jb, 1, device_bytes(0x1000000, 3 * MIB, OP(1, 1), 10));
-	settle_sound();
+	resolve_sound();
 	domain->live_bytes[GM_KIND_DEVICE]++;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	domain->live_bytes[GM_KIND_DEVICE]--;
 	domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_LARGE].current--;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	domain->stats.stat[GM_STAT_REQUESTED_BYTES][GM_POOL_LARGE].current++;
 	jb.usage[1].current_bytes++;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	jb.usage[1].current_bytes--;
 	jb.blocks[1].stack = 4096;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 	jb.blocks[1].stack = 0;
 	jb_put(&jb, device_bytes(0x1100000, MIB, OP(1, 2), 20));	/* overlaps */
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_ge(gm_copy_check(&copy, NULL, NULL), 1);
 }
 END_TEST
@@ -608,7 +608,7 @@ START_TEST(accessors_check)
 	uint32_t stack = jb_stack(&jb, frames, 2);
 
 	jb_module(&jb, "/a.so", 4096);
-	settle_sound();
+	resolve_sound();
 	ck_assert_str_eq(gm_copy_string(&copy, text, &length), "libtorch_cuda.so");
 	ck_assert_uint_eq(length, 16);
 	ck_assert_ptr_ne(gm_copy_stack(&copy, stack), NULL);
@@ -626,7 +626,7 @@ START_TEST(accessors_check)
 	ck_assert_str_eq(gm_copy_string(&copy, text + 1, &length), "");
 	((struct gm_string *)((uint8_t *)jb_region(&jb, GM_REGION_STRINGS) + text))->length = 1 << 30;
 	((struct gm_stack *)((uint8_t *)jb_region(&jb, GM_REGION_STACKS) + stack))->count = 65535;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_str_eq(gm_copy_string(&copy, text, &length), "");
 	ck_assert_ptr_eq(gm_copy_stack(&copy, stack), NULL);
 }

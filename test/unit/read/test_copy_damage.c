@@ -43,10 +43,10 @@ static int make_copy(void)
 	return r;
 }
 
-static void settle_all(uint64_t max_events)
+static void resolve_all(uint64_t max_events)
 {
 	ck_assert_int_eq(make_copy(), 0);
-	ck_assert_int_eq(gm_copy_settle(&copy, max_events), 0);
+	ck_assert_int_eq(gm_copy_resolve(&copy, max_events), 0);
 }
 
 static struct jb_what device_bytes(uint64_t address, uint64_t size, uint64_t op, uint64_t tsc)
@@ -81,7 +81,7 @@ START_TEST(broken_lists_end)
 	jb.blocks[ids[3]].next = ids[3];		/* an empty block after itself */
 	jb.segments[ids[4]].first_block = ids[5];
 	jb.segments[ids[5]].first_block = GM_NONE;
-	settle_all(UINT64_MAX);
+	resolve_all(UINT64_MAX);
 	ck_assert_int_gt(gm_copy_check(&copy, NULL, NULL), 6);
 	while ((at = gm_copy_next_block(&copy, ids[3], at, &walk)) && steps < 10000)
 		steps++;
@@ -112,7 +112,7 @@ static void read_all(void)
 	static const struct gm_snapshot_request request = { .reason = "test", .failure = 1 };
 
 	gm_copy_free(&copy);
-	if (gm_copy_from_file(&copy, file) == 0 && gm_copy_settle(&copy, UINT64_MAX) == 0) {
+	if (gm_copy_from_file(&copy, file) == 0 && gm_copy_resolve(&copy, UINT64_MAX) == 0) {
 		gm_copy_check(&copy, NULL, NULL);
 		gm_snapshot_emit(&copy, &request, null);
 	} else if (!copy.error[0]) {
@@ -228,7 +228,7 @@ START_TEST(no_truncation_can_do_harm)
 			ck_abort_msg("ftruncate");
 		gm_copy_free(&copy);
 		if (gm_copy_from_file(&copy, fd) == 0)
-			gm_copy_settle(&copy, UINT64_MAX);
+			gm_copy_resolve(&copy, UINT64_MAX);
 		else if (!copy.error[0])
 			ck_abort_msg("a refusal without a reason");
 	}

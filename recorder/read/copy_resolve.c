@@ -1,8 +1,8 @@
 /*
- * copy_settle.c - a copy made consistent: half-done changes are taken back, the live segments put
+ * copy_resolve.c - a journal copy made whole: half-done changes are taken back, the live segments put
  * in order.
  *
- * Works on a private copy that it may change; every offset and id is checked before it is followed
+ * Changes the copy; every offset and id is checked before it is followed
  * and every loop is bounded by the size of a table.
  * Thread context: one thread a copy.
  */
@@ -91,7 +91,7 @@ static void undo_tcache(struct gm_copy *copy, struct gm_tcache_record *tcache)
 	copy->undone++;
 }
 
-void gm_settle_undo(struct gm_copy *copy)
+void gm_resolve_undo(struct gm_copy *copy)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		struct gm_domain *domain = gm_copy_domain(copy, d);
@@ -111,7 +111,7 @@ void gm_settle_undo(struct gm_copy *copy)
 		undo_tcache(copy, gm_copy_tcache(copy, i));
 }
 
-int gm_settle_segments(struct gm_copy *copy)
+int gm_resolve_segments(struct gm_copy *copy)
 {
 	size_t items = gm_copy_items(copy, GM_REGION_SEGMENTS), count = 0;
 	struct gm_pair *pairs = gm_scratch_get(&copy->scratch, (items + 1) * sizeof(*pairs));
@@ -137,4 +137,18 @@ int gm_settle_segments(struct gm_copy *copy)
 	gm_scratch_drop(&copy->scratch, pairs);
 	gm_scratch_drop(&copy->scratch, scratch);
 	return 0;
+}
+
+int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events)
+{
+	int r;
+
+	gm_resolve_undo(copy);
+	gm_resolve_thread_caches(copy);
+	r = gm_resolve_flights(copy);
+	if (!r)
+		r = gm_resolve_segments(copy);
+	if (!r)
+		r = gm_resolve_events(copy, max_events);
+	return r;
 }
