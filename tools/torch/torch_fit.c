@@ -50,14 +50,14 @@ static bool add(struct fitting *f, struct gm_ranges *to, uint64_t start, int64_t
 
 static struct gm_range *exactly(const struct gm_ranges *in, uint64_t start)
 {
-	struct gm_range *found = gm_ranges_floor(in, start);
+	struct gm_range *found = gm_ranges_at(in, start);
 
 	return found && found->start == start ? found : NULL;
 }
 
 static struct gm_range *around(const struct gm_ranges *in, uint64_t start, uint64_t end)
 {
-	struct gm_range *found = gm_ranges_floor(in, start);
+	struct gm_range *found = gm_ranges_at(in, start);
 
 	return found && end > start && found->end >= end ? found : NULL;
 }
@@ -186,9 +186,11 @@ static void add_segments(struct fitting *f, const struct gm_value *segments)
 
 static bool undo_alloc(struct device *device, const struct gm_row *row)
 {
-	if (!exactly(&device->blocks, row->address))
+	struct gm_range *block = exactly(&device->blocks, row->address);
+
+	if (!block)
 		return false;
-	gm_ranges_remove(&device->blocks, row->address);
+	gm_ranges_remove(&device->blocks, block);
 	return true;
 }
 
@@ -216,7 +218,7 @@ static bool undo_segment_alloc(struct device *device, const struct gm_row *row)
 	if (!segment || segment->end - segment->start != (uint64_t)row->size ||
 	    gm_ranges_overlap(&device->blocks, segment->start, segment->end))
 		return false;
-	gm_ranges_remove(&device->segments, row->address);
+	gm_ranges_remove(&device->segments, segment);
 	return true;
 }
 
@@ -230,7 +232,7 @@ static bool undo_map(struct fitting *f, struct device *device, const struct gm_r
 	if (!found || gm_ranges_overlap(&device->blocks, row->address, end))
 		return false;
 	segment = *found;
-	gm_ranges_remove(&device->segments, segment.start);
+	gm_ranges_remove(&device->segments, found);
 	add(f, &device->segments, segment.start, (int64_t)(row->address - segment.start), segment.what);
 	add(f, &device->segments, end, (int64_t)(segment.end - end), segment.what);
 	return true;
@@ -247,12 +249,12 @@ static bool undo_unmap(struct fitting *f, struct device *device, const struct gm
 	right = exactly(&device->segments, end);
 	if (right && right->what == row->stream) {
 		end = right->end;
-		gm_ranges_remove(&device->segments, right->start);
+		gm_ranges_remove(&device->segments, right);
 	}
-	left = gm_ranges_floor(&device->segments, start);
+	left = gm_ranges_at(&device->segments, start - 1);
 	if (left && left->end == start && left->what == row->stream) {
 		start = left->start;
-		gm_ranges_remove(&device->segments, start);
+		gm_ranges_remove(&device->segments, left);
 	}
 	return add(f, &device->segments, start, (int64_t)(end - start), row->stream);
 }
