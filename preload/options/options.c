@@ -138,7 +138,7 @@ static void unknown(struct reader *reader, struct gm_slice name, bool conf)
 	unsigned int nearest = 3;
 
 #if GM_TEST_RULES
-	if (gm_slice_is(name, "TEST_OFF") || gm_slice_is(name, "TEST_CALM") ||
+	if (gm_slice_is(name, "TEST_OFF") || gm_slice_is(name, "TEST_SINGLE") ||
 	    gm_slice_is(name, "TEST_PATIENCE"))
 		return;			/* of a build for tests (allocator/rules.h) */
 #endif
