@@ -101,55 +101,20 @@ static void bad_value(struct reader *reader, const struct gm_option_row *row, bo
 	say(reader, &complaint);
 }
 
-/* How far @word is from an option's name, in letters added, left out or changed; at most 3. */
-static unsigned int distance(struct gm_slice word, const char *name)
-{
-	unsigned char rows_of[2][48];
-	size_t n = strlen(name);
-	unsigned char *above = rows_of[0], *here = rows_of[1], *swap;
-
-	if (n + 1 > sizeof(rows_of[0]))
-		return 3;
-	for (size_t j = 0; j <= n; j++)
-		above[j] = (unsigned char)(j < 3 ? j : 3);
-	for (size_t i = 1; i <= word.length; i++) {
-		here[0] = (unsigned char)(i < 3 ? i : 3);
-		for (size_t j = 1; j <= n; j++) {
-			struct gm_slice a = { word.text + i - 1, 1 };
-			char b[2] = { name[j - 1], '\0' };
-			unsigned int best = above[j - 1] + !gm_slice_is(a, b);
-
-			best = above[j] + 1u < best ? above[j] + 1u : best;
-			best = here[j - 1] + 1u < best ? here[j - 1] + 1u : best;
-			here[j] = (unsigned char)(best < 3 ? best : 3);
-		}
-		swap = above;
-		above = here;
-		here = swap;
-	}
-	return above[n];
-}
-
 static void unknown(struct reader *reader, struct gm_slice name, bool conf)
 {
 	struct complaint complaint;
 	struct gm_line *line = begin(&complaint);
 	const struct gm_option_row *close = NULL;
-	unsigned int nearest = 3;
 
 #if GM_TEST_RULES
 	if (gm_slice_is(name, "TEST_OFF") || gm_slice_is(name, "TEST_SINGLE") ||
 	    gm_slice_is(name, "TEST_PATIENCE"))
 		return;			/* of a build for tests (allocator/rules.h) */
 #endif
-	for (size_t i = 0; i < GM_OPTION_COUNT; i++) {
-		unsigned int d = distance(name, rows[i].name);
-
-		if (d < nearest) {
-			nearest = d;
+	for (size_t i = 0; i < GM_OPTION_COUNT && !close; i++)
+		if (gm_slice_is_near(name, rows[i].name))
 			close = &rows[i];
-		}
-	}
 	gm_line_add(line, conf ? "GPUMEM_CONF: " : PREFIX);
 	add_value(line, name);
 	gm_line_add(line, " is not an option");

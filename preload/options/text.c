@@ -87,3 +87,23 @@ struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator)
 	}
 	return gm_slice_trim(part);
 }
+
+bool gm_slice_is_near(struct gm_slice a, const char *word)
+{
+	struct gm_slice b = gm_slice_of(word);
+	bool swapped;
+
+	while (a.length && b.length && lower(a.text[0]) == lower(b.text[0])) {
+		a.text++;
+		b.text++;
+		a.length--;
+		b.length--;
+	}
+	while (a.length && b.length && lower(a.text[a.length - 1]) == lower(b.text[b.length - 1])) {
+		a.length--;
+		b.length--;
+	}
+	swapped = a.length == 2 && b.length == 2 && lower(a.text[0]) == lower(b.text[1]) &&
+		  lower(a.text[1]) == lower(b.text[0]);
+	return (a.length <= 1 && b.length <= 1) || swapped;
+}

@@ -16,6 +16,9 @@ struct gm_slice gm_slice_of(const char *text);
 struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
 bool gm_slice_is(struct gm_slice slice, const char *word);	/* whatever the case of letters */
 
+/* Is it @word but for one letter that is missing, too much, wrong, or in the place of the next? */
+bool gm_slice_is_near(struct gm_slice slice, const char *word);
+
 /* The part up to the next @separator outside brackets, trimmed; *@rest is what follows it. */
 struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator);
 

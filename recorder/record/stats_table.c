@@ -1,13 +1,16 @@
 /*
- * stats_table.c - PyTorch's memory_summary(): see stats_table.h. The layout, the units and when
- * they step are those of torch/cuda/memory.py.
+ * stats_table.c - PyTorch's memory_summary() and memory_stats(): see stats_table.h. The layout, the units
+ * and when they step are those of torch/cuda/memory.py.
  */
+#define _GNU_SOURCE			/* stpcpy */
 #include "recorder/record/stats_table.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "recorder/modules/names.h"
 
 #define WIDTH 75
 
@@ -109,4 +112,65 @@ void gm_stats_table(const struct gm_stats *stats, int device,
 	put_row(&table, "Oversize GPU segments", &stats->oversize_segments,
 		&stats->oversize_segments, false);
 	put_rule(&table, '=');
+}
+
+/* ---- memory_stats() ----------------------------------------------------------------------------- */
+
+struct list {
+	void (*put)(void *arg, const char *name, int64_t value);
+	void *arg;
+};
+
+/* @pool: NULL where there is but one. */
+static void list_stat(const struct list *list, const char *name, const char *pool,
+		      const struct gm_stat *stat)
+{
+	const struct { const char *name; int64_t value; } parts[] = {	/* sorted, as PyTorch's */
+		{ ".allocated", stat->allocated }, { ".current", stat->current },
+		{ ".freed", stat->freed }, { ".peak", stat->peak },
+	};
+
+	for (unsigned int i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		char key[56], *at = stpcpy(key, name);
+
+		if (pool)
+			at = stpcpy(stpcpy(at, "."), pool);
+		stpcpy(at, parts[i].name);
+		list->put(list->arg, key, parts[i].value);
+	}
+}
+
+static void list_pools(const struct list *list, const struct gm_stats *stats, enum gm_stat_name name)
+{
+	static const enum gm_pool_class order[] = { GM_POOL_ALL, GM_POOL_LARGE, GM_POOL_SMALL };
+
+	for (unsigned int i = 0; i < GM_POOL_CLASSES; i++)
+		list_stat(list, gm_stat_name(name), gm_pool_class_name(order[i]),
+			  &stats->stat[name][order[i]]);
+}
+
+void gm_stats_list(const struct gm_stats *stats,
+		   void (*put)(void *arg, const char *name, int64_t value), void *arg)
+{
+	static const enum gm_stat_name before[] = {
+		GM_STAT_ACTIVE, GM_STAT_ACTIVE_BYTES, GM_STAT_ALLOCATED_BYTES, GM_STAT_ALLOCATION,
+		GM_STAT_INACTIVE_SPLIT, GM_STAT_INACTIVE_SPLIT_BYTES,
+	};
+	static const enum gm_stat_name after[] = {
+		GM_STAT_REQUESTED_BYTES, GM_STAT_RESERVED_BYTES, GM_STAT_SEGMENT,
+	};
+	const struct list list = { put, arg };
+
+	for (unsigned int i = 0; i < sizeof(before) / sizeof(before[0]); i++)
+		list_pools(&list, stats, before[i]);
+	put(arg, "max_split_size", stats->max_split_size);
+	put(arg, "num_alloc_retries", stats->num_alloc_retries);
+	put(arg, "num_device_alloc", stats->num_device_alloc);
+	put(arg, "num_device_free", stats->num_device_free);
+	put(arg, "num_ooms", stats->num_ooms);
+	put(arg, "num_sync_all_streams", stats->num_sync_all_streams);
+	list_stat(&list, "oversize_allocations", NULL, &stats->oversize_allocations);
+	list_stat(&list, "oversize_segments", NULL, &stats->oversize_segments);
+	for (unsigned int i = 0; i < sizeof(after) / sizeof(after[0]); i++)
+		list_pools(&list, stats, after[i]);
 }

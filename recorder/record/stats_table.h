@@ -1,5 +1,6 @@
 /*
- * stats_table.h - PyTorch's memory_summary(): one device's statistics as a table, line by line.
+ * stats_table.h - one device's statistics as PyTorch shows them: the table of memory_summary(), line by
+ * line, and the names and values of memory_stats().
  *
  * No stdio, no malloc; snprintf with integers and texts only. Any context that may call it.
  */
@@ -11,5 +12,10 @@
 /* Calls @line for each line, without its newline, at most 80 bytes. */
 void gm_stats_table(const struct gm_stats *stats, int device,
 		    void (*line)(void *arg, const char *text), void *arg);
+
+/* Calls @put for each statistic, sorted by name, as "allocated_bytes.all.current"; a name has at most 55
+ * bytes. */
+void gm_stats_list(const struct gm_stats *stats,
+		   void (*put)(void *arg, const char *name, int64_t value), void *arg);
 
 #endif

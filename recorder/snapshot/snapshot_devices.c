@@ -4,63 +4,23 @@
  *
  * Thread context: as snapshot.h.
  */
+#include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot_internal.h"
 
 #include <string.h>
 
-static void put_stat(struct gm_snap *snap, const char *name, const char *pool,
-		     const struct gm_stat *stat)
+static void put_stat(void *writer, const char *name, int64_t value)
 {
-	const struct { const char *name; int64_t value; } parts[] = {	/* sorted, as PyTorch's */
-		{ "allocated", stat->allocated }, { "current", stat->current },
-		{ "freed", stat->freed }, { "peak", stat->peak },
-	};
-
-	for (unsigned int i = 0; i < 4; i++) {
-		char key[64], *at = stpcpy(key, name);
-
-		if (pool) {
-			*at++ = '.';
-			at = stpcpy(at, pool);
-		}
-		*at++ = '.';
-		strcpy(at, parts[i].name);
-		gm_jsonw_key_i64(snap->w, key, parts[i].value);
-	}
+	gm_jsonw_key_i64(writer, name, value);
 }
 
 /* PyTorch's memory_stats(), flattened, sorted by key as there. */
 static void put_stats(struct gm_snap *snap, const struct gm_stats *stats)
 {
-	static const uint8_t first[] = {	/* before the scalars, in alphabetical order */
-		GM_STAT_ACTIVE, GM_STAT_ACTIVE_BYTES, GM_STAT_ALLOCATED_BYTES, GM_STAT_ALLOCATION,
-		GM_STAT_INACTIVE_SPLIT, GM_STAT_INACTIVE_SPLIT_BYTES
-	};
-	static const uint8_t last[] = {
-		GM_STAT_REQUESTED_BYTES, GM_STAT_RESERVED_BYTES, GM_STAT_SEGMENT
-	};
-	static const uint8_t pools[] = { GM_POOL_ALL, GM_POOL_LARGE, GM_POOL_SMALL };
-	struct gm_jsonw *w = snap->w;
-
-	gm_jsonw_key(w, "memory_stats");
-	gm_jsonw_object(w);
-	for (unsigned int i = 0; i < sizeof(first); i++)
-		for (unsigned int p = 0; p < sizeof(pools); p++)
-			put_stat(snap, gm_stat_name(first[i]), gm_pool_class_name(pools[p]),
-				 &stats->stat[first[i]][pools[p]]);
-	gm_jsonw_key_i64(w, "max_split_size", stats->max_split_size);
-	gm_jsonw_key_i64(w, "num_alloc_retries", stats->num_alloc_retries);
-	gm_jsonw_key_i64(w, "num_device_alloc", stats->num_device_alloc);
-	gm_jsonw_key_i64(w, "num_device_free", stats->num_device_free);
-	gm_jsonw_key_i64(w, "num_ooms", stats->num_ooms);
-	gm_jsonw_key_i64(w, "num_sync_all_streams", stats->num_sync_all_streams);
-	put_stat(snap, "oversize_allocations", NULL, &stats->oversize_allocations);
-	put_stat(snap, "oversize_segments", NULL, &stats->oversize_segments);
-	for (unsigned int i = 0; i < sizeof(last); i++)
-		for (unsigned int p = 0; p < sizeof(pools); p++)
-			put_stat(snap, gm_stat_name(last[i]), gm_pool_class_name(pools[p]),
-				 &stats->stat[last[i]][pools[p]]);
-	gm_jsonw_end(w);
+	gm_jsonw_key(snap->w, "memory_stats");
+	gm_jsonw_object(snap->w);
+	gm_stats_list(stats, put_stat, snap->w);
+	gm_jsonw_end(snap->w);
 }
 
 static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_module)

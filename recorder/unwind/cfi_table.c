@@ -21,40 +21,12 @@ static int64_t table_code(struct table *table, uint64_t i)
 	return gm_cfi_signed(&table->cursor, 4);
 }
 
-/* The last entry of @count whose code begins at or before @wanted (an offset from hdr). Every read
- * of a buffer is dear: where in the range to look is guessed from the addresses at its ends, by
- * turns with its middle, and a whole buffer is judged at a time. */
+/* The last entry of @count whose code begins at or before @wanted (an offset from hdr). */
 static uint64_t table_search(struct table *table, uint64_t count, int64_t wanted)
 {
-	const uint64_t fits = sizeof(table->cursor.buffer) / ENTRY_BYTES;
 	uint64_t low = 0, high = count;			/* it is in [low, high) */
-	int64_t low_code = 0, high_code = 0;
-	bool guess = false;
 
-	while (high - low > fits && !table->cursor.failed) {
-		uint64_t at = low + (high - low) / 2;
-		int64_t first, last;
-
-		if (guess && wanted >= low_code && wanted < high_code)
-			at = low + (uint64_t)(wanted - low_code) * (high - low) /
-				   (uint64_t)(high_code - low_code);
-		at = at < low + fits / 2 ? low : at - fits / 2;
-		at = at > high - fits ? high - fits : at;
-		first = table_code(table, at);
-		last = table_code(table, at + fits - 1);
-		if (wanted < first) {
-			high = at;
-			high_code = first;
-		} else if (wanted >= last) {
-			low = at + fits - 1;
-			low_code = last;
-		} else {
-			low = at;
-			high = at + fits - 1;
-		}
-		guess = !guess;
-	}
-	while (high - low > 1) {
+	while (high - low > 1 && !table->cursor.failed) {
 		uint64_t middle = low + (high - low) / 2;
 
 		if (table_code(table, middle) <= wanted)

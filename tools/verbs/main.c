@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "preload/options/text.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/completion.h"
 #include "tools/verbs/manual.h"
@@ -31,31 +32,11 @@ static int list(FILE *out, int status)
 	return status;
 }
 
-/* Is @a @b but for one letter that is missing, too much, wrong, or in the place of the next? */
-static bool is_near(const char *a, const char *b)
-{
-	size_t n = strlen(a), m = strlen(b);
-	bool swapped;
-
-	while (n && m && *a == *b) {
-		a++;
-		b++;
-		n--;
-		m--;
-	}
-	while (n && m && a[n - 1] == b[m - 1]) {
-		n--;
-		m--;
-	}
-	swapped = n == 2 && m == 2 && a[0] == b[1] && a[1] == b[0];
-	return (n <= 1 && m <= 1) || swapped;
-}
-
 static int no_verb(const char *name)
 {
 	const struct gm_verb *near = gm_verbs;
 
-	while (near->name && !is_near(name, near->name))
+	while (near->name && !gm_slice_is_near(gm_slice_of(name), near->name))
 		near++;
 	fprintf(stderr, "gpumem: there is no verb '%s' (gpumem help lists them)%s%s%s\n", gm_show_clean(name),
 		near->name ? "; did you mean " : "", near->name ? near->name : "", near->name ? "?" : "");
