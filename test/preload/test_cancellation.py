@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""No thread of a program reaches a cancellation point in the library with cancellation enabled: cancelled there it would hold
-our locks for good. libcancelpoints.so sits before the C library's and tells; the storms run with it too, which meet the rare waits.
+"""No thread of a program reaches a cancellation point in the library while it can be cancelled: it would end there, and hold
+our locks for good. libcancelpoints.so stands before the C library and reports each one; the storms run with it, too, since they
+meet the rare waits.
 """
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""A process that its user's other programs may not look into has a journal that they cannot open: it holds the
-allocator's tables, and who writes into them kills the process."""
+"""A process that other programs of its user may not look into has a journal that they cannot open: the allocator's
+tables are in it, and whoever writes into them kills the process."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""Where results go while another user lays links, pipes and files of his own there: nothing is written through, nothing hangs, what is there
-is there whole, and stacks are for their owner alone."""
+"""Where results are written while another user makes links, pipes and files of his own there: nothing is written through
+them, nothing hangs, what is there is complete, and stacks can be read by their owner alone."""
 import json
 import os
 import resource

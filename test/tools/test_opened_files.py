@@ -1,5 +1,5 @@
-"""Only gpumem symbolize and summary, for the lines, open what a snapshot names: no other verb, not even to look; and they only
-read, and check the build id."""
+"""No verb opens the files that a snapshot names, nor asks whether they are there, except gpumem symbolize and, for the
+source lines, summary. These two only read, and check the build id."""
 import ctypes
 import json
 import os

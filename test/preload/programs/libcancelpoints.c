@@ -1,11 +1,11 @@
 /*
- * libcancelpoints.c - tells of cancellation points in the library: where one is reached on a thread of the
- * program, with cancellation enabled, a pthread_cancel would end that thread in the midst of a hook,
- * with whatever lock it holds held for good.
+ * libcancelpoints.c - reports cancellation points that the library reaches on a thread of the program while
+ * cancellation is enabled: a pthread_cancel would end that thread in the middle of a hook, and whatever lock
+ * it has would be held for good.
  *
- * Preloaded beside libgpumem.so, it stands before the C library's functions that are cancellation
- * points and says, on stderr and once each, which one the library called so. Its own helper thread
- * cannot be cancelled by anybody: that is known by its name.
+ * Preloaded beside libgpumem.so, it stands before the C library's functions that are cancellation points, and
+ * says once on stderr which of them the library called. The library's helper thread, which nobody can cancel,
+ * is known by its name and left out.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
