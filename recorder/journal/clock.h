@@ -1,8 +1,7 @@
 /*
  * clock.h - the clock that orders events, and its tie to wall time.
  *
- * Thread context: any. gm_stamp and gm_stamp_before are async-signal-safe. Fork: the child goes on
- * with the same source.
+ * Thread context: any. gm_stamp and gm_stamp_before are async-signal-safe.
  */
 #ifndef GM_RECORDER_CLOCK_H
 #define GM_RECORDER_CLOCK_H

@@ -54,8 +54,8 @@ static bool is_usable(const struct stat *st)
 	return (st->st_mode & 0777) == 0700;
 }
 
-/* Of a directory opened by O_PATH: it may be one that its owner cannot open otherwise, so that fchmod
- * has nothing to work on; by its name, a link could have taken its place. */
+/* Of a directory opened by O_PATH: it may be one that its owner cannot open otherwise, so that
+ * fchmod has nothing to work on; by its name, a link could have taken its place. */
 static int set_mode(int fd, mode_t mode)
 {
 	char link[40];

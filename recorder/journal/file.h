@@ -3,10 +3,10 @@
  *
  * The host may have closed its standard descriptors, and open() takes the lowest free number: a
  * printf of another thread would then write into what we opened. While a guard stands, 0 to 2 are
- * never free: those that were are held by O_PATH descriptors, which can be neither read nor
- * written (the host's call fails with EBADF, as it would without us).
+ * never free: O_PATH descriptors hold those that were, which can be neither read nor written (a
+ * call of the host's fails with EBADF, as it would without us).
  *
- * Thread context: any; one guard at a time. Signal and fork context: none.
+ * Thread context: any. Signal context: none.
  */
 #ifndef GM_RECORDER_FILE_H
 #define GM_RECORDER_FILE_H

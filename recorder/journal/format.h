@@ -19,7 +19,7 @@
  *   regions[GM_REGION_SETTINGS]  struct gm_setting []            effective options
  *   regions[GM_REGION_FAILURES]  struct gm_failure []            a ring: what could not be had
  *   regions[GM_REGION_EVENTS]    4 KiB chunks                    see struct gm_chunk
- *   regions[GM_REGION_TCACHES]    struct gm_tcache_record []              what threads did with blocks they kept
+ *   regions[GM_REGION_TCACHES]   struct gm_tcache_record []     what thread caches did
  *
  * Publication: an append-only record is complete before @used passes it (release); nothing
  * refers to a string, stack or module before it is published. Every region is backed by memory
@@ -38,11 +38,12 @@
  *     and TCACHES (before @undo_op) only; what else changes (a region's @used) may be left as it is
  *     by a dead writer;
  *   - a record that becomes unused keeps, in @op, the operation that freed it.
- * A thread cache has an undo area of its own, for the changes that its thread makes without the domain's
- * lock: of one block's state and one tally, with their events. Who changes a tally in a transaction
- * of the domain holds that thread out meanwhile: no two areas ever name one word.
+ * A thread cache has an undo area of its own, for the changes that its thread makes without the
+ * domain's lock: of one block's state and one tally, with their events. Who changes a tally in a
+ * transaction of the domain holds that thread out meanwhile: no two areas ever name one word.
  *
- * What a thread cache did lies in its tallies: who reads statistics, usage rows or live bytes adds them.
+ * What a thread cache did lies in its tallies: who reads statistics, usage rows or live bytes adds
+ * them.
  *
  * Order of events: (stamp, thread slot, place in the thread's chunks). A chunk that is recycled
  * first raises @horizon to its @last_tsc, then bumps @generation, then sets the rest of its head.
@@ -56,7 +57,7 @@
 
 #include "allocator/table.h"
 
-#define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last, when all else is there */
+#define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
 #define GM_FORMAT_VERSION 6u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
@@ -78,7 +79,7 @@ enum gm_region_id {
 struct gm_region {			/* 64 bytes */
 	uint64_t offset;		/* page aligned */
 	uint64_t capacity;		/* bytes it may grow to */
-	_Atomic(uint64_t) used;		/* bytes, or items * item_bytes, in use: a high-water mark */
+	_Atomic(uint64_t) used;		/* bytes in use: a high-water mark */
 	_Atomic(uint64_t) populated;	/* bytes that are backed by memory */
 	_Atomic(uint64_t) refused;	/* items that found no room */
 	uint32_t item_bytes;		/* 0: records of varying length */
@@ -100,7 +101,8 @@ enum gm_stage { GM_STAGE_MARK, GM_STAGE_START, GM_STAGE_END, GM_STAGE_COUNT };
 /* What is recorded: events and what is live; what is live, with its stacks; that without stacks. */
 enum gm_history_enabled { GM_HISTORY_ALL, GM_HISTORY_STATE, GM_HISTORY_NONE, GM_HISTORY_COUNT };
 
-/* What gets a stack: nothing; what is live; its events too, frees with the allocation's; with their own. */
+/* What gets a stack: nothing; what is live; its events too, frees with the allocation's; with their
+ * own. */
 enum gm_history_context { GM_CONTEXT_NONE, GM_CONTEXT_STATE, GM_CONTEXT_ALLOC, GM_CONTEXT_ALL };
 
 /*
@@ -112,11 +114,11 @@ struct gm_event {			/* 64 bytes */
 	uint64_t tsc;
 	uint64_t op;			/* number of the operation it belongs to */
 	uint64_t address;		/* oom: device free bytes, as PyTorch's device_free */
-	uint64_t size;			/* bytes; free: as requested at allocation; annotate: number of
-					 * a range whose ends need not nest, else 0 */
+	uint64_t size;			/* bytes; free: as requested at allocation; annotate: number
+					 * of a range that need not nest, else 0 */
 	uint64_t stream;
 	uint32_t stack;			/* offset in STACKS; annotate: string id */
-	uint32_t context;		/* annotate: string id of the name space of its text, or 0 */
+	uint32_t context;		/* annotate: string id of the text's name space, or 0 */
 	uint16_t module;
 	uint8_t domain;
 	uint8_t action;
@@ -129,10 +131,10 @@ struct gm_event {			/* 64 bytes */
  * have no slot or found no chunk share one (GM_CHUNK_SHARED): it is the chunk of slot 0, and the
  * thread of each of its events is the slot in the operation number, if that is not 0. */
 struct gm_chunk {			/* 64 bytes */
-	_Atomic(uint64_t) generation;	/* bumped whenever the chunk is taken into use; 0 never used */
+	_Atomic(uint64_t) generation;	/* bumped whenever the chunk is opened; 0: never */
 	_Atomic(uint32_t) state;	/* enum gm_chunk_state */
 	uint32_t slot;			/* thread slot of the owner */
-	uint32_t tid;			/* kernel thread id of the owner, in the pid namespace of the process */
+	uint32_t tid;			/* of the owner, in the pid namespace of the process */
 	uint32_t count;			/* events written: a hint; the commit words decide */
 	uint64_t first_tsc;		/* stamp of the moment it was taken into use; no event's */
 	_Atomic(uint64_t) last_tsc;	/* the latest stamp of its events */
@@ -140,8 +142,9 @@ struct gm_chunk {			/* 64 bytes */
 };
 enum gm_chunk_state { GM_CHUNK_FREE, GM_CHUNK_OPEN, GM_CHUNK_CLOSED, GM_CHUNK_SHARED };
 
-/* One thread that writes. Operation number = (slot << GM_OP_SLOT_SHIFT) | counter, counter from 1. Slot 0 is no
- * thread's: operations of threads that found no slot are numbered there, without a flight. */
+/* One thread that writes. Operation number = (slot << GM_OP_SLOT_SHIFT) | counter, counter from 1.
+ * Slot 0 is no thread's: operations of threads that found no slot are numbered there, without a
+ * flight. */
 #define GM_OP_SLOT_SHIFT 40
 struct gm_thread {			/* 128 bytes */
 	_Atomic(uint32_t) tid;		/* 0: the slot is free */
@@ -149,7 +152,8 @@ struct gm_thread {			/* 128 bytes */
 	char name[16];
 	_Atomic(uint64_t) operations;	/* counter of the last operation begun */
 	_Atomic(uint64_t) events;	/* events written ever, by all owners of the slot */
-	/* The operation under way, if flight_op is not 0. flight_op is stored last and cleared last. */
+	/* The operation under way, if flight_op is not 0. flight_op is stored last and cleared
+	 * last. */
 	_Atomic(uint64_t) flight_op;
 	uint64_t flight_address;
 	uint64_t flight_size;
@@ -166,8 +170,8 @@ struct gm_undo_entry { uint64_t offset, old; };
 #define GM_UNDO_RANGE (UINT64_C(1) << 63)
 
 /* What blocks of one size, module and kind did that were freed and handed out again within a thread
- * cache, all of them of the small pool. The statistics, rows and live bytes of the domain take a cached
- * block for a live one; a reader adds @takes and takes off @puts. */
+ * cache, all of them of the small pool. The statistics, rows and live bytes of the domain take a
+ * cached block for a live one; a reader adds @takes and takes off @puts. */
 #define GM_TALLIES 16u
 struct gm_tally {			/* 64 bytes; changes only inside a transaction */
 	uint64_t takes, puts;		/* blocks handed out of the cache; put into it */
@@ -222,7 +226,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	struct gm_event_counts counts;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
-	uint64_t stats_resets;		/* times that what was allocated and freed in all began at 0 */
+	uint64_t stats_resets;		/* how often the accumulated counters were reset */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;
@@ -251,7 +255,8 @@ struct gm_flow { uint64_t in, in_bytes, out, out_bytes; };
 #define GM_USAGE_WORDS 6		/* that this changes, from @current_bytes on */
 static inline void gm_usage_move(struct gm_usage *row, const struct gm_flow *flow)
 {
-	row->current_bytes = (int64_t)((uint64_t)row->current_bytes + flow->in_bytes - flow->out_bytes);
+	row->current_bytes = (int64_t)((uint64_t)row->current_bytes + flow->in_bytes -
+				       flow->out_bytes);
 	row->allocated_bytes = (int64_t)((uint64_t)row->allocated_bytes + flow->in_bytes);
 	row->freed_bytes = (int64_t)((uint64_t)row->freed_bytes + flow->out_bytes);
 	row->allocations = (int64_t)((uint64_t)row->allocations + flow->in);
@@ -291,13 +296,13 @@ struct gm_module {			/* 128 bytes */
 	uint64_t reserved64[6];
 };
 
-struct gm_string {			/* 8-byte aligned; id = offset of this record in the region, from 8 */
+struct gm_string {			/* 8-byte aligned; id = its offset in the region, from 8 */
 	uint32_t length;		/* bytes without the NUL */
 	uint32_t hash;
 	char text[];			/* UTF-8 as found, then NUL, padded to 8 */
 };
 
-struct gm_stack {			/* 8-byte aligned; id = offset of this record in the region, from 8 */
+struct gm_stack {			/* 8-byte aligned; id = its offset in the region, from 8 */
 	uint32_t hash;
 	uint16_t count;
 	uint16_t flags;			/* 1: truncated */
@@ -307,7 +312,7 @@ struct gm_stack {			/* 8-byte aligned; id = offset of this record in the region,
 enum gm_frame_flags { GM_FRAME_PYTHON = 1 };
 
 struct gm_frame {			/* 48 bytes */
-	uint64_t offset;		/* native: file-relative address in the module; Python: instruction */
+	uint64_t offset;		/* native: address in the module's file; Python: instruction */
 	uint32_t module;
 	uint32_t name;			/* string id, 0: not resolved */
 	uint32_t filename;
@@ -348,7 +353,7 @@ struct gm_failure {			/* 256 bytes: something could not be had */
 	uint64_t reserved64[10];
 };
 
-/* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: changing). */
+/* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: in change). */
 struct gm_clock {
 	_Atomic(uint32_t) sequence;
 	uint32_t source;		/* 0: TSC; 1: CLOCK_MONOTONIC ns; 2: a shared counter */
@@ -357,8 +362,8 @@ struct gm_clock {
 	uint64_t monotonic_ns[2];
 };
 
-enum gm_request { GM_REQUEST_NONE, GM_REQUEST_SIGNAL, GM_REQUEST_OUTSIDE, GM_REQUEST_API, GM_REQUEST_OOM,
-		  GM_REQUEST_EXIT, GM_REQUEST_CRASH };
+enum gm_request { GM_REQUEST_NONE, GM_REQUEST_SIGNAL, GM_REQUEST_OUTSIDE, GM_REQUEST_API,
+		  GM_REQUEST_OOM, GM_REQUEST_EXIT, GM_REQUEST_CRASH };
 
 enum gm_life { GM_LIFE_RUNNING = 1, GM_LIFE_EXITING, GM_LIFE_CLEAN, GM_LIFE_CRASHED };
 
@@ -392,7 +397,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	struct gm_clock clock;
 
-	/* life: @alive is robust and process-shared, held by the helper thread while the process lives */
+	/* life: @alive is robust and process-shared, held by the helper thread while the process
+	 * lives */
 	_Atomic(uint32_t) life;		/* enum gm_life */
 	_Atomic(uint32_t) has_helper;	/* 1: @alive is held by a helper thread */
 	pthread_mutex_t alive;
@@ -401,14 +407,14 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	uint64_t history_events;	/* events the pool holds at most */
 	_Atomic(uint64_t) horizon;	/* events stamped at or before it are incomplete: dropped */
 	_Atomic(uint64_t) events_lost;	/* refused: no chunk, no room */
-	_Atomic(uint64_t) operations_lost;	/* not recorded at all: a lock could not be had in time */
+	_Atomic(uint64_t) operations_lost;	/* not recorded: a lock was not free in time */
 
 	/* requests to the helper thread: a futex word each (shared) */
 	_Atomic(uint32_t) request;	/* bumped by who wants a snapshot */
 	_Atomic(uint32_t) request_reason;	/* enum gm_request: the newest one wins */
 	_Atomic(uint32_t) answered;	/* the value of @request that has been served */
 	_Atomic(uint32_t) snapshots;	/* files written so far */
-	_Atomic(uint32_t) copied;	/* the value of @request whose private copy has been taken */
+	_Atomic(uint32_t) copied;	/* the value of @request whose journal copy is made */
 	_Atomic(uint32_t) request_busy;	/* reserved to an outside reader */
 	char last_snapshot[1024];	/* path of the newest one */
 
@@ -433,11 +439,11 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	_Atomic(uint32_t) history_stacks;	/* a word of the option's list, from 0 */
 	uint32_t history_left_out;	/* bit (1 << enum gm_action): not recorded, by option */
 	uint64_t history_min_size;	/* blocks for which less was asked leave no events */
-	_Atomic(uint64_t) history_newest;	/* events that are shown at most, the newest; 0: all */
+	_Atomic(uint64_t) history_newest;	/* how many of the newest are shown; 0: all */
 	_Atomic(uint64_t) annotations_lost;	/* refused: more than their share of the history */
 
 	char last_outside[1024];	/* path of the newest one that was asked for from outside */
-	_Atomic(uint64_t) failure_shown;	/* the newest failure that a snapshot was made for */
+	_Atomic(uint64_t) failure_shown;	/* the newest one with a snapshot */
 };
 
 /* Who has made a directory of this name for journals looks at every one that is left in it: gpumem
@@ -451,8 +457,8 @@ _Static_assert(sizeof(struct gm_thread) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_domain) <= 8192, "on-disk layout");
 _Static_assert(sizeof(struct gm_usage) == 64, "on-disk layout");
 _Static_assert(sizeof(struct gm_tally) == 64, "on-disk layout");
-_Static_assert(sizeof(struct gm_tcache_record) == 1280 && offsetof(struct gm_tcache_record, undo_op) % 64 == 0,
-	       "on-disk layout");
+_Static_assert(sizeof(struct gm_tcache_record) == 1280 &&
+	       offsetof(struct gm_tcache_record, undo_op) % 64 == 0, "on-disk layout");
 _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
 _Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");

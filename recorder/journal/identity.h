@@ -14,8 +14,8 @@
 /* Fill the header's part "who", but for what the configuration says. */
 void gm_identity_fill(struct gm_header *header);
 
-/* May other programs of this process's user not look into it (ptrace(2))? It is not dumpable: it fell to
- * that user from another one, or said so by prctl(2); or it has capabilities. */
+/* May other programs of this process's user not look into it (ptrace(2))? It is not dumpable: it
+ * fell to that user from another one, or said so by prctl(2); or it has capabilities. */
 bool gm_identity_guarded(void);
 
 /* The first half of it, without a file: it is dumpable. Any thread. */
@@ -24,8 +24,9 @@ bool gm_identity_dumpable(void);
 /* The command, as it stands in names of files: the basename of argv[0]. */
 const char *gm_identity_command(void);
 
-/* When a process started, in clock ticks since boot, by the text of its /proc/PID/stat: field 22, counted
- * from the last parenthesis because the name in field 2 may hold anything. 0: none, or a zombie's. */
+/* When a process started, in clock ticks since boot, by the text of its /proc/PID/stat: field 22,
+ * counted from the last parenthesis because the name in field 2 may hold anything. 0: none, or a
+ * zombie's. */
 uint64_t gm_identity_ticks(const char *stat);
 
 /* What the kernel calls this boot of the machine; "" unknown. Any thread. */

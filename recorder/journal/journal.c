@@ -301,8 +301,8 @@ static bool affordable(enum gm_region_id id, const struct gm_region *region, uin
 	}
 }
 
-/* More is backed now. Where a control group has a limit the helper thread is to see, soon, what that has
- * left: the program takes of it, too. */
+/* More is backed now. Where a control group has a limit the helper thread is to see, soon, what
+ * that has left: the program takes of it, too. */
 static void grown(struct gm_header *header, uint64_t bytes)
 {
 	gm_rec.populated += bytes;
@@ -369,8 +369,8 @@ uint32_t gm_region_take(enum gm_region_id id, bool nested)
 
 /* ---- the loss of the file ---- */
 
-/* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded in them,
- * and empty, so that nothing is found. */
+/* Memory of nobody's, as wide as the journal. Its areas are full, so that nothing new is recorded
+ * in them, and empty, so that nothing is found. */
 static uint8_t *make_blank(void)
 {
 	uint8_t *blank = gm_map_private(gm_rec.bytes);

@@ -26,8 +26,8 @@ struct gm_plan {
  * before that. Returns 0, or -ENOSPC when not even the tables would fit. */
 int gm_plan_make(uint64_t span, uint64_t history_events, struct gm_plan *ret_plan);
 
-/* The most that an area of any journal has room for, bytes, and what one of its records takes (0: they
- * vary). */
+/* The most that an area of any journal has room for, bytes, and what one of its records takes (0:
+ * they vary). */
 uint64_t gm_plan_most(enum gm_region_id region);
 uint32_t gm_plan_item_bytes(enum gm_region_id region);
 

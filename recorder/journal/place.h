@@ -1,8 +1,8 @@
 /*
  * place.h - where the journal's file lies.
  *
- * Thread context: the one thread in gm_recorder_start; gm_place_remove and gm_place_on_disk by any one.
- * Signal and fork context: none. The caller holds a gm_fd_guard around all of it.
+ * Thread context: the one thread in gm_recorder_start; gm_place_remove and gm_place_on_disk by any
+ * one thread. The caller holds a gm_fd_guard. Signal context: none.
  */
 #ifndef GM_RECORDER_PLACE_H
 #define GM_RECORDER_PLACE_H
@@ -39,18 +39,12 @@ void gm_place_undo(struct gm_place *place);
 /* Remove @name from @directory while it still is the file (@device, @inode). */
 void gm_place_remove(const char *directory, const char *name, uint64_t device, uint64_t inode);
 
-/* A directory for files that cannot be written where they should be, and that stay: @directory (the
- * journal's; "" none), or this user's below $TMPDIR or /tmp, whichever lies on a disk. Memory is no place
- * for files that nobody removes. Returns 0 and its path, or -errno. */
+/* Find a directory for files that cannot be written where they should be: @directory (the
+ * journal's; "" none), or this user's below $TMPDIR or /tmp, whichever lies on a disk. Nobody
+ * removes these files, so that they must not take memory. Returns 0 and its path, or -errno. */
 int gm_place_on_disk(const char *directory, char *ret_path, size_t size);
 
 /* What the place is called in a message: "/dev/shm", "GPUMEM_JOURNAL" ... */
 const char *gm_place_name(enum gm_place_kind kind);
-
-/* sweep.c: remove this user's dead journals but the four newest: those in @directory, a path as
- * gm_directory_open tells it, in others of this user beside it, and in rooms there that a gpumem run
- * left behind. Those of living processes and those of which it cannot be told are never touched.
- * Bounded work. */
-void gm_sweep(const char *directory);
 
 #endif

@@ -6,7 +6,7 @@
  * process_vm_readv on ourselves copies. Both are tried once on addresses whose answer is known; a
  * kernel or sandbox that answers otherwise gets no reads at all.
  *
- * Any thread, any signal context, any fork child. Neither errno nor any lock is touched.
+ * Thread context: any. Signal context: any. Neither errno nor any lock is touched.
  */
 #ifndef GM_RECORDER_PROBE_H
 #define GM_RECORDER_PROBE_H
@@ -18,7 +18,7 @@
 /* A system call: its result or -errno. */
 long gm_syscall(long number, long a, long b, long c, long d, long e, long f);
 
-/* Can the 8 bytes at @address (8-byte aligned) be read now? false when it cannot be told. */
+/* Can the 8 bytes at @address (8-byte aligned) be read now? false when it is not known. */
 bool gm_probe_word(uintptr_t address);
 
 /* Copy up to @bytes from @address to @dst; returns how many could be, from its beginning. */

@@ -1,5 +1,17 @@
 /*
- * recorder.h - what the hooks call to have something recorded.
+ * recorder.h - what the hooks call to have something recorded: the face of these files.
+ *
+ *   journal/start.c    gm_recorder_*: start, end, the helper thread's tick, all locks
+ *   journal/journal.c  gm_recorder_lose: the file was cut short
+ *   journal/clock.c    gm_stamp*
+ *   record/threads.c   gm_op_*: operations in flight
+ *   record/tables.c    gm_record_alloc, _freeing, _free, _block
+ *   record/change.c    gm_record_change, _context_end
+ *   record/failures.c  gm_record_failure, _note, what the driver says of its devices
+ *   record/stats.c     gm_record_stats, _reset_stats
+ *   record/events.c    gm_record_history
+ *   stacks/intern.c    gm_intern_*, gm_frame_name
+ *   modules/module_table.c  gm_publish_module, gm_module_*
  *
  * Thread context: any thread of the process, after gm_recorder_start. Signal context: none but
  * where a function says so. A forked child has none of it (MADV_DONTFORK), and calls nothing here.
@@ -48,7 +60,8 @@ struct gm_recorder_report {
 	char path[1024];		/* "" for a memfd */
 	uint64_t budget_bytes;		/* memory it may take */
 	/* "" when all is as it was asked for. Else what is not: the option's place could not be
-	 * had, no place but memory, a shorter history; when the start failed: why, place by place. */
+	 * had, no place but memory, a shorter history; when the start failed: why, place by
+	 * place. */
 	char note[256];
 };
 
@@ -60,8 +73,8 @@ int gm_recorder_start(const struct gm_recorder_config *config,
 /* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
 void gm_recorder_unlink(void);
 
-/* Has the journal a file that other programs of this process's user can open, which may not look into the
- * process any more (prctl PR_SET_DUMPABLE)? The helper thread: a system call or three. */
+/* Must the journal's file go, because the user's other programs can open it, but may no longer look into
+ * the process (prctl PR_SET_DUMPABLE)? Three system calls at most. The helper thread. */
 bool gm_recorder_exposed(void);
 
 /* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
@@ -73,12 +86,12 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
-/* Where a control group has a limit: look at what that has left, and have the journal grow and be copied
- * within it. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
+/* Where a control group has a limit: read what it still allows, and let the journal grow and be copied
+ * within that only. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
 void gm_recorder_review(void);
 
-/* The same, if the journal has grown much since the last time. By the helper thread, whenever it wakes:
- * its futex word @request is woken for it, without a request. */
+/* The same, if the journal has grown much since the last time. By the helper thread, whenever it
+ * wakes: its futex word @request is woken for it, without a request. */
 void gm_recorder_review_if_due(void);
 
 /* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
@@ -111,10 +124,10 @@ uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain
 			uint64_t address, uint64_t size, uint64_t tsc);
 void gm_op_end(uint64_t op);
 
-/* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc,
- * in one transaction; of size 0 (an import whose bytes show when it is mapped) it leaves no events, as
- * its end does not. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could
- * not be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
+/* A segment with one block, its statistics, usage rows, and the events segment_alloc and alloc, in
+ * one transaction; of size 0 (an import whose bytes show when it is mapped) it leaves no events, as
+ * its end does not. Returns 0; -ENOMEM when the tables are full, -ETIMEDOUT when a lock could not
+ * be had (both counted); -ENODEV when nothing is recorded; -EINVAL. *ret_block is 0 then. */
 int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_block);
 
 /* Mark a block as being freed, without a lock; undone by gm_record_not_freed. */
@@ -131,11 +144,11 @@ int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream,
 			 uint32_t stack);
 
-/* The one block of a segment has another size (what graphs hold) or another address (a VMM
- * handle is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed.
- * @flags replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed
- * as it was (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map,
- * alloc), so that traces add up; a side of size 0 leaves no events. @stack: of who changes it, as in
+/* The one block of a segment has another size (what graphs hold) or another address (a VMM handle
+ * is mapped or no longer). @size or @address as before: unchanged. Size 0 is allowed. @flags
+ * replaces GM_SEGMENT_UNMAPPED and GM_SEGMENT_EXPANDABLE. In the trace the block is freed as it was
+ * (free_requested, free_completed, segment_unmap) and allocated as it is (segment_map, alloc), so
+ * that traces add up; a side of size 0 leaves no events. @stack: of who changes it, as in
  * gm_record_free_stack; GM_NONE: no event has one. What had no bytes has its stack from now on.
  * Returns as gm_record_free. */
 int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags,
@@ -208,8 +221,9 @@ void gm_module_loaded_again(uint16_t module);
 
 /* Take every domain lock, in order, each within @limit_ns. One that cannot be had is left out (a
  * thread that has crashed may hold it for ever), and for those after it there is little patience.
- * Then keep every thread out of its thread caches (thread_cache.c), likewise. @ret_held says what is held.
- * Returns true when all is. For the copy of a live snapshot: hold them for the copying only. */
+ * Then keep every thread out of its thread caches (thread_cache.c), likewise. @ret_held says what
+ * is held. Returns true when all is. For the copy of a live snapshot: hold them for the copying
+ * only. */
 struct gm_held;
 bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held);
 void gm_recorder_unlock_all(const struct gm_held *held);
@@ -218,10 +232,10 @@ void gm_recorder_unlock_all(const struct gm_held *held);
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */
 bool gm_recorder_can_intern(uint64_t limit_ns);
 
-/* A SIGBUS at @address: is it the journal's, whose file somebody has cut short? Then its place is taken by
- * memory that tells of nothing, the access can be tried again, and nothing is recorded any more: what the
- * journal held is gone, so that whoever works by its tables (the cache) has to stop. Returns false where it
- * is not the journal's, or no memory could be had. Async-signal-safe; any thread. */
+/* A SIGBUS at @address: was it the journal, because somebody has cut its file short? Then empty memory
+ * takes the mapping's place, so that the access can be tried again, and nothing is recorded any more. The
+ * tables are lost, so that whoever works by them (the cache) has to stop. Returns false where it was not
+ * the journal, or there is no memory. Async-signal-safe; any thread. */
 bool gm_recorder_lose(const void *address);
 bool gm_recorder_is_lost(void);
 

@@ -23,6 +23,7 @@
 #include "recorder/journal/journal.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/state.h"
+#include "recorder/journal/sweep.h"
 #include "recorder/journal/sys.h"
 #include "recorder/record/threads.h"
 
@@ -186,8 +187,9 @@ static void report_history(uint64_t wanted, struct gm_recorder_report *report)
 	say(report, what, "");
 }
 
-/* The first place that does. What is in the note then is worth a line of the caller's. A file could be
- * opened by all programs of the user, and written: a process that they may not look into has none. */
+/* The first place that does. What is in the note then is worth a line of the caller's. A file could
+ * be opened by all programs of the user, and written: a process that they may not look into has
+ * none. */
 static int find_place(const struct gm_recorder_config *config, struct gm_recorder_report *report)
 {
 	bool asked = config->place && *config->place, heard = false, guarded = gm_identity_guarded();

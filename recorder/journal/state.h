@@ -3,10 +3,10 @@
  *
  * All of it is one static struct, zero until gm_recorder_start, which a process calls once.
  *
- * Locks, lowest first: domain (65 of them, in order) < a slot's @tcache_owner < shared chunk < intern <
- * journal.
+ * Locks, lowest first: domain (65 of them, in order) < a slot's @tcache_owner < shared chunk <
+ * intern < journal.
  *   domain     the domain's tables, statistics, usage rows; every event is written under one, or
- *   keeping    a thread's thread caches: the blocks that it keeps (thread_cache.c), their tallies and events
+ *   tcache_owner  the thread's thread caches: their blocks, tallies and events
  *   shared     the chunk of threads that have none of their own
  *   intern     strings, stacks, frames, modules, settings
  *   journal    @used and @populated of the regions, thread slots, the chunk pool
@@ -42,19 +42,19 @@ struct gm_slot {
 	uint64_t commit;		/* generation of the chunk << 8 */
 	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
-	_Atomic(uint32_t) tcache_owner;	/* enum gm_tcache_owner: who is in the thread's thread caches */
+	_Atomic(uint32_t) tcache_owner;	/* enum gm_tcache_owner: who is in its thread caches */
 	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @tcache_owner has run out */
-	_Atomic(struct gm_tcache *) keep;	/* its thread cache of the domain it was in last; lock: keeping */
-	_Atomic(struct gm_tcache *) keeps;	/* all its thread caches; they are never taken away */
+	_Atomic(struct gm_tcache *) keep;	/* of the domain it was in last; lock: @tcache_owner */
+	_Atomic(struct gm_tcache *) keeps;	/* all its thread caches, for ever */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
 
 enum gm_tcache_owner { GM_TCACHE_NOBODY, GM_TCACHE_OWNER, GM_TCACHE_OTHER };
 
 struct gm_domain_state {
 	struct gm_lock lock;
-	_Atomic(uint32_t) stuck;	/* 1: a wait for it has run out: do not wait that long again */
+	_Atomic(uint32_t) stuck;	/* 1: a wait for it timed out: wait less the next time */
 	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
-	uint32_t last_key;		/* whose usage rows were looked up last (counts.h), 0 none; */
+	uint32_t last_key;		/* whose usage rows were looked up last, 0 none; */
 	struct gm_usage *last_rows[3];	/* lock: @lock */
 } __attribute__((aligned(64)));
 
@@ -99,7 +99,7 @@ struct gm_recorder {
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
 	uint64_t populated;		/* lock: journal, for both */
-	uint64_t review_at;		/* bytes backed when the budget is looked at again; lock: journal */
+	uint64_t review_at;		/* bytes backed at the next review; lock: journal */
 	uint32_t patience[GM_REGION_COUNT];	/* requests to refuse before trying to grow again */
 	_Atomic(uint32_t) slots_used;	/* lock: journal; slots ever used, slot 0 among them */
 	uint64_t slots_swept_ns;	/* lock: journal */
@@ -110,12 +110,12 @@ struct gm_recorder {
 	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;
-	_Atomic(uint64_t) undo_overflows;	/* words that found no place in an undo area: a bug */
+	_Atomic(uint64_t) undo_overflows;	/* words without a place in an undo area: a bug */
 	struct gm_usage_entry *lookup;	/* GM_USAGE_LOOKUP of them, and of these */
 	struct gm_slot *slots;		/* GM_MAX_THREADS: private memory */
 	uint32_t tids[GM_MAX_THREADS];	/* of the slots, 0 free; lock: journal */
 
-	_Atomic(const struct gm_caches *) caches;	/* NULL: there are no thread caches (tables.h) */
+	_Atomic(const struct gm_caches *) caches;	/* NULL: no thread caches (tables.h) */
 
 	/* what the control group leaves us */
 	bool limited;			/* it has a limit */
@@ -146,7 +146,7 @@ static inline struct gm_region *gm_region(enum gm_region_id id)
 	return &gm_get(&gm_rec.header)->regions[id];
 }
 
-/* What gm_recorder_lock_all holds: domain locks, and slots (a bit each) whose threads are kept out. */
+/* What gm_recorder_lock_all holds: domain locks, and the thread caches of slots (a bit each). */
 struct gm_held { bool domain[GM_DOMAINS]; uint64_t slots[GM_MAX_THREADS / 64]; };
 
 /* How long to wait for a lock of the journal: not at all when this thread may hold it itself. */

@@ -1,30 +1,32 @@
 /*
- * sweep.c - remove this user's dead journals but the four newest: see place.h.
+ * sweep.c - remove this user's dead journals but the four newest: see sweep.h.
  *
- * What is kept is what somebody may still want to recover; what is removed would otherwise fill
- * the host's memory, a killed process at a time. A journal is dead when gm_header_alive says so,
- * that is when the kernel has marked its mutex or its process is provably gone.
+ * The newest stay because somebody may still want to recover them; the others would fill the host's
+ * memory, one killed process after the other. A journal is dead when gm_header_alive says so: the
+ * kernel has marked its mutex, or its process is proved to be gone.
  *
- * A journal that never came to be (its magic is stored last), and one of an older version of this
- * library, have no such proof in a place that this version knows: they go when they have our name
- * pattern, are older than an hour, and no process of the number in their name is there. (One of
- * another pid namespace may be, then: it has had an hour to store the magic, and with a magic it is
- * asked for its sign of life, which no version has moved yet.)
+ * There is no such proof for a file whose writer died before it stored the magic, nor for a journal
+ * of an older version. They go when their name is one of ours, they are older than an hour, and the
+ * process of the number in their name does not exist. (That number may be of another pid namespace.
+ * But a living writer stores the magic within an hour, and a journal with a magic is asked for its
+ * sign of life, whose place no version has moved.)
  *
- * A journal that says itself that its process ended cleanly (it could not remove it: it had become
- * another user meanwhile) tells nothing that anybody would recover, and goes.
+ * A journal whose process ended cleanly, but could not remove it because it had become another
+ * user, holds nothing to recover, and goes.
  *
- * Rooms of `gpumem run` lie beside our directory. Its run holds a lock on one from before it has its
- * name until it has cleared it; one that nobody holds was left by a run that was killed, and what is
- * in it counts among the rest. Of a run's own room so many are kept that the run finds those it will
- * tell of, but not without limit.
+ * Rooms of `gpumem run` lie beside our directory. A run holds a lock on its room from before the
+ * room has its name until it is cleared. A room that nobody locks is that of a killed run, and its
+ * journals count with all others. In a run's own room more journals stay (KEPT_IN_ROOM), because
+ * the run will report on them.
  *
- * Twice over the same journals: the first time to see which are the newest, the second time to remove
- * the others, by the descriptor of the directory that they were found in.
+ * The journals are visited twice: to see which are the newest, then to remove the others, relative
+ * to the descriptor of the directory in which they were found.
  *
  * Thread context: one thread, under a gm_fd_guard. No malloc, no readdir.
  */
 #define _GNU_SOURCE
+#include "recorder/journal/sweep.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -91,8 +93,8 @@ static bool is_abandoned(const char *name, const struct stat *st)
 	       gm_syscall(SYS_kill, pid, 0, 0, 0, 0, 0) == -ESRCH;
 }
 
-/* When the dead process behind the journal @fd started, in us; 0 when it is no dead journal. @ret_empty:
- * it holds nothing that anybody would recover. */
+/* When the dead process of the journal @fd started, in us; 0 when it is no dead journal.
+ * @ret_empty: there is nothing in it to recover. */
 static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const struct stat *st,
 			   bool *ret_empty)
 {
@@ -109,7 +111,7 @@ static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const 
 			return 0;
 		return (uint64_t)st->st_mtime * 1000000;
 	}
-	/* As its word says, which is soon read; else it is looked for, but not without limit. */
+	/* The word in the header is enough in most cases. Few processes are looked for in /proc. */
 	sign = gm_header_sign(&header);
 	if (sign > 0 && header.boot_id[0] && !strncmp(header.boot_id, sweep->boot_id, sizeof(sweep->boot_id)))
 		return 0;
@@ -141,8 +143,8 @@ static void remember(struct sweep *sweep, const struct mark *one)
 	sweep->newest[at] = *one;
 }
 
-/* A dead journal: it is one of the newest, or goes. What is younger than all of them was not dead, or
- * not there, when they were looked at. */
+/* A dead journal stays if it is one of the newest. One that is newer than all of those was not
+ * dead, or did not exist, at the first visit: it stays, too. */
 static void consider(struct sweep *sweep, const char *name, const struct mark *one, bool empty)
 {
 	const struct mark *last = sweep->count ? &sweep->newest[sweep->count - 1] : NULL;
@@ -163,8 +165,8 @@ static bool is_journal(const char *name)
 	return n > sizeof(end) - 1 && !strcmp(name + n - (sizeof(end) - 1), end);
 }
 
-/* In a room: a link to a snapshot, which the run would have read. It goes once the journal beside it
- * has gone. */
+/* In a room: a link to a snapshot, which the run would have read. It goes once the journal beside
+ * it has gone. */
 static void clear_link(const struct sweep *sweep, const char *name)
 {
 	const char *end = strstr(name, ".journal.");

@@ -32,15 +32,16 @@ struct gm_sys {
 
 extern struct gm_sys gm_sys;
 
-/* A mapping that takes memory as it is touched, also under mlockall(MCL_FUTURE), which would bring all
- * of a new one into memory: made without access, unlocked, and only then opened. @flags and @fd as of
- * mmap(2). Returns it, NULL and errno when there is none. */
+/* A mapping that takes memory as it is touched, also under mlockall(MCL_FUTURE), which would bring
+ * all of a new one into memory: made without access, unlocked, and only then opened. @flags and @fd
+ * as of mmap(2). Returns it, NULL and errno when there is none. */
 void *gm_map(size_t bytes, int flags, int fd);
 void *gm_map_private(size_t bytes);	/* zeroed, nobody else's */
 
 /* Memory for a large table, zeroed, taken as it is touched: mapped when it is first wanted, since a
- * program that never calls CUDA may have no room for it (RLIMIT_DATA counts .bss as well). *@at once
- * set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is kept. */
+ * program that never calls CUDA may have no room for it (RLIMIT_DATA counts .bss as well). *@at
+ * once set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is
+ * kept. */
 void *gm_table_once(_Atomic(void *) *at, size_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * copy.h - a private copy of a journal: what every snapshot is written from.
  *
- * One way for the living process, the outside reader and the recovery. First the journal is copied, and
- * every offset of its layout checked. Then the copy is resolved: what was half done is taken back, frees
- * that took effect are completed, events are sorted. A journal copy lies in memory of its own from mmap;
- * nothing here calls malloc, and nothing that was read is trusted.
+ * One way for the living process, the outside reader and the recovery. First the journal is copied,
+ * and every offset of its layout checked. Then the copy is resolved: what was half done is taken
+ * back, frees that took effect are completed, events are sorted. A journal copy lies in memory of
+ * its own from mmap; nothing here calls malloc, and nothing that was read is trusted.
  *
  *   copy_make.c    from a file; the check of a layout           -> base, copied[]
  *   copy_live.c    from this process's own mapping, under its locks
@@ -77,8 +77,8 @@ int gm_copy_from_file(struct gm_copy *copy, int fd);
  * were under way and whose address only an event shows to be in use again count as live. */
 int gm_copy_tables(struct gm_copy *copy, int fd);
 
-/* Undo what was half done, complete frees that took effect, sort the events and count them. @max_events:
- * how many of the newest stay; UINT64_MAX for all. 0 or -errno. */
+/* Undo what was half done, complete frees that took effect, sort the events and count them.
+ * @max_events: how many of the newest stay; UINT64_MAX for all. 0 or -errno. */
 int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events);
 
 /* Safe on a zeroed copy and after any failure; leaves it zeroed. */
@@ -88,9 +88,9 @@ void gm_copy_free(struct gm_copy *copy);
  * signals; a reused pid, here or in another namespace, is not the process. */
 int gm_copy_alive(int fd);
 
-/* The same in steps. Read what there is of a header, zero behind it: 0 or -errno. What the header says
- * of its helper thread: 1 it lives, 0 the kernel has marked its death, -ENODATA there never was one.
- * And look for the process as well, where the header leaves it open. */
+/* The same in steps. Read what there is of a header, zero behind it: 0 or -errno. What the header
+ * says of its helper thread: 1 it lives, 0 the kernel has marked its death, -ENODATA there never
+ * was one. And look for the process as well, where the header leaves it open. */
 int gm_header_read(int fd, struct gm_header *ret);
 int gm_header_sign(const struct gm_header *header);
 int gm_header_alive(const struct gm_header *header);

@@ -212,7 +212,8 @@ uint32_t gm_copy_next_block(const struct gm_copy *copy, uint32_t segment, uint32
 	at = gm_copy_block(copy, next);
 	if (!block)
 		walk->end = in->address;
-	/* Addresses must rise, and a block is in one segment: all walks together see no block twice. */
+	/* Addresses must rise, and a block is in one segment: all walks together see no block
+	 * twice. */
 	if (!at || at->segment != segment || at->domain != in->domain || at->address < walk->end ||
 	    (before && at->address == before->address) ||
 	    at->address + at->size > in->address + in->size) {

@@ -1,5 +1,6 @@
 /*
- * copy_internal.h - what the files of the journal copy share: memory, sorting, the steps of resolving.
+ * copy_internal.h - what the files of the journal copy share: memory, sorting, the steps of
+ * resolving.
  *
  * Thread context: as copy.h. Nothing here is for other rooms.
  */
@@ -65,8 +66,8 @@ void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int
 /* Complete those whose address was: tables, counters, events, flights. */
 int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 
-/* Blocks of one module and kind, in a domain that is there, come to live or go: into its live bytes and
- * usage rows. */
+/* Blocks of one module and kind, in a domain that is there, come to live or go: into its live bytes
+ * and usage rows. */
 struct gm_counted { uint16_t module; uint8_t domain, kind; };
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow);
 

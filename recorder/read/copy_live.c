@@ -1,15 +1,16 @@
 /*
  * copy_live.c - the copy of this process's own journal, one moment of it.
  *
- * Under the locks of all domains, and with every thread out of its thread caches (but those locks and thread caches
- * that a thread which crashed holds for ever): the tables, the threads, and how far each open chunk
- * of events has come. Everything else is copied when the locks are free again: a chunk closed by then is
- * complete, one that was open is cut where it had come to, one taken into use later says so by
- * its first stamp, one recycled meanwhile by its generation (and the horizon, read last, covers
- * what it held). The append-only areas come last: they hold whatever the rest refers to.
+ * The tables, the threads and how far each open chunk of events is filled are copied under the
+ * locks of all domains, with every thread out of its thread caches (but for locks and thread caches
+ * that a crashed thread holds for ever). The rest is copied after the locks are released. A chunk
+ * that was closed is complete; one that was open is cut where its writer was; one that was opened
+ * later has a first stamp behind the cut; one that was recycled meanwhile has another generation,
+ * and the horizon, which is read last, covers its old events. The append-only areas come last, so
+ * that they hold whatever the rest refers to.
  *
- * Thread context: the helper thread, one whose allocation failed, or a test; no domain's lock held. Reads the mapping that
- * other threads are writing to. Fork: the copy is not the child's.
+ * Thread context: the helper thread, one whose allocation failed, or a test; no domain's lock held.
+ * Other threads write to the mapping meanwhile.
  */
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
@@ -218,8 +219,8 @@ static void copy_clock(struct gm_copy *copy, const struct gm_header *live)
 }
 
 /* The same of the thread caches. */
-static bool shards_stood_still(const struct gm_copy *copy, const uint8_t *live,
-			       const struct gm_held *held)
+static bool thread_caches_stood_still(const struct gm_copy *copy, const uint8_t *live,
+				      const struct gm_held *held)
 {
 	uint64_t at = copy->header->regions[GM_REGION_TCACHES].offset;
 	struct gm_tcache_record now;
@@ -258,7 +259,7 @@ static __attribute__((noinline)) bool stood_still(const struct gm_copy *copy, co
 		if (memcmp(&now, copied, offsetof(struct gm_domain, undo)))
 			return false;
 	}
-	return shards_stood_still(copy, live, held);
+	return thread_caches_stood_still(copy, live, held);
 }
 
 static void touch_tables(struct gm_copy *copy)
@@ -345,7 +346,7 @@ int gm_copy_from_process(struct gm_copy *copy)
 	copy_clock(copy, (const struct gm_header *)live);
 	copy_region(copy, live, GM_REGION_FAILURES);
 	copy_names(copy, live);
-	/* At the end: its events, too, are only what they were. */
+	/* At the end, so that the events are covered, too. */
 	copy->consistent = all || stood_still(copy, live, &held);
 	return 0;
 }

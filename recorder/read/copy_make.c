@@ -118,8 +118,8 @@ static int read_at(struct gm_copy *copy, int fd, uint64_t offset, void *into, ui
 	return 0;
 }
 
-/* Where data begins in [@offset, @end) of the file, and ends; false: there is only a hole. A file system
- * that knows no holes says that all of it is data. */
+/* Where data begins in [@offset, @end) of the file, and ends; false: there is only a hole. A file
+ * system that knows no holes says that all of it is data. */
 static bool next_data(int fd, uint64_t *offset, uint64_t end, uint64_t *ret_stop)
 {
 	off_t data = *offset < end ? lseek(fd, (off_t)*offset, SEEK_DATA) : (off_t)end;
@@ -237,8 +237,9 @@ static uint64_t mixed(uint64_t sum, const void *from, size_t bytes)
 	return sum;
 }
 
-/* What changes whenever a table changes; equal before and after: nothing changed between. An operation
- * has its number before it begins, and without history no event: then its counters tell. */
+/* What changes whenever a table changes; equal before and after: nothing changed between. An
+ * operation has its number before it begins, and without history no event: then its counters
+ * tell. */
 static uint64_t moving(const struct gm_copy *copy)
 {
 	uint64_t sum = copy->header->horizon;

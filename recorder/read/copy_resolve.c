@@ -1,6 +1,6 @@
 /*
- * copy_resolve.c - a journal copy made whole: half-done changes are taken back, the live segments put
- * in order.
+ * copy_resolve.c - a journal copy made whole: half-done changes are taken back, the live segments
+ * put in order.
  *
  * Changes the copy; every offset and id is checked before it is followed
  * and every loop is bounded by the size of a table.

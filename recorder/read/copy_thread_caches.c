@@ -1,7 +1,7 @@
 /*
  * copy_thread_caches.c - what thread caches held (preload/cache/thread_cache.c), in a copy: their
- * tallies are counted, and their blocks are free ones. A flush in the process would also have made them
- * one with their free neighbours; in a copy each stays a block of its own.
+ * tallies are counted, and their blocks are free ones. A flush in the process would also have made
+ * them one with their free neighbours; in a copy each stays a block of its own.
  *
  * Works on a private copy that it may change; every id is checked before it is followed. Thread
  * context: one thread a copy.

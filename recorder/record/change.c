@@ -1,7 +1,7 @@
 /*
  * change.c - segments that change, and the end of a context.
  *
- * Thread, signal and fork context: see tables.h. Lock: the domain's, one at a time.
+ * Thread and signal context: see tables.h. Lock: the domain's, one at a time.
  */
 #include "recorder/record/tables.h"
 
@@ -12,8 +12,8 @@
 
 struct shape { uint64_t address, size; uint32_t stack; uint8_t flags; };
 
-/* The events that take the block away as it was, and those that bring it as it is: with the stack of
- * who changed it, but for the allocation, which is the program's of before. */
+/* The events that take the block away as it was, and those that bring it as it is: with the stack
+ * of who changed it, but for the allocation, which is the program's of before. */
 static void events_before(const struct gm_change *change, const struct gm_segment *segment,
 			  const struct gm_block *block, uint64_t tsc, uint32_t stack)
 {

@@ -4,14 +4,13 @@
  *   fresh ──> open: a thread's ─────────┬──> closed, in a queue ──> recycled: open again
  *         └─> open: shared by the rest ─┘
  *
- * Threads own at most half of the chunks there may be; who gets none writes into the one shared chunk
- * (slot 0's). When nothing is fresh the oldest closed chunk is recycled, and the horizon rises to its
- * last stamp.
+ * Threads own at most half of the chunks there may be; who gets none writes into the one shared
+ * chunk (slot 0's). When nothing is fresh the oldest closed chunk is recycled, and the horizon
+ * rises to its last stamp.
  *
  * Who wants a chunk holds the lock of a domain, or its own thread cache, so that everything here is
- * brief: memory for 16 chunks at most.
- * Thread context: the holder of the journal lock, who also writes through the slot, or knows that
- * nobody does.
+ * brief: memory for 16 chunks at most. Thread context: the holder of the journal lock, who also
+ * writes through the slot, or knows that nobody does.
  */
 #ifndef GM_RECORDER_CHUNKS_H
 #define GM_RECORDER_CHUNKS_H

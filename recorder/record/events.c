@@ -72,8 +72,8 @@ void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action)
 	gm_set(count, gm_get(count) + 1);
 }
 
-/* Chunks for @newest events: twice as many, because a chunk goes as a whole, and those of some threads
- * are not full. */
+/* Chunks for @newest events: twice as many, because a chunk goes as a whole, and those of some
+ * threads are not full. */
 static uint32_t chunks_for(uint64_t newest)
 {
 	uint64_t chunks = newest / GM_CHUNK_EVENTS * 2 + 2;

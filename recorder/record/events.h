@@ -7,8 +7,8 @@
  * history drops what was written before wherever events begin or end: a trace with a gap would not
  * add up.
  *
- * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in the
- * thread's thread cache of it. Signal context: as there.
+ * Thread context: any, inside a record (threads.h), with the lock of the event's domain held, or in
+ * the thread's thread cache of it. Signal context: as there.
  */
 #ifndef GM_RECORDER_EVENTS_H
 #define GM_RECORDER_EVENTS_H
@@ -33,8 +33,9 @@ struct gm_event_place {
 /* An event that is not wanted: count it. */
 void gm_event_left_out(struct gm_event_counts *counts, enum gm_action action);
 
-/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its commit
- * word, then gm_event_commit. @event is NULL when there is no room, or such events are not wanted. */
+/* Find a place for an event that counts in @counts, whose lock is held. Fill @event but for its
+ * commit word, then gm_event_commit. @event is NULL when there is no room, or such events are not
+ * wanted. */
 static inline struct gm_event_place gm_event_open(const struct gm_writer *writer,
 						  struct gm_event_counts *counts,
 						  enum gm_action action)

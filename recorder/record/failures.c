@@ -1,7 +1,7 @@
 /*
  * failures.c - what could not be had, plain events, and what the driver says of its devices.
  *
- * Thread, signal and fork context: see tables.h. Every event is written under its domain's lock,
+ * Thread and signal context: see tables.h. Every event is written under its domain's lock,
  * these too, so that who holds all of them sees whole chunks.
  */
 #include "recorder/record/tables.h"

@@ -1,7 +1,7 @@
 /*
  * stats.c - the statistics of a domain as its own program asks for them, and their resets.
  *
- * Thread context: any. Signal context: none. Fork: none. Lock: the domain's.
+ * Thread context: any. Signal context: none. Lock: the domain's.
  */
 #include "recorder/record/tables.h"
 

@@ -5,7 +5,7 @@
  * domain stay with it: an unused record is in its domain's list of them, so that a record's domain
  * never changes and may be read without a lock.
  *
- * Thread, signal and fork context: see tables.h. Lock: the domain's.
+ * Thread and signal context: see tables.h. Lock: the domain's.
  */
 #include "recorder/record/tables.h"
 
@@ -392,8 +392,8 @@ int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream
 }
 
 /* Word by word. With the domain's lock too, which does not hold out a thread that frees or gets the
- * block in its own thread cache: what is found is from before or after that. Not for the thread sanitizer,
- * which takes such a change for a race. */
+ * block in its own thread cache: what is found is from before or after that. Not for the thread
+ * sanitizer, which takes such a change for a race. */
 __attribute__((no_sanitize_thread))
 static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)
 {
@@ -403,9 +403,9 @@ static void copy_words(const struct gm_block *block, struct gm_block *ret_copy)
 		((uint64_t *)(void *)ret_copy)[i] = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
 }
 
-/* Without the lock: a record that comes to stand for none has another operation number
- * from then on, before anything else of it changes. Of what changes while it lives (gm_record_change)
- * that is not so. */
+/* Without the lock: a record that comes to stand for none has another operation number from then
+ * on, before anything else of it changes. Of what changes while it lives (gm_record_change) that is
+ * not so. */
 static bool copy_block(const struct gm_block *block, struct gm_block *ret_copy)
 {
 	uint64_t op = __atomic_load_n(&block->op, __ATOMIC_ACQUIRE);

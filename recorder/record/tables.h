@@ -22,8 +22,9 @@ struct gm_change {
 	uint8_t number;			/* of the domain */
 };
 
-/* Enter a record of @domain under operation @op (0: a number of its own). Returns 0; -ENODEV when
- * nothing is recorded, -ETIMEDOUT when the lock could not be had (counted): then nothing is held. */
+/* Enter a record of @domain under operation @op (0: a number of its own). Returns 0; -ENODEV
+ * when nothing is recorded, -ETIMEDOUT when the lock could not be had (counted): then nothing is
+ * held. */
 int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op);
 
 static inline void gm_change_leave(struct gm_change *change)
@@ -69,14 +70,15 @@ static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)
 	gm_txn_begin(txn, change->domain, change->op);
 }
 
-/* The thread caches of a floor above (preload/cache/thread_cache.c), which sets @ops in gm_rec when it begins.
- * Their blocks count as live in the statistics until they are flushed. */
+/* The thread caches of a floor above (preload/cache/thread_cache.c), which sets @ops in gm_rec when
+ * it begins. Their blocks count as live in the statistics until they are flushed. */
 struct gm_caches {
 	void (*flush)(uint8_t domain);
 	void (*flush_locked)(const struct gm_change *change);
 };
 
-/* Blocks in thread caches of @domain, and what these have counted, go into its statistics. No lock held. */
+/* Blocks in thread caches of @domain, and what these have counted, go into its statistics. No lock
+ * held. */
 static inline void gm_caches_flush(uint8_t domain)
 {
 	const struct gm_caches *caches = gm_get_acquire(&gm_rec.caches);

@@ -60,7 +60,8 @@ unsigned int gm_threads_sweep_locked(void)
 		struct gm_slot *slot = &gm_rec.slots[i];
 		uint32_t idle = 0;
 
-		/* Acquire, once it is known to be dead: its last act may have been in its thread cache. */
+		/* Acquire, once it is known to be dead: its last act may have been in its thread
+		 * cache. */
 		if (!gm_rec.tids[i] || !is_dead(gm_rec.tids[i]) ||
 		    gm_get_acquire(&slot->tcache_owner) == GM_TCACHE_OWNER)
 			continue;

@@ -1,11 +1,11 @@
 /*
  * threads.h - who writes: a slot for each thread, found through TLS.
  *
- * A slot is entered for the length of one record and left again; @busy keeps out whoever else
- * comes through the same TLS: a signal handler that interrupted us, a raw clone() that shares our
- * thread pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
- * operations are numbered there and their events go into the shared chunk. @tcache_owner does the same for
- * a thread in its thread caches (thread_cache.c), which needs not both.
+ * A slot is entered for the length of one record and left again; @busy keeps out whoever else comes
+ * through the same TLS: a signal handler that interrupted us, a raw clone() that shares our thread
+ * pointer. They, and threads that found no slot, go on as "nested" or through slot 0: their
+ * operations are numbered there and their events go into the shared chunk. @tcache_owner does the
+ * same for a thread in its thread caches (thread_cache.c), which needs not both.
  *
  * Thread context: any. Signal context: a handler may enter (it finds the slot busy and never
  * waits). No TLS destructor and no pthread key: the slots of dead threads are found by
@@ -33,8 +33,8 @@ struct gm_writer {
 };
 
 /* Its thread is about to record through @slot; false: it is doing so already, or keeping blocks
- * (gm_tcache_enter). Each of the two ways in marks its own word and then looks at the other's, so that
- * of a thread and a raw clone() of it one is kept out: seq_cst, both. */
+ * (gm_tcache_enter). Each of the two ways in marks its own word and then looks at the other's, so
+ * that of a thread and a raw clone() of it one is kept out: seq_cst, both. */
 static inline bool gm_slot_enter(struct gm_slot *slot)
 {
 	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))
@@ -100,8 +100,9 @@ void gm_threads_sweep(void);
 /* The same with the journal lock held, at most once in 100 ms. Returns how many were freed. */
 unsigned int gm_threads_sweep_locked(void);
 
-/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks. False: it could
- * not be kept out. Whoever did sets @tcache_owner to GM_TCACHE_NOBODY in the end. */
+/* Keep the thread of @slot out of its thread caches, within @limit_ns: after the domain locks.
+ * False: it could not be kept out. Whoever did sets @tcache_owner to GM_TCACHE_NOBODY in the
+ * end. */
 bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns);
 
 #endif

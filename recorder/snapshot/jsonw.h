@@ -5,7 +5,7 @@
  * after the first one every call does nothing, and gm_jsonw_finish says what it was. The nesting
  * is kept and checked: a call that would make the text invalid sets -EINVAL instead.
  *
- * Thread context: one thread a writer. Signal context: as write(2). Fork: nothing of ours.
+ * Thread context: one thread a writer. Signal context: as write(2).
  */
 #ifndef GM_RECORDER_JSONW_H
 #define GM_RECORDER_JSONW_H

@@ -1,18 +1,20 @@
 /*
  * outfile.h - a file that appears whole, under a name made from a template, or not at all.
  *
- * Mode 0600; no file is ever replaced. Directories of the template that are missing are made, where the
- * one that they are missing in is the user's. No malloc, no stdio, no locale. Descriptors are never 0 to 2: the host may have closed those.
+ * Files have mode 0600, and no file is ever replaced. Missing directories of the template are made,
+ * if they belong in a directory of the user's. No malloc, no locale; of stdio only snprintf.
+ * Descriptors are never 0 to 2, because the host may have closed those.
  *
  * Template: %c command, %p pid, %h host, %k rank (0 without one), %r reason and number, %t time
  * (UTC, 20251120T154012Z), %% a percent sign; anything else stays as it is. What a word brings in
  * cannot change the directory: its slashes and control characters become underscores.
  *
- * The host may close every descriptor there is while we write (closefrom). Ours have numbers that
- * open() does not come to, and are known by device and inode before they are used or closed: what
- * the host has under the same number meanwhile is neither written to nor closed.
+ * The host may close every descriptor while we write (closefrom). Ours have high numbers, which the
+ * host's next open() does not return, and each is compared by device and inode before it is used or
+ * closed: a file that the host has under the same number meanwhile is neither written to nor
+ * closed.
  *
- * Thread context: any one thread. Not for signal handlers. Fork: the descriptors are close-on-exec.
+ * Thread context: any one thread. Not for signal handlers. The descriptors are close-on-exec.
  */
 #ifndef GM_RECORDER_OUTFILE_H
 #define GM_RECORDER_OUTFILE_H
@@ -47,19 +49,19 @@ struct gm_outfile {
 size_t gm_outfile_expand(const char *template, const struct gm_outfile_words *words,
 			 char *ret, size_t bytes);
 
-/* @name with "-@number" before its extension (none for 1), cut to what a file system takes, not within a
- * character. */
+/* @name with "-@number" before its extension (none for 1), cut to what a file system takes, not
+ * within a character. */
 void gm_outfile_numbered(const char *name, unsigned int number, char ret[256]);
 
-/* Open a file that will have the name that @template says. A template that ends in a slash, or names a
- * directory, gets GM_OUTFILE_DEFAULT in it; /dev/null gets nothing (@out->nowhere). When nothing can be
- * created there, @fallback_dir (may be NULL) is used. Returns 0, or -errno of the first try: -EINVAL
- * what has the name is no file. */
+/* Open a file that will have the name that @template says. A template that ends in a slash, or
+ * names a directory, gets GM_OUTFILE_DEFAULT in it; /dev/null gets nothing (@out->nowhere). When
+ * nothing can be created there, @fallback_dir (may be NULL) is used. Returns 0, or -errno of the
+ * first try: -EINVAL what has the name is no file. */
 int gm_outfile_open(struct gm_outfile *out, const char *template, const char *fallback_dir,
 		    const struct gm_outfile_words *words);
 
-/* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path; -EBADF: its
- * descriptor is not ours any more. */
+/* Give it its name, or name-2, name-3, ... before the extension. Returns 0 and the path; -EBADF:
+ * its descriptor is not ours any more. */
 int gm_outfile_commit(struct gm_outfile *out, char *ret_path, size_t ret_path_bytes);
 
 /* Close; a file that was not committed is removed. */

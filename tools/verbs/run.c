@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/format.h"
-#include "recorder/journal/place.h"
+#include "recorder/journal/sweep.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/library_options.h"
 #include "tools/show/show.h"
