@@ -66,7 +66,7 @@ struct gm_reuse_ops {
 	/* From now on nothing that a hook remembers of a stream holds: it comes before its next
 	 * submission, and one that is under way now is told after it (gm_reuse_submitted). Under
 	 * any lock. NULL: single-stream mode does not come back. */
-	void (*looks)(void *arg);
+	void (*forget_streams)(void *arg);
 	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns how
 	 * many of the first it was told of; the others it has to be told again, later. */
 	size_t (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
@@ -109,7 +109,7 @@ static inline void gm_reuse_note_other(struct gm_reuse_hot *hot, uint64_t stream
  * have the stream wait. Waits for no GPU work. */
 void gm_reuse_submit(struct gm_reuse *reuse, uint64_t stream);
 
-/* Work was submitted to @stream while ops.looks was called. */
+/* Work was submitted to @stream while ops.forget_streams was called. */
 void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 
 /* What is given to @stream from now on (one of the library's own, whose work does not count) comes

@@ -10,7 +10,7 @@
  * times in its life at most.
  *
  * Who was on the way to the driver when the look began, or ended, has been noted by nobody: each
- * step moves what the hooks compare (ops.looks), and who finds it moved after the real call comes
+ * step moves what the hooks compare (ops.forget_streams), and who finds it moved after the real call comes
  * here (gm_reuse_submitted). Nobody can have been told of that work before, but by a host function
  * within it while the call that submitted it stood still for all the length of a look.
  *
@@ -46,7 +46,7 @@ static void begin_locked(struct gm_reuse *reuse, uint64_t stream)
 	reuse->hot->stream = stream;
 	reuse->hot->others = 0;
 	gm_unlock(&reuse->limbo);
-	reuse->ops.looks(reuse->ops.arg);
+	reuse->ops.forget_streams(reuse->ops.arg);
 	reuse->single_on = !reuse->ops.record_all(reuse->ops.arg, &reuse->single_ticket);
 	if (!reuse->single_on)
 		reuse->single_ticket = 0;
@@ -60,7 +60,7 @@ static void end_locked(struct gm_reuse *reuse)
 	if (!gm_lock(&reuse->limbo))
 		return;
 	reuse->hot->many = 0;
-	reuse->ops.looks(reuse->ops.arg);
+	reuse->ops.forget_streams(reuse->ops.arg);
 	ended = !(reuse->hot->others && gm_rule(GM_RULE_SINGLE_OTHERS));
 	if (ended) {
 		reuse->stamp++;
@@ -78,7 +78,7 @@ void gm_reuse_single_locked(struct gm_reuse *reuse, uint64_t stream)
 {
 	if (!reuse->single_wait)
 		reuse->single_wait = FIRST_SEALS;
-	if (!reuse->ops.looks || reuse->no_early || reuse->transition ||
+	if (!reuse->ops.forget_streams || reuse->no_early || reuse->transition ||
 	    reuse->hot->attention & GM_REUSE_CAPTURING || ++reuse->single_seals < reuse->single_wait)
 		return;
 	reuse->single_seals = 0;

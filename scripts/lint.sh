@@ -45,4 +45,5 @@ fi
 if grep -nE '#include <cuda' allocator/*.[ch]; then
 	echo 'lint: allocator/ knows no CUDA header'; status=1
 fi
+python3 scripts/lint_rings.py || status=1
 exit $status

@@ -18,6 +18,11 @@
 #include "preload/order/order.h"
 #include "preload/cache/traits.h"
 #include "preload/cache/writers.h"
+#include "preload/order/as_driver.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
+#include "preload/order/unseen.h"
+#include "preload/hooks/retry.h"
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 
@@ -31,12 +36,43 @@
 
 _Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
 
+static uint32_t context_of(uint32_t owner)
+{
+	const struct gm_cached *heap = gm_cached_by_number(owner);
+
+	return heap ? gm_cached_context(heap) : 0;
+}
+
+static void context_ended(uint32_t context, CUcontext handle, const struct gm_ending *ending)
+{
+	(void)handle;
+	gm_cache_context_ended(context, ending->tsc, ending->stack);
+}
+
+static void host_function_added(void)
+{
+	gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
+}
+
 int gm_cache_start(void)
 {
-	int r = gm_cache_heaps_start();
+	static const struct gm_order_blocks blocks = { .context_of = context_of,
+						       .complete = gm_cached_complete };
+	static const struct gm_context_watcher contexts = { .ending = gm_cache_context_ending,
+							    .ended = context_ended };
+	static const struct gm_record_watcher calls = { .driver_allocated = gm_cache_address_reused,
+							.describe = gm_cache_describe };
+	int r = gm_order_start(&blocks);
 
+	if (!r)
+		r = gm_cache_heaps_start();
 	if (r)
 		return r;
+	gm_host_start();
+	gm_context_watch(&contexts);
+	gm_record_watch(&calls);
+	gm_retry_by(gm_cache_retry);
+	gm_host_function_watch(host_function_added);
 	if (gm_state.options.fill != GM_FILL_NONE) {	/* what is handed out is filled first */
 		gm_reuse_end_single(gm_order_reuse());
 		gm_cache_unusual |= GM_CACHE_FILLS;
@@ -53,6 +89,7 @@ int gm_cache_start(void)
 void gm_cache_lost(void)
 {
 	gm_cache_unusual |= GM_CACHE_OFF;
+	gm_context_doubt();
 }
 
 /* ---- blocks of ours ---- */
@@ -497,7 +534,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	gm_order_check_bindings();
+	gm_unseen_check();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
@@ -526,7 +563,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	refused = against(heap, &view, dptr);
 	if (refused)
 		return refuse(refused, ret_result);
-	gm_order_check_bindings();
+	gm_unseen_check();
 	freeing.kind = heap->kind;
 	freeing.stream = view.stream;
 	freeing.key = gm_stream_key(stream, per_thread);

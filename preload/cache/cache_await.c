@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "allocator/rules.h"
+#include "preload/order/host_function.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/hooks/sample.h"
 #include "preload/order/order.h"

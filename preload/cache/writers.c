@@ -7,9 +7,8 @@
 #include <link.h>
 #include <string.h>
 
-#include "preload/cache/cache.h"
-#include "preload/order/order.h"
 #include "preload/cache/writers.h"
+#include "preload/order/unseen.h"
 #include "recorder/modules/modules.h"
 
 /*
@@ -65,7 +64,7 @@ void gm_writers_seen(const char *why)
 	if (any)
 		return;
 	any = true;
-	gm_order_unseen_work(why);
+	gm_unseen_work(why);
 }
 
 void gm_writers_met(const char *why)

@@ -14,8 +14,6 @@
 #include <link.h>
 #include <string.h>
 
-#include "preload/cache/cache.h"
-#include "preload/hooks/hook.h"
 #include "preload/driver/real.h"
 
 struct hook {
@@ -69,6 +67,13 @@ static void **slot_of(size_t i)
 	return (void **)(void *)&gm_real + i;
 }
 
+static _Atomic(bool) work_wanted = true;
+
+void gm_hooks_of_work(bool is_wanted)
+{
+	work_wanted = is_wanted;
+}
+
 /*
  * The one switch: is this hook handed out by the resolvers? A body that only passes on is not
  * worth a call. While allocator is native nothing has to be known of work and identity. Exported names that are called directly go
@@ -80,8 +85,7 @@ static bool wanted(const struct hook *hook)
 				 1u << GM_CLASS_FREE | 1u << GM_CLASS_QUERY | 1u << GM_CLASS_LIFE |
 				 1u << GM_CLASS_END | 1u << GM_CLASS_ORDER;
 
-	/* Asked before the options were read: they may be wanted. */
-	if (gm_state_word() != GM_STATE_RUNNING || gm_cache_on())
+	if (work_wanted)
 		classes |= 1u << GM_CLASS_WORK | 1u << GM_CLASS_IDENTITY;
 	return hook->has_body && (classes >> hook->class & 1);
 }

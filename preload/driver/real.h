@@ -9,7 +9,48 @@
 #ifndef GM_PRELOAD_REAL_H
 #define GM_PRELOAD_REAL_H
 
+/* cuda.h without its renames (cuMemAlloc -> cuMemAlloc_v2), with the old ABIs declared: every
+ * body is checked against NVIDIA's prototype of its link name and against its PFN_ type. */
+#define __CUDA_API_VERSION_INTERNAL 1
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "preload/process/state.h"
+
+/* Of cudaGL.h and cudaVDPAU.h, which need headers of OpenGL and VDPAU. */
+typedef CUresult (CUDAAPI *PFN_gm_cuGLCtxCreate)(CUcontext *pctx, unsigned int flags, CUdevice dev);
+typedef CUresult (CUDAAPI *PFN_gm_cuVDPAUCtxCreate)(CUcontext *pctx, unsigned int flags,
+						     CUdevice dev, uint32_t vdp_device,
+						     void *vdp_get_proc_address);
+
+#define GM_PUBLIC __attribute__((visibility("default")))
+
+enum gm_hook_class {
+	GM_CLASS_RESOLVE, GM_CLASS_ALLOC, GM_CLASS_FREE, GM_CLASS_QUERY, GM_CLASS_WORK,
+	GM_CLASS_ORDER, GM_CLASS_IDENTITY, GM_CLASS_LIFE, GM_CLASS_END
+};
+
+/* The class of each hook, as a constant: gm_class_cuMemAlloc_v2. */
+enum gm_class_of_hook {
+#define GM_HOOK(class, name, type, params, args) gm_class_##name = GM_CLASS_##class,
+#include "preload/hooks/hooks.def"
+};
+
+/* The driver's functions, by link name. All are filled in when the driver is found. */
+struct gm_real {
+#define GM_HOOK(class, name, type, params, args) type name;
+#define GM_CALL(name, type, params, args) type name;
+#include "preload/hooks/hooks.def"
+};
+extern struct gm_real gm_real GM_HIDDEN;
+
+#define GM_REAL(name) (gm_lock_rank_driver(), __atomic_load_n(&gm_real.name, __ATOMIC_RELAXED))
+
+#define GM_HOOK(class, name, type, params, args) extern GM_PUBLIC __typeof__(*(type)0) name;
+#include "preload/hooks/hooks.def"
 
 /* glibc's own functions, or the next interposer's; NULL before gm_libc_find. */
 struct gm_libc {
@@ -33,6 +74,10 @@ bool gm_real_find(void);
 
 /* The hook that stands for the driver's function @real; NULL: none, or none is wanted. */
 void *gm_hook_for(const void *real);
+
+/* Are the hooks of work and of identity handed out? They are until the library has started, and with
+ * a cache. What was handed out before stays. */
+void gm_hooks_of_work(bool wanted);
 
 /* Is @address one of our exported hooks? */
 bool gm_hook_is_ours(const void *address);

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "preload/order/context.h"
 #include "preload/hooks/hook.h"
 #include "preload/order/order.h"
 #include "preload/driver/real.h"
@@ -75,8 +76,8 @@ dlsym_fn *gm_dlsym_route(void *handle, const char *name)
 		gm_libc_find();
 	if (__builtin_expect(!gm_libc.dlsym, 0))
 		return dlsym_nothing;
-	if (gm_order_on && !gm_order_name_resolved)
-		gm_order_name_resolved = true;
+	if (gm_order_on && !gm_name_resolved)
+		gm_name_resolved = true;
 	if (__builtin_expect(!names_driver_function(name) || handle == RTLD_NEXT, 1))
 		return gm_libc.dlsym;
 	if (handle == RTLD_DEFAULT)

@@ -9,7 +9,6 @@
 
 #include "allocator/lock.h"
 #include "preload/hooks/backing.h"
-#include "preload/hooks/pointers.h"
 #include "preload/process/slots.h"
 #include "recorder/journal/recorder.h"
 
@@ -33,6 +32,8 @@ struct mapping {
 	uint32_t taken_next;		/* of one step */
 	bool taken;
 };
+
+struct gm_map *gm_pointers;
 
 static struct gm_lock lock;
 static struct gm_slots backings = { .item_bytes = sizeof(struct backing) };	/* lock: lock */
@@ -134,7 +135,7 @@ static void taken_locked(uint32_t id, struct gm_backing_step *step)
 	step->block = b->block;
 }
 
-static void given_back_locked(uint32_t id)
+static void restore_locked(uint32_t id)
 {
 	struct backing *b = backing_at(id);
 
@@ -144,7 +145,7 @@ static void given_back_locked(uint32_t id)
 	gm_record_not_freed(b->block);
 }
 
-static void settled_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
+static void confirm_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t stream, uint32_t stack)
 {
 	struct backing *b = backing_at(id);
 
@@ -328,7 +329,7 @@ static void unmapped_locked(uint32_t id, uint64_t op, uint64_t tsc, uint64_t str
 	unlink_mapping_locked(id);
 	if (backing_at(of)->references || backing_at(of)->mappings)
 		place_locked(backing_at(of), op, stack);
-	settled_locked(of, op, tsc, stream, stack);
+	confirm_locked(of, op, tsc, stream, stack);
 }
 
 /* Is what a step took still there? A context's end may have swept it away meanwhile. */
@@ -355,7 +356,7 @@ void gm_backing_done(const struct gm_backing_step *step, uint64_t op, uint64_t t
 			unmapped_locked(id, op, tsc, stream, stack);
 	}
 	if (is_pending(step->backing))
-		settled_locked(step->backing, op, tsc, stream, stack);
+		confirm_locked(step->backing, op, tsc, stream, stack);
 	gm_unlock(&lock);
 }
 
@@ -373,11 +374,11 @@ void gm_backing_undo(const struct gm_backing_step *step)
 		gm_map_put(gm_pointers, GM_MAP_MAPPING, m->address, id, NULL);
 		m->taken = false;
 		backing_at(m->backing)->mappings++;
-		given_back_locked(m->backing);
+		restore_locked(m->backing);
 	}
 	if (is_pending(step->backing)) {
 		backing_at(step->backing)->references++;
-		given_back_locked(step->backing);
+		restore_locked(step->backing);
 	}
 	gm_unlock(&lock);
 }

@@ -22,6 +22,15 @@
 
 #include "allocator/map.h"
 
+/*
+ * The one map from what a program holds to what is recorded of it. Made before the first body runs.
+ *
+ *   GM_MAP_ADDRESS, GM_MAP_ARRAY              block ids
+ *   GM_MAP_HANDLE, GM_MAP_EXTERNAL, _MAPPING  numbers of backing.c
+ *   GM_MAP_POOL                               domain of the pool's memory, plus 1
+ */
+extern struct gm_map *gm_pointers;
+
 /* What one call takes away; in the hook's frame. All zero: nothing that we know of. */
 struct gm_backing_step {
 	uint32_t backing;		/* one reference of it */

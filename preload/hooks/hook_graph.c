@@ -1,5 +1,5 @@
 /*
- * hook_graph.c - graphs with memory nodes: what they hold on a device (see graph.h).
+ * hook_graph.c - graphs with memory nodes: what they hold on a device (see hook_graph.h).
  *
  * Owns the one record of that kind a device. Its lock is held across the question to the driver,
  * so that two answers are recorded in the order in which they were seen; nothing else takes it,
@@ -9,14 +9,21 @@
  */
 #include "allocator/lock.h"
 #include "preload/order/capture.h"
-#include "preload/hooks/graph.h"
-#include "preload/order/order.h"
+#include "preload/hooks/hook_graph.h"
 #include "preload/hooks/retry.h"
+#include "preload/cache/cache.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
 
 static struct gm_lock lock = { .rank = GM_RANK_GRAPHS };
 static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */
 static uint32_t blocks[GM_MAX_DEVICES];		/* lock: lock; 0 none */
 static uint64_t held_bytes[GM_MAX_DEVICES];	/* lock: lock */
+
+static void unknown_freed(void)
+{
+	gm_graph_refresh(NULL);
+}
 
 void gm_graph_node_made(uint8_t domain)
 {
@@ -24,6 +31,7 @@ void gm_graph_node_made(uint8_t domain)
 		devices |= UINT64_C(1) << domain;
 	else if (domain == GM_DOMAIN_UNKNOWN && gm_device_count() < (int)GM_MAX_DEVICES)
 		devices |= (UINT64_C(1) << gm_device_count()) - 1;
+	gm_record_watch_unknown_frees(unknown_freed);
 }
 
 bool gm_graph_nodes(void)

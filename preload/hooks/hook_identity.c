@@ -7,14 +7,14 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/order/context.h"
-#include "preload/order/order.h"
 #include "preload/hooks/retry.h"
+#include "preload/order/host.h"
 
 static CUresult used(CUresult result, CUcontext context)
 {
 	gm_where_moved();
 	if (!result && gm_order_on)
-		gm_order_context_used(context);
+		gm_context_used(context);
 	return gm_leave(result);
 }
 

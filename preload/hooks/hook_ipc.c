@@ -17,6 +17,7 @@
 #include "preload/hooks/imports.h"
 #include "preload/hooks/record.h"
 #include "preload/cache/writers.h"
+#include "preload/hooks/retry.h"
 
 /* ---- export ---- */
 
@@ -106,7 +107,7 @@ static CUresult open_part(open_fn *real, CUdeviceptr *pdptr, CUipcMemHandle hand
 
 	gm_part_read(&handle, &offset, &size);
 	result = real(pdptr, handle, flags);
-	while (result && gm_cache_retry(result, &tries))
+	while (result && gm_retry(result, &tries))
 		result = real(pdptr, handle, flags);
 	if (result)
 		return result;

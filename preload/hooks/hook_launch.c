@@ -14,30 +14,8 @@
 
 #include "allocator/rules.h"
 #include "preload/cache/cache.h"
-#include "preload/order/capture.h"
-#include "preload/order/order.h"
-
-struct gm_order_early gm_order_early;
-static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
-
-/* One stream at a time: where single-stream mode comes back with another one, what the one before was given
- * until then is complete (reuse_single.c), and there is nothing left to overlap. Who is told so late that
- * this has happened meanwhile leaves the new one's in place. */
-void gm_order_early_reuse(uint64_t stream)
-{
-	early_stream = stream;
-	if (!gm_order_hot.many && gm_order_hot.stream != stream)
-		early_stream = gm_order_hot.stream;
-	if (!++gm_order_early.reuses)
-		gm_order_early.reuses++;	/* 0 says that there was none */
-}
-
-void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses)
-{
-	if (gm_stream_key(stream, per_thread) == early_stream &&
-	    !gm_stream_captures(stream, per_thread))
-		gm_order_early.over = reuses;
-}
+#include "preload/hooks/retry.h"
+#include "preload/order/host.h"
 
 /* ---- by a configuration ---- */
 
@@ -114,12 +92,11 @@ static CUresult launch(launch_fn *real, const CUlaunchConfig *config, CUfunction
 	seen = gm_work(config->hStream, per_thread, GM_WORK_LAUNCH | GM_WORK_KERNEL);
 	early = gm_order_early_now();
 	if (early && gm_rule(GM_RULE_PROGRAMMATIC) && may_overlap(config) &&
-	    !gm_stream_captures(config->hStream, per_thread) &&
-	    gm_stream_key(config->hStream, per_thread) == early_stream)
+	    gm_order_is_early(config->hStream, per_thread))
 		used = without_overlap(config, &copy);
 	forget_events(config);
 	result = real(used, f, params, extra);
-	while (result && gm_cache_retry(result, &tries))
+	while (result && gm_retry(result, &tries))
 		result = real(used, f, params, extra);
 	gm_work_over(config->hStream, per_thread, seen);
 	if (result) {
@@ -162,7 +139,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsLi
 	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)
 		gm_work(launchParamsList[i].hStream, false, GM_WORK_LAUNCH | GM_WORK_KERNEL);
 	result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices, flags);
-	while (result && gm_cache_retry(result, &tries))
+	while (result && gm_retry(result, &tries))
 		result = GM_REAL(cuLaunchCooperativeKernelMultiDevice)(launchParamsList, numDevices,
 								       flags);
 	for (unsigned int i = 0; launchParamsList && i < numDevices; i++)

@@ -10,19 +10,23 @@
  */
 #include "preload/order/capture.h"
 #include "preload/order/context.h"
-#include "preload/hooks/graph.h"
+#include "preload/order/host.h"
+#include "preload/hooks/hook_graph.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/retry.h"
 #include "preload/hooks/sample.h"
 #include "preload/triggers/exit.h"
 
 /* Before the real call: what is free, and the exit snapshot, while everything is still there. */
-static void before_end(void)
+static void before_end(struct gm_ending *ending)
 {
 	uint64_t free_bytes, total_bytes;
+	uint16_t module;
 
 	gm_sample_now(gm_where_now(), &free_bytes, &total_bytes);
 	gm_exit_context_end();
+	*ending = (struct gm_ending){ .host_now = gm_host_now(),
+				      .stack = gm_stack_of_free(&module) };
 }
 
 static CUresult after_end(const struct gm_ending *ending, CUresult result, bool ended)
@@ -72,7 +76,7 @@ static bool is_current(CUcontext context)
 		CUresult result; \
 		\
 		GM_ENTER_WITH(name, args); \
-		before_end(); \
+		before_end(&ending); \
 		begin; \
 		result = GM_REAL(name) args; \
 		return after_end(&ending, result, ended); \
@@ -86,7 +90,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 	CUresult result;
 
 	GM_ENTER(cuGreenCtxDestroy, hCtx);
-	before_end();
+	before_end(&ending);
 	result = GM_REAL(cuGreenCtxDestroy)(hCtx);
 	for (CUdevice dev = 0; !result && dev < gm_device_count(); dev++) {
 		if (!is_inactive(dev))

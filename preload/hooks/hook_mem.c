@@ -26,7 +26,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	refused = call.op;		/* the cache has tried, waited and flushed for it */
 	gm_alloc_flight(&call);
 	result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
-	while (result && !refused && gm_cache_retry(result, &tries))
+	while (result && !refused && gm_retry(result, &tries))
 		result = GM_REAL(cuMemAlloc_v2)(dptr, bytesize);
 	return gm_alloc_end(&call, result, GM_MAP_ADDRESS, result ? 0 : *dptr, bytesize);
 }

@@ -9,9 +9,10 @@
  */
 #include "preload/cache/cache.h"
 #include "preload/order/capture.h"
-#include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/retry.h"
+#include "preload/order/host.h"
+#include "preload/order/unseen.h"
 
 struct wait {
 	uint64_t host_now;		/* before the real call */
@@ -49,7 +50,7 @@ static void synchronised(void)
 
 static bool is_only_stream(uint64_t key)
 {
-	return !gm_order_hot.many && gm_order_hot.stream == key && !gm_order_unseen();
+	return !gm_order_hot.many && gm_order_hot.stream == key && !gm_unseen();
 }
 
 typedef __typeof__(cuStreamSynchronize) stream_fn;

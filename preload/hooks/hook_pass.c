@@ -7,7 +7,8 @@
  * Thread, signal and fork context: the driver's own; after a failure as any hook's.
  */
 #include "preload/hooks/retry.h"
-#include "preload/order/order.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
 
 static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
 {
@@ -15,7 +16,7 @@ static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tri
 
 	if (!gm_enter(false))
 		return false;
-	again = gm_cache_retry(result, tries);
+	again = gm_retry(result, tries);
 	gm_leave(result);
 	return again;
 }

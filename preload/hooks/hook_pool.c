@@ -10,7 +10,7 @@
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_inside.h"
 #include "preload/order/capture.h"
-#include "preload/hooks/graph.h"
+#include "preload/hooks/hook_graph.h"
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/record.h"

@@ -8,8 +8,10 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
-#include "preload/order/order.h"
 #include "preload/hooks/record.h"
+#include "preload/hooks/retry.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
 
 /* ---- what is copied ---- */
 
@@ -81,8 +83,8 @@ static unsigned int copied_shape_waiting(CUmemorytype src_type, CUdeviceptr src,
 
 static unsigned int copied_peer(CUcontext dst, CUcontext src)
 {
-	gm_order_context_used(dst);
-	gm_order_context_used(src);
+	gm_context_used(dst);
+	gm_context_used(src);
 	return GM_WORK_LAUNCH;
 }
 
@@ -132,7 +134,7 @@ static inline __attribute__((always_inline)) void after(CUstream stream, bool pe
 			now = what & GM_WORK_WAITED ? gm_host_now() : 0; \
 		} \
 		result = GM_REAL(name) args; \
-		while (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_cache_retry(result, &tries)) \
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && gm_retry(result, &tries)) \
 			result = GM_REAL(name) args; \
 		gm_work_over(stream, per_thread, seen); \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0)) \

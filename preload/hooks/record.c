@@ -1,62 +1,33 @@
 /*
  * record.c - one call of the host, recorded (see record.h).
  *
- * Owns the map from pointers to blocks, and what the hooks' room does at start and in a child.
  * Thread context: any, inside a hook. Signal context: none.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "preload/cache/cache.h"
-#include "preload/hooks/graph.h"
 #include "preload/api/history.h"
 #include "preload/hooks/imports.h"
-#include "preload/order/order.h"
-#include "preload/cache/pool_attributes.h"
+#include "preload/order/host.h"
 #include "preload/hooks/record.h"
-#include "preload/process/say.h"
 #include "preload/hooks/sample.h"
 #include "preload/triggers/oom.h"
-#include "preload/cache/writers.h"
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 
-struct gm_map *gm_pointers;
+static const struct gm_record_watcher *_Atomic watched_by;
+static void (*_Atomic unknown_freed)(void);
 
 /* An observer that the report calls may run out of memory itself. */
 static __thread bool reporting;
-
-/* Without it every call is the driver's, as with allocator:native. */
-static void start_cache(void)
-{
-	int r = gm_order_start();
-
-	if (!r)
-		r = gm_cache_start();
-	if (r)
-		gm_say("allocator:native, since the cache cannot start: ", gm_error_text(r));
-}
-
-int gm_hooks_start(void)
-{
-	int version;
-
-	gm_pointers = gm_map_new();
-	if (!gm_pointers)
-		return -ENOMEM;
-	if (!GM_REAL(cuDriverGetVersion)(&version))
-		gm_record_driver_version(version);
-	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
-		start_cache();
-	return 0;
-}
 
 static enum gm_map_space space_of(enum gm_kind kind)
 {
 	return kind == GM_KIND_ARRAY ? GM_MAP_ARRAY : GM_MAP_ADDRESS;
 }
 
-void gm_block_ended(void *arg, uint32_t block, const struct gm_block *copy)
+/* Forget every way that leads to a block whose context ended. */
+static void block_ended(void *arg, uint32_t block, const struct gm_block *copy)
 {
 	(void)arg;
 	gm_map_take_if(gm_pointers, space_of(copy->kind), copy->address, block);
@@ -64,6 +35,24 @@ void gm_block_ended(void *arg, uint32_t block, const struct gm_block *copy)
 		gm_backing_block_ended(block);
 	if (copy->kind == GM_KIND_IPC)
 		gm_import_ended(copy->address);
+}
+
+static void context_ended(uint32_t context, CUcontext handle, const struct gm_ending *ending)
+{
+	(void)handle;
+	gm_record_context_end(ending->op, context, ending->tsc, ending->stack, block_ended, NULL);
+}
+
+const struct gm_context_watcher gm_record_of_contexts = { .ended = context_ended };
+
+void gm_record_watch(const struct gm_record_watcher *watcher)
+{
+	watched_by = watcher;
+}
+
+void gm_record_watch_unknown_frees(void (*fn)(void))
+{
+	unknown_freed = fn;
 }
 
 void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
@@ -133,6 +122,7 @@ void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t address,
 		     uint64_t size)
 {
+	const struct gm_record_watcher *watcher;
 	uint64_t old = 0;
 	int rc;
 
@@ -143,8 +133,9 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 	if (call->alloc.requested > size)	/* our guess of an array */
 		call->alloc.requested = size;
 	call->alloc.tsc = gm_stamp();
-	if (space == GM_MAP_ADDRESS)
-		gm_cache_address_reused(call->where, address, size);
+	watcher = watched_by;
+	if (space == GM_MAP_ADDRESS && watcher)
+		watcher->driver_allocated(call->where, address, size);
 	if (gm_record_alloc(call->op, &call->alloc, &call->block))
 		return;
 	if (space == GM_MAP_HANDLE || space == GM_MAP_EXTERNAL)
@@ -159,6 +150,7 @@ void gm_alloc_record(struct gm_call *call, enum gm_map_space space, uint64_t add
 
 static void report_out_of_memory(const struct gm_call *call)
 {
+	const struct gm_record_watcher *watcher;
 	struct gm_failure failure;
 
 	if (reporting)
@@ -166,7 +158,9 @@ static void report_out_of_memory(const struct gm_call *call)
 	memset(&failure, 0, sizeof(failure));
 	gm_sample_now(call->where, &failure.free_bytes, &failure.total_bytes);
 	failure.requested_bytes = call->alloc.requested;
-	gm_cache_describe(call->alloc.domain, &failure);
+	watcher = watched_by;
+	if (watcher)
+		watcher->describe(call->alloc.domain, &failure);
 	failure.stream = call->alloc.stream;
 	failure.result = CUDA_ERROR_OUT_OF_MEMORY;
 	failure.module = call->alloc.module;
@@ -287,8 +281,11 @@ CUresult gm_free_end(struct gm_call *call, CUresult result)
 		gm_backing_undo(&call->step);
 	}
 	gm_op_end(call->op);
-	/* Perhaps it was a graph's: those have no record of their own. */
-	if (!result && !known && call->key && gm_graph_nodes())
-		gm_graph_refresh(NULL);
+	if (!result && !known && call->key) {
+		void (*fn)(void) = unknown_freed;
+
+		if (fn)
+			fn();
+	}
 	return gm_leave(result);
 }

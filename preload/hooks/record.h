@@ -23,7 +23,6 @@
 #include "preload/hooks/backing.h"
 #include "preload/order/context.h"
 #include "preload/hooks/hook.h"
-#include "preload/hooks/pointers.h"
 #include "recorder/journal/recorder.h"
 
 /* The caller of the hook, for gm_modules_caller. In the hook's own frame. */
@@ -85,5 +84,21 @@ CUresult gm_free_end(struct gm_call *call, CUresult result);
 /* Something of a backing is taken away: one reference of (@space, @key), or, with @space
  * GM_MAP_MAPPING, the mappings in [@key, +@size). Ends with gm_free_end. */
 void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size);
+
+/* ---- what others do as calls are recorded; set once each, at the start ---- */
+
+/* The cache: the driver gave [@address, +@bytes) to the program itself, in @where; what it holds, into
+ * the report of a failure. */
+struct gm_record_watcher {
+	void (*driver_allocated)(struct gm_where where, uint64_t address, uint64_t bytes);
+	void (*describe)(uint8_t domain, struct gm_failure *failure);
+};
+void gm_record_watch(const struct gm_record_watcher *watcher);
+
+/* After a pointer was freed that has no record: perhaps it was a graph's. */
+void gm_record_watch_unknown_frees(void (*fn)(void));
+
+/* What ends in the record with a context. */
+extern const struct gm_context_watcher gm_record_of_contexts GM_HIDDEN;
 
 #endif

@@ -7,10 +7,7 @@
 #include <string.h>
 
 #include "allocator/lock.h"
-#include "preload/cache/cache.h"
 #include "preload/order/context.h"
-#include "preload/order/order.h"
-#include "preload/hooks/record.h"
 #include "preload/process/slots.h"
 #include "recorder/journal/recorder.h"
 
@@ -32,6 +29,18 @@ static _Atomic(uint32_t) only;	/* its id while there was one context ever; UINT3
 static _Atomic(uint64_t) devices_recorded;	/* a bit each */
 static _Atomic(int) device_count;
 
+/* The first context that anybody worked in, and whether there was another. */
+static _Atomic(uint64_t) first_used;
+static _Atomic(bool) several_used;
+
+static _Atomic(bool) trusted, doubted;
+
+#define WATCHERS 4u
+static const struct gm_context_watcher *watchers[WATCHERS];	/* set at the start */
+static unsigned int watcher_count;
+
+_Atomic(bool) gm_name_resolved;
+
 /* Bumped whenever a handle may have come to mean another context. */
 _Atomic(uint32_t) gm_context_epoch = 1;
 __thread struct gm_where_known gm_where_known;
@@ -47,6 +56,42 @@ void gm_context_handles_changed(void)
 {
 	if (!++gm_context_epoch)
 		++gm_context_epoch;
+}
+
+void gm_context_trust(void)
+{
+	trusted = true;
+}
+
+void gm_context_doubt(void)
+{
+	doubted = true;
+	gm_context_handles_changed();
+}
+
+void gm_context_watch(const struct gm_context_watcher *watcher)
+{
+	if (watcher_count < WATCHERS)
+		watchers[watcher_count++] = watcher;
+}
+
+void gm_context_used(CUcontext context)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)context, first = 0;
+
+	if (!handle || several_used || first_used == handle ||
+	    atomic_compare_exchange_strong(&first_used, &first, handle) || first == handle)
+		return;
+	several_used = true;
+	gm_context_handles_changed();
+	for (unsigned int i = 0; i < watcher_count; i++)
+		if (watchers[i]->several)
+			watchers[i]->several();
+}
+
+uint32_t gm_context_only_used(void)
+{
+	return several_used ? 0 : gm_context_only();
 }
 
 static struct context *context_at(uint32_t slot)
@@ -171,7 +216,7 @@ static struct gm_where find_slowly(CUcontext handle)
 	if (GM_REAL(cuCtxGetDevice)(&device) || gm_domain_of(device) == GM_DOMAIN_UNKNOWN)
 		return where;
 	where.domain = (uint8_t)device;
-	gm_order_context_used(handle);
+	gm_context_used(handle);
 	if (!gm_lock(&lock))
 		return where;
 	slot = find_handle_locked(handle);
@@ -191,12 +236,11 @@ static struct gm_where find_slowly(CUcontext handle)
 	return where;
 }
 
-/* Is there nothing else that could be current to any thread, unseen? See context.h. What is looked
- * at here is set before the epoch is bumped, which the caller has read before. */
+/* Is there nothing else that could be current to any thread, unseen? See context.h. What is read here
+ * is set before the epoch is bumped, which the caller has read before. */
 static bool is_alone(uint32_t context)
 {
-	return gm_device_count() == 1 && gm_cache_on() && gm_order_only_context() == context &&
-	       !(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) && !gm_order_unseen() &&
+	return gm_device_count() == 1 && trusted && !doubted && gm_context_only_used() == context &&
 	       !__atomic_load_n((const uint32_t *)&gm_state.exiting, __ATOMIC_ACQUIRE);
 }
 
@@ -211,7 +255,7 @@ struct gm_where gm_where_ask(void)
 		return find_slowly(handle);
 	/* A signal handler's own calls pass through the hooks, and count as moves. */
 	if (is_alone(gm_where_known.where.context) && gm_where_known.moves == moves)
-		gm_where_known.settled = seen;
+		gm_where_known.certain = seen;
 	return gm_where_known.where;
 }
 
@@ -240,7 +284,7 @@ void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role rol
 {
 	struct gm_ending stale = { .domain = GM_DOMAIN_UNKNOWN };
 
-	gm_order_context_used(handle);
+	gm_context_used(handle);
 	if (!handle || !gm_lock(&lock))
 		return;
 	if (role == GM_CONTEXT_PRIMARY) {
@@ -313,15 +357,42 @@ CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevic
 	return handle;
 }
 
+bool gm_context_enter(uint32_t id)
+{
+	enum gm_context_role role;
+	CUcontext handle, current = NULL;
+	CUdevice device;
+
+	handle = gm_context_handle(id, &role, &device);
+	if (!handle || (!GM_REAL(cuCtxGetCurrent)(&current) && current == handle))
+		return false;
+	return !GM_REAL(cuCtxPushCurrent_v2)(handle);
+}
+
+void gm_context_leave(bool entered)
+{
+	CUcontext popped;
+
+	if (entered)
+		GM_REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
 /* ---- the end ---- */
+
+static void tell_ending(uint32_t id, bool ending)
+{
+	for (unsigned int i = 0; i < watcher_count; i++)
+		if (watchers[i]->ending)
+			watchers[i]->ending(id, ending);
+}
 
 static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice device)
 {
-	uint16_t module;
 	uint32_t id = 0;
 
-	*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN, .host_now = gm_host_now(),
-				      .stack = gm_stack_of_free(&module) };
+	ending->slot = 0;
+	ending->domain = GM_DOMAIN_UNKNOWN;
+	ending->op = 0;
 	gm_context_handles_changed();
 	if (!gm_lock(&lock))
 		return;
@@ -335,8 +406,7 @@ static void begin_ending(struct gm_ending *ending, CUcontext handle, CUdevice de
 	gm_context_handles_changed();
 	if (!ending->slot)
 		return;
-	gm_order_context_ending(id, true);
-	gm_cache_context_ending(id, true);
+	tell_ending(id, true);
 	ending->domain = gm_domain_of(device);
 	ending->tsc = gm_stamp_before();
 	ending->op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, ending->domain, 0, 0);
@@ -347,7 +417,7 @@ void gm_context_ending(struct gm_ending *ending, CUcontext handle)
 	if (handle)
 		begin_ending(ending, handle, -1);
 	else
-		*ending = (struct gm_ending){ .domain = GM_DOMAIN_UNKNOWN };
+		ending->slot = 0;
 }
 
 void gm_primary_ending(struct gm_ending *ending, CUdevice device)
@@ -374,8 +444,7 @@ static void still_lives(uint32_t slot)
 	}
 	gm_unlock(&lock);
 	gm_context_handles_changed();
-	gm_order_context_ending(id, false);
-	gm_cache_context_ending(id, false);
+	tell_ending(id, false);
 }
 
 /* Out of the table; returns the id to forget, and what handle it had, and the next slot of the same
@@ -410,14 +479,9 @@ void gm_context_ended(const struct gm_ending *ending, bool ended)
 		CUcontext handle;
 		uint32_t id = drop_life(slot, &handle, &slot);
 
-		if (handle)
-			gm_host_context_ended(handle, ending->host_now);
-		if (!id)
-			continue;
-		gm_order_context_ended(id);
-		gm_cache_context_ended(id, ending->tsc, ending->stack);
-		gm_record_context_end(ending->op, id, ending->tsc, ending->stack, gm_block_ended,
-				      NULL);
+		for (unsigned int i = 0; id && i < watcher_count; i++)
+			if (watchers[i]->ended)
+				watchers[i]->ended(id, handle, ending);
 	}
 	gm_op_end(ending->op);
 }

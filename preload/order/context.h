@@ -34,9 +34,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "preload/hooks/hook.h"
-
-extern _Atomic(bool) gm_order_name_resolved GM_HIDDEN;	/* order.h */
+#include "preload/driver/real.h"
 
 #define GM_DOMAIN_UNKNOWN 0xffu
 
@@ -51,21 +49,25 @@ enum gm_context_role {
 	GM_CONTEXT_GREEN		/* works in its device's primary context */
 };
 
-/* What this thread knows. @settled: nothing but this can be current as long as gm_context_epoch is
- * the same. @moves: how often it may have been otherwise since. */
+/* What this thread knows. @certain: nothing but this can be current as long as gm_context_epoch has
+ * this value. @moves: how often another context may have become current. */
 struct gm_where_known {
-	uint32_t settled, epoch, moves;
+	uint32_t certain, epoch, moves;
 	struct gm_where where;
 	CUcontext handle;
 };
 extern __thread struct gm_where_known gm_where_known GM_HIDDEN;
 extern _Atomic(uint32_t) gm_context_epoch GM_HIDDEN;	/* never 0 */
 
+/* The host looked a name up since it was last checked whether something is bound past us (unseen.h):
+ * until that is known nothing is certain. */
+extern _Atomic(bool) gm_name_resolved GM_HIDDEN;
+
 /* The one that is current to this thread. At most one driver call once it is known. */
 struct gm_where gm_where_ask(void);
 static inline struct gm_where gm_where_now(void)
 {
-	if (__builtin_expect(gm_where_known.settled == gm_context_epoch && !gm_order_name_resolved, 1))
+	if (__builtin_expect(gm_where_known.certain == gm_context_epoch && !gm_name_resolved, 1))
 		return gm_where_known.where;
 	return gm_where_ask();
 }
@@ -73,7 +75,7 @@ static inline struct gm_where gm_where_now(void)
 /* Another context may have become current to this thread: told after the real call. */
 static inline void gm_where_moved(void)
 {
-	gm_where_known.settled = 0;
+	gm_where_known.certain = 0;
 	gm_where_known.moves++;
 }
 
@@ -90,30 +92,54 @@ int gm_device_count(void);
 /* The driver said so: @handle is such a context of @device. */
 void gm_context_seen(CUcontext handle, CUdevice device, enum gm_context_role role);
 
-/* The end of contexts, around the real call: from begin on the handle means a new context; end
- * forgets what was recorded in the old one, or, when @ended is false, takes that back. */
+/*
+ * The end of contexts, around the real call. From begin on the handle means a new context; then what
+ * was recorded in the old one is forgotten, or, when @ended is false, begin is taken back.
+ */
 struct gm_ending {
 	uint32_t slot;			/* 0: no context that we know */
 	uint8_t domain;
 	uint64_t op, tsc;
-	uint64_t host_now;		/* gm_host_now() before the real call */
+	uint64_t host_now;		/* gm_host_now() (host.h) before the real call */
 	uint32_t stack;			/* of who ends it, as gm_stack_of_free says it */
 };
 
+/* @ending: @host_now and @stack are the caller's, the rest is set here. */
 void gm_context_ending(struct gm_ending *ending, CUcontext handle);
 void gm_primary_ending(struct gm_ending *ending, CUdevice device);
 void gm_context_ended(const struct gm_ending *ending, bool ended);
+
+/* Who keeps something by context is called when one ends: of one that is about to end, or did not
+ * after all; of one that has ended, with the handle that it had (NULL: none was known). No lock is
+ * held. They are called in the order in which they were added, at the start. */
+struct gm_context_watcher {
+	void (*ending)(uint32_t context, bool ending);
+	void (*ended)(uint32_t context, CUcontext handle, const struct gm_ending *ending);
+	void (*several)(void);		/* work is done in a second context for the first time */
+};
+void gm_context_watch(const struct gm_context_watcher *watcher);
+
+/* @context was made or made current, or is a stream's (NULL: nothing is known). Two of them: the
+ * pseudo handles have to be looked up each time. Cheap for one that was used before. */
+void gm_context_used(CUcontext context);
+
+/* Every hook that makes a context current is there: from now on the driver is not asked where there
+ * is nothing that it could answer but the one context. */
+void gm_context_trust(void);
+
+/* Not any more: something makes contexts current unseen, or a call of the driver may be forbidden.
+ * For good. Async-signal-safe. */
+void gm_context_doubt(void);
 
 /* Some handle may mean another context from now on, or what the answers rest on has changed: cached
  * ones are asked for again. Any thread, any context. */
 void gm_context_handles_changed(void);
 
-/* A context's record of a block ended: forget every way that leads to it. In record.c. */
-struct gm_block;
-void gm_block_ended(void *arg, uint32_t block, const struct gm_block *copy);
-
 /* The only context that this process has ever had, as far as is known; 0: several, or none. */
 uint32_t gm_context_only(void);
+
+/* The same, where nobody has used another one either. */
+uint32_t gm_context_only_used(void);
 
 /* The id that work in context @handle counts as (a green one's: its primary context's); 0: no
  * context that was met. */
@@ -125,5 +151,9 @@ uint32_t gm_context_next(uint32_t id);
 /* The handle of context @id; NULL: gone, or not known: a primary one that only its green ones were
  * met of. @ret_role, @ret_device: set when the context lives. */
 CUcontext gm_context_handle(uint32_t id, enum gm_context_role *ret_role, CUdevice *ret_device);
+
+/* Make context @id current to this thread, whatever is; and take that back. */
+bool gm_context_enter(uint32_t id);
+void gm_context_leave(bool entered);
 
 #endif

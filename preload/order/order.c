@@ -1,6 +1,6 @@
 /*
- * order.c - which stream is given work: keys of streams, what stands before each submission, and
- * what the program's own waiting tells (see order.h).
+ * order.c - which stream is given work: keys of streams, and what is done before each submission (see
+ * order.h).
  *
  * Keys.   a stream's handle            real streams; the driver never makes a handle that is odd
  *         1 << 62 | number             a real stream whose handle belonged to a destroyed one
@@ -19,10 +19,10 @@
 #include "allocator/lock.h"
 #include "allocator/map.h"
 #include "allocator/rules.h"
-#include "preload/order/order_internal.h"
-#include "preload/hooks/retry.h"
+#include "preload/order/order.h"
+#include "preload/order/tickets.h"
+#include "preload/order/unseen.h"
 #include "preload/process/say.h"
-#include "preload/cache/cached.h"
 
 #define SEEN 1024u			/* a power of two */
 
@@ -39,10 +39,6 @@ static _Atomic(uint64_t) seen[SEEN];
 /* Handles that were given out again: handle -> number. */
 static struct gm_map *reborn;
 static _Atomic(uint32_t) reborn_any, last_number;
-
-/* The first context that anybody worked in, and whether there was another. */
-static _Atomic(uint64_t) first_context;
-static _Atomic(bool) several;
 
 static _Atomic(uint32_t) threads;
 static __thread uint32_t thread_number;
@@ -67,14 +63,9 @@ static uint64_t key_of_handle(uint64_t handle)
 	return number ? UINT64_C(1) << 62 | number : handle;
 }
 
-uint32_t gm_order_only_context(void)
-{
-	return several ? 0 : gm_context_only();
-}
-
 static uint32_t current_context(void)
 {
-	uint32_t only = gm_order_only_context();
+	uint32_t only = gm_context_only_used();
 
 	return only ? only : gm_where_now().context;
 }
@@ -143,7 +134,7 @@ static uint64_t meet(uint64_t name)
 	if (!context)
 		return 0;
 	if (!gm_ticket_context(context))
-		gm_order_unseen_work("more contexts than there is room for");
+		gm_unseen_work("more contexts than there is room for");
 	submitting.context = context;
 	if (!is_pseudo(name)) {
 		*seen_of(name) = name;
@@ -185,7 +176,7 @@ void gm_work_slow(CUstream stream, bool per_thread)
 			tell_mode(name, many);
 	}
 	/* What a default stream is depends on the current context: remembered while there is one. */
-	if (is_pseudo(name) && !gm_order_only_context())
+	if (is_pseudo(name) && !gm_context_only_used())
 		return;
 	gm_order_last.stream = name;
 	gm_order_last.generation = generation;
@@ -214,17 +205,11 @@ void gm_order_behind_frees(CUstream back)
 	gm_reuse_behind(reuse, (uint64_t)(uintptr_t)back);
 }
 
-void gm_order_context_used(CUcontext context)
+/* Nobody's default stream is taken for known any more. */
+static void several_contexts(void)
 {
-	uint64_t handle = (uint64_t)(uintptr_t)context, first = 0;
-
-	if (!handle || several || first_context == handle ||
-	    atomic_compare_exchange_strong(&first_context, &first, handle) || first == handle)
-		return;
-	several = true;
-	gm_order_generation++;		/* nobody's default stream is taken for known any more */
-	gm_context_handles_changed();
-	if (gm_order_on && gm_state.options.verbose)
+	gm_order_generation++;
+	if (gm_state.options.verbose)
 		gm_say_always("single-stream fast path off: a second context");
 }
 
@@ -264,10 +249,8 @@ void gm_order_stream_ended(CUstream stream, CUresult result)
 		gm_capture_stream_destroyed(stream);
 }
 
-void gm_order_context_ending(uint32_t context, bool ending)
+static void context_ending(uint32_t context, bool ending)
 {
-	if (!gm_order_on)
-		return;
 	gm_ticket_context_ending(context, ending);
 	if (!ending)
 		return;
@@ -276,90 +259,43 @@ void gm_order_context_ending(uint32_t context, bool ending)
 	gm_reuse_pass(reuse);
 }
 
-void gm_order_context_ended(uint32_t context)
+static void context_ended(uint32_t context, CUcontext handle, const struct gm_ending *ending)
 {
-	if (!gm_order_on)
-		return;
+	(void)handle;
+	(void)ending;
 	gm_ticket_context_ended(context);
 	gm_capture_context_ended(context);
 	forget_seen();
 	gm_reuse_streams_ended(reuse, one.context == context);
 }
 
-/* ---- the program's own waiting ----------------------------------------------------------------- */
+/* ---- early reuse ------------------------------------------------------------------------------- */
 
-struct recording { uint32_t id; uint64_t ticket; };
+struct gm_order_early gm_order_early;
+static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
 
-static int record_ticket(void *arg)
+/* One stream at a time: where single-stream mode comes back with another one, what the one before was
+ * given until then is complete (reuse_single.c), and there is nothing left to overlap. Who learns so
+ * late that this has happened meanwhile leaves the new one's in place. */
+void gm_order_early_reuse(uint64_t stream)
 {
-	struct recording *recording = arg;
-
-	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
+	early_stream = stream;
+	if (!gm_order_hot.many && gm_order_hot.stream != stream)
+		early_stream = gm_order_hot.stream;
+	if (!++gm_order_early.reuses)
+		gm_order_early.reuses++;	/* 0 says that there was none */
 }
 
-/* As the driver's own cudaFree waits: by one. Where something captures it is the wait that hurts
- * nobody, and before 12.5 it is the one there is. *ret_waited false: no memory for it. */
-static CUresult wait_by_free(uint32_t context, bool *ret_waited)
+bool gm_order_is_early(CUstream stream, bool per_thread)
 {
-	struct gm_relaxed relaxed = gm_relax();
-	bool entered = gm_context_enter(context);
-	CUdeviceptr ptr = 0;
-	CUresult result = GM_TRY(cuMemAlloc_v2, &ptr, 1);
-
-	*ret_waited = result != CUDA_ERROR_OUT_OF_MEMORY;
-	if (!result)
-		result = GM_REAL(cuMemFree_v2)(ptr);
-	gm_context_leave(entered);
-	gm_unrelax(&relaxed);
-	return *ret_waited ? result : CUDA_SUCCESS;
+	return gm_stream_key(stream, per_thread) == early_stream &&
+	       !gm_stream_captures(stream, per_thread);
 }
 
-/* By an event: another thread's next calls may be what the work waits for. */
-static CUresult wait_for_context(uint32_t context, bool *ret_waited)
+void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses)
 {
-	struct recording recording = { .id = context };
-	CUresult result;
-
-	*ret_waited = true;
-	if (gm_capturing() || !gm_ticket_context(context) ||
-	    gm_reuse_in_order(reuse, record_ticket, &recording))
-		return wait_by_free(context, ret_waited);
-	result = gm_ticket_synchronise(recording.ticket);
-	gm_ticket_drop(NULL, recording.ticket);
-	return result;
-}
-
-CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
-{
-	uint64_t begun = 0, host_now = gm_host_now();
-	bool waited, covers, covered;
-	enum gm_context_role role;
-	CUcontext handle;
-	CUdevice device;
-	CUresult result;
-
-	*ret_all = false;
-	if (!context)
-		context = current_context();
-	if (!gm_order_on || !context || gm_in_host_function())
-		return CUDA_SUCCESS;
-	covered = gm_ticket_covered_by(NULL, context);
-	if (covered)
-		begun = gm_reuse_sync_begin(reuse);
-	result = wait_for_context(context, &waited);
-	/* Another context may have been given its first work before that began, and what this uses
-	 * been freed: whether it was waited for is known afterwards only. */
-	covers = gm_rule(GM_RULE_WAIT_COVERS) ? gm_ticket_covered_by(NULL, context) : covered;
-	*ret_all = !result && waited && covers;
-	if (*ret_all) {
-		gm_reuse_sync_done(reuse, begun);
-		gm_host_all_done(host_now);
-	} else if (!result && waited) {
-		handle = gm_context_handle(context, &role, &device);
-		if (handle)
-			gm_host_context_done(handle, host_now);
-	}
-	return result;
+	if (gm_order_is_early(stream, per_thread))
+		gm_order_early.over = reuses;
 }
 
 /* ---- for reuse.h ------------------------------------------------------------------------------- */
@@ -377,7 +313,7 @@ static void first(void *arg, uint64_t stream)
 		    : is_pseudo(name) ? current_context() : context_of_stream(submitting.stream);
 }
 
-static void looks(void *arg)
+static void forget_streams(void *arg)
 {
 	(void)arg;
 	gm_order_generation++;
@@ -409,13 +345,11 @@ static int stream_wait(void *arg, uint64_t stream, uint64_t ticket)
 	return gm_ticket_stream_wait(submitting.stream, submitting.per_thread, ticket);
 }
 
-/* Whose memory it is: @owner is a heap's number. */
 static uint32_t context_of(void *arg, uint32_t owner)
 {
-	const struct gm_cached *heap = gm_cached_by_number(owner);
-	uint32_t context = heap ? gm_cached_context(heap) : 0;
+	const struct gm_order_blocks *blocks = arg;
+	uint32_t context = blocks->context_of(owner);
 
-	(void)arg;
 	return context ? context : gm_context_only();
 }
 
@@ -423,13 +357,14 @@ static bool is_only(void *arg, uint32_t context, uint64_t stream)
 {
 	(void)arg;
 	(void)stream;
-	return context && context == one.context && !several;
+	return context && context == gm_context_only_used() && context == one.context;
 }
 
 static size_t complete(void *arg, const struct gm_reuse_item *items, size_t count)
 {
-	(void)arg;
-	return gm_cached_complete(items, count);
+	const struct gm_order_blocks *blocks = arg;
+
+	return blocks->complete(items, count);
 }
 
 static void *memory(void *arg, size_t bytes)
@@ -456,11 +391,14 @@ bool gm_order_has_context_events(void)
 	return !GM_REAL(cuDriverGetVersion)(&version) && version >= 12050;
 }
 
-int gm_order_start(void)
+int gm_order_start(const struct gm_order_blocks *blocks)
 {
-	static const struct gm_reuse_ops ops = {
+	static const struct gm_context_watcher watcher = {
+		.ending = context_ending, .ended = context_ended, .several = several_contexts,
+	};
+	struct gm_reuse_ops ops = {
 		.first = first,
-		.looks = looks,
+		.forget_streams = forget_streams,
 		.record_all = gm_ticket_record_all,
 		.record_stream = record_stream,
 		.stream_wait = stream_wait,
@@ -472,6 +410,7 @@ int gm_order_start(void)
 		.is_only = is_only,
 		.complete = complete,
 		.memory = memory,
+		.arg = (void *)(uintptr_t)blocks,
 	};
 
 #if GM_TEST_RULES
@@ -487,9 +426,43 @@ int gm_order_start(void)
 	reuse = gm_reuse_new(&ops, &gm_order_hot);
 	if (!reuse)
 		return -ENOMEM;
-	gm_order_check_bindings_slow();
+	gm_capture_start(reuse);
+	gm_context_watch(&watcher);
 	gm_order_on = true;
-	if (gm_order_unseen())
-		gm_reuse_end_single(reuse);
+	gm_unseen_start(reuse);
 	return 0;
+}
+
+/* ---- for segments of the cache that go back to the driver -------------------------------------- */
+
+static int record_all(void *arg)
+{
+	return gm_ticket_record_all(NULL, arg);
+}
+
+bool gm_order_ticket(uint64_t *ret_ticket)
+{
+	return gm_order_on && !gm_reuse_in_order(reuse, record_all, ret_ticket);
+}
+
+bool gm_order_ticket_query(uint64_t ticket)
+{
+	return gm_ticket_query(NULL, ticket) == 1;
+}
+
+void gm_order_ticket_drop(uint64_t ticket)
+{
+	gm_ticket_drop(NULL, ticket);
+}
+
+bool gm_order_behind_all(CUstream own)
+{
+	uint64_t ticket = 0;
+	bool done;
+
+	if (!gm_order_ticket(&ticket))
+		return false;
+	done = !gm_ticket_stream_wait(own, false, ticket);
+	gm_ticket_drop(NULL, ticket);
+	return done;
 }

@@ -18,7 +18,7 @@
 #include "preload/triggers/exit.h"
 #include "preload/process/follow.h"
 #include "preload/api/history.h"
-#include "preload/hooks/hook.h"
+#include "preload/hooks/start.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"

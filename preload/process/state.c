@@ -18,8 +18,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "preload/order/context.h"
-#include "preload/hooks/hook.h"
 #include "preload/process/state.h"
 
 #define WAIT_SECONDS 5			/* for another thread that starts the library */
@@ -180,27 +178,4 @@ bool gm_state_start(void)
 			return false;
 		}
 	}
-}
-
-/* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
- * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
- * an unwinding, without gm_leave. */
-bool gm_enter_slow(uintptr_t here, bool starts)
-{
-	int kept = errno;
-
-	if (gm_inside != 0 && here < gm_inside) {
-		gm_where_moved();	/* for all that is known of it */
-		return false;
-	}
-	if (!starts && !gm_state_is_mine())
-		return false;
-	gm_inside = here;
-	if (!gm_state_start()) {
-		gm_inside = 0;
-		errno = kept;
-		return false;
-	}
-	errno = kept;
-	return true;
 }

@@ -102,6 +102,9 @@ struct gm_state {
 
 extern struct gm_state gm_state GM_HIDDEN;
 
+/* Frame address of the hook (hooks/hook.h) that this thread is inside of; 0 outside. */
+extern __thread uintptr_t gm_inside GM_HIDDEN;
+
 static inline uint32_t gm_state_word(void)
 {
 	return gm_get_acquire(&gm_state.word);

@@ -13,13 +13,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "preload/hooks/hook.h"
-#include "preload/order/order.h"
 #include "preload/driver/real.h"
+#include "preload/hooks/hook.h"
+#include "preload/order/as_driver.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
+#include "preload/order/unseen.h"
 #include "test/fakecuda/fakecuda.h"
 
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
 #define UNUSED __attribute__((unused))
+
+/* Where no cache has started nobody has blocks that are reused. */
+UNUSED static uint32_t no_context(uint32_t owner)
+{
+	(void)owner;
+	return 0;
+}
+
+UNUSED static size_t all_complete(const struct gm_reuse_item *items, size_t count)
+{
+	(void)items;
+	return count;
+}
+
+UNUSED static void start_order(void)
+{
+	static const struct gm_order_blocks none = { no_context, all_complete };
+
+	ck_assert_int_eq(gm_order_start(&none), 0);
+	gm_host_start();
+}
 
 /* The library runs, device 0's primary context is current, and the order of work counts. */
 UNUSED static CUcontext begin(void)
@@ -32,7 +56,7 @@ UNUSED static CUcontext begin(void)
 	OK(cuCtxSetCurrent(context));
 	ck_assert(gm_state_is_mine());
 	if (!gm_order_on)
-		ck_assert_int_eq(gm_order_start(), 0);
+		start_order();
 	ck_assert(gm_order_on);
 	return context;
 }

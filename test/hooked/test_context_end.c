@@ -125,7 +125,7 @@ static void take_and_complete(void)
 	OK(cuCtxSynchronize());
 	/* Where a sanitizer's objects are bound past us, the one that ends may have been given work. */
 	ck_assert_uint_eq(gm_reuse_limbo_bytes(gm_order_reuse(), UINT32_MAX),
-			  gm_order_unseen() ? waiting : 0);
+			  gm_unseen() ? waiting : 0);
 }
 
 START_TEST(limbo_completes)

@@ -32,7 +32,7 @@ static uint64_t questions(unsigned int count)
 /* A sanitizer's own objects are bound past us: nothing is known then. */
 static void nobody_asks(void)
 {
-	ck_assert_uint_eq(questions(100), gm_order_unseen() ? 100 : 0);
+	ck_assert_uint_eq(questions(100), gm_unseen() ? 100 : 0);
 }
 
 static void start(const char *devices)
@@ -224,7 +224,7 @@ END_TEST
 
 START_TEST(test_unseen)
 {
-	gm_order_unseen_work("a test");
+	gm_unseen_work("a test");
 	ck_assert_uint_ge(questions(10), 10);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(test_looked_up)
 	CUdeviceptr p;
 	uint64_t before = fakecuda_calls(ENTRY);
 
-	gm_order_name_resolved = true;
+	gm_name_resolved = true;
 	OK(cuMemAlloc_v2(&p, 4096));
 	ck_assert_uint_gt(fakecuda_calls(ENTRY), before);
 }

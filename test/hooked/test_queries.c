@@ -205,7 +205,7 @@ START_TEST(test_writers)
 	else
 		OK(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	ck_assert(gm_writers_any());
-	ck_assert(gm_order_unseen());
+	ck_assert(gm_unseen());
 	OK(cuMemFree_v2(p));
 }
 END_TEST

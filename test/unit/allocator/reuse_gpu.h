@@ -263,7 +263,7 @@ static void looks(void *arg)
 static const struct gm_reuse_ops gpu_ops = {
 	.record_all = record_all, .record_stream = record_stream, .stream_wait = stream_wait,
 	.query = query, .progress = progress, .wait = wait_ticket, .drop = drop_ticket, .context_of = context_of,
-	.is_only = is_only, .complete = complete, .memory = memory, .looks = looks,
+	.is_only = is_only, .complete = complete, .memory = memory, .forget_streams = looks,
 };
 
 /* ---- work ---- */

@@ -1,5 +1,5 @@
 /*
- * order_capture.c - how many streams of the process capture, and who may allocate meanwhile.
+ * capture.c - how many streams of the process capture, and what we may ask meanwhile (see capture.h).
  *
  * A capture is counted before its real begin, and until its end was seen: by the hook of the end,
  * of the stream's destruction, of its context's end, or by asking the driver. What was freed
@@ -16,7 +16,8 @@
 
 #include "allocator/lock.h"
 #include "allocator/rules.h"
-#include "preload/order/order_internal.h"
+#include "preload/order/capture.h"
+#include "preload/order/context.h"
 #include "preload/process/slots.h"
 
 /* How often work passes while something captures before the driver is asked whether it still does. */
@@ -29,11 +30,13 @@ struct capture {
 	pid_t thread;			/* of a per-thread stream */
 };
 
+_Atomic(bool) gm_capture_seen;
 _Atomic(uint32_t) gm_captures;
 
 static struct gm_lock lock = { .rank = GM_RANK_LEAF };
 static struct gm_slots captures = { .item_bytes = sizeof(struct capture) };	/* lock */
 static _Atomic(uint32_t) passed;
+static struct gm_reuse *counted;		/* NULL: nothing is counted */
 
 static struct capture *capture_at(uint32_t slot)
 {
@@ -45,18 +48,24 @@ static pid_t this_thread(void)
 	return (pid_t)syscall(SYS_gettid);
 }
 
+void gm_capture_start(struct gm_reuse *reuse)
+{
+	counted = reuse;
+}
+
 void gm_capture_beginning(void)
 {
-	if (!gm_order_on)
+	gm_capture_seen = true;		/* before it begins: another thread may ask now */
+	if (!counted)
 		return;
-	gm_reuse_capture_begins(gm_order_reuse());
+	gm_reuse_capture_begins(counted);
 	gm_captures++;
 }
 
 static void uncount(void)
 {
 	gm_captures--;
-	gm_reuse_capture_ended(gm_order_reuse());
+	gm_reuse_capture_ended(counted);
 }
 
 /* Of a slot whose end is known: given back first, so that it is counted off once. */
@@ -80,7 +89,7 @@ void gm_capture_begun(CUstream stream, bool per_thread, CUresult result)
 	struct capture capture = { .name = gm_stream_name(stream, per_thread) };
 	uint32_t slot;
 
-	if (!gm_order_on)
+	if (!counted)
 		return;
 	if (result) {
 		uncount();
@@ -134,7 +143,7 @@ void gm_capture_over(CUstream stream, bool per_thread)
 	uint64_t name = gm_stream_name(stream, per_thread);
 	struct capture capture;
 
-	if (!gm_order_on || !gm_captures)
+	if (!gm_captures)
 		return;
 	for (uint32_t slot = 0; (slot = next_capture(slot, &capture)) != 0; slot++) {
 		if (capture.name != name || (name == 2 && capture.thread != this_thread()))
@@ -179,24 +188,33 @@ void gm_capture_recheck(void)
 	errno = saved_errno;
 }
 
-/* ---- permission -------------------------------------------------------------------------------- */
+/* ---- what is asked of the driver ---------------------------------------------------------------- */
 
-CUresult gm_capture_permission(uint32_t context)
+/* The legacy stream cannot capture (and asking about it while another one does is an error). */
+bool gm_stream_captures_asked(CUstream stream, bool per_thread)
 {
-	uint32_t current;
-	CUevent event;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result;
 
-	if (!gm_capturing() || !gm_rule(GM_RULE_CAPTURE_PERMISSION))
-		return CUDA_SUCCESS;
-	/* A thread without a context may free in stream order: then it is asked in the memory's. */
-	current = gm_where_now().context;
-	context = current ? current : context;
-	event = context ? gm_ticket_event(context) : NULL;
-	if (!event)
-		return CUDA_SUCCESS;
-	/* In the thread's own mode: refused, and the capture invalidated, exactly where cuMemAlloc
-	 * and cuMemFree are. */
-	result = GM_REAL(cuEventQuery)(event);
-	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+	if (stream == CU_STREAM_LEGACY || (!stream && !per_thread))
+		return false;
+	result = per_thread ? GM_REAL(cuStreamIsCapturing_ptsz)(stream, &status)
+			    : GM_REAL(cuStreamIsCapturing)(stream, &status);
+	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Also before the first capture: another thread may begin it at any moment. */
+struct gm_relaxed gm_relax(void)
+{
+	struct gm_relaxed relaxed = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+
+	relaxed.changed = gm_rule(GM_RULE_CAPTURE_RELAXED) &&
+			  !GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed.mode);
+	return relaxed;
+}
+
+void gm_unrelax(struct gm_relaxed *relaxed)
+{
+	if (relaxed->changed)
+		GM_REAL(cuThreadExchangeStreamCaptureMode)(&relaxed->mode);
 }

@@ -1,5 +1,5 @@
 /*
- * graph.h - what graphs with memory nodes hold on a device: one record a device.
+ * hook_graph.h - what graphs with memory nodes hold on a device: one record a device.
  *
  * The driver keeps that memory for the graphs until it is trimmed; how much it is, only the driver
  * knows (RESERVED_MEM_CURRENT). It is asked after each call that may change it, once the process
@@ -7,8 +7,8 @@
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
-#ifndef GM_PRELOAD_GRAPH_H
-#define GM_PRELOAD_GRAPH_H
+#ifndef GM_PRELOAD_HOOK_GRAPH_H
+#define GM_PRELOAD_HOOK_GRAPH_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /*
- * order_host.c - what the host may look at: work that reads or writes its memory, and is not yet
+ * host.c - what the host may look at: work that reads or writes its memory, and is not yet
  * known to have ended.
  *
  * Each such submission gets a number, the next of one counter. For each stream: the number of its
@@ -10,7 +10,7 @@
  *	a stream's last > its covered, and > gm_host_ended: pending
  *	gm_host_ended: everything up to this number has ended, on every stream
  *
- * Locks: of the thread caches, and under them of what is lost: leaves. A number is given out under the
+ * The tables are in parts, by a hash, with a lock each. Locks: of the parts, and under them of what is lost: leaves. A number is given out under the
  * lock of the thread cache that it is written in: who reads the counter first, then looks under the
  * locks, misses none. A number stands for later work of its stream, too, until somebody has asked
  * for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
@@ -20,13 +20,12 @@
 #include <string.h>
 
 #include "allocator/lock.h"
-#include "preload/cache/cache.h"
-#include "preload/order/capture.h"
-#include "preload/order/order.h"
+#include "preload/order/host.h"
+#include "preload/order/context.h"
 
-#define TCACHES 16u
-#define STREAMS 16u			/* of a thread cache */
-#define EVENTS 64u			/* of a thread cache */
+#define PARTS 16u
+#define STREAMS 16u			/* of a part */
+#define EVENTS 64u			/* of a part */
 
 struct stream {
 	uint64_t key;			/* 0: unused */
@@ -39,15 +38,15 @@ struct event {
 	struct gm_host_mark mark;
 };
 
-static struct tcache {
+static struct part {
 	struct gm_lock lock;
 	struct stream streams[STREAMS];	/* lock: lock */
-} tcaches[TCACHES] __attribute__((aligned(64)));
+} parts[PARTS] __attribute__((aligned(64)));
 
-static struct event_tcache {
+static struct event_part {
 	struct gm_lock lock;
 	struct event events[EVENTS];	/* lock: lock */
-} event_tcaches[TCACHES] __attribute__((aligned(64)));
+} event_parts[PARTS] __attribute__((aligned(64)));
 
 _Atomic(bool) gm_host_shares_memory;
 /* Written at every submission that the host sees; not beside what others only read. */
@@ -58,7 +57,7 @@ static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lo
 static _Atomic(bool) lost_several;	/* of several contexts; as above */
 static struct gm_lock lost_lock;
 static _Atomic(bool) events_used, events_shared;
-static _Atomic(uint64_t) asked;		/* the last number that gm_host_now gave */
+static _Atomic(uint64_t) asked;		/* the last number that gm_host_now returned */
 
 /* The number that this thread was given last, for which stream (gm_stream_name). */
 static __thread struct { uint64_t name, number; uint32_t generation; } own;
@@ -76,9 +75,9 @@ static unsigned int hash(uint64_t key)
 	return (unsigned int)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
 }
 
-static struct tcache *tcache_of(uint64_t key)
+static struct part *part_of(uint64_t key)
 {
-	return &tcaches[hash(key) % TCACHES];
+	return &parts[hash(key) % PARTS];
 }
 
 static bool is_pending(const struct stream *s)
@@ -86,21 +85,21 @@ static bool is_pending(const struct stream *s)
 	return s->key && s->last > s->covered && s->last > gm_host_ended;
 }
 
-static struct stream *find_locked(struct tcache *tcache, uint64_t key)
+static struct stream *find_locked(struct part *part, uint64_t key)
 {
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (tcache->streams[i].key == key)
-			return &tcache->streams[i];
+		if (part->streams[i].key == key)
+			return &part->streams[i];
 	return NULL;
 }
 
 /* A place for @key: an unused one, or that of a stream on which nothing is pending. */
-static struct stream *add_locked(struct tcache *tcache, uint64_t key, CUcontext context)
+static struct stream *add_locked(struct part *part, uint64_t key, CUcontext context)
 {
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (!is_pending(&tcache->streams[i])) {
-			tcache->streams[i] = (struct stream){ .key = key, .context = context };
-			return &tcache->streams[i];
+		if (!is_pending(&part->streams[i])) {
+			part->streams[i] = (struct stream){ .key = key, .context = context };
+			return &part->streams[i];
 		}
 	return NULL;
 }
@@ -122,7 +121,7 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
-/* Under the lock of a thread cache: whoever sees the number will see that it is lost. */
+/* Under the lock of a part: whoever sees the number will see that it is lost. */
 static void lose(uint64_t number, CUcontext context)
 {
 	bool locked = gm_lock(&lost_lock);
@@ -151,26 +150,26 @@ static void find_lost(CUcontext context, uint64_t now)
 /* The context is asked for outside the lock, and only of a stream that is new here. */
 static bool mark(uint64_t key, CUcontext context, bool known)
 {
-	struct tcache *tcache = tcache_of(key);
+	struct part *part = part_of(key);
 	struct stream *stream;
 
-	if (!gm_lock(&tcache->lock)) {	/* its holder is gone: from now on something is pending */
+	if (!gm_lock(&part->lock)) {	/* its holder is gone: from now on something is pending */
 		lose(UINT64_MAX, context);
 		gm_host_last++;
 		return true;
 	}
-	stream = find_locked(tcache, key);
+	stream = find_locked(part, key);
 	if (!stream && !known) {
-		gm_unlock(&tcache->lock);
+		gm_unlock(&part->lock);
 		return false;
 	}
 	if (!stream)
-		stream = add_locked(tcache, key, context);
+		stream = add_locked(part, key, context);
 	if (stream)
 		own.number = stream->last = ++gm_host_last;
 	else
 		lose(++gm_host_last, context);
-	gm_unlock(&tcache->lock);
+	gm_unlock(&part->lock);
 	return true;
 }
 
@@ -190,7 +189,7 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 	if (!mark(key, NULL, false))
 		mark(key, context_of(stream), true);
 	/* What a default stream is depends on the current context. */
-	if (own.number && (name > 2 || gm_order_only_context())) {
+	if (own.number && (name > 2 || gm_context_only_used())) {
 		own.name = name;
 		own.generation = generation;
 	}
@@ -198,16 +197,16 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 
 /* ---- what is pending ---- */
 
-static bool tcache_pending(struct tcache *tcache)
+static bool part_pending(struct part *part)
 {
 	bool pending;
 
-	if (!gm_lock(&tcache->lock))
+	if (!gm_lock(&part->lock))
 		return true;
 	pending = lost > gm_host_ended;
 	for (unsigned int i = 0; i < STREAMS && !pending; i++)
-		pending = is_pending(&tcache->streams[i]);
-	gm_unlock(&tcache->lock);
+		pending = is_pending(&part->streams[i]);
+	gm_unlock(&part->lock);
 	return pending;
 }
 
@@ -217,8 +216,8 @@ bool gm_host_check_pending(void)
 
 	if (now <= gm_host_ended)
 		return false;
-	for (unsigned int i = 0; i < TCACHES; i++)
-		if (tcache_pending(&tcaches[i]))
+	for (unsigned int i = 0; i < PARTS; i++)
+		if (part_pending(&parts[i]))
 			return true;
 	raise_to(&gm_host_ended, now);
 	return false;
@@ -240,79 +239,91 @@ void gm_host_all_done(uint64_t now)
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
 	find_lost(context, now);
-	for (unsigned int i = 0; i < TCACHES && now > gm_host_ended; i++) {
-		struct tcache *tcache = &tcaches[i];
+	for (unsigned int i = 0; i < PARTS && now > gm_host_ended; i++) {
+		struct part *part = &parts[i];
 
-		if (!gm_lock(&tcache->lock))
+		if (!gm_lock(&part->lock))
 			continue;
 		for (unsigned int s = 0; s < STREAMS; s++)
-			if (tcache->streams[s].context == context && tcache->streams[s].covered < now)
-				tcache->streams[s].covered = now;
-		gm_unlock(&tcache->lock);
+			if (part->streams[s].context == context && part->streams[s].covered < now)
+				part->streams[s].covered = now;
+		gm_unlock(&part->lock);
 	}
 }
 
-/* Its handle may be another context's, and those of its streams other contexts' streams. What was
- * given to one after @now is of such a stream: of which context is not known. */
-void gm_host_context_ended(CUcontext context, uint64_t now)
+/* A context ended: its handle may be another context's, and those of its streams other contexts'
+ * streams. What was submitted to one after @now is of such a stream: of which context is not known. */
+static void context_ended(uint32_t id, CUcontext context, const struct gm_ending *ending)
 {
-	find_lost(context, now);
-	for (unsigned int i = 0; i < TCACHES; i++) {
-		struct tcache *tcache = &tcaches[i];
+	uint64_t now = ending->host_now;
 
-		if (!gm_lock(&tcache->lock))
+	(void)id;
+	if (!context)
+		return;
+	find_lost(context, now);
+	for (unsigned int i = 0; i < PARTS; i++) {
+		struct part *part = &parts[i];
+
+		if (!gm_lock(&part->lock))
 			continue;
 		for (unsigned int s = 0; s < STREAMS; s++) {
-			if (tcache->streams[s].context != context)
+			if (part->streams[s].context != context)
 				continue;
-			tcache->streams[s].context = NULL;
-			if (tcache->streams[s].last <= now)
-				tcache->streams[s].key = 0;
+			part->streams[s].context = NULL;
+			if (part->streams[s].last <= now)
+				part->streams[s].key = 0;
 		}
-		gm_unlock(&tcache->lock);
+		gm_unlock(&part->lock);
 	}
+}
+
+void gm_host_start(void)
+{
+	static const struct gm_context_watcher watcher = { .ended = context_ended };
+
+	gm_context_watch(&watcher);
 }
 
 void gm_host_stream_done(uint64_t key, uint64_t now)
 {
-	struct tcache *tcache = tcache_of(key);
+	struct part *part = part_of(key);
 	struct stream *stream;
 
-	if (now <= gm_host_ended || !gm_lock(&tcache->lock))
+	if (now <= gm_host_ended || !gm_lock(&part->lock))
 		return;
-	stream = find_locked(tcache, key);
+	stream = find_locked(part, key);
 	if (stream && stream->covered < now)
 		stream->covered = now;
-	gm_unlock(&tcache->lock);
+	gm_unlock(&part->lock);
 }
 
 /* ---- events ---- */
 
-static struct event *event_at(struct event_tcache *tcache, CUevent event)
+static struct event *event_at(struct event_part *part, CUevent event)
 {
-	return &tcache->events[hash((uintptr_t)event >> 3) / TCACHES % EVENTS];
+	return &part->events[hash((uintptr_t)event >> 3) / PARTS % EVENTS];
 }
 
-static struct event_tcache *event_tcache_of(CUevent event)
+static struct event_part *event_part_of(CUevent event)
 {
-	return &event_tcaches[hash((uintptr_t)event >> 3) % TCACHES];
+	return &event_parts[hash((uintptr_t)event >> 3) % PARTS];
 }
 
 /* Whether it did or not: what @event stood for it does not stand for any more. That must not be
  * missed, so a lock that could not be had ends the use of all of them. */
 void gm_host_event_forget(CUevent event)
 {
-	struct event_tcache *tcache = event_tcache_of(event);
+	struct event_part *part = event_part_of(event);
 
 	if (!events_used)
 		return;
-	if (!gm_lock(&tcache->lock)) {
+	if (!gm_lock(&part->lock)) {
 		events_shared = true;
 		return;
 	}
-	if (event_at(tcache, event)->event == event)
-		event_at(tcache, event)->event = NULL;
-	gm_unlock(&tcache->lock);
+	if (event_at(part, event)->event == event)
+		event_at(part, event)->event = NULL;
+	gm_unlock(&part->lock);
 }
 
 void gm_host_events_forget(void)
@@ -320,13 +331,13 @@ void gm_host_events_forget(void)
 	if (!events_used)
 		return;
 	events_used = false;
-	for (unsigned int i = 0; i < TCACHES; i++) {
-		if (!gm_lock(&event_tcaches[i].lock)) {
+	for (unsigned int i = 0; i < PARTS; i++) {
+		if (!gm_lock(&event_parts[i].lock)) {
 			events_shared = true;
 			return;
 		}
-		memset(event_tcaches[i].events, 0, sizeof(event_tcaches[i].events));
-		gm_unlock(&event_tcaches[i].lock);
+		memset(event_parts[i].events, 0, sizeof(event_parts[i].events));
+		gm_unlock(&event_parts[i].lock);
 	}
 }
 
@@ -343,27 +354,27 @@ struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUconte
 
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
 {
-	struct event_tcache *tcache = event_tcache_of(event);
+	struct event_part *part = event_part_of(event);
 
 	if (events_shared || mark_of->now <= gm_host_ended)
 		return;
 	events_used = true;
-	if (!gm_lock(&tcache->lock))
+	if (!gm_lock(&part->lock))
 		return;
-	*event_at(tcache, event) = (struct event){ .event = event, .mark = *mark_of };
-	gm_unlock(&tcache->lock);
+	*event_at(part, event) = (struct event){ .event = event, .mark = *mark_of };
+	gm_unlock(&part->lock);
 }
 
 struct gm_host_mark gm_host_event_mark(CUevent event)
 {
-	struct event_tcache *tcache = event_tcache_of(event);
+	struct event_part *part = event_part_of(event);
 	struct gm_host_mark found = { 0 };
 
-	if (!events_used || events_shared || !gm_lock(&tcache->lock))
+	if (!events_used || events_shared || !gm_lock(&part->lock))
 		return found;
-	if (event_at(tcache, event)->event == event)
-		found = event_at(tcache, event)->mark;
-	gm_unlock(&tcache->lock);
+	if (event_at(part, event)->event == event)
+		found = event_at(part, event)->mark;
+	gm_unlock(&part->lock);
 	return found;
 }
 
@@ -381,34 +392,4 @@ void gm_host_event_done(CUevent event, const struct gm_host_mark *mark_of)
 		gm_host_stream_done(mark_of->key, mark_of->now);
 	else
 		gm_host_context_done(mark_of->context, mark_of->now);
-}
-
-/* ---- host functions ---- */
-
-/* In a function that the driver calls, it refuses every call with CUDA_ERROR_NOT_PERMITTED,
- * cuCtxGetCurrent too (seen on a GPU): so once there is one, that call tells whether this thread is
- * in one. Nothing is wrapped: getters give the program its own function back by themselves. */
-static _Atomic(bool) functions_added;
-
-void gm_host_function_added(void)
-{
-	if (!functions_added)
-		functions_added = true;
-	if (gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS)
-		return;
-	gm_cache_unusual |= GM_CACHE_HOST_FUNCTIONS;
-	gm_context_handles_changed();
-}
-
-void gm_host_function_in(const CUgraphNodeParams *params)
-{
-	if (params && params->type == CU_GRAPH_NODE_TYPE_HOST)
-		gm_host_function_added();
-}
-
-bool gm_in_host_function(void)
-{
-	CUcontext context;
-
-	return functions_added && GM_REAL(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_PERMITTED;
 }

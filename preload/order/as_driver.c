@@ -1,0 +1,105 @@
+/*
+ * as_driver.c - what the driver's own malloc and free would have done (see as_driver.h).
+ *
+ * Thread context: any, inside a hook, no lock held.
+ */
+#include "allocator/rules.h"
+#include "preload/hooks/retry.h"
+#include "preload/order/as_driver.h"
+#include "preload/order/host.h"
+#include "preload/order/host_function.h"
+#include "preload/order/tickets.h"
+
+struct recording { uint32_t id; uint64_t ticket; };
+
+static int record_ticket(void *arg)
+{
+	struct recording *recording = arg;
+
+	return gm_ticket_record_context(recording->id, NULL, true, &recording->ticket);
+}
+
+/* As the driver's own cudaFree waits: by one. Where something captures it is the wait that hurts
+ * nobody, and before 12.5 it is the one there is. *ret_waited false: no memory for it. */
+static CUresult wait_by_free(uint32_t context, bool *ret_waited)
+{
+	struct gm_relaxed relaxed = gm_relax();
+	bool entered = gm_context_enter(context);
+	CUdeviceptr ptr = 0;
+	CUresult result = GM_TRY(cuMemAlloc_v2, &ptr, 1);
+
+	*ret_waited = result != CUDA_ERROR_OUT_OF_MEMORY;
+	if (!result)
+		result = GM_REAL(cuMemFree_v2)(ptr);
+	gm_context_leave(entered);
+	gm_unrelax(&relaxed);
+	return *ret_waited ? result : CUDA_SUCCESS;
+}
+
+/* By an event: another thread's next calls may be what the work waits for. */
+static CUresult wait_for_context(uint32_t context, bool *ret_waited)
+{
+	struct recording recording = { .id = context };
+	CUresult result;
+
+	*ret_waited = true;
+	if (gm_capturing() || !gm_ticket_context(context) ||
+	    gm_reuse_in_order(gm_order_reuse(), record_ticket, &recording))
+		return wait_by_free(context, ret_waited);
+	result = gm_ticket_synchronise(recording.ticket);
+	gm_ticket_drop(NULL, recording.ticket);
+	return result;
+}
+
+CUresult gm_order_wait_context(uint32_t context, bool *ret_all)
+{
+	uint64_t begun = 0, host_now = gm_host_now();
+	bool waited, covers, covered;
+	enum gm_context_role role;
+	CUcontext handle;
+	CUdevice device;
+	CUresult result;
+
+	*ret_all = false;
+	if (!context)
+		context = gm_context_only_used() ? gm_context_only_used() : gm_where_now().context;
+	if (!gm_order_on || !context || gm_in_host_function())
+		return CUDA_SUCCESS;
+	covered = gm_ticket_covered_by(NULL, context);
+	if (covered)
+		begun = gm_reuse_sync_begin(gm_order_reuse());
+	result = wait_for_context(context, &waited);
+	/* Another context may have been given its first work before that began, and what this uses
+	 * been freed: whether it was waited for is known afterwards only. */
+	covers = gm_rule(GM_RULE_WAIT_COVERS) ? gm_ticket_covered_by(NULL, context) : covered;
+	*ret_all = !result && waited && covers;
+	if (*ret_all) {
+		gm_reuse_sync_done(gm_order_reuse(), begun);
+		gm_host_all_done(host_now);
+	} else if (!result && waited) {
+		handle = gm_context_handle(context, &role, &device);
+		if (handle)
+			gm_host_context_done(handle, host_now);
+	}
+	return result;
+}
+
+CUresult gm_capture_permission(uint32_t context)
+{
+	uint32_t current;
+	CUevent event;
+	CUresult result;
+
+	if (!gm_capturing() || !gm_rule(GM_RULE_CAPTURE_PERMISSION))
+		return CUDA_SUCCESS;
+	/* A thread without a context may free in stream order: then it is asked in the memory's. */
+	current = gm_where_now().context;
+	context = current ? current : context;
+	event = context ? gm_ticket_event(context) : NULL;
+	if (!event)
+		return CUDA_SUCCESS;
+	/* In the thread's own mode: refused, and the capture invalidated, exactly where cuMemAlloc
+	 * and cuMemFree are. */
+	result = GM_REAL(cuEventQuery)(event);
+	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}

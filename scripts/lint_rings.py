@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Rings of includes: X.c, X.h and X_internal.h are one unit, and no unit may reach itself by its includes.
+
+A ring means that none of its units can be read, tested or changed without all the others. Exit status 1
+where there is one that is not in KNOWN, or one of KNOWN that is no ring any more.
+"""
+import glob
+import os
+import re
+import sys
+
+FLOORS = ("allocator", "recorder", "preload", "tools")
+# Units that are in a ring still. This may only shrink.
+KNOWN = set("""
+    allocator/free_set allocator/free_tree allocator/page_map allocator/page_map_granule
+    recorder/stacks/stacks recorder/stacks/stacks_intern preload/options/options preload/options/options_value
+    preload/triggers/crash preload/triggers/exit preload/triggers/oom preload/triggers/snap preload/triggers/trigger
+    tools/write/tree tools/write/tree_write tools/show/explain tools/verbs/explain_facts
+""".split())
+
+
+def unit_of(path):
+    return re.sub(r"(_internal)?\.(c|h|S)$", "", path)
+
+
+def units():
+    """{unit: the units that it includes}"""
+    found = {}
+    for floor in FLOORS:
+        for path in sorted(glob.glob(floor + "/**/*.[chS]", recursive=True)):
+            text = open(path, encoding="utf-8").read()
+            included = (unit_of(name) for name in re.findall(r'^#include "([^"]+\.h)"', text, re.M))
+            found.setdefault(unit_of(path), set()).update(included)
+    return {unit: {i for i in included if i != unit and i in found} for unit, included in found.items()}
+
+
+def rings(graph):
+    """The strongly connected components of more than one unit (Tarjan's algorithm, without recursion)."""
+    number, low, stack, result = {}, {}, [], []
+    for root in graph:
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        stack.append(root)
+        work = [(root, iter(sorted(graph[root])))]
+        while work:
+            unit, rest = work[-1]
+            following = next(rest, None)
+            if following is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[unit])
+                if low[unit] == number[unit]:
+                    at = stack.index(unit)
+                    if len(stack) - at > 1:
+                        result.append(sorted(stack[at:]))
+                    del stack[at:]
+            elif following not in number:
+                number[following] = low[following] = len(number)
+                stack.append(following)
+                work.append((following, iter(sorted(graph[following]))))
+            elif following in stack:
+                low[unit] = min(low[unit], number[following])
+    return result
+
+
+def main():
+    graph = units()
+    found = rings(graph)
+    in_ring = {unit for ring in found for unit in ring}
+    for ring in found:
+        if not set(ring) <= KNOWN or "-v" in sys.argv:
+            print("lint: %d units include one another in a ring:" % len(ring))
+            for unit in ring:
+                print("  %s -> %s" % (unit, " ".join(os.path.relpath(i, os.path.dirname(unit))
+                                                     for i in sorted(graph[unit] & set(ring)))))
+    for unit in sorted(KNOWN - in_ring):
+        print("lint: %s is in no ring any more: take it out of KNOWN in scripts/lint_rings.py" % unit)
+    return 1 if in_ring - KNOWN or KNOWN - in_ring else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
