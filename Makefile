@@ -427,8 +427,9 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 	$(Q)$(NVCC) -cudart none -o $@ $< -L$(BUILD)/fakecuda -lcudart -lpthread -ldl -lrt
 
 # What reads others' files, for its fuzz target.
-$(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/json_flat.c tools/read/value.c tools/read/value_read.c tools/read/value_make.c \
-	tools/read/value_json.c tools/torch/torch_read.c tools/torch/torch_device.c tools/read/table.c tools/read/source.c tools/write/sink.c tools/write/tree_write.c tools/write/pickle_write.c tools/write/json_write.c tools/read/limit.c tools/show/units.c)
+$(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/value.c tools/read/document.c \
+	tools/read/snapshot.c tools/read/snapshot_read.c tools/read/table.c tools/read/input.c tools/read/limit.c tools/torch/torch_read.c \
+	tools/write/out.c tools/write/writer.c tools/show/units.c)
 
 # The rules of a journal.
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)

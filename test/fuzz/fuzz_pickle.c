@@ -16,10 +16,10 @@
 
 #include "tools/read/json_read.h"
 #include "tools/read/pickle_read.h"
+#include "tools/read/snapshot_read.h"
 #include "tools/torch/torch_read.h"
-#include "tools/write/tree_write.h"
+#include "tools/write/writer.h"
 
-#define MEMORY ((size_t)64 << 20)
 #define SMALL 65536			/* what is larger is not written and read again each time */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -34,27 +34,42 @@ static void insist(int condition, const char *what)
 	abort();
 }
 
-static int read_input(struct gm_values *values, const uint8_t *data, size_t size,
-		      const struct gm_value **ret_root)
-{
-	char error[256] = "", *copy = malloc(size + 1);	/* its own block: a read beyond it is seen */
-	struct gm_source source;
-	int r;
+/* What an input is read as; the tree lies in the one or the other. */
+struct input { struct gm_source source; struct gm_values *values; struct gm_json *json; char *copy, error[256]; };
 
-	insist(copy != NULL, "out of memory");
-	memcpy(copy, data, size);
-	copy[size] = '\0';
+static void open_input(struct input *in, const uint8_t *data, size_t size)
+{
+	*in = (struct input){ .copy = malloc(size + 1) };	/* its own block: a read beyond it is seen */
+	insist(in->copy != NULL, "out of memory");
+	memcpy(in->copy, data, size);
+	in->copy[size] = '\0';
 	if (size && data[0] == 0x80) {
-		copy = realloc(copy, size);
-		source = gm_source_of(copy, size);
-		r = gm_pickle_read(values, &source, ret_root, error, sizeof(error));
+		in->copy = realloc(in->copy, size);
+		in->values = gm_values_open();
+		in->source = gm_source_of(in->copy, size);
 	} else {
-		source = gm_source_of(copy, size);
-		r = gm_json_read(values, &source, ret_root, error, sizeof(error));
+		in->source = gm_source_of(in->copy, size);
+		in->json = gm_json_open(&in->source, in->error, sizeof(in->error));
 	}
-	free(copy);
+	insist(in->values || in->json, "out of memory");
+}
+
+static void close_input(struct input *in)
+{
+	gm_json_close(in->json);
+	gm_values_close(in->values);
+	free(in->copy);
+}
+
+static int read_tree(struct input *in, const struct gm_value **ret_root)
+{
+	int r = in->values ? gm_pickle_read(in->values, &in->source, ret_root, in->error, sizeof(in->error)) :
+		gm_json_value(in->json, ret_root);
+
+	if (!r && in->json)
+		r = gm_json_end(in->json);
 	insist(r == 0 || r == -ENOMEM || r == -EBADMSG, "an answer that is none");
-	insist(r != -EBADMSG || error[0], "a refusal without a reason");
+	insist(r != -EBADMSG || in->error[0], "a refusal without a reason");
 	return r;
 }
 
@@ -69,36 +84,28 @@ static size_t count(const struct gm_value *value, size_t most)
 	return sum;
 }
 
-static void write_value(struct gm_tree *tree, const struct gm_value *value)
+static void write_value(struct gm_writer *writer, const struct gm_value *value)
 {
-	static const enum gm_tree_type types[] = { GM_TREE_LIST, GM_TREE_TUPLE, GM_TREE_DICT };
+	static const enum gm_writer_type types[] = { GM_WRITER_LIST, GM_WRITER_LIST, GM_WRITER_TUPLE, GM_WRITER_DICT };
 
 	switch ((enum gm_value_type)value->type) {
-	case GM_VALUE_NULL:	gm_tree_null(tree); return;
-	case GM_VALUE_BOOL:	gm_tree_bool(tree, value->u.integer); return;
-	case GM_VALUE_INT:	gm_tree_int(tree, value->u.integer); return;
-	case GM_VALUE_UINT:	gm_tree_uint(tree, value->u.word); return;
-	case GM_VALUE_REAL:	gm_tree_real(tree, value->u.real); return;
-	case GM_VALUE_TEXT:	gm_tree_text(tree, value->u.text, value->count); return;
+	case GM_VALUE_NULL:	gm_writer_null(writer); return;
+	case GM_VALUE_BOOL:	gm_writer_bool(writer, value->u.integer); return;
+	case GM_VALUE_INT:	gm_writer_int(writer, value->u.integer); return;
+	case GM_VALUE_UINT:	gm_writer_word(writer, value->u.word); return;
+	case GM_VALUE_REAL:	gm_writer_real(writer, value->u.real); return;
+	case GM_VALUE_TEXT:	gm_writer_text(writer, value->u.text, value->count); return;
 	default:		break;
 	}
-	if (value->type == GM_VALUE_NUMBERS) {
-		gm_tree_begin(tree, GM_TREE_LIST);
-		for (uint32_t i = 0; i < value->count; i++)
-			gm_tree_int(tree, value->u.numbers[i]);
-		gm_tree_end(tree);
+	if (value->type != GM_VALUE_TUPLE && gm_writer_again(writer, (uint64_t)(uintptr_t)value, false))
 		return;
-	}
-	if (value->type != GM_VALUE_TUPLE && gm_tree_again(tree, (uint64_t)(uintptr_t)value, GM_TREE_OTHER))
-		return;
-	gm_tree_begin(tree, types[value->type - GM_VALUE_LIST]);
-	for (uint32_t i = 0; value->type == GM_VALUE_DICT && i < gm_value_members(value); i++) {
-		write_value(tree, gm_value_name(value, i));
-		write_value(tree, gm_value_member(value, i));
-	}
-	for (uint32_t i = 0; value->type != GM_VALUE_DICT && i < value->count; i++)
-		write_value(tree, value->u.items[i]);
-	gm_tree_end(tree);
+	gm_writer_begin(writer, types[value->type - GM_VALUE_NUMBERS]);
+	for (uint32_t i = 0; i < value->count; i++)
+		if (value->type == GM_VALUE_NUMBERS)
+			gm_writer_int(writer, value->u.numbers[i]);
+		else
+			write_value(writer, value->u.items[i]);
+	gm_writer_end(writer);
 }
 
 static int equal(const struct gm_value *a, const struct gm_value *b)
@@ -123,47 +130,80 @@ static int equal(const struct gm_value *a, const struct gm_value *b)
 
 static void write_and_read(const struct gm_value *root)
 {
-	struct gm_values *values = gm_values_open(MEMORY);
 	const struct gm_value *again = NULL;
+	struct input in;
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-	struct gm_tree *tree = gm_tree_pickle(out);
+	struct gm_writer *writer = gm_writer_pickle(out);
 
-	insist(out && tree && values, "out of memory");
-	write_value(tree, root);
-	insist(!gm_tree_close(tree), "it could not be written");
+	insist(out && writer, "out of memory");
+	write_value(writer, root);
+	insist(!gm_writer_close(writer), "it could not be written");
 	fclose(out);
-	insist(!read_input(values, (uint8_t *)text, size, &again), "what was written cannot be read");
+	open_input(&in, (uint8_t *)text, size);
+	insist(!read_tree(&in, &again), "what was written cannot be read");
 	insist(equal(root, again), "what was written is something else");
-	gm_values_close(values);
+	close_input(&in);
 	free(text);
+}
+
+static int read_snapshot(struct gm_document document, struct gm_snapshot *snapshot, bool *torch)
+{
+	char error[256] = "";
+	int r = gm_snapshot_read(snapshot, &document, torch, error, sizeof(error));
+
+	if (!r && *torch)
+		insist(!gm_torch_finish(snapshot), "it could not be finished");
+	return r;
+}
+
+/* A tree is read as a snapshot as the document that it was read from is. */
+static void read_both(const struct gm_value *root, const uint8_t *data, size_t size)
+{
+	struct gm_snapshot one, other;
+	struct input in;
+	bool torch = false, again = false;
+	int r = read_snapshot(gm_document_of_tree(root, data[0] == 0x80), &one, &torch), as_it_comes;
+
+	snapshots += torch;
+	open_input(&in, data, size);
+	if (in.json) {
+		as_it_comes = read_snapshot(gm_document_of_json(in.json), &other, &again);
+		insist(r == as_it_comes && torch == again, "a document and its tree are taken for different things");
+		insist(r || (one.row_count == other.row_count && one.segment_count == other.segment_count &&
+			     one.stack_count == other.stack_count && one.frame_count == other.frame_count),
+		       "a document and its tree differ");
+		gm_snapshot_free(&other);
+	}
+	close_input(&in);
+	gm_snapshot_free(&one);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct gm_values *values = gm_values_open(MEMORY);
 	const struct gm_value *root = NULL;
+	struct gm_snapshot snapshot;
+	struct input in;
+	bool torch;
 
-	insist(values != NULL, "out of memory");
-	if (read_input(values, data, size, &root)) {
+	open_input(&in, data, size);
+	if (read_tree(&in, &root)) {
 		refused++;
-	} else {
-		size_t all = count(root, SMALL);
-
-		read_well++;
-		if (gm_torch_is(root)) {
-			struct gm_values *ours = gm_values_open(MEMORY);
-
-			insist(ours != NULL, "out of memory");
-			gm_torch_read(ours, root);
-			gm_values_close(ours);
-			snapshots++;
+		close_input(&in);
+		open_input(&in, data, size);
+		if (in.json) {
+			insist(read_snapshot(gm_document_of_json(in.json), &snapshot, &torch) != 0,
+			       "what is refused as a tree is a snapshot as it comes");
+			gm_snapshot_free(&snapshot);
 		}
-		if (all < SMALL)
+	} else {
+		read_well++;
+		read_both(root, data, size);
+		if (count(root, SMALL) < SMALL)
 			write_and_read(root);
 	}
-	gm_values_close(values);
+	close_input(&in);
 	return 0;
 }
 

@@ -28,9 +28,8 @@ int gpumem_main(int argc, char **argv);
 #include "tools/read/json_read.h"
 #include "tools/read/pickle_read.h"
 #include "tools/top/top.h"
-#include "tools/write/tree_put.h"
+#include "tools/write/writer.h"
 
-#define MEMORY ((size_t)1 << 30)
 #define ROOM ((size_t)1 << 22)		/* of an input */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -139,19 +138,18 @@ static bool known(const char *command)
 
 static void check_json(const char *command, char *text, size_t length)
 {
-	struct gm_values *values = gm_values_open(MEMORY);
 	struct gm_source source = gm_source_of(text, length);
 	const struct gm_value *root = NULL;
 	char error[256] = "";
+	struct gm_json *json = gm_json_open(&source, error, sizeof(error));
 
-	insist(values && !gm_json_read(values, &source, &root, error, sizeof(error)), command,
-	       "what it printed is not JSON");
-	gm_values_close(values);
+	insist(json && !gm_json_value(json, &root) && !gm_json_end(json), command, "what it printed is not JSON");
+	gm_json_close(json);
 }
 
 static void check_pickle(const char *command, const char *text, size_t length)
 {
-	struct gm_values *values = gm_values_open(MEMORY);
+	struct gm_values *values = gm_values_open();
 	struct gm_source source = gm_source_of(text, length);
 	const struct gm_value *root = NULL;
 	char error[256] = "";
@@ -487,10 +485,10 @@ static size_t dump(const json_t *json, bool pickle)
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-	struct gm_tree *tree = pickle ? gm_tree_pickle(out) : gm_tree_json(out);
+	struct gm_writer *writer = pickle ? gm_writer_pickle(out) : gm_writer_json(out);
 
-	gm_tree_put_json(tree, json);
-	if (gm_tree_close(tree))	/* nested deeper than is written */
+	gm_writer_put(writer, json);
+	if (gm_writer_close(writer))	/* nested deeper than is written */
 		size = 0;
 	fclose(out);
 	if (size > ROOM / 2)

@@ -65,8 +65,11 @@ def document(seed, size):
                "numbers": [rng.randrange(-2 ** 63, 2 ** 63) for _ in range(rng.randrange(40))], "reals": [rng.random()] * rng.randrange(3)}
         annotations.append(one)
         length += len(one["name"]) + 20 * len(one["numbers"]) + 120
+    trace = {column: [] for column in ("action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module")}
     return {"format": "gpumem-snapshot", "version": 1, "annotations": annotations, "device_traces": [], "segments": [],
-            "stacks": [[rng.randrange(2 ** 31) for _ in range(size // 20)], list(range(1000))], "frames": []}
+            "stacks": [[rng.randrange(10 ** rng.randrange(4)) for _ in range(size // 10)], list(range(1000))],
+            "frames": [{"filename": "", "line": i, "name": "", "module": 0, "offset": 0, "python": False} for i in range(1000)],
+            "host_segments": [], "host_trace": dict(trace, dropped=0)}
 
 
 def repeating(seed, size):

@@ -1,22 +1,48 @@
 /*
- * input.h - an input file, opened: a regular file, or a pipe. One thread.
+ * input.h - an input file, opened, and its bytes, read as a parser gets to them. Single-threaded.
  */
 #ifndef GM_TOOLS_INPUT_H
 #define GM_TOOLS_INPUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Open @path for reading; a pipe with a writer is waited for, one without is empty. What cannot be
- * an input (a directory, a device, a socket) is not opened at all: opening one may hang, or do
+/* Open @path for reading. A pipe with a writer is waited for, one without is empty. What cannot be
+ * an input (a directory, a device, a socket) is not opened at all: to open one may hang, or start
  * something. Returns the descriptor, or -errno with one clause of @error saying why. */
 int gm_input_open(const char *path, char *ret_error, size_t bytes);
 
-/* For who reads it more than once: a pipe, or standard input ("-"), is copied. @ret_path is what to
- * open, of at least GM_INPUT_PATH bytes, as long as the descriptor that is returned is open. */
+/* The same for a caller that reads it more than once: a pipe, or standard input ("-"), is copied. @ret_path
+ * (of GM_INPUT_PATH bytes at least) is what to open, as long as the returned descriptor is open. */
 #define GM_INPUT_PATH 4096
 int gm_input_whole(const char *path, char *ret_path, char *ret_error, size_t bytes);
 
 /* What to say of an input with nothing in it. */
 const char *gm_input_nothing(int fd);
+
+/*
+ * The bytes of an input. A file of gigabytes is never in memory as a whole: bytes have one address
+ * from the first to the last, come when they are asked for, and those that were used go. They come
+ * by read(), not by mapping the file: a mapping could be cut short under us.
+ */
+struct gm_source {
+	char *bytes;			/* stays where it is; bytes[have] is readable and NUL */
+	size_t have;			/* how many there are */
+	bool whole;			/* no more come */
+	int error;			/* -errno of a read that failed, -EFBIG; then whole */
+	/* its own */
+	int fd;
+	size_t room, mapped, dropped;
+};
+
+/* From the file @fd, which stays the caller's; or from memory, whose @bytes[@have] is NUL. The first
+ * returns 0 or -errno. */
+int gm_source_open(struct gm_source *source, int fd);
+struct gm_source gm_source_of(const char *bytes, size_t have);
+void gm_source_close(struct gm_source *source);
+
+/* Read on, until there are @needed bytes in all or no more. What lies before @used may be forgotten.
+ * Returns whether anything came. */
+bool gm_source_more(struct gm_source *source, size_t needed, size_t used);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * json_read.c - JSON read into values: see json_read.h. One thread.
+ * json_read.c - JSON read part by part: see json_read.h. One thread.
  *
- * Each container's items are gathered on one stack and are made a value when it ends.
+ * The items of a value's containers are gathered on one stack and are made a container when it ends.
  */
 #include "tools/read/json_read.h"
 
@@ -11,31 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/json_flat.h"
+#include "tools/read/table.h"
 
-#define DEPTH 64
-#define FLAT (DEPTH - 4)			/* flat dicts are known from here on: frames of events */
+#define DEPTH 64			/* containers in each other */
 #define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
 
-struct reader {
-	struct gm_values *values;
+struct gm_json {
+	struct gm_values *texts;	/* texts, and what is lasting */
+	struct gm_values *scratch;	/* the value that was read last */
+	struct gm_values *values;	/* one of the two: where values go now */
 	struct gm_source *source;
 	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
 	const struct gm_value **stack;
 	size_t count, room;		/* of the stack */
 	int64_t *numbers;		/* a list of integers, as far as it was read */
 	size_t numbers_room;
-	struct gm_flat flat;		/* what is said again and again */
-	struct flat_text { const char *at; size_t bytes; uint64_t hash; } coming[16];
-	size_t coming_count, coming_next;
-	char *scratch;			/* a text without its escapes */
-	size_t scratch_room;
+	struct gm_table lasting;	/* the text of a container that is lasting -> that */
+	const struct gm_value *frames;	/* the text "frames" */
+	char *unescaped;		/* a text without its escapes */
+	size_t unescaped_room;
+	unsigned int depth;		/* containers that were entered */
+	struct { bool dict, begun; } levels[DEPTH + 1];
 	char *error;
 	size_t error_room;
 };
 
 __attribute__((format(printf, 2, 3)))
-static int refuse(struct reader *r, const char *format, ...)
+static int refuse(struct gm_json *r, const char *format, ...)
 {
 	char why[128];
 	va_list args;
@@ -52,7 +54,7 @@ static int refuse(struct reader *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-static int push(struct reader *r, const struct gm_value *value)
+static int push(struct gm_json *r, const struct gm_value *value)
 {
 	if (!value)
 		return -ENOMEM;
@@ -70,7 +72,7 @@ static int push(struct reader *r, const struct gm_value *value)
 }
 
 /* More of the input; what lies before @from is not looked at again. */
-static bool more(struct reader *r, const char *from, size_t bytes)
+static bool more(struct gm_json *r, const char *from, size_t bytes)
 {
 	bool came = gm_source_more(r->source, (size_t)(r->end - r->source->bytes) + bytes,
 				   (size_t)(from - r->source->bytes));
@@ -80,7 +82,7 @@ static bool more(struct reader *r, const char *from, size_t bytes)
 }
 
 /* Afterwards AHEAD bytes are there, if the input has them. */
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct gm_json *r)
 {
 	do {
 		while (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r')
@@ -132,7 +134,7 @@ static size_t put_code(char *to, unsigned int code)
 }
 
 /* What @r->at, behind a backslash, stands for. Returns the bytes written to @to, 0: none. */
-static size_t unescape(struct reader *r, char *to)
+static size_t unescape(struct gm_json *r, char *to)
 {
 	static const char from[] = "\"\\/bfnrt", stands_for[] = "\"\\/\b\f\n\r\t";
 	const char *simple = *r->at ? strchr(from, *r->at) : NULL;
@@ -158,7 +160,7 @@ static size_t unescape(struct reader *r, char *to)
 }
 
 /* A text with escapes, whose first @plain bytes from @start have none. */
-static int read_escaped(struct reader *r, const char *start)
+static int read_escaped(struct gm_json *r, const char *start)
 {
 	const char *close = r->at;
 	size_t length = (size_t)(r->at - start), most;
@@ -176,15 +178,15 @@ static int read_escaped(struct reader *r, const char *start)
 		return refuse(r, "%s", "");
 	}
 	most = (size_t)(close - start) + 8;	/* an escape is never shorter than what it stands for */
-	if (most > r->scratch_room) {
-		char *larger = realloc(r->scratch, most);
+	if (most > r->unescaped_room) {
+		char *larger = realloc(r->unescaped, most);
 
 		if (!larger)
 			return -ENOMEM;
-		r->scratch = larger;
-		r->scratch_room = most;
+		r->unescaped = larger;
+		r->unescaped_room = most;
 	}
-	memcpy(r->scratch, start, length);
+	memcpy(r->unescaped, start, length);
 	while (r->at < close) {
 		size_t bytes = 1;
 
@@ -192,28 +194,26 @@ static int read_escaped(struct reader *r, const char *start)
 			return refuse(r, "a control character in a text");
 		if (*r->at == '\\') {
 			r->at++;
-			bytes = unescape(r, r->scratch + length);
+			bytes = unescape(r, r->unescaped + length);
 			if (!bytes)
 				return refuse(r, "an escape that is none");
 		} else {
-			r->scratch[length] = *r->at++;
+			r->unescaped[length] = *r->at++;
 		}
 		length += bytes;
 	}
 	r->at = close + 1;
-	if (!gm_value_is_text((const unsigned char *)r->scratch, length))
+	if (!gm_value_is_text((const unsigned char *)r->unescaped, length))
 		return refuse(r, "a text that is not UTF-8");
-	return push(r, gm_value_text(r->values, r->scratch, length));
+	return push(r, gm_value_text(r->texts, r->unescaped, length));
 }
 
-static int read_text(struct reader *r)
+static int read_text(struct gm_json *r)
 {
 	const char *start = ++r->at;
 	unsigned char all = 0;
 
 	do {
-		while (r->end - r->at >= 8 && gm_flat_plain(r->at))
-			r->at += 8;
 		while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\')
 			all |= (unsigned char)*r->at++;
 	} while (r->at == r->end && more(r, start, AHEAD));
@@ -224,12 +224,12 @@ static int read_text(struct reader *r)
 	if (all & 0x80 && !gm_value_is_text((const unsigned char *)start, (size_t)(r->at - start)))
 		return refuse(r, "a text that is not UTF-8");
 	r->at++;
-	return push(r, gm_value_text(r->values, start, (size_t)(r->at - start) - 1));
+	return push(r, gm_value_text(r->texts, start, (size_t)(r->at - start) - 1));
 }
 
 /* ---- the rest --------------------------------------------------------------------------------- */
 
-static int read_number(struct reader *r)
+static int read_number(struct gm_json *r)
 {
 	const char *start = r->at, *digits;
 	bool negative = *r->at == '-', large = false;
@@ -257,7 +257,7 @@ static int read_number(struct reader *r)
 	return push(r, gm_value_real(r->values, real));
 }
 
-static int read_word(struct reader *r)
+static int read_word(struct gm_json *r)
 {
 	static const char *const words[] = { "null", "false", "true" };
 
@@ -276,27 +276,27 @@ static int read_word(struct reader *r)
 	return refuse(r, "something that is no JSON");
 }
 
-static int read_value(struct reader *r, unsigned int depth);
+static int read_value(struct gm_json *r, unsigned int depth);
+static int read_container(struct gm_json *r, unsigned int depth);
 
-static int read_member(struct reader *r, bool dict, unsigned int depth)
+static int read_name(struct gm_json *r)
 {
 	int err;
 
-	if (dict) {
-		if (*r->at != '"')
-			return refuse(r, "a member without a name");
-		err = read_text(r);
-		if (err)
-			return err;
-		skip_blanks(r);
-		if (*r->at != ':')
-			return refuse(r, "a name without a value");
-		r->at++;
-	}
-	return read_value(r, depth);
+	if (*r->at != '"')
+		return refuse(r, "a member without a name");
+	err = read_text(r);
+	if (err)
+		return err;
+	skip_blanks(r);
+	if (*r->at != ':')
+		return refuse(r, "a name without a value");
+	r->at++;
+	skip_blanks(r);
+	return 0;
 }
 
-static int note_number(struct reader *r, size_t count, int64_t number)
+static int note_number(struct gm_json *r, size_t count, int64_t number)
 {
 	if (count == r->numbers_room) {
 		size_t room = r->numbers_room ? r->numbers_room * 2 : 1024;
@@ -312,7 +312,7 @@ static int note_number(struct reader *r, size_t count, int64_t number)
 }
 
 /* One integer of at most 18 digits, if that is what is there. */
-static bool plain_number(struct reader *r, int64_t *ret)
+static bool plain_number(struct gm_json *r, int64_t *ret)
 {
 	const char *at = r->at + (*r->at == '-'), *digits = at;
 	int64_t number = 0;
@@ -332,7 +332,7 @@ static bool plain_number(struct reader *r, int64_t *ret)
  * eight bytes a number; with the first item that is none they become values like others.
  * 0: not that, and @r->at stands at an item.
  */
-static int read_numbers(struct reader *r, bool *ret_done)
+static int read_numbers(struct gm_json *r, bool *ret_done)
 {
 	size_t count = 0;
 	int64_t number;
@@ -357,11 +357,81 @@ static int read_numbers(struct reader *r, bool *ret_done)
 	return err;
 }
 
-static int read_container(struct reader *r, unsigned int depth)
+/* The bytes of the container that comes next, if it ends within those that are there; else 0. */
+static size_t container_bytes(const struct gm_json *r)
+{
+	const char *at = r->at, *close;
+	unsigned int open = 0;
+
+	for (; at < r->end; at++) {
+		if (*at == '"') {
+			do {
+				close = memchr(at + 1, '"', (size_t)(r->end - at - 1));
+				if (!close)
+					return 0;
+				at = close;
+				while (close[-1] == '\\')
+					close--;
+			} while ((at - close) % 2);
+		}
+		open += *at == '[' || *at == '{';
+		open -= *at == ']' || *at == '}';
+		if (!open)
+			return (size_t)(at + 1 - r->at);
+	}
+	return 0;
+}
+
+/* A list named "frames", or a frame in it: what was read of the same text before, most often. */
+static int read_lasting(struct gm_json *r, unsigned int depth)
+{
+	size_t bytes = container_bytes(r);
+	const struct gm_value *text = bytes ? gm_value_text(r->texts, r->at, bytes) : NULL;
+	uint64_t known = text ? gm_table_get(&r->lasting, (uint64_t)(uintptr_t)text, 0) : 0;
+	struct gm_values *before = r->values;
+	struct gm_value *made;
+	int err;
+
+	if (known) {
+		r->at += bytes;
+		return push(r, (const struct gm_value *)(uintptr_t)known);
+	}
+	r->values = text ? r->texts : before;
+	err = read_container(r, depth);
+	r->values = before;
+	if (err || !text)
+		return err;
+	made = (struct gm_value *)(uintptr_t)r->stack[r->count - 1];
+	made->lasting = true;
+	return gm_table_put(&r->lasting, (uint64_t)(uintptr_t)text, 0, (uint64_t)(uintptr_t)made);
+}
+
+static int read_item(struct gm_json *r, bool dict, unsigned int depth)
+{
+	int err = dict ? read_name(r) : 0;
+
+	if (err)
+		return err;
+	if (r->values == r->texts ? !dict && *r->at == '{' :
+	    dict && *r->at == '[' && r->stack[r->count - 1] == r->frames)
+		return read_lasting(r, depth);
+	return read_value(r, depth);
+}
+
+static int make_container(struct gm_json *r, enum gm_value_type type, size_t floor)
+{
+	struct gm_value *made = gm_value_container(r->values, type);
+	int err = made ? gm_value_append(r->values, made, r->stack + floor, r->count - floor) : -ENOMEM;
+
+	r->count = floor;
+	return err ? err : push(r, made);
+}
+
+static int read_container(struct gm_json *r, unsigned int depth)
 {
 	bool dict = *r->at == '{';
-	size_t floor = r->count, items;
 	char close = dict ? '}' : ']';
+	size_t floor = r->count;
 	bool done = false;
 	int err;
 
@@ -375,7 +445,7 @@ static int read_container(struct reader *r, unsigned int depth)
 			return err;
 	}
 	while (*r->at != close || r->count > floor) {
-		err = read_member(r, dict, depth - 1);
+		err = read_item(r, dict, depth - 1);
 		if (err)
 			return err;
 		skip_blanks(r);
@@ -387,67 +457,14 @@ static int read_container(struct reader *r, unsigned int depth)
 		skip_blanks(r);
 	}
 	r->at++;
-	items = r->count - floor;
-	r->count = floor;
-	return push(r, gm_value_shared(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST,
-				       r->stack + floor, items));
+	return make_container(r, dict ? GM_VALUE_DICT : GM_VALUE_LIST, floor);
 }
 
-/* The flat dicts from @r->at on, as far as they follow on each other. */
-static void look_ahead(struct reader *r)
-{
-	const char *at = r->at;
-	size_t count = 0;
-
-	while (count < 16 && *at == '{') {
-		struct flat_text *text = &r->coming[count];
-
-		text->at = at;
-		text->bytes = gm_flat_end(at, (size_t)(r->end - at), &text->hash);
-		if (!text->bytes)
-			break;
-		count++;
-		gm_flat_expect(&r->flat, text->hash);
-		at += text->bytes;
-		at += *at == ',';
-		at += *at == ' ';
-	}
-	for (size_t i = 0; i < count; i++)
-		gm_flat_fetch(&r->flat, r->coming[i].hash);
-	r->coming_count = count;
-	r->coming_next = 0;
-}
-
-/* A dict in a list in a dict ...: as it was read before, if it was. */
-static int read_deep(struct reader *r, unsigned int depth)
-{
-	const struct flat_text *text = NULL;
-	const struct gm_value *known, **keep;
-	int err;
-
-	if (r->coming_next == r->coming_count || r->coming[r->coming_next].at != r->at)
-		look_ahead(r);
-	if (depth && r->coming_next < r->coming_count)
-		text = &r->coming[r->coming_next++];
-	known = text ? gm_flat_get(&r->flat, text->at, text->bytes, text->hash) : NULL;
-	if (known) {
-		r->at += text->bytes;
-		return push(r, known);
-	}
-	keep = text ? gm_flat_keep(&r->flat, text->at, text->bytes, text->hash) : NULL;
-	err = read_container(r, depth);
-	if (!err && keep)
-		*keep = r->stack[r->count - 1];
-	return err;
-}
-
-static int read_value(struct reader *r, unsigned int depth)
+static int read_value(struct gm_json *r, unsigned int depth)
 {
 	skip_blanks(r);
 	if (*r->at == '"')
 		return read_text(r);
-	if (*r->at == '{' && depth <= FLAT)
-		return read_deep(r, depth);
 	if (*r->at == '{' || *r->at == '[')
 		return read_container(r, depth);
 	if (*r->at == '-' || (*r->at >= '0' && *r->at <= '9'))
@@ -455,25 +472,100 @@ static int read_value(struct reader *r, unsigned int depth)
 	return read_word(r);
 }
 
-int gm_json_read(struct gm_values *values, struct gm_source *source,
-		 const struct gm_value **ret_root, char *error, size_t room)
-{
-	struct reader r = {
-		.values = values, .source = source, .at = source->bytes,
-		.end = source->bytes + source->have, .error = error, .error_room = room
-	};
-	int err = read_value(&r, DEPTH);
+/* ---- part by part ----------------------------------------------------------------------------- */
 
-	if (!err) {
-		skip_blanks(&r);
-		if (r.at != r.end)
-			err = refuse(&r, "something behind the end");
+struct gm_json *gm_json_open(struct gm_source *source, char *error, size_t room)
+{
+	struct gm_json *json = calloc(1, sizeof(*json));
+
+	if (!json)
+		return NULL;
+	json->source = source;
+	json->at = source->bytes;
+	json->end = source->bytes + source->have;
+	json->error = error;
+	json->error_room = room;
+	json->texts = gm_values_open();
+	json->scratch = gm_values_open();
+	json->frames = json->texts ? gm_value_text(json->texts, "frames", 6) : NULL;
+	json->values = json->scratch;
+	if (json->scratch && json->frames)
+		return json;
+	gm_json_close(json);
+	return NULL;
+}
+
+void gm_json_close(struct gm_json *json)
+{
+	if (!json)
+		return;
+	gm_values_close(json->texts);
+	gm_values_close(json->scratch);
+	gm_table_free(&json->lasting);
+	free(json->stack);
+	free(json->numbers);
+	free(json->unescaped);
+	free(json);
+}
+
+bool gm_json_is(struct gm_json *json, enum gm_value_type type)
+{
+	skip_blanks(json);
+	return *json->at == (type == GM_VALUE_DICT ? '{' : '[');
+}
+
+int gm_json_enter(struct gm_json *json)
+{
+	if (json->depth == DEPTH)
+		return refuse(json, "nested too deeply");
+	json->depth++;
+	json->levels[json->depth].dict = *json->at++ == '{';
+	json->levels[json->depth].begun = false;
+	return 0;
+}
+
+int gm_json_next(struct gm_json *json, const char **ret_name)
+{
+	bool dict = json->levels[json->depth].dict, begun = json->levels[json->depth].begun;
+	int err;
+
+	skip_blanks(json);
+	if (*json->at == (dict ? '}' : ']')) {
+		json->at++;
+		json->depth--;
+		return 0;
 	}
+	if (begun && *json->at != ',')
+		return refuse(json, "neither a comma nor an end");
+	if (begun) {
+		json->at++;
+		skip_blanks(json);
+	}
+	json->levels[json->depth].begun = true;
+	if (!dict)
+		return 1;
+	json->count = 0;
+	err = read_name(json);
+	if (err)
+		return err;
+	*ret_name = json->stack[0]->u.text;
+	return 1;
+}
+
+int gm_json_value(struct gm_json *json, const struct gm_value **ret_value)
+{
+	int err;
+
+	gm_values_reset(json->scratch);
+	json->count = 0;
+	err = read_value(json, DEPTH - json->depth);
 	if (!err)
-		*ret_root = r.stack[0];
-	free(r.stack);
-	free(r.numbers);
-	free(r.scratch);
-	gm_flat_free(&r.flat);
+		*ret_value = json->stack[0];
 	return err;
+}
+
+int gm_json_end(struct gm_json *json)
+{
+	skip_blanks(json);
+	return json->at == json->end ? 0 : refuse(json, "something behind the end");
 }

@@ -18,15 +18,19 @@
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
-#include "tools/read/bulk.h"
 #include "tools/read/input.h"
-#include "tools/read/json_read.h"
 #include "tools/read/limit.h"
 #include "tools/read/pickle_read.h"
+#include "tools/read/snapshot_read.h"
 #include "tools/torch/torch_read.h"
 
-#define READS "; this gpumem reads version 1"
-#define VALUES_MOST ((size_t)1 << 35)	/* of memory for what is read */
+static void free_parsed(struct gm_loaded *loaded)
+{
+	gm_json_close(loaded->json);
+	gm_values_close(loaded->values);
+	loaded->json = NULL;
+	loaded->values = NULL;
+}
 
 __attribute__((format(printf, 2, 3)))
 static int refuse(struct gm_loaded *ret, const char *format, ...)
@@ -37,61 +41,6 @@ static int refuse(struct gm_loaded *ret, const char *format, ...)
 	vsnprintf(ret->error, sizeof(ret->error), format, args);
 	va_end(args);
 	return -EBADMSG;
-}
-
-/* @whole is JSON that one of our snapshots may be. */
-static int check_ours(const struct gm_value *whole, struct gm_loaded *ret)
-{
-	const struct gm_value *version = gm_value_get(whole, "version");
-
-	if (strcmp(gm_value_string(whole, "format"), "gpumem-snapshot"))
-		return refuse(ret, "JSON, but not a snapshot of gpumem or PyTorch");
-	if (!version)
-		return refuse(ret, "a snapshot that does not say its version");
-	if (version->type == GM_VALUE_REAL)
-		return version->u.real == 1 ? 0 :
-			refuse(ret, "a snapshot of version %.17g" READS, version->u.real);
-	if (version->type == GM_VALUE_UINT)
-		return refuse(ret, "a snapshot of version %llu" READS,
-			      (unsigned long long)version->u.word);
-	if (version->type != GM_VALUE_INT)
-		return refuse(ret, "a snapshot whose version is no number");
-	return version->u.integer == 1 ? 0 :
-		refuse(ret, "a snapshot of version %lld" READS, (long long)version->u.integer);
-}
-
-/* @said, a snapshot of PyTorch, as one of ours, in values of its own: what it said goes. */
-static int make_ours(const struct gm_value *said, struct gm_loaded *ret, const struct gm_value **ret_whole)
-{
-	struct gm_values *values = gm_values_open(VALUES_MOST);
-
-	*ret_whole = values ? gm_torch_read(values, said) : NULL;
-	gm_values_close(ret->values);
-	ret->values = values;
-	return *ret_whole ? 0 : -ENOMEM;
-}
-
-static int understand(const struct gm_value *read, bool pickle, struct gm_loaded *ret)
-{
-	const struct gm_value *whole = read;
-	int r = 0;
-
-	if (gm_torch_is(read) && !gm_value_get(read, "format")) {
-		ret->from = GM_LOADED_TORCH;
-		if (ret->as_said) {
-			ret->torch = read;
-			return 0;
-		}
-		r = make_ours(read, ret, &whole);
-	} else {
-		r = pickle ? refuse(ret, "a pickle, but not a snapshot of PyTorch") :
-		    check_ours(read, ret);
-	}
-	if (r)
-		return r;
-	gm_values_scrub(ret->values);	/* what is made of it goes to jansson, which takes none */
-	ret->root = gm_bulk_root(whole);
-	return ret->root ? 0 : -ENOMEM;
 }
 
 /* What is easily taken for a snapshot, and why it is none. NULL: nothing that is known. */
@@ -112,12 +61,63 @@ static const char *mistaken(const struct gm_source *source)
 	return NULL;
 }
 
-/* What @source says, before anything is made of it. */
-static int parse(struct gm_source *source, struct gm_loaded *ret, const struct gm_value **ret_read,
-		 bool *ret_pickle)
+/* The snapshot that @document is. */
+static int understand(struct gm_document *document, struct gm_loaded *ret)
 {
-	bool pickle;
-	int r = -ENOMEM;
+	bool torch = false;
+	int r = gm_snapshot_read(&ret->snapshot, document, &torch, ret->error, sizeof(ret->error));
+
+	if (r || !torch)
+		return r;
+	ret->from = GM_LOADED_TORCH;
+	return gm_torch_finish(&ret->snapshot);
+}
+
+/* The tree @root, or what PyTorch said in it. */
+static int understand_tree(const struct gm_value *root, bool pickle, struct gm_loaded *ret)
+{
+	struct gm_document document = gm_document_of_tree(root, pickle);
+
+	if (!ret->as_said || !gm_torch_is(root))
+		return understand(&document, ret);
+	ret->from = GM_LOADED_TORCH;
+	ret->torch = root;
+	return 0;
+}
+
+static int parse_pickle(struct gm_source *source, struct gm_loaded *ret)
+{
+	const struct gm_value *root = NULL;
+	int r;
+
+	ret->values = gm_values_open();
+	if (!ret->values)
+		return -ENOMEM;
+	r = gm_pickle_read(ret->values, source, &root, ret->error, sizeof(ret->error));
+	return r ? r : understand_tree(root, true, ret);
+}
+
+static int parse_json(struct gm_source *source, struct gm_loaded *ret)
+{
+	const struct gm_value *root = NULL;
+	struct gm_document document;
+	int r;
+
+	ret->json = gm_json_open(source, ret->error, sizeof(ret->error));
+	if (!ret->json)
+		return -ENOMEM;
+	document = gm_document_of_json(ret->json);
+	/* One of ours begins so, as a rule: no tree of all of it is needed. */
+	if (!ret->as_said || memmem(source->bytes, source->have < 64 ? source->have : 64, "gpumem-snapshot", 15))
+		return understand(&document, ret);
+	r = gm_json_value(ret->json, &root);
+	r = r ? r : gm_json_end(ret->json);
+	return r ? r : understand_tree(root, false, ret);
+}
+
+static int parse(struct gm_source *source, struct gm_loaded *ret)
+{
+	int r;
 
 	gm_source_more(source, 1, 0);
 	if (!source->have)
@@ -125,17 +125,13 @@ static int parse(struct gm_source *source, struct gm_loaded *ret, const struct g
 			refuse(ret, "%s", gm_input_nothing(source->fd));
 	if (mistaken(source))
 		return refuse(ret, "%s", mistaken(source));
-	pickle = (unsigned char)source->bytes[0] == 0x80;
-	ret->values = gm_values_open(VALUES_MOST);
-	if (ret->values && pickle)
-		r = gm_pickle_read(ret->values, source, ret_read, ret->error, sizeof(ret->error));
-	else if (ret->values)
-		r = gm_json_read(ret->values, source, ret_read, ret->error, sizeof(ret->error));
+	r = (unsigned char)source->bytes[0] == 0x80 ? parse_pickle(source, ret) : parse_json(source, ret);
 	if (r && source->error) {
 		ret->error[0] = '\0';
 		r = source->error;
 	}
-	*ret_pickle = pickle;
+	if (!ret->torch)
+		free_parsed(ret);
 	return r;
 }
 
@@ -146,19 +142,15 @@ static bool begins_as_journal(int fd)
 	return pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) && magic == GM_MAGIC;
 }
 
-static int load_json(int fd, struct gm_loaded *ret)
+static int load_document(int fd, struct gm_loaded *ret)
 {
-	const struct gm_value *read = NULL;
 	struct gm_source source;
-	bool pickle = false;
 	int r = gm_source_open(&source, fd);
 
 	if (r)
 		return r;
-	r = parse(&source, ret, &read, &pickle);
+	r = parse(&source, ret);
 	gm_source_close(&source);
-	if (!r)
-		r = understand(read, pickle, ret);
 	if (r)
 		gm_load_free(ret);
 	return r;
@@ -183,19 +175,6 @@ static int emit(const struct gm_copy *copy, const char *reason, bool recovered, 
 	return r ? r : fd;
 }
 
-int gm_load_journal(const struct gm_copy *copy, const char *reason, bool recovered,
-		  struct gm_loaded *ret)
-{
-	int fd = emit(copy, reason, recovered, false), r;
-
-	memset(ret, 0, sizeof(*ret));
-	if (fd < 0)
-		return fd;
-	r = load_json(fd, ret);
-	close(fd);
-	return r;
-}
-
 /* The copy goes before its JSON is read: both are large. */
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
@@ -217,7 +196,7 @@ static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 		return refuse(ret, "damaged: its snapshot would be out of all proportion");
 	if (r || json < 0)
 		return r ? r : json;
-	r = load_json(json, ret);
+	r = load_document(json, ret);
 	ret->from = alive ? GM_LOADED_PROCESS : GM_LOADED_JOURNAL;
 	close(json);
 	return r;
@@ -234,7 +213,7 @@ static int load_file(const char *path, struct gm_loaded *ret)
 	if (begins_as_journal(fd))
 		r = load_journal(fd, gm_copy_alive(fd) != 0, ret);	/* unknown: as if alive */
 	else
-		r = load_json(fd, ret);
+		r = load_document(fd, ret);
 	close(fd);
 	return r;
 }
@@ -265,7 +244,7 @@ static int load(const char *word, struct gm_loaded *ret)
 	if (!strcmp(word, "-") && begins_as_journal(STDIN_FILENO))
 		r = load_journal(STDIN_FILENO, gm_copy_alive(STDIN_FILENO) != 0, ret);
 	else if (!strcmp(word, "-"))
-		r = load_json(STDIN_FILENO, ret);
+		r = load_document(STDIN_FILENO, ret);
 	else
 		r = load_file(word, ret);
 	if (r == -ENOENT && word[0] >= '0' && word[0] <= '9') {
@@ -299,39 +278,7 @@ int gm_load_tables(const char *word, struct gm_loaded *ret)
 
 void gm_load_free(struct gm_loaded *loaded)
 {
-	gm_bulk_forget(loaded->root);
-	json_decref(loaded->root);
-	gm_values_close(loaded->values);
-	loaded->root = NULL;
-	loaded->values = NULL;
+	gm_snapshot_free(&loaded->snapshot);
+	free_parsed(loaded);
 	loaded->torch = NULL;
-}
-
-int64_t gm_json_number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	return json_is_real(value) ? gm_value_of_real(json_real_value(value)) :
-		json_integer_value(value);
-}
-
-const char *gm_json_text(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
-
-const json_t *gm_json_list(const json_t *object, const char *key)
-{
-	const json_t *value = gm_bulk_json(object, key);
-
-	return json_is_array(value) ? value : NULL;
-}
-
-const json_t *gm_json_object(const json_t *object, const char *key)
-{
-	const json_t *value = gm_bulk_json(object, key);
-
-	return json_is_object(value) ? value : NULL;
 }

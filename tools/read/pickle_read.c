@@ -16,10 +16,6 @@
 #include <string.h>
 
 #define DEPTH 64
-#define HEIGHT 0x7fu			/* of gm_value.height, */
-#define INSIDE 0x80u			/* and that it is in a container itself */
-#define PUTS 64				/* a power of two */
-#define SCOUT ((size_t)256)		/* bytes that are looked through for what to fetch */
 #define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
 
 enum opcode {
@@ -37,19 +33,13 @@ struct list {				/* of values or, as marks, of heights */
 	size_t count, room;
 };
 
-/* What was put into something, and is looked at later: it lies anywhere, and comes meanwhile. */
-struct put { struct gm_value *to; struct gm_value *item; };
-
 struct machine {
 	struct gm_values *values;
 	struct gm_source *source;
 	const unsigned char *bytes;	/* the source's */
-	size_t at, scouted;
+	size_t at;
 	struct list stack, marks, memo;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
-	bool odd;			/* something was put into what is in something already */
-	struct put puts[PUTS];		/* the last ones, by their number */
-	size_t put_count, put_seen;
 	char *error;
 	size_t error_room;
 };
@@ -76,7 +66,7 @@ static int short_of_bytes(struct machine *m)
 
 /* ---- lists ------------------------------------------------------------------------------------ */
 
-static __attribute__((noinline)) int widen(struct list *list, size_t count)
+static int widen(struct list *list, size_t count)
 {
 	size_t room = list->room ? list->room : 256;
 	void *items;
@@ -92,12 +82,12 @@ static __attribute__((noinline)) int widen(struct list *list, size_t count)
 	return 0;
 }
 
-static inline int make_room(struct list *list, size_t count)
+static int make_room(struct list *list, size_t count)
 {
 	return count <= list->room ? 0 : widen(list, count);
 }
 
-static inline int push(struct machine *m, const struct gm_value *value)
+static int push(struct machine *m, const struct gm_value *value)
 {
 	if (!value || make_room(&m->stack, m->stack.count + 1))
 		return -ENOMEM;
@@ -137,7 +127,7 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 
 /* ---- arguments -------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) bool fetch(struct machine *m, uint64_t bytes)
+static bool fetch(struct machine *m, uint64_t bytes)
 {
 	while (m->source->have - m->at < bytes)
 		if (bytes > SIZE_MAX - m->at || !gm_source_more(m->source, m->at + bytes, m->at))
@@ -146,13 +136,13 @@ static __attribute__((noinline)) bool fetch(struct machine *m, uint64_t bytes)
 }
 
 /* Are there @bytes to come? */
-static inline bool need(struct machine *m, uint64_t bytes)
+static bool need(struct machine *m, uint64_t bytes)
 {
 	return m->source->have - m->at >= bytes || fetch(m, bytes);
 }
 
 /* 1 to 8 bytes, little-endian. */
-static inline bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
+static bool number(struct machine *m, unsigned int bytes, uint64_t *ret)
 {
 	uint64_t value = 0;
 
@@ -252,30 +242,12 @@ static int put_numbered(struct machine *m, unsigned int bytes)
 	return number(m, bytes, &index) ? put(m, index) : short_of_bytes(m);
 }
 
-/* Where the next number of the memo may stand in the bytes to come, that place of it is fetched: a
- * stack of a million events, anywhere. */
-static void scout(struct machine *m)
-{
-	size_t from = m->scouted > m->at ? m->scouted : m->at, left = m->source->have - from;
-	const unsigned char *found = memchr(m->bytes + from, LONG_BINGET, left < SCOUT ? left : SCOUT);
-	uint32_t index;
-
-	if (!found || m->source->have - (size_t)(found - m->bytes) < 1 + sizeof(index))
-		return;
-	memcpy(&index, found + 1, sizeof(index));
-	if (le32toh(index) < m->memo.room)
-		__builtin_prefetch(&m->memo.items[le32toh(index)]);
-	m->scouted = (size_t)(found - m->bytes) + 1;
-}
-
 static int get(struct machine *m, unsigned int bytes)
 {
 	uint64_t index;
 
 	if (!number(m, bytes, &index))
 		return short_of_bytes(m);
-	if (bytes == 4)
-		scout(m);
 	if (index >= m->memo.room || !m->memo.items[index].value)
 		return refuse(m, "a memo number that stands for nothing");
 	return push(m, m->memo.items[index].value);
@@ -283,47 +255,13 @@ static int get(struct machine *m, unsigned int bytes)
 
 /* ---- containers ------------------------------------------------------------------------------- */
 
-/*
- * How many containers are in each other in @to, now that it has @item. That is final when @to goes
- * into something itself, as long as it is full by then, and then nothing can be in itself either;
- * where something is filled later, as no pickler does unless it has to, all is looked through at the
- * end.
- */
-static void note_height(struct machine *m, struct gm_value *to, struct gm_value *item)
+static struct gm_value *new_container(struct machine *m, enum gm_value_type type)
 {
-	unsigned int height;
+	struct gm_value *value = gm_value_container(m->values, type);
 
-	if (item->type < GM_VALUE_LIST)
-		return;
-	if (!(item->height & INSIDE))
-		item->height |= INSIDE;
-	m->odd |= to->height & INSIDE;		/* also when it is @item */
-	height = (item->height & HEIGHT) + 1u;
-	height = height < HEIGHT ? height : HEIGHT;
-	if (height > (to->height & HEIGHT))
-		to->height = (uint8_t)((to->height & INSIDE) | height);
-}
-
-/* Each in the order in which it was put. */
-static void note_put(struct machine *m, struct gm_value *to, const struct gm_value *item)
-{
-	struct put *put = &m->puts[m->put_count++ % PUTS];	/* the oldest */
-
-	if (m->put_count > PUTS) {
-		note_height(m, put->to, put->item);
-		m->put_seen++;
-	}
-	__builtin_prefetch(item);
-	*put = (struct put){ to, (struct gm_value *)(uintptr_t)item };
-}
-
-static bool is_sound(struct machine *m)
-{
-	const struct gm_value *root = m->stack.items[0].value;
-
-	for (; m->put_seen < m->put_count; m->put_seen++)
-		note_height(m, m->puts[m->put_seen % PUTS].to, m->puts[m->put_seen % PUTS].item);
-	return m->odd ? gm_value_sound(root, DEPTH) : (root->height & HEIGHT) < DEPTH;
+	if (value)
+		value->lasting = true;
+	return value;
 }
 
 static int add(struct machine *m, struct gm_value *to, const struct gm_value *const *items,
@@ -336,8 +274,6 @@ static int add(struct machine *m, struct gm_value *to, const struct gm_value *co
 	for (size_t i = 0; dict && i < count; i += 2)
 		if (items[i]->type != GM_VALUE_TEXT)
 			return refuse(m, "a key that is no text");
-	for (size_t i = dict; i < count; i += dict ? 2 : 1)
-		note_put(m, to, items[i]);
 	return gm_value_append(m->values, to, items, count);
 }
 
@@ -367,7 +303,7 @@ static int push_of(struct machine *m, enum gm_value_type type, const struct gm_v
 
 	if (!items)
 		return refuse(m, "fewer values than it takes");
-	of = gm_value_container(m->values, type);
+	of = new_container(m, type);
 	r = of ? add(m, of, items, count) : -ENOMEM;
 	return r ? r : push(m, of);
 }
@@ -425,9 +361,9 @@ static int step(struct machine *m, unsigned int opcode)
 	case SHORT_BINUNICODE:	return push_text(m, 1);
 	case BINUNICODE:	return push_text(m, 4);
 	case BINUNICODE8:	return push_text(m, 8);
-	case EMPTY_LIST:	return push(m, gm_value_container(m->values, GM_VALUE_LIST));
-	case EMPTY_DICT:	return push(m, gm_value_container(m->values, GM_VALUE_DICT));
-	case EMPTY_TUPLE:	return push(m, gm_value_container(m->values, GM_VALUE_TUPLE));
+	case EMPTY_LIST:	return push(m, new_container(m, GM_VALUE_LIST));
+	case EMPTY_DICT:	return push(m, new_container(m, GM_VALUE_DICT));
+	case EMPTY_TUPLE:	return push(m, new_container(m, GM_VALUE_TUPLE));
 	case LIST:		return push_marked(m, GM_VALUE_LIST);
 	case DICT:		return push_marked(m, GM_VALUE_DICT);
 	case TUPLE:		return push_marked(m, GM_VALUE_TUPLE);
@@ -479,7 +415,7 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 
 	if (!r)
 		r = run(&m);
-	if (!r && !is_sound(&m))
+	if (!r && !gm_value_sound(m.stack.items[0].value, DEPTH))
 		r = refuse(&m, "nested too deeply, or in itself");
 	if (!r)
 		*ret_root = m.stack.items[0].value;

@@ -65,12 +65,6 @@ int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value)
 	return 0;
 }
 
-void gm_table_fetch(const struct gm_table *table, uint64_t a, uint64_t b)
-{
-	if (table->room)
-		__builtin_prefetch(&table->entries[home(table, a, b)]);
-}
-
 uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b)
 {
 	return table->room ? table->entries[find(table, a, b)].value : 0;

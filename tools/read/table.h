@@ -18,9 +18,6 @@ void gm_table_free(struct gm_table *table);
 /* @value under (@a, @b), in place of what was there. 0 is no value. Returns 0 or -ENOMEM. */
 int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value);
 
-/* (@a, @b) will be asked for: its cache line comes meanwhile. */
-void gm_table_fetch(const struct gm_table *table, uint64_t a, uint64_t b);
-
 /* What is under (@a, @b), 0 if nothing; gm_table_take also takes it away. */
 uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b);
 uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b);

@@ -1,74 +1,58 @@
 /*
- * value.c - the arena of a tree of values: how they are made, kept once, and grow. See value.h;
- * value_read.c reads them. One thread.
+ * value.c - a tree of values in an arena: see value.h. One thread.
  */
 #include "tools/read/value.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-
 #define CHUNK ((size_t)1 << 18)
-#define RECENT ((size_t)1 << 14)	/* integers remembered; a power of two */
-#define SHAPES 16			/* lists of names remembered; a power of two */
-#define EXACT 0xff			/* room_log2: as many as there are */
 
 struct chunk { struct chunk *next; };
 
-struct recent { int64_t integer; const struct gm_value *value; };
-
 struct entry { uint64_t hash; const struct gm_value *value; };
-
-/* Members of a dict on their way into one: names and values, each behind the other. */
-struct apart { const struct gm_value **items; size_t room; };
 
 struct gm_values {
 	struct chunk *chunks;
 	char *at, *end;			/* free room in the newest chunk */
-	size_t bytes, limit;
-	struct entry *table;		/* texts and shared containers, open addressing */
-	size_t entries, room;		/* room: a power of two */
-	bool surrogates;		/* some text may have one */
-	struct apart apart;
-	const struct gm_value *shapes[SHAPES];	/* names that dicts had lately */
-	struct recent recent[RECENT];
+	struct entry *table;		/* texts, open addressing */
+	size_t entries, room;		/* room: a power of two, 0 before the first text */
 };
 
-struct gm_values *gm_values_open(size_t limit_bytes)
+struct gm_values *gm_values_open(void)
 {
-	struct gm_values *values = calloc(1, sizeof(*values));
-
-	if (!values)
-		return NULL;
-	values->limit = limit_bytes;
-	values->room = 1024;
-	values->table = calloc(values->room, sizeof(*values->table));
-	if (!values->table) {
-		free(values);
-		return NULL;
-	}
-	return values;
+	return calloc(1, sizeof(struct gm_values));
 }
 
-void gm_values_close(struct gm_values *values)
+static void free_chunks(struct gm_values *values)
 {
-	if (!values)
-		return;
 	while (values->chunks) {
 		struct chunk *next = values->chunks->next;
 
 		free(values->chunks);
 		values->chunks = next;
 	}
-	free(values->table);
-	free(values->apart.items);
-	free(values);
+	values->at = values->end = NULL;
 }
 
-size_t gm_values_bytes(const struct gm_values *values)
+void gm_values_reset(struct gm_values *values)
 {
-	return values->bytes;
+	/* One chunk is enough for most parts of a document: it is used again. */
+	if (values->chunks && !values->chunks->next && values->end - (char *)values->chunks == (ptrdiff_t)CHUNK)
+		values->at = (char *)(values->chunks + 1);
+	else
+		free_chunks(values);
+}
+
+void gm_values_close(struct gm_values *values)
+{
+	if (!values)
+		return;
+	free_chunks(values);
+	free(values->table);
+	free(values);
 }
 
 static void *take(struct gm_values *values, size_t bytes)
@@ -81,12 +65,9 @@ static void *take(struct gm_values *values, size_t bytes)
 	if (bytes > (size_t)(values->end - values->at)) {
 		if (bytes > chunk - sizeof(*new))
 			chunk = bytes + sizeof(*new);
-		if (chunk > values->limit - values->bytes)
-			return NULL;
 		new = malloc(chunk);
 		if (!new)
 			return NULL;
-		values->bytes += chunk;
 		new->next = values->chunks;
 		values->chunks = new;
 		values->at = (char *)(new + 1);
@@ -122,34 +103,19 @@ const struct gm_value *gm_value_bool(bool truth)
 	return &truths[truth];
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-	return hash ^ (hash >> 29);
-}
-
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer)
 {
-	struct recent *recent = &values->recent[mix(0, (uint64_t)integer) & (RECENT - 1)];
-	struct gm_value *value;
+	struct gm_value *value = scalar(values, GM_VALUE_INT);
 
-	if (recent->value && recent->integer == integer)
-		return recent->value;
-	value = scalar(values, GM_VALUE_INT);
-	if (value) {
+	if (value)
 		value->u.integer = integer;
-		*recent = (struct recent){ integer, value };
-	}
 	return value;
 }
 
 const struct gm_value *gm_value_uint(struct gm_values *values, uint64_t word)
 {
-	struct gm_value *value;
+	struct gm_value *value = scalar(values, word <= INT64_MAX ? GM_VALUE_INT : GM_VALUE_UINT);
 
-	if (word <= INT64_MAX)
-		return gm_value_int(values, (int64_t)word);
-	value = scalar(values, GM_VALUE_UINT);
 	if (value)
 		value->u.word = word;
 	return value;
@@ -164,22 +130,11 @@ const struct gm_value *gm_value_real(struct gm_values *values, double real)
 	return value;
 }
 
-/* ---- what is kept once ------------------------------------------------------------------------ */
-
-static bool same(const struct gm_value *value, enum gm_value_type type, const void *content,
-		 size_t count)
-{
-	size_t unit = type == GM_VALUE_TEXT ? 1 : sizeof(value->u.items[0]);
-	const void *mine = type == GM_VALUE_TEXT ? (const void *)value->u.text :
-			   (const void *)value->u.items;
-
-	return value->type == type && value->count == count &&
-	       (!count || !memcmp(mine, content, count * unit));
-}
+/* ---- texts ------------------------------------------------------------------------------------ */
 
 static int make_room(struct gm_values *values)
 {
-	size_t room = values->room * 2;
+	size_t room = values->room ? values->room * 2 : 1024;
 	struct entry *table;
 
 	if (values->entries < values->room / 2)
@@ -202,230 +157,131 @@ static int make_room(struct gm_values *values)
 	return 0;
 }
 
-/* The place in the table of what equals @content, or of nothing yet. NULL: out of memory. */
-static struct entry *find(struct gm_values *values, uint64_t hash, enum gm_value_type type,
-			  const void *content, size_t count)
+static uint64_t mix(uint64_t hash, uint64_t word)
 {
-	size_t at;
-
-	if (make_room(values))
-		return NULL;
-	for (at = hash & (values->room - 1); values->table[at].value; at = (at + 1) & (values->room - 1))
-		if (values->table[at].hash == hash &&
-		    same(values->table[at].value, type, content, count))
-			break;
-	values->table[at].hash = hash;
-	return &values->table[at];
+	hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash ^ (hash >> 29);
 }
 
-const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes)
+static uint64_t hash_of(const char *text, size_t bytes)
 {
-	uint64_t hash = mix(GM_VALUE_TEXT, bytes);
-	struct gm_value *value;
-	struct entry *entry;
+	uint64_t hash = mix(GM_VALUE_TEXT, bytes), word;
 	size_t at = 0;
-	char *copy;
 
-	if (bytes > UINT32_MAX)
-		return NULL;
-	for (uint64_t word; at + 8 <= bytes; at += 8) {
+	for (; at + 8 <= bytes; at += 8) {
 		memcpy(&word, text + at, 8);
 		hash = mix(hash, word);
 	}
 	for (; at < bytes; at++)
 		hash = mix(hash, (unsigned char)text[at]);
-	entry = find(values, hash, GM_VALUE_TEXT, text, bytes);
-	if (!entry || entry->value)
-		return entry ? entry->value : NULL;
+	return hash;
+}
+
+const struct gm_value *gm_value_text(struct gm_values *values, const char *text, size_t bytes)
+{
+	uint64_t hash = hash_of(text, bytes);
+	struct gm_value *value;
+	struct entry *entry;
+	char *copy;
+
+	if (bytes > UINT32_MAX || make_room(values))
+		return NULL;
+	for (size_t at = hash;; at++) {
+		entry = &values->table[at & (values->room - 1)];
+		if (!entry->value)
+			break;
+		if (entry->hash == hash && entry->value->count == bytes && !memcmp(entry->value->u.text, text, bytes))
+			return entry->value;
+	}
 	value = scalar(values, GM_VALUE_TEXT);
 	copy = value ? take(values, bytes + 1) : NULL;
 	if (!copy)
 		return NULL;
-	if (bytes)
-		memcpy(copy, text, bytes);
+	memcpy(copy, text, bytes);
 	copy[bytes] = '\0';
-	values->surrogates |= bytes && memchr(text, 0xed, bytes);
 	value->u.text = copy;
 	value->count = (uint32_t)bytes;
-	entry->value = value;
+	*entry = (struct entry){ hash, value };
 	values->entries++;
 	return value;
 }
 
-void gm_values_scrub(struct gm_values *values)
+const char *gm_values_string(struct gm_values *values, const char *text, size_t bytes)
 {
-	for (size_t i = 0; values->surrogates && i < values->room; i++) {
-		const struct gm_value *value = values->table[i].value;
-		unsigned char *text = value ? (unsigned char *)(uintptr_t)value->u.text : NULL;
+	const struct gm_value *value = gm_value_text(values, text, bytes);
 
-		if (!value || value->type != GM_VALUE_TEXT)
-			continue;
-		for (size_t at = 0; at + 2 < value->count; at++)
-			if (text[at] == 0xed && text[at + 1] >= 0xa0)
-				memcpy(text + at, "\xef\xbf\xbd", 3);
+	return value ? value->u.text : NULL;
+}
+
+bool gm_value_is_text(const unsigned char *bytes, size_t count)
+{
+	size_t i = 0;
+
+	while (i < count) {
+		unsigned char c = bytes[i];
+		size_t more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : (c & 0xf0) == 0xe0 ? 2 :
+			      c >= 0xf0 && c < 0xf5 ? 3 : 4;
+
+		if (more > 3 || more >= count - i)
+			return false;
+		for (size_t k = 1; k <= more; k++)
+			if ((bytes[i + k] & 0xc0) != 0x80)
+				return false;
+		if ((c == 0xe0 && bytes[i + 1] < 0xa0) || (c == 0xf0 && bytes[i + 1] < 0x90) ||
+		    (c == 0xf4 && bytes[i + 1] > 0x8f))
+			return false;
+		i += more + 1;
 	}
-	values->surrogates = false;
+	return true;
 }
 
-static const struct gm_value *share(struct gm_values *values, enum gm_value_type type,
-				    const struct gm_value *const *items, size_t count)
+void gm_value_repair(char *text, size_t bytes)
 {
-	uint64_t hash = mix(type, count);
-	struct gm_value *value;
-	struct entry *entry;
-
-	if (count > UINT32_MAX)
-		return NULL;
-	for (size_t i = 0; i < count; i++)
-		hash = mix(hash, (uint64_t)(uintptr_t)items[i]);
-	entry = find(values, hash, type, items, count);
-	if (!entry || entry->value)
-		return entry ? entry->value : NULL;
-	value = scalar(values, type);
-	if (value)
-		value->u.items = take(values, count * sizeof(*items));
-	if (!value || !value->u.items)
-		return NULL;
-	if (count)
-		memcpy(value->u.items, items, count * sizeof(*items));
-	value->count = (uint32_t)count;
-	entry->value = value;
-	values->entries++;
-	return value;
+	for (size_t i = 0; i + 2 < bytes; i++)
+		if ((unsigned char)text[i] == 0xed && (unsigned char)text[i + 1] >= 0xa0)
+			memcpy(text + i, "\xef\xbf\xbd", 3);
 }
 
-/* Room for the parts of @pairs members. NULL: out of memory. */
-static const struct gm_value **room_apart(struct gm_values *values, size_t pairs)
-{
-	struct apart *apart = &values->apart;
-
-	if (apart->room < 2 * pairs + 1) {
-		const struct gm_value **larger = realloc(apart->items, (4 * pairs + 64) * sizeof(*larger));
-
-		if (!larger)
-			return NULL;
-		apart->items = larger;
-		apart->room = 4 * pairs + 64;
-	}
-	return apart->items;
-}
-
-/* The list of the names of @pairs members: one for all dicts that have these. */
-static const struct gm_value *names_of(struct gm_values *values, const struct gm_value *const *items,
-				       size_t pairs)
-{
-	const struct gm_value **shape, **names;
-	size_t same_names = 0;
-
-	shape = &values->shapes[mix(pairs, (uint64_t)(uintptr_t)items[0]) & (SHAPES - 1)];
-	if (*shape && (*shape)->count == pairs)
-		while (same_names < pairs && (*shape)->u.items[same_names] == items[2 * same_names])
-			same_names++;
-	if (same_names == pairs)
-		return *shape;
-	names = room_apart(values, pairs);
-	if (!names)
-		return NULL;
-	for (size_t i = 0; i < pairs; i++)
-		names[i] = items[2 * i];
-	*shape = share(values, GM_VALUE_LIST, names, pairs);
-	return *shape;
-}
-
-/* The items of a dict as they lie in it, from names and values in turn. NULL: out of memory. */
-static const struct gm_value *const *set_apart(struct gm_values *values, const struct gm_value *const *items,
-					       size_t pairs)
-{
-	const struct gm_value *names = names_of(values, items, pairs);
-	const struct gm_value **apart = names ? room_apart(values, pairs) : NULL;
-
-	if (!apart)
-		return NULL;
-	apart[0] = names;
-	for (size_t i = 0; i < pairs; i++)
-		apart[1 + i] = items[2 * i + 1];
-	return apart;
-}
-
-const struct gm_value *gm_value_shared(struct gm_values *values, enum gm_value_type type,
-				       const struct gm_value *const *items, size_t count)
-{
-	if (type == GM_VALUE_DICT && count) {
-		items = set_apart(values, items, count / 2);
-		count = count / 2 + 1;
-	}
-	return items || !count ? share(values, type, items, count) : NULL;
-}
-
-const struct gm_value *gm_value_plain(struct gm_values *values, enum gm_value_type type,
-				      const struct gm_value *const *items, size_t count)
-{
-	struct gm_value *value = count <= UINT32_MAX ? scalar(values, type) : NULL;
-
-	if (type == GM_VALUE_DICT && count) {
-		items = set_apart(values, items, count / 2);
-		count = count / 2 + 1;
-	}
-	if (!items && count)
-		return NULL;
-
-	if (value)
-		value->u.items = take(values, count * sizeof(*items));
-	if (!value || !value->u.items)
-		return NULL;
-	if (count)
-		memcpy(value->u.items, items, count * sizeof(*items));
-	value->count = (uint32_t)count;
-	return value;
-}
-
-const struct gm_value *gm_value_room(struct gm_values *values, size_t count, int64_t **ret_numbers)
-{
-	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS) : NULL;
-
-	*ret_numbers = value ? take(values, count * sizeof(**ret_numbers)) : NULL;
-	if (!*ret_numbers)
-		return NULL;
-	value->u.numbers = *ret_numbers;
-	value->count = (uint32_t)count;
-	return value;
-}
+/* ---- containers ------------------------------------------------------------------------------- */
 
 const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
 {
-	int64_t *room;
-	const struct gm_value *value = gm_value_room(values, count, &room);
+	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS) : NULL;
+	int64_t *copy = value ? take(values, count * sizeof(*copy)) : NULL;
 
-	if (value && count)
-		memcpy(room, numbers, count * sizeof(*numbers));
+	if (!copy)
+		return NULL;
+	if (count)
+		memcpy(copy, numbers, count * sizeof(*copy));
+	value->u.numbers = copy;
+	value->count = (uint32_t)count;
 	return value;
 }
-
-/* ---- what grows ------------------------------------------------------------------------------- */
 
 struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type)
 {
 	return scalar(values, type);
 }
 
-/* How many items fit where those of @value lie. */
+/* Most containers are filled at once, and get the room for that; from the second time on it is a
+ * power of two. */
 static size_t room_of(const struct gm_value *value)
 {
-	return !value->u.items ? 0 : value->room_log2 == EXACT ? value->count : (size_t)1 << value->room_log2;
+	return value->room_log2 ? (size_t)1 << value->room_log2 : value->count;
 }
 
-/* Most containers are filled at once: room for that, and twice as much whenever more comes. */
-static int append(struct gm_values *values, struct gm_value *to, const struct gm_value *const *items,
-		  size_t count)
+int gm_value_append(struct gm_values *values, struct gm_value *to,
+		    const struct gm_value *const *items, size_t count)
 {
 	size_t needed = to->count + count;
 
-	if (count > UINT32_MAX - to->count)
+	if (!count)
+		return 0;
+	if (needed > UINT32_MAX)
 		return -ENOMEM;
 	if (needed > room_of(to)) {
-		uint8_t log2 = to->count ? 63 - (uint8_t)__builtin_clzll(2 * needed - 1) : EXACT;
-		const struct gm_value **larger = take(values, sizeof(*larger) * (log2 == EXACT ? needed :
-										  (size_t)1 << log2));
+		uint8_t log2 = to->count ? 63 - (uint8_t)__builtin_clzll(2 * needed) : 0;
+		const struct gm_value **larger = take(values, sizeof(*larger) * (log2 ? (size_t)1 << log2 : needed));
 
 		if (!larger)
 			return -ENOMEM;
@@ -439,39 +295,193 @@ static int append(struct gm_values *values, struct gm_value *to, const struct gm
 	return 0;
 }
 
-/* Of a dict that was filled at once the names are others', too: it gets a list of its own. */
-static int append_members(struct gm_values *values, struct gm_value *to, const struct gm_value *const *items,
-			  size_t pairs)
+enum { UNSEEN, OPEN, FIRST };		/* gm_value.mark: from FIRST on, FIRST + height */
+
+/* How high the tree under @value is, -1 when that is above @depth or without end. Each value is
+ * looked at once: its height is kept in its mark. */
+static int height(struct gm_value *value, int depth)
 {
-	struct gm_value *names = (struct gm_value *)(uintptr_t)to->u.items[0];
-	int r = 0;
+	int highest = 0;
 
-	if (to->room_log2 == EXACT) {
-		const struct gm_value *others = names;
+	if (value->type < GM_VALUE_LIST)
+		return 0;
+	if (value->mark == OPEN || depth <= 0)
+		return -1;
+	if (value->mark != UNSEEN)
+		return value->mark - FIRST <= depth ? value->mark - FIRST : -1;
+	value->mark = OPEN;
+	for (uint32_t i = 0; i < value->count; i++) {
+		int below = height((struct gm_value *)(uintptr_t)value->u.items[i], depth - 1);
 
-		names = gm_value_container(values, GM_VALUE_LIST);
-		r = names ? append(values, names, others->u.items, others->count) : -ENOMEM;
-		if (!r)
-			to->u.items[0] = names;
+		if (below < 0)
+			return -1;
+		highest = below > highest ? below : highest;
 	}
-	for (size_t i = 0; !r && i < pairs; i++) {
-		r = append(values, names, items + 2 * i, 1);
-		if (!r)
-			r = append(values, to, items + 2 * i + 1, 1);
-	}
-	return r;
+	value->mark = (uint8_t)(FIRST + highest + 1);
+	return highest + 1;
 }
 
-int gm_value_append(struct gm_values *values, struct gm_value *to,
-		    const struct gm_value *const *items, size_t count)
+bool gm_value_sound(const struct gm_value *root, int depth)
 {
-	if (!count)
-		return 0;
-	if (to->type == GM_VALUE_DICT && to->count)
-		return append_members(values, to, items, count / 2);
-	if (to->type == GM_VALUE_DICT) {
-		items = set_apart(values, items, count / 2);
-		count = count / 2 + 1;
+	return height((struct gm_value *)(uintptr_t)root, depth < 200 ? depth : 200) >= 0;
+}
+
+/* ---- what is where ---------------------------------------------------------------------------- */
+
+const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key)
+{
+	size_t length = strlen(key);
+
+	if (!dict || dict->type != GM_VALUE_DICT)
+		return NULL;
+	for (uint32_t i = dict->count; i; i -= 2) {
+		const struct gm_value *name = dict->u.items[i - 2];
+
+		if (name->count == length && !memcmp(name->u.text, key, length))
+			return dict->u.items[i - 1];
 	}
-	return items ? append(values, to, items, count) : -ENOMEM;
+	return NULL;
+}
+
+int64_t gm_value_of_real(double real)
+{
+	if (isnan(real))
+		return 0;
+	return real >= 0x1p63 ? INT64_MAX : real < -0x1p63 ? INT64_MIN : (int64_t)real;
+}
+
+static int64_t number(const struct gm_value *value)
+{
+	return value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ? value->u.integer :
+	       value->type == GM_VALUE_REAL ? gm_value_of_real(value->u.real) : 0;
+}
+
+int64_t gm_value_as_number(const struct gm_value *value)
+{
+	if (!value)
+		return 0;
+	return value->type == GM_VALUE_BOOL ? value->u.integer : number(value);
+}
+
+int64_t gm_value_number(const struct gm_value *dict, const char *key)
+{
+	return gm_value_as_number(gm_value_get(dict, key));
+}
+
+const char *gm_value_string(const struct gm_value *dict, const char *key)
+{
+	const struct gm_value *value = gm_value_get(dict, key);
+
+	return value && value->type == GM_VALUE_TEXT ? value->u.text : "";
+}
+
+const struct gm_value *gm_value_as_list(const struct gm_value *value)
+{
+	return value && (value->type == GM_VALUE_LIST || value->type == GM_VALUE_TUPLE) ? value : NULL;
+}
+
+const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key)
+{
+	return gm_value_as_list(gm_value_get(dict, key));
+}
+
+size_t gm_value_length(const struct gm_value *list)
+{
+	return list ? list->count : 0;
+}
+
+int64_t gm_value_int_at(const struct gm_value *list, size_t i)
+{
+	if (i >= gm_value_length(list))
+		return 0;
+	return list->type == GM_VALUE_NUMBERS ? list->u.numbers[i] : number(list->u.items[i]);
+}
+
+const struct gm_value *gm_value_at(const struct gm_value *list, size_t i)
+{
+	return i < gm_value_length(list) && list->type != GM_VALUE_NUMBERS ? list->u.items[i] : NULL;
+}
+
+/* ---- as jansson has it ------------------------------------------------------------------------ */
+
+static json_t *text_to_json(const struct gm_value *value)
+{
+	char *copy = malloc(value->count + (size_t)1);
+	json_t *json;
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, value->u.text, value->count);
+	gm_value_repair(copy, value->count);
+	json = json_stringn(copy, value->count);
+	free(copy);
+	return json;
+}
+
+static json_t *convert(const struct gm_value *value, size_t *left);
+
+static json_t *dict_to_json(const struct gm_value *dict, size_t *left)
+{
+	json_t *json = json_object();
+
+	for (uint32_t i = 0; json && i < dict->count; i += 2) {
+		json_t *name = text_to_json(dict->u.items[i]);
+		json_t *member = name ? convert(dict->u.items[i + 1], left) : NULL;
+		int failed = !member || json_object_setn_new_nocheck(json, json_string_value(name),
+								     json_string_length(name), member);
+
+		json_decref(name);
+		if (failed) {
+			json_decref(json);
+			return NULL;
+		}
+	}
+	return json;
+}
+
+static json_t *list_to_json(const struct gm_value *list, size_t *left)
+{
+	json_t *json = json_array();
+
+	for (uint32_t i = 0; json && i < list->count; i++) {
+		json_t *item = list->type != GM_VALUE_NUMBERS ? convert(list->u.items[i], left) :
+			       *left && (*left)-- ? json_integer(list->u.numbers[i]) : NULL;
+
+		if (!item || json_array_append_new(json, item)) {
+			json_decref(json);
+			return NULL;
+		}
+	}
+	return json;
+}
+
+/* JSON has no infinities, and 5.0 is 5 where integers are asked for. 2^63 itself is none: it was cut off. */
+static json_t *real_to_json(double real)
+{
+	int64_t whole = gm_value_of_real(real);
+	json_t *json = whole != INT64_MAX && (double)whole == real ? json_integer(whole) : json_real(real);
+
+	return json ? json : json_null();
+}
+
+static json_t *convert(const struct gm_value *value, size_t *left)
+{
+	if (!*left)
+		return NULL;
+	--*left;
+	switch ((enum gm_value_type)value->type) {
+	case GM_VALUE_NULL:	return json_null();
+	case GM_VALUE_BOOL:	return json_boolean(value->u.integer);
+	case GM_VALUE_INT:
+	case GM_VALUE_UINT:	return json_integer(value->u.integer);
+	case GM_VALUE_REAL:	return real_to_json(value->u.real);
+	case GM_VALUE_TEXT:	return text_to_json(value);
+	case GM_VALUE_DICT:	return dict_to_json(value, left);
+	default:		return list_to_json(value, left);
+	}
+}
+
+json_t *gm_value_to_json(const struct gm_value *value, size_t most)
+{
+	return convert(value, &most);
 }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/show/lives.h"
 #include "tools/read/load.h"
 #include "tools/read/table.h"
@@ -76,18 +75,18 @@ static void find_conf(const json_t *root, char *ret, size_t room)
 	}
 }
 
-static void find_device(struct gm_history *history, const json_t *root)
+static void find_device(struct gm_history *history, const struct gm_snapshot *snapshot)
 {
-	const json_t *device = json_array_get(gm_json_list(root, "devices"),
+	const json_t *device = json_array_get(gm_json_list(snapshot->root, "devices"),
 					      (size_t)history->device);
-	const struct gm_value *traces = gm_bulk_list(root, "device_traces");
 	const json_t *stats = gm_json_object(device, "memory_stats");
 
 	history->total_bytes = gm_json_number(device, "total_bytes");
 	history->others_bytes = gm_json_number(device, "unattributed_bytes");
 	history->reserved_peak = gm_json_number(stats, "reserved_bytes.all.peak");
 	history->reserved = gm_json_number(stats, "reserved_bytes.all.current");
-	history->dropped = gm_value_number(gm_value_at(traces, (size_t)history->device), "dropped");
+	if ((size_t)history->device < snapshot->trace_count)
+		history->dropped = snapshot->dropped[history->device];
 }
 
 /* Rows that are not a life's birth or end, and concern the cache. */
@@ -207,13 +206,13 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	return r;
 }
 
-int gm_history_open(struct gm_history *history, const json_t *root, int device)
+int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device)
 {
 	struct gm_lives lives;
 	int r, most;
 
 	memset(history, 0, sizeof(*history));
-	r = gm_lives_open(&lives, root);
+	r = gm_lives_open(&lives, snapshot);
 	if (r)
 		return r;
 	most = pick_device(&lives, &history->devices);
@@ -222,7 +221,7 @@ int gm_history_open(struct gm_history *history, const json_t *root, int device)
 		gm_lives_close(&lives);
 		return -ENODATA;
 	}
-	find_device(history, root);
+	find_device(history, snapshot);
 	history->free_bytes = -1;
 	for (size_t row = 0; row < lives.row_count; row++)
 		if (lives.rows[row].device == history->device &&
@@ -230,7 +229,7 @@ int gm_history_open(struct gm_history *history, const json_t *root, int device)
 			history->tries++;
 			history->free_bytes = (int64_t)lives.rows[row].address;
 		}
-	find_conf(root, history->trace.conf, sizeof(history->trace.conf));
+	find_conf(snapshot->root, history->trace.conf, sizeof(history->trace.conf));
 	r = build(history, &lives);
 	gm_lives_close(&lives);
 	if (!r && !history->trace.count)

@@ -4,8 +4,7 @@
 #ifndef GM_TOOLS_HISTORY_H
 #define GM_TOOLS_HISTORY_H
 
-#include <jansson.h>
-
+#include "tools/read/snapshot.h"
 #include "tools/replay/trace.h"
 
 struct gm_history {
@@ -25,6 +24,6 @@ struct gm_history {
 /* The history of @device, or of the one with most events (-1). Pinned memory of the host and
  * imported memory are left out; managed memory, arrays and virtual memory go past the cache.
  * Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
-int gm_history_open(struct gm_history *history, const json_t *root, int device);
+int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device);
 
 #endif

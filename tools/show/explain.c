@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "allocator/heap.h"
-#include "tools/read/bulk.h"
 #include "tools/verbs/explain_facts.h"
 #include "tools/read/load.h"
 #include "tools/show/show.h"
@@ -20,32 +19,24 @@
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-int64_t gm_largest_idle(const json_t *root, int64_t device)
+int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device)
 {
-	const struct gm_value *segments = gm_bulk_list(root, "segments");
 	int64_t largest = 0;
 
-	for (size_t i = 0; i < gm_value_length(segments); i++) {
-		const struct gm_value *segment = segments->u.items[i];
-		const struct gm_value *blocks = gm_value_list(segment, "blocks");
+	for (size_t i = 0; i < snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &snapshot->segments[i];
 
-		if (gm_value_number(segment, "device") != device)
-			continue;
-		for (size_t k = 0; k < gm_value_length(blocks); k++) {
-			const struct gm_value *block = blocks->u.items[k];
-
-			if (!strcmp(gm_value_string(block, "state"), "inactive") &&
-			    gm_value_number(block, "size") > largest)
-				largest = gm_value_number(block, "size");
-		}
+		for (size_t k = 0; segment->device == device && k < segment->block_count; k++)
+			if (!strcmp(segment->blocks[k].state, "inactive") && segment->blocks[k].size > largest)
+				largest = segment->blocks[k].size;
 	}
 	return largest;
 }
 
 /* What the cache of that device holds: statistics of the snapshot, its own moment. */
-static void find_cache(const json_t *root, struct gm_facts *facts)
+static void find_cache(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
-	const json_t *device = json_array_get(gm_json_list(root, "devices"), (size_t)facts->device);
+	const json_t *device = json_array_get(gm_json_list(snapshot->root, "devices"), (size_t)facts->device);
 	const json_t *stats = gm_json_object(device, "memory_stats");
 	int64_t active = gm_json_number(stats, "active_bytes.all.current");
 
@@ -53,7 +44,7 @@ static void find_cache(const json_t *root, struct gm_facts *facts)
 					  gm_json_number(stats, "allocated_bytes.all.current"));
 	facts->cached = gm_wrap_subtract(gm_json_number(stats, "reserved_bytes.all.current"),
 					 active);
-	facts->largest = gm_largest_idle(root, facts->device);
+	facts->largest = gm_largest_idle(snapshot, facts->device);
 	if (facts->live < 0)
 		facts->live = gm_json_number(stats, "allocated_bytes.all.current");
 }
@@ -83,8 +74,9 @@ static bool takes_pages(const char *kind)
 	return !strcmp(kind, "device") || !strcmp(kind, "pool") || !strcmp(kind, "vmm");
 }
 
-static bool find_ours(const json_t *root, struct gm_facts *facts)
+static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
+	const json_t *root = snapshot->root;
 	const json_t *failure = gm_json_object(root, "failure"),
 		     *list = gm_json_list(root, "failures");
 	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
@@ -114,7 +106,7 @@ static bool find_ours(const json_t *root, struct gm_facts *facts)
 	}
 	facts->holders_known = of_now;
 	if (of_now)
-		find_cache(root, facts);
+		find_cache(snapshot, facts);
 	/* The cache as it was then: what the snapshot holds may have been given back before it. */
 	if (gm_json_number(failure, "reserved_bytes") > 0) {
 		facts->cached = gm_json_number(failure, "cached_bytes");
@@ -191,7 +183,7 @@ static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int
 	};
 	if (facts->expandable)
 		facts->needed = facts->asked;
-	find_cache(scene->root, facts);
+	find_cache(scene->snapshot, facts);
 	find_cache_at(scene, facts, (size_t)*ret_row);
 	return true;
 }
@@ -271,7 +263,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 		.module = "", .refused_by = "", .conf = ""
 	};
 	int64_t row = GM_EXPLAIN_END;
-	bool found = find_ours(scene->root, &facts);
+	bool found = find_ours(scene->snapshot, &facts);
 
 	memset(ret, 0, sizeof(*ret));
 	ret->row = GM_EXPLAIN_END;

@@ -4,7 +4,6 @@
 #ifndef GM_TOOLS_EXPLAIN_H
 #define GM_TOOLS_EXPLAIN_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,7 +35,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret);
 const char *gm_cause_name(enum gm_cause cause);
 
 /* The largest block of @device that lies idle in a cache; 0 none. */
-int64_t gm_largest_idle(const json_t *root, int64_t device);
+int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device);
 
 /* Who held how much of that device then, the largest first: 0 or -ENOMEM; gm_groups_close it. */
 int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,

@@ -11,7 +11,6 @@
 
 #include "tools/read/load.h"
 #include "tools/show/show.h"
-#include "tools/write/sink.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
@@ -44,15 +43,16 @@ static int share(struct gm_scene *scene)
 	return 0;
 }
 
-int gm_scene_open(struct gm_scene *scene, const json_t *root)
+int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot)
 {
 	int r;
 
 	memset(scene, 0, sizeof(*scene));
-	scene->root = root;
-	r = gm_stacks_open(&scene->stacks, root);
+	scene->snapshot = snapshot;
+	scene->root = snapshot->root;
+	r = gm_stacks_open(&scene->stacks, snapshot);
 	if (!r)
-		r = gm_lives_open(&scene->lives, root);
+		r = gm_lives_open(&scene->lives, snapshot);
 	if (!r)
 		r = share(scene);
 	if (r)
@@ -75,7 +75,7 @@ int gm_groups_open(struct gm_groups *groups, enum gm_by by)
 {
 	*groups = (struct gm_groups){ .by = by };
 	groups->found = calloc(1, sizeof(*groups->found));
-	groups->texts = gm_values_open(SIZE_MAX);
+	groups->texts = gm_values_open();
 	if (groups->found && groups->texts)
 		return 0;
 	gm_groups_close(groups);
@@ -95,49 +95,39 @@ void gm_groups_close(struct gm_groups *groups)
 /* ---- keys ------------------------------------------------------------------------------------- */
 
 /* What tells one frame from another in every run: where a library was loaded does not count. */
-static const struct gm_value *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
+static const char *frame_key(struct gm_groups *groups, const struct gm_frame *frame)
 {
-	size_t name = strnlen(frame->name, 600), module = strnlen(frame->module, 300);
-	char text[1024], digits[24], *at = mempcpy(text, frame->name, name), *line;
-	int64_t number = frame->python ? frame->line : 0;
+	char text[1024];
 
-	*at++ = '\n';
-	at = mempcpy(at, frame->module, module);
-	*at++ = '\n';
-	line = gm_sink_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
-	at = mempcpy(at, line, (size_t)(digits + sizeof(digits) - line));
-	*at = '\0';
-	if (name == 600 || module == 300)	/* a letter may be cut */
-		gm_show_repair(text);
-	return gm_value_text(groups->texts, text, (size_t)(at - text));
+	snprintf(text, sizeof(text), "%.600s\n%.300s\n%lld", frame->name, frame->module,
+		 frame->python ? (long long)frame->line : 0);
+	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
 }
 
-static const struct gm_value *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
-					const struct gm_life *life)
+/* The keys of its frames, and of what else tells rows apart, are texts that are there once: where they
+ * lie is the key. */
+static const char *stack_key(struct gm_groups *groups, const struct gm_scene *scene, const struct gm_life *life)
 {
-	const struct gm_value **frames, *key = NULL;
+	const char **parts, *key = NULL;
 	size_t count, i = 0;
 	const uint32_t *ids = gm_stack(&scene->stacks, life->stack, &count);
-	const char *kind = life->kind, *module = count ? "" : gm_show_module(scene->root, life->module);
+	const char *module = count ? "" : gm_show_module(scene->root, life->module);
+	bool whole = true;
 
-	frames = calloc(count + 2, sizeof(*frames));
-	for (; frames && i < count; i++) {
-		frames[i] = frame_key(groups, &scene->stacks.frames[ids[i]]);
-		if (!frames[i])
-			break;
+	parts = calloc(count + 2, sizeof(*parts));
+	for (; parts && i < count; i++)
+		whole &= (parts[i] = frame_key(groups, &scene->stacks.frames[ids[i]])) != NULL;
+	if (parts) {
+		whole &= (parts[i++] = gm_values_string(groups->texts, life->kind, strlen(life->kind))) != NULL;
+		whole &= (parts[i++] = gm_values_string(groups->texts, module, strlen(module))) != NULL;
 	}
-	if (frames && i == count) {
-		frames[i++] = gm_value_text(groups->texts, kind, strlen(kind));
-		frames[i++] = gm_value_text(groups->texts, module, strlen(module));
-		if (frames[i - 1] && frames[i - 2])
-			key = gm_value_shared(groups->texts, GM_VALUE_LIST, frames, i);
-	}
-	free(frames);
+	if (parts && whole)
+		key = gm_values_string(groups->texts, (const char *)parts, i * sizeof(*parts));
+	free(parts);
 	return key;
 }
 
-static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_scene *scene,
-				     const struct gm_life *life)
+static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene, const struct gm_life *life)
 {
 	int64_t limit = 512;
 	char text[700];
@@ -163,11 +153,11 @@ static const struct gm_value *key_of(struct gm_groups *groups, const struct gm_s
 		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
 		break;
 	}
-	return gm_value_text(groups->texts, gm_show_repair(text), strlen(text));
+	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
 }
 
 /* The group of @key; NULL: out of memory. */
-static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value *key,
+static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 				 const struct gm_scene *scene, const struct gm_life *life)
 {
 	uint64_t at = key ? gm_table_get(groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
@@ -184,8 +174,7 @@ static struct gm_group *group_of(struct gm_groups *groups, const struct gm_value
 		groups->room = room;
 	}
 	groups->list[groups->count] = (struct gm_group){
-		.key = key->type == GM_VALUE_TEXT ? key->u.text :
-		       gm_stack_site(&scene->stacks, life->stack)->name,
+		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
 		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
 	};
 	if (gm_table_put(groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))

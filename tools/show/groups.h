@@ -11,13 +11,14 @@
 
 /* A snapshot with all that is needed to look into it. */
 struct gm_scene {
-	const json_t *root;
+	const struct gm_snapshot *snapshot;
+	const json_t *root;		/* of that */
 	struct gm_stacks stacks;
 	struct gm_lives lives;
 };
 
-/* Returns 0, -E2BIG or -ENOMEM; @root must outlive it. */
-int gm_scene_open(struct gm_scene *scene, const json_t *root);
+/* Returns 0, -E2BIG or -ENOMEM; @snapshot must outlive it. */
+int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot);
 void gm_scene_close(struct gm_scene *scene);
 
 /* By stack: and by kind, so that no row is of two; without a stack by module. */

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/read/table.h"
 
 struct building {
+	const struct gm_snapshot *snapshot;
 	struct gm_lives *lives;
 	struct gm_table live;		/* (device, address) -> index + 1 */
 };
@@ -33,7 +33,7 @@ static struct gm_life *add(struct gm_lives *lives)
 
 static int add_row(struct building *b, uint32_t index)
 {
-	const struct gm_row *row = &b->lives->rows[index];
+	const struct gm_row *row = &b->snapshot->rows[index];
 	bool alloc = !strcmp(row->action, "alloc");
 	uint64_t at;
 	struct gm_life *life;
@@ -59,20 +59,17 @@ static int add_row(struct building *b, uint32_t index)
 }
 
 /* A block of the tables: the life that the events have of it, else one that began before them. */
-static int add_block(struct building *b, const struct gm_value *segment,
-		     const struct gm_value *block)
+static int add_block(struct building *b, const struct gm_snapshot_segment *segment,
+		     const struct gm_snapshot_block *block)
 {
-	const struct gm_value *of = gm_value_get(segment, "device");
-	int64_t device = of && of->type == GM_VALUE_INT ? of->u.integer : GM_ROW_HOST;
-	uint64_t address = (uint64_t)gm_value_number(block, "address"), at;
-	const char *state = gm_value_string(block, "state");
 	struct gm_life *life;
+	uint64_t at;
 
-	if (!strcmp(state, "inactive") || device < GM_ROW_HOST || device > INT32_MAX ||
-	    !gm_value_number(block, "size"))	/* graphs that hold nothing now, an import not mapped yet */
+	if (!strcmp(block->state, "inactive") || segment->device < GM_ROW_HOST || segment->device > INT32_MAX ||
+	    !block->size)		/* graphs that hold nothing now, an import not mapped yet */
 		return 0;
-	at = gm_table_take(&b->live, (uint64_t)device, address);
-	if (gm_value_get(segment, "registered") == gm_value_bool(true)) {
+	at = gm_table_take(&b->live, (uint64_t)segment->device, block->address);
+	if (segment->registered) {
 		if (at)
 			b->lives->list[at - 1].size = 0;
 		return 0;
@@ -82,50 +79,42 @@ static int add_block(struct building *b, const struct gm_value *segment,
 		return -ENOMEM;
 	if (!at)
 		*life = (struct gm_life){
-			.address = address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
-			.device = (int)device, .stream = gm_value_number(segment, "stream"),
-			.kind = gm_value_string(block, "kind"), .module = gm_value_number(block, "module"),
-			.size = gm_value_number(block, "requested_size"),
-			.stack = gm_value_number(block, "stack"), .thread = gm_value_number(block, "thread"),
-			.time_us = gm_value_number(block, "time_us"),
+			.address = block->address, .born = GM_LIFE_BEFORE, .died = GM_LIFE_LIVE,
+			.device = (int)segment->device, .stream = segment->stream, .kind = block->kind,
+			.module = block->module, .size = block->requested_size, .stack = block->stack,
+			.thread = block->thread, .time_us = block->time_us,
 		};
 	if (life->size < 0)
 		life->size = 0;
-	life->freed = strcmp(state, "active_allocated") != 0;
+	life->freed = strcmp(block->state, "active_allocated") != 0;
 	/* The event may have been made without a stack (context:state) and the block with one. */
 	if (!life->stack)
-		life->stack = gm_value_number(block, "stack");
+		life->stack = block->stack;
 	return 0;
 }
 
-static int add_blocks(struct building *b, const struct gm_value *segments)
+static int add_blocks(struct building *b)
 {
-	for (size_t i = 0; i < gm_value_length(segments); i++) {
-		const struct gm_value *segment = segments->u.items[i];
-		const struct gm_value *blocks = gm_value_list(segment, "blocks");
+	for (size_t i = 0; i < b->snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &b->snapshot->segments[i];
 
-		for (size_t k = 0; k < gm_value_length(blocks); k++)
-			if (add_block(b, segment, blocks->u.items[k]))
+		for (size_t k = 0; k < segment->block_count; k++)
+			if (add_block(b, segment, &segment->blocks[k]))
 				return -ENOMEM;
 	}
 	return 0;
 }
 
-int gm_lives_open(struct gm_lives *lives, const json_t *root)
+int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot)
 {
-	struct building b = { .lives = lives };
-	int r;
+	struct building b = { .snapshot = snapshot, .lives = lives };
+	int r = snapshot->row_count >= GM_LIFE_LIVE ? -E2BIG : 0;
 
-	memset(lives, 0, sizeof(*lives));
-	r = gm_rows_of(root, &lives->rows, &lives->row_count);
-	if (!r && lives->row_count >= GM_LIFE_LIVE)
-		r = -E2BIG;
+	*lives = (struct gm_lives){ .rows = snapshot->rows, .row_count = snapshot->row_count };
 	for (size_t i = 0; !r && i < lives->row_count; i++)
 		r = add_row(&b, (uint32_t)i);
 	if (!r)
-		r = add_blocks(&b, gm_bulk_list(root, "segments"));
-	if (!r)
-		r = add_blocks(&b, gm_bulk_list(root, "host_segments"));
+		r = add_blocks(&b);
 	/* Live by the events and not in the tables: their frees were lost. They end with the history. */
 	for (size_t i = 0; !r && i < lives->count; i++)
 		if (gm_table_get(&b.live, (uint64_t)lives->list[i].device, lives->list[i].address) == i + 1)
@@ -138,7 +127,6 @@ int gm_lives_open(struct gm_lives *lives, const json_t *root)
 
 void gm_lives_close(struct gm_lives *lives)
 {
-	free(lives->rows);
 	free(lives->list);
 	memset(lives, 0, sizeof(*lives));
 }

@@ -5,12 +5,11 @@
 #ifndef GM_TOOLS_LIVES_H
 #define GM_TOOLS_LIVES_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/read/trace_rows.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/units.h"
 
 #define GM_LIFE_BEFORE UINT32_MAX	/* born: before the history that was kept */
@@ -28,7 +27,7 @@ struct gm_life {
 };
 
 struct gm_lives {
-	struct gm_row *rows;
+	const struct gm_row *rows;	/* of the snapshot */
 	size_t row_count;
 	struct gm_life *list;
 	size_t count, room;
@@ -39,9 +38,9 @@ struct gm_lives_filter {
 	const char *device;		/* a number or "host"; NULL: all devices, not the host */
 };
 
-/* All lives of @root, which must outlive them; registered host memory is none. Returns 0, -E2BIG
+/* All lives of @snapshot, which must outlive them; registered host memory is none. Returns 0, -E2BIG
  * (2^32 rows) or -ENOMEM. */
-int gm_lives_open(struct gm_lives *lives, const json_t *root);
+int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot);
 void gm_lives_close(struct gm_lives *lives);
 
 /* Does @life count? Another process's memory (ipc) does not. */

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/symbols/demangle.h"
 #include "tools/show/show.h"
 #include "tools/show/sites.h"
@@ -26,7 +25,6 @@ static const char *file_name(const char *path)
  * file of anybody's a short one may stand for 16 KiB, over and over: such stay as they are. */
 static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_frame *frame)
 {
-	const struct gm_value *text;
 	const char *name;
 	uint64_t at;
 
@@ -39,34 +37,29 @@ static int demangle(struct gm_stacks *stacks, struct gm_table *known, struct gm_
 	}
 	name = gm_demangle(frame->symbol);
 	if (name != frame->symbol && strlen(name) <= 1024 + 8 * strlen(frame->symbol)) {
-		text = gm_value_text(stacks->texts, name, strlen(name));
-		if (!text)
+		frame->name = gm_values_string(stacks->texts, name, strlen(name));
+		if (!frame->name)
 			return -ENOMEM;
-		frame->name = text->u.text;
 	}
 	return gm_table_put(known, (uint64_t)(uintptr_t)frame->symbol, 0, (uint64_t)(uintptr_t)frame->name);
 }
 
-static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct gm_value *from,
+static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct gm_snapshot_frame *from,
 		      struct gm_frame *frame, struct gm_table *known)
 {
 	char made[320];
-	const struct gm_value *text;
 
-	frame->module = file_name(gm_show_module_path(root, gm_value_number(from, "module")));
-	frame->symbol = frame->name = gm_value_string(from, "name");
-	frame->file = gm_value_string(from, "filename");
-	frame->line = gm_value_number(from, "line");
-	frame->python = gm_value_get(from, "python") == gm_value_bool(true);
+	*frame = (struct gm_frame){
+		.name = from->name, .symbol = from->name, .file = from->file, .line = from->line,
+		.module = file_name(gm_show_module_path(root, from->module)), .python = from->python,
+	};
 	if (!frame->file[0])
 		frame->file = frame->module;
 	if (!frame->name[0] && frame->module[0]) {
-		snprintf(made, sizeof(made), "%.255s+%#llx", frame->module,
-			 (unsigned long long)gm_value_number(from, "offset"));
-		text = gm_value_text(stacks->texts, gm_show_repair(made), strlen(made));
-		if (!text)
+		snprintf(made, sizeof(made), "%.255s+%#llx", frame->module, (unsigned long long)from->offset);
+		frame->name = gm_values_string(stacks->texts, gm_show_repair(made), strlen(made));
+		if (!frame->name)
 			return -ENOMEM;
-		frame->name = text->u.text;
 	}
 	if (!frame->name[0])
 		frame->name = "??";
@@ -80,52 +73,31 @@ static enum gm_frame_sort sort_of(const struct gm_frame *frame)
 	return gm_stack_plumbing(frame->name, frame->module) ? GM_FRAME_PLUMBING : GM_FRAME_NATIVE;
 }
 
-static int read_frames(struct gm_stacks *stacks, const json_t *root)
+/* There is a frame 0 in any case: it stands for all that is not known. */
+static int read_frames(struct gm_stacks *stacks, const struct gm_snapshot *snapshot)
 {
-	const struct gm_value *list = gm_bulk_list(root, "frames");
+	static const struct gm_snapshot_frame nobody = { .name = "", .file = "" };
 	struct gm_table known = { NULL, 0, 0 };
 	int r;
 
-	stacks->frame_count = gm_value_length(list) + !gm_value_length(list);
+	stacks->frame_count = snapshot->frame_count ? snapshot->frame_count : 1;
 	stacks->frames = calloc(stacks->frame_count, sizeof(*stacks->frames));
 	r = stacks->frames ? 0 : -ENOMEM;
 	for (size_t i = 0; !r && i < stacks->frame_count; i++)
-		r = read_frame(stacks, root, gm_value_at(list, i), &stacks->frames[i], &known);
+		r = read_frame(stacks, snapshot->root, i < snapshot->frame_count ? &snapshot->frames[i] : &nobody,
+			       &stacks->frames[i], &known);
 	for (size_t i = 0; !r && i < stacks->frame_count; i++)
 		stacks->frames[i].sort = (uint8_t)sort_of(&stacks->frames[i]);
 	gm_table_free(&known);
 	return r;
 }
 
-int gm_stacks_open(struct gm_stacks *stacks, const json_t *root)
+int gm_stacks_open(struct gm_stacks *stacks, const struct gm_snapshot *snapshot)
 {
-	const struct gm_value *list = gm_bulk_list(root, "stacks");
-	size_t all = 0;
-
-	*stacks = (struct gm_stacks){ .count = gm_value_length(list) };
-	stacks->texts = gm_values_open(SIZE_MAX);
-	if (!stacks->texts || read_frames(stacks, root))
-		goto out_close;
-	for (size_t i = 0; i < stacks->count; i++)
-		all += gm_value_length(gm_value_as_row(gm_value_at(list, i)));
-	stacks->starts = calloc(stacks->count + 1, sizeof(*stacks->starts));
-	stacks->ids = calloc(all + 1, sizeof(*stacks->ids));
-	if (!stacks->starts || !stacks->ids)
-		goto out_close;
-	all = 0;
-	for (size_t i = 0; i < stacks->count; i++) {
-		const struct gm_value *stack = gm_value_as_row(gm_value_at(list, i));
-
-		for (size_t k = 0; k < gm_value_length(stack); k++) {
-			int64_t id = gm_value_int_at(stack, k);
-
-			stacks->ids[all++] = id > 0 && (uint64_t)id < stacks->frame_count ? (uint32_t)id : 0;
-		}
-		stacks->starts[i + 1] = all;
-	}
-	return 0;
-
-out_close:
+	*stacks = (struct gm_stacks){ .snapshot = snapshot, .count = snapshot->stack_count };
+	stacks->texts = gm_values_open();
+	if (stacks->texts && !read_frames(stacks, snapshot))
+		return 0;
 	gm_stacks_close(stacks);
 	return -ENOMEM;
 }
@@ -133,8 +105,6 @@ out_close:
 void gm_stacks_close(struct gm_stacks *stacks)
 {
 	free(stacks->frames);
-	free(stacks->ids);
-	free(stacks->starts);
 	gm_values_close(stacks->texts);
 	*stacks = (struct gm_stacks){ .count = 0 };
 }
@@ -144,8 +114,8 @@ const uint32_t *gm_stack(const struct gm_stacks *stacks, int64_t id, size_t *ret
 	*ret_count = 0;
 	if (id < 0 || (uint64_t)id >= stacks->count)
 		return NULL;
-	*ret_count = stacks->starts[id + 1] - stacks->starts[id];
-	return stacks->ids + stacks->starts[id];
+	*ret_count = stacks->snapshot->starts[id + 1] - stacks->snapshot->starts[id];
+	return stacks->snapshot->ids + stacks->snapshot->starts[id];
 }
 
 /* ---- who asked ------------------------------------------------------------------------------- */

@@ -4,10 +4,11 @@
 #ifndef GM_TOOLS_STACKS_H
 #define GM_TOOLS_STACKS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tools/read/snapshot.h"
 
 /* What may be a site: the program's own Python, else any Python, else native frames that are no plumbing. */
 enum gm_frame_sort { GM_FRAME_PLUMBING, GM_FRAME_NATIVE, GM_FRAME_PYTHON_OTHER, GM_FRAME_PYTHON_OWN };
@@ -25,16 +26,14 @@ struct gm_frame {
 struct gm_stacks {
 	struct gm_frame *frames;
 	size_t frame_count;
-	uint32_t *ids;			/* frames of all stacks, one after the other, innermost first */
-	size_t *starts;			/* stack s: ids[starts[s]] to ids[starts[s + 1]]; s < count */
+	const struct gm_snapshot *snapshot;	/* which has what frames each stack has */
 	size_t count;
 	struct gm_values *texts;	/* where made-up names lie */
 	size_t shared;			/* frames that tell nobody apart: see gm_stacks_share */
 };
 
-/* The stacks of @root, which must outlive them. Numbers out of range are frame 0. Returns 0 or
- * -ENOMEM. */
-int gm_stacks_open(struct gm_stacks *stacks, const json_t *root);
+/* The stacks of @snapshot, which must outlive them. Returns 0 or -ENOMEM. */
+int gm_stacks_open(struct gm_stacks *stacks, const struct gm_snapshot *snapshot);
 void gm_stacks_close(struct gm_stacks *stacks);
 
 /* The frames of stack @id, innermost first; none for a number that is no stack's. */

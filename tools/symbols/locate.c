@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/read/load.h"
 #include "tools/symbols/symbolize_worker.h"
 #include "tools/read/value.h"
@@ -27,9 +26,10 @@ struct locating {
 
 static void want_frame(struct locating *l, size_t id)
 {
-	const struct gm_value *raw = gm_value_at(gm_bulk_list(l->scene->root, "frames"), id);
+	const struct gm_snapshot *snapshot = l->scene->snapshot;
 	const struct gm_frame *frame = &l->scene->stacks.frames[id];
-	int64_t module = gm_value_number(raw, "module"), offset = gm_value_number(raw, "offset");
+	int64_t module = id < snapshot->frame_count ? snapshot->frames[id].module : 0;
+	int64_t offset = id < snapshot->frame_count ? snapshot->frames[id].offset : 0;
 
 	if (l->seen[id] || l->count == GM_LOCATE_MOST || frame->python || frame->line > 0 ||
 	    module <= 0 || module > UINT32_MAX || offset <= 0)
@@ -94,11 +94,9 @@ static int by_module_and_offset(const void *a, const void *b)
 static const char *text_of(struct gm_stacks *stacks, const char *said)
 {
 	size_t length = strlen(said);
-	const struct gm_value *text = NULL;
 
-	if (length && gm_value_is_text((const unsigned char *)said, length))
-		text = gm_value_text(stacks->texts, said, length);
-	return text ? text->u.text : NULL;
+	return length && gm_value_is_text((const unsigned char *)said, length) ?
+	       gm_values_string(stacks->texts, said, length) : NULL;
 }
 
 /* The last of a frame's levels is the function itself; those before are inlined into it. */

@@ -15,12 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/read/bulk.h"
 #include "tools/verbs/arguments.h"
 #include "tools/symbols/dwarf.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
 #include "tools/write/output.h"
+#include "tools/write/snapshot_write.h"
+#include "tools/read/value.h"
 #include "tools/show/progress.h"
 #include "tools/show/show.h"
 #include "tools/symbols/symbolize_worker.h"
@@ -30,13 +31,12 @@
 
 /* What the worker said of one frame: levels[first .. first + count). */
 struct answer { uint32_t first, count; bool closed; };
-struct level { json_t *name, *file; uint32_t line; bool inlined; };
+struct level { const char *name, *file; uint32_t line; };
 
 struct job {
-	json_t *root, *frames;
-	struct gm_values *values;	/* where longer stacks lie: until the root is written */
+	struct gm_snapshot *snapshot;
 	const json_t *module_list;
-	size_t frame_count;		/* before inlined ones are added */
+	size_t frame_count, frame_room;	/* @frame_count: before inlined ones are added */
 	struct gm_sym_frame *wanted;	/* sorted by module and offset */
 	size_t wanted_count;
 	struct gm_sym_module *modules;
@@ -61,14 +61,10 @@ static int by_module_and_offset(const void *a, const void *b)
 }
 
 /* A native frame of a module that no earlier run has given a line. */
-static bool is_wanted(const json_t *frame, size_t module_count)
+static bool is_wanted(const struct gm_snapshot_frame *frame, size_t module_count)
 {
-	int64_t module = gm_json_number(frame, "module"), offset = gm_json_number(frame, "offset");
-
-	return json_is_object(frame) && !json_is_true(json_object_get(frame, "python")) &&
-	       !json_is_true(json_object_get(frame, "inlined")) && module > 0 &&
-	       (uint64_t)module < module_count && offset > 0 &&
-	       !gm_json_number(frame, "line");
+	return !frame->python && !frame->inlined && frame->module > 0 &&
+	       (uint64_t)frame->module < module_count && frame->offset > 0 && !frame->line;
 }
 
 static int collect(struct job *job)
@@ -84,13 +80,11 @@ static int collect(struct job *job)
 		return -ENOMEM;
 	}
 	for (size_t i = 1; i < job->frame_count; i++) {
-		const json_t *frame = json_array_get(job->frames, i);
+		const struct gm_snapshot_frame *frame = &job->snapshot->frames[i];
 
 		if (is_wanted(frame, module_count))
-			wants[n++] = (struct want){
-				(uint32_t)gm_json_number(frame, "module"),
-				{ (uint32_t)i, (uint64_t)gm_json_number(frame, "offset"),
-				  gm_json_text(frame, "name") } };
+			wants[n++] = (struct want){ (uint32_t)frame->module,
+						    { (uint32_t)i, (uint64_t)frame->offset, frame->name } };
 	}
 	qsort(wants, n, sizeof(*wants), by_module_and_offset);
 	for (size_t i = 0; i < n; i++) {
@@ -112,20 +106,22 @@ static int collect(struct job *job)
 	return 0;
 }
 
-/* Text from a file of anybody's, as JSON takes it. */
-static json_t *clean_string(const char *text)
+/* Text from a file of anybody's, as JSON takes it. NULL: out of memory. */
+static const char *clean_text(struct job *job, const char *said)
 {
-	json_t *string = json_string(text);
-	char *copy = string ? NULL : strdup(text);
+	size_t length = strlen(said);
+	char *copy = strdup(said);
+	const char *text;
 
 	if (!copy)
-		return string;
-	for (char *c = copy; *c; c++)
-		if ((unsigned char)*c >= 0x80)
-			*c = '?';
-	string = json_string(copy);
+		return NULL;
+	if (!gm_value_is_text((const unsigned char *)copy, length))
+		for (char *c = copy; *c; c++)
+			*c = (unsigned char)*c >= 0x80 ? '?' : *c;
+	gm_value_repair(copy, length);
+	text = gm_values_string(job->snapshot->texts, copy, length);
 	free(copy);
-	return string;
+	return text;
 }
 
 static void take_level(void *arg, uint32_t frame, const struct gm_sym_level *said)
@@ -152,9 +148,11 @@ static void take_level(void *arg, uint32_t frame, const struct gm_sym_level *sai
 		answer->count = 0;		/* begun, and not ended before the worker died */
 	if (!answer->count)
 		answer->first = (uint32_t)job->level_count;
-	job->levels[job->level_count++] = (struct level){ clean_string(said->name),
-							  clean_string(said->file), said->line,
-							  said->inlined };
+	job->levels[job->level_count] = (struct level){ clean_text(job, said->name), clean_text(job, said->file),
+							said->line };
+	if (!job->levels[job->level_count].name || !job->levels[job->level_count].file)
+		return;
+	job->level_count++;
 	answer->count++;
 	answer->closed = !said->inlined;
 }
@@ -175,132 +173,105 @@ static void module_done(void *arg, size_t index, const char *why)
 		gm_show_clean(module->build_id));
 }
 
-static void put(json_t *frame, const struct level *level)
+static void put(struct gm_snapshot_frame *frame, const struct level *level)
 {
-	if (json_string_length(level->name))
-		json_object_set(frame, "name", level->name);
-	if (json_string_length(level->file) || level->line) {
-		json_object_set(frame, "filename", level->file);
-		json_object_set_new(frame, "line", json_integer(level->line));
+	if (level->name[0])
+		frame->name = level->name;
+	if (level->file[0] || level->line) {
+		frame->file = level->file;
+		frame->line = level->line;
 	}
 }
 
-/* The numbers of the frames that stand for frame @i: the functions inlined into it, then itself.
- * NULL: just itself. */
-static json_t *expand(struct job *job, size_t i)
+/* Put what is known into frame @i. The functions inlined into it are new frames behind all others:
+ * @answer->first is the number of the first, and @answer->count says how many. */
+static int expand(struct job *job, size_t i)
 {
-	const struct answer *answer = &job->answers[i];
+	struct gm_snapshot *to = job->snapshot;
+	struct answer *answer = &job->answers[i];
 	const struct level *levels = job->levels + answer->first;
-	json_t *frame, *list = NULL;
+	uint32_t count = answer->closed ? answer->count : 0;
 
-	if (!answer->count || !answer->closed)
-		return NULL;
-	/* A copy: what was loaded may be shared. */
-	frame = json_copy(json_array_get(job->frames, i));
-	if (answer->count > 1)
-		list = json_array();
-	for (uint32_t n = 0; list && n + 1 < answer->count; n++) {
-		json_t *inner = json_copy(frame);
+	*answer = (struct answer){ .first = (uint32_t)to->frame_count, .count = count ? count - 1 : 0 };
+	if (!count)
+		return 0;
+	if (to->frame_count + count > job->frame_room) {
+		size_t room = 2 * (to->frame_count + count);
+		void *larger = realloc(to->frames, room * sizeof(*to->frames));
 
-		json_object_set_new(inner, "name", json_string(""));
+		if (!larger)
+			return -ENOMEM;
+		to->frames = larger;
+		job->frame_room = room;
+	}
+	for (uint32_t n = 0; n + 1 < count; n++) {
+		struct gm_snapshot_frame *inner = &to->frames[to->frame_count++];
+
+		*inner = to->frames[i];
+		inner->name = "";
 		put(inner, &levels[n]);
-		json_object_set_new(inner, "inlined", json_true());
-		json_array_append_new(list, json_integer((json_int_t)
-							 json_array_size(job->frames)));
-		json_array_append_new(job->frames, inner);
+		inner->inlined = true;
 		job->inlined++;
 	}
-	put(frame, &levels[answer->count - 1]);
-	json_array_set_new(job->frames, i, frame);
-	job->named += json_string_length(levels[answer->count - 1].name) != 0;
-	job->lined += levels[answer->count - 1].line != 0;
-	if (list)
-		json_array_append_new(list, json_integer((json_int_t)i));
-	return list;
+	put(&to->frames[i], &levels[count - 1]);
+	job->named += levels[count - 1].name[0] != '\0';
+	job->lined += levels[count - 1].line != 0;
+	return 0;
 }
 
-/* @stack with what stands for each of its frames; itself when that is what it has. NULL: no memory. */
-static const struct gm_value *rewrite_stack(struct job *job, const struct gm_value *stack,
-					    json_t *const *lists)
+/* All stacks with the functions inlined into their frames before each. */
+static int rewrite_stacks(struct job *job)
 {
-	size_t length = gm_value_length(gm_value_as_row(stack)), longer = 0, at = 0;
-	int64_t *numbers;
-	const struct gm_value *made;
+	struct gm_snapshot *to = job->snapshot;
+	size_t all = to->stack_count ? to->starts[to->stack_count] : 0, longer = 0, at = 0;
+	uint32_t *ids;
 
-	for (size_t i = 0; i < length; i++) {
-		int64_t id = gm_value_int_at(stack, i);
+	for (size_t i = 0; i < all; i++)
+		longer += 1 + (size_t)(to->ids[i] ? job->answers[to->ids[i]].count : 0);
+	ids = malloc((longer + 1) * sizeof(*ids));
+	if (!ids)
+		return -ENOMEM;
+	for (size_t s = 0, i = 0; s < to->stack_count; s++) {
+		for (; i < to->starts[s + 1]; i++) {
+			const struct answer *answer = &job->answers[to->ids[i]];
 
-		longer += id > 0 && (uint64_t)id < job->frame_count && lists[id] ?
-			  json_array_size(lists[id]) : 1;
+			for (uint32_t n = 0; to->ids[i] && n < answer->count; n++)
+				ids[at++] = answer->first + n;
+			ids[at++] = to->ids[i];
+		}
+		to->starts[s + 1] = at;
 	}
-	if (longer == length)			/* a list is of two frames at least */
-		return stack;
-	made = gm_value_room(job->values, longer, &numbers);
-	for (size_t i = 0; made && i < length; i++) {
-		int64_t id = gm_value_int_at(stack, i);
-		const json_t *list = id > 0 && (uint64_t)id < job->frame_count ? lists[id] : NULL;
-
-		for (size_t n = 0; n < json_array_size(list); n++)
-			numbers[at++] = json_integer_value(json_array_get(list, n));
-		if (!list)
-			numbers[at++] = id;
-	}
-	return made;
-}
-
-static int rewrite_stacks(struct job *job, json_t *const *lists)
-{
-	const struct gm_value *stacks = gm_bulk_list(job->root, "stacks"), *stack;
-	struct gm_value *longer = gm_value_container(job->values, GM_VALUE_LIST);
-
-	for (size_t i = 0; longer && i < gm_value_length(stacks); i++) {
-		stack = rewrite_stack(job, stacks->u.items[i], lists);
-		if (!stack || gm_value_append(job->values, longer, &stack, 1))
-			longer = NULL;
-	}
-	if (longer && stacks)
-		gm_bulk_replace(job->root, "stacks", longer);
-	return longer ? 0 : -ENOMEM;
+	free(to->ids);
+	to->ids = ids;
+	return 0;
 }
 
 static int rewrite(struct job *job)
 {
-	json_t **lists = calloc(job->frame_count + 1, sizeof(*lists));
-	int r = -ENOMEM;
+	int r = 0;
 
-	if (lists && (job->frames || !job->frame_count)) {
-		for (size_t i = 1; i < job->frame_count; i++)
-			lists[i] = expand(job, i);
-		r = job->inlined ? rewrite_stacks(job, lists) : 0;
-	}
-	for (size_t i = 1; lists && i < job->frame_count; i++)
-		json_decref(lists[i]);
-	free(lists);
-	return r;
+	job->frame_room = job->frame_count;
+	for (size_t i = 1; !r && i < job->frame_count; i++)
+		r = expand(job, i);
+	return !r && job->inlined ? rewrite_stacks(job) : r;
 }
 
 static void job_free(struct job *job)
 {
-	for (size_t i = 0; i < job->level_count; i++) {
-		json_decref(job->levels[i].name);
-		json_decref(job->levels[i].file);
-	}
 	free(job->levels);
 	free(job->wanted);
 	free(job->modules);
 	free(job->answers);
 }
 
-static int symbolize(json_t *root, const struct gm_debug_places *places, bool inlines,
-		     struct gm_values *values)
+static int symbolize(struct gm_snapshot *snapshot, const struct gm_debug_places *places, bool inlines)
 {
-	struct job job = { .root = root, .values = values, .frames = gm_bulk_json(root, "frames"),
-			   .module_list = gm_json_list(root, "modules") };
+	struct job job = { .snapshot = snapshot, .frame_count = snapshot->frame_count,
+			   .module_list = gm_json_list(snapshot->root, "modules") };
 	struct gm_sym_request request = { .places = places, .inlines = inlines,
 					  .level = take_level, .done = module_done, .arg = &job };
 	int r;
 
-	job.frame_count = json_array_size(job.frames);
 	r = job.frame_count < UINT32_MAX ? collect(&job) : -EFBIG;
 	request.modules = job.modules;
 	request.module_count = job.module_count;
@@ -320,14 +291,14 @@ static int symbolize(json_t *root, const struct gm_debug_places *places, bool in
 	return r;
 }
 
-static int write_out(const json_t *root, const char *path)
+static int write_out(const struct gm_snapshot *snapshot, const char *path)
 {
 	struct gm_output output;
 	int r = gm_output_open(&output, path), end;
 
 	if (r)
 		return r;
-	r = gm_bulk_write(root, output.file);
+	r = gm_snapshot_json(snapshot, output.file);
 	end = gm_output_close(&output, !r);
 	return r ? r : end;
 }
@@ -372,12 +343,12 @@ int gm_verb_symbolize(int argc, char **argv)
 	if (missing)
 		fprintf(stderr, "gpumem symbolize: names only, no lines: %s\n", missing);
 	places = (struct gm_debug_places){ dirs.list, dirs.count, sysroot };
-	r = symbolize(loaded.root, &places, !no_inlines, loaded.values);
+	r = symbolize(&loaded.snapshot, &places, !no_inlines);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
 	}
-	r = write_out(loaded.root, output);
+	r = write_out(&loaded.snapshot, output);
 	if (r) {
 		fprintf(stderr, "gpumem symbolize: %s: %s\n",
 			gm_show_clean(output ? output : "standard output"), gm_limit_why(r));

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/show/ranges.h"
 #include "tools/read/table.h"
 #include "tools/torch/torch_write.h"
@@ -28,6 +27,7 @@ struct device {
 };
 
 struct fitting {
+	struct gm_snapshot *snapshot;
 	struct gm_torch_fit *fit;
 	struct device *devices;		/* DEVICES of them */
 	struct gm_table sizes, places;	/* (device, handle) -> bytes at the most; -> address */
@@ -104,54 +104,41 @@ static uint64_t place_of(struct fitting *f, int64_t device, const char *kind, ui
 	return place;
 }
 
-static void place_handles(struct fitting *f, const struct gm_value *segments)
+static void place_handles(struct fitting *f)
 {
-	struct gm_torch_fit *fit = f->fit;
+	struct gm_snapshot *of = f->snapshot;
 	size_t i;
 
 	f->next_place = PLACES_START;
-	for (i = 0; i < gm_value_length(segments); i++) {
-		const struct gm_value *segment = segments->u.items[i];
-
-		note_handle(f, gm_value_number(segment, "device"), gm_value_string(segment, "kind"),
-			    (uint64_t)gm_value_number(segment, "address"),
-			    gm_value_number(segment, "total_size"));
-	}
-	for (i = 0; i < fit->count; i++)
-		if (strcmp(fit->rows[i].action, "oom"))
-			note_handle(f, fit->rows[i].device, fit->rows[i].kind, fit->rows[i].address,
-				    fit->rows[i].size);
-	for (i = 0; i < gm_value_length(segments); i++) {
-		const struct gm_value *segment = segments->u.items[i];
-
-		fit->segment_address[i] = place_of(f, gm_value_number(segment, "device"),
-						   gm_value_string(segment, "kind"),
-						   (uint64_t)gm_value_number(segment, "address"));
-	}
-	for (i = 0; i < fit->count; i++)
-		if (strcmp(fit->rows[i].action, "oom"))
-			fit->rows[i].address = place_of(f, fit->rows[i].device, fit->rows[i].kind,
-							fit->rows[i].address);
+	for (i = 0; i < of->segment_count; i++)
+		note_handle(f, of->segments[i].device, of->segments[i].kind, of->segments[i].address,
+			    of->segments[i].total_size);
+	for (i = 0; i < of->row_count; i++)
+		if (strcmp(of->rows[i].action, "oom"))
+			note_handle(f, of->rows[i].device, of->rows[i].kind, of->rows[i].address,
+				    of->rows[i].size);
+	for (i = 0; i < of->segment_count; i++)
+		f->fit->segment_address[i] = place_of(f, of->segments[i].device, of->segments[i].kind,
+						      of->segments[i].address);
+	for (i = 0; i < of->row_count; i++)
+		if (strcmp(of->rows[i].action, "oom"))
+			of->rows[i].address = place_of(f, of->rows[i].device, of->rows[i].kind,
+						       of->rows[i].address);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------- */
 
-static void add_blocks(struct fitting *f, struct device *device, const struct gm_value *segment,
+static void add_blocks(struct fitting *f, struct device *device, const struct gm_snapshot_segment *segment,
 		       uint64_t place)
 {
-	uint64_t shift = place - (uint64_t)gm_value_number(segment, "address");
-	const struct gm_value *blocks = gm_value_list(segment, "blocks");
+	for (size_t i = 0; i < segment->block_count; i++) {
+		const struct gm_snapshot_block *block = &segment->blocks[i];
+		uint64_t start = block->address + (place - segment->address);
 
-	for (size_t i = 0; i < gm_value_length(blocks); i++) {
-		const struct gm_value *block = blocks->u.items[i];
-		uint64_t start = (uint64_t)gm_value_number(block, "address") + shift;
-		int64_t size = gm_value_number(block, "size");
-		const char *state = gm_value_string(block, "state");
-
-		if (strcmp(state, "inactive") && size > 0 &&
-		    around(&device->segments, start, start + (uint64_t)size))
-			add(f, &device->blocks, start, size,
-			    strcmp(state, "active_allocated") ? PENDING : ALLOCATED);
+		if (strcmp(block->state, "inactive") && block->size > 0 &&
+		    around(&device->segments, start, start + (uint64_t)block->size))
+			add(f, &device->blocks, start, block->size,
+			    strcmp(block->state, "active_allocated") ? PENDING : ALLOCATED);
 	}
 }
 
@@ -160,18 +147,18 @@ static bool is_others(const char *kind)
 	return !strcmp(kind, "ipc");
 }
 
-static void add_segments(struct fitting *f, const struct gm_value *segments)
+static void add_segments(struct fitting *f)
 {
-	for (size_t i = 0; i < gm_value_length(segments); i++) {
-		const struct gm_value *segment = segments->u.items[i];
-		int64_t device = gm_value_number(segment, "device");
+	for (size_t i = 0; i < f->snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &f->snapshot->segments[i];
+		int64_t device = segment->device;
 
-		if (is_others(gm_value_string(segment, "kind")) ||
-		    !gm_value_number(segment, "total_size"))	/* graphs that hold nothing now */
+		if (device == GM_ROW_HOST || is_others(segment->kind) ||
+		    !segment->total_size)		/* graphs that hold nothing now */
 			continue;
 		f->fit->keep_segment[i] = device >= 0 && device < DEVICES &&
-			add(f, &f->devices[device].segments, f->fit->segment_address[i],
-			    gm_value_number(segment, "total_size"), gm_value_number(segment, "stream"));
+			add(f, &f->devices[device].segments, f->fit->segment_address[i], segment->total_size,
+			    segment->stream);
 		if (!f->fit->keep_segment[i]) {
 			f->fit->segments_left_out++;
 			continue;
@@ -298,8 +285,8 @@ static void undo_all(struct fitting *f)
 {
 	struct gm_torch_fit *fit = f->fit;
 
-	for (size_t i = fit->count; i-- && !f->failed;) {
-		struct gm_row *row = &fit->rows[i];
+	for (size_t i = f->snapshot->row_count; i-- && !f->failed;) {
+		struct gm_row *row = &f->snapshot->rows[i];
 
 		if (row->device < 0 || row->device >= DEVICES || !strcmp(row->action, "annotate"))
 			continue;
@@ -315,25 +302,20 @@ static void undo_all(struct fitting *f)
 	}
 }
 
-int gm_torch_make_fit(struct gm_torch_fit *fit, const json_t *root)
+int gm_torch_make_fit(struct gm_torch_fit *fit, struct gm_snapshot *snapshot)
 {
-	struct fitting f = { .fit = fit };
-	const struct gm_value *segments = gm_bulk_list(root, "segments");
+	struct fitting f = { .snapshot = snapshot, .fit = fit };
 
 	memset(fit, 0, sizeof(*fit));
-	f.failed = gm_rows_of(root, &fit->rows, &fit->count) != 0;
-	fit->keep = calloc(fit->count + 1, sizeof(*fit->keep));
-	fit->keep_segment = calloc(gm_value_length(segments) + 1, sizeof(*fit->keep_segment));
-	fit->segment_address = calloc(gm_value_length(segments) + 1, sizeof(*fit->segment_address));
+	fit->keep = calloc(snapshot->row_count + 1, sizeof(*fit->keep));
+	fit->keep_segment = calloc(snapshot->segment_count + 1, sizeof(*fit->keep_segment));
+	fit->segment_address = calloc(snapshot->segment_count + 1, sizeof(*fit->segment_address));
 	f.devices = calloc(DEVICES, sizeof(*f.devices));
-	if (f.failed || !fit->keep || !fit->keep_segment || !fit->segment_address || !f.devices) {
-		f.failed = true;
-	} else {
-		fit->device_count = gm_value_length(gm_bulk_list(root, "device_traces"));
-		if (fit->device_count > DEVICES)
-			fit->device_count = DEVICES;
-		place_handles(&f, segments);
-		add_segments(&f, segments);
+	f.failed = !fit->keep || !fit->keep_segment || !fit->segment_address || !f.devices;
+	if (!f.failed) {
+		fit->device_count = snapshot->trace_count < DEVICES ? snapshot->trace_count : DEVICES;
+		place_handles(&f);
+		add_segments(&f);
 		undo_all(&f);
 	}
 	for (size_t d = 0; f.devices && d < DEVICES; d++) {
@@ -350,7 +332,6 @@ int gm_torch_make_fit(struct gm_torch_fit *fit, const json_t *root)
 
 void gm_torch_unfit(struct gm_torch_fit *fit)
 {
-	free(fit->rows);
 	free(fit->keep);
 	free(fit->keep_segment);
 	free(fit->segment_address);

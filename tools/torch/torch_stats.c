@@ -11,10 +11,9 @@
 #include <string.h>
 
 #include "recorder/modules/names.h"
-#include "tools/read/load.h"
 #include "tools/replay/simulate.h"
 #include "tools/read/table.h"
-#include "tools/read/trace_rows.h"
+#include "tools/read/snapshot.h"
 
 #define SIZE_MOST (INT64_C(1) << 46)	/* of what a history has: more is no device's */
 
@@ -183,7 +182,7 @@ static void put_all(json_t *json, const struct gm_stats *stats)
 		json_object_set_new(json, scalars[i].name, json_integer(scalars[i].value));
 }
 
-static void one_device(json_t *root, json_t *stats, const struct gm_row *rows, size_t count)
+static void one_device(const json_t *root, json_t *stats, const struct gm_row *rows, size_t count)
 {
 	const char *conf = gm_json_text(gm_json_object(root, "allocator_settings"),
 					"PYTORCH_CUDA_ALLOC_CONF");
@@ -205,25 +204,21 @@ static void one_device(json_t *root, json_t *stats, const struct gm_row *rows, s
 	gm_trace_free(&trace);
 }
 
-void gm_torch_stats(json_t *root)
+void gm_torch_stats(struct gm_snapshot *snapshot)
 {
+	struct gm_row *own = calloc(snapshot->row_count + 1, sizeof(*own));
 	json_t *device;
-	struct gm_row *rows, *own;
-	size_t count, i;
+	size_t i;
 
-	if (gm_rows_of(root, &rows, &count))
-		return;
-	own = calloc(count + 1, sizeof(*own));
-	json_array_foreach(json_object_get(root, "devices"), i, device) {
+	json_array_foreach(json_object_get(snapshot->root, "devices"), i, device) {
 		json_t *stats = json_object_get(device, "memory_stats");
 		size_t n = 0;
 
-		for (size_t row = 0; own && row < count; row++)
-			if (rows[row].device == (int)i)
-				own[n++] = rows[row];
+		for (size_t row = 0; own && row < snapshot->row_count; row++)
+			if (snapshot->rows[row].device == (int)i)
+				own[n++] = snapshot->rows[row];
 		if (own && n && json_is_object(stats))
-			one_device(root, stats, own, n);
+			one_device(snapshot->root, stats, own, n);
 	}
 	free(own);
-	free(rows);
 }

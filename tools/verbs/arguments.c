@@ -134,7 +134,7 @@ int gm_device_check(const char *verb, const char *device, const char *word,
 	char why[80];
 
 	for (size_t i = 0; i < count; i++)
-		if (gm_device_is_in(loaded[i].root, device))
+		if (gm_device_is_in(loaded[i].snapshot.root, device))
 			return GM_EXIT_OK;
 	snprintf(why, sizeof(why), "there is no device %.20s in %s", device,
 		 count == 1 ? "it" : "any of them");

@@ -197,14 +197,14 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 		return r;
 	}
 	if (loaded.from == GM_LOADED_TORCH)
-		gm_torch_stats(loaded.root);
-	r = gm_scene_open(&scene, loaded.root);
+		gm_torch_stats(&loaded.snapshot);
+	r = gm_scene_open(&scene, &loaded.snapshot);
 	if (r) {
 		gm_load_free(&loaded);
 		return gm_input_bad("check", word, gm_limit_why(r));
 	}
 	c.scene = &scene;
-	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device)
+	json_array_foreach(gm_json_list(loaded.snapshot.root, "devices"), i, device)
 		check_device(&c, device);
 	if (!c.failed && !limits->json)
 		printf("%s: within its limits\n", gm_show_clean(word));

@@ -25,7 +25,7 @@
 struct format {
 	const char *name, *suffix;		/* what alone tells the format */
 	const char *endings;			/* of files of it */
-	int (*write)(FILE *out, const struct gm_loaded *loaded, char note[256]);
+	int (*write)(FILE *out, struct gm_loaded *loaded, char note[256]);
 };
 
 static const struct format formats[] = {	/* in the order of the words that --to takes */
@@ -64,7 +64,7 @@ static const struct format *format_of(const char *path)
 	return NULL;
 }
 
-static int write_out(const struct job *job, const struct gm_loaded *loaded, const char *path)
+static int write_out(const struct job *job, struct gm_loaded *loaded, const char *path)
 {
 	struct gm_output output;
 	char note[256] = "";
@@ -125,7 +125,7 @@ struct watching {
 static int name_textfile(const struct job *job, struct watched *of, const struct gm_loaded *loaded)
 {
 	int64_t pid = of->pid ? of->pid :
-		      gm_json_number(gm_json_object(loaded->root, "process"), "pid");
+		      gm_json_number(gm_json_object(loaded->snapshot.root, "process"), "pid");
 	int n = snprintf(of->path, sizeof(of->path), "%s/gpumem.%lld.prom", job->textfile, (long long)pid);
 
 	if (n > 0 && (size_t)n < sizeof(of->path))
@@ -153,7 +153,7 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	if (loaded.from == GM_LOADED_PROCESS) {
 		of->pid = (pid_t)strtol(of->input, NULL, 10);
 		/* The label, too: two containers may each have a process 1, and no line may come twice. */
-		json_object_set_new((json_t *)(uintptr_t)gm_json_object(loaded.root, "process"), "pid",
+		json_object_set_new((json_t *)(uintptr_t)gm_json_object(loaded.snapshot.root, "process"), "pid",
 				    json_integer(of->pid));
 	}
 	status = name_textfile(job, of, &loaded);

@@ -88,7 +88,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 
 static int diff(const struct ask *ask, char **words)
 {
-	struct gm_loaded loaded[2] = { { .root = NULL } };
+	struct gm_loaded loaded[2] = { { .error = "" } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, ask->by);
@@ -98,7 +98,7 @@ static int diff(const struct ask *ask, char **words)
 			gm_input_bad("diff", words[i], loaded[i].error);
 			goto out_close;
 		}
-		r = gm_scene_open(&scenes[i], loaded[i].root);
+		r = gm_scene_open(&scenes[i], &loaded[i].snapshot);
 		if (!r)
 			r = gm_groups_add(&groups, i, &scenes[i], &ask->filter, NULL, NULL);
 		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */

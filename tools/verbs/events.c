@@ -19,7 +19,6 @@
 #include "tools/read/load.h"
 #include "tools/show/show.h"
 #include "tools/show/stacks.h"
-#include "tools/read/trace_rows.h"
 #include "tools/show/units.h"
 #include "tools/verbs/verbs.h"
 
@@ -132,9 +131,12 @@ static void say_nothing(size_t count, enum gm_events_format format)
 		fputs("no events: the history kept none (see the option history)\n", out);
 }
 
-static int print_rows(const json_t *root, struct gm_row *rows, size_t count,
-		      struct filter *filter, enum gm_events_format format)
+/* What passes moves to the front of the rows. */
+static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum gm_events_format format)
 {
+	const json_t *root = snapshot->root;
+	struct gm_row *rows = snapshot->rows;
+	size_t count = snapshot->row_count;
 	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
 	struct gm_events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
 				    .only_ooms = !filter->with_stacks };
@@ -169,9 +171,7 @@ static bool has_oom(const struct gm_row *rows, size_t count)
 
 static int print_events(const char *word, struct filter *filter, enum gm_events_format format)
 {
-	struct gm_row *rows = NULL;
 	struct gm_loaded loaded;
-	size_t count = 0;
 	int status, r;
 
 	if (gm_load(word, &loaded))
@@ -181,14 +181,12 @@ static int print_events(const char *word, struct filter *filter, enum gm_events_
 		gm_load_free(&loaded);
 		return status;
 	}
-	r = gm_rows_of(loaded.root, &rows, &count);
-	r = r ? r : gm_rows_annotate(loaded.root, &rows, &count);
-	if (!r && (filter->stack || filter->with_stacks || has_oom(rows, count)))
-		r = gm_stacks_open(&filter->stacks, loaded.root);
+	r = gm_snapshot_annotate(&loaded.snapshot);
+	if (!r && (filter->stack || filter->with_stacks || has_oom(loaded.snapshot.rows, loaded.snapshot.row_count)))
+		r = gm_stacks_open(&filter->stacks, &loaded.snapshot);
 	if (!r && filter->stack)
 		r = find_stacks(filter);
-	r = r ? r : print_rows(loaded.root, rows, count, filter, format);
-	free(rows);
+	r = r ? r : print_rows(&loaded.snapshot, filter, format);
 	free(filter->found);
 	gm_stacks_close(&filter->stacks);
 	gm_load_free(&loaded);

@@ -18,60 +18,56 @@
 
 /* ---- lines for machines ----------------------------------------------------------------------- */
 
-/* @texts: of the stacks, NULL where they were not asked for. */
-static void put_csv(struct gm_sink *sink, const json_t *root, const struct gm_row *row,
-		    struct gm_csv_stacks *texts)
+/* @cells: of the stacks, NULL where they were not asked for. */
+static void put_csv(struct gm_out *out, const json_t *root, const struct gm_row *row,
+		    struct gm_csv_stacks *cells)
 {
-	gm_csv_begin_row(sink, row);
-	gm_sink_number(sink, row->stack);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
-	gm_sink_put(sink, ",", 1);
-	gm_csv_annotation(sink, root, row);
-	if (texts) {
-		gm_sink_put(sink, ",", 1);
-		gm_csv_stack(texts, sink, row->stack);
+	gm_csv_begin_row(out, row);
+	gm_out_number(out, row->stack);
+	gm_out_text(out, ",");
+	gm_csv_quoted(out, gm_show_module_path(root, row->module));
+	gm_out_text(out, ",");
+	gm_csv_annotation(out, root, row);
+	if (cells) {
+		gm_out_text(out, ",");
+		gm_csv_stack(cells, out, row->stack);
 	}
-	gm_sink_put(sink, "\n", 1);
+	gm_out_text(out, "\n");
 }
 
 static int print_csv(const struct gm_events *events)
 {
-	struct gm_csv_stacks texts;
-	struct gm_sink sink;
+	struct gm_out out = gm_out_to(stdout);
+	struct gm_csv_stacks cells;
 	int r;
 
-	if (events->stacks && gm_csv_stacks_open(&texts, events->stacks))
+	if (events->stacks && gm_csv_stacks_open(&cells, events->stacks))
 		return -ENOMEM;
-	r = gm_sink_open(&sink, stdout);
-	if (!r) {
-		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,stack,module,"
-			     GM_CSV_ANNOTATION);
-		gm_sink_text(&sink, events->stacks ? ",frames\n" : "\n");
-		for (size_t i = 0; i < events->count && !sink.error; i++)
-			put_csv(&sink, events->root, &events->rows[i], events->stacks ? &texts : NULL);
-		r = gm_sink_close(&sink);
-	}
+	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,stack,module," GM_CSV_ANNOTATION);
+	gm_out_text(&out, events->stacks ? ",frames\n" : "\n");
+	for (size_t i = 0; i < events->count && !out.error; i++)
+		put_csv(&out, events->root, &events->rows[i], events->stacks ? &cells : NULL);
+	r = gm_out_end(&out);
 	if (events->stacks)
-		gm_csv_stacks_close(&texts);
+		gm_csv_stacks_close(&cells);
 	return r;
 }
 
 /* ,"name":"text" */
-static int put_json_text(struct gm_sink *sink, const char *name, const char *text)
+static int put_json_text(struct gm_out *out, const char *name, const char *text)
 {
 	char *quoted = NULL;
 	json_t *string;
 	size_t bytes;
 	FILE *to;
 
-	gm_sink_text(sink, name);
+	gm_out_text(out, name);
 	/* Letters that begin with the last three may be such as a terminal obeys: see gm_show_control. */
 	if (!text[strcspn(text, "\"\\\1\2\3\4\5\6\a\b\t\n\v\f\r\16\17\20\21\22\23\24\25\26\27\30\31\32"
 			     "\33\34\35\36\37\177\302\330\342")]) {
-		gm_sink_put(sink, "\"", 1);
-		gm_sink_text(sink, text);
-		gm_sink_put(sink, "\"", 1);
+		gm_out_text(out, "\"");
+		gm_out_text(out, text);
+		gm_out_text(out, "\"");
 		return 0;
 	}
 	string = json_string(text);
@@ -81,87 +77,85 @@ static int put_json_text(struct gm_sink *sink, const char *name, const char *tex
 	if (to)
 		fclose(to);
 	if (quoted)
-		gm_sink_text(sink, quoted);
+		gm_out_text(out, quoted);
 	free(quoted);
 	json_decref(string);
 	return to && string ? 0 : -ENOMEM;
 }
 
-static void put_json_number(struct gm_sink *sink, const char *name, int64_t number)
+static void put_json_number(struct gm_out *out, const char *name, int64_t number)
 {
-	gm_sink_text(sink, name);
-	gm_sink_number(sink, number);
+	gm_out_text(out, name);
+	gm_out_number(out, number);
 }
 
-static int put_json_annotation(struct gm_sink *sink, const json_t *annotation)
+static int put_json_annotation(struct gm_out *out, const json_t *annotation)
 {
 	const char *domain = gm_json_text(annotation, "domain");
-	int r = put_json_text(sink, ",\"stage\":", gm_json_text(annotation, "stage"));
+	int r = put_json_text(out, ",\"stage\":", gm_json_text(annotation, "stage"));
 
-	r = put_json_text(sink, ",\"name\":", gm_json_text(annotation, "name")) ? -ENOMEM : r;
+	r = put_json_text(out, ",\"name\":", gm_json_text(annotation, "name")) ? -ENOMEM : r;
 	if (json_is_string(json_object_get(annotation, "domain")))
-		return put_json_text(sink, ",\"domain\":", domain) ? -ENOMEM : r;
-	gm_sink_text(sink, ",\"domain\":null");
+		return put_json_text(out, ",\"domain\":", domain) ? -ENOMEM : r;
+	gm_out_text(out, ",\"domain\":null");
 	return r;
 }
 
 /* A list of objects, innermost frame first. */
-static int put_json_frames(struct gm_sink *sink, const struct gm_stacks *stacks, int64_t stack)
+static int put_json_frames(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, stack, &count);
 	int r = 0;
 
-	gm_sink_text(sink, ",\"frames\":[");
+	gm_out_text(out, ",\"frames\":[");
 	for (size_t i = 0; i < count && !r; i++) {
 		const struct gm_frame *frame = &stacks->frames[ids[i]];
 
-		r = put_json_text(sink, i ? ",{\"name\":" : "{\"name\":", frame->name) ||
-		    put_json_text(sink, ",\"file\":", frame->file) ? -ENOMEM : 0;
-		put_json_number(sink, ",\"line\":", frame->line);
-		r = put_json_text(sink, ",\"module\":", frame->module) ? -ENOMEM : r;
-		gm_sink_put(sink, "}", 1);
+		r = put_json_text(out, i ? ",{\"name\":" : "{\"name\":", frame->name) ||
+		    put_json_text(out, ",\"file\":", frame->file) ? -ENOMEM : 0;
+		put_json_number(out, ",\"line\":", frame->line);
+		r = put_json_text(out, ",\"module\":", frame->module) ? -ENOMEM : r;
+		gm_out_text(out, "}");
 	}
-	gm_sink_put(sink, "]", 1);
+	gm_out_text(out, "]");
 	return r;
 }
 
-static int put_jsonl(struct gm_sink *sink, const struct gm_events *events, const struct gm_row *row)
+static int put_jsonl(struct gm_out *out, const struct gm_events *events, const struct gm_row *row)
 {
 	const json_t *root = events->root, *annotation = gm_row_annotation(root, row);
 	int r;
 
-	put_json_number(sink, "{\"time_us\":", row->time_us);
-	r = put_json_text(sink, ",\"action\":", row->action);
-	put_json_number(sink, ",\"addr\":", (int64_t)row->address);
-	put_json_number(sink, ",\"size\":", row->size);
-	put_json_number(sink, ",\"stream\":", row->stream);
-	r = put_json_text(sink, ",\"kind\":", row->kind) ? -ENOMEM : r;
-	put_json_number(sink, ",\"thread\":", row->thread);
-	put_json_number(sink, ",\"stack\":", row->stack);
-	r = put_json_text(sink, ",\"module\":", gm_show_module_path(root, row->module)) ? -ENOMEM : r;
+	put_json_number(out, "{\"time_us\":", row->time_us);
+	r = put_json_text(out, ",\"action\":", row->action);
+	put_json_number(out, ",\"addr\":", (int64_t)row->address);
+	put_json_number(out, ",\"size\":", row->size);
+	put_json_number(out, ",\"stream\":", row->stream);
+	r = put_json_text(out, ",\"kind\":", row->kind) ? -ENOMEM : r;
+	put_json_number(out, ",\"thread\":", row->thread);
+	put_json_number(out, ",\"stack\":", row->stack);
+	r = put_json_text(out, ",\"module\":", gm_show_module_path(root, row->module)) ? -ENOMEM : r;
 	if (row->device == GM_ROW_HOST)
-		gm_sink_text(sink, ",\"device\":null");
+		gm_out_text(out, ",\"device\":null");
 	else
-		put_json_number(sink, ",\"device\":", row->device);
+		put_json_number(out, ",\"device\":", row->device);
 	if (annotation)
-		r = put_json_annotation(sink, annotation) ? -ENOMEM : r;
+		r = put_json_annotation(out, annotation) ? -ENOMEM : r;
 	if (events->stacks)
-		r = put_json_frames(sink, events->stacks, row->stack) ? -ENOMEM : r;
-	gm_sink_text(sink, "}\n");
+		r = put_json_frames(out, events->stacks, row->stack) ? -ENOMEM : r;
+	gm_out_text(out, "}\n");
 	return r;
 }
 
 static int print_jsonl(const struct gm_events *events)
 {
-	struct gm_sink sink;
-	int r = gm_sink_open(&sink, stdout), end;
+	struct gm_out out = gm_out_to(stdout);
+	int r = 0, end;
 
-	if (r)
-		return r;
-	for (size_t i = 0; i < events->count && !sink.error && !r; i++)
-		r = put_jsonl(&sink, events, &events->rows[i]);
-	end = gm_sink_close(&sink);
+	for (size_t i = 0; i < events->count && !out.error && !r; i++)
+		r = put_jsonl(&out, events, &events->rows[i]);
+	end = gm_out_end(&out);
 	return r ? r : end;
 }
 
@@ -172,7 +166,7 @@ static int print_jsonl(const struct gm_events *events)
 
 struct word { const void *of; size_t length; char text[1024]; };
 struct table {
-	struct gm_sink sink;
+	struct gm_out out;
 	struct word words[WORDS];
 	char **frames;			/* their lines, by number; NULL: not asked for yet */
 };
@@ -206,74 +200,70 @@ static const struct word *module_of(struct table *table, const json_t *root, int
 	return word->of == path ? word : keep_word(word, path, gm_show_module(root, module));
 }
 
-static void put_blanks(struct gm_sink *sink, size_t length, size_t width)
+static void put_blanks(struct gm_out *out, size_t length, size_t width)
 {
 	static const char blanks[] = "                                ";
 
 	if (length < width)
-		gm_sink_put(sink, blanks, width - length);
+		gm_out_put(out, blanks, width - length);
 }
 
 /* At the right of @width letters, and a blank. */
-static void put_right(struct gm_sink *sink, const char *text, size_t length, size_t width)
+static void put_right(struct gm_out *out, const char *text, size_t length, size_t width)
 {
-	put_blanks(sink, length, width);
-	gm_sink_put(sink, text, length);
-	gm_sink_put(sink, " ", 1);
+	put_blanks(out, length, width);
+	gm_out_put(out, text, length);
+	gm_out_text(out, " ");
 }
 
-static void put_left(struct gm_sink *sink, const struct word *word, size_t width)
+static void put_left(struct gm_out *out, const struct word *word, size_t width)
 {
-	gm_sink_put(sink, word->text, word->length);
-	put_blanks(sink, word->length, width);
-	gm_sink_put(sink, " ", 1);
+	gm_out_put(out, word->text, word->length);
+	put_blanks(out, word->length, width);
+	gm_out_text(out, " ");
 }
 
 /* Seconds, with six digits behind the point. */
-static void put_seconds(struct gm_sink *sink, int64_t time_us)
+static void put_seconds(struct gm_out *out, int64_t time_us)
 {
 	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char room[24], point[7] = ".", *digits = gm_sink_digits(room, us % 1000000 + 1000000, false);
-	char whole[32];
-	size_t length;
+	char text[40];
+	int length = snprintf(text, sizeof(text), "%s%llu.%06llu", time_us < 0 ? "-" : "",
+			      (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
 
-	memcpy(point + 1, digits + 1, 6);
-	digits = gm_sink_digits(room, us / 1000000, time_us < 0);
-	length = (size_t)(room + sizeof(room) - digits);
-	memcpy(whole, digits, length);
-	memcpy(whole + length, point, sizeof(point));
-	put_right(sink, whole, length + sizeof(point), 14);
+	put_right(out, text, (size_t)length, 14);
 }
 
-static void put_signed(struct gm_sink *sink, int64_t number, size_t width)
+static void put_signed(struct gm_out *out, int64_t number, size_t width)
 {
-	char room[24], *at = gm_sink_digits(room, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+	char text[24];
+	int length = snprintf(text, sizeof(text), "%lld", (long long)number);
 
-	put_right(sink, at, (size_t)(room + sizeof(room) - at), width);
+	put_right(out, text, (size_t)length, width);
 }
 
 /* What the program said stands where others have their address, size, kind and module. */
-static void put_said(struct gm_sink *sink, const struct gm_row *row, const json_t *annotation)
+static void put_said(struct gm_out *out, const struct gm_row *row, const json_t *annotation)
 {
 	const char *domain = gm_json_text(annotation, "domain");
 
-	put_blanks(sink, 0, 18 + 1 + 12 + 1);
-	put_blanks(sink, 0, 8 + 1);
-	put_signed(sink, row->thread, 8);
-	gm_sink_put(sink, " ", 1);
-	gm_sink_text(sink, gm_show_clean(gm_json_text(annotation, "stage")));
-	gm_sink_put(sink, " ", 1);
-	gm_sink_text(sink, gm_show_clean(gm_json_text(annotation, "name")));
+	put_blanks(out, 0, 18 + 1 + 12 + 1);
+	put_blanks(out, 0, 8 + 1);
+	put_signed(out, row->thread, 8);
+	gm_out_text(out, " ");
+	gm_out_text(out, gm_show_clean(gm_json_text(annotation, "stage")));
+	gm_out_text(out, " ");
+	gm_out_text(out, gm_show_clean(gm_json_text(annotation, "name")));
 	if (domain[0]) {
-		gm_sink_text(sink, " (");
-		gm_sink_text(sink, gm_show_clean(domain));
-		gm_sink_put(sink, ")", 1);
+		gm_out_text(out, " (");
+		gm_out_text(out, gm_show_clean(domain));
+		gm_out_text(out, ")");
 	}
 }
 
 static void put_memory(struct table *table, const json_t *root, const struct gm_row *row)
 {
-	struct gm_sink *sink = &table->sink;
+	struct gm_out *out = &table->out;
 	const struct word *module;
 	char address[64];
 	const char *size;
@@ -283,14 +273,14 @@ static void put_memory(struct table *table, const json_t *root, const struct gm_
 		length = snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
 	else
 		length = snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	put_right(sink, address, (size_t)length, 18);
+	put_right(out, address, (size_t)length, 18);
 	size = gm_show_bytes(row->size);
-	put_right(sink, size, strlen(size), 12);
-	put_left(sink, word_of(table, row->kind), 8);
-	put_signed(sink, row->thread, 8);
+	put_right(out, size, strlen(size), 12);
+	put_left(out, word_of(table, row->kind), 8);
+	put_signed(out, row->thread, 8);
 	module = module_of(table, root, row->module);
-	gm_sink_put(sink, " ", 1);
-	gm_sink_put(sink, module->text, module->length);
+	gm_out_text(out, " ");
+	gm_out_put(out, module->text, module->length);
 }
 
 /* The stack below its event, a line a frame. Returns 0 or -ENOMEM. */
@@ -306,9 +296,9 @@ static int put_stack(struct table *table, const struct gm_stacks *stacks, int64_
 			*line = strdup(gm_groups_frame_text(&stacks->frames[ids[i]], text));
 		if (!*line)
 			return -ENOMEM;
-		put_blanks(&table->sink, 0, 22);
-		gm_sink_text(&table->sink, *line);
-		gm_sink_put(&table->sink, "\n", 1);
+		put_blanks(&table->out, 0, 22);
+		gm_out_text(&table->out, *line);
+		gm_out_text(&table->out, "\n");
 	}
 	return 0;
 }
@@ -316,39 +306,38 @@ static int put_stack(struct table *table, const struct gm_stacks *stacks, int64_
 static void put_table_row(struct table *table, const struct gm_events *events, const struct gm_row *row)
 {
 	const json_t *annotation = gm_row_annotation(events->root, row);
-	struct gm_sink *sink = &table->sink;
+	struct gm_out *out = &table->out;
 
-	put_seconds(sink, gm_wrap_subtract(row->time_us, events->origin_us));
+	put_seconds(out, gm_wrap_subtract(row->time_us, events->origin_us));
 	if (row->device == GM_ROW_HOST)
-		put_right(sink, "host", 4, 6);
+		put_right(out, "host", 4, 6);
 	else
-		put_signed(sink, row->device, 6);
-	put_left(sink, word_of(table, row->action), 14);
+		put_signed(out, row->device, 6);
+	put_left(out, word_of(table, row->action), 14);
 	if (annotation)
-		put_said(sink, row, annotation);
+		put_said(out, row, annotation);
 	else
 		put_memory(table, events->root, row);
-	gm_sink_put(sink, "\n", 1);
+	gm_out_text(out, "\n");
 }
 
 static int print_table(const struct gm_events *events)
 {
 	size_t frames = events->stacks ? events->stacks->frame_count : 0;
 	struct table *table = calloc(1, sizeof(*table));
-	int r = table ? gm_sink_open(&table->sink, stdout) : -ENOMEM, end;
+	int r, end;
 
-	if (r) {
-		free(table);
-		return r;
-	}
+	if (!table)
+		return -ENOMEM;
+	table->out = gm_out_to(stdout);
 	table->frames = calloc(frames + 1, sizeof(*table->frames));
 	r = table->frames ? 0 : -ENOMEM;
-	for (size_t i = 0; !r && i < events->count && !table->sink.error; i++) {
+	for (size_t i = 0; !r && i < events->count && !table->out.error; i++) {
 		put_table_row(table, events, &events->rows[i]);
 		if (events->stacks && (!events->only_ooms || !strcmp(events->rows[i].action, "oom")))
 			r = put_stack(table, events->stacks, events->rows[i].stack);
 	}
-	end = gm_sink_close(&table->sink);
+	end = gm_out_end(&table->out);
 	for (size_t i = 0; table->frames && i < frames; i++)
 		free(table->frames[i]);
 	free(table->frames);

@@ -5,7 +5,7 @@
 #define GM_TOOLS_EVENTS_PRINT_H
 
 #include "tools/show/stacks.h"
-#include "tools/read/trace_rows.h"
+#include "tools/read/snapshot.h"
 
 enum gm_events_format { GM_EVENTS_TABLE, GM_EVENTS_CSV, GM_EVENTS_JSONL };
 

@@ -70,7 +70,7 @@ static int flame(const struct ask *ask, const char *word)
 		gm_load_free(&loaded);
 		return status;
 	}
-	r = gm_scene_open(&scene, loaded.root);
+	r = gm_scene_open(&scene, &loaded.snapshot);
 	if (!r)
 		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
 				  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
@@ -78,7 +78,7 @@ static int flame(const struct ask *ask, const char *word)
 		status = gm_input_bad("flame", word, gm_limit_why(r));
 	} else {
 		status = write_out(ask, &flame,
-				   gm_json_text(gm_json_object(loaded.root, "process"), "command"));
+				   gm_json_text(gm_json_object(loaded.snapshot.root, "process"), "command"));
 		gm_flame_close(&flame);
 	}
 	gm_scene_close(&scene);

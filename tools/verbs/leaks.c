@@ -119,7 +119,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 /* @words: one, or the earlier and the later. */
 static int leaks(struct ask *ask, char **words, int count)
 {
-	struct gm_loaded loaded[2] = { { .root = NULL } };
+	struct gm_loaded loaded[2] = { { .error = "" } };
 	struct gm_scene scenes[2] = { { .root = NULL } };
 	struct gm_groups groups = { .count = 0 };
 	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
@@ -129,7 +129,7 @@ static int leaks(struct ask *ask, char **words, int count)
 			gm_input_bad("leaks", words[i], loaded[i].error);
 			goto out_close;
 		}
-		r = gm_scene_open(&scenes[i], loaded[i].root);
+		r = gm_scene_open(&scenes[i], &loaded[i].snapshot);
 		if (!r)		/* one alone is all growth */
 			r = gm_groups_add(&groups, count == 1 ? 1 : i, &scenes[i], &ask->filter,
 					  ask->known.count ? gm_suppressed : NULL, &ask->known);
@@ -145,7 +145,7 @@ static int leaks(struct ask *ask, char **words, int count)
 	if (ask->json)
 		print_json(ask, &groups);
 	else
-		print_text(ask, &groups, loaded[count - 1].root, count == 2);
+		print_text(ask, &groups, loaded[count - 1].snapshot.root, count == 2);
 	status = gm_show_end("leaks", GM_EXIT_OK);
 out_close:
 	gm_groups_close(&groups);

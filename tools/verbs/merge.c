@@ -85,11 +85,11 @@ static int widen(struct gm_merge *merge, const struct gm_groups *groups, size_t 
 
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
 static int add(struct gm_merge *merge, struct gm_groups *groups, const struct ask *ask,
-	       const json_t *root, size_t place, size_t ranks)
+	       const struct gm_snapshot *snapshot, size_t place, size_t ranks)
 {
 	struct gm_scene scene;
 	int64_t row;
-	int r = gm_scene_open(&scene, root);
+	int r = gm_scene_open(&scene, snapshot);
 
 	if (r)
 		return r;
@@ -258,9 +258,9 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 			return -EBADMSG;
 		}
 		merge->ranks[i].input = words[i];
-		there |= gm_device_is_in(loaded.root, ask->filter.device);
-		describe(ask, loaded.root, &merge->ranks[i]);
-		r = add(merge, &groups, ask, loaded.root, i, count);
+		there |= gm_device_is_in(loaded.snapshot.root, ask->filter.device);
+		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
+		r = add(merge, &groups, ask, &loaded.snapshot, i, count);
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();

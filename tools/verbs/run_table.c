@@ -153,12 +153,12 @@ static void read_snapshot(struct gm_run_process *process)
 
 	if (gm_load(process->snapshot, &loaded))
 		return;
-	of = gm_json_object(loaded.root, "process");
+	of = gm_json_object(loaded.snapshot.root, "process");
 	process->pid = gm_json_number(of, "pid");
 	process->rank = json_is_integer(json_object_get(of, "rank")) ? gm_json_number(of, "rank")
 								     : -1;
 	snprintf(process->command, sizeof(process->command), "%s", gm_json_text(of, "command"));
-	json_array_foreach(gm_json_list(loaded.root, "devices"), i, device) {
+	json_array_foreach(gm_json_list(loaded.snapshot.root, "devices"), i, device) {
 		const json_t *stats = gm_json_object(device, "memory_stats");
 
 		process->ooms += gm_json_number(stats, "num_ooms");

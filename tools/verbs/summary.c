@@ -11,7 +11,6 @@
 
 #include "recorder/modules/names.h"
 #include "recorder/record/stats_table.h"
-#include "tools/read/bulk.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
 #include "tools/show/groups.h"
@@ -145,7 +144,7 @@ static void print_fragmentation(const struct view *view, const json_t *device)
 	       "its segments are in "
 	       "use (%.1f%% of what is reserved)\n",
 	       gm_show_bytes(idle),
-	       gm_show_bytes(gm_largest_idle(view->root, gm_json_number(device, "device"))),
+	       gm_show_bytes(gm_largest_idle(view->scene->snapshot, gm_json_number(device, "device"))),
 	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
 }
 
@@ -437,15 +436,15 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 		return r;
 	}
 	if (loaded.from == GM_LOADED_TORCH)
-		gm_torch_stats(loaded.root);
-	r = gm_scene_open(&scene, loaded.root);
+		gm_torch_stats(&loaded.snapshot);
+	r = gm_scene_open(&scene, &loaded.snapshot);
 	if (r) {
 		gm_load_free(&loaded);
 		return gm_input_bad("summary", word, gm_limit_why(r));
 	}
 	gm_locate(&scene);
 	gm_explain(&scene, &explanation);
-	view = (struct view){ loaded.root, device, by, &scene, &explanation };
+	view = (struct view){ loaded.snapshot.root, device, by, &scene, &explanation };
 	if (json)
 		print_json(&view);
 	else

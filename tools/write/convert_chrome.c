@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/bulk.h"
 #include "tools/write/convert.h"
 #include "tools/show/lives.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
-#include "tools/write/tree_write.h"
+#include "tools/read/value.h"
+#include "tools/write/writer.h"
 
 #define DEVICES 1024
 #define KINDS 16
@@ -26,7 +26,7 @@ struct counters {
 };
 
 struct chrome {
-	struct gm_tree *tree;
+	struct gm_writer *writer;
 	struct gm_lives lives;
 	struct counters *devices;	/* by device + 1: the host is 0 */
 	const char *kinds[KINDS];	/* the last one stands for all others */
@@ -49,43 +49,31 @@ static unsigned int kind_of(struct chrome *c, const char *name)
 	return k;
 }
 
-static struct counters *device_of(struct chrome *c, int device)
+static struct counters *device_of(struct chrome *c, int64_t device)
 {
 	return device >= GM_ROW_HOST && device < DEVICES ? &c->devices[device + 1] : NULL;
-}
-
-static void put_text(struct chrome *c, const char *name, const char *text)
-{
-	gm_tree_name(c->tree, name);
-	gm_tree_string(c->tree, text);
-}
-
-static void put_int(struct chrome *c, const char *name, int64_t value)
-{
-	gm_tree_name(c->tree, name);
-	gm_tree_int(c->tree, value);
 }
 
 static void begin_event(struct chrome *c, const char *phase, const char *name, int64_t device,
 			int64_t time_us)
 {
-	gm_tree_begin(c->tree, GM_TREE_DICT);
-	put_text(c, "ph", phase);
-	put_text(c, "name", name);
-	put_int(c, "pid", gm_wrap_add(device, 1));
-	put_int(c, "ts", gm_wrap_subtract(time_us, c->origin_us));
+	gm_writer_begin(c->writer, GM_WRITER_DICT);
+	gm_writer_put_string(c->writer, "ph", phase);
+	gm_writer_put_string(c->writer, "name", name);
+	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
+	gm_writer_put_int(c->writer, "ts", gm_wrap_subtract(time_us, c->origin_us));
 }
 
 static void begin_args(struct chrome *c)
 {
-	gm_tree_name(c->tree, "args");
-	gm_tree_begin(c->tree, GM_TREE_DICT);
+	gm_writer_string(c->writer, "args");
+	gm_writer_begin(c->writer, GM_WRITER_DICT);
 }
 
 static void end_args_and_event(struct chrome *c)
 {
-	gm_tree_end(c->tree);
-	gm_tree_end(c->tree);
+	gm_writer_end(c->writer);
+	gm_writer_end(c->writer);
 }
 
 static void put_process(struct chrome *c, int device)
@@ -94,12 +82,12 @@ static void put_process(struct chrome *c, int device)
 
 	if (device != GM_ROW_HOST)
 		snprintf(name, sizeof(name), "device %d", device);
-	gm_tree_begin(c->tree, GM_TREE_DICT);
-	put_text(c, "ph", "M");
-	put_text(c, "name", "process_name");
-	put_int(c, "pid", gm_wrap_add(device, 1));
+	gm_writer_begin(c->writer, GM_WRITER_DICT);
+	gm_writer_put_string(c->writer, "ph", "M");
+	gm_writer_put_string(c->writer, "name", "process_name");
+	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
 	begin_args(c);
-	put_text(c, "name", name);
+	gm_writer_put_string(c->writer, "name", name);
 	end_args_and_event(c);
 }
 
@@ -111,7 +99,7 @@ static void put_live(struct chrome *c, int device, int64_t time_us)
 	begin_args(c);
 	for (unsigned int k = 0; k < KINDS; k++)
 		if (of->seen[k])
-			put_int(c, c->kinds[k], of->live[k]);
+			gm_writer_put_int(c->writer, c->kinds[k], of->live[k]);
 	end_args_and_event(c);
 }
 
@@ -119,7 +107,7 @@ static void put_reserved(struct chrome *c, int device, int64_t time_us)
 {
 	begin_event(c, "C", "reserved bytes", device, time_us);
 	begin_args(c);
-	put_int(c, "reserved", c->devices[device + 1].reserved);
+	gm_writer_put_int(c->writer, "reserved", c->devices[device + 1].reserved);
 	end_args_and_event(c);
 }
 
@@ -134,9 +122,8 @@ static int64_t reserved_change(const struct gm_row *row)
 }
 
 /* What was live and reserved before the first event. */
-static void start(struct chrome *c, const json_t *root)
+static void start(struct chrome *c, const struct gm_snapshot *snapshot)
 {
-	static const char *const lists[] = { "segments", "host_segments" };
 	size_t i;
 
 	for (i = 0; i < c->lives.count; i++) {
@@ -150,19 +137,12 @@ static void start(struct chrome *c, const json_t *root)
 		if (life->born == GM_LIFE_BEFORE)
 			add(&of->live[kind_of(c, life->kind)], life->size);
 	}
-	for (int l = 0; l < 2; l++) {
-		const struct gm_value *list = gm_bulk_list(root, lists[l]);
+	for (i = 0; i < snapshot->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &snapshot->segments[i];
+		struct counters *of = device_of(c, segment->device);
 
-		for (i = 0; i < gm_value_length(list); i++) {
-			const struct gm_value *segment = list->u.items[i];
-			int64_t device = l ? GM_ROW_HOST : gm_value_number(segment, "device");
-			struct counters *of = device >= GM_ROW_HOST && device < DEVICES ?
-					      device_of(c, (int)device) : NULL;
-
-			if (of && gm_value_get(segment, "registered") != gm_value_bool(true) &&
-			    strcmp(gm_value_string(segment, "kind"), "ipc"))
-				add(&of->reserved, gm_value_number(segment, "total_size"));
-		}
+		if (of && !segment->registered && strcmp(segment->kind, "ipc"))
+			add(&of->reserved, segment->total_size);
 	}
 	for (i = 0; i < c->lives.row_count; i++) {
 		struct counters *of = device_of(c, c->lives.rows[i].device);
@@ -177,11 +157,11 @@ static void start(struct chrome *c, const json_t *root)
 static void put_oom(struct chrome *c, const struct gm_row *row)
 {
 	begin_event(c, "i", "out of memory", row->device, row->time_us);
-	put_text(c, "s", "p");
-	put_int(c, "tid", row->thread);
+	gm_writer_put_string(c->writer, "s", "p");
+	gm_writer_put_int(c->writer, "tid", row->thread);
 	begin_args(c);
-	put_int(c, "requested", row->size);
-	put_int(c, "free", (int64_t)row->address);
+	gm_writer_put_int(c->writer, "requested", row->size);
+	gm_writer_put_int(c->writer, "free", (int64_t)row->address);
 	end_args_and_event(c);
 }
 
@@ -234,12 +214,12 @@ static int64_t track_of(struct tracks *t, const json_t *one)
 {
 	const char *domain = gm_json_text(one, "domain");
 	int64_t thread = gm_json_number(one, "thread");
-	const struct gm_value *text;
+	const char *text;
 	uint64_t known;
 
 	if (!domain[0])
 		return thread;
-	text = gm_value_text(t->texts, domain, strlen(domain));
+	text = gm_values_string(t->texts, domain, strlen(domain));
 	t->failed |= !text;
 	known = text ? gm_table_get(&t->numbers, (uint64_t)thread, (uint64_t)(uintptr_t)text) : 0;
 	if (!known && text) {
@@ -260,13 +240,13 @@ static void name_track(struct chrome *c, struct tracks *t, const json_t *one, in
 	snprintf(name, sizeof(name), "thread %lld%s%.300s", (long long)gm_json_number(one, "thread"),
 		 track < TRACKS_FROM ? "" : ", ", gm_json_text(one, "domain"));
 	gm_show_repair(name);
-	gm_tree_begin(c->tree, GM_TREE_DICT);
-	put_text(c, "ph", "M");
-	put_text(c, "name", "thread_name");
-	put_int(c, "pid", gm_wrap_add(device, 1));
-	put_int(c, "tid", track);
+	gm_writer_begin(c->writer, GM_WRITER_DICT);
+	gm_writer_put_string(c->writer, "ph", "M");
+	gm_writer_put_string(c->writer, "name", "thread_name");
+	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
+	gm_writer_put_int(c->writer, "tid", track);
 	begin_args(c);
-	put_text(c, "name", name);
+	gm_writer_put_string(c->writer, "name", name);
 	end_args_and_event(c);
 }
 
@@ -278,10 +258,10 @@ static void put_async(struct chrome *c, const json_t *one, bool start, int64_t d
 
 	snprintf(id, sizeof(id), "0x%llx", (unsigned long long)gm_json_number(one, "range"));
 	begin_event(c, start ? "b" : "e", gm_json_text(one, "name"), device, time_us);
-	put_int(c, "tid", gm_json_number(one, "thread"));
-	put_text(c, "cat", domain[0] ? domain : "ranges");
-	put_text(c, "id", id);
-	gm_tree_end(c->tree);
+	gm_writer_put_int(c->writer, "tid", gm_json_number(one, "thread"));
+	gm_writer_put_string(c->writer, "cat", domain[0] ? domain : "ranges");
+	gm_writer_put_string(c->writer, "id", id);
+	gm_writer_end(c->writer);
 }
 
 static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, const char *stage,
@@ -296,14 +276,14 @@ static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, co
 	/* An end alone: its beginning is older than the trace. */
 	if (end && depth <= 1) {
 		begin_event(c, "X", gm_json_text(one, "name"), device, c->origin_us);
-		put_int(c, "dur", time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
+		gm_writer_put_int(c->writer, "dur", time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
 	} else {
 		begin_event(c, start ? "B" : end ? "E" : "i", gm_json_text(one, "name"), device, time_us);
 	}
-	put_int(c, "tid", track);
+	gm_writer_put_int(c->writer, "tid", track);
 	if (!start && !end)
-		put_text(c, "s", "t");
-	gm_tree_end(c->tree);
+		gm_writer_put_string(c->writer, "s", "t");
+	gm_writer_end(c->writer);
 	if (start || (end && depth > 1))
 		t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device,
 					  start ? depth + 1 : depth - 1) != 0;
@@ -311,7 +291,7 @@ static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, co
 
 static int put_annotations(struct chrome *c, const json_t *root)
 {
-	struct tracks tracks = { .texts = gm_values_open(SIZE_MAX) };
+	struct tracks tracks = { .texts = gm_values_open() };
 	const json_t *one;
 	size_t i;
 
@@ -345,41 +325,40 @@ static int64_t origin_of(const struct chrome *c, const json_t *root)
 	return first && noted < origin ? noted : origin;
 }
 
-int gm_convert_chrome(FILE *out, const struct gm_loaded *loaded, char note[256])
+static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 {
-	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)) };
-	int r = gm_lives_open(&c.lives, loaded->root);
+	int r;
 
-	c.tree = gm_tree_json(out);
-	if (!r && (!c.devices || !c.tree))
-		r = -ENOMEM;
-	if (r)
-		goto out_free;
+	c->origin_us = origin_of(c, snapshot->root);
+	start(c, snapshot);
+	gm_writer_begin(c->writer, GM_WRITER_DICT);
+	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
+	gm_writer_string(c->writer, "traceEvents");
+	gm_writer_begin(c->writer, GM_WRITER_LIST);
+	for (int d = GM_ROW_HOST; d < DEVICES; d++)
+		if (c->devices[d + 1].any) {
+			put_process(c, d);
+			put_live(c, d, c->origin_us);
+			put_reserved(c, d, c->origin_us);
+		}
+	put_rows(c);
+	r = put_annotations(c, snapshot->root);
+	gm_writer_end(c->writer);
+	gm_writer_end(c->writer);
+	return r;
+}
+
+int gm_convert_chrome(FILE *out, struct gm_loaded *loaded, char note[256])
+{
+	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)), .writer = gm_writer_json(out) };
+	int r = gm_lives_open(&c.lives, &loaded->snapshot), end;
+
+	if (!r)
+		r = c.devices && c.writer ? write_all(&c, &loaded->snapshot) : -ENOMEM;
 	if (!c.lives.row_count)
 		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
-	c.origin_us = origin_of(&c, loaded->root);
-	start(&c, loaded->root);
-	gm_tree_begin(c.tree, GM_TREE_DICT);
-	put_text(&c, "displayTimeUnit", "ms");
-	gm_tree_name(c.tree, "traceEvents");
-	gm_tree_begin(c.tree, GM_TREE_LIST);
-	for (int d = GM_ROW_HOST; d < DEVICES; d++)
-		if (c.devices[d + 1].any) {
-			put_process(&c, d);
-			put_live(&c, d, c.origin_us);
-			put_reserved(&c, d, c.origin_us);
-		}
-	put_rows(&c);
-	r = put_annotations(&c, loaded->root);
-	gm_tree_end(c.tree);
-	gm_tree_end(c.tree);
-out_free:
 	gm_lives_close(&c.lives);
 	free(c.devices);
-	if (c.tree) {
-		int end = gm_tree_close(c.tree);
-
-		r = r ? r : end;
-	}
-	return r;
+	end = c.writer ? gm_writer_close(c.writer) : -ENOMEM;
+	return r ? r : end;
 }

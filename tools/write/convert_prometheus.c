@@ -11,7 +11,6 @@
 #include "tools/show/lives.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
-#include "tools/read/value.h"
 
 /* What every line of one process carries. */
 struct page {
@@ -123,35 +122,19 @@ static void put_metric(const struct page *page, const struct metric *metric)
 }
 
 /* What a device's rows say, summed by their text: a library that was loaded twice has two. */
-struct holders {
-	struct gm_values *texts;
-	struct gm_table known;		/* text -> place + 1 */
-	const struct gm_value **names;
-	int64_t *bytes;
-	size_t count;
-};
-
-static void sum_rows(struct page *page, struct holders *to, const json_t *rows, const char *member)
+static json_t *sum_rows(struct page *page, const json_t *rows, const char *member)
 {
-	size_t all = json_array_size(rows);
+	json_t *sums = json_object();
+	const json_t *row;
+	size_t i;
 
-	to->texts = gm_values_open(SIZE_MAX);
-	to->names = calloc(all + 1, sizeof(*to->names));
-	to->bytes = calloc(all + 1, sizeof(*to->bytes));
-	page->failed |= !to->texts || !to->names || !to->bytes;
-	for (size_t i = 0; !page->failed && i < all; i++) {
-		const json_t *row = json_array_get(rows, i);
+	json_array_foreach(rows, i, row) {
 		const char *text = clean(gm_json_text(row, member));
-		const struct gm_value *name = gm_value_text(to->texts, text, strlen(text));
-		size_t at = name ? gm_table_get(&to->known, (uint64_t)(uintptr_t)name, 0) : 0;
+		int64_t sum = gm_wrap_add(gm_json_number(sums, text), gm_json_number(row, "allocated_bytes"));
 
-		if (!at) {
-			to->names[to->count] = name;
-			at = ++to->count;
-			page->failed |= !name || gm_table_put(&to->known, (uint64_t)(uintptr_t)name, 0, at);
-		}
-		to->bytes[at - 1] = gm_wrap_add(to->bytes[at - 1], gm_json_number(row, "allocated_bytes"));
+		page->failed |= json_object_set_new(sums, text, json_integer(sum)) != 0;
 	}
+	return sums;
 }
 
 /* Who holds a device: by module or by kind. */
@@ -160,21 +143,19 @@ static void put_holders(struct page *page, const char *name, const char *list,
 {
 	put_head(page, name, "gauge", "Bytes allocated, by who asked or of which kind");
 	for (size_t d = 0; d < page->device_count; d++) {
-		struct holders holders = { .count = 0 };
+		json_t *sums = sum_rows(page, gm_json_list(page->devices[d], list), member);
+		const json_t *sum;
+		const char *text;
 
-		sum_rows(page, &holders, gm_json_list(page->devices[d], list), member);
-		for (size_t i = 0; !page->failed && i < holders.count; i++) {
+		json_object_foreach(sums, text, sum) {
 			fprintf(page->out, "gpumem_%s", name);
 			put_labels(page);
 			fprintf(page->out, ",device=\"%" PRId64 "\",",
 				gm_json_number(page->devices[d], "device"));
-			put_label(page->out, label, holders.names[i]->u.text);
-			fprintf(page->out, "} %" PRId64 "\n", holders.bytes[i]);
+			put_label(page->out, label, text);
+			put_value(page, sum);
 		}
-		gm_table_free(&holders.known);
-		gm_values_close(holders.texts);
-		free(holders.names);
-		free(holders.bytes);
+		json_decref(sums);
 	}
 }
 
@@ -206,10 +187,10 @@ static void put_single(const struct page *page, const char *name, const char *ty
 	fprintf(page->out, "} %" PRId64 "\n", value);
 }
 
-int gm_convert_prometheus(FILE *out, const struct gm_loaded *loaded, char note[256])
+int gm_convert_prometheus(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	struct page page = { .out = out, .root = loaded->root };
-	const json_t *root = loaded->root;
+	struct page page = { .out = out, .root = loaded->snapshot.root };
+	const json_t *root = loaded->snapshot.root;
 	const json_t *host = gm_json_object(gm_json_object(root, "host"), "memory_stats");
 	const json_t *history = gm_json_object(root, "history");
 

@@ -11,66 +11,48 @@
 #include "tools/write/csv.h"
 #include "tools/show/show.h"
 #include "tools/show/stacks.h"
-#include "tools/read/trace_rows.h"
+#include "tools/read/snapshot.h"
 
-#define AHEAD 12			/* rows whose stacks are fetched before their turn: see gm_csv_expect */
-#define SOON 3
-
-static void put_row(struct gm_sink *sink, const json_t *root, struct gm_csv_stacks *stacks,
-		    const struct gm_row *row)
+static void put_row(struct gm_out *out, const json_t *root, struct gm_csv_stacks *stacks, const struct gm_row *row)
 {
-	gm_csv_begin_row(sink, row);
-	gm_csv_quoted(sink, gm_show_module_path(root, row->module));
-	gm_sink_put(sink, ",", 1);
-	gm_csv_stack(stacks, sink, row->stack);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_annotation(sink, root, row);
-	gm_sink_put(sink, "\n", 1);
+	gm_csv_begin_row(out, row);
+	gm_csv_quoted(out, gm_show_module_path(root, row->module));
+	gm_out_text(out, ",");
+	gm_csv_stack(stacks, out, row->stack);
+	gm_out_text(out, ",");
+	gm_csv_annotation(out, root, row);
+	gm_out_text(out, "\n");
 }
 
-static int put_rows(FILE *out, const json_t *root, const struct gm_stacks *stacks,
-		    const struct gm_row *rows, size_t count)
+static int put_rows(FILE *file, const struct gm_snapshot *snapshot, const struct gm_stacks *stacks)
 {
-	struct gm_csv_stacks texts;
-	struct gm_sink sink;
-	int r = gm_csv_stacks_open(&texts, stacks), end;
-
-	if (r)
-		return r;
-	r = gm_sink_open(&sink, out);
-	if (!r)
-		gm_sink_text(&sink, "time_us,device,action,addr,size,stream,kind,thread,module,stack,"
-			     GM_CSV_ANNOTATION "\n");
-	for (size_t i = 0; i < count && !r && !sink.error; i++) {
-		if (i + AHEAD < count)
-			gm_csv_expect(&texts, rows[i + AHEAD].stack, false);
-		if (i + SOON < count)
-			gm_csv_expect(&texts, rows[i + SOON].stack, true);
-		put_row(&sink, root, &texts, &rows[i]);
-	}
-	end = gm_sink_close(&sink);
-	gm_csv_stacks_close(&texts);
-	return r ? r : end;
-}
-
-int gm_convert_csv(FILE *out, const struct gm_loaded *loaded, char note[256])
-{
-	struct gm_stacks stacks;
-	struct gm_row *rows;
-	size_t count;
+	struct gm_out out = gm_out_to(file);
+	struct gm_csv_stacks cells;
 	int r;
 
-	if (gm_rows_of(loaded->root, &rows, &count))
+	if (gm_csv_stacks_open(&cells, stacks))
 		return -ENOMEM;
-	r = gm_rows_annotate(loaded->root, &rows, &count);
-	if (!r && !count)
+	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,module,stack," GM_CSV_ANNOTATION "\n");
+	for (size_t i = 0; i < snapshot->row_count && !out.error; i++)
+		put_row(&out, snapshot->root, &cells, &snapshot->rows[i]);
+	r = gm_out_end(&out);
+	gm_csv_stacks_close(&cells);
+	return r;
+}
+
+int gm_convert_csv(FILE *out, struct gm_loaded *loaded, char note[256])
+{
+	struct gm_snapshot *snapshot = &loaded->snapshot;
+	struct gm_stacks stacks;
+	int r = gm_snapshot_annotate(snapshot);
+
+	if (!r && !snapshot->row_count)
 		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
-	r = r ? r : gm_stacks_open(&stacks, loaded->root);
-	if (!r) {
-		r = put_rows(out, loaded->root, &stacks, rows, count);
-		gm_stacks_close(&stacks);
-	}
-	free(rows);
+	r = r ? r : gm_stacks_open(&stacks, snapshot);
+	if (r)
+		return r;
+	r = put_rows(out, snapshot, &stacks);
+	gm_stacks_close(&stacks);
 	return r;
 }
 
@@ -93,18 +75,14 @@ static void put_rmm(FILE *out, const struct gm_row *row)
 		(unsigned long long)row->stream);
 }
 
-int gm_convert_rmm(FILE *out, const struct gm_loaded *loaded, char note[256])
+int gm_convert_rmm(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	struct gm_row *rows;
-	size_t count;
+	const struct gm_snapshot *snapshot = &loaded->snapshot;
 
-	if (gm_rows_of(loaded->root, &rows, &count))
-		return -ENOMEM;
-	if (!count)
+	if (!snapshot->row_count)
 		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
 	fputs("Thread,Time,Action,Pointer,Size,Stream\n", out);
-	for (size_t i = 0; i < count; i++)
-		put_rmm(out, &rows[i]);
-	free(rows);
+	for (size_t i = 0; i < snapshot->row_count; i++)
+		put_rmm(out, &snapshot->rows[i]);
 	return 0;
 }

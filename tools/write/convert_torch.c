@@ -3,21 +3,21 @@
  */
 #include <errno.h>
 
-#include "tools/read/bulk.h"
 #include "tools/write/convert.h"
 #include "tools/torch/torch_write.h"
+#include "tools/write/snapshot_write.h"
 
 #define VIEWER_MOST UINT64_C(536870888)	/* characters of a text in V8: more the page cannot open */
 
-/* End @tree; say so when PyTorch's page will not open it. */
-static int close_tree(struct gm_tree *tree, char note[256])
+/* End @writer; say so when PyTorch's page will not open it. */
+static int close_writer(struct gm_writer *writer, char note[256])
 {
-	uint64_t bytes = gm_tree_bytes(tree);
+	uint64_t bytes = gm_writer_bytes(writer);
 
 	if (bytes > VIEWER_MOST)
 		snprintf(note, 256, "%llu bytes of JSON are more than pytorch.org/memory_viz opens (%llu): use "
 			 "--to pickle", (unsigned long long)bytes, (unsigned long long)VIEWER_MOST);
-	return gm_tree_close(tree);
+	return gm_writer_close(writer);
 }
 
 static void say_left_out(const struct gm_torch_fit *fit, char note[256])
@@ -33,41 +33,42 @@ static void say_left_out(const struct gm_torch_fit *fit, char note[256])
 			 length ? "; and" : "left out, as it is of every statistic", fit->others_left_out);
 }
 
-static int write_tree(struct gm_tree *tree, const struct gm_loaded *loaded, char note[256])
+static int write_torch(struct gm_writer *writer, struct gm_loaded *loaded, char note[256])
 {
+	struct gm_snapshot *snapshot = &loaded->snapshot;
 	struct gm_torch_fit fit;
 	int r = 0, end;
 
-	if (!tree)
+	if (!writer)
 		return -ENOMEM;
 	if (loaded->torch) {
-		gm_torch_write_value(tree, loaded->torch);
-		return close_tree(tree, note);
+		gm_torch_write_value(writer, loaded->torch);
+		return close_writer(writer, note);
 	}
-	r = gm_torch_make_fit(&fit, loaded->root);
+	r = gm_torch_make_fit(&fit, snapshot);
 	if (!r) {
-		r = gm_torch_write(tree, loaded->root, &fit);
+		r = gm_torch_write(writer, snapshot, &fit);
 		say_left_out(&fit, note);
-		if (!fit.count && !gm_value_length(gm_bulk_list(loaded->root, "segments")))
+		if (!snapshot->row_count && !snapshot->segment_count)
 			snprintf(note, 256, "nothing is in it: neither events nor segments");
 		gm_torch_unfit(&fit);
 	}
-	end = close_tree(tree, note);
+	end = close_writer(writer, note);
 	return r ? r : end;
 }
 
-int gm_convert_pickle(FILE *out, const struct gm_loaded *loaded, char note[256])
+int gm_convert_pickle(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	return write_tree(gm_tree_pickle(out), loaded, note);
+	return write_torch(gm_writer_pickle(out), loaded, note);
 }
 
-int gm_convert_torch_json(FILE *out, const struct gm_loaded *loaded, char note[256])
+int gm_convert_torch_json(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	return write_tree(gm_tree_json(out), loaded, note);
+	return write_torch(gm_writer_json(out), loaded, note);
 }
 
-int gm_convert_snapshot(FILE *out, const struct gm_loaded *loaded, char note[256])
+int gm_convert_snapshot(FILE *out, struct gm_loaded *loaded, char note[256])
 {
 	(void)note;
-	return gm_bulk_write(loaded->root, out);
+	return gm_snapshot_json(&loaded->snapshot, out);
 }

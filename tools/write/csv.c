@@ -6,9 +6,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "tools/read/json_flat.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
 
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
@@ -19,231 +18,143 @@ static bool is_formula(const char *text)
 	return *text && strchr("=+-@\t\r", *text);
 }
 
-/* How many bytes of @text can stand in a cell as they are. */
-static size_t plain_bytes(const char *text, size_t bytes)
+/* @text as it stands within quotes. */
+static void put_inside(struct gm_out *out, const char *text)
 {
-	size_t at = 0;
+	size_t plain = 0, odd, i;
 
-	while (bytes - at >= 8 && gm_flat_plain(text + at))
-		at += 8;
-	while (at < bytes && text[at] != '"' && !gm_show_control(text + at))
-		at++;
-	return at;
-}
-
-/* What the bytes behind those become; they are @ret_bytes. */
-static const char *instead(const char *text, size_t *ret_bytes)
-{
-	*ret_bytes = *text == '"' ? 1 : gm_show_control(text);
-	return *text == '"' ? "\"\"" : "?";
-}
-
-void gm_csv_quoted(struct gm_sink *sink, const char *text)
-{
-	size_t left = strlen(text), bytes;
-
-	gm_sink_put(sink, "\"'", is_formula(text) ? 2 : 1);
-	while (left) {
-		bytes = plain_bytes(text, left);
-		gm_sink_put(sink, text, bytes);
-		left -= bytes;
-		text += bytes;
-		if (!left)
-			break;
-		gm_sink_text(sink, instead(text, &bytes));
-		left -= bytes;
-		text += bytes;
+	for (i = 0; text[i]; i += odd ? odd : 1) {
+		odd = text[i] == '"' ? 1 : gm_show_control(text + i);
+		if (!odd)
+			continue;
+		gm_out_put(out, text + plain, i - plain);
+		gm_out_text(out, text[i] == '"' ? "\"\"" : "?");
+		plain = i + odd;
 	}
-	gm_sink_put(sink, "\"", 1);
+	gm_out_put(out, text + plain, i - plain);
+}
+
+void gm_csv_quoted(struct gm_out *out, const char *text)
+{
+	gm_out_text(out, is_formula(text) ? "\"'" : "\"");
+	put_inside(out, text);
+	gm_out_text(out, "\"");
 }
 
 /* "17,0,": when and where. */
-static void put_moment(struct gm_sink *sink, const struct gm_row *row)
+static void put_moment(struct gm_out *out, const struct gm_row *row)
 {
-	gm_sink_number(sink, row->time_us);
+	gm_out_number(out, row->time_us);
 	if (row->device == GM_ROW_HOST) {
-		gm_sink_text(sink, ",host,");
+		gm_out_text(out, ",host,");
 		return;
 	}
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->device);
-	gm_sink_put(sink, ",", 1);
+	gm_out_text(out, ",");
+	gm_out_number(out, row->device);
+	gm_out_text(out, ",");
 }
 
-void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row)
+void gm_csv_begin_row(struct gm_out *out, const struct gm_row *row)
 {
-	put_moment(sink, row);
-	gm_csv_quoted(sink, row->action);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_word(sink, row->address);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->size);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->stream);
-	gm_sink_put(sink, ",", 1);
-	gm_csv_quoted(sink, row->kind);
-	gm_sink_put(sink, ",", 1);
-	gm_sink_number(sink, row->thread);
-	gm_sink_put(sink, ",", 1);
+	put_moment(out, row);
+	gm_csv_quoted(out, row->action);
+	gm_out_text(out, ",");
+	gm_out_word(out, row->address);
+	gm_out_text(out, ",");
+	gm_out_number(out, row->size);
+	gm_out_text(out, ",");
+	gm_out_number(out, row->stream);
+	gm_out_text(out, ",");
+	gm_csv_quoted(out, row->kind);
+	gm_out_text(out, ",");
+	gm_out_number(out, row->thread);
+	gm_out_text(out, ",");
 }
 
-void gm_csv_annotation(struct gm_sink *sink, const json_t *root, const struct gm_row *row)
+void gm_csv_annotation(struct gm_out *out, const json_t *root, const struct gm_row *row)
 {
 	const json_t *annotation = gm_row_annotation(root, row);
 
 	if (annotation)
-		gm_csv_quoted(sink, gm_json_text(annotation, "stage"));
-	gm_sink_put(sink, ",", 1);
+		gm_csv_quoted(out, gm_json_text(annotation, "stage"));
+	gm_out_text(out, ",");
 	if (annotation)
-		gm_csv_quoted(sink, gm_json_text(annotation, "name"));
+		gm_csv_quoted(out, gm_json_text(annotation, "name"));
 }
 
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
-/* A name as it stands in a cell: most are there already. NULL: out of memory. */
-static const char *made_up(struct gm_csv_stacks *of, const char *text, size_t *ret_bytes)
-{
-	size_t left = strlen(text), bytes = plain_bytes(text, left);
-	const struct gm_value *value;
-	char *made, *at;
-
-	*ret_bytes = left;
-	if (bytes == left)
-		return text;
-	made = at = malloc(2 * left);
-	for (; made && left; left -= bytes, text += bytes) {
-		bytes = plain_bytes(text, left);
-		at = mempcpy(at, text, bytes);
-		if (bytes < left) {
-			left -= bytes;
-			text += bytes;
-			at = stpcpy(at, instead(text, &bytes));
-		}
-	}
-	value = made ? gm_value_text(of->values, made, (size_t)(at - made)) : NULL;
-	*ret_bytes = (size_t)(at - made);
-	free(made);
-	return value ? value->u.text : NULL;
-}
-
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks)
 {
-	bool whole;
-
-	*of = (struct gm_csv_stacks){
-		.stacks = stacks, .texts = calloc(stacks->count + 1, sizeof(*of->texts)),
-		.frames = calloc(stacks->frame_count + 1, sizeof(*of->frames)), .values = gm_values_open(SIZE_MAX),
-	};
-	whole = of->texts && of->frames && of->values;
-	for (size_t i = 0; whole && i < stacks->frame_count; i++) {
-		struct gm_csv_frame *frame = &of->frames[i];
-
-		frame->name = made_up(of, stacks->frames[i].name, &frame->name_bytes);
-		frame->file = made_up(of, stacks->frames[i].file, &frame->file_bytes);
-		whole = frame->name && frame->file;
-	}
-	if (whole)
-		return 0;
-	gm_csv_stacks_close(of);
-	return -ENOMEM;
+	*of = (struct gm_csv_stacks){ .stacks = stacks, .cells = calloc(stacks->count + 1, sizeof(*of->cells)) };
+	return of->cells ? 0 : -ENOMEM;
 }
 
 void gm_csv_stacks_close(struct gm_csv_stacks *of)
 {
-	for (size_t i = 0; of->texts && i < of->stacks->count; i++)
-		free(of->texts[i].text);
-	free(of->texts);
-	free(of->frames);
-	gm_values_close(of->values);
+	for (size_t i = 0; of->cells && i < of->stacks->count; i++)
+		free(of->cells[i]);
+	free(of->cells);
 }
 
-/* Stacks whose texts are too many to be kept. */
-static void put_frame(const struct gm_csv_stacks *of, struct gm_sink *sink, uint32_t id, bool last)
+static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
 {
-	const struct gm_csv_frame *frame = &of->frames[id];
-	int64_t line = of->stacks->frames[id].line;
+	gm_out_text(out, is_formula(stacks->frames[ids[count - 1]].name) ? "\"'" : "\"");
+	while (count-- && !out->error) {
+		const struct gm_frame *frame = &stacks->frames[ids[count]];
 
-	gm_sink_put_kept(sink, frame->name, frame->name_bytes);
-	if (line > 0) {
-		gm_sink_put(sink, " (", 2);
-		gm_sink_put_kept(sink, frame->file, frame->file_bytes);
-		gm_sink_put(sink, ":", 1);
-		gm_sink_number(sink, line);
-		gm_sink_put(sink, ")", 1);
+		put_inside(out, frame->name);
+		if (frame->line > 0) {
+			gm_out_text(out, " (");
+			put_inside(out, frame->file);
+			gm_out_text(out, ":");
+			gm_out_number(out, frame->line);
+			gm_out_text(out, ")");
+		}
+		gm_out_text(out, count ? ";" : "\"");
 	}
-	if (!last)
-		gm_sink_put(sink, ";", 1);
 }
 
-/* The same at the end of what is made up. */
-static char *copy_frame(const struct gm_csv_stacks *of, char *to, uint32_t id, bool last)
+/* The same in memory. NULL: there is none for it. */
+static char *cell_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
 {
-	const struct gm_csv_frame *frame = &of->frames[id];
-	int64_t line = of->stacks->frames[id].line;
-	char room[24], *digits;
+	char *cell = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&cell, &bytes);
+	struct gm_out out = gm_out_to(to);
 
-	to = mempcpy(to, frame->name, frame->name_bytes);
-	if (line > 0) {
-		to = mempcpy(to, " (", 2);
-		to = mempcpy(to, frame->file, frame->file_bytes);
-		*to++ = ':';
-		digits = gm_sink_digits(room, (uint64_t)line, false);
-		to = mempcpy(to, digits, (size_t)(room + sizeof(room) - digits));
-		*to++ = ')';
+	if (to)
+		put_stack(&out, stacks, ids, count);
+	if (!to || fclose(to) || out.error) {
+		free(cell);
+		return NULL;
 	}
-	if (!last)
-		*to++ = ';';
-	return to;
+	return cell;
 }
 
-/* Make up the text of @stack, as long as there is room for more of them. */
-static void make(struct gm_csv_stacks *of, struct gm_csv_text *ret, const uint32_t *ids, size_t count)
+/* Whether there is room for one more cell. */
+static bool is_to_keep(const struct gm_csv_stacks *of, const uint32_t *ids, size_t count)
 {
-	size_t most = 0;
-	char *at;
+	size_t bytes = of->kept;
 
-	for (size_t i = 0; i < count; i++)
-		most += of->frames[ids[i]].name_bytes + of->frames[ids[i]].file_bytes + 32;
-	ret->text = most <= KEPT_MOST - of->kept ? malloc(most + 2) : NULL;
-	if (!ret->text)
-		return;
-	at = ret->text;
-	if (is_formula(of->frames[ids[count - 1]].name))
-		*at++ = '\'';
-	while (count--)
-		at = copy_frame(of, at, ids[count], !count);
-	ret->bytes = (size_t)(at - ret->text);
-	of->kept += ret->bytes;
-	at = realloc(ret->text, ret->bytes + 1);
-	ret->text = at ? at : ret->text;
+	for (size_t i = 0; i < count && bytes < KEPT_MOST; i++)
+		bytes += strlen(of->stacks->frames[ids[i]].name) + strlen(of->stacks->frames[ids[i]].file);
+	return bytes < KEPT_MOST;
 }
 
-void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack)
+void gm_csv_stack(struct gm_csv_stacks *of, struct gm_out *out, int64_t stack)
 {
-	bool is_one = stack >= 0 && (uint64_t)stack < of->stacks->count;
-	struct gm_csv_text *known = is_one ? &of->texts[stack] : NULL;
-	size_t count = 0;
-	const uint32_t *ids = known && !known->text ? gm_stack(of->stacks, stack, &count) : NULL;
+	size_t count;
+	const uint32_t *ids = gm_stack(of->stacks, stack, &count);
 
-	gm_sink_put(sink, "\"", 1);
-	if (count)
-		make(of, known, ids, count);
-	if (known && known->text)
-		gm_sink_put_kept(sink, known->text, known->bytes);
-	else if (count && is_formula(of->frames[ids[count - 1]].name))
-		gm_sink_put(sink, "'", 1);
-	if (!known || !known->text)
-		while (count--)
-			put_frame(of, sink, ids[count], !count);
-	gm_sink_put(sink, "\"", 1);
-}
-
-void gm_csv_expect(const struct gm_csv_stacks *of, int64_t stack, bool soon)
-{
-	const struct gm_csv_text *text = stack >= 0 && (uint64_t)stack < of->stacks->count ? &of->texts[stack] : NULL;
-
-	if (text && !soon)
-		__builtin_prefetch(text);
-	for (size_t at = 0; text && soon && text->text && at < 4; at++)
-		__builtin_prefetch(text->text + 64 * at);
+	if (count && !of->cells[stack] && is_to_keep(of, ids, count)) {
+		of->cells[stack] = cell_of(of->stacks, ids, count);
+		of->kept += of->cells[stack] ? strlen(of->cells[stack]) : 0;
+	}
+	if (!count)
+		gm_out_text(out, "\"\"");
+	else if (of->cells[stack])
+		gm_out_text(out, of->cells[stack]);
+	else
+		put_stack(out, of->stacks, ids, count);
 }

@@ -5,27 +5,25 @@
 #ifndef GM_TOOLS_CSV_H
 #define GM_TOOLS_CSV_H
 
-#include "tools/write/sink.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/stacks.h"
-#include "tools/read/trace_rows.h"
+#include "tools/write/out.h"
 
 /* A text within quotes, its own doubled; what a terminal would obey is a '?', and one that a spreadsheet
  * would take for a formula begins with an apostrophe. */
-void gm_csv_quoted(struct gm_sink *sink, const char *text);
+void gm_csv_quoted(struct gm_out *out, const char *text);
 
 /* time_us, device, action, address, size, stream, kind and thread, with the comma behind them. */
-void gm_csv_begin_row(struct gm_sink *sink, const struct gm_row *row);
+void gm_csv_begin_row(struct gm_out *out, const struct gm_row *row);
 
 /* The stage and the text of what the program said; two empty cells of other events. */
 #define GM_CSV_ANNOTATION "stage,text"
-void gm_csv_annotation(struct gm_sink *sink, const json_t *root, const struct gm_row *row);
+void gm_csv_annotation(struct gm_out *out, const json_t *root, const struct gm_row *row);
 
-/* Stacks as texts, made up once and kept. */
+/* Stacks as cells, made up once and kept. */
 struct gm_csv_stacks {
 	const struct gm_stacks *stacks;
-	struct gm_csv_text { char *text; size_t bytes; } *texts;	/* by stack; NULL not yet */
-	struct gm_csv_frame { const char *name, *file; size_t name_bytes, file_bytes; } *frames;
-	struct gm_values *values;	/* where names lie that a cell cannot have as they are */
+	char **cells;			/* by stack; NULL: not asked for yet */
 	size_t kept;			/* bytes */
 };
 
@@ -33,12 +31,7 @@ struct gm_csv_stacks {
 int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks);
 void gm_csv_stacks_close(struct gm_csv_stacks *of);
 
-/* "main (app.c:12);f (f.c:3)" likewise: the outermost first. The texts, and the names of the
- * snapshot, must outlive the sink. */
-void gm_csv_stack(struct gm_csv_stacks *of, struct gm_sink *sink, int64_t stack);
-
-/* It will be asked for: first of all, some ten before, then @soon, some three before, so that it comes
- * into the cache meanwhile. */
-void gm_csv_expect(const struct gm_csv_stacks *of, int64_t stack, bool soon);
+/* "main (app.c:12);f (f.c:3)" likewise: the outermost first. */
+void gm_csv_stack(struct gm_csv_stacks *of, struct gm_out *out, int64_t stack);
 
 #endif

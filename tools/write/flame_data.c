@@ -9,7 +9,7 @@
 #include "tools/write/flame.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
-#include "tools/write/tree_write.h"
+#include "tools/write/writer.h"
 #include "tools/read/value.h"
 
 const char *gm_weigh_name(enum gm_weigh weigh)
@@ -36,63 +36,59 @@ static int64_t weight_of(const struct gm_life *life, enum gm_weigh weigh, int64_
 /* ---- what is shown alike ---------------------------------------------------------------------- */
 
 /* A function has a frame for each place that it calls from. */
-static const struct gm_value *frame_text(struct gm_values *texts, const struct gm_frame *frame, bool by_line)
+static const char *frame_text(struct gm_values *texts, const struct gm_frame *frame, bool by_line)
 {
-	char label[512], text[1200];
+	char text[1200];
 
-	gm_flame_label(frame, label, sizeof(label));
-	if (!by_line)
-		return gm_value_text(texts, label, strlen(label));
-	snprintf(text, sizeof(text), "%s\n%.600s\n%lld", label, frame->file, (long long)frame->line);
+	gm_flame_label(frame, text, 512);
+	if (by_line)
+		snprintf(text + strlen(text), sizeof(text) - 512, "\n%.600s\n%lld", frame->file, (long long)frame->line);
 	gm_show_repair(text);
-	return gm_value_text(texts, text, strlen(text));
+	return gm_values_string(texts, text, strlen(text));
 }
 
-static int find_alike(struct gm_flame *flame, struct gm_values *texts, bool by_line,
-		      const struct gm_value **text_of)
+static int find_alike(struct gm_flame *flame, struct gm_values *texts, bool by_line)
 {
 	struct gm_table first = { .count = 0 };		/* a text -> frame + 1 */
-	size_t i;
+	int r = 0;
 
-	for (i = 0; i < flame->stacks->frame_count; i++) {
-		uint64_t key, at;
+	for (size_t i = 0; !r && i < flame->stacks->frame_count; i++) {
+		uint64_t key = (uint64_t)(uintptr_t)frame_text(texts, &flame->stacks->frames[i], by_line);
+		uint64_t at = gm_table_get(&first, key, 0);
 
-		text_of[i] = frame_text(texts, &flame->stacks->frames[i], by_line);
-		key = (uint64_t)(uintptr_t)text_of[i];
-		at = key ? gm_table_get(&first, key, 0) : 0;
-		if (!key || (!at && gm_table_put(&first, key, 0, i + 1)))
-			break;
 		flame->alike[i] = (uint32_t)(at ? at - 1 : i);
+		if (!key || (!at && gm_table_put(&first, key, 0, i + 1)))
+			r = -ENOMEM;
 	}
 	gm_table_free(&first);
-	return i < flame->stacks->frame_count ? -ENOMEM : 0;
+	return r;
 }
 
 /* The first of the stacks that are shown alike weighs what all of them do. */
-static int weigh_alike(struct gm_flame *flame, struct gm_values *texts, const struct gm_value **text_of)
+static int weigh_alike(struct gm_flame *flame, struct gm_values *texts)
 {
-	struct gm_table first = { .count = 0 };		/* a list of texts -> stack + 1 */
-	const struct gm_value **list = NULL;
+	struct gm_table first = { .count = 0 };		/* the frames, as a text -> stack + 1 */
+	uint32_t *list = NULL;
 	int r = 0;
 
 	for (size_t s = 0; !r && s < flame->count; s++) {
-		const struct gm_value **larger, *all;
 		size_t count;
 		const uint32_t *ids = gm_stack(flame->stacks, (int64_t)s, &count);
-		uint64_t at;
+		uint32_t *larger = flame->weights[s] ? realloc(list, (count + 1) * sizeof(*list)) : NULL;
+		uint64_t key = 0, at;
 
 		if (!flame->weights[s])
 			continue;
-		larger = realloc(list, (count + 1) * sizeof(*list));
 		list = larger ? larger : list;
 		for (size_t i = 0; larger && i < count; i++)
-			list[i] = text_of[ids[i]];
-		all = larger ? gm_value_shared(texts, GM_VALUE_LIST, list, count) : NULL;
-		at = all ? gm_table_get(&first, (uint64_t)(uintptr_t)all, 0) : 0;
+			list[i] = flame->alike[ids[i]];
+		if (larger)
+			key = (uint64_t)(uintptr_t)gm_values_string(texts, (const char *)list, count * sizeof(*list));
+		at = gm_table_get(&first, key, 1);
 		if (at) {
 			flame->weights[at - 1] += flame->weights[s];
 			flame->weights[s] = 0;
-		} else if (!all || gm_table_put(&first, (uint64_t)(uintptr_t)all, 0, s + 1)) {
+		} else if (!key || gm_table_put(&first, key, 1, s + 1)) {
 			r = -ENOMEM;
 		}
 	}
@@ -103,17 +99,15 @@ static int weigh_alike(struct gm_flame *flame, struct gm_values *texts, const st
 
 static int join_alike(struct gm_flame *flame, bool by_line)
 {
-	const struct gm_value **text_of = calloc(flame->stacks->frame_count + 1, sizeof(*text_of));
-	struct gm_values *texts = gm_values_open(SIZE_MAX);
+	struct gm_values *texts = gm_values_open();
 	int r = -ENOMEM;
 
 	flame->alike = calloc(flame->stacks->frame_count + 1, sizeof(*flame->alike));
-	if (text_of && texts && flame->alike)
-		r = find_alike(flame, texts, by_line, text_of);
+	if (texts && flame->alike)
+		r = find_alike(flame, texts, by_line);
 	if (!r)
-		r = weigh_alike(flame, texts, text_of);
+		r = weigh_alike(flame, texts);
 	gm_values_close(texts);
-	free(text_of);
 	return r;
 }
 
@@ -203,15 +197,9 @@ void gm_flame_folded(FILE *out, const struct gm_flame *flame)
 
 /* ---- speedscope ------------------------------------------------------------------------------- */
 
-static void put_text(struct gm_tree *tree, const char *name, const char *text)
-{
-	gm_tree_name(tree, name);
-	gm_tree_string(tree, text);
-}
-
 /* The frames that are in a stack of some profile, each once; @numbers: their places + 1 in the file. The
  * one behind them all stands for no stack. */
-static void put_frames(struct gm_tree *tree, const struct gm_flame *flames, size_t profiles, uint32_t *numbers)
+static void put_frames(struct gm_writer *w, const struct gm_flame *flames, size_t profiles, uint32_t *numbers)
 {
 	const struct gm_stacks *stacks = flames[0].stacks;
 	uint32_t next = 0;
@@ -226,87 +214,83 @@ static void put_frames(struct gm_tree *tree, const struct gm_flame *flames, size
 			while (flames[p].weights[s] && count--)
 				numbers[flames[p].alike[ids[count]]] = 1;
 		}
-	gm_tree_name(tree, "shared");
-	gm_tree_begin(tree, GM_TREE_DICT);
-	gm_tree_name(tree, "frames");
-	gm_tree_begin(tree, GM_TREE_LIST);
+	gm_writer_string(w, "shared");
+	gm_writer_begin(w, GM_WRITER_DICT);
+	gm_writer_string(w, "frames");
+	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t i = 0; i <= stacks->frame_count; i++) {
 		if (!numbers[i])
 			continue;
 		numbers[i] = ++next;
-		gm_tree_begin(tree, GM_TREE_DICT);
-		put_text(tree, "name", i < stacks->frame_count ? stacks->frames[i].name : "(no stack)");
+		gm_writer_begin(w, GM_WRITER_DICT);
+		gm_writer_put_string(w, "name", i < stacks->frame_count ? stacks->frames[i].name : "(no stack)");
 		if (i < stacks->frame_count) {
-			put_text(tree, "file", stacks->frames[i].file);
-			gm_tree_name(tree, "line");
-			gm_tree_int(tree, stacks->frames[i].line);
+			gm_writer_put_string(w, "file", stacks->frames[i].file);
+			gm_writer_put_int(w, "line", stacks->frames[i].line);
 		}
-		gm_tree_end(tree);
+		gm_writer_end(w);
 	}
-	gm_tree_end(tree);
-	gm_tree_end(tree);
+	gm_writer_end(w);
+	gm_writer_end(w);
 }
 
-static void put_sample(struct gm_tree *tree, const struct gm_flame *flame, size_t stack, const uint32_t *numbers)
+static void put_sample(struct gm_writer *w, const struct gm_flame *flame, size_t stack, const uint32_t *numbers)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(flame->stacks, (int64_t)stack, &count);
 
-	gm_tree_begin(tree, GM_TREE_LIST);
+	gm_writer_begin(w, GM_WRITER_LIST);
 	if (!count)
-		gm_tree_int(tree, numbers[flame->stacks->frame_count] - INT64_C(1));
+		gm_writer_int(w, numbers[flame->stacks->frame_count] - INT64_C(1));
 	while (count--)
-		gm_tree_int(tree, numbers[flame->alike[ids[count]]] - INT64_C(1));
-	gm_tree_end(tree);
+		gm_writer_int(w, numbers[flame->alike[ids[count]]] - INT64_C(1));
+	gm_writer_end(w);
 }
 
-static void put_profile(struct gm_tree *tree, const struct gm_flame *flame, const uint32_t *numbers)
+static void put_profile(struct gm_writer *w, const struct gm_flame *flame, const uint32_t *numbers)
 {
-	gm_tree_begin(tree, GM_TREE_DICT);
-	put_text(tree, "type", "sampled");
-	put_text(tree, "name", gm_weigh_name(flame->weigh));
-	put_text(tree, "unit", flame->weigh == GM_WEIGH_COUNT ? "none" : "bytes");
-	gm_tree_name(tree, "startValue");
-	gm_tree_int(tree, 0);
-	gm_tree_name(tree, "endValue");
-	gm_tree_int(tree, flame->total);
-	gm_tree_name(tree, "samples");
-	gm_tree_begin(tree, GM_TREE_LIST);
+	gm_writer_begin(w, GM_WRITER_DICT);
+	gm_writer_put_string(w, "type", "sampled");
+	gm_writer_put_string(w, "name", gm_weigh_name(flame->weigh));
+	gm_writer_put_string(w, "unit", flame->weigh == GM_WEIGH_COUNT ? "none" : "bytes");
+	gm_writer_put_int(w, "startValue", 0);
+	gm_writer_put_int(w, "endValue", flame->total);
+	gm_writer_string(w, "samples");
+	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
-			put_sample(tree, flame, s, numbers);
-	gm_tree_end(tree);
-	gm_tree_name(tree, "weights");
-	gm_tree_begin(tree, GM_TREE_LIST);
+			put_sample(w, flame, s, numbers);
+	gm_writer_end(w);
+	gm_writer_string(w, "weights");
+	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
-			gm_tree_int(tree, flame->weights[s]);
-	gm_tree_end(tree);
-	gm_tree_end(tree);
+			gm_writer_int(w, flame->weights[s]);
+	gm_writer_end(w);
+	gm_writer_end(w);
 }
 
 int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, const char *title)
 {
 	uint32_t *numbers = calloc(flames[0].stacks->frame_count + 1, sizeof(*numbers));
-	struct gm_tree *tree = numbers ? gm_tree_json(out) : NULL;
+	struct gm_writer *w = numbers ? gm_writer_json(out) : NULL;
 
-	if (!tree) {
+	if (!w) {
 		free(numbers);
 		return -ENOMEM;
 	}
-	gm_tree_begin(tree, GM_TREE_DICT);
-	put_text(tree, "$schema", "https://www.speedscope.app/file-format-schema.json");
-	put_text(tree, "exporter", "gpumem " GPUMEM_VERSION);
-	put_text(tree, "name", title);
-	gm_tree_name(tree, "activeProfileIndex");
-	gm_tree_int(tree, 0);
-	put_frames(tree, flames, count, numbers);
-	gm_tree_name(tree, "profiles");
-	gm_tree_begin(tree, GM_TREE_LIST);
+	gm_writer_begin(w, GM_WRITER_DICT);
+	gm_writer_put_string(w, "$schema", "https://www.speedscope.app/file-format-schema.json");
+	gm_writer_put_string(w, "exporter", "gpumem " GPUMEM_VERSION);
+	gm_writer_put_string(w, "name", title);
+	gm_writer_put_int(w, "activeProfileIndex", 0);
+	put_frames(w, flames, count, numbers);
+	gm_writer_string(w, "profiles");
+	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t i = 0; i < count; i++)
-		put_profile(tree, &flames[i], numbers);
-	gm_tree_end(tree);
-	gm_tree_end(tree);
+		put_profile(w, &flames[i], numbers);
+	gm_writer_end(w);
+	gm_writer_end(w);
 	free(numbers);
-	return gm_tree_close(tree);
+	return gm_writer_close(w);
 }

@@ -11,7 +11,6 @@
 
 #include "tools/write/flame.h"
 #include "tools/show/show.h"
-#include "tools/write/sink.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
@@ -22,7 +21,7 @@
 #define DEPTH_MOST 4096
 
 struct node {
-	const struct gm_value *label;
+	const char *label;
 	int64_t weight;
 	uint32_t first, last, next;	/* children in order; 0: none */
 	bool python;
@@ -35,19 +34,19 @@ struct picture {
 	size_t count, room;
 	struct gm_table children;	/* (parent, label) -> node */
 	struct gm_values *labels;
-	const struct gm_value **label_of;	/* of each frame, once it was asked for */
+	const char **label_of;	/* of each frame, once it was asked for */
 	unsigned int deepest;
 };
 
-static const struct gm_value *new_label(struct picture *p, const struct gm_frame *frame)
+static const char *new_label(struct picture *p, const struct gm_frame *frame)
 {
 	char text[512];
 
 	gm_flame_label(frame, text, sizeof(text));
-	return gm_value_text(p->labels, text, strlen(text));
+	return gm_values_string(p->labels, text, strlen(text));
 }
 
-static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_value *label, bool python)
+static uint32_t child_of(struct picture *p, uint32_t parent, const char *label, bool python)
 {
 	uint64_t found;
 	uint32_t at;
@@ -80,7 +79,7 @@ static int grow_tree(struct picture *p)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
 	const struct gm_frame *frames = p->flame->stacks->frames, *frame;
-	const struct gm_value *unknown = new_label(p, &none), **label;
+	const char *unknown = new_label(p, &none), **label;
 
 	for (size_t s = 0; s < p->flame->count; s++) {
 		size_t count, i;
@@ -145,8 +144,8 @@ static void put_color(FILE *out, const struct node *node)
 {
 	unsigned int hash = 2166136261u;
 
-	for (uint32_t i = 0; i < node->label->count; i++)
-		hash = (hash ^ (unsigned char)node->label->u.text[i]) * 16777619u;
+	for (const char *at = node->label; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 16777619u;
 	fprintf(out, "hsl(%u,%u%%,%u%%)", (node->python ? 100 : 15) + hash % 40, 60 + (hash >> 8) % 20,
 		64 + (hash >> 16) % 12);
 }
@@ -160,40 +159,21 @@ static void put_amount(struct picture *p, int64_t weight)
 	fprintf(p->out, ", %.2f%%", 100.0 * (double)weight / (double)p->nodes[0].weight);
 }
 
-/* What stands between @before and @after, in thousandths: printf takes longer than all the rest. */
-static void put_thousandths(FILE *out, const char *before, double value, const char *after)
-{
-	uint64_t thousandths = (uint64_t)(value * 1000 + 0.5);
-	char room[24], point[4] = { '.', (char)('0' + thousandths / 100 % 10), (char)('0' + thousandths / 10 % 10),
-				    (char)('0' + thousandths % 10) };
-	const char *whole = gm_sink_digits(room, thousandths / 1000, false);
-
-	fputs_unlocked(before, out);
-	fwrite_unlocked(whole, 1, (size_t)(room + sizeof(room) - whole), out);
-	fwrite_unlocked(point, 1, sizeof(point), out);
-	fputs_unlocked(after, out);
-}
-
 static void put_box(struct picture *p, const struct node *node, double x, double width,
 		    unsigned int row)
 {
 	unsigned int y = TOP + (p->deepest - row) * ROW;
 	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;
 
-	put_thousandths(p->out, "<g class=\"b\" data-x=\"", x, "\" data-w=\"");
-	put_thousandths(p->out, "", width, "\"");
-	fprintf(p->out, " data-r=\"%u\" data-n=\"%lld\"><title>", row, (long long)node->weight);
-	put_escaped(p->out, node->label->u.text, SIZE_MAX);
+	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\" data-n=\"%lld\"><title>", x, width,
+		row, (long long)node->weight);
+	put_escaped(p->out, node->label, SIZE_MAX);
 	fputs(" (", p->out);
 	put_amount(p, node->weight);
-	put_thousandths(p->out, ")</title><rect x=\"", x, "\"");
-	fprintf(p->out, " y=\"%u\"", y);
-	put_thousandths(p->out, " width=\"", width, "\"");
-	fprintf(p->out, " height=\"%d\" fill=\"", ROW - 1);
+	fprintf(p->out, ")</title><rect x=\"%.3f\" y=\"%u\" width=\"%.3f\" height=\"%d\" fill=\"", x, y, width, ROW - 1);
 	put_color(p->out, node);
-	put_thousandths(p->out, "\"/><text x=\"", x + 3, "\"");
-	fprintf(p->out, " y=\"%u\">", y + 12);
-	put_escaped(p->out, node->label->u.text, fit(node->label->u.text, letters));
+	fprintf(p->out, "\"/><text x=\"%.3f\" y=\"%u\">", x + 3, y + 12);
+	put_escaped(p->out, node->label, fit(node->label, letters));
 	fputs("</text></g>\n", p->out);
 }
 
@@ -260,7 +240,7 @@ int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
 	int r = -ENOMEM;
 
 	p.nodes = calloc(p.room, sizeof(*p.nodes));
-	p.labels = gm_values_open(SIZE_MAX);
+	p.labels = gm_values_open();
 	p.label_of = calloc(flame->stacks->frame_count + 1, sizeof(*p.label_of));
 	if (p.nodes && p.labels && p.label_of)
 		r = grow_tree(&p);

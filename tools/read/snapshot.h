@@ -1,0 +1,88 @@
+/*
+ * snapshot.h - a snapshot in memory: what may have millions of items as plain arrays, all else as
+ * jansson has it. Every verb works on one of these, whatever it was read from (load.h).
+ *
+ * Single-threaded.
+ */
+#ifndef GM_TOOLS_SNAPSHOT_H
+#define GM_TOOLS_SNAPSHOT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_ROW_HOST (-1)		/* in the place of a device's number: pinned memory of the host */
+
+/* An event. Texts here, and below, are valid as long as the snapshot is, and never NULL. */
+struct gm_row {
+	int64_t time_us;
+	int device;			/* GM_ROW_HOST: the host */
+	uint32_t annotation;		/* of an annotate, after gm_snapshot_annotate: its place + 1; else 0 */
+	const char *action, *kind;
+	uint64_t address;
+	int64_t size, stream, thread, module, stack;
+};
+
+struct gm_snapshot_block {
+	uint64_t address;
+	int64_t size, requested_size, stack, time_us, thread, module;
+	const char *state, *kind;
+	bool freeing, untraced;
+};
+
+struct gm_snapshot_segment {
+	int64_t device;			/* GM_ROW_HOST: the host */
+	uint64_t address;
+	int64_t total_size, allocated_size, active_size, requested_size, stream, pool[2];
+	int64_t module, stack, time_us;
+	int64_t handle;			/* 0: none */
+	const char *type, *kind;
+	bool expandable, registered, unmapped;
+	struct gm_snapshot_block *blocks;
+	size_t block_count;
+};
+
+struct gm_snapshot_frame {
+	const char *name, *file;
+	int64_t line, module, offset;
+	bool python, inlined;
+};
+
+struct gm_snapshot {
+	json_t *root;			/* an object: all members but the following */
+	struct gm_row *rows;		/* of all devices and the host, by time */
+	size_t row_count;
+	struct gm_snapshot_segment *segments;	/* of the devices and the host */
+	size_t segment_count;
+	struct gm_snapshot_frame *frames;
+	size_t frame_count;
+	uint32_t *ids;			/* frames of all stacks, innermost first; less than @frame_count, or 0 */
+	size_t *starts;			/* stack s: ids[starts[s]] to ids[starts[s + 1]]; s < stack_count */
+	size_t stack_count;
+	int64_t *dropped;		/* by device: events that are no longer here */
+	size_t trace_count;		/* devices that have a trace */
+	int64_t host_dropped;
+	struct gm_values *texts;
+};
+
+void gm_snapshot_free(struct gm_snapshot *snapshot);
+
+/* Find which of the snapshot's annotations each row of action annotate is. Those that have none
+ * (PyTorch's) get one. Returns 0 or -ENOMEM. */
+int gm_snapshot_annotate(struct gm_snapshot *snapshot);
+
+/* The annotation that a row is; NULL: none. */
+const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row);
+
+/* Bring the rows in order, of which each part from @starts[i] to @starts[i + 1] is by time: equal times by
+ * device. Returns 0 or -ENOMEM. */
+int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts);
+
+/* What an object has under a key, when it is of that type; 0, "" or NULL otherwise. */
+int64_t gm_json_number(const json_t *object, const char *key);
+const char *gm_json_text(const json_t *object, const char *key);
+const json_t *gm_json_list(const json_t *object, const char *key);
+const json_t *gm_json_object(const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,570 @@
+/*
+ * snapshot_read.c - a document read into a snapshot: see snapshot_read.h. One thread.
+ *
+ * Ours and PyTorch's have the same shape but for two things. Where ours has the number of a stack,
+ * PyTorch's has its frames: here equal ones get one number. And a trace of ours is columns, one of PyTorch's is
+ * a list of events. What PyTorch does not know is what "not known" is in ours: module 0, thread 0.
+ */
+#include "tools/read/snapshot_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/table.h"
+
+#define READS "; this gpumem reads version 1"
+#define TORCH_TRACES 1024		/* devices of PyTorch's that are read */
+#define TORCH_VALUES 65536		/* values of a member of a pickle, where one can stand for many */
+
+struct reading {
+	struct gm_snapshot *to;
+	struct gm_document *document;
+	size_t row_room, segment_room, frame_room, id_room, stack_room, trace_room;
+	size_t *parts, part_count, part_room;	/* rows: where each trace begins */
+	struct gm_table files;		/* (name, file) -> number + 1 */
+	struct gm_table lines;		/* (that number, line) -> frame + 1 */
+	struct gm_table stacks;		/* the frames of a stack, as a text -> stack + 1 */
+	struct gm_table known;		/* a lasting frame, or list of them -> its number + 1 */
+	struct gm_table texts;		/* a text of the document -> the snapshot's */
+	json_t *annotations;		/* of PyTorch's */
+	struct gm_value version;
+	bool has_format, has_version, is_ours, is_torch;
+	bool failed;			/* out of memory */
+};
+
+/* @list with room for one more than @count items of @bytes; what was there is valid no more. NULL: out of
+ * memory, and the list stays as it is. */
+static void *widen(struct reading *r, void *list, size_t count, size_t *room, size_t bytes)
+{
+	size_t larger = *room ? *room * 2 : 64;
+	void *moved;
+
+	if (count < *room)
+		return list;
+	moved = realloc(list, larger * bytes);
+	if (moved)
+		*room = larger;
+	else
+		r->failed = true;
+	return moved;
+}
+
+/* A text of the document in the snapshot's memory. NULL: out of memory. */
+static const char *new_text(struct reading *r, const struct gm_value *value)
+{
+	const char *text;
+	char *copy;
+
+	if (!memchr(value->u.text, 0xed, value->count))		/* no surrogates */
+		return gm_values_string(r->to->texts, value->u.text, value->count);
+	copy = malloc(value->count);
+	if (!copy)
+		return NULL;
+	gm_value_repair(memcpy(copy, value->u.text, value->count), value->count);
+	text = gm_values_string(r->to->texts, copy, value->count);
+	free(copy);
+	return text;
+}
+
+/* The text that @value is; "" when it is none. */
+static const char *keep(struct reading *r, const struct gm_value *value)
+{
+	const char *text;
+
+	if (!value || value->type != GM_VALUE_TEXT)
+		return "";
+	text = (const char *)(uintptr_t)gm_table_get(&r->texts, (uint64_t)(uintptr_t)value, 0);
+	if (text)
+		return text;
+	text = new_text(r, value);
+	if (text && !gm_table_put(&r->texts, (uint64_t)(uintptr_t)value, 0, (uint64_t)(uintptr_t)text))
+		return text;
+	r->failed = true;
+	return "";
+}
+
+static const char *text_of(struct reading *r, const struct gm_value *dict, const char *key)
+{
+	return keep(r, gm_value_get(dict, key));
+}
+
+/* ---- frames and stacks ------------------------------------------------------------------------ */
+
+static void add_frame(struct reading *r, const struct gm_snapshot_frame *frame)
+{
+	struct gm_snapshot_frame *frames = widen(r, r->to->frames, r->to->frame_count, &r->frame_room, sizeof(*frames));
+
+	if (!frames)
+		return;
+	r->to->frames = frames;
+	frames[r->to->frame_count++] = *frame;
+}
+
+static void add_id(struct reading *r, int64_t id)
+{
+	size_t count = r->to->starts[r->to->stack_count + 1];
+	uint32_t *ids = widen(r, r->to->ids, count, &r->id_room, sizeof(*ids));
+
+	if (!ids)
+		return;
+	r->to->ids = ids;
+	ids[count] = id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
+	r->to->starts[r->to->stack_count + 1]++;
+}
+
+/* A stack without frames so far: add_id adds to it, until @stack_count has it, too. */
+static bool begin_stack(struct reading *r)
+{
+	size_t *starts = widen(r, r->to->starts, r->to->stack_count + 1, &r->stack_room, sizeof(*starts));
+
+	if (!starts)
+		return false;
+	r->to->starts = starts;
+	if (!r->to->stack_count)
+		starts[0] = 0;
+	starts[r->to->stack_count + 1] = starts[r->to->stack_count];
+	return true;
+}
+
+/* Number 0 of both is "none". */
+static void add_nobody(struct reading *r)
+{
+	if (!r->to->frame_count)
+		add_frame(r, &(struct gm_snapshot_frame){ .name = "", .file = "" });
+	if (!r->to->stack_count && begin_stack(r))
+		r->to->stack_count++;
+}
+
+/* The number of a new frame of PyTorch's, or of an equal one. */
+static uint64_t new_frame(struct reading *r, const struct gm_value *from)
+{
+	struct gm_snapshot_frame frame = {
+		.name = text_of(r, from, "name"), .file = text_of(r, from, "filename"),
+		.line = gm_value_number(from, "line"),
+	};
+	uint64_t a = (uint64_t)(uintptr_t)frame.name, b = (uint64_t)(uintptr_t)frame.file;
+	uint64_t file = gm_table_get(&r->files, a, b), id;
+	size_t length = strlen(frame.file);
+
+	if (!file) {
+		file = r->files.count + 1;
+		r->failed |= gm_table_put(&r->files, a, b, file) != 0;
+	}
+	id = gm_table_get(&r->lines, file, (uint64_t)frame.line);
+	if (!id) {
+		frame.python = length > 3 && !strcmp(frame.file + length - 3, ".py");
+		id = r->to->frame_count + 1;
+		r->failed |= gm_table_put(&r->lines, file, (uint64_t)frame.line, id) != 0;
+		add_frame(r, &frame);
+	}
+	return id - 1;
+}
+
+/* What @get says of @from, a frame or a list of them: of a lasting one it is asked once. */
+static int64_t number_of(struct reading *r, const struct gm_value *from,
+			 uint64_t (*get)(struct reading *r, const struct gm_value *from))
+{
+	uint64_t known = from->lasting ? gm_table_get(&r->known, (uint64_t)(uintptr_t)from, 0) : 0;
+
+	if (known)
+		return (int64_t)known - 1;
+	known = get(r, from);
+	if (from->lasting && gm_table_put(&r->known, (uint64_t)(uintptr_t)from, 0, known + 1))
+		r->failed = true;
+	return (int64_t)known;
+}
+
+/* The number of a new stack of these frames, or of an equal one. */
+static uint64_t new_stack(struct reading *r, const struct gm_value *list)
+{
+	const struct gm_value *known;
+	size_t from;
+	uint64_t id;
+
+	add_nobody(r);
+	if (r->failed || !begin_stack(r))
+		return 0;
+	from = r->to->starts[r->to->stack_count];
+	for (uint32_t i = 0; i < list->count && !r->failed; i++)
+		add_id(r, number_of(r, list->u.items[i], new_frame));
+	if (r->failed)
+		return 0;
+	known = gm_value_text(r->to->texts, (const char *)(r->to->ids + from), list->count * sizeof(uint32_t));
+	id = known ? gm_table_get(&r->stacks, (uint64_t)(uintptr_t)known, 0) : 0;
+	if (!id) {
+		id = ++r->to->stack_count;
+		r->failed |= !known || gm_table_put(&r->stacks, (uint64_t)(uintptr_t)known, 0, id);
+	}
+	return id - 1;
+}
+
+/* The number of the stack of @of: of its "stack"; of PyTorch's "frames", or before PyTorch 2.0 of what
+ * the first entry of "history" has as "frames". */
+static int64_t stack_of(struct reading *r, const struct gm_value *of)
+{
+	const struct gm_value *number = gm_value_get(of, "stack"), *list = gm_value_list(of, "frames");
+
+	if (number)
+		return gm_value_as_number(number);
+	if (!gm_value_length(list))
+		list = gm_value_list(gm_value_at(gm_value_list(of, "history"), 0), "frames");
+	return gm_value_length(list) ? number_of(r, list, new_stack) : 0;
+}
+
+static void read_frames(struct reading *r)
+{
+	r->to->frame_count = 0;
+	while (!r->failed && gm_document_next(r->document, NULL)) {
+		const struct gm_value *from = gm_document_value(r->document);
+		struct gm_snapshot_frame frame = {
+			.name = text_of(r, from, "name"), .file = text_of(r, from, "filename"),
+			.line = gm_value_number(from, "line"), .module = gm_value_number(from, "module"),
+			.offset = gm_value_number(from, "offset"),
+			.python = gm_value_get(from, "python") == gm_value_bool(true),
+			.inlined = gm_value_get(from, "inlined") == gm_value_bool(true),
+		};
+
+		if (from)
+			add_frame(r, &frame);
+	}
+}
+
+static void read_stacks(struct reading *r)
+{
+	r->to->stack_count = 0;
+	while (!r->failed && gm_document_next(r->document, NULL)) {
+		const struct gm_value *from = gm_document_value(r->document);
+		bool is_list = from && (from->type == GM_VALUE_NUMBERS || gm_value_as_list(from));
+
+		if (!from || !begin_stack(r))
+			return;
+		for (size_t i = 0; is_list && i < from->count && !r->failed; i++)
+			add_id(r, gm_value_int_at(from, i));
+		r->to->stack_count++;
+	}
+}
+
+/* ---- segments --------------------------------------------------------------------------------- */
+
+/* Of PyTorch before 2.1 a block has no address: they tile the segment. */
+static struct gm_snapshot_block block_of(struct reading *r, const struct gm_value *from, uint64_t next)
+{
+	const struct gm_value *address = gm_value_get(from, "address"), *kind = gm_value_get(from, "kind");
+	const struct gm_value *requested = gm_value_get(from, "requested_size");
+
+	return (struct gm_snapshot_block){
+		.address = address ? (uint64_t)gm_value_as_number(address) : next,
+		.size = gm_value_number(from, "size"),
+		.requested_size = requested ? gm_value_as_number(requested) : gm_value_number(from, "size"),
+		.state = text_of(r, from, "state"), .stack = stack_of(r, from),
+		.time_us = gm_value_number(from, "time_us"), .thread = gm_value_number(from, "thread"),
+		.kind = kind ? keep(r, kind) : "device", .module = gm_value_number(from, "module"),
+		.freeing = gm_value_number(from, "freeing"), .untraced = gm_value_number(from, "untraced"),
+	};
+}
+
+static void add_segment(struct reading *r, const struct gm_value *from, bool host)
+{
+	const struct gm_value *device = gm_value_get(from, "device"), *pool = gm_value_get(from, "segment_pool_id");
+	const struct gm_value *kind = gm_value_get(from, "kind"), *blocks = gm_value_list(from, "blocks");
+	struct gm_snapshot_segment *to = widen(r, r->to->segments, r->to->segment_count, &r->segment_room, sizeof(*to));
+	uint64_t next = (uint64_t)gm_value_number(from, "address");
+
+	if (!to)
+		return;
+	r->to->segments = to;
+	to += r->to->segment_count++;
+	*to = (struct gm_snapshot_segment){
+		.device = host || (device && device->type == GM_VALUE_NULL) ? GM_ROW_HOST : gm_value_as_number(device),
+		.address = next, .total_size = gm_value_number(from, "total_size"),
+		.allocated_size = gm_value_number(from, "allocated_size"),
+		.active_size = gm_value_number(from, "active_size"),
+		.requested_size = gm_value_number(from, "requested_size"), .stream = gm_value_number(from, "stream"),
+		.type = text_of(r, from, "segment_type"), .expandable = gm_value_number(from, "is_expandable"),
+		.kind = kind ? keep(r, kind) : "device", .module = gm_value_number(from, "module"),
+		.stack = stack_of(r, from), .time_us = gm_value_number(from, "time_us"),
+		.handle = gm_value_number(from, "handle"), .registered = gm_value_number(from, "registered"),
+		.unmapped = gm_value_number(from, "unmapped"),
+		.blocks = calloc(gm_value_length(blocks) + 1, sizeof(*to->blocks)),
+	};
+	if (pool && (pool->type == GM_VALUE_NUMBERS || gm_value_as_list(pool)))
+		for (size_t i = 0; i < 2; i++)
+			to->pool[i] = gm_value_int_at(pool, i);
+	if (!to->blocks)
+		r->failed = true;
+	for (size_t i = 0; i < gm_value_length(blocks) && !r->failed; i++) {
+		to->blocks[i] = block_of(r, blocks->u.items[i], next);
+		next = to->blocks[i].address + (uint64_t)to->blocks[i].size;
+		to->block_count++;
+	}
+}
+
+static void read_segments(struct reading *r, bool host)
+{
+	while (!r->failed && gm_document_next(r->document, NULL)) {
+		const struct gm_value *from = gm_document_value(r->document);
+
+		if (from)
+			add_segment(r, from, host);
+	}
+}
+
+/* ---- traces ----------------------------------------------------------------------------------- */
+
+static struct gm_row *add_row(struct reading *r)
+{
+	struct gm_row *rows = widen(r, r->to->rows, r->to->row_count, &r->row_room, sizeof(*rows));
+
+	if (!rows)
+		return NULL;
+	r->to->rows = rows;
+	return &rows[r->to->row_count++];
+}
+
+/* The rows from here on are of another trace. */
+static void begin_trace(struct reading *r)
+{
+	size_t *parts = widen(r, r->parts, r->part_count + 1, &r->part_room, sizeof(*parts));
+
+	if (!parts)
+		return;
+	r->parts = parts;
+	parts[r->part_count++] = r->to->row_count;
+}
+
+/* A trace of ours: columns, which are read as far as all of them go. */
+static int64_t add_columns(struct reading *r, const struct gm_value *trace, int device)
+{
+	enum { ACTION, ADDR, SIZE, STREAM, TIME, STACK, THREAD, KIND, MODULE, COLUMNS };
+	static const char *const names[COLUMNS] = {
+		"action", "addr", "size", "stream", "time_us", "stack", "thread", "kind", "module"
+	};
+	const struct gm_value *columns[COLUMNS];
+	size_t length = SIZE_MAX;
+
+	for (int c = 0; c < COLUMNS; c++) {
+		columns[c] = gm_value_get(trace, names[c]);
+		if (columns[c] && columns[c]->type != GM_VALUE_NUMBERS)
+			columns[c] = gm_value_as_list(columns[c]);
+		if (gm_value_length(columns[c]) < length)
+			length = gm_value_length(columns[c]);
+	}
+	for (size_t i = 0; i < length && !r->failed; i++) {
+		struct gm_row *row = add_row(r);
+
+		if (row)
+			*row = (struct gm_row){
+				.time_us = gm_value_int_at(columns[TIME], i), .device = device,
+				.action = keep(r, gm_value_at(columns[ACTION], i)),
+				.kind = keep(r, gm_value_at(columns[KIND], i)),
+				.address = (uint64_t)gm_value_int_at(columns[ADDR], i),
+				.size = gm_value_int_at(columns[SIZE], i),
+				.stream = gm_value_int_at(columns[STREAM], i),
+				.thread = gm_value_int_at(columns[THREAD], i),
+				.module = gm_value_int_at(columns[MODULE], i),
+				.stack = gm_value_int_at(columns[STACK], i),
+			};
+	}
+	return gm_value_number(trace, "dropped");
+}
+
+static void add_annotation(struct reading *r, const char *name, const char *stage, int64_t device, int64_t time_us)
+{
+	json_t *one = json_pack("{ss ss sI sI si}", "name", name, "stage", stage, "device",
+				(json_int_t)device, "time_us", (json_int_t)time_us, "thread", 0);
+
+	r->failed |= !one || json_array_append_new(r->annotations, one);
+}
+
+/* An event of PyTorch's. Of an oom it has what was free in the place of an address. */
+static void add_event(struct reading *r, const struct gm_value *event, int device)
+{
+	const char *action = text_of(r, event, "action");
+	struct gm_row *row = add_row(r);
+
+	if (!row)
+		return;
+	*row = (struct gm_row){
+		.action = action, .kind = "device", .device = device,
+		.address = (uint64_t)gm_value_number(event, strcmp(action, "oom") ? "addr" : "device_free"),
+		.size = gm_value_number(event, "size"), .stream = gm_value_number(event, "stream"),
+		.time_us = gm_value_number(event, "time_us"), .stack = stack_of(r, event),
+	};
+	if (!strcmp(action, "annotate"))
+		add_annotation(r, text_of(r, event, "user_metadata"), "MARK", device, row->time_us);
+}
+
+static void read_traces(struct reading *r)
+{
+	while (!r->failed && gm_document_next(r->document, NULL)) {
+		int device = (int)r->to->trace_count;
+		int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room, sizeof(*dropped));
+		const struct gm_value *value;
+
+		if (!dropped)
+			return;
+		r->to->dropped = dropped;
+		dropped[r->to->trace_count++] = 0;
+		begin_trace(r);
+		if (gm_document_is(r->document, GM_VALUE_LIST) && device < TORCH_TRACES) {
+			gm_document_enter(r->document);
+			while (!r->failed && gm_document_next(r->document, NULL))
+				if ((value = gm_document_value(r->document)))
+					add_event(r, value, device);
+		} else if ((value = gm_document_value(r->document)) && value->type == GM_VALUE_DICT) {
+			r->to->dropped[device] = add_columns(r, value, device);
+		}
+	}
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+static void read_annotations(struct reading *r)
+{
+	while (!r->failed && gm_document_next(r->document, NULL)) {
+		const struct gm_value *from = gm_document_value(r->document);
+
+		if (from)
+			add_annotation(r, text_of(r, from, "name"), text_of(r, from, "stage"),
+				       gm_value_number(from, "device"), gm_value_number(from, "time_us"));
+	}
+}
+
+/* The member @name, a list that has a place of its own in a snapshot. False: it has none. */
+static bool read_list(struct reading *r, const char *name)
+{
+	static const char *const names[] = {
+		"segments", "host_segments", "device_traces", "stacks", "frames", "external_annotations"
+	};
+	size_t i = 0;
+
+	while (i < sizeof(names) / sizeof(names[0]) && strcmp(name, names[i]))
+		i++;
+	if (i == sizeof(names) / sizeof(names[0]) || !gm_document_is(r->document, GM_VALUE_LIST))
+		return false;
+	r->is_torch |= i == 0 || i == 2;
+	gm_document_enter(r->document);
+	if (i < 2)
+		read_segments(r, i == 1);
+	else if (i == 2)
+		read_traces(r);
+	else if (i == 3)
+		read_stacks(r);
+	else if (i == 4)
+		read_frames(r);
+	else
+		read_annotations(r);
+	return true;
+}
+
+/* Any other member is small. */
+static void read_member(struct reading *r, const char *name)
+{
+	const struct gm_value *value;
+	size_t most = r->document->pickle ? TORCH_VALUES : SIZE_MAX;
+	json_t *json;
+
+	if (read_list(r, name) || !(value = gm_document_value(r->document)))
+		return;
+	if (!strcmp(name, "host_trace")) {
+		begin_trace(r);
+		r->to->host_dropped = add_columns(r, value, GM_ROW_HOST);
+		return;
+	}
+	if (!strcmp(name, "format")) {
+		r->has_format = true;
+		r->is_ours = value->type == GM_VALUE_TEXT && !strcmp(value->u.text, "gpumem-snapshot");
+	}
+	if (!strcmp(name, "version")) {
+		r->has_version = true;
+		r->version = *value;
+	}
+	if (r->document->pickle && strcmp(name, "allocator_settings"))
+		return;			/* a pickle is PyTorch's or none of ours */
+	json = gm_value_to_json(value, most);
+	if (json)
+		r->failed |= json_object_set_new_nocheck(r->to->root, name, json) != 0;
+	else
+		r->failed |= most == SIZE_MAX;
+}
+
+static int check_version(const struct reading *r, char *error, size_t room)
+{
+	const struct gm_value *version = &r->version;
+	bool known = (version->type == GM_VALUE_INT && version->u.integer == 1) ||
+		     (version->type == GM_VALUE_REAL && version->u.real == 1);
+
+	if (!r->is_ours)
+		snprintf(error, room, r->document->pickle ? "a pickle, but not a snapshot of PyTorch" :
+			 "JSON, but not a snapshot of gpumem or PyTorch");
+	else if (!r->has_version)
+		snprintf(error, room, "a snapshot that does not say its version");
+	else if (version->type == GM_VALUE_REAL)
+		snprintf(error, room, "a snapshot of version %.17g" READS, version->u.real);
+	else if (version->type == GM_VALUE_UINT)
+		snprintf(error, room, "a snapshot of version %llu" READS, (unsigned long long)version->u.word);
+	else if (version->type == GM_VALUE_INT)
+		snprintf(error, room, "a snapshot of version %lld" READS, (long long)version->u.integer);
+	else
+		snprintf(error, room, "a snapshot whose version is no number");
+	return r->is_ours && known ? 0 : -EBADMSG;
+}
+
+/* Frames may come behind the stacks that name them: what is out of range is frame 0. */
+static int finish(struct reading *r)
+{
+	struct gm_snapshot *to = r->to;
+	size_t count = to->stack_count ? to->starts[to->stack_count] : 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (to->ids[i] >= to->frame_count)
+			to->ids[i] = 0;
+	begin_trace(r);			/* the end of the last one */
+	if (r->failed || gm_rows_merge(to->rows, r->parts, r->part_count - 1))
+		return -ENOMEM;
+	if (!json_array_size(r->annotations))
+		return 0;
+	return json_object_set(to->root, "annotations", r->annotations) ? -ENOMEM : 0;
+}
+
+int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_document *document, bool *ret_torch,
+		     char *error, size_t room)
+{
+	struct reading r = { .to = snapshot, .document = document, .annotations = json_array() };
+	const char *name;
+	int result;
+
+	*snapshot = (struct gm_snapshot){ .root = json_object(), .texts = gm_values_open() };
+	r.failed = !snapshot->root || !snapshot->texts || !r.annotations;
+	if (!r.failed && gm_document_is(document, GM_VALUE_DICT)) {
+		gm_document_enter(document);
+		while (!r.failed && gm_document_next(document, &name))
+			read_member(&r, name);
+	} else if (!r.failed) {
+		gm_document_value(document);	/* what is no JSON at all says so */
+	}
+	if (!r.failed && !document->error && document->json)
+		document->error = gm_json_end(document->json);
+	*ret_torch = r.is_torch && !r.has_format;
+	result = document->error ? document->error : r.failed ? -ENOMEM :
+		 *ret_torch ? 0 : check_version(&r, error, room);
+	if (!result && *ret_torch)
+		add_nobody(&r);
+	if (!result)
+		result = finish(&r);
+	gm_table_free(&r.files);
+	gm_table_free(&r.lines);
+	gm_table_free(&r.stacks);
+	gm_table_free(&r.known);
+	gm_table_free(&r.texts);
+	json_decref(r.annotations);
+	free(r.parts);
+	return result;
+}
+
+bool gm_torch_is(const struct gm_value *root)
+{
+	return (gm_value_list(root, "segments") || gm_value_list(root, "device_traces")) && !gm_value_get(root, "format");
+}

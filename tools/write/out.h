@@ -1,0 +1,26 @@
+/*
+ * out.h - bytes on their way to a file, as many as the input allows (limit.h). Single-threaded.
+ */
+#ifndef GM_TOOLS_OUT_H
+#define GM_TOOLS_OUT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct gm_out {
+	FILE *file;
+	uint64_t left;			/* bytes that may still be written */
+	int error;			/* -errno of a write that failed, or -EOVERFLOW; then nothing more is written */
+};
+
+struct gm_out gm_out_to(FILE *file);
+
+/* Hand on what is left; the file stays open. Returns 0 or -errno. */
+int gm_out_end(struct gm_out *out);
+
+void gm_out_put(struct gm_out *out, const void *bytes, size_t count);
+void gm_out_text(struct gm_out *out, const char *text);
+void gm_out_number(struct gm_out *out, int64_t number);
+void gm_out_word(struct gm_out *out, uint64_t word);
+
+#endif

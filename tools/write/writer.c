@@ -1,0 +1,516 @@
+/*
+ * writer.c - a document written as JSON or as a pickle: see writer.h. One thread.
+ */
+#define _GNU_SOURCE
+#include "tools/write/writer.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/table.h"
+#include "tools/read/value.h"
+#include "tools/show/show.h"
+#include "tools/write/out.h"
+
+#define DEPTH 80
+#define BATCH 1000u		/* PyTorch's viewer spreads a batch over a call's arguments, which have an end */
+#define RECENT 256u			/* a power of two */
+#define JSON_MOST (UINT64_C(1) << 33)	/* bytes */
+#define KEPT_MOST ((size_t)128 << 20)	/* bytes of frames that are kept */
+#define LENGTH_BITS 24			/* of what is known of kept frames: where they begin, and how long they are */
+#define LENGTH_MOST (((size_t)1 << LENGTH_BITS) - 1)
+
+struct level { enum gm_writer_type type; uint64_t items; };	/* of a pickle: since the last mark */
+
+/* A text that was written lately lies where it lay, most often: it is that one if it is equal, too. */
+struct recent { const struct gm_value *text; uint32_t number; };
+
+struct gm_writer {
+	struct gm_out out;
+	bool pickle;
+	int error;			/* the first one; then nothing more is written */
+	unsigned int depth;
+	struct level levels[DEPTH];
+	uint64_t pending;		/* the key of what is begun next, 0: none */
+	struct gm_table known;		/* a key, or a text -> its number + 1; of JSON: where it is kept */
+	/* a pickle */
+	struct gm_values *texts;
+	uint32_t memoised;
+	struct recent recent[RECENT];
+	/* JSON */
+	uint64_t written;		/* bytes */
+	char *kept;
+	size_t kept_count, kept_room;
+	size_t from;			/* where the frames under way begin */
+	unsigned int kept_depth;	/* of those; 0: none */
+	uint64_t key;			/* and what they are known as */
+};
+
+static struct gm_writer *open_writer(FILE *file, bool pickle)
+{
+	struct gm_writer *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->out = gm_out_to(file);
+	w->pickle = pickle;
+	if (!pickle)
+		return w;
+	w->texts = gm_values_open();
+	if (!w->texts)
+		w->error = -ENOMEM;
+	gm_out_put(&w->out, "\x80\x02", 2);
+	return w;
+}
+
+struct gm_writer *gm_writer_pickle(FILE *out)
+{
+	return open_writer(out, true);
+}
+
+struct gm_writer *gm_writer_json(FILE *out)
+{
+	return open_writer(out, false);
+}
+
+uint64_t gm_writer_bytes(const struct gm_writer *w)
+{
+	return w->written;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------ */
+
+/* The frames under way are not kept after all. */
+static void forget(struct gm_writer *w)
+{
+	w->kept_count = w->from;
+	w->kept_depth = 0;
+}
+
+static void keep(struct gm_writer *w, const char *bytes, size_t count)
+{
+	if (w->kept_count + count > KEPT_MOST || w->kept_count - w->from + count > LENGTH_MOST) {
+		forget(w);
+		return;
+	}
+	if (w->kept_count + count > w->kept_room) {
+		size_t room = (w->kept_room + count) * 2;
+		char *larger = realloc(w->kept, room);
+
+		if (!larger) {
+			forget(w);
+			return;
+		}
+		w->kept = larger;
+		w->kept_room = room;
+	}
+	memcpy(w->kept + w->kept_count, bytes, count);
+	w->kept_count += count;
+}
+
+static void put(struct gm_writer *w, const void *bytes, size_t count)
+{
+	w->written += count;
+	if (w->kept_depth)
+		keep(w, bytes, count);
+	gm_out_put(&w->out, bytes, count);
+	if (w->out.error && !w->error)
+		w->error = w->out.error;
+}
+
+static void put_text(struct gm_writer *w, const char *text)
+{
+	put(w, text, strlen(text));
+}
+
+/* An operation of a pickle and @count bytes of @word, little-endian. */
+static void put_op(struct gm_writer *w, unsigned char op, uint64_t word, unsigned int count)
+{
+	unsigned char bytes[9] = { op };
+
+	word = htole64(word);
+	memcpy(bytes + 1, &word, sizeof(word));
+	put(w, bytes, count + 1);
+}
+
+static void end_batch(struct gm_writer *w, struct level *level)
+{
+	if (level->items)
+		put_op(w, level->type == GM_WRITER_LIST ? 'e' : 'u', 0, 0);
+	level->items = 0;
+}
+
+/* Something comes: what stands before it? False: it cannot be written. */
+static bool before(struct gm_writer *w)
+{
+	struct level *level = &w->levels[w->depth];
+	bool dict = level->type == GM_WRITER_DICT;
+
+	if (w->error || !w->depth)
+		return !w->error;
+	if (!w->pickle) {
+		if (level->items++)
+			put(w, dict && level->items % 2 == 0 ? ":" : ",", 1);
+	} else if (level->type != GM_WRITER_TUPLE) {
+		if (level->items == (dict ? 2 * BATCH : BATCH))
+			end_batch(w, level);
+		if (!level->items++)
+			put_op(w, '(', 0, 0);
+	}
+	return !w->error;
+}
+
+/* ---- what is written again -------------------------------------------------------------------- */
+
+/* Remember what is on the top of the reader's stack as the next number. */
+static void memoise(struct gm_writer *w, uint64_t a, uint64_t b)
+{
+	if (w->memoised == UINT32_MAX || gm_table_put(&w->known, a, b, w->memoised + UINT64_C(1))) {
+		w->error = -ENOMEM;
+		return;
+	}
+	if (w->memoised < 256)
+		put_op(w, 'q', w->memoised, 1);
+	else
+		put_op(w, 'r', w->memoised, 4);
+	w->memoised++;
+}
+
+static void put_number(struct gm_writer *w, uint64_t number)
+{
+	if (number < 256)
+		put_op(w, 'h', number, 1);
+	else
+		put_op(w, 'j', number, 4);
+}
+
+bool gm_writer_again(struct gm_writer *w, uint64_t key, bool frames)
+{
+	bool can = w->pickle || (frames && !w->kept_depth);
+	uint64_t known = can ? gm_table_get(&w->known, key, 1) : 0;
+
+	if (w->error)
+		return true;
+	w->pending = can && !known ? key : 0;
+	if (!known || !before(w))
+		return w->error != 0;
+	if (w->pickle)
+		put_number(w, known - 1);
+	else
+		put(w, w->kept + (known >> LENGTH_BITS), known & LENGTH_MOST);
+	return true;
+}
+
+void gm_writer_begin(struct gm_writer *w, enum gm_writer_type type)
+{
+	uint64_t key = w->pending;
+
+	if (w->depth + 1 >= DEPTH || (!w->pickle && w->written > JSON_MOST))
+		w->error = w->error ? w->error : -EMSGSIZE;
+	if (!before(w))
+		return;
+	w->pending = 0;
+	w->levels[++w->depth] = (struct level){ .type = type };
+	if (w->pickle) {
+		put_op(w, type == GM_WRITER_LIST ? ']' : type == GM_WRITER_DICT ? '}' : '(', 0, 0);
+		if (key && type != GM_WRITER_TUPLE)
+			memoise(w, key, 1);
+		return;
+	}
+	if (key) {
+		w->from = w->kept_count;
+		w->kept_depth = w->depth;
+		w->key = key;
+	}
+	put(w, type == GM_WRITER_DICT ? "{" : "[", 1);
+}
+
+void gm_writer_end(struct gm_writer *w)
+{
+	struct level *level = &w->levels[w->depth];
+
+	if (w->error)
+		return;
+	if (!w->pickle)
+		put(w, level->type == GM_WRITER_DICT ? "}" : "]", 1);
+	else if (level->type == GM_WRITER_TUPLE)
+		put_op(w, 't', 0, 0);
+	else
+		end_batch(w, level);
+	if (w->kept_depth && w->kept_depth == w->depth) {
+		if (gm_table_put(&w->known, w->key, 1, (uint64_t)w->from << LENGTH_BITS | (w->kept_count - w->from)))
+			w->error = -ENOMEM;
+		w->kept_depth = 0;
+	}
+	w->depth--;
+}
+
+int gm_writer_close(struct gm_writer *w)
+{
+	int error;
+
+	put(w, w->pickle ? "." : "\n", 1);
+	if (!w->pickle && w->written > JSON_MOST && !w->error)
+		w->error = -EMSGSIZE;
+	error = gm_out_end(&w->out);
+	error = w->error ? w->error : error;
+	gm_table_free(&w->known);
+	gm_values_close(w->texts);
+	free(w->kept);
+	free(w);
+	return error;
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------- */
+
+void gm_writer_null(struct gm_writer *w)
+{
+	if (before(w))
+		put_text(w, w->pickle ? "N" : "null");
+}
+
+void gm_writer_bool(struct gm_writer *w, bool truth)
+{
+	if (before(w))
+		put_text(w, w->pickle ? truth ? "\x88" : "\x89" : truth ? "true" : "false");
+}
+
+/* LONG1: as few bytes as hold it with its sign. */
+static void put_long(struct gm_writer *w, uint64_t word, bool negative)
+{
+	unsigned char bytes[11] = { 0x8a };
+	unsigned char fill = negative ? 0xff : 0;
+	unsigned int count = 9;
+
+	for (unsigned int i = 0; i < 9; i++)
+		bytes[2 + i] = (unsigned char)(i < 8 ? word >> (8 * i) : fill);
+	while (count > 1 && bytes[1 + count] == fill && (bytes[count] & 0x80) == (fill & 0x80))
+		count--;
+	bytes[1] = (unsigned char)count;
+	put(w, bytes, count + 2);
+}
+
+static void put_digits(struct gm_writer *w, uint64_t word, bool negative)
+{
+	char room[24];
+	size_t at = sizeof(room);
+
+	do
+		room[--at] = (char)('0' + word % 10);
+	while (word /= 10);
+	if (negative)
+		room[--at] = '-';
+	put(w, room + at, sizeof(room) - at);
+}
+
+void gm_writer_int(struct gm_writer *w, int64_t integer)
+{
+	if (!before(w))
+		return;
+	if (!w->pickle)
+		put_digits(w, integer < 0 ? 0 - (uint64_t)integer : (uint64_t)integer, integer < 0);
+	else if (integer >= 0 && integer < 256)
+		put_op(w, 'K', (uint64_t)integer, 1);
+	else if (integer >= 0 && integer < 65536)
+		put_op(w, 'M', (uint64_t)integer, 2);
+	else if (integer >= INT32_MIN && integer <= INT32_MAX)
+		put_op(w, 'J', (uint64_t)integer, 4);
+	else
+		put_long(w, (uint64_t)integer, integer < 0);
+}
+
+void gm_writer_word(struct gm_writer *w, uint64_t word)
+{
+	if (word <= INT64_MAX)
+		gm_writer_int(w, (int64_t)word);
+	else if (before(w) && w->pickle)
+		put_long(w, word, false);
+	else if (!w->error)
+		put_digits(w, word, false);
+}
+
+/* The shortest text that is read as the same number. */
+static void put_decimal(struct gm_writer *w, double real)
+{
+	char text[40];
+
+	for (int precision = 15; precision <= 17; precision++) {
+		snprintf(text, sizeof(text) - 2, "%.*g", precision, real);
+		if (strtod(text, NULL) == real)
+			break;
+	}
+	if (!strpbrk(text, ".e"))
+		strcat(text, ".0");
+	put_text(w, text);
+}
+
+void gm_writer_real(struct gm_writer *w, double real)
+{
+	uint64_t bits;
+
+	if (!before(w))
+		return;
+	memcpy(&bits, &real, sizeof(bits));
+	if (w->pickle)
+		put_op(w, 'G', __builtin_bswap64(bits), 8);	/* the one big-endian thing in a pickle */
+	else if (isfinite(real))
+		put_decimal(w, real);
+	else
+		put_text(w, "null");		/* JSON has no infinities */
+}
+
+/* ---- texts ------------------------------------------------------------------------------------ */
+
+/* What a byte of a text becomes behind a backslash, 0: itself. */
+static char escape_of(unsigned char c)
+{
+	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+	const char *found = c ? strchr(from, (char)c) : NULL;
+
+	return found ? to[found - from] : c < 0x20 || c == 0x7f ? 'u' : '\0';
+}
+
+/* What begins at @at and cannot stand in a text, or would be obeyed by a terminal: how many bytes
+ * it has, 0: it is none of those. */
+static size_t odd_bytes(const unsigned char *at, size_t left)
+{
+	if (*at < 0x80)
+		return escape_of(*at) != '\0';
+	if (*at == 0xed)			/* a lone surrogate */
+		return left >= 3 && at[1] >= 0xa0 ? 3 : 0;
+	return gm_show_control((const char *)at);
+}
+
+static void put_escape(struct gm_writer *w, const unsigned char *bytes, size_t count)
+{
+	char code[8], escape = escape_of(bytes[0]);
+	unsigned int value = count == 1 ? bytes[0] : count == 2 ?
+			     (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu) :
+			     (bytes[0] & 0xfu) << 12 | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu);
+
+	if (count > 1 || escape == 'u')
+		snprintf(code, sizeof(code), "\\u%04x", value);
+	else
+		snprintf(code, sizeof(code), "\\%c", escape);
+	put_text(w, code);
+}
+
+/* Most bytes need no look at those behind them. */
+static inline bool is_plain(unsigned char c)
+{
+	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
+static void put_quoted(struct gm_writer *w, const char *text, size_t bytes)
+{
+	size_t plain = 0, odd;
+
+	put(w, "\"", 1);
+	for (size_t i = 0; i < bytes; i++) {
+		if (is_plain((unsigned char)text[i]))
+			continue;
+		odd = odd_bytes((const unsigned char *)text + i, bytes - i);
+		if (!odd)
+			continue;
+		put(w, text + plain, i - plain);
+		put_escape(w, (const unsigned char *)text + i, odd);
+		i += odd - 1;
+		plain = i + 1;
+	}
+	put(w, text + plain, bytes - plain);
+	put(w, "\"", 1);
+}
+
+/* As its number, once it has one. */
+static void put_memoised(struct gm_writer *w, const char *text, size_t bytes)
+{
+	struct recent *recent = &w->recent[((uintptr_t)text >> 3 ^ (uintptr_t)text) & (RECENT - 1)];
+	const struct gm_value *one;
+	uint64_t number;
+
+	if (recent->text && recent->text->count == bytes && !memcmp(recent->text->u.text, text, bytes)) {
+		put_number(w, recent->number);
+		return;
+	}
+	one = gm_value_text(w->texts, text, bytes);
+	if (!one) {
+		w->error = -ENOMEM;
+		return;
+	}
+	number = gm_table_get(&w->known, (uint64_t)(uintptr_t)one, 0);
+	if (number) {
+		*recent = (struct recent){ one, (uint32_t)(number - 1) };
+		put_number(w, number - 1);
+		return;
+	}
+	put_op(w, 'X', bytes, 4);
+	put(w, text, bytes);
+	memoise(w, (uint64_t)(uintptr_t)one, 0);
+}
+
+void gm_writer_text(struct gm_writer *w, const char *text, size_t bytes)
+{
+	if (!before(w))
+		return;
+	if (w->pickle)
+		put_memoised(w, text, bytes);
+	else
+		put_quoted(w, text, bytes);
+}
+
+void gm_writer_string(struct gm_writer *w, const char *text)
+{
+	gm_writer_text(w, text, strlen(text));
+}
+
+/* ---- members ---------------------------------------------------------------------------------- */
+
+void gm_writer_put_string(struct gm_writer *w, const char *name, const char *text)
+{
+	gm_writer_string(w, name);
+	gm_writer_string(w, text);
+}
+
+void gm_writer_put_int(struct gm_writer *w, const char *name, int64_t integer)
+{
+	gm_writer_string(w, name);
+	gm_writer_int(w, integer);
+}
+
+void gm_writer_put_bool(struct gm_writer *w, const char *name, bool truth)
+{
+	gm_writer_string(w, name);
+	gm_writer_bool(w, truth);
+}
+
+void gm_writer_put(struct gm_writer *w, const json_t *value)
+{
+	const json_t *item;
+	const char *name;
+	size_t i;
+
+	switch (json_typeof(value)) {
+	case JSON_OBJECT:
+		gm_writer_begin(w, GM_WRITER_DICT);
+		json_object_foreach((json_t *)(uintptr_t)value, name, item) {
+			gm_writer_string(w, name);
+			gm_writer_put(w, item);
+		}
+		gm_writer_end(w);
+		break;
+	case JSON_ARRAY:
+		gm_writer_begin(w, GM_WRITER_LIST);
+		json_array_foreach(value, i, item)
+			gm_writer_put(w, item);
+		gm_writer_end(w);
+		break;
+	case JSON_STRING:	gm_writer_text(w, json_string_value(value), json_string_length(value)); break;
+	case JSON_INTEGER:	gm_writer_int(w, json_integer_value(value)); break;
+	case JSON_REAL:		gm_writer_real(w, json_real_value(value)); break;
+	case JSON_NULL:		gm_writer_null(w); break;
+	default:		gm_writer_bool(w, json_is_true(value));
+	}
+}
