@@ -8,8 +8,8 @@
  * Ids are 32-bit indices into the tables; id 0 is "none" and its record is never used. Every
  * record belongs to one domain (a device, or the host) and changes only under that domain's lock
  * and inside a transaction (recorder/record/txn.h), except @state, which is one atomic byte that a hook
- * may set to GM_BLOCK_FREEING before it calls the driver; and blocks of a cache, which a
- * thread hands out again under the lock of its thread cache alone (struct gm_tcache_record in recorder/journal/format.h).
+ * may set to GM_BLOCK_FREEING before it calls the driver; and blocks in a thread cache, which their
+ * thread hands out again without that lock (struct gm_tcache_record in recorder/journal/format.h).
  *
  *   domain 0 ── first_segment ─> segment ─ next ─> segment ─ next ─> 0
  *                                   │ first_block
@@ -49,7 +49,7 @@ enum gm_block_state {
 	GM_BLOCK_PENDING,	/* PyTorch: active_pending_free: freed, not yet reusable */
 	GM_BLOCK_INACTIVE,	/* cached, free */
 	GM_BLOCK_FREEING,	/* a free of it is under way: still live until its record changes */
-	GM_BLOCK_CACHED		/* free, not in the heap's free sets: for the next of its size */
+	GM_BLOCK_CACHED		/* free, in a thread cache and not in the heap's free sets */
 };
 
 enum gm_segment_flags {
@@ -130,7 +130,7 @@ _Static_assert(sizeof(struct gm_block) == 128 && offsetof(struct gm_block, reque
  *                                                          (module, all kinds)
  *
  * so that the rows (module, all kinds) of a domain add up to its allocated_bytes. What a heap has
- * cached, or waits to have back, is reserved_bytes and nobody's. A segment is in
+ * free, or waits to have back, is reserved_bytes and nobody's. A segment is in
  * the small pool when it says GM_SEGMENT_SMALL, which is decided when it is made: up to
  * GM_SMALL_BYTES, but never for what graphs hold, which changes its size.
  */

@@ -296,7 +296,7 @@ static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where
 		.config = config, .map = gm_cache_page_map_of_process, .driver_alloc = segment_alloc,
 		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
 		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
-		.keeps = gm_state.options.thread_cache,
+		.thread_cache = gm_state.options.thread_cache,
 	};
 
 	while (place < HEAPS && heaps[place])

@@ -1,7 +1,7 @@
 /*
  * cached.c - heaps whose records lie in the journal: made, and their rows. See cached.h.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
  */
 #include "preload/cache/cached_internal.h"
 
@@ -63,7 +63,7 @@ int gm_cached_new(const struct gm_cached_setup *setup, struct gm_cached **ret)
 	heap->domain = setup->domain;
 	heap->plain = gm_heap_rounds_plainly(setup->config);
 	r = init(heap, links);
-	gm_set(&heap->keeps, setup->keeps && !gm_heap_collects(&heap->heap));
+	gm_set(&heap->thread_cache, setup->thread_cache && !gm_heap_collects(&heap->heap));
 	heap->setup.config = NULL;		/* the caller's; the heap has its own */
 	if (r < 0) {
 		gm_arena_free(&heap->arena);

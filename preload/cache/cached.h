@@ -3,8 +3,8 @@
  *
  * What is served from a cache is recorded where it is decided: one lock of the domain, one
  * transaction, the heap's change, the statistics, the usage rows and the events together; or, where
- * a thread gets what it freed last, its own thread cache and no lock of the domain (thread_cache.c). A reader
- * of a dead process's journal sees each of these operations wholly or not at all.
+ * a thread gets what it freed last, its own thread cache and no lock of the domain (thread_cache.c). A
+ * reader of a dead process's journal sees each of these operations wholly or not at all.
  *
  *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
  *   r = gm_cached_alloc(heap, op, &alloc, &block)          from a free block, else -EAGAIN
@@ -15,11 +15,11 @@
  *   gm_cached_complete(blocks, count)                      pending ones become free
  *
  * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
- * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Fork: a
- * child forgets. Lock: the domain's, or none; given up around the backend's calls.
+ * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Lock:
+ * the domain's, or none; given up around the backend's calls.
  */
-#ifndef GM_RECORDER_CACHED_H
-#define GM_RECORDER_CACHED_H
+#ifndef GM_CACHED_H
+#define GM_CACHED_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ struct gm_page_map;
 
 struct gm_cached_setup {
 	const struct gm_heap_config *config;
-	struct gm_page_map *map;		/* NULL: none is kept */
+	struct gm_page_map *map;	/* NULL: none is filled in */
 	/* The driver, called without the domain's lock; as struct gm_heap_ops. */
 	int (*driver_alloc)(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
 	void (*driver_free)(void *arg, uint64_t address, uint64_t bytes, uint64_t stream);
@@ -43,7 +43,7 @@ struct gm_cached_setup {
 	uint64_t handle;		/* pool of its segments; 0 none */
 	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
 	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
-	bool keeps;			/* blocks just freed are kept for the next of their size */
+	bool thread_cache;		/* a block just freed may go into its thread's cache */
 };
 
 /* For a new journal: no heap yet. */
@@ -107,10 +107,10 @@ size_t gm_cached_complete(const struct gm_reuse_item *items, size_t count);
 uint64_t gm_cached_empty(struct gm_cached *heap);
 /* The same of what may go by what is known already. */
 uint64_t gm_cached_release(struct gm_cached *heap);
-/* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1), or what
- * is kept goes to its neighbours first. */
+/* Bytes of segments that are wholly free now: what gm_cached_empty would give back. O(1), or the
+ * thread caches are flushed first. */
 uint64_t gm_cached_idle_bytes(const struct gm_cached *heap);
-uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* active blocks, and kept ones */
+uint64_t gm_cached_live_bytes(const struct gm_cached *heap);	/* of active and cached blocks */
 uint64_t gm_cached_largest_free(struct gm_cached *heap);	/* largest free block */
 /* Bytes asked for by what is active now, and their peak since the last reset: as the driver's
  * pools count theirs. */

@@ -5,7 +5,7 @@
  * (cached_section.h): the heap's change, the statistics, the usage rows and the events in one
  * transaction each.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
  */
 #include "preload/cache/thread_cache.h"
 
@@ -188,7 +188,7 @@ int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 	heap->grower = &section;
 	r = gm_section_enter(heap, &section, 0);
 	if (r == 0) {
-		gm_tcache_empty_all(&section);	/* what was kept meanwhile */
+		gm_tcache_empty_all(&section);	/* what was cached meanwhile */
 		gm_section_turn(heap, &section);
 		r = grow(heap, &section, alloc, ret_block);
 	}

@@ -67,14 +67,16 @@ static int check_segment(const struct gm_cached *heap, uint32_t id, struct sums 
 	return bad;
 }
 
-/* What is kept, and counted as live until it is flushed. */
-static void count_kept(const struct gm_cached *heap, struct sums *sums)
+/* What is cached, and counted as live until it is flushed. */
+static void count_cached_blocks(const struct gm_cached *heap, struct sums *sums)
 {
-	for (const struct gm_tcache *keep = gm_tcache_first(heap->domain); keep; keep = keep->next)
-		for (unsigned int i = 0; i < GM_TALLIES; i++) {
-			const struct gm_tally *tally = &keep->record->tallies[i];
+	const struct gm_tcache *tcache = gm_tcache_first(heap->domain);
 
-			if (keep->bins[i].heap != heap)
+	for (; tcache; tcache = tcache->next)
+		for (unsigned int i = 0; i < GM_TALLIES; i++) {
+			const struct gm_tally *tally = &tcache->record->tallies[i];
+
+			if (tcache->bins[i].heap != heap)
 				continue;
 			sums->live += (tally->puts - tally->takes) * tally->size;
 			sums->used += tally->put_bytes - tally->taken_bytes;
@@ -93,7 +95,7 @@ int gm_cached_check(struct gm_cached *heap)
 		gm_section_cancel(heap, &section);
 		return 1;
 	}
-	count_kept(heap, &sums);
+	count_cached_blocks(heap, &sums);
 	for (uint32_t id = section.change.domain->first_segment; id; id = gm_rec.segments[id].next)
 		if (gm_get(&gm_rec.segments[id].heap) == heap->number)
 			bad += check_segment(heap, id, &sums);

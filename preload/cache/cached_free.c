@@ -1,10 +1,10 @@
 /*
  * cached_free.c - blocks of a cached heap are freed, and complete: see cached.h.
  *
- * Kept for the thread's next request of the size (thread_cache.c), or in locked sections as those of
+ * A freed block goes into its thread's cache (thread_cache.c), or is freed in locked sections as those of
  * cached_alloc.c.
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten. Lock: the domain's.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
  */
 #include "preload/cache/thread_cache.h"
 
@@ -66,6 +66,22 @@ struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
 		ret->number = heap->number;
 	}
 	return heap;
+}
+
+bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy)
+{
+	struct gm_block copy;
+	struct gm_change change;
+	bool found = false;
+
+	if (!gm_cached_of(block, &copy) || gm_change_enter(&change, copy.domain, 0))
+		return false;
+	if (gm_rec.blocks[block].state != GM_BLOCK_UNUSED && gm_rec.blocks[block].segment) {
+		*ret_copy = gm_rec.segments[gm_rec.blocks[block].segment];
+		found = ret_copy->used;
+	}
+	gm_change_leave(&change);
+	return found;
 }
 
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
@@ -143,7 +159,7 @@ static void put_off(struct gm_cached *heap, struct gm_block *block)
 	heap->put_off = true;
 }
 
-/* The heap's lock, for what cannot be kept. @now: it may be handed out at once. */
+/* The heap's lock, for what cannot be cached. @now: it may be handed out at once. */
 static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 		       const struct gm_cached_free *how, bool now)
 {

@@ -5,9 +5,7 @@
  *   cached_alloc.c    alloc, grow: one operation each
  *   cached_free.c     free, complete; which heap a block is of
  *   cached_whole.c    empty, drop, limits, counters
- *   cached_segment.c  the segment that a block lies in
- *   thread_cache.c     blocks just freed, for their thread's next request of the size
- *   thread_cache_flush.c    and back into their heaps
+ *   thread_cache.h    blocks just freed, for their thread's next request of the size
  *   cached_section.h  the lock and the transactions of an operation
  *   cached_heap.c     the heap's backend: records in the tables, the driver, segment events
  *   cached_memory.c   the heaps by number; private memory (free sets, links)
@@ -17,11 +15,10 @@
  * one transaction with an operation number of its own. The heap stores through gm_undo into that
  * transaction's undo area.
  *
- * Thread context: the holder of the domain's lock unless a function says otherwise. Fork: all of it
- * is forgotten with the journal.
+ * Thread context: the holder of the domain's lock unless a function says otherwise.
  */
-#ifndef GM_RECORDER_CACHED_INTERNAL_H
-#define GM_RECORDER_CACHED_INTERNAL_H
+#ifndef GM_CACHED_INTERNAL_H
+#define GM_CACHED_INTERNAL_H
 
 #include <errno.h>
 
@@ -51,7 +48,7 @@ struct gm_cached {
 	uint32_t number;
 	uint8_t domain;			/* as in @setup */
 	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
-	_Atomic(bool) keeps;		/* blocks just freed are kept */
+	_Atomic(bool) thread_cache;	/* a block just freed may go into its thread's cache */
 	_Atomic(bool) dead;		/* dropped, or being so */
 	bool held;			/* gm_cached_hold */
 	bool put_off;			/* since then some block could have become free */
@@ -60,8 +57,8 @@ struct gm_cached {
 	struct gm_heap_ops ops;
 	struct gm_undo undo;
 	struct gm_cached_setup setup;
-	/* Of active and kept blocks: their bytes; bytes asked for, and their peak. Read without the
-	 * lock. */
+	/* Of active blocks, and of those in thread caches: their bytes; bytes asked for, and their peak.
+	 * Read without the lock. */
 	uint64_t live, used, used_high;
 	struct gm_section *section;	/* the one under way; NULL: the lock is free */
 	struct gm_section *grower;	/* who holds the growth lock, over its driver calls */
@@ -170,44 +167,6 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_section *section, uint
 			const struct gm_cached_free *how);
 void gm_cached_complete_pending(struct gm_cached *heap, struct gm_section *section, uint32_t id,
 				uint64_t tsc);
-
-/* ---- thread_cache.c ---- */
-
-/* Without a lock: a block that this thread kept serves @alloc; it is handed out, recorded and
- * described. GM_NONE: there is none. @op as in gm_cached_alloc. */
-uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
-/* Without a lock: keep a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed
- * out (gm_tcache_wants). False: nothing was done. */
-bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
-		 const struct gm_cached_free *how);
-
-/* ---- thread_cache_flush.c ---- */
-
-/* With the lock, between transactions: what this thread keeps goes into the free sets, in transactions
- * of their own; that of all threads; that of @heap. What cannot be had stays. @stale: only if the
- * thread cache asks for it. */
-void gm_tcache_empty_own(struct gm_section *section, bool stale);
-void gm_tcache_empty_all(struct gm_section *section);
-void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section);
-
-/* Has another thread a thread cache in the domain? */
-bool gm_tcache_others(const struct gm_section *section);
-
-/* Without a lock: is anything kept in the domain? */
-bool gm_tcache_any(uint8_t domain);
-
-/* What a thread keeps of @domain goes where a reader of the statistics looks for it. No lock held; or with
- * the lock of @change, before a transaction of it. */
-void gm_tcache_flush(uint8_t domain);
-void gm_tcache_flush_locked(const struct gm_change *change);
-
-/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
- * of some thread it could not be done, and nobody is kept out. */
-bool gm_tcache_hold(uint8_t domain);
-void gm_tcache_release(uint8_t domain);
-
-/* For a new journal: there are none yet; and who reads its statistics has them flushed (tables.h). */
-void gm_tcache_begin(void);
 
 /* ---- cached_memory.c ---- */
 

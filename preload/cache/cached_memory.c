@@ -8,7 +8,7 @@
  *
  * Thread context: any. Lock: heaps, a leaf, for the numbers; an arena's is its owner's.
  */
-#include "preload/cache/cached_internal.h"
+#include "preload/cache/thread_cache.h"
 
 #include <errno.h>
 #include <string.h>

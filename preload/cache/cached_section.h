@@ -4,7 +4,7 @@
  * Inlined: of what a block costs that comes from the heap they were a fifth.
  *
  * Thread context: any, inside a hook; between enter and end the holder of the domain's lock. Signal
- * context: none. Fork: forgotten with the journal. Lock: the domain's.
+ * context: none. Lock: the domain's.
  */
 #ifndef GM_RECORDER_CACHED_STRETCH_H
 #define GM_RECORDER_CACHED_STRETCH_H

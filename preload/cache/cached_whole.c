@@ -1,10 +1,11 @@
 /*
  * cached_whole.c - what concerns a cached heap as a whole: its idle segments, its counters, its end.
  *
- * Thread context: any, inside a hook; the counters without a lock. Signal context: none. Fork:
- * forgotten. Lock: the domain's, given up now and then.
+ * Thread context: any, inside a hook; the counters without a lock. Signal context: none.
+ * Lock: the domain's, given up now and then.
  */
 #include "preload/cache/cached_section.h"
+#include "preload/cache/thread_cache.h"
 
 #include <errno.h>
 
@@ -90,9 +91,10 @@ uint64_t gm_cached_largest_free(struct gm_cached *heap)
 	return largest;
 }
 
-static void set_keeps(struct gm_cached *heap)
+static void set_thread_cache(struct gm_cached *heap)
 {
-	gm_set(&heap->keeps, heap->setup.keeps && !heap->held && !gm_heap_collects(&heap->heap));
+	gm_set(&heap->thread_cache,
+	       heap->setup.thread_cache && !heap->held && !gm_heap_collects(&heap->heap));
 }
 
 void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
@@ -102,7 +104,7 @@ void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
 	heap->heap.config.limit = limit_bytes;
-	set_keeps(heap);
+	set_thread_cache(heap);
 	gm_section_cancel(heap, &section);
 }
 
@@ -141,13 +143,13 @@ void gm_cached_hold(struct gm_cached *heap, bool on)
 	if (gm_section_enter(heap, &section, 0) < 0)
 		return;
 	if (on) {
-		gm_set(&heap->keeps, false);
+		gm_set(&heap->thread_cache, false);
 		gm_tcache_drop(heap, &section);
 	}
 	heap->held = on;
 	gm_section_turn(heap, &section);
 	if (!on) {
-		set_keeps(heap);
+		set_thread_cache(heap);
 		if (heap->put_off)
 			complete_put_off(heap, &section);
 	}
@@ -247,7 +249,7 @@ unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, u
 		if (gm_section_enter(heap, &section, 0) < 0)
 			return live;
 		gm_set(&heap->dead, true);
-		gm_set(&heap->keeps, false);
+		gm_set(&heap->thread_cache, false);
 		heap->held = false;
 		leave_span(heap, &section);
 		gm_tcache_drop(heap, &section);

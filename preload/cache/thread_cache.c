@@ -2,43 +2,42 @@
  * thread_cache.c - blocks that were freed a moment ago, for their thread's next request of the
  * size: without a lock that others take, and without a store to a line that others use.
  *
- *   free ──> kept: a bin of the thread's thread cache ──> handed out again as it is
- *                                             └──> flush: to its neighbours and into the free sets
+ *   free ──> a bin of the thread's cache ──> handed out again as it is
+ *                                     └──> flush: to its neighbours and into the free sets
  *
  * Each thread has a thread cache in each domain where it freed something: bins in memory of our own
- * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block is kept by
- * the thread that freed it, whoever asked for it. A program that frees and allocates one size again
- * and again finds its blocks here: nothing is merged or cut, no free set and no statistic changes.
+ * (struct gm_tcache), tallies and an undo area in the journal (struct gm_tcache_record). A block goes into
+ * the cache of the thread that freed it, whoever asked for it. A program that frees and allocates one
+ * size again and again finds its blocks here: nothing is merged or cut, no free set and no statistic
+ * changes. Blocks of more than 1 MiB are not cached: what the heap has left for the next one depends on
+ * where each of them lies.
  *
  * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
  * before anything else (cached_free.c): a second free of it fails there, on whatever thread. From then on
- * the block is the freer's, until it is kept (the thread cache's) or in the heap (the domain lock's).
+ * the block is the freer's, until it is in the cache (its thread's) or in the heap (the domain lock's).
  *
  * Who is in a thread cache. A slot's @tcache_owner: its thread enters by one compare-and-swap and leaves by a
  * store. It never waits there: a signal handler that interrupted it, a raw clone of it, or a flush
- * that is looking at the thread caches makes it go by way of the domain's lock. Others take @tcache_owner too,
- * with the domain's lock held: to flush, to count, for a copy of the journal.
+ * makes it go by way of the domain's lock. Others take @tcache_owner too, with the domain's lock held:
+ * to flush, to count, for a journal copy.
  *
  * What readers see. A hit changes one block's state and one tally and writes the events, in a
  * transaction with an operation number of its own; their old values are in the thread cache's undo area
  * until all of it is there. So a dead process's journal shows each of these operations wholly or not
- * at all. A live copy holds every thread out: it sees none half done. What a hit would have moved in
- * the statistics is in the tallies: a reader adds them.
+ * at all. A live journal copy holds every thread out: it sees none half done. What a hit would have
+ * changed in the statistics is in the tallies: a reader adds them.
  *
- * Peaks. As far as the statistics go, a kept block is live until it is flushed; so they are never
- * below the truth while hits go by without a look at them. Nor above it: what raises a peak flushes
- * every thread cache first, under the lock that it holds. For a thread by itself the heap decides as if
- * nothing had ever been kept, since whatever is not found flushes the thread's own thread cache; of several
- * threads' the others' are flushed when the heap finds nothing, or would raise a peak.
- *
- * Large blocks, of more than 1 MiB, are not cached: what the heap has left for the next one depends on
- * where each of them lies.
+ * Peaks. As far as the statistics go, a cached block is live until it is flushed; so they are never
+ * below the truth while hits go by without a look at them. Nor above it: what may raise a peak flushes
+ * every thread cache first, under the lock that it holds (cached_alloc.c). Whatever a thread does not find
+ * flushes its own thread cache, so that for a program of one thread the heap decides as if there were
+ * no thread caches; the other threads' are flushed when the heap finds nothing.
  *
  * A thread that dies among its blocks (asynchronous cancellation) leaves them live for ever. One that
  * ends leaves them to the next thread with its slot, and to every flush.
  *
- * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here.
- * Lock: @tcache_owner, after the domain's, before the chunk's.
+ * Thread context: any, inside a hook. Signal context: none; a nested call finds nothing here. Lock:
+ * @tcache_owner, after the domain's, before the chunk's.
  */
 #include "preload/cache/thread_cache.h"
 
@@ -72,16 +71,16 @@ static inline void leave(struct gm_slot *slot)
 	gm_set_release(&slot->tcache_owner, GM_TCACHE_NOBODY);
 }
 
-static inline struct gm_tcache *keep_in(struct gm_slot *slot, uint8_t domain)
+static inline struct gm_tcache *tcache_in(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_tcache *keep = gm_get(&slot->keep);
+	struct gm_tcache *tcache = gm_get(&slot->tcache);
 
-	if (gm_likely(keep && keep->domain == domain))
-		return keep;
-	keep = gm_tcache_find(slot, domain);
-	if (keep)
-		gm_set(&slot->keep, keep);
-	return keep;
+	if (gm_likely(tcache && tcache->domain == domain))
+		return tcache;
+	tcache = gm_tcache_find(slot, domain);
+	if (tcache)
+		gm_set(&slot->tcache, tcache);
+	return tcache;
 }
 
 static inline unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
@@ -101,15 +100,15 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap,
 }
 
 /* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
-static inline unsigned int bin_of(const struct gm_tcache *keep, const struct gm_cached *heap,
+static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct gm_cached *heap,
 				  uint64_t size, uint64_t stream, uint16_t module)
 {
 	unsigned int i = place(heap, size, stream, module);
 
-	if (gm_likely(is_of(&keep->bins[i], heap, size, stream, module)))
+	if (gm_likely(is_of(&tcache->bins[i], heap, size, stream, module)))
 		return i;
 	i ^= 1;
-	return is_of(&keep->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
+	return is_of(&tcache->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
 }
 
 static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
@@ -121,13 +120,13 @@ static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
 
 /* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
 static inline void begin_change(struct gm_change *change, struct gm_slot *slot,
-				struct gm_tcache *keep, uint64_t op)
+				struct gm_tcache *tcache, uint64_t op)
 {
 	change->writer.slot = slot;
 	change->writer.nested = false;
-	change->counts = &keep->record->counts;
-	change->domain = &gm_rec.domains[keep->domain];
-	change->number = keep->domain;
+	change->counts = &tcache->record->counts;
+	change->domain = &gm_rec.domains[tcache->domain];
+	change->number = tcache->domain;
 	change->op = op ? op : gm_writer_op(&change->writer);
 	if (gm_unlikely(slot->last_op == change->op))
 		change->op = gm_writer_op(&change->writer);
@@ -178,10 +177,10 @@ static inline void done(struct gm_tcache_record *record)
 	gm_set_release(&record->undo_op, 0);
 }
 
-static inline void set_kept(struct gm_tcache *keep, struct gm_bin *bin, int by)
+static inline void count_cached(struct gm_tcache *tcache, struct gm_bin *bin, int by)
 {
 	bin->count += (uint32_t)by;
-	gm_set(&keep->kept, gm_get(&keep->kept) + (uint32_t)by);
+	gm_set(&tcache->blocks, gm_get(&tcache->blocks) + (uint32_t)by);
 }
 
 static void was_worth(_Atomic(uint32_t) *vain)
@@ -191,52 +190,52 @@ static void was_worth(_Atomic(uint32_t) *vain)
 	gm_set(vain, now > GM_VAIN_HIT ? now - GM_VAIN_HIT : 0);
 }
 
-static void take(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, uint64_t op,
+static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint64_t op,
 		 struct gm_alloc *alloc)
 {
-	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_tally *tally = &tcache->record->tallies[i];
 	struct gm_change change;
-	struct gm_bin *bin = &keep->bins[i];
+	struct gm_bin *bin = &tcache->bins[i];
 	uint32_t id = bin->ids[bin->count - 1];
 	struct gm_block *block = &gm_rec.blocks[id];
 
-	begin_change(&change, slot, keep, op);
-	save(keep->record, change.op, block, &tally->takes, &tally->taken_bytes);
-	set_kept(keep, bin, -1);
-	if (gm_unlikely(gm_get(&keep->vain)))
-		was_worth(&keep->vain);
+	begin_change(&change, slot, tcache, op);
+	save(tcache->record, change.op, block, &tally->takes, &tally->taken_bytes);
+	count_cached(tcache, bin, -1);
+	if (gm_unlikely(gm_get(&tcache->vain)))
+		was_worth(&tcache->vain);
 	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
 	__atomic_store_n(&block->requested, alloc->requested, __ATOMIC_RELAXED);
 	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
-	done(keep->record);
+	done(tcache->record);
 }
 
 uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
 {
 	uint64_t size = round_up(heap, alloc->requested);
 	uint32_t id = GM_NONE;
-	struct gm_tcache *keep;
+	struct gm_tcache *tcache;
 	struct gm_slot *slot;
 	unsigned int i;
 
 	slot = enter();
 	if (gm_unlikely(!slot))
 		return GM_NONE;
-	keep = keep_in(slot, heap->domain);
-	i = keep ? bin_of(keep, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
-	if (i < GM_TALLIES && keep->bins[i].count && gm_get(&heap->keeps)) {
-		const struct gm_bin *bin = &keep->bins[i];
+	tcache = tcache_in(slot, heap->domain);
+	i = tcache ? bin_of(tcache, heap, size, alloc->stream, alloc->module) : GM_TALLIES;
+	if (i < GM_TALLIES && tcache->bins[i].count && gm_get(&heap->thread_cache)) {
+		const struct gm_bin *bin = &tcache->bins[i];
 		uint64_t before = gm_rec.blocks[bin->ids[bin->count - 1]].requested;
 
 		/* What is asked for may not rise above what the statistics take for live. */
 		if (gm_likely(alloc->requested <= before)) {
 			id = bin->ids[bin->count - 1];
 			if (alloc->requested < before)
-				gm_set(&keep->less, 1);
-			take(slot, keep, i, op, alloc);
+				gm_set(&tcache->less, 1);
+			take(slot, tcache, i, op, alloc);
 		}
 	}
 	leave(slot);
@@ -244,31 +243,31 @@ uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *al
 }
 
 /* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
-static inline unsigned int room_for(const struct gm_cached *heap, struct gm_tcache *keep,
+static inline unsigned int room_for(const struct gm_cached *heap, struct gm_tcache *tcache,
 				    const struct gm_block *block)
 {
-	unsigned int i = bin_of(keep, heap, block->size, block->stream, block->module);
-	struct gm_bin *bin = &keep->bins[i];
+	unsigned int i = bin_of(tcache, heap, block->size, block->stream, block->module);
+	struct gm_bin *bin = &tcache->bins[i];
 
 	if (gm_likely(i < GM_TALLIES))
 		return bin->count < GM_BIN_BLOCKS && bin->count * block->size < GM_BIN_BYTES ?
 		       i : GM_TALLIES;
 	i = place(heap, block->size, block->stream, block->module);
-	if (!keep->bins[i].heap)
+	if (!tcache->bins[i].heap)
 		return i;
-	if (!keep->bins[i ^ 1].heap)
+	if (!tcache->bins[i ^ 1].heap)
 		return i ^ 1;
-	if (++keep->bins[i].misses > GM_BIN_MISSES)
-		gm_set(&keep->stale, 1);
+	if (++tcache->bins[i].misses > GM_BIN_MISSES)
+		gm_set(&tcache->stale, 1);
 	return GM_TALLIES;
 }
 
 /* A tally of nothing: what it is of needs no undo. */
-static void begin_bin(struct gm_cached *heap, struct gm_tcache *keep, unsigned int i,
+static void begin_bin(struct gm_cached *heap, struct gm_tcache *tcache, unsigned int i,
 		      const struct gm_block *block)
 {
-	struct gm_tally *tally = &keep->record->tallies[i];
-	struct gm_bin *bin = &keep->bins[i];
+	struct gm_tally *tally = &tcache->record->tallies[i];
+	struct gm_bin *bin = &tcache->bins[i];
 
 	bin->stream = block->stream;
 	bin->size = tally->size = block->size;
@@ -276,56 +275,56 @@ static void begin_bin(struct gm_cached *heap, struct gm_tcache *keep, unsigned i
 	bin->misses = 0;
 	tally->kind = heap->setup.kind;
 	bin->heap = heap;
-	gm_set(&keep->bins_used, gm_get(&keep->bins_used) + 1);
+	gm_set(&tcache->bins_used, gm_get(&tcache->bins_used) + 1);
 }
 
-static void put(struct gm_slot *slot, struct gm_tcache *keep, unsigned int i, uint32_t id,
+static void put(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint32_t id,
 		uint64_t op, const struct gm_cached_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
-	struct gm_tally *tally = &keep->record->tallies[i];
+	struct gm_tally *tally = &tcache->record->tallies[i];
 	struct gm_change change;
 	struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_bin *bin = &keep->bins[i];
+	struct gm_bin *bin = &tcache->bins[i];
 
-	begin_change(&change, slot, keep, op);
-	save(keep->record, change.op, block, &tally->puts, &tally->put_bytes);
+	begin_change(&change, slot, tcache, op);
+	save(tcache->record, change.op, block, &tally->puts, &tally->put_bytes);
 	tally->puts++;
 	tally->put_bytes += block->requested;
 	block->op = change.op;
 	gm_cached_trace(&change, block, how, actions, 2);
 	gm_set_release(&block->state, GM_BLOCK_CACHED);
 	bin->ids[bin->count] = id;
-	set_kept(keep, bin, 1);
-	done(keep->record);
+	count_cached(tcache, bin, 1);
+	done(tcache->record);
 }
 
 bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
 		 const struct gm_cached_free *how)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
-	struct gm_tcache *keep;
+	struct gm_tcache *tcache;
 	struct gm_slot *slot;
-	bool kept = false;
+	bool cached = false;
 	unsigned int i;
 
 	slot = enter();
 	if (gm_unlikely(!slot))
 		return false;
-	keep = keep_in(slot, heap->domain);
+	tcache = tcache_in(slot, heap->domain);
 	/* Who drops or holds the heap says so before it looks at the thread caches. */
-	if (gm_likely(keep && gm_get(&heap->keeps))) {
-		i = room_for(heap, keep, block);
-		kept = i < GM_TALLIES;
-		if (gm_likely(kept)) {
-			if (!keep->bins[i].heap)
-				begin_bin(heap, keep, i, block);
-			put(slot, keep, i, id, op, how);
+	if (gm_likely(tcache && gm_get(&heap->thread_cache))) {
+		i = room_for(heap, tcache, block);
+		cached = i < GM_TALLIES;
+		if (gm_likely(cached)) {
+			if (!tcache->bins[i].heap)
+				begin_bin(heap, tcache, i, block);
+			put(slot, tcache, i, id, op, how);
 		}
 	}
 	leave(slot);
-	if (gm_likely(keep) || !gm_tcache_make(heap->domain))
-		return kept;
-	return gm_tcache_put(heap, id, op, how);	/* the thread's first here: it has a thread cache now */
+	if (gm_likely(tcache) || !gm_tcache_make(heap->domain))
+		return cached;
+	return gm_tcache_put(heap, id, op, how);	/* the thread has one now */
 }

@@ -1,12 +1,11 @@
 /*
- * thread_cache.h - the thread caches of threads (thread_cache.c), as those who fill them, empty them
- * (thread_cache_flush.c) and count them see them.
+ * thread_cache.h - the thread caches of a domain: filled and used (thread_cache.c), made and emptied
+ * (thread_cache_flush.c).
  *
- * Thread context: who holds the slot's @tcache_owner; what is atomic is read without. Fork: forgotten with
- * the journal.
+ * Thread context: who holds the slot's @tcache_owner; what is atomic is read without.
  */
-#ifndef GM_RECORDER_CACHED_KEEP_H
-#define GM_RECORDER_CACHED_KEEP_H
+#ifndef GM_THREAD_CACHE_H
+#define GM_THREAD_CACHE_H
 
 #include "preload/cache/cached_internal.h"
 
@@ -14,12 +13,13 @@
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
 #define GM_BIN_MISSES 8u		/* frees of other sizes before a thread cache is flushed */
 
-/* To keep a block costs a sixth of what it saves if it is handed out again: one in five must be. */
+/* To put a block into the cache costs a sixth of what is saved when it is handed out again: one in five
+ * must be. */
 #define GM_VAIN_HIT 4u
 #define GM_VAIN_FULL 16u
-#define GM_VAIN_TRY 32u			/* one free of so many is kept all the same, to see */
+#define GM_VAIN_TRY 32u			/* one free of so many is cached all the same, to see */
 
-/* Kept blocks that are alike; its tally is the one of the same place. */
+/* Cached blocks that are alike; its tally is the one of the same place. */
 struct gm_bin {
 	struct gm_cached *heap;		/* NULL: unused, and so is the tally */
 	uint64_t stream, size;
@@ -35,7 +35,7 @@ struct gm_tcache {
 	struct gm_tcache *next_of_slot;
 	uint8_t domain;
 	/* Read by others. */
-	_Atomic(uint32_t) kept;		/* blocks in all its bins */
+	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
 	_Atomic(uint32_t) stale;	/* some bin has missed too often */
@@ -44,6 +44,42 @@ struct gm_tcache {
 	_Atomic(uint32_t) tries;	/* frees since that was too much */
 	struct gm_bin bins[GM_TALLIES];
 };
+
+/* ---- thread_cache.c ---- */
+
+/* Without a lock: a block of this thread's cache serves @alloc; it is handed out, recorded and described.
+ * GM_NONE: there is none. @op as in gm_cached_alloc. */
+uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
+/* Without a lock: a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed out
+ * (gm_tcache_wants) goes into its cache. False: nothing was done. */
+bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
+		   const struct gm_cached_free *how);
+
+/* ---- thread_cache_flush.c ---- */
+
+/* For a new journal: there are none yet; and who reads its statistics has them flushed (tables.h). */
+void gm_tcache_begin(void);
+
+/* With the lock, between transactions: blocks go into the free sets, in transactions of their own. Those
+ * of this thread's cache (@stale: only if it asks for it); of all threads'; of @heap. A thread that
+ * cannot be kept out keeps its blocks. */
+void gm_tcache_empty_own(struct gm_section *section, bool stale);
+void gm_tcache_empty_all(struct gm_section *section);
+void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section);
+
+/* All of @domain, without a lock; or with the lock of @change, before a transaction of it. */
+void gm_tcache_flush(uint8_t domain);
+void gm_tcache_flush_locked(const struct gm_change *change);
+
+/* Has another thread a thread cache in the domain? */
+bool gm_tcache_others(const struct gm_section *section);
+/* Without a lock: is anything cached in the domain? */
+bool gm_tcache_any(uint8_t domain);
+
+/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
+ * one of them could not be kept out, and none is. */
+bool gm_tcache_hold(uint8_t domain);
+void gm_tcache_release(uint8_t domain);
 
 /* The thread cache of @slot in @domain; NULL: there is none yet. */
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
@@ -57,27 +93,27 @@ bool gm_tcache_make(uint8_t domain);
 static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
-	struct gm_tcache *keep;
+	struct gm_tcache *tcache;
 
 	if (gm_unlikely(!slot))
 		return NULL;
-	keep = gm_get(&slot->keep);
-	return gm_likely(keep && keep->domain == domain) ? keep : NULL;
+	tcache = gm_get(&slot->tcache);
+	return gm_likely(tcache && tcache->domain == domain) ? tcache : NULL;
 }
 
 /* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
-static inline bool gm_tcache_is_due(const struct gm_tcache *keep, bool stale)
+static inline bool gm_tcache_is_due(const struct gm_tcache *tcache, bool stale)
 {
-	return stale ? gm_get(&keep->stale) != 0 : gm_get(&keep->kept) || gm_get(&keep->less);
+	return stale ? gm_get(&tcache->stale) != 0 : gm_get(&tcache->blocks) || gm_get(&tcache->less);
 }
 
 /* gm_tcache_empty_own, where it may have something to do. */
 static inline void gm_tcache_tidy_own(struct gm_section *section, bool stale)
 {
 	const struct gm_slot *slot = section->change.writer.slot;
-	const struct gm_tcache *keep = gm_likely(slot) ? gm_get(&slot->keep) : NULL;
+	const struct gm_tcache *tcache = gm_likely(slot) ? gm_get(&slot->tcache) : NULL;
 
-	if (!keep || keep->domain != section->change.number || gm_tcache_is_due(keep, stale))
+	if (!tcache || tcache->domain != section->change.number || gm_tcache_is_due(tcache, stale))
 		gm_tcache_empty_own(section, stale);
 }
 
@@ -85,30 +121,30 @@ static inline void gm_tcache_tidy_own(struct gm_section *section, bool stale)
 static inline bool gm_tcache_has(uint8_t domain)
 {
 	const struct gm_slot *slot = gm_tls.slot;
-	const struct gm_tcache *keep;
+	const struct gm_tcache *tcache;
 
 	if (gm_unlikely(!slot))
 		return false;
-	keep = gm_get(&slot->keep);
-	if (gm_likely(keep && keep->domain == domain))
-		return gm_get(&keep->kept);
-	return gm_get(&slot->keeps) != NULL;
+	tcache = gm_get(&slot->tcache);
+	if (gm_likely(tcache && tcache->domain == domain))
+		return gm_get(&tcache->blocks);
+	return gm_get(&slot->tcaches) != NULL;
 }
 
 /* Is a block of @size that is being freed of those that may be cached? Where sizes do not come again,
  * what is cached goes to its neighbours at the next request, at some cost: then it goes there at once. */
 static inline bool gm_tcache_wants(const struct gm_cached *heap, uint64_t size)
 {
-	struct gm_tcache *keep;
+	struct gm_tcache *tcache;
 	uint32_t tries;
 
-	if (gm_heap_pool_of(size) || !gm_get(&heap->keeps))
+	if (gm_heap_pool_of(size) || !gm_get(&heap->thread_cache))
 		return false;
-	keep = gm_tcache_last(heap->domain);
-	if (gm_likely(!keep || gm_get(&keep->vain) < GM_VAIN_FULL))
+	tcache = gm_tcache_last(heap->domain);
+	if (gm_likely(!tcache || gm_get(&tcache->vain) < GM_VAIN_FULL))
 		return true;
-	tries = gm_get(&keep->tries) + 1;
-	gm_set(&keep->tries, tries % GM_VAIN_TRY);
+	tries = gm_get(&tcache->tries) + 1;
+	gm_set(&tcache->tries, tries % GM_VAIN_TRY);
 	return tries == GM_VAIN_TRY;
 }
 

@@ -1,11 +1,11 @@
 /*
  * thread_cache_flush.c - the thread caches of a domain: made, and emptied into their heaps.
  *
- * A flush folds a bin's tally into the statistics, then gives its blocks to the heap one by one, each
- * in a transaction of the domain, while the thread cache's thread is kept out (thread_cache.c has the rules).
+ * A flush puts a bin's tally into the statistics, then gives its blocks to the heap one by one, each in a
+ * transaction of the domain, while the thread cache's thread is kept out (thread_cache.c has the rules).
  *
- * Thread context: any, inside a hook. Signal context: none. Fork: forgotten with the journal. Lock:
- * the domain's, then a slot's @tcache_owner.
+ * Thread context: any, inside a hook. Signal context: none. Lock: the domain's, then a slot's
+ * @tcache_owner.
  */
 #include "allocator/lock.h"
 #include "preload/cache/thread_cache.h"
@@ -45,56 +45,55 @@ struct gm_tcache *gm_tcache_first(uint8_t domain)
 
 bool gm_tcache_hold(uint8_t domain)
 {
-	struct gm_tcache *keep;
+	struct gm_tcache *first = gm_tcache_first(domain), *tcache = first;
 
-	for (keep = gm_tcache_first(domain); keep; keep = keep->next)
-		if (!gm_slot_hold(keep->slot, HOLD_NS))
-			break;
-	for (struct gm_tcache *held = gm_tcache_first(domain); keep && held != keep; held = held->next)
-		release(held->slot);
-	return !keep;
+	while (tcache && gm_slot_hold(tcache->slot, HOLD_NS))
+		tcache = tcache->next;
+	for (; tcache && first != tcache; first = first->next)
+		release(first->slot);
+	return !tcache;
 }
 
 void gm_tcache_release(uint8_t domain)
 {
-	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next)
-		release(keep->slot);
+	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next)
+		release(tcache->slot);
 }
 
 /* ---- thread caches ---- */
 
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_tcache *keep = gm_get_acquire(&slot->keeps);
+	struct gm_tcache *tcache = gm_get_acquire(&slot->tcaches);
 
-	while (keep && keep->domain != domain)
-		keep = keep->next_of_slot;
-	return keep;
+	while (tcache && tcache->domain != domain)
+		tcache = tcache->next_of_slot;
+	return tcache;
 }
 
 /* Whoever holds the locks of all domains knows all the thread caches. */
 static bool make_locked(struct gm_slot *slot, uint8_t domain)
 {
-	struct gm_tcache *keep;
+	struct gm_tcache *tcache;
 	uint32_t id;
 
 	if (gm_tcache_find(slot, domain))
 		return true;
 	if (gm_get(&gm_region(GM_REGION_TCACHES)->refused))
 		return false;
-	keep = gm_cached_memory(sizeof(*keep));
-	id = keep ? gm_region_take(GM_REGION_TCACHES, false) : 0;
+	tcache = gm_cached_memory(sizeof(*tcache));
+	id = tcache ? gm_region_take(GM_REGION_TCACHES, false) : 0;
 	if (!id)
 		return false;
-	keep->record = &gm_rec.tcaches[id];
-	keep->record->slot = slot->index;
-	keep->record->domain = domain;
-	keep->slot = slot;
-	keep->domain = domain;
-	keep->next = gm_tcache_first(domain);
-	keep->next_of_slot = gm_get(&slot->keeps);
-	gm_set_release(&slot->keeps, keep);
-	gm_set_release(&domains[domain].first, keep);
+	tcache->record = &gm_rec.tcaches[id];
+	tcache->record->slot = slot->index;
+	tcache->record->domain = domain;
+	tcache->slot = slot;
+	tcache->domain = domain;
+	tcache->next = gm_tcache_first(domain);
+	tcache->next_of_slot = gm_get(&slot->tcaches);
+	gm_set_release(&slot->tcaches, tcache);
+	gm_set_release(&domains[domain].first, tcache);
 	gm_set(&domains[domain].count, gm_get(&domains[domain].count) + 1);
 	return true;
 }
@@ -128,8 +127,7 @@ static void fold(struct gm_cached *heap, struct gm_tally *tally)
 
 /* ---- flush ---- */
 
-/* Of a heap that was dropped, or is being so, while this thread cache could not be had: what it had of it
- * may be gone. */
+/* Of a heap that is dropped a block may be gone: its thread could not be kept out then. */
 static bool is_there(const struct gm_cached *heap, uint32_t id)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
@@ -138,11 +136,11 @@ static bool is_there(const struct gm_cached *heap, uint32_t id)
 	       gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
 }
 
-static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct gm_tcache *keep,
+static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct gm_tcache *tcache,
 		      unsigned int i)
 {
-	struct gm_tally *tally = &keep->record->tallies[i];
-	struct gm_bin *bin = &keep->bins[i];
+	struct gm_tally *tally = &tcache->record->tallies[i];
+	struct gm_bin *bin = &tcache->bins[i];
 
 	if (heap->held)			/* it could not be had when that began */
 		return;
@@ -157,7 +155,7 @@ static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct
 	while (bin->count) {
 		uint32_t id = bin->ids[--bin->count];
 
-		gm_set(&keep->kept, gm_get(&keep->kept) - 1);
+		gm_set(&tcache->blocks, gm_get(&tcache->blocks) - 1);
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_section_turn(heap, section);
@@ -165,48 +163,51 @@ static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct
 		gm_section_close(heap, section);
 	}
 	bin->heap = NULL;
-	gm_set(&keep->bins_used, gm_get(&keep->bins_used) - 1);
+	gm_set(&tcache->bins_used, gm_get(&tcache->bins_used) - 1);
 }
 
-static void in_vain(_Atomic(uint32_t) *vain, uint32_t kept)
+static void in_vain(_Atomic(uint32_t) *vain, uint32_t blocks)
 {
-	uint32_t sum = gm_get(vain) + kept;
+	uint32_t sum = gm_get(vain) + blocks;
 
 	gm_set(vain, sum < GM_VAIN_FULL ? sum : GM_VAIN_FULL);
 }
 
 /* @heap: only what is of it; NULL: everything. */
-static void empty(struct gm_section *section, struct gm_tcache *keep, const struct gm_cached *heap)
+static void empty(struct gm_section *section, struct gm_tcache *tcache,
+		  const struct gm_cached *heap)
 {
 	/* A nested call may have interrupted the very thread that is in there. */
-	if (section->change.writer.nested || !gm_slot_hold(keep->slot, HOLD_NS))
+	if (section->change.writer.nested || !gm_slot_hold(tcache->slot, HOLD_NS))
 		return;
 	if (!heap) {
-		gm_set(&keep->stale, 0);
-		gm_set(&keep->less, 0);
+		gm_set(&tcache->stale, 0);
+		gm_set(&tcache->less, 0);
 	}
 	for (unsigned int i = 0; i < GM_TALLIES; i++)
-		if (keep->bins[i].heap && (!heap || keep->bins[i].heap == heap))
-			empty_bin(keep->bins[i].heap, section, keep, i);
-	release(keep->slot);
+		if (tcache->bins[i].heap && (!heap || tcache->bins[i].heap == heap))
+			empty_bin(tcache->bins[i].heap, section, tcache, i);
+	release(tcache->slot);
 }
 
 void gm_tcache_empty_own(struct gm_section *section, bool stale)
 {
 	struct gm_slot *slot = section->change.writer.slot;
-	struct gm_tcache *keep = slot ? gm_tcache_find(slot, section->change.number) : NULL;
+	struct gm_tcache *tcache = slot ? gm_tcache_find(slot, section->change.number) : NULL;
 
-	if (!keep || !gm_tcache_is_due(keep, stale))
+	if (!tcache || !gm_tcache_is_due(tcache, stale))
 		return;
-	in_vain(&keep->vain, gm_get(&keep->kept));
-	empty(section, keep, NULL);
+	in_vain(&tcache->vain, gm_get(&tcache->blocks));
+	empty(section, tcache, NULL);
 }
 
 void gm_tcache_empty_all(struct gm_section *section)
 {
-	for (struct gm_tcache *keep = gm_tcache_first(section->change.number); keep; keep = keep->next)
-		if (gm_tcache_is_due(keep, false))
-			empty(section, keep, NULL);
+	struct gm_tcache *tcache = gm_tcache_first(section->change.number);
+
+	for (; tcache; tcache = tcache->next)
+		if (gm_tcache_is_due(tcache, false))
+			empty(section, tcache, NULL);
 }
 
 void gm_tcache_flush_locked(const struct gm_change *change)
@@ -219,8 +220,10 @@ void gm_tcache_flush_locked(const struct gm_change *change)
 
 void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section)
 {
-	for (struct gm_tcache *keep = gm_tcache_first(heap->domain); keep; keep = keep->next)
-		empty(section, keep, heap);
+	struct gm_tcache *tcache = gm_tcache_first(heap->domain);
+
+	for (; tcache; tcache = tcache->next)
+		empty(section, tcache, heap);
 }
 
 bool gm_tcache_others(const struct gm_section *section)
@@ -233,8 +236,8 @@ bool gm_tcache_others(const struct gm_section *section)
 
 bool gm_tcache_any(uint8_t domain)
 {
-	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next)
-		if (gm_tcache_is_due(keep, false))
+	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next)
+		if (gm_tcache_is_due(tcache, false))
 			return true;
 	return false;
 }
@@ -243,14 +246,14 @@ void gm_tcache_flush(uint8_t domain)
 {
 	if (!gm_header_get() || domain >= GM_DOMAINS)
 		return;
-	for (struct gm_tcache *keep = gm_tcache_first(domain); keep; keep = keep->next) {
+	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next) {
 		struct gm_section section = { .alloc = NULL };
 
-		if (!gm_get(&keep->bins_used))
+		if (!gm_get(&tcache->bins_used))
 			continue;
 		if (gm_change_enter(&section.change, domain, 0) < 0)
 			return;
-		empty(&section, keep, NULL);
+		empty(&section, tcache, NULL);
 		gm_change_leave(&section.change);
 	}
 }

@@ -193,7 +193,7 @@ struct gm_event_counts {
 
 /* What one thread does in one domain without its lock. Item 0 is unused. */
 #define GM_TCACHE_UNDO 3u
-struct gm_tcache_record {			/* 1280 bytes */
+struct gm_tcache_record {		/* 1280 bytes */
 	uint32_t slot;			/* of the thread, in THREADS */
 	uint8_t domain;
 	uint8_t reserved8[3];

@@ -336,7 +336,7 @@ static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *hel
 	bool all = true;
 
 	for (uint32_t i = 1; i < slots_used(); i++) {
-		if (!gm_get_acquire(&gm_rec.slots[i].keeps))
+		if (!gm_get_acquire(&gm_rec.slots[i].tcaches))
 			continue;
 		if (gm_slot_hold(&gm_rec.slots[i], patience)) {
 			held->slots[i / 64] |= UINT64_C(1) << i % 64;

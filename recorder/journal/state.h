@@ -43,9 +43,9 @@ struct gm_slot {
 	uint32_t chunk_wait;		/* events until it asks for a chunk of its own again */
 	uint64_t last_op;		/* of the last transaction: none may have the same number */
 	_Atomic(uint32_t) tcache_owner;	/* enum gm_tcache_owner: who is in its thread caches */
-	_Atomic(uint32_t) keep_stuck;	/* 1: a wait for @tcache_owner has run out */
-	_Atomic(struct gm_tcache *) keep;	/* of the domain it was in last; lock: @tcache_owner */
-	_Atomic(struct gm_tcache *) keeps;	/* all its thread caches, for ever */
+	_Atomic(uint32_t) tcache_stuck;	/* 1: a wait for @tcache_owner has run out */
+	_Atomic(struct gm_tcache *) tcache;	/* of the domain it was in last; lock: @tcache_owner */
+	_Atomic(struct gm_tcache *) tcaches;	/* all its thread caches, for ever */
 } __attribute__((aligned(128)));	/* two lines: processors fetch them in pairs */
 
 enum gm_tcache_owner { GM_TCACHE_NOBODY, GM_TCACHE_OWNER, GM_TCACHE_OTHER };

@@ -94,7 +94,7 @@ static uint32_t find_locked(struct gm_header *header, uint32_t tid)
 	uint64_t end = (gm_rec.slots_used + 1) * sizeof(struct gm_thread);
 
 	for (uint32_t i = 1; i < gm_rec.slots_used; i++) {
-		/* One who died among its kept blocks holds them, and the slot, for ever. */
+		/* One that died among its cached blocks holds them, and the slot, for ever. */
 		if (gm_rec.tids[i] == tid &&
 		    gm_get_acquire(&gm_rec.slots[i].tcache_owner) != GM_TCACHE_OWNER)
 			return i;
@@ -241,12 +241,12 @@ static bool hold_slot_slow(struct gm_slot *slot, uint64_t limit_ns)
 
 bool gm_slot_hold(struct gm_slot *slot, uint64_t limit_ns)
 {
-	bool stuck = gm_get(&slot->keep_stuck) != 0, held = try_hold_slot(slot);
+	bool stuck = gm_get(&slot->tcache_stuck) != 0, held = try_hold_slot(slot);
 
 	/* Stuck: its thread died there. Nobody shall wait like that again. */
 	if (gm_unlikely(!held))
 		held = hold_slot_slow(slot, stuck ? 0 : limit_ns);
 	if (gm_unlikely(held == stuck))
-		gm_set(&slot->keep_stuck, !held);
+		gm_set(&slot->tcache_stuck, !held);
 	return held;
 }

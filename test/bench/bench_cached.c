@@ -392,7 +392,7 @@ static int prepare_cached(uint64_t history)
 	struct gm_heap_config heap_config;
 	struct gm_cached_setup setup = { .config = &heap_config, .driver_alloc = driver_alloc,
 					 .driver_free = driver_free, .context = 1,
-					 .keeps = true };
+					 .thread_cache = true };
 	struct gm_recorder_report report;
 	int r = gm_recorder_start(&config, &report);
 

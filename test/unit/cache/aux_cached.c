@@ -91,7 +91,7 @@ struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const
 	struct gm_cached_setup setup = {
 		.config = &config, .driver_alloc = driver_alloc, .driver_free = driver_free,
 		.settle = settle, .context = context, .domain = domain, .kind = kind,
-		.keeps = aux_tcache,
+		.thread_cache = aux_tcache,
 	};
 	struct gm_cached *heap = NULL;
 	char error[160];

@@ -15,7 +15,7 @@ struct aux_driver {
 	void (*between)(void);		/* within every call: the lock is free */
 };
 extern struct aux_driver aux_driver;
-extern bool aux_tcache;			/* heaps made from now on keep what was just freed */
+extern bool aux_tcache;			/* heaps made from now on have thread caches */
 
 void aux_driver_begin(uint64_t capacity);
 

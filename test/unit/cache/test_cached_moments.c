@@ -86,7 +86,7 @@ static void do_alloc(struct worker *w, struct held *held, struct worker *owner, 
 	struct gm_cached *heap = cell < OWN ? w->own : heaps[(unsigned int)rand_r(&w->seed) % HEAPS];
 	unsigned int shift = (unsigned int)rand_r(&w->seed) % 24;
 	uint64_t any = 1 + (uint64_t)rand_r(&w->seed) % (1u << shift);
-	/* Some sizes again and again, as programs ask for them: what is kept is found. */
+	/* Some sizes again and again, as programs ask for them: what is cached is found. */
 	uint64_t bytes = rand_r(&w->seed) % 3 ? UINT64_C(4096) << any % 3 : any;
 	struct gm_alloc alloc = aux_request(bytes, (uint64_t)rand_r(&w->seed) % 2,
 					    (uint16_t)(1 + w->number));
@@ -496,7 +496,7 @@ static void every_change(struct gm_cached *heap)
 	gm_cached_drop(heap, 0, 0, GM_NONE);
 }
 
-/* The same size again and again: kept, handed out for less, flushed for another size, counted, in
+/* The same size again and again: cached, handed out for less, flushed for another size, counted, in
  * two domains. */
 static void every_hit(struct gm_cached *heap, struct gm_cached *other)
 {
@@ -527,11 +527,11 @@ static void every_hit(struct gm_cached *heap, struct gm_cached *other)
 	gm_cached_drop(other, 0, 0, GM_NONE);
 }
 
-static void be_stepped(int ready, bool keeps)
+static void be_stepped(int ready, bool thread_cache)
 {
 	struct gm_cached *heap, *other;
 
-	aux_tcache = keeps;
+	aux_tcache = thread_cache;
 	aux_driver_begin(UINT64_MAX);
 	aux_start(16 * 63);
 	heap = aux_heap(0, GM_KIND_DEVICE, 1, "", GM_HEAP_UNLIMITED);
@@ -540,7 +540,7 @@ static void be_stepped(int ready, bool keeps)
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		_exit(1);
 	raise(SIGSTOP);
-	if (keeps)
+	if (thread_cache)
 		every_hit(heap, other);
 	every_change(heap);
 	raise(SIGSTOP);
