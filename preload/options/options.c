@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "preload/options/options_value.h"
+#include "preload/options/options.h"
 
 #define PREFIX "GPUMEM_"
 #define MAX_COMPLAINTS 16

@@ -14,11 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GM_UNLIMITED UINT64_MAX		/* "unlimited" of a SIZE */
-#define GM_TEXT_BYTES 1024u
-#define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
-
-typedef char gm_option_text[GM_TEXT_BYTES];
+#include "preload/options/options_value.h"
 
 #define GM_VALUE_SIZE uint64_t
 #define GM_VALUE_SIZE_MB uint64_t	/* bytes */
@@ -30,8 +26,6 @@ typedef char gm_option_text[GM_TEXT_BYTES];
 #define GM_VALUE_SIGNAL uint32_t	/* signal number, 0 none */
 #define GM_VALUE_TEXT gm_option_text
 #define GM_VALUE_DIVISIONS struct gm_divisions
-
-struct gm_divisions { uint32_t bins[GM_DIVISION_BINS]; };
 
 enum gm_option_id {
 #define GM_OPTION(name, type, dflt, min, max, unit, help) GM_OPTION_##name,

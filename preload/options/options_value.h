@@ -10,8 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "preload/options/options.h"
 #include "preload/options/text.h"
+
+#define GM_UNLIMITED UINT64_MAX		/* "unlimited" of a SIZE */
+#define GM_TEXT_BYTES 1024u
+#define GM_DIVISION_BINS 16u		/* up to 1 MiB, 2 MiB, ... 32 GiB and more */
+
+typedef char gm_option_text[GM_TEXT_BYTES];
+struct gm_divisions { uint32_t bins[GM_DIVISION_BINS]; };
+struct gm_options;			/* options.h */
 
 enum gm_option_type {
 	GM_TYPE_SIZE, GM_TYPE_SIZE_MB, GM_TYPE_COUNT, GM_TYPE_BOOL, GM_TYPE_FRACTION,

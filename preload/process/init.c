@@ -23,6 +23,7 @@
 #include "preload/process/say.h"
 #include "preload/process/state.h"
 #include "preload/cache/traits.h"
+#include "preload/triggers/helper.h"
 #include "preload/triggers/trigger.h"
 #include "preload/cache/writers.h"
 #include "recorder/modules/modules.h"
@@ -44,7 +45,7 @@ static __attribute__((constructor)) void loaded(void)
 {
 	gm_libc_find();
 	gm_say_remember();
-	gm_trigger_loaded();
+	gm_helper_loaded();
 	gm_follow_loaded();
 }
 
@@ -233,7 +234,7 @@ int gm_init(void)
 		return r;
 	if (!options->follow)
 		gm_follow_stop();
-	r = gm_trigger_start();
+	r = gm_helper_start();
 	if (r)
 		gm_say("there is no helper thread (", gm_error_text(r), "): snapshots by signal "
 		       "and from outside are off, the others are written by the program's own "

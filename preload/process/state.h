@@ -44,6 +44,7 @@ enum gm_state_value {
 #define GM_OOM_OBSERVERS 8u
 #define GM_OOM_KEPT 32u			/* the most that option oom_snapshots may be */
 #define GM_PATH_BYTES 1024u
+#define GM_EXIT_NOT_YET 0
 
 struct gm_oom_observer {
 	void (*fn)(void *arg, int device, uint64_t requested_bytes, uint64_t total_bytes,
@@ -74,7 +75,7 @@ struct gm_state {
 
 	/* exit.c */
 	_Atomic(uint32_t) exiting;	/* exit() has begun */
-	_Atomic(uint32_t) exit_step;	/* enum in exit.c */
+	_Atomic(uint32_t) exit_step;	/* enum in exit.c; GM_EXIT_NOT_YET before the last snapshot */
 	uint32_t exit_taker;		/* kernel id of the thread that takes the exit snapshot */
 	_Atomic(int32_t) exit_result;	/* of the writing */
 
@@ -87,7 +88,7 @@ struct gm_state {
 	struct gm_lock oom_lock;
 	uint64_t oom_begun_ns, oom_next_ns;	/* CLOCK_MONOTONIC; lock: oom_lock */
 	_Atomic(uint64_t) oom_failure;	/* number of the newest failure ... */
-	_Atomic(uint64_t) oom_settled;	/* ... and of the newest that was shown, or could not be */
+	_Atomic(uint64_t) oom_shown;	/* ... and of the newest that was shown, or could not be */
 	struct gm_lock oom_copying;	/* of the next four */
 	struct gm_oom_copy {
 		struct gm_copy copy;	/* @base NULL: none */

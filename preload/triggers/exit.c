@@ -26,7 +26,7 @@
 #include "preload/order/context.h"
 #include "preload/triggers/exit.h"
 #include "preload/hooks/hook.h"
-#include "preload/triggers/oom.h"
+#include "preload/triggers/oom_files.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
 #include "preload/triggers/snap.h"
@@ -44,16 +44,11 @@ static __attribute__((noreturn)) void leave(int status)
 }
 
 /* gm_state.exit_step */
-enum { EXIT_NOT_YET, EXIT_TAKING, EXIT_TAKEN, EXIT_FAILED };
+enum { EXIT_NOT_YET = GM_EXIT_NOT_YET, EXIT_TAKING, EXIT_TAKEN, EXIT_FAILED };
 
 static uint32_t step(void)
 {
 	return gm_get_acquire(&gm_state.exit_step);
-}
-
-bool gm_exit_begun(void)
-{
-	return step() != EXIT_NOT_YET;
 }
 
 static void set_life(enum gm_life life)

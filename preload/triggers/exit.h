@@ -4,11 +4,6 @@
 #ifndef GM_PRELOAD_EXIT_H
 #define GM_PRELOAD_EXIT_H
 
-#include <stdbool.h>
-
-/* Is the process at its end: is its last snapshot being taken, or was? */
-bool gm_exit_begun(void);
-
 /* Register what exit() is to call; once, at the start. */
 void gm_exit_start(void);
 

@@ -1,24 +1,23 @@
 /*
- * snap.c - one snapshot: copy the journal, settle the copy, write a file for each that asked.
+ * snap.c - one snapshot: copy the journal, make the copy consistent, write a file for each that asked.
  *
  * Thread context: the helper thread; where there is none, the thread that asked. The lock
  * gm_state.writing is held throughout (rank: above every other). Signal context: only by way of
- * _exit in a handler, without a helper thread. Fork: gm_state is wiped.
+ * _exit in a handler, without a helper thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "preload/options/text.h"
 #include "preload/triggers/crash.h"
-#include "preload/triggers/exit.h"
-#include "preload/triggers/oom.h"
+#include "preload/triggers/oom_files.h"
 #include "preload/triggers/own_files.h"
 #include "preload/process/say.h"
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"
+#include "recorder/journal/clock.h"
 #include "recorder/journal/file.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/place.h"
@@ -211,14 +210,6 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	return 0;
 }
 
-uint64_t gm_snap_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* Settle @copy, write a file for each of @reasons, and free it. */
 static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 {
@@ -262,7 +253,7 @@ static int make_copy(struct gm_copy *copy)
  * would see that a snapshot was taken. */
 static int take_locked(uint32_t reasons, bool last, void (*copied)(void *arg), void *arg)
 {
-	uint64_t time_us = gm_snap_now_us();
+	uint64_t time_us = gm_wall_us();
 	struct gm_copy copy;
 	int r = make_copy(&copy);
 
@@ -291,7 +282,7 @@ static void take_oom(bool last)
 		if (gm_oom_take_copy(&copy, &time_us)) {
 			gm_copy_renew_names(&copy);
 		} else {
-			time_us = gm_snap_now_us();
+			time_us = gm_wall_us();
 			r = make_copy(&copy);
 		}
 		if (!r) {
@@ -300,7 +291,7 @@ static void take_oom(bool last)
 				number = gm_oom_newest(&copy);
 			r = finish(&copy, 1u << GM_REQUEST_OOM, time_us);
 		}
-		gm_oom_settled(number, !r);
+		gm_oom_shown(number, !r);
 		if (!r && !last)
 			note_snapshot(&copy);
 		gm_copy_free(&copy);
@@ -314,7 +305,7 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 {
 	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH,
 		       oom_bit = 1u << GM_REQUEST_OOM;
-	bool last = (reasons & (exit_bit | crash_bit)) || gm_exit_begun();
+	bool last = (reasons & (exit_bit | crash_bit)) || gm_get_acquire(&gm_state.exit_step) != GM_EXIT_NOT_YET;
 	int r = 0, r_exit = 0;
 
 	if (!gm_recorder_header())

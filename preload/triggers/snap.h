@@ -12,9 +12,6 @@
  * is taken, waiting at most @limit_ns: -ETIMEDOUT). */
 int gm_snap_take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), void *arg);
 
-/* The wall clock, as snapshots have it: microseconds since 1970. */
-uint64_t gm_snap_now_us(void);
-
 /* Did this process ever allocate, or fail to? */
 bool gm_snap_worth_it(void);
 

@@ -1,53 +1,28 @@
 /*
- * trigger.c - the helper thread: it holds the sign of life, keeps the clock, and writes every
- * snapshot, so that no thread of the program's has to.
+ * trigger.c - asking for a snapshot: by a word that the helper thread sleeps on, and by a signal.
  *
- * Thread context: gm_trigger_start in the first hook; helper() is the thread. Signal context:
- * gm_trigger_ask. Fork: gm_state is wiped, a child has no helper.
- *
- * The helper must never be the reason that a process lives on: a program whose main thread calls
- * pthread_exit ends when its last thread does, and the helper is one of them. So it looks, once a
- * second, whether the main thread is gone, and goes when nobody else is left; without /proc, where
- * the others cannot be counted, as soon as the main thread is gone.
+ * Thread context: any. Signal context: gm_trigger_ask, on_signal.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "preload/options/text.h"
-#include "preload/triggers/oom.h"
-#include "preload/triggers/own_files.h"
 #include "preload/process/say.h"
-#include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
-#include "allocator/lock.h"
+#include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
-#include "recorder/modules/symbols.h"
-#include "recorder/unwind/unwind.h"
 
-#define STACK_BYTES (256u << 10)
-#define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
-#define ALONE_NS 20000000		/* once the main thread is gone */
-/* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
- * priority: that could not be raised again for a snapshot, and it would make a hook wait that
- * needs the lock of the interned areas. */
-#define NAMES_NS 5000000
-#define PAUSE_NS 45000000
-#define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
+#define SLICE_NS 1000000000		/* of a wait, until the helper thread is looked for again */
 
 /* Shared, not private: gpumem snapshot PID wakes it from another process. */
-static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
+void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns)
 {
 	const struct timespec limit = { (time_t)(limit_ns / 1000000000),
 					(long)(limit_ns % 1000000000) };
@@ -55,7 +30,7 @@ static void futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_n
 	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, value, &limit, NULL, 0);
 }
 
-static void futex_wake(_Atomic(uint32_t) *word)
+void gm_trigger_wake(_Atomic(uint32_t) *word)
 {
 	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -79,7 +54,7 @@ uint32_t gm_trigger_ask(enum gm_request reason)
 		return 0;
 	atomic_fetch_or(&gm_state.reasons, 1u << reason);
 	number = atomic_fetch_add(&header->request, 1) + 1;
-	futex_wake(&header->request);
+	gm_trigger_wake(&header->request);
 	errno = kept;
 	return number;
 }
@@ -92,7 +67,7 @@ static bool wait_until(_Atomic(uint32_t) *word, uint32_t number, uint64_t limit_
 
 	while ((int32_t)((seen = gm_get_acquire(word)) - number) < 0 && at < end &&
 	       gm_get_acquire(&gm_state.helper)) {
-		futex_wait(word, seen, end - at < TICK_NS ? end - at : TICK_NS);
+		gm_trigger_sleep(word, seen, end - at < SLICE_NS ? end - at : SLICE_NS);
 		at = gm_now_ns();
 	}
 	errno = kept;
@@ -164,208 +139,4 @@ void gm_trigger_take_signal(unsigned int number)
 	}
 	sigemptyset(&action.sa_mask);
 	sigaction((int)number, &action, NULL);
-}
-
-/* ---- the thread -------------------------------------------------------------------------------- */
-
-/* Where the kernel stores 0 when the main thread exits, and the process it is true of: a child
- * has another main thread. NULL: not known. Written once, when the library is loaded. */
-static const int *main_thread_id;
-static pid_t main_thread_owner;
-
-void gm_trigger_loaded(void)
-{
-#ifdef PR_GET_TID_ADDRESS
-	int *address = NULL;
-
-	if (prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) == 0) {
-		main_thread_id = address;
-		main_thread_owner = getpid();
-	}
-#endif
-}
-
-/* The state letter of the thread-group leader: 'Z' once it has exited and others run on. */
-static char main_thread_state(void)
-{
-	char text[512];
-	ssize_t n;
-	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-	const char *end;
-
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	end = strrchr(text, ')');	/* the command's name may hold anything */
-	return end && end[1] == ' ' ? end[2] : 0;
-}
-
-static bool main_thread_known(void)
-{
-	return main_thread_id && main_thread_owner == getpid();
-}
-
-/* Has the program's last thread but this one gone? Where that cannot be told: has the main one? */
-static bool nobody_left(void)
-{
-	struct stat st;
-
-	if (main_thread_known() && __atomic_load_n(main_thread_id, __ATOMIC_ACQUIRE) != 0)
-		return false;
-	if (stat("/proc/self/task", &st) != 0)
-		return main_thread_known();
-	/* ".", "..", the main thread and this one; a main thread that is gone stays as a zombie. */
-	return st.st_nlink <= 4 && main_thread_state() == 'Z';
-}
-
-/* Would nobody_left ever say so? */
-static bool can_tell(void)
-{
-	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
-}
-
-static void copied(void *arg)
-{
-	struct gm_header *header = gm_recorder_header();
-
-	gm_set_release(&header->copied, *(const uint32_t *)arg);
-	futex_wake(&header->copied);
-}
-
-/* Everything that was asked for up to request @number. */
-static void serve(struct gm_header *header, uint32_t number)
-{
-	uint32_t reasons = atomic_exchange(&gm_state.reasons, 0);
-
-	if (atomic_exchange(&header->request_reason, GM_REQUEST_NONE) == GM_REQUEST_OUTSIDE)
-		reasons |= 1u << GM_REQUEST_OUTSIDE;
-	if (reasons)
-		gm_snap_take(reasons, WRITE_NS, copied, &number);
-	copied(&number);
-	gm_set_release(&header->answered, number);
-	futex_wake(&header->answered);
-}
-
-/* Operations begun so far, by all threads: has anything happened since the last look? */
-static uint64_t operations(const struct gm_header *header)
-{
-	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
-	uint64_t used = gm_get_acquire(&region->used);
-	const char *at = (const char *)header + region->offset;
-	uint64_t sum = 0;
-
-	for (uint64_t i = 0; i + sizeof(struct gm_thread) <= used; i += sizeof(struct gm_thread)) {
-		const struct gm_thread *thread = (const void *)(at + i);
-
-		sum += gm_get(&thread->operations);
-	}
-	return sum;
-}
-
-static void unlink_journal(void *none)
-{
-	(void)none;
-	gm_recorder_unlink();
-}
-
-static void *helper(void *arg)
-{
-	struct gm_header *header = arg;
-	uint64_t seen = 0, now, next = 0, owed, wait;
-	bool names_left = false, told_lost = false;
-	uint32_t number;
-
-	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
-	gm_set_release(&gm_state.helper, (uint32_t)syscall(SYS_gettid));
-	gm_recorder_hold_alive();
-	for (;;) {
-		number = gm_get_acquire(&header->request);
-		if (number != gm_get_acquire(&header->answered)) {
-			serve(header, number);
-			continue;
-		}
-		owed = gm_get_acquire(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
-		if (!owed) {
-			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
-			continue;
-		}
-		if (nobody_left())
-			break;
-		if (gm_recorder_is_lost() && !told_lost) {
-			told_lost = true;
-			gm_say("the journal was cut short by somebody: nothing is recorded from here "
-			       "on, and nothing is served from the cache");
-		}
-		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
-		       names_left ? PAUSE_NS : TICK_NS;
-		gm_recorder_review_if_due();
-		futex_wait(&header->request, number, wait < owed ? wait : owed);
-		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
-		 * once a thread has crashed no file is opened any more. */
-		if (gm_get_acquire(&header->request) != number || gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
-			continue;
-		if (gm_now_ns() < next)		/* woken for a review alone */
-			continue;
-		if (gm_recorder_exposed())
-			gm_with_own_files(unlink_journal, NULL);
-		now = operations(header);
-		if (now != seen)
-			gm_recorder_tick();
-		seen = now;
-		names_left = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
-		next = gm_now_ns() + (uint64_t)(names_left ? PAUSE_NS : TICK_NS) / 2;
-	}
-	/* From here on the last thread of the process, which glibc makes call exit(). */
-	gm_set_release(&header->has_helper, 0);
-	gm_set_release(&gm_state.helper, 0);
-	return NULL;
-}
-
-/* A stack that holds the program's thread-local storage too, which may be large. */
-static int create(struct gm_header *header)
-{
-	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int r = EAGAIN;
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		if (pthread_attr_init(&attributes))
-			return -ENOMEM;
-		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-		if (sizes[i])
-			pthread_attr_setstacksize(&attributes, sizes[i]);
-		r = pthread_create(&thread, &attributes, helper, header);
-		pthread_attr_destroy(&attributes);
-		if (r != EINVAL)
-			break;
-	}
-	return -r;
-}
-
-int gm_trigger_start(void)
-{
-	struct gm_header *header = gm_recorder_header();
-	sigset_t all, before;
-	int r;
-
-	if (!header)
-		return -ENODATA;
-	if (!can_tell())
-		return -ENOSYS;
-	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
-	 * in a threaded program waits until every thread has answered one of them. */
-	sigfillset(&all);
-	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	gm_set_release(&gm_state.helper, UINT32_MAX);
-	r = create(header);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r)
-		gm_set_release(&gm_state.helper, 0);
-	return r;
 }

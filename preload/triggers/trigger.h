@@ -1,12 +1,11 @@
 /*
- * trigger.h - what may ask for a snapshot, and the one helper thread that writes it.
+ * trigger.h - asking the helper thread for a snapshot.
  *
  * A request is a bit of gm_state.reasons and one more in the header's word @request, which is the
  * futex that the helper sleeps on; gpumem snapshot PID bumps it from outside. @copied and
  * @answered follow it.
  *
  * Thread context: any, inside a hook or not; no lock of ours held. Signal context: gm_trigger_ask.
- * Fork: state is on the wiped pages, a child has no helper.
  */
 #ifndef GM_PRELOAD_TRIGGER_H
 #define GM_PRELOAD_TRIGGER_H
@@ -16,12 +15,6 @@
 #include <stdint.h>
 
 #include "recorder/journal/format.h"
-
-/* In the main thread, when the library is loaded: learn how to see that it is gone. */
-void gm_trigger_loaded(void);
-
-/* Create the helper thread; once, at the start. Returns 0 or -errno. */
-int gm_trigger_start(void);
 
 /* Take signal @number, if the program left it at its default, to ask for a snapshot; 0: none. Once,
  * at the start. */
@@ -37,5 +30,9 @@ uint32_t gm_trigger_ask(enum gm_request reason);
  * @limit_ns. Returns true when it was. */
 bool gm_trigger_wait_copied(uint32_t number, uint64_t limit_ns);
 bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns);
+
+/* Sleep on a word of the header while it is @value, at most @limit_ns; wake who sleeps on it. */
+void gm_trigger_sleep(_Atomic(uint32_t) *word, uint32_t value, uint64_t limit_ns);
+void gm_trigger_wake(_Atomic(uint32_t) *word);
 
 #endif

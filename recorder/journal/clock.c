@@ -129,3 +129,11 @@ void gm_clock_refresh(struct gm_clock *clock)
 
 	set_pair(clock, 1, &now);
 }
+
+uint64_t gm_wall_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

@@ -19,6 +19,9 @@ struct gm_clock_pair gm_clock_read(void);
 /* Set the source and the pairs: @first as read when the start began, the other as of now. */
 void gm_clock_begin(struct gm_clock *clock, const struct gm_clock_pair *first);
 
+/* The wall clock, in microseconds since 1970. */
+uint64_t gm_wall_us(void);
+
 /* Set the second pair as of now. One thread at a time. */
 void gm_clock_refresh(struct gm_clock *clock);
 

@@ -16,13 +16,11 @@
 
 #include "recorder/unwind/unwind.h"
 
-#define GM_STACK_DEPTH_MAX 256u
-
 /* Our own code, [@own_start, @own_end): frames that a walk begins with and that lie there are left
  * out. Once, at the start, before the first capture; then nothing is captured until configured. */
 void gm_stacks_init(uintptr_t own_start, uintptr_t own_end);
 
-/* What is captured from now on, from any thread: @depth frames at most, 1 .. GM_STACK_DEPTH_MAX.
+/* What is captured from now on, from any thread: @depth frames at most, 1 to 256.
  * With both, Python's frames take the places of the native ones that run them. */
 void gm_stacks_configure(bool native, bool python, unsigned int depth);
 

@@ -10,7 +10,6 @@
 
 #include "recorder/modules/modules.h"
 #include "recorder/journal/recorder.h"
-#include "recorder/stacks/stacks.h"
 
 #define ITEMS (2 * GM_STACK_DEPTH_MAX + 2)
 

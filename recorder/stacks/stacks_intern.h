@@ -12,6 +12,7 @@
 #include "recorder/python/python.h"
 #include "recorder/unwind/unwind.h"
 
+#define GM_STACK_DEPTH_MAX 256u		/* frames of a stack that are recorded */
 #define GM_STACK_OWN_MOST 8		/* frames of our own that a stack begins with */
 
 struct gm_stack_parts {

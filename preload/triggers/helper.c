@@ -1,0 +1,244 @@
+/*
+ * helper.c - the helper thread: it holds the sign of life, keeps the clock, names frames, and writes
+ * every snapshot, so that no thread of the program's has to.
+ *
+ * The helper must never be the reason that a process lives on: a program whose main thread calls
+ * pthread_exit ends when its last thread does, and the helper is one of them. So once a second it checks
+ * whether the main thread has ended, and ends when there is no other thread; without /proc, where the
+ * others cannot be counted, as soon as the main thread has ended.
+ *
+ * Thread context: gm_helper_start in the first hook; helper() is the thread. Signal context: none.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "preload/process/say.h"
+#include "preload/process/state.h"
+#include "preload/triggers/helper.h"
+#include "preload/triggers/oom_files.h"
+#include "preload/triggers/own_files.h"
+#include "preload/triggers/snap.h"
+#include "preload/triggers/trigger.h"
+#include "recorder/journal/clock.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/modules/symbols.h"
+
+#define STACK_BYTES (256u << 10)
+#define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
+#define ALONE_NS 20000000		/* once the main thread has ended */
+/* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
+ * priority: that could not be raised again for a snapshot, and it would make a hook wait that
+ * needs the lock of the interned areas. */
+#define NAMES_NS 5000000
+#define PAUSE_NS 45000000
+#define WRITE_NS UINT64_C(10000000000)	/* for a snapshot that somebody else is writing */
+
+/* Where the kernel stores 0 when the main thread exits, and the process it is true of: a child
+ * has another main thread. NULL: not known. Written once, when the library is loaded. */
+static const int *main_thread_id;
+static pid_t main_thread_owner;
+
+void gm_helper_loaded(void)
+{
+#ifdef PR_GET_TID_ADDRESS
+	int *address = NULL;
+
+	if (prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) == 0) {
+		main_thread_id = address;
+		main_thread_owner = getpid();
+	}
+#endif
+}
+
+/* The state letter of the thread-group leader: 'Z' once it has exited and others run on. */
+static char main_thread_state(void)
+{
+	char text[512];
+	ssize_t n;
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	const char *end;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	end = strrchr(text, ')');	/* the command's name may hold anything */
+	return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool main_thread_known(void)
+{
+	return main_thread_id && main_thread_owner == getpid();
+}
+
+/* Has the program's last thread but this one ended? Where that is not known: has the main one? */
+static bool is_alone(void)
+{
+	struct stat st;
+
+	if (main_thread_known() && __atomic_load_n(main_thread_id, __ATOMIC_ACQUIRE) != 0)
+		return false;
+	if (stat("/proc/self/task", &st) != 0)
+		return main_thread_known();
+	/* ".", "..", the main thread and this one; a main thread that has ended stays as a zombie. */
+	return st.st_nlink <= 4 && main_thread_state() == 'Z';
+}
+
+/* Would is_alone ever say so? */
+static bool can_tell(void)
+{
+	return main_thread_known() || access("/proc/self/task", F_OK) == 0;
+}
+
+static void copied(void *arg)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	gm_set_release(&header->copied, *(const uint32_t *)arg);
+	gm_trigger_wake(&header->copied);
+}
+
+/* Everything that was asked for up to request @number. */
+static void serve(struct gm_header *header, uint32_t number)
+{
+	uint32_t reasons = atomic_exchange(&gm_state.reasons, 0);
+
+	if (atomic_exchange(&header->request_reason, GM_REQUEST_NONE) == GM_REQUEST_OUTSIDE)
+		reasons |= 1u << GM_REQUEST_OUTSIDE;
+	if (reasons)
+		gm_snap_take(reasons, WRITE_NS, copied, &number);
+	copied(&number);
+	gm_set_release(&header->answered, number);
+	gm_trigger_wake(&header->answered);
+}
+
+/* Operations begun so far, by all threads: has anything happened since they were counted last? */
+static uint64_t operations(const struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_THREADS];
+	uint64_t used = gm_get_acquire(&region->used);
+	const char *at = (const char *)header + region->offset;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i + sizeof(struct gm_thread) <= used; i += sizeof(struct gm_thread)) {
+		const struct gm_thread *thread = (const void *)(at + i);
+
+		sum += gm_get(&thread->operations);
+	}
+	return sum;
+}
+
+static void unlink_journal(void *none)
+{
+	(void)none;
+	gm_recorder_unlink();
+}
+
+static void *helper(void *arg)
+{
+	struct gm_header *header = arg;
+	uint64_t seen = 0, now, next = 0, owed, wait;
+	bool more_names = false, said_lost = false;
+	uint32_t number;
+
+	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
+	gm_set_release(&gm_state.helper, (uint32_t)syscall(SYS_gettid));
+	gm_recorder_hold_alive();
+	for (;;) {
+		number = gm_get_acquire(&header->request);
+		if (number != gm_get_acquire(&header->answered)) {
+			serve(header, number);
+			continue;
+		}
+		owed = gm_get_acquire(&header->life) == GM_LIFE_CRASHED ? UINT64_MAX : gm_oom_owed_ns();
+		if (!owed) {
+			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
+			continue;
+		}
+		if (is_alone())
+			break;
+		if (gm_recorder_is_lost() && !said_lost) {
+			said_lost = true;
+			gm_say("the journal was cut short by somebody: nothing is recorded from here "
+			       "on, and nothing is served from the cache");
+		}
+		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
+		       more_names ? PAUSE_NS : TICK_NS;
+		gm_recorder_review_if_due();
+		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
+		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
+		 * once a thread has crashed no file is opened any more. */
+		if (gm_get_acquire(&header->request) != number || gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
+			continue;
+		if (gm_now_ns() < next)		/* woken for a review alone */
+			continue;
+		if (gm_recorder_exposed())
+			gm_with_own_files(unlink_journal, NULL);
+		now = operations(header);
+		if (now != seen)
+			gm_recorder_tick();
+		seen = now;
+		more_names = gm_recorder_can_intern(NAMES_NS) && gm_symbols_work(NAMES_NS);
+		next = gm_now_ns() + (uint64_t)(more_names ? PAUSE_NS : TICK_NS) / 2;
+	}
+	/* From here on the last thread of the process, which glibc makes call exit(). */
+	gm_set_release(&header->has_helper, 0);
+	gm_set_release(&gm_state.helper, 0);
+	return NULL;
+}
+
+/* A stack that holds the program's thread-local storage too, which may be large. */
+static int create(struct gm_header *header)
+{
+	static const size_t sizes[] = { STACK_BYTES, 4 * STACK_BYTES, 0 };
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int r = EAGAIN;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		if (pthread_attr_init(&attributes))
+			return -ENOMEM;
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+		if (sizes[i])
+			pthread_attr_setstacksize(&attributes, sizes[i]);
+		r = pthread_create(&thread, &attributes, helper, header);
+		pthread_attr_destroy(&attributes);
+		if (r != EINVAL)
+			break;
+	}
+	return -r;
+}
+
+int gm_helper_start(void)
+{
+	struct gm_header *header = gm_recorder_header();
+	sigset_t all, before;
+	int r;
+
+	if (!header)
+		return -ENODATA;
+	if (!can_tell())
+		return -ENOSYS;
+	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
+	 * in a threaded program waits until every thread has answered one of them. */
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	gm_set_release(&gm_state.helper, UINT32_MAX);
+	r = create(header);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r)
+		gm_set_release(&gm_state.helper, 0);
+	return r;
+}
