@@ -42,7 +42,7 @@ static uint64_t number_in(const char *dir, const char *file)
 	return strtoull(text, NULL, 10);
 }
 
-/* What one cgroup has left. Page cache that would be given back first does not count as used. */
+/* What one cgroup still allows. Page cache, which the kernel reclaims first, does not count as used. */
 static uint64_t left_in(const char *dir, const char *limit_file, const char *usage_file,
 			const char *cache_key)
 {
@@ -69,7 +69,7 @@ static uint64_t left_above(const char *root, const char *path, bool v2)
 {
 	char dir[1024];
 	uint64_t left = UINT64_MAX;
-	size_t keep = strlen(root);
+	size_t root_length = strlen(root);
 	int n = snprintf(dir, sizeof(dir), "%s%s", root, strcmp(path, "/") ? path : "");
 
 	if (n < 0 || n >= (int)sizeof(dir))
@@ -83,7 +83,7 @@ static uint64_t left_above(const char *root, const char *path, bool v2)
 					left_in(dir, "memory.limit_in_bytes",
 						"memory.usage_in_bytes", "total_inactive_file"));
 		slash = strrchr(dir, '/');
-		if (!slash || (size_t)(slash - dir) < keep)
+		if (!slash || (size_t)(slash - dir) < root_length)
 			break;
 		*slash = '\0';
 	}

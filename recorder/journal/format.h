@@ -222,7 +222,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	_Atomic(uint64_t) free_stamp;	/* when; 0 never */
 	/* the tables of this domain */
 	uint32_t first_segment, last_segment;
-	uint32_t unused_segments, unused_blocks;	/* lists of ids given back */
+	uint32_t unused_segments, unused_blocks;	/* lists of free ids */
 	struct gm_event_counts counts;
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
@@ -288,7 +288,7 @@ struct gm_module {			/* 128 bytes */
 	uint64_t base;			/* l_addr */
 	uint64_t start, end;		/* mapped range */
 	uint64_t load_tsc;		/* when it was first seen */
-	_Atomic(uint64_t) unload_tsc;	/* when it was seen to be gone; 0: loaded */
+	_Atomic(uint64_t) unload_tsc;	/* when it was found unloaded; 0: loaded */
 	uint32_t path;			/* string id */
 	uint8_t build_id_bytes;
 	uint8_t build_id[32];

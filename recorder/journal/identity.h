@@ -2,7 +2,7 @@
  * identity.h - who writes this journal: process, host, command.
  *
  * Thread context: the one thread in gm_recorder_start, under a gm_fd_guard. Nothing here fails:
- * what cannot be told (a chroot without /proc) stays 0 or "".
+ * what is not known (a chroot without /proc) stays 0 or "".
  */
 #ifndef GM_RECORDER_IDENTITY_H
 #define GM_RECORDER_IDENTITY_H

@@ -133,7 +133,7 @@ uint64_t gm_plan_most(enum gm_region_id region)
 
 /* ---- mapping ---- */
 
-/* errno of a madvise that could not have its pages: a full file system is told as EFAULT. The
+/* errno of a madvise that got no pages; of a full file system it is EFAULT. The
  * host's own is kept: this runs within its calls of the driver. */
 static int populate(uint8_t *at, uint64_t bytes)
 {

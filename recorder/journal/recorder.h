@@ -40,7 +40,7 @@
 
 #include "recorder/journal/format.h"
 
-/* What the process tells the recorder at its start; strings are copied. */
+/* The configuration; strings are copied. */
 struct gm_recorder_config {
 	const char *place;		/* option journal: a directory or file, "" automatic */
 	uint64_t history_events;	/* 0: no history */
@@ -134,8 +134,8 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 void gm_record_freeing(uint32_t block);
 void gm_record_not_freed(uint32_t block);
 
-/* The block and its segment are gone: events free_requested, free_completed and segment_free,
- * stamped @tsc (taken before the driver's free; 0: now); @stream as given to the free.
+/* The block and its segment go: events free_requested, free_completed and segment_free,
+ * stamped @tsc (taken before the driver's free; 0: now); @stream as the program passed it to the free.
  * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
 int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 
@@ -154,10 +154,10 @@ int gm_record_free_stack(uint64_t op, uint32_t block, uint64_t tsc, uint64_t str
 int gm_record_change(uint64_t op, uint32_t block, uint64_t address, uint64_t size, uint8_t flags,
 		     uint32_t stack);
 
-/* Everything that dies with @context is gone; calls @gone for each block, under no lock. @stack: of
+/* Everything that dies with @context goes; calls @freed for each block, under no lock. @stack: of
  * the events, as in gm_record_free_stack. Returns how many. */
 unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
-				   void (*gone)(void *arg, uint32_t block,
+				   void (*freed)(void *arg, uint32_t block,
 						const struct gm_block *copy), void *arg);
 
 /* A copy of a block's record; returns false when the id holds nothing. */

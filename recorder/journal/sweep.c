@@ -3,7 +3,7 @@
  *
  * The newest stay because somebody may still want to recover them; the others would fill the host's
  * memory, one killed process after the other. A journal is dead when gm_header_alive says so: the
- * kernel has marked its mutex, or its process is proved to be gone.
+ * kernel has marked its mutex, or its process is proved to have ended.
  *
  * There is no such proof for a file whose writer died before it stored the magic, nor for a journal
  * of an older version. They go when their name is one of ours, they are older than an hour, and the

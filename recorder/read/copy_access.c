@@ -1,7 +1,7 @@
 /*
  * copy_access.c - a journal copy's memory, the accessors that check every id, and its clock.
  *
- * Thread context: one thread a copy. No malloc: anonymous mappings, given back by gm_copy_free.
+ * Thread context: one thread a copy. No malloc: anonymous mappings, unmapped by gm_copy_free.
  */
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"

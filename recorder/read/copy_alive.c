@@ -47,7 +47,7 @@ static int is_it(const struct gm_header *who, int64_t pid)
 	ticks = gm_identity_ticks(text);
 	if (!ticks || ticks == who->start_ticks)
 		return ticks != 0;
-	/* Start times are told by the reader's clock: another time namespace tells another one. */
+	/* In another time namespace start times are shifted. */
 	snprintf(path, sizeof(path), "/proc/%lld/ns/time", (long long)pid);
 	return namespace_of(path) == namespace_of("/proc/self/ns/time") ? 0 : -EXDEV;
 }
@@ -102,7 +102,7 @@ static int search_all(const struct gm_header *who)
 	return search.found ? 1 : -EXDEV;
 }
 
-/* By boot, namespace, pid and start time: 1, 0, or -errno when it cannot be told from here. */
+/* By boot, namespace, pid and start time: 1, 0, or -errno when it is not known here. */
 static int look_for(const struct gm_header *who)
 {
 	uint64_t ours = namespace_of("/proc/self/ns/pid");

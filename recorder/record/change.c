@@ -141,7 +141,7 @@ struct ending {
 	uint32_t at;			/* where to go on: a segment that stays, 0 from the first */
 	uint64_t at_op;			/* its last change: else it may be another one by now */
 	unsigned int count;
-	struct { uint32_t id; struct gm_block copy; } gone[BATCH];
+	struct { uint32_t id; struct gm_block copy; } freed[BATCH];
 };
 
 /* Remove up to BATCH blocks of the context from the domain. Returns true when there may be more. */
@@ -167,8 +167,8 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 		}
 		if (ending->count == BATCH)
 			return true;
-		ending->gone[ending->count].id = ids.block;
-		ending->gone[ending->count].copy = gm_rec.blocks[ids.block];
+		ending->freed[ending->count].id = ids.block;
+		ending->freed[ending->count].copy = gm_rec.blocks[ids.block];
 		if (gm_remove_locked(change, ids, ending->tsc ? ending->tsc : gm_stamp_before(),
 				     segment->stream, ending->stack) < 0)
 			return false;
@@ -178,12 +178,12 @@ static bool end_some_locked(struct gm_change *change, struct ending *ending)
 }
 
 unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, uint32_t stack,
-				   void (*gone)(void *arg, uint32_t block,
+				   void (*freed)(void *arg, uint32_t block,
 						const struct gm_block *copy), void *arg)
 {
 	unsigned int total = 0;
 
-	/* The operation's own number stays with its flight until all is gone: every transaction
+	/* The operation's own number stays with its flight until the end: every transaction
 	 * takes one of its own. */
 	(void)op;
 	if (!context)
@@ -196,8 +196,8 @@ unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, 
 		while (more && gm_change_enter(&change, domain, 0) == 0) {
 			more = end_some_locked(&change, &ending);
 			gm_change_leave(&change);
-			for (unsigned int i = 0; gone && i < ending.count; i++)
-				gone(arg, ending.gone[i].id, &ending.gone[i].copy);
+			for (unsigned int i = 0; freed && i < ending.count; i++)
+				freed(arg, ending.freed[i].id, &ending.freed[i].copy);
 			total += ending.count;
 		}
 	}

@@ -50,7 +50,7 @@ static uint32_t row_locked(struct gm_header *header, uint8_t domain, uint16_t mo
 
 /* Find the rows of (module, kind), (all modules, kind), (module, all kinds). What is found the
  * first time is found ever after, even if it is nothing: an allocation and its free must count in
- * the same rows. Returns false when it cannot be told now. */
+ * the same rows. Returns false when the journal lock was not free. */
 static bool rows_of(uint8_t domain, uint16_t module, uint8_t kind, bool nested,
 		    struct gm_usage_rows *ret_rows)
 {

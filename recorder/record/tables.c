@@ -24,7 +24,7 @@ static bool lock_domain(struct gm_domain_state *state, bool nested)
 			gm_set(&state->stuck, 0);
 		return true;
 	}
-	/* Its holder is gone (asynchronous cancellation): the host shall not wait like this again. */
+	/* Its holder ended (asynchronous cancellation): the host shall not wait like this again. */
 	if (!nested)
 		gm_set(&state->stuck, 1);
 	return false;

@@ -131,7 +131,7 @@ static struct gm_slot *acquire(struct gm_header *header)
 	}
 	slot = &gm_rec.slots[index];
 	thread = &gm_rec.threads[index];
-	if (gm_rec.tids[index])		/* its owner had our number, so it is gone */
+	if (gm_rec.tids[index])		/* its owner had our number, so it has ended */
 		release_locked(index);
 	slot->index = index;
 	slot->chunk = NULL;

@@ -93,7 +93,7 @@ static int have_directory(struct gm_outfile *out)
 
 /* ---- without a name ---- */
 
-/* A name could not be given to one: from now on files have names from their beginning. */
+/* Linking one to a name failed: from now on files have temporary names. */
 static _Atomic(bool) nameless_refused;
 
 static void link_of(int fd, char ret[40])

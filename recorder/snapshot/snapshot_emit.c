@@ -1,7 +1,7 @@
 /*
  * snapshot_emit.c - the JSON of a resolved journal copy: the order of its sections, and its file.
  *
- * Memory comes from anonymous mappings, given back at the end. SIGXFSZ is blocked in the writing
+ * Memory comes from anonymous mappings, unmapped at the end. SIGXFSZ is blocked in the writing
  * thread while it writes, so that a file size limit is an error and no death.
  * Thread context: any one thread. Not for signal handlers.
  */

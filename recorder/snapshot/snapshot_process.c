@@ -167,7 +167,7 @@ static void put_bool_setting(struct gm_snap *snap, const char *name)
 			  !strcmp(value, "1"));
 }
 
-/* A fraction as it was given, when that is a JSON number: digits, a point, digits. */
+/* A fraction as the option has it, when that is a JSON number: digits, a point, digits. */
 static void put_fraction_setting(struct gm_snap *snap, const char *name)
 {
 	const char *value = setting(snap, name), *end, *rest;

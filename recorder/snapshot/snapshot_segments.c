@@ -30,7 +30,7 @@ static struct sums add_up(const struct gm_copy *copy, uint32_t segment)
 
 static void put_block(struct gm_snap *snap, const struct gm_block *block)
 {
-	/* A free one has nobody's: what its record still says is of an owner long gone. */
+	/* Of a free one the record still describes its last owner: that is not shown. */
 	bool free = block->state == GM_BLOCK_INACTIVE;
 	struct gm_jsonw *w = snap->w;
 
