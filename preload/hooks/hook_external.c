@@ -95,15 +95,23 @@ static void resources_mapped(const char *entry, unsigned int count,
 	}
 }
 
-static void resources_unmapped(unsigned int count, const CUgraphicsResource *resources,
-			       uint64_t tsc, uint32_t stack)
-{
-	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_EXTERNAL,
-				  gm_where_now().domain, 0, 0);
+typedef __typeof__(cuGraphicsUnmapResources) unmap_fn;
 
+static CUresult unmap(unmap_fn *real, unsigned int count, CUgraphicsResource *resources,
+		      CUstream stream)
+{
+	uint16_t module;
+	uint32_t stack = gm_stack_of_free(&module);
+	uint64_t tsc = gm_stamp_before(), op;
+	CUresult result = real(count, resources, stream);
+
+	if (result)
+		return gm_leave(result);
+	op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_EXTERNAL, gm_where_now().domain, 0, 0);
 	for (unsigned int i = 0; i < count; i++)
 		gm_backing_end(GM_MAP_EXTERNAL, (uintptr_t)resources[i], op, tsc, stack);
 	gm_op_end(op);
+	return gm_leave(result);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream hStream)
@@ -132,33 +140,13 @@ CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *res
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources,
 				  CUstream hStream)
 {
-	uint16_t module;
-	uint32_t stack;
-	uint64_t tsc;
-	CUresult result;
-
 	GM_ENTER(cuGraphicsUnmapResources, count, resources, hStream);
-	stack = gm_stack_of_free(&module);
-	tsc = gm_stamp_before();
-	result = GM_REAL(cuGraphicsUnmapResources)(count, resources, hStream);
-	if (!result)
-		resources_unmapped(count, resources, tsc, stack);
-	return gm_leave(result);
+	return unmap(GM_REAL(cuGraphicsUnmapResources), count, resources, hStream);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
 				       CUstream hStream)
 {
-	uint16_t module;
-	uint32_t stack;
-	uint64_t tsc;
-	CUresult result;
-
 	GM_ENTER(cuGraphicsUnmapResources_ptsz, count, resources, hStream);
-	stack = gm_stack_of_free(&module);
-	tsc = gm_stamp_before();
-	result = GM_REAL(cuGraphicsUnmapResources_ptsz)(count, resources, hStream);
-	if (!result)
-		resources_unmapped(count, resources, tsc, stack);
-	return gm_leave(result);
+	return unmap(GM_REAL(cuGraphicsUnmapResources_ptsz), count, resources, hStream);
 }

@@ -18,24 +18,6 @@ static CUresult used(CUresult result, CUcontext context)
 	return gm_leave(result);
 }
 
-CUresult cuCtxSetCurrent(CUcontext ctx)
-{
-	GM_ENTER(cuCtxSetCurrent, ctx);
-	return used(GM_REAL(cuCtxSetCurrent)(ctx), ctx);
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
-	GM_ENTER(cuCtxPushCurrent_v2, ctx);
-	return used(GM_REAL(cuCtxPushCurrent_v2)(ctx), ctx);
-}
-
-CUresult cuCtxPushCurrent(CUcontext ctx)
-{
-	GM_ENTER(cuCtxPushCurrent, ctx);
-	return used(GM_REAL(cuCtxPushCurrent)(ctx), ctx);
-}
-
 CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 {
 	CUresult result;
@@ -88,34 +70,6 @@ static CUresult variable(CUresult result, CUdeviceptr address)
 	return gm_leave(result);
 }
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
-{
-	CUresult result;
-
-	GM_ENTER(cuModuleGetGlobal_v2, dptr, bytes, hmod, name);
-	result = GM_TRY(cuModuleGetGlobal_v2, dptr, bytes, hmod, name);
-	return variable(result, result || !dptr ? 0 : *dptr);
-}
-
-CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod,
-			   const char *name)
-{
-	CUresult result;
-
-	GM_ENTER(cuModuleGetGlobal, dptr, bytes, hmod, name);
-	result = GM_TRY(cuModuleGetGlobal, dptr, bytes, hmod, name);
-	return variable(result, result || !dptr ? 0 : *dptr);
-}
-
-CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
-{
-	CUresult result;
-
-	GM_ENTER(cuLibraryGetGlobal, dptr, bytes, library, name);
-	result = GM_TRY(cuLibraryGetGlobal, dptr, bytes, library, name);
-	return variable(result, result || !dptr ? 0 : *dptr);
-}
-
 CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	CUresult result;
@@ -126,3 +80,23 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 		gm_host_memory_made();
 	return gm_leave(result);
 }
+
+/* ---- the rows GM_CURRENT and GM_VARIABLE of hooks.def ---- */
+
+#define GM_HOOK(class, name, type, params, args)
+#define GM_CURRENT(class, name, type, params, args) \
+	CUresult name params \
+	{ \
+		GM_ENTER_WITH(name, args); \
+		return used(GM_REAL(name) args, ctx); \
+	}
+#define GM_VARIABLE(class, name, type, params, args) \
+	CUresult name params \
+	{ \
+		CUresult result; \
+		\
+		GM_ENTER_WITH(name, args); \
+		result = GM_TRY_WITH(name, args); \
+		return variable(result, result || !dptr ? 0 : *dptr); \
+	}
+#include "preload/hooks/hooks.def"

@@ -77,30 +77,6 @@ static CUresult wait_stream(stream_fn *real, CUstream stream, bool per_thread, b
 	return gm_leave(result);
 }
 
-CUresult cuStreamSynchronize(CUstream hStream)
-{
-	GM_ENTER(cuStreamSynchronize, hStream);
-	return wait_stream(GM_REAL(cuStreamSynchronize), hStream, false, false);
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream hStream)
-{
-	GM_ENTER(cuStreamSynchronize_ptsz, hStream);
-	return wait_stream(GM_REAL(cuStreamSynchronize_ptsz), hStream, true, false);
-}
-
-CUresult cuStreamQuery(CUstream hStream)
-{
-	GM_ENTER(cuStreamQuery, hStream);
-	return wait_stream(GM_REAL(cuStreamQuery), hStream, false, true);
-}
-
-CUresult cuStreamQuery_ptsz(CUstream hStream)
-{
-	GM_ENTER(cuStreamQuery_ptsz, hStream);
-	return wait_stream(GM_REAL(cuStreamQuery_ptsz), hStream, true, true);
-}
-
 /* Before it goes: its handle may be another stream's the moment the driver returns. */
 static void stream_ends(CUstream stream)
 {
@@ -220,6 +196,12 @@ static CUresult recorded(CUresult result, CUevent event, const struct gm_host_ma
 }
 
 #define GM_HOOK(class, name, type, params, args)
+#define GM_STREAM_WAIT(class, name, type, params, args, per_thread, polls) \
+	CUresult name params \
+	{ \
+		GM_ENTER_WITH(name, args); \
+		return wait_stream(GM_REAL(name), hStream, per_thread, polls); \
+	}
 #define GM_EVENT(class, name, type, params, args, per_thread) \
 	CUresult name params \
 	{ \

@@ -1,6 +1,5 @@
 /*
- * host.c - what the host may look at: work that reads or writes its memory, and is not yet
- * known to have ended.
+ * host.c - work that reads or writes the host's memory, and is not yet known to have ended (see host.h).
  *
  * Each such submission gets a number, the next of one counter. For each stream: the number of its
  * last one, and up to which number it is known to have ended, because the program waited for the
@@ -10,11 +9,11 @@
  *	a stream's last > its covered, and > gm_host_ended: pending
  *	gm_host_ended: everything up to this number has ended, on every stream
  *
- * The tables are in parts, by a hash, with a lock each. Locks: of the parts, and under them of what is lost: leaves. A number is given out under the
- * lock of the thread cache that it is written in: who reads the counter first, then looks under the
- * locks, misses none. A number stands for later work of its stream, too, until somebody has asked
- * for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
- * Thread context: any, inside a hook. Signal context: none.
+ * A number is given out under the lock of the tables: who reads the counter first, then the tables
+ * under the lock, misses none. A number stands for later work of its stream, too, until somebody has
+ * asked for the counter (gm_host_now): a thread that launches one kernel after the other takes no lock.
+ *
+ * Thread context: any, inside a hook. Signal context: none. Lock: one leaf.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -23,9 +22,9 @@
 #include "preload/order/host.h"
 #include "preload/order/context.h"
 
-#define PARTS 16u
-#define STREAMS 16u			/* of a part */
-#define EVENTS 64u			/* of a part */
+#define BUCKETS 16u
+#define STREAMS 16u			/* of a bucket */
+#define EVENTS 1024u
 
 struct stream {
 	uint64_t key;			/* 0: unused */
@@ -38,24 +37,17 @@ struct event {
 	struct gm_host_mark mark;
 };
 
-static struct part {
-	struct gm_lock lock;
-	struct stream streams[STREAMS];	/* lock: lock */
-} parts[PARTS] __attribute__((aligned(64)));
-
-static struct event_part {
-	struct gm_lock lock;
-	struct event events[EVENTS];	/* lock: lock */
-} event_parts[PARTS] __attribute__((aligned(64)));
+static struct gm_lock lock;
+static struct stream streams[BUCKETS][STREAMS];	/* by a hash of the key; lock: lock */
+static struct event events[EVENTS];		/* one for each hash; lock: lock */
 
 _Atomic(bool) gm_host_shares_memory;
 /* Written at every submission that the host sees; not beside what others only read. */
 _Atomic(uint64_t) gm_host_last __attribute__((aligned(64)));
 _Atomic(uint64_t) gm_host_ended;
 static _Atomic(uint64_t) lost;		/* the last number of a stream that did not fit */
-static _Atomic(CUcontext) lost_context;	/* whose they all were; written under lost_lock */
-static _Atomic(bool) lost_several;	/* of several contexts; as above */
-static struct gm_lock lost_lock;
+static CUcontext lost_context;	/* whose they all were; lock: lock */
+static bool lost_several;	/* of several contexts; lock: lock */
 static _Atomic(bool) events_used, events_shared;
 static _Atomic(uint64_t) asked;		/* the last number that gm_host_now returned */
 
@@ -75,9 +67,9 @@ static unsigned int hash(uint64_t key)
 	return (unsigned int)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
 }
 
-static struct part *part_of(uint64_t key)
+static struct stream *bucket_of(uint64_t key)
 {
-	return &parts[hash(key) % PARTS];
+	return streams[hash(key) % BUCKETS];
 }
 
 static bool is_pending(const struct stream *s)
@@ -85,21 +77,25 @@ static bool is_pending(const struct stream *s)
 	return s->key && s->last > s->covered && s->last > gm_host_ended;
 }
 
-static struct stream *find_locked(struct part *part, uint64_t key)
+static struct stream *find_locked(uint64_t key)
 {
+	struct stream *bucket = bucket_of(key);
+
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (part->streams[i].key == key)
-			return &part->streams[i];
+		if (bucket[i].key == key)
+			return &bucket[i];
 	return NULL;
 }
 
 /* A place for @key: an unused one, or that of a stream on which nothing is pending. */
-static struct stream *add_locked(struct part *part, uint64_t key, CUcontext context)
+static struct stream *add_locked(uint64_t key, CUcontext context)
 {
+	struct stream *bucket = bucket_of(key);
+
 	for (unsigned int i = 0; i < STREAMS; i++)
-		if (!is_pending(&part->streams[i])) {
-			part->streams[i] = (struct stream){ .key = key, .context = context };
-			return &part->streams[i];
+		if (!is_pending(&bucket[i])) {
+			bucket[i] = (struct stream){ .key = key, .context = context };
+			return &bucket[i];
 		}
 	return NULL;
 }
@@ -121,55 +117,45 @@ static CUcontext context_of(CUstream stream)
 	return context;
 }
 
-/* Under the lock of a part: whoever sees the number will see that it is lost. */
-static void lose(uint64_t number, CUcontext context)
+/* A submission that has no place: pending until everything, or all of its context, was waited for. */
+static void lose_locked(uint64_t number, CUcontext context)
 {
-	bool locked = gm_lock(&lost_lock);
-
-	if (!locked)
-		number = UINT64_MAX;
-	else if (lost <= gm_host_ended)
+	if (lost <= gm_host_ended)
 		lost_several = false;
 	else if (lost_context != context)
 		lost_several = true;
 	lost_context = context;
 	raise_to(&lost, number);
-	if (locked)
-		gm_unlock(&lost_lock);
 }
 
-static void find_lost(CUcontext context, uint64_t now)
+static void find_lost_locked(CUcontext context, uint64_t now)
 {
-	if (lost <= gm_host_ended || !gm_lock(&lost_lock))
-		return;
 	if (!lost_several && lost_context == context && lost <= now)
 		lost = 0;
-	gm_unlock(&lost_lock);
 }
 
 /* The context is asked for outside the lock, and only of a stream that is new here. */
 static bool mark(uint64_t key, CUcontext context, bool known)
 {
-	struct part *part = part_of(key);
 	struct stream *stream;
 
-	if (!gm_lock(&part->lock)) {	/* its holder is gone: from now on something is pending */
-		lose(UINT64_MAX, context);
+	if (!gm_lock(&lock)) {	/* its holder was cancelled: from now on something is pending */
+		raise_to(&lost, UINT64_MAX);
 		gm_host_last++;
 		return true;
 	}
-	stream = find_locked(part, key);
+	stream = find_locked(key);
 	if (!stream && !known) {
-		gm_unlock(&part->lock);
+		gm_unlock(&lock);
 		return false;
 	}
 	if (!stream)
-		stream = add_locked(part, key, context);
+		stream = add_locked(key, context);
 	if (stream)
 		own.number = stream->last = ++gm_host_last;
 	else
-		lose(++gm_host_last, context);
-	gm_unlock(&part->lock);
+		lose_locked(++gm_host_last, context);
+	gm_unlock(&lock);
 	return true;
 }
 
@@ -197,30 +183,22 @@ void gm_host_submitted_slow(CUstream stream, bool per_thread)
 
 /* ---- what is pending ---- */
 
-static bool part_pending(struct part *part)
-{
-	bool pending;
-
-	if (!gm_lock(&part->lock))
-		return true;
-	pending = lost > gm_host_ended;
-	for (unsigned int i = 0; i < STREAMS && !pending; i++)
-		pending = is_pending(&part->streams[i]);
-	gm_unlock(&part->lock);
-	return pending;
-}
-
 bool gm_host_check_pending(void)
 {
 	uint64_t now = gm_host_last;
+	bool pending;
 
 	if (now <= gm_host_ended)
 		return false;
-	for (unsigned int i = 0; i < PARTS; i++)
-		if (part_pending(&parts[i]))
-			return true;
-	raise_to(&gm_host_ended, now);
-	return false;
+	if (!gm_lock(&lock))
+		return true;
+	pending = lost > gm_host_ended;
+	for (unsigned int i = 0; i < BUCKETS * STREAMS && !pending; i++)
+		pending = is_pending(&streams[i / STREAMS][i % STREAMS]);
+	gm_unlock(&lock);
+	if (!pending)
+		raise_to(&gm_host_ended, now);
+	return pending;
 }
 
 uint64_t gm_host_now(void)
@@ -238,43 +216,37 @@ void gm_host_all_done(uint64_t now)
 
 void gm_host_context_done(CUcontext context, uint64_t now)
 {
-	find_lost(context, now);
-	for (unsigned int i = 0; i < PARTS && now > gm_host_ended; i++) {
-		struct part *part = &parts[i];
+	if (now <= gm_host_ended || !gm_lock(&lock))
+		return;
+	find_lost_locked(context, now);
+	for (unsigned int i = 0; i < BUCKETS * STREAMS; i++) {
+		struct stream *stream = &streams[i / STREAMS][i % STREAMS];
 
-		if (!gm_lock(&part->lock))
-			continue;
-		for (unsigned int s = 0; s < STREAMS; s++)
-			if (part->streams[s].context == context && part->streams[s].covered < now)
-				part->streams[s].covered = now;
-		gm_unlock(&part->lock);
+		if (stream->context == context && stream->covered < now)
+			stream->covered = now;
 	}
+	gm_unlock(&lock);
 }
 
 /* A context ended: its handle may be another context's, and those of its streams other contexts'
- * streams. What was submitted to one after @now is of such a stream: of which context is not known. */
+ * streams. What was submitted to one after @host_now is of such a stream: of which context is not
+ * known. */
 static void context_ended(uint32_t id, CUcontext context, const struct gm_ending *ending)
 {
-	uint64_t now = ending->host_now;
-
 	(void)id;
-	if (!context)
+	if (!context || !gm_lock(&lock))
 		return;
-	find_lost(context, now);
-	for (unsigned int i = 0; i < PARTS; i++) {
-		struct part *part = &parts[i];
+	find_lost_locked(context, ending->host_now);
+	for (unsigned int i = 0; i < BUCKETS * STREAMS; i++) {
+		struct stream *stream = &streams[i / STREAMS][i % STREAMS];
 
-		if (!gm_lock(&part->lock))
+		if (stream->context != context)
 			continue;
-		for (unsigned int s = 0; s < STREAMS; s++) {
-			if (part->streams[s].context != context)
-				continue;
-			part->streams[s].context = NULL;
-			if (part->streams[s].last <= now)
-				part->streams[s].key = 0;
-		}
-		gm_unlock(&part->lock);
+		stream->context = NULL;
+		if (stream->last <= ending->host_now)
+			stream->key = 0;
 	}
+	gm_unlock(&lock);
 }
 
 void gm_host_start(void)
@@ -286,44 +258,36 @@ void gm_host_start(void)
 
 void gm_host_stream_done(uint64_t key, uint64_t now)
 {
-	struct part *part = part_of(key);
 	struct stream *stream;
 
-	if (now <= gm_host_ended || !gm_lock(&part->lock))
+	if (now <= gm_host_ended || !gm_lock(&lock))
 		return;
-	stream = find_locked(part, key);
+	stream = find_locked(key);
 	if (stream && stream->covered < now)
 		stream->covered = now;
-	gm_unlock(&part->lock);
+	gm_unlock(&lock);
 }
 
 /* ---- events ---- */
 
-static struct event *event_at(struct event_part *part, CUevent event)
+static struct event *event_at(CUevent event)
 {
-	return &part->events[hash((uintptr_t)event >> 3) / PARTS % EVENTS];
+	return &events[hash((uintptr_t)event >> 3) % EVENTS];
 }
 
-static struct event_part *event_part_of(CUevent event)
-{
-	return &event_parts[hash((uintptr_t)event >> 3) % PARTS];
-}
-
-/* Whether it did or not: what @event stood for it does not stand for any more. That must not be
- * missed, so a lock that could not be had ends the use of all of them. */
+/* Whether it was recorded or not: what @event stood for it does not stand for any more. That must not
+ * be missed, so a lock that could not be had ends the use of all of them. */
 void gm_host_event_forget(CUevent event)
 {
-	struct event_part *part = event_part_of(event);
-
 	if (!events_used)
 		return;
-	if (!gm_lock(&part->lock)) {
+	if (!gm_lock(&lock)) {
 		events_shared = true;
 		return;
 	}
-	if (event_at(part, event)->event == event)
-		event_at(part, event)->event = NULL;
-	gm_unlock(&part->lock);
+	if (event_at(event)->event == event)
+		event_at(event)->event = NULL;
+	gm_unlock(&lock);
 }
 
 void gm_host_events_forget(void)
@@ -331,14 +295,12 @@ void gm_host_events_forget(void)
 	if (!events_used)
 		return;
 	events_used = false;
-	for (unsigned int i = 0; i < PARTS; i++) {
-		if (!gm_lock(&event_parts[i].lock)) {
-			events_shared = true;
-			return;
-		}
-		memset(event_parts[i].events, 0, sizeof(event_parts[i].events));
-		gm_unlock(&event_parts[i].lock);
+	if (!gm_lock(&lock)) {
+		events_shared = true;
+		return;
 	}
+	memset(events, 0, sizeof(events));
+	gm_unlock(&lock);
 }
 
 void gm_host_events_shared(void)
@@ -354,31 +316,28 @@ struct gm_host_mark gm_host_event_recording(CUevent event, uint64_t key, CUconte
 
 void gm_host_event_recorded(CUevent event, const struct gm_host_mark *mark_of)
 {
-	struct event_part *part = event_part_of(event);
-
 	if (events_shared || mark_of->now <= gm_host_ended)
 		return;
 	events_used = true;
-	if (!gm_lock(&part->lock))
+	if (!gm_lock(&lock))
 		return;
-	*event_at(part, event) = (struct event){ .event = event, .mark = *mark_of };
-	gm_unlock(&part->lock);
+	*event_at(event) = (struct event){ .event = event, .mark = *mark_of };
+	gm_unlock(&lock);
 }
 
 struct gm_host_mark gm_host_event_mark(CUevent event)
 {
-	struct event_part *part = event_part_of(event);
 	struct gm_host_mark found = { 0 };
 
-	if (!events_used || events_shared || !gm_lock(&part->lock))
+	if (!events_used || events_shared || !gm_lock(&lock))
 		return found;
-	if (event_at(part, event)->event == event)
-		found = event_at(part, event)->mark;
-	gm_unlock(&part->lock);
+	if (event_at(event)->event == event)
+		found = event_at(event)->mark;
+	gm_unlock(&lock);
 	return found;
 }
 
-/* Recorded anew during the look, it was looked at for something else. */
+/* Recorded anew during the wait or query, the event was asked about for something else. */
 void gm_host_event_done(CUevent event, const struct gm_host_mark *mark_of)
 {
 	struct gm_host_mark now;

@@ -15,7 +15,7 @@ ODD = {"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle"}
 
 def repeated():
     """Entries of rows whose kind repeats the call, and those whose bodies use GM_TRY."""
-    rows = re.findall(r"^GM_(?:RETRY|WORK|ALLOC|ALLOC_ASYNC|ARRAY|GRAPH|CONTEXT)\(\w+, (\w+),", open("preload/hooks/hooks.def").read(), re.M)
+    rows = re.findall(r"^GM_(?:RETRY|WORK|ALLOC|ALLOC_ASYNC|ARRAY|GRAPH|CONTEXT|VARIABLE)\(\w+, (\w+),", open("preload/hooks/hooks.def").read(), re.M)
     bodies = [n for path in glob.glob("preload/hooks/hook_*.c") for n in re.findall(r"GM_TRY\((cu\w+),", open(path).read())]
     return sorted((set(rows) | set(bodies)) - ODD)
 
