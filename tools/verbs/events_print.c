@@ -53,8 +53,8 @@ static int print_csv(const struct gm_events *events)
 	return r;
 }
 
-/* ,"name":"text" */
-static int put_json_text(struct gm_out *out, const char *name, const char *text)
+/* @name and the quoted text. */
+static void put_json_text(struct gm_out *out, const char *name, const char *text)
 {
 	char *quoted = NULL;
 	json_t *string;
@@ -68,19 +68,18 @@ static int put_json_text(struct gm_out *out, const char *name, const char *text)
 		gm_out_text(out, "\"");
 		gm_out_text(out, text);
 		gm_out_text(out, "\"");
-		return 0;
+		return;
 	}
 	string = json_string(text);
 	to = open_memstream(&quoted, &bytes);
 	if (to && string)
 		gm_show_json(to, string, JSON_ENCODE_ANY);
-	if (to)
-		fclose(to);
-	if (quoted)
+	if (!to || fclose(to) || !string)
+		out->error = -ENOMEM;
+	else
 		gm_out_text(out, quoted);
 	free(quoted);
 	json_decref(string);
-	return to && string ? 0 : -ENOMEM;
 }
 
 static void put_json_number(struct gm_out *out, const char *name, int64_t number)
@@ -89,269 +88,142 @@ static void put_json_number(struct gm_out *out, const char *name, int64_t number
 	gm_out_number(out, number);
 }
 
-static int put_json_annotation(struct gm_out *out, const json_t *annotation)
+static void put_json_annotation(struct gm_out *out, const json_t *annotation)
 {
-	const char *domain = gm_json_text(annotation, "domain");
-	int r = put_json_text(out, ",\"stage\":", gm_json_text(annotation, "stage"));
-
-	r = put_json_text(out, ",\"name\":", gm_json_text(annotation, "name")) ? -ENOMEM : r;
+	put_json_text(out, ",\"stage\":", gm_json_text(annotation, "stage"));
+	put_json_text(out, ",\"name\":", gm_json_text(annotation, "name"));
 	if (json_is_string(json_object_get(annotation, "domain")))
-		return put_json_text(out, ",\"domain\":", domain) ? -ENOMEM : r;
-	gm_out_text(out, ",\"domain\":null");
-	return r;
+		put_json_text(out, ",\"domain\":", gm_json_text(annotation, "domain"));
+	else
+		gm_out_text(out, ",\"domain\":null");
 }
 
 /* A list of objects, innermost frame first. */
-static int put_json_frames(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
+static void put_json_frames(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, stack, &count);
-	int r = 0;
 
 	gm_out_text(out, ",\"frames\":[");
-	for (size_t i = 0; i < count && !r; i++) {
+	for (size_t i = 0; i < count; i++) {
 		const struct gm_frame *frame = &stacks->frames[ids[i]];
 
-		r = put_json_text(out, i ? ",{\"name\":" : "{\"name\":", frame->name) ||
-		    put_json_text(out, ",\"file\":", frame->file) ? -ENOMEM : 0;
+		put_json_text(out, i ? ",{\"name\":" : "{\"name\":", frame->name);
+		put_json_text(out, ",\"file\":", frame->file);
 		put_json_number(out, ",\"line\":", frame->line);
-		r = put_json_text(out, ",\"module\":", frame->module) ? -ENOMEM : r;
+		put_json_text(out, ",\"module\":", frame->module);
 		gm_out_text(out, "}");
 	}
 	gm_out_text(out, "]");
-	return r;
 }
 
-static int put_jsonl(struct gm_out *out, const struct gm_events *events, const struct gm_row *row)
+static void put_jsonl(struct gm_out *out, const struct gm_events *events, const struct gm_row *row)
 {
 	const json_t *root = events->root, *annotation = gm_row_annotation(root, row);
-	int r;
 
 	put_json_number(out, "{\"time_us\":", row->time_us);
-	r = put_json_text(out, ",\"action\":", row->action);
+	put_json_text(out, ",\"action\":", row->action);
 	put_json_number(out, ",\"addr\":", (int64_t)row->address);
 	put_json_number(out, ",\"size\":", row->size);
 	put_json_number(out, ",\"stream\":", row->stream);
-	r = put_json_text(out, ",\"kind\":", row->kind) ? -ENOMEM : r;
+	put_json_text(out, ",\"kind\":", row->kind);
 	put_json_number(out, ",\"thread\":", row->thread);
 	put_json_number(out, ",\"stack\":", row->stack);
-	r = put_json_text(out, ",\"module\":", gm_show_module_path(root, row->module)) ? -ENOMEM : r;
+	put_json_text(out, ",\"module\":", gm_show_module_path(root, row->module));
 	if (row->device == GM_ROW_HOST)
 		gm_out_text(out, ",\"device\":null");
 	else
 		put_json_number(out, ",\"device\":", row->device);
 	if (annotation)
-		r = put_json_annotation(out, annotation) ? -ENOMEM : r;
+		put_json_annotation(out, annotation);
 	if (events->stacks)
-		r = put_json_frames(out, events->stacks, row->stack) ? -ENOMEM : r;
+		put_json_frames(out, events->stacks, row->stack);
 	gm_out_text(out, "}\n");
-	return r;
 }
 
 static int print_jsonl(const struct gm_events *events)
 {
 	struct gm_out out = gm_out_to(stdout);
-	int r = 0, end;
 
-	for (size_t i = 0; i < events->count && !out.error && !r; i++)
-		r = put_jsonl(&out, events, &events->rows[i]);
-	end = gm_out_end(&out);
-	return r ? r : end;
+	for (size_t i = 0; i < events->count && !out.error; i++)
+		put_jsonl(&out, events, &events->rows[i]);
+	return gm_out_end(&out);
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */
-
-/* Words as they are shown, by where they lie in the snapshot: a million events have few. */
-#define WORDS 64u			/* a power of two */
-
-struct word { const void *of; size_t length; char text[1024]; };
-struct table {
-	struct gm_out out;
-	struct word words[WORDS];
-	char **frames;			/* their lines, by number; NULL: not asked for yet */
-};
-
-/* @text is static memory of whoever cleaned it. */
-static const struct word *keep_word(struct word *word, const void *of, const char *text)
-{
-	word->of = of;
-	word->length = strlen(text);
-	memcpy(word->text, text, word->length + 1);
-	return word;
-}
-
-static struct word *place_of(struct table *table, const void *of)
-{
-	return &table->words[((uintptr_t)of >> 3) * UINT32_C(0x9e3779b1) >> 7 & (WORDS - 1)];
-}
-
-static const struct word *word_of(struct table *table, const char *text)
-{
-	struct word *word = place_of(table, text);
-
-	return word->of == text ? word : keep_word(word, text, gm_show_clean(text));
-}
-
-static const struct word *module_of(struct table *table, const json_t *root, int64_t module)
-{
-	const char *path = gm_show_module_path(root, module);
-	struct word *word = place_of(table, path);
-
-	return word->of == path ? word : keep_word(word, path, gm_show_module(root, module));
-}
-
-static void put_blanks(struct gm_out *out, size_t length, size_t width)
-{
-	static const char blanks[] = "                                ";
-
-	if (length < width)
-		gm_out_put(out, blanks, width - length);
-}
-
-/* At the right of @width letters, and a blank. */
-static void put_right(struct gm_out *out, const char *text, size_t length, size_t width)
-{
-	put_blanks(out, length, width);
-	gm_out_put(out, text, length);
-	gm_out_text(out, " ");
-}
-
-static void put_left(struct gm_out *out, const struct word *word, size_t width)
-{
-	gm_out_put(out, word->text, word->length);
-	put_blanks(out, word->length, width);
-	gm_out_text(out, " ");
-}
-
-/* Seconds, with six digits behind the point. */
-static void put_seconds(struct gm_out *out, int64_t time_us)
-{
-	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char text[40];
-	int length = snprintf(text, sizeof(text), "%s%llu.%06llu", time_us < 0 ? "-" : "",
-			      (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
-
-	put_right(out, text, (size_t)length, 14);
-}
-
-static void put_signed(struct gm_out *out, int64_t number, size_t width)
-{
-	char text[24];
-	int length = snprintf(text, sizeof(text), "%lld", (long long)number);
-
-	put_right(out, text, (size_t)length, width);
-}
 
 /* What the program said stands where others have their address, size, kind and module. */
 static void put_said(struct gm_out *out, const struct gm_row *row, const json_t *annotation)
 {
 	const char *domain = gm_json_text(annotation, "domain");
 
-	put_blanks(out, 0, 18 + 1 + 12 + 1);
-	put_blanks(out, 0, 8 + 1);
-	put_signed(out, row->thread, 8);
-	gm_out_text(out, " ");
-	gm_out_text(out, gm_show_clean(gm_json_text(annotation, "stage")));
-	gm_out_text(out, " ");
-	gm_out_text(out, gm_show_clean(gm_json_text(annotation, "name")));
-	if (domain[0]) {
-		gm_out_text(out, " (");
-		gm_out_text(out, gm_show_clean(domain));
-		gm_out_text(out, ")");
-	}
+	gm_out_format(out, "%40s %8lld  %s %s%s%s%s\n", "", (long long)row->thread,
+		      gm_show_clean(gm_json_text(annotation, "stage")),
+		      gm_show_clean(gm_json_text(annotation, "name")), domain[0] ? " (" : "",
+		      gm_show_clean(domain), domain[0] ? ")" : "");
 }
 
-static void put_memory(struct table *table, const json_t *root, const struct gm_row *row)
+static void put_memory(struct gm_out *out, const json_t *root, const struct gm_row *row)
 {
-	struct gm_out *out = &table->out;
-	const struct word *module;
 	char address[64];
-	const char *size;
-	int length;
 
 	if (!strcmp(row->action, "oom"))
-		length = snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
+		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
 	else
-		length = snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	put_right(out, address, (size_t)length, 18);
-	size = gm_show_bytes(row->size);
-	put_right(out, size, strlen(size), 12);
-	put_left(out, word_of(table, row->kind), 8);
-	put_signed(out, row->thread, 8);
-	module = module_of(table, root, row->module);
-	gm_out_text(out, " ");
-	gm_out_put(out, module->text, module->length);
+		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
+	gm_out_format(out, "%18s %12s %-8s %8lld  %s\n", address, gm_show_bytes(row->size),
+		      gm_show_clean(row->kind), (long long)row->thread, gm_show_module(root, row->module));
 }
 
-/* The stack below its event, a line a frame. Returns 0 or -ENOMEM. */
-static int put_stack(struct table *table, const struct gm_stacks *stacks, int64_t stack)
+static void put_row(struct gm_out *out, const struct gm_events *events, const struct gm_row *row)
+{
+	const json_t *annotation = gm_row_annotation(events->root, row);
+	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
+	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
+	char seconds[40], device[16] = "host";
+
+	snprintf(seconds, sizeof(seconds), "%s%llu.%06llu", time_us < 0 ? "-" : "",
+		 (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
+	if (row->device != GM_ROW_HOST)
+		snprintf(device, sizeof(device), "%d", row->device);
+	gm_out_format(out, "%14s %6s %-14s ", seconds, device, gm_show_clean(row->action));
+	if (annotation)
+		put_said(out, row, annotation);
+	else
+		put_memory(out, events->root, row);
+}
+
+/* The stack below its event, a line a frame. */
+static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, stack, &count);
 
 	for (size_t i = 0; i < count; i++) {
-		char **line = &table->frames[ids[i]], text[GM_FRAME_TEXT];
+		char text[GM_FRAME_TEXT];
 
-		if (!*line)
-			*line = strdup(gm_groups_frame_text(&stacks->frames[ids[i]], text));
-		if (!*line)
-			return -ENOMEM;
-		put_blanks(&table->out, 0, 22);
-		gm_out_text(&table->out, *line);
-		gm_out_text(&table->out, "\n");
+		gm_out_format(out, "%22s%s\n", "", gm_groups_frame_text(&stacks->frames[ids[i]], text));
 	}
-	return 0;
-}
-
-static void put_table_row(struct table *table, const struct gm_events *events, const struct gm_row *row)
-{
-	const json_t *annotation = gm_row_annotation(events->root, row);
-	struct gm_out *out = &table->out;
-
-	put_seconds(out, gm_wrap_subtract(row->time_us, events->origin_us));
-	if (row->device == GM_ROW_HOST)
-		put_right(out, "host", 4, 6);
-	else
-		put_signed(out, row->device, 6);
-	put_left(out, word_of(table, row->action), 14);
-	if (annotation)
-		put_said(out, row, annotation);
-	else
-		put_memory(table, events->root, row);
-	gm_out_text(out, "\n");
 }
 
 static int print_table(const struct gm_events *events)
 {
-	size_t frames = events->stacks ? events->stacks->frame_count : 0;
-	struct table *table = calloc(1, sizeof(*table));
-	int r, end;
+	struct gm_out out = gm_out_to(stdout);
 
-	if (!table)
-		return -ENOMEM;
-	table->out = gm_out_to(stdout);
-	table->frames = calloc(frames + 1, sizeof(*table->frames));
-	r = table->frames ? 0 : -ENOMEM;
-	for (size_t i = 0; !r && i < events->count && !table->out.error; i++) {
-		put_table_row(table, events, &events->rows[i]);
-		if (events->stacks && (!events->only_ooms || !strcmp(events->rows[i].action, "oom")))
-			r = put_stack(table, events->stacks, events->rows[i].stack);
+	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
+			"address", "size", "kind", "thread", "module");
+	for (size_t i = 0; i < events->count && !out.error; i++) {
+		const struct gm_row *row = &events->rows[i];
+
+		put_row(&out, events, row);
+		if (events->stacks && (!events->only_ooms || !strcmp(row->action, "oom")))
+			put_stack(&out, events->stacks, row->stack);
 	}
-	end = gm_out_end(&table->out);
-	for (size_t i = 0; table->frames && i < frames; i++)
-		free(table->frames[i]);
-	free(table->frames);
-	free(table);
-	return r ? r : end;
+	return gm_out_end(&out);
 }
 
 int gm_events_print(const struct gm_events *events, enum gm_events_format format)
 {
-	if (format == GM_EVENTS_CSV)
-		return print_csv(events);
-	if (format == GM_EVENTS_JSONL)
-		return print_jsonl(events);
-	gm_show_heading(stdout, "%14s %6s %-14s %18s %12s %-8s %8s  %s", "seconds", "device", "action",
-			"address", "size", "kind", "thread", "module");
-	return print_table(events);
+	return format == GM_EVENTS_CSV ? print_csv(events) :
+	       format == GM_EVENTS_JSONL ? print_jsonl(events) : print_table(events);
 }

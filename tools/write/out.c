@@ -5,6 +5,7 @@
 #include "tools/write/out.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -40,6 +41,18 @@ void gm_out_put(struct gm_out *out, const void *bytes, size_t count)
 void gm_out_text(struct gm_out *out, const char *text)
 {
 	gm_out_put(out, text, strlen(text));
+}
+
+void gm_out_format(struct gm_out *out, const char *format, ...)
+{
+	char text[4096];
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	gm_out_put(out, text, length < (int)sizeof(text) ? (size_t)length : sizeof(text) - 1);
 }
 
 /* printf takes five times as long, and an event has nine of them. */

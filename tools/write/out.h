@@ -20,6 +20,9 @@ int gm_out_end(struct gm_out *out);
 
 void gm_out_put(struct gm_out *out, const void *bytes, size_t count);
 void gm_out_text(struct gm_out *out, const char *text);
+
+/* At most 4,095 bytes of it. */
+void gm_out_format(struct gm_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void gm_out_number(struct gm_out *out, int64_t number);
 void gm_out_word(struct gm_out *out, uint64_t word);
 
