@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "allocator/heap.h"
-#include "tools/verbs/explain_facts.h"
+#include "tools/show/explain_facts.h"
 #include "tools/read/load.h"
 #include "tools/show/show.h"
 

@@ -13,12 +13,10 @@
 
 #define SECONDS 5u			/* of a processor, for one child */
 
-struct want { uint32_t module; struct gm_sym_frame frame; };
-
 struct locating {
 	struct gm_scene *scene;
 	bool *seen;			/* by frame */
-	struct want *wants;
+	struct gm_sym_frame *wants;
 	size_t count;
 };
 
@@ -35,9 +33,8 @@ static void want_frame(struct locating *l, size_t id)
 	    module <= 0 || module > UINT32_MAX || offset <= 0)
 		return;
 	l->seen[id] = true;
-	l->wants[l->count++] = (struct want){
-		(uint32_t)module, { (uint32_t)id, (uint64_t)offset, frame->symbol }
-	};
+	l->wants[l->count++] = (struct gm_sym_frame){ (uint32_t)id, (uint32_t)module, (uint64_t)offset,
+						      frame->symbol };
 }
 
 /* Stacks that nobody can number have the site that is in no list. */
@@ -81,15 +78,6 @@ static void collect(struct locating *l)
 
 /* ---- their lines ------------------------------------------------------------------------------ */
 
-static int by_module_and_offset(const void *a, const void *b)
-{
-	const struct want *x = a, *y = b;
-
-	if (x->module != y->module)
-		return x->module < y->module ? -1 : 1;
-	return x->frame.offset < y->frame.offset ? -1 : x->frame.offset > y->frame.offset;
-}
-
 /* Of a debug file, which may hold anything. NULL: none, or none that is text. */
 static const char *text_of(struct gm_stacks *stacks, const char *said)
 {
@@ -118,52 +106,19 @@ static void take_level(void *arg, uint32_t id, const struct gm_sym_level *level)
 	frame->line = level->line;
 }
 
-static void module_done(void *arg, size_t module, const char *why)
-{
-	(void)arg;
-	(void)module;
-	(void)why;
-}
-
-static void resolve(struct locating *l)
-{
-	const json_t *list = gm_json_list(l->scene->root, "modules");
-	struct gm_sym_module *modules = calloc(l->count, sizeof(*modules));
-	struct gm_sym_frame *frames = calloc(l->count, sizeof(*frames));
-	struct gm_debug_places places = { 0 };
-	struct gm_sym_request request = { .places = &places, .modules = modules, .inlines = true,
-					  .cpu_seconds = SECONDS, .level = take_level,
-					  .done = module_done, .arg = l };
-
-	qsort(l->wants, l->count, sizeof(*l->wants), by_module_and_offset);
-	for (size_t i = 0; modules && frames && i < l->count; i++) {
-		struct gm_sym_module *module = &modules[request.module_count];
-		const json_t *info = json_array_get(list, l->wants[i].module);
-
-		frames[i] = l->wants[i].frame;
-		if (!i || l->wants[i].module != l->wants[i - 1].module) {
-			*module = (struct gm_sym_module){ gm_json_text(info, "path"),
-							  gm_json_text(info, "build_id"),
-							  &frames[i], 0 };
-			request.module_count++;
-		}
-		modules[request.module_count - 1].count++;
-	}
-	gm_symbolize(&request);
-	free(modules);
-	free(frames);
-}
-
 void gm_locate(struct gm_scene *scene)
 {
 	struct locating l = { .scene = scene };
+	struct gm_debug_places places = { 0 };
+	struct gm_sym_request request = { .places = &places, .modules = gm_json_list(scene->root, "modules"),
+					  .inlines = true, .cpu_seconds = SECONDS, .level = take_level, .arg = &l };
 
 	l.seen = calloc(scene->stacks.frame_count, sizeof(*l.seen));
-	l.wants = calloc(GM_LOCATE_MOST, sizeof(*l.wants));
+	request.frames = l.wants = calloc(GM_LOCATE_MOST, sizeof(*l.wants));
 	if (l.seen && l.wants)
 		collect(&l);
-	if (l.count)
-		resolve(&l);
+	request.frame_count = l.count;
+	gm_symbolize(&request);
 	free(l.seen);
 	free(l.wants);
 }

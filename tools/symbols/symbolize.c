@@ -37,28 +37,13 @@ struct job {
 	struct gm_snapshot *snapshot;
 	const json_t *module_list;
 	size_t frame_count, frame_room;	/* @frame_count: before inlined ones are added */
-	struct gm_sym_frame *wanted;	/* sorted by module and offset */
+	struct gm_sym_frame *wanted;
 	size_t wanted_count;
-	struct gm_sym_module *modules;
-	size_t module_count;
 	struct answer *answers;		/* by frame */
 	struct level *levels;
 	size_t level_count, level_room;
 	size_t named, lined, inlined, complaints;
 };
-
-struct want { uint32_t module; struct gm_sym_frame frame; };
-
-static int by_module_and_offset(const void *a, const void *b)
-{
-	const struct want *x = a, *y = b;
-
-	if (x->module != y->module)
-		return x->module < y->module ? -1 : 1;
-	if (x->frame.offset != y->frame.offset)
-		return x->frame.offset < y->frame.offset ? -1 : 1;
-	return 0;
-}
 
 /* A native frame of a module that no earlier run has given a line. */
 static bool is_wanted(const struct gm_snapshot_frame *frame, size_t module_count)
@@ -69,40 +54,20 @@ static bool is_wanted(const struct gm_snapshot_frame *frame, size_t module_count
 
 static int collect(struct job *job)
 {
-	size_t module_count = json_array_size(job->module_list), n = 0;
-	struct want *wants = calloc(job->frame_count + 1, sizeof(*wants));
+	size_t module_count = json_array_size(job->module_list);
 
 	job->wanted = calloc(job->frame_count + 1, sizeof(*job->wanted));
-	job->modules = calloc(module_count + 1, sizeof(*job->modules));
 	job->answers = calloc(job->frame_count + 1, sizeof(*job->answers));
-	if (!wants || !job->wanted || !job->modules || !job->answers) {
-		free(wants);
+	if (!job->wanted || !job->answers)
 		return -ENOMEM;
-	}
 	for (size_t i = 1; i < job->frame_count; i++) {
 		const struct gm_snapshot_frame *frame = &job->snapshot->frames[i];
 
 		if (is_wanted(frame, module_count))
-			wants[n++] = (struct want){ (uint32_t)frame->module,
-						    { (uint32_t)i, (uint64_t)frame->offset, frame->name } };
+			job->wanted[job->wanted_count++] = (struct gm_sym_frame){
+				(uint32_t)i, (uint32_t)frame->module, (uint64_t)frame->offset, frame->name
+			};
 	}
-	qsort(wants, n, sizeof(*wants), by_module_and_offset);
-	for (size_t i = 0; i < n; i++) {
-		struct gm_sym_module *module = &job->modules[job->module_count];
-
-		job->wanted[i] = wants[i].frame;
-		if (!i || wants[i].module != wants[i - 1].module) {
-			const json_t *info = json_array_get(job->module_list, wants[i].module);
-
-			job->module_count++;
-			module->path = gm_json_text(info, "path");
-			module->build_id = gm_json_text(info, "build_id");
-			module->frames = &job->wanted[i];
-		}
-		job->modules[job->module_count - 1].count++;
-	}
-	job->wanted_count = n;
-	free(wants);
 	return 0;
 }
 
@@ -157,13 +122,13 @@ static void take_level(void *arg, uint32_t frame, const struct gm_sym_level *sai
 	answer->closed = !said->inlined;
 }
 
-static void module_done(void *arg, size_t index, const char *why)
+static void module_done(void *arg, const struct gm_sym_module *module, size_t number, size_t count,
+			const char *why)
 {
 	struct job *job = arg;
-	const struct gm_sym_module *module = &job->modules[index];
 	const char *slash = strrchr(module->path, '/');
 
-	gm_progress("gpumem symbolize: modules", index + 1, job->module_count);
+	gm_progress("gpumem symbolize: modules", number, count);
 	if (!why[0] || job->complaints++ >= COMPLAINTS_MOST)
 		return;
 	gm_progress_end();
@@ -260,7 +225,6 @@ static void job_free(struct job *job)
 {
 	free(job->levels);
 	free(job->wanted);
-	free(job->modules);
 	free(job->answers);
 }
 
@@ -268,14 +232,14 @@ static int symbolize(struct gm_snapshot *snapshot, const struct gm_debug_places 
 {
 	struct job job = { .snapshot = snapshot, .frame_count = snapshot->frame_count,
 			   .module_list = gm_json_list(snapshot->root, "modules") };
-	struct gm_sym_request request = { .places = places, .inlines = inlines,
+	struct gm_sym_request request = { .places = places, .modules = job.module_list, .inlines = inlines,
 					  .level = take_level, .done = module_done, .arg = &job };
 	int r;
 
 	r = job.frame_count < UINT32_MAX ? collect(&job) : -EFBIG;
-	request.modules = job.modules;
-	request.module_count = job.module_count;
-	if (!r && job.module_count)
+	request.frames = job.wanted;
+	request.frame_count = job.wanted_count;
+	if (!r)
 		r = gm_symbolize(&request);
 	gm_progress_end();
 	if (!r)

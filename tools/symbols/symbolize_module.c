@@ -1,5 +1,5 @@
 /*
- * symbolize_module.c - one module's frames: symbols, then lines (symbolize_worker.h). In the worker.
+ * symbolize_module.c - one module's frames: symbols, then lines (symbolize_module.h). In the worker.
  *
  * A function's own name is the symbol table's where it has one (it knows clones and parts); what
  * the process recorded comes second, DWARF's third. Names of inlined functions are DWARF's.
@@ -10,7 +10,7 @@
 #include "recorder/modules/elf_symbols.h"
 #include "tools/symbols/demangle.h"
 #include "tools/symbols/dwarf.h"
-#include "tools/symbols/symbolize_worker.h"
+#include "tools/symbols/symbolize_module.h"
 
 #define NAME_BYTES 16384u
 

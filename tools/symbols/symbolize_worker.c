@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "tools/read/limit.h"
+#include "tools/read/load.h"
+#include "tools/symbols/symbolize_module.h"
 
 #define CPU_SECONDS 120u		/* of one child */
 #define DATA_MOST (UINT64_C(16) << 30)
@@ -30,6 +32,13 @@ struct record {
 	uint32_t number;		/* frame, or module */
 	uint32_t line, inlined;
 	uint32_t name_bytes, file_bytes;
+};
+
+/* What is asked, by module. */
+struct job {
+	const struct gm_sym_request *request;
+	struct gm_sym_module *modules;
+	size_t count;
 };
 
 /* ---- the child --------------------------------------------------------------------------------- */
@@ -65,9 +74,9 @@ static void limit(__rlimit_resource_t what, rlim_t most)
 		setrlimit(what, &(struct rlimit){ most, most });
 }
 
-static __attribute__((noreturn)) void work(const struct gm_sym_request *request, size_t first,
-					   bool dwarf, int fd)
+static __attribute__((noreturn)) void work(const struct job *job, size_t first, bool dwarf, int fd)
 {
+	const struct gm_sym_request *request = job->request;
 	FILE *out = fdopen(fd, "w");
 	const struct gm_sym_say say = { put_level, out };
 	struct gm_sym_level none = { "", "", 0, false };
@@ -78,12 +87,12 @@ static __attribute__((noreturn)) void work(const struct gm_sym_request *request,
 #ifndef __SANITIZE_ADDRESS__			/* whose own memory is larger */
 	limit(RLIMIT_DATA, DATA_MOST);
 #endif
-	for (size_t i = first; out && i < request->module_count; i++, dwarf = true) {
+	for (size_t i = first; out && i < job->count; i++, dwarf = true) {
 		struct gm_sym_level end = none;
 
 		put(out, RECORD_BEGIN, (uint32_t)i, &none);
 		fflush(out);			/* known to the parent before it goes wrong */
-		end.name = gm_symbolize_module(request, &request->modules[i], dwarf, &say);
+		end.name = gm_symbolize_module(request, &job->modules[i], dwarf, &say);
 		put(out, RECORD_END, (uint32_t)i, &end);
 	}
 	if (out)
@@ -98,13 +107,19 @@ struct progress {
 	bool all;
 };
 
+static void done(const struct job *job, size_t module, const char *why)
+{
+	if (job->request->done)
+		job->request->done(job->request->arg, &job->modules[module], module + 1, job->count, why);
+}
+
 static bool get(FILE *in, void *to, size_t bytes)
 {
 	return fread(to, 1, bytes, in) == bytes;
 }
 
 /* One record; false at the end, or when it is none. */
-static bool take(FILE *in, const struct gm_sym_request *request, struct progress *progress)
+static bool take(FILE *in, const struct job *job, struct progress *progress)
 {
 	static char name[TEXT_MOST + 1], file[TEXT_MOST + 1];
 	struct gm_sym_level level = { .name = name, .file = file };
@@ -120,18 +135,17 @@ static bool take(FILE *in, const struct gm_sym_request *request, struct progress
 	switch (record.kind) {
 	case RECORD_BEGIN:
 		/* In order, or it is out of its mind. */
-		if (record.number >= request->module_count || record.number < progress->module)
+		if (record.number >= job->count || record.number < progress->module)
 			return false;
 		progress->module = record.number;
 		return true;
 	case RECORD_LEVEL:
-		request->level(request->arg, record.number, &level);
+		job->request->level(job->request->arg, record.number, &level);
 		return true;
 	case RECORD_END:
 		if (record.number != progress->module)
 			return false;
-		request->done(request->arg, progress->module, name);
-		progress->module++;
+		done(job, progress->module++, name);
 		return true;
 	default:
 		progress->all = record.kind == RECORD_ALL;
@@ -139,7 +153,7 @@ static bool take(FILE *in, const struct gm_sym_request *request, struct progress
 	}
 }
 
-static int run(const struct gm_sym_request *request, bool dwarf, struct progress *progress)
+static int run(const struct job *job, bool dwarf, struct progress *progress)
 {
 	int ends[2], status;
 	pid_t child;
@@ -159,11 +173,11 @@ static int run(const struct gm_sym_request *request, bool dwarf, struct progress
 	if (!child) {
 		close(ends[0]);
 		gm_limit_lift();		/* debug information is of any size, and none of the snapshot's */
-		work(request, progress->module, dwarf, ends[1]);
+		work(job, progress->module, dwarf, ends[1]);
 	}
 	close(ends[1]);
 	in = fdopen(ends[0], "r");
-	while (in && take(in, request, progress))
+	while (in && take(in, job, progress))
 		;
 	/* Done, dead, or no longer believed. */
 	kill(child, SIGKILL);
@@ -174,26 +188,60 @@ static int run(const struct gm_sym_request *request, bool dwarf, struct progress
 	return 0;
 }
 
-int gm_symbolize(const struct gm_sym_request *request)
+static int run_all(const struct job *job)
 {
 	struct progress progress = { 0 };
 	bool dwarf = true;
 
-	while (progress.module < request->module_count && !progress.all) {
+	while (progress.module < job->count && !progress.all) {
 		size_t tried = progress.module;
-		int r = run(request, dwarf, &progress);
+		int r = run(job, dwarf, &progress);
 
 		if (r)
 			return r;
-		if (progress.all || progress.module >= request->module_count)
+		if (progress.all || progress.module >= job->count)
 			break;
 		if (progress.module != tried || dwarf) {
 			dwarf = false;		/* the module that it died of, once more */
 			continue;
 		}
-		request->done(request->arg, progress.module, "its files could not be digested");
-		progress.module++;
+		done(job, progress.module++, "its files could not be digested");
 		dwarf = true;
 	}
 	return 0;
+}
+
+static int by_module_and_offset(const void *a, const void *b)
+{
+	const struct gm_sym_frame *x = a, *y = b;
+
+	if (x->module != y->module)
+		return x->module < y->module ? -1 : 1;
+	return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+int gm_symbolize(const struct gm_sym_request *request)
+{
+	struct job job = { .request = request };
+	struct gm_sym_frame *frames = request->frames;
+	int r;
+
+	if (!request->frame_count)
+		return 0;
+	job.modules = calloc(request->frame_count, sizeof(*job.modules));
+	if (!job.modules)
+		return -ENOMEM;
+	qsort(frames, request->frame_count, sizeof(*frames), by_module_and_offset);
+	for (size_t i = 0; i < request->frame_count; i++) {
+		const json_t *module = json_array_get(request->modules, frames[i].module);
+
+		if (!i || frames[i].module != frames[i - 1].module)
+			job.modules[job.count++] = (struct gm_sym_module){
+				gm_json_text(module, "path"), gm_json_text(module, "build_id"), &frames[i], 0
+			};
+		job.modules[job.count - 1].count++;
+	}
+	r = run_all(&job);
+	free(job.modules);
+	return r;
 }

@@ -10,6 +10,7 @@
 #ifndef GM_TOOLS_SYMBOLIZE_WORKER_H
 #define GM_TOOLS_SYMBOLIZE_WORKER_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@
 
 struct gm_sym_frame {
 	uint32_t frame;			/* the caller's number */
+	uint32_t module;		/* its place in the snapshot's "modules" */
 	uint64_t offset;		/* return address, as the module's file has it */
 	const char *name;		/* as recorded; "" none */
 };
@@ -32,29 +34,21 @@ struct gm_sym_level { const char *name, *file; uint32_t line; bool inlined; };
 
 struct gm_sym_request {
 	const struct gm_debug_places *places;
-	const struct gm_sym_module *modules;
-	size_t module_count;
+	struct gm_sym_frame *frames;	/* in any order: they are sorted */
+	size_t frame_count;
+	const json_t *modules;		/* of the snapshot */
 	bool inlines;
 	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
 	/* One level of a frame's functions, innermost first; the last one has @inlined false.
 	 * Strings are valid during the call, and of any content. */
 	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);
-	/* A module is done. @why: "" or why not all was found, one sentence; of any content. */
-	void (*done)(void *arg, size_t module, const char *why);
+	/* A module is done, the @number-th of @count; NULL: nobody wants to know. @why: "" or why not all
+	 * was found, one sentence; of any content. */
+	void (*done)(void *arg, const struct gm_sym_module *module, size_t number, size_t count, const char *why);
 	void *arg;
 };
 
-/* Returns 0, or -errno when there could be no child. */
+/* Returns 0, -ENOMEM, or -errno when there could be no child. */
 int gm_symbolize(const struct gm_sym_request *request);
-
-/* symbolize_module.c, for the child alone. @say is called for each level that was found. Returns
- * "" or why not all was. */
-struct gm_sym_say {
-	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);
-	void *arg;
-};
-const char *gm_symbolize_module(const struct gm_sym_request *request,
-				const struct gm_sym_module *module, bool dwarf,
-				const struct gm_sym_say *say);
 
 #endif

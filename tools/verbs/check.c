@@ -226,9 +226,7 @@ static int check_all(const struct limits *limits, char **words, int count)
 	if (limits->json) {
 		json_t *all = json_pack("{sb sO}", "ok", status == GM_EXIT_OK, "offences", offences);
 
-		gm_show_json(stdout, all, JSON_INDENT(2));
-		putchar('\n');
-		json_decref(all);
+		gm_show_document(stdout, all, JSON_INDENT(2));
 	}
 	json_decref(offences);
 	return gm_show_end("check", status);

@@ -111,9 +111,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 	}
 	all = json_pack("{sI sI so}", "bytes", (json_int_t)bytes, "suppressed_blocks",
 			(json_int_t)ask->known.matched, "leaks", list);
-	gm_show_json(stdout, all, JSON_INDENT(2));
-	putchar('\n');
-	json_decref(all);
+	gm_show_document(stdout, all, JSON_INDENT(2));
 }
 
 /* @words: one, or the earlier and the later. */

@@ -1,12 +1,9 @@
 /*
  * merge.c - gpumem merge FILE...: the ranks of one job side by side, the odd one out first.
  *
- * The snapshots are read one after the other, the next while one is summed (ahead.h); of each only
- * sums are kept. One thread.
+ * The snapshots are read one after the other; only the sums of each stay in memory. One thread.
  */
 #define _GNU_SOURCE
-#include "tools/verbs/merge.h"
-
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -21,7 +18,38 @@
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
 
+#define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
+
 struct ask { struct gm_lives_filter filter; enum gm_by by; bool at_peak, json; size_t top; };
+
+struct rank {
+	size_t place;			/* among the inputs */
+	char label[24];			/* the rank; of a second file of it: "3b"; without one: "#2" */
+	int64_t rank, pid;		/* rank: -1 none */
+	char command[64], host[64], reason[32];
+	const char *input;
+	int64_t live, peak, reserved_peak, blocks, ooms;	/* of the devices that count */
+	int64_t shown_peak;		/* the highest moment that the history shows */
+};
+
+struct row {
+	char *name;
+	json_t *stack;			/* by stack only */
+	int64_t *bytes, *blocks;	/* by the place of the input */
+	int64_t median, least, most;
+	int64_t off;			/* how far the one that is farthest is from the median */
+	size_t least_rank, most_rank, off_rank;
+};
+
+struct merge {
+	struct rank *ranks;
+	size_t rank_count;
+	struct row *rows;
+	size_t row_count;
+	const char *by;
+	bool at_peak;			/* else what is live in the end */
+	size_t top;
+};
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
@@ -31,7 +59,7 @@ static bool device_counts(const struct ask *ask, const json_t *device)
 	       strtol(ask->filter.device, NULL, 10) == gm_json_number(device, "device");
 }
 
-static void describe(const struct ask *ask, const json_t *root, struct gm_merge_rank *rank)
+static void describe(const struct ask *ask, const json_t *root, struct rank *rank)
 {
 	const json_t *process = gm_json_object(root, "process"), *device;
 	const json_t *number = json_object_get(process, "rank");
@@ -60,18 +88,18 @@ static void describe(const struct ask *ask, const json_t *root, struct gm_merge_
 }
 
 /* Rows for the groups that this rank was the first to have. */
-static int widen(struct gm_merge *merge, const struct gm_groups *groups, size_t ranks)
+static int widen(struct merge *merge, const struct gm_groups *groups, size_t ranks)
 {
-	struct gm_merge_row *larger = realloc(merge->rows, (groups->count + 1) * sizeof(*larger));
+	struct row *larger = realloc(merge->rows, (groups->count + 1) * sizeof(*larger));
 
 	if (!larger)
 		return -ENOMEM;
 	merge->rows = larger;
 	while (merge->row_count < groups->count) {
 		const struct gm_group *group = &groups->list[merge->row_count];
-		struct gm_merge_row *row = &merge->rows[merge->row_count];
+		struct row *row = &merge->rows[merge->row_count];
 
-		*row = (struct gm_merge_row){ .name = strdup(group->key),
+		*row = (struct row){ .name = strdup(group->key),
 					      .bytes = calloc(ranks, sizeof(int64_t)),
 					      .blocks = calloc(ranks, sizeof(int64_t)) };
 		if (groups->by == GM_BY_STACK)
@@ -84,7 +112,7 @@ static int widen(struct gm_merge *merge, const struct gm_groups *groups, size_t 
 }
 
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
-static int add(struct gm_merge *merge, struct gm_groups *groups, const struct ask *ask,
+static int add(struct merge *merge, struct gm_groups *groups, const struct ask *ask,
 	       const struct gm_snapshot *snapshot, size_t place, size_t ranks)
 {
 	struct gm_scene scene;
@@ -118,7 +146,7 @@ static int by_number(const void *a, const void *b)
 	return p < q ? -1 : p > q;
 }
 
-int64_t gm_merge_median(const int64_t *values, size_t count)
+static int64_t median_of(const int64_t *values, size_t count)
 {
 	int64_t *copy = calloc(count + 1, sizeof(*copy)), median;
 
@@ -140,26 +168,34 @@ static int64_t apart(int64_t a, int64_t b)
 	return off == INT64_MIN ? INT64_MAX : off < 0 ? -off : off;
 }
 
-static void judge(struct gm_merge_row *row, size_t ranks)
+/* What the @i-th rank has of @row. */
+static int64_t bytes_of(const struct merge *merge, const struct row *row, size_t i)
 {
-	row->median = gm_merge_median(row->bytes, ranks);
-	for (size_t i = 0; i < ranks; i++) {
-		if (row->bytes[i] < row->bytes[row->least_rank])
+	return row->bytes[merge->ranks[i].place];
+}
+
+static void judge(const struct merge *merge, struct row *row)
+{
+	row->median = median_of(row->bytes, merge->rank_count);
+	for (size_t i = 0; i < merge->rank_count; i++) {
+		int64_t bytes = bytes_of(merge, row, i);
+
+		if (bytes < bytes_of(merge, row, row->least_rank))
 			row->least_rank = i;
-		if (row->bytes[i] > row->bytes[row->most_rank])
+		if (bytes > bytes_of(merge, row, row->most_rank))
 			row->most_rank = i;
-		if (apart(row->bytes[i], row->median) >
-		    apart(row->bytes[row->off_rank], row->median))
+		if (apart(bytes, row->median) >
+		    apart(bytes_of(merge, row, row->off_rank), row->median))
 			row->off_rank = i;
 	}
-	row->least = row->bytes[row->least_rank];
-	row->most = row->bytes[row->most_rank];
-	row->off = apart(row->bytes[row->off_rank], row->median);
+	row->least = bytes_of(merge, row, row->least_rank);
+	row->most = bytes_of(merge, row, row->most_rank);
+	row->off = apart(bytes_of(merge, row, row->off_rank), row->median);
 }
 
 static int by_off(const void *a, const void *b)
 {
-	const struct gm_merge_row *p = a, *q = b;
+	const struct row *p = a, *q = b;
 
 	if (p->off != q->off)
 		return p->off < q->off ? 1 : -1;
@@ -168,66 +204,33 @@ static int by_off(const void *a, const void *b)
 	return strcmp(p->name, q->name);
 }
 
-/* The ranks' order: by number; those without one behind, as they were named. */
-static const struct gm_merge *sorting;
+/* Ranks by number; those without one behind, in the order of their inputs. */
 static int by_rank(const void *a, const void *b)
 {
-	size_t x = *(const size_t *)a, y = *(const size_t *)b;
-	uint64_t p = (uint64_t)sorting->ranks[x].rank, q = (uint64_t)sorting->ranks[y].rank;
+	const struct rank *x = a, *y = b;
+	uint64_t p = (uint64_t)x->rank, q = (uint64_t)y->rank;
 
-	return p != q ? (p < q ? -1 : 1) : x < y ? -1 : x > y;
+	return p != q ? (p < q ? -1 : 1) : x->place < y->place ? -1 : x->place > y->place;
 }
 
-static void permute(int64_t *values, const size_t *order, int64_t *scratch, size_t count)
+static void order_ranks(struct merge *merge)
 {
-	for (size_t i = 0; i < count; i++)
-		scratch[i] = values[order[i]];
-	memcpy(values, scratch, count * sizeof(*values));
-}
+	struct rank *ranks = merge->ranks;
 
-static int order_ranks(struct gm_merge *merge)
-{
-	size_t count = merge->rank_count;
-	size_t *order = calloc(count + 1, sizeof(*order));
-	int64_t *scratch = calloc(count + 1, sizeof(*scratch));
-	struct gm_merge_rank *ranks = calloc(count + 1, sizeof(*ranks));
-
-	if (!order || !scratch || !ranks) {
-		free(order);
-		free(scratch);
-		free(ranks);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < count; i++)
-		order[i] = i;
-	sorting = merge;
-	qsort(order, count, sizeof(*order), by_rank);
-	for (size_t i = 0; i < count; i++)
-		ranks[i] = merge->ranks[order[i]];
-	for (size_t i = 0; i < merge->row_count; i++) {
-		permute(merge->rows[i].bytes, order, scratch, count);
-		permute(merge->rows[i].blocks, order, scratch, count);
-	}
-	for (size_t i = 0, again = 0; i < count; i++) {
-		again = i && ranks[i].rank >= 0 && ranks[i].rank == ranks[i - 1].rank ? again + 1
-										      : 0;
+	qsort(ranks, merge->rank_count, sizeof(*ranks), by_rank);
+	for (size_t i = 0, again = 0; i < merge->rank_count; i++) {
+		again = i && ranks[i].rank >= 0 && ranks[i].rank == ranks[i - 1].rank ? again + 1 : 0;
 		if (ranks[i].rank < 0)
-			snprintf(ranks[i].label, sizeof(ranks[i].label), "#%zu", order[i] + 1);
+			snprintf(ranks[i].label, sizeof(ranks[i].label), "#%zu", ranks[i].place + 1);
 		else if (again && again < 26)
-			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld%c",
-				 (long long)ranks[i].rank, (int)('a' + again));
+			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld%c", (long long)ranks[i].rank,
+				 (int)('a' + again));
 		else
-			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld",
-				 (long long)ranks[i].rank);
+			snprintf(ranks[i].label, sizeof(ranks[i].label), "%lld", (long long)ranks[i].rank);
 	}
-	free(merge->ranks);
-	merge->ranks = ranks;
-	free(order);
-	free(scratch);
-	return 0;
 }
 
-static void close_merge(struct gm_merge *merge)
+static void close_merge(struct merge *merge)
 {
 	for (size_t i = 0; i < merge->row_count; i++) {
 		free(merge->rows[i].name);
@@ -239,7 +242,151 @@ static void close_merge(struct gm_merge *merge)
 	free(merge->ranks);
 }
 
-static int read_all(struct gm_merge *merge, const struct ask *ask, char **words, size_t count)
+/* ---- the report ------------------------------------------------------------------------------- */
+
+/* "35% above the others": by a tenth and 16 MiB at least. "" for one that is as the others. */
+static const char *oddity(int64_t value, int64_t median)
+{
+	static char text[64];
+	double share = median > 0 ? 100 * ((double)value - (double)median) / (double)median : 0;
+
+	text[0] = '\0';
+	if (value > median && gm_wrap_subtract(value, median) > (16 << 20) &&
+	    (median <= 0 || share > 10))
+		snprintf(text, sizeof(text), "  <- %s above the median",
+			 gm_show_bytes(gm_wrap_subtract(value, median)));
+	else if (value < median && gm_wrap_subtract(median, value) > (16 << 20) && share < -10)
+		snprintf(text, sizeof(text), "  <- %s below the median",
+			 gm_show_bytes(gm_wrap_subtract(median, value)));
+	return text;
+}
+
+static void print_ranks(const struct merge *merge)
+{
+	int64_t *peaks = calloc(merge->rank_count + 1, sizeof(*peaks)), median;
+
+	if (!peaks)
+		return;
+	for (size_t i = 0; i < merge->rank_count; i++)
+		peaks[i] = merge->ranks[i].peak;
+	median = median_of(peaks, merge->rank_count);
+	gm_show_heading(stdout, "%5s %9s %11s %11s %13s %9s %5s  %s", "rank", "pid", "live", "peak",
+			"reserved peak", "blocks", "ooms", "snapshot");
+	for (size_t i = 0; i < merge->rank_count; i++) {
+		const struct rank *rank = &merge->ranks[i];
+
+		printf("%5s %9lld %11s %11s %13s %9lld %5lld  %s%s%s%s\n", rank->label,
+		       (long long)rank->pid, gm_show_bytes(rank->live), gm_show_bytes(rank->peak),
+		       gm_show_bytes(rank->reserved_peak), (long long)rank->blocks,
+		       (long long)rank->ooms, gm_show_clean(rank->input),
+		       rank->host[0] ? " on " : "", gm_show_clean(rank->host),
+		       oddity(rank->peak, median));
+	}
+	free(peaks);
+}
+
+static void print_head(const struct merge *merge)
+{
+	char line[512];
+	int n = snprintf(line, sizeof(line), "%11s %11s", "apart", "median");
+
+	if (merge->rank_count <= SIDE_BY_SIDE)
+		for (size_t i = 0; i < merge->rank_count; i++)
+			n += snprintf(line + n, sizeof(line) - (size_t)n, " %6s%5s", "rank ",
+				      merge->ranks[i].label);
+	else
+		snprintf(line + n, sizeof(line) - (size_t)n, " %11s %5s %11s %5s", "least", "rank",
+			 "most", "rank");
+	gm_show_heading(stdout, "%s  %s", line, merge->by);
+}
+
+static void print_row(const struct merge *merge, const struct row *row)
+{
+	printf("%11s %11s", gm_show_bytes(row->off), gm_show_bytes(row->median));
+	if (merge->rank_count <= SIDE_BY_SIDE)
+		for (size_t i = 0; i < merge->rank_count; i++)
+			printf(" %11s", gm_show_bytes(bytes_of(merge, row, i)));
+	else
+		printf(" %11s %5s %11s %5s", gm_show_bytes(row->least),
+		       merge->ranks[row->least_rank].label, gm_show_bytes(row->most),
+		       merge->ranks[row->most_rank].label);
+	printf("  %s\n", gm_show_clean(row->name));
+	for (size_t i = 0; i < json_array_size(row->stack); i++)
+		printf("%26s%s\n", "", gm_show_clean(json_string_value(json_object_get(
+			json_array_get(row->stack, i), "name"))));
+}
+
+static void print_text(const struct merge *merge)
+{
+	print_ranks(merge);
+	printf("\nbytes %s, by %s; first where one rank is farthest from the median of all\n",
+	       merge->at_peak ? "at each rank's highest moment in its history"
+			      : "live in each snapshot",
+	       merge->by);
+	print_head(merge);
+	for (size_t i = 0; i < merge->row_count && i < merge->top; i++)
+		print_row(merge, &merge->rows[i]);
+	if (merge->row_count > merge->top)
+		printf("... and %zu more (--top)\n", merge->row_count - merge->top);
+	if (!merge->row_count)
+		puts("nothing was live then in any of them");
+}
+
+/* @values, by input, in the order of the ranks. */
+static json_t *numbers(const struct merge *merge, const int64_t *values)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < merge->rank_count; i++)
+		json_array_append_new(list, json_integer((json_int_t)values[merge->ranks[i].place]));
+	return list;
+}
+
+static json_t *rank_object(const struct rank *rank)
+{
+	json_t *object = json_pack(
+		"{ss ss sI ss ss ss sI sI sI sI sI sI}", "label", rank->label, "input",
+		gm_show_clean(rank->input), "pid", (json_int_t)rank->pid, "command",
+		gm_show_clean(rank->command), "host", gm_show_clean(rank->host), "reason",
+		gm_show_clean(rank->reason), "live_bytes", (json_int_t)rank->live, "peak_bytes",
+		(json_int_t)rank->peak, "reserved_peak_bytes", (json_int_t)rank->reserved_peak,
+		"blocks", (json_int_t)rank->blocks, "ooms", (json_int_t)rank->ooms,
+		"history_peak_bytes", (json_int_t)rank->shown_peak);
+
+	json_object_set_new(object, "rank",
+			    rank->rank < 0 ? json_null() : json_integer((json_int_t)rank->rank));
+	return object;
+}
+
+static void print_json(const struct merge *merge)
+{
+	json_t *ranks = json_array(), *rows = json_array(), *all;
+
+	for (size_t i = 0; i < merge->rank_count; i++)
+		json_array_append_new(ranks, rank_object(&merge->ranks[i]));
+	for (size_t i = 0; i < merge->row_count; i++) {
+		const struct row *row = &merge->rows[i];
+		json_t *object = json_pack(
+			"{ss sI sI sI sI ss so so}", "name", gm_show_clean(row->name),
+			"apart_bytes", (json_int_t)row->off, "median_bytes",
+			(json_int_t)row->median, "least_bytes", (json_int_t)row->least,
+			"most_bytes", (json_int_t)row->most, "farthest",
+			merge->ranks[row->off_rank].label, "bytes",
+			numbers(merge, row->bytes), "blocks",
+			numbers(merge, row->blocks));
+
+		if (row->stack)
+			json_object_set(object, "stack", row->stack);
+		json_array_append_new(rows, object);
+	}
+	all = json_pack("{ss ss so so}", "by", merge->by, "weigh", merge->at_peak ? "peak" : "live",
+			"ranks", ranks, "rows", rows);
+	gm_show_document(stdout, all, JSON_INDENT(1));
+}
+
+/* ---- the verb --------------------------------------------------------------------------------- */
+
+static int read_all(struct merge *merge, const struct ask *ask, char **words, size_t count)
 {
 	struct gm_groups groups;
 	int r = gm_groups_open(&groups, ask->by);
@@ -258,6 +405,7 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 			return -EBADMSG;
 		}
 		merge->ranks[i].input = words[i];
+		merge->ranks[i].place = i;
 		there |= gm_device_is_in(loaded.snapshot.root, ask->filter.device);
 		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
 		r = add(merge, &groups, ask, &loaded.snapshot, i, count);
@@ -274,7 +422,7 @@ static int read_all(struct gm_merge *merge, const struct ask *ask, char **words,
 
 static int merge_words(const struct ask *ask, char **words, size_t count)
 {
-	struct gm_merge merge = { .rank_count = count,
+	struct merge merge = { .rank_count = count,
 				  .by = gm_by_name(ask->by),
 				  .at_peak = ask->at_peak,
 				  .top = ask->top };
@@ -283,17 +431,17 @@ static int merge_words(const struct ask *ask, char **words, size_t count)
 	merge.ranks = calloc(count, sizeof(*merge.ranks));
 	r = merge.ranks ? read_all(&merge, ask, words, count) : -ENOMEM;
 	if (!r)
-		r = order_ranks(&merge);
+		order_ranks(&merge);
 	for (size_t i = 0; !r && i < merge.row_count; i++)
-		judge(&merge.rows[i], count);
+		judge(&merge, &merge.rows[i]);
 	if (!r && merge.row_count)
 		qsort(merge.rows, merge.row_count, sizeof(*merge.rows), by_off);
 	if (r && r != -EBADMSG)
 		fprintf(stderr, "gpumem merge: %s\n", gm_limit_why(r));
 	else if (!r && ask->json)
-		gm_merge_json(&merge);
+		print_json(&merge);
 	else if (!r)
-		gm_merge_text(&merge);
+		print_text(&merge);
 	close_merge(&merge);
 	return r ? GM_EXIT_INPUT : gm_show_end("merge", GM_EXIT_OK);
 }

@@ -415,9 +415,7 @@ static void print_json(const struct view *view)
 						gm_show_clean(view->explanation->why), "change",
 						gm_show_clean(view->explanation->change), "stack",
 						gm_groups_json_stack(view->scene, view->explanation->stack)));
-	gm_show_json(stdout, root, JSON_INDENT(2));
-	putchar('\n');
-	json_decref(root);
+	gm_show_document(stdout, root, JSON_INDENT(2));
 }
 
 static int one(const char *word, const char *device, enum gm_by by, bool json, bool several)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/verbs/explain_facts.h"
+#include "tools/show/explain_facts.h"
 #include "tools/read/load.h"
 #include "tools/show/show.h"
 
