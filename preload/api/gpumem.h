@@ -86,8 +86,8 @@ GPUMEM_API int64_t gpumem_max_memory_reserved(int device);
 GPUMEM_API int gpumem_reset_peak_memory_stats(int device);
 GPUMEM_API int gpumem_reset_accumulated_memory_stats(int device);
 
-/* Give memory that is cached and not in use back to the driver, on all devices. Returns the bytes
- * given back: 0 while allocator is native, which caches nothing. */
+/* Return memory that is cached and not in use to the driver, on all devices. Returns how many bytes
+ * that was: 0 while allocator is native, which caches nothing. */
 GPUMEM_API int64_t gpumem_empty_cache(void);
 
 /* Let the cache take at most @fraction (0 to 1) of the memory of @device.

@@ -51,7 +51,7 @@ static char *our_path(void)
 }
 
 /* Before we are set up: a constructor of another library asks. */
-static char *look(const char *name)
+static char *find_variable(const char *name)
 {
 	size_t length = strlen(name);
 
@@ -63,7 +63,7 @@ static char *look(const char *name)
 
 char *getenv(const char *name)
 {
-	char *value = gm_libc.getenv ? gm_libc.getenv(name) : look(name);
+	char *value = gm_libc.getenv ? gm_libc.getenv(name) : find_variable(name);
 
 	if (__builtin_expect(value || name[0] != 'N' || strcmp(name, "NVTX_INJECTION64_PATH"), 1))
 		return value;

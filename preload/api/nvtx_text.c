@@ -65,16 +65,16 @@ static struct gm_nvtx_text *room_locked(uint32_t length)
 	return (void *)(memory + used);
 }
 
-/* What the program gave as one of ours; NULL: it is none. */
-static struct gm_nvtx_text *ours(const struct gm_nvtx_text *given)
+/* The text that a handle of the program's stands for; NULL: it is none of ours. */
+static struct gm_nvtx_text *ours(const struct gm_nvtx_text *handle)
 {
 	uint32_t used = gm_get_acquire(&area_used);
-	uintptr_t at = (uintptr_t)given - (uintptr_t)gm_get_acquire(&area);
+	uintptr_t at = (uintptr_t)handle - (uintptr_t)gm_get_acquire(&area);
 
-	if (at >= used || used - at < sizeof(*given) || at % _Alignof(struct gm_nvtx_text) ||
-	    given->self != given)
+	if (at >= used || used - at < sizeof(*handle) || at % _Alignof(struct gm_nvtx_text) ||
+	    handle->self != handle)
 		return NULL;
-	return (struct gm_nvtx_text *)given;
+	return (struct gm_nvtx_text *)handle;
 }
 
 static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash)

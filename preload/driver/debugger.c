@@ -20,7 +20,7 @@ static const struct { const char *object, *name; } known[] = {
 	{ "libcudadebugger.so", "cuda-gdb" },
 };
 
-static int look(struct dl_phdr_info *info, size_t bytes, void *arg)
+static int see_object(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	const char *slash = strrchr(info->dlpi_name, '/');
 	const char *name = slash ? slash + 1 : info->dlpi_name;
@@ -66,7 +66,7 @@ const char *gm_debugger(void)
 {
 	const char *found = NULL;
 
-	dl_iterate_phdr(look, &found);
+	dl_iterate_phdr(see_object, &found);
 	if (!found && secure_getenv("NV_SANITIZER_INJECTION_PORT_RANGE_END"))
 		found = "compute-sanitizer";
 	if (!found && traced_by_cuda_gdb())

@@ -36,8 +36,8 @@ static bool names_hook(const char *name)
 	;
 }
 
-/* Our exports make every hooked name look present. Where no driver is loaded the program must be
- * told what it would be told without us: what comes after us in the search order, or nothing. */
+/* Our exports make every hooked name look present. Where no driver is loaded the program must find
+ * what it would find without us: what comes after us in the search order, or nothing. */
 static void *dlsym_behind_us(void *handle, const char *name)
 {
 	void *found = gm_libc.dlsym(RTLD_NEXT, name);
@@ -116,7 +116,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int driverVersion, 
 /* Before: nothing that is about to go is believed any more. After: nor what was seen meanwhile. */
 int dlclose(void *handle)
 {
-	bool told = gm_state_word() == GM_STATE_RUNNING ||
+	bool running = gm_state_word() == GM_STATE_RUNNING ||
 		    gm_state_word() == GM_STATE_RUNNING_CHECKED;
 	int result;
 
@@ -124,10 +124,10 @@ int dlclose(void *handle)
 		gm_libc_find();
 	if (!gm_libc.dlclose)
 		return -1;
-	if (told)
+	if (running)
 		gm_modules_generation_bump();
 	result = gm_libc.dlclose(handle);
-	if (told)
+	if (running)
 		gm_modules_generation_bump();
 	return result;
 }

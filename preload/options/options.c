@@ -2,8 +2,8 @@
  * options.c - the table of options.def, and where its values come from.
  *
  * GPUMEM_CONF first, then each GPUMEM_<NAME>, which wins. The grammar of GPUMEM_CONF is that of
- * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets (of words, as snapshot_on's, without,
- * too); a value may hold colons.
+ * PYTORCH_CUDA_ALLOC_CONF: name:value,name:value, lists in brackets (lists of words, as snapshot_on's,
+ * without, too); a value may hold colons.
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
@@ -176,7 +176,7 @@ static void set(struct reader *reader, const struct gm_option_row *row, struct g
 	const char *instead = NULL, *mark;
 	bool good;
 
-	/* With the number of the process that it was given to: follow.c. */
+	/* With the number of the process that was started with it: follow.c. */
 	mark = row - rows == GM_OPTION_follow ? memchr(value.text, '@', value.length) : NULL;
 	if (mark)
 		value.length = (size_t)(mark - value.text);
@@ -278,15 +278,15 @@ static void apply_dependent_limits(struct reader *reader)
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 		const struct gm_option_row *row = &rows[ids[i]];
 		uint64_t *value = (void *)((char *)options + row->offset);
-		char given[32];
-		struct gm_line bad = { given, sizeof(given), 0 };
+		char value_text[32];
+		struct gm_line bad = { value_text, sizeof(value_text), 0 };
 
 		if (*value >= options->large_segment_size_mb)
 			continue;
 		gm_value_format(row, options, &bad);
 		*value = i == 0 ? GM_UNLIMITED : options->large_segment_size_mb;
 		bad_value(reader, row, options->source[ids[i]] == GM_SOURCE_CONF,
-			  gm_slice_of(given), text);
+			  gm_slice_of(value_text), text);
 		options->source[ids[i]] = GM_SOURCE_DEFAULT;
 	}
 }

@@ -7,11 +7,10 @@
  * (gm_recorder_lose), turns the cache off, and returns. Every other signal goes to whom it went before, as
  * it would have: with that handler's mask and flags.
  *
- * Not helped is a program that ignores SIGBUS or has a handler for one time only (both are left alone), one
- * that installs a handler of its own later, and a thread that has SIGBUS blocked: the kernel kills.
+ * The kernel still kills a program that ignores SIGBUS or has a handler for one time only (neither is
+ * changed), one that installs a handler of its own later, and a thread that has SIGBUS blocked.
  *
- * Thread context: gm_bus_start in the first hook. Signal context: on_bus, in any thread. Fork: a child
- * inherits the handler; what is not this process's journal it passes on.
+ * Thread context: gm_bus_start in the first hook. Signal context: on_bus, in any thread.
  */
 #define _GNU_SOURCE
 #include <errno.h>

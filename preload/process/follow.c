@@ -2,7 +2,7 @@
  * follow.c - option follow:no: children do not get the preload.
  *
  * A shell or a launcher that never calls CUDA would hand it on all the same. So the process that was
- * given the option marks it with its number when the library is loaded ("no@4711"), and the library
+ * started with the option marks it with its number when the library is loaded ("no@4711"), and the library
  * does nothing in a process of another number; what the first one becomes by exec keeps it.
  *
  * Thread context: the loader's, and the first hook. Another thread of the program may be reading the

@@ -95,7 +95,7 @@ static void make_absolute(const char *output, char ret[GM_TEXT_BYTES])
 	memcpy(ret, output, rest + 1);
 }
 
-/* What PyTorch's own allocator is told, as its snapshots repeat it. */
+/* The options of PyTorch's own allocator, as its snapshots repeat them. */
 static const char *torch_conf(void)
 {
 	const char *text = secure_getenv("PYTORCH_CUDA_ALLOC_CONF");

@@ -46,7 +46,7 @@ static bool stderr_is_what_it_was(void)
 	       st.st_ino == at_start.inode && st.st_mode == at_start.mode;
 }
 
-/* The reader of a pipe may be gone: the signal for that would be ours, not the host's. */
+/* The reader of a pipe may have ended: the signal for that would be ours, not the host's. */
 static void write_quietly(const char *text, size_t bytes)
 {
 	const struct timespec now = { 0, 0 };

@@ -13,7 +13,7 @@
 void gm_say_remember(void);
 
 /* One line, "gpumem: " and the texts one after the other, in one write. At most GM_SAY_LINES a
- * process (and one that says so); gm_say_always whatever the count: what the user asked to be told
+ * process (and one that says so); gm_say_always whatever the count: for what the user asked for
  * (verbose). errno is kept, SIGPIPE is not raised. */
 #define GM_SAY_LINES 64
 #define gm_say(...) gm_say_list(false, (const char *const[]){ __VA_ARGS__, NULL })

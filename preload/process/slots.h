@@ -1,7 +1,7 @@
 /*
  * slots.h - numbered records of one size in private memory: the small tables of this floor.
  *
- * An id is an index, 0 is none; a record given back is used again first. The memory comes from
+ * An id is an index, 0 is none; a record that was dropped is used again first. The memory comes from
  * mmap and may move when it grows: keep ids, not pointers, over a gm_slots_new.
  * Thread context: the caller's lock. Signal context: none.
  */
@@ -16,13 +16,13 @@ struct gm_slots {
 	uint32_t item_bytes;		/* at least 4; set by the owner */
 	uint32_t used;			/* ids handed out ever, id 0 among them */
 	uint32_t capacity;
-	uint32_t unused;		/* list of ids given back, linked by their first word */
+	uint32_t unused;		/* list of dropped ids, linked by their first word */
 };
 
 /* A zeroed record; 0 when there is no memory. */
 uint32_t gm_slots_new(struct gm_slots *slots);
 
-/* Give @id back. */
+/* @id is no longer used. */
 void gm_slots_drop(struct gm_slots *slots, uint32_t id);
 
 static inline void *gm_slots_at(const struct gm_slots *slots, uint32_t id)

@@ -5,7 +5,7 @@
  * so that a child forked at any instant finds either nothing or zeroes), then one thread takes
  * the word to STARTING and starts.
  *
- * Thread context: any. Signal context: gm_state_is_mine. Fork: this is the file that deals with it.
+ * Thread context: any. Signal context: gm_state_is_mine.
  */
 #define _GNU_SOURCE
 #include <errno.h>

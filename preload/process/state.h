@@ -111,7 +111,8 @@ static inline uint32_t gm_state_word(void)
 	return gm_get_acquire(&gm_state.word);
 }
 
-/* The library runs, and in this very process: false in a forked child, and in a vfork child, which shares the word but is another process. Async-signal-safe. */
+/* The library runs, and in this very process: false in a forked child, and in a vfork child, which
+ * shares the word but is another process. Async-signal-safe. */
 bool gm_state_is_mine(void);
 
 /* Start if this process has not. Returns true when hooks record. Any thread, no lock held. */

@@ -13,7 +13,7 @@
  * the status is the first one's. A fault in the handler itself ends it at once. Whatever happens,
  * the journal is whole, and what the helper did not write `gpumem recover` does.
  *
- * A fault is left to happen again: registers are what they were, so the kernel sees and reports
+ * A fault happens again by itself: registers are what they were, so the kernel sees and reports
  * what it would have. What cannot happen again (a signal that was sent, a trap, abort) is queued
  * again with its own siginfo. (A fault that does not happen again, its memory having been mapped
  * meanwhile by another thread, lets the program live on, the signal at its default.)
@@ -25,8 +25,8 @@
  * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
  * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
  * (walking the stack takes more: the handler does that only where there is no helper, and room),
- * errno kept, no lock, no malloc, no file. Fork: a child inherits the handlers, whose default it
- * must not change: in a process that is not ours they only let the signal happen. exec resets them.
+ * errno kept, no lock, no malloc, no file. A forked child inherits the handlers: in a process that is
+ * not ours they only let the signal happen. exec resets them.
  */
 #define _GNU_SOURCE
 #include <elf.h>

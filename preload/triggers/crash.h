@@ -1,5 +1,6 @@
 /*
- * crash.h - the signals that end a program: what is kept of them, and the snapshot of that moment.
+ * crash.h - the signals that end a program: what the journal keeps of them, and the snapshot of that
+ * moment.
  */
 #ifndef GM_PRELOAD_CRASH_H
 #define GM_PRELOAD_CRASH_H
@@ -23,8 +24,8 @@ void gm_crash_naming(const char *path, uint64_t inode);
 void gm_crash_written(void);
 void gm_crash_not_worth_it(void);
 
-/* As if no handler of ours had the signal @number: it ends the process, once the handler has returned that
- * calls this. Signal context. */
+/* For a handler of ours that is not to handle signal @number: the signal ends the process, once that
+ * handler has returned. Signal context. */
 void gm_crash_by_default(int number, void *info);
 
 #endif

@@ -11,8 +11,7 @@
  * journal stays and can be recovered.
  *
  * Thread context: any thread, the last of the process among them. Signal context: _exit may be
- * called in a handler, whatever was interrupted: every wait is bounded. Fork: a child just
- * exits.
+ * called in a handler, whatever was interrupted: every wait is bounded.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,7 +71,7 @@ static bool finish_asked(void)
 /* Returns false when the snapshot is wanted and could not be had in time. */
 static bool take(void)
 {
-	enum gm_request reason = GM_REQUEST_EXIT;	/* shows the failures that are left, too */
+	enum gm_request reason = GM_REQUEST_EXIT;	/* shows the failures that have no file yet, too */
 	uint32_t request;
 
 	if (!(gm_state.options.snapshot_on & GM_ON_EXIT) || !gm_snap_worth_it()) {

@@ -179,7 +179,8 @@ static void *helper(void *arg)
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
-		if (gm_get_acquire(&header->request) != number || gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
+		if (gm_get_acquire(&header->request) != number ||
+		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
 		if (gm_now_ns() < next)		/* woken for a review alone */
 			continue;

@@ -7,7 +7,7 @@
  * program has on files are not touched by that: the kernel knows whose table they were made through.)
  *
  * Thread context: the helper thread, or one of the program's where there is none. Signal context:
- * none. Fork: a child made meanwhile by another thread has nothing of it.
+ * none.
  */
 #define _GNU_SOURCE
 #include "preload/triggers/own_files.h"

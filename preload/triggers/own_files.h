@@ -1,8 +1,8 @@
 /*
  * own_files.h - a function run with a table of file descriptors of its own.
  *
- * The program may close every descriptor there is at any moment, and be given the numbers for files
- * of its own: whoever writes through one of ours would write into those.
+ * The program may close every descriptor at any moment, and then open files of its own under the same
+ * numbers: whoever writes through a descriptor of ours would write into those.
  */
 #ifndef GM_PRELOAD_OWN_FILES_H
 #define GM_PRELOAD_OWN_FILES_H

@@ -83,7 +83,7 @@ static void set_path(char place[1024], const char *path)
 }
 
 /* Who asked from outside may take the file away: it must be theirs, not one that came just after. */
-static void tell(struct gm_header *header, enum gm_request reason, const char *path)
+static void note_path(struct gm_header *header, enum gm_request reason, const char *path)
 {
 	set_path(header->last_snapshot, path);
 	if (reason == GM_REQUEST_OUTSIDE)
@@ -93,7 +93,7 @@ static void tell(struct gm_header *header, enum gm_request reason, const char *p
 
 /* gpumem run reads where the snapshots are from links beside the journal: its own directory, and one
  * system call that opens nothing. */
-static void tell_run(enum gm_request reason, unsigned int number, const char *path)
+static void link_for_run(enum gm_request reason, unsigned int number, const char *path)
 {
 	char link[GM_PATH_BYTES + 48];
 	struct gm_line line = { link, sizeof(link), 0 };
@@ -108,7 +108,7 @@ static void tell_run(enum gm_request reason, unsigned int number, const char *pa
 		gm_line_add_number(&line, number);
 	}
 	if (symlink(path, link))
-		return;			/* another one of that name: it has told already */
+		return;			/* another one of that name: that one says it already */
 }
 
 /* After the copy, so that the next snapshot shows where this one was taken, as PyTorch does. */
@@ -194,10 +194,10 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	if (!strcmp(writing.path, "/dev/null")) {
 		if (reason == GM_REQUEST_CRASH)
 			gm_crash_written();
-		return 0;			/* wanted nowhere: there is nothing to tell of */
+		return 0;			/* wanted nowhere */
 	}
-	tell(gm_recorder_header(), reason, writing.path);
-	tell_run(reason, number, writing.path);
+	note_path(gm_recorder_header(), reason, writing.path);
+	link_for_run(reason, number, writing.path);
 	if (writing.refused)
 		gm_say("the ", request.reason, " snapshot could not be written to ", writing.template,
 		       " (", gm_error_text(writing.refused), "): it is in ", writing.path);
@@ -210,7 +210,7 @@ static int write_one(const struct gm_copy *copy, enum gm_request reason, uint64_
 	return 0;
 }
 
-/* Settle @copy, write a file for each of @reasons, and free it. */
+/* Make @copy consistent, write a file for each of @reasons, and free it. */
 static int finish(struct gm_copy *copy, uint32_t reasons, uint64_t time_us)
 {
 	bool exiting = reasons == 1u << GM_REQUEST_EXIT;
@@ -305,7 +305,8 @@ static int take(uint32_t reasons, uint64_t limit_ns, void (*copied)(void *arg), 
 {
 	const uint32_t exit_bit = 1u << GM_REQUEST_EXIT, crash_bit = 1u << GM_REQUEST_CRASH,
 		       oom_bit = 1u << GM_REQUEST_OOM;
-	bool last = (reasons & (exit_bit | crash_bit)) || gm_get_acquire(&gm_state.exit_step) != GM_EXIT_NOT_YET;
+	bool last = (reasons & (exit_bit | crash_bit)) ||
+		    gm_get_acquire(&gm_state.exit_step) != GM_EXIT_NOT_YET;
 	int r = 0, r_exit = 0;
 
 	if (!gm_recorder_header())

@@ -1,5 +1,5 @@
 /*
- * elf_symbols.c - which functions of an ELF file hold given addresses: see elf_symbols.h.
+ * elf_symbols.c - which functions of an ELF file hold certain addresses: see elf_symbols.h.
  */
 #include "recorder/modules/elf_symbols.h"
 
@@ -9,7 +9,7 @@
 #include "allocator/lock.h"
 
 #define OPEN_REACH 16384u		/* how far a function that gives no size is believed to go */
-#define LOOK_AT_CLOCK 65536u		/* steps between two looks: about 0.1 ms */
+#define LOOK_AT_CLOCK 65536u		/* steps between two readings: about 0.1 ms */
 #define WORK_MOST (UINT64_C(1) << 30)	/* steps of one pass: some seconds */
 
 /* Which of several names at one place: a function's before a label's, a global one's first. */
@@ -159,11 +159,11 @@ size_t gm_elf_name(const struct gm_elf_file *elf, uint32_t name, char *ret, size
 		return 0;
 	/* Most names are short, some are thousands of bytes. */
 	for (size_t step = 256; have < size - 1; step *= 4) {
-		uint64_t left = elf->strings_bytes - name - have;
+		uint64_t rest = elf->strings_bytes - name - have;
 		const char *end;
 
 		step = step < size - 1 - have ? step : size - 1 - have;
-		step = step < left ? step : (size_t)left;
+		step = step < rest ? step : (size_t)rest;
 		if (!step || !gm_elf_file_read(elf, ret + have, elf->strings_at + name + have, step))
 			break;
 		end = memchr(ret + have, '\0', step);

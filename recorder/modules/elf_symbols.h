@@ -1,11 +1,11 @@
 /*
- * elf_symbols.h - which functions of an ELF file hold given addresses: one pass over its symbol
+ * elf_symbols.h - which functions of an ELF file hold certain addresses: one pass over its symbol
  * table for all of them.
  *
  * Symbols are not in order, and there may be millions; addresses are few. So the table is read in
  * windows, and each symbol looked up among the sorted addresses: no memory but the addresses' own.
- * A pass may be stopped by the clock and gone on with later. Hostile tables (every function as
- * long as the file) are given up when they would cost too much; what was found stays.
+ * A pass may be stopped by the clock and continued later. A hostile table (every function as long as
+ * the file) is abandoned when it would cost too much; what was found stays.
  *
  * Thread context: one thread a scan. Signal context: none.
  */
@@ -21,7 +21,7 @@
 
 struct gm_elf_match {
 	uint64_t address;		/* an instruction's, as the file has it; the caller's */
-	uint64_t start;			/* of the function that holds it; the other fields are the scan's */
+	uint64_t start;			/* of the function that holds it */
 	uint64_t open_start;		/* of the nearest below that does not say how long it is */
 	uint64_t sized_start;		/* of the nearest below that does */
 	uint32_t name, open_name;	/* in the string table; 0 none */

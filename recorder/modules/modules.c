@@ -2,8 +2,8 @@
  * modules.c - which object an address belongs to (see modules.h).
  *
  * Owns the table of objects that have numbers, and a small per-thread cache in front of it. The
- * table is open addressing by the object's start. It is read without a lock and changed under one: a slot
- * is filled while @loaded is 0. A slot is never emptied. One whose object was unloaded keeps
+ * table is open addressing by the object's start. It is read without a lock and changed under one:
+ * a slot is filled while @loaded is 0. A slot is never emptied. One whose object was unloaded keeps
  * its identity, so that the object has its number again when it is loaded again; only where many such
  * slots stand in the way is the first of them used for another object. Contexts as in modules.h.
  */
@@ -28,7 +28,7 @@
 #define SLOTS 16384u			/* objects with numbers at a time; beyond, 0 */
 #define PROBES 64u			/* slots looked at for a new object, if one of them is free */
 #define CACHE_WAYS 16u
-#define LOCK_NS UINT64_C(200000000)	/* publication takes microseconds, if its thread is not kept waiting */
+#define LOCK_NS UINT64_C(200000000)	/* publication takes microseconds, once its thread runs */
 #define CALLER_FRAMES 32
 
 struct slot {
@@ -180,8 +180,8 @@ static uint64_t identity_of(const struct gm_object *object, const struct gm_obje
 	return hash;
 }
 
-/* Take the lock. A handler never gets it that interrupts the thread that has it. Should that thread never
- * come back (it was cancelled), the others wait once, and no object gets a number any more. */
+/* Take the lock. A handler that interrupts the thread that has it never gets it. Should that thread
+ * never come back (it was cancelled), the others wait once, and no object gets a number any more. */
 static bool begin_change(void)
 {
 	bool held;

@@ -11,112 +11,70 @@
 
 #include "recorder/journal/format.h"
 
-#define NAME(table, number) \
-	((number) < sizeof(table) / sizeof((table)[0]) && (table)[number] ? (table)[number] : "unknown")
+/* A function that gives the name of each of @count numbers. */
+#define NAMES(function, count, ...) \
+	const char *function(unsigned int number) \
+	{ \
+		static const char *const names[] = { __VA_ARGS__ }; \
+		\
+		_Static_assert(sizeof(names) / sizeof(names[0]) == (count), "all have a name"); \
+		return number < (count) && names[number] ? names[number] : "unknown"; \
+	}
 
-const char *gm_kind_name(unsigned int kind)
-{
-	static const char *const names[] = {
-		[GM_KIND_DEVICE] = "device", [GM_KIND_MANAGED] = "managed",
-		[GM_KIND_ARRAY] = "array", [GM_KIND_HOST] = "host", [GM_KIND_VMM] = "vmm",
-		[GM_KIND_POOL] = "pool", [GM_KIND_IPC] = "ipc", [GM_KIND_GRAPH] = "graph",
-		[GM_KIND_EXTERNAL] = "external",
-	};
+NAMES(gm_kind_name, GM_KIND_COUNT,
+	[GM_KIND_DEVICE] = "device", [GM_KIND_MANAGED] = "managed",
+	[GM_KIND_ARRAY] = "array", [GM_KIND_HOST] = "host", [GM_KIND_VMM] = "vmm",
+	[GM_KIND_POOL] = "pool", [GM_KIND_IPC] = "ipc", [GM_KIND_GRAPH] = "graph",
+	[GM_KIND_EXTERNAL] = "external")
 
-	_Static_assert(sizeof(names) / sizeof(names[0]) == GM_KIND_COUNT, "every kind has a name");
-	return NAME(names, kind);
-}
+NAMES(gm_action_name, GM_ACTION_COUNT,
+	[GM_ACTION_NONE] = "none", [GM_ACTION_ALLOC] = "alloc",
+	[GM_ACTION_FREE_REQUESTED] = "free_requested",
+	[GM_ACTION_FREE_COMPLETED] = "free_completed",
+	[GM_ACTION_SEGMENT_ALLOC] = "segment_alloc",
+	[GM_ACTION_SEGMENT_FREE] = "segment_free",
+	[GM_ACTION_SEGMENT_MAP] = "segment_map",
+	[GM_ACTION_SEGMENT_UNMAP] = "segment_unmap", [GM_ACTION_OOM] = "oom",
+	[GM_ACTION_SNAPSHOT] = "snapshot", [GM_ACTION_ANNOTATE] = "annotate")
 
-const char *gm_action_name(unsigned int action)
-{
-	static const char *const names[] = {
-		[GM_ACTION_NONE] = "none", [GM_ACTION_ALLOC] = "alloc",
-		[GM_ACTION_FREE_REQUESTED] = "free_requested",
-		[GM_ACTION_FREE_COMPLETED] = "free_completed",
-		[GM_ACTION_SEGMENT_ALLOC] = "segment_alloc",
-		[GM_ACTION_SEGMENT_FREE] = "segment_free",
-		[GM_ACTION_SEGMENT_MAP] = "segment_map",
-		[GM_ACTION_SEGMENT_UNMAP] = "segment_unmap", [GM_ACTION_OOM] = "oom",
-		[GM_ACTION_SNAPSHOT] = "snapshot", [GM_ACTION_ANNOTATE] = "annotate",
-	};
+NAMES(gm_block_state_name, GM_BLOCK_CACHED + 1,
+	[GM_BLOCK_ACTIVE] = "active_allocated", [GM_BLOCK_PENDING] = "active_pending_free",
+	[GM_BLOCK_INACTIVE] = "inactive", [GM_BLOCK_FREEING] = "active_allocated",
+	[GM_BLOCK_CACHED] = "inactive")
 
-	_Static_assert(sizeof(names) / sizeof(names[0]) == GM_ACTION_COUNT,
-		       "every action has a name");
-	return NAME(names, action);
-}
+NAMES(gm_stat_name, GM_STAT_COUNT,
+	[GM_STAT_ALLOCATION] = "allocation", [GM_STAT_SEGMENT] = "segment",
+	[GM_STAT_ACTIVE] = "active", [GM_STAT_INACTIVE_SPLIT] = "inactive_split",
+	[GM_STAT_ALLOCATED_BYTES] = "allocated_bytes",
+	[GM_STAT_RESERVED_BYTES] = "reserved_bytes",
+	[GM_STAT_ACTIVE_BYTES] = "active_bytes",
+	[GM_STAT_INACTIVE_SPLIT_BYTES] = "inactive_split_bytes",
+	[GM_STAT_REQUESTED_BYTES] = "requested_bytes")
 
-const char *gm_block_state_name(unsigned int state)
-{
-	static const char *const names[] = {
-		[GM_BLOCK_ACTIVE] = "active_allocated", [GM_BLOCK_PENDING] = "active_pending_free",
-		[GM_BLOCK_INACTIVE] = "inactive", [GM_BLOCK_FREEING] = "active_allocated",
-		[GM_BLOCK_CACHED] = "inactive",
-	};
+NAMES(gm_pool_class_name, GM_POOL_CLASSES,
+	[GM_POOL_ALL] = "all", [GM_POOL_SMALL] = "small_pool", [GM_POOL_LARGE] = "large_pool")
 
-	return NAME(names, state);
-}
+NAMES(gm_region_name, GM_REGION_COUNT,
+	[GM_REGION_DOMAINS] = "domains", [GM_REGION_THREADS] = "threads",
+	[GM_REGION_SEGMENTS] = "segments", [GM_REGION_BLOCKS] = "blocks",
+	[GM_REGION_USAGE] = "usage", [GM_REGION_TCACHES] = "thread_caches",
+	[GM_REGION_MODULES] = "modules",
+	[GM_REGION_STRINGS] = "strings", [GM_REGION_STACKS] = "stacks",
+	[GM_REGION_FRAMES] = "frames", [GM_REGION_SETTINGS] = "settings",
+	[GM_REGION_FAILURES] = "failures", [GM_REGION_EVENTS] = "events")
 
-const char *gm_stat_name(unsigned int stat)
-{
-	static const char *const names[] = {
-		[GM_STAT_ALLOCATION] = "allocation", [GM_STAT_SEGMENT] = "segment",
-		[GM_STAT_ACTIVE] = "active", [GM_STAT_INACTIVE_SPLIT] = "inactive_split",
-		[GM_STAT_ALLOCATED_BYTES] = "allocated_bytes",
-		[GM_STAT_RESERVED_BYTES] = "reserved_bytes",
-		[GM_STAT_ACTIVE_BYTES] = "active_bytes",
-		[GM_STAT_INACTIVE_SPLIT_BYTES] = "inactive_split_bytes",
-		[GM_STAT_REQUESTED_BYTES] = "requested_bytes",
-	};
+NAMES(gm_life_name, GM_LIFE_CRASHED + 1,
+	[GM_LIFE_RUNNING] = "running", [GM_LIFE_EXITING] = "exiting",
+	[GM_LIFE_CLEAN] = "clean", [GM_LIFE_CRASHED] = "crashed")
 
-	_Static_assert(sizeof(names) / sizeof(names[0]) == GM_STAT_COUNT, "every stat has a name");
-	return NAME(names, stat);
-}
-
-const char *gm_pool_class_name(unsigned int pool)
-{
-	static const char *const names[] = {
-		[GM_POOL_ALL] = "all", [GM_POOL_SMALL] = "small_pool", [GM_POOL_LARGE] = "large_pool",
-	};
-
-	return NAME(names, pool);
-}
-
-const char *gm_region_name(unsigned int region)
-{
-	static const char *const names[] = {
-		[GM_REGION_DOMAINS] = "domains", [GM_REGION_THREADS] = "threads",
-		[GM_REGION_SEGMENTS] = "segments", [GM_REGION_BLOCKS] = "blocks",
-		[GM_REGION_USAGE] = "usage", [GM_REGION_TCACHES] = "thread_caches",
-		[GM_REGION_MODULES] = "modules",
-		[GM_REGION_STRINGS] = "strings", [GM_REGION_STACKS] = "stacks",
-		[GM_REGION_FRAMES] = "frames", [GM_REGION_SETTINGS] = "settings",
-		[GM_REGION_FAILURES] = "failures", [GM_REGION_EVENTS] = "events",
-	};
-
-	_Static_assert(sizeof(names) / sizeof(names[0]) == GM_REGION_COUNT,
-		       "every region has a name");
-	return NAME(names, region);
-}
-
-const char *gm_life_name(unsigned int life)
-{
-	static const char *const names[] = {
-		[GM_LIFE_RUNNING] = "running", [GM_LIFE_EXITING] = "exiting",
-		[GM_LIFE_CLEAN] = "clean", [GM_LIFE_CRASHED] = "crashed",
-	};
-
-	return NAME(names, life);
-}
+static NAMES(signal_name, 32,
+	[1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT", [4] = "SIGILL", [5] = "SIGTRAP",
+	[6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE", [11] = "SIGSEGV", [15] = "SIGTERM",
+	[31] = "SIGSYS")
 
 const char *gm_signal_name(int32_t signal)
 {
-	static const char *const names[] = {
-		[1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT", [4] = "SIGILL", [5] = "SIGTRAP",
-		[6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE", [11] = "SIGSEGV",
-		[15] = "SIGTERM", [31] = "SIGSYS",
-	};
-
-	return NAME(names, (uint32_t)signal);
+	return signal_name((uint32_t)signal);
 }
 
 const char *gm_register_name(uint32_t machine, unsigned int index)
@@ -138,15 +96,9 @@ const char *gm_register_name(uint32_t machine, unsigned int index)
 	return NULL;
 }
 
-const char *gm_limit_name(unsigned int limit)
-{
-	static const char *const names[GM_LIMIT_COUNT] = {
-		"driver", "memory_limit", "per_process_memory_fraction",
-		"gpumem_set_per_process_memory_fraction"
-	};
-
-	return limit < GM_LIMIT_COUNT ? names[limit] : "unknown";
-}
+NAMES(gm_limit_name, GM_LIMIT_COUNT,
+	"driver", "memory_limit", "per_process_memory_fraction",
+	"gpumem_set_per_process_memory_fraction")
 
 const char *gm_result_name(int32_t result)
 {

@@ -1,10 +1,10 @@
 /*
  * object.c - the loaded object that holds an address, and what tells it from others (object.h).
  *
- * Owns the choice between the loader's own look-up and /proc/self/maps, made as the library is loaded;
- * and, for the latter, a small table of the objects found, each slot under its own sequence word: a writer
- * that finds a slot busy leaves it, a reader that finds one changing takes it as not there. A file
- * descriptor is open only inside one call. Any context.
+ * Owns the choice between the loader's own look-up and /proc/self/maps, made as the library is
+ * loaded; and, for the latter, a small table of the objects found, each slot under its own sequence
+ * word: a writer that finds a slot busy passes it over, a reader that finds one changing takes it as
+ * empty. A file descriptor is open only inside one call. Any context.
  */
 #define _GNU_SOURCE			/* dlvsym */
 #include "recorder/modules/object.h"

@@ -17,7 +17,7 @@
 
 struct gm_symbols {
 	uintptr_t base;			/* load bias */
-	uintptr_t start, end;		/* of the object: nothing outside is given out */
+	uintptr_t start, end;		/* of the object: nothing outside is returned */
 	uintptr_t symbols, strings;
 	uintptr_t bloom, buckets, chains;
 	uint32_t bucket_count, first, bloom_words, bloom_shift;

@@ -26,7 +26,7 @@
 #define BATCH 65536u			/* frames */
 #define NAME_BYTES (GM_STRING_MAX + 1u)
 #define OFFSET_BITS 48			/* of a module; its number is above them */
-#define LOOK_AT_CLOCK 32u		/* names between two looks */
+#define LOOK_AT_CLOCK 32u		/* names between two readings */
 
 static struct job {
 	uint32_t taken;			/* frames of the journal that are done or in the batch */

@@ -11,15 +11,15 @@
 #include "recorder/python/python_view.h"
 #include "recorder/journal/recorder.h"
 
-#define NAMED 8192u			/* entries; a power of two */
+#define KNOWN 8192u			/* entries; a power of two */
 #define TEXT_BYTES 1024u		/* of a name or a path; the rest is cut off */
 
-struct named {
+struct known_frame {
 	_Atomic(uint64_t) key;		/* key ^ value */
 	_Atomic(uint64_t) value;	/* frame id; 0 empty */
 };
 
-static struct named named[NAMED];
+static struct known_frame known[KNOWN];
 
 struct text {
 	char bytes[TEXT_BYTES];
@@ -158,7 +158,7 @@ uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *re
 	const struct gm_python_layout *layout = python->layout;
 	bool probed = !gm_python_is_proved(python);
 	const uint8_t *frame, *code;
-	struct named *entry;
+	struct known_frame *entry;
 	uint64_t key, value;
 	uintptr_t code_at;
 	uint32_t id;
@@ -176,7 +176,7 @@ uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *re
 		return GM_NONE;
 	key = gm_py_key(code_at, gm_py_content(layout, probed, code),
 			gm_py_instr(layout, frame));
-	entry = &named[(key >> 20) % NAMED];
+	entry = &known[(key >> 20) % KNOWN];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == key)
 		return (uint32_t)value;

@@ -2,7 +2,7 @@
  * python_find.c - the interpreters of the process (see python.h).
  *
  * Owns their table. An entry is filled by one thread, published, and never used for another object:
- * who reads it needs no lock. What was looked at and is no Python is remembered, lossily.
+ * who reads it needs no lock. Objects that are no Python are remembered, lossily.
  * Contexts as python.h.
  */
 #include "recorder/python/python.h"
@@ -109,7 +109,7 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
 	return cut ? any : NULL;
 }
 
-/* ---- looking ---- */
+/* ---- finding ---- */
 
 static uint64_t identity_of(const struct gm_object *object)
 {

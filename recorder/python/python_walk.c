@@ -1,8 +1,9 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of layouts, that of known contents, and the walk, which is compiled once for each layout
- * with direct reads and once for all of them with reads through the kernel. Contexts as python.h.
+ * Owns the table of layouts, that of known contents, and the walk, which is compiled once for each
+ * layout with direct reads and once for all of them with reads through the kernel. Contexts as
+ * python.h.
  */
 #include "recorder/python/python.h"
 
@@ -261,7 +262,7 @@ static int find_states(const struct gm_python *python, bool probed, uintptr_t st
 	int count = 0;
 
 	/* The end frees what is other threads'. A daemon thread that asks just before it and is kept
-	 * from the processor throughout the walk might read what is gone: a walk takes less than a
+	 * from the processor throughout the walk might read what is freed: a walk takes less than a
 	 * microsecond, and Python gives no other sign. */
 	if (python->is_finalizing())
 		return 0;

@@ -2,7 +2,7 @@
  * intern.h - the append-only areas: equal content, one id.
  *
  * Thread context: any; lock intern, rank below journal. Signal context: a handler that interrupts
- * an insertion gives up at once. Fork: the hash tables are MADV_DONTFORK.
+ * an insertion gives up at once.
  */
 #ifndef GM_RECORDER_INTERN_H
 #define GM_RECORDER_INTERN_H

@@ -1,9 +1,9 @@
 /*
  * stack_cache.c - the native stacks that a thread has had (see stack_cache.h).
  *
- * Owns the caches. One is entered by one exchange and left again. An entry does no harm when it is out
- * of date or of a stack that is gone, as long as its words lie on this thread's stack: the stamp, which
- * changes with the owner, sees to that.
+ * Owns the caches. A thread enters one by one exchange and leaves it by a store. An entry that is out of
+ * date does no harm as long as its words lie on this thread's stack: the stamp, which changes with the
+ * owner, ensures that.
  */
 #include "recorder/stacks/stack_cache.h"
 
@@ -258,7 +258,7 @@ static struct gm_cached_stack *take(struct gm_stack_cache *cache, uint32_t count
 
 	if (at + slots > SLOTS)
 		at = 1;
-	if (cache->last - at < slots)	/* that one is gone */
+	if (cache->last - at < slots)	/* that one is overwritten */
 		cache->last = 0;
 	cache->used = at + slots;
 	if (cache->used > cache->most)

@@ -4,8 +4,8 @@
  * A thread that comes by where it has been has the stack in its cache (stack_cache.h), and walks
  * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
  * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
- * (stacks_seen.h). The generation of the modules, by which entries become stale, is in the hash, too. Owns
- * what is wanted.
+ * (stacks_seen.h). The generation of the modules, by which entries become stale, is in the hash, too.
+ * Owns what is wanted.
  */
 #include "recorder/stacks/stacks.h"
 

@@ -2,8 +2,8 @@
  * stacks_seen.h - the stacks seen by any thread: a value by a hash of 64 bits, lossy. Internal to
  * recorder/stacks/stacks.c.
  *
- * Thread context: any, no lock. Signal context: none. Fork: what is kept stays; who makes hashes has
- * what went out of date in them.
+ * Thread context: any, no lock. Signal context: none. An entry never becomes invalid: whoever makes the
+ * hashes puts what becomes stale into them.
  */
 #ifndef GM_RECORDER_STACKS_SEEN_H
 #define GM_RECORDER_STACKS_SEEN_H

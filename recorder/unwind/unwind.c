@@ -1,10 +1,10 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the choice of an unwinder, and both walks. By the tables of x86-64: rules come from unwind_rules.h,
- * or from unwind_step.h where there is none yet. Only pc, rsp and rbp are followed; a frame that needs
- * another register (GM_RULE_FULL) has the walk begin again over all of them, as far as that frame. Any
- * context.
+ * Owns the choice of an unwinder, and both walks. The walk by the tables of x86-64 takes rules from
+ * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, rsp and rbp alone; at a
+ * frame that needs another register (GM_RULE_FULL) it begins again, as far as that frame, over all of
+ * them. Any context.
  */
 #include "recorder/unwind/unwind.h"
 
@@ -124,7 +124,7 @@ void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 struct walk {
 	uintptr_t pc, sp, fp;
 	bool exact;			/* @pc is an instruction, not a return address */
-	int count;			/* frames given out so far */
+	int count;			/* frames returned so far */
 	unsigned int flags;
 	struct gm_window window;
 };
@@ -223,7 +223,7 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 }
 
 /* Walk plain frames whose rules are known and whose words lie in the window, until @max are there.
- * Returns the rule of the frame that stopped it, which has been given out. What changes from frame
+ * Returns the rule of the frame that stopped it, which has been returned already. What changes from frame
  * to frame is kept in registers: this loop is the cost of a stack. */
 __attribute__((no_sanitize_address, no_sanitize_thread))
 static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t generation)
@@ -410,7 +410,7 @@ int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *re
 		count = walk_own(from, ret_pcs, ret_ends, max, &flags);
 	else
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
-	/* Where no object could be looked up at all. Elsewhere the chain knows no more than the tables. */
+	/* No object could be looked up at all. Elsewhere the chain knows no more than the tables. */
 	if (gm_unlikely(flags & GM_UNWIND_TRUNCATED) && count == 1 && max > 1 && !gm_object_is_exact())
 		count = walk_frames(from, ret_pcs, ret_ends, max, &flags);
 	if (ret_flags)

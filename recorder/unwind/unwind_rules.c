@@ -124,7 +124,7 @@ void gm_rule_flush(void)
 {
 	uint32_t now = atomic_fetch_add_explicit(&gm_rule_now, 1, memory_order_acq_rel) + 1;
 
-	/* before the numbers begin again: what is left of the last round must not come alive */
+	/* before the numbers begin again: what the last round wrote must not come alive */
 	if (now % (GM_RULE_GENERATIONS - 1) != 0)
 		return;
 	for (uint32_t i = 0; i < sizeof(gm_rule_cache.entries) / sizeof(uint64_t); i++)

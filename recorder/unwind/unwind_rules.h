@@ -28,7 +28,7 @@
  * another one is not there. Addresses of 2^47 and more (57-bit address spaces, asked for by mmap
  * hints) are never kept.
  *
- * Any thread, any signal context. Inherited by fork children as it is (they have the same code).
+ * Any thread, any signal context.
  */
 #ifndef GM_RECORDER_UNWIND_RULES_H
 #define GM_RECORDER_UNWIND_RULES_H

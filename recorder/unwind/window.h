@@ -6,7 +6,7 @@
  * below the kernel's AT_EXECFN string (the first thread). A run of readable pages from here to
  * there is that stack: fibres and alternate stacks have a hole or a guard page on the way. It is
  * kept per thread and only grows downwards. Elsewhere each page is asked for anew in every walk:
- * a fibre's stack may be gone the next time.
+ * a fibre's stack may be unmapped the next time.
  *
  * Any thread, any signal context (per-thread words, each valid at every moment), any fork child.
  */
