@@ -15,7 +15,7 @@ KNOWN = set("""
     allocator/free_set allocator/free_tree allocator/page_map allocator/page_map_granule
     recorder/stacks/stacks recorder/stacks/stacks_intern preload/options/options preload/options/options_value
     preload/triggers/crash preload/triggers/exit preload/triggers/oom preload/triggers/snap preload/triggers/trigger
-    tools/write/tree tools/write/tree_write tools/show/explain tools/verbs/explain_facts
+    tools/show/explain tools/verbs/explain_facts
 """.split())
 
 

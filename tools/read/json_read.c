@@ -159,7 +159,7 @@ static size_t unescape(struct gm_json *r, char *to)
 	return put_code(to, (unsigned int)code);
 }
 
-/* A text with escapes, whose first @plain bytes from @start have none. */
+/* A text with escapes; before @r->at it has none. */
 static int read_escaped(struct gm_json *r, const char *start)
 {
 	const char *close = r->at;

@@ -23,13 +23,14 @@ bool gm_json_is(struct gm_json *json, enum gm_value_type type);
 /* Enter the container that comes next. */
 int gm_json_enter(struct gm_json *json);
 
-/* Go to the next item of the container that was entered last; of a dict *@ret_name is its name. The item is
- * then entered, or read. Returns 1; 0: it was the last one, and the container is left; -ENOMEM; -EBADMSG. */
+/* Go to the next item of the container that was entered last; in a dict *@ret_name is its name. The
+ * caller enters the item, or reads it. Returns 1; 0: there is none, and the container is left; -ENOMEM;
+ * -EBADMSG. */
 int gm_json_next(struct gm_json *json, const char **ret_name);
 
-/* Read the value that comes next. It is valid until the next one is read, but for what is lasting: that
- * is each list named "frames", and each dict in it, which are read once however often their text comes. A list of integers
- * alone becomes GM_VALUE_NUMBERS. Returns 0, -ENOMEM or -EBADMSG. */
+/* Read the value that comes next. It is valid until the next one is read, unless it is lasting: each
+ * list named "frames" is, and each dict in it; they are read once, however often their text comes. A list
+ * of integers alone becomes GM_VALUE_NUMBERS. Returns 0, -ENOMEM or -EBADMSG. */
 int gm_json_value(struct gm_json *json, const struct gm_value **ret_value);
 
 /* Is nothing behind what was read? 0 or -EBADMSG. */

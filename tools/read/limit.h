@@ -14,9 +14,8 @@
 /* No limits, from now on; for a child process that reads what nobody hostile made, too. */
 void gm_limit_lift(void);
 
-/* @bytes more are read: the memory of this process ends 512 MiB and 64 times all of them above what it had
- * at the first of these calls. @reserved bytes of room are taken
- * beside, or given back. */
+/* @bytes more are read: the memory of this process ends 512 MiB and 64 times all of them above what it
+ * had at the first of these calls. @reserved bytes of address space are taken beside that, or freed. */
 void gm_limit_input(uint64_t bytes, int64_t reserved);
 
 /* How many bytes may be written: 64 MiB and 1000 times what was read. */

@@ -107,8 +107,9 @@ static int parse_json(struct gm_source *source, struct gm_loaded *ret)
 	if (!ret->json)
 		return -ENOMEM;
 	document = gm_document_of_json(ret->json);
-	/* One of ours begins so, as a rule: no tree of all of it is needed. */
-	if (!ret->as_said || memmem(source->bytes, source->have < 64 ? source->have : 64, "gpumem-snapshot", 15))
+	/* Ours begin so, as a rule: no tree of the whole is needed for them. */
+	if (!ret->as_said || memmem(source->bytes, source->have < 64 ? source->have : 64,
+				    "gpumem-snapshot", 15))
 		return understand(&document, ret);
 	r = gm_json_value(ret->json, &root);
 	r = r ? r : gm_json_end(ret->json);

@@ -75,8 +75,8 @@ int gm_snapshot_annotate(struct gm_snapshot *snapshot);
 /* The annotation that a row is; NULL: none. */
 const json_t *gm_row_annotation(const json_t *root, const struct gm_row *row);
 
-/* Bring the rows in order, of which each part from @starts[i] to @starts[i + 1] is by time: equal times by
- * device. Returns 0 or -ENOMEM. */
+/* Bring the rows in order of time, those of one time by device. Each part, from @starts[i] to
+ * @starts[i + 1], is in order already. Returns 0 or -ENOMEM. */
 int gm_rows_merge(struct gm_row *rows, const size_t *starts, size_t parts);
 
 /* What an object has under a key, when it is of that type; 0, "" or NULL otherwise. */

@@ -2,8 +2,8 @@
  * snapshot_read.c - a document read into a snapshot: see snapshot_read.h. One thread.
  *
  * Ours and PyTorch's have the same shape but for two things. Where ours has the number of a stack,
- * PyTorch's has its frames: here equal ones get one number. And a trace of ours is columns, one of PyTorch's is
- * a list of events. What PyTorch does not know is what "not known" is in ours: module 0, thread 0.
+ * PyTorch's has its frames: here equal ones get one number. And a trace of ours is columns, where PyTorch
+ * has a list of events. What PyTorch does not know is what "not known" is in ours: module 0, thread 0.
  */
 #include "tools/read/snapshot_read.h"
 
@@ -34,8 +34,8 @@ struct reading {
 	bool failed;			/* out of memory */
 };
 
-/* @list with room for one more than @count items of @bytes; what was there is valid no more. NULL: out of
- * memory, and the list stays as it is. */
+/* @list, moved if need be, with room for one more than @count items of @bytes. NULL: out of memory, and
+ * the list stays as it is. */
 static void *widen(struct reading *r, void *list, size_t count, size_t *room, size_t bytes)
 {
 	size_t larger = *room ? *room * 2 : 64;
@@ -94,7 +94,8 @@ static const char *text_of(struct reading *r, const struct gm_value *dict, const
 
 static void add_frame(struct reading *r, const struct gm_snapshot_frame *frame)
 {
-	struct gm_snapshot_frame *frames = widen(r, r->to->frames, r->to->frame_count, &r->frame_room, sizeof(*frames));
+	struct gm_snapshot_frame *frames = widen(r, r->to->frames, r->to->frame_count, &r->frame_room,
+						 sizeof(*frames));
 
 	if (!frames)
 		return;
@@ -191,7 +192,8 @@ static uint64_t new_stack(struct reading *r, const struct gm_value *list)
 		add_id(r, number_of(r, list->u.items[i], new_frame));
 	if (r->failed)
 		return 0;
-	known = gm_value_text(r->to->texts, (const char *)(r->to->ids + from), list->count * sizeof(uint32_t));
+	known = gm_value_text(r->to->texts, (const char *)(r->to->ids + from),
+			      list->count * sizeof(uint32_t));
 	id = known ? gm_table_get(&r->stacks, (uint64_t)(uintptr_t)known, 0) : 0;
 	if (!id) {
 		id = ++r->to->stack_count;
@@ -267,9 +269,12 @@ static struct gm_snapshot_block block_of(struct reading *r, const struct gm_valu
 
 static void add_segment(struct reading *r, const struct gm_value *from, bool host)
 {
-	const struct gm_value *device = gm_value_get(from, "device"), *pool = gm_value_get(from, "segment_pool_id");
-	const struct gm_value *kind = gm_value_get(from, "kind"), *blocks = gm_value_list(from, "blocks");
-	struct gm_snapshot_segment *to = widen(r, r->to->segments, r->to->segment_count, &r->segment_room, sizeof(*to));
+	const struct gm_value *device = gm_value_get(from, "device"), *kind = gm_value_get(from, "kind");
+	const struct gm_value *pool = gm_value_get(from, "segment_pool_id");
+	const struct gm_value *blocks = gm_value_list(from, "blocks");
+	struct gm_snapshot_segment *to = widen(r, r->to->segments, r->to->segment_count, &r->segment_room,
+					       sizeof(*to));
+	bool unnamed = device && device->type == GM_VALUE_NULL;
 	uint64_t next = (uint64_t)gm_value_number(from, "address");
 
 	if (!to)
@@ -277,12 +282,13 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 	r->to->segments = to;
 	to += r->to->segment_count++;
 	*to = (struct gm_snapshot_segment){
-		.device = host || (device && device->type == GM_VALUE_NULL) ? GM_ROW_HOST : gm_value_as_number(device),
+		.device = host || unnamed ? GM_ROW_HOST : gm_value_as_number(device),
 		.address = next, .total_size = gm_value_number(from, "total_size"),
 		.allocated_size = gm_value_number(from, "allocated_size"),
 		.active_size = gm_value_number(from, "active_size"),
-		.requested_size = gm_value_number(from, "requested_size"), .stream = gm_value_number(from, "stream"),
-		.type = text_of(r, from, "segment_type"), .expandable = gm_value_number(from, "is_expandable"),
+		.requested_size = gm_value_number(from, "requested_size"),
+		.stream = gm_value_number(from, "stream"), .type = text_of(r, from, "segment_type"),
+		.expandable = gm_value_number(from, "is_expandable"),
 		.kind = kind ? keep(r, kind) : "device", .module = gm_value_number(from, "module"),
 		.stack = stack_of(r, from), .time_us = gm_value_number(from, "time_us"),
 		.handle = gm_value_number(from, "handle"), .registered = gm_value_number(from, "registered"),
@@ -370,7 +376,8 @@ static int64_t add_columns(struct reading *r, const struct gm_value *trace, int 
 	return gm_value_number(trace, "dropped");
 }
 
-static void add_annotation(struct reading *r, const char *name, const char *stage, int64_t device, int64_t time_us)
+static void add_annotation(struct reading *r, const char *name, const char *stage, int64_t device,
+			   int64_t time_us)
 {
 	json_t *one = json_pack("{ss ss sI sI si}", "name", name, "stage", stage, "device",
 				(json_int_t)device, "time_us", (json_int_t)time_us, "thread", 0);
@@ -400,7 +407,8 @@ static void read_traces(struct reading *r)
 {
 	while (!r->failed && gm_document_next(r->document, NULL)) {
 		int device = (int)r->to->trace_count;
-		int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room, sizeof(*dropped));
+		int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room,
+					 sizeof(*dropped));
 		const struct gm_value *value;
 
 		if (!dropped)
@@ -566,5 +574,6 @@ int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_document *document,
 
 bool gm_torch_is(const struct gm_value *root)
 {
-	return (gm_value_list(root, "segments") || gm_value_list(root, "device_traces")) && !gm_value_get(root, "format");
+	return !gm_value_get(root, "format") &&
+	       (gm_value_list(root, "segments") || gm_value_list(root, "device_traces"));
 }

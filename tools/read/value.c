@@ -39,8 +39,10 @@ static void free_chunks(struct gm_values *values)
 
 void gm_values_reset(struct gm_values *values)
 {
+	bool one = values->chunks && !values->chunks->next;
+
 	/* One chunk is enough for most parts of a document: it is used again. */
-	if (values->chunks && !values->chunks->next && values->end - (char *)values->chunks == (ptrdiff_t)CHUNK)
+	if (one && values->end - (char *)values->chunks == (ptrdiff_t)CHUNK)
 		values->at = (char *)(values->chunks + 1);
 	else
 		free_chunks(values);
@@ -190,7 +192,8 @@ const struct gm_value *gm_value_text(struct gm_values *values, const char *text,
 		entry = &values->table[at & (values->room - 1)];
 		if (!entry->value)
 			break;
-		if (entry->hash == hash && entry->value->count == bytes && !memcmp(entry->value->u.text, text, bytes))
+		if (entry->hash == hash && entry->value->count == bytes &&
+		    !memcmp(entry->value->u.text, text, bytes))
 			return entry->value;
 	}
 	value = scalar(values, GM_VALUE_TEXT);
@@ -281,7 +284,8 @@ int gm_value_append(struct gm_values *values, struct gm_value *to,
 		return -ENOMEM;
 	if (needed > room_of(to)) {
 		uint8_t log2 = to->count ? 63 - (uint8_t)__builtin_clzll(2 * needed) : 0;
-		const struct gm_value **larger = take(values, sizeof(*larger) * (log2 ? (size_t)1 << log2 : needed));
+		size_t room = log2 ? (size_t)1 << log2 : needed;
+		const struct gm_value **larger = take(values, room * sizeof(*larger));
 
 		if (!larger)
 			return -ENOMEM;
@@ -455,7 +459,7 @@ static json_t *list_to_json(const struct gm_value *list, size_t *left)
 	return json;
 }
 
-/* JSON has no infinities, and 5.0 is 5 where integers are asked for. 2^63 itself is none: it was cut off. */
+/* JSON has no infinities, and 5.0 is 5 where integers are asked for. 2^63 is none: it was cut off. */
 static json_t *real_to_json(double real)
 {
 	int64_t whole = gm_value_of_real(real);

@@ -106,7 +106,8 @@ static const char *frame_key(struct gm_groups *groups, const struct gm_frame *fr
 
 /* The keys of its frames, and of what else tells rows apart, are texts that are there once: where they
  * lie is the key. */
-static const char *stack_key(struct gm_groups *groups, const struct gm_scene *scene, const struct gm_life *life)
+static const char *stack_key(struct gm_groups *groups, const struct gm_scene *scene,
+			     const struct gm_life *life)
 {
 	const char **parts, *key = NULL;
 	size_t count, i = 0;
@@ -127,7 +128,8 @@ static const char *stack_key(struct gm_groups *groups, const struct gm_scene *sc
 	return key;
 }
 
-static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene, const struct gm_life *life)
+static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene,
+			  const struct gm_life *life)
 {
 	int64_t limit = 512;
 	char text[700];

@@ -65,7 +65,8 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 	struct gm_life *life;
 	uint64_t at;
 
-	if (!strcmp(block->state, "inactive") || segment->device < GM_ROW_HOST || segment->device > INT32_MAX ||
+	if (!strcmp(block->state, "inactive") || segment->device < GM_ROW_HOST ||
+	    segment->device > INT32_MAX ||
 	    !block->size)		/* graphs that hold nothing now, an import not mapped yet */
 		return 0;
 	at = gm_table_take(&b->live, (uint64_t)segment->device, block->address);

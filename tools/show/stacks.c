@@ -84,7 +84,8 @@ static int read_frames(struct gm_stacks *stacks, const struct gm_snapshot *snaps
 	stacks->frames = calloc(stacks->frame_count, sizeof(*stacks->frames));
 	r = stacks->frames ? 0 : -ENOMEM;
 	for (size_t i = 0; !r && i < stacks->frame_count; i++)
-		r = read_frame(stacks, snapshot->root, i < snapshot->frame_count ? &snapshot->frames[i] : &nobody,
+		r = read_frame(stacks, snapshot->root,
+			       i < snapshot->frame_count ? &snapshot->frames[i] : &nobody,
 			       &stacks->frames[i], &known);
 	for (size_t i = 0; !r && i < stacks->frame_count; i++)
 		stacks->frames[i].sort = (uint8_t)sort_of(&stacks->frames[i]);

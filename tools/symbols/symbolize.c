@@ -19,9 +19,9 @@
 #include "tools/symbols/dwarf.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
+#include "tools/read/value.h"
 #include "tools/write/output.h"
 #include "tools/write/snapshot_write.h"
-#include "tools/read/value.h"
 #include "tools/show/progress.h"
 #include "tools/show/show.h"
 #include "tools/symbols/symbolize_worker.h"
@@ -113,8 +113,8 @@ static void take_level(void *arg, uint32_t frame, const struct gm_sym_level *sai
 		answer->count = 0;		/* begun, and not ended before the worker died */
 	if (!answer->count)
 		answer->first = (uint32_t)job->level_count;
-	job->levels[job->level_count] = (struct level){ clean_text(job, said->name), clean_text(job, said->file),
-							said->line };
+	job->levels[job->level_count] = (struct level){ clean_text(job, said->name),
+							clean_text(job, said->file), said->line };
 	if (!job->levels[job->level_count].name || !job->levels[job->level_count].file)
 		return;
 	job->level_count++;

@@ -57,8 +57,9 @@ static json_t *device_of(const struct stats *stats, size_t device)
 			snprintf(key, sizeof(key), "%s.%s.current", names[k], pools[p]);
 			json_object_set_new(sums, key, json_integer(stats->sums[k][p]));
 		}
-	return json_pack("{sI sb ss sn so s[] s[] sn}", "device", (json_int_t)device, "present", true, "name", "",
-			 "total_bytes", "memory_stats", sums, "by_module", "by_kind", "unattributed_bytes");
+	return json_pack("{sI sb ss sn so s[] s[] sn}", "device", (json_int_t)device, "present", true,
+			 "name", "", "total_bytes", "memory_stats", sums, "by_module", "by_kind",
+			 "unattributed_bytes");
 }
 
 /* One for each trace, and for each device of a segment; those have a trace then, if an empty one. */
@@ -98,9 +99,9 @@ int gm_torch_finish(struct gm_snapshot *snapshot)
 
 	settings = json_is_object(settings) ? json_incref(settings) : json_object();
 	annotations = json_is_array(annotations) ? json_incref(annotations) : json_array();
-	root = json_pack("{ss si ss sI sb s{} so so s[{ss ss}] so}", "format", "gpumem-snapshot", "version", 1,
-			 "reason", "pytorch", "time_us", (json_int_t)(last > 0 ? last : 0), "consistent", true,
-			 "process", "allocator_settings", settings, "devices", devices,
+	root = json_pack("{ss si ss sI sb s{} so so s[{ss ss}] so}", "format", "gpumem-snapshot",
+			 "version", 1, "reason", "pytorch", "time_us", (json_int_t)(last > 0 ? last : 0),
+			 "consistent", true, "process", "allocator_settings", settings, "devices", devices,
 			 "modules", "path", "", "build_id", "", "annotations", annotations);
 	if (!root)
 		return -ENOMEM;

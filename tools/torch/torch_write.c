@@ -137,7 +137,8 @@ static void put_event(struct writing *w, const struct gm_row *row)
 {
 	gm_writer_begin(w->writer, GM_WRITER_DICT);
 	gm_writer_put_string(w->writer, "action", row->action);
-	gm_writer_put_int(w->writer, strcmp(row->action, "oom") ? "addr" : "device_free", (int64_t)row->address);
+	gm_writer_put_int(w->writer, strcmp(row->action, "oom") ? "addr" : "device_free",
+			  (int64_t)row->address);
 	gm_writer_put_int(w->writer, "size", row->size);
 	gm_writer_put_int(w->writer, "stream", row->stream);
 	gm_writer_put_int(w->writer, "time_us", row->time_us);
@@ -169,7 +170,8 @@ static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 		return -ENOMEM;
 	for (i = 0; i < w->snapshot->segment_count; i++)
 		if (fit->keep_segment[i])
-			places[count++] = (struct place){ &w->snapshot->segments[i], fit->segment_address[i] };
+			places[count++] = (struct place){ &w->snapshot->segments[i],
+							  fit->segment_address[i] };
 	qsort(places, count, sizeof(*places), by_place);
 	gm_writer_string(w->writer, "segments");
 	gm_writer_begin(w->writer, GM_WRITER_LIST);
@@ -230,7 +232,8 @@ static void put_annotations(struct writing *w)
 	gm_writer_end(w->writer);
 }
 
-int gm_torch_write(struct gm_writer *writer, const struct gm_snapshot *snapshot, const struct gm_torch_fit *fit)
+int gm_torch_write(struct gm_writer *writer, const struct gm_snapshot *snapshot,
+		   const struct gm_torch_fit *fit)
 {
 	struct writing w = { .writer = writer, .snapshot = snapshot };
 	int r = gm_stacks_open(&w.stacks, snapshot);
@@ -259,7 +262,8 @@ static bool is_pair(const char *name, const struct gm_value *value)
 /* @name: of the member that it is, "" of an item. */
 static void put_value(struct gm_writer *w, const char *name, const struct gm_value *value)
 {
-	bool dict = value->type == GM_VALUE_DICT, tuple = value->type == GM_VALUE_TUPLE || is_pair(name, value);
+	bool tuple = value->type == GM_VALUE_TUPLE || is_pair(name, value);
+	bool dict = value->type == GM_VALUE_DICT, frames = !dict && !strcmp(name, "frames");
 
 	switch ((enum gm_value_type)value->type) {
 	case GM_VALUE_NULL:	gm_writer_null(w); return;
@@ -270,16 +274,14 @@ static void put_value(struct gm_writer *w, const char *name, const struct gm_val
 	case GM_VALUE_TEXT:	gm_writer_text(w, value->u.text, value->count); return;
 	default:		break;
 	}
-	if (!tuple && value->lasting && gm_writer_again(w, (uint64_t)(uintptr_t)value, !dict && !strcmp(name, "frames")))
+	if (!tuple && value->lasting && gm_writer_again(w, (uint64_t)(uintptr_t)value, frames))
 		return;
 	gm_writer_begin(w, dict ? GM_WRITER_DICT : tuple ? GM_WRITER_TUPLE : GM_WRITER_LIST);
-	for (uint32_t i = 0; i < value->count; i++) {
-		if (value->type == GM_VALUE_NUMBERS) {
+	for (uint32_t i = 0; i < value->count; i++)
+		if (value->type == GM_VALUE_NUMBERS)
 			gm_writer_int(w, value->u.numbers[i]);
-		} else {
+		else
 			put_value(w, dict && i % 2 ? value->u.items[i - 1]->u.text : "", value->u.items[i]);
-		}
-	}
 	gm_writer_end(w);
 }
 

@@ -27,7 +27,8 @@ int gm_torch_make_fit(struct gm_torch_fit *fit, struct gm_snapshot *snapshot);
 void gm_torch_unfit(struct gm_torch_fit *fit);
 
 /* Write @snapshot. Returns 0 or -ENOMEM; the writer has errors of its own. */
-int gm_torch_write(struct gm_writer *writer, const struct gm_snapshot *snapshot, const struct gm_torch_fit *fit);
+int gm_torch_write(struct gm_writer *writer, const struct gm_snapshot *snapshot,
+		   const struct gm_torch_fit *fit);
 
 /* Write what PyTorch said, as it said it. */
 void gm_torch_write_value(struct gm_writer *writer, const struct gm_value *root);

@@ -230,7 +230,8 @@ static int64_t track_of(struct tracks *t, const json_t *one)
 }
 
 /* The first time that a track is met on a device it gets its name. */
-static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t device, int64_t track)
+static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t device,
+		       int64_t track)
 {
 	char name[400];
 
@@ -276,7 +277,8 @@ static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, co
 	/* An end alone: its beginning is older than the trace. */
 	if (end && depth <= 1) {
 		begin_event(c, "X", gm_json_text(one, "name"), device, c->origin_us);
-		gm_writer_put_int(c->writer, "dur", time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
+		gm_writer_put_int(c->writer, "dur",
+				  time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
 	} else {
 		begin_event(c, start ? "B" : end ? "E" : "i", gm_json_text(one, "name"), device, time_us);
 	}

@@ -13,7 +13,8 @@
 #include "tools/show/stacks.h"
 #include "tools/read/snapshot.h"
 
-static void put_row(struct gm_out *out, const json_t *root, struct gm_csv_stacks *stacks, const struct gm_row *row)
+static void put_row(struct gm_out *out, const json_t *root, struct gm_csv_stacks *stacks,
+		    const struct gm_row *row)
 {
 	gm_csv_begin_row(out, row);
 	gm_csv_quoted(out, gm_show_module_path(root, row->module));
@@ -32,7 +33,8 @@ static int put_rows(FILE *file, const struct gm_snapshot *snapshot, const struct
 
 	if (gm_csv_stacks_open(&cells, stacks))
 		return -ENOMEM;
-	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,module,stack," GM_CSV_ANNOTATION "\n");
+	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,module,stack,"
+		    GM_CSV_ANNOTATION "\n");
 	for (size_t i = 0; i < snapshot->row_count && !out.error; i++)
 		put_row(&out, snapshot->root, &cells, &snapshot->rows[i]);
 	r = gm_out_end(&out);

@@ -97,7 +97,8 @@ void gm_csv_stacks_close(struct gm_csv_stacks *of)
 	free(of->cells);
 }
 
-static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const uint32_t *ids, size_t count)
+static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const uint32_t *ids,
+		      size_t count)
 {
 	gm_out_text(out, is_formula(stacks->frames[ids[count - 1]].name) ? "\"'" : "\"");
 	while (count-- && !out->error) {

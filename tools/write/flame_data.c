@@ -42,7 +42,8 @@ static const char *frame_text(struct gm_values *texts, const struct gm_frame *fr
 
 	gm_flame_label(frame, text, 512);
 	if (by_line)
-		snprintf(text + strlen(text), sizeof(text) - 512, "\n%.600s\n%lld", frame->file, (long long)frame->line);
+		snprintf(text + strlen(text), sizeof(text) - 512, "\n%.600s\n%lld", frame->file,
+			 (long long)frame->line);
 	gm_show_repair(text);
 	return gm_values_string(texts, text, strlen(text));
 }
@@ -83,7 +84,8 @@ static int weigh_alike(struct gm_flame *flame, struct gm_values *texts)
 		for (size_t i = 0; larger && i < count; i++)
 			list[i] = flame->alike[ids[i]];
 		if (larger)
-			key = (uint64_t)(uintptr_t)gm_values_string(texts, (const char *)list, count * sizeof(*list));
+			key = (uint64_t)(uintptr_t)gm_values_string(texts, (const char *)list,
+								    count * sizeof(*list));
 		at = gm_table_get(&first, key, 1);
 		if (at) {
 			flame->weights[at - 1] += flame->weights[s];

@@ -165,12 +165,13 @@ static void put_box(struct picture *p, const struct node *node, double x, double
 	unsigned int y = TOP + (p->deepest - row) * ROW;
 	size_t letters = width > 20 ? (size_t)((width - 6) / 6.6) : 0;
 
-	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\" data-n=\"%lld\"><title>", x, width,
-		row, (long long)node->weight);
+	fprintf(p->out, "<g class=\"b\" data-x=\"%.3f\" data-w=\"%.3f\" data-r=\"%u\" data-n=\"%lld\"><title>", x,
+		width, row, (long long)node->weight);
 	put_escaped(p->out, node->label, SIZE_MAX);
 	fputs(" (", p->out);
 	put_amount(p, node->weight);
-	fprintf(p->out, ")</title><rect x=\"%.3f\" y=\"%u\" width=\"%.3f\" height=\"%d\" fill=\"", x, y, width, ROW - 1);
+	fprintf(p->out, ")</title><rect x=\"%.3f\" y=\"%u\" width=\"%.3f\" height=\"%d\" fill=\"", x, y,
+		width, ROW - 1);
 	put_color(p->out, node);
 	fprintf(p->out, "\"/><text x=\"%.3f\" y=\"%u\">", x + 3, y + 12);
 	put_escaped(p->out, node->label, fit(node->label, letters));

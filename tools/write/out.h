@@ -10,7 +10,7 @@
 struct gm_out {
 	FILE *file;
 	uint64_t left;			/* bytes that may still be written */
-	int error;			/* -errno of a write that failed, or -EOVERFLOW; then nothing more is written */
+	int error;			/* of a write, or -EOVERFLOW; then nothing more is written */
 };
 
 struct gm_out gm_out_to(FILE *file);

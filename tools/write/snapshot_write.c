@@ -69,7 +69,8 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 	gm_writer_end(w);
 }
 
-static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot, const char *name, bool host)
+static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot, const char *name,
+			 bool host)
 {
 	gm_writer_string(w, name);
 	gm_writer_begin(w, GM_WRITER_LIST);
@@ -84,12 +85,18 @@ static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot
 /* The rows of one trace: @count of @places in the snapshot's. */
 struct trace { const struct gm_row *rows; const size_t *places; size_t count; int64_t dropped; };
 
+/* Where the i-th row has the member at @offset. */
+static const void *member_of(const struct trace *trace, size_t i, size_t offset)
+{
+	return (const char *)&trace->rows[trace->places[i]] + offset;
+}
+
 static void put_numbers(struct gm_writer *w, const struct trace *trace, const char *name, size_t offset)
 {
 	gm_writer_string(w, name);
 	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t i = 0; i < trace->count; i++)
-		gm_writer_int(w, *(const int64_t *)(const void *)((const char *)&trace->rows[trace->places[i]] + offset));
+		gm_writer_int(w, *(const int64_t *)member_of(trace, i, offset));
 	gm_writer_end(w);
 }
 
@@ -98,7 +105,7 @@ static void put_texts(struct gm_writer *w, const struct trace *trace, const char
 	gm_writer_string(w, name);
 	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t i = 0; i < trace->count; i++)
-		gm_writer_string(w, *(const char *const *)(const void *)((const char *)&trace->rows[trace->places[i]] + offset));
+		gm_writer_string(w, *(const char *const *)member_of(trace, i, offset));
 	gm_writer_end(w);
 }
 
@@ -144,8 +151,8 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 		gm_writer_string(w, "device_traces");
 		gm_writer_begin(w, GM_WRITER_LIST);
 		for (size_t d = 0; d < snapshot->trace_count; d++)
-			put_trace(w, &(struct trace){ snapshot->rows, places + starts[d + 1], starts[d + 2] - starts[d + 1],
-						      snapshot->dropped[d] });
+			put_trace(w, &(struct trace){ snapshot->rows, places + starts[d + 1],
+						      starts[d + 2] - starts[d + 1], snapshot->dropped[d] });
 		gm_writer_end(w);
 		gm_writer_string(w, "host_trace");
 		put_trace(w, &(struct trace){ snapshot->rows, places, starts[1], snapshot->host_dropped });

@@ -16,11 +16,11 @@
 #include "tools/write/out.h"
 
 #define DEPTH 80
-#define BATCH 1000u		/* PyTorch's viewer spreads a batch over a call's arguments, which have an end */
+#define BATCH 1000u			/* PyTorch's viewer makes a batch the arguments of one call */
 #define RECENT 256u			/* a power of two */
 #define JSON_MOST (UINT64_C(1) << 33)	/* bytes */
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of frames that are kept */
-#define LENGTH_BITS 24			/* of what is known of kept frames: where they begin, and how long they are */
+#define LENGTH_BITS 24			/* of the place and the length of kept frames */
 #define LENGTH_MOST (((size_t)1 << LENGTH_BITS) - 1)
 
 struct level { enum gm_writer_type type; uint64_t items; };	/* of a pickle: since the last mark */
@@ -241,7 +241,9 @@ void gm_writer_end(struct gm_writer *w)
 	else
 		end_batch(w, level);
 	if (w->kept_depth && w->kept_depth == w->depth) {
-		if (gm_table_put(&w->known, w->key, 1, (uint64_t)w->from << LENGTH_BITS | (w->kept_count - w->from)))
+		uint64_t length = w->kept_count - w->from;
+
+		if (gm_table_put(&w->known, w->key, 1, (uint64_t)w->from << LENGTH_BITS | length))
 			w->error = -ENOMEM;
 		w->kept_depth = 0;
 	}
@@ -507,10 +509,19 @@ void gm_writer_put(struct gm_writer *w, const json_t *value)
 			gm_writer_put(w, item);
 		gm_writer_end(w);
 		break;
-	case JSON_STRING:	gm_writer_text(w, json_string_value(value), json_string_length(value)); break;
-	case JSON_INTEGER:	gm_writer_int(w, json_integer_value(value)); break;
-	case JSON_REAL:		gm_writer_real(w, json_real_value(value)); break;
-	case JSON_NULL:		gm_writer_null(w); break;
-	default:		gm_writer_bool(w, json_is_true(value));
+	case JSON_STRING:
+		gm_writer_text(w, json_string_value(value), json_string_length(value));
+		break;
+	case JSON_INTEGER:
+		gm_writer_int(w, json_integer_value(value));
+		break;
+	case JSON_REAL:
+		gm_writer_real(w, json_real_value(value));
+		break;
+	case JSON_NULL:
+		gm_writer_null(w);
+		break;
+	default:
+		gm_writer_bool(w, json_is_true(value));
 	}
 }

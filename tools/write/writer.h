@@ -24,7 +24,8 @@ struct gm_writer *gm_writer_json(FILE *out);
 /* How many bytes have been written; of JSON alone. */
 uint64_t gm_writer_bytes(const struct gm_writer *writer);
 
-/* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.h), or -errno of a write. */
+/* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.h), or the error of a
+ * write. */
 int gm_writer_close(struct gm_writer *writer);
 
 /* In a dict, names (texts) and values come in turn. */
@@ -47,8 +48,8 @@ void gm_writer_put_bool(struct gm_writer *writer, const char *name, bool truth);
 void gm_writer_put(struct gm_writer *writer, const json_t *value);
 
 /* Has the list or dict that the caller knows as @key (not 0) been written before? Then it is written
- * again, and that is all. Else false, and what is begun next is remembered as @key. JSON cannot refer to what
- * it has said: it keeps the text of frames alone, the stack of an event, which are said over and over. */
+ * again, and that is all. Else false, and what is begun next is remembered as @key. JSON cannot refer to
+ * what is written already: of it only the text of @frames is kept, for a stack comes with many events. */
 bool gm_writer_again(struct gm_writer *writer, uint64_t key, bool frames);
 
 #endif
