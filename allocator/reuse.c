@@ -6,7 +6,7 @@
  * between such a free and its event. A submission that passed the hooks' test just before a free
  * of another thread is one that this free was never ordered with.
  *
- * Thread context: any. Signal context: none. Fork: the owner makes a new one. See reuse.h.
+ * Thread context: any. Signal context: none. See reuse.h.
  */
 #include <errno.h>
 #include <stddef.h>

@@ -14,18 +14,18 @@
  * freed: the driver had that thread wait for just that work. Another thread might be the one that
  * this work is waiting for.
  *
- * Single-stream mode: as long as only one stream of the process was given work, and there is no context
- * but its own, a synchronous free is reusable at once. Each batch of such frees has an event recorded on that stream before the next
- * submission (one event, recorded anew). When a second stream is about to be given work, the mode
- * ends; that last event is then waited for (in stream order, by the device) by the first work of
- * every other stream, until the host has seen it complete. The mode comes back when all other
- * streams have long had no work (reuse_single.c).
+ * Single-stream mode: as long as only one stream of the process was given work, and there is no
+ * context but its own, a synchronous free is reusable at once. Before the next submission after such
+ * frees an event is recorded on that stream (one event, recorded anew). When a second stream is about
+ * to be given work, the mode ends: the first work of every other stream waits for that last event, in
+ * stream order, on the device, until the host has seen it complete. The mode comes back when all other
+ * streams have had no work for long (reuse_single.c).
  *
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
- * backend call. gm_reuse_freed is called under no lock: who frees a block holds it by its state until
- * it is told (preload/cache/cached_free.c), and its completion may overtake that. Thread context: any.
- * Signal context: none. Fork: the owner zeroes it and starts anew.
+ * backend call. gm_reuse_freed is called under no lock: whoever frees a block owns it by its state
+ * until the call returns, and the completion of the block may come before that
+ * (preload/cache/cached_free.c). Thread context: any. Signal context: none.
  */
 #ifndef GM_ALLOCATOR_REUSE_H
 #define GM_ALLOCATOR_REUSE_H
@@ -63,12 +63,12 @@ struct gm_reuse_ops {
 	/* @stream is given the first work of the process, or has had all of it lately. Under
 	 * "order", on its submitter's thread; may be NULL. */
 	void (*first)(void *arg, uint64_t stream);
-	/* From now on nothing that a hook remembers of a stream holds: it comes before its next
-	 * submission, and one that is under way now is told after it (gm_reuse_submitted). Under
-	 * any lock. NULL: single-stream mode does not come back. */
+	/* From now on nothing that a hook remembers of a stream holds: it calls gm_reuse_submit before
+	 * the next submission, and gm_reuse_submitted after one that is under way now. Under any
+	 * lock. NULL: single-stream mode does not come back. */
 	void (*forget_streams)(void *arg);
 	/* These blocks may be handed out again. No lock of rank domain or higher is held. Returns how
-	 * many of the first it was told of; the others it has to be told again, later. */
+	 * many of the first could be: the others come again later. */
 	size_t (*complete)(void *arg, const struct gm_reuse_item *items, size_t count);
 	/* Memory for the lists: zeroed pages, NULL when there is none. */
 	void *(*memory)(void *arg, size_t bytes);
@@ -117,10 +117,10 @@ void gm_reuse_submitted(struct gm_reuse *reuse, uint64_t stream);
 void gm_reuse_behind(struct gm_reuse *reuse, uint64_t stream);
 
 /* The program freed a block of @owner. @stream_ordered: by cudaFreeAsync. True: it may be handed
- * out at once, in single-stream mode; *ret_early is then the stream whose work on it may still be pending
- * (its next launch may not overlap its predecessor), 0 where there is none, or this thread was told so
- * since the last submission. False: it is in limbo now, and
- * ops->complete will tell. */
+ * out at once, in single-stream mode; *ret_early is then the stream whose work on it may still be
+ * pending (its next launch may not overlap its predecessor), 0 where there is none, or where this
+ * thread got that answer since the last submission already. False: it is in limbo now, and comes to
+ * ops->complete later. */
 bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bool stream_ordered,
 		    uint64_t *ret_early);
 
@@ -135,7 +135,7 @@ int gm_reuse_wait(struct gm_reuse *reuse);
 /* The same until nothing is left that may be waited for. Returns blocks completed, by whomever. */
 size_t gm_reuse_wait_all(struct gm_reuse *reuse);
 
-/* For who looks again and again before it says "out of memory". Frees up to now carry this stamp or
+/* For a caller that tries again before it says "out of memory": frees up to now carry this stamp or
  * an older one. */
 uint64_t gm_reuse_stamp(struct gm_reuse *reuse);
 /* How many blocks have been completed so far, by whomever. */
@@ -161,12 +161,12 @@ void gm_reuse_end_single(struct gm_reuse *reuse);
 /* @stream is about to be destroyed (its key will never be used again). */
 void gm_reuse_stream_ends(struct gm_reuse *reuse, uint64_t stream);
 
-/* Whoever was recording, asking or making streams wait when this was called is not any more: what the
- * backend says from before on it is asked by. */
+/* Wait until every call of the backend that is under way has returned: later ones see what the backend
+ * changed before this. */
 void gm_reuse_pass(struct gm_reuse *reuse);
 
-/* A context ended, with its streams, after their work: keys of them may be used again. @one: the
- * one stream was among them. */
+/* A context ended, with its streams, after their work: their keys may be used again. @one: the one
+ * stream was among them. */
 void gm_reuse_streams_ended(struct gm_reuse *reuse, bool one);
 
 /* Call @fn while no capture can begin. Its result; -EAGAIN, and it was not called: one is under
@@ -177,7 +177,7 @@ int gm_reuse_in_order(struct gm_reuse *reuse, int (*fn)(void *arg), void *arg);
 void gm_reuse_capture_begins(struct gm_reuse *reuse);
 void gm_reuse_capture_ended(struct gm_reuse *reuse);
 
-/* Every block of @owner is gone (its context ended): limbo forgets them without completing. */
+/* The context of @owner's blocks ended: limbo forgets them without completing. */
 void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner);
 
 /* Bytes of @owner's blocks in limbo; of all owners with UINT32_MAX. */

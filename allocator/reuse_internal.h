@@ -1,10 +1,10 @@
 /*
- * reuse_internal.h - what reuse.c (submissions), reuse_single.c (the return of single-stream mode) and
- * reuse_limbo.c (freed blocks) share.
+ * reuse_internal.h - what reuse.c (submissions), reuse_single.c (the return of single-stream mode),
+ * reuse_limbo.c (freed blocks) and reuse_wait.c (who waits for them) share.
  *
  * Stamps: a count that rises with each seal. A free carries the stamp of its moment, an epoch that
- * of its last free. They rise over the instances of a process too, so that what a thread
- * remembers of a parent's instance is always older than anything of the child's.
+ * of its last free. They rise over all instances of a process (a test makes several), so that what a
+ * thread remembers of an earlier one is older than anything of this one.
  *
  *   oldest ─> sealed ─> sealed ─> newest        closing (its event is being recorded)      open
  */
@@ -80,6 +80,11 @@ static inline bool gm_reuse_holds_locked(const struct gm_reuse *reuse)
 void gm_reuse_attention_locked(struct gm_reuse *reuse);
 void gm_reuse_append_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch);
 void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch);
+
+void gm_reuse_spare_epoch_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch);
+
+/* This thread freed at @stamp what the driver would have waited for in @context (reuse_wait.c). */
+void gm_reuse_note_own(uint32_t context, uint64_t stamp);
 
 /* Record the event of the open epoch; the order lock held. @submission: work follows whether or not
  * it could be recorded. @begins: for a capture that is about to begin. */

@@ -1,37 +1,16 @@
 /*
- * reuse_limbo.c - freed blocks: taken in, waited for, completed.
+ * reuse_limbo.c - freed blocks: taken in and completed. Who waits for them is in reuse_wait.c.
  *
- * Three locks: limbo guards the lists; retire is held while complete epochs are taken out and
- * handed on, so that whoever holds it knows that no block is on its way; a wait holds neither.
+ * The lock limbo guards the lists; retire is held while complete epochs are taken out and handed on, so
+ * that whoever holds it knows that no block is on its way.
  *
- * Thread context: any. Signal context: none. Fork: what a thread remembers of its own frees is older
- * than any stamp of the child's. See reuse.h.
+ * Thread context: any. Signal context: none. See reuse.h.
  */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "allocator/reuse_internal.h"
-
-/* The last frees of this thread that the driver would have waited at, for a few contexts. */
-#define OWN 8u
-static __thread struct { uint64_t stamp; uint32_t context; } own[OWN];
-
-static void note_own(uint32_t context, uint64_t stamp)
-{
-	unsigned int at = 0;
-
-	for (unsigned int i = 0; i < OWN; i++) {
-		if (own[i].context == context && own[i].stamp) {
-			own[i].stamp = stamp;
-			return;
-		}
-		if (own[i].stamp < own[at].stamp)
-			at = i;
-	}
-	own[at].context = context;
-	own[at].stamp = stamp;
-}
 
 /* ---- lists ------------------------------------------------------------------------------------- */
 
@@ -76,7 +55,7 @@ static struct gm_reuse_chunk *new_chunk_locked(struct gm_reuse *reuse)
 	return chunk;
 }
 
-static void spare_epoch_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
+void gm_reuse_spare_epoch_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
 {
 	struct gm_reuse_chunk *chunk = epoch->chunks;
 
@@ -163,7 +142,7 @@ void gm_reuse_reopen_locked(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch
 	epoch->stamp = newer->stamp;
 	epoch->late |= newer->late;
 	newer->chunks = NULL;
-	spare_epoch_locked(reuse, newer);
+	gm_reuse_spare_epoch_locked(reuse, newer);
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */
@@ -216,7 +195,7 @@ bool gm_reuse_freed(struct gm_reuse *reuse, const struct gm_reuse_item *item, bo
 	if (!gm_lock(&reuse->limbo))
 		return false;			/* never handed out again: safe */
 	if (!stream_ordered || !gm_rule(GM_RULE_WAIT_HOST_FREES)) {
-		note_own(context, reuse->stamp);
+		gm_reuse_note_own(context, reuse->stamp);
 		reuse->freed_stamp = reuse->stamp;
 	}
 	now = may_be_early_locked(reuse, context, stream_ordered);
@@ -310,7 +289,7 @@ static bool complete_oldest(struct gm_reuse *reuse, size_t *count)
 	kept = epoch->waiters > 0;
 	epoch->gone = true;
 	if (!kept)
-		spare_epoch_locked(reuse, epoch);
+		gm_reuse_spare_epoch_locked(reuse, epoch);
 	gm_unlock(&reuse->limbo);
 	if (!kept && ticket)
 		reuse->ops.drop(reuse->ops.arg, ticket);
@@ -375,150 +354,6 @@ size_t gm_reuse_poll_all(struct gm_reuse *reuse)
 	return count;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
-
-/* Contexts where a free of this thread's own, then or later, would have waited for the epoch. */
-static size_t contexts_of(const struct gm_reuse *reuse, const struct gm_reuse_epoch *epoch,
-			  uint32_t contexts[OWN], bool *ret_any)
-{
-	size_t count = 0;
-
-	for (unsigned int i = 0; i < OWN; i++)
-		if (own[i].stamp >= epoch->stamp)
-			contexts[count++] = own[i].context;
-	*ret_any = !gm_rule(GM_RULE_WAIT_OWN) && reuse->freed_stamp >= epoch->stamp;
-	return count;
-}
-
-/* The oldest epoch that may be waited for: then the ones before it are complete too. */
-static struct gm_reuse_epoch *choose(struct gm_reuse *reuse, uint32_t contexts[OWN],
-				     size_t *ret_count, bool *ret_any, uint64_t *ret_ticket)
-{
-	struct gm_reuse_epoch *epoch;
-
-	if (!gm_lock(&reuse->limbo))
-		return NULL;
-	for (epoch = reuse->oldest; epoch; epoch = epoch->next) {
-		if (epoch->late && gm_rule(GM_RULE_WAIT_SEALED))
-			continue;
-		*ret_count = contexts_of(reuse, epoch, contexts, ret_any);
-		if (!*ret_count && !*ret_any)
-			continue;
-		epoch->waiters++;
-		*ret_ticket = epoch->ticket;
-		break;
-	}
-	gm_unlock(&reuse->limbo);
-	return epoch;
-}
-
-static void give_up_waiting(struct gm_reuse *reuse, struct gm_reuse_epoch *epoch)
-{
-	uint64_t ticket = 0;
-
-	if (!gm_lock(&reuse->limbo))
-		return;
-	if (!--epoch->waiters && epoch->gone) {
-		ticket = epoch->ticket;
-		spare_epoch_locked(reuse, epoch);
-	}
-	gm_unlock(&reuse->limbo);
-	if (ticket)
-		reuse->ops.drop(reuse->ops.arg, ticket);
-}
-
-int gm_reuse_wait(struct gm_reuse *reuse)
-{
-	uint32_t contexts[OWN];
-	uint64_t ticket, vain = reuse->vain;
-	struct gm_reuse_epoch *epoch;
-	size_t count;
-	bool any;
-	int r;
-
-	if (!reuse->items)
-		return -ENOENT;
-	if (gm_reuse_poll_all(reuse))
-		return 0;
-	epoch = choose(reuse, contexts, &count, &any, &ticket);
-	if (!epoch)
-		return -ENOENT;
-	r = 0;
-	if (ticket)
-		r = reuse->ops.wait(reuse->ops.arg, ticket,
-				    any || !gm_rule(GM_RULE_WAIT_CONTEXT) ? NULL : contexts,
-				    count);
-	give_up_waiting(reuse, epoch);
-	if (!gm_reuse_poll_all(reuse) && reuse->vain != vain)
-		return -ETIMEDOUT;
-	return r == -EBUSY ? -ENOENT : r;
-}
-
-size_t gm_reuse_wait_all(struct gm_reuse *reuse)
-{
-	uint64_t before = reuse->completed, until = reuse->stamp, stamp = 0;
-
-	/* Not what others free while we wait. */
-	while (!gm_reuse_wait(reuse)) {
-		if (!gm_lock(&reuse->limbo))
-			break;
-		stamp = reuse->oldest ? reuse->oldest->stamp : UINT64_MAX;
-		gm_unlock(&reuse->limbo);
-		if (stamp > until)
-			break;
-	}
-	return (size_t)(reuse->completed - before);
-}
-
-/* ---- for who looks again and again -------------------------------------------------------------- */
-
-uint64_t gm_reuse_stamp(struct gm_reuse *reuse)
-{
-	return reuse->stamp;
-}
-
-uint64_t gm_reuse_completed(struct gm_reuse *reuse)
-{
-	return reuse->completed;
-}
-
-int gm_reuse_waits(struct gm_reuse *reuse, uint64_t stamp)
-{
-	const struct gm_reuse_epoch *open;
-	int r = 0;
-
-	if (!reuse->items || !gm_lock(&reuse->limbo))
-		return 0;
-	open = reuse->closing ? reuse->closing : reuse->open;
-	if (reuse->oldest && reuse->oldest->stamp <= stamp)
-		r = 1;
-	else if (!reuse->oldest && open && open->chunks && open->stamp <= stamp)
-		r = gm_reuse_holds_locked(reuse) ? -EAGAIN : 1;
-	gm_unlock(&reuse->limbo);
-	return r;
-}
-
-uint64_t gm_reuse_progress(struct gm_reuse *reuse)
-{
-	uint64_t completed = reuse->completed, ticket = 0;
-	struct gm_reuse_epoch *epoch;
-	uint32_t contexts = 0;
-
-	if (!gm_lock(&reuse->limbo))
-		return completed;
-	epoch = reuse->oldest;
-	if (epoch) {
-		epoch->waiters++;
-		ticket = epoch->ticket;
-	}
-	gm_unlock(&reuse->limbo);
-	if (ticket)
-		contexts = reuse->ops.progress(reuse->ops.arg, ticket);
-	if (epoch)
-		give_up_waiting(reuse, epoch);
-	return completed << 16 | (contexts & 0xffffu);
-}
-
 /* ---- the program's own waiting; ends ----------------------------------------------------------- */
 
 uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse)
@@ -535,7 +370,7 @@ uint64_t gm_reuse_sync_begin(struct gm_reuse *reuse)
 }
 
 /* What was freed early before @begun needs no event and no transition any more. */
-static void settle_one(struct gm_reuse *reuse, uint64_t begun)
+static void single_synchronised(struct gm_reuse *reuse, uint64_t begun)
 {
 	if (!gm_lock(&reuse->order))
 		return;
@@ -570,7 +405,7 @@ void gm_reuse_sync_done(struct gm_reuse *reuse, uint64_t begun)
 	if (!begun)
 		return;
 	if (reuse->one_covers || (reuse->hot->attention & GM_REUSE_OPEN))
-		settle_one(reuse, begun);
+		single_synchronised(reuse, begun);
 	if (!reuse->items || !gm_lock(&reuse->retire))
 		return;
 	while (complete_until(reuse, begun))

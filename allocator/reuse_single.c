@@ -1,26 +1,27 @@
 /*
- * reuse_single.c - single-stream mode comes back: a program whose other streams were given work once, by
- * a library that starts up say, and have none left.
+ * reuse_single.c - single-stream mode comes back: for a program whose other streams had work once, of
+ * a library that started up say, and have none any more.
  *
- * A look takes two steps, so many seals apart. It begins with an event after everything submitted
- * in every context, and from there on work for any stream but the one that was submitted to just
- * then is noted ("others"). If the event is complete at the second step and nothing was noted, that
- * one stream has all the work there is. Each return makes the next one eight times as late: the end
- * of the mode has other streams wait, which a program that uses them now and then is to feel a few
- * times in its life at most.
+ * A check takes two steps, some seals apart. It begins with an event after everything submitted in
+ * every context. From there on work for any stream but the one that was submitted to just then is
+ * noted ("others"). If at the second step the event is complete and nothing was noted, that one stream
+ * has all the work there is. Each return makes the next one eight times as late: the end of the mode
+ * has other streams wait, which a program that uses them now and then is to feel a few times in its
+ * life at most.
  *
- * Who was on the way to the driver when the look began, or ended, has been noted by nobody: each
- * step moves what the hooks compare (ops.forget_streams), and who finds it moved after the real call comes
- * here (gm_reuse_submitted). Nobody can have been told of that work before, but by a host function
- * within it while the call that submitted it stood still for all the length of a look.
+ * A thread that is on its way to the driver when a step is made has passed the hooks' test, and nobody
+ * has noted its work. So each step changes what the hooks compare (ops.forget_streams): a thread that
+ * finds it changed after the real call reports its work (gm_reuse_submitted). That is soon enough:
+ * until the call returns nobody knows of its work, unless a host function in that work says so while
+ * the call stands still for the whole of the check.
  *
- * Thread context: any, the order lock held. Signal context: none. Fork: the owner makes a new one.
+ * Thread context: any, the order lock held. Signal context: none.
  */
 #include <stddef.h>
 
 #include "allocator/reuse_internal.h"
 
-#define SEALS 256u			/* between the steps of a look, at first */
+#define SEALS 256u			/* between the steps of a check, at first */
 
 #if GM_TEST_RULES
 #define FIRST_SEALS (gm_rules_single ? gm_rules_single : SEALS)

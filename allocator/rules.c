@@ -1,7 +1,7 @@
 /*
  * rules.c - which rules of reuse are switched off, in a build for tests (see rules.h).
  *
- * In the ordinary build there is nothing here. Thread context: once, at start. Fork: kept.
+ * In the ordinary build there is nothing here. Thread context: once, at start.
  */
 #include "allocator/rules.h"
 

@@ -1,9 +1,9 @@
 /*
  * hook_order.c - the program's own waiting, and what it waits with: streams and events.
  *
- * A wait that covers everything given work tells reuse.h: what was freed before it was called is
- * complete. A wait for less tells what the host may look at. Looking (a query that answers "done")
- * is the same as waiting.
+ * After a wait that covers every context with work, what was freed before it was called is complete. A
+ * wait for less covers some of what the host may look at (host.h). A query that answers "done" is a
+ * wait.
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -109,16 +109,16 @@ CUresult cuStreamDestroy(CUstream hStream)
 /* ---- contexts ---- */
 
 /* @context NULL: the current one. */
-static CUresult wait_context(CUcontext context, bool given)
+static CUresult wait_context(CUcontext context, bool named)
 {
 	struct wait wait;
 	CUresult result;
 
 	if (!gm_order_on)
-		return gm_leave(given ? GM_REAL(cuCtxSynchronize_v2)(context) :
+		return gm_leave(named ? GM_REAL(cuCtxSynchronize_v2)(context) :
 				GM_REAL(cuCtxSynchronize)());
 	wait = wait_begin(true);
-	result = given ? GM_REAL(cuCtxSynchronize_v2)(context) : GM_REAL(cuCtxSynchronize)();
+	result = named ? GM_REAL(cuCtxSynchronize_v2)(context) : GM_REAL(cuCtxSynchronize)();
 	if (result)
 		return failed(result);
 	if (!context)

@@ -62,7 +62,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 	CUmemAllocationProp prop;
 	struct gm_call call;
 	CUresult result;
-	bool told;
+	bool known;
 
 	GM_ENTER(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
 	gm_alloc_begin(&call, "cuMemImportFromShareableHandle", GM_KIND_IPC, 0, GM_CALLER);
@@ -70,9 +70,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 	if (result || gm_backing_retain(GM_MAP_HANDLE, *handle))
 		return gm_alloc_pass(&call, result);
 	relaxed = gm_relax();
-	told = !GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle);
+	known = !GM_REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, *handle);
 	gm_unrelax(&relaxed);
-	if (!told)
+	if (!known)
 		return gm_alloc_pass(&call, result);
 	place(&call, &prop.location);
 	call.alloc.handle = *handle;

@@ -1,7 +1,7 @@
 /*
- * retry.h - a call that fails for want of memory is repeated after what the cache holds and
- * nobody uses went back to the driver, and once more after what waits for the GPU did: our cache must
- * never be the reason for an error.
+ * retry.h - a call that fails for want of memory is repeated after the cache has given back to the
+ * driver what nobody uses, and once more after what waits for the GPU is complete: our cache must never
+ * be the reason for an error.
  *
  * A call that the driver refused for want of memory did nothing, so it may be made again as it was.
  * GM_TRY is for hook bodies; rows GM_RETRY of hooks.def are hooked for this alone (hook_pass.c).

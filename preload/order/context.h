@@ -9,12 +9,12 @@
  * The driver is not asked (that takes as long as the rest of a served call) while there is nothing
  * that the answer could be but the one context that there is, or none:
  *  - Every public way of making another context current is hooked, those of the graphics libraries
- *    too, and so is the question itself: a thread that made such a call, or was told otherwise than
+ *    too, and so is the question itself: a thread that made such a call, or got another answer than
  *    it remembers, asks again, and all threads do when a context was made or has ended.
  *  - The runtime has its private tables, and uses them: it makes a device's primary context current
  *    to a thread that had none (seen: after cudaDeviceReset, no public call does before the next
- *    cuMemAlloc). With more devices than one it could change from one to another unseen, so the driver is
- *    asked each time there; and as soon as a second context of any kind was met.
+ *    cuMemAlloc). With more devices than one it could change from one to another unseen, so the
+ *    driver is asked each time there, and as soon as a second context of any kind was met.
  *  - Where other private tables were handed out, or objects were bound past us, nothing is known.
  *  - In a host function, and when the process is exiting, the question is also whether the driver
  *    allows anything at all: it is asked once there may be one.

@@ -12,6 +12,7 @@
 #include "allocator/reuse.c"
 #include "allocator/reuse_single.c"
 #include "allocator/reuse_limbo.c"
+#include "allocator/reuse_wait.c"
 #include "allocator/reuse_check.c"
 
 #include <check.h>
