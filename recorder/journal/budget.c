@@ -42,21 +42,28 @@ static uint64_t number_in(const char *dir, const char *file)
 	return strtoull(text, NULL, 10);
 }
 
-/* What one cgroup still allows. Page cache, which the kernel reclaims first, does not count as used. */
-static uint64_t left_in(const char *dir, const char *limit_file, const char *usage_file,
-			const char *cache_key)
+/* The files of a memory cgroup, and the line of its memory.stat. */
+struct names { const char *limit, *usage, *cache; };
+static const struct names v1 = {
+	"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+};
+static const struct names v2 = { "memory.max", "memory.current", "inactive_file" };
+
+/* What one cgroup still allows. Page cache, which the kernel reclaims first, does not count as
+ * used. */
+static uint64_t left_in(const char *dir, const struct names *names)
 {
-	uint64_t limit = number_in(dir, limit_file), usage, cache;
+	uint64_t limit = number_in(dir, names->limit), usage, cache;
 	char path[2048], text[4096];
 
 	if (limit >= NO_LIMIT)
 		return UINT64_MAX;
-	usage = number_in(dir, usage_file);
+	usage = number_in(dir, names->usage);
 	if (usage == UINT64_MAX)
 		return UINT64_MAX;
 	if (snprintf(path, sizeof(path), "%s/memory.stat", dir) < (int)sizeof(path) &&
 	    gm_file_read(path, text, sizeof(text)) > 0) {
-		cache = field(text, cache_key);
+		cache = field(text, names->cache);
 		if (cache != UINT64_MAX)
 			usage -= least(cache, usage);
 	}
@@ -65,7 +72,7 @@ static uint64_t left_in(const char *dir, const char *limit_file, const char *usa
 
 /* The least over a cgroup and all above it. In a container without a cgroup namespace the path is
  * the host's and only its root is mounted: levels that are not there are passed over. */
-static uint64_t left_above(const char *root, const char *path, bool v2)
+static uint64_t left_above(const char *root, const char *path, const struct names *names)
 {
 	char dir[1024];
 	uint64_t left = UINT64_MAX;
@@ -73,15 +80,11 @@ static uint64_t left_above(const char *root, const char *path, bool v2)
 	int n = snprintf(dir, sizeof(dir), "%s%s", root, strcmp(path, "/") ? path : "");
 
 	if (n < 0 || n >= (int)sizeof(dir))
-		return left_in(root, v2 ? "memory.max" : "memory.limit_in_bytes",
-			       v2 ? "memory.current" : "memory.usage_in_bytes",
-			       v2 ? "inactive_file" : "total_inactive_file");
+		return left_in(root, names);
 	for (int level = 0; level < LEVELS_MAX; level++) {
 		char *slash;
 
-		left = least(left, v2 ? left_in(dir, "memory.max", "memory.current", "inactive_file") :
-					left_in(dir, "memory.limit_in_bytes",
-						"memory.usage_in_bytes", "total_inactive_file"));
+		left = least(left, left_in(dir, names));
 		slash = strrchr(dir, '/');
 		if (!slash || (size_t)(slash - dir) < root_length)
 			break;
@@ -108,10 +111,10 @@ uint64_t gm_budget_cgroup_left(void)
 		*where++ = '\0';
 		controllers++;
 		if (!*controllers) {
-			left = least(left, left_above(gm_sys.cgroup, where, true));
+			left = least(left, left_above(gm_sys.cgroup, where, &v2));
 		} else if (strstr(controllers, "memory")) {
 			snprintf(path, sizeof(path), "%s/memory", gm_sys.cgroup);
-			left = least(left, left_above(path, where, false));
+			left = least(left, left_above(path, where, &v1));
 		}
 	}
 	return left;

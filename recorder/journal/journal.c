@@ -273,7 +273,8 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 		if (error < 0)
 			return error;
 		/* Id 0, and offset 0 of the areas without items, name nothing. */
-		gm_set(&header->regions[r].used, all ? first : gm_plan_item_bytes(r) ? gm_plan_item_bytes(r) : 8);
+		gm_set(&header->regions[r].used, all ? first :
+		       gm_plan_item_bytes(r) ? gm_plan_item_bytes(r) : 8);
 	}
 	gm_set(&header->regions[GM_REGION_SETTINGS].used, 0);
 	return 0;

@@ -73,8 +73,8 @@ int gm_recorder_start(const struct gm_recorder_config *config,
 /* Remove the journal's file (a clean exit, the snapshot written); recording goes on into memory. */
 void gm_recorder_unlink(void);
 
-/* Must the journal's file go, because the user's other programs can open it, but may no longer look into
- * the process (prctl PR_SET_DUMPABLE)? Three system calls at most. The helper thread. */
+/* Must the journal's file go, because the user's other programs can open it, but may no longer look
+ * into the process (prctl PR_SET_DUMPABLE)? Three system calls at most. The helper thread. */
 bool gm_recorder_exposed(void);
 
 /* The header of the journal of this process, NULL when there is none. Async-signal-safe. */
@@ -86,8 +86,9 @@ void gm_recorder_hold_alive(void);
 /* By the helper thread now and then: refresh the clock pair, close chunks of dead threads. */
 void gm_recorder_tick(void);
 
-/* Where a control group has a limit: read what it still allows, and let the journal grow and be copied
- * within that only. Part of the tick, and called before a snapshot. Opens files. Any one thread. */
+/* Where a control group has a limit: read what it still allows, and let the journal grow and be
+ * copied within that only. Part of the tick, and called before a snapshot. Opens files. Any one
+ * thread. */
 void gm_recorder_review(void);
 
 /* The same, if the journal has grown much since the last time. By the helper thread, whenever it
@@ -134,8 +135,8 @@ int gm_record_alloc(uint64_t op, const struct gm_alloc *alloc, uint32_t *ret_blo
 void gm_record_freeing(uint32_t block);
 void gm_record_not_freed(uint32_t block);
 
-/* The block and its segment go: events free_requested, free_completed and segment_free,
- * stamped @tsc (taken before the driver's free; 0: now); @stream as the program passed it to the free.
+/* The block and its segment go: events free_requested, free_completed and segment_free, stamped
+ * @tsc (taken before the driver's free; 0: now); @stream as the program passed it to the free.
  * Returns 0, -ENOENT when there is no such block (its context ended meanwhile), or as above. */
 int gm_record_free(uint64_t op, uint32_t block, uint64_t tsc, uint64_t stream);
 
@@ -232,10 +233,10 @@ void gm_recorder_unlock_all(const struct gm_held *held);
  * when a thread has crashed and may hold them for ever. Holds none when it returns. */
 bool gm_recorder_can_intern(uint64_t limit_ns);
 
-/* A SIGBUS at @address: was it the journal, because somebody has cut its file short? Then empty memory
- * takes the mapping's place, so that the access can be tried again, and nothing is recorded any more. The
- * tables are lost, so that whoever works by them (the cache) has to stop. Returns false where it was not
- * the journal, or there is no memory. Async-signal-safe; any thread. */
+/* A SIGBUS at @address: was it the journal, because somebody has cut its file short? Then empty
+ * memory takes the mapping's place, so that the access can be tried again, and nothing is recorded
+ * any more. The tables are lost, so that whoever works by them (the cache) has to stop. Returns
+ * false where it was not the journal, or there is no memory. Async-signal-safe; any thread. */
 bool gm_recorder_lose(const void *address);
 bool gm_recorder_is_lost(void);
 

@@ -113,7 +113,8 @@ static uint64_t dead_since(struct sweep *sweep, int fd, const char *name, const 
 	}
 	/* The word in the header is enough in most cases. Few processes are looked for in /proc. */
 	sign = gm_header_sign(&header);
-	if (sign > 0 && header.boot_id[0] && !strncmp(header.boot_id, sweep->boot_id, sizeof(sweep->boot_id)))
+	if (sign > 0 && header.boot_id[0] &&
+	    !strncmp(header.boot_id, sweep->boot_id, sizeof(sweep->boot_id)))
 		return 0;
 	if ((sign != 0 && sweep->searched++ >= SEARCHED_MOST) || gm_header_alive(&header))
 		return 0;

@@ -1,11 +1,12 @@
 /*
  * copy_frees.c - frees that the driver had carried out and nobody had yet recorded.
  *
- * A block whose free is under way (GM_BLOCK_FREEING) counts as live, unless its address was handed out
- * again since. Then the free took effect: the tables lose the block, and the trace gets the events that
- * its thread would have written, stamped when the free began. The next owner of the address is found in
- * the tables, or by its events where it was freed, too; or by its free alone, where the history has
- * dropped its allocation while the first thread was still within a slow driver.
+ * A block whose free is under way (GM_BLOCK_FREEING) counts as live, unless its address was handed
+ * out again since. Then the free took effect: the tables lose the block, and the trace gets the
+ * events that its thread would have written, stamped when the free began. The next owner of the
+ * address is found in the tables, or by its events where it was freed, too; or by its free alone,
+ * where the history has dropped its allocation while the first thread was still within a slow
+ * driver.
  *
  * Works on a private copy; every loop is bounded by the size of a table.
  * Thread context: one thread a copy.

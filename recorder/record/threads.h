@@ -32,9 +32,9 @@ struct gm_writer {
 	bool nested;			/* this thread may hold our locks: never wait */
 };
 
-/* Its thread is about to record through @slot; false: it is doing so already, or is in a thread cache
- * (thread_cache.c). Each of the two ways in marks its own word and then looks at the other's, so that
- * of a thread and a raw clone() of it one is kept out: seq_cst, both. */
+/* Its thread is about to record through @slot; false: it is doing so already, or is in a thread
+ * cache (thread_cache.c). Each of the two ways in marks its own word and then looks at the other's,
+ * so that of a thread and a raw clone() of it one is kept out: seq_cst, both. */
 static inline bool gm_slot_enter(struct gm_slot *slot)
 {
 	if (atomic_exchange_explicit(&slot->busy, 1, memory_order_seq_cst))

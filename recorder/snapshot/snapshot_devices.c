@@ -55,8 +55,9 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 
 	for (size_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_USAGE); i++) {
 		const struct gm_usage *row = gm_copy_usage(snap->copy, i);
-		bool wanted = by_module ? row->kind == GM_USAGE_ALL_KINDS && row->module != GM_USAGE_ALL_MODULES :
-					  row->module == GM_USAGE_ALL_MODULES && row->kind < GM_KIND_COUNT;
+		bool all_modules = row->module == GM_USAGE_ALL_MODULES;
+		bool wanted = by_module ? row->kind == GM_USAGE_ALL_KINDS && !all_modules :
+					  all_modules && row->kind < GM_KIND_COUNT;
 
 		if (row->used == 1 && row->domain == domain && wanted)	/* largest first */
 			snap->rows[count++] = (struct gm_pair){
