@@ -61,6 +61,25 @@ int gm_input_open(const char *path, char *ret_error, size_t bytes)
 	return fd;
 }
 
+int gm_input_regular(const char *path, int flag)
+{
+	int handle = open(path, O_PATH | O_CLOEXEC | flag), fd;
+	char through[64];
+	struct stat st;
+
+	if (handle < 0)
+		return -errno;
+	snprintf(through, sizeof(through), "/proc/self/fd/%d", handle);
+	if (fstat(handle, &st))
+		fd = -errno;
+	else if (!S_ISREG(st.st_mode))
+		fd = -EINVAL;
+	else if ((fd = open(through, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) < 0)
+		fd = -errno;
+	close(handle);
+	return fd;
+}
+
 /* Everything that comes from @from, into a file of no name. Returns it, or -errno. */
 static int copy(int from)
 {

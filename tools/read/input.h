@@ -12,7 +12,11 @@
  * something. Returns the descriptor, or -errno with one clause of @error saying why. */
 int gm_input_open(const char *path, char *ret_error, size_t bytes);
 
-/* The same for a caller that reads it more than once: a pipe, or standard input ("-"), is copied. @ret_path
+/* Open @path, with O_NOFOLLOW or 0, if it is a regular file: to open another may do something, or wait.
+ * Returns the descriptor or -errno. */
+int gm_input_regular(const char *path, int flag);
+
+/* gm_input_open for a caller that reads it more than once: a pipe, or standard input ("-"), is copied. @ret_path
  * (of GM_INPUT_PATH bytes at least) is what to open, as long as the returned descriptor is open. */
 #define GM_INPUT_PATH 4096
 int gm_input_whole(const char *path, char *ret_path, char *ret_error, size_t bytes);

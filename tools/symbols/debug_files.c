@@ -5,12 +5,12 @@
 #include "tools/symbols/debug_files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/read/input.h"
 
 #define SYSTEM_DEBUG "/usr/lib/debug"
 
@@ -31,32 +31,9 @@ bool gm_build_id_parse(const char *text, struct gm_build_id *ret)
 	return true;
 }
 
-/* To open a device or a pipe may do something, or wait: O_PATH says first what it is. */
-static int open_regular(const char *path)
-{
-	char through[64];
-	struct stat st;
-	int fd, handle = open(path, O_PATH | O_CLOEXEC);
-
-	if (handle < 0)
-		return -errno;
-	if (fstat(handle, &st) || !S_ISREG(st.st_mode)) {
-		close(handle);
-		return -EINVAL;
-	}
-	snprintf(through, sizeof(through), "/proc/self/fd/%d", handle);
-	fd = open(through, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0 && errno == ENOENT)		/* no /proc */
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		fd = -errno;
-	close(handle);
-	return fd;
-}
-
 int gm_debug_file_open(const char *path, const struct gm_build_id *id, struct gm_debug_file *ret)
 {
-	int fd = open_regular(path), r;
+	int fd = gm_input_regular(path, 0), r;
 
 	ret->elf.fd = -1;
 	if (fd < 0)

@@ -26,6 +26,7 @@
 #include "recorder/read/copy.h"
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
+#include "tools/read/input.h"
 #include "tools/verbs/arguments.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
@@ -183,19 +184,15 @@ static int take(struct taking *t)
  * be a regular file of the journal's owner. */
 static int make_copy(struct taking *t)
 {
-	int handle = open(t->path, O_PATH | O_CLOEXEC | O_NOFOLLOW), in = -1;
-	char buffer[65536], through[64];
+	int in = gm_input_regular(t->path, O_NOFOLLOW), r = 0;
+	char buffer[65536];
 	struct stat st;
 	ssize_t n = 0;
-	int r = 0;
 
-	snprintf(through, sizeof(through), "/proc/self/fd/%d", handle);
-	if (handle < 0 || fstat(handle, &st))
-		r = -errno;
-	else if (!S_ISREG(st.st_mode) || st.st_uid != t->of->owner)
+	if (in < 0)
+		return in;
+	if (fstat(in, &st) || st.st_uid != t->of->owner)
 		r = -EPERM;
-	else if ((in = open(through, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0)
-		r = -errno;
 	while (!r && (n = read(in, buffer, sizeof(buffer))) > 0)
 		if (fwrite(buffer, 1, (size_t)n, t->output.file) != (size_t)n) {
 			r = -errno;
@@ -203,10 +200,7 @@ static int make_copy(struct taking *t)
 		}
 	if (!r && n < 0)
 		r = -errno;
-	if (handle >= 0)
-		close(handle);
-	if (in >= 0)
-		close(in);
+	close(in);
 	return r;
 }
 
