@@ -114,7 +114,8 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdevi
 	if (whose == THE_DRIVERS)
 		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, dptr));
 	if (whose == NOBODYS)
-		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize, (CUdeviceptr_v1)GM_NOBODYS));
+		return gm_leave(GM_REAL(cuMemGetAddressRange)(pbase, psize,
+							      (CUdeviceptr_v1)GM_NOBODYS));
 	result = GM_REAL(cuMemGetAddressRange)(NULL, NULL, dptr);
 	if (result)
 		return gm_leave(result);

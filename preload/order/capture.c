@@ -1,5 +1,6 @@
 /*
- * capture.c - how many streams of the process capture, and what we may ask meanwhile (see capture.h).
+ * capture.c - how many streams of the process capture, and what we may ask meanwhile (see
+ * capture.h).
  *
  * A capture is counted before its real begin, and until its end was seen: by the hook of the end,
  * of the stream's destruction, of its context's end, or by asking the driver. What was freed

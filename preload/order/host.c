@@ -1,5 +1,6 @@
 /*
- * host.c - work that reads or writes the host's memory, and is not yet known to have ended (see host.h).
+ * host.c - work that reads or writes the host's memory, and is not yet known to have ended (see
+ * host.h).
  *
  * Each such submission gets a number, the next of one counter. For each stream: the number of its
  * last one, and up to which number it is known to have ended, because the program waited for the

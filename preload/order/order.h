@@ -99,7 +99,8 @@ bool gm_order_has_context_events(void);
 
 /* ---- early reuse: a kernel that may not overlap its predecessor (hook_launch.c) ---- */
 
-/* The cache handed out memory again that work of @stream (a key), the one stream, may still be using. */
+/* The cache handed out memory again that work of @stream (a key), the one stream, may still be
+ * using. */
 void gm_order_early_reuse(uint64_t stream);
 struct gm_order_early { _Atomic(uint32_t) reuses, over; };
 extern struct gm_order_early gm_order_early GM_HIDDEN;
