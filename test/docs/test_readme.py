@@ -75,14 +75,16 @@ with Room() as room:
         check("after a crash: %s" % line, done.returncode == 0 and done.stdout, done)
     with subprocess.Popen([TRAINING, "--oom", "--wait"], env=dict(env, LD_PRELOAD=LIBRARY), cwd=room.out, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as living:
-        living.stdout.readline()
-        snapshot = glob.glob(os.path.join(room.out, "gpumem.*.exit.json"))[0]
-        for question, commands in re.findall(r"^\| ([a-z][^|]*) \| (.*`.*`.*) \|$", README.split("## What people ask")[1].split("\n## ")[0], re.M):
-            for command in re.findall(r"`([^`]*)`", commands):
-                line = re.sub(r"\b(FILE|YESTERDAY|TODAY)\b(?!\.)", snapshot, command).replace("PID", str(living.pid))
-                line = re.sub(r"top (?=\d|all)", "top --once ", line)
-                done = run(line)
-                expected = (0, 1) if " check " in line else (0,)
-                check("%s: %s" % (question, command), done.returncode in expected and (done.stdout + done.stderr or " -o " in line), done)
-        living.kill()
+        try:
+            living.stdout.readline()
+            snapshot = glob.glob(os.path.join(room.out, "gpumem.*.exit.json"))[0]
+            for question, commands in re.findall(r"^\| ([a-z][^|]*) \| (.*`.*`.*) \|$", README.split("## What people ask")[1].split("\n## ")[0], re.M):
+                for command in re.findall(r"`([^`]*)`", commands):
+                    line = re.sub(r"\b(FILE|YESTERDAY|TODAY)\b(?!\.)", snapshot, command).replace("PID", str(living.pid))
+                    line = re.sub(r"top (?=\d|all)", "top --once ", line)
+                    done = run(line)
+                    expected = (0, 1) if " check " in line else (0,)
+                    check("%s: %s" % (question, command), done.returncode in expected and (done.stdout + done.stderr or " -o " in line), done)
+        finally:        # or leaving the block would wait for it
+            living.kill()
 finish()
