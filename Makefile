@@ -49,7 +49,7 @@ CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
 # The part of the cache that needs no driver: heaps whose records lie in the journal, and thread caches.
-CACHE_SRC := $(wildcard preload/cache/cached*.c preload/cache/thread_cache*.c)
+CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
 # What an option's value may be: the command has the library's own code for that.

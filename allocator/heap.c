@@ -1,28 +1,44 @@
 /*
- * heap.c - the segments heap: finding, splitting, merging. See heap.h.
+ * heap.c - the segments heap: finding, splitting, merging; and its class. See segments_heap.h.
  *
  * Source of the rules: PyTorch's CUDACachingAllocator (get_free_block, should_split,
  * alloc_found_block, free_block, try_merge_blocks). Where an order looks odd, it is PyTorch's, and
  * a counter of the traces depends on it.
  */
-#include "allocator/heap.h"
+#include "allocator/segments_heap.h"
 
 #include <errno.h>
 
-int gm_heap_init(struct gm_heap *heap, const struct gm_heap_setup *setup)
+struct gm_heap *gm_heap_new(const struct gm_heap_setup *setup)
 {
+	const struct gm_heap_class *class = setup->config->class;
+	struct gm_heap *heap = setup->place ? setup->place
+					    : setup->memory(setup->memory_arg, class->bytes);
+
+	if (!heap)
+		return NULL;
 	*heap = (struct gm_heap){
-		.config = *setup->config, .ops = setup->ops, .undo = setup->undo,
+		.class = class, .config = *setup->config, .ops = setup->ops, .undo = setup->undo,
 		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
 		.links = setup->links, .map = setup->map, .domain = setup->domain,
+		.number = setup->number,
 	};
 	heap->plain = gm_heap_rounds_plainly(&heap->config);
+	return class->init(heap, setup) ? NULL : heap;
+}
+
+static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
+{
+	struct gm_segments_heap *own = gm_segments(heap);
+
 	heap->stats->max_split_size = heap->config.max_split_size == GM_HEAP_UNLIMITED
 		? -1 : (int64_t)heap->config.max_split_size;
-	for (int p = 0; p < 2; p++)
-		if (gm_free_set_init(&heap->pool[p], heap->blocks, heap->links, setup->memory,
+	for (int p = 0; p < 2; p++) {
+		own->lookups[p] = 0;
+		if (gm_free_set_init(&own->pool[p], heap->blocks, heap->links, setup->memory,
 				     setup->memory_arg))
 			return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -59,7 +75,7 @@ static void set_segment(struct gm_block *block, uint32_t segment)
 /* A block into its pool. Its stream was seen when its segment was made: no memory is needed. */
 static int insert(struct gm_heap *heap, unsigned int pool, uint32_t id)
 {
-	return gm_free_set_insert(&heap->pool[pool], id, heap->lookups[pool]);
+	return gm_free_set_insert(&gm_segments(heap)->pool[pool], id, gm_segments(heap)->lookups[pool]);
 }
 
 /* A free block alone in its segment comes (+) or goes (-). */
@@ -84,8 +100,8 @@ static uint32_t get_free_block(struct gm_heap *heap, unsigned int pool, uint64_t
 	uint32_t id;
 
 	if (gm_heap_collects(heap))
-		heap->lookups[pool]++;
-	id = gm_free_set_take(&heap->pool[pool], stream, size, below_of(&heap->config, size));
+		gm_segments(heap)->lookups[pool]++;
+	id = gm_free_set_take(&gm_segments(heap)->pool[pool], stream, size, below_of(&heap->config, size));
 	if (id && !gm_heap_is_split(&heap->blocks[id]))
 		count_idle(heap, -(int64_t)heap->blocks[id].size);
 	return id;
@@ -166,23 +182,26 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 	return id;
 }
 
-int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
-		 uint32_t *ret_block)
+int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request,
+		     uint32_t *ret_block)
 {
 	uint64_t size = gm_heap_rounded(heap, request->bytes);
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t id = get_free_block(heap, pool, size, request->stream);
 
-	if (!id)
+	if (!id) {
+		if (gm_heap_collects(heap))	/* it does not count in the age of what is free */
+			gm_segments(heap)->lookups[pool]--;
 		return -EAGAIN;
+	}
 	*ret_block = hand_out(heap, pool, id, size, request->bytes);
 	return 0;
 }
 
 /* ---- segments ---- */
 
-int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
-		  uint64_t address, uint64_t bytes, uint32_t *ret_block)
+int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
+		      uint64_t address, uint64_t bytes, uint32_t *ret_block)
 {
 	unsigned int pool = gm_heap_pool_of(size);
 	uint32_t segment = heap->ops->segment_new(heap->ops->arg);
@@ -213,7 +232,7 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 		heap->ops->segment_drop(heap->ops->arg, segment);
 		return -ENOSPC;
 	}
-	gm_free_set_remove(&heap->pool[pool], id);
+	gm_free_set_remove(&gm_segments(heap)->pool[pool], id);
 	if (heap->map && gm_page_map_add(heap->map, address, bytes, !pool, id)) {
 		heap->ops->block_drop(heap->ops->arg, id);
 		heap->ops->segment_drop(heap->ops->arg, segment);
@@ -230,14 +249,14 @@ int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, u
 	return 0;
 }
 
-void gm_heap_detach(struct gm_heap *heap, uint32_t id)
+void gm_segments_detach(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
 	uint32_t segment = block->segment;
 	unsigned int pool = pool_of_block(heap, block);
 	uint64_t bytes = block->size;
 
-	gm_free_set_remove(&heap->pool[pool], id);
+	gm_free_set_remove(&gm_segments(heap)->pool[pool], id);
 	count_idle(heap, -(int64_t)bytes);
 	heap->reserved -= bytes;
 	gm_heap_count_one(heap, &heap->stats->num_device_free);
@@ -300,13 +319,13 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	if (prev && heap->blocks[prev].state == GM_BLOCK_INACTIVE) {
 		splits--;
 		split_bytes -= (int64_t)heap->blocks[prev].size;
-		gm_free_set_remove(&heap->pool[pool], prev);
+		gm_free_set_remove(&gm_segments(heap)->pool[pool], prev);
 		id = join(heap, prev, id);
 	}
 	if (next && heap->blocks[next].state == GM_BLOCK_INACTIVE) {
 		splits--;
 		split_bytes -= (int64_t)heap->blocks[next].size;
-		gm_free_set_remove(&heap->pool[pool], next);
+		gm_free_set_remove(&gm_segments(heap)->pool[pool], next);
 		id = join(heap, id, next);
 	}
 	block = &heap->blocks[id];
@@ -322,7 +341,7 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 	gm_heap_count_splits(heap, pool, splits, split_bytes);
 }
 
-void gm_heap_put_back(struct gm_heap *heap, uint32_t id)
+static void put_back_cached(struct gm_heap *heap, uint32_t id)
 {
 	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
 }
@@ -333,7 +352,7 @@ static void count_oversize(struct gm_heap *heap, uint64_t size)
 		gm_heap_count_oversize(heap, &heap->stats->oversize_allocations, -1);
 }
 
-void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
+static void free_requested(struct gm_heap *heap, uint32_t id)
 {
 	struct gm_block *block = &heap->blocks[id];
 
@@ -342,7 +361,7 @@ void gm_heap_free_requested(struct gm_heap *heap, uint32_t id)
 	count_oversize(heap, block->size);
 }
 
-void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
+static void free_completed(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
@@ -351,7 +370,7 @@ void gm_heap_free_completed(struct gm_heap *heap, uint32_t id)
 	put_back(heap, pool, id);
 }
 
-void gm_heap_free(struct gm_heap *heap, uint32_t id)
+static void free_at_once(struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &heap->blocks[id];
 	unsigned int pool = pool_of_block(heap, block);
@@ -361,3 +380,19 @@ void gm_heap_free(struct gm_heap *heap, uint32_t id)
 	count_oversize(heap, block->size);
 	put_back(heap, pool, id);
 }
+
+static uint64_t largest(struct gm_heap *heap)
+{
+	uint64_t small = gm_free_set_largest(&gm_segments(heap)->pool[0]);
+	uint64_t large = gm_free_set_largest(&gm_segments(heap)->pool[1]);
+
+	return small > large ? small : large;
+}
+
+const struct gm_heap_class gm_segments_heap = {
+	.name = "segments", .bytes = sizeof(struct gm_segments_heap), .init = init,
+	.alloc = gm_segments_alloc, .find = gm_segments_find, .free_requested = free_requested,
+	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
+	.detach = gm_segments_detach, .release = gm_segments_release, .largest = largest,
+	.check = gm_segments_check,
+};

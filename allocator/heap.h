@@ -1,16 +1,15 @@
 /*
- * heap.h - the segments heap: PyTorch's caching algorithm, to the last counter.
+ * heap.h - heaps: blocks of the driver's memory, cut to size, handed out again and given back.
  *
- * Two pools (small: rounded requests up to 1 MiB; large), best fit by (stream, size, address),
- * splitting, merging, collection and release as PyTorch's CUDACachingAllocator does them, so that
- * with the driver's addresses given it hands out the same addresses and keeps the same statistics
- * (the traces under test/traces are the judge; gpumem replay --verify).
+ * What a heap does is its class's (struct gm_heap_class); what every heap has is in struct gm_heap. There is
+ * one class, the segments heap (segments_heap.h): PyTorch's caching algorithm, to the last counter. Whoever
+ * has heaps calls the functions below and knows no class: which one it is, the configuration says.
  *
- * The heap knows no CUDA: segments come from a backend; records come from the owner of the tables;
+ * A heap knows no CUDA: segments come from a backend; records come from the owner of the tables;
  * every store to a record goes through gm_undo. Nothing here takes a lock, calls malloc or waits.
  *
- * Context: the caller holds the lock of the domain for every function, but gm_heap_alloc and
- * gm_heap_empty give it up (ops->unlock) while they call the backend.
+ * Context: the caller holds the lock of the domain for every function, but gm_heap_alloc, gm_heap_empty and
+ * gm_heap_release give it up (ops->unlock) while they call the backend.
  */
 #ifndef GM_ALLOCATOR_HEAP_H
 #define GM_ALLOCATOR_HEAP_H
@@ -32,7 +31,10 @@
 #define GM_HEAP_REQUEST_LIMIT (UINT64_C(1) << 60)	/* "more than 1EB" */
 #define GM_HEAP_DIVISION_BINS 16u
 
+struct gm_heap_class;
+
 struct gm_heap_config {			/* bytes; PyTorch's keys of the same names */
+	const struct gm_heap_class *class;
 	uint64_t large_segment_size;
 	uint64_t max_split_size;	/* GM_HEAP_UNLIMITED: off */
 	uint64_t max_non_split_rounding;
@@ -70,31 +72,15 @@ struct gm_heap_ops {
 	/* May a segment of @stream go back to the driver now? If not it stays cached. Locked; NULL:
 	 * any may. */
 	bool (*may_go)(void *arg, uint64_t stream);
-	/* Either may be NULL. A lock that cannot be had again (false) ends the call: -ETIMEDOUT. */
-	bool (*lock)(void *arg);
+	/* Either may be NULL. @grown: the driver has just given memory for the request. A lock that cannot
+	 * be had again (false) ends the call: -ETIMEDOUT. */
+	bool (*lock)(void *arg, bool grown);
 	void (*unlock)(void *arg);
 	/* Wait for what was freed and is not reusable yet, and complete it; NULL: nothing. Unlocked. */
-	void (*settle)(void *arg);
+	void (*synchronize)(void *arg);
 	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
 	void *arg;
-};
-
-struct gm_heap {
-	struct gm_heap_config config;
-	const struct gm_heap_ops *ops;
-	struct gm_undo *undo;
-	struct gm_stats *stats;
-	struct gm_segment *segments;
-	struct gm_block *blocks;
-	struct gm_free_link *links;
-	struct gm_free_set pool[2];	/* 0 small, 1 large */
-	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
-	uint64_t reserved;		/* bytes got from the driver */
-	struct gm_page_map *map;		/* told where blocks begin; NULL: none */
-	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
-	uint8_t domain;
-	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
 };
 
 struct gm_heap_setup {
@@ -108,48 +94,129 @@ struct gm_heap_setup {
 	void *(*memory)(void *arg, size_t bytes);	/* zeroed, never given back */
 	void *memory_arg;
 	struct gm_page_map *map;		/* NULL: none is kept */
+	uint32_t number;		/* that its segments say; 0: the tables and statistics are its own */
+	struct gm_heap *place;		/* a heap of the same class that is no more; NULL: from @memory */
 	uint8_t domain;
 };
-
-/* Returns 0 or -ENOMEM. */
-int gm_heap_init(struct gm_heap *heap, const struct gm_heap_setup *setup);
 
 struct gm_heap_request {
 	uint64_t bytes;			/* as asked for, 1 or more */
 	uint64_t stream;
 };
 
+/* What a class of heaps does; the functions below of the same names say what that means. */
+struct gm_heap_class {
+	const char *name;
+	size_t bytes;			/* of its struct, which begins with struct gm_heap */
+	int (*init)(struct gm_heap *heap, const struct gm_heap_setup *setup);
+	int (*alloc)(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
+	int (*find)(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
+	void (*free_requested)(struct gm_heap *heap, uint32_t block);
+	void (*free_completed)(struct gm_heap *heap, uint32_t block);
+	void (*free)(struct gm_heap *heap, uint32_t block);
+	void (*put_back)(struct gm_heap *heap, uint32_t block);
+	void (*detach)(struct gm_heap *heap, uint32_t block);
+	int (*release)(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+	uint64_t (*largest)(struct gm_heap *heap);
+	int (*check)(struct gm_heap *heap, uint32_t first_segment);
+};
+
+extern const struct gm_heap_class gm_segments_heap __attribute__((visibility("hidden")));
+
+/* What every heap has. */
+struct gm_heap {
+	const struct gm_heap_class *class;
+	struct gm_heap_config config;
+	const struct gm_heap_ops *ops;
+	struct gm_undo *undo;
+	struct gm_stats *stats;
+	struct gm_segment *segments;
+	struct gm_block *blocks;
+	struct gm_free_link *links;
+	struct gm_page_map *map;	/* told where blocks begin; NULL: none */
+	uint32_t number;		/* as in its setup */
+	uint64_t reserved;		/* bytes got from the driver */
+	uint64_t idle;			/* bytes of segments that are wholly free; read without the lock */
+	uint8_t domain;
+	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
+};
+
+/* A heap of the configuration's class; NULL: no memory. */
+struct gm_heap *gm_heap_new(const struct gm_heap_setup *setup);
+
 /* Serve a request: from a free block, else after PyTorch's order of collection, growth, release of
  * oversize blocks, growth, release of everything cached, growth. Returns 0 and the block, active;
  * -ENOMEM: out of memory or over the limit; -ENOSPC: the tables are full; -E2BIG: 1 EiB or more;
  * -ETIMEDOUT: the lock could not be had again, and is not held now; or what the backend
  * returned. */
-int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
-		  uint32_t *ret_block);
+static inline int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
+				uint32_t *ret_block)
+{
+	return heap->class->alloc(heap, request, ret_block);
+}
 
-/* Serve it from a free block or not at all: -EAGAIN. Never calls the backend. */
-int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
-		 uint32_t *ret_block);
+/* Serve it from a free block or not at all: -EAGAIN, and nothing has changed. Never calls the backend. */
+static inline int gm_heap_find(struct gm_heap *heap, const struct gm_heap_request *request,
+			       uint32_t *ret_block)
+{
+	return heap->class->find(heap, request, ret_block);
+}
 
-/* The program is done with an active block: it becomes pending. Then, when nothing can still use
- * it, free: merged with its neighbours and in its pool again. */
-void gm_heap_free_requested(struct gm_heap *heap, uint32_t block);
-void gm_heap_free_completed(struct gm_heap *heap, uint32_t block);
+/* The program is done with an active block: it becomes pending. */
+static inline void gm_heap_free_requested(struct gm_heap *heap, uint32_t block)
+{
+	heap->class->free_requested(heap, block);
+}
+
+/* Nothing can use a pending block any more: it is free, and merged with its neighbours. */
+static inline void gm_heap_free_completed(struct gm_heap *heap, uint32_t block)
+{
+	heap->class->free_completed(heap, block);
+}
+
 /* Both at once. */
-void gm_heap_free(struct gm_heap *heap, uint32_t block);
+static inline void gm_heap_free(struct gm_heap *heap, uint32_t block)
+{
+	heap->class->free(heap, block);
+}
 
-/* A block that the owner had out of the free sets (GM_BLOCK_CACHED), counted as freed already: into
- * them. */
-void gm_heap_put_back(struct gm_heap *heap, uint32_t block);
+/* A block that was in a thread cache (GM_BLOCK_CACHED), and is counted as freed: it is free. */
+static inline void gm_heap_put_back(struct gm_heap *heap, uint32_t block)
+{
+	heap->class->put_back(heap, block);
+}
 
-/* Give every segment that is wholly free back to the driver (empty_cache). Returns 0 or -ETIMEDOUT
- * as gm_heap_alloc, and how many bytes that were. */
-int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes);
-/* The same without settling first. */
-int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes);
+/* A wholly free block and its segment leave the heap; the driver is not called. */
+static inline void gm_heap_detach(struct gm_heap *heap, uint32_t block)
+{
+	heap->class->detach(heap, block);
+}
 
-/* Count violations of every structural rule and of the statistics. 0 if sound. O(blocks). */
-int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment);
+/* Give every segment that is wholly free back to the driver, after ops->synchronize (empty_cache). Returns 0
+ * or -ETIMEDOUT as gm_heap_alloc, and how many bytes that were. */
+static inline int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes)
+{
+	return heap->class->release(heap, true, ret_bytes);
+}
+
+/* The same without ops->synchronize. */
+static inline int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes)
+{
+	return heap->class->release(heap, false, ret_bytes);
+}
+
+/* Bytes of the largest free block. */
+static inline uint64_t gm_heap_largest(struct gm_heap *heap)
+{
+	return heap->class->largest(heap);
+}
+
+/* Count violations of every structural rule, and of the statistics where they are the heap's own. 0 if sound.
+ * O(blocks). */
+static inline int gm_heap_check(struct gm_heap *heap, uint32_t first_segment)
+{
+	return heap->class->check(heap, first_segment);
+}
 
 /* Block @id is about to be freed: what that looks at, where many are live, is in no cache. */
 static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
@@ -165,23 +232,10 @@ static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 	__builtin_prefetch(&heap->links[id]);
 }
 
-/* ---- between the files of the heap ---- */
-
+/* The pool of a size: 0 small, 1 large. */
 static inline unsigned int gm_heap_pool_of(uint64_t size)
 {
 	return size > GM_HEAP_SMALL_REQUEST;
-}
-
-static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
-{
-	if (__builtin_expect(heap->plain && bytes, 1))
-		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
-	return gm_heap_round(&heap->config, bytes);
-}
-
-static inline bool gm_heap_is_split(const struct gm_block *block)
-{
-	return block->prev || block->next;
 }
 
 static inline bool gm_heap_collects(const struct gm_heap *heap)
@@ -189,27 +243,5 @@ static inline bool gm_heap_collects(const struct gm_heap *heap)
 	return heap->config.limit != GM_HEAP_UNLIMITED &&
 	       heap->config.garbage_collection_threshold > 0;
 }
-
-/* Make @address a segment of @bytes with one active block for @request, cut to size. */
-int gm_heap_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
-		  uint64_t address, uint64_t bytes, uint32_t *ret_block);
-
-/* Take a wholly free block and its segment out of the heap; the caller frees it at the driver. */
-void gm_heap_detach(struct gm_heap *heap, uint32_t block);
-
-/* ---- heap_stats.c ---- */
-
-/* A segment comes from the driver, or goes back. */
-void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
-/* A block of @size bytes is handed out; its free is asked for; its free is complete. */
-void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
-		       uint64_t requested);
-void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
-void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested);
-/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
-void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
-void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
-void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
 
 #endif

@@ -1,17 +1,18 @@
 /*
  * heap_check.c - every structural rule of the segments heap, counted.
  */
-#include "allocator/heap.h"
+#include "allocator/segments_heap.h"
 
 #define CHECK(condition) (bad += !(condition))
 
-/* The page map finds every block at both its ends. */
+/* The page map finds every block at both its ends. (Of a heap among others it may have been told that the driver
+ * gave the memory away.) */
 static int check_page_map(const struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *b = &heap->blocks[id];
 	int bad = 0;
 
-	if (!heap->map)
+	if (!heap->map || heap->number)
 		return 0;
 	CHECK(gm_page_map_find(heap->map, b->address) == id);
 	CHECK(gm_page_map_find(heap->map, b->address + b->size / 2) == id);
@@ -32,7 +33,8 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 	for (uint32_t id = s->first_block; id; id = heap->blocks[id].next) {
 		const struct gm_block *b = &heap->blocks[id];
 		const struct gm_block *last = &heap->blocks[before];
-		bool active = b->state == GM_BLOCK_ACTIVE;
+		bool active = b->state == GM_BLOCK_ACTIVE || b->state == GM_BLOCK_FREEING;
+		bool cached = heap->number && b->state == GM_BLOCK_CACHED;
 		bool pending = b->state == GM_BLOCK_PENDING;
 
 		CHECK(b->address == at);
@@ -40,7 +42,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 		CHECK(b->prev == before);
 		CHECK(b->stream == s->stream);
 		CHECK(b->size > 0 && b->size % GM_GRANULE == 0);
-		CHECK(active || pending || b->state == GM_BLOCK_INACTIVE);
+		CHECK(active || pending || cached || b->state == GM_BLOCK_INACTIVE);
 		if (b->state == GM_BLOCK_INACTIVE) {
 			++free_count[pool];
 			*idle += gm_heap_is_split(b) ? 0 : b->size;
@@ -70,19 +72,14 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 	return bad;
 }
 
-int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment)
+static int check_stats(const struct gm_stats *stats, const struct gm_stats *sum)
 {
-	struct gm_stats sum = { 0 };
-	uint32_t free_count[2] = { 0, 0 };
-	uint64_t idle = 0;
 	int bad = 0;
 
-	for (uint32_t id = first_segment; id; id = heap->segments[id].next)
-		bad += check_blocks(heap, id, &sum, free_count, &idle);
 	for (int name = 0; name < GM_STAT_COUNT; name++) {
-		const struct gm_stat *is = heap->stats->stat[name];
-		int64_t small = sum.stat[name][GM_POOL_SMALL].current;
-		int64_t large = sum.stat[name][GM_POOL_LARGE].current;
+		const struct gm_stat *is = stats->stat[name];
+		int64_t small = sum->stat[name][GM_POOL_SMALL].current;
+		int64_t large = sum->stat[name][GM_POOL_LARGE].current;
 
 		CHECK(is[GM_POOL_SMALL].current == small);
 		CHECK(is[GM_POOL_LARGE].current == large);
@@ -90,11 +87,30 @@ int gm_heap_check(const struct gm_heap *heap, uint32_t first_segment)
 		for (int class = 0; class < GM_POOL_CLASSES; class++)
 			CHECK(is[class].peak >= is[class].current);
 	}
-	CHECK((int64_t)heap->reserved == heap->stats->stat[GM_STAT_RESERVED_BYTES][0].current);
+	return bad;
+}
+
+int gm_segments_check(struct gm_heap *heap, uint32_t first_segment)
+{
+	struct gm_segments_heap *own = gm_segments(heap);
+	struct gm_stats sum = { 0 };
+	uint32_t free_count[2] = { 0, 0 };
+	uint64_t idle = 0;
+	int64_t reserved;
+	int bad = 0;
+
+	for (uint32_t id = first_segment; id; id = heap->segments[id].next)
+		if (heap->segments[id].heap == heap->number)
+			bad += check_blocks(heap, id, &sum, free_count, &idle);
+	reserved = sum.stat[GM_STAT_RESERVED_BYTES][GM_POOL_SMALL].current +
+		   sum.stat[GM_STAT_RESERVED_BYTES][GM_POOL_LARGE].current;
+	CHECK((int64_t)heap->reserved == reserved);
 	CHECK(heap->idle == idle);
+	if (!heap->number)
+		bad += check_stats(heap->stats, &sum);
 	for (int p = 0; p < 2; p++) {
-		CHECK(free_count[p] == heap->pool[p].count);
-		bad += gm_free_set_check(&heap->pool[p]);
+		CHECK(free_count[p] == own->pool[p].count);
+		bad += gm_free_set_check(&own->pool[p]);
 	}
 	return bad;
 }

@@ -5,14 +5,14 @@
  * garbage_collect_cached_blocks, release_available_cached_blocks, release_cached_blocks).
  * The lock is given up around every call of the driver; what was found before is not trusted after.
  */
-#include "allocator/heap.h"
+#include "allocator/segments_heap.h"
 
 #include <errno.h>
 
 /* False: it could not be had again, and nothing of the heap may be touched any more. */
-static bool lock(const struct gm_heap *heap)
+static bool lock(const struct gm_heap *heap, bool grown)
 {
-	return !heap->ops->lock || heap->ops->lock(heap->ops->arg);
+	return !heap->ops->lock || heap->ops->lock(heap->ops->arg, grown);
 }
 
 static void unlock(const struct gm_heap *heap)
@@ -31,11 +31,11 @@ static bool release(struct gm_heap *heap, uint32_t id, uint64_t *bytes)
 {
 	struct gm_block copy = heap->blocks[id];
 
-	gm_heap_detach(heap, id);
+	gm_segments_detach(heap, id);
 	*bytes += copy.size;
 	unlock(heap);
 	heap->ops->driver_free(heap->ops->arg, copy.address, copy.size, copy.stream);
-	return lock(heap);
+	return lock(heap, false);
 }
 
 /* One more segment from the driver, and the request served from it. */
@@ -52,18 +52,18 @@ static int grow(struct gm_heap *heap, const struct gm_heap_request *request, uin
 		return -ENOMEM;
 	unlock(heap);
 	r = heap->ops->driver_alloc(heap->ops->arg, bytes, request->stream, &address);
-	if (!lock(heap)) {
+	if (!lock(heap, !r)) {
 		if (!r)
 			heap->ops->driver_free(heap->ops->arg, address, bytes, request->stream);
 		return -ETIMEDOUT;
 	}
 	if (r)
 		return r;
-	r = gm_heap_adopt(heap, request, size, address, bytes, ret_block);
+	r = gm_segments_adopt(heap, request, size, address, bytes, ret_block);
 	if (r == -ENOSPC) {
 		unlock(heap);
 		heap->ops->driver_free(heap->ops->arg, address, bytes, request->stream);
-		if (!lock(heap))
+		if (!lock(heap, false))
 			return -ETIMEDOUT;
 	}
 	return r;
@@ -76,9 +76,9 @@ static bool collectable(const struct gm_heap *heap, uint32_t id)
 	return !gm_heap_is_split(&heap->blocks[id]) && may_go(heap, heap->blocks[id].stream);
 }
 
-static double age(const struct gm_heap *heap, uint32_t id)
+static double age(struct gm_heap *heap, uint32_t id)
 {
-	return (double)(heap->lookups[1] - heap->links[id].born);
+	return (double)(gm_segments(heap)->lookups[1] - heap->links[id].born);
 }
 
 /* Free the large segments that lay idle longer than the mean, until enough is reclaimed.
@@ -96,7 +96,7 @@ static bool collect(struct gm_heap *heap)
 	if (heap->reserved <= threshold || !heap->idle)
 		return true;
 	target = heap->reserved - threshold;
-	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
+	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&gm_segments(heap)->pool[1], &at));)
 		if (collectable(heap, id)) {
 			total += age(heap, id);
 			count++;
@@ -105,7 +105,7 @@ static bool collect(struct gm_heap *heap)
 		double mean = total / (double)count;
 
 		freed = false;
-		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&heap->pool[1], &at));)
+		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&gm_segments(heap)->pool[1], &at));)
 			if (collectable(heap, id) && age(heap, id) >= mean) {
 				freed = true;
 				total -= age(heap, id);
@@ -131,11 +131,11 @@ static int release_available(struct gm_heap *heap, unsigned int pool, uint64_t s
 
 	if (limit == GM_HEAP_UNLIMITED || !may_go(heap, stream))
 		return 0;
-	id = gm_free_set_at_least(&heap->pool[pool], stream, key, 0);
+	id = gm_free_set_at_least(&gm_segments(heap)->pool[pool], stream, key, 0);
 	if (id)
 		return release(heap, id, &total) ? 1 : -ETIMEDOUT;
 	while (total < key) {
-		id = gm_free_set_below(&heap->pool[pool], stream, key);
+		id = gm_free_set_below(&gm_segments(heap)->pool[pool], stream, key);
 		if (!id || heap->blocks[id].size < limit)
 			break;
 		if (!release(heap, id, &total))
@@ -151,36 +151,32 @@ static bool release_all(struct gm_heap *heap, uint64_t *bytes)
 	uint32_t id;
 
 	for (unsigned int p = 2; p-- > 0;)
-		for (struct gm_free_cursor at = { 0 }; heap->idle && (id = gm_free_set_next(&heap->pool[p], &at));)
+		for (struct gm_free_cursor at = { 0 }; heap->idle && (id = gm_free_set_next(&gm_segments(heap)->pool[p], &at));)
 			if (collectable(heap, id) && !release(heap, id, bytes))
 				return false;
 	return true;
 }
 
-static bool settle(struct gm_heap *heap)
+static bool synchronize(struct gm_heap *heap)
 {
 	gm_heap_count_one(heap, &heap->stats->num_sync_all_streams);
-	if (!heap->ops->settle)
+	if (!heap->ops->synchronize)
 		return true;
 	unlock(heap);
-	heap->ops->settle(heap->ops->arg);
-	return lock(heap);
+	heap->ops->synchronize(heap->ops->arg);
+	return lock(heap, false);
 }
 
-int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes)
+int gm_segments_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
-	return settle(heap) && release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
-}
-
-int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes)
-{
-	*ret_bytes = 0;
+	if (first_synchronize && !synchronize(heap))
+		return -ETIMEDOUT;
 	return release_all(heap, ret_bytes) ? 0 : -ETIMEDOUT;
 }
 
-int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
-		  uint32_t *ret_block)
+int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
+		      uint32_t *ret_block)
 {
 	uint64_t size, bytes;
 	int r;
@@ -188,18 +184,21 @@ int gm_heap_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
 	if (request->bytes >= GM_HEAP_REQUEST_LIMIT)
 		return -E2BIG;
 	size = gm_heap_round(&heap->config, request->bytes);
-	r = gm_heap_find(heap, request, ret_block);
+	r = gm_segments_find(heap, request, ret_block);
 	if (r != -EAGAIN)
 		return r;
-	if (gm_heap_collects(heap) && !collect(heap))
-		return -ETIMEDOUT;
+	if (gm_heap_collects(heap)) {
+		gm_segments(heap)->lookups[gm_heap_pool_of(size)]++;	/* PyTorch counts this one */
+		if (!collect(heap))
+			return -ETIMEDOUT;
+	}
 	r = grow(heap, request, size, false, ret_block);
 	if (r == -ENOMEM) {
 		r = release_available(heap, gm_heap_pool_of(size), size, request->stream);
 		r = r > 0 ? grow(heap, request, size, false, ret_block) : r ? r : -ENOMEM;
 	}
 	if (r == -ENOMEM) {
-		r = gm_heap_empty(heap, &bytes);
+		r = gm_segments_release(heap, true, &bytes);
 		if (!r)
 			r = grow(heap, request, size, true, ret_block);
 	}

@@ -4,7 +4,7 @@
  * The statistics that one operation changes lie together (enum gm_stat_name): one range of the undo
  * area saves them, whatever their classes.
  */
-#include "allocator/heap.h"
+#include "allocator/segments_heap.h"
 
 static inline __attribute__((always_inline)) void save(struct gm_heap *heap,
 						       enum gm_stat_name first, unsigned int count)

@@ -25,7 +25,7 @@
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a
  * backend call. gm_reuse_freed is called under no lock: whoever frees a block owns it by its state
  * until the call returns, and the completion of the block may come before that
- * (preload/cache/cached_free.c). Thread context: any. Signal context: none.
+ * (preload/cache/cache_heap_free.c). Thread context: any. Signal context: none.
  */
 #ifndef GM_ALLOCATOR_REUSE_H
 #define GM_ALLOCATOR_REUSE_H

@@ -38,9 +38,9 @@ _Atomic(uint32_t) gm_cache_unusual = GM_CACHE_OFF;
 
 static uint32_t context_of(uint32_t owner)
 {
-	const struct gm_cached *heap = gm_cached_by_number(owner);
+	const struct gm_cache_heap *heap = gm_cache_heap_by_number(owner);
 
-	return heap ? gm_cached_context(heap) : 0;
+	return heap ? heap->context : 0;
 }
 
 static void context_ended(uint32_t context, CUcontext handle, const struct gm_ending *ending)
@@ -57,7 +57,7 @@ static void host_function_added(void)
 int gm_cache_start(void)
 {
 	static const struct gm_order_blocks blocks = { .context_of = context_of,
-						       .complete = gm_cached_complete };
+						       .complete = gm_cache_heap_complete };
 	static const struct gm_context_watcher contexts = { .ending = gm_cache_context_ending,
 							    .ended = context_ended };
 	static const struct gm_record_watcher calls = { .driver_allocated = gm_cache_address_reused,
@@ -103,15 +103,10 @@ uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
 {
 	uint32_t block = gm_cache_on() ? gm_page_map_find(gm_cache_page_map(), address) : 0;
 
-	if (!block || !gm_cached_of(block, ret_copy) || address < ret_copy->address ||
+	if (!block || !gm_cache_heap_of(block, ret_copy) || address < ret_copy->address ||
 	    address - ret_copy->address >= ret_copy->size)
 		return 0;
 	return ret_copy->state == GM_BLOCK_ACTIVE ? block : 0;
-}
-
-bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy)
-{
-	return gm_cached_segment(block, ret_copy);
 }
 
 /* ---- allocate ---- */
@@ -122,7 +117,7 @@ bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy)
 static bool over_budget(struct gm_cache_heap *heap)
 {
 	uint64_t limbo = gm_reuse_limbo_bytes(gm_order_reuse(), heap->number), budget;
-	uint64_t live = gm_cached_live_bytes(heap->cached), lately = heap->live_lately;
+	uint64_t live = gm_cache_heap_live_bytes(heap), lately = heap->live_lately;
 
 	lately -= lately / LIVE_FADES;
 	heap->live_lately = live > lately ? live : lately;
@@ -132,7 +127,7 @@ static bool over_budget(struct gm_cache_heap *heap)
 
 static inline int from_free(struct gm_cache_heap *heap, struct gm_call *call)
 {
-	return gm_cached_alloc(heap->cached, call->op, &call->alloc, &call->block);
+	return gm_cache_heap_alloc(heap, call->op, &call->alloc, &call->block);
 }
 
 static int from_limbo(struct gm_cache_heap *heap, struct gm_call *call)
@@ -153,9 +148,9 @@ static int from_pending(struct gm_cache_heap *heap, struct gm_call *call)
 	uint64_t bytes;
 
 	gm_cache_request.chains = true;
-	bytes = gm_cached_empty(heap->cached) + gm_cache_orphans_chain(heap);
+	bytes = gm_cache_heap_empty(heap) + gm_cache_orphans_chain(heap);
 	gm_cache_request.chains = false;
-	return bytes ? gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block) : -ENOMEM;
+	return bytes ? gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block) : -ENOMEM;
 }
 
 /* Another thread may have grown the heap, or be about to give memory back: the verdict "out of
@@ -171,10 +166,10 @@ static int grow(struct gm_cache_heap *heap, struct gm_call *call, bool last)
 		r = from_free(heap, call);
 	if (r == -EAGAIN) {
 		gm_cache_release_ended(heap->domain);
-		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+		r = gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block);
 	}
 	if (r == -ENOMEM && gm_rule(GM_RULE_FLUSH) && gm_cache_empty(heap->domain, heap))
-		r = gm_cached_grow(heap->cached, call->op, &call->alloc, &call->block);
+		r = gm_cache_heap_grow(heap, call->op, &call->alloc, &call->block);
 	if (r == -ENOMEM && last && gm_rule(GM_RULE_FLUSH) && heap->kind == GM_KIND_POOL)
 		r = from_pending(heap, call);
 	if (r == -ENOMEM && last)
@@ -193,13 +188,9 @@ static bool could_fit(const struct gm_cache_heap *heap, uint64_t bytes)
 
 	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
 		return true;
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
-		const struct gm_cache_heap *other = gm_cache_heap_at(i);
-		uint64_t live;
+	for (struct gm_cache_heap *other = NULL; (other = gm_cache_heap_next(other, heap->domain));) {
+		uint64_t live = gm_cache_heap_live_bytes(other);
 
-		if (!other->number || other->domain != heap->domain)
-			continue;
-		live = gm_cached_live_bytes(other->cached);
 		ours += other->segments > live ? other->segments - live : 0;
 	}
 	return gm_cache_orphans_any() || bytes <= free_bytes + ours;
@@ -329,7 +320,7 @@ bool gm_cache_malloc(struct gm_call *call, CUdeviceptr *dptr, CUresult *ret_resu
 	if (unlikely(!gm_cache_on() || !dptr || !call->alloc.requested ||
 		     is_dedicated(call->alloc.requested, call->alloc.module)))
 		return false;
-	heap = gm_cache_heap_of(&call->where);
+	heap = gm_cache_context_heap(&call->where);
 	if (unlikely(!heap || heap->faulted))
 		return false;
 	return refused(call, heap, ret_result) || serve(heap, call, dptr, ret_result);
@@ -342,7 +333,7 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 
 	if (!gm_cache_on() || !call->alloc.requested)
 		return false;
-	heap = gm_cache_heap_of(&call->where);
+	heap = gm_cache_context_heap(&call->where);
 	if (!heap || heap->faulted)
 		return false;
 	call->alloc.stream = gm_stream_key(stream, false);
@@ -464,7 +455,7 @@ static bool refuse(CUresult result, CUresult *ret_result)
 static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint32_t block,
 			      struct freeing *freeing, CUresult *ret_result)
 {
-	struct gm_cached_free how = {
+	struct gm_cache_free how = {
 		.stream = freeing->key, .now = reusable_now, .arg = freeing,
 	};
 	int r;
@@ -473,7 +464,7 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 		stack_of(freeing);
 	how.stack = freeing->stack;
 	/* No flight: a reader sees it done or not done. */
-	r = gm_cached_free(heap->cached, 0, block, dptr, &how);
+	r = gm_cache_heap_free(heap, 0, block, dptr, &how);
 	/* Freed before, or the middle of something: as the driver says it. A lock that could not be
 	 * had leaves the block to the program: lost to us, but to nobody else. */
 	return refuse(r == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, ret_result);
@@ -481,15 +472,10 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 
 /* The heap of a pointer that lies in a segment of ours; NULL: it is not our business. */
 static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
-						    struct gm_cached_view *ret_view)
+						    struct gm_cache_view *ret_view)
 {
-	struct gm_cache_heap *heap;
-
 	*ret_block = gm_cache_on() && dptr ? gm_page_map_find(gm_cache_page_map(), dptr) : 0;
-	if (!*ret_block || !gm_cached_look(*ret_block, ret_view))
-		return NULL;
-	heap = ret_view->arg;
-	return heap->number == ret_view->number ? heap : NULL;	/* dropped, its place another's */
+	return *ret_block ? gm_cache_heap_peek(*ret_block, ret_view) : NULL;
 }
 
 /* A free of @dptr, which is in no block of ours that is known of. Once the journal is lost no block is:
@@ -503,7 +489,7 @@ static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_
 }
 
 /* What the driver would say against a free of @dptr, which lies in @view's block. */
-static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cached_view *view,
+static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cache_view *view,
 			CUdeviceptr dptr)
 {
 	CUresult refused;
@@ -524,7 +510,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 {
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
-	struct gm_cached_view view;
+	struct gm_cache_view view;
 	CUresult refused;
 	uint32_t block;
 
@@ -551,7 +537,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 {
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
-	struct gm_cached_view view;
+	struct gm_cache_view view;
 	CUresult refused;
 	uint32_t block;
 

@@ -43,9 +43,6 @@ void gm_cache_lost(void);
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy);
 /* Does @address lie in a segment of ours, in whatever block? */
 bool gm_cache_covers(CUdeviceptr address);
-/* The segment's address and bytes of a block of ours. */
-bool gm_cache_segment(uint32_t block, struct gm_segment *ret_copy);
-
 /* What a flush would give back to @domain's device, in bytes. */
 uint64_t gm_cache_idle_bytes(uint8_t domain);
 

@@ -48,12 +48,8 @@ static uint64_t in_limbo(uint8_t domain)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
-		const struct gm_cache_heap *heap = gm_cache_heap_at(i);
-
-		if (heap->number && (domain == GM_DOMAIN_UNKNOWN || heap->domain == domain))
-			bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
-	}
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
 	return bytes;
 }
 

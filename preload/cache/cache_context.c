@@ -123,11 +123,7 @@ void gm_cache_fault(CUresult result)
 	if (!gm_cache_on() || !sticks(result))
 		return;
 	where = gm_where_now();
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
-		struct gm_cache_heap *heap = gm_cache_heap_at(i);
-
-		if (heap->number && heap->domain == where.domain &&
-		    (heap->context == where.context || heap->kind == GM_KIND_POOL))
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, where.domain));)
+		if (heap->context == where.context || heap->kind == GM_KIND_POOL)
 			heap->faulted = (uint32_t)result;
-	}
 }

@@ -23,37 +23,19 @@
 #include "preload/cache/writers.h"
 #include "allocator/page_map.h"
 
-#define HEAPS 160u			/* at a time */
-#define ROOM 64u			/* got at once */
-#define GONE 1024u
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
 #define GROWTH_LIMIT_NS UINT64_C(60000000000)	/* the driver's calls may take long */
 
 __thread struct gm_cache_request gm_cache_request;
 
-/* Who looks at the struct of a heap that is gone finds it so: it is another's only when GONE more are
- * gone, which is longer than a call that had it can have lasted. */
-static _Atomic(struct gm_cache_heap *) heaps[HEAPS];	/* NULL: the place is free */
-static struct gm_cache_heap nobody;		/* of a free place */
-static struct gm_lock heaps_lock;		/* of making them; and of: */
-static struct gm_cache_heap *room;		/* for more of them */
-static unsigned int room_left;
-static struct gm_cache_heap *oldest_gone, *newest_gone;
-static unsigned int gone_count;
+static struct gm_lock making;			/* of a heap that is not there yet */
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
 struct gm_page_map *gm_cache_page_map_of_process;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
-
-static struct gm_cache_heap *heap_at(unsigned int n)
-{
-	struct gm_cache_heap *heap = atomic_load_explicit(&heaps[n], memory_order_acquire);
-
-	return heap ? heap : &nobody;
-}
 
 /* ---- around driver calls ---- */
 
@@ -119,9 +101,8 @@ void gm_cache_back_wait(struct gm_cache_heap *heap, uint64_t limit_ns)
 
 void gm_cache_back_done(uint8_t domain)
 {
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heap_at(i)->number && heap_at(i)->domain == domain)
-			gm_cache_back_wait(heap_at(i), BACK_NS);
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		gm_cache_back_wait(heap, BACK_NS);
 }
 
 /* ---- segments ---- */
@@ -142,9 +123,8 @@ static bool is_past_device(const struct gm_cache_heap *heap)
 
 	if (GM_REAL(cuMemGetInfo_v2)(&free_bytes, &total_bytes))
 		return false;
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heap_at(i)->number && heap_at(i)->domain == heap->domain)
-			live += gm_cached_live_bytes(heap_at(i)->cached);
+	for (struct gm_cache_heap *any = NULL; (any = gm_cache_heap_next(any, heap->domain));)
+		live += gm_cache_heap_live_bytes(any);
 	return live > total_bytes || gm_cache_request.bytes > total_bytes - live;
 }
 
@@ -223,7 +203,7 @@ static bool may_go(void *arg, uint64_t stream)
 }
 
 /* Before idle segments go back. Nothing is waited for: the growth lock is held. */
-static void look(void *arg)
+static void synchronize(void *arg)
 {
 	(void)arg;
 	gm_reuse_poll(gm_order_reuse());
@@ -232,31 +212,18 @@ static void look(void *arg)
 
 /* ---- heaps ---- */
 
-struct gm_cache_heap *gm_cache_heap_at(unsigned int n)
-{
-	return n < HEAPS ? heap_at(n) : NULL;
-}
+static const struct gm_cache_driver driver = {
+	.alloc = segment_alloc, .free = segment_free, .may_go = may_go, .synchronize = synchronize,
+};
 
-struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number)
-{
-	for (unsigned int i = 0; number && i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (heap->number == number)
-			return heap;
-	}
-	return NULL;
-}
-
+/* @context 0: that of the device's default pool. */
 static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
 {
-	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
+	struct gm_cache_heap *heap = NULL;
 
-		if (heap->number && heap->context == context && heap->domain == domain)
-			return heap;
-	}
-	return NULL;
+	while ((heap = gm_cache_heap_next(heap, domain)) && heap->context != context)
+		;
+	return heap;
 }
 
 static void *pages(void *arg, size_t bytes)
@@ -270,71 +237,26 @@ static void *pages(void *arg, size_t bytes)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A zeroed struct that nobody has; it is taken once it is published. NULL: no memory. */
-static struct gm_cache_heap *spare_locked(void)
-{
-	if (!room_left && gone_count > GONE) {
-		room = oldest_gone;
-		oldest_gone = room->next;
-		gone_count--;
-		memset((void *)room, 0, sizeof(*room));
-		room_left = 1;
-	}
-	if (!room_left) {
-		room = pages(NULL, ROOM * sizeof(*room));
-		room_left = room ? ROOM : 0;
-	}
-	return room;
-}
-
-static struct gm_cache_heap *make_locked(uint32_t context, struct gm_where where, CUcontext handle,
-					 const struct gm_heap_config *config)
-{
-	struct gm_cache_heap *heap;
-	unsigned int place = 0;
-	struct gm_cached_setup setup = {
-		.config = config, .map = gm_cache_page_map_of_process, .driver_alloc = segment_alloc,
-		.driver_free = segment_free, .may_go = may_go, .settle = look, .context = context,
-		.domain = where.domain, .kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
-		.thread_cache = gm_state.options.thread_cache,
-	};
-
-	while (place < HEAPS && heaps[place])
-		place++;
-	heap = place < HEAPS ? spare_locked() : NULL;
-	if (!heap)
-		return NULL;
-	heap->context = context;
-	heap->home = where.context;
-	heap->domain = where.domain;
-	heap->kind = setup.kind;
-	setup.arg = heap;
-	if (gm_cached_new(&setup, &heap->cached))
-		return NULL;
-	heap->handle = handle;
-	__atomic_store_n((uint32_t *)&heap->number, gm_cached_number(heap->cached),
-			 __ATOMIC_RELEASE);
-	room++;
-	room_left--;
-	atomic_store_explicit(&heaps[place], heap, memory_order_release);
-	return heap;
-}
-
 static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 {
 	struct gm_cache_heap *heap = find(context, where.domain);
 	struct gm_heap_config config;
-	CUcontext handle = NULL;
+	struct gm_cache_heap_setup setup = {
+		.config = &config, .map = gm_cache_page_map_of_process, .driver = &driver,
+		.context = context, .home = where.context, .domain = where.domain,
+		.kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
+		.thread_cache = gm_state.options.thread_cache,
+	};
 
-	if (heap || GM_REAL(cuCtxGetCurrent)(&handle))
+	if (heap || GM_REAL(cuCtxGetCurrent)(&setup.handle))
 		return heap;
 	gm_cache_config(where.domain, &config);
-	if (!gm_lock(&heaps_lock))
+	if (!gm_lock(&making))
 		return NULL;
 	heap = find(context, where.domain);
-	if (!heap)
-		heap = make_locked(context, where, handle, &config);
-	gm_unlock(&heaps_lock);
+	if (!heap && gm_cache_heap_new(&setup, &heap))
+		heap = NULL;
+	gm_unlock(&making);
 	if (heap)
 		gm_cache_apply_limit(heap);
 	return heap;
@@ -347,7 +269,7 @@ static struct gm_cache_heap *remember(struct gm_cache_last *last, const struct g
 	return heap;
 }
 
-struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where)
+struct gm_cache_heap *gm_cache_context_heap_find(const struct gm_where *where)
 {
 	if (!where->context || where->domain >= GM_MAX_DEVICES)
 		return NULL;
@@ -380,14 +302,12 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 	locked = ending && device >= 0 && device < (CUdevice)GM_MAX_DEVICES &&
 		 gm_lock_within(&growth[device], ENDING_NS);
 	held = ending && gm_cache_orphans_hold();
-	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (!heap->number || heap->home != context)
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
+		if (heap->home != context)
 			continue;
 		if (heap->kind != GM_KIND_POOL) {
 			endings += ending - heap->ending;
-			gm_cached_hold(heap->cached, ending);
+			gm_cache_heap_suspend(heap, ending);
 		} else if (locked && held && gm_cache_home_moves(heap)) {
 			continue;
 		}
@@ -400,43 +320,26 @@ void gm_cache_context_ending(uint32_t context, bool ending)
 		gm_cache_orphans_let_go();
 }
 
-static void set_gone(struct gm_cache_heap *heap)
-{
-	if (!gm_lock(&heaps_lock))
-		return;
-	if (newest_gone)
-		newest_gone->next = heap;
-	else
-		oldest_gone = heap;
-	newest_gone = heap;
-	gone_count++;
-	gm_unlock(&heaps_lock);
-}
-
 void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 {
 	if (gm_cache_on())
 		gm_cache_streams_context_ended(context);
-	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (heap->number && heap->kind == GM_KIND_POOL)
+	for (struct gm_cache_heap *heap = NULL;
+	     gm_cache_on() && (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));) {
+		if (heap->kind == GM_KIND_POOL)
 			gm_cache_home_lost(heap, context);
-		if (!heap->number || heap->kind == GM_KIND_POOL || heap->home != context)
+		if (heap->kind == GM_KIND_POOL || heap->home != context)
 			continue;
 		gm_reuse_forget(gm_order_reuse(), heap->number);
-		gm_cached_drop(heap->cached, 0, tsc, stack);
+		gm_cache_heap_drop(heap, tsc, stack);
 		endings -= heap->ending;
-		__atomic_store_n((uint32_t *)&heap->number, 0, __ATOMIC_RELEASE);
-		atomic_store_explicit(&heaps[i], NULL, memory_order_release);
-		set_gone(heap);
 	}
 }
 
 void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t bytes)
 {
 	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
-		gm_cached_address_reused(gm_cache_page_map_of_process, where.domain, address, bytes);
+		gm_cache_heap_address_reused(gm_cache_page_map_of_process, where.domain, address, bytes);
 }
 
 /* ---- growth and flush ---- */
@@ -468,12 +371,9 @@ uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (heap->number && heap->domain == domain && heap != but && !heap->ending)
-			bytes += gm_cached_empty(heap->cached);
-	}
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		if (heap != but && !heap->ending)
+			bytes += gm_cache_heap_empty(heap);
 	bytes += gm_cache_orphans_back();
 	if (bytes)
 		gm_cache_back_done(domain);
@@ -490,9 +390,9 @@ void gm_cache_release_ended(uint8_t domain)
 		return;
 	seen[domain] = left;
 	gm_cache_request.of_gone = true;
-	for (unsigned int i = 0; i < HEAPS; i++)
-		if (heap_at(i)->number && heap_at(i)->domain == domain && !heap_at(i)->ending)
-			bytes += gm_cached_release(heap_at(i)->cached);
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		if (!heap->ending)
+			bytes += gm_cache_heap_release(heap);
 	gm_cache_request.of_gone = false;
 	bytes += gm_cache_orphans_back();
 	if (bytes)
@@ -503,25 +403,18 @@ uint64_t gm_cache_idle_bytes(uint8_t domain)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; gm_cache_on() && i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (heap->number && heap->domain == domain)
-			bytes += gm_cached_idle_bytes(heap->cached);
-	}
+	for (struct gm_cache_heap *heap = NULL;
+	     gm_cache_on() && (heap = gm_cache_heap_next(heap, domain));)
+		bytes += gm_cache_heap_idle_bytes(heap);
 	return bytes;
 }
 
 bool gm_cache_idle_or_limbo(uint8_t domain)
 {
-	for (unsigned int i = 0; i < HEAPS; i++) {
-		struct gm_cache_heap *heap = heap_at(i);
-
-		if (heap->number && heap->domain == domain &&
-		    (gm_cached_idle_bytes(heap->cached) ||
-		     gm_reuse_limbo_bytes(gm_order_reuse(), heap->number)))
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		if (gm_cache_heap_idle_bytes(heap) ||
+		    gm_reuse_limbo_bytes(gm_order_reuse(), heap->number))
 			return true;
-	}
 	return false;
 }
 
@@ -529,7 +422,7 @@ int gm_cache_heaps_start(void)
 {
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		growth[i].rank = GM_RANK_GROWTH;
-	gm_cached_begin();
+	gm_cache_heap_begin();
 	gm_cache_page_map_of_process = gm_page_map_new(pages, NULL);
 	return gm_cache_page_map_of_process ? 0 : -ENOMEM;
 }

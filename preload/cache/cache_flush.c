@@ -86,14 +86,10 @@ void gm_cache_describe(uint8_t domain, struct gm_failure *failure)
 	failure->reserved_bytes = (uint64_t)stats.stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
 	failure->cached_bytes = failure->reserved_bytes -
 				(uint64_t)stats.stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
-		struct gm_cache_heap *heap = gm_cache_heap_at(i);
-		uint64_t largest;
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));) {
+		uint64_t largest = gm_cache_heap_largest_free(heap);
 
-		if (!heap->number || heap->domain != domain)
-			continue;
 		failure->limbo_bytes += gm_reuse_limbo_bytes(gm_order_reuse(), heap->number);
-		largest = gm_cached_largest_free(heap->cached);
 		if (largest > failure->largest_free_bytes)
 			failure->largest_free_bytes = largest;
 	}
@@ -105,12 +101,11 @@ void gm_cache_describe(uint8_t domain, struct gm_failure *failure)
 
 static struct gm_cache_heap *pool_of(uint8_t domain)
 {
-	for (unsigned int i = 0; gm_cache_on() && gm_cache_heap_at(i); i++) {
-		struct gm_cache_heap *heap = gm_cache_heap_at(i);
+	struct gm_cache_heap *heap = NULL;
 
-		if (heap->number && heap->domain == domain && heap->kind == GM_KIND_POOL)
+	while (gm_cache_on() && (heap = gm_cache_heap_next(heap, domain)))
+		if (heap->kind == GM_KIND_POOL)
 			return heap;
-	}
 	return NULL;
 }
 
@@ -121,8 +116,8 @@ bool gm_cache_pool(uint8_t domain, struct gm_cache_pool *ret_pool)
 	if (!heap)
 		return false;
 	ret_pool->segments = heap->segments;
-	gm_cached_used(heap->cached, &ret_pool->used, &ret_pool->used_high);
-	ret_pool->idle = gm_cached_idle_bytes(heap->cached);
+	gm_cache_heap_used(heap, &ret_pool->used, &ret_pool->used_high);
+	ret_pool->idle = gm_cache_heap_idle_bytes(heap);
 	return true;
 }
 
@@ -131,7 +126,7 @@ void gm_cache_pool_reset_high(uint8_t domain)
 	struct gm_cache_heap *heap = pool_of(domain);
 
 	if (heap)
-		gm_cached_reset_high(heap->cached);
+		gm_cache_heap_reset_high(heap);
 }
 
 void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
@@ -139,10 +134,10 @@ void gm_cache_pool_flush(uint8_t domain, uint64_t keep)
 	struct gm_cache_heap *heap = pool_of(domain);
 
 	/* Who has the lock may be waiting for what this thread does next. */
-	if (!heap || heap->segments <= keep || !gm_cached_idle_bytes(heap->cached) ||
+	if (!heap || heap->segments <= keep || !gm_cache_heap_idle_bytes(heap) ||
 	    !gm_cache_growth_try(domain))
 		return;
-	gm_cached_empty(heap->cached);
+	gm_cache_heap_empty(heap);
 	gm_cache_orphans_back();
 	gm_cache_back_wait(heap, BACK_NS);
 	gm_cache_growth_unlock(domain);

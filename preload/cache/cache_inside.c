@@ -10,30 +10,30 @@
 #include "allocator/page_map.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/cache/cache_inside.h"
-#include "preload/cache/cached.h"
+#include "preload/cache/cache_heap.h"
 #include "recorder/journal/recorder.h"
 
 /* False: @address lies in no segment of ours. */
-static bool look(CUdeviceptr address, struct gm_cached_view *ret_view)
+static bool look(CUdeviceptr address, struct gm_cache_view *ret_view)
 {
 	uint32_t block;
 
 	if (!gm_state_is_mine() || !gm_cache_on())
 		return false;
 	block = gm_page_map_find(gm_cache_page_map(), address);
-	return block && gm_cached_look(block, ret_view);
+	return block && gm_cache_heap_peek(block, ret_view);
 }
 
 bool gm_inside_covers(CUdeviceptr address)
 {
-	struct gm_cached_view view;
+	struct gm_cache_view view;
 
 	return look(address, &view);
 }
 
 CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result)
 {
-	struct gm_cached_view view;
+	struct gm_cache_view view;
 
 	if (result != CUDA_ERROR_INVALID_VALUE || !look(dptr, &view) || view.address != dptr ||
 	    view.state != GM_BLOCK_ACTIVE)
@@ -44,7 +44,7 @@ CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result)
 
 bool gm_inside_block(CUdeviceptr address, uint64_t *ret_base, uint64_t *ret_bytes)
 {
-	struct gm_cached_view view;
+	struct gm_cache_view view;
 
 	if (!look(address, &view) || view.state != GM_BLOCK_ACTIVE || address < view.address ||
 	    address - view.address >= view.requested)

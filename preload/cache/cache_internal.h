@@ -1,43 +1,15 @@
 /*
  * cache_internal.h - the heaps behind cudaMalloc and cudaMallocAsync, and their segments.
  *
- * Between cache.c (what a call gets) and preload/cache/cached.h (the heap and its records). Context: as
+ * Between cache.c (what a call gets) and preload/cache/cache_heap.h (the heap and its records). Context: as
  * cache.h.
  */
 #ifndef GM_PRELOAD_CACHE_INTERNAL_H
 #define GM_PRELOAD_CACHE_INTERNAL_H
 
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
 #include "preload/order/capture.h"
-#include "preload/cache/cached.h"
-
-/* A private stream that waits for what was freed on the stream of @key. */
-#define GM_CACHE_BEHIND 8u
-struct gm_cache_behind { CUstream stream; uint64_t key; };
-
-/* The private streams that a heap has in a context (id). */
-struct gm_cache_home {
-	uint32_t id;
-	CUstream back;			/* segments go back to the driver in its order */
-	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
-};
-
-struct gm_cache_heap {
-	_Atomic(uint32_t) number;	/* gm_cached_number, 0: it is gone */
-	uint32_t context;		/* id; 0: of a device's default pool */
-	struct gm_cached *cached;
-	_Atomic(uint32_t) home;		/* id of the context that @handle is */
-	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
-	struct gm_cache_home own;	/* there; but its id */
-	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
-	_Atomic(uint64_t) segments;	/* bytes got from the driver */
-	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
-	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
-	_Atomic(uint32_t) faulted;	/* the driver reports a sticky error: nothing is served. That error */
-	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
-	uint8_t domain, kind;
-	struct gm_cache_heap *next;	/* of those that are gone */
-};
 
 /* What the request under way on this thread looks like to the driver, and what it said. */
 struct gm_cache_request {
@@ -61,15 +33,15 @@ static inline bool gm_cache_is_last(const struct gm_cache_last *last,
 				    const struct gm_where *where)
 {
 	return __builtin_expect(last->heap && last->context == where->context &&
-				last->heap->number == last->number, 1);
+				last->heap->number == last->number && !last->heap->dead, 1);
 }
 
 /* The heap of context @where.context, made when there is none; NULL: it cannot be. */
-struct gm_cache_heap *gm_cache_heap_find(const struct gm_where *where);
-static inline struct gm_cache_heap *gm_cache_heap_of(const struct gm_where *where)
+struct gm_cache_heap *gm_cache_context_heap_find(const struct gm_where *where);
+static inline struct gm_cache_heap *gm_cache_context_heap(const struct gm_where *where)
 {
 	return gm_cache_is_last(&gm_cache_last, where) ? gm_cache_last.heap
-						       : gm_cache_heap_find(where);
+						       : gm_cache_context_heap_find(where);
 }
 
 /* The heap of the device's default pool. */
@@ -79,11 +51,6 @@ static inline struct gm_cache_heap *gm_cache_pool_heap(const struct gm_where *wh
 	return gm_cache_is_last(&gm_cache_last_pool, where) && gm_cache_last_pool.heap->handle
 		? gm_cache_last_pool.heap : gm_cache_pool_heap_find(where);
 }
-
-struct gm_cache_heap *gm_cache_heap_numbered(uint32_t number);
-
-/* The n-th place's, one without a number where it is free; NULL past the end. */
-struct gm_cache_heap *gm_cache_heap_at(unsigned int n);
 
 /* The growth lock of a device; false: it could not be had. Nothing that the GPU does is waited for
  * while it is held. */

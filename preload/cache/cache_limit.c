@@ -57,9 +57,8 @@ static uint64_t used_of(uint8_t domain)
 {
 	uint64_t bytes = 0;
 
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++)
-		if (gm_cache_heap_at(i)->number && gm_cache_heap_at(i)->domain == domain)
-			bytes += gm_cache_heap_at(i)->segments;
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		bytes += heap->segments;
 	return bytes;
 }
 
@@ -83,12 +82,8 @@ void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure)
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
 {
 	limits[domain] = limit_bytes;
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++) {
-		struct gm_cache_heap *heap = gm_cache_heap_at(i);
-
-		if (heap->number && heap->domain == domain)
-			gm_cached_set_limit(heap->cached, limit_bytes);
-	}
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
+		gm_cache_heap_set_limit(heap, limit_bytes);
 }
 
 void gm_cache_apply_limit(struct gm_cache_heap *heap)
@@ -96,7 +91,7 @@ void gm_cache_apply_limit(struct gm_cache_heap *heap)
 	uint64_t limit = limits[heap->domain];
 
 	if (limit)
-		gm_cached_set_limit(heap->cached, limit);
+		gm_cache_heap_set_limit(heap, limit);
 }
 
 void gm_cache_set_fraction(uint8_t domain, double fraction)

@@ -152,7 +152,7 @@ static uint64_t give_orphans_back(void)
 	uint64_t bytes = 0;
 
 	for (uint32_t n = waiting; n && (orphan = take_orphan(0)).address; n--) {
-		struct gm_cache_heap *heap = gm_cache_heap_numbered(orphan.number);
+		struct gm_cache_heap *heap = gm_cache_heap_by_number(orphan.number);
 		struct gm_visit visit;
 		bool done;
 

@@ -30,10 +30,8 @@ int gpumem_test_check(void)
 
 	if (!gm_cache_on())
 		return 0;
-	for (unsigned int i = 0; gm_cache_heap_at(i); i++)
-		if (gm_cache_heap_at(i)->number)
-			violations += gm_cached_check(gm_cache_heap_at(i)->cached) +
-				      !is_at_home(gm_cache_heap_at(i));
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, GM_DOMAIN_UNKNOWN));)
+		violations += gm_cache_heap_check(heap) + !is_at_home(heap);
 	return violations + gm_reuse_check(gm_order_reuse());
 }
 

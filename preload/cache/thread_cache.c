@@ -13,7 +13,7 @@
  * where each of them lies.
  *
  * The right to a block. Who frees one sets its state from active to freeing by a compare-and-swap,
- * before anything else (cached_free.c): a second free of it fails there, on whatever thread. From then on
+ * before anything else (cache_heap_free.c): a second free of it fails there, on whatever thread. From then on
  * the block is the freer's, until it is in the cache (its thread's) or in the heap (the domain lock's).
  *
  * Who is in a thread cache. A slot's @tcache_owner: its thread enters by one compare-and-swap and leaves by a
@@ -29,7 +29,7 @@
  *
  * Peaks. As far as the statistics go, a cached block is live until it is flushed; so they are never
  * below the truth while hits go by without a look at them. Nor above it: what may raise a peak flushes
- * every thread cache first, under the lock that it holds (cached_alloc.c). Whatever a thread does not find
+ * every thread cache first, under the lock that it holds (cache_heap_alloc.c). Whatever a thread does not find
  * flushes its own thread cache, so that for a program of one thread the heap decides as if there were
  * no thread caches; the other threads' are flushed when the heap finds nothing.
  *
@@ -83,7 +83,7 @@ static inline struct gm_tcache *tcache_in(struct gm_slot *slot, uint8_t domain)
 	return tcache;
 }
 
-static inline unsigned int place(const struct gm_cached *heap, uint64_t size, uint64_t stream,
+static inline unsigned int place(const struct gm_cache_heap *heap, uint64_t size, uint64_t stream,
 				 uint16_t module)
 {
 	uint64_t n = size ^ stream ^ ((uint64_t)heap->number << 48 | (uint64_t)module << 32);
@@ -92,7 +92,7 @@ static inline unsigned int place(const struct gm_cached *heap, uint64_t size, ui
 	return (unsigned int)(n * UINT64_C(0x9e3779b97f4a7c15) >> 60);
 }
 
-static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap, uint64_t size,
+static inline bool is_of(const struct gm_bin *bin, const struct gm_cache_heap *heap, uint64_t size,
 			 uint64_t stream, uint16_t module)
 {
 	return bin->heap == heap && bin->size == size && bin->stream == stream &&
@@ -100,7 +100,7 @@ static inline bool is_of(const struct gm_bin *bin, const struct gm_cached *heap,
 }
 
 /* One of two places; GM_TALLIES: in neither is a bin of such blocks. */
-static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct gm_cached *heap,
+static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct gm_cache_heap *heap,
 				  uint64_t size, uint64_t stream, uint16_t module)
 {
 	unsigned int i = place(heap, size, stream, module);
@@ -111,11 +111,11 @@ static inline unsigned int bin_of(const struct gm_tcache *tcache, const struct g
 	return is_of(&tcache->bins[i], heap, size, stream, module) ? i : GM_TALLIES;
 }
 
-static inline uint64_t round_up(const struct gm_cached *heap, uint64_t bytes)
+static inline uint64_t round_up(const struct gm_cache_heap *heap, uint64_t bytes)
 {
 	if (gm_likely(heap->plain))
 		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
-	return gm_heap_round(&heap->heap.config, bytes);
+	return gm_heap_round(&heap->heap->config, bytes);
 }
 
 /* Filled in place: a copy of what was just stored, word by word, would wait for those stores. */
@@ -208,12 +208,12 @@ static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i,
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
 	__atomic_store_n(&block->requested, alloc->requested, __ATOMIC_RELAXED);
-	gm_cached_describe(&change, alloc, id, stamp_of_own(slot));
+	gm_cache_heap_describe(&change, alloc, id, stamp_of_own(slot));
 	gm_set_release(&block->state, GM_BLOCK_ACTIVE);
 	done(tcache->record);
 }
 
-uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc)
+uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc)
 {
 	uint64_t size = round_up(heap, alloc->requested);
 	uint32_t id = GM_NONE;
@@ -243,7 +243,7 @@ uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *al
 }
 
 /* A bin with room for @block, perhaps an unused one; GM_TALLIES: there is none. */
-static inline unsigned int room_for(const struct gm_cached *heap, struct gm_tcache *tcache,
+static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_tcache *tcache,
 				    const struct gm_block *block)
 {
 	unsigned int i = bin_of(tcache, heap, block->size, block->stream, block->module);
@@ -263,7 +263,7 @@ static inline unsigned int room_for(const struct gm_cached *heap, struct gm_tcac
 }
 
 /* A tally of nothing: what it is of needs no undo. */
-static void begin_bin(struct gm_cached *heap, struct gm_tcache *tcache, unsigned int i,
+static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, unsigned int i,
 		      const struct gm_block *block)
 {
 	struct gm_tally *tally = &tcache->record->tallies[i];
@@ -273,13 +273,13 @@ static void begin_bin(struct gm_cached *heap, struct gm_tcache *tcache, unsigned
 	bin->size = tally->size = block->size;
 	bin->module = tally->module = block->module;
 	bin->misses = 0;
-	tally->kind = heap->setup.kind;
+	tally->kind = heap->kind;
 	bin->heap = heap;
 	gm_set(&tcache->bins_used, gm_get(&tcache->bins_used) + 1);
 }
 
 static void put(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, uint32_t id,
-		uint64_t op, const struct gm_cached_free *how)
+		uint64_t op, const struct gm_cache_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
@@ -293,15 +293,15 @@ static void put(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i, 
 	tally->puts++;
 	tally->put_bytes += block->requested;
 	block->op = change.op;
-	gm_cached_trace(&change, block, how, actions, 2);
+	gm_cache_heap_trace(&change, block, how, actions, 2);
 	gm_set_release(&block->state, GM_BLOCK_CACHED);
 	bin->ids[bin->count] = id;
 	count_cached(tcache, bin, 1);
 	done(tcache->record);
 }
 
-bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
-		 const struct gm_cached_free *how)
+bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
+		 const struct gm_cache_free *how)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_tcache *tcache;

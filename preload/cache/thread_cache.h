@@ -7,7 +7,7 @@
 #ifndef GM_THREAD_CACHE_H
 #define GM_THREAD_CACHE_H
 
-#include "preload/cache/cached_internal.h"
+#include "preload/cache/cache_heap_internal.h"
 
 #define GM_BIN_BLOCKS 32u
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
@@ -21,7 +21,7 @@
 
 /* Cached blocks that are alike; its tally is the one of the same place. */
 struct gm_bin {
-	struct gm_cached *heap;		/* NULL: unused, and so is the tally */
+	struct gm_cache_heap *heap;		/* NULL: unused, and so is the tally */
 	uint64_t stream, size;
 	uint16_t module;
 	uint32_t count, misses;
@@ -48,12 +48,12 @@ struct gm_tcache {
 /* ---- thread_cache.c ---- */
 
 /* Without a lock: a block of this thread's cache serves @alloc; it is handed out, recorded and described.
- * GM_NONE: there is none. @op as in gm_cached_alloc. */
-uint32_t gm_tcache_take(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc);
+ * GM_NONE: there is none. @op as in gm_cache_heap_alloc. */
+uint32_t gm_tcache_take(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc);
 /* Without a lock: a block that the caller is freeing (GM_BLOCK_FREEING) and that may be handed out
  * (gm_tcache_wants) goes into its cache. False: nothing was done. */
-bool gm_tcache_put(struct gm_cached *heap, uint32_t id, uint64_t op,
-		   const struct gm_cached_free *how);
+bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
+		   const struct gm_cache_free *how);
 
 /* ---- thread_cache_flush.c ---- */
 
@@ -65,7 +65,7 @@ void gm_tcache_begin(void);
  * cannot be kept out keeps its blocks. */
 void gm_tcache_empty_own(struct gm_section *section, bool stale);
 void gm_tcache_empty_all(struct gm_section *section);
-void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section);
+void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
 
 /* All of @domain, without a lock; or with the lock of @change, before a transaction of it. */
 void gm_tcache_flush(uint8_t domain);
@@ -133,7 +133,7 @@ static inline bool gm_tcache_has(uint8_t domain)
 
 /* Is a block of @size that is being freed of those that may be cached? Where sizes do not come again,
  * what is cached goes to its neighbours at the next request, at some cost: then it goes there at once. */
-static inline bool gm_tcache_wants(const struct gm_cached *heap, uint64_t size)
+static inline bool gm_tcache_wants(const struct gm_cache_heap *heap, uint64_t size)
 {
 	struct gm_tcache *tcache;
 	uint32_t tries;

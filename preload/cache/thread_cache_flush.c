@@ -9,7 +9,7 @@
  */
 #include "allocator/lock.h"
 #include "preload/cache/thread_cache.h"
-#include "preload/cache/cached_section.h"
+#include "preload/cache/cache_section.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
 
@@ -81,7 +81,7 @@ static bool make_locked(struct gm_slot *slot, uint8_t domain)
 		return true;
 	if (gm_get(&gm_region(GM_REGION_TCACHES)->refused))
 		return false;
-	tcache = gm_cached_memory(sizeof(*tcache));
+	tcache = gm_cache_heap_memory(sizeof(*tcache));
 	id = tcache ? gm_region_take(GM_REGION_TCACHES, false) : 0;
 	if (!id)
 		return false;
@@ -113,14 +113,14 @@ bool gm_tcache_make(uint8_t domain)
 /* ---- what a tally says, into the statistics ---- */
 
 /* The tally into the statistics, the rows and the bytes that live. */
-static void fold(struct gm_cached *heap, struct gm_tally *tally)
+static void fold(struct gm_cache_heap *heap, struct gm_tally *tally)
 {
 	struct gm_flow flow = gm_tally_flow(tally);
-	struct gm_stats *stats = heap->heap.stats;
+	struct gm_stats *stats = heap->heap->stats;
 
 	gm_undo_note_words(&heap->undo, stats, sizeof(*stats) / sizeof(uint64_t));
 	gm_tally_count(tally, stats);
-	gm_cached_move(heap, &flow, tally->taken_bytes - tally->put_bytes);
+	gm_cache_heap_move(heap, &flow, tally->taken_bytes - tally->put_bytes);
 	gm_undo_note_words(&heap->undo, tally, GM_TALLY_WORDS);
 	tally->takes = tally->puts = tally->taken_bytes = tally->put_bytes = 0;
 }
@@ -128,7 +128,7 @@ static void fold(struct gm_cached *heap, struct gm_tally *tally)
 /* ---- flush ---- */
 
 /* Of a heap that is dropped a block may be gone: its thread could not be kept out then. */
-static bool is_there(const struct gm_cached *heap, uint32_t id)
+static bool is_there(const struct gm_cache_heap *heap, uint32_t id)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
 
@@ -136,16 +136,16 @@ static bool is_there(const struct gm_cached *heap, uint32_t id)
 	       gm_get(&gm_rec.segments[block->segment].heap) == heap->number;
 }
 
-static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct gm_tcache *tcache,
+static void empty_bin(struct gm_cache_heap *heap, struct gm_section *section, struct gm_tcache *tcache,
 		      unsigned int i)
 {
 	struct gm_tally *tally = &tcache->record->tallies[i];
 	struct gm_bin *bin = &tcache->bins[i];
 
-	if (heap->held)			/* it could not be had when that began */
+	if (heap->suspended)			/* it could not be had when that began */
 		return;
 	/* They were found when the blocks were handed out: nothing is made. */
-	if (!gm_cached_rows(heap, tally->module, section->change.writer.nested))
+	if (!gm_cache_heap_rows(heap, tally->module, section->change.writer.nested))
 		return;
 	if (tally->takes || tally->puts) {
 		gm_section_turn(heap, section);
@@ -159,7 +159,7 @@ static void empty_bin(struct gm_cached *heap, struct gm_section *section, struct
 		if (gm_unlikely(gm_get(&heap->dead)) && !is_there(heap, id))
 			continue;
 		gm_section_turn(heap, section);
-		gm_heap_put_back(&heap->heap, id);
+		gm_heap_put_back(heap->heap, id);
 		gm_section_close(heap, section);
 	}
 	bin->heap = NULL;
@@ -175,7 +175,7 @@ static void in_vain(_Atomic(uint32_t) *vain, uint32_t blocks)
 
 /* @heap: only what is of it; NULL: everything. */
 static void empty(struct gm_section *section, struct gm_tcache *tcache,
-		  const struct gm_cached *heap)
+		  const struct gm_cache_heap *heap)
 {
 	/* A nested call may have interrupted the very thread that is in there. */
 	if (section->change.writer.nested || !gm_slot_hold(tcache->slot, HOLD_NS))
@@ -218,7 +218,7 @@ void gm_tcache_flush_locked(const struct gm_change *change)
 		gm_tcache_empty_all(&section);
 }
 
-void gm_tcache_drop(struct gm_cached *heap, struct gm_section *section)
+void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	struct gm_tcache *tcache = gm_tcache_first(heap->domain);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
 #include "preload/cache/cache_inside.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/imports.h"
@@ -59,7 +60,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	block = gm_cache_block(dptr, &copy);
 	if (block ? dptr - copy.address >= copy.requested : gm_cache_covers(dptr))
 		return gm_leave(CUDA_ERROR_INVALID_VALUE);	/* freed, or past its bytes */
-	if (block && (!gm_cache_segment(block, &segment) ||
+	if (block && (!gm_cache_heap_segment(block, &segment) ||
 		      !gm_part_write(&handle, copy.address - segment.address, copy.requested,
 				     segment.size)))
 		return gm_leave(CUDA_ERROR_INVALID_VALUE);

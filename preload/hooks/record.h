@@ -47,7 +47,7 @@ void gm_alloc_begin(struct gm_call *call, const char *entry, enum gm_kind kind,
 
 /* The same in two steps: who asks and for what; then, unless it was served from what is free, the
  * operation is shown as under way. What never leaves our code is done or not done for every reader
- * (preload/cache/cached.h), and needs no second step. */
+ * (preload/cache/cache_heap.h), and needs no second step. */
 void gm_alloc_prepare(struct gm_call *call, const char *entry, enum gm_kind kind,
 		      uint64_t requested, const void *caller);
 void gm_alloc_flight(struct gm_call *call);

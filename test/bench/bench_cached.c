@@ -22,7 +22,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/page_map.h"
-#include "preload/cache/cached.h"
+#include "preload/cache/cache_heap.h"
 #include "test/unit/journal/aux_forget.h"
 
 #define ROUNDS_MOST 64
@@ -78,7 +78,7 @@ static struct {
 	struct gm_stats stats;
 	struct gm_undo undo;
 	struct gm_lock lock;
-	struct gm_heap heap;
+	struct gm_heap *heap;
 } plain;
 
 static uint32_t segment_new(void *arg)
@@ -131,7 +131,7 @@ static uint32_t plain_alloc(uint64_t bytes, uint64_t *ret_address)
 	uint32_t id = GM_NONE;
 
 	gm_lock(&plain.lock);
-	gm_heap_alloc(&plain.heap, &request, &id);
+	gm_heap_alloc(plain.heap, &request, &id);
 	gm_unlock(&plain.lock);
 	*ret_address = plain.blocks[id].address;
 	return id;
@@ -141,14 +141,14 @@ static void plain_free(uint32_t id, uint64_t address)
 {
 	(void)address;
 	gm_lock(&plain.lock);
-	gm_heap_free_requested(&plain.heap, id);
-	gm_heap_free_completed(&plain.heap, id);
+	gm_heap_free_requested(plain.heap, id);
+	gm_heap_free_completed(plain.heap, id);
 	gm_unlock(&plain.lock);
 }
 
 /* ---- the heap in the journal ---- */
 
-static struct gm_cached *cached;
+static struct gm_cache_heap *cached;
 static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
 
 static uint32_t cached_alloc(uint64_t bytes, uint64_t *ret_address)
@@ -156,9 +156,9 @@ static uint32_t cached_alloc(uint64_t bytes, uint64_t *ret_address)
 	struct gm_alloc alloc = { .requested = bytes, .stream = KEY, .module = 3 };
 	uint32_t id = GM_NONE;
 
-	if (gm_cached_alloc(cached, 0, &alloc, &id) == -EAGAIN) {
+	if (gm_cache_heap_alloc(cached, 0, &alloc, &id) == -EAGAIN) {
 		pthread_mutex_lock(&growth);
-		gm_cached_grow(cached, 0, &alloc, &id);
+		gm_cache_heap_grow(cached, 0, &alloc, &id);
 		pthread_mutex_unlock(&growth);
 	}
 	*ret_address = alloc.address;
@@ -176,9 +176,9 @@ static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 
 static void cached_free(uint32_t id, uint64_t address)
 {
-	struct gm_cached_free how = { .now = at_once };
+	struct gm_cache_free how = { .now = at_once };
 
-	gm_cached_free(gm_cached_of(id, NULL), 0, id, address, &how);
+	gm_cache_heap_free(gm_cache_heap_of(id, NULL), 0, id, address, &how);
 }
 
 /* ---- rows ---- */
@@ -382,7 +382,8 @@ static int prepare_plain(void)
 	setup.map = gm_page_map_new(memory, NULL);
 	if (!plain.segments || !plain.blocks || !setup.links || !setup.map)
 		return -1;
-	return gm_heap_init(&plain.heap, &setup);
+	plain.heap = gm_heap_new(&setup);
+	return plain.heap ? 0 : -ENOMEM;
 }
 
 static int prepare_cached(uint64_t history)
@@ -390,9 +391,9 @@ static int prepare_cached(uint64_t history)
 	struct gm_recorder_config config = { .place = "", .history_events = history, .output = "",
 					     .version = "bench", .rank = -1 };
 	struct gm_heap_config heap_config;
-	struct gm_cached_setup setup = { .config = &heap_config, .driver_alloc = driver_alloc,
-					 .driver_free = driver_free, .context = 1,
-					 .thread_cache = true };
+	static const struct gm_cache_driver driver = { .alloc = driver_alloc, .free = driver_free };
+	struct gm_cache_heap_setup setup = { .config = &heap_config, .driver = &driver, .context = 1,
+					     .thread_cache = true };
 	struct gm_recorder_report report;
 	int r = gm_recorder_start(&config, &report);
 
@@ -400,10 +401,10 @@ static int prepare_cached(uint64_t history)
 		printf("no journal: %s (%s)\n", strerror(-r), report.note);
 		return r;
 	}
-	gm_cached_begin();
+	gm_cache_heap_begin();
 	gm_heap_config_default(&heap_config);
 	setup.map = gm_page_map_new(memory, NULL);
-	return setup.map ? gm_cached_new(&setup, &cached) : -ENOMEM;
+	return setup.map ? gm_cache_heap_new(&setup, &cached) : -ENOMEM;
 }
 
 int main(int argc, char **argv)

@@ -91,7 +91,7 @@ static CUdeviceptr base_of(CUdeviceptr ptr)
 
 	ck_assert_uint_ne(id, 0);
 	ck_assert_uint_eq(block.address, ptr);
-	ck_assert(gm_cache_segment(id, &segment));
+	ck_assert(gm_cache_heap_segment(id, &segment));
 	return segment.address;
 }
 

@@ -4,6 +4,7 @@
  * the locks of a growing heap are held. On the fake driver, through the hooks.
  */
 #include "preload/cache/cache.h"
+#include "preload/cache/cache_heap.h"
 #include "preload/cache/writers.h"
 #include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
@@ -65,7 +66,7 @@ static void setup(void)
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAlloc_v2(&a, 5000));
 	OK(cuMemAlloc_v2(&b, 5000));
-	ck_assert(gm_cache_segment(gm_cache_block(b, &block), &segment));
+	ck_assert(gm_cache_heap_segment(gm_cache_block(b, &block), &segment));
 	ck_assert_uint_eq(segment.address, a);
 	ck_assert_uint_gt(b, a);
 	ck_assert_uint_lt(b, a + segment.size);

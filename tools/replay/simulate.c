@@ -16,7 +16,7 @@
 
 struct simulation {
 	const struct gm_trace *trace;
-	struct gm_heap heap;
+	struct gm_heap *heap;
 	struct gm_undo undo;		/* empty: nothing to take back here */
 	struct gm_stats stats;
 	struct gm_segment *segments;
@@ -213,7 +213,7 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 
 	if (!line->bytes)
 		return;			/* a null pointer: it is in no pool */
-	r = gm_heap_alloc(&sim->heap, &request, &id);
+	r = gm_heap_alloc(sim->heap, &request, &id);
 	sim->result->allocations++;
 	if (r == -ENOMEM || (r && !sim->follow)) {	/* larger than the heap's own limit: likewise */
 		refuse(sim, line->bytes);
@@ -246,14 +246,14 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 	uint32_t id = GM_NONE;
 
 	/* Without a limit it would always be served: that says nothing, and is no part of the peak. */
-	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap.config.limit == GM_HEAP_UNLIMITED))
+	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap->config.limit == GM_HEAP_UNLIMITED))
 		return;
-	if (gm_heap_alloc(&sim->heap, &request, &id)) {
+	if (gm_heap_alloc(sim->heap, &request, &id)) {
 		refuse(sim, line->bytes);
 		return;
 	}
-	gm_heap_free_requested(&sim->heap, id);
-	gm_heap_free_completed(&sim->heap, id);
+	gm_heap_free_requested(sim->heap, id);
+	gm_heap_free_completed(sim->heap, id);
 }
 
 /* Memory that the cache does not serve. Where there is none the cache is emptied for it. */
@@ -262,7 +262,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 	uint64_t freed;
 
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
-		gm_heap_empty(&sim->heap, &freed);
+		gm_heap_empty(sim->heap, &freed);
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
 		refuse(sim, line->bytes);
 		sim->result->missed++;
@@ -280,13 +280,13 @@ static void request(struct simulation *sim, uint32_t block)
 	if (!block || sim->blocks[block].state != GM_BLOCK_ACTIVE)
 		return;
 	sim->live -= sim->blocks[block].requested;
-	gm_heap_free_requested(&sim->heap, block);
+	gm_heap_free_requested(sim->heap, block);
 }
 
 static void complete(struct simulation *sim, uint32_t *block)
 {
 	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING)
-		gm_heap_free_completed(&sim->heap, *block);
+		gm_heap_free_completed(sim->heap, *block);
 	*block = GM_NONE;
 }
 
@@ -310,7 +310,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		complete(sim, block);
 		break;
 	case GM_TRACE_EMPTY:
-		gm_heap_empty(&sim->heap, &freed);
+		gm_heap_empty(sim->heap, &freed);
 		break;
 	case GM_TRACE_TRY:
 		attempt(sim, line);
@@ -356,7 +356,8 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 		if (!setup.map)
 			return -ENOMEM;
 	}
-	return gm_heap_init(&sim->heap, &setup);
+	sim->heap = gm_heap_new(&setup);
+	return sim->heap ? 0 : -ENOMEM;
 }
 
 static void finish(struct simulation *sim)
@@ -377,9 +378,9 @@ static void follow_recording(struct simulation *sim)
 	for (size_t i = 0; i < sim->trace->count && !sim->result->difference[0]; i++) {
 		step(sim, &sim->trace->lines[i]);
 		if (i % CHECK_EVERY == 0)
-			sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
+			sim->result->violations += gm_heap_check(sim->heap, sim->first_segment);
 	}
-	sim->result->violations += gm_heap_check(&sim->heap, sim->first_segment);
+	sim->result->violations += gm_heap_check(sim->heap, sim->first_segment);
 }
 
 int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/heap.h"
+#include "allocator/segments_heap.h"
 
 #define SEGMENTS 4096u
 #define BLOCKS 32768u
 
 struct world {
-	struct gm_heap heap;
+	struct gm_heap *heap;
 	struct gm_undo undo;
 	struct gm_stats stats;
 	struct gm_segment segments[SEGMENTS];
@@ -120,8 +120,9 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	w->used -= bytes;
 }
 
-static bool lock(void *arg)
+static bool lock(void *arg, bool grown)
 {
+	(void)grown;
 	return ((struct world *)arg)->locked = true;
 }
 
@@ -163,7 +164,8 @@ static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 		.links = w->links, .memory = memory, .memory_arg = w,
 		.map = gm_page_map_new(memory, w) };
 	ck_assert(setup.map != NULL);
-	ck_assert_int_eq(gm_heap_init(&w->heap, &setup), 0);
+	w->heap = gm_heap_new(&setup);
+	ck_assert_ptr_nonnull(w->heap);
 	w->locked = true;
 	return w;
 }
@@ -221,7 +223,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 				w->fail_driver = 1 + (unsigned int)(rnd(&seed) % 3);
 			else if (dice < 5)
 				w->fail_memory = 1;
-			r = gm_heap_alloc(&w->heap, &request, &id);
+			r = gm_heap_alloc(w->heap, &request, &id);
 			w->fail_records = w->fail_driver = w->fail_memory = 0;
 			if (r) {
 				ck_assert(r == -ENOMEM || r == -ENOSPC);
@@ -233,33 +235,33 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 		} else if (dice < 85 && lives && pendings < 512) {
 			unsigned int n = (unsigned int)(rnd(&seed) % lives);
 
-			gm_heap_free_requested(&w->heap, live[n]);
+			gm_heap_free_requested(w->heap, live[n]);
 			pending[pendings++] = live[n];
 			live[n] = live[--lives];
 		} else if (dice < 99 && pendings) {
 			unsigned int n = (unsigned int)(rnd(&seed) % pendings);
 
-			gm_heap_free_completed(&w->heap, pending[n]);
+			gm_heap_free_completed(w->heap, pending[n]);
 			pending[n] = pending[--pendings];
 		} else {
 			uint64_t bytes;
 
-			ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
+			ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
 		}
 		ck_assert(w->locked);
-		ck_assert_msg(!gm_heap_check(&w->heap, w->first_segment), "step %d", i);
-		ck_assert_uint_eq(w->used, w->heap.reserved);
+		ck_assert_msg(!gm_heap_check(w->heap, w->first_segment), "step %d", i);
+		ck_assert_uint_eq(w->used, w->heap->reserved);
 	}
 	while (lives) {
-		gm_heap_free_requested(&w->heap, live[--lives]);
-		gm_heap_free_completed(&w->heap, live[lives]);
+		gm_heap_free_requested(w->heap, live[--lives]);
+		gm_heap_free_completed(w->heap, live[lives]);
 	}
 	while (pendings)
-		gm_heap_free_completed(&w->heap, pending[--pendings]);
-	ck_assert_int_eq(gm_heap_empty(&w->heap, &w->given_back), 0);
+		gm_heap_free_completed(w->heap, pending[--pendings]);
+	ck_assert_int_eq(gm_heap_empty(w->heap, &w->given_back), 0);
 	ck_assert_uint_eq(w->used, 0);
 	ck_assert_uint_eq(w->first_segment, GM_NONE);
-	ck_assert(!gm_heap_check(&w->heap, w->first_segment));
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	end(w);
 }
 
@@ -339,13 +341,13 @@ START_TEST(every_failure)
 				struct gm_heap_request request = { some_bytes(&seed), (uint64_t)i % 9 };
 
 				if (lives == 64 || (lives && rnd(&seed) % 3 == 0)) {
-					gm_heap_free_requested(&w->heap, live[--lives]);
-					gm_heap_free_completed(&w->heap, live[lives]);
-				} else if (!gm_heap_alloc(&w->heap, &request, &live[lives])) {
+					gm_heap_free_requested(w->heap, live[--lives]);
+					gm_heap_free_completed(w->heap, live[lives]);
+				} else if (!gm_heap_alloc(w->heap, &request, &live[lives])) {
 					lives++;
 				}
-				ck_assert(!gm_heap_check(&w->heap, w->first_segment));
-				ck_assert_uint_eq(w->used, w->heap.reserved);
+				ck_assert(!gm_heap_check(w->heap, w->first_segment));
+				ck_assert_uint_eq(w->used, w->heap->reserved);
 			}
 			left = *countdown;
 			end(w);
@@ -363,9 +365,9 @@ START_TEST(limits)
 	struct gm_heap_request absurd = { UINT64_C(1) << 60, 0 };
 	uint32_t id;
 
-	ck_assert_int_eq(gm_heap_alloc(&w->heap, &absurd, &id), -E2BIG);
-	ck_assert_int_eq(gm_heap_alloc(&w->heap, &small, &id), 0);
-	ck_assert_int_eq(gm_heap_alloc(&w->heap, &large, &id), -ENOMEM);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &absurd, &id), -E2BIG);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &small, &id), 0);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &large, &id), -ENOMEM);
 	ck_assert_int_eq(w->stats.num_ooms, 1);
 	ck_assert_int_eq(w->stats.num_alloc_retries, 1);
 	ck_assert_uint_eq(w->driver_calls, 1);
@@ -385,12 +387,12 @@ START_TEST(sizes_without_end)
 	const uint32_t count = sizeof(sizes) / sizeof(sizes[0]);
 	struct world *w = begin("", GM_HEAP_UNLIMITED, UINT64_MAX);
 	struct gm_heap_request request = { (UINT64_C(1) << 60) - 1, 0 };
-	struct gm_free_set *set = &w->heap.pool[1];
+	struct gm_free_set *set = &gm_segments(w->heap)->pool[1];
 	uint32_t id;
 
-	ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), -ENOSPC);	/* no address is that large */
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &request, &id), -ENOSPC);	/* no address is that large */
 	ck_assert_uint_eq(w->used, 0);
-	ck_assert(!gm_heap_check(&w->heap, w->first_segment));
+	ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	for (uint32_t i = 0; i < count; i++) {
 		w->blocks[100 + i] = (struct gm_block){ .size = sizes[i], .address = i };
 		ck_assert_int_eq(gm_free_set_insert(set, 100 + i, 0), 0);
@@ -422,8 +424,8 @@ START_TEST(totals_without_end)
 	uint32_t id;
 
 	stat->allocated = stat->freed = INT64_MAX;
-	ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), 0);
-	gm_heap_free(&w->heap, id);
+	ck_assert_int_eq(gm_heap_alloc(w->heap, &request, &id), 0);
+	gm_heap_free(w->heap, id);
 	ck_assert_int_eq(stat->allocated, INT64_MIN + 511);
 	ck_assert_int_eq(stat->freed, INT64_MIN + 511);
 	end(w);
@@ -442,27 +444,27 @@ START_TEST(streams_come_and_go)
 		struct gm_heap_request request = { 1 + i % 3 * 1500000, i + 1 };
 		uint32_t id;
 
-		ck_assert_int_eq(gm_heap_alloc(&w->heap, &request, &id), 0);
+		ck_assert_int_eq(gm_heap_alloc(w->heap, &request, &id), 0);
 		if (i % 50)
-			gm_heap_free(&w->heap, id);
+			gm_heap_free(w->heap, id);
 		else
 			kept[i / 50] = id;
 		if (i % 10)
 			continue;
-		ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
-		ck_assert(!gm_heap_check(&w->heap, w->first_segment));
+		ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
+		ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	}
 	ck_assert_uint_lt(w->given, 800);
 	for (uint32_t i = 0; i < 200; i++) {
 		struct gm_heap_request request = { w->blocks[kept[i]].requested, 1 + i * 50 };
 		uint32_t id;
 
-		gm_heap_free(&w->heap, kept[i]);
-		ck_assert_int_eq(gm_heap_find(&w->heap, &request, &id), 0);
+		gm_heap_free(w->heap, kept[i]);
+		ck_assert_int_eq(gm_heap_find(w->heap, &request, &id), 0);
 		ck_assert_uint_eq(w->blocks[id].address, w->blocks[kept[i]].address);
-		gm_heap_free(&w->heap, id);
+		gm_heap_free(w->heap, id);
 	}
-	ck_assert_int_eq(gm_heap_empty(&w->heap, &bytes), 0);
+	ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
 	ck_assert_uint_eq(w->used, 0);
 	end(w);
 }

@@ -46,7 +46,7 @@ static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *re
 		aux_driver.between();
 	pthread_mutex_lock(&mutex);
 	aux_driver.calls++;
-	if (arg) {
+	if (((struct gm_cache_heap *)arg)->context >= AUX_ENDLESS) {
 		*ret_address = aux_driver.next += bytes;
 		aux_driver.next += bytes;
 		r = 0;
@@ -65,7 +65,7 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	(void)stream;
 	if (aux_driver.between)
 		aux_driver.between();
-	if (arg)
+	if (((struct gm_cache_heap *)arg)->context >= AUX_ENDLESS)
 		return;
 	pthread_mutex_lock(&mutex);
 	/* Of an assertion that holds libcheck writes, too, and who is killed at that spoils its pipe. */
@@ -84,25 +84,25 @@ static void settle(void *arg)
 		aux_driver.settle();
 }
 
-struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
+struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
 			   uint64_t limit)
 {
 	struct gm_heap_config config;
-	struct gm_cached_setup setup = {
-		.config = &config, .driver_alloc = driver_alloc, .driver_free = driver_free,
-		.settle = settle, .context = context, .domain = domain, .kind = kind,
-		.thread_cache = aux_tcache,
+	static const struct gm_cache_driver driver = { .alloc = driver_alloc, .free = driver_free,
+						       .synchronize = settle };
+	struct gm_cache_heap_setup setup = {
+		.config = &config, .driver = &driver, .context = context, .domain = domain,
+		.kind = kind, .thread_cache = aux_tcache,
 	};
-	struct gm_cached *heap = NULL;
+	struct gm_cache_heap *heap = NULL;
 	char error[160];
 
 	if (!gm_get(&gm_rec.caches))		/* a new journal */
-		gm_cached_begin();
+		gm_cache_heap_begin();
 	gm_heap_config_default(&config);
 	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
 	config.limit = limit;
-	setup.arg = context >= AUX_ENDLESS ? &aux_driver : NULL;
-	ck_assert_int_eq(gm_cached_new(&setup, &heap), 0);
+	ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), 0);
 	return heap;
 }
 
@@ -111,13 +111,13 @@ struct gm_alloc aux_request(uint64_t bytes, uint64_t stream, uint16_t module)
 	return (struct gm_alloc){ .requested = bytes, .stream = stream, .module = module };
 }
 
-int aux_serve(struct gm_cached *heap, struct gm_alloc *alloc, uint32_t *ret_block)
+int aux_serve(struct gm_cache_heap *heap, struct gm_alloc *alloc, uint32_t *ret_block)
 {
 	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, alloc->requested);
-	int r = gm_cached_alloc(heap, op, alloc, ret_block);
+	int r = gm_cache_heap_alloc(heap, op, alloc, ret_block);
 
 	if (r == -EAGAIN)
-		r = gm_cached_grow(heap, op, alloc, ret_block);
+		r = gm_cache_heap_grow(heap, op, alloc, ret_block);
 	gm_op_end(op);
 	return r;
 }
@@ -130,20 +130,20 @@ static bool answer(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 	return *(bool *)arg;
 }
 
-int aux_release(struct gm_cached *heap, uint32_t block, uint64_t address, bool now)
+int aux_release(struct gm_cache_heap *heap, uint32_t block, uint64_t address, bool now)
 {
-	struct gm_cached_free how = { .tsc = gm_stamp_before(), .now = answer, .arg = &now,
+	struct gm_cache_free how = { .tsc = gm_stamp_before(), .now = answer, .arg = &now,
 				      .stack = GM_STACK_OF_BLOCK };
 	uint64_t op = gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, address, 0);
-	int r = gm_cached_free(heap, op, block, address, &how);
+	int r = gm_cache_heap_free(heap, op, block, address, &how);
 
 	gm_op_end(op);
 	return r;
 }
 
-void aux_complete(struct gm_cached *heap, uint32_t block)
+void aux_complete(struct gm_cache_heap *heap, uint32_t block)
 {
-	struct gm_reuse_item item = { .block = block, .owner = gm_cached_number(heap) };
+	struct gm_reuse_item item = { .block = block, .owner = heap->number };
 
-	gm_cached_complete(&item, 1);
+	gm_cache_heap_complete(&item, 1);
 }

@@ -6,7 +6,7 @@
 #define GM_TEST_AUX_CACHED_H
 
 #include "allocator/reuse.h"
-#include "preload/cache/cached.h"
+#include "preload/cache/cache_heap.h"
 
 struct aux_driver {
 	uint64_t next, used, capacity;	/* addresses from 0x7e0000000000 */
@@ -24,17 +24,17 @@ void aux_driver_begin(uint64_t capacity);
 #define AUX_ENDLESS 100u
 
 /* A heap on it; the test fails when there is none. @conf as PYTORCH_CUDA_ALLOC_CONF. */
-struct gm_cached *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
+struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, const char *conf,
 			   uint64_t limit);
 
 /* A request of @module's. */
 struct gm_alloc aux_request(uint64_t bytes, uint64_t stream, uint16_t module);
 
 /* From a free block, else by growth; as the hooks do it. */
-int aux_serve(struct gm_cached *heap, struct gm_alloc *alloc, uint32_t *ret_block);
+int aux_serve(struct gm_cache_heap *heap, struct gm_alloc *alloc, uint32_t *ret_block);
 
 /* Free @block; @now: it may be reused at once. */
-int aux_release(struct gm_cached *heap, uint32_t block, uint64_t address, bool now);
-void aux_complete(struct gm_cached *heap, uint32_t block);
+int aux_release(struct gm_cache_heap *heap, uint32_t block, uint64_t address, bool now);
+void aux_complete(struct gm_cache_heap *heap, uint32_t block);
 
 #endif

@@ -36,7 +36,7 @@ struct one {
 
 static struct {
 	uint64_t seed;
-	struct gm_cached *heap[HEAPS];
+	struct gm_cache_heap *heap[HEAPS];
 	struct one live[BLOCKS], pending[BLOCKS], passed[BLOCKS];
 	unsigned int lives, pendings, passes;
 	uint64_t passed_next;
@@ -118,10 +118,10 @@ static void complete_all(void)
 	for (unsigned int i = 0; i < count; i++)
 		items[i] = (struct gm_reuse_item){
 			.block = world.pending[i].block,
-			.owner = gm_cached_number(world.heap[world.pending[i].heap])
+			.owner = world.heap[world.pending[i].heap]->number
 		};
 	world.pendings = 0;
-	gm_cached_complete(items, count);
+	gm_cache_heap_complete(items, count);
 }
 
 /* What goes to the driver unchanged lies in the same domain. */
@@ -149,9 +149,9 @@ static void end_context(unsigned int h)
 	for (unsigned int i = 0; i < world.lives; i++)
 		live += world.live[i].heap == h;
 	ck_assert_uint_eq(gm_record_context_end(0, 10 + h, 0, GM_NONE, NULL, NULL), 0);
-	ck_assert_uint_eq(gm_cached_drop(world.heap[h], 0, 0, GM_NONE), live);
-	ck_assert_ptr_null(gm_cached_by_number(gm_cached_number(world.heap[h])));
-	ck_assert_int_eq(gm_cached_check(world.heap[h]), 0);
+	ck_assert_uint_eq(gm_cache_heap_drop(world.heap[h], 0, GM_NONE), live);
+	ck_assert_ptr_null(gm_cache_heap_by_number(world.heap[h]->number));
+	ck_assert_int_eq(gm_cache_heap_check(world.heap[h]), 0);
 	for (unsigned int i = 0; i < world.lives; i++)
 		if (world.live[i].heap != h)
 			world.live[kept++] = world.live[i];
@@ -185,7 +185,7 @@ static void check_counters(void)
 	for (unsigned int i = 0; i < world.pendings; i++)
 		pending += world.pending[i].size;
 	for (unsigned int h = 0; h < HEAPS; h++)
-		ck_assert_uint_eq(gm_cached_live_bytes(world.heap[h]), live[h]);
+		ck_assert_uint_eq(gm_cache_heap_live_bytes(world.heap[h]), live[h]);
 	for (unsigned int i = 0; i < world.passes; i++)
 		all += world.passed[i].size;
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
@@ -208,9 +208,9 @@ static void check_blocks(void)
 	for (unsigned int i = 0; i < world.lives; i++) {
 		struct gm_block copied;
 
-		ck_assert_ptr_eq(gm_cached_of(world.live[i].block, &copied),
+		ck_assert_ptr_eq(gm_cache_heap_of(world.live[i].block, &copied),
 				 world.heap[world.live[i].heap]);
-		ck_assert_ptr_eq(gm_cached_of(world.live[i].block, NULL),
+		ck_assert_ptr_eq(gm_cache_heap_of(world.live[i].block, NULL),
 				 world.heap[world.live[i].heap]);
 		ck_assert_int_eq(copied.state, GM_BLOCK_ACTIVE);
 		ck_assert_uint_eq(copied.address, world.live[i].address);
@@ -226,12 +226,12 @@ static void check_blocks(void)
 		ck_assert_int_eq(gm_record_free(0, world.pending[i].block, 0, 0), -ENOENT);
 	}
 	for (unsigned int i = 0; i < world.passes; i++)
-		ck_assert_ptr_null(gm_cached_of(world.passed[i].block, NULL));
+		ck_assert_ptr_null(gm_cache_heap_of(world.passed[i].block, NULL));
 }
 
 static void check_all(void)
 {
-	ck_assert_int_eq(gm_cached_check_all(), 0);
+	ck_assert_int_eq(gm_cache_heap_check_all(), 0);
 	aux_sound();
 	check_counters();
 	check_blocks();
@@ -317,7 +317,7 @@ START_TEST(random_programs)
 		else if (dice < 98)
 			pass_one();
 		else if (dice < 99)
-			gm_cached_empty(world.heap[rnd() % HEAPS]);
+			gm_cache_heap_empty(world.heap[rnd() % HEAPS]);
 		else if (i > steps / 2)
 			end_context(rnd() % 2 ? 2 : 0);
 		check_all();
@@ -326,7 +326,7 @@ START_TEST(random_programs)
 	}
 	check_trace();
 	for (unsigned int h = 0; h < HEAPS; h++)
-		gm_cached_drop(world.heap[h], 0, 0, GM_NONE);
+		gm_cache_heap_drop(world.heap[h], 0, GM_NONE);
 	aux_sound();
 }
 END_TEST
@@ -346,10 +346,10 @@ START_TEST(driver_fails)
 		complete_all();
 		aux_driver.fail_at = 0;
 		for (unsigned int h = 0; h < HEAPS; h++) {
-			uint64_t idle = gm_cached_idle_bytes(world.heap[h]);
+			uint64_t idle = gm_cache_heap_idle_bytes(world.heap[h]);
 
-			ck_assert_uint_eq(gm_cached_empty(world.heap[h]), idle);
-			ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[h]), 0);
+			ck_assert_uint_eq(gm_cache_heap_empty(world.heap[h]), idle);
+			ck_assert_uint_eq(gm_cache_heap_idle_bytes(world.heap[h]), 0);
 		}
 		ck_assert_uint_eq(aux_driver.used, 0);
 		check_all();
@@ -475,7 +475,7 @@ START_TEST(longest_transaction)
 		else if (dice < 97 && world.pendings)
 			complete_one();
 		else if (dice < 98)
-			gm_cached_empty(world.heap[rnd() % HEAPS]);
+			gm_cache_heap_empty(world.heap[rnd() % HEAPS]);
 		note_length();
 		if (i % 50 == 0)
 			gm_record_reset_stats(0, GM_RESET_PEAK);
@@ -526,40 +526,40 @@ END_TEST
 START_TEST(refused)
 {
 	struct gm_heap_config config;
-	struct gm_cached_setup setup = { .config = &config, .domain = GM_DOMAINS };
+	struct gm_cache_heap_setup setup = { .config = &config, .domain = GM_DOMAINS };
 	struct gm_alloc alloc = aux_request(GM_HEAP_REQUEST_LIMIT, 1, 1);
 	uint64_t used, high;
-	struct gm_cached *heap;
+	struct gm_cache_heap *heap;
 	uint32_t block;
 
 	gm_heap_config_default(&config);
-	ck_assert_int_eq(gm_cached_new(&setup, &heap), -ENODEV);
-	ck_assert_ptr_null(gm_cached_by_number(1));
+	ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), -ENODEV);
+	ck_assert_ptr_null(gm_cache_heap_by_number(1));
 	begin("", 10 * MIB, GM_HEAP_UNLIMITED, 23);
-	ck_assert_int_eq(gm_cached_new(&setup, &heap), -EINVAL);
+	ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), -EINVAL);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -E2BIG);
 	alloc = aux_request(11 * MIB, 1, 1);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), -ENOMEM);
-	gm_cached_set_limit(world.heap[0], 12 * MIB);
+	gm_cache_heap_set_limit(world.heap[0], 12 * MIB);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), 0);
 	ck_assert_int_eq(aux_release(world.heap[2], block, alloc.address, true), -ENOENT);
 	ck_assert_int_eq(aux_release(world.heap[0], 4711000, alloc.address, true), -ENOENT);
-	ck_assert_uint_eq(gm_cached_largest_free(world.heap[0]), 0);
+	ck_assert_uint_eq(gm_cache_heap_largest_free(world.heap[0]), 0);
 	ck_assert_int_eq(aux_release(world.heap[0], block, alloc.address, true), 0);
-	ck_assert_uint_eq(gm_cached_largest_free(world.heap[0]), 12 * MIB);
-	ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[0]), 12 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_largest_free(world.heap[0]), 12 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(world.heap[0]), 12 * MIB);
 	heap = world.heap[0];
-	gm_cached_used(heap, &used, &high);
+	gm_cache_heap_used(heap, &used, &high);
 	ck_assert_uint_eq(used, 0);
 	ck_assert_uint_eq(high, 11 * MIB);
-	gm_cached_reset_high(heap);
-	gm_cached_used(heap, &used, &high);
+	gm_cache_heap_reset_high(heap);
+	gm_cache_heap_used(heap, &used, &high);
 	ck_assert_uint_eq(high, 0);
-	ck_assert_ptr_eq(gm_cached_by_number(gm_cached_number(heap)), heap);
-	gm_cached_drop(heap, 0, 0, GM_NONE);
+	ck_assert_ptr_eq(gm_cache_heap_by_number(heap->number), heap);
+	gm_cache_heap_drop(heap, 0, GM_NONE);
 	ck_assert_int_eq(aux_serve(heap, &alloc, &block), -ENODEV);
-	ck_assert_uint_eq(gm_cached_empty(heap), 0);
-	ck_assert_uint_eq(gm_cached_idle_bytes(heap), 0);
+	ck_assert_uint_eq(gm_cache_heap_empty(heap), 0);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap), 0);
 	aux_sound();
 }
 END_TEST
@@ -581,7 +581,7 @@ static bool completes(void *arg, uint32_t block, uint32_t number, uint64_t bytes
 {
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
 
-	gm_cached_complete(&item, 1);
+	gm_cache_heap_complete(&item, 1);
 	*(int *)arg += violations();
 	return false;
 }
@@ -591,15 +591,15 @@ START_TEST(completed_while_freed)
 {
 	struct gm_alloc alloc = aux_request(3 * MIB, 1, 1);
 	int bad = 0;
-	struct gm_cached_free how = { .now = completes, .arg = &bad, .stack = GM_STACK_OF_BLOCK };
+	struct gm_cache_free how = { .now = completes, .arg = &bad, .stack = GM_STACK_OF_BLOCK };
 	uint32_t block;
 
 	begin("", GM_HEAP_UNLIMITED, GM_HEAP_UNLIMITED, 24);
 	ck_assert_int_eq(aux_serve(world.heap[0], &alloc, &block), 0);
-	ck_assert_int_eq(gm_cached_free(world.heap[0], 0, block, alloc.address, &how), 0);
+	ck_assert_int_eq(gm_cache_heap_free(world.heap[0], 0, block, alloc.address, &how), 0);
 	ck_assert_int_eq(bad, 0);
 	ck_assert_int_eq(violations(), 0);
-	ck_assert_uint_eq(gm_cached_idle_bytes(world.heap[0]), 20 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(world.heap[0]), 20 * MIB);
 }
 END_TEST
 

@@ -58,12 +58,12 @@ static struct shared *shared;
 
 struct worker {
 	unsigned int number, seed;
-	struct gm_cached *own;
-	struct { struct gm_cached *heap; uint32_t block; } cell[CELLS];
+	struct gm_cache_heap *own;
+	struct { struct gm_cache_heap *heap; uint32_t block; } cell[CELLS];
 	uint64_t errors;
 };
 
-static struct gm_cached *heaps[HEAPS];
+static struct gm_cache_heap *heaps[HEAPS];
 static pthread_mutex_t owners[THREADS] = {
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
 	PTHREAD_MUTEX_INITIALIZER
@@ -72,7 +72,7 @@ static pthread_mutex_t growth[HEAPS] = {
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER
 };
 
-static void lock_growth(const struct gm_cached *heap, bool on)
+static void lock_growth(const struct gm_cache_heap *heap, bool on)
 {
 	for (unsigned int h = 0; h < HEAPS; h++)
 		if (heaps[h] == heap && on)
@@ -83,7 +83,7 @@ static void lock_growth(const struct gm_cached *heap, bool on)
 
 static void do_alloc(struct worker *w, struct held *held, struct worker *owner, unsigned int cell)
 {
-	struct gm_cached *heap = cell < OWN ? w->own : heaps[(unsigned int)rand_r(&w->seed) % HEAPS];
+	struct gm_cache_heap *heap = cell < OWN ? w->own : heaps[(unsigned int)rand_r(&w->seed) % HEAPS];
 	unsigned int shift = (unsigned int)rand_r(&w->seed) % 24;
 	uint64_t any = 1 + (uint64_t)rand_r(&w->seed) % (1u << shift);
 	/* Some sizes again and again, as programs ask for them: what is cached is found. */
@@ -92,11 +92,11 @@ static void do_alloc(struct worker *w, struct held *held, struct worker *owner, 
 					    (uint16_t)(1 + w->number));
 	uint64_t op = gm_op_begin(GM_ACTION_ALLOC, GM_KIND_DEVICE, 0, 0, alloc.requested);
 	uint32_t block;
-	int r = gm_cached_alloc(heap, op, &alloc, &block);
+	int r = gm_cache_heap_alloc(heap, op, &alloc, &block);
 
 	if (r == -EAGAIN) {
 		lock_growth(heap, true);
-		r = gm_cached_grow(heap, op, &alloc, &block);
+		r = gm_cache_heap_grow(heap, op, &alloc, &block);
 		lock_growth(heap, false);
 	}
 	gm_op_end(op);
@@ -127,7 +127,8 @@ static void do_free(struct worker *w, struct held *held, const struct worker *ow
 static void do_drop(struct worker *w, struct thread *me)
 {
 	me->busy = ALL_OWN;
-	gm_cached_drop(w->own, gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, 0, 0), 0, GM_NONE);
+	gm_op_begin(GM_ACTION_FREE_REQUESTED, GM_KIND_DEVICE, 0, 0, 0);
+	gm_cache_heap_drop(w->own, 0, GM_NONE);
 	w->own = aux_heap(0, GM_KIND_DEVICE, 100 + w->number, "", GM_HEAP_UNLIMITED);
 	for (unsigned int i = 0; i < OWN; i++) {
 		me->held[i].state = NOTHING;
@@ -150,7 +151,7 @@ static void step(struct worker *w, struct thread *me)
 		unsigned int h = (unsigned int)rand_r(&w->seed) % HEAPS;
 
 		lock_growth(heaps[h], true);
-		gm_cached_empty(heaps[h]);
+		gm_cache_heap_empty(heaps[h]);
 		lock_growth(heaps[h], false);
 		return;
 	}
@@ -371,7 +372,7 @@ START_TEST(every_live_copy_is_one_moment)
 	ck_assert(whole || _i % 2);
 	ck_assert_uint_le(hurried, copies / 2);
 	for (unsigned int h = 0; h < HEAPS; h++)
-		ck_assert_int_eq(gm_cached_check(heaps[h]), 0);
+		ck_assert_int_eq(gm_cache_heap_check(heaps[h]), 0);
 	aux_sound();
 	printf("# %u copies, %u with their whole trace\n", copies, whole);
 }
@@ -475,7 +476,7 @@ END_TEST
 /* ---- one instruction at a time ---- */
 
 /* Each sort of change once: cuts, merges on either side, growth, what waits, giving back, the end. */
-static void every_change(struct gm_cached *heap)
+static void every_change(struct gm_cache_heap *heap)
 {
 	static const uint64_t bytes[] = { 700, 512, 4000, 1536, 3 << 20, 25 << 20 };
 	uint64_t address[6];
@@ -492,13 +493,13 @@ static void every_change(struct gm_cached *heap)
 	aux_release(heap, block[2], address[2], true);
 	aux_complete(heap, block[3]);
 	aux_release(heap, block[5], address[5], true);
-	gm_cached_empty(heap);
-	gm_cached_drop(heap, 0, 0, GM_NONE);
+	gm_cache_heap_empty(heap);
+	gm_cache_heap_drop(heap, 0, GM_NONE);
 }
 
 /* The same size again and again: cached, handed out for less, flushed for another size, counted, in
  * two domains. */
-static void every_hit(struct gm_cached *heap, struct gm_cached *other)
+static void every_hit(struct gm_cache_heap *heap, struct gm_cache_heap *other)
 {
 	struct gm_alloc alloc;
 	uint32_t block[3];
@@ -524,12 +525,12 @@ static void every_hit(struct gm_cached *heap, struct gm_cached *other)
 	alloc = aux_request(9000, 1, 2);
 	aux_serve(heap, &alloc, &block[0]);
 	aux_release(heap, block[0], alloc.address, true);
-	gm_cached_drop(other, 0, 0, GM_NONE);
+	gm_cache_heap_drop(other, 0, GM_NONE);
 }
 
 static void be_stepped(int ready, bool thread_cache)
 {
-	struct gm_cached *heap, *other;
+	struct gm_cache_heap *heap, *other;
 
 	aux_tcache = thread_cache;
 	aux_driver_begin(UINT64_MAX);

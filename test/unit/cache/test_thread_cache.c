@@ -37,7 +37,7 @@
 #define STEPS 20000u
 #endif
 
-static struct gm_cached *heap[2];	/* 0 with thread caches, 1 without; in domains of their own */
+static struct gm_cache_heap *heap[2];	/* 0 with thread caches, 1 without; in domains of their own */
 static struct { uint32_t block[2]; uint64_t address[2]; } live[LIVE];
 static unsigned int lives;
 static uint64_t seed;
@@ -79,7 +79,7 @@ static bool is_cached(unsigned int n)
 
 static void all_sound(void)
 {
-	ck_assert_int_eq(gm_cached_check_all(), 0);
+	ck_assert_int_eq(gm_cache_heap_check_all(), 0);
 	ck_assert_int_eq(gm_recorder_check(), 0);
 }
 
@@ -121,14 +121,14 @@ static void same_stats(void)
 		ck_assert_mem_eq(stats[0].stat[names[i]], stats[1].stat[names[i]],
 				 sizeof(stats[0].stat[0]));
 	for (unsigned int h = 0; h < 2; h++)
-		gm_cached_used(heap[h], &used[h], &high[h]);
+		gm_cache_heap_used(heap[h], &used[h], &high[h]);
 	ck_assert_uint_eq(used[0], used[1]);
 	ck_assert_uint_eq(high[0], high[1]);
 	/* Where the blocks lie may differ; that the free ones are one with their neighbours not. */
 	ck_assert_int_eq(stats[0].stat[GM_STAT_RESERVED_BYTES][0].current -
 			 stats[0].stat[GM_STAT_ACTIVE_BYTES][0].current -
 			 stats[0].stat[GM_STAT_INACTIVE_SPLIT_BYTES][0].current,
-			 (int64_t)gm_cached_idle_bytes(heap[0]));
+			 (int64_t)gm_cache_heap_idle_bytes(heap[0]));
 }
 
 static const struct gm_usage *row_of(const struct gm_copy *copy, unsigned int domain,
@@ -270,7 +270,7 @@ START_TEST(same_as_without)
 				gm_record_reset_stats(d, GM_RESET_PEAK);
 		if (rnd() % 256 == 0)
 			for (unsigned int h = 0; h < 2; h++)
-				gm_cached_reset_high(heap[h]);
+				gm_cache_heap_reset_high(heap[h]);
 		if (rnd() % 128 == 0) {		/* ends; the next one may have its slot */
 			end_turn(turn);
 			if (rnd() % 2)
@@ -285,7 +285,7 @@ START_TEST(same_as_without)
 		free_both(lives - 1);
 	same_stats();
 	/* What the threads that have ended had cached comes back. */
-	gm_cached_empty(heap[0]);
+	gm_cache_heap_empty(heap[0]);
 	all_sound();
 	ck_assert_int_eq(gm_rec.domains[0].stats.stat[GM_STAT_RESERVED_BYTES][0].current, 0);
 }
@@ -371,10 +371,10 @@ ssize_t pread(int fd, void *buf, size_t n, off_t at)
 	struct gm_header *header = looks ? gm_header_get() : NULL;
 
 	if (header && (uint64_t)at == header->regions[GM_REGION_THREADS].offset && ++looks == 3) {
-		struct gm_cached_free how = { .now = at_once, .stack = GM_STACK_OF_BLOCK };
+		struct gm_cache_free how = { .now = at_once, .stack = GM_STACK_OF_BLOCK };
 
 		looks = 0;
-		ck_assert_int_eq(gm_cached_free(heap[0], late_op, live[0].block[0], live[0].address[0],
+		ck_assert_int_eq(gm_cache_heap_free(heap[0], late_op, live[0].block[0], live[0].address[0],
 						&how), 0);
 	}
 	return syscall(SYS_pread64, fd, buf, n, at);
@@ -457,15 +457,15 @@ START_TEST(ends)
 	alloc_both(MIB, 1, 2);
 	free_both(0);
 	free_both(0);
-	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), gm_cached_idle_bytes(heap[1]));
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap[0]), gm_cache_heap_idle_bytes(heap[1]));
 	alloc_both(4 * KIB, 1, 1);
 	free_both(0);
-	ck_assert_uint_eq(gm_cached_largest_free(heap[0]), 2 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_largest_free(heap[0]), 2 * MIB);
 	alloc_both(4 * KIB, 1, 1);
 	alloc_both(4 * KIB, 1, 1);
 	free_both(0);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 1);
-	ck_assert_uint_eq(gm_cached_drop(heap[1], 0, 0, GM_NONE), 1);
+	ck_assert_uint_eq(gm_cache_heap_drop(heap[0], 0, GM_NONE), 1);
+	ck_assert_uint_eq(gm_cache_heap_drop(heap[1], 0, GM_NONE), 1);
 	same_stats();
 	ck_assert_int_eq(gm_recorder_check(), 0);
 }
@@ -481,11 +481,11 @@ static _Atomic(bool) over;
 static void serve(uint64_t bytes, uint16_t module, struct cell *cell)
 {
 	struct gm_alloc alloc = aux_request(bytes, 1, module);
-	int r = gm_cached_alloc(heap[0], 0, &alloc, &cell->block);
+	int r = gm_cache_heap_alloc(heap[0], 0, &alloc, &cell->block);
 
 	if (r == -EAGAIN) {
 		pthread_mutex_lock(&growth);
-		r = gm_cached_grow(heap[0], 0, &alloc, &cell->block);
+		r = gm_cache_heap_grow(heap[0], 0, &alloc, &cell->block);
 		pthread_mutex_unlock(&growth);
 	}
 	wrong += r != 0;
@@ -525,7 +525,7 @@ static void *look(void *arg)
 		struct gm_copy copy;
 		struct gm_stats stats;
 
-		wrong += gm_cached_check_all() != 0;
+		wrong += gm_cache_heap_check_all() != 0;
 		wrong += gm_recorder_check() != 0;
 		wrong += gm_record_stats(0, &stats) != 0;
 		if (gm_copy_from_process(&copy))
@@ -654,7 +654,7 @@ START_TEST(nobody_grows_before_all_is_flushed)
 		ck_assert_int_eq(aux_release(heap[0], cells2[i].block, cells2[i].address, true), 0);
 	pthread_create(&thread, NULL, cache_one, &block);
 	pthread_join(thread, NULL);
-	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), 2 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap[0]), 2 * MIB);
 	all_sound();
 }
 END_TEST
@@ -712,9 +712,9 @@ START_TEST(dropped_while_a_thread_cache_is_held)
 	tcache = gm_tcache_first(0);
 	gm_set(&tcache->slot->tcache_owner, GM_TCACHE_OTHER);
 	gm_set(&tcache->slot->tcache_stuck, 1);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 1);
+	ck_assert_uint_eq(gm_cache_heap_drop(heap[0], 0, GM_NONE), 1);
 	gm_set(&tcache->slot->tcache_owner, GM_TCACHE_NOBODY);
-	ck_assert_int_eq(gm_cached_alloc(heap[0], 0, &alloc, &block), -ENODEV);
+	ck_assert_int_eq(gm_cache_heap_alloc(heap[0], 0, &alloc, &block), -ENODEV);
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);
 	for (unsigned int i = 0; i < GM_STAT_COUNT; i++)
 		ck_assert_int_eq(stats.stat[i][0].current, 0);
@@ -728,21 +728,21 @@ static bool later_and_done(void *arg, uint32_t block, uint32_t number, uint64_t 
 	struct gm_reuse_item item = { .block = block, .owner = number, .bytes = bytes };
 
 	(void)arg;
-	gm_cached_complete(&item, 1);
+	gm_cache_heap_complete(&item, 1);
 	return false;
 }
 
 START_TEST(complete_before_it_waits)
 {
-	struct gm_cached_free how = { .now = later_and_done, .stack = GM_STACK_OF_BLOCK };
+	struct gm_cache_free how = { .now = later_and_done, .stack = GM_STACK_OF_BLOCK };
 	struct cell cell;
 
 	begin(4096);
 	serve(4 * KIB, 1, &cell);
-	ck_assert_int_eq(gm_cached_free(heap[0], 0, cell.block, cell.address, &how), 0);
+	ck_assert_int_eq(gm_cache_heap_free(heap[0], 0, cell.block, cell.address, &how), 0);
 	ck_assert_uint_ne(state_of(cell.block), GM_BLOCK_PENDING);
 	ck_assert_uint_ne(state_of(cell.block), GM_BLOCK_FREEING);
-	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), 2 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap[0]), 2 * MIB);
 	serve(4 * KIB, 1, &cell);
 	ck_assert_uint_eq(gm_rec.blocks[cell.block].flags, 0);
 	all_sound();
@@ -753,7 +753,7 @@ static size_t told;
 
 static void *complete_two(void *arg)
 {
-	told = gm_cached_complete(arg, 2);
+	told = gm_cache_heap_complete(arg, 2);
 	return NULL;
 }
 
@@ -769,7 +769,7 @@ START_TEST(completed_again)
 		serve(2 * MIB, 1, &cell[i]);
 		ck_assert_int_eq(aux_release(heap[0], cell[i].block, cell[i].address, false), 0);
 		items[i] = (struct gm_reuse_item){ .block = cell[i].block,
-						   .owner = gm_cached_number(heap[0]) };
+						   .owner = heap[0]->number };
 	}
 	ck_assert(gm_lock(&gm_rec.domain[0].lock));
 	pthread_create(&thread, NULL, complete_two, items);
@@ -777,8 +777,8 @@ START_TEST(completed_again)
 	gm_unlock(&gm_rec.domain[0].lock);
 	ck_assert_uint_eq(told, 0);
 	ck_assert_uint_eq(state_of(cell[0].block), GM_BLOCK_PENDING);
-	ck_assert_uint_eq(gm_cached_complete(items, 2), 2);
-	ck_assert_uint_eq(gm_cached_idle_bytes(heap[0]), 20 * MIB);
+	ck_assert_uint_eq(gm_cache_heap_complete(items, 2), 2);
+	ck_assert_uint_eq(gm_cache_heap_idle_bytes(heap[0]), 20 * MIB);
 	all_sound();
 }
 END_TEST
@@ -801,10 +801,10 @@ static void *until_dropped(void *arg)
 			cell->address = 0;
 		}
 		if (!r)
-			r = gm_cached_alloc(heap[0], 0, &alloc, &cell->block);
+			r = gm_cache_heap_alloc(heap[0], 0, &alloc, &cell->block);
 		if (r == -EAGAIN) {
 			pthread_mutex_lock(&growth);
-			r = gm_cached_grow(heap[0], 0, &alloc, &cell->block);
+			r = gm_cache_heap_grow(heap[0], 0, &alloc, &cell->block);
 			pthread_mutex_unlock(&growth);
 		}
 		cell->address = r ? 0 : alloc.address;
@@ -822,7 +822,7 @@ START_TEST(dropped_meanwhile)
 			ck_assert_int_eq(pthread_create(&threads[i], NULL, until_dropped, NULL), 0);
 		usleep(3000);
 		pthread_mutex_lock(&growth);	/* as the end of a context: nobody is in the driver */
-		gm_cached_drop(heap[0], 0, 0, GM_NONE);
+		gm_cache_heap_drop(heap[0], 0, GM_NONE);
 		pthread_mutex_unlock(&growth);
 		for (unsigned int i = 0; i < WORKERS; i++)
 			pthread_join(threads[i], NULL);
@@ -895,7 +895,7 @@ START_TEST(dropped_while_a_thread_cache_is_let_go)
 		serve(8 * KIB, 2, &cell);
 	ck_assert_uint_eq(state_of(block), GM_BLOCK_CACHED);
 	pthread_create(&thread, NULL, let_go, &block);
-	ck_assert_uint_eq(gm_cached_drop(heap[0], 0, 0, GM_NONE), 4000);
+	ck_assert_uint_eq(gm_cache_heap_drop(heap[0], 0, GM_NONE), 4000);
 	pthread_join(thread, NULL);
 	all_sound();
 	ck_assert_int_eq(gm_record_stats(0, &stats), 0);

@@ -1,12 +1,12 @@
 /*
- * cached_heap.c - the backend of a cached heap: records in the tables, the driver, segment events.
+ * cache_heap_records.c - the backend of a cached heap: records in the tables, the driver, segment events.
  *
  * Of an unused record only its mark and its place in the list of unused ones mean anything: what
  * else is stored into one that is being taken into use needs no undo.
  *
  * Thread context: the holder of the domain's lock, within a locked section, but for the driver's calls.
  */
-#include "preload/cache/cached_section.h"
+#include "preload/cache/cache_section.h"
 #include "preload/cache/thread_cache.h"
 
 #include <errno.h>
@@ -15,69 +15,35 @@
 
 static void unlock(void *arg)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 
 	gm_section_end(heap, heap->grower);
 }
 
 /* The locked section that hands out what the driver gave has the operation's own number, and no other one:
  * by that a reader knows the operation to be done. */
-static bool lock(void *arg)
+static bool lock(void *arg, bool grown)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	struct gm_section *section = heap->grower;
-	bool got = section->got;
 	uint64_t op;
 
-	section->got = false;
-	if (gm_section_enter(heap, section, got ? section->op : 0))
+	if (gm_section_enter(heap, section, grown ? section->op : 0))
 		return false;
 	op = section->change.op;
-	if (got)			/* it may raise a peak */
+	if (grown)			/* it may raise a peak */
 		gm_tcache_empty_all(section);
 	section->change.op = op;
 	gm_section_open(heap, section);
 	if (section->alloc)		/* others had the lock: in these rows what comes counts */
-		gm_cached_rows(heap, section->alloc->module, false);
+		gm_cache_heap_rows(heap, section->alloc->module, false);
 	return true;
-}
-
-/* ---- the driver, without the lock ---- */
-
-static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
-{
-	struct gm_cached *heap = arg;
-	int r = heap->setup.driver_alloc(heap->setup.arg, bytes, stream, ret_address);
-
-	heap->grower->got = r == 0;
-	return r;
-}
-
-static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t stream)
-{
-	struct gm_cached *heap = arg;
-
-	heap->setup.driver_free(heap->setup.arg, address, bytes, stream);
-}
-
-static bool may_go(void *arg, uint64_t stream)
-{
-	const struct gm_cached *heap = arg;
-
-	return heap->setup.may_go(heap->setup.arg, stream);
-}
-
-static void settle(void *arg)
-{
-	struct gm_cached *heap = arg;
-
-	heap->setup.settle(heap->setup.arg);
 }
 
 /* ---- records ---- */
 
 /* A segment's id that nobody has. The domain's list of unused ones changes, logged. */
-static uint32_t take_segment(struct gm_cached *heap, struct gm_change *change)
+static uint32_t take_segment(struct gm_cache_heap *heap, struct gm_change *change)
 {
 	struct gm_domain_state *state = &gm_rec.domain[change->number];
 	struct gm_domain *domain = change->domain;
@@ -108,7 +74,7 @@ static void link_segment(struct gm_undo *undo, struct gm_domain *domain, uint32_
 
 static uint32_t segment_new(void *arg)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	struct gm_section *section = heap->section;
 	const struct gm_alloc *alloc = section->alloc;
 	uint32_t id = take_segment(heap, &section->change);
@@ -117,16 +83,16 @@ static uint32_t segment_new(void *arg)
 	if (!id)
 		return GM_NONE;
 	gm_undo_note(&heap->undo, &segment->used);
-	segment->handle = heap->setup.handle;
+	segment->handle = 0;
 	segment->op = section->change.op;
 	segment->tsc = gm_stamp();
-	segment->context = heap->setup.context;
+	segment->context = heap->context;
 	segment->stack = alloc->stack;
 	segment->pool_lo = 0;
 	segment->pool_hi = 0;
 	segment->module = alloc->module;
-	segment->domain = heap->setup.domain;
-	segment->kind = heap->setup.kind;
+	segment->domain = heap->domain;
+	segment->kind = heap->kind;
 	gm_set(&segment->heap, heap->number);
 	link_segment(&heap->undo, section->change.domain, id);
 	segment->used = 1;
@@ -135,7 +101,7 @@ static uint32_t segment_new(void *arg)
 
 static void segment_drop(void *arg, uint32_t id)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	struct gm_domain *domain = heap->section->change.domain;
 	struct gm_segment *segment = &gm_rec.segments[id];
 	struct gm_undo *undo = &heap->undo;
@@ -159,7 +125,7 @@ static void segment_drop(void *arg, uint32_t id)
 /* The heap logs the state itself when it sets it; until then the record stays unused. */
 static uint32_t block_new(void *arg)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	struct gm_change *change = &heap->section->change;
 	struct gm_domain *domain = change->domain;
 	uint32_t id = domain->unused_blocks;
@@ -188,14 +154,14 @@ static uint32_t block_new(void *arg)
 	block->thread = 0;
 	block->module = 0;
 	/* The first time it has none, and nobody knows the id; later it is the same again. */
-	__atomic_store_n(&block->domain, heap->setup.domain, __ATOMIC_RELAXED);
-	block->kind = heap->setup.kind;
+	__atomic_store_n(&block->domain, heap->domain, __ATOMIC_RELAXED);
+	block->kind = heap->kind;
 	return id;
 }
 
 static void block_drop(void *arg, uint32_t id)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	struct gm_domain *domain = heap->section->change.domain;
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_undo_log log;
@@ -217,7 +183,7 @@ static void block_drop(void *arg, uint32_t id)
  * own. One so small that no block in it can be traced is not traced either. */
 static void segment_event(void *arg, bool allocated, uint32_t id)
 {
-	struct gm_cached *heap = arg;
+	struct gm_cache_heap *heap = arg;
 	const struct gm_section *section = heap->section;
 	const struct gm_segment *segment = &gm_rec.segments[id];
 	uint32_t stack = section->alloc ? section->alloc->stack :
@@ -235,13 +201,12 @@ static void segment_event(void *arg, bool allocated, uint32_t id)
 				segment->address, segment->size, segment->stream, stack);
 }
 
-void gm_cached_ops(struct gm_cached *heap)
+void gm_cache_heap_ops(struct gm_cache_heap *heap, const struct gm_cache_driver *driver)
 {
 	heap->ops = (struct gm_heap_ops){
 		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
-		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
-		.lock = lock, .unlock = unlock, .settle = heap->setup.settle ? settle : NULL,
-		.may_go = heap->setup.may_go ? may_go : NULL, .segment_event = segment_event,
-		.arg = heap,
+		.block_drop = block_drop, .driver_alloc = driver->alloc, .driver_free = driver->free,
+		.may_go = driver->may_go, .synchronize = driver->synchronize, .lock = lock,
+		.unlock = unlock, .segment_event = segment_event, .arg = heap,
 	};
 }

@@ -1,10 +1,10 @@
 /*
- * cached_whole.c - what concerns a cached heap as a whole: its idle segments, its counters, its end.
+ * cache_heap_whole.c - what concerns a heap as a whole: its idle segments, its counters, its end.
  *
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none.
  * Lock: the domain's, given up now and then.
  */
-#include "preload/cache/cached_section.h"
+#include "preload/cache/cache_section.h"
 #include "preload/cache/thread_cache.h"
 
 #include <errno.h>
@@ -13,18 +13,18 @@
 
 #define BATCH 32u			/* blocks dropped before the lock is given up */
 
-static uint64_t give_back(struct gm_cached *heap, bool settle)
+static uint64_t give_back(struct gm_cache_heap *heap, bool synchronize)
 {
 	struct gm_section section = { .alloc = NULL };
 	uint64_t bytes = 0;
 
-	gm_tcache_flush(heap->setup.domain);
+	gm_tcache_flush(heap->domain);
 	heap->grower = &section;
 	if (gm_section_begin(heap, &section, 0) == 0) {
-		if (settle)
-			gm_heap_empty(&heap->heap, &bytes);
+		if (synchronize)
+			gm_heap_empty(heap->heap, &bytes);
 		else
-			gm_heap_release(&heap->heap, &bytes);
+			gm_heap_release(heap->heap, &bytes);
 		if (section.held)
 			gm_section_end(heap, &section);
 	}
@@ -32,29 +32,29 @@ static uint64_t give_back(struct gm_cached *heap, bool settle)
 	return bytes;
 }
 
-uint64_t gm_cached_empty(struct gm_cached *heap)
+uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap)
 {
 	return give_back(heap, true);
 }
 
-uint64_t gm_cached_release(struct gm_cached *heap)
+uint64_t gm_cache_heap_release(struct gm_cache_heap *heap)
 {
 	return give_back(heap, false);
 }
 
-uint64_t gm_cached_idle_bytes(const struct gm_cached *heap)
+uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap)
 {
-	if (gm_tcache_any(heap->setup.domain))
-		gm_tcache_flush(heap->setup.domain);
-	return __atomic_load_n(&heap->heap.idle, __ATOMIC_RELAXED);
+	if (gm_tcache_any(heap->domain))
+		gm_tcache_flush(heap->domain);
+	return __atomic_load_n(&heap->heap->idle, __ATOMIC_RELAXED);
 }
 
-uint64_t gm_cached_live_bytes(const struct gm_cached *heap)
+uint64_t gm_cache_heap_live_bytes(const struct gm_cache_heap *heap)
 {
 	return __atomic_load_n(&heap->live, __ATOMIC_RELAXED);
 }
 
-void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *ret_high)
+void gm_cache_heap_used(const struct gm_cache_heap *heap, uint64_t *ret_used, uint64_t *ret_high)
 {
 	if (gm_tcache_any(heap->domain))
 		gm_tcache_flush(heap->domain);
@@ -62,7 +62,7 @@ void gm_cached_used(const struct gm_cached *heap, uint64_t *ret_used, uint64_t *
 	*ret_high = __atomic_load_n(&heap->used_high, __ATOMIC_RELAXED);
 }
 
-void gm_cached_reset_high(struct gm_cached *heap)
+void gm_cache_heap_reset_high(struct gm_cache_heap *heap)
 {
 	struct gm_section section = { .alloc = NULL };
 
@@ -74,36 +74,31 @@ void gm_cached_reset_high(struct gm_cached *heap)
 	gm_section_cancel(heap, &section);
 }
 
-uint64_t gm_cached_largest_free(struct gm_cached *heap)
+uint64_t gm_cache_heap_largest_free(struct gm_cache_heap *heap)
 {
 	struct gm_section section = { .alloc = NULL };
 	uint64_t largest = 0;
 
-	gm_tcache_flush(heap->setup.domain);
+	gm_tcache_flush(heap->domain);
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return 0;
-	for (unsigned int p = 0; p < 2; p++) {
-		uint64_t bytes = gm_free_set_largest(&heap->heap.pool[p]);
-
-		largest = bytes > largest ? bytes : largest;
-	}
+	largest = gm_heap_largest(heap->heap);
 	gm_section_cancel(heap, &section);
 	return largest;
 }
 
-static void set_thread_cache(struct gm_cached *heap)
+static void set_thread_cache(struct gm_cache_heap *heap)
 {
-	gm_set(&heap->thread_cache,
-	       heap->setup.thread_cache && !heap->held && !gm_heap_collects(&heap->heap));
+	gm_set(&heap->thread_cache, heap->thread_cache_wanted && !heap->suspended && !gm_heap_collects(heap->heap));
 }
 
-void gm_cached_set_limit(struct gm_cached *heap, uint64_t limit_bytes)
+void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit_bytes)
 {
 	struct gm_section section = { .moves_nothing = true };
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return;
-	heap->heap.config.limit = limit_bytes;
+	heap->heap->config.limit = limit_bytes;
 	set_thread_cache(heap);
 	gm_section_cancel(heap, &section);
 }
@@ -121,7 +116,7 @@ static uint32_t find_put_off(const struct gm_segment *segment)
 	return id;
 }
 
-static void complete_put_off(struct gm_cached *heap, struct gm_section *section)
+static void complete_put_off(struct gm_cache_heap *heap, struct gm_section *section)
 {
 	uint32_t id, s = section->change.domain->first_segment;
 
@@ -129,14 +124,14 @@ static void complete_put_off(struct gm_cached *heap, struct gm_section *section)
 		if (gm_get(&gm_rec.segments[s].heap) != heap->number)
 			continue;
 		while ((id = find_put_off(&gm_rec.segments[s])) != GM_NONE) {
-			gm_cached_complete_pending(heap, section, id, gm_stamp());
+			gm_cache_heap_complete_pending(heap, section, id, gm_stamp());
 			gm_section_next(heap, section);
 		}
 	}
 	heap->put_off = false;
 }
 
-void gm_cached_hold(struct gm_cached *heap, bool on)
+void gm_cache_heap_suspend(struct gm_cache_heap *heap, bool on)
 {
 	struct gm_section section = { .moves_nothing = true };
 
@@ -146,7 +141,7 @@ void gm_cached_hold(struct gm_cached *heap, bool on)
 		gm_set(&heap->thread_cache, false);
 		gm_tcache_drop(heap, &section);
 	}
-	heap->held = on;
+	heap->suspended = on;
 	gm_section_turn(heap, &section);
 	if (!on) {
 		set_thread_cache(heap);
@@ -156,7 +151,7 @@ void gm_cached_hold(struct gm_cached *heap, bool on)
 	gm_section_cancel(heap, &section);
 }
 
-void gm_cached_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes)
+void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes)
 {
 	uint64_t first = address & ~(GM_GRANULE - 1);
 	struct gm_change change;
@@ -169,34 +164,34 @@ void gm_cached_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t 
 
 /* One step of taking a heap's segment out of the tables: a block that is not free becomes free,
  * or the segment, one free block by now, goes. */
-static void drop_step(struct gm_cached *heap, struct gm_section *section, uint32_t segment,
+static void drop_step(struct gm_cache_heap *heap, struct gm_section *section, uint32_t segment,
 		      unsigned int *live)
 {
-	struct gm_cached_free how = { .tsc = section->tsc, .stack = section->stack,
+	struct gm_cache_free how = { .tsc = section->tsc, .stack = section->stack,
 				      .stream = gm_rec.segments[segment].stream };
 	uint32_t id = gm_rec.segments[segment].first_block;
 
 	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE && gm_rec.blocks[id].next)
 		id = gm_rec.blocks[id].next;	/* beside a free one lies none that is free */
 	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_INACTIVE) {
-		gm_heap_detach(&heap->heap, id);
+		gm_heap_detach(heap->heap, id);
 		return;
 	}
 	if (gm_get(&gm_rec.blocks[id].state) == GM_BLOCK_CACHED) {	/* its thread cache could not be had */
-		gm_heap_put_back(&heap->heap, id);
+		gm_heap_put_back(heap->heap, id);
 		return;
 	}
-	if (!gm_cached_is_live(&gm_rec.blocks[id])) {
-		gm_cached_complete_pending(heap, section, id, section->tsc);
+	if (!gm_cache_heap_is_live(&gm_rec.blocks[id])) {
+		gm_cache_heap_complete_pending(heap, section, id, section->tsc);
 		return;
 	}
-	gm_cached_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
-	gm_cached_free_now(heap, section, id, &how);
+	gm_cache_heap_rows(heap, gm_rec.blocks[id].module, false);	/* as at its allocation */
+	gm_cache_heap_free_now(heap, section, id, &how);
 	++*live;
 }
 
 /* Returns true when there may be more. */
-static bool drop_some(struct gm_cached *heap, struct gm_section *section, unsigned int *live)
+static bool drop_some(struct gm_cache_heap *heap, struct gm_section *section, unsigned int *live)
 {
 	uint32_t id = section->change.domain->first_segment, next;
 
@@ -218,46 +213,62 @@ static bool drop_some(struct gm_cached *heap, struct gm_section *section, unsign
 }
 
 /* The driver has taken the memory back, and may have given it to another heap by now. */
-static void leave_span(struct gm_cached *heap, const struct gm_section *section)
+static void forget_map(struct gm_cache_heap *heap, const struct gm_section *section)
 {
 	uint32_t id = section->change.domain->first_segment;
 
-	for (; heap->heap.map && id; id = gm_rec.segments[id].next) {
+	for (; heap->heap->map && id; id = gm_rec.segments[id].next) {
 		const struct gm_segment *segment = &gm_rec.segments[id];
 
 		if (gm_get(&segment->heap) != heap->number)
 			continue;
 		for (uint32_t b = segment->first_block; b; b = gm_rec.blocks[b].next)
-			gm_page_map_forget(heap->heap.map, gm_rec.blocks[b].address,
+			gm_page_map_forget(heap->heap->map, gm_rec.blocks[b].address,
 				       gm_rec.blocks[b].size, b);
 	}
-	heap->heap.map = NULL;
+	heap->heap->map = NULL;
 }
 
-unsigned int gm_cached_drop(struct gm_cached *heap, uint64_t op, uint64_t tsc, uint32_t stack)
+unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack)
 {
 	struct gm_section section = { .tsc = tsc ? tsc : gm_stamp_before(), .stack = stack,
 				      .drops = true };
 	unsigned int live = 0;
 	bool more = true;
 
-	/* The operation's own number stays with its flight until all is gone, as at the end of a
-	 * context: every transaction takes one of its own. */
-	(void)op;
-	gm_cached_retire(heap);
+	/* Every transaction takes a number of its own, as at the end of a context. */
+	gm_cache_heap_retire(heap);
 	while (more) {
 		if (gm_section_enter(heap, &section, 0) < 0)
 			return live;
 		gm_set(&heap->dead, true);
 		gm_set(&heap->thread_cache, false);
-		heap->held = false;
-		leave_span(heap, &section);
+		heap->suspended = false;
+		forget_map(heap, &section);
 		gm_tcache_drop(heap, &section);
 		gm_section_turn(heap, &section);
 		more = drop_some(heap, &section, &live);
 		gm_section_cancel(heap, &section);
 	}
 	gm_arena_free(&heap->arena);
-	gm_cached_again(heap);
+	gm_cache_heap_recycle(heap);
 	return live;
+}
+
+/* ---- the segment that a block lies in ---- */
+
+bool gm_cache_heap_segment(uint32_t block, struct gm_segment *ret_copy)
+{
+	struct gm_block copy;
+	struct gm_change change;
+	bool found = false;
+
+	if (!gm_cache_heap_of(block, &copy) || gm_change_enter(&change, copy.domain, 0))
+		return false;
+	if (gm_rec.blocks[block].state != GM_BLOCK_UNUSED && gm_rec.blocks[block].segment) {
+		*ret_copy = gm_rec.segments[gm_rec.blocks[block].segment];
+		found = ret_copy->used;
+	}
+	gm_change_leave(&change);
+	return found;
 }

@@ -1,8 +1,8 @@
 /*
- * cached_alloc.c - blocks of a cached heap are handed out: see cached.h.
+ * cache_heap_alloc.c - blocks of a cached heap are handed out: see cache_heap.h.
  *
  * Every operation but a hit among the thread's own blocks (thread_cache.c) is a locked section or several
- * (cached_section.h): the heap's change, the statistics, the usage rows and the events in one
+ * (cache_section.h): the heap's change, the statistics, the usage rows and the events in one
  * transaction each.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
@@ -11,41 +11,32 @@
 
 #include <errno.h>
 
-#include "preload/cache/cached_section.h"
+#include "preload/cache/cache_section.h"
 
-static void hand_over(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
+static void hand_over(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint32_t id)
 {
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	gm_cached_move(heap, &(struct gm_flow){ .in = 1, .in_bytes = block->size },
+	gm_cache_heap_move(heap, &(struct gm_flow){ .in = 1, .in_bytes = block->size },
 			block->requested);
 	/* Without history nothing is put in order by it. */
-	gm_cached_describe(&section->change, alloc, id,
+	gm_cache_heap_describe(&section->change, alloc, id,
 			   gm_rec.history ? gm_stamp() : gm_stamp_before());
 }
 
-/* A look that found nothing does not count in the age of what is free. */
-static void uncount_lookup(struct gm_cached *heap, uint64_t bytes)
-{
-	if (gm_heap_collects(&heap->heap))
-		heap->heap.lookups[gm_heap_pool_of(gm_heap_round(&heap->heap.config, bytes))]--;
-}
-
 /* Within a locked section under the operation's number: a free block, or -EAGAIN. */
-static int find(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
+static int find(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
 	int r;
 
-	if (gm_unlikely(!gm_cached_rows(heap, alloc->module, section->change.writer.nested)))
-		return gm_cached_lost(-ETIMEDOUT);
-	r = gm_heap_find(&heap->heap, &request, ret_block);
+	if (gm_unlikely(!gm_cache_heap_rows(heap, alloc->module, section->change.writer.nested)))
+		return gm_cache_heap_lost(-ETIMEDOUT);
+	r = gm_heap_find(heap->heap, &request, ret_block);
 	if (gm_likely(r == 0))
 		hand_over(heap, section, alloc, *ret_block);
-	else
-		uncount_lookup(heap, alloc->requested);
 	return r;
 }
 
@@ -60,11 +51,11 @@ static bool rises(const struct gm_stat *stat, unsigned int pool, uint64_t by)
 
 /* May a block for @alloc raise a peak, with what is cached taken for live? The rows are known. A large
  * block may be larger than its request by what is not worth a cut. */
-static bool raises_peak(const struct gm_cached *heap, const struct gm_alloc *alloc)
+static bool raises_peak(const struct gm_cache_heap *heap, const struct gm_alloc *alloc)
 {
-	const struct gm_heap_config *config = &heap->heap.config;
+	const struct gm_heap_config *config = &heap->heap->config;
 	uint64_t size = gm_heap_round(config, alloc->requested);
-	const struct gm_stats *stats = heap->heap.stats;
+	const struct gm_stats *stats = heap->heap->stats;
 	unsigned int pool = gm_heap_pool_of(size);
 
 	if (pool)
@@ -83,7 +74,7 @@ static bool raises_peak(const struct gm_cached *heap, const struct gm_alloc *all
 }
 
 /* Another transaction, for what @op stands for. */
-static int find_again(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
+static int find_again(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint64_t op, uint32_t *ret_block)
 {
 	section->change.op = op;
@@ -93,7 +84,7 @@ static int find_again(struct gm_cached *heap, struct gm_section *section, struct
 
 /* With the lock. The heap decides as if this thread's cache was empty; and before it finds nothing, or
  * takes a peak for higher than it is, as if every thread's was. */
-static int find_flushed(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
+static int find_flushed(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 			uint32_t *ret_block)
 {
 	bool others = gm_tcache_others(section), nested = section->change.writer.nested;
@@ -101,7 +92,7 @@ static int find_flushed(struct gm_cached *heap, struct gm_section *section, stru
 	int r;
 
 	gm_tcache_tidy_own(section, false);
-	if (others && gm_cached_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
+	if (others && gm_cache_heap_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
 		gm_tcache_empty_all(section);
 		others = false;
 	}
@@ -115,7 +106,7 @@ static int find_flushed(struct gm_cached *heap, struct gm_section *section, stru
 	return find_again(heap, section, alloc, op, ret_block);
 }
 
-int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
 		    uint32_t *ret_block)
 {
 	struct gm_section section;
@@ -144,15 +135,15 @@ int gm_cached_alloc(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
 }
 
 /* With the driver: locked sections with its calls between them. The caller holds the growth lock. */
-static int grow(struct gm_cached *heap, struct gm_section *section, struct gm_alloc *alloc,
+static int grow(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		uint32_t *ret_block)
 {
 	struct gm_heap_request request = { alloc->requested, alloc->stream };
-	int64_t *ooms = &heap->heap.stats->num_ooms;
+	int64_t *ooms = &heap->heap->stats->num_ooms;
 	int r;
 
-	gm_cached_rows(heap, alloc->module, false);	/* found before: it cannot fail */
-	r = gm_heap_alloc(&heap->heap, &request, ret_block);
+	gm_cache_heap_rows(heap, alloc->module, false);	/* found before: it cannot fail */
+	r = gm_heap_alloc(heap->heap, &request, ret_block);
 	if (!section->held)
 		return r;		/* lost between the driver's calls, and counted */
 	if (r == 0) {
@@ -164,7 +155,7 @@ static int grow(struct gm_cached *heap, struct gm_section *section, struct gm_al
 	return r;
 }
 
-int gm_cached_grow(struct gm_cached *heap, uint64_t op, struct gm_alloc *alloc,
+int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block)
 {
 	struct gm_section section = { .alloc = alloc, .op = op };

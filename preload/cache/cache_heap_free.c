@@ -1,8 +1,8 @@
 /*
- * cached_free.c - blocks of a cached heap are freed, and complete: see cached.h.
+ * cache_heap_free.c - blocks of a cached heap are freed, and complete: see cache_heap.h.
  *
  * A freed block goes into its thread's cache (thread_cache.c), or is freed in locked sections as those of
- * cached_alloc.c.
+ * cache_heap_alloc.c.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
  */
@@ -11,24 +11,24 @@
 #include <errno.h>
 
 #include "allocator/reuse.h"
-#include "preload/cache/cached_section.h"
+#include "preload/cache/cache_section.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 
-static void count_free(struct gm_cached *heap, const struct gm_block *block)
+static void count_free(struct gm_cache_heap *heap, const struct gm_block *block)
 {
-	gm_cached_move(heap, &(struct gm_flow){ .out = 1, .out_bytes = block->size },
+	gm_cache_heap_move(heap, &(struct gm_flow){ .out = 1, .out_bytes = block->size },
 			0 - block->requested);
 }
 
-static bool is_of(const struct gm_cached *heap, const struct gm_block *block)
+static bool is_of(const struct gm_cache_heap *heap, const struct gm_block *block)
 {
 	uint32_t segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
 
 	return gm_get(&gm_rec.segments[segment].heap) == heap->number;
 }
 
-struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
+struct gm_cache_heap *gm_cache_heap_of(uint32_t id, struct gm_block *ret_copy)
 {
 	struct gm_header *header = gm_header_get();
 	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
@@ -36,21 +36,20 @@ struct gm_cached *gm_cached_of(uint32_t id, struct gm_block *ret_copy)
 
 	if (!block)
 		return NULL;
-	/* While the block is the caller's its segment stays; when it is not, gm_cached_free tells. */
+	/* While the block is the caller's its segment stays; when it is not, gm_cache_heap_free tells. */
 	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
 	if (ret_copy) {
 		if (!gm_record_block(id, ret_copy))
 			return NULL;
 		segment = ret_copy->segment;
 	}
-	return gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
+	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
 }
 
-struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
+struct gm_cache_heap *gm_cache_heap_peek(uint32_t id, struct gm_cache_view *ret)
 {
 	struct gm_header *header = gm_header_get();
 	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
-	struct gm_cached *heap;
 	uint32_t segment;
 
 	if (!block)
@@ -60,45 +59,24 @@ struct gm_cached *gm_cached_look(uint32_t id, struct gm_cached_view *ret)
 	ret->stream = __atomic_load_n(&block->stream, __ATOMIC_RELAXED);
 	ret->requested = __atomic_load_n(&block->requested, __ATOMIC_RELAXED);
 	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
-	heap = gm_cached_by_number(gm_get(&gm_rec.segments[segment].heap));
-	if (heap) {
-		ret->arg = heap->setup.arg;
-		ret->number = heap->number;
-	}
-	return heap;
-}
-
-bool gm_cached_segment(uint32_t block, struct gm_segment *ret_copy)
-{
-	struct gm_block copy;
-	struct gm_change change;
-	bool found = false;
-
-	if (!gm_cached_of(block, &copy) || gm_change_enter(&change, copy.domain, 0))
-		return false;
-	if (gm_rec.blocks[block].state != GM_BLOCK_UNUSED && gm_rec.blocks[block].segment) {
-		*ret_copy = gm_rec.segments[gm_rec.blocks[block].segment];
-		found = ret_copy->used;
-	}
-	gm_change_leave(&change);
-	return found;
+	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
 }
 
 /* Of the functions below each writes the events before the heap moves the block: it may lie in a
  * larger one then. */
-void gm_cached_complete_pending(struct gm_cached *heap, struct gm_section *section, uint32_t id,
+void gm_cache_heap_complete_pending(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
 			     uint64_t tsc)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_COMPLETED };
 	const struct gm_block *block = &gm_rec.blocks[id];
 
-	gm_cached_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
+	gm_cache_heap_trace_at(&section->change, block, tsc, block->free_stream, block->free_stack, actions,
 			   1);
-	gm_heap_free_completed(&heap->heap, id);
+	gm_heap_free_completed(heap->heap, id);
 }
 
-void gm_cached_free_now(struct gm_cached *heap, struct gm_section *section, uint32_t id,
-		     const struct gm_cached_free *how)
+void gm_cache_heap_free_now(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
+		     const struct gm_cache_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED,
 						  GM_ACTION_FREE_COMPLETED };
@@ -106,23 +84,23 @@ void gm_cached_free_now(struct gm_cached *heap, struct gm_section *section, uint
 
 	block->op = section->change.op;
 	count_free(heap, block);
-	gm_cached_trace(&section->change, block, how, actions, 2);
-	gm_heap_free(&heap->heap, id);
+	gm_cache_heap_trace(&section->change, block, how, actions, 2);
+	gm_heap_free(heap->heap, id);
 }
 
-static void free_later(struct gm_cached *heap, struct gm_section *section, uint32_t id,
-		       const struct gm_cached_free *how)
+static void free_later(struct gm_cache_heap *heap, struct gm_section *section, uint32_t id,
+		       const struct gm_cache_free *how)
 {
 	static const enum gm_action actions[] = { GM_ACTION_FREE_REQUESTED };
 	struct gm_block *block = &gm_rec.blocks[id];
 
 	block->op = section->change.op;
 	count_free(heap, block);
-	gm_cached_trace(&section->change, block, how, actions, 1);
+	gm_cache_heap_trace(&section->change, block, how, actions, 1);
 	/* Meaningless while it is not pending: not logged. */
 	block->free_stack = how->stack == GM_STACK_OF_BLOCK ? block->stack : how->stack;
 	block->free_stream = how->stream;
-	gm_heap_free_requested(&heap->heap, id);
+	gm_heap_free_requested(heap->heap, id);
 }
 
 static bool move_state(struct gm_block *block, enum gm_block_state from, enum gm_block_state to)
@@ -133,14 +111,14 @@ static bool move_state(struct gm_block *block, enum gm_block_state from, enum gm
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
-static bool begins_at(const struct gm_cached *heap, const struct gm_block *block, uint64_t address)
+static bool begins_at(const struct gm_cache_heap *heap, const struct gm_block *block, uint64_t address)
 {
 	return __atomic_load_n(&block->address, __ATOMIC_RELAXED) == address && is_of(heap, block);
 }
 
 /* The right to free @block: nobody else has it from here on. For the program it is free, for a
  * reader live. */
-static bool claim(const struct gm_cached *heap, struct gm_block *block, uint64_t address)
+static bool claim(const struct gm_cache_heap *heap, struct gm_block *block, uint64_t address)
 {
 	if (gm_unlikely(!begins_at(heap, block, address)) ||
 	    gm_unlikely(!move_state(block, GM_BLOCK_ACTIVE, GM_BLOCK_FREEING)))
@@ -152,16 +130,16 @@ static bool claim(const struct gm_cached *heap, struct gm_block *block, uint64_t
 	return false;
 }
 
-/* A pending block may be free, but its heap is held: gm_cached_hold will do it, or the heap's end. */
-static void put_off(struct gm_cached *heap, struct gm_block *block)
+/* A pending block may be free, but its heap is held: gm_cache_heap_suspend will do it, or the heap's end. */
+static void put_off(struct gm_cache_heap *heap, struct gm_block *block)
 {
 	block->flags |= GM_BLOCK_DONE;
 	heap->put_off = true;
 }
 
 /* The heap's lock, for what cannot be cached. @now: it may be handed out at once. */
-static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
-		       const struct gm_cached_free *how, bool now)
+static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
+		       const struct gm_cache_free *how, bool now)
 {
 	struct gm_block *block = &gm_rec.blocks[id];
 	struct gm_section section;
@@ -171,17 +149,17 @@ static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 	r = gm_section_begin(heap, &section, op);
 	if (gm_unlikely(r < 0))
 		return r;
-	gm_heap_prefetch(&heap->heap, id);
-	if (gm_unlikely(!gm_cached_rows(heap, block->module, section.change.writer.nested))) {
+	gm_heap_prefetch(heap->heap, id);
+	if (gm_unlikely(!gm_cache_heap_rows(heap, block->module, section.change.writer.nested))) {
 		gm_section_cancel(heap, &section);
-		return gm_cached_lost(-ETIMEDOUT);
+		return gm_cache_heap_lost(-ETIMEDOUT);
 	}
 	now = now || block->flags & GM_BLOCK_DONE;
-	if (now && !heap->held)
-		gm_cached_free_now(heap, &section, id, how);
+	if (now && !heap->suspended)
+		gm_cache_heap_free_now(heap, &section, id, how);
 	else
 		free_later(heap, &section, id, how);
-	if (now && heap->held)
+	if (now && heap->suspended)
 		put_off(heap, block);
 	gm_section_close(heap, &section);
 	gm_tcache_tidy_own(&section, true);
@@ -189,8 +167,8 @@ static int free_locked(struct gm_cached *heap, uint64_t op, uint32_t id,
 	return 0;
 }
 
-int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t address,
-		   const struct gm_cached_free *how)
+int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uint64_t address,
+		   const struct gm_cache_free *how)
 {
 	struct gm_header *header = gm_header_get();
 	struct gm_block *block;
@@ -218,7 +196,7 @@ int gm_cached_free(struct gm_cached *heap, uint64_t op, uint32_t id, uint64_t ad
 
 /* As many of @items as are of one heap, BATCH at most, in one hold of its lock. Returns how many
  * were looked at; 0: it could not be had. */
-static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *items, size_t count)
+static size_t complete_some(struct gm_cache_heap *heap, const struct gm_reuse_item *items, size_t count)
 {
 	struct gm_section section;
 	bool any = false;
@@ -236,13 +214,13 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 			block->flags |= GM_BLOCK_DONE;		/* it comes next */
 		if (!block || gm_get(&block->state) != GM_BLOCK_PENDING || !is_of(heap, block))
 			continue;
-		if (gm_unlikely(heap->held)) {
+		if (gm_unlikely(heap->suspended)) {
 			put_off(heap, block);
 			continue;
 		}
 		if (any)		/* a transaction each */
 			gm_section_next(heap, &section);
-		gm_cached_complete_pending(heap, &section, items[i].block,
+		gm_cache_heap_complete_pending(heap, &section, items[i].block,
 					   gm_rec.history ? gm_stamp() : 0);
 		any = true;
 	}
@@ -253,12 +231,12 @@ static size_t complete_some(struct gm_cached *heap, const struct gm_reuse_item *
 	return i;
 }
 
-size_t gm_cached_complete(const struct gm_reuse_item *items, size_t count)
+size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count)
 {
 	size_t done = 0, more = 1;
 
 	for (; done < count && more; done += more) {
-		struct gm_cached *heap = gm_cached_by_number(items[done].owner);
+		struct gm_cache_heap *heap = gm_cache_heap_by_number(items[done].owner);
 
 		more = heap ? complete_some(heap, items + done, count - done) : 1;
 	}

@@ -1,0 +1,77 @@
+/*
+ * segments_heap.h - the segments heap: PyTorch's caching algorithm, to the last counter.
+ *
+ * Two pools (small: rounded requests up to 1 MiB; large), best fit by (stream, size, address),
+ * splitting, merging, collection and release as PyTorch's CUDACachingAllocator does them, so that
+ * with the driver's addresses given it hands out the same addresses and keeps the same statistics
+ * (the traces under test/traces are the judge; gpumem replay --verify).
+ *
+ *   heap.c        finding, splitting, merging; the class
+ *   heap_grow.c   the driver: growth, collection, release
+ *   heap_stats.c  the statistics
+ *   heap_check.c  every rule, counted
+ *
+ * Context: as heap.h.
+ */
+#ifndef GM_ALLOCATOR_SEGMENTS_HEAP_H
+#define GM_ALLOCATOR_SEGMENTS_HEAP_H
+
+#include "allocator/heap.h"
+
+struct gm_segments_heap {
+	struct gm_heap heap;
+	struct gm_free_set pool[2];	/* 0 small, 1 large */
+	uint64_t lookups[2];		/* by pool, while collection is on: a block's age is in them */
+};
+
+static inline struct gm_segments_heap *gm_segments(struct gm_heap *heap)
+{
+	return (struct gm_segments_heap *)(void *)heap;
+}
+
+static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
+{
+	if (__builtin_expect(heap->plain && bytes, 1))
+		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+	return gm_heap_round(&heap->config, bytes);
+}
+
+static inline bool gm_heap_is_split(const struct gm_block *block)
+{
+	return block->prev || block->next;
+}
+
+/* ---- heap.c ---- */
+
+/* As gm_heap_find and gm_heap_detach. */
+int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request,
+		     uint32_t *ret_block);
+void gm_segments_detach(struct gm_heap *heap, uint32_t block);
+
+/* Make @address a segment of @bytes with one active block for @request, cut to size. */
+int gm_segments_adopt(struct gm_heap *heap, const struct gm_heap_request *request, uint64_t size,
+		  uint64_t address, uint64_t bytes, uint32_t *ret_block);
+
+/* ---- heap_grow.c, heap_check.c ---- */
+
+int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *request,
+		      uint32_t *ret_block);
+int gm_segments_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+int gm_segments_check(struct gm_heap *heap, uint32_t first_segment);
+
+/* ---- heap_stats.c ---- */
+
+/* A segment comes from the driver, or goes back. */
+void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
+/* A block of @size bytes is handed out; its free is asked for; its free is complete. */
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
+		       uint64_t requested);
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			uint64_t requested);
+/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
+void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
+void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
+void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * cache_heap.h - the cache's heaps (allocator/heap.h), whose records lie in the journal.
+ *
+ * What is served from a cache is recorded where it is decided: one lock of the domain, one
+ * transaction, the heap's change, the statistics, the usage rows and the events together; or, where
+ * a thread gets what it freed last, its own thread cache and no lock of the domain (thread_cache.c). A reader
+ * of a dead process's journal sees each of these operations wholly or not at all.
+ *
+ *   op = gm_op_begin(GM_ACTION_ALLOC, ...)
+ *   r = gm_cache_heap_alloc(heap, op, &alloc, &block)          from a free block, else -EAGAIN
+ *   r = gm_cache_heap_grow(heap, op, &alloc, &block)           with the driver; the growth lock held
+ *   gm_op_end(op)
+ *
+ *   r = gm_cache_heap_free(heap, op, block, address, &how)     pending, and free if @how says so
+ *   gm_cache_heap_complete(blocks, count)                      pending ones become free
+ *
+ * Events: alloc; free_requested at the free and free_completed when it may be handed out again;
+ * segment_alloc, segment_free. Thread context: any, inside a hook. Signal context: none. Lock: the domain's, or none; given up around the backend's calls.
+ */
+#ifndef GM_PRELOAD_CACHE_HEAP_H
+#define GM_PRELOAD_CACHE_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda.h>
+
+#include "allocator/heap.h"
+#include "recorder/journal/recorder.h"
+
+struct gm_page_map;
+struct gm_section;
+
+/* The driver, of a heap (@heap); what each call does is said in struct gm_heap_ops. */
+struct gm_cache_driver {
+	int (*alloc)(void *heap, uint64_t bytes, uint64_t stream, uint64_t *ret_address);
+	void (*free)(void *heap, uint64_t address, uint64_t bytes, uint64_t stream);
+	bool (*may_go)(void *heap, uint64_t stream);
+	void (*synchronize)(void *heap);
+};
+
+struct gm_cache_heap_setup {
+	const struct gm_heap_config *config;
+	struct gm_page_map *map;	/* NULL: none is kept */
+	const struct gm_cache_driver *driver;
+	uint32_t context;		/* context that its segments die with; 0: outlives contexts */
+	uint32_t home;			/* id of the context that @handle is */
+	CUcontext handle;
+	uint8_t domain, kind;		/* GM_KIND_DEVICE or GM_KIND_POOL */
+	bool thread_cache;		/* a block just freed may go into its thread's cache */
+};
+
+/* Memory that is given back all at once, or never. */
+struct gm_arena { struct gm_arena_chunk *chunks; uint8_t *at; size_t left; };
+
+/* A private stream that waits for what was freed on the stream of @key. */
+#define GM_CACHE_BEHIND 8u
+struct gm_cache_behind { CUstream stream; uint64_t key; };
+
+/* The private streams that a heap has in a context (id). */
+struct gm_cache_home {
+	uint32_t id;
+	CUstream back;			/* segments go back to the driver in its order */
+	struct gm_cache_behind behind[GM_CACHE_BEHIND];	/* what was freed and is not complete; growth lock */
+};
+
+struct gm_cache_heap {
+	/* What hits read, on a line that is seldom written. */
+	uint32_t number;		/* 1 .., the owner of its blocks in reuse.h; never used again */
+	uint8_t domain, kind;
+	bool plain;			/* sizes are rounded up to GM_GRANULE, no more */
+	bool thread_cache_wanted;	/* as in its setup */
+	_Atomic(bool) thread_cache;	/* a block just freed may go into its thread's cache */
+	_Atomic(bool) dead;		/* dropped, or being so */
+	bool suspended;			/* gm_cache_heap_suspend */
+	bool put_off;			/* since then some block could have become free */
+	_Atomic(bool) ending;		/* its home is: nothing goes back any more */
+	_Atomic(uint32_t) faulted;	/* the driver's sticky error: nothing is served; 0: none */
+	uint32_t context;		/* as in its setup */
+	uint32_t place;			/* among the living ones */
+
+	struct gm_heap *heap __attribute__((aligned(64)));
+	struct gm_heap_ops ops;
+	struct gm_undo undo;
+	/* Of active and cached blocks: their bytes; bytes asked for, and their peak. Read without the
+	 * lock. */
+	uint64_t live, used, used_high;
+	struct gm_section *section;	/* the one under way; NULL: the lock is free */
+	struct gm_section *grower;	/* who holds the growth lock, over its driver calls */
+	/* The usage rows that were found last. */
+	uint16_t module;
+	bool rows_known;
+	struct gm_usage *rows[3];
+	struct gm_arena arena;		/* of the free sets */
+	struct gm_cache_heap *next;	/* of those that were dropped; lock: heaps */
+
+	/* The driver's side (cache_driver.c). */
+	_Atomic(uint32_t) home;		/* id of the context that @handle is */
+	_Atomic(CUcontext) handle;	/* made current for its driver calls; NULL: to be found anew */
+	struct gm_cache_home own;	/* there; but its id */
+	struct gm_cache_home left;	/* a pool's: where it was, as that was about to end */
+	_Atomic(uint64_t) segments;	/* bytes got from the driver */
+	_Atomic(uint64_t) live_lately;	/* bytes, the most of late (cache.c) */
+	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
+};
+
+/* For a new journal: no heap yet. */
+void gm_cache_heap_begin(void);
+
+/* Returns 0; -ENOMEM, also where there are too many; -ENODEV (nothing is recorded), -EINVAL. */
+int gm_cache_heap_new(const struct gm_cache_heap_setup *setup, struct gm_cache_heap **ret);
+struct gm_cache_heap *gm_cache_heap_by_number(uint32_t number);	/* NULL: dropped */
+
+/* The living ones, of @domain or, with GM_CACHE_ALL, of all: the first after @after, NULL to begin with.
+ * NULL: that was the last. */
+#define GM_CACHE_ALL 0xffu
+struct gm_cache_heap *gm_cache_heap_next(const struct gm_cache_heap *after, uint8_t domain);
+
+/* @alloc: requested, stream (the heap's key), context, stack, module, stack_of_block_only are
+ * read; address, size, tsc are filled in. Returns 0 and the block; -EAGAIN: no free block serves
+ * it; -ENOMEM: tables or limits; -ETIMEDOUT, -ENODEV as gm_record_alloc; -E2BIG. */
+int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
+		    uint32_t *ret_block);
+/* The same with PyTorch's whole order of collection, growth, release and retry. -ENOMEM: out of
+ * memory, or over the limit (gm_record_failure counts it in num_ooms, not this); -ENOSPC: the
+ * tables are full, or there is no memory for free sets; or what driver_alloc returned. */
+int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
+		   uint32_t *ret_block);
+
+/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one.
+ * Without a place for the copy no lock is taken: for the free of a live block, whose heap does not
+ * change. */
+struct gm_cache_heap *gm_cache_heap_of(uint32_t block, struct gm_block *ret_copy);
+
+/* The same for a free: what must be known of @block before it, read without a lock. It is true of
+ * a block that is the caller's; of any other gm_cache_heap_free decides. */
+struct gm_cache_view {
+	uint64_t address, stream, requested;
+	uint8_t state;
+};
+struct gm_cache_heap *gm_cache_heap_peek(uint32_t block, struct gm_cache_view *ret);
+
+/* A copy of the segment that a cached block lies in; false: it is none. */
+bool gm_cache_heap_segment(uint32_t block, struct gm_segment *ret_copy);
+
+struct gm_cache_free {
+	uint64_t tsc, stream;		/* @tsc 0: now, if anything is written */
+	uint32_t stack;			/* GM_STACK_OF_BLOCK: the allocation's */
+	/* May it be handed out again at once? Asked under no lock, once, when the block is the
+	 * caller's alone. If not, gm_cache_heap_complete may be called for it from then on. */
+	bool (*now)(void *arg, uint32_t block, uint32_t number, uint64_t bytes);
+	void *arg;
+};
+/* @block, active and beginning at @address, is freed. Returns 0; -ENOENT: it is not active or
+ * begins elsewhere (freed already, an interior pointer): nothing changed; -ETIMEDOUT, -ENODEV. */
+int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t block, uint64_t address,
+		   const struct gm_cache_free *how);
+
+/* Pending blocks, of any heaps, become free. Returns how many of the first: less than @count where a
+ * lock could not be had. The others stay pending until it is called for them again. */
+struct gm_reuse_item;
+size_t gm_cache_heap_complete(const struct gm_reuse_item *items, size_t count);
+
+/* Give idle segments back to the driver (ops.synchronize first): bytes given back. The growth lock held. */
+uint64_t gm_cache_heap_empty(struct gm_cache_heap *heap);
+/* The same without ops.synchronize. */
+uint64_t gm_cache_heap_release(struct gm_cache_heap *heap);
+/* Bytes of segments that are wholly free now: what gm_cache_heap_empty would give back. O(1), or what
+ * thread caches have is flushed first. */
+uint64_t gm_cache_heap_idle_bytes(const struct gm_cache_heap *heap);
+uint64_t gm_cache_heap_live_bytes(const struct gm_cache_heap *heap);	/* active blocks, and cached ones */
+uint64_t gm_cache_heap_largest_free(struct gm_cache_heap *heap);	/* largest free block */
+/* Bytes asked for by what is active now, and their peak since the last reset: as the driver's
+ * pools count theirs. */
+void gm_cache_heap_used(const struct gm_cache_heap *heap, uint64_t *ret_used, uint64_t *ret_high);
+void gm_cache_heap_reset_high(struct gm_cache_heap *heap);
+void gm_cache_heap_set_limit(struct gm_cache_heap *heap, uint64_t limit_bytes);
+
+/* Its context is about to end (@on): from then on the driver may give its addresses to others, and what
+ * the heap has changes no hands any more, though frees succeed. Nothing is handed out (-ENODEV). Or it
+ * did not end. */
+void gm_cache_heap_suspend(struct gm_cache_heap *heap, bool on);
+
+/* The driver gave [@address, +@bytes) of @domain's device to the program while some heap is suspended, whose
+ * blocks there go from @map. */
+void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint64_t address, uint64_t bytes);
+
+/* Its context ended, with all its segments: records go, with their events, that have @stack as
+ * gm_record_free_stack has it; the heap with them (its pointer stays good: -ENODEV). gm_record_context_end
+ * leaves a heap's segments alone. Returns how many blocks were live. */
+unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack);
+
+/* Count violations, of one or of all there are; 0 if sound. */
+int gm_cache_heap_check(struct gm_cache_heap *heap);
+int gm_cache_heap_check_all(void);
+
+#endif
