@@ -74,3 +74,21 @@ uint64_t gm_heap_segment_bytes(const struct gm_heap_config *config, uint64_t siz
 		return config->large_segment_size;
 	return (size + GM_HEAP_ROUND_LARGE - 1) & ~(GM_HEAP_ROUND_LARGE - 1);
 }
+
+struct gm_heap *gm_heap_new(const struct gm_heap_setup *setup)
+{
+	const struct gm_heap_class *class = setup->config->class;
+	struct gm_heap *heap = setup->place ? setup->place
+					    : setup->memory(setup->memory_arg, class->bytes);
+
+	if (!heap)
+		return NULL;
+	*heap = (struct gm_heap){
+		.class = class, .config = *setup->config, .ops = setup->ops, .undo = setup->undo,
+		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
+		.links = setup->links, .map = setup->map, .domain = setup->domain,
+		.number = setup->number,
+	};
+	heap->plain = gm_heap_rounds_plainly(&heap->config);
+	return class->init(heap, setup) ? NULL : heap;
+}

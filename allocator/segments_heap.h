@@ -6,7 +6,7 @@
  * with the driver's addresses given it hands out the same addresses and keeps the same statistics
  * (the traces under test/traces are the judge; gpumem replay --verify).
  *
- *   heap.c        finding, splitting, merging; the class
+ *   segments_heap.c   finding, splitting, merging; the class
  *   heap_grow.c   the driver: growth, collection, release
  *   heap_stats.c  the statistics
  *   heap_check.c  every rule, counted
@@ -41,7 +41,7 @@ static inline bool gm_heap_is_split(const struct gm_block *block)
 	return block->prev || block->next;
 }
 
-/* ---- heap.c ---- */
+/* ---- segments_heap.c ---- */
 
 /* As gm_heap_find and gm_heap_detach. */
 int gm_segments_find(struct gm_heap *heap, const struct gm_heap_request *request,

@@ -22,6 +22,7 @@
 #include "preload/cache/pool_attributes.h"
 #include "preload/cache/writers.h"
 #include "allocator/page_map.h"
+#include "preload/cache/thread_cache.h"
 
 #define BACK_NS UINT64_C(2000000000)	/* for segments on their way back */
 #define ENDING_NS UINT64_C(2000000000)	/* for a growth in flight, before a context ends */
@@ -423,6 +424,7 @@ int gm_cache_heaps_start(void)
 	for (unsigned int i = 0; i < GM_MAX_DEVICES; i++)
 		growth[i].rank = GM_RANK_GROWTH;
 	gm_cache_heap_begin();
+	gm_tcache_begin();
 	gm_cache_page_map_of_process = gm_page_map_new(pages, NULL);
 	return gm_cache_page_map_of_process ? 0 : -ENOMEM;
 }

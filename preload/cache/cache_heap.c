@@ -11,7 +11,6 @@
  * domain's for rows; an arena's is its owner's.
  */
 #include "preload/cache/cache_heap_internal.h"
-#include "preload/cache/thread_cache.h"
 
 #include <errno.h>
 #include <string.h>
@@ -87,7 +86,6 @@ void gm_arena_free(struct gm_arena *arena)
 
 void gm_cache_heap_begin(void)
 {
-	gm_tcache_begin();
 	heaps.lock = (struct gm_lock){ .rank = GM_RANK_LEAF };
 	heaps.arena = (struct gm_arena){ .chunks = NULL };
 	heaps.links = NULL;

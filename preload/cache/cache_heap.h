@@ -105,7 +105,7 @@ struct gm_cache_heap {
 	_Atomic(uint32_t) going_back;	/* segments on their way since the last wait for @back */
 };
 
-/* For a new journal: no heap yet. */
+/* For a new journal: no heap yet. gm_tcache_begin comes next. */
 void gm_cache_heap_begin(void);
 
 /* Returns 0; -ENOMEM, also where there are too many; -ENODEV (nothing is recorded), -EINVAL. */

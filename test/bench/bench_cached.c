@@ -22,6 +22,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/page_map.h"
+#include "preload/cache/thread_cache.h"
 #include "preload/cache/cache_heap.h"
 #include "test/unit/journal/aux_forget.h"
 
@@ -402,6 +403,7 @@ static int prepare_cached(uint64_t history)
 		return r;
 	}
 	gm_cache_heap_begin();
+	gm_tcache_begin();
 	gm_heap_config_default(&heap_config);
 	setup.map = gm_page_map_new(memory, NULL);
 	return setup.map ? gm_cache_heap_new(&setup, &cached) : -ENOMEM;

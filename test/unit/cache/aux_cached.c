@@ -2,6 +2,7 @@
  * aux_cached.c - cached heaps on a driver of the test's own: see aux_cached.h.
  */
 #include "recorder/journal/state.h"
+#include "preload/cache/thread_cache.h"
 #include "test/unit/cache/aux_cached.h"
 
 #include <check.h>
@@ -97,8 +98,10 @@ struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, c
 	struct gm_cache_heap *heap = NULL;
 	char error[160];
 
-	if (!gm_get(&gm_rec.caches))		/* a new journal */
+	if (!gm_get(&gm_rec.caches)) {		/* a new journal */
 		gm_cache_heap_begin();
+		gm_tcache_begin();
+	}
 	gm_heap_config_default(&config);
 	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
 	config.limit = limit;

@@ -1,5 +1,5 @@
 /*
- * heap.c - the segments heap: finding, splitting, merging; and its class. See segments_heap.h.
+ * segments_heap.c - the segments heap: finding, splitting, merging; and its class. See segments_heap.h.
  *
  * Source of the rules: PyTorch's CUDACachingAllocator (get_free_block, should_split,
  * alloc_found_block, free_block, try_merge_blocks). Where an order looks odd, it is PyTorch's, and
@@ -8,24 +8,6 @@
 #include "allocator/segments_heap.h"
 
 #include <errno.h>
-
-struct gm_heap *gm_heap_new(const struct gm_heap_setup *setup)
-{
-	const struct gm_heap_class *class = setup->config->class;
-	struct gm_heap *heap = setup->place ? setup->place
-					    : setup->memory(setup->memory_arg, class->bytes);
-
-	if (!heap)
-		return NULL;
-	*heap = (struct gm_heap){
-		.class = class, .config = *setup->config, .ops = setup->ops, .undo = setup->undo,
-		.stats = setup->stats, .segments = setup->segments, .blocks = setup->blocks,
-		.links = setup->links, .map = setup->map, .domain = setup->domain,
-		.number = setup->number,
-	};
-	heap->plain = gm_heap_rounds_plainly(&heap->config);
-	return class->init(heap, setup) ? NULL : heap;
-}
 
 static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
 {
