@@ -61,7 +61,7 @@ class Room:
             env["GPUMEM_OUTPUT"] = os.path.join(self.out, "gpumem.%c.%p.%r.json")
             env["GPUMEM_JOURNAL"] = self.journals
             # Most tests hold what is recorded against what the driver was asked: those of the cache say
-            # allocator="caching", and test_cached.py runs others again with TEST_ALLOCATOR=caching.
+            # allocator="caching", and test_cache.py runs others again with TEST_ALLOCATOR=caching.
             env["GPUMEM_ALLOCATOR"] = os.environ.get("TEST_ALLOCATOR", "native")
         for name, value in options.items():
             if name.isupper():

@@ -23,7 +23,7 @@
 
 #include "preload/cache/thread_cache.h"
 #include "recorder/read/copy.h"
-#include "test/unit/cache/aux_cached.h"
+#include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 
 #define KIB UINT64_C(1024)

@@ -1,9 +1,9 @@
 /*
- * aux_cached.c - cached heaps on a driver of the test's own: see aux_cached.h.
+ * aux_cache_heap.c - heaps of the cache on a driver of the test's own: see aux_cache_heap.h.
  */
 #include "recorder/journal/state.h"
 #include "preload/cache/thread_cache.h"
-#include "test/unit/cache/aux_cached.h"
+#include "test/unit/cache/aux_cache_heap.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /*
- * aux_cached.h - cached heaps on a driver of the test's own: one address counter, a capacity, and
+ * aux_cache_heap.h - heaps of the cache on a driver of the test's own: one address counter, a capacity, and
  * calls that fail when the test wants it.
  */
-#ifndef GM_TEST_AUX_CACHED_H
-#define GM_TEST_AUX_CACHED_H
+#ifndef GM_TEST_AUX_CACHE_HEAP_H
+#define GM_TEST_AUX_CACHE_HEAP_H
 
 #include "allocator/reuse.h"
 #include "preload/cache/cache_heap.h"

@@ -22,7 +22,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
-#include "test/unit/cache/aux_cached.h"
+#include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)	/* many times as slow */

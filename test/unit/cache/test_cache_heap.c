@@ -1,5 +1,5 @@
 /*
- * Cached heaps in the journal: random programs against a model, every call of the driver failing
+ * The cache's heaps in the journal: random programs against a model, every call of the driver failing
  * once, tables that are full, contexts that end, several heaps and what is passed through in one
  * domain.
  *
@@ -14,7 +14,7 @@
 
 #include "recorder/read/copy.h"
 #include "recorder/journal/state.h"
-#include "test/unit/cache/aux_cached.h"
+#include "test/unit/cache/aux_cache_heap.h"
 #include "test/unit/journal/aux_journal.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,5 +1,5 @@
 /*
- * bench_cached.c - what a cached allocation costs: the heap alone, and the heap in the journal; by one
+ * bench_cache.c - what a cached allocation costs: the heap alone, and the heap in the journal; by one
  * thread, and by several at once.
  *
  * Each row is the median of several rounds, interleaved. A pair is one allocation and its free, the
@@ -8,7 +8,7 @@
  * is of one thread's. A thread's rate is that of the median of its batches, so that what else runs on
  * the machine shows in a few of them.
  *
- *	bench_cached [rounds [pairs a round [rows]]]        rows: those whose name has this in it
+ *	bench_cache [rounds [pairs a round [rows]]]        rows: those whose name has this in it
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -419,7 +419,7 @@ int main(int argc, char **argv)
 	if (argc > 3)
 		chosen = argv[3];
 	if (rounds < 1 || rounds > ROUNDS_MOST || operations < 1) {
-		fprintf(stderr, "usage: bench_cached [rounds (1-%d) [pairs [rows]]]\n", ROUNDS_MOST);
+		fprintf(stderr, "usage: bench_cache [rounds (1-%d) [pairs [rows]]]\n", ROUNDS_MOST);
 		return 2;
 	}
 	printf("a pair of allocation and free, median of %u rounds of %lu\n", rounds, operations);
