@@ -218,8 +218,8 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC)) $(BUILD)/libgm_core.a
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
-# Which of these libraries were installed. The file changes when that does, and the three are compiled again.
-$(call obj,tools/symbols/dwarf.c tools/symbols/dwarf_walk.c tools/symbols/demangle.c): $(BUILD)/obj/tools/libraries
+# Which of these libraries were installed. The file changes when that does, and the two are compiled again.
+$(call obj,tools/symbols/dwarf.c tools/symbols/demangle.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
 	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
 

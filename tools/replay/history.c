@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "tools/show/lives.h"
-#include "tools/read/load.h"
+#include "tools/read/snapshot.h"
 #include "tools/read/table.h"
 
 /* Served by the cache: what cudaMalloc and cudaMallocAsync give; PyTorch's blocks have no kind. */

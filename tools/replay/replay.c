@@ -4,7 +4,7 @@
  *
  * --search tries settings (search.c). --verify holds it to the recording: every address,
  * every call of the driver, every statistic. Otherwise it prints what settings would have cost on
- * an ideal device. One thread, no signal context.
+ * an ideal device.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -23,7 +23,7 @@
 #include "tools/read/input.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
-#include "tools/replay/search_print.h"
+#include "tools/replay/search.h"
 #include "tools/show/show.h"
 #include "tools/replay/simulate.h"
 #include "tools/replay/trace.h"

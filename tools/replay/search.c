@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/show/progress.h"
+#include "tools/show/show.h"
 
 #define CHOICES 7
 

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "tools/replay/history.h"
 #include "tools/replay/simulate.h"
 
 #define GM_SEARCH_CONF 2304u
@@ -42,6 +43,11 @@ extern const char *const gm_search_settings[];	/* their names, NULL behind the l
  * start by more than GM_SEARCH_ERROR, or was not tried. */
 size_t gm_search_best(const struct gm_search *search, const char *setting);
 void gm_search_free(struct gm_search *search);
+
+/* search_print.c: search the settings for @history from @conf, and print what was tried and what is
+ * recommended. @limit: NULL takes what the history knows. Returns the exit status. */
+int gm_search_print(const struct gm_history *history, const char *word, const char *conf,
+		    const uint64_t *limit, bool json);
 
 /* Bytes got from the driver at the highest moment. */
 static inline uint64_t gm_tried_peak(const struct gm_tried *tried)

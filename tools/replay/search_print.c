@@ -1,8 +1,6 @@
 /*
- * search_print.c - what gpumem replay --search prints: see search_print.h. One thread.
+ * search_print.c - what gpumem replay --search prints: see search.h.
  */
-#include "tools/replay/search_print.h"
-
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
  * explain.c - why memory ran out, from what was asked, free, held, cached and not recorded: see
- * explain.h. One thread.
+ * explain.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/explain.h"
@@ -11,8 +11,7 @@
 #include <string.h>
 
 #include "allocator/heap.h"
-#include "tools/show/explain_facts.h"
-#include "tools/read/load.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/show.h"
 
 #define PAGE INT64_C(2097152)		/* what the driver takes of a device at a time */
@@ -95,7 +94,6 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	facts->total = gm_json_number(failure, "total_bytes");
 	facts->live = gm_json_number(failure, "live_bytes");
 	facts->time_us = gm_json_number(failure, "time_us");
-	facts->entry = gm_json_text(failure, "entry");
 	facts->module = gm_show_module(root, gm_json_number(failure, "module"));
 	facts->stack = gm_json_number(failure, "stack");
 	facts->refused_by = gm_json_text(failure, "refused_by");
@@ -163,24 +161,16 @@ static bool find_torch(const struct gm_scene *scene, struct gm_facts *facts, int
 		}
 	if (!last)
 		return false;
-	*facts = (struct gm_facts){
-		.asked = last->size,
-		.needed = segment_of(scene->root, last->size),
-		.free = (int64_t)last->address,
-		.total = -1,
-		.live = -1,
-		.largest = -1,
-		.limit = -1,
-		.device = last->device,
-		.entry = "",
-		.module = "",
-		.refused_by = "",
-		.conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF"),
-		.stack = last->stack,
-		.torch = true,
-		.expandable = json_is_true(json_object_get(settings, "expandable_segments")),
-		.holders_known = true,
-	};
+	facts->asked = last->size;
+	facts->needed = segment_of(scene->root, last->size);
+	facts->free = (int64_t)last->address;
+	facts->total = -1;
+	facts->device = last->device;
+	facts->conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
+	facts->stack = last->stack;
+	facts->torch = true;
+	facts->expandable = json_is_true(json_object_get(settings, "expandable_segments"));
+	facts->holders_known = true;
 	if (facts->expandable)
 		facts->needed = facts->asked;
 	find_cache(scene->snapshot, facts);
@@ -259,7 +249,7 @@ static bool is_size(int64_t bytes)
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 {
 	struct gm_facts facts = {
-		.live = -1, .cached = -1, .pending = -1, .largest = -1, .limit = -1, .entry = "",
+		.live = -1, .cached = -1, .pending = -1, .largest = -1, .limit = -1,
 		.module = "", .refused_by = "", .conf = ""
 	};
 	int64_t row = GM_EXPLAIN_END;

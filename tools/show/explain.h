@@ -41,4 +41,32 @@ int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device);
 int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,
 		       enum gm_by by, struct gm_groups *ret);
 
+/* ---- between explain.c, which finds the facts, and explain_say.c, which says them -------------- */
+
+/* What is known of one failure, bytes. -1: not known. */
+struct gm_facts {
+	int64_t asked, free, total, live, time_us;
+	int64_t needed;			/* of the driver, for that: its pages, PyTorch's segments */
+	int64_t cached, pending, largest;	/* of the moment, where the snapshot is of it */
+	int64_t limit, limit_used;	/* of ours, that refused it */
+	const char *refused_by;		/* its name; "driver", "" not known */
+	const char *conf;		/* PYTORCH_CUDA_ALLOC_CONF */
+	int device;
+	const char *module;
+	int64_t stack;
+	bool torch;			/* PyTorch's allocator refused it, by its own word */
+	bool expandable;		/* its segments are */
+	bool holders_known;		/* what was live then is */
+};
+
+/* How much too little was free for it; 0 or less: it would have fitted. */
+int64_t gm_facts_lacks(const struct gm_facts *facts);
+
+/* What of the device was nobody's that is recorded. */
+int64_t gm_facts_others(const struct gm_facts *facts);
+
+/* Fill in @ret->why and @ret->change; its cause is known. */
+void gm_explain_say(const struct gm_scene *scene, const struct gm_facts *facts,
+		    struct gm_explanation *ret);
+
 #endif

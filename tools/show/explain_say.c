@@ -1,6 +1,6 @@
 /*
  * explain_say.c - why memory ran out and what to change, in sentences that are true of what is known:
- * see explain_facts.h. One thread.
+ * see explain.h.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/show/explain_facts.h"
-#include "tools/read/load.h"
+#include "tools/show/explain.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/show.h"
 
 #define MANY 100			/* blocks of one call site: perhaps a leak */

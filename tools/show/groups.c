@@ -1,5 +1,5 @@
 /*
- * groups.c - what is live, summed by where it came from: see groups.h. One thread.
+ * groups.c - what is live, summed by where it came from: see groups.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/groups.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/load.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"

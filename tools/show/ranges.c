@@ -1,5 +1,5 @@
 /*
- * ranges.c - ranges of addresses that do not overlap: see ranges.h. One thread.
+ * ranges.c - ranges of addresses that do not overlap: see ranges.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/ranges.h"

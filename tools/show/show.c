@@ -1,5 +1,5 @@
 /*
- * show.c - text for people: see show.h. One thread, no signal context.
+ * show.c - text for people: see show.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/show.h"
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/read/load.h"
+#include "tools/read/snapshot.h"
 #include "tools/show/units.h"
 
 /* How many bytes the letter at @at has, 0 when it is none. */
@@ -206,7 +206,7 @@ void gm_show_op(FILE *out, const struct gm_show_op *op)
 	fputs(op->took_effect ? " (the driver had carried it out)\n" : "\n", out);
 }
 
-static bool in_color(FILE *out)
+bool gm_show_in_color(FILE *out)
 {
 	const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
 
@@ -215,7 +215,7 @@ static bool in_color(FILE *out)
 
 void gm_show_heading(FILE *out, const char *format, ...)
 {
-	bool color = in_color(out);
+	bool color = gm_show_in_color(out);
 	va_list args;
 
 	va_start(args, format);
@@ -223,6 +223,40 @@ void gm_show_heading(FILE *out, const char *format, ...)
 	vfprintf(out, format, args);
 	fputs(color ? "\033[0m\n" : "\n", out);
 	va_end(args);
+}
+
+/* ---- how far something long has come ------------------------------------------------------------ */
+
+static double began, drawn;
+static bool shown;
+
+double gm_show_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void gm_progress(const char *what, size_t done, size_t all)
+{
+	double at = gm_show_now();
+
+	if (began <= 0)
+		began = at;
+	if (at - began < 1 || at - drawn < 0.2 || !isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "\r%s: %zu of %zu\033[K", what, done, all);
+	drawn = at;
+	shown = true;
+}
+
+void gm_progress_end(void)
+{
+	if (shown)
+		fputs("\r\033[K", stderr);
+	shown = false;
+	began = drawn = 0;
 }
 
 int gm_show_end(const char *verb, int status)

@@ -73,7 +73,20 @@ struct gm_show_op {
 };
 void gm_show_op(FILE *out, const struct gm_show_op *op);
 
+/* May colours be used on @out? A terminal, TERM not "dumb", NO_COLOR not set. */
+bool gm_show_in_color(FILE *out);
+
 void gm_show_heading(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A line on stderr for what takes over a second, only on a terminal: "@what: @done of @all", drawn over
+ * itself from the second second on, at most 5 times a second. */
+void gm_progress(const char *what, size_t done, size_t all);
+
+/* Take the line away. */
+void gm_progress_end(void);
+
+/* Seconds on CLOCK_MONOTONIC. */
+double gm_show_now(void);
 
 /* What gpumem exits with: done; the check failed, or something could not be written; wrong use; an input
  * that cannot be read. */

@@ -1,5 +1,5 @@
 /*
- * sites.c - which frames of a stack do not tell who asked: see sites.h. One thread.
+ * sites.c - which frames of a stack do not tell who asked: see sites.h.
  */
 #include "tools/show/sites.h"
 

@@ -1,5 +1,5 @@
 /*
- * stacks.c - the stacks and frames of a snapshot, ready to be shown: see stacks.h. One thread.
+ * stacks.c - the stacks and frames of a snapshot, ready to be shown: see stacks.h.
  */
 #include "tools/show/stacks.h"
 

@@ -1,5 +1,5 @@
 /*
- * suppress.c - leaks that are known: see suppress.h. One thread.
+ * suppress.c - leaks that are known: see suppress.h.
  */
 #define _GNU_SOURCE
 #include "tools/show/suppress.h"

@@ -1,8 +1,12 @@
 /*
- * dwarf.c - from addresses to compilation units: see dwarf.h.
+ * dwarf.c - from addresses to compilation units, and to the functions in them: see dwarf.h.
  *
  * Which unit an address lies in is taken from the units' own ranges: the index that a compiler may
  * write (.debug_aranges) is missing as often as not. Units without an address that is asked for are not read.
+ *
+ * One walk over a unit for all its addresses. A function that holds none of them is skipped with
+ * all that is in it; in one that does, the inlined functions are followed down. Functions within
+ * others (lambdas, nested ones) are found by a second walk, which is made if addresses are without a function.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/dwarf.h"
@@ -36,6 +40,244 @@ const char *gm_dwarf_missing(void)
 	return NULL;
 }
 
+/* ---- the functions of one unit --------------------------------------------------------------- */
+
+#define DEPTH_MOST 256u			/* of entries within entries: beyond, they are damaged */
+
+/* One compilation unit and the addresses in it. */
+struct unit {
+	Dwarf_Die die;
+	const uint64_t *addresses;	/* ascending */
+	const size_t *places;		/* theirs in the request */
+	size_t count;
+};
+
+struct node {				/* a function at an address; the outer one, 0 none */
+	Dwarf_Die die;
+	uint32_t outer;
+};
+
+struct walk {
+	const struct unit *unit;
+	uint32_t *innermost;		/* of each address; index of its node */
+	struct node *nodes;		/* 0 unused */
+	size_t node_count, node_room;
+	size_t found;			/* addresses that a function holds */
+	bool deep;			/* second walk: into everything */
+	bool no_memory;
+};
+
+/* The place of the first of @addresses, ascending, that is not below @address. */
+static size_t first_at_or_after(const uint64_t *addresses, size_t count, uint64_t address)
+{
+	size_t low = 0;
+
+	while (low < count) {
+		size_t middle = low + (count - low) / 2;
+
+		if (addresses[middle] < address)
+			low = middle + 1;
+		else
+			count = middle;
+	}
+	return low;
+}
+
+static uint32_t new_node(struct walk *walk, const Dwarf_Die *die, uint32_t outer)
+{
+	if (walk->node_count >= walk->node_room) {
+		size_t room = walk->node_room * 2;
+		struct node *larger = room < UINT32_MAX / 2 ?
+			realloc(walk->nodes, room * sizeof(*larger)) : NULL;
+
+		if (!larger) {
+			walk->no_memory = true;
+			return 0;
+		}
+		walk->nodes = larger;
+		walk->node_room = room;
+	}
+	walk->nodes[walk->node_count] = (struct node){ *die, outer };
+	return (uint32_t)walk->node_count++;
+}
+
+/* Put @die at every address that it holds: a function, or one inlined into what is there. Returns
+ * whether it holds any. */
+static bool hold(struct walk *walk, Dwarf_Die *die, bool inlined)
+{
+	Dwarf_Addr base, low, high;
+	ptrdiff_t offset = 0;
+	bool any = false;
+
+	while ((offset = gm_libdw.dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
+		size_t i = first_at_or_after(walk->unit->addresses, walk->unit->count, low);
+
+		for (; i < walk->unit->count && walk->unit->addresses[i] < high; i++) {
+			uint32_t outer = walk->innermost[i], node;
+
+			if (inlined != (outer != 0))
+				continue;	/* the second walk meets it again; or damaged */
+			node = new_node(walk, die, outer);
+			if (!node)
+				return false;
+			walk->innermost[i] = node;
+			walk->found += !inlined;
+			any = true;
+		}
+	}
+	return any;
+}
+
+static void visit_children(struct walk *walk, Dwarf_Die *parent, bool in_function,
+			   unsigned int depth);
+
+static void visit(struct walk *walk, Dwarf_Die *die, bool in_function, unsigned int depth)
+{
+	switch (gm_libdw.dwarf_tag(die)) {
+	case DW_TAG_subprogram:
+		if (hold(walk, die, false))
+			visit_children(walk, die, true, depth);
+		else if (walk->deep)
+			visit_children(walk, die, false, depth);
+		break;
+	case DW_TAG_inlined_subroutine:
+		if (in_function && hold(walk, die, true))
+			visit_children(walk, die, true, depth);
+		else if (walk->deep)
+			visit_children(walk, die, false, depth);
+		break;
+	case DW_TAG_lexical_block:
+	case DW_TAG_try_block:
+	case DW_TAG_catch_block:
+		if (in_function || walk->deep)
+			visit_children(walk, die, in_function, depth);
+		break;
+	case DW_TAG_namespace:
+	case DW_TAG_module:
+	case DW_TAG_structure_type:
+	case DW_TAG_class_type:
+	case DW_TAG_union_type:
+		if (!in_function || walk->deep)
+			visit_children(walk, die, false, depth);
+		break;
+	default:
+		break;
+	}
+}
+
+static void visit_children(struct walk *walk, Dwarf_Die *parent, bool in_function,
+			   unsigned int depth)
+{
+	Dwarf_Die die, next;
+
+	if (depth >= DEPTH_MOST || gm_libdw.dwarf_child(parent, &die))
+		return;
+	do {
+		visit(walk, &die, in_function, depth + 1);
+		if (walk->no_memory || (!in_function && walk->found == walk->unit->count))
+			return;
+	} while (!gm_libdw.dwarf_siblingof(&die, &next) && (die = next, true));
+}
+
+/* The value of an attribute, @otherwise when there is none. */
+static uint64_t number(Dwarf_Die *die, unsigned int name, uint64_t otherwise)
+{
+	Dwarf_Attribute attribute;
+	Dwarf_Word value;
+
+	if (!gm_libdw.dwarf_attr(die, name, &attribute) ||
+	    gm_libdw.dwarf_formudata(&attribute, &value))
+		return otherwise;
+	return value;
+}
+
+static const char *symbol_of(Dwarf_Die *die)
+{
+	static const unsigned int names[] = { DW_AT_linkage_name, DW_AT_MIPS_linkage_name };
+	Dwarf_Attribute attribute;
+	const char *name;
+
+	for (unsigned int i = 0; i < 2; i++)
+		if (gm_libdw.dwarf_attr_integrate(die, names[i], &attribute) &&
+		    (name = gm_libdw.dwarf_formstring(&attribute)))
+			return name;
+	name = gm_libdw.dwarf_diename(die);
+	return name ? name : "";
+}
+
+/* File 0 is one since DWARF 5; before that libdw calls it "???". */
+static const char *file_of(const struct unit *unit, uint64_t file)
+{
+	Dwarf_Die die = unit->die;
+	Dwarf_Files *files;
+	const char *name;
+	size_t count;
+
+	if (gm_libdw.dwarf_getsrcfiles(&die, &files, &count) || file >= count)
+		return "";
+	name = gm_libdw.dwarf_filesrc(files, (size_t)file, NULL, NULL);
+	return name && strcmp(name, "???") ? name : "";
+}
+
+/* The levels at address @i, from its line and from where each function was inlined. */
+static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *request)
+{
+	const struct unit *unit = walk->unit;
+	Dwarf_Die die = unit->die;
+	Dwarf_Line *line = gm_libdw.dwarf_getsrc_die(&die, unit->addresses[i]);
+	struct gm_level levels[GM_LEVELS_MOST], at = { "", "", 0, false };
+	const char *text = line ? gm_libdw.dwarf_linesrc(line, NULL, NULL) : NULL;
+	size_t count = 0;
+	int row = 0;
+
+	if (text)
+		at.file = text;
+	if (line && !gm_libdw.dwarf_lineno(line, &row) && row > 0)
+		at.line = (uint32_t)row;
+	for (uint32_t n = walk->innermost[i]; n; n = walk->nodes[n].outer) {
+		struct node *node = &walk->nodes[n];
+
+		at.name = symbol_of(&node->die);
+		at.inlined = node->outer != 0;
+		/* Without inlines: the function itself, at the line where it calls the next one. */
+		if (!request->inlines || count == GM_LEVELS_MOST)
+			count = 0;
+		levels[count++] = at;
+		if (at.inlined) {
+			at.file = file_of(unit, number(&node->die, DW_AT_call_file, UINT64_MAX));
+			at.line = (uint32_t)number(&node->die, DW_AT_call_line, 0);
+		}
+	}
+	if (!count && (at.line || at.file[0]))
+		levels[count++] = at;
+	if (count)
+		request->found(request->arg, unit->places[i], levels, count);
+}
+
+/* Report the levels at each address of one unit. Returns false without memory. */
+static bool resolve_unit(const struct unit *unit, const struct gm_dwarf_request *request)
+{
+	struct walk walk = { .unit = unit, .node_count = 1, .node_room = 1024 };
+	Dwarf_Die die = unit->die;
+
+	walk.innermost = calloc(unit->count, sizeof(*walk.innermost));
+	walk.nodes = malloc(walk.node_room * sizeof(*walk.nodes));
+	walk.no_memory = !walk.innermost || !walk.nodes;
+	if (!walk.no_memory)
+		visit_children(&walk, &die, false, 0);
+	if (!walk.no_memory && walk.found < unit->count) {
+		walk.deep = true;
+		visit_children(&walk, &die, false, 0);
+	}
+	for (size_t i = 0; !walk.no_memory && i < unit->count; i++)
+		report(&walk, i, request);
+	free(walk.innermost);
+	free(walk.nodes);
+	return !walk.no_memory;
+}
+
+/* ---- units ------------------------------------------------------------------------------------ */
+
 static int by_index(const void *a, const void *b)
 {
 	size_t x = *(const size_t *)a, y = *(const size_t *)b;
@@ -53,7 +295,7 @@ static size_t find_addresses(Dwarf_Die *unit, const struct gm_dwarf_request *req
 	while ((offset = gm_libdw.dwarf_ranges(unit, offset, &base, &low, &high)) > 0) {
 		if (low <= 1)		/* code that the linker threw away */
 			continue;
-		for (size_t i = gm_first_at_or_after(request->addresses, request->count, low);
+		for (size_t i = first_at_or_after(request->addresses, request->count, low);
 		     i < request->count && request->addresses[i] < high && count < request->count; i++)
 			places[count++] = i;
 	}
@@ -68,19 +310,19 @@ static const char *find_units(Dwarf *dwarf, const struct gm_dwarf_request *reque
 	uint64_t *addresses = malloc(request->count * sizeof(*addresses));
 	size_t *places = malloc(request->count * sizeof(*places));
 	const char *why = addresses && places ? NULL : "out of memory";
-	struct gm_unit_request unit = { .addresses = addresses, .places = places };
+	struct unit unit = { .addresses = addresses, .places = places };
 	Dwarf_CU *cu = NULL;
 	Dwarf_Half version;
 	uint8_t type;
 
 	/* No place for the split part: libdw would open the file that this one names. */
-	while (!why && !gm_libdw.dwarf_get_units(dwarf, cu, &cu, &version, &type, &unit.unit, NULL)) {
+	while (!why && !gm_libdw.dwarf_get_units(dwarf, cu, &cu, &version, &type, &unit.die, NULL)) {
 		if (type != DW_UT_compile && type != DW_UT_skeleton)
 			continue;
-		unit.count = find_addresses(&unit.unit, request, places);
+		unit.count = find_addresses(&unit.die, request, places);
 		for (size_t i = 0; i < unit.count; i++)
 			addresses[i] = request->addresses[places[i]];
-		if (unit.count && !gm_dwarf_unit(&unit, request))
+		if (unit.count && !resolve_unit(&unit, request))
 			why = "out of memory";
 	}
 	free(addresses);

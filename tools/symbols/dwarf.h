@@ -17,7 +17,7 @@
 
 /* One function at an address. Strings are valid during the call; "" and 0: not known. */
 struct gm_level {
-	const char *symbol;		/* as a symbol table has it, or a plain name */
+	const char *name;		/* as a symbol table has it, or a plain name */
 	const char *file;
 	uint32_t line;
 	bool inlined;			/* into the next one */

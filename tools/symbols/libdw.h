@@ -24,21 +24,6 @@ struct gm_libdw {
 };
 
 extern struct gm_libdw gm_libdw;	/* filled by gm_dwarf_missing */
-
-/* One compilation unit and the addresses in it. */
-struct gm_unit_request {
-	Dwarf_Die unit;
-	const uint64_t *addresses;	/* ascending */
-	const size_t *places;		/* theirs in the request */
-	size_t count;
-};
-
-/* The place of the first of @addresses, ascending, that is not below @address. */
-size_t gm_first_at_or_after(const uint64_t *addresses, size_t count, uint64_t address);
-
-struct gm_dwarf_request;
-/* dwarf_walk.c: report the levels at each address of one unit. Returns false without memory. */
-bool gm_dwarf_unit(const struct gm_unit_request *unit, const struct gm_dwarf_request *request);
 #endif
 
 #endif

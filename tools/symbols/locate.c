@@ -1,5 +1,5 @@
 /*
- * locate.c - source lines of native frames: see locate.h. One thread.
+ * locate.c - source lines of native frames: see locate.h.
  */
 #define _GNU_SOURCE
 #include "tools/symbols/locate.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/load.h"
+#include "tools/read/snapshot.h"
 #include "tools/symbols/symbolize_worker.h"
 #include "tools/read/value.h"
 
@@ -88,7 +88,7 @@ static const char *text_of(struct gm_stacks *stacks, const char *said)
 }
 
 /* The last of a frame's levels is the function itself; those before are inlined into it. */
-static void take_level(void *arg, uint32_t id, const struct gm_sym_level *level)
+static void take_level(void *arg, uint32_t id, const struct gm_level *level)
 {
 	struct gm_stacks *stacks = &((struct locating *)arg)->scene->stacks;
 	struct gm_frame *frame;

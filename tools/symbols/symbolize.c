@@ -3,7 +3,7 @@
  * demangled, files and lines, inlined functions as frames of their own.
  *
  * The frames are sorted by module and address and given to a worker process (symbolize_worker.h);
- * here its answers are put into the JSON. Single-threaded, no signal context.
+ * here its answers are put into the JSON.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +22,6 @@
 #include "tools/read/value.h"
 #include "tools/write/output.h"
 #include "tools/write/snapshot_write.h"
-#include "tools/show/progress.h"
 #include "tools/show/show.h"
 #include "tools/symbols/symbolize_worker.h"
 #include "tools/verbs/verbs.h"
@@ -89,7 +88,7 @@ static const char *clean_text(struct job *job, const char *said)
 	return text;
 }
 
-static void take_level(void *arg, uint32_t frame, const struct gm_sym_level *said)
+static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 {
 	struct job *job = arg;
 	struct answer *answer;

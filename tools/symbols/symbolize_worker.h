@@ -11,11 +11,8 @@
 #define GM_TOOLS_SYMBOLIZE_WORKER_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include "tools/symbols/debug_files.h"
+#include "tools/symbols/dwarf.h"
 
 struct gm_sym_frame {
 	uint32_t frame;			/* the caller's number */
@@ -30,8 +27,6 @@ struct gm_sym_module {
 	size_t count;
 };
 
-struct gm_sym_level { const char *name, *file; uint32_t line; bool inlined; };
-
 struct gm_sym_request {
 	const struct gm_debug_places *places;
 	struct gm_sym_frame *frames;	/* in any order: they are sorted */
@@ -41,7 +36,7 @@ struct gm_sym_request {
 	unsigned int cpu_seconds;	/* of one child; 0: two minutes */
 	/* One level of a frame's functions, innermost first; the last one has @inlined false.
 	 * Strings are valid during the call, and of any content. */
-	void (*level)(void *arg, uint32_t frame, const struct gm_sym_level *level);
+	void (*level)(void *arg, uint32_t frame, const struct gm_level *level);
 	/* A module is done, the @number-th of @count; NULL: nobody wants to know. @why: "" or why not all
 	 * was found, one sentence; of any content. */
 	void (*done)(void *arg, const struct gm_sym_module *module, size_t number, size_t count, const char *why);

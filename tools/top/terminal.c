@@ -132,13 +132,6 @@ void gm_terminal_size(int *ret_rows, int *ret_columns)
 	*ret_columns = size.ws_col;
 }
 
-bool gm_terminal_colors(int fd)
-{
-	const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-
-	return isatty(fd) && !(none && *none) && term && *term && strcmp(term, "dumb");
-}
-
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static const char *name_of(const char *bytes, size_t length)

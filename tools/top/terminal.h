@@ -22,7 +22,4 @@ void gm_terminal_size(int *ret_rows, int *ret_columns);
  * input" when the terminal was closed. Static memory. */
 const char *gm_terminal_key(double seconds);
 
-/* May colours be used on @fd? A terminal, TERM not "dumb", NO_COLOR not set. */
-bool gm_terminal_colors(int fd);
-
 #endif

@@ -133,7 +133,7 @@ static void draw(struct gm_top *top, struct gm_top_view *view)
 static int live(struct gm_top *top, const struct ask *ask)
 {
 	struct gm_top_view view = { .delay = ask->delay, .panel = GM_TOP_SITES,
-				    .color = gm_terminal_colors(STDOUT_FILENO) };
+				    .color = gm_show_in_color(stdout) };
 	struct shot shot = { .child = 0 };
 	double next = 0;
 	size_t pictures = 0;
@@ -144,7 +144,7 @@ static int live(struct gm_top *top, const struct ask *ask)
 		return GM_EXIT_FAILED;
 	}
 	for (;;) {
-		double now = gm_top_now();
+		double now = gm_show_now();
 		const char *key;
 		int64_t pid = 0;
 

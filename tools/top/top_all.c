@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
+#include "tools/show/show.h"
 #include "tools/top/top.h"
 #include "tools/show/units.h"
 
@@ -70,7 +71,7 @@ static void add_new(void *arg, int64_t pid)
 /* New ones in, those that have ended out. */
 static void find_processes(struct gm_top *top)
 {
-	double now = gm_top_now();
+	double now = gm_show_now();
 
 	for (size_t i = top->count; i--;)
 		if (top->list[i]->state == GM_TOP_ENDED)

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "recorder/read/copy.h"
@@ -33,14 +32,6 @@ static void add(int64_t *to, int64_t value)
 #define OTHER_STACKS UINT32_MAX		/* the id of those without room; no stack has it */
 
 static size_t all_stacks, frame_bytes;
-
-double gm_top_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 struct gm_top_process *gm_top_open(int64_t pid, int fd)
 {
@@ -431,7 +422,7 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 
 int gm_top_sample(struct gm_top_process *process)
 {
-	double now = gm_top_now();
+	double now = gm_show_now();
 	struct gm_copy copy;
 	int r;
 

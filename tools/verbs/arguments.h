@@ -81,4 +81,10 @@ int gm_output_check(const char *verb, const char *path, const char *own);
 /* The whole help of @verb. */
 void gm_verb_print_help(FILE *out, const struct gm_verb *verb);
 
+/* manual.c: the source of a manual page: of a verb, of "gpumem" or of "libgpumem". Returns 0 or -ENOENT. */
+int gm_manual_page(FILE *out, const char *name);
+
+/* completion.c: what a shell sources: bash or, with @zsh, zsh. */
+void gm_completion(FILE *out, bool zsh);
+
 #endif

@@ -1,7 +1,5 @@
 /*
  * check.c - gpumem check --max-peak 10GiB FILE: is a run within its limits? For CI.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include <errno.h>

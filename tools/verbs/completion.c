@@ -1,8 +1,6 @@
 /*
- * completion.c - completion of gpumem's command line, for bash and zsh: see completion.h. One thread.
+ * completion.c - completion of gpumem's command line, for bash and zsh.
  */
-#include "tools/verbs/completion.h"
-
 #include <stdint.h>
 #include <string.h>
 

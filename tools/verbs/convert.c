@@ -1,8 +1,6 @@
 /*
  * convert.c - gpumem convert --to FORMAT FILE|JOURNAL|PID: a snapshot in others' formats, and theirs
  * in ours. The formats themselves are in convert_*.c.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include <errno.h>

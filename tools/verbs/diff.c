@@ -1,7 +1,5 @@
 /*
  * diff.c - gpumem diff A B: what is live in one snapshot and in another, side by side.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include <errno.h>

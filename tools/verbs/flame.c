@@ -1,7 +1,5 @@
 /*
  * flame.c - gpumem flame FILE: a flame graph of who holds, held, or keeps asking for memory.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include "tools/write/flame.h"

@@ -1,7 +1,5 @@
 /*
  * leaks.c - gpumem leaks FILE and gpumem leaks BEFORE AFTER: what was never freed, by stack.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include <errno.h>

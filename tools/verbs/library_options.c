@@ -1,7 +1,7 @@
 /*
  * library_options.c - the library's options: see library_options.h; and gpumem options, which lists them.
  *
- * Values are judged by the library's own code. One thread.
+ * Values are judged by the library's own code.
  */
 #define _GNU_SOURCE
 #include "tools/verbs/library_options.h"

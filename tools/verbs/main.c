@@ -11,8 +11,6 @@
 
 #include "preload/options/text.h"
 #include "tools/verbs/arguments.h"
-#include "tools/verbs/completion.h"
-#include "tools/verbs/manual.h"
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
 

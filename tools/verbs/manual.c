@@ -1,8 +1,6 @@
 /*
- * manual.c - manual pages of the command, of its verbs and of the library: see manual.h.
+ * manual.c - manual pages of the command, of its verbs and of the library.
  */
-#include "tools/verbs/manual.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdint.h>

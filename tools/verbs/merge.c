@@ -1,7 +1,7 @@
 /*
  * merge.c - gpumem merge FILE...: the ranks of one job side by side, the odd one out first.
  *
- * The snapshots are read one after the other; only the sums of each stay in memory. One thread.
+ * The snapshots are read one after the other; only the sums of each stay in memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,7 +14,6 @@
 #include "tools/show/groups.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
-#include "tools/show/progress.h"
 #include "tools/show/show.h"
 #include "tools/verbs/verbs.h"
 

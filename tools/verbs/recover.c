@@ -2,7 +2,7 @@
  * recover.c - gpumem recover [PID|FILE|DIR...]: snapshots from the journals of dead processes.
  *
  * Without an argument: every place where the library lays journals by itself. A living process's
- * journal is never touched. One thread, no signal context.
+ * journal is never touched.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

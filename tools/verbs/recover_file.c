@@ -2,7 +2,7 @@
  * recover_file.c - one journal made into a snapshot, or all those of a directory: see recover.h.
  *
  * A journal is removed only after its snapshot lies on the disk, and only while its name still
- * names the file that was read. One thread, no signal context.
+ * names the file that was read.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

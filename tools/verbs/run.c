@@ -3,7 +3,7 @@
  *
  * Every option of the library is a flag here (preload/options/options.def). The command runs in the same
  * process group, so a terminal's signals reach it by themselves; a signal sent to this process
- * alone (signal_probe.c) is passed on. After any death the journals of the command and of its children
+ * alone (see the signal probe) is passed on. After any death the journals of the command and of its children
  * are made into snapshots, and all snapshots are listed (run_table.c); the exit status is the
  * command's own, death by signal included.
  *
@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,10 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "recorder/journal/format.h"
@@ -33,7 +36,6 @@
 #include "tools/show/show.h"
 #include "tools/verbs/run_table.h"
 #include "tools/verbs/verbs.h"
-#include "tools/verbs/signal_probe.h"
 
 /* The library beside this very program: where the build or the installation put it. */
 static int find_library(const char *named, char *ret, size_t bytes)
@@ -168,8 +170,113 @@ static int preload(const char *library)
 	return r;
 }
 
+/* ---- the signal probe --------------------------------------------------------------------------
+ *
+ * kill(-GROUP), and programs that signal every process of a job (mpirun, slurmstepd, timeout), reach the
+ * command too. Passed on, the signal would come to it twice, which many programs take for an order to
+ * abort at once. A signal does not say to whom else it was sent. So a process waits beside the command,
+ * of the same group and parent, and reports what it got.
+ */
+
+#define WAIT_MS 200			/* for its report: one loop of one sender signals both */
+#define FILES 64			/* that gpumem run may have open */
+#define OLD_MS 1000			/* an older report is of another signal */
+
+struct probe { pid_t pid; int reports; };
+struct word { int32_t number; pid_t sender; int64_t when_ms; };
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* It dies with its parent, but a moment later. So it closes what others wait for the end of: our output,
+ * and the lock of the run's room. */
+static void __attribute__((noreturn)) watch(int said, pid_t parent)
+{
+	sigset_t all;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "gpumem-signals");
+	if (getppid() != parent)
+		_exit(0);
+	if (dup2(said, 0) < 0)
+		_exit(0);
+	if (close_range(1, ~0u, 0))	/* before Linux 5.9 */
+		for (int fd = 1; fd < FILES; fd++)
+			close(fd);
+	sigfillset(&all);
+	for (;;) {
+		struct word word = { 0 };
+		siginfo_t info;
+
+		if (sigwaitinfo(&all, &info) < 0)
+			continue;
+		word = (struct word){ info.si_signo, info.si_pid, now_ms() };
+		if (write(0, &word, sizeof(word)) < 0 && errno != EAGAIN)
+			_exit(0);
+	}
+}
+
+/* It ends, and is waited for. */
+static void probe_end(struct probe *probe)
+{
+	if (probe->pid > 0) {
+		kill(probe->pid, SIGKILL);
+		waitpid(probe->pid, NULL, 0);
+	}
+	if (probe->reports >= 0)
+		close(probe->reports);
+	*probe = (struct probe){ .reports = -1 };
+}
+
+/* Without it (no process to be had) every signal is taken for one to us alone. */
+static void probe_start(struct probe *probe)
+{
+	pid_t parent = getpid();
+	int ends[2];
+
+	*probe = (struct probe){ .reports = -1 };
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return;
+	probe->pid = fork();
+	if (!probe->pid)
+		watch(ends[1], parent);
+	close(ends[1]);
+	probe->reports = ends[0];
+	if (probe->pid < 0)
+		probe_end(probe);
+}
+
+/* Has what sent us @info sent it to the probe, too? Waits a moment for its word. */
+static bool probe_saw(const struct probe *probe, const siginfo_t *info)
+{
+	int64_t began = now_ms(), remaining = WAIT_MS;
+	struct word word;
+
+	while (probe->reports >= 0 && remaining >= 0) {
+		struct pollfd in = { .fd = probe->reports, .events = POLLIN };
+
+		if (read(probe->reports, &word, sizeof(word)) == (ssize_t)sizeof(word)) {
+			if (word.number == info->si_signo && word.sender == info->si_pid &&
+			    word.when_ms >= began - OLD_MS)
+				return true;
+			continue;
+		}
+		if (poll(&in, 1, (int)remaining) <= 0 || in.revents & (POLLHUP | POLLERR))
+			break;
+		remaining = began + WAIT_MS - now_ms();
+	}
+	return false;
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
 /* Wait for @child, passing on what is sent to us alone. Returns its wait status. */
-static int attend(pid_t child, const struct gm_signal_probe *probe, const sigset_t *taken)
+static int attend(pid_t child, const struct probe *probe, const sigset_t *taken)
 {
 	for (;;) {
 		siginfo_t info;
@@ -181,7 +288,7 @@ static int attend(pid_t child, const struct gm_signal_probe *probe, const sigset
 			continue;
 		if (number != SIGCHLD) {
 			/* A terminal's signal has reached the whole group already. */
-			if (info.si_code != SI_KERNEL && !gm_signal_probe_saw(probe, &info))
+			if (info.si_code != SI_KERNEL && !probe_saw(probe, &info))
 				kill(child, number);
 			continue;
 		}
@@ -218,7 +325,7 @@ static int leave_as(int status)
 static int launch(char **command, int room, const char *path, bool quiet)
 {
 	struct gm_run_table table = { .child = 0 };
-	struct gm_signal_probe probe;
+	struct probe probe;
 	sigset_t taken, before;
 	pid_t child;
 	int status;
@@ -236,9 +343,9 @@ static int launch(char **command, int room, const char *path, bool quiet)
 		fprintf(stderr, "gpumem run: cannot start a process: %s\n", strerror(errno));
 		status = GM_EXIT_FAILED << 8;
 	} else {
-		gm_signal_probe_start(&probe);
+		probe_start(&probe);
 		status = attend(child, &probe, &taken);
-		gm_signal_probe_end(&probe);
+		probe_end(&probe);
 	}
 	table.child = child;
 	table.status = status;

@@ -1,5 +1,5 @@
 /*
- * run_table.c - what became of the processes of one gpumem run: see run_table.h. One thread.
+ * run_table.c - what became of the processes of one gpumem run: see run_table.h.
  */
 #define _GNU_SOURCE
 #include "tools/verbs/run_table.h"
@@ -18,7 +18,6 @@
 
 #include "tools/read/load.h"
 #include "tools/read/places.h"
-#include "tools/show/progress.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/show.h"
 

@@ -1,7 +1,5 @@
 /*
  * summary.c - gpumem summary FILE|JOURNAL|PID: what is live, who holds it, what went wrong.
- *
- * One thread, no signal context.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
