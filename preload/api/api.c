@@ -64,7 +64,7 @@ int gpumem_annotate(const char *text)
 		return -EINVAL;
 	if (!gm_state_is_mine() || !gm_recorder_header())
 		return -ENODATA;
-	what.name = gm_annotation_text(text, (uint32_t)strnlen(text, GM_STRING_MAX));
+	what.name = gm_intern_string(text, (uint32_t)strnlen(text, GM_STRING_MAX));
 	return what.name ? gm_annotate_mark(&what) : -ENOMEM;
 }
 

@@ -148,14 +148,14 @@ uint32_t gm_nvtx_id(const struct gm_nvtx_text *registered)
 
 	if (!text || id)
 		return id;
-	id = gm_annotation_text(text->text, text->length);
+	id = gm_intern_string(text->text, text->length);
 	gm_set(&text->id, id);
 	return id;
 }
 
 uint32_t gm_nvtx_id_of(const char *text)
 {
-	return text ? gm_annotation_text(text, (uint32_t)strnlen(text, GM_NVTX_TEXT)) : GM_NONE;
+	return text ? gm_intern_string(text, (uint32_t)strnlen(text, GM_NVTX_TEXT)) : GM_NONE;
 }
 
 uint32_t gm_nvtx_id_of_wide(const wchar_t *text)

@@ -90,6 +90,12 @@ static inline bool gm_python_is_proved(const struct gm_python *python)
 	return atomic_load_explicit(&python->good, memory_order_acquire) >= GM_PYTHON_PROOF;
 }
 
+/* The line of the instruction @at bytes into the code; @table holds @bytes bytes, @first is the
+ * line that the code begins with (and what a frame that has not begun is at, @at < 0). Read with
+ * gm_probe_copy, as far as needed. 0: it has none, or the table cannot be read. */
+uint32_t gm_python_line(unsigned int minor, uintptr_t table, size_t bytes, uint32_t first,
+			int64_t at);
+
 /* Bad layout: off for good, and said. */
 void gm_python_off(struct gm_python *python);
 

@@ -2,7 +2,7 @@
  * annotations.c - annotations into the history: see annotations.h.
  *
  * The share: an eighth of the history at once, then a 64th of it each second.
- * Lock: the domain's, as every event. Texts are looked up without one.
+ * Lock: the domain's, as every event.
  */
 #include "recorder/record/annotations.h"
 
@@ -12,7 +12,6 @@
 
 #include "recorder/record/tables.h"
 
-#define KNOWN 1024u			/* texts seen lately; a power of two */
 #define SHARE_LEAST 32			/* events, at once and each second, however short the history is */
 
 /* A range's number: string id / 8, a count, the device, and a mark: programs end what never began. */
@@ -39,7 +38,6 @@ static struct {
 	int64_t most, each_second;
 } share;
 
-static _Atomic(uint32_t) known[KNOWN];	/* string ids */
 static _Atomic(uint32_t) ranges;
 
 static uint64_t coarse_ns(void)
@@ -85,53 +83,6 @@ static bool take(int64_t events)
 	atomic_fetch_add_explicit(&share.left, events, memory_order_relaxed);
 	gm_count(&gm_header_get()->annotations_lost, 1);
 	return false;
-}
-
-/* ---- texts ------------------------------------------------------------------------------------- */
-
-static uint32_t hash_text(const char *text, uint32_t length)
-{
-	uint64_t h = length, word = 0;
-
-	for (; length >= 8; length -= 8, text += 8) {
-		memcpy(&word, text, 8);
-		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-		h ^= h >> 32;
-	}
-	word = 0;
-	memcpy(&word, text, length);
-	h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-	return (uint32_t)(h ^ h >> 32);
-}
-
-/* Strings never change once they are published: no lock. */
-static bool is_text(uint32_t id, const char *text, uint32_t length)
-{
-	const struct gm_region *region = gm_region(GM_REGION_STRINGS);
-	uint64_t used = gm_get_acquire(&region->used);
-	const struct gm_string *string = (const void *)(gm_rec.base + region->offset + id);
-
-	return id && id % 8 == 0 && id + sizeof(*string) + length < used &&
-	       string->length == length && memcmp(string->text, text, length) == 0;
-}
-
-uint32_t gm_annotation_text(const char *text, uint32_t length)
-{
-	_Atomic(uint32_t) *place;
-	uint32_t id;
-
-	if (!gm_header_get())
-		return GM_NONE;
-	if (length > GM_STRING_MAX)
-		length = GM_STRING_MAX;
-	place = &known[hash_text(text, length) % KNOWN];
-	id = gm_get(place);
-	if (gm_likely(is_text(id, text, length)))
-		return id;
-	id = gm_intern_string(text, length);
-	if (id)
-		gm_set(place, id);
-	return id;
 }
 
 /* ---- events ------------------------------------------------------------------------------------ */

@@ -26,10 +26,6 @@ struct gm_annotation {
 	uint8_t device;
 };
 
-/* The id of a text, cut at GM_STRING_MAX; GM_NONE without room for it. Text seen lately costs a
- * hash and a comparison, no lock. */
-uint32_t gm_annotation_text(const char *text, uint32_t length);
-
 /* A moment. Returns 0; -ENODEV when nothing is recorded, -EAGAIN when annotations have had their
  * share (counted), -ETIMEDOUT. */
 int gm_annotate_mark(const struct gm_annotation *what);

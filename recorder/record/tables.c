@@ -51,17 +51,6 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	return 0;
 }
 
-void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
-			  uint64_t tsc, uint64_t stream, uint32_t stack,
-			  const struct gm_traced *list, unsigned int count)
-{
-	if (!gm_rec.history)
-		return;
-	for (unsigned int i = 0; i < count; i++)
-		gm_change_event(change, segment, list[i].action, tsc, list[i].address, list[i].size,
-				stream, stack);
-}
-
 struct new_ids {
 	struct gm_pair_ids ids;
 	bool old_segment, old_block;	/* from the domain's lists of unused ids */

@@ -154,55 +154,14 @@ static inline void gm_change_event(const struct gm_change *change, const struct 
 /* Events of one change, that differ in these only. */
 struct gm_traced { enum gm_action action; uint64_t address, size; };
 
-/* Write them all; out of line and one by one where they do not fit in the writer's chunk. */
-void gm_change_trace_slow(const struct gm_change *change, const struct gm_segment *segment,
-			  uint64_t tsc, uint64_t stream, uint32_t stack,
-			  const struct gm_traced *list, unsigned int count);
-
-static inline __attribute__((always_inline)) void
-gm_change_trace(const struct gm_change *change, const struct gm_segment *segment, uint64_t tsc,
-		uint64_t stream, uint32_t stack, const struct gm_traced *list, unsigned int count)
+/* Write them all. */
+static inline void gm_change_trace(const struct gm_change *change, const struct gm_segment *segment,
+				   uint64_t tsc, uint64_t stream, uint32_t stack,
+				   const struct gm_traced *list, unsigned int count)
 {
-	struct gm_slot *slot = change->writer.slot;
-	struct gm_thread *thread;
-	struct gm_chunk *chunk;
-	uint64_t stack_context, about;
-
-	if (gm_unlikely(gm_get(&gm_rec.left_out) || !slot || slot->place + count > GM_CHUNK_FULL)) {
-		gm_change_trace_slow(change, segment, tsc, stream, stack, list, count);
-		return;
-	}
-	chunk = slot->chunk;
-	thread = &gm_rec.threads[slot->index];
-	stack_context = stack | (uint64_t)segment->context << 32;
-	about = segment->module | (uint64_t)change->number << 16 | (uint64_t)segment->kind << 32;
-	if (gm_likely(tsc > gm_get(&chunk->last_tsc)))
-		gm_set(&chunk->last_tsc, tsc);
-	for (unsigned int i = 0; i < count; i++) {
-		struct gm_event *event = (struct gm_event *)chunk + slot->place + i;
-		uint64_t word = about | (uint64_t)list[i].action << 24;
-
-		event->tsc = tsc;
-		event->op = change->op;
-		event->address = list[i].address;
-		event->size = list[i].size;
-		event->stream = stream;
-		/* the small fields, a word of them at a time */
-		__builtin_memcpy(&event->stack, &stack_context, sizeof(stack_context));
-		__builtin_memcpy(&event->module, &word, sizeof(word));
-		gm_set_release(&event->commit, slot->commit | (slot->place + i));
-	}
-	slot->place += count;
-	chunk->count = slot->place - 1;
-	gm_set(&change->counts->events, gm_get(&change->counts->events) + count);
-	gm_set(&thread->events, gm_get(&thread->events) + count);
+	for (unsigned int i = 0; i < count && gm_rec.history; i++)
+		gm_change_event(change, segment, list[i].action, tsc, list[i].address, list[i].size,
+				stream, stack);
 }
-
-_Static_assert(offsetof(struct gm_event, context) == offsetof(struct gm_event, stack) + 4 &&
-	       offsetof(struct gm_event, domain) == offsetof(struct gm_event, module) + 2 &&
-	       offsetof(struct gm_event, action) == offsetof(struct gm_event, module) + 3 &&
-	       offsetof(struct gm_event, kind) == offsetof(struct gm_event, module) + 4 &&
-	       offsetof(struct gm_event, module) + 8 == sizeof(struct gm_event) &&
-	       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of small fields");
 
 #endif

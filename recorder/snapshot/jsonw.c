@@ -14,11 +14,6 @@
 
 #define GM_JSONW_ROOM 80u	/* the longest single item: a comma, a raw value of 63 bytes, slack */
 
-static const char digit_pairs[] =
-	"00010203040506070809101112131415161718192021222324252627282930313233343536373839"
-	"40414243444546474849505152535455565758596061626364656667686970717273747576777879"
-	"8081828384858687888990919293949596979899";
-
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit)
 {
 	struct stat st;
@@ -153,19 +148,9 @@ static unsigned int put_digits(char *at, uint64_t value)
 	char text[20];
 	unsigned int from = sizeof(text), length;
 
-	while (value >= 100) {
-		const char *pair = digit_pairs + 2 * (value % 100);
-
-		value /= 100;
-		text[--from] = pair[1];
-		text[--from] = pair[0];
-	}
-	if (value >= 10) {
-		text[--from] = digit_pairs[2 * value + 1];
-		text[--from] = digit_pairs[2 * value];
-	} else {
-		text[--from] = (char)('0' + value);
-	}
+	do
+		text[--from] = (char)('0' + value % 10);
+	while (value /= 10);
 	length = (unsigned int)sizeof(text) - from;
 	memcpy(at, text + from, length);
 	return length;

@@ -33,21 +33,6 @@ int gm_snap_group_events(struct gm_snap *snap)
 	return 0;
 }
 
-/* The names of a column as JSON words, quoted once. */
-struct words { char text[16][20]; size_t length[16]; };
-
-static void quote(struct words *words, unsigned int count, const char *(*name)(unsigned int))
-{
-	for (unsigned int i = 0; i < count; i++) {
-		char *at = words->text[i];
-
-		*at++ = '"';
-		at = stpcpy(at, name(i));
-		*at++ = '"';
-		words->length[i] = (size_t)(at - words->text[i]);
-	}
-}
-
 /* One pass over the events of a device: VALUE of each. */
 #define COLUMN(snap, name, from, to, put, ...) do { \
 	gm_jsonw_key((snap)->w, name); \
@@ -63,15 +48,10 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 {
 	const struct gm_copy *copy = snap->copy;
 	size_t from = snap->first[domain], to = snap->first[domain + 1];
-	struct words actions = { 0 }, kinds = { 0 };
 
-	_Static_assert(GM_ACTION_COUNT <= 16 && GM_KIND_COUNT <= 16, "struct words has room");
-	quote(&actions, GM_ACTION_COUNT, gm_action_name);
-	quote(&kinds, GM_KIND_COUNT, gm_kind_name);
 	gm_jsonw_object(snap->w);
 	gm_jsonw_key_u64(snap->w, "dropped", copy->dropped[domain]);
-	COLUMN(snap, "action", from, to, gm_jsonw_raw, actions.text[event->action],
-	       actions.length[event->action]);
+	COLUMN(snap, "action", from, to, gm_jsonw_text, gm_action_name(event->action));
 	COLUMN(snap, "addr", from, to, gm_jsonw_u64, event->address);
 	COLUMN(snap, "size", from, to, gm_jsonw_u64, event->size);
 	COLUMN(snap, "stream", from, to, gm_jsonw_u64, event->stream);
@@ -79,8 +59,7 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 	COLUMN(snap, "stack", from, to, gm_jsonw_u64,
 	       gm_snap_stack(snap, gm_snap_event_stack(event)));
 	COLUMN(snap, "thread", from, to, gm_jsonw_u64, gm_copy_event_thread(copy, event));
-	COLUMN(snap, "kind", from, to, gm_jsonw_raw, kinds.text[event->kind],
-	       kinds.length[event->kind]);
+	COLUMN(snap, "kind", from, to, gm_jsonw_text, gm_kind_name(event->kind));
 	COLUMN(snap, "module", from, to, gm_jsonw_u64, gm_snap_module(snap, event->module));
 	gm_jsonw_end(snap->w);
 }

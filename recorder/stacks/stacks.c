@@ -3,8 +3,8 @@
  *
  * A thread that comes by where it has been has the stack in its cache (stack_cache.h), and walks
  * nothing but Python's frames. Else it is walked, and looked for among all threads' stacks.
- * A stack is known by a hash of 64 bits of its return addresses and of its Python frames
- * (stacks_seen.h). The generation of the modules, by which entries become stale, is in the hash, too.
+ * A stack is known by a hash of 64 bits of its return addresses and of its Python frames. The
+ * generation of the modules, by which entries become stale, is in the hash, too.
  * Owns what is wanted.
  */
 #include "recorder/stacks/stacks.h"
@@ -15,12 +15,10 @@
 #include "recorder/modules/modules.h"
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
+#include "recorder/journal/sys.h"
 #include "recorder/stacks/stack_cache.h"
 #include "recorder/stacks/stacks_intern.h"
-#include "recorder/stacks/stacks_seen.h"
 
-/* A value of stacks_seen.h: SEEN_SET | stack id << 16 | module. */
-#define SEEN_SET (UINT64_C(1) << 63)
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
        EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
@@ -44,6 +42,66 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 	if (frames)
 		frames |= (native ? WANT_NATIVE : 0) | (python ? WANT_PYTHON : 0);
 	atomic_store_explicit(&gm_stacks_what, frames, memory_order_relaxed);
+}
+
+/*
+ * ---- the stacks seen by any thread: a value by a hash of 64 bits, lossy ----
+ *
+ * Sets of eight entries, two cache lines each. An entry is two words that are only believed together,
+ * hash ^ value and value, so that those of two different writes give neither's hash: no lock. In a full
+ * set one entry after the other is replaced. There is room for 131,072; of 50,000 about a hundred
+ * have no place, and are interned anew when they come again. An entry never becomes invalid: what
+ * becomes stale is in the hash.
+ */
+#define SEEN_SET (UINT64_C(1) << 63)	/* of a value: | stack id << 16 | module */
+#define SETS_LOG2 14u
+#define WAYS 8u
+
+struct set {
+	_Alignas(128) struct {
+		_Atomic(uint64_t) key;		/* hash ^ value */
+		_Atomic(uint64_t) value;	/* 0 empty */
+	} entries[WAYS];
+};
+
+static _Atomic(void *) memory;		/* 2 MiB, touched as used */
+static _Atomic(uint32_t) replaced;
+
+static struct set *set_of(void *table, uint64_t hash)
+{
+	return &((struct set *)table)[hash >> (64 - SETS_LOG2)];
+}
+
+uint64_t gm_seen_find(uint64_t hash)
+{
+	void *table = atomic_load_explicit(&memory, memory_order_acquire);
+
+	for (uint32_t i = 0; table && i < WAYS; i++) {
+		struct set *set = set_of(table, hash);
+		uint64_t key = atomic_load_explicit(&set->entries[i].key, memory_order_acquire);
+		uint64_t value = atomic_load_explicit(&set->entries[i].value, memory_order_relaxed);
+
+		if (value && (key ^ value) == hash)
+			return value;
+	}
+	return 0;
+}
+
+void gm_seen_keep(uint64_t hash, uint64_t value)
+{
+	void *table = gm_table_once(&memory, sizeof(struct set) << SETS_LOG2);
+	uint32_t way = 0;
+	struct set *set;
+
+	if (!table)
+		return;
+	set = set_of(table, hash);
+	while (way < WAYS && atomic_load_explicit(&set->entries[way].value, memory_order_relaxed))
+		way++;
+	if (way == WAYS)
+		way = atomic_fetch_add_explicit(&replaced, 1, memory_order_relaxed) % WAYS;
+	atomic_store_explicit(&set->entries[way].value, value, memory_order_relaxed);
+	atomic_store_explicit(&set->entries[way].key, hash ^ value, memory_order_release);
 }
 
 /* What the frames are told by. */

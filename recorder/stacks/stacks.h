@@ -39,4 +39,10 @@ uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module);
  * interned it. Async-signal-safe. */
 uint64_t gm_stacks_met(void);
 
+/* ---- for the tests: the stacks seen by any thread ---- */
+
+/* The value that was kept for @hash (0: none), and keep @value, which is not 0. Lossy, no lock. */
+uint64_t gm_seen_find(uint64_t hash);
+void gm_seen_keep(uint64_t hash, uint64_t value);
+
 #endif

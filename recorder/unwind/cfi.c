@@ -1,5 +1,5 @@
 /*
- * cfi.c - from an entry of .eh_frame to the rules that undo one frame (see cfi.h).
+ * cfi.c - from .eh_frame_hdr to an entry of .eh_frame, and to the rules that undo one frame (see cfi.h).
  *
  * Owns nothing; any context.
  */
@@ -10,7 +10,7 @@
 
 enum {
 	CFA_ADVANCE_LOC = 0x40, CFA_OFFSET = 0x80, CFA_RESTORE = 0xc0, CFA_PRIMARY = 0xc0,
-	CFA_NOP = 0x00, CFA_SET_LOC = 0x01, CFA_ADVANCE_LOC1 = 0x02, CFA_ADVANCE_LOC2 = 0x03,
+	CFA_NOP = 0x00, CFA_SET_LOC = 0x01, CFA_ADVANCE_LOC1 = 0x02,
 	CFA_ADVANCE_LOC4 = 0x04, CFA_OFFSET_EXTENDED = 0x05, CFA_RESTORE_EXTENDED = 0x06,
 	CFA_UNDEFINED = 0x07, CFA_SAME_VALUE = 0x08, CFA_REGISTER = 0x09,
 	CFA_REMEMBER_STATE = 0x0a, CFA_RESTORE_STATE = 0x0b, CFA_DEF_CFA = 0x0c,
@@ -294,14 +294,8 @@ static void run_one(struct machine *m, uint8_t op)
 	case CFA_SET_LOC:
 		m->location = gm_cfi_pointer(c, m->cie.pointer_encoding, 0);
 		break;
-	case CFA_ADVANCE_LOC1:
-		advance(m, gm_cfi_unsigned(c, 1));
-		break;
-	case CFA_ADVANCE_LOC2:
-		advance(m, gm_cfi_unsigned(c, 2));
-		break;
-	case CFA_ADVANCE_LOC4:
-		advance(m, gm_cfi_unsigned(c, 4));
+	case CFA_ADVANCE_LOC1 ... CFA_ADVANCE_LOC4:
+		advance(m, gm_cfi_unsigned(c, 1u << (op - CFA_ADVANCE_LOC1)));
 		break;
 	case CFA_REMEMBER_STATE:
 	case CFA_RESTORE_STATE:
@@ -395,4 +389,72 @@ int gm_cfi_run(const struct gm_cfi_source *source, uintptr_t fde, uintptr_t pc,
 	m.location = ret_frame->start;
 	run(&m, c.at, c.end, pc);
 	return c.failed ? -EBADMSG : 0;
+}
+
+/* ---- .eh_frame_hdr ---- */
+
+/* The sorted table: pairs of offsets from @hdr, of code and of its FDE. */
+struct table {
+	struct gm_cfi_cursor cursor;
+	uintptr_t at;
+};
+
+#define ENTRY_BYTES 8u
+
+static int64_t table_code(struct table *table, uint64_t i)
+{
+	gm_cfi_cursor_seek(&table->cursor, table->at + i * ENTRY_BYTES, table->cursor.source->end);
+	return gm_cfi_signed(&table->cursor, 4);
+}
+
+/* The last entry of @count whose code begins at or before @wanted (an offset from hdr). */
+static uint64_t table_search(struct table *table, uint64_t count, int64_t wanted)
+{
+	uint64_t low = 0, high = count;			/* it is in [low, high) */
+
+	while (high - low > 1 && !table->cursor.failed) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (table_code(table, middle) <= wanted)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The address of the FDE, 0 where there are no tables. Its buffer is not on the stack any more
+ * when the FDE is run. */
+static __attribute__((noinline)) uintptr_t find_fde(const struct gm_cfi_source *source,
+						    uintptr_t hdr, uintptr_t pc)
+{
+	enum { UDATA4 = 0x03, DATAREL_SDATA4 = 0x3b };
+	struct table table;
+	struct gm_cfi_cursor *c = &table.cursor;
+	uint64_t count, entry;
+	uintptr_t fde;
+	uint8_t head[4];
+
+	gm_cfi_cursor_open(c, source, hdr, source->end);
+	for (unsigned int i = 0; i < 4; i++)
+		head[i] = (uint8_t)gm_cfi_unsigned(c, 1);
+	gm_cfi_pointer(c, head[1], hdr);		/* .eh_frame itself: not needed */
+	count = gm_cfi_pointer(c, head[2], hdr);
+	table.at = c->at;
+	/* every linker writes the sorted table this way; without one there is nothing to search */
+	if (c->failed || head[0] != 1 || head[2] != UDATA4 || head[3] != DATAREL_SDATA4 ||
+	    count == 0 || count > (source->end - table.at) / ENTRY_BYTES)
+		return 0;
+	entry = table_search(&table, count, (int64_t)(pc - hdr));
+	gm_cfi_cursor_seek(c, table.at + entry * ENTRY_BYTES + 4, source->end);
+	fde = hdr + (uintptr_t)gm_cfi_signed(c, 4);
+	return c->failed ? 0 : fde;
+}
+
+int gm_cfi_find(const struct gm_cfi_source *source, uintptr_t hdr, uintptr_t pc,
+		struct gm_cfi_frame *ret_frame)
+{
+	uintptr_t fde = find_fde(source, hdr, pc);
+
+	return fde ? gm_cfi_run(source, fde, pc, ret_frame) : -EBADMSG;
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-	PE_ABSPTR = 0x00, PE_ULEB = 0x01, PE_UDATA2 = 0x02, PE_UDATA4 = 0x03, PE_UDATA8 = 0x04,
-	PE_SLEB = 0x09, PE_SDATA2 = 0x0a, PE_SDATA4 = 0x0b, PE_SDATA8 = 0x0c,
+	PE_ABSPTR = 0x00, PE_ULEB = 0x01, PE_UDATA2 = 0x02, PE_UDATA8 = 0x04,
+	PE_SLEB = 0x09, PE_SDATA2 = 0x0a, PE_SDATA8 = 0x0c,
 	PE_FORMAT = 0x0f,
 	PE_PCREL = 0x10, PE_DATAREL = 0x30, PE_APPLICATION = 0x70,
 	PE_INDIRECT = 0x80, PE_OMIT = 0xff,
@@ -113,33 +113,26 @@ int64_t gm_cfi_sleb(struct gm_cfi_cursor *cursor)
 uintptr_t gm_cfi_pointer(struct gm_cfi_cursor *cursor, uint8_t encoding, uintptr_t data_base)
 {
 	uintptr_t place = cursor->at;
+	unsigned int format = encoding & PE_FORMAT;
 	uintptr_t value;
 
 	if (encoding == PE_OMIT)
 		return 0;
-	switch (encoding & PE_FORMAT) {
+	switch (format) {
 	case PE_ABSPTR:
-	case PE_UDATA8:
-	case PE_SDATA8:
 		value = gm_cfi_unsigned(cursor, 8);
 		break;
 	case PE_ULEB:
 		value = gm_cfi_uleb(cursor);
 		break;
-	case PE_UDATA2:
-		value = gm_cfi_unsigned(cursor, 2);
-		break;
-	case PE_UDATA4:
-		value = gm_cfi_unsigned(cursor, 4);
+	case PE_UDATA2 ... PE_UDATA8:
+		value = gm_cfi_unsigned(cursor, 2u << (format - PE_UDATA2));
 		break;
 	case PE_SLEB:
 		value = (uintptr_t)gm_cfi_sleb(cursor);
 		break;
-	case PE_SDATA2:
-		value = (uintptr_t)gm_cfi_signed(cursor, 2);
-		break;
-	case PE_SDATA4:
-		value = (uintptr_t)gm_cfi_signed(cursor, 4);
+	case PE_SDATA2 ... PE_SDATA8:
+		value = (uintptr_t)gm_cfi_signed(cursor, 2u << (format - PE_SDATA2));
 		break;
 	default:
 		cursor->failed = true;

@@ -8,15 +8,14 @@
 #include <errno.h>
 
 enum {
-	OP_ADDR = 0x03, OP_DEREF = 0x06, OP_CONST1U = 0x08, OP_CONST1S = 0x09, OP_CONST2U = 0x0a,
-	OP_CONST2S = 0x0b, OP_CONST4U = 0x0c, OP_CONST4S = 0x0d, OP_CONST8U = 0x0e,
-	OP_CONST8S = 0x0f, OP_CONSTU = 0x10, OP_CONSTS = 0x11, OP_DUP = 0x12, OP_DROP = 0x13,
-	OP_OVER = 0x14, OP_PICK = 0x15, OP_SWAP = 0x16, OP_ROT = 0x17, OP_ABS = 0x19, OP_AND = 0x1a,
-	OP_DIV = 0x1b, OP_MINUS = 0x1c, OP_MOD = 0x1d, OP_MUL = 0x1e, OP_NEG = 0x1f, OP_NOT = 0x20,
-	OP_OR = 0x21, OP_PLUS = 0x22, OP_PLUS_UCONST = 0x23, OP_SHL = 0x24, OP_SHR = 0x25,
-	OP_SHRA = 0x26, OP_XOR = 0x27, OP_BRA = 0x28, OP_EQ = 0x29, OP_GE = 0x2a, OP_GT = 0x2b,
-	OP_LE = 0x2c, OP_LT = 0x2d, OP_NE = 0x2e, OP_SKIP = 0x2f, OP_LIT0 = 0x30, OP_LIT31 = 0x4f,
-	OP_BREG0 = 0x70, OP_BREG31 = 0x8f, OP_BREGX = 0x92, OP_NOP = 0x96,
+	OP_ADDR = 0x03, OP_DEREF = 0x06, OP_CONST1U = 0x08, OP_CONST8S = 0x0f, OP_CONSTU = 0x10,
+	OP_CONSTS = 0x11, OP_DUP = 0x12, OP_DROP = 0x13, OP_OVER = 0x14, OP_PICK = 0x15,
+	OP_SWAP = 0x16, OP_ROT = 0x17, OP_ABS = 0x19, OP_AND = 0x1a, OP_DIV = 0x1b, OP_MINUS = 0x1c,
+	OP_MOD = 0x1d, OP_MUL = 0x1e, OP_NEG = 0x1f, OP_NOT = 0x20, OP_OR = 0x21, OP_PLUS = 0x22,
+	OP_PLUS_UCONST = 0x23, OP_SHL = 0x24, OP_SHR = 0x25, OP_SHRA = 0x26, OP_XOR = 0x27,
+	OP_BRA = 0x28, OP_EQ = 0x29, OP_GE = 0x2a, OP_GT = 0x2b, OP_LE = 0x2c, OP_LT = 0x2d,
+	OP_NE = 0x2e, OP_SKIP = 0x2f, OP_LIT0 = 0x30, OP_LIT31 = 0x4f, OP_BREG0 = 0x70,
+	OP_BREG31 = 0x8f, OP_BREGX = 0x92, OP_NOP = 0x96,
 };
 
 #define STACK_MAX 16
@@ -117,32 +116,17 @@ static void run_one(struct evaluation *e, uint8_t op)
 {
 	struct gm_cfi_cursor *c = &e->cursor;
 	uintptr_t a, b, top, word = 0;
+	unsigned int bytes;
 
 	switch (op) {
 	case OP_NOP:
 		break;
 	case OP_ADDR:
-	case OP_CONST8U:
-	case OP_CONST8S:
 		push(e, gm_cfi_unsigned(c, 8));
 		break;
-	case OP_CONST1U:
-		push(e, gm_cfi_unsigned(c, 1));
-		break;
-	case OP_CONST1S:
-		push(e, (uintptr_t)gm_cfi_signed(c, 1));
-		break;
-	case OP_CONST2U:
-		push(e, gm_cfi_unsigned(c, 2));
-		break;
-	case OP_CONST2S:
-		push(e, (uintptr_t)gm_cfi_signed(c, 2));
-		break;
-	case OP_CONST4U:
-		push(e, gm_cfi_unsigned(c, 4));
-		break;
-	case OP_CONST4S:
-		push(e, (uintptr_t)gm_cfi_signed(c, 4));
+	case OP_CONST1U ... OP_CONST8S:	/* of 1, 2, 4 and 8 bytes, each unsigned and signed */
+		bytes = 1u << (op - OP_CONST1U) / 2;
+		push(e, op & 1 ? (uintptr_t)gm_cfi_signed(c, bytes) : gm_cfi_unsigned(c, bytes));
 		break;
 	case OP_CONSTU:
 		push(e, gm_cfi_uleb(c));

@@ -261,18 +261,18 @@ START_TEST(texts_are_interned)
 	aux_start(1000);
 	for (int i = 0; i < 3000; i++) {
 		snprintf(text, sizeof(text), "text %d", i);
-		ids[i] = gm_annotation_text(text, (uint32_t)strlen(text));
+		ids[i] = gm_intern_string(text, (uint32_t)strlen(text));
 		ck_assert_uint_ne(ids[i], GM_NONE);
 	}
 	for (int i = 2999; i >= 0; i--) {
 		snprintf(text, sizeof(text), "text %d", i);
-		ck_assert_uint_eq(gm_annotation_text(text, (uint32_t)strlen(text)), ids[i]);
+		ck_assert_uint_eq(gm_intern_string(text, (uint32_t)strlen(text)), ids[i]);
 	}
 	aux_forget();
-	ck_assert_uint_eq(gm_annotation_text("text 1", 6), GM_NONE);
+	ck_assert_uint_eq(gm_intern_string("text 1", 6), GM_NONE);
 	aux_start(1000);
-	ck_assert_uint_eq(gm_annotation_text("text 7", 6), gm_intern_string("text 7", 6));
-	ck_assert_uint_eq(gm_annotation_text("", 0), gm_intern_string("", 0));
+	ck_assert_uint_eq(gm_intern_string("text 7", 6), gm_intern_string("text 7", 6));
+	ck_assert_uint_eq(gm_intern_string("", 0), gm_intern_string("", 0));
 }
 END_TEST
 

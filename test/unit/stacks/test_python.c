@@ -22,7 +22,6 @@
 #include "recorder/modules/modules.h"
 #include "recorder/modules/object_symbol.h"
 #include "recorder/python/python.h"
-#include "recorder/python/python_lines.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
 #include "test/unit/journal/aux_journal.h"

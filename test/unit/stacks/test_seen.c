@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "recorder/stacks/stacks_seen.h"
+#include "recorder/stacks/stacks.h"
 
 #define ROOM 131072u			/* entries */
 
