@@ -34,8 +34,8 @@ static void insist(int condition, const char *what)
 	abort();
 }
 
-/* What an input is read as; the tree lies in the one or the other. */
-struct input { struct gm_source source; struct gm_values *values; struct gm_json *json; char *copy, error[256]; };
+/* An input, and where its tree lies. */
+struct input { struct gm_source source; struct gm_values *values; bool pickle; char *copy, error[256]; };
 
 static void open_input(struct input *in, const uint8_t *data, size_t size)
 {
@@ -43,31 +43,25 @@ static void open_input(struct input *in, const uint8_t *data, size_t size)
 	insist(in->copy != NULL, "out of memory");
 	memcpy(in->copy, data, size);
 	in->copy[size] = '\0';
-	if (size && data[0] == 0x80) {
+	in->pickle = size && data[0] == 0x80;
+	if (in->pickle)
 		in->copy = realloc(in->copy, size);
-		in->values = gm_values_open();
-		in->source = gm_source_of(in->copy, size);
-	} else {
-		in->source = gm_source_of(in->copy, size);
-		in->json = gm_json_open(&in->source, in->error, sizeof(in->error));
-	}
-	insist(in->values || in->json, "out of memory");
+	in->source = gm_source_of(in->copy, size);
+	in->values = gm_values_open();
+	insist(in->values != NULL, "out of memory");
 }
 
 static void close_input(struct input *in)
 {
-	gm_json_close(in->json);
 	gm_values_close(in->values);
 	free(in->copy);
 }
 
 static int read_tree(struct input *in, const struct gm_value **ret_root)
 {
-	int r = in->values ? gm_pickle_read(in->values, &in->source, ret_root, in->error, sizeof(in->error)) :
-		gm_json_value(in->json, ret_root);
+	int r = (in->pickle ? gm_pickle_read : gm_json_read)(in->values, &in->source, ret_root, in->error,
+							     sizeof(in->error));
 
-	if (!r && in->json)
-		r = gm_json_end(in->json);
 	insist(r == 0 || r == -ENOMEM || r == -EBADMSG, "an answer that is none");
 	insist(r != -EBADMSG || in->error[0], "a refusal without a reason");
 	return r;
@@ -148,58 +142,31 @@ static void write_and_read(const struct gm_value *root)
 	free(text);
 }
 
-static int read_snapshot(struct gm_document document, struct gm_snapshot *snapshot, bool *torch)
+static void read_snapshot(const struct gm_value *root, bool pickle)
 {
+	struct gm_snapshot snapshot;
 	char error[256] = "";
-	int r = gm_snapshot_read(snapshot, &document, torch, error, sizeof(error));
+	bool torch = false;
+	int r = gm_snapshot_read(&snapshot, root, pickle, &torch, error, sizeof(error));
 
-	if (!r && *torch)
-		insist(!gm_torch_finish(snapshot), "it could not be finished");
-	return r;
-}
-
-/* A tree is read as a snapshot as the document that it was read from is. */
-static void read_both(const struct gm_value *root, const uint8_t *data, size_t size)
-{
-	struct gm_snapshot one, other;
-	struct input in;
-	bool torch = false, again = false;
-	int r = read_snapshot(gm_document_of_tree(root, data[0] == 0x80), &one, &torch), as_it_comes;
-
+	insist(r == 0 || r == -ENOMEM || (r == -EBADMSG && error[0]), "an answer that is none");
+	if (!r && torch)
+		insist(!gm_torch_finish(&snapshot), "it could not be finished");
 	snapshots += torch;
-	open_input(&in, data, size);
-	if (in.json) {
-		as_it_comes = read_snapshot(gm_document_of_json(in.json), &other, &again);
-		insist(r == as_it_comes && torch == again, "a document and its tree are taken for different things");
-		insist(r || (one.row_count == other.row_count && one.segment_count == other.segment_count &&
-			     one.stack_count == other.stack_count && one.frame_count == other.frame_count),
-		       "a document and its tree differ");
-		gm_snapshot_free(&other);
-	}
-	close_input(&in);
-	gm_snapshot_free(&one);
+	gm_snapshot_free(&snapshot);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const struct gm_value *root = NULL;
-	struct gm_snapshot snapshot;
 	struct input in;
-	bool torch;
 
 	open_input(&in, data, size);
 	if (read_tree(&in, &root)) {
 		refused++;
-		close_input(&in);
-		open_input(&in, data, size);
-		if (in.json) {
-			insist(read_snapshot(gm_document_of_json(in.json), &snapshot, &torch) != 0,
-			       "what is refused as a tree is a snapshot as it comes");
-			gm_snapshot_free(&snapshot);
-		}
 	} else {
 		read_well++;
-		read_both(root, data, size);
+		read_snapshot(root, in.pickle);
 		if (count(root, SMALL) < SMALL)
 			write_and_read(root);
 	}

@@ -136,15 +136,16 @@ static bool known(const char *command)
 	return true;
 }
 
-static void check_json(const char *command, char *text, size_t length)
+static void check_json(const char *command, const char *text, size_t length)
 {
+	struct gm_values *values = gm_values_open();
 	struct gm_source source = gm_source_of(text, length);
 	const struct gm_value *root = NULL;
 	char error[256] = "";
-	struct gm_json *json = gm_json_open(&source, error, sizeof(error));
 
-	insist(json && !gm_json_value(json, &root) && !gm_json_end(json), command, "what it printed is not JSON");
-	gm_json_close(json);
+	insist(values && !gm_json_read(values, &source, &root, error, sizeof(error)), command,
+	       "what it printed is not JSON");
+	gm_values_close(values);
 }
 
 static void check_pickle(const char *command, const char *text, size_t length)

@@ -1,5 +1,5 @@
 /*
- * json_read.c - JSON read part by part: see json_read.h. One thread.
+ * json_read.c - JSON read as a tree of values: see json_read.h. One thread.
  *
  * The items of a value's containers are gathered on one stack and are made a container when it ends.
  */
@@ -16,10 +16,9 @@
 #define DEPTH 64			/* containers in each other */
 #define AHEAD ((size_t)1 << 16)		/* bytes that are there before anything is looked at */
 
-struct gm_json {
-	struct gm_values *texts;	/* texts, and what is lasting */
-	struct gm_values *scratch;	/* the value that was read last */
-	struct gm_values *values;	/* one of the two: where values go now */
+struct reader {
+	struct gm_values *values;
+	struct gm_values *seen;		/* texts of containers that are lasting */
 	struct gm_source *source;
 	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
 	const struct gm_value **stack;
@@ -27,17 +26,15 @@ struct gm_json {
 	int64_t *numbers;		/* a list of integers, as far as it was read */
 	size_t numbers_room;
 	struct gm_table lasting;	/* the text of a container that is lasting -> that */
-	const struct gm_value *frames;	/* the text "frames" */
+	bool in_frames;			/* each dict that comes next is lasting */
 	char *unescaped;		/* a text without its escapes */
 	size_t unescaped_room;
-	unsigned int depth;		/* containers that were entered */
-	struct { bool dict, begun; } levels[DEPTH + 1];
 	char *error;
 	size_t error_room;
 };
 
 __attribute__((format(printf, 2, 3)))
-static int refuse(struct gm_json *r, const char *format, ...)
+static int refuse(struct reader *r, const char *format, ...)
 {
 	char why[128];
 	va_list args;
@@ -54,7 +51,7 @@ static int refuse(struct gm_json *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-static int push(struct gm_json *r, const struct gm_value *value)
+static int push(struct reader *r, const struct gm_value *value)
 {
 	if (!value)
 		return -ENOMEM;
@@ -72,7 +69,7 @@ static int push(struct gm_json *r, const struct gm_value *value)
 }
 
 /* More of the input; what lies before @from is not looked at again. */
-static bool more(struct gm_json *r, const char *from, size_t bytes)
+static bool more(struct reader *r, const char *from, size_t bytes)
 {
 	bool came = gm_source_more(r->source, (size_t)(r->end - r->source->bytes) + bytes,
 				   (size_t)(from - r->source->bytes));
@@ -82,7 +79,7 @@ static bool more(struct gm_json *r, const char *from, size_t bytes)
 }
 
 /* Afterwards AHEAD bytes are there, if the input has them. */
-static void skip_blanks(struct gm_json *r)
+static void skip_blanks(struct reader *r)
 {
 	do {
 		while (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r')
@@ -134,7 +131,7 @@ static size_t put_code(char *to, unsigned int code)
 }
 
 /* What @r->at, behind a backslash, stands for. Returns the bytes written to @to, 0: none. */
-static size_t unescape(struct gm_json *r, char *to)
+static size_t unescape(struct reader *r, char *to)
 {
 	static const char from[] = "\"\\/bfnrt", stands_for[] = "\"\\/\b\f\n\r\t";
 	const char *simple = *r->at ? strchr(from, *r->at) : NULL;
@@ -160,7 +157,7 @@ static size_t unescape(struct gm_json *r, char *to)
 }
 
 /* A text with escapes; before @r->at it has none. */
-static int read_escaped(struct gm_json *r, const char *start)
+static int read_escaped(struct reader *r, const char *start)
 {
 	const char *close = r->at;
 	size_t length = (size_t)(r->at - start), most;
@@ -205,10 +202,10 @@ static int read_escaped(struct gm_json *r, const char *start)
 	r->at = close + 1;
 	if (!gm_value_is_text((const unsigned char *)r->unescaped, length))
 		return refuse(r, "a text that is not UTF-8");
-	return push(r, gm_value_text(r->texts, r->unescaped, length));
+	return push(r, gm_value_text(r->values, r->unescaped, length));
 }
 
-static int read_text(struct gm_json *r)
+static int read_text(struct reader *r)
 {
 	const char *start = ++r->at;
 	unsigned char all = 0;
@@ -224,12 +221,12 @@ static int read_text(struct gm_json *r)
 	if (all & 0x80 && !gm_value_is_text((const unsigned char *)start, (size_t)(r->at - start)))
 		return refuse(r, "a text that is not UTF-8");
 	r->at++;
-	return push(r, gm_value_text(r->texts, start, (size_t)(r->at - start) - 1));
+	return push(r, gm_value_text(r->values, start, (size_t)(r->at - start) - 1));
 }
 
 /* ---- the rest --------------------------------------------------------------------------------- */
 
-static int read_number(struct gm_json *r)
+static int read_number(struct reader *r)
 {
 	const char *start = r->at, *digits;
 	bool negative = *r->at == '-', large = false;
@@ -257,7 +254,7 @@ static int read_number(struct gm_json *r)
 	return push(r, gm_value_real(r->values, real));
 }
 
-static int read_word(struct gm_json *r)
+static int read_word(struct reader *r)
 {
 	static const char *const words[] = { "null", "false", "true" };
 
@@ -276,10 +273,10 @@ static int read_word(struct gm_json *r)
 	return refuse(r, "something that is no JSON");
 }
 
-static int read_value(struct gm_json *r, unsigned int depth);
-static int read_container(struct gm_json *r, unsigned int depth);
+static int read_value(struct reader *r, unsigned int depth);
+static int read_container(struct reader *r, unsigned int depth);
 
-static int read_name(struct gm_json *r)
+static int read_name(struct reader *r)
 {
 	int err;
 
@@ -296,7 +293,7 @@ static int read_name(struct gm_json *r)
 	return 0;
 }
 
-static int note_number(struct gm_json *r, size_t count, int64_t number)
+static int note_number(struct reader *r, size_t count, int64_t number)
 {
 	if (count == r->numbers_room) {
 		size_t room = r->numbers_room ? r->numbers_room * 2 : 1024;
@@ -312,7 +309,7 @@ static int note_number(struct gm_json *r, size_t count, int64_t number)
 }
 
 /* One integer of at most 18 digits, if that is what is there. */
-static bool plain_number(struct gm_json *r, int64_t *ret)
+static bool plain_number(struct reader *r, int64_t *ret)
 {
 	const char *at = r->at + (*r->at == '-'), *digits = at;
 	int64_t number = 0;
@@ -332,7 +329,7 @@ static bool plain_number(struct gm_json *r, int64_t *ret)
  * eight bytes a number; with the first item that is none they become values like others.
  * 0: not that, and @r->at stands at an item.
  */
-static int read_numbers(struct gm_json *r, bool *ret_done)
+static int read_numbers(struct reader *r, bool *ret_done)
 {
 	size_t count = 0;
 	int64_t number;
@@ -358,7 +355,7 @@ static int read_numbers(struct gm_json *r, bool *ret_done)
 }
 
 /* The bytes of the container that comes next, if it ends within those that are there; else 0. */
-static size_t container_bytes(const struct gm_json *r)
+static size_t container_bytes(const struct reader *r)
 {
 	const char *at = r->at, *close;
 	unsigned int open = 0;
@@ -383,12 +380,12 @@ static size_t container_bytes(const struct gm_json *r)
 }
 
 /* A list named "frames", or a frame in it: what was read of the same text before, most often. */
-static int read_lasting(struct gm_json *r, unsigned int depth)
+static int read_lasting(struct reader *r, unsigned int depth)
 {
 	size_t bytes = container_bytes(r);
-	const struct gm_value *text = bytes ? gm_value_text(r->texts, r->at, bytes) : NULL;
+	const struct gm_value *text = bytes ? gm_value_text(r->seen, r->at, bytes) : NULL;
 	uint64_t known = text ? gm_table_get(&r->lasting, (uint64_t)(uintptr_t)text, 0) : 0;
-	struct gm_values *before = r->values;
+	bool before = r->in_frames;
 	struct gm_value *made;
 	int err;
 
@@ -396,9 +393,9 @@ static int read_lasting(struct gm_json *r, unsigned int depth)
 		r->at += bytes;
 		return push(r, (const struct gm_value *)(uintptr_t)known);
 	}
-	r->values = text ? r->texts : before;
+	r->in_frames = text != NULL;
 	err = read_container(r, depth);
-	r->values = before;
+	r->in_frames = before;
 	if (err || !text)
 		return err;
 	made = (struct gm_value *)(uintptr_t)r->stack[r->count - 1];
@@ -406,19 +403,19 @@ static int read_lasting(struct gm_json *r, unsigned int depth)
 	return gm_table_put(&r->lasting, (uint64_t)(uintptr_t)text, 0, (uint64_t)(uintptr_t)made);
 }
 
-static int read_item(struct gm_json *r, bool dict, unsigned int depth)
+static int read_item(struct reader *r, bool dict, unsigned int depth)
 {
 	int err = dict ? read_name(r) : 0;
 
 	if (err)
 		return err;
-	if (r->values == r->texts ? !dict && *r->at == '{' :
-	    dict && *r->at == '[' && r->stack[r->count - 1] == r->frames)
+	if (r->in_frames ? !dict && *r->at == '{' :
+	    dict && *r->at == '[' && !strcmp(r->stack[r->count - 1]->u.text, "frames"))
 		return read_lasting(r, depth);
 	return read_value(r, depth);
 }
 
-static int make_container(struct gm_json *r, enum gm_value_type type, size_t floor)
+static int make_container(struct reader *r, enum gm_value_type type, size_t floor)
 {
 	struct gm_value *made = gm_value_container(r->values, type);
 	int err = made ? gm_value_append(r->values, made, r->stack + floor, r->count - floor) : -ENOMEM;
@@ -427,7 +424,7 @@ static int make_container(struct gm_json *r, enum gm_value_type type, size_t flo
 	return err ? err : push(r, made);
 }
 
-static int read_container(struct gm_json *r, unsigned int depth)
+static int read_container(struct reader *r, unsigned int depth)
 {
 	bool dict = *r->at == '{';
 	char close = dict ? '}' : ']';
@@ -460,7 +457,7 @@ static int read_container(struct gm_json *r, unsigned int depth)
 	return make_container(r, dict ? GM_VALUE_DICT : GM_VALUE_LIST, floor);
 }
 
-static int read_value(struct gm_json *r, unsigned int depth)
+static int read_value(struct reader *r, unsigned int depth)
 {
 	skip_blanks(r);
 	if (*r->at == '"')
@@ -472,100 +469,25 @@ static int read_value(struct gm_json *r, unsigned int depth)
 	return read_word(r);
 }
 
-/* ---- part by part ----------------------------------------------------------------------------- */
-
-struct gm_json *gm_json_open(struct gm_source *source, char *error, size_t room)
+int gm_json_read(struct gm_values *values, struct gm_source *source, const struct gm_value **ret_root,
+		 char *error, size_t room)
 {
-	struct gm_json *json = calloc(1, sizeof(*json));
+	struct reader r = {
+		.values = values, .seen = gm_values_open(), .source = source, .at = source->bytes,
+		.end = source->bytes + source->have, .error = error, .error_room = room
+	};
+	int err = r.seen ? read_value(&r, DEPTH) : -ENOMEM;
 
-	if (!json)
-		return NULL;
-	json->source = source;
-	json->at = source->bytes;
-	json->end = source->bytes + source->have;
-	json->error = error;
-	json->error_room = room;
-	json->texts = gm_values_open();
-	json->scratch = gm_values_open();
-	json->frames = json->texts ? gm_value_text(json->texts, "frames", 6) : NULL;
-	json->values = json->scratch;
-	if (json->scratch && json->frames)
-		return json;
-	gm_json_close(json);
-	return NULL;
-}
-
-void gm_json_close(struct gm_json *json)
-{
-	if (!json)
-		return;
-	gm_values_close(json->texts);
-	gm_values_close(json->scratch);
-	gm_table_free(&json->lasting);
-	free(json->stack);
-	free(json->numbers);
-	free(json->unescaped);
-	free(json);
-}
-
-bool gm_json_is(struct gm_json *json, enum gm_value_type type)
-{
-	skip_blanks(json);
-	return *json->at == (type == GM_VALUE_DICT ? '{' : '[');
-}
-
-int gm_json_enter(struct gm_json *json)
-{
-	if (json->depth == DEPTH)
-		return refuse(json, "nested too deeply");
-	json->depth++;
-	json->levels[json->depth].dict = *json->at++ == '{';
-	json->levels[json->depth].begun = false;
-	return 0;
-}
-
-int gm_json_next(struct gm_json *json, const char **ret_name)
-{
-	bool dict = json->levels[json->depth].dict, begun = json->levels[json->depth].begun;
-	int err;
-
-	skip_blanks(json);
-	if (*json->at == (dict ? '}' : ']')) {
-		json->at++;
-		json->depth--;
-		return 0;
+	if (!err) {
+		*ret_root = r.stack[0];
+		skip_blanks(&r);
+		if (r.at != r.end)
+			err = refuse(&r, "something behind the end");
 	}
-	if (begun && *json->at != ',')
-		return refuse(json, "neither a comma nor an end");
-	if (begun) {
-		json->at++;
-		skip_blanks(json);
-	}
-	json->levels[json->depth].begun = true;
-	if (!dict)
-		return 1;
-	json->count = 0;
-	err = read_name(json);
-	if (err)
-		return err;
-	*ret_name = json->stack[0]->u.text;
-	return 1;
-}
-
-int gm_json_value(struct gm_json *json, const struct gm_value **ret_value)
-{
-	int err;
-
-	gm_values_reset(json->scratch);
-	json->count = 0;
-	err = read_value(json, DEPTH - json->depth);
-	if (!err)
-		*ret_value = json->stack[0];
+	gm_values_close(r.seen);
+	gm_table_free(&r.lasting);
+	free(r.stack);
+	free(r.numbers);
+	free(r.unescaped);
 	return err;
-}
-
-int gm_json_end(struct gm_json *json)
-{
-	skip_blanks(json);
-	return json->at == json->end ? 0 : refuse(json, "something behind the end");
 }

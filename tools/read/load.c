@@ -19,18 +19,11 @@
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
+#include "tools/read/json_read.h"
 #include "tools/read/limit.h"
 #include "tools/read/pickle_read.h"
 #include "tools/read/snapshot_read.h"
 #include "tools/torch/torch_read.h"
-
-static void free_parsed(struct gm_loaded *loaded)
-{
-	gm_json_close(loaded->json);
-	gm_values_close(loaded->values);
-	loaded->json = NULL;
-	loaded->values = NULL;
-}
 
 __attribute__((format(printf, 2, 3)))
 static int refuse(struct gm_loaded *ret, const char *format, ...)
@@ -61,63 +54,28 @@ static const char *mistaken(const struct gm_source *source)
 	return NULL;
 }
 
-/* The snapshot that @document is. */
-static int understand(struct gm_document *document, struct gm_loaded *ret)
+/* The snapshot that the tree @root is, or what PyTorch said in it. */
+static int understand(const struct gm_value *root, bool pickle, struct gm_loaded *ret)
 {
 	bool torch = false;
-	int r = gm_snapshot_read(&ret->snapshot, document, &torch, ret->error, sizeof(ret->error));
+	int r;
 
+	if (ret->as_said && gm_torch_is(root)) {
+		ret->from = GM_LOADED_TORCH;
+		ret->torch = root;
+		return 0;
+	}
+	r = gm_snapshot_read(&ret->snapshot, root, pickle, &torch, ret->error, sizeof(ret->error));
 	if (r || !torch)
 		return r;
 	ret->from = GM_LOADED_TORCH;
 	return gm_torch_finish(&ret->snapshot);
 }
 
-/* The tree @root, or what PyTorch said in it. */
-static int understand_tree(const struct gm_value *root, bool pickle, struct gm_loaded *ret)
-{
-	struct gm_document document = gm_document_of_tree(root, pickle);
-
-	if (!ret->as_said || !gm_torch_is(root))
-		return understand(&document, ret);
-	ret->from = GM_LOADED_TORCH;
-	ret->torch = root;
-	return 0;
-}
-
-static int parse_pickle(struct gm_source *source, struct gm_loaded *ret)
-{
-	const struct gm_value *root = NULL;
-	int r;
-
-	ret->values = gm_values_open();
-	if (!ret->values)
-		return -ENOMEM;
-	r = gm_pickle_read(ret->values, source, &root, ret->error, sizeof(ret->error));
-	return r ? r : understand_tree(root, true, ret);
-}
-
-static int parse_json(struct gm_source *source, struct gm_loaded *ret)
-{
-	const struct gm_value *root = NULL;
-	struct gm_document document;
-	int r;
-
-	ret->json = gm_json_open(source, ret->error, sizeof(ret->error));
-	if (!ret->json)
-		return -ENOMEM;
-	document = gm_document_of_json(ret->json);
-	/* Ours begin so, as a rule: no tree of the whole is needed for them. */
-	if (!ret->as_said || memmem(source->bytes, source->have < 64 ? source->have : 64,
-				    "gpumem-snapshot", 15))
-		return understand(&document, ret);
-	r = gm_json_value(ret->json, &root);
-	r = r ? r : gm_json_end(ret->json);
-	return r ? r : understand_tree(root, false, ret);
-}
-
 static int parse(struct gm_source *source, struct gm_loaded *ret)
 {
+	const struct gm_value *root = NULL;
+	bool pickle;
 	int r;
 
 	gm_source_more(source, 1, 0);
@@ -126,13 +84,21 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 			refuse(ret, "%s", gm_input_nothing(source->fd));
 	if (mistaken(source))
 		return refuse(ret, "%s", mistaken(source));
-	r = (unsigned char)source->bytes[0] == 0x80 ? parse_pickle(source, ret) : parse_json(source, ret);
+	ret->values = gm_values_open();
+	if (!ret->values)
+		return -ENOMEM;
+	pickle = (unsigned char)source->bytes[0] == 0x80;
+	r = (pickle ? gm_pickle_read : gm_json_read)(ret->values, source, &root, ret->error, sizeof(ret->error));
 	if (r && source->error) {
 		ret->error[0] = '\0';
 		r = source->error;
 	}
-	if (!ret->torch)
-		free_parsed(ret);
+	if (!r)
+		r = understand(root, pickle, ret);
+	if (!ret->torch) {		/* the snapshot has all of it */
+		gm_values_close(ret->values);
+		ret->values = NULL;
+	}
 	return r;
 }
 
@@ -280,6 +246,7 @@ int gm_load_tables(const char *word, struct gm_loaded *ret)
 void gm_load_free(struct gm_loaded *loaded)
 {
 	gm_snapshot_free(&loaded->snapshot);
-	free_parsed(loaded);
+	gm_values_close(loaded->values);
+	loaded->values = NULL;
 	loaded->torch = NULL;
 }

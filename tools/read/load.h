@@ -17,8 +17,7 @@ struct gm_loaded {
 	const struct gm_value *torch;	/* of gm_load_as_said: what a PyTorch snapshot said, all of it */
 	char error[512];		/* why it could not be read, one sentence */
 	/* its own */
-	struct gm_values *values;	/* where @torch lies: of a pickle, */
-	struct gm_json *json;		/* and of JSON */
+	struct gm_values *values;	/* where @torch lies */
 	bool as_said, tables_only;	/* see gm_load_as_said, gm_load_tables */
 };
 

@@ -20,7 +20,7 @@
 
 struct reading {
 	struct gm_snapshot *to;
-	struct gm_document *document;
+	bool pickle;
 	size_t row_room, segment_room, frame_room, id_room, stack_room, trace_room;
 	size_t *parts, part_count, part_room;	/* rows: where each trace begins */
 	struct gm_table files;		/* (name, file) -> number + 1 */
@@ -29,8 +29,8 @@ struct reading {
 	struct gm_table known;		/* a lasting frame, or list of them -> its number + 1 */
 	struct gm_table texts;		/* a text of the document -> the snapshot's */
 	json_t *annotations;		/* of PyTorch's */
-	struct gm_value version;
-	bool has_format, has_version, is_ours, is_torch;
+	const struct gm_value *version;	/* NULL: it does not say one */
+	bool has_format, is_ours, is_torch;
 	bool failed;			/* out of memory */
 };
 
@@ -88,6 +88,12 @@ static const char *keep(struct reading *r, const struct gm_value *value)
 static const char *text_of(struct reading *r, const struct gm_value *dict, const char *key)
 {
 	return keep(r, gm_value_get(dict, key));
+}
+
+/* A list or a tuple, packed or not. */
+static bool is_list(const struct gm_value *value)
+{
+	return value && (value->type == GM_VALUE_NUMBERS || gm_value_as_list(value));
 }
 
 /* ---- frames and stacks ------------------------------------------------------------------------ */
@@ -215,11 +221,11 @@ static int64_t stack_of(struct reading *r, const struct gm_value *of)
 	return gm_value_length(list) ? number_of(r, list, new_stack) : 0;
 }
 
-static void read_frames(struct reading *r)
+static void read_frames(struct reading *r, const struct gm_value *list)
 {
 	r->to->frame_count = 0;
-	while (!r->failed && gm_document_next(r->document, NULL)) {
-		const struct gm_value *from = gm_document_value(r->document);
+	for (size_t i = 0; i < list->count && !r->failed; i++) {
+		const struct gm_value *from = gm_value_at(list, i);
 		struct gm_snapshot_frame frame = {
 			.name = text_of(r, from, "name"), .file = text_of(r, from, "filename"),
 			.line = gm_value_number(from, "line"), .module = gm_value_number(from, "module"),
@@ -228,21 +234,19 @@ static void read_frames(struct reading *r)
 			.inlined = gm_value_get(from, "inlined") == gm_value_bool(true),
 		};
 
-		if (from)
-			add_frame(r, &frame);
+		add_frame(r, &frame);
 	}
 }
 
-static void read_stacks(struct reading *r)
+static void read_stacks(struct reading *r, const struct gm_value *list)
 {
 	r->to->stack_count = 0;
-	while (!r->failed && gm_document_next(r->document, NULL)) {
-		const struct gm_value *from = gm_document_value(r->document);
-		bool is_list = from && (from->type == GM_VALUE_NUMBERS || gm_value_as_list(from));
+	for (size_t s = 0; s < list->count && !r->failed; s++) {
+		const struct gm_value *from = gm_value_at(list, s);
 
-		if (!from || !begin_stack(r))
+		if (!begin_stack(r))
 			return;
-		for (size_t i = 0; is_list && i < from->count && !r->failed; i++)
+		for (size_t i = 0; is_list(from) && i < from->count && !r->failed; i++)
 			add_id(r, gm_value_int_at(from, i));
 		r->to->stack_count++;
 	}
@@ -295,7 +299,7 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 		.unmapped = gm_value_number(from, "unmapped"),
 		.blocks = calloc(gm_value_length(blocks) + 1, sizeof(*to->blocks)),
 	};
-	if (pool && (pool->type == GM_VALUE_NUMBERS || gm_value_as_list(pool)))
+	if (is_list(pool))
 		for (size_t i = 0; i < 2; i++)
 			to->pool[i] = gm_value_int_at(pool, i);
 	if (!to->blocks)
@@ -304,16 +308,6 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 		to->blocks[i] = block_of(r, blocks->u.items[i], next);
 		next = to->blocks[i].address + (uint64_t)to->blocks[i].size;
 		to->block_count++;
-	}
-}
-
-static void read_segments(struct reading *r, bool host)
-{
-	while (!r->failed && gm_document_next(r->document, NULL)) {
-		const struct gm_value *from = gm_document_value(r->document);
-
-		if (from)
-			add_segment(r, from, host);
 	}
 }
 
@@ -352,8 +346,8 @@ static int64_t add_columns(struct reading *r, const struct gm_value *trace, int 
 
 	for (int c = 0; c < COLUMNS; c++) {
 		columns[c] = gm_value_get(trace, names[c]);
-		if (columns[c] && columns[c]->type != GM_VALUE_NUMBERS)
-			columns[c] = gm_value_as_list(columns[c]);
+		if (!is_list(columns[c]))
+			columns[c] = NULL;
 		if (gm_value_length(columns[c]) < length)
 			length = gm_value_length(columns[c]);
 	}
@@ -403,78 +397,62 @@ static void add_event(struct reading *r, const struct gm_value *event, int devic
 		add_annotation(r, text_of(r, event, "user_metadata"), "MARK", device, row->time_us);
 }
 
-static void read_traces(struct reading *r)
+static void read_trace(struct reading *r, const struct gm_value *trace)
 {
-	while (!r->failed && gm_document_next(r->document, NULL)) {
-		int device = (int)r->to->trace_count;
-		int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room,
-					 sizeof(*dropped));
-		const struct gm_value *value;
+	int device = (int)r->to->trace_count;
+	int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room, sizeof(*dropped));
+	const struct gm_value *events = device < TORCH_TRACES ? gm_value_as_list(trace) : NULL;
 
-		if (!dropped)
-			return;
-		r->to->dropped = dropped;
-		dropped[r->to->trace_count++] = 0;
-		begin_trace(r);
-		if (gm_document_is(r->document, GM_VALUE_LIST) && device < TORCH_TRACES) {
-			gm_document_enter(r->document);
-			while (!r->failed && gm_document_next(r->document, NULL))
-				if ((value = gm_document_value(r->document)))
-					add_event(r, value, device);
-		} else if ((value = gm_document_value(r->document)) && value->type == GM_VALUE_DICT) {
-			r->to->dropped[device] = add_columns(r, value, device);
-		}
-	}
+	if (!dropped)
+		return;
+	r->to->dropped = dropped;
+	r->to->trace_count++;
+	begin_trace(r);
+	for (size_t i = 0; i < gm_value_length(events) && !r->failed; i++)
+		add_event(r, events->u.items[i], device);
+	dropped[device] = events ? 0 : add_columns(r, trace, device);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */
 
-static void read_annotations(struct reading *r)
+/* The member @name, a list that has a place of its own in a snapshot. False: it has none. */
+static bool read_list(struct reading *r, const char *name, const struct gm_value *list)
 {
-	while (!r->failed && gm_document_next(r->document, NULL)) {
-		const struct gm_value *from = gm_document_value(r->document);
+	static const char *const names[] = {
+		"segments", "host_segments", "device_traces", "external_annotations", "stacks", "frames"
+	};
+	size_t member = 0;
 
-		if (from)
+	while (member < sizeof(names) / sizeof(names[0]) && strcmp(name, names[member]))
+		member++;
+	if (member == sizeof(names) / sizeof(names[0]) || !is_list(list))
+		return false;
+	r->is_torch |= member == 0 || member == 2;
+	if (member == 4)
+		read_stacks(r, list);
+	if (member == 5)
+		read_frames(r, list);
+	for (size_t i = 0; i < list->count && member < 4 && !r->failed; i++) {
+		const struct gm_value *from = gm_value_at(list, i);
+
+		if (member < 2)
+			add_segment(r, from, member == 1);
+		else if (member == 2)
+			read_trace(r, from);
+		else
 			add_annotation(r, text_of(r, from, "name"), text_of(r, from, "stage"),
 				       gm_value_number(from, "device"), gm_value_number(from, "time_us"));
 	}
-}
-
-/* The member @name, a list that has a place of its own in a snapshot. False: it has none. */
-static bool read_list(struct reading *r, const char *name)
-{
-	static const char *const names[] = {
-		"segments", "host_segments", "device_traces", "stacks", "frames", "external_annotations"
-	};
-	size_t i = 0;
-
-	while (i < sizeof(names) / sizeof(names[0]) && strcmp(name, names[i]))
-		i++;
-	if (i == sizeof(names) / sizeof(names[0]) || !gm_document_is(r->document, GM_VALUE_LIST))
-		return false;
-	r->is_torch |= i == 0 || i == 2;
-	gm_document_enter(r->document);
-	if (i < 2)
-		read_segments(r, i == 1);
-	else if (i == 2)
-		read_traces(r);
-	else if (i == 3)
-		read_stacks(r);
-	else if (i == 4)
-		read_frames(r);
-	else
-		read_annotations(r);
 	return true;
 }
 
 /* Any other member is small. */
-static void read_member(struct reading *r, const char *name)
+static void read_member(struct reading *r, const char *name, const struct gm_value *value)
 {
-	const struct gm_value *value;
-	size_t most = r->document->pickle ? TORCH_VALUES : SIZE_MAX;
+	size_t most = r->pickle ? TORCH_VALUES : SIZE_MAX;
 	json_t *json;
 
-	if (read_list(r, name) || !(value = gm_document_value(r->document)))
+	if (read_list(r, name, value))
 		return;
 	if (!strcmp(name, "host_trace")) {
 		begin_trace(r);
@@ -485,11 +463,9 @@ static void read_member(struct reading *r, const char *name)
 		r->has_format = true;
 		r->is_ours = value->type == GM_VALUE_TEXT && !strcmp(value->u.text, "gpumem-snapshot");
 	}
-	if (!strcmp(name, "version")) {
-		r->has_version = true;
-		r->version = *value;
-	}
-	if (r->document->pickle && strcmp(name, "allocator_settings"))
+	if (!strcmp(name, "version"))
+		r->version = value;
+	if (r->pickle && strcmp(name, "allocator_settings"))
 		return;			/* a pickle is PyTorch's or none of ours */
 	json = gm_value_to_json(value, most);
 	if (json)
@@ -500,14 +476,14 @@ static void read_member(struct reading *r, const char *name)
 
 static int check_version(const struct reading *r, char *error, size_t room)
 {
-	const struct gm_value *version = &r->version;
-	bool known = (version->type == GM_VALUE_INT && version->u.integer == 1) ||
-		     (version->type == GM_VALUE_REAL && version->u.real == 1);
+	const struct gm_value *version = r->version;
+	bool known = version && ((version->type == GM_VALUE_INT && version->u.integer == 1) ||
+				 (version->type == GM_VALUE_REAL && version->u.real == 1));
 
 	if (!r->is_ours)
-		snprintf(error, room, r->document->pickle ? "a pickle, but not a snapshot of PyTorch" :
+		snprintf(error, room, r->pickle ? "a pickle, but not a snapshot of PyTorch" :
 			 "JSON, but not a snapshot of gpumem or PyTorch");
-	else if (!r->has_version)
+	else if (!version)
 		snprintf(error, room, "a snapshot that does not say its version");
 	else if (version->type == GM_VALUE_REAL)
 		snprintf(error, room, "a snapshot of version %.17g" READS, version->u.real);
@@ -537,27 +513,19 @@ static int finish(struct reading *r)
 	return json_object_set(to->root, "annotations", r->annotations) ? -ENOMEM : 0;
 }
 
-int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_document *document, bool *ret_torch,
+int gm_snapshot_read(struct gm_snapshot *snapshot, const struct gm_value *root, bool pickle, bool *ret_torch,
 		     char *error, size_t room)
 {
-	struct reading r = { .to = snapshot, .document = document, .annotations = json_array() };
-	const char *name;
+	struct reading r = { .to = snapshot, .pickle = pickle, .annotations = json_array() };
+	uint32_t count = root->type == GM_VALUE_DICT ? root->count : 0;
 	int result;
 
 	*snapshot = (struct gm_snapshot){ .root = json_object(), .texts = gm_values_open() };
 	r.failed = !snapshot->root || !snapshot->texts || !r.annotations;
-	if (!r.failed && gm_document_is(document, GM_VALUE_DICT)) {
-		gm_document_enter(document);
-		while (!r.failed && gm_document_next(document, &name))
-			read_member(&r, name);
-	} else if (!r.failed) {
-		gm_document_value(document);	/* what is no JSON at all says so */
-	}
-	if (!r.failed && !document->error && document->json)
-		document->error = gm_json_end(document->json);
+	for (uint32_t i = 0; i < count && !r.failed; i += 2)
+		read_member(&r, root->u.items[i]->u.text, root->u.items[i + 1]);
 	*ret_torch = r.is_torch && !r.has_format;
-	result = document->error ? document->error : r.failed ? -ENOMEM :
-		 *ret_torch ? 0 : check_version(&r, error, room);
+	result = r.failed ? -ENOMEM : *ret_torch ? 0 : check_version(&r, error, room);
 	if (!result && *ret_torch)
 		add_nobody(&r);
 	if (!result)

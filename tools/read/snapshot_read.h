@@ -4,16 +4,16 @@
 #ifndef GM_TOOLS_SNAPSHOT_READ_H
 #define GM_TOOLS_SNAPSHOT_READ_H
 
-#include "tools/read/document.h"
 #include "tools/read/snapshot.h"
+#include "tools/read/value.h"
 
 /* Does @root look like torch.cuda.memory._snapshot()? */
 bool gm_torch_is(const struct gm_value *root);
 
-/* Read @document, whose root comes next. *@ret_torch: it is PyTorch's (gm_torch_finish makes the root that
- * ours has of it). Returns 0, -ENOMEM, or -EBADMSG and one sentence in @error. gm_snapshot_free the
+/* Read the tree @root, of a @pickle or of JSON. *@ret_torch: it is PyTorch's (gm_torch_finish makes the root
+ * that ours has of it). Returns 0, -ENOMEM, or -EBADMSG and one sentence in @error. gm_snapshot_free the
  * snapshot in any case. */
-int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_document *document, bool *ret_torch,
+int gm_snapshot_read(struct gm_snapshot *snapshot, const struct gm_value *root, bool pickle, bool *ret_torch,
 		     char *error, size_t room);
 
 #endif

@@ -26,33 +26,16 @@ struct gm_values *gm_values_open(void)
 	return calloc(1, sizeof(struct gm_values));
 }
 
-static void free_chunks(struct gm_values *values)
-{
-	while (values->chunks) {
-		struct chunk *next = values->chunks->next;
-
-		free(values->chunks);
-		values->chunks = next;
-	}
-	values->at = values->end = NULL;
-}
-
-void gm_values_reset(struct gm_values *values)
-{
-	bool one = values->chunks && !values->chunks->next;
-
-	/* One chunk is enough for most parts of a document: it is used again. */
-	if (one && values->end - (char *)values->chunks == (ptrdiff_t)CHUNK)
-		values->at = (char *)(values->chunks + 1);
-	else
-		free_chunks(values);
-}
-
 void gm_values_close(struct gm_values *values)
 {
+	struct chunk *next;
+
 	if (!values)
 		return;
-	free_chunks(values);
+	for (struct chunk *chunk = values->chunks; chunk; chunk = next) {
+		next = chunk->next;
+		free(chunk);
+	}
 	free(values->table);
 	free(values);
 }
@@ -370,13 +353,6 @@ int64_t gm_value_as_number(const struct gm_value *value)
 int64_t gm_value_number(const struct gm_value *dict, const char *key)
 {
 	return gm_value_as_number(gm_value_get(dict, key));
-}
-
-const char *gm_value_string(const struct gm_value *dict, const char *key)
-{
-	const struct gm_value *value = gm_value_get(dict, key);
-
-	return value && value->type == GM_VALUE_TEXT ? value->u.text : "";
 }
 
 const struct gm_value *gm_value_as_list(const struct gm_value *value)

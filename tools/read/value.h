@@ -1,5 +1,5 @@
 /*
- * value.h - the tree of values that a part of a JSON document, or a pickle, is read as.
+ * value.h - the tree of values that JSON, or a pickle, is read as.
  *
  * It lives only while a snapshot is read (snapshot.h), or while PyTorch's words are written once more
  * as they are. Values lie in an arena and are freed with it; equal texts of an arena are one value, so
@@ -23,7 +23,7 @@ struct gm_value {
 	uint8_t type;			/* enum gm_value_type; GM_VALUE_UINT only from 2^63 on */
 	uint8_t room_log2;		/* how many items fit: see value.c */
 	uint8_t mark;			/* of gm_value_sound */
-	bool lasting;			/* stays at this place until the document is closed */
+	bool lasting;			/* it may be in many places of the tree */
 	uint32_t count;			/* items, numbers, bytes of a text; of a dict names and values */
 	union {
 		int64_t integer;
@@ -40,9 +40,6 @@ struct gm_values;
 /* An arena. NULL: out of memory. */
 struct gm_values *gm_values_open(void);
 void gm_values_close(struct gm_values *values);
-
-/* Free everything in an arena that has no texts. */
-void gm_values_reset(struct gm_values *values);
 
 /* Each returns NULL when memory is at its end. */
 const struct gm_value *gm_value_null(void);
@@ -71,11 +68,10 @@ const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key
  * without what is behind the point, and no further than the ends of 64 bits. */
 int64_t gm_value_of_real(double real);
 
-/* The same, when it is of that type; 0, "" or NULL otherwise. A tuple is a list here;
+/* The same, when it is of that type; 0 or NULL otherwise. A tuple is a list here;
  * GM_VALUE_NUMBERS is none. A real is as gm_value_of_real says. */
 int64_t gm_value_number(const struct gm_value *dict, const char *key);
 int64_t gm_value_as_number(const struct gm_value *value);	/* of @value itself, which may be NULL */
-const char *gm_value_string(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_list(const struct gm_value *dict, const char *key);
 const struct gm_value *gm_value_as_list(const struct gm_value *value);
 size_t gm_value_length(const struct gm_value *list);	/* 0 of NULL */
