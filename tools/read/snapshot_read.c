@@ -38,16 +38,9 @@ struct reading {
  * the list stays as it is. */
 static void *widen(struct reading *r, void *list, size_t count, size_t *room, size_t bytes)
 {
-	size_t larger = *room ? *room * 2 : 64;
-	void *moved;
+	void *moved = gm_list_grow(list, count, room, bytes);
 
-	if (count < *room)
-		return list;
-	moved = realloc(list, larger * bytes);
-	if (moved)
-		*room = larger;
-	else
-		r->failed = true;
+	r->failed |= !moved;
 	return moved;
 }
 

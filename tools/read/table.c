@@ -1,11 +1,11 @@
 /*
  * table.c - from a pair of numbers to a number: see table.h. One thread.
  */
+#define _GNU_SOURCE
 #include "tools/read/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
 
 struct gm_table_entry { uint64_t a, b, value; };	/* value 0: free */
 
@@ -94,4 +94,14 @@ uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b)
 		hole = at;
 	}
 	return value;
+}
+
+void *gm_list_grow(void *list, size_t count, size_t *room, size_t bytes)
+{
+	size_t larger = *room ? *room * 2 : 64;
+	void *moved = count < *room ? list : reallocarray(list, larger, bytes);
+
+	if (moved && count >= *room)
+		*room = larger;
+	return moved;
 }

@@ -1,5 +1,6 @@
 /*
- * table.h - from a pair of numbers to a number: (device, address) to a life, a pointer to an id.
+ * table.h - from a pair of numbers to a number: (device, address) to a life, a pointer to an id; and
+ * lists that grow.
  *
  * Open addressing, grows, no locks. Single-threaded. (allocator/map.h is for many threads and has
  * one key.)
@@ -21,5 +22,9 @@ int gm_table_put(struct gm_table *table, uint64_t a, uint64_t b, uint64_t value)
 /* What is under (@a, @b), 0 if nothing; gm_table_take also takes it away. */
 uint64_t gm_table_get(const struct gm_table *table, uint64_t a, uint64_t b);
 uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b);
+
+/* @list, moved if need be, with room for one more than the @count items of @bytes that it has; *@room says for
+ * how many. NULL: out of memory, and the list stays as it is. */
+void *gm_list_grow(void *list, size_t count, size_t *room, size_t bytes);
 
 #endif

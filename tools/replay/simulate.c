@@ -26,7 +26,7 @@ struct simulation {
 	uint32_t segment_fresh, block_fresh, segment_unused, block_unused, first_segment;
 	uint32_t *block_of;		/* by id of the trace */
 	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
-	void **memory;			/* of the heap, to free at the end */
+	void **memory;			/* all of it, to free at the end */
 	size_t memory_count;
 	bool follow;
 	uint64_t capacity, used, ideal_next;
@@ -341,11 +341,11 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	sim->segment_limit = (uint32_t)ids + 1;
 	sim->block_limit = 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
-	sim->segments = calloc(sim->segment_limit, sizeof(*sim->segments));
-	sim->blocks = calloc(sim->block_limit, sizeof(*sim->blocks));
-	sim->links = calloc(sim->block_limit, sizeof(*sim->links));
-	sim->block_of = calloc(ids, sizeof(*sim->block_of));
-	sim->direct_of = calloc(ids, sizeof(*sim->direct_of));
+	sim->segments = memory(sim, sim->segment_limit * sizeof(*sim->segments));
+	sim->blocks = memory(sim, sim->block_limit * sizeof(*sim->blocks));
+	sim->links = memory(sim, sim->block_limit * sizeof(*sim->links));
+	sim->block_of = memory(sim, ids * sizeof(*sim->block_of));
+	sim->direct_of = memory(sim, ids * sizeof(*sim->direct_of));
 	if (!sim->segments || !sim->blocks || !sim->links || !sim->block_of || !sim->direct_of)
 		return -ENOMEM;
 	setup.segments = sim->segments;
@@ -365,11 +365,6 @@ static void finish(struct simulation *sim)
 	for (size_t i = 0; i < sim->memory_count; i++)
 		free(sim->memory[i]);
 	free(sim->memory);
-	free(sim->segments);
-	free(sim->blocks);
-	free(sim->links);
-	free(sim->block_of);
-	free(sim->direct_of);
 }
 
 /* The recording step by step, and the heap checked now and then. */

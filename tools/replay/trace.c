@@ -37,15 +37,11 @@ static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, st
 
 static int add(struct gm_trace *trace, const struct gm_trace_line *line, size_t *room)
 {
-	if (trace->count == *room) {
-		size_t more = *room ? *room * 2 : 65536;
-		void *grown = realloc(trace->lines, more * sizeof(*trace->lines));
+	void *grown = gm_list_grow(trace->lines, trace->count, room, sizeof(*trace->lines));
 
-		if (!grown)
-			return -ENOMEM;
-		trace->lines = grown;
-		*room = more;
-	}
+	if (!grown)
+		return -ENOMEM;
+	trace->lines = grown;
 	trace->lines[trace->count++] = *line;
 	return 0;
 }

@@ -74,19 +74,13 @@ const char *gm_by_name(enum gm_by by)
 int gm_groups_open(struct gm_groups *groups, enum gm_by by)
 {
 	*groups = (struct gm_groups){ .by = by };
-	groups->found = calloc(1, sizeof(*groups->found));
 	groups->texts = gm_values_open();
-	if (groups->found && groups->texts)
-		return 0;
-	gm_groups_close(groups);
-	return -ENOMEM;
+	return groups->texts ? 0 : -ENOMEM;
 }
 
 void gm_groups_close(struct gm_groups *groups)
 {
-	if (groups->found)
-		gm_table_free(groups->found);
-	free(groups->found);
+	gm_table_free(&groups->found);
 	free(groups->list);
 	gm_values_close(groups->texts);
 	memset(groups, 0, sizeof(*groups));
@@ -162,24 +156,20 @@ static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene
 static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 				 const struct gm_scene *scene, const struct gm_life *life)
 {
-	uint64_t at = key ? gm_table_get(groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
+	uint64_t at = key ? gm_table_get(&groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
+	struct gm_group *larger;
 
 	if (at || !key)
 		return at ? &groups->list[at - 1] : NULL;
-	if (groups->count == groups->room) {
-		size_t room = groups->room ? groups->room * 2 : 64;
-		struct gm_group *larger = realloc(groups->list, room * sizeof(*larger));
-
-		if (!larger)
-			return NULL;
-		groups->list = larger;
-		groups->room = room;
-	}
+	larger = gm_list_grow(groups->list, groups->count, &groups->room, sizeof(*larger));
+	if (!larger)
+		return NULL;
+	groups->list = larger;
 	groups->list[groups->count] = (struct gm_group){
 		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
 		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
 	};
-	if (gm_table_put(groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
+	if (gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
 		return NULL;
 	return &groups->list[groups->count - 1];
 }

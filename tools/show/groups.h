@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "tools/read/table.h"
 #include "tools/show/lives.h"
 #include "tools/show/stacks.h"
 
@@ -45,7 +46,7 @@ struct gm_groups {
 	enum gm_by by;
 	struct gm_group *list;
 	size_t count, room;
-	struct gm_table *found;
+	struct gm_table found;
 	struct gm_values *texts;
 };
 

@@ -19,15 +19,11 @@ struct building {
 
 static struct gm_life *add(struct gm_lives *lives)
 {
-	if (lives->count == lives->room) {
-		size_t room = lives->room ? lives->room * 2 : 1024;
-		struct gm_life *larger = realloc(lives->list, room * sizeof(*larger));
+	struct gm_life *larger = gm_list_grow(lives->list, lives->count, &lives->room, sizeof(*larger));
 
-		if (!larger)
-			return NULL;
-		lives->list = larger;
-		lives->room = room;
-	}
+	if (!larger)
+		return NULL;
+	lives->list = larger;
 	return &lives->list[lives->count++];
 }
 

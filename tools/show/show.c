@@ -177,9 +177,8 @@ const char *gm_show_module_path(const json_t *root, int64_t module)
 const char *gm_show_module(const json_t *root, int64_t module)
 {
 	const char *path = gm_show_module_path(root, module);
-	const char *slash = strrchr(path, '/');
 
-	return !path[0] ? "(unknown)" : gm_show_clean(slash && slash[1] ? slash + 1 : path);
+	return !path[0] ? "(unknown)" : gm_show_clean(basename(path));
 }
 
 const char *gm_show_device(const json_t *object)

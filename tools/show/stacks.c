@@ -1,6 +1,7 @@
 /*
  * stacks.c - the stacks and frames of a snapshot, ready to be shown: see stacks.h.
  */
+#define _GNU_SOURCE
 #include "tools/show/stacks.h"
 
 #include <errno.h>
@@ -13,13 +14,6 @@
 #include "tools/show/sites.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
-
-static const char *file_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash && slash[1] ? slash + 1 : path;
-}
 
 /* The name of a function as people read it, once for each symbol: the same text is the same pointer. In a
  * file of anybody's a short one may stand for 16 KiB, over and over: such stay as they are. */
@@ -51,7 +45,7 @@ static int read_frame(struct gm_stacks *stacks, const json_t *root, const struct
 
 	*frame = (struct gm_frame){
 		.name = from->name, .symbol = from->name, .file = from->file, .line = from->line,
-		.module = file_name(gm_show_module_path(root, from->module)), .python = from->python,
+		.module = basename(gm_show_module_path(root, from->module)), .python = from->python,
 	};
 	if (!frame->file[0])
 		frame->file = frame->module;
@@ -232,7 +226,7 @@ const char *gm_site_text(const struct gm_stacks *stacks, int64_t id, char *to, s
 
 	if (site->python || site->line > 0)
 		snprintf(to, room, "%.300s (%.300s:%lld)", site->name,
-			 site->python ? site->file : file_name(site->file), (long long)site->line);
+			 site->python ? site->file : basename(site->file), (long long)site->line);
 	else
 		snprintf(to, room, "%.400s%s%.200s%s", site->name, site->module[0] ? " (" : "",
 			 site->module, site->module[0] ? ")" : "");

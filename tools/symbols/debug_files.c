@@ -104,7 +104,7 @@ static void try(struct gm_debug_files *files, const struct gm_build_id *id, cons
 void gm_debug_files_find(const struct gm_debug_places *places, const char *path,
 			 const struct gm_build_id *id, struct gm_debug_files *ret)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *name = basename(path);
 	char hex[2 * GM_ELF_BUILD_ID_MAX + 2];
 	size_t n = 0;
 

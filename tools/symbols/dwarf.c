@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/read/table.h"
 #include "tools/symbols/libdw.h"
 
 #ifdef GM_HAVE_LIBDW
@@ -85,18 +86,14 @@ static size_t first_at_or_after(const uint64_t *addresses, size_t count, uint64_
 
 static uint32_t new_node(struct walk *walk, const Dwarf_Die *die, uint32_t outer)
 {
-	if (walk->node_count >= walk->node_room) {
-		size_t room = walk->node_room * 2;
-		struct node *larger = room < UINT32_MAX / 2 ?
-			realloc(walk->nodes, room * sizeof(*larger)) : NULL;
+	struct node *larger = walk->node_count < UINT32_MAX ?
+		gm_list_grow(walk->nodes, walk->node_count, &walk->node_room, sizeof(*larger)) : NULL;
 
-		if (!larger) {
-			walk->no_memory = true;
-			return 0;
-		}
-		walk->nodes = larger;
-		walk->node_room = room;
+	if (!larger) {
+		walk->no_memory = true;
+		return 0;
 	}
+	walk->nodes = larger;
 	walk->nodes[walk->node_count] = (struct node){ *die, outer };
 	return (uint32_t)walk->node_count++;
 }
@@ -257,11 +254,11 @@ static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *r
 /* Report the levels at each address of one unit. Returns false without memory. */
 static bool resolve_unit(const struct unit *unit, const struct gm_dwarf_request *request)
 {
-	struct walk walk = { .unit = unit, .node_count = 1, .node_room = 1024 };
+	struct walk walk = { .unit = unit, .node_count = 1 };
 	Dwarf_Die die = unit->die;
 
 	walk.innermost = calloc(unit->count, sizeof(*walk.innermost));
-	walk.nodes = malloc(walk.node_room * sizeof(*walk.nodes));
+	walk.nodes = gm_list_grow(NULL, 0, &walk.node_room, sizeof(*walk.nodes));
 	walk.no_memory = !walk.innermost || !walk.nodes;
 	if (!walk.no_memory)
 		visit_children(&walk, &die, false, 0);

@@ -19,6 +19,7 @@
 #include "tools/symbols/dwarf.h"
 #include "tools/read/limit.h"
 #include "tools/read/load.h"
+#include "tools/read/table.h"
 #include "tools/read/value.h"
 #include "tools/write/output.h"
 #include "tools/write/snapshot_write.h"
@@ -92,22 +93,18 @@ static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 {
 	struct job *job = arg;
 	struct answer *answer;
+	struct level *larger;
 
 	if (frame >= job->frame_count)
 		return;
 	answer = &job->answers[frame];
 	/* Said already, before the worker died: what DWARF knew of it is more. */
-	if (answer->closed)
+	if (answer->closed || job->level_count == UINT32_MAX)
 		return;
-	if (job->level_count == job->level_room) {
-		size_t room = job->level_room ? job->level_room * 2 : 4096;
-		struct level *larger = realloc(job->levels, room * sizeof(*larger));
-
-		if (!larger || room > UINT32_MAX)
-			return;
-		job->levels = larger;
-		job->level_room = room;
-	}
+	larger = gm_list_grow(job->levels, job->level_count, &job->level_room, sizeof(*larger));
+	if (!larger)
+		return;
+	job->levels = larger;
 	if (answer->count && answer->first + answer->count != job->level_count)
 		answer->count = 0;		/* begun, and not ended before the worker died */
 	if (!answer->count)
@@ -125,14 +122,13 @@ static void module_done(void *arg, const struct gm_sym_module *module, size_t nu
 			const char *why)
 {
 	struct job *job = arg;
-	const char *slash = strrchr(module->path, '/');
 
 	gm_progress("gpumem symbolize: modules", number, count);
 	if (!why[0] || job->complaints++ >= COMPLAINTS_MOST)
 		return;
 	gm_progress_end();
 	fprintf(stderr, "gpumem symbolize: %s: %s (%zu frames%s%s)\n",
-		gm_show_clean(slash ? slash + 1 : module->path), gm_show_clean(why),
+		gm_show_clean(basename(module->path)), gm_show_clean(why),
 		module->count, module->build_id[0] ? ", build id " : "",
 		gm_show_clean(module->build_id));
 }

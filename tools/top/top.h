@@ -38,7 +38,7 @@ struct gm_top_stack;
 
 /* A module or a call site, of one process or of all. */
 struct gm_top_row {
-	char *name;
+	const char *name;
 	int64_t live, peak, blocks;	/* peak: -1 not known */
 	int64_t growth;			/* bytes since the first sample */
 	int64_t allocations, allocated;	/* ever; -1 not known */
@@ -49,7 +49,12 @@ struct gm_top_row {
 };
 
 /* Their stacks are those of the processes, and freed with them. */
-struct gm_top_rows { struct gm_top_row *list; size_t count, room; struct gm_table found; };
+struct gm_top_rows {
+	struct gm_top_row *list;
+	size_t count, room;
+	struct gm_values *texts;	/* the names, each once */
+	struct gm_table found;		/* where one lies -> its row + 1 */
+};
 
 struct gm_top_stack {
 	uint32_t id;
@@ -139,7 +144,8 @@ struct gm_top_view {
 	char message[256];
 };
 struct gm_top_line { struct gm_top_process *process; unsigned int device; };
-size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t most);
+/* free() them. NULL: out of memory, and a count of 0. */
+struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count);
 void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns);
 
 /* False: the user is done. @ret_shoot: take a snapshot of this process; 0 none. */

@@ -29,19 +29,15 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 {
 	struct gm_attached attached;
 	struct gm_top_process *process;
+	void *larger;
 	int r = gm_attach(pid, &attached);
 
 	if (r)
 		return r;
-	if (top->count == top->room) {
-		size_t room = top->room ? 2 * top->room : 16;
-		void *larger = realloc(top->list, room * sizeof(struct gm_top_process *));
-
-		if (!larger)
-			goto out_close;
-		top->list = larger;
-		top->room = room;
-	}
+	larger = gm_list_grow(top->list, top->count, &top->room, sizeof(struct gm_top_process *));
+	if (!larger)
+		goto out_close;
+	top->list = larger;
 	process = gm_top_open(pid, attached.fd);
 	if (!process)
 		goto out_close;

@@ -112,20 +112,22 @@ void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool 
 			 gm_show_clean(row->name));
 }
 
-size_t gm_top_lines(const struct gm_top *top, struct gm_top_line *ret, size_t most)
+struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
 {
+	struct gm_top_line *ret = calloc(top->count * GM_DOMAINS + 1, sizeof(*ret));
 	size_t count = 0;
 
-	for (size_t i = 0; i < top->count && count < most; i++) {
+	for (size_t i = 0; ret && i < top->count; i++) {
 		size_t before = count;
 
-		for (unsigned int d = 0; d < GM_DOMAINS && count < most; d++)
+		for (unsigned int d = 0; d < GM_DOMAINS; d++)
 			if (top->list[i]->devices[d].present)
 				ret[count++] = (struct gm_top_line){ top->list[i], d };
 		if (count == before)
 			ret[count++] = (struct gm_top_line){ top->list[i], GM_DOMAINS };
 	}
-	return count;
+	*ret_count = count;
+	return ret;
 }
 
 /* ---- plain text ------------------------------------------------------------------------------ */
@@ -149,13 +151,10 @@ static void put_rows(FILE *out, const struct gm_top_rows *rows, const char *what
 
 void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 {
-	size_t room = top->count * GM_DOMAINS + 1, count;
-	struct gm_top_line *lines = calloc(room, sizeof(*lines));
+	size_t count;
+	struct gm_top_line *lines = gm_top_lines(top, &count);
 	char line[1400];
 
-	if (!lines)
-		return;
-	count = gm_top_lines(top, lines, room);
 	fprintf(out, "%s  %zu process%s under libgpumem\n", gm_top_clock(), top->count,
 		top->count == 1 ? "" : "es");
 	gm_top_process_head(line, sizeof(line), true);

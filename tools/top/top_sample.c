@@ -15,6 +15,7 @@
 #include "tools/show/show.h"
 #include "tools/show/sites.h"
 #include "tools/read/table.h"
+#include "tools/read/value.h"
 #include "tools/top/top.h"
 #include "tools/show/units.h"
 
@@ -47,48 +48,31 @@ struct gm_top_process *gm_top_open(int64_t pid, int fd)
 
 void gm_top_rows_free(struct gm_top_rows *rows)
 {
-	for (size_t i = 0; i < rows->count; i++)
-		free(rows->list[i].name);
 	free(rows->list);
 	gm_table_free(&rows->found);
+	gm_values_close(rows->texts);
 	memset(rows, 0, sizeof(*rows));
-}
-
-static uint64_t hash_of(const char *name)
-{
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
-	return hash;
 }
 
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name)
 {
-	uint64_t hash = hash_of(name), at;
+	struct gm_top_row *larger;
+	const char *own;
+	uint64_t at;
 
-	for (uint64_t n = 0; (at = gm_table_get(&rows->found, hash, n)); n++)
-		if (!strcmp(rows->list[at - 1].name, name))
-			return &rows->list[at - 1];
-	if (rows->count == rows->room) {
-		size_t room = rows->room ? 2 * rows->room : 32;
-		struct gm_top_row *larger = realloc(rows->list, room * sizeof(*larger));
-
-		if (!larger)
-			return NULL;
-		rows->list = larger;
-		rows->room = room;
-	}
-	rows->list[rows->count] = (struct gm_top_row){ .name = strdup(name), .peak = -1,
-						       .allocations = -1, .allocated = -1 };
-	if (!rows->list[rows->count].name)
+	rows->texts = rows->texts ? rows->texts : gm_values_open();
+	own = rows->texts ? gm_values_string(rows->texts, name, strlen(name)) : NULL;
+	at = own ? gm_table_get(&rows->found, (uint64_t)(uintptr_t)own, 0) : 0;
+	if (at || !own)
+		return at ? &rows->list[at - 1] : NULL;
+	larger = gm_list_grow(rows->list, rows->count, &rows->room, sizeof(*larger));
+	if (!larger)
 		return NULL;
-	for (at = 0; gm_table_get(&rows->found, hash, at);)
-		at++;
-	if (gm_table_put(&rows->found, hash, at, rows->count + 1)) {
-		free(rows->list[rows->count].name);
+	rows->list = larger;
+	if (gm_table_put(&rows->found, (uint64_t)(uintptr_t)own, 0, rows->count + 1))
 		return NULL;
-	}
+	rows->list[rows->count] = (struct gm_top_row){ .name = own, .peak = -1, .allocations = -1,
+						       .allocated = -1 };
 	return &rows->list[rows->count++];
 }
 
@@ -153,13 +137,6 @@ static void read_device(struct gm_top_process *process, unsigned int d,
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash && slash[1] ? slash + 1 : path;
-}
-
 static const char *module_name(const struct gm_copy *copy, uint32_t id)
 {
 	const struct gm_module *module = gm_copy_module(copy, id);
@@ -169,7 +146,7 @@ static const char *module_name(const struct gm_copy *copy, uint32_t id)
 
 	if (!path[0])
 		return "(unknown)";
-	snprintf(name, sizeof(name), "%s", gm_show_clean(base_name(path)));
+	snprintf(name, sizeof(name), "%s", gm_show_clean(basename(path)));
 	return name;
 }
 
@@ -231,7 +208,7 @@ static const char *frame_name(const struct gm_copy *copy, const struct gm_frame 
 			 (unsigned long long)frame->offset);
 	else if (frame->flags & GM_FRAME_PYTHON)
 		snprintf(made, room, "%s (%s:%u)", gm_show_clean(name),
-			 gm_show_clean(base_name(file)), frame->line);
+			 gm_show_clean(basename(file)), frame->line);
 	else
 		snprintf(made, room, "%s (%s)", gm_show_clean(gm_demangle(name)),
 			 module_name(copy, frame->module));
@@ -316,21 +293,18 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
 	struct gm_top_stack *stack;
+	void *larger;
 
 	if (!at && id != OTHER_STACKS &&
 	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
 		return stack_of(process, OTHER_STACKS);
 	if (at)
 		return process->stacks[at - 1];
-	if (process->stack_count == process->stack_room) {
-		size_t room = process->stack_room ? 2 * process->stack_room : 256;
-		void *larger = realloc(process->stacks, room * sizeof(*process->stacks));
-
-		if (!larger)
-			return NULL;
-		process->stacks = larger;
-		process->stack_room = room;
-	}
+	larger = gm_list_grow(process->stacks, process->stack_count, &process->stack_room,
+			      sizeof(*process->stacks));
+	if (!larger)
+		return NULL;
+	process->stacks = larger;
 	stack = calloc(1, sizeof(*stack));
 	if (!stack || gm_table_put(&process->known, id, 1, process->stack_count + 1)) {
 		free(stack);

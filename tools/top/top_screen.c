@@ -167,12 +167,9 @@ static void draw_stack(struct canvas *c, struct gm_top_view *view, const struct 
 static void draw_tables(struct canvas *c, const struct gm_top *top, struct gm_top_view *view,
 			const struct gm_top_row **lists[2], const size_t counts[2], size_t height)
 {
-	size_t room = top->count * GM_DOMAINS + 1, count, processes, modules;
-	struct gm_top_line *lines = calloc(room, sizeof(*lines));
+	size_t count, processes, modules;
+	struct gm_top_line *lines = gm_top_lines(top, &count);
 
-	if (!lines)
-		return;
-	count = gm_top_lines(top, lines, room);
 	if (height < 12) {
 		height -= height > 0;
 		if (view->panel == GM_TOP_PROCESSES)
@@ -262,13 +259,10 @@ static size_t moved(size_t at, const char *key)
 static const struct gm_top_process *chosen_process(const struct gm_top *top,
 						   const struct gm_top_view *view)
 {
-	size_t room = top->count * GM_DOMAINS + 1, count;
-	struct gm_top_line *lines = calloc(room, sizeof(*lines));
+	size_t count;
+	struct gm_top_line *lines = gm_top_lines(top, &count);
 	const struct gm_top_process *process = NULL;
 
-	if (!lines)
-		return NULL;
-	count = gm_top_lines(top, lines, room);
 	if (view->chosen[GM_TOP_PROCESSES] < count)
 		process = lines[view->chosen[GM_TOP_PROCESSES]].process;
 	free(lines);

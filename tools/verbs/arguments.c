@@ -111,36 +111,6 @@ int gm_input_bad(const char *verb, const char *word, const char *why)
 	return GM_EXIT_INPUT;
 }
 
-bool gm_device_is_in(const json_t *root, const char *device)
-{
-	const json_t *one;
-	size_t i;
-
-	if (!device || !strcmp(device, "host"))
-		return true;
-	json_array_foreach(gm_json_list(root, "devices"), i, one) {
-		char text[24];
-
-		snprintf(text, sizeof(text), "%lld", (long long)gm_json_number(one, "device"));
-		if (!strcmp(text, device))
-			return true;
-	}
-	return false;
-}
-
-int gm_device_check(const char *verb, const char *device, const char *word,
-		    const struct gm_loaded *loaded, size_t count)
-{
-	char why[80];
-
-	for (size_t i = 0; i < count; i++)
-		if (gm_device_is_in(loaded[i].snapshot.root, device))
-			return GM_EXIT_OK;
-	snprintf(why, sizeof(why), "there is no device %.20s in %s", device,
-		 count == 1 ? "it" : "any of them");
-	return gm_input_bad(verb, word, why);
-}
-
 /* Is @ending among those of @list, which has blanks between them? Capitals or not. */
 static bool is_among(const char *list, const char *ending)
 {
@@ -156,8 +126,7 @@ int gm_output_check(const char *verb, const char *path, const char *own)
 {
 	static const char known[] = ".svg .html .json .csv .pickle .pkl .folded .prom .png .jpg .jpeg "
 				    ".gif .bmp .webp .pdf .ps .eps .gz .zst .xz .bz2 .zip";
-	const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path;
-	const char *ending = name ? strrchr(name, '.') : NULL;
+	const char *ending = path ? strrchr(basename(path), '.') : NULL;
 
 	if (!ending || !ending[1] || strchr(ending, ' ') || is_among(own, ending) || !is_among(known, ending))
 		return 0;

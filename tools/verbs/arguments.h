@@ -7,9 +7,8 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
-
-#include "tools/read/load.h"
 
 struct gm_verb {
 	const char *name, *group, *brief, *synopsis, *text, *examples;
@@ -65,12 +64,6 @@ int gm_usage_wrong(const char *verb);
 
 /* "gpumem VERB: WORD: WHY", harmless to a terminal, of an input that cannot be read. */
 int gm_input_bad(const char *verb, const char *word, const char *why);
-
-/* Is @device (a number, "host", NULL for all) in one of the @count snapshots, of which @word is the
- * last? 0, or a complaint: that nothing is live on a device that is not there would be no answer. */
-int gm_device_check(const char *verb, const char *device, const char *word,
-		    const struct gm_loaded *loaded, size_t count);
-bool gm_device_is_in(const json_t *root, const char *device);
 
 /* Does the name @path (NULL, "-": none) end as a file of another format would, packed or a picture? @own are
  * the endings that are right, with blanks between them, the usual one first. 0, or a complaint. */

@@ -10,13 +10,12 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
 #include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
 #include "tools/show/suppress.h"
 #include "tools/torch/torch_stats.h"
 #include "tools/show/units.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 #define NONE UINT64_MAX
@@ -181,33 +180,21 @@ static void check_device(struct checking *c, const json_t *device)
 static int check_one(const struct limits *limits, const char *word, json_t *offences)
 {
 	struct checking c = { .limits = limits, .word = word, .offences = offences };
-	struct gm_scene scene = { .root = NULL };
+	struct gm_opened opened;
 	const json_t *device;
-	struct gm_loaded loaded;
+	int status = gm_open("check", word, limits->device, &opened);
 	size_t i;
-	int r;
 
-	if (gm_load(word, &loaded))
-		return gm_input_bad("check", word, loaded.error);
-	r = gm_device_check("check", limits->device, word, &loaded, 1);
-	if (r) {
-		gm_load_free(&loaded);
-		return r;
-	}
-	if (loaded.from == GM_LOADED_TORCH)
-		gm_torch_stats(&loaded.snapshot);
-	r = gm_scene_open(&scene, &loaded.snapshot);
-	if (r) {
-		gm_load_free(&loaded);
-		return gm_input_bad("check", word, gm_limit_why(r));
-	}
-	c.scene = &scene;
-	json_array_foreach(gm_json_list(loaded.snapshot.root, "devices"), i, device)
+	if (status)
+		return status;
+	if (opened.loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(&opened.loaded.snapshot);
+	c.scene = &opened.scene;
+	json_array_foreach(gm_json_list(c.scene->root, "devices"), i, device)
 		check_device(&c, device);
 	if (!c.failed && !limits->json)
 		printf("%s: within its limits\n", gm_show_clean(word));
-	gm_scene_close(&scene);
-	gm_load_free(&loaded);
+	gm_opened_close(&opened);
 	return c.failed ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "tools/write/convert.h"
 #include "tools/read/attach.h"
 #include "tools/read/limit.h"
+#include "tools/read/table.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
 #include "tools/show/units.h"
@@ -114,7 +115,8 @@ struct watched {
 
 struct watching {
 	struct watched *list;
-	int count, room;
+	int count;
+	size_t room;
 	bool all;			/* also those that come */
 	bool failed;			/* out of memory */
 };
@@ -177,17 +179,14 @@ static int look_again(const struct job *job, struct watched *of)
 
 static void add_watched(struct watching *watching, const char *input)
 {
-	if (watching->count == watching->room) {
-		int room = watching->room ? 2 * watching->room : 16;
-		struct watched *larger = realloc(watching->list, (size_t)room * sizeof(*larger));
+	struct watched *larger = gm_list_grow(watching->list, (size_t)watching->count, &watching->room,
+					      sizeof(*larger));
 
-		if (!larger) {
-			watching->failed = true;
-			return;
-		}
-		watching->list = larger;
-		watching->room = room;
+	if (!larger) {
+		watching->failed = true;
+		return;
 	}
+	watching->list = larger;
 	memset(&watching->list[watching->count], 0, sizeof(*watching->list));
 	watching->list[watching->count].input = strdup(input);
 	if (watching->list[watching->count].input)

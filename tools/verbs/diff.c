@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
-#include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 struct ask { struct gm_lives_filter filter; enum gm_by by; bool all, json; };
@@ -84,40 +82,17 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 
 static int diff(const struct ask *ask, char **words)
 {
-	struct gm_loaded loaded[2] = { { .error = "" } };
-	struct gm_scene scenes[2] = { { .root = NULL } };
-	struct gm_groups groups = { .count = 0 };
-	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, ask->by);
+	struct gm_compared both;
+	int status = gm_compare("diff", words, 2, &ask->filter, NULL, NULL, ask->by, &both);
 
-	for (int i = 0; !r && i < 2; i++) {
-		if (gm_load(words[i], &loaded[i])) {
-			gm_input_bad("diff", words[i], loaded[i].error);
-			goto out_close;
-		}
-		r = gm_scene_open(&scenes[i], &loaded[i].snapshot);
-		if (!r)
-			r = gm_groups_add(&groups, i, &scenes[i], &ask->filter, NULL, NULL);
-		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
-	}
-	if (r) {
-		fprintf(stderr, "gpumem diff: %s\n", gm_limit_why(r));
-		goto out_close;
-	}
-	if (gm_device_check("diff", ask->filter.device, words[1], loaded, 2))
-		goto out_close;
-	gm_groups_sort(&groups);
+	if (status)
+		return status;
 	if (ask->json)
-		print_json(ask, &groups);
+		print_json(ask, &both.groups);
 	else
-		print_text(ask, &groups);
-	status = gm_show_end("diff", GM_EXIT_OK);
-out_close:
-	gm_groups_close(&groups);
-	for (int i = 0; i < 2; i++) {
-		gm_scene_close(&scenes[i]);
-		gm_load_free(&loaded[i]);
-	}
-	return status;
+		print_text(ask, &both.groups);
+	gm_compared_close(&both);
+	return gm_show_end("diff", GM_EXIT_OK);
 }
 
 int gm_verb_diff(int argc, char **argv)

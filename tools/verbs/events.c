@@ -11,11 +11,10 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
 #include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
 #include "tools/show/units.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 #include "tools/write/csv.h"
 
@@ -397,7 +396,7 @@ static int print_events(const char *word, struct filter *filter, enum format for
 
 	if (gm_load(word, &loaded))
 		return gm_input_bad("events", word, loaded.error);
-	status = gm_device_check("events", filter->device, word, &loaded, 1);
+	status = gm_device_check("events", filter->device, word, loaded.snapshot.root);
 	if (status) {
 		gm_load_free(&loaded);
 		return status;

@@ -10,11 +10,10 @@
 #include <unistd.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
 #include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 enum { SVG, FOLDED, SPEEDSCOPE };
@@ -56,31 +55,22 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 
 static int flame(const struct ask *ask, const char *word)
 {
-	struct gm_scene scene = { .root = NULL };
-	struct gm_loaded loaded;
+	struct gm_opened opened;
 	struct gm_flame flame;
-	int status, r;
+	int status = gm_open("flame", word, ask->filter.device, &opened), r;
 
-	if (gm_load(word, &loaded))
-		return gm_input_bad("flame", word, loaded.error);
-	status = gm_device_check("flame", ask->filter.device, word, &loaded, 1);
-	if (status) {
-		gm_load_free(&loaded);
+	if (status)
 		return status;
-	}
-	r = gm_scene_open(&scene, &loaded.snapshot);
-	if (!r)
-		r = gm_flame_open(&flame, &scene.stacks, &scene.lives, &ask->filter,
-				  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
+	r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, &ask->filter,
+			  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
 	if (r) {
 		status = gm_input_bad("flame", word, gm_limit_why(r));
 	} else {
-		status = write_out(ask, &flame,
-				   gm_json_text(gm_json_object(loaded.snapshot.root, "process"), "command"));
+		status = write_out(ask, &flame, gm_json_text(gm_json_object(opened.scene.root, "process"),
+							     "command"));
 		gm_flame_close(&flame);
 	}
-	gm_scene_close(&scene);
-	gm_load_free(&loaded);
+	gm_opened_close(&opened);
 	return status;
 }
 

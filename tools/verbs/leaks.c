@@ -9,12 +9,10 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
-#include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
 #include "tools/show/suppress.h"
 #include "tools/show/units.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 struct ask {
@@ -115,41 +113,18 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 /* @words: one, or the earlier and the later. */
 static int leaks(struct ask *ask, char **words, int count)
 {
-	struct gm_loaded loaded[2] = { { .error = "" } };
-	struct gm_scene scenes[2] = { { .root = NULL } };
-	struct gm_groups groups = { .count = 0 };
-	int status = GM_EXIT_INPUT, r = gm_groups_open(&groups, GM_BY_STACK);
+	struct gm_compared both;
+	int status = gm_compare("leaks", words, count, &ask->filter, ask->known.count ? gm_suppressed : NULL,
+				&ask->known, GM_BY_STACK, &both);
 
-	for (int i = 0; !r && i < count; i++) {
-		if (gm_load(words[i], &loaded[i])) {
-			gm_input_bad("leaks", words[i], loaded[i].error);
-			goto out_close;
-		}
-		r = gm_scene_open(&scenes[i], &loaded[i].snapshot);
-		if (!r)		/* one alone is all growth */
-			r = gm_groups_add(&groups, count == 1 ? 1 : i, &scenes[i], &ask->filter,
-					  ask->known.count ? gm_suppressed : NULL, &ask->known);
-		gm_lives_close(&scenes[i].lives);	/* summed: the next may be as large */
-	}
-	if (r) {
-		fprintf(stderr, "gpumem leaks: %s\n", gm_limit_why(r));
-		goto out_close;
-	}
-	if (gm_device_check("leaks", ask->filter.device, words[count - 1], loaded, (size_t)count))
-		goto out_close;
-	gm_groups_sort(&groups);
+	if (status)
+		return status;
 	if (ask->json)
-		print_json(ask, &groups);
+		print_json(ask, &both.groups);
 	else
-		print_text(ask, &groups, loaded[count - 1].snapshot.root, count == 2);
-	status = gm_show_end("leaks", GM_EXIT_OK);
-out_close:
-	gm_groups_close(&groups);
-	for (int i = 0; i < count; i++) {
-		gm_scene_close(&scenes[i]);
-		gm_load_free(&loaded[i]);
-	}
-	return status;
+		print_text(ask, &both.groups, both.inputs[count - 1].loaded.snapshot.root, count == 2);
+	gm_compared_close(&both);
+	return gm_show_end("leaks", GM_EXIT_OK);
 }
 
 int gm_verb_leaks(int argc, char **argv)

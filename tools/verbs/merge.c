@@ -11,15 +11,20 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/show/groups.h"
 #include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/show/show.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 #define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
 
-struct ask { struct gm_lives_filter filter; enum gm_by by; bool at_peak, json; size_t top; };
+struct ask {
+	struct gm_lives_filter filter;
+	enum gm_by by;
+	bool at_peak;			/* else what is live in the end */
+	bool json;
+	size_t top;
+};
 
 struct rank {
 	size_t place;			/* among the inputs */
@@ -41,13 +46,11 @@ struct row {
 };
 
 struct merge {
+	const struct ask *ask;
 	struct rank *ranks;
 	size_t rank_count;
 	struct row *rows;
 	size_t row_count;
-	const char *by;
-	bool at_peak;			/* else what is live in the end */
-	size_t top;
 };
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -87,7 +90,7 @@ static void describe(const struct ask *ask, const json_t *root, struct rank *ran
 }
 
 /* Rows for the groups that this rank was the first to have. */
-static int widen(struct merge *merge, const struct gm_groups *groups, size_t ranks)
+static int widen(struct merge *merge, const struct gm_groups *groups)
 {
 	struct row *larger = realloc(merge->rows, (groups->count + 1) * sizeof(*larger));
 
@@ -99,8 +102,8 @@ static int widen(struct merge *merge, const struct gm_groups *groups, size_t ran
 		struct row *row = &merge->rows[merge->row_count];
 
 		*row = (struct row){ .name = strdup(group->key),
-					      .bytes = calloc(ranks, sizeof(int64_t)),
-					      .blocks = calloc(ranks, sizeof(int64_t)) };
+					      .bytes = calloc(merge->rank_count, sizeof(int64_t)),
+					      .blocks = calloc(merge->rank_count, sizeof(int64_t)) };
 		if (groups->by == GM_BY_STACK)
 			row->stack = gm_groups_json_stack(group->scene, group->stack);
 		merge->row_count++;
@@ -111,9 +114,9 @@ static int widen(struct merge *merge, const struct gm_groups *groups, size_t ran
 }
 
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
-static int add(struct merge *merge, struct gm_groups *groups, const struct ask *ask,
-	       const struct gm_snapshot *snapshot, size_t place, size_t ranks)
+static int add(struct merge *merge, struct gm_groups *groups, const struct gm_snapshot *snapshot, size_t place)
 {
+	const struct ask *ask = merge->ask;
 	struct gm_scene scene;
 	int64_t row;
 	int r = gm_scene_open(&scene, snapshot);
@@ -126,7 +129,7 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct ask *
 	else
 		r = gm_groups_add(groups, 1, &scene, &ask->filter, NULL, NULL);
 	if (!r)
-		r = widen(merge, groups, ranks);
+		r = widen(merge, groups);
 	for (size_t i = 0; !r && i < groups->count; i++) {
 		merge->rows[i].bytes[place] = groups->list[i].bytes[1];
 		merge->rows[i].blocks[place] = groups->list[i].count[1];
@@ -296,7 +299,7 @@ static void print_head(const struct merge *merge)
 	else
 		snprintf(line + n, sizeof(line) - (size_t)n, " %11s %5s %11s %5s", "least", "rank",
 			 "most", "rank");
-	gm_show_heading(stdout, "%s  %s", line, merge->by);
+	gm_show_heading(stdout, "%s  %s", line, gm_by_name(merge->ask->by));
 }
 
 static void print_row(const struct merge *merge, const struct row *row)
@@ -319,14 +322,14 @@ static void print_text(const struct merge *merge)
 {
 	print_ranks(merge);
 	printf("\nbytes %s, by %s; first where one rank is farthest from the median of all\n",
-	       merge->at_peak ? "at each rank's highest moment in its history"
+	       merge->ask->at_peak ? "at each rank's highest moment in its history"
 			      : "live in each snapshot",
-	       merge->by);
+	       gm_by_name(merge->ask->by));
 	print_head(merge);
-	for (size_t i = 0; i < merge->row_count && i < merge->top; i++)
+	for (size_t i = 0; i < merge->row_count && i < merge->ask->top; i++)
 		print_row(merge, &merge->rows[i]);
-	if (merge->row_count > merge->top)
-		printf("... and %zu more (--top)\n", merge->row_count - merge->top);
+	if (merge->row_count > merge->ask->top)
+		printf("... and %zu more (--top)\n", merge->row_count - merge->ask->top);
 	if (!merge->row_count)
 		puts("nothing was live then in any of them");
 }
@@ -378,25 +381,26 @@ static void print_json(const struct merge *merge)
 			json_object_set(object, "stack", row->stack);
 		json_array_append_new(rows, object);
 	}
-	all = json_pack("{ss ss so so}", "by", merge->by, "weigh", merge->at_peak ? "peak" : "live",
+	all = json_pack("{ss ss so so}", "by", gm_by_name(merge->ask->by), "weigh", merge->ask->at_peak ? "peak" : "live",
 			"ranks", ranks, "rows", rows);
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }
 
 /* ---- the verb --------------------------------------------------------------------------------- */
 
-static int read_all(struct merge *merge, const struct ask *ask, char **words, size_t count)
+static int read_all(struct merge *merge, char **words)
 {
+	const struct ask *ask = merge->ask;
 	struct gm_groups groups;
 	int r = gm_groups_open(&groups, ask->by);
 	bool there = false;
 
 	if (r)
 		return r;
-	for (size_t i = 0; !r && i < count; i++) {
+	for (size_t i = 0; !r && i < merge->rank_count; i++) {
 		struct gm_loaded loaded;
 
-		gm_progress("gpumem merge: snapshots read", i, count);
+		gm_progress("gpumem merge: snapshots read", i, merge->rank_count);
 		if (gm_load(words[i], &loaded)) {
 			gm_progress_end();
 			gm_input_bad("merge", words[i], loaded.error);
@@ -407,7 +411,7 @@ static int read_all(struct merge *merge, const struct ask *ask, char **words, si
 		merge->ranks[i].place = i;
 		there |= gm_device_is_in(loaded.snapshot.root, ask->filter.device);
 		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
-		r = add(merge, &groups, ask, &loaded.snapshot, i, count);
+		r = add(merge, &groups, &loaded.snapshot, i);
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
@@ -421,14 +425,11 @@ static int read_all(struct merge *merge, const struct ask *ask, char **words, si
 
 static int merge_words(const struct ask *ask, char **words, size_t count)
 {
-	struct merge merge = { .rank_count = count,
-				  .by = gm_by_name(ask->by),
-				  .at_peak = ask->at_peak,
-				  .top = ask->top };
+	struct merge merge = { .ask = ask, .rank_count = count };
 	int r;
 
 	merge.ranks = calloc(count, sizeof(*merge.ranks));
-	r = merge.ranks ? read_all(&merge, ask, words, count) : -ENOMEM;
+	r = merge.ranks ? read_all(&merge, words) : -ENOMEM;
 	if (!r)
 		order_ranks(&merge);
 	for (size_t i = 0; !r && i < merge.row_count; i++)

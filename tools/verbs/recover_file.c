@@ -265,11 +265,6 @@ static bool is_journal(const char *name)
 	return length > 8 && !strcmp(name + length - 8, ".journal");
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-	return strcmp((*a)->d_name, (*b)->d_name);
-}
-
 /* Is it one of the process that the user asked for? */
 static bool is_asked_for(const struct entry *entry, const struct gm_recover_for *of)
 {
@@ -290,7 +285,7 @@ static bool is_asked_for(const struct entry *entry, const struct gm_recover_for 
 int gm_recover_in(int directory, const char *path, const struct gm_recover_for *of)
 {
 	struct dirent **entries = NULL;
-	int count = scandirat(directory, ".", &entries, NULL, by_name), found = 0;
+	int count = scandirat(directory, ".", &entries, NULL, alphasort), found = 0;
 
 	if (count < 0)
 		return -errno;

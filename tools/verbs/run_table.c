@@ -18,6 +18,7 @@
 
 #include "tools/read/load.h"
 #include "tools/read/places.h"
+#include "tools/read/table.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/show.h"
 
@@ -25,30 +26,20 @@
 
 /* ---- who there was --------------------------------------------------------------------------- */
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* The process whose journal is called @name (of @length); NULL: out of memory. */
 static struct gm_run_process *process_of(struct gm_run_table *table, const char *name,
 					 size_t length)
 {
+	struct gm_run_process *larger;
+
 	for (size_t i = 0; i < table->count; i++)
 		if (strlen(table->list[i].journal) == length &&
 		    !memcmp(table->list[i].journal, name, length))
 			return &table->list[i];
-	if (table->count == table->room) {
-		size_t room = table->room ? 2 * table->room : 16;
-		struct gm_run_process *larger = realloc(table->list, room * sizeof(*larger));
-
-		if (!larger)
-			return NULL;
-		table->list = larger;
-		table->room = room;
-	}
+	larger = gm_list_grow(table->list, table->count, &table->room, sizeof(*larger));
+	if (!larger)
+		return NULL;
+	table->list = larger;
 	table->list[table->count] = (struct gm_run_process){ .journal = strndup(name, length),
 							     .rank = -1 };
 	return table->list[table->count].journal ? &table->list[table->count++] : NULL;
@@ -69,7 +60,7 @@ static void consider(struct gm_run_process *process, const char *snapshot, unsig
 static void add_recovered(void *arg, const struct gm_recovered *one)
 {
 	struct gm_run_table *table = arg;
-	const char *name = base_name(one->journal);
+	const char *name = basename(one->journal);
 	struct gm_run_process *process;
 
 	if (one->unused || (one->clean && !one->snapshot[0]))

@@ -11,12 +11,10 @@
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
-#include "tools/show/groups.h"
-#include "tools/read/limit.h"
-#include "tools/read/load.h"
 #include "tools/symbols/locate.h"
 #include "tools/show/show.h"
 #include "tools/torch/torch_stats.h"
+#include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 
 #define SITES_SHOWN 10u
@@ -419,34 +417,23 @@ static void print_json(const struct view *view)
 static int one(const char *word, const char *device, enum gm_by by, bool json, bool several)
 {
 	struct gm_explanation explanation;
-	struct gm_loaded loaded;
-	struct gm_scene scene;
+	struct gm_opened opened;
+	const struct gm_scene *scene = &opened.scene;
 	struct view view;
-	int r;
+	int status = gm_open("summary", word, device, &opened);
 
-	if (gm_load(word, &loaded))
-		return gm_input_bad("summary", word, loaded.error);
-	r = gm_device_check("summary", device, word, &loaded, 1);
-	if (r) {
-		gm_load_free(&loaded);
-		return r;
-	}
-	if (loaded.from == GM_LOADED_TORCH)
-		gm_torch_stats(&loaded.snapshot);
-	r = gm_scene_open(&scene, &loaded.snapshot);
-	if (r) {
-		gm_load_free(&loaded);
-		return gm_input_bad("summary", word, gm_limit_why(r));
-	}
-	gm_locate(&scene);
-	gm_explain(&scene, &explanation);
-	view = (struct view){ loaded.snapshot.root, device, by, &scene, &explanation };
+	if (status)
+		return status;
+	if (opened.loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(&opened.loaded.snapshot);
+	gm_locate(&opened.scene);
+	gm_explain(scene, &explanation);
+	view = (struct view){ scene->root, device, by, scene, &explanation };
 	if (json)
 		print_json(&view);
 	else
 		print_summary(&view, word, several);
-	gm_scene_close(&scene);
-	gm_load_free(&loaded);
+	gm_opened_close(&opened);
 	return GM_EXIT_OK;
 }
 
