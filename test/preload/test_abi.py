@@ -53,8 +53,9 @@ def library(path, machine):
 
 def main():
     library(LIBRARY, "X86-64")
-    if check("AArch64: built (make check-abi does that)", os.path.exists(ARM)):
-        library(ARM, "AArch64")
+    arm = "build/aarch64/libgpumem.so"
+    if check("AArch64: built (make check-abi does that)", os.path.exists(arm)):
+        library(arm, "AArch64")
     others = rows("preload/driver/exports.def", r"^GM_EXPORT\((\w+)\)")
     check("the public header declares what is exported, and no more",
           prototypes("preload/api/gpumem.h") == {n for n in others if n.startswith("gpumem_")},
