@@ -1,7 +1,7 @@
 /*
  * free_set.c - the free blocks of one pool, best fit by stream: see free_set.h.
  */
-#include "allocator/free_tree.h"
+#include "allocator/free_set.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -18,6 +18,136 @@ static uint32_t class_of(uint64_t size)
 		return (uint32_t)n;
 	e = 63u - (uint32_t)__builtin_clzll(n);
 	return EXACT + (e - 6) * 64 + (uint32_t)((n >> (e - 6)) & 63);
+}
+
+/* ---- one treap of free blocks, ordered by (size, address): a class of a free set ---- */
+
+/* The links lie with the blocks' sizes and addresses (struct gm_free_link), so that a walk touches nothing
+ * else. A tree is where its root is stored; so is every place in it. */
+typedef unsigned __int128 tree_key;	/* (size, address) as one number */
+
+static inline tree_key key_of(uint64_t size, uint64_t address)
+{
+	return (tree_key)size << 64 | address;
+}
+
+/* Priorities of the treap: a fixed mix of the id, so that runs are repeatable. No two ids have the same
+ * one; quadratic, so that ids at equal distances are no chain. */
+static inline uint32_t tree_priority(uint32_t id)
+{
+	return id * (2 * id + 1) * 0x9e3779b1u;
+}
+
+static inline bool tree_before(const struct gm_free_link *links, uint32_t a, tree_key key)
+{
+	return key_of(links[a].size, links[a].address) < key;
+}
+
+/* Split @root into what is before the key and the rest. */
+static inline void tree_split(struct gm_free_link *links, uint32_t root, tree_key key,
+				 uint32_t *ret_before, uint32_t *ret_rest)
+{
+	while (root) {
+		if (tree_before(links, root, key)) {
+			*ret_before = root;
+			ret_before = &links[root].right;
+			root = *ret_before;
+		} else {
+			*ret_rest = root;
+			ret_rest = &links[root].left;
+			root = *ret_rest;
+		}
+	}
+	*ret_before = GM_NONE;
+	*ret_rest = GM_NONE;
+}
+
+static inline void tree_insert(struct gm_free_link *links, uint32_t *at, uint32_t block,
+				  tree_key key)
+{
+	struct gm_free_link *link = &links[block];
+	uint32_t priority;
+
+	if (!*at) {			/* most often: the only one of its class */
+		link->left = link->right = GM_NONE;
+		*at = block;
+		return;
+	}
+	priority = tree_priority(block);
+	while (*at && tree_priority(*at) >= priority)
+		at = tree_before(links, *at, key) ? &links[*at].right : &links[*at].left;
+	tree_split(links, *at, key, &link->left, &link->right);
+	*at = block;
+}
+
+/* The two below a block that goes, put where it was. */
+static inline void tree_unlink(struct gm_free_link *links, uint32_t *at, uint32_t block)
+{
+	uint32_t a = links[block].left, b = links[block].right;
+
+	while (a && b) {
+		if (tree_priority(a) >= tree_priority(b)) {
+			*at = a;
+			at = &links[a].right;
+			a = *at;
+		} else {
+			*at = b;
+			at = &links[b].left;
+			b = *at;
+		}
+	}
+	*at = a ? a : b;
+}
+
+/* Where @block hangs. NULL: it is not there, gm_free_set_check tells. */
+static inline uint32_t *tree_place(struct gm_free_link *links, uint32_t *at, uint32_t block)
+{
+	tree_key key = key_of(links[block].size, links[block].address);
+
+	while (*at && *at != block)
+		at = tree_before(links, *at, key) ? &links[*at].right : &links[*at].left;
+	return *at ? at : NULL;
+}
+
+/* Where the first one not before @key hangs; NULL: there is none. */
+static inline uint32_t *tree_lower_bound(struct gm_free_link *links, uint32_t *at,
+					    tree_key key)
+{
+	uint32_t *found = NULL;
+
+	while (*at) {
+		if (tree_before(links, *at, key)) {
+			at = &links[*at].right;
+		} else {
+			found = at;
+			at = &links[*at].left;
+		}
+	}
+	return found;
+}
+
+/* Where the first one of all hangs, of one at least. */
+static inline uint32_t *tree_first(struct gm_free_link *links, uint32_t *at)
+{
+	while (links[*at].left)
+		at = &links[*at].left;
+	return at;
+}
+
+/* The last one smaller than @size; GM_NONE: there is none. */
+static inline uint32_t tree_last_below(const struct gm_free_link *links, uint32_t root, uint64_t size)
+{
+	uint32_t found = GM_NONE;
+
+	while (root) {
+		if (tree_before(links, root, key_of(size, 0))) {
+			found = root;
+			root = links[root].right;
+		} else {
+			root = links[root].left;
+		}
+	}
+	return found;
 }
 
 /* ---- streams ---- */
@@ -156,7 +286,7 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 	link->size = size;
 	link->address = address;
 	link->born = born;
-	gm_tree_insert(set->links, &s->root[c], block, gm_tree_key_of(size, address));
+	tree_insert(set->links, &s->root[c], block, key_of(size, address));
 	s->map[c / 64] |= UINT64_C(1) << c % 64;
 	s->top |= UINT64_C(1) << c / 64;
 	s->blocks++;
@@ -166,7 +296,7 @@ int gm_free_set_insert(struct gm_free_set *set, uint32_t block, uint64_t born)
 
 static inline void take(struct gm_free_set *set, struct gm_free_stream *s, uint32_t c, uint32_t *at)
 {
-	gm_tree_unlink(set->links, at, *at);
+	tree_unlink(set->links, at, *at);
 	if (!s->root[c]) {
 		s->map[c / 64] &= ~(UINT64_C(1) << c % 64);
 		if (!s->map[c / 64])
@@ -180,7 +310,7 @@ void gm_free_set_remove(struct gm_free_set *set, uint32_t block)
 {
 	struct gm_free_stream *s = get_stream(set, set->blocks[block].stream);
 	uint32_t c = class_of(set->links[block].size);
-	uint32_t *at = s ? gm_tree_place(set->links, &s->root[c], block) : NULL;
+	uint32_t *at = s ? tree_place(set->links, &s->root[c], block) : NULL;
 
 	if (at)
 		take(set, s, c, at);
@@ -231,7 +361,7 @@ static inline uint32_t *find(const struct gm_free_set *set, struct gm_free_strea
 
 	/* Most often all of a class will do: it is a larger one, or has one size alone. */
 	if (c == own && (address || c >= 2 * EXACT)) {
-		at = gm_tree_lower_bound(set->links, &s->root[c], gm_tree_key_of(size, address));
+		at = tree_lower_bound(set->links, &s->root[c], key_of(size, address));
 		if (at) {
 			*ret_class = c;
 			return at;
@@ -239,7 +369,7 @@ static inline uint32_t *find(const struct gm_free_set *set, struct gm_free_strea
 		c = class_from(s, c + 1);
 	}
 	*ret_class = c;
-	return c == GM_SIZE_CLASSES ? NULL : gm_tree_first(set->links, &s->root[c]);
+	return c == GM_SIZE_CLASSES ? NULL : tree_first(set->links, &s->root[c]);
 }
 
 static uint32_t at_least(const struct gm_free_set *set, struct gm_free_stream *s, uint64_t size,
@@ -283,7 +413,7 @@ uint32_t gm_free_set_below(struct gm_free_set *set, uint64_t stream, uint64_t si
 		c = class_down(s, c);
 		if (c == GM_SIZE_CLASSES)
 			break;
-		found = gm_tree_last_below(set->links, s->root[c], size);
+		found = tree_last_below(set->links, s->root[c], size);
 		if (found || !c)
 			return found;
 		c--;
@@ -336,7 +466,7 @@ uint64_t gm_free_set_largest(struct gm_free_set *set)
 		const struct gm_free_stream *s = set->streams[i];
 		uint32_t c = s && s->blocks ? class_down(s, GM_SIZE_CLASSES - 1) : GM_SIZE_CLASSES;
 		uint32_t id = c < GM_SIZE_CLASSES ?
-			      gm_tree_last_below(set->links, s->root[c], UINT64_MAX) : GM_NONE;
+			      tree_last_below(set->links, s->root[c], UINT64_MAX) : GM_NONE;
 
 		if (id && set->blocks[id].size > largest)
 			largest = set->blocks[id].size;
@@ -363,8 +493,8 @@ static int check_tree(const struct gm_free_set *set, const struct gm_free_stream
 
 		if (!child)
 			continue;
-		bad += gm_tree_before(set->links, child, gm_tree_key_of(b->size, b->address)) != !side;
-		bad += gm_tree_priority(child) > gm_tree_priority(root);
+		bad += tree_before(set->links, child, key_of(b->size, b->address)) != !side;
+		bad += tree_priority(child) > tree_priority(root);
 		bad += check_tree(set, s, c, child, count);
 	}
 	++*count;

@@ -95,7 +95,7 @@ struct gm_heap_setup {
 	void *memory_arg;
 	struct gm_page_map *map;		/* NULL: none is kept */
 	uint32_t number;		/* that its segments say; 0: the tables and statistics are its own */
-	struct gm_heap *place;		/* a heap of the same class that is no more; NULL: from @memory */
+	struct gm_heap *place;		/* zeroed room for one of its class; NULL: from @memory */
 	uint8_t domain;
 };
 

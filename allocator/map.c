@@ -59,7 +59,7 @@ static uint64_t hash(enum gm_map_space space, uint64_t key)
 	return h ^ h >> 32;
 }
 
-static struct shard *tcache_of(struct gm_map *map, uint64_t h)
+static struct shard *shard_of(struct gm_map *map, uint64_t h)
 {
 	return &map->shards[h >> 60 & (SHARDS - 1)];
 }
@@ -127,7 +127,7 @@ int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64
 	       uint64_t *ret_old)
 {
 	uint64_t h = hash(space, key);
-	struct shard *s = tcache_of(map, h);
+	struct shard *s = shard_of(map, h);
 	struct entry *e;
 	int r;
 
@@ -152,7 +152,7 @@ out:
 uint64_t gm_map_get(struct gm_map *map, enum gm_map_space space, uint64_t key)
 {
 	uint64_t h = hash(space, key), value = 0;
-	struct shard *s = tcache_of(map, h);
+	struct shard *s = shard_of(map, h);
 
 	if (!gm_lock(&s->lock))
 		return 0;
@@ -184,7 +184,7 @@ static void remove_locked(struct shard *s, struct entry *hole)
 static uint64_t take(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t only)
 {
 	uint64_t h = hash(space, key), value = 0;
-	struct shard *s = tcache_of(map, h);
+	struct shard *s = shard_of(map, h);
 
 	if (!gm_lock(&s->lock))
 		return 0;

@@ -1,5 +1,5 @@
 /*
- * page_map.c - segments that come and go in a page map, blocks that are cut and joined. See page_map.h.
+ * page_map.c - from an address to the block that covers it: see page_map.h.
  *
  * Why a reader never gets a wrong answer: each state between two stores of a writer answers every
  * address with a block that has it before or after the whole change (a beginning is made before
@@ -8,46 +8,156 @@
  * the granule's count of changes goes up: who found no word for its address, and sees the count
  * changed, looks again. Who found one was answered by one atomic word.
  *
- * Thread context: the holder of the domain's lock. Signal context: none. Fork: forgotten. Lock: "store", a leaf.
+ * Thread context: the holder of the domain's lock; gm_page_map_find: any. Signal context: gm_page_map_find, which
+ * waits for nobody. Lock: "store", a leaf, for pages and leaves.
  */
-#include "allocator/page_map_granule.h"
+#include "allocator/page_map.h"
 
 #include <errno.h>
 
+#include "allocator/lock.h"
+
 #define PAGES_AT_ONCE 16u		/* got from @memory; touched only where blocks begin */
+#define UNIT_SHIFT 9			/* 512 bytes */
+#define GRANULE_SHIFT 21
+#define UNITS 4096u		/* of a granule */
+#define LEAF_SHIFT 13		/* granules of a leaf: 16 GiB */
+#define TOP_SHIFT 15
+#define LEAF_BITS (GRANULE_SHIFT + LEAF_SHIFT)
+#define ADDRESS_LIMIT (UINT64_C(1) << (LEAF_BITS + TOP_SHIFT))
+
+struct page {
+	uint64_t top;			/* bit per word of @map that is not zero */
+	uint64_t map[UNITS / 64];	/* bit per unit where a block begins */
+	uint64_t slot[UNITS];
+	struct page *next;		/* list of unused ones; lock: store */
+};
+
+struct granule {
+	uint64_t cover;			/* words: see page_map.h; 0 none */
+	uint64_t inner[2];
+	struct page *page;
+	uint32_t changes;		/* of anything here */
+	uint32_t owns;			/* changes of @page */
+};
+
+struct leaf { struct granule granules[1u << LEAF_SHIFT]; };
+
+struct gm_page_map {
+	struct leaf *leaves[1u << TOP_SHIFT];
+	struct gm_lock store;		/* of the pages, of making leaves */
+	struct page *unused;
+	void *(*memory)(void *arg, size_t bytes);
+	void *arg;
+};
+
+/* ---- words ---- */
+
+static inline uint64_t word_of(uint32_t block, uint32_t begin, uint32_t end)
+{
+	return (uint64_t)block << 32 | (uint64_t)begin << 16 | end;
+}
+
+static inline uint32_t word_block(uint64_t word)
+{
+	return (uint32_t)(word >> 32);
+}
+
+static inline uint32_t word_begin(uint64_t word)
+{
+	return (uint32_t)(word >> 16 & 0x1fff);
+}
+
+static inline uint32_t word_end(uint64_t word)
+{
+	return (uint32_t)(word & 0x1fff);
+}
+
+static inline bool word_has(uint64_t word, uint32_t unit)
+{
+	return word_begin(word) <= unit && unit < word_end(word);
+}
+
+static inline uint64_t word_load(const uint64_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* The count before the store, and both before what follows. One writer at a time. */
+static inline void word_put(struct granule *g, uint64_t *word, uint64_t value)
+{
+	__atomic_store_n(&g->changes, g->changes + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline uint32_t unit_of(uint64_t address)
+{
+	return (uint32_t)(address >> UNIT_SHIFT) & (UNITS - 1);
+}
+
+static inline struct granule *granule_at(const struct gm_page_map *map, uint64_t address)
+{
+	uint64_t number = address >> GRANULE_SHIFT;
+	struct leaf *leaf;
+
+	if (address >= ADDRESS_LIMIT)
+		return NULL;
+	leaf = __atomic_load_n(&map->leaves[number >> LEAF_SHIFT], __ATOMIC_ACQUIRE);
+	return leaf ? &leaf->granules[number & ((1u << LEAF_SHIFT) - 1)] : NULL;
+}
 
 /* ---- pages ---- */
 
-static inline void page_begin(struct gm_granule *g, struct gm_page_map_page *page, uint64_t word)
+static inline uint64_t bits_up_to(uint32_t bit)
 {
-	uint32_t unit = gm_word_begin(word), w = unit / 64;
-
-	gm_word_put(g, &page->slot[unit], word);
-	gm_word_put(g, &page->map[w], page->map[w] | UINT64_C(1) << unit % 64);
-	if (!(page->top >> w & 1))
-		gm_word_put(g, &page->top, page->top | UINT64_C(1) << w);
+	return ~UINT64_C(0) >> (63 - bit);
 }
 
-static inline void page_end(struct gm_granule *g, struct gm_page_map_page *page, uint32_t unit)
+/* The slot of the last beginning up to @unit; NULL: none. */
+static inline uint64_t *page_find(struct page *page, uint32_t unit)
+{
+	uint32_t w = unit / 64;
+	uint64_t bits = word_load(&page->map[w]) & bits_up_to(unit % 64);
+	uint64_t words = w && !bits ? word_load(&page->top) & bits_up_to(w - 1) : 0;
+
+	while (!bits && words) {
+		w = 63 - (uint32_t)__builtin_clzll(words);
+		words &= ~(UINT64_C(1) << w);
+		bits = word_load(&page->map[w]);
+	}
+	return bits ? &page->slot[w * 64 + 63 - (uint32_t)__builtin_clzll(bits)] : NULL;
+}
+
+static inline void page_begin(struct granule *g, struct page *page, uint64_t word)
+{
+	uint32_t unit = word_begin(word), w = unit / 64;
+
+	word_put(g, &page->slot[unit], word);
+	word_put(g, &page->map[w], page->map[w] | UINT64_C(1) << unit % 64);
+	if (!(page->top >> w & 1))
+		word_put(g, &page->top, page->top | UINT64_C(1) << w);
+}
+
+static inline void page_end(struct granule *g, struct page *page, uint32_t unit)
 {
 	uint32_t w = unit / 64;
 
 	/* The slot stays: who saw the bit before may read it still. */
-	gm_word_put(g, &page->map[w], page->map[w] & ~(UINT64_C(1) << unit % 64));
+	word_put(g, &page->map[w], page->map[w] & ~(UINT64_C(1) << unit % 64));
 	if (!page->map[w])
-		gm_word_put(g, &page->top, page->top & ~(UINT64_C(1) << w));
+		word_put(g, &page->top, page->top & ~(UINT64_C(1) << w));
 }
 
-static void change_page(struct gm_granule *g, struct gm_page_map_page *page)
+static void change_page(struct granule *g, struct page *page)
 {
 	__atomic_store_n(&g->changes, g->changes + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&g->owns, g->owns + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&g->page, page, __ATOMIC_RELEASE);
 }
 
-static __attribute__((noinline)) struct gm_page_map_page *page_new(struct gm_page_map *map)
+static __attribute__((noinline)) struct page *page_new(struct gm_page_map *map)
 {
-	struct gm_page_map_page *page;
+	struct page *page;
 
 	if (!gm_lock(&map->store))
 		return NULL;
@@ -66,9 +176,9 @@ static __attribute__((noinline)) struct gm_page_map_page *page_new(struct gm_pag
 }
 
 /* The page of a granule without blocks. One that could not be put into the list is lost. */
-static void page_drop(struct gm_page_map *map, struct gm_granule *g)
+static void page_drop(struct gm_page_map *map, struct granule *g)
 {
-	struct gm_page_map_page *page = g ? g->page : NULL;
+	struct page *page = g ? g->page : NULL;
 
 	if (!page || page->top || g->cover || g->inner[0] || g->inner[1])
 		return;
@@ -80,46 +190,110 @@ static void page_drop(struct gm_page_map *map, struct gm_granule *g)
 	gm_unlock(&map->store);
 }
 
+/* ---- from an address to its block, beside a writer ---- */
+
+/* A page that was seen in @g when the count was @owns may be another granule's by now. The count
+ * alone does not tell: it goes up before the page goes, and may have been read in between. */
+static bool still_owns(const struct granule *g, const struct page *page, uint32_t owns)
+{
+	return __atomic_load_n(&g->page, __ATOMIC_ACQUIRE) == page &&
+	       __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE) == owns;
+}
+
+static uint32_t find_in(struct granule *g, uint32_t unit)
+{
+	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
+	struct page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
+	uint64_t word = word_load(&g->cover);
+	const uint64_t *slot;
+
+	if (word_has(word, unit))
+		return word_block(word);
+	for (int i = 0; i < 2; i++) {
+		word = word_load(&g->inner[i]);
+		if (word_has(word, unit))
+			return word_block(word);
+	}
+	slot = page ? page_find(page, unit) : NULL;
+	word = slot ? word_load(slot) : 0;
+	if (!word_has(word, unit))
+		return 0;
+	return still_owns(g, page, owns) ? word_block(word) : 0;
+}
+
+/* The block that begins at @unit, where the page says that one does; else 0. Of two words that have
+ * it for a moment, when blocks are cut or joined, this is the one that find_in comes to last:
+ * the answer of before or of after the change, like the other. */
+static inline uint32_t look_at_start(struct granule *g, uint32_t unit)
+{
+	uint32_t owns = __atomic_load_n(&g->owns, __ATOMIC_ACQUIRE);
+	struct page *page = __atomic_load_n(&g->page, __ATOMIC_ACQUIRE);
+	uint64_t word;
+
+	if (!page || !(word_load(&page->map[unit / 64]) >> unit % 64 & 1))
+		return 0;
+	word = word_load(&page->slot[unit]);
+	return word_has(word, unit) && still_owns(g, page, owns) ? word_block(word) : 0;
+}
+
+uint32_t gm_page_map_find(const struct gm_page_map *map, uint64_t address)
+{
+	struct granule *g = granule_at(map, address);
+	uint32_t changes, block;
+
+	if (!g)
+		return 0;
+	/* What is freed is asked for by its beginning. */
+	block = look_at_start(g, unit_of(address));
+	if (block)
+		return block;
+	do {
+		changes = __atomic_load_n(&g->changes, __ATOMIC_ACQUIRE);
+		block = find_in(g, unit_of(address));
+	} while (!block && __atomic_load_n(&g->changes, __ATOMIC_ACQUIRE) != changes);
+	return block;
+}
+
 /* ---- what a granule knows ---- */
 
 /* The word that covers @unit, where it lies; NULL: none. For the writer. */
-static uint64_t *place_of(struct gm_granule *g, uint32_t unit)
+static uint64_t *place_of(struct granule *g, uint32_t unit)
 {
 	uint64_t *slot;
 
-	if (gm_word_has(g->cover, unit))
+	if (word_has(g->cover, unit))
 		return &g->cover;
 	for (int i = 0; i < 2; i++)
-		if (gm_word_has(g->inner[i], unit))
+		if (word_has(g->inner[i], unit))
 			return &g->inner[i];
-	slot = g->page ? gm_page_find(g->page, unit) : NULL;
-	return slot && gm_word_has(*slot, unit) ? slot : NULL;
+	slot = g->page ? page_find(g->page, unit) : NULL;
+	return slot && word_has(*slot, unit) ? slot : NULL;
 }
 
 /* The same of the block that begins at @unit, without a search. */
-static inline uint64_t *start_at(struct gm_granule *g, uint32_t unit)
+static inline uint64_t *start_at(struct granule *g, uint32_t unit)
 {
 	if (!unit)
 		return g->cover ? &g->cover : NULL;
 	if (g->page && (g->page->map[unit / 64] >> unit % 64 & 1))
 		return &g->page->slot[unit];
 	for (int i = 0; i < 2; i++)
-		if (g->inner[i] && gm_word_begin(g->inner[i]) == unit)
+		if (g->inner[i] && word_begin(g->inner[i]) == unit)
 			return &g->inner[i];
 	return NULL;
 }
 
 /* A block begins in @g, whose word is @word. */
-static void begin(struct gm_page_map *map, struct gm_granule *g, uint64_t word)
+static void begin(struct gm_page_map *map, struct granule *g, uint64_t word)
 {
-	if (!gm_word_begin(word)) {
-		gm_word_put(g, &g->cover, word);
+	if (!word_begin(word)) {
+		word_put(g, &g->cover, word);
 		return;
 	}
 	if (!g->page) {
 		for (int i = 0; i < 2; i++)
 			if (!g->inner[i]) {
-				gm_word_put(g, &g->inner[i], word);
+				word_put(g, &g->inner[i], word);
 				return;
 			}
 		/* Smaller blocks than its segment promised. */
@@ -131,27 +305,27 @@ static void begin(struct gm_page_map *map, struct gm_granule *g, uint64_t word)
 
 /* No block begins at @unit, past the granule's start, any more: somebody else's word has its
  * bytes. */
-static void end(struct gm_granule *g, uint32_t unit)
+static void end(struct granule *g, uint32_t unit)
 {
 	uint64_t *place = start_at(g, unit);
 
 	if (place == &g->inner[0] || place == &g->inner[1])
-		gm_word_put(g, place, 0);
+		word_put(g, place, 0);
 	else if (place)
 		page_end(g, g->page, unit);
 }
 
 /* No block begins in [@from, @to) of its units. */
-static void clear(struct gm_granule *g, uint32_t from, uint32_t to)
+static void clear(struct granule *g, uint32_t from, uint32_t to)
 {
 	uint64_t *slot;
 
 	if (!from && g->cover)
-		gm_word_put(g, &g->cover, 0);
+		word_put(g, &g->cover, 0);
 	for (int i = 0; i < 2; i++)
-		if (g->inner[i] && gm_word_begin(g->inner[i]) >= from && gm_word_begin(g->inner[i]) < to)
-			gm_word_put(g, &g->inner[i], 0);
-	while (g->page && (slot = gm_page_find(g->page, to - 1)) &&
+		if (g->inner[i] && word_begin(g->inner[i]) >= from && word_begin(g->inner[i]) < to)
+			word_put(g, &g->inner[i], 0);
+	while (g->page && (slot = page_find(g->page, to - 1)) &&
 	       slot - g->page->slot >= (ptrdiff_t)from)
 		page_end(g, g->page, (uint32_t)(slot - g->page->slot));
 }
@@ -159,19 +333,19 @@ static void clear(struct gm_granule *g, uint32_t from, uint32_t to)
 /* ---- a part of a segment ---- */
 
 struct part {
-	struct gm_granule *granule;
+	struct granule *granule;
 	uint32_t begin, end;		/* in its units */
 };
 
 /* The part of [*at, @end) that lies in one granule, and *at moved past it. */
 static struct part next_part(const struct gm_page_map *map, uint64_t *at, uint64_t limit)
 {
-	uint64_t stop = ((*at >> GM_PAGE_MAP_GRANULE_SHIFT) + 1) << GM_PAGE_MAP_GRANULE_SHIFT;
-	struct part part = { gm_granule_at(map, *at), gm_unit_of(*at), GM_PAGE_MAP_UNITS };
+	uint64_t stop = ((*at >> GRANULE_SHIFT) + 1) << GRANULE_SHIFT;
+	struct part part = { granule_at(map, *at), unit_of(*at), UNITS };
 
 	if (stop > limit) {
 		stop = limit;
-		part.end = gm_unit_of(limit);
+		part.end = unit_of(limit);
 	}
 	*at = stop;
 	return part;
@@ -179,15 +353,14 @@ static struct part next_part(const struct gm_page_map *map, uint64_t *at, uint64
 
 /* The bytes [@at, @limit), which begin with a block and end with one in each granule, are
  * @block's. */
-static __attribute__((noinline)) void relabel(struct gm_page_map *map, uint64_t at, uint64_t limit,
-					      uint32_t block)
+static void relabel(struct gm_page_map *map, uint64_t at, uint64_t limit, uint32_t block)
 {
 	while (at < limit) {
 		struct part part = next_part(map, &at, limit);
 		uint64_t *place = part.granule ? start_at(part.granule, part.begin) : NULL;
 
 		if (place)
-			gm_word_put(part.granule, place, gm_word_of(block, part.begin, part.end));
+			word_put(part.granule, place, word_of(block, part.begin, part.end));
 	}
 }
 
@@ -207,8 +380,8 @@ struct gm_page_map *gm_page_map_new(void *(*memory)(void *arg, size_t bytes), vo
 
 static bool make_leaf(struct gm_page_map *map, uint64_t address)
 {
-	struct gm_page_map_leaf **place = &map->leaves[address >> GM_PAGE_MAP_LEAF_BITS];
-	struct gm_page_map_leaf *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+	struct leaf **place = &map->leaves[address >> LEAF_BITS];
+	struct leaf *leaf = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 
 	if (leaf)
 		return true;
@@ -232,7 +405,7 @@ static bool reserve(struct gm_page_map *map, uint64_t address, uint64_t limit, b
 {
 	for (uint64_t at = address; at < limit;) {
 		uint64_t here = at;
-		struct gm_page_map_page *page;
+		struct page *page;
 		struct part part;
 		bool needed;
 
@@ -259,13 +432,13 @@ int gm_page_map_add(struct gm_page_map *map, uint64_t address, uint64_t bytes, b
 {
 	uint64_t limit = address + bytes;
 
-	if (limit < address || limit > GM_PAGE_MAP_ADDRESS_LIMIT || !reserve(map, address, limit, small))
+	if (limit < address || limit > ADDRESS_LIMIT || !reserve(map, address, limit, small))
 		return -ENOMEM;
 	for (uint64_t at = address; at < limit;) {
 		struct part part = next_part(map, &at, limit);
 
 		clear(part.granule, part.begin, part.end);
-		begin(map, part.granule, gm_word_of(block, part.begin, part.end));
+		begin(map, part.granule, word_of(block, part.begin, part.end));
 	}
 	return 0;
 }
@@ -277,7 +450,7 @@ void gm_page_map_forget(struct gm_page_map *map, uint64_t address, uint64_t byte
 	for (uint64_t at = address; at < limit;) {
 		struct part part = next_part(map, &at, limit);
 
-		if (part.granule && gm_granule_look(part.granule, part.begin) == block)
+		if (part.granule && find_in(part.granule, part.begin) == block)
 			clear(part.granule, part.begin, part.end);
 		page_drop(map, part.granule);
 	}
@@ -298,64 +471,30 @@ void gm_page_map_remove(struct gm_page_map *map, uint64_t address, uint64_t byte
 
 /* ---- blocks are cut and joined ---- */
 
-static __attribute__((noinline)) void split_anywhere(struct gm_page_map *map, uint64_t address,
-						     uint64_t back, uint32_t front)
+void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t front)
 {
-	bool inside = address >> GM_PAGE_MAP_GRANULE_SHIFT == back >> GM_PAGE_MAP_GRANULE_SHIFT;
-	struct gm_granule *g = gm_granule_at(map, back);
-	uint32_t unit = gm_unit_of(back);
+	uint64_t back = address + bytes;
+	bool inside = address >> GRANULE_SHIFT == back >> GRANULE_SHIFT;
+	struct granule *g = granule_at(map, back);
+	uint32_t unit = unit_of(back);
 	/* Where it begins is known; in a granule that it did not begin in, it covers the first byte. */
-	uint64_t *place = !g || !unit ? NULL : inside ? start_at(g, gm_unit_of(address)) : &g->cover;
+	uint64_t *place = !g || !unit ? NULL : inside ? start_at(g, unit_of(address)) : &g->cover;
 
-	if (place && !gm_word_has(*place, unit))
+	if (place && !word_has(*place, unit))
 		place = NULL;
 	/* On a granule's edge the block's word is there already. */
 	if (place)
-		begin(map, g, gm_word_of(gm_word_block(*place), unit, gm_word_end(*place)));
+		begin(map, g, word_of(word_block(*place), unit, word_end(*place)));
 	if (place && inside)
-		gm_word_put(g, place, gm_word_of(front, gm_word_begin(*place), unit));
+		word_put(g, place, word_of(front, word_begin(*place), unit));
 	else
 		relabel(map, address, back, front);
 }
 
-/* Small blocks, most often: both begin in one granule, past its start, which has a page. */
-static inline struct gm_page_map_page *page_of_both(const struct gm_page_map *map, uint64_t address,
-						uint64_t back, struct gm_granule **ret)
-{
-	struct gm_granule *g = gm_granule_at(map, address);
-
-	*ret = g;
-	if (!g || address >> GM_PAGE_MAP_GRANULE_SHIFT != back >> GM_PAGE_MAP_GRANULE_SHIFT ||
-	    !gm_unit_of(address))
-		return NULL;
-	return g->page;
-}
-
-static inline bool begins_in(const struct gm_page_map_page *page, uint32_t unit)
-{
-	return page->map[unit / 64] >> unit % 64 & 1;
-}
-
-void gm_page_map_split(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t front)
-{
-	uint32_t from = gm_unit_of(address), to = gm_unit_of(address + bytes);
-	struct gm_granule *g;
-	struct gm_page_map_page *page = page_of_both(map, address, address + bytes, &g);
-	uint64_t word = page ? page->slot[from] : 0;
-
-	if (!page || !begins_in(page, from) || !gm_word_has(word, to)) {
-		split_anywhere(map, address, address + bytes, front);
-		return;
-	}
-	page_begin(g, page, gm_word_of(gm_word_block(word), to, gm_word_end(word)));
-	gm_word_put(g, &page->slot[from], gm_word_of(front, from, to));
-}
-
 /* @into ends at @address: it takes the bytes up to @limit. */
-static __attribute__((noinline)) void grow(struct gm_page_map *map, uint64_t address, uint64_t limit,
-					   uint32_t into)
+static void grow(struct gm_page_map *map, uint64_t address, uint64_t limit, uint32_t into)
 {
-	uint32_t unit = gm_unit_of(address);
+	uint32_t unit = unit_of(address);
 	uint64_t at = address, *place;
 
 	if (unit) {
@@ -363,21 +502,21 @@ static __attribute__((noinline)) void grow(struct gm_page_map *map, uint64_t add
 
 		place = place_of(part.granule, unit - 1);
 		if (place)
-			gm_word_put(part.granule, place, gm_word_of(into, gm_word_begin(*place), part.end));
+			word_put(part.granule, place, word_of(into, word_begin(*place), part.end));
 		end(part.granule, unit);
 	}
 	relabel(map, at, limit, into);
 }
 
-static __attribute__((noinline)) void merge_anywhere(struct gm_page_map *map, uint64_t address,
-						     uint64_t back, uint32_t into)
+void gm_page_map_merge(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t into)
 {
-	struct gm_granule *g = gm_granule_at(map, back);
-	uint32_t unit = gm_unit_of(back);
+	uint64_t back = address + bytes;
+	struct granule *g = granule_at(map, back);
+	uint32_t unit = unit_of(back);
 	uint64_t *place = g ? start_at(g, unit) : NULL;
 	uint64_t word = place ? *place : 0, last;
 
-	if (gm_word_block(word) != into) {
+	if (word_block(word) != into) {
 		grow(map, address, back, into);
 		return;
 	}
@@ -386,29 +525,13 @@ static __attribute__((noinline)) void merge_anywhere(struct gm_page_map *map, ui
 		relabel(map, address, back, into);
 		return;
 	}
-	last = back >> GM_PAGE_MAP_GRANULE_SHIFT << GM_PAGE_MAP_GRANULE_SHIFT;
+	last = back >> GRANULE_SHIFT << GRANULE_SHIFT;
 	if (last > address)
 		relabel(map, address, last, into);
 	else
 		last = address;
-	place = start_at(g, gm_unit_of(last));
+	place = start_at(g, unit_of(last));
 	if (place)
-		gm_word_put(g, place, gm_word_of(into, gm_unit_of(last), gm_word_end(word)));
+		word_put(g, place, word_of(into, unit_of(last), word_end(word)));
 	end(g, unit);
-}
-
-void gm_page_map_merge(struct gm_page_map *map, uint64_t address, uint64_t bytes, uint32_t into)
-{
-	uint32_t from = gm_unit_of(address), to = gm_unit_of(address + bytes);
-	struct gm_granule *g;
-	struct gm_page_map_page *page = page_of_both(map, address, address + bytes, &g);
-	uint64_t word = page && begins_in(page, to) ? page->slot[to] : 0;
-
-	/* The one that begins behind it takes it in. */
-	if (word && gm_word_block(word) == into && begins_in(page, from)) {
-		gm_word_put(g, &page->slot[from], gm_word_of(into, from, gm_word_end(word)));
-		page_end(g, page, to);
-		return;
-	}
-	merge_anywhere(map, address, address + bytes, into);
 }

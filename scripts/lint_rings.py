@@ -12,7 +12,6 @@ import sys
 FLOORS = ("allocator", "recorder", "preload", "tools")
 # Units that are in a ring still. This may only shrink.
 KNOWN = set("""
-    allocator/free_set allocator/free_tree allocator/page_map allocator/page_map_granule
 """.split())
 
 

@@ -16,7 +16,6 @@
 #include "preload/order/capture.h"
 #include "preload/api/history.h"
 #include "preload/order/order.h"
-#include "preload/cache/traits.h"
 #include "preload/cache/writers.h"
 #include "preload/order/as_driver.h"
 #include "preload/order/host.h"
@@ -94,19 +93,56 @@ void gm_cache_lost(void)
 
 /* ---- blocks of ours ---- */
 
-bool gm_cache_covers(CUdeviceptr address)
-{
-	return gm_cache_on() && gm_page_map_find(gm_cache_page_map(), address);
-}
-
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy)
 {
-	uint32_t block = gm_cache_on() ? gm_page_map_find(gm_cache_page_map(), address) : 0;
+	uint32_t block = gm_cache_on() ? gm_page_map_find(gm_cache_page_map, address) : 0;
 
 	if (!block || !gm_cache_heap_of(block, ret_copy) || address < ret_copy->address ||
 	    address - ret_copy->address >= ret_copy->size)
 		return 0;
 	return ret_copy->state == GM_BLOCK_ACTIVE ? block : 0;
+}
+
+/* ---- for calls from inside another hook of the same thread ---- */
+
+static bool peek(CUdeviceptr address, struct gm_cache_view *ret_view)
+{
+	uint32_t block;
+
+	if (!gm_state_is_mine() || !gm_cache_on())
+		return false;
+	block = gm_page_map_find(gm_cache_page_map, address);
+	return block && gm_cache_heap_peek(block, ret_view);
+}
+
+bool gm_cache_covers(CUdeviceptr address)
+{
+	struct gm_cache_view view;
+
+	return peek(address, &view);
+}
+
+CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result)
+{
+	struct gm_cache_view view;
+
+	if (result != CUDA_ERROR_INVALID_VALUE || !peek(dptr, &view) || view.address != dptr ||
+	    view.state != GM_BLOCK_ACTIVE)
+		return result;
+	gm_recorder_header()->operations_lost++;
+	return CUDA_SUCCESS;
+}
+
+bool gm_inside_block(CUdeviceptr address, uint64_t *ret_base, uint64_t *ret_bytes)
+{
+	struct gm_cache_view view;
+
+	if (!peek(address, &view) || view.state != GM_BLOCK_ACTIVE || address < view.address ||
+	    address - view.address >= view.requested)
+		return false;
+	*ret_base = view.address;
+	*ret_bytes = view.requested;
+	return true;
 }
 
 /* ---- allocate ---- */
@@ -389,7 +425,7 @@ static bool frees_freely(struct freeing *freeing, const void *caller)
 {
 	uint16_t module = gm_stacks_wanted() ? stack_of(freeing) : 0;
 
-	return gm_traits_frees_freely(module ? module : gm_modules_caller(caller, NULL));
+	return gm_writers_frees_freely(module ? module : gm_modules_caller(caller, NULL));
 }
 
 /* Under no lock: the block is its freer's by its state. */
@@ -474,7 +510,7 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *ret_block,
 						    struct gm_cache_view *ret_view)
 {
-	*ret_block = gm_cache_on() && dptr ? gm_page_map_find(gm_cache_page_map(), dptr) : 0;
+	*ret_block = gm_cache_on() && dptr ? gm_page_map_find(gm_cache_page_map, dptr) : 0;
 	return *ret_block ? gm_cache_heap_peek(*ret_block, ret_view) : NULL;
 }
 
@@ -482,8 +518,8 @@ static inline struct gm_cache_heap *heap_of_pointer(CUdeviceptr dptr, uint32_t *
  * nobody can tell what else lies in its segment, which the driver would free as a whole. */
 static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_result)
 {
-	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_page_map() ||
-	    !gm_page_map_find(gm_cache_page_map(), dptr))
+	if (!gm_recorder_is_lost() || !gm_state_is_mine() || !dptr || !gm_cache_page_map ||
+	    !gm_page_map_find(gm_cache_page_map, dptr))
 		return false;
 	return refuse(CUDA_SUCCESS, ret_result);
 }

@@ -41,8 +41,6 @@ void gm_cache_lost(void);
 
 /* The block of ours that covers @address, and a copy of its record: 0 none, or freed. */
 uint32_t gm_cache_block(CUdeviceptr address, struct gm_block *ret_copy);
-/* Does @address lie in a segment of ours, in whatever block? */
-bool gm_cache_covers(CUdeviceptr address);
 /* What a flush would give back to @domain's device, in bytes. */
 uint64_t gm_cache_idle_bytes(uint8_t domain);
 
@@ -110,6 +108,31 @@ bool gm_cache_malloc_ordered(struct gm_call *call, CUdeviceptr *dptr, CUstream s
 bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result);
 bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread,
 			 CUresult *ret_result);
+
+/*
+ * Calls from inside another hook of the same thread: from a signal handler, or from what the driver calls
+ * back. They pass through, but the driver knows segments only: a block that begins one would be freed with
+ * all others in it, and a question or a handle would be about the segment. What is allocated there is the
+ * driver's own and needs nothing; "out of memory" is said without a flush, since the hook outside may hold
+ * the locks that one takes.
+ *
+ * So these take no lock and wait for nothing, and may be called where the library has not started. They are
+ * false in a forked child. Signal context: any.
+ */
+
+/* No allocation is there: what the driver is asked with about a pointer of ours. */
+#define GM_NOBODYS ((CUdeviceptr)1)
+
+/* Does @address lie in a segment of ours, in whatever block? */
+bool gm_cache_covers(CUdeviceptr address);
+
+/* The driver said @result to a free of GM_NOBODYS in place of @dptr: what the program is told. Where
+ * it would have been freed it stays a block of the program's, lost but for the count of lost
+ * operations. */
+CUresult gm_inside_freed(CUdeviceptr dptr, CUresult result);
+
+/* The block of the program's that has @address, and the bytes that it asked for. */
+bool gm_inside_block(CUdeviceptr address, uint64_t *ret_base, uint64_t *ret_bytes);
 
 /* At a synchronisation of the program's, after it succeeded: complete what is complete, and give
  * back where the device runs short. */

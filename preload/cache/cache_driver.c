@@ -33,7 +33,7 @@ __thread struct gm_cache_request gm_cache_request;
 static struct gm_lock making;			/* of a heap that is not there yet */
 static struct gm_lock growth[GM_MAX_DEVICES];
 static _Atomic(uint32_t) growth_lost[GM_MAX_DEVICES];	/* 1: it could not be had last time */
-struct gm_page_map *gm_cache_page_map_of_process;
+struct gm_page_map *gm_cache_page_map;
 static _Atomic(uint32_t) endings;		/* heaps whose context is about to end */
 
 __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
@@ -243,7 +243,7 @@ static struct gm_cache_heap *get(uint32_t context, struct gm_where where)
 	struct gm_cache_heap *heap = find(context, where.domain);
 	struct gm_heap_config config;
 	struct gm_cache_heap_setup setup = {
-		.config = &config, .map = gm_cache_page_map_of_process, .driver = &driver,
+		.config = &config, .map = gm_cache_page_map, .driver = &driver,
 		.context = context, .home = where.context, .domain = where.domain,
 		.kind = context ? GM_KIND_DEVICE : GM_KIND_POOL,
 		.thread_cache = gm_state.options.thread_cache,
@@ -340,7 +340,7 @@ void gm_cache_context_ended(uint32_t context, uint64_t tsc, uint32_t stack)
 void gm_cache_address_reused(struct gm_where where, uint64_t address, uint64_t bytes)
 {
 	if (endings && gm_cache_on() && where.domain < GM_MAX_DEVICES)
-		gm_cache_heap_address_reused(gm_cache_page_map_of_process, where.domain, address, bytes);
+		gm_cache_heap_address_reused(gm_cache_page_map, where.domain, address, bytes);
 }
 
 /* ---- growth and flush ---- */
@@ -425,6 +425,6 @@ int gm_cache_heaps_start(void)
 		growth[i].rank = GM_RANK_GROWTH;
 	gm_cache_heap_begin();
 	gm_tcache_begin();
-	gm_cache_page_map_of_process = gm_page_map_new(pages, NULL);
-	return gm_cache_page_map_of_process ? 0 : -ENOMEM;
+	gm_cache_page_map = gm_page_map_new(pages, NULL);
+	return gm_cache_page_map ? 0 : -ENOMEM;
 }

@@ -93,7 +93,6 @@ struct gm_cache_heap {
 	bool rows_known;
 	struct gm_usage *rows[3];
 	struct gm_arena arena;		/* of the free sets */
-	struct gm_cache_heap *next;	/* of those that were dropped; lock: heaps */
 
 	/* The driver's side (cache_driver.c). */
 	_Atomic(uint32_t) home;		/* id of the context that @handle is */
@@ -128,9 +127,7 @@ int gm_cache_heap_alloc(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc
 int gm_cache_heap_grow(struct gm_cache_heap *heap, uint64_t op, struct gm_alloc *alloc,
 		   uint32_t *ret_block);
 
-/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one.
- * Without a place for the copy no lock is taken: for the free of a live block, whose heap does not
- * change. */
+/* The heap that @block belongs to, and a copy of its record; NULL: @block is no cached one. */
 struct gm_cache_heap *gm_cache_heap_of(uint32_t block, struct gm_block *ret_copy);
 
 /* The same for a free: what must be known of @block before it, read without a lock. It is true of
@@ -191,8 +188,7 @@ void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint6
  * leaves a heap's segments alone. Returns how many blocks were live. */
 unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack);
 
-/* Count violations, of one or of all there are; 0 if sound. */
+/* Count violations; 0 if sound. */
 int gm_cache_heap_check(struct gm_cache_heap *heap);
-int gm_cache_heap_check_all(void);
 
 #endif

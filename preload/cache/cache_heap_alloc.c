@@ -91,7 +91,7 @@ static int find_flushed(struct gm_cache_heap *heap, struct gm_section *section, 
 	uint64_t op = section->change.op;
 	int r;
 
-	gm_tcache_tidy_own(section, false);
+	gm_tcache_tidy_own(section);
 	if (others && gm_cache_heap_rows(heap, alloc->module, nested) && raises_peak(heap, alloc)) {
 		gm_tcache_empty_all(section);
 		others = false;

@@ -37,11 +37,11 @@ static int check_segment(const struct gm_cache_heap *heap, const struct gm_segme
 /* Blocks in thread caches count as live until they are flushed. */
 static void count_cached(const struct gm_cache_heap *heap, struct sums *sums)
 {
-	for (const struct gm_tcache *keep = gm_tcache_first(heap->domain); keep; keep = keep->next)
+	for (const struct gm_tcache *tcache = gm_tcache_first(heap->domain); tcache; tcache = tcache->next)
 		for (unsigned int i = 0; i < GM_TALLIES; i++) {
-			const struct gm_tally *tally = &keep->record->tallies[i];
+			const struct gm_tally *tally = &tcache->record->tallies[i];
 
-			if (keep->bins[i].heap != heap)
+			if (tcache->bins[i].heap != heap)
 				continue;
 			sums->live += (tally->puts - tally->takes) * tally->size;
 			sums->used += tally->put_bytes - tally->taken_bytes;
@@ -71,17 +71,5 @@ int gm_cache_heap_check(struct gm_cache_heap *heap)
 		bad += gm_heap_check(heap->heap, section.change.domain->first_segment);
 	gm_tcache_release(heap->domain);
 	gm_section_cancel(heap, &section);
-	return bad;
-}
-
-int gm_cache_heap_check_all(void)
-{
-	int bad = 0;
-
-	for (uint32_t number = 1; number <= gm_cache_heap_count(); number++) {
-		struct gm_cache_heap *heap = gm_cache_heap_by_number(number);
-
-		bad += heap ? gm_cache_heap_check(heap) : 0;
-	}
 	return bad;
 }

@@ -30,20 +30,9 @@ static bool is_of(const struct gm_cache_heap *heap, const struct gm_block *block
 
 struct gm_cache_heap *gm_cache_heap_of(uint32_t id, struct gm_block *ret_copy)
 {
-	struct gm_header *header = gm_header_get();
-	const struct gm_block *block = header ? gm_block_at(header, id) : NULL;
-	uint32_t segment;
-
-	if (!block)
+	if (!gm_header_get() || !gm_record_block(id, ret_copy))
 		return NULL;
-	/* While the block is the caller's its segment stays; when it is not, gm_cache_heap_free tells. */
-	segment = __atomic_load_n(&block->segment, __ATOMIC_RELAXED);
-	if (ret_copy) {
-		if (!gm_record_block(id, ret_copy))
-			return NULL;
-		segment = ret_copy->segment;
-	}
-	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[segment].heap));
+	return gm_cache_heap_by_number(gm_get(&gm_rec.segments[ret_copy->segment].heap));
 }
 
 struct gm_cache_heap *gm_cache_heap_peek(uint32_t id, struct gm_cache_view *ret)
@@ -161,9 +150,7 @@ static int free_locked(struct gm_cache_heap *heap, uint64_t op, uint32_t id,
 		free_later(heap, &section, id, how);
 	if (now && heap->suspended)
 		put_off(heap, block);
-	gm_section_close(heap, &section);
-	gm_tcache_tidy_own(&section, true);
-	gm_change_leave(&section.change);
+	gm_section_end(heap, &section);
 	return 0;
 }
 

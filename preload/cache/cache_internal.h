@@ -107,11 +107,7 @@ struct gm_visit { struct gm_relaxed relaxed; bool pushed; };
 struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap);
 void gm_visit_end(struct gm_visit *visit);
 
-extern struct gm_page_map *gm_cache_page_map_of_process GM_HIDDEN;
-static inline struct gm_page_map *gm_cache_page_map(void)
-{
-	return gm_cache_page_map_of_process;
-}
+extern struct gm_page_map *gm_cache_page_map GM_HIDDEN;
 
 /* ---- segments of stream-ordered memory go back (cache_orphans.c) ---- */
 

@@ -204,7 +204,6 @@ static void take(struct gm_slot *slot, struct gm_tcache *tcache, unsigned int i,
 	count_cached(tcache, bin, -1);
 	if (gm_unlikely(gm_get(&tcache->vain)))
 		was_worth(&tcache->vain);
-	bin->misses = 0;
 	tally->takes++;
 	tally->taken_bytes += alloc->requested;
 	__atomic_store_n(&block->requested, alloc->requested, __ATOMIC_RELAXED);
@@ -255,11 +254,7 @@ static inline unsigned int room_for(const struct gm_cache_heap *heap, struct gm_
 	i = place(heap, block->size, block->stream, block->module);
 	if (!tcache->bins[i].heap)
 		return i;
-	if (!tcache->bins[i ^ 1].heap)
-		return i ^ 1;
-	if (++tcache->bins[i].misses > GM_BIN_MISSES)
-		gm_set(&tcache->stale, 1);
-	return GM_TALLIES;
+	return tcache->bins[i ^ 1].heap ? GM_TALLIES : i ^ 1;
 }
 
 /* A tally of nothing: what it is of needs no undo. */
@@ -272,7 +267,6 @@ static void begin_bin(struct gm_cache_heap *heap, struct gm_tcache *tcache, unsi
 	bin->stream = block->stream;
 	bin->size = tally->size = block->size;
 	bin->module = tally->module = block->module;
-	bin->misses = 0;
 	tally->kind = heap->kind;
 	bin->heap = heap;
 	gm_set(&tcache->bins_used, gm_get(&tcache->bins_used) + 1);

@@ -11,7 +11,6 @@
 
 #define GM_BIN_BLOCKS 32u
 #define GM_BIN_BYTES (UINT64_C(4) << 20)
-#define GM_BIN_MISSES 8u		/* frees of other sizes before a thread cache is flushed */
 
 /* To put a block into the cache costs a sixth of what is saved when it is handed out again: one in five
  * must be. */
@@ -24,7 +23,7 @@ struct gm_bin {
 	struct gm_cache_heap *heap;		/* NULL: unused, and so is the tally */
 	uint64_t stream, size;
 	uint16_t module;
-	uint32_t count, misses;
+	uint32_t count;
 	uint32_t ids[GM_BIN_BLOCKS];
 } __attribute__((aligned(64)));
 
@@ -38,7 +37,6 @@ struct gm_tcache {
 	_Atomic(uint32_t) blocks;	/* blocks in all its bins */
 	_Atomic(uint32_t) bins_used;
 	_Atomic(uint32_t) less;		/* less was asked for than the statistics take for live */
-	_Atomic(uint32_t) stale;	/* some bin has missed too often */
 	/* Its thread's own, without @tcache_owner too. */
 	_Atomic(uint32_t) vain;		/* how much of late was cached for nothing */
 	_Atomic(uint32_t) tries;	/* frees since that was too much */
@@ -61,9 +59,8 @@ bool gm_tcache_put(struct gm_cache_heap *heap, uint32_t id, uint64_t op,
 void gm_tcache_begin(void);
 
 /* With the lock, between transactions: blocks go into the free sets, in transactions of their own. Those
- * of this thread's cache (@stale: only if it asks for it); of all threads'; of @heap. A thread that
- * cannot be kept out keeps its blocks. */
-void gm_tcache_empty_own(struct gm_section *section, bool stale);
+ * of this thread's cache; of all threads'; of @heap. A thread that cannot be kept out keeps its blocks. */
+void gm_tcache_empty_own(struct gm_section *section);
 void gm_tcache_empty_all(struct gm_section *section);
 void gm_tcache_drop(struct gm_cache_heap *heap, struct gm_section *section);
 
@@ -101,20 +98,20 @@ static inline struct gm_tcache *gm_tcache_last(uint8_t domain)
 	return gm_likely(tcache && tcache->domain == domain) ? tcache : NULL;
 }
 
-/* Is it to be emptied: do the statistics take more for live than is? @stale: or does it ask for it? */
-static inline bool gm_tcache_is_due(const struct gm_tcache *tcache, bool stale)
+/* Is it to be emptied: do the statistics take more for live than is? */
+static inline bool gm_tcache_is_due(const struct gm_tcache *tcache)
 {
-	return stale ? gm_get(&tcache->stale) != 0 : gm_get(&tcache->blocks) || gm_get(&tcache->less);
+	return gm_get(&tcache->blocks) || gm_get(&tcache->less);
 }
 
 /* gm_tcache_empty_own, where it may have something to do. */
-static inline void gm_tcache_tidy_own(struct gm_section *section, bool stale)
+static inline void gm_tcache_tidy_own(struct gm_section *section)
 {
 	const struct gm_slot *slot = section->change.writer.slot;
 	const struct gm_tcache *tcache = gm_likely(slot) ? gm_get(&slot->tcache) : NULL;
 
-	if (!tcache || tcache->domain != section->change.number || gm_tcache_is_due(tcache, stale))
-		gm_tcache_empty_own(section, stale);
+	if (!tcache || tcache->domain != section->change.number || gm_tcache_is_due(tcache))
+		gm_tcache_empty_own(section);
 }
 
 /* May there be something for this thread? */

@@ -180,22 +180,20 @@ static void empty(struct gm_section *section, struct gm_tcache *tcache,
 	/* A nested call may have interrupted the very thread that is in there. */
 	if (section->change.writer.nested || !gm_slot_hold(tcache->slot, HOLD_NS))
 		return;
-	if (!heap) {
-		gm_set(&tcache->stale, 0);
+	if (!heap)
 		gm_set(&tcache->less, 0);
-	}
 	for (unsigned int i = 0; i < GM_TALLIES; i++)
 		if (tcache->bins[i].heap && (!heap || tcache->bins[i].heap == heap))
 			empty_bin(tcache->bins[i].heap, section, tcache, i);
 	release(tcache->slot);
 }
 
-void gm_tcache_empty_own(struct gm_section *section, bool stale)
+void gm_tcache_empty_own(struct gm_section *section)
 {
 	struct gm_slot *slot = section->change.writer.slot;
 	struct gm_tcache *tcache = slot ? gm_tcache_find(slot, section->change.number) : NULL;
 
-	if (!tcache || !gm_tcache_is_due(tcache, stale))
+	if (!tcache || !gm_tcache_is_due(tcache))
 		return;
 	in_vain(&tcache->vain, gm_get(&tcache->blocks));
 	empty(section, tcache, NULL);
@@ -206,7 +204,7 @@ void gm_tcache_empty_all(struct gm_section *section)
 	struct gm_tcache *tcache = gm_tcache_first(section->change.number);
 
 	for (; tcache; tcache = tcache->next)
-		if (gm_tcache_is_due(tcache, false))
+		if (gm_tcache_is_due(tcache))
 			empty(section, tcache, NULL);
 }
 
@@ -237,7 +235,7 @@ bool gm_tcache_others(const struct gm_section *section)
 bool gm_tcache_any(uint8_t domain)
 {
 	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next)
-		if (gm_tcache_is_due(tcache, false))
+		if (gm_tcache_is_due(tcache))
 			return true;
 	return false;
 }

@@ -1,5 +1,5 @@
 /*
- * writers.c - who may write device memory without a stream: see writers.h.
+ * writers.c - what is known of modules by the names of their files: see writers.h.
  *
  * Thread context: any. Signal context: none. No lock of its own.
  */
@@ -35,7 +35,9 @@ static _Atomic(bool) any;
 static _Atomic(bool) suspects;		/* a library is loaded whose questions count */
 static _Atomic(const char *) met;		/* why, of a module met: not yet told */
 static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
-static _Atomic(uint64_t) nccl[65536 / 64];	/* a bit for each number of a module */
+/* A bit for each number of a module. A module that is wrongly in the second can make a program read too
+ * early. */
+static _Atomic(uint64_t) nccl[65536 / 64], frees_freely[65536 / 64];
 
 static const char *base_name(const char *path)
 {
@@ -117,8 +119,14 @@ void gm_writers_module(uint16_t module, const char *path)
 
 	if (library)		/* it asks for memory itself */
 		met = library->what;
-	if (module && strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
+	if (!module)
+		return;
+	if (strncmp(base_name(path), "libnccl", strlen("libnccl")) == 0)
 		nccl[module / 64] |= UINT64_C(1) << module % 64;
+	/* PyTorch's allocator (c10::cuda) frees its segments after it has waited for their events itself, and
+	 * gives no promise of synchronisation to the code above it. */
+	if (strncmp(base_name(path), "libc10_cuda.so", strlen("libc10_cuda.so")) == 0)
+		frees_freely[module / 64] |= UINT64_C(1) << module % 64;
 }
 
 void gm_writers_asked(const void *caller)
@@ -136,4 +144,9 @@ void gm_writers_asked(const void *caller)
 bool gm_writers_own_segment(uint16_t module)
 {
 	return nccl[module / 64] >> module % 64 & 1;
+}
+
+bool gm_writers_frees_freely(uint16_t module)
+{
+	return frees_freely[module / 64] >> module % 64 & 1;
 }

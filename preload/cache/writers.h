@@ -38,4 +38,7 @@ void gm_writers_asked(const void *caller);
  * buffers to other processes and to network cards. */
 bool gm_writers_own_segment(uint16_t module);
 
+/* Does @module never lean on cudaFree as a wait for the GPU? Then its frees need not wait. */
+bool gm_writers_frees_freely(uint16_t module);
+
 #endif

@@ -13,7 +13,6 @@
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"
-#include "preload/cache/cache_inside.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/imports.h"
 #include "preload/hooks/record.h"
@@ -31,7 +30,7 @@ static CUresult export_inside(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	CUdeviceptr start;
 	size_t size;
 
-	if (result || !gm_inside_covers(dptr))
+	if (result || !gm_cache_covers(dptr))
 		return result;
 	gm_writers_met(EXPORTED);
 	if (!gm_inside_block(dptr, &base, &bytes) ||

@@ -9,7 +9,6 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
-#include "preload/cache/cache_inside.h"
 #include "preload/hooks/retry.h"
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -33,7 +32,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
 static __attribute__((noinline)) CUresult free_inside(CUdeviceptr dptr)
 {
-	if (!gm_inside_covers(dptr))
+	if (!gm_cache_covers(dptr))
 		return GM_REAL(cuMemFree_v2)(dptr);
 	return gm_inside_freed(dptr, GM_REAL(cuMemFree_v2)(GM_NOBODYS));
 }

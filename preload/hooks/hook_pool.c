@@ -8,7 +8,6 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
-#include "preload/cache/cache_inside.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/hook_graph.h"
 #include "preload/order/order.h"
@@ -164,7 +163,7 @@ static bool from_cache(struct gm_call *call, CUdeviceptr *dptr, CUmemoryPool poo
 static __attribute__((noinline)) CUresult
 free_inside(__typeof__(cuMemFreeAsync) *real, CUdeviceptr dptr, CUstream stream, bool per_thread)
 {
-	if (!gm_inside_covers(dptr) || gm_stream_captures(stream, per_thread))
+	if (!gm_cache_covers(dptr) || gm_stream_captures(stream, per_thread))
 		return real(dptr, stream);
 	return gm_inside_freed(dptr, real(GM_NOBODYS, stream));
 }

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "preload/cache/cache.h"
-#include "preload/cache/cache_inside.h"
 #include "preload/hooks/imports.h"
 #include "preload/order/order.h"
 #include "preload/cache/writers.h"
@@ -222,7 +221,7 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
  * then. Never less, since its neighbours may have set it: it is not taken back. */
 static CUresult set_inside(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_inside_covers(ptr)) {
+	if (value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && gm_cache_covers(ptr)) {
 		if (!*(const unsigned int *)value)
 			return CUDA_SUCCESS;
 		gm_writers_met("memory is made ready for RDMA");

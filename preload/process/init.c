@@ -22,7 +22,6 @@
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"
-#include "preload/cache/traits.h"
 #include "preload/triggers/helper.h"
 #include "preload/triggers/trigger.h"
 #include "preload/cache/writers.h"
@@ -135,7 +134,6 @@ static uint16_t publish_module(const struct gm_module_info *info)
 					    info->build_id, info->build_id_bytes);
 
 	gm_writers_module(module, info->path);
-	gm_traits_seen(module, info->path);
 	return module;
 }
 

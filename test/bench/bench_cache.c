@@ -178,8 +178,9 @@ static bool at_once(void *arg, uint32_t block, uint32_t number, uint64_t bytes)
 static void cached_free(uint32_t id, uint64_t address)
 {
 	struct gm_cache_free how = { .now = at_once };
+	struct gm_cache_view view;
 
-	gm_cache_heap_free(gm_cache_heap_of(id, NULL), 0, id, address, &how);
+	gm_cache_heap_free(gm_cache_heap_peek(id, &view), 0, id, address, &how);
 }
 
 /* ---- rows ---- */

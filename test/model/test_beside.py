@@ -34,7 +34,7 @@ NEVER = {
     "cuGraphicsSubResourceGetMappedArray": "graphics",
     "cuArray3DGetDescriptor_v2": "graphics",
     "cuIpcCloseMemHandle": "when our own table is full",
-    "cuIpcGetMemHandle": "inside another hook (cache_inside.c)",
+    "cuIpcGetMemHandle": "inside another hook (cache.c)",
     "cuPointerSetAttribute": "inside another hook",
     "cuMemGetAllocationPropertiesFromHandle": "of another process's handle",
     "cuCtxSynchronize": "passed on, by hook_order.c",

@@ -150,3 +150,12 @@ void aux_complete(struct gm_cache_heap *heap, uint32_t block)
 
 	gm_cache_heap_complete(&item, 1);
 }
+
+int aux_check_heaps(void)
+{
+	int bad = 0;
+
+	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, GM_CACHE_ALL));)
+		bad += gm_cache_heap_check(heap);
+	return bad;
+}

@@ -37,4 +37,7 @@ int aux_serve(struct gm_cache_heap *heap, struct gm_alloc *alloc, uint32_t *ret_
 int aux_release(struct gm_cache_heap *heap, uint32_t block, uint64_t address, bool now);
 void aux_complete(struct gm_cache_heap *heap, uint32_t block);
 
+/* Count violations of all the heaps there are. */
+int aux_check_heaps(void);
+
 #endif

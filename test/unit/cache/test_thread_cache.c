@@ -79,7 +79,7 @@ static bool is_cached(unsigned int n)
 
 static void all_sound(void)
 {
-	ck_assert_int_eq(gm_cache_heap_check_all(), 0);
+	ck_assert_int_eq(aux_check_heaps(), 0);
 	ck_assert_int_eq(gm_recorder_check(), 0);
 }
 
@@ -525,7 +525,7 @@ static void *look(void *arg)
 		struct gm_copy copy;
 		struct gm_stats stats;
 
-		wrong += gm_cache_heap_check_all() != 0;
+		wrong += aux_check_heaps() != 0;
 		wrong += gm_recorder_check() != 0;
 		wrong += gm_record_stats(0, &stats) != 0;
 		if (gm_copy_from_process(&copy))
