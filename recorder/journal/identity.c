@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "recorder/journal/clock.h"
 #include "recorder/journal/file.h"
 #include "recorder/journal/sys.h"
 
@@ -100,7 +100,6 @@ static void fill_command_line(struct gm_header *header)
 void gm_identity_fill(struct gm_header *header)
 {
 	char path[512], text[1024];
-	struct timespec now;
 	struct stat st;
 
 	header->pid = getpid();
@@ -110,8 +109,7 @@ void gm_identity_fill(struct gm_header *header)
 		header->pid_namespace = (uint64_t)st.st_ino;
 	proc("self/stat", text, sizeof(text));
 	header->start_ticks = gm_identity_ticks(text);
-	clock_gettime(CLOCK_REALTIME, &now);
-	header->start_time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	header->start_time_us = gm_wall_us();
 	gm_identity_boot(header->boot_id);
 	if (gethostname(header->host, sizeof(header->host)) < 0)
 		header->host[0] = '\0';

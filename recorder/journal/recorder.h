@@ -8,7 +8,7 @@
  *   record/tables.c    gm_record_alloc, _freeing, _free, _block
  *   record/change.c    gm_record_change, _context_end
  *   record/failures.c  gm_record_failure, _note, what the driver says of its devices
- *   record/stats.c     gm_record_stats, _reset_stats
+ *   record/counts.c    gm_record_stats, _reset_stats
  *   record/events.c    gm_record_history
  *   stacks/intern.c    gm_intern_*, gm_frame_name
  *   modules/module_table.c  gm_publish_module, gm_module_*
@@ -239,8 +239,5 @@ bool gm_recorder_can_intern(uint64_t limit_ns);
  * false where it was not the journal, or there is no memory. Async-signal-safe; any thread. */
 bool gm_recorder_lose(const void *address);
 bool gm_recorder_is_lost(void);
-
-/* Base address and bytes of the mapped journal. */
-const void *gm_recorder_mapping(uint64_t *ret_bytes);
 
 #endif

@@ -388,13 +388,3 @@ bool gm_recorder_can_intern(uint64_t limit_ns)
 	}
 	return true;
 }
-
-const void *gm_recorder_mapping(uint64_t *ret_bytes)
-{
-	if (!gm_header_get()) {
-		*ret_bytes = 0;
-		return NULL;
-	}
-	*ret_bytes = gm_rec.bytes;
-	return gm_rec.base;
-}

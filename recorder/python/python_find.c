@@ -8,6 +8,7 @@
 #include "recorder/python/python.h"
 
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 
@@ -56,30 +57,25 @@ struct gm_python *gm_python_of(uint8_t number)
 /* @version: its first word is said. */
 static void tell(const char *version, const char *why)
 {
-	char line[256] = "Python stacks are off: CPython ";
-	size_t used = strlen(line), end = used + 40;
+	char line[256];
 
 	if (!note)
 		return;
-	for (; *version && *version != ' ' && used < end; version++)
-		line[used++] = *version;
-	strncpy(line + used, why, sizeof(line) - 1 - used);
+	snprintf(line, sizeof(line), "Python stacks are off: CPython %.*s%s",
+		 (int)strcspn(version, " "), version, why);
 	note(line);
 }
 
 void gm_python_off(struct gm_python *python)
 {
-	unsigned int minor = python->layout->minor;
 	uint32_t ready = GM_PYTHON_READY;
-	char version[8] = "3.", *at = version + 2;
+	char version[8];
 
 	if (!atomic_compare_exchange_strong_explicit(&python->state, &ready, GM_PYTHON_OFF,
 						     memory_order_acq_rel, memory_order_relaxed))
 		return;
 	changed();
-	if (minor >= 10)
-		*at++ = (char)('0' + minor / 10);
-	*at = (char)('0' + minor % 10);
+	snprintf(version, sizeof(version), "3.%u", python->layout->minor);
 	tell(version, " does not keep its frames where it should");
 }
 

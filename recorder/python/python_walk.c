@@ -1,9 +1,8 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of layouts, that of known contents, and the walk, which is compiled once for each
- * layout with direct reads and once for all of them with reads through the kernel. Contexts as
- * python.h.
+ * Owns the table of layouts, that of known contents, and the walk, which is compiled once with direct
+ * reads and once with reads through the kernel. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
@@ -213,21 +212,7 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 	return true;
 }
 
-/* The same with what differs between versions folded in. */
-#define WALK_OF(index) \
-	GM_PYTHON_RAW __attribute__((noinline)) \
-	static bool walk_##index(const struct gm_python *python, uintptr_t state, int max, \
-				 struct gm_python_walk *walk) \
-	{ \
-		return walk_state(python, &gm_python_layouts[index], false, state, max, walk); \
-	}
-
-WALK_OF(0)
-WALK_OF(2)
-WALK_OF(3)
-WALK_OF(4)
-WALK_OF(5)
-
+/* Compiled twice, for the sake of the direct reads. */
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_probed(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
@@ -235,22 +220,11 @@ static bool walk_probed(const struct gm_python *python, uintptr_t state, int max
 	return walk_state(python, python->layout, true, state, max, walk);
 }
 
+GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_direct(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
 {
-	switch (python->layout - gm_python_layouts) {
-	case 0:
-	case 1:				/* 3.9 is 3.8 again */
-		return walk_0(python, state, max, walk);
-	case 2:
-		return walk_2(python, state, max, walk);
-	case 3:
-		return walk_3(python, state, max, walk);
-	case 4:
-		return walk_4(python, state, max, walk);
-	default:
-		return walk_5(python, state, max, walk);
-	}
+	return walk_state(python, python->layout, false, state, max, walk);
 }
 
 /* The thread states whose frames are this thread's, innermost first. Up to 3.11 the first word

@@ -8,7 +8,7 @@
  *
  *   copy_make.c    from a file; the check of a layout           -> base, copied[]
  *   copy_live.c    from this process's own mapping, under its locks
- *   copy_resolve.c undo; segments in order
+ *   copy_resolve.c undo; thread caches; segments in order
  *   copy_frees.c   frees that took effect, their address handed out again, and were not recorded
  *   copy_events.c  events: validate, drop, sort, count; what was in flight
  *   copy_access.c  accessors that check, the clock

@@ -288,11 +288,8 @@ static void copy_names(struct gm_copy *copy, const uint8_t *live)
 
 void gm_copy_renew_names(struct gm_copy *copy)
 {
-	uint64_t bytes = 0;
-	const uint8_t *live = gm_recorder_mapping(&bytes);
-
-	if (live && bytes == copy->bytes)
-		copy_names(copy, live);
+	if (gm_header_get() && gm_rec.bytes == copy->bytes)
+		copy_names(copy, gm_rec.base);
 }
 
 /* Does the control group leave us enough for a copy, and for what is written from it? */
@@ -307,14 +304,14 @@ static bool affordable(const struct gm_copy *copy)
 
 int gm_copy_from_process(struct gm_copy *copy)
 {
-	uint64_t bytes = 0, began;
-	const uint8_t *live = gm_recorder_mapping(&bytes);
+	const uint8_t *live = gm_rec.base;
+	uint64_t bytes = gm_rec.bytes, began;
 	struct gm_held held;
 	bool all, poor;
 	int r;
 
 	memset(copy, 0, sizeof(*copy));
-	if (!live || bytes < GM_HEADER_BYTES)
+	if (!gm_header_get())
 		return -ENODEV;
 	r = gm_copy_map(copy, bytes);
 	if (r)

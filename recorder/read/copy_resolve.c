@@ -1,9 +1,9 @@
 /*
- * copy_resolve.c - a journal copy made whole: half-done changes are taken back, the live segments
- * put in order.
+ * copy_resolve.c - a journal copy made whole: half-done changes are taken back, what thread caches held
+ * is counted, the live segments are put in order.
  *
- * Changes the copy; every offset and id is checked before it is followed
- * and every loop is bounded by the size of a table.
+ * Changes the copy; every offset and id is checked before it is followed and every loop is bounded by
+ * the size of a table.
  * Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
@@ -91,7 +91,7 @@ static void undo_tcache(struct gm_copy *copy, struct gm_tcache_record *tcache)
 	copy->undone++;
 }
 
-void gm_resolve_undo(struct gm_copy *copy)
+static void resolve_undo(struct gm_copy *copy)
 {
 	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		struct gm_domain *domain = gm_copy_domain(copy, d);
@@ -111,7 +111,88 @@ void gm_resolve_undo(struct gm_copy *copy)
 		undo_tcache(copy, gm_copy_tcache(copy, i));
 }
 
-int gm_resolve_segments(struct gm_copy *copy)
+/*
+ * ---- what thread caches held (preload/cache/thread_cache.c) ----
+ *
+ * Their tallies are counted, and their blocks are free ones. A flush in the process would also have made
+ * them one with their free neighbours; in a copy each stays a block of its own.
+ */
+
+void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow)
+{
+	struct gm_domain *domain = gm_copy_domain(copy, of->domain);
+
+	domain->live_bytes[of->kind] += flow->in_bytes - flow->out_bytes;
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_USAGE); i++) {
+		struct gm_usage *row = (struct gm_usage *)gm_copy_usage(copy, i);
+		bool of_all = row->kind == GM_USAGE_ALL_KINDS && of->kind != GM_KIND_IPC;
+
+		if (row->used == 1 && row->domain == of->domain &&
+		    (row->kind == of->kind || of_all) &&
+		    (row->module == of->module || row->module == GM_USAGE_ALL_MODULES))
+			gm_usage_move(row, flow);
+	}
+}
+
+static void count_tally(struct gm_copy *copy, uint8_t d, const struct gm_tally *tally)
+{
+	struct gm_counted of = { tally->module, d, tally->kind };
+	struct gm_flow flow = gm_tally_flow(tally);
+
+	if (!flow.in && !flow.out)
+		return;
+	if (tally->kind >= GM_KIND_COUNT) {
+		copy->damage++;
+		return;
+	}
+	gm_tally_count(tally, &gm_copy_domain(copy, d)->stats);
+	gm_copy_count(copy, &of, &flow);
+}
+
+static void count_thread_cache(struct gm_copy *copy, struct gm_tcache_record *tcache)
+{
+	struct gm_domain *domain = gm_copy_domain(copy, tcache->domain);
+
+	if (!domain) {
+		copy->damage++;
+		return;
+	}
+	domain->counts.events += tcache->counts.events;
+	domain->counts.small += tcache->counts.small;
+	domain->counts.left_out += tcache->counts.left_out;
+	domain->counts.paused += tcache->counts.paused;
+	for (unsigned int i = 0; i < GM_TALLIES; i++)
+		count_tally(copy, tcache->domain, &tcache->tallies[i]);
+	memset(&tcache->counts, 0, sizeof(tcache->counts));
+	memset(tcache->tallies, 0, sizeof(tcache->tallies));
+}
+
+static void free_block(const struct gm_copy *copy, struct gm_block *block)
+{
+	struct gm_domain *domain = gm_copy_domain(copy, block->domain);
+
+	block->state = GM_BLOCK_INACTIVE;
+	if (!domain || !(block->prev || block->next))
+		return;
+	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT, 1, 0);
+	gm_stats_move(&domain->stats, GM_POOL_SMALL, GM_STAT_INACTIVE_SPLIT_BYTES, block->size, 0);
+}
+
+static void resolve_thread_caches(struct gm_copy *copy)
+{
+	for (size_t i = 1; i < gm_copy_items(copy, GM_REGION_TCACHES); i++)
+		count_thread_cache(copy, gm_copy_tcache(copy, i));
+	for (uint32_t id = 1; id < gm_copy_items(copy, GM_REGION_BLOCKS); id++) {
+		struct gm_block *block = gm_copy_block(copy, id);
+
+		if (block && block->state == GM_BLOCK_CACHED)
+			free_block(copy, block);
+	}
+}
+
+/* ---- the live segments ---- */
+
+static int resolve_segments(struct gm_copy *copy)
 {
 	size_t items = gm_copy_items(copy, GM_REGION_SEGMENTS), count = 0;
 	struct gm_pair *pairs = gm_scratch_get(&copy->scratch, (items + 1) * sizeof(*pairs));
@@ -143,11 +224,11 @@ int gm_copy_resolve(struct gm_copy *copy, uint64_t max_events)
 {
 	int r;
 
-	gm_resolve_undo(copy);
-	gm_resolve_thread_caches(copy);
+	resolve_undo(copy);
+	resolve_thread_caches(copy);
 	r = gm_resolve_flights(copy);
 	if (!r)
-		r = gm_resolve_segments(copy);
+		r = resolve_segments(copy);
 	if (!r)
 		r = gm_resolve_events(copy, max_events);
 	return r;

@@ -102,26 +102,15 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, uint8_t flags,
 		     uint32_t stack)
 {
-	struct gm_header *header = gm_header_get();
 	struct gm_segment *segment;
-	struct gm_block *block;
 	struct gm_change change;
+	struct gm_block *block;
 	struct shape to;
-	int r;
+	int r = gm_change_enter_block(&change, id, op, &block);
 
-	if (!header)
-		return -ENODEV;
-	block = gm_block_at(header, id);
-	if (!block)
-		return -ENOENT;
-	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
 	if (r < 0)
 		return r;
 	segment = &gm_rec.segments[block->segment];
-	if (gm_get(&block->state) == GM_BLOCK_UNUSED || gm_get(&segment->heap)) {
-		gm_change_leave(&change);
-		return -ENOENT;
-	}
 	to.address = address;
 	to.size = size;
 	to.stack = stack;
@@ -130,7 +119,7 @@ int gm_record_change(uint64_t op, uint32_t id, uint64_t address, uint64_t size, 
 		r = change_locked(&change, segment, block, &to);
 	gm_change_leave(&change);
 	if (gm_unlikely(r == -ETIMEDOUT))
-		gm_count(&header->operations_lost, 1);
+		gm_count(&gm_header_get()->operations_lost, 1);
 	return r;
 }
 

@@ -51,6 +51,30 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 	return 0;
 }
 
+int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
+			  struct gm_block **ret_block)
+{
+	struct gm_header *header = gm_header_get();
+	struct gm_block *block;
+	int r;
+
+	if (!header)
+		return -ENODEV;
+	block = gm_block_at(header, id);
+	if (!block)
+		return -ENOENT;
+	r = gm_change_enter(change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
+	if (r < 0)
+		return r;
+	if (gm_get(&block->state) == GM_BLOCK_UNUSED ||
+	    gm_unlikely(gm_get(&gm_rec.segments[block->segment].heap))) {
+		gm_change_leave(change);
+		return -ENOENT;
+	}
+	*ret_block = block;
+	return 0;
+}
+
 struct new_ids {
 	struct gm_pair_ids ids;
 	bool old_segment, old_block;	/* from the domain's lists of unused ids */
@@ -355,28 +379,17 @@ int gm_record_free(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream)
 int gm_record_free_stack(uint64_t op, uint32_t id, uint64_t tsc, uint64_t stream,
 			 uint32_t stack)
 {
-	struct gm_header *header = gm_header_get();
-	struct gm_block *block;
 	struct gm_change change;
-	int r;
+	struct gm_block *block;
+	int r = gm_change_enter_block(&change, id, op, &block);
 
-	if (!header)
-		return -ENODEV;
-	block = gm_block_at(header, id);
-	if (!block)
-		return -ENOENT;
-	r = gm_change_enter(&change, __atomic_load_n(&block->domain, __ATOMIC_RELAXED), op);
 	if (r < 0)
 		return r;
-	if (gm_get(&block->state) == GM_BLOCK_UNUSED ||
-	    gm_unlikely(gm_get(&gm_rec.segments[block->segment].heap)))
-		r = -ENOENT;
-	else
-		r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },
-				     tsc ? tsc : gm_stamp_before(), stream, stack);
+	r = gm_remove_locked(&change, (struct gm_pair_ids){ block->segment, id },
+			     tsc ? tsc : gm_stamp_before(), stream, stack);
 	gm_change_leave(&change);
 	if (gm_unlikely(r == -ETIMEDOUT))
-		gm_count(&header->operations_lost, 1);
+		gm_count(&gm_header_get()->operations_lost, 1);
 	return r;
 }
 

@@ -27,6 +27,10 @@ struct gm_change {
  * held. */
 int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op);
 
+/* The same for a change of block @id, which is its segment's one block. -ENOENT: there is none. */
+int gm_change_enter_block(struct gm_change *change, uint32_t id, uint64_t op,
+			  struct gm_block **ret_block);
+
 static inline void gm_change_leave(struct gm_change *change)
 {
 	gm_unlock(&gm_rec.domain[change->number].lock);

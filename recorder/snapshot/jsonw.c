@@ -79,28 +79,12 @@ static inline void room(struct gm_jsonw *w)
 		flush(w);
 }
 
-/* Before any value: is one allowed here? Puts the comma. */
+/* Before any value: the comma behind the one before it. False: nothing is written any more. */
 static inline bool value_begins(struct gm_jsonw *w)
 {
 	if (w->error)
 		return false;
 	room(w);
-	if (w->depth == 0) {
-		if (w->done) {
-			fail(w, -EINVAL);
-			return false;
-		}
-		w->done = true;
-		return true;
-	}
-	if (w->nesting[w->depth - 1] == '{') {
-		if (!w->keyed) {
-			fail(w, -EINVAL);
-			return false;
-		}
-		w->keyed = false;
-		return true;
-	}
 	if (w->comma)
 		w->buffer[w->used++] = ',';
 	w->comma = true;
@@ -134,7 +118,7 @@ void gm_jsonw_end(struct gm_jsonw *w)
 {
 	if (w->error)
 		return;
-	if (!w->depth || w->keyed) {
+	if (!w->depth) {
 		fail(w, -EINVAL);
 		return;
 	}
@@ -272,11 +256,13 @@ static size_t put_character(struct gm_jsonw *w, const unsigned char *s, size_t l
 	return n ? n : bad;
 }
 
-static void put_string(struct gm_jsonw *w, const char *text, size_t length)
+void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length)
 {
 	const unsigned char *s = (const unsigned char *)text;
 	size_t i = 0;
 
+	if (!value_begins(w))
+		return;
 	w->buffer[w->used++] = '"';
 	while (i < length && !w->error) {
 		size_t n = plain_length(s + i, length - i);
@@ -294,12 +280,6 @@ static void put_string(struct gm_jsonw *w, const char *text, size_t length)
 	w->buffer[w->used++] = '"';
 }
 
-void gm_jsonw_bytes(struct gm_jsonw *w, const char *text, size_t length)
-{
-	if (value_begins(w))
-		put_string(w, text, length);
-}
-
 void gm_jsonw_text(struct gm_jsonw *w, const char *text)
 {
 	if (text)
@@ -310,19 +290,22 @@ void gm_jsonw_text(struct gm_jsonw *w, const char *text)
 
 void gm_jsonw_key(struct gm_jsonw *w, const char *key)
 {
-	if (w->error)
-		return;
-	if (!w->depth || w->nesting[w->depth - 1] != '{' || w->keyed) {
-		fail(w, -EINVAL);
-		return;
-	}
+	gm_jsonw_text(w, key);
 	room(w);
-	if (w->comma)
-		w->buffer[w->used++] = ',';
-	put_string(w, key, strlen(key));
 	w->buffer[w->used++] = ':';
-	w->keyed = true;
-	w->comma = true;
+	w->comma = false;
+}
+
+void gm_jsonw_key_object(struct gm_jsonw *w, const char *key)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_object(w);
+}
+
+void gm_jsonw_key_array(struct gm_jsonw *w, const char *key)
+{
+	gm_jsonw_key(w, key);
+	gm_jsonw_array(w);
 }
 
 void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value)
@@ -371,7 +354,7 @@ void gm_jsonw_key_u64_if(struct gm_jsonw *w, const char *key, bool known, uint64
 
 int gm_jsonw_finish(struct gm_jsonw *w)
 {
-	if (!w->error && (w->depth || !w->done))
+	if (!w->error && w->depth)
 		fail(w, -EINVAL);
 	flush(w);
 	return w->error;

@@ -2,8 +2,7 @@
  * jsonw.h - JSON, streamed to a file descriptor through one buffer of the caller's.
  *
  * No malloc, no stdio, no locale, no allocation at all: what the crash path may use. Errors stick:
- * after the first one every call does nothing, and gm_jsonw_finish says what it was. The nesting
- * is kept and checked: a call that would make the text invalid sets -EINVAL instead.
+ * after the first one nothing more is written, and gm_jsonw_finish says what it was.
  *
  * Thread context: one thread a writer. Signal context: as write(2).
  */
@@ -23,9 +22,7 @@ struct gm_jsonw {
 	int error;			/* 0, or the first -errno */
 	uint32_t used;			/* bytes in @buffer */
 	uint32_t depth;
-	bool comma;			/* the next value at this level needs a comma first */
-	bool keyed;			/* a key was written, its value was not */
-	bool done;			/* the one value of the text is complete */
+	bool comma;			/* the next value or key needs a comma first */
 	char nesting[GM_JSONW_DEPTH];	/* '{' or '[' */
 	uint64_t flushed;		/* bytes the descriptor took */
 	uint64_t limit;			/* -EFBIG when there would be more */
@@ -37,7 +34,7 @@ struct gm_jsonw {
 void gm_jsonw_init(struct gm_jsonw *w, int fd, uint64_t limit);
 
 /* Write out what is buffered. Returns 0; the first error, -errno as write(2) gave it; -EFBIG past
- * the limit; -EINVAL when the text is not complete. */
+ * the limit; -EINVAL when something was not ended, or ended twice. */
 int gm_jsonw_finish(struct gm_jsonw *w);
 
 void gm_jsonw_object(struct gm_jsonw *w);
@@ -58,7 +55,9 @@ void gm_jsonw_text(struct gm_jsonw *w, const char *text);	/* NUL terminated; NUL
 /* A value that is JSON already (a number, a quoted word), shorter than 64 bytes. */
 void gm_jsonw_raw(struct gm_jsonw *w, const char *json, size_t length);
 
-/* A member of an object in one call. */
+/* A member of an object in one call; of the first two, its beginning. */
+void gm_jsonw_key_object(struct gm_jsonw *w, const char *key);
+void gm_jsonw_key_array(struct gm_jsonw *w, const char *key);
 void gm_jsonw_key_u64(struct gm_jsonw *w, const char *key, uint64_t value);
 void gm_jsonw_key_i64(struct gm_jsonw *w, const char *key, int64_t value);
 void gm_jsonw_key_bool(struct gm_jsonw *w, const char *key, bool value);

@@ -17,8 +17,7 @@ static void put_stat(void *writer, const char *name, int64_t value)
 /* PyTorch's memory_stats(), flattened, sorted by key as there. */
 static void put_stats(struct gm_snap *snap, const struct gm_stats *stats)
 {
-	gm_jsonw_key(snap->w, "memory_stats");
-	gm_jsonw_object(snap->w);
+	gm_jsonw_key_object(snap->w, "memory_stats");
 	gm_stats_list(stats, put_stat, snap->w);
 	gm_jsonw_end(snap->w);
 }
@@ -30,12 +29,9 @@ static void put_row(struct gm_snap *snap, const struct gm_usage *row, bool by_mo
 	gm_jsonw_object(w);
 	if (by_module) {
 		const struct gm_module *module = gm_copy_module(snap->copy, row->module);
-		uint32_t length;
-		const char *path = gm_copy_string(snap->copy, module ? module->path : GM_NONE,
-						   &length);
 
 		gm_jsonw_key_u64(w, "module", gm_snap_module(snap, row->module));
-		gm_jsonw_key_bytes(w, "path", path, length);
+		gm_snap_key_string(snap, "path", module ? module->path : GM_NONE);
 	} else {
 		gm_jsonw_key_text(w, "kind", gm_kind_name(row->kind));
 	}
@@ -65,8 +61,7 @@ void gm_snap_usage(struct gm_snap *snap, const char *key, unsigned int domain, b
 			};
 	}
 	order = gm_pairs_sort(snap->rows, snap->rows_scratch, count);
-	gm_jsonw_key(snap->w, key);
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, key);
 	for (size_t i = 0; i < count; i++)
 		put_row(snap, gm_copy_usage(snap->copy, order[i].value), by_module);
 	gm_jsonw_end(snap->w);
@@ -108,13 +103,11 @@ void gm_snap_devices(struct gm_snap *snap)
 	const struct gm_domain *host = gm_copy_domain(snap->copy, GM_DOMAIN_HOST);
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "devices");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "devices");
 	for (unsigned int d = 0; d < snap->devices; d++)
 		put_device(snap, d);
 	gm_jsonw_end(w);
-	gm_jsonw_key(w, "host");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "host");
 	if (host) {
 		put_stats(snap, &host->stats);
 		gm_snap_usage(snap, "by_module", GM_DOMAIN_HOST, true);

@@ -27,6 +27,14 @@ void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, 
 	gm_jsonw_key_bytes(snap->w, key, text, strnlen(text, bytes));
 }
 
+void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id)
+{
+	uint32_t length;
+	const char *text = gm_copy_string(snap->copy, id, &length);
+
+	gm_jsonw_key_bytes(snap->w, key, text, length);
+}
+
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp)
 {
 	gm_jsonw_key_u64_if(snap->w, key, stamp != 0, gm_clock_wall_us(&snap->wall, stamp));

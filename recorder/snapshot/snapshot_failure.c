@@ -71,8 +71,7 @@ static void put_failures(struct gm_snap *snap)
 			snap->rows[count++] = (struct gm_pair){ failure->number, i };
 	}
 	order = gm_pairs_sort(snap->rows, snap->rows_scratch, count);
-	gm_jsonw_key(snap->w, "failures");
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, "failures");
 	for (size_t i = 0; i < count; i++) {
 		gm_jsonw_object(snap->w);
 		put_failure(snap, gm_copy_failure(snap->copy, order[i].value));
@@ -114,8 +113,7 @@ static void put_registers(struct gm_snap *snap, const struct gm_header *header)
 	struct gm_jsonw *w = snap->w;
 	const char *name;
 
-	gm_jsonw_key(w, "registers");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "registers");
 	for (unsigned int i = 0; (name = gm_register_name(header->crash_machine, i)); i++)
 		gm_jsonw_key_u64(w, name, header->crash_registers[i]);
 	gm_jsonw_end(w);
@@ -140,8 +138,7 @@ static void put_pcs(struct gm_snap *snap, const struct gm_header *header)
 	size_t most = sizeof(header->crash_pcs) / sizeof(header->crash_pcs[0]);
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "pcs");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "pcs");
 	for (size_t i = 0; i < gm_min_u64(header->crash_frames, most); i++) {
 		uint32_t id = module_of(snap->copy, header->crash_pcs[i]);
 		const struct gm_module *module = gm_copy_module(snap->copy, id);
@@ -167,8 +164,7 @@ static void put_crash(struct gm_snap *snap)
 	gm_jsonw_key_u64(w, "stack", gm_snap_stack(snap, header->crash_stack));
 	put_pcs(snap, header);
 	put_registers(snap, header);
-	gm_jsonw_key(w, "holders");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "holders");
 	for (unsigned int d = 0; d < snap->devices; d++) {
 		gm_jsonw_object(w);
 		gm_snap_key_device(snap, d);

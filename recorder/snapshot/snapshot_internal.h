@@ -57,6 +57,8 @@ static inline uint32_t gm_snap_event_stack(const struct gm_event *event)
 
 /* Text of the copy that may lack its NUL. */
 void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, size_t bytes);
+/* A string of the copy by its id, "" where that names none. */
+void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
 /* The number of a device, null for the host. */
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);

@@ -13,8 +13,7 @@ void gm_snap_process(struct gm_snap *snap)
 	const struct gm_header *header = snap->copy->header;
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "process");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "process");
 	gm_jsonw_key_i64(w, "pid", header->pid);
 	gm_snap_key_chars(snap, "command", header->command, sizeof(header->command));
 	gm_snap_key_chars(snap, "command_line", header->command_line, sizeof(header->command_line));
@@ -39,13 +38,11 @@ void gm_snap_recovered(struct gm_snap *snap)
 	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "recovered");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "recovered");
 	gm_jsonw_key_bool(w, "after_death", snap->request->recovered);
 	gm_jsonw_key_u64(w, "undone", copy->undone);
 	gm_jsonw_key_u64(w, "damaged", copy->damage);
-	gm_jsonw_key(w, "in_flight");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "in_flight");
 	for (size_t i = 0; i < copy->flight_count; i++) {
 		const struct gm_flight *flight = &copy->flights[i];
 
@@ -83,8 +80,7 @@ static void put_wanted(struct gm_snap *snap)
 	gm_jsonw_key_text(w, "context", word(context, 4, header->history_context));
 	gm_jsonw_key_text(w, "stacks", word(stacks, 4, header->history_stacks));
 	gm_jsonw_key_u64(w, "min_size", header->history_min_size);
-	gm_jsonw_key(w, "actions");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "actions");
 	for (unsigned int action = GM_ACTION_NONE + 1; action < GM_ACTION_COUNT; action++)
 		if (!(header->history_left_out >> action & 1))
 			gm_jsonw_text(w, gm_action_name(action));
@@ -115,8 +111,7 @@ void gm_snap_history(struct gm_snap *snap)
 	uint64_t newest = header->history_newest;
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "history");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "history");
 	put_wanted(snap);
 	gm_jsonw_key_u64(w, "max_events", newest && newest < header->history_events ? newest :
 			 header->history_events);
@@ -127,8 +122,7 @@ void gm_snap_history(struct gm_snap *snap)
 	put_unwritten(snap);
 	gm_jsonw_key_u64(w, "annotations_lost", header->annotations_lost);
 	gm_jsonw_end(w);
-	gm_jsonw_key(w, "refused");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "refused");
 	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
 		gm_jsonw_key_u64(w, gm_region_name(r), gm_copy_refused(copy, r));
 	gm_jsonw_end(w);
@@ -226,8 +220,7 @@ static void put_divisions(struct gm_snap *snap)
 			bins[i] = value;
 		last = above ? 15 : bin;
 	}
-	gm_jsonw_key(snap->w, "roundup_power2_divisions");
-	gm_jsonw_object(snap->w);
+	gm_jsonw_key_object(snap->w, "roundup_power2_divisions");
 	for (int i = 0; i < 16; i++) {
 		static const char *const names[16] = {
 			"1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048",
@@ -245,8 +238,7 @@ void gm_snap_settings(struct gm_snap *snap)
 	const char *end;
 	uint64_t threads = number_at(setting(snap, "pinned_num_register_threads"), &end);
 
-	gm_jsonw_key(w, "allocator_settings");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "allocator_settings");
 	gm_jsonw_key_text(w, GM_SETTING_TORCH, setting(snap, GM_SETTING_TORCH));
 	put_max_split(snap);
 	put_fraction_setting(snap, "garbage_collection_threshold");
@@ -256,15 +248,13 @@ void gm_snap_settings(struct gm_snap *snap)
 	put_bool_setting(snap, "pinned_use_cuda_host_register");
 	put_bool_setting(snap, "graph_capture_record_stream_reuse");
 	put_divisions(snap);
-	gm_jsonw_key(w, "gpumem");
-	gm_jsonw_object(w);
+	gm_jsonw_key_object(w, "gpumem");
 	for (size_t i = 0; i < gm_copy_items(snap->copy, GM_REGION_SETTINGS); i++) {
 		const struct gm_setting *at = setting_at(snap, i);
 
 		if (!strcmp(gm_copy_string(snap->copy, at->name, NULL), GM_SETTING_TORCH))
 			continue;
-		gm_jsonw_key(w, gm_copy_string(snap->copy, at->name, NULL));
-		gm_jsonw_object(w);
+		gm_jsonw_key_object(w, gm_copy_string(snap->copy, at->name, NULL));
 		gm_jsonw_key_text(w, "value", gm_copy_string(snap->copy, at->value, NULL));
 		gm_jsonw_key_text(w, "source", gm_copy_string(snap->copy, at->source, NULL));
 		gm_jsonw_end(w);

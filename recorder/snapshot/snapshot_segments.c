@@ -69,8 +69,7 @@ static void put_segment(struct gm_snap *snap, uint32_t id)
 	gm_jsonw_key_u64(w, "stream", segment->stream);
 	gm_jsonw_key_text(w, "segment_type",
 			  segment->flags & GM_SEGMENT_SMALL ? "small" : "large");
-	gm_jsonw_key(w, "segment_pool_id");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "segment_pool_id");
 	gm_jsonw_u64(w, segment->pool_lo);
 	gm_jsonw_u64(w, segment->pool_hi);
 	gm_jsonw_end(w);
@@ -85,8 +84,7 @@ static void put_segment(struct gm_snap *snap, uint32_t id)
 		gm_jsonw_key_bool(w, "registered", true);
 	if (segment->flags & GM_SEGMENT_UNMAPPED)
 		gm_jsonw_key_bool(w, "unmapped", true);
-	gm_jsonw_key(w, "blocks");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "blocks");
 	while ((block = gm_copy_next_block(snap->copy, id, block, &walk)) != GM_NONE)
 		put_block(snap, gm_copy_block(snap->copy, block));
 	gm_jsonw_end(w);
@@ -97,8 +95,7 @@ static void put_segments(struct gm_snap *snap, const char *key, bool host)
 {
 	const struct gm_copy *copy = snap->copy;
 
-	gm_jsonw_key(snap->w, key);
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, key);
 	for (size_t i = 0; i < copy->segment_count; i++)
 		if (host == (gm_copy_segment(copy, copy->segments[i])->domain == GM_DOMAIN_HOST))
 			put_segment(snap, copy->segments[i]);

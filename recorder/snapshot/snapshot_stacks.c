@@ -99,8 +99,7 @@ static void put_stacks(struct gm_snap *snap)
 	struct gm_jsonw *w = snap->w;
 	uint64_t at = 8, next = 8;
 
-	gm_jsonw_key(w, "stacks");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "stacks");
 	gm_jsonw_array(w);		/* 0: no stack */
 	gm_jsonw_end(w);
 	for (; (stack = walk_stacks(snap->copy, at, &next)); at = next) {
@@ -117,17 +116,12 @@ static void put_stacks(struct gm_snap *snap)
 
 static void put_frame(struct gm_snap *snap, const struct gm_frame *frame)
 {
-	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
-	uint32_t length;
-	const char *text;
 
 	gm_jsonw_object(w);
-	text = gm_copy_string(copy, frame->filename, &length);
-	gm_jsonw_key_bytes(w, "filename", text, length);
+	gm_snap_key_string(snap, "filename", frame->filename);
 	gm_jsonw_key_u64(w, "line", frame->line);
-	text = gm_copy_string(copy, frame->name, &length);
-	gm_jsonw_key_bytes(w, "name", text, length);
+	gm_snap_key_string(snap, "name", frame->name);
 	gm_jsonw_key_u64(w, "module", gm_snap_module(snap, frame->module));
 	gm_jsonw_key_u64(w, "offset", frame->offset);
 	gm_jsonw_key_bool(w, "python", frame->flags & GM_FRAME_PYTHON);
@@ -138,8 +132,7 @@ static void put_frames(struct gm_snap *snap)
 {
 	static const struct gm_frame none;
 
-	gm_jsonw_key(snap->w, "frames");
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, "frames");
 	put_frame(snap, &none);		/* 0: a frame that could not be kept */
 	for (uint32_t i = 1; i < snap->frames.places; i++)
 		if (snap->frames.of[i])
@@ -153,15 +146,13 @@ static void put_module(struct gm_snap *snap, const struct gm_module *module)
 	char id[2 * sizeof(module->build_id)];
 	size_t bytes = gm_min_u64(module->build_id_bytes, sizeof(module->build_id));
 	struct gm_jsonw *w = snap->w;
-	uint32_t length;
-	const char *path = gm_copy_string(snap->copy, module->path, &length);
 
 	for (size_t i = 0; i < bytes; i++) {
 		id[2 * i] = hex[module->build_id[i] >> 4];
 		id[2 * i + 1] = hex[module->build_id[i] & 15];
 	}
 	gm_jsonw_object(w);
-	gm_jsonw_key_bytes(w, "path", path, length);
+	gm_snap_key_string(snap, "path", module->path);
 	gm_jsonw_key_bytes(w, "build_id", id, 2 * bytes);
 	gm_jsonw_key_u64(w, "base", module->base);
 	gm_jsonw_key_u64(w, "start", module->start);
@@ -178,8 +169,7 @@ void gm_snap_stacks(struct gm_snap *snap)
 
 	put_stacks(snap);
 	put_frames(snap);
-	gm_jsonw_key(snap->w, "modules");
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, "modules");
 	put_module(snap, &unknown);	/* 0: nobody knows whose */
 	for (uint32_t i = 1; i < modules; i++)
 		put_module(snap, gm_copy_module(snap->copy, i));

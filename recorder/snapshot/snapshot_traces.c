@@ -35,8 +35,7 @@ int gm_snap_group_events(struct gm_snap *snap)
 
 /* One pass over the events of a device: VALUE of each. */
 #define COLUMN(snap, name, from, to, put, ...) do { \
-	gm_jsonw_key((snap)->w, name); \
-	gm_jsonw_array((snap)->w); \
+	gm_jsonw_key_array((snap)->w, name); \
 	for (size_t at_ = (from); at_ < (to); at_++) { \
 		const struct gm_event *event = (snap)->events[at_]; \
 		put((snap)->w, __VA_ARGS__); \
@@ -66,8 +65,7 @@ static void put_trace(struct gm_snap *snap, unsigned int domain)
 
 void gm_snap_traces(struct gm_snap *snap)
 {
-	gm_jsonw_key(snap->w, "device_traces");
-	gm_jsonw_array(snap->w);
+	gm_jsonw_key_array(snap->w, "device_traces");
 	for (unsigned int d = 0; d < snap->devices; d++)
 		put_trace(snap, d);
 	gm_jsonw_end(snap->w);
@@ -75,39 +73,26 @@ void gm_snap_traces(struct gm_snap *snap)
 	put_trace(snap, GM_DOMAIN_HOST);
 }
 
-static void put_scope(struct gm_snap *snap, uint32_t name)
-{
-	uint32_t length;
-	const char *text = gm_copy_string(snap->copy, name, &length);
-
-	gm_jsonw_key(snap->w, "domain");
-	if (name)
-		gm_jsonw_bytes(snap->w, text, length);
-	else
-		gm_jsonw_null(snap->w);
-}
-
 void gm_snap_annotations(struct gm_snap *snap)
 {
 	const struct gm_copy *copy = snap->copy;
 	struct gm_jsonw *w = snap->w;
 
-	gm_jsonw_key(w, "annotations");
-	gm_jsonw_array(w);
+	gm_jsonw_key_array(w, "annotations");
 	for (size_t i = 0; i < copy->event_count; i++) {
 		static const char *const stages[GM_STAGE_COUNT] = { "MARK", "START", "END" };
 		const struct gm_event *event = copy->events[i];
-		uint32_t length;
-		const char *text;
 
 		if (event->action != GM_ACTION_ANNOTATE)
 			continue;
-		text = gm_copy_string(copy, event->stack, &length);
 		gm_jsonw_object(w);
-		gm_jsonw_key_bytes(w, "name", text, length);
+		gm_snap_key_string(snap, "name", event->stack);
 		gm_jsonw_key_text(w, "stage", event->flags < GM_STAGE_COUNT ? stages[event->flags] :
 				  "unknown");
-		put_scope(snap, event->context);
+		if (event->context)
+			gm_snap_key_string(snap, "domain", event->context);
+		else
+			gm_jsonw_key_text(w, "domain", NULL);
 		gm_jsonw_key_u64(w, "range", event->size);
 		gm_snap_key_device(snap, event->domain);
 		gm_snap_key_time(snap, "time_us", event->tsc);

@@ -53,13 +53,12 @@ API int pyframes_start(const char *directory, int native, int python, int depth)
 		.place = directory, .history_events = 64, .output = "", .version = "0", .rank = -1,
 	};
 	static struct gm_recorder_report report;
-	uint64_t bytes;
 	int rc = gm_recorder_start(&config, &report);
 
 	if (rc)
 		return rc;
 	gm_recorder_unlink();
-	journal = gm_recorder_mapping(&bytes);
+	journal = (const void *)gm_recorder_header();
 	gm_modules_init(&sink);
 	gm_python_init(keep_note);
 	gm_stacks_configure(native, python, (unsigned int)depth);
