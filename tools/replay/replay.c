@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "recorder/modules/names.h"
+#include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/library_options.h"
 #include "tools/replay/history.h"
@@ -27,7 +27,6 @@
 #include "tools/show/show.h"
 #include "tools/replay/simulate.h"
 #include "tools/replay/trace.h"
-#include "tools/show/units.h"
 #include "tools/verbs/verbs.h"
 
 #define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
@@ -85,8 +84,9 @@ static int configure(const struct wish *wish, const struct gm_trace *trace,
 
 struct verdict { json_t *expected; unsigned int compared, wrong; };
 
-static void compare(struct verdict *verdict, const char *key, int64_t is)
+static void compare(void *arg, const char *key, int64_t is)
 {
+	struct verdict *verdict = arg;
 	const json_t *value = json_object_get(verdict->expected, key);
 
 	if (!json_is_integer(value)) {
@@ -98,40 +98,6 @@ static void compare(struct verdict *verdict, const char *key, int64_t is)
 	if (json_integer_value(value) != is && !verdict->wrong++)
 		printf("first difference: %s is %" PRId64 ", recorded %" JSON_INTEGER_FORMAT "\n",
 		       key, is, json_integer_value(value));
-}
-
-static void compare_stat(struct verdict *verdict, const char *prefix, const struct gm_stat *stat)
-{
-	const struct { const char *name; int64_t value; } part[] = {
-		{ "current", stat->current }, { "peak", stat->peak },
-		{ "allocated", stat->allocated }, { "freed", stat->freed }
-	};
-	char key[96];
-
-	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-		snprintf(key, sizeof(key), "%s.%s", prefix, part[i].name);
-		compare(verdict, key, part[i].value);
-	}
-}
-
-static void compare_all(struct verdict *verdict, const struct gm_stats *stats)
-{
-	char prefix[64];
-
-	for (unsigned int name = 0; name < GM_STAT_COUNT; name++)
-		for (unsigned int pool = 0; pool < GM_POOL_CLASSES; pool++) {
-			snprintf(prefix, sizeof(prefix), "%s.%s", gm_stat_name(name),
-				 gm_pool_class_name(pool));
-			compare_stat(verdict, prefix, &stats->stat[name][pool]);
-		}
-	compare_stat(verdict, "oversize_allocations", &stats->oversize_allocations);
-	compare_stat(verdict, "oversize_segments", &stats->oversize_segments);
-	compare(verdict, "num_alloc_retries", stats->num_alloc_retries);
-	compare(verdict, "num_ooms", stats->num_ooms);
-	compare(verdict, "num_sync_all_streams", stats->num_sync_all_streams);
-	compare(verdict, "num_device_alloc", stats->num_device_alloc);
-	compare(verdict, "num_device_free", stats->num_device_free);
-	compare(verdict, "max_split_size", stats->max_split_size);
 }
 
 static int verify(const struct wish *wish, const struct gm_trace *trace,
@@ -157,7 +123,7 @@ static int verify(const struct wish *wish, const struct gm_trace *trace,
 		json_decref(file);
 		return GM_EXIT_INPUT;
 	}
-	compare_all(&verdict, &run->stats);
+	gm_stats_list(&run->stats, compare, &verdict);
 	if (json_object_size(verdict.expected) != verdict.compared && !verdict.wrong++)
 		printf("first difference: %zu statistics are recorded, %u were compared\n",
 		       json_object_size(verdict.expected), verdict.compared);
@@ -194,17 +160,14 @@ static void print_text(const struct gm_simulation *run)
 {
 	const struct gm_stats *stats = &run->stats;
 	int64_t peak = stats->stat[GM_STAT_RESERVED_BYTES]->peak;
-	char live[32], reserved[32];
 
-	gm_units_bytes(run->peak_live_bytes, live, sizeof(live));
-	gm_units_bytes((uint64_t)peak, reserved, sizeof(reserved));
 	printf("allocations    %" PRIu64 "\n"
 	       "peak live      %s\n"
 	       "peak reserved  %s (%.3f of what was live)\n"
 	       "segments       %" PRId64 " at peak, %" PRId64 " allocated, %" PRId64 " freed\n"
 	       "retries        %" PRId64 "\n"
 	       "out of memory  %" PRId64 "\n",
-	       run->allocations, live, reserved,
+	       run->allocations, gm_show_bytes((int64_t)run->peak_live_bytes), gm_show_bytes(peak),
 	       run->peak_live_bytes ? (double)peak / (double)run->peak_live_bytes : 0.0,
 	       stats->stat[GM_STAT_SEGMENT]->peak, stats->stat[GM_STAT_SEGMENT]->allocated,
 	       stats->stat[GM_STAT_SEGMENT]->freed, stats->num_alloc_retries, stats->num_ooms);

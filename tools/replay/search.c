@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/read/table.h"
 #include "tools/show/show.h"
 
 #define CHOICES 7
@@ -28,14 +29,14 @@ static const struct setting {
 	const char *key;
 	const char *values[CHOICES];
 	bool limited;			/* does nothing without a limit */
-} settings[] = {
+} settings[GM_SEARCH_SETTINGS] = {
 	{ "max_split_size_mb", { "21", "32", "64", "128", "256", "512", "1024" }, false },
 	{ "roundup_power2_divisions", { "1", "2", "4", "8", "16", NULL }, false },
 	{ "large_segment_size_mb", { "12", "32", "64", "128", "256", "512", NULL }, false },
 	{ "garbage_collection_threshold", { "0.5", "0.6", "0.7", "0.8", "0.9", NULL }, true },
 	{ "max_non_split_rounding_mb", { "32", "64", "128", "256", NULL }, false },
 };
-#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+#define SETTINGS GM_SEARCH_SETTINGS
 #define MOST (SETTINGS * CHOICES)	/* tried at a time */
 #define THREADS 16			/* at most: each takes memory of its own */
 
@@ -43,9 +44,6 @@ const char *const gm_search_settings[SETTINGS + 1] = {
 	"max_split_size_mb",	     "roundup_power2_divisions",     "large_segment_size_mb",
 	"max_non_split_rounding_mb", "garbage_collection_threshold", NULL
 };
-
-/* A point of the search: the value of each setting, NULL as at the start. */
-struct point { const char *value[SETTINGS]; };
 
 static size_t planned(const struct gm_search *search)
 {
@@ -57,23 +55,8 @@ static size_t planned(const struct gm_search *search)
 	return count;
 }
 
-static int make_room(struct gm_search *search, size_t count)
-{
-	size_t room = search->room ? search->room : 64;
-	struct gm_tried *larger;
-
-	while (room < search->count + count)
-		room *= 2;
-	larger = room > search->room ? realloc(search->tried, room * sizeof(*larger)) : search->tried;
-	if (!larger)
-		return -ENOMEM;
-	search->tried = larger;
-	search->room = room;
-	return 0;
-}
-
 /* Does the search set what @entry ("key:value") sets? */
-static bool is_set(const struct point *point, const char *entry)
+static bool is_set(const struct gm_point *point, const char *entry)
 {
 	for (size_t s = 0; s < SETTINGS; s++) {
 		size_t length = strlen(settings[s].key);
@@ -86,7 +69,7 @@ static bool is_set(const struct point *point, const char *entry)
 }
 
 /* The settings of the start, but for those that @point sets, then @what. */
-static void join(const char *start, const struct point *point, struct gm_tried *ret)
+static void join(const char *start, const struct gm_point *point, struct gm_tried *ret)
 {
 	size_t length = 0;
 
@@ -108,7 +91,7 @@ static void join(const char *start, const struct point *point, struct gm_tried *
 			 ret->what);
 }
 
-static void describe(const struct gm_search *search, const struct point *point,
+static void describe(const struct gm_search *search, const struct gm_point *point,
 		     struct gm_tried *ret)
 {
 	size_t length = 0;
@@ -124,15 +107,17 @@ static void describe(const struct gm_search *search, const struct point *point,
 
 /* The settings of @point, and room for what comes of them. Returns 0, -EINVAL when they do not go
  * together, or -ENOMEM. */
-static int plan(struct gm_search *search, const struct point *point, struct gm_heap_config *config)
+static int plan(struct gm_search *search, const struct gm_point *point, struct gm_heap_config *config)
 {
-	struct gm_tried *one;
+	struct gm_tried *one = gm_list_grow(search->tried, search->count, &search->room, sizeof(*one));
 	char error[160];
 
-	if (make_room(search, 1))
+	if (!one)
 		return -ENOMEM;
-	one = &search->tried[search->count];
+	search->tried = one;
+	one += search->count;
 	memset(one, 0, sizeof(*one));
+	one->point = *point;
 	describe(search, point, one);
 	gm_heap_config_default(config);
 	if (gm_heap_config_parse(config, one->conf, error))
@@ -143,7 +128,7 @@ static int plan(struct gm_search *search, const struct point *point, struct gm_h
 
 /* ---- the runs --------------------------------------------------------------------------------- */
 
-struct job { struct gm_heap_config config; struct gm_simulation *result; };
+struct job { struct gm_heap_config config; size_t place; };	/* of what comes of it in @tried */
 
 struct crew {
 	const struct gm_search *search;
@@ -161,7 +146,8 @@ static bool work(struct crew *crew)
 
 	if (at >= crew->count)
 		return false;
-	r = gm_simulate(crew->search->trace, &job->config, false, job->config.limit, job->result);
+	r = gm_simulate(crew->search->trace, &job->config, false, job->config.limit,
+			&crew->search->tried[job->place].run);
 	if (r)
 		__atomic_store_n(&crew->error, r, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&crew->done, 1, __ATOMIC_RELAXED);
@@ -202,22 +188,19 @@ static int run_all(struct crew *crew)
 	return crew->error;
 }
 
-/* Try @points, as many as go together; @places: of each in what was tried, 0 where it was not. */
-static int try(struct gm_search *search, const struct point *points, size_t count, size_t *places)
+/* Try @points, as many as go together. */
+static int try(struct gm_search *search, const struct gm_point *points, size_t count)
 {
 	struct crew crew = { .search = search };
 	size_t before = search->count;
-	int r = make_room(search, count);	/* so that results stay where they are */
+	int r = 0;
 
 	for (size_t i = 0; !r && i < count; i++) {
-		places[i] = 0;
 		r = plan(search, &points[i], &crew.jobs[crew.count].config);
-		if (r == -EINVAL && before) {
+		if (r == -EINVAL && before)
 			r = 0;
-			continue;
-		}
-		crew.jobs[crew.count++].result = &search->tried[search->count].run;
-		places[i] = search->count++;
+		else
+			crew.jobs[crew.count++].place = search->count++;
 	}
 	search->count = before;			/* while it is said how far it is */
 	if (!r)
@@ -252,7 +235,7 @@ static int judge(const struct gm_tried *a, const struct gm_tried *b)
 }
 
 /* The points that @at becomes with each value of setting @s. */
-static size_t values_of(size_t s, const struct point *at, struct point *ret_points)
+static size_t values_of(size_t s, const struct gm_point *at, struct gm_point *ret_points)
 {
 	size_t count = 0;
 
@@ -263,43 +246,35 @@ static size_t values_of(size_t s, const struct point *at, struct point *ret_poin
 	return count;
 }
 
-/* The best of @points, tried at @places, if it is better than @place: that and @at become it. */
-static void pick(const struct gm_search *search, const struct point *points, const size_t *places,
-		 size_t count, struct point *at, size_t *place)
+/* The best of those tried from place @from on that set @s, if it is better than the one at @best. */
+static size_t better_than(const struct gm_search *search, size_t best, size_t from, size_t s)
 {
-	for (size_t i = 0; i < count; i++)
-		if (places[i] && judge(&search->tried[places[i]], &search->tried[*place]) < 0) {
-			*place = places[i];
-			*at = points[i];
-		}
+	for (size_t i = from; i < search->count; i++)
+		if (search->tried[i].point.value[s] && judge(&search->tried[i], &search->tried[best]) < 0)
+			best = i;
+	return best;
 }
 
-/* Each setting alone; *@order gets those that help, the best first. */
-static int each_alone(struct gm_search *search, struct point single[], size_t place[], size_t order[],
-		      size_t *ret_count)
+/* Each setting alone; @order gets those that help, by their best places, the best first. */
+static int each_alone(struct gm_search *search, size_t order[], size_t place[], size_t *ret_count)
 {
-	const struct point start = { { NULL } };
-	size_t from[SETTINGS + 1] = { 0 }, places[MOST];
-	struct point points[MOST];
+	const struct gm_point start = { { NULL } };
+	struct gm_point points[MOST];
+	size_t count = 0;
 	int r;
 
 	for (size_t s = 0; s < SETTINGS; s++)
-		from[s + 1] = from[s] + (settings[s].limited && search->limit == GM_HEAP_UNLIMITED ? 0 :
-					 values_of(s, &start, points + from[s]));
-	r = try(search, points, from[SETTINGS], places);
+		if (!settings[s].limited || search->limit != GM_HEAP_UNLIMITED)
+			count += values_of(s, &start, points + count);
+	r = try(search, points, count);
 	*ret_count = 0;
 	for (size_t s = 0; !r && s < SETTINGS; s++) {
 		size_t at = *ret_count;
 
-		single[s] = start;
-		place[s] = 0;
-		pick(search, points + from[s], places + from[s], from[s + 1] - from[s], &single[s],
-		     &place[s]);
+		place[s] = better_than(search, 0, 1, s);
 		if (!place[s])
 			continue;
-		for (; at &&
-		       judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0;
-		     at--)
+		for (; at && judge(&search->tried[place[s]], &search->tried[place[order[at - 1]]]) < 0; at--)
 			order[at] = order[at - 1];
 		order[at] = s;
 		++*ret_count;
@@ -307,43 +282,34 @@ static int each_alone(struct gm_search *search, struct point single[], size_t pl
 	return r;
 }
 
-/* The best value of one setting on top of @at, which has its place. */
-static int improve(struct gm_search *search, size_t s, struct point *at, size_t *place)
+/* The best value of one setting on top of what was tried at *@place. */
+static int improve(struct gm_search *search, size_t s, size_t *place)
 {
-	struct point points[CHOICES];
-	size_t places[CHOICES], count = values_of(s, at, points);
-	int r = try(search, points, count, places);
+	struct gm_point points[CHOICES];
+	size_t from = search->count;
+	int r = try(search, points, values_of(s, &search->tried[*place].point, points));
 
 	if (!r)
-		pick(search, points, places, count, at, place);
+		*place = better_than(search, *place, from, s);
 	return r;
 }
 
 /* ---- the choice ------------------------------------------------------------------------------- */
 
-static bool is_less(const uint64_t a[], const uint64_t b[], size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (a[i] != b[i])
-			return a[i] < b[i];
-	return false;
-}
-
 /* Does @a come before @b, to the byte? Where @calls come first, among those that take no more than the start. */
 static bool precedes(const struct gm_tried *a, const struct gm_tried *b, bool calls)
 {
-	uint64_t p[] = { a->run.missed, a->run.failed, gm_tried_peak(a), (uint64_t)a->run.stats.num_device_alloc };
-	uint64_t q[] = { b->run.missed, b->run.failed, gm_tried_peak(b), (uint64_t)b->run.stats.num_device_alloc };
-	uint64_t peak = p[2];
+	uint64_t peak = gm_tried_peak(a), other_peak = gm_tried_peak(b);
+	uint64_t made = (uint64_t)a->run.stats.num_device_alloc;
+	uint64_t other_made = (uint64_t)b->run.stats.num_device_alloc;
+	uint64_t p[] = { a->run.missed, a->run.failed, calls ? made : peak, calls ? peak : made };
+	uint64_t q[] = { b->run.missed, b->run.failed, calls ? other_made : other_peak,
+			 calls ? other_peak : other_made };
 
-	if (calls) {
-		p[2] = p[3];
-		p[3] = peak;
-		peak = q[2];
-		q[2] = q[3];
-		q[3] = peak;
-	}
-	return is_less(p, q, 4);
+	for (size_t i = 0; i < sizeof(p) / sizeof(p[0]); i++)
+		if (p[i] != q[i])
+			return p[i] < q[i];
+	return false;
 }
 
 static bool is_of(const struct gm_tried *tried, const char *setting)
@@ -395,18 +361,16 @@ static int conclude(struct gm_search *search)
 
 int gm_search(struct gm_search *search)
 {
-	struct point single[SETTINGS], at = { { NULL } };
-	size_t place[SETTINGS], order[SETTINGS], count, best;
-	int r = try(search, &at, 1, &best);
+	const struct gm_point start = { { NULL } };
+	size_t place[SETTINGS], order[SETTINGS], count = 0, best = 0;
+	int r = try(search, &start, 1);
 
 	if (!r)
-		r = each_alone(search, single, place, order, &count);
-	if (!r && count) {
-		at = single[order[0]];
+		r = each_alone(search, order, place, &count);
+	if (!r && count)
 		best = place[order[0]];
-	}
 	for (size_t i = 1; !r && i < count; i++)
-		r = improve(search, order[i], &at, &best);
+		r = improve(search, order[i], &best);
 	if (!r)
 		r = conclude(search);
 	gm_progress_end();

@@ -11,7 +11,13 @@
 
 #define GM_SEARCH_CONF 2304u
 
+#define GM_SEARCH_SETTINGS 5u
+
+/* A point of the search: the value of each setting, NULL as at the start. */
+struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
+
 struct gm_tried {
+	struct gm_point point;
 	char conf[GM_SEARCH_CONF];	/* all settings, as PYTORCH_CUDA_ALLOC_CONF takes them */
 	char what[160];			/* what is other than at the start, "" nothing */
 	struct gm_simulation run;

@@ -155,18 +155,14 @@ static int expand(struct job *job, size_t i)
 	*answer = (struct answer){ .first = (uint32_t)to->frame_count, .count = count ? count - 1 : 0 };
 	if (!count)
 		return 0;
-	if (to->frame_count + count > job->frame_room) {
-		size_t room = 2 * (to->frame_count + count);
-		void *larger = realloc(to->frames, room * sizeof(*to->frames));
-
-		if (!larger)
-			return -ENOMEM;
-		to->frames = larger;
-		job->frame_room = room;
-	}
 	for (uint32_t n = 0; n + 1 < count; n++) {
-		struct gm_snapshot_frame *inner = &to->frames[to->frame_count++];
+		struct gm_snapshot_frame *inner = gm_list_grow(to->frames, to->frame_count, &job->frame_room,
+							       sizeof(*inner));
 
+		if (!inner)
+			return -ENOMEM;
+		to->frames = inner;
+		inner += to->frame_count++;
 		*inner = to->frames[i];
 		inner->name = "";
 		put(inner, &levels[n]);

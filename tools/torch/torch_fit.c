@@ -6,11 +6,12 @@
  * does not have, on a mapping outside of its segment. A history that began before our record, lost
  * events or calls in flight makes such events; here they are found, by doing as the viewer does.
  */
+#define _GNU_SOURCE
 #include <errno.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/show/ranges.h"
 #include "tools/read/table.h"
 #include "tools/torch/torch_write.h"
 
@@ -19,11 +20,69 @@
 #define PLACES_END (UINT64_C(1) << 53)
 #define PLACES_UNIT (UINT64_C(1) << 21)
 
-enum { ALLOCATED, PENDING };		/* gm_range.what of a block */
+enum { ALLOCATED, PENDING };		/* range.what of a block */
+
+/* ---- ranges of addresses that do not overlap, in a tree of libc's ------------------------------- */
+
+struct range { uint64_t start, end; int64_t what; };	/* end: the first byte behind it */
+struct ranges { void *root; };
+
+/* Ranges that overlap are equal: no two of those in the tree do. */
+static int compare_ranges(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	return x->end <= y->start ? -1 : x->start >= y->end;
+}
+
+static void ranges_free(struct ranges *ranges)
+{
+	tdestroy(ranges->root, free);
+}
+
+/* Returns 0, -EEXIST (it overlaps another, or is empty), or -ENOMEM. */
+static int ranges_add(struct ranges *ranges, struct range range)
+{
+	struct range *one, **found;
+
+	if (range.end <= range.start)
+		return -EEXIST;
+	one = malloc(sizeof(*one));
+	if (!one)
+		return -ENOMEM;
+	*one = range;
+	found = tsearch(one, &ranges->root, compare_ranges);
+	if (found && *found == one)
+		return 0;
+	free(one);
+	return found ? -EEXIST : -ENOMEM;
+}
+
+static void ranges_remove(struct ranges *ranges, struct range *range)
+{
+	tdelete(range, &ranges->root, compare_ranges);
+	free(range);
+}
+
+/* One that overlaps [@start, @end); NULL: none. All but start and end may be changed. */
+static struct range *ranges_overlap(const struct ranges *ranges, uint64_t start, uint64_t end)
+{
+	struct range key = { start, end, 0 };
+	struct range **found = end > start ? tfind(&key, &ranges->root, compare_ranges) : NULL;
+
+	return found ? *found : NULL;
+}
+
+static struct range *ranges_at(const struct ranges *ranges, uint64_t address)
+{
+	return ranges_overlap(ranges, address, address + 1);
+}
+
+/* ---- the devices ------------------------------------------------------------------------------- */
 
 struct device {
-	struct gm_ranges segments;	/* what: the stream */
-	struct gm_ranges blocks;
+	struct ranges segments;	/* what: the stream */
+	struct ranges blocks;
 };
 
 struct fitting {
@@ -36,28 +95,28 @@ struct fitting {
 };
 
 /* Add, and say whether it was added. */
-static bool add(struct fitting *f, struct gm_ranges *to, uint64_t start, int64_t size, int64_t what)
+static bool add(struct fitting *f, struct ranges *to, uint64_t start, int64_t size, int64_t what)
 {
-	struct gm_range range = { start, start + (uint64_t)size, what };
+	struct range range = { start, start + (uint64_t)size, what };
 	int err;
 
 	if (size <= 0 || range.end <= start)
 		return false;
-	err = gm_ranges_add(to, range);
+	err = ranges_add(to, range);
 	f->failed |= err == -ENOMEM;
 	return !err;
 }
 
-static struct gm_range *exactly(const struct gm_ranges *in, uint64_t start)
+static struct range *exactly(const struct ranges *in, uint64_t start)
 {
-	struct gm_range *found = gm_ranges_at(in, start);
+	struct range *found = ranges_at(in, start);
 
 	return found && found->start == start ? found : NULL;
 }
 
-static struct gm_range *around(const struct gm_ranges *in, uint64_t start, uint64_t end)
+static struct range *around(const struct ranges *in, uint64_t start, uint64_t end)
 {
-	struct gm_range *found = gm_ranges_at(in, start);
+	struct range *found = ranges_at(in, start);
 
 	return found && end > start && found->end >= end ? found : NULL;
 }
@@ -173,11 +232,11 @@ static void add_segments(struct fitting *f)
 
 static bool undo_alloc(struct device *device, const struct gm_row *row)
 {
-	struct gm_range *block = exactly(&device->blocks, row->address);
+	struct range *block = exactly(&device->blocks, row->address);
 
 	if (!block)
 		return false;
-	gm_ranges_remove(&device->blocks, block);
+	ranges_remove(&device->blocks, block);
 	return true;
 }
 
@@ -190,7 +249,7 @@ static bool undo_free_completed(struct fitting *f, struct device *device, const 
 
 static bool undo_free_requested(struct device *device, const struct gm_row *row)
 {
-	struct gm_range *block = exactly(&device->blocks, row->address);
+	struct range *block = exactly(&device->blocks, row->address);
 
 	if (!block || block->what != PENDING)
 		return false;
@@ -200,12 +259,12 @@ static bool undo_free_requested(struct device *device, const struct gm_row *row)
 
 static bool undo_segment_alloc(struct device *device, const struct gm_row *row)
 {
-	struct gm_range *segment = exactly(&device->segments, row->address);
+	struct range *segment = exactly(&device->segments, row->address);
 
 	if (!segment || segment->end - segment->start != (uint64_t)row->size ||
-	    gm_ranges_overlap(&device->blocks, segment->start, segment->end))
+	    ranges_overlap(&device->blocks, segment->start, segment->end))
 		return false;
-	gm_ranges_remove(&device->segments, segment);
+	ranges_remove(&device->segments, segment);
 	return true;
 }
 
@@ -213,13 +272,13 @@ static bool undo_segment_alloc(struct device *device, const struct gm_row *row)
 static bool undo_map(struct fitting *f, struct device *device, const struct gm_row *row)
 {
 	uint64_t end = row->address + (uint64_t)row->size;
-	struct gm_range *found = row->size > 0 ? around(&device->segments, row->address, end) : NULL;
-	struct gm_range segment;
+	struct range *found = row->size > 0 ? around(&device->segments, row->address, end) : NULL;
+	struct range segment;
 
-	if (!found || gm_ranges_overlap(&device->blocks, row->address, end))
+	if (!found || ranges_overlap(&device->blocks, row->address, end))
 		return false;
 	segment = *found;
-	gm_ranges_remove(&device->segments, found);
+	ranges_remove(&device->segments, found);
 	add(f, &device->segments, segment.start, (int64_t)(row->address - segment.start), segment.what);
 	add(f, &device->segments, end, (int64_t)(segment.end - end), segment.what);
 	return true;
@@ -229,19 +288,19 @@ static bool undo_map(struct fitting *f, struct device *device, const struct gm_r
 static bool undo_unmap(struct fitting *f, struct device *device, const struct gm_row *row)
 {
 	uint64_t start = row->address, end = start + (uint64_t)row->size;
-	struct gm_range *left, *right;
+	struct range *left, *right;
 
-	if (row->size <= 0 || end <= start || gm_ranges_overlap(&device->segments, start, end))
+	if (row->size <= 0 || end <= start || ranges_overlap(&device->segments, start, end))
 		return false;
 	right = exactly(&device->segments, end);
 	if (right && right->what == row->stream) {
 		end = right->end;
-		gm_ranges_remove(&device->segments, right);
+		ranges_remove(&device->segments, right);
 	}
-	left = gm_ranges_at(&device->segments, start - 1);
+	left = ranges_at(&device->segments, start - 1);
 	if (left && left->end == start && left->what == row->stream) {
 		start = left->start;
-		gm_ranges_remove(&device->segments, left);
+		ranges_remove(&device->segments, left);
 	}
 	return add(f, &device->segments, start, (int64_t)(end - start), row->stream);
 }
@@ -319,8 +378,8 @@ int gm_torch_make_fit(struct gm_torch_fit *fit, struct gm_snapshot *snapshot)
 		undo_all(&f);
 	}
 	for (size_t d = 0; f.devices && d < DEVICES; d++) {
-		gm_ranges_free(&f.devices[d].segments);
-		gm_ranges_free(&f.devices[d].blocks);
+		ranges_free(&f.devices[d].segments);
+		ranges_free(&f.devices[d].blocks);
 	}
 	free(f.devices);
 	gm_table_free(&f.sizes);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recorder/modules/names.h"
+#include "recorder/record/stats_table.h"
 #include "tools/replay/simulate.h"
 #include "tools/read/table.h"
 #include "tools/read/snapshot.h"
@@ -29,17 +29,12 @@ static struct gm_trace_line *add(struct making *m, enum gm_trace_op op, const st
 {
 	struct gm_trace_line *line;
 
-	if (m->trace->count == m->room) {
-		size_t room = m->room ? m->room * 2 : 1024;
-		void *larger = realloc(m->trace->lines, room * sizeof(*line));
-
-		if (!larger) {
-			m->whole = false;
-			return NULL;
-		}
-		m->trace->lines = larger;
-		m->room = room;
+	line = gm_list_grow(m->trace->lines, m->trace->count, &m->room, sizeof(*line));
+	if (!line) {
+		m->whole = false;
+		return NULL;
 	}
+	m->trace->lines = line;
 	line = &m->trace->lines[m->trace->count++];
 	*line = (struct gm_trace_line){
 		.bytes = (uint64_t)row->size, .stream = (uint64_t)row->stream, .address = row->address,
@@ -117,69 +112,20 @@ static bool make_trace(struct making *m, const struct gm_row *rows, size_t count
 
 /* ---- the answer ------------------------------------------------------------------------------- */
 
-static bool agrees(const json_t *stats, const char *prefix, const struct gm_stat *stat)
-{
-	char key[96];
-	const json_t *known;
+struct agreement { const json_t *stats; bool all; };
 
-	snprintf(key, sizeof(key), "%s.current", prefix);
-	known = json_object_get(stats, key);
-	return !known || json_integer_value(known) == stat->current;
+/* What is live in the end is known. */
+static void compare(void *arg, const char *name, int64_t value)
+{
+	struct agreement *agreement = arg;
+	const json_t *known = strstr(name, ".current") ? json_object_get(agreement->stats, name) : NULL;
+
+	agreement->all &= !known || json_integer_value(known) == value;
 }
 
-static void put(json_t *stats, const char *prefix, const struct gm_stat *stat)
+static void put(void *arg, const char *name, int64_t value)
 {
-	const struct { const char *name; int64_t value; } parts[] = {
-		{ "current", stat->current }, { "peak", stat->peak }, { "allocated", stat->allocated },
-		{ "freed", stat->freed }
-	};
-	char key[96];
-
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		snprintf(key, sizeof(key), "%s.%s", prefix, parts[i].name);
-		json_object_set_new(stats, key, json_integer(parts[i].value));
-	}
-}
-
-/* Each statistic with its key, to @visit; false as soon as that says so. */
-static bool each(json_t *json, const struct gm_stats *stats,
-		 bool (*visit)(json_t *json, const char *prefix, const struct gm_stat *stat))
-{
-	char prefix[64];
-
-	for (unsigned int s = 0; s < GM_STAT_COUNT; s++)
-		for (unsigned int p = 0; p < GM_POOL_CLASSES; p++) {
-			snprintf(prefix, sizeof(prefix), "%s.%s", gm_stat_name(s), gm_pool_class_name(p));
-			if (!visit(json, prefix, &stats->stat[s][p]))
-				return false;
-		}
-	return visit(json, "oversize_allocations", &stats->oversize_allocations) &&
-	       visit(json, "oversize_segments", &stats->oversize_segments);
-}
-
-static bool visit_agrees(json_t *json, const char *prefix, const struct gm_stat *stat)
-{
-	return agrees(json, prefix, stat);
-}
-
-static bool visit_put(json_t *json, const char *prefix, const struct gm_stat *stat)
-{
-	put(json, prefix, stat);
-	return true;
-}
-
-static void put_all(json_t *json, const struct gm_stats *stats)
-{
-	const struct { const char *name; int64_t value; } scalars[] = {
-		{ "num_alloc_retries", stats->num_alloc_retries }, { "num_ooms", stats->num_ooms },
-		{ "num_sync_all_streams", stats->num_sync_all_streams },
-		{ "num_device_alloc", stats->num_device_alloc },
-		{ "num_device_free", stats->num_device_free }, { "max_split_size", stats->max_split_size }
-	};
-
-	each(json, stats, visit_put);
-	for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++)
-		json_object_set_new(json, scalars[i].name, json_integer(scalars[i].value));
+	json_object_set_new(arg, name, json_integer(value));
 }
 
 static void one_device(const json_t *root, json_t *stats, const struct gm_row *rows, size_t count)
@@ -189,6 +135,7 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 	struct gm_trace trace = { .count = 0 };
 	struct making m = { .trace = &trace, .whole = true };
 	struct gm_simulation run = { .allocations = 0 };
+	struct agreement agreement = { .stats = stats };
 	struct gm_heap_config config;
 	char error[160];
 
@@ -196,9 +143,10 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 	if (make_trace(&m, rows, count) && !gm_heap_config_parse(&config, conf, error)) {
 		/* The driver that was recorded had room for what it gave, and for no more. */
 		config.limit = (uint64_t)m.reserved_most;
-		if (!gm_simulate(&trace, &config, true, GM_HEAP_UNLIMITED, &run) && !run.difference[0] &&
-		    each(stats, &run.stats, visit_agrees))
-			put_all(stats, &run.stats);
+		agreement.all = !gm_simulate(&trace, &config, true, GM_HEAP_UNLIMITED, &run) && !run.difference[0];
+		gm_stats_list(&run.stats, compare, &agreement);
+		if (agreement.all)
+			gm_stats_list(&run.stats, put, stats);
 	}
 	gm_table_free(&m.live);
 	gm_trace_free(&trace);

@@ -177,19 +177,16 @@ static void print_device(const struct view *view, const json_t *device)
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
 		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
 		     "history is not whole");
-	if (json_is_integer(unattributed) && json_integer_value(unattributed) < 0)
-		/* Managed memory, most of all. */
-		printf("of %s the driver had %s free at %s; %s of what was recorded here then did "
-		       "not lie on the device\n",
+	if (json_is_integer(unattributed))
+		printf("of %s the driver had %s free at %s; ",
 		       gm_show_bytes(gm_json_number(device, "total_bytes")),
 		       gm_show_bytes(gm_json_number(device, "free_bytes")),
-		       gm_show_time(gm_json_number(device, "sampled_us")),
+		       gm_show_time(gm_json_number(device, "sampled_us")));
+	if (json_integer_value(unattributed) < 0)	/* managed memory, most of all */
+		printf("%s of what was recorded here then did not lie on the device\n",
 		       gm_show_bytes(gm_wrap_subtract(0, json_integer_value(unattributed))));
 	else if (json_is_integer(unattributed))
-		printf("of %s the driver had %s free at %s; not recorded here (contexts, other "
-		       "processes): %s\n", gm_show_bytes(gm_json_number(device, "total_bytes")),
-		       gm_show_bytes(gm_json_number(device, "free_bytes")),
-		       gm_show_time(gm_json_number(device, "sampled_us")),
+		printf("not recorded here (contexts, other processes): %s\n",
 		       gm_show_bytes(json_integer_value(unattributed)));
 	print_fragmentation(view, device);
 	print_holders(view, device, true);
