@@ -2,12 +2,13 @@
  * heap_conf.c - the heap's settings from text, in the grammar of PYTORCH_CUDA_ALLOC_CONF.
  *
  * Keys, limits and the filling of lists are PyTorch's; what PyTorch lets pass (a missing
- * separator, trailing garbage) is an error here. Pure: no environment, no I/O, no locale.
+ * separator, trailing garbage) is an error here. For the tools, which set no locale.
  */
 #include "allocator/heap.h"
 
 #include <errno.h>
-#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ERROR_BYTES 160u
@@ -21,21 +22,9 @@ struct reader {
 	bool rounding_given;
 };
 
-static void put(char *error, const char *text, size_t length)
-{
-	size_t used = strlen(error);
-
-	while (length-- && used + 1 < ERROR_BYTES)
-		error[used++] = *text++;
-	error[used] = '\0';
-}
-
 static int fail(struct reader *in, struct word subject, const char *what)
 {
-	in->error[0] = '\0';
-	put(in->error, subject.text, subject.length);
-	put(in->error, ": ", 2);
-	put(in->error, what, strlen(what));
+	snprintf(in->error, ERROR_BYTES, "%.*s: %s", (int)subject.length, subject.text, what);
 	return -EINVAL;
 }
 
@@ -68,38 +57,17 @@ static struct word next(struct reader *in)
 
 static bool number(struct word word, uint64_t *ret)
 {
-	uint64_t value = 0;
-
-	for (size_t i = 0; i < word.length; i++) {
-		if (word.text[i] < '0' || word.text[i] > '9' || value > UINT64_MAX / 10 - 10)
-			return false;
-		value = value * 10 + (uint64_t)(word.text[i] - '0');
-	}
-	*ret = value;
-	return word.length > 0;
+	errno = 0;
+	*ret = strtoull(word.text, NULL, 10);
+	return word.length && strspn(word.text, "0123456789") >= word.length && !errno;
 }
 
 static bool fraction(struct word word, double *ret)
 {
-	double value = 0, unit = 1;
-	bool point = false, digits = false;
+	char *end;
 
-	for (size_t i = 0; i < word.length; i++) {
-		char c = word.text[i];
-
-		if (c == '.' && !point) {
-			point = true;
-		} else if (c >= '0' && c <= '9') {
-			digits = true;
-			if (point)
-				unit /= 10;
-			value = point ? value + (c - '0') * unit : value * 10 + (c - '0');
-		} else {
-			return false;
-		}
-	}
-	*ret = value;
-	return digits;
+	*ret = strtod(word.text, &end);
+	return word.length && strspn(word.text, "0123456789.") >= word.length && end == word.text + word.length;
 }
 
 static bool is_power2(uint64_t n)

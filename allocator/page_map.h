@@ -19,7 +19,7 @@
  * nothing: the answer was true at some moment of the call; who needs more looks at the block's
  * record under the lock. Memory is taken from @memory and kept for the life of the process; removed
  * segments' pages are used again. Thread context: any. Signal context: gm_page_map_find only (it waits
- * for no writer). Fork: forgotten. Lock: one of its own (rank leaf) for leaves and pages.
+ * for no writer). Lock: one of its own (rank leaf) for leaves and pages.
  */
 #ifndef GM_ALLOCATOR_PAGE_MAP_H
 #define GM_ALLOCATOR_PAGE_MAP_H

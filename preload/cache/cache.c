@@ -407,7 +407,7 @@ struct freeing {
 	uint8_t kind;
 	bool waited;			/* nothing can use it any more: the host has waited */
 	uint64_t early;			/* the stream that may not have come past it */
-	bool told;			/* its stack is known */
+	bool has_stack;			/* @stack is known */
 	uint32_t stack;
 };
 
@@ -417,7 +417,7 @@ static uint16_t stack_of(struct freeing *freeing)
 	uint16_t module = 0;
 
 	freeing->stack = unlikely(gm_stacks_wanted()) ? gm_stack_of_free(&module) : GM_NONE;
-	freeing->told = true;
+	freeing->has_stack = true;
 	return module;
 }
 
@@ -496,7 +496,7 @@ static inline bool free_block(CUdeviceptr dptr, struct gm_cache_heap *heap, uint
 	};
 	int r;
 
-	if (!freeing->told)
+	if (!freeing->has_stack)
 		stack_of(freeing);
 	how.stack = freeing->stack;
 	/* No flight: a reader sees it done or not done. */
@@ -524,22 +524,27 @@ static __attribute__((noinline)) bool free_lost(CUdeviceptr dptr, CUresult *ret_
 	return refuse(CUDA_SUCCESS, ret_result);
 }
 
-/* What the driver would say against a free of @dptr, which lies in @view's block. */
-static inline CUresult against(const struct gm_cache_heap *heap, const struct gm_cache_view *view,
-			CUdeviceptr dptr)
+/* A free of @dptr, which lies in @view's block, begins. False: it has ended, refused as the driver would. */
+static inline bool begin_free(struct freeing *freeing, const struct gm_cache_heap *heap,
+			      const struct gm_cache_view *view, CUdeviceptr dptr, CUresult *ret_result)
 {
 	CUresult refused;
 
 	if (unlikely(gm_cache_unusual & GM_CACHE_HOST_FUNCTIONS) &&
 	    gm_rule(GM_RULE_HOST_FUNCTION) && gm_in_host_function())
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (unlikely(heap->faulted))
-		return (CUresult)heap->faulted;
-	refused = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
+		refused = CUDA_ERROR_NOT_PERMITTED;
+	else if (unlikely(heap->faulted))
+		refused = (CUresult)heap->faulted;
+	else
+		refused = unlikely(gm_capturing()) ? permission(heap) : CUDA_SUCCESS;
+	if (!refused && (view->address != dptr || view->state != GM_BLOCK_ACTIVE))
+		refused = CUDA_ERROR_INVALID_VALUE;
 	if (refused)
-		return refused;
-	return view->address == dptr && view->state == GM_BLOCK_ACTIVE ? CUDA_SUCCESS
-								       : CUDA_ERROR_INVALID_VALUE;
+		return !refuse(refused, ret_result);
+	gm_unseen_check();
+	freeing->kind = heap->kind;
+	freeing->stream = view->stream;
+	return true;
 }
 
 bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
@@ -547,23 +552,19 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
 	struct gm_cache_view view;
-	CUresult refused;
+	CUresult result;
 	uint32_t block;
 
 	heap = heap_of_pointer(dptr, &block, &view);
 	if (!heap)
 		return free_lost(dptr, ret_result);
-	refused = against(heap, &view, dptr);
-	if (refused)
-		return refuse(refused, ret_result);
-	gm_unseen_check();
-	freeing.kind = heap->kind;
-	freeing.stream = view.stream;
+	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
+		return true;
 	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
-		refused = gm_order_wait_context(heap->context, &freeing.waited);
-		if (refused) {
-			gm_cache_fault(refused);
-			return refuse(refused, ret_result);
+		result = gm_order_wait_context(heap->context, &freeing.waited);
+		if (result) {
+			gm_cache_fault(result);
+			return refuse(result, ret_result);
 		}
 	}
 	return free_block(dptr, heap, block, &freeing, ret_result);
@@ -574,7 +575,6 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 	struct freeing freeing = { 0 };
 	struct gm_cache_heap *heap;
 	struct gm_cache_view view;
-	CUresult refused;
 	uint32_t block;
 
 	heap = heap_of_pointer(dptr, &block, &view);
@@ -582,12 +582,8 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 		return free_lost(dptr, ret_result);
 	if (gm_stream_captures(stream, per_thread))
 		return false;
-	refused = against(heap, &view, dptr);
-	if (refused)
-		return refuse(refused, ret_result);
-	gm_unseen_check();
-	freeing.kind = heap->kind;
-	freeing.stream = view.stream;
+	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
+		return true;
 	freeing.key = gm_stream_key(stream, per_thread);
 	freeing.on = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 	return free_block(dptr, heap, block, &freeing, ret_result);

@@ -73,7 +73,7 @@ bool gm_cache_home_moves(struct gm_cache_heap *heap)
 	return true;
 }
 
-/* Without the lock where it cannot be had: what is gone must not be used. */
+/* Without the lock where it cannot be had: what has ended must not be used. */
 void gm_cache_home_lost(struct gm_cache_heap *heap, uint32_t context)
 {
 	bool locked = gm_lock(&lock);

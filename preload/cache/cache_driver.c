@@ -40,22 +40,33 @@ __thread struct gm_cache_last gm_cache_last, gm_cache_last_pool;
 
 /* ---- around driver calls ---- */
 
+bool gm_cache_push_context(CUcontext handle)
+{
+	CUcontext current = NULL;
+
+	return handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle &&
+	       !GM_REAL(cuCtxPushCurrent_v2)(handle);
+}
+
+void gm_cache_pop_context(bool pushed)
+{
+	CUcontext ignored;
+
+	if (pushed)
+		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
+}
+
 struct gm_visit gm_visit_begin(const struct gm_cache_heap *heap)
 {
 	struct gm_visit visit = { .relaxed = gm_relax() };
-	CUcontext current = NULL, handle = heap->handle;
 
-	if (handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle)
-		visit.pushed = !GM_REAL(cuCtxPushCurrent_v2)(handle);
+	visit.pushed = gm_cache_push_context(heap->handle);
 	return visit;
 }
 
 void gm_visit_end(struct gm_visit *visit)
 {
-	CUcontext ignored;
-
-	if (visit->pushed)
-		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
+	gm_cache_pop_context(visit->pushed);
 	gm_unrelax(&visit->relaxed);
 }
 
@@ -190,14 +201,14 @@ static bool may_go(void *arg, uint64_t stream)
 {
 	const struct gm_cache_heap *heap = arg;
 	enum gm_cache_freed seen;
-	bool gone;
+	bool ended;
 
 	if (heap->ending)
 		return false;
 	if (!stream)
-		return !gm_cache_request.of_gone;
-	seen = gm_cache_stream_answer(stream, &gone);
-	if (gm_cache_request.of_gone && !gone)
+		return !gm_cache_request.ended_only;
+	seen = gm_cache_stream_answer(stream, &ended);
+	if (gm_cache_request.ended_only && !ended)
 		return false;
 	return seen == GM_FREED_COMPLETE || ((seen == GM_FREED_UNKNOWN || gm_cache_request.chains) &&
 					     gm_cache_orphans_room());
@@ -390,11 +401,11 @@ void gm_cache_release_ended(uint8_t domain)
 	if (left == seen[domain])
 		return;
 	seen[domain] = left;
-	gm_cache_request.of_gone = true;
+	gm_cache_request.ended_only = true;
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
 		if (!heap->ending)
 			bytes += gm_cache_heap_release(heap);
-	gm_cache_request.of_gone = false;
+	gm_cache_request.ended_only = false;
 	bytes += gm_cache_orphans_back();
 	if (bytes)
 		gm_cache_back_done(domain);

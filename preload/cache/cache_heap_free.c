@@ -175,7 +175,7 @@ int gm_cache_heap_free(struct gm_cache_heap *heap, uint64_t op, uint32_t id, uin
 	    gm_likely(gm_tcache_put(heap, id, op, how)))
 		return 0;
 	r = free_locked(heap, op, id, how, now);
-	/* What was told of it to @how stands: it may come back, or is lost to us. */
+	/* What @how has decided stands: it may come back, or is lost to us. */
 	if (gm_unlikely(r < 0))
 		move_state(block, GM_BLOCK_FREEING, GM_BLOCK_ACTIVE);
 	return r;

@@ -18,7 +18,7 @@ struct gm_cache_request {
 	CUresult result;		/* of the driver's last refusal; 0 none */
 	bool chains;			/* what was freed in stream order goes back before that is complete */
 	bool over_limit;		/* a limit of ours refused it */
-	bool of_gone;			/* what is of streams that are gone goes back, nothing else */
+	bool ended_only;		/* what is of streams that have ended goes back, nothing else */
 };
 extern __thread struct gm_cache_request gm_cache_request GM_HIDDEN;
 
@@ -61,7 +61,7 @@ void gm_cache_growth_unlock(uint8_t domain);
 /* Give the idle segments of every heap of @domain back, but @but's; the growth lock held. */
 uint64_t gm_cache_empty(uint8_t domain, const struct gm_cache_heap *but);
 
-/* Give back what nobody else can be served from: segments of streams that are gone. The growth lock
+/* Give back what nobody else can be served from: segments of streams that have ended. The growth lock
  * held. */
 void gm_cache_release_ended(uint8_t domain);
 
@@ -82,13 +82,14 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
 
-/* Serve at most this many bytes of @domain's device from now on (cache_limit.c). What a heap there is to
- * be told. */
+/* Serve at most this many bytes of @domain's device from now on (cache_limit.c). */
 void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
 
-/* The same as a part of the device: what the program set, to be told when it asks; what is in force. */
+/* The same limit as a part of the device: as the program set it, and as it is in force. */
 void gm_cache_set_fraction(uint8_t domain, double fraction);
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
+
+/* The settings of a new heap on @domain's device. */
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config);
 void gm_cache_apply_limit(struct gm_cache_heap *heap);	/* made meanwhile, it may have missed that */
 /* May the heaps of @domain take @bytes more? Its growth lock held. */
@@ -101,6 +102,10 @@ CUstream gm_cache_back_stream(struct gm_cache_heap *heap);
 
 /* @stream, made in the current context at its first use; NULL: it cannot be had. */
 CUstream gm_cache_private_stream(CUstream *stream);
+
+/* Make @handle current, where it is not. Returns whether there is something to pop. */
+bool gm_cache_push_context(CUcontext handle);
+void gm_cache_pop_context(bool pushed);
 
 /* Around driver calls: @heap's context is current, the thread's capture mode harmless. */
 struct gm_visit { struct gm_relaxed relaxed; bool pushed; };
@@ -157,7 +162,7 @@ void gm_cache_streams_ending(uint32_t context, bool ending);
 void gm_cache_streams_context_ended(uint32_t context);
 
 /* There is stream-ordered memory that somebody could lack: from now on frees in the order of a block's
- * own stream are told, before anybody can be handed the block. (Blocks freed otherwise nothing uses
+ * own stream are marked by an event, before anybody can be handed the block. (Blocks freed otherwise nothing uses
  * any more.) */
 void gm_cache_mark_frees(void);
 extern _Atomic(bool) gm_cache_frees_marked GM_HIDDEN;
@@ -168,16 +173,16 @@ static inline void gm_cache_stream_freed(uint64_t key, CUstream stream)
 		gm_cache_stream_freed_slow(key, stream);
 }
 
-/* Is what was freed in the order of that stream complete? UNKNOWN: it cannot be told. */
+/* Is what was freed in the order of that stream complete? UNKNOWN: nobody can say. */
 enum gm_cache_freed { GM_FREED_COMPLETE, GM_FREED_PENDING, GM_FREED_UNKNOWN };
 enum gm_cache_freed gm_cache_stream_ask(uint64_t key);
-/* Asks all of them; and what the answer was. @ret_gone: nobody can be served from its segments. */
+/* Asks all of them; and what the answer was. @ret_ended: nobody can be served from its segments. */
 void gm_cache_streams_poll(void);
-enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_gone);
+enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_ended);
 /* How often a stream was found to have come to its frees. Is there one that has not? */
 uint64_t gm_cache_streams_arrived(void);
 bool gm_cache_streams_pending(void);
-/* Asks those that are gone. A number that rises when there may be something to give back of one. */
+/* Asks those that have ended. A number that rises when there may be something to give back of one. */
 uint32_t gm_cache_streams_poll_ended(void);
 /* @address is freed when that is complete, with the help of @own, a private stream; false: it is not. */
 bool gm_cache_stream_behind(uint64_t key, uint64_t address, CUstream own);

@@ -1,5 +1,5 @@
 /*
- * cache_limit.c - how much of a device the cache may take, and the rest of what its heaps are told by
+ * cache_limit.c - how much of a device the cache may take, and the other settings that its heaps have by
  * the options.
  *
  * Thread context: any, inside a hook. Signal context: none.

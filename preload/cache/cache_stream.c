@@ -499,18 +499,18 @@ bool gm_cache_streams_pending(void)
 	return found;
 }
 
-enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_gone)
+enum gm_cache_freed gm_cache_stream_answer(uint64_t key, bool *ret_ended)
 {
 	enum gm_cache_freed seen = GM_FREED_UNKNOWN;
 	const struct gm_cache_stream *place;
 
-	*ret_gone = false;
+	*ret_ended = false;
 	if (!gm_lock(&lock))
 		return GM_FREED_PENDING;
 	place = find_locked(key);
 	if (place) {
 		seen = (enum gm_cache_freed)place->answer;
-		*ret_gone = place->ended;
+		*ret_ended = place->ended;
 	}
 	gm_unlock(&lock);
 	return seen;

@@ -20,34 +20,18 @@
 
 /* ---- events ---- */
 
-static bool enter(CUcontext handle)
-{
-	CUcontext current = NULL;
-
-	return handle && !GM_REAL(cuCtxGetCurrent)(&current) && current != handle &&
-	       !GM_REAL(cuCtxPushCurrent_v2)(handle);
-}
-
-static void leave(bool entered)
-{
-	CUcontext ignored;
-
-	if (entered)
-		GM_REAL(cuCtxPopCurrent_v2)(&ignored);
-}
-
 /* One for the frees on @stream; NULL: there can be none. */
 static CUevent new_event(const struct gm_cache_stream *stream)
 {
 	CUevent event = gm_cache_stream_spare_event(stream);
-	bool entered;
+	bool pushed;
 
 	if (event)
 		return event;
-	entered = enter(stream->handle);
+	pushed = gm_cache_push_context(stream->handle);
 	if (GM_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING))
 		event = NULL;
-	leave(entered);
+	gm_cache_pop_context(pushed);
 	return event;
 }
 
@@ -110,14 +94,14 @@ static int record(void *arg)
 /* What was freed before that: complete at the latest when its stream is here. */
 static void mark(struct gm_cache_stream *stream)
 {
-	bool entered;
+	bool pushed;
 
 	if (stream->ending || stream->freed || !stream->stream)
 		return;
-	entered = stream->stream == CU_STREAM_LEGACY && enter(stream->handle);
+	pushed = stream->stream == CU_STREAM_LEGACY && gm_cache_push_context(stream->handle);
 	if (gm_reuse_in_order(gm_order_reuse(), record, stream))
 		gm_cache_stream_event_stale(stream->key);
-	leave(entered);
+	gm_cache_pop_context(pushed);
 }
 
 void gm_cache_mark_frees(void)
@@ -161,10 +145,10 @@ struct asking { const struct gm_cache_stream *stream; CUresult result; };
 static int ask_stream(void *arg)
 {
 	struct asking *asking = arg;
-	bool entered = asking->stream->stream == CU_STREAM_LEGACY && enter(asking->stream->handle);
+	bool pushed = asking->stream->stream == CU_STREAM_LEGACY && gm_cache_push_context(asking->stream->handle);
 
 	asking->result = GM_REAL(cuStreamQuery)(asking->stream->stream);
-	leave(entered);
+	gm_cache_pop_context(pushed);
 	return 0;
 }
 

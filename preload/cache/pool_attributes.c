@@ -1,7 +1,7 @@
 /*
  * pool_attributes.c - default pools and their attributes: see pool_attributes.h.
  *
- * A pool that was told to reuse memory in another way than it does by itself is not served: those
+ * A pool that the program has set to reuse memory in another way than by default is not served: those
  * attributes forbid ways of reuse that the cache does not keep apart.
  *
  * Thread context: any. Signal context: passes through inside a hook.
@@ -39,22 +39,22 @@ static bool is_reuse(CUmemPool_attribute attribute)
 
 /* ---- what the driver has ---- */
 
-/* True: it could be told. */
+/* False: the driver did not answer. */
 static bool ask_reuse(struct pool *pool, CUmemoryPool handle)
 {
 	struct gm_relaxed relaxed = gm_relax();
-	bool changed = false, told = true;
+	bool changed = false, known = true;
 
-	for (size_t i = 0; told && i < sizeof(reuse) / sizeof(reuse[0]); i++) {
+	for (size_t i = 0; known && i < sizeof(reuse) / sizeof(reuse[0]); i++) {
 		int allowed = 0;
 
-		told = !GM_REAL(cuMemPoolGetAttribute)(handle, reuse[i], &allowed);
+		known = !GM_REAL(cuMemPoolGetAttribute)(handle, reuse[i], &allowed);
 		changed |= !allowed;
 	}
 	gm_unrelax(&relaxed);
-	if (told)
+	if (known)
 		pool->changed = changed;
-	return told;
+	return known;
 }
 
 static bool ask(struct pool *pool, CUdevice device)
@@ -150,7 +150,7 @@ static uint8_t domain_of(CUmemoryPool handle)
 }
 
 /* Bytes that the program has of it; *ret_high: at most. The driver's own part of the mark cannot
- * be told from our segments': it counts where it was looked, whenever the driver served some. */
+ * be told apart from our segments': it counts when it was read, which is whenever the driver served some. */
 static bool bytes_used(uint8_t domain, uint64_t *ret_used, uint64_t *ret_high)
 {
 	CUmemoryPool handle = (CUmemoryPool)pools[domain].handle;

@@ -1,6 +1,6 @@
 /*
  * pool_attributes.h - the devices' default pools while cuMemAllocAsync is served from the cache:
- * which of them may be, and what the program is told of them.
+ * which of them may be, and what the program reads of them.
  *
  * Our segments come from the same pool of the driver's: what is reserved, access and limits are its
  * own. What is used is ours to say: the driver's figure, with the segments' bytes replaced by the

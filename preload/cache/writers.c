@@ -33,7 +33,7 @@ static const struct library { const char *name, *what; bool asks; } libraries[] 
 
 static _Atomic(bool) any;
 static _Atomic(bool) suspects;		/* a library is loaded whose questions count */
-static _Atomic(const char *) met;		/* why, of a module met: not yet told */
+static _Atomic(const char *) met;		/* why, of a module met, and not yet said */
 static _Atomic(unsigned long long) loads;	/* the loader's count when it was looked */
 /* A bit for each number of a module. A module that is wrongly in the second can make a program read too
  * early. */
