@@ -142,18 +142,20 @@ static void write_and_read(const struct gm_value *root)
 	free(text);
 }
 
-static void read_snapshot(const struct gm_value *root, bool pickle)
+/* The tree is gone afterwards. */
+static void read_snapshot(struct input *in, const struct gm_value *root)
 {
 	struct gm_snapshot snapshot;
 	char error[256] = "";
 	bool torch = false;
-	int r = gm_snapshot_read(&snapshot, root, pickle, &torch, error, sizeof(error));
+	int r = gm_snapshot_read(&snapshot, in->values, root, in->pickle, &torch, error, sizeof(error));
 
 	insist(r == 0 || r == -ENOMEM || (r == -EBADMSG && error[0]), "an answer that is none");
 	if (!r && torch)
 		insist(!gm_torch_finish(&snapshot), "it could not be finished");
 	snapshots += torch;
 	gm_snapshot_free(&snapshot);
+	in->values = NULL;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -166,9 +168,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		refused++;
 	} else {
 		read_well++;
-		read_snapshot(root, in.pickle);
 		if (count(root, SMALL) < SMALL)
 			write_and_read(root);
+		read_snapshot(&in, root);
 	}
 	close_input(&in);
 	return 0;

@@ -55,7 +55,7 @@ static const char *mistaken(const struct gm_source *source)
 }
 
 /* The snapshot that the tree @root is, or what PyTorch said in it. */
-static int understand(const struct gm_value *root, bool pickle, struct gm_loaded *ret)
+static int understand(struct gm_values *values, const struct gm_value *root, bool pickle, struct gm_loaded *ret)
 {
 	bool torch = false;
 	int r;
@@ -63,9 +63,10 @@ static int understand(const struct gm_value *root, bool pickle, struct gm_loaded
 	if (ret->as_said && gm_torch_is(root)) {
 		ret->from = GM_LOADED_TORCH;
 		ret->torch = root;
+		ret->values = values;
 		return 0;
 	}
-	r = gm_snapshot_read(&ret->snapshot, root, pickle, &torch, ret->error, sizeof(ret->error));
+	r = gm_snapshot_read(&ret->snapshot, values, root, pickle, &torch, ret->error, sizeof(ret->error));
 	if (r || !torch)
 		return r;
 	ret->from = GM_LOADED_TORCH;
@@ -75,6 +76,7 @@ static int understand(const struct gm_value *root, bool pickle, struct gm_loaded
 static int parse(struct gm_source *source, struct gm_loaded *ret)
 {
 	const struct gm_value *root = NULL;
+	struct gm_values *values;
 	bool pickle;
 	int r;
 
@@ -84,20 +86,17 @@ static int parse(struct gm_source *source, struct gm_loaded *ret)
 			refuse(ret, "%s", gm_input_nothing(source->fd));
 	if (mistaken(source))
 		return refuse(ret, "%s", mistaken(source));
-	ret->values = gm_values_open();
-	if (!ret->values)
+	values = gm_values_open();
+	if (!values)
 		return -ENOMEM;
 	pickle = (unsigned char)source->bytes[0] == 0x80;
-	r = (pickle ? gm_pickle_read : gm_json_read)(ret->values, source, &root, ret->error, sizeof(ret->error));
-	if (r && source->error) {
+	r = (pickle ? gm_pickle_read : gm_json_read)(values, source, &root, ret->error, sizeof(ret->error));
+	if (!r)
+		return understand(values, root, pickle, ret);
+	gm_values_close(values);
+	if (source->error) {
 		ret->error[0] = '\0';
 		r = source->error;
-	}
-	if (!r)
-		r = understand(root, pickle, ret);
-	if (!ret->torch) {		/* the snapshot has all of it */
-		gm_values_close(ret->values);
-		ret->values = NULL;
 	}
 	return r;
 }

@@ -27,7 +27,6 @@ struct reading {
 	struct gm_table lines;		/* (that number, line) -> frame + 1 */
 	struct gm_table stacks;		/* the frames of a stack, as a text -> stack + 1 */
 	struct gm_table known;		/* a lasting frame, or list of them -> its number + 1 */
-	struct gm_table texts;		/* a text of the document -> the snapshot's */
 	json_t *annotations;		/* of PyTorch's */
 	const struct gm_value *version;	/* NULL: it does not say one */
 	bool has_format, is_ours, is_torch;
@@ -44,43 +43,18 @@ static void *widen(struct reading *r, void *list, size_t count, size_t *room, si
 	return moved;
 }
 
-/* A text of the document in the snapshot's memory. NULL: out of memory. */
-static const char *new_text(struct reading *r, const struct gm_value *value)
+/* The text that @value is, with no surrogates; "" when it is none. */
+static const char *text_in(const struct gm_value *value)
 {
-	const char *text;
-	char *copy;
-
-	if (!memchr(value->u.text, 0xed, value->count))		/* no surrogates */
-		return gm_values_string(r->to->texts, value->u.text, value->count);
-	copy = malloc(value->count);
-	if (!copy)
-		return NULL;
-	gm_value_repair(memcpy(copy, value->u.text, value->count), value->count);
-	text = gm_values_string(r->to->texts, copy, value->count);
-	free(copy);
-	return text;
-}
-
-/* The text that @value is; "" when it is none. */
-static const char *keep(struct reading *r, const struct gm_value *value)
-{
-	const char *text;
-
 	if (!value || value->type != GM_VALUE_TEXT)
 		return "";
-	text = (const char *)(uintptr_t)gm_table_get(&r->texts, (uint64_t)(uintptr_t)value, 0);
-	if (text)
-		return text;
-	text = new_text(r, value);
-	if (text && !gm_table_put(&r->texts, (uint64_t)(uintptr_t)value, 0, (uint64_t)(uintptr_t)text))
-		return text;
-	r->failed = true;
-	return "";
+	gm_value_repair((char *)(uintptr_t)value->u.text, value->count);
+	return value->u.text;
 }
 
-static const char *text_of(struct reading *r, const struct gm_value *dict, const char *key)
+static const char *text_of(const struct gm_value *dict, const char *key)
 {
-	return keep(r, gm_value_get(dict, key));
+	return text_in(gm_value_get(dict, key));
 }
 
 /* A list or a tuple, packed or not. */
@@ -141,7 +115,7 @@ static void add_nobody(struct reading *r)
 static uint64_t new_frame(struct reading *r, const struct gm_value *from)
 {
 	struct gm_snapshot_frame frame = {
-		.name = text_of(r, from, "name"), .file = text_of(r, from, "filename"),
+		.name = text_of(from, "name"), .file = text_of(from, "filename"),
 		.line = gm_value_number(from, "line"),
 	};
 	uint64_t a = (uint64_t)(uintptr_t)frame.name, b = (uint64_t)(uintptr_t)frame.file;
@@ -220,7 +194,7 @@ static void read_frames(struct reading *r, const struct gm_value *list)
 	for (size_t i = 0; i < list->count && !r->failed; i++) {
 		const struct gm_value *from = gm_value_at(list, i);
 		struct gm_snapshot_frame frame = {
-			.name = text_of(r, from, "name"), .file = text_of(r, from, "filename"),
+			.name = text_of(from, "name"), .file = text_of(from, "filename"),
 			.line = gm_value_number(from, "line"), .module = gm_value_number(from, "module"),
 			.offset = gm_value_number(from, "offset"),
 			.python = gm_value_get(from, "python") == gm_value_bool(true),
@@ -257,9 +231,9 @@ static struct gm_snapshot_block block_of(struct reading *r, const struct gm_valu
 		.address = address ? (uint64_t)gm_value_as_number(address) : next,
 		.size = gm_value_number(from, "size"),
 		.requested_size = requested ? gm_value_as_number(requested) : gm_value_number(from, "size"),
-		.state = text_of(r, from, "state"), .stack = stack_of(r, from),
+		.state = text_of(from, "state"), .stack = stack_of(r, from),
 		.time_us = gm_value_number(from, "time_us"), .thread = gm_value_number(from, "thread"),
-		.kind = kind ? keep(r, kind) : "device", .module = gm_value_number(from, "module"),
+		.kind = kind ? text_in(kind) : "device", .module = gm_value_number(from, "module"),
 		.freeing = gm_value_number(from, "freeing"), .untraced = gm_value_number(from, "untraced"),
 	};
 }
@@ -284,9 +258,9 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 		.allocated_size = gm_value_number(from, "allocated_size"),
 		.active_size = gm_value_number(from, "active_size"),
 		.requested_size = gm_value_number(from, "requested_size"),
-		.stream = gm_value_number(from, "stream"), .type = text_of(r, from, "segment_type"),
+		.stream = gm_value_number(from, "stream"), .type = text_of(from, "segment_type"),
 		.expandable = gm_value_number(from, "is_expandable"),
-		.kind = kind ? keep(r, kind) : "device", .module = gm_value_number(from, "module"),
+		.kind = kind ? text_in(kind) : "device", .module = gm_value_number(from, "module"),
 		.stack = stack_of(r, from), .time_us = gm_value_number(from, "time_us"),
 		.handle = gm_value_number(from, "handle"), .registered = gm_value_number(from, "registered"),
 		.unmapped = gm_value_number(from, "unmapped"),
@@ -350,8 +324,8 @@ static int64_t add_columns(struct reading *r, const struct gm_value *trace, int 
 		if (row)
 			*row = (struct gm_row){
 				.time_us = gm_value_int_at(columns[TIME], i), .device = device,
-				.action = keep(r, gm_value_at(columns[ACTION], i)),
-				.kind = keep(r, gm_value_at(columns[KIND], i)),
+				.action = text_in(gm_value_at(columns[ACTION], i)),
+				.kind = text_in(gm_value_at(columns[KIND], i)),
 				.address = (uint64_t)gm_value_int_at(columns[ADDR], i),
 				.size = gm_value_int_at(columns[SIZE], i),
 				.stream = gm_value_int_at(columns[STREAM], i),
@@ -375,7 +349,7 @@ static void add_annotation(struct reading *r, const char *name, const char *stag
 /* An event of PyTorch's. Of an oom it has what was free in the place of an address. */
 static void add_event(struct reading *r, const struct gm_value *event, int device)
 {
-	const char *action = text_of(r, event, "action");
+	const char *action = text_of(event, "action");
 	struct gm_row *row = add_row(r);
 
 	if (!row)
@@ -387,7 +361,7 @@ static void add_event(struct reading *r, const struct gm_value *event, int devic
 		.time_us = gm_value_number(event, "time_us"), .stack = stack_of(r, event),
 	};
 	if (!strcmp(action, "annotate"))
-		add_annotation(r, text_of(r, event, "user_metadata"), "MARK", device, row->time_us);
+		add_annotation(r, text_of(event, "user_metadata"), "MARK", device, row->time_us);
 }
 
 static void read_trace(struct reading *r, const struct gm_value *trace)
@@ -433,7 +407,7 @@ static bool read_list(struct reading *r, const char *name, const struct gm_value
 		else if (member == 2)
 			read_trace(r, from);
 		else
-			add_annotation(r, text_of(r, from, "name"), text_of(r, from, "stage"),
+			add_annotation(r, text_of(from, "name"), text_of(from, "stage"),
 				       gm_value_number(from, "device"), gm_value_number(from, "time_us"));
 	}
 	return true;
@@ -506,15 +480,15 @@ static int finish(struct reading *r)
 	return json_object_set(to->root, "annotations", r->annotations) ? -ENOMEM : 0;
 }
 
-int gm_snapshot_read(struct gm_snapshot *snapshot, const struct gm_value *root, bool pickle, bool *ret_torch,
-		     char *error, size_t room)
+int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_values *values, const struct gm_value *root,
+		     bool pickle, bool *ret_torch, char *error, size_t room)
 {
 	struct reading r = { .to = snapshot, .pickle = pickle, .annotations = json_array() };
 	uint32_t count = root->type == GM_VALUE_DICT ? root->count : 0;
 	int result;
 
-	*snapshot = (struct gm_snapshot){ .root = json_object(), .texts = gm_values_open() };
-	r.failed = !snapshot->root || !snapshot->texts || !r.annotations;
+	*snapshot = (struct gm_snapshot){ .root = json_object(), .texts = values };
+	r.failed = !snapshot->root || !r.annotations;
 	for (uint32_t i = 0; i < count && !r.failed; i += 2)
 		read_member(&r, root->u.items[i]->u.text, root->u.items[i + 1]);
 	*ret_torch = r.is_torch && !r.has_format;
@@ -527,7 +501,7 @@ int gm_snapshot_read(struct gm_snapshot *snapshot, const struct gm_value *root, 
 	gm_table_free(&r.lines);
 	gm_table_free(&r.stacks);
 	gm_table_free(&r.known);
-	gm_table_free(&r.texts);
+	gm_values_free_tree(values);
 	json_decref(r.annotations);
 	free(r.parts);
 	return result;

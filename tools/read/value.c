@@ -14,9 +14,13 @@ struct chunk { struct chunk *next; };
 
 struct entry { uint64_t hash; const struct gm_value *value; };
 
-struct gm_values {
+struct arena {
 	struct chunk *chunks;
 	char *at, *end;			/* free room in the newest chunk */
+};
+
+struct gm_values {
+	struct arena tree, texts;
 	struct entry *table;		/* texts, open addressing */
 	size_t entries, room;		/* room: a power of two, 0 before the first text */
 };
@@ -26,46 +30,58 @@ struct gm_values *gm_values_open(void)
 	return calloc(1, sizeof(struct gm_values));
 }
 
-void gm_values_close(struct gm_values *values)
+static void free_arena(struct arena *arena)
 {
 	struct chunk *next;
 
-	if (!values)
-		return;
-	for (struct chunk *chunk = values->chunks; chunk; chunk = next) {
+	for (struct chunk *chunk = arena->chunks; chunk; chunk = next) {
 		next = chunk->next;
 		free(chunk);
 	}
+	*arena = (struct arena){ .chunks = NULL };
+}
+
+void gm_values_free_tree(struct gm_values *values)
+{
+	free_arena(&values->tree);
+}
+
+void gm_values_close(struct gm_values *values)
+{
+	if (!values)
+		return;
+	free_arena(&values->tree);
+	free_arena(&values->texts);
 	free(values->table);
 	free(values);
 }
 
-static void *take(struct gm_values *values, size_t bytes)
+static void *take(struct arena *arena, size_t bytes)
 {
 	size_t chunk = CHUNK;
 	struct chunk *new;
 	void *at;
 
 	bytes = (bytes + 7) & ~(size_t)7;
-	if (bytes > (size_t)(values->end - values->at)) {
+	if (bytes > (size_t)(arena->end - arena->at)) {
 		if (bytes > chunk - sizeof(*new))
 			chunk = bytes + sizeof(*new);
 		new = malloc(chunk);
 		if (!new)
 			return NULL;
-		new->next = values->chunks;
-		values->chunks = new;
-		values->at = (char *)(new + 1);
-		values->end = (char *)new + chunk;
+		new->next = arena->chunks;
+		arena->chunks = new;
+		arena->at = (char *)(new + 1);
+		arena->end = (char *)new + chunk;
 	}
-	at = values->at;
-	values->at += bytes;
+	at = arena->at;
+	arena->at += bytes;
 	return at;
 }
 
 static struct gm_value *scalar(struct gm_values *values, enum gm_value_type type)
 {
-	struct gm_value *value = take(values, sizeof(*value));
+	struct gm_value *value = take(&values->tree, sizeof(*value));
 
 	if (value)
 		*value = (struct gm_value){ .type = (uint8_t)type };
@@ -179,14 +195,13 @@ const struct gm_value *gm_value_text(struct gm_values *values, const char *text,
 		    !memcmp(entry->value->u.text, text, bytes))
 			return entry->value;
 	}
-	value = scalar(values, GM_VALUE_TEXT);
-	copy = value ? take(values, bytes + 1) : NULL;
+	value = take(&values->texts, sizeof(*value));
+	copy = value ? take(&values->texts, bytes + 1) : NULL;
 	if (!copy)
 		return NULL;
 	memcpy(copy, text, bytes);
 	copy[bytes] = '\0';
-	value->u.text = copy;
-	value->count = (uint32_t)bytes;
+	*value = (struct gm_value){ .type = GM_VALUE_TEXT, .count = (uint32_t)bytes, .u.text = copy };
 	*entry = (struct entry){ hash, value };
 	values->entries++;
 	return value;
@@ -223,6 +238,8 @@ bool gm_value_is_text(const unsigned char *bytes, size_t count)
 
 void gm_value_repair(char *text, size_t bytes)
 {
+	if (!memchr(text, 0xed, bytes))
+		return;
 	for (size_t i = 0; i + 2 < bytes; i++)
 		if ((unsigned char)text[i] == 0xed && (unsigned char)text[i + 1] >= 0xa0)
 			memcpy(text + i, "\xef\xbf\xbd", 3);
@@ -233,7 +250,7 @@ void gm_value_repair(char *text, size_t bytes)
 const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
 {
 	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS) : NULL;
-	int64_t *copy = value ? take(values, count * sizeof(*copy)) : NULL;
+	int64_t *copy = value ? take(&values->tree, count * sizeof(*copy)) : NULL;
 
 	if (!copy)
 		return NULL;
@@ -268,7 +285,7 @@ int gm_value_append(struct gm_values *values, struct gm_value *to,
 	if (needed > room_of(to)) {
 		uint8_t log2 = to->count ? 63 - (uint8_t)__builtin_clzll(2 * needed) : 0;
 		size_t room = log2 ? (size_t)1 << log2 : needed;
-		const struct gm_value **larger = take(values, room * sizeof(*larger));
+		const struct gm_value **larger = take(&values->tree, room * sizeof(*larger));
 
 		if (!larger)
 			return -ENOMEM;

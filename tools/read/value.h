@@ -41,6 +41,9 @@ struct gm_values;
 struct gm_values *gm_values_open(void);
 void gm_values_close(struct gm_values *values);
 
+/* Free all of it but the texts. */
+void gm_values_free_tree(struct gm_values *values);
+
 /* Each returns NULL when memory is at its end. */
 const struct gm_value *gm_value_null(void);
 const struct gm_value *gm_value_bool(bool truth);

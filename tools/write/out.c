@@ -55,26 +55,30 @@ void gm_out_format(struct gm_out *out, const char *format, ...)
 	gm_out_put(out, text, length < (int)sizeof(text) ? (size_t)length : sizeof(text) - 1);
 }
 
-/* printf takes five times as long, and an event has nine of them. */
-static void put_digits(struct gm_out *out, uint64_t word, bool negative)
+size_t gm_out_digits(char digits[GM_DIGITS], uint64_t word, bool negative)
 {
-	char room[24];
-	size_t at = sizeof(room);
+	size_t at = GM_DIGITS;
 
 	do
-		room[--at] = (char)('0' + word % 10);
+		digits[--at] = (char)('0' + word % 10);
 	while (word /= 10);
 	if (negative)
-		room[--at] = '-';
-	gm_out_put(out, room + at, sizeof(room) - at);
+		digits[--at] = '-';
+	return at;
 }
 
 void gm_out_number(struct gm_out *out, int64_t number)
 {
-	put_digits(out, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+	char digits[GM_DIGITS];
+	size_t at = gm_out_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+
+	gm_out_put(out, digits + at, GM_DIGITS - at);
 }
 
 void gm_out_word(struct gm_out *out, uint64_t word)
 {
-	put_digits(out, word, false);
+	char digits[GM_DIGITS];
+	size_t at = gm_out_digits(digits, word, false);
+
+	gm_out_put(out, digits + at, GM_DIGITS - at);
 }

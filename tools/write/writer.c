@@ -17,16 +17,12 @@
 
 #define DEPTH 80
 #define BATCH 1000u			/* PyTorch's viewer makes a batch the arguments of one call */
-#define RECENT 256u			/* a power of two */
 #define JSON_MOST (UINT64_C(1) << 33)	/* bytes */
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of frames that are kept */
 #define LENGTH_BITS 24			/* of the place and the length of kept frames */
 #define LENGTH_MOST (((size_t)1 << LENGTH_BITS) - 1)
 
 struct level { enum gm_writer_type type; uint64_t items; };	/* of a pickle: since the last mark */
-
-/* A text that was written lately lies where it lay, most often: it is that one if it is equal, too. */
-struct recent { const struct gm_value *text; uint32_t number; };
 
 struct gm_writer {
 	struct gm_out out;
@@ -39,7 +35,6 @@ struct gm_writer {
 	/* a pickle */
 	struct gm_values *texts;
 	uint32_t memoised;
-	struct recent recent[RECENT];
 	/* JSON */
 	uint64_t written;		/* bytes */
 	char *kept;
@@ -297,15 +292,10 @@ static void put_long(struct gm_writer *w, uint64_t word, bool negative)
 
 static void put_digits(struct gm_writer *w, uint64_t word, bool negative)
 {
-	char room[24];
-	size_t at = sizeof(room);
+	char digits[GM_DIGITS];
+	size_t at = gm_out_digits(digits, word, negative);
 
-	do
-		room[--at] = (char)('0' + word % 10);
-	while (word /= 10);
-	if (negative)
-		room[--at] = '-';
-	put(w, room + at, sizeof(room) - at);
+	put(w, digits + at, GM_DIGITS - at);
 }
 
 void gm_writer_int(struct gm_writer *w, int64_t integer)
@@ -429,22 +419,15 @@ static void put_quoted(struct gm_writer *w, const char *text, size_t bytes)
 /* As its number, once it has one. */
 static void put_memoised(struct gm_writer *w, const char *text, size_t bytes)
 {
-	struct recent *recent = &w->recent[((uintptr_t)text >> 3 ^ (uintptr_t)text) & (RECENT - 1)];
-	const struct gm_value *one;
+	const struct gm_value *one = gm_value_text(w->texts, text, bytes);
 	uint64_t number;
 
-	if (recent->text && recent->text->count == bytes && !memcmp(recent->text->u.text, text, bytes)) {
-		put_number(w, recent->number);
-		return;
-	}
-	one = gm_value_text(w->texts, text, bytes);
 	if (!one) {
 		w->error = -ENOMEM;
 		return;
 	}
 	number = gm_table_get(&w->known, (uint64_t)(uintptr_t)one, 0);
 	if (number) {
-		*recent = (struct recent){ one, (uint32_t)(number - 1) };
 		put_number(w, number - 1);
 		return;
 	}
