@@ -185,10 +185,8 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 		const struct gm_life *life = &lives->list[i];
 
 		if (life->born == GM_LIFE_BEFORE && life->device == history->device &&
-		    strcmp(life->kind, "ipc") && life->size > 0) {
+		    strcmp(life->kind, "ipc") && life->size > 0)
 			add_birth(trace, life, 0, i);
-			history->before++;
-		}
 	}
 	for (size_t row = 0; !r && row < lives->row_count; row++) {
 		if (died[row])

@@ -10,7 +10,6 @@
 struct gm_history {
 	struct gm_trace trace;		/* @conf: the settings in force, "" unknown */
 	int device;
-	uint64_t before;		/* allocations that are older than the history */
 	int64_t dropped;		/* events that the history has lost */
 	int64_t total_bytes;		/* of the device, 0 unknown */
 	int64_t others_bytes;		/* that nobody recorded: contexts, other processes */

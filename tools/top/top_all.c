@@ -38,9 +38,12 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 	if (!larger)
 		goto out_close;
 	top->list = larger;
-	process = gm_top_open(pid, attached.fd);
+	process = calloc(1, sizeof(*process));
 	if (!process)
 		goto out_close;
+	process->pid = pid;
+	process->fd = attached.fd;
+	process->rank = -1;
 	top->list[top->count++] = process;
 	return 0;
 

@@ -88,7 +88,7 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
-static int convert_once(const struct job *job)
+static int convert(const struct job *job)
 {
 	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
 	bool as_said = job->format->write == gm_convert_pickle || job->format->write == gm_convert_torch_json;
@@ -96,6 +96,11 @@ static int convert_once(const struct job *job)
 	struct gm_loaded loaded;
 	int status;
 
+	if (job->format->write == gm_convert_pickle && isatty(STDOUT_FILENO) &&
+	    (!job->output || !strcmp(job->output, "-"))) {
+		fputs("gpumem convert: a pickle is not for a terminal: name a file with -o\n", stderr);
+		return GM_EXIT_USAGE;
+	}
 	if (as_said ? gm_load_as_said(job->input, &loaded) :
 	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
@@ -278,16 +283,6 @@ static int textfiles(const struct job *job, char **inputs, int count)
 		free(watching.list[i].input);
 	free(watching.list);
 	return watching.failed ? GM_EXIT_FAILED : status;
-}
-
-static int convert(const struct job *job)
-{
-	if (!strcmp(job->format->name, "pickle") && isatty(STDOUT_FILENO) &&
-	    (!job->output || !strcmp(job->output, "-"))) {
-		fputs("gpumem convert: a pickle is not for a terminal: name a file with -o\n", stderr);
-		return GM_EXIT_USAGE;
-	}
-	return convert_once(job);
 }
 
 /* What does not go together. NULL: it does. */

@@ -17,6 +17,7 @@
 #include "tools/verbs/opened.h"
 #include "tools/verbs/verbs.h"
 #include "tools/write/csv.h"
+#include "tools/write/writer.h"
 
 enum format { GM_EVENTS_TABLE, GM_EVENTS_CSV, GM_EVENTS_JSONL };
 
@@ -33,7 +34,7 @@ struct filter {
 	const char *actions, *kinds, *module, *device, *stack;
 	uint64_t min_size, max_size, address;
 	int64_t stream;
-	bool has_address, has_stream, has_since, has_until;
+	const char *address_text, *stream_text, *since_text, *until_text;	/* NULL: they do not count */
 	double since, until;
 	int64_t since_us, until_us;
 	size_t last;
@@ -70,17 +71,17 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 	/* An annotation's size is the number of its range. */
 	if (size < 0 || (uint64_t)size < filter->min_size || (uint64_t)size > filter->max_size)
 		return false;
-	if ((filter->has_stream && row->stream != filter->stream) ||
+	if ((filter->stream_text && row->stream != filter->stream) ||
 	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stacks.count ||
 			       !filter->found[row->stack])))
 		return false;
 	/* An oom has the device's free bytes in place of an address. */
-	if (filter->has_address && (note || !strcmp(row->action, "oom") || filter->address < row->address ||
+	if (filter->address_text && (note || !strcmp(row->action, "oom") || filter->address < row->address ||
 				    (filter->address - row->address >= (uint64_t)size &&
 				     filter->address != row->address)))
 		return false;
-	if ((filter->has_since && row->time_us < filter->since_us) ||
-	    (filter->has_until && row->time_us > filter->until_us))
+	if ((filter->since_text && row->time_us < filter->since_us) ||
+	    (filter->until_text && row->time_us > filter->until_us))
 		return false;
 	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
 }
@@ -145,101 +146,71 @@ static int print_csv(const struct events *events)
 	return r;
 }
 
-/* @name and the quoted text. */
-static void put_json_text(struct gm_out *out, const char *name, const char *text)
-{
-	char *quoted = NULL;
-	json_t *string;
-	size_t bytes;
-	FILE *to;
-
-	gm_out_text(out, name);
-	/* Letters that begin with the last three may be such as a terminal obeys: see gm_show_control. */
-	if (!text[strcspn(text, "\"\\\1\2\3\4\5\6\a\b\t\n\v\f\r\16\17\20\21\22\23\24\25\26\27\30\31\32"
-			     "\33\34\35\36\37\177\302\330\342")]) {
-		gm_out_text(out, "\"");
-		gm_out_text(out, text);
-		gm_out_text(out, "\"");
-		return;
-	}
-	string = json_string(text);
-	to = open_memstream(&quoted, &bytes);
-	if (to && string)
-		gm_show_json(to, string, JSON_ENCODE_ANY);
-	if (!to || fclose(to) || !string)
-		out->error = -ENOMEM;
-	else
-		gm_out_text(out, quoted);
-	free(quoted);
-	json_decref(string);
-}
-
-static void put_json_number(struct gm_out *out, const char *name, int64_t number)
-{
-	gm_out_text(out, name);
-	gm_out_number(out, number);
-}
-
-static void put_json_annotation(struct gm_out *out, const json_t *annotation)
-{
-	put_json_text(out, ",\"stage\":", gm_json_text(annotation, "stage"));
-	put_json_text(out, ",\"name\":", gm_json_text(annotation, "name"));
-	if (json_is_string(json_object_get(annotation, "domain")))
-		put_json_text(out, ",\"domain\":", gm_json_text(annotation, "domain"));
-	else
-		gm_out_text(out, ",\"domain\":null");
-}
-
 /* A list of objects, innermost frame first. */
-static void put_json_frames(struct gm_out *out, const struct gm_stacks *stacks, int64_t stack)
+static void put_json_frames(struct gm_writer *w, const struct gm_stacks *stacks, int64_t stack)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, stack, &count);
 
-	gm_out_text(out, ",\"frames\":[");
+	gm_writer_string(w, "frames");
+	if (count && gm_writer_again(w, (uint64_t)stack + 1, true))
+		return;
+	gm_writer_begin(w, GM_WRITER_LIST);
 	for (size_t i = 0; i < count; i++) {
 		const struct gm_frame *frame = &stacks->frames[ids[i]];
 
-		put_json_text(out, i ? ",{\"name\":" : "{\"name\":", frame->name);
-		put_json_text(out, ",\"file\":", frame->file);
-		put_json_number(out, ",\"line\":", frame->line);
-		put_json_text(out, ",\"module\":", frame->module);
-		gm_out_text(out, "}");
+		gm_writer_begin(w, GM_WRITER_DICT);
+		gm_writer_put_string(w, "name", frame->name);
+		gm_writer_put_string(w, "file", frame->file);
+		gm_writer_put_int(w, "line", frame->line);
+		gm_writer_put_string(w, "module", frame->module);
+		gm_writer_end(w);
 	}
-	gm_out_text(out, "]");
+	gm_writer_end(w);
 }
 
-static void put_jsonl(struct gm_out *out, const struct events *events, const struct gm_row *row)
+static void put_jsonl(struct gm_writer *w, const struct events *events, const struct gm_row *row)
 {
 	const json_t *root = events->root, *annotation = gm_row_annotation(root, row);
 
-	put_json_number(out, "{\"time_us\":", row->time_us);
-	put_json_text(out, ",\"action\":", row->action);
-	put_json_number(out, ",\"addr\":", (int64_t)row->address);
-	put_json_number(out, ",\"size\":", row->size);
-	put_json_number(out, ",\"stream\":", row->stream);
-	put_json_text(out, ",\"kind\":", row->kind);
-	put_json_number(out, ",\"thread\":", row->thread);
-	put_json_number(out, ",\"stack\":", row->stack);
-	put_json_text(out, ",\"module\":", gm_show_module_path(root, row->module));
+	gm_writer_begin(w, GM_WRITER_DICT);
+	gm_writer_put_int(w, "time_us", row->time_us);
+	gm_writer_put_string(w, "action", row->action);
+	gm_writer_put_int(w, "addr", (int64_t)row->address);
+	gm_writer_put_int(w, "size", row->size);
+	gm_writer_put_int(w, "stream", row->stream);
+	gm_writer_put_string(w, "kind", row->kind);
+	gm_writer_put_int(w, "thread", row->thread);
+	gm_writer_put_int(w, "stack", row->stack);
+	gm_writer_put_string(w, "module", gm_show_module_path(root, row->module));
+	gm_writer_string(w, "device");
 	if (row->device == GM_ROW_HOST)
-		gm_out_text(out, ",\"device\":null");
+		gm_writer_null(w);
 	else
-		put_json_number(out, ",\"device\":", row->device);
-	if (annotation)
-		put_json_annotation(out, annotation);
+		gm_writer_int(w, row->device);
+	if (annotation) {
+		gm_writer_put_string(w, "stage", gm_json_text(annotation, "stage"));
+		gm_writer_put_string(w, "name", gm_json_text(annotation, "name"));
+		gm_writer_string(w, "domain");
+		if (json_is_string(json_object_get(annotation, "domain")))
+			gm_writer_string(w, gm_json_text(annotation, "domain"));
+		else
+			gm_writer_null(w);
+	}
 	if (events->stacks)
-		put_json_frames(out, events->stacks, row->stack);
-	gm_out_text(out, "}\n");
+		put_json_frames(w, events->stacks, row->stack);
+	gm_writer_end(w);
 }
 
 static int print_jsonl(const struct events *events)
 {
-	struct gm_out out = gm_out_to(stdout);
+	struct gm_writer *writer = events->count ? gm_writer_json(stdout) : NULL;
 
-	for (size_t i = 0; i < events->count && !out.error; i++)
-		put_jsonl(&out, events, &events->rows[i]);
-	return gm_out_end(&out);
+	if (!writer)
+		return events->count ? -ENOMEM : 0;
+	for (size_t i = 0; i < events->count; i++)
+		put_jsonl(writer, events, &events->rows[i]);
+	return gm_writer_close(writer);
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */
@@ -443,9 +414,6 @@ static int print_events(const char *word, struct filter *filter, enum format for
 	return gm_show_end("events", GM_EXIT_OK);
 }
 
-/* What is more than a word or a size. */
-struct texts { const char *stream, *address, *since, *until; };
-
 static int take_number(const char *option, const char *text, int base, const char *why, uint64_t *ret)
 {
 	char *end;
@@ -465,45 +433,42 @@ static int take_time(const char *option, const char *text, double *ret)
 	return gm_argument_wrong("events", option, text, "not a time");
 }
 
-static int take_texts(const struct texts *texts, struct filter *filter)
+/* What is more than a word or a size. */
+static int take_texts(struct filter *filter)
 {
 	uint64_t stream = 0;
 	int status = 0;
 
-	filter->has_stream = texts->stream;
-	filter->has_address = texts->address;
-	filter->has_since = texts->since;
-	filter->has_until = texts->until;
-	if (texts->stream)
-		status = take_number("stream", texts->stream, 0, "not a number, as 0 or 0x55d1c0de", &stream);
+	if (filter->stream_text)
+		status = take_number("stream", filter->stream_text, 0, "not a number, as 0 or 0x55d1c0de", &stream);
 	filter->stream = (int64_t)stream;
-	if (!status && texts->address)
-		status = take_number("address", texts->address, 16, "not a hexadecimal number", &filter->address);
-	if (!status && texts->since)
-		status = take_time("since", texts->since, &filter->since);
-	if (!status && texts->until)
-		status = take_time("until", texts->until, &filter->until);
+	if (!status && filter->address_text)
+		status = take_number("address", filter->address_text, 16, "not a hexadecimal number",
+				     &filter->address);
+	if (!status && filter->since_text)
+		status = take_time("since", filter->since_text, &filter->since);
+	if (!status && filter->until_text)
+		status = take_time("until", filter->until_text, &filter->until);
 	return status;
 }
 
 int gm_verb_events(int argc, char **argv)
 {
 	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
-	struct texts texts = { NULL, NULL, NULL, NULL };
 	bool csv = false, jsonl = false;
 	const struct gm_argument arguments[] = {
 		{ "action", GM_ARG_WORDS, &filter.actions }, { "kind", GM_ARG_WORDS, &filter.kinds },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &filter.device }, { "module", GM_ARG_TEXT, &filter.module },
 		{ "min-size", GM_ARG_SIZE, &filter.min_size }, { "max-size", GM_ARG_SIZE, &filter.max_size },
-		{ "stream", GM_ARG_TEXT, &texts.stream }, { "stack", GM_ARG_TEXT, &filter.stack },
-		{ "address", GM_ARG_TEXT, &texts.address }, { "since", GM_ARG_TEXT, &texts.since },
-		{ "until", GM_ARG_TEXT, &texts.until }, { "last", GM_ARG_COUNT, &filter.last },
+		{ "stream", GM_ARG_TEXT, &filter.stream_text }, { "stack", GM_ARG_TEXT, &filter.stack },
+		{ "address", GM_ARG_TEXT, &filter.address_text }, { "since", GM_ARG_TEXT, &filter.since_text },
+		{ "until", GM_ARG_TEXT, &filter.until_text }, { "last", GM_ARG_COUNT, &filter.last },
 		{ "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
 		{ "jsonl", GM_ARG_FLAG, &jsonl }, { "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
-	if (status < 0 && take_texts(&texts, &filter))
+	if (status < 0 && take_texts(&filter))
 		status = GM_EXIT_USAGE;
 	if (status >= 0)
 		return status;

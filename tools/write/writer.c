@@ -144,8 +144,15 @@ static bool before(struct gm_writer *w)
 	struct level *level = &w->levels[w->depth];
 	bool dict = level->type == GM_WRITER_DICT;
 
-	if (w->error || !w->depth)
+	if (w->error)
+		return false;
+	if (!w->depth) {
+		if (!w->pickle && w->written) {
+			put(w, "\n", 1);
+			w->written = 0;
+		}
 		return !w->error;
+	}
 	if (!w->pickle) {
 		if (level->items++)
 			put(w, dict && level->items % 2 == 0 ? ":" : ",", 1);

@@ -21,14 +21,14 @@ struct gm_writer;
 struct gm_writer *gm_writer_pickle(FILE *out);
 struct gm_writer *gm_writer_json(FILE *out);
 
-/* How many bytes have been written; of JSON alone. */
+/* How many bytes of this document have been written; of JSON alone. */
 uint64_t gm_writer_bytes(const struct gm_writer *writer);
 
 /* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.h), or the error of a
  * write. */
 int gm_writer_close(struct gm_writer *writer);
 
-/* In a dict, names (texts) and values come in turn. */
+/* In a dict, names (texts) and values come in turn. Several documents of JSON are lines. */
 void gm_writer_begin(struct gm_writer *writer, enum gm_writer_type type);
 void gm_writer_end(struct gm_writer *writer);
 void gm_writer_null(struct gm_writer *writer);
