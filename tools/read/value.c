@@ -354,17 +354,15 @@ int64_t gm_value_of_real(double real)
 	return real >= 0x1p63 ? INT64_MAX : real < -0x1p63 ? INT64_MIN : (int64_t)real;
 }
 
-static int64_t number(const struct gm_value *value)
-{
-	return value->type == GM_VALUE_INT || value->type == GM_VALUE_UINT ? value->u.integer :
-	       value->type == GM_VALUE_REAL ? gm_value_of_real(value->u.real) : 0;
-}
-
 int64_t gm_value_as_number(const struct gm_value *value)
 {
-	if (!value)
-		return 0;
-	return value->type == GM_VALUE_BOOL ? value->u.integer : number(value);
+	switch (value ? (enum gm_value_type)value->type : GM_VALUE_NULL) {
+	case GM_VALUE_BOOL:
+	case GM_VALUE_INT:
+	case GM_VALUE_UINT:	return value->u.integer;
+	case GM_VALUE_REAL:	return gm_value_of_real(value->u.real);
+	default:		return 0;
+	}
 }
 
 int64_t gm_value_number(const struct gm_value *dict, const char *key)
@@ -391,7 +389,7 @@ int64_t gm_value_int_at(const struct gm_value *list, size_t i)
 {
 	if (i >= gm_value_length(list))
 		return 0;
-	return list->type == GM_VALUE_NUMBERS ? list->u.numbers[i] : number(list->u.items[i]);
+	return list->type == GM_VALUE_NUMBERS ? list->u.numbers[i] : gm_value_as_number(list->u.items[i]);
 }
 
 const struct gm_value *gm_value_at(const struct gm_value *list, size_t i)

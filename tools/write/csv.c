@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/show/show.h"
+#include "tools/write/convert.h"
 
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
 
@@ -158,4 +159,51 @@ void gm_csv_stack(struct gm_csv_stacks *of, struct gm_out *out, int64_t stack)
 		gm_out_text(out, of->cells[stack]);
 	else
 		put_stack(out, of->stacks, ids, count);
+}
+
+/* ---- for gpumem convert ----------------------------------------------------------------------- */
+
+static void put_event(struct gm_out *out, const json_t *root, struct gm_csv_stacks *stacks,
+		    const struct gm_row *row)
+{
+	gm_csv_begin_row(out, row);
+	gm_csv_quoted(out, gm_show_module_path(root, row->module));
+	gm_out_text(out, ",");
+	gm_csv_stack(stacks, out, row->stack);
+	gm_out_text(out, ",");
+	gm_csv_annotation(out, root, row);
+	gm_out_text(out, "\n");
+}
+
+static int put_events(FILE *file, const struct gm_snapshot *snapshot, const struct gm_stacks *stacks)
+{
+	struct gm_out out = gm_out_to(file);
+	struct gm_csv_stacks cells;
+	int r;
+
+	if (gm_csv_stacks_open(&cells, stacks))
+		return -ENOMEM;
+	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,module,stack,"
+		    GM_CSV_ANNOTATION "\n");
+	for (size_t i = 0; i < snapshot->row_count && !out.error; i++)
+		put_event(&out, snapshot->root, &cells, &snapshot->rows[i]);
+	r = gm_out_end(&out);
+	gm_csv_stacks_close(&cells);
+	return r;
+}
+
+int gm_convert_csv(FILE *out, struct gm_loaded *loaded, char note[256])
+{
+	struct gm_snapshot *snapshot = &loaded->snapshot;
+	struct gm_stacks stacks;
+	int r = gm_snapshot_annotate(snapshot);
+
+	if (!r && !snapshot->row_count)
+		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
+	r = r ? r : gm_stacks_open(&stacks, snapshot);
+	if (r)
+		return r;
+	r = put_events(out, snapshot, &stacks);
+	gm_stacks_close(&stacks);
+	return r;
 }
