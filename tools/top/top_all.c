@@ -38,12 +38,9 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 	if (!larger)
 		goto out_close;
 	top->list = larger;
-	process = calloc(1, sizeof(*process));
+	process = gm_top_open(pid, attached.fd);
 	if (!process)
 		goto out_close;
-	process->pid = pid;
-	process->fd = attached.fd;
-	process->rank = -1;
 	top->list[top->count++] = process;
 	return 0;
 

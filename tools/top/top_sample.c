@@ -34,6 +34,18 @@ static void add(int64_t *to, int64_t value)
 
 static size_t all_stacks, frame_bytes;
 
+struct gm_top_process *gm_top_open(int64_t pid, int fd)
+{
+	struct gm_top_process *process = calloc(1, sizeof(*process));
+
+	if (!process)
+		return NULL;
+	process->pid = pid;
+	process->fd = fd;
+	process->rank = -1;
+	return process;
+}
+
 void gm_top_rows_free(struct gm_top_rows *rows)
 {
 	free(rows->list);
