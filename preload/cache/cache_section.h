@@ -30,7 +30,7 @@ static inline void gm_section_make(struct gm_section *section, bool moves_nothin
 static inline __attribute__((always_inline)) int
 gm_section_enter(struct gm_cache_heap *heap, struct gm_section *section, uint64_t op)
 {
-	int r = gm_change_enter_fast(&section->change, heap->domain, op);
+	int r = gm_change_enter(&section->change, heap->domain, op);
 
 	section->held = false;
 	if (gm_unlikely(r < 0))

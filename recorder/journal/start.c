@@ -124,14 +124,10 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	init_locks();
 	gm_history_begin(header, config);
 	gm_annotations_begin(header->history_events);
-	gm_threads_begin();
+	gm_rec.slots_used = 1;			/* slot 0 */
 	gm_set(&gm_rec.caches, NULL);
 	r = gm_chunks_begin(map->plan.chunks);
-	if (r == 0)
-		r = gm_intern_begin();
-	if (r < 0)
-		return r;
-	return 0;
+	return r < 0 ? r : gm_intern_begin();
 }
 
 /* Try one place. 0: gm_rec is ready, but for its header. */
@@ -325,17 +321,12 @@ void gm_recorder_review_if_due(void)
 	}
 }
 
-static uint32_t slots_used(void)
-{
-	return gm_get_acquire(&gm_rec.slots_used);
-}
-
-/* Shards are made under a domain's lock: there are no others while all are held. */
+/* Thread caches are made under a domain's lock: there are no others while all are held. */
 static bool hold_slots(uint64_t limit_ns, uint64_t patience, struct gm_held *held)
 {
 	bool all = true;
 
-	for (uint32_t i = 1; i < slots_used(); i++) {
+	for (uint32_t i = 1; i < gm_get_acquire(&gm_rec.slots_used); i++) {
 		if (!gm_get_acquire(&gm_rec.slots[i].tcaches))
 			continue;
 		if (gm_slot_hold(&gm_rec.slots[i], patience)) {
@@ -367,7 +358,7 @@ bool gm_recorder_lock_all(uint64_t limit_ns, struct gm_held *ret_held)
 
 void gm_recorder_unlock_all(const struct gm_held *held)
 {
-	for (uint32_t i = slots_used(); i-- > 1;)
+	for (uint32_t i = gm_get_acquire(&gm_rec.slots_used); i-- > 1;)
 		if (held->slots[i / 64] >> i % 64 & 1)
 			gm_set_release(&gm_rec.slots[i].tcache_owner, GM_TCACHE_NOBODY);
 	for (uint32_t d = GM_DOMAINS; d-- > 0;)

@@ -37,29 +37,6 @@ static inline void gm_change_leave(struct gm_change *change)
 	gm_writer_leave(&change->writer);
 }
 
-/* gm_change_enter, inlined where nothing is in its way: @domain is one. */
-static inline __attribute__((always_inline)) int
-gm_change_enter_fast(struct gm_change *change, uint8_t domain, uint64_t op)
-{
-	struct gm_domain_state *state = &gm_rec.domain[domain];
-	struct gm_slot *slot = gm_tls.slot;
-
-	if (gm_unlikely(!gm_header_get() || !slot || gm_get(&state->stuck) || !gm_slot_enter(slot)))
-		return gm_change_enter(change, domain, op);
-	if (gm_unlikely(!gm_lock_grab(&state->lock))) {
-		gm_set_release(&slot->busy, 0);
-		return gm_change_enter(change, domain, op);
-	}
-	gm_lock_rank_taken(&state->lock, true);
-	change->writer.slot = slot;
-	change->writer.nested = false;
-	change->number = domain;
-	change->domain = &gm_rec.domains[domain];
-	change->counts = &change->domain->counts;
-	change->op = gm_likely(op) ? op : gm_writer_op(&change->writer);
-	return 0;
-}
-
 /* Begin a transaction. Every one has a number of its own: if this thread's last one had the
  * change's, a new one is taken. */
 static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)

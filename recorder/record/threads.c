@@ -26,11 +26,6 @@
 
 __thread struct gm_thread_local gm_tls;
 
-void gm_threads_begin(void)
-{
-	gm_rec.slots_used = 1;		/* slot 0 */
-}
-
 static bool is_dead(uint32_t tid)
 {
 	return gm_syscall(SYS_tgkill, getpid(), (long)tid, 0, 0, 0, 0) == -ESRCH;

@@ -91,9 +91,6 @@ static inline uint32_t gm_writer_tid(const struct gm_writer *writer)
 	return (uint32_t)gm_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }
 
-/* Set the slots up for a new journal. */
-void gm_threads_begin(void);
-
 /* Give back the slots and close the chunks of threads that have ended. Bounded; takes the journal
  * lock. */
 void gm_threads_sweep(void);
