@@ -8,7 +8,7 @@
  * A heap knows no CUDA: segments come from a backend; records come from the owner of the tables;
  * every store to a record goes through gm_undo. Nothing here takes a lock, calls malloc or waits.
  *
- * Context: the caller holds the lock of the domain for every function, but gm_heap_alloc, gm_heap_empty and
+ * Context: the caller holds the lock of the domain for every function, but gm_heap_alloc and
  * gm_heap_release give it up (ops->unlock) while they call the backend.
  */
 #ifndef GM_ALLOCATOR_HEAP_H
@@ -192,17 +192,11 @@ static inline void gm_heap_detach(struct gm_heap *heap, uint32_t block)
 	heap->class->detach(heap, block);
 }
 
-/* Give every segment that is wholly free back to the driver, after ops->synchronize (empty_cache). Returns 0
- * or -ETIMEDOUT as gm_heap_alloc, and how many bytes that were. */
-static inline int gm_heap_empty(struct gm_heap *heap, uint64_t *ret_bytes)
+/* Give every segment that is wholly free back to the driver; with @synchronize after ops->synchronize, as
+ * empty_cache does. Returns 0 or -ETIMEDOUT as gm_heap_alloc, and how many bytes that were. */
+static inline int gm_heap_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes)
 {
-	return heap->class->release(heap, true, ret_bytes);
-}
-
-/* The same without ops->synchronize. */
-static inline int gm_heap_release(struct gm_heap *heap, uint64_t *ret_bytes)
-{
-	return heap->class->release(heap, false, ret_bytes);
+	return heap->class->release(heap, synchronize, ret_bytes);
 }
 
 /* Bytes of the largest free block. */

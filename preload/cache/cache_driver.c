@@ -12,8 +12,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
@@ -21,6 +19,7 @@
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/cache/writers.h"
+#include "allocator/map.h"
 #include "allocator/page_map.h"
 #include "preload/cache/thread_cache.h"
 
@@ -240,13 +239,8 @@ static struct gm_cache_heap *find(uint32_t context, uint8_t domain)
 
 static void *pages(void *arg, size_t bytes)
 {
-	int saved_errno = errno;
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
 	(void)arg;
-	errno = saved_errno;
-	return memory == MAP_FAILED ? NULL : memory;
+	return gm_map_pages(bytes);
 }
 
 static struct gm_cache_heap *get(uint32_t context, struct gm_where where)

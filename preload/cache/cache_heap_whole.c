@@ -21,10 +21,7 @@ static uint64_t give_back(struct gm_cache_heap *heap, bool synchronize)
 	gm_tcache_flush(heap->domain);
 	heap->grower = &section;
 	if (gm_section_begin(heap, &section, 0) == 0) {
-		if (synchronize)
-			gm_heap_empty(heap->heap, &bytes);
-		else
-			gm_heap_release(heap->heap, &bytes);
+		gm_heap_release(heap->heap, synchronize, &bytes);
 		if (section.held)
 			gm_section_end(heap, &section);
 	}

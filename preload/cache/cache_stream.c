@@ -115,6 +115,16 @@ bool gm_cache_stream_use_next(uint32_t *at, struct gm_cache_stream *ret_copy)
 
 /* ---- which there are ---- */
 
+/* @event, of a stream like @like, is nobody's now. */
+static void add_spare_locked(CUevent event, const struct gm_cache_stream *like)
+{
+	if (spares == STREAMS)
+		return;
+	spare[spares].event = event;
+	spare[spares].handle = like->handle;
+	spare[spares++].context = like->context;
+}
+
 static void drop_locked(struct gm_cache_stream *place)
 {
 	uint32_t at = (uint32_t)(place - streams);
@@ -129,11 +139,8 @@ static void drop_locked(struct gm_cache_stream *place)
 			before = streams[before].next;
 		streams[before].next = place->next;
 	}
-	if (place->freed && place->ended && !place->ending && spares < STREAMS) {
-		spare[spares].event = place->freed;
-		spare[spares].handle = place->handle;
-		spare[spares++].context = place->context;
-	}
+	if (place->freed && place->ended && !place->ending)
+		add_spare_locked(place->freed, place);
 	pending -= place->ended && !place->complete;
 	of_threads -= place->thread != 0;
 	*place = (struct gm_cache_stream){ .next = unused };
@@ -439,11 +446,8 @@ CUevent gm_cache_stream_set_event(const struct gm_cache_stream *stream, CUevent 
 	if (!place->freed)
 		place->freed = event;
 	stands = place->freed;
-	if (stands != event && spares < STREAMS && !place->ending) {
-		spare[spares].event = event;
-		spare[spares].handle = stream->handle;
-		spare[spares++].context = stream->context;
-	}
+	if (stands != event && !place->ending)
+		add_spare_locked(event, stream);
 	gm_unlock(&lock);
 	return stands;
 }

@@ -262,7 +262,7 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 	uint64_t freed;
 
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
-		gm_heap_empty(sim->heap, &freed);
+		gm_heap_release(sim->heap, true, &freed);
 	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
 		refuse(sim, line->bytes);
 		sim->result->missed++;
@@ -310,7 +310,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 		complete(sim, block);
 		break;
 	case GM_TRACE_EMPTY:
-		gm_heap_empty(sim->heap, &freed);
+		gm_heap_release(sim->heap, true, &freed);
 		break;
 	case GM_TRACE_TRY:
 		attempt(sim, line);

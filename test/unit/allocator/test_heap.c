@@ -246,7 +246,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 		} else {
 			uint64_t bytes;
 
-			ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
+			ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
 		}
 		ck_assert(w->locked);
 		ck_assert_msg(!gm_heap_check(w->heap, w->first_segment), "step %d", i);
@@ -258,7 +258,7 @@ static void random_program(const char *conf, uint64_t limit, uint64_t capacity, 
 	}
 	while (pendings)
 		gm_heap_free_completed(w->heap, pending[--pendings]);
-	ck_assert_int_eq(gm_heap_empty(w->heap, &w->given_back), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &w->given_back), 0);
 	ck_assert_uint_eq(w->used, 0);
 	ck_assert_uint_eq(w->first_segment, GM_NONE);
 	ck_assert(!gm_heap_check(w->heap, w->first_segment));
@@ -451,7 +451,7 @@ START_TEST(streams_come_and_go)
 			kept[i / 50] = id;
 		if (i % 10)
 			continue;
-		ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
+		ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
 		ck_assert(!gm_heap_check(w->heap, w->first_segment));
 	}
 	ck_assert_uint_lt(w->given, 800);
@@ -464,7 +464,7 @@ START_TEST(streams_come_and_go)
 		ck_assert_uint_eq(w->blocks[id].address, w->blocks[kept[i]].address);
 		gm_heap_free(w->heap, id);
 	}
-	ck_assert_int_eq(gm_heap_empty(w->heap, &bytes), 0);
+	ck_assert_int_eq(gm_heap_release(w->heap, true, &bytes), 0);
 	ck_assert_uint_eq(w->used, 0);
 	end(w);
 }
