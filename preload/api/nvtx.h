@@ -1,8 +1,8 @@
 /*
  * nvtx.h - NVTX, NVIDIA's tools extension: the program's marks and ranges become annotations.
  *
- *   nvtx_find.c   how a program's NVTX finds us: it asks the environment for NVTX_INJECTION64_PATH
- *   nvtx.c        what it then calls: InitializeInjectionNvtx2, and the functions put in its table
+ *   nvtx.c        how a program's NVTX finds us (getenv), and what it then calls:
+ *                 InitializeInjectionNvtx2, and the functions put in its table
  *   nvtx_text.c   messages to text, and what it registers: names of domains, strings
  *
  * The layouts are those of NVTX 3 (nvtxDetail/nvtxTypes.h of any version: only ever added to),
@@ -45,9 +45,6 @@ uint32_t gm_nvtx_id(const struct gm_nvtx_text *text);
 uint32_t gm_nvtx_id_of(const char *text);
 uint32_t gm_nvtx_id_of_wide(const wchar_t *text);
 uint32_t gm_nvtx_id_of_event(const struct gm_nvtx_attributes *event);
-
-/* What option nvtx says; also before the options have been read for good. */
-bool gm_nvtx_wanted(void);
 
 /* A number for a domain, other ones for others; 0 for the common one, NULL. */
 uint16_t gm_nvtx_scope(const struct gm_nvtx_text *domain);

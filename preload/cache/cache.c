@@ -21,7 +21,7 @@
 #include "preload/order/host.h"
 #include "preload/order/host_function.h"
 #include "preload/order/unseen.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 

@@ -1,5 +1,6 @@
 /*
- * hook.c - the guard of every hook (see hook.h).
+ * hook.c - the guard of every hook, and who gives memory back for a call that failed for want of it
+ * (see hook.h).
  *
  * Thread context: any.
  */
@@ -29,4 +30,18 @@ bool gm_enter_slow(uintptr_t here, bool starts)
 	}
 	errno = kept;
 	return true;
+}
+
+static gm_retry_fn *_Atomic retry_by;
+
+void gm_retry_by(gm_retry_fn *fn)
+{
+	retry_by = fn;
+}
+
+bool gm_retry(CUresult result, unsigned int *tries)
+{
+	gm_retry_fn *fn = retry_by;
+
+	return fn && fn(result, tries);
 }

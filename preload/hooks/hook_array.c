@@ -6,7 +6,7 @@
 #include "preload/hooks/array_size.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 
 /* Every descriptor as the largest one, NULL as NULL: a macro, since the old ones are other types. */
 #define SOLID(d, depth, flags) \

@@ -10,7 +10,7 @@
 #include "preload/hooks/array_size.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
 				const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)

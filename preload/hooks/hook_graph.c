@@ -10,7 +10,7 @@
 #include "allocator/lock.h"
 #include "preload/order/capture.h"
 #include "preload/hooks/hook_graph.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/cache/cache.h"
 #include "preload/order/host.h"
 #include "preload/order/host_function.h"

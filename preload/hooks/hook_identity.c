@@ -7,7 +7,7 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/order/context.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 
 static CUresult used(CUresult result, CUcontext context)

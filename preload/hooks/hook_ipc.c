@@ -17,7 +17,7 @@
 #include "preload/hooks/imports.h"
 #include "preload/hooks/record.h"
 #include "preload/cache/writers.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 
 /* ---- export ---- */
 

@@ -14,7 +14,7 @@
 
 #include "allocator/rules.h"
 #include "preload/cache/cache.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 
 /* ---- by a configuration ---- */

@@ -13,7 +13,7 @@
 #include "preload/order/host.h"
 #include "preload/hooks/hook_graph.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/hooks/sample.h"
 #include "preload/triggers/exit.h"
 

@@ -10,7 +10,7 @@
 #include "preload/cache/cache.h"
 #include "preload/order/capture.h"
 #include "preload/cache/pool_attributes.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 #include "preload/order/unseen.h"
 

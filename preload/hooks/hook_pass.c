@@ -6,7 +6,7 @@
  *
  * Thread, signal and fork context: the driver's own; after a failure as any hook's.
  */
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 #include "preload/order/host_function.h"
 

@@ -13,7 +13,7 @@
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 
 /* ---- where a pool's memory lies ---- */
 

@@ -8,7 +8,7 @@
  */
 #include "preload/order/capture.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 
 static void place(struct gm_call *call, const CUmemLocation *location)
 {

@@ -9,7 +9,7 @@
  */
 #include "preload/cache/cache.h"
 #include "preload/hooks/record.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 #include "preload/order/host_function.h"
 

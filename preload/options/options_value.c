@@ -107,20 +107,9 @@ static int place_of(struct gm_slice word, const char *list)
 {
 	struct gm_slice rest = gm_slice_of(list);
 
-	for (int i = 0; rest.length; i++) {
-		struct gm_slice one = gm_slice_cut(&rest, '|');
-
-		if (word.length == one.length && word.length) {
-			char copy[64];
-
-			if (one.length >= sizeof(copy))
-				return -1;
-			memcpy(copy, one.text, one.length);
-			copy[one.length] = '\0';
-			if (gm_slice_is(word, copy))
-				return i;
-		}
-	}
+	for (int i = 0; word.length && rest.length; i++)
+		if (gm_slice_equals(word, gm_slice_cut(&rest, '|')))
+			return i;
 	return -1;
 }
 

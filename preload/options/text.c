@@ -57,13 +57,18 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-bool gm_slice_is(struct gm_slice slice, const char *word)
+bool gm_slice_equals(struct gm_slice a, struct gm_slice b)
 {
 	size_t i = 0;
 
-	while (i < slice.length && word[i] && lower(slice.text[i]) == lower(word[i]))
+	while (i < a.length && i < b.length && lower(a.text[i]) == lower(b.text[i]))
 		i++;
-	return i == slice.length && !word[i];
+	return i == a.length && i == b.length;
+}
+
+bool gm_slice_is(struct gm_slice slice, const char *word)
+{
+	return gm_slice_equals(slice, gm_slice_of(word));
 }
 
 struct gm_slice gm_slice_cut(struct gm_slice *rest, char separator)

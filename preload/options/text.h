@@ -14,7 +14,10 @@ struct gm_slice { const char *text; size_t length; };
 
 struct gm_slice gm_slice_of(const char *text);
 struct gm_slice gm_slice_trim(struct gm_slice slice);	/* blanks at both ends */
-bool gm_slice_is(struct gm_slice slice, const char *word);	/* whatever the case of letters */
+
+/* The same text, whatever the case of its letters? */
+bool gm_slice_equals(struct gm_slice a, struct gm_slice b);
+bool gm_slice_is(struct gm_slice slice, const char *word);
 
 /* Is it @word but for one letter that is missing, too much, wrong, or in the place of the next? */
 bool gm_slice_is_near(struct gm_slice slice, const char *word);

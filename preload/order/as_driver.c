@@ -4,7 +4,7 @@
  * Thread context: any, inside a hook, no lock held.
  */
 #include "allocator/rules.h"
-#include "preload/hooks/retry.h"
+#include "preload/hooks/hook.h"
 #include "preload/order/as_driver.h"
 #include "preload/order/host.h"
 #include "preload/order/host_function.h"

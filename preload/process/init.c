@@ -18,7 +18,7 @@
 #include "preload/triggers/exit.h"
 #include "preload/process/follow.h"
 #include "preload/api/history.h"
-#include "preload/hooks/start.h"
+#include "preload/cache/cache.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"
@@ -146,6 +146,34 @@ static void python_said(const char *line)
 	gm_say(line);
 }
 
+/* Without the cache every call is the driver's, as with allocator:native. */
+static void start_cache(void)
+{
+	int r = gm_cache_start();
+
+	if (r)
+		gm_say("allocator:native, since the cache cannot start: ", gm_error_text(r));
+	else
+		gm_context_trust();
+}
+
+/* What the hooks need before the first body runs on, once the journal is there and recording. */
+static int start_hooks(void)
+{
+	int version;
+
+	gm_pointers = gm_map_new();
+	if (!gm_pointers)
+		return -ENOMEM;
+	if (!GM_REAL(cuDriverGetVersion)(&version))
+		gm_record_driver_version(version);
+	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
+		start_cache();
+	gm_context_watch(&gm_record_of_contexts);	/* after the cache, whose heaps end first */
+	gm_hooks_of_work(gm_cache_on());
+	return 0;
+}
+
 static int start_recorder(struct scratch *scratch)
 {
 	struct gm_options *options = &gm_state.options;
@@ -179,7 +207,7 @@ static int start_recorder(struct scratch *scratch)
 	gm_stacks_init((uintptr_t)__ehdr_start, (uintptr_t)_end);
 	gm_python_init(python_said);
 	gm_history_start();
-	r = gm_hooks_start();
+	r = start_hooks();
 	if (r)
 		gm_say("nothing is recorded: ", gm_error_text(r));
 	return r;
