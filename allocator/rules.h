@@ -5,7 +5,7 @@
  * GM_TEST_RULES=1 (make RULES=1, build/rules/) reads the words to switch off from the environment
  * variable GPUMEM_TEST_OFF once at start; nothing of that is in the ordinary build.
  *
- * Each rule is asked for in exactly one place. Thread context: any.
+ * Each rule is asked for where it is applied, most in a single place. Thread context: any.
  */
 #ifndef GM_ALLOCATOR_RULES_H
 #define GM_ALLOCATOR_RULES_H

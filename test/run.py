@@ -72,7 +72,7 @@ def run(path, build, default_timeout):
     limit = timeout_of(path, default_timeout)
     details = []
     if not os.path.exists(path):
-        return path, 0, 1, 0, 0.0, ["%s: not built" % path]
+        return path, 0, 1, 0, 0.0, ["%s: not built (make %s; make tests builds all)" % (path, path)]
     child = subprocess.Popen(command_of(path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, env=environment(path, build),
                              start_new_session=True)

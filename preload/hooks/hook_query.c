@@ -8,7 +8,7 @@
  * context, a null pointer, a sticky fault) come before ours.
  *
  * Thread context: any. Signal context: inside a hook the driver answers, corrected for live blocks
- * (cache_inside.h).
+ * (cache.h).
  */
 #include <string.h>
 

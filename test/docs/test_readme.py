@@ -20,7 +20,7 @@ with open("README.md", encoding="utf-8") as text:
 check("the README has at most %d words" % MOST_WORDS, len(README.split()) <= MOST_WORDS, len(README.split()))
 usage = subprocess.run([GPUMEM, "help"], capture_output=True, text=True, check=True).stdout
 for verb in re.findall(r"^  ([a-z]+) ", usage, re.MULTILINE):
-    check("the README shows the verb %s" % verb, re.search(r"gpumem %s\b" % verb, README))
+    check("the README shows the verb %s (its table of questions is the place)" % verb, re.search(r"gpumem %s\b" % verb, README))
     done = subprocess.run([GPUMEM, "help", verb], capture_output=True, text=True, check=False)
     check("gpumem help %s" % verb, done.returncode == 0 and done.stdout.startswith("usage: gpumem " + verb), done.stdout)
 

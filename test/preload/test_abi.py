@@ -54,7 +54,7 @@ def library(path, machine):
 def main():
     library(LIBRARY, "X86-64")
     arm = "build/aarch64/libgpumem.so"
-    if check("AArch64: built (make check-abi does that)", os.path.exists(arm)):
+    if check("AArch64: built (make check-abi, or make built-aarch64, does that)", os.path.exists(arm)):
         library(arm, "AArch64")
     others = rows("preload/driver/exports.def", r"^GM_EXPORT\((\w+)\)")
     check("the public header declares what is exported, and no more",
@@ -65,7 +65,7 @@ def main():
           macros == prototypes("preload/api/gpumem.h"), macros ^ prototypes("preload/api/gpumem.h"))
     # cuda.h renames: #name in the tables must be the link name of the function beside it.
     text = open("preload/driver/real.h").read()
-    check("cuda.h's renames are undone", "#define __CUDA_API_VERSION_INTERNAL 1" in text)
+    check("cuda.h's renames are undone (preload/driver/real.h)", "#define __CUDA_API_VERSION_INTERNAL 1" in text)
     finish()
 
 
