@@ -145,20 +145,22 @@ static void set_undo(struct gm_undo *undo, struct gm_domain *domain)
 	};
 }
 
-/* Where a place was free a moment ago another heap may be by now. */
+/* By its number first: whoever finds a heap by its place serves from it at once, and a free of what was
+ * served asks for the heap by its number. Where a place was free a moment ago another heap may be by now. */
 static bool publish(struct gm_cache_heap *heap)
 {
 	struct gm_cache_heap *none = NULL;
 
+	gm_set_release(&heaps.by_number[heap->number], heap);
 	while (heap->place < PLACES &&
 	       !atomic_compare_exchange_strong(&heaps.places[heap->place], &none, heap)) {
 		none = NULL;
 		heap->place++;
 	}
-	if (heap->place == PLACES)
-		return false;
-	gm_set_release(&heaps.by_number[heap->number], heap);
-	return true;
+	if (heap->place < PLACES)
+		return true;
+	gm_set_release(&heaps.by_number[heap->number], NULL);
+	return false;
 }
 
 static int init(struct gm_cache_heap *heap, const struct gm_cache_heap_setup *setup)
