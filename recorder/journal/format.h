@@ -356,7 +356,7 @@ struct gm_failure {			/* 256 bytes: something could not be had */
 /* Stamps to wall clock: two pairs, refreshed by the helper thread under @sequence (odd: in change). */
 struct gm_clock {
 	_Atomic(uint32_t) sequence;
-	uint32_t source;		/* 0: TSC; 1: CLOCK_MONOTONIC ns; 2: a shared counter */
+	uint32_t source;		/* 0: TSC; 1: CLOCK_MONOTONIC ns */
 	uint64_t stamp[2];
 	uint64_t wall_ns[2];		/* CLOCK_REALTIME; [0] first pair, [1] latest pair */
 	uint64_t monotonic_ns[2];
