@@ -8,7 +8,7 @@
  *   record/tables.c    gm_record_alloc, _freeing, _free, _block
  *   record/change.c    gm_record_change, _context_end
  *   record/failures.c  gm_record_failure, _note, what the driver says of its devices
- *   record/counts.c    gm_record_stats, _reset_stats
+ *   record/stats.c     gm_record_stats, _reset_stats
  *   record/events.c    gm_record_history
  *   stacks/intern.c    gm_intern_*, gm_frame_name
  *   modules/module_table.c  gm_publish_module, gm_module_*

@@ -1,6 +1,5 @@
 /*
- * counts.c - what a change of the tables does to the counters (counts.h); the statistics of a domain as
- * its own program asks for them, and their resets.
+ * counts.c - what a change of the tables does to the counters (counts.h).
  *
  * The usage rows of a (domain, module, kind) are found by a table that only ever gets entries:
  * looked up without a lock, filled under the journal lock.
@@ -8,7 +7,6 @@
 #include "recorder/record/counts.h"
 
 #include "recorder/journal/journal.h"
-#include "recorder/record/tables.h"
 
 /* The entry of @key, or the free one where it would go; NULL when the table is full. */
 static struct gm_usage_entry *find(uint32_t key)
@@ -98,63 +96,4 @@ bool gm_delta_find_rows(struct gm_domain_state *state, uint8_t domain, uint16_t 
 	state->last_rows[2] = rows.kind ? &gm_rec.usage[rows.kind] : NULL;
 	state->last_key = gm_usage_key(domain, module, kind);
 	return true;
-}
-
-/* ---- asked for, and reset ---- */
-
-int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
-{
-	struct gm_change change;
-	int r;
-
-	gm_caches_flush(domain);
-	r = gm_change_enter(&change, domain, 0);
-	if (r)
-		return r;
-	*ret_stats = change.domain->stats;
-	gm_change_leave(&change);
-	return 0;
-}
-
-/* Every struct gm_stat of them: they lie one after the other. */
-#define STATS (GM_STAT_COUNT * GM_POOL_CLASSES + 2)
-_Static_assert(offsetof(struct gm_stats, num_alloc_retries) == STATS * sizeof(struct gm_stat),
-	       "a row of statistics, then the counters");
-
-static void reset(struct gm_domain *domain, struct gm_txn *txn, enum gm_reset which)
-{
-	struct gm_stats *stats = &domain->stats;
-	struct gm_stat *stat = &stats->stat[0][0];
-
-	gm_txn_save_range(txn, stats, sizeof(*stats) / sizeof(uint64_t));
-	gm_txn_save(txn, &domain->stats_resets);
-	gm_txn_arm(txn);
-	for (unsigned int i = 0; i < STATS; i++) {
-		if (which == GM_RESET_PEAK)
-			stat[i].peak = stat[i].current;
-		else
-			stat[i].allocated = stat[i].freed = 0;
-	}
-	if (which == GM_RESET_PEAK)
-		return;
-	stats->num_alloc_retries = stats->num_ooms = stats->num_sync_all_streams = 0;
-	stats->num_device_alloc = stats->num_device_free = 0;
-	domain->stats_resets++;
-}
-
-int gm_record_reset_stats(uint8_t domain, enum gm_reset which)
-{
-	struct gm_change change;
-	struct gm_txn txn;
-	int r;
-
-	gm_caches_flush(domain);
-	r = gm_change_enter(&change, domain, 0);
-	if (r)
-		return r;
-	gm_change_begin(&change, &txn);
-	reset(change.domain, &txn, which);
-	gm_txn_end(&txn);
-	gm_change_leave(&change);
-	return 0;
 }
