@@ -4,7 +4,9 @@
  *
  * Free links and free sets are no part of the journal: a reader can tell the free blocks by their
  * state. One array of links serves all heaps, since a block belongs to one at a time. A heap's
- * struct, some 2 KiB, stays when the heap is dropped: who still has a pointer finds it dead.
+ * struct stays when the heap is dropped: who still has a pointer finds it dead. It is used again only when
+ * DROPPED more were dropped, which takes longer than a call that had it can have lasted. (A program that
+ * makes contexts for ever would grow otherwise.)
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: heaps, a leaf, for the numbers and places; the
  * domain's for rows; an arena's is its owner's.
@@ -18,6 +20,7 @@
 #include "recorder/journal/sys.h"
 
 #define CHUNK_BYTES (size_t)65536
+#define DROPPED 1024u
 #define NUMBERS_MOST (1u << 20)		/* heaps ever: contexts come and go */
 #define PLACES 160u			/* heaps at a time */
 
@@ -30,6 +33,8 @@ static struct {
 	_Atomic(struct gm_cache_heap *) *by_number;
 	_Atomic(struct gm_cache_heap *) places[PLACES];	/* the living ones */
 	_Atomic(uint32_t) count;	/* numbers given out */
+	struct gm_cache_heap *oldest, *newest;	/* dropped ones */
+	uint32_t dropped;
 } heaps;
 
 /* Within the host's calls: its errno is kept. */
@@ -89,6 +94,41 @@ void gm_cache_heap_begin(void)
 	for (uint32_t i = 0; i < PLACES; i++)
 		gm_set(&heaps.places[i], NULL);
 	gm_set(&heaps.count, 0);
+	heaps.oldest = heaps.newest = NULL;
+	heaps.dropped = 0;
+}
+
+/* A zeroed one, with a zeroed heap of @class. */
+static struct gm_cache_heap *take_locked(const struct gm_heap_class *class)
+{
+	struct gm_cache_heap *heap = heaps.oldest;
+	struct gm_heap *inner;
+
+	if (heaps.dropped > DROPPED && heap->heap->class == class) {
+		inner = heap->heap;
+		heaps.oldest = heap->next;
+		heaps.dropped--;
+		memset((void *)heap, 0, sizeof(*heap));
+	} else {
+		heap = arena_take(&heaps.arena, sizeof(*heap));
+		inner = arena_take(&heaps.arena, class->bytes);
+	}
+	if (heap)
+		heap->heap = inner;
+	return inner ? heap : NULL;
+}
+
+void gm_cache_heap_recycle(struct gm_cache_heap *heap)
+{
+	if (!gm_lock(&heaps.lock))
+		return;
+	if (heaps.newest)
+		heaps.newest->next = heap;
+	else
+		heaps.oldest = heap;
+	heaps.newest = heap;
+	heaps.dropped++;
+	gm_unlock(&heaps.lock);
 }
 
 static struct gm_cache_heap *make_locked(const struct gm_heap_class *class)
@@ -96,7 +136,6 @@ static struct gm_cache_heap *make_locked(const struct gm_heap_class *class)
 	uint64_t blocks = gm_region(GM_REGION_BLOCKS)->capacity / sizeof(struct gm_block);
 	uint32_t number = gm_get(&heaps.count) + 1, place = 0;
 	struct gm_cache_heap *heap;
-	struct gm_heap *inner;
 
 	if (!heaps.links)
 		heaps.links = map(blocks * sizeof(*heaps.links));
@@ -106,11 +145,9 @@ static struct gm_cache_heap *make_locked(const struct gm_heap_class *class)
 		place++;
 	if (!heaps.links || !heaps.by_number || number >= NUMBERS_MOST || place == PLACES)
 		return NULL;
-	heap = arena_take(&heaps.arena, sizeof(*heap));
-	inner = arena_take(&heaps.arena, class->bytes);
-	if (!heap || !inner)
+	heap = take_locked(class);
+	if (!heap)
 		return NULL;
-	heap->heap = inner;
 	heap->number = number;
 	heap->place = place;
 	gm_set_release(&heaps.count, number);

@@ -93,6 +93,7 @@ struct gm_cache_heap {
 	bool rows_known;
 	struct gm_usage *rows[3];
 	struct gm_arena arena;		/* of the free sets */
+	struct gm_cache_heap *next;	/* of those that were dropped; lock: heaps */
 
 	/* The driver's side (cache_driver.c). */
 	_Atomic(uint32_t) home;		/* id of the context that @handle is */

@@ -145,5 +145,7 @@ void gm_arena_free(struct gm_arena *arena);
 
 /* It is found by nobody any more who has it not yet. */
 void gm_cache_heap_retire(struct gm_cache_heap *heap);
+/* It is dropped, with all it had: its struct may be another heap's, some thousand heaps later. */
+void gm_cache_heap_recycle(struct gm_cache_heap *heap);
 
 #endif

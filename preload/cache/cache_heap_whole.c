@@ -248,6 +248,7 @@ unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32
 		gm_section_cancel(heap, &section);
 	}
 	gm_arena_free(&heap->arena);
+	gm_cache_heap_recycle(heap);
 	return live;
 }
 
