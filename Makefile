@@ -81,16 +81,16 @@ THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthre
 TSAN_TESTS  = $(THREADED) $(FAKETEST) $(HOOKTEST)
 # These kill children at random and at every instruction, and take half a minute each. A wrong journal shows without
 # ASan, and the readers of damaged journals run under it in test_copy_damage, test_moments and fuzz_journal.
-SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cached_moments kill_step)
+SLOW_IN_ASAN = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments kill_step)
 ASAN_TESTS  = $(filter-out $(SLOW_IN_ASAN),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(FUZZ)
 UBSAN_ALONE = $(BUILD)/test/unit/test_python
 # Tests that take longer than some ten seconds or need another variant: make check-fast leaves them out.
-SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cached.py closefrom.py conservation.py crash.py host.py kills.py \
+SLOW_TESTS  = $(addprefix test/preload/test_,abi.py cache.py closefrom.py conservation.py crash.py host.py kills.py \
 	      sanitized.py storms.py) \
 	      $(addprefix test/tools/test_,convert_torch.py exit_codes.py help.py large.py run.py search.py snapshot.py \
 	      symbolize.py top.py) \
 	      $(addprefix test/security/test_,bombs.py result_places.py sparse_journal.py terminal.py) $(wildcard test/model/test_*.py) \
-	      $(addprefix $(BUILD)/test/unit/test_,cached cached_moments kill kill_step python)
+	      $(addprefix $(BUILD)/test/unit/test_,cache_heap cache_heap_moments kill kill_step python)
 variant     = $(patsubst build/%,build/$(1)/%,$(2))
 # The model of random programs, and the named ones beside it (test/model/).
 SCENARIOS := $(wildcard test/model/scenario*.c) test/model/scene.c
