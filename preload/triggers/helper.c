@@ -33,6 +33,7 @@
 
 #define STACK_BYTES (256u << 10)
 #define TICK_NS 1000000000		/* the clock pair, dead threads' chunks, the main thread */
+#define EXPOSED_NS UINT64_C(500000000)	/* before the journal's file goes */
 #define ALONE_NS 20000000		/* once the main thread has ended */
 /* Names of new frames: a tenth of one processor at most, and never for long. By pauses, not by a low
  * priority: that could not be raised again for a snapshot, and it would make a hook wait that
@@ -148,7 +149,7 @@ static void unlink_journal(void *none)
 static void *helper(void *arg)
 {
 	struct gm_header *header = arg;
-	uint64_t seen = 0, now, next = 0, owed, wait;
+	uint64_t seen = 0, now, next = 0, owed, wait, exposed = 0;
 	bool more_names = false, said_lost = false;
 	uint32_t number;
 
@@ -184,7 +185,13 @@ static void *helper(void *arg)
 			continue;
 		if (gm_now_ns() < next)		/* woken for a review alone */
 			continue;
-		if (gm_recorder_exposed())
+		/* Twice, some time apart: a daemon that gives root's rights away step by step is not dumpable
+		 * while it still is root, and its journal stays. */
+		if (!gm_recorder_exposed())
+			exposed = 0;
+		else if (!exposed)
+			exposed = gm_now_ns();
+		else if (gm_now_ns() - exposed > EXPOSED_NS)
 			gm_with_own_files(unlink_journal, NULL);
 		now = operations(header);
 		if (now != seen)
