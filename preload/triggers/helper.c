@@ -176,14 +176,14 @@ static void *helper(void *arg)
 		}
 		wait = main_thread_known() && !*main_thread_id ? ALONE_NS :
 		       more_names ? PAUSE_NS : TICK_NS;
-		gm_recorder_review_if_due();
+		gm_recorder_keep_up();
 		gm_trigger_sleep(&header->request, number, wait < owed ? wait : owed);
 		/* Who asks, waits: this first. A thread that is leaving may even hold the locks. And
 		 * once a thread has crashed no file is opened any more. */
 		if (gm_get_acquire(&header->request) != number ||
 		    gm_get_acquire(&header->life) == GM_LIFE_CRASHED)
 			continue;
-		if (gm_now_ns() < next)		/* woken for a review alone */
+		if (gm_now_ns() < next)		/* woken for gm_recorder_keep_up alone */
 			continue;
 		/* Twice, some time apart: a daemon that gives root's rights away step by step is not dumpable
 		 * while it still is root, and its journal stays. */

@@ -36,6 +36,7 @@
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
 #define REVIEW_STEP (256 * KIB)
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
+#define AHEAD_WAIT_NS UINT64_C(10000000)	/* for the lock, to grow ahead of need */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -302,6 +303,12 @@ static bool affordable(enum gm_region_id id, const struct gm_region *region, uin
 	}
 }
 
+void gm_helper_wake(struct gm_header *header)
+{
+	if (gm_get(&header->has_helper))
+		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
+}
+
 /* More is backed now. Where a control group has a limit the helper thread is to see, soon, what
  * that has left: the program takes of it, too. */
 static void grown(struct gm_header *header, uint64_t bytes)
@@ -311,14 +318,13 @@ static void grown(struct gm_header *header, uint64_t bytes)
 		return;
 	gm_rec.review_at = gm_rec.populated + REVIEW_STEP;
 	gm_set(&gm_rec.review, 1);
-	if (gm_get(&header->has_helper))
-		gm_syscall(SYS_futex, (long)(uintptr_t)&header->request, FUTEX_WAKE, 1, 0, 0, 0);
+	gm_helper_wake(header);
 }
 
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[id];
-	uint64_t populated = gm_get(&region->populated), upto;
+	uint64_t populated = gm_get(&region->populated), step = STEP, upto;
 	int r = -ENOSPC;
 
 	if (gm_likely(bytes <= populated))
@@ -329,9 +335,12 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 		gm_rec.patience[id]--;
 		goto refuse;
 	}
-	/* A whole step, or if that is too much just the pages needed now. */
-	upto = least(region->capacity, pages(bytes > populated + STEP || populated == 0 ?
-					     bytes : populated + STEP));
+	/* A whole step, or if that is too much just the pages needed now. Where the helper thread is
+	 * at work, threads that are faster than it are many, and wait for this lock. */
+	if (id == GM_REGION_EVENTS && gm_get(&gm_rec.pool.asked))
+		step = 0;
+	upto = least(region->capacity, pages(bytes > populated + step || populated == 0 ?
+					     bytes : populated + step));
 	if (!affordable(id, region, upto - populated))
 		upto = pages(bytes);
 	if (affordable(id, region, upto - populated))
@@ -346,6 +355,31 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 refuse:
 	gm_count(&region->refused, 1);
 	return r;
+}
+
+bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
+{
+	struct gm_region *region = &header->regions[id];
+	uint64_t from, upto;
+	bool more;
+
+	if (!gm_lock_within(&gm_rec.journal, AHEAD_WAIT_NS))
+		return false;
+	from = gm_get(&region->populated);
+	upto = least(from + STEP, least(bytes, region->capacity));
+	more = from < upto && affordable(id, region, upto - from);
+	gm_unlock(&gm_rec.journal);
+	if (!more || populate(gm_rec.base + region->offset + from, upto - from) < 0 ||
+	    !gm_lock_within(&gm_rec.journal, AHEAD_WAIT_NS))
+		return false;
+	/* Threads that did not wait may have backed the same pages: the kernel gives each once. */
+	from = gm_get(&region->populated);
+	if (from < upto) {
+		grown(header, upto - from);
+		gm_set_release(&region->populated, upto);
+	}
+	gm_unlock(&gm_rec.journal);
+	return true;
 }
 
 uint32_t gm_region_take(enum gm_region_id id, bool nested)

@@ -49,6 +49,13 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
  * counted. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
+/* One step of that, towards a multiple of pages, before it is needed: without the lock while the kernel
+ * works. The helper thread. Returns false when there was nothing to do, or nothing was granted. */
+bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
+
+/* Wake the helper thread, if there is one, as a request for a snapshot does, without one. */
+void gm_helper_wake(struct gm_header *header);
+
 /* A new item of a table that is not append-only: its index, 0 when there is none left. Takes the
  * journal lock; @nested: without waiting. */
 uint32_t gm_region_take(enum gm_region_id id, bool nested);

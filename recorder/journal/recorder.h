@@ -91,9 +91,9 @@ void gm_recorder_tick(void);
  * thread. */
 void gm_recorder_review(void);
 
-/* The same, if the journal has grown much since the last time. By the helper thread, whenever it
- * wakes: its futex word @request is woken for it, without a request. */
-void gm_recorder_review_if_due(void);
+/* By the helper thread, whenever it wakes: get memory for the events to come, if threads write many, and
+ * review, if the journal has grown much. The futex word @request is woken for it, without a request. */
+void gm_recorder_keep_up(void);
 
 /* The clock: ordered stamps (TSC where it is the clock source). Async-signal-safe. gm_stamp is
  * read after all that came before it; gm_stamp_before is a third cheaper and only promises to be

@@ -313,12 +313,16 @@ void gm_recorder_tick(void)
 	gm_threads_sweep();
 }
 
-void gm_recorder_review_if_due(void)
+void gm_recorder_keep_up(void)
 {
-	if (gm_get(&gm_rec.review)) {
-		gm_set(&gm_rec.review, 0);
-		gm_recorder_review();
-	}
+	struct gm_header *header = gm_header_get();
+
+	do {
+		if (gm_get(&gm_rec.review)) {
+			gm_set(&gm_rec.review, 0);
+			gm_recorder_review();
+		}
+	} while (header && gm_chunks_ahead(header));
 }
 
 /* Thread caches are made under a domain's lock: there are no others while all are held. */

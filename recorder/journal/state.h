@@ -64,6 +64,8 @@ struct gm_chunk_pool {			/* lock: journal */
 	uint32_t wanted;		/* and now: no more are asked for (gm_record_history) */
 	uint32_t fresh;			/* index of the first one that was never opened */
 	uint32_t owned;			/* open ones of threads */
+	_Atomic(uint64_t) ahead;	/* bytes of history that are to be backed, needed or not yet */
+	_Atomic(uint32_t) asked;	/* 1: the helper thread is to get memory ahead of need */
 	uint32_t *closed;		/* ring of @chunks indices, oldest first; private memory */
 	uint32_t closed_first, closed_count;
 };

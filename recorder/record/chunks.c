@@ -9,6 +9,9 @@
 #include "recorder/journal/journal.h"
 #include "recorder/journal/sys.h"
 
+#define AHEAD_FROM (UINT64_C(64) << 10)	/* history in bytes: a program that writes less needs none ready */
+#define AHEAD_MOST (UINT64_C(2) << 20)
+
 int gm_chunks_begin(uint32_t chunks)
 {
 	struct gm_chunk_pool *pool = &gm_rec.pool;
@@ -77,6 +80,15 @@ void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
 	slot->place = 1;
 }
 
+/* How far the history is to be backed, where @used bytes of it are: as much again, within limits. */
+static uint64_t ahead_of(const struct gm_chunk_pool *pool, uint64_t used)
+{
+	uint64_t most = (uint64_t)pool->wanted * GM_CHUNK_BYTES;
+	uint64_t upto = used < AHEAD_FROM ? 0 : used + (used < AHEAD_MOST ? used : AHEAD_MOST);
+
+	return upto < most ? upto : most;
+}
+
 /* One that nobody ever wrote to, with memory behind it. */
 static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
 {
@@ -93,6 +105,7 @@ static bool take_fresh_locked(struct gm_header *header, uint32_t *ret_index)
 	}
 	gm_set_release(&header->regions[GM_REGION_EVENTS].used, end);
 	pool->limit = pool->chunks;
+	gm_set(&pool->ahead, ahead_of(pool, end));
 	*ret_index = pool->fresh++;
 	return true;
 }
@@ -112,6 +125,31 @@ static bool take_closed_locked(struct gm_header *header, uint32_t *ret_index)
 	if (last > gm_get(&header->horizon))
 		gm_set_release(&header->horizon, last);
 	return true;
+}
+
+void gm_chunks_ask(struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_EVENTS];
+	uint64_t used = gm_get(&region->used), populated = gm_get(&region->populated);
+	uint64_t upto = gm_get(&gm_rec.pool.ahead);
+
+	if (upto <= used || populated >= used + (upto - used) / 2 || !gm_get(&header->has_helper))
+		return;
+	/* Asked already: but if nothing is left it may have gone to sleep just then. */
+	if (gm_get(&gm_rec.pool.asked) && populated > used)
+		return;
+	gm_set(&gm_rec.pool.asked, 1);
+	gm_helper_wake(header);
+}
+
+bool gm_chunks_ahead(struct gm_header *header)
+{
+	if (!gm_get(&gm_rec.pool.asked))
+		return false;
+	if (gm_region_reserve_ahead(header, GM_REGION_EVENTS, gm_get(&gm_rec.pool.ahead)))
+		return true;
+	gm_set(&gm_rec.pool.asked, 0);
+	return false;
 }
 
 bool gm_chunk_take_locked(const struct gm_slot *slot, uint32_t *ret_index)

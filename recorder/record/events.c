@@ -26,6 +26,7 @@ static bool refill(struct gm_slot *slot, bool nested)
 	if (found)
 		gm_chunk_open_locked(slot, index);
 	gm_unlock(&gm_rec.journal);
+	gm_chunks_ask(gm_header_get());
 	return found;
 }
 

@@ -5,15 +5,20 @@
  * all of them. No driver, no hooks: the recorder alone, on a journal in the usual place, which is
  * removed at the end. Threads share one device, so that they meet at its lock, or have one each;
  * rows for more threads than there are processors are left out. Of n threads a time is that in
- * which each of them did one pair.
+ * which each of them did one pair. While the history fills: the first 20,000 pairs of each thread in
+ * a journal of its own, with and without a helper thread that gets memory for them.
  *
  *	bench_record [rounds [operations a round]]
  */
 #define _GNU_SOURCE
+#include <linux/futex.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +28,7 @@
 #define THREADS_MOST 16
 #define ROUNDS_MOST 64
 #define LIVE 100000u
+#define FIRST 20000u
 
 static unsigned long operations = 200000;
 static uint64_t history = 1048576;
@@ -273,6 +279,78 @@ static int start(void)
 	return r;
 }
 
+/* ---- while the history fills ---- */
+
+static const struct row filling[] = {
+	{ "history fills, 1 thread", run_pair, 1 },
+	{ "history fills, 2 threads, one device", run_pair, 2 },
+	{ "history fills, 16 threads, one device", run_pair, 16 },
+};
+#define FILLING (sizeof(filling) / sizeof(filling[0]))
+
+static _Atomic(bool) ended;
+
+/* What of the library's helper thread matters here. */
+static void *helper(void *arg)
+{
+	struct gm_header *header = arg;
+
+	gm_recorder_hold_alive();
+	while (!ended) {
+		uint32_t number = header->request;
+
+		gm_recorder_keep_up();
+		syscall(SYS_futex, &header->request, FUTEX_WAIT, number, NULL, NULL, 0);
+	}
+	return NULL;
+}
+
+static double fill(const struct row *row, bool helped)
+{
+	struct gm_header *header;
+	pthread_t thread;
+	double ns;
+
+	if (start() < 0)
+		exit(1);
+	header = gm_recorder_header();
+	ended = false;
+	if (helped && pthread_create(&thread, NULL, helper, header))
+		exit(1);
+	ns = measure(row);
+	ended = true;
+	header->request++;
+	syscall(SYS_futex, &header->request, FUTEX_WAKE, 1, NULL, NULL, 0);
+	if (helped)
+		pthread_join(thread, NULL);
+	gm_recorder_unlink();
+	munmap(gm_rec.base, gm_rec.bytes);
+	aux_forget();
+	return ns;
+}
+
+static void bench_filling(unsigned int rounds)
+{
+	unsigned long before = operations;
+	double ns[2][ROUNDS_MOST];
+
+	operations = FIRST;
+	for (unsigned int i = 0; i < FILLING; i++) {
+		if (filling[i].threads > cores())
+			continue;
+		for (unsigned int round = 0; round < rounds; round++)
+			for (unsigned int helped = 0; helped < 2; helped++)
+				ns[helped][round] = fill(&filling[i], helped);
+		for (unsigned int helped = 0; helped < 2; helped++) {
+			qsort(ns[helped], rounds, sizeof(double), compare);
+			printf("  %-36s%-9s %8.1f ns   (%.1f to %.1f)\n", filling[i].name,
+			       helped ? "" : ", no help", ns[helped][rounds / 2], ns[helped][0],
+			       ns[helped][rounds - 1]);
+		}
+	}
+	operations = before;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned int rounds = argc > 1 ? (unsigned int)atoi(argv[1]) : 7;
@@ -288,6 +366,7 @@ int main(int argc, char **argv)
 	bench(rounds);
 	gm_recorder_unlink();
 	aux_forget();
+	bench_filling(rounds);
 	history = 0;
 	memset(live, 0, sizeof(live));
 	if (start() < 0)

@@ -455,6 +455,73 @@ START_TEST(test_memory_of_few)
 }
 END_TEST
 
+static bool writing;
+static unsigned int waited;
+
+/* How often who writes waits for the kernel's memory. */
+static int advise_and_count(void *addr, size_t bytes, int advice)
+{
+	waited += advice == 23 && writing;
+	return madvise(addr, bytes, advice);
+}
+
+/* Who writes many events finds their memory there, because the helper thread gets it ahead of need: as much
+ * again as is used, 2 MiB at most, and no more than the history takes. */
+START_TEST(test_memory_ahead)
+{
+	const struct gm_region *region;
+	uint64_t used;
+
+	gm_sys.advise = advise_and_count;
+	aux_start(63 * 2048);
+	region = gm_region(GM_REGION_EVENTS);
+	gm_recorder_hold_alive();
+	notes(1, 63 * 32);
+	for (unsigned int i = 0; i < 2048 - 32; i++) {
+		gm_recorder_keep_up();
+		used = gm_get(&region->used);
+		ck_assert_uint_le(gm_get(&region->populated), used + (2 << 20) + 65536);
+		ck_assert_uint_le(gm_get(&region->populated), 2 * used + 65536);
+		writing = true;
+		notes(63 * (32 + i) + 1, 63);
+		writing = false;
+	}
+	ck_assert_uint_eq(gm_get(&region->used), UINT64_C(2048) * 4096);
+	ck_assert_uint_eq(waited, 0);
+	tail_is(63 * 2048, 63 * 2048, 63 * 2048);
+}
+END_TEST
+
+static void *keep_up(void *stop)
+{
+	gm_recorder_hold_alive();
+	while (!gm_get((_Atomic(uint32_t) *)stop))
+		gm_recorder_keep_up();
+	return NULL;
+}
+
+/* Threads that do not wait for the helper thread get the same pages as it: nothing is counted twice, and
+ * what it is refused is no harm. */
+START_TEST(test_memory_ahead_of_many)
+{
+	_Atomic(uint32_t) stop = 0;
+	pthread_t helper;
+
+	gm_sys.advise = advise_or_refuse;
+	aux_start(63 * 4096);
+	ck_assert_int_eq(pthread_create(&helper, NULL, keep_up, &stop), 0);
+	run_crowd(8, 63 * 100, true);
+	gm_set(&refusing, 1);
+	run_crowd(8, 63 * 100, true);
+	gm_set(&refusing, 0);
+	run_crowd(8, 63 * 300, true);
+	gm_set(&stop, 1);
+	pthread_join(helper, NULL);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+	aux_sound();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("events");
@@ -465,6 +532,8 @@ int main(void)
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, aux_directory_make, aux_directory_remove);
 	tcase_add_test(tc, test_one_chunk);
+	tcase_add_test(tc, test_memory_ahead);
+	tcase_add_test(tc, test_memory_ahead_of_many);
 	tcase_add_test(tc, test_ring);
 	tcase_add_test(tc, test_no_history);
 	tcase_add_test(tc, test_more_threads_than_chunks);
