@@ -175,17 +175,15 @@ static uint64_t new_stack(struct reading *r, const struct gm_value *list)
 	return id - 1;
 }
 
-/* The number of the stack of @of: of its "stack"; of PyTorch's "frames", or before PyTorch 2.0 of what
- * the first entry of "history" has as "frames". */
+/* The number of the stack of @of: PyTorch's "frames", or before PyTorch 2.0 what the first entry of "history"
+ * has as "frames"; else its "stack". */
 static int64_t stack_of(struct reading *r, const struct gm_value *of)
 {
-	const struct gm_value *number = gm_value_get(of, "stack"), *list = gm_value_list(of, "frames");
+	const struct gm_value *list = gm_value_list(of, "frames");
 
-	if (number)
-		return gm_value_as_number(number);
 	if (!gm_value_length(list))
 		list = gm_value_list(gm_value_at(gm_value_list(of, "history"), 0), "frames");
-	return gm_value_length(list) ? number_of(r, list, new_stack) : 0;
+	return gm_value_length(list) ? number_of(r, list, new_stack) : gm_value_number(of, "stack");
 }
 
 static void read_frames(struct reading *r, const struct gm_value *list)

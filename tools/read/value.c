@@ -341,7 +341,7 @@ const struct gm_value *gm_value_get(const struct gm_value *dict, const char *key
 	for (uint32_t i = dict->count; i; i -= 2) {
 		const struct gm_value *name = dict->u.items[i - 2];
 
-		if (name->count == length && !memcmp(name->u.text, key, length))
+		if (name->count == length && name->u.text[0] == key[0] && !memcmp(name->u.text, key, length))
 			return dict->u.items[i - 1];
 	}
 	return NULL;

@@ -241,19 +241,27 @@ static void put_said(struct gm_out *out, const struct gm_row *row, const json_t 
 		      gm_show_clean(domain), domain[0] ? ")" : "");
 }
 
+/* The same of a number. */
+static void put_number(struct gm_out *out, int64_t number, int width)
+{
+	char digits[GM_DIGITS + 1] = "";
+	size_t at = gm_out_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, number < 0);
+
+	put_cell(out, digits + at, width);
+}
+
 static void put_memory(struct gm_out *out, const json_t *root, const struct gm_row *row)
 {
-	char address[64], thread[24];
+	char address[64];
 
 	if (!strcmp(row->action, "oom"))
 		snprintf(address, sizeof(address), "%s free", gm_show_bytes((int64_t)row->address));
 	else
 		snprintf(address, sizeof(address), "%#llx", (unsigned long long)row->address);
-	snprintf(thread, sizeof(thread), "%lld", (long long)row->thread);
 	put_cell(out, address, 18);
 	put_cell(out, gm_show_bytes(row->size), 12);
 	put_cell(out, gm_show_clean(row->kind), -8);
-	put_cell(out, thread, 8);
+	put_number(out, row->thread, 8);
 	gm_out_text(out, " ");
 	gm_out_text(out, gm_show_module(root, row->module));
 	gm_out_text(out, "\n");
@@ -264,14 +272,17 @@ static void put_row(struct gm_out *out, const struct events *events, const struc
 	const json_t *annotation = gm_row_annotation(events->root, row);
 	int64_t time_us = gm_wrap_subtract(row->time_us, events->origin_us);
 	uint64_t us = time_us < 0 ? 0 - (uint64_t)time_us : (uint64_t)time_us;
-	char seconds[40], device[16] = "host";
+	char seconds[GM_DIGITS + 8] = "";
+	size_t at = gm_out_digits(seconds, us / 1000000, time_us < 0);
 
-	snprintf(seconds, sizeof(seconds), "%s%llu.%06llu", time_us < 0 ? "-" : "",
-		 (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
-	if (row->device != GM_ROW_HOST)
-		snprintf(device, sizeof(device), "%d", row->device);
-	put_cell(out, seconds, 14);
-	put_cell(out, device, 6);
+	seconds[GM_DIGITS] = '.';
+	for (size_t i = GM_DIGITS + 6; i > GM_DIGITS; i--, us /= 10)
+		seconds[i] = (char)('0' + us % 10);
+	put_cell(out, seconds + at, 14);
+	if (row->device == GM_ROW_HOST)
+		put_cell(out, "host", 6);
+	else
+		put_number(out, row->device, 6);
 	put_cell(out, gm_show_clean(row->action), -14);
 	if (annotation)
 		put_said(out, row, annotation);
