@@ -14,10 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/read/json_read.h"
-#include "tools/read/pickle_read.h"
-#include "tools/read/snapshot_read.h"
-#include "tools/torch/torch_read.h"
+#include "tools/read/documents.h"
+#include "tools/torch/torch.h"
 #include "tools/write/writer.h"
 
 #define SMALL 65536			/* what is larger is not written and read again each time */

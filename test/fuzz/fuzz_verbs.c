@@ -25,8 +25,7 @@ int gpumem_main(int argc, char **argv);
 #include <sys/wait.h>
 #include <time.h>
 
-#include "tools/read/json_read.h"
-#include "tools/read/pickle_read.h"
+#include "tools/read/documents.h"
 #include "tools/top/top.h"
 #include "tools/write/writer.h"
 

@@ -358,8 +358,8 @@ def libdw(room):
     """libdw that is too old, and one that takes the worker down with it."""
     program = build(room)
     _, path = snapshot_of(room, program)
-    with open("tools/symbols/libdw.h", encoding="utf-8") as header:
-        functions = re.findall(r"X\((\w+)\)", header.read())
+    with open("tools/symbols/dwarf.c", encoding="utf-8") as source:
+        functions = re.findall(r"X\((\w+)\)", source.read())
     check("the functions of libdw", len(functions) > 15 and "dwarf_begin" in functions)
     for name, body, count in (("old", "", len(functions) - 1), ("deadly", "*(volatile int *)8 = 1;", len(functions))):
         where = os.path.join(room.path, name)

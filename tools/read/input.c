@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/read/limit.h"
 
 #define BYTES_MOST ((size_t)1 << 33)	/* of any input; a million events take 120 MB */
 #define STEP ((size_t)1 << 22)		/* read at once */

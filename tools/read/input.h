@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Open @path for reading. A pipe with a writer is waited for, one without is empty. What cannot be
  * an input (a directory, a device, a socket) is not opened at all: to open one may hang, or start
@@ -48,5 +49,30 @@ void gm_source_close(struct gm_source *source);
 /* Read on, until there are @needed bytes in all or no more. What lies before @used may be forgotten.
  * Returns whether anything came. */
 bool gm_source_more(struct gm_source *source, size_t needed, size_t used);
+
+/* ---- limit.c ---------------------------------------------------------------------------------- */
+
+/*
+ * Bombs of a few hundred bytes would take gigabytes, so memory, output and what is unpacked are held in
+ * proportion to what is read. --no-limit is for who means it. What real inputs take is far below: 119 MB of ours
+ * are 0.4 GB of memory at the most, and 2.05 GB as PyTorch's JSON, 17 times as much; 93 MB of PyTorch's pickle,
+ * whose stacks are of 64 frames, 22 times. A trace is packed to a quarter.
+ */
+
+/* No limits, from now on; for a child process that reads what nobody hostile made, too. */
+void gm_limit_lift(void);
+
+/* @bytes more are read: the memory of this process ends 512 MiB and 64 times all of them above what it
+ * had at the first of these calls. @reserved bytes of address space are taken beside that, or freed. */
+void gm_limit_input(uint64_t bytes, int64_t reserved);
+
+/* How many bytes may be written: 64 MiB and 1000 times what was read. */
+uint64_t gm_limit_output(void);
+
+/* How many bytes @packed bytes may become: 64 MiB and 100 times as much. */
+uint64_t gm_limit_unpacked(uint64_t packed);
+
+/* The error @r (-errno) in words: -ENOMEM and -EOVERFLOW name the limit. Static memory. */
+const char *gm_limit_why(int r);
 
 #endif

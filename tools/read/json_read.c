@@ -1,9 +1,9 @@
 /*
- * json_read.c - JSON read as a tree of values: see json_read.h. One thread.
+ * json_read.c - JSON read as a tree of values: see documents.h. One thread.
  *
  * The items of a value's containers are gathered on one stack and are made a container when it ends.
  */
-#include "tools/read/json_read.h"
+#include "tools/read/documents.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 /*
- * limit.c - how much may come of an input: see limit.h.
+ * limit.c - how much may come of an input: see input.h.
  *
  * Memory is limited by the kernel (RLIMIT_DATA), from outside of all that takes some: what cannot be had
  * is -ENOMEM there, and each verb says so.
  */
 #define _GNU_SOURCE
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "tools/show/units.h"
+#include "tools/show/show.h"
 
 #define MEMORY_LEAST (UINT64_C(512) << 20)
 #define MEMORY_TIMES 64u

@@ -19,11 +19,8 @@
 #include "recorder/snapshot/snapshot.h"
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
-#include "tools/read/json_read.h"
-#include "tools/read/limit.h"
-#include "tools/read/pickle_read.h"
-#include "tools/read/snapshot_read.h"
-#include "tools/torch/torch_read.h"
+#include "tools/read/documents.h"
+#include "tools/torch/torch.h"
 
 __attribute__((format(printf, 2, 3)))
 static int refuse(struct gm_loaded *ret, const char *format, ...)

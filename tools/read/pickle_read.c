@@ -1,12 +1,12 @@
 /*
- * pickle_read.c - pickles read as data: see pickle_read.h. One thread.
+ * pickle_read.c - pickles read as data: see documents.h. One thread.
  *
  * The machine is Python's: a stack, marks on it, and a memo of what was seen. Every operation takes
  * at least one byte of the input and adds at most one item to the stack or the memo, so what is
  * taken is bounded by the size of the input.
  */
 #define _GNU_SOURCE
-#include "tools/read/pickle_read.h"
+#include "tools/read/documents.h"
 
 #include <endian.h>
 #include <errno.h>

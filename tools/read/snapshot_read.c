@@ -1,11 +1,11 @@
 /*
- * snapshot_read.c - a document read into a snapshot: see snapshot_read.h. One thread.
+ * snapshot_read.c - a document read into a snapshot: see documents.h. One thread.
  *
  * Ours and PyTorch's have the same shape but for two things. Where ours has the number of a stack,
  * PyTorch's has its frames: here equal ones get one number. And a trace of ours is columns, where PyTorch
  * has a list of events. What PyTorch does not know is what "not known" is in ours: module 0, thread 0.
  */
-#include "tools/read/snapshot_read.h"
+#include "tools/read/documents.h"
 
 #include <errno.h>
 #include <stdio.h>

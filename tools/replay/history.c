@@ -1,11 +1,11 @@
 /*
- * history.c - the recorded history of a snapshot as a trace: see history.h. One thread.
+ * history.c - the recorded history of a snapshot as a trace: see replay.h. One thread.
  *
  * What was live before the history began comes first: a program that had filled the device by then
  * must be replayed on a full device. Memory keeps the number of its life from its allocation to its
  * end, so that frees find it whatever the addresses do in the replay.
  */
-#include "tools/replay/history.h"
+#include "tools/replay/replay.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -18,16 +18,10 @@
 
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
-#include "tools/verbs/library_options.h"
-#include "tools/replay/history.h"
+#include "tools/replay/replay.h"
 #include "tools/read/input.h"
-#include "tools/read/limit.h"
 #include "tools/read/load.h"
-#include "tools/replay/search.h"
 #include "tools/show/show.h"
-#include "tools/replay/simulate.h"
-#include "tools/replay/trace.h"
-#include "tools/verbs/verbs.h"
 
 #define UNSAID (UINT64_MAX - 1)	/* no size that is read comes out so */
 

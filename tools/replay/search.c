@@ -1,5 +1,5 @@
 /*
- * search.c - which settings would have served a recorded history best: see search.h.
+ * search.c - which settings would have served a recorded history best: see replay.h.
  *
  * Each setting alone first, in the steps that people try; then the winners one upon the other, as
  * long as each addition helps. The judge: fewer refused requests, then less memory at the peak,
@@ -10,7 +10,7 @@
  * as long as there is one, the calling thread too. Where no thread can be had it runs all.
  */
 #define _GNU_SOURCE
-#include "tools/replay/search.h"
+#include "tools/replay/replay.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /*
- * search_print.c - what gpumem replay --search prints: see search.h.
+ * search_print.c - what gpumem replay --search prints: see replay.h.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/limit.h"
-#include "tools/replay/search.h"
+#include "tools/read/input.h"
+#include "tools/replay/replay.h"
 #include "tools/show/show.h"
 
 /* What the device had for this process: its memory without what others held. */

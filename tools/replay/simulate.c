@@ -1,7 +1,7 @@
 /*
- * simulate.c - a recorded history run through the library's own heap: see simulate.h.
+ * simulate.c - a recorded history run through the library's own heap: see replay.h.
  */
-#include "tools/replay/simulate.h"
+#include "tools/replay/replay.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * trace.c - reading a recorded history of allocations: see trace.h.
+ * trace.c - reading a recorded history of allocations: see replay.h.
  */
-#include "tools/replay/trace.h"
+#include "tools/replay/replay.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/read/table.h"
 
 static int fail(struct gm_trace *trace, uint32_t number, const char *what)

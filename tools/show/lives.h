@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "tools/read/snapshot.h"
-#include "tools/show/units.h"
+#include "tools/show/show.h"
 
 #define GM_LIFE_BEFORE UINT32_MAX	/* born: before the history that was kept */
 #define GM_LIFE_LIVE UINT32_MAX		/* died: not before the snapshot */

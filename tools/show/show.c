@@ -9,11 +9,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tools/read/snapshot.h"
-#include "tools/show/units.h"
 
 /* How many bytes the letter at @at has, 0 when it is none. */
 static size_t letter(const unsigned char *at)
@@ -222,6 +222,86 @@ void gm_show_heading(FILE *out, const char *format, ...)
 	vfprintf(out, format, args);
 	fputs(color ? "\033[0m\n" : "\n", out);
 	va_end(args);
+}
+
+/* ---- units ------------------------------------------------------------------------------------------ */
+
+void gm_units_bytes(uint64_t bytes, char *ret, size_t room)
+{
+	static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+	double value = (double)bytes / 1024;
+	size_t u = 0;
+
+	if (bytes < 1024) {
+		snprintf(ret, room, "%llu B", (unsigned long long)bytes);
+		return;
+	}
+	while (value >= 1024 && u + 1 < sizeof(units) / sizeof(units[0])) {
+		value /= 1024;
+		u++;
+	}
+	snprintf(ret, room, "%.2f %s", value, units[u]);
+}
+
+int gm_units_parse(const char *text, uint64_t *ret)
+{
+	static const char letters[] = "KMGTPE";
+	char *end;
+	double value = strtod(text, &end);
+	double unit = 1;
+
+	if (end == text || value < 0)
+		return -EINVAL;
+	for (size_t u = 0; *end && u < sizeof(letters) - 1; u++) {
+		unit *= 1024;
+		if ((*end & ~0x20) == letters[u]) {
+			end++;
+			break;
+		}
+		if (u == sizeof(letters) - 2)
+			unit = 1;
+	}
+	if (!strcasecmp(end, "b") || !strcasecmp(end, "ib"))
+		end += end[1] ? 2 : 1;
+	if (*end || value * unit >= 18446744073709551615.0)
+		return -EINVAL;
+	*ret = (uint64_t)(value * unit);
+	return 0;
+}
+
+int gm_units_seconds(const char *text, double least, double most, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return end != text && !*end && *ret >= least && *ret <= most ? 0 : -EINVAL;
+}
+
+/* ---- who did not ask ------------------------------------------------------------------------------- */
+
+bool gm_stack_plumbing(const char *name, const char *module)
+{
+	static const char *const names[] = { "torch::unwind::",
+					     "torch::CapturedTraceback::",
+					     "torch::cuda::(anonymous namespace)::gather",
+					     "c10::cuda::CUDACachingAllocator",
+					     "_ZN3c104cuda20CUDACachingAllocator",
+					     "_ZNK3c104cuda20CUDACachingAllocator" };
+	static const char *const modules[] = { "libcudart", "libcuda.", "libgpumem",
+					       "libc10_cuda." };
+
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (!strncmp(module, modules[i], strlen(modules[i])))
+			return true;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(name, names[i], strlen(names[i])))
+			return true;
+	return !strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z';
+}
+
+bool gm_stack_installed(const char *file)
+{
+	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || file[0] == '<';
 }
 
 /* ---- how far something long has come ------------------------------------------------------------ */

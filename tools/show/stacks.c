@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/symbols/demangle.h"
+#include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
-#include "tools/show/sites.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 

@@ -1,8 +1,8 @@
 /*
- * suppress.c - leaks that are known: see suppress.h.
+ * suppress.c - leaks that are known: see groups.h.
  */
 #define _GNU_SOURCE
-#include "tools/show/suppress.h"
+#include "tools/show/groups.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -1,8 +1,8 @@
 /*
- * debug_files.c - the files on this machine that belong to a module: see debug_files.h.
+ * debug_files.c - the files on this machine that belong to a module: see symbols.h.
  */
 #define _GNU_SOURCE
-#include "tools/symbols/debug_files.h"
+#include "tools/symbols/symbols.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 /*
- * demangle.c - symbols as the source has them: see demangle.h.
+ * demangle.c - symbols as the source has them: see symbols.h.
  *
  * A mangled name refers to its own parts, so a short one can stand for terabytes. The text comes piece
  * by piece to a callback, which jumps out of the demangler where it becomes too long. Nothing leaks: with
  * a callback the demangler allocates on the stack alone.
  */
-#include "tools/symbols/demangle.h"
+#include "tools/symbols/symbols.h"
 
 #include <setjmp.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * dwarf.c - from addresses to compilation units, and to the functions in them: see dwarf.h.
+ * dwarf.c - from addresses to compilation units, and to the functions in them: see symbols.h.
  *
  * Which unit an address lies in is taken from the units' own ranges: the index that a compiler may
  * write (.debug_aranges) is missing as often as not. Units without an address that is asked for are not read.
@@ -9,7 +9,7 @@
  * others (lambdas, nested ones) are found by a second walk, which is made if addresses are without a function.
  */
 #define _GNU_SOURCE
-#include "tools/symbols/dwarf.h"
+#include "tools/symbols/symbols.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,11 +17,24 @@
 #include <string.h>
 
 #include "tools/read/table.h"
-#include "tools/symbols/libdw.h"
 
-#ifdef GM_HAVE_LIBDW
+#if __has_include(<elfutils/libdw.h>) && __has_include(<elfutils/libdwelf.h>)
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwelf.h>
 
-struct gm_libdw gm_libdw;
+#define GM_LIBDW_FUNCTIONS(X) \
+	X(dwarf_begin) X(dwarf_end) X(dwarf_get_units) X(dwarf_ranges) X(dwarf_getsrc_die) \
+	X(dwarf_linesrc) X(dwarf_lineno) X(dwarf_getsrcfiles) X(dwarf_filesrc) X(dwarf_child) \
+	X(dwarf_siblingof) X(dwarf_tag) X(dwarf_attr_integrate) X(dwarf_attr) X(dwarf_formudata) \
+	X(dwarf_formstring) X(dwarf_diename) X(dwarf_setalt) X(dwelf_dwarf_gnu_debugaltlink)
+
+/* By pointers that dlopen found. */
+static struct {
+#define GM_LIBDW_FIELD(name) __typeof__(&name) name;
+	GM_LIBDW_FUNCTIONS(GM_LIBDW_FIELD)
+#undef GM_LIBDW_FIELD
+} gm_libdw;
 
 const char *gm_dwarf_missing(void)
 {

@@ -1,14 +1,13 @@
 /*
- * locate.c - source lines of native frames: see locate.h.
+ * locate.c - source lines of native frames: see symbols.h.
  */
 #define _GNU_SOURCE
-#include "tools/symbols/locate.h"
+#include "tools/symbols/symbols.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/snapshot.h"
-#include "tools/symbols/symbolize_worker.h"
+#include "tools/show/groups.h"
 #include "tools/read/value.h"
 
 #define SECONDS 5u			/* of a processor, for one child */

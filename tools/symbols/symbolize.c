@@ -2,7 +2,7 @@
  * symbolize.c - gpumem symbolize: the same snapshot with its native frames named: functions
  * demangled, files and lines, inlined functions as frames of their own.
  *
- * The frames are sorted by module and address and given to a worker process (symbolize_worker.h);
+ * The frames are sorted by module and address and given to a worker process (symbols.h);
  * here its answers are put into the JSON.
  */
 #define _GNU_SOURCE
@@ -16,16 +16,14 @@
 #include <unistd.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/symbols/dwarf.h"
-#include "tools/read/limit.h"
+#include "tools/symbols/symbols.h"
+#include "tools/read/input.h"
 #include "tools/read/load.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 #include "tools/write/output.h"
-#include "tools/write/snapshot_write.h"
+#include "tools/write/writer.h"
 #include "tools/show/show.h"
-#include "tools/symbols/symbolize_worker.h"
-#include "tools/verbs/verbs.h"
 
 #define COMPLAINTS_MOST 20		/* modules that are named on stderr */
 

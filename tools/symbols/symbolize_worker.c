@@ -1,11 +1,11 @@
 /*
- * symbolize_worker.c - the child process that works names out, and the pipe: symbolize_worker.h.
+ * symbolize_worker.c - the child process that works names out, and the pipe: symbols.h.
  *
  * Records go one way, each a struct record and its two strings. The parent believes no length and
  * no number in them.
  */
 #define _GNU_SOURCE
-#include "tools/symbols/symbolize_worker.h"
+#include "tools/symbols/symbols.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,9 +18,8 @@
 #include <unistd.h>
 
 #include "recorder/modules/elf_symbols.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/read/snapshot.h"
-#include "tools/symbols/demangle.h"
 
 #define CPU_SECONDS 120u		/* of one child */
 #define DATA_MOST (UINT64_C(16) << 30)

@@ -1,10 +1,10 @@
 /*
- * terminal.c - a terminal in raw mode: see terminal.h.
+ * terminal.c - a terminal in raw mode: see top.h.
  *
  * The handlers call only what a handler may: write, tcsetattr, sigaction, raise.
  */
 #define _GNU_SOURCE
-#include "tools/top/terminal.h"
+#include "tools/top/top.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -18,9 +18,6 @@
 #include "tools/read/attach.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
-#include "tools/show/units.h"
-#include "tools/top/terminal.h"
-#include "tools/verbs/verbs.h"
 
 #define FIRST_SECONDS 0.25		/* seconds that the first rates are measured over */
 

@@ -13,7 +13,6 @@
 #include "tools/read/attach.h"
 #include "tools/show/show.h"
 #include "tools/top/top.h"
-#include "tools/show/units.h"
 
 #define SEARCH_SECONDS 2.0
 

@@ -11,13 +11,11 @@
 #include <unistd.h>
 
 #include "recorder/read/copy.h"
-#include "tools/symbols/demangle.h"
+#include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
-#include "tools/show/sites.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 #include "tools/top/top.h"
-#include "tools/show/units.h"
 
 /* A journal is anybody's: its numbers may be too large to be added. */
 static void add(int64_t *to, int64_t value)

@@ -1,5 +1,5 @@
 /*
- * torch_fit.c - which segments and events PyTorch's viewer can follow: see torch_write.h. One thread.
+ * torch_fit.c - which segments and events PyTorch's viewer can follow: see torch.h. One thread.
  *
  * The viewer (and `_memory_viz.py segment_plot`) starts with what is live at the end and undoes the
  * events, newest first. It fails on a block outside of every segment, on the free of a block that it
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "tools/read/table.h"
-#include "tools/torch/torch_write.h"
+#include "tools/torch/torch.h"
 
 #define DEVICES 1024
 #define PLACES_START (UINT64_C(1) << 52)	/* above every address, and still exact in JavaScript */

@@ -1,7 +1,7 @@
 /*
- * torch_read.c - a snapshot of PyTorch as one of ours: see torch_read.h. One thread.
+ * torch_read.c - a snapshot of PyTorch as one of ours: see torch.h. One thread.
  */
-#include "tools/torch/torch_read.h"
+#include "tools/torch/torch.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
- * torch_stats.c - the statistics that a snapshot of PyTorch does not have: see torch_stats.h. One
+ * torch_stats.c - the statistics that a snapshot of PyTorch does not have: see torch.h. One
  * thread.
  */
-#include "tools/torch/torch_stats.h"
+#include "tools/torch/torch.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "recorder/record/stats_table.h"
-#include "tools/replay/simulate.h"
+#include "tools/replay/replay.h"
 #include "tools/read/table.h"
 #include "tools/read/snapshot.h"
 

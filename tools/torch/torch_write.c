@@ -1,10 +1,10 @@
 /*
- * torch_write.c - a snapshot as PyTorch's: see torch_write.h. One thread.
+ * torch_write.c - a snapshot as PyTorch's: see torch.h. One thread.
  *
  * The frame lists of equal stacks are one list in a pickle: they are most of a snapshot's size.
  */
 #define _GNU_SOURCE
-#include "tools/torch/torch_write.h"
+#include "tools/torch/torch.h"
 
 #include <errno.h>
 #include <stdlib.h>

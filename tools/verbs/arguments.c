@@ -11,10 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/show/show.h"
-#include "tools/show/units.h"
-#include "tools/verbs/verbs.h"
 
 #define WIDTH 100
 #define OPTIONS_MOST 32

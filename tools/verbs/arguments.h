@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -20,6 +21,12 @@ struct gm_opt { const char *verb, *name; char letter; const char *argument, *hel
 /* The verbs in the order of the table, and the options of all; both end with a NULL name. */
 extern const struct gm_verb gm_verbs[];
 extern const struct gm_opt gm_opts[];
+
+/* A verb gets its own argv (argv[0] is its name) and returns the exit status, an enum gm_exit; `run` returns what
+ * the child did. */
+#define GM_OPT(...)
+#define GM_VERB(name, ...) int gm_verb_##name(int argc, char **argv);
+#include "tools/verbs/verbs.def"
 
 const struct gm_verb *gm_verb_find(const char *name);
 
@@ -79,5 +86,31 @@ int gm_manual_page(FILE *out, const char *name);
 
 /* completion.c: what a shell sources: bash or, with @zsh, zsh. */
 void gm_completion(FILE *out, bool zsh);
+
+/* ---- library_options.c: the options of the library, from their own table ----------------------- */
+
+/*
+ * They are listed, and are flags of a command line, where --stacks=none is GPUMEM_STACKS=none.
+ */
+
+/* @values: the unit, or the words that it takes, with | between them. */
+struct gm_library_option { const char *name, *type, *initial, *values, *help; };
+bool gm_library_option_has_words(const struct gm_library_option *one);
+
+/* All of them, in the order of the table; the last has a NULL name. */
+extern const struct gm_library_option gm_library_options[];
+
+/* The option called @word (of @length), '-' standing for '_'; NULL: there is none. */
+const struct gm_library_option *gm_library_option(const char *word, size_t length);
+
+/* Take argv[*@index] (and the word after it, when the value stands there) as an option of the
+ * library, put it into the environment, and leave *@index at the last word taken. Returns 0, or
+ * -EINVAL after one line on stderr that says what is wrong. */
+int gm_library_option_take(int argc, char **argv, int *index);
+
+/* Judge the values that were taken, as the library will (preload/options/options.c): by the rest of the
+ * environment, too, where one option limits another. Returns 0, or -EINVAL after a line on stderr for
+ * each that it would not accept. */
+int gm_library_options_check(void);
 
 #endif

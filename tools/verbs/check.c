@@ -10,13 +10,11 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/show/show.h"
-#include "tools/show/suppress.h"
-#include "tools/torch/torch_stats.h"
-#include "tools/show/units.h"
+#include "tools/show/groups.h"
+#include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 #define NONE UINT64_MAX
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/verbs/library_options.h"
 
 /* @words with blanks between them. */
 static void put_words(FILE *out, const char *words)

@@ -14,12 +14,10 @@
 #include "tools/verbs/arguments.h"
 #include "tools/write/convert.h"
 #include "tools/read/attach.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/read/table.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
-#include "tools/show/units.h"
-#include "tools/verbs/verbs.h"
 
 struct format {
 	const char *name, *suffix;		/* what alone tells the format */

@@ -11,7 +11,6 @@
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 struct ask { struct gm_lives_filter filter; enum gm_by by; bool all, json; };
 

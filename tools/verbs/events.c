@@ -11,11 +11,9 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/show/show.h"
-#include "tools/show/units.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 #include "tools/write/csv.h"
 #include "tools/write/writer.h"
 

@@ -10,11 +10,10 @@
 #include <unistd.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };

@@ -10,10 +10,8 @@
 
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
-#include "tools/show/suppress.h"
-#include "tools/show/units.h"
+#include "tools/show/groups.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 struct ask {
 	struct gm_lives_filter filter;

@@ -1,10 +1,10 @@
 /*
- * library_options.c - the library's options: see library_options.h; and gpumem options, which lists them.
+ * library_options.c - the library's options: see arguments.h; and gpumem options, which lists them.
  *
  * Values are judged by the library's own code.
  */
 #define _GNU_SOURCE
-#include "tools/verbs/library_options.h"
+#include "tools/verbs/arguments.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -17,8 +17,6 @@
 
 #include "preload/options/options.h"
 #include "tools/show/show.h"
-#include "tools/verbs/arguments.h"
-#include "tools/verbs/verbs.h"
 
 const struct gm_library_option gm_library_options[] = {
 #define GM_OPTION(name, type, initial, min, max, values, help) { #name, #type, initial, values, help },

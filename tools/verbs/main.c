@@ -12,7 +12,6 @@
 #include "preload/options/text.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
-#include "tools/verbs/verbs.h"
 
 static int list(FILE *out, int status)
 {

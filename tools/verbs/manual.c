@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/verbs/library_options.h"
 
 /* ---- troff ----------------------------------------------------------------------------------- */
 

@@ -11,10 +11,9 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 #define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
 

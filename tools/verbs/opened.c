@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
 

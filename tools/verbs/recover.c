@@ -24,7 +24,6 @@
 #include "tools/read/places.h"
 #include "tools/verbs/recover.h"
 #include "tools/show/show.h"
-#include "tools/verbs/verbs.h"
 
 struct report {
 	json_t *list;			/* NULL: text */

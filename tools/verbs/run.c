@@ -32,10 +32,8 @@
 #include "recorder/journal/format.h"
 #include "recorder/journal/sweep.h"
 #include "tools/verbs/arguments.h"
-#include "tools/verbs/library_options.h"
 #include "tools/show/show.h"
 #include "tools/verbs/run_table.h"
-#include "tools/verbs/verbs.h"
 
 /* The library beside this very program: where the build or the installation put it. */
 static int find_library(const char *named, char *ret, size_t bytes)

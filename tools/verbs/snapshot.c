@@ -30,7 +30,6 @@
 #include "tools/verbs/arguments.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
-#include "tools/verbs/verbs.h"
 
 #define ANSWER_MS 200
 #define BEGUN_MS 5000

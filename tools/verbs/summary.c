@@ -11,11 +11,10 @@
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
-#include "tools/symbols/locate.h"
+#include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
-#include "tools/torch/torch_stats.h"
+#include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
-#include "tools/verbs/verbs.h"
 
 #define SITES_SHOWN 10u
 

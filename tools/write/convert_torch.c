@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "tools/write/convert.h"
-#include "tools/torch/torch_write.h"
-#include "tools/write/snapshot_write.h"
+#include "tools/torch/torch.h"
+#include "tools/write/writer.h"
 
 #define VIEWER_MOST UINT64_C(536870888)	/* characters of a text in V8: more the page cannot open */
 

@@ -7,7 +7,7 @@
 
 #include "tools/read/snapshot.h"
 #include "tools/show/stacks.h"
-#include "tools/write/out.h"
+#include "tools/write/writer.h"
 
 /* A text within quotes, its own doubled; what a terminal would obey is a '?', and one that a spreadsheet
  * would take for a formula begins with an apostrophe. */

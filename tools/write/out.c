@@ -1,15 +1,15 @@
 /*
- * out.c - bytes on their way to a file: see out.h. One thread.
+ * out.c - bytes on their way to a file: see writer.h. One thread.
  */
 #define _GNU_SOURCE
-#include "tools/write/out.h"
+#include "tools/write/writer.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "tools/read/limit.h"
+#include "tools/read/input.h"
 
 struct gm_out gm_out_to(FILE *file)
 {

@@ -1,13 +1,12 @@
 /*
- * snapshot_write.c - a snapshot as JSON: see snapshot_write.h. One thread.
+ * snapshot_write.c - a snapshot as JSON: see writer.h. One thread.
  */
-#include "tools/write/snapshot_write.h"
+#include "tools/write/writer.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "tools/write/writer.h"
 
 /* ---- segments --------------------------------------------------------------------------------- */
 

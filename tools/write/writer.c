@@ -13,7 +13,6 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 #include "tools/show/show.h"
-#include "tools/write/out.h"
 
 #define DEPTH 80
 #define BATCH 1000u			/* PyTorch's viewer makes a batch the arguments of one call */

@@ -1,8 +1,5 @@
 /*
- * writer.h - a document written as it comes: as JSON, or as a pickle. Single-threaded.
- *
- * Pickles are of protocol 2 and use only what PyTorch's viewer can read: no batch of more than 1,000
- * items; a text is written once, and after that by its number.
+ * writer.h - documents written as they come. Single-threaded.
  */
 #ifndef GM_TOOLS_WRITER_H
 #define GM_TOOLS_WRITER_H
@@ -12,6 +9,45 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "tools/read/snapshot.h"
+
+/* ---- out.c ------------------------------------------------------------------------------------ */
+
+/*
+ * Bytes on their way to a file, as many as the input allows (limit.c).
+ */
+
+struct gm_out {
+	FILE *file;
+	uint64_t left;			/* bytes that may still be written */
+	int error;			/* of a write, or -EOVERFLOW; then nothing more is written */
+};
+
+struct gm_out gm_out_to(FILE *file);
+
+/* Hand on what is left; the file stays open. Returns 0 or -errno. */
+int gm_out_end(struct gm_out *out);
+
+void gm_out_put(struct gm_out *out, const void *bytes, size_t count);
+void gm_out_text(struct gm_out *out, const char *text);
+
+/* At most 4,095 bytes of it. */
+void gm_out_format(struct gm_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* printf takes five times as long as these, and an event has nine numbers. gm_out_digits: the digits of
+ * a number, from the returned place of @digits to its end. */
+#define GM_DIGITS 24u
+size_t gm_out_digits(char digits[GM_DIGITS], uint64_t word, bool negative);
+void gm_out_number(struct gm_out *out, int64_t number);
+void gm_out_word(struct gm_out *out, uint64_t word);
+
+/* ---- writer.c --------------------------------------------------------------------------------- */
+
+/*
+ * A document as JSON, or as a pickle. Pickles are of protocol 2 and use only what PyTorch's viewer can read: no
+ * batch of more than 1,000 items; a text is written once, and after that by its number.
+ */
 
 enum gm_writer_type { GM_WRITER_LIST, GM_WRITER_TUPLE, GM_WRITER_DICT };
 
@@ -24,7 +60,7 @@ struct gm_writer *gm_writer_json(FILE *out);
 /* How many bytes of this document have been written; of JSON alone. */
 uint64_t gm_writer_bytes(const struct gm_writer *writer);
 
-/* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.h), or the error of a
+/* End it. Returns 0, -ENOMEM, -EMSGSIZE (JSON beyond 8 GiB), -EOVERFLOW (limit.c), or the error of a
  * write. */
 int gm_writer_close(struct gm_writer *writer);
 
@@ -51,5 +87,14 @@ void gm_writer_put(struct gm_writer *writer, const json_t *value);
  * again, and that is all. Else false, and what is begun next is remembered as @key. JSON cannot refer to
  * what is written already: of it only the text of @frames is kept, for a stack comes with many events. */
 bool gm_writer_again(struct gm_writer *writer, uint64_t key, bool frames);
+
+/* ---- snapshot_write.c ------------------------------------------------------------------------- */
+
+/*
+ * A snapshot as the JSON of docs/snapshot.md.
+ */
+
+/* Returns 0 or -errno. */
+int gm_snapshot_json(const struct gm_snapshot *snapshot, FILE *out);
 
 #endif

@@ -1,13 +1,29 @@
 /*
- * torch_write.h - a snapshot as PyTorch's, for `python -m torch.cuda._memory_viz` and
- * pytorch.org/memory_viz. Single-threaded.
+ * torch.h - PyTorch's snapshots: made into ours, and ours into theirs. Single-threaded.
  */
-#ifndef GM_TOOLS_TORCH_WRITE_H
-#define GM_TOOLS_TORCH_WRITE_H
+#ifndef GM_TOOLS_TORCH_H
+#define GM_TOOLS_TORCH_H
 
 #include "tools/read/snapshot.h"
 #include "tools/read/value.h"
 #include "tools/write/writer.h"
+
+/* ---- torch_read.c ----------------------------------------------------------------------------- */
+
+/* Make the root of @snapshot, which was read from PyTorch's (snapshot_read.c), one of version 1
+ * (docs/snapshot.md), reason "pytorch": its devices have of memory_stats what is current. 0 or -ENOMEM. */
+int gm_torch_finish(struct gm_snapshot *snapshot);
+
+/* ---- torch_stats.c ---------------------------------------------------------------------------- */
+
+/* PyTorch's snapshot says what is, not the peaks and sums of torch.cuda.memory_stats(). Where its
+ * history is whole, they follow from it: it is run through PyTorch's algorithm, and if every address
+ * and everything that is live in the end agree, each device of @snapshot gets all of them. Whether a
+ * segment was freed by empty_cache() or by a retry is not in a history: it is taken for the former,
+ * unless memory ran out. Out of memory: nothing changes. */
+void gm_torch_stats(struct gm_snapshot *snapshot);
+
+/* ---- torch_fit.c and torch_write.c ------------------------------------------------------------ */
 
 /* What of a snapshot PyTorch's viewer can follow: it plays the events backward from what is live at
  * the end, and fails where that does not work out. */

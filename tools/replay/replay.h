@@ -1,0 +1,160 @@
+/*
+ * replay.h - recorded histories of allocations, run through the library's own heap. Reading them is
+ * single-threaded and trusts nothing.
+ */
+#ifndef GM_TOOLS_REPLAY_H
+#define GM_TOOLS_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/heap.h"
+#include "tools/read/snapshot.h"
+
+/* ---- trace.c ---------------------------------------------------------------------------------- */
+
+/*
+ * Text, plain or gzip, a line an operation:
+ *	a ID BYTES STREAM ADDRESS	allocate; ADDRESS (hexadecimal) is what the recorder got
+ *	r ID				free requested
+ *	f ID				free completed: reusable
+ *	e				empty the cache
+ *	# segment_alloc|segment_free|oom BYTES STREAM ADDRESS	what was asked of the driver there
+ *	# conf=...			settings in force    # memory_limit_bytes=N	0: none
+ * Other lines that begin with # are comments.
+ */
+
+enum gm_trace_op {
+	GM_TRACE_ALLOC, GM_TRACE_REQUEST, GM_TRACE_COMPLETE, GM_TRACE_EMPTY, GM_TRACE_SEGMENT_ALLOC,
+	GM_TRACE_SEGMENT_FREE, GM_TRACE_OOM,
+	/* of snapshots only (history.c) */
+	GM_TRACE_TRY,			/* was refused when it was recorded: can it be had, for a moment? */
+	GM_TRACE_FREE,			/* completed, and requested if it was not */
+	GM_TRACE_DIRECT, GM_TRACE_DIRECT_FREE	/* memory of another sort, past the cache */
+};
+
+struct gm_trace_line {
+	uint64_t id;			/* 0 .. ids-1, dense */
+	uint64_t bytes, stream, address;
+	uint32_t number;		/* of the line in the file, from 1 */
+	uint8_t op;
+};
+
+struct gm_trace {
+	struct gm_trace_line *lines;
+	size_t count;
+	uint64_t ids;			/* allocations */
+	uint64_t memory_limit_bytes;
+	char conf[2048];
+	char error[256];		/* why reading failed, with the line's number */
+};
+
+/* Does @path begin with a line of a trace, plain or compressed? */
+bool gm_trace_is(const char *path);
+
+/* Read @path. Returns 0, -EINVAL (see @error), or -errno. Free with gm_trace_free. */
+int gm_trace_read(struct gm_trace *trace, const char *path);
+
+void gm_trace_free(struct gm_trace *trace);
+
+/* ---- history.c -------------------------------------------------------------------------------- */
+
+struct gm_history {
+	struct gm_trace trace;		/* @conf: the settings in force, "" unknown */
+	int device;
+	int64_t dropped;		/* events that the history has lost */
+	int64_t total_bytes;		/* of the device, 0 unknown */
+	int64_t others_bytes;		/* that nobody recorded: contexts, other processes */
+	int64_t reserved_peak;		/* recorded, 0 unknown */
+	int64_t reserved;		/* at the end */
+	int64_t free_bytes; /* of the device, when memory ran out last; -1 it never did */
+	int64_t tries;			/* requests in it that were refused */
+	unsigned int devices;		/* that have a history */
+};
+
+/* The history of @device, or of the one with most events (-1). Pinned memory of the host and
+ * imported memory are left out; managed memory, arrays and virtual memory go past the cache.
+ * Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
+int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device);
+
+/* ---- simulate.c ------------------------------------------------------------------------------- */
+
+/*
+ * The driver is either the recorded one (segment addresses handed out as they were recorded, every
+ * difference noted) or an ideal one with a capacity.
+ */
+
+struct gm_simulation {
+	struct gm_stats stats;		/* at the end */
+	uint64_t peak_live_bytes;	/* requested */
+	uint64_t allocations;
+	uint64_t failed;		/* requests that ran out of memory */
+	uint64_t failed_bytes;		/* the first of them */
+	uint64_t missed;		/* those of them that were served when it was recorded */
+	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
+	char difference[512];		/* the first one from the recording; "" none */
+	int violations;			/* of gm_heap_check, when following: now and then, and at the end */
+};
+
+/* Run @trace under @config. @follow: against the recorded driver and the recorded addresses,
+ * stopping at the first difference. @capacity: of the ideal device, GM_HEAP_UNLIMITED for none.
+ * Returns 0, or -ENOMEM. */
+int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,
+		uint64_t capacity, struct gm_simulation *ret);
+
+/* ---- search.c --------------------------------------------------------------------------------- */
+
+#define GM_SEARCH_CONF 2304u
+
+#define GM_SEARCH_SETTINGS 5u
+
+/* A point of the search: the value of each setting, NULL as at the start. */
+struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
+
+struct gm_tried {
+	struct gm_point point;
+	char conf[GM_SEARCH_CONF];	/* all settings, as PYTORCH_CUDA_ALLOC_CONF takes them */
+	char what[160];			/* what is other than at the start, "" nothing */
+	struct gm_simulation run;
+};
+
+struct gm_search {
+	const struct gm_trace *trace;
+	const char *conf;		/* where the search starts */
+	uint64_t limit;			/* bytes of the device that may be had; GM_HEAP_UNLIMITED */
+	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried */
+	size_t count, room;
+	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
+	bool fits;			/* with some settings all that was served would be again */
+	struct gm_simulation unlimited;	/* else: the start's run without a limit */
+};
+
+/* What the simulation may be wrong by: it was 4.3% on the worst of ten histories whose programs were run
+ * under the settings that it had tried. What is better by less is not better. */
+#define GM_SEARCH_ERROR 0.05
+
+/* Try the sensible values of each setting alone, then the best of them together. The best: fewest refused
+ * requests, then least memory at the peak, then fewest calls of the driver. Returns 0,
+ * -EINVAL (@conf), -E2BIG or -ENOMEM. */
+int gm_search(struct gm_search *search);
+
+extern const char *const gm_search_settings[];	/* their names, NULL behind the last */
+
+/* The place of the best that was tried, of @setting alone (NULL: of all); 0 when it is no better than the
+ * start by more than GM_SEARCH_ERROR, or was not tried. */
+size_t gm_search_best(const struct gm_search *search, const char *setting);
+void gm_search_free(struct gm_search *search);
+
+/* search_print.c: search the settings for @history from @conf, and print what was tried and what is
+ * recommended. @limit: NULL takes what the history knows. Returns the exit status. */
+int gm_search_print(const struct gm_history *history, const char *word, const char *conf,
+		    const uint64_t *limit, bool json);
+
+/* Bytes got from the driver at the highest moment. */
+static inline uint64_t gm_tried_peak(const struct gm_tried *tried)
+{
+	return tried->run.peak_used_bytes;
+}
+
+#endif
