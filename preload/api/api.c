@@ -1,5 +1,6 @@
 /*
- * api.c - the public functions of gpumem.h but for statistics (api_stats.c) and history (history.c).
+ * api.c - the public functions of gpumem.h but for statistics (api_stats.c), history (history.c) and
+ * ranges (ranges.c).
  *
  * Thread context: any, outside our locks and hooks; an OOM observer is. Signal context: none.
  */
@@ -90,6 +91,25 @@ int gpumem_register_oom_observer(void (*fn)(void *arg, int device, uint64_t requ
 		empty->arg = arg;
 		empty->fn = fn;
 		r = 0;
+	}
+	gm_unlock(&gm_state.oom_lock);
+	return r;
+}
+
+int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device, uint64_t requested_bytes,
+					      uint64_t total_bytes, uint64_t free_bytes), void *arg)
+{
+	int r = -ENOENT;
+
+	if (!gm_lock(&gm_state.oom_lock))
+		return -ETIMEDOUT;
+	for (unsigned int i = 0; i < GM_OOM_OBSERVERS; i++) {
+		struct gm_oom_observer *at = &gm_state.observers[i];
+
+		if (at->fn == fn && at->arg == arg && fn) {
+			*at = (struct gm_oom_observer){ .fn = NULL };
+			r = 0;
+		}
 	}
 	gm_unlock(&gm_state.oom_lock);
 	return r;

@@ -129,6 +129,16 @@ GPUMEM_API int gpumem_record_memory_history(const char *enabled, const char *con
  * second; counted), -ETIMEDOUT. */
 GPUMEM_API int gpumem_annotate(const char *text);
 
+/* A range of the history with the name @text, as "forward": it begins now, in this thread, and ends
+ * at gpumem_range_end() of the value returned, from any thread. What its thread allocates meanwhile
+ * counts to it. Ranges may overlap. Before the first CUDA call, too: up to 16 such ranges begin with
+ * the record, with the first 255 bytes of their names. Returns a value above 0; -ENODATA when there
+ * is neither a record nor room to wait for it; -ENOMEM, -EAGAIN and -ETIMEDOUT as above. */
+GPUMEM_API int64_t gpumem_range_start(const char *text);
+
+/* Returns 0; -EINVAL for what no gpumem_range_start() returned, as far as that can be told. */
+GPUMEM_API int gpumem_range_end(int64_t range);
+
 /* Have @fn called whenever an allocation fails for want of memory, before the failing call
  * returns, in its thread: @requested_bytes of a device that has @free_bytes of @total_bytes
  * (0: the driver did not say). It may make CUDA calls. At most 8 observers; the same pair of @fn
@@ -137,6 +147,13 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 						       uint64_t requested_bytes,
 						       uint64_t total_bytes, uint64_t free_bytes),
 					    void *arg);
+
+/* Have it called no more. A call of it that another thread is in goes on. Returns 0; -ENOENT when
+ * that pair is not registered. */
+GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
+							 uint64_t requested_bytes,
+							 uint64_t total_bytes, uint64_t free_bytes),
+					      void *arg);
 
 /* A call by name of a function that is not there answers by itself. */
 #ifndef GPUMEM_IMPLEMENTATION
@@ -166,7 +183,10 @@ GPUMEM_API int gpumem_register_oom_observer(void (*fn)(void *arg, int device,
 #define gpumem_record_memory_history(enabled, context, stacks, max_entries) \
 	GPUMEM_CALL(gpumem_record_memory_history, enabled, context, stacks, max_entries)
 #define gpumem_annotate(text) GPUMEM_CALL(gpumem_annotate, text)
+#define gpumem_range_start(text) GPUMEM_CALL(gpumem_range_start, text)
+#define gpumem_range_end(range) GPUMEM_CALL(gpumem_range_end, range)
 #define gpumem_register_oom_observer(fn, arg) GPUMEM_CALL(gpumem_register_oom_observer, fn, arg)
+#define gpumem_unregister_oom_observer(fn, arg) GPUMEM_CALL(gpumem_unregister_oom_observer, fn, arg)
 #endif
 
 #ifdef __cplusplus

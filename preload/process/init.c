@@ -271,5 +271,6 @@ int gm_init(void)
 		gm_crash_start();
 	gm_bus_start();
 	gm_exit_start();
+	gm_ranges_begin();
 	return 0;
 }

@@ -99,6 +99,8 @@ struct gm_state {
 	uint64_t oom_budget_at_ns;	/* as of then; 0: nothing was spent yet */
 	char oom_last[GM_OOM_KEPT / 2][GM_PATH_BYTES];	/* the last ones; lock: writing */
 	struct gm_oom_observer observers[GM_OOM_OBSERVERS];	/* lock: oom_lock */
+
+	struct gm_lock ranges_lock;	/* of ranges from before the record (api/ranges.c) */
 } __attribute__((aligned(GM_STATE_PAGE)));	/* so that nothing else lies on its pages */
 
 extern struct gm_state gm_state GM_HIDDEN;
@@ -121,6 +123,9 @@ bool gm_state_start(void);
 /* What there is to start, in its order (init.c); called by gm_state_start, once a process.
  * Returns 0, or -errno when nothing will be recorded; it has said why. */
 int gm_init(void);
+
+/* The last of that: ranges that the program began before begin now (api/ranges.c). */
+void gm_ranges_begin(void);
 
 /* Around what may reach a cancellation point of the C library on a thread of the program: one ended
  * there would hold our locks for good. */

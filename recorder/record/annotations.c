@@ -173,13 +173,14 @@ uint64_t gm_annotate_start(const struct gm_annotation *what)
 	       (uint64_t)what->device << RANGE_DEVICE_SHIFT | UINT64_C(1) << RANGE_MARK_SHIFT;
 }
 
-void gm_annotate_end(uint64_t range, uint32_t scope_name)
+bool gm_annotate_end(uint64_t range, uint32_t scope_name)
 {
 	uint64_t count = range >> RANGE_COUNT_SHIFT & RANGE_COUNT_MASK;
 
 	if (!count || !gm_header_get() || range >> RANGE_MARK_SHIFT != 1)
-		return;
+		return false;
 	write_event((uint8_t)(range >> RANGE_DEVICE_SHIFT & 0x7f), GM_STAGE_END,
 		    (uint32_t)(range & ((UINT64_C(1) << RANGE_COUNT_SHIFT) - 1)) * 8, scope_name,
 		    count);
+	return true;
 }

@@ -38,7 +38,8 @@ void gm_annotate_pop(uint16_t scope, uint32_t scope_name);
 /* Ranges that do not: the number to end it by, from any thread; never 0. */
 #define GM_RANGE_NONE UINT64_C(1)	/* one that was not recorded */
 uint64_t gm_annotate_start(const struct gm_annotation *what);
-void gm_annotate_end(uint64_t range, uint32_t scope_name);
+/* Returns false for what is the number of no range. */
+bool gm_annotate_end(uint64_t range, uint32_t scope_name);
 
 /* A new journal, of @events at most. */
 void gm_annotations_begin(uint64_t events);

@@ -9,7 +9,7 @@ sys.path.insert(0, "test/preload")
 from scripted import TOO_MUCH, Play, behaves  # noqa: E402
 from tap import B, check, finish, tell  # noqa: E402
 
-EVERY = ["snapshot", "annotate a", "history all", "observer x", "allocated 0", "count", "summary", "reset_peak",
+EVERY = ["snapshot", "annotate a", "range_start r", "range_end", "history all", "observer x", "unobserver", "allocated 0", "count", "summary", "reset_peak",
          "reset_accumulated", "empty_cache", "fraction 0.5", "fraction_of 0"]
 CACHING = os.environ.get("TEST_ALLOCATOR") == "caching"
 ABSENT, NO_DATA, INVALID, NOT_SUPPORTED = -38, -61, -22, -95
@@ -23,13 +23,16 @@ def absent():
     with Play() as room:
         run = room.script(*EVERY, preload=False)
         values = [v for line in run.stdout.splitlines() for v in line.replace(":", " ").split() if v.lstrip("-").isdigit()]
-        check("without the library: every function answers that it is absent", run.returncode == 0 and len(values) == 15 and
+        check("without the library: every function answers that it is absent", run.returncode == 0 and len(values) == 18 and
               set(values) == {str(ABSENT)}, tell(run))
         run = room.script(*EVERY)
         got = answers(run)
         check("before the first CUDA call: there is no data", run.returncode == 0 and
-              {v for k, v in got.items() if k not in ("observer", "allocated", "fraction")} == {str(NO_DATA)}, tell(run))
-        check("before the first CUDA call: observers may register", got.get("observer") == "0", got)
+              {v for k, v in got.items() if k not in ("observer", "unobserver", "range_start", "range_end", "allocated",
+                                                      "fraction")} == {str(NO_DATA)}, tell(run))
+        check("before the first CUDA call: a range may begin, and end",
+              (got["range_start"], got["range_end"]) == ("1", "0"), got)
+        check("before the first CUDA call: observers may come and go", (got["observer"], got["unobserver"]) == ("0", "0"), got)
         check("before the first CUDA call: nothing was written", not room.files() and not room.journal_files())
 
 
@@ -161,6 +164,36 @@ def history():
         check("history:0: there is none to switch on", "history: %d" % NOT_SUPPORTED in run.stdout, run.stdout)
 
 
+def ranges():
+    """Ranges are annotations that begin and end; those from before the record begin with it."""
+    with Play() as room:
+        run = behaves("ranges", room, "range_start over", "range_end", "range_start load", "range_start cut " + "x" * 300,
+                      "alloc 100", "range_start inner", "alloc 200", "range_end", "range_end", "range_end", "range_end",
+                      "range_end 1", "range_end -7", "range_end 1152921504606847743", "range_start open", "exit 0")
+        found = [(a["stage"], a["name"][:9]) for a in room.snapshots("exit")[0]["annotations"]]
+        check("ranges: begun and ended", run.stdout.splitlines() == ["range_start: 1", "range_end: 0"] + ["range_start: 1"] * 3 +
+              ["range_end: 0"] * 3 + ["range_end: %d" % INVALID] * 4 + ["range_start: 1"], run.stdout)
+        check("ranges: in the order in which they began and ended; one that was over is none", found == [
+            ("START", "load"), ("START", "cut xxxxx"), ("START", "inner"), ("END", "inner"), ("END", "cut xxxxx"), ("END", "load"),
+            ("START", "open")], found)
+        name = room.snapshots("exit")[0]["annotations"][1]["name"]
+        check("ranges: the name of one from before the record is cut", name == "cut " + "x" * 251, name)
+        times = [a["time_us"] for a in room.snapshots("exit")[0]["annotations"]]
+        first = room.snapshots("exit")[0]["segments"][0]["time_us"]
+        check("ranges: begun before what the program allocated first", times[1] <= first <= times[2], (times, first))
+    with Play() as room:
+        run = behaves("many early ranges", room, *["range_start %d" % i for i in range(17)], *["range_end"] * 16, "range_start again",
+                      "alloc 100", "exit 0")
+        check("many early ranges: as many as may wait", run.stdout.splitlines() == ["range_start: 1"] * 16 +
+              ["range_start: %d" % NO_DATA] + ["range_end: 0"] * 16 + ["range_start: 1"], run.stdout)
+        check("many early ranges: only what was open begins", [a["name"] for a in room.snapshots("exit")[0]["annotations"]] == ["again"])
+    with Play() as room:
+        run = behaves("observers", room, "observer seen", "alloc %d" % TOO_MUCH, "unobserver", "unobserver", "alloc %d" % TOO_MUCH,
+                      "exit 0", snapshot_on="exit")
+        check("an observer that has gone is called no more", run.stdout.count("seen") == 1 and
+              [v for v in run.stdout.splitlines() if v.startswith("unobserver")] == ["unobserver: 0", "unobserver: -2"], run.stdout)
+
+
 def header():
     """The header as users compile it: C99, C++, position independent; and the example of its first lines."""
     source = '#include "preload/api/gpumem.h"\nint main(void) { return gpumem_annotate("x") == GPUMEM_ABSENT && ' \
@@ -200,6 +233,7 @@ def main():
     numbers()
     snapshots()
     history()
+    ranges()
     header()
     finish()
 

@@ -247,11 +247,14 @@ static const struct call { const char *call, *what; } calls[] = {
 	{ "gpumem_record_memory_history(enabled, context, stacks, max_entries)",
 	  "what is recorded from now on, as torch.cuda.memory._record_memory_history()" },
 	{ "gpumem_annotate(text)", "put a text into the history" },
+	{ "gpumem_range_start(text)", "a range of that name begins in the history, as \"forward\"" },
+	{ "gpumem_range_end(range)", "it ends" },
 	{ "gpumem_torch_malloc(size, device, stream)",
 	  "for torch.cuda.memory.CUDAPluggableAllocator" },
 	{ "gpumem_torch_free(ptr, size, device, stream)", "likewise" },
 	{ "gpumem_register_oom_observer(fn, arg)",
 	  "be called when an allocation fails for want of memory" },
+	{ "gpumem_unregister_oom_observer(fn, arg)", "no more" },
 };
 
 static void put_entry(FILE *out, const char *head)

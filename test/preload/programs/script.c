@@ -441,6 +441,24 @@ static int switch_history(const char *rest)
 	return gpumem_record_memory_history(given[0], given[1], given[2], (size_t)most);
 }
 
+static char *last_observer;
+static int64_t ranges[64];
+static int range_count;
+
+/* Returns 1 for a range that was begun, else the error. */
+static int push_range(int64_t range)
+{
+	if (range > 0 && range_count < 64)
+		ranges[range_count++] = range;
+	return range > 0 ? 1 : (int)range;
+}
+
+/* The newest that has not ended; of the first range, where none is left: an old value. */
+static int64_t pop_range(void)
+{
+	return ranges[range_count > 0 ? --range_count : 0];
+}
+
 static bool api(const char *word)
 {
 	const char *rest;
@@ -449,10 +467,16 @@ static bool api(const char *word)
 		printf("snapshot: %d\n", gpumem_snapshot(*rest ? rest : NULL));
 	else if (starts(word, "annotate", &rest))
 		printf("annotate: %d\n", gpumem_annotate(rest));
+	else if (starts(word, "range_start", &rest))
+		printf("range_start: %d\n", push_range(gpumem_range_start(rest)));
+	else if (starts(word, "range_end", &rest))
+		printf("range_end: %d\n", gpumem_range_end(*rest ? atoll(rest) : pop_range()));
+	else if (starts(word, "unobserver", &rest))
+		printf("unobserver: %d\n", gpumem_unregister_oom_observer(observer, last_observer));
 	else if (starts(word, "history", &rest))
 		printf("history: %d\n", switch_history(rest));
 	else if (starts(word, "observer", &rest))
-		printf("observer: %d\n", gpumem_register_oom_observer(observer, strdup(rest)));
+		printf("observer: %d\n", gpumem_register_oom_observer(observer, last_observer = strdup(rest)));
 	else if (starts(word, "allocated", &rest))
 		printf("allocated: %lld reserved %lld max %lld %lld\n",
 		       (long long)gpumem_memory_allocated(atoi(rest)),
