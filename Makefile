@@ -297,7 +297,7 @@ UNWIND_FLAGS_nobuildid := -Wl,--build-id=none
 UNWIND_FLAGS_asker := -Wl,-z,noseparate-code,-z,norelro
 UNWIND_BUILD = -fPIC -shared -I. -O2 -g $(UNWIND_FLAGS_$*) -MMD -MP -MF $(BUILD)/obj/unwind_$*.d -MT $@
 $(BUILD)/test/unit/test_unwind $(BUILD)/test/unit/test_unwind_odd $(BUILD)/test/unit/test_stack_cache $(BUILD)/test/unit/test_modules \
-$(BUILD)/test/unit/test_symbols $(BUILD)/test/unit/test_elf_symbols: | $(UNWIND_LIBS)
+$(BUILD)/test/unit/test_symbols $(BUILD)/test/unit/test_elf_file: | $(UNWIND_LIBS)
 # Python cannot load code that is instrumented for addresses or threads; these variants do without.
 $(BUILD)/test/unit/unwind/pyprobe.so: $(if $(filter address thread,$(SAN)),,$(BUILD)/libgm_core.a)
 $(BUILD)/test/unit/unwind/%.so: test/unit/unwind/%.c

@@ -60,7 +60,7 @@ void gm_alloc_caller(struct gm_alloc *alloc, const void *caller)
 	struct gm_regs regs;
 
 	if (!gm_stacks_wanted()) {
-		alloc->module = caller ? gm_modules_caller_soon(caller) : 0;
+		alloc->module = caller ? gm_modules_caller(caller, NULL) : 0;
 		return;
 	}
 	gm_regs_capture(&regs);

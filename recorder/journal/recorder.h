@@ -10,8 +10,7 @@
  *   record/failures.c  gm_record_failure, _note, what the driver says of its devices
  *   record/stats.c     gm_record_stats, _reset_stats
  *   record/events.c    gm_record_history
- *   stacks/intern.c    gm_intern_*, gm_frame_name
- *   modules/module_table.c  gm_publish_module, gm_module_*
+ *   stacks/intern.c    gm_intern_*, gm_frame_name, gm_publish_module, gm_module_*
  *
  * Thread context: any thread of the process, after gm_recorder_start. Signal context: none but
  * where a function says so. A forked child has none of it (MADV_DONTFORK), and calls nothing here.

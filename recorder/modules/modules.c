@@ -47,7 +47,7 @@ static struct gm_lock lock;		/* of changes to @slots, @used and @used_count */
 static _Atomic(bool) lock_stuck;	/* a wait for it has run out: nobody waits any more */
 static uint16_t used[SLOTS];		/* the slots in use, so that a sweep looks at no others */
 static uint32_t used_count;
-_Atomic(uint32_t) gm_modules_epoch = 1;	/* what was seen before is seen anew */
+static _Atomic(uint32_t) epoch = 1;	/* what was seen before is seen anew */
 static _Atomic(bool) ready;
 static struct gm_module_sink sink;
 
@@ -57,7 +57,6 @@ struct cached {
 	uint32_t slot;
 };
 static __thread struct cached cache[CACHE_WAYS];
-__thread struct gm_modules_last gm_modules_last;
 static __thread volatile uint8_t cache_busy;	/* a signal handler leaves a cache in use alone */
 static __thread volatile uint8_t changing;	/* this thread is changing the table */
 
@@ -170,16 +169,6 @@ static uint32_t hash_start(uintptr_t start)
 	return (uint32_t)((start * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
 }
 
-/* What makes two objects at one place the same one. */
-static uint64_t identity_of(const struct gm_object *object, const struct gm_object_identity *id)
-{
-	uint64_t hash = id->name_hash ^ id->base ^ (object->end << 1);
-
-	for (unsigned int i = 0; i < id->build_id_bytes; i++)
-		hash = (hash ^ id->build_id[i]) * UINT64_C(0x100000001b3);
-	return hash;
-}
-
 /* Take the lock. A handler that interrupts the thread that has it never gets it. Should that thread
  * never come back (it was cancelled), the others wait once, and no object gets a number any more. */
 static bool begin_change(void)
@@ -243,7 +232,7 @@ static void fill_locked(struct slot *slot, const struct gm_object *object,
 	slot->module = sink.publish(&info);
 	slot->passes_on = passes_on(path);
 	slot->base = identity->base;
-	slot->identity = identity_of(object, identity);
+	slot->identity = identity->hash;
 	gm_set(&slot->generation, now);
 	gm_set_release(&slot->loaded, 1);
 	gm_set_release(&slot->start, object->start);
@@ -276,14 +265,13 @@ static struct slot *meet_locked(const struct gm_object *object,
 {
 	struct slot *found = NULL, *vacant = NULL, *slot = NULL;
 	uint32_t at = hash_start(object->start), i;
-	uint64_t wanted = identity_of(object, identity);
 
 	for (i = 0; i < SLOTS; i++) {
 		slot = &slots[(at + i) % SLOTS];
 		if (!gm_get(&slot->start))
 			break;			/* the end of the chain */
 		if (gm_get(&slot->start) == object->start) {
-			if (!found && slot->identity == wanted)
+			if (!found && slot->identity == identity->hash)
 				found = slot;
 			else
 				retire_locked(slot);
@@ -318,7 +306,7 @@ static struct slot *meet(const struct gm_object *object, uint32_t now)
 static struct slot *find(uintptr_t pc)
 {
 	struct cached *way = &cache[(pc >> 2 ^ pc >> 6) % CACHE_WAYS];
-	uint32_t now = gm_get_acquire(&gm_modules_epoch);
+	uint32_t now = gm_get_acquire(&epoch);
 	struct gm_object object;
 	struct slot *slot = NULL;
 	bool busy = cache_busy;
@@ -379,26 +367,12 @@ static bool first_asker(const uintptr_t *pcs, int count, uintptr_t return_addres
 	return false;
 }
 
-/* Never believed half written, by a handler that interrupts this. */
-static void note_last(uintptr_t pc, uint32_t now, uint16_t module)
-{
-	gm_modules_last.generation = 0;
-	atomic_signal_fence(memory_order_seq_cst);
-	gm_modules_last.pc = pc;
-	gm_modules_last.module = module;
-	atomic_signal_fence(memory_order_seq_cst);
-	gm_modules_last.generation = now;
-}
-
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc)
 {
-	uint32_t now = gm_get_acquire(&gm_modules_epoch);
 	uintptr_t pc = (uintptr_t)return_address;
 	struct slot *slot = find(pc);
 
-	if (slot && !slot->passes_on) {
-		note_last(pc, now, slot->module);
-	} else if (slot) {
+	if (slot && slot->passes_on) {
 		uintptr_t pcs[CALLER_FRAMES];
 		struct gm_regs regs;
 		unsigned int flags;
@@ -429,7 +403,7 @@ uint16_t gm_modules_asker(const uintptr_t *pcs, int count)
 
 uint32_t gm_modules_generation(void)
 {
-	return gm_get_acquire(&gm_modules_epoch);
+	return gm_get_acquire(&epoch);
 }
 
 /* The objects that are no longer where they were have been unloaded. */
@@ -453,7 +427,7 @@ static void sweep(void)
 
 void gm_modules_generation_bump(void)
 {
-	atomic_fetch_add_explicit(&gm_modules_epoch, 1, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&epoch, 1, memory_order_acq_rel);
 	gm_unwind_flush();
 	/* where a look-up is dear, an object is found unloaded when another one lies in its place */
 	if (gm_object_is_exact())

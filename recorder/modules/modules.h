@@ -55,18 +55,6 @@ uint16_t gm_modules_lookup(uintptr_t pc, uint64_t *ret_offset);
  * Returns as gm_modules_lookup; @ret_pc (may be NULL) is the return address in that module. */
 uint16_t gm_modules_caller(const void *return_address, uintptr_t *ret_pc);
 
-/* The same number, soon for an address that this thread was asked from last. */
-struct gm_modules_last { uintptr_t pc; uint32_t generation; uint16_t module; };
-extern __thread struct gm_modules_last gm_modules_last __attribute__((visibility("hidden")));
-extern _Atomic(uint32_t) gm_modules_epoch __attribute__((visibility("hidden")));
-static inline uint16_t gm_modules_caller_soon(const void *return_address)
-{
-	if (__builtin_expect(gm_modules_last.pc == (uintptr_t)return_address &&
-			     gm_modules_last.generation == gm_modules_epoch, 1))
-		return gm_modules_last.module;
-	return gm_modules_caller(return_address, NULL);
-}
-
 /* The same of a stack that was walked already: the first of @pcs whose module does not only pass
  * calls on; when none is, the first one. */
 uint16_t gm_modules_asker(const uintptr_t *pcs, int count);

@@ -390,13 +390,15 @@ static void copy_name(uintptr_t at, char *dst, size_t bytes)
 	}
 }
 
-static uint64_t hash_name(const char *name)
+static uint64_t hash_of(const struct gm_object *object, const struct gm_object_identity *id)
 {
-	uint64_t hash = 0xcbf29ce484222325u;
+	uint64_t hash = 0xcbf29ce484222325u ^ id->base ^ object->end << 1;
 
-	for (; *name; name++)
+	for (const char *name = id->name; *name; name++)
 		hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
-	return hash;
+	for (unsigned int i = 0; i < id->build_id_bytes; i++)
+		hash = (hash ^ id->build_id[i]) * 0x100000001b3u;
+	return hash | 1;
 }
 
 static void find_build_id(const struct gm_object *object, const struct gm_elf *elf,
@@ -432,8 +434,8 @@ bool gm_object_identify(const struct gm_object *object, struct gm_object_identit
 	} else {
 		maps_name(object->start, ret_identity->name, sizeof(ret_identity->name));
 	}
-	ret_identity->name_hash = hash_name(ret_identity->name);
 	if (is_elf)
 		find_build_id(object, &elf, ret_identity);
+	ret_identity->hash = hash_of(object, ret_identity);
 	return is_elf || object->link_map;
 }

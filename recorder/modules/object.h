@@ -32,7 +32,7 @@ void gm_object_flush(void);
 
 struct gm_object_identity {
 	uintptr_t base;			/* load bias */
-	uint64_t name_hash;
+	uint64_t hash;			/* of all that is here and the object's end; never 0 */
 	uint8_t build_id[32];
 	unsigned int build_id_bytes;
 	char name[1024];		/* as the loader has it: "" for the executable */

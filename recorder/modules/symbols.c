@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "recorder/modules/elf_symbols.h"
+#include "recorder/modules/elf_file.h"
 #include "recorder/journal/file.h"
 #include "recorder/read/copy_internal.h"
 #include "recorder/journal/probe.h"

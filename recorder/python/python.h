@@ -22,8 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "recorder/python/python_layout.h"
-
 #define GM_PYTHON_PROOF 16u
 
 /* An interpreter: one CPython in the process, with all its sub-interpreters. */

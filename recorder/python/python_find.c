@@ -6,6 +6,7 @@
  * Contexts as python.h.
  */
 #include "recorder/python/python.h"
+#include "recorder/python/python_view.h"
 
 #include <link.h>
 #include <stdio.h>
@@ -107,19 +108,6 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
 
 /* ---- finding ---- */
 
-static uint64_t identity_of(const struct gm_object *object)
-{
-	struct gm_object_identity id;
-	uint64_t hash;
-
-	if (!gm_object_identify(object, &id))
-		return 0;
-	hash = id.name_hash ^ id.base ^ object->end << 1;
-	for (unsigned int i = 0; i < id.build_id_bytes; i++)
-		hash = (hash ^ id.build_id[i]) * UINT64_C(0x100000001b3);
-	return hash | 1;
-}
-
 static const char *find_layout(struct gm_python *python, const char *version)
 {
 	unsigned int minor = 0;
@@ -185,13 +173,14 @@ static bool add(const struct gm_object *object, const struct gm_symbols *symbols
 {
 	uint32_t at = atomic_load_explicit(&pythons_count, memory_order_relaxed);
 	struct gm_python *python = &pythons[at];
+	struct gm_object_identity identity;
 	const char *version, *why;
 
 	if (at == PYTHONS)
 		return false;
 	python->start = object->start;
 	python->end = object->end;
-	python->identity = identity_of(object);
+	python->identity = gm_object_identify(object, &identity) ? identity.hash : 0;
 	why = fill(python, symbols, &version);
 	atomic_store_explicit(&python->generation, generation, memory_order_relaxed);
 	atomic_store_explicit(&python->state, why ? GM_PYTHON_OFF : GM_PYTHON_READY,
@@ -207,6 +196,7 @@ static bool add(const struct gm_object *object, const struct gm_symbols *symbols
 static struct gm_python *find_again(const struct gm_object *object, uint32_t generation)
 {
 	uint32_t known = atomic_load_explicit(&pythons_count, memory_order_acquire);
+	struct gm_object_identity identity;
 
 	for (uint32_t i = 0; i < known; i++) {
 		struct gm_python *python = &pythons[i];
@@ -215,7 +205,7 @@ static struct gm_python *find_again(const struct gm_object *object, uint32_t gen
 			continue;
 		if (atomic_load_explicit(&python->generation, memory_order_acquire) == generation)
 			return python;
-		if (python->identity != identity_of(object))
+		if (!gm_object_identify(object, &identity) || python->identity != identity.hash)
 			continue;
 		atomic_store_explicit(&python->generation, generation, memory_order_release);
 		changed();

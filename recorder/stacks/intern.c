@@ -1,5 +1,5 @@
 /*
- * intern.c - the append-only areas: strings, frames, stacks. See intern.h.
+ * intern.c - the append-only areas: strings, frames, stacks, modules. See intern.h.
  *
  * A record is written behind @used and published by moving @used past it; the hash tables that
  * find it again are private memory and die with the process.
@@ -14,6 +14,7 @@
 #include "recorder/record/tables.h"
 
 #define FIRST_IDS 1024u
+#define LATEST 256u			/* modules, among which one is looked for again */
 
 /* What is looked for, and how to tell it from a record of its area. */
 struct item {
@@ -244,13 +245,6 @@ uint32_t gm_intern_string(const char *text, uint32_t length)
 	return intern(&item);
 }
 
-uint32_t gm_intern_string_locked(struct gm_header *header, const char *text)
-{
-	struct item item = string_item(text, (uint32_t)strnlen(text, GM_STRING_MAX + 1));
-
-	return intern_locked(header, &item);
-}
-
 static bool same_frame(const struct item *item, const void *record)
 {
 	const struct gm_frame *a = item->content, *b = record;
@@ -321,4 +315,99 @@ uint32_t gm_intern_stack(const uint32_t *frames, uint32_t count, bool truncated)
 	};
 
 	return gm_header_get() && count ? intern(&item) : GM_NONE;
+}
+
+/* ---- modules: one record for each life of a library in the process ---- */
+
+static struct gm_module *modules(const struct gm_header *header)
+{
+	return (void *)(gm_rec.base + header->regions[GM_REGION_MODULES].offset);
+}
+
+/* The record of the same library at the same place that is still loaded; 0 when there is none. It has
+ * two when several threads met it at once, so the second is asked for soon after the first. */
+static uint16_t find_module_locked(const struct gm_header *header, const struct gm_module *like)
+{
+	uint64_t count = gm_get(&header->regions[GM_REGION_MODULES].used) / sizeof(*like);
+
+	for (uint64_t id = count; id-- > 1 && count - id <= LATEST;) {
+		const struct gm_module *m = &modules(header)[id];
+
+		if (m->base == like->base && m->start == like->start && m->end == like->end &&
+		    m->path == like->path && m->build_id_bytes == like->build_id_bytes &&
+		    !memcmp(m->build_id, like->build_id, sizeof(m->build_id)) &&
+		    !gm_get(&m->unload_tsc))
+			return (uint16_t)id;
+	}
+	return GM_NONE;
+}
+
+static uint16_t publish_module_locked(struct gm_header *header, struct gm_module *new, const char *path)
+{
+	struct gm_region *region = &header->regions[GM_REGION_MODULES];
+	uint64_t used = gm_get(&region->used);
+	uint16_t id;
+
+	new->path = GM_NONE;
+	if (path && *path) {
+		struct item item = string_item(path, (uint32_t)strnlen(path, GM_STRING_MAX + 1));
+
+		new->path = intern_locked(header, &item);
+	}
+	id = find_module_locked(header, new);
+	if (id)
+		return id;
+	if (!reserve(header, GM_REGION_MODULES, sizeof(*new)))
+		return GM_NONE;
+	new->load_tsc = gm_stamp();
+	memcpy(&modules(header)[used / sizeof(*new)], new, sizeof(*new));
+	gm_set_release(&region->used, used + sizeof(*new));
+	return (uint16_t)(used / sizeof(*new));
+}
+
+uint16_t gm_publish_module(uint64_t base, uint64_t start, uint64_t end, const char *path,
+			   const uint8_t *build_id, unsigned int build_id_bytes)
+{
+	struct gm_module new = { .base = base, .start = start, .end = end };
+	struct gm_header *header = gm_header_get();
+	struct gm_writer writer;
+	uint16_t id = GM_NONE;
+
+	if (!header)
+		return GM_NONE;
+	if (build_id && build_id_bytes <= sizeof(new.build_id)) {
+		memcpy(new.build_id, build_id, build_id_bytes);
+		new.build_id_bytes = (uint8_t)build_id_bytes;
+	}
+	gm_writer_enter(&writer);
+	if (gm_lock_within(&gm_rec.intern, gm_patience(writer.nested))) {
+		id = publish_module_locked(header, &new, path);
+		gm_unlock(&gm_rec.intern);
+	}
+	gm_writer_leave(&writer);
+	return id;
+}
+
+void gm_module_loaded_again(uint16_t module)
+{
+	struct gm_header *header = gm_header_get();
+
+	if (header && module &&
+	    module < gm_get_acquire(&header->regions[GM_REGION_MODULES].used) /
+		     sizeof(struct gm_module))
+		gm_set_release(&modules(header)[module].unload_tsc, 0);
+}
+
+void gm_module_unloaded(uint16_t module)
+{
+	struct gm_header *header = gm_header_get();
+	uint64_t loaded = 0;
+
+	if (!header || !module ||
+	    module >= gm_get_acquire(&header->regions[GM_REGION_MODULES].used) /
+		      sizeof(struct gm_module))
+		return;
+	atomic_compare_exchange_strong_explicit(&modules(header)[module].unload_tsc, &loaded,
+						gm_stamp(), memory_order_release,
+						memory_order_relaxed);
 }

@@ -14,11 +14,23 @@
 
 #include "recorder/modules/modules.h"
 #include "recorder/python/python.h"
+#include "recorder/python/python_view.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/sys.h"
 #include "recorder/stacks/stack_cache.h"
-#include "recorder/stacks/stacks_intern.h"
 
+#define DEPTH_MAX 256u		/* frames of a stack that are recorded */
+#define OWN_MOST 8		/* frames of our own that a stack begins with */
+
+struct parts {
+	const struct gm_regs *from;
+	const uintptr_t *pcs;		/* native frames, beginning with our own */
+	int own, count;			/* how many are; how many follow */
+	int limit;			/* of frames in the stack */
+	unsigned int flags;		/* of the native walk: GM_UNWIND_TRUNCATED, GM_UNWIND_MORE */
+	bool native;			/* native frames are wanted */
+	struct gm_python *python;	/* whose frames are wanted; NULL: none's */
+};
 
 enum { WANT_DEPTH = 0xffff, WANT_NATIVE = 0x10000, WANT_PYTHON = 0x20000, WANT_BITS = 18,
        EPOCHS = 0x3fffffff };		/* both fit into a key's @what */
@@ -35,8 +47,8 @@ void gm_stacks_init(uintptr_t start, uintptr_t end)
 
 void gm_stacks_configure(bool native, bool python, unsigned int frames)
 {
-	if (frames > GM_STACK_DEPTH_MAX)
-		frames = GM_STACK_DEPTH_MAX;
+	if (frames > DEPTH_MAX)
+		frames = DEPTH_MAX;
 	if (!native && !python)
 		frames = 0;
 	if (frames)
@@ -104,6 +116,178 @@ void gm_seen_keep(uint64_t hash, uint64_t value)
 	atomic_store_explicit(&set->entries[way].key, hash ^ value, memory_order_release);
 }
 
+/*
+ * ---- a stack never seen: its frames to ids ----
+ *
+ * Python's frames come in groups: those that one call of the interpreter's loop runs. A group takes
+ * the place of that call's native frame, which says nothing that they do not. Which one that is,
+ * the group's anchor tells: an address in the native frame. Where there is none (3.8, 3.9, a walk
+ * that was cut), it is the next frame whose address lies in the loop's function.
+ */
+#define ITEMS (2 * DEPTH_MAX + 2)
+
+struct merge {
+	const struct parts *parts;
+	const uintptr_t *pcs, *ends;	/* native, our own left out; ends[-1] if @own > 0 */
+	int next;			/* native frame */
+	int pass;			/* calls of the loop that have no Python frames */
+	const uintptr_t *items;
+	int item, items_count;
+	uint32_t ids[DEPTH_MAX];
+	int count;
+	bool full;			/* there was more than room for */
+};
+
+static void put(struct merge *m, uint32_t id)
+{
+	if (m->count < m->parts->limit)
+		m->ids[m->count++] = id;
+	else
+		m->full = true;
+}
+
+static void put_native(struct merge *m, int until)
+{
+	for (; m->next < until && !m->full; m->next++) {
+		struct gm_frame frame = { 0 };
+
+		frame.module = gm_modules_lookup(m->pcs[m->next], &frame.offset);
+		put(m, gm_intern_frame(&frame));
+	}
+}
+
+static void put_python(struct merge *m, int until)
+{
+	for (; m->item < until && !m->full; m->item++) {
+		uint32_t id;
+		bool skip;
+
+		if (m->items[m->item] & GM_PYTHON_ANCHOR)
+			continue;
+		id = gm_python_intern(m->parts->python, m->items[m->item], &skip);
+		if (!skip)
+			put(m, id);
+	}
+}
+
+/* Behind the last item of the group that begins at m->item. */
+static int group_end(const struct merge *m)
+{
+	int at = m->item;
+
+	if (m->parts->python->layout->chain == GM_CHAIN_PLAIN)
+		return at + 1;
+	while (at < m->items_count && !(m->items[at] & GM_PYTHON_ANCHOR))
+		at++;
+	return at < m->items_count ? at + 1 : at;
+}
+
+static bool is_eval(const struct merge *m, int native)
+{
+	const struct gm_python *python = m->parts->python;
+
+	return m->pcs[native] > python->eval && m->pcs[native] <= python->eval_end;
+}
+
+/* The native frame that runs the group which ends before @end; -1 when it is not there. */
+static int place_of(struct merge *m, int end)
+{
+	uintptr_t anchor = m->items[end - 1];
+
+	for (int i = m->next; i < m->parts->count; i++) {
+		if (anchor & GM_PYTHON_ANCHOR) {
+			anchor &= ~(uintptr_t)GM_PYTHON_ANCHOR;
+			for (; i < m->parts->count; i++)
+				if (anchor < m->ends[i] &&
+				    (i + m->parts->own == 0 || anchor >= m->ends[i - 1]))
+					return i;
+			return -1;
+		}
+		if (is_eval(m, i) && m->pass-- <= 0)
+			return i;
+	}
+	return -1;
+}
+
+/* 3.8, 3.9: the frames of a sub-interpreter may be missing; then the calls of the loop that the
+ * stack begins with are its, if both ends of the stack are known. */
+static int calls_without_frames(const struct merge *m, unsigned int flags, int frames)
+{
+	int calls = 0;
+
+	if (m->parts->python->layout->chain != GM_CHAIN_PLAIN || flags)
+		return 0;
+	for (int i = 0; i < m->parts->count; i++)
+		calls += is_eval(m, i);
+	return calls > frames ? calls - frames : 0;
+}
+
+static void merge(struct merge *m)
+{
+	bool cut = m->parts->flags != 0;
+
+	while (m->item < m->items_count && !m->full) {
+		int end = group_end(m), place = place_of(m, end);
+
+		if (place < 0 && cut)
+			break;		/* its frame is beyond those we have */
+		if (place >= 0) {
+			put_native(m, place);
+			m->next = place + 1;
+		}
+		put_python(m, end);
+	}
+	put_native(m, m->parts->count);
+	put_python(m, m->items_count);
+}
+
+/* Not inlined: its arrays are not for the stacks of threads without Python. */
+__attribute__((noinline))
+static uint32_t intern_mixed(const struct parts *parts)
+{
+	uintptr_t pcs[DEPTH_MAX + OWN_MOST];
+	uintptr_t ends[DEPTH_MAX + OWN_MOST];
+	uintptr_t items[ITEMS];
+	struct gm_python_walk walk = { .items = items, .max_items = ITEMS };
+	struct merge m = { .parts = parts, .pcs = parts->pcs + parts->own };
+	unsigned int flags = parts->flags;
+
+	gm_python_walk(parts->python, parts->limit, &walk);
+	m.items = items;
+	m.items_count = walk.items_count;
+	flags |= walk.flags;
+	if (!parts->native) {
+		put_python(&m, m.items_count);
+		return gm_intern_stack(m.ids, (uint32_t)m.count, walk.flags != 0 || m.full);
+	}
+	if (gm_unwind_ends(parts->from, pcs, ends, parts->own + parts->count, NULL) !=
+	    parts->own + parts->count)
+		m.items_count = 0;	/* the same walk came out otherwise: not to be explained */
+	m.ends = ends + parts->own;
+	m.pass = calls_without_frames(&m, flags, walk.frames);
+	merge(&m);
+	return gm_intern_stack(m.ids, (uint32_t)m.count, flags != 0 || m.full);
+}
+
+static uint32_t intern_native(const struct parts *parts)
+{
+	struct merge m = { .parts = parts, .pcs = parts->pcs + parts->own };
+
+	put_native(&m, parts->count);
+	return gm_intern_stack(m.ids, (uint32_t)m.count, parts->flags != 0 || m.full);
+}
+
+/* The id of a stack never seen; GM_NONE when it has no frames or there is no room. Stack: under 6 KiB,
+ * with Python frames under 16 KiB. */
+static uint32_t intern_stack(const struct parts *parts)
+{
+	if (parts->python)
+		return intern_mixed(parts);
+	return parts->native ? intern_native(parts) : GM_NONE;
+}
+
+/* ---- captured ---- */
+
 /* What the frames are told by. */
 static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
 {
@@ -121,10 +305,10 @@ static uint64_t hash_of(const uintptr_t *pcs, int count, unsigned int flags)
 
 /* The native frames of @parts, at @pcs, and their hash. What the Python part needs may lie deeper than
  * what is kept: without native frames in the stack, all that there is room for are walked. */
-static uint64_t walk_native(struct gm_stack_parts *parts, uintptr_t *pcs)
+static uint64_t walk_native(struct parts *parts, uintptr_t *pcs)
 {
-	int most = parts->native ? parts->limit : (int)GM_STACK_DEPTH_MAX;
-	int count = gm_unwind(parts->from, pcs, most + GM_STACK_OWN_MOST, &parts->flags);
+	int most = parts->native ? parts->limit : (int)DEPTH_MAX;
+	int count = gm_unwind(parts->from, pcs, most + OWN_MOST, &parts->flags);
 
 	parts->pcs = pcs;
 	parts->own = 0;
@@ -152,7 +336,7 @@ static uint64_t hash_inside(struct gm_python *python, int limit, bool *ret_empty
 /* The interpreter that the stack runs through, and its frames into the hash. A thread that comes
  * from outside may run its code without being in any frame of Python's, as one that drops the last
  * reference to an object: then there is none for this stack, but @*ret_known. */
-static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret_known)
+static uint64_t hash_python(struct parts *parts, struct gm_python **ret_known)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native), empty;
 	uint64_t hash;
@@ -167,7 +351,7 @@ static uint64_t hash_python(struct gm_stack_parts *parts, struct gm_python **ret
 }
 
 /* Returns whether an interpreter came to be known: then @parts' hash is not that of its frames. */
-static bool discover(struct gm_stack_parts *parts)
+static bool discover(struct parts *parts)
 {
 	bool cut = parts->flags & GM_UNWIND_TRUNCATED || (parts->flags && !parts->native);
 	struct gm_python *known;
@@ -179,7 +363,7 @@ static bool discover(struct gm_stack_parts *parts)
 }
 
 /* A stack that is not among those seen; @look: for an interpreter that it runs through. */
-static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
+static uint32_t meet(struct parts *parts, bool look, uint64_t hash, uint16_t *ret_module)
 {
 	uint32_t stack;
 	bool late;
@@ -187,7 +371,7 @@ static uint32_t meet(struct gm_stack_parts *parts, bool look, uint64_t hash, uin
 	atomic_fetch_add_explicit(&met, 1, memory_order_relaxed);
 	*ret_module = gm_modules_asker(parts->pcs + parts->own, parts->count);
 	late = look && discover(parts);
-	stack = gm_stack_intern(parts);
+	stack = intern_stack(parts);
 	if (!late && (stack || !parts->native))
 		gm_seen_keep(hash, SEEN_SET | (uint64_t)stack << 16 | *ret_module);
 	return stack;
@@ -200,10 +384,10 @@ uint64_t gm_stacks_met(void)
 
 /* The stack is walked, and looked for among those seen; @cache: entered, or NULL. */
 __attribute__((noinline))
-static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
+static uint64_t capture_anew(struct parts *parts, uint32_t want,
 			     const struct gm_stack_key *key, struct gm_stack_cache *cache)
 {
-	uintptr_t pcs[GM_STACK_DEPTH_MAX + GM_STACK_OWN_MOST];
+	uintptr_t pcs[DEPTH_MAX + OWN_MOST];
 	uint64_t frames = walk_native(parts, pcs), inside = 0, hash, value;
 	struct gm_python *python = NULL;
 	uint16_t module;
@@ -230,7 +414,7 @@ static uint64_t capture_anew(struct gm_stack_parts *parts, uint32_t want,
 }
 
 /* The value of a stack that this thread has in its cache; 0: it is to be walked. */
-static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
+static inline uint64_t recall(const struct parts *parts, uint32_t want,
 			      const struct gm_stack_key *key, struct gm_stack_cache *cache)
 {
 	struct gm_cached_stack *entry = gm_stack_cache_find(cache, key);
@@ -255,7 +439,7 @@ static inline uint64_t recall(const struct gm_stack_parts *parts, uint32_t want,
 uint32_t gm_stacks_capture(const struct gm_regs *from, uint16_t *ret_module)
 {
 	uint32_t want = atomic_load_explicit(&gm_stacks_what, memory_order_relaxed);
-	struct gm_stack_parts parts = {
+	struct parts parts = {
 		.from = from, .limit = (int)(want & WANT_DEPTH), .native = want & WANT_NATIVE,
 	};
 	struct gm_stack_key key = { .from = from };

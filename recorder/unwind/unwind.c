@@ -2,9 +2,9 @@
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
  * Owns the choice of an unwinder, and both walks. The walk by the tables of x86-64 takes rules from
- * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, rsp and rbp alone; at a
- * frame that needs another register (GM_RULE_FULL) it begins again, as far as that frame, over all of
- * them. Any context.
+ * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, rsp and rbp alone. At a
+ * frame that needs another register (GM_RULE_FULL), as a signal's does, it begins again, as far as
+ * that frame, over all of them. Any context.
  */
 #include "recorder/unwind/unwind.h"
 
@@ -133,17 +133,6 @@ struct walk {
  * @flags say that the stack was cut; FULL: it needs all registers. */
 enum next { NEXT_FRAME, LAST_FRAME, FULL_FRAME };
 
-static bool step_signal(struct walk *w)
-{
-	uintptr_t frame = w->sp;
-
-	w->exact = true;
-	w->flags |= GM_UNWIND_SIGNAL;
-	return gm_window_read(&w->window, frame + GM_SIGFRAME_RIP, &w->pc) &&
-	       gm_window_read(&w->window, frame + GM_SIGFRAME_RBP, &w->fp) &&
-	       gm_window_read(&w->window, frame + GM_SIGFRAME_RSP, &w->sp);
-}
-
 static bool step_realigned(struct walk *w, uint64_t rule)
 {
 	uintptr_t at = w->fp + (uintptr_t)gm_rule_offset(rule);
@@ -175,19 +164,17 @@ static bool step_plain(struct walk *w, uint64_t rule)
 	return true;
 }
 
-/* No rule for @w->pc. Two ways on: a signal trampoline without tables, and, of the frame where a
- * fault was taken, a call to an address that is no code: then its return address is on top. */
+/* No rule for @w->pc. Where a fault was taken that may be a call to an address that is no code: then
+ * its return address is on top. */
 static bool step_unknown(struct walk *w, bool is_fault)
 {
-	uintptr_t sp = w->sp, caller;
+	uintptr_t caller;
 
-	if (gm_step_is_sigreturn(w->pc, sp, &w->window))
-		return step_signal(w);
-	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, sp, &caller) ||
+	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, w->sp, &caller) ||
 	    !gm_step_is_after_call(caller))
 		return false;
 	w->pc = caller;
-	w->sp = sp + 8;
+	w->sp += 8;
 	w->exact = false;
 	return true;
 }
@@ -208,9 +195,6 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 		break;
 	case GM_RULE_DRAP:
 		stepped = step_realigned(w, rule);
-		break;
-	case GM_RULE_SIGNAL:
-		stepped = step_signal(w);
 		break;
 	case GM_RULE_NONE:
 		stepped = step_unknown(w, is_fault);

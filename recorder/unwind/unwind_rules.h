@@ -9,7 +9,6 @@
  *	GM_RULE_SP    CFA = rsp + offset                  rbp saved at CFA - 8 * save; 0: unchanged
  *	GM_RULE_FP    CFA = rbp + offset                  likewise
  *	GM_RULE_DRAP  CFA = *(rbp + offset), rbp saved at rbp + 8 * save (a realigned frame)
- *	GM_RULE_SIGNAL  registers in the kernel's rt_sigframe above rsp
  *	GM_RULE_END   the outermost frame
  *	the return address is at CFA - 8, the caller's rsp is CFA
  *
@@ -39,7 +38,7 @@
 
 enum gm_rule_kind {
 	GM_RULE_NONE,			/* nothing known */
-	GM_RULE_SP, GM_RULE_FP, GM_RULE_DRAP, GM_RULE_SIGNAL, GM_RULE_END, GM_RULE_FULL,
+	GM_RULE_SP, GM_RULE_FP, GM_RULE_DRAP, GM_RULE_END, GM_RULE_FULL,
 };
 
 static inline uint64_t gm_rule_make(enum gm_rule_kind kind, int32_t offset, int32_t save)

@@ -14,10 +14,6 @@
 #include "recorder/journal/probe.h"
 #include "recorder/unwind/unwind_rules.h"
 
-#define SIGFRAME_GREGS 40		/* offset of gregs in ucontext_t, */
-#define SIGFRAME_SELECTORS 184		/* and of cs, gs, fs, ss */
-#define USER_CODE_SEGMENT 0x33		/* of 64-bit code, on Linux always */
-
 const uint8_t gm_step_gregs[GM_CFI_REGS] = {
 	8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, GM_CFI_RA
 };
@@ -85,30 +81,6 @@ static bool evaluates_to(const struct gm_cfi_source *source, int32_t expression,
 			       is_rule ? &cfa : NULL, note_load, ret_noted, ret_value) == 0;
 }
 
-static bool saved_at(const struct gm_cfi_source *source, const struct gm_cfi_row *row,
-		     unsigned int reg, uintptr_t address)
-{
-	struct noted_load noted;
-	uintptr_t value;
-
-	return row->how[reg] == GM_CFI_EXPRESSION &&
-	       evaluates_to(source, row->value[reg], true, &value, &noted) && !noted.count &&
-	       value == address;
-}
-
-/* The kernel's frame, as glibc's __restore_rt describes it. */
-static bool is_sigframe(const struct gm_cfi_source *source, const struct gm_cfi_row *row)
-{
-	struct noted_load noted;
-	uintptr_t cfa;
-
-	return row->cfa_is_expression &&
-	       evaluates_to(source, row->cfa_offset, false, &cfa, &noted) && noted.count == 1 &&
-	       cfa == MADE_UP_WORD && noted.address == MADE_UP_RSP + GM_SIGFRAME_RSP &&
-	       saved_at(source, row, GM_CFI_RA, MADE_UP_RSP + GM_SIGFRAME_RIP) &&
-	       saved_at(source, row, GM_CFI_RBP, MADE_UP_RSP + GM_SIGFRAME_RBP);
-}
-
 static bool fits(int64_t value, int64_t low, int64_t high)
 {
 	return value >= low && value <= high;
@@ -140,10 +112,8 @@ static uint64_t pack(const struct gm_cfi_source *source, const struct gm_cfi_fra
 
 	if (row->how[GM_CFI_RA] == GM_CFI_UNDEFINED)
 		return gm_rule_make(GM_RULE_END, 0, 0);
-	if (frame->is_signal)
-		return gm_rule_make(is_sigframe(source, row) ? GM_RULE_SIGNAL : GM_RULE_FULL, 0, 0);
-	if (row->how[GM_CFI_RA] != GM_CFI_OFFSET || row->value[GM_CFI_RA] != -8 ||
-	    row->how[GM_CFI_RSP] != GM_CFI_SAME)
+	if (frame->is_signal || row->how[GM_CFI_RA] != GM_CFI_OFFSET ||
+	    row->value[GM_CFI_RA] != -8 || row->how[GM_CFI_RSP] != GM_CFI_SAME)
 		return gm_rule_make(GM_RULE_FULL, 0, 0);
 	if (row->cfa_is_expression)
 		return pack_realigned(source, row);
@@ -174,23 +144,6 @@ uint64_t gm_step_learn(uintptr_t address, uint32_t generation)
 	return rule;
 }
 
-bool gm_step_is_sigreturn(uintptr_t pc, uintptr_t sp, struct gm_window *window)
-{
-	static const uint8_t mov_rax[] = { 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05 };
-	static const uint8_t mov_eax[] = { 0xb8, 15, 0, 0, 0, 0x0f, 0x05 };
-	uint8_t code[sizeof(mov_rax)];
-	uintptr_t selectors;
-	size_t got;
-
-	/* the saved code segment first: reading code is dear, and JIT code comes by here often */
-	if (!gm_window_read(window, sp + SIGFRAME_SELECTORS, &selectors) ||
-	    (selectors & 0xffff) != USER_CODE_SEGMENT)
-		return false;
-	got = gm_probe_copy(code, pc, sizeof(code));
-	return (got >= sizeof(mov_rax) && !memcmp(code, mov_rax, sizeof(mov_rax))) ||
-	       (got >= sizeof(mov_eax) && !memcmp(code, mov_eax, sizeof(mov_eax)));
-}
-
 bool gm_step_is_after_call(uintptr_t pc)
 {
 	static const uint8_t indirect[] = { 2, 3, 4, 6, 7 };	/* lengths of call r/m64 */
@@ -210,19 +163,6 @@ bool gm_step_is_after_call(uintptr_t pc)
 static bool load_word(void *ctx, uintptr_t address, uintptr_t *ret_word)
 {
 	return gm_window_read(ctx, address, ret_word);
-}
-
-/* The kernel's frame above rsp, when no table speaks of the trampoline. */
-static int step_sigframe(struct gm_step_state *state, struct gm_window *window)
-{
-	uintptr_t sp = state->regs[GM_CFI_RSP];
-
-	for (unsigned int i = 0; i < GM_CFI_REGS; i++)
-		if (!gm_window_read(window, sp + SIGFRAME_GREGS + 8 * i,
-				    &state->regs[gm_step_gregs[i]]))
-			return -EFAULT;
-	state->exact = true;
-	return 1;
 }
 
 static int apply(const struct gm_cfi_source *source, const struct gm_cfi_row *row,
@@ -265,9 +205,6 @@ int gm_step_full(struct gm_step_state *state, struct gm_window *window)
 	uintptr_t cfa;
 	int err = find_frame(address, &source, &frame);
 
-	if (err == -ENOENT &&
-	    gm_step_is_sigreturn(state->regs[GM_CFI_RA], state->regs[GM_CFI_RSP], window))
-		return step_sigframe(state, window);
 	if (err)
 		return err;
 	if (row->how[GM_CFI_RA] == GM_CFI_UNDEFINED)

@@ -13,18 +13,12 @@
 #include "recorder/unwind/cfi.h"
 #include "recorder/unwind/window.h"
 
-/* struct rt_sigframe as a handler returns to its trampoline: rsp points at its ucontext_t. */
-enum { GM_SIGFRAME_RBP = 120, GM_SIGFRAME_RSP = 160, GM_SIGFRAME_RIP = 168 };
-
 /* The DWARF number of each register in a mcontext_t's gregs, in their order. */
 extern const uint8_t gm_step_gregs[GM_CFI_REGS];
 
 /* Work out the rule for the instruction at @address and keep it in the cache. Returns it, or 0
  * where there are no tables or bad ones (not kept: code may yet be loaded there). */
 uint64_t gm_step_learn(uintptr_t address, uint32_t generation);
-
-/* Does a signal trampoline without tables (musl, Go) stand at @pc, and a signal frame at @sp? */
-bool gm_step_is_sigreturn(uintptr_t pc, uintptr_t sp, struct gm_window *window);
 
 /* Does the instruction before @pc, in some object, call? */
 bool gm_step_is_after_call(uintptr_t pc);

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recorder/modules/elf_symbols.h"
+#include "recorder/modules/elf_file.h"
 #include "tools/read/input.h"
 #include "tools/read/snapshot.h"
 

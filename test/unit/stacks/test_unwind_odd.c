@@ -223,49 +223,6 @@ START_TEST(fault_in_code_made_at_run_time)
 }
 END_TEST
 
-/* The trampoline of another C library: no tables, and the kernel's frame above it. */
-void restorer(void);
-__asm__(".text\n"
-	"restorer:\n"
-	"	movq $15, %rax\n"
-	"	syscall\n");
-
-struct kernel_action { void (*handler)(int, siginfo_t *, void *); unsigned long flags;
-		       void (*restorer)(void); unsigned long mask; };
-
-static void on_foreign(int signo, siginfo_t *info, void *context)
-{
-	uintptr_t pcs[64];
-	struct gm_regs regs, at;
-	unsigned int flags;
-	int count, same, i = 0;
-
-	(void)signo;
-	(void)info;
-	handled++;
-	gm_regs_capture(&regs);
-	count = gm_unwind(&regs, pcs, 64, &flags);
-	ck_assert_uint_eq(flags, GM_UNWIND_SIGNAL);
-	gm_regs_from_ucontext(&at, context);
-	same = gm_unwind(&at, seen.ours, 64, NULL);
-	while (i < count && pcs[i] != at.r[GM_REG_PC])
-		i++;
-	ck_assert_int_eq(count - i, same);
-	ck_assert_int_gt(same, 4);
-	ck_assert_mem_eq(pcs + i, seen.ours, (size_t)same * sizeof(*pcs));
-}
-
-START_TEST(trampoline_without_tables)
-{
-	const unsigned long sa_restorer = 0x04000000;
-	struct kernel_action action = { on_foreign, SA_SIGINFO | sa_restorer, restorer, 0 };
-
-	ck_assert_int_eq(syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8), 0);
-	recurse(5, raise_it);
-	ck_assert_int_eq(handled, 1);
-}
-END_TEST
-
 /* A storm of signals over code of all sorts: every instruction may be the interrupted one. */
 static atomic_int storm_checks, storm_differences;
 static char storm_why[600];
@@ -653,7 +610,6 @@ int main(void)
 	tcase_add_test(tcase, handler_in_a_handler);
 	tcase_add_test(tcase, call_to_an_address_that_is_no_code);
 	tcase_add_test(tcase, fault_in_code_made_at_run_time);
-	tcase_add_test(tcase, trampoline_without_tables);
 	tcase_add_test(tcase, storm_of_signals);
 	tcase_add_test(tcase, every_instruction);
 	tcase_add_test(tcase, fibres);

@@ -21,6 +21,7 @@ static uint64_t rule_of(uintptr_t address)
 		return gm_rule_make(GM_RULE_DRAP, (int32_t)(mix % 64) * -8,
 				    (int32_t)(mix >> 8) % 8);
 	case 1:
+	case 5:
 		return gm_rule_make(GM_RULE_FULL, 0, 0);
 	case 2:
 		return gm_rule_make(GM_RULE_SP, 65536 + 8 * (int32_t)(mix % 8), 2);
@@ -28,8 +29,6 @@ static uint64_t rule_of(uintptr_t address)
 		return gm_rule_make(GM_RULE_FP, 16, 64 + (int32_t)(mix % 8));
 	case 4:
 		return gm_rule_make(GM_RULE_END, 0, 0);
-	case 5:
-		return gm_rule_make(GM_RULE_SIGNAL, 0, 0);
 	case 6:
 		return gm_rule_make(GM_RULE_SP, 12, 0);		/* no multiple of 8 */
 	default:

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "allocator/lock.h"
-#include "recorder/modules/elf_symbols.h"
+#include "recorder/modules/elf_file.h"
 #include "test/unit/journal/aux_journal.h"
 #include "test/unit/unwind/helper.h"
 
