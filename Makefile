@@ -429,7 +429,7 @@ $(BUILD)/test/%.shared: $(BUILD)/obj/test/%.cu.o | $(RT_SO) $(FAKE_SO)
 # What reads others' files, for its fuzz target.
 $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/json_read.c tools/read/value.c \
 	tools/read/snapshot.c tools/read/snapshot_read.c tools/read/table.c tools/read/input.c tools/read/limit.c tools/torch/torch_read.c \
-	tools/write/out.c tools/write/writer.c tools/show/show.c)
+	tools/write/out.c tools/write/writer.c tools/show/show.c recorder/modules/names.c)
 
 # The rules of a journal.
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)

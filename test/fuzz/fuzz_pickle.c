@@ -127,7 +127,7 @@ static void write_and_read(const struct gm_value *root)
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-	struct gm_writer *writer = gm_writer_pickle(out);
+	struct gm_writer *writer = gm_writer_open(out, true);
 
 	insist(out && writer, "out of memory");
 	write_value(writer, root);

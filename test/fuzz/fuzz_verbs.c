@@ -485,7 +485,7 @@ static size_t dump(const json_t *json, bool pickle)
 	char *text = NULL;
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
-	struct gm_writer *writer = pickle ? gm_writer_pickle(out) : gm_writer_json(out);
+	struct gm_writer *writer = gm_writer_open(out, pickle);
 
 	gm_writer_put(writer, json);
 	if (gm_writer_close(writer))	/* nested deeper than is written */

@@ -5,7 +5,6 @@
 #include "tools/read/load.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +56,7 @@ static int understand(struct gm_values *values, const struct gm_value *root, boo
 	bool torch = false;
 	int r;
 
-	if (ret->as_said && gm_torch_is(root)) {
+	if (ret->what == GM_LOAD_AS_SAID && gm_torch_is(root)) {
 		ret->from = GM_LOADED_TORCH;
 		ret->torch = root;
 		ret->values = values;
@@ -141,7 +140,7 @@ static int emit(const struct gm_copy *copy, const char *reason, bool recovered, 
 /* The copy goes before its JSON is read: both are large. */
 static int load_journal(int fd, bool alive, struct gm_loaded *ret)
 {
-	bool tables = ret->tables_only && alive;
+	bool tables = ret->what == GM_LOAD_TABLES && alive;
 	struct gm_copy copy;
 	struct stat st;
 	int r, json = -1;
@@ -200,10 +199,11 @@ static int load_process(const char *word, struct gm_loaded *ret)
 	return r;
 }
 
-static int load(const char *word, struct gm_loaded *ret)
+int gm_load(const char *word, enum gm_load what, struct gm_loaded *ret)
 {
 	int r;
 
+	*ret = (struct gm_loaded){ .what = what };
 	if (!strcmp(word, "-") && begins_as_journal(STDIN_FILENO))
 		r = load_journal(STDIN_FILENO, gm_copy_alive(STDIN_FILENO) != 0, ret);
 	else if (!strcmp(word, "-"))
@@ -217,26 +217,6 @@ static int load(const char *word, struct gm_loaded *ret)
 	if (r && !ret->error[0])
 		snprintf(ret->error, sizeof(ret->error), "%s", gm_limit_why(r));
 	return r;
-}
-
-int gm_load(const char *word, struct gm_loaded *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	return load(word, ret);
-}
-
-int gm_load_as_said(const char *word, struct gm_loaded *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	ret->as_said = true;
-	return load(word, ret);
-}
-
-int gm_load_tables(const char *word, struct gm_loaded *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	ret->tables_only = true;
-	return load(word, ret);
 }
 
 void gm_load_free(struct gm_loaded *loaded)

@@ -11,25 +11,23 @@
 
 #include "tools/read/snapshot.h"
 
+/* GM_LOAD_AS_SAID: of a snapshot of PyTorch only what it said, @torch, and an empty @snapshot. GM_LOAD_TABLES: of a
+ * living process all but its events, for those who look often. */
+enum gm_load { GM_LOAD_WHOLE, GM_LOAD_AS_SAID, GM_LOAD_TABLES };
+
 struct gm_loaded {
 	struct gm_snapshot snapshot;	/* gm_load_free */
 	enum { GM_LOADED_SNAPSHOT, GM_LOADED_JOURNAL, GM_LOADED_PROCESS, GM_LOADED_TORCH } from;
-	const struct gm_value *torch;	/* of gm_load_as_said: what a PyTorch snapshot said, all of it */
+	const struct gm_value *torch;	/* of GM_LOAD_AS_SAID: what a PyTorch snapshot said, all of it */
 	char error[512];		/* why it could not be read, one sentence */
 	/* its own */
 	struct gm_values *values;	/* where @torch lies */
-	bool as_said, tables_only;	/* see gm_load_as_said, gm_load_tables */
+	enum gm_load what;
 };
 
 /* Load @word: a path, "-" (a snapshot on standard input), or digits that are no file: a pid.
  * Returns 0, or -errno and @ret->error. */
-int gm_load(const char *word, struct gm_loaded *ret);
-
-/* The same, but of a snapshot of PyTorch only what it said: @torch, and an empty @snapshot. */
-int gm_load_as_said(const char *word, struct gm_loaded *ret);
-
-/* The same, but of a living process without its events: for those who look often. */
-int gm_load_tables(const char *word, struct gm_loaded *ret);
+int gm_load(const char *word, enum gm_load what, struct gm_loaded *ret);
 void gm_load_free(struct gm_loaded *loaded);
 
 #endif

@@ -184,7 +184,7 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 	}
 	if (wish->verify)
 		return refuse(wish, "--verify is for a trace");
-	if (gm_load(path, &loaded))
+	if (gm_load(path, GM_LOAD_WHOLE, &loaded))
 		return refuse(wish, loaded.error);
 	r = gm_history_open(history, &loaded.snapshot, wish->device);
 	gm_load_free(&loaded);

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "tools/show/explain.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +184,7 @@ static int64_t row_of(const struct gm_scene *scene, const struct gm_facts *facts
 		    scene->lives.rows[i].time_us <= facts->time_us &&
 		    !strcmp(scene->lives.rows[i].action, "oom"))
 			return (int64_t)i;
-	return GM_EXPLAIN_END;
+	return GM_LIVES_END;
 }
 
 /* ---- judgement ------------------------------------------------------------------------------- */
@@ -252,11 +251,11 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 		.live = -1, .cached = -1, .pending = -1, .largest = -1, .limit = -1,
 		.module = "", .refused_by = "", .conf = ""
 	};
-	int64_t row = GM_EXPLAIN_END;
+	int64_t row = GM_LIVES_END;
 	bool found = find_ours(scene->snapshot, &facts);
 
 	memset(ret, 0, sizeof(*ret));
-	ret->row = GM_EXPLAIN_END;
+	ret->row = GM_LIVES_END;
 	if (found)
 		row = row_of(scene, &facts);
 	else if (!find_torch(scene, &facts, &row))
@@ -268,7 +267,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 	    !is_size(facts.pending) || !is_size(facts.limit) || !is_size(facts.limit_used) ||
 	    !is_size(facts.needed))
 		return;
-	facts.holders_known |= row != GM_EXPLAIN_END;
+	facts.holders_known |= row != GM_LIVES_END;
 	ret->cause = cause_of(&facts);
 	ret->stack = facts.stack;
 	gm_explain_say(scene, &facts, ret);
@@ -278,17 +277,7 @@ int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation
 		       enum gm_by by, struct gm_groups *ret)
 {
 	char device[16];
-	struct gm_lives_filter filter = { .device = device };
-	int r = gm_groups_open(ret, by);
 
 	snprintf(device, sizeof(device), "%d", explanation->device);
-	if (r)
-		return r;
-	r = explanation->row == GM_EXPLAIN_END ? gm_groups_add(ret, 1, scene, &filter, NULL, NULL) :
-		gm_groups_add_at(ret, 1, scene, &filter, explanation->row);
-	if (r)
-		gm_groups_close(ret);
-	else
-		gm_groups_sort(ret);
-	return r;
+	return gm_groups_of(ret, by, scene, device, explanation->row, NULL);
 }

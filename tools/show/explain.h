@@ -24,11 +24,10 @@ enum gm_cause {
 struct gm_explanation {
 	enum gm_cause cause;
 	char why[1024], change[1024];	/* sentences; "" for GM_CAUSE_NONE */
-	int64_t row; /* of the history, at which it was; GM_EXPLAIN_END: the snapshot's end */
+	int64_t row; /* of the history, at which it was; GM_LIVES_END: the snapshot's end */
 	int64_t stack;			/* of the call that failed */
 	int device;
 };
-#define GM_EXPLAIN_END INT64_MIN
 
 /* Explain the failure that the snapshot was made for, else the last one that it knows of. */
 void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret);

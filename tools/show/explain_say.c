@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "tools/show/explain.h"
-#include "tools/read/snapshot.h"
 #include "tools/show/show.h"
 
 #define MANY 100			/* blocks of one call site: perhaps a leak */
@@ -171,7 +170,7 @@ static void say_holder(const struct gm_scene *scene, const struct gm_facts *fact
 		const struct gm_group *most = &groups.list[0];
 
 		CHANGE("%s %s the most, %s in %s%s", gm_show_clean(most->key),
-		       ret->row == GM_EXPLAIN_END ? "holds" : "held", gm_show_bytes(most->bytes[1]),
+		       ret->row == GM_LIVES_END ? "holds" : "held", gm_show_bytes(most->bytes[1]),
 		       gm_show_count(most->count[1], "block"),
 		       most->bytes[1] < lacks ? "" : ": more than was lacking");
 		if (most->count[1] >= MANY)

@@ -16,8 +16,6 @@
 
 #define NAME_MOST 160		/* letters of a function in a stack for people */
 
-#define ROW_END INT64_MIN
-
 static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream" };
 
 /* Of the stacks of all allocations and of what could not be had. */
@@ -174,15 +172,8 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 	return &groups->list[groups->count - 1];
 }
 
-/* What counts: what was live after @row, or what is live in the end and not freed (ROW_END). */
-static bool is_live(const struct gm_life *life, int64_t row)
-{
-	return row == ROW_END ? life->died == GM_LIFE_LIVE && !life->freed : gm_life_at(life, row);
-}
-
-static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
-	       const struct gm_lives_filter *filter, int64_t row,
-	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
+		  int64_t row, struct gm_suppressions *known)
 {
 	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
 	int r = 0;
@@ -194,8 +185,8 @@ static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
 		uint64_t at = keyed ? gm_table_get(&by_stack, (uint64_t)life->stack, tag) : 0;
 		struct gm_group *group;
 
-		if (!is_live(life, row) || !gm_life_counts(life, filter) ||
-		    (leave_out && leave_out(arg, scene, life->stack)))
+		if (!gm_life_at(life, row) || !gm_life_counts(life, device) ||
+		    (known && gm_suppressed(known, scene, life->stack)))
 			continue;
 		group = at ? &groups->list[at - 1] :
 			group_of(groups, key_of(groups, scene, life), scene, life);
@@ -211,19 +202,6 @@ static int add(struct gm_groups *groups, int side, const struct gm_scene *scene,
 	return r;
 }
 
-int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
-		  const struct gm_lives_filter *filter,
-		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg)
-{
-	return add(groups, side, scene, filter, ROW_END, leave_out, arg);
-}
-
-int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
-		     const struct gm_lives_filter *filter, int64_t row)
-{
-	return add(groups, side, scene, filter, row, NULL, NULL);
-}
-
 static int by_growth(const void *a, const void *b)
 {
 	const struct gm_group *p = a, *q = b;
@@ -236,6 +214,20 @@ void gm_groups_sort(struct gm_groups *groups)
 {
 	if (groups->count)
 		qsort(groups->list, groups->count, sizeof(*groups->list), by_growth);
+}
+
+int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
+		 int64_t row, struct gm_suppressions *known)
+{
+	int r = gm_groups_open(ret, by);
+
+	if (!r)
+		r = gm_groups_add(ret, 1, scene, device, row, known);
+	if (r)
+		gm_groups_close(ret);
+	else
+		gm_groups_sort(ret);
+	return r;
 }
 
 /* ---- stacks ----------------------------------------------------------------------------------- */

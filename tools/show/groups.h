@@ -53,15 +53,15 @@ struct gm_groups {
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);
 void gm_groups_close(struct gm_groups *groups);
 
-/* Add what is live in @scene and not freed, as the first (@side 0) or second snapshot. @leave_out
- * (or NULL): true for a stack that does not count. Returns 0 or -ENOMEM. */
-int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene,
-		  const struct gm_lives_filter *filter,
-		  bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg);
+/* Add what counts for @device (gm_life_counts) and was live after @row of the history (gm_life_at), as the first
+ * (@side 0) or second snapshot, without the leaks that are @known (or NULL). Returns 0 or -ENOMEM. */
+struct gm_suppressions;
+int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
+		  int64_t row, struct gm_suppressions *known);
 
-/* The same with what was live after @row of the history (-1: before the first). */
-int gm_groups_add_at(struct gm_groups *groups, int side, const struct gm_scene *scene,
-		     const struct gm_lives_filter *filter, int64_t row);
+/* The groups of @scene alone, sorted. Returns 0, or -ENOMEM and none to close. */
+int gm_groups_of(struct gm_groups *ret, enum gm_by by, const struct gm_scene *scene, const char *device,
+		 int64_t row, struct gm_suppressions *known);
 
 /* Largest growth first (of one snapshot: largest first), equal ones by key. */
 void gm_groups_sort(struct gm_groups *groups);
@@ -95,7 +95,7 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 			 size_t bytes);
 void gm_suppressions_free(struct gm_suppressions *suppressions);
 
-/* For gm_groups_add: @arg is a struct gm_suppressions. */
-bool gm_suppressed(void *arg, const struct gm_scene *scene, int64_t stack);
+/* Is @stack one of them? Then it is counted as @matched. */
+bool gm_suppressed(struct gm_suppressions *suppressions, const struct gm_scene *scene, int64_t stack);
 
 #endif

@@ -128,19 +128,18 @@ void gm_lives_close(struct gm_lives *lives)
 	memset(lives, 0, sizeof(*lives));
 }
 
-bool gm_life_counts(const struct gm_life *life, const struct gm_lives_filter *filter)
+bool gm_life_counts(const struct gm_life *life, const char *device)
 {
 	if (!strcmp(life->kind, "ipc"))
 		return false;
-	if (!filter->device)
+	if (!device)
 		return life->device != GM_ROW_HOST;
-	if (!strcmp(filter->device, "host"))
+	if (!strcmp(device, "host"))
 		return life->device == GM_ROW_HOST;
-	return life->device != GM_ROW_HOST && life->device == strtol(filter->device, NULL, 10);
+	return life->device != GM_ROW_HOST && life->device == strtol(device, NULL, 10);
 }
 
-int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter *filter,
-		      int64_t *ret_row)
+int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row)
 {
 	int64_t *change = calloc(lives->row_count + 1, sizeof(*change));
 	int64_t live = 0, peak;
@@ -151,7 +150,7 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
-		if (!gm_life_counts(life, filter))
+		if (!gm_life_counts(life, device))
 			continue;
 		if (life->born == GM_LIFE_BEFORE)
 			live = gm_wrap_add(live, life->size);
@@ -174,6 +173,8 @@ int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter
 
 bool gm_life_at(const struct gm_life *life, int64_t row)
 {
+	if (row == GM_LIVES_END)
+		return life->died == GM_LIFE_LIVE && !life->freed;
 	return (life->born == GM_LIFE_BEFORE || (int64_t)life->born <= row) &&
 	       (life->died == GM_LIFE_LIVE || (int64_t)life->died > row);
 }

@@ -33,25 +33,21 @@ struct gm_lives {
 	size_t count, room;
 };
 
-/* What of the lives counts. */
-struct gm_lives_filter {
-	const char *device;		/* a number or "host"; NULL: all devices, not the host */
-};
-
 /* All lives of @snapshot, which must outlive them; registered host memory is none. Returns 0, -E2BIG
  * (2^32 rows) or -ENOMEM. */
 int gm_lives_open(struct gm_lives *lives, const struct gm_snapshot *snapshot);
 void gm_lives_close(struct gm_lives *lives);
 
-/* Does @life count? Another process's memory (ipc) does not. */
-bool gm_life_counts(const struct gm_life *life, const struct gm_lives_filter *filter);
+/* Does @life count? Those of @device do, a number or "host"; NULL: of all devices, but not of the host. Another
+ * process's memory (ipc) never does. */
+bool gm_life_counts(const struct gm_life *life, const char *device);
 
 /* Bytes at the highest moment that the history shows, and the row after which it was (-1: before
  * the first). */
-int64_t gm_lives_peak(const struct gm_lives *lives, const struct gm_lives_filter *filter,
-		      int64_t *ret_row);
+int64_t gm_lives_peak(const struct gm_lives *lives, const char *device, int64_t *ret_row);
 
-/* Was @life live after @row (-1: before the first)? */
+/* Was @life live after @row (-1: before the first)? GM_LIVES_END: is it live in the end, and not freed? */
+#define GM_LIVES_END INT64_MIN
 bool gm_life_at(const struct gm_life *life, int64_t row);
 
 #endif

@@ -7,7 +7,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,13 +246,9 @@ static int symbolize(struct gm_snapshot *snapshot, const struct gm_debug_places 
 static int write_out(const struct gm_snapshot *snapshot, const char *path)
 {
 	struct gm_output output;
-	int r = gm_output_open(&output, path), end;
+	int r = gm_output_open(&output, path, false);
 
-	if (r)
-		return r;
-	r = gm_snapshot_json(snapshot, output.file);
-	end = gm_output_close(&output, !r);
-	return r ? r : end;
+	return r ? r : gm_output_close(&output, gm_snapshot_json(snapshot, output.file));
 }
 
 /* One that is not there would look like one that has nothing. */
@@ -290,7 +285,7 @@ int gm_verb_symbolize(int argc, char **argv)
 	if (gm_output_check("symbolize", output, ".json"))
 		return GM_EXIT_USAGE;
 	gm_load_free(&loaded);
-	if (gm_load(argv[optind], &loaded))
+	if (gm_load(argv[optind], GM_LOAD_WHOLE, &loaded))
 		return gm_input_bad("symbolize", argv[optind], loaded.error);
 	missing = gm_dwarf_missing();
 	if (missing)

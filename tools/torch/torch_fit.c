@@ -35,29 +35,6 @@ static int compare_ranges(const void *a, const void *b)
 	return x->end <= y->start ? -1 : x->start >= y->end;
 }
 
-static void ranges_free(struct ranges *ranges)
-{
-	tdestroy(ranges->root, free);
-}
-
-/* Returns 0, -EEXIST (it overlaps another, or is empty), or -ENOMEM. */
-static int ranges_add(struct ranges *ranges, struct range range)
-{
-	struct range *one, **found;
-
-	if (range.end <= range.start)
-		return -EEXIST;
-	one = malloc(sizeof(*one));
-	if (!one)
-		return -ENOMEM;
-	*one = range;
-	found = tsearch(one, &ranges->root, compare_ranges);
-	if (found && *found == one)
-		return 0;
-	free(one);
-	return found ? -EEXIST : -ENOMEM;
-}
-
 static void ranges_remove(struct ranges *ranges, struct range *range)
 {
 	tdelete(range, &ranges->root, compare_ranges);
@@ -94,17 +71,22 @@ struct fitting {
 	bool failed;			/* out of memory */
 };
 
-/* Add, and say whether it was added. */
+/* Add a range that is not empty and overlaps no other; say whether that went. */
 static bool add(struct fitting *f, struct ranges *to, uint64_t start, int64_t size, int64_t what)
 {
-	struct range range = { start, start + (uint64_t)size, what };
-	int err;
+	struct range *one, **found;
 
-	if (size <= 0 || range.end <= start)
+	if (size <= 0 || start + (uint64_t)size <= start)
 		return false;
-	err = ranges_add(to, range);
-	f->failed |= err == -ENOMEM;
-	return !err;
+	one = malloc(sizeof(*one));
+	if (one)
+		*one = (struct range){ start, start + (uint64_t)size, what };
+	found = one ? tsearch(one, &to->root, compare_ranges) : NULL;
+	f->failed |= !found;
+	if (found && *found == one)
+		return true;
+	free(one);
+	return false;
 }
 
 static struct range *exactly(const struct ranges *in, uint64_t start)
@@ -378,8 +360,8 @@ int gm_torch_make_fit(struct gm_torch_fit *fit, struct gm_snapshot *snapshot)
 		undo_all(&f);
 	}
 	for (size_t d = 0; f.devices && d < DEVICES; d++) {
-		ranges_free(&f.devices[d].segments);
-		ranges_free(&f.devices[d].blocks);
+		tdestroy(f.devices[d].segments.root, free);
+		tdestroy(f.devices[d].blocks.root, free);
 	}
 	free(f.devices);
 	gm_table_free(&f.sizes);

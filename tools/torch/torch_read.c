@@ -8,54 +8,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/table.h"
+#include "recorder/modules/names.h"
+#include "tools/show/show.h"
+
 #define DEVICES 1024			/* more are not read */
 
-enum { ALLOCATED, ACTIVE, REQUESTED, RESERVED, INACTIVE, ALLOCATION, ACTIVES, SEGMENTS, SPLITS, STATS };
-enum { ALL, LARGE, SMALL, POOLS };
-
-struct stats { int64_t sums[STATS][POOLS]; };
-
 /* Add what a segment of PyTorch's is to the statistics of its device and its pool. */
-static void count_segment(struct stats *stats, const struct gm_snapshot_segment *segment)
+static void count_segment(struct gm_stats *stats, const struct gm_snapshot_segment *segment)
 {
-	int pool = strcmp(segment->type, "small") ? LARGE : SMALL;
-	int64_t add[STATS] = {
-		[ALLOCATED] = segment->allocated_size, [ACTIVE] = segment->active_size,
-		[REQUESTED] = segment->requested_size, [RESERVED] = segment->total_size,
-		[SEGMENTS] = !segment->expandable,
+	int pool = strcmp(segment->type, "small") ? GM_POOL_LARGE : GM_POOL_SMALL;
+	int64_t add[GM_STAT_COUNT] = {
+		[GM_STAT_ALLOCATED_BYTES] = segment->allocated_size, [GM_STAT_ACTIVE_BYTES] = segment->active_size,
+		[GM_STAT_REQUESTED_BYTES] = segment->requested_size, [GM_STAT_RESERVED_BYTES] = segment->total_size,
+		[GM_STAT_SEGMENT] = !segment->expandable,
 	};
 
 	for (size_t i = 0; i < segment->block_count; i++) {
 		const struct gm_snapshot_block *block = &segment->blocks[i];
 		bool idle = !strcmp(block->state, "inactive");
 
-		add[ALLOCATION] += !strcmp(block->state, "active_allocated");
-		add[ACTIVES] += !idle;
+		add[GM_STAT_ALLOCATION] += !strcmp(block->state, "active_allocated");
+		add[GM_STAT_ACTIVE] += !idle;
 		if (idle && segment->block_count > 1 && !segment->expandable) {
-			add[SPLITS]++;
-			add[INACTIVE] = (int64_t)((uint64_t)add[INACTIVE] + (uint64_t)block->size);
+			add[GM_STAT_INACTIVE_SPLIT]++;
+			add[GM_STAT_INACTIVE_SPLIT_BYTES] = gm_wrap_add(add[GM_STAT_INACTIVE_SPLIT_BYTES], block->size);
 		}
 	}
-	for (int k = 0; k < STATS; k++) {
-		stats->sums[k][ALL] = (int64_t)((uint64_t)stats->sums[k][ALL] + (uint64_t)add[k]);
-		stats->sums[k][pool] = (int64_t)((uint64_t)stats->sums[k][pool] + (uint64_t)add[k]);
+	for (int s = 0; s < GM_STAT_COUNT; s++) {
+		stats->stat[s][GM_POOL_ALL].current = gm_wrap_add(stats->stat[s][GM_POOL_ALL].current, add[s]);
+		stats->stat[s][pool].current = gm_wrap_add(stats->stat[s][pool].current, add[s]);
 	}
 }
 
-static json_t *device_of(const struct stats *stats, size_t device)
+static json_t *device_of(const struct gm_stats *stats, size_t device)
 {
-	static const char *const names[STATS] = {
-		"allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes",
-		"inactive_split_bytes", "allocation", "active", "segment", "inactive_split"
-	};
-	static const char *const pools[POOLS] = { "all", "large_pool", "small_pool" };
 	json_t *sums = json_object();
 	char key[64];
 
-	for (int k = 0; k < STATS; k++)
-		for (int p = 0; p < POOLS; p++) {
-			snprintf(key, sizeof(key), "%s.%s.current", names[k], pools[p]);
-			json_object_set_new(sums, key, json_integer(stats->sums[k][p]));
+	for (unsigned int s = 0; s < GM_STAT_COUNT; s++)
+		for (unsigned int p = 0; p < GM_POOL_CLASSES; p++) {
+			snprintf(key, sizeof(key), "%s.%s.current", gm_stat_name(s), gm_pool_class_name(p));
+			json_object_set_new(sums, key, json_integer(stats->stat[s][p].current));
 		}
 	return json_pack("{sI sb ss sn so s[] s[] sn}", "device", (json_int_t)device, "present", true,
 			 "name", "", "total_bytes", "memory_stats", sums, "by_module", "by_kind",
@@ -65,7 +59,7 @@ static json_t *device_of(const struct stats *stats, size_t device)
 /* One for each trace, and for each device of a segment; those have a trace then, if an empty one. */
 static json_t *devices_of(struct gm_snapshot *snapshot)
 {
-	struct stats *stats = calloc(DEVICES, sizeof(*stats));
+	struct gm_stats *stats = calloc(DEVICES, sizeof(*stats));
 	size_t count = snapshot->trace_count < DEVICES ? snapshot->trace_count : DEVICES;
 	int64_t *dropped = calloc(DEVICES + snapshot->trace_count, sizeof(*dropped));
 	json_t *list = stats && dropped ? json_array() : NULL;

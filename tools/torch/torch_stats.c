@@ -4,9 +4,7 @@
  */
 #include "tools/torch/torch.h"
 
-#include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "tools/verbs/arguments.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <getopt.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,21 +81,17 @@ static void blame(const struct checking *c, const struct gm_groups *groups, int6
 
 static void check_live(struct checking *c, const char *where, const char *device)
 {
-	struct gm_lives_filter filter = { device };
 	struct gm_suppressions known = c->limits->known;
 	struct gm_groups groups;
 	int64_t bytes = 0, blocks = 0;
 
 	if (!c->limits->no_leaks && c->limits->stack == NONE)
 		return;
-	if (gm_groups_open(&groups, GM_BY_STACK) ||
-	    gm_groups_add(&groups, 1, c->scene, &filter, known.count ? gm_suppressed : NULL, &known)) {
+	if (gm_groups_of(&groups, GM_BY_STACK, c->scene, device, GM_LIVES_END, &known)) {
 		note(c, where, "memory", json_null(), json_null());
 		fprintf(stderr, "gpumem check: %s\n", gm_limit_why(-ENOMEM));
-		gm_groups_close(&groups);
 		return;
 	}
-	gm_groups_sort(&groups);
 	for (size_t i = 0; i < groups.count; i++) {
 		bytes = gm_wrap_add(bytes, groups.list[i].bytes[1]);
 		blocks += groups.list[i].count[1];
@@ -130,15 +125,6 @@ static int64_t stat_of(const json_t *stats, const char *key, int64_t otherwise)
 	return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
-/* The peak of the history, where nobody counted it. */
-static int64_t history_peak(const struct checking *c, const char *device)
-{
-	struct gm_lives_filter filter = { device };
-	int64_t row;
-
-	return gm_lives_peak(&c->scene->lives, &filter, &row);
-}
-
 static void check_device(struct checking *c, const json_t *device)
 {
 	const json_t *stats = gm_json_object(device, "memory_stats");
@@ -148,7 +134,7 @@ static void check_device(struct checking *c, const json_t *device)
 	double share = now > 0 ? 100.0 * (double)stat_of(stats, "inactive_split_bytes.all.current", 0) /
 		       (double)now : 0;
 	char number[24], where[40], is[32], allowed[32];
-	int64_t peak;
+	int64_t peak, row;
 
 	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
 	if (!json_is_true(json_object_get(device, "present")) ||
@@ -156,8 +142,8 @@ static void check_device(struct checking *c, const json_t *device)
 		return;
 	snprintf(where, sizeof(where), "device %s", number);
 	peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
-	if (peak == INT64_MIN)
-		peak = history_peak(c, number);
+	if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
+		peak = gm_lives_peak(&c->scene->lives, number, &row);
 	check_bytes(c, where, "peak", peak, c->limits->peak);
 	check_bytes(c, where, "reserved", reserved, c->limits->reserved);
 	if (c->limits->fragmentation >= 0 && share > c->limits->fragmentation) {

@@ -22,7 +22,7 @@
 struct format {
 	const char *name, *suffix;		/* what alone tells the format */
 	const char *endings;			/* of files of it */
-	int (*write)(FILE *out, struct gm_loaded *loaded, char note[256]);
+	gm_convert *write;
 };
 
 static const struct format formats[] = {	/* in the order of the words that --to takes */
@@ -66,18 +66,15 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	struct gm_output output;
 	char note[256] = "";
 	/* Metrics name no stack, and are for a collector that is another user. */
-	int r = job->format->write == gm_convert_prometheus ? gm_output_open_public(&output, path) :
-		gm_output_open(&output, path), end;
+	int r = gm_output_open(&output, path, job->format->write == gm_convert_prometheus);
 
 	if (r) {
 		fprintf(stderr, "gpumem convert: %s: %s\n", gm_show_clean(path), strerror(-r));
 		return GM_EXIT_FAILED;
 	}
-	r = job->format->write(output.file, loaded, note);
-	end = gm_output_close(&output, !r);
+	r = gm_output_close(&output, job->format->write(output.file, loaded, note));
 	if (note[0])
 		gm_input_bad("convert", job->input, note);
-	r = r ? r : end;
 	if (r == -EMSGSIZE)
 		fprintf(stderr, "gpumem convert: %s: more than 8 GiB as JSON, which no viewer reads: use "
 			"--to pickle\n", job->input);
@@ -88,19 +85,19 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 
 static int convert(const struct job *job)
 {
+	gm_convert *write = job->format->write;
 	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
-	bool as_said = job->format->write == gm_convert_pickle || job->format->write == gm_convert_torch_json;
-	bool tables = job->format->write == gm_convert_prometheus;
+	enum gm_load what = write == gm_convert_pickle || write == gm_convert_torch_json ? GM_LOAD_AS_SAID :
+			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
 	struct gm_loaded loaded;
 	int status;
 
-	if (job->format->write == gm_convert_pickle && isatty(STDOUT_FILENO) &&
+	if (write == gm_convert_pickle && isatty(STDOUT_FILENO) &&
 	    (!job->output || !strcmp(job->output, "-"))) {
 		fputs("gpumem convert: a pickle is not for a terminal: name a file with -o\n", stderr);
 		return GM_EXIT_USAGE;
 	}
-	if (as_said ? gm_load_as_said(job->input, &loaded) :
-	    tables ? gm_load_tables(job->input, &loaded) : gm_load(job->input, &loaded))
+	if (gm_load(job->input, what, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
 	status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
@@ -151,7 +148,7 @@ static int write_textfile(const struct job *job, struct watched *of, bool quiet)
 	struct job one = *job;
 	int status;
 
-	if (gm_load_tables(of->input, &loaded))
+	if (gm_load(of->input, GM_LOAD_TABLES, &loaded))
 		return quiet ? GM_EXIT_INPUT : gm_input_bad("convert", of->input, loaded.error);
 	if (loaded.from == GM_LOADED_PROCESS) {
 		of->pid = (pid_t)strtol(of->input, NULL, 10);

@@ -109,41 +109,6 @@ static int find_stacks(struct filter *filter)
 
 /* ---- lines for machines ----------------------------------------------------------------------- */
 
-/* @cells: of the stacks, NULL where they were not asked for. */
-static void put_csv(struct gm_out *out, const json_t *root, const struct gm_row *row,
-		    struct gm_csv_stacks *cells)
-{
-	gm_csv_begin_row(out, row);
-	gm_out_number(out, row->stack);
-	gm_out_text(out, ",");
-	gm_csv_quoted(out, gm_show_module_path(root, row->module));
-	gm_out_text(out, ",");
-	gm_csv_annotation(out, root, row);
-	if (cells) {
-		gm_out_text(out, ",");
-		gm_csv_stack(cells, out, row->stack);
-	}
-	gm_out_text(out, "\n");
-}
-
-static int print_csv(const struct events *events)
-{
-	struct gm_out out = gm_out_to(stdout);
-	struct gm_csv_stacks cells;
-	int r;
-
-	if (events->stacks && gm_csv_stacks_open(&cells, events->stacks))
-		return -ENOMEM;
-	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,stack,module," GM_CSV_ANNOTATION);
-	gm_out_text(&out, events->stacks ? ",frames\n" : "\n");
-	for (size_t i = 0; i < events->count && !out.error; i++)
-		put_csv(&out, events->root, &events->rows[i], events->stacks ? &cells : NULL);
-	r = gm_out_end(&out);
-	if (events->stacks)
-		gm_csv_stacks_close(&cells);
-	return r;
-}
-
 /* A list of objects, innermost frame first. */
 static void put_json_frames(struct gm_writer *w, const struct gm_stacks *stacks, int64_t stack)
 {
@@ -202,7 +167,7 @@ static void put_jsonl(struct gm_writer *w, const struct events *events, const st
 
 static int print_jsonl(const struct events *events)
 {
-	struct gm_writer *writer = events->count ? gm_writer_json(stdout) : NULL;
+	struct gm_writer *writer = events->count ? gm_writer_open(stdout, false) : NULL;
 
 	if (!writer)
 		return events->count ? -ENOMEM : 0;
@@ -317,13 +282,6 @@ static int print_table(const struct events *events)
 	return gm_out_end(&out);
 }
 
-/* On standard output. Returns 0 or -errno. */
-static int print_as(const struct events *events, enum format format)
-{
-	return format == GM_EVENTS_CSV ? print_csv(events) :
-	       format == GM_EVENTS_JSONL ? print_jsonl(events) : print_table(events);
-}
-
 /* ---- all of it -------------------------------------------------------------------------------- */
 
 /* The moment that a table's times count from. */
@@ -377,7 +335,8 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	events.rows = rows + first;
 	events.count = kept - first;
 	events.origin_us = origin_us;
-	r = print_as(&events, format);
+	r = format == GM_EVENTS_CSV ? gm_csv_events(stdout, root, events.rows, events.count, events.stacks, true) :
+	    format == GM_EVENTS_JSONL ? print_jsonl(&events) : print_table(&events);
 	if (!r && !events.count)
 		say_nothing(count, format);
 	return r;
@@ -397,7 +356,7 @@ static int print_events(const char *word, struct filter *filter, enum format for
 	struct gm_loaded loaded;
 	int status, r;
 
-	if (gm_load(word, &loaded))
+	if (gm_load(word, GM_LOAD_WHOLE, &loaded))
 		return gm_input_bad("events", word, loaded.error);
 	status = gm_device_check("events", filter->device, word, loaded.snapshot.root);
 	if (status) {

@@ -5,9 +5,6 @@
 #include "tools/write/flame.h"
 
 #include <getopt.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
@@ -18,7 +15,7 @@
 enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
-struct ask { struct gm_lives_filter filter; const char *output; int weigh, format; };
+struct ask { const char *device, *output; int weigh, format; };
 
 static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
 		       const char *title)
@@ -34,13 +31,10 @@ static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *
 static int write_out(const struct ask *ask, const struct gm_flame *flame, const char *title)
 {
 	struct gm_output output;
-	int r = gm_output_open(&output, ask->output), end;
+	int r = gm_output_open(&output, ask->output, false);
 
-	if (!r) {
-		r = write_flame(output.file, ask, flame, title);
-		end = gm_output_close(&output, !r);
-		r = r ? r : end;
-	}
+	if (!r)
+		r = gm_output_close(&output, write_flame(output.file, ask, flame, title));
 	if (!r) {
 		if (!flame->total)
 			fprintf(stderr, "gpumem flame: nothing to draw: no %s; other weights, as --weigh %s, may "
@@ -56,11 +50,11 @@ static int flame(const struct ask *ask, const char *word)
 {
 	struct gm_opened opened;
 	struct gm_flame flame;
-	int status = gm_open("flame", word, ask->filter.device, &opened), r;
+	int status = gm_open("flame", word, ask->device, &opened), r;
 
 	if (status)
 		return status;
-	r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, &ask->filter,
+	r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, ask->device,
 			  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
 	if (r) {
 		status = gm_input_bad("flame", word, gm_limit_why(r));
@@ -78,7 +72,7 @@ int gm_verb_flame(int argc, char **argv)
 	struct ask ask = { .weigh = GM_WEIGH_LIVE };
 	const struct gm_argument arguments[] = {
 		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "format", GM_ARG_WORD, &ask.format },
-		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.filter.device }, { "output", GM_ARG_TEXT, &ask.output },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "output", GM_ARG_TEXT, &ask.output },
 		{ NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);

@@ -2,10 +2,8 @@
  * leaks.c - gpumem leaks FILE and gpumem leaks BEFORE AFTER: what was never freed, by stack.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
@@ -14,7 +12,7 @@
 #include "tools/verbs/opened.h"
 
 struct ask {
-	struct gm_lives_filter filter;
+	const char *device;
 	struct gm_suppressions known;
 	uint64_t min_size;
 	size_t top;
@@ -112,8 +110,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 static int leaks(struct ask *ask, char **words, int count)
 {
 	struct gm_compared both;
-	int status = gm_compare("leaks", words, count, &ask->filter, ask->known.count ? gm_suppressed : NULL,
-				&ask->known, GM_BY_STACK, &both);
+	int status = gm_compare("leaks", words, count, ask->device, &ask->known, GM_BY_STACK, &both);
 
 	if (status)
 		return status;
@@ -130,7 +127,7 @@ int gm_verb_leaks(int argc, char **argv)
 	struct ask ask = { .top = 20 };
 	const char *suppressions = NULL;
 	const struct gm_argument arguments[] = {
-		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.filter.device }, { "suppressions", GM_ARG_TEXT, &suppressions },
+		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "suppressions", GM_ARG_TEXT, &suppressions },
 		{ "min-size", GM_ARG_SIZE, &ask.min_size }, { "top", GM_ARG_COUNT, &ask.top },
 		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};

@@ -2,7 +2,6 @@
  * main.c - gpumem: from a word to its verb, and the list of verbs. The table is verbs.def.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>

@@ -18,7 +18,7 @@
 #define SIDE_BY_SIDE 8u			/* ranks that have a column each; more are summed up */
 
 struct ask {
-	struct gm_lives_filter filter;
+	const char *device;
 	enum gm_by by;
 	bool at_peak;			/* else what is live in the end */
 	bool json;
@@ -56,8 +56,8 @@ struct merge {
 
 static bool device_counts(const struct ask *ask, const json_t *device)
 {
-	return !ask->filter.device ||
-	       strtol(ask->filter.device, NULL, 10) == gm_json_number(device, "device");
+	return !ask->device ||
+	       strtol(ask->device, NULL, 10) == gm_json_number(device, "device");
 }
 
 static void describe(const struct ask *ask, const json_t *root, struct rank *rank)
@@ -122,11 +122,8 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 
 	if (r)
 		return r;
-	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, &ask->filter, &row);
-	if (ask->at_peak)
-		r = gm_groups_add_at(groups, 1, &scene, &ask->filter, row);
-	else
-		r = gm_groups_add(groups, 1, &scene, &ask->filter, NULL, NULL);
+	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, ask->device, &row);
+	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);
 	if (!r)
 		r = widen(merge, groups);
 	for (size_t i = 0; !r && i < groups->count; i++) {
@@ -400,7 +397,7 @@ static int read_all(struct merge *merge, char **words)
 		struct gm_loaded loaded;
 
 		gm_progress("gpumem merge: snapshots read", i, merge->rank_count);
-		if (gm_load(words[i], &loaded)) {
+		if (gm_load(words[i], GM_LOAD_WHOLE, &loaded)) {
 			gm_progress_end();
 			gm_input_bad("merge", words[i], loaded.error);
 			gm_groups_close(&groups);
@@ -408,7 +405,7 @@ static int read_all(struct merge *merge, char **words)
 		}
 		merge->ranks[i].input = words[i];
 		merge->ranks[i].place = i;
-		there |= gm_device_is_in(loaded.snapshot.root, ask->filter.device);
+		there |= gm_device_is_in(loaded.snapshot.root, ask->device);
 		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
 		r = add(merge, &groups, &loaded.snapshot, i);
 		gm_load_free(&loaded);
@@ -416,7 +413,7 @@ static int read_all(struct merge *merge, char **words)
 	gm_progress_end();
 	gm_groups_close(&groups);
 	if (!r && !there) {
-		gm_input_bad("merge", ask->filter.device, "no rank has that device");
+		gm_input_bad("merge", ask->device, "no rank has that device");
 		r = -EBADMSG;
 	}
 	return r;
@@ -451,7 +448,7 @@ int gm_verb_merge(int argc, char **argv)
 	int weigh = 0;			/* peak, live */
 	const struct gm_argument arguments[] = {
 		{ "by", GM_ARG_WORD, &ask.by }, { "weigh", GM_ARG_WORD, &weigh },
-		{ "device", GM_ARG_DEVICE, &ask.filter.device }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "device", GM_ARG_DEVICE, &ask.device }, { "top", GM_ARG_COUNT, &ask.top },
 		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);

@@ -44,7 +44,7 @@ int gm_open(const char *verb, const char *word, const char *device, struct gm_op
 {
 	int status, r = 0;
 
-	if (gm_load(word, &ret->loaded))
+	if (gm_load(word, GM_LOAD_WHOLE, &ret->loaded))
 		return gm_input_bad(verb, word, ret->loaded.error);
 	status = gm_device_check(verb, device, word, ret->loaded.snapshot.root);
 	if (!status)
@@ -62,9 +62,8 @@ void gm_opened_close(struct gm_opened *opened)
 	gm_load_free(&opened->loaded);
 }
 
-int gm_compare(const char *verb, char **words, int count, const struct gm_lives_filter *filter,
-	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg,
-	       enum gm_by by, struct gm_compared *ret)
+int gm_compare(const char *verb, char **words, int count, const char *device,
+	       struct gm_suppressions *known, enum gm_by by, struct gm_compared *ret)
 {
 	int r = gm_groups_open(&ret->groups, by), status = 0;
 	bool there = false;
@@ -76,15 +75,15 @@ int gm_compare(const char *verb, char **words, int count, const struct gm_lives_
 		status = gm_open(verb, words[i], NULL, one);
 		if (status)
 			break;
-		r = gm_groups_add(&ret->groups, count == 1 ? 1 : i, &one->scene, filter, leave_out, arg);
-		there |= gm_device_is_in(one->loaded.snapshot.root, filter->device);
+		r = gm_groups_add(&ret->groups, count == 1 ? 1 : i, &one->scene, device, GM_LIVES_END, known);
+		there |= gm_device_is_in(one->loaded.snapshot.root, device);
 		gm_lives_close(&one->scene.lives);	/* summed: the next may be as large */
 	}
 	if (r) {
 		fprintf(stderr, "gpumem %s: %s\n", verb, gm_limit_why(r));
 		status = GM_EXIT_INPUT;
 	} else if (!status && !there) {
-		status = no_device(verb, words[count - 1], filter->device, count == 1 ? "it" : "any of them");
+		status = no_device(verb, words[count - 1], device, count == 1 ? "it" : "any of them");
 	}
 	gm_groups_sort(&ret->groups);
 	if (status)

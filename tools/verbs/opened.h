@@ -19,11 +19,10 @@ int gm_open(const char *verb, const char *word, const char *device, struct gm_op
 void gm_opened_close(struct gm_opened *opened);
 
 /* What is live in @count inputs, one or an earlier and a later one, summed: @groups is sorted. One alone is all
- * growth. @leave_out and @arg as in gm_groups_add. Returns 0, or a complaint. */
+ * growth. @device and @known as in gm_groups_add. Returns 0, or a complaint. */
 struct gm_compared { struct gm_opened inputs[2]; struct gm_groups groups; };
-int gm_compare(const char *verb, char **words, int count, const struct gm_lives_filter *filter,
-	       bool (*leave_out)(void *arg, const struct gm_scene *scene, int64_t stack), void *arg,
-	       enum gm_by by, struct gm_compared *ret);
+int gm_compare(const char *verb, char **words, int count, const char *device,
+	       struct gm_suppressions *known, enum gm_by by, struct gm_compared *ret);
 void gm_compared_close(struct gm_compared *compared);
 
 #endif

@@ -5,7 +5,6 @@
 #include "tools/verbs/run_table.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -141,7 +140,7 @@ static void read_snapshot(struct gm_run_process *process)
 	const json_t *of, *device;
 	size_t i;
 
-	if (gm_load(process->snapshot, &loaded))
+	if (gm_load(process->snapshot, GM_LOAD_WHOLE, &loaded))
 		return;
 	of = gm_json_object(loaded.snapshot.root, "process");
 	process->pid = gm_json_number(of, "pid");

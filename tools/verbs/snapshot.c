@@ -238,16 +238,16 @@ static int obtain(struct taking *t)
 /* The same into the user's own file. */
 static int obtain_to(struct taking *t)
 {
-	int r = gm_output_open(&t->output, t->to), end;
+	int r = gm_output_open(&t->output, t->to, false), end;
 
 	if (r) {
 		t->unwritten = true;
 		return r;
 	}
 	r = obtain(t);
-	end = gm_output_close(&t->output, !r);
-	t->unwritten |= end != 0;
-	r = r ? r : end;
+	end = gm_output_close(&t->output, r);
+	t->unwritten |= !r && end;
+	r = end;
 	if (r && t->asked && t->path[0])
 		fprintf(stderr, "gpumem snapshot: it stays where the process wrote it: %s\n", gm_show_path(t->path));
 	if (!r && t->asked && t->of->owner == geteuid())

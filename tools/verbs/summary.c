@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "recorder/modules/names.h"
@@ -91,13 +90,11 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 /* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
 static void print_groups(const struct view *view, const char *device)
 {
-	struct gm_lives_filter filter = { .device = device };
 	struct gm_groups groups;
 
-	if (gm_groups_open(&groups, view->by))
+	if (gm_groups_of(&groups, view->by, view->scene, device, GM_LIVES_END, NULL))
 		return;
-	if (!gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL) && groups.count) {
-		gm_groups_sort(&groups);
+	if (groups.count) {
 		putchar('\n');
 		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
 				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
@@ -371,14 +368,11 @@ static void print_summary(const struct view *view, const char *word, bool severa
 /* What is live, as the text has it. */
 static json_t *json_groups(const struct view *view)
 {
-	struct gm_lives_filter filter = { .device = view->device };
 	json_t *list = json_array();
 	struct gm_groups groups;
 
-	if (gm_groups_open(&groups, view->by))
+	if (gm_groups_of(&groups, view->by, view->scene, view->device, GM_LIVES_END, NULL))
 		return list;
-	gm_groups_add(&groups, 1, view->scene, &filter, NULL, NULL);
-	gm_groups_sort(&groups);
 	for (size_t i = 0; i < groups.count; i++) {
 		const struct gm_group *group = &groups.list[i];
 

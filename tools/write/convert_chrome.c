@@ -352,7 +352,7 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 
 int gm_convert_chrome(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)), .writer = gm_writer_json(out) };
+	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)), .writer = gm_writer_open(out, false) };
 	int r = gm_lives_open(&c.lives, &loaded->snapshot), end;
 
 	if (!r)

@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/write/convert.h"
-#include "tools/show/lives.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 

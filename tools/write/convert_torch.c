@@ -59,12 +59,12 @@ static int write_torch(struct gm_writer *writer, struct gm_loaded *loaded, char 
 
 int gm_convert_pickle(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	return write_torch(gm_writer_pickle(out), loaded, note);
+	return write_torch(gm_writer_open(out, true), loaded, note);
 }
 
 int gm_convert_torch_json(FILE *out, struct gm_loaded *loaded, char note[256])
 {
-	return write_torch(gm_writer_json(out), loaded, note);
+	return write_torch(gm_writer_open(out, false), loaded, note);
 }
 
 int gm_convert_snapshot(FILE *out, struct gm_loaded *loaded, char note[256])

@@ -10,6 +10,7 @@
 
 #include "tools/show/show.h"
 #include "tools/write/convert.h"
+#include "tools/write/writer.h"
 
 #define KEPT_MOST ((size_t)128 << 20)	/* bytes of texts */
 
@@ -35,68 +36,21 @@ static void put_inside(struct gm_out *out, const char *text)
 	gm_out_put(out, text + plain, i - plain);
 }
 
-void gm_csv_quoted(struct gm_out *out, const char *text)
+static void put_quoted(struct gm_out *out, const char *text)
 {
 	gm_out_text(out, is_formula(text) ? "\"'" : "\"");
 	put_inside(out, text);
 	gm_out_text(out, "\"");
 }
 
-/* "17,0,": when and where. */
-static void put_moment(struct gm_out *out, const struct gm_row *row)
-{
-	gm_out_number(out, row->time_us);
-	if (row->device == GM_ROW_HOST) {
-		gm_out_text(out, ",host,");
-		return;
-	}
-	gm_out_text(out, ",");
-	gm_out_number(out, row->device);
-	gm_out_text(out, ",");
-}
-
-void gm_csv_begin_row(struct gm_out *out, const struct gm_row *row)
-{
-	put_moment(out, row);
-	gm_csv_quoted(out, row->action);
-	gm_out_text(out, ",");
-	gm_out_word(out, row->address);
-	gm_out_text(out, ",");
-	gm_out_number(out, row->size);
-	gm_out_text(out, ",");
-	gm_out_number(out, row->stream);
-	gm_out_text(out, ",");
-	gm_csv_quoted(out, row->kind);
-	gm_out_text(out, ",");
-	gm_out_number(out, row->thread);
-	gm_out_text(out, ",");
-}
-
-void gm_csv_annotation(struct gm_out *out, const json_t *root, const struct gm_row *row)
-{
-	const json_t *annotation = gm_row_annotation(root, row);
-
-	if (annotation)
-		gm_csv_quoted(out, gm_json_text(annotation, "stage"));
-	gm_out_text(out, ",");
-	if (annotation)
-		gm_csv_quoted(out, gm_json_text(annotation, "name"));
-}
-
 /* ---- stacks ----------------------------------------------------------------------------------- */
 
-int gm_csv_stacks_open(struct gm_csv_stacks *of, const struct gm_stacks *stacks)
-{
-	*of = (struct gm_csv_stacks){ .stacks = stacks, .cells = calloc(stacks->count + 1, sizeof(*of->cells)) };
-	return of->cells ? 0 : -ENOMEM;
-}
-
-void gm_csv_stacks_close(struct gm_csv_stacks *of)
-{
-	for (size_t i = 0; of->cells && i < of->stacks->count; i++)
-		free(of->cells[i]);
-	free(of->cells);
-}
+/* Made up once and kept. */
+struct cells {
+	const struct gm_stacks *stacks;
+	char **of;			/* by stack; NULL: not asked for yet */
+	size_t kept;			/* bytes */
+};
 
 static void put_stack(struct gm_out *out, const struct gm_stacks *stacks, const uint32_t *ids,
 		      size_t count)
@@ -135,60 +89,103 @@ static char *cell_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t
 }
 
 /* Whether there is room for one more cell. */
-static bool is_to_keep(const struct gm_csv_stacks *of, const uint32_t *ids, size_t count)
+static bool is_to_keep(const struct cells *cells, const uint32_t *ids, size_t count)
 {
-	size_t bytes = of->kept;
+	size_t bytes = cells->kept;
 
 	for (size_t i = 0; i < count && bytes < KEPT_MOST; i++)
-		bytes += strlen(of->stacks->frames[ids[i]].name) + strlen(of->stacks->frames[ids[i]].file);
+		bytes += strlen(cells->stacks->frames[ids[i]].name) + strlen(cells->stacks->frames[ids[i]].file);
 	return bytes < KEPT_MOST;
 }
 
-void gm_csv_stack(struct gm_csv_stacks *of, struct gm_out *out, int64_t stack)
+static void put_cell(struct cells *cells, struct gm_out *out, int64_t stack)
 {
 	size_t count;
-	const uint32_t *ids = gm_stack(of->stacks, stack, &count);
+	const uint32_t *ids = gm_stack(cells->stacks, stack, &count);
 
-	if (count && !of->cells[stack] && is_to_keep(of, ids, count)) {
-		of->cells[stack] = cell_of(of->stacks, ids, count);
-		of->kept += of->cells[stack] ? strlen(of->cells[stack]) : 0;
+	if (count && !cells->of[stack] && is_to_keep(cells, ids, count)) {
+		cells->of[stack] = cell_of(cells->stacks, ids, count);
+		cells->kept += cells->of[stack] ? strlen(cells->of[stack]) : 0;
 	}
 	if (!count)
 		gm_out_text(out, "\"\"");
-	else if (of->cells[stack])
-		gm_out_text(out, of->cells[stack]);
+	else if (cells->of[stack])
+		gm_out_text(out, cells->of[stack]);
 	else
-		put_stack(out, of->stacks, ids, count);
+		put_stack(out, cells->stacks, ids, count);
 }
 
-/* ---- for gpumem convert ----------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------------- */
 
-static void put_event(struct gm_out *out, const json_t *root, struct gm_csv_stacks *stacks,
-		    const struct gm_row *row)
+static void put_number(struct gm_out *out, int64_t number)
 {
-	gm_csv_begin_row(out, row);
-	gm_csv_quoted(out, gm_show_module_path(root, row->module));
+	gm_out_number(out, number);
 	gm_out_text(out, ",");
-	gm_csv_stack(stacks, out, row->stack);
+}
+
+static void put_text(struct gm_out *out, const char *text)
+{
+	put_quoted(out, text);
 	gm_out_text(out, ",");
-	gm_csv_annotation(out, root, row);
+}
+
+/* @cells: NULL where they were not asked for. */
+static void put_event(struct gm_out *out, const json_t *root, const struct gm_row *row, struct cells *cells,
+		      bool numbers)
+{
+	const json_t *annotation = gm_row_annotation(root, row);
+
+	put_number(out, row->time_us);
+	if (row->device == GM_ROW_HOST)
+		gm_out_text(out, "host,");
+	else
+		put_number(out, row->device);
+	put_text(out, row->action);
+	gm_out_word(out, row->address);
+	gm_out_text(out, ",");
+	put_number(out, row->size);
+	put_number(out, row->stream);
+	put_text(out, row->kind);
+	put_number(out, row->thread);
+	if (numbers)
+		put_number(out, row->stack);
+	put_text(out, gm_show_module_path(root, row->module));
+	if (cells && !numbers) {
+		put_cell(cells, out, row->stack);
+		gm_out_text(out, ",");
+	}
+	if (annotation)
+		put_quoted(out, gm_json_text(annotation, "stage"));
+	gm_out_text(out, ",");
+	if (annotation)
+		put_quoted(out, gm_json_text(annotation, "name"));
+	if (cells && numbers) {
+		gm_out_text(out, ",");
+		put_cell(cells, out, row->stack);
+	}
 	gm_out_text(out, "\n");
 }
 
-static int put_events(FILE *file, const struct gm_snapshot *snapshot, const struct gm_stacks *stacks)
+int gm_csv_events(FILE *file, const json_t *root, const struct gm_row *rows, size_t count,
+		  const struct gm_stacks *stacks, bool numbers)
 {
+	struct cells cells = { .stacks = stacks };
 	struct gm_out out = gm_out_to(file);
-	struct gm_csv_stacks cells;
 	int r;
 
-	if (gm_csv_stacks_open(&cells, stacks))
+	if (stacks)
+		cells.of = calloc(stacks->count + 1, sizeof(*cells.of));
+	if (stacks && !cells.of)
 		return -ENOMEM;
-	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,module,stack,"
-		    GM_CSV_ANNOTATION "\n");
-	for (size_t i = 0; i < snapshot->row_count && !out.error; i++)
-		put_event(&out, snapshot->root, &cells, &snapshot->rows[i]);
+	gm_out_text(&out, "time_us,device,action,addr,size,stream,kind,thread,");
+	gm_out_text(&out, !numbers ? "module,stack,stage,text\n" : stacks ?
+		    "stack,module,stage,text,frames\n" : "stack,module,stage,text\n");
+	for (size_t i = 0; i < count && !out.error; i++)
+		put_event(&out, root, &rows[i], stacks ? &cells : NULL, numbers);
 	r = gm_out_end(&out);
-	gm_csv_stacks_close(&cells);
+	for (size_t i = 0; stacks && i < stacks->count; i++)
+		free(cells.of[i]);
+	free(cells.of);
 	return r;
 }
 
@@ -203,7 +200,7 @@ int gm_convert_csv(FILE *out, struct gm_loaded *loaded, char note[256])
 	r = r ? r : gm_stacks_open(&stacks, snapshot);
 	if (r)
 		return r;
-	r = put_events(out, snapshot, &stacks);
+	r = gm_csv_events(out, snapshot->root, snapshot->rows, snapshot->row_count, &stacks, false);
 	gm_stacks_close(&stacks);
 	return r;
 }

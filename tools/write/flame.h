@@ -30,10 +30,10 @@ struct gm_flame {
 /* "live bytes", "peak bytes" ... */
 const char *gm_weigh_name(enum gm_weigh weigh);
 
-/* Weigh the stacks of @lives. Frames are shown by their label, @by_line also by file and line. Returns 0
+/* Weigh the stacks of @lives that count for @device. Frames are shown by their label, @by_line also by file and line. Returns 0
  * or -ENOMEM; gm_flame_close gives it back. */
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const struct gm_lives_filter *filter, enum gm_weigh weigh, bool by_line);
+		  const char *device, enum gm_weigh weigh, bool by_line);
 void gm_flame_close(struct gm_flame *flame);
 
 /* A line a stack, outermost frame first: "main;f;g 1024". */

@@ -115,20 +115,20 @@ static int join_alike(struct gm_flame *flame, bool by_line)
 }
 
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
-		  const struct gm_lives_filter *filter, enum gm_weigh weigh, bool by_line)
+		  const char *device, enum gm_weigh weigh, bool by_line)
 {
 	int64_t row = -1;
 
 	*flame = (struct gm_flame){ .stacks = stacks, .weigh = weigh };
 	flame->count = stacks->count ? stacks->count : 1;
 	flame->weights = calloc(flame->count, sizeof(*flame->weights));
-	if (!flame->weights || (weigh == GM_WEIGH_PEAK && gm_lives_peak(lives, filter, &row) < 0)) {
+	if (!flame->weights || (weigh == GM_WEIGH_PEAK && gm_lives_peak(lives, device, &row) < 0)) {
 		gm_flame_close(flame);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
-		int64_t weight = gm_life_counts(life, filter) ? weight_of(life, weigh, row) : 0;
+		int64_t weight = gm_life_counts(life, device) ? weight_of(life, weigh, row) : 0;
 		bool known = life->stack >= 0 && (uint64_t)life->stack < flame->count;
 
 		/* Sums beyond 63 bits come from no device: they are cut. */
@@ -276,7 +276,7 @@ static void put_profile(struct gm_writer *w, const struct gm_flame *flame, const
 int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, const char *title)
 {
 	uint32_t *numbers = calloc(flames[0].stacks->frame_count + 1, sizeof(*numbers));
-	struct gm_writer *w = numbers ? gm_writer_json(out) : NULL;
+	struct gm_writer *w = numbers ? gm_writer_open(out, false) : NULL;
 
 	if (!w) {
 		free(numbers);
@@ -303,7 +303,6 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 /* Folded: what is live; speedscope: the peak and the end. */
 static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char note[256])
 {
-	static const struct gm_lives_filter all = { NULL };
 	struct gm_flame flames[2] = { { .count = 0 } };
 	struct gm_stacks stacks = { .count = 0 };
 	struct gm_lives lives;
@@ -313,10 +312,10 @@ static int convert(FILE *out, struct gm_loaded *loaded, bool speedscope, char no
 		return r;
 	r = gm_stacks_open(&stacks, &loaded->snapshot);
 	if (!r)
-		r = gm_flame_open(&flames[0], &stacks, &lives, &all,
+		r = gm_flame_open(&flames[0], &stacks, &lives, NULL,
 				  speedscope ? GM_WEIGH_PEAK : GM_WEIGH_LIVE, speedscope);
 	if (!r && speedscope)
-		r = gm_flame_open(&flames[1], &stacks, &lives, &all, GM_WEIGH_LIVE, true);
+		r = gm_flame_open(&flames[1], &stacks, &lives, NULL, GM_WEIGH_LIVE, true);
 	if (!r && speedscope)
 		r = gm_flame_speedscope(out, flames, 2, gm_json_text(gm_json_object(loaded->snapshot.root, "process"),
 								     "command"));

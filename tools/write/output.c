@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -217,7 +216,7 @@ static int open_file(struct gm_output *output, mode_t mode)
 	return fd >= 0 ? fd : open_beside(output, mode);
 }
 
-static int open_for(struct gm_output *output, const char *path, mode_t mode)
+int gm_output_open(struct gm_output *output, const char *path, bool public)
 {
 	int fd;
 
@@ -232,7 +231,7 @@ static int open_for(struct gm_output *output, const char *path, mode_t mode)
 	strcpy(output->path, path);
 	fd = open_directory(output);
 	if (!fd)
-		fd = open_file(output, mode);
+		fd = open_file(output, public ? 0666 : 0600);
 	if (fd < 0) {
 		let_go(output);
 		return fd;
@@ -247,16 +246,6 @@ static int open_for(struct gm_output *output, const char *path, mode_t mode)
 	}
 	setvbuf(output->file, NULL, _IOFBF, BUFFER);
 	return 0;
-}
-
-int gm_output_open(struct gm_output *output, const char *path)
-{
-	return open_for(output, path, 0600);
-}
-
-int gm_output_open_public(struct gm_output *output, const char *path)
-{
-	return open_for(output, path, 0666);
 }
 
 /* A name beside its own, to be renamed: a link takes nobody's place. Returns 0 or an errno. */
@@ -277,21 +266,19 @@ static int give_name(struct gm_output *output)
 	return errno;
 }
 
-int gm_output_close(struct gm_output *output, int keep)
+int gm_output_close(struct gm_output *output, int error)
 {
-	int error = 0;
-
-	if (fflush(output->file) || ferror(output->file))
-		error = errno ? errno : EIO;
-	if (output->nameless && keep && !error)
-		error = give_name(output);
+	if (!error && (fflush(output->file) || ferror(output->file)))
+		error = errno ? -errno : -EIO;
+	if (output->nameless && !error)
+		error = -give_name(output);
 	if (output->path[0] && fclose(output->file) && !error)
-		error = errno;
-	if (output->temporary[0] && keep && !error &&
+		error = -errno;
+	if (output->temporary[0] && !error &&
 	    renameat(output->directory, output->temporary, output->directory, output->name))
-		error = errno;
-	if (output->temporary[0] && (!keep || error))
+		error = -errno;
+	if (output->temporary[0] && error)
 		unlinkat(output->directory, output->temporary, 0);
 	let_go(output);
-	return -error;
+	return error;
 }

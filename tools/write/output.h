@@ -19,13 +19,12 @@ struct gm_output {
 };
 
 /* Open for @path, or standard output when it is NULL, "-" or "/dev/stdout". A new file is for its owner
- * alone, as snapshots are, and takes the place of what had its name, links included; gm_output_open_public:
- * for all whom the umask lets. A device or a pipe is written to; a pipe that nobody reads is waited for
- * three seconds. Returns 0 or -errno. */
-int gm_output_open(struct gm_output *output, const char *path);
-int gm_output_open_public(struct gm_output *output, const char *path);
+ * alone, as snapshots are, or, @public, for all whom the umask lets; it takes the place of what had its name, links
+ * included. A device or a pipe is written to; a pipe that nobody reads is waited for three seconds. Returns 0
+ * or -errno. */
+int gm_output_open(struct gm_output *output, const char *path, bool public);
 
-/* Put what was written where it belongs (@keep), or take it back. Returns 0 or -errno. */
-int gm_output_close(struct gm_output *output, int keep);
+/* Put what was written where it belongs or, after an @error, take it back. Returns @error, else 0 or -errno. */
+int gm_output_close(struct gm_output *output, int error);
 
 #endif

@@ -199,7 +199,7 @@ static void put_frames(struct gm_writer *w, const struct gm_snapshot *snapshot)
 
 int gm_snapshot_json(const struct gm_snapshot *snapshot, FILE *out)
 {
-	struct gm_writer *w = gm_writer_json(out);
+	struct gm_writer *w = gm_writer_open(out, false);
 	const json_t *item;
 	const char *name;
 	int r, end;

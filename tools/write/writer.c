@@ -43,7 +43,7 @@ struct gm_writer {
 	uint64_t key;			/* and what they are known as */
 };
 
-static struct gm_writer *open_writer(FILE *file, bool pickle)
+struct gm_writer *gm_writer_open(FILE *file, bool pickle)
 {
 	struct gm_writer *w = calloc(1, sizeof(*w));
 
@@ -58,16 +58,6 @@ static struct gm_writer *open_writer(FILE *file, bool pickle)
 		w->error = -ENOMEM;
 	gm_out_put(&w->out, "\x80\x02", 2);
 	return w;
-}
-
-struct gm_writer *gm_writer_pickle(FILE *out)
-{
-	return open_writer(out, true);
-}
-
-struct gm_writer *gm_writer_json(FILE *out)
-{
-	return open_writer(out, false);
 }
 
 uint64_t gm_writer_bytes(const struct gm_writer *w)

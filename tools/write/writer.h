@@ -54,8 +54,7 @@ enum gm_writer_type { GM_WRITER_LIST, GM_WRITER_TUPLE, GM_WRITER_DICT };
 struct gm_writer;
 
 /* Write to @out. NULL: out of memory. */
-struct gm_writer *gm_writer_pickle(FILE *out);
-struct gm_writer *gm_writer_json(FILE *out);
+struct gm_writer *gm_writer_open(FILE *out, bool pickle);
 
 /* How many bytes of this document have been written; of JSON alone. */
 uint64_t gm_writer_bytes(const struct gm_writer *writer);
