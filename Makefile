@@ -54,6 +54,8 @@ PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
 # What an option's value may be: the command has the library's own code for that.
 OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
+# What lets the library and the command run on older systems than the one that they were built on.
+OLD_SRC := preload/process/old_glibc.c
 FAKE_SRC  := $(wildcard $(addprefix test/fakecuda/,*.c $(addsuffix /*.c,code graph memory race stream)))
 RT_SRC    := $(wildcard test/fakecuda/cudart/*.c)
 # All programs of unit tests are built in one folder, whatever folder their sources are in.
@@ -211,10 +213,11 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- the command -------------------------------------------------------------------------------
-$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC)) $(BUILD)/libgm_core.a
+# On an older glibc it needs libpthread and libdl, of which a newer one has stubs.
+$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
-		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -ldl
+		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
@@ -450,28 +453,48 @@ $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAK
 	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -pthread -ldl
 
 # ---- installation ------------------------------------------------------------------------------
-PREFIX ?= /usr/local
-LIBDIR ?= $(PREFIX)/lib
-SHARE  ?= $(PREFIX)/share
+PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
+SHARE   ?= $(PREFIX)/share
+DOCDIR  ?= $(SHARE)/doc/gpumem
+# STRIP= leaves the debug information in the files; otherwise it lies in .debug beside each, where gdb looks.
+STRIP   ?= $(CROSS)strip
+OBJCOPY ?= $(CROSS)objcopy
+# What pkg-config answers; a tree that can be moved has ${pcfiledir}/../.. here.
+PC_PREFIX ?= $(PREFIX)
+define install_binary
+	install -m 755 $(BUILD)/$(1) $(DESTDIR)$(2)/$(1)
+	$(if $(STRIP),install -d $(DESTDIR)$(2)/.debug
+	$(OBJCOPY) --only-keep-debug $(BUILD)/$(1) $(DESTDIR)$(2)/.debug/$(1).debug
+	chmod 644 $(DESTDIR)$(2)/.debug/$(1).debug
+	$(STRIP) --strip-unneeded $(DESTDIR)$(2)/$(1)
+	cd $(DESTDIR)$(2) && $(OBJCOPY) --add-gnu-debuglink=.debug/$(1).debug $(1))
+endef
 install: all
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(BUILD)/libgpumem.so $(DESTDIR)$(LIBDIR)/libgpumem.so
-	install -m 755 $(BUILD)/gpumem $(DESTDIR)$(PREFIX)/bin/gpumem
+	$(call install_binary,libgpumem.so,$(LIBDIR))
+	$(call install_binary,gpumem,$(PREFIX)/bin)
 	install -m 644 preload/api/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
-		preload/api/gpumem.pc.in | install -m 644 /dev/stdin $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
-	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 \
-		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions
+	sed -e 's|@PREFIX@|$(PC_PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
+		preload/api/gpumem.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
+	install -d $(DESTDIR)$(SHARE)/man/man1 $(DESTDIR)$(SHARE)/man/man7 $(DESTDIR)$(SHARE)/gpumem \
+		$(DESTDIR)$(SHARE)/bash-completion/completions $(DESTDIR)$(SHARE)/zsh/site-functions $(DESTDIR)$(DOCDIR)/docs
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(SHARE)/man/man1
 	install -m 644 $(BUILD)/man/*.7 $(DESTDIR)$(SHARE)/man/man7
 	install -m 644 $(BUILD)/man/gpumem.bash $(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
 	install -m 644 $(BUILD)/man/_gpumem $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem
+	install -m 755 scripts/preload.sh $(DESTDIR)$(SHARE)/gpumem/preload.sh
+	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE $(DESTDIR)$(DOCDIR)
+	install -m 644 docs/* $(DESTDIR)$(DOCDIR)/docs
 
 uninstall:
-	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(PREFIX)/bin/gpumem \
+	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(LIBDIR)/.debug/libgpumem.so.debug \
+		$(DESTDIR)$(PREFIX)/bin/gpumem $(DESTDIR)$(PREFIX)/bin/.debug/gpumem.debug \
 		$(DESTDIR)$(PREFIX)/include/gpumem.h $(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc \
 		$(DESTDIR)$(SHARE)/man/man1/gpumem.1 $(DESTDIR)$(SHARE)/man/man1/gpumem-*.1 \
 		$(DESTDIR)$(SHARE)/man/man7/libgpumem.7 $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem \
-		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem
+		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem $(DESTDIR)$(SHARE)/gpumem/preload.sh
+	rm -rf $(DESTDIR)$(DOCDIR)
+	-rmdir $(DESTDIR)$(SHARE)/gpumem $(DESTDIR)$(LIBDIR)/.debug $(DESTDIR)$(PREFIX)/bin/.debug 2>/dev/null
 
 -include $(shell test -d $(BUILD)/obj && find $(sort $(PLAIN)/obj $(BUILD)/obj) $(wildcard $(BUILD)/test) -name '*.d')

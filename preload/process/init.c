@@ -29,6 +29,7 @@
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/stacks/stacks.h"
+#include "recorder/modules/names.h"
 
 /* What a start needs to put together; too large for the stack of a host's thread. */
 struct scratch {

@@ -92,24 +92,3 @@ void gm_say_list(bool always, const char *const *texts)
 			   (const char *const[]){ "more is not said here", NULL });
 	errno = kept;
 }
-
-const char *gm_error_text(int error)
-{
-	static const struct { int error; const char *text; } known[] = {
-		{ EACCES, "permission denied" }, { EPERM, "not permitted" },
-		{ ENOSPC, "no space left" }, { EDQUOT, "quota exceeded" },
-		{ EROFS, "read-only file system" }, { ENOENT, "no such directory" },
-		{ ENOTDIR, "not a directory" }, { EISDIR, "is a directory" },
-		{ EMFILE, "too many open files" }, { ENFILE, "too many open files in the system" },
-		{ ENOMEM, "out of memory" }, { EIO, "input/output error" },
-		{ EAGAIN, "no thread or memory to be had" }, { ENAMETOOLONG, "name too long" },
-		{ EEXIST, "name is taken" }, { EFBIG, "file too large" },
-		{ ETIMEDOUT, "took too long" }, { EINVAL, "invalid" }, { ELOOP, "a symbolic link" },
-		{ ENOSYS, "not available here" }, { ENODATA, "nothing was recorded" },
-	};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (known[i].error == (error < 0 ? -error : error))
-			return known[i].text;
-	return "an unexpected error";
-}

@@ -20,7 +20,4 @@ void gm_say_remember(void);
 #define gm_say_always(...) gm_say_list(true, (const char *const[]){ __VA_ARGS__, NULL })
 void gm_say_list(bool always, const char *const *texts);
 
-/* strerror without malloc and locale: the name and meaning of -@error, as "ENOSPC: no space left". */
-const char *gm_error_text(int error);
-
 #endif

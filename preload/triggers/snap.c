@@ -24,6 +24,7 @@
 #include "recorder/journal/recorder.h"
 #include "recorder/snapshot/snapshot.h"
 #include "recorder/modules/symbols.h"
+#include "recorder/modules/names.h"
 
 #define NAMES_NS UINT64_C(50000000)	/* for the names of the frames that have none yet */
 #define NAMES_EXIT_NS UINT64_C(200000000)

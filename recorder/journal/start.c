@@ -23,6 +23,7 @@
 #include "recorder/journal/journal.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/state.h"
+#include "recorder/modules/names.h"
 #include "recorder/journal/sweep.h"
 #include "recorder/journal/sys.h"
 #include "recorder/record/threads.h"
@@ -41,11 +42,9 @@ static void say(struct gm_recorder_report *report, const char *what, const char 
 
 static void say_why_not(struct gm_recorder_report *report, enum gm_place_kind kind, int error)
 {
-	const char *text = strerrordesc_np(error);	/* strerror() may open message catalogues */
-
 	say(report, gm_place_name(kind), ": ");
 	snprintf(report->note + strlen(report->note), sizeof(report->note) - strlen(report->note),
-		 "%s", text ? text : "unknown error");
+		 "%s", gm_error_text(error));
 }
 
 static void init_locks(void)

@@ -7,6 +7,7 @@
 #include "recorder/modules/names.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <stddef.h>
 
 #include "recorder/journal/format.h"
@@ -69,12 +70,37 @@ NAMES(gm_life_name, GM_LIFE_CRASHED + 1,
 
 static NAMES(signal_name, 32,
 	[1] = "SIGHUP", [2] = "SIGINT", [3] = "SIGQUIT", [4] = "SIGILL", [5] = "SIGTRAP",
-	[6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE", [11] = "SIGSEGV", [15] = "SIGTERM",
+	[6] = "SIGABRT", [7] = "SIGBUS", [8] = "SIGFPE", [9] = "SIGKILL", [10] = "SIGUSR1",
+	[11] = "SIGSEGV", [12] = "SIGUSR2", [13] = "SIGPIPE", [14] = "SIGALRM", [15] = "SIGTERM",
+	[16] = "SIGSTKFLT", [17] = "SIGCHLD", [18] = "SIGCONT", [19] = "SIGSTOP", [20] = "SIGTSTP",
+	[21] = "SIGTTIN", [22] = "SIGTTOU", [23] = "SIGURG", [24] = "SIGXCPU", [25] = "SIGXFSZ",
+	[26] = "SIGVTALRM", [27] = "SIGPROF", [28] = "SIGWINCH", [29] = "SIGPOLL", [30] = "SIGPWR",
 	[31] = "SIGSYS")
 
 const char *gm_signal_name(int32_t signal)
 {
 	return signal_name((uint32_t)signal);
+}
+
+const char *gm_error_text(int error)
+{
+	static const struct { int error; const char *text; } known[] = {
+		{ EACCES, "permission denied" }, { EPERM, "not permitted" },
+		{ ENOSPC, "no space left" }, { EDQUOT, "quota exceeded" },
+		{ EROFS, "read-only file system" }, { ENOENT, "no such directory" },
+		{ ENOTDIR, "not a directory" }, { EISDIR, "is a directory" },
+		{ EMFILE, "too many open files" }, { ENFILE, "too many open files in the system" },
+		{ ENOMEM, "out of memory" }, { EIO, "input/output error" },
+		{ EAGAIN, "no thread or memory to be had" }, { ENAMETOOLONG, "name too long" },
+		{ EEXIST, "name is taken" }, { EFBIG, "file too large" },
+		{ ETIMEDOUT, "took too long" }, { EINVAL, "invalid" }, { ELOOP, "a symbolic link" },
+		{ ENOSYS, "not available here" }, { ENODATA, "nothing was recorded" },
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i].error == (error < 0 ? -error : error))
+			return known[i].text;
+	return "an unexpected error";
 }
 
 const char *gm_register_name(uint32_t machine, unsigned int index)

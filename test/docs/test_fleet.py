@@ -72,6 +72,17 @@ with Room() as room:
             return subprocess.Popen(["sh", "-c", "exec " + line], env=full, stderr=subprocess.PIPE, text=True, cwd=room.path)
         return subprocess.run(["sh", "-c", line], env=full, capture_output=True, text=True, cwd=room.path, timeout=100, check=False)
 
+    # ---- containers that may lack it -----------------------------------------------------------------------------------
+    line = command("preload.sh")
+    for what, file, said in (("the library is there", LIBRARY, None), ("it is not", room.path + "/absent.so", "nothing is recorded"),
+                             ("it is no library", __file__, "nothing is recorded"), ("it is a directory", room.path, "nothing is recorded")):
+        ran = subprocess.run(["sh", "-c", re.sub(r"python.*", "sh -c 'echo [$LD_PRELOAD]; exit 3'",
+                              line.replace("/usr/local/share/gpumem", os.path.abspath("scripts"))).replace("'echo", "'echo \"$@\"")],
+                             env=dict(room.env(preload=False), GPUMEM_LIBRARY=file), capture_output=True, text=True, check=False)
+        check("%s: the program runs, %s it" % (what, "without" if said else "with"), ran.returncode == 3 and
+              ran.stdout.strip() == ("[]" if said else "[%s]" % LIBRARY) and
+              (said in ran.stderr and ran.stderr.count("\n") == 1 if said else not ran.stderr), ran)
+
     # ---- one watcher a node --------------------------------------------------------------------------------------------
     watcher_line = command("--watch 15", "--textfile /var/lib/node_exporter/textfile all")
     with Program(room, TRAINING, "--wait", RANK=3) as first:

@@ -191,8 +191,17 @@ with Room() as room:
     there = {os.path.relpath(os.path.join(d, f), room.path) for d, _, files in os.walk(os.path.join(room.path, "usr")) for f in files}
     want = {"usr/share/man/man1/gpumem.1", "usr/share/man/man7/libgpumem.7", "usr/share/bash-completion/completions/gpumem",
             "usr/share/zsh/site-functions/_gpumem", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
-            "usr/lib/pkgconfig/gpumem.pc"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
+            "usr/lib/pkgconfig/gpumem.pc", "usr/share/gpumem/preload.sh", "usr/lib/.debug/libgpumem.so.debug",
+            "usr/bin/.debug/gpumem.debug"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
+    want |= {"usr/share/doc/gpumem/" + f for f in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] + glob.glob("docs/*")}
     check("make install", run.returncode == 0 and there == want, (run, there ^ want))
+    for path, debug in (("usr/lib/libgpumem.so", "usr/lib/.debug/libgpumem.so.debug"), ("usr/bin/gpumem", "usr/bin/.debug/gpumem.debug")):
+        path, debug = os.path.join(room.path, path), os.path.join(room.path, debug)
+        parts = {p: subprocess.run(["readelf", "-SW", p], capture_output=True, text=True, check=False).stdout for p in (path, debug)}
+        check("%s is stripped, under a megabyte, and names its debug information" % path[len(room.path):], ".debug_info" not in parts[path] and
+              ".symtab" not in parts[path] and ".gnu_debuglink" in parts[path] and os.path.getsize(path) < 1 << 20, parts[path])
+        check("%s is that of the same build" % debug[len(room.path):], ".debug_info" in parts[debug] and len({subprocess.run(
+            ["readelf", "-nW", p], capture_output=True, text=True, check=False).stdout.split("Build ID:")[-1].split()[0] for p in (path, debug)}) == 1, debug)
     for words, prefix, libdir in ((["PREFIX=/usr"], "/usr", "${prefix}/lib"), (["PREFIX=/opt/gpumem"], "/opt/gpumem", "${prefix}/lib"),
                                   (["PREFIX=/opt/gpumem", "LIBDIR=/opt/gpumem/lib/x86_64-linux-gnu"], "/opt/gpumem", "${prefix}/lib/x86_64-linux-gnu"),
                                   (["PREFIX=/opt/gpumem", "LIBDIR=/lib64"], "/opt/gpumem", "/lib64")):
@@ -208,6 +217,6 @@ with Room() as room:
                          capture_output=True, text=True, check=False)
     check("the installed command finds the installed library", run.stdout.strip() == os.path.join(room.path, "usr/lib/libgpumem.so"), run)
     run = subprocess.run(["make", "uninstall", "DESTDIR=" + room.path, "PREFIX=/usr"], capture_output=True, text=True, check=False)
-    left = [f for _, _, files in os.walk(os.path.join(room.path, "usr")) for f in files]
+    left = [f for _, _, files in os.walk(os.path.join(room.path, "usr")) for f in files] + glob.glob(room.path + "/usr/**/.debug", recursive=True)
     check("make uninstall leaves nothing", run.returncode == 0 and not left, (run, left))
 finish()

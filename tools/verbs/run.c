@@ -23,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -194,6 +195,7 @@ static int64_t now_ms(void)
  * and the lock of the run's room. */
 static void __attribute__((noreturn)) watch(int said, pid_t parent)
 {
+	bool every = false;
 	sigset_t all;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -202,7 +204,10 @@ static void __attribute__((noreturn)) watch(int said, pid_t parent)
 		_exit(0);
 	if (dup2(said, 0) < 0)
 		_exit(0);
-	if (close_range(1, ~0u, 0))	/* before Linux 5.9 */
+#ifdef SYS_close_range
+	every = syscall(SYS_close_range, 1u, ~0u, 0u) == 0;
+#endif
+	if (!every)			/* before Linux 5.9 */
 		for (int fd = 1; fd < FILES; fd++)
 			close(fd);
 	sigfillset(&all);

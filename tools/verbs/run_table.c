@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "recorder/modules/names.h"
 #include "tools/read/load.h"
 #include "tools/read/places.h"
 #include "tools/read/table.h"
@@ -202,9 +203,9 @@ void gm_run_collect(struct gm_run_table *table, int room, const char *path)
 		if (process->snapshot)
 			read_snapshot(process);
 		if (process->pid == table->child && WIFSIGNALED(table->status) &&
-		    sigabbrev_np(WTERMSIG(table->status)))
-			snprintf(process->how, sizeof(process->how), "SIG%s",
-				 sigabbrev_np(WTERMSIG(table->status)));
+		    WTERMSIG(table->status) <= SIGSYS)
+			snprintf(process->how, sizeof(process->how), "%s",
+				 gm_signal_name(WTERMSIG(table->status)));
 	}
 	gm_progress_end();
 	if (table->count)
