@@ -18,7 +18,7 @@
 #include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "recorder/journal/clock.h"
-#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/place.h"
 #include "recorder/journal/recorder.h"

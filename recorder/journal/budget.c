@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recorder/journal/file.h"
 #include "recorder/journal/sys.h"
 
 #define NO_LIMIT (UINT64_C(1) << 60)	/* cgroup v1 writes 2^63 rounded down to pages */

@@ -18,7 +18,6 @@
 #include <x86intrin.h>
 #endif
 
-#include "recorder/journal/file.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
 #include "recorder/journal/probe.h"
 
 #define ENTRIES_MOST 65536u		/* of a place, when ours is looked for by its owner */

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "recorder/journal/clock.h"
-#include "recorder/journal/file.h"
 #include "recorder/journal/sys.h"
 
 void gm_text_copy(char *field, size_t size, const char *text)

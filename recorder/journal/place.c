@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "recorder/journal/directory.h"
-#include "recorder/journal/file.h"
 #include "recorder/journal/format.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/journal/sys.h"

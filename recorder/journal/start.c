@@ -17,7 +17,6 @@
 #include "recorder/journal/budget.h"
 #include "recorder/journal/clock.h"
 #include "recorder/record/events.h"
-#include "recorder/journal/file.h"
 #include "recorder/journal/identity.h"
 #include "recorder/stacks/intern.h"
 #include "recorder/journal/journal.h"

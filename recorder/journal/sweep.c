@@ -40,7 +40,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/directory.h"
-#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
 #include "recorder/journal/format.h"
 #include "recorder/journal/identity.h"
 #include "recorder/journal/place.h"

@@ -1,13 +1,14 @@
 /*
- * sys.h - what the recorder asks of the system when it sets the journal up and lets it grow.
+ * sys.h - what the recorder asks of the system: memory, and files in a program that is not ours.
  *
  * One table of entries, so that a test can make the n-th of them fail, or lend the recorder a
  * file system, a cgroup or a clock of its own. Nobody else changes it.
- * Thread context: any; the table is constant after start-up.
+ * Thread context: any; the table is constant after start-up. Signal context: none for files.
  */
 #ifndef GM_RECORDER_SYS_H
 #define GM_RECORDER_SYS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -43,5 +44,21 @@ void *gm_map_private(size_t bytes);	/* zeroed, nobody else's */
  * once set stays. Returns it, NULL when there is none. Any thread, signal handlers too; errno is
  * kept. */
 void *gm_table_once(_Atomic(void *) *at, size_t bytes);
+
+/* The host may have closed its standard descriptors, and open() takes the lowest free number: a
+ * printf of another thread would then write into what we opened. While a guard stands, 0 to 2 are
+ * never free: O_PATH descriptors hold those that were, which can be neither read nor written (a
+ * call of the host's fails with EBADF, as it would without us). */
+struct gm_fd_guard { bool placed[3]; };
+
+void gm_fd_guard_begin(struct gm_fd_guard *guard);
+void gm_fd_guard_end(struct gm_fd_guard *guard);
+
+/* Open by gm_sys.open_file, close-on-exec; never returns 0, 1 or 2. Returns -errno. */
+int gm_file_open(int dirfd, const char *path, int flags, mode_t mode);
+
+/* Read the beginning of a small file and put a NUL after it. Returns its bytes (at most
+ * @size - 1), or -errno and "" in @buf. */
+ssize_t gm_file_read(const char *path, char *buf, size_t size);
 
 #endif

@@ -16,7 +16,6 @@
 
 #include "allocator/lock.h"
 #include "recorder/modules/elf_file.h"
-#include "recorder/journal/file.h"
 #include "recorder/read/copy_internal.h"
 #include "recorder/journal/probe.h"
 #include "recorder/journal/recorder.h"

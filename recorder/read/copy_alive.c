@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/directory.h"
-#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
 #include "recorder/journal/identity.h"
 
 static uint64_t namespace_of(const char *path)

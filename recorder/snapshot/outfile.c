@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/directory.h"
-#include "recorder/journal/file.h"
+#include "recorder/journal/sys.h"
 
 #define TRIES 10000			/* names that may be taken */
 #define ENTRIES_MOST 4096u		/* of a directory, looked at for what was left in it */
