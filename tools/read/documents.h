@@ -38,9 +38,6 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 
 /* ---- snapshot_read.c -------------------------------------------------------------------------- */
 
-/* Does @root look like torch.cuda.memory._snapshot()? */
-bool gm_torch_is(const struct gm_value *root);
-
 /* Read the tree @root in @values, of a @pickle or of JSON. @values is the snapshot's from then on, and the
  * tree is freed. *@ret_torch: it is PyTorch's (gm_torch_finish makes the root that ours has of it). Returns 0,
  * -ENOMEM, or -EBADMSG and one sentence in @error. gm_snapshot_free the snapshot in any case. */

@@ -53,17 +53,11 @@ static int refuse(struct reader *r, const char *format, ...)
 
 static int push(struct reader *r, const struct gm_value *value)
 {
-	if (!value)
-		return -ENOMEM;
-	if (r->count == r->room) {
-		size_t room = r->room ? r->room * 2 : 1024;
-		const struct gm_value **larger = realloc(r->stack, room * sizeof(*larger));
+	void *stack = value ? gm_list_grow(r->stack, r->count, &r->room, sizeof(*r->stack)) : NULL;
 
-		if (!larger)
-			return -ENOMEM;
-		r->stack = larger;
-		r->room = room;
-	}
+	if (!stack)
+		return -ENOMEM;
+	r->stack = stack;
 	r->stack[r->count++] = value;
 	return 0;
 }
@@ -293,21 +287,6 @@ static int read_name(struct reader *r)
 	return 0;
 }
 
-static int note_number(struct reader *r, size_t count, int64_t number)
-{
-	if (count == r->numbers_room) {
-		size_t room = r->numbers_room ? r->numbers_room * 2 : 1024;
-		int64_t *larger = realloc(r->numbers, room * sizeof(*larger));
-
-		if (!larger)
-			return -ENOMEM;
-		r->numbers = larger;
-		r->numbers_room = room;
-	}
-	r->numbers[count] = number;
-	return 0;
-}
-
 /* One integer of at most 18 digits, if that is what is there. */
 static bool plain_number(struct reader *r, int64_t *ret)
 {
@@ -337,7 +316,12 @@ static int read_numbers(struct reader *r, bool *ret_done)
 
 	*ret_done = false;
 	while (!err && plain_number(r, &number)) {
-		err = note_number(r, count++, number);
+		int64_t *larger = gm_list_grow(r->numbers, count, &r->numbers_room, sizeof(*larger));
+
+		err = larger ? 0 : -ENOMEM;
+		r->numbers = larger ? larger : r->numbers;
+		if (larger)
+			larger[count++] = number;
 		skip_blanks(r);
 		if (*r->at == ']' && !err) {
 			r->at++;
@@ -415,20 +399,12 @@ static int read_item(struct reader *r, bool dict, unsigned int depth)
 	return read_value(r, depth);
 }
 
-static int make_container(struct reader *r, enum gm_value_type type, size_t floor)
-{
-	struct gm_value *made = gm_value_container(r->values, type);
-	int err = made ? gm_value_append(r->values, made, r->stack + floor, r->count - floor) : -ENOMEM;
-
-	r->count = floor;
-	return err ? err : push(r, made);
-}
-
 static int read_container(struct reader *r, unsigned int depth)
 {
 	bool dict = *r->at == '{';
 	char close = dict ? '}' : ']';
 	size_t floor = r->count;
+	struct gm_value *made;
 	bool done = false;
 	int err;
 
@@ -454,7 +430,10 @@ static int read_container(struct reader *r, unsigned int depth)
 		skip_blanks(r);
 	}
 	r->at++;
-	return make_container(r, dict ? GM_VALUE_DICT : GM_VALUE_LIST, floor);
+	made = gm_value_container(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST);
+	err = made ? gm_value_append(r->values, made, r->stack + floor, r->count - floor) : -ENOMEM;
+	r->count = floor;
+	return err ? err : push(r, made);
 }
 
 static int read_value(struct reader *r, unsigned int depth)

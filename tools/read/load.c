@@ -53,10 +53,11 @@ static const char *mistaken(const struct gm_source *source)
 /* The snapshot that the tree @root is, or what PyTorch said in it. */
 static int understand(struct gm_values *values, const struct gm_value *root, bool pickle, struct gm_loaded *ret)
 {
-	bool torch = false;
+	bool torch = !gm_value_get(root, "format") &&
+		     (gm_value_list(root, "segments") || gm_value_list(root, "device_traces"));
 	int r;
 
-	if (ret->what == GM_LOAD_AS_SAID && gm_torch_is(root)) {
+	if (ret->what == GM_LOAD_AS_SAID && torch) {
 		ret->from = GM_LOADED_TORCH;
 		ret->torch = root;
 		ret->values = values;

@@ -66,11 +66,14 @@ static int short_of_bytes(struct machine *m)
 
 /* ---- lists ------------------------------------------------------------------------------------ */
 
-static int widen(struct list *list, size_t count)
+/* Room for @count items; those that are new are zeros. */
+static int make_room(struct list *list, size_t count)
 {
 	size_t room = list->room ? list->room : 256;
 	void *items;
 
+	if (count <= list->room)
+		return 0;
 	while (room < count)
 		room *= 2;
 	items = realloc(list->items, room * sizeof(list->items[0]));
@@ -80,11 +83,6 @@ static int widen(struct list *list, size_t count)
 	memset(list->items + list->room, 0, (room - list->room) * sizeof(list->items[0]));
 	list->room = room;
 	return 0;
-}
-
-static int make_room(struct list *list, size_t count)
-{
-	return count <= list->room ? 0 : widen(list, count);
 }
 
 static int push(struct machine *m, const struct gm_value *value)
@@ -127,18 +125,13 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 
 /* ---- arguments -------------------------------------------------------------------------------- */
 
-static bool fetch(struct machine *m, uint64_t bytes)
+/* Are there @bytes to come? */
+static bool need(struct machine *m, uint64_t bytes)
 {
 	while (m->source->have - m->at < bytes)
 		if (bytes > SIZE_MAX - m->at || !gm_source_more(m->source, m->at + bytes, m->at))
 			return false;
 	return true;
-}
-
-/* Are there @bytes to come? */
-static bool need(struct machine *m, uint64_t bytes)
-{
-	return m->source->have - m->at >= bytes || fetch(m, bytes);
 }
 
 /* 1 to 8 bytes, little-endian. */

@@ -414,7 +414,7 @@ static bool read_list(struct reading *r, const char *name, const struct gm_value
 /* Any other member is small. */
 static void read_member(struct reading *r, const char *name, const struct gm_value *value)
 {
-	size_t most = r->pickle ? TORCH_VALUES : SIZE_MAX;
+	size_t left = r->pickle ? TORCH_VALUES : SIZE_MAX;
 	json_t *json;
 
 	if (read_list(r, name, value))
@@ -432,11 +432,11 @@ static void read_member(struct reading *r, const char *name, const struct gm_val
 		r->version = value;
 	if (r->pickle && strcmp(name, "allocator_settings"))
 		return;			/* a pickle is PyTorch's or none of ours */
-	json = gm_value_to_json(value, most);
+	json = gm_value_to_json(value, &left);
 	if (json)
 		r->failed |= json_object_set_new_nocheck(r->to->root, name, json) != 0;
 	else
-		r->failed |= most == SIZE_MAX;
+		r->failed |= !r->pickle;
 }
 
 static int check_version(const struct reading *r, char *error, size_t room)
@@ -503,10 +503,4 @@ int gm_snapshot_read(struct gm_snapshot *snapshot, struct gm_values *values, con
 	json_decref(r.annotations);
 	free(r.parts);
 	return result;
-}
-
-bool gm_torch_is(const struct gm_value *root)
-{
-	return !gm_value_get(root, "format") &&
-	       (gm_value_list(root, "segments") || gm_value_list(root, "device_traces"));
 }

@@ -79,12 +79,12 @@ static void *take(struct arena *arena, size_t bytes)
 	return at;
 }
 
-static struct gm_value *scalar(struct gm_values *values, enum gm_value_type type)
+static struct gm_value *scalar(struct gm_values *values, enum gm_value_type type, uint64_t word)
 {
 	struct gm_value *value = take(&values->tree, sizeof(*value));
 
 	if (value)
-		*value = (struct gm_value){ .type = (uint8_t)type };
+		*value = (struct gm_value){ .type = (uint8_t)type, .u.word = word };
 	return value;
 }
 
@@ -106,25 +106,17 @@ const struct gm_value *gm_value_bool(bool truth)
 
 const struct gm_value *gm_value_int(struct gm_values *values, int64_t integer)
 {
-	struct gm_value *value = scalar(values, GM_VALUE_INT);
-
-	if (value)
-		value->u.integer = integer;
-	return value;
+	return scalar(values, GM_VALUE_INT, (uint64_t)integer);
 }
 
 const struct gm_value *gm_value_uint(struct gm_values *values, uint64_t word)
 {
-	struct gm_value *value = scalar(values, word <= INT64_MAX ? GM_VALUE_INT : GM_VALUE_UINT);
-
-	if (value)
-		value->u.word = word;
-	return value;
+	return scalar(values, word <= INT64_MAX ? GM_VALUE_INT : GM_VALUE_UINT, word);
 }
 
 const struct gm_value *gm_value_real(struct gm_values *values, double real)
 {
-	struct gm_value *value = scalar(values, GM_VALUE_REAL);
+	struct gm_value *value = scalar(values, GM_VALUE_REAL, 0);
 
 	if (value)
 		value->u.real = real;
@@ -214,24 +206,35 @@ const char *gm_values_string(struct gm_values *values, const char *text, size_t 
 	return value ? value->u.text : NULL;
 }
 
+size_t gm_value_letter(const unsigned char *at, size_t left)
+{
+	size_t more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 :
+		      *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
+
+	if (more == 4 || more >= left)
+		return 0;
+	for (size_t i = 1; i <= more; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	/* Longer than need be, a surrogate, beyond the last: JSON takes none of them. */
+	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+	    (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f))
+		return 0;
+	return more + 1;
+}
+
 bool gm_value_is_text(const unsigned char *bytes, size_t count)
 {
-	size_t i = 0;
+	size_t letter;
 
-	while (i < count) {
-		unsigned char c = bytes[i];
-		size_t more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : (c & 0xf0) == 0xe0 ? 2 :
-			      c >= 0xf0 && c < 0xf5 ? 3 : 4;
-
-		if (more > 3 || more >= count - i)
+	for (size_t i = 0; i < count; i += letter) {
+		letter = bytes[i] < 0x80 ? 1 : gm_value_letter(bytes + i, count - i);
+		/* A lone surrogate */
+		if (!letter && count - i >= 3 && bytes[i] == 0xed && bytes[i + 1] >= 0xa0 &&
+		    bytes[i + 1] < 0xc0 && (bytes[i + 2] & 0xc0) == 0x80)
+			letter = 3;
+		if (!letter)
 			return false;
-		for (size_t k = 1; k <= more; k++)
-			if ((bytes[i + k] & 0xc0) != 0x80)
-				return false;
-		if ((c == 0xe0 && bytes[i + 1] < 0xa0) || (c == 0xf0 && bytes[i + 1] < 0x90) ||
-		    (c == 0xf4 && bytes[i + 1] > 0x8f))
-			return false;
-		i += more + 1;
 	}
 	return true;
 }
@@ -249,7 +252,7 @@ void gm_value_repair(char *text, size_t bytes)
 
 const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t *numbers, size_t count)
 {
-	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS) : NULL;
+	struct gm_value *value = count <= UINT32_MAX ? scalar(values, GM_VALUE_NUMBERS, 0) : NULL;
 	int64_t *copy = value ? take(&values->tree, count * sizeof(*copy)) : NULL;
 
 	if (!copy)
@@ -263,7 +266,7 @@ const struct gm_value *gm_value_numbers(struct gm_values *values, const int64_t 
 
 struct gm_value *gm_value_container(struct gm_values *values, enum gm_value_type type)
 {
-	return scalar(values, type);
+	return scalar(values, type, 0);
 }
 
 /* Most containers are filled at once, and get the room for that; from the second time on it is a
@@ -413,15 +416,13 @@ static json_t *text_to_json(const struct gm_value *value)
 	return json;
 }
 
-static json_t *convert(const struct gm_value *value, size_t *left);
-
 static json_t *dict_to_json(const struct gm_value *dict, size_t *left)
 {
 	json_t *json = json_object();
 
 	for (uint32_t i = 0; json && i < dict->count; i += 2) {
 		json_t *name = text_to_json(dict->u.items[i]);
-		json_t *member = name ? convert(dict->u.items[i + 1], left) : NULL;
+		json_t *member = name ? gm_value_to_json(dict->u.items[i + 1], left) : NULL;
 		int failed = !member || json_object_setn_new_nocheck(json, json_string_value(name),
 								     json_string_length(name), member);
 
@@ -439,7 +440,7 @@ static json_t *list_to_json(const struct gm_value *list, size_t *left)
 	json_t *json = json_array();
 
 	for (uint32_t i = 0; json && i < list->count; i++) {
-		json_t *item = list->type != GM_VALUE_NUMBERS ? convert(list->u.items[i], left) :
+		json_t *item = list->type != GM_VALUE_NUMBERS ? gm_value_to_json(list->u.items[i], left) :
 			       *left && (*left)-- ? json_integer(list->u.numbers[i]) : NULL;
 
 		if (!item || json_array_append_new(json, item)) {
@@ -459,7 +460,7 @@ static json_t *real_to_json(double real)
 	return json ? json : json_null();
 }
 
-static json_t *convert(const struct gm_value *value, size_t *left)
+json_t *gm_value_to_json(const struct gm_value *value, size_t *left)
 {
 	if (!*left)
 		return NULL;
@@ -474,9 +475,4 @@ static json_t *convert(const struct gm_value *value, size_t *left)
 	case GM_VALUE_DICT:	return dict_to_json(value, left);
 	default:		return list_to_json(value, left);
 	}
-}
-
-json_t *gm_value_to_json(const struct gm_value *value, size_t most)
-{
-	return convert(value, &most);
 }

@@ -85,6 +85,9 @@ int64_t gm_value_int_at(const struct gm_value *list, size_t i);
 /* The i-th of a list, NULL beyond its end and of packed integers. */
 const struct gm_value *gm_value_at(const struct gm_value *list, size_t i);
 
+/* How many of the @left bytes at @at are the letter there, 0 when it is none that JSON takes. */
+size_t gm_value_letter(const unsigned char *at, size_t left);
+
 /* Is it UTF-8? Lone surrogates in three bytes pass, as Python's 'surrogatepass' writes them. */
 bool gm_value_is_text(const unsigned char *bytes, size_t count);
 
@@ -92,7 +95,7 @@ bool gm_value_is_text(const unsigned char *bytes, size_t count);
 void gm_value_repair(char *text, size_t bytes);
 
 /* @value as jansson has it, with U+FFFD in the place of lone surrogates. NULL: out of memory, or more
- * than @most values. */
-json_t *gm_value_to_json(const struct gm_value *value, size_t most);
+ * than *@left values; what is left of them then stands there. */
+json_t *gm_value_to_json(const struct gm_value *value, size_t *left);
 
 #endif

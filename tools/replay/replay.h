@@ -123,7 +123,7 @@ struct gm_search {
 	const struct gm_trace *trace;
 	const char *conf;		/* where the search starts */
 	uint64_t limit;			/* bytes of the device that may be had; GM_HEAP_UNLIMITED */
-	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried */
+	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried; free() it */
 	size_t count, room;
 	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
 	bool fits;			/* with some settings all that was served would be again */
@@ -144,7 +144,6 @@ extern const char *const gm_search_settings[];	/* their names, NULL behind the l
 /* The place of the best that was tried, of @setting alone (NULL: of all); 0 when it is no better than the
  * start by more than GM_SEARCH_ERROR, or was not tried. */
 size_t gm_search_best(const struct gm_search *search, const char *setting);
-void gm_search_free(struct gm_search *search);
 
 /* search_print.c: search the settings for @history from @conf, and print what was tried and what is
  * recommended. @limit: NULL takes what the history knows. Returns the exit status. */

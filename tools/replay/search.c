@@ -376,10 +376,3 @@ int gm_search(struct gm_search *search)
 	gm_progress_end();
 	return r;
 }
-
-void gm_search_free(struct gm_search *search)
-{
-	free(search->tried);
-	search->tried = NULL;
-	search->count = search->room = 0;
-}

@@ -262,6 +262,6 @@ int gm_search_print(const struct gm_history *history, const char *word, const ch
 		print_json(history, &search, word);
 	else
 		print_text(history, &search, word);
-	gm_search_free(&search);
+	free(search.tried);
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }

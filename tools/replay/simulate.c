@@ -360,13 +360,6 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	return sim->heap ? 0 : -ENOMEM;
 }
 
-static void finish(struct simulation *sim)
-{
-	for (size_t i = 0; i < sim->memory_count; i++)
-		free(sim->memory[i]);
-	free(sim->memory);
-}
-
 /* The recording step by step, and the heap checked now and then. */
 static void follow_recording(struct simulation *sim)
 {
@@ -400,6 +393,8 @@ int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *confi
 		step(&sim, &trace->lines[i]);
 	if (!r)
 		ret->stats = sim.stats;
-	finish(&sim);
+	for (size_t i = 0; i < sim.memory_count; i++)
+		free(sim.memory[i]);
+	free(sim.memory);
 	return r;
 }

@@ -66,27 +66,24 @@ static int64_t segment_of(const json_t *root, int64_t bytes)
 	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
 }
 
-/* cuMemAlloc and its kin take whole pages of the device. */
-static bool takes_pages(const char *kind)
-{
-	return !strcmp(kind, "device") || !strcmp(kind, "pool") || !strcmp(kind, "vmm");
-}
-
 static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
 	const json_t *root = snapshot->root;
 	const json_t *failure = gm_json_object(root, "failure"),
 		     *list = gm_json_list(root, "failures");
 	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
+	const char *kind;
 
 	if (!of_now)
 		failure = json_array_get(list, json_array_size(list) - 1);
 	if (!failure || !json_is_integer(json_object_get(failure, "device")))
 		return false;
+	kind = gm_json_text(failure, "kind");
 	facts->device = (int)gm_json_number(failure, "device");
 	facts->asked = gm_json_number(failure, "requested_bytes");
 	facts->needed = facts->asked;
-	if (takes_pages(gm_json_text(failure, "kind")) && facts->asked > 0 &&
+	/* cuMemAlloc and its kin take whole pages of the device. */
+	if ((!strcmp(kind, "device") || !strcmp(kind, "pool") || !strcmp(kind, "vmm")) && facts->asked > 0 &&
 	    facts->asked <= INT64_MAX - PAGE)
 		facts->needed = (facts->asked + PAGE - 1) / PAGE * PAGE;
 	facts->free = gm_json_number(failure, "free_bytes");

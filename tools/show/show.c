@@ -14,27 +14,12 @@
 #include <unistd.h>
 
 #include "tools/read/snapshot.h"
-
-/* How many bytes the letter at @at has, 0 when it is none. */
-static size_t letter(const unsigned char *at)
-{
-	size_t more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 :
-		      *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
-
-	for (size_t i = 1; i <= more; i++)
-		if (more == 4 || (at[i] & 0xc0) != 0x80)
-			return 0;
-	/* Longer than need be, a surrogate, beyond the last: JSON takes none of them. */
-	if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
-	    (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f))
-		return 0;
-	return more + 1;
-}
+#include "tools/read/value.h"
 
 char *gm_show_repair(char *text)
 {
 	for (unsigned char *at = (unsigned char *)text; *at;) {
-		size_t bytes = letter(at);
+		size_t bytes = gm_value_letter(at, SIZE_MAX);
 
 		if (!bytes)
 			*at = '?';
@@ -77,15 +62,6 @@ const char *gm_show_path(const char *path)
 	return clean(text, sizeof(text), path);
 }
 
-/* The code of what gm_show_control found. */
-static unsigned int code_of(const char *at, size_t bytes)
-{
-	const unsigned char *c = (const unsigned char *)at;
-
-	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
-	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
-}
-
 /* Within a text they can be escaped, and elsewhere JSON has none but line feeds. jansson hands on no part
  * of a letter alone. */
 static int put_escaped(const char *bytes, size_t count, void *out)
@@ -100,21 +76,16 @@ static int put_escaped(const char *bytes, size_t count, void *out)
 		if (!bad)
 			continue;
 		fwrite(bytes + plain, 1, i - plain, out);
-		fprintf(out, "\\u%04x", code_of(rest, bad));
+		fprintf(out, "\\u%04x", gm_show_code(rest, bad));
 		plain = i + bad;
 	}
 	fwrite(bytes + plain, 1, count - plain, out);
 	return ferror((FILE *)out) ? -1 : 0;
 }
 
-int gm_show_json(FILE *out, const json_t *json, size_t flags)
-{
-	return json_dump_callback(json, put_escaped, out, flags);
-}
-
 void gm_show_document(FILE *out, json_t *json, size_t flags)
 {
-	gm_show_json(out, json, flags);
+	json_dump_callback(json, put_escaped, out, flags);
 	putc('\n', out);
 	json_decref(json);
 }

@@ -37,10 +37,16 @@ const char *gm_show_clean(const char *text);
 /* The same of a path, whole. Static memory. */
 const char *gm_show_path(const char *path);
 
-/* @json on @out, as json_dumpf has it, with those escaped. 0 or -1. */
-int gm_show_json(FILE *out, const json_t *json, size_t flags);
+/* The code of what has so many bytes, three at most. */
+static inline unsigned int gm_show_code(const char *at, size_t bytes)
+{
+	const unsigned char *c = (const unsigned char *)at;
 
-/* The same and a newline; @json is no more wanted. */
+	return bytes == 1 ? c[0] : bytes == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu) :
+	       (c[0] & 0xfu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+}
+
+/* @json on @out, as json_dumpf has it, with those escaped, and a newline; @json is no more wanted. */
 void gm_show_document(FILE *out, json_t *json, size_t flags);
 
 /* @text, cut to a size somewhere, is UTF-8 again: what is left of a letter becomes '?'. Returns @text. */

@@ -209,13 +209,6 @@ static int rewrite(struct job *job)
 	return !r && job->inlined ? rewrite_stacks(job) : r;
 }
 
-static void job_free(struct job *job)
-{
-	free(job->levels);
-	free(job->wanted);
-	free(job->answers);
-}
-
 static int symbolize(struct gm_snapshot *snapshot, const struct gm_debug_places *places, bool inlines)
 {
 	struct job job = { .snapshot = snapshot, .frame_count = snapshot->frame_count,
@@ -239,7 +232,9 @@ static int symbolize(struct gm_snapshot *snapshot, const struct gm_debug_places 
 		fprintf(stderr, "gpumem symbolize: of %zu native frames %zu have a name, %zu a "
 			"line; %zu inlined ones added\n", job.wanted_count, job.named, job.lined,
 			job.inlined);
-	job_free(&job);
+	free(job.levels);
+	free(job.wanted);
+	free(job.answers);
 	return r;
 }
 

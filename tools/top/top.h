@@ -114,7 +114,7 @@ enum gm_top_key {
 	GM_TOP_BY_NAME,
 	GM_TOP_KEYS
 };
-const char *gm_top_key_name(enum gm_top_key key);
+extern const char *const gm_top_key_names[GM_TOP_KEYS];
 
 /* Pointers to the rows in that order, NULL behind the last; free() them. NULL: out of memory. */
 const struct gm_top_row **gm_top_sorted(const struct gm_top_rows *rows, enum gm_top_key key);

@@ -48,13 +48,6 @@ out_close:
 	return -ENOMEM;
 }
 
-static void drop(struct gm_top *top, size_t i)
-{
-	gm_top_close(top->list[i]);
-	memmove(&top->list[i], &top->list[i + 1],
-		(--top->count - i) * sizeof(struct gm_top_process *));
-}
-
 static void add_new(void *arg, int64_t pid)
 {
 	struct gm_top *top = arg;
@@ -69,8 +62,11 @@ static void find_processes(struct gm_top *top)
 	double now = gm_show_now();
 
 	for (size_t i = top->count; i--;)
-		if (top->list[i]->state == GM_TOP_ENDED)
-			drop(top, i);
+		if (top->list[i]->state == GM_TOP_ENDED) {
+			gm_top_close(top->list[i]);
+			memmove(&top->list[i], &top->list[i + 1],
+				(--top->count - i) * sizeof(struct gm_top_process *));
+		}
 	if (top->searched > 0 && now - top->searched < SEARCH_SECONDS)
 		return;
 	top->searched = now;
@@ -149,13 +145,7 @@ void gm_top_free(struct gm_top *top)
 
 static enum gm_top_key order;
 
-const char *gm_top_key_name(enum gm_top_key key)
-{
-	static const char *const names[GM_TOP_KEYS] = { "live",	  "peak",   "rate",
-							"growth", "blocks", "name" };
-
-	return key < GM_TOP_KEYS ? names[key] : "";
-}
+const char *const gm_top_key_names[GM_TOP_KEYS] = { "live", "peak", "rate", "growth", "blocks", "name" };
 
 static double worth(const struct gm_top_row *row)
 {

@@ -218,7 +218,7 @@ void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int ro
 	if (rows > 1)
 		put(&c, BOLD, "gpumem top  %s  %zu process%s  by %s  every %g s%s%s",
 		    gm_top_clock(), top->count, top->count == 1 ? "" : "es",
-		    gm_top_key_name(view->key), view->delay, only, view->paused ? "  PAUSED" : "");
+		    gm_top_key_names[view->key], view->delay, only, view->paused ? "  PAUSED" : "");
 	if (view->help)
 		draw_help(&c);
 	else if (view->inside[0])
@@ -309,12 +309,6 @@ static void sort_by(struct gm_top_view *view, char letter)
 		view->key = (enum gm_top_key)(at - letters);
 }
 
-static void change_delay(struct gm_top_view *view, bool faster)
-{
-	view->delay = faster ? view->delay / 2 : view->delay * 2;
-	view->delay = view->delay < 0.05 ? 0.05 : view->delay > 60 ? 60 : view->delay;
-}
-
 /* The process that a snapshot is asked of: the chosen one, the only one shown, the only one. */
 static int64_t to_shoot(const struct gm_top *top, struct gm_top_view *view)
 {
@@ -345,8 +339,10 @@ bool gm_top_press(const char *key, struct gm_top *top, struct gm_top_view *view,
 		enter(top, view);
 	else if (!strcmp(key, " "))
 		view->paused = !view->paused;
-	else if (!strcmp(key, "+") || !strcmp(key, "-"))
-		change_delay(view, key[0] == '+');
+	else if (!strcmp(key, "+"))
+		view->delay = view->delay > 0.1 ? view->delay / 2 : 0.05;
+	else if (!strcmp(key, "-"))
+		view->delay = view->delay < 30 ? view->delay * 2 : 60;
 	else if (!strcmp(key, "w"))
 		*ret_shoot = to_shoot(top, view);
 	else if (view->inside[0])

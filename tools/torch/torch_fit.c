@@ -222,13 +222,6 @@ static bool undo_alloc(struct device *device, const struct gm_row *row)
 	return true;
 }
 
-static bool undo_free_completed(struct fitting *f, struct device *device, const struct gm_row *row)
-{
-	return row->size > 0 &&
-	       around(&device->segments, row->address, row->address + (uint64_t)row->size) &&
-	       add(f, &device->blocks, row->address, row->size, PENDING);
-}
-
 static bool undo_free_requested(struct device *device, const struct gm_row *row)
 {
 	struct range *block = exactly(&device->blocks, row->address);
@@ -295,7 +288,9 @@ static bool undo(struct fitting *f, const struct gm_row *row)
 	if (!strcmp(action, "alloc"))
 		return undo_alloc(device, row);
 	if (!strcmp(action, "free_completed"))
-		return undo_free_completed(f, device, row);
+		return row->size > 0 &&
+		       around(&device->segments, row->address, row->address + (uint64_t)row->size) &&
+		       add(f, &device->blocks, row->address, row->size, PENDING);
 	if (!strcmp(action, "free_requested"))
 		return undo_free_requested(device, row);
 	if (!strcmp(action, "segment_alloc"))

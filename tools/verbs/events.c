@@ -284,14 +284,6 @@ static int print_table(const struct events *events)
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-/* The moment that a table's times count from. */
-static int64_t origin_of(const json_t *root, const struct gm_row *rows, size_t count)
-{
-	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
-
-	return start > 0 || !count ? start : rows[0].time_us;
-}
-
 static int64_t moment(double time, int64_t origin_us, int64_t end_us)
 {
 	if (time >= 1e12)
@@ -321,7 +313,9 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	bool stacks = filter->with_stacks || (format == GM_EVENTS_TABLE && filter->stacks.count);
 	struct events events = { .root = root, .stacks = stacks ? &filter->stacks : NULL,
 				    .only_ooms = !filter->with_stacks };
-	int64_t origin_us = origin_of(root, rows, count);
+	/* The moment that a table's times count from. */
+	int64_t start = gm_json_number(gm_json_object(root, "process"), "start_time_us");
+	int64_t origin_us = start > 0 || !count ? start : rows[0].time_us;
 	int64_t end_us = count ? rows[count - 1].time_us : origin_us;
 	size_t kept = 0, first;
 	int r;

@@ -54,12 +54,6 @@ struct merge {
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static bool device_counts(const struct ask *ask, const json_t *device)
-{
-	return !ask->device ||
-	       strtol(ask->device, NULL, 10) == gm_json_number(device, "device");
-}
-
 static void describe(const struct ask *ask, const json_t *root, struct rank *rank)
 {
 	const json_t *process = gm_json_object(root, "process"), *device;
@@ -74,7 +68,7 @@ static void describe(const struct ask *ask, const json_t *root, struct rank *ran
 	json_array_foreach(gm_json_list(root, "devices"), i, device) {
 		const json_t *stats = gm_json_object(device, "memory_stats");
 
-		if (!device_counts(ask, device))
+		if (ask->device && strtol(ask->device, NULL, 10) != gm_json_number(device, "device"))
 			continue;
 		rank->live = gm_wrap_add(rank->live,
 					 gm_json_number(stats, "allocated_bytes.all.current"));

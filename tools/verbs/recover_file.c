@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,13 +259,6 @@ int gm_recover_file(const char *path, const struct gm_recover_for *of, struct gm
 	return r;
 }
 
-static bool is_journal(const char *name)
-{
-	size_t length = strlen(name);
-
-	return length > 8 && !strcmp(name + length - 8, ".journal");
-}
-
 /* Is it one of the process that the user asked for? */
 static bool is_asked_for(const struct entry *entry, const struct gm_recover_for *of)
 {
@@ -294,7 +288,7 @@ int gm_recover_in(int directory, const char *path, const struct gm_recover_for *
 		struct gm_recovered one;
 		char *whole;
 
-		if (is_journal(entry.name) && is_asked_for(&entry, of) &&
+		if (!fnmatch("?*.journal", entry.name, 0) && is_asked_for(&entry, of) &&
 		    asprintf(&whole, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
 			     entry.name) >= 0) {
 			recover_entry(&entry, whole, of, &one);

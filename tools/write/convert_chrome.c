@@ -76,16 +76,15 @@ static void end_args_and_event(struct chrome *c)
 	gm_writer_end(c->writer);
 }
 
-static void put_process(struct chrome *c, int device)
+/* How a process of the format is called, or a thread of it, @track. */
+static void put_name(struct chrome *c, int64_t device, const int64_t *track, const char *name)
 {
-	char name[32] = "pinned host memory";
-
-	if (device != GM_ROW_HOST)
-		snprintf(name, sizeof(name), "device %d", device);
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "ph", "M");
-	gm_writer_put_string(c->writer, "name", "process_name");
+	gm_writer_put_string(c->writer, "name", track ? "thread_name" : "process_name");
 	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
+	if (track)
+		gm_writer_put_int(c->writer, "tid", *track);
 	begin_args(c);
 	gm_writer_put_string(c->writer, "name", name);
 	end_args_and_event(c);
@@ -240,15 +239,7 @@ static void name_track(struct chrome *c, struct tracks *t, const json_t *one, in
 	t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device, 1) != 0;
 	snprintf(name, sizeof(name), "thread %lld%s%.300s", (long long)gm_json_number(one, "thread"),
 		 track < TRACKS_FROM ? "" : ", ", gm_json_text(one, "domain"));
-	gm_show_repair(name);
-	gm_writer_begin(c->writer, GM_WRITER_DICT);
-	gm_writer_put_string(c->writer, "ph", "M");
-	gm_writer_put_string(c->writer, "name", "thread_name");
-	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
-	gm_writer_put_int(c->writer, "tid", track);
-	begin_args(c);
-	gm_writer_put_string(c->writer, "name", name);
-	end_args_and_event(c);
+	put_name(c, device, &track, gm_show_repair(name));
 }
 
 /* A range that does not nest, and may end in another thread: "b" and "e" with its number. */
@@ -291,15 +282,13 @@ static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, co
 					  start ? depth + 1 : depth - 1) != 0;
 }
 
-static int put_annotations(struct chrome *c, const json_t *root)
+static int put_annotations(struct chrome *c, const struct gm_snapshot *snapshot)
 {
-	struct tracks tracks = { .texts = gm_values_open() };
+	struct tracks tracks = { .texts = snapshot->texts };
 	const json_t *one;
 	size_t i;
 
-	if (!tracks.texts)
-		return -ENOMEM;
-	json_array_foreach(gm_json_list(root, "annotations"), i, one) {
+	json_array_foreach(gm_json_list(snapshot->root, "annotations"), i, one) {
 		const char *stage = gm_json_text(one, "stage");
 		bool mark = strcmp(stage, "START") && strcmp(stage, "END");
 		int64_t device = gm_json_number(one, "device"), time_us = gm_json_number(one, "time_us");
@@ -313,25 +302,20 @@ static int put_annotations(struct chrome *c, const json_t *root)
 	}
 	gm_table_free(&tracks.numbers);
 	gm_table_free(&tracks.depths);
-	gm_values_close(tracks.texts);
 	return tracks.failed ? -ENOMEM : 0;
-}
-
-/* The time of what is oldest. */
-static int64_t origin_of(const struct chrome *c, const json_t *root)
-{
-	const json_t *first = json_array_get(gm_json_list(root, "annotations"), 0);
-	int64_t noted = gm_json_number(first, "time_us");
-	int64_t origin = c->lives.row_count ? c->lives.rows[0].time_us : noted;
-
-	return first && noted < origin ? noted : origin;
 }
 
 static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 {
+	/* Times count from what is oldest. */
+	const json_t *first = json_array_get(gm_json_list(snapshot->root, "annotations"), 0);
+	int64_t noted = gm_json_number(first, "time_us");
+	char name[32];
 	int r;
 
-	c->origin_us = origin_of(c, snapshot->root);
+	c->origin_us = c->lives.row_count ? c->lives.rows[0].time_us : noted;
+	if (first && noted < c->origin_us)
+		c->origin_us = noted;
 	start(c, snapshot);
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
@@ -339,12 +323,13 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 	gm_writer_begin(c->writer, GM_WRITER_LIST);
 	for (int d = GM_ROW_HOST; d < DEVICES; d++)
 		if (c->devices[d + 1].any) {
-			put_process(c, d);
+			snprintf(name, sizeof(name), d == GM_ROW_HOST ? "pinned host memory" : "device %d", d);
+			put_name(c, d, NULL, name);
 			put_live(c, d, c->origin_us);
 			put_reserved(c, d, c->origin_us);
 		}
 	put_rows(c);
-	r = put_annotations(c, snapshot->root);
+	r = put_annotations(c, snapshot);
 	gm_writer_end(c->writer);
 	gm_writer_end(c->writer);
 	return r;

@@ -46,25 +46,29 @@ static void put_label(FILE *out, const char *name, const char *value)
 	putc('"', out);
 }
 
-static void put_labels(const struct page *page)
+/* "gpumem_NAME{...} ": @device and @label may be NULL. */
+static void begin_sample(const struct page *page, const char *name, const json_t *device, const char *label,
+			 const char *text)
 {
 	const json_t *process = gm_json_object(page->root, "process");
 
-	putc('{', page->out);
+	fprintf(page->out, "gpumem_%s{", name);
 	put_label(page->out, "command", clean(gm_json_text(process, "command")));
 	fprintf(page->out, ",pid=\"%" PRId64 "\"", gm_json_number(process, "pid"));
 	if (json_is_integer(json_object_get(process, "rank")))
 		fprintf(page->out, ",rank=\"%" PRId64 "\"", gm_json_number(process, "rank"));
+	if (device)
+		fprintf(page->out, ",device=\"%" PRId64 "\"", gm_json_number(device, "device"));
+	if (label) {
+		putc(',', page->out);
+		put_label(page->out, label, text);
+	}
+	fputs("} ", page->out);
 }
 
 static void put_head(const struct page *page, const char *name, const char *type, const char *help)
 {
 	fprintf(page->out, "# HELP gpumem_%s %s\n# TYPE gpumem_%s %s\n", name, help, name, type);
-}
-
-static void put_value(const struct page *page, const json_t *value)
-{
-	fprintf(page->out, "} %" PRId64 "\n", (int64_t)json_integer_value(value));
 }
 
 /* One metric of every device: @member of it, or of its @stats. */
@@ -112,10 +116,8 @@ static void put_metric(const struct page *page, const struct metric *metric)
 		if (!headed)
 			put_head(page, metric->name, metric->type, metric->help);
 		headed = true;
-		fprintf(page->out, "gpumem_%s", metric->name);
-		put_labels(page);
-		fprintf(page->out, ",device=\"%" PRId64 "\"", gm_json_number(device, "device"));
-		put_value(page, value);
+		begin_sample(page, metric->name, device, NULL, NULL);
+		fprintf(page->out, "%" PRId64 "\n", (int64_t)json_integer_value(value));
 	}
 }
 
@@ -146,12 +148,8 @@ static void put_holders(struct page *page, const char *name, const char *list,
 		const char *text;
 
 		json_object_foreach(sums, text, sum) {
-			fprintf(page->out, "gpumem_%s", name);
-			put_labels(page);
-			fprintf(page->out, ",device=\"%" PRId64 "\",",
-				gm_json_number(page->devices[d], "device"));
-			put_label(page->out, label, text);
-			put_value(page, sum);
+			begin_sample(page, name, page->devices[d], label, text);
+			fprintf(page->out, "%" PRId64 "\n", (int64_t)json_integer_value(sum));
 		}
 		json_decref(sums);
 	}
@@ -180,9 +178,8 @@ static void put_single(const struct page *page, const char *name, const char *ty
 		       int64_t value)
 {
 	put_head(page, name, type, help);
-	fprintf(page->out, "gpumem_%s", name);
-	put_labels(page);
-	fprintf(page->out, "} %" PRId64 "\n", value);
+	begin_sample(page, name, NULL, NULL, NULL);
+	fprintf(page->out, "%" PRId64 "\n", value);
 }
 
 int gm_convert_prometheus(FILE *out, struct gm_loaded *loaded, char note[256])
@@ -205,9 +202,8 @@ int gm_convert_prometheus(FILE *out, struct gm_loaded *loaded, char note[256])
 	put_single(&page, "history_lost_events_total", "counter", "Events that found no room",
 		   gm_json_number(history, "events_lost"));
 	put_head(&page, "snapshot_timestamp_seconds", "gauge", "The moment that is shown");
-	fputs("gpumem_snapshot_timestamp_seconds", out);
-	put_labels(&page);
-	fprintf(out, "} %.3f\n", (double)gm_json_number(root, "time_us") / 1e6);
+	begin_sample(&page, "snapshot_timestamp_seconds", NULL, NULL, NULL);
+	fprintf(out, "%.3f\n", (double)gm_json_number(root, "time_us") / 1e6);
 	free(page.devices);
 	return page.failed ? -ENOMEM : 0;
 }

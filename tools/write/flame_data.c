@@ -49,13 +49,13 @@ static const char *frame_text(struct gm_values *texts, const struct gm_frame *fr
 	return gm_values_string(texts, text, strlen(text));
 }
 
-static int find_alike(struct gm_flame *flame, struct gm_values *texts, bool by_line)
+static int find_alike(struct gm_flame *flame, bool by_line)
 {
 	struct gm_table first = { .count = 0 };		/* a text -> frame + 1 */
 	int r = 0;
 
 	for (size_t i = 0; !r && i < flame->stacks->frame_count; i++) {
-		uint64_t key = (uint64_t)(uintptr_t)frame_text(texts, &flame->stacks->frames[i], by_line);
+		uint64_t key = (uint64_t)(uintptr_t)frame_text(flame->stacks->texts, &flame->stacks->frames[i], by_line);
 		uint64_t at = gm_table_get(&first, key, 0);
 
 		flame->alike[i] = (uint32_t)(at ? at - 1 : i);
@@ -67,7 +67,7 @@ static int find_alike(struct gm_flame *flame, struct gm_values *texts, bool by_l
 }
 
 /* The first of the stacks that are shown alike weighs what all of them do. */
-static int weigh_alike(struct gm_flame *flame, struct gm_values *texts)
+static int weigh_alike(struct gm_flame *flame)
 {
 	struct gm_table first = { .count = 0 };		/* the frames, as a text -> stack + 1 */
 	uint32_t *list = NULL;
@@ -85,7 +85,7 @@ static int weigh_alike(struct gm_flame *flame, struct gm_values *texts)
 		for (size_t i = 0; larger && i < count; i++)
 			list[i] = flame->alike[ids[i]];
 		if (larger)
-			key = (uint64_t)(uintptr_t)gm_values_string(texts, (const char *)list,
+			key = (uint64_t)(uintptr_t)gm_values_string(flame->stacks->texts, (const char *)list,
 								    count * sizeof(*list));
 		at = gm_table_get(&first, key, 1);
 		if (at) {
@@ -100,20 +100,6 @@ static int weigh_alike(struct gm_flame *flame, struct gm_values *texts)
 	return r;
 }
 
-static int join_alike(struct gm_flame *flame, bool by_line)
-{
-	struct gm_values *texts = gm_values_open();
-	int r = -ENOMEM;
-
-	flame->alike = calloc(flame->stacks->frame_count + 1, sizeof(*flame->alike));
-	if (texts && flame->alike)
-		r = find_alike(flame, texts, by_line);
-	if (!r)
-		r = weigh_alike(flame, texts);
-	gm_values_close(texts);
-	return r;
-}
-
 int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const struct gm_lives *lives,
 		  const char *device, enum gm_weigh weigh, bool by_line)
 {
@@ -122,7 +108,8 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 	*flame = (struct gm_flame){ .stacks = stacks, .weigh = weigh };
 	flame->count = stacks->count ? stacks->count : 1;
 	flame->weights = calloc(flame->count, sizeof(*flame->weights));
-	if (!flame->weights || (weigh == GM_WEIGH_PEAK && gm_lives_peak(lives, device, &row) < 0)) {
+	flame->alike = calloc(stacks->frame_count + 1, sizeof(*flame->alike));
+	if (!flame->weights || !flame->alike || (weigh == GM_WEIGH_PEAK && gm_lives_peak(lives, device, &row) < 0)) {
 		gm_flame_close(flame);
 		return -ENOMEM;
 	}
@@ -137,7 +124,7 @@ int gm_flame_open(struct gm_flame *flame, const struct gm_stacks *stacks, const 
 		flame->weights[known ? life->stack : 0] += weight;
 		flame->total += weight;
 	}
-	if (join_alike(flame, by_line)) {
+	if (find_alike(flame, by_line) || weigh_alike(flame)) {
 		gm_flame_close(flame);
 		return -ENOMEM;
 	}

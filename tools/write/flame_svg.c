@@ -33,7 +33,6 @@ struct picture {
 	struct node *nodes;		/* 0 is the ground */
 	size_t count, room;
 	struct gm_table children;	/* (parent, label) -> node */
-	struct gm_values *labels;
 	const char **label_of;	/* of each frame, once it was asked for */
 	unsigned int deepest;
 };
@@ -43,11 +42,12 @@ static const char *new_label(struct picture *p, const struct gm_frame *frame)
 	char text[512];
 
 	gm_flame_label(frame, text, sizeof(text));
-	return gm_values_string(p->labels, text, strlen(text));
+	return gm_values_string(p->flame->stacks->texts, text, strlen(text));
 }
 
 static uint32_t child_of(struct picture *p, uint32_t parent, const char *label, bool python)
 {
+	struct node *larger;
 	uint64_t found;
 	uint32_t at;
 
@@ -56,15 +56,10 @@ static uint32_t child_of(struct picture *p, uint32_t parent, const char *label, 
 	found = gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
 	if (found)
 		return (uint32_t)found;
-	if (p->count == p->room) {
-		struct node *larger = p->room < UINT32_MAX / 2 ?
-			realloc(p->nodes, p->room * 2 * sizeof(*larger)) : NULL;
-
-		if (!larger)
-			return 0;
-		p->nodes = larger;
-		p->room *= 2;
-	}
+	larger = p->count < UINT32_MAX ? gm_list_grow(p->nodes, p->count, &p->room, sizeof(*larger)) : NULL;
+	if (!larger)
+		return 0;
+	p->nodes = larger;
 	at = (uint32_t)p->count++;
 	p->nodes[at] = (struct node){ .label = label, .python = python };
 	if (p->nodes[parent].last)
@@ -241,14 +236,12 @@ int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
 	int r = -ENOMEM;
 
 	p.nodes = calloc(p.room, sizeof(*p.nodes));
-	p.labels = gm_values_open();
 	p.label_of = calloc(flame->stacks->frame_count + 1, sizeof(*p.label_of));
-	if (p.nodes && p.labels && p.label_of)
+	if (p.nodes && p.label_of)
 		r = grow_tree(&p);
 	if (!r)
 		put_picture(&p, title);
 	gm_table_free(&p.children);
-	gm_values_close(p.labels);
 	free(p.nodes);
 	free(p.label_of);
 	return r;

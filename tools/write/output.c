@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <linux/magic.h>
 #include <stdint.h>
 #include <string.h>
@@ -45,14 +46,6 @@ static int open_nameless(int directory, mode_t mode)
 }
 
 /* ---- names beside its own ---- */
-
-static bool is_temporary(const char *name)
-{
-	size_t length = strlen(name), behind = sizeof(BEHIND) - 1;
-
-	return !strncmp(name, BEFORE, sizeof(BEFORE) - 1) && length > behind &&
-	       !strcmp(name + length - behind, BEHIND);
-}
 
 /* One that nobody can have taken on purpose. */
 static void name_temporary(struct gm_output *output)
@@ -87,7 +80,7 @@ static void clear_left(int directory)
 	const struct dirent *entry;
 
 	while (dir && (entry = readdir(dir)))
-		if (is_temporary(entry->d_name))
+		if (!fnmatch(BEFORE "*" BEHIND, entry->d_name, 0))
 			clear(directory, entry->d_name);
 	if (dir)
 		closedir(dir);

@@ -372,15 +372,12 @@ static size_t odd_bytes(const unsigned char *at, size_t left)
 	return gm_show_control((const char *)at);
 }
 
-static void put_escape(struct gm_writer *w, const unsigned char *bytes, size_t count)
+static void put_escape(struct gm_writer *w, const char *bytes, size_t count)
 {
-	char code[8], escape = escape_of(bytes[0]);
-	unsigned int value = count == 1 ? bytes[0] : count == 2 ?
-			     (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu) :
-			     (bytes[0] & 0xfu) << 12 | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu);
+	char code[8], escape = escape_of((unsigned char)bytes[0]);
 
 	if (count > 1 || escape == 'u')
-		snprintf(code, sizeof(code), "\\u%04x", value);
+		snprintf(code, sizeof(code), "\\u%04x", gm_show_code(bytes, count));
 	else
 		snprintf(code, sizeof(code), "\\%c", escape);
 	put_text(w, code);
@@ -404,7 +401,7 @@ static void put_quoted(struct gm_writer *w, const char *text, size_t bytes)
 		if (!odd)
 			continue;
 		put(w, text + plain, i - plain);
-		put_escape(w, (const unsigned char *)text + i, odd);
+		put_escape(w, text + i, odd);
 		i += odd - 1;
 		plain = i + 1;
 	}
