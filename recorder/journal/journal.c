@@ -35,6 +35,8 @@
 #define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
 #define REVIEW_STEP (256 * KIB)
+#define GROWTH_MOST (256 * KIB)		/* ahead of need, at once: alone a thread waits 0.1 ms, */
+#define PART (16 * KIB)			/* and what a thread takes of it */
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
 #define AHEAD_WAIT_NS UINT64_C(10000000)	/* for the lock, to grow ahead of need */
 
@@ -335,9 +337,9 @@ int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uin
 		gm_rec.patience[id]--;
 		goto refuse;
 	}
-	/* A whole step, or if that is too much just the pages needed now. Where the helper thread is
-	 * at work, threads that are faster than it are many, and wait for this lock. */
-	if (id == GM_REGION_EVENTS && gm_get(&gm_rec.pool.asked))
+	/* A whole step, or if that is too much just the pages needed now: or if others are at work, and
+	 * this thread did not wait for them. */
+	if (id == GM_REGION_EVENTS && gm_get(&gm_rec.growth.working))
 		step = 0;
 	upto = least(region->capacity, pages(bytes > populated + step || populated == 0 ?
 					     bytes : populated + step));
@@ -357,29 +359,68 @@ refuse:
 	return r;
 }
 
+/* A part of the growth under way, or of a new one towards @bytes. Returns its length, 0 when there is
+ * none, or other threads are at work on all that is left. */
+static uint64_t part_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes,
+			    uint64_t *ret_from)
+{
+	const struct gm_region *region = &header->regions[id];
+	struct gm_growth *g = &gm_rec.growth;
+
+	if (g->next == g->upto && !gm_get(&g->working)) {
+		g->from = g->next = g->upto = gm_get(&region->populated);
+		bytes = least(least(bytes, region->capacity), g->from + GROWTH_MOST);
+		if (bytes <= g->from || gm_rec.patience[id] ||
+		    !affordable(id, region, bytes - g->from))
+			return 0;
+		g->upto = bytes;
+		g->failed = false;
+		grown(header, bytes - g->from);
+	}
+	*ret_from = g->next;
+	bytes = least(g->upto - g->next, PART);
+	g->next += bytes;
+	gm_set(&g->working, gm_get(&g->working) + (bytes != 0));
+	return bytes;
+}
+
+/* A part is done: the last one publishes them all. Threads that did not wait have backed some of these
+ * pages, too, and counted them. The kernel gives each page once. */
+static void part_done_locked(struct gm_region *region, enum gm_region_id id, bool failed)
+{
+	struct gm_growth *g = &gm_rec.growth;
+	uint64_t populated = gm_get(&region->populated);
+
+	g->failed = g->failed || failed;
+	gm_set(&g->working, gm_get(&g->working) - 1);
+	if (gm_get(&g->working) || g->next != g->upto)
+		return;
+	gm_rec.populated -= g->failed ? g->upto - g->from : least(populated, g->upto) - g->from;
+	if (g->failed)
+		gm_rec.patience[id] = PATIENCE;
+	else if (populated < g->upto)
+		gm_set_release(&region->populated, g->upto);
+}
+
 bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes)
 {
 	struct gm_region *region = &header->regions[id];
-	uint64_t from, upto;
-	bool more;
+	uint64_t from, part;
+	bool failed;
 
 	if (!gm_lock_within(&gm_rec.journal, AHEAD_WAIT_NS))
 		return false;
-	from = gm_get(&region->populated);
-	upto = least(from + STEP, least(bytes, region->capacity));
-	more = from < upto && affordable(id, region, upto - from);
+	part = part_locked(header, id, bytes, &from);
 	gm_unlock(&gm_rec.journal);
-	if (!more || populate(gm_rec.base + region->offset + from, upto - from) < 0 ||
-	    !gm_lock_within(&gm_rec.journal, AHEAD_WAIT_NS))
+	if (!part)
 		return false;
-	/* Threads that did not wait may have backed the same pages: the kernel gives each once. */
-	from = gm_get(&region->populated);
-	if (from < upto) {
-		grown(header, upto - from);
-		gm_set_release(&region->populated, upto);
-	}
+	failed = populate(gm_rec.base + region->offset + from, part) < 0;
+	/* With all patience: without this the growth would never end, and there be no other. */
+	if (!gm_lock(&gm_rec.journal))
+		return false;
+	part_done_locked(region, id, failed);
 	gm_unlock(&gm_rec.journal);
-	return true;
+	return !failed;
 }
 
 uint32_t gm_region_take(enum gm_region_id id, bool nested)

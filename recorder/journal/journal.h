@@ -49,8 +49,9 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes);
  * counted. */
 int gm_region_reserve_locked(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
-/* One step of that, towards a multiple of pages, before it is needed: without the lock while the kernel
- * works. The helper thread. Returns false when there was nothing to do, or nothing was granted. */
+/* Back a part of what is missing up to @bytes, a multiple of pages, of the events: without the lock while
+ * the kernel works, so that several threads do so at once. Counts as backed once all parts are. Returns
+ * false when there was nothing to do, or nothing was granted. */
 bool gm_region_reserve_ahead(struct gm_header *header, enum gm_region_id id, uint64_t bytes);
 
 /* Wake the helper thread, if there is one, as a request for a snapshot does, without one. */

@@ -70,6 +70,13 @@ struct gm_chunk_pool {			/* lock: journal */
 	uint32_t closed_first, closed_count;
 };
 
+/* Memory for events that threads get together, each a part of it. Lock: journal. */
+struct gm_growth {
+	uint64_t from, next, upto;	/* bytes of the region; from @next on nobody has begun */
+	_Atomic(uint32_t) working;	/* threads that have a part */
+	bool failed;			/* a part was refused */
+};
+
 /* The three rows that one (domain, module, kind) counts in; 0 none. */
 struct gm_usage_rows { uint32_t both, module, kind; };
 struct gm_usage_entry { _Atomic(uint32_t) key; struct gm_usage_rows rows; };
@@ -109,6 +116,7 @@ struct gm_recorder {
 	struct gm_lock journal, intern, shared;
 	struct gm_domain_state domain[GM_DOMAINS];
 	struct gm_chunk_pool pool;
+	struct gm_growth growth;
 	struct gm_slot shared_slot;	/* lock: shared; has the shared chunk */
 	struct gm_intern_table strings, stacks, frames;
 	_Atomic(uint64_t) last_failure;

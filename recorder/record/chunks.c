@@ -11,6 +11,8 @@
 
 #define AHEAD_FROM (UINT64_C(64) << 10)	/* history in bytes: a program that writes less needs none ready */
 #define AHEAD_MOST (UINT64_C(2) << 20)
+#define JOIN_MOST 64u			/* parts, or looks at whether the others are done, */
+#define JOIN_PAUSES 32u			/* some microseconds each */
 
 int gm_chunks_begin(uint32_t chunks)
 {
@@ -140,6 +142,24 @@ void gm_chunks_ask(struct gm_header *header)
 		return;
 	gm_set(&gm_rec.pool.asked, 1);
 	gm_helper_wake(header);
+}
+
+void gm_chunks_join(struct gm_header *header)
+{
+	const struct gm_region *region = &header->regions[GM_REGION_EVENTS];
+
+	for (unsigned int i = 0; i < JOIN_MOST; i++) {
+		uint64_t used = gm_get(&region->used), ahead = gm_get(&gm_rec.pool.ahead);
+
+		if (gm_get(&region->populated) > used || ahead <= used)
+			return;
+		if (gm_region_reserve_ahead(header, GM_REGION_EVENTS, ahead))
+			continue;
+		if (!gm_get(&gm_rec.growth.working))	/* and there is none to be had */
+			return;
+		for (unsigned int n = 0; n < JOIN_PAUSES; n++)
+			gm_pause();
+	}
 }
 
 bool gm_chunks_ahead(struct gm_header *header)

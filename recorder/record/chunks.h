@@ -9,7 +9,7 @@
  * rises to its last stamp.
  *
  * Who wants a chunk holds the lock of a domain, or its own thread cache, so that everything here is
- * brief: memory for 16 chunks at most, and one where the helper thread gets it ahead of need. Thread context: the holder of the journal lock, who also
+ * brief: memory for 16 chunks at most. Thread context: the holder of the journal lock, who also
  * writes through the slot, or knows that nobody does.
  */
 #ifndef GM_RECORDER_CHUNKS_H
@@ -26,10 +26,12 @@ void gm_chunks_end(void);
 /* Close the chunk of @slot, if it has one. */
 void gm_chunk_close_locked(struct gm_slot *slot);
 
-/* Memory for the chunks to come, in parts that grow with what is used, so that threads seldom wait for
- * the kernel. Ask the helper thread for it, if little is left: any thread, after it took a chunk and
- * without the lock. By the helper thread: a step of it; false when none is left to do. */
+/* Memory for the chunks to come: as much again as is used, so that threads seldom wait for the kernel.
+ * Ask the helper thread for it, if little is left; where none is left take part in getting it, because
+ * threads together are faster than one under the lock: any thread, without the lock. By the helper
+ * thread: a part of it; false when none is left to do. */
 void gm_chunks_ask(struct gm_header *header);
+void gm_chunks_join(struct gm_header *header);
 bool gm_chunks_ahead(struct gm_header *header);
 
 /* Take a chunk for @slot, which has none, out of the pool, and let it write there. */

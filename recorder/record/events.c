@@ -16,6 +16,8 @@ static bool refill(struct gm_slot *slot, bool nested)
 	uint32_t index;
 	bool found;
 
+	if (!nested)
+		gm_chunks_join(gm_header_get());
 	if (!gm_lock_within(&gm_rec.journal, gm_patience(nested)))
 		return false;
 	gm_chunk_close_locked(slot);
