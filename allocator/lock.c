@@ -93,7 +93,7 @@ uint64_t gm_lock_violations(void)
 }
 
 #if GM_LOCK_RANKS
-#define HELD_MAX 96
+#define HELD_MAX 160
 
 static __thread struct { uint32_t count, rank[HELD_MAX]; } held;
 

@@ -32,9 +32,10 @@ enum gm_lock_rank {
 	GM_RANK_CAPTURE,		/* context-wide events against stream captures */
 	GM_RANK_GRAPHS,			/* what graphs hold: asked and recorded in one order */
 	GM_RANK_DRIVER = GM_RANK_GRAPHS,	/* the last that may be held over a driver call */
-	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, the host */
-	GM_RANK_TCACHE = 110,		/* a thread's cache (recorder/journal/state.h) */
-	GM_RANK_SHARED_CHUNK = 120,	/* the chunk of threads that have none of their own */
+	GM_RANK_POOL,			/* what a pool of the program's holds (preload/pools/) */
+	GM_RANK_DOMAIN,			/* + number of the domain: the tables of a device, host, pool */
+	GM_RANK_TCACHE = 140,		/* a thread's cache (recorder/journal/state.h) */
+	GM_RANK_SHARED_CHUNK = 150,	/* the chunk of threads that have none of their own */
 	GM_RANK_INTERN,			/* strings, stacks, frames, modules */
 	GM_RANK_JOURNAL,		/* growth of the journal, thread slots, chunk pool */
 	GM_RANK_LEAF			/* nothing is taken under it: the shards of a map */

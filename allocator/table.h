@@ -16,6 +16,10 @@
  *                                   v
  *                                 block ─ next ─> block ─ next ─> 0      (address order, tiling)
  *
+ * What a pool of the program's hands out (recorder/record/pools.h) lies in a domain of its own, in which
+ * nothing is tiled: each block is a segment of its own, and so is each piece of the memory that the
+ * pool got (GM_SEGMENT_HELD, its one block inactive). Readers put the former into the latter.
+ *
  * Sizes are bytes. Stamps are raw clock stamps (struct gm_clock in recorder/journal/format.h).
  */
 #ifndef GM_ALLOCATOR_TABLE_H
@@ -27,7 +31,9 @@
 #define GM_NONE 0u		/* the id of nothing: segments, blocks, stacks, strings, modules */
 #define GM_MAX_DEVICES 64u
 #define GM_DOMAIN_HOST 64u	/* pinned host memory: a domain of its own after the devices */
-#define GM_DOMAINS 65u
+#define GM_DOMAIN_POOLS 65u	/* then a domain for each pool of the program's, up to GM_MAX_POOLS */
+#define GM_MAX_POOLS 63u
+#define GM_DOMAINS 128u
 
 /* What sort of memory it is; the order is part of the format. */
 enum gm_kind {
@@ -56,7 +62,8 @@ enum gm_segment_flags {
 	GM_SEGMENT_SMALL = 1,		/* PyTorch's small pool; else large */
 	GM_SEGMENT_EXPANDABLE = 2,
 	GM_SEGMENT_REGISTERED = 4,	/* host memory registered, not allocated: not in the totals */
-	GM_SEGMENT_UNMAPPED = 8		/* a VMM handle without a mapping: address is the handle */
+	GM_SEGMENT_UNMAPPED = 8,	/* a VMM handle without a mapping: address is the handle */
+	GM_SEGMENT_HELD = 16		/* of a pool's domain: memory that the pool got, not what it gave */
 };
 
 enum gm_block_flags {
@@ -145,7 +152,9 @@ enum gm_stat_name {
 };
 struct gm_stat { int64_t current, peak, allocated, freed; };
 
-/* One domain's statistics; changes only inside a transaction. */
+/* One domain's statistics; changes only inside a transaction. In a pool's domain what the pool handed
+ * out is in GM_STAT_ALLOCATION and GM_STAT_ALLOCATED_BYTES, what it holds is in GM_STAT_SEGMENT and
+ * GM_STAT_RESERVED_BYTES, and the others stay 0. */
 struct gm_stats {
 	struct gm_stat stat[GM_STAT_COUNT][GM_POOL_CLASSES];
 	struct gm_stat oversize_allocations, oversize_segments;

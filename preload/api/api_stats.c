@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "preload/api/api_stats.h"
 #include "preload/process/state.h"
 #include "recorder/journal/recorder.h"
-#include "recorder/record/stats_table.h"
 
 static int stats_of(int device, struct gm_stats *ret)
 {
@@ -97,16 +97,21 @@ static void put(void *arg, const char *name, int64_t value)
 	list->count++;
 }
 
+int gm_stats_into(const struct gm_stats *stats, gm_stats_lister *lister, struct gpumem_stat *items,
+		  int max)
+{
+	struct list list = { items, items ? max : 0, 0 };
+
+	lister(stats, put, &list);
+	return list.count;
+}
+
 int gpumem_memory_stats(int device, struct gpumem_stat *stats, int max)
 {
-	struct list list = { stats, stats ? max : 0, 0 };
 	struct gm_stats now;
 	int r = stats_of(device, &now);
 
-	if (r)
-		return r;
-	gm_stats_list(&now, put, &list);
-	return list.count;
+	return r ? r : gm_stats_into(&now, gm_stats_list, stats, max);
 }
 
 static void put_line(void *stream, const char *text)

@@ -155,6 +155,53 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 							 uint64_t total_bytes, uint64_t free_bytes),
 					      void *arg);
 
+/* ---- pools: memory that is handed out a second time ----
+ *
+ * A pool gets memory from the driver in large pieces and hands it out in small ones, which the driver
+ * does not see. PyTorch's is recorded with nothing called, and so are the heaps of programs that
+ * use NVTX's memory extension (nvtx3/nvToolsExtMem.h). These calls are for every other pool.
+ *
+ *	int pool = gpumem_pool_create("frames", device);
+ *
+ *	ptr = take_from_my_pool(size);
+ *	gpumem_pool_allocated(pool, (uintptr_t)ptr, size, stream);
+ *	...
+ *	gpumem_pool_freed(pool, (uintptr_t)ptr);
+ *	give_to_my_pool(ptr);
+ *
+ * Snapshots list each pool with what it has handed out, by call site, and what it keeps idle, inside
+ * the pieces that it has from the driver. Nothing here calls CUDA, waits without end, or touches
+ * what @address points to: the calls may be made with locks of the pool held.
+ */
+
+/* The pool @name (at most 256 bytes are kept) of @device. The same name and device give the same
+ * number: call it as often as is handy. Returns a number above 0; 0 where nothing is recorded
+ * (before the first CUDA call nothing is), there are 63 pools already, @name is empty, or there is no
+ * such device. */
+GPUMEM_API int gpumem_pool_create(const char *name, int device);
+
+/* @pool has handed out [@address, +@size), in the order of @stream (a cudaStream_t; NULL where that
+ * is not known). Call it after the pool has taken the memory for itself, before another thread
+ * can free it. Of an address that is still handed out the older block ends, and is counted.
+ * Returns 0; -EINVAL for a number that is no pool's (0 is), @address 0 or @size 0; -ENOMEM, there
+ * is no room for the record; -ETIMEDOUT (counted). */
+GPUMEM_API int gpumem_pool_allocated(int pool, uint64_t address, uint64_t size, void *stream);
+
+/* @pool is about to take back what it handed out at @address: call it before another thread can be
+ * given it. Returns 0; -ENOENT, nothing is handed out there (counted); -EINVAL, -ETIMEDOUT. */
+GPUMEM_API int gpumem_pool_freed(int pool, uint64_t address);
+
+/* The number of a pool that has told something, whoever it is: PyTorch's is "pytorch". 0: none. */
+GPUMEM_API int gpumem_pool_find(const char *name, int device);
+
+/* The statistics of a pool, as gpumem_memory_stats(): those of PyTorch's keys that can be known from
+ * what is told (allocation, allocated_bytes, segment, reserved_bytes, num_ooms). -EINVAL for a number
+ * that is no pool's. */
+GPUMEM_API int gpumem_pool_memory_stats(int pool, struct gpumem_stat *stats, int max);
+
+/* Set every peak of a pool to its current value. Returns 0, or as above. */
+GPUMEM_API int gpumem_pool_reset_peak_memory_stats(int pool);
+
 /* A call by name of a function that is not there answers by itself. */
 #ifndef GPUMEM_IMPLEMENTATION
 #define GPUMEM_CALL(name, ...) (name ? (name)(__VA_ARGS__) : GPUMEM_ABSENT)
@@ -187,6 +234,16 @@ GPUMEM_API int gpumem_unregister_oom_observer(void (*fn)(void *arg, int device,
 #define gpumem_range_end(range) GPUMEM_CALL(gpumem_range_end, range)
 #define gpumem_register_oom_observer(fn, arg) GPUMEM_CALL(gpumem_register_oom_observer, fn, arg)
 #define gpumem_unregister_oom_observer(fn, arg) GPUMEM_CALL(gpumem_unregister_oom_observer, fn, arg)
+#define gpumem_pool_create(name, device) \
+	(gpumem_pool_create ? (gpumem_pool_create)(name, device) : 0)
+#define gpumem_pool_allocated(pool, address, size, stream) \
+	GPUMEM_CALL(gpumem_pool_allocated, pool, address, size, stream)
+#define gpumem_pool_freed(pool, address) GPUMEM_CALL(gpumem_pool_freed, pool, address)
+#define gpumem_pool_find(name, device) (gpumem_pool_find ? (gpumem_pool_find)(name, device) : 0)
+#define gpumem_pool_memory_stats(pool, stats, max) \
+	GPUMEM_CALL(gpumem_pool_memory_stats, pool, stats, max)
+#define gpumem_pool_reset_peak_memory_stats(pool) \
+	GPUMEM_CALL(gpumem_pool_reset_peak_memory_stats, pool)
 #endif
 
 #ifdef __cplusplus

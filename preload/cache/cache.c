@@ -560,6 +560,7 @@ bool gm_cache_free(CUdeviceptr dptr, const void *caller, CUresult *ret_result)
 		return free_lost(dptr, ret_result);
 	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
 		return true;
+	gm_record_going(dptr, 0);
 	if (heap->kind == GM_KIND_DEVICE && is_a_barrier(heap, &freeing, caller)) {
 		result = gm_order_wait_context(heap->context, &freeing.waited);
 		if (result) {
@@ -584,6 +585,7 @@ bool gm_cache_free_async(CUdeviceptr dptr, CUstream stream, bool per_thread, CUr
 		return false;
 	if (!begin_free(&freeing, heap, &view, dptr, ret_result))
 		return true;
+	gm_record_going(dptr, 0);
 	freeing.key = gm_stream_key(stream, per_thread);
 	freeing.on = per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 	return free_block(dptr, heap, block, &freeing, ret_result);

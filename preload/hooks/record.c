@@ -17,6 +17,7 @@
 
 static const struct gm_record_watcher *_Atomic watched_by;
 static void (*_Atomic unknown_freed)(void);
+_Atomic(gm_going_fn *) gm_record_going_fn;
 
 /* An observer that the report calls may run out of memory itself. */
 static __thread bool reporting;
@@ -48,6 +49,11 @@ const struct gm_context_watcher gm_record_of_contexts = { .ended = context_ended
 void gm_record_watch(const struct gm_record_watcher *watcher)
 {
 	watched_by = watcher;
+}
+
+void gm_record_watch_going(gm_going_fn *fn)
+{
+	gm_set(&gm_record_going_fn, fn);
 }
 
 void gm_record_watch_unknown_frees(void (*fn)(void))
@@ -232,6 +238,8 @@ static void start_free(struct gm_call *call, enum gm_map_space space, uint64_t k
 void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, CUstream stream)
 {
 	start_free(call, space, key, stream);
+	if (space == GM_MAP_ADDRESS)
+		gm_record_going(key, 0);
 	call->block = key ? (uint32_t)gm_map_take(gm_pointers, space, key) : 0;
 	if (call->block && begin_free_of(call, call->block, key)) {
 		gm_record_freeing(call->block);
@@ -247,10 +255,12 @@ void gm_free_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, 
 void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size)
 {
 	start_free(call, space, 0, NULL);
-	if (space == GM_MAP_MAPPING)
+	if (space == GM_MAP_MAPPING) {
+		gm_record_going(key, size);
 		gm_backing_unmap(key, size, &call->step);
-	else
+	} else {
 		gm_backing_release(space, key, &call->step);
+	}
 	if (call->step.block)
 		begin_free_of(call, call->step.block, 0);
 }

@@ -98,6 +98,19 @@ void gm_record_watch(const struct gm_record_watcher *watcher);
 /* After a pointer was freed that has no record: perhaps it was a graph's. */
 void gm_record_watch_unknown_frees(void (*fn)(void));
 
+/* Pools of the program's: [@address, +@size) is about to be given back, to the driver or to the cache; @size
+ * 0: what begins at @address, however long it is. Called before that takes effect, under no lock. */
+typedef void gm_going_fn(uint64_t address, uint64_t size);
+extern _Atomic(gm_going_fn *) gm_record_going_fn GM_HIDDEN;
+void gm_record_watch_going(gm_going_fn *fn);
+static inline void gm_record_going(uint64_t address, uint64_t size)
+{
+	gm_going_fn *fn = gm_get(&gm_record_going_fn);
+
+	if (gm_unlikely(fn))
+		fn(address, size);
+}
+
 /* What ends in the record with a context. */
 extern const struct gm_context_watcher gm_record_of_contexts GM_HIDDEN;
 

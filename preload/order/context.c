@@ -35,7 +35,7 @@ static _Atomic(bool) several_used;
 
 static _Atomic(bool) trusted, doubted;
 
-#define WATCHERS 4u
+#define WATCHERS 6u
 static const struct gm_context_watcher *watchers[WATCHERS];	/* set at the start */
 static unsigned int watcher_count;
 

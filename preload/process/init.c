@@ -25,6 +25,7 @@
 #include "preload/triggers/helper.h"
 #include "preload/triggers/trigger.h"
 #include "preload/cache/writers.h"
+#include "preload/pools/pools.h"
 #include "recorder/modules/modules.h"
 #include "recorder/python/python.h"
 #include "recorder/journal/recorder.h"
@@ -170,7 +171,9 @@ static int start_hooks(void)
 		gm_record_driver_version(version);
 	if (gm_state.options.allocator == GM_ALLOCATOR_CACHING)
 		start_cache();
-	gm_context_watch(&gm_record_of_contexts);	/* after the cache, whose heaps end first */
+	/* After the cache, whose heaps end first; what pools hold ends before its memory. */
+	gm_context_watch(&gm_pools_of_contexts);
+	gm_context_watch(&gm_record_of_contexts);
 	gm_hooks_of_work(gm_cache_on());
 	return 0;
 }

@@ -7,7 +7,8 @@
  * pread into private memory and check every offset before they follow it.
  *
  *   +0        struct gm_header                                   (GM_HEADER_BYTES)
- *   regions[GM_REGION_DOMAINS]   GM_DOMAINS x struct gm_domain   statistics, undo area
+ *   regions[GM_REGION_DOMAINS]   struct gm_domain []             statistics, undo area: the devices,
+ *                                                                the host, pools as they are made
  *   regions[GM_REGION_THREADS]   struct gm_thread []             who writes, what is in flight
  *   regions[GM_REGION_SEGMENTS]  struct gm_segment []            allocator/table.h, id 0 unused
  *   regions[GM_REGION_BLOCKS]    struct gm_block []              allocator/table.h, id 0 unused
@@ -58,7 +59,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
-#define GM_FORMAT_VERSION 6u
+#define GM_FORMAT_VERSION 7u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_CHUNK_BYTES 4096u
@@ -208,7 +209,25 @@ struct gm_tcache_record {		/* 1280 bytes */
 	uint64_t reserved_end[16];
 };
 
-struct gm_domain {			/* 8192 bytes: a device, or the host */
+/* A pool of the program's, in its domain (allocator/table.h). Changes under the domain's lock, and is no
+ * part of a transaction. */
+enum gm_pool_source { GM_POOL_NONE, GM_POOL_LIBC10, GM_POOL_NVTX, GM_POOL_API, GM_POOL_SOURCES };
+struct gm_pool {
+	uint32_t source;		/* who tells of it; stored last of these three */
+	uint32_t device;		/* CUDA ordinal, which is the number of its domain */
+	uint32_t name;			/* string id */
+	uint32_t reserved32;
+	uint64_t key;			/* tells pools of one name apart: an address of the teller's */
+	_Atomic(uint64_t) outside;	/* blocks in memory that no segment of that device is known for */
+	_Atomic(uint64_t) unknown_frees;	/* of addresses that were not handed out */
+	_Atomic(uint64_t) double_allocations;	/* of addresses that were: the older block has ended */
+	_Atomic(uint64_t) lost;		/* calls that found no room, or no lock in time */
+	/* as the pool said itself with its last call; 0 where it does not say */
+	_Atomic(uint64_t) told_allocated_bytes, told_reserved_bytes;
+	uint64_t reserved64[4];
+};
+
+struct gm_domain {			/* 8192 bytes: a device, the host, or a pool */
 	/* the device */
 	uint32_t present;		/* 1: seen by the program */
 	int32_t ordinal;		/* CUdevice */
@@ -227,6 +246,7 @@ struct gm_domain {			/* 8192 bytes: a device, or the host */
 	uint64_t live_bytes[GM_KIND_COUNT];	/* registered host memory not counted */
 	struct gm_stats stats;
 	uint64_t stats_resets;		/* how often the accumulated counters were reset */
+	struct gm_pool pool;		/* all 0 in a device's and the host's */
 	/* the transaction under way; last in the record */
 	_Atomic(uint64_t) undo_op;
 	_Atomic(uint32_t) undo_count;

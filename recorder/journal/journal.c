@@ -267,7 +267,8 @@ int gm_journal_format(const struct gm_journal_map *map, uint64_t budget_bytes)
 		/* Those that are small or have no order in which they fill: whole. */
 		bool all = r == GM_REGION_DOMAINS || r == GM_REGION_FAILURES ||
 			   r == GM_REGION_SETTINGS;
-		uint64_t first = all ? map->plan.capacity[r] : 1;
+		uint64_t first = r == GM_REGION_DOMAINS ? GM_DOMAIN_POOLS * sizeof(struct gm_domain) :
+				 all ? map->plan.capacity[r] : 1;
 		int error;
 
 		if (r == GM_REGION_EVENTS)	/* as used, and it may well be 0 */

@@ -117,8 +117,9 @@ static int fill(struct gm_header *header, const struct gm_recorder_config *confi
 	gm_text_copy(header->gpumem_version, sizeof(header->gpumem_version), config->version);
 	header->rank = config->rank;
 	gm_set(&header->life, GM_LIFE_RUNNING);
-	for (unsigned int d = 0; d < GM_DOMAINS; d++)
+	for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
 		gm_rec.domains[d].stats.max_split_size = -1;
+	gm_set(&gm_rec.domain_count, GM_DOMAIN_POOLS);
 	init_locks();
 	gm_history_begin(header, config);
 	gm_annotations_begin(header->history_events);

@@ -3,7 +3,7 @@
  *
  * All of it is one static struct, zero until gm_recorder_start, which a process calls once.
  *
- * Locks, lowest first: domain (65 of them, in order) < a slot's @tcache_owner < shared chunk <
+ * Locks, lowest first: domain (in order) < a slot's @tcache_owner < shared chunk <
  * intern < journal.
  *   domain     the domain's tables, statistics, usage rows; every event is written under one, or
  *   tcache_owner  the thread's thread caches: their blocks, tallies and events
@@ -105,6 +105,7 @@ struct gm_recorder {
 	uint64_t min_size;		/* blocks smaller than this leave no events */
 	_Atomic(uint32_t) left_out;	/* bit (1 << enum gm_action): not written */
 	uint32_t history;		/* 1: there is a place for events */
+	_Atomic(uint32_t) domain_count;	/* that there are: pools are made as they appear */
 
 	uint64_t budget __attribute__((aligned(128)));	/* bytes that may be backed by memory; */
 	uint64_t populated;		/* lock: journal, for both */

@@ -64,10 +64,12 @@ static inline void saw_op(struct scan *scan, uint64_t op)
 		scan->complete[flight] = true;
 }
 
-/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. */
+/* What is mapped or held by graphs is allocated again whenever it changes: itself, that is. And a
+ * pool of the program's hands out what its segment has. */
 static void note_owner(struct gm_frees *frees, const struct gm_event *event)
 {
-	if (event->kind == GM_KIND_VMM || event->kind == GM_KIND_GRAPH)
+	if (event->kind == GM_KIND_VMM || event->kind == GM_KIND_GRAPH ||
+	    event->domain >= GM_DOMAIN_POOLS)
 		return;
 	if (event->action == GM_ACTION_ALLOC)
 		gm_frees_handed_out(frees, event->kind, 0, event->domain, event->address,

@@ -204,6 +204,8 @@ int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 	for (size_t i = 0; i < copy->segment_count; i++) {
 		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
 
+		if (s->domain >= GM_DOMAIN_POOLS)	/* memory that its segment has, too */
+			continue;
 		gm_frees_handed_out(frees, s->kind, s->flags, s->domain, s->address, s->size, s->tsc);
 	}
 	return 0;

@@ -177,7 +177,7 @@ unsigned int gm_record_context_end(uint64_t op, uint32_t context, uint64_t tsc, 
 	(void)op;
 	if (!context)
 		return 0;
-	for (uint8_t domain = 0; domain < GM_DOMAINS; domain++) {
+	for (uint8_t domain = 0; domain < gm_get_acquire(&gm_rec.domain_count); domain++) {
 		struct ending ending = { .context = context, .tsc = tsc, .stack = stack };
 		struct gm_change change;
 		bool more = true;

@@ -16,6 +16,7 @@ struct gm_delta {
 	struct gm_usage *rows[3];	/* that it counts in; NULL: none */
 	uint8_t kind, pool;		/* enum gm_pool_class: small or large */
 	bool in_stats, in_live;
+	bool given, held;		/* of a pool of the program's: what it handed out, or holds */
 };
 
 static inline uint32_t gm_usage_key(uint8_t domain, uint16_t module, uint8_t kind)
@@ -34,7 +35,8 @@ gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t k
 	      bool nested)
 {
 	struct gm_domain_state *state = &gm_rec.domain[domain];
-	bool registered = flags & GM_SEGMENT_REGISTERED;
+	bool pool = domain >= GM_DOMAIN_POOLS, held = flags & GM_SEGMENT_HELD;
+	bool registered = flags & (GM_SEGMENT_REGISTERED | GM_SEGMENT_HELD);
 
 	if (!registered && gm_unlikely(state->last_key != gm_usage_key(domain, module, kind)) &&
 	    !gm_delta_find_rows(state, domain, module, kind, nested))
@@ -45,8 +47,10 @@ gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t k
 		delta->rows[i] = registered ? NULL : state->last_rows[i];
 	delta->kind = kind;
 	delta->pool = flags & GM_SEGMENT_SMALL ? GM_POOL_SMALL : GM_POOL_LARGE;
-	delta->in_stats = !registered && kind != GM_KIND_IPC;
+	delta->in_stats = !registered && kind != GM_KIND_IPC && !pool;
 	delta->in_live = !registered;
+	delta->given = pool && !held;
+	delta->held = held;
 	return true;
 }
 
@@ -84,6 +88,14 @@ static inline __attribute__((always_inline)) void gm_delta_stats(const struct gm
 	stats->num_device_free += delta->count < 0;
 }
 
+/* The same for a pool of the program's. */
+static inline void gm_delta_pool(const struct gm_delta *delta, struct gm_txn *txn)
+{
+	gm_delta_stat(delta, txn, delta->held ? GM_STAT_SEGMENT : GM_STAT_ALLOCATION, delta->count);
+	gm_delta_stat(delta, txn, delta->held ? GM_STAT_RESERVED_BYTES : GM_STAT_ALLOCATED_BYTES,
+		      delta->bytes);
+}
+
 /* Save and change the counters, inside @txn; at most 64 entries. */
 static inline void gm_delta_apply(const struct gm_delta *delta, struct gm_txn *txn)
 {
@@ -93,6 +105,8 @@ static inline void gm_delta_apply(const struct gm_delta *delta, struct gm_txn *t
 
 	if (delta->in_stats)
 		gm_delta_stats(delta, txn);
+	else if (delta->given || delta->held)
+		gm_delta_pool(delta, txn);
 	if (delta->in_live) {
 		gm_txn_save(txn, live);
 		gm_txn_arm(txn);

@@ -103,7 +103,7 @@ int gm_record_held_bytes(uint8_t domain, uint64_t *ret_bytes)
 void gm_record_free_bytes(uint8_t domain, uint64_t free_bytes, uint64_t total_bytes,
 			  uint64_t held_bytes)
 {
-	struct gm_domain *of = gm_header_get() && domain < GM_DOMAINS ? &gm_rec.domains[domain] : NULL;
+	struct gm_domain *of = gm_header_get() && domain < GM_DOMAIN_POOLS ? &gm_rec.domains[domain] : NULL;
 
 	if (!of)
 		return;

@@ -174,3 +174,15 @@ void gm_stats_list(const struct gm_stats *stats,
 	for (unsigned int i = 0; i < sizeof(after) / sizeof(after[0]); i++)
 		list_pools(&list, stats, after[i]);
 }
+
+void gm_stats_list_pool(const struct gm_stats *stats,
+			void (*put)(void *arg, const char *name, int64_t value), void *arg)
+{
+	const struct list list = { put, arg };
+
+	list_pools(&list, stats, GM_STAT_ALLOCATED_BYTES);
+	list_pools(&list, stats, GM_STAT_ALLOCATION);
+	put(arg, "num_ooms", stats->num_ooms);
+	list_pools(&list, stats, GM_STAT_RESERVED_BYTES);
+	list_pools(&list, stats, GM_STAT_SEGMENT);
+}

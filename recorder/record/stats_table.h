@@ -18,4 +18,11 @@ void gm_stats_table(const struct gm_stats *stats, int device,
 void gm_stats_list(const struct gm_stats *stats,
 		   void (*put)(void *arg, const char *name, int64_t value), void *arg);
 
+/* The same of what is known of a pool of the program's (allocator/table.h). */
+void gm_stats_list_pool(const struct gm_stats *stats,
+			void (*put)(void *arg, const char *name, int64_t value), void *arg);
+
+typedef void gm_stats_lister(const struct gm_stats *stats,
+			     void (*put)(void *arg, const char *name, int64_t value), void *arg);
+
 #endif

@@ -36,7 +36,7 @@ int gm_change_enter(struct gm_change *change, uint8_t domain, uint64_t op)
 
 	if (gm_unlikely(!header))
 		return -ENODEV;
-	if (gm_unlikely(domain >= GM_DOMAINS))
+	if (gm_unlikely(domain >= gm_get_acquire(&gm_rec.domain_count)))
 		return -EINVAL;
 	gm_writer_enter(&change->writer);
 	if (gm_unlikely(!lock_domain(&gm_rec.domain[domain], change->writer.nested))) {
@@ -151,6 +151,12 @@ static void fill_segment(struct gm_segment *segment, const struct gm_alloc *allo
 	segment->used = 1;
 }
 
+/* What a pool of the program's holds is in the trace, whatever is asked for of it. */
+static bool untraced(const struct gm_alloc *alloc)
+{
+	return gm_untraced(alloc->requested) && !(alloc->flags & GM_SEGMENT_HELD);
+}
+
 static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 		       const struct gm_change *change, uint64_t tsc)
 {
@@ -168,8 +174,8 @@ static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	/* The first time it has none, and nobody knows the id; later it is the same again. */
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;
-	block->flags = gm_untraced(alloc->requested) ? GM_BLOCK_UNTRACED : 0;
-	gm_set(&block->state, GM_BLOCK_ACTIVE);
+	block->flags = untraced(alloc) ? GM_BLOCK_UNTRACED : 0;
+	gm_set(&block->state, alloc->flags & GM_SEGMENT_HELD ? GM_BLOCK_INACTIVE : GM_BLOCK_ACTIVE);
 }
 
 /* Put the pair at the end of the domain's list, taking it off the lists of unused ids. */
@@ -193,19 +199,35 @@ static void link_pair(struct gm_domain *domain, const struct new_ids *ids)
 	domain->last_segment = ids->ids.segment;
 }
 
+/* What a pool of the program's hands out is no segment; what it holds is nothing else. */
+static void alloc_events(const struct gm_change *change, const struct gm_alloc *alloc,
+			 const struct gm_segment *segment, uint64_t tsc)
+{
+	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
+
+	const struct gm_traced events[] = {
+		{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
+		{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
+	};
+	bool pool = change->number >= GM_DOMAIN_POOLS, held = segment->flags & GM_SEGMENT_HELD;
+
+	gm_change_trace(change, segment, tsc, alloc->stream, stack, events + (pool && !held),
+			pool ? 1 : 2);
+}
+
 static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 			 struct new_ids *ids)
 {
 	struct gm_domain *domain = change->domain;
 	uint64_t tsc = alloc->tsc ? alloc->tsc : gm_stamp();
-	uint32_t stack = alloc->stack_of_block_only ? GM_NONE : alloc->stack;
-	uint8_t flags = alloc->flags & (uint8_t)~GM_SEGMENT_SMALL;
+	bool held = alloc->flags & GM_SEGMENT_HELD;
+	uint8_t flags = alloc->flags & (uint8_t)~(held ? 0 : GM_SEGMENT_SMALL);
 	struct gm_segment *segment;
 	struct gm_delta delta;
 	struct gm_txn txn;
 	int r;
 
-	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH)
+	if (alloc->size <= GM_SMALL_BYTES && alloc->kind != GM_KIND_GRAPH && !held)
 		flags |= GM_SEGMENT_SMALL;
 	gm_caches_flush_locked(change);
 	if (!gm_delta_init(&delta, change->number, alloc->module, alloc->kind, flags,
@@ -225,16 +247,10 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
 	gm_delta_apply(&delta, &txn);
-	if (gm_untraced(alloc->requested)) {
-		gm_change_untraced(change, 2);
-	} else if (gm_likely(alloc->size)) {
-		const struct gm_traced events[] = {
-			{ GM_ACTION_SEGMENT_ALLOC, alloc->address, alloc->size },
-			{ GM_ACTION_ALLOC, alloc->address, alloc->requested },
-		};
-
-		gm_change_trace(change, segment, tsc, alloc->stream, stack, events, 2);
-	}
+	if (untraced(alloc))
+		gm_change_untraced(change, change->number >= GM_DOMAIN_POOLS ? 1 : 2);
+	else if (gm_likely(alloc->size))
+		alloc_events(change, alloc, segment, tsc);
 	gm_txn_end(&txn);
 	return 0;
 }
@@ -313,7 +329,10 @@ static void free_events(const struct gm_change *change, struct gm_pair_ids ids, 
 		{ GM_ACTION_SEGMENT_FREE, segment->address, segment->size },
 	};
 
-	gm_change_trace(change, segment, tsc, stream, stack, events, 3);
+	bool pool = change->number >= GM_DOMAIN_POOLS, held = segment->flags & GM_SEGMENT_HELD;
+
+	gm_change_trace(change, segment, tsc, stream, stack, events + (held ? 2 : 0),
+			!pool ? 3 : held ? 1 : 2);
 }
 
 int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t tsc,
@@ -339,7 +358,7 @@ int gm_remove_locked(struct gm_change *change, struct gm_pair_ids ids, uint64_t 
 	unlink_pair(change->domain, ids, change->op);
 	/* What else the records say stays until they are used again. */
 	if (gm_unlikely(block->flags & GM_BLOCK_UNTRACED))
-		gm_change_untraced(change, 3);
+		gm_change_untraced(change, change->number >= GM_DOMAIN_POOLS ? 2 : 3);
 	else if (gm_likely(segment->size))
 		free_events(change, ids, tsc, stream, stack);
 	gm_txn_end(&txn);

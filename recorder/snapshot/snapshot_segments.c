@@ -97,7 +97,8 @@ static void put_segments(struct gm_snap *snap, const char *key, bool host)
 
 	gm_jsonw_key_array(snap->w, key);
 	for (size_t i = 0; i < copy->segment_count; i++)
-		if (host == (gm_copy_segment(copy, copy->segments[i])->domain == GM_DOMAIN_HOST))
+		if (gm_copy_segment(copy, copy->segments[i])->domain < GM_DOMAIN_POOLS &&
+		    host == (gm_copy_segment(copy, copy->segments[i])->domain == GM_DOMAIN_HOST))
 			put_segment(snap, copy->segments[i]);
 	gm_jsonw_end(snap->w);
 }

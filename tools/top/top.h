@@ -76,7 +76,7 @@ struct gm_top_process {
 	bool consistent;		/* the last sample is of one moment */
 	uint64_t samples;
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
-	struct gm_top_device devices[GM_DOMAINS];	/* the last is pinned host memory */
+	struct gm_top_device devices[GM_DOMAIN_POOLS];	/* the last is pinned host memory */
 	struct gm_top_rows modules, sites;
 	struct gm_top_stack **stacks;	/* that held something at some sample */
 	size_t stack_count, stack_room;

@@ -69,7 +69,7 @@ void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *pr
 
 	if (process->rank >= 0)
 		snprintf(rank, sizeof(rank), "%d", process->rank);
-	if (d >= GM_DOMAINS) {
+	if (d >= GM_DOMAIN_POOLS) {
 		snprintf(ret, room, "%8lld %4s %6s %s%s%s", (long long)process->pid, rank, "-",
 			 gm_show_clean(process->command), process->command[0] ? ": " : "",
 			 state_of(process));
@@ -114,17 +114,17 @@ void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool 
 
 struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
 {
-	struct gm_top_line *ret = calloc(top->count * GM_DOMAINS + 1, sizeof(*ret));
+	struct gm_top_line *ret = calloc(top->count * GM_DOMAIN_POOLS + 1, sizeof(*ret));
 	size_t count = 0;
 
 	for (size_t i = 0; ret && i < top->count; i++) {
 		size_t before = count;
 
-		for (unsigned int d = 0; d < GM_DOMAINS; d++)
+		for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
 			if (top->list[i]->devices[d].present)
 				ret[count++] = (struct gm_top_line){ top->list[i], d };
 		if (count == before)
-			ret[count++] = (struct gm_top_line){ top->list[i], GM_DOMAINS };
+			ret[count++] = (struct gm_top_line){ top->list[i], GM_DOMAIN_POOLS };
 	}
 	*ret_count = count;
 	return ret;
@@ -243,7 +243,7 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 		const struct gm_top_process *process = top->list[i];
 		json_t *devices = json_array();
 
-		for (unsigned int d = 0; d < GM_DOMAINS; d++)
+		for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
 			if (process->devices[d].present)
 				json_array_append_new(devices,
 						      device_object(&process->devices[d], d));

@@ -382,7 +382,7 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 	process->command[sizeof(process->command) - 1] = '\0';
 	process->rank = header->rank;
 	process->consistent = copy->consistent;
-	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
+	for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++) {
 		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		if (domain)

@@ -255,6 +255,12 @@ static const struct call { const char *call, *what; } calls[] = {
 	{ "gpumem_register_oom_observer(fn, arg)",
 	  "be called when an allocation fails for want of memory" },
 	{ "gpumem_unregister_oom_observer(fn, arg)", "no more" },
+	{ "gpumem_pool_create(name, device)", "a pool of the program's own: its number" },
+	{ "gpumem_pool_allocated(pool, address, size, stream)", "it has handed something out" },
+	{ "gpumem_pool_freed(pool, address)", "it is about to take that back" },
+	{ "gpumem_pool_find(name, device)", "the number of a pool; PyTorch's is \"pytorch\"" },
+	{ "gpumem_pool_memory_stats(pool, stats, max)", "what is known of a pool, by PyTorch's names" },
+	{ "gpumem_pool_reset_peak_memory_stats(pool)", "its peaks begin anew" },
 };
 
 static void put_entry(FILE *out, const char *head)

@@ -85,7 +85,7 @@ START_TEST(small_blocks_leave_no_events)
 					 block->requested < MINIMUM);
 			small += block->flags;
 		}
-		for (unsigned int d = 0; d < GM_DOMAINS; d++)
+		for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
 			unwritten += gm_copy_domain(&copy, d)->counts.small;
 		/* 2 events an allocation, 3 a free. */
 		ck_assert_uint_eq((unwritten - 2 * small) % 5, 0);
@@ -146,7 +146,7 @@ START_TEST(actions_left_out)
 	copy_of(&copy);
 	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_SEGMENT_ALLOC), 0);
 	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_SEGMENT_FREE), 0);
-	for (unsigned int d = 0; d < GM_DOMAINS; d++)
+	for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
 		unwritten += gm_copy_domain(&copy, d)->counts.left_out;
 	ck_assert_uint_eq(unwritten, 2000);
 	ck_assert_uint_eq(count_actions(&copy, GM_ACTION_ALLOC) +

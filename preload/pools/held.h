@@ -1,0 +1,48 @@
+/*
+ * held.h - the pieces of memory that a pool holds, by address: which of them a block lies in, and how
+ * many live blocks each has.
+ *
+ * A sorted list in memory of its own (mmap, grows): pools hold tens to thousands of pieces, and new ones
+ * come mostly behind the others. Thread context: the caller's lock. Signal context: none.
+ */
+#ifndef GM_PRELOAD_POOLS_HELD_H
+#define GM_PRELOAD_POOLS_HELD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gm_held_piece {
+	uint64_t address, end;
+	uint32_t block;			/* its record */
+	uint32_t context;		/* that it dies with; 0: outlives contexts */
+	uint8_t kind;			/* enum gm_kind */
+	uint64_t live;			/* blocks handed out that lie in it, wholly or in part */
+};
+
+struct gm_held_list { struct gm_held_piece *at; size_t count, bytes; };
+
+/* The first piece that ends after @address: its index, @list->count when there is none. */
+static inline size_t gm_held_from(const struct gm_held_list *list, uint64_t address)
+{
+	size_t low = 0, high = list->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (list->at[middle].end > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* Insert @piece at @index, where it belongs. 0 or -ENOMEM. */
+int gm_held_insert(struct gm_held_list *list, size_t index, const struct gm_held_piece *piece);
+void gm_held_remove(struct gm_held_list *list, size_t index);
+
+/* A block of [@address, @end) comes to live (+1) or goes (-1). */
+void gm_held_count(struct gm_held_list *list, uint64_t address, uint64_t end, int by);
+
+#endif
