@@ -128,80 +128,78 @@ static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t
 	};
 }
 
-/* Which life begins and which ends with each row: index + 1, 0 none. */
-static int index_lives(const struct gm_lives *lives, int device, uint32_t **ret_born,
-		       uint32_t **ret_died, uint32_t **ret_requested)
-{
-	uint32_t *born = calloc(lives->row_count + 1, sizeof(*born));
-	uint32_t *died = calloc(lives->row_count + 1, sizeof(*died));
-	uint32_t *requested = calloc(lives->row_count + 1, sizeof(*requested));
-	struct gm_table live = { NULL, 0, 0 };
-	int r = born && died && requested ? 0 : -ENOMEM;
+/* Which life begins with a row, ends with it, and is asked to: index + 1, 0 none. */
+struct turn { uint32_t born, died, requested; };
 
-	for (size_t i = 0; !r && i < lives->count; i++) {
+/* The turns of all rows; free() them. NULL: out of memory. */
+static struct turn *find_turns(const struct gm_lives *lives, int device)
+{
+	struct turn *turns = calloc(lives->row_count + 1, sizeof(*turns));
+	struct gm_table live = { NULL, 0, 0 };
+	int r = 0;
+
+	for (size_t i = 0; turns && !r && i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
 		if (life->device != device || !strcmp(life->kind, "ipc") || life->size <= 0)
 			continue;
 		if (life->born != GM_LIFE_BEFORE)
-			born[life->born] = (uint32_t)i + 1;
+			turns[life->born].born = (uint32_t)i + 1;
 		else
 			r = gm_table_put(&live, life->address, 1, i + 1);
 		if (life->died < lives->row_count)
-			died[life->died] = (uint32_t)i + 1;
+			turns[life->died].died = (uint32_t)i + 1;
 	}
 	/* A free that was asked for is of the life that is at its address then. */
-	for (size_t row = 0; !r && row < lives->row_count; row++) {
+	for (size_t row = 0; turns && !r && row < lives->row_count; row++) {
 		const struct gm_row *at = &lives->rows[row];
 
 		if (at->device != device)
 			continue;
-		if (died[row])
-			gm_table_take(&live, lives->list[died[row] - 1].address, 1);
-		if (born[row])
-			r = gm_table_put(&live, at->address, 1, born[row]);
+		if (turns[row].died)
+			gm_table_take(&live, lives->list[turns[row].died - 1].address, 1);
+		if (turns[row].born)
+			r = gm_table_put(&live, at->address, 1, turns[row].born);
 		if (!strcmp(at->action, "free_requested"))
-			requested[row] = (uint32_t)gm_table_get(&live, at->address, 1);
+			turns[row].requested = (uint32_t)gm_table_get(&live, at->address, 1);
 	}
 	gm_table_free(&live);
-	*ret_born = born;
-	*ret_died = died;
-	*ret_requested = requested;
-	return r;
+	if (!r)
+		return turns;
+	free(turns);
+	return NULL;
 }
 
 static int build(struct gm_history *history, const struct gm_lives *lives)
 {
-	uint32_t *born, *died, *requested;
 	struct gm_trace *trace = &history->trace;
-	int r = index_lives(lives, history->device, &born, &died, &requested);
+	struct turn *turns = find_turns(lives, history->device);
 
-	trace->lines = r ? NULL
-			 : calloc(lives->count + 2 * lives->row_count + 1, sizeof(*trace->lines));
+	trace->lines = calloc(lives->count + 2 * lives->row_count + 1, sizeof(*trace->lines));
 	trace->ids = lives->count + (uint64_t)history->tries;
-	if (!r && !trace->lines)
-		r = -ENOMEM;
-	for (size_t i = 0; !r && i < lives->count; i++) {
+	if (!turns || !trace->lines) {
+		free(turns);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
 		if (life->born == GM_LIFE_BEFORE && life->device == history->device &&
 		    strcmp(life->kind, "ipc") && life->size > 0)
 			add_birth(trace, life, 0, i);
 	}
-	for (size_t row = 0; !r && row < lives->row_count; row++) {
-		if (died[row])
-			add_end(trace, &lives->list[died[row] - 1], (uint32_t)row + 1,
-				died[row] - 1);
-		if (born[row])
-			add_birth(trace, &lives->list[born[row] - 1], (uint32_t)row + 1,
-				  born[row] - 1);
+	for (size_t row = 0; row < lives->row_count; row++) {
+		const struct turn *turn = &turns[row];
+
+		if (turn->died)
+			add_end(trace, &lives->list[turn->died - 1], (uint32_t)row + 1, turn->died - 1);
+		if (turn->born)
+			add_birth(trace, &lives->list[turn->born - 1], (uint32_t)row + 1, turn->born - 1);
 		else if (lives->rows[row].device == history->device)
-			add_row(trace, &lives->rows[row], (uint32_t)row, requested[row]);
+			add_row(trace, &lives->rows[row], (uint32_t)row, turn->requested);
 	}
-	free(born);
-	free(died);
-	free(requested);
-	return r;
+	free(turns);
+	return 0;
 }
 
 int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device)

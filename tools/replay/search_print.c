@@ -226,23 +226,17 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 
 	for (size_t i = 0; i < search->count; i++)
 		json_array_append_new(tried, object_of(&search->tried[i]));
-	all = json_pack("{ss sI sI sI so}", "input", gm_show_clean(word), "allocations",
-			(json_int_t)search->tried[0].run.allocations, "peak_live_bytes",
-			(json_int_t)search->tried[0].run.peak_live_bytes, "dropped_events",
-			(json_int_t)history->dropped, "tried", tried);
-	json_object_set_new(all, "device",
-			    history->devices ? json_integer(history->device) : json_null());
-	json_object_set_new(all, "limit_bytes", search->limit == GM_HEAP_UNLIMITED ? json_null() :
-			    json_integer((json_int_t)search->limit));
-	json_object_set_new(all, "recorded_reserved_peak_bytes", history->reserved_peak ?
-			    json_integer(history->reserved_peak) : json_null());
-	json_object_set_new(all, "fits", json_boolean(search->fits));
-	json_object_set_new(all, "needed_live_bytes", search->fits ? json_null() :
-			    json_integer((json_int_t)search->unlimited.peak_live_bytes));
-	json_object_set_new(all, "needed_reserved_bytes", search->fits ? json_null() :
-			    json_integer((json_int_t)search->unlimited.peak_used_bytes));
-	json_object_set_new(all, "recommended",
-			    search->best ? object_of(&search->tried[search->best]) : json_null());
+	all = json_pack("{ss sI sI sI so so so so sb so so so}", "input", gm_show_clean(word),
+			"allocations", (json_int_t)search->tried[0].run.allocations,
+			"peak_live_bytes", (json_int_t)search->tried[0].run.peak_live_bytes,
+			"dropped_events", (json_int_t)history->dropped, "tried", tried,
+			"device", gm_show_number(history->devices, history->device),
+			"limit_bytes", gm_show_number(search->limit != GM_HEAP_UNLIMITED, (int64_t)search->limit),
+			"recorded_reserved_peak_bytes", gm_show_number(history->reserved_peak, history->reserved_peak),
+			"fits", search->fits,
+			"needed_live_bytes", gm_show_number(!search->fits, (int64_t)search->unlimited.peak_live_bytes),
+			"needed_reserved_bytes", gm_show_number(!search->fits, (int64_t)search->unlimited.peak_used_bytes),
+			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }
 

@@ -37,6 +37,12 @@ const char *gm_show_clean(const char *text);
 /* The same of a path, whole. Static memory. */
 const char *gm_show_path(const char *path);
 
+/* @number, or null where it is not known. */
+static inline json_t *gm_show_number(bool known, int64_t number)
+{
+	return known ? json_integer(number) : json_null();
+}
+
 /* The code of what has so many bytes, three at most. */
 static inline unsigned int gm_show_code(const char *at, size_t bytes)
 {

@@ -182,7 +182,7 @@ static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 		"bytes_per_s", device->bytes_rate);
 	char uuid[40];
 
-	json_object_set_new(object, "device", d == GM_DOMAIN_HOST ? json_null() : json_integer(d));
+	json_object_set_new(object, "device", gm_show_number(d != GM_DOMAIN_HOST, d));
 	if (d == GM_DOMAIN_HOST)
 		return object;
 	for (unsigned int i = 0, at = 0; i < 16; i++)
@@ -192,8 +192,7 @@ static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 	json_object_set_new(object, "uuid", json_string(uuid));
 	json_object_set_new(object, "name", json_string(gm_show_clean(device->name)));
 	json_object_set_new(object, "total_bytes", json_integer(device->total));
-	json_object_set_new(object, "free_bytes",
-			    device->free < 0 ? json_null() : json_integer(device->free));
+	json_object_set_new(object, "free_bytes", gm_show_number(device->free >= 0, device->free));
 	return object;
 }
 
@@ -252,8 +251,7 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 				states[process->state], "consistent", (int)process->consistent,
 				"devices", devices, "modules", rows_list(&process->modules),
 				"sites", rows_list(&process->sites));
-		json_object_set_new(all, "rank",
-				    process->rank < 0 ? json_null() : json_integer(process->rank));
+		json_object_set_new(all, "rank", gm_show_number(process->rank >= 0, process->rank));
 		json_array_append_new(processes, all);
 	}
 	clock_gettime(CLOCK_REALTIME, &now);

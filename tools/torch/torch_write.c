@@ -76,8 +76,7 @@ static void put_blocks(struct writing *w, const struct gm_snapshot_segment *segm
 {
 	uint64_t shift = at - segment->address, end = at + (uint64_t)segment->total_size;
 
-	gm_writer_string(w->writer, "blocks");
-	gm_writer_begin(w->writer, GM_WRITER_LIST);
+	gm_writer_put_begin(w->writer, "blocks", GM_WRITER_LIST);
 	for (size_t i = 0; i < segment->block_count; i++) {
 		const struct gm_snapshot_block *block = &segment->blocks[i];
 		uint64_t address = block->address + shift, size = (uint64_t)block->size;
@@ -111,8 +110,7 @@ static void put_segment(struct writing *w, const struct gm_snapshot_segment *seg
 	gm_writer_put_int(to, "requested_size", segment->requested_size);
 	gm_writer_put_int(to, "stream", segment->stream);
 	gm_writer_put_string(to, "segment_type", strcmp(segment->type, "small") ? "large" : "small");
-	gm_writer_string(to, "segment_pool_id");
-	gm_writer_begin(to, GM_WRITER_TUPLE);
+	gm_writer_put_begin(to, "segment_pool_id", GM_WRITER_TUPLE);
 	gm_writer_int(to, segment->pool[0]);
 	gm_writer_int(to, segment->pool[1]);
 	gm_writer_end(to);
@@ -173,8 +171,7 @@ static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 			places[count++] = (struct place){ &w->snapshot->segments[i],
 							  fit->segment_address[i] };
 	qsort(places, count, sizeof(*places), by_place);
-	gm_writer_string(w->writer, "segments");
-	gm_writer_begin(w->writer, GM_WRITER_LIST);
+	gm_writer_put_begin(w->writer, "segments", GM_WRITER_LIST);
 	for (i = 0; i < count; i++)
 		put_segment(w, places[i].segment, places[i].address);
 	gm_writer_end(w->writer);
@@ -184,8 +181,7 @@ static int put_segments(struct writing *w, const struct gm_torch_fit *fit)
 
 static void put_traces(struct writing *w, const struct gm_torch_fit *fit)
 {
-	gm_writer_string(w->writer, "device_traces");
-	gm_writer_begin(w->writer, GM_WRITER_LIST);
+	gm_writer_put_begin(w->writer, "device_traces", GM_WRITER_LIST);
 	for (size_t d = 0; d < fit->device_count; d++) {
 		gm_writer_begin(w->writer, GM_WRITER_LIST);
 		for (size_t i = 0; i < w->snapshot->row_count; i++)
@@ -201,8 +197,7 @@ static void put_settings(struct writing *w)
 	const json_t *settings = gm_json_object(w->snapshot->root, "allocator_settings"), *value;
 	const char *name;
 
-	gm_writer_string(w->writer, "allocator_settings");
-	gm_writer_begin(w->writer, GM_WRITER_DICT);
+	gm_writer_put_begin(w->writer, "allocator_settings", GM_WRITER_DICT);
 	json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
 		if (!strcmp(name, "gpumem"))		/* ours; PyTorch's members are all scalars or plain */
 			continue;
@@ -217,8 +212,7 @@ static void put_annotations(struct writing *w)
 	const json_t *one;
 	size_t i;
 
-	gm_writer_string(w->writer, "external_annotations");
-	gm_writer_begin(w->writer, GM_WRITER_LIST);
+	gm_writer_put_begin(w->writer, "external_annotations", GM_WRITER_LIST);
 	json_array_foreach(gm_json_list(w->snapshot->root, "annotations"), i, one) {
 		const char *stage = gm_json_text(one, "stage");
 

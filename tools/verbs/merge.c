@@ -345,8 +345,7 @@ static json_t *rank_object(const struct rank *rank)
 		"blocks", (json_int_t)rank->blocks, "ooms", (json_int_t)rank->ooms,
 		"history_peak_bytes", (json_int_t)rank->shown_peak);
 
-	json_object_set_new(object, "rank",
-			    rank->rank < 0 ? json_null() : json_integer((json_int_t)rank->rank));
+	json_object_set_new(object, "rank", gm_show_number(rank->rank >= 0, rank->rank));
 	return object;
 }
 

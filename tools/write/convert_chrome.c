@@ -64,12 +64,6 @@ static void begin_event(struct chrome *c, const char *phase, const char *name, i
 	gm_writer_put_int(c->writer, "ts", gm_wrap_subtract(time_us, c->origin_us));
 }
 
-static void begin_args(struct chrome *c)
-{
-	gm_writer_string(c->writer, "args");
-	gm_writer_begin(c->writer, GM_WRITER_DICT);
-}
-
 static void end_args_and_event(struct chrome *c)
 {
 	gm_writer_end(c->writer);
@@ -85,7 +79,7 @@ static void put_name(struct chrome *c, int64_t device, const int64_t *track, con
 	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
 	if (track)
 		gm_writer_put_int(c->writer, "tid", *track);
-	begin_args(c);
+	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "name", name);
 	end_args_and_event(c);
 }
@@ -95,7 +89,7 @@ static void put_live(struct chrome *c, int device, int64_t time_us)
 	const struct counters *of = &c->devices[device + 1];
 
 	begin_event(c, "C", "live bytes", device, time_us);
-	begin_args(c);
+	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	for (unsigned int k = 0; k < KINDS; k++)
 		if (of->seen[k])
 			gm_writer_put_int(c->writer, c->kinds[k], of->live[k]);
@@ -105,7 +99,7 @@ static void put_live(struct chrome *c, int device, int64_t time_us)
 static void put_reserved(struct chrome *c, int device, int64_t time_us)
 {
 	begin_event(c, "C", "reserved bytes", device, time_us);
-	begin_args(c);
+	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	gm_writer_put_int(c->writer, "reserved", c->devices[device + 1].reserved);
 	end_args_and_event(c);
 }
@@ -158,7 +152,7 @@ static void put_oom(struct chrome *c, const struct gm_row *row)
 	begin_event(c, "i", "out of memory", row->device, row->time_us);
 	gm_writer_put_string(c->writer, "s", "p");
 	gm_writer_put_int(c->writer, "tid", row->thread);
-	begin_args(c);
+	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	gm_writer_put_int(c->writer, "requested", row->size);
 	gm_writer_put_int(c->writer, "free", (int64_t)row->address);
 	end_args_and_event(c);
@@ -319,8 +313,7 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 	start(c, snapshot);
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
-	gm_writer_string(c->writer, "traceEvents");
-	gm_writer_begin(c->writer, GM_WRITER_LIST);
+	gm_writer_put_begin(c->writer, "traceEvents", GM_WRITER_LIST);
 	for (int d = GM_ROW_HOST; d < DEVICES; d++)
 		if (c->devices[d + 1].any) {
 			snprintf(name, sizeof(name), d == GM_ROW_HOST ? "pinned host memory" : "device %d", d);

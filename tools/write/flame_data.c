@@ -204,10 +204,8 @@ static void put_frames(struct gm_writer *w, const struct gm_flame *flames, size_
 			while (flames[p].weights[s] && count--)
 				numbers[flames[p].alike[ids[count]]] = 1;
 		}
-	gm_writer_string(w, "shared");
-	gm_writer_begin(w, GM_WRITER_DICT);
-	gm_writer_string(w, "frames");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "shared", GM_WRITER_DICT);
+	gm_writer_put_begin(w, "frames", GM_WRITER_LIST);
 	for (size_t i = 0; i <= stacks->frame_count; i++) {
 		if (!numbers[i])
 			continue;
@@ -245,14 +243,12 @@ static void put_profile(struct gm_writer *w, const struct gm_flame *flame, const
 	gm_writer_put_string(w, "unit", flame->weigh == GM_WEIGH_COUNT ? "none" : "bytes");
 	gm_writer_put_int(w, "startValue", 0);
 	gm_writer_put_int(w, "endValue", flame->total);
-	gm_writer_string(w, "samples");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "samples", GM_WRITER_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
 			put_sample(w, flame, s, numbers);
 	gm_writer_end(w);
-	gm_writer_string(w, "weights");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "weights", GM_WRITER_LIST);
 	for (size_t s = 0; s < flame->count; s++)
 		if (flame->weights[s])
 			gm_writer_int(w, flame->weights[s]);
@@ -275,8 +271,7 @@ int gm_flame_speedscope(FILE *out, const struct gm_flame *flames, size_t count, 
 	gm_writer_put_string(w, "name", title);
 	gm_writer_put_int(w, "activeProfileIndex", 0);
 	put_frames(w, flames, count, numbers);
-	gm_writer_string(w, "profiles");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "profiles", GM_WRITER_LIST);
 	for (size_t i = 0; i < count; i++)
 		put_profile(w, &flames[i], numbers);
 	gm_writer_end(w);

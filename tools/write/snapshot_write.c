@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-
 /* ---- segments --------------------------------------------------------------------------------- */
 
 static void put_block(struct gm_writer *w, const struct gm_snapshot_block *block)
@@ -44,8 +43,7 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 	gm_writer_put_int(w, "requested_size", segment->requested_size);
 	gm_writer_put_int(w, "stream", segment->stream);
 	gm_writer_put_string(w, "segment_type", segment->type);
-	gm_writer_string(w, "segment_pool_id");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "segment_pool_id", GM_WRITER_LIST);
 	gm_writer_int(w, segment->pool[0]);
 	gm_writer_int(w, segment->pool[1]);
 	gm_writer_end(w);
@@ -60,8 +58,7 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 		gm_writer_put_bool(w, "registered", true);
 	if (segment->unmapped)
 		gm_writer_put_bool(w, "unmapped", true);
-	gm_writer_string(w, "blocks");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "blocks", GM_WRITER_LIST);
 	for (size_t i = 0; i < segment->block_count; i++)
 		put_block(w, &segment->blocks[i]);
 	gm_writer_end(w);
@@ -71,8 +68,7 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot, const char *name,
 			 bool host)
 {
-	gm_writer_string(w, name);
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, name, GM_WRITER_LIST);
 	for (size_t i = 0; i < snapshot->segment_count; i++)
 		if (host == (snapshot->segments[i].device == GM_ROW_HOST))
 			put_segment(w, &snapshot->segments[i]);
@@ -84,27 +80,18 @@ static void put_segments(struct gm_writer *w, const struct gm_snapshot *snapshot
 /* The rows of one trace: @count of @places in the snapshot's. */
 struct trace { const struct gm_row *rows; const size_t *places; size_t count; int64_t dropped; };
 
-/* Where the i-th row has the member at @offset. */
-static const void *member_of(const struct trace *trace, size_t i, size_t offset)
+/* What the rows have at @offset: numbers, or texts. */
+static void put_column(struct gm_writer *w, const struct trace *trace, const char *name, size_t offset, bool text)
 {
-	return (const char *)&trace->rows[trace->places[i]] + offset;
-}
+	gm_writer_put_begin(w, name, GM_WRITER_LIST);
+	for (size_t i = 0; i < trace->count; i++) {
+		const void *at = (const char *)&trace->rows[trace->places[i]] + offset;
 
-static void put_numbers(struct gm_writer *w, const struct trace *trace, const char *name, size_t offset)
-{
-	gm_writer_string(w, name);
-	gm_writer_begin(w, GM_WRITER_LIST);
-	for (size_t i = 0; i < trace->count; i++)
-		gm_writer_int(w, *(const int64_t *)member_of(trace, i, offset));
-	gm_writer_end(w);
-}
-
-static void put_texts(struct gm_writer *w, const struct trace *trace, const char *name, size_t offset)
-{
-	gm_writer_string(w, name);
-	gm_writer_begin(w, GM_WRITER_LIST);
-	for (size_t i = 0; i < trace->count; i++)
-		gm_writer_string(w, *(const char *const *)member_of(trace, i, offset));
+		if (text)
+			gm_writer_string(w, *(const char *const *)at);
+		else
+			gm_writer_int(w, *(const int64_t *)at);
+	}
 	gm_writer_end(w);
 }
 
@@ -112,15 +99,15 @@ static void put_trace(struct gm_writer *w, const struct trace *trace)
 {
 	gm_writer_begin(w, GM_WRITER_DICT);
 	gm_writer_put_int(w, "dropped", trace->dropped);
-	put_texts(w, trace, "action", offsetof(struct gm_row, action));
-	put_numbers(w, trace, "addr", offsetof(struct gm_row, address));
-	put_numbers(w, trace, "size", offsetof(struct gm_row, size));
-	put_numbers(w, trace, "stream", offsetof(struct gm_row, stream));
-	put_numbers(w, trace, "time_us", offsetof(struct gm_row, time_us));
-	put_numbers(w, trace, "stack", offsetof(struct gm_row, stack));
-	put_numbers(w, trace, "thread", offsetof(struct gm_row, thread));
-	put_texts(w, trace, "kind", offsetof(struct gm_row, kind));
-	put_numbers(w, trace, "module", offsetof(struct gm_row, module));
+	put_column(w, trace, "action", offsetof(struct gm_row, action), true);
+	put_column(w, trace, "addr", offsetof(struct gm_row, address), false);
+	put_column(w, trace, "size", offsetof(struct gm_row, size), false);
+	put_column(w, trace, "stream", offsetof(struct gm_row, stream), false);
+	put_column(w, trace, "time_us", offsetof(struct gm_row, time_us), false);
+	put_column(w, trace, "stack", offsetof(struct gm_row, stack), false);
+	put_column(w, trace, "thread", offsetof(struct gm_row, thread), false);
+	put_column(w, trace, "kind", offsetof(struct gm_row, kind), true);
+	put_column(w, trace, "module", offsetof(struct gm_row, module), false);
 	gm_writer_end(w);
 }
 
@@ -147,8 +134,7 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 	for (size_t i = 0; !r && i < snapshot->row_count; i++)
 		places[starts[trace_of(snapshot, &snapshot->rows[i]) + 1]++] = i;
 	if (!r) {
-		gm_writer_string(w, "device_traces");
-		gm_writer_begin(w, GM_WRITER_LIST);
+		gm_writer_put_begin(w, "device_traces", GM_WRITER_LIST);
 		for (size_t d = 0; d < snapshot->trace_count; d++)
 			put_trace(w, &(struct trace){ snapshot->rows, places + starts[d + 1],
 						      starts[d + 2] - starts[d + 1], snapshot->dropped[d] });
@@ -165,8 +151,7 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 
 static void put_stacks(struct gm_writer *w, const struct gm_snapshot *snapshot)
 {
-	gm_writer_string(w, "stacks");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "stacks", GM_WRITER_LIST);
 	for (size_t s = 0; s < snapshot->stack_count; s++) {
 		gm_writer_begin(w, GM_WRITER_LIST);
 		for (size_t i = snapshot->starts[s]; i < snapshot->starts[s + 1]; i++)
@@ -178,8 +163,7 @@ static void put_stacks(struct gm_writer *w, const struct gm_snapshot *snapshot)
 
 static void put_frames(struct gm_writer *w, const struct gm_snapshot *snapshot)
 {
-	gm_writer_string(w, "frames");
-	gm_writer_begin(w, GM_WRITER_LIST);
+	gm_writer_put_begin(w, "frames", GM_WRITER_LIST);
 	for (size_t i = 0; i < snapshot->frame_count; i++) {
 		const struct gm_snapshot_frame *frame = &snapshot->frames[i];
 

@@ -446,6 +446,12 @@ void gm_writer_string(struct gm_writer *w, const char *text)
 
 /* ---- members ---------------------------------------------------------------------------------- */
 
+void gm_writer_put_begin(struct gm_writer *w, const char *name, enum gm_writer_type type)
+{
+	gm_writer_string(w, name);
+	gm_writer_begin(w, type);
+}
+
 void gm_writer_put_string(struct gm_writer *w, const char *name, const char *text)
 {
 	gm_writer_string(w, name);

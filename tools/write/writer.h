@@ -74,7 +74,8 @@ void gm_writer_real(struct gm_writer *writer, double real);
 void gm_writer_text(struct gm_writer *writer, const char *text, size_t bytes);
 void gm_writer_string(struct gm_writer *writer, const char *text);	/* the same, up to its NUL */
 
-/* The name and the value of a member. */
+/* The name and the value of a member; of the first, its beginning. */
+void gm_writer_put_begin(struct gm_writer *writer, const char *name, enum gm_writer_type type);
 void gm_writer_put_string(struct gm_writer *writer, const char *name, const char *text);
 void gm_writer_put_int(struct gm_writer *writer, const char *name, int64_t integer);
 void gm_writer_put_bool(struct gm_writer *writer, const char *name, bool truth);
