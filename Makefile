@@ -106,7 +106,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
-	lint install uninstall clean gpu-check cuda-found always
+	lint install uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -118,6 +118,8 @@ help:
 	@echo 'make check      set up, build, run every test'
 	@echo 'make check-fast what takes a moment each of that, without sanitizers: three minutes on two cores'
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
+	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm'
+	@echo 'make check-more what takes other tools: check-packages installs each package into an empty root, and uses it there'
 	@echo 'make check-abi bench fuzz lint install uninstall gpu-check clean'
 
 cuda-found:
@@ -170,6 +172,13 @@ aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
+# What takes minutes, or tools that the check does without. .ci/run calls it after the check, as time allows.
+check-more:
+	$(Q)scripts/setup.sh more
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages
+check-packages: dist tests
+	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/packages/test_packages.py
+
 check-asan check-ubsan check-tsan:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) SAN=$(SAN_OF_$@) sanitizer-tests
 	$(Q)$(PYTHON) test/run.py --build build/$(SAN_OF_$@) test/preload/test_sanitized.py \
@@ -217,7 +226,7 @@ $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC))
 $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
-		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
+		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
@@ -496,5 +505,36 @@ uninstall:
 		$(DESTDIR)$(SHARE)/bash-completion/completions/gpumem $(DESTDIR)$(SHARE)/gpumem/preload.sh
 	rm -rf $(DESTDIR)$(DOCDIR)
 	-rmdir $(DESTDIR)$(SHARE)/gpumem $(DESTDIR)$(LIBDIR)/.debug $(DESTDIR)$(PREFIX)/bin/.debug 2>/dev/null
+
+# ---- packages ----------------------------------------------------------------------------------
+# build/dist: a tarball with an installer, and what Debian's, Red Hat's and Python's package managers install. All are
+# made of the files that `make install` writes; tools that are not here are named.
+DIST    := $(BUILD)/dist
+MACHINE ?= $(shell uname -m)
+TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
+DEBARCH := $(if $(filter aarch64,$(MACHINE)),arm64,amd64)
+dist: dist-tar dist-deb dist-rpm
+	$(Q)ls -l $(DIST) | awk 'NF > 8 { print "  " $$5, $$9 }'
+dist-tar: all
+	$(call say,DIST,$(DIST)/$(TARBALL).tar.gz)
+	$(Q)rm -rf $(DIST)/tar && mkdir -p $(DIST)/tar/$(TARBALL)
+	$(Q)$(MAKE) -s install DESTDIR=$(CURDIR)/$(DIST)/tar/$(TARBALL) PREFIX= PC_PREFIX='$$$${pcfiledir}/../..'
+	$(Q)install -m 755 packaging/install.sh $(DIST)/tar/$(TARBALL)/install.sh
+	$(Q)cd $(DIST)/tar && tar --owner=0 --group=0 --sort=name -czf ../$(TARBALL).tar.gz $(TARBALL) && cd .. && rm -rf tar
+dist-deb: all
+	$(call say,DIST,$(DIST)/gpumem_$(VERSION)-1_$(DEBARCH).deb)
+	$(Q)command -v dh >/dev/null || { echo 'make dist-deb: debhelper is missing (Debian: debhelper)' >&2; exit 1; }
+	$(Q)rm -rf $(DIST)/deb && mkdir -p $(DIST)/deb/gpumem && cp -r packaging/debian $(DIST)/deb/gpumem/debian
+	$(Q)printf 'gpumem (%s-1) unstable; urgency=medium\n\n  * The changes are in CHANGELOG.md.\n\n -- %s  %s\n' '$(VERSION)' \
+		"$$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$$(date -R -r CHANGELOG.md)" >$(DIST)/deb/gpumem/debian/changelog
+	$(Q)cd $(DIST)/deb/gpumem && GPUMEM_SOURCE=$(CURDIR) dpkg-buildpackage -b -us -uc -nc -d -a$(DEBARCH) >../log 2>&1 || { tail -n 20 ../log >&2; exit 1; }
+	$(Q)mv $(DIST)/deb/*.deb $(DIST)/ && rm -rf $(DIST)/deb
+dist-rpm: all
+	$(call say,DIST,$(DIST)/gpumem-$(VERSION)-1.$(MACHINE).rpm)
+	$(Q)command -v rpmbuild >/dev/null || { echo 'make dist-rpm: rpmbuild is missing (Debian: rpm)' >&2; exit 1; }
+	$(Q)rm -rf $(DIST)/rpm && mkdir -p $(DIST)/rpm
+	$(Q)rpmbuild -bb --nodeps --quiet --target $(MACHINE) -D '_topdir $(CURDIR)/$(DIST)/rpm' -D 'gpumem_source $(CURDIR)' -D 'gpumem_version $(VERSION)' \
+		-D '_libdir %{_prefix}/lib64' packaging/gpumem.spec >$(DIST)/rpm/log 2>&1 || { tail -n 20 $(DIST)/rpm/log >&2; exit 1; }
+	$(Q)mv $(DIST)/rpm/RPMS/*/*.rpm $(DIST)/ && rm -rf $(DIST)/rpm
 
 -include $(shell test -d $(BUILD)/obj && find $(sort $(PLAIN)/obj $(BUILD)/obj) $(wildcard $(BUILD)/test) -name '*.d')

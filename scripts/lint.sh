@@ -6,7 +6,7 @@ status=0
 have() { command -v "$1" >/dev/null 2>&1 || { echo "lint: no $1 here: left out"; return 1; }; }
 
 if have shellcheck; then
-	shellcheck -S warning scripts/*.sh .ci/run test/*/*.sh || status=1
+	shellcheck -S warning scripts/*.sh packaging/*.sh .ci/run test/*/*.sh || status=1
 fi
 if have cppcheck; then
 	cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability \

@@ -7,7 +7,7 @@
 # container, or have each say so. So it is tried on one program first.
 library=${GPUMEM_LIBRARY:-}
 here=$(dirname "$0")
-for place in "$here" "$here/../../lib" "$here/../../lib64"; do
+for place in "$here" "$here/../../lib" "$here/../../lib64" "$here"/../../lib/*-linux-gnu; do
 	[ -n "$library" ] || [ ! -r "$place/libgpumem.so" ] || library=$place/libgpumem.so
 done
 said=$(LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD} sh -c : 2>&1)

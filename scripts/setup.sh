@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Set up this machine: install the Debian packages that are missing, and find the CUDA toolkit.
 #
-# usage: scripts/setup.sh [--list] [demo|check]
+# usage: scripts/setup.sh [--list] [demo|check|more]
 #
 # demo installs what it takes to build the library and the command and to run `make demo`; check, which is
-# the default, also what the tests need. --list prints those packages, missing or not, and installs nothing.
+# the default, also what the tests need, and more what `make check-more` needs beside them. --list prints those packages, missing or not, and installs nothing.
 # It can be run again at any time, and says in one line what it cannot do.
 set -euo pipefail
 
@@ -21,10 +21,13 @@ demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
 	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
+# Packages: how they are made, and judged; containers.
+more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml python3-venv)
 case $purpose in
 demo) packages=("${demo_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
-*) fail "usage: scripts/setup.sh [--list] [demo|check]" ;;
+more) packages=("${more_packages[@]}") ;;
+*) fail "usage: scripts/setup.sh [--list] [demo|check|more]" ;;
 esac
 if [ -n "$list" ]; then
 	printf '%s\n' "${packages[@]}"
@@ -51,6 +54,14 @@ declare -A there=(
 	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'
 	[procps]='command -v ps'
+	[debhelper]='command -v dh'
+	[lintian]='command -v lintian'
+	[rpm]='command -v rpmbuild'
+	[rpmlint]='command -v rpmlint'
+	[buildah]='command -v buildah'
+	[kubernetes-client]='command -v kubectl'
+	[python3-yaml]='/usr/bin/python3 -c "import yaml"'
+	[python3-venv]='/usr/bin/python3 -c "import ensurepip"'
 	[man-db]='command -v man && command -v groff'
 )
 

@@ -38,11 +38,12 @@ def asked(purpose, apt="exit 1", user="0"):
             return [word for word in re.sub(r"^update$", "", text.read(), flags=re.M).split() if not word.startswith("-")], done
 
 
-demo, everything = listed("demo"), listed("check")
+demo, everything, more = listed("demo"), listed("check"), listed("more")
+check("what the tests need, make check-more needs", set(everything) < set(more), set(everything) - set(more))
 check("what the demo needs, the tests need", set(demo) < set(everything), set(demo) - set(everything))
 check("the demo needs neither clang nor Java nor a library of tests",
       not set(demo) & {"clang", "lld", "openjdk-17-jdk-headless", "check", "libc6-dev-arm64-cross"}, demo)
-for purpose, packages in (("demo", demo), ("check", everything)):
+for purpose, packages in (("demo", demo), ("check", everything), ("more", more)):
     words, done = asked(purpose, apt="true")
     check("%s: what is missing is installed, and nothing else" % purpose, words and words[0] == "install" and
           BY_PROGRAM <= set(words[1:]) <= set(packages), words)
@@ -55,6 +56,6 @@ check("another purpose is refused with the usage", not words and done.returncode
 
 with open("Makefile", encoding="utf-8") as text:
     MAKEFILE = text.read()
-for target in ("demo", "check"):
-    check("make %s sets up for %s" % (target, target), re.search(r"^%s:\n\t\$\(Q\)scripts/setup\.sh %s$" % (target, target), MAKEFILE, re.M))
+for target, purpose in (("demo", "demo"), ("check", "check"), ("check-more", "more")):
+    check("make %s sets up for %s" % (target, purpose), re.search(r"^%s:\n\t\$\(Q\)scripts/setup\.sh %s$" % (target, purpose), MAKEFILE, re.M))
 finish()
