@@ -1,8 +1,6 @@
 /*
  * budget.h - how much of the host's memory the journal may take.
- *
- * Thread context: the one thread in gm_recorder_start; gm_budget_cgroup_left by any one thread.
- * Signal context: none.
+ * Any one thread.
  */
 #ifndef GM_RECORDER_BUDGET_H
 #define GM_RECORDER_BUDGET_H

@@ -123,24 +123,34 @@ int gm_file_open(int dirfd, const char *path, int flags, mode_t mode)
 	return fd;
 }
 
+ssize_t gm_file_get(int fd, void *buf, size_t bytes, uint64_t at)
+{
+	size_t have = 0;
+	ssize_t n;
+
+	while (have < bytes) {
+		n = pread(fd, (char *)buf + have, bytes - have, (off_t)(at + have));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			break;
+		have += (size_t)n;
+	}
+	return (ssize_t)have;
+}
+
 ssize_t gm_file_read(const char *path, char *buf, size_t size)
 {
 	int fd = gm_file_open(AT_FDCWD, path, O_RDONLY | O_NOCTTY, 0);
-	size_t have = 0;
-	ssize_t n = 0;
+	ssize_t n;
 
 	buf[0] = '\0';
 	if (fd < 0)
 		return fd;
-	while (have < size - 1 && (n = read(fd, buf + have, size - 1 - have)) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			break;
-		have += (size_t)n;
-	}
-	n = n < 0 ? -errno : (ssize_t)have;
+	n = gm_file_get(fd, buf, size - 1, 0);
 	close(fd);
-	buf[have] = '\0';
+	buf[n < 0 ? 0 : n] = '\0';
 	return n;
 }

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -56,6 +57,9 @@ void gm_fd_guard_end(struct gm_fd_guard *guard);
 
 /* Open by gm_sys.open_file, close-on-exec; never returns 0, 1 or 2. Returns -errno. */
 int gm_file_open(int dirfd, const char *path, int flags, mode_t mode);
+
+/* Read @bytes at @at. Returns how many there were, or -errno. */
+ssize_t gm_file_get(int fd, void *buf, size_t bytes, uint64_t at);
 
 /* Read the beginning of a small file and put a NUL after it. Returns its bytes (at most
  * @size - 1), or -errno and "" in @buf. */

@@ -24,22 +24,9 @@
 
 bool gm_elf_file_read(const struct gm_elf_file *elf, void *dst, uint64_t at, size_t bytes)
 {
-	uint8_t *to = dst;
-
-	if (at > elf->bytes || bytes > elf->bytes - at)
-		return false;
-	while (bytes) {
-		ssize_t n = pread(elf->fd, to, bytes, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)		/* cut short meanwhile */
-			return false;
-		to += n;
-		at += (uint64_t)n;
-		bytes -= (size_t)n;
-	}
-	return true;
+	/* Fewer: it was cut short meanwhile. */
+	return at <= elf->bytes && bytes <= elf->bytes - at &&
+	       gm_file_get(elf->fd, dst, bytes, at) == (ssize_t)bytes;
 }
 
 static void remember(struct gm_elf_file *elf, const struct stat *st)
@@ -193,12 +180,9 @@ static int read_sections(struct gm_elf_file *elf)
 	    !gm_elf_file_read(elf, &names, elf->header.e_shoff +
 			 (uint64_t)elf->header.e_shstrndx * sizeof(names), sizeof(names)))
 		return -EBADMSG;
-	elf->code = gm_sys.map(NULL, count * sizeof(*elf->code), PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (elf->code == MAP_FAILED) {
-		elf->code = NULL;
+	elf->code = gm_map_private(count * sizeof(*elf->code));
+	if (!elf->code)
 		return -ENOMEM;
-	}
 	elf->sections = count;
 	for (uint32_t i = 0; i < count; i += SECTIONS_AT_ONCE) {
 		uint32_t n = count - i < SECTIONS_AT_ONCE ? count - i : SECTIONS_AT_ONCE;

@@ -6,8 +6,7 @@
  * id are compared after every dlclose); the same one loaded again at the same place keeps its.
  *
  * Nothing here calls malloc, dladdr or dl_iterate_phdr, or reads an address that it has not proved
- * readable; errno is kept. glibc 2.35 or later: objects come from _dl_find_object; older: from
- * /proc/self/maps, read on a miss with plain system calls. A look-up takes no lock but for an object
+ * readable; errno is kept. Objects are found by object.h. A look-up takes no lock but for an object
  * that was not seen since the last dlclose; that one is waited for a bounded time.
  *
  * Thread context: any thread after gm_modules_init. Signal context: allowed; a handler that

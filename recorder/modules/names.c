@@ -1,8 +1,6 @@
 /*
- * names.c - the words that snapshots use for the numbers of the format.
- *
- * Constant data; any context. The codes of the driver are spelt out here because this floor has no
- * CUDA header; cuda.h numbers them, and they have never changed.
+ * names.c - the words that snapshots use for the numbers of the format. The codes of the driver are
+ * spelt out because this floor has no CUDA header; they have never changed.
  */
 #include "recorder/modules/names.h"
 

@@ -2,9 +2,8 @@
  * object.h - the loaded object (executable, library, vDSO) that holds an address.
  *
  * From _dl_find_object where the C library has it (glibc 2.35): no lock, a few nanoseconds.
- * Elsewhere from /proc/self/maps, read with plain system calls when an address is not yet known,
- * the objects found kept in a table until the next gm_object_flush; an address in no object is
- * looked up again at most every 10 ms.
+ * Elsewhere from /proc/self/maps, what was found kept until the next gm_object_flush; an address in no
+ * object is looked up again at most every 10 ms.
  *
  * Any thread, any signal context. No lock, no malloc, errno kept.
  */

@@ -117,13 +117,9 @@ static bool begin_batch(void)
 	pairs_at = at, at += n * sizeof(struct gm_pair);
 	scratch_at = at, at += n * sizeof(struct gm_pair);
 	at += NAME_BYTES;
-	job.memory = gm_sys.map(NULL, at, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-				-1, 0);
-	if (job.memory == MAP_FAILED) {
-		job.memory = NULL;
+	job.memory = gm_map_private(at);
+	if (!job.memory)
 		return false;
-	}
-	gm_sys.advise(job.memory, at, MADV_DONTFORK);
 	job.memory_bytes = at;
 	job.taken = to;
 	job.matches = (void *)((char *)job.memory + matches_at);

@@ -120,21 +120,11 @@ static int look_for(const struct gm_header *who)
 
 int gm_header_read(int fd, struct gm_header *ret)
 {
-	size_t done = 0;
+	ssize_t n;
 
 	memset(ret, 0, sizeof(*ret));
-	while (done < sizeof(*ret)) {
-		ssize_t n = pread(fd, (char *)ret + done, sizeof(*ret) - done, (off_t)done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (!n)
-			break;
-		done += (size_t)n;
-	}
-	return 0;
+	n = gm_file_get(fd, ret, sizeof(*ret), 0);
+	return n < 0 ? (int)n : 0;
 }
 
 int gm_header_sign(const struct gm_header *header)

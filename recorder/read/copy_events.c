@@ -4,7 +4,7 @@
  *
  * An event is kept when its commit word names its chunk's generation and its place, its fields are
  * in range, it is stamped after the horizon and not after the cut, and its operation was not taken
- * back. Order: (stamp, thread slot, place), by one stable sort of chunks put in that order first.
+ * back. Order: (stamp, thread slot, place).
  * Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
@@ -68,15 +68,12 @@ static inline void saw_op(struct scan *scan, uint64_t op)
  * pool of the program's hands out what its segment has. */
 static void note_owner(struct gm_frees *frees, const struct gm_event *event)
 {
-	if (event->kind == GM_KIND_VMM || event->kind == GM_KIND_GRAPH ||
-	    event->domain >= GM_DOMAIN_POOLS)
-		return;
-	if (event->action == GM_ACTION_ALLOC)
-		gm_frees_handed_out(frees, event->kind, 0, event->domain, event->address,
-				    event->size, event->tsc);
-	else if (event->action == GM_ACTION_FREE_COMPLETED)
-		gm_frees_given_back(frees, event->kind, event->domain, event->address, event->size,
-				    event->tsc);
+	const struct gm_owned of = { event->address, event->size, event->kind, 0, event->domain };
+
+	if (event->kind != GM_KIND_VMM && event->kind != GM_KIND_GRAPH &&
+	    event->domain < GM_DOMAIN_POOLS &&
+	    (event->action == GM_ACTION_ALLOC || event->action == GM_ACTION_FREE_COMPLETED))
+		gm_frees_note(frees, &of, event->tsc, event->action == GM_ACTION_FREE_COMPLETED);
 }
 
 static bool was_undone(const struct scan *scan, const struct gm_event *event)

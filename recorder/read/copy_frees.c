@@ -7,8 +7,6 @@
  * address is found in the tables, or by its events where it was freed, too; or by its free alone,
  * where the history has dropped its allocation while the first thread was still within a slow
  * driver.
- *
- * Works on a private copy; every loop is bounded by the size of a table.
  * Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
@@ -27,8 +25,6 @@ struct gm_freeing {
 	uint8_t space, kind;
 };
 
-/* Kinds whose "address" is a place in the one address space of the process; the others are
- * handles, of which only an equal one can be in the way. */
 bool gm_copy_has_range(unsigned int kind, unsigned int flags)
 {
 	switch (kind) {
@@ -133,8 +129,6 @@ static void make_events(const struct gm_copy *copy, struct gm_chunk *chunk,
 	}
 }
 
-/* A free took effect before its address was handed out again: the tables lose the block, the
- * trace gets the events. */
 static void complete_free(struct gm_copy *copy, const struct gm_freeing *freeing,
 			  struct gm_chunk *chunk)
 {
@@ -203,10 +197,10 @@ int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees)
 	gm_scratch_drop(&copy->scratch, pairs);
 	for (size_t i = 0; i < copy->segment_count; i++) {
 		const struct gm_segment *s = gm_copy_segment(copy, copy->segments[i]);
+		const struct gm_owned of = { s->address, s->size, s->kind, s->flags, s->domain };
 
-		if (s->domain >= GM_DOMAIN_POOLS)	/* memory that its segment has, too */
-			continue;
-		gm_frees_handed_out(frees, s->kind, s->flags, s->domain, s->address, s->size, s->tsc);
+		if (s->domain < GM_DOMAIN_POOLS)	/* else memory that its segment has, too */
+			gm_frees_note(frees, &of, s->tsc, false);
 	}
 	return 0;
 }
@@ -217,11 +211,10 @@ static void lower_stamp(uint64_t *stamp, uint64_t tsc)
 		*stamp = tsc;
 }
 
-/* Memory was handed out, or @back, at @tsc. */
-static void note(struct gm_frees *frees, uint8_t space, unsigned int kind, uint64_t address,
-		 uint64_t size, uint64_t tsc, bool back)
+void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t tsc, bool back)
 {
-	uint64_t end = space || !size ? address + 1 : address + size;
+	uint8_t space = space_of(of->kind, of->flags, of->domain);
+	uint64_t end = of->address + (space || !of->size ? 1 : of->size);
 	size_t low = 0, high = frees->count;
 
 	while (low < high) {		/* the first that begins at or after @end */
@@ -235,27 +228,13 @@ static void note(struct gm_frees *frees, uint8_t space, unsigned int kind, uint6
 	for (unsigned int i = 0; i < CHAIN && low; i++) {
 		struct gm_freeing *freeing = &frees->list[--low];
 
-		if (freeing->end <= address)
+		if (freeing->end <= of->address)
 			break;
-		if (freeing->space != space || (space && freeing->address != address) ||
-		    (space && freeing->kind != kind) || freeing->tsc >= tsc)
+		if (freeing->space != space || (space && freeing->address != of->address) ||
+		    (space && freeing->kind != of->kind) || freeing->tsc >= tsc)
 			continue;
 		lower_stamp(back ? &freeing->given_back : &freeing->again, tsc);
 	}
-}
-
-void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
-			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc)
-{
-	note(frees, space_of(kind, flags, domain), kind, address, size, tsc, false);
-}
-
-/* Whoever frees a block that was handed out later than the one whose free is under way: a free
- * is stamped before its driver's, so that no earlier owner's comes after its next allocation. */
-void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
-			 uint64_t address, uint64_t size, uint64_t tsc)
-{
-	note(frees, space_of(kind, 0, domain), kind, address, size, tsc, true);
 }
 
 /* An owner of whom only the free is known: what gave it the memory was dropped, so it is not

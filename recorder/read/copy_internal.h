@@ -1,8 +1,7 @@
 /*
  * copy_internal.h - what the files of the journal copy share: memory, sorting, the steps of
  * resolving.
- *
- * Thread context: as copy.h. Nothing here is for other rooms.
+ * Contexts as copy.h.
  */
 #ifndef GM_RECORDER_COPY_INTERNAL_H
 #define GM_RECORDER_COPY_INTERNAL_H
@@ -57,12 +56,11 @@ struct gm_frees {
 
 /* Find them, and which of their addresses the tables show to be handed out again. */
 int gm_frees_begin(struct gm_copy *copy, struct gm_frees *frees);
-/* Memory was handed out at @tsc. */
-void gm_frees_handed_out(struct gm_frees *frees, unsigned int kind, unsigned int flags,
-			 unsigned int domain, uint64_t address, uint64_t size, uint64_t tsc);
-/* A block was freed, stamped @tsc, that is not in the tables any more. */
-void gm_frees_given_back(struct gm_frees *frees, unsigned int kind, unsigned int domain,
-			 uint64_t address, uint64_t size, uint64_t tsc);
+/* Memory was handed out at @tsc. Or, @back, a block that is not in the tables any more was freed, stamped
+ * @tsc: one that was handed out later than the one whose free is under way, because a free is stamped
+ * before its driver's, so that no earlier owner's comes after its next allocation. */
+struct gm_owned { uint64_t address, size; uint8_t kind, flags, domain; };
+void gm_frees_note(struct gm_frees *frees, const struct gm_owned *of, uint64_t tsc, bool back);
 /* Complete those whose address was: tables, counters, events, flights. */
 int gm_frees_complete(struct gm_copy *copy, struct gm_frees *frees);
 

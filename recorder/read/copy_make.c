@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "recorder/read/copy_internal.h"
 #include "recorder/journal/journal.h"
+#include "recorder/journal/sys.h"
 #include "recorder/modules/names.h"
 
 #include <errno.h>
@@ -99,23 +100,12 @@ int gm_copy_validate(struct gm_copy *copy, uint64_t file_bytes)
 
 static int read_at(struct gm_copy *copy, int fd, uint64_t offset, void *into, uint64_t length)
 {
-	uint8_t *at = into;
+	ssize_t n = gm_file_get(fd, into, length, offset);
 
-	while (length) {
-		ssize_t n = pread(fd, at, gm_min_u64(length, 1u << 30), (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (!n)
-			return REFUSE(copy, "cut off: it ends at byte %llu",
-				      (unsigned long long)offset);
-		at += n;
-		offset += (uint64_t)n;
-		length -= (uint64_t)n;
-	}
-	return 0;
+	if (n < 0)
+		return (int)n;
+	return (uint64_t)n == length ? 0 : REFUSE(copy, "cut off: it ends at byte %llu",
+						  (unsigned long long)offset + (uint64_t)n);
 }
 
 /* Where data begins in [@offset, @end) of the file, and ends; false: there is only a hole. A file

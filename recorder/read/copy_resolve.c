@@ -2,9 +2,8 @@
  * copy_resolve.c - a journal copy made whole: half-done changes are taken back, what thread caches held
  * is counted, the live segments are put in order.
  *
- * Changes the copy; every offset and id is checked before it is followed and every loop is bounded by
- * the size of a table.
- * Thread context: one thread a copy.
+ * Every offset and id is checked before it is followed, and every loop is bounded by the size of a
+ * table. Thread context: one thread a copy.
  */
 #include "recorder/read/copy_internal.h"
 
@@ -111,12 +110,8 @@ static void resolve_undo(struct gm_copy *copy)
 		undo_tcache(copy, gm_copy_tcache(copy, i));
 }
 
-/*
- * ---- what thread caches held (preload/cache/thread_cache.c) ----
- *
- * Their tallies are counted, and their blocks are free ones. A flush in the process would also have made
- * them one with their free neighbours; in a copy each stays a block of its own.
- */
+/* ---- what thread caches held: their tallies are counted, their blocks are free ones, which a copy does
+ * not make one with their free neighbours ---- */
 
 void gm_copy_count(struct gm_copy *copy, const struct gm_counted *of, const struct gm_flow *flow)
 {

@@ -1,8 +1,6 @@
 /*
- * annotations.c - annotations into the history: see annotations.h.
- *
- * The share: an eighth of the history at once, then a 64th of it each second.
- * Lock: the domain's, as every event.
+ * annotations.c - annotations into the history: see annotations.h. The share: an eighth of the history
+ * at once, then a 64th of it each second.
  */
 #include "recorder/record/annotations.h"
 

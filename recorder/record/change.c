@@ -1,7 +1,6 @@
 /*
  * change.c - segments that change, and the end of a context.
- *
- * Thread and signal context: see tables.h. Lock: the domain's, one at a time.
+ * Contexts as tables.h. Lock: the domain's, one at a time.
  */
 #include "recorder/record/tables.h"
 

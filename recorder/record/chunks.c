@@ -4,7 +4,6 @@
 #include "recorder/record/chunks.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "recorder/journal/journal.h"
 #include "recorder/journal/sys.h"
@@ -23,14 +22,8 @@ int gm_chunks_begin(uint32_t chunks)
 	gm_rec.shared_slot = (struct gm_slot){ .place = GM_CHUNK_FULL };
 	if (!chunks)
 		return 0;
-	pool->closed = gm_sys.map(NULL, chunks * sizeof(uint32_t), PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (pool->closed == MAP_FAILED) {
-		pool->closed = NULL;
-		return -errno;
-	}
-	gm_sys.advise(pool->closed, chunks * sizeof(uint32_t), MADV_DONTFORK);
-	return 0;
+	pool->closed = gm_map_private(chunks * sizeof(uint32_t));
+	return pool->closed ? 0 : -errno;
 }
 
 void gm_chunks_end(void)

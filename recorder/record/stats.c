@@ -1,8 +1,6 @@
 /*
  * stats.c - the statistics of a domain as its own program asks for them, and their resets: see
- * journal/recorder.h.
- *
- * Thread context: any, inside a hook or an API call. Signal context: none. Lock: the domain's.
+ * journal/recorder.h. Lock: the domain's.
  */
 #include "recorder/record/tables.h"
 

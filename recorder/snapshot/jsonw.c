@@ -2,8 +2,7 @@
  * jsonw.c - the streaming JSON writer: one buffer, one descriptor, an error that sticks.
  *
  * A number or a short word is put straight into the buffer, which is flushed when fewer than
- * GM_JSONW_ROOM bytes are left, so that no value needs a second check. Any context in which
- * write(2) may be called.
+ * GM_JSONW_ROOM bytes are left, so that no value needs a second check. Contexts as jsonw.h.
  */
 #include "recorder/snapshot/jsonw.h"
 

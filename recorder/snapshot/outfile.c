@@ -1,12 +1,10 @@
 /*
- * outfile.c - a file that appears whole, under a name made from a template, or not at all.
+ * outfile.c - a file that appears whole or not at all: see outfile.h.
  *
  * Without a name until it is whole, where the file system has such files: then a process that dies
  * meanwhile leaves nothing. Elsewhere under a temporary name beside its own, with a lock on it
  * while its writer lives: the next one that writes there so removes those that nobody holds.
- *
- * Thread context: any one thread. No malloc, no stdio. Any number of processes may write by the
- * same template at once: who comes second gets another name.
+ * Any number of processes may write by the same template at once.
  */
 #define _GNU_SOURCE
 #include "recorder/snapshot/outfile.h"

@@ -26,10 +26,9 @@ struct gm_snapshot_request {
 int gm_snapshot_emit(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		     int fd);
 
-/* Write it to a file named by @template (%c %p %h %k %r %t; @number goes with the reason, as
- * "signal-1", 0: none): a temporary name in the same directory, mode 0600, then renamed without
- * replacing (-2, -3 ... when taken). When the directory cannot be written, @fallback_dir is used
- * (NULL: none). Returns 0 and the path, or -errno. */
+/* Write it to a file named by @template (outfile.h; @number goes with the reason, as "signal-1", 0:
+ * none). When the directory cannot be written, @fallback_dir is used (NULL: none). Returns 0 and the
+ * path, or -errno. */
 int gm_snapshot_write(const struct gm_copy *copy, const struct gm_snapshot_request *request,
 		      const char *template, unsigned int number, const char *fallback_dir,
 		      char *ret_path, size_t ret_path_bytes);

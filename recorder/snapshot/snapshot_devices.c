@@ -1,8 +1,7 @@
 /*
  * snapshot_devices.c - the section "devices" and its like for the host: what the driver says of
  * a device, PyTorch's statistics under PyTorch's names, who holds how much, what nobody here does.
- *
- * Thread context: as snapshot.h.
+ * Contexts as snapshot.h.
  */
 #include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot_internal.h"

@@ -1,8 +1,7 @@
 /*
  * snapshot_failure.c - the sections "failure" and "failures": what could not be had, what was free
  * then, and who holds the rest; or the signal that the process died of, and where.
- *
- * Thread context: as snapshot.h.
+ * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 

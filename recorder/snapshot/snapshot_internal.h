@@ -1,7 +1,6 @@
 /*
  * snapshot_internal.h - what the files of the snapshot writer share: one file a section.
- *
- * Thread context: as snapshot.h. Nothing here is for other rooms.
+ * Contexts as snapshot.h.
  */
 #ifndef GM_RECORDER_SNAPSHOT_INTERNAL_H
 #define GM_RECORDER_SNAPSHOT_INTERNAL_H

@@ -1,8 +1,7 @@
 /*
  * snapshot_process.c - the sections about the process: who it was, its options, how much of its
  * history there is, what was in flight, what found no room.
- *
- * Thread context: as snapshot.h.
+ * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 

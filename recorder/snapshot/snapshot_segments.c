@@ -1,8 +1,7 @@
 /*
  * snapshot_segments.c - the sections "segments" and "host_segments": what is live, by address, each
  * segment with the blocks that tile it. PyTorch's names and meaning.
- *
- * Thread context: as snapshot.h.
+ * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 

@@ -1,8 +1,7 @@
 /*
  * snapshot_traces.c - the sections "device_traces" and "host_trace": the events, as columns, by
  * device; and "annotations". A column is one pass over the device's events.
- *
- * Thread context: as snapshot.h.
+ * Contexts as snapshot.h.
  */
 #include "recorder/snapshot/snapshot_internal.h"
 

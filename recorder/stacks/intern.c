@@ -77,17 +77,6 @@ static uint32_t hash_of(enum gm_region_id area, const void *record)
 	return ((const struct gm_string *)record)->hash;
 }
 
-static uint32_t *new_ids(uint32_t count)
-{
-	uint32_t *ids = gm_sys.map(NULL, count * sizeof(*ids), PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (ids == MAP_FAILED)
-		return NULL;
-	gm_sys.advise(ids, count * sizeof(*ids), MADV_DONTFORK);
-	return ids;
-}
-
 int gm_intern_begin(void)
 {
 	struct gm_intern_table *tables[] = { &gm_rec.strings, &gm_rec.stacks, &gm_rec.frames };
@@ -95,7 +84,7 @@ int gm_intern_begin(void)
 	for (unsigned int i = 0; i < 3; i++)
 		*tables[i] = (struct gm_intern_table){ .mask = FIRST_IDS - 1 };
 	for (unsigned int i = 0; i < 3; i++) {
-		tables[i]->ids = new_ids(FIRST_IDS);
+		tables[i]->ids = gm_map_private(FIRST_IDS * sizeof(uint32_t));
 		if (!tables[i]->ids)
 			return -ENOMEM;
 	}
@@ -121,7 +110,7 @@ static bool make_room(struct gm_intern_table *table, enum gm_region_id area)
 
 	if (table->count < size / 4 * 3)
 		return true;
-	ids = size < UINT32_C(1) << 30 ? new_ids(size * 2) : NULL;
+	ids = size < UINT32_C(1) << 30 ? gm_map_private(size * 2 * sizeof(*ids)) : NULL;
 	if (!ids)
 		return table->count < size / 16 * 15;
 	for (uint32_t i = 0; i < size; i++) {

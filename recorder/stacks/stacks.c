@@ -59,11 +59,9 @@ void gm_stacks_configure(bool native, bool python, unsigned int frames)
 /*
  * ---- the stacks seen by any thread: a value by a hash of 64 bits, lossy ----
  *
- * Sets of eight entries, two cache lines each. An entry is two words that are only believed together,
- * hash ^ value and value, so that those of two different writes give neither's hash: no lock. In a full
- * set one entry after the other is replaced. There is room for 131,072; of 50,000 about a hundred
- * have no place, and are interned anew when they come again. An entry never becomes invalid: what
- * becomes stale is in the hash.
+ * Sets of eight entries, two cache lines each, 131,072 in all. An entry is two words that are only
+ * believed together, hash ^ value and value, so that those of two different writes give neither's hash:
+ * no lock. In a full set one entry after the other is replaced, and interned anew when it comes again.
  */
 #define SEEN_SET (UINT64_C(1) << 63)	/* of a value: | stack id << 16 | module */
 #define SETS_LOG2 14u

@@ -2,8 +2,8 @@
  * stacks.h - the stack of an operation: captured, interned, and who asked.
  *
  * One walk gives the stack and the module of the caller. Equal stacks have one id: a stack seen
- * before costs the walk, a hash and one look-up in a table, but no lock.
- * Native frames and Python's are walked each on their own, and merged when they are new.
+ * before takes no lock. Native frames and Python's are walked each on their own, and merged when they
+ * are new.
  *
  * Thread context: any, no lock of ours held (the walk takes none; a stack never seen takes the
  * intern lock). Signal context: none. errno is kept.

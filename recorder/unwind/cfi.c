@@ -1,7 +1,5 @@
 /*
  * cfi.c - from .eh_frame_hdr to an entry of .eh_frame, and to the rules that undo one frame (see cfi.h).
- *
- * Owns nothing; any context.
  */
 #include "recorder/unwind/cfi.h"
 

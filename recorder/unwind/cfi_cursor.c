@@ -1,7 +1,5 @@
 /*
  * cfi_cursor.c - reading numbers of DWARF's encodings from memory that may end anywhere (cfi.h).
- *
- * Owns nothing; any context.
  */
 #include "recorder/unwind/cfi.h"
 

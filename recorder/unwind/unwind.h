@@ -1,10 +1,9 @@
 /*
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
- * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found through
- * _dl_find_object (glibc 2.35), before that through /proc/self/maps (recorder/modules/object.h); a
- * frame's rule is worked out once and kept in a fixed, lossy, lock-free table
- * (recorder/unwind/unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
+ * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found by
+ * recorder/modules/object.h; a frame's rule is worked out once and kept in a fixed, lossy, lock-free
+ * table (unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
  * aarch64: the chain of frame records. Of the function that a signal interrupted, its return address
  * stands for it. The chain is also used on x86-64 where no object can be looked up at all.
  *

@@ -1,7 +1,5 @@
 /*
  * unwind_step.c - one frame by its tables (see unwind_step.h). x86-64.
- *
- * Owns nothing. Any context.
  */
 #include "recorder/unwind/unwind_step.h"
 
