@@ -68,7 +68,8 @@ APPS_CU   := $(foreach a,$(basename $(notdir $(wildcard test/apps/*.cu))),$(BUIL
 CONF      := $(foreach a,$(basename $(notdir $(wildcard test/conformance/*.cu))),$(BUILD)/test/conformance/$(a).static $(BUILD)/test/conformance/$(a).shared)
 PRETEST_L := $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%.so,$(wildcard test/preload/programs/lib*.c))
 PRETEST_C := $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) \
-	     $(patsubst test/preload/programs/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/programs/*.cc)) $(PRETEST_L)
+	     $(patsubst test/preload/programs/%.cc,$(BUILD)/test/preload/%,$(wildcard test/preload/programs/*.cc)) $(PRETEST_L) \
+	     $(addprefix $(BUILD)/test/preload/torch/,libc10.so libc10_cuda.so libc10-other.so libc10_cuda-other.so)
 HOOKED    := $(addprefix $(BUILD)/test/hooked/,app_ctx app_driver app_fail app_frees app_graph app_hostfn app_ipc \
 	     app_lives app_pools app_random app_vmm many crash scenarios)
 HOOKTEST  := $(patsubst test/hooked/%.c,$(BUILD)/test/hooked/%,$(wildcard test/hooked/test_*.c))
@@ -421,6 +422,19 @@ $(BUILD)/test/preload/%: test/preload/programs/%.cc
 	$(call say,LD,$@)
 	$(Q)$(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -MMD -MP -MF $(BUILD)/obj/pretest_$*.d -MT $@ -rdynamic -o $@ $< \
 		-pthread -ldl -lrt
+
+# A stand-in for PyTorch's libraries, bound as those are: by the procedure linkage table. A second one has other
+# names, as wheels give them to what they bring, so that a process may have both.
+TORCH := $(BUILD)/test/preload/torch
+TORCH_LINK = $(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -isystem $(CUDA_INC) -fPIC -shared -o $@ $^ \
+	     -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -pthread -ldl
+$(TORCH)/libc10.so $(TORCH)/libc10-other.so: test/preload/programs/torch/c10.cc | test/preload/programs/torch/c10.h
+$(TORCH)/libc10_cuda.so: test/preload/programs/torch/c10_cuda.cc $(TORCH)/libc10.so | test/preload/programs/torch/c10.h
+$(TORCH)/libc10_cuda-other.so: test/preload/programs/torch/c10_cuda.cc $(TORCH)/libc10-other.so | test/preload/programs/torch/c10.h
+$(TORCH)/%.so:
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(TORCH_LINK)
 
 NVCCFLAGS_app_ptds := -default-stream per-thread
 $(BUILD)/obj/%.cu.o: %.cu

@@ -4,6 +4,8 @@
  *
  *   pools.c        a pool's blocks and the pieces that it holds: what is told goes into the record
  *   held.c         the pieces, by address
+ *   libc10.c       PyTorch's functions, defined here and passed on
+ *   next_symbol.c  where the real ones are
  *
  * A pool holds whatever of the driver's memory it has handed a block out of: that piece is found, and
  * recorded, with the first block in it. It ends when the program gives it back, with what is
@@ -40,6 +42,10 @@ int gm_pool_take(uint8_t domain, uint64_t address);
 
 /* All that is handed out in [@address, +@size) is taken back. */
 void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size);
+
+/* The library was told of a loaded object at @path: says, once and if option verbose wants it, that this
+ * PyTorch tells nothing. Takes no lock and looks up no module. */
+void gm_libc10_loaded(const char *path);
 
 /* What a pool holds of a context that ends. */
 extern const struct gm_context_watcher gm_pools_of_contexts GM_HIDDEN;

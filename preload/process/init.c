@@ -136,6 +136,7 @@ static uint16_t publish_module(const struct gm_module_info *info)
 					    info->build_id, info->build_id_bytes);
 
 	gm_writers_module(module, info->path);
+	gm_libc10_loaded(info->path);
 	return module;
 }
 

@@ -93,12 +93,13 @@ static void keep_copy(void)
 	gm_unlock(&gm_state.oom_copying);
 }
 
-void gm_oom_report(struct gm_failure *failure)
+static void report(struct gm_failure *failure, bool observed)
 {
 	uint64_t number = gm_record_failure(failure);
 	int kept = errno;
 
-	call_observers(failure);
+	if (observed)
+		call_observers(failure);
 	if (!number || !wanted())
 		return;
 	gm_oom_raise(&gm_state.oom_failure, number);
@@ -110,4 +111,14 @@ void gm_oom_report(struct gm_failure *failure)
 			gm_snap_take(1u << GM_REQUEST_OOM, WRITE_NS, NULL, NULL);
 	}
 	errno = kept;
+}
+
+void gm_oom_report(struct gm_failure *failure)
+{
+	report(failure, true);
+}
+
+void gm_oom_report_pool(struct gm_failure *failure)
+{
+	report(failure, false);
 }

@@ -11,4 +11,8 @@ struct gm_failure;
  * wants one (oom.c), and asks for its file when that is due. Keeps nothing of @failure. */
 void gm_oom_report(struct gm_failure *failure);
 
+/* The same of a pool of the program's, whose locks may be held: no observer is called, who might wait for
+ * one of them. */
+void gm_oom_report_pool(struct gm_failure *failure);
+
 #endif

@@ -137,3 +137,11 @@ void gm_record_told(uint8_t number, uint64_t allocated_bytes, uint64_t reserved_
 	gm_set(&pool->told_allocated_bytes, allocated_bytes);
 	gm_set(&pool->told_reserved_bytes, reserved_bytes);
 }
+
+void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)
+{
+	const struct gm_domain *domain = &gm_rec.domains[device];
+
+	*ret_free_bytes = gm_get(&domain->free_bytes);
+	*ret_total_bytes = __atomic_load_n(&domain->total_bytes, __ATOMIC_RELAXED);
+}

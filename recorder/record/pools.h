@@ -52,6 +52,9 @@ struct gm_given { uint64_t address, size; uint32_t block; };
 unsigned int gm_record_given(uint8_t domain, uint64_t address, uint64_t size,
 			     struct gm_given *ret, unsigned int max);
 
+/* The memory of a device, and what was free of it when the driver was asked last. */
+void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
+
 /* What the pool says of itself. */
 void gm_record_told(uint8_t domain, uint64_t allocated_bytes, uint64_t reserved_bytes);
 

@@ -5,9 +5,10 @@ import os
 import sys
 
 sys.path.insert(0, "test")
-from tap import Room, check, finish, tell  # noqa: E402
+from tap import B, Room, check, finish, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
+TORCH = os.path.join(B, "test/preload/torch")
 MIB = 1 << 20
 
 
@@ -62,7 +63,48 @@ print((before, [p, again, other, this.gpumem_pool_find(b"b", 0), this.gpumem_poo
         check(what + "no such pool", none == bad, none)
 
 
+def torch(allocator, expandable):
+    """PyTorch's functions: every call is noted, and reaches the libc10 of its caller. To the last byte, at random moments."""
+    source = """
+context()
+torch, other = Torch(expandable=%d), Torch(name="-other")
+a = [torch.alloc(3000), torch.alloc(2 << 20), torch.alloc(100)]
+b = other.alloc(700)
+torch.free(a[1])
+p = this.gpumem_pool_find(b"pytorch", 0)
+q = 3 - p
+few = [torch.reports(), other.reports(), torch.account(), other.account(), stats(p), stats(q)]
+wrong = torch.storm(4, 3000, 7, differs(p))
+end = [torch.reports(), torch.account(), stats(p)]
+torch.free(a[0]), torch.free(a[2]), torch.empty_cache()
+print((p, q, few, wrong, end, torch.account(), stats(p)))
+""" % expandable
+    with Room() as room:
+        result = run(room, source, allocator=allocator, TORCH=TORCH)
+        if not result:
+            return
+        p, q, few, wrong, end, last, left = result
+        what = "%s, expandable %d: " % (allocator, expandable)
+        check(what + "a pool for each PyTorch", p == 1 and few[5] != -errno.EINVAL, (p, q))
+        check(what + "the profiler of each gets its own calls, unchanged",
+              [few[0][k] for k in ("calls", "bytes", "allocated", "device_type", "device_index")] == [4, 3584, 3584, 1, 0] and
+              [few[1][k] for k in ("calls", "bytes", "allocated", "device_type", "device_index")] == [1, 1024, 1024, 1, 0] and
+              few[0]["reserved"] == few[2]["reserved_bytes"], few[:2])
+        check(what + "the second one's blocks are its own", few[5]["allocation.all.current"] == 1 and
+              few[5]["allocated_bytes.all.current"] == 1024 and few[5]["reserved_bytes.all.current"] == 2 * MIB, few[5])
+        check(what + "at random moments of four threads the statistics are the pool's", wrong == 0, wrong)
+        reports, account, now = end
+        check(what + "nothing is lost", account["allocations"] > 3000 and
+              reports["calls"] == account["allocations"] + account["frees"] == now["allocation.all.allocated"] + now["allocation.all.freed"] and
+              now["allocation.all.allocated"] == account["allocations"], end)
+        check(what + "all memory goes back", last["reserved_bytes"] == left["reserved_bytes.all.current"] == 0 and
+              left["allocation.all.current"] == left["segment.all.current"] == 0, (last, left))
+
+
 def main():
+    for allocator in ("native", "caching"):
+        for expandable in (0, 1):
+            torch(allocator, expandable)
     for allocator in ("native", "caching"):
         numbers(allocator)
     finish()

@@ -3,6 +3,7 @@
 Run with Python under the library; test_pools.py has the programs.
 """
 import ctypes
+import os
 import sys
 
 this = ctypes.CDLL(None)
@@ -62,3 +63,58 @@ def stats(number):
 
 def snapshot():
     must(this.gpumem_snapshot(None))
+
+
+# ---- a program with PyTorch's libraries (torch/c10.h), loaded as Python loads them ----
+
+class Account(ctypes.Structure):
+    _fields_ = [(n, u64) for n in "allocations frees live live_bytes peak_bytes segments reserved_bytes ooms".split()]
+
+
+class Reports(ctypes.Structure):
+    _fields_ = [("calls", u64), ("ooms", u64)] + [(n, ctypes.c_int64) for n in
+                "bytes allocated reserved device_type device_index".split()]
+
+
+LOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Account))
+
+
+class Torch:
+    """The stand-in, or (@name: "-other") another copy of it."""
+
+    def __init__(self, device=0, expandable=0, limit=1 << 40, name=""):
+        self.cuda = ctypes.CDLL("%s/libc10_cuda%s.so" % (os.environ["TORCH"], name))
+        self.c10 = ctypes.CDLL("%s/libc10%s.so" % (os.environ["TORCH"], name))
+        self.cuda.pool_alloc.restype = ctypes.c_void_p
+        self.cuda.pool_alloc.argtypes = [size_t]
+        self.cuda.pool_free.argtypes = [ctypes.c_void_p]
+        self.cuda.pool_begin.argtypes = [ctypes.c_int, ctypes.c_int, u64]
+        self.cuda.pool_begin(device, expandable, limit)
+        self.alloc, self.free, self.empty_cache = self.cuda.pool_alloc, self.cuda.pool_free, self.cuda.pool_empty_cache
+
+    def account(self):
+        account = Account()
+        self.cuda.pool_account(ctypes.byref(account))
+        return {n: getattr(account, n) for n, _ in Account._fields_}
+
+    def reports(self):
+        reports = Reports()
+        self.c10.c10_reports(ctypes.byref(reports))
+        return {n: getattr(reports, n) for n, _ in Reports._fields_}
+
+    def storm(self, threads, steps, seed, look=None, log=None):
+        return self.cuda.pool_storm(threads, steps, seed, LOOK(look) if look else None, log and log.encode())
+
+
+def differs(number):
+    """A look at pool @number: 0 when its statistics are those of the account."""
+    def look(account):
+        a, s = account.contents, stats(number)
+        pairs = [(a.allocations, s["allocation.all.allocated"]), (a.frees, s["allocation.all.freed"]),
+                 (a.live, s["allocation.all.current"]), (a.live_bytes, s["allocated_bytes.all.current"]),
+                 (a.peak_bytes, s["allocated_bytes.all.peak"]), (a.reserved_bytes, s["reserved_bytes.all.current"])]
+        if all(x == y for x, y in pairs):
+            return 0
+        print(pairs, file=sys.stderr)
+        return 1
+    return look

@@ -1,0 +1,236 @@
+/*
+ * libc10.c - PyTorch's pool: the functions that its CUDA allocator tells of every block.
+ *
+ * libc10_cuda.so calls them through its PLT for each block that it hands out or takes back, with a lock
+ * of its own held, and for each request that it cannot serve; libc10.so defines them, and passes them to
+ * PyTorch's profiler. We are loaded before it, so that ours are called; each call is noted, and passed
+ * on to the libc10 that its caller belongs to. A process may have several.
+ *
+ * The size is that of the block, which PyTorch has rounded; a block that is freed while another stream
+ * uses it is told at the free, as free_requested in PyTorch's own record.
+ *
+ * Thread context: any; PyTorch holds locks. Signal context: none.
+ */
+#include <string.h>
+
+#include "preload/hooks/record.h"
+#include "preload/pools/next_symbol.h"
+#include "preload/pools/pools.h"
+#include "preload/process/say.h"
+#include "preload/triggers/oom.h"
+#include "recorder/modules/modules.h"
+
+#define TELLERS 16u			/* objects that call us */
+#define CUDA 1				/* c10::DeviceType */
+
+struct device { int8_t type, index; };	/* c10::Device, passed in a register */
+
+typedef void usage_fn(void *block, int64_t bytes, size_t allocated, size_t reserved,
+		      struct device device);
+typedef void oom_fn(int64_t bytes, size_t allocated, size_t reserved, struct device device);
+
+/* Both signatures that there have been: with size_t (2.0 and later), and with int64_t. They are one to
+ * whoever is called: all are 64-bit integers. */
+enum { NEW, OLD, SIGNATURES };
+static const char *const usage_names[SIGNATURES] = {
+	"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+	"_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
+};
+static const char *const oom_names[SIGNATURES] = {
+	"_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+	"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+};
+
+/* An object that calls us, and what it means: looked for once, and looked at again after a dlclose. */
+struct teller {
+	_Atomic(uint32_t) generation;	/* of the modules when it was looked at last; 0: it is gone */
+	struct gm_object caller, real;	/* the caller's object; the one that has the functions */
+	uint64_t caller_identity, real_identity;
+	usage_fn *usage[SIGNATURES];	/* NULL: nobody has it */
+	oom_fn *oom[SIGNATURES];
+	_Atomic(uint8_t) pools[GM_MAX_DEVICES];	/* their domains; 0: not asked for yet, or none */
+};
+static struct teller tellers[TELLERS];
+static _Atomic(uint32_t) teller_count;
+static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* who changes them */
+
+/* ---- who calls, and whom it means --------------------------------------------------------------- */
+
+static uint64_t identity_of(const struct gm_object *object)
+{
+	struct gm_object_identity identity;
+
+	return object->start && gm_object_identify(object, &identity) ? identity.hash : 0;
+}
+
+static void look_for(struct teller *teller, uintptr_t caller)
+{
+	struct gm_object object;
+
+	for (unsigned int i = 0; i < SIGNATURES; i++) {
+		teller->usage[i] = (usage_fn *)gm_next_symbol(caller, usage_names[i], &object);
+		if (teller->usage[i])
+			teller->real = object;
+		teller->oom[i] = (oom_fn *)gm_next_symbol(caller, oom_names[i], &object);
+		if (teller->oom[i] && !teller->real.start)
+			teller->real = object;
+	}
+	teller->caller_identity = identity_of(&teller->caller);
+	teller->real_identity = identity_of(&teller->real);
+}
+
+/* Something was unloaded since: is it still what it was? Who is called from an object keeps that loaded,
+ * and that what it needs. */
+static bool still_there(const struct teller *teller)
+{
+	struct gm_object caller, real = { 0 };
+
+	return gm_object_find(teller->caller.start, &caller) &&
+	       identity_of(&caller) == teller->caller_identity &&
+	       (!teller->real.start || (gm_object_find(teller->real.start, &real) &&
+					identity_of(&real) == teller->real_identity));
+}
+
+static struct teller *teller_slow(uintptr_t caller)
+{
+	uint32_t generation = gm_modules_generation(), count;
+	struct teller *teller, *found = NULL;
+	struct gm_object object;
+
+	if (!gm_object_find(caller, &object) || !gm_lock(&lock))
+		return NULL;
+	count = gm_get(&teller_count);
+	for (uint32_t i = 0; i < count && !found; i++) {
+		teller = &tellers[i];
+		if (!gm_get(&teller->generation) || teller->caller.start != object.start)
+			continue;
+		if (still_there(teller))
+			found = teller;
+		else
+			gm_set(&teller->generation, 0);
+	}
+	if (!found && count < TELLERS) {	/* others may be reading any of the old ones */
+		found = &tellers[count];
+		found->caller = object;
+		look_for(found, caller);
+	}
+	if (found)
+		gm_set_release(&found->generation, generation);
+	if (found == &tellers[count])
+		gm_set_release(&teller_count, count + 1);
+	gm_unlock(&lock);
+	return found;
+}
+
+static struct teller *teller_of(uintptr_t caller)
+{
+	uint32_t count = gm_get_acquire(&teller_count), generation = gm_modules_generation();
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct teller *teller = &tellers[i];
+
+		if (gm_get_acquire(&teller->generation) == generation &&
+		    caller >= teller->caller.start && caller < teller->caller.end)
+			return teller;
+	}
+	return teller_slow(caller);
+}
+
+/* ---- what is told ------------------------------------------------------------------------------- */
+
+static uint8_t pool_of(struct teller *teller, int device)
+{
+	uint64_t key = teller->real.start ? teller->real.start : teller->caller.start;
+	uint8_t domain;
+
+	if (device < 0 || device >= (int)GM_MAX_DEVICES)
+		return 0;
+	domain = gm_get(&teller->pools[device]);
+	if (gm_unlikely(!domain)) {
+		domain = gm_pool_open(GM_POOL_LIBC10, (uint32_t)device, "pytorch", key);
+		gm_set(&teller->pools[device], domain);
+	}
+	return domain;
+}
+
+static void note_usage(struct teller *teller, void *block, int64_t bytes, size_t allocated,
+		       size_t reserved, int device, const void *caller)
+{
+	uint8_t domain = pool_of(teller, device);
+
+	if (!domain)
+		return;
+	gm_record_told(domain, allocated, reserved);
+	if (bytes > 0)
+		gm_pool_give(domain, (uintptr_t)block, (uint64_t)bytes, 0, caller);
+	else if (bytes < 0)
+		gm_pool_take(domain, (uintptr_t)block);
+}
+
+static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, size_t reserved,
+		     int device, const void *caller)
+{
+	uint8_t domain = pool_of(teller, device);
+	struct gm_failure failure = {
+		.requested_bytes = (uint64_t)bytes, .result = CUDA_ERROR_OUT_OF_MEMORY,
+		.reserved_bytes = reserved, .cached_bytes = reserved - allocated,
+		.domain = domain, .kind = GM_KIND_DEVICE, .entry = "c10::reportOutOfMemoryToProfiler",
+	};
+	struct gm_alloc alloc = { 0 };
+
+	if (!domain || bytes <= 0)
+		return;
+	gm_record_told(domain, allocated, reserved);
+	gm_record_memory_of((uint8_t)device, &failure.free_bytes, &failure.total_bytes);
+	gm_alloc_caller(&alloc, caller);
+	failure.stack = alloc.stack;
+	failure.module = alloc.module;
+	gm_oom_report_pool(&failure);
+}
+
+/* Both functions, by a signature. Also called for memory of the host, while PyTorch profiles it. */
+#define SIGNATURE(which, usage_name, oom_name) \
+	GM_PUBLIC usage_fn usage_name; \
+	GM_PUBLIC oom_fn oom_name; \
+	\
+	void usage_name(void *block, int64_t bytes, size_t allocated, size_t reserved, \
+			struct device device) \
+	{ \
+		const void *caller = GM_CALLER; \
+		struct teller *teller = teller_of((uintptr_t)caller); \
+		\
+		if (teller && device.type == CUDA && gm_pools_recording()) \
+			note_usage(teller, block, bytes, allocated, reserved, device.index, caller); \
+		if (teller && teller->usage[which]) \
+			teller->usage[which](block, bytes, allocated, reserved, device); \
+	} \
+	\
+	void oom_name(int64_t bytes, size_t allocated, size_t reserved, struct device device) \
+	{ \
+		const void *caller = GM_CALLER; \
+		struct teller *teller = teller_of((uintptr_t)caller); \
+		\
+		if (teller && device.type == CUDA && gm_pools_recording()) \
+			note_oom(teller, bytes, allocated, reserved, device.index, caller); \
+		if (teller && teller->oom[which]) \
+			teller->oom[which](bytes, allocated, reserved, device); \
+	}
+
+SIGNATURE(NEW, _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE,
+	  _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE)
+SIGNATURE(OLD, _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE,
+	  _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE)
+
+/* ---- versions that tell nothing ------------------------------------------------------------------ */
+
+void gm_libc10_loaded(const char *path)
+{
+	static _Atomic(uint32_t) said;
+	const char *slash = strrchr(path, '/');
+
+	if (gm_state.options.verbose && !strncmp(slash ? slash + 1 : path, "libc10_cuda.so", 14) &&
+	    gm_object_lacks("libc10", usage_names[NEW]) &&
+	    gm_object_lacks("libc10", usage_names[OLD]) && !atomic_exchange(&said, 1))
+		gm_say_always("this PyTorch tells nobody of its tensors: only the memory that it has "
+			      "from the driver is seen");
+}
