@@ -77,7 +77,7 @@ FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
-	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py))
+	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py))
 # What runs under which sanitizer. A program of one thread has no race and does not run under TSan. What is loaded
 # into Python cannot run under ASan, and runs under UBSan alone.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
@@ -107,7 +107,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
-	lint install uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages
+	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -119,9 +119,9 @@ help:
 	@echo 'make check      set up, build, run every test'
 	@echo 'make check-fast what takes a moment each of that, without sanitizers: three minutes on two cores'
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
-	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm'
+	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
 	@echo 'make check-more what takes other tools: check-packages installs each package into an empty root, and uses it there'
-	@echo 'make check-abi bench fuzz lint install uninstall gpu-check clean'
+	@echo 'make check-abi bench fuzz lint install uninstall wheel gpu-check clean'
 
 cuda-found:
 	@test -r '$(CUDA_INC)/cudaTypedefs.h' || { echo 'libgpumem: no CUDA toolkit found (looked at CUDA_HOME, nvcc on the PATH, /usr/local/cuda, /opt/cuda): install it or set CUDA_HOME=' >&2; exit 1; }
@@ -493,10 +493,12 @@ define install_binary
 	$(STRIP) --strip-unneeded $(DESTDIR)$(2)/$(1)
 	cd $(DESTDIR)$(2) && $(OBJCOPY) --add-gnu-debuglink=.debug/$(1).debug $(1))
 endef
-install: all
-	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include
+install-binaries: all
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(PREFIX)/bin
 	$(call install_binary,libgpumem.so,$(LIBDIR))
 	$(call install_binary,gpumem,$(PREFIX)/bin)
+install: install-binaries
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 644 preload/api/gpumem.h $(DESTDIR)$(PREFIX)/include/gpumem.h
 	sed -e 's|@PREFIX@|$(PC_PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' \
 		preload/api/gpumem.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/gpumem.pc
@@ -527,7 +529,8 @@ DIST    := $(BUILD)/dist
 MACHINE ?= $(shell uname -m)
 TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
 DEBARCH := $(if $(filter aarch64,$(MACHINE)),arm64,amd64)
-dist: dist-tar dist-deb dist-rpm
+dist: dist-tar dist-deb dist-rpm wheel
+	$(Q)cp $(BUILD)/wheel/*.whl $(DIST)/
 	$(Q)ls -l $(DIST) | awk 'NF > 8 { print "  " $$5, $$9 }'
 dist-tar: all
 	$(call say,DIST,$(DIST)/$(TARBALL).tar.gz)
@@ -550,5 +553,26 @@ dist-rpm: all
 	$(Q)rpmbuild -bb --nodeps --quiet --target $(MACHINE) -D '_topdir $(CURDIR)/$(DIST)/rpm' -D 'gpumem_source $(CURDIR)' -D 'gpumem_version $(VERSION)' \
 		-D '_libdir %{_prefix}/lib64' packaging/gpumem.spec >$(DIST)/rpm/log 2>&1 || { tail -n 20 $(DIST)/rpm/log >&2; exit 1; }
 	$(Q)mv $(DIST)/rpm/RPMS/*/*.rpm $(DIST)/ && rm -rf $(DIST)/rpm
+
+# ---- the Python package ------------------------------------------------------------------------
+# One wheel for every Python 3: the package of tools/python, and in it the command, the library and the manual pages.
+# It is made by setuptools and wheel, Debian's where $(PYTHON) has none, and without a network. The tag is the
+# newest version of glibc that the two files ask for.
+WHEEL_PYTHON = $(firstword $(foreach python,$(PYTHON) /usr/bin/python3,$(shell $(python) -c 'import setuptools, wheel, pip' 2>/dev/null && echo $(python))))
+WHEEL_GLIBC  = $(shell readelf -VW $(BUILD)/gpumem $(BUILD)/libgpumem.so | sed -n 's/.*Name: GLIBC_\([0-9]*\)\.\([0-9]*\).*/\1_\2/p' | sort -t_ -k1,1n -k2,2n | tail -n 1)
+WHEEL_TAG    = manylinux_$(WHEEL_GLIBC)_$(shell $(CC) -dumpmachine | cut -d- -f1)
+WHEEL        = $(BUILD)/wheel/source
+wheel: all
+	@test -n '$(WHEEL_PYTHON)' || { echo 'make wheel needs pip, setuptools and wheel for Python (Debian: python3-pip python3-setuptools python3-wheel)' >&2; exit 1; }
+	$(call say,WHEEL,$(WHEEL_TAG))
+	$(Q)rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel && cp -r tools/python $(WHEEL)
+	$(Q)install -d $(WHEEL)/gpumem/bin $(WHEEL)/gpumem/lib $(WHEEL)/man
+	$(Q)$(MAKE) --no-print-directory install-binaries DESTDIR= PREFIX=$(CURDIR)/$(WHEEL)/gpumem LIBDIR=$(CURDIR)/$(WHEEL)/gpumem/lib >$(BUILD)/wheel/log
+	$(Q)cp $(BUILD)/man/*.1 $(BUILD)/man/*.7 $(WHEEL)/man
+	$(Q)echo $(VERSION) >$(WHEEL)/VERSION
+	$(Q)printf '[bdist_wheel]\nplat_name = %s\n' $(WHEEL_TAG) >$(WHEEL)/setup.cfg
+	$(Q)$(WHEEL_PYTHON) -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation --no-index \
+		--wheel-dir $(BUILD)/wheel $(WHEEL) >>$(BUILD)/wheel/log 2>&1 || { cat $(BUILD)/wheel/log >&2; exit 1; }
+	@ls $(BUILD)/wheel/*.whl
 
 -include $(shell test -d $(BUILD)/obj && find $(sort $(PLAIN)/obj $(BUILD)/obj) $(wildcard $(BUILD)/test) -name '*.d')

@@ -20,9 +20,10 @@ demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
 # compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
-	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db)
+	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
+	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv)
 # Packages: how they are made, and judged; containers.
-more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml python3-venv)
+more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml)
 case $purpose in
 demo) packages=("${demo_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
@@ -61,7 +62,11 @@ declare -A there=(
 	[buildah]='command -v buildah'
 	[kubernetes-client]='command -v kubectl'
 	[python3-yaml]='/usr/bin/python3 -c "import yaml"'
-	[python3-venv]='/usr/bin/python3 -c "import ensurepip"'
+	[python3-pytest]='/usr/bin/python3 -c "import pytest"'
+	[python3-pip]='/usr/bin/python3 -c "import pip"'
+	[python3-setuptools]='/usr/bin/python3 -c "import setuptools"'
+	[python3-wheel]='/usr/bin/python3 -c "import wheel"'
+	[python3-venv]='/usr/bin/python3 -c "import ensurepip, venv"'
 	[man-db]='command -v man && command -v groff'
 )
 

@@ -1,0 +1,215 @@
+# timeout: 200
+"""The pytest plugin in real runs of pytest: limits that hold, limits that do not, and the table at the end."""
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/python")
+from host import HERE, PACKAGE, interpreters  # noqa: E402
+from tap import Room, check, finish, tell  # noqa: E402
+
+TESTS = '''
+import unittest
+import pytest
+from host import alloc, free
+
+pytestmark = pytest.mark.limit_gpu_memory("64 MiB")
+cache = []
+
+
+def model(size):
+    return alloc(size)  # LINE model
+
+
+@pytest.fixture
+def weights():
+    address = alloc(8 << 20)
+    yield address
+    free(address)
+
+
+@pytest.mark.limit_gpu_memory("3 MiB")
+def test_at_the_limit(weights):
+    first, second = model(1 << 20), model(2 << 20)
+    free(first)
+    free(second)
+
+
+@pytest.mark.limit_gpu_memory("3 MiB")
+def test_over():
+    first = model(2 << 20)  # LINE two
+    second = model(1 << 20)  # LINE one
+    free(second)
+    third = model((1 << 20) + 512)  # LINE three
+    free(third)
+    free(first)
+
+
+@pytest.mark.limit_gpu_memory("1 KiB", device=1)
+@pytest.mark.limit_gpu_leaks("1 KiB")
+def test_freed(weights):
+    free(model(4 << 20))
+
+
+@pytest.mark.limit_gpu_leaks("2 KiB")
+def test_leaks():
+    model(2000)
+    for _ in range(3):
+        model(1000)  # LINE leak
+
+
+@pytest.mark.limit_gpu_leaks("2 KiB", filter_fn=lambda stack: all(f.function != "model" for f in stack.frames))
+def test_known_leak():
+    model(5000)
+
+
+@pytest.mark.limit_gpu_leaks("1B", warmups=2)
+def test_cache():
+    cache.append(1)
+    if len(cache) == 1:
+        model(5000)
+
+
+@pytest.mark.limit_gpu_leaks("1B")
+@pytest.mark.limit_gpu_memory("1B")
+def test_fails_itself():
+    model(1000)
+    raise KeyError("its own")
+
+
+@pytest.mark.limit_gpu_memory("100 B")
+@pytest.mark.limit_gpu_leaks("100 B", warmups=1)
+def test_skips():
+    pytest.skip("as it likes")
+
+
+class TestUnit(unittest.TestCase):
+    @pytest.mark.limit_gpu_leaks("1 KiB", warmups=1)
+    def test_of_unittest(self):
+        model(3000)
+
+
+def test_under_the_limit_of_the_file():
+    free(model(33 << 20))
+
+
+def test_nothing():
+    pass
+'''
+WANT = {"test_at_the_limit": "passed", "test_over": "failed", "test_freed": "passed", "test_leaks": "failed",
+        "test_known_leak": "passed", "test_cache": "passed", "test_fails_itself": "failed", "test_skips": "skipped",
+        "TestUnit::test_of_unittest": "failed", "test_under_the_limit_of_the_file": "passed", "test_nothing": "passed"}
+
+
+def line(text, word):
+    return 1 + [number for number, one in enumerate(text.splitlines()) if "# LINE " + word in one][0]
+
+
+def run(room, python, text, *arguments, preload=True, **options):
+    with open(os.path.join(room.path, "test_it.py"), "w", encoding="utf-8") as file:
+        file.write(text)
+    env = room.env(preload=preload, PYTHONPATH=PACKAGE + ":" + HERE, PYTHONDONTWRITEBYTECODE=1, COLUMNS=200, **options)
+    return room.run([python, "-m", "pytest", "-p", "gpumem.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers",
+                     "-rA", "--tb=short", *arguments], env=env, timeout=100)
+
+
+def outcomes(told):
+    return {name: word.lower() for word, name in re.findall(r"^(PASSED|FAILED|ERROR) test_it.py::(\S+)", told.stdout, re.M)}
+
+
+def report(told, name):
+    """The text of a test's failure."""
+    found = re.search(r"^_+ %s _+\n(.*?)(?=^_{5,}|^={5,})" % re.escape(name), told.stdout, re.M | re.S)
+    return found.group(1) if found else ""
+
+
+def story(python):
+    with Room() as room:
+        told = run(room, python, TESTS, "--gpumem", "--gpumem-tests=2", snapshot_on="none")
+        got = outcomes(told)
+        check("each test has the outcome that it should have", told.returncode == 1 and
+              got == {name: word for name, word in WANT.items() if word != "skipped"} and "1 skipped" in told.stdout, (got, tell(told)))
+        over = report(told, "test_over")
+        check("over the limit: what was held, the limit, and the lines that held it, with who called them",
+              "held 3.0 MiB of GPU memory at once on device 0; its limit is 3.0 MiB" in over and
+              re.search(r"2\.0 MiB in 1 block  .*< test_it\.py:%d in model < test_it\.py:%d in test_over\n" % (
+                  line(TESTS, "model"), line(TESTS, "two")), over) and
+              re.search(r"1\.0 MiB in 1 block  .*< test_it\.py:%d in model < test_it\.py:%d in test_over\n" % (
+                  line(TESTS, "model"), line(TESTS, "three")), over) and
+              ":%d in test_over" % line(TESTS, "one") not in over, over)
+        leak = report(told, "test_leaks")
+        check("leaks: only the stack that is over the limit, its sum, and its frames up to pytest's",
+              re.search(r"more than 2\.0 KiB of one call stack:\n +2\.9 KiB in 3 blocks on device 0 ", leak) and
+              "test_it.py:%d in test_leaks" % line(TESTS, "leak") in leak and "2.0 KiB in 1 block" not in leak and
+              "_pytest" not in leak, leak)
+        check("a test that fails by itself has its own failure", "its own" in report(told, "test_fails_itself") and
+              "GPU memory" not in report(told, "test_fails_itself"), report(told, "test_fails_itself"))
+        check("unittest's tests have limits, too", "2.9 KiB in 1 block" in report(told, "TestUnit.test_of_unittest"), tell(told))
+        table = told.stdout[told.stdout.find("GPU memory by test"):]
+        check("the table: the largest first, as many as were asked for", re.search(
+            r"test_it\.py::test_under_the_limit_of_the_file\n  device 0: 33\.0 MiB held at most, 1 allocations\n +33\.0 MiB in 1 block "
+            r" .* test_it\.py:%d in model.*\ntest_it\.py::test_freed\n  device 0: 4\.0 MiB" % line(TESTS, "model"), table) and
+            "test_over" not in table[:table.find("and ")] and "more tests that allocated" in table, table[:900])
+        check("the header says which library", "gpumem: libgpumem 0." in told.stdout, told.stdout[:300])
+    with Room() as room:
+        told = run(room, python, TESTS, preload=False)
+        want = {name: "failed" if name == "test_fails_itself" else "passed" for name, word in WANT.items() if word != "skipped"}
+        check("without the library every limit is passed over, and the end says how many", outcomes(told) == want and
+              "gpumem: 11 tests have a limit of GPU memory that was not checked" in told.stdout, tell(told))
+
+
+def odd(python):
+    one = "import pytest\nfrom host import alloc\n\n\n%s\ndef test_one():\n    alloc(1 << 20)\n"
+    with Room() as room:
+        for marker in ('limit_gpu_memory("much")', "limit_gpu_memory()", 'limit_gpu_leaks("1 MiB", warmups=-1)',
+                       "limit_gpu_memory(-5)", 'limit_gpu_leaks("1 MiB", 3)'):
+            told = run(room, python, one % ("@pytest.mark." + marker))
+            check("a marker that cannot be read is an error of the run: %s" % marker, told.returncode == 4 and
+                  "test_it.py::test_one: " + marker.split("(")[0] in told.stdout + told.stderr, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1 << 20)", "-v")
+        check("bytes as a number; no table unless it is asked for", told.returncode == 0 and "GPU memory by test" not in told.stdout, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)", history=0)
+        check("without a history a limit cannot be checked, and says so", told.returncode == 0 and
+              "GpumemWarning: the limit of GPU memory is not checked" in told.stdout, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_leaks(1000)", history=0)
+        check("leaks need none", told.returncode == 1 and "1.0 MiB in 1 block" in told.stdout, tell(told))
+        many = "    for i in range(3000):\n        alloc(512)\n"
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)" + many, "--gpumem", history=1024)
+        check("of a history that is not whole, what is left of it counts", told.returncode == 1 and
+              re.search(r"held at least \d", told.stdout) and "of 1 tests the history is not whole" in told.stdout, tell(told))
+        told = run(room, python, "def test_none():\n    pass\n", "--gpumem")
+        check("no CUDA at all", told.returncode == 0 and "no test allocated GPU memory" in told.stdout, tell(told))
+        with open(os.path.join(room.path, "pytest.ini"), "w", encoding="utf-8") as file:
+            file.write("[pytest]\ngpumem = true\n")
+        told = run(room, python, one % "")
+        check("asked for by the setting", "device 0: 1.0 MiB held at most" in told.stdout, tell(told))
+        told = run(room, python, one % "@pytest.mark.limit_gpu_memory(1000)", allocator="caching")
+        check("the same with the cache", told.returncode == 1 and "held 1.0 MiB of GPU memory" in told.stdout, tell(told))
+
+
+def sizes():
+    sys.path.insert(0, PACKAGE)
+    from gpumem._snapshot import show_size, size_of
+    for text, want in (("2 GiB", 2 << 30), ("1.5GB", 3 << 29), ("24 MB", 24 << 20), ("512K", 512 << 10), ("7", 7), ("7 B", 7),
+                       (9, 9), ("0", 0), ("1TiB", 1 << 40), (" 3 mib ", 3 << 20)):
+        check("size: %r" % (text,), size_of(text) == want, size_of(text))
+    for text in ("", "GiB", "1 XB", "-1", -1, None, 1.5, "1e3", "1..5 GB", True, "iB", "3 iB"):
+        try:
+            check("size: %r is none" % (text,), False, size_of(text))
+        except ValueError:
+            check("size: %r is none" % (text,), True)
+    check("sizes are shown as the command shows them", [show_size(n) for n in (0, 1023, 1024, 3 << 19, 5 << 40)] ==
+          ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "5.0 TiB"])
+
+
+def main():
+    sizes()
+    found = interpreters("import ctypes, pytest")
+    if check("there is a Python with pytest (scripts/setup.sh check installs Debian's)", found):
+        story(found[0][0])
+        odd(found[0][0])
+    finish()
+
+
+main()

@@ -1,0 +1,49 @@
+"""python -m gpumem ...: the command gpumem, found beside this package, in a source tree or on the PATH.
+
+``python -m gpumem run -- python train.py`` becomes ``gpumem run -- python train.py``; the process is
+replaced, so signals, exit status and terminal are the command's.
+"""
+import os
+import shutil
+import sys
+from typing import List, NoReturn, Optional
+
+
+def places() -> List[str]:
+    """Where the command may be, the first one first: a wheel, a source tree's build."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [os.path.join(here, "bin", "gpumem"), os.path.normpath(os.path.join(here, "../../../build/gpumem"))]
+
+
+def find() -> Optional[str]:
+    """The path of the command; None when it is not installed."""
+    for path in places():
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    # The script that pip makes for this package is named gpumem, too, and would start itself for ever.
+    own = os.path.realpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    for directory in os.get_exec_path():
+        path = shutil.which("gpumem", path=directory)
+        if path and os.path.realpath(path) != own and _is_program(path):
+            return path
+    return None
+
+
+def _is_program(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def main() -> NoReturn:
+    """Become the command; exit 127 when there is none."""
+    command = find()
+    if not command:
+        sys.exit("gpumem: no command gpumem here: looked for %s, and on the PATH. "
+                 "Build it with make, or install the wheel for this machine." % ", ".join(places()))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command, [command] + sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

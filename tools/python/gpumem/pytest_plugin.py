@@ -1,0 +1,307 @@
+"""pytest: limits of GPU memory for a test, and a table of what each test took.
+
+::
+
+    @pytest.mark.limit_gpu_memory("2 GiB")
+    def test_training_step(): ...
+
+    @pytest.mark.limit_gpu_leaks("1 MiB", warmups=1)
+    def test_inference(): ...
+
+    gpumem run -- python -m pytest --gpumem
+
+A test that goes over its limit fails, and the failure lists the lines that held the memory. What a test
+allocates counts, on each device by itself; what was there before does not. Where a pool tells what it hands
+out (PyTorch, CuPy), that is what counts. Without the library nothing is checked, and the end of the run says so.
+"""
+import gc
+import os
+import tempfile
+import time
+from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+import gpumem
+from gpumem import _library
+from gpumem._snapshot import Leak, Snapshot, Stack, StackFrame, Usage, show_size, size_of
+
+__all__ = ["GpumemWarning", "Stack"]
+
+SITES_SHOWN = 10
+MARKERS = (
+    "limit_gpu_memory(limit, device=None): fail the test when it holds more GPU memory than this at once, as "
+    "\"2 GiB\", on any device or on this one.",
+    "limit_gpu_leaks(limit, device=None, warmups=0, filter_fn=None): fail the test when a call stack of it leaves more "
+    "GPU memory behind than this. The test is run `warmups` times before; filter_fn(stack) is False for stacks "
+    "that do not count.",
+)
+
+
+class GpumemWarning(pytest.PytestWarning):
+    """A limit could not be checked."""
+
+
+class _Limit(NamedTuple):
+    bytes: int
+    device: Optional[int] = None
+    warmups: int = 0
+    filter_fn: Optional[Callable[[Stack], bool]] = None
+
+
+def _limit_gpu_memory(limit: Any, device: Optional[int] = None) -> _Limit:
+    return _Limit(size_of(limit), device)
+
+
+def _limit_gpu_leaks(limit: Any, *, device: Optional[int] = None, warmups: int = 0,
+                     filter_fn: Optional[Callable[[Stack], bool]] = None) -> _Limit:
+    if not isinstance(warmups, int) or warmups < 0:
+        raise ValueError("warmups is a number of runs: %r" % (warmups,))
+    return _Limit(size_of(limit), device, warmups, filter_fn)
+
+
+_READERS: Dict[str, Callable[..., _Limit]] = {
+    "limit_gpu_memory": _limit_gpu_memory, "limit_gpu_leaks": _limit_gpu_leaks,
+}
+
+
+def _limit(item: pytest.Item, name: str) -> Optional[_Limit]:
+    """What the marker @name says, that of the test before those of its class and file."""
+    marker = item.get_closest_marker(name)
+    return _READERS[name](*marker.args, **marker.kwargs) if marker else None
+
+
+class _Run(NamedTuple):
+    """A test that ran: the range with its name, and the same by our own clock."""
+
+    nodeid: str
+    prefix: str
+    began_us: int
+    ended_us: int
+
+
+class _Result(NamedTuple):
+    nodeid: str
+    usages: List[Usage]
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Plugin:
+    """One for each pytest run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.wanted = bool(config.getoption("--gpumem") or config.getini("gpumem"))
+        self.shown = int(config.getoption("--gpumem-tests"))
+        self.runs: List[_Run] = []
+        self.count = 0
+        self.unchecked = 0
+        self.problems: Dict[str, str] = {}
+        self.results: List[_Result] = []
+        self.unknown: List[str] = []
+        self.trouble: Optional[str] = None
+
+    # ---- before ----
+
+    def pytest_report_header(self) -> Optional[str]:
+        """Which library."""
+        if gpumem.available():
+            return "gpumem: libgpumem %s" % gpumem.version()
+        return "gpumem: the library is not loaded (gpumem run -- python -m pytest ...)" if self.wanted else None
+
+    def pytest_collection_modifyitems(self, items: List[pytest.Item]) -> None:
+        """A marker that cannot be read stops the run, and not its test alone."""
+        for item in items:
+            for name in _READERS:
+                try:
+                    _limit(item, name)
+                except (TypeError, ValueError) as error:
+                    raise pytest.UsageError("%s: %s: %s" % (item.nodeid, name, error)) from None
+
+    # ---- a test ----
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
+        """Around the test function, without its fixtures."""
+        memory, leaks = _limit(item, "limit_gpu_memory"), _limit(item, "limit_gpu_leaks")
+        if not gpumem.available():
+            self.unchecked += bool(memory or leaks)
+        if not gpumem.available() or not (memory or leaks or self.wanted):
+            yield
+            return
+        if leaks:
+            _warm_up(item, leaks.warmups)
+            gc.collect()
+        self.count += 1
+        prefix = "pytest %d: " % self.count
+        began = _now_us()
+        number = int(_library.call("gpumem_range_start", _library.text(prefix + item.nodeid)))
+        outcome = yield
+        failed = outcome.excinfo is not None
+        if leaks and not failed:
+            gc.collect()
+        if number > 0:
+            _library.call("gpumem_range_end", number)
+        run = _Run(item.nodeid, prefix, began, _now_us())
+        self.runs.append(run)
+        if (memory or leaks) and not failed:
+            try:
+                problem = self._judge(item, run, memory, leaks)
+            except Exception as error:      # pylint: disable=broad-except      # ours, and not the test's
+                problem = None
+                item.warn(GpumemWarning("a limit of GPU memory is not checked: %r" % error))
+            if problem:
+                self.problems[item.nodeid] = problem
+
+    def _judge(self, item: pytest.Item, run: _Run, memory: Optional[_Limit], leaks: Optional[_Limit]) -> Optional[str]:
+        """What is wrong with the test, in words; None: nothing."""
+        snapshot = _take()
+        if snapshot is None:        # no CUDA call yet
+            return None
+        said = []
+        if memory:
+            usages = _usages(snapshot, run)
+            over = [usage for usage in usages if usage.peak > memory.bytes and memory.device in (None, usage.device)]
+            if not over and any(not usage.complete for usage in usages):
+                item.warn(GpumemWarning("the limit of GPU memory is not checked: the history of the test is not whole "
+                                        "(options history, history_enabled and history_actions)"))
+            said += [_say_usage(usage, memory) for usage in over]
+        if leaks:
+            began, _ = snapshot.range_of(run.prefix)
+            left = snapshot.leaks(run.began_us if began is None else began, leaks.device, leaks.filter_fn)
+            over_leaks = [leak for leak in left if leak.bytes > leaks.bytes]
+            if over_leaks:
+                said.append(_say_leaks(over_leaks, leaks))
+        return "\n".join(said) or None
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
+        """A test over its limit has failed."""
+        outcome = yield
+        report = outcome.get_result()
+        problem = self.problems.pop(item.nodeid, None) if call.when == "call" else None
+        if problem and report.outcome == "passed":
+            report.outcome = "failed"
+            report.longrepr = problem
+
+    # ---- the end ----
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """One snapshot has the history of all tests."""
+        if not self.wanted or not self.runs:
+            return
+        try:
+            snapshot = _take()
+            for run in self.runs if snapshot else ():
+                usages = _usages(snapshot, run)
+                if any(not usage.complete for usage in usages):
+                    self.unknown.append(run.nodeid)
+                elif any(usage.allocations for usage in usages):
+                    self.results.append(_Result(run.nodeid, usages))
+        except Exception as error:      # pylint: disable=broad-except      # no fault of the tests'
+            self.trouble = repr(error)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The table of --gpumem, and what was not checked."""
+        write = terminalreporter.write_line
+        if self.unchecked:
+            write("gpumem: %d test%s a limit of GPU memory that was not checked: the library is not loaded "
+                  "(gpumem run -- python -m pytest ...)" % (self.unchecked, " has" if self.unchecked == 1 else "s have"))
+        if not self.wanted or not gpumem.available():
+            return
+        terminalreporter.write_sep("=", "GPU memory by test")
+        if self.trouble:
+            write("there is no table: %s" % self.trouble)
+        if not self.results and not self.trouble and not self.unknown:
+            write("no test allocated GPU memory")
+        ordered = sorted(self.results, key=lambda result: -max(usage.peak for usage in result.usages))
+        for result in ordered[:self.shown or None]:
+            write(result.nodeid)
+            for usage in result.usages:
+                if usage.allocations:
+                    write("  device %d: %s held at most, %d allocations" % (
+                        usage.device, show_size(usage.peak), usage.allocations))
+                    for site in usage.sites[:3]:
+                        write("    %10s in %d block%s  %s" % (
+                            show_size(site.bytes), site.blocks, "" if site.blocks == 1 else "s", site.place))
+        if len(ordered) > self.shown > 0:
+            write("and %d more tests that allocated (--gpumem-tests=0 shows all)" % (len(ordered) - self.shown))
+        if self.unknown:
+            write("of %d tests the history is not whole (options history, history_enabled and history_actions)"
+                  % len(self.unknown))
+
+
+def _warm_up(item: pytest.Item, times: int) -> None:
+    for _ in range(times):
+        try:
+            item.runtest()
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+            return      # it will say so itself
+
+
+def _take() -> Optional[Snapshot]:
+    """A snapshot of now, read; None before the first CUDA call."""
+    with tempfile.TemporaryDirectory(prefix="gpumem-pytest-") as directory:
+        path = os.path.join(directory, "snapshot.json")
+        return Snapshot(path) if gpumem.snapshot(path) else None
+
+
+def _usages(snapshot: Snapshot, run: _Run) -> List[Usage]:
+    began, ended = snapshot.range_of(run.prefix)
+    since = run.began_us if began is None else began
+    complete = began is not None or snapshot.whole_since(since)
+    return [snapshot.usage(device, since, run.ended_us if ended is None else ended, complete)
+            for device in snapshot.devices()] or ([] if complete else [Usage(0, 0, 0, [], False)])
+
+
+def _list(lines: List[str]) -> str:
+    more = len(lines) - SITES_SHOWN
+    return "\n".join(lines[:SITES_SHOWN] + (["  and %d more" % more] if more > 0 else []))
+
+
+def _say_usage(usage: Usage, limit: _Limit) -> str:
+    lines = ["  %10s in %d block%s  %s" % (show_size(site.bytes), site.blocks, "" if site.blocks == 1 else "s", site.place)
+             for site in usage.sites]
+    return "The test held %s%s of GPU memory at once on device %d; its limit is %s. At that moment:\n%s" % (
+        "" if usage.complete else "at least ", show_size(usage.peak), usage.device, show_size(limit.bytes), _list(lines))
+
+
+def _above_pytest(frames: Tuple[StackFrame, ...]) -> Iterator[StackFrame]:
+    """Those of the test and what it calls."""
+    for frame in frames:
+        if os.sep + "_pytest" + os.sep in frame.filename:
+            return
+        yield frame
+
+
+def _say_leaks(leaks: List[Leak], limit: _Limit) -> str:
+    lines = []
+    for leak in leaks:
+        text = "  %10s in %d block%s on device %d  %s" % (
+            show_size(leak.bytes), leak.blocks, "" if leak.blocks == 1 else "s", leak.device, leak.place)
+        for frame in _above_pytest(leak.stack.frames):
+            text += "\n        %s:%d in %s" % (frame.filename, frame.lineno, frame.function)
+        lines.append(text)
+    return "The test left GPU memory behind, more than %s of one call stack:\n%s" % (show_size(limit.bytes), _list(lines))
+
+
+# ---- pytest finds these --------------------------------------------------------------------------
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--gpumem, --gpumem-tests, and the same as settings."""
+    group = parser.getgroup("gpumem", "GPU memory")
+    group.addoption("--gpumem", action="store_true", default=False,
+                    help="show how much GPU memory each test took, and its call sites")
+    group.addoption("--gpumem-tests", type=int, default=5, metavar="N",
+                    help="show the N tests that took most (default 5; 0: all)")
+    parser.addini("gpumem", "show how much GPU memory each test took", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers are known with the library and without it."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    config.pluginmanager.register(Plugin(config), "gpumem_limits")
