@@ -77,7 +77,8 @@ FUZZ      := $(patsubst test/fuzz/%.c,$(BUILD)/test/fuzz/%,$(wildcard test/fuzz/
 BENCH     := $(patsubst test/bench/%.c,$(BUILD)/test/bench/%,$(wildcard test/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard test/preload/test_*.py test/preload/test_*.sh test/tools/test_*.py test/tools/test_*.sh \
 	     test/conformance/test_*.sh test/conformance/test_*.py test/apps/test_*.py test/apps/test_*.sh \
-	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py))
+	     test/docs/test_*.py test/docs/test_*.sh test/model/test_*.py test/security/test_*.py test/python/test_*.py \
+	     test/viewer/test_*.mjs))
 # What runs under which sanitizer. A program of one thread has no race and does not run under TSan. What is loaded
 # into Python cannot run under ASan, and runs under UBSan alone.
 THREADED   := $(patsubst %.c,$(BUILD)/test/unit/%,$(notdir $(shell grep -l pthread_create $(UNIT_SRC))))
@@ -152,6 +153,8 @@ CHECKED = $(SCRIPTS) $(call variant,thread,$(TSAN_TESTS)) $(call variant,address
 check-only: check-built
 	$(Q)scripts/lint.sh
 	$(Q)$(PYTHON) test/run.py --build build $(filter $(SLOW_TESTS),$(CHECKED)) $(filter-out $(SLOW_TESTS),$(CHECKED))
+# All variants of the command have the same page, which is made once.
+built-address built-thread built-undefined built-aarch64: | build/viewer.html
 check-built: all tests built-rules built-address built-undefined built-thread built-aarch64
 built-rules: all
 	+$(Q)$(MAKE) --no-print-directory RULES=1 build/rules/libgpumem.so
@@ -245,6 +248,21 @@ $(BUILD)/man/made: $(BUILD)/gpumem
 	$(Q)$< help --man gpumem >$(@D)/gpumem.1 && $< help --man libgpumem >$(@D)/libgpumem.7
 	$(Q)$< help --completion bash >$(@D)/gpumem.bash && $< help --completion zsh >$(@D)/_gpumem
 	$(Q)touch $@
+
+# The viewer's page, which lies in the command: made by node where it is, with the bundler that scripts/setup.sh
+# installs. Without it the command is made all the same, and `gpumem view` says that it has no page.
+VIEW_PAGE := build/viewer.html
+VIEW_SRC  := $(wildcard tools/viewer/*.mjs tools/viewer/page/* tools/viewer/src/*.js tools/viewer/src/*/*.js)
+ESBUILD    = $(if $(shell command -v node 2>/dev/null),$(wildcard tools/viewer/node_modules/.package-lock.json))
+# An empty one was made before there was a bundler: it is out of date.
+$(if $(ESBUILD),$(shell test -s $(VIEW_PAGE) || { mkdir -p build && touch -d @0 $(VIEW_PAGE); }))
+$(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD)
+	@mkdir -p $(@D)
+	$(call say,PAGE,$@)
+	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@,: >$@; \
+		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (scripts/setup.sh installs both)')
+$(BUILD)/obj/tools/write/view.c.o: $(VIEW_PAGE)
+$(BUILD)/obj/tools/write/view.c.o: CFLAGS += -DGM_VIEW_PAGE='"$(VIEW_PAGE)"'
 
 # ---- objects -----------------------------------------------------------------------------------
 $(PLAIN)/obj/%.c.o: %.c | cuda-found

@@ -18,10 +18,11 @@ purpose=${1:-check}
 # The compilers (nvcc needs g++), and what the command reads and writes files with.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
-# compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run.
+# compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run; node, which makes
+# the viewer's page, and a browser to test it in.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
 	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
-	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv)
+	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium)
 # Packages: how they are made, and judged; containers.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml)
 case $purpose in
@@ -67,6 +68,10 @@ declare -A there=(
 	[python3-setuptools]='/usr/bin/python3 -c "import setuptools"'
 	[python3-wheel]='/usr/bin/python3 -c "import wheel"'
 	[python3-venv]='/usr/bin/python3 -c "import ensurepip, venv"'
+	[python3-venv]='/usr/bin/python3 -c "import ensurepip"'
+	[nodejs]='node -e "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"'
+	[npm]='command -v npm'
+	[chromium]='command -v chromium'
 	[man-db]='command -v man && command -v groff'
 )
 
@@ -92,6 +97,15 @@ if [ ${#missing[@]} -gt 0 ]; then
 	for package in "${missing[@]}"; do
 		bash -c "${there[$package]}" >/dev/null 2>&1 || fail "$package was installed and still does not answer"
 	done
+fi
+
+# What makes the viewer's page, and drives the browser in its tests: by npm, of the versions that are written down.
+viewer=$(dirname "$0")/../tools/viewer
+installed=$viewer/node_modules/.package-lock.json
+if [ "$purpose" = check ] && { [ ! -e "$installed" ] || [ "$viewer/package-lock.json" -nt "$installed" ]; }; then
+	say "installing the viewer's bundler and browser driver in tools/viewer/node_modules"
+	npm --prefix "$viewer" ci --ignore-scripts --silent >/dev/null ||
+		fail "npm could not install what tools/viewer/package-lock.json names: the viewer cannot be built"
 fi
 
 # The CUDA toolkit is not a Debian package: find it, or say plainly that it is missing.

@@ -3,10 +3,10 @@
 
 usage: test/run.py [--build DIR] [--jobs N] [--timeout S] TEST...
 
-A test is an executable, or a .py or .sh file. It prints "ok N - name", "not ok N - name # why"
+A test is an executable, or a .py, .sh or .mjs file. It prints "ok N - name", "not ok N - name # why"
 or "ok N - name # SKIP why", and exits 0 or 1. A program that prints no such line, dies of a
 signal, runs out of time, or exits non-zero without a "not ok" counts as failed. A line
-"# timeout: N" among the first 40 lines of a script gives it N seconds. In CI (CI=true) a skip
+"# timeout: N" ("// timeout: N" in JavaScript) among the first 40 lines of a script gives it N seconds. In CI (CI=true) a skip
 counts as a failure unless its reason begins with "no GPU".
 """
 import argparse
@@ -28,14 +28,16 @@ def command_of(path):
         return [sys.executable, path]
     if path.endswith(".sh"):
         return ["bash", path]
+    if path.endswith(".mjs"):
+        return ["node", "--test-reporter=tap", path]
     return [path]
 
 
 def timeout_of(path, default):
-    if path.endswith((".py", ".sh")):
+    if path.endswith((".py", ".sh", ".mjs")):
         with open(path, encoding="utf-8", errors="replace") as script:
             for _, line in zip(range(40), script):
-                found = re.match(r"#\s*timeout:\s*(\d+)", line)
+                found = re.match(r"(?:#|//)\s*timeout:\s*(\d+)", line)
                 if found:
                     return int(found.group(1))
     return default

@@ -1,0 +1,64 @@
+/*
+ * browser.mjs - a real browser for the tests of the viewer: Debian's chromium by playwright-core, which lies in
+ * tools/viewer/node_modules (scripts/setup.sh installs both).
+ *
+ * Pages are opened from file://, as users do. Every error and every request that would leave the page is remembered.
+ */
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+export const ROOT = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const PLAYWRIGHT = join(ROOT, "tools/viewer/node_modules/playwright-core/index.mjs");
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+
+/* Why there is no browser here; "" if there is one. */
+export const missing = !CHROMIUM ? "no chromium here" : !existsSync(PLAYWRIGHT) ? "no playwright-core in tools/viewer" : "";
+
+/* Call @use with a browser, which is closed whatever happens. */
+export const withBrowser = async (use, options = {}) => {
+	const { chromium } = await import(pathToFileURL(PLAYWRIGHT));
+	const browser = await chromium.launch({
+		executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-lcd-text", "--font-render-hinting=none",
+			"--force-device-scale-factor=1", "--hide-scrollbars", "--mute-audio", "--no-first-run"], ...options,
+	});
+	const close = () => { browser.close().finally(() => process.exit(1)); };
+	process.once("SIGTERM", close);
+	process.once("SIGINT", close);
+	try {
+		return await use(browser);
+	} finally {
+		process.removeListener("SIGTERM", close);
+		process.removeListener("SIGINT", close);
+		await browser.close();
+	}
+};
+
+/* A page of @browser that shows @path: { page, errors, requests, close }. Waits for the first picture. */
+export const openPage = async (browser, path, { hash = "", width = 1280, height = 800, dark = false, wait = true } = {}) => {
+	const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light" });
+	const page = await context.newPage(), errors = [], requests = [];
+	page.on("console", (message) => {
+		if (["error", "warning"].includes(message.type()))
+			errors.push(message.text());
+	});
+	page.on("pageerror", (error) => errors.push(String(error)));
+	page.on("dialog", (dialog) => { errors.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
+	page.on("request", (request) => {
+		if (!/^(file|blob|data):/.test(request.url()))
+			requests.push(request.url());
+	});
+	await page.goto(pathToFileURL(path).href + (hash ? `#${hash}` : ""));
+	if (wait)
+		await page.waitForFunction(() => globalThis.gpumem?.firstPicture > 0, null, { timeout: 60000 });
+	return { page, errors, requests, close: () => context.close() };
+};
+
+/* Wait until nothing moves: no question is under way, and two frames were painted since. */
+export const settle = (page) => page.evaluate(async () => {
+	const frame = () => new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)); });
+	for (let quiet = 0; quiet < 2;) {
+		await frame();
+		quiet = globalThis.gpumem.asker.waiting.size ? 0 : quiet + 1;
+	}
+});

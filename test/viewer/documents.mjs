@@ -1,0 +1,70 @@
+/*
+ * documents.mjs - snapshots for the tests of the viewer, made by `gpumem view` as users make them, and read as the
+ * page reads them.
+ */
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { ROOT } from "./browser.mjs";
+import { documentOf } from "../../tools/viewer/src/model/document.js";
+import { Model, shareStacks } from "../../tools/viewer/src/model/model.js";
+import { readPackText } from "../../tools/viewer/src/model/pack.js";
+import { Stacks } from "../../tools/viewer/src/model/stacks.js";
+
+export const BUILD = resolve(process.env.B ?? join(ROOT, "build"));
+export const GPUMEM = join(BUILD, "gpumem");
+export const DATA = join(ROOT, "test/data");
+
+/* A directory of this test's own, removed at its end. */
+export const room = mkdtempSync(join(tmpdir(), "gpumem-viewer-"));
+process.on("exit", () => rmSync(room, { recursive: true, force: true }));
+
+export const gpumem = (...words) =>
+	execFileSync(GPUMEM, words, { encoding: "utf8", maxBuffer: 1 << 28, stdio: ["ignore", "pipe", "pipe"] });
+
+/* The page of @snapshots (paths), as a file. */
+export const pageOf = (name, ...snapshots) => {
+	const path = join(room, `${name}.html`);
+	gpumem("view", "-o", path, ...snapshots);
+	return path;
+};
+
+/* What the page at @path has in it. */
+export const readPage = async (path) => {
+	const html = readFileSync(path, "latin1"), found = [];
+	for (const [, text] of html.matchAll(/<script type="text\/plain" class="snapshot">([^<]*)</g)) {
+		const doc = documentOf(await readPackText(text)), stacks = new Stacks(doc);
+		const models = doc.sources.map((source) => new Model(doc, source, stacks));
+		shareStacks(doc, stacks, models);
+		found.push({ doc, stacks, models });
+	}
+	return found;
+};
+
+/* A snapshot of a random program: test/bench/large.py. */
+export const large = (name, ...words) => {
+	const path = join(room, `${name}.json`);
+	execFileSync("python3", [join(ROOT, "test/bench/large.py"), ...words, path]);
+	return path;
+};
+
+/* Run one of test/apps/ under the library, without a GPU; the snapshots that it left, by reason. */
+export const runApp = (words, options = {}) => {
+	const out = mkdtempSync(join(room, "run-"));
+	const done = spawnSync(join(BUILD, "test/apps", words[0]), words.slice(1), {
+		cwd: out, encoding: "utf8", env: {
+			...process.env, LD_LIBRARY_PATH: join(BUILD, "fakecuda"), LD_PRELOAD: join(BUILD, "libgpumem.so"),
+			GPUMEM_OUTPUT: join(out, "%r.json"), GPUMEM_JOURNAL: out, ...options,
+		},
+	});
+	if (done.status !== 0 && done.status !== 1)
+		throw new Error(`${words.join(" ")}: ${done.status} ${done.stderr}`);
+	return (reason) => join(out, `${reason}.json`);
+};
+
+/* A program of no device's, a random stream of numbers that is the same every time. */
+export const randomOf = (seed) => () => {
+	seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+	return seed / 2 ** 32;
+};

@@ -1,0 +1,228 @@
+/*
+ * What the viewer computes: the packed snapshot is the snapshot, lives and sums are those of the command, and the
+ * picture is, pixel by pixel, what a model says that only adds up.
+ */
+// timeout: 300
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { Axis } from "../../tools/viewer/src/model/axis.js";
+import { ACTIONS, findMates } from "../../tools/viewer/src/model/document.js";
+import { isLeft } from "../../tools/viewer/src/model/lives.js";
+import { NOBODY, edgeOf, paleOf } from "../../tools/viewer/src/model/raster.js";
+import { DATA, gpumem, large, pageOf, randomOf, readPage, runApp } from "./documents.mjs";
+
+const random = large("random", "--events", "30000", "--live", "700", "--frames", "400", "--stacks", "200");
+const training = runApp(["app_training", "--steps", "30", "--leak", "--oom"]);
+const SNAPSHOTS = {
+	random, training: training("exit"), oom: training("oom-1"), data: join(DATA, "gpumem-snapshot.json"),
+	pickle: join(DATA, "torch-snapshot.pickle"),
+};
+const opened = {};
+for (const [name, path] of Object.entries(SNAPSHOTS))
+	[opened[name]] = await readPage(pageOf(name, path));
+
+test("the packed events and blocks are those of the snapshot", () => {
+	for (const name of ["random", "training", "data"]) {
+		const snapshot = JSON.parse(readFileSync(SNAPSHOTS[name], "utf8")), { doc } = opened[name];
+		for (const source of doc.sources) {
+			const trace = source.device === null ? snapshot.host_trace : snapshot.device_traces[source.device];
+			const { events } = source;
+			assert.equal(source.count, trace.time_us.length);
+			assert.deepEqual(Array.from(events.action, (a) => ACTIONS[a]), trace.action);
+			assert.deepEqual(Array.from(events.addr), trace.addr);
+			assert.deepEqual(Array.from(events.size), trace.size);
+			assert.deepEqual(Array.from(events.time), trace.time_us);
+			assert.deepEqual(Array.from(events.stack), trace.stack);
+			assert.deepEqual(Array.from(events.module), trace.module);
+			assert.deepEqual(Array.from(events.kind, (id) => doc.texts[id]), trace.kind);
+			assert.deepEqual(Array.from(events.stream, (id) => doc.numbers[id]), trace.stream);
+			assert.deepEqual(Array.from(events.thread, (id) => doc.numbers[id]), trace.thread);
+			const segments = source.device === null ? snapshot.host_segments :
+				snapshot.segments.filter(({ device }) => device === source.device);
+			assert.deepEqual(Array.from(source.segments.addr), segments.map(({ address }) => address));
+			const blocks = segments.flatMap((segment) => segment.blocks);
+			assert.deepEqual(Array.from(source.blocks.addr), blocks.map(({ address }) => address));
+			assert.deepEqual(Array.from(source.blocks.requested), blocks.map((block) => block.requested_size));
+			assert.deepEqual(Array.from(source.blocks.state, (id) => doc.texts[id]), blocks.map(({ state }) => state));
+		}
+	}
+});
+
+test("stacks are those of the snapshot, frame by frame", () => {
+	const snapshot = JSON.parse(readFileSync(random, "utf8")), { stacks } = opened.random;
+	assert.equal(stacks.count, snapshot.stacks.length);
+	snapshot.stacks.forEach((frames, id) => assert.deepEqual(stacks.list(id), frames));
+});
+
+test("an event's mate in the pack is what the page finds by itself", () => {
+	for (const { doc } of Object.values(opened))
+		for (const { events } of doc.sources)
+			assert.deepEqual(Array.from(findMates(events.action, events.addr)), Array.from(events.mate));
+});
+
+/* ---- against the command ------------------------------------------------------------------------ */
+
+test("call sites, and what they hold at the end, are those of gpumem summary", () => {
+	let compared = 0;
+	for (const [name, { models }] of Object.entries(opened)) {
+		for (const by of ["site", "module", "kind", "size", "stream"]) {
+			const summary = JSON.parse(gpumem("summary", "--json", "--by", by, SNAPSHOTS[name]));
+			const listed = Object.fromEntries(Object.values(summary[`by_${by}`] ?? summary.groups ?? [])
+				.map((row) => [row.site ?? row.key ?? row.name ?? row[by], row.allocated_bytes]));
+			const found = new Map();
+			for (const model of models.filter(({ source }) => source.device !== null)) {
+				const { group, names } = model.grouped(by);
+				for (let l = 0; l < model.lives.count; l++) {
+					if (!isLeft(model.lives, l, model.count) || model.doc.texts[model.lives.kind[l]] === "ipc")
+						continue;
+					let key = names[group[l]];
+					if (by === "stream")
+						key = `0x${BigInt.asUintN(64, BigInt(model.doc.numbers[model.lives.stream[l]])).toString(16)}`.replace(/^0x0$/, "0");
+					found.set(key, (found.get(key) ?? 0) + model.lives.size[l]);
+				}
+			}
+			assert.deepEqual(Object.fromEntries([...found].sort()), Object.fromEntries(Object.entries(listed).sort()), `${name} by ${by}`);
+			compared += found.size;
+		}
+	}
+	assert.ok(compared > 50, String(compared));
+});
+
+test("what was never freed is what gpumem leaks says", () => {
+	const leaks = JSON.parse(gpumem("leaks", "--json", SNAPSHOTS.training));
+	const [model] = opened.training.models;
+	let bytes = 0, blocks = 0;
+	for (let l = 0; l < model.lives.count; l++)
+		if (isLeft(model.lives, l, model.count)) {
+			bytes += model.lives.size[l];
+			blocks++;
+		}
+	const total = (leaks.stacks ?? leaks.leaks ?? leaks).reduce((sum, row) => [sum[0] + row.bytes, sum[1] + row.blocks], [0, 0]);
+	assert.deepEqual([bytes, blocks], total);
+	assert.ok(blocks > 20);
+});
+
+test("the total at every event is the sum of what is live, and the snapshot's counters at the end and the peak", () => {
+	for (const { models, doc } of Object.values(opened))
+		for (const model of models) {
+			const { action, addr, size, kind } = model.source.events, { values } = model.curve;
+			/* Undo the events, from what is live at the end. */
+			let live = values[model.count];
+			const open = new Map();
+			for (let l = 0; l < model.lives.count; l++)
+				if (model.lives.died[l] >= model.count)
+					open.set(model.lives.addr[l], model.lives.weight[l]);
+			for (let i = model.count - 1; i >= 0; i--) {
+				const name = ACTIONS[action[i]];
+				if (name === "alloc") {
+					live -= open.get(addr[i]) ?? 0;
+					open.delete(addr[i]);
+				} else if (name === "free_completed") {
+					const bytes = doc.texts[kind[i]] === "ipc" ? 0 : size[i];
+					live += bytes;
+					open.set(addr[i], bytes);
+				}
+				assert.equal(values[i], live, `${doc.name}, event ${i}`);
+			}
+		}
+	const [model] = opened.training.models, stats = opened.training.doc.root.devices[0].memory_stats;
+	assert.equal(model.curve.values[model.count], stats["requested_bytes.all.current"]);
+	assert.equal(model.curve.values[model.curve.peak], stats["requested_bytes.all.peak"]);
+	assert.equal(model.reserved.values[model.count], stats["reserved_bytes.all.current"]);
+	assert.equal(Math.max(...model.reserved.values), stats["reserved_bytes.all.peak"]);
+});
+
+/* ---- the picture -------------------------------------------------------------------------------- */
+
+/* The same picture, by adding up all lives for each column. */
+const naive = (model, view, color) => {
+	const { lives, axis, weight } = model, { width, height, low, high, background } = view;
+	const ids = new Uint32Array(width * height).fill(NOBODY), pixels = new Uint32Array(width * height).fill(background);
+	const begins = [];
+	for (let s = 0; s <= model.count; s++)
+		begins.push(view.mode === "order" ? s : s ? axis.time[s - 1] - axis.begin : -Infinity);
+	const total = (s) => {
+		let sum = 0;
+		for (let l = 0; l < lives.count; l++)
+			sum += lives.born[l] < s && s <= lives.died[l] ? weight[l] : 0;
+		return sum;
+	};
+	const totals = begins.map((_, s) => total(s));
+	for (let x = 0; x < width; x++) {
+		const left = view.from + ((view.to - view.from) * x) / width, right = view.from + ((view.to - view.from) * (x + 1)) / width;
+		let chosen = -1;
+		for (let s = 0; s <= model.count; s++) {
+			const end = s < model.count ? begins[s + 1] : Infinity;
+			/* Is a part of the state in the column? One without any length is in where it begins. */
+			const within = begins[s] < right && (end > left || (begins[s] >= left && begins[s] < right));
+			if (within && (chosen < 0 || totals[s] > totals[chosen]))
+				chosen = s;
+		}
+		let sum = 0, row = 0;
+		for (let l = 0; l < lives.count; l++) {
+			if (!(lives.born[l] < chosen && chosen <= lives.died[l]))
+				continue;
+			sum += weight[l];
+			const first = row;
+			let paint = color[l];
+			if (lives.freed[l] < chosen)
+				paint = paleOf(background)(paint);
+			for (; row < height && low + ((row + 0.5) * (high - low)) / height < sum; row++) {
+				ids[(height - 1 - row) * width + x] = l;
+				pixels[(height - 1 - row) * width + x] = paint;
+			}
+			if (row - first >= 3)
+				pixels[(height - row) * width + x] = edgeOf(paint);
+		}
+	}
+	return { ids, pixels };
+};
+
+test("the picture is what a model says that adds up all allocations for each column, pixel by pixel", () => {
+	const next = randomOf(20261122);
+	let painted = 0;
+	for (const [name, { models }] of Object.entries(opened))
+		for (const model of models) {
+			const color = Uint32Array.from({ length: model.lives.count }, (_, l) => (0xff000000 | Math.imul(l + 1, 2654435761)) >>> 0);
+			for (let round = 0; round < 8; round++) {
+				const mode = round % 2 ? "time" : "order", span = model.axis.span(mode), most = model.curve.values[model.curve.peak];
+				if (round === 6)
+					model.setFilter(Uint8Array.from({ length: model.lives.count }, () => next() < 0.4 ? 1 : 0));
+				const from = round < 2 ? 0 : next() * span * 0.8, to = round < 2 ? span : from + next() * (span - from);
+				const low = round < 4 ? 0 : Math.floor(next() * most * 0.5), high = round < 4 ? most * 1.06 + 1 : low + 1 + next() * most;
+				const view = { mode, from, to, low, high, width: 40, height: 60, background: 0xffeeeeee, mark: -1 };
+				const drawn = model.draw(view, color), wanted = naive(model, view, color);
+				assert.deepEqual(drawn.ids, wanted.ids, `${name} ${model.source.name} round ${round}`);
+				assert.deepEqual(drawn.pixels, wanted.pixels, `${name} ${model.source.name} round ${round}, colours`);
+				painted += drawn.ids.filter((id) => id !== NOBODY).length;
+			}
+			model.setFilter(null);
+		}
+	assert.ok(painted > 40000, String(painted));
+});
+
+test("a place between two events is in the state of the first, however large their times are", () => {
+	const time = Float64Array.from([0, 615, 616, 616, 617], (at) => 1.79e15 + at);
+	const axis = new Axis({ events: { time }, count: 5 }, 0);
+	assert.deepEqual([614.99, 615, 615.9, 616, 616.01].map((x) => axis.state("time", x)), [1, 2, 2, 4, 4]);
+	assert.deepEqual([615, 615.1, 616, 616.2].map((x) => axis.stateBefore("time", x)), [1, 2, 2, 4]);
+});
+
+test("the edges of a pinned allocation are where the picture has it", () => {
+	const [model] = opened.random.models, color = new Uint32Array(model.lives.count).fill(0xff0000ff);
+	const high = model.curve.values[model.curve.peak];
+	const view = { mode: "order", from: 0, to: model.axis.span("order"), low: 0, high, width: 200, height: 400, background: 0, mark: -1 };
+	const { ids } = model.draw(view, color);
+	const life = ids[200 * 200 + 100];
+	const { edges } = model.draw({ ...view, mark: life }, color);
+	let seen = 0;
+	for (let x = 0; x < view.width; x++)
+		for (let row = 0; row < view.height; row++) {
+			const at = ((row + 0.5) * high) / view.height, inside = edges[2 * x] <= at && at < edges[2 * x + 1];
+			assert.equal(ids[(view.height - 1 - row) * view.width + x] === life, inside);
+			seen += inside;
+		}
+	assert.ok(seen > 0);
+});

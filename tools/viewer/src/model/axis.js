@@ -1,0 +1,56 @@
+/*
+ * axis.js - what lies along the timeline: real time in microseconds since the first event, or the order of events.
+ * State s takes the place from its event to the next; in the order of events that is [s, s + 1).
+ */
+export class Axis {
+	constructor(source, end) {
+		const { time } = source.events, count = source.count;
+		this.count = count;
+		this.time = time;
+		this.begin = count ? time[0] : end || 0;
+		const last = count ? time[count - 1] : this.begin;
+		this.end = Math.max(last, end || 0);
+		/* A picture of one moment is a second wide; one with events ends a little behind the last. */
+		this.length = Math.max(this.end - this.begin, (last - this.begin) * 1.005, 1);
+	}
+
+	/* How long the axis is, in its own unit. */
+	span(mode) {
+		return mode === "order" ? this.count + 1 : this.length;
+	}
+
+	/* The state at place @x. */
+	state(mode, x) {
+		if (mode === "order")
+			return Math.max(0, Math.min(this.count, Math.floor(x)));
+		return this.rowsUntil(x, true);
+	}
+
+	/* The last state that begins before place @x. */
+	stateBefore(mode, x) {
+		if (mode === "order")
+			return Math.max(0, Math.min(this.count, Math.ceil(x) - 1));
+		return this.rowsUntil(x, false);
+	}
+
+	/* Where state @s begins. */
+	place(mode, s) {
+		if (mode === "order" || !this.count)
+			return mode === "order" ? s : 0;
+		return s ? this.time[s - 1] - this.begin : 0;
+	}
+
+	/* How many events are before @x, or not after it. A sum of @x and the beginning would be rounded: microseconds
+	 * since 1970 leave no room for parts of one. */
+	rowsUntil(x, included) {
+		let low = 0, high = this.count;
+		while (low < high) {
+			const middle = (low + high) >>> 1, at = this.time[middle] - this.begin;
+			if (included ? at <= x : at < x)
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		return low;
+	}
+}

@@ -1,0 +1,84 @@
+/*
+ * curve.js - bytes in every state: a sum over lives, with its highest state in any range found quickly, and what
+ * the driver had given (segments).
+ */
+import { ACT } from "./document.js";
+
+const STEP = 64;
+
+export class Curve {
+	/* @values: bytes by state. */
+	constructor(values) {
+		this.values = values;
+		const blocks = Math.ceil(values.length / STEP);
+		this.best = new Uint32Array(blocks);
+		for (let b = 0; b < blocks; b++)
+			this.best[b] = this.scan(b * STEP, Math.min(values.length, (b + 1) * STEP) - 1);
+		this.peak = this.highest(0, values.length - 1);
+	}
+
+	scan(from, to) {
+		const { values } = this;
+		let best = from;
+		for (let s = from + 1; s <= to; s++)
+			if (values[s] > values[best])
+				best = s;
+		return best;
+	}
+
+	/* The first of the states @from to @to, both included, that has the most. */
+	highest(from, to) {
+		const { values } = this;
+		const first = Math.ceil(from / STEP), last = Math.floor((to + 1) / STEP);
+		if (first >= last)
+			return this.scan(from, to);
+		let best = from < first * STEP ? this.scan(from, first * STEP - 1) : this.best[first];
+		for (let b = first; b < last; b++)
+			if (values[this.best[b]] > values[best])
+				best = this.best[b];
+		if (last * STEP <= to) {
+			const end = this.scan(last * STEP, to);
+			if (values[end] > values[best])
+				best = end;
+		}
+		return best;
+	}
+}
+
+/* What is live in every state, of lives with @weight. */
+export const liveCurve = (lives, weight, count) => {
+	const values = new Float64Array(count + 1);
+	let sum = 0;
+	for (let l = 0; l < lives.early; l++)
+		sum += weight[l];
+	values[0] = sum;
+	for (let i = 0; i < count; i++) {
+		const opens = lives.opens[i], closes = lives.closes[i];
+		if (opens >= 0)
+			sum += weight[opens];
+		if (closes >= 0)
+			sum -= weight[closes];
+		values[i + 1] = sum;
+	}
+	return new Curve(values);
+};
+
+/* What the driver had given in every state: back from what the tables have at the end. */
+export const reservedCurve = (source) => {
+	const { action, size } = source.events, { segments, count } = source;
+	const values = new Float64Array(count + 1);
+	let sum = 0;
+	for (let s = 0; s < segments.size.length; s++)
+		sum += segments.size[s];
+	for (let i = count; i >= 0; i--) {
+		values[i] = Math.max(0, sum);
+		if (!i)
+			break;
+		const a = action[i - 1];
+		if (a === ACT.segment_alloc || a === ACT.segment_map)
+			sum -= size[i - 1];
+		else if (a === ACT.segment_free || a === ACT.segment_unmap)
+			sum += size[i - 1];
+	}
+	return new Curve(values);
+};

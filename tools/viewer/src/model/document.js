@@ -1,0 +1,81 @@
+/*
+ * document.js - a snapshot as the viewer has it, whatever it was read from: pack.js, or json.js for files that
+ * are dropped onto the page. Everything else in model/ works on this.
+ *
+ * A document has sources: what can be looked at by itself, as a device, the host's pinned memory, or a pool of a
+ * framework inside a device (level "pool"). Each source has its own events and segments, as columns.
+ */
+export const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
+	"segment_unmap", "oom", "snapshot", "annotate", "other"];
+export const ACT = Object.fromEntries(ACTIONS.map((name, i) => [name, i]));
+
+export const EVENT_COLUMNS = ["mate", "action", "time", "addr", "size", "stream", "kind", "module", "thread", "stack",
+	"annotation"];
+export const SEGMENT_COLUMNS = ["addr", "size", "stream", "type", "kind", "pool0", "pool1", "flags", "module", "stack",
+	"time", "handle", "blocks"];
+export const BLOCK_COLUMNS = ["addr", "size", "requested", "state", "kind", "stack", "time", "thread", "module",
+	"flags"];
+export const SEGMENT_EXPANDABLE = 1, SEGMENT_REGISTERED = 2, SEGMENT_UNMAPPED = 4;
+
+/*
+ * For each event how many events back the one is that it ends: of a free its allocation, of a completed free the
+ * request, of an allocation the one at its address whose free was lost; 0: none. `gpumem view` has this in its
+ * packs; files that are dropped have not.
+ */
+export const findMates = (action, addr) => {
+	const count = action.length, mates = new Uint32Array(count);
+	const blocks = new Map(), segments = new Map();
+	for (let i = 0; i < count; i++) {
+		const a = action[i];
+		const begins = a === ACT.alloc || a === ACT.segment_alloc, waits = a === ACT.free_requested;
+		if (!begins && !waits && a !== ACT.free_completed && a !== ACT.segment_free)
+			continue;
+		const open = a === ACT.segment_alloc || a === ACT.segment_free ? segments : blocks;
+		const at = open.get(addr[i]);
+		if (at !== undefined)
+			mates[i] = i - at;
+		if (begins || (waits && at !== undefined))
+			open.set(addr[i], i);
+		else if (at !== undefined)
+			open.delete(addr[i]);
+	}
+	return mates;
+};
+
+const take = (columns, prefix, names) =>
+	Object.fromEntries(names.map((name) => [name, columns.get(prefix + name) ?? new Int32Array(0)]));
+
+const nameOf = (source) => {
+	if (source.name)
+		return source.name;
+	return source.device === null ? "host, pinned" : `GPU ${source.device}`;
+};
+
+/* A document of a pack's header and columns. */
+export const documentOf = ({ header, columns }) => {
+	const { texts, numbers, root } = header;
+	const actions = texts.map((text) => ACT[text] ?? ACT.other);
+	const sources = header.sources.map((source, i) => {
+		const events = take(columns, `${i}.`, EVENT_COLUMNS);
+		const segments = take(columns, `${i}.segment.`, SEGMENT_COLUMNS);
+		const blocks = take(columns, `${i}.block.`, BLOCK_COLUMNS);
+		events.action = Uint8Array.from(events.action, (id) => actions[id]);
+		return { ...source, name: nameOf(source), events, segments, blocks, count: events.action.length };
+	});
+	const stacks = take(columns, "", ["node.parent", "node.frame", "stack.node", "frame.name", "frame.file",
+		"frame.line", "frame.module", "frame.python"]);
+	const parent = stacks["node.parent"];
+	for (let i = 0; i < parent.length; i++)
+		parent[i] = i - parent[i];
+	return {
+		name: header.name, root, texts, numbers, sources, explanation: header.explanation ?? null,
+		modules: (root.modules ?? []).map((module) => module?.path ?? ""),
+		stacks: {
+			parent, frame: stacks["node.frame"], tip: stacks["stack.node"],
+			frames: {
+				name: stacks["frame.name"], file: stacks["frame.file"], line: stacks["frame.line"],
+				module: stacks["frame.module"], python: stacks["frame.python"],
+			},
+		},
+	};
+};

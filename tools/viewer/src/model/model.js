@@ -1,0 +1,91 @@
+/*
+ * model.js - one source of one document, ready to be asked: its lives, curves, groups and the filter that is set.
+ * What is costly is made when it is first asked for. Runs in the worker, and in node for tests.
+ */
+import { Axis } from "./axis.js";
+import { liveCurve, reservedCurve } from "./curve.js";
+import { groupLives, phasesOf } from "./groups.js";
+import { livesOf } from "./lives.js";
+import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
+
+/* The call sites of all sources are decided together, as the command does: what all stacks share is left out. */
+export const shareStacks = (doc, stacks, models) => {
+	const used = new Set();
+	for (const { lives } of models)
+		for (let l = 0; l < lives.count; l++)
+			if (lives.stack[l] > 0)
+				used.add(lives.stack[l]);
+	for (const failure of doc.root.failures ?? [])
+		if (failure?.stack > 0 && failure.stack < stacks.count)
+			used.add(failure.stack);
+	stacks.share(used);
+};
+
+export class Model {
+	constructor(doc, source, stacks) {
+		this.doc = doc;
+		this.source = source;
+		this.stacks = stacks;
+		this.count = source.count;
+		this.lives = livesOf(doc, source);
+		this.axis = new Axis(source, doc.root.time_us ?? 0);
+		this.groups = new Map();
+		this.setFilter(null);
+	}
+
+	get reserved() { return this.reservedCurve ??= reservedCurve(this.source); }
+	get phases() { return this.phaseList ??= phasesOf(this.doc, this.source); }
+	get all() { return this.allCurve ??= liveCurve(this.lives, this.lives.weight, this.count); }
+
+	grouped(by) {
+		if (!this.groups.has(by))
+			this.groups.set(by, groupLives(this, by));
+		return this.groups.get(by);
+	}
+
+	/* Let only lives with @match (bytes by life) count; null: all. */
+	setFilter(match) {
+		const { weight, count } = this.lives;
+		this.match = match;
+		this.weight = weight;
+		if (match) {
+			this.weight = new Float64Array(count);
+			for (let l = 0; l < count; l++)
+				this.weight[l] = match[l] ? weight[l] : 0;
+		}
+		this.stripes = new Stripes(this.lives, this.weight);
+		this.curve = match ? liveCurve(this.lives, this.weight, this.count) : this.all;
+	}
+
+	/* Bytes by group of @by: what @share(life) says that each has. */
+	sums(by, share) {
+		const { group, names } = this.grouped(by), { count } = this.lives;
+		const bytes = new Float64Array(names.length), counts = new Float64Array(names.length);
+		for (let l = 0; l < count; l++) {
+			if (!share(l) || (this.match && !this.match[l]))
+				continue;
+			bytes[group[l]] += this.weight[l];
+			counts[group[l]]++;
+		}
+		return { bytes, counts, names, group };
+	}
+
+	draw(view, color) {
+		const { background } = view;
+		return draw(this.stripes, this.curve, this.axis, { color, edge: edgeOf, pale: paleOf(background) }, view);
+	}
+
+	/* The most and the reserved bytes of each of @width columns of the axis. */
+	strip(mode, from, to, width) {
+		const most = new Float64Array(width), all = new Float64Array(width), reserved = new Float64Array(width);
+		for (let x = 0; x < width; x++) {
+			const left = from + ((to - from) * x) / width, right = from + ((to - from) * (x + 1)) / width;
+			const first = this.axis.state(mode, left);
+			const last = Math.max(first, this.axis.stateBefore(mode, right));
+			most[x] = this.curve.values[this.curve.highest(first, last)];
+			all[x] = this.match ? this.all.values[this.all.highest(first, last)] : most[x];
+			reserved[x] = this.reserved.values[this.reserved.highest(first, last)];
+		}
+		return { most, all, reserved };
+	}
+}

@@ -1,0 +1,175 @@
+/*
+ * stacks.js - the stacks of a document: frames, and who asked. The rules of what a call site is are those of
+ * tools/show/stacks.c and sites.c.
+ *
+ * Stacks are a tree: a node is a frame below its parent, which called it; a stack's number names the node of its
+ * innermost frame. Node 0 is no frame.
+ */
+const PLUMBING = 0, NATIVE = 1, PYTHON_OTHER = 2, PYTHON_OWN = 3;
+
+const PLUMBING_NAMES = ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
+	"c10::cuda::CUDACachingAllocator", "_ZN3c104cuda20CUDACachingAllocator", "_ZNK3c104cuda20CUDACachingAllocator"];
+const PLUMBING_MODULES = ["libcudart", "libcuda.", "libgpumem", "libc10_cuda."];
+
+const isPlumbing = (name, module) => PLUMBING_MODULES.some((word) => module.startsWith(word)) ||
+	PLUMBING_NAMES.some((word) => name.startsWith(word)) || /^cuda[A-Z]/.test(name);
+const isInstalled = (file) => file.includes("-packages/") || file.includes("/lib/python3.") || file[0] === "<";
+
+export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
+
+export const NO_STACK = "(no stack)";
+
+export class Stacks {
+	constructor(doc) {
+		const { parent, frame, tip, frames } = doc.stacks;
+		this.parent = parent;
+		this.frameOf = frame;
+		this.tip = tip;
+		this.frames = frames;
+		this.texts = doc.texts;
+		this.count = tip.length;
+		this.frameCount = frames.name.length;
+		this.labels = new Array(this.frameCount);
+		this.sorts = new Uint8Array(this.frameCount);
+		for (let f = 0; f < this.frameCount; f++)
+			this.sorts[f] = this.sortOf(f);
+		this.shared = 0;
+		this.siteCache = new Int32Array(this.count).fill(-2);
+	}
+
+	name(f) { return this.texts[this.frames.name[f]] ?? ""; }
+	file(f) { return this.texts[this.frames.file[f]] ?? ""; }
+	module(f) { return this.texts[this.frames.module[f]] ?? ""; }
+	line(f) { return this.frames.line[f]; }
+	python(f) { return this.frames.python[f] !== 0; }
+
+	sortOf(f) {
+		if (this.python(f))
+			return isInstalled(this.file(f)) ? PYTHON_OTHER : PYTHON_OWN;
+		return isPlumbing(this.name(f), this.module(f)) ? PLUMBING : NATIVE;
+	}
+
+	/* How a frame is called where there is one line for it. */
+	label(f) {
+		return this.labels[f] ??= this.python(f) || this.line(f) > 0 ?
+			`${this.name(f)} (${this.python(f) ? this.file(f) : baseName(this.file(f))}:${this.line(f)})` :
+			`${this.name(f)}${this.module(f) ? ` (${this.module(f)})` : ""}`;
+	}
+
+	/* The frames of stack @id, innermost first. */
+	list(id) {
+		const found = [];
+		for (let n = id > 0 && id < this.count ? this.tip[id] : 0; n; n = this.parent[n])
+			found.push(this.frameOf[n]);
+		return found;
+	}
+
+	best(frames) {
+		let best = PLUMBING;
+		for (const f of frames)
+			if (this.sorts[f] > best)
+				best = this.sorts[f];
+		return best;
+	}
+
+	same(a, b, exact) {
+		return a === b || (!exact && this.name(a) === this.name(b) &&
+			(this.python(a) ? this.file(a) === this.file(b) : this.module(a) === this.module(b)));
+	}
+
+	sharedBy(lists, exact) {
+		let shared = Infinity, first = null, sort = PLUMBING;
+		for (const frames of lists) {
+			const here = this.best(frames);
+			if (here === PLUMBING)
+				continue;
+			const chosen = frames.filter((f) => this.sorts[f] === here);
+			if (!first) {
+				first = chosen;
+				sort = here;
+			}
+			if (here !== sort)
+				return 0;
+			let same = 0;
+			while (same < shared && same < first.length && same < chosen.length &&
+					this.same(first[same], chosen[same], exact))
+				same++;
+			shared = Math.min(shared, same);
+			if (!shared)
+				return 0;
+		}
+		return shared === Infinity ? 0 : shared;
+	}
+
+	isLonger(lists, shared) {
+		return lists.every((frames) => {
+			const sort = this.best(frames);
+			return sort === PLUMBING || frames.filter((f) => this.sorts[f] === sort).length > shared;
+		});
+	}
+
+	/* The innermost frames that all of the stacks @ids begin with tell nobody apart: leave them out of sites. */
+	share(ids) {
+		const lists = [...ids].map((id) => this.list(id));
+		let shared = this.sharedBy(lists, false);
+		if (!this.isLonger(lists, shared))
+			shared = this.sharedBy(lists, true);
+		this.shared = this.isLonger(lists, shared) ? shared : 0;
+		this.siteCache.fill(-2);
+	}
+
+	/* The frame of stack @id that says who asked; -1: there is no stack. */
+	site(id) {
+		if (!(id > 0 && id < this.count))
+			return -1;
+		if (this.siteCache[id] !== -2)
+			return this.siteCache[id];
+		return this.siteCache[id] = this.findSite(id);
+	}
+
+	findSite(id) {
+		const frames = this.list(id), sort = this.best(frames);
+		if (!frames.length)
+			return -1;
+		if (sort === PLUMBING)
+			return frames[0];
+		let found = -1, left = this.shared + 1;
+		for (const f of frames) {
+			if (this.sorts[f] !== sort)
+				continue;
+			found = f;
+			if (!--left)
+				break;
+		}
+		return found;
+	}
+
+	siteText(id) {
+		const f = this.site(id);
+		return f < 0 ? NO_STACK : this.label(f);
+	}
+
+	/* A stack as a page shows it. */
+	lines(id) {
+		return this.list(id).map((f) => ({
+			name: this.name(f), file: this.file(f), line: this.line(f), module: this.module(f),
+			python: this.python(f), site: this.site(id) === f,
+		}));
+	}
+
+	/* Which stacks have a frame whose name, file or module passes @test: bytes by stack. */
+	matching(test) {
+		const frames = new Int8Array(this.frameCount).fill(-1), nodes = new Int8Array(this.parent.length).fill(-1);
+		const found = new Uint8Array(this.count);
+		nodes[0] = 0;
+		for (let n = 1; n < this.parent.length; n++) {
+			const f = this.frameOf[n];
+			if (frames[f] < 0)
+				frames[f] = test(this.name(f)) || test(this.label(f)) || test(this.file(f)) ? 1 : 0;
+			nodes[n] = nodes[this.parent[n]] === 1 ? 1 : frames[f];
+		}
+		for (let s = 1; s < this.count; s++)
+			found[s] = nodes[this.tip[s]] === 1 ? 1 : 0;
+		return found;
+	}
+}

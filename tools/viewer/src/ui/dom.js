@@ -1,0 +1,51 @@
+/*
+ * dom.js - making elements. Text is always text: nothing of a snapshot is ever read as HTML.
+ */
+export const h = (tag, props = {}, ...children) => {
+	const element = document.createElement(tag);
+	for (const [name, value] of Object.entries(props)) {
+		if (value === undefined || value === null || value === false)
+			continue;
+		if (name.startsWith("on"))
+			element.addEventListener(name.slice(2), value);
+		else if (name === "class")
+			element.className = value;
+		else if (name === "vars")
+			for (const [key, text] of Object.entries(value))
+				element.style.setProperty(key, text);
+		else if (name in element && typeof value !== "string")
+			element[name] = value;
+		else
+			element.setAttribute(name, value === true ? "" : value);
+	}
+	element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+	return element;
+};
+
+export const replace = (element, ...children) =>
+	element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+
+/* A row of buttons of which one is pressed; @choices: [value, text, hint]. */
+export const switcher = (choices, chosen, choose, label) => {
+	const buttons = choices.map(([value, text, title]) =>
+		h("button", { type: "button", title, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
+	const element = h("span", { class: "switch", role: "group", "aria-label": label }, buttons);
+	element.show = (value) => buttons.forEach((button, i) =>
+		button.setAttribute("aria-pressed", String(choices[i][0] === value)));
+	return element;
+};
+
+/* A canvas of the size of its box, in device pixels; @return { context, width, height, ratio } in CSS pixels. */
+export const fit = (canvas) => {
+	const ratio = window.devicePixelRatio || 1, box = canvas.getBoundingClientRect();
+	const width = Math.max(1, Math.floor(box.width)), height = Math.max(1, Math.floor(box.height));
+	const real = [Math.round(width * ratio), Math.round(height * ratio)];
+	if (canvas.width !== real[0] || canvas.height !== real[1])
+		[canvas.width, canvas.height] = real;
+	const context = canvas.getContext("2d");
+	context.setTransform(ratio, 0, 0, ratio, 0, 0);
+	return { context, width, height, ratio };
+};
+
+/* A color of the page's styles. */
+export const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

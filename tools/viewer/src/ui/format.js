@@ -1,0 +1,64 @@
+/* format.js - numbers as people read them: bytes in binary units, durations, counts. */
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/* As `gpumem` itself writes them: the largest unit that leaves it at 1 or more. */
+export const bytes = (value) => {
+	const sign = value < 0 ? "-" : "";
+	let rest = Math.abs(value), unit = 0;
+	while (rest >= 1024 && unit < UNITS.length - 1) {
+		rest /= 1024;
+		unit++;
+	}
+	return `${sign}${unit ? rest.toFixed(2) : rest} ${UNITS[unit]}`;
+};
+
+/* The same for an axis, whose numbers are round. */
+export const roundBytes = (value) => {
+	let rest = Math.abs(value), unit = 0;
+	while (rest >= 1024 && unit < UNITS.length - 1) {
+		rest /= 1024;
+		unit++;
+	}
+	return `${value < 0 ? "-" : ""}${Number(rest.toFixed(3))} ${UNITS[unit]}`;
+};
+
+export const count = (value) => Math.round(value).toLocaleString("en-US");
+
+/* @us microseconds. */
+export const duration = (us) => {
+	const sign = us < 0 ? "-" : "", rest = Math.abs(us);
+	if (rest < 1000)
+		return `${sign}${Math.round(rest)} µs`;
+	if (rest < 1e6)
+		return `${sign}${trim(rest / 1e3)} ms`;
+	if (rest < 120e6)
+		return `${sign}${trim(rest / 1e6)} s`;
+	if (rest < 7200e6)
+		return `${sign}${Math.floor(rest / 60e6)} min ${Math.round((rest % 60e6) / 1e6)} s`;
+	return `${sign}${Math.floor(rest / 3600e6)} h ${Math.round((rest % 3600e6) / 60e6)} min`;
+};
+const trim = (value) => Number(value.toPrecision(4)).toString();
+
+/* A moment on the axis, as fine as the @step between two of its marks, in microseconds. */
+export const moment = (us, step) => {
+	if (step >= 60e6) {
+		const minutes = Math.round(us / 60e6);
+		return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min`;
+	}
+	const [unit, scale] = step >= 1e5 ? ["s", 1e6] : step >= 100 ? ["ms", 1e3] : ["µs", 1];
+	if (unit === "ms" && us >= 1e7 || unit === "µs" && us >= 1e6)
+		return `${(us / 1e6).toFixed(Math.min(6, Math.ceil(6 - Math.log10(step))))} s`;
+	return `${Number((us / scale).toFixed(3)).toLocaleString("en-US")} ${unit}`;
+};
+
+export const clock = (us) => us > 0 ? `${new Date(us / 1000).toISOString().replace("T", " ").slice(0, 19)} UTC` : "";
+
+export const hex = (value) => value < 0 ?
+	`0x${BigInt.asUintN(64, BigInt(value)).toString(16)}` : `0x${value.toString(16)}`;
+
+export const percent = (part, whole) => {
+	if (!whole)
+		return "";
+	const share = (100 * part) / whole;
+	return share > 0 && share < 0.1 ? "<0.1%" : `${share.toFixed(share < 10 ? 1 : 0)}%`;
+};

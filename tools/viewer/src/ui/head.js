@@ -1,0 +1,82 @@
+/* head.js - the line at the top: what program it is, which source, the views, the filter, the theme. */
+import { h, replace } from "./dom.js";
+import { bytes, clock, count } from "./format.js";
+import { VIEWS } from "../views/views.js";
+import { showHelp } from "./keys.js";
+
+const titleOf = (doc) => {
+	const { process } = doc;
+	return process.command || doc.name;
+};
+
+const aboutOf = (doc) => {
+	const { process } = doc;
+	const parts = [
+		process.rank !== null && process.rank !== undefined ? `rank ${process.rank}` : "",
+		process.pid ? `pid ${process.pid}${process.host ? ` on ${process.host}` : ""}` : doc.process.command ? "" : "",
+		doc.reason, clock(doc.timeUs),
+	];
+	return parts.filter(Boolean).join(" · ");
+};
+
+const sourceText = (source) =>
+	`${source.name}${source.level === "pool" ? "" : ""} – ${bytes(source.peakBytes)} at its peak`;
+
+export class Head {
+	constructor(app) {
+		this.app = app;
+		this.name = h("span", { class: "name" });
+		this.about = h("span", { class: "about" });
+		this.snapshot = h("select", { "aria-label": "snapshot", onchange: () => this.choose() });
+		this.source = h("select", { "aria-label": "device or pool", onchange: () => this.choose() });
+		this.tabs = h("nav", { class: "tabs", role: "tablist" }, VIEWS.map(({ name, title }, i) =>
+			h("button", {
+				type: "button", role: "tab", title: `${title} (${i + 1})`, "data-view": name,
+				onclick: () => app.set({ view: name }),
+			}, title)));
+		this.field = h("input", {
+			class: "field", type: "search", placeholder: "Filter: text, /regex/ or 0x address",
+			"aria-label": "filter", spellcheck: false,
+			onkeydown: (event) => {
+				if (event.key === "Enter" && this.field.value.trim()) {
+					app.addTerm({ text: this.field.value.trim() });
+					this.field.value = "";
+				}
+			},
+		});
+		this.theme = h("button", {
+			class: "icon", type: "button", title: "Light or dark", "aria-label": "light or dark",
+			onclick: () => app.set({ theme: app.dark ? "light" : "dark" }),
+		}, "◐");
+		this.help = h("button", { class: "icon", type: "button", title: "Keys (?)", "aria-label": "help", onclick: showHelp }, "?");
+		this.element = h("header", { class: "head" },
+			h("div", { class: "title" }, this.name, this.about), this.snapshot, this.source, this.tabs, this.field,
+			this.theme, this.help);
+		this.update(new Set(["docs"]));
+	}
+
+	choose() {
+		this.app.set({ doc: Number(this.snapshot.value), source: Number(this.source.value) });
+	}
+
+	update(changed) {
+		const { app } = this, { doc } = app;
+		for (const tab of this.tabs.children)
+			tab.setAttribute("aria-selected", String(tab.dataset.view === app.state.view));
+		if (!["docs", "doc", "source"].some((key) => changed.has(key)))
+			return;
+		this.name.textContent = titleOf(doc);
+		this.name.title = doc.process.command_line ?? doc.name;
+		this.about.textContent = this.about.title = aboutOf(doc);
+		document.title = `${titleOf(doc)} – gpumem`;
+		replace(this.snapshot, app.docs.filter(Boolean).map((one) => h("option", {
+			value: String(one.number), selected: one.number === app.state.doc,
+		}, one.name)));
+		this.snapshot.hidden = app.docs.length < 2;
+		replace(this.source, doc.sources.map((source) => h("option", {
+			value: String(source.number), selected: source.number === app.state.source,
+			title: `${count(source.events)} events`,
+		}, sourceText(source))));
+		this.source.hidden = doc.sources.length < 2;
+	}
+}

@@ -1,0 +1,114 @@
+/*
+ * side.js - the panel at the right: the allocation that is pinned, with both its stacks; else the moment of the cursor,
+ * or of the peak, and who holds the memory then.
+ */
+import { h, replace } from "./dom.js";
+import { bytes, count, duration, hex, percent } from "./format.js";
+
+const MOST = 14, LINES = 12;
+
+export class Side {
+	constructor(app) {
+		this.app = app;
+		this.element = h("aside", { class: "side", "aria-label": "details" });
+		this.wantLife = app.asker.latest("life", (life) => this.showLife(life), (error) => app.fail(error));
+		this.wantMoment = app.asker.latest("moment", (moment) => this.showMoment(moment), (error) => app.fail(error));
+	}
+
+	update(changed) {
+		const keys = ["docs", "doc", "source", "life", "at", "by", "terms", "filtered", "view", "axis"];
+		if (!keys.some((key) => changed.has(key)) || this.element.hidden)
+			return;
+		const { app } = this, { state } = app;
+		if (state.life >= 0)
+			this.wantLife({ ...app.of, life: state.life });
+		else
+			this.wantMoment({ ...app.of, state: app.moment, by: state.by, most: MOST });
+	}
+
+	/* ---- one allocation ---- */
+
+	showLife(life) {
+		const { app } = this;
+		if (!life || app.state.life !== life.life)
+			return;
+		const when = (us) => us === null ? "before the history" : `at ${duration(us)}`;
+		const end = life.ended ? when(life.ended.time) : life.lost ? "its free was not recorded" :
+			life.pending ? "freed, the GPU may still use it" : "never: live at the end";
+		const facts = [
+			["address", h("code", {}, hex(life.addr))],
+			["requested", `${bytes(life.size)} (${count(life.size)})`],
+			life.blockSize && ["block", bytes(life.blockSize)],
+			["kind", life.kind], ["stream", life.stream], life.thread !== null && ["thread", String(life.thread)],
+			life.module && ["module", life.module], life.phase && life.phase !== "(no phase)" && ["phase", life.phase],
+			["allocated", when(life.before && life.bornTime === null ? null : life.bornTime)],
+			life.freed && life.ended && life.freed.row !== life.ended.row && ["free requested", when(life.freed.time)],
+			["freed", end], life.lifetime !== null && ["lived", duration(life.lifetime)],
+		].filter(Boolean);
+		replace(this.element,
+			h("h2", {}, "Allocation", h("span", { class: "grow" }),
+				h("button", { class: "icon", type: "button", title: "Let go (Esc)", "aria-label": "let go",
+					onclick: () => app.set({ life: -1 }) }, "✕")),
+			h("div", { class: "big" }, bytes(life.size)), h("div", { class: "note" }, life.site),
+			h("div", { class: "tools-row" },
+				h("button", { class: "button", type: "button", onclick: () => app.addTerm({ by: "site", is: life.site }) },
+					"Only this call site"),
+				" ",
+				h("button", { class: "button", type: "button", onclick: () => this.whole(life) }, "Its whole life")),
+			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+			this.stack("Allocated by", life.stack),
+			life.freed ? this.stack("Freed by", life.freed.stack) : life.ended ? this.stack("Freed by", life.ended.stack) : null);
+	}
+
+	/* The window from an allocation's birth to its end, with a margin. */
+	whole(life) {
+		const { app } = this, from = app.place(life.born) ?? 0, to = app.place(life.died + 1) ?? app.span;
+		const end = life.ended ? to : app.span, margin = Math.max((end - from) * 0.05, 1);
+		app.zoom(from - margin, end + margin);
+	}
+
+	stack(title, frames) {
+		const { app } = this;
+		if (!frames.length)
+			return [h("div", { class: "sub" }, title), h("div", { class: "note" }, "(no stack)")];
+		const rows = frames.map((frame, i) => h("li", {
+			class: frame.site ? "site" : "", hidden: i >= LINES, title: "show only what this function asked for",
+			onclick: () => app.addTerm({ text: frame.name }),
+		}, h("code", {}, frame.name), h("span", { class: "where" }, frame.line > 0 ? `${frame.file}:${frame.line}` :
+			frame.module || frame.file)));
+		const more = frames.length > LINES ? h("button", {
+			class: "button", type: "button",
+			onclick: () => { rows.forEach((row) => { row.hidden = false; }); more.remove(); },
+		}, `${frames.length - LINES} more frames`) : null;
+		return [h("div", { class: "sub" }, title), h("ol", { class: "stack" }, rows), more];
+	}
+
+	/* ---- one moment ---- */
+
+	showMoment(moment) {
+		const { app } = this;
+		if (app.state.life >= 0)
+			return;
+		const peak = moment.state === (app.filtered ?? app.source).peak, { event } = moment;
+		const place = event ? `${duration(event.time)} after the first event` : "before the first event";
+		const limit = app.source.device === null ? null : app.doc.devices.find((one) => one.device === app.source.device);
+		const facts = [
+			["blocks", count(moment.blocks)], ["from the driver", bytes(moment.reserved)],
+			limit?.total_bytes ? ["of the device", bytes(limit.total_bytes)] : null,
+			event ? ["event", `${event.action} (${count(event.row + 1)} of ${count(app.source.events)})`] : null,
+		].filter(Boolean);
+		replace(this.element,
+			h("h2", {}, app.state.at === null ? "At the peak" : peak ? "At the cursor: the peak" : "At the cursor"),
+			h("div", { class: "big" }, bytes(moment.bytes)),
+			h("div", { class: "note" }, app.filtered ? `of what the filter leaves, ${place}` : `live ${place}`),
+			h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+			h("div", { class: "sub" }, h("span", {}, `By ${app.state.by === "site" ? "call site" : app.state.by}`)),
+			h("ol", { class: "bars" }, moment.top.map((row) => h("li", {
+				title: `${row.name}\n${count(row.count)} blocks`, vars: { "--share": `${(100 * row.bytes) / (moment.bytes || 1)}%` },
+				onclick: () => app.addTerm({ by: app.state.by, is: row.name }),
+			}, h("span", { class: "what" }, row.name),
+			h("span", { class: "much" }, bytes(row.bytes)), h("span", { class: "much" }, percent(row.bytes, moment.bytes))))),
+			moment.others ? h("div", { class: "note" }, `and ${count(moment.others)} more`) : null,
+			event && event.stack.length ? this.stack("This event's stack", event.stack) : null);
+	}
+}

@@ -1,0 +1,378 @@
+/*
+ * timeline.js - every allocation a stripe over time. The worker draws (raster.js); here the last picture is stretched
+ * until the next one is there, and axes, lines and marks are drawn over it.
+ */
+import { css } from "../ui/color.js";
+import { alongTicks, byteTicks } from "../ui/axes.js";
+import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { bytes, count, duration } from "../ui/format.js";
+import { Pointer } from "./timeline_pointer.js";
+
+const BY = [["site", "call site"], ["module", "module"], ["size", "size"], ["stream", "stream"], ["kind", "kind"],
+	["thread", "thread"], ["phase", "phase"], ["stack", "stack"]];
+export const MARGIN = { left: 78, right: 16, top: 12, bottom: 30 }, LANE = 17;
+const LEGEND = 14;
+
+/* 0xAABBGGRR of a style's color. */
+const packed = (text) => {
+	const [r, g, b] = /^#(..)(..)(..)$/.exec(text).slice(1).map((part) => parseInt(part, 16));
+	return (0xff000000 | b << 16 | g << 8 | r) >>> 0;
+};
+
+export class Timeline {
+	constructor(app) {
+		this.app = app;
+		this.base = h("canvas", { "aria-hidden": "true" });
+		this.top = h("canvas", { class: "top", tabindex: "0", role: "img", "aria-label": "allocations over time" });
+		this.tip = h("div", { class: "tip", hidden: true });
+		this.canvas = h("div", { class: "canvas" }, this.base, this.top, this.tip);
+		this.mode = switcher([["time", "time", "real time"], ["order", "events", "a step for each event"]], app.state.mode,
+			(mode) => app.set({ mode }), "what lies along the axis");
+		this.by = h("select", { "aria-label": "colour by", onchange: () => app.set({ by: this.by.value }) },
+			BY.map(([value, text]) => h("option", { value, selected: value === app.state.by }, text)));
+		this.terms = h("span", { class: "terms" });
+		this.legend = h("div", { class: "legend", "aria-label": "colours" });
+		this.element = h("div", { class: "stage" },
+			h("div", { class: "tools" }, h("label", {}, "colour by", this.by), h("label", {}, "along", this.mode),
+				h("button", { class: "button", type: "button", title: "P", onclick: () => this.toPeak() }, "Peak"),
+				h("button", { class: "button", type: "button", title: "0", onclick: () => app.set({ from: null, to: null }) }, "All"),
+				this.terms),
+			this.canvas, this.legend);
+		const fail = (error) => app.fail(error);
+		this.wantFrame = app.asker.latest("frame", (frame, args) => this.take(frame, args), fail);
+		this.wantLegend = app.asker.latest("legend", (legend) => this.showLegend(legend), fail);
+		this.pointer = new Pointer(this);
+		this.range = null;		/* bytes { low, high } that are chosen; null: what fits */
+		this.marks = { points: [], ranges: [] };
+		this.times = [];		/* of the last frames of a movement: for the benchmark */
+	}
+
+	/* ---- what changes ---- */
+
+	update(changed) {
+		const { app } = this, has = (...keys) => keys.some((key) => changed.has(key));
+		if (has("doc", "source"))
+			this.picture = null;
+		if (has("doc", "source", "filtered", "mode"))
+			this.range = null;
+		if (has("size", "doc", "source", "by", "theme", "docs"))
+			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: LEGEND });
+		if (has("size", "doc", "source") && this.marksOf !== `${app.state.doc} ${app.state.source}`)
+			this.readMarks();
+		if (has("terms", "size", "docs"))
+			this.showTerms();
+		this.mode.show(app.state.mode);
+		this.by.value = app.state.by;
+		if (has("size", "doc", "source", "mode", "from", "to", "by", "theme", "filtered", "life"))
+			this.ask();
+		this.paint();
+	}
+
+	async readMarks() {
+		const { app } = this;
+		this.marksOf = `${app.state.doc} ${app.state.source}`;
+		this.marks = { points: [], ranges: [] };
+		this.marks = await app.ask("marks");
+		this.lanes = Math.min(4, this.marks.ranges.reduce((most, { depth }) => Math.max(most, depth + 1), 0));
+		if (this.lanes)
+			this.update(new Set(["size"]));
+		this.paint();
+	}
+
+	get box() {
+		const width = this.canvas.clientWidth, height = this.canvas.clientHeight, top = MARGIN.top + (this.lanes ?? 0) * LANE;
+		return {
+			left: MARGIN.left, top, width: Math.max(10, width - MARGIN.left - MARGIN.right),
+			height: Math.max(10, height - top - MARGIN.bottom),
+		};
+	}
+
+	ask() {
+		const { app, box } = this, { state } = app, ratio = Math.min(2, window.devicePixelRatio || 1);
+		if (this.canvas.clientWidth < 40)
+			return;
+		const { from, to } = app.window;
+		this.wantFrame({
+			...app.of, by: state.by, dark: app.dark,
+			view: {
+				mode: state.mode, from, to, low: this.range?.low ?? 0, high: this.range?.high ?? null,
+				width: Math.round(box.width * ratio), height: Math.round(box.height * ratio),
+				background: packed(variable("--canvas")), mark: state.life,
+			},
+		});
+	}
+
+	take(frame, args) {
+		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source)
+			return;
+		this.picture?.bitmap.close();
+		this.picture = frame;
+		this.low = frame.view.low;
+		this.high = frame.view.high;
+		this.paint();
+		this.pointer.refresh();
+		if (!this.app.firstPicture)
+			requestAnimationFrame(() => { this.app.firstPicture = performance.now(); });
+	}
+
+	toPeak() {
+		const { app } = this, at = app.place((app.filtered ?? app.source).peak), { from, to } = app.window;
+		app.set({ at: null, life: -1 });
+		if (at !== undefined && (at < from || at > to))
+			app.zoom(at - (to - from) / 2, at + (to - from) / 2);
+	}
+
+	/* ---- places ---- */
+
+	x(place) {
+		const { from, to } = this.app.window, { left, width } = this.box;
+		return left + ((place - from) / (to - from)) * width;
+	}
+
+	y(value) {
+		const { top, height } = this.box;
+		return top + height - ((value - this.low) / (this.high - this.low)) * height;
+	}
+
+	/* ---- painting ---- */
+
+	paint() {
+		if (this.painting)
+			return;
+		this.painting = requestAnimationFrame(() => {
+			this.painting = 0;
+			if (this.picture && this.element.isConnected)
+				this.paintNow();
+		});
+	}
+
+	paintNow() {
+		const { picture, box, app } = this, { context: c, width, height } = fit(this.base);
+		if (picture.view.mode !== app.state.mode)
+			return;
+		c.clearRect(0, 0, width, height);
+		c.fillStyle = variable("--canvas");
+		c.fillRect(box.left, box.top, box.width, box.height);
+		c.save();
+		c.beginPath();
+		c.rect(box.left, box.top, box.width, box.height);
+		c.clip();
+		const { view } = picture;
+		const left = this.x(view.from), right = this.x(view.to), top = this.y(view.high), bottom = this.y(view.low);
+		c.imageSmoothingEnabled = false;
+		c.drawImage(picture.bitmap, left, top, right - left, bottom - top);
+		c.restore();
+		this.paintAxes(c, width, height);
+		this.paintOver();
+	}
+
+	paintAxes(c, width, height) {
+		const { box, app } = this, { from, to } = app.window;
+		c.font = "12px system-ui, sans-serif";
+		c.textBaseline = "middle";
+		c.textAlign = "right";
+		for (const { at, text } of byteTicks(this.low, this.high, box.height / 64)) {
+			const y = Math.round(this.y(at)) + 0.5;
+			c.strokeStyle = variable("--hover");
+			c.lineWidth = 1;
+			c.beginPath();
+			c.moveTo(box.left, y);
+			c.lineTo(box.left + box.width, y);
+			c.stroke();
+			c.fillStyle = variable("--soft");
+			c.fillText(text, box.left - 8, y);
+		}
+		c.textAlign = "center";
+		c.textBaseline = "top";
+		c.fillStyle = variable("--soft");
+		for (const { at, text } of alongTicks(app.state.mode, from, to, box.width / 120)) {
+			const x = Math.round(this.x(at)) + 0.5, half = c.measureText(text).width / 2;
+			c.strokeStyle = variable("--line-strong");
+			c.beginPath();
+			c.moveTo(x, box.top + box.height);
+			c.lineTo(x, box.top + box.height + 5);
+			c.stroke();
+			c.fillText(text, Math.max(box.left + half, Math.min(width - half - 4, x)), box.top + box.height + 9);
+		}
+		c.strokeStyle = variable("--line-strong");
+		c.strokeRect(box.left - 0.5, box.top - 0.5, box.width + 1, box.height + 1);
+	}
+
+	/* What lies over the stripes: lines, marks, what is pinned or pointed at. */
+	paintOver() {
+		const { context: c, width, height } = fit(this.top), { box } = this;
+		c.clearRect(0, 0, width, height);
+		c.save();
+		c.beginPath();
+		c.rect(box.left, box.top, box.width, box.height);
+		c.clip();
+		this.paintLines(c);
+		this.paintPinned(c);
+		this.pointer.paint(c);
+		this.paintCursor(c);
+		c.restore();
+		this.paintRanges(c);
+		this.paintPoints(c);
+	}
+
+	/* What the driver gave, and all that is live where a filter leaves some out. */
+	paintLines(c) {
+		const { lines, view } = this.picture, count = view.width;
+		const draw = (values, color, dash) => {
+			c.strokeStyle = color;
+			c.setLineDash(dash);
+			c.lineWidth = 1.5;
+			c.beginPath();
+			for (let x = 0; x < count; x++) {
+				const px = this.x(view.from + ((view.to - view.from) * x) / count), y = this.y(values[x]);
+				if (x)
+					c.lineTo(px, y);
+				else
+					c.moveTo(px, y);
+			}
+			c.stroke();
+			c.setLineDash([]);
+		};
+		draw(lines.reserved, variable("--reserved"), []);
+		if (this.app.filtered)
+			draw(lines.all, variable("--faint"), [4, 3]);
+		const limit = this.limit();
+		if (limit && limit <= this.high) {
+			const y = Math.round(this.y(limit)) + 0.5;
+			c.strokeStyle = variable("--limit");
+			c.beginPath();
+			c.moveTo(this.box.left, y);
+			c.lineTo(this.box.left + this.box.width, y);
+			c.stroke();
+		}
+	}
+
+	limit() {
+		const { app } = this;
+		return app.source.device === null ? 0 :
+			app.doc.devices.find((one) => one.device === app.source.device)?.total_bytes ?? 0;
+	}
+
+	paintPinned(c) {
+		const { edges, view } = this.picture;
+		if (!edges || view.mark !== this.app.state.life)
+			return;
+		const wide = (this.x(view.to) - this.x(view.from)) / view.width;
+		c.fillStyle = variable("--mark");
+		let before = null;
+		for (let x = 0; x < view.width; x++) {
+			if (edges[2 * x] < 0) {
+				before = null;
+				continue;
+			}
+			const px = this.x(view.from + ((view.to - view.from) * x) / view.width);
+			const low = this.y(edges[2 * x]), high = this.y(edges[2 * x + 1]);
+			c.fillRect(px, Math.min(high, low - 1) - 1, Math.max(1, wide), 1.5);
+			c.fillRect(px, low - 0.5, Math.max(1, wide), 1.5);
+			if (!before || x === view.width - 1 || edges[2 * x + 2] < 0)
+				c.fillRect(before ? px + wide - 1 : px, high, 1.5, low - high);
+			before = low;
+		}
+	}
+
+	paintCursor(c) {
+		const { app, box } = this, at = app.place(app.moment);
+		if (at === undefined)
+			return;
+		const x = Math.round(this.x(at)) + 0.5;
+		c.strokeStyle = variable("--mark");
+		c.lineWidth = 1;
+		c.setLineDash(app.state.at === null ? [2, 4] : []);
+		c.beginPath();
+		c.moveTo(x, box.top);
+		c.lineTo(x, box.top + box.height);
+		c.stroke();
+		c.setLineDash([]);
+	}
+
+	/* Ranges of annotations, in lanes above the stripes; those that are too small are not drawn. */
+	paintRanges(c) {
+		const { box, app } = this;
+		c.font = "11px system-ui, sans-serif";
+		c.textBaseline = "middle";
+		c.textAlign = "left";
+		const last = new Float64Array(8).fill(-1);
+		for (const { name, from, to, depth } of this.marks.ranges) {
+			if (depth >= this.lanes || !app.axis)
+				continue;
+			const left = Math.max(box.left, this.x(app.place(from))), right = Math.min(box.left + box.width, this.x(app.place(to)));
+			if (right - left < 2 || right < last[depth] + 1)
+				continue;
+			last[depth] = right;
+			const y = MARGIN.top + depth * LANE - 4;
+			c.fillStyle = variable("--accent-soft");
+			c.fillRect(left, y, right - left - 1, LANE - 2);
+			if (right - left > 30) {
+				c.save();
+				c.beginPath();
+				c.rect(left, y, right - left - 4, LANE);
+				c.clip();
+				c.fillStyle = variable("--ink");
+				c.fillText(name, left + 5, y + LANE / 2 - 1);
+				c.restore();
+			}
+		}
+	}
+
+	/* Refused calls and snapshots; the peak. */
+	paintPoints(c) {
+		const { box, app } = this, bottom = box.top + box.height;
+		if (!app.axis)
+			return;
+		for (const point of this.marks.points) {
+			const x = this.x(app.place(point.state));
+			if (x < box.left || x > box.left + box.width)
+				continue;
+			const oom = point.what === "oom";
+			c.fillStyle = variable(oom ? "--bad" : "--soft");
+			if (oom)
+				c.fillRect(x - 0.75, box.top, 1.5, box.height);
+			c.beginPath();
+			c.moveTo(x, bottom - 1);
+			c.lineTo(x - 5, bottom + 8);
+			c.lineTo(x + 5, bottom + 8);
+			c.fill();
+		}
+		const { peak, peakBytes } = app.filtered ?? app.source, x = this.x(app.place(peak)), y = this.y(peakBytes);
+		if (x < box.left || x > box.left + box.width || y < box.top - 1)
+			return;
+		const text = bytes(peakBytes);
+		c.font = "600 12px system-ui, sans-serif";
+		const wide = c.measureText(text).width + 12, left = Math.max(box.left, Math.min(box.left + box.width - wide, x - wide / 2));
+		const up = Math.max(box.top + 2, y - 24);
+		c.fillStyle = variable("--mark");
+		c.beginPath();
+		c.roundRect(left, up, wide, 18, 5);
+		c.fill();
+		c.fillStyle = variable("--panel");
+		c.textBaseline = "middle";
+		c.fillText(text, left + 6, up + 9.5);
+	}
+
+	/* ---- around it ---- */
+
+	showLegend({ by, list, others }) {
+		if (by !== this.app.state.by)
+			return;
+		replace(this.legend, list.map(({ name, color, peak }) => h("button", {
+			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
+			onclick: () => this.app.addTerm({ by, is: name }),
+		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, name))),
+		others ? h("span", { class: "chip" }, `and ${count(others)} more`) : null);
+	}
+
+	showTerms() {
+		const { app } = this, { terms } = app.state;
+		replace(this.terms, terms.map((term, i) => h("span", { class: "term" },
+			h("span", { title: term.text ?? term.frame ?? term.is }, term.text ? `“${term.text}”` : term.frame ?? term.is),
+			h("button", { type: "button", "aria-label": "remove this filter", onclick: () => app.dropTerm(i) }, "✕"))));
+	}
+}
+
+export const lifeText = (life) => life.lifetime === null ? life.lost ? "its free was not recorded" : "never freed" :
+	`lived ${duration(life.lifetime)}`;

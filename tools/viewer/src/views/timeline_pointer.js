@@ -1,0 +1,209 @@
+/*
+ * timeline_pointer.js - the mouse over the timeline: pointing at an allocation, pinning it, moving and zooming.
+ * What is under the pointer is read from the picture itself, so that it is what is seen.
+ */
+import { NOBODY } from "../model/raster.js";
+import { h, replace, variable } from "../ui/dom.js";
+import { bytes, duration } from "../ui/format.js";
+import { lifeText } from "./timeline.js";
+
+export class Pointer {
+	constructor(timeline) {
+		this.timeline = timeline;
+		this.app = timeline.app;
+		this.life = NOBODY;
+		const { top } = timeline, on = (name, does, options) => top.addEventListener(name, (event) => does.call(this, event), options);
+		on("pointerdown", this.press);
+		on("pointermove", this.move);
+		on("pointerup", this.release);
+		on("pointerleave", this.leave);
+		on("dblclick", this.whole);
+		on("wheel", this.wheel, { passive: false });
+		this.want = this.app.asker.latest("life", (life) => this.showTip(life), (error) => this.app.fail(error));
+	}
+
+	/* What the picture has at (x, y) of the canvas: { life, column }. */
+	under(x, y) {
+		const { timeline } = this, { picture } = timeline, { view } = picture;
+		const left = timeline.x(view.from), right = timeline.x(view.to), top = timeline.y(view.high), bottom = timeline.y(view.low);
+		const column = Math.floor(((x - left) / (right - left)) * view.width);
+		const row = Math.floor(((y - top) / (bottom - top)) * view.height);
+		if (column < 0 || column >= view.width || row < 0 || row >= view.height)
+			return { life: NOBODY, column: -1 };
+		return { life: picture.ids[row * view.width + column], column };
+	}
+
+	inside(event) {
+		const { box } = this.timeline;
+		return event.offsetX >= box.left && event.offsetX < box.left + box.width && event.offsetY >= box.top &&
+			event.offsetY < box.top + box.height;
+	}
+
+	placeAt(x) {
+		const { box } = this.timeline, { from, to } = this.app.window;
+		return from + ((x - box.left) / box.width) * (to - from);
+	}
+
+	press(event) {
+		if (event.button || !this.timeline.picture)
+			return;
+		this.drag = { x: event.offsetX, y: event.offsetY, ...this.app.window, choose: event.shiftKey };
+		this.timeline.top.setPointerCapture(event.pointerId);
+	}
+
+	move(event) {
+		const { drag, timeline } = this;
+		this.last = event;
+		if (!drag) {
+			this.point(event);
+			return;
+		}
+		if (!drag.moved && Math.hypot(event.offsetX - drag.x, event.offsetY - drag.y) < 4)
+			return;
+		drag.moved = true;
+		this.hide();
+		if (drag.choose) {
+			drag.to_x = event.offsetX;
+			timeline.paint();
+			return;
+		}
+		const by = ((event.offsetX - drag.x) / timeline.box.width) * (drag.to - drag.from);
+		this.app.zoom(drag.from - by, drag.to - by);
+	}
+
+	release(event) {
+		const { drag, app } = this;
+		this.drag = null;
+		if (!drag)
+			return;
+		if (drag.choose && drag.moved)
+			app.zoom(Math.min(this.placeAt(drag.x), this.placeAt(event.offsetX)),
+				Math.max(this.placeAt(drag.x), this.placeAt(event.offsetX)));
+		if (drag.moved || !this.inside(event))
+			return;
+		const { life, column } = this.under(event.offsetX, event.offsetY);
+		const state = this.timeline.picture.states[column];
+		app.set({ life: life === NOBODY ? -1 : life, at: state >= 0 ? state : app.state.at });
+	}
+
+	async whole(event) {
+		const { life } = this.under(event.offsetX, event.offsetY);
+		if (life === NOBODY)
+			return;
+		const found = await this.app.ask("life", { life });
+		if (found)
+			this.app.side.whole(found);
+	}
+
+	wheel(event) {
+		event.preventDefault();
+		const { app } = this, { from, to } = app.window;
+		const along = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+		const unit = event.deltaMode === 1 ? 30 : 1;
+		if (Math.abs(along) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
+			const by = ((along * unit) / this.timeline.box.width) * (to - from);
+			app.zoom(from + by, to + by);
+			return;
+		}
+		const factor = Math.exp(Math.max(-200, Math.min(200, event.deltaY * unit)) * 0.002);
+		const here = Math.max(from, Math.min(to, this.placeAt(event.offsetX)));
+		app.zoom(here - (here - from) * factor, here + (to - here) * factor);
+	}
+
+	/* ---- pointing ---- */
+
+	point(event) {
+		if (!this.timeline.picture || !this.inside(event)) {
+			this.hide();
+			return;
+		}
+		const { life, column } = this.under(event.offsetX, event.offsetY);
+		this.column = column;
+		this.x = event.offsetX;
+		this.y = event.offsetY;
+		if (life === NOBODY) {
+			this.hide();
+			return;
+		}
+		if (life !== this.life) {
+			this.life = life;
+			this.want({ ...this.app.of, life });
+			this.timeline.paint();
+		}
+		this.placeTip();
+	}
+
+	/* The picture is another: what is under the pointer may be, too. */
+	refresh() {
+		if (this.last && this.life !== NOBODY && !this.drag)
+			this.point(this.last);
+	}
+
+	leave() {
+		this.hide();
+		this.last = null;
+	}
+
+	hide() {
+		this.timeline.tip.hidden = true;
+		if (this.life !== NOBODY) {
+			this.life = NOBODY;
+			this.timeline.paint();
+		}
+	}
+
+	showTip(life) {
+		const { tip } = this.timeline;
+		if (!life || life.life !== this.life)
+			return;
+		replace(tip, h("b", {}, bytes(life.size)), " ",
+			h("span", { class: "soft" }, `${lifeText(life)}${life.bornTime === null ? "" : `, from ${duration(life.bornTime)}`}`),
+			h("div", { class: "site" }, life.site),
+			h("div", { class: "soft" }, [life.kind, life.stream, life.phase !== "(no phase)" ? life.phase : ""].filter(Boolean).join(" · ")));
+		tip.hidden = false;
+		this.placeTip();
+	}
+
+	placeTip() {
+		const { tip, canvas } = this.timeline;
+		if (tip.hidden)
+			return;
+		const right = this.x + 18 + tip.offsetWidth > canvas.clientWidth, low = this.y + 18 + tip.offsetHeight > canvas.clientHeight;
+		tip.style.left = `${Math.max(4, right ? this.x - 14 - tip.offsetWidth : this.x + 18)}px`;
+		tip.style.top = `${Math.max(4, low ? this.y - 14 - tip.offsetHeight : this.y + 18)}px`;
+	}
+
+	/* The allocation under the pointer, and the part that is being chosen, over the stripes. */
+	paint(c) {
+		const { timeline, drag } = this, { picture } = timeline, { view, ids } = picture;
+		if (drag?.to_x !== undefined) {
+			c.fillStyle = variable("--hover");
+			c.fillRect(Math.min(drag.x, drag.to_x), timeline.box.top, Math.abs(drag.to_x - drag.x), timeline.box.height);
+		}
+		if (this.life === NOBODY || !(this.column >= 0))
+			return;
+		const left = timeline.x(view.from), wide = (timeline.x(view.to) - left) / view.width;
+		const top = timeline.y(view.high), tall = (timeline.y(view.low) - top) / view.height;
+		c.fillStyle = variable("--mark");
+		c.globalAlpha = 0.28;
+		const column = (x) => {
+			let first = -1, last = -1;
+			for (let row = 0, at = x; row < view.height; row++, at += view.width)
+				if (ids[at] === this.life) {
+					first = first < 0 ? row : first;
+					last = row;
+				} else if (first >= 0) {
+					break;
+				}
+			if (first >= 0)
+				c.fillRect(left + x * wide, top + first * tall, wide, (last - first + 1) * tall);
+			return first >= 0;
+		};
+		/* In between, columns may have none of its pixels: a stripe of less than a pixel comes and goes. */
+		for (let x = this.column, missed = 0; x < view.width && missed < 8; x++)
+			missed = column(x) ? 0 : missed + 1;
+		for (let x = this.column - 1, missed = 0; x >= 0 && missed < 8; x--)
+			missed = column(x) ? 0 : missed + 1;
+		c.globalAlpha = 1;
+	}
+}

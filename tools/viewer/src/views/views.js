@@ -1,0 +1,10 @@
+/*
+ * views.js - the views, in the order of their tabs. A view is a class: made with the page's App, it has `element`, and
+ * `update(changed)` is called with the set of what changed (keys of the selection, "size", "filtered", "docs") while it
+ * is shown. `wide`: without the side; `timeless`: without the strip.
+ */
+import { Timeline } from "./timeline.js";
+
+export const VIEWS = [
+	{ name: "timeline", title: "Timeline", View: Timeline },
+];

@@ -1,0 +1,55 @@
+/*
+ * open.js - snapshots into models, and what the page is told of them at first. The list of open documents is here.
+ */
+import { readPackText, BadInput } from "../model/pack.js";
+import { documentOf } from "../model/document.js";
+import { Model, shareStacks } from "../model/model.js";
+import { Stacks } from "../model/stacks.js";
+
+const open = [];
+
+/* The model of source @source of document @doc. */
+export const modelOf = ({ doc, source }) => {
+	const model = open[doc]?.models[source];
+	if (!model)
+		throw new BadInput("there is no such snapshot in this page");
+	return model;
+};
+export const openDocuments = () => open;
+
+const about = (entry, number) => {
+	const { doc, models } = entry;
+	const { root } = doc;
+	return {
+		number, name: doc.name, process: root.process ?? {}, reason: root.reason ?? "", timeUs: root.time_us ?? 0,
+		consistent: root.consistent !== false, recovered: root.recovered ?? null, devices: root.devices ?? [],
+		host: root.host ?? null, settings: root.allocator_settings ?? {}, history: root.history ?? null,
+		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
+		modules: root.modules ?? [], explanation: doc.explanation,
+		sources: models.map((model, i) => ({
+			number: i, name: model.source.name, device: model.source.device, level: model.source.level,
+			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
+			begin: model.axis.begin, length: model.axis.length, peak: model.curve.peak,
+			peakBytes: model.curve.values[model.curve.peak], endBytes: model.curve.values[model.count],
+			hasStacks: model.stacks.count > 1,
+		})),
+	};
+};
+
+const add = (doc) => {
+	const stacks = new Stacks(doc);
+	const models = doc.sources.map((source) => new Model(doc, source, stacks));
+	shareStacks(doc, stacks, models);
+	open.push({ doc, stacks, models });
+	return about(open.at(-1), open.length - 1);
+};
+
+export const openPack = async ({ text }) => add(documentOf(await readPackText(text)));
+
+export const openFile = async ({ name }) => {
+	throw new BadInput(`${name}: this page cannot read files yet`);
+};
+
+export const forget = ({ doc }) => {
+	open[doc] = null;
+};

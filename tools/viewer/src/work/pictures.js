@@ -1,0 +1,87 @@
+/*
+ * pictures.js - the pictures of the timeline: colours, the raster, the strip above every view, and the legend.
+ */
+import { groupColor, shadeOf } from "../ui/color.js";
+import { modelOf } from "./open.js";
+
+const SHADES = 7;
+
+/* Groups by the bytes that they have at the peak, then by what they ever allocated: the largest first. */
+const ranksOf = (model, by) => {
+	const { group, names } = model.grouped(by), { lives, all } = model;
+	const atPeak = new Float64Array(names.length), ever = new Float64Array(names.length);
+	const moment = all.peak;
+	for (let l = 0; l < lives.count; l++) {
+		ever[group[l]] += lives.weight[l];
+		if (lives.born[l] < moment && moment <= lives.died[l])
+			atPeak[group[l]] += lives.weight[l];
+	}
+	const order = names.map((_, i) => i).sort((a, b) => atPeak[b] - atPeak[a] || ever[b] - ever[a]);
+	const rank = new Uint32Array(names.length);
+	order.forEach((g, i) => { rank[g] = i; });
+	return { rank, order, atPeak, ever };
+};
+
+const ranked = (model, by) => {
+	model.ranks ??= new Map();
+	if (!model.ranks.has(by))
+		model.ranks.set(by, ranksOf(model, by));
+	return model.ranks.get(by);
+};
+
+/* A colour for each life, by the group that it is in. */
+export const colorsOf = (model, by, dark) => {
+	const key = `${by} ${dark}`;
+	model.colors ??= new Map();
+	if (!model.colors.has(key)) {
+		const { group } = model.grouped(by), { rank } = ranked(model, by);
+		const table = new Uint32Array(rank.length * SHADES);
+		for (let g = 0; g < rank.length; g++)
+			for (let shade = 0; shade < SHADES; shade++)
+				table[g * SHADES + shade] = groupColor(rank[g], shade, dark);
+		const color = new Uint32Array(model.lives.count);
+		for (let l = 0; l < color.length; l++)
+			color[l] = table[group[l] * SHADES + shadeOf(l)];
+		if (model.colors.size > 3)
+			model.colors.clear();
+		model.colors.set(key, color);
+	}
+	return model.colors.get(key);
+};
+
+/* The upper end of the picture: a little above what is live; what the driver gave is shown where it is near. */
+const topOf = ({ most, reserved }) => {
+	let live = 0, given = 0;
+	for (let x = 0; x < most.length; x++) {
+		live = Math.max(live, most[x]);
+		given = Math.max(given, reserved[x]);
+	}
+	return Math.max(1, (given <= 1.5 * live ? Math.max(live, given) : live) * 1.06);
+};
+
+/* A picture of @view (raster.js), with the highest bytes in it. */
+export const frame = async ({ doc, source, view, by, dark }) => {
+	const model = modelOf({ doc, source });
+	const began = performance.now();
+	const lines = model.strip(view.mode, view.from, view.to, view.width);
+	view.high ??= topOf(lines);
+	const drawn = model.draw(view, colorsOf(model, by, dark));
+	const data = new ImageData(new Uint8ClampedArray(drawn.pixels.buffer), view.width, view.height);
+	const bitmap = await createImageBitmap(data);
+	return { bitmap, ids: drawn.ids, states: drawn.states, edges: drawn.edges, lines, view, took: performance.now() - began };
+};
+
+export const strip = ({ doc, source, mode, from, to, width }) => {
+	const model = modelOf({ doc, source });
+	return { ...model.strip(mode, from, to, width), mode, from, to, width };
+};
+
+/* The largest groups, for the legend; how many others there are. */
+export const legend = ({ doc, source, by, dark, most }) => {
+	const model = modelOf({ doc, source });
+	const { names } = model.grouped(by), { order, atPeak } = ranked(model, by);
+	return {
+		by, others: Math.max(0, order.length - most),
+		list: order.slice(0, most).map((g, i) => ({ name: names[g], color: groupColor(i, 3, dark), peak: atPeak[g] })),
+	};
+};

@@ -1,0 +1,31 @@
+/*
+ * worker.js - everything that takes time: reading snapshots, drawing, sums. It has the models; the page asks.
+ *
+ * A question is { id, what, ...its arguments }, the answer { id, result } or { id, error }. Each question is a
+ * function of `answers` in one of the files here; what it returns goes to the page, arrays without being copied.
+ */
+import { openPack, openFile, forget } from "./open.js";
+import { frame, legend, strip } from "./pictures.js";
+import { life, moment, find, marks, times } from "./details.js";
+
+export const answers = { openPack, openFile, forget, frame, legend, strip, life, moment, find, marks, times };
+
+const buffersOf = (value, found = new Set(), depth = 0) => {
+	if (ArrayBuffer.isView(value))
+		found.add(value.buffer);
+	else if (typeof ImageBitmap !== "undefined" && value instanceof ImageBitmap)
+		found.add(value);
+	else if (value && typeof value === "object" && depth < 3)
+		for (const member of Object.values(value))
+			buffersOf(member, found, depth + 1);
+	return found;
+};
+
+self.onmessage = async ({ data: { id, what, args } }) => {
+	try {
+		const result = await answers[what](args);
+		self.postMessage({ id, result }, [...buffersOf(result)]);
+	} catch (error) {
+		self.postMessage({ id, error: String(error?.message ?? error), kind: error?.constructor?.name });
+	}
+};

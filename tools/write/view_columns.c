@@ -1,0 +1,137 @@
+/*
+ * view_columns.c - columns of numbers for the viewer: see view_columns.h. One thread.
+ *
+ * What there are many of are columns of numbers, each as the difference from what was to be expected, and
+ * written by bytes: first the lowest byte of all numbers, then the next. Nearly all of the high bytes are 0,
+ * and zlib needs no more than a bit for each.
+ */
+#include "tools/write/view_columns.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/value.h"
+
+void gm_pack_put(struct gm_pack *pack, const void *bytes, size_t count)
+{
+	unsigned char *larger;
+
+	if (pack->count + count > pack->room && !pack->error) {
+		size_t room = (pack->count + count) * 2;
+
+		larger = realloc(pack->bytes, room);
+		if (larger) {
+			pack->bytes = larger;
+			pack->room = room;
+		} else {
+			pack->error = -ENOMEM;
+		}
+	}
+	if (pack->error)
+		return;
+	memcpy(pack->bytes + pack->count, bytes, count);
+	pack->count += count;
+}
+
+/* ---- texts and numbers that stand for themselves once ------------------------------------------- */
+
+int64_t gm_pack_text(struct gm_packing *p, const char *text)
+{
+	const char *one = gm_values_string(p->values, text, strlen(text));
+	uint64_t at = one ? gm_table_get(&p->text_ids, (uint64_t)(uintptr_t)one, 0) : 0;
+	char *clean;
+
+	if (at || !one)
+		return at ? (int64_t)at - 1 : 0;
+	clean = strdup(one);
+	at = json_array_size(p->texts) + 1;
+	if (!clean || gm_table_put(&p->text_ids, (uint64_t)(uintptr_t)one, 0, at)) {
+		p->to->error = -ENOMEM;
+	} else {
+		gm_value_repair(clean, strlen(clean));
+		json_array_append_new(p->texts, gm_value_is_text((unsigned char *)clean, strlen(clean)) ?
+				      json_string(clean) : json_string("?"));
+	}
+	free(clean);
+	return (int64_t)at - 1;
+}
+
+/* Streams and threads: few of them, and too large for a number of the browser's. */
+int64_t gm_pack_number(struct gm_packing *p, int64_t number)
+{
+	uint64_t at = gm_table_get(&p->number_ids, (uint64_t)number, 1);
+
+	if (at)
+		return (int64_t)at - 1;
+	at = json_array_size(p->numbers) + 1;
+	if (gm_table_put(&p->number_ids, (uint64_t)number, 1, at))
+		p->to->error = -ENOMEM;
+	json_array_append_new(p->numbers, json_integer(number));
+	return (int64_t)at - 1;
+}
+
+/* ---- columns ------------------------------------------------------------------------------------ */
+
+static uint64_t zigzag(int64_t number)
+{
+	return (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
+}
+
+/* Replace each of @numbers by its difference from what is expected. From behind: the earlier ones are needed. */
+static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
+{
+	int64_t *numbers = p->numbers_of, before = 0;
+
+	if (coding == GM_DELTA)
+		for (size_t i = count; i-- > 1;)
+			numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - 1]);
+	if (coding != GM_MATED)
+		return;
+	for (size_t i = count; i--;)
+		if (p->mates[i])
+			numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - p->mates[i]]);
+	/* The rest are as they were: now each from the one before it that has no mate. */
+	for (size_t i = 0; i < count; i++)
+		if (!p->mates[i]) {
+			int64_t now = numbers[i];
+
+			numbers[i] = gm_wrap_subtract(now, before);
+			before = now;
+		}
+}
+
+/* The numbers of p->numbers_of as column @name, by bytes; of events in p->order. */
+void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, size_t count, const char *coding,
+		       bool ordered)
+{
+	uint64_t all = 0;
+	int bytes = 1;
+	char whole[48];
+	unsigned char *plane = malloc(count + 1);
+
+	for (size_t i = 0; i < count; i++)
+		all |= zigzag(p->numbers_of[i]);
+	while (bytes < 8 && all >> (8 * bytes))
+		bytes++;
+	for (int k = 0; plane && k < bytes; k++) {
+		for (size_t i = 0; i < count; i++)
+			plane[i] = (unsigned char)(zigzag(p->numbers_of[ordered ? p->order[i] : i]) >> (8 * k));
+		gm_pack_put(p->to, plane, count);
+	}
+	snprintf(whole, sizeof(whole), "%s%s", prefix, name);
+	if (!plane || json_array_append_new(p->columns, json_pack("[ssiIb]", whole, coding, bytes,
+								  (json_int_t)count, ordered)))
+		p->to->error = -ENOMEM;
+	free(plane);
+}
+
+void gm_pack_column(struct gm_packing *p, const char *prefix, const char *name, size_t count, enum gm_coding coding,
+		       bool ordered)
+{
+	static const char *const codings[] = { "plain", "delta", "mated", "paired" };
+
+	differ(p, count, coding);
+	gm_pack_planes(p, prefix, name, count, codings[coding], ordered);
+}

@@ -1,0 +1,56 @@
+/*
+ * view_columns.h - between view_pack.c, view_stacks.c and view_columns.c: columns of numbers for the viewer
+ * (tools/viewer/README.md has the format). Single-threaded.
+ */
+#ifndef GM_TOOLS_VIEW_COLUMNS_H
+#define GM_TOOLS_VIEW_COLUMNS_H
+
+#include <stdbool.h>
+
+#include "tools/show/show.h"
+#include "tools/write/view.h"
+
+struct gm_packing {
+	const struct gm_scene *scene;
+	struct gm_pack *to;
+	char prefix[16];			/* of the columns of the source that is being packed: its number */
+	json_t *columns, *texts, *numbers;	/* lists of the header */
+	struct gm_table text_ids, number_ids;	/* a text's place in memory, a number -> its place + 1 */
+	struct gm_values *values;
+	int64_t *numbers_of;			/* the column that is being made */
+	uint32_t *mates;			/* of the events of a source: see find_mates */
+	uint32_t *order;			/* and their places, those of one action together */
+};
+
+/* What a number is expected to be: nothing; the one before it; the one of its mate, or if it has none of the last
+ * that has none. PAIRED: as its mate, for a completed free alone. */
+enum gm_coding { GM_PLAIN, GM_DELTA, GM_MATED, GM_PAIRED };
+
+/* Add @count bytes; what cannot be had is said by @pack->error. */
+void gm_pack_put(struct gm_pack *pack, const void *bytes, size_t count);
+
+/* The place of a text among the header's texts; of a stream or a thread among its numbers, since they may be
+ * too large for the browser's. */
+int64_t gm_pack_text(struct gm_packing *p, const char *text);
+int64_t gm_pack_number(struct gm_packing *p, int64_t number);
+
+/* The numbers of p->numbers_of as column @prefix@name, as they are (@coding names what the caller has made of
+ * them), or as differences; of events (@ordered) in p->order. */
+void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, size_t count, const char *coding,
+		    bool ordered);
+void gm_pack_column(struct gm_packing *p, const char *prefix, const char *name, size_t count,
+		    enum gm_coding coding, bool ordered);
+
+/* A column of a list: EXPRESSION of each @one. */
+#define GM_COLUMN(p, prefix, name, coding, count, type, one, first, EXPRESSION) do {	\
+	for (size_t i_ = 0; i_ < (count); i_++) {					\
+		const type *one = first;						\
+		(p)->numbers_of[i_] = (int64_t)(EXPRESSION);				\
+	}										\
+	gm_pack_column(p, prefix, name, count, coding, false);				\
+} while (0)
+
+/* view_stacks.c: the columns of stacks and frames. Returns 0 or -ENOMEM. */
+int gm_pack_stacks(struct gm_packing *p);
+
+#endif

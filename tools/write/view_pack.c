@@ -1,0 +1,328 @@
+/*
+ * view_pack.c - a snapshot packed for the viewer: see view.h, and tools/viewer/README.md for the format.
+ * One thread. A free is expected to have what its allocation has.
+ */
+#include "tools/write/view_columns.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/value.h"
+#include "tools/show/explain.h"
+#include "tools/show/show.h"
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+/* For each row how many rows back the one is that it ends: of a free its allocation, of a completed free the
+ * request, of an allocation the one whose free was lost. 0: none. */
+static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates)
+{
+	struct gm_table open = { NULL, 0, 0 };
+	int r = 0;
+
+	for (size_t i = 0; !r && i < count; i++) {
+		const char *action = rows[i]->action;
+		bool segment = !strncmp(action, "segment_", 8);
+		bool begins = !strcmp(action, "alloc") || !strcmp(action, "segment_alloc");
+		bool waits = !strcmp(action, "free_requested");
+		uint64_t at;
+
+		mates[i] = 0;
+		if (!begins && !waits && strcmp(action, "free_completed") && strcmp(action, "segment_free"))
+			continue;
+		at = gm_table_take(&open, rows[i]->address, segment);
+		mates[i] = at ? (uint32_t)(i + 1 - at) : 0;
+		if (begins || (waits && at))
+			r = gm_table_put(&open, rows[i]->address, segment, i + 1);
+	}
+	gm_table_free(&open);
+	return r;
+}
+
+/* Events of one action are alike: a column has those of the first action, then those of the next ... */
+static int find_order(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
+{
+	uint32_t *next;
+	int64_t texts = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		p->numbers_of[i] = gm_pack_text(p, rows[i]->action);
+		texts = p->numbers_of[i] > texts ? p->numbers_of[i] : texts;
+	}
+	gm_pack_column(p, p->prefix, "action", count, GM_PLAIN, false);
+	next = calloc((size_t)texts + 2, sizeof(*next));
+	if (!next)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		next[p->numbers_of[i] + 1]++;
+	for (int64_t t = 0; t < texts; t++)
+		next[t + 1] += next[t];
+	for (size_t i = 0; i < count; i++)
+		p->order[next[p->numbers_of[i]]++] = (uint32_t)i;
+	free(next);
+	return p->to->error;
+}
+
+/* The addresses that there are, in the order in which they appear; and for each event without a mate, how many
+ * have appeared since its own did, 0: it is new. */
+static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
+{
+	struct gm_table known = { NULL, 0, 0 };
+	int64_t *list = calloc(count + 1, sizeof(*list)), *numbers = p->numbers_of;
+	size_t listed = 0;
+	int r = list ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !r && i < count; i++) {
+		uint64_t at = p->mates[i] ? 0 : gm_table_get(&known, rows[i]->address, 0);
+
+		numbers[i] = at ? (int64_t)(listed + 1 - at) : 0;
+		if (at || p->mates[i])
+			continue;
+		list[listed++] = (int64_t)rows[i]->address;
+		r = gm_table_put(&known, rows[i]->address, 0, listed);
+	}
+	if (!r) {
+		p->numbers_of = list;
+		gm_pack_column(p, p->prefix, "addresses", listed, GM_DELTA, false);
+		p->numbers_of = numbers;
+		gm_pack_planes(p, p->prefix, "addr", count, "listed", true);
+	}
+	gm_table_free(&known);
+	free(list);
+	return r;
+}
+
+#define EVENT(name, coding, EXPRESSION) do {						\
+	for (size_t i_ = 0; i_ < count; i_++) {						\
+		const struct gm_row *row = rows[i_];					\
+		/* A free as it is requested, and as it is completed. */			\
+		bool same = (coding) == GM_PAIRED && p->mates[i_] && !strcmp(row->action, "free_completed");	\
+		const struct gm_row *mate = same ? rows[i_ - p->mates[i_]] : NULL;	\
+		p->numbers_of[i_] = (int64_t)(EXPRESSION);				\
+		if (same && (row = mate))						\
+			p->numbers_of[i_] = gm_wrap_subtract(p->numbers_of[i_], (int64_t)(EXPRESSION));	\
+	}										\
+	gm_pack_column(p, p->prefix, name, count, coding, true);				\
+} while (0)
+
+static int pack_events(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
+{
+	int r = find_mates(rows, count, p->mates);
+
+	if (!r)
+		r = find_order(p, rows, count);
+	for (size_t i = 0; !r && i < count; i++)
+		p->numbers_of[i] = p->mates[i];
+	gm_pack_column(p, p->prefix, "mate", count, GM_PLAIN, true);
+	if (!r)
+		r = pack_addresses(p, rows, count);
+	if (r)
+		return r;
+	EVENT("time", GM_DELTA, row->time_us);
+	EVENT("size", GM_MATED, row->size);
+	EVENT("stream", GM_MATED, gm_pack_number(p, row->stream));
+	EVENT("kind", GM_MATED, gm_pack_text(p, row->kind));
+	EVENT("module", GM_MATED, row->module);
+	EVENT("thread", GM_PAIRED, gm_pack_number(p, row->thread));
+	EVENT("stack", GM_PAIRED, row->stack);
+	EVENT("annotation", GM_PLAIN, row->annotation);
+	return p->to->error;
+}
+
+/* ---- segments ----------------------------------------------------------------------------------- */
+
+#define SEGMENT(name, coding, EXPRESSION) \
+	GM_COLUMN(p, p->prefix, name, coding, count, struct gm_snapshot_segment, s, segments[i_], EXPRESSION)
+#define BLOCK(name, coding, EXPRESSION) \
+	GM_COLUMN(p, p->prefix, name, coding, block_count, struct gm_snapshot_block, b, blocks[i_], EXPRESSION)
+
+static void pack_segments(struct gm_packing *p, const struct gm_snapshot_segment *const *segments, size_t count,
+			  const struct gm_snapshot_block *const *blocks, size_t block_count)
+{
+	SEGMENT("segment.addr", GM_DELTA, s->address);
+	SEGMENT("segment.size", GM_PLAIN, s->total_size);
+	SEGMENT("segment.stream", GM_PLAIN, gm_pack_number(p, s->stream));
+	SEGMENT("segment.type", GM_PLAIN, gm_pack_text(p, s->type));
+	SEGMENT("segment.kind", GM_PLAIN, gm_pack_text(p, s->kind));
+	SEGMENT("segment.pool0", GM_PLAIN, s->pool[0]);
+	SEGMENT("segment.pool1", GM_PLAIN, s->pool[1]);
+	SEGMENT("segment.flags", GM_PLAIN, s->expandable | s->registered << 1 | s->unmapped << 2);
+	SEGMENT("segment.module", GM_PLAIN, s->module);
+	SEGMENT("segment.stack", GM_PLAIN, s->stack);
+	SEGMENT("segment.time", GM_DELTA, s->time_us);
+	SEGMENT("segment.handle", GM_PLAIN, s->handle);
+	SEGMENT("segment.blocks", GM_PLAIN, s->block_count);
+	BLOCK("block.addr", GM_DELTA, b->address);
+	BLOCK("block.size", GM_PLAIN, b->size);
+	BLOCK("block.requested", GM_PLAIN, b->requested_size);
+	BLOCK("block.state", GM_PLAIN, gm_pack_text(p, b->state));
+	BLOCK("block.kind", GM_PLAIN, gm_pack_text(p, b->kind));
+	BLOCK("block.stack", GM_PLAIN, b->stack);
+	BLOCK("block.time", GM_DELTA, b->time_us);
+	BLOCK("block.thread", GM_PLAIN, gm_pack_number(p, b->thread));
+	BLOCK("block.module", GM_PLAIN, b->module);
+	BLOCK("block.flags", GM_PLAIN, b->freeing | b->untraced << 1);
+}
+
+/* ---- sources: what can be looked at by itself --------------------------------------------------- */
+
+struct lists {
+	const struct gm_row **rows;
+	const struct gm_snapshot_segment **segments;
+	const struct gm_snapshot_block **blocks;
+	size_t row_count, segment_count, block_count;
+};
+
+/* What @device has. */
+static void choose(const struct gm_snapshot *from, int64_t device, struct lists *ret)
+{
+	ret->row_count = ret->segment_count = ret->block_count = 0;
+	for (size_t i = 0; i < from->row_count; i++)
+		if (from->rows[i].device == device)
+			ret->rows[ret->row_count++] = &from->rows[i];
+	for (size_t i = 0; i < from->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &from->segments[i];
+
+		if (segment->device != device)
+			continue;
+		ret->segments[ret->segment_count++] = segment;
+		for (size_t k = 0; k < segment->block_count; k++)
+			ret->blocks[ret->block_count++] = &segment->blocks[k];
+	}
+}
+
+static int pack_source(struct gm_packing *p, json_t *sources, int64_t device, int64_t dropped, struct lists *lists)
+{
+	int r;
+
+	choose(p->scene->snapshot, device, lists);
+	if (!lists->row_count && !lists->segment_count)
+		return 0;
+	snprintf(p->prefix, sizeof(p->prefix), "%zu.", json_array_size(sources));
+	r = pack_events(p, lists->rows, lists->row_count);
+	pack_segments(p, lists->segments, lists->segment_count, lists->blocks, lists->block_count);
+	if (json_array_append_new(sources, json_pack("{so ss sI}", "device", device == GM_ROW_HOST ? json_null() :
+						     json_integer(device), "level", "driver", "dropped",
+						     (json_int_t)dropped)))
+		r = -ENOMEM;
+	return r ? r : p->to->error;
+}
+
+static int pack_sources(struct gm_packing *p, json_t *sources)
+{
+	const struct gm_snapshot *from = p->scene->snapshot;
+	size_t blocks = 0, room;
+	struct lists lists;
+	int r = -ENOMEM;
+
+	for (size_t i = 0; i < from->segment_count; i++)
+		blocks += from->segments[i].block_count;
+	lists.rows = calloc(from->row_count + 1, sizeof(*lists.rows));
+	lists.segments = calloc(from->segment_count + 1, sizeof(*lists.segments));
+	lists.blocks = calloc(blocks + 1, sizeof(*lists.blocks));
+	room = from->row_count > blocks ? from->row_count : blocks;
+	room = room > from->segment_count ? room : from->segment_count;
+	room = room > p->scene->stacks.frame_count ? room : p->scene->stacks.frame_count;
+	p->numbers_of = calloc(room + 1, sizeof(*p->numbers_of));
+	p->mates = calloc(from->row_count + 1, sizeof(*p->mates));
+	p->order = calloc(from->row_count + 1, sizeof(*p->order));
+	if (lists.rows && lists.segments && lists.blocks && p->numbers_of && p->mates && p->order)
+		r = 0;
+	for (size_t device = 0; !r && device < from->trace_count; device++)
+		r = pack_source(p, sources, (int64_t)device, from->dropped[device], &lists);
+	if (!r)
+		r = pack_source(p, sources, GM_ROW_HOST, from->host_dropped, &lists);
+	free(lists.rows);
+	free(lists.segments);
+	free(lists.blocks);
+	return r;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static json_t *explanation_of(const struct gm_scene *scene)
+{
+	struct gm_explanation explanation;
+
+	gm_explain(scene, &explanation);
+	if (explanation.cause == GM_CAUSE_NONE)
+		return json_null();
+	return json_pack("{ss ss ss si sI}", "cause", gm_cause_name(explanation.cause), "why", explanation.why,
+			 "change", explanation.change, "device", explanation.device, "stack",
+			 (json_int_t)explanation.stack);
+}
+
+/* The header comes first, and is known last. */
+static int finish(struct gm_packing *p, json_t *sources, const char *name)
+{
+	char *clean = strdup(name), *text = NULL;
+	unsigned char head[20] = "gpumem-view 1\n";
+	json_t *header = NULL;
+	size_t length;
+	int r = -ENOMEM;
+
+	if (clean) {
+		gm_show_repair(clean);
+		header = json_pack("{so so so so so sO}", "name", gm_value_is_text((unsigned char *)clean, strlen(clean)) ?
+				   json_string(clean) : json_string("?"), "sources", json_incref(sources),
+				   "columns", json_incref(p->columns), "texts", json_incref(p->texts),
+				   "numbers", json_incref(p->numbers), "root", p->scene->root);
+	}
+	if (header)
+		json_object_set_new(header, "explanation", explanation_of(p->scene));
+	text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+	length = text ? strlen(text) : 0;
+	if (text && length < UINT32_MAX) {
+		size_t planes = p->to->count;
+
+		for (int k = 0; k < 4; k++)
+			head[14 + k] = (unsigned char)(length >> (8 * k));
+		gm_pack_put(p->to, head, 18);
+		gm_pack_put(p->to, text, length);
+		r = p->to->error;
+		if (!r) {		/* behind the planes until now */
+			unsigned char *whole = malloc(p->to->count);
+
+			r = whole ? 0 : -ENOMEM;
+			if (whole) {
+				memcpy(whole, p->to->bytes + planes, 18 + length);
+				memcpy(whole + 18 + length, p->to->bytes, planes);
+				free(p->to->bytes);
+				p->to->bytes = whole;
+				p->to->room = p->to->count;
+			}
+		}
+	}
+	free(clean);
+	free(text);
+	json_decref(header);
+	return r;
+}
+
+int gm_view_pack(const struct gm_scene *scene, const char *name, struct gm_pack *ret)
+{
+	struct gm_packing p = { .scene = scene, .to = ret, .columns = json_array(), .texts = json_array(),
+			     .numbers = json_array(), .values = gm_values_open() };
+	json_t *sources = json_array();
+	int r = -ENOMEM;
+
+	*ret = (struct gm_pack){ .bytes = NULL };
+	if (p.values && p.columns && p.texts && p.numbers && sources)
+		r = pack_sources(&p, sources);
+	if (!r)
+		r = gm_pack_stacks(&p);
+	if (!r)
+		r = finish(&p, sources, name);
+	json_decref(p.columns);
+	json_decref(p.texts);
+	json_decref(p.numbers);
+	json_decref(sources);
+	gm_table_free(&p.text_ids);
+	gm_table_free(&p.number_ids);
+	gm_values_close(p.values);
+	free(p.numbers_of);
+	free(p.mates);
+	free(p.order);
+	return r;
+}

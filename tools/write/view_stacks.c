@@ -1,0 +1,81 @@
+/*
+ * view_stacks.c - stacks for the viewer, as a tree, since most end in the same frames: see view_columns.h. One
+ * thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tools/read/table.h"
+#include "tools/write/view_columns.h"
+
+struct node { uint32_t parent, frame; };
+struct tree { struct node *list; size_t count, room; uint32_t *tips; };
+
+/* The node of each stack in @tree; node 0 is no frame at all. */
+static int plant(const struct gm_stacks *stacks, struct tree *tree)
+{
+	struct gm_table known = { NULL, 0, 0 };		/* parent, frame -> node */
+	int r = 0;
+
+	tree->count = 1;
+	for (size_t s = 0; !r && s < stacks->count; s++) {
+		size_t depth;
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &depth);
+		uint32_t node = 0;
+
+		while (!r && depth--) {
+			uint64_t at = gm_table_get(&known, node, ids[depth]);
+			struct node *larger;
+
+			if (!at) {
+				larger = gm_list_grow(tree->list, tree->count, &tree->room, sizeof(*larger));
+				r = !larger || gm_table_put(&known, node, ids[depth], tree->count) ? -ENOMEM : 0;
+				if (larger)
+					tree->list = larger;
+				if (r)
+					break;
+				tree->list[tree->count] = (struct node){ node, ids[depth] };
+				at = tree->count++;
+			}
+			node = (uint32_t)at;
+		}
+		tree->tips[s] = node;
+	}
+	gm_table_free(&known);
+	return r;
+}
+
+#define FRAME(name, coding, EXPRESSION) \
+	GM_COLUMN(p, "", name, coding, stacks->frame_count, struct gm_frame, f, &stacks->frames[i_], EXPRESSION)
+
+int gm_pack_stacks(struct gm_packing *p)
+{
+	const struct gm_stacks *stacks = &p->scene->stacks;
+	struct tree tree = { .tips = calloc(stacks->count + 1, sizeof(*tree.tips)) };
+	size_t nodes, most;
+	int64_t *larger;
+	int r;
+
+	/* There is a node 0 in the list before the first is added. */
+	tree.list = gm_list_grow(NULL, 0, &tree.room, sizeof(*tree.list));
+	r = tree.list && tree.tips ? plant(stacks, &tree) : -ENOMEM;
+	nodes = tree.count;
+	most = nodes > stacks->count ? nodes : stacks->count;
+	most = most > stacks->frame_count ? most : stacks->frame_count;
+	larger = r ? NULL : realloc(p->numbers_of, (most + 1) * sizeof(*larger));
+	if (larger) {
+		tree.list[0] = (struct node){ 0, 0 };
+		p->numbers_of = larger;
+		GM_COLUMN(p, "", "node.parent", GM_PLAIN, nodes, struct node, n, &tree.list[i_], i_ - n->parent);
+		GM_COLUMN(p, "", "node.frame", GM_PLAIN, nodes, struct node, n, &tree.list[i_], n->frame);
+		GM_COLUMN(p, "", "stack.node", GM_DELTA, stacks->count, uint32_t, tip, &tree.tips[i_], *tip);
+		FRAME("frame.name", GM_PLAIN, gm_pack_text(p, f->name));
+		FRAME("frame.file", GM_PLAIN, gm_pack_text(p, f->file));
+		FRAME("frame.line", GM_PLAIN, f->line);
+		FRAME("frame.module", GM_PLAIN, gm_pack_text(p, f->module));
+		FRAME("frame.python", GM_PLAIN, f->python);
+	}
+	free(tree.list);
+	free(tree.tips);
+	return larger ? p->to->error : -ENOMEM;
+}
