@@ -102,7 +102,7 @@ fi
 # What makes the viewer's page, and drives the browser in its tests: by npm, of the versions that are written down.
 viewer=$(dirname "$0")/../tools/viewer
 installed=$viewer/node_modules/.package-lock.json
-if [ "$purpose" = check ] && { [ ! -e "$installed" ] || [ "$viewer/package-lock.json" -nt "$installed" ]; }; then
+if [ "$purpose" != demo ] && { [ ! -e "$installed" ] || [ "$viewer/package-lock.json" -nt "$installed" ]; }; then
 	say "installing the viewer's bundler and browser driver in tools/viewer/node_modules"
 	npm --prefix "$viewer" ci --ignore-scripts --silent >/dev/null ||
 		fail "npm could not install what tools/viewer/package-lock.json names: the viewer cannot be built"
