@@ -52,7 +52,7 @@ CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
 CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
-# What an option's value may be: the command has the library's own code for that.
+# What an option's value may be, and a heap's settings: the command has the library's own code for that.
 OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
 # What lets the library and the command run on older systems than the one that they were built on.
 OLD_SRC := preload/process/old_glibc.c
@@ -221,13 +221,13 @@ $(BUILD)/gpumem.map: preload/hooks/hooks.def preload/driver/exports.def preload/
 	$(call say,MAP,$@)
 	$(Q)scripts/exports.sh preload/hooks/hooks.def preload/driver/exports.def $(if $(RULES),preload/driver/exports_rules.def) >$@
 
-$(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC))
+$(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC) $(OPTION_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- the command -------------------------------------------------------------------------------
 # On an older glibc it needs libpthread and libdl, of which a newer one has stubs.
-$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OPTION_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
+$(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
 		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
@@ -358,9 +358,7 @@ $(BUILD)/test/bench/stacks_load.so: test/bench/stacks_load.c test/unit/python/py
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 $(WARN) -fPIC -shared -I. -O2 -g -fno-strict-aliasing -o $@ $^ -pthread -ldl
 
-# Option parsing is preload's, but needs neither hooks nor driver.
-$(BUILD)/test/unit/test_options: $(call obj,$(OPTION_SRC))
-# Nor does the table of imports.
+# The table of imports is preload's, but needs neither hooks nor driver.
 $(BUILD)/test/unit/test_imports: $(call obj,preload/hooks/imports.c preload/process/slots.c)
 
 $(BUILD)/test/fakecuda/%: $(BUILD)/obj/test/fakecuda/tests/%.c.o $(FAKE_SO)
@@ -479,7 +477,7 @@ $(BUILD)/test/fuzz/fuzz_pickle: $(call obj,tools/read/pickle_read.c tools/read/j
 $(BUILD)/test/fuzz/fuzz_journal: $(call obj,test/unit/journal/aux_check.c)
 
 # The verbs themselves. The target includes main.c, under another name.
-$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)) $(OPTION_SRC))
+$(BUILD)/test/fuzz/fuzz_verbs: $(call obj,$(filter-out tools/verbs/main.c,$(TOOLS_SRC)))
 FUZZ_LIBS_fuzz_verbs = $(ZLIB_LIBS) $(if $(HAVE_IBERTY),-l:libiberty.a)
 
 # A fuzz target has LLVMFuzzerTestOneInput and a main() of its own that replays its corpus.

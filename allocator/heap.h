@@ -55,11 +55,6 @@ bool gm_heap_rounds_plainly(const struct gm_heap_config *config);
 /* The segment that a rounded request of @size bytes is cut from, when none has room. */
 uint64_t gm_heap_segment_bytes(const struct gm_heap_config *config, uint64_t size);
 
-/* Apply settings in the grammar of PYTORCH_CUDA_ALLOC_CONF ("key:value,key:[a:b,>:c]") to @config,
- * which holds the defaults or earlier settings. Keys of PyTorch's that do not concern this heap are
- * passed over. Returns 0; -EINVAL, and @ret_error (room for 160 bytes) says what is wrong. */
-int gm_heap_config_parse(struct gm_heap_config *config, const char *text, char *ret_error);
-
 struct gm_heap_ops {
 	/* A zeroed record linked into its domain, by id; GM_NONE: the table is full. */
 	uint32_t (*segment_new)(void *arg);

@@ -4,8 +4,6 @@
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
-#include <string.h>
-
 #include "preload/cache/cache_internal.h"
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
@@ -32,24 +30,15 @@ static uint64_t limit_of(uint8_t domain, enum gm_limit *ret_which)
 			*ret_which = GM_LIMIT_FRACTION;
 		}
 	}
-	return limit == GM_UNLIMITED ? GM_HEAP_UNLIMITED : limit;
+	return limit;
 }
 
 void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 {
-	const struct gm_options *options = &gm_state.options;
-
 	enum gm_limit which;
 
-	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS, "the same table");
-	gm_heap_config_default(config);
-	config->large_segment_size = options->large_segment_size_mb;
-	config->max_split_size = options->max_split_size_mb;
-	config->max_non_split_rounding = options->max_non_split_rounding_mb;
-	config->garbage_collection_threshold = options->garbage_collection_threshold;
+	gm_options_heap(&gm_state.options, config);
 	config->limit = limit_of(domain, &which);
-	memcpy(config->roundup_power2_divisions, options->roundup_power2_divisions.bins,
-	       sizeof(config->roundup_power2_divisions));
 }
 
 /* What counts: each heap knows of its own segments alone. */

@@ -7,8 +7,10 @@
  *
  * Thread context: any one thread. Signal context: none. No malloc, no stdio, no locale.
  */
+#include <errno.h>
 #include <string.h>
 
+#include "allocator/heap.h"
 #include "preload/options/options.h"
 
 #define PREFIX "GPUMEM_"
@@ -26,6 +28,8 @@ struct reader {
 	gm_option_said *said;
 	void *arg;
 	int complaints;
+	bool alone;			/* a heap's settings, in no variable, which are used or refused */
+	bool others;			/* keys that are no options are passed over */
 };
 
 /* ---- complaints -------------------------------------------------------------------------------- */
@@ -62,14 +66,19 @@ static void add_value(struct gm_line *line, struct gm_slice value)
 	gm_line_add(line, part.length < value.length ? "..." : "");
 }
 
-static void add_variable(struct gm_line *line, const struct gm_option_row *row, bool conf)
+static void add_origin(struct gm_line *line, const struct reader *reader, bool conf)
 {
+	gm_line_add(line, reader->alone ? "" : conf ? "GPUMEM_CONF: " : PREFIX);
+}
+
+static void add_variable(struct gm_line *line, const struct reader *reader,
+			 const struct gm_option_row *row, bool conf)
+{
+	add_origin(line, reader, conf);
 	if (conf) {
-		gm_line_add(line, "GPUMEM_CONF: ");
 		gm_line_add(line, row->name);
 		return;
 	}
-	gm_line_add(line, PREFIX);
 	for (const char *c = row->name; *c; c++) {
 		bool small = *c >= 'a' && *c <= 'z';
 		char letter = small ? (char)(*c - ('a' - 'A')) : *c;
@@ -85,7 +94,7 @@ static void bad_value(struct reader *reader, const struct gm_option_row *row, bo
 	struct gm_line *line = begin(&complaint);
 	size_t before;
 
-	add_variable(line, row, conf);
+	add_variable(line, reader, row, conf);
 	gm_line_add(line, conf ? ":" : "=");
 	add_value(line, value);
 	gm_line_add(line, " is not allowed: it takes ");
@@ -93,11 +102,13 @@ static void bad_value(struct reader *reader, const struct gm_option_row *row, bo
 		gm_line_add(line, instead);
 	else
 		gm_value_allowed(row, line);
-	gm_line_add(line, "; using ");
-	before = line->used;
-	gm_value_format(row, reader->options, line);
-	if (line->used == before)
-		gm_line_add(line, "the default");
+	if (!reader->alone) {
+		gm_line_add(line, "; using ");
+		before = line->used;
+		gm_value_format(row, reader->options, line);
+		if (line->used == before)
+			gm_line_add(line, "the default");
+	}
 	say(reader, &complaint);
 }
 
@@ -112,15 +123,17 @@ static void unknown(struct reader *reader, struct gm_slice name, bool conf)
 	    gm_slice_is(name, "TEST_PATIENCE"))
 		return;			/* of a build for tests (allocator/rules.h) */
 #endif
+	if (reader->others)
+		return;
 	for (size_t i = 0; i < GM_OPTION_COUNT && !close; i++)
 		if (gm_slice_is_near(name, rows[i].name))
 			close = &rows[i];
-	gm_line_add(line, conf ? "GPUMEM_CONF: " : PREFIX);
+	add_origin(line, reader, conf);
 	add_value(line, name);
 	gm_line_add(line, " is not an option");
 	if (close) {
 		gm_line_add(line, ": did you mean ");
-		add_variable(line, close, conf);
+		add_variable(line, reader, close, conf);
 		gm_line_add(line, "?");
 	} else {
 		gm_line_add(line, " (`gpumem options` lists them)");
@@ -291,14 +304,19 @@ static void apply_dependent_limits(struct reader *reader)
 	}
 }
 
-void gm_options_read(struct gm_options *ret, char *const *environment,
-		     gm_option_said *said, void *arg)
+static void set_defaults(struct gm_options *ret)
 {
-	struct reader reader = { ret, said, arg, 0 };
-
 	memset(ret, 0, sizeof(*ret));
 	for (size_t i = 0; i < GM_OPTION_COUNT; i++)
 		gm_value_parse(&rows[i], gm_slice_of(rows[i].initial), ret);
+}
+
+void gm_options_read(struct gm_options *ret, char *const *environment,
+		     gm_option_said *said, void *arg)
+{
+	struct reader reader = { .options = ret, .said = said, .arg = arg };
+
+	set_defaults(ret);
 	if (!environment)
 		return;
 	for (char *const *at = environment; *at; at++)
@@ -306,6 +324,44 @@ void gm_options_read(struct gm_options *ret, char *const *environment,
 			read_conf(&reader, *at + sizeof(PREFIX "CONF=") - 1);
 	read_variables(&reader, environment);
 	apply_dependent_limits(&reader);
+}
+
+/* ---- the settings of a heap -------------------------------------------------------------------- */
+
+void gm_options_heap(const struct gm_options *options, struct gm_heap_config *ret)
+{
+	_Static_assert(GM_DIVISION_BINS == GM_HEAP_DIVISION_BINS && GM_UNLIMITED == GM_HEAP_UNLIMITED,
+		       "the same values");
+	gm_heap_config_default(ret);
+	ret->large_segment_size = options->large_segment_size_mb;
+	ret->max_split_size = options->max_split_size_mb;
+	ret->max_non_split_rounding = options->max_non_split_rounding_mb;
+	ret->garbage_collection_threshold = options->garbage_collection_threshold;
+	memcpy(ret->roundup_power2_divisions, options->roundup_power2_divisions.bins,
+	       sizeof(ret->roundup_power2_divisions));
+}
+
+static void keep_first(void *arg, const char *text)
+{
+	struct gm_line line = { arg, GM_OPTION_ERROR_BYTES, 0 };
+
+	if (!*line.text)
+		gm_line_add(&line, text);
+}
+
+int gm_options_heap_parse(struct gm_heap_config *ret, const char *text, bool others,
+			  char ret_error[GM_OPTION_ERROR_BYTES])
+{
+	struct gm_options options;
+	struct reader reader = { .options = &options, .said = keep_first, .arg = ret_error,
+				 .alone = true, .others = others };
+
+	ret_error[0] = '\0';
+	set_defaults(&options);
+	read_conf(&reader, text);
+	apply_dependent_limits(&reader);
+	gm_options_heap(&options, ret);
+	return ret_error[0] ? -EINVAL : 0;
 }
 
 /* ---- values as text ---------------------------------------------------------------------------- */

@@ -111,9 +111,10 @@ with tempfile.TemporaryDirectory() as room:
                                                                                     ["--limit", "64GiB", "--capacity", "unlimited"])]
     check("max_split_size_mb:unlimited is the default", limited and same == limited, (limited, same))
     check("--limit unlimited: without the recorded limit", free[0].stdout and free[0].stdout != limited and len({f.stdout for f in free}) == 1, free)
-    for conf, word in (("max_split_size_mb:2", "too small"), ("garbage_collection_threshold:1.2", "below 1.0"),
-                       ("roundup_power2_divisions:3", "power of two"), ("x", "key:value"),
-                       ("roundup_power2_divisions:[256:1,512:2", "']'"), ("large_segment_size_mb:10", "above 10")):
+    for conf, word in (("max_split_size_mb:2", "from 20 (large_segment_size_mb)"), ("garbage_collection_threshold:1.2", "fraction"),
+                       ("roundup_power2_divisions:3", "power of two"), ("x", "not an option"),
+                       ("roundup_power2_divisions:[256:1,512:2", "power of two"), ("large_segment_size_mb:10", "from 11"),
+                       ("max_splt_size_mb:40", "did you mean max_split_size_mb?")):
         done = replay("test/traces/streams.trace.gz", "--conf", conf)
         check("--conf %s is refused" % conf, done.returncode == 2 and word in done.stderr, done.stderr)
 finish()

@@ -18,6 +18,7 @@
 
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
+#include "preload/options/options.h"
 #include "tools/replay/replay.h"
 #include "tools/read/input.h"
 #include "tools/read/load.h"
@@ -32,40 +33,17 @@ struct wish {
 	bool json, search;
 };
 
-/* The first key of @conf (which parses) that is no setting; NULL: all are. */
-static const char *stranger(const char *conf, size_t *ret_length)
-{
-	while (*(conf += strspn(conf, ", "))) {
-		*ret_length = strcspn(conf, ": ");
-		if (!gm_library_option(conf, *ret_length))
-			return conf;
-		conf += strcspn(conf, ":");
-		conf += *conf == ':';
-		conf += strspn(conf, " ");
-		if (*conf == '[')
-			conf += strcspn(conf, "]");
-		conf += strcspn(conf, ",");
-	}
-	return NULL;
-}
-
+/* A key of a recording that is no setting is another version's; of one that was asked for nothing would
+ * come. */
 static int configure(const struct wish *wish, const struct gm_trace *trace,
 		     struct gm_heap_config *config)
 {
-	const char *other;
-	size_t length;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
-	gm_heap_config_default(config);
-	if (gm_heap_config_parse(config, wish->conf ? wish->conf : trace->conf, error)) {
-		fprintf(stderr, "gpumem replay: settings: %s\n", gm_show_clean(error));
+	if (gm_options_heap_parse(config, wish->conf ? wish->conf : trace->conf, !wish->conf, error)) {
+		fprintf(stderr, "gpumem replay: %s%s\n", wish->conf ? "--conf: " : "recorded settings: ",
+			gm_show_clean(error));
 		return wish->conf ? GM_EXIT_USAGE : GM_EXIT_INPUT;
-	}
-	other = wish->conf ? stranger(wish->conf, &length) : NULL;
-	if (other) {	/* in a recording it is another version's; here nothing would come of it */
-		fprintf(stderr, "gpumem replay: --conf: there is no setting '%.*s' (gpumem options "
-			"lists them)\n", (int)length, gm_show_clean(other));
-		return GM_EXIT_USAGE;
 	}
 	if (trace->memory_limit_bytes)
 		config->limit = trace->memory_limit_bytes;

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "preload/options/options.h"
 #include "tools/read/table.h"
 #include "tools/show/show.h"
 
@@ -110,7 +111,7 @@ static void describe(const struct gm_search *search, const struct gm_point *poin
 static int plan(struct gm_search *search, const struct gm_point *point, struct gm_heap_config *config)
 {
 	struct gm_tried *one = gm_list_grow(search->tried, search->count, &search->room, sizeof(*one));
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
 	if (!one)
 		return -ENOMEM;
@@ -119,8 +120,7 @@ static int plan(struct gm_search *search, const struct gm_point *point, struct g
 	memset(one, 0, sizeof(*one));
 	one->point = *point;
 	describe(search, point, one);
-	gm_heap_config_default(config);
-	if (gm_heap_config_parse(config, one->conf, error))
+	if (gm_options_heap_parse(config, one->conf, true, error))
 		return -EINVAL;
 	config->limit = search->limit;
 	return 0;
@@ -346,7 +346,7 @@ size_t gm_search_best(const struct gm_search *search, const char *setting)
 static int conclude(struct gm_search *search)
 {
 	struct gm_heap_config config;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
 	for (size_t i = 0; i < search->count; i++)
 		search->fits |= !search->tried[i].run.missed;
@@ -354,8 +354,7 @@ static int conclude(struct gm_search *search)
 		search->best = gm_search_best(search, NULL);
 		return 0;
 	}
-	gm_heap_config_default(&config);
-	gm_heap_config_parse(&config, search->conf, error);
+	gm_options_heap_parse(&config, search->conf, true, error);
 	return gm_simulate(search->trace, &config, false, GM_HEAP_UNLIMITED, &search->unlimited);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "recorder/record/stats_table.h"
+#include "preload/options/options.h"
 #include "tools/replay/replay.h"
 #include "tools/read/table.h"
 #include "tools/read/snapshot.h"
@@ -135,10 +136,9 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 	struct gm_simulation run = { .allocations = 0 };
 	struct agreement agreement = { .stats = stats };
 	struct gm_heap_config config;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
-	gm_heap_config_default(&config);
-	if (make_trace(&m, rows, count) && !gm_heap_config_parse(&config, conf, error)) {
+	if (make_trace(&m, rows, count) && !gm_options_heap_parse(&config, conf, true, error)) {
 		/* The driver that was recorded had room for what it gave, and for no more. */
 		config.limit = (uint64_t)m.reserved_most;
 		agreement.all = !gm_simulate(&trace, &config, true, GM_HEAP_UNLIMITED, &run) && !run.difference[0];

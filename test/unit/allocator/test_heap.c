@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "allocator/segments_heap.h"
+#include "preload/options/options.h"
 
 #define SEGMENTS 4096u
 #define BLOCKS 32768u
@@ -148,10 +149,9 @@ static struct world *begin(const char *conf, uint64_t limit, uint64_t capacity)
 	struct world *w = calloc(1, sizeof(*w));
 	struct gm_heap_config config;
 	struct gm_heap_setup setup;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
-	gm_heap_config_default(&config);
-	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
+	ck_assert_int_eq(gm_options_heap_parse(&config, conf, false, error), 0);
 	config.limit = limit;
 	w->segment_fresh = w->block_fresh = 1;
 	w->next = UINT64_C(0x7f0000000000);
@@ -297,20 +297,20 @@ END_TEST
 START_TEST(rounding)
 {
 	struct gm_heap_config config;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
 	gm_heap_config_default(&config);
 	ck_assert_uint_eq(gm_heap_round(&config, 1), 512);
 	ck_assert_uint_eq(gm_heap_round(&config, 512), 512);
 	ck_assert_uint_eq(gm_heap_round(&config, 513), 1024);
 	ck_assert_uint_eq(gm_heap_round(&config, 1200), 1536);
-	ck_assert_int_eq(gm_heap_config_parse(&config, "roundup_power2_divisions:4", error), 0);
+	ck_assert_int_eq(gm_options_heap_parse(&config, "roundup_power2_divisions:4", false, error), 0);
 	ck_assert_uint_eq(gm_heap_round(&config, 2560), 2560);
 	ck_assert_uint_eq(gm_heap_round(&config, 2561), 3072);
 	ck_assert_uint_eq(gm_heap_round(&config, 1200), 1536);	/* not above 512 * 4 */
 	ck_assert_uint_eq(gm_heap_round(&config, 10500), 12288);
-	ck_assert_int_eq(gm_heap_config_parse(&config,
-		"roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]", error), 0);
+	ck_assert_int_eq(gm_options_heap_parse(&config,
+		"roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]", false, error), 0);
 	ck_assert_uint_eq(config.roundup_power2_divisions[0], 8);
 	ck_assert_uint_eq(config.roundup_power2_divisions[6], 8);
 	ck_assert_uint_eq(config.roundup_power2_divisions[7], 2);

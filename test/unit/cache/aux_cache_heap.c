@@ -2,6 +2,7 @@
  * aux_cache_heap.c - heaps of the cache on a driver of the test's own: see aux_cache_heap.h.
  */
 #include "recorder/journal/state.h"
+#include "preload/options/options.h"
 #include "preload/cache/thread_cache.h"
 #include "test/unit/cache/aux_cache_heap.h"
 
@@ -96,14 +97,13 @@ struct gm_cache_heap *aux_heap(uint8_t domain, uint8_t kind, uint32_t context, c
 		.kind = kind, .thread_cache = aux_tcache,
 	};
 	struct gm_cache_heap *heap = NULL;
-	char error[160];
+	char error[GM_OPTION_ERROR_BYTES];
 
 	if (!gm_get(&gm_rec.caches)) {		/* a new journal */
 		gm_cache_heap_begin();
 		gm_tcache_begin();
 	}
-	gm_heap_config_default(&config);
-	ck_assert_int_eq(gm_heap_config_parse(&config, conf, error), 0);
+	ck_assert_int_eq(gm_options_heap_parse(&config, conf, false, error), 0);
 	config.limit = limit;
 	ck_assert_int_eq(gm_cache_heap_new(&setup, &heap), 0);
 	return heap;
