@@ -13,9 +13,8 @@
 
 #include "preload/cache/cache_internal.h"
 #include "preload/order/context.h"
-#include "preload/triggers/snap.h"
-#include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
+#include "preload/process/state.h"
 #include "recorder/record/annotations.h"
 #include "recorder/journal/recorder.h"
 

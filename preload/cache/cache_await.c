@@ -14,10 +14,9 @@
 #include <errno.h>
 
 #include "allocator/rules.h"
-#include "preload/order/host_function.h"
+#include "preload/order/order.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/hooks/sample.h"
-#include "preload/order/order.h"
 #include "allocator/lock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */

@@ -15,7 +15,6 @@
 
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
-#include "preload/order/capture.h"
 #include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/cache/writers.h"

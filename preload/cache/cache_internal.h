@@ -9,7 +9,7 @@
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 
 /* What the request under way on this thread looks like to the driver, and what it said. */
 struct gm_cache_request {

@@ -179,9 +179,9 @@ static uint64_t look_at_orphans(void)
 {
 	uint64_t bytes = 0;
 
-	if (ticket_out && gm_order_ticket_query(ticket)) {
+	if (ticket_out && gm_ticket_query(NULL, ticket) == 1) {
 		ticket_out = false;
-		gm_order_ticket_drop(ticket);
+		gm_ticket_drop(NULL, ticket);
 		bytes = give_orphans_back();
 	}
 	if (ticket_out || !uncovered(true))

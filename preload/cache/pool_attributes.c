@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "preload/cache/cache.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 
 struct pool {

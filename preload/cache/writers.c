@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "preload/cache/writers.h"
-#include "preload/order/unseen.h"
+#include "preload/order/order.h"
 #include "recorder/modules/modules.h"
 
 /*

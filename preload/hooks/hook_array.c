@@ -4,7 +4,7 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/hooks/array_size.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 

@@ -1,10 +1,10 @@
 /*
- * hook_capture.c - stream capture begins and ends (see capture.h).
+ * hook_capture.c - stream capture begins and ends (see order.h).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/hooks/hook.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 
 /* No context-wide event of ours may be under way when a capture begins, and none until it ends. */
 static CUresult begun(CUstream stream, bool per_thread, CUresult result)

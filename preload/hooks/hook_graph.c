@@ -8,12 +8,11 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "allocator/lock.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/hooks/hook_graph.h"
 #include "preload/hooks/hook.h"
 #include "preload/cache/cache.h"
 #include "preload/order/host.h"
-#include "preload/order/host_function.h"
 
 static struct gm_lock lock = { .rank = GM_RANK_GRAPHS };
 static _Atomic(uint64_t) devices;		/* a bit for each that a memory node was made on */

@@ -13,7 +13,7 @@
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/hooks/imports.h"
 #include "preload/hooks/record.h"
 #include "preload/cache/writers.h"

@@ -8,11 +8,10 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
-#include "preload/order/unseen.h"
 
 struct wait {
 	uint64_t host_now;		/* before the real call */

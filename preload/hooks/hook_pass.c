@@ -8,7 +8,7 @@
  */
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
-#include "preload/order/host_function.h"
+#include "preload/order/order.h"
 
 static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
 {

@@ -8,9 +8,8 @@
  * Thread context: any. Signal context: passes through inside a hook.
  */
 #include "preload/cache/cache.h"
-#include "preload/order/capture.h"
-#include "preload/hooks/hook_graph.h"
 #include "preload/order/order.h"
+#include "preload/hooks/hook_graph.h"
 #include "preload/cache/pool_attributes.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"

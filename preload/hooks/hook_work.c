@@ -11,7 +11,7 @@
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
-#include "preload/order/host_function.h"
+#include "preload/order/order.h"
 
 /* ---- what is copied ---- */
 

@@ -11,7 +11,7 @@
 #include "preload/order/host.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/sample.h"
-#include "preload/triggers/oom.h"
+#include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 #include "recorder/stacks/stacks.h"
 

@@ -1,14 +1,13 @@
 /*
- * as_driver.c - what the driver's own malloc and free would have done (see as_driver.h).
+ * as_driver.c - what the driver's own malloc and free would have done, and functions of the program's that
+ * the driver calls (see order.h).
  *
  * Thread context: any, inside a hook, no lock held.
  */
 #include "allocator/rules.h"
 #include "preload/hooks/hook.h"
-#include "preload/order/as_driver.h"
+#include "preload/order/order.h"
 #include "preload/order/host.h"
-#include "preload/order/host_function.h"
-#include "preload/order/tickets.h"
 
 struct recording { uint32_t id; uint64_t ticket; };
 
@@ -102,4 +101,42 @@ CUresult gm_capture_permission(uint32_t context)
 	 * and cuMemFree are. */
 	result = GM_REAL(cuEventQuery)(event);
 	return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+/* ---- functions of the program's that the driver calls ---- */
+
+static _Atomic(bool) added;
+static void (*_Atomic watcher)(void);
+
+void gm_host_function_watch(void (*fn)(void))
+{
+	watcher = fn;
+	if (added)
+		fn();
+}
+
+void gm_host_function_added(void)
+{
+	void (*fn)(void);
+
+	if (added)
+		return;
+	added = true;
+	fn = watcher;
+	if (fn)
+		fn();
+	gm_context_doubt();
+}
+
+void gm_host_function_in(const CUgraphNodeParams *params)
+{
+	if (params && params->type == CU_GRAPH_NODE_TYPE_HOST)
+		gm_host_function_added();
+}
+
+bool gm_in_host_function(void)
+{
+	CUcontext context;
+
+	return added && GM_REAL(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_PERMITTED;
 }

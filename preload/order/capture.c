@@ -1,6 +1,6 @@
 /*
  * capture.c - how many streams of the process capture, and what we may ask meanwhile (see
- * capture.h).
+ * order.h).
  *
  * A capture is counted before its real begin, and until its end was seen: by the hook of the end,
  * of the stream's destruction, of its context's end, or by asking the driver. What was freed
@@ -17,7 +17,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/rules.h"
-#include "preload/order/capture.h"
+#include "preload/order/order.h"
 #include "preload/order/context.h"
 #include "preload/process/slots.h"
 
@@ -108,8 +108,7 @@ void gm_capture_begun(CUstream stream, bool per_thread, CUresult result)
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-/* A copy of the first capture from @slot on for which @stream, @context or the caller's own thread
- * is the one asked for; 0: there is none. */
+/* A copy of the first capture from @slot on; 0: there is none. */
 static uint32_t next_capture(uint32_t slot, struct capture *ret_copy)
 {
 	uint32_t found = 0;
@@ -139,52 +138,46 @@ static bool still_captures(const struct capture *capture)
 	return !result && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void gm_capture_over(CUstream stream, bool per_thread)
+/* Every capture that @name (0: any stream) or @context (0: any) has, and, with @ask, that the driver says
+ * has ended. */
+static void drop_ended(uint64_t name, uint32_t context, bool ask)
 {
-	uint64_t name = gm_stream_name(stream, per_thread);
 	struct capture capture;
 
-	if (!gm_captures)
-		return;
-	for (uint32_t slot = 0; (slot = next_capture(slot, &capture)) != 0; slot++) {
-		if (capture.name != name || (name == 2 && capture.thread != this_thread()))
+	for (uint32_t slot = 0; gm_captures && (slot = next_capture(slot, &capture)) != 0; slot++) {
+		if ((name && capture.name != name) || (context && capture.context != context) ||
+		    (ask && still_captures(&capture)))
 			continue;
-		if (!still_captures(&capture) && drop_if(slot, name))
+		if (drop_if(slot, capture.name))
 			uncount();
 	}
 }
 
+void gm_capture_over(CUstream stream, bool per_thread)
+{
+	drop_ended(gm_stream_name(stream, per_thread), 0, true);
+}
+
 void gm_capture_stream_destroyed(CUstream stream)
 {
-	uint64_t name = (uint64_t)(uintptr_t)stream;
-	struct capture capture;
-
-	for (uint32_t slot = 0; gm_captures && (slot = next_capture(slot, &capture)) != 0; slot++)
-		if (capture.name == name && drop_if(slot, name))
-			uncount();
+	if (stream)
+		drop_ended((uint64_t)(uintptr_t)stream, 0, false);
 }
 
 void gm_capture_context_ended(uint32_t context)
 {
-	struct capture capture;
-
-	for (uint32_t slot = 0; gm_captures && (slot = next_capture(slot, &capture)) != 0; slot++)
-		if (capture.context == context && drop_if(slot, capture.name))
-			uncount();
+	drop_ended(0, context, false);
 }
 
 void gm_capture_recheck(void)
 {
 	int saved_errno = errno;
 	struct gm_relaxed relaxed;
-	struct capture capture;
 
 	if (++passed % RECHECK)
 		return;
 	relaxed = gm_relax();
-	for (uint32_t slot = 0; (slot = next_capture(slot, &capture)) != 0; slot++)
-		if (!still_captures(&capture) && drop_if(slot, capture.name))
-			uncount();
+	drop_ended(0, 0, true);
 	gm_unrelax(&relaxed);
 	errno = saved_errno;
 }

@@ -59,7 +59,7 @@ struct gm_where_known {
 extern __thread struct gm_where_known gm_where_known GM_HIDDEN;
 extern _Atomic(uint32_t) gm_context_epoch GM_HIDDEN;	/* never 0 */
 
-/* The host looked a name up since it was last checked whether something is bound past us (unseen.h):
+/* The host looked a name up since it was last checked whether something is bound past us (order.h):
  * until that is known nothing is certain. */
 extern _Atomic(bool) gm_name_resolved GM_HIDDEN;
 

@@ -14,14 +14,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "allocator/lock.h"
 #include "allocator/map.h"
 #include "allocator/rules.h"
 #include "preload/order/order.h"
-#include "preload/order/tickets.h"
-#include "preload/order/unseen.h"
 #include "preload/process/say.h"
 
 #define SEEN 1024u			/* a power of two */
@@ -369,12 +366,8 @@ static size_t complete(void *arg, const struct gm_reuse_item *items, size_t coun
 
 static void *memory(void *arg, size_t bytes)
 {
-	int saved_errno = errno;
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	(void)arg;
-	errno = saved_errno;
-	return p == MAP_FAILED ? NULL : p;
+	return gm_map_pages(bytes);
 }
 
 /* ---- start ------------------------------------------------------------------------------------- */
@@ -443,16 +436,6 @@ static int record_all(void *arg)
 bool gm_order_ticket(uint64_t *ret_ticket)
 {
 	return gm_order_on && !gm_reuse_in_order(reuse, record_all, ret_ticket);
-}
-
-bool gm_order_ticket_query(uint64_t ticket)
-{
-	return gm_ticket_query(NULL, ticket) == 1;
-}
-
-void gm_order_ticket_drop(uint64_t ticket)
-{
-	gm_ticket_drop(NULL, ticket);
 }
 
 bool gm_order_behind_all(CUstream own)

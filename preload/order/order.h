@@ -1,9 +1,8 @@
 /*
  * order.h - which stream is given work, in which order, as far as reuse of memory depends on it.
  *
- * The hooks of work and order call it; reuse.h decides; this is what lies between, with tickets.h
- * (events of contexts), capture.h, unseen.h, host.h (what the host may see of that work) and
- * as_driver.h (what a free has to do in the driver's place).
+ * The hooks of work and order call it; reuse.h decides; this is what lies between. What the host may see
+ * of that work is in host.h, which context a call works in in context.h.
  *
  * With allocator native, or where nothing can be recorded, gm_order_on is false and all of it
  * costs one load. Thread context: any, inside a hook. Signal context: none.
@@ -11,8 +10,67 @@
 #ifndef GM_PRELOAD_ORDER_H
 #define GM_PRELOAD_ORDER_H
 
+#include <stdbool.h>
+
 #include "allocator/reuse.h"
-#include "preload/order/capture.h"
+#include "preload/order/context.h"
+
+/* A stream as the caller names it: never 0. */
+static inline uint64_t gm_stream_name(CUstream stream, bool per_thread)
+{
+	uint64_t name = (uint64_t)(uintptr_t)stream;
+
+	return name ? name : per_thread ? 2 : 1;	/* CU_STREAM_PER_THREAD, CU_STREAM_LEGACY */
+}
+
+/* ---- stream capture: which streams capture, and what we may ask meanwhile (capture.c) ----
+ *
+ * A capture refuses calls and is invalidated by them; ours must never be the reason. What we ask
+ * the driver while some stream may be capturing is asked in RELAXED mode (which allows all but
+ * cuCtxSynchronize and cuCtxRecordEvent), and the thread's own mode is put back.
+ */
+
+/* Some capture has begun in this process. Sticky: a capture has many ends (its stream is destroyed,
+ * it is invalidated), and asking for nothing costs little. */
+extern _Atomic(bool) gm_capture_seen GM_HIDDEN;
+
+/* Does @stream capture? @per_thread: the call came by a _ptsz name. */
+bool gm_stream_captures_asked(CUstream stream, bool per_thread);
+static inline bool gm_stream_captures(CUstream stream, bool per_thread)
+{
+	return gm_capture_seen && gm_stream_captures_asked(stream, per_thread);
+}
+
+/* Around driver calls of our own. */
+struct gm_relaxed { bool changed; CUstreamCaptureMode mode; };
+struct gm_relaxed gm_relax(void);
+void gm_unrelax(struct gm_relaxed *relaxed);
+
+/* Captures are counted while @reuse counts on it; before gm_capture_start none is. */
+void gm_capture_start(struct gm_reuse *reuse);
+
+extern _Atomic(uint32_t) gm_captures GM_HIDDEN;
+
+/* Does any stream of the process capture? */
+static inline bool gm_capturing(void)
+{
+	return gm_captures != 0;
+}
+
+/* Before the real call that begins a capture, and after it; after the one that ends it, whatever
+ * that returned. No context-wide event is recorded from the first to the last. */
+void gm_capture_beginning(void);
+void gm_capture_begun(CUstream stream, bool per_thread, CUresult result);
+void gm_capture_over(CUstream stream, bool per_thread);
+
+/* A stream, or a context with its streams, has ended: so have its captures. */
+void gm_capture_stream_destroyed(CUstream stream);
+void gm_capture_context_ended(uint32_t context);
+
+/* Work is given while something captures: now and then the driver is asked whether it still does. */
+void gm_capture_recheck(void);
+
+/* ---- submissions (order.c) ---- */
 
 extern bool gm_order_on GM_HIDDEN;		/* set once, in gm_order_start */
 extern struct gm_reuse_hot gm_order_hot GM_HIDDEN;
@@ -118,14 +176,104 @@ void gm_order_early_over(CUstream stream, bool per_thread, uint32_t reuses);
 /* Is @stream the one where memory was reused early last? */
 bool gm_order_is_early(CUstream stream, bool per_thread);
 
-/* ---- for segments of the cache that go back to the driver ---- */
+/* ---- work that no hook may see (unseen.c) ----
+ *
+ * Private tables of the driver, and objects that reach the driver past us. Where there may be any, nothing
+ * is reused early and no context is taken to be the only one. These may be called inside the loader and
+ * before the library has started, too.
+ */
 
-/* An event after everything submitted so far in every context that was given work; false: not now.
- * Is it complete (or its contexts gone)? It may cover anybody's work: never waited for. */
+/* From now on, and if there is such work already, @reuse leaves single-stream mode for it. */
+void gm_unseen_start(struct gm_reuse *reuse);
+
+/* Work may be submitted that no hook sees. @why is said under verbose, once the options are read. */
+void gm_unseen_work(const char *why);
+bool gm_unseen(void);
+
+/* Are there objects that are bound past us? Checked for at the start, and, after the host looked a
+ * name up, before freed memory is handed out again early. No lock held. */
+void gm_unseen_check_slow(void);
+static inline void gm_unseen_check(void)
+{
+	if (gm_name_resolved)
+		gm_unseen_check_slow();
+}
+
+/* ---- in the driver's place (as_driver.c) ---- */
+
+/* The wait that the driver's own cudaFree would do: everything submitted so far in the context of
+ * the memory, or the current one (0). @ret_all: no work at all is pending that was
+ * submitted before; without it what is freed still has to wait for its epoch. */
+CUresult gm_order_wait_context(uint32_t context, bool *ret_all);
+
+/* During a capture the driver decides about the program's own malloc and free: a throw-away call in
+ * the thread's own mode, in the current context or, without one, in @context (id; 0: none). 0: it
+ * would have been allowed; else the error, the capture invalidated as the driver does. */
+CUresult gm_capture_permission(uint32_t context);
+
+/*
+ * Functions of the program's that the driver calls: host functions, callbacks, host nodes of graphs,
+ * destructors of user objects. In such a function the driver refuses every call with
+ * CUDA_ERROR_NOT_PERMITTED, cuCtxGetCurrent too (seen on a GPU): so once there is one, that call tells
+ * whether this thread is in one. Nothing is wrapped: getters give the program its own function back by
+ * themselves.
+ */
+
+/* The program is about to have the driver call one, or a node of these parameters does. */
+void gm_host_function_added(void);
+void gm_host_function_in(const CUgraphNodeParams *params);
+
+/* Is this thread running one? */
+bool gm_in_host_function(void);
+
+/* Call @fn before the first one is added, or now where that has been. One of them, at the start. */
+void gm_host_function_watch(void (*fn)(void));
+
+/* ---- tickets of reuse.h: events, one of each context that was given work (tickets.c) ----
+ *
+ * A ticket is the address of its first part, an event of one context each; 0: nothing was ever
+ * submitted. The functions with an @arg are those of struct gm_reuse_ops, which ignore it.
+ */
+
+/* Context @id is given work from now on. False: there is no room to remember it. */
+bool gm_ticket_context(uint32_t id);
+
+/* Is every context that was given work, and lives, this one? By its handle, or its id. */
+bool gm_ticket_covered_by(CUcontext handle, uint32_t id);
+
+/* The context is about to end, or did not after all: meanwhile nothing of it is asked. It has ended:
+ * its parts of tickets are complete. */
+void gm_ticket_context_ending(uint32_t id, bool ending);
+void gm_ticket_context_ended(uint32_t id);
+
+/* An event after everything submitted so far in every context that was given work: 0; -EAGAIN where a
+ * capture forbids it; -errno. */
+int gm_ticket_record_all(void *arg, uint64_t *ret_ticket);
+
+/* The same of one stream (NULL: of all its context); *ticket 0: a new one, else that one recorded
+ * anew. @whole: of all the context where that stream takes none. That is for whoever holds the order
+ * lock, since no capture may begin meanwhile. */
+int gm_ticket_record_context(uint32_t id, CUstream stream, bool whole, uint64_t *ticket);
+
+/* Later work of @stream waits for @ticket, on the device. */
+int gm_ticket_stream_wait(CUstream stream, bool per_thread, uint64_t ticket);
+
+/* As struct gm_reuse_ops has them. */
+int gm_ticket_query(void *arg, uint64_t ticket);
+uint32_t gm_ticket_progress(void *arg, uint64_t ticket);
+int gm_ticket_wait(void *arg, uint64_t ticket, const uint32_t *contexts, size_t count);
+void gm_ticket_drop(void *arg, uint64_t ticket);
+
+/* The host waits for a ticket of one context. */
+CUresult gm_ticket_synchronise(uint64_t ticket);
+
+/* An event of context @id that may be asked about, never recorded; NULL: there is none. */
+CUevent gm_ticket_event(uint32_t id);
+
+/* For segments of the cache that go back to the driver: gm_ticket_record_all in the order of submissions. It
+ * may cover anybody's work, and is never waited for. False: not now. */
 bool gm_order_ticket(uint64_t *ret_ticket);
-bool gm_order_ticket_query(uint64_t ticket);
-void gm_order_ticket_drop(uint64_t ticket);
-/* What is given to @own (a private stream) from now on comes after all of that. */
+/* What is given to @own (a private stream) from now on comes after all that was submitted so far. */
 bool gm_order_behind_all(CUstream own);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tickets.c - events of the contexts that were given work (see tickets.h).
+ * tickets.c - events of the contexts that were given work (see order.h).
  *
  * Events are made with CU_EVENT_DISABLE_TIMING, kept per context, and used again; none is ever
  * destroyed: a context takes its own along, and after that their handles are not touched any more.
@@ -13,14 +13,11 @@
  * Lock: one leaf, never held over a driver call.
  */
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "allocator/lock.h"
+#include "allocator/map.h"
 #include "allocator/rules.h"
-#include "preload/order/capture.h"
-#include "preload/order/host_function.h"
-#include "preload/order/tickets.h"
-#include "preload/order/unseen.h"
+#include "preload/order/order.h"
 
 #define CONTEXTS 256u			/* given work, and alive, at one time */
 #define SLAB_BYTES 16384u		/* of parts */
@@ -198,13 +195,10 @@ void gm_ticket_context_ended(uint32_t id)
 static struct part *unused_part_locked(void)
 {
 	struct part *part = unused;
-	int saved_errno = errno;
 
 	if (!part) {
-		part = mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			    0);
-		errno = saved_errno;
-		if (part == MAP_FAILED)
+		part = gm_map_pages(SLAB_BYTES);
+		if (!part)
 			return NULL;
 		for (unsigned int i = 1; i < SLAB_BYTES / sizeof(*part); i++)
 			part[i - 1].next = &part[i];

@@ -1,5 +1,5 @@
 /*
- * unseen.c - work that no hook may see (see unseen.h).
+ * unseen.c - work that no hook may see (see order.h).
  *
  * Private tables: cuGetExportTable hands out tables of functions by a UUID. Those that every copy of
  * the runtime asks for submit no work by themselves (what the runtime launches goes through the public
@@ -18,7 +18,7 @@
 #include <link.h>
 #include <string.h>
 
-#include "preload/order/unseen.h"
+#include "preload/order/order.h"
 #include "preload/process/say.h"
 
 static _Atomic(bool) unseen;

@@ -17,7 +17,7 @@
 #include "preload/pools/next_symbol.h"
 #include "preload/pools/pools.h"
 #include "preload/process/say.h"
-#include "preload/triggers/oom.h"
+#include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 
 #define TELLERS 16u			/* objects that call us */

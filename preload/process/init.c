@@ -12,18 +12,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "preload/process/bus.h"
-#include "preload/triggers/crash.h"
+#include "preload/triggers/trigger.h"
 #include "preload/driver/debugger.h"
-#include "preload/triggers/exit.h"
 #include "preload/process/follow.h"
 #include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
 #include "preload/process/state.h"
-#include "preload/triggers/helper.h"
-#include "preload/triggers/trigger.h"
 #include "preload/cache/writers.h"
 #include "preload/pools/pools.h"
 #include "recorder/modules/modules.h"

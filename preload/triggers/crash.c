@@ -23,7 +23,7 @@
  * (glibc before 2.35: /proc/self/maps, for a place where no object is known.)
  *
  * Thread context: gm_crash_start in the first hook; gm_crash_describe and the like: the helper.
- * Signal context: handler(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
+ * Signal context: handler() and on_bus(), in any thread, on whatever stack the kernel chose; under 2 KiB of it
  * (walking the stack takes more: the handler does that only where there is no helper, and room),
  * errno kept, no lock, no malloc, no file. A forked child inherits the handlers: in a process that is
  * not ours they only let the signal happen. exec resets them.
@@ -41,9 +41,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "preload/triggers/crash.h"
-#include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
+#include "preload/cache/cache.h"
+#include "preload/process/state.h"
 #include "recorder/modules/modules.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/unwind/unwind.h"
@@ -358,4 +358,61 @@ void gm_crash_written(void)
 void gm_crash_not_worth_it(void)
 {
 	gm_recorder_unlink();
+}
+
+/* ---- a journal that somebody cuts short ---------------------------------------------------------
+ *
+ * The kernel answers an access behind the end of a mapped file with SIGBUS, and no file with a name can be
+ * kept from its owner. Our handler stands before the one that was there at the first CUDA call, the
+ * default included. Of a fault within the journal's mapping it has memory put there that tells of nothing
+ * (gm_recorder_lose), turns the cache off, and returns. Every other signal goes to whom it went before, as
+ * it would have: with that handler's mask and flags.
+ *
+ * The kernel still kills a program that ignores SIGBUS or has a handler for one time only (neither is
+ * changed), one that installs a handler of its own later, and a thread that has SIGBUS blocked.
+ */
+
+static struct sigaction before_us;
+
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+	if (before_us.sa_flags & SA_SIGINFO)
+		before_us.sa_sigaction(number, info, context);
+	else if (before_us.sa_handler != SIG_DFL)
+		before_us.sa_handler(number);
+	else
+		by_default(number, info, true);
+}
+
+static void on_bus(int number, siginfo_t *info, void *context)
+{
+	int kept = errno;
+	bool ours = info->si_code == BUS_ADRERR && gm_state_is_mine() &&
+		    gm_recorder_lose(info->si_addr);
+
+	if (ours)
+		gm_cache_lost();
+	errno = kept;
+	if (!ours)
+		pass_on(number, info, context);
+}
+
+void gm_bus_start(void)
+{
+	struct sigaction action;
+	bool plain;
+
+	if (!gm_state.journal[0] || sigaction(SIGBUS, NULL, &action))
+		return;
+	plain = !(action.sa_flags & SA_SIGINFO);
+	if (!plain && action.sa_sigaction == on_bus)	/* a forked child's, which begins anew */
+		return;
+	before_us = action;
+	if ((plain && before_us.sa_handler == SIG_IGN) || before_us.sa_flags & (int)SA_RESETHAND)
+		return;
+	action.sa_sigaction = on_bus;
+	action.sa_flags |= SA_SIGINFO;
+	if (plain && before_us.sa_handler == SIG_DFL)
+		action.sa_flags |= SA_RESTART | SA_ONSTACK;
+	sigaction(SIGBUS, &action, NULL);
 }

@@ -23,14 +23,11 @@
 #include <unistd.h>
 
 #include "preload/order/context.h"
-#include "preload/triggers/exit.h"
+#include "preload/triggers/trigger.h"
 #include "preload/hooks/hook.h"
-#include "preload/triggers/oom_files.h"
 #include "preload/driver/real.h"
 #include "preload/process/say.h"
-#include "preload/triggers/snap.h"
 #include "preload/process/state.h"
-#include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 
 #define WAIT_NS UINT64_C(10000000000)

@@ -22,10 +22,6 @@
 
 #include "preload/process/say.h"
 #include "preload/process/state.h"
-#include "preload/triggers/helper.h"
-#include "preload/triggers/oom_files.h"
-#include "preload/triggers/own_files.h"
-#include "preload/triggers/snap.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
@@ -241,7 +237,7 @@ int gm_helper_start(void)
 	/* By pthread_sigmask, which leaves out the signals that glibc keeps for itself: setuid()
 	 * in a threaded program waits until every thread has answered one of them. */
 	sigfillset(&all);
-	sigdelset(&all, SIGBUS);	/* of the journal's: bus.c */
+	sigdelset(&all, SIGBUS);	/* of the journal's: crash.c */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	gm_set_release(&gm_state.helper, UINT32_MAX);
 	r = create(header);

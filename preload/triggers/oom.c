@@ -1,28 +1,56 @@
 /*
- * oom.c - an allocation could not be had: it is recorded, observers are called, the moment is copied.
+ * oom.c - an allocation could not be had: it is recorded, observers are called, the moment is copied; and
+ * which failure has a snapshot, when, and which files stay.
  *
  * Programs probe for memory and retry, so failures come in storms. The thread that failed copies the
- * journal, and the helper writes a file of it (oom_files.c); a copy that still waits for that gives way to
- * a newer one, but for the first failure's. Copies cost at most a twentieth of the program's time, and at
- * most BUDGET_NS at once: of a failure beyond it the file shows what is held when its turn comes.
+ * journal, and the helper writes a file of it; a copy that still waits for that gives way to a newer one,
+ * but for the first failure's. Copies cost at most a twentieth of the program's time, and at most
+ * BUDGET_NS at once: of a failure beyond it the file shows what is held when its turn comes.
  *
- * Thread context: the failing thread, inside its hook. Locks: oom_copying; oom_lock (leaf).
+ * Of N = oom_snapshots files the first half are the first failures' and stay; the others belong to the
+ * last ones, each replacing the oldest of them. After the first half a file is written only when twenty
+ * times the time that the one before it took has passed, at least a second: the newest failure is shown
+ * then, or when the program ends, whichever is first. So a storm of failures costs a bounded number of
+ * files and at most a twentieth of the program's time.
+ *
+ * Thread context: the failing thread, inside its hook; of the files the writer of snapshots, but for
+ * gm_oom_owed: any. Locks: oom_copying; oom_lock (leaf). Signal context: gm_oom_owed.
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "preload/hooks/hook.h"
-#include "preload/triggers/oom.h"
-#include "preload/triggers/oom_files.h"
-#include "preload/triggers/snap.h"
-#include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
+#include "preload/process/state.h"
 #include "recorder/read/copy.h"
 #include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 
 #define WRITE_NS UINT64_C(2000000000)	/* without a helper: for a snapshot that another thread writes */
 #define BUDGET_NS INT64_C(100000000)
+#define COPY_NS UINT64_C(200000000)	/* for a copy that another thread makes */
+#define PAUSE_NS UINT64_C(1000000000)	/* at least, after the first ones */
+#define PAUSE_FACTOR 20u		/* of copies and files: a twentieth of the time at most */
+
+/* How many of @kept files belong to the first failures. The last one always has a place. */
+static unsigned int first_ones(uint64_t kept)
+{
+	return (unsigned int)kept / 2;
+}
+
+/* Set @word to @number where it is less. */
+static void raise_to(_Atomic(uint64_t) *word, uint64_t number)
+{
+	uint64_t before = gm_get_acquire(word);
+
+	while (before < number &&
+	       !__atomic_compare_exchange_n((uint64_t *)word, &before, number, false,
+					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+}
+
+/* ---- the thread whose allocation failed -------------------------------------------------------- */
 
 /* Observers are the program's: they may allocate, free, or ask for a snapshot themselves. */
 static void call_observers(const struct gm_failure *failure)
@@ -75,13 +103,13 @@ static void keep_copy(void)
 		return;
 	passed = began - gm_state.oom_budget_at_ns;
 	if (!gm_state.oom_budget_at_ns ||
-	    passed / GM_OOM_PAUSE_FACTOR > (uint64_t)(BUDGET_NS - gm_state.oom_budget_ns))
+	    passed / PAUSE_FACTOR > (uint64_t)(BUDGET_NS - gm_state.oom_budget_ns))
 		gm_state.oom_budget_ns = BUDGET_NS;
 	else
-		gm_state.oom_budget_ns += (int64_t)(passed / GM_OOM_PAUSE_FACTOR);
+		gm_state.oom_budget_ns += (int64_t)(passed / PAUSE_FACTOR);
 	if (gm_state.oom_budget_ns > 0) {
 		to = &gm_state.oom_copies[gm_state.oom_first_kept ||
-					  !gm_oom_first_ones(gm_state.options.oom_snapshots)];
+					  !first_ones(gm_state.options.oom_snapshots)];
 		gm_state.oom_first_kept = true;
 		gm_copy_free(&to->copy);
 		to->time_us = gm_wall_us();
@@ -102,7 +130,7 @@ static void report(struct gm_failure *failure, bool observed)
 		call_observers(failure);
 	if (!number || !wanted())
 		return;
-	gm_oom_raise(&gm_state.oom_failure, number);
+	raise_to(&gm_state.oom_failure, number);
 	keep_copy();
 	if (due()) {
 		if (gm_trigger_has_helper())
@@ -121,4 +149,97 @@ void gm_oom_report(struct gm_failure *failure)
 void gm_oom_report_pool(struct gm_failure *failure)
 {
 	report(failure, false);
+}
+
+/* ---- the files --------------------------------------------------------------------------------- */
+
+bool gm_oom_take_copy(struct gm_copy *ret, uint64_t *ret_time_us)
+{
+	struct gm_oom_copy *from;
+	bool yes;
+
+	if (!gm_lock_within(&gm_state.oom_copying, COPY_NS))
+		return false;
+	from = &gm_state.oom_copies[!gm_state.oom_copies[0].copy.base];
+	yes = from->copy.base != NULL;
+	*ret_time_us = from->time_us;
+	memcpy(ret, &from->copy, sizeof(*ret));
+	memset(&from->copy, 0, sizeof(from->copy));
+	gm_unlock(&gm_state.oom_copying);
+	return yes;
+}
+
+uint64_t gm_oom_newest(const struct gm_copy *copy)
+{
+	uint64_t newest = 0;
+
+	for (size_t i = 0; i < gm_copy_items(copy, GM_REGION_FAILURES); i++)
+		if (gm_copy_failure(copy, i)->number > newest)
+			newest = gm_copy_failure(copy, i)->number;
+	return newest;
+}
+
+bool gm_oom_owed(void)
+{
+	return gm_get_acquire(&gm_state.oom_failure) > gm_get_acquire(&gm_state.oom_shown);
+}
+
+uint64_t gm_oom_owed_ns(void)
+{
+	uint64_t now = gm_now_ns(), next = UINT64_MAX;
+
+	if (gm_oom_owed() && gm_lock(&gm_state.oom_lock)) {
+		next = gm_state.oom_next_ns;
+		gm_unlock(&gm_state.oom_lock);
+	}
+	return next == UINT64_MAX ? next : next > now ? next - now : 0;
+}
+
+void gm_oom_shown(uint64_t number, bool written)
+{
+	struct gm_header *header = gm_recorder_header();
+
+	raise_to(&gm_state.oom_shown, number);
+	if (written && header)
+		raise_to(&header->failure_shown, number);
+}
+
+void gm_oom_begun(void)
+{
+	if (!gm_lock(&gm_state.oom_lock))
+		return;
+	gm_state.oom_begun_ns = gm_now_ns();
+	gm_state.oom_next_ns = UINT64_MAX;
+	gm_unlock(&gm_state.oom_lock);
+}
+
+void gm_oom_done(void)
+{
+	uint64_t now = gm_now_ns(), pause;
+
+	if (!gm_lock(&gm_state.oom_lock))
+		return;
+	pause = (now - gm_state.oom_begun_ns) * PAUSE_FACTOR;
+	if (pause < PAUSE_NS)
+		pause = PAUSE_NS;
+	if (gm_state.written[GM_REQUEST_OOM] < first_ones(gm_state.options.oom_snapshots))
+		pause = 0;
+	gm_state.oom_next_ns = now + pause;
+	gm_unlock(&gm_state.oom_lock);
+}
+
+void gm_oom_written(unsigned int number, const char *path)
+{
+	unsigned int kept = (unsigned int)gm_state.options.oom_snapshots;
+	unsigned int first = first_ones(kept), last = kept - first;
+	char *slot;
+
+	if (number <= first)
+		return;
+	slot = gm_state.oom_last[(number - first - 1) % last];
+	if (slot[0])
+		unlink(slot);
+	slot[0] = '\0';
+	if (strlen(path) < GM_PATH_BYTES)
+		strcpy(slot, path);
 }

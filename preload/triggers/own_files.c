@@ -1,5 +1,5 @@
 /*
- * own_files.c - a function run with a table of file descriptors of its own (see own_files.h).
+ * own_files.c - a function run with a table of file descriptors of its own (see trigger.h).
  *
  * By clone() without CLONE_FILES: the new thread has a copy of the table, from which it at once takes
  * away what is the program's, so that a file that the program closes is closed. CLONE_VFORK: the
@@ -10,7 +10,7 @@
  * none.
  */
 #define _GNU_SOURCE
-#include "preload/triggers/own_files.h"
+#include "preload/triggers/trigger.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -11,11 +11,8 @@
 #include <unistd.h>
 
 #include "preload/options/text.h"
-#include "preload/triggers/crash.h"
-#include "preload/triggers/oom_files.h"
-#include "preload/triggers/own_files.h"
+#include "preload/triggers/trigger.h"
 #include "preload/process/say.h"
-#include "preload/triggers/snap.h"
 #include "preload/process/state.h"
 #include "recorder/journal/clock.h"
 #include "recorder/journal/sys.h"

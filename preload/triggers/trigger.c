@@ -95,25 +95,15 @@ bool gm_trigger_wait_written(uint32_t number, uint64_t limit_ns)
  * back and lets the signal happen again. It takes under 1 KiB of stack and keeps errno.
  */
 
-/* As if we were not there: the signal's default, once this handler has returned. */
-static void signal_by_default(int number)
-{
-	struct sigaction action = { .sa_handler = SIG_DFL };
-
-	sigaction(number, &action, NULL);
-	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
-}
-
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	int kept = errno;
 
-	(void)info;
 	(void)context;
 	if (gm_state_is_mine())
 		gm_trigger_ask(GM_REQUEST_SIGNAL);
 	else
-		signal_by_default(number);
+		gm_crash_by_default(number, info);
 	errno = kept;
 }
 

@@ -15,10 +15,8 @@
 
 #include "preload/driver/real.h"
 #include "preload/hooks/hook.h"
-#include "preload/order/as_driver.h"
+#include "preload/order/order.h"
 #include "preload/order/host.h"
-#include "preload/order/host_function.h"
-#include "preload/order/unseen.h"
 #include "test/fakecuda/fakecuda.h"
 
 #define OK(call) ck_assert_int_eq((int)(call), CUDA_SUCCESS)
