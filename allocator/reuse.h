@@ -19,7 +19,7 @@
  * frees an event is recorded on that stream (one event, recorded anew). When a second stream is about
  * to be given work, the mode ends: the first work of every other stream waits for that last event, in
  * stream order, on the device, until the host has seen it complete. The mode comes back when all other
- * streams have had no work for long (reuse_single.c).
+ * streams have had no work for long (reuse.c).
  *
  * Locks: "order" (rank GM_RANK_CAPTURE) is held across the backend's record and stream_wait and
  * orders submissions' slow path; "limbo" (a leaf) guards the lists and is never held across a

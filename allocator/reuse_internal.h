@@ -1,5 +1,5 @@
 /*
- * reuse_internal.h - what reuse.c (submissions), reuse_single.c (the return of single-stream mode),
+ * reuse_internal.h - what reuse.c (submissions),
  * reuse_limbo.c (freed blocks) and reuse_wait.c (who waits for them) share.
  *
  * Stamps: a count that rises with each seal. A free carries the stamp of its moment, an epoch that
@@ -89,9 +89,6 @@ void gm_reuse_note_own(uint32_t context, uint64_t stamp);
 /* Record the event of the open epoch; the order lock held. @submission: work follows whether or not
  * it could be recorded. @begins: for a capture that is about to begin. */
 void gm_reuse_seal_locked(struct gm_reuse *reuse, bool submission, bool begins);
-/* Is the process back to one stream? Before a submission to @stream, the order lock held. */
-void gm_reuse_single_locked(struct gm_reuse *reuse, uint64_t stream);
-void gm_reuse_single_off_locked(struct gm_reuse *reuse);
 /* The transition's event is complete: nobody has to wait any more. The order lock held. */
 void gm_reuse_transition_over_locked(struct gm_reuse *reuse);
 

@@ -56,7 +56,7 @@ enum gm_rule_name {
 
 #if GM_TEST_RULES
 extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
-extern uint32_t gm_rules_single;		/* seals from step to step of reuse_single.c; 0: as always */
+extern uint32_t gm_rules_single;		/* seals from step to step of reuse.c; 0: as always */
 extern uint32_t gm_rules_patience_ms;	/* of cache_flush.c, without progress; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)

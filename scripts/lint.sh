@@ -35,8 +35,8 @@ if grep -nE '#include "allocator/' recorder/*/*.[ch] | grep -vE '"allocator/(tab
 	echo 'lint: recorder/ may read allocator/table.h, lock.h and map.h only'; status=1
 fi
 # What of the cache needs no driver is tested without one.
-if grep -nE '#include "preload/' preload/cache/cache_heap*.[ch] preload/cache/cache_section.h preload/cache/thread_cache*.[ch] |
-	grep -vE '"preload/cache/(cache_heap|cache_section|thread_cache)'; then
+if grep -nE '#include "preload/' preload/cache/cache_heap*.[ch] preload/cache/thread_cache*.[ch] |
+	grep -vE '"preload/cache/(cache_heap|thread_cache)'; then
 	echo 'lint: the heaps and thread caches of preload/cache/ may read nothing else of preload/'; status=1
 fi
 if grep -nE '#include "preload/' tools/*/*.[ch] | grep -vE '"preload/options/'; then

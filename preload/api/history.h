@@ -1,5 +1,5 @@
 /*
- * history.h - what is recorded of the history: by the options at the start, by the API later.
+ * history.h - what is recorded of the history: by the options at the start, by the API later (api.c).
  *
  * PyTorch's three questions (_record_memory_history): whether events are kept or only what is live
  * (enabled), what gets a stack (context), of which languages (stacks); and how many events.

@@ -1,9 +1,16 @@
 /*
- * nvtx.c - the tool's side of NVTX: see nvtx.h.
+ * nvtx.c - NVTX, NVIDIA's tools extension: the program's marks and ranges become annotations.
+ *
+ * How a program's NVTX finds us (getenv), and what it then calls: InitializeInjectionNvtx2, and the
+ * functions put in its table. The layouts are those of NVTX 3 (nvtxDetail/nvtxTypes.h of any version: only
+ * ever added to), declared here so that no toolkit needs to have the header.
  *
  * Every library that uses NVTX has a copy of its own, with a table of functions of its own: each
  * copy calls InitializeInjectionNvtx2 once, at its first use. Pushes and pops answer that nobody
  * keeps their levels, as NVTX does without a tool, so that the program goes on as without us.
+ *
+ * Thread context: any; NVTX may be called before CUDA, which starts nothing: what is said then is
+ * passed over. Signal context: none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,12 +19,32 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "preload/order/context.h"
-#include "preload/api/nvtx.h"
+#include "allocator/lock.h"
+#include "preload/driver/real.h"
 #include "recorder/record/annotations.h"
+#include "recorder/journal/recorder.h"
+#include "recorder/journal/state.h"
+#include "recorder/journal/sys.h"
 
 #define NO_PUSH_POP_TRACKING (-2)	/* NVTX_NO_PUSH_POP_TRACKING */
+
+#define GM_NVTX_TEXT 512u		/* bytes of a message that are kept */
+
+enum gm_nvtx_message_type { GM_NVTX_UNKNOWN, GM_NVTX_ASCII, GM_NVTX_UNICODE, GM_NVTX_REGISTERED };
+
+struct gm_nvtx_attributes {		/* nvtxEventAttributes_t, 48 bytes */
+	uint16_t version, size;
+	uint32_t category;
+	int32_t color_type;
+	uint32_t color;
+	int32_t payload_type, reserved;
+	uint64_t payload;
+	int32_t message_type;		/* enum gm_nvtx_message_type */
+	const void *message;		/* char *, wchar_t *, or what registering gave */
+};
 
 _Static_assert(sizeof(struct gm_nvtx_attributes) == 48 &&
 	       offsetof(struct gm_nvtx_attributes, message) == 40, "as NVTX 3 has it");
@@ -82,6 +109,191 @@ char *getenv(const char *name)
 	return our_path();
 }
 
+/* ---- texts --------------------------------------------------------------------------------------
+ *
+ * The registered ones are in a hash table of chains in one area of memory, which is never unmapped. A text
+ * is found without a lock and added under one. A handle that the program passes is accepted only if it
+ * points into the area and the text there names itself: programs pass other handles, too, since NVTX
+ * ignores them where there is no tool.
+ */
+
+#define BUCKETS 1024u
+#define AREA_BYTES (16u << 20)		/* of registered texts, touched as used */
+#define LOCK_NS UINT64_C(10000000)	/* a forked child may find it held for ever */
+
+/* A text that the program registered: a string, or the name of a domain. Never changes or goes. */
+struct gm_nvtx_text {
+	const struct gm_nvtx_text *self;
+	struct gm_nvtx_text *next;
+	_Atomic(uint32_t) id;		/* string id in the journal, once it has one */
+	uint32_t hash;
+	uint16_t number, length;
+	char text[];
+};
+
+static _Atomic(struct gm_nvtx_text *) buckets[BUCKETS];
+static struct gm_lock lock;		/* of what follows, and for adding to @buckets */
+static _Atomic(void *) area;
+static _Atomic(uint32_t) area_used;
+static uint16_t last_number;
+
+static uint32_t hash_of(const char *text, uint32_t length)
+{
+	uint32_t hash = 2166136261u;
+
+	while (length--)
+		hash = (hash ^ (uint8_t)*text++) * 16777619u;
+	return hash;
+}
+
+static struct gm_nvtx_text *find(const char *text, uint32_t length, uint32_t hash)
+{
+	struct gm_nvtx_text *at = gm_get_acquire(&buckets[hash % BUCKETS]);
+
+	while (at && (at->hash != hash || at->length != length ||
+		      memcmp(at->text, text, length) != 0))
+		at = at->next;
+	return at;
+}
+
+static struct gm_nvtx_text *room_locked(uint32_t length)
+{
+	uint32_t bytes = (uint32_t)(sizeof(struct gm_nvtx_text) + length + 7) & ~7u;
+	char *memory = gm_table_once(&area, AREA_BYTES);
+	uint32_t used = gm_get(&area_used);
+
+	if (!memory || AREA_BYTES - used < bytes)
+		return NULL;
+	gm_set_release(&area_used, used + bytes);
+	return (void *)(memory + used);
+}
+
+/* The text that a handle of the program's stands for; NULL: it is none of ours. */
+static struct gm_nvtx_text *ours(const struct gm_nvtx_text *handle)
+{
+	uint32_t used = gm_get_acquire(&area_used);
+	uintptr_t at = (uintptr_t)handle - (uintptr_t)gm_get_acquire(&area);
+
+	if (at >= used || used - at < sizeof(*handle) || at % _Alignof(struct gm_nvtx_text) ||
+	    handle->self != handle)
+		return NULL;
+	return (struct gm_nvtx_text *)handle;
+}
+
+static struct gm_nvtx_text *add(const char *text, uint32_t length, uint32_t hash)
+{
+	struct gm_nvtx_text *made;
+
+	if (!gm_lock_within(&lock, LOCK_NS))
+		return NULL;
+	made = find(text, length, hash);
+	if (!made)
+		made = room_locked(length);
+	if (made && !made->number) {
+		made->hash = hash;
+		made->length = (uint16_t)length;
+		made->number = ++last_number ? last_number : ++last_number;
+		memcpy(made->text, text, length);
+		made->self = made;
+		made->next = gm_get(&buckets[hash % BUCKETS]);
+		gm_set_release(&buckets[hash % BUCKETS], made);
+	}
+	gm_unlock(&lock);
+	return made;
+}
+
+/* The same text gives the same. NULL: no room, or no text. */
+static const struct gm_nvtx_text *register_text(const char *text)
+{
+	uint32_t length = text ? (uint32_t)strnlen(text, GM_NVTX_TEXT) : 0;
+	uint32_t hash = hash_of(text, length);
+	struct gm_nvtx_text *known;
+
+	if (!text)
+		return NULL;
+	known = find(text, length, hash);
+	return known ? known : add(text, length, hash);
+}
+
+/* wchar_t holds a code point. What is none becomes U+FFFD; what does not fit is cut off. */
+static const char *narrow(const wchar_t *wide, char ret[GM_NVTX_TEXT + 1])
+{
+	uint32_t used = 0;
+
+	for (; *wide; wide++) {
+		uint32_t c = (uint32_t)*wide;
+		uint32_t more;
+
+		if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+			c = 0xfffd;
+		more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+		if (used + more + 1 > GM_NVTX_TEXT)
+			break;
+		ret[used++] = (char)(more ? (0xf0u << (3 - more) & 0xffu) | c >> 6 * more : c);
+		while (more--)
+			ret[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+	}
+	ret[used] = '\0';
+	return ret;
+}
+
+static const struct gm_nvtx_text *register_wide(const wchar_t *text)
+{
+	char narrowed[GM_NVTX_TEXT + 1];
+
+	return text ? register_text(narrow(text, narrowed)) : NULL;
+}
+
+/* Ids of the journal's strings; GM_NONE for NULL and without room. That of a registered text is kept
+ * with it. */
+static uint32_t id_of_text(const struct gm_nvtx_text *registered)
+{
+	struct gm_nvtx_text *text = ours(registered);
+	uint32_t id = text ? gm_get(&text->id) : GM_NONE;
+
+	if (!text || id)
+		return id;
+	id = gm_intern_string(text->text, text->length);
+	gm_set(&text->id, id);
+	return id;
+}
+
+static uint32_t id_of(const char *text)
+{
+	return text ? gm_intern_string(text, (uint32_t)strnlen(text, GM_NVTX_TEXT)) : GM_NONE;
+}
+
+static uint32_t id_of_wide(const wchar_t *text)
+{
+	char narrowed[GM_NVTX_TEXT + 1];
+
+	return text ? id_of(narrow(text, narrowed)) : GM_NONE;
+}
+
+static uint32_t id_of_event(const struct gm_nvtx_attributes *event)
+{
+	if (!event || event->size < sizeof(*event))
+		return GM_NONE;
+	switch (event->message_type) {
+	case GM_NVTX_ASCII:
+		return id_of(event->message);
+	case GM_NVTX_UNICODE:
+		return id_of_wide(event->message);
+	case GM_NVTX_REGISTERED:
+		return id_of_text(event->message);
+	default:
+		return GM_NONE;
+	}
+}
+
+/* A number for a domain, other ones for others; 0 for the common one, NULL. */
+static uint16_t scope_of(const struct gm_nvtx_text *domain)
+{
+	const struct gm_nvtx_text *text = ours(domain);
+
+	return text ? text->number : 0;
+}
+
 /* ---- what it calls ---- */
 
 typedef const struct gm_nvtx_text *handle;
@@ -99,7 +311,7 @@ static inline bool recording(void)
 static struct gm_annotation about(handle domain, uint32_t name)
 {
 	return (struct gm_annotation){
-		.name = name, .scope_name = gm_nvtx_id(domain), .scope = gm_nvtx_scope(domain),
+		.name = name, .scope_name = id_of_text(domain), .scope = scope_of(domain),
 		.device = gm_where_last(),
 	};
 }
@@ -130,7 +342,7 @@ static uint64_t start(handle domain, uint32_t name)
 static void domain_mark(handle domain, event attributes)
 {
 	if (recording())
-		mark(domain, gm_nvtx_id_of_event(attributes));
+		mark(domain, id_of_event(attributes));
 }
 
 static void mark_event(event attributes)
@@ -141,18 +353,18 @@ static void mark_event(event attributes)
 static void mark_ascii(const char *message)
 {
 	if (recording())
-		mark(NULL, gm_nvtx_id_of(message));
+		mark(NULL, id_of(message));
 }
 
 static void mark_wide(const wchar_t *message)
 {
 	if (recording())
-		mark(NULL, gm_nvtx_id_of_wide(message));
+		mark(NULL, id_of_wide(message));
 }
 
 static uint64_t domain_start(handle domain, event attributes)
 {
-	return recording() ? start(domain, gm_nvtx_id_of_event(attributes)) : GM_RANGE_NONE;
+	return recording() ? start(domain, id_of_event(attributes)) : GM_RANGE_NONE;
 }
 
 static uint64_t start_event(event attributes)
@@ -162,18 +374,18 @@ static uint64_t start_event(event attributes)
 
 static uint64_t start_ascii(const char *message)
 {
-	return recording() ? start(NULL, gm_nvtx_id_of(message)) : GM_RANGE_NONE;
+	return recording() ? start(NULL, id_of(message)) : GM_RANGE_NONE;
 }
 
 static uint64_t start_wide(const wchar_t *message)
 {
-	return recording() ? start(NULL, gm_nvtx_id_of_wide(message)) : GM_RANGE_NONE;
+	return recording() ? start(NULL, id_of_wide(message)) : GM_RANGE_NONE;
 }
 
 static void domain_end(handle domain, uint64_t range)
 {
 	if (recording())
-		gm_annotate_end(range, gm_nvtx_id(domain));
+		gm_annotate_end(range, id_of_text(domain));
 }
 
 static void end(uint64_t range)
@@ -184,9 +396,9 @@ static void end(uint64_t range)
 static int domain_push(handle domain, event attributes)
 {
 	if (recording())
-		push(domain, gm_nvtx_id_of_event(attributes));
+		push(domain, id_of_event(attributes));
 	else
-		gm_annotate_push(NULL, gm_nvtx_scope(domain));
+		gm_annotate_push(NULL, scope_of(domain));
 	return NO_PUSH_POP_TRACKING;
 }
 
@@ -198,7 +410,7 @@ static int push_event(event attributes)
 static int push_ascii(const char *message)
 {
 	if (recording())
-		push(NULL, gm_nvtx_id_of(message));
+		push(NULL, id_of(message));
 	else
 		gm_annotate_push(NULL, 0);
 	return NO_PUSH_POP_TRACKING;
@@ -207,7 +419,7 @@ static int push_ascii(const char *message)
 static int push_wide(const wchar_t *message)
 {
 	if (recording())
-		push(NULL, gm_nvtx_id_of_wide(message));
+		push(NULL, id_of_wide(message));
 	else
 		gm_annotate_push(NULL, 0);
 	return NO_PUSH_POP_TRACKING;
@@ -215,7 +427,7 @@ static int push_wide(const wchar_t *message)
 
 static int domain_pop(handle domain)
 {
-	gm_annotate_pop(gm_nvtx_scope(domain), recording() ? gm_nvtx_id(domain) : GM_NONE);
+	gm_annotate_pop(scope_of(domain), recording() ? id_of_text(domain) : GM_NONE);
 	return NO_PUSH_POP_TRACKING;
 }
 
@@ -227,13 +439,13 @@ static int pop(void)
 static handle register_string(handle domain, const char *text)
 {
 	(void)domain;
-	return gm_nvtx_register(text);
+	return register_text(text);
 }
 
 static handle register_string_wide(handle domain, const wchar_t *text)
 {
 	(void)domain;
-	return gm_nvtx_register_wide(text);
+	return register_wide(text);
 }
 
 /* ---- attaching --------------------------------------------------------------------------------- */
@@ -249,7 +461,7 @@ struct callbacks {			/* NvtxExportTableCallbacks */
 };
 
 /* NvtxCallbackIdCore, NvtxCallbackIdCore2: the place of a function in its module's table. */
-static const struct { int module; unsigned int place; function function; } ours[] = {
+static const struct { int module; unsigned int place; function function; } functions[] = {
 	{ MODULE_CORE, 1, (function)mark_event }, { MODULE_CORE, 2, (function)mark_ascii },
 	{ MODULE_CORE, 3, (function)mark_wide }, { MODULE_CORE, 4, (function)start_event },
 	{ MODULE_CORE, 5, (function)start_ascii }, { MODULE_CORE, 6, (function)start_wide },
@@ -261,8 +473,8 @@ static const struct { int module; unsigned int place; function function; } ours[
 	{ MODULE_CORE2, 5, (function)domain_pop },
 	{ MODULE_CORE2, 10, (function)register_string },
 	{ MODULE_CORE2, 11, (function)register_string_wide },
-	{ MODULE_CORE2, 12, (function)gm_nvtx_register },
-	{ MODULE_CORE2, 13, (function)gm_nvtx_register_wide },
+	{ MODULE_CORE2, 12, (function)register_text },
+	{ MODULE_CORE2, 13, (function)register_wide },
 };
 
 GM_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id));
@@ -276,14 +488,14 @@ int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
 	if (!is_wanted() || !callbacks || callbacks->struct_size < sizeof(*callbacks) ||
 	    !callbacks->module_table)
 		return 0;
-	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
 		function **table = NULL;
 		unsigned int size = 0;
 
-		if (!callbacks->module_table(ours[i].module, &table, &size) || !table ||
-		    ours[i].place >= size || !table[ours[i].place])
+		if (!callbacks->module_table(functions[i].module, &table, &size) || !table ||
+		    functions[i].place >= size || !table[functions[i].place])
 			continue;
-		*table[ours[i].place] = ours[i].function;
+		*table[functions[i].place] = functions[i].function;
 		attached++;
 	}
 	return attached != 0;

@@ -15,7 +15,7 @@
 #include "preload/cache/cache_internal.h"
 #include "preload/order/order.h"
 #include "preload/api/history.h"
-#include "preload/cache/writers.h"
+#include "preload/cache/cache.h"
 #include "preload/order/host.h"
 #include "preload/hooks/hook.h"
 #include "recorder/modules/modules.h"

@@ -16,7 +16,7 @@
 #include "allocator/rules.h"
 #include "preload/order/order.h"
 #include "preload/cache/cache_internal.h"
-#include "preload/hooks/sample.h"
+#include "preload/hooks/record.h"
 #include "allocator/lock.h"
 
 #define SHORT_PART 64u			/* of the device's memory: less free than this is short */

@@ -9,7 +9,7 @@
  */
 #include "allocator/rules.h"
 #include "preload/cache/cache_internal.h"
-#include "preload/cache/pool_attributes.h"
+#include "preload/cache/cache.h"
 #include "preload/order/order.h"
 
 #define BACK_NS UINT64_C(1000000)	/* the free of idle memory takes a few microseconds */

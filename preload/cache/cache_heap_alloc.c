@@ -2,7 +2,7 @@
  * cache_heap_alloc.c - blocks of a cached heap are handed out: see cache_heap.h.
  *
  * Every operation but a hit among the thread's own blocks (thread_cache.c) is a locked section or several
- * (cache_section.h): the heap's change, the statistics, the usage rows and the events in one
+ * (cache_heap_internal.h): the heap's change, the statistics, the usage rows and the events in one
  * transaction each.
  *
  * Thread context: any, inside a hook. Signal context: none. Lock: the domain's.
@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 
 static void hand_over(struct gm_cache_heap *heap, struct gm_section *section, struct gm_alloc *alloc,
 		      uint32_t id)

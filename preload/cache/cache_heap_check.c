@@ -5,7 +5,7 @@
  * Thread context: any thread that holds no lock. Lock: the domain's, for O(blocks).
  */
 #include "preload/cache/thread_cache.h"
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 

@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "allocator/reuse.h"
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 
 #define BATCH 32u			/* blocks completed before the lock is given up */
 

@@ -6,7 +6,7 @@
  *
  * Thread context: the holder of the domain's lock, within a locked section, but for the driver's calls.
  */
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
 #include <errno.h>

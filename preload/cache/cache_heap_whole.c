@@ -4,7 +4,7 @@
  * Thread context: any, inside a hook; the counters without a lock. Signal context: none.
  * Lock: the domain's, given up now and then.
  */
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 #include "preload/cache/thread_cache.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * pool_attributes.c - default pools and their attributes: see pool_attributes.h.
+ * pool_attributes.c - default pools and their attributes: see cache.h.
  *
  * A pool that the program has set to reuse memory in another way than by default is not served: those
  * attributes forbid ways of reuse that the cache does not keep apart.
@@ -10,7 +10,6 @@
 
 #include "preload/cache/cache.h"
 #include "preload/order/order.h"
-#include "preload/cache/pool_attributes.h"
 
 struct pool {
 	_Atomic(uintptr_t) handle;	/* of the default pool; 0: not asked for yet */

@@ -9,7 +9,7 @@
  */
 #include "allocator/lock.h"
 #include "preload/cache/thread_cache.h"
-#include "preload/cache/cache_section.h"
+#include "preload/cache/cache_heap_internal.h"
 
 #define HOLD_NS UINT64_C(1000000000)	/* a thread stays in its thread cache for some 50 ns, if it runs */
 

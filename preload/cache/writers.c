@@ -1,5 +1,5 @@
 /*
- * writers.c - what is known of modules by the names of their files: see writers.h.
+ * writers.c - what is known of modules by the names of their files: see cache.h.
  *
  * Thread context: any. Signal context: none. No lock of its own.
  */
@@ -7,7 +7,7 @@
 #include <link.h>
 #include <string.h>
 
-#include "preload/cache/writers.h"
+#include "preload/cache/cache.h"
 #include "preload/order/order.h"
 #include "recorder/modules/modules.h"
 

@@ -1,5 +1,5 @@
 /*
- * debugger.c - compute-sanitizer and cuda-gdb, by what they bring into the process (see debugger.h).
+ * debugger.c - compute-sanitizer and cuda-gdb, by what they bring into the process (see real.h).
  *
  * Seen with CUDA 13.0: compute-sanitizer preloads libsanitizer-collection.so and sets
  * NV_SANITIZER_INJECTION_PORT_RANGE_END; under cuda-gdb libcuda loads libcudadebugger.so.
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "preload/driver/debugger.h"
+#include "preload/driver/real.h"
 
 static const struct { const char *object, *name; } known[] = {
 	{ "libsanitizer-collection.so", "compute-sanitizer" },

@@ -82,4 +82,8 @@ void gm_hooks_of_work(bool wanted);
 /* Is @address one of our exported hooks? */
 bool gm_hook_is_ours(const void *address);
 
+/* The name of a tool that watches the program's memory or its kernels (debugger.c); NULL: none is seen.
+ * Reads the environment and the loader's list of objects. The thread that starts the library. */
+const char *gm_debugger(void);
+
 #endif

@@ -1,12 +1,12 @@
 /*
- * array_size.c - bytes of a CUDA array as its descriptor tells them (see array_size.h).
+ * array_size.c - bytes of a CUDA array as its descriptor tells them (see record.h).
  *
  * Thread and signal context: any; pure.
  */
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "preload/hooks/array_size.h"
+#include "preload/hooks/record.h"
 
 static bool is_block_compressed(CUarray_format format)
 {

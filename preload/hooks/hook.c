@@ -1,13 +1,13 @@
 /*
- * hook.c - the guard of every hook, and who gives memory back for a call that failed for want of it
- * (see hook.h).
+ * hook.c - the guard of every hook, who gives memory back for a call that failed for want of it (see
+ * hook.h), and the bodies of the plain rows of hooks.def: GM_PASS, GM_RETRY and GM_NOTE.
  *
- * Thread context: any.
+ * Thread and signal context: any, as the driver's own; after a failure as any hook's.
  */
 #include <errno.h>
 
 #include "preload/hooks/hook.h"
-#include "preload/order/context.h"
+#include "preload/order/host.h"
 
 /* gm_enter's other ways: the library has not started here, or this thread seems to be inside. A
  * hook whose frame lies above ours is still running; one below or at it was left by a longjmp or
@@ -45,3 +45,43 @@ bool gm_retry(CUresult result, unsigned int *tries)
 
 	return fn && fn(result, tries);
 }
+
+/* ---- plain rows of hooks.def ---- */
+
+/* A GM_RETRY call that succeeds is in no hook: nothing is noted or recorded. Where the library has
+ * not started there is nothing to flush, and a call from inside a hook is that hook's to repeat. */
+static __attribute__((noinline)) bool flushed(CUresult result, unsigned int *tries)
+{
+	bool again;
+
+	if (!gm_enter(false))
+		return false;
+	again = gm_retry(result, tries);
+	gm_leave(result);
+	return again;
+}
+
+#define GM_HOOK(class, name, type, params, args)
+#define GM_PASS(class, name, type, params, args) \
+	CUresult name params \
+	{ \
+		return GM_REAL(name) args; \
+	}
+#define GM_RETRY(class, name, type, params, args) \
+	CUresult name params \
+	{ \
+		CUresult result = GM_REAL(name) args; \
+		unsigned int tries = 0; \
+		\
+		while (__builtin_expect(result != CUDA_SUCCESS, 0) && flushed(result, &tries)) \
+			result = GM_REAL(name) args; \
+		return result; \
+	}
+#define GM_NOTE(class, name, type, params, args, before) \
+	CUresult name params \
+	{ \
+		GM_ENTER_WITH(name, args); \
+		before; \
+		return gm_leave(GM_REAL(name) args); \
+	}
+#include "preload/hooks/hooks.def"

@@ -67,7 +67,7 @@ static inline CUresult gm_leave(CUresult result)
  * what nobody uses, and once more after what waits for the GPU is complete: our cache must never be the
  * reason for an error. A call that the driver refused for want of memory did nothing, so it may be
  * made again as it was. GM_TRY is for hook bodies; rows GM_RETRY of hooks.def are hooked for this
- * alone (hook_pass.c). Inside a hook, no lock held.
+ * alone (hook.c). Inside a hook, no lock held.
  */
 
 /* A hooked call failed with @result: was it for want of memory, and was some given back? Then it is

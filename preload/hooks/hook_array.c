@@ -3,9 +3,8 @@
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
-#include "preload/hooks/array_size.h"
-#include "preload/order/order.h"
 #include "preload/hooks/record.h"
+#include "preload/order/order.h"
 #include "preload/hooks/hook.h"
 
 /* Every descriptor as the largest one, NULL as NULL: a macro, since the old ones are other types. */

@@ -7,9 +7,8 @@
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
-#include "preload/hooks/array_size.h"
-#include "preload/order/order.h"
 #include "preload/hooks/record.h"
+#include "preload/order/order.h"
 #include "preload/hooks/hook.h"
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
@@ -114,39 +113,24 @@ static CUresult unmap(unmap_fn *real, unsigned int count, CUgraphicsResource *re
 	return gm_leave(result);
 }
 
-CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream hStream)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphicsMapResources, count, resources, hStream);
-	result = GM_TRY(cuGraphicsMapResources, count, resources, hStream);
-	if (!result)
-		resources_mapped("cuGraphicsMapResources", count, resources, GM_CALLER);
-	return gm_leave(result);
-}
-
-CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
-				     CUstream hStream)
-{
-	CUresult result;
-
-	GM_ENTER(cuGraphicsMapResources_ptsz, count, resources, hStream);
-	result = GM_TRY(cuGraphicsMapResources_ptsz, count, resources, hStream);
-	if (!result)
-		resources_mapped("cuGraphicsMapResources_ptsz", count, resources, GM_CALLER);
-	return gm_leave(result);
-}
-
-CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources,
-				  CUstream hStream)
-{
-	GM_ENTER(cuGraphicsUnmapResources, count, resources, hStream);
-	return unmap(GM_REAL(cuGraphicsUnmapResources), count, resources, hStream);
-}
-
-CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources,
-				       CUstream hStream)
-{
-	GM_ENTER(cuGraphicsUnmapResources_ptsz, count, resources, hStream);
-	return unmap(GM_REAL(cuGraphicsUnmapResources_ptsz), count, resources, hStream);
-}
+#define GRAPHICS(suffix) \
+	CUresult cuGraphicsMapResources##suffix(unsigned int count, \
+						CUgraphicsResource *resources, CUstream hStream) \
+	{ \
+		CUresult result; \
+		\
+		GM_ENTER(cuGraphicsMapResources##suffix, count, resources, hStream); \
+		result = GM_TRY(cuGraphicsMapResources##suffix, count, resources, hStream); \
+		if (!result) \
+			resources_mapped("cuGraphicsMapResources" #suffix, count, resources, \
+					 GM_CALLER); \
+		return gm_leave(result); \
+	} \
+	CUresult cuGraphicsUnmapResources##suffix(unsigned int count, \
+						  CUgraphicsResource *resources, CUstream hStream) \
+	{ \
+		GM_ENTER(cuGraphicsUnmapResources##suffix, count, resources, hStream); \
+		return unmap(GM_REAL(cuGraphicsUnmapResources##suffix), count, resources, hStream); \
+	}
+GRAPHICS()
+GRAPHICS(_ptsz)

@@ -1,5 +1,5 @@
 /*
- * hook_graph.c - graphs with memory nodes: what they hold on a device (see hook_graph.h).
+ * hook_graph.c - graphs with memory nodes: what they hold on a device (see record.h).
  *
  * Owns the one record of that kind a device. Its lock is held across the question to the driver,
  * so that two answers are recorded in the order in which they were seen; nothing else takes it,
@@ -9,7 +9,7 @@
  */
 #include "allocator/lock.h"
 #include "preload/order/order.h"
-#include "preload/hooks/hook_graph.h"
+#include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 #include "preload/cache/cache.h"
 #include "preload/order/host.h"

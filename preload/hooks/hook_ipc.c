@@ -4,7 +4,7 @@
  * The bytes are the exporter's. The driver gives the same address to whoever opens the same handle
  * again in one context, and counts: so do we, as references of a backing keyed by its address. A
  * handle names a segment; which block of it is meant goes with it (imports.h). What was exported,
- * others may write when no stream does (writers.h).
+ * others may write when no stream does (writers.c).
  *
  * Thread context: any. Signal context: passes through inside a hook.
  */
@@ -16,7 +16,6 @@
 #include "preload/order/order.h"
 #include "preload/hooks/imports.h"
 #include "preload/hooks/record.h"
-#include "preload/cache/writers.h"
 #include "preload/hooks/hook.h"
 
 /* ---- export ---- */

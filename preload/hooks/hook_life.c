@@ -11,10 +11,8 @@
 #include "preload/order/order.h"
 #include "preload/order/context.h"
 #include "preload/order/host.h"
-#include "preload/hooks/hook_graph.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
-#include "preload/hooks/sample.h"
 #include "preload/triggers/trigger.h"
 
 /* Before the real call: what is free, and the exit snapshot, while everything is still there. */

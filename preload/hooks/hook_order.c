@@ -9,7 +9,6 @@
  */
 #include "preload/cache/cache.h"
 #include "preload/order/order.h"
-#include "preload/cache/pool_attributes.h"
 #include "preload/hooks/hook.h"
 #include "preload/order/host.h"
 

@@ -9,8 +9,6 @@
  */
 #include "preload/cache/cache.h"
 #include "preload/order/order.h"
-#include "preload/hooks/hook_graph.h"
-#include "preload/cache/pool_attributes.h"
 #include "preload/hooks/record.h"
 #include "preload/hooks/hook.h"
 

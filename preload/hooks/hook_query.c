@@ -15,7 +15,6 @@
 #include "preload/cache/cache.h"
 #include "preload/hooks/imports.h"
 #include "preload/order/order.h"
-#include "preload/cache/writers.h"
 
 /* A question about memory starts nothing: where the library has not started it serves nothing. */
 #define GM_ASK(name, ...) GM_ASK_OR(GM_REAL(name)(__VA_ARGS__), name, __VA_ARGS__)

@@ -85,6 +85,43 @@ CUresult gm_free_end(struct gm_call *call, CUresult result);
  * GM_MAP_MAPPING, the mappings in [@key, +@size). Ends with gm_free_end. */
 void gm_take_begin(struct gm_call *call, enum gm_map_space space, uint64_t key, uint64_t size);
 
+/* ---- free bytes of the device, as the driver tells them, into the journal ----
+ *
+ * cuMemGetInfo is allowed during any capture. It is asked after something succeeded or ran out of
+ * memory, so never inside a host function; errors are ignored.
+ */
+
+/* @where's device holds more than before: ask, at most every 100 ms a device. */
+void gm_sample_growth(struct gm_where where);
+
+/* Ask now; bytes of the current device. Both 0 when the driver did not say. */
+void gm_sample_now(struct gm_where where, uint64_t *ret_free, uint64_t *ret_total);
+
+/* ---- arrays (array_size.c) ---- */
+
+/* Bytes of the texels of @levels mipmap levels (1 for a plain array), without padding between
+ * rows. 0 for a NULL descriptor, and for arrays whose memory is mapped into them later (sparse,
+ * deferred): that memory is a VMM handle's. The driver's own answer is better where it gives one (it
+ * knows the tiling). Pure. */
+uint64_t gm_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels);
+
+/* ---- what graphs with memory nodes hold: one record a device (hook_graph.c) ----
+ *
+ * The driver keeps that memory for the graphs until it is trimmed; how much it is, only the driver
+ * knows (RESERVED_MEM_CURRENT). It is asked after each call that may change it, once the process
+ * has made a memory node.
+ */
+
+/* A memory node of this device was made; 0xff: of one that we do not know. */
+void gm_graph_node_made(uint8_t domain);
+
+/* Has the process ever made a memory node? */
+bool gm_graph_nodes(void);
+
+/* Ask the driver what graphs hold now and record what changed; @caller as of gm_modules_caller, or
+ * NULL. No operation of this thread may be under way. */
+void gm_graph_refresh(const void *caller);
+
 /* ---- what others do as calls are recorded; set once each, at the start ---- */
 
 /* The cache: the driver gave [@address, +@bytes) to the program itself, in @where; what it holds, into

@@ -272,7 +272,7 @@ struct gm_order_early gm_order_early;
 static _Atomic(uint64_t) early_stream;		/* key of the one stream, where memory was reused */
 
 /* One stream at a time: where single-stream mode comes back with another one, what the one before was
- * given until then is complete (reuse_single.c), and there is nothing left to overlap. Who learns so
+ * given until then is complete (reuse.c), and there is nothing left to overlap. Who learns so
  * late that this has happened meanwhile leaves the new one's in place. */
 void gm_order_early_reuse(uint64_t stream)
 {

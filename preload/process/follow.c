@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "preload/process/follow.h"
+#include "preload/process/state.h"
 #include "preload/options/options.h"
 #include "preload/options/text.h"
 

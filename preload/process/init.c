@@ -13,14 +13,11 @@
 #include <unistd.h>
 
 #include "preload/triggers/trigger.h"
-#include "preload/driver/debugger.h"
-#include "preload/process/follow.h"
+#include "preload/driver/real.h"
+#include "preload/process/state.h"
 #include "preload/api/history.h"
 #include "preload/cache/cache.h"
-#include "preload/driver/real.h"
 #include "preload/process/say.h"
-#include "preload/process/state.h"
-#include "preload/cache/writers.h"
 #include "preload/pools/pools.h"
 #include "recorder/modules/modules.h"
 #include "recorder/python/python.h"

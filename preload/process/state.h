@@ -69,7 +69,7 @@ struct gm_state {
 	char api_path[GM_PATH_BYTES];	/* "": the option's */
 	_Atomic(int32_t) api_result;
 
-	/* history.c */
+	/* api.c: what is recorded of the history */
 	_Atomic(uint32_t) context;	/* GM_CONTEXT_*: what gets a stack */
 	struct gm_lock history_lock;	/* one change at a time */
 
@@ -126,6 +126,17 @@ int gm_init(void);
 
 /* The last of that: ranges that the program began before begin now (api/ranges.c). */
 void gm_ranges_begin(void);
+
+/* ---- option follow: whether child processes get the preload, too (follow.c) ---- */
+
+/* When the library is loaded: whose option follow:no is. */
+void gm_follow_loaded(void);
+
+/* Is it another process's, which hands nothing on? Then nothing is recorded in this one. */
+bool gm_follow_ends_here(void);
+
+/* Take this library out of LD_PRELOAD in the environment that children inherit. */
+void gm_follow_stop(void);
 
 /* Around what may reach a cancellation point of the C library on a thread of the program: one ended
  * there would hold our locks for good. */

@@ -7,7 +7,6 @@
 
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_internal.h"
-#include "preload/cache/writers.h"
 #include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
 #include "test/unit/journal/aux_check.h"

@@ -5,8 +5,6 @@
 #include <pthread.h>
 
 #include "preload/cache/cache.h"
-#include "preload/cache/pool_attributes.h"
-#include "preload/cache/writers.h"
 #include "test/hooked/hooked.h"
 
 #define MIB ((size_t)1 << 20)

@@ -5,7 +5,6 @@
  */
 #include "preload/cache/cache.h"
 #include "preload/cache/cache_heap.h"
-#include "preload/cache/writers.h"
 #include "recorder/journal/recorder.h"
 #include "test/hooked/hooked.h"
 

@@ -1,6 +1,6 @@
 /*
  * scenarios_single.c - programs that gave other streams work once and keep to one for long, where
- * memory is handed out again at once, as if there had only been that one (reuse_single.c).
+ * memory is handed out again at once, as if there had only been that one (reuse.c).
  *
  * Thread context: one thread, but for single_late.
  */

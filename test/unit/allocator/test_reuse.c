@@ -10,7 +10,6 @@
 #define GM_TEST_RULES 1
 #include "allocator/rules.c"
 #include "allocator/reuse.c"
-#include "allocator/reuse_single.c"
 #include "allocator/reuse_limbo.c"
 #include "allocator/reuse_wait.c"
 #include "allocator/reuse_check.c"
