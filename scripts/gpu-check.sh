@@ -299,6 +299,17 @@ for row in 'nocache PYTORCH_NO_CUDA_MEMORY_CACHING=1' \
 	pair "$name" env "$setting" "$python" test/gpu/gpu_train.py ${flag:+"$flag"}
 done
 
+# PyTorch's own pool, block by block: what the library says of it is what PyTorch says, and no bit changes.
+for row in 'default X=1' 'expandable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True' 'fraction X=1 --fraction'; do
+	read -r name setting flag <<<"$row"
+	name=gpu_pools-$name
+	wanted "$name" && [ -n "$with_python" ] || continue
+	timeout 200 "$python" -c "import torch, torchvision" >/dev/null 2>&1 || { skip "$name" "no torch or torchvision here"; continue; }
+	mkdir -p "$room/$name"
+	pair "$name" env "$setting" "$python" test/gpu/gpu_pools.py ${flag:+"$flag"} &&
+		printf '      %s\n' "$(grep '^pools:' "$room/$name/ours.err")"
+done
+
 # A training on a device filled so that it just fits where every free waits: with the default, too.
 if wanted gpu_full && [ -n "$with_python" ]; then
 	if timeout 200 "$python" -c "import torch" >/dev/null 2>&1; then
