@@ -335,5 +335,15 @@ if wanted gpu_torchrun && [ -n "$with_python" ]; then
 	fi
 fi
 
+# CuPy's pool through the Python package's hook.
+if wanted gpu_python && [ -n "$with_python" ]; then
+	if timeout 200 "$python" -c "import cupy" >/dev/null 2>&1; then
+		mkdir -p "$room/gpu_python"
+		judged gpu_python timeout -k 10 300 "$python" test/gpu/gpu_python.py "$build/gpumem" "$room/gpu_python" cupy
+	else
+		skip gpu_python "no cupy here"
+	fi
+fi
+
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
