@@ -81,7 +81,7 @@ static char *cell_of(const struct gm_stacks *stacks, const uint32_t *ids, size_t
 
 	if (to)
 		put_stack(&out, stacks, ids, count);
-	if (!to || fclose(to) || out.error) {
+	if (!to || gm_out_end(&out) | fclose(to)) {
 		free(cell);
 		return NULL;
 	}

@@ -16,8 +16,17 @@ struct gm_out gm_out_to(FILE *file)
 	return (struct gm_out){ .file = file, .left = gm_limit_output() };
 }
 
+static void write_out(struct gm_out *out, const void *bytes, size_t count)
+{
+	errno = 0;
+	if (!out->error && fwrite_unlocked(bytes, 1, count, out->file) != count)
+		out->error = errno ? -errno : -EIO;
+}
+
 int gm_out_end(struct gm_out *out)
 {
+	write_out(out, out->buffer, out->used);
+	out->used = 0;
 	errno = 0;
 	if (!out->error && (fflush(out->file) || ferror(out->file)))
 		out->error = errno ? -errno : -EIO;
@@ -33,9 +42,16 @@ void gm_out_put(struct gm_out *out, const void *bytes, size_t count)
 		return;
 	}
 	out->left -= count;
-	errno = 0;
-	if (fwrite_unlocked(bytes, 1, count, out->file) != count)
-		out->error = errno ? -errno : -EIO;
+	if (count > sizeof(out->buffer) - out->used) {
+		write_out(out, out->buffer, out->used);
+		out->used = 0;
+	}
+	if (count > sizeof(out->buffer)) {
+		write_out(out, bytes, count);
+		return;
+	}
+	memcpy(out->buffer + out->used, bytes, count);
+	out->used += count;
 }
 
 void gm_out_text(struct gm_out *out, const char *text)

@@ -22,6 +22,8 @@ struct gm_out {
 	FILE *file;
 	uint64_t left;			/* bytes that may still be written */
 	int error;			/* of a write, or -EOVERFLOW; then nothing more is written */
+	size_t used;			/* of @buffer: most pieces are of a few bytes, and stdio is slow for those */
+	char buffer[4096];
 };
 
 struct gm_out gm_out_to(FILE *file);
