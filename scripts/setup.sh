@@ -19,10 +19,11 @@ purpose=${1:-check}
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
 # compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run; node, which makes
-# the viewer's page, and a browser to test it in.
+# the viewer's page, and a browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
 	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
-	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium)
+	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
+	python3-jsonschema python3-torch)
 # Packages: how they are made, and judged; containers.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml)
 case $purpose in
@@ -69,6 +70,8 @@ declare -A there=(
 	[python3-wheel]='/usr/bin/python3 -c "import wheel"'
 	[python3-venv]='/usr/bin/python3 -c "import ensurepip, venv"'
 	[python3-venv]='/usr/bin/python3 -c "import ensurepip"'
+	[python3-jsonschema]='/usr/bin/python3 -c "import jsonschema"'
+	[python3-torch]='/usr/bin/python3 -c "import torch"'
 	[nodejs]='node -e "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"'
 	[npm]='command -v npm'
 	[chromium]='command -v chromium'

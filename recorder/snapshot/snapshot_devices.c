@@ -3,7 +3,6 @@
  * a device, PyTorch's statistics under PyTorch's names, who holds how much, what nobody here does.
  * Contexts as snapshot.h.
  */
-#include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot_internal.h"
 
 #include <string.h>
@@ -14,10 +13,10 @@ static void put_stat(void *writer, const char *name, int64_t value)
 }
 
 /* PyTorch's memory_stats(), flattened, sorted by key as there. */
-static void put_stats(struct gm_snap *snap, const struct gm_stats *stats)
+void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister)
 {
 	gm_jsonw_key_object(snap->w, "memory_stats");
-	gm_stats_list(stats, put_stat, snap->w);
+	lister(stats, put_stat, snap->w);
 	gm_jsonw_end(snap->w);
 }
 
@@ -88,7 +87,7 @@ static void put_device(struct gm_snap *snap, unsigned int d)
 		gm_jsonw_key_u64(w, "total_bytes", domain->total_bytes);
 		gm_jsonw_key_u64_if(w, "free_bytes", domain->free_stamp != 0, domain->free_bytes);
 		gm_snap_key_time(snap, "sampled_us", domain->free_stamp);
-		put_stats(snap, &domain->stats);
+		gm_snap_stats(snap, &domain->stats, gm_stats_list);
 		gm_snap_usage(snap, "by_module", d, true);
 		gm_snap_usage(snap, "by_kind", d, false);
 		gm_jsonw_key_i64_if(w, "unattributed_bytes", domain->free_stamp != 0,
@@ -108,7 +107,7 @@ void gm_snap_devices(struct gm_snap *snap)
 	gm_jsonw_end(w);
 	gm_jsonw_key_object(w, "host");
 	if (host) {
-		put_stats(snap, &host->stats);
+		gm_snap_stats(snap, &host->stats, gm_stats_list);
 		gm_snap_usage(snap, "by_module", GM_DOMAIN_HOST, true);
 		gm_snap_usage(snap, "by_kind", GM_DOMAIN_HOST, false);
 	}

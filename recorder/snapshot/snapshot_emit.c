@@ -42,6 +42,10 @@ void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp)
 
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain)
 {
+	const struct gm_domain *pool = domain >= GM_DOMAIN_POOLS ? gm_copy_domain(snap->copy, domain) : NULL;
+
+	if (pool)
+		domain = pool->pool.device;
 	gm_jsonw_key_u64_if(snap->w, "device", domain < GM_MAX_DEVICES, domain);
 }
 
@@ -96,6 +100,7 @@ static void emit(struct gm_snap *snap)
 	gm_snap_devices(snap);
 	gm_snap_segments(snap);
 	gm_snap_traces(snap);
+	gm_snap_pools(snap);
 	gm_snap_stacks(snap);
 	gm_snap_annotations(snap);
 	gm_jsonw_end(w);

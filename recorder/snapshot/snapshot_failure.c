@@ -10,6 +10,8 @@ static uint64_t largest_idle(const struct gm_snap *snap, unsigned int domain)
 {
 	uint64_t largest = 0;
 
+	if (domain >= GM_DOMAIN_POOLS)
+		return gm_snap_pool_largest_idle(snap, domain);
 	for (uint32_t i = 1; i < gm_copy_items(snap->copy, GM_REGION_BLOCKS); i++) {
 		const struct gm_block *block = gm_copy_block(snap->copy, i);
 
@@ -42,6 +44,8 @@ static void put_failure(struct gm_snap *snap, const struct gm_failure *failure)
 	gm_jsonw_key_i64(w, "result", failure->result);
 	gm_jsonw_key_text(w, "result_name", gm_result_name(failure->result));
 	gm_snap_key_device(snap, failure->domain);
+	gm_jsonw_key_u64_if(w, "pool", failure->domain >= GM_DOMAIN_POOLS,
+			    (uint64_t)failure->domain - GM_DOMAIN_POOLS + 1);
 	gm_jsonw_key_text(w, "kind", gm_kind_name(failure->kind));
 	gm_jsonw_key_u64(w, "requested_bytes", failure->requested_bytes);
 	gm_jsonw_key_u64(w, "free_bytes", failure->free_bytes);

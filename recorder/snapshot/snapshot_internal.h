@@ -8,6 +8,7 @@
 #include "recorder/read/copy_internal.h"
 #include "recorder/snapshot/jsonw.h"
 #include "recorder/modules/names.h"
+#include "recorder/record/stats_table.h"
 #include "recorder/snapshot/snapshot.h"
 
 /* A number for each record of an append-only area that something refers to, by its place. */
@@ -59,8 +60,19 @@ void gm_snap_key_chars(struct gm_snap *snap, const char *key, const char *text, 
 /* A string of the copy by its id, "" where that names none. */
 void gm_snap_key_string(struct gm_snap *snap, const char *key, uint32_t id);
 void gm_snap_key_time(struct gm_snap *snap, const char *key, uint64_t stamp);
-/* The number of a device, null for the host. */
+/* The number of a device, of a pool's too; null for the host. */
 void gm_snap_key_device(struct gm_snap *snap, unsigned int domain);
+
+/* PyTorch's memory_stats() of a domain, or what is known of them. */
+void gm_snap_stats(struct gm_snap *snap, const struct gm_stats *stats, gm_stats_lister *lister);
+/* A block as an object; the members of a segment, @size bytes long, but for its blocks; a trace. */
+struct gm_segment_sums { uint64_t allocated, active, requested; };
+void gm_snap_block(struct gm_snap *snap, const struct gm_block *block);
+void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segment, uint64_t size,
+			     const struct gm_segment_sums *sums);
+void gm_snap_trace(struct gm_snap *snap, unsigned int domain);
+/* The largest gap between what a pool handed out, in what it holds. */
+uint64_t gm_snap_pool_largest_idle(const struct gm_snap *snap, unsigned int domain);
 
 /* The sections, each one member of the top object. */
 void gm_snap_process(struct gm_snap *snap);
@@ -70,6 +82,7 @@ void gm_snap_settings(struct gm_snap *snap);
 void gm_snap_devices(struct gm_snap *snap);
 void gm_snap_segments(struct gm_snap *snap);
 void gm_snap_traces(struct gm_snap *snap);
+void gm_snap_pools(struct gm_snap *snap);
 void gm_snap_stacks(struct gm_snap *snap);
 void gm_snap_annotations(struct gm_snap *snap);
 void gm_snap_failures(struct gm_snap *snap);

@@ -5,13 +5,11 @@
  */
 #include "recorder/snapshot/snapshot_internal.h"
 
-struct sums { uint64_t allocated, active, requested; };
-
 /* As PyTorch: active is allocated or pending; requested counts active blocks. */
-static struct sums add_up(const struct gm_copy *copy, uint32_t segment)
+static struct gm_segment_sums add_up(const struct gm_copy *copy, uint32_t segment)
 {
 	struct gm_block_walk walk = { 0 };
-	struct sums sums = { 0 };
+	struct gm_segment_sums sums = { 0 };
 	uint32_t id = GM_NONE;
 
 	while ((id = gm_copy_next_block(copy, segment, id, &walk)) != GM_NONE) {
@@ -27,7 +25,7 @@ static struct sums add_up(const struct gm_copy *copy, uint32_t segment)
 	return sums;
 }
 
-static void put_block(struct gm_snap *snap, const struct gm_block *block)
+void gm_snap_block(struct gm_snap *snap, const struct gm_block *block)
 {
 	/* Of a free one the record still describes its last owner: that is not shown. */
 	bool free = block->state == GM_BLOCK_INACTIVE;
@@ -50,21 +48,17 @@ static void put_block(struct gm_snap *snap, const struct gm_block *block)
 	gm_jsonw_end(w);
 }
 
-static void put_segment(struct gm_snap *snap, uint32_t id)
+void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segment, uint64_t size,
+			     const struct gm_segment_sums *sums)
 {
-	const struct gm_segment *segment = gm_copy_segment(snap->copy, id);
-	struct sums sums = add_up(snap->copy, id);
-	struct gm_block_walk walk = { 0 };
 	struct gm_jsonw *w = snap->w;
-	uint32_t block = GM_NONE;
 
-	gm_jsonw_object(w);
 	gm_snap_key_device(snap, segment->domain);
 	gm_jsonw_key_u64(w, "address", segment->address);
-	gm_jsonw_key_u64(w, "total_size", segment->size);
-	gm_jsonw_key_u64(w, "allocated_size", sums.allocated);
-	gm_jsonw_key_u64(w, "active_size", sums.active);
-	gm_jsonw_key_u64(w, "requested_size", sums.requested);
+	gm_jsonw_key_u64(w, "total_size", size);
+	gm_jsonw_key_u64(w, "allocated_size", sums->allocated);
+	gm_jsonw_key_u64(w, "active_size", sums->active);
+	gm_jsonw_key_u64(w, "requested_size", sums->requested);
 	gm_jsonw_key_u64(w, "stream", segment->stream);
 	gm_jsonw_key_text(w, "segment_type",
 			  segment->flags & GM_SEGMENT_SMALL ? "small" : "large");
@@ -83,9 +77,21 @@ static void put_segment(struct gm_snap *snap, uint32_t id)
 		gm_jsonw_key_bool(w, "registered", true);
 	if (segment->flags & GM_SEGMENT_UNMAPPED)
 		gm_jsonw_key_bool(w, "unmapped", true);
+}
+
+static void put_segment(struct gm_snap *snap, uint32_t id)
+{
+	const struct gm_segment *segment = gm_copy_segment(snap->copy, id);
+	struct gm_segment_sums sums = add_up(snap->copy, id);
+	struct gm_block_walk walk = { 0 };
+	struct gm_jsonw *w = snap->w;
+	uint32_t block = GM_NONE;
+
+	gm_jsonw_object(w);
+	gm_snap_segment_members(snap, segment, segment->size, &sums);
 	gm_jsonw_key_array(w, "blocks");
 	while ((block = gm_copy_next_block(snap->copy, id, block, &walk)) != GM_NONE)
-		put_block(snap, gm_copy_block(snap->copy, block));
+		gm_snap_block(snap, gm_copy_block(snap->copy, block));
 	gm_jsonw_end(w);
 	gm_jsonw_end(w);
 }

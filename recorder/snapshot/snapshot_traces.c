@@ -42,7 +42,7 @@ int gm_snap_group_events(struct gm_snap *snap)
 	gm_jsonw_end((snap)->w); \
 } while (0)
 
-static void put_trace(struct gm_snap *snap, unsigned int domain)
+void gm_snap_trace(struct gm_snap *snap, unsigned int domain)
 {
 	const struct gm_copy *copy = snap->copy;
 	size_t from = snap->first[domain], to = snap->first[domain + 1];
@@ -66,10 +66,10 @@ void gm_snap_traces(struct gm_snap *snap)
 {
 	gm_jsonw_key_array(snap->w, "device_traces");
 	for (unsigned int d = 0; d < snap->devices; d++)
-		put_trace(snap, d);
+		gm_snap_trace(snap, d);
 	gm_jsonw_end(snap->w);
 	gm_jsonw_key(snap->w, "host_trace");
-	put_trace(snap, GM_DOMAIN_HOST);
+	gm_snap_trace(snap, GM_DOMAIN_HOST);
 }
 
 void gm_snap_annotations(struct gm_snap *snap)

@@ -19,7 +19,9 @@ SECTION_OF = {"recovered": "recovered", "process": "process", "allocator_setting
               "failures": "failure, failures", "devices": "devices, host", "host": "devices, host",
               "segments": "segments, host_segments", "host_segments": "segments, host_segments",
               "device_traces": "device_traces, host_trace", "host_trace": "device_traces, host_trace",
-              "frames": "frames, modules", "modules": "frames, modules", "annotations": "annotations"}
+              "frames": "frames, modules", "modules": "frames, modules", "annotations": "annotations", "pools": "pools"}
+# Of a pool, what has the shape of something above.
+SHAPE_OF = {"segments": "segments, host_segments", "trace": "device_traces, host_trace"}
 HOLDERS = ("by_module", "by_kind")      # wherever they are
 with open("test/data/torch-stats-and-summary.json", encoding="utf-8") as text:
     TORCH_STATS = set(json.load(text)["stats"])
@@ -41,7 +43,8 @@ def members(value, section, found, rule=None):
     if isinstance(value, dict):
         for key, inner in value.items():
             found.add((section, key, bool(rule(key) if rule else key in WORDS[section])))
-            below = SECTION_OF.get(key, section) if section == "The whole" else "devices, host" if key in HOLDERS else section
+            below = SECTION_OF.get(key, section) if section == "The whole" else "devices, host" if key in HOLDERS else \
+                SHAPE_OF.get(key, section) if section == "pools" else section
             members(inner, below, found, None if rule else RULES.get(key))
     elif isinstance(value, list):
         for inner in value[:200]:
@@ -54,12 +57,16 @@ with Room() as room:
     room.run([os.path.join(B, "test/apps/app_kinds.static")], allocator="caching")
     room.run([os.path.join(B, "test/preload/crash"), "segv"])
     room.run([os.path.join(B, "test/preload/script"), "alloc 100", "annotate here", "exit 0"])
+    room.run([sys.executable, "-c", "from pool_user import *; context(); given(pool('mine'), malloc(4096), 512); given(1, 77, 512)"],
+             PYTHONPATH=os.path.abspath("test/preload/programs"))
     paths = glob.glob(room.out + "/*.json")
     _, journal = killed_journal(room, 0.2, "--threads", "4")
     gpumem("recover", "-o", os.path.join(room.out, "r.json"), journal)
     ALL = set()
-    for path in paths + [room.out + "/r.json"]:
-        members(load(path), "The whole", ALL)
+    NAMES = [os.path.basename(path) for path in paths] + ["r.json"]
+    KEPT = [load(path) for path in paths + [room.out + "/r.json"]]
+    for one in KEPT:
+        members(one, "The whole", ALL)
 FOUND = {key for _, key, _ in ALL}
 check("snapshots of an exit, an oom, a crash, a kill, an annotation", len(FOUND) > 200 and
       {"limbo_bytes", "signal_name", "in_flight", "stage"} <= FOUND, len(FOUND))
@@ -78,6 +85,40 @@ for line in TEXT.splitlines():
     if line.startswith("| `"):
         first_column |= set(re.findall(r"`(?:\w+(?:\[\])?\.)?(\w+)`", line.split("|")[1]))
 # What only some snapshots have.
-rare = {"freeing", "untraced", "stage", "domain", "range", "handle", "registered", "unmapped", "inlined"}
+rare = {"freeing", "outside", "untraced", "stage", "domain", "range", "handle", "registered", "unmapped", "inlined"}
 check("every member of its tables is in a snapshot", not first_column - FOUND - rare, sorted(first_column - FOUND - rare))
+
+
+# ---- docs/snapshot.schema.json -------------------------------------------------------------------------------------
+
+try:
+    import jsonschema
+except ImportError:                     # another Python than Debian's, which has it
+    sys.path.append("/usr/lib/python3/dist-packages")
+    import jsonschema
+
+
+def strict(schema):
+    """@schema where no object has a member that it does not name."""
+    if isinstance(schema, dict):
+        made = {key: strict(value) for key, value in schema.items()}
+        if made.get("type") == "object" and "properties" in made:
+            made.setdefault("additionalProperties", False)
+        return made
+    return [strict(value) for value in schema] if isinstance(schema, list) else schema
+
+
+with open("docs/snapshot.schema.json", encoding="utf-8") as text:
+    SCHEMA = json.load(text)
+JUDGE = jsonschema.Draft202012Validator
+JUDGE.check_schema(SCHEMA)
+EXACT = JUDGE(strict(SCHEMA))
+for path, name in zip(KEPT, NAMES):
+    wrong = [(list(e.absolute_path)[:4], e.message[:200]) for e in EXACT.iter_errors(path)]
+    check("the schema: %s has its shape, and no member besides" % name, not wrong, wrong[:3])
+one = json.loads(json.dumps(KEPT[0]))
+one["pools"] = [{"number": 0}]
+check("the schema refuses what is no pool", list(JUDGE(SCHEMA).iter_errors(one)))
+one = dict(KEPT[0], later=1)
+check("the schema lets a later member pass", not list(JUDGE(SCHEMA).iter_errors(one)))
 finish()

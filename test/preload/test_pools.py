@@ -101,7 +101,97 @@ print((p, q, few, wrong, end, torch.account(), stats(p)))
               left["allocation.all.current"] == left["segment.all.current"] == 0, (last, left))
 
 
+def sound(what, pool):
+    """Segments in order, tiled by blocks without two idle ones side by side; sums are those of the statistics; and the
+    trace, played from nothing, ends at the blocks that are live."""
+    segments, stats = pool["segments"], pool["memory_stats"]
+    wrong = []
+    for segment in segments:
+        at, idle = segment["address"], False
+        for block in segment["blocks"]:
+            now = block["state"] == "inactive"
+            if block["address"] != at or not block["size"] or (idle and now):
+                wrong.append((segment["address"], block))
+            at, idle = at + block["size"], now
+        if at != segment["address"] + segment["total_size"]:
+            wrong.append((segment["address"], "ends at", at))
+        if segment["allocated_size"] != sum(b["size"] for b in segment["blocks"] if b["state"] != "inactive"):
+            wrong.append((segment["address"], "adds up"))
+    check(what + "blocks tile the segments", not wrong, wrong[:3])
+    live = {b["address"]: b["size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated"}
+    check(what + "what is live is what is counted", len(live) == stats["allocation.all.current"] and
+          sum(live.values()) == stats["allocated_bytes.all.current"] ==
+          sum(r["allocated_bytes"] for r in pool["by_module"]) == sum(r["allocated_bytes"] for r in pool["by_kind"]),
+          (len(live), sum(live.values()), stats))
+    held = sum(s["total_size"] for s in segments if not s.get("outside"))
+    check(what + "what is held is what is counted", held == stats["reserved_bytes.all.current"], (held, stats))
+    trace, played, pieces = pool["trace"], {}, {}
+    for action, address, size in zip(trace["action"], trace["addr"], trace["size"]):
+        if action == "alloc":
+            played[address] = size
+        elif action == "free_completed":
+            played.pop(address, None)
+        elif action == "segment_alloc":
+            pieces[address] = size
+        elif action == "segment_free":
+            pieces.pop(address, None)
+    check(what + "the trace ends at what is live and held", trace["dropped"] or (played == live and
+          sum(pieces.values()) == stats["reserved_bytes.all.current"]), (len(played), len(live), len(pieces)))
+    return live
+
+
+def shown(allocator, expandable):
+    """The section "pools" of a snapshot, of a program in which everything happens."""
+    source = """
+context()
+torch = Torch(expandable=%d)
+torch.storm(3, 1500, 3)
+def model():
+    return [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
+kept = model()
+for block in kept[::3]:
+    torch.free(block)
+p = pool("mine")
+base = malloc(1 << 20)
+for at in range(4):
+    given(p, base + at * 65536, 40000, 77)
+taken(p, base + 65536)
+given(p, base + 100, 10), given(p, 0x7000000, 4096), given(p, base + (1 << 20) - 512, 1024)
+snapshot()
+print(torch.account())
+""" % expandable
+    what = "%s, expandable %d: " % (allocator, expandable)
+    with Room() as room:
+        account = run(room, source, allocator=allocator, TORCH=TORCH)
+        taken = room.snapshots("api")
+        if not account or not check(what + "a snapshot", len(taken) == 1, room.files()):
+            return
+        torch_pool, mine = taken[0]["pools"]
+        live = sound(what + "PyTorch's: ", torch_pool)
+        check(what + "every block of PyTorch's", sum(live.values()) == account["live_bytes"] and len(live) == account["live"],
+              (sum(live.values()), account))
+        check(what + "what PyTorch said itself", torch_pool["told_allocated_bytes"] == account["live_bytes"] and
+              torch_pool["told_reserved_bytes"] == account["reserved_bytes"] and
+              torch_pool["source"] == "libc10" and torch_pool["name"] == "pytorch", torch_pool["told_reserved_bytes"])
+        check(what + "expandable segments", all(s["is_expandable"] == bool(expandable) for s in torch_pool["segments"]) and
+              {r["kind"] for r in torch_pool["by_kind"]} == {"vmm" if expandable else "device"}, torch_pool["by_kind"])
+        frames, stacks = taken[0]["frames"], taken[0]["stacks"]
+        names = {frames[f]["name"] for s in torch_pool["segments"] for b in s["blocks"] for f in stacks[b["stack"]]}
+        check(what + "native and Python frames of each", {"model", "pool_alloc"} <= names, sorted(names)[:20])
+        live = sound(what + "its own: ", mine)
+        check(what + "odd blocks are there", {base - min(live) for base in live if base > 0x7000000} and
+              sorted(live.values()) == [10, 1024, 4096] + 3 * [40000] and mine["outside"] == 2, (live, mine["outside"]))
+        check(what + "those are segments of their own", sorted(s["total_size"] for s in mine["segments"] if s.get("outside")) ==
+              [10, 1024, 4096], [s["total_size"] for s in mine["segments"]])
+        levels = {b["address"]: b["size"] for s in taken[0]["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+        check(what + "the driver's level is as ever", all(s["address"] in levels for s in torch_pool["segments"]),
+              len(levels))
+
+
 def main():
+    for allocator in ("native", "caching"):
+        for expandable in (0, 1):
+            shown(allocator, expandable)
     for allocator in ("native", "caching"):
         for expandable in (0, 1):
             torch(allocator, expandable)

@@ -36,7 +36,7 @@ START_TEST(of_an_empty_journal)
 	static const char *const members[] = {
 		"format", "version", "reason", "time_us", "consistent", "recovered", "process",
 		"allocator_settings", "history", "refused", "failure", "failures", "devices", "host",
-		"segments", "host_segments", "device_traces", "host_trace", "stacks", "frames",
+		"segments", "host_segments", "device_traces", "host_trace", "pools", "stacks", "frames",
 		"modules", "annotations",
 	};
 
