@@ -9,9 +9,11 @@ runs out. The other ways are the caller's (PYTORCH_CUDA_ALLOC_CONF=expandable_se
 import argparse
 import ctypes
 import hashlib
+import json
 import os
 import random
 import sys
+import tempfile
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch  # noqa: E402 (the variable comes first)
@@ -50,6 +52,29 @@ class Library:
         self.wrong += bool(differ)
         if differ:
             print("pools: %s: %s" % (what, "; ".join(differ[:6])), file=sys.stderr)
+
+
+    def compare(self, what):
+        """Our snapshot's pool beside PyTorch's own snapshot: the same segments, the same blocks handed out."""
+        if not self.there:
+            return
+        torch.cuda.synchronize()
+        with tempfile.TemporaryDirectory() as room:
+            path = os.path.join(room, "snapshot.json")
+            self.this.gpumem_snapshot(path.encode())
+            with open(path, encoding="utf-8") as text:
+                pool = [p for p in json.load(text)["pools"] if p["name"] == "pytorch" and p["device"] == 0][0]
+        theirs = torch.cuda.memory._snapshot()["segments"]
+        sides = []
+        for segments in (pool["segments"], theirs):
+            sides.append(({(s["address"], s["total_size"], s["segment_type"]) for s in segments},
+                          {(b["address"], b["size"]) for s in segments for b in s["blocks"] if b["state"] == "active_allocated"}))
+        self.looked += 1
+        if sides[0] != sides[1] or any(s.get("outside") for s in pool["segments"]):
+            self.wrong += 1
+            for ours, other in zip(*sides):
+                print("pools: %s, snapshots: ours alone %s, PyTorch's alone %s" % (
+                    what, sorted(ours - other)[:3], sorted(other - ours)[:3]), file=sys.stderr)
 
 
 class Gpt(nn.Module):
@@ -192,7 +217,7 @@ def run(name, steps, fraction, library):
         one(6)
         torch.cuda.empty_cache()
         total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction((torch.cuda.max_memory_allocated() * 0.97 + (8 << 20)) / total)
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.max_memory_allocated() * 1.08 + (30 << 20)) / total)
     looks = set(random.Random(name).sample(range(steps), min(10, steps)))
     losses = []
     for i in range(steps):
@@ -202,6 +227,7 @@ def run(name, steps, fraction, library):
             losses.append("none")
         if i in looks:
             library.look("%s, step %d" % (name, i))
+    library.compare(name)
     torch.cuda.set_per_process_memory_fraction(1.0)
     digest = hashlib.sha256()
     for parameter in model.parameters():
@@ -219,6 +245,10 @@ def main():
     args = parser.parse_args()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.enable_flash_sdp(False)         # their gradients are summed in no order
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
     library = Library()
     for name in ("gpt", "resnet", "experts", "streams", "generation", "evaluation", "graphs"):
         run(name, args.steps, args.fraction, library)
