@@ -15,21 +15,24 @@ const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/go
 /* Why there is no browser here; "" if there is one. */
 export const missing = !CHROMIUM ? "no chromium here" : !existsSync(PLAYWRIGHT) ? "no playwright-core in tools/viewer" : "";
 
-/* Call @use with a browser, which is closed whatever happens. */
-export const withBrowser = async (use, options = {}) => {
+/* A browser, which its caller closes; it is closed, too, if this process is told to end. */
+export const launch = async (options = {}) => {
 	const { chromium } = await import(pathToFileURL(PLAYWRIGHT));
 	const browser = await chromium.launch({
 		executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-lcd-text", "--font-render-hinting=none",
 			"--force-device-scale-factor=1", "--hide-scrollbars", "--mute-audio", "--no-first-run"], ...options,
 	});
-	const close = () => { browser.close().finally(() => process.exit(1)); };
-	process.once("SIGTERM", close);
-	process.once("SIGINT", close);
+	for (const signal of ["SIGTERM", "SIGINT"])
+		process.once(signal, () => { browser.close().finally(() => process.exit(1)); });
+	return browser;
+};
+
+/* Call @use with a browser, which is closed whatever happens. */
+export const withBrowser = async (use, options) => {
+	const browser = await launch(options);
 	try {
 		return await use(browser);
 	} finally {
-		process.removeListener("SIGTERM", close);
-		process.removeListener("SIGINT", close);
 		await browser.close();
 	}
 };

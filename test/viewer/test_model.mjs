@@ -8,9 +8,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Axis } from "../../tools/viewer/src/model/axis.js";
-import { ACTIONS, findMates } from "../../tools/viewer/src/model/document.js";
+import { ACT, ACTIONS, findMates } from "../../tools/viewer/src/model/document.js";
 import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { NOBODY, edgeOf, paleOf } from "../../tools/viewer/src/model/raster.js";
+import { rangesOf, stateAt, sumsOf } from "../../tools/viewer/src/model/segments.js";
 import { DATA, gpumem, large, pageOf, randomOf, readPage, runApp } from "./documents.mjs";
 
 const random = large("random", "--events", "30000", "--live", "700", "--frames", "400", "--stacks", "200");
@@ -132,6 +133,74 @@ test("the total at every event is the sum of what is live, and the snapshot's co
 	assert.equal(model.curve.values[model.curve.peak], stats["requested_bytes.all.peak"]);
 	assert.equal(model.reserved.values[model.count], stats["reserved_bytes.all.current"]);
 	assert.equal(Math.max(...model.reserved.values), stats["reserved_bytes.all.peak"]);
+});
+
+/* ---- the allocator ------------------------------------------------------------------------------ */
+
+test("at the end the allocator's state is the tables of the snapshot", () => {
+	for (const { models } of Object.values(opened))
+		for (const model of models) {
+			const { segments, blocks } = model.source, state = stateAt(model, rangesOf(model.source), model.count);
+			const inactive = model.doc.texts.indexOf("inactive"), wanted = new Map();
+			for (let s = 0, b = 0; s < segments.addr.length; s++)
+				for (let end = b + segments.blocks[s]; b < end; b++)
+					if (blocks.state[b] !== inactive && !(segments.flags[s] & 2))
+						wanted.set(blocks.addr[b], blocks.size[b]);
+			const found = new Map(state.flatMap((segment) => segment.blocks).map(({ addr, size, life }) => [addr, [size, life]]));
+			for (const [addr, size] of wanted)
+				if (size && model.doc.texts[model.lives.kind[found.get(addr)?.[1] ?? 0]] !== "ipc")
+					assert.equal(found.get(addr)?.[0], size, `${model.doc.name}: ${addr}`);
+			if (![...segments.flags].some(Boolean))
+				assert.deepEqual(state.filter(({ stray }) => !stray).map(({ addr, size }) => [addr, size]),
+					Array.from(segments.addr, (addr, i) => [addr, segments.size[i]]));
+		}
+});
+
+test("in every state that was tried, segments and blocks are those that the events lead to", () => {
+	let compared = 0;
+	for (const name of ["training", "oom", "random"]) {
+		const [model] = opened[name].models, ranges = rangesOf(model.source), { events } = model.source;
+		const segments = new Map(), blocks = new Map();
+		for (let s = 0; s <= model.count; s++) {
+			if (s % Math.ceil(model.count / 60) === 0) {
+				const state = stateAt(model, ranges, s), sums = sumsOf(state);
+				assert.deepEqual(state.filter(({ stray }) => !stray).map(({ addr, size }) => [addr, size]), [...segments].sort((a, b) => a[0] - b[0]));
+				assert.deepEqual(state.flatMap((one) => one.blocks.map(({ addr, requested }) => [addr, requested])).sort((a, b) => a[0] - b[0]),
+					[...blocks].sort((a, b) => a[0] - b[0]));
+				assert.equal(sums.live + sums.waiting, model.curve.values[s]);
+				assert.equal(sums.live + sums.waiting + sums.rounding + sums.free, sums.reserved);
+				compared += state.length;
+			}
+			if (s === model.count)
+				break;
+			const action = ACTIONS[events.action[s]], addr = events.addr[s], size = events.size[s];
+			if (action === "alloc")
+				blocks.set(addr, size);
+			else if (action === "free_completed")
+				blocks.delete(addr);
+			else if (action === "segment_alloc" || action === "segment_map")
+				segments.set(addr, size);
+			else if (action === "segment_free" || action === "segment_unmap")
+				segments.delete(addr);
+		}
+	}
+	assert.ok(compared > 1000, String(compared));
+});
+
+test("what is mapped and unmapped in parts is cut and joined", () => {
+	const source = {
+		count: 5, segments: { addr: [], size: [], stream: [], kind: [], flags: [] },
+		events: {
+			action: [ACT.segment_map, ACT.segment_map, ACT.segment_unmap, ACT.segment_unmap, ACT.segment_free],
+			addr: [1000, 1400, 1200, 900, 5000], size: [400, 200, 300, 150, 100], stream: [1, 1, 1, 1, 1], kind: [0, 0, 0, 0, 0],
+		},
+	};
+	const ranges = rangesOf(source), at = (s) => ranges.filter(({ born, died }) => born < s && s <= died).map(({ addr, size }) => [addr, size]);
+	assert.deepEqual(at(0), [[900, 100], [5000, 100]]);
+	assert.deepEqual(at(2), [[900, 100], [1000, 400], [1400, 200], [5000, 100]]);
+	assert.deepEqual(at(3), [[900, 100], [1000, 200], [1500, 100], [5000, 100]]);
+	assert.deepEqual(at(4), [[1050, 150], [1500, 100], [5000, 100]]);
+	assert.deepEqual(at(5), [[1050, 150], [1500, 100]]);
 });
 
 /* ---- the picture -------------------------------------------------------------------------------- */

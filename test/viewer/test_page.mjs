@@ -6,208 +6,240 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
-import { missing, openPage, settle, withBrowser } from "./browser.mjs";
+import { after, test } from "node:test";
+import { launch, missing, openPage, settle } from "./browser.mjs";
 import { DATA, large, pageOf, readPage, room, runApp } from "./documents.mjs";
 
 const skip = missing || false;
 const state = (page) => page.evaluate(() => ({ ...gpumem.state }));
 const side = (page) => page.locator(".side").innerText();
 
-/* The whole of @use in one browser, one page at a time; no page may complain. */
-const pages = [];
-const visit = async (browser, path, options, use) => {
+/* A page of one browser, for @use; it may not complain. */
+const visit = async (path, options, use) => {
 	const opened = await openPage(browser, path, options);
 	await settle(opened.page);
 	await use(opened.page);
 	assert.deepEqual(opened.errors, [], "errors on the console");
 	assert.deepEqual(opened.requests, [], "requests that leave the page");
-	pages.push(path);
 	await opened.close();
 };
 
-test("the viewer in a browser", { skip }, async (t) => {
-	const run = runApp(["app_training", "--steps", "40", "--leak", "--oom"]);
-	const training = pageOf("training", run("exit"));
-	const [{ models: [model] }] = await readPage(training);
+const browser = missing ? null : await launch();
+after(() => browser?.close());
+const run = runApp(["app_training", "--steps", "40", "--leak", "--oom"]);
+const training = pageOf("training", run("exit"));
+const [{ models: [model] }] = await readPage(training);
 
-	await withBrowser(async (browser) => {
-		await t.test("the first picture is the timeline, with the peak and who holds it", () => visit(browser, training, {}, async (page) => {
-			assert.match(await page.title(), /app_training/);
-			const text = await side(page);
-			assert.match(text, /At the peak/);
-			assert.match(text, /make_moments/);
-			const { ids, width, height, view } = await page.evaluate(() => {
-				const { picture } = gpumem.view;
-				return { ids: Array.from(picture.ids), width: picture.view.width, height: picture.view.height, view: picture.view };
-			});
-			const wanted = model.draw({ ...view, mark: -1 }, new Uint32Array(model.lives.count));
-			assert.equal(ids.length, width * height);
-			assert.deepEqual(Uint32Array.from(ids), wanted.ids);
-		}));
-
-		await t.test("pointing shows, a click pins, Escape lets go", () => visit(browser, training, {}, async (page) => {
-			const box = await page.locator(".canvas .top").boundingBox();
-			const at = [box.x + box.width * 0.5, box.y + box.height - 60];
-			await page.mouse.move(...at);
-			await page.locator(".tip").waitFor({ state: "visible" });
-			await page.mouse.click(...at);
-			await settle(page);
-			const { life } = await state(page);
-			assert.ok(life >= 0);
-			const text = await side(page);
-			for (const word of ["address", "requested", "stream", "thread", "Allocated by", "freed"])
-				assert.ok(text.includes(word), `${word} in ${text}`);
-			const address = `0x${model.lives.addr[life].toString(16)}`;
-			assert.ok(text.includes(address), `${address} in ${text}`);
-			await page.waitForFunction((l) => location.hash.includes(`life=${l}`), life);
-			await page.keyboard.press("Escape");
-			await settle(page);
-			assert.equal((await state(page)).life, -1);
-		}));
-
-		await t.test("wheel, drag and keys move the window; the strip chooses it", () => visit(browser, training, {}, async (page) => {
-			const box = await page.locator(".canvas .top").boundingBox(), span = await page.evaluate(() => gpumem.span);
-			await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
-			for (let i = 0; i < 5; i++)
-				await page.mouse.wheel(0, -200);
-			await settle(page);
-			const zoomed = await page.evaluate(() => gpumem.window);
-			assert.ok(zoomed.to - zoomed.from < span / 2, JSON.stringify(zoomed));
-			await page.mouse.down();
-			await page.mouse.move(box.x + box.width / 2 - 150, box.y + box.height / 2, { steps: 4 });
-			await page.mouse.up();
-			await settle(page);
-			const moved = await page.evaluate(() => gpumem.window);
-			assert.ok(moved.from > zoomed.from);
-			assert.ok(Math.abs((moved.to - moved.from) - (zoomed.to - zoomed.from)) < 1e-6 * span);
-			assert.equal((await state(page)).life, -1, "a drag pins nothing");
-			const view = await page.evaluate(() => gpumem.view.picture.view);
-			assert.deepEqual([view.from, view.to], [moved.from, moved.to], "the sharp picture is of the window");
-			await page.keyboard.press("0");
-			await page.keyboard.press("+");
-			await settle(page);
-			assert.ok(Math.abs((await page.evaluate(() => gpumem.window.to - gpumem.window.from)) - span * 0.7) < span * 1e-6);
-			const strip = await page.locator(".strip").boundingBox();
-			await page.keyboard.press("0");
-			await page.mouse.move(strip.x + strip.width * 0.25, strip.y + 30);
-			await page.mouse.down();
-			await page.mouse.move(strip.x + strip.width * 0.5, strip.y + 30, { steps: 3 });
-			await page.mouse.up();
-			const chosen = await page.evaluate(() => gpumem.window);
-			assert.ok(Math.abs(chosen.from / span - 0.25) < 0.02 && Math.abs(chosen.to / span - 0.5) < 0.02, JSON.stringify(chosen));
-			await page.keyboard.press("t");
-			await settle(page);
-			assert.equal((await state(page)).mode, "order");
-			assert.equal((await state(page)).from, null);
-			await page.keyboard.press("]");
-			assert.equal((await state(page)).at, model.curve.peak + 1);
-			await page.keyboard.press("p");
-			assert.equal((await state(page)).at, null);
-		}));
-
-		await t.test("a filter leaves what it names, in every number", () => visit(browser, training, {}, async (page) => {
-			await page.keyboard.press("/");
-			await page.keyboard.type("make_moments");
-			await page.keyboard.press("Enter");
-			await settle(page);
-			const { peakBytes, lives } = await page.evaluate(() => gpumem.filtered);
-			assert.equal(lives, 12);
-			assert.equal(peakBytes, 168 * 2 ** 20);
-			assert.match(await side(page), /168\.00 MiB/);
-			await page.locator(".term button").click();
-			await settle(page);
-			assert.equal(await page.evaluate(() => gpumem.filtered), null);
-			await page.keyboard.press("/");
-			await page.keyboard.type("/load_w[a-z]+s/");
-			await page.keyboard.press("Enter");
-			await settle(page);
-			assert.equal((await page.evaluate(() => gpumem.filtered)).lives, 12);
-			await page.keyboard.press("Escape");	/* out of the field */
-			await page.keyboard.press("Escape");
-			await page.keyboard.press("/");
-			await page.keyboard.type("/((/");
-			await page.keyboard.press("Enter");
-			await page.getByRole("alert").waitFor();
-			assert.match(await page.getByRole("alert").innerText(), /regular expression/i);
-		}));
-
-		await t.test("the address bar brings the same back", () => visit(browser, training, { hash: "mode=order&from=100&to=300&by=size&theme=dark&f=text:forward" }, async (page) => {
-			const now = await state(page);
-			assert.deepEqual([now.mode, now.from, now.to, now.by, now.terms], ["order", 100, 300, "size", [{ text: "forward" }]]);
-			assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
-			const { view } = await page.evaluate(() => ({ view: gpumem.view.picture.view }));
-			assert.deepEqual([view.from, view.to, view.mode], [100, 300, "order"]);
-		}));
-
-		await t.test("an address bar of nonsense shows the page all the same", () => visit(browser, training, { hash: "mode=x&from=1e99&to=-5&at=1e9&life=99999999&by=nothing&doc=7&source=9&view=nope&f=zz&f=%3Cb%3E:x" }, async (page) => {
-			assert.match(await side(page), /At the/);
-		}));
-
-		await t.test("both snapshots of a page can be chosen", () => visit(browser, pageOf("two", run("exit"), join(DATA, "torch-snapshot.pickle")), {}, async (page) => {
-			await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
-			await page.getByLabel("snapshot").selectOption("1");
-			await settle(page);
-			assert.equal((await state(page)).doc, 1);
-			assert.match(await side(page), /122\.03 MiB/);
-		}));
-
-		await t.test("nothing of a snapshot is executed or asked for", async () => {
-			const evil = "</script><script>globalThis.hit=1</script><img src=x onerror='globalThis.hit=1'><!--<script>";
-			const snapshot = JSON.parse(readFileSync(run("exit"), "utf8"));
-			for (const frame of snapshot.frames)
-				Object.assign(frame, { name: `${frame.name}${evil}`, filename: `https://example.org/${evil}`, line: 3 });
-			for (const module of snapshot.modules)
-				module.path = `/lib/${evil}`;
-			snapshot.process.command = snapshot.process.command_line = snapshot.process.host = snapshot.reason = evil;
-			snapshot.annotations = [{ name: evil, stage: "START", domain: evil, range: 0, device: 0,
-				time_us: snapshot.device_traces[0].time_us[5], thread: snapshot.device_traces[0].thread[5] }];
-			const path = join(room, "evil.json");
-			writeFileSync(path, JSON.stringify(snapshot));
-			await visit(browser, pageOf("evil", path), {}, async (page) => {
-				const box = await page.locator(".canvas .top").boundingBox();
-				for (const by of ["site", "module", "phase", "stack"]) {
-					await page.evaluate((way) => gpumem.set({ by: way }), by);
-					await settle(page);
-				}
-				await page.mouse.click(box.x + box.width * 0.5, box.y + box.height - 60);
-				await settle(page);
-				await page.locator(".stack li").first().click();
-				await settle(page);
-				assert.ok((await side(page)).includes("<img src=x"), "the text is shown as text");
-				assert.equal(await page.evaluate(() => globalThis.hit), undefined);
-				assert.equal(await page.locator("img").count(), 0);
-			});
-		});
-
-		await t.test("a policy in the page forbids every request", () => visit(browser, training, {}, async (page) => {
-			/* The browser reports each refusal as an error on the console, which is what is looked for here alone. */
-			const refused = await page.evaluate(async () => {
-				const found = [];
-				document.addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
-				const script = document.createElement("script");
-				script.textContent = "globalThis.hit = 1";
-				document.body.append(script);
-				await new Promise((done) => { setTimeout(done, 50); });
-				return { found, hit: globalThis.hit, policy: document.querySelector("meta[http-equiv]").content };
-			});
-			assert.equal(refused.hit, undefined);
-			assert.ok(refused.found.length > 0);
-			assert.match(refused.policy, /default-src 'none'/);
-			assert.doesNotMatch(refused.policy, /connect-src|https?:|unsafe/);
-		}).catch((error) => { if (!/errors on the console/.test(error.message)) throw error; }));
-
-		await t.test("many events: the picture is there, and it moves", () => {
-			const path = pageOf("many", large("many", "--events", "200000", "--frames", "2000", "--stacks", "800"));
-			return visit(browser, path, {}, async (page) => {
-				t.diagnostic(`first picture after ${Math.round(await page.evaluate(() => gpumem.firstPicture))} ms`);
-				for (const key of ["+", "+", "ArrowRight", "-", "p"])
-					await page.keyboard.press(key);
-				await settle(page);
-				const [view, window] = await page.evaluate(() => [gpumem.view.picture.view, gpumem.window]);
-				assert.deepEqual([view.from, view.to], [window.from, window.to]);
-			});
-		});
+test("the first picture is the timeline, with the peak and who holds it", { skip }, () => visit(training, {}, async (page) => {
+	assert.match(await page.title(), /app_training/);
+	const text = await side(page);
+	assert.match(text, /At the peak/);
+	assert.match(text, /make_moments/);
+	const { ids, width, height, view } = await page.evaluate(() => {
+		const { picture } = gpumem.view;
+		return { ids: Array.from(picture.ids), width: picture.view.width, height: picture.view.height, view: picture.view };
 	});
-	assert.ok(pages.length >= 8);
+	const wanted = model.draw({ ...view, mark: -1 }, new Uint32Array(model.lives.count));
+	assert.equal(ids.length, width * height);
+	assert.deepEqual(Uint32Array.from(ids), wanted.ids);
+}));
+
+test("pointing shows, a click pins, Escape lets go", { skip }, () => visit(training, {}, async (page) => {
+	const box = await page.locator(".canvas .top").boundingBox();
+	const at = [box.x + box.width * 0.5, box.y + box.height - 60];
+	await page.mouse.move(...at);
+	await page.locator(".tip").waitFor({ state: "visible" });
+	await page.mouse.click(...at);
+	await settle(page);
+	const { life } = await state(page);
+	assert.ok(life >= 0);
+	const text = await side(page);
+	for (const word of ["address", "requested", "stream", "thread", "Allocated by", "freed"])
+		assert.ok(text.includes(word), `${word} in ${text}`);
+	const address = `0x${model.lives.addr[life].toString(16)}`;
+	assert.ok(text.includes(address), `${address} in ${text}`);
+	await page.waitForFunction((l) => location.hash.includes(`life=${l}`), life);
+	await page.keyboard.press("Escape");
+	await settle(page);
+	assert.equal((await state(page)).life, -1);
+}));
+
+test("wheel, drag and keys move the window; the strip chooses it", { skip }, () => visit(training, {}, async (page) => {
+	const box = await page.locator(".canvas .top").boundingBox(), span = await page.evaluate(() => gpumem.span);
+	await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+	for (let i = 0; i < 5; i++)
+		await page.mouse.wheel(0, -200);
+	await settle(page);
+	const zoomed = await page.evaluate(() => gpumem.window);
+	assert.ok(zoomed.to - zoomed.from < span / 2, JSON.stringify(zoomed));
+	await page.mouse.down();
+	await page.mouse.move(box.x + box.width / 2 - 150, box.y + box.height / 2, { steps: 4 });
+	await page.mouse.up();
+	await settle(page);
+	const moved = await page.evaluate(() => gpumem.window);
+	assert.ok(moved.from > zoomed.from);
+	assert.ok(Math.abs((moved.to - moved.from) - (zoomed.to - zoomed.from)) < 1e-6 * span);
+	assert.equal((await state(page)).life, -1, "a drag pins nothing");
+	const view = await page.evaluate(() => gpumem.view.picture.view);
+	assert.deepEqual([view.from, view.to], [moved.from, moved.to], "the sharp picture is of the window");
+	await page.keyboard.press("0");
+	await page.keyboard.press("+");
+	await settle(page);
+	assert.ok(Math.abs((await page.evaluate(() => gpumem.window.to - gpumem.window.from)) - span * 0.7) < span * 1e-6);
+	const strip = await page.locator(".strip").boundingBox();
+	await page.keyboard.press("0");
+	await page.mouse.move(strip.x + strip.width * 0.25, strip.y + 30);
+	await page.mouse.down();
+	await page.mouse.move(strip.x + strip.width * 0.5, strip.y + 30, { steps: 3 });
+	await page.mouse.up();
+	const chosen = await page.evaluate(() => gpumem.window);
+	assert.ok(Math.abs(chosen.from / span - 0.25) < 0.02 && Math.abs(chosen.to / span - 0.5) < 0.02, JSON.stringify(chosen));
+	await page.keyboard.press("t");
+	await settle(page);
+	assert.equal((await state(page)).mode, "order");
+	assert.equal((await state(page)).from, null);
+	await page.keyboard.press("]");
+	assert.equal((await state(page)).at, model.curve.peak + 1);
+	await page.keyboard.press("p");
+	assert.equal((await state(page)).at, null);
+}));
+
+test("a filter leaves what it names, in every number", { skip }, () => visit(training, {}, async (page) => {
+	await page.keyboard.press("/");
+	await page.keyboard.type("make_moments");
+	await page.keyboard.press("Enter");
+	await settle(page);
+	const { peakBytes, lives } = await page.evaluate(() => gpumem.filtered);
+	assert.equal(lives, 12);
+	assert.equal(peakBytes, 168 * 2 ** 20);
+	assert.match(await side(page), /168\.00 MiB/);
+	await page.locator(".term button").click();
+	await settle(page);
+	assert.equal(await page.evaluate(() => gpumem.filtered), null);
+	await page.keyboard.press("/");
+	await page.keyboard.type("/load_w[a-z]+s/");
+	await page.keyboard.press("Enter");
+	await settle(page);
+	assert.equal((await page.evaluate(() => gpumem.filtered)).lives, 12);
+	await page.keyboard.press("Escape");	/* out of the field */
+	await page.keyboard.press("Escape");
+	await page.keyboard.press("/");
+	await page.keyboard.type("/((/");
+	await page.keyboard.press("Enter");
+	await page.getByRole("alert").waitFor();
+	assert.match(await page.getByRole("alert").innerText(), /regular expression/i);
+}));
+
+test("the allocator: blocks where they lie, events that step, and why a request did not fit", { skip }, () => visit(pageOf("oom", run("oom-1")), { hash: "view=allocator" }, async (page) => {
+	const { sums, moment } = await page.evaluate(() => ({ sums: gpumem.view.data.sums, moment: gpumem.moment }));
+	assert.equal(sums.live, await page.evaluate(() => gpumem.source.peakBytes));
+	await page.getByRole("button", { name: "event ›" }).click();
+	await settle(page);
+	assert.equal((await state(page)).at, moment + 1);
+	const box = await page.locator(".canvas .top").boundingBox();
+	const [x, y, wanted] = await page.evaluate(() => {
+		const { data, pieces } = gpumem.view;
+		const one = pieces.find(({ segment, from }) => from === 0 && data.first[segment] < data.first[segment + 1] &&
+			data.blockAddr[data.first[segment]] === data.addr[segment]);
+		return [one.x + 1, one.y + 5, data.life[data.first[one.segment]]];
+	});
+	await page.mouse.click(box.x + x, box.y + y);
+	await settle(page);
+	assert.equal((await state(page)).life, wanted);
+	await page.keyboard.press("Escape");
+	await page.getByLabel("which events").selectOption("4");
+	await settle(page);
+	await page.locator(".event.oom").first().click();
+	await settle(page);
+	const text = await page.locator(".refusal").innerText();
+	assert.match(text, /could not be had/);
+	assert.match(text, /largest of/);
+	assert.ok(await page.locator(".event.chosen").count() === 1);
+}));
+
+test("a list of a million rows reaches its end, and shows what the cursor is at", { skip }, () => visit(pageOf("list", large("list", "--events", "400000", "--frames", "500", "--stacks", "90")), { hash: "view=allocator&mode=order&at=399990" }, async (page) => {
+	await page.locator(".event.chosen").waitFor();
+	await page.locator(".events .vlist").press("End");
+	await settle(page);
+	await page.waitForFunction(() => gpumem.view.events.list.first > 399900);
+	const last = await page.evaluate(() => gpumem.view.events.list.count);
+	assert.equal(last, await page.evaluate(() => gpumem.source.events));
+	await page.locator(".event").last().waitFor();
+}));
+
+test("the address bar brings the same back", { skip }, () => visit(training, { hash: "mode=order&from=100&to=300&by=size&theme=dark&f=text:forward" }, async (page) => {
+	const now = await state(page);
+	assert.deepEqual([now.mode, now.from, now.to, now.by, now.terms], ["order", 100, 300, "size", [{ text: "forward" }]]);
+	assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+	const { view } = await page.evaluate(() => ({ view: gpumem.view.picture.view }));
+	assert.deepEqual([view.from, view.to, view.mode], [100, 300, "order"]);
+}));
+
+test("an address bar of nonsense shows the page all the same", { skip }, () => visit(training, { hash: "mode=x&from=1e99&to=-5&at=1e9&life=99999999&by=nothing&doc=7&source=9&view=nope&f=zz&f=%3Cb%3E:x" }, async (page) => {
+	assert.match(await side(page), /At the/);
+}));
+
+test("both snapshots of a page can be chosen", { skip }, () => visit(pageOf("two", run("exit"), join(DATA, "torch-snapshot.pickle")), {}, async (page) => {
+	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
+	await page.getByLabel("snapshot").selectOption("1");
+	await settle(page);
+	assert.equal((await state(page)).doc, 1);
+	assert.match(await side(page), /122\.03 MiB/);
+}));
+
+test("nothing of a snapshot is executed or asked for", { skip }, async () => {
+	const evil = "</script><script>globalThis.hit=1</script><img src=x onerror='globalThis.hit=1'><!--<script>";
+	const snapshot = JSON.parse(readFileSync(run("exit"), "utf8"));
+	for (const frame of snapshot.frames)
+		Object.assign(frame, { name: `${frame.name}${evil}`, filename: `https://example.org/${evil}`, line: 3 });
+	for (const module of snapshot.modules)
+		module.path = `/lib/${evil}`;
+	snapshot.process.command = snapshot.process.command_line = snapshot.process.host = snapshot.reason = evil;
+	snapshot.annotations = [{ name: evil, stage: "START", domain: evil, range: 0, device: 0,
+		time_us: snapshot.device_traces[0].time_us[5], thread: snapshot.device_traces[0].thread[5] }];
+	const path = join(room, "evil.json");
+	writeFileSync(path, JSON.stringify(snapshot));
+	await visit(pageOf("evil", path), {}, async (page) => {
+		const box = await page.locator(".canvas .top").boundingBox();
+		for (const by of ["site", "module", "phase", "stack"]) {
+			await page.evaluate((way) => gpumem.set({ by: way }), by);
+			await settle(page);
+		}
+		await page.mouse.click(box.x + box.width * 0.5, box.y + box.height - 60);
+		await settle(page);
+		await page.locator(".stack li").first().click();
+		await settle(page);
+		assert.ok((await side(page)).includes("<img src=x"), "the text is shown as text");
+		assert.equal(await page.evaluate(() => globalThis.hit), undefined);
+		assert.equal(await page.locator("img").count(), 0);
+	});
+});
+
+test("a policy in the page forbids every request", { skip }, () => visit(training, {}, async (page) => {
+	/* The browser reports each refusal as an error on the console, which is what is looked for here alone. */
+	const refused = await page.evaluate(async () => {
+		const found = [];
+		document.addEventListener("securitypolicyviolation", (event) => found.push(event.effectiveDirective));
+		const script = document.createElement("script");
+		script.textContent = "globalThis.hit = 1";
+		document.body.append(script);
+		await new Promise((done) => { setTimeout(done, 50); });
+		return { found, hit: globalThis.hit, policy: document.querySelector("meta[http-equiv]").content };
+	});
+	assert.equal(refused.hit, undefined);
+	assert.ok(refused.found.length > 0);
+	assert.match(refused.policy, /default-src 'none'/);
+	assert.doesNotMatch(refused.policy, /connect-src|https?:|unsafe/);
+}).catch((error) => { if (!/errors on the console/.test(error.message)) throw error; }));
+
+test("many events: the picture is there, and it moves", { skip }, () => {
+	const path = pageOf("many", large("many", "--events", "200000", "--frames", "2000", "--stacks", "800"));
+	return visit(path, {}, async (page) => {
+		console.log("# " + `first picture after ${Math.round(await page.evaluate(() => gpumem.firstPicture))} ms`);
+		for (const key of ["+", "+", "ArrowRight", "-", "p"])
+			await page.keyboard.press(key);
+		await settle(page);
+		const [view, window] = await page.evaluate(() => [gpumem.view.picture.view, gpumem.window]);
+		assert.deepEqual([view.from, view.to], [window.from, window.to]);
+	});
 });

@@ -205,6 +205,12 @@ class App {
 			part?.update?.(changed);
 	}
 
+	/* A view has its first picture: for the benchmark, and for tests. */
+	shown() {
+		if (!this.firstPicture)
+			requestAnimationFrame(() => { this.firstPicture = performance.now(); });
+	}
+
 	redraw() {
 		this.tell(new Set(["size"]));
 	}

@@ -8,19 +8,29 @@ import { ACT } from "./document.js";
 
 export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "stack"];
 
-/* Numbers for the keys of all lives, in the order in which they first appear. */
-const number = (count, keyOf, textOf) => {
-	const group = new Uint32Array(count), known = new Map(), keys = [];
+/*
+ * Numbers for the keys of all lives, in the order in which they first appear. Keys that are called alike are one, unless
+ * @apart.
+ */
+const number = (count, keyOf, textOf, apart = false) => {
+	const group = new Uint32Array(count), known = new Map(), called = new Map(), keys = [], names = [];
 	for (let l = 0; l < count; l++) {
 		const key = keyOf(l);
 		let at = known.get(key);
 		if (at === undefined) {
-			known.set(key, at = keys.length);
-			keys.push(key);
+			const text = textOf(key);
+			at = apart ? undefined : called.get(text);
+			if (at === undefined) {
+				at = names.length;
+				names.push(text);
+				keys.push(key);
+				called.set(text, at);
+			}
+			known.set(key, at);
 		}
 		group[l] = at;
 	}
-	return { group, names: keys.map(textOf), keys };
+	return { group, names, keys };
 };
 
 /* Sizes are grouped as `gpumem summary --by size` does: up to 512, 1024 ... */
@@ -75,7 +85,7 @@ export const groupLives = (model, by) => {
 	case "site":
 		return number(count, (l) => stacks.site(lives.stack[l]), (f) => f < 0 ? "(no stack)" : stacks.label(f));
 	case "stack":
-		return number(count, (l) => lives.stack[l], (id) => stacks.siteText(id));
+		return number(count, (l) => lives.stack[l], (id) => stacks.siteText(id), true);
 	case "module":
 		return number(count, (l) => lives.module[l], (id) => baseName(doc.modules[id] ?? "") || "(unknown)");
 	case "stream":
@@ -93,14 +103,4 @@ export const groupLives = (model, by) => {
 	default:
 		throw new Error(`no way to group: ${by}`);
 	}
-};
-
-/* By label, groups that are called alike are one. */
-export const joinAlike = ({ group, names }) => {
-	const first = new Map(), to = names.map((name, i) => {
-		if (!first.has(name))
-			first.set(name, i);
-		return first.get(name);
-	});
-	return { group: group.map((g) => to[g]), names };
 };

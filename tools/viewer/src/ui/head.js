@@ -35,7 +35,7 @@ export class Head {
 				onclick: () => app.set({ view: name }),
 			}, title)));
 		this.field = h("input", {
-			class: "field", type: "search", placeholder: "Filter: text, /regex/ or 0x address",
+			class: "field", type: "search", placeholder: "Filter: text, /regex/, 0x…",
 			"aria-label": "filter", spellcheck: false,
 			onkeydown: (event) => {
 				if (event.key === "Enter" && this.field.value.trim()) {

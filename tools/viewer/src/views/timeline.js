@@ -111,8 +111,7 @@ export class Timeline {
 		this.high = frame.view.high;
 		this.paint();
 		this.pointer.refresh();
-		if (!this.app.firstPicture)
-			requestAnimationFrame(() => { this.app.firstPicture = performance.now(); });
+		this.app.shown();
 	}
 
 	toPeak() {

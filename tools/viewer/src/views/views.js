@@ -3,8 +3,10 @@
  * `update(changed)` is called with the set of what changed (keys of the selection, "size", "filtered", "docs") while it
  * is shown. `wide`: without the side; `timeless`: without the strip.
  */
+import { Allocator } from "./allocator.js";
 import { Timeline } from "./timeline.js";
 
 export const VIEWS = [
 	{ name: "timeline", title: "Timeline", View: Timeline },
+	{ name: "allocator", title: "Allocator", View: Allocator },
 ];

@@ -7,8 +7,12 @@
 import { openPack, openFile, forget } from "./open.js";
 import { frame, legend, strip } from "./pictures.js";
 import { life, moment, find, marks, times } from "./details.js";
+import { allocator, events } from "./state.js";
 
-export const answers = { openPack, openFile, forget, frame, legend, strip, life, moment, find, marks, times };
+export const answers = {
+	openPack, openFile, forget, frame, legend, strip, life, moment, find, marks, times,
+	allocator, events,
+};
 
 const buffersOf = (value, found = new Set(), depth = 0) => {
 	if (ArrayBuffer.isView(value))

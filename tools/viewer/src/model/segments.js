@@ -1,0 +1,176 @@
+/*
+ * segments.js - what the driver gave, over time, and where the allocations lie in it in any state.
+ *
+ * A range is a piece of memory from the event that brought it to the one that took it: a segment, or what was mapped
+ * of an expandable one. As with lives, a range is there in state s if born < s <= died.
+ */
+import { ACT, SEGMENT_EXPANDABLE } from "./document.js";
+
+const ROUND = 512;		/* what sizes are rounded up to, where the tables do not say it */
+
+/* Ranges that are open, by address: they do not overlap. */
+class Open {
+	constructor() { this.list = []; }
+
+	/* The first whose end is above @addr. */
+	find(addr) {
+		let low = 0, high = this.list.length;
+		while (low < high) {
+			const middle = (low + high) >>> 1;
+			if (this.list[middle].addr + this.list[middle].size <= addr)
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		return low;
+	}
+
+	add(range) { this.list.splice(this.find(range.addr), 0, range); }
+
+	/* Take what is between @from and @to; @return the pieces, cut out of their ranges, and the gaps. */
+	take(from, to) {
+		const first = this.find(from), pieces = [], gaps = [];
+		let last = first, at = from;
+		for (; last < this.list.length && this.list[last].addr < to; last++) {
+			const range = this.list[last];
+			if (range.addr > at)
+				gaps.push([at, range.addr]);
+			pieces.push(range);
+			at = range.addr + range.size;
+		}
+		if (at < to)
+			gaps.push([at, to]);
+		this.list.splice(first, last - first);
+		return { pieces, gaps };
+	}
+}
+
+export const rangesOf = (source) => {
+	const { action, addr, size, stream, kind } = source.events, { segments, count } = source;
+	const found = [], open = new Open();
+	const begin = (row, at, bytes, more) => {
+		const range = { addr: at, size: bytes, born: row, died: count + 1, ...more };
+		found.push(range);
+		open.add(range);
+	};
+	/* End what is in [from, to): what reaches beyond it goes on as another range; what nobody had seen was there before. */
+	const end = (row, from, to, more) => {
+		const { pieces, gaps } = open.take(from, to);
+		for (const piece of pieces) {
+			const last = piece.addr + piece.size;
+			piece.died = row;
+			if (piece.addr < from)
+				begin(row, piece.addr, from - piece.addr, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable });
+			if (last > to)
+				begin(row, to, last - to, { stream: piece.stream, kind: piece.kind, expandable: piece.expandable });
+		}
+		for (const [low, high] of gaps)
+			found.push({ addr: low, size: high - low, born: -1, died: row, ...more });
+	};
+	for (let i = 0; i < count; i++) {
+		const a = action[i];
+		if (a < ACT.segment_alloc || a > ACT.segment_unmap || !size[i])
+			continue;
+		const more = { stream: stream[i], kind: kind[i], expandable: a >= ACT.segment_map };
+		if (a === ACT.segment_alloc || a === ACT.segment_map) {
+			const { pieces } = open.take(addr[i], addr[i] + size[i]);
+			for (const piece of pieces)
+				piece.died = i;		/* its end was lost */
+			begin(i, addr[i], size[i], more);
+		} else {
+			end(i, addr[i], addr[i] + size[i], more);
+		}
+	}
+	/* What the tables have and no event brought was there before the history. */
+	for (let s = 0; s < segments.addr.length; s++) {
+		const from = segments.addr[s], to = from + segments.size[s];
+		const more = { stream: segments.stream[s], kind: segments.kind[s], expandable: (segments.flags[s] & SEGMENT_EXPANDABLE) !== 0 };
+		const { pieces, gaps } = open.take(from, to);
+		for (const piece of pieces)
+			piece.kept = true;
+		for (const [low, high] of gaps)
+			found.push({ addr: low, size: high - low, born: -1, died: count + 1, kept: true, ...more });
+	}
+	for (const range of found)
+		if (range.died === count + 1 && !range.kept)
+			range.died = count;
+	return found.sort((a, b) => a.addr - b.addr || a.born - b.born);
+};
+
+/*
+ * State @s: segments by address, { addr, size, stream, kind, expandable } with blocks { life, addr, size (with what
+ * rounding takes), requested, waiting }; allocations outside of all segments have one to themselves.
+ */
+export const stateAt = (model, ranges, s) => {
+	const { lives, source } = model, segments = [];
+	for (const range of ranges) {
+		if (!(range.born < s && s <= range.died))
+			continue;
+		const last = segments.at(-1);
+		/* What is mapped side by side is one segment. */
+		if (last?.expandable && range.expandable && last.addr + last.size === range.addr && last.stream === range.stream)
+			last.size += range.size;
+		else
+			segments.push({ ...range, blocks: [] });
+	}
+	const strays = [];
+	const find = (addr) => {
+		let low = 0, high = segments.length;
+		while (low < high) {
+			const middle = (low + high) >>> 1;
+			if (segments[middle].addr <= addr)
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		const segment = segments[low - 1];
+		return segment && addr < segment.addr + segment.size ? segment : null;
+	};
+	for (let l = 0; l < lives.count; l++) {
+		if (lives.born[l] >= s)
+			break;
+		if (lives.died[l] < s || !lives.weight[l])
+			continue;
+		const block = lives.block[l], addr = lives.addr[l], requested = lives.size[l];
+		const size = block >= 0 ? Math.max(requested, source.blocks.size[block]) : Math.ceil(requested / ROUND) * ROUND;
+		const one = { life: l, addr, size, requested, waiting: lives.freed[l] < s || (lives.pending[l] === 1 && s === model.count) };
+		const segment = find(addr);
+		if (segment)
+			segment.blocks.push(one);
+		else
+			strays.push({ addr, size, stream: lives.stream[l], kind: lives.kind[l], expandable: false, stray: true, blocks: [one] });
+	}
+	for (const segment of segments) {
+		segment.blocks.sort((a, b) => a.addr - b.addr);
+		for (let b = 0; b < segment.blocks.length; b++) {
+			const end = segment.blocks[b + 1]?.addr ?? segment.addr + segment.size, one = segment.blocks[b];
+			one.size = Math.max(0, Math.min(one.size, end - one.addr));
+		}
+	}
+	return segments.concat(strays);
+};
+
+/* Sums of a state: what is free, in how many holes, and the largest; what waits; what rounding takes. */
+export const sumsOf = (segments) => {
+	const sums = { reserved: 0, live: 0, waiting: 0, rounding: 0, free: 0, holes: 0, largest: 0, segments: segments.length, blocks: 0 };
+	for (const { addr, size, blocks } of segments) {
+		sums.reserved += size;
+		let at = addr;
+		const hole = (to) => {
+			if (to <= at)
+				return;
+			sums.free += to - at;
+			sums.holes++;
+			sums.largest = Math.max(sums.largest, to - at);
+		};
+		for (const block of blocks) {
+			hole(block.addr);
+			at = Math.max(at, block.addr + block.size);
+			sums.blocks++;
+			sums[block.waiting ? "waiting" : "live"] += Math.min(block.requested, block.size);
+			sums.rounding += Math.max(0, block.size - block.requested);
+		}
+		hole(addr + size);
+	}
+	return sums;
+};

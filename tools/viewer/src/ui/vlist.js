@@ -1,0 +1,82 @@
+/*
+ * vlist.js - a list of any number of rows, of which only those in sight exist. Browsers do not make an element of more
+ * than some ten million pixels: a longer list maps the scroll bar to its rows in proportion, and the wheel moves by rows.
+ *
+ * @row(i) makes the element of row i, or returns null if it is not known yet; @range(first, count) says what is in sight.
+ */
+import { h, replace } from "./dom.js";
+
+const MOST = 8e6;
+
+export class VirtualList {
+	constructor({ rowHeight, row, range, label }) {
+		this.rowHeight = rowHeight;
+		this.row = row;
+		this.range = range;
+		this.count = 0;
+		this.first = 0;
+		this.layer = h("div", { class: "vlist-layer" });
+		this.spacer = h("div", { class: "vlist-spacer" }, this.layer);
+		this.element = h("div", { class: "vlist", tabindex: "0", role: "listbox", "aria-label": label }, this.spacer);
+		this.element.addEventListener("scroll", () => this.scrolled());
+		this.element.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+	}
+
+	get inSight() { return Math.max(1, Math.ceil(this.element.clientHeight / this.rowHeight)); }
+	get isLong() { return this.count * this.rowHeight > MOST; }
+	get whole() { return Math.min(MOST, this.count * this.rowHeight); }
+
+	setCount(count) {
+		this.count = count;
+		this.spacer.style.height = `${this.whole}px`;
+		this.first = Math.max(0, Math.min(this.first, count - 1));
+		this.paint();
+	}
+
+	scrolled() {
+		const { element } = this;
+		if (this.moving)
+			this.moving = false;
+		else if (this.isLong)
+			this.first = (element.scrollTop / Math.max(1, this.whole - element.clientHeight)) * Math.max(0, this.count - this.inSight + 1);
+		else
+			this.first = element.scrollTop / this.rowHeight;
+		this.paint();
+	}
+
+	wheel(event) {
+		if (!this.isLong)
+			return;
+		event.preventDefault();
+		this.moveTo(this.first + (event.deltaMode === 1 ? event.deltaY : event.deltaY / this.rowHeight));
+	}
+
+	/* Let row @first be the uppermost. */
+	moveTo(first) {
+		const { element } = this;
+		this.first = Math.max(0, Math.min(Math.max(0, this.count - this.inSight + 1), first));
+		const top = this.isLong ? (this.first / Math.max(1, this.count - this.inSight + 1)) * (this.whole - element.clientHeight) :
+			this.first * this.rowHeight;
+		if (Math.abs(element.scrollTop - top) >= 1) {
+			this.moving = true;
+			element.scrollTop = top;
+		}
+		this.paint();
+	}
+
+	/* Bring row @i into sight, if it is not. */
+	reveal(i) {
+		if (i < this.first || i >= this.first + this.inSight - 1.5)
+			this.moveTo(i - this.inSight / 2);
+	}
+
+	paint() {
+		const first = Math.floor(this.first), count = Math.min(this.inSight + 1, this.count - first);
+		this.range?.(first, count);
+		const rows = [];
+		for (let i = first; i < first + count; i++)
+			rows.push(this.row(i) ?? h("div", { class: "vlist-row" }));
+		replace(this.layer, rows);
+		this.layer.style.transform = `translateY(${-Math.round((this.first - first) * this.rowHeight)}px)`;
+	}
+}

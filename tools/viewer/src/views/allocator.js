@@ -1,0 +1,267 @@
+/*
+ * allocator.js - the allocator at the cursor: every segment and the blocks in it, laid out as one ribbon that is as
+ * long as all the memory that the driver gave; and the list of events beside it.
+ */
+import { css } from "../ui/color.js";
+import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { bytes, count, hex } from "../ui/format.js";
+import { Events } from "./events.js";
+
+const GAP = 3, SIDE = 16;
+const ORDERS = [["size", "size", "the largest first"], ["address", "address", "as they lie in memory"], ["free", "free", "the most free first"]];
+
+export class Allocator {
+	constructor(app) {
+		this.app = app;
+		this.order = "size";
+		this.events = new Events(app);
+		this.surface = h("canvas", { class: "top", role: "img", "aria-label": "segments and their blocks" });
+		this.tip = h("div", { class: "tip", hidden: true });
+		this.note = h("div", { class: "refusal", hidden: true });
+		this.sums = h("div", { class: "sums" });
+		this.sorter = switcher(ORDERS, this.order, (order) => {
+			this.order = order;
+			this.sorter.show(order);
+			this.lay();
+		}, "order of segments");
+		this.canvas = h("div", { class: "canvas" }, this.surface, this.tip);
+		this.element = h("div", { class: "stage split" }, this.events.element, h("div", { class: "stage" },
+			h("div", { class: "tools" }, h("label", {}, "segments by", this.sorter),
+				h("button", { class: "button", type: "button", title: "[", onclick: () => this.step(-1) }, "‹ event"),
+				h("button", { class: "button", type: "button", title: "]", onclick: () => this.step(1) }, "event ›"), this.sums),
+			this.note, this.canvas));
+		this.surface.addEventListener("pointermove", (event) => this.point(event));
+		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+		this.surface.addEventListener("click", (event) => this.choose(event));
+		this.want = app.asker.latest("allocator", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+	}
+
+	step(by) {
+		const { app } = this;
+		app.set({ at: Math.max(0, Math.min(app.source.events, app.moment + by)) });
+	}
+
+	update(changed) {
+		const { app } = this, has = (...keys) => keys.some((key) => changed.has(key));
+		this.events.update(changed);
+		if (has("size", "doc", "source", "at", "by", "theme", "filtered"))
+			this.want({ ...app.of, state: app.moment, by: app.state.by, dark: app.dark });
+		else if (has("life"))
+			this.paint();
+	}
+
+	take(answer, args) {
+		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source)
+			return;
+		this.data = answer;
+		this.showSums();
+		this.lay();
+		this.app.shown();
+	}
+
+	showSums() {
+		const { sums, refusal } = this.data;
+		const parts = [["live", sums.live], ["waiting for the GPU", sums.waiting], ["free", sums.free], ["rounding", sums.rounding]];
+		replace(this.sums, parts.filter(([name, value]) => value || name === "live" || name === "free").map(([name, value]) =>
+			h("span", {}, h("span", { class: `dot ${name.split(" ")[0]}` }), ` ${name} `, h("b", {}, bytes(value)))),
+		h("span", {}, `${count(sums.segments)} segments, `, `largest hole ${bytes(sums.largest)}`));
+		this.note.hidden = !refusal;
+		if (refusal)
+			replace(this.note, h("b", {}, `${bytes(refusal.asked)} could not be had. `),
+				`The cache had ${bytes(refusal.free)} free in ${count(refusal.holes)} holes, the largest of ${bytes(refusal.largest)}`,
+				refusal.waiting ? `, and ${bytes(refusal.waiting)} waiting for the GPU` : "",
+				`; the device had ${bytes(refusal.deviceFree)} free.`,
+				refusal.free >= refusal.asked && refusal.largest < refusal.asked ? " Enough was free, but in pieces too small." : "",
+				refusal.refusedBy && refusal.refusedBy !== "driver" ? ` Refused by ${refusal.refusedBy}.` : "");
+	}
+
+	/* ---- where what lies ---- */
+
+	sorted() {
+		const { size, first, blockSize } = this.data, free = Float64Array.from(size);
+		for (let s = 0; s < size.length; s++)
+			for (let b = first[s]; b < first[s + 1]; b++)
+				free[s] -= blockSize[b];
+		const order = Array.from(size, (_, i) => i);
+		if (this.order === "size")
+			order.sort((a, b) => size[b] - size[a] || a - b);
+		else if (this.order === "free")
+			order.sort((a, b) => free[b] - free[a] || a - b);
+		return order;
+	}
+
+	/* The scale at which all segments fit, and the rows that each of them takes: { segment, from, to, x, y }. */
+	lay() {
+		const { data } = this, box = this.canvas.getBoundingClientRect();
+		const width = Math.floor(box.width) - 2 * SIDE, height = Math.floor(box.height) - 12;
+		if (!data || width < 50 || height < 30)
+			return;
+		const order = this.sorted();
+		/* Rows as tall as may be, while the segments, with a gap each, find room. */
+		for (this.tall = 30; this.tall > 4; this.tall -= 2) {
+			const rows = Math.floor(height / (this.tall + 6)), room = rows * width - order.length * GAP;
+			if (room > 0.6 * rows * width)
+				break;
+		}
+		const rows = Math.max(1, Math.floor(height / (this.tall + 6))), total = data.sums.reserved || 1;
+		this.scale = (rows * width - Math.min(order.length * GAP, 0.4 * rows * width)) / total / 1.002;
+		const gap = Math.min(GAP, (0.4 * rows * width) / Math.max(1, order.length));
+		this.pieces = [];
+		let x = 0, row = 0;
+		for (const segment of order) {
+			let from = 0;
+			while (from < data.size[segment]) {
+				const bytesLeft = (width - x) / this.scale, part = Math.min(data.size[segment] - from, bytesLeft);
+				this.pieces.push({ segment, from, to: from + part, x: SIDE + x, y: 4 + row * (this.tall + 6) });
+				x += part * this.scale;
+				from += part;
+				if (width - x < 0.5) {
+					x = 0;
+					row++;
+				}
+			}
+			x += gap;
+			if (x >= width) {
+				x = 0;
+				row++;
+			}
+		}
+		this.paint();
+	}
+
+	paint() {
+		if (!this.painting)
+			this.painting = requestAnimationFrame(() => {
+				this.painting = 0;
+				if (this.data && this.pieces && this.element.isConnected)
+					this.paintNow();
+			});
+	}
+
+	hatch(c) {
+		const tile = h("canvas", { width: 6, height: 6 }), t = tile.getContext("2d");
+		t.strokeStyle = variable("--panel");
+		t.lineWidth = 2;
+		t.beginPath();
+		for (const shift of [-6, 0, 6]) {
+			t.moveTo(shift, 6);
+			t.lineTo(shift + 6, 0);
+		}
+		t.stroke();
+		return c.createPattern(tile, "repeat");
+	}
+
+	paintNow() {
+		const { data, tall, scale } = this, { context: c, width, height } = fit(this.surface), hatch = this.hatch(c);
+		const free = variable("--free"), line = variable("--line-strong"), loss = variable("--loss"), mark = variable("--mark");
+		const pinned = this.app.state.life;
+		c.clearRect(0, 0, width, height);
+		for (const { segment, from, to, x, y } of this.pieces) {
+			const wide = (to - from) * scale;
+			c.fillStyle = free;
+			c.fillRect(x, y, Math.max(wide, 0.5), tall);
+			const base = data.addr[segment];
+			for (let b = data.first[segment]; b < data.first[segment + 1]; b++) {
+				const begin = data.blockAddr[b] - base, end = begin + data.blockSize[b];
+				if (end <= from || begin >= to)
+					continue;
+				const left = x + (Math.max(begin, from) - from) * scale, right = x + (Math.min(end, to) - from) * scale;
+				const used = x + (Math.min(begin + data.requested[b], to) - from) * scale;
+				c.globalAlpha = data.match[b] ? 1 : 0.18;
+				c.fillStyle = css(data.color[b]);
+				c.fillRect(left, y, Math.max(right - left - (right - left > 3 ? 0.7 : 0), 0.4), tall);
+				if (data.waiting[b]) {
+					c.fillStyle = hatch;
+					c.fillRect(left, y, right - left, tall);
+				} else if (right - used >= 1 && used > left) {
+					c.fillStyle = loss;
+					c.fillRect(used, y, right - used, tall);
+				}
+				c.globalAlpha = 1;
+				if (data.life[b] === pinned) {
+					c.strokeStyle = mark;
+					c.lineWidth = 2;
+					c.strokeRect(left, y - 1, Math.max(2, right - left), tall + 2);
+				}
+			}
+			if (wide > 3) {
+				c.strokeStyle = line;
+				c.lineWidth = 1;
+				c.strokeRect(x - 0.5, y - 0.5, wide + 1, tall + 1);
+			}
+		}
+	}
+
+	/* ---- the pointer ---- */
+
+	/* What is at (x, y): { segment, block } by number, block -1 for what is free; null: nothing. */
+	under(x, y) {
+		const { data, tall, scale } = this;
+		const piece = this.pieces?.find((one) => y >= one.y - 2 && y < one.y + tall + 2 && x >= one.x && x < one.x + Math.max(1, (one.to - one.from) * scale));
+		if (!piece)
+			return null;
+		const at = data.addr[piece.segment] + piece.from + (x - piece.x) / scale;
+		for (let b = data.first[piece.segment]; b < data.first[piece.segment + 1]; b++)
+			if (data.blockAddr[b] <= at && at < data.blockAddr[b] + Math.max(data.blockSize[b], 1 / scale))
+				return { segment: piece.segment, block: b };
+		return { segment: piece.segment, block: -1, at };
+	}
+
+	point(event) {
+		const found = this.data && this.under(event.offsetX, event.offsetY), { data, tip } = this;
+		tip.hidden = !found;
+		if (!found)
+			return;
+		const { segment, block } = found, about = data.about[segment];
+		const where = h("div", { class: "soft" }, `in ${about.stray ? "memory outside of all segments" : `a segment of ${bytes(data.size[segment])}`} at ${hex(data.addr[segment])}, `,
+			[about.stream, about.kind, about.expandable ? "expandable" : ""].filter(Boolean).join(", "));
+		if (block < 0) {
+			replace(tip, h("b", {}, `${bytes(this.hole(segment, found.at))} free`), where);
+		} else {
+			replace(tip, h("b", {}, bytes(data.requested[block])), data.waiting[block] ? " waiting for the GPU" : "",
+				data.blockSize[block] > data.requested[block] ? ` in ${bytes(data.blockSize[block])}` : "", h("div", { class: "site" }), where);
+			if (this.named !== data.life[block]) {
+				this.named = data.life[block];
+				this.name = "";
+				this.app.ask("life", { life: this.named }).then((life) => {
+					if (life?.life === this.named) {
+						this.name = life.site;
+						const line = tip.querySelector(".site");
+						if (line)
+							line.textContent = life.site;
+					}
+				}).catch((error) => this.app.fail(error));
+			}
+			tip.querySelector(".site").textContent = this.name ?? "";
+		}
+		const right = event.offsetX + 18 + tip.offsetWidth > this.canvas.clientWidth, low = event.offsetY + 18 + tip.offsetHeight > this.canvas.clientHeight;
+		tip.style.left = `${Math.max(4, right ? event.offsetX - 14 - tip.offsetWidth : event.offsetX + 18)}px`;
+		tip.style.top = `${Math.max(4, low ? event.offsetY - 14 - tip.offsetHeight : event.offsetY + 18)}px`;
+	}
+
+	/* How large the hole at @at is. */
+	hole(segment, at) {
+		const { data } = this;
+		let low = data.addr[segment], high = low + data.size[segment];
+		for (let b = data.first[segment]; b < data.first[segment + 1]; b++) {
+			const end = data.blockAddr[b] + data.blockSize[b];
+			if (end <= at)
+				low = Math.max(low, end);
+			else
+				high = Math.min(high, data.blockAddr[b]);
+		}
+		return Math.max(0, high - low);
+	}
+
+	choose(event) {
+		const found = this.data && this.under(event.offsetX, event.offsetY);
+		this.app.set({ life: found && found.block >= 0 ? this.data.life[found.block] : -1 });
+	}
+
+	key(event) {
+		const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+		if (by)
+			this.step(by);
+		return by !== undefined;
+	}
+}

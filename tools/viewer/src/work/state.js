@@ -1,0 +1,118 @@
+/* state.js - the allocator in one state, and the list of events. */
+import { ACT, ACTIONS } from "../model/document.js";
+import { streamText } from "../model/groups.js";
+import { rangesOf, stateAt, sumsOf } from "../model/segments.js";
+import { modelOf } from "./open.js";
+import { colorsOf } from "./pictures.js";
+
+/* Why a call was not served: what it asked for, and what there was. Only where the event is a refused call. */
+const refusal = (model, s, sums) => {
+	const { events } = model.source;
+	if (!s || events.action[s - 1] !== ACT.oom)
+		return null;
+	const time = events.time[s - 1];
+	const known = (model.doc.root.failures ?? []).find((one) => one && one.device === model.source.device &&
+		Math.abs(one.time_us - time) < 5000 && one.requested_bytes === events.size[s - 1]);
+	return {
+		asked: events.size[s - 1], deviceFree: events.addr[s - 1], free: sums.free, largest: sums.largest,
+		waiting: sums.waiting, holes: sums.holes, refusedBy: known?.refused_by ?? "", entry: known?.entry ?? "",
+	};
+};
+
+export const allocator = ({ doc, source, state, by, dark }) => {
+	const model = modelOf({ doc, source });
+	const s = Math.max(0, Math.min(model.count, state));
+	model.ranges ??= rangesOf(model.source);
+	const segments = stateAt(model, model.ranges, s), sums = sumsOf(segments);
+	const color = colorsOf(model, by, dark);
+	const blocks = segments.reduce((sum, one) => sum + one.blocks.length, 0);
+	const out = {
+		state: s, sums, refusal: refusal(model, s, sums), addr: new Float64Array(segments.length),
+		size: new Float64Array(segments.length), first: new Uint32Array(segments.length + 1),
+		about: segments.map((one) => ({
+			stream: streamText(model.doc.numbers[one.stream] ?? 0), kind: model.doc.texts[one.kind] ?? "",
+			expandable: one.expandable, stray: one.stray === true,
+		})),
+		blockAddr: new Float64Array(blocks), blockSize: new Float64Array(blocks), requested: new Float64Array(blocks),
+		life: new Int32Array(blocks), waiting: new Uint8Array(blocks), color: new Uint32Array(blocks), match: new Uint8Array(blocks),
+	};
+	let b = 0;
+	segments.forEach((segment, i) => {
+		out.addr[i] = segment.addr;
+		out.size[i] = segment.size;
+		for (const block of segment.blocks) {
+			out.blockAddr[b] = block.addr;
+			out.blockSize[b] = block.size;
+			out.requested[b] = block.requested;
+			out.life[b] = block.life;
+			out.waiting[b] = block.waiting ? 1 : 0;
+			out.color[b] = color[block.life];
+			out.match[b] = model.match ? model.match[block.life] : 1;
+			b++;
+		}
+		out.first[i + 1] = b;
+	});
+	return out;
+};
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+/* The life that an event belongs to; -1: none. */
+const lifeOf = (model) => {
+	if (model.eventLives)
+		return model.eventLives;
+	const { lives, source } = model, of = new Int32Array(source.count).fill(-1);
+	for (let l = 0; l < lives.count; l++) {
+		if (lives.born[l] >= 0)
+			of[lives.born[l]] = l;
+		if (lives.freed[l] < source.count)
+			of[lives.freed[l]] = l;
+		if (lives.died[l] < source.count && of[lives.died[l]] < 0)
+			of[lives.died[l]] = l;
+	}
+	return model.eventLives = of;
+};
+
+const chosenEvents = (model, actions) => {
+	const { action } = model.source.events, of = lifeOf(model), wanted = new Set(actions);
+	if (!actions.length && !model.match)
+		return null;
+	const found = [];
+	for (let i = 0; i < model.count; i++)
+		if ((!actions.length || wanted.has(ACTIONS[action[i]])) && (!model.match || (of[i] >= 0 && model.match[of[i]])))
+			found.push(i);
+	return Int32Array.from(found);
+};
+
+/*
+ * Events @first and the @count next of those of @actions (all if empty) that the filter leaves; @near: the place in the
+ * list of the last that is not after that row.
+ */
+export const events = ({ doc, source, actions, first, count, near }) => {
+	const model = modelOf({ doc, source }), { events: e } = model.source;
+	const key = actions.join();
+	if (model.eventKey !== key || model.eventMatch !== model.match) {
+		model.eventKey = key;
+		model.eventMatch = model.match;
+		model.eventList = chosenEvents(model, actions);
+	}
+	const list = model.eventList, all = list ? list.length : model.count, of = lifeOf(model);
+	let low = 0, high = all;
+	while (low < high) {
+		const middle = (low + high) >>> 1;
+		if ((list ? list[middle] : middle) <= near)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	const rows = [];
+	for (let i = Math.max(0, first); i < Math.min(all, first + count); i++) {
+		const row = list ? list[i] : i;
+		rows.push({
+			row, action: ACTIONS[e.action[row]], time: e.time[row] - model.axis.begin, addr: e.addr[row], size: e.size[row],
+			life: of[row], name: e.action[row] === ACT.annotate ? model.doc.root.annotations?.[e.annotation[row] - 1]?.name ?? "" :
+				model.stacks.siteText(e.stack[row] || (of[row] >= 0 ? model.lives.stack[of[row]] : 0)),
+		});
+	}
+	return { all, first, rows, near: low - 1 };
+};
