@@ -2,14 +2,19 @@
 """Pools of programs: what is told by gpumem_pool_*, on the fake driver, with and without the cache."""
 import errno
 import os
+import random
+import struct
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, "test")
-from tap import B, Room, check, finish, tell  # noqa: E402
+from tap import B, GPUMEM, Room, check, finish, same, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
 TORCH = os.path.join(B, "test/preload/torch")
 MIB = 1 << 20
+KILLS = int(os.environ.get("GM_KILLS", "6"))
 
 
 def run(room, source, **options):
@@ -188,7 +193,133 @@ print(torch.account())
               len(levels))
 
 
+def runs_out():
+    """What PyTorch could not serve, though the driver was not asked, is a failure of the pool with a snapshot of its own."""
+    source = """
+context()
+torch = Torch(limit=44 << 20)
+def asks():
+    return torch.alloc(39 << 20)
+kept = [torch.alloc(3 << 20), torch.alloc(3 << 20)]
+torch.free(kept[0])
+got = asks()
+snapshot()
+print((got, torch.reports(), torch.account(), stats(1)))
+"""
+    with Room() as room:
+        result = run(room, source, TORCH=TORCH)
+        shots = room.snapshots("oom")
+        if not result or not check("out of memory: one snapshot of it", len(shots) == 1, room.files()):
+            return
+        got, reports, account, stats = result
+        failure, pool = shots[0]["failure"], shots[0]["pools"][0]
+        check("out of memory: PyTorch's profiler is told, too", got is None and reports["ooms"] == account["ooms"] == 1 ==
+              stats["num_ooms"], (got, reports))
+        check("out of memory: whose, how much, where", failure["pool"] == 1 and failure["device"] == 0 and
+              failure["requested_bytes"] == 39 << 20 and failure["reserved_bytes"] == account["reserved_bytes"] and
+              failure["cached_bytes"] == account["reserved_bytes"] - account["live_bytes"] and
+              failure["live_bytes"] == 3 << 20, failure)
+        check("out of memory: the largest idle piece of the pool", failure["largest_idle_block_bytes"] ==
+              max(b["size"] for s in pool["segments"] for b in s["blocks"] if b["state"] == "inactive"), failure)
+        names = [shots[0]["frames"][f]["name"] for f in shots[0]["stacks"][failure["stack"]]]
+        check("out of memory: who asked", "asks" in names, names)
+        check("out of memory: an event of the pool", "oom" in pool["trace"]["action"], pool["trace"]["action"])
+
+
+def killed():
+    """Killed at random moments: the recovered journal has every block that was handed out, and no other."""
+    source = """
+context()
+torch = Torch()
+torch.storm(3, 100000000, %d, log=%r)
+"""
+    moment, good, seen, stacks = random.Random(KILLS), 0, 0, 0
+    for turn in range(KILLS):
+        with Room() as room:
+            log = os.path.join(room.path, "log")
+            program = subprocess.Popen([sys.executable, "-c", "from pool_user import *\n" + source % (turn, log)],
+                                       env=room.env(PYTHONPATH=PROGRAMS, TORCH=TORCH, allocator=("native", "caching")[turn % 2]))
+            while not os.path.exists(log) or os.path.getsize(log) < 1 << 20:
+                time.sleep(0.01)
+            time.sleep(0.1 + 0.3 * moment.random())
+            program.kill()
+            program.wait()
+            done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "r.json")] + room.journal_files(), preload=False)
+            if not room.snapshots("r"):
+                check("killed, turn %d: recovered" % turn, False, tell(done))
+                continue
+            snapshot = room.snapshots("r")[0]
+            pool = snapshot["pools"][0]
+            with open(log, "rb") as raw:
+                words = struct.unpack("<131072Q", raw.read(1 << 20))
+            busy = words[0]
+            want = {words[2 + 2 * i]: words[3 + 2 * i] for i in range(65535) if words[3 + 2 * i] and i + 1 != busy}
+            unsure = words[2 + 2 * (busy - 1)] if busy else 0
+            have = {b["address"]: b["size"] for s in pool["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+            spare = set(have) - set(want)
+            ok = want == {a: s for a, s in have.items() if a in want} and (not spare or (busy and len(spare) == 1))
+            total = pool["memory_stats"]["allocated_bytes.all.current"]
+            if not ok or total != sum(have.values()) or snapshot["recovered"]["damaged"]:
+                check("killed, turn %d: all blocks" % turn, False, (busy, unsure, sorted(set(want) ^ set(have))[:5], total))
+                continue
+            good += 1
+            seen += len(want)
+            stacks += sum(b["stack"] != 0 for s in pool["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
+    check("killed %d times: every block that was handed out (%d), with its stack" % (KILLS, seen), good == KILLS and
+          seen > 20 * KILLS and stacks >= seen, (good, seen, stacks))
+
+
+def tells_nothing():
+    """A PyTorch whose libc10 has neither signature: said once at verbose:1, and nothing at all otherwise."""
+    with Room() as room:
+        for name, text in (("libc10.so", "int c10_nothing;"), ("libc10_cuda.so", """#include <stddef.h>
+#include <dlfcn.h>
+int grow(void) { unsigned long long p; int (*f)(void *, size_t) = dlsym(dlopen("libcuda.so.1", 2), "cuMemAlloc_v2"); return f(&p, 4096); }
+""")):
+            subprocess.run(["gcc", "-shared", "-fPIC", "-g", "-x", "c", "-", "-Wl,-soname," + name, "-o", os.path.join(room.path, name)],
+                           input=text, text=True, check=True)
+        source = """
+context()
+c10, cuda10 = [ctypes.CDLL(%r + "/" + name) for name in ("libc10.so", "libc10_cuda.so")]
+must(cuda10.grow()), must(cuda10.grow())
+print(pool("x"))
+""" % room.path
+        for verbose in (0, 1):
+            done = room.run([sys.executable, "-c", "from pool_user import *\n" + source],
+                            env=room.env(PYTHONPATH=PROGRAMS, verbose=verbose))
+            check("an unknown libc10, verbose:%d" % verbose, done.returncode == 0 and
+                  done.stderr.count("tells nobody of its tensors") == verbose, tell(done))
+
+
+def debian_torch():
+    """Debian's PyTorch, without CUDA: its libc10 calls our functions and its profiler gets every call, as without us."""
+    source = """
+import sys, torch
+with torch.profiler.profile(profile_memory=True) as p:
+    kept = [torch.ones(1000 * i) for i in range(1, 20)]
+    del kept
+events = [e for e in p.profiler.kineto_results.events() if e.name() == "[memory]"]
+print(sum(e.nbytes() for e in events), [e.nbytes() for e in events][:60])
+"""
+    with Room() as room:
+        there = room.run(["/usr/bin/python3", "-c", "import torch"], preload=False)
+        if there.returncode:
+            print("ok 1 - Debian's PyTorch # SKIP no python3-torch here")
+            return
+        runs = [room.run(["/usr/bin/python3", "-c", source], preload=preload) for preload in (False, True)]
+        binds = room.run(["/usr/bin/python3", "-c", source], env=room.env(LD_DEBUG="bindings", LD_DEBUG_OUTPUT=room.path + "/bind"))
+        check("Debian's PyTorch: its profiler sees the same", same(*runs) and len(runs[0].stdout) > 60, tell(*runs))
+        bound = [line for name in os.listdir(room.path) if name.startswith("bind")
+                 for line in open(os.path.join(room.path, name), errors="replace") if "reportMemoryUsageToProfiler" in line]
+        check("Debian's PyTorch: its calls are bound to us", binds.returncode == 0 and
+              any("libc10.so" in line.split(" to ")[0] and "libgpumem.so" in line.split(" to ")[1] for line in bound), bound)
+
+
 def main():
+    runs_out()
+    killed()
+    tells_nothing()
+    debian_torch()
     for allocator in ("native", "caching"):
         for expandable in (0, 1):
             shown(allocator, expandable)
