@@ -35,8 +35,8 @@
 #define STEP (64 * KIB)			/* growth at once: some microseconds under a lock */
 #define WHOLE_MOST (32 * MIB)		/* of a journal that is all backed from its start */
 #define REVIEW_STEP (256 * KIB)
-#define GROWTH_MOST (256 * KIB)		/* ahead of need, at once: alone a thread waits 0.1 ms, */
-#define PART (16 * KIB)			/* and what a thread takes of it */
+#define GROWTH_MOST MIB			/* ahead of need, at once: alone a thread waits 0.4 ms, */
+#define PART (64 * KIB)			/* and what a thread takes of it */
 #define PATIENCE 64u			/* requests refused between two attempts to grow */
 #define AHEAD_WAIT_NS UINT64_C(10000000)	/* for the lock, to grow ahead of need */
 
