@@ -151,7 +151,7 @@ for words, option in re.findall(r"""^\t'(\w+ --[\w-]+)'(?:\|'[^']*')?\) words='(
     verb, name = words.split()
     if verb in ("run", "help"):
         continue
-    inputs = ["test/data/gpumem-snapshot.json"] * (2 if verb == "diff" else 1)
+    inputs = ["test/data/gpumem-snapshot.json"] * (2 if verb == "diff" else 1) + ["--max-ooms=99"] * (verb == "check")
     bad = [w for w in option.split() if gpumem(verb, name, w, *inputs).returncode]
     check("%s takes every word that is completed" % words, not bad and option, bad)
 script = gpumem("help", "--completion", "zsh").stdout

@@ -10,13 +10,14 @@
 #include <string.h>
 
 #include "tools/read/snapshot.h"
+#include "tools/show/phases.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
 #define NAME_MOST 160		/* letters of a function in a stack for people */
 
-static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream" };
+static const char *const names[] = { "site", "stack", "module", "kind", "size", "stream", "annotation" };
 
 /* Of the stacks of all allocations and of what could not be had. */
 static int share(struct gm_scene *scene)
@@ -146,6 +147,8 @@ static const char *key_of(struct gm_groups *groups, const struct gm_scene *scene
 	case GM_BY_STREAM:
 		snprintf(text, sizeof(text), "%#llx", (unsigned long long)life->stream);
 		break;
+	case GM_BY_ANNOTATION:		/* add_phases */
+		return NULL;
 	}
 	return gm_values_string(groups->texts, gm_show_repair(text), strlen(text));
 }
@@ -172,11 +175,36 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 	return &groups->list[groups->count - 1];
 }
 
+static void add_life(struct gm_group *group, int side, const struct gm_life *life)
+{
+	group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
+	group->count[side]++;
+}
+
+/* One life, to every phase that it counts to. */
+static int add_to_phases(struct gm_groups *groups, int side, const struct gm_scene *scene,
+			 const struct gm_phases *phases, size_t life)
+{
+	const struct gm_phase *phase;
+	uint32_t at = 0;
+
+	while ((phase = gm_phases_next(phases, life, &at))) {
+		const char *key = gm_values_string(groups->texts, phase->name, strlen(phase->name));
+		struct gm_group *group = group_of(groups, key, scene, &scene->lives.list[life]);
+
+		if (!group)
+			return -ENOMEM;
+		add_life(group, side, &scene->lives.list[life]);
+	}
+	return 0;
+}
+
 int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *scene, const char *device,
 		  int64_t row, struct gm_suppressions *known)
 {
 	struct gm_table by_stack = { NULL, 0, 0 };	/* stack, kind -> group + 1: a key is made once */
-	int r = 0;
+	struct gm_phases phases = { .count = 0 };
+	int r = groups->by == GM_BY_ANNOTATION ? gm_phases_open(&phases, scene->snapshot, &scene->lives, device) : 0;
 
 	for (size_t i = 0; !r && i < scene->lives.count; i++) {
 		const struct gm_life *life = &scene->lives.list[i];
@@ -188,17 +216,22 @@ int gm_groups_add(struct gm_groups *groups, int side, const struct gm_scene *sce
 		if (!gm_life_at(life, row) || !gm_life_counts(life, device) ||
 		    (known && gm_suppressed(known, scene, life->stack)))
 			continue;
+		groups->all_bytes[side] = gm_wrap_add(groups->all_bytes[side], life->size);
+		groups->all_count[side]++;
+		if (phases.count) {
+			r = add_to_phases(groups, side, scene, &phases, i);
+			continue;
+		}
 		group = at ? &groups->list[at - 1] :
 			group_of(groups, key_of(groups, scene, life), scene, life);
 		if (!group || (keyed && !at && gm_table_put(&by_stack, (uint64_t)life->stack, tag,
-							    (uint64_t)(group - groups->list) + 1))) {
+							    (uint64_t)(group - groups->list) + 1)))
 			r = -ENOMEM;
-			break;
-		}
-		group->bytes[side] = gm_wrap_add(group->bytes[side], life->size);
-		group->count[side]++;
+		else
+			add_life(group, side, life);
 	}
 	gm_table_free(&by_stack);
+	gm_phases_close(&phases);
 	return r;
 }
 

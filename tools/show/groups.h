@@ -22,8 +22,9 @@ struct gm_scene {
 int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot);
 void gm_scene_close(struct gm_scene *scene);
 
-/* By stack: and by kind, so that no row is of two; without a stack by module. */
-enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM };
+/* By stack: and by kind, so that no row is of two; without a stack by module. By annotation: what is live counts in
+ * every phase (phases.h) that was open when it was allocated. */
+enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM, GM_BY_ANNOTATION };
 
 /* "site", "stack" ... */
 const char *gm_by_name(enum gm_by by);
@@ -48,6 +49,7 @@ struct gm_groups {
 	size_t count, room;
 	struct gm_table found;
 	struct gm_values *texts;
+	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */
 };
 
 int gm_groups_open(struct gm_groups *groups, enum gm_by by);

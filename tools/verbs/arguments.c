@@ -33,13 +33,16 @@ const struct gm_opt gm_opts[] = {
 };
 
 #define BY "site stack module kind size stream"
+#define BY_RANGES BY " annotation"
 
 /* In the order of the verb's own numbers for them. */
 static const struct { const char *verb, *option, *words; } choices[] = {
-	{ "summary", "by", BY },
-	{ "diff", "by", BY },
+	{ "summary", "by", BY_RANGES },
+	{ "diff", "by", BY_RANGES },
 	{ "merge", "by", BY },
 	{ "merge", "weigh", "peak live" },
+	{ "flame", "by", "stack annotation" },
+	{ "check", "by", "device annotation" },
 	{ "flame", "weigh", "live peak count bytes churn" },
 	{ "flame", "format", "svg folded speedscope" },
 	{ "convert", "to", "pickle pytorch-json chrome csv rmm speedscope folded prometheus gpumem" },

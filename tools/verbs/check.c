@@ -12,6 +12,7 @@
 #include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/show/groups.h"
+#include "tools/show/phases.h"
 #include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
 
@@ -23,6 +24,7 @@ struct limits {
 	double fragmentation;		/* percent; below 0: none */
 	bool no_leaks, json;
 	const char *device;
+	int by;				/* 1: by annotation, too */
 	struct gm_suppressions known;
 };
 
@@ -79,6 +81,37 @@ static void blame(const struct checking *c, const struct gm_groups *groups, int6
 	}
 }
 
+/* The named ranges in which more than @most was live at once, or in which what leaks was allocated (@leaks). */
+static void blame_phases(const struct checking *c, const char *device, json_t *offence, bool leaks, int64_t most)
+{
+	json_t *list = json_array();
+	const struct gm_phase **sorted;
+	struct gm_phases phases;
+	size_t count;
+
+	if (gm_phases_open(&phases, c->scene->snapshot, &c->scene->lives, device)) {
+		json_decref(list);
+		return;
+	}
+	sorted = calloc(phases.count, sizeof(*sorted));
+	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_phase *phase = sorted[i];
+
+		if (leaks ? !phase->blocks : !phase->ranges || phase->peak <= most)
+			continue;
+		json_array_append_new(list, gm_phase_json(phase));
+		if (!c->limits->json)
+			printf("  %s %s%s\n", gm_show_bytes(leaks ? phase->live : phase->peak),
+			       leaks ? "allocated in " : "in ", gm_show_clean(phase->name));
+	}
+	if (!c->limits->json && gm_phases_missing(c->scene->snapshot))
+		printf("  (%s)\n", gm_phases_missing(c->scene->snapshot));
+	json_object_set_new(offence, "by_annotation", list);
+	free(sorted);
+	gm_phases_close(&phases);
+}
+
 static void check_live(struct checking *c, const char *where, const char *device)
 {
 	struct gm_suppressions known = c->limits->known;
@@ -103,6 +136,8 @@ static void check_live(struct checking *c, const char *where, const char *device
 		if (!c->limits->json)
 			printf("%s: %s: leaks: %s in %s\n", gm_show_clean(c->word), where,
 			       gm_show_bytes(bytes), gm_show_count(blocks, "block"));
+		if (c->limits->by)
+			blame_phases(c, device, offence, true, 0);
 		blame(c, &groups, INT64_MIN);
 	}
 	if (groups.count) {
@@ -134,6 +169,7 @@ static void check_device(struct checking *c, const json_t *device)
 	double share = now > 0 ? 100.0 * (double)stat_of(stats, "inactive_split_bytes.all.current", 0) /
 		       (double)now : 0;
 	char number[24], where[40], is[32], allowed[32];
+	json_t *offence;
 	int64_t peak, row;
 
 	snprintf(number, sizeof(number), "%lld", (long long)gm_json_number(device, "device"));
@@ -144,7 +180,9 @@ static void check_device(struct checking *c, const json_t *device)
 	peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
 	if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
 		peak = gm_lives_peak(&c->scene->lives, number, &row);
-	check_bytes(c, where, "peak", peak, c->limits->peak);
+	offence = check_bytes(c, where, "peak", peak, c->limits->peak);
+	if (offence && c->limits->by)
+		blame_phases(c, number, offence, false, (int64_t)c->limits->peak);
 	check_bytes(c, where, "reserved", reserved, c->limits->reserved);
 	if (c->limits->fragmentation >= 0 && share > c->limits->fragmentation) {
 		snprintf(is, sizeof(is), "%.2f%%", share);
@@ -235,6 +273,7 @@ int gm_verb_check(int argc, char **argv)
 		{ "max-stack", GM_ARG_SIZE, &limits.stack }, { "max-ooms", GM_ARG_COUNT, &limits.ooms },
 		{ "max-fragmentation", GM_ARG_TEXT, &fragmentation }, { "no-leaks", GM_ARG_FLAG, &limits.no_leaks },
 		{ "suppressions", GM_ARG_TEXT, &suppressions }, { "device", GM_ARG_DEVICE, &limits.device },
+		{ "by", GM_ARG_WORD, &limits.by },
 		{ "json", GM_ARG_FLAG, &limits.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "tools/verbs/arguments.h"
+#include "tools/show/phases.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
 
@@ -29,7 +30,6 @@ static void print_row(const char *name, int64_t before, int64_t after, int64_t b
 
 static void print_text(const struct ask *ask, const struct gm_groups *groups)
 {
-	int64_t bytes[2] = { 0, 0 }, count[2] = { 0, 0 };
 	size_t rows = 0;
 
 	gm_show_heading(stdout, "%12s %12s %12s %10s %10s  %s", "growth", "A", "B", "blocks A", "blocks B",
@@ -37,10 +37,6 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 	for (size_t i = 0; i < groups->count; i++) {
 		const struct gm_group *group = &groups->list[i];
 
-		for (int side = 0; side < 2; side++) {
-			bytes[side] = gm_wrap_add(bytes[side], group->bytes[side]);
-			count[side] += group->count[side];
-		}
 		if (!wanted(ask, group))
 			continue;
 		rows++;
@@ -49,7 +45,7 @@ static void print_text(const struct ask *ask, const struct gm_groups *groups)
 		if (ask->by == GM_BY_STACK)
 			gm_groups_print_stack(stdout, group->scene, group->stack, 64);
 	}
-	print_row("all", bytes[0], bytes[1], count[0], count[1]);
+	print_row("all", groups->all_bytes[0], groups->all_bytes[1], groups->all_count[0], groups->all_count[1]);
 	if (!rows)
 		puts(groups->count ? "nothing changed (--all shows what stayed)" : "nothing is live in either");
 }
@@ -87,6 +83,12 @@ static int diff(const struct ask *ask, char **words)
 		print_json(ask, &both.groups);
 	else
 		print_text(ask, &both.groups);
+	for (int i = 0; i < 2 && ask->by == GM_BY_ANNOTATION; i++) {
+		const char *missing = gm_phases_missing(&both.inputs[i].loaded.snapshot);
+
+		if (missing)
+			fprintf(ask->json ? stderr : stdout, "%c: %s\n", 'A' + i, missing);
+	}
 	gm_compared_close(&both);
 	return gm_show_end("diff", GM_EXIT_OK);
 }

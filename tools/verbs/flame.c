@@ -9,13 +9,15 @@
 #include "tools/verbs/arguments.h"
 #include "tools/read/input.h"
 #include "tools/write/output.h"
+#include "tools/show/phases.h"
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
 
+enum { BY_STACK, BY_ANNOTATION };
 enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
-struct ask { const char *device, *output; int weigh, format; };
+struct ask { const char *device, *output; int weigh, format, by; };
 
 static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
 		       const char *title)
@@ -49,12 +51,19 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 static int flame(const struct ask *ask, const char *word)
 {
 	struct gm_opened opened;
+	struct gm_flame_phases phases = { .room = 0 };
 	struct gm_flame flame;
-	int status = gm_open("flame", word, ask->device, &opened), r;
+	int status = gm_open("flame", word, ask->device, &opened), r = 0;
 
 	if (status)
 		return status;
-	r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, ask->device,
+	if (ask->by == BY_ANNOTATION && gm_phases_missing(&opened.loaded.snapshot))
+		fprintf(stderr, "gpumem flame: %s\n", gm_phases_missing(&opened.loaded.snapshot));
+	if (ask->by == BY_ANNOTATION)
+		r = gm_flame_phases_open(&phases, &opened.scene.stacks, &opened.scene.lives, &opened.loaded.snapshot,
+					 ask->device);
+	if (!r)
+		r = gm_flame_open(&flame, &opened.scene.stacks, &opened.scene.lives, ask->device,
 			  (enum gm_weigh)ask->weigh, ask->format == SPEEDSCOPE);
 	if (r) {
 		status = gm_input_bad("flame", word, gm_limit_why(r));
@@ -64,6 +73,7 @@ static int flame(const struct ask *ask, const char *word)
 		gm_flame_close(&flame);
 	}
 	gm_opened_close(&opened);
+	gm_flame_phases_close(&phases);
 	return status;
 }
 
@@ -71,7 +81,7 @@ int gm_verb_flame(int argc, char **argv)
 {
 	struct ask ask = { .weigh = GM_WEIGH_LIVE };
 	const struct gm_argument arguments[] = {
-		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "format", GM_ARG_WORD, &ask.format },
+		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "by", GM_ARG_WORD, &ask.by }, { "format", GM_ARG_WORD, &ask.format },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "output", GM_ARG_TEXT, &ask.output },
 		{ NULL, 0, NULL }
 	};

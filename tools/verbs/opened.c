@@ -48,6 +48,8 @@ int gm_open(const char *verb, const char *word, const char *device, struct gm_op
 		return gm_input_bad(verb, word, ret->loaded.error);
 	status = gm_device_check(verb, device, word, ret->loaded.snapshot.root);
 	if (!status)
+		r = gm_snapshot_annotate(&ret->loaded.snapshot);
+	if (!status && !r)
 		r = gm_scene_open(&ret->scene, &ret->loaded.snapshot);
 	if (r)
 		status = gm_input_bad(verb, word, gm_limit_why(r));

@@ -4,18 +4,21 @@
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "recorder/modules/names.h"
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
+#include "tools/show/phases.h"
 #include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
 #include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
 
 #define SITES_SHOWN 10u
+#define PHASES_SHOWN 30u
 
 struct view {
 	const json_t *root;
@@ -87,11 +90,44 @@ static void print_holders(const struct view *view, const json_t *of, bool by_mod
 		(long long)gm_json_number(row, "frees"));
 }
 
+/* The named ranges, highest peak first. */
+static void print_phases(const struct view *view, const char *device)
+{
+	const char *missing = gm_phases_missing(view->scene->snapshot);
+	const struct gm_phase **sorted;
+	struct gm_phases phases;
+	size_t count;
+
+	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, device))
+		return;
+	sorted = calloc(phases.count, sizeof(*sorted));
+	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	if (count) {
+		putchar('\n');
+		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
+				"by annotation");
+	}
+	for (size_t i = 0; i < count && i < PHASES_SHOWN; i++)
+		printf("%12s %12s %12s %11lld %8lld  %s\n", sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
+		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
+		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
+	if (count > PHASES_SHOWN)
+		printf("... and %zu more (--json has all)\n", count - PHASES_SHOWN);
+	if (missing)
+		printf("%s\n", missing);
+	free(sorted);
+	gm_phases_close(&phases);
+}
+
 /* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
 static void print_groups(const struct view *view, const char *device)
 {
 	struct gm_groups groups;
 
+	if (view->by == GM_BY_ANNOTATION) {
+		print_phases(view, device);
+		return;
+	}
 	if (gm_groups_of(&groups, view->by, view->scene, device, GM_LIVES_END, NULL))
 		return;
 	if (groups.count) {
@@ -365,12 +401,33 @@ static void print_summary(const struct view *view, const char *word, bool severa
 		putchar('\n');
 }
 
+static json_t *json_phases(const struct view *view)
+{
+	json_t *list = json_array();
+	const struct gm_phase **sorted;
+	struct gm_phases phases;
+	size_t count;
+
+	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, view->device))
+		return list;
+	sorted = calloc(phases.count, sizeof(*sorted));
+	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, gm_phase_json(sorted[i]));
+	free(sorted);
+	gm_phases_close(&phases);
+	return list;
+}
+
 /* What is live, as the text has it. */
 static json_t *json_groups(const struct view *view)
 {
-	json_t *list = json_array();
+	json_t *list;
 	struct gm_groups groups;
 
+	if (view->by == GM_BY_ANNOTATION)
+		return json_phases(view);
+	list = json_array();
 	if (gm_groups_of(&groups, view->by, view->scene, view->device, GM_LIVES_END, NULL))
 		return list;
 	for (size_t i = 0; i < groups.count; i++) {

@@ -1,0 +1,489 @@
+/*
+ * phases.c - the named ranges of the history, and what memory has to do with them: see phases.h.
+ */
+#include "tools/show/phases.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/value.h"
+#include "tools/show/show.h"
+
+struct range {
+	uint32_t phase;
+	int64_t number;			/* 0: it nests */
+	const char *domain;
+};
+
+struct thread {
+	int64_t id;
+	struct range *open;		/* oldest first */
+	size_t count, room;
+	uint32_t node, above;		/* of its ranges above that of the leading thread; if not @stale */
+	bool stale;
+};
+
+/* An END whose START was dropped: it was open when the history began. */
+struct early { int64_t thread; struct range range; };
+
+struct reading {
+	struct gm_phases *phases;
+	const struct gm_snapshot *snapshot;
+	const struct gm_lives *lives;
+	const char *device;
+	struct thread *threads;
+	size_t count, room;
+	struct gm_table places;		/* (thread, 0) -> place + 1; (range, 1) -> place of its thread + 1 */
+	struct early *early;
+	size_t early_count, early_room;
+	bool looking;			/* for those: ranges open and end, and nothing is counted */
+	bool led;
+	size_t leader;			/* its place, when @led */
+	int64_t pid, live;
+	uint32_t *open;			/* phases that are */
+	size_t open_count, open_room;
+	int64_t *held;			/* by phase: bytes live now of what was allocated in it */
+	size_t held_room;
+};
+
+/* ---- names and chains -------------------------------------------------------------------------- */
+
+/* torch.autograd.profiler.emit_nvtx names a range "aten::mm, seq = 7, op_id = 9, sizes = [[2, 3]]". */
+static size_t name_length(const char *name)
+{
+	static const char *const added[] = { ", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = " };
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < sizeof(added) / sizeof(added[0]); i++) {
+		const char *at = strstr(name, added[i]);
+		char next = at ? at[strlen(added[i])] : 'x';
+
+		if ((next == '[' || next == '-' || (next >= '0' && next <= '9')) && (size_t)(at - name) < length)
+			length = (size_t)(at - name);
+	}
+	return length;
+}
+
+/* The phase of that name, in its domain; UINT32_MAX: out of memory. */
+static uint32_t phase_of(struct gm_phases *phases, const char *name, const char *domain)
+{
+	char text[400];
+	const char *kept;
+	struct gm_phase *larger;
+	uint64_t at;
+
+	snprintf(text, sizeof(text), "%.*s%s%.100s%s", (int)(name_length(name) < 256 ? name_length(name) : 256),
+		 name[0] ? name : "(no name)", domain[0] ? " (" : "", domain, domain[0] ? ")" : "");
+	if (!name[0])
+		snprintf(text, sizeof(text), "(no name)");
+	kept = gm_values_string(phases->texts, gm_show_repair(text), strlen(text));
+	at = kept ? gm_table_get(&phases->names, (uint64_t)(uintptr_t)kept, 0) : 0;
+	if (at)
+		return (uint32_t)at - 1;
+	larger = kept ? gm_list_grow(phases->list, phases->count, &phases->room, sizeof(*larger)) : NULL;
+	if (!larger || gm_table_put(&phases->names, (uint64_t)(uintptr_t)kept, 0, phases->count + 1))
+		return UINT32_MAX;
+	phases->list = larger;
+	larger[phases->count] = (struct gm_phase){ .name = kept };
+	return (uint32_t)phases->count++;
+}
+
+/* The node of @phase within @parent; UINT32_MAX: out of memory. */
+static uint32_t node_of(struct gm_phases *phases, uint32_t parent, uint32_t phase)
+{
+	uint64_t at = gm_table_get(&phases->chains, parent, phase);
+	struct gm_phase_node *larger;
+	bool again = false;
+
+	if (at)
+		return (uint32_t)at;
+	for (uint32_t up = parent; up && !again; up = phases->nodes[up].parent)
+		again = phases->nodes[up].phase == phase;
+	larger = gm_list_grow(phases->nodes, phases->node_count, &phases->node_room, sizeof(*larger));
+	if (!larger || gm_table_put(&phases->chains, parent, phase, phases->node_count))
+		return UINT32_MAX;
+	phases->nodes = larger;
+	larger[phases->node_count] = (struct gm_phase_node){ parent, phase, again };
+	return (uint32_t)phases->node_count++;
+}
+
+/* ---- threads and their ranges ------------------------------------------------------------------ */
+
+/* The place of a thread; SIZE_MAX: out of memory. */
+static size_t thread_of(struct reading *r, int64_t id)
+{
+	uint64_t at = gm_table_get(&r->places, (uint64_t)id, 0);
+	struct thread *larger;
+
+	if (at)
+		return at - 1;
+	larger = gm_list_grow(r->threads, r->count, &r->room, sizeof(*larger));
+	if (!larger)
+		return SIZE_MAX;
+	r->threads = larger;
+	if (gm_table_put(&r->places, (uint64_t)id, 0, r->count + 1))
+		return SIZE_MAX;
+	larger[r->count] = (struct thread){ .id = id, .stale = true };
+	return r->count++;
+}
+
+/* A phase is open that was not; room for all of them is there. */
+static int count_open(struct reading *r, uint32_t phase)
+{
+	struct gm_phase *one = &r->phases->list[phase];
+	uint32_t *larger;
+
+	if (r->looking)
+		return 0;
+	one->ranges++;
+	if (r->live > one->peak)
+		one->peak = r->live;
+	if (one->open++)
+		return 0;
+	larger = gm_list_grow(r->open, r->open_count, &r->open_room, sizeof(*larger));
+	if (!larger)
+		return -ENOMEM;
+	r->open = larger;
+	r->open[r->open_count++] = phase;
+	return 0;
+}
+
+static void count_closed(struct reading *r, uint32_t phase)
+{
+	if (r->looking || --r->phases->list[phase].open)
+		return;
+	for (size_t i = 0; i < r->open_count; i++)
+		if (r->open[i] == phase)
+			r->open[i--] = r->open[--r->open_count];
+}
+
+static int begin(struct reading *r, int64_t id, const struct range *range)
+{
+	size_t place = thread_of(r, id);
+	struct thread *thread = place == SIZE_MAX ? NULL : &r->threads[place];
+	struct range *larger = thread ? gm_list_grow(thread->open, thread->count, &thread->room, sizeof(*larger)) :
+			       NULL;
+
+	if (!larger || (range->number && gm_table_put(&r->places, (uint64_t)range->number, 1, place + 1)))
+		return -ENOMEM;
+	thread->open = larger;
+	thread->open[thread->count++] = *range;
+	thread->stale = true;
+	if (!r->led || (id == r->pid && r->threads[r->leader].id != id))
+		r->leader = place;
+	r->led = true;
+	return count_open(r, range->phase);
+}
+
+/* Returns 1 when there is no such range. */
+static int end(struct reading *r, int64_t id, const struct range *range)
+{
+	uint64_t at = range->number ? gm_table_take(&r->places, (uint64_t)range->number, 1) :
+		      gm_table_get(&r->places, (uint64_t)id, 0);
+	struct thread *thread = at ? &r->threads[at - 1] : NULL;
+	size_t i = thread ? thread->count : 0;
+
+	while (i && (thread->open[i - 1].number != range->number ||
+		     (!range->number && strcmp(thread->open[i - 1].domain, range->domain))))
+		i--;
+	if (!i)
+		return 1;
+	count_closed(r, thread->open[i - 1].phase);
+	memmove(&thread->open[i - 1], &thread->open[i], (thread->count - i) * sizeof(*thread->open));
+	thread->count--;
+	thread->stale = true;
+	return 0;
+}
+
+static int note_early(struct reading *r, int64_t id, const struct range *range)
+{
+	struct early *larger = gm_list_grow(r->early, r->early_count, &r->early_room, sizeof(*larger));
+
+	if (!larger)
+		return -ENOMEM;
+	r->early = larger;
+	r->early[r->early_count++] = (struct early){ id, *range };
+	return 0;
+}
+
+static int annotate(struct reading *r, const struct gm_row *row)
+{
+	const json_t *one = gm_row_annotation(r->snapshot->root, row);
+	const char *stage = gm_json_text(one, "stage");
+	bool starts = !strcmp(stage, "START");
+	struct range range = { .number = gm_json_number(one, "range"), .domain = gm_json_text(one, "domain") };
+	int64_t id = gm_json_number(one, "thread");
+	int result;
+
+	if (!starts && strcmp(stage, "END"))
+		return 0;
+	range.phase = phase_of(r->phases, gm_json_text(one, "name"), range.domain);
+	if (range.phase == UINT32_MAX)
+		return -ENOMEM;
+	if (starts)
+		return begin(r, id, &range);
+	result = end(r, id, &range);
+	return result == 1 && r->looking ? note_early(r, id, &range) : 0;
+}
+
+/* The node that what @id allocates now belongs to; UINT32_MAX: out of memory. */
+static uint32_t node_now(struct reading *r, int64_t id)
+{
+	uint64_t at = gm_table_get(&r->places, (uint64_t)id, 0);
+	struct thread *thread = at ? &r->threads[at - 1] : NULL;
+	uint32_t above = 0;
+
+	if (r->led && thread != &r->threads[r->leader])
+		above = node_now(r, r->threads[r->leader].id);
+	if (!thread || above == UINT32_MAX || (!thread->stale && thread->above == above))
+		return thread && above != UINT32_MAX ? thread->node : above;
+	thread->above = above;
+	thread->node = above;
+	for (size_t i = 0; i < thread->count && thread->node != UINT32_MAX; i++)
+		thread->node = node_of(r->phases, thread->node, thread->open[i].phase);
+	thread->stale = thread->node == UINT32_MAX;
+	return thread->node;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+static struct gm_phase *next_of(const struct gm_phases *phases, uint32_t node, uint32_t *at)
+{
+	uint32_t i = *at == 0 ? node : *at;
+
+	if (*at == UINT32_MAX)
+		return NULL;
+	while (i && (i == UINT32_MAX ? 0 : phases->nodes[i].again))
+		i = phases->nodes[i].parent;
+	/* No range: one of the two that stand for that. */
+	if (!i || i == UINT32_MAX) {
+		bool first = *at == 0;
+
+		*at = UINT32_MAX;
+		return first ? &phases->list[node == UINT32_MAX ? GM_PHASE_BEFORE : GM_PHASE_NONE] : NULL;
+	}
+	*at = phases->nodes[i].parent ? phases->nodes[i].parent : UINT32_MAX;
+	return &phases->list[phases->nodes[i].phase];
+}
+
+struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at)
+{
+	return next_of(phases, phases->of[life], at);
+}
+
+/* Room for the bytes of every phase there is by now. */
+static int held_grow(struct reading *r)
+{
+	size_t room = r->phases->room;
+	int64_t *larger;
+
+	if (room <= r->held_room)
+		return 0;
+	larger = realloc(r->held, room * sizeof(*larger));
+	if (!larger)
+		return -ENOMEM;
+	memset(larger + r->held_room, 0, (room - r->held_room) * sizeof(*larger));
+	r->held = larger;
+	r->held_room = room;
+	return 0;
+}
+
+static void change(struct reading *r, size_t index, bool born)
+{
+	const struct gm_life *life = &r->lives->list[index];
+	struct gm_phase *phase;
+	uint32_t at = 0;
+
+	if (!gm_life_counts(life, r->device))
+		return;
+	r->live = born ? gm_wrap_add(r->live, life->size) : gm_wrap_subtract(r->live, life->size);
+	while ((phase = gm_phases_next(r->phases, index, &at))) {
+		int64_t *held = &r->held[phase - r->phases->list];
+
+		*held = born ? gm_wrap_add(*held, life->size) : gm_wrap_subtract(*held, life->size);
+		if (*held > phase->most)
+			phase->most = *held;
+		if (born && life->born != GM_LIFE_BEFORE) {
+			phase->allocated = gm_wrap_add(phase->allocated, life->size);
+			phase->allocations++;
+		}
+		if (born && gm_life_at(life, GM_LIVES_END)) {
+			phase->live = gm_wrap_add(phase->live, life->size);
+			phase->blocks++;
+		}
+	}
+	for (size_t i = 0; born && i < r->open_count; i++)
+		if (r->live > r->phases->list[r->open[i]].peak)
+			r->phases->list[r->open[i]].peak = r->live;
+}
+
+/* All rows in order; @born and @died: by row, the life + 1 that begins and ends there. */
+static int sweep(struct reading *r, const uint32_t *born, const uint32_t *died)
+{
+	int result = 0;
+
+	for (size_t i = 0; !result && i < r->lives->row_count; i++) {
+		const struct gm_row *row = &r->lives->rows[i];
+
+		if (row->annotation)
+			result = annotate(r, row);
+		if (!result)
+			result = held_grow(r);
+		if (!result && died[i])
+			change(r, died[i] - 1, false);
+		if (result || !born[i])
+			continue;
+		r->phases->of[born[i] - 1] = node_now(r, row->thread);
+		if (r->phases->of[born[i] - 1] == UINT32_MAX)
+			result = -ENOMEM;
+		else
+			change(r, born[i] - 1, true);
+	}
+	return result;
+}
+
+/* Which ranges were open when the history began; the innermost ended first. */
+static int look_back(struct reading *r)
+{
+	int result = 0;
+
+	r->looking = true;
+	for (size_t i = 0; !result && i < r->snapshot->row_count; i++)
+		if (r->snapshot->rows[i].annotation)
+			result = annotate(r, &r->snapshot->rows[i]);
+	r->looking = false;
+	for (size_t i = 0; i < r->count; i++) {
+		r->threads[i].count = 0;
+		r->threads[i].stale = true;
+	}
+	for (size_t i = r->early_count; !result && i--;)
+		result = begin(r, r->early[i].thread, &r->early[i].range);
+	return result;
+}
+
+static int read_all(struct reading *r)
+{
+	size_t rows = r->lives->row_count;
+	uint32_t *born = calloc(rows + 1, sizeof(*born)), *died = calloc(rows + 1, sizeof(*died));
+	int result = born && died ? held_grow(r) : -ENOMEM;
+
+	for (size_t i = 0; !result && i < r->lives->count; i++) {
+		const struct gm_life *life = &r->lives->list[i];
+
+		r->phases->of[i] = UINT32_MAX;
+		if (life->born < rows)
+			born[life->born] = (uint32_t)i + 1;
+		else
+			change(r, i, true);
+		if (life->died < rows)
+			died[life->died] = (uint32_t)i + 1;
+	}
+	if (!result)
+		result = look_back(r);
+	if (!result)
+		result = held_grow(r);
+	if (!result)
+		result = sweep(r, born, died);
+	free(born);
+	free(died);
+	return result;
+}
+
+int gm_phases_open(struct gm_phases *phases, const struct gm_snapshot *snapshot,
+		   const struct gm_lives *lives, const char *device)
+{
+	struct reading r = {
+		.phases = phases, .snapshot = snapshot, .lives = lives, .device = device,
+		.pid = gm_json_number(gm_json_object(snapshot->root, "process"), "pid"),
+	};
+	int result = -ENOMEM;
+
+	memset(phases, 0, sizeof(*phases));
+	phases->texts = gm_values_open();
+	phases->of = calloc(lives->count + 1, sizeof(*phases->of));
+	phases->nodes = gm_list_grow(NULL, 0, &phases->node_room, sizeof(*phases->nodes));
+	if (phases->texts && phases->of && phases->nodes &&
+	    phase_of(phases, "(no annotation)", "") == GM_PHASE_NONE &&
+	    phase_of(phases, "(before the history)", "") == GM_PHASE_BEFORE) {
+		phases->nodes[0] = (struct gm_phase_node){ 0, 0, false };
+		phases->node_count = 1;
+		result = read_all(&r);
+	}
+	for (size_t i = 0; i < r.count; i++)
+		free(r.threads[i].open);
+	free(r.threads);
+	free(r.early);
+	free(r.open);
+	free(r.held);
+	gm_table_free(&r.places);
+	if (result)
+		gm_phases_close(phases);
+	return result;
+}
+
+void gm_phases_close(struct gm_phases *phases)
+{
+	free(phases->list);
+	free(phases->nodes);
+	free(phases->of);
+	gm_table_free(&phases->names);
+	gm_table_free(&phases->chains);
+	if (phases->texts)
+		gm_values_close(phases->texts);
+	memset(phases, 0, sizeof(*phases));
+}
+
+/* ---- for people -------------------------------------------------------------------------------- */
+
+static int by_peak(const void *a, const void *b)
+{
+	const struct gm_phase *p = *(const struct gm_phase *const *)a, *q = *(const struct gm_phase *const *)b;
+
+	if (p->peak != q->peak)
+		return p->peak < q->peak ? 1 : -1;
+	if (p->most != q->most)
+		return p->most < q->most ? 1 : -1;
+	return p < q ? -1 : 1;
+}
+
+size_t gm_phases_sorted(const struct gm_phases *phases, const struct gm_phase **ret)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < phases->count; i++)
+		if (phases->list[i].ranges || phases->list[i].most)
+			ret[count++] = &phases->list[i];
+	qsort(ret, count, sizeof(*ret), by_peak);
+	return count;
+}
+
+const char *gm_phases_missing(const struct gm_snapshot *snapshot)
+{
+	static char text[256];
+	const json_t *history = gm_json_object(snapshot->root, "history");
+	int64_t dropped = snapshot->host_dropped;
+	int64_t lost = gm_json_number(history, "annotations_lost");
+	int used = 0;
+
+	for (size_t i = 0; i < snapshot->trace_count; i++)
+		dropped = gm_wrap_add(dropped, snapshot->dropped[i]);
+	text[0] = '\0';
+	if (dropped > 0)
+		used = snprintf(text, sizeof(text), "the history has dropped %lld older events: ranges from before them are "
+				"missing, and what was allocated then is in none", (long long)dropped);
+	if (lost > 0)
+		snprintf(text + used, sizeof(text) - (size_t)used, "%s%lld annotations were not recorded: they had "
+			 "had their share of the history", used ? "; " : "", (long long)lost);
+	return text[0] ? text : NULL;
+}
+
+json_t *gm_phase_json(const struct gm_phase *phase)
+{
+	return json_pack("{ss so sI sI sI sI sI sI}", "annotation", gm_show_clean(phase->name), "peak_bytes",
+			 gm_show_number(phase->ranges, phase->peak), "own_peak_bytes", (json_int_t)phase->most,
+			 "allocated_bytes", (json_int_t)phase->live, "blocks", (json_int_t)phase->blocks,
+			 "total_allocated_bytes", (json_int_t)phase->allocated, "allocations",
+			 (json_int_t)phase->allocations, "ranges", (json_int_t)phase->ranges);
+}

@@ -1,0 +1,62 @@
+/*
+ * phases.h - the ranges of the history that the program named (NVTX, gpumem_range_start), and what memory
+ * has to do with each. Single-threaded.
+ *
+ * Ranges of one name are one phase. What is allocated counts to every phase that is open then, once: those of
+ * its own thread, and those of the leading thread. PyTorch runs backward in threads of its own while the
+ * leading one waits in a range. That is the main thread, or, when it has no ranges, the first that has.
+ */
+#ifndef GM_TOOLS_PHASES_H
+#define GM_TOOLS_PHASES_H
+
+#include "tools/read/table.h"
+#include "tools/show/lives.h"
+
+struct gm_phase {
+	const char *name;		/* without the numbers that PyTorch's profiler adds; its domain in brackets */
+	int64_t ranges;			/* how often it was entered */
+	int64_t live, blocks;		/* of what was allocated in it: bytes and blocks live in the end, */
+	int64_t most;			/* bytes live at once, at most, */
+	int64_t allocated, allocations;	/* and bytes and blocks in all */
+	int64_t peak;			/* bytes live at once, at most, while it was open, whoever allocated them */
+	uint32_t open;			/* its ranges that are, while the history is read */
+};
+
+/* What two of the phases are for: allocated in no range; before the history, so that nobody knows. */
+enum { GM_PHASE_NONE, GM_PHASE_BEFORE, GM_PHASE_FIRST };
+
+/* Which phases were open: a chain of nodes to 0, the innermost first. */
+struct gm_phase_node {
+	uint32_t parent, phase;
+	bool again;			/* an outer one is of this phase, too */
+};
+
+struct gm_phases {
+	struct gm_phase *list;
+	struct gm_phase_node *nodes;
+	uint32_t *of;			/* by life: its node */
+	size_t count, room, node_count, node_room;
+	struct gm_table names, chains;
+	struct gm_values *texts;
+};
+
+/* The phases of @snapshot, after gm_snapshot_annotate, with the bytes of @lives that count for @device. Returns
+ * 0 or -ENOMEM. */
+int gm_phases_open(struct gm_phases *phases, const struct gm_snapshot *snapshot,
+		   const struct gm_lives *lives, const char *device);
+void gm_phases_close(struct gm_phases *phases);
+
+/* The next phase that the life @life counts to; *@at begins as 0, and the last is followed by NULL. */
+struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at);
+
+/* Highest peak first; those that nothing was allocated or open for stay out. Returns how many; @ret has room
+ * for all. */
+size_t gm_phases_sorted(const struct gm_phases *phases, const struct gm_phase **ret);
+
+/* What the table of a snapshot's phases cannot say: what the history dropped. NULL: nothing. Static memory. */
+const char *gm_phases_missing(const struct gm_snapshot *snapshot);
+
+/* A phase as verbs print it in JSON: its peak is null for the two that are no range. */
+json_t *gm_phase_json(const struct gm_phase *phase);
+
+#endif

@@ -1,0 +1,105 @@
+/*
+ * flame_phases.c - stacks that stand on the named ranges of the history: see flame.h. One thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/value.h"
+#include "tools/show/phases.h"
+#include "tools/write/flame.h"
+
+/* A frame for each phase, behind those of the snapshot. */
+static int add_frames(struct gm_stacks *stacks, const struct gm_phases *phases)
+{
+	struct gm_frame *larger = realloc(stacks->frames, (stacks->frame_count + phases->count) * sizeof(*larger));
+
+	if (!larger)
+		return -ENOMEM;
+	stacks->frames = larger;
+	for (size_t i = 0; i < phases->count; i++) {
+		const char *name = gm_values_string(stacks->texts, phases->list[i].name,
+						    strlen(phases->list[i].name));
+
+		if (!name)
+			return -ENOMEM;
+		larger[stacks->frame_count + i] = (struct gm_frame){
+			.name = name, .symbol = name, .file = "", .module = "", .sort = GM_FRAME_PLUMBING,
+		};
+	}
+	return 0;
+}
+
+/* The stack of @life and the phases that were open, as a new one of @to. Returns 0 or -ENOMEM. */
+static int add_stack(struct gm_flame_phases *to, const struct gm_stacks *stacks, const struct gm_phases *phases,
+		     const struct gm_life *life, uint32_t node, uint32_t first_frame)
+{
+	size_t count, more = 1, length = to->view.starts[to->view.stack_count];
+	const uint32_t *ids = gm_stack(stacks, life->stack, &count);
+	bool is_range = node && node != UINT32_MAX;
+	uint32_t *larger;
+
+	for (uint32_t i = is_range ? node : 0; i && phases->nodes[i].parent; i = phases->nodes[i].parent)
+		more++;
+	if (length + count + more > to->room) {
+		size_t room = 2 * to->room + count + more + 1024;
+
+		larger = realloc(to->view.ids, room * sizeof(*larger));
+		if (!larger)
+			return -ENOMEM;
+		to->view.ids = larger;
+		to->room = room;
+	}
+	if (count)
+		memcpy(to->view.ids + length, ids, count * sizeof(*ids));
+	length += count;
+	if (!is_range)
+		to->view.ids[length++] = first_frame + (node ? GM_PHASE_BEFORE : GM_PHASE_NONE);
+	for (uint32_t i = is_range ? node : 0; i; i = phases->nodes[i].parent)
+		to->view.ids[length++] = first_frame + phases->nodes[i].phase;
+	to->view.starts[++to->view.stack_count] = length;
+	return 0;
+}
+
+int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, struct gm_lives *lives,
+			 const struct gm_snapshot *snapshot, const char *device)
+{
+	struct gm_table made = { NULL, 0, 0 };		/* (stack, node) -> new stack */
+	struct gm_phases phases;
+	int r = gm_phases_open(&phases, snapshot, lives, device);
+
+	*ret = (struct gm_flame_phases){ .room = 0 };
+	if (r)
+		return r;
+	/* Stack 0 has no frames, as in every snapshot. */
+	ret->view.starts = calloc(lives->count + 2, sizeof(*ret->view.starts));
+	ret->view.stack_count = ret->view.starts ? 1 : 0;
+	r = ret->view.starts ? add_frames(stacks, &phases) : -ENOMEM;
+	for (size_t i = 0; !r && i < lives->count; i++) {
+		struct gm_life *life = &lives->list[i];
+		uint64_t at = gm_table_get(&made, (uint64_t)life->stack, phases.of[i]);
+
+		if (!at) {
+			at = ret->view.stack_count;
+			r = add_stack(ret, stacks, &phases, life, phases.of[i], (uint32_t)stacks->frame_count);
+			if (!r)
+				r = gm_table_put(&made, (uint64_t)life->stack, phases.of[i], at);
+		}
+		life->stack = (int64_t)at;
+	}
+	stacks->frame_count += phases.count;
+	stacks->snapshot = &ret->view;
+	stacks->count = ret->view.stack_count;
+	gm_table_free(&made);
+	gm_phases_close(&phases);
+	if (r)
+		gm_flame_phases_close(ret);
+	return r;
+}
+
+void gm_flame_phases_close(struct gm_flame_phases *phases)
+{
+	free(phases->view.ids);
+	free(phases->view.starts);
+	*phases = (struct gm_flame_phases){ .room = 0 };
+}
