@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Pools of programs: what is told by gpumem_pool_*, on the fake driver, with and without the cache."""
 import errno
+import glob
+import json
+import operator
 import os
 import random
 import struct
@@ -188,6 +191,11 @@ print(torch.account())
               sorted(live.values()) == [10, 1024, 4096] + 3 * [40000] and mine["outside"] == 2, (live, mine["outside"]))
         check(what + "those are segments of their own", sorted(s["total_size"] for s in mine["segments"] if s.get("outside")) ==
               [10, 1024, 4096], [s["total_size"] for s in mine["segments"]])
+        again = room.run([GPUMEM, "convert", "--to", "gpumem", "-o", os.path.join(room.path, "again.json"), glob.glob(room.out + "/*api*")[0]], preload=False)
+        with open(os.path.join(room.path, "again.json"), encoding="utf-8") as text:
+            read = json.load(text)["pools"]
+        check(what + "read and written again it is the same", again.returncode == 0 and len(read) == 2 and operator.eq(
+              *(json.dumps(pools, sort_keys=True).replace("null", "0") for pools in (read, taken[0]["pools"]))), tell(again))
         levels = {b["address"]: b["size"] for s in taken[0]["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
         check(what + "the driver's level is as ever", all(s["address"] in levels for s in torch_pool["segments"]),
               len(levels))

@@ -10,13 +10,24 @@
 #include "tools/read/table.h"
 #include "tools/read/value.h"
 
+static void free_segments(struct gm_snapshot_segment *segments, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		free(segments[i].blocks);
+	free(segments);
+}
+
 void gm_snapshot_free(struct gm_snapshot *snapshot)
 {
-	for (size_t i = 0; i < snapshot->segment_count; i++)
-		free(snapshot->segments[i].blocks);
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		free_segments(snapshot->pools[i].segments, snapshot->pools[i].segment_count);
+		free(snapshot->pools[i].rows);
+		json_decref(snapshot->pools[i].root);
+	}
+	free(snapshot->pools);
+	free_segments(snapshot->segments, snapshot->segment_count);
 	json_decref(snapshot->root);
 	free(snapshot->rows);
-	free(snapshot->segments);
 	free(snapshot->frames);
 	free(snapshot->ids);
 	free(snapshot->starts);

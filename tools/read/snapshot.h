@@ -39,6 +39,7 @@ struct gm_snapshot_segment {
 	int64_t handle;			/* 0: none */
 	const char *type, *kind;
 	bool expandable, registered, unmapped;
+	bool outside;			/* of a pool: a block in no piece of memory that is known */
 	struct gm_snapshot_block *blocks;
 	size_t block_count;
 };
@@ -47,6 +48,19 @@ struct gm_snapshot_frame {
 	const char *name, *file;
 	int64_t line, module, offset;
 	bool python, inlined;
+};
+
+/* What the program handed out of the memory in @segments above: docs/snapshot.md has the members. Stacks
+ * and modules are numbered as in the snapshot. */
+struct gm_snapshot_pool {
+	json_t *root;			/* an object: all members but the following */
+	int64_t number, device;		/* which @root has, too, as it has @name */
+	const char *name;
+	struct gm_snapshot_segment *segments;
+	size_t segment_count;
+	struct gm_row *rows;		/* by time */
+	size_t row_count;
+	int64_t dropped;		/* events that are no longer here */
 };
 
 struct gm_snapshot {
@@ -63,6 +77,8 @@ struct gm_snapshot {
 	int64_t *dropped;		/* by device: events that are no longer here */
 	size_t trace_count;		/* devices that have a trace */
 	int64_t host_dropped;
+	struct gm_snapshot_pool *pools;	/* in the order of their numbers; none in a snapshot of PyTorch's */
+	size_t pool_count;
 	struct gm_values *texts;
 };
 

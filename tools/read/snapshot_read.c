@@ -21,7 +21,7 @@
 struct reading {
 	struct gm_snapshot *to;
 	bool pickle;
-	size_t row_room, segment_room, frame_room, id_room, stack_room, trace_room;
+	size_t row_room, segment_room, frame_room, id_room, stack_room, trace_room, pool_room;
 	size_t *parts, part_count, part_room;	/* rows: where each trace begins */
 	struct gm_table files;		/* (name, file) -> number + 1 */
 	struct gm_table lines;		/* (that number, line) -> frame + 1 */
@@ -261,7 +261,7 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 		.kind = kind ? text_in(kind) : "device", .module = gm_value_number(from, "module"),
 		.stack = stack_of(r, from), .time_us = gm_value_number(from, "time_us"),
 		.handle = gm_value_number(from, "handle"), .registered = gm_value_number(from, "registered"),
-		.unmapped = gm_value_number(from, "unmapped"),
+		.unmapped = gm_value_number(from, "unmapped"), .outside = gm_value_number(from, "outside"),
 		.blocks = calloc(gm_value_length(blocks) + 1, sizeof(*to->blocks)),
 	};
 	if (is_list(pool))
@@ -378,6 +378,60 @@ static void read_trace(struct reading *r, const struct gm_value *trace)
 	dropped[device] = events ? 0 : add_columns(r, trace, device);
 }
 
+/* ---- pools ------------------------------------------------------------------------------------ */
+
+/* Segments and rows go where those of the snapshot go, which are put aside meanwhile. */
+static void read_pool_lists(struct reading *r, struct gm_snapshot_pool *pool, const struct gm_value *from)
+{
+	const struct gm_value *segments = gm_value_list(from, "segments"), *trace = gm_value_get(from, "trace");
+	const struct gm_snapshot outer = *r->to;
+	size_t segment_room = r->segment_room, row_room = r->row_room;
+
+	r->to->segments = NULL;
+	r->to->rows = NULL;
+	r->to->segment_count = r->to->row_count = r->segment_room = r->row_room = 0;
+	for (size_t i = 0; i < gm_value_length(segments) && !r->failed; i++)
+		add_segment(r, segments->u.items[i], false);
+	pool->dropped = trace ? add_columns(r, trace, (int)pool->device) : 0;
+	pool->segments = r->to->segments;
+	pool->segment_count = r->to->segment_count;
+	pool->rows = r->to->rows;
+	pool->row_count = r->to->row_count;
+	r->to->segments = outer.segments;
+	r->to->segment_count = outer.segment_count;
+	r->to->rows = outer.rows;
+	r->to->row_count = outer.row_count;
+	r->segment_room = segment_room;
+	r->row_room = row_room;
+}
+
+static void read_pool(struct reading *r, const struct gm_value *from)
+{
+	struct gm_snapshot_pool *pools = widen(r, r->to->pools, r->to->pool_count, &r->pool_room,
+					       sizeof(*pools)), *pool;
+	size_t left = SIZE_MAX;
+
+	if (!pools)
+		return;
+	r->to->pools = pools;
+	pool = &pools[r->to->pool_count++];
+	*pool = (struct gm_snapshot_pool){
+		.root = json_object(), .number = gm_value_number(from, "number"),
+		.device = gm_value_number(from, "device"), .name = text_of(from, "name"),
+	};
+	r->failed |= !pool->root;
+	for (uint32_t i = 0; from->type == GM_VALUE_DICT && i < from->count && !r->failed; i += 2) {
+		const char *name = from->u.items[i]->u.text;
+		json_t *json;
+
+		if (!strcmp(name, "segments") || !strcmp(name, "trace"))
+			continue;
+		json = gm_value_to_json(from->u.items[i + 1], &left);
+		r->failed |= !json || json_object_set_new_nocheck(pool->root, name, json);
+	}
+	read_pool_lists(r, pool, from);
+}
+
 /* ---- the whole -------------------------------------------------------------------------------- */
 
 /* The member @name, a list that has a place of its own in a snapshot. False: it has none. */
@@ -419,6 +473,11 @@ static void read_member(struct reading *r, const char *name, const struct gm_val
 
 	if (read_list(r, name, value))
 		return;
+	if (!r->pickle && !strcmp(name, "pools") && gm_value_as_list(value)) {
+		for (size_t i = 0; i < gm_value_length(value) && !r->failed; i++)
+			read_pool(r, value->u.items[i]);
+		return;
+	}
 	if (!strcmp(name, "host_trace")) {
 		begin_trace(r);
 		r->to->host_dropped = add_columns(r, value, GM_ROW_HOST);

@@ -58,6 +58,8 @@ static void put_segment(struct gm_writer *w, const struct gm_snapshot_segment *s
 		gm_writer_put_bool(w, "registered", true);
 	if (segment->unmapped)
 		gm_writer_put_bool(w, "unmapped", true);
+	if (segment->outside)
+		gm_writer_put_bool(w, "outside", true);
 	gm_writer_put_begin(w, "blocks", GM_WRITER_LIST);
 	for (size_t i = 0; i < segment->block_count; i++)
 		put_block(w, &segment->blocks[i]);
@@ -147,6 +149,43 @@ static int put_traces(struct gm_writer *w, const struct gm_snapshot *snapshot)
 	return r;
 }
 
+/* ---- pools ------------------------------------------------------------------------------------ */
+
+static int put_pool(struct gm_writer *w, const struct gm_snapshot_pool *pool)
+{
+	size_t *places = calloc(pool->row_count + 1, sizeof(*places));
+	const json_t *item;
+	const char *name;
+
+	for (size_t i = 0; places && i < pool->row_count; i++)
+		places[i] = i;
+	gm_writer_begin(w, GM_WRITER_DICT);
+	json_object_foreach(pool->root, name, item) {
+		gm_writer_string(w, name);
+		gm_writer_put(w, item);
+	}
+	gm_writer_put_begin(w, "segments", GM_WRITER_LIST);
+	for (size_t i = 0; i < pool->segment_count; i++)
+		put_segment(w, &pool->segments[i]);
+	gm_writer_end(w);
+	gm_writer_string(w, "trace");
+	put_trace(w, &(struct trace){ pool->rows, places, places ? pool->row_count : 0, pool->dropped });
+	gm_writer_end(w);
+	free(places);
+	return places ? 0 : -ENOMEM;
+}
+
+static int put_pools(struct gm_writer *w, const struct gm_snapshot *snapshot)
+{
+	int r = 0;
+
+	gm_writer_put_begin(w, "pools", GM_WRITER_LIST);
+	for (size_t i = 0; !r && i < snapshot->pool_count; i++)
+		r = put_pool(w, &snapshot->pools[i]);
+	gm_writer_end(w);
+	return r;
+}
+
 /* ---- stacks, and the whole -------------------------------------------------------------------- */
 
 static void put_stacks(struct gm_writer *w, const struct gm_snapshot *snapshot)
@@ -198,6 +237,8 @@ int gm_snapshot_json(const struct gm_snapshot *snapshot, FILE *out)
 	put_segments(w, snapshot, "segments", false);
 	put_segments(w, snapshot, "host_segments", true);
 	r = put_traces(w, snapshot);
+	if (!r)
+		r = put_pools(w, snapshot);
 	put_stacks(w, snapshot);
 	put_frames(w, snapshot);
 	gm_writer_end(w);
