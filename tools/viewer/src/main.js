@@ -127,6 +127,8 @@ class App {
 		if (!location.hash.includes("source="))
 			this.state.source = -1;
 		this.choose();
+		if (!this.state.mode)
+			this.state.mode = this.source.mode;
 		this.hold();
 		this.strip = new Strip(this);
 		this.head = new Head(this);
@@ -149,9 +151,15 @@ class App {
 			this.views.set(chosen.name, new chosen.View(this));
 		this.view = this.views.get(chosen.name);
 		replace(this.stage, this.view.element);
-		this.side.element.hidden = chosen.wide === true;
 		this.strip.element.hidden = chosen.timeless === true;
+		this.makeRoom();
 		this.redraw();
+	}
+
+	/* A wide view has the side only while an allocation is pinned; one without the strip never. */
+	makeRoom() {
+		const chosen = VIEWS.find((view) => view.name === this.state.view);
+		this.side.element.hidden = chosen.timeless === true || (chosen.wide === true && this.state.life < 0);
 	}
 
 	/* The times of all events, for what is placed along the axis. */
@@ -184,7 +192,8 @@ class App {
 			this.readTheme();
 		if (changed.has("doc") || changed.has("source")) {
 			this.choose();
-			Object.assign(this.state, { from: null, to: null, at: null, life: -1 });
+			Object.assign(this.state, { from: null, to: null, at: null, life: -1, mode: this.source.mode });
+			changed.add("mode");
 			this.filtered = null;
 			this.readAxis();
 			if (this.state.terms.length)
@@ -197,6 +206,7 @@ class App {
 			this.filter();
 		if (changed.has("view"))
 			this.show();
+		this.makeRoom();
 		this.tell(changed);
 	}
 

@@ -4,7 +4,7 @@
  *
  *   doc, source   numbers of the snapshot and of what is looked at in it
  *   view          the name of the view
- *   mode          "time" or "order": what lies along the axis
+ *   mode          "time" or "order": what lies along the axis; "": what shows more of this source
  *   from, to      the window, places on the axis (axis.js); null: all of it
  *   at            the cursor, a state; null: the peak
  *   life          the allocation that is pinned; -1: none
@@ -14,7 +14,7 @@
  *   theme         "light", "dark" or "" (as the system says)
  */
 const FIRST = {
-	doc: 0, source: 0, view: "timeline", mode: "time", from: null, to: null, at: null, life: -1, by: "site", terms: [],
+	doc: 0, source: 0, view: "timeline", mode: "", from: null, to: null, at: null, life: -1, by: "site", terms: [],
 	other: -1, theme: "",
 };
 

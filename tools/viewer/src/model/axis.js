@@ -19,6 +19,15 @@ export class Axis {
 		return mode === "order" ? this.count + 1 : this.length;
 	}
 
+	/* What shows more at first: where four fifths of the events are in less than a fifth of the time, their order. */
+	get mode() {
+		const { count, time } = this, window = Math.ceil(count * 0.8);
+		for (let i = 0; i + window <= count; i += Math.max(1, count >> 8))
+			if (count > 20 && time[i + window - 1] - time[i] < 0.2 * this.length)
+				return "order";
+		return "time";
+	}
+
 	/* The state at place @x. */
 	state(mode, x) {
 		if (mode === "order")

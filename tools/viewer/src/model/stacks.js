@@ -56,6 +56,11 @@ export class Stacks {
 			`${this.name(f)}${this.module(f) ? ` (${this.module(f)})` : ""}`;
 	}
 
+	/* How a flame graph calls it, and `gpumem flame`: a native function is one, wherever it calls from. */
+	flameLabel(f) {
+		return this.python(f) ? `${this.name(f)} (${baseName(this.file(f)) || this.file(f)}:${this.line(f)})` : this.name(f);
+	}
+
 	/* The frames of stack @id, innermost first. */
 	list(id) {
 		const found = [];
@@ -157,15 +162,24 @@ export class Stacks {
 		}));
 	}
 
-	/* Which stacks have a frame whose name, file or module passes @test: bytes by stack. */
+	/* Which stacks have a frame that flame graphs call @label: a byte by stack. */
+	calling(label) {
+		return this.having((f) => this.flameLabel(f) === label || this.label(f) === label);
+	}
+
+	/* Which stacks have a frame whose name, file or line passes @test. */
 	matching(test) {
+		return this.having((f) => test(this.name(f)) || test(this.label(f)) || test(this.file(f)));
+	}
+
+	having(test) {
 		const frames = new Int8Array(this.frameCount).fill(-1), nodes = new Int8Array(this.parent.length).fill(-1);
 		const found = new Uint8Array(this.count);
 		nodes[0] = 0;
 		for (let n = 1; n < this.parent.length; n++) {
 			const f = this.frameOf[n];
 			if (frames[f] < 0)
-				frames[f] = test(this.name(f)) || test(this.label(f)) || test(this.file(f)) ? 1 : 0;
+				frames[f] = test(f) ? 1 : 0;
 			nodes[n] = nodes[this.parent[n]] === 1 ? 1 : frames[f];
 		}
 		for (let s = 1; s < this.count; s++)

@@ -97,7 +97,9 @@ export class Side {
 			limit?.total_bytes ? ["of the device", bytes(limit.total_bytes)] : null,
 			event ? ["event", `${event.action} (${count(event.row + 1)} of ${count(app.source.events)})`] : null,
 		].filter(Boolean);
-		replace(this.element,
+		const { explanation } = app.doc, why = explanation && app.state.at === null && explanation.device === app.source.device ?
+			h("div", { class: "why" }, h("b", {}, "Why memory ran out"), h("p", {}, explanation.why), h("p", {}, explanation.change)) : null;
+		replace(this.element, why,
 			h("h2", {}, app.state.at === null ? "At the peak" : peak ? "At the cursor: the peak" : "At the cursor"),
 			h("div", { class: "big" }, bytes(moment.bytes)),
 			h("div", { class: "note" }, app.filtered ? `of what the filter leaves, ${place}` : `live ${place}`),

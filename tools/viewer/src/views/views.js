@@ -1,12 +1,16 @@
 /*
  * views.js - the views, in the order of their tabs. A view is a class: made with the page's App, it has `element`, and
  * `update(changed)` is called with the set of what changed (keys of the selection, "size", "filtered", "docs") while it
- * is shown. `wide`: without the side; `timeless`: without the strip.
+ * is shown. `wide`: without the side but for what is pinned; `timeless`: without side and strip.
  */
 import { Allocator } from "./allocator.js";
+import { Flame } from "./flame.js";
+import { Tables } from "./tables.js";
 import { Timeline } from "./timeline.js";
 
 export const VIEWS = [
 	{ name: "timeline", title: "Timeline", View: Timeline },
 	{ name: "allocator", title: "Allocator", View: Allocator },
+	{ name: "flame", title: "Flame graph", View: Flame },
+	{ name: "tables", title: "Tables", View: Tables, wide: true },
 ];

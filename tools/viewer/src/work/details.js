@@ -5,6 +5,7 @@ import { ACT, ACTIONS } from "../model/document.js";
 import { streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
 import { modelOf } from "./open.js";
+import { testOf } from "./search.js";
 
 const eventOf = (model, row) => {
 	const { events } = model.source, { doc } = model;
@@ -91,16 +92,6 @@ export const marks = ({ doc, source }) => {
 
 /* ---- the filter --------------------------------------------------------------------------------- */
 
-const testOf = (text) => {
-	const regex = /^\/(.*)\/(i?)$/.exec(text);
-	if (regex) {
-		const made = new RegExp(regex[1], regex[2]);
-		return (value) => made.test(value);
-	}
-	const low = text.toLowerCase();
-	return (value) => value.toLowerCase().includes(low);
-};
-
 /* Lives by one term: { by, is } of a group, { frame } of a frame's label, or { text } of whatever they have. */
 const matchTerm = (model, term) => {
 	const { lives, stacks, doc } = model, found = new Uint8Array(lives.count);
@@ -111,7 +102,7 @@ const matchTerm = (model, term) => {
 		return found;
 	}
 	if (term.frame) {
-		const has = stacks.matching((text) => text === term.frame);
+		const has = stacks.calling(term.frame);
 		for (let l = 0; l < found.length; l++)
 			found[l] = has[lives.stack[l]] ?? 0;
 		return found;

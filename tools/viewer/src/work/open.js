@@ -29,7 +29,7 @@ const about = (entry, number) => {
 		sources: models.map((model, i) => ({
 			number: i, name: model.source.name, device: model.source.device, level: model.source.level,
 			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
-			begin: model.axis.begin, length: model.axis.length, peak: model.curve.peak,
+			begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
 			peakBytes: model.curve.values[model.curve.peak], endBytes: model.curve.values[model.count],
 			hasStacks: model.stacks.count > 1,
 		})),

@@ -1,0 +1,257 @@
+/*
+ * flame.js - the flame graph, hanging: callers above, what they call below, as wide as what it holds. A click brings a
+ * function to the full width, a double click filters every view by it.
+ */
+import { css, oklch } from "../ui/color.js";
+import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { bytes, count, percent } from "../ui/format.js";
+
+const TALL = 20, SIDE = 16;
+const WEIGHTS = [
+	["live", "at the cursor", "bytes that are live at the cursor"], ["peak", "at the peak", "bytes that are live at the peak"],
+	["end", "at the end", "bytes that were never freed"], ["bytes", "allocated", "bytes that were allocated in the window"],
+	["count", "count", "allocations in the window"], ["churn", "freed again", "bytes allocated in the window and freed again"],
+];
+
+/* A colour of a name, that is always the same: Python warmer than native code. */
+const hueOf = (text) => {
+	let hash = 0;
+	for (let i = 0; i < text.length; i++)
+		hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0;
+	return Math.abs(hash);
+};
+const colorOf = (label, dark) => {
+	const hash = hueOf(label.replace(/:\d+\)$/, "")), python = /\.py:\d+\)$/.test(label);
+	return css(oklch(dark ? 0.5 + (hash % 5) * 0.012 : 0.83 + (hash % 5) * 0.012, dark ? 0.075 : 0.07, (python ? 35 : 220) + (hash >>> 4) % 55));
+};
+
+export class Flame {
+	constructor(app) {
+		this.app = app;
+		this.weigh = "live";
+		this.root = 0;
+		this.found = null;
+		this.surface = h("canvas", { class: "flames", role: "img", "aria-label": "flame graph" });
+		this.scroller = h("div", { class: "fill" }, this.surface);
+		this.tip = h("div", { class: "tip", hidden: true });
+		this.weights = switcher(WEIGHTS, this.weigh, (weigh) => this.choose(weigh), "what the width means");
+		this.search = h("input", { class: "field", type: "search", placeholder: "Search: text or /regex/", "aria-label": "search in the flame graph",
+			oninput: () => this.look() });
+		this.note = h("span", { class: "soft" });
+		this.element = h("div", { class: "stage" },
+			h("div", { class: "tools" }, this.weights, this.search,
+				h("button", { class: "button", type: "button", onclick: () => this.zoom(0) }, "All"), this.note),
+			h("div", { class: "canvas" }, this.scroller, this.tip));
+		this.surface.addEventListener("pointermove", (event) => this.point(event));
+		this.surface.addEventListener("pointerleave", () => { this.tip.hidden = true; this.hover = -1; this.paint(); });
+		this.surface.addEventListener("click", (event) => this.zoom(this.under(event.offsetX, event.offsetY)));
+		this.surface.addEventListener("dblclick", (event) => this.filter(this.under(event.offsetX, event.offsetY)));
+		this.want = app.asker.latest("flame", (answer, args) => this.take(answer, args), (error) => app.fail(error));
+	}
+
+	choose(weigh) {
+		this.weigh = weigh;
+		this.weights.show(weigh);
+		this.ask();
+	}
+
+	ask() {
+		const { app } = this, { from, to } = app.window;
+		if (!app.axis)
+			return;
+		this.want({
+			...app.of, weigh: this.weigh, at: app.moment, from: app.state.from === null ? 0 : app.stateAt(from),
+			to: app.state.to === null ? app.source.events : app.stateAt(to),
+		});
+	}
+
+	update(changed) {
+		const has = (...keys) => keys.some((key) => changed.has(key));
+		if (has("doc", "source", "filtered"))
+			this.path = [];
+		if (has("doc", "source", "filtered", "axis") || (has("size") && !this.data) || (this.weigh === "live" && has("at")) ||
+				(has("from", "to", "mode") && ["bytes", "count", "churn"].includes(this.weigh)))
+			this.ask();
+		this.paint();
+	}
+
+	/* The same function stays in sight when the numbers change. */
+	take(answer, args) {
+		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source || args.weigh !== this.weigh)
+			return;
+		this.data = answer;
+		this.root = 0;
+		for (const label of this.path ?? []) {
+			const next = this.children(this.root).find((n) => answer.labels[n] === label);
+			if (next === undefined)
+				break;
+			this.root = next;
+		}
+		this.look();
+		this.app.shown();
+	}
+
+	children(n) {
+		const found = [];
+		for (let i = n + 1; i < this.data.parent.length; i++)
+			if (this.data.parent[i] === n)
+				found.push(i);
+		return found;
+	}
+
+	amount(value) { return this.weigh === "count" ? count(value) : bytes(value); }
+
+	look() {
+		const text = this.search.value.trim(), { data } = this;
+		this.found = null;
+		this.search.setCustomValidity("");
+		if (data && text) {
+			try {
+				const regex = /^\/(.*)\/(i?)$/.exec(text), made = regex ? new RegExp(regex[1], regex[2]) : null;
+				this.found = data.labels.map((label, i) => made ? made.test(label) || made.test(data.where[i]) :
+					`${label} ${data.where[i]}`.toLowerCase().includes(text.toLowerCase()));
+			} catch (error) {
+				this.search.setCustomValidity(error.message);
+				this.search.reportValidity();
+			}
+		}
+		this.say();
+		this.paint();
+	}
+
+	say() {
+		const { data, found } = this;
+		if (!data)
+			return;
+		let matched = 0;
+		if (found)		/* the outermost of those that call each other */
+			for (let n = 0, end = -1; n < found.length; n++)
+				if (found[n] && data.begin[n] >= end) {
+					matched += data.weight[n];
+					end = data.begin[n] + data.weight[n];
+				}
+		replace(this.note, found ? `${this.amount(matched)} of ${this.amount(data.total)} (${percent(matched, data.total) || "0%"}) in what was found` :
+			this.amount(data.total));
+	}
+
+	zoom(n) {
+		if (n < 0 || !this.data)
+			return;
+		this.root = n;
+		this.path = [];
+		for (let at = n; at > 0; at = this.data.parent[at])
+			this.path.unshift(this.data.labels[at]);
+		this.paint();
+	}
+
+	filter(n) {
+		if (n > 0)
+			this.app.addTerm({ frame: this.data.labels[n] });
+	}
+
+	/* ---- painting ---- */
+
+	paint() {
+		if (!this.painting)
+			this.painting = requestAnimationFrame(() => {
+				this.painting = 0;
+				if (this.data && this.element.isConnected)
+					this.paintNow();
+			});
+	}
+
+	x(bytesAt) { return SIDE + ((bytesAt - this.data.begin[this.root]) / (this.data.weight[this.root] || 1)) * this.wide; }
+
+	paintNow() {
+		const { data, root, app } = this;
+		let deepest = 0;
+		for (let n = 0; n < data.depth.length; n++)
+			deepest = Math.max(deepest, data.depth[n]);
+		const tall = Math.max((deepest + 1) * TALL + 24, this.scroller.clientHeight);
+		this.surface.style.height = `${tall}px`;
+		const { context: c, width, height } = fit(this.surface);
+		this.wide = width - 2 * SIDE;
+		c.clearRect(0, 0, width, height);
+		c.font = "12px system-ui, sans-serif";
+		c.textBaseline = "middle";
+		const rootBegin = data.begin[root], rootEnd = rootBegin + data.weight[root], ancestors = new Set();
+		for (let n = root; n >= 0; n = data.parent[n])
+			ancestors.add(n);
+		const ink = variable("--ink"), faint = variable("--sunken"), mark = variable("--mark"), found = variable("--found");
+		for (let n = 0; n < data.labels.length; n++) {
+			const above = ancestors.has(n), begin = data.begin[n], end = begin + data.weight[n];
+			if (!above && (begin >= rootEnd || end <= rootBegin || data.depth[n] <= data.depth[root]))
+				continue;
+			const left = Math.max(SIDE, this.x(begin)), right = Math.min(SIDE + this.wide, this.x(end)), y = data.depth[n] * TALL + 4;
+			if (right - left < 0.6)
+				continue;
+			c.globalAlpha = above && n !== root ? 0.55 : 1;
+			c.fillStyle = n === 0 ? faint : this.found?.[n] ? found : colorOf(data.labels[n], app.dark);
+			if (this.found && !this.found[n] && n !== 0)
+				c.globalAlpha *= 0.45;
+			c.fillRect(left, y, Math.max(0.6, right - left - (right - left > 3 ? 1 : 0)), TALL - 1);
+			c.globalAlpha = 1;
+			if (n === this.hover) {
+				c.strokeStyle = mark;
+				c.strokeRect(left + 0.5, y + 0.5, right - left - 2, TALL - 2);
+			}
+			if (right - left > 34)
+				this.write(c, n ? data.labels[n] : `all: ${this.amount(data.total)}`, left, y, right, ink);
+		}
+	}
+
+	/* A label, cut to its box. */
+	write(c, label, left, y, right, ink) {
+		const room = right - left - 10;
+		let text = label;
+		if (text.length * 6.5 > room && c.measureText(text).width > room) {
+			let low = 0, high = text.length;
+			while (low < high) {
+				const middle = (low + high + 1) >>> 1;
+				if (c.measureText(`${text.slice(0, middle)}…`).width <= room)
+					low = middle;
+				else
+					high = middle - 1;
+			}
+			if (low < 3)
+				return;
+			text = `${text.slice(0, low)}…`;
+		}
+		c.fillStyle = ink;
+		c.fillText(text, left + 5, y + TALL / 2);
+	}
+
+	/* ---- the pointer ---- */
+
+	under(x, y) {
+		const { data, root } = this, depth = Math.floor((y - 4) / TALL);
+		if (!data || depth < 0)
+			return -1;
+		for (let n = root; depth <= data.depth[root] && n >= 0; n = data.parent[n])
+			if (data.depth[n] === depth)
+				return n;
+		const at = data.begin[root] + ((x - SIDE) / this.wide) * data.weight[root];
+		for (let n = root + 1; n < data.labels.length && data.depth[n] > data.depth[root]; n++)
+			if (data.depth[n] === depth && data.begin[n] <= at && at < data.begin[n] + data.weight[n])
+				return n;
+		return -1;
+	}
+
+	point(event) {
+		const n = this.under(event.offsetX, event.offsetY), { data, tip } = this;
+		if (n !== this.hover) {
+			this.hover = n;
+			this.paint();
+		}
+		tip.hidden = n < 0;
+		if (n < 0)
+			return;
+		replace(tip, h("b", {}, this.amount(data.weight[n])), h("span", { class: "soft" }, ` ${percent(data.weight[n], data.total)} of all`,
+			data.self[n] ? `, ${this.amount(data.self[n])} by itself` : ""), h("div", { class: "site" }, n ? data.labels[n] : "all stacks"),
+		n ? h("div", { class: "soft" }, data.where[n]) : null);
+		const box = this.element.querySelector(".canvas"), x = event.offsetX, y = event.offsetY - this.scroller.scrollTop;
+		const right = x + 18 + tip.offsetWidth > box.clientWidth, low = y + 18 + tip.offsetHeight > box.clientHeight;
+		tip.style.left = `${Math.max(4, right ? x - 14 - tip.offsetWidth : x + 18)}px`;
+		tip.style.top = `${Math.max(4, low ? y - 14 - tip.offsetHeight : y + 18)}px`;
+	}
+}

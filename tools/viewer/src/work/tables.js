@@ -1,0 +1,108 @@
+/* tables.js - the tables: lives summed by what they have in common, or one by one. Sorted and searched here. */
+import { streamText } from "../model/groups.js";
+import { isLeft } from "../model/lives.js";
+import { modelOf } from "./open.js";
+import { testOf } from "./search.js";
+
+/* Sums by group of what is live at @at and at the peak, left at the end, allocated and freed from @from to @to (states). */
+const sumGroups = (model, by, { at, from, to }) => {
+	const { group, names, keys } = model.grouped(by), { lives, weight, count, curve } = model;
+	const { born, died } = lives, n = names.length, make = () => new Float64Array(n), peak = curve.peak;
+	const sums = { live: make(), blocks: make(), peak: make(), left: make(), leftBlocks: make(), bytes: make(), allocs: make(), freed: make(), example: new Int32Array(n).fill(-1), longest: make() };
+	const { time } = model.source.events;
+	for (let l = 0; l < lives.count; l++) {
+		if (model.match && !model.match[l])
+			continue;
+		const g = group[l];
+		if (sums.example[g] < 0)
+			sums.example[g] = l;
+		if (born[l] < at && at <= died[l]) {
+			sums.live[g] += weight[l];
+			sums.blocks[g]++;
+		}
+		if (born[l] < peak && peak <= died[l])
+			sums.peak[g] += weight[l];
+		if (isLeft(lives, l, count)) {
+			sums.left[g] += weight[l];
+			sums.leftBlocks[g]++;
+		}
+		if (born[l] >= from && born[l] < to) {
+			sums.bytes[g] += weight[l];
+			sums.allocs[g]++;
+		}
+		if (died[l] >= from && died[l] < to)
+			sums.freed[g] += weight[l];
+		if (born[l] >= 0 && died[l] < count)
+			sums.longest[g] = Math.max(sums.longest[g], time[died[l]] - time[born[l]]);
+	}
+	return { names, keys, sums };
+};
+
+const groupRows = (model, args) => {
+	const { names, sums } = sumGroups(model, args.by, args), rows = [];
+	const test = args.search ? testOf(args.search) : null, has = test ? model.stacks.matching(test) : null;
+	const { lives } = model;
+	/* Of a site all stacks are looked into, not only the one that is shown. */
+	let found = null;
+	if (test) {
+		const { group } = model.grouped(args.by);
+		found = new Uint8Array(names.length);
+		for (let g = 0; g < names.length; g++)
+			found[g] = test(names[g]) ? 1 : 0;
+		for (let l = 0; l < lives.count; l++)
+			if (has[lives.stack[l]])
+				found[group[l]] = 1;
+	}
+	for (let g = 0; g < names.length; g++)
+		if (sums.example[g] >= 0 && (!found || found[g]))
+			rows.push({ name: names[g], ...Object.fromEntries(Object.entries(sums).map(([key, list]) => [key, list[g]])) });
+	return rows;
+};
+
+/* One by one: what was never freed, or what lived longest. */
+const lifeRows = (model, { what, search }) => {
+	const { lives, weight, count, stacks } = model, { time } = model.source.events, rows = [];
+	const last = Math.max(model.axis.end, count ? time[count - 1] : 0);
+	const test = search ? testOf(search) : null, has = test ? stacks.matching(test) : null;
+	for (let l = 0; l < lives.count; l++) {
+		if ((model.match && !model.match[l]) || !weight[l] || (has && !has[lives.stack[l]]) ||
+				(what === "leaks" && !isLeft(lives, l, count)))
+			continue;
+		const block = lives.block[l];
+		const begin = lives.born[l] >= 0 ? time[lives.born[l]] : block >= 0 ? model.source.blocks.time[block] || model.axis.begin : model.axis.begin;
+		const end = lives.died[l] < count ? time[lives.died[l]] : last;
+		rows.push({ life: l, size: weight[l], lifetime: Math.max(0, end - begin), born: begin - model.axis.begin, ended: lives.died[l] < count ? 1 : 0 });
+	}
+	return rows;
+};
+
+const complete = (model, row) => row.life === undefined ? row : {
+	...row, name: model.stacks.siteText(model.lives.stack[row.life]), addr: model.lives.addr[row.life],
+	stream: streamText(model.doc.numbers[model.lives.stream[row.life]]), kind: model.doc.texts[model.lives.kind[row.life]],
+};
+
+/* Rows @first and the @count next, sorted by @sort, the largest first unless @up; with the sums of all. */
+export const table = (args) => {
+	const model = modelOf(args), { what, sort, up, first, count } = args;
+	const key = JSON.stringify([what, args.by, args.at, args.from, args.to, args.search, sort, up]);
+	if (model.tableKey !== key || model.tableMatch !== model.match) {
+		const rows = what === "groups" ? groupRows(model, args) : lifeRows(model, args);
+		const sign = up ? 1 : -1;
+		if (rows.length && typeof rows[0][sort] === "string")
+			rows.sort((a, b) => sign * (a[sort] < b[sort] ? -1 : a[sort] > b[sort] ? 1 : 0));
+		else
+			rows.sort((a, b) => sign * (a[sort] - b[sort]) || (a.life ?? 0) - (b.life ?? 0));
+		model.tableKey = key;
+		model.tableMatch = model.match;
+		model.tableRows = rows;
+		model.tableSums = {};
+		for (const row of rows)
+			for (const [name, value] of Object.entries(row))
+				if (typeof value === "number")
+					model.tableSums[name] = (model.tableSums[name] ?? 0) + value;
+	}
+	return {
+		all: model.tableRows.length, first, sums: model.tableSums,
+		rows: model.tableRows.slice(first, first + count).map((row) => complete(model, row)),
+	};
+};
