@@ -10,7 +10,7 @@ from tap import Room, check, finish, tell  # noqa: E402
 
 PATHS = ":".join((PACKAGE, HERE, os.path.join(HERE, "standin")))
 PROGRAM = '''
-import random, threading
+import random, sys, threading
 import cupy
 import gpumem, gpumem.cupy
 from host import alloc
@@ -25,7 +25,7 @@ def live():
 
 hidden = pool.used_bytes()
 assert live() == 0
-kept = [cupy.ndarray(n) for n in (1, 512, 513, 3 << 20)]  # LINE kept
+kept = [cupy.ndarray(n) for n in (1, 512, 513, 3 << 20)]
 assert live() == pool.used_bytes() - hidden == 512 + 512 + 1024 + (3 << 20), live()
 try:
     cupy.ndarray(2 << 30)
@@ -62,7 +62,10 @@ assert live() == now
 assert gpumem.cupy.install(threads=False) and cupy.cuda.get_allocator() == before
 later.append(cupy.ndarray(4000))
 assert live() == now + 4096
-print(now + 4096)
+del kept[:], later[:]
+large = cupy.ndarray(9 << 20)  # LINE kept
+assert gpumem.snapshot(sys.argv[1])
+print(9 << 20)
 '''
 
 
@@ -73,9 +76,19 @@ def main():
             path = os.path.join(room.path, "program.py")
             with open(path, "w", encoding="utf-8") as script:
                 script.write(PROGRAM)
-            ours = room.run([python, path], env=room.env(PYTHONPATH=PATHS, PYTHONDONTWRITEBYTECODE=1))
-            check("%s: what is live in the record is what the pool has handed out" % name,
-                  ours.returncode == 0 and not ours.stderr, tell(ours))
+            ours = room.run([python, path, os.path.join(room.out, "now.json")], env=room.env(PYTHONPATH=PATHS, PYTHONDONTWRITEBYTECODE=1))
+            if not check("%s: what is live in the record is what the pool has handed out" % name,
+                         ours.returncode == 0 and not ours.stderr, tell(ours)):
+                continue
+            snapshot = room.snapshots("now")[0]
+            blocks = [block for pool in snapshot["pools"] if pool["name"] == "cupy"
+                      for segment in pool["segments"] for block in segment["blocks"]]
+            live = [block for block in blocks if block["state"] == "active_allocated"]
+            check("%s: the snapshot has them, to the byte" % name, sum(block["size"] for block in live) == int(ours.stdout), live[:3])
+            line = 1 + [i for i, text in enumerate(PROGRAM.splitlines()) if "LINE kept" in text][-1]
+            stacks = [[snapshot["frames"][frame]["line"] for frame in snapshot["stacks"][block["stack"]]
+                       if snapshot["frames"][frame]["filename"] == path] for block in live if block["size"] == 9 << 20]
+            check("%s: with the Python line that made the array" % name, stacks and line in stacks[0], stacks)
     finish()
 
 

@@ -188,6 +188,63 @@ def odd(python):
         check("the same with the cache", told.returncode == 1 and "held 1.0 MiB of GPU memory" in told.stdout, tell(told))
 
 
+POOLED = '''
+import gpumem
+import pytest
+from host import alloc
+
+POOL = gpumem.Pool("mine")
+PIECE = alloc(64 << 20)
+COUNT = 1 << 20
+
+
+def take(place, size):
+    assert POOL.allocated(PIECE + place * COUNT, size)  # LINE take
+    return PIECE + place * COUNT
+
+
+@pytest.mark.limit_gpu_memory("3 MiB")
+def test_within_the_piece():
+    first, second = take(0, COUNT), take(1, 2 * COUNT)
+    POOL.freed(first)
+    POOL.freed(second)
+
+
+@pytest.mark.limit_gpu_memory("2 MiB")
+@pytest.mark.limit_gpu_leaks("1 MiB")
+def test_over():
+    first, second = take(0, COUNT), take(1, 2 * COUNT)
+    POOL.freed(first)
+
+
+@pytest.mark.limit_gpu_memory("9 MiB")
+def test_a_new_piece_counts_once():
+    piece = alloc(8 << 20)
+    POOL.allocated(piece, 8 << 20)
+
+
+@pytest.mark.limit_gpu_memory("9 MiB")
+def test_what_is_no_pool_s_counts_too():
+    take(10, 5 << 20)
+    alloc(5 << 20)
+'''
+
+
+def pools(python):
+    """Where a pool tells, what it hands out counts, and its pieces do not."""
+    with Room() as room:
+        told = run(room, python, POOLED)
+        check("pools: each test has the outcome that it should have", outcomes(told) == {
+            "test_within_the_piece": "passed", "test_over": "failed", "test_a_new_piece_counts_once": "passed",
+            "test_what_is_no_pool_s_counts_too": "failed"}, tell(told))
+        over = report(told, "test_over")
+        check("pools: what was handed out, and by which line", "held 3.0 MiB of GPU memory" in over and
+              "test_it.py:%d in take < test_it.py" % line(POOLED, "take") in over, over)
+        check("pools: what was not given back", re.search(r"more than 1\.0 MiB of one call stack:\n +2\.0 MiB in 1 block on device 0", over),
+              over)
+        check("pools: beside memory that is no pool's", "held 10.0 MiB" in report(told, "test_what_is_no_pool_s_counts_too"), tell(told))
+
+
 def sizes():
     sys.path.insert(0, PACKAGE)
     from gpumem._snapshot import show_size, size_of
@@ -209,6 +266,7 @@ def main():
     if check("there is a Python with pytest (scripts/setup.sh check installs Debian's)", found):
         story(found[0][0])
         odd(found[0][0])
+        pools(found[0][0])
     finish()
 
 

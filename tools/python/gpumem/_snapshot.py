@@ -141,8 +141,10 @@ class Snapshot:
                     yield _Event(times[i], action == "alloc", level, trace["addr"][i], trace["size"][i], trace["stack"][i])
 
     def _handed_out(self, device: int, events: List[_Event]) -> List[int]:
-        """Addresses that pools have handed out, sorted."""
+        """Addresses in the pieces that pools have from the driver, sorted."""
         found = {event.address for event in events if event.level}
+        for trace in self.traces.get(device, [])[1:]:
+            found.update(address for address, action in zip(trace["addr"], trace["action"]) if action == "segment_alloc")
         for pool in self.data.get("pools", ()):
             if pool["device"] == device:
                 found.update(block["address"] for segment in pool["segments"] for block in segment["blocks"])
