@@ -1,8 +1,9 @@
 /*
  * heap.h - heaps: blocks of the driver's memory, cut to size, handed out again and given back.
  *
- * What a heap does is its class's (struct gm_heap_class); what every heap has is in struct gm_heap. There is
- * one class, the segments heap (segments_heap.h): PyTorch's caching algorithm, to the last counter. Whoever
+ * What a heap does is its class's (struct gm_heap_class); what every heap has is in struct gm_heap. There are
+ * two classes: the segments heap (segments_heap.h), which is PyTorch's caching algorithm, to the last counter;
+ * and the pages heap (pages_heap.h), which moves memory between addresses instead of keeping it idle. Whoever
  * has heaps calls the functions below and knows no class: which one it is, the configuration says.
  *
  * A heap knows no CUDA: segments come from a backend; records come from the owner of the tables;
@@ -30,6 +31,7 @@
 #define GM_HEAP_ROUND_LARGE (UINT64_C(2) << 20)		/* kRoundLarge */
 #define GM_HEAP_REQUEST_LIMIT (UINT64_C(1) << 60)	/* "more than 1EB" */
 #define GM_HEAP_DIVISION_BINS 16u
+#define GM_HEAP_PAGE (UINT64_C(2) << 20)		/* of the pages heap: the driver's granularity */
 
 struct gm_heap_class;
 
@@ -73,6 +75,17 @@ struct gm_heap_ops {
 	void (*unlock)(void *arg);
 	/* Wait for what was freed and is not reusable yet, and complete it; NULL: nothing. Unlocked. */
 	void (*synchronize)(void *arg);
+	/* The pages heap only, in place of driver_alloc and driver_free; all are multiples of GM_HEAP_PAGE.
+	 * Unlocked: addresses, @bytes of them or fewer, once in a heap's life; memory behind them, first
+	 * what @unmap took and @trim has not given back, 0 or -ENOMEM with nothing changed; its end. */
+	int (*reserve)(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes);
+	int (*map)(void *arg, uint64_t address, uint64_t bytes);
+	void (*unmap)(void *arg, uint64_t address, uint64_t bytes);
+	void (*trim)(void *arg);
+	/* Locked: a number that never falls, for a free that is complete in the order of its stream now; and
+	 * the last of those numbers whose frees every stream, and the host, is past. */
+	uint64_t (*moment)(void *arg);
+	uint64_t (*passed)(void *arg);
 	/* Each change of the segments, locked, within the change; NULL: nobody listens. */
 	void (*segment_event)(void *arg, bool allocated, uint32_t segment);
 	void *arg;
@@ -117,6 +130,7 @@ struct gm_heap_class {
 };
 
 extern const struct gm_heap_class gm_segments_heap __attribute__((visibility("hidden")));
+extern const struct gm_heap_class gm_pages_heap __attribute__((visibility("hidden")));
 
 /* What every heap has. */
 struct gm_heap {
@@ -220,6 +234,37 @@ static inline void gm_heap_prefetch(const struct gm_heap *heap, uint32_t id)
 	}
 	__builtin_prefetch(&heap->links[id]);
 }
+
+/* ---- for the classes (segments_heap.c) ---- */
+
+/* Cut @size bytes off the front of free block @rest: a new block before it, active. GM_NONE: no record. */
+uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size);
+
+/* Two neighbours, in no free set, become one. Returns it. */
+uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second);
+
+static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
+{
+	if (__builtin_expect(heap->plain && bytes, 1))
+		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
+	return gm_heap_round(&heap->config, bytes);
+}
+
+/* ---- heap_stats.c ---- */
+
+/* A segment comes from the driver, or goes back; or only bytes of one do. */
+void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
+void gm_heap_count_reserved(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
+/* A block of @size bytes is handed out; its free is asked for; its free is complete. */
+void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
+		       uint64_t requested);
+void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
+void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			uint64_t requested);
+/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
+void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
+void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
+void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
 
 /* The pool of a size: 0 small, 1 large. */
 static inline unsigned int gm_heap_pool_of(uint64_t size)

@@ -1,10 +1,10 @@
 /*
- * heap_stats.c - what the heap counts: PyTorch's statistics, stored as they change.
+ * heap_stats.c - what heaps count: PyTorch's statistics, stored as they change.
  *
  * The statistics that one operation changes lie together (enum gm_stat_name): one range of the undo
  * area saves them, whatever their classes.
  */
-#include "allocator/segments_heap.h"
+#include "allocator/heap.h"
 
 static inline __attribute__((always_inline)) void save(struct gm_heap *heap,
 						       enum gm_stat_name first, unsigned int count)
@@ -24,6 +24,13 @@ void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t siz
 	save(heap, GM_STAT_SEGMENT, 2);
 	gm_stats_move(heap->stats, class, GM_STAT_SEGMENT, comes, !comes);
 	gm_stats_move(heap->stats, class, GM_STAT_RESERVED_BYTES, comes ? size : 0,
+		      comes ? 0 : size);
+}
+
+void gm_heap_count_reserved(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes)
+{
+	save(heap, GM_STAT_RESERVED_BYTES, 1);
+	gm_stats_move(heap->stats, class_of(pool), GM_STAT_RESERVED_BYTES, comes ? size : 0,
 		      comes ? 0 : size);
 }
 

@@ -99,9 +99,8 @@ static bool should_split(const struct gm_heap *heap, unsigned int pool,
 	return size < heap->config.max_split_size && remaining > GM_HEAP_SMALL_REQUEST;
 }
 
-/* Cut @size bytes off the front of free block @rest: a new block before it, active. GM_NONE: no record.
- * Of the new record only its state is worth an entry in the log: it was unused. */
-static inline uint32_t cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
+/* Of the new record only its state is worth an entry in the log: it was unused. */
+uint32_t gm_heap_cut(struct gm_heap *heap, uint32_t rest, uint64_t size)
 {
 	uint32_t id = heap->ops->block_new(heap->ops->arg);
 	struct gm_block *front = &heap->blocks[id], *back = &heap->blocks[rest];
@@ -144,7 +143,7 @@ static uint32_t hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 {
 	struct gm_block *block = &heap->blocks[id];
 	bool already_split = gm_heap_is_split(block);
-	uint32_t front = should_split(heap, pool, block, size) ? cut(heap, id, size) : GM_NONE;
+	uint32_t front = should_split(heap, pool, block, size) ? gm_heap_cut(heap, id, size) : GM_NONE;
 
 	if (front) {
 		insert(heap, pool, id);
@@ -255,9 +254,8 @@ void gm_segments_detach(struct gm_heap *heap, uint32_t id)
 
 /* ---- freeing ---- */
 
-/* Two neighbours, in no pool, become one: the larger one stays, so that what is told of it (page_map.h)
- * concerns the smaller. Returns it. */
-static uint32_t join(struct gm_heap *heap, uint32_t first, uint32_t second)
+/* The larger one stays, so that what is told of it (page_map.h) concerns the smaller. */
+uint32_t gm_heap_join(struct gm_heap *heap, uint32_t first, uint32_t second)
 {
 	struct gm_block *a = &heap->blocks[first], *b = &heap->blocks[second];
 	bool first_stays = a->size >= b->size;
@@ -302,13 +300,13 @@ static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
 		splits--;
 		split_bytes -= (int64_t)heap->blocks[prev].size;
 		gm_free_set_remove(&gm_segments(heap)->pool[pool], prev);
-		id = join(heap, prev, id);
+		id = gm_heap_join(heap, prev, id);
 	}
 	if (next && heap->blocks[next].state == GM_BLOCK_INACTIVE) {
 		splits--;
 		split_bytes -= (int64_t)heap->blocks[next].size;
 		gm_free_set_remove(&gm_segments(heap)->pool[pool], next);
-		id = join(heap, id, next);
+		id = gm_heap_join(heap, id, next);
 	}
 	block = &heap->blocks[id];
 	if (block->state != GM_BLOCK_INACTIVE)

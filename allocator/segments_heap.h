@@ -29,13 +29,6 @@ static inline struct gm_segments_heap *gm_segments(struct gm_heap *heap)
 	return (struct gm_segments_heap *)(void *)heap;
 }
 
-static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t bytes)
-{
-	if (__builtin_expect(heap->plain && bytes, 1))
-		return (bytes + GM_GRANULE - 1) & ~(GM_GRANULE - 1);
-	return gm_heap_round(&heap->config, bytes);
-}
-
 static inline bool gm_heap_is_split(const struct gm_block *block)
 {
 	return block->prev || block->next;
@@ -58,20 +51,5 @@ int gm_segments_alloc(struct gm_heap *heap, const struct gm_heap_request *reques
 		      uint32_t *ret_block);
 int gm_segments_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
 int gm_segments_check(struct gm_heap *heap, uint32_t first_segment);
-
-/* ---- heap_stats.c ---- */
-
-/* A segment comes from the driver, or goes back. */
-void gm_heap_count_segment(struct gm_heap *heap, unsigned int pool, uint64_t size, bool comes);
-/* A block of @size bytes is handed out; its free is asked for; its free is complete. */
-void gm_heap_count_out(struct gm_heap *heap, unsigned int pool, uint64_t size,
-		       uint64_t requested);
-void gm_heap_count_asked(struct gm_heap *heap, unsigned int pool, uint64_t size);
-void gm_heap_count_done(struct gm_heap *heap, unsigned int pool, uint64_t size,
-			uint64_t requested);
-/* Free blocks that share their segment with others: so many more, and bytes; less than 0: fewer. */
-void gm_heap_count_splits(struct gm_heap *heap, unsigned int pool, int64_t blocks, int64_t bytes);
-void gm_heap_count_oversize(struct gm_heap *heap, struct gm_stat *stat, int by);
-void gm_heap_count_one(struct gm_heap *heap, int64_t *counter);
 
 #endif

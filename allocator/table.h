@@ -55,7 +55,8 @@ enum gm_block_state {
 	GM_BLOCK_PENDING,	/* PyTorch: active_pending_free: freed, not yet reusable */
 	GM_BLOCK_INACTIVE,	/* cached, free */
 	GM_BLOCK_FREEING,	/* a free of it is under way: still live until its record changes */
-	GM_BLOCK_CACHED		/* free, in a thread cache and not in the heap's free sets */
+	GM_BLOCK_CACHED,	/* free, in a thread cache and not in the heap's free sets */
+	GM_BLOCK_UNMAPPED	/* addresses of a pages heap without memory: whole pages */
 };
 
 enum gm_segment_flags {

@@ -23,6 +23,48 @@ for trace in TRACES:
           done.returncode == 0 and "0 addresses differ, 0 of 122 statistics differ" in done.stdout,
           done.stdout + done.stderr)
 
+def held(path):
+    """Bytes live at the peak: rounded to 512, until the free is complete. And the streams. By this test alone."""
+    size, live, peak, streams = {}, 0, 0, set()
+    with gzip.open(path, "rt") as text:
+        for words in map(str.split, text):
+            if words[:1] == ["a"]:
+                size[words[1]] = max(512, -(-int(words[2]) // 512) * 512)
+                streams.add(words[3])
+                live += size[words[1]]
+                peak = max(peak, live)
+            elif words[:1] == ["f"]:
+                live -= size.pop(words[1])
+    return peak, len(streams)
+
+
+# The pages heap: a fiftieth more than what is live, and a page for each stream, however long the other streams wait.
+PAGE = 2 << 20
+for trace in TRACES:
+    peak, streams = held(trace)
+    done = replay("--heap", "pages", "--json", trace)
+    runs = json.loads(done.stdout)["lags"]
+    check("%s: three lags" % os.path.basename(trace), [run["lag"] for run in runs] == [0, 100, 1000], done)
+    for run in runs:
+        check("%s on the pages heap, lag %d: at most 1.02 of what is live" % (os.path.basename(trace), run["lag"]),
+              run["peak_live_bytes"] == peak and peak <= run["peak_reserved_bytes"] <= 1.02 * peak + streams * PAGE and
+              run["peak_reserved_bytes"] % PAGE == 0 and abs(run["ratio"] - run["peak_reserved_bytes"] / peak) < 1e-9 and
+              run["ooms"] == 0 and run["pages_moved"] > 0 and run["ns_per_operation"] > 0, (run, peak))
+    one = json.loads(replay("--heap", "pages", "--lag", "100", "--json", trace).stdout)
+    check("%s: one lag is asked for" % os.path.basename(trace), len(one["lags"]) == 1 and
+          {k: v for k, v in one["lags"][0].items() if k != "ns_per_operation"} ==
+          {k: v for k, v in runs[1].items() if k != "ns_per_operation"}, (one, runs[1]))
+done = replay("--heap", "pages", TRACES[0])
+check("in text: a line for each lag", done.returncode == 0 and [line.split()[0] for line in done.stdout.splitlines()] ==
+      ["lag", "0", "100", "1000"], done.stdout)
+full = json.loads(replay("--heap", "pages", "--json", "--capacity", "10GiB", "test/traces/gpt.trace.gz").stdout)
+check("too small a device: out of memory is counted, and nothing is taken past it", full["ooms"] > 0 and full["retries"] > 0 and
+      full["peak_reserved_bytes"] <= 10 << 30, full)
+for words in (["--heap", "pages", "--search"], ["--lag", "3"], ["--heap", "paged"], ["--heap", "pages", "--lag", "x"],
+              ["--heap", "pages", "--verify", "test/traces/streams.stats.json"]):
+    done = replay(*words, TRACES[0])
+    check("%s: refused" % " ".join(words), done.returncode == 2 and done.stderr, done)
+
 with tempfile.TemporaryDirectory() as room:
     # The oracle can fail: another address, another counter, other settings.
     source = "test/traces/streams"

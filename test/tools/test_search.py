@@ -69,6 +69,11 @@ with Room() as room:
     best = found["recommended"]
     check("it recommends the least", best and best["peak_reserved_bytes"] <= 1.01 * min(t["peak_reserved_bytes"] for t in found["tried"]) and
           best["peak_reserved_bytes"] <= large["peak_reserved_bytes"], best)
+    check("each was replayed with several orders of addresses", all(t["lowest_reserved_bytes"] <= t["peak_reserved_bytes"] <= t["highest_reserved_bytes"]
+          for t in found["tried"]) and best["highest_reserved_bytes"] < found["tried"][0]["lowest_reserved_bytes"], found)
+    pages = replay("--heap", "pages", "--lag", "100", path)
+    check("the pages heap is tried, too", found["pages_heap"] == {"peak_reserved_bytes": pages["peak_reserved_bytes"], "ooms": 0,
+                                                                  "pages_moved": pages["pages_moved"]}, (found["pages_heap"], pages))
     alone = replay("--conf", best["conf"], "--limit", str(found["limit_bytes"]), path)
     check("what it says is what a replay says", alone["peak_reserved_bytes"] == best["peak_reserved_bytes"] and alone["ooms"] == 0, (alone, best))
     check("the limit is what the device had for this process",

@@ -28,6 +28,8 @@
 
 struct wish {
 	const char *trace, *conf, *verify;
+	int heap;			/* 0 segments, 1 pages */
+	size_t lag;
 	uint64_t capacity, limit;	/* limit: UNSAID, or of --limit, be it "unlimited" */
 	int device;
 	bool json, search;
@@ -145,6 +147,69 @@ static void print_text(const struct gm_simulation *run)
 	       stats->stat[GM_STAT_SEGMENT]->freed, stats->num_alloc_retries, stats->num_ooms);
 }
 
+/* ---- the pages heap ---- */
+
+static double ratio_of(const struct gm_simulation *run)
+{
+	return run->peak_held_bytes ? (double)run->peak_pages_bytes / (double)run->peak_held_bytes : 0;
+}
+
+static double ns_of(const struct gm_simulation *run)
+{
+	return run->operations ? (double)run->ns / (double)run->operations : 0;
+}
+
+static json_t *pages_object(const struct gm_simulation *run, size_t lag)
+{
+	return json_pack("{sI sI sI sf sI sf sI sI sI}", "lag", (json_int_t)lag,
+			 "peak_live_bytes", (json_int_t)run->peak_held_bytes,
+			 "peak_reserved_bytes", (json_int_t)run->peak_pages_bytes,
+			 "ratio", ratio_of(run), "pages_moved", (json_int_t)run->pages_moved,
+			 "ns_per_operation", ns_of(run), "allocations", (json_int_t)run->allocations,
+			 "retries", (json_int_t)run->stats.num_alloc_retries,
+			 "ooms", (json_int_t)run->stats.num_ooms);
+}
+
+static void print_pages(const struct gm_simulation *run, size_t lag)
+{
+	printf("%10zu  %12s", lag, gm_show_bytes((int64_t)run->peak_held_bytes));
+	printf("  %14s  %6.4f  %11" PRIu64 "  %12.0f  %13" PRId64 "\n", gm_show_bytes((int64_t)run->peak_pages_bytes),
+	       ratio_of(run), run->pages_moved, ns_of(run), run->stats.num_ooms);
+}
+
+/* With the lag that was asked for, or several. */
+static int replay_pages(const struct wish *wish, const struct gm_trace *trace, const struct gm_heap_config *config)
+{
+	const size_t some[] = { 0, 100, 1000 }, *lags = wish->lag == SIZE_MAX ? some : &wish->lag;
+	const size_t count = wish->lag == SIZE_MAX ? 3 : 1;
+	json_t *first = NULL, *all = json_array();
+	int r = 0;
+
+	if (!wish->json)
+		gm_show_heading(stdout, "%10s  %12s  %14s  %6s  %11s  %12s  %13s", "lag", "live, peak",
+				"reserved, peak", "ratio", "pages moved", "ns/operation", "out of memory");
+	for (size_t i = 0; !r && i < count; i++) {
+		const struct gm_simulate_how how = { .capacity = wish->capacity, .lag = lags[i] };
+		struct gm_simulation run;
+
+		r = gm_simulate(trace, config, &how, &run);
+		if (!r && !wish->json)
+			print_pages(&run, lags[i]);
+		if (!r && !first)
+			first = pages_object(&run, lags[i]);
+		if (!r)
+			json_array_append_new(all, pages_object(&run, lags[i]));
+	}
+	if (r || !wish->json) {
+		json_decref(first);
+		json_decref(all);
+		return r;
+	}
+	json_object_set_new(first, "lags", all);
+	gm_show_document(stdout, first, JSON_INDENT(1));
+	return 0;
+}
+
 static int refuse(const struct wish *wish, const char *why)
 {
 	return gm_input_bad("replay", wish->trace, why);
@@ -186,8 +251,16 @@ static int read_input(const struct wish *wish, struct gm_history *history)
 	return r;
 }
 
+static int no_memory(const struct wish *wish)
+{
+	fprintf(stderr, "gpumem replay: %s: not enough memory to replay it: %s\n", gm_show_clean(wish->trace),
+		gm_limit_why(-ENOMEM));
+	return GM_EXIT_FAILED;
+}
+
 static int replay(const struct wish *wish)
 {
+	const struct gm_simulate_how how = { .follow = wish->verify, .capacity = wish->capacity };
 	struct gm_heap_config config;
 	struct gm_history history;
 	struct gm_simulation run;
@@ -198,11 +271,11 @@ static int replay(const struct wish *wish)
 	if (!r && wish->search) {
 		r = gm_search_print(&history, wish->trace, wish->conf ? wish->conf : history.trace.conf,
 				    wish->limit != UNSAID ? &wish->limit : NULL, wish->json);
-	} else if (!r &&
-		   gm_simulate(&history.trace, &config, wish->verify != NULL, wish->capacity, &run)) {
-		fprintf(stderr, "gpumem replay: %s: not enough memory to replay it: %s\n",
-			gm_show_clean(wish->trace), gm_limit_why(-ENOMEM));
-		r = GM_EXIT_FAILED;
+	} else if (!r && wish->heap) {
+		config.class = &gm_pages_heap;
+		r = replay_pages(wish, &history.trace, &config) ? no_memory(wish) : 0;
+	} else if (!r && gm_simulate(&history.trace, &config, &how, &run)) {
+		r = no_memory(wish);
 	} else if (!r && wish->verify) {
 		r = verify(wish, &history.trace, &run);
 	} else if (!r) {
@@ -214,12 +287,13 @@ static int replay(const struct wish *wish)
 
 int gm_verb_replay(int argc, char **argv)
 {
-	struct wish wish = { .capacity = GM_HEAP_UNLIMITED, .limit = UNSAID };
+	struct wish wish = { .capacity = GM_HEAP_UNLIMITED, .limit = UNSAID, .lag = SIZE_MAX };
 	const char *device = NULL;
 	const struct gm_argument arguments[] = {
 		{ "search", GM_ARG_FLAG, &wish.search }, { "limit", GM_ARG_LIMIT, &wish.limit },
 		{ "conf", GM_ARG_TEXT, &wish.conf }, { "device", GM_ARG_DEVICE, &device },
 		{ "capacity", GM_ARG_LIMIT, &wish.capacity }, { "verify", GM_ARG_TEXT, &wish.verify },
+		{ "heap", GM_ARG_WORD, &wish.heap }, { "lag", GM_ARG_COUNT, &wish.lag },
 		{ "json", GM_ARG_FLAG, &wish.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);
@@ -227,7 +301,8 @@ int gm_verb_replay(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	wish.device = device ? (int)strtol(device, NULL, 10) : -1;
-	if (wish.verify && (wish.conf || wish.search))
+	if ((wish.verify && (wish.conf || wish.search || wish.heap)) || (wish.heap && wish.search) ||
+	    (wish.lag != SIZE_MAX && !wish.heap))
 		return gm_usage_wrong("replay");
 	wish.trace = argv[optind];
 	return gm_show_end("replay", replay(&wish));

@@ -93,21 +93,32 @@ struct gm_simulation {
 	uint64_t failed_bytes;		/* the first of them */
 	uint64_t missed;		/* those of them that were served when it was recorded */
 	uint64_t peak_used_bytes;	/* got from the driver, past the cache included */
+	uint64_t peak_held_bytes;	/* of the cache: blocks as they were rounded, until their frees are complete */
+	/* The pages heap. */
+	uint64_t peak_pages_bytes;	/* got from the driver for it */
+	uint64_t pages_moved;
+	uint64_t operations, ns;	/* and how long all of them took, in all */
 	char difference[512];		/* the first one from the recording; "" none */
 	int violations;			/* of gm_heap_check, when following: now and then, and at the end */
 };
 
-/* Run @trace under @config. @follow: against the recorded driver and the recorded addresses,
- * stopping at the first difference. @capacity: of the ideal device, GM_HEAP_UNLIMITED for none.
- * Returns 0, or -ENOMEM. */
-int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,
-		uint64_t capacity, struct gm_simulation *ret);
+struct gm_simulate_how {
+	bool follow;			/* against the recorded driver and addresses, up to the first difference */
+	uint64_t capacity;		/* of the ideal device, GM_HEAP_UNLIMITED: no end */
+	uint64_t lag;			/* pages heap: operations after which other streams may have what a stream freed */
+	unsigned int order;		/* of the ideal device's addresses: 0 rising, 1 falling, 2 .. mixed */
+};
+
+/* Run @trace under @config. Returns 0, -ENOMEM, or -E2BIG. */
+int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config,
+		const struct gm_simulate_how *how, struct gm_simulation *ret);
 
 /* ---- search.c --------------------------------------------------------------------------------- */
 
 #define GM_SEARCH_CONF 2304u
 
 #define GM_SEARCH_SETTINGS 5u
+#define GM_SEARCH_ORDERS 4u		/* of addresses: which of two equal blocks is taken depends on them */
 
 /* A point of the search: the value of each setting, NULL as at the start. */
 struct gm_point { const char *value[GM_SEARCH_SETTINGS]; };
@@ -116,7 +127,8 @@ struct gm_tried {
 	struct gm_point point;
 	char conf[GM_SEARCH_CONF];	/* all settings, as PYTORCH_CUDA_ALLOC_CONF takes them */
 	char what[160];			/* what is other than at the start, "" nothing */
-	struct gm_simulation run;
+	struct gm_simulation run;	/* with rising addresses */
+	uint64_t low, high;		/* the peaks over GM_SEARCH_ORDERS of addresses, if it may be recommended */
 };
 
 struct gm_search {
@@ -128,7 +140,10 @@ struct gm_search {
 	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
 	bool fits;			/* with some settings all that was served would be again */
 	struct gm_simulation unlimited;	/* else: the start's run without a limit */
+	struct gm_simulation pages;	/* the pages heap's */
 };
+
+#define GM_SEARCH_LAG 100u	/* operations, on the pages heap: see struct gm_simulate_how */
 
 /* What the simulation may be wrong by: it was 4.3% on the worst of ten histories whose programs were run
  * under the settings that it had tried. What is better by less is not better. */

@@ -137,6 +137,32 @@ struct crew {
 	int error;			/* atomic: of one that failed */
 };
 
+/* Does it save more than the simulation may be wrong by? */
+static bool saves(const struct gm_tried *start, const struct gm_tried *tried)
+{
+	return (double)gm_tried_peak(tried) < (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start);
+}
+
+/* The addresses that a device gives are not the program's to choose: what depends on them is no gain. Only what might
+ * be recommended, and the start, are tried with other ones. */
+static int run_orders(const struct gm_search *search, const struct gm_heap_config *config, struct gm_tried *tried)
+{
+	struct gm_simulate_how how = { .capacity = config->limit };
+	int r = gm_simulate(search->trace, config, &how, &tried->run);
+
+	tried->low = tried->high = gm_tried_peak(tried);
+	if (tried != search->tried && !saves(search->tried, tried))
+		return r;
+	for (how.order = 1; !r && how.order < GM_SEARCH_ORDERS; how.order++) {
+		struct gm_simulation run;
+
+		r = gm_simulate(search->trace, config, &how, &run);
+		tried->low = run.peak_used_bytes < tried->low ? run.peak_used_bytes : tried->low;
+		tried->high = run.peak_used_bytes > tried->high ? run.peak_used_bytes : tried->high;
+	}
+	return r;
+}
+
 /* Run the next job. False: there is none. */
 static bool work(struct crew *crew)
 {
@@ -146,8 +172,7 @@ static bool work(struct crew *crew)
 
 	if (at >= crew->count)
 		return false;
-	r = gm_simulate(crew->search->trace, &job->config, false, job->config.limit,
-			&crew->search->tried[job->place].run);
+	r = run_orders(crew->search, &job->config, &crew->search->tried[job->place]);
 	if (r)
 		__atomic_store_n(&crew->error, r, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&crew->done, 1, __ATOMIC_RELAXED);
@@ -336,8 +361,7 @@ size_t gm_search_best(const struct gm_search *search, const char *setting)
 	}
 	if (search->tried[least].run.missed < start->run.missed ||
 	    search->tried[least].run.failed < start->run.failed ||
-	    (double)gm_tried_peak(&search->tried[least]) <
-		    (1 - GM_SEARCH_ERROR) * (double)gm_tried_peak(start))
+	    (search->tried[least].high < start->low && saves(start, &search->tried[least])))
 		return least;
 	return fewer_calls(&search->tried[fewest], start) ? fewest : 0;
 }
@@ -355,7 +379,21 @@ static int conclude(struct gm_search *search)
 		return 0;
 	}
 	gm_options_heap_parse(&config, search->conf, true, error);
-	return gm_simulate(search->trace, &config, false, GM_HEAP_UNLIMITED, &search->unlimited);
+	return gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = GM_HEAP_UNLIMITED },
+			   &search->unlimited);
+}
+
+/* The start's settings on the pages heap. */
+static int try_pages(struct gm_search *search)
+{
+	struct gm_heap_config config;
+	char error[GM_OPTION_ERROR_BYTES];
+
+	gm_options_heap_parse(&config, search->conf, true, error);
+	config.class = &gm_pages_heap;
+	config.limit = search->limit;
+	return gm_simulate(search->trace, &config, &(struct gm_simulate_how){ .capacity = search->limit,
+			   .lag = GM_SEARCH_LAG }, &search->pages);
 }
 
 int gm_search(struct gm_search *search)
@@ -370,6 +408,8 @@ int gm_search(struct gm_search *search)
 		best = place[order[0]];
 	for (size_t i = 1; !r && i < count; i++)
 		r = improve(search, order[i], &best);
+	if (!r)
+		r = try_pages(search);
 	if (!r)
 		r = conclude(search);
 	gm_progress_end();

@@ -165,6 +165,19 @@ static void print_alone(const struct gm_search *search)
 	}
 }
 
+/* The same history on the other heap. */
+static void print_pages(const struct gm_search *search)
+{
+	const struct gm_simulation *run = &search->pages;
+
+	printf("\nthe pages heap (--heap pages) would have reserved %s, %.3f of live",
+	       gm_show_bytes((int64_t)run->peak_used_bytes), share(run->peak_used_bytes, run->peak_live_bytes));
+	if (run->failed)
+		printf(", and memory would have run out %llu time%s", (unsigned long long)run->failed,
+		       run->failed == 1 ? "" : "s");
+	putchar('\n');
+}
+
 static void print_text(const struct gm_history *history, const struct gm_search *search,
 		       const char *word)
 {
@@ -194,23 +207,32 @@ static void print_text(const struct gm_history *history, const struct gm_search 
 		return;
 	}
 	print_alone(search);
+	print_pages(search);
 	putchar('\n');
 	if (!search->best) {
-		printf("none is better than %s by more than the simulation may be wrong (%.0f%%)\n",
-		       search->conf[0] ? "the settings in force" : "the defaults",
-		       100 * GM_SEARCH_ERROR);
+		printf("none is better than %s by more than the simulation may be wrong (%.0f%%, or what the "
+		       "addresses make of it: %s to ", search->conf[0] ? "the settings in force" : "the defaults",
+		       100 * GM_SEARCH_ERROR, gm_show_bytes((int64_t)start->low));
+		printf("%s)\n", gm_show_bytes((int64_t)start->high));
 		return;
 	}
 	gm_show_heading(stdout, "PYTORCH_CUDA_ALLOC_CONF=%s", gm_show_clean(best->conf));
 	fputs("would have reserved ", stdout);
 	print_saved(start, best);
+	printf("whatever addresses the device gives: %s to ", gm_show_bytes((int64_t)best->low));
+	printf("%s, ", gm_show_bytes((int64_t)best->high));
+	printf("where %s take %s to ", search->conf[0] ? "the settings in force" : "the defaults",
+	       gm_show_bytes((int64_t)start->low));
+	printf("%s\n", gm_show_bytes((int64_t)start->high));
 }
 
 static json_t *object_of(const struct gm_tried *tried)
 {
-	json_t *object = json_pack("{ss ss sI sI sI sI sI}", "conf", tried->conf, "changed",
+	json_t *object = json_pack("{ss ss sI sI sI sI sI sI sI}", "conf", tried->conf, "changed",
 				   tried->what, "peak_reserved_bytes",
-				   (json_int_t)gm_tried_peak(tried), "driver_calls",
+				   (json_int_t)gm_tried_peak(tried), "lowest_reserved_bytes",
+				   (json_int_t)tried->low, "highest_reserved_bytes",
+				   (json_int_t)tried->high, "driver_calls",
 				   (json_int_t)tried->run.stats.num_device_alloc, "retries",
 				   (json_int_t)tried->run.stats.num_alloc_retries, "ooms",
 				   (json_int_t)tried->run.failed, "first_oom_bytes",
@@ -226,7 +248,7 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 
 	for (size_t i = 0; i < search->count; i++)
 		json_array_append_new(tried, object_of(&search->tried[i]));
-	all = json_pack("{ss sI sI sI so so so so sb so so so}", "input", gm_show_clean(word),
+	all = json_pack("{ss sI sI sI so so so so sb so so so so}", "input", gm_show_clean(word),
 			"allocations", (json_int_t)search->tried[0].run.allocations,
 			"peak_live_bytes", (json_int_t)search->tried[0].run.peak_live_bytes,
 			"dropped_events", (json_int_t)history->dropped, "tried", tried,
@@ -236,6 +258,10 @@ static void print_json(const struct gm_history *history, const struct gm_search 
 			"fits", search->fits,
 			"needed_live_bytes", gm_show_number(!search->fits, (int64_t)search->unlimited.peak_live_bytes),
 			"needed_reserved_bytes", gm_show_number(!search->fits, (int64_t)search->unlimited.peak_used_bytes),
+			"pages_heap", json_pack("{sI sI sI}", "peak_reserved_bytes",
+						(json_int_t)search->pages.peak_used_bytes, "pages_moved",
+						(json_int_t)search->pages.pages_moved, "ooms",
+						(json_int_t)search->pages.failed),
 			"recommended", search->best ? object_of(&search->tried[search->best]) : json_null());
 	gm_show_document(stdout, all, JSON_INDENT(1));
 }

@@ -8,11 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "allocator/pages_heap.h"
 
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
 #define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
-#define IDEAL_END (UINT64_C(1) << 63)	/* of all of them */
+#define IDEAL_SLOTS (UINT64_C(1) << 61)
+#define IDEAL_END IDEAL_SLOTS		/* of those that come one after the other */
 #define CHECK_EVERY 4096u
+#define SLOTS 65536u			/* addresses in another order: each segment gets one */
+#define SLOT_BYTES (UINT64_C(1) << 40)
 
 struct simulation {
 	const struct gm_trace *trace;
@@ -28,10 +34,14 @@ struct simulation {
 	uint64_t *direct_of;		/* bytes of what went past the cache, likewise */
 	void **memory;			/* all of it, to free at the end */
 	size_t memory_count;
-	bool follow;
-	uint64_t capacity, used, ideal_next;
+	struct gm_simulate_how how;
+	uint64_t used, ideal_next;
+	uint32_t slots;			/* given out */
 	size_t driver_next;		/* lines before this are not the driver's next call */
-	uint64_t live;
+	uint64_t live, held;		/* @held: blocks as they were rounded, until their frees are complete */
+	uint64_t spare;			/* pages of memory behind no address */
+	uint64_t pages;			/* bytes of all pages */
+	uint64_t operations, past;	/* @past: the last one that the device has finished with, whatever the lag */
 	struct gm_simulation *result;
 };
 
@@ -152,18 +162,33 @@ static void use(struct simulation *sim, uint64_t bytes)
 		sim->result->peak_used_bytes = sim->used;
 }
 
+/* Where the ideal device puts a segment. */
+static uint64_t ideal_address(struct simulation *sim, uint64_t bytes)
+{
+	uint32_t slot = sim->slots;
+	uint64_t address = sim->ideal_next;
+
+	if (!sim->how.order || bytes > SLOT_BYTES || slot == SLOTS) {
+		sim->ideal_next += bytes;
+		return address;
+	}
+	sim->slots++;
+	slot = sim->how.order == 1 ? SLOTS - 1 - slot
+				   : (slot * (2 * 7919 * sim->how.order + 1)) % SLOTS;
+	return IDEAL_SLOTS + slot * SLOT_BYTES;
+}
+
 static int driver_alloc(void *arg, uint64_t bytes, uint64_t stream, uint64_t *ret_address)
 {
 	struct simulation *sim = arg;
 	const struct gm_trace_line *line;
 
-	if (!sim->follow) {
-		if (bytes > IDEAL_BYTES || bytes > sim->capacity || sim->used > sim->capacity - bytes ||
+	if (!sim->how.follow) {
+		if (bytes > IDEAL_BYTES || bytes > sim->how.capacity || sim->used > sim->how.capacity - bytes ||
 		    bytes > IDEAL_END - sim->ideal_next)
 			return -ENOMEM;
 		use(sim, bytes);
-		*ret_address = sim->ideal_next;
-		sim->ideal_next += bytes;
+		*ret_address = ideal_address(sim, bytes);
 		return 0;
 	}
 	line = recorded_call(sim, GM_TRACE_SEGMENT_ALLOC);
@@ -186,7 +211,7 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 	const struct gm_trace_line *line;
 
 	(void)stream;
-	if (!sim->follow) {
+	if (!sim->how.follow) {
 		sim->used -= bytes;
 		return;
 	}
@@ -195,6 +220,71 @@ static void driver_free(void *arg, uint64_t address, uint64_t bytes, uint64_t st
 		differ(sim, "line %u: the segment at %llx was freed, the replay frees %llx",
 		       line->number, (unsigned long long)line->address,
 		       (unsigned long long)address);
+}
+
+/* Of the pages heap: addresses without end, and pages as long as the device has some. */
+static int reserve(void *arg, uint64_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+	struct simulation *sim = arg;
+
+	*ret_address = sim->ideal_next;
+	*ret_bytes = bytes;
+	sim->ideal_next += bytes;
+	return 0;
+}
+
+static int map_pages(void *arg, uint64_t address, uint64_t bytes)
+{
+	struct simulation *sim = arg;
+	uint64_t fresh = bytes > sim->spare ? bytes - sim->spare : 0;
+
+	(void)address;
+	if (fresh > sim->how.capacity || sim->used > sim->how.capacity - fresh)
+		return -ENOMEM;
+	use(sim, fresh);
+	sim->pages += fresh;
+	if (sim->pages > sim->result->peak_pages_bytes)
+		sim->result->peak_pages_bytes = sim->pages;
+	sim->spare -= bytes - fresh;
+	return 0;
+}
+
+static void unmap_pages(void *arg, uint64_t address, uint64_t bytes)
+{
+	struct simulation *sim = arg;
+
+	(void)address;
+	sim->spare += bytes;
+}
+
+static void trim_pages(void *arg)
+{
+	struct simulation *sim = arg;
+
+	sim->used -= sim->spare;
+	sim->pages -= sim->spare;
+	sim->spare = 0;
+}
+
+static uint64_t moment(void *arg)
+{
+	return ((struct simulation *)arg)->operations;
+}
+
+/* Another stream may have what was freed @lag operations ago, or before a wait for the device. */
+static uint64_t passed(void *arg)
+{
+	const struct simulation *sim = arg;
+	uint64_t past = sim->operations > sim->how.lag ? sim->operations - sim->how.lag : 0;
+
+	return past > sim->past ? past : sim->past;
+}
+
+static void synchronize(void *arg)
+{
+	struct simulation *sim = arg;
+
+	sim->past = sim->operations;
 }
 
 /* ---- the run ---- */
@@ -215,10 +305,10 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 		return;			/* a null pointer: it is in no pool */
 	r = gm_heap_alloc(sim->heap, &request, &id);
 	sim->result->allocations++;
-	if (r == -ENOMEM || (r && !sim->follow)) {	/* larger than the heap's own limit: likewise */
+	if (r == -ENOMEM || (r && !sim->how.follow)) {	/* larger than the heap's own limit: likewise */
 		refuse(sim, line->bytes);
 		sim->result->missed++;
-		if (sim->follow && line->address)
+		if (sim->how.follow && line->address)
 			differ(sim, "line %u: the replay runs out of memory, the recording did not",
 			       line->number);
 		return;
@@ -231,7 +321,10 @@ static void allocate(struct simulation *sim, const struct gm_trace_line *line)
 	sim->live += line->bytes;
 	if (sim->live > sim->result->peak_live_bytes)
 		sim->result->peak_live_bytes = sim->live;
-	if (sim->follow && sim->blocks[id].address != line->address)
+	sim->held += sim->blocks[id].size;
+	if (sim->held > sim->result->peak_held_bytes)
+		sim->result->peak_held_bytes = sim->held;
+	if (sim->how.follow && sim->blocks[id].address != line->address)
 		differ(sim, "line %u: allocation of %llu bytes at %llx, recorded at %llx",
 		       line->number, (unsigned long long)line->bytes,
 		       (unsigned long long)sim->blocks[id].address,
@@ -246,7 +339,7 @@ static void attempt(struct simulation *sim, const struct gm_trace_line *line)
 	uint32_t id = GM_NONE;
 
 	/* Without a limit it would always be served: that says nothing, and is no part of the peak. */
-	if (!line->bytes || (sim->capacity == GM_HEAP_UNLIMITED && sim->heap->config.limit == GM_HEAP_UNLIMITED))
+	if (!line->bytes || (sim->how.capacity == GM_HEAP_UNLIMITED && sim->heap->config.limit == GM_HEAP_UNLIMITED))
 		return;
 	if (gm_heap_alloc(sim->heap, &request, &id)) {
 		refuse(sim, line->bytes);
@@ -261,9 +354,9 @@ static void take_directly(struct simulation *sim, const struct gm_trace_line *li
 {
 	uint64_t freed;
 
-	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes)
+	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes)
 		gm_heap_release(sim->heap, true, &freed);
-	if (line->bytes > sim->capacity || sim->used > sim->capacity - line->bytes) {
+	if (line->bytes > sim->how.capacity || sim->used > sim->how.capacity - line->bytes) {
 		refuse(sim, line->bytes);
 		sim->result->missed++;
 		return;
@@ -285,8 +378,10 @@ static void request(struct simulation *sim, uint32_t block)
 
 static void complete(struct simulation *sim, uint32_t *block)
 {
-	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING)
+	if (*block && sim->blocks[*block].state == GM_BLOCK_PENDING) {
+		sim->held -= sim->blocks[*block].size;
 		gm_heap_free_completed(sim->heap, *block);
+	}
 	*block = GM_NONE;
 }
 
@@ -295,6 +390,7 @@ static void step(struct simulation *sim, const struct gm_trace_line *line)
 	uint32_t *block = &sim->block_of[line->id];
 	uint64_t freed;
 
+	sim->operations++;
 	switch (line->op) {
 	case GM_TRACE_ALLOC:
 		allocate(sim, line);
@@ -337,9 +433,10 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	};
 	size_t ids = (size_t)sim->trace->ids + 1;
 
-	/* Each allocation makes at most one segment and two blocks. */
+	/* Each allocation makes at most one segment and two blocks; in the pages heap the addresses that it leaves
+	 * are cut where their memory ends, too. */
 	sim->segment_limit = (uint32_t)ids + 1;
-	sim->block_limit = 2 * (uint32_t)ids + 2;
+	sim->block_limit = config->class == &gm_pages_heap ? 8 * (uint32_t)ids + 1024 : 2 * (uint32_t)ids + 2;
 	sim->segment_fresh = sim->block_fresh = 1;
 	sim->segments = memory(sim, sim->segment_limit * sizeof(*sim->segments));
 	sim->blocks = memory(sim, sim->block_limit * sizeof(*sim->blocks));
@@ -351,7 +448,7 @@ static int prepare(struct simulation *sim, const struct gm_heap_config *config,
 	setup.segments = sim->segments;
 	setup.blocks = sim->blocks;
 	setup.links = sim->links;
-	if (sim->follow) {		/* only gm_heap_check reads it */
+	if (sim->how.follow) {		/* only gm_heap_check reads it */
 		setup.map = gm_page_map_new(memory, sim);
 		if (!setup.map)
 			return -ENOMEM;
@@ -371,28 +468,41 @@ static void follow_recording(struct simulation *sim)
 	sim->result->violations += gm_heap_check(sim->heap, sim->first_segment);
 }
 
-int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config, bool follow,
-		uint64_t capacity, struct gm_simulation *ret)
+static uint64_t now_ns(void)
 {
-	struct simulation sim = { .trace = trace, .follow = follow, .capacity = capacity,
-				  .ideal_next = IDEAL_BASE, .result = ret };
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int gm_simulate(const struct gm_trace *trace, const struct gm_heap_config *config,
+		const struct gm_simulate_how *how, struct gm_simulation *ret)
+{
+	struct simulation sim = { .trace = trace, .how = *how, .ideal_next = IDEAL_BASE, .result = ret };
 	const struct gm_heap_ops ops = {
 		.segment_new = segment_new, .segment_drop = segment_drop, .block_new = block_new,
 		.block_drop = block_drop, .driver_alloc = driver_alloc, .driver_free = driver_free,
-		.arg = &sim,
+		.reserve = reserve, .map = map_pages, .unmap = unmap_pages, .trim = trim_pages,
+		.moment = moment, .passed = passed, .synchronize = synchronize, .arg = &sim,
 	};
 	int r;
 
 	memset(ret, 0, sizeof(*ret));
-	if (trace->ids >= UINT32_MAX / 2 - 2)
+	if (trace->ids >= UINT32_MAX / 8 - 256)
 		return -E2BIG;
 	r = prepare(&sim, config, &ops);
-	if (!r && follow)
+	ret->ns = now_ns();
+	if (!r && how->follow)
 		follow_recording(&sim);
-	for (size_t i = 0; !r && !follow && i < trace->count; i++)
+	for (size_t i = 0; !r && !how->follow && i < trace->count; i++)
 		step(&sim, &trace->lines[i]);
-	if (!r)
+	ret->ns = now_ns() - ret->ns;
+	ret->operations = sim.operations;
+	if (!r) {
 		ret->stats = sim.stats;
+		ret->pages_moved = config->class == &gm_pages_heap ? gm_pages(sim.heap)->moved : 0;
+	}
 	for (size_t i = 0; i < sim.memory_count; i++)
 		free(sim.memory[i]);
 	free(sim.memory);

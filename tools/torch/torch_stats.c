@@ -133,6 +133,7 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 					"PYTORCH_CUDA_ALLOC_CONF");
 	struct gm_trace trace = { .count = 0 };
 	struct making m = { .trace = &trace, .whole = true };
+	const struct gm_simulate_how how = { .follow = true, .capacity = GM_HEAP_UNLIMITED };
 	struct gm_simulation run = { .allocations = 0 };
 	struct agreement agreement = { .stats = stats };
 	struct gm_heap_config config;
@@ -141,7 +142,7 @@ static void one_device(const json_t *root, json_t *stats, const struct gm_row *r
 	if (make_trace(&m, rows, count) && !gm_options_heap_parse(&config, conf, true, error)) {
 		/* The driver that was recorded had room for what it gave, and for no more. */
 		config.limit = (uint64_t)m.reserved_most;
-		agreement.all = !gm_simulate(&trace, &config, true, GM_HEAP_UNLIMITED, &run) && !run.difference[0];
+		agreement.all = !gm_simulate(&trace, &config, &how, &run) && !run.difference[0];
 		gm_stats_list(&run.stats, compare, &agreement);
 		if (agreement.all)
 			gm_stats_list(&run.stats, put, stats);

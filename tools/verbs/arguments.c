@@ -49,6 +49,7 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "events", "kind", "device managed array host vmm pool ipc graph external" },
 	{ "events", "action", "alloc free free_requested free_completed segment_alloc segment_free "
 			      "segment_map segment_unmap oom snapshot annotate" },
+	{ "replay", "heap", "segments pages" },
 	{ "help", "completion", "bash zsh" },
 };
 

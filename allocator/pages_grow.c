@@ -1,0 +1,387 @@
+/*
+ * pages_grow.c - the pages heap and the driver: memory behind addresses, growth, giving back. See pages_heap.h.
+ *
+ * The lock is given up around every call of the driver, and what was found before is looked at again after. Only
+ * the holder of the growth lock comes here: unmapped blocks, the ends of the regions and what is spare change in
+ * no other hands.
+ */
+#include "allocator/pages_heap.h"
+
+#include <errno.h>
+
+#define RESERVE (UINT64_C(1) << 40)	/* addresses asked for: they cost nothing */
+#define SMALL_SHARE 8u			/* of them, one part is for small requests */
+#define ATTEMPTS 32u			/* others take what was chosen in the meantime */
+
+/* ---- unmapped blocks ---- */
+
+static void list(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+
+	heap->links[id].left = region->unmapped;
+	heap->links[id].right = GM_NONE;
+	if (region->unmapped)
+		heap->links[region->unmapped].right = id;
+	region->unmapped = id;
+}
+
+static void unlist(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	uint32_t after = heap->links[id].left, before = heap->links[id].right;
+
+	if (before)
+		heap->links[before].left = after;
+	else
+		gm_pages(heap)->region[pool].unmapped = after;
+	if (after)
+		heap->links[after].right = before;
+}
+
+void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
+
+	gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_UNMAPPED);
+	gm_pages_set_stream(heap, &heap->blocks[id], GM_PAGES_ANY);
+	if (prev && heap->blocks[prev].state == GM_BLOCK_UNMAPPED) {
+		unlist(heap, pool, prev);
+		id = gm_pages_join(heap, pool, prev, id);
+	}
+	if (next && heap->blocks[next].state == GM_BLOCK_UNMAPPED) {
+		unlist(heap, pool, next);
+		id = gm_pages_join(heap, pool, id, next);
+	}
+	list(heap, pool, id);
+}
+
+/* Unmapped block *@id, in no list, from @from to @to alone: what is around it becomes blocks of their own. 0 or
+ * -ENOSPC. */
+static int isolate(struct gm_heap *heap, unsigned int pool, uint32_t *id, uint64_t from, uint64_t to)
+{
+	uint32_t front;
+
+	if (heap->blocks[*id].address < from) {
+		front = gm_heap_cut(heap, *id, from - heap->blocks[*id].address);
+		if (!front)
+			return -ENOSPC;
+		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
+		list(heap, pool, front);
+	}
+	if (gm_pages_end(&heap->blocks[*id]) > to) {
+		front = gm_heap_cut(heap, *id, to - heap->blocks[*id].address);
+		if (!front)
+			return -ENOSPC;
+		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_UNMAPPED);
+		list(heap, pool, *id);
+		*id = front;
+	}
+	return 0;
+}
+
+/* ---- serving ---- */
+
+/* The region's end moves on to @to: an unmapped block more. 0, -ENOSPC. */
+static int extend(struct gm_heap *heap, unsigned int pool, uint64_t to)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint32_t segment = region->segment, id;
+	struct gm_block *block;
+
+	if (!segment) {
+		segment = heap->ops->segment_new(heap->ops->arg);
+		if (!segment)
+			return -ENOSPC;
+	}
+	id = heap->ops->block_new(heap->ops->arg);
+	if (!id || (heap->map && gm_page_map_add(heap->map, region->top, to - region->top, !pool, id))) {
+		if (id)
+			heap->ops->block_drop(heap->ops->arg, id);
+		if (!region->segment)
+			heap->ops->segment_drop(heap->ops->arg, segment);
+		return -ENOSPC;
+	}
+	block = &heap->blocks[id];
+	block->domain = heap->domain;
+	block->prev = region->last;
+	__atomic_store_n(&block->address, region->top, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->size, to - region->top, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->stream, GM_PAGES_ANY, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->segment, segment, __ATOMIC_RELAXED);
+	if (!region->segment) {
+		struct gm_segment *s = &heap->segments[segment];
+
+		s->address = region->base;
+		s->domain = heap->domain;
+		s->flags = (uint8_t)(GM_SEGMENT_EXPANDABLE | (pool ? 0 : GM_SEGMENT_SMALL));
+		s->first_block = id;
+		region->segment = segment;
+		gm_heap_count_segment(heap, pool, 0, true);
+	} else {
+		GM_PUT(heap->undo, heap->blocks[region->last].next, id);
+	}
+	GM_PUT(heap->undo, heap->segments[segment].size, to - region->base);
+	region->last = id;
+	region->top = to;
+	gm_pages_make_unmapped(heap, pool, id);
+	return 0;
+}
+
+/* Memory behind unmapped block @id, in no list, which becomes a free block of @stream, or a part of one (*ret_free).
+ * 0, -ENOMEM, -ENOSPC, or -ETIMEDOUT; but for the last it is in its list again. */
+static int map(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream, uint32_t *ret_free)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t address = heap->blocks[id].address, bytes = heap->blocks[id].size;
+	uint64_t again = own->spare < bytes ? own->spare : bytes, limit = heap->config.limit;
+	uint64_t born = own->spare ? own->spare_freed : 0, first = (address - own->region[pool].base) / GM_HEAP_PAGE;
+	int64_t splits;
+	int r = gm_pages_adopt(heap, pool, id, stream);
+
+	if (!r && limit != GM_HEAP_UNLIMITED &&
+	    (bytes > limit || heap->reserved + own->spare - again > limit - bytes))
+		r = -ENOMEM;
+	if (!r) {
+		list(heap, pool, id);
+		gm_pages_unlock(heap);
+		r = heap->ops->map(heap->ops->arg, address, bytes);
+		if (!gm_pages_lock(heap, !r)) {
+			if (!r)
+				heap->ops->unmap(heap->ops->arg, address, bytes);
+			return -ETIMEDOUT;
+		}
+		unlist(heap, pool, id);
+	}
+	if (r) {
+		gm_pages_make_unmapped(heap, pool, id);
+		return r;
+	}
+	own->spare -= again;
+	own->spare_freed = own->spare ? own->spare_freed : 0;
+	for (uint64_t i = 0; i < bytes / GM_HEAP_PAGE; i++)
+		own->region[pool].freed[first + i] = born;
+	own->moved += again / GM_HEAP_PAGE;
+	heap->reserved += bytes;
+	gm_heap_count_reserved(heap, pool, bytes, true);
+	if (bytes > again)
+		gm_heap_count_one(heap, &heap->stats->num_device_alloc);
+	*ret_free = gm_pages_settle(heap, pool, id, stream, born, &splits);
+	gm_heap_count_splits(heap, pool, splits, (int64_t)bytes);
+	return 0;
+}
+
+/* The first block without memory at @place gets some, once there is a block (*ret_free, else GM_NONE). As map. */
+static int fill(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t stream,
+		uint32_t *ret_free)
+{
+	uint32_t id = place->first;
+	int r;
+
+	*ret_free = GM_NONE;
+	if (place->to > gm_pages(heap)->region[pool].top)
+		return extend(heap, pool, gm_pages_up(place->to));	/* it may be one with the last block now */
+	while (heap->blocks[id].state != GM_BLOCK_UNMAPPED)
+		id = heap->blocks[id].next;
+	unlist(heap, pool, id);
+	r = isolate(heap, pool, &id, gm_pages_down(place->from), gm_pages_up(place->to));
+	if (r) {
+		gm_pages_make_unmapped(heap, pool, id);
+		return r;
+	}
+	return map(heap, pool, id, stream, ret_free);
+}
+
+/* What is known of each page of a region. False: no memory. */
+static bool make_pages(struct gm_pages_heap *own, struct gm_pages_region *region, uint64_t bytes)
+{
+	if (!region->freed)
+		region->freed = own->memory(own->memory_arg, bytes / GM_HEAP_PAGE * sizeof(*region->freed));
+	return region->freed;
+}
+
+/* Addresses for both regions. 0, -ENOMEM or what the backend returned; -ETIMEDOUT. */
+static int reserve(struct gm_heap *heap)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	struct gm_pages_region *region = own->region;
+	uint64_t small;
+	int r = 0;
+
+	if (!own->addresses) {
+		uint64_t address = 0, bytes = 0;
+
+		gm_pages_unlock(heap);
+		r = heap->ops->reserve(heap->ops->arg, RESERVE, &address, &bytes);
+		if (!gm_pages_lock(heap, !r))
+			return -ETIMEDOUT;
+		if (r)
+			return r;
+		own->addresses = address;
+		own->address_bytes = bytes;
+	}
+	small = gm_pages_down(own->address_bytes / SMALL_SHARE);
+	if (!make_pages(own, &region[0], small) || !make_pages(own, &region[1], own->address_bytes - small))
+		return -ENOMEM;
+	region[1].base = region[1].top = own->addresses;
+	region[0].base = region[0].top = own->addresses + own->address_bytes - small;
+	region[0].end = own->addresses + own->address_bytes;
+	region[1].end = region[0].base;
+	return 0;
+}
+
+/* Bytes of pages that the heap may get from the driver before it moves some, for @size more that are live. */
+static uint64_t budget(const struct gm_heap *heap, uint64_t size)
+{
+	const struct gm_pages_heap *own = gm_pages((struct gm_heap *)heap);
+	uint64_t live = own->live + size > own->live_peak ? own->live + size : own->live_peak;
+	uint64_t most = live + GM_PAGES_SLACK(live) + GM_HEAP_PAGE, has = heap->reserved + own->spare;
+
+	return most > has ? gm_pages_down(most - has) : 0;
+}
+
+/* One step on the way to the request: pages moved, or mapped, or it is served. -EAGAIN: another step. */
+static int step(struct gm_heap *heap, unsigned int pool, uint64_t size,
+		const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	struct gm_pages_place place;
+	uint64_t fresh, got;
+	uint32_t id;
+	int r;
+
+	if (!gm_pages_choose(heap, pool, size, request->stream, &place))
+		return -ENOMEM;
+	if (!place.missing)
+		return gm_pages_claim(heap, pool, &place, size, request, ret_block);
+	/* What one of several streams has idle no other gets for a while: it is moved first. */
+	fresh = own->several ? 0 : budget(heap, size);
+	if (place.missing > own->spare + fresh) {
+		r = gm_pages_steal(heap, request->stream, place.missing - own->spare - fresh, &place, &got);
+		if (r == -ETIMEDOUT || got)
+			return r == -ETIMEDOUT ? r : -EAGAIN;
+	}
+	r = fill(heap, pool, &place, request->stream, &id);
+	if (!r && id && gm_pages_is_whole(heap, id, request->stream, &place))
+		return gm_pages_claim(heap, pool, &place, size, request, ret_block);
+	if (r == -ENOMEM) {
+		r = gm_pages_steal(heap, request->stream, place.missing, &place, &got);
+		return r ? r : got ? -EAGAIN : -ENOMEM;
+	}
+	return r ? r : -EAGAIN;
+}
+
+static bool trim(struct gm_heap *heap)
+{
+	gm_pages(heap)->spare = gm_pages(heap)->spare_freed = 0;
+	gm_pages_unlock(heap);
+	heap->ops->trim(heap->ops->arg);
+	return gm_pages_lock(heap, false);
+}
+
+static bool synchronize(struct gm_heap *heap)
+{
+	gm_heap_count_one(heap, &heap->stats->num_sync_all_streams);
+	if (!heap->ops->synchronize)
+		return true;
+	gm_pages_unlock(heap);
+	heap->ops->synchronize(heap->ops->arg);
+	return gm_pages_lock(heap, false);
+}
+
+int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	bool synchronized = false;
+	int r;
+
+	if (request->bytes >= GM_HEAP_REQUEST_LIMIT)
+		return -E2BIG;
+	r = gm_pages_find(heap, request, ret_block);
+	if (r == -EAGAIN && !gm_pages(heap)->region[1].end) {
+		r = reserve(heap);
+		r = r ? r : -EAGAIN;
+	}
+	for (unsigned int i = 0; r == -EAGAIN && i < ATTEMPTS; i++) {
+		uint64_t size = gm_heap_rounded(heap, request->bytes);
+
+		r = step(heap, gm_heap_pool_of(size), size, request, ret_block);
+		if (r == -ENOMEM && !synchronized) {
+			gm_heap_count_one(heap, &heap->stats->num_alloc_retries);
+			synchronized = true;
+			if (!synchronize(heap))
+				return -ETIMEDOUT;
+			r = gm_pages_find(heap, request, ret_block);
+		}
+	}
+	if (r == -ETIMEDOUT)
+		return r;
+	if (gm_pages(heap)->spare && !trim(heap))
+		return -ETIMEDOUT;
+	if (r == -EAGAIN)
+		r = -ENOMEM;
+	if (r == -ENOMEM)
+		gm_heap_count_one(heap, &heap->stats->num_ooms);
+	return r;
+}
+
+/* ---- giving back ---- */
+
+/* An unmapped block at the region's end is no more. */
+static void shorten(struct gm_heap *heap, unsigned int pool)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint32_t id = region->last, before = id ? heap->blocks[id].prev : GM_NONE;
+	struct gm_segment *s = &heap->segments[region->segment];
+
+	if (!id || heap->blocks[id].state != GM_BLOCK_UNMAPPED)
+		return;
+	unlist(heap, pool, id);
+	region->top = heap->blocks[id].address;
+	region->last = before;
+	if (heap->map)
+		gm_page_map_remove(heap->map, region->top, heap->blocks[id].size);
+	heap->ops->block_drop(heap->ops->arg, id);
+	if (before) {
+		GM_PUT(heap->undo, heap->blocks[before].next, GM_NONE);
+		GM_PUT(heap->undo, s->size, region->top - region->base);
+		return;
+	}
+	gm_heap_count_segment(heap, pool, 0, false);
+	heap->ops->segment_drop(heap->ops->arg, region->segment);
+	region->segment = GM_NONE;
+}
+
+void gm_pages_detach(struct gm_heap *heap, uint32_t id)
+{
+	unsigned int pool = !(heap->segments[heap->blocks[id].segment].flags & GM_SEGMENT_SMALL);
+	uint64_t bytes = heap->blocks[id].size;
+
+	if (heap->blocks[id].state == GM_BLOCK_INACTIVE) {
+		gm_pages_remove(heap, pool, id);
+		gm_pages_make_unmapped(heap, pool, id);
+		gm_heap_count_splits(heap, pool, -1, -(int64_t)bytes);
+		gm_heap_count_reserved(heap, pool, bytes, false);
+		heap->reserved -= bytes;
+	}
+	shorten(heap, pool);
+}
+
+int gm_pages_release(struct gm_heap *heap, bool first_synchronize, uint64_t *ret_bytes)
+{
+	int r;
+
+	*ret_bytes = 0;
+	if (first_synchronize && !synchronize(heap))
+		return -ETIMEDOUT;
+	gm_pages_look_again(heap);	/* a page may have parts of two blocks */
+	r = gm_pages_strip_idle(heap, ret_bytes);
+	if (r == -ETIMEDOUT)
+		return r;
+	shorten(heap, 0);
+	shorten(heap, 1);
+	if (*ret_bytes) {
+		gm_heap_count_one(heap, &heap->stats->num_device_free);
+		if (!trim(heap))
+			return -ETIMEDOUT;
+	}
+	return 0;
+}

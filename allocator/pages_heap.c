@@ -1,0 +1,353 @@
+/*
+ * pages_heap.c - the pages heap: finding, cutting, joining; and its class. See pages_heap.h.
+ *
+ * What a request takes from a free block with memory, and what a free gives back, is decided here, under the
+ * lock and without a call of the driver. pages_place.c does the rest.
+ */
+#include "allocator/pages_heap.h"
+
+#include <errno.h>
+
+static int init(struct gm_heap *heap, const struct gm_heap_setup *setup)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+
+	heap->stats->max_split_size = -1;
+	heap->plain = true;		/* blocks of many sizes are no harm here, and roundup_power2_divisions would be */
+	own->live = own->live_peak = own->moved = own->spare = own->scanned = 0;
+	own->used = own->several = false;
+	own->addresses = 0;
+	own->stream = 0;
+	own->memory = setup->memory;
+	own->memory_arg = setup->memory_arg;
+	for (int p = 0; p < 2; p++) {
+		own->region[p] = (struct gm_pages_region){ .base = 0 };
+		if (gm_free_set_init(&own->pool[p], heap->blocks, heap->links, setup->memory,
+				     setup->memory_arg))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* ---- records ---- */
+
+static unsigned int pool_of_block(const struct gm_heap *heap, const struct gm_block *block)
+{
+	return !(heap->segments[block->segment].flags & GM_SEGMENT_SMALL);
+}
+
+void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state)
+{
+	gm_undo_note(heap->undo, &block->state);
+	__atomic_store_n((uint8_t *)&block->state, (uint8_t)state, __ATOMIC_RELEASE);
+}
+
+void gm_pages_set_stream(struct gm_heap *heap, struct gm_block *block, uint64_t stream)
+{
+	if (block->stream == stream)
+		return;
+	gm_undo_note(heap->undo, &block->stream);
+	__atomic_store_n(&block->stream, stream, __ATOMIC_RELAXED);
+}
+
+/* Whole pages that could go are idle. */
+static void count_free(struct gm_heap *heap, const struct gm_block *block, int64_t sign)
+{
+	uint64_t whole = gm_pages_whole(block->address, block->address + block->size);
+
+	__atomic_store_n(&heap->idle, heap->idle + (uint64_t)(sign * (int64_t)whole), __ATOMIC_RELAXED);
+}
+
+uint64_t gm_pages_moment(const struct gm_heap *heap)
+{
+	return heap->ops->moment ? heap->ops->moment(heap->ops->arg) : 1;
+}
+
+uint64_t gm_pages_passed(const struct gm_heap *heap)
+{
+	return heap->ops->passed ? heap->ops->passed(heap->ops->arg) : 0;
+}
+
+int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born)
+{
+	int r = gm_free_set_insert(&gm_pages(heap)->pool[pool], id, born);
+
+	if (!r)
+		count_free(heap, &heap->blocks[id], 1);
+	return r;
+}
+
+void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	gm_free_set_remove(&gm_pages(heap)->pool[pool], id);
+	count_free(heap, &heap->blocks[id], -1);
+}
+
+uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second)
+{
+	struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	bool last = region->last == second;
+	uint32_t id = gm_heap_join(heap, first, second);
+
+	if (last)
+		region->last = id;
+	return id;
+}
+
+/* ---- finding ---- */
+
+/* Free block @id, in its set, with the neighbours that are anybody's, becomes anybody's. It stays its stream's
+ * where there is no memory. */
+static void hand_to_all(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	uint64_t stream = heap->blocks[id].stream;
+	const uint32_t beside[] = { heap->blocks[id].prev, heap->blocks[id].next };
+
+	gm_pages_remove(heap, pool, id);
+	gm_pages_set_stream(heap, &heap->blocks[id], GM_PAGES_ANY);
+	if (gm_pages_insert(heap, pool, id, 0)) {
+		gm_pages_set_stream(heap, &heap->blocks[id], stream);
+		gm_pages_insert(heap, pool, id, heap->links[id].born);
+		return;
+	}
+	for (unsigned int i = 0; i < 2; i++) {
+		uint32_t other = beside[i];
+
+		if (!other || heap->blocks[other].state != GM_BLOCK_INACTIVE ||
+		    heap->blocks[other].stream != GM_PAGES_ANY)
+			continue;
+		gm_pages_remove(heap, pool, id);
+		gm_pages_remove(heap, pool, other);
+		gm_heap_count_splits(heap, pool, -1, 0);
+		id = i ? gm_pages_join(heap, pool, id, other) : gm_pages_join(heap, pool, other, id);
+		gm_pages_insert(heap, pool, id, 0);
+	}
+}
+
+/* Is every stream past the free block's frees? It may be what is left of a larger one. */
+static bool is_past(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t done)
+{
+	const struct gm_block *block = &heap->blocks[id];
+	uint64_t end = block->address + block->size, from = block->address & ~(GM_HEAP_PAGE - 1);
+
+	return heap->links[id].born <= done ||
+	       from + gm_pages_past(&gm_pages(heap)->region[pool], from, end, done) >= end;
+}
+
+bool gm_pages_look_again(struct gm_heap *heap)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t done = gm_pages_passed(heap), oldest = UINT64_MAX;
+	bool any = false;
+	uint32_t id;
+
+	if (!own->several || done < own->scanned)
+		return false;
+	for (unsigned int p = 0; p < 2; p++)
+		for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[p], &at));) {
+			if (heap->blocks[id].stream == GM_PAGES_ANY)
+				break;		/* they come last */
+			if (is_past(heap, p, id, done)) {
+				hand_to_all(heap, p, id);
+				any = true;
+			} else if (heap->links[id].born < oldest) {
+				oldest = heap->links[id].born;
+			}
+		}
+	own->scanned = oldest == UINT64_MAX ? done + 1 : oldest;
+	return any;
+}
+
+int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream)
+{
+	struct gm_block *block = &heap->blocks[id];
+	uint64_t before = block->stream;
+
+	if (before == stream)
+		return 0;
+	gm_pages_set_stream(heap, block, stream);
+	if (gm_free_set_insert(&gm_pages(heap)->pool[pool], id, heap->links[id].born)) {
+		gm_pages_set_stream(heap, block, before);
+		return -ENOSPC;
+	}
+	gm_free_set_remove(&gm_pages(heap)->pool[pool], id);
+	return 0;
+}
+
+/* The smallest free block of @stream that is large enough. It is in no set any more. */
+static uint32_t take(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream)
+{
+	uint32_t id = gm_free_set_take(&gm_pages(heap)->pool[pool], stream, size, UINT64_MAX);
+
+	if (id)
+		count_free(heap, &heap->blocks[id], -1);
+	return id;
+}
+
+int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
+		      const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t before = heap->blocks[id].stream, born = heap->links[id].born;
+	uint32_t front = GM_NONE;
+
+	if (gm_pages_adopt(heap, pool, id, request->stream)) {
+		gm_pages_insert(heap, pool, id, born);	/* as it was */
+		return -ENOSPC;
+	}
+	if (heap->blocks[id].size > size)
+		front = gm_heap_cut(heap, id, size);
+	if (front) {
+		gm_pages_set_stream(heap, &heap->blocks[id], before);
+		gm_pages_insert(heap, pool, id, born);
+		gm_heap_count_splits(heap, pool, 0, -(int64_t)size);
+		id = front;
+	} else {
+		gm_heap_count_splits(heap, pool, -1, -(int64_t)heap->blocks[id].size);
+		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_ACTIVE);
+	}
+	/* Means nothing while free: not logged. */
+	__atomic_store_n(&heap->blocks[id].requested, request->bytes, __ATOMIC_RELAXED);
+	gm_heap_count_out(heap, pool, heap->blocks[id].size, request->bytes);
+	own->live += heap->blocks[id].size;
+	if (own->live > own->live_peak)
+		own->live_peak = own->live;
+	*ret_block = id;
+	return 0;
+}
+
+int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t size = gm_heap_rounded(heap, request->bytes);
+	unsigned int pool = gm_heap_pool_of(size);
+	uint32_t id;
+
+	if (__builtin_expect(own->stream != request->stream, 0)) {
+		own->several |= own->used;	/* the first one? */
+		own->stream = request->stream;
+	}
+	own->used = true;
+	id = take(heap, pool, size, request->stream);
+	if (!id && own->several) {
+		gm_pages_look_again(heap);
+		if (pool && !gm_pages_find_beside(heap, pool, size, request, ret_block))
+			return 0;
+		id = take(heap, pool, size, GM_PAGES_ANY);
+	}
+	if (!id)
+		return -EAGAIN;
+	return gm_pages_hand_out(heap, pool, id, size, request, ret_block);
+}
+
+/* ---- freeing ---- */
+
+/* May the free block beside one that is @stream's since now become one with it? */
+static bool joins(const struct gm_heap *heap, uint32_t id, uint64_t stream, uint64_t done)
+{
+	const struct gm_block *block = &heap->blocks[id];
+
+	if (!id || block->state != GM_BLOCK_INACTIVE)
+		return false;
+	if (block->stream == stream || block->stream == GM_PAGES_ANY)
+		return true;
+	return stream == GM_PAGES_ANY && heap->links[id].born <= done;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
+			 uint64_t born, int64_t *ret_splits)
+{
+	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
+	uint64_t own_stream = heap->blocks[id].stream, done = gm_pages_passed(heap);
+
+	*ret_splits = 1;
+	if (gm_pages(heap)->several && done >= born)
+		stream = GM_PAGES_ANY;
+	for (; joins(heap, prev, stream, done); prev = heap->blocks[id].prev) {
+		born = later(born, heap->links[prev].born);
+		gm_pages_remove(heap, pool, prev);
+		id = gm_pages_join(heap, pool, prev, id);
+		--*ret_splits;
+	}
+	for (; joins(heap, next, stream, done); next = heap->blocks[id].next) {
+		born = later(born, heap->links[next].born);
+		gm_pages_remove(heap, pool, next);
+		id = gm_pages_join(heap, pool, id, next);
+		--*ret_splits;
+	}
+	if (heap->blocks[id].state != GM_BLOCK_INACTIVE)
+		gm_pages_set_state(heap, &heap->blocks[id], GM_BLOCK_INACTIVE);
+	gm_pages_set_stream(heap, &heap->blocks[id], stream);
+	if (gm_pages_insert(heap, pool, id, born)) {	/* the first that is anybody's, and no memory */
+		gm_pages_set_stream(heap, &heap->blocks[id], own_stream);
+		gm_pages_insert(heap, pool, id, born);
+	}
+	return id;
+}
+
+static void put_back(struct gm_heap *heap, unsigned int pool, uint32_t id)
+{
+	const struct gm_pages_region *region = &gm_pages(heap)->region[pool];
+	uint64_t size = heap->blocks[id].size, now = gm_pages_moment(heap);
+	uint64_t first = (heap->blocks[id].address - region->base) / GM_HEAP_PAGE;
+	uint64_t last = (heap->blocks[id].address + size - 1 - region->base) / GM_HEAP_PAGE;
+	int64_t splits;
+
+	gm_pages(heap)->live -= size;
+	for (uint64_t i = first; i <= last; i++)
+		region->freed[i] = now;
+	gm_pages_settle(heap, pool, id, heap->blocks[id].stream, now, &splits);
+	gm_heap_count_splits(heap, pool, splits, (int64_t)size);
+}
+
+static void put_back_cached(struct gm_heap *heap, uint32_t id)
+{
+	put_back(heap, pool_of_block(heap, &heap->blocks[id]), id);
+}
+
+static void free_requested(struct gm_heap *heap, uint32_t id)
+{
+	struct gm_block *block = &heap->blocks[id];
+
+	gm_pages_set_state(heap, block, GM_BLOCK_PENDING);
+	gm_heap_count_asked(heap, pool_of_block(heap, block), block->size);
+}
+
+static void free_completed(struct gm_heap *heap, uint32_t id)
+{
+	const struct gm_block *block = &heap->blocks[id];
+	unsigned int pool = pool_of_block(heap, block);
+
+	gm_heap_count_done(heap, pool, block->size, block->requested);
+	put_back(heap, pool, id);
+}
+
+static void free_at_once(struct gm_heap *heap, uint32_t id)
+{
+	const struct gm_block *block = &heap->blocks[id];
+	unsigned int pool = pool_of_block(heap, block);
+
+	gm_heap_count_asked(heap, pool, block->size);
+	gm_heap_count_done(heap, pool, block->size, block->requested);
+	put_back(heap, pool, id);
+}
+
+static uint64_t largest(struct gm_heap *heap)
+{
+	uint64_t small = gm_free_set_largest(&gm_pages(heap)->pool[0]);
+	uint64_t large = gm_free_set_largest(&gm_pages(heap)->pool[1]);
+
+	return small > large ? small : large;
+}
+
+const struct gm_heap_class gm_pages_heap = {
+	.name = "pages", .bytes = sizeof(struct gm_pages_heap), .init = init,
+	.alloc = gm_pages_alloc, .find = gm_pages_find, .free_requested = free_requested,
+	.free_completed = free_completed, .free = free_at_once, .put_back = put_back_cached,
+	.detach = gm_pages_detach, .release = gm_pages_release, .largest = largest, .check = gm_pages_check,
+};

@@ -1,0 +1,206 @@
+/*
+ * pages_heap.h - the pages heap: best fit over addresses, with memory moved to where it is needed.
+ *
+ * One reservation of addresses, in two regions, so that small requests (up to 1 MiB) do not hold the pages of
+ * large ones. Memory is behind the addresses in pages of 2 MiB, which come and go one by one: a free block
+ * that no request fits keeps its addresses and gives its whole pages away.
+ *
+ *	addresses   |live|free|live|   unmapped   |live|  free   |live|free|            up to the region's end
+ *	pages       |  p  |  p  | p |             |  p |  p  | p |  p  |                (p: memory is behind it)
+ *
+ * A request is served from a free block with memory behind it: the smallest that is large enough. Else a place
+ * is chosen where the fewest pages are missing, between other blocks or at the end, and pages come from the
+ * driver as long as the heap has no more than GM_PAGES_SLACK over what was ever live; from then on from under
+ * free blocks, and from the driver again only where those have none.
+ *
+ * Streams: a free block belongs to the stream that it was freed in order of, and is that stream's at once.
+ * When every stream is past its free (ops->passed) it is anybody's, and so are those of its whole pages that
+ * were freed long enough before the rest. With several streams, what a stream has idle is used, or moved,
+ * before more is got: no other stream gets it for a while.
+ *
+ *   pages_heap.c    finding, cutting, joining; the class
+ *   pages_place.c   where a request goes that no free block serves
+ *   pages_move.c    whose pages it gets
+ *   pages_grow.c    the driver: growth, giving back
+ *   pages_check.c   every rule, counted
+ *
+ * Context: as heap.h.
+ */
+#ifndef GM_ALLOCATOR_PAGES_HEAP_H
+#define GM_ALLOCATOR_PAGES_HEAP_H
+
+#include "allocator/heap.h"
+
+#define GM_PAGES_ANY UINT64_MAX		/* in place of a stream: of a free block that every stream may use */
+/* Bytes over the most that was ever live from which on pages are moved before the driver is asked. */
+#define GM_PAGES_SLACK(live) ((live) / 64)
+
+struct gm_pages_region {
+	uint64_t base, top, end;	/* blocks tile [base, top); more addresses are up to @end */
+	uint32_t segment;		/* GM_NONE: no request yet */
+	uint32_t last;			/* its block with the highest address */
+	uint32_t unmapped;		/* list of its unmapped blocks, by links[].left and .right */
+	uint64_t *freed;		/* of each page from @base on: the last moment when some of it was freed */
+};
+
+struct gm_pages_heap {
+	struct gm_heap heap;
+	struct gm_free_set pool[2];	/* 0 small, 1 large, as the regions */
+	struct gm_pages_region region[2];
+	uint64_t live, live_peak;	/* bytes whose free is not complete */
+	uint64_t spare;			/* bytes that ops->unmap took, and nobody has */
+	uint64_t spare_freed;		/* the last moment when some of them were freed */
+	uint64_t moved;			/* pages that left one free block for another request */
+	uint64_t scanned;		/* no stream's free block was freed up to this moment, at the last look */
+	uint64_t stream;		/* the only one so far, unless @several */
+	bool used, several;
+	uint64_t addresses, address_bytes;	/* the reservation; 0: none yet */
+	void *(*memory)(void *arg, size_t bytes);	/* as in its setup */
+	void *memory_arg;
+};
+
+static inline struct gm_pages_heap *gm_pages(struct gm_heap *heap)
+{
+	return (struct gm_pages_heap *)(void *)heap;
+}
+
+static inline uint64_t gm_pages_down(uint64_t address)
+{
+	return address & ~(GM_HEAP_PAGE - 1);
+}
+
+static inline uint64_t gm_pages_up(uint64_t address)
+{
+	return (address + GM_HEAP_PAGE - 1) & ~(GM_HEAP_PAGE - 1);
+}
+
+static inline uint64_t gm_pages_end(const struct gm_block *block)
+{
+	return block->address + block->size;
+}
+
+/* Whole pages of [@from, @to), in bytes. */
+static inline uint64_t gm_pages_whole(uint64_t from, uint64_t to)
+{
+	uint64_t first = gm_pages_up(from), last = gm_pages_down(to);
+
+	return last > first ? last - first : 0;
+}
+
+static inline bool gm_pages_is_free(const struct gm_block *block)
+{
+	return block->state == GM_BLOCK_INACTIVE || block->state == GM_BLOCK_UNMAPPED;
+}
+
+/* May @stream use the free block now? */
+static inline bool gm_pages_usable(const struct gm_block *block, uint64_t stream)
+{
+	return block->stream == stream || block->stream == GM_PAGES_ANY;
+}
+
+/* Bytes from @from on, at most up to @to, whose frees every stream is past: whole pages. */
+static inline uint64_t gm_pages_past(const struct gm_pages_region *region, uint64_t from, uint64_t to,
+				     uint64_t done)
+{
+	uint64_t at = from;
+
+	while (at < to && region->freed[(at - region->base) / GM_HEAP_PAGE] <= done)
+		at += GM_HEAP_PAGE;
+	return at - from;
+}
+
+/* ---- pages_heap.c ---- */
+
+/* As ops->moment and ops->passed. */
+uint64_t gm_pages_moment(const struct gm_heap *heap);
+uint64_t gm_pages_passed(const struct gm_heap *heap);
+
+/* What every stream is past becomes anybody's. False: nothing did. */
+bool gm_pages_look_again(struct gm_heap *heap);
+
+int gm_pages_find(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
+
+/* A free block with memory into its set (-ENOMEM: its stream is new there, and there is no memory), or out. */
+int gm_pages_insert(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t born);
+void gm_pages_remove(struct gm_heap *heap, unsigned int pool, uint32_t id);
+
+/* gm_heap_join of blocks of a region. */
+uint32_t gm_pages_join(struct gm_heap *heap, unsigned int pool, uint32_t first, uint32_t second);
+
+/* Block @id, of a stream that the set knows, into its set as @stream's, freed at @born, one with its free
+ * neighbours. Returns it, and how many free blocks there are more. */
+uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream,
+			 uint64_t born, int64_t *ret_splits);
+
+/* Free block @id, in no set, is the request's: cut to size. Returns 0 and the block, or -ENOSPC and nothing has
+ * changed, but @id is in its set. */
+int gm_pages_hand_out(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t size,
+		      const struct gm_heap_request *request, uint32_t *ret_block);
+
+/* The block's stream is the request's from here on: with a tree in the set, so that no later insert can fail.
+ * 0 or -ENOSPC. */
+int gm_pages_adopt(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t stream);
+
+void gm_pages_set_state(struct gm_heap *heap, struct gm_block *block, enum gm_block_state state);
+void gm_pages_set_stream(struct gm_heap *heap, struct gm_block *block, uint64_t stream);
+
+/* ---- pages_place.c ---- */
+
+struct gm_pages_place {
+	uint64_t from, to;		/* what the request takes; @to 0: no place */
+	uint64_t missing;		/* bytes of pages to be mapped there */
+	uint64_t hole;			/* bytes of the free blocks around it, one beside another */
+	uint32_t first;			/* the block that @from is in; GM_NONE: the region's end */
+};
+
+/* The place where the fewest pages are missing; of several the tightest. False: there is none. */
+bool gm_pages_choose(struct gm_heap *heap, unsigned int pool, uint64_t size, uint64_t stream,
+		     struct gm_pages_place *ret);
+
+/* Does memory that @stream may use, in free blocks one beside another, of which @id is one, reach over all of @place?
+ * Then place->first is set. */
+bool gm_pages_is_whole(const struct gm_heap *heap, uint32_t id, uint64_t stream,
+		       struct gm_pages_place *place);
+
+/* All of @place has memory: its blocks, and those beside them that the stream may use, become one, and that the
+ * request's. As gm_pages_hand_out. */
+int gm_pages_claim(struct gm_heap *heap, unsigned int pool, const struct gm_pages_place *place, uint64_t size,
+		   const struct gm_heap_request *request, uint32_t *ret_block);
+
+/* Serve it from free blocks one beside another, of which one at least is its stream's own: what that has idle is used
+ * before what all may use. As gm_heap_find. */
+int gm_pages_find_beside(struct gm_heap *heap, unsigned int pool, uint64_t size,
+			 const struct gm_heap_request *request, uint32_t *ret_block);
+
+/* ---- pages_move.c: both return 0 and how many bytes lie spare, -ENOSPC or -ETIMEDOUT ---- */
+
+/* Take @bytes of pages, or what there is, from under free blocks that @stream may use and that are not at @keep. */
+int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
+		   uint64_t *ret_bytes);
+/* All whole pages of free blocks that every stream is past and that may go. */
+int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes);
+
+/* ---- pages_grow.c, pages_check.c ---- */
+
+static inline bool gm_pages_lock(const struct gm_heap *heap, bool grown)
+{
+	return !heap->ops->lock || heap->ops->lock(heap->ops->arg, grown);
+}
+
+static inline void gm_pages_unlock(const struct gm_heap *heap)
+{
+	if (heap->ops->unlock)
+		heap->ops->unlock(heap->ops->arg);
+}
+
+/* A block in no set or list has no memory any more: one with such neighbours. */
+void gm_pages_make_unmapped(struct gm_heap *heap, unsigned int pool, uint32_t id);
+
+int gm_pages_alloc(struct gm_heap *heap, const struct gm_heap_request *request, uint32_t *ret_block);
+int gm_pages_release(struct gm_heap *heap, bool synchronize, uint64_t *ret_bytes);
+/* As gm_heap_detach, of any free block: its memory is no more, and its region's end where all behind it is free. The
+ * heap is about to end: no rule of pages is kept any more. */
+void gm_pages_detach(struct gm_heap *heap, uint32_t id);
+int gm_pages_check(struct gm_heap *heap, uint32_t first_segment);
+
+#endif

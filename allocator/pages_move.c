@@ -1,0 +1,187 @@
+/*
+ * pages_move.c - the pages heap: whose pages go when a request needs some. See pages_heap.h.
+ *
+ * The lock is given up around each call of the driver, and what was found before is looked at again after.
+ */
+#include "allocator/pages_heap.h"
+
+#include <errno.h>
+
+/* The whole pages of a block that do not lie in [@from, @to), the part before it or the one after. */
+static uint64_t outside(const struct gm_block *block, uint64_t from, uint64_t to, uint64_t *ret_at)
+{
+	uint64_t a = gm_pages_up(block->address), b = gm_pages_down(gm_pages_end(block));
+
+	*ret_at = a;
+	if (b <= a)
+		return 0;
+	if (b <= from || a >= to)
+		return b - a;
+	if (a < from)
+		return from - a;
+	*ret_at = to;
+	return b > to ? b - to : 0;
+}
+
+/* The last moment when some of the pages from @from to @to were freed. */
+static uint64_t last_freed(const struct gm_pages_region *region, uint64_t from, uint64_t to)
+{
+	uint64_t last = 0;
+
+	for (; from < to; from += GM_HEAP_PAGE) {
+		uint64_t freed = region->freed[(from - region->base) / GM_HEAP_PAGE];
+
+		last = freed > last ? freed : last;
+	}
+	return last;
+}
+
+/* Take @bytes of pages, from @at on, from under free block @id, which is in its set. 0, -ENOSPC or -ETIMEDOUT. */
+static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t at, uint64_t bytes)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t born = heap->links[id].born, freed = last_freed(&own->region[pool], at, at + bytes);
+	int64_t splits = -1;
+	uint32_t front;
+
+	gm_pages_remove(heap, pool, id);
+	if (heap->blocks[id].address < at) {
+		front = gm_heap_cut(heap, id, at - heap->blocks[id].address);
+		if (!front)
+			goto out_whole;
+		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_INACTIVE);
+		gm_pages_insert(heap, pool, front, born);
+		splits++;
+	}
+	if (heap->blocks[id].size > bytes) {
+		front = gm_heap_cut(heap, id, bytes);
+		if (!front)
+			goto out_whole;
+		gm_pages_insert(heap, pool, id, born);
+		splits++;
+		id = front;
+	}
+	gm_pages_make_unmapped(heap, pool, id);
+	gm_heap_count_splits(heap, pool, splits, -(int64_t)bytes);
+	gm_heap_count_reserved(heap, pool, bytes, false);
+	heap->reserved -= bytes;
+	own->spare += bytes;
+	if (own->spare_freed < freed)
+		own->spare_freed = freed;
+	gm_pages_unlock(heap);
+	heap->ops->unmap(heap->ops->arg, at, bytes);
+	return gm_pages_lock(heap, false) ? 0 : -ETIMEDOUT;
+out_whole:
+	gm_pages_insert(heap, pool, id, born);
+	gm_heap_count_splits(heap, pool, splits + 1, 0);
+	return -ENOSPC;
+}
+
+struct victim { uint32_t id; unsigned int pool; uint64_t at, bytes; };
+
+/* Of two, the one that gives less of those that give enough, else the one that gives more. */
+static void prefer(struct victim *best, uint32_t id, unsigned int pool, uint64_t at, uint64_t bytes,
+		   uint64_t wanted)
+{
+	if (best->bytes >= wanted ? bytes >= wanted && bytes < best->bytes : bytes > best->bytes)
+		*best = (struct victim){ id, pool, at, bytes };
+}
+
+/* Of the free blocks of @stream in @pool: the smallest that can give @bytes, else the one that gives most. */
+static void find_victim(struct gm_heap *heap, unsigned int pool, uint64_t stream, uint64_t bytes,
+			const struct gm_pages_place *keep, struct victim *best)
+{
+	struct gm_free_set *set = &gm_pages(heap)->pool[pool];
+	uint64_t size = bytes, address = 0, at, gives;
+	uint32_t id;
+
+	while ((id = gm_free_set_at_least(set, stream, size, address))) {
+		size = heap->links[id].size;
+		address = heap->links[id].address + 1;
+		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
+		if (gives >= bytes) {
+			prefer(best, id, pool, at, gives, bytes);
+			return;
+		}
+	}
+	for (size = UINT64_MAX; (id = gm_free_set_below(set, stream, size));) {
+		size = heap->links[id].size;
+		if (size < GM_HEAP_PAGE || size <= best->bytes || best->bytes >= bytes)
+			return;
+		gives = outside(&heap->blocks[id], gm_pages_down(keep->from), gm_pages_up(keep->to), &at);
+		prefer(best, id, pool, at, gives, bytes);
+	}
+}
+
+/* Of the free blocks that may go and that @stream may not use as they are: of their pages those that every stream is
+ * past. */
+static void find_past(struct gm_heap *heap, unsigned int pool, const uint64_t *stream, uint64_t bytes,
+		      struct victim *best)
+{
+	struct gm_pages_heap *own = gm_pages(heap);
+	uint64_t done = gm_pages_passed(heap), step;
+	uint32_t id;
+
+	for (struct gm_free_cursor at = { 0 }; (id = gm_free_set_next(&own->pool[pool], &at));) {
+		const struct gm_block *block = &heap->blocks[id];
+
+		if (block->size < GM_HEAP_PAGE || (stream && gm_pages_usable(block, *stream)))
+			continue;
+		if (!stream && heap->ops->may_go && !heap->ops->may_go(heap->ops->arg, block->stream))
+			continue;
+		for (uint64_t from = gm_pages_up(block->address), to = gm_pages_down(gm_pages_end(block)); from < to;
+		     from += step + GM_HEAP_PAGE) {
+			step = gm_pages_past(&own->region[pool], from, to, done);
+			prefer(best, id, pool, from, step, bytes);
+		}
+	}
+}
+
+int gm_pages_steal(struct gm_heap *heap, uint64_t stream, uint64_t bytes, const struct gm_pages_place *keep,
+		 uint64_t *ret_bytes)
+{
+	const uint64_t streams[] = { stream, GM_PAGES_ANY };
+	int r = 0;
+
+	*ret_bytes = 0;
+	while (!r && *ret_bytes < bytes && heap->idle) {
+		struct victim victim = { .bytes = 0 };
+		uint64_t wanted = bytes - *ret_bytes;
+
+		for (unsigned int i = 0; i < 4; i++)
+			find_victim(heap, !(i & 1), streams[i / 2], wanted, keep, &victim);
+		for (unsigned int i = 0; !victim.bytes && gm_pages(heap)->several && i < 2; i++)
+			find_past(heap, !i, &stream, wanted, &victim);
+		if (!victim.bytes)
+			break;
+		if (victim.bytes > wanted) {
+			/* Off the end, unless that is in the middle of the block and the beginning is not. */
+			if (heap->blocks[victim.id].prev &&
+			    heap->blocks[heap->blocks[victim.id].prev].state != GM_BLOCK_UNMAPPED)
+				victim.at += victim.bytes - wanted;
+			victim.bytes = wanted;
+		}
+		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);
+		if (r != -ENOSPC)
+			*ret_bytes += victim.bytes;
+	}
+	return r;
+}
+
+int gm_pages_strip_idle(struct gm_heap *heap, uint64_t *ret_bytes)
+{
+	int r = 0;
+
+	*ret_bytes = 0;
+	while (!r && heap->idle) {
+		struct victim victim = { .bytes = 0 };
+
+		find_past(heap, 1, NULL, UINT64_MAX, &victim);
+		find_past(heap, 0, NULL, UINT64_MAX, &victim);
+		if (!victim.bytes)
+			break;
+		r = strip(heap, victim.pool, victim.id, victim.at, victim.bytes);
+		*ret_bytes += r ? 0 : victim.bytes;
+	}
+	return r;
+}
