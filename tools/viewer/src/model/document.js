@@ -45,7 +45,7 @@ export const findMates = (action, addr) => {
 const take = (columns, prefix, names) =>
 	Object.fromEntries(names.map((name) => [name, columns.get(prefix + name) ?? new Int32Array(0)]));
 
-const nameOf = (source) => {
+export const sourceName = (source) => {
 	if (source.name)
 		return source.name;
 	return source.device === null ? "host, pinned" : `GPU ${source.device}`;
@@ -60,7 +60,7 @@ export const documentOf = ({ header, columns }) => {
 		const segments = take(columns, `${i}.segment.`, SEGMENT_COLUMNS);
 		const blocks = take(columns, `${i}.block.`, BLOCK_COLUMNS);
 		events.action = Uint8Array.from(events.action, (id) => actions[id]);
-		return { ...source, name: nameOf(source), events, segments, blocks, count: events.action.length };
+		return { ...source, name: sourceName(source), events, segments, blocks, count: events.action.length };
 	});
 	const stacks = take(columns, "", ["node.parent", "node.frame", "stack.node", "frame.name", "frame.file",
 		"frame.line", "frame.module", "frame.python"]);

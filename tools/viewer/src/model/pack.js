@@ -2,9 +2,9 @@
  * pack.js - a snapshot as `gpumem view` packs it: unpacked into the columns of a document (document.js).
  * The format is in README.md. Runs in the worker, and in node for tests.
  */
-const MAGIC = "gpumem-view 1\n";
+import { BadInput } from "./bad_input.js";
 
-export class BadInput extends Error {}
+const MAGIC = "gpumem-view 1\n";
 
 const fromBase64 = (text) => {
 	if (Uint8Array.fromBase64)

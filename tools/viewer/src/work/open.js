@@ -1,9 +1,11 @@
 /*
  * open.js - snapshots into models, and what the page is told of them at first. The list of open documents is here.
  */
-import { readPackText, BadInput } from "../model/pack.js";
+import { BadInput } from "../model/bad_input.js";
 import { documentOf } from "../model/document.js";
+import { fileDocument } from "../model/file.js";
 import { Model, shareStacks } from "../model/model.js";
+import { readPackText } from "../model/pack.js";
 import { Stacks } from "../model/stacks.js";
 
 const open = [];
@@ -46,8 +48,11 @@ const add = (doc) => {
 
 export const openPack = async ({ text }) => add(documentOf(await readPackText(text)));
 
-export const openFile = async ({ name }) => {
-	throw new BadInput(`${name}: this page cannot read files yet`);
+export const openFile = ({ name, buffer }) => {
+	const doc = fileDocument(new Uint8Array(buffer), name);
+	if (!doc.sources.length)
+		throw new BadInput("nothing is in it: neither events nor segments");
+	return add(doc);
 };
 
 export const forget = ({ doc }) => {

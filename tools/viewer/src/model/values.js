@@ -1,0 +1,7 @@
+/* values.js - what a file may have in the place of what should be there: nothing read is trusted to be of its type. */
+export const number = (value) => typeof value === "number" && Number.isFinite(value) ? Math.trunc(value) : value === true ? 1 : 0;
+export const text = (value) => typeof value === "string" ? value : "";
+export const list = (value) => Array.isArray(value) ? value : [];
+/* A number of a row, or 0: none. */
+export const index = (value) => Number.isInteger(value) && value > 0 && value < 2 ** 31 ? value : 0;
+export const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
