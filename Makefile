@@ -424,8 +424,9 @@ $(BUILD)/test/hooked/%: $(BUILD)/obj/test/apps/%.c.o $(HOOKED_OBJ) $(FAKE_SO)
 
 PRETEST_LDFLAGS_errno_kept = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_retry = -L$(BUILD)/fakecuda -lcuda
+PRETEST_LDFLAGS_nvtx_mem = -L$(BUILD)/fakecuda -lcuda
 PRETEST_LDFLAGS_writers = -L$(BUILD)/fakecuda -lcuda
-$(BUILD)/test/preload/errno_kept $(BUILD)/test/preload/retry $(BUILD)/test/preload/writers: $(FAKE_SO)
+$(addprefix $(BUILD)/test/preload/,errno_kept nvtx_mem retry writers): $(FAKE_SO)
 PRETEST_LDFLAGS_journal_check = $(call obj,test/unit/journal/aux_check.c) $(BUILD)/libgm_core.a
 $(BUILD)/test/preload/journal_check: $(PRETEST_LDFLAGS_journal_check)
 $(BUILD)/test/preload/%: $(BUILD)/obj/test/preload/programs/%.c.o

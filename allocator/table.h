@@ -119,7 +119,9 @@ struct gm_block {			/* 128 bytes */
 	uint32_t stack;
 	uint32_t free_stack;		/* pending: the free's */
 	uint64_t free_stream;		/* pending: as given to the free */
-	uint64_t more64[2];
+	uint32_t name;			/* string id: of what a pool handed out, which the program named */
+	uint32_t reserved32;
+	uint64_t more64;
 };
 
 _Static_assert(sizeof(struct gm_segment) == 128, "on-disk layout");

@@ -29,7 +29,8 @@ int gpumem_pool_create(const char *name, int device)
 {
 	if (!name || !*name || device < 0)
 		return 0;
-	return number_of(gm_pool_open(GM_POOL_API, (uint32_t)device, name, 0));
+	return number_of(gm_pools_recording() ? gm_pool_open(GM_POOL_API, (uint32_t)device,
+							       gm_pool_name_id(name), 0) : 0);
 }
 
 int gpumem_pool_find(const char *name, int device)

@@ -2,7 +2,7 @@
  * nvtx.c - NVTX, NVIDIA's tools extension: the program's marks and ranges become annotations.
  *
  * How a program's NVTX finds us (getenv), and what it then calls: InitializeInjectionNvtx2, and the
- * functions put in its table. The layouts are those of NVTX 3 (nvtxDetail/nvtxTypes.h of any version: only
+ * functions put in its table. nvtx_mem.c has its memory extension. The layouts are those of NVTX 3 (nvtxDetail/nvtxTypes.h of any version: only
  * ever added to), declared here so that no toolkit needs to have the header.
  *
  * Every library that uses NVTX has a copy of its own, with a table of functions of its own: each
@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "preload/api/nvtx.h"
 #include "preload/order/context.h"
 #include "allocator/lock.h"
 #include "preload/driver/real.h"
@@ -62,7 +63,7 @@ GM_PUBLIC char *getenv(const char *name);
 
 /* What option nvtx says. Asked before the first CUDA call, most times; what is wrong with the options is
  * said at that call. */
-static bool is_wanted(void)
+bool gm_nvtx_is_wanted(void)
 {
 	static _Atomic(uint32_t) answer;	/* 0 not known; 1 no; 2 yes */
 	uint32_t known = gm_get(&answer);
@@ -83,7 +84,7 @@ static char *our_path(void)
 {
 	Dl_info info;
 
-	if (!is_wanted() || !dladdr((const void *)our_path, &info) || !info.dli_fname ||
+	if (!gm_nvtx_is_wanted() || !dladdr((const void *)our_path, &info) || !info.dli_fname ||
 	    !strchr(info.dli_fname, '/'))
 		return NULL;
 	return (char *)(uintptr_t)info.dli_fname;
@@ -286,6 +287,15 @@ static uint32_t id_of_event(const struct gm_nvtx_attributes *event)
 	}
 }
 
+uint32_t gm_nvtx_message_id(int32_t type, const void *message)
+{
+	const struct gm_nvtx_attributes event = {
+		.size = sizeof(event), .message_type = type, .message = message,
+	};
+
+	return id_of_event(&event);
+}
+
 /* A number for a domain, other ones for others; 0 for the common one, NULL. */
 static uint16_t scope_of(const struct gm_nvtx_text *domain)
 {
@@ -485,7 +495,7 @@ int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
 	const struct callbacks *callbacks = export_table ? export_table(TABLE_CALLBACKS) : NULL;
 	unsigned int attached = 0;
 
-	if (!is_wanted() || !callbacks || callbacks->struct_size < sizeof(*callbacks) ||
+	if (!gm_nvtx_is_wanted() || !callbacks || callbacks->struct_size < sizeof(*callbacks) ||
 	    !callbacks->module_table)
 		return 0;
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {

@@ -147,7 +147,8 @@ static uint8_t pool_of(struct teller *teller, int device)
 		return 0;
 	domain = gm_get(&teller->pools[device]);
 	if (gm_unlikely(!domain)) {
-		domain = gm_pool_open(GM_POOL_LIBC10, (uint32_t)device, "pytorch", key);
+		domain = gm_pool_open(GM_POOL_LIBC10, (uint32_t)device,
+				      gm_pool_name_id("pytorch"), key);
 		gm_set(&teller->pools[device], domain);
 	}
 	return domain;

@@ -60,12 +60,14 @@ static uint8_t find_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 	return 0;
 }
 
+uint32_t gm_pool_name_id(const char *name)
+{
+	return *name ? gm_intern_string(name, (uint32_t)strnlen(name, NAME_BYTES)) : GM_NONE;
+}
+
 uint8_t gm_pool_find(const char *name, uint32_t device)
 {
-	if (!gm_pools_recording())
-		return 0;
-	return find_pool(GM_POOL_NONE, device,
-			 gm_intern_string(name, (uint32_t)strnlen(name, NAME_BYTES)), 0);
+	return gm_pools_recording() ? find_pool(GM_POOL_NONE, device, gm_pool_name_id(name), 0) : 0;
 }
 
 static void going(uint64_t address, uint64_t size);
@@ -90,20 +92,18 @@ static uint8_t make_pool(enum gm_pool_source source, uint32_t device, uint32_t n
 	return domain;
 }
 
-uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, const char *name, uint64_t key)
+uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key)
 {
-	uint32_t text;
 	uint8_t domain;
 
-	if (!gm_pools_recording() || device >= GM_MAX_DEVICES)
+	if (!gm_pools_recording() || device >= GM_MAX_DEVICES || !name)
 		return 0;
-	text = gm_intern_string(name, (uint32_t)strnlen(name, NAME_BYTES));
-	domain = text ? find_pool(source, device, text, key) : 0;
-	if (domain || !text || !gm_lock(&making))
+	domain = find_pool(source, device, name, key);
+	if (domain || !gm_lock(&making))
 		return domain;
-	domain = find_pool(source, device, text, key);
+	domain = find_pool(source, device, name, key);
 	if (!domain)
-		domain = make_pool(source, device, text, key);
+		domain = make_pool(source, device, name, key);
 	gm_unlock(&making);
 	return domain;
 }
@@ -364,6 +364,40 @@ int gm_pool_take(uint8_t domain, uint64_t address)
 	else if (r)
 		gm_count(&gm_pool_at(domain)->lost, 1);
 	return r;
+}
+
+uint64_t gm_pool_size_at(uint8_t domain, uint64_t address)
+{
+	struct pool *pool = pool_of(domain);
+
+	return pool ? end_of(0, gm_map_get(pool->blocks, GM_MAP_ADDRESS, address)) : 0;
+}
+
+void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name)
+{
+	struct pool *pool = pool_of(domain);
+	uint64_t value;
+
+	if (!pool || !gm_lock(&pool->lock))
+		return;
+	value = gm_map_get(pool->blocks, GM_MAP_ADDRESS, address);
+	if (value)
+		gm_record_name((uint32_t)value, name);
+	gm_unlock(&pool->lock);
+}
+
+uint8_t gm_pool_device_of(uint64_t address)
+{
+	uint64_t low, high;
+	struct gm_block block;
+	struct gm_piece piece;
+
+	if (gm_cache_block(address, &block) && block.domain < GM_MAX_DEVICES)
+		return block.domain;
+	for (uint8_t d = 0; d < GM_MAX_DEVICES; d++)
+		if (gm_rec.domains[d].first_segment && gm_record_find(d, address, &piece, &low, &high))
+			return d;
+	return gm_where_last();
 }
 
 void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size)

@@ -27,9 +27,12 @@
 /* Can something be recorded now, in this process? */
 bool gm_pools_recording(void);
 
-/* The pool of (@source, @device, @name, @key), made when it is new. Returns its domain; 0 when there is
- * none. At most 256 bytes of @name. */
-uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, const char *name, uint64_t key);
+/* The id of a pool's name, of which at most 256 bytes are kept; 0: it has none, or there is no room. */
+uint32_t gm_pool_name_id(const char *name);
+
+/* The pool of (@source, @device, @name, @key), made when it is new; @name: a string id. Returns its
+ * domain; 0 when there is none. */
+uint8_t gm_pool_open(enum gm_pool_source source, uint32_t device, uint32_t name, uint64_t key);
 
 /* The domain of the first pool that has @name and @device, whatever its source; 0: none. */
 uint8_t gm_pool_find(const char *name, uint32_t device);
@@ -39,6 +42,16 @@ uint8_t gm_pool_find(const char *name, uint32_t device);
  * counted. */
 int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t stream, const void *caller);
 int gm_pool_take(uint8_t domain, uint64_t address);
+
+/* How long the block is, about, that is handed out at @address; 0: none is. */
+uint64_t gm_pool_size_at(uint8_t domain, uint64_t address);
+
+/* It has this name from now on, a string id. */
+void gm_pool_name(uint8_t domain, uint64_t address, uint32_t name);
+
+/* The device whose memory has @address; where none is known to have it, that which the thread worked on
+ * last. */
+uint8_t gm_pool_device_of(uint64_t address);
 
 /* All that is handed out in [@address, +@size) is taken back. */
 void gm_pool_take_all(uint8_t domain, uint64_t address, uint64_t size);

@@ -145,3 +145,11 @@ void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret
 	*ret_free_bytes = gm_get(&domain->free_bytes);
 	*ret_total_bytes = __atomic_load_n(&domain->total_bytes, __ATOMIC_RELAXED);
 }
+
+void gm_record_name(uint32_t id, uint32_t name)
+{
+	struct gm_block *block = gm_block_at(gm_header_get(), id);
+
+	if (block)
+		__atomic_store_n(&block->name, name, __ATOMIC_RELAXED);
+}

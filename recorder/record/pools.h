@@ -52,6 +52,10 @@ struct gm_given { uint64_t address, size; uint32_t block; };
 unsigned int gm_record_given(uint8_t domain, uint64_t address, uint64_t size,
 			     struct gm_given *ret, unsigned int max);
 
+/* The program has named what a pool handed out as @block; the caller keeps it from going. @name: a string
+ * id. One word, which no transaction changes. */
+void gm_record_name(uint32_t block, uint32_t name);
+
 /* The memory of a device, and what was free of it when the driver was asked last. */
 void gm_record_memory_of(uint8_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 

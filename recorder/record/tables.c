@@ -171,6 +171,7 @@ static void fill_block(struct gm_block *block, const struct gm_alloc *alloc,
 	block->stack = alloc->stack;
 	block->thread = gm_writer_tid(&change->writer);
 	block->module = alloc->module;
+	block->name = GM_NONE;
 	/* The first time it has none, and nobody knows the id; later it is the same again. */
 	__atomic_store_n(&block->domain, change->number, __ATOMIC_RELAXED);
 	block->kind = alloc->kind;

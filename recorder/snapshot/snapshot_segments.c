@@ -45,6 +45,8 @@ void gm_snap_block(struct gm_snap *snap, const struct gm_block *block)
 		gm_jsonw_key_bool(w, "freeing", true);
 	if (!free && block->flags & GM_BLOCK_UNTRACED)
 		gm_jsonw_key_bool(w, "untraced", true);
+	if (!free && block->domain >= GM_DOMAIN_POOLS && block->name)
+		gm_snap_key_string(snap, "name", block->name);
 	gm_jsonw_end(w);
 }
 

@@ -323,7 +323,38 @@ print(sum(e.nbytes() for e in events), [e.nbytes() for e in events][:60])
               any("libc10.so" in line.split(" to ")[0] and "libgpumem.so" in line.split(" to ")[1] for line in bound), bound)
 
 
+def nvtx(allocator):
+    """A program annotated for compute-sanitizer: its heap is a pool, its regions are blocks."""
+    what = "NVTX, %s: " % allocator
+    program = os.path.join(B, "test/preload/nvtx_mem")
+    with Room() as room:
+        bare, done, off = room.run([program], preload=False), room.run([program], allocator=allocator), None
+        check(what + "it runs as without us", same(bare, done) or (done.returncode == bare.returncode == 0 and not done.stderr),
+              tell(bare, done))
+        shots = room.snapshots("api")
+        if not check(what + "its snapshots", len(shots) == 3, room.files()):
+            return
+        at = int(done.stdout)
+        pools = [[p for p in shot["pools"] if p["name"] == "frames"] for shot in shots]
+        check(what + "the suballocator is a pool, a layout is not", all(len(shot["pools"]) == 1 for shot in shots) and
+              pools[0][0]["source"] == "nvtx" and pools[0][0]["device"] == 0, [p["name"] for p in shots[0]["pools"]])
+        named = [{b["address"] - at: (b["size"], b.get("name")) for s in pool[0]["segments"] for b in s["blocks"]
+                  if b["state"] == "active_allocated"} for pool in pools]
+        check(what + "region by region", named == [{4096: (8192, "body"), 65536: (200, "a longer header")}, {512: (1000, None)}, {}],
+              named)
+        check(what + "in the memory that it lies in", [s["address"] for s in pools[0][0]["segments"]] == [at] and
+              pools[0][0]["memory_stats"]["reserved_bytes.all.current"] == 1 << 20, pools[0][0]["segments"][0]["total_size"])
+        for number, pool in enumerate(pools):
+            sound(what + "snapshot %d: " % number, pool[0])
+        off = room.run([program], allocator=allocator, nvtx=0)
+        last = room.snapshots("api")
+        check(what + "nvtx:0: nothing of it", off.returncode == 0 and not any(shot["pools"] for shot in last[3:]) and
+              len(last) == 6, (len(last), tell(off)))
+
+
 def main():
+    for allocator in ("native", "caching"):
+        nvtx(allocator)
     runs_out()
     killed()
     tells_nothing()

@@ -28,6 +28,7 @@ struct gm_snapshot_block {
 	uint64_t address;
 	int64_t size, requested_size, stack, time_us, thread, module;
 	const char *state, *kind;
+	const char *name;		/* of a pool's, that the program gave it; "": none */
 	bool freeing, untraced;
 };
 

@@ -25,6 +25,8 @@ static void put_block(struct gm_writer *w, const struct gm_snapshot_block *block
 		gm_writer_put_bool(w, "freeing", true);
 	if (block->untraced)
 		gm_writer_put_bool(w, "untraced", true);
+	if (*block->name)
+		gm_writer_put_string(w, "name", block->name);
 	gm_writer_end(w);
 }
 
