@@ -8,9 +8,8 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ROOT } from "./browser.mjs";
 import { documentOf } from "../../tools/viewer/src/model/document.js";
-import { Model, shareStacks } from "../../tools/viewer/src/model/model.js";
+import { modelsOf } from "../../tools/viewer/src/model/model.js";
 import { readPackText } from "../../tools/viewer/src/model/pack.js";
-import { Stacks } from "../../tools/viewer/src/model/stacks.js";
 
 export const BUILD = resolve(process.env.B ?? join(ROOT, "build"));
 export const GPUMEM = join(BUILD, "gpumem");
@@ -34,10 +33,8 @@ export const pageOf = (name, ...snapshots) => {
 export const readPage = async (path) => {
 	const html = readFileSync(path, "latin1"), found = [];
 	for (const [, text] of html.matchAll(/<script type="text\/plain" class="snapshot">([^<]*)</g)) {
-		const doc = documentOf(await readPackText(text)), stacks = new Stacks(doc);
-		const models = doc.sources.map((source) => new Model(doc, source, stacks));
-		shareStacks(doc, stacks, models);
-		found.push({ doc, stacks, models });
+		const doc = documentOf(await readPackText(text)), models = modelsOf(doc);
+		found.push({ doc, stacks: models[0]?.stacks, models });
 	}
 	return found;
 };

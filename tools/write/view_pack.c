@@ -174,17 +174,26 @@ struct lists {
 	size_t row_count, segment_count, block_count;
 };
 
-/* What @device has. */
-static void choose(const struct gm_snapshot *from, int64_t device, struct lists *ret)
+/* A list of events and one of segments, of which a source has those of its @device, or all. */
+struct origin {
+	const struct gm_row *rows;
+	size_t row_count;
+	const struct gm_snapshot_segment *segments;
+	size_t segment_count;
+	int64_t device, dropped;
+	const struct gm_snapshot_pool *pool;	/* that has all of them; NULL: the driver's level */
+};
+
+static void choose(const struct origin *from, struct lists *ret)
 {
 	ret->row_count = ret->segment_count = ret->block_count = 0;
 	for (size_t i = 0; i < from->row_count; i++)
-		if (from->rows[i].device == device)
+		if (from->pool || from->rows[i].device == from->device)
 			ret->rows[ret->row_count++] = &from->rows[i];
 	for (size_t i = 0; i < from->segment_count; i++) {
 		const struct gm_snapshot_segment *segment = &from->segments[i];
 
-		if (segment->device != device)
+		if (!from->pool && segment->device != from->device)
 			continue;
 		ret->segments[ret->segment_count++] = segment;
 		for (size_t k = 0; k < segment->block_count; k++)
@@ -192,47 +201,77 @@ static void choose(const struct gm_snapshot *from, int64_t device, struct lists 
 	}
 }
 
-static int pack_source(struct gm_packing *p, json_t *sources, int64_t device, int64_t dropped, struct lists *lists)
+static int pack_source(struct gm_packing *p, json_t *sources, const struct origin *from, struct lists *lists)
 {
+	json_t *source;
 	int r;
 
-	choose(p->scene->snapshot, device, lists);
+	choose(from, lists);
 	if (!lists->row_count && !lists->segment_count)
 		return 0;
 	snprintf(p->prefix, sizeof(p->prefix), "%zu.", json_array_size(sources));
 	r = pack_events(p, lists->rows, lists->row_count);
 	pack_segments(p, lists->segments, lists->segment_count, lists->blocks, lists->block_count);
-	if (json_array_append_new(sources, json_pack("{so ss sI}", "device", device == GM_ROW_HOST ? json_null() :
-						     json_integer(device), "level", "driver", "dropped",
-						     (json_int_t)dropped)))
+	source = json_pack("{so ss sI}", "device", from->device == GM_ROW_HOST ? json_null() : json_integer(from->device),
+			   "level", from->pool ? "pool" : "driver", "dropped", (json_int_t)from->dropped);
+	if (source && from->pool)
+		json_object_set(source, "pool", from->pool->root);
+	if (!source || json_array_append_new(sources, source))
 		r = -ENOMEM;
 	return r ? r : p->to->error;
 }
 
+static void make_room(struct gm_packing *p, struct lists *lists, const struct origin *origins, size_t count)
+{
+	size_t rows = 0, segments = 0, blocks = 0, room;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t all = 0;
+
+		for (size_t k = 0; k < origins[i].segment_count; k++)
+			all += origins[i].segments[k].block_count;
+		rows = origins[i].row_count > rows ? origins[i].row_count : rows;
+		segments = origins[i].segment_count > segments ? origins[i].segment_count : segments;
+		blocks = all > blocks ? all : blocks;
+	}
+	room = rows > blocks ? rows : blocks;
+	room = room > segments ? room : segments;
+	lists->rows = calloc(rows + 1, sizeof(*lists->rows));
+	lists->segments = calloc(segments + 1, sizeof(*lists->segments));
+	lists->blocks = calloc(blocks + 1, sizeof(*lists->blocks));
+	p->numbers_of = calloc(room + 1, sizeof(*p->numbers_of));
+	p->mates = calloc(rows + 1, sizeof(*p->mates));
+	p->order = calloc(rows + 1, sizeof(*p->order));
+}
+
+/* First the devices and the host, as the driver has them, then the pools of programs. */
 static int pack_sources(struct gm_packing *p, json_t *sources)
 {
 	const struct gm_snapshot *from = p->scene->snapshot;
-	size_t blocks = 0, room;
+	size_t count = from->trace_count + 1 + from->pool_count;
+	struct origin *origins = calloc(count, sizeof(*origins));
 	struct lists lists;
-	int r = -ENOMEM;
+	int r = origins ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < from->segment_count; i++)
-		blocks += from->segments[i].block_count;
-	lists.rows = calloc(from->row_count + 1, sizeof(*lists.rows));
-	lists.segments = calloc(from->segment_count + 1, sizeof(*lists.segments));
-	lists.blocks = calloc(blocks + 1, sizeof(*lists.blocks));
-	room = from->row_count > blocks ? from->row_count : blocks;
-	room = room > from->segment_count ? room : from->segment_count;
-	room = room > p->scene->stacks.frame_count ? room : p->scene->stacks.frame_count;
-	p->numbers_of = calloc(room + 1, sizeof(*p->numbers_of));
-	p->mates = calloc(from->row_count + 1, sizeof(*p->mates));
-	p->order = calloc(from->row_count + 1, sizeof(*p->order));
-	if (lists.rows && lists.segments && lists.blocks && p->numbers_of && p->mates && p->order)
-		r = 0;
-	for (size_t device = 0; !r && device < from->trace_count; device++)
-		r = pack_source(p, sources, (int64_t)device, from->dropped[device], &lists);
-	if (!r)
-		r = pack_source(p, sources, GM_ROW_HOST, from->host_dropped, &lists);
+	for (size_t i = 0; !r && i < count; i++) {
+		bool is_pool = i > from->trace_count, host = i == from->trace_count;
+		const struct gm_snapshot_pool *pool = is_pool ? &from->pools[i - from->trace_count - 1] : NULL;
+
+		origins[i] = is_pool ?
+			(struct origin){ pool->rows, pool->row_count, pool->segments, pool->segment_count, pool->device,
+					 pool->dropped, pool } :
+			(struct origin){ from->rows, from->row_count, from->segments, from->segment_count,
+					 host ? GM_ROW_HOST : (int64_t)i,
+					 host ? from->host_dropped : from->dropped[i], NULL };
+	}
+	if (r)
+		return r;
+	make_room(p, &lists, origins, count);
+	if (!lists.rows || !lists.segments || !lists.blocks || !p->numbers_of || !p->mates || !p->order)
+		r = -ENOMEM;
+	for (size_t i = 0; !r && i < count; i++)
+		r = pack_source(p, sources, &origins[i], &lists);
+	free(origins);
 	free(lists.rows);
 	free(lists.segments);
 	free(lists.blocks);

@@ -118,7 +118,7 @@ class App {
 			return;
 		const doc = this.doc ? this.state.doc : this.docs.findIndex(Boolean);
 		const { sources } = this.docs[doc];
-		const pools = sources.filter((source) => source.level === "pool");
+		const pools = sources.filter((source) => source.level === "pool" && source.lives);
 		const best = (pools.length ? pools : sources).reduce((a, b) => b.lives > a.lives ? b : a, sources[0]);
 		Object.assign(this.state, { doc, source: best?.number ?? 0 });
 	}

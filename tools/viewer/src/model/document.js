@@ -48,6 +48,8 @@ const take = (columns, prefix, names) =>
 export const sourceName = (source) => {
 	if (source.name)
 		return source.name;
+	if (source.level === "pool")
+		return `${source.pool?.name || "a pool"} on GPU ${source.device}`;
 	return source.device === null ? "host, pinned" : `GPU ${source.device}`;
 };
 

@@ -6,10 +6,11 @@ import { Axis } from "./axis.js";
 import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
 import { livesOf } from "./lives.js";
+import { Stacks } from "./stacks.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
-/* The call sites of all sources are decided together, as the command does: what all stacks share is left out. */
-export const shareStacks = (doc, stacks, models) => {
+/* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
+const shareStacks = (doc, stacks, models) => {
 	const used = new Set();
 	for (const { lives } of models)
 		for (let l = 0; l < lives.count; l++)
@@ -19,6 +20,21 @@ export const shareStacks = (doc, stacks, models) => {
 		if (failure?.stack > 0 && failure.stack < stacks.count)
 			used.add(failure.stack);
 	stacks.share(used);
+};
+
+/* The models of all sources of @doc, in their order. */
+export const modelsOf = (doc) => {
+	const levels = new Map();
+	const models = doc.sources.map((source) => {
+		if (!levels.has(source.level))
+			levels.set(source.level, { stacks: new Stacks(doc), models: [] });
+		const level = levels.get(source.level), model = new Model(doc, source, level.stacks);
+		level.models.push(model);
+		return model;
+	});
+	for (const level of levels.values())
+		shareStacks(doc, level.stacks, level.models);
+	return models;
 };
 
 export class Model {

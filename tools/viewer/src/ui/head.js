@@ -13,14 +13,17 @@ const aboutOf = (doc) => {
 	const { process } = doc;
 	const parts = [
 		process.rank !== null && process.rank !== undefined ? `rank ${process.rank}` : "",
-		process.pid ? `pid ${process.pid}${process.host ? ` on ${process.host}` : ""}` : doc.process.command ? "" : "",
+		process.pid ? `pid ${process.pid}${process.host ? ` on ${process.host}` : ""}` : "",
 		doc.reason, clock(doc.timeUs),
 	];
 	return parts.filter(Boolean).join(" · ");
 };
 
-const sourceText = (source) =>
-	`${source.name}${source.level === "pool" ? "" : ""} – ${bytes(source.peakBytes)} at its peak`;
+/* Where a program hands its memory out a second time, the driver's level is called so. */
+const sourceText = (source, doc) => {
+	const driver = source.level === "driver" && source.device !== null && doc.sources.some(({ level }) => level === "pool");
+	return `${source.name}${driver ? ", driver" : ""} – ${bytes(source.peakBytes)} at its peak`;
+};
 
 export class Head {
 	constructor(app) {
@@ -76,7 +79,7 @@ export class Head {
 		replace(this.source, doc.sources.map((source) => h("option", {
 			value: String(source.number), selected: source.number === app.state.source,
 			title: `${count(source.events)} events`,
-		}, sourceText(source))));
+		}, sourceText(source, doc))));
 		this.source.hidden = doc.sources.length < 2;
 	}
 }

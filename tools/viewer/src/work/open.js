@@ -4,9 +4,8 @@
 import { BadInput } from "../model/bad_input.js";
 import { documentOf } from "../model/document.js";
 import { fileDocument } from "../model/file.js";
-import { Model, shareStacks } from "../model/model.js";
+import { modelsOf } from "../model/model.js";
 import { readPackText } from "../model/pack.js";
-import { Stacks } from "../model/stacks.js";
 
 const open = [];
 
@@ -29,7 +28,7 @@ const about = (entry, number) => {
 		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
 		modules: root.modules ?? [], explanation: doc.explanation,
 		sources: models.map((model, i) => ({
-			number: i, name: model.source.name, device: model.source.device, level: model.source.level,
+			number: i, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
 			begin: model.axis.begin, length: model.axis.length, mode: model.axis.mode, peak: model.curve.peak,
 			peakBytes: model.curve.values[model.curve.peak], endBytes: model.curve.values[model.count],
@@ -39,10 +38,8 @@ const about = (entry, number) => {
 };
 
 const add = (doc) => {
-	const stacks = new Stacks(doc);
-	const models = doc.sources.map((source) => new Model(doc, source, stacks));
-	shareStacks(doc, stacks, models);
-	open.push({ doc, stacks, models });
+	const models = modelsOf(doc);
+	open.push({ doc, models });
 	return about(open.at(-1), open.length - 1);
 };
 

@@ -1,0 +1,79 @@
+/* What a program hands out of its memory a second time: PyTorch's pool, and others, as sources of their own. */
+// timeout: 300
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { ACTIONS } from "../../tools/viewer/src/model/document.js";
+import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
+import { ROOT, launch, missing, openPage, settle } from "./browser.mjs";
+import { BUILD, pageOf, readPage, room } from "./documents.mjs";
+
+const PROGRAM = `
+from pool_user import *
+context()
+torch = Torch(expandable=%d)
+torch.storm(3, 400, 3)
+kept = [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
+for block in kept[::3]:
+    torch.free(block)
+p = pool("mine")
+base = malloc(1 << 20)
+for at in range(4):
+    given(p, base + at * 65536, 40000, 77)
+taken(p, base + 65536)
+snapshot()
+`;
+
+/* A snapshot of the program under the library, whose pools are a stand-in's of PyTorch and its own. */
+const snapshotOf = (expandable) => {
+	const out = mkdtempSync(join(room, "pools-"));
+	const done = spawnSync("python3", ["-c", PROGRAM.replace("%d", expandable)], {
+		cwd: out, encoding: "utf8", env: {
+			...process.env, PYTHONPATH: join(ROOT, "test/preload/programs"), LD_LIBRARY_PATH: join(BUILD, "fakecuda"),
+			LD_PRELOAD: join(BUILD, "libgpumem.so"), GPUMEM_OUTPUT: join(out, "%r.json"), GPUMEM_JOURNAL: out,
+			TORCH: join(BUILD, "test/preload/torch"), B: BUILD,
+		},
+	});
+	assert.equal(done.status, 0, done.stderr);
+	return join(out, readdirSync(out).find((name) => name.startsWith("api")));
+};
+
+test("a pool has its own events, segments, blocks and sums", async () => {
+	for (const expandable of [0, 1]) {
+		const path = snapshotOf(expandable), snapshot = JSON.parse(readFileSync(path, "utf8"));
+		const [{ models }] = await readPage(pageOf("pools", path));
+		const pools = models.filter(({ source }) => source.level === "pool");
+		assert.deepEqual(pools.map(({ source }) => source.name), ["pytorch on GPU 0", "mine on GPU 0"]);
+		pools.forEach((model, i) => {
+			const wanted = snapshot.pools[i], { events, segments } = model.source;
+			assert.deepEqual(Array.from(events.action, (a) => ACTIONS[a]), wanted.trace.action);
+			assert.deepEqual(Array.from(events.addr), wanted.trace.addr);
+			assert.deepEqual(Array.from(segments.addr), wanted.segments.map(({ address }) => address));
+			assert.equal(model.curve.values[model.count], wanted.memory_stats["allocated_bytes.all.current"]);
+			assert.equal(model.reserved.values[model.count], wanted.memory_stats["reserved_bytes.all.current"]);
+			const state = stateAt(model, rangesOf(model.source), model.count), listed = wanted.segments.flatMap(({ blocks }) => blocks);
+			assert.deepEqual(state.flatMap(({ blocks }) => blocks.map(({ addr }) => addr)),
+				listed.filter((block) => block.state === "active_allocated").map(({ address }) => address));
+		});
+		const [driver] = models;
+		assert.equal(driver.source.level, "driver");
+		assert.equal(driver.curve.values[driver.count], snapshot.devices[0].memory_stats["requested_bytes.all.current"]);
+	}
+});
+
+const browser = missing ? null : await launch();
+after(() => browser?.close());
+
+test("a pool is shown first, and the driver's level can be chosen", { skip: missing || false }, async () => {
+	const { page, errors, requests } = await openPage(browser, pageOf("pools", snapshotOf(0)));
+	await settle(page);
+	assert.equal(await page.evaluate(() => gpumem.source.name), "pytorch on GPU 0");
+	const options = await page.getByLabel("device or pool").locator("option").allInnerTexts();
+	assert.match(options.join("\n"), /GPU 0, driver/);
+	await page.getByLabel("device or pool").selectOption("0");
+	await settle(page);
+	assert.equal(await page.evaluate(() => gpumem.source.level), "driver");
+	assert.deepEqual([errors, requests], [[], []]);
+});
