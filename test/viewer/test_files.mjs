@@ -10,8 +10,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { BadInput } from "../../tools/viewer/src/model/bad_input.js";
-import { Model, shareStacks } from "../../tools/viewer/src/model/model.js";
-import { Stacks } from "../../tools/viewer/src/model/stacks.js";
+import { modelsOf } from "../../tools/viewer/src/model/model.js";
 import { missing, openPage, settle, withBrowser } from "./browser.mjs";
 import { DATA, gpumem, large, pageOf, randomOf, readPage, room, runApp } from "./documents.mjs";
 
@@ -41,10 +40,8 @@ const annotated = () => {
 };
 
 const openFile = (path) => {
-	const doc = fileDocument(readFileSync(path), path), stacks = new Stacks(doc);
-	const models = doc.sources.map((source) => new Model(doc, source, stacks));
-	shareStacks(doc, stacks, models);
-	return { doc, stacks, models };
+	const doc = fileDocument(readFileSync(path), path), models = modelsOf(doc);
+	return { doc, stacks: models[0]?.stacks, models };
 };
 
 const TEXTS = ["kind", "type", "state"], NUMBERS = ["stream", "thread"];
@@ -158,9 +155,7 @@ test("values of other types than they should be are read as nothing", () => {
 	};
 	for (let k = 0; k < 150; k++) {
 		const text = JSON.stringify({ ...spoil(snapshot, 0), format: "gpumem-snapshot", version: 1 });
-		const doc = fileDocument(bytesOf(text), "x"), stacks = new Stacks(doc);
-		const models = doc.sources.map((source) => new Model(doc, source, stacks));
-		shareStacks(doc, stacks, models);
+		const doc = fileDocument(bytesOf(text), "x"), models = modelsOf(doc);
 		for (const model of models)
 			for (const by of ["site", "module", "stream", "size", "phase"])
 				assert.equal(model.grouped(by).group.length, model.lives.count);

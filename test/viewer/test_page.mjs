@@ -64,7 +64,7 @@ test("pointing shows, a click pins, Escape lets go", { skip }, () => visit(train
 	assert.equal((await state(page)).life, -1);
 }));
 
-test("wheel, drag and keys move the window; the strip chooses it", { skip }, () => visit(training, {}, async (page) => {
+test("wheel, drag and keys move the window; the strip chooses it", { skip }, () => visit(training, { hash: "mode=time" }, async (page) => {
 	const box = await page.locator(".canvas .top").boundingBox(), span = await page.evaluate(() => gpumem.span);
 	await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
 	for (let i = 0; i < 5; i++)

@@ -6,6 +6,9 @@ import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { ACTIONS } from "../../tools/viewer/src/model/document.js";
+import { fileDocument } from "../../tools/viewer/src/model/file.js";
+import { modelsOf } from "../../tools/viewer/src/model/model.js";
+import { phasesOf } from "../../tools/viewer/src/model/groups.js";
 import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
 import { ROOT, launch, missing, openPage, settle } from "./browser.mjs";
 import { BUILD, pageOf, readPage, room } from "./documents.mjs";
@@ -57,10 +60,25 @@ test("a pool has its own events, segments, blocks and sums", async () => {
 			assert.deepEqual(state.flatMap(({ blocks }) => blocks.map(({ addr }) => addr)),
 				listed.filter((block) => block.state === "active_allocated").map(({ address }) => address));
 		});
+		const dropped = modelsOf(fileDocument(readFileSync(path), "dropped"));
+		assert.deepEqual(dropped.map(({ source, curve }) => [source.name, source.level, curve.values]),
+			models.map(({ source, curve }) => [source.name, source.level, curve.values]));
 		const [driver] = models;
 		assert.equal(driver.source.level, "driver");
 		assert.equal(driver.curve.values[driver.count], snapshot.devices[0].memory_stats["requested_bytes.all.current"]);
 	}
+});
+
+test("a pool's events are in the ranges of its device's annotations, by time and thread", () => {
+	const note = (stage, name, time_us, thread) => ({ stage, name, time_us, thread, device: 0, domain: null, range: 0 });
+	const doc = { numbers: [7, 8], root: { annotations: [
+		note("START", "outer", 10, 7), note("START", "inner", 20, 7), note("START", "other's", 21, 8), note("END", "", 30, 7), note("END", "", 40, 7),
+		{ ...note("START", "elsewhere", 1, 7), device: 1 },
+	] } };
+	const time = [5, 10, 15, 25, 25, 30, 35, 45], thread = [0, 0, 0, 0, 1, 0, 0, 0], none = time.map(() => 0);
+	const { phase, names } = phasesOf(doc, { level: "pool", device: 0, count: time.length, events: { action: none, annotation: none, thread, time } });
+	assert.deepEqual(Array.from(phase, (id) => names[id]),
+		["(no phase)", "outer", "outer", "inner", "other's", "outer", "outer", "(no phase)"]);
 });
 
 const browser = missing ? null : await launch();

@@ -45,12 +45,33 @@ const hex = (value) => value < 0 ? BigInt.asUintN(64, BigInt(value)).toString(16
 export const streamText = (value) => value === 0 ? "default stream" : `stream 0x${hex(value)}`;
 
 /*
+ * What the program said about itself along the events of @source: { row, note, thread }, the note comes before that row.
+ * A pool's events have none of their own: of those of its device the time decides.
+ */
+export const notesOf = (doc, source) => {
+	const { action, annotation, thread, time } = source.events, all = doc.root.annotations ?? [];
+	const found = [];
+	for (let i = 0; i < source.count; i++)
+		if (action[i] === ACT.annotate && annotation[i] && all[annotation[i] - 1])
+			found.push({ row: i, note: all[annotation[i] - 1], thread: thread[i] });
+	if (source.level !== "pool")
+		return found;
+	const mine = all.filter((note) => note?.device === source.device).sort((a, b) => a.time_us - b.time_us);
+	let row = 0;
+	for (const note of mine) {
+		while (row < source.count && time[row] < note.time_us)
+			row++;
+		found.push({ row, note, thread: doc.numbers.indexOf(note.thread) });
+	}
+	return found;
+};
+
+/*
  * The range that each event is in, by thread: ranges of one thread and domain nest, ranges with a number are
  * everybody's. The text is that of the innermost.
  */
 export const phasesOf = (doc, source) => {
-	const { action, annotation, thread } = source.events, { count } = source;
-	const list = doc.root.annotations ?? [];
+	const { thread } = source.events, { count } = source;
 	const phase = new Int32Array(count), names = ["(no phase)"], ids = new Map();
 	const stacks = new Map(), everybody = [];
 	const idOf = (name) => {
@@ -60,21 +81,24 @@ export const phasesOf = (doc, source) => {
 		}
 		return ids.get(name);
 	};
-	for (let i = 0; i < count; i++) {
-		const note = action[i] === ACT.annotate && annotation[i] ? list[annotation[i] - 1] : null;
-		if (!stacks.has(thread[i]))
-			stacks.set(thread[i], []);
-		const open = stacks.get(thread[i]), where = note?.range ? everybody : open;
-		if (note?.stage === "START") {
-			where.push({ id: idOf(note.name), domain: note.domain, range: note.range });
-		} else if (note?.stage === "END") {
-			for (let k = where.length; k--;)
-				if (where[k].range === note.range && (note.range || where[k].domain === note.domain)) {
-					where.splice(k, 1);
-					break;
-				}
+	const openOf = (of) => {
+		if (!stacks.has(of))
+			stacks.set(of, []);
+		return stacks.get(of);
+	};
+	const notes = notesOf(doc, source);
+	for (let i = 0, next = 0; i < count; i++) {
+		for (; next < notes.length && notes[next].row <= i; next++) {
+			const { note, thread: by } = notes[next], where = note.range ? everybody : openOf(by);
+			if (note.stage === "START") {
+				where.push({ id: idOf(note.name), domain: note.domain, range: note.range });
+			} else if (note.stage === "END") {
+				const at = where.findLastIndex((one) => one.range === note.range && (note.range || one.domain === note.domain));
+				if (at >= 0)
+					where.splice(at, 1);
+			}
 		}
-		phase[i] = (open.at(-1) ?? everybody.at(-1))?.id ?? 0;
+		phase[i] = (openOf(thread[i]).at(-1) ?? everybody.at(-1))?.id ?? 0;
 	}
 	return { phase, names };
 };

@@ -10,7 +10,7 @@ import { baseName } from "./stacks.js";
 import { index, isObject, list, number, text } from "./values.js";
 
 const WIDE = new Set(["time", "addr", "size", "requested", "handle"]);
-const HEAVY = new Set(["segments", "host_segments", "device_traces", "host_trace", "stacks", "frames", "external_annotations"]);
+const HEAVY = new Set(["segments", "host_segments", "device_traces", "host_trace", "stacks", "frames", "external_annotations", "pools"]);
 
 /* Numbers for values, in the order in which they first appear. */
 class Numbering {
@@ -181,8 +181,9 @@ class Reading {
 		return { segments, blocks };
 	}
 
-	source(device, trace, from) {
-		const events = this.events(trace, device), count = events.action.length;
+	/* @noted: whose annotations are events of it; undefined: nobody's. */
+	source(device, trace, from, noted = device) {
+		const events = this.events(trace, noted), count = events.action.length;
 		return { device, level: "driver", dropped: number(trace?.dropped), name: sourceName({ device }), events, count,
 			...this.segments(from) };
 	}
@@ -192,6 +193,13 @@ class Reading {
 		const host = [...all.filter(({ device }) => device === null), ...list(root.host_segments).filter(isObject)];
 		const found = list(root.device_traces).map((trace, device) => this.source(device, trace, all.filter((one) => one.device === device)));
 		found.push(this.source(null, root.host_trace, host));
+		for (const pool of list(root.pools).filter(isObject)) {
+			const device = number(pool.device), about = { name: text(pool.name), source: text(pool.source) };
+			found.push({
+				...this.source(device, pool.trace, list(pool.segments).filter(isObject), NaN), level: "pool", pool: about,
+				name: sourceName({ device, level: "pool", pool: about }),
+			});
+		}
 		return found.filter(({ count, segments }) => count || segments.addr.length);
 	}
 }

@@ -2,7 +2,7 @@
  * details.js - what the page shows of one allocation, of one moment, and along the axis; and the filter.
  */
 import { ACT, ACTIONS } from "../model/document.js";
-import { streamText } from "../model/groups.js";
+import { notesOf, streamText } from "../model/groups.js";
 import { baseName } from "../model/stacks.js";
 import { modelOf } from "./open.js";
 import { testOf } from "./search.js";
@@ -59,28 +59,24 @@ export const times = ({ doc, source }) => ({ time: Float64Array.from(modelOf({ d
 
 /* What lies along the axis: calls that were refused, snapshots, and the ranges of annotations. */
 export const marks = ({ doc, source }) => {
-	const model = modelOf({ doc, source }), { action, size, addr, annotation, thread } = model.source.events;
-	const notes = model.doc.root.annotations ?? [];
+	const model = modelOf({ doc, source }), { action, size, addr } = model.source.events;
 	const points = [], ranges = [], open = new Map();
-	for (let i = 0; i < model.count; i++) {
-		const a = action[i];
-		if (a === ACT.oom)
+	for (let i = 0; i < model.count; i++)
+		if (action[i] === ACT.oom)
 			points.push({ what: "oom", state: i + 1, bytes: size[i], free: addr[i] });
-		else if (a === ACT.snapshot)
+		else if (action[i] === ACT.snapshot)
 			points.push({ what: "snapshot", state: i + 1, bytes: size[i] });
-		const note = a === ACT.annotate && annotation[i] ? notes[annotation[i] - 1] : null;
-		if (!note)
-			continue;
-		const key = note.range ? `#${note.range}` : `${thread[i]} ${note.domain ?? ""}`;
-		const stack = open.get(key) ?? [];
+	for (const { row, note, thread } of notesOf(model.doc, model.source)) {
+		const key = note.range ? `#${note.range}` : `${thread} ${note.domain ?? ""}`;
+		const stack = open.get(key) ?? [], state = row + (model.source.level === "pool" ? 0 : 1);
 		open.set(key, stack);
 		if (note.stage === "START") {
-			stack.push({ name: note.name, from: i + 1, depth: note.range ? 0 : stack.length });
+			stack.push({ name: note.name, from: state, depth: note.range ? 0 : stack.length });
 		} else if (note.stage === "END") {
 			const began = stack.pop();
-			ranges.push({ name: began?.name ?? note.name, from: began?.from ?? 0, to: i + 1, depth: began?.depth ?? 0 });
+			ranges.push({ name: began?.name ?? note.name, from: began?.from ?? 0, to: state, depth: began?.depth ?? 0 });
 		} else {
-			points.push({ what: "mark", state: i + 1, name: note.name });
+			points.push({ what: "mark", state, name: note.name });
 		}
 	}
 	for (const stack of open.values())
