@@ -84,9 +84,13 @@ static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
 {
 	int64_t *numbers = p->numbers_of, before = 0;
 
-	if (coding == GM_DELTA)
+	p->base = 0;
+	if (coding == GM_DELTA && count) {
+		p->base = numbers[0];
 		for (size_t i = count; i-- > 1;)
 			numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - 1]);
+		numbers[0] = 0;
+	}
 	if (coding != GM_MATED)
 		return;
 	for (size_t i = count; i--;)
@@ -107,7 +111,7 @@ void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, 
 		       bool ordered)
 {
 	uint64_t all = 0;
-	int bytes = 1;
+	int bytes = 0;
 	char whole[48];
 	unsigned char *plane = malloc(count + 1);
 
@@ -121,8 +125,8 @@ void gm_pack_planes(struct gm_packing *p, const char *prefix, const char *name, 
 		gm_pack_put(p->to, plane, count);
 	}
 	snprintf(whole, sizeof(whole), "%s%s", prefix, name);
-	if (!plane || json_array_append_new(p->columns, json_pack("[ssiIb]", whole, coding, bytes,
-								  (json_int_t)count, ordered)))
+	if (!plane || json_array_append_new(p->columns, json_pack("[ssiIbI]", whole, coding, bytes,
+								  (json_int_t)count, ordered, (json_int_t)p->base)))
 		p->to->error = -ENOMEM;
 	free(plane);
 }

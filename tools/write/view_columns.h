@@ -18,6 +18,7 @@ struct gm_packing {
 	struct gm_table text_ids, number_ids;	/* a text's place in memory, a number -> its place + 1 */
 	struct gm_values *values;
 	int64_t *numbers_of;			/* the column that is being made */
+	int64_t base;				/* what its first number was, where they are differences */
 	uint32_t *mates;			/* of the events of a source: see find_mates */
 	uint32_t *order;			/* and their places, those of one action together */
 };

@@ -86,6 +86,7 @@ static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows
 		p->numbers_of = list;
 		gm_pack_column(p, p->prefix, "addresses", listed, GM_DELTA, false);
 		p->numbers_of = numbers;
+		p->base = 0;
 		gm_pack_planes(p, p->prefix, "addr", count, "listed", true);
 	}
 	gm_table_free(&known);

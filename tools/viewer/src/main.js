@@ -211,7 +211,7 @@ class App {
 	}
 
 	tell(changed) {
-		for (const part of [this.head, this.strip, this.side, this.view])
+		for (const part of [this.head, this.view, this.strip, this.side])	/* what is looked at is asked for first */
 			part?.update?.(changed);
 	}
 

@@ -61,7 +61,10 @@ export const documentOf = ({ header, columns }) => {
 		const events = take(columns, `${i}.`, EVENT_COLUMNS);
 		const segments = take(columns, `${i}.segment.`, SEGMENT_COLUMNS);
 		const blocks = take(columns, `${i}.block.`, BLOCK_COLUMNS);
-		events.action = Uint8Array.from(events.action, (id) => actions[id]);
+		const action = new Uint8Array(events.action.length);
+		for (let k = 0; k < action.length; k++)
+			action[k] = actions[events.action[k]];
+		events.action = action;
 		return { ...source, name: sourceName(source), events, segments, blocks, count: events.action.length };
 	});
 	const stacks = take(columns, "", ["node.parent", "node.frame", "stack.node", "frame.name", "frame.file",

@@ -20,25 +20,29 @@ export const gunzip = async (bytes) => {
 	return new Uint8Array(await new Response(stream).arrayBuffer());
 };
 
-/* The differences of one column: its planes joined, its signs taken back. */
+/* The differences of one column: its planes joined, its signs taken back. One loop for each width: this is most of what
+ * opening a large snapshot takes. */
 const join = (bytes, at, width, count) => {
+	if (width === 0)
+		return new Int32Array(count);
+	const plane = (k) => bytes.subarray(at + k * count, at + (k + 1) * count);
 	if (width <= 4) {
-		const all = new Int32Array(count);
-		for (let k = 0; k < width; k++) {
-			const plane = bytes.subarray(at + k * count, at + (k + 1) * count), shift = 8 * k;
+		const all = new Int32Array(count), a = plane(0), b = width > 1 ? plane(1) : a, c = width > 2 ? plane(2) : a, d = width > 3 ? plane(3) : a;
+		if (width === 1)
 			for (let i = 0; i < count; i++)
-				all[i] |= plane[i] << shift;
-		}
-		for (let i = 0; i < count; i++) {
-			const v = all[i];
-			all[i] = (v >>> 1) ^ -(v & 1);
-		}
+				all[i] = (a[i] >>> 1) ^ -(a[i] & 1);
+		else if (width === 2)
+			for (let i = 0; i < count; i++)
+				all[i] = ((a[i] | b[i] << 8) >>> 1) ^ -(a[i] & 1);
+		else if (width === 3)
+			for (let i = 0; i < count; i++)
+				all[i] = ((a[i] | b[i] << 8 | c[i] << 16) >>> 1) ^ -(a[i] & 1);
+		else
+			for (let i = 0; i < count; i++)
+				all[i] = ((a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24) >>> 1) ^ -(a[i] & 1);
 		return all;
 	}
-	const low = new Uint32Array(count), all = new Float64Array(count);
-	for (let k = 0; k < 4; k++)
-		for (let i = 0, from = at + k * count; i < count; i++)
-			low[i] |= bytes[from + i] << (8 * k);
+	const low = join32(plane(0), plane(1), plane(2), plane(3)), all = new Float64Array(count);
 	for (let k = 4, scale = 2 ** 32; k < width; k++, scale *= 256)
 		for (let i = 0, from = at + k * count; i < count; i++)
 			all[i] += bytes[from + i] * scale;
@@ -46,6 +50,13 @@ const join = (bytes, at, width, count) => {
 		const v = all[i] + low[i];
 		all[i] = low[i] & 1 ? -(v + 1) / 2 : v / 2;
 	}
+	return all;
+};
+
+const join32 = (a, b, c, d) => {
+	const all = new Uint32Array(a.length);
+	for (let i = 0; i < all.length; i++)
+		all[i] = a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24;
 	return all;
 };
 
@@ -68,32 +79,29 @@ const reorder = (numbers, order) => {
 	return found;
 };
 
-/* The numbers of a column of its differences from what was to be expected, which @coding names. */
-const resolve = (numbers, coding, of) => {
-	const count = numbers.length;
+/* The numbers of a column of its differences from what was to be expected, which @coding names. Of events @of has the
+ * mates, the addresses, and which of them complete a free. */
+const resolve = (numbers, coding, base, of) => {
+	const count = numbers.length, { mates, addresses, action, completed } = of;
 	if (coding === "plain")
 		return numbers;
 	if (coding === "paired") {
-		const { mates, completes } = of();
 		for (let i = 0; i < count; i++)
-			if (completes[i])
+			if (action[i] === completed && mates[i])
 				numbers[i] += numbers[i - mates[i]];
 		return numbers;
 	}
 	const wide = new Float64Array(count);
-	let before = 0;
-	if (coding === "delta") {
+	let before = base;
+	if (coding === "delta")
 		for (let i = 0; i < count; i++)
 			wide[i] = before += numbers[i];
-	} else if (coding === "listed") {
-		const { mates, addresses } = of();
+	else if (coding === "listed")
 		for (let i = 0; i < count; i++)
 			wide[i] = mates[i] ? wide[i - mates[i]] : addresses[numbers[i] ? before - numbers[i] : before++];
-	} else {
-		const { mates } = of();
+	else
 		for (let i = 0; i < count; i++)
 			wide[i] = mates[i] ? numbers[i] + wide[i - mates[i]] : before += numbers[i];
-	}
 	return wide;
 };
 
@@ -108,19 +116,14 @@ export const readPack = (bytes) => {
 	const columns = new Map();
 	const completed = header.texts.indexOf("free_completed");
 	let at = begin + length, order = null;
-	for (const [name, coding, width, count, ordered] of header.columns) {
+	for (const [name, coding, width, count, ordered, base] of header.columns) {
 		if (at + width * count > bytes.length)
 			throw new BadInput("the snapshot in this page is cut short");
-		const prefix = `${name.split(".")[0]}.`;
-		const numbers = join(bytes, at, width, count);
-		const about = () => {
-			const action = columns.get(`${prefix}action`), mates = columns.get(`${prefix}mate`);
-			return {
-				mates, addresses: columns.get(`${prefix}addresses`),
-				completes: action.map((a, i) => a === completed && mates[i] ? 1 : 0),
-			};
-		};
-		columns.set(name, resolve(ordered ? reorder(numbers, order) : numbers, coding, about));
+		const prefix = `${name.split(".")[0]}.`, numbers = join(bytes, at, width, count);
+		columns.set(name, resolve(ordered ? reorder(numbers, order) : numbers, coding, base, {
+			mates: columns.get(`${prefix}mate`), addresses: columns.get(`${prefix}addresses`),
+			action: columns.get(`${prefix}action`), completed,
+		}));
 		if (name === `${prefix}action`)
 			order = orderOf(numbers);
 		at += width * count;
