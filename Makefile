@@ -490,7 +490,11 @@ $(BUILD)/test/fuzz/%: $(BUILD)/obj/test/fuzz/%.c.o $(BUILD)/libgm_core.a
 $(BUILD)/test/bench/%: $(BUILD)/obj/test/bench/%.c.o $(BUILD)/libgm_core.a $(FAKE_SO)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -pthread -ldl
+	$(Q)$(CC) $(SANFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) $(BENCH_LIBS_$*) -pthread -ldl
+# The replay is the command's.
+$(BUILD)/test/bench/bench_heaps: $(call obj,tools/replay/simulate.c tools/replay/trace.c tools/read/table.c \
+	tools/read/limit.c tools/read/json_read.c tools/read/value.c tools/read/input.c tools/read/snapshot.c tools/show/show.c)
+BENCH_LIBS_bench_heaps = $(JANSSON_LIBS) $(ZLIB_LIBS)
 
 # ---- installation ------------------------------------------------------------------------------
 PREFIX  ?= /usr/local

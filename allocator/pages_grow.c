@@ -11,7 +11,7 @@
 
 #define RESERVE (UINT64_C(1) << 40)	/* addresses asked for: they cost nothing */
 #define SMALL_SHARE 8u			/* of them, one part is for small requests */
-#define ATTEMPTS 32u			/* others take what was chosen in the meantime */
+#define ATTEMPTS 128u			/* others take what was chosen in the meantime */
 
 /* ---- unmapped blocks ---- */
 

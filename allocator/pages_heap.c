@@ -263,7 +263,8 @@ uint32_t gm_pages_settle(struct gm_heap *heap, unsigned int pool, uint32_t id, u
 			 uint64_t born, int64_t *ret_splits)
 {
 	uint32_t prev = heap->blocks[id].prev, next = heap->blocks[id].next;
-	uint64_t own_stream = heap->blocks[id].stream, done = gm_pages_passed(heap);
+	uint64_t own_stream = heap->blocks[id].stream;
+	uint64_t done = gm_pages(heap)->several ? gm_pages_passed(heap) : 0;	/* with one, nothing is anybody's */
 
 	*ret_splits = 1;
 	if (gm_pages(heap)->several && done >= born)
