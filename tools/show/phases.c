@@ -469,6 +469,8 @@ const char *gm_phases_missing(const struct gm_snapshot *snapshot)
 
 	for (size_t i = 0; i < snapshot->trace_count; i++)
 		dropped = gm_wrap_add(dropped, snapshot->dropped[i]);
+	for (size_t i = 0; i < snapshot->pool_count; i++)
+		dropped = gm_wrap_add(dropped, snapshot->pools[i].dropped);
 	text[0] = '\0';
 	if (dropped > 0)
 		used = snprintf(text, sizeof(text), "the history has dropped %lld older events: ranges from before them are "

@@ -272,7 +272,8 @@ bool gm_stack_plumbing(const char *name, const char *module)
 
 bool gm_stack_installed(const char *file)
 {
-	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || file[0] == '<';
+	return strstr(file, "-packages/") || strstr(file, "/lib/python3.") || file[0] == '<' ||
+	       strstr(file, "/tools/python/gpumem/");	/* our own, in a source tree */
 }
 
 /* ---- how far something long has come ------------------------------------------------------------ */

@@ -34,6 +34,7 @@ const struct gm_opt gm_opts[] = {
 
 #define BY "site stack module kind size stream"
 #define BY_RANGES BY " annotation"
+#define LEVEL "pool driver"
 
 /* In the order of the verb's own numbers for them. */
 static const struct { const char *verb, *option, *words; } choices[] = {
@@ -41,6 +42,11 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "diff", "by", BY_RANGES },
 	{ "merge", "by", BY },
 	{ "merge", "weigh", "peak live" },
+	{ "summary", "level", LEVEL },
+	{ "leaks", "level", LEVEL },
+	{ "diff", "level", LEVEL },
+	{ "flame", "level", LEVEL },
+	{ "check", "level", LEVEL },
 	{ "flame", "by", "stack annotation" },
 	{ "check", "by", "device annotation" },
 	{ "flame", "weigh", "live peak count bytes churn" },

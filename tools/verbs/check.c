@@ -24,7 +24,7 @@ struct limits {
 	double fragmentation;		/* percent; below 0: none */
 	bool no_leaks, json;
 	const char *device;
-	int by;				/* 1: by annotation, too */
+	int by, level;			/* @by 1: by annotation, too */
 	struct gm_suppressions known;
 };
 
@@ -204,7 +204,7 @@ static int check_one(const struct limits *limits, const char *word, json_t *offe
 	struct checking c = { .limits = limits, .word = word, .offences = offences };
 	struct gm_opened opened;
 	const json_t *device;
-	int status = gm_open("check", word, limits->device, &opened);
+	int status = gm_open("check", word, limits->device, (enum gm_pool_level)limits->level, &opened);
 	size_t i;
 
 	if (status)
@@ -273,7 +273,7 @@ int gm_verb_check(int argc, char **argv)
 		{ "max-stack", GM_ARG_SIZE, &limits.stack }, { "max-ooms", GM_ARG_COUNT, &limits.ooms },
 		{ "max-fragmentation", GM_ARG_TEXT, &fragmentation }, { "no-leaks", GM_ARG_FLAG, &limits.no_leaks },
 		{ "suppressions", GM_ARG_TEXT, &suppressions }, { "device", GM_ARG_DEVICE, &limits.device },
-		{ "by", GM_ARG_WORD, &limits.by },
+		{ "by", GM_ARG_WORD, &limits.by }, { "level", GM_ARG_WORD, &limits.level },
 		{ "json", GM_ARG_FLAG, &limits.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 0, INT_MAX);

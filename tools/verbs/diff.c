@@ -10,7 +10,7 @@
 #include "tools/show/show.h"
 #include "tools/verbs/opened.h"
 
-struct ask { const char *device; enum gm_by by; bool all, json; };
+struct ask { const char *device; enum gm_by by; enum gm_pool_level level; bool all, json; };
 
 static bool wanted(const struct ask *ask, const struct gm_group *group)
 {
@@ -75,7 +75,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 static int diff(const struct ask *ask, char **words)
 {
 	struct gm_compared both;
-	int status = gm_compare("diff", words, 2, ask->device, NULL, ask->by, &both);
+	int status = gm_compare("diff", words, 2, ask->device, ask->level, NULL, ask->by, &both);
 
 	if (status)
 		return status;
@@ -97,7 +97,7 @@ int gm_verb_diff(int argc, char **argv)
 {
 	struct ask ask = { .by = GM_BY_SITE };
 	const struct gm_argument arguments[] = {
-		{ "by", GM_ARG_WORD, &ask.by }, { "device", GM_ARG_DEVICE_OR_HOST, &ask.device },
+		{ "by", GM_ARG_WORD, &ask.by }, { "level", GM_ARG_WORD, &ask.level }, { "device", GM_ARG_DEVICE_OR_HOST, &ask.device },
 		{ "all", GM_ARG_FLAG, &ask.all }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 2, 2);

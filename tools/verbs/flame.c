@@ -17,7 +17,7 @@ enum { BY_STACK, BY_ANNOTATION };
 enum { SVG, FOLDED, SPEEDSCOPE };
 static const char *const endings[] = { ".svg", ".folded .txt", ".json" };
 
-struct ask { const char *device, *output; int weigh, format, by; };
+struct ask { const char *device, *output; int weigh, format, by, level; };
 
 static int write_flame(FILE *out, const struct ask *ask, const struct gm_flame *flame,
 		       const char *title)
@@ -53,7 +53,7 @@ static int flame(const struct ask *ask, const char *word)
 	struct gm_opened opened;
 	struct gm_flame_phases phases = { .room = 0 };
 	struct gm_flame flame;
-	int status = gm_open("flame", word, ask->device, &opened), r = 0;
+	int status = gm_open("flame", word, ask->device, (enum gm_pool_level)ask->level, &opened), r = 0;
 
 	if (status)
 		return status;
@@ -81,7 +81,8 @@ int gm_verb_flame(int argc, char **argv)
 {
 	struct ask ask = { .weigh = GM_WEIGH_LIVE };
 	const struct gm_argument arguments[] = {
-		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "by", GM_ARG_WORD, &ask.by }, { "format", GM_ARG_WORD, &ask.format },
+		{ "weigh", GM_ARG_WORD, &ask.weigh }, { "by", GM_ARG_WORD, &ask.by },
+		{ "level", GM_ARG_WORD, &ask.level }, { "format", GM_ARG_WORD, &ask.format },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "output", GM_ARG_TEXT, &ask.output },
 		{ NULL, 0, NULL }
 	};

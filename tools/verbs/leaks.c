@@ -16,6 +16,7 @@ struct ask {
 	struct gm_suppressions known;
 	uint64_t min_size;
 	size_t top;
+	int level;			/* enum gm_pool_level */
 	bool json;
 };
 
@@ -110,7 +111,7 @@ static void print_json(const struct ask *ask, const struct gm_groups *groups)
 static int leaks(struct ask *ask, char **words, int count)
 {
 	struct gm_compared both;
-	int status = gm_compare("leaks", words, count, ask->device, &ask->known, GM_BY_STACK, &both);
+	int status = gm_compare("leaks", words, count, ask->device, (enum gm_pool_level)ask->level, &ask->known, GM_BY_STACK, &both);
 
 	if (status)
 		return status;
@@ -129,6 +130,7 @@ int gm_verb_leaks(int argc, char **argv)
 	const struct gm_argument arguments[] = {
 		{ "device", GM_ARG_DEVICE_OR_HOST, &ask.device }, { "suppressions", GM_ARG_TEXT, &suppressions },
 		{ "min-size", GM_ARG_SIZE, &ask.min_size }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "level", GM_ARG_WORD, &ask.level },
 		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 2);

@@ -40,7 +40,7 @@ int gm_device_check(const char *verb, const char *device, const char *word, cons
 	return gm_device_is_in(root, device) ? 0 : no_device(verb, word, device, "it");
 }
 
-int gm_open(const char *verb, const char *word, const char *device, struct gm_opened *ret)
+int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret)
 {
 	int status, r = 0;
 
@@ -48,6 +48,8 @@ int gm_open(const char *verb, const char *word, const char *device, struct gm_op
 		return gm_input_bad(verb, word, ret->loaded.error);
 	status = gm_device_check(verb, device, word, ret->loaded.snapshot.root);
 	if (!status)
+		r = gm_level_apply(&ret->loaded.snapshot, level);
+	if (!status && !r)
 		r = gm_snapshot_annotate(&ret->loaded.snapshot);
 	if (!status && !r)
 		r = gm_scene_open(&ret->scene, &ret->loaded.snapshot);
@@ -64,7 +66,7 @@ void gm_opened_close(struct gm_opened *opened)
 	gm_load_free(&opened->loaded);
 }
 
-int gm_compare(const char *verb, char **words, int count, const char *device,
+int gm_compare(const char *verb, char **words, int count, const char *device, enum gm_pool_level level,
 	       struct gm_suppressions *known, enum gm_by by, struct gm_compared *ret)
 {
 	int r = gm_groups_open(&ret->groups, by), status = 0;
@@ -74,7 +76,7 @@ int gm_compare(const char *verb, char **words, int count, const char *device,
 	for (int i = 0; !r && !status && i < count; i++) {
 		struct gm_opened *one = &ret->inputs[i];
 
-		status = gm_open(verb, words[i], NULL, one);
+		status = gm_open(verb, words[i], NULL, level, one);
 		if (status)
 			break;
 		r = gm_groups_add(&ret->groups, count == 1 ? 1 : i, &one->scene, device, GM_LIVES_END, known);

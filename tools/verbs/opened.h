@@ -4,6 +4,7 @@
 #ifndef GM_TOOLS_OPENED_H
 #define GM_TOOLS_OPENED_H
 
+#include "tools/read/level.h"
 #include "tools/read/load.h"
 #include "tools/show/groups.h"
 
@@ -13,15 +14,15 @@ bool gm_device_is_in(const json_t *root, const char *device);
 /* The same: 0, or a complaint of the input @word. */
 int gm_device_check(const char *verb, const char *device, const char *word, const json_t *root);
 
-/* The input @word, with @device in it, and all that is needed to look into it. Returns 0, or a complaint. */
+/* The input @word, with @device in it and its memory at @level, and all that is needed to look into it. Returns 0, or a complaint. */
 struct gm_opened { struct gm_loaded loaded; struct gm_scene scene; };
-int gm_open(const char *verb, const char *word, const char *device, struct gm_opened *ret);
+int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret);
 void gm_opened_close(struct gm_opened *opened);
 
 /* What is live in @count inputs, one or an earlier and a later one, summed: @groups is sorted. One alone is all
  * growth. @device and @known as in gm_groups_add. Returns 0, or a complaint. */
 struct gm_compared { struct gm_opened inputs[2]; struct gm_groups groups; };
-int gm_compare(const char *verb, char **words, int count, const char *device,
+int gm_compare(const char *verb, char **words, int count, const char *device, enum gm_pool_level level,
 	       struct gm_suppressions *known, enum gm_by by, struct gm_compared *ret);
 void gm_compared_close(struct gm_compared *compared);
 

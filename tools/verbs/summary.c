@@ -11,24 +11,13 @@
 #include "recorder/record/stats_table.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/explain.h"
-#include "tools/show/phases.h"
 #include "tools/symbols/symbols.h"
 #include "tools/show/show.h"
 #include "tools/torch/torch.h"
 #include "tools/verbs/opened.h"
+#include "tools/verbs/summary.h"
 
-#define SITES_SHOWN 10u
-#define PHASES_SHOWN 30u
-
-struct view {
-	const json_t *root;
-	const char *device;
-	enum gm_by by;			/* how what is live is summed */
-	const struct gm_scene *scene;
-	const struct gm_explanation *explanation;
-};
-
-static bool wanted(const struct view *view, const char *name)
+static bool wanted(const struct gm_summary *view, const char *name)
 {
 	return !view->device || !strcmp(view->device, name);
 }
@@ -68,89 +57,9 @@ static void put_line(void *arg, const char *text)
 	puts(text);
 }
 
-/* Rows "by module" or "by kind" of a device or of the host. */
-static void print_holders(const struct view *view, const json_t *of, bool by_module)
-{
-	const json_t *rows = gm_json_list(of, by_module ? "by_module" : "by_kind"), *row;
-	size_t i;
-
-	if (!json_array_size(rows))
-		return;
-	putchar('\n');
-	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
-			"live", "peak", "allocations", "frees");
-	json_array_foreach(rows, i, row) printf(
-		"%-36s %12s %12s %11lld %11lld\n",
-		by_module
-			? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36)
-			: gm_show_cut(gm_json_text(row, "kind"), 36),
-		gm_show_bytes(gm_json_number(row, "allocated_bytes")),
-		gm_show_bytes(gm_json_number(row, "peak_bytes")),
-		(long long)gm_json_number(row, "allocations"),
-		(long long)gm_json_number(row, "frees"));
-}
-
-/* The named ranges, highest peak first. */
-static void print_phases(const struct view *view, const char *device)
-{
-	const char *missing = gm_phases_missing(view->scene->snapshot);
-	const struct gm_phase **sorted;
-	struct gm_phases phases;
-	size_t count;
-
-	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, device))
-		return;
-	sorted = calloc(phases.count, sizeof(*sorted));
-	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
-	if (count) {
-		putchar('\n');
-		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
-				"by annotation");
-	}
-	for (size_t i = 0; i < count && i < PHASES_SHOWN; i++)
-		printf("%12s %12s %12s %11lld %8lld  %s\n", sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
-		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
-		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
-	if (count > PHASES_SHOWN)
-		printf("... and %zu more (--json has all)\n", count - PHASES_SHOWN);
-	if (missing)
-		printf("%s\n", missing);
-	free(sorted);
-	gm_phases_close(&phases);
-}
-
-/* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
-static void print_groups(const struct view *view, const char *device)
-{
-	struct gm_groups groups;
-
-	if (view->by == GM_BY_ANNOTATION) {
-		print_phases(view, device);
-		return;
-	}
-	if (gm_groups_of(&groups, view->by, view->scene, device, GM_LIVES_END, NULL))
-		return;
-	if (groups.count) {
-		putchar('\n');
-		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
-				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
-		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
-			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
-			       (long long)groups.list[i].count[1],
-			       gm_show_clean(groups.list[i].key));
-			if (view->by == GM_BY_STACK)
-				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 28);
-		}
-		if (groups.count > SITES_SHOWN)
-			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
-			       groups.count - SITES_SHOWN);
-	}
-	gm_groups_close(&groups);
-}
-
 /* What waits for the GPU; what is reserved and idle; of that, what cannot be given back, since its
  * segment is in use. */
-static void print_fragmentation(const struct view *view, const json_t *device)
+static void print_fragmentation(const struct gm_summary *view, const json_t *device)
 {
 	const json_t *stats = gm_json_object(device, "memory_stats");
 	int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
@@ -176,7 +85,7 @@ static void print_fragmentation(const struct view *view, const json_t *device)
 	       gm_show_bytes(stuck), 100 * (double)stuck / (double)reserved);
 }
 
-static void print_explanation(const struct view *view)
+static void print_explanation(const struct gm_summary *view)
 {
 	const struct gm_explanation *explanation = view->explanation;
 	char device[16];
@@ -191,7 +100,7 @@ static void print_explanation(const struct view *view)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
 
-static void print_device(const struct view *view, const json_t *device)
+static void print_device(const struct gm_summary *view, const json_t *device)
 {
 	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
 	struct gm_stats stats = stats_of(gm_json_object(device, "memory_stats"));
@@ -221,12 +130,13 @@ static void print_device(const struct view *view, const json_t *device)
 		printf("not recorded here (contexts, other processes): %s\n",
 		       gm_show_bytes(json_integer_value(unattributed)));
 	print_fragmentation(view, device);
-	print_holders(view, device, true);
-	print_holders(view, device, false);
-	print_groups(view, text);
+	gm_summary_holders(view, device, true);
+	gm_summary_holders(view, device, false);
+	gm_summary_pools(view, number);
+	gm_summary_groups(view, text);
 }
 
-static void print_host(const struct view *view)
+static void print_host(const struct gm_summary *view)
 {
 	const json_t *host = gm_json_object(view->root, "host");
 	const json_t *rows = gm_json_list(host, "by_kind");
@@ -238,10 +148,10 @@ static void print_host(const struct view *view)
 	gm_show_heading(stdout, "pinned host memory: %s live, peak %s",
 			gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.current")),
 			gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")));
-	print_holders(view, host, true);
+	gm_summary_holders(view, host, true);
 }
 
-static void print_failure(const struct view *view, const json_t *failure)
+static void print_failure(const struct gm_summary *view, const json_t *failure)
 {
 	int64_t stack = gm_json_number(failure, "stack");
 	char site[1024] = "";
@@ -266,7 +176,7 @@ static void print_failure(const struct view *view, const json_t *failure)
 }
 
 /* Where a crash came to pass: by name where one was known before; a crash opens no file to find one. */
-static void print_stack(const struct view *view, const json_t *crash)
+static void print_stack(const struct gm_summary *view, const json_t *crash)
 {
 	size_t count;
 	const uint32_t *named = gm_stack(&view->scene->stacks, gm_json_number(crash, "stack"), &count);
@@ -293,7 +203,7 @@ static void print_stack(const struct view *view, const json_t *crash)
 		puts("  ... (it could not be followed further)");
 }
 
-static void print_crash(const struct view *view)
+static void print_crash(const struct gm_summary *view)
 {
 	const json_t *crash = gm_json_object(view->root, "failure");
 
@@ -329,7 +239,7 @@ static bool is_of_oom(const json_t *root)
 	       !strcmp(gm_json_text(root, "reason"), "pytorch");
 }
 
-static void print_troubles(const struct view *view)
+static void print_troubles(const struct gm_summary *view)
 {
 	const json_t *failures = gm_json_list(view->root, "failures"), *one;
 	const json_t *flights = gm_json_list(gm_json_object(view->root, "recovered"), "in_flight");
@@ -366,7 +276,7 @@ static void print_troubles(const struct view *view)
 			       gm_show_clean(area), (long long)json_integer_value(one));
 }
 
-static void print_summary(const struct view *view, const char *word, bool several)
+static void print_summary(const struct gm_summary *view, const char *word, bool several)
 {
 	const json_t *process = gm_json_object(view->root, "process"), *device;
 	int64_t rank = gm_json_number(process, "rank");
@@ -401,55 +311,14 @@ static void print_summary(const struct view *view, const char *word, bool severa
 		putchar('\n');
 }
 
-static json_t *json_phases(const struct view *view)
-{
-	json_t *list = json_array();
-	const struct gm_phase **sorted;
-	struct gm_phases phases;
-	size_t count;
-
-	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, view->device))
-		return list;
-	sorted = calloc(phases.count, sizeof(*sorted));
-	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
-	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, gm_phase_json(sorted[i]));
-	free(sorted);
-	gm_phases_close(&phases);
-	return list;
-}
-
-/* What is live, as the text has it. */
-static json_t *json_groups(const struct view *view)
-{
-	json_t *list;
-	struct gm_groups groups;
-
-	if (view->by == GM_BY_ANNOTATION)
-		return json_phases(view);
-	list = json_array();
-	if (gm_groups_of(&groups, view->by, view->scene, view->device, GM_LIVES_END, NULL))
-		return list;
-	for (size_t i = 0; i < groups.count; i++) {
-		const struct gm_group *group = &groups.list[i];
-
-		json_array_append_new(list, json_pack(
-			"{so sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
-			gm_groups_json_stack(view->scene, group->stack) : json_string(gm_show_clean(group->key)),
-			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1]));
-	}
-	gm_groups_close(&groups);
-	return list;
-}
-
 /* The large parts are not there unless somebody asked for them. */
-static void print_json(const struct view *view)
+static void print_json(const struct gm_summary *view)
 {
 	json_t *root = json_copy((json_t *)(uintptr_t)view->root);
 	char by[16];
 
 	snprintf(by, sizeof(by), "by_%s", gm_by_name(view->by));
-	json_object_set_new(root, by, json_groups(view));
+	json_object_set_new(root, by, gm_summary_json(view));
 	json_object_set_new(root, "explanation",
 			    view->explanation->cause == GM_CAUSE_NONE
 				    ? json_null()
@@ -461,13 +330,13 @@ static void print_json(const struct view *view)
 	gm_show_document(stdout, root, JSON_INDENT(2));
 }
 
-static int one(const char *word, const char *device, enum gm_by by, bool json, bool several)
+static int one(const char *word, const char *device, enum gm_by by, enum gm_pool_level level, bool json, bool several)
 {
 	struct gm_explanation explanation;
 	struct gm_opened opened;
 	const struct gm_scene *scene = &opened.scene;
-	struct view view;
-	int status = gm_open("summary", word, device, &opened);
+	struct gm_summary view;
+	int status = gm_open("summary", word, device, level, &opened);
 
 	if (status)
 		return status;
@@ -475,7 +344,7 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 		gm_torch_stats(&opened.loaded.snapshot);
 	gm_locate(&opened.scene);
 	gm_explain(scene, &explanation);
-	view = (struct view){ scene->root, device, by, scene, &explanation };
+	view = (struct gm_summary){ scene->root, device, by, scene, &explanation };
 	if (json)
 		print_json(&view);
 	else
@@ -487,10 +356,11 @@ static int one(const char *word, const char *device, enum gm_by by, bool json, b
 int gm_verb_summary(int argc, char **argv)
 {
 	const char *device = NULL;
-	int by = GM_BY_SITE;
+	int by = GM_BY_SITE, level = GM_LEVEL_POOL;
 	bool json = false;
 	const struct gm_argument arguments[] = {
 		{ "device", GM_ARG_DEVICE_OR_HOST, &device }, { "by", GM_ARG_WORD, &by },
+		{ "level", GM_ARG_WORD, &level },
 		{ "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
@@ -499,7 +369,7 @@ int gm_verb_summary(int argc, char **argv)
 		return status;
 	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
-		int s = one(argv[i], device, (enum gm_by)by, json, argc - optind > 1);
+		int s = one(argv[i], device, (enum gm_by)by, (enum gm_pool_level)level, json, argc - optind > 1);
 
 		status = s > status ? s : status;
 	}

@@ -24,7 +24,7 @@ extern char **environ;
 static int pack(const char *word, struct gm_pack *ret)
 {
 	struct gm_opened opened;
-	int status = gm_open("view", word, NULL, &opened), r;
+	int status = gm_open("view", word, NULL, GM_LEVEL_DRIVER, &opened), r;
 
 	if (status)
 		return status;

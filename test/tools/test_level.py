@@ -1,0 +1,130 @@
+# timeout: 120
+"""--level pool|driver: what pools have handed out, in the place of the pieces that they have from the driver."""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+sys.path.insert(0, "test/python")
+from host import HERE, PACKAGE  # noqa: E402
+from tap import Room, check, finish, tell  # noqa: E402
+from verbs import gpumem  # noqa: E402
+
+PROGRAM = '''
+import os, sys, gpumem
+from host import alloc, free
+plain = alloc(100000)
+gone = alloc(300000)
+free(gone)
+
+
+def hand_out(pool, address, size):
+    assert pool.allocated(address, size)
+    return address
+
+
+pool, second = gpumem.Pool("mine"), gpumem.Pool("second")
+with gpumem.annotate("load"):
+    piece = alloc(1 << 20)
+    weights = [hand_out(pool, piece + i * 4096, 1000) for i in range(5)]
+with gpumem.annotate("step"):
+    big = alloc(4 << 20)
+    a = hand_out(pool, big, 2 << 20)
+    b = hand_out(second, alloc(8192), 500)
+    pool.freed(a)
+    free(big)                           # a piece that was given back
+    c = alloc(4 << 20)                  # no pool's, even where it is in that place
+empty = alloc(50000)                    # a piece in which nothing is handed out any more
+pool.freed(hand_out(pool, empty, 100))
+gpumem.snapshot(sys.argv[1])
+os._exit(0)
+'''
+
+
+def live_of(path, *words):
+    """(bytes, blocks) of all that is live, by size."""
+    rows = json.loads(gpumem("summary", "--json", "--by", "size", *words, path).stdout)["by_size"]
+    return sum(row["allocated_bytes"] for row in rows), sum(row["blocks"] for row in rows)
+
+
+def phases(path, *words):
+    rows = json.loads(gpumem("summary", "--json", "--by", "annotation", *words, path).stdout)["by_annotation"]
+    return {row["annotation"]: (row["peak_bytes"], row["own_peak_bytes"], row["allocated_bytes"], row["blocks"]) for row in rows}
+
+
+def program(allocator):
+    with Room() as room:
+        script, path = os.path.join(room.path, "program.py"), os.path.join(room.path, "now.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PROGRAM)
+        run = room.run([sys.executable, script, path],
+                       env=room.env(PYTHONPATH=PACKAGE + ":" + HERE, PYTHONDONTWRITEBYTECODE=1, allocator=allocator, snapshot_on="none"))
+        if not check("%s: the program ends well" % allocator, run.returncode == 0 and os.path.exists(path), tell(run)):
+            return
+        handed, driver = 100000 + 5 * 1000 + 500 + (4 << 20), 100000 + (1 << 20) + 8192 + (4 << 20) + 50000
+        check("%s: what pools handed out, and what is no pool's" % allocator, live_of(path) == (handed, 8), (live_of(path), handed))
+        check("%s: --level pool is that" % allocator, live_of(path, "--level", "pool") == (handed, 8))
+        check("%s: --level driver has the pieces" % allocator, live_of(path, "--level", "driver") == (driver, 5),
+              (live_of(path, "--level", "driver"), driver))
+        got = phases(path)
+        # In "step": 2 MiB, of a piece of 4 MiB; then 4 MiB that are no pool's.
+        check("%s: ranges, by what pools handed out" % allocator, got["load"] == (105000, 5000, 5000, 5) and
+              got["step"] == (105000 + 500 + (4 << 20), 500 + (4 << 20), 500 + (4 << 20), 2), got)
+        got = phases(path, "--level", "driver")
+        check("%s: ranges, by pieces" % allocator, got["load"][1:] == (1 << 20, 1 << 20, 1), got)
+        leaks = json.loads(gpumem("leaks", "--json", path).stdout)
+        pieces = json.loads(gpumem("leaks", "--json", "--level", "driver", path).stdout)
+        check("%s: leaks at each level" % allocator, (leaks["bytes"], pieces["bytes"]) == (handed, driver), (leaks["bytes"], pieces["bytes"]))
+        lines = sorted((leak["bytes"], leak["blocks"]) for leak in leaks["leaks"])
+        check("%s: by the stacks that pools handed it out to" % allocator, lines == [
+            (500, 1), (5000, 5), (100000, 1), (4 << 20, 1)], lines)
+        check("%s: check counts them alike" % allocator,
+              "leaks: %s in 8 blocks" % "4.10 MiB" in gpumem("check", "--no-leaks", path).stdout and
+              "in 5 blocks" in gpumem("check", "--no-leaks", "--level", "driver", path).stdout, gpumem("check", "--no-leaks", path).stdout[:200])
+        rows = json.loads(gpumem("diff", "--all", "--json", "--by", "kind", path, path).stdout)
+        check("%s: diff counts them alike" % allocator, rows == [{"growth": 0, "bytes_a": handed, "bytes_b": handed, "blocks_a": 8,
+                                                                 "blocks_b": 8, "name": "device"}], rows)
+        weights = [sum(int(line.rpartition(" ")[2]) for line in gpumem("flame", "--format", "folded", *words, path).stdout.splitlines())
+                   for words in ([], ["--level", "driver"], ["--weigh", "count"], ["--weigh", "count", "--level", "driver"])]
+        check("%s: flame counts them alike" % allocator, weights == [handed, driver, 2 + 5 + 2 + 1 + 1, 7], weights)
+        text = gpumem("summary", path).stdout
+        check("%s: the summary has a table of pools" % allocator, re.search(
+            r"by pool +handed out +peak +idle in it +allocations\nmine +4\.88 KiB +2\.00 MiB +\S+ \S+ +7\nsecond +500 B +500 B", text), text[-900:])
+        with open(path, encoding="utf-8") as file:
+            whole = json.load(file)
+        # A history that began later: the driver's events of the pieces are gone, their frees are not.
+        trace = whole["device_traces"][0]
+        cut = trace["time_us"][trace["action"].index("free_requested", trace["action"].index("annotate"))]
+        for one in [trace] + [pool["trace"] for pool in whole["pools"]]:
+            keep = [i for i, time in enumerate(one["time_us"]) if time >= cut]
+            one["dropped"] = len(one["time_us"]) - len(keep)
+            for column, values in one.items():
+                if isinstance(values, list):
+                    one[column] = [values[i] for i in keep]
+        whole["annotations"] = [one for one in whole["annotations"] if one["time_us"] >= cut]
+        shorter = os.path.join(room.path, "shorter.json")
+        with open(shorter, "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        check("%s: of a shorter history what is live is the same" % allocator, live_of(shorter) == (handed, 8), live_of(shorter))
+        check("%s: and what was dropped is said" % allocator, "the history has dropped" in gpumem("summary", "--by", "annotation", shorter).stdout)
+
+
+def without():
+    """No pool: both levels are the same, byte by byte."""
+    path = "test/data/gpumem-snapshot.json"
+    for words in (["summary", "--json", "--by", "stack"], ["leaks", "--json"], ["flame", "--format", "folded"], ["check", "--no-leaks"],
+                  ["summary"]):
+        runs = [gpumem(*words, "--level", level, path) for level in ("pool", "driver")] + [gpumem(*words, path)]
+        check("without pools: %s" % words[0], len({(run.returncode, run.stdout) for run in runs}) == 1 and runs[0].stdout, tell(runs[0]))
+
+
+def main():
+    program("native")
+    program("caching")
+    without()
+    finish()
+
+
+main()

@@ -1,0 +1,252 @@
+/*
+ * level.c - pools' blocks in the place of their pieces: see level.h. One thread.
+ *
+ * A block of the driver's level is a pool's piece if the pool had something to tell of an address in it, while
+ * it lived. The same memory may be a pool's, and later not.
+ */
+#include "tools/read/level.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/read/table.h"
+
+struct word { int64_t device; uint64_t address; int64_t time_us; };	/* of a pool */
+
+struct words { struct word *list; size_t count; };
+
+static int by_place(const void *a, const void *b)
+{
+	const struct word *p = a, *q = b;
+
+	if (p->device != q->device)
+		return p->device < q->device ? -1 : 1;
+	if (p->address != q->address)
+		return p->address < q->address ? -1 : 1;
+	return p->time_us < q->time_us ? -1 : p->time_us > q->time_us;
+}
+
+/* All that pools tell: of events, and of what they hold in the end. */
+static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
+{
+	size_t room = 1;
+
+	for (size_t p = 0; p < snapshot->pool_count; p++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[p];
+
+		room += pool->row_count;
+		for (size_t s = 0; s < pool->segment_count; s++)
+			room += 1 + pool->segments[s].block_count;
+	}
+	ret->list = calloc(room, sizeof(*ret->list));
+	ret->count = 0;
+	if (!ret->list)
+		return -ENOMEM;
+	for (size_t p = 0; p < snapshot->pool_count; p++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[p];
+
+		for (size_t i = 0; i < pool->row_count; i++)
+			if (strcmp(pool->rows[i].action, "oom"))
+				ret->list[ret->count++] = (struct word){ pool->device, pool->rows[i].address,
+									 pool->rows[i].time_us };
+		for (size_t s = 0; s < pool->segment_count; s++) {
+			const struct gm_snapshot_segment *segment = &pool->segments[s];
+
+			ret->list[ret->count++] = (struct word){ pool->device, segment->address, INT64_MAX };
+			for (size_t b = 0; b < segment->block_count; b++)
+				ret->list[ret->count++] = (struct word){ pool->device, segment->blocks[b].address,
+									 INT64_MAX };
+		}
+	}
+	qsort(ret->list, ret->count, sizeof(*ret->list), by_place);
+	return 0;
+}
+
+/* The first word from @key on; behind the last, when there is none. */
+static size_t first_from(const struct words *words, const struct word *key)
+{
+	size_t low = 0, high = words->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (by_place(&words->list[middle], key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Did a pool tell of [@address, +@size) of @device between two moments? */
+static bool is_piece(const struct words *words, int64_t device, uint64_t address, int64_t size, int64_t from, int64_t to)
+{
+	struct word key = { device, address, from };
+	size_t at;
+
+	for (at = first_from(words, &key); at < words->count; at = first_from(words, &key)) {
+		const struct word *word = &words->list[at];
+
+		if (word->device != device || word->address - address >= (uint64_t)(size > 0 ? size : 1))
+			return false;
+		if (word->time_us >= from && word->time_us <= to)
+			return true;
+		/* The next moment of this address, or the next address. */
+		key.address = word->time_us < from ? word->address : word->address + 1;
+		key.time_us = from;
+	}
+	return false;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+static bool is_block_row(const struct gm_row *row)
+{
+	return !strcmp(row->action, "alloc") || !strcmp(row->action, "free_requested") ||
+	       !strcmp(row->action, "free_completed");
+}
+
+/* Which rows are of pieces: @gone, by row. */
+static int find_rows(const struct gm_snapshot *snapshot, const struct words *words, bool *gone)
+{
+	struct gm_table born = { .count = 0 }, last = { .count = 0 };	/* (device, address) -> row + 1 */
+	uint32_t *ends = calloc(snapshot->row_count + 1, sizeof(*ends));	/* of an alloc: the row after its last + 1 */
+	int r = ends ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !r && i < snapshot->row_count; i++) {
+		const struct gm_row *row = &snapshot->rows[i];
+		uint64_t at;
+
+		if (!is_block_row(row))
+			continue;
+		at = gm_table_get(&born, (uint64_t)(int64_t)row->device, row->address);
+		if (!strcmp(row->action, "alloc"))
+			r = gm_table_put(&born, (uint64_t)(int64_t)row->device, row->address, i + 1);
+		else if (at)
+			ends[at - 1] = (uint32_t)i + 1;
+		else
+			gone[i] = is_piece(words, row->device, row->address, row->size, INT64_MIN, row->time_us);
+	}
+	for (size_t i = 0; !r && i < snapshot->row_count; i++) {
+		const struct gm_row *row = &snapshot->rows[i];
+		uint64_t at;
+
+		if (!is_block_row(row))
+			continue;
+		if (!strcmp(row->action, "alloc")) {
+			gone[i] = is_piece(words, row->device, row->address, row->size, row->time_us,
+					   ends[i] ? snapshot->rows[ends[i] - 1].time_us : INT64_MAX);
+			r = gm_table_put(&last, (uint64_t)(int64_t)row->device, row->address, i + 1);
+		} else {
+			at = gm_table_get(&last, (uint64_t)(int64_t)row->device, row->address);
+			gone[i] = at ? gone[at - 1] : gone[i];
+		}
+	}
+	gm_table_free(&last);
+	gm_table_free(&born);
+	free(ends);
+	return r;
+}
+
+static int change_rows(struct gm_snapshot *snapshot, const struct words *words)
+{
+	bool *gone = calloc(snapshot->row_count + 1, sizeof(*gone));
+	size_t *starts = calloc(snapshot->pool_count + 2, sizeof(*starts));
+	size_t room = snapshot->row_count + 1, count = 0;
+	struct gm_row *rows = NULL;
+	int r = gone && starts ? find_rows(snapshot, words, gone) : -ENOMEM;
+
+	for (size_t p = 0; p < snapshot->pool_count; p++)
+		room += snapshot->pools[p].row_count;
+	if (!r)
+		rows = calloc(room, sizeof(*rows));
+	if (rows) {
+		for (size_t i = 0; i < snapshot->row_count; i++)
+			if (!gone[i])
+				rows[count++] = snapshot->rows[i];
+		for (size_t p = 0; p < snapshot->pool_count; p++) {
+			const struct gm_snapshot_pool *pool = &snapshot->pools[p];
+
+			starts[p + 1] = count;
+			for (size_t i = 0; i < pool->row_count; i++)
+				if (is_block_row(&pool->rows[i]) || !strcmp(pool->rows[i].action, "oom"))
+					rows[count++] = pool->rows[i];
+		}
+		starts[snapshot->pool_count + 1] = count;
+		r = gm_rows_merge(rows, starts, snapshot->pool_count + 1);
+	} else {
+		r = -ENOMEM;
+	}
+	if (!r) {
+		free(snapshot->rows);
+		snapshot->rows = rows;
+		snapshot->row_count = count;
+		rows = NULL;
+	}
+	free(rows);
+	free(gone);
+	free(starts);
+	return r;
+}
+
+/* ---- what is held ------------------------------------------------------------------------------ */
+
+/* Keep the blocks of @segment that count: of a pool those that are handed out, of the driver those that are no
+ * pool's piece. */
+static void keep_blocks(struct gm_snapshot_segment *segment, const struct words *words)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < segment->block_count; i++) {
+		const struct gm_snapshot_block *block = &segment->blocks[i];
+		bool idle = !strcmp(block->state, "inactive");
+
+		if (words ? idle || !is_piece(words, segment->device, block->address, block->size, block->time_us, INT64_MAX) :
+		    !idle)
+			segment->blocks[kept++] = *block;
+	}
+	segment->block_count = kept;
+}
+
+static int change_segments(struct gm_snapshot *snapshot, const struct words *words)
+{
+	size_t room = snapshot->segment_count + 1;
+	struct gm_snapshot_segment *larger;
+
+	for (size_t p = 0; p < snapshot->pool_count; p++)
+		room += snapshot->pools[p].segment_count;
+	larger = realloc(snapshot->segments, room * sizeof(*larger));
+	if (!larger)
+		return -ENOMEM;
+	snapshot->segments = larger;
+	for (size_t i = 0; i < snapshot->segment_count; i++)
+		keep_blocks(&larger[i], words);
+	for (size_t p = 0; p < snapshot->pool_count; p++) {
+		struct gm_snapshot_pool *pool = &snapshot->pools[p];
+
+		for (size_t i = 0; i < pool->segment_count; i++) {
+			keep_blocks(&pool->segments[i], NULL);
+			larger[snapshot->segment_count++] = pool->segments[i];
+		}
+		pool->segment_count = 0;		/* they have moved, with their blocks */
+	}
+	return 0;
+}
+
+int gm_level_apply(struct gm_snapshot *snapshot, enum gm_pool_level level)
+{
+	struct words words;
+	int r;
+
+	if (level == GM_LEVEL_DRIVER || !snapshot->pool_count)
+		return 0;
+	r = snapshot->row_count >= UINT32_MAX ? -E2BIG : listen_to(snapshot, &words);
+	if (r)
+		return r;
+	r = change_rows(snapshot, &words);
+	if (!r)
+		r = change_segments(snapshot, &words);
+	free(words.list);
+	return r;
+}

@@ -1,0 +1,28 @@
+/*
+ * summary.h - what the two files of gpumem summary share: what is shown, and the tables of who holds it.
+ */
+#ifndef GM_TOOLS_SUMMARY_H
+#define GM_TOOLS_SUMMARY_H
+
+#include "tools/show/explain.h"
+#include "tools/show/groups.h"
+
+struct gm_summary {
+	const json_t *root;
+	const char *device;
+	enum gm_by by;			/* how what is live is summed */
+	const struct gm_scene *scene;
+	const struct gm_explanation *explanation;
+};
+
+/* Rows "by module" or "by kind" of a device or of the host. */
+void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by_module);
+
+/* What each pool of a device has handed out and keeps. */
+void gm_summary_pools(const struct gm_summary *view, int64_t device);
+
+/* What is live on @device, by what was asked for; as JSON of all that is looked at. */
+void gm_summary_groups(const struct gm_summary *view, const char *device);
+json_t *gm_summary_json(const struct gm_summary *view);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * summary_tables.c - gpumem summary: who holds what is live, by module, kind, pool, call site, range.
+ */
+#include "tools/verbs/summary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show/phases.h"
+#include "tools/show/show.h"
+
+#define SITES_SHOWN 10u
+#define PHASES_SHOWN 30u
+
+/* Rows "by module" or "by kind" of a device or of the host. */
+void gm_summary_holders(const struct gm_summary *view, const json_t *of, bool by_module)
+{
+	const json_t *rows = gm_json_list(of, by_module ? "by_module" : "by_kind"), *row;
+	size_t i;
+
+	if (!json_array_size(rows))
+		return;
+	putchar('\n');
+	gm_show_heading(stdout, "%-36s %12s %12s %11s %11s", by_module ? "by module" : "by kind",
+			"live", "peak", "allocations", "frees");
+	json_array_foreach(rows, i, row) printf(
+		"%-36s %12s %12s %11lld %11lld\n",
+		by_module
+			? gm_show_cut(gm_show_module(view->root, gm_json_number(row, "module")), 36)
+			: gm_show_cut(gm_json_text(row, "kind"), 36),
+		gm_show_bytes(gm_json_number(row, "allocated_bytes")),
+		gm_show_bytes(gm_json_number(row, "peak_bytes")),
+		(long long)gm_json_number(row, "allocations"),
+		(long long)gm_json_number(row, "frees"));
+}
+
+/* The named ranges, highest peak first. */
+static void print_phases(const struct gm_summary *view, const char *device)
+{
+	const char *missing = gm_phases_missing(view->scene->snapshot);
+	const struct gm_phase **sorted;
+	struct gm_phases phases;
+	size_t count;
+
+	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, device))
+		return;
+	sorted = calloc(phases.count, sizeof(*sorted));
+	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	if (count) {
+		putchar('\n');
+		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
+				"by annotation");
+	}
+	for (size_t i = 0; i < count && i < PHASES_SHOWN; i++)
+		printf("%12s %12s %12s %11lld %8lld  %s\n", sorted[i]->ranges ? gm_show_bytes(sorted[i]->peak) : "",
+		       gm_show_bytes(sorted[i]->most), gm_show_bytes(sorted[i]->live), (long long)sorted[i]->blocks,
+		       (long long)sorted[i]->ranges, gm_show_clean(sorted[i]->name));
+	if (count > PHASES_SHOWN)
+		printf("... and %zu more (--json has all)\n", count - PHASES_SHOWN);
+	if (missing)
+		printf("%s\n", missing);
+	free(sorted);
+	gm_phases_close(&phases);
+}
+
+/* What each pool has handed out and keeps. */
+void gm_summary_pools(const struct gm_summary *view, int64_t device)
+{
+	const struct gm_snapshot *snapshot = view->scene->snapshot;
+	bool first = true;
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const json_t *stats = gm_json_object(snapshot->pools[i].root, "memory_stats");
+		int64_t live = gm_json_number(stats, "allocated_bytes.all.current");
+		int64_t reserved = gm_json_number(stats, "reserved_bytes.all.current");
+
+		if (snapshot->pools[i].device != device)
+			continue;
+		if (first) {
+			putchar('\n');
+			gm_show_heading(stdout, "%-36s %12s %12s %12s %11s", "by pool", "handed out", "peak", "idle in it",
+					"allocations");
+		}
+		first = false;
+		printf("%-36s %12s %12s %12s %11lld\n", gm_show_cut(snapshot->pools[i].name, 36), gm_show_bytes(live),
+		       gm_show_bytes(gm_json_number(stats, "allocated_bytes.all.peak")),
+		       gm_show_bytes(gm_wrap_subtract(reserved, live)),
+		       (long long)gm_json_number(stats, "allocation.all.allocated"));
+	}
+}
+
+/* Who asked for what is live, by the function or as was asked for: what the statistics cannot say. */
+void gm_summary_groups(const struct gm_summary *view, const char *device)
+{
+	struct gm_groups groups;
+
+	if (view->by == GM_BY_ANNOTATION) {
+		print_phases(view, device);
+		return;
+	}
+	if (gm_groups_of(&groups, view->by, view->scene, device, GM_LIVES_END, NULL))
+		return;
+	if (groups.count) {
+		putchar('\n');
+		gm_show_heading(stdout, "%12s %11s  by %s", "live", "blocks",
+				view->by == GM_BY_SITE ? "call site" : gm_by_name(view->by));
+		for (size_t i = 0; i < groups.count && i < SITES_SHOWN; i++) {
+			printf("%12s %11lld  %s\n", gm_show_bytes(groups.list[i].bytes[1]),
+			       (long long)groups.list[i].count[1],
+			       gm_show_clean(groups.list[i].key));
+			if (view->by == GM_BY_STACK)
+				gm_groups_print_stack(stdout, view->scene, groups.list[i].stack, 28);
+		}
+		if (groups.count > SITES_SHOWN)
+			printf("... and %zu more (gpumem diff --all, gpumem flame)\n",
+			       groups.count - SITES_SHOWN);
+	}
+	gm_groups_close(&groups);
+}
+
+static json_t *json_phases(const struct gm_summary *view)
+{
+	json_t *list = json_array();
+	const struct gm_phase **sorted;
+	struct gm_phases phases;
+	size_t count;
+
+	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, view->device))
+		return list;
+	sorted = calloc(phases.count, sizeof(*sorted));
+	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, gm_phase_json(sorted[i]));
+	free(sorted);
+	gm_phases_close(&phases);
+	return list;
+}
+
+/* What is live, as the text has it. */
+json_t *gm_summary_json(const struct gm_summary *view)
+{
+	json_t *list;
+	struct gm_groups groups;
+
+	if (view->by == GM_BY_ANNOTATION)
+		return json_phases(view);
+	list = json_array();
+	if (gm_groups_of(&groups, view->by, view->scene, view->device, GM_LIVES_END, NULL))
+		return list;
+	for (size_t i = 0; i < groups.count; i++) {
+		const struct gm_group *group = &groups.list[i];
+
+		json_array_append_new(list, json_pack(
+			"{so sI sI}", gm_by_name(view->by), view->by == GM_BY_STACK ?
+			gm_groups_json_stack(view->scene, group->stack) : json_string(gm_show_clean(group->key)),
+			"allocated_bytes", (json_int_t)group->bytes[1], "blocks", (json_int_t)group->count[1]));
+	}
+	gm_groups_close(&groups);
+	return list;
+}
