@@ -4,6 +4,7 @@ import glob
 import io
 import json
 import os
+import pickle
 import re
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import sys
 
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
+import viewer  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
 from verbs import APP, Program, gpumem, load, wait_for  # noqa: E402
 
@@ -69,18 +71,36 @@ with Room() as room:
     counters = {}
     for event in trace:
         if event["ph"] == "C":
-            counters[event["pid"], event["name"]] = event["args"]
+            counters[event["name"]] = event["args"]
     live = {}
     for block in device_blocks(snapshot):
         add(live, block["kind"], block["requested_size"])
-    check("chrome: the last counters are what is live, by kind", {k: v for k, v in counters[1, "live bytes"].items() if v} == live,
+    check("chrome: the last counters are what is live, by kind", {k: v for k, v in counters["GPU 0: live bytes"].items() if v} == live,
           (counters, live))
-    check("chrome: reserved", counters[1, "reserved bytes"]["reserved"] == sum(s["total_size"] for s in snapshot["segments"]), counters)
+    check("chrome: reserved", counters["GPU 0: reserved bytes"]["reserved"] == sum(s["total_size"] for s in snapshot["segments"]), counters)
     check("chrome: no counter is below nothing", all(v >= 0 for e in trace if e["ph"] == "C" for v in e["args"].values()))
     check("chrome: the failure is an instant", [e["args"]["requested"] for e in trace if e["ph"] == "i"] ==
           [e["size"] for e in events if e["action"] == "oom"])
     check("chrome: in order", [e["ts"] for e in trace if e["ph"] == "C"] == sorted(e["ts"] for e in trace if e["ph"] == "C"))
-    check("chrome: names of the processes", {e["args"]["name"] for e in trace if e["ph"] == "M"} >= {"device 0", "pinned host memory"})
+    pid = snapshot["process"]["pid"]
+    check("chrome: the process and its threads have their own numbers", {e["pid"] for e in trace} == {pid} and
+          {e["tid"] for e in trace if e["ph"] == "b"} <= set(sum((t["thread"] for t in snapshot["device_traces"] + [snapshot["host_trace"]]), [])) and
+          [e["args"]["name"] for e in trace if e["name"] == "process_name"] == [snapshot["process"]["command"]])
+    begun = [e for e in trace if e["ph"] == "b" and "args" in e]
+    ended = {(e["cat"], e["id"]): e for e in trace if e["ph"] == "e" and "args" in e}
+    allocs = [e for e in events if e["action"] == "alloc"]
+    check("chrome: every allocation is a slice, at its own time and with its stack", len(begun) == len(ended) > 5 and
+          sorted((e["ts"], e["args"]["bytes"], int(e["args"]["address"], 16), e["tid"], "allocated" in e["args"]) for e in begun) ==
+          sorted((e["time_us"], e["size"], e["addr"], e["thread"], False) for e in allocs) and
+          all([re.sub(r" \([^()]*\)$", "", f) for f in e["args"]["stack"].split("\n")] == [frame_name(snapshot, f) for f in snapshot["stacks"][a["stack"]]]
+              for e, a in zip(sorted(begun, key=lambda e: (e["ts"], e["args"]["address"])),
+                              sorted(allocs, key=lambda e: (e["time_us"], hex(e["addr"]))))), (begun[:3], allocs[:3]))
+    frees = {(e["addr"], e["time_us"]): e for e in events if e["action"] == "free_completed"}
+    ends = [(e, ended[e["cat"], e["id"]]) for e in begun]
+    freed = [(b, e) for b, e in ends if "freed" not in b["args"]]
+    check("chrome: a slice ends where it is freed, with the stack that freed it; else at the snapshot", freed and
+          all((int(b["args"]["address"], 16), e["ts"]) in frees for b, e in freed) and any("freed by" in e["args"] for _, e in freed) and
+          all(e["ts"] == snapshot["time_us"] for b, e in ends if "freed" in b["args"]), ends[:2])
     slices = json.loads(convert("chrome", os.path.abspath("test/data/torch-snapshot.pickle")))["traceEvents"]
     slices = [(e["ph"], e["name"]) for e in slices if e["ph"] in "BE"]
     check("chrome: annotations with an end are slices", slices and [p for p, _ in slices] == ["B", "E"] * (len(slices) // 2) and
@@ -132,8 +152,9 @@ with Room() as room:
                 source, high = load(one), {}
                 for event in json.loads(convert("chrome", one))["traceEvents"]:
                     for name, value in event["args"].items() if event["ph"] == "C" else ():
-                        key = event["pid"] - 1, name
-                        high[key] = max(high.get(key, 0), value)
+                        if event["name"].startswith("GPU "):
+                            key = int(event["name"].split(":")[0][4:]), name
+                            high[key] = max(high.get(key, 0), value)
                 for device in (d for d in source["devices"] if d["present"]):
                     number, stats = device["device"], device["memory_stats"]
                     seen |= {row["kind"] for row in device["by_kind"]}
@@ -143,6 +164,71 @@ with Room() as room:
                         wrong.append((number, "reserved", high.get((number, "reserved")), stats["reserved_bytes.all.peak"]))
             check("chrome, %s: the peaks of each kind and of what is reserved are the statistics'" % app, kinds <= seen and not wrong,
                   (seen, wrong))
+
+    # ---- a part of it -------------------------------------------------------------------------------------------
+    def part(*words, source=path):
+        run = gpumem("convert", "--to", "gpumem", *words, source)
+        check("convert %s: exit 0" % " ".join(words), run.returncode == 0, run)
+        return json.loads(run.stdout)
+
+    def times(snapshot):
+        return sorted(t for trace in snapshot["device_traces"] + [snapshot["host_trace"]] for t in trace["time_us"])
+
+    def stacks_of_live(snapshot):
+        return sorted((b["address"], b["requested_size"], b["state"]) for s in snapshot["segments"] for b in s["blocks"])
+
+    every = times(snapshot)
+    middle = every[len(every) // 2]
+    for words in (["--since", str(middle)], ["--last", "%dus" % (every[-1] - middle)], ["--since", "%dus" % (middle - every[-1])],
+                  ["--last", "1h", "--since", str(middle)]):
+        cut = part(*words)
+        check("%s: the events from there on, all else as it was" % " ".join(words), times(cut) == [t for t in every if t >= middle] and
+              stacks_of_live(cut) == stacks_of_live(snapshot) and cut["devices"] == snapshot["devices"] and
+              cut["history"]["dropped"] - snapshot["history"]["dropped"] == len(every) - len(times(cut)) > 0 and
+              sum(t["dropped"] for t in cut["device_traces"]) > 0 and cut["history"]["events"] == len(times(cut)), words)
+    check("--last 1h: all of it", part("--last", "1h") == snapshot)
+    large = part("--min-size", "1MiB")
+    kept = [(a, s) for t in large["device_traces"] for a, s in zip(t["action"], t["size"]) if a[:5] in ("alloc", "free_")]
+    wanted = [(a, s) for t in snapshot["device_traces"] for a, s in zip(t["action"], t["size"]) if a[:5] in ("alloc", "free_") and s >= 1 << 20]
+    small = [b for s in large["segments"] for b in s["blocks"] if b["state"] != "inactive" and b["requested_size"] < 1 << 20]
+    check("--min-size: allocations of that size, with their frees; the others are live and untraced", kept == wanted and kept and
+          len(wanted) < len(allocs) * 3 and small and all(b["untraced"] for b in small) and large["history"]["min_size"] == 1 << 20 and
+          large["history"]["filtered_small"] > 0, (len(kept), len(wanted), large["history"]))
+    host = part("--device", "host")
+    check("--device host: nothing else", not host["segments"] and not any(t["action"] for t in host["device_traces"]) and not host["devices"] and
+          host["host_trace"] == snapshot["host_trace"] and host["host_segments"] == snapshot["host_segments"])
+    check("--device 0: not the host", not part("-d", "0")["host_segments"] and part("-d", "0")["segments"] == snapshot["segments"])
+    with Room() as place:
+        place.run([os.path.join(B, "test/apps/app_multidev.static")], snapshot_on="exit", timeout=120)
+        [multi] = glob.glob(place.out + "/*.json")
+        one = part("-d", "1", source=multi)
+        check("--device 1 of several", load(multi)["device_traces"][0]["action"] and not one["device_traces"][0]["action"] and
+              one["device_traces"][1] == load(multi)["device_traces"][1] and {s["device"] for s in one["segments"]} <= {1} and
+              [d["device"] for d in one["devices"]] == [1])
+    torch = os.path.abspath("test/data/torch-snapshot.pickle")
+    with open(torch, "rb") as data:
+        whole = pickle.load(data)
+    events_of = whole["device_traces"][0]
+    for source, words in ((torch, ["--since", str(events_of[150]["time_us"])]), (torch, ["--min-size", "1MiB"]), (path, ["--since", str(middle)]),
+                          (path, ["--min-size", "64KiB", "--last", "1h", "-d", "0"])):
+        run = subprocess.run([GPUMEM, "convert", "--to", "pickle", *words, source], capture_output=True, check=False)
+        viewer.check_opcodes(run.stdout)
+        shown = pickle.loads(run.stdout)
+        try:
+            undone, why = viewer.check(shown), ""
+        except AssertionError as error:
+            undone, why = 0, error
+        check("%s for PyTorch's viewer: it can follow" % " ".join(words), run.returncode == 0 and undone > 0, (run.stderr, why))
+        if source == torch:
+            check("and it is smaller", 0 < len(shown["device_traces"][0]) < len(events_of))
+    for words, said in ((["--last", "x"], "not a time"), (["--last", "-3"], "not below 0"), (["--since", "5 years"], "not a time"),
+                        (["--min-size", "big"], "not a size"), (["--device", "x"], "not a number or 'host'")):
+        run = gpumem("convert", "--to", "csv", *words, path)
+        check("convert %s: wrong use" % " ".join(words), run.returncode == 2 and said in run.stderr and not run.stdout, run)
+    run = gpumem("convert", "--to", "prometheus", "--last", "3", path)
+    check("metrics have no events", run.returncode == 2 and "metrics have none" in run.stderr, run)
+    run = gpumem("convert", "--to", "csv", "-d", "77", path)
+    check("a device that is not in it", run.returncode == 3 and "77" in run.stderr, run)
 
     # ---- files --------------------------------------------------------------------------------------------------
     target = os.path.join(room.path, "out.csv")

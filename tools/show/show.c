@@ -5,6 +5,7 @@
 #include "tools/show/show.h"
 
 #include <errno.h>
+#include <math.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -238,6 +239,31 @@ int gm_units_parse(const char *text, uint64_t *ret)
 		return -EINVAL;
 	*ret = (uint64_t)(value * unit);
 	return 0;
+}
+
+int gm_units_time(const char *text, double *ret)
+{
+	static const struct { const char *name; double seconds; } units[] = {
+		{ "", 1 }, { "s", 1 }, { "ms", 1e-3 }, { "us", 1e-6 }, { "min", 60 }, { "h", 3600 },
+	};
+	char *end;
+	double time = strtod(text, &end);
+
+	if (end == text || !isfinite(time) || time <= -1e12 || time >= 1e18)
+		return -EINVAL;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(end, units[i].name)) {
+			*ret = time * units[i].seconds;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us)
+{
+	if (time >= 1e12)
+		return (int64_t)time;
+	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
 }
 
 int gm_units_seconds(const char *text, double least, double most, double *ret)

@@ -116,6 +116,13 @@ void gm_units_bytes(uint64_t bytes, char *ret, size_t room);
  * Returns 0, or -EINVAL and @ret unchanged. */
 int gm_units_parse(const char *text, uint64_t *ret);
 
+/* A time in seconds: a number, which may have a unit (us, ms, s, min, h). Returns 0, or -EINVAL and @ret unchanged. */
+int gm_units_time(const char *text, double *ret);
+
+/* The moment that @time (gm_units_time) names, in microseconds since 1970: after @origin_us; below 0 it counts back
+ * from @end_us; from 10^12 on it is that moment itself. */
+int64_t gm_units_moment(double time, int64_t origin_us, int64_t end_us);
+
 /* Seconds, from @least to @most. Returns 0, or -EINVAL when @text is none of these. */
 int gm_units_seconds(const char *text, double least, double most, double *ret);
 

@@ -284,6 +284,8 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 	case GM_ARG_SIZE:
 	case GM_ARG_LIMIT:
 		return take_size(opt, argument->kind == GM_ARG_LIMIT, argument->to);
+	case GM_ARG_TIME:
+		return gm_units_time(optarg, argument->to) ? wrong(opt, "not a time, as 10, 10s or 500ms") : 0;
 	case GM_ARG_DEVICE:
 	case GM_ARG_DEVICE_OR_HOST:
 		return take_device(opt, argument->kind == GM_ARG_DEVICE_OR_HOST, argument->to);

@@ -41,6 +41,7 @@ enum gm_argument_kind {
 	GM_ARG_TEXTS,			/* struct gm_texts: the option may stand several times */
 	GM_ARG_COUNT,			/* size_t */
 	GM_ARG_SIZE,			/* uint64_t: bytes, as 4096 or 10GiB */
+	GM_ARG_TIME,			/* double: seconds, as gm_units_time reads them */
 	GM_ARG_LIMIT,			/* uint64_t: the same, or UINT64_MAX for "unlimited" */
 	GM_ARG_DEVICE,			/* const char *: a number */
 	GM_ARG_DEVICE_OR_HOST,		/* const char *: a number, or "host" */

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "tools/verbs/arguments.h"
+#include "tools/verbs/opened.h"
 #include "tools/write/convert.h"
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
@@ -37,7 +39,17 @@ static const struct format formats[] = {	/* in the order of the words that --to 
 	{ "gpumem", NULL, ".json", gm_convert_snapshot },
 };
 
-struct job { const struct format *format; const char *input, *output, *textfile; double watch; };
+struct job {
+	const struct format *format;
+	const char *input, *output, *textfile;
+	double watch;
+	struct gm_cut cut;
+};
+
+static bool cuts(const struct gm_cut *cut)
+{
+	return !isnan(cut->last) || !isnan(cut->since) || cut->min_size || cut->device;
+}
 
 static volatile sig_atomic_t stopped;
 
@@ -87,8 +99,8 @@ static int convert(const struct job *job)
 {
 	gm_convert *write = job->format->write;
 	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
-	enum gm_load what = write == gm_convert_pickle || write == gm_convert_torch_json ? GM_LOAD_AS_SAID :
-			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
+	bool torch = write == gm_convert_pickle || write == gm_convert_torch_json;
+	enum gm_load what = torch && !cuts(&job->cut) ? GM_LOAD_AS_SAID : write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
 	struct gm_loaded loaded;
 	int status;
 
@@ -99,7 +111,11 @@ static int convert(const struct job *job)
 	}
 	if (gm_load(job->input, what, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
-	status = write_out(job, &loaded, job->output);
+	status = job->cut.device ? gm_device_check("convert", job->cut.device, job->input, loaded.snapshot.root) : 0;
+	if (!status && cuts(&job->cut) && gm_convert_cut(&loaded.snapshot, &job->cut))
+		status = gm_input_bad("convert", job->input, gm_limit_why(-ENOMEM));
+	if (!status)
+		status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
 	return status;
 }
@@ -291,17 +307,23 @@ static const char *complain(const struct job *job)
 		return "--textfile and --output are two places";
 	if (job->watch > 0 && !job->textfile)
 		return "--watch needs --textfile";
+	if (cuts(&job->cut) && !strcmp(job->format->name, "prometheus"))
+		return "--last, --since, --min-size and --device are of events, and metrics have none";
+	if (job->cut.last < 0)
+		return "--last is how many seconds: not below 0";
 	return NULL;
 }
 
 int gm_verb_convert(int argc, char **argv)
 {
 	const char *watch = NULL, *complaint;
-	struct job job = { .watch = 0 };
+	struct job job = { .cut = { .last = NAN, .since = NAN } };
 	int to = -1, status;
 	const struct gm_argument arguments[] = {
 		{ "to", GM_ARG_WORD, &to }, { "output", GM_ARG_TEXT, &job.output },
-		{ "textfile", GM_ARG_TEXT, &job.textfile }, { "watch", GM_ARG_TEXT, &watch }, { NULL, 0, NULL }
+		{ "textfile", GM_ARG_TEXT, &job.textfile }, { "watch", GM_ARG_TEXT, &watch },
+		{ "last", GM_ARG_TIME, &job.cut.last }, { "since", GM_ARG_TIME, &job.cut.since },
+		{ "min-size", GM_ARG_SIZE, &job.cut.min_size }, { "device", GM_ARG_DEVICE_OR_HOST, &job.cut.device }, { NULL, 0, NULL }
 	};
 
 	status = gm_arguments(argc, argv, arguments, 1, INT_MAX);

@@ -32,8 +32,8 @@ struct filter {
 	const char *actions, *kinds, *module, *device, *stack;
 	uint64_t min_size, max_size, address;
 	int64_t stream;
-	const char *address_text, *stream_text, *since_text, *until_text;	/* NULL: they do not count */
-	double since, until;
+	const char *address_text, *stream_text;	/* NULL: they do not count */
+	double since, until;			/* NAN: no limit */
 	int64_t since_us, until_us;
 	size_t last;
 	bool *found;			/* of @stack: by its number, does a stack have that text? */
@@ -78,8 +78,8 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 				    (filter->address - row->address >= (uint64_t)size &&
 				     filter->address != row->address)))
 		return false;
-	if ((filter->since_text && row->time_us < filter->since_us) ||
-	    (filter->until_text && row->time_us > filter->until_us))
+	if ((!isnan(filter->since) && row->time_us < filter->since_us) ||
+	    (!isnan(filter->until) && row->time_us > filter->until_us))
 		return false;
 	return !filter->module || strstr(gm_show_module_path(root, row->module), filter->module);
 }
@@ -284,13 +284,6 @@ static int print_table(const struct events *events)
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-static int64_t moment(double time, int64_t origin_us, int64_t end_us)
-{
-	if (time >= 1e12)
-		return (int64_t)time;
-	return gm_wrap_add((int64_t)(time * 1e6 + (time < 0 ? -0.5 : 0.5)), time < 0 ? end_us : origin_us);
-}
-
 /* Beside what is for machines, below the table's heading. */
 static void say_nothing(size_t count, enum format format)
 {
@@ -320,8 +313,10 @@ static int print_rows(struct gm_snapshot *snapshot, struct filter *filter, enum 
 	size_t kept = 0, first;
 	int r;
 
-	filter->since_us = moment(filter->since, origin_us, end_us);
-	filter->until_us = moment(filter->until, origin_us, end_us);
+	if (!isnan(filter->since))
+		filter->since_us = gm_units_moment(filter->since, origin_us, end_us);
+	if (!isnan(filter->until))
+		filter->until_us = gm_units_moment(filter->until, origin_us, end_us);
 	for (size_t i = 0; i < count; i++)
 		if (passes(filter, root, &rows[i]))
 			rows[kept++] = rows[i];
@@ -385,16 +380,6 @@ static int take_number(const char *option, const char *text, int base, const cha
 	return end == text || *end || errno ? gm_argument_wrong("events", option, text, why) : 0;
 }
 
-static int take_time(const char *option, const char *text, double *ret)
-{
-	char *end;
-
-	*ret = strtod(text, &end);
-	if (end != text && !*end && isfinite(*ret) && *ret > -1e12 && *ret < 1e18)
-		return 0;
-	return gm_argument_wrong("events", option, text, "not a time");
-}
-
 /* What is more than a word or a size. */
 static int take_texts(struct filter *filter)
 {
@@ -407,24 +392,20 @@ static int take_texts(struct filter *filter)
 	if (!status && filter->address_text)
 		status = take_number("address", filter->address_text, 16, "not a hexadecimal number",
 				     &filter->address);
-	if (!status && filter->since_text)
-		status = take_time("since", filter->since_text, &filter->since);
-	if (!status && filter->until_text)
-		status = take_time("until", filter->until_text, &filter->until);
 	return status;
 }
 
 int gm_verb_events(int argc, char **argv)
 {
-	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX };
+	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX, .since = NAN, .until = NAN };
 	bool csv = false, jsonl = false;
 	const struct gm_argument arguments[] = {
 		{ "action", GM_ARG_WORDS, &filter.actions }, { "kind", GM_ARG_WORDS, &filter.kinds },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &filter.device }, { "module", GM_ARG_TEXT, &filter.module },
 		{ "min-size", GM_ARG_SIZE, &filter.min_size }, { "max-size", GM_ARG_SIZE, &filter.max_size },
 		{ "stream", GM_ARG_TEXT, &filter.stream_text }, { "stack", GM_ARG_TEXT, &filter.stack },
-		{ "address", GM_ARG_TEXT, &filter.address_text }, { "since", GM_ARG_TEXT, &filter.since_text },
-		{ "until", GM_ARG_TEXT, &filter.until_text }, { "last", GM_ARG_COUNT, &filter.last },
+		{ "address", GM_ARG_TEXT, &filter.address_text }, { "since", GM_ARG_TIME, &filter.since },
+		{ "until", GM_ARG_TIME, &filter.until }, { "last", GM_ARG_COUNT, &filter.last },
 		{ "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
 		{ "jsonl", GM_ARG_FLAG, &jsonl }, { "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
 	};

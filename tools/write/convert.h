@@ -4,6 +4,7 @@
 #ifndef GM_TOOLS_CONVERT_H
 #define GM_TOOLS_CONVERT_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "tools/read/load.h"
@@ -14,5 +15,13 @@
 typedef int gm_convert(FILE *out, struct gm_loaded *loaded, char note[256]);
 gm_convert gm_convert_pickle, gm_convert_torch_json, gm_convert_snapshot, gm_convert_chrome, gm_convert_csv,
 	   gm_convert_rmm, gm_convert_prometheus, gm_convert_folded, gm_convert_speedscope;
+
+/* What of a snapshot is wanted: @last seconds of its history, or what is not before @since (gm_units_moment); NAN: all
+ * of it. Events of at least @min_size bytes. Of @device, a number or "host"; NULL: of all. */
+struct gm_cut { double last, since; uint64_t min_size; const char *device; };
+
+/* Leave out the rest. What is live stays, whenever and however small it was allocated: a block whose events are left
+ * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
+int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
 
 #endif

@@ -2,8 +2,10 @@
  * convert_chrome.c - the Trace Event Format of chrome://tracing and Perfetto: for `gpumem convert`.
  * One thread.
  *
- * A process for each device: counters of what is live by kind and of what is reserved, an instant
- * for each call that found no memory, annotations as slices (START and END) or instants.
+ * The process and its threads have their own numbers, and times are microseconds since 1970: the trace lies over one
+ * that another tool has recorded meanwhile. Every allocation is a slice ("b" and "e", since they do not nest), called
+ * after its call site. For each device there are counters of what is live by kind and of what is reserved, an
+ * instant for each call that found no memory; annotations are slices (START and END) or instants.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 
 #include "tools/write/convert.h"
+#include "tools/show/groups.h"
 #include "tools/show/lives.h"
 #include "tools/show/show.h"
 #include "tools/read/table.h"
@@ -19,6 +22,7 @@
 
 #define DEVICES 1024
 #define KINDS 16
+#define KEPT_MOST ((size_t)64 << 20)	/* bytes of stacks as texts */
 
 struct counters {
 	int64_t live[KINDS], reserved;
@@ -27,7 +31,12 @@ struct counters {
 
 struct chrome {
 	struct gm_writer *writer;
-	struct gm_lives lives;
+	const struct gm_stacks *stacks;
+	const struct gm_lives *lives;
+	const json_t *root;
+	char **texts;			/* stacks as texts, those that were asked for */
+	size_t kept;			/* their bytes */
+	int64_t pid, end_us;
 	struct counters *devices;	/* by device + 1: the host is 0 */
 	const char *kinds[KINDS];	/* the last one stands for all others */
 	int64_t origin_us;
@@ -54,14 +63,13 @@ static struct counters *device_of(struct chrome *c, int64_t device)
 	return device >= GM_ROW_HOST && device < DEVICES ? &c->devices[device + 1] : NULL;
 }
 
-static void begin_event(struct chrome *c, const char *phase, const char *name, int64_t device,
-			int64_t time_us)
+static void begin_event(struct chrome *c, const char *phase, const char *name, int64_t time_us)
 {
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "ph", phase);
 	gm_writer_put_string(c->writer, "name", name);
-	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
-	gm_writer_put_int(c->writer, "ts", gm_wrap_subtract(time_us, c->origin_us));
+	gm_writer_put_int(c->writer, "pid", c->pid);
+	gm_writer_put_int(c->writer, "ts", time_us);
 }
 
 static void end_args_and_event(struct chrome *c)
@@ -70,13 +78,13 @@ static void end_args_and_event(struct chrome *c)
 	gm_writer_end(c->writer);
 }
 
-/* How a process of the format is called, or a thread of it, @track. */
-static void put_name(struct chrome *c, int64_t device, const int64_t *track, const char *name)
+/* How the process is called, or a track of its. */
+static void put_name(struct chrome *c, const int64_t *track, const char *name)
 {
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "ph", "M");
 	gm_writer_put_string(c->writer, "name", track ? "thread_name" : "process_name");
-	gm_writer_put_int(c->writer, "pid", gm_wrap_add(device, 1));
+	gm_writer_put_int(c->writer, "pid", c->pid);
 	if (track)
 		gm_writer_put_int(c->writer, "tid", *track);
 	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
@@ -84,11 +92,22 @@ static void put_name(struct chrome *c, int64_t device, const int64_t *track, con
 	end_args_and_event(c);
 }
 
+/* "GPU 0: live bytes" */
+static const char *name_of(int device, const char *what, char to[64])
+{
+	if (device == GM_ROW_HOST)
+		snprintf(to, 64, "host, pinned%s%s", what[0] ? ": " : "", what);
+	else
+		snprintf(to, 64, "GPU %d%s%s", device, what[0] ? ": " : "", what);
+	return to;
+}
+
 static void put_live(struct chrome *c, int device, int64_t time_us)
 {
 	const struct counters *of = &c->devices[device + 1];
+	char name[64];
 
-	begin_event(c, "C", "live bytes", device, time_us);
+	begin_event(c, "C", name_of(device, "live bytes", name), time_us);
 	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	for (unsigned int k = 0; k < KINDS; k++)
 		if (of->seen[k])
@@ -98,7 +117,9 @@ static void put_live(struct chrome *c, int device, int64_t time_us)
 
 static void put_reserved(struct chrome *c, int device, int64_t time_us)
 {
-	begin_event(c, "C", "reserved bytes", device, time_us);
+	char name[64];
+
+	begin_event(c, "C", name_of(device, "reserved bytes", name), time_us);
 	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	gm_writer_put_int(c->writer, "reserved", c->devices[device + 1].reserved);
 	end_args_and_event(c);
@@ -119,8 +140,8 @@ static void start(struct chrome *c, const struct gm_snapshot *snapshot)
 {
 	size_t i;
 
-	for (i = 0; i < c->lives.count; i++) {
-		const struct gm_life *life = &c->lives.list[i];
+	for (i = 0; i < c->lives->count; i++) {
+		const struct gm_life *life = &c->lives->list[i];
 		struct counters *of = device_of(c, life->device);
 
 		if (!of)
@@ -137,57 +158,168 @@ static void start(struct chrome *c, const struct gm_snapshot *snapshot)
 		if (of && !segment->registered && strcmp(segment->kind, "ipc"))
 			add(&of->reserved, segment->total_size);
 	}
-	for (i = 0; i < c->lives.row_count; i++) {
-		struct counters *of = device_of(c, c->lives.rows[i].device);
+	for (i = 0; i < c->lives->row_count; i++) {
+		struct counters *of = device_of(c, c->lives->rows[i].device);
 
 		if (!of)
 			continue;
 		of->any = true;
-		add(&of->reserved, gm_wrap_subtract(0, reserved_change(&c->lives.rows[i])));
+		add(&of->reserved, gm_wrap_subtract(0, reserved_change(&c->lives->rows[i])));
 	}
+}
+
+/* ---- stacks, and allocations as slices ---------------------------------------------------------- */
+
+/* A line for each frame, the innermost first. NULL: there is none, or no room for it. */
+static char *stack_text(const struct gm_stacks *stacks, int64_t id)
+{
+	char *text = NULL;
+	size_t bytes, count;
+	const uint32_t *ids = gm_stack(stacks, id, &count);
+	FILE *to = count ? open_memstream(&text, &bytes) : NULL;
+
+	for (size_t i = 0; to && i < count; i++) {
+		const struct gm_frame *frame = &stacks->frames[ids[i]];
+
+		fprintf(to, "%s%s", i ? "\n" : "", frame->name);
+		if (frame->line > 0)
+			fprintf(to, " (%s:%lld)", frame->file, (long long)frame->line);
+		else if (frame->module[0])
+			fprintf(to, " (%s)", frame->module);
+	}
+	if (to && fclose(to)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+/* Many events have the same stack: its text is kept, as long as they are not too many. */
+static void put_stack(struct chrome *c, const char *name, int64_t id)
+{
+	char *text, *made = NULL;
+
+	if (id <= 0 || (uint64_t)id >= c->stacks->count)
+		return;
+	text = c->texts[id];
+	if (!text)
+		text = made = stack_text(c->stacks, id);
+	if (!text)
+		return;
+	gm_writer_put_string(c->writer, name, text);
+	if (made && c->kept + strlen(made) < KEPT_MOST) {
+		c->kept += strlen(made);
+		c->texts[id] = made;
+	} else {
+		free(made);
+	}
+}
+
+static void begin_slice(struct chrome *c, const char *phase, size_t number, int64_t thread, int64_t time_us)
+{
+	const struct gm_life *life = &c->lives->list[number];
+	char site[640], id[40], device[64];
+
+	begin_event(c, phase, gm_site_text(c->stacks, life->stack, site, sizeof(site)), time_us);
+	gm_writer_put_int(c->writer, "tid", thread);
+	gm_writer_put_string(c->writer, "cat", name_of(life->device, "", device));
+	/* Several traces may be laid over one another. */
+	snprintf(id, sizeof(id), "0x%llx%08llx", (unsigned long long)c->pid, (unsigned long long)number);
+	gm_writer_put_string(c->writer, "id", id);
+	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
+}
+
+static void begin_life(struct chrome *c, size_t number, int64_t time_us)
+{
+	const struct gm_life *life = &c->lives->list[number];
+	char hex[24];
+
+	begin_slice(c, "b", number, life->thread, time_us);
+	gm_writer_put_int(c->writer, "bytes", life->size);
+	snprintf(hex, sizeof(hex), "0x%llx", (unsigned long long)life->address);
+	gm_writer_put_string(c->writer, "address", hex);
+	gm_writer_put_string(c->writer, "kind", life->kind);
+	snprintf(hex, sizeof(hex), "0x%llx", (unsigned long long)life->stream);
+	gm_writer_put_string(c->writer, "stream", hex);
+	gm_writer_put_string(c->writer, "module", gm_show_module_path(c->root, life->module));
+	if (life->born == GM_LIFE_BEFORE)
+		gm_writer_put_string(c->writer, "allocated", "before the history");
+	if (life->died == GM_LIFE_LIVE)
+		gm_writer_put_string(c->writer, "freed", "not before the snapshot");
+	put_stack(c, "stack", life->stack);
+	end_args_and_event(c);
+}
+
+static void end_life(struct chrome *c, size_t number, const struct gm_row *row)
+{
+	begin_slice(c, "e", number, row ? row->thread : c->lives->list[number].thread, row ? row->time_us : c->end_us);
+	if (row && strcmp(row->action, "alloc"))
+		put_stack(c, "freed by", row->stack);
+	end_args_and_event(c);
 }
 
 static void put_oom(struct chrome *c, const struct gm_row *row)
 {
-	begin_event(c, "i", "out of memory", row->device, row->time_us);
+	begin_event(c, "i", "out of memory", row->time_us);
 	gm_writer_put_string(c->writer, "s", "p");
 	gm_writer_put_int(c->writer, "tid", row->thread);
 	gm_writer_put_begin(c->writer, "args", GM_WRITER_DICT);
 	gm_writer_put_int(c->writer, "requested", row->size);
 	gm_writer_put_int(c->writer, "free", (int64_t)row->address);
+	put_stack(c, "stack", row->stack);
 	end_args_and_event(c);
 }
 
-static void put_rows(struct chrome *c)
+static void put_row(struct chrome *c, const struct gm_row *row, size_t born, size_t died)
 {
-	int64_t *change = calloc(c->lives.row_count + 1, sizeof(*change));
+	struct counters *of = device_of(c, row->device);
 
-	for (size_t i = 0; change && i < c->lives.count; i++) {
-		const struct gm_life *life = &c->lives.list[i];
-
-		if (life->born != GM_LIFE_BEFORE)
-			change[life->born] = gm_wrap_add(change[life->born], life->size);
-		if (life->died < c->lives.row_count)
-			change[life->died] = gm_wrap_subtract(change[life->died], life->size);
+	if (!of)
+		return;
+	if (died) {
+		end_life(c, died - 1, row);
+		add(&of->live[kind_of(c, row->kind)], gm_wrap_subtract(0, c->lives->list[died - 1].size));
 	}
-	for (size_t i = 0; change && i < c->lives.row_count; i++) {
-		const struct gm_row *row = &c->lives.rows[i];
-		struct counters *of = device_of(c, row->device);
-
-		if (!of)
-			continue;
-		if (change[i]) {
-			add(&of->live[kind_of(c, row->kind)], change[i]);
-			put_live(c, row->device, row->time_us);
-		}
-		if (reserved_change(row)) {
-			add(&of->reserved, reserved_change(row));
-			put_reserved(c, row->device, row->time_us);
-		}
-		if (!strcmp(row->action, "oom"))
-			put_oom(c, row);
+	if (born) {
+		begin_life(c, born - 1, row->time_us);
+		add(&of->live[kind_of(c, row->kind)], c->lives->list[born - 1].size);
 	}
-	free(change);
+	if (born || died)
+		put_live(c, row->device, row->time_us);
+	if (reserved_change(row)) {
+		add(&of->reserved, reserved_change(row));
+		put_reserved(c, row->device, row->time_us);
+	}
+	if (!strcmp(row->action, "oom"))
+		put_oom(c, row);
+}
+
+/* In the order of time. What was there before the history begins with it, for else the trace would be as long as the
+ * oldest allocation. @born, @died: by row the life that begins and that ends there, + 1. */
+static int put_rows(struct chrome *c)
+{
+	const struct gm_lives *lives = c->lives;
+	size_t *born = calloc(lives->row_count + 1, sizeof(*born)), *died = calloc(lives->row_count + 1, sizeof(*died));
+	int r = born && died ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !r && i < lives->count; i++) {
+		const struct gm_life *life = &lives->list[i];
+
+		if (life->born == GM_LIFE_BEFORE)
+			begin_life(c, i, c->origin_us);
+		else
+			born[life->born] = i + 1;
+		if (life->died < lives->row_count)
+			died[life->died] = i + 1;
+	}
+	for (size_t i = 0; !r && i < lives->row_count; i++)
+		put_row(c, &lives->rows[i], born[i], died[i]);
+	for (size_t i = 0; !r && i < lives->count; i++)
+		if (lives->list[i].died >= lives->row_count)
+			end_life(c, i, NULL);
+	free(born);
+	free(died);
+	return r;
 }
 
 /* ---- annotations ------------------------------------------------------------------------------ */
@@ -222,57 +354,57 @@ static int64_t track_of(struct tracks *t, const json_t *one)
 	return TRACKS_FROM + (int64_t)known - 1;
 }
 
-/* The first time that a track is met on a device it gets its name. */
-static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t device,
-		       int64_t track)
+/* The first time that a domain's track is met it gets a name; a thread has the one that others gave it. */
+static void name_track(struct chrome *c, struct tracks *t, const json_t *one, int64_t track)
 {
 	char name[400];
 
-	if (gm_table_get(&t->depths, (uint64_t)track, (uint64_t)device))
+	if (gm_table_get(&t->depths, (uint64_t)track, 0))
 		return;
-	t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device, 1) != 0;
-	snprintf(name, sizeof(name), "thread %lld%s%.300s", (long long)gm_json_number(one, "thread"),
-		 track < TRACKS_FROM ? "" : ", ", gm_json_text(one, "domain"));
-	put_name(c, device, &track, gm_show_repair(name));
+	t->failed |= gm_table_put(&t->depths, (uint64_t)track, 0, 1) != 0;
+	if (track < TRACKS_FROM)
+		return;
+	snprintf(name, sizeof(name), "thread %lld, %.300s", (long long)gm_json_number(one, "thread"),
+		 gm_json_text(one, "domain"));
+	put_name(c, &track, gm_show_repair(name));
 }
 
 /* A range that does not nest, and may end in another thread: "b" and "e" with its number. */
-static void put_async(struct chrome *c, const json_t *one, bool start, int64_t device, int64_t time_us)
+static void put_async(struct chrome *c, const json_t *one, bool start, int64_t time_us)
 {
 	const char *domain = gm_json_text(one, "domain");
 	char id[24];
 
 	snprintf(id, sizeof(id), "0x%llx", (unsigned long long)gm_json_number(one, "range"));
-	begin_event(c, start ? "b" : "e", gm_json_text(one, "name"), device, time_us);
+	begin_event(c, start ? "b" : "e", gm_json_text(one, "name"), time_us);
 	gm_writer_put_int(c->writer, "tid", gm_json_number(one, "thread"));
 	gm_writer_put_string(c->writer, "cat", domain[0] ? domain : "ranges");
 	gm_writer_put_string(c->writer, "id", id);
 	gm_writer_end(c->writer);
 }
 
-static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, const char *stage,
-		       int64_t device, int64_t time_us)
+static void put_nested(struct chrome *c, struct tracks *t, const json_t *one, const char *stage, int64_t time_us)
 {
 	bool start = !strcmp(stage, "START"), end = !strcmp(stage, "END");
 	int64_t track = track_of(t, one);
 	uint64_t depth;
 
-	name_track(c, t, one, device, track);
-	depth = gm_table_get(&t->depths, (uint64_t)track, (uint64_t)device);
+	name_track(c, t, one, track);
+	depth = gm_table_get(&t->depths, (uint64_t)track, 0);
 	/* An end alone: its beginning is older than the trace. */
 	if (end && depth <= 1) {
-		begin_event(c, "X", gm_json_text(one, "name"), device, c->origin_us);
+		begin_event(c, "X", gm_json_text(one, "name"), c->origin_us);
 		gm_writer_put_int(c->writer, "dur",
 				  time_us > c->origin_us ? gm_wrap_subtract(time_us, c->origin_us) : 0);
 	} else {
-		begin_event(c, start ? "B" : end ? "E" : "i", gm_json_text(one, "name"), device, time_us);
+		begin_event(c, start ? "B" : end ? "E" : "i", gm_json_text(one, "name"), time_us);
 	}
 	gm_writer_put_int(c->writer, "tid", track);
 	if (!start && !end)
 		gm_writer_put_string(c->writer, "s", "t");
 	gm_writer_end(c->writer);
 	if (start || (end && depth > 1))
-		t->failed |= gm_table_put(&t->depths, (uint64_t)track, (uint64_t)device,
+		t->failed |= gm_table_put(&t->depths, (uint64_t)track, 0,
 					  start ? depth + 1 : depth - 1) != 0;
 }
 
@@ -285,44 +417,57 @@ static int put_annotations(struct chrome *c, const struct gm_snapshot *snapshot)
 	json_array_foreach(gm_json_list(snapshot->root, "annotations"), i, one) {
 		const char *stage = gm_json_text(one, "stage");
 		bool mark = strcmp(stage, "START") && strcmp(stage, "END");
-		int64_t device = gm_json_number(one, "device"), time_us = gm_json_number(one, "time_us");
+		int64_t time_us = gm_json_number(one, "time_us");
 
 		if (tracks.failed)
 			break;
 		if (!mark && gm_json_number(one, "range"))
-			put_async(c, one, !strcmp(stage, "START"), device, time_us);
+			put_async(c, one, !strcmp(stage, "START"), time_us);
 		else
-			put_nested(c, &tracks, one, stage, device, time_us);
+			put_nested(c, &tracks, one, stage, time_us);
 	}
 	gm_table_free(&tracks.numbers);
 	gm_table_free(&tracks.depths);
 	return tracks.failed ? -ENOMEM : 0;
 }
 
-static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
+/* The process's number and name, and where the trace begins and ends. */
+static void describe(struct chrome *c)
 {
-	/* Times count from what is oldest. */
-	const json_t *first = json_array_get(gm_json_list(snapshot->root, "annotations"), 0);
-	int64_t noted = gm_json_number(first, "time_us");
-	char name[32];
-	int r;
+	const json_t *first = json_array_get(gm_json_list(c->root, "annotations"), 0);
+	const json_t *process = gm_json_object(c->root, "process");
+	int64_t noted = gm_json_number(first, "time_us"), at = gm_json_number(c->root, "time_us");
+	const char *name = gm_json_text(process, "command");
 
-	c->origin_us = c->lives.row_count ? c->lives.rows[0].time_us : noted;
+	c->origin_us = c->lives->row_count ? c->lives->rows[0].time_us : first ? noted : at;
 	if (first && noted < c->origin_us)
 		c->origin_us = noted;
-	start(c, snapshot);
+	c->end_us = c->lives->row_count ? c->lives->rows[c->lives->row_count - 1].time_us : c->origin_us;
+	c->end_us = at > c->end_us ? at : c->end_us;
+	c->pid = gm_json_number(process, "pid");
+	c->pid = c->pid > 0 && c->pid <= INT32_MAX ? c->pid : 1;	/* PyTorch says none */
+	put_name(c, NULL, name[0] ? name : "gpumem");
+}
+
+static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
+{
+	int r;
+
 	gm_writer_begin(c->writer, GM_WRITER_DICT);
 	gm_writer_put_string(c->writer, "displayTimeUnit", "ms");
+	/* As PyTorch's profiler says what its times count from. */
+	gm_writer_put_int(c->writer, "baseTimeNanoseconds", 0);
 	gm_writer_put_begin(c->writer, "traceEvents", GM_WRITER_LIST);
+	describe(c);
+	start(c, snapshot);
 	for (int d = GM_ROW_HOST; d < DEVICES; d++)
 		if (c->devices[d + 1].any) {
-			snprintf(name, sizeof(name), d == GM_ROW_HOST ? "pinned host memory" : "device %d", d);
-			put_name(c, d, NULL, name);
 			put_live(c, d, c->origin_us);
 			put_reserved(c, d, c->origin_us);
 		}
-	put_rows(c);
-	r = put_annotations(c, snapshot);
+	r = put_rows(c);
+	if (!r)
+		r = put_annotations(c, snapshot);
 	gm_writer_end(c->writer);
 	gm_writer_end(c->writer);
 	return r;
@@ -331,13 +476,23 @@ static int write_all(struct chrome *c, const struct gm_snapshot *snapshot)
 int gm_convert_chrome(FILE *out, struct gm_loaded *loaded, char note[256])
 {
 	struct chrome c = { .devices = calloc(DEVICES + 1, sizeof(*c.devices)), .writer = gm_writer_open(out, false) };
-	int r = gm_lives_open(&c.lives, &loaded->snapshot), end;
+	struct gm_scene scene;
+	int r = gm_scene_open(&scene, &loaded->snapshot), end;
 
-	if (!r)
-		r = c.devices && c.writer ? write_all(&c, &loaded->snapshot) : -ENOMEM;
-	if (!c.lives.row_count)
-		snprintf(note, 256, GM_CONVERT_NO_EVENTS);
-	gm_lives_close(&c.lives);
+	c.texts = r ? NULL : calloc(scene.stacks.count + 1, sizeof(*c.texts));
+	if (!r) {
+		c.stacks = &scene.stacks;
+		c.lives = &scene.lives;
+		c.root = loaded->snapshot.root;
+		r = c.devices && c.writer && c.texts ? write_all(&c, &loaded->snapshot) : -ENOMEM;
+		if (!c.lives->row_count)
+			snprintf(note, 256, GM_CONVERT_NO_EVENTS);
+	}
+	for (size_t i = 0; c.texts && i < scene.stacks.count; i++)
+		free(c.texts[i]);
+	free(c.texts);
+	if (c.stacks)
+		gm_scene_close(&scene);
 	free(c.devices);
 	end = c.writer ? gm_writer_close(c.writer) : -ENOMEM;
 	return r ? r : end;

@@ -1,0 +1,199 @@
+/*
+ * convert_cut.c - a part of a snapshot, for viewers that cannot show all of it: see convert.h. One thread.
+ *
+ * Those begin with what is live at the end and undo the events: a history may lose its beginning, as it does when it
+ * is full, and every event of an allocation, but not its beginning alone.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/show/show.h"
+#include "tools/write/convert.h"
+
+struct cutting {
+	const struct gm_cut *cut;
+	int64_t device, since_us;
+	int64_t old, small;		/* how many were left out, and why */
+};
+
+static bool is_wanted(const struct cutting *c, int64_t device)
+{
+	return !c->cut->device || device == c->device;
+}
+
+/* An oom and a snapshot have sizes of another sort, and segments are few. */
+static bool is_small(const struct cutting *c, const struct gm_row *row)
+{
+	return (!strcmp(row->action, "alloc") || !strncmp(row->action, "free_", 5)) &&
+	       (row->size < 0 || (uint64_t)row->size < c->cut->min_size);
+}
+
+/* What stays moves to the front. @dropped: of the row's own trace, by device; NULL: @pool's. */
+static size_t cut_rows(struct cutting *c, struct gm_row *rows, size_t count, struct gm_snapshot *snapshot,
+		       int64_t *pool)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct gm_row *row = &rows[i];
+		int64_t *dropped = pool ? pool : row->device == GM_ROW_HOST ? &snapshot->host_dropped :
+				   row->device >= 0 && (size_t)row->device < snapshot->trace_count ?
+				   &snapshot->dropped[row->device] : NULL;
+
+		if (!pool && !is_wanted(c, row->device))
+			continue;
+		if (row->time_us < c->since_us) {
+			c->old++;
+			if (dropped)
+				++*dropped;
+		} else if (is_small(c, row)) {
+			c->small++;
+		} else {
+			rows[kept++] = *row;
+		}
+	}
+	return kept;
+}
+
+static size_t cut_segments(const struct cutting *c, struct gm_snapshot_segment *segments, size_t count, bool pool)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (!pool && !is_wanted(c, segments[i].device)) {
+			free(segments[i].blocks);
+			continue;
+		}
+		for (size_t k = 0; k < segments[i].block_count; k++) {
+			struct gm_snapshot_block *block = &segments[i].blocks[k];
+
+			if (strcmp(block->state, "inactive") && block->requested_size >= 0 &&
+			    (uint64_t)block->requested_size < c->cut->min_size)
+				block->untraced = true;
+		}
+		segments[kept++] = segments[i];
+	}
+	return kept;
+}
+
+static void cut_pools(struct cutting *c, struct gm_snapshot *snapshot)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		struct gm_snapshot_pool *pool = &snapshot->pools[i];
+
+		pool->segment_count = cut_segments(c, pool->segments, pool->segment_count, true);
+		pool->row_count = cut_rows(c, pool->rows, pool->row_count, snapshot, &pool->dropped);
+		if (is_wanted(c, pool->device)) {
+			snapshot->pools[kept++] = *pool;
+			continue;
+		}
+		for (size_t k = 0; k < pool->segment_count; k++)
+			free(pool->segments[k].blocks);
+		free(pool->segments);
+		free(pool->rows);
+		json_decref(pool->root);
+	}
+	snapshot->pool_count = kept;
+}
+
+/* The moment from which on events are wanted. */
+static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapshot)
+{
+	int64_t start = gm_json_number(gm_json_object(snapshot->root, "process"), "start_time_us");
+	int64_t origin = start > 0 || !snapshot->row_count ? start : snapshot->rows[0].time_us;
+	int64_t end = snapshot->row_count ? snapshot->rows[snapshot->row_count - 1].time_us : origin;
+	int64_t from = INT64_MIN, last;
+
+	for (size_t i = 0; i < snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+
+		if (pool->row_count && pool->rows[pool->row_count - 1].time_us > end)
+			end = pool->rows[pool->row_count - 1].time_us;
+	}
+	if (!isnan(cut->since))
+		from = gm_units_moment(cut->since, origin, end);
+	if (isnan(cut->last))
+		return from;
+	last = gm_units_moment(-cut->last, origin, end);
+	return last > from ? last : from;
+}
+
+/* Annotations go with the events of their age. */
+static int cut_annotations(const struct cutting *c, json_t *root)
+{
+	const json_t *list = gm_json_list(root, "annotations");
+	json_t *kept = json_array(), *one;
+	size_t i;
+	int r;
+
+	if (!kept)
+		return -ENOMEM;
+	json_array_foreach(list, i, one) {
+		const json_t *device = json_object_get(one, "device");
+
+		if (gm_json_number(one, "time_us") >= c->since_us &&
+		    is_wanted(c, json_is_integer(device) ? json_integer_value(device) : GM_ROW_HOST) &&
+		    json_array_append(kept, one)) {
+			json_decref(kept);
+			return -ENOMEM;
+		}
+	}
+	r = list && json_object_set(root, "annotations", kept) ? -ENOMEM : 0;
+	json_decref(kept);
+	return r;
+}
+
+static int cut_devices(const struct cutting *c, json_t *root)
+{
+	const json_t *list = gm_json_list(root, "devices");
+	json_t *kept = json_array(), *one;
+	size_t i;
+	int r = kept ? 0 : -ENOMEM;
+
+	json_array_foreach(list, i, one)
+		if (!r && is_wanted(c, gm_json_number(one, "device")))
+			r = json_array_append(kept, one) ? -ENOMEM : 0;
+	if (!r && c->cut->device && list)
+		r = json_object_set(root, "devices", kept) ? -ENOMEM : 0;
+	json_decref(kept);
+	return r;
+}
+
+static int add_to(json_t *object, const char *key, int64_t value)
+{
+	return !value || !json_object_get(object, key) ? 0 :
+	       json_object_set_new(object, key, json_integer(gm_wrap_add(gm_json_number(object, key), value)));
+}
+
+/* What the history says about itself is of what is here now. */
+static int count(const struct cutting *c, json_t *root)
+{
+	json_t *history = json_object_get(root, "history");
+
+	if (!json_is_object(history))
+		return 0;
+	if (c->cut->min_size <= INT64_MAX && gm_json_number(history, "min_size") < (int64_t)c->cut->min_size &&
+	    json_object_set_new(history, "min_size", json_integer((json_int_t)c->cut->min_size)))
+		return -ENOMEM;
+	return add_to(history, "dropped", c->old) || add_to(history, "filtered_small", c->small) ||
+	       add_to(history, "events", -(c->old + c->small)) ? -ENOMEM : 0;
+}
+
+int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut)
+{
+	struct cutting c = { .cut = cut, .since_us = since(cut, snapshot) };
+	int r;
+
+	c.device = cut->device && strcmp(cut->device, "host") ? strtol(cut->device, NULL, 10) : GM_ROW_HOST;
+	snapshot->row_count = cut_rows(&c, snapshot->rows, snapshot->row_count, snapshot, NULL);
+	snapshot->segment_count = cut_segments(&c, snapshot->segments, snapshot->segment_count, false);
+	cut_pools(&c, snapshot);
+	r = cut_annotations(&c, snapshot->root);
+	if (!r)
+		r = cut_devices(&c, snapshot->root);
+	return r ? r : count(&c, snapshot->root);
+}
