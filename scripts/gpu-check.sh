@@ -335,15 +335,16 @@ if wanted gpu_torchrun && [ -n "$with_python" ]; then
 	fi
 fi
 
-# CuPy's pool through the Python package's hook.
-if wanted gpu_python && [ -n "$with_python" ]; then
-	if timeout 200 "$python" -c "import cupy" >/dev/null 2>&1; then
+# CuPy's pool through the Python package's hook, and PyTorch's phases.
+for case in cupy phases; do
+	wanted "gpu_python-$case" && [ -n "$with_python" ] || continue
+	if timeout 200 "$python" -c "import ${case/phases/torch}" >/dev/null 2>&1; then
 		mkdir -p "$room/gpu_python"
-		judged gpu_python timeout -k 10 300 "$python" test/gpu/gpu_python.py "$build/gpumem" "$room/gpu_python" cupy
+		judged "gpu_python-$case" timeout -k 10 300 "$python" test/gpu/gpu_python.py "$build/gpumem" "$room/gpu_python" "$case"
 	else
-		skip gpu_python "no cupy here"
+		skip "gpu_python-$case" "no ${case/phases/torch} here"
 	fi
-fi
+done
 
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,9 +1,10 @@
-"""The Python package on a GPU: CuPy's pool through its hook, to the byte.
+"""The Python package on a GPU: CuPy's pool through its hook, to the byte; PyTorch's phases against PyTorch's own peaks.
 
-usage: gpu_python.py GPUMEM DIR cupy
+usage: gpu_python.py GPUMEM DIR cupy|phases
 
 Prints one line: what was found. Exit 0: as it should be; 1: not.
 """
+import json
 import os
 import random
 import subprocess
@@ -50,6 +51,67 @@ def cupy_program():
         len(seen), max(seen)[0], held, stats["allocation.all.allocated"]))
 
 
+def phases_program():
+    """Three steps under emit_nvtx(): PyTorch's own peak in each phase is printed as JSON."""
+    import torch                # pylint: disable=import-outside-toplevel
+    import gpumem               # pylint: disable=import-outside-toplevel
+    peaks = {}
+
+    class Phase:
+        """A range, and what PyTorch says was allocated at most in it."""
+
+        def __init__(self, name):
+            self.name, self.range = name, gpumem.annotate(name)
+
+        def __enter__(self):
+            torch.cuda.reset_peak_memory_stats()
+            self.range.__enter__()
+
+        def __exit__(self, *_):
+            self.range.__exit__()
+            peaks[self.name] = max(peaks.get(self.name, 0), torch.cuda.max_memory_allocated())
+
+    with gpumem.annotate("load"):
+        model = torch.nn.Sequential(*[layer for _ in range(6) for layer in (torch.nn.Linear(2048, 2048), torch.nn.GELU())]).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.randn(512, 2048, device="cuda")
+    # What cuBLAS takes for itself, past PyTorch's pool, is there before the first phase.
+    with gpumem.annotate("warm up"):
+        model(batch).square().mean().backward()
+        optimizer.zero_grad()
+    torch.cuda.synchronize()
+    with torch.autograd.profiler.emit_nvtx(record_shapes=True):
+        for step in range(3):
+            with gpumem.annotate("step %d" % step):
+                with Phase("forward"):
+                    loss = model(batch).square().mean()
+                with Phase("backward"):
+                    loss.backward()
+                with Phase("optimizer"):
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    del loss
+    print(json.dumps(peaks))
+
+
+def phases(gpumem, room, said):
+    """The command's peaks and PyTorch's differ by what is no tensor, which is the same in every phase."""
+    peaks = json.loads(said.splitlines()[-1])
+    told = subprocess.run([gpumem, "summary", "--json", "--by", "annotation", "%s/phases.exit.json" % room],
+                          stdout=subprocess.PIPE, text=True, timeout=100, check=True)
+    rows = {row["annotation"]: row for row in json.loads(told.stdout)["by_annotation"]}
+    beside = {name: rows[name]["peak_bytes"] - peak for name, peak in peaks.items()}
+    nodes = [name for name in rows if "Backward0" in name]
+    right = (len(set(beside.values())) == 1 and 0 <= min(beside.values()) < 256 << 20 and len(peaks) == 3 and
+             {"load", "step 0", "step 2", "aten::linear"} <= set(rows) and nodes and
+             rows["load"]["allocated_bytes"] >= 6 * 2048 * 2049 * 4 and not any(", seq = " in name for name in rows) and
+             rows["backward"]["allocations"] > max(rows[name]["allocations"] for name in nodes) > 0)
+    print("peaks of forward, backward and optimizer are PyTorch's own plus %d bytes that are no tensor's; %d ranges of %d "
+          "names; %d bytes of the model by its range: %s" % (beside["forward"], sum(row["ranges"] for row in rows.values()), len(rows),
+                                                             rows["load"]["allocated_bytes"], beside))
+    return 0 if right else 1
+
+
 def run(gpumem, room, case):
     """A case under gpumem run: its exit status and what it said."""
     env = dict(os.environ, PYTHONPATH=PACKAGE, PYTHONDONTWRITEBYTECODE="1")
@@ -62,8 +124,13 @@ def main():
     if sys.argv[1] == "--cupy":
         cupy_program()
         return 0
+    if sys.argv[1] == "--phases":
+        phases_program()
+        return 0
     gpumem, room, case = sys.argv[1:4]
     status, said = run(gpumem, room, case)
+    if case == "phases" and status == 0:
+        return phases(gpumem, room, said)
     print(said.splitlines()[-1] if said else "nothing was said")
     return 0 if status == 0 else 1
 
