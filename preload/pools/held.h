@@ -20,13 +20,17 @@ struct gm_held_piece {
 	uint64_t live;			/* blocks handed out that lie in it, wholly or in part */
 };
 
-struct gm_held_list { struct gm_held_piece *at; size_t count, bytes; };
+struct gm_held_list { struct gm_held_piece *at; size_t count, bytes, last; };
 
-/* The first piece that ends after @address: its index, @list->count when there is none. */
-static inline size_t gm_held_from(const struct gm_held_list *list, uint64_t address)
+/* The first piece that ends after @address: its index, @list->count when there is none. Blocks are mostly
+ * handed out where the last one was, which is looked at first. */
+static inline size_t gm_held_from(struct gm_held_list *list, uint64_t address)
 {
 	size_t low = 0, high = list->count;
 
+	if (list->last < high && address >= list->at[list->last].address &&
+	    address < list->at[list->last].end)
+		return list->last;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
@@ -35,6 +39,7 @@ static inline size_t gm_held_from(const struct gm_held_list *list, uint64_t addr
 		else
 			low = middle + 1;
 	}
+	list->last = low;
 	return low;
 }
 

@@ -10,9 +10,11 @@
 #include <string.h>
 
 #include "allocator/map.h"
+#include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/hooks/record.h"
 #include "preload/pools/held.h"
+#include "recorder/stacks/stacks.h"
 
 #define NAME_BYTES 256u
 #define BATCH 32u
@@ -343,14 +345,13 @@ int gm_pool_give(uint8_t domain, uint64_t address, uint64_t size, uint64_t strea
 int gm_pool_take(uint8_t domain, uint64_t address)
 {
 	struct pool *pool = pool_of(domain);
-	uint32_t stack;
-	uint16_t module;
+	uint32_t stack = gm_stacks_wanted() && gm_history_context() != GM_CONTEXT_STATE ?
+			 GM_STACK_OF_BLOCK : GM_NONE;	/* a walk of its own would double the cost */
 	uint64_t value;
 	int r = -ENOENT;
 
 	if (!pool || !address)
 		return -EINVAL;
-	stack = gm_stack_of_free(&module);
 	if (!gm_lock(&pool->lock)) {
 		gm_count(&gm_pool_at(domain)->lost, 1);
 		return -ETIMEDOUT;

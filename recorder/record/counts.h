@@ -50,6 +50,8 @@ gm_delta_init(struct gm_delta *delta, uint8_t domain, uint16_t module, uint8_t k
 	delta->in_stats = !registered && kind != GM_KIND_IPC && !pool;
 	delta->in_live = !registered;
 	delta->given = pool && !held;
+	if (pool)
+		delta->rows[0] = NULL;	/* (module, kind), which nobody asks of a pool */
 	delta->held = held;
 	return true;
 }

@@ -252,6 +252,7 @@ torch.storm(3, 100000000, %d, log=%r)
             time.sleep(0.1 + 0.3 * moment.random())
             program.kill()
             program.wait()
+            rules = room.run([os.path.join(B, "test/preload/journal_check")] + room.journal_files(), preload=False)
             done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "r.json")] + room.journal_files(), preload=False)
             if not room.snapshots("r"):
                 check("killed, turn %d: recovered" % turn, False, tell(done))
@@ -267,8 +268,9 @@ torch.storm(3, 100000000, %d, log=%r)
             spare = set(have) - set(want)
             ok = want == {a: s for a, s in have.items() if a in want} and (not spare or (busy and len(spare) == 1))
             total = pool["memory_stats"]["allocated_bytes.all.current"]
-            if not ok or total != sum(have.values()) or snapshot["recovered"]["damaged"]:
-                check("killed, turn %d: all blocks" % turn, False, (busy, unsure, sorted(set(want) ^ set(have))[:5], total))
+            if not ok or total != sum(have.values()) or snapshot["recovered"]["damaged"] or rules.returncode:
+                check("killed, turn %d: all blocks, every rule of the journal kept" % turn, False,
+                      (busy, unsure, sorted(set(want) ^ set(have))[:5], total, tell(rules)))
                 continue
             good += 1
             seen += len(want)

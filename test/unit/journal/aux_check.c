@@ -61,7 +61,7 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 	INSIST(check, block->state == GM_BLOCK_INACTIVE || block->requested <= block->size, id);
 	/* Only a heap has blocks that are not live. Free neighbours are one but where a thread had
 	 * cached one of them. */
-	INSIST(check, segment->heap || live, id);
+	INSIST(check, segment->heap || live == !(segment->flags & GM_SEGMENT_HELD), id);
 	/* What is done before it is put off stays marked until it is somebody's again. */
 	INSIST(check, !(block->flags & ~(GM_BLOCK_UNTRACED | GM_BLOCK_DONE)) &&
 	       !(block->flags & GM_BLOCK_DONE && block->state == GM_BLOCK_ACTIVE), id);
@@ -75,6 +75,8 @@ static void check_block(struct check *check, uint32_t id, const struct gm_segmen
 		add(check, GM_STAT_ALLOCATION, small, 1);
 		add(check, GM_STAT_ALLOCATED_BYTES, small, block->size);
 	}
+	if (segment->domain >= GM_DOMAIN_POOLS)
+		return;
 	if (block->state != GM_BLOCK_INACTIVE) {
 		add(check, GM_STAT_ACTIVE, small, 1);
 		add(check, GM_STAT_ACTIVE_BYTES, small, block->size);
@@ -106,7 +108,9 @@ static void check_segment(struct check *check, uint32_t id)
 	INSIST(check, !stack || gm_copy_stack(check->copy, stack), id);
 	INSIST(check, !module || gm_copy_module(check->copy, module), id);
 	check->sum.segments++;
-	if (counts_in_stats(segment)) {
+	INSIST(check, !(segment->flags & GM_SEGMENT_HELD) || segment->domain >= GM_DOMAIN_POOLS, id);
+	if (counts_in_stats(segment) &&
+	    (segment->domain < GM_DOMAIN_POOLS || segment->flags & GM_SEGMENT_HELD)) {
 		add(check, GM_STAT_SEGMENT, small, 1);
 		add(check, GM_STAT_RESERVED_BYTES, small, segment->size);
 	}
@@ -187,7 +191,7 @@ static void check_usage(struct check *check)
 		INSIST(check, (int64_t)by_module[d] ==
 		       domain->stats.stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current, d);
 		for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
-			INSIST(check, by_pair[d][k] == domain->live_bytes[k], d);
+			INSIST(check, d >= GM_DOMAIN_POOLS || by_pair[d][k] == domain->live_bytes[k], d);
 	}
 }
 
@@ -205,7 +209,7 @@ static void check_domain(struct check *check, unsigned int d, const struct gm_do
 	}
 	for (unsigned int k = 0; k < GM_KIND_COUNT; k++)
 		INSIST(check, domain->live_bytes[k] == check->sum.live[k], d);
-	INSIST(check, domain->stats_resets ||
+	INSIST(check, domain->stats_resets || d >= GM_DOMAIN_POOLS ||
 	       minus(domain->stats.num_device_alloc, domain->stats.num_device_free) ==
 	       domain->stats.stat[GM_STAT_SEGMENT][GM_POOL_ALL].current, d);
 	check_list(check, d, domain);
@@ -221,7 +225,7 @@ static void check_overlap(struct check *check)
 	for (size_t i = 0; i < copy->segment_count; i++) {
 		const struct gm_segment *segment = gm_copy_segment(copy, copy->segments[i]);
 
-		if (!gm_copy_has_range(segment->kind, segment->flags))
+		if (!gm_copy_has_range(segment->kind, segment->flags) || segment->domain >= GM_DOMAIN_POOLS)
 			continue;
 		if (before && before->domain == segment->domain)
 			INSIST(check, before->address + before->size <= segment->address,

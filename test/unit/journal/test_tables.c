@@ -12,6 +12,7 @@
 #include "recorder/journal/state.h"
 #include "recorder/journal/sys.h"
 #include "test/unit/journal/aux_journal.h"
+#include "recorder/record/pools.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -152,6 +153,66 @@ START_TEST(test_wrong_arguments)
 	gm_record_free_bytes(GM_DOMAINS, 1, 2, 0);
 	gm_op_end(UINT64_MAX);
 	ck_assert_int_eq(aux_try_start(0, ""), -EALREADY);
+	aux_sound();
+}
+END_TEST
+
+/* A pool of the program's: what it holds and what it handed out count apart, and leave their own events. */
+START_TEST(test_pool)
+{
+	struct gm_alloc piece = aux_alloc(0, 0x10000000, 4 * MIB), alloc;
+	struct gm_given given[4];
+	uint64_t low, high;
+	struct gm_piece found;
+	uint32_t held, first, second;
+	uint8_t pool;
+
+	aux_start(1000);
+	aux_record(2, 0x10000000, 4 * MIB);
+	alloc = aux_alloc(GM_DOMAIN_POOLS, 0x10000000, MIB);
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &first), -EINVAL);
+	pool = gm_record_pool(GM_POOL_API, 2, gm_intern_string("mine", 4), 5);
+	ck_assert_uint_eq(pool, GM_DOMAIN_POOLS);
+	ck_assert_uint_eq(gm_record_pool(GM_POOL_API, 2, 8, 6), GM_DOMAIN_POOLS + 1);
+	ck_assert_uint_eq(gm_pool_at(pool)->device, 2);
+	ck_assert_ptr_null(gm_pool_at(2));
+	ck_assert(gm_record_find(2, 0x10000000 + MIB, &found, &low, &high));
+	ck_assert_uint_eq(found.address, 0x10000000);
+	ck_assert(!gm_record_find(2, 0x10000000 + 4 * MIB, &found, &low, &high));
+	ck_assert_uint_eq(low, 0x10000000 + 4 * MIB);
+	ck_assert_uint_eq(high, UINT64_MAX);
+
+	piece.domain = pool;
+	piece.requested = 0;
+	piece.flags = GM_SEGMENT_HELD;
+	ck_assert_int_eq(gm_record_alloc(0, &piece, &held), 0);
+	alloc.context = 0;
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &first), 0);
+	alloc.address += 2 * MIB;
+	alloc.size = alloc.requested = 2 * MIB;
+	ck_assert_int_eq(gm_record_alloc(0, &alloc, &second), 0);
+	aux_sound();
+	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_ALL, 3 * MIB, 3 * MIB, 3 * MIB, 0);
+	stat_is(pool, GM_STAT_ALLOCATED_BYTES, GM_POOL_SMALL, MIB, MIB, MIB, 0);
+	stat_is(pool, GM_STAT_RESERVED_BYTES, GM_POOL_ALL, 4 * MIB, 4 * MIB, 4 * MIB, 0);
+	stat_is(pool, GM_STAT_ACTIVE_BYTES, GM_POOL_ALL, 0, 0, 0, 0);
+	ck_assert_int_eq(row(pool, 7, 0xff)->current_bytes, 3 * MIB);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_ALLOC), 3);	/* the driver's among them */
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_ALLOC), 2);
+	ck_assert_uint_eq(gm_record_given(pool, 0x10000000 + MIB, 2 * MIB, given, 4), 1);
+	ck_assert_uint_eq(given[0].block, second);
+	ck_assert_uint_eq(gm_record_given(pool, 0x10000000, 4 * MIB, given, 4), 2);
+
+	ck_assert_int_eq(gm_record_free(0, first, 0, 0), 0);
+	ck_assert_int_eq(gm_record_free(0, second, 0, 0), 0);
+	ck_assert_int_eq(gm_record_free(0, held, 0, 0), 0);
+	aux_sound();
+	stat_is(pool, GM_STAT_RESERVED_BYTES, GM_POOL_ALL, 0, 4 * MIB, 4 * MIB, 4 * MIB);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_FREE_COMPLETED), 2);
+	ck_assert_uint_eq(aux_count_events(GM_ACTION_SEGMENT_FREE), 1);
+	for (unsigned int i = 2; i < GM_MAX_POOLS; i++)
+		ck_assert_uint_ne(gm_record_pool(GM_POOL_API, 2, 8, 6 + i), 0);
+	ck_assert_uint_eq(gm_record_pool(GM_POOL_API, 2, 8, 1), 0);
 	aux_sound();
 }
 END_TEST
@@ -581,6 +642,7 @@ int main(void)
 	tcase_add_test(tc, test_full);
 	tcase_add_test(tc, test_many_modules);
 	tcase_add_test(tc, test_device);
+	tcase_add_test(tc, test_pool);
 	tcase_add_test(tc, test_storm);
 	tcase_add_loop_test(tc, test_growth_fails, 1, 25);
 	suite_add_tcase(suite, tc);
