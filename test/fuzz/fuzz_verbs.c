@@ -44,6 +44,7 @@ static const char *const commands[] = {
 	"- diff F G", "j diff --json --by stack F G", "- diff --by module G F", "j diff --json --all --by kind F G",
 	"- diff --by size F G", "- diff --by stream F G",
 	"- flame F", "- flame -w peak F", "- flame -w count F", "- flame -w churn -d 0 F",
+	"- view F", "- view F G",
 	"- flame -f folded -w peak F", "j flame -f speedscope -w count F", "j flame -f speedscope F",
 	"- summary -d 7 F", "- events -d 7 --last 3 F", "- merge -d 7 F G", "- leaks -s F G", "- leaks -s G F",
 	"v check --no-leaks -s F G", "v replay --verify F T", "v replay --verify G F", "v replay --verify S F",

@@ -179,6 +179,31 @@ test("an address bar of nonsense shows the page all the same", { skip }, () => v
 	assert.match(await side(page), /At the/);
 }));
 
+test("a snapshot without events shows what is live, and one of nothing says so", { skip }, async () => {
+	const snapshot = JSON.parse(readFileSync(run("exit"), "utf8"));
+	for (const trace of [...snapshot.device_traces, snapshot.host_trace])
+		for (const key of Object.keys(trace).filter((name) => Array.isArray(trace[name])))
+			trace[key] = [];
+	const path = join(room, "state.json"), empty = join(room, "empty.json");
+	writeFileSync(path, JSON.stringify(snapshot));
+	writeFileSync(empty, JSON.stringify({ ...snapshot, segments: [], host_segments: [] }));
+	await visit(pageOf("state", path), {}, async (page) => {
+		const bytes = await page.evaluate(() => gpumem.source.endBytes);
+		assert.equal(bytes, model.curve.values[model.count]);
+		assert.match(await side(page), /it has no events/);
+		for (const view of await page.locator(".tabs button").all()) {
+			await view.click();
+			await settle(page);
+		}
+	});
+	const { page, errors, close } = await openPage(browser, pageOf("empty", empty), { wait: false });
+	await page.getByRole("alert").waitFor();
+	assert.match(await page.getByRole("alert").innerText(), /empty\.json: nothing is in it/);
+	assert.match(await page.locator("body").innerText(), /Drop a snapshot here/);
+	assert.deepEqual(errors, []);
+	await close();
+});
+
 test("both snapshots of a page can be chosen", { skip }, () => visit(pageOf("two", run("exit"), join(DATA, "torch-snapshot.pickle")), {}, async (page) => {
 	await page.waitForFunction(() => gpumem.docs.filter(Boolean).length === 2);
 	await page.getByLabel("snapshot").selectOption("1");

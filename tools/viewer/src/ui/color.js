@@ -33,3 +33,11 @@ export const css = (color) =>
 
 /* A number from 0 to 6 that differs among neighbours, and does not depend on what else there is. */
 export const shadeOf = (n) => (Math.imul(n + 1, 0x9e3779b1) >>> 8) % 7;
+
+/* A number of a name, that is always the same. */
+export const hueOf = (text) => {
+	let hash = 0;
+	for (let i = 0; i < text.length; i++)
+		hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0;
+	return Math.abs(Math.imul(hash, 0x9e3779b1) >> 8);
+};

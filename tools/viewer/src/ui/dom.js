@@ -47,5 +47,22 @@ export const fit = (canvas) => {
 	return { context, width, height, ratio };
 };
 
+/* @text, cut to @room pixels of canvas @c; "": there is room for less than three letters. */
+export const cut = (c, text, room) => {
+	if (text.length * 4 <= room && c.measureText(text).width <= room)
+		return text;
+	let low = 0, high = Math.min(text.length, Math.ceil(room / 2));
+	if (c.measureText(text.slice(0, high + 1)).width <= room && high === text.length)
+		return text;
+	while (low < high) {
+		const middle = (low + high + 1) >>> 1;
+		if (c.measureText(`${text.slice(0, middle)}…`).width <= room)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low < 3 ? "" : `${text.slice(0, low)}…`;
+};
+
 /* A color of the page's styles. */
 export const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

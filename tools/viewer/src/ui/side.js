@@ -90,7 +90,8 @@ export class Side {
 		if (app.state.life >= 0)
 			return;
 		const peak = moment.state === (app.filtered ?? app.source).peak, { event } = moment;
-		const place = event ? `${duration(event.time)} after the first event` : "before the first event";
+		const place = event ? `${duration(event.time)} after the first event` :
+			app.source.events ? "before the first event" : "when the snapshot was made; it has no events";
 		const limit = app.source.device === null ? null : app.doc.devices.find((one) => one.device === app.source.device);
 		const facts = [
 			["blocks", count(moment.blocks)], ["from the driver", bytes(moment.reserved)],

@@ -2,8 +2,8 @@
  * flame.js - the flame graph, hanging: callers above, what they call below, as wide as what it holds. A click brings a
  * function to the full width, a double click filters every view by it.
  */
-import { css, oklch } from "../ui/color.js";
-import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { css, hueOf, oklch } from "../ui/color.js";
+import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { bytes, count, percent } from "../ui/format.js";
 
 const TALL = 20, SIDE = 16;
@@ -14,12 +14,6 @@ const WEIGHTS = [
 ];
 
 /* A colour of a name, that is always the same: Python warmer than native code. */
-const hueOf = (text) => {
-	let hash = 0;
-	for (let i = 0; i < text.length; i++)
-		hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0;
-	return Math.abs(hash);
-};
 const colorOf = (label, dark) => {
 	const hash = hueOf(label.replace(/:\d+\)$/, "")), python = /\.py:\d+\)$/.test(label);
 	return css(oklch(dark ? 0.5 + (hash % 5) * 0.012 : 0.83 + (hash % 5) * 0.012, dark ? 0.075 : 0.07, (python ? 35 : 220) + (hash >>> 4) % 55));
@@ -195,30 +189,12 @@ export class Flame {
 				c.strokeStyle = mark;
 				c.strokeRect(left + 0.5, y + 0.5, right - left - 2, TALL - 2);
 			}
-			if (right - left > 34)
-				this.write(c, n ? data.labels[n] : `all: ${this.amount(data.total)}`, left, y, right, ink);
-		}
-	}
-
-	/* A label, cut to its box. */
-	write(c, label, left, y, right, ink) {
-		const room = right - left - 10;
-		let text = label;
-		if (text.length * 6.5 > room && c.measureText(text).width > room) {
-			let low = 0, high = text.length;
-			while (low < high) {
-				const middle = (low + high + 1) >>> 1;
-				if (c.measureText(`${text.slice(0, middle)}…`).width <= room)
-					low = middle;
-				else
-					high = middle - 1;
+			const text = right - left > 34 ? cut(c, n ? data.labels[n] : `all: ${this.amount(data.total)}`, right - left - 10) : "";
+			if (text) {
+				c.fillStyle = ink;
+				c.fillText(text, left + 5, y + TALL / 2);
 			}
-			if (low < 3)
-				return;
-			text = `${text.slice(0, low)}…`;
 		}
-		c.fillStyle = ink;
-		c.fillText(text, left + 5, y + TALL / 2);
 	}
 
 	/* ---- the pointer ---- */

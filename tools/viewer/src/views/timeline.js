@@ -2,9 +2,9 @@
  * timeline.js - every allocation a stripe over time. The worker draws (raster.js); here the last picture is stretched
  * until the next one is there, and axes, lines and marks are drawn over it.
  */
-import { css } from "../ui/color.js";
+import { css, hueOf, oklch } from "../ui/color.js";
 import { alongTicks, byteTicks } from "../ui/axes.js";
-import { fit, h, replace, switcher, variable } from "../ui/dom.js";
+import { cut, fit, h, replace, switcher, variable } from "../ui/dom.js";
 import { bytes, count, duration } from "../ui/format.js";
 import { Pointer } from "./timeline_pointer.js";
 
@@ -55,7 +55,7 @@ export class Timeline {
 			this.picture = null;
 		if (has("doc", "source", "filtered", "mode"))
 			this.range = null;
-		if (has("size", "doc", "source", "by", "theme", "docs"))
+		if (has("size", "doc", "source", "by", "theme", "docs", "filtered"))
 			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: LEGEND });
 		if (has("size", "doc", "source") && this.marksOf !== `${app.state.doc} ${app.state.source}`)
 			this.readMarks();
@@ -184,7 +184,7 @@ export class Timeline {
 		c.textAlign = "center";
 		c.textBaseline = "top";
 		c.fillStyle = variable("--soft");
-		for (const { at, text } of alongTicks(app.state.mode, from, to, box.width / 120)) {
+		for (const { at, text } of app.source.events ? alongTicks(app.state.mode, from, to, box.width / 120) : []) {
 			const x = Math.round(this.x(at)) + 0.5, half = c.measureText(text).width / 2;
 			c.strokeStyle = variable("--line-strong");
 			c.beginPath();
@@ -256,21 +256,30 @@ export class Timeline {
 		const { edges, view } = this.picture;
 		if (!edges || view.mark !== this.app.state.life)
 			return;
-		const wide = (this.x(view.to) - this.x(view.from)) / view.width;
-		c.fillStyle = variable("--mark");
-		let before = null;
+		/* The outline of each run of columns that it is in: along its lower edge, and back along its upper one. */
+		const at = (x) => this.x(view.from + ((view.to - view.from) * x) / view.width);
+		c.strokeStyle = variable("--mark");
+		c.lineWidth = 1.5;
+		c.lineJoin = "round";
 		for (let x = 0; x < view.width; x++) {
-			if (edges[2 * x] < 0) {
-				before = null;
+			if (edges[2 * x] < 0)
 				continue;
+			let end = x;
+			while (end < view.width && edges[2 * end] >= 0)
+				end++;
+			c.beginPath();
+			c.moveTo(at(x), this.y(edges[2 * x]));
+			for (let k = x; k < end; k++) {
+				c.lineTo(at(k), this.y(edges[2 * k]));
+				c.lineTo(at(k + 1), this.y(edges[2 * k]));
 			}
-			const px = this.x(view.from + ((view.to - view.from) * x) / view.width);
-			const low = this.y(edges[2 * x]), high = this.y(edges[2 * x + 1]);
-			c.fillRect(px, Math.min(high, low - 1) - 1, Math.max(1, wide), 1.5);
-			c.fillRect(px, low - 0.5, Math.max(1, wide), 1.5);
-			if (!before || x === view.width - 1 || edges[2 * x + 2] < 0)
-				c.fillRect(before ? px + wide - 1 : px, high, 1.5, low - high);
-			before = low;
+			for (let k = end; k-- > x;) {
+				c.lineTo(at(k + 1), this.y(edges[2 * k + 1]));
+				c.lineTo(at(k), this.y(edges[2 * k + 1]));
+			}
+			c.closePath();
+			c.stroke();
+			x = end;
 		}
 	}
 
@@ -304,16 +313,12 @@ export class Timeline {
 				continue;
 			last[depth] = right;
 			const y = MARGIN.top + depth * LANE - 4;
-			c.fillStyle = variable("--accent-soft");
-			c.fillRect(left, y, right - left - 1, LANE - 2);
-			if (right - left > 30) {
-				c.save();
-				c.beginPath();
-				c.rect(left, y, right - left - 4, LANE);
-				c.clip();
+			c.fillStyle = css(oklch(app.dark ? 0.38 : 0.9, 0.05, hueOf(name) % 360));
+			c.fillRect(left, y, Math.max(1, right - left - 1), LANE - 2);
+			const text = right - left > 26 ? cut(c, name, right - left - 10) : "";
+			if (text) {
 				c.fillStyle = variable("--ink");
-				c.fillText(name, left + 5, y + LANE / 2 - 1);
-				c.restore();
+				c.fillText(text, left + 5, y + LANE / 2 - 1);
 			}
 		}
 	}
@@ -358,7 +363,10 @@ export class Timeline {
 	showLegend({ by, list, others }) {
 		if (by !== this.app.state.by)
 			return;
-		replace(this.legend, list.map(({ name, color, peak }) => h("button", {
+		const limit = this.limit();
+		replace(this.legend, h("span", { class: "key given" }, "from the driver"),
+			limit ? h("span", { class: "key limit", title: bytes(limit) }, "all of the device") : null,
+			this.app.filtered ? h("span", { class: "key all" }, "all that is live") : null, list.map(({ name, color, peak }) => h("button", {
 			class: "chip", type: "button", title: `${name}\n${bytes(peak)} at the peak: show only this`,
 			onclick: () => this.app.addTerm({ by, is: name }),
 		}, h("span", { class: "dot", vars: { background: css(color) } }), h("span", {}, name))),

@@ -38,6 +38,8 @@ const about = (entry, number) => {
 };
 
 const add = (doc) => {
+	if (!doc.sources.length)
+		throw new BadInput(`${doc.name}: nothing is in it: neither events nor segments`);
 	const models = modelsOf(doc);
 	open.push({ doc, models });
 	return about(open.at(-1), open.length - 1);
@@ -45,12 +47,7 @@ const add = (doc) => {
 
 export const openPack = async ({ text }) => add(documentOf(await readPackText(text)));
 
-export const openFile = ({ name, buffer }) => {
-	const doc = fileDocument(new Uint8Array(buffer), name);
-	if (!doc.sources.length)
-		throw new BadInput("nothing is in it: neither events nor segments");
-	return add(doc);
-};
+export const openFile = ({ name, buffer }) => add(fileDocument(new Uint8Array(buffer), name));
 
 export const forget = ({ doc }) => {
 	open[doc] = null;
