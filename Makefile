@@ -42,6 +42,7 @@ ZLIB_LIBS     = $(shell pkg-config --exists zlib 2>/dev/null && echo -l:libz.a)
 # gpumem symbolize finds lines with libdw, which is opened at run time and needs its headers here, and shows C++
 # and Rust names with libiberty's demangler. Each is compiled in where it is installed.
 HAVE_LIBDW    = $(wildcard $(shell pkg-config --variable=includedir libdw 2>/dev/null)/elfutils/libdw.h)
+HAVE_HTTP     = $(wildcard $(shell pkg-config --variable=includedir libmicrohttpd 2>/dev/null)/microhttpd.h)
 HAVE_IBERTY   = $(wildcard /usr/include/libiberty/demangle.h)
 CHECK_LIBS    = $(shell pkg-config --libs check 2>/dev/null)
 
@@ -108,7 +109,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
-	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages
+	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-aarch64 aarch64-tests check-fleet
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -121,7 +122,7 @@ help:
 	@echo 'make check-fast what takes a moment each of that, without sanitizers: three minutes on two cores'
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
 	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
-	@echo 'make check-more what takes other tools: check-packages installs each package into an empty root, and uses it there'
+	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-aarch64, by qemu; check-fleet'
 	@echo 'make check-abi bench fuzz lint install uninstall wheel gpu-check clean'
 
 cuda-found:
@@ -163,15 +164,27 @@ built-address built-thread: built-%:
 built-undefined:
 	+$(Q)$(MAKE) --no-print-directory SAN=undefined $(call variant,undefined,$(UBSAN_ALONE))
 
-# For aarch64: clang and lld compile for any machine. The library is linked, of the command all objects are made.
-# __udivti3, a division of 128 bits, is in that machine's compiler archive, which is not installed here.
-ARM := build/aarch64
+# For aarch64, by Debian's cross compiler. The library is linked, of the command all objects are made: the check has
+# no other machine's jansson. make check-aarch64 has, from scripts/arm-root.sh, and runs the tests by qemu.
+ARM      := build/aarch64
+ARM_ROOT ?= $(CURDIR)/$(ARM)/root
+ARM_LIB  := $(ARM_ROOT)/usr/lib/aarch64-linux-gnu
+ARM_MAKE  = $(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CROSS=aarch64-linux-gnu- MACHINE=aarch64 \
+	    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar
 built-aarch64:
-	+$(Q)$(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CC='clang --target=aarch64-linux-gnu' \
-		CFLAGS='-O1 -mno-outline-atomics -nostdlibinc -isystem /usr/aarch64-linux-gnu/include -idirafter /usr/include' \
-		LDFLAGS='-fuse-ld=lld -nostdlib -L/usr/aarch64-linux-gnu/lib -lc -Wno-unused-command-line-argument -Wl,--defsym,__udivti3=0' \
-		aarch64-parts
+	+$(Q)$(ARM_MAKE) CFLAGS='-O1 -g -idirafter /usr/include' aarch64-parts
 aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
+check-aarch64:
+	$(Q)scripts/arm-root.sh $(ARM_ROOT)
+	+$(Q)$(ARM_MAKE) CFLAGS='-O2 -g -isystem $(ARM_ROOT)/usr/include -isystem $(ARM_ROOT)/usr/include/aarch64-linux-gnu' \
+		LDFLAGS=-L$(ARM_LIB) CHECK_LIBS='-L$(ARM_LIB) -lcheck_pic -l:libsubunit.a -lm' JANSSON_LIBS='-L$(ARM_LIB) -l:libjansson.a' \
+		ZLIB_LIBS=-l:libz.a HAVE_IBERTY=$(ARM_ROOT)/usr/include/libiberty/demangle.h aarch64-tests
+	$(Q)$(PYTHON) test/run.py --build $(ARM) test/aarch64/test_aarch64.py
+# These run a program by single instructions of x86-64, or have its tables in them by hand.
+ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_step page_map_moments)
+aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
+# Programs of the preload tests in C alone.
+PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c)))
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
@@ -179,7 +192,10 @@ sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOO
 # What takes minutes, or tools that the check does without. .ci/run calls it after the check, as time allows.
 check-more:
 	$(Q)scripts/setup.sh more
-	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
+	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-aarch64
+check-fleet: all tests
+	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/fleet/test_prometheus.py
 check-packages: dist tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/packages/test_packages.py
 
@@ -232,12 +248,13 @@ $(BUILD)/gpumem: $(call obj,$(TOOLS_SRC) $(OLD_SRC)) $(BUILD)/libgm_core.a
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $^ $(JANSSON_LIBS) $(ZLIB_LIBS) \
 		$(if $(HAVE_IBERTY),-l:libiberty.a) -pthread -Wl,-z,now,-z,relro,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2
 	$(if $(HAVE_LIBDW),,@echo '  gpumem symbolize will know names but no lines: no libdw headers here (Debian: libdw-dev)')
+	$(if $(HAVE_HTTP),,@echo '  gpumem serve will say that it cannot: no libmicrohttpd headers here (Debian: libmicrohttpd-dev)')
 	$(if $(HAVE_IBERTY),,@echo '  gpumem will show C++ and Rust names as they are: no libiberty here (Debian: libiberty-dev)')
 
 # Which of these libraries were installed. The file changes when that does, and the two are compiled again.
-$(call obj,tools/symbols/dwarf.c tools/symbols/demangle.c): $(BUILD)/obj/tools/libraries
+$(call obj,tools/symbols/dwarf.c tools/symbols/demangle.c tools/verbs/serve.c): $(BUILD)/obj/tools/libraries
 $(BUILD)/obj/tools/libraries: always
-	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY)' >$@
+	@mkdir -p $(@D); echo '$(HAVE_LIBDW) $(HAVE_IBERTY) $(HAVE_HTTP)' | cmp -s - $@ || echo '$(HAVE_LIBDW) $(HAVE_IBERTY) $(HAVE_HTTP)' >$@
 
 # The command prints its manual pages and completion from its own tables.
 $(BUILD)/man/made: $(BUILD)/gpumem
@@ -551,6 +568,7 @@ MACHINE ?= $(shell uname -m)
 TARBALL := gpumem-$(VERSION)-linux-$(MACHINE)
 DEBARCH := $(if $(filter aarch64,$(MACHINE)),arm64,amd64)
 dist: dist-tar dist-deb dist-rpm wheel
+	$(Q)cp $(BUILD)/wheel/*.whl $(DIST)
 	$(Q)cp $(BUILD)/wheel/*.whl $(DIST)/
 	$(Q)ls -l $(DIST) | awk 'NF > 8 { print "  " $$5, $$9 }'
 dist-tar: all

@@ -18,14 +18,15 @@ purpose=${1:-check}
 # The compilers (nvcc needs g++), and what the command reads and writes files with.
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
-# compared with; clang for fuzzing and lint, and with lld for aarch64; programs that the tests run; node, which makes
+# compared with; clang for fuzzing and lint; a compiler for aarch64; programs that the tests run; node, which makes
 # the viewer's page, and a browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
-	lld libc6-dev-arm64-cross openjdk-17-jdk-headless util-linux procps man-db
+	libmicrohttpd-dev gcc-aarch64-linux-gnu openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
 	python3-jsonschema python3-torch)
-# Packages: how they are made, and judged; containers.
-more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml)
+# Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus.
+more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
+	g++-aarch64-linux-gnu qemu-user prometheus)
 case $purpose in
 demo) packages=("${demo_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
@@ -52,8 +53,11 @@ declare -A there=(
 	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
-	[lld]='command -v ld.lld'
-	[libc6-dev-arm64-cross]='test -r /usr/aarch64-linux-gnu/include/stdio.h'
+	[libmicrohttpd-dev]='pkg-config --exists libmicrohttpd'
+	[gcc-aarch64-linux-gnu]='command -v aarch64-linux-gnu-gcc'
+	[g++-aarch64-linux-gnu]='command -v aarch64-linux-gnu-g++'
+	[qemu-user]='command -v qemu-aarch64'
+	[prometheus]='command -v prometheus && command -v promtool'
 	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'
 	[procps]='command -v ps'

@@ -4,6 +4,8 @@
 #ifndef GM_TOOLS_CONVERT_H
 #define GM_TOOLS_CONVERT_H
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -23,5 +25,11 @@ struct gm_cut { double last, since; uint64_t min_size; const char *device; };
 /* Leave out the rest. What is live stays, whenever and however small it was allocated: a block whose events are left
  * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
 int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);
+
+/* The metrics of several living processes as one page: Prometheus' text format or, @is_open, OpenMetrics. @labels
+ * may be NULL. Returns 0 or -ENOMEM. */
+struct gm_labels;
+struct gm_prometheus { const json_t *root; const struct gm_labels *labels; };
+int gm_prometheus_write(FILE *out, const struct gm_prometheus *list, size_t count, bool is_open);
 
 #endif

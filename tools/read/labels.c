@@ -1,0 +1,103 @@
+/*
+ * labels.c - see labels.h.
+ *
+ * The environment is the one that the process was started with. A container's name is in no file of its own: the
+ * control group has its number, of which the first twelve digits are what tools show.
+ */
+#define _GNU_SOURCE
+#include "tools/read/labels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const gm_label_names[GM_LABELS] = { "job", "namespace", "pod", "container" };
+
+/* In the order in which they are believed. */
+static const struct { const char *name; int label; } variables[] = {
+	{ "SLURM_JOB_ID", GM_LABEL_JOB }, { "FLUX_JOB_ID", GM_LABEL_JOB }, { "LSB_JOBID", GM_LABEL_JOB },
+	{ "PBS_JOBID", GM_LABEL_JOB }, { "TORCHELASTIC_RUN_ID", GM_LABEL_JOB }, { "POD_NAMESPACE", GM_LABEL_NAMESPACE },
+	{ "POD_NAME", GM_LABEL_POD }, { "CONTAINER_NAME", GM_LABEL_CONTAINER },
+};
+#define VARIABLES (sizeof(variables) / sizeof(variables[0]))
+
+static FILE *open_of(pid_t pid, const char *name)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	return fopen(path, "re");
+}
+
+static void read_environment(pid_t pid, struct gm_labels *ret, char host[128])
+{
+	char *found[VARIABLES] = { NULL };
+	char *each = NULL;
+	size_t room = 0;
+	FILE *in = open_of(pid, "environ");
+
+	if (!in)
+		return;
+	while (getdelim(&each, &room, 0, in) > 0)
+		for (size_t i = 0; i <= VARIABLES; i++) {
+			const char *name = i < VARIABLES ? variables[i].name : "HOSTNAME";
+			size_t length = strlen(name);
+
+			if (strncmp(each, name, length) || each[length] != '=')
+				continue;
+			if (i == VARIABLES)
+				snprintf(host, 128, "%s", each + length + 1);
+			else if (!found[i])
+				found[i] = strdup(each + length + 1);
+		}
+	for (size_t i = 0; i < VARIABLES; i++) {
+		if (found[i] && !ret->text[variables[i].label][0])
+			snprintf(ret->text[variables[i].label], sizeof(ret->text[0]), "%s", found[i]);
+		free(found[i]);
+	}
+	free(each);
+	fclose(in);
+}
+
+/* The last run of 64 hexadecimal digits in @path, as container engines put them; NULL. */
+static const char *container_in(const char *path)
+{
+	const char *found = NULL;
+
+	for (; *path; path++) {
+		size_t digits = strspn(path, "0123456789abcdef");
+
+		if (digits == 64)
+			found = path;
+		if (digits)
+			path += digits - 1;
+	}
+	return found;
+}
+
+/* Does the control group say that Kubernetes started it? There a pod's host name is its name. */
+static void read_cgroup(pid_t pid, struct gm_labels *ret, const char *host)
+{
+	char line[4096];
+	FILE *in = open_of(pid, "cgroup");
+
+	while (in && fgets(line, sizeof(line), in)) {
+		const char *number = container_in(line);
+
+		if (number && !ret->text[GM_LABEL_CONTAINER][0])
+			snprintf(ret->text[GM_LABEL_CONTAINER], sizeof(ret->text[0]), "%.12s", number);
+		if (strstr(line, "kubepods") && !ret->text[GM_LABEL_POD][0])
+			snprintf(ret->text[GM_LABEL_POD], sizeof(ret->text[0]), "%s", host);
+	}
+	if (in)
+		fclose(in);
+}
+
+void gm_labels_of(pid_t pid, struct gm_labels *ret)
+{
+	char host[128] = "";
+
+	memset(ret, 0, sizeof(*ret));
+	read_environment(pid, ret, host);
+	read_cgroup(pid, ret, host);
+}

@@ -1,0 +1,250 @@
+/*
+ * serve.c - gpumem serve --prometheus ADDRESS:PORT: the metrics of every living process that we may read, for Prometheus
+ * to scrape.
+ *
+ * HTTP is libmicrohttpd's, which is opened at run time: no other verb needs it. It has one thread, which makes the pages;
+ * the main thread waits for a signal. Each scrape looks at the processes anew, and nothing is kept.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tools/read/attach.h"
+#include "tools/read/labels.h"
+#include "tools/read/load.h"
+#include "tools/read/table.h"
+#include "tools/show/show.h"
+#include "tools/verbs/arguments.h"
+#include "tools/write/convert.h"
+
+#if __has_include(<microhttpd.h>)
+#include <microhttpd.h>
+
+#define GM_HTTP_FUNCTIONS(X) \
+	X(MHD_start_daemon) X(MHD_stop_daemon) X(MHD_create_response_from_buffer) X(MHD_add_response_header) \
+	X(MHD_queue_response) X(MHD_destroy_response) X(MHD_lookup_connection_value)
+
+static struct {
+#define GM_HTTP_FIELD(name) __typeof__(&name) name;
+	GM_HTTP_FUNCTIONS(GM_HTTP_FIELD)
+#undef GM_HTTP_FIELD
+} http;
+
+static const char *find_http(void)
+{
+	void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		return "libmicrohttpd.so.12 is not installed (Debian: libmicrohttpd12)";
+#define FIND(name) \
+	*(void **)&http.name = dlsym(library, #name); \
+	if (!http.name) \
+		return "libmicrohttpd.so.12 has no " #name;
+	GM_HTTP_FUNCTIONS(FIND)
+#undef FIND
+	return NULL;
+}
+
+/* ---- the page ---------------------------------------------------------------------------------- */
+
+struct process { pid_t pid; struct gm_loaded loaded; struct gm_labels labels; };
+
+struct processes {
+	struct process *list;
+	size_t count, room;
+	bool failed;			/* out of memory */
+};
+
+/* One that ends between the finding and the reading, or cannot be read, is not on the page. */
+static void add_process(void *arg, int64_t pid)
+{
+	struct processes *all = arg;
+	struct process *larger = gm_list_grow(all->list, all->count, &all->room, sizeof(*larger)), *one;
+	char word[24];
+
+	if (!larger) {
+		all->failed = true;
+		return;
+	}
+	all->list = larger;
+	one = &larger[all->count];
+	snprintf(word, sizeof(word), "%lld", (long long)pid);
+	if (gm_load(word, GM_LOAD_TABLES, &one->loaded))
+		return;
+	one->pid = (pid_t)pid;
+	/* As seen from here: two containers may each have a process 1, and no line may come twice. */
+	json_object_set_new((json_t *)(uintptr_t)gm_json_object(one->loaded.snapshot.root, "process"), "pid",
+			    json_integer(pid));
+	gm_labels_of(one->pid, &one->labels);
+	all->count++;
+}
+
+/* The whole page; NULL where memory is short. */
+static char *make_page(bool is_open, size_t *ret_bytes)
+{
+	struct processes all = { NULL, 0, 0, false };
+	struct gm_prometheus *list;
+	char *page = NULL;
+	FILE *out;
+	int r = -ENOMEM;
+
+	gm_discover(add_process, &all);
+	list = calloc(all.count + 1, sizeof(*list));
+	out = open_memstream(&page, ret_bytes);
+	for (size_t i = 0; list && i < all.count; i++)
+		list[i] = (struct gm_prometheus){ all.list[i].loaded.snapshot.root, &all.list[i].labels };
+	if (list && out && !all.failed)
+		r = gm_prometheus_write(out, list, all.count, is_open);
+	if (out && fclose(out))
+		r = -ENOMEM;
+	for (size_t i = 0; i < all.count; i++)
+		gm_load_free(&all.list[i].loaded);
+	free(all.list);
+	free(list);
+	if (!r)
+		return page;
+	free(page);
+	return NULL;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static enum MHD_Result answer(struct MHD_Connection *connection, unsigned int status, const char *type, char *text,
+			      size_t bytes, enum MHD_ResponseMemoryMode mode)
+{
+	struct MHD_Response *response = http.MHD_create_response_from_buffer(bytes, text, mode);
+	enum MHD_Result result;
+
+	if (!response)
+		return MHD_NO;
+	http.MHD_add_response_header(response, "Content-Type", type);
+	result = http.MHD_queue_response(connection, status, response);
+	http.MHD_destroy_response(response);
+	return result;
+}
+
+static enum MHD_Result say(struct MHD_Connection *connection, unsigned int status, const char *text)
+{
+	return answer(connection, status, "text/plain; charset=utf-8", (char *)(uintptr_t)text, strlen(text),
+		      MHD_RESPMEM_PERSISTENT);
+}
+
+static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *path, const char *method,
+			      const char *version, const char *upload, size_t *upload_bytes, void **state)
+{
+	const char *accept = http.MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
+	bool is_open = accept && strstr(accept, "application/openmetrics-text");
+	size_t bytes = 0;
+	char *page;
+
+	(void)arg, (void)version, (void)upload, (void)upload_bytes, (void)state;
+	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+		return say(connection, 405, "This only answers GET and HEAD.\n");
+	if (strcmp(path, "/metrics"))
+		return say(connection, strcmp(path, "/") ? 404 : 200, "The metrics are at /metrics.\n");
+	page = make_page(is_open, &bytes);
+	if (!page)
+		return say(connection, 503, "There is too little memory for the page.\n");
+	return answer(connection, 200, is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8" :
+		      "text/plain; version=0.0.4; charset=utf-8", page, bytes, MHD_RESPMEM_MUST_FREE);
+}
+
+/* ---- start and end ----------------------------------------------------------------------------- */
+
+/* "[ADDRESS:]PORT": the loopback address where none is named. */
+static bool read_address(const char *text, struct sockaddr_in *ret)
+{
+	const char *colon = strrchr(text, ':');
+	char host[64], *end;
+	unsigned long port = strtoul(colon ? colon + 1 : text, &end, 10);
+
+	*ret = (struct sockaddr_in){ .sin_family = AF_INET };
+	snprintf(host, sizeof(host), "%.*s", colon ? (int)(colon - text) : 0, text);
+	ret->sin_port = htons((uint16_t)port);
+	return *end == '\0' && end[-1] >= '0' && end[-1] <= '9' && port < 65536 &&
+	       inet_pton(AF_INET, host[0] ? host : "127.0.0.1", &ret->sin_addr) == 1;
+}
+
+static int serve(const char *where, const struct sockaddr_in *address)
+{
+	struct sockaddr_in bound = *address;
+	socklen_t length = sizeof(bound);
+	struct MHD_Daemon *daemon = NULL;
+	const char *missing = find_http();
+	int fd, one = 1, number = 0;
+	char host[64];
+	sigset_t ends;
+
+	if (missing) {
+		fprintf(stderr, "gpumem serve: %s\n", missing);
+		return GM_EXIT_FAILED;
+	}
+	/* Before there is another thread: it must not get them. */
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGHUP);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
+	    !bind(fd, (const struct sockaddr *)address, sizeof(*address)) && !listen(fd, 16) &&
+	    !getsockname(fd, (struct sockaddr *)&bound, &length))
+		daemon = http.MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, handle, NULL,
+					       MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, 16u,
+					       MHD_OPTION_CONNECTION_TIMEOUT, 30u, MHD_OPTION_END);
+	if (!daemon) {
+		fprintf(stderr, "gpumem serve: %s: %s\n", gm_show_clean(where), strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return GM_EXIT_FAILED;
+	}
+	printf("http://%s:%u/metrics\n", inet_ntop(AF_INET, &bound.sin_addr, host, sizeof(host)), ntohs(bound.sin_port));
+	fflush(stdout);
+	while (sigwait(&ends, &number) && !number)
+		;
+	http.MHD_stop_daemon(daemon);
+	return GM_EXIT_OK;
+}
+
+#else
+
+static bool read_address(const char *text, struct sockaddr_in *ret)
+{
+	(void)text, (void)ret;
+	return true;
+}
+
+static int serve(const char *where, const struct sockaddr_in *address)
+{
+	(void)where, (void)address;
+	fputs("gpumem serve: this gpumem was built without the headers of libmicrohttpd (Debian: libmicrohttpd-dev)\n", stderr);
+	return GM_EXIT_FAILED;
+}
+
+#endif
+
+int gm_verb_serve(int argc, char **argv)
+{
+	const char *where = NULL;
+	struct sockaddr_in address = { .sin_port = 0 };
+	const struct gm_argument arguments[] = { { "prometheus", GM_ARG_TEXT, &where }, { NULL, 0, NULL } };
+	int status = gm_arguments(argc, argv, arguments, 0, 0);
+
+	if (status >= 0)
+		return status;
+	if (!where) {
+		fputs("gpumem serve: --prometheus ADDRESS:PORT says where (gpumem help serve)\n", stderr);
+		return GM_EXIT_USAGE;
+	}
+	if (!read_address(where, &address))
+		return gm_argument_wrong("serve", "prometheus", where, "not an IPv4 address and a port, as 127.0.0.1:9847");
+	return serve(where, &address);
+}
