@@ -9,9 +9,9 @@ import sys
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/preload")
-from scripted import Play  # noqa: E402
+from scripted import DRIVER, SCRIPT, Play  # noqa: E402
 from tap import check, finish, tell  # noqa: E402
-from verbs import gpumem, load  # noqa: E402
+from verbs import Program, gpumem, load, wait_for  # noqa: E402
 
 MAIN, OTHER, THIRD = 100, 101, 102
 NONE, BEFORE = "(no annotation)", "(before the history)"
@@ -290,7 +290,26 @@ def odd(room, base):
     check("a snapshot of PyTorch", pickle.returncode == 0 and "by annotation" in pickle.stdout, tell(pickle))
 
 
+def living():
+    """gpumem top --by annotation, while the program goes on."""
+    with Play() as room:
+        words = ["range_start load", "alloc 1000", "range_end", "range_start step", "alloc 5000", "free", "alloc 70", "sleep 60000"]
+        with Program(room, SCRIPT, *words, DRIVER=DRIVER, OUT=room.out) as program:
+            def look():
+                run = gpumem("top", "--once", "--by", "annotation", "--json", str(program.pid))
+                processes = json.loads(run.stdout)["processes"] if run.returncode == 0 else []
+                return {row["name"]: (row["live_bytes"], row.get("peak_bytes"), row["blocks"]) for process in processes
+                        for row in process.get("annotations", ())}
+            found = wait_for(lambda: look() if look().get("step", (0,))[0] == 70 else None)
+            check("top: ranges of a living process", found == {"load": (1000, 1000, 1), "step": (70, 6000, 1)}, found or look())
+            table = gpumem("top", "--once", "--by", "annotation", str(program.pid)).stdout
+            check("top: as a table", re.search(r"  annotation\n +1000 B +1000 B .* load\n +70 B +5\.86 KiB .* step\n", table), table)
+            table = gpumem("top", "--once", str(program.pid)).stdout
+            check("top: by call site otherwise", "  call site\n" in table and "annotation" not in table, table)
+
+
 def main():
+    living()
     base = whole()
     with Play() as room:
         against_reckoning(room, base)

@@ -129,7 +129,7 @@ static void draw(struct gm_top *top, struct gm_top_view *view)
 
 static int live(struct gm_top *top, const struct ask *ask)
 {
-	struct gm_top_view view = { .delay = ask->delay, .panel = GM_TOP_SITES,
+	struct gm_top_view view = { .delay = ask->delay, .phases = top->phases, .panel = GM_TOP_SITES,
 				    .color = gm_show_in_color(stdout) };
 	struct shot shot = { .child = 0 };
 	double next = 0;
@@ -214,9 +214,10 @@ int gm_verb_top(int argc, char **argv)
 	struct ask ask = { .reports = SIZE_MAX, .most = 20 };
 	struct gm_top top = { .count = 0 };
 	const char *delay = NULL;
+	int by = 0;
 	bool once = false;
 	const struct gm_argument arguments[] = {
-		{ "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
+		{ "by", GM_ARG_WORD, &by }, { "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
 		{ "rows", GM_ARG_COUNT, &ask.most }, { "once", GM_ARG_FLAG, &once },
 		{ "batch", GM_ARG_FLAG, &ask.batch }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
@@ -232,6 +233,7 @@ int gm_verb_top(int argc, char **argv)
 	ask.batch |= once || ask.json || !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO);
 	if (!delay)
 		ask.delay = ask.batch ? 1 : 0.25;
+	top.phases = by == 1;
 	raise_limit();
 	status = add_words(&top, argv + optind, argc - optind);
 	if (!status)

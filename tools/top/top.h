@@ -3,6 +3,7 @@
  *
  *	top.c         the verb: options, batch mode, the loop
  *	top_sample.c  a process's journal, read from outside, into numbers
+ *	top_phases.c  the same of its named ranges, from its history
  *	top_all.c     which processes; those of all together
  *	top_print.c   as plain text and as JSON
  *	top_screen.c  on a terminal: what is shown where, and what keys do
@@ -74,6 +75,7 @@ struct gm_top_process {
 	char command[64], error[256];
 	int rank;			/* -1 none */
 	bool consistent;		/* the last sample is of one moment */
+	bool phases;			/* @sites are its named ranges */
 	uint64_t samples;
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
 	struct gm_top_device devices[GM_DOMAIN_POOLS];	/* the last is pinned host memory */
@@ -87,6 +89,7 @@ struct gm_top {
 	struct gm_top_process **list;
 	size_t count, room;
 	bool all;			/* every process, new ones too */
+	bool phases;			/* by annotation: @sites are named ranges */
 	double searched;			/* when that was done last */
 	struct gm_top_rows modules, sites;	/* of all together */
 };
@@ -95,6 +98,9 @@ struct gm_top {
 struct gm_top_process *gm_top_open(int64_t pid, int fd);
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
+
+/* top_phases.c: the rows of @sites, after that. 0, or -errno and @error. */
+int gm_top_phases(struct gm_top_process *process);
 
 /* The row of that name, made if need be; NULL: out of memory. */
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name);
@@ -139,7 +145,7 @@ struct gm_top_view {
 	const struct gm_top_process *only;	/* its modules and sites alone; NULL: all */
 	char inside[512];		/* the call site whose stack is shown; "" none */
 	size_t scroll;			/* within that */
-	bool help, paused, color;
+	bool help, paused, color, phases;	/* @phases: as of gm_top */
 	double delay;
 	char message[256];
 };

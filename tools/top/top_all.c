@@ -40,6 +40,7 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 	process = gm_top_open(pid, attached.fd);
 	if (!process)
 		goto out_close;
+	process->phases = top->phases;
 	top->list[top->count++] = process;
 	return 0;
 

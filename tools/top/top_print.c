@@ -164,7 +164,7 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 		fprintf(out, "%s\n", line);
 	}
 	put_rows(out, &top->modules, "module", most);
-	put_rows(out, &top->sites, "call site", most);
+	put_rows(out, &top->sites, top->phases ? "annotation" : "call site", most);
 	free(lines);
 }
 
@@ -250,7 +250,7 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 				"command", gm_show_clean(process->command), "state",
 				states[process->state], "consistent", (int)process->consistent,
 				"devices", devices, "modules", rows_list(&process->modules),
-				"sites", rows_list(&process->sites));
+				process->phases ? "annotations" : "sites", rows_list(&process->sites));
 		json_object_set_new(all, "rank", gm_show_number(process->rank >= 0, process->rank));
 		json_array_append_new(processes, all);
 	}

@@ -389,7 +389,7 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 			read_device(process, d, domain, seconds);
 	}
 	r = read_modules(process, copy, seconds);
-	return r ? r : read_sites(process, copy);
+	return r || process->phases ? r : read_sites(process, copy);
 }
 
 int gm_top_sample(struct gm_top_process *process)
@@ -407,10 +407,14 @@ int gm_top_sample(struct gm_top_process *process)
 		r = gm_copy_resolve(&copy, 0);
 	if (!r)
 		r = read_copy(process, &copy, process->samples ? now - process->when : 0);
+	process->error[0] = '\0';
+	if (!r && process->phases)
+		r = gm_top_phases(process);
 	if (r) {
 		process->state = GM_TOP_UNREADABLE;
-		snprintf(process->error, sizeof(process->error), "%s",
-			 copy.error[0] ? copy.error : strerror(-r));
+		if (!process->error[0])
+			snprintf(process->error, sizeof(process->error), "%s",
+				 copy.error[0] ? copy.error : strerror(-r));
 	} else {
 		process->state = GM_TOP_RUNNING;
 		process->samples++;

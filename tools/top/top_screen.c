@@ -93,7 +93,7 @@ static void draw_rows(struct canvas *c, struct gm_top_view *view, enum gm_top_pa
 {
 	char line[1400];
 
-	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : "call site",
+	gm_top_row_head(line, sizeof(line), panel == GM_TOP_MODULES ? "module" : view->phases ? "annotation" : "call site",
 			c->columns >= WIDE);
 	put(c, BOLD, " %s", line);
 	follow(view, panel, count, height);

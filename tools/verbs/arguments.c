@@ -47,6 +47,7 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "diff", "level", LEVEL },
 	{ "flame", "level", LEVEL },
 	{ "check", "level", LEVEL },
+	{ "top", "by", "site annotation" },
 	{ "flame", "by", "stack annotation" },
 	{ "check", "by", "device annotation" },
 	{ "flame", "weigh", "live peak count bytes churn" },
