@@ -26,7 +26,8 @@ struct pool {
 	struct gm_held_list held;
 	_Atomic(uint64_t) low, high;	/* all of @held lies between them; without the lock, too */
 	/* where nothing of the driver's was found, and gm_record_comings then */
-	uint64_t vain_low, vain_high, vain_comings;
+	uint64_t vain_low, vain_high;
+	uint32_t vain_comings;
 };
 
 static struct pool pools[GM_MAX_POOLS];
@@ -165,7 +166,7 @@ static void drop_piece(struct pool *pool, uint8_t domain, size_t index)
 /* Find what of the driver's has @address. */
 static bool find_piece(struct pool *pool, uint8_t device, uint64_t address, struct gm_piece *ret)
 {
-	uint64_t comings = gm_record_comings(device);
+	uint32_t comings = gm_record_comings(device);
 	struct gm_block block;
 	uint32_t id = gm_cache_block(address, &block);
 

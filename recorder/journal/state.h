@@ -56,6 +56,7 @@ struct gm_domain_state {
 	uint32_t spare_segment;		/* an id taken and not used; lock: @lock */
 	uint32_t last_key;		/* whose usage rows were looked up last, 0 none; */
 	struct gm_usage *last_rows[3];	/* lock: @lock */
+	_Atomic(uint32_t) comings;	/* segments that came or moved, but a heap's; written under @lock */
 } __attribute__((aligned(64)));
 
 struct gm_chunk_pool {			/* lock: journal */

@@ -92,6 +92,7 @@ static int change_locked(struct gm_change *change, struct gm_segment *segment,
 	block->flags = flags;
 	block->tsc = tsc;		/* as the trace has it: handed out again */
 	gm_delta_apply(&delta, &txn);
+	gm_change_comes(change);
 	if (segment->size)
 		events_after(change, segment, block, tsc, stack);
 	gm_txn_end(&txn);

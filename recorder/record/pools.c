@@ -89,14 +89,9 @@ bool gm_record_find(uint8_t number, uint64_t address, struct gm_piece *ret_piece
 	return found;
 }
 
-uint64_t gm_record_comings(uint8_t number)
+uint32_t gm_record_comings(uint8_t number)
 {
-	const struct gm_stats *stats = &gm_rec.domains[number].stats;
-
-	/* What is mapped changes in place: there the bytes tell, or the history's length. */
-	return (uint64_t)__atomic_load_n(&stats->num_device_alloc, __ATOMIC_RELAXED) +
-	       gm_get(&gm_rec.domains[number].counts.events) +
-	       gm_get(&gm_rec.domains[number].counts.paused);
+	return gm_get(&gm_rec.domain[number].comings);
 }
 
 uint32_t gm_record_context_of(uint32_t id)

@@ -39,9 +39,9 @@ struct gm_piece {
 bool gm_record_find(uint8_t domain, uint64_t address, struct gm_piece *ret_piece, uint64_t *ret_low,
 		    uint64_t *ret_high);
 
-/* How often a segment has come into @domain or changed there: while it is the same, so is what
- * gm_record_find says of an address that none has. Without a lock. */
-uint64_t gm_record_comings(uint8_t domain);
+/* How often a segment, but a heap's, has come into @domain or changed there: while it is the same, so is
+ * what gm_record_find says of an address that none has. Without a lock. */
+uint32_t gm_record_comings(uint8_t domain);
 
 /* The context that @block, of a heap, dies with. */
 uint32_t gm_record_context_of(uint32_t block);

@@ -248,6 +248,7 @@ static int insert_locked(struct gm_change *change, const struct gm_alloc *alloc,
 	fill_segment(segment, alloc, change, tsc, flags);
 	fill_block(&gm_rec.blocks[ids->ids.block], alloc, change, tsc);
 	gm_delta_apply(&delta, &txn);
+	gm_change_comes(change);
 	if (untraced(alloc))
 		gm_change_untraced(change, change->number >= GM_DOMAIN_POOLS ? 1 : 2);
 	else if (gm_likely(alloc->size))

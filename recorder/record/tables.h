@@ -37,6 +37,14 @@ static inline void gm_change_leave(struct gm_change *change)
 	gm_writer_leave(&change->writer);
 }
 
+/* A segment has come, or is elsewhere now: who found none for an address may look again (pools.h). */
+static inline void gm_change_comes(const struct gm_change *change)
+{
+	_Atomic(uint32_t) *comings = &gm_rec.domain[change->number].comings;
+
+	gm_set(comings, gm_get(comings) + 1);
+}
+
 /* Begin a transaction. Every one has a number of its own: if this thread's last one had the
  * change's, a new one is taken. */
 static inline void gm_change_begin(struct gm_change *change, struct gm_txn *txn)

@@ -354,7 +354,51 @@ def nvtx(allocator):
               len(last) == 6, (len(last), tell(off)))
 
 
+def ends(allocator):
+    """A context that ends takes what pools have of it along; a libtorch that is unloaded is forgotten; small blocks stay out
+    of the trace where the history leaves them out, and in all figures."""
+    source = """
+import _ctypes
+context()
+other = Torch(name="-other")
+a = other.alloc(100)
+other.free(a)
+first = stats(1)["allocation.all.allocated"]
+handles = [other.cuda._handle, other.c10._handle]
+del other
+for handle in handles:
+    _ctypes.dlclose(handle)
+torch = Torch()
+kept = [torch.alloc(100), torch.alloc(3 << 20)]
+again = Torch(name="-other")
+kept.append(again.alloc(700))
+p = pool("mine")
+base = malloc(8192)
+given(p, base, 300), given(p, base + 4096, 4096)
+before = [stats(n) for n in range(1, 5)]
+snapshot()
+must(cuda.cuDevicePrimaryCtxReset_v2(0))
+print((first, [s["allocation.all.current"] if s != -22 else s for s in before],
+       [s["allocation.all.current"] + s["segment.all.current"] if s != -22 else 0 for s in (stats(n) for n in range(1, 5))]))
+"""
+    what = "%s: " % allocator
+    with Room() as room:
+        result = run(room, source, allocator=allocator, TORCH=TORCH, history_min_size=1000)
+        if not result:
+            return
+        first, before, after = result
+        check(what + "a libtorch unloaded and loaded again", first == 1 and sum(n for n in before if n > 0) == 5, before)
+        check(what + "nothing outlives its context", not any(after), after)
+        pools = {p["number"]: p for p in room.snapshots("api")[0]["pools"]}
+        mine = [p for p in pools.values() if p["name"] == "mine"][0]
+        trace = list(zip(mine["trace"]["action"], mine["trace"]["size"]))
+        check(what + "history_min_size holds for blocks", ("alloc", 4096) in trace and ("segment_alloc", 8192) in trace and
+              ("alloc", 300) not in trace and mine["memory_stats"]["allocation.all.current"] == 2, trace)
+
+
 def main():
+    for allocator in ("native", "caching"):
+        ends(allocator)
     for allocator in ("native", "caching"):
         nvtx(allocator)
     runs_out()
