@@ -14,6 +14,7 @@
 #include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/symbols/symbols.h"
+#include "tools/torch/torch.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/opened.h"
 #include "tools/write/output.h"
@@ -28,6 +29,8 @@ static int pack(const char *word, struct gm_pack *ret)
 
 	if (status)
 		return status;
+	if (opened.loaded.from == GM_LOADED_TORCH)
+		gm_torch_stats(&opened.loaded.snapshot);
 	gm_locate(&opened.scene);
 	r = gm_view_pack(&opened.scene, strcmp(word, "-") ? basename(word) : "standard input", ret);
 	if (r)

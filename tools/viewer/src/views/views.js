@@ -4,7 +4,9 @@
  * is shown. `wide`: without the side but for what is pinned; `timeless`: without side and strip.
  */
 import { Allocator } from "./allocator.js";
+import { Compare } from "./compare.js";
 import { Flame } from "./flame.js";
+import { Summary } from "./summary.js";
 import { Tables } from "./tables.js";
 import { Timeline } from "./timeline.js";
 
@@ -13,4 +15,6 @@ export const VIEWS = [
 	{ name: "allocator", title: "Allocator", View: Allocator },
 	{ name: "flame", title: "Flame graph", View: Flame },
 	{ name: "tables", title: "Tables", View: Tables, wide: true },
+	{ name: "summary", title: "Summary", View: Summary, wide: true, timeless: true },
+	{ name: "compare", title: "Compare", View: Compare, wide: true, timeless: true },
 ];

@@ -7,13 +7,14 @@
 import { openPack, openFile, forget } from "./open.js";
 import { frame, legend, strip } from "./pictures.js";
 import { life, moment, find, marks, times } from "./details.js";
+import { compare } from "./compare.js";
 import { flame } from "./flame.js";
 import { allocator, events } from "./state.js";
 import { table } from "./tables.js";
 
 export const answers = {
 	openPack, openFile, forget, frame, legend, strip, life, moment, find, marks, times,
-	allocator, events, flame, table,
+	allocator, compare, events, flame, table,
 };
 
 const buffersOf = (value, found = new Set(), depth = 0) => {

@@ -1,0 +1,46 @@
+/* compare.js - two snapshots, and their difference by what lives have in common: what `gpumem diff` says. */
+import { isLeft } from "../model/lives.js";
+import { modelOf, openDocuments } from "./open.js";
+
+/* The source of document @other that is what @model is in its own; -1: there is none. */
+const matching = (model, other) => {
+	const { models } = openDocuments()[other] ?? { models: [] }, { source } = model;
+	const alike = (test) => models.findIndex((one) => test(one.source));
+	const same = alike((one) => one.name === source.name && one.level === source.level);
+	return same >= 0 ? same : alike((one) => one.device === source.device && one.level === source.level);
+};
+
+/* Bytes and blocks by the name of the group, added to @rows under the keys @bytes and @blocks. */
+const addTo = (rows, model, { by, when }, bytes, blocks) => {
+	const { lives, count } = model, { group, names } = model.grouped(by), { peak } = model.all;
+	for (let l = 0; l < lives.count; l++) {
+		const there = when === "peak" ? lives.born[l] < peak && peak <= lives.died[l] : isLeft(lives, l, count);
+		if (!there || !lives.weight[l])
+			continue;
+		const name = names[group[l]];
+		if (!rows.has(name))
+			rows.set(name, { name, a: 0, b: 0, blocksA: 0, blocksB: 0 });
+		const row = rows.get(name);
+		row[bytes] += lives.weight[l];
+		row[blocks]++;
+	}
+};
+
+/*
+ * What source @source of @doc and the same of @other have, by @by: "end", what is live and not freed, or "peak", each at
+ * its own. Rows that differ, the largest growth first.
+ */
+export const compare = ({ doc, source, other, by, when }) => {
+	const model = modelOf({ doc, source }), number = matching(model, other);
+	if (number < 0)
+		return { other, source: -1, rows: [], same: 0, a: 0, b: 0 };
+	const rows = new Map();
+	addTo(rows, model, { by, when }, "a", "blocksA");
+	addTo(rows, modelOf({ doc: other, source: number }), { by, when }, "b", "blocksB");
+	const all = [...rows.values()], differ = all.filter((row) => row.a !== row.b || row.blocksA !== row.blocksB);
+	differ.sort((x, y) => (y.b - y.a) - (x.b - x.a) || (x.name < y.name ? -1 : 1));
+	return {
+		other, source: number, rows: differ, same: all.length - differ.length,
+		a: all.reduce((sum, row) => sum + row.a, 0), b: all.reduce((sum, row) => sum + row.b, 0),
+	};
+};
