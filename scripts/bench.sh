@@ -13,3 +13,5 @@ done
 echo
 echo "== bench_verbs.py"
 B=$build "${PYTHON:-python3}" test/bench/bench_verbs.py
+echo "== bench_viewer.mjs"
+node test/bench/bench_viewer.mjs || echo "the viewer was not measured"

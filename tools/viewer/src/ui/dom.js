@@ -64,5 +64,11 @@ export const cut = (c, text, room) => {
 	return low < 3 ? "" : `${text.slice(0, low)}…`;
 };
 
-/* A color of the page's styles. */
-export const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/* A color of the page's styles; to ask the browser takes longer than to draw with it. */
+const colors = new Map();
+export const variable = (name) => {
+	const key = `${document.documentElement.dataset.theme} ${name}`;
+	if (!colors.has(key))
+		colors.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+	return colors.get(key);
+};

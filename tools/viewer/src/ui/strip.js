@@ -52,32 +52,18 @@ export class Strip {
 		const { context: c, width, height } = fit(this.canvas);
 		this.inner = width - 2 * LEFT;
 		c.clearRect(0, 0, width, height);
-		const bottom = height - 6, top = 10;
+		const bottom = height - 6, top = 10, { from, to } = app.window, whole = app.state.from === null;
 		let most = 1;
 		for (const value of data.all)
 			most = Math.max(most, value);
 		const y = (value) => bottom - (value / most) * (bottom - top);
-		const area = (values, color) => {
-			c.fillStyle = color;
-			c.beginPath();
-			c.moveTo(LEFT, bottom);
-			for (let x = 0; x < data.width; x++) {
-				const px = LEFT + (x / data.width) * this.inner;
-				c.lineTo(px, y(values[x]));
-				c.lineTo(px + this.inner / data.width, y(values[x]));
-			}
-			c.lineTo(LEFT + this.inner, bottom);
-			c.fill();
-		};
-		const { from, to } = app.window, whole = app.state.from === null;
-		if (app.filtered)
-			area(data.all, variable("--sunken"));
-		area(data.most, variable("--line-strong"));
+		this.prepare(width, height, bottom, y);
+		c.drawImage(this.outside, 0, 0, width, height);
 		c.save();
 		c.beginPath();
 		c.rect(this.place(from), 0, this.place(to) - this.place(from), height);
 		c.clip();
-		area(data.most, variable("--accent"));
+		c.drawImage(this.inside, 0, 0, width, height);
 		c.restore();
 		if (!whole) {
 			c.fillStyle = variable("--hover");
@@ -88,6 +74,35 @@ export class Strip {
 			c.fillRect(this.place(to) - 1, 2, 2, height - 4);
 		}
 		this.paintMoment(c, height, y);
+	}
+
+	/* The curve as it is within the window and outside of it, drawn once for many windows. */
+	prepare(width, height, bottom, y) {
+		const { data, app } = this, ratio = window.devicePixelRatio || 1, key = `${width} ${height} ${ratio} ${app.dark}`;
+		if (this.prepared === data && this.preparedKey === key)
+			return;
+		this.prepared = data;
+		this.preparedKey = key;
+		const draw = (layers) => {
+			const canvas = h("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio) }), c = canvas.getContext("2d");
+			c.scale(ratio, ratio);
+			for (const [values, color] of layers) {
+				c.fillStyle = variable(color);
+				c.beginPath();
+				c.moveTo(LEFT, bottom);
+				for (let x = 0; x < data.width; x++) {
+					const px = LEFT + (x / data.width) * this.inner;
+					c.lineTo(px, y(values[x]));
+					c.lineTo(px + this.inner / data.width, y(values[x]));
+				}
+				c.lineTo(LEFT + this.inner, bottom);
+				c.fill();
+			}
+			return canvas;
+		};
+		const all = app.filtered ? [[data.all, "--line"]] : [];
+		this.outside = draw([...all, [data.most, "--line-strong"]]);
+		this.inside = draw([...all, [data.most, "--accent"]]);
 	}
 
 	/* The cursor; and the peak, with what it is, where there is room. */

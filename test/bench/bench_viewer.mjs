@@ -1,0 +1,113 @@
+#!/usr/bin/env node
+/*
+ * What the viewer costs in a real browser: how long until the first exact picture, how smooth it moves, how large the
+ * page is. On a machine that does nothing else; what a frame takes of a processor is said in any case.
+ *
+ * usage: node test/bench/bench_viewer.mjs [--events N]... [--live N] [--quick] [SNAPSHOT...]
+ *
+ * Without SNAPSHOT, test/bench/large.py makes one of each number of events (1,000,000 and 5,000,000; --quick: 200,000),
+ * with --live blocks (20,000).
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { cpus, loadavg, tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { ROOT, missing, openPage, settle, withBrowser } from "../viewer/browser.mjs";
+
+const GPUMEM = join(ROOT, "build/gpumem");
+const room = mkdtempSync(join(tmpdir(), "gpumem-bench-"));
+process.on("exit", () => rmSync(room, { recursive: true, force: true }));
+
+const args = { events: [], live: "20000", snapshots: [] };
+for (let words = process.argv.slice(2); words.length;) {
+	const word = words.shift();
+	if (word === "--events")
+		args.events.push(words.shift());
+	else if (word === "--live")
+		args.live = words.shift();
+	else if (word === "--quick")
+		args.events.push("200000");
+	else
+		args.snapshots.push(word);
+}
+if (!args.events.length && !args.snapshots.length)
+	args.events = ["1000000", "5000000"];
+
+const snapshots = [...args.snapshots];
+for (const events of args.events) {
+	const path = join(room, `${events}.json`);
+	execFileSync("python3", [join(ROOT, "test/bench/large.py"), "--events", events, "--live", args.live, "--frames", "5000", "--stacks", "2000", path]);
+	snapshots.push(path);
+}
+
+const quantile = (list, q) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * q))];
+const ms = (value) => `${Math.round(value)} ms`;
+
+/* CPU of the page's own thread so far, in ms: what a frame takes, however busy the machine is. */
+const threadTime = async (session) => {
+	const { metrics } = await session.send("Performance.getMetrics");
+	return metrics.find(({ name }) => name === "TaskDuration").value * 1000;
+};
+
+/* Times between frames while @move is called once in each of @count frames. */
+const frames = (page, count, move) => page.evaluate(async ([many, source]) => {
+	const does = new Function("i", source), times = [];
+	let before = await new Promise(requestAnimationFrame);
+	for (let i = 0; i < many; i++) {
+		does(i);
+		const now = await new Promise(requestAnimationFrame);
+		times.push(now - before);
+		before = now;
+	}
+	return times;
+}, [count, move]);
+
+const ours = async (browser, path) => {
+	const html = join(room, "page.html"), began = performance.now();
+	execFileSync(GPUMEM, ["view", "--no-limit", "-o", html, path]);
+	const made = performance.now() - began, bytes = statSync(html).size;
+	const { page, errors, close } = await openPage(browser, html, { width: 1920, height: 900 });
+	const first = await page.evaluate(() => gpumem.firstPicture);
+	await settle(page);
+	const session = await page.context().newCDPSession(page);
+	await session.send("Performance.enable", { timeDomain: "threadTicks" });
+	const before = await threadTime(session);
+	/* Zoom in on the middle and out again, then along. */
+	const zoom = await frames(page, 120, `const { from, to } = gpumem.window, m = (from + to) / 2, h = (to - from) / 2 * (i < 60 ? 0.94 : 1 / 0.94); gpumem.zoom(m - h, m + h);`);
+	await page.evaluate(() => gpumem.zoom(gpumem.span * 0.4, gpumem.span * 0.5));
+	await settle(page);
+	const pan = await frames(page, 120, `const { from, to } = gpumem.window; gpumem.zoom(from + (to - from) * 0.01, to + (to - from) * 0.01);`);
+	const cpu = (await threadTime(session) - before) / (zoom.length + pan.length);
+	const sharp = [];
+	for (let i = 0; i < 10; i++) {
+		const at = 0.05 * i;
+		sharp.push(await page.evaluate(async (place) => {
+			const start = performance.now();
+			gpumem.zoom(gpumem.span * place, gpumem.span * (place + 0.3));
+			while (gpumem.view.picture.view.from !== gpumem.window.from)
+				await new Promise(requestAnimationFrame);
+			return performance.now() - start;
+		}, at));
+	}
+	const about = await page.evaluate(() => ({ events: gpumem.source.events, lives: gpumem.source.lives }));
+	await close();
+	console.log(`${basename(path)}: ${about.events.toLocaleString("en-US")} events, ${about.lives.toLocaleString("en-US")} allocations`);
+	console.log(`  gpumem view      made in ${ms(made)}, ${(bytes / 1e6).toFixed(2)} MB`);
+	console.log(`    first exact picture  ${ms(first)} after navigation`);
+	for (const [name, list] of [["zoom", zoom], ["pan", pan]])
+		console.log(`    ${name.padEnd(20)} ${quantile(list, 0.5).toFixed(1)} / ${quantile(list, 0.95).toFixed(1)} / ${Math.max(...list).toFixed(1)} ms a frame (median, 95%, most)`);
+	console.log(`    CPU of the page      ${cpu.toFixed(1)} ms a frame`);
+	console.log(`    sharp after          ${ms(quantile(sharp, 0.5))} / ${ms(Math.max(...sharp))} (median, most)`);
+	if (errors.length)
+		console.log(`    errors: ${errors.join("; ")}`);
+};
+
+if (missing) {
+	console.log(`the viewer was not measured: ${missing}`);
+	process.exit(1);
+}
+console.log(`${cpus()[0].model}, ${cpus().length} cores, load ${loadavg()[0].toFixed(1)}; window 1920x900`);
+await withBrowser(async (browser) => {
+	for (const path of snapshots)
+		await ours(browser, path);
+});
