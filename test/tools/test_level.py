@@ -9,7 +9,7 @@ sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 sys.path.insert(0, "test/python")
 from host import HERE, PACKAGE  # noqa: E402
-from tap import Room, check, finish, tell  # noqa: E402
+from tap import B, Room, check, finish, tell  # noqa: E402
 from verbs import gpumem  # noqa: E402
 
 PROGRAM = '''
@@ -111,11 +111,57 @@ def program(allocator):
         check("%s: and what was dropped is said" % allocator, "the history has dropped" in gpumem("summary", "--by", "annotation", shorter).stdout)
 
 
+TORCH_PROGRAM = '''
+from pool_user import *
+context()
+torch = Torch(expandable=%d)
+def model():
+    return [torch.alloc(100 * i) for i in range(1, 50)] + [torch.alloc(5 << 20)]
+def activations():
+    return [torch.alloc(30 << 20) for i in range(3)]
+raw = malloc(3 << 20)
+kept = model()
+acts = activations()
+for block in kept[::3]:
+    torch.free(block)
+torch.free(acts[1])
+snapshot()
+print((torch.account(), os.getpid()))
+'''
+
+
+def pytorch(allocator, expandable):
+    """The stand-in for PyTorch: what is live, and the most that ever was, to the byte, where tensors lie across pieces, too."""
+    what = "PyTorch, %s, expandable %d: " % (allocator, expandable)
+    with Room() as room:
+        run = room.run([sys.executable, "-c", TORCH_PROGRAM % expandable], env=room.env(
+            PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch"), allocator=allocator))
+        if not check(what + "the program ends well", run.returncode == 0 and len(room.files()) >= 1, tell(run)):
+            return
+        account, _ = eval(run.stdout)
+        path = [os.path.join(room.out, name) for name in room.files() if ".api" in name][0]
+        live, peak, raw = account["live_bytes"], account["peak_bytes"], 3 << 20
+        check(what + "live", live_of(path) == (live + raw, account["live"] + 1), (live_of(path), account))
+        rank = json.loads(gpumem("merge", "--json", path).stdout)["ranks"][0]
+        check(what + "merge: live and peak", (rank["live_bytes"], rank["peak_bytes"]) == (live + raw, peak + raw), rank)
+        driver = json.loads(gpumem("merge", "--json", "--level", "driver", path).stdout)["ranks"][0]
+        check(what + "merge --level driver: pieces", driver["live_bytes"] == account["reserved_bytes"] + raw, driver)
+        limit = ["--max-peak", str(peak + raw)]
+        check(what + "check: the peak is what was handed out", gpumem("check", *limit, path).returncode == 0 and
+              gpumem("check", "--max-peak", str(peak + raw - 1), path).returncode == 1 and
+              gpumem("check", *limit, "--level", "driver", path).returncode == 1, gpumem("check", *limit, path).stdout)
+        rows = [json.loads(line) for line in gpumem("events", "--jsonl", "--action", "alloc", path).stdout.splitlines()]
+        check(what + "events: each block that was handed out, no piece", len(rows) == account["allocations"] + 1 and
+              sum(row["size"] for row in rows) == peak + raw, len(rows))
+        pieces = gpumem("events", "--jsonl", "--action", "alloc", "--level", "driver", path).stdout.splitlines()
+        check(what + "events --level driver: pieces", 1 < len(pieces) < 30, len(pieces))
+
+
 def without():
     """No pool: both levels are the same, byte by byte."""
     path = "test/data/gpumem-snapshot.json"
     for words in (["summary", "--json", "--by", "stack"], ["leaks", "--json"], ["flame", "--format", "folded"], ["check", "--no-leaks"],
-                  ["summary"]):
+                  ["summary"], ["events"], ["merge", "--json"]):
         runs = [gpumem(*words, "--level", level, path) for level in ("pool", "driver")] + [gpumem(*words, path)]
         check("without pools: %s" % words[0], len({(run.returncode, run.stdout) for run in runs}) == 1 and runs[0].stdout, tell(runs[0]))
 
@@ -123,6 +169,9 @@ def without():
 def main():
     program("native")
     program("caching")
+    for allocator in ("native", "caching"):
+        pytorch(allocator, 0)
+        pytorch(allocator, 1)
     without()
     finish()
 

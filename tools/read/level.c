@@ -14,7 +14,9 @@
 
 struct word { int64_t device; uint64_t address; int64_t time_us; };	/* of a pool */
 
-struct words { struct word *list; size_t count; };
+struct span { int64_t device; uint64_t start, end; };	/* what a pool holds in the end, sorted */
+
+struct words { struct word *list; size_t count; struct span *spans; size_t span_count; };
 
 static int by_place(const void *a, const void *b)
 {
@@ -27,22 +29,36 @@ static int by_place(const void *a, const void *b)
 	return p->time_us < q->time_us ? -1 : p->time_us > q->time_us;
 }
 
+static int by_start(const void *a, const void *b)
+{
+	const struct span *p = a, *q = b;
+
+	if (p->device != q->device)
+		return p->device < q->device ? -1 : 1;
+	return p->start < q->start ? -1 : p->start > q->start;
+}
+
 /* All that pools tell: of events, and of what they hold in the end. */
 static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
 {
-	size_t room = 1;
+	size_t room = 1, spans = 1;
 
 	for (size_t p = 0; p < snapshot->pool_count; p++) {
 		const struct gm_snapshot_pool *pool = &snapshot->pools[p];
 
 		room += pool->row_count;
+		spans += pool->segment_count;
 		for (size_t s = 0; s < pool->segment_count; s++)
 			room += 1 + pool->segments[s].block_count;
 	}
 	ret->list = calloc(room, sizeof(*ret->list));
-	ret->count = 0;
-	if (!ret->list)
+	ret->spans = calloc(spans, sizeof(*ret->spans));
+	ret->count = ret->span_count = 0;
+	if (!ret->list || !ret->spans) {
+		free(ret->list);
+		free(ret->spans);
 		return -ENOMEM;
+	}
 	for (size_t p = 0; p < snapshot->pool_count; p++) {
 		const struct gm_snapshot_pool *pool = &snapshot->pools[p];
 
@@ -54,12 +70,17 @@ static int listen_to(const struct gm_snapshot *snapshot, struct words *ret)
 			const struct gm_snapshot_segment *segment = &pool->segments[s];
 
 			ret->list[ret->count++] = (struct word){ pool->device, segment->address, INT64_MAX };
+			if (!segment->outside && segment->total_size > 0)
+				ret->spans[ret->span_count++] = (struct span){
+					pool->device, segment->address, segment->address + (uint64_t)segment->total_size
+				};
 			for (size_t b = 0; b < segment->block_count; b++)
 				ret->list[ret->count++] = (struct word){ pool->device, segment->blocks[b].address,
 									 INT64_MAX };
 		}
 	}
 	qsort(ret->list, ret->count, sizeof(*ret->list), by_place);
+	qsort(ret->spans, ret->span_count, sizeof(*ret->spans), by_start);
 	return 0;
 }
 
@@ -79,12 +100,32 @@ static size_t first_from(const struct words *words, const struct word *key)
 	return low;
 }
 
+/* Does a pool hold all of [@address, +@size) in the end? A block may begin in one piece and reach into others. */
+static bool is_held(const struct words *words, int64_t device, uint64_t address, int64_t size)
+{
+	size_t low = 0, high = words->span_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct span *span = &words->spans[middle];
+
+		if (span->device != device ? span->device < device : span->end <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < words->span_count && words->spans[low].device == device && words->spans[low].start <= address &&
+	       size > 0 && words->spans[low].end - address >= (uint64_t)size;
+}
+
 /* Did a pool tell of [@address, +@size) of @device between two moments? */
 static bool is_piece(const struct words *words, int64_t device, uint64_t address, int64_t size, int64_t from, int64_t to)
 {
 	struct word key = { device, address, from };
 	size_t at;
 
+	if (to == INT64_MAX && is_held(words, device, address, size))
+		return true;
 	for (at = first_from(words, &key); at < words->count; at = first_from(words, &key)) {
 		const struct word *word = &words->list[at];
 
@@ -107,12 +148,25 @@ static bool is_block_row(const struct gm_row *row)
 	       !strcmp(row->action, "free_completed");
 }
 
+/* Does memory of the driver's change its place at row @i, as expandable memory does when it is mapped? Its
+ * life ends at @i - 2 and begins again at @i + 1. */
+static bool is_move(const struct gm_snapshot *snapshot, size_t i)
+{
+	const struct gm_row *row = &snapshot->rows[i];
+
+	return i >= 2 && i + 1 < snapshot->row_count && !strcmp(row->action, "segment_map") &&
+	       !strcmp(row[-2].action, "free_completed") && !strcmp(row[-1].action, "segment_unmap") &&
+	       !strcmp(row[1].action, "alloc") && row[1].address == row->address && row[-2].time_us == row->time_us &&
+	       row[1].time_us == row->time_us && row[-2].device == row->device && row[1].device == row->device;
+}
+
 /* Which rows are of pieces: @gone, by row. */
 static int find_rows(const struct gm_snapshot *snapshot, const struct words *words, bool *gone)
 {
-	struct gm_table born = { .count = 0 }, last = { .count = 0 };	/* (device, address) -> row + 1 */
+	struct gm_table born = { .count = 0 };	/* (device, address) -> row + 1 */
 	uint32_t *ends = calloc(snapshot->row_count + 1, sizeof(*ends));	/* of an alloc: the row after its last + 1 */
-	int r = ends ? 0 : -ENOMEM;
+	uint32_t *begins = calloc(snapshot->row_count + 1, sizeof(*begins));	/* of a free: its alloc + 1 */
+	int r = ends && begins ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !r && i < snapshot->row_count; i++) {
 		const struct gm_row *row = &snapshot->rows[i];
@@ -127,25 +181,28 @@ static int find_rows(const struct gm_snapshot *snapshot, const struct words *wor
 			ends[at - 1] = (uint32_t)i + 1;
 		else
 			gone[i] = is_piece(words, row->device, row->address, row->size, INT64_MIN, row->time_us);
+		if (strcmp(row->action, "alloc"))
+			begins[i] = (uint32_t)at;
 	}
 	for (size_t i = 0; !r && i < snapshot->row_count; i++) {
 		const struct gm_row *row = &snapshot->rows[i];
-		uint64_t at;
 
-		if (!is_block_row(row))
-			continue;
-		if (!strcmp(row->action, "alloc")) {
+		if (!strcmp(row->action, "alloc"))
 			gone[i] = is_piece(words, row->device, row->address, row->size, row->time_us,
 					   ends[i] ? snapshot->rows[ends[i] - 1].time_us : INT64_MAX);
-			r = gm_table_put(&last, (uint64_t)(int64_t)row->device, row->address, i + 1);
-		} else {
-			at = gm_table_get(&last, (uint64_t)(int64_t)row->device, row->address);
-			gone[i] = at ? gone[at - 1] : gone[i];
-		}
 	}
-	gm_table_free(&last);
+	/* A piece is one before it is mapped and after, too. */
+	for (size_t i = 0; !r && i < snapshot->row_count; i++)
+		if (is_move(snapshot, i) && (gone[i + 1] || gone[begins[i - 2] ? begins[i - 2] - 1 : i - 2])) {
+			gone[i + 1] = true;
+			gone[begins[i - 2] ? begins[i - 2] - 1 : i - 2] = true;
+		}
+	for (size_t i = 0; !r && i < snapshot->row_count; i++)
+		if (begins[i])
+			gone[i] = gone[begins[i] - 1];
 	gm_table_free(&born);
 	free(ends);
+	free(begins);
 	return r;
 }
 
@@ -223,13 +280,20 @@ static int change_segments(struct gm_snapshot *snapshot, const struct words *wor
 	for (size_t i = 0; i < snapshot->segment_count; i++)
 		keep_blocks(&larger[i], words);
 	for (size_t p = 0; p < snapshot->pool_count; p++) {
-		struct gm_snapshot_pool *pool = &snapshot->pools[p];
+		const struct gm_snapshot_pool *pool = &snapshot->pools[p];
 
 		for (size_t i = 0; i < pool->segment_count; i++) {
-			keep_blocks(&pool->segments[i], NULL);
-			larger[snapshot->segment_count++] = pool->segments[i];
+			struct gm_snapshot_segment *copy = &larger[snapshot->segment_count];
+			const struct gm_snapshot_segment *segment = &pool->segments[i];
+
+			*copy = *segment;
+			copy->blocks = malloc((segment->block_count + 1) * sizeof(*copy->blocks));
+			if (!copy->blocks)
+				return -ENOMEM;
+			memcpy(copy->blocks, segment->blocks, segment->block_count * sizeof(*copy->blocks));
+			keep_blocks(copy, NULL);
+			snapshot->segment_count++;
 		}
-		pool->segment_count = 0;		/* they have moved, with their blocks */
 	}
 	return 0;
 }
@@ -248,5 +312,6 @@ int gm_level_apply(struct gm_snapshot *snapshot, enum gm_pool_level level)
 	if (!r)
 		r = change_segments(snapshot, &words);
 	free(words.list);
+	free(words.spans);
 	return r;
 }

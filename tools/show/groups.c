@@ -65,6 +65,25 @@ void gm_scene_close(struct gm_scene *scene)
 	gm_lives_close(&scene->lives);
 }
 
+int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device)
+{
+	int64_t most = INT64_MIN, row;
+
+	for (size_t i = 0; i < scene->snapshot->pool_count; i++) {
+		const struct gm_snapshot_pool *pool = &scene->snapshot->pools[i];
+		int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "allocated_bytes.all.peak");
+
+		if ((!device || strtol(device, NULL, 10) == pool->device) && peak > most)
+			most = peak;
+	}
+	if (most != INT64_MIN) {
+		int64_t shown = gm_lives_peak(&scene->lives, device, &row);
+
+		most = shown > most ? shown : most;
+	}
+	return most;
+}
+
 const char *gm_by_name(enum gm_by by)
 {
 	return names[by];

@@ -22,6 +22,10 @@ struct gm_scene {
 int gm_scene_open(struct gm_scene *scene, const struct gm_snapshot *snapshot);
 void gm_scene_close(struct gm_scene *scene);
 
+/* Bytes at the highest moment of @device (as gm_life_counts has it), of a scene at the level of pools: the history's,
+ * and what a pool says of itself where that is more. INT64_MIN: no pool tells of that device. */
+int64_t gm_scene_pool_peak(const struct gm_scene *scene, const char *device);
+
 /* By stack: and by kind, so that no row is of two; without a stack by module. By annotation: what is live counts in
  * every phase (phases.h) that was open when it was allocated. */
 enum gm_by { GM_BY_SITE, GM_BY_STACK, GM_BY_MODULE, GM_BY_KIND, GM_BY_SIZE, GM_BY_STREAM, GM_BY_ANNOTATION };

@@ -48,6 +48,8 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "flame", "level", LEVEL },
 	{ "check", "level", LEVEL },
 	{ "top", "by", "site annotation" },
+	{ "events", "level", LEVEL },
+	{ "merge", "level", LEVEL },
 	{ "flame", "by", "stack annotation" },
 	{ "check", "by", "device annotation" },
 	{ "flame", "weigh", "live peak count bytes churn" },

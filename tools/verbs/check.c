@@ -177,7 +177,9 @@ static void check_device(struct checking *c, const json_t *device)
 	    (c->limits->device && strcmp(c->limits->device, number)))
 		return;
 	snprintf(where, sizeof(where), "device %s", number);
-	peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
+	peak = c->limits->level == GM_LEVEL_POOL ? gm_scene_pool_peak(c->scene, number) : INT64_MIN;
+	if (peak == INT64_MIN)
+		peak = stat_of(stats, "allocated_bytes.all.peak", INT64_MIN);
 	if (peak == INT64_MIN)	/* nobody counted it: the peak of the history */
 		peak = gm_lives_peak(&c->scene->lives, number, &row);
 	offence = check_bytes(c, where, "peak", peak, c->limits->peak);

@@ -340,7 +340,7 @@ static bool has_oom(const struct gm_row *rows, size_t count)
 	return false;
 }
 
-static int print_events(const char *word, struct filter *filter, enum format format)
+static int print_events(const char *word, struct filter *filter, enum gm_pool_level level, enum format format)
 {
 	struct gm_loaded loaded;
 	int status, r;
@@ -352,7 +352,9 @@ static int print_events(const char *word, struct filter *filter, enum format for
 		gm_load_free(&loaded);
 		return status;
 	}
-	r = gm_snapshot_annotate(&loaded.snapshot);
+	r = gm_level_apply(&loaded.snapshot, level);
+	if (!r)
+		r = gm_snapshot_annotate(&loaded.snapshot);
 	if (!r && (filter->stack || filter->with_stacks || has_oom(loaded.snapshot.rows, loaded.snapshot.row_count)))
 		r = gm_stacks_open(&filter->stacks, &loaded.snapshot);
 	if (!r && filter->stack)
@@ -361,9 +363,8 @@ static int print_events(const char *word, struct filter *filter, enum format for
 	free(filter->found);
 	gm_stacks_close(&filter->stacks);
 	gm_load_free(&loaded);
-	if (r == -ENOMEM) {
+	if (r == -ENOMEM || r == -E2BIG)
 		return gm_input_bad("events", word, gm_limit_why(r));
-	}
 	if (r) {
 		fprintf(stderr, "gpumem events: the output could not be written: %s\n", gm_limit_why(r));
 		return GM_EXIT_FAILED;
@@ -399,6 +400,7 @@ int gm_verb_events(int argc, char **argv)
 {
 	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX, .since = NAN, .until = NAN };
 	bool csv = false, jsonl = false;
+	int level = GM_LEVEL_POOL;
 	const struct gm_argument arguments[] = {
 		{ "action", GM_ARG_WORDS, &filter.actions }, { "kind", GM_ARG_WORDS, &filter.kinds },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &filter.device }, { "module", GM_ARG_TEXT, &filter.module },
@@ -406,7 +408,7 @@ int gm_verb_events(int argc, char **argv)
 		{ "stream", GM_ARG_TEXT, &filter.stream_text }, { "stack", GM_ARG_TEXT, &filter.stack },
 		{ "address", GM_ARG_TEXT, &filter.address_text }, { "since", GM_ARG_TIME, &filter.since },
 		{ "until", GM_ARG_TIME, &filter.until }, { "last", GM_ARG_COUNT, &filter.last },
-		{ "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
+		{ "level", GM_ARG_WORD, &level }, { "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
 		{ "jsonl", GM_ARG_FLAG, &jsonl }, { "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);
@@ -415,6 +417,6 @@ int gm_verb_events(int argc, char **argv)
 		status = GM_EXIT_USAGE;
 	if (status >= 0)
 		return status;
-	return print_events(argv[optind], &filter,
+	return print_events(argv[optind], &filter, (enum gm_pool_level)level,
 			    csv ? GM_EVENTS_CSV : jsonl ? GM_EVENTS_JSONL : GM_EVENTS_TABLE);
 }

@@ -20,6 +20,7 @@
 struct ask {
 	const char *device;
 	enum gm_by by;
+	int level;			/* enum gm_pool_level */
 	bool at_peak;			/* else what is live in the end */
 	bool json;
 	size_t top;
@@ -106,6 +107,25 @@ static int widen(struct merge *merge, const struct gm_groups *groups)
 	return 0;
 }
 
+/* Where pools tell, what is live is what they have handed out, and what is no pool's. */
+static void describe_pools(const struct gm_scene *scene, const char *device, struct rank *rank)
+{
+	int64_t peak = gm_scene_pool_peak(scene, device);
+
+	if (peak == INT64_MIN)
+		return;
+	rank->peak = peak;
+	rank->live = rank->blocks = 0;
+	for (size_t i = 0; i < scene->lives.count; i++) {
+		const struct gm_life *life = &scene->lives.list[i];
+
+		if (!gm_life_at(life, GM_LIVES_END) || !gm_life_counts(life, device))
+			continue;
+		rank->live = gm_wrap_add(rank->live, life->size);
+		rank->blocks++;
+	}
+}
+
 /* Sum one snapshot into @groups, side 1, and take its share out again. */
 static int add(struct merge *merge, struct gm_groups *groups, const struct gm_snapshot *snapshot, size_t place)
 {
@@ -117,6 +137,8 @@ static int add(struct merge *merge, struct gm_groups *groups, const struct gm_sn
 	if (r)
 		return r;
 	merge->ranks[place].shown_peak = gm_lives_peak(&scene.lives, ask->device, &row);
+	if (ask->level == GM_LEVEL_POOL)
+		describe_pools(&scene, ask->device, &merge->ranks[place]);
 	r = gm_groups_add(groups, 1, &scene, ask->device, ask->at_peak ? row : GM_LIVES_END, NULL);
 	if (!r)
 		r = widen(merge, groups);
@@ -400,7 +422,9 @@ static int read_all(struct merge *merge, char **words)
 		merge->ranks[i].place = i;
 		there |= gm_device_is_in(loaded.snapshot.root, ask->device);
 		describe(ask, loaded.snapshot.root, &merge->ranks[i]);
-		r = add(merge, &groups, &loaded.snapshot, i);
+		r = gm_level_apply(&loaded.snapshot, (enum gm_pool_level)ask->level);
+		if (!r)
+			r = add(merge, &groups, &loaded.snapshot, i);
 		gm_load_free(&loaded);
 	}
 	gm_progress_end();
@@ -441,7 +465,8 @@ int gm_verb_merge(int argc, char **argv)
 	int weigh = 0;			/* peak, live */
 	const struct gm_argument arguments[] = {
 		{ "by", GM_ARG_WORD, &ask.by }, { "weigh", GM_ARG_WORD, &weigh },
-		{ "device", GM_ARG_DEVICE, &ask.device }, { "top", GM_ARG_COUNT, &ask.top },
+		{ "device", GM_ARG_DEVICE, &ask.device }, { "level", GM_ARG_WORD, &ask.level },
+		{ "top", GM_ARG_COUNT, &ask.top },
 		{ "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
