@@ -241,7 +241,7 @@ with Room() as room:
     bare = max(glob.glob(room.out + "/gpumem.app_training*exit*.json"), key=os.path.getmtime)
     for name, words, status, said in [
             ("no history", [bare], 3, "no history"), ("no such device", ["--device", "5", path], 3, "no history"),
-            ("--conf nonsense", ["--search", "--conf", "x", path], 2, "key:value"), ("--limit nonsense", ["--limit", "much", path], 2, "not a size"),
+            ("--conf nonsense", ["--search", "--conf", "x", path], 2, "x is not an option"), ("--limit nonsense", ["--limit", "much", path], 2, "not a size"),
             ("--verify of a snapshot", ["--verify", path, path], 3, "for a trace"), ("two inputs", [path, path], 2, "usage:"),
             ("a file that is not there", [path + "x"], 3, "No such file")]:
         run = gpumem("replay", *words)
