@@ -21,6 +21,7 @@
 #include "recorder/modules/modules.h"
 
 #define TELLERS 16u			/* objects that call us */
+#define LOOK_NS UINT64_C(100000000)	/* a forked child may have inherited the lock, held */
 #define CUDA 1				/* c10::DeviceType */
 
 struct device { int8_t type, index; };	/* c10::Device, passed in a register */
@@ -97,7 +98,7 @@ static struct teller *teller_slow(uintptr_t caller)
 	struct teller *teller, *found = NULL;
 	struct gm_object object;
 
-	if (!gm_object_find(caller, &object) || !gm_lock(&lock))
+	if (!gm_object_find(caller, &object) || !gm_lock_within(&lock, LOOK_NS))
 		return NULL;
 	count = gm_get(&teller_count);
 	for (uint32_t i = 0; i < count && !found; i++) {
