@@ -171,4 +171,26 @@ static inline uint64_t gm_tried_peak(const struct gm_tried *tried)
 	return tried->run.peak_used_bytes;
 }
 
+/* ---- would.c ---------------------------------------------------------------------------------- */
+
+#define GM_WOULD_EXPANDABLE "expandable_segments:True"	/* replayed on the pages heap */
+
+struct gm_would {
+	enum {
+		GM_WOULD_UNKNOWN,	/* no history with the request in it, or too long a one */
+		GM_WOULD_UNSEEN,	/* replayed as it was, it is served: what is not recorded made it fail */
+		GM_WOULD_NOT,		/* none of the settings */
+		GM_WOULD_SERVE		/* @setting, with @peak bytes reserved at most */
+	} result;
+	const char *setting;
+	bool sure;			/* also within GM_SEARCH_ERROR less than @limit */
+	uint64_t peak, limit;		/* bytes */
+	int64_t dropped;		/* events of the pool that are not in its history any more */
+};
+
+/* Replay what @pool handed out within @limit bytes, as it was and under one setting of PyTorch's after the other:
+ * which serves all that was asked for? Returns 0, -E2BIG or -ENOMEM. */
+int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
+		   struct gm_would *ret);
+
 #endif

@@ -66,6 +66,24 @@ static int64_t segment_of(const json_t *root, int64_t bytes)
 	return (int64_t)gm_heap_segment_bytes(&config, gm_heap_round(&config, (uint64_t)bytes));
 }
 
+/* A pool's request: PyTorch's allocator refused it, its own word, after the driver or a limit of its own did. */
+static void find_pool(const struct gm_snapshot *snapshot, const json_t *failure, struct gm_facts *facts)
+{
+	const json_t *device = json_array_get(gm_json_list(snapshot->root, "devices"), (size_t)facts->device);
+	const json_t *settings = gm_json_object(snapshot->root, "allocator_settings");
+	int64_t all = gm_json_number(gm_json_object(device, "memory_stats"), "reserved_bytes.all.current");
+	int64_t beside = gm_wrap_subtract(all, gm_json_number(failure, "reserved_bytes"));
+
+	facts->torch = true;
+	facts->conf = gm_json_text(settings, "PYTORCH_CUDA_ALLOC_CONF");
+	facts->expandable = strstr(facts->conf, "expandable_segments:True") != NULL;
+	facts->needed = facts->expandable ? facts->asked : segment_of(snapshot->root, facts->asked);
+	facts->live = gm_json_number(failure, "live_bytes");
+	if (beside > 0 && all < INT64_MAX / 4)	/* of the program's, past the pool */
+		facts->live = gm_wrap_add(facts->live, beside);
+	facts->largest = gm_json_number(failure, "largest_idle_block_bytes");
+}
+
 static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts)
 {
 	const json_t *root = snapshot->root;
@@ -101,11 +119,15 @@ static bool find_ours(const struct gm_snapshot *snapshot, struct gm_facts *facts
 	facts->holders_known = of_now;
 	if (of_now)
 		find_cache(snapshot, facts);
+	facts->pool = gm_json_number(failure, "pool");
+	if (facts->pool > 0)
+		find_pool(snapshot, failure, facts);
 	/* The cache as it was then: what the snapshot holds may have been given back before it. */
 	if (gm_json_number(failure, "reserved_bytes") > 0) {
 		facts->cached = gm_json_number(failure, "cached_bytes");
 		facts->pending = gm_json_number(failure, "limbo_bytes");
-		facts->largest = gm_json_number(failure, "largest_free_bytes");
+		if (!facts->pool)
+			facts->largest = gm_json_number(failure, "largest_free_bytes");
 	}
 	return true;
 }
@@ -259,6 +281,7 @@ void gm_explain(const struct gm_scene *scene, struct gm_explanation *ret)
 		return;
 	ret->row = row;
 	ret->device = facts.device;
+	ret->pool = facts.pool;
 	if (facts.asked < 0 || facts.free < 0 || !is_size(facts.asked) || !is_size(facts.free) ||
 	    !is_size(facts.live) || !is_size(facts.total) || !is_size(facts.cached) ||
 	    !is_size(facts.pending) || !is_size(facts.limit) || !is_size(facts.limit_used) ||

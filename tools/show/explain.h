@@ -27,6 +27,7 @@ struct gm_explanation {
 	int64_t row; /* of the history, at which it was; GM_LIVES_END: the snapshot's end */
 	int64_t stack;			/* of the call that failed */
 	int device;
+	int64_t pool;			/* number of the one that could not serve it; 0: the driver could not */
 };
 
 /* Explain the failure that the snapshot was made for, else the last one that it knows of. */
@@ -39,6 +40,10 @@ int64_t gm_largest_idle(const struct gm_snapshot *snapshot, int64_t device);
 /* Who held how much of that device then, the largest first: 0 or -ENOMEM; gm_groups_close it. */
 int gm_explain_holders(const struct gm_scene *scene, const struct gm_explanation *explanation,
 		       enum gm_by by, struct gm_groups *ret);
+
+/* explain_pool.c: more of a failure in a pool, a sentence each: what its blocks hold, by call site; what it held
+ * idle, and why that could not serve; which setting would have served it. A list of texts, perhaps an empty one. */
+json_t *gm_explain_pool(const struct gm_scene *scene, const struct gm_explanation *explanation);
 
 /* ---- between explain.c, which finds the facts, and explain_say.c, which says them -------------- */
 
@@ -53,6 +58,7 @@ struct gm_facts {
 	int device;
 	const char *module;
 	int64_t stack;
+	int64_t pool;			/* number of the one that could not serve it; 0 none */
 	bool torch;			/* PyTorch's allocator refused it, by its own word */
 	bool expandable;		/* its segments are */
 	bool holders_known;		/* what was live then is */

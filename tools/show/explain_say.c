@@ -235,6 +235,8 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 	case GM_CAUSE_FRAGMENTED:
 		/* Segments that are idle whole need no advice: they were given back before the
 		 * call failed. PyTorch has a setting more than this library. */
+		if (facts->pool)	/* gm_explain_pool tells */
+			break;
 		CHANGE("gpumem replay --search tells whether other settings of the allocator would "
 		       "have served it. %s",
 		       facts->expandable ? "" : facts->torch ?

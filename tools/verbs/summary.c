@@ -88,14 +88,20 @@ static void print_fragmentation(const struct gm_summary *view, const json_t *dev
 static void print_explanation(const struct gm_summary *view)
 {
 	const struct gm_explanation *explanation = view->explanation;
+	const json_t *line;
 	char device[16];
+	size_t i;
 
 	snprintf(device, sizeof(device), "%d", explanation->device);
 	if (explanation->cause == GM_CAUSE_NONE || !wanted(view, device))
 		return;
 	putchar('\n');
 	gm_show_heading(stdout, "why memory ran out");
-	printf("%s\n%s\n", explanation->why, explanation->change);
+	puts(explanation->why);
+	if (explanation->change[0])
+		puts(explanation->change);
+	json_array_foreach(view->pool_lines, i, line)
+		puts(json_string_value(line));
 	if (explanation->stack > 0)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
@@ -322,10 +328,11 @@ static void print_json(const struct gm_summary *view)
 	json_object_set_new(root, "explanation",
 			    view->explanation->cause == GM_CAUSE_NONE
 				    ? json_null()
-				    : json_pack("{ss ss ss so}", "cause",
+				    : json_pack("{ss ss ss sO so}", "cause",
 						gm_cause_name(view->explanation->cause), "why",
 						gm_show_clean(view->explanation->why), "change",
-						gm_show_clean(view->explanation->change), "stack",
+						gm_show_clean(view->explanation->change), "pool",
+						view->pool_lines, "stack",
 						gm_groups_json_stack(view->scene, view->explanation->stack)));
 	gm_show_document(stdout, root, JSON_INDENT(2));
 }
@@ -344,11 +351,13 @@ static int one(const char *word, const char *device, enum gm_by by, enum gm_pool
 		gm_torch_stats(&opened.loaded.snapshot);
 	gm_locate(&opened.scene);
 	gm_explain(scene, &explanation);
-	view = (struct gm_summary){ scene->root, device, by, scene, &explanation };
+	view = (struct gm_summary){ scene->root, device, by, scene, &explanation,
+		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array() };
 	if (json)
 		print_json(&view);
 	else
 		print_summary(&view, word, several);
+	json_decref((json_t *)(uintptr_t)view.pool_lines);
 	gm_opened_close(&opened);
 	return GM_EXIT_OK;
 }

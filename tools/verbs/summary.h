@@ -13,6 +13,7 @@ struct gm_summary {
 	enum gm_by by;			/* how what is live is summed */
 	const struct gm_scene *scene;
 	const struct gm_explanation *explanation;
+	const json_t *pool_lines;	/* what gm_explain_pool says */
 };
 
 /* Rows "by module" or "by kind" of a device or of the host. */

@@ -1,0 +1,149 @@
+# timeout: 120
+"""Why PyTorch ran out of memory: the first lines of gpumem summary, sentence by sentence, and where each must not appear."""
+import copy
+import json
+import os
+import sys
+
+sys.path.insert(0, "test")
+sys.path.insert(0, "test/tools")
+sys.path.insert(0, "test/preload")
+from scripted import Play  # noqa: E402
+from tap import B, Room, check, finish, tell  # noqa: E402
+from verbs import gpumem, load  # noqa: E402
+
+MIB = 1 << 20
+PROGRAM = '''
+from pool_user import *
+context()
+torch = Torch(limit=%d << 20)
+def weights():
+    return [torch.alloc(1000) for i in range(20)]
+def batches():
+    return [torch.alloc(9 << 20) for i in range(14)]
+def asks(size):
+    return torch.alloc(size << 20)
+kept = weights()
+%s
+got = asks(%d)
+assert not got
+'''
+SPLIT = "first = batches()\nfor block in first[::2]:\n    torch.free(block)"	# 7 of 9 MiB, each in a segment of 20 MiB
+# A tensor of 9 MiB in a segment of 70.
+LARGE = "big = asks(70)\ntorch.free(big)\ndef activation():\n    return torch.alloc(9 << 20)\nsmall = activation()"
+
+
+def snapshot(room, name, limit, before, asked):
+    """What the library wrote when the program ran out of memory; None when it did not."""
+    run = room.run([sys.executable, "-c", PROGRAM % (limit, before, asked)], env=room.env(
+        PYTHONPATH=os.path.abspath("test/preload/programs"), TORCH=os.path.join(B, "test/preload/torch")))
+    taken = [os.path.join(room.out, file) for file in room.files() if ".oom-" in file]
+    if not check("%s: the program runs out of memory" % name, run.returncode == 0 and len(taken) == 1, tell(run)):
+        return None
+    path = os.path.join(room.path, name + ".json")
+    os.rename(taken[0], path)
+    return path
+
+
+def said(path, *words):
+    """The sentences about the pool, as one text; and of what JSON has, they are the same."""
+    run = gpumem("summary", *words, path)
+    lines = (json.loads(gpumem("summary", "--json", *words, path).stdout)["explanation"] or {"pool": []})["pool"]
+    assert run.returncode == 0 and all(line in run.stdout for line in lines), tell(run)
+    return "\n".join(lines)
+
+
+def changed(room, path, change):
+    """The snapshot with something else in it."""
+    whole = copy.deepcopy(load(path))
+    change(whole, whole["pools"][0], whole["failure"])
+    other = os.path.join(room.path, "changed.json")
+    with open(other, "w", encoding="utf-8") as file:
+        json.dump(whole, file)
+    return said(other)
+
+
+def resize(size):
+    def change(whole, pool, failure):
+        failure["requested_bytes"] = whole["failures"][-1]["requested_bytes"] = size
+        trace = pool["trace"]
+        trace["size"][trace["action"].index("oom")] = size
+    return change
+
+
+def fill(_, pool, failure):
+    failure["largest_idle_block_bytes"] = 0
+    for segment in pool["segments"]:
+        for block in segment["blocks"]:
+            block["state"] = "active_allocated"
+
+
+def drop(_, pool, __):
+    pool["trace"]["dropped"] = 77
+
+
+def split():
+    """Enough lies idle, in pieces too small."""
+    with Room() as room:
+        path = snapshot(room, "split", 160, SPLIT, 60)
+        if not path:
+            return
+        text, top = said(path), gpumem("summary", path).stdout.split("device 0:")[0]
+        check("who asked, by Python line", "asks (<string>:10) asked for 60.00 MiB" in top, top)
+        check("what tensors hold, and by line", "63.02 MiB in 27 blocks" in text and "63.00 MiB in 7 blocks  batches" in text and
+              "20.00 KiB in 20 blocks  weights" in text, text)
+        check("idle, and too small", "held 78.98 MiB idle in 15 pieces, the largest 9.00 MiB: too small." in text, text)
+        check("no segment is blamed where none would have served", "is kept by" not in text, text)
+        check("the setting that would have served", "Replayed with expandable_segments:True" in text and
+              "132.00 MiB reserved at most, where 142.00 MiB" in text and "with so much less it is served, too" in text and
+              "none of" not in text and "as it was" not in text, text)
+        check("nothing was dropped", "older events" not in text)
+        check("--level driver has no word of the pool", said(path, "--level", "driver") == "")
+        other = changed(room, path, drop)
+        check("what was dropped is said", "77 older events" in other, other)
+        other = changed(room, path, resize(5 * MIB))
+        check("a piece that is large enough was another stream's", "large enough" in other and "too small" not in other, other)
+        check("what the replay serves as it was names no setting", "Replayed as it was" in other and "Replayed with" not in other, other)
+        other = changed(room, path, fill)
+        check("nothing idle", "held nothing idle" in other and "too small" not in other, other)
+        other = changed(room, path, resize(66 * MIB))
+        check("an answer within the error says so", "Replayed with" in other and "with so much less it is not served" in other, other)
+        other = changed(room, path, resize(100 * MIB))
+        check("no setting would have served it", "none of expandable_segments" in other and "Replayed with " not in other, other)
+
+        def no_history(_, pool, __):
+            for values in pool["trace"].values():
+                if isinstance(values, list):
+                    values.clear()
+        other = changed(room, path, no_history)
+        check("without a history nothing is replayed", "Replayed" not in other and "too small" in other, other)
+
+
+def kept():
+    """A segment that would have served, but for one tensor in it."""
+    with Room() as room:
+        path = snapshot(room, "kept", 100, LARGE, 69)
+        if not path:
+            return
+        text = said(path)
+        check("the segment, and the tensor that keeps it", "A segment of 70.00 MiB at 0x" in text and "is kept by 9.00 MiB" in text and
+              "of activation (" in text, text)
+
+
+def not_a_pools():
+    """An out-of-memory of the driver's, without a pool."""
+    with Play() as room:
+        run = room.script("alloc 100", "alloc 666", "exit 0")
+        taken = [file for file in room.files() if ".oom-" in file]
+        if check("the driver runs out of memory", len(taken) == 1, tell(run)):
+            check("no word of a pool", said(os.path.join(room.out, taken[0])) == "")
+
+
+def main():
+    split()
+    kept()
+    not_a_pools()
+    finish()
+
+
+main()

@@ -1,0 +1,118 @@
+/*
+ * would.c - which one setting would have served what a pool could not serve: see replay.h. One thread.
+ */
+#include "tools/replay/replay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/pages_heap.h"
+#include "preload/options/options.h"
+
+#define ROWS_MOST 300000u		/* of a longer history each run takes too long for a summary */
+
+static const char *const settings[] = {
+	GM_WOULD_EXPANDABLE, "max_split_size_mb:32", "max_split_size_mb:128", "max_split_size_mb:512",
+	"garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8", "roundup_power2_divisions:4",
+	"roundup_power2_divisions:8"
+};
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+/* PyTorch's blocks alone, as if the cache had served them: of expandable memory, too. */
+static int history_of(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool,
+		      struct gm_history *ret)
+{
+	struct gm_snapshot view = *snapshot;
+	struct gm_row *rows = calloc(pool->row_count + 1, sizeof(*rows));
+	struct gm_snapshot_segment *segments = calloc(pool->segment_count + 1, sizeof(*segments));
+	size_t blocks = 1, at = 0;
+	struct gm_snapshot_block *list;
+	int r = -ENOMEM;
+
+	for (size_t i = 0; i < pool->segment_count; i++)
+		blocks += pool->segments[i].block_count;
+	list = calloc(blocks, sizeof(*list));
+	for (size_t i = 0; rows && i < pool->row_count; i++) {
+		rows[i] = pool->rows[i];
+		rows[i].kind = "device";
+	}
+	for (size_t i = 0; segments && list && i < pool->segment_count; i++) {
+		segments[i] = pool->segments[i];
+		segments[i].blocks = &list[at];
+		for (size_t k = 0; k < segments[i].block_count; k++) {
+			list[at] = pool->segments[i].blocks[k];
+			list[at++].kind = "device";
+		}
+	}
+	view.rows = rows;
+	view.row_count = pool->row_count;
+	view.segments = segments;
+	view.segment_count = pool->segment_count;
+	if (rows && segments && list)
+		r = gm_history_open(ret, &view, (int)pool->device);
+	free(rows);
+	free(segments);
+	free(list);
+	return r;
+}
+
+/* Is all of @trace served within @limit, with @setting before those in force? */
+static int try(const struct gm_trace *trace, const char *setting, uint64_t limit, bool *ret_served,
+	       uint64_t *ret_peak)
+{
+	bool pages = !strcmp(setting, GM_WOULD_EXPANDABLE) || strstr(trace->conf, GM_WOULD_EXPANDABLE);
+	char conf[sizeof(trace->conf) + 64], error[GM_OPTION_ERROR_BYTES];
+	struct gm_heap_config config;
+	struct gm_simulation run;
+	int r;
+
+	snprintf(conf, sizeof(conf), "%s%s%s", trace->conf, trace->conf[0] && setting[0] ? "," : "",
+		 strcmp(setting, GM_WOULD_EXPANDABLE) ? setting : "");
+	r = gm_options_heap_parse(&config, conf, true, error);
+	if (r)
+		return r;
+	if (pages)
+		config.class = &gm_pages_heap;
+	config.limit = limit;
+	r = gm_simulate(trace, &config, &(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
+	*ret_served = !r && !run.failed;
+	*ret_peak = run.peak_used_bytes;
+	return r;
+}
+
+int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
+		   struct gm_would *ret)
+{
+	struct gm_history history;
+	uint64_t less = limit - (uint64_t)((double)limit * GM_SEARCH_ERROR), peak;
+	bool served = false;
+	int r;
+
+	*ret = (struct gm_would){ .result = GM_WOULD_UNKNOWN, .limit = limit, .dropped = pool->dropped };
+	if (pool->row_count > ROWS_MOST || !limit)
+		return 0;
+	r = history_of(snapshot, pool, &history);
+	if (r)
+		return r == -ENODATA ? 0 : r;
+	if (history.tries) {
+		r = try(&history.trace, "", limit, &served, &peak);
+		ret->result = r ? GM_WOULD_UNKNOWN : served ? GM_WOULD_UNSEEN : GM_WOULD_NOT;
+	}
+	for (size_t i = 0; !r && ret->result != GM_WOULD_UNKNOWN && ret->result != GM_WOULD_UNSEEN && i < SETTINGS; i++) {
+		r = try(&history.trace, settings[i], limit, &served, &peak);
+		if (r || !served || (ret->result == GM_WOULD_SERVE && peak >= ret->peak))
+			continue;
+		ret->result = GM_WOULD_SERVE;
+		ret->setting = settings[i];
+		ret->peak = peak;
+	}
+	if (!r && ret->result == GM_WOULD_SERVE)
+		r = try(&history.trace, ret->setting, less, &ret->sure, &peak);
+	gm_trace_free(&history.trace);
+	if (r == -EINVAL) {		/* settings in force that no heap of ours has */
+		ret->result = GM_WOULD_UNKNOWN;
+		r = 0;
+	}
+	return r;
+}

@@ -1,0 +1,188 @@
+/*
+ * explain_pool.c - why a pool could not serve a request, as PyTorch's that ran out of memory: see explain.h.
+ * One thread.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay/replay.h"
+#include "tools/show/explain.h"
+#include "tools/show/show.h"
+
+#define SITES_SAID 5u
+#define TEXT 1600
+
+static void add(json_t *lines, const char *text)
+{
+	json_array_append_new(lines, json_string(gm_show_clean(text)));
+}
+
+static const struct gm_snapshot_pool *pool_of(const struct gm_scene *scene, int64_t number)
+{
+	for (size_t i = 0; number > 0 && i < scene->snapshot->pool_count; i++)
+		if (scene->snapshot->pools[i].number == number)
+			return &scene->snapshot->pools[i];
+	return NULL;
+}
+
+/* Who held the device's memory then, by line of the program. */
+static void say_holders(json_t *lines, const struct gm_scene *scene, const struct gm_explanation *explanation)
+{
+	struct gm_groups groups;
+	char text[TEXT];
+
+	if (gm_explain_holders(scene, explanation, GM_BY_SITE, &groups))
+		return;
+	if (groups.count) {
+		snprintf(text, sizeof(text), "What was handed out then: %s in %s.", gm_show_bytes(groups.all_bytes[1]),
+			 gm_show_count(groups.all_count[1], "block"));
+		add(lines, text);
+	}
+	for (size_t i = 0; i < groups.count && i < SITES_SAID; i++) {
+		snprintf(text, sizeof(text), "%12s in %s  %.900s", gm_show_bytes(groups.list[i].bytes[1]),
+			 gm_show_count(groups.list[i].count[1], "block"), groups.list[i].key);
+		add(lines, text);
+	}
+	gm_groups_close(&groups);
+}
+
+/* ---- what was idle ---------------------------------------------------------------------------- */
+
+struct idle { int64_t bytes, largest; size_t pieces; };
+
+static struct idle idle_in(const struct gm_snapshot_pool *pool)
+{
+	struct idle idle = { .bytes = 0 };
+
+	for (size_t i = 0; i < pool->segment_count; i++)
+		for (size_t k = 0; k < pool->segments[i].block_count; k++) {
+			const struct gm_snapshot_block *block = &pool->segments[i].blocks[k];
+
+			if (strcmp(block->state, "inactive") || block->size <= 0)
+				continue;
+			idle.bytes = gm_wrap_add(idle.bytes, block->size);
+			idle.largest = block->size > idle.largest ? block->size : idle.largest;
+			idle.pieces++;
+		}
+	return idle;
+}
+
+static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t asked)
+{
+	struct idle idle = idle_in(pool);
+	char text[TEXT];
+
+	if (!idle.pieces)
+		snprintf(text, sizeof(text), "Pool %.60s held nothing idle.", gm_show_clean(pool->name));
+	else if (idle.largest < asked)
+		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: too small.",
+			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
+			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
+	else
+		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: large enough, so it was kept for "
+			 "another stream or another private pool, or waited for a stream; which one is not told.",
+			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
+			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
+	add(lines, text);
+}
+
+/* The segment that would have served the request, or have gone back to the driver, but for the least that is in use. */
+static void say_kept(json_t *lines, const struct gm_scene *scene, const struct gm_snapshot_pool *pool, int64_t asked)
+{
+	const struct gm_snapshot_segment *kept = NULL;
+	const struct gm_snapshot_block *block = NULL;
+	char site[1024], text[TEXT];
+
+	for (size_t i = 0; i < pool->segment_count; i++) {
+		const struct gm_snapshot_segment *segment = &pool->segments[i];
+
+		if (segment->outside || segment->total_size < asked || segment->allocated_size <= 0 ||
+		    segment->allocated_size > segment->total_size / 2)
+			continue;
+		if (!kept || segment->allocated_size < kept->allocated_size)
+			kept = segment;
+	}
+	for (size_t k = 0; kept && k < kept->block_count; k++)
+		if (strcmp(kept->blocks[k].state, "inactive") && (!block || kept->blocks[k].size > block->size))
+			block = &kept->blocks[k];
+	if (!block)
+		return;
+	snprintf(text, sizeof(text), "A segment of %s at %#llx is kept by %s in use in it, the largest of %.900s: %s.",
+		 gm_show_bytes(kept->total_size), (unsigned long long)kept->address, gm_show_bytes(kept->allocated_size),
+		 gm_site_text(&scene->stacks, block->stack, site, sizeof(site)), gm_show_bytes(block->size));
+	add(lines, text);
+}
+
+/* ---- what would have served ------------------------------------------------------------------- */
+
+/* Bytes that the pool could have: what it had at most, or when it failed, with what was free. */
+static uint64_t limit_of(const struct gm_snapshot_pool *pool, const json_t *failure)
+{
+	int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "reserved_bytes.all.peak");
+	int64_t had = gm_json_number(failure, "reserved_bytes"), asked = gm_json_number(failure, "requested_bytes");
+	int64_t free_bytes = gm_json_number(failure, "free_bytes");
+
+	if (had < 0 || free_bytes < 0 || had > INT64_MAX / 4 || free_bytes > INT64_MAX / 4)
+		return 0;
+	if (free_bytes < asked)		/* else a limit of PyTorch's own refused it */
+		had += free_bytes;
+	return (uint64_t)(peak > had ? peak : had);
+}
+
+static void say_setting(json_t *lines, const struct gm_scene *scene, const struct gm_snapshot_pool *pool,
+			const json_t *failure)
+{
+	struct gm_would would;
+	char text[TEXT];
+
+	if (gm_would_serve(scene->snapshot, pool, limit_of(pool, failure), &would))
+		return;
+	switch (would.result) {
+	case GM_WOULD_UNKNOWN:
+		return;
+	case GM_WOULD_UNSEEN:
+		snprintf(text, sizeof(text), "Replayed as it was, the pool's history is served: what is not recorded made it fail, as "
+			 "the streams that blocks belong to or wait for, so that no setting can be named.");
+		break;
+	case GM_WOULD_NOT:
+		snprintf(text, sizeof(text), "Replayed within %s, none of expandable_segments, max_split_size_mb, "
+			 "garbage_collection_threshold and roundup_power2_divisions serves it: less must be held.",
+			 gm_show_bytes((int64_t)would.limit));
+		break;
+	case GM_WOULD_SERVE:
+		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at most, where %s could "
+			 "be had. The replay may be wrong by 5%%: %s.%s", would.setting, gm_show_bytes((int64_t)would.peak),
+			 gm_show_bytes((int64_t)would.limit), would.sure ? "with so much less it is served, too" :
+			 "with so much less it is not served",
+			 strcmp(would.setting, GM_WOULD_EXPANDABLE) ? "" : " backend:cudaMallocAsync moves pages as well, and is "
+			 "likely to serve it.");
+		break;
+	}
+	add(lines, text);
+	if (would.dropped > 0) {
+		snprintf(text, sizeof(text), "%lld older events of the pool are not in its history: the replay begins without what they left.",
+			 (long long)would.dropped);
+		add(lines, text);
+	}
+}
+
+json_t *gm_explain_pool(const struct gm_scene *scene, const struct gm_explanation *explanation)
+{
+	const json_t *failure = gm_json_object(scene->root, "failure"), *failures = gm_json_list(scene->root, "failures");
+	const struct gm_snapshot_pool *pool = pool_of(scene, explanation->pool);
+	json_t *lines = json_array();
+	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
+
+	if (!pool || explanation->cause == GM_CAUSE_NONE)
+		return lines;
+	if (!of_now)
+		failure = json_array_get(failures, json_array_size(failures) - 1);
+	say_holders(lines, scene, explanation);
+	if (of_now) {			/* what the pool holds is of the snapshot's moment */
+		say_idle(lines, pool, gm_json_number(failure, "requested_bytes"));
+		say_kept(lines, scene, pool, gm_json_number(failure, "requested_bytes"));
+	}
+	say_setting(lines, scene, pool, failure);
+	return lines;
+}
