@@ -53,6 +53,8 @@ CORE_SRC  := $(wildcard allocator/*.c recorder/*/*.c)
 CACHE_SRC := $(wildcard preload/cache/cache_heap*.c preload/cache/thread_cache*.c)
 PRE_SRC   := $(wildcard preload/*/*.c preload/*/*.S)
 TOOLS_SRC := $(wildcard tools/*/*.c)
+# What only the library with RULES=1 has; the unit tests use its two checks of structures.
+RULES_SRC := $(wildcard test/rules/*.c)
 # What an option's value may be, and a heap's settings: the command has the library's own code for that.
 OPTION_SRC := preload/options/options.c preload/options/options_value.c preload/options/options_format.c preload/options/text.c
 # What lets the library and the command run on older systems than the one that they were built on.
@@ -226,16 +228,16 @@ clean:
 	rm -rf build
 
 # ---- the library -------------------------------------------------------------------------------
-$(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC)) $(BUILD)/gpumem.map
+$(BUILD)/libgpumem.so: $(call obj,$(CORE_SRC) $(PRE_SRC) $(if $(RULES),$(RULES_SRC))) $(BUILD)/gpumem.map
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,-soname,libgpumem.so \
 		-Wl,--version-script=$(BUILD)/gpumem.map -Wl,-Bsymbolic-functions \
 		-Wl,-z,defs,-z,now,-z,relro,-z,nodelete,--as-needed -pthread
 
-$(BUILD)/gpumem.map: preload/hooks/hooks.def preload/driver/exports.def preload/driver/exports_rules.def scripts/exports.sh
+$(BUILD)/gpumem.map: preload/hooks/hooks.def preload/driver/exports.def test/rules/exports.def scripts/exports.sh
 	@mkdir -p $(@D)
 	$(call say,MAP,$@)
-	$(Q)scripts/exports.sh preload/hooks/hooks.def preload/driver/exports.def $(if $(RULES),preload/driver/exports_rules.def) >$@
+	$(Q)scripts/exports.sh preload/hooks/hooks.def preload/driver/exports.def $(if $(RULES),test/rules/exports.def) >$@
 
 $(BUILD)/libgm_core.a: $(call obj,$(CORE_SRC) $(CACHE_SRC) $(OPTION_SRC))
 	$(call say,AR,$@)
@@ -327,7 +329,7 @@ $(RT_A): $(call obj,$(RT_SRC))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # ---- tests -------------------------------------------------------------------------------------
-UNIT_AUX = $(call obj,$(wildcard test/unit/*/aux_*.c))
+UNIT_AUX = $(call obj,$(wildcard test/unit/*/aux_*.c) test/rules/reuse_check.c test/rules/cache_heap_check.c)
 define UNIT_RULE
 $(BUILD)/test/unit/%: $(BUILD)/obj/test/unit/$(1)/%.c.o $(UNIT_AUX) $(BUILD)/libgm_core.a
 	@mkdir -p $$(@D)

@@ -250,6 +250,11 @@ static inline uint64_t gm_heap_rounded(const struct gm_heap *heap, uint64_t byte
 	return gm_heap_round(&heap->config, bytes);
 }
 
+/* Count violations (heap_check.c): the page map finds block @id from end to end, if the heap is alone in it; and
+ * @stats are those of @sum, the blocks and segments counted anew. */
+int gm_heap_check_page_map(const struct gm_heap *heap, uint32_t id);
+int gm_heap_check_stats(const struct gm_stats *stats, const struct gm_stats *sum);
+
 /* ---- heap_stats.c ---- */
 
 /* A segment comes from the driver, or goes back; or only bytes of one do. */

@@ -1,13 +1,12 @@
 /*
- * heap_check.c - every structural rule of the segments heap, counted.
+ * heap_check.c - every structural rule of the segments heap, counted, and two that all heaps have.
  */
 #include "allocator/segments_heap.h"
 
 #define CHECK(condition) (bad += !(condition))
 
-/* The page map finds every block at both its ends. (Of a heap among others it may have been told that the driver
- * gave the memory away.) */
-static int check_page_map(const struct gm_heap *heap, uint32_t id)
+/* Of a heap among others the page map may have been told that the driver gave the memory away. */
+int gm_heap_check_page_map(const struct gm_heap *heap, uint32_t id)
 {
 	const struct gm_block *b = &heap->blocks[id];
 	int bad = 0;
@@ -62,7 +61,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 			sum->stat[GM_STAT_ALLOCATION][class].current++;
 			sum->stat[GM_STAT_ALLOCATED_BYTES][class].current += (int64_t)b->size;
 		}
-		bad += check_page_map(heap, id);
+		bad += gm_heap_check_page_map(heap, id);
 		at += b->size;
 		before = id;
 	}
@@ -72,7 +71,7 @@ static int check_blocks(const struct gm_heap *heap, uint32_t segment, struct gm_
 	return bad;
 }
 
-static int check_stats(const struct gm_stats *stats, const struct gm_stats *sum)
+int gm_heap_check_stats(const struct gm_stats *stats, const struct gm_stats *sum)
 {
 	int bad = 0;
 
@@ -107,7 +106,7 @@ int gm_segments_check(struct gm_heap *heap, uint32_t first_segment)
 	CHECK((int64_t)heap->reserved == reserved);
 	CHECK(heap->idle == idle);
 	if (!heap->number)
-		bad += check_stats(heap->stats, &sum);
+		bad += gm_heap_check_stats(heap->stats, &sum);
 	for (int p = 0; p < 2; p++) {
 		CHECK(free_count[p] == own->pool[p].count);
 		bad += gm_free_set_check(&own->pool[p]);

@@ -7,7 +7,6 @@
 #include "allocator/map.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 
 #include "allocator/lock.h"
@@ -71,19 +70,6 @@ struct gm_map *gm_map_new(void)
 	for (unsigned int i = 0; map && i < SHARDS; i++)
 		map->shards[i].lock.rank = GM_RANK_LEAF;
 	return map;
-}
-
-void gm_map_free(struct gm_map *map)
-{
-	if (!map)
-		return;
-	for (unsigned int i = 0; i < SHARDS; i++) {
-		struct shard *s = &map->shards[i];
-
-		if (s->entries)
-			pages_free(s->entries, (s->mask + 1) * sizeof(struct entry));
-	}
-	pages_free(map, sizeof(*map));
 }
 
 /* The entry of (space, key), or the empty one where it would go. The table is never full. */
@@ -208,40 +194,4 @@ uint64_t gm_map_take(struct gm_map *map, enum gm_map_space space, uint64_t key)
 int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value)
 {
 	return value && take(map, space, key, value) == value;
-}
-
-static int check_locked(const struct gm_map *map, const struct shard *s)
-{
-	uint64_t count = 0;
-	int bad = 0;
-
-	for (uint64_t i = 0; s->entries && i <= s->mask; i++) {
-		const struct entry *e = &s->entries[i];
-		uint64_t h = hash((enum gm_map_space)e->space, e->key);
-
-		if (!e->value)
-			continue;
-		count++;
-		bad += &map->shards[h >> 60 & (SHARDS - 1)] != s;
-		/* Found from its home: no hole on the way, and no twin before it. */
-		bad += find_locked(s, (enum gm_map_space)e->space, e->key, h) != e;
-	}
-	bad += count != s->count;
-	bad += s->entries && s->count > s->mask;
-	return bad;
-}
-
-int gm_map_check(struct gm_map *map)
-{
-	int bad = 0;
-
-	for (unsigned int i = 0; i < SHARDS; i++) {
-		struct shard *s = &map->shards[i];
-
-		if (!gm_lock(&s->lock))
-			return bad + 1;
-		bad += check_locked(map, s);
-		gm_unlock(&s->lock);
-	}
-	return bad;
 }

@@ -23,9 +23,6 @@ struct gm_map;
 /* A new, empty map; NULL when there is no memory. */
 struct gm_map *gm_map_new(void);
 
-/* Give its memory back; NULL is allowed. Nobody may use it any more. */
-void gm_map_free(struct gm_map *map);
-
 /* Insert or replace. Returns 0, or -ENOMEM, or -ETIMEDOUT (its lock could not be had), and nothing
  * changed. @ret_old (or NULL): the value that was there, 0 none. @value must not be 0. */
 int gm_map_put(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value,
@@ -39,9 +36,6 @@ uint64_t gm_map_take(struct gm_map *map, enum gm_map_space space, uint64_t key);
 
 /* Remove @key only while its value is @value; returns 1 when it was removed. */
 int gm_map_take_if(struct gm_map *map, enum gm_map_space space, uint64_t key, uint64_t value);
-
-/* Count violations of the structure; 0 if sound. Takes the shard locks one by one. */
-int gm_map_check(struct gm_map *map);
 
 /* Where the memory comes from: page-aligned, zeroed, NULL when there is none. Tests replace it. */
 extern void *(*gm_map_pages)(size_t bytes);

@@ -11,19 +11,6 @@ struct sum {
 	uint32_t free_count, unmapped_count;
 };
 
-static int check_page_map(const struct gm_heap *heap, uint32_t id)
-{
-	const struct gm_block *b = &heap->blocks[id];
-	int bad = 0;
-
-	if (!heap->map || heap->number)
-		return 0;
-	CHECK(gm_page_map_find(heap->map, b->address) == id);
-	CHECK(gm_page_map_find(heap->map, b->address + b->size / 2) == id);
-	CHECK(gm_page_map_find(heap->map, b->address + b->size - 1) == id);
-	return bad;
-}
-
 /* A free block: it is merged with what it can be merged with. */
 static int check_free(const struct gm_heap *heap, const struct gm_block *b, enum gm_pool_class class,
 		      struct sum *sum)
@@ -89,7 +76,7 @@ static int check_region(const struct gm_heap *heap, unsigned int pool, struct su
 		if (active || pending)
 			add_live(b, class, active, &sum->stats);
 		unmapped += b->state == GM_BLOCK_UNMAPPED ? b->size : 0;
-		bad += check_page_map(heap, id);
+		bad += gm_heap_check_page_map(heap, id);
 		at += b->size;
 		before = id;
 	}
@@ -118,24 +105,6 @@ static int check_list(const struct gm_heap *heap, const struct gm_pages_region *
 	return bad;
 }
 
-static int check_stats(const struct gm_stats *stats, const struct gm_stats *sum)
-{
-	int bad = 0;
-
-	for (int name = 0; name < GM_STAT_COUNT; name++) {
-		const struct gm_stat *is = stats->stat[name];
-		int64_t small = sum->stat[name][GM_POOL_SMALL].current;
-		int64_t large = sum->stat[name][GM_POOL_LARGE].current;
-
-		CHECK(is[GM_POOL_SMALL].current == small);
-		CHECK(is[GM_POOL_LARGE].current == large);
-		CHECK(is[GM_POOL_ALL].current == small + large);
-		for (int class = 0; class < GM_POOL_CLASSES; class++)
-			CHECK(is[class].peak >= is[class].current);
-	}
-	return bad;
-}
-
 int gm_pages_check(struct gm_heap *heap, uint32_t first_segment)
 {
 	struct gm_pages_heap *own = gm_pages(heap);
@@ -154,6 +123,6 @@ int gm_pages_check(struct gm_heap *heap, uint32_t first_segment)
 	CHECK(heap->idle == sum.idle);
 	CHECK(own->live == sum.live && own->live <= own->live_peak);
 	if (!heap->number)
-		bad += check_stats(heap->stats, &sum.stats);
+		bad += gm_heap_check_stats(heap->stats, &sum.stats);
 	return bad;
 }

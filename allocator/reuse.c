@@ -237,11 +237,7 @@ static void wait_for_transition_locked(struct gm_reuse *reuse, uint64_t stream)
 
 #define SEALS 256u			/* between the steps of a check, at first */
 
-#if GM_TEST_RULES
 #define FIRST_SEALS (gm_rules_single ? gm_rules_single : SEALS)
-#else
-#define FIRST_SEALS SEALS
-#endif
 
 static void single_off_locked(struct gm_reuse *reuse)
 {

@@ -183,7 +183,4 @@ void gm_reuse_forget(struct gm_reuse *reuse, uint32_t owner);
 /* Bytes of @owner's blocks in limbo; of all owners with UINT32_MAX. */
 uint64_t gm_reuse_limbo_bytes(struct gm_reuse *reuse, uint32_t owner);
 
-/* Count violations of the structure; 0 if sound. */
-int gm_reuse_check(struct gm_reuse *reuse);
-
 #endif

@@ -6,7 +6,6 @@
  *
  * Thread context: any. Signal context: none. See reuse.h.
  */
-#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * rules.h - the rules of reuse, one switch each, so that a test can show what each is for.
  *
  * In the library that users get every rule is on and gm_rule() is a constant. A build with
- * GM_TEST_RULES=1 (make RULES=1, build/rules/) reads the words to switch off from the environment
- * variable GPUMEM_TEST_OFF once at start; nothing of that is in the ordinary build.
+ * GM_TEST_RULES=1 (make RULES=1, build/rules/, with test/rules/) reads the words to switch off from the
+ * environment variable GM_TEST_OFF when it is loaded; nothing of that is in the ordinary build.
  *
  * Each rule is asked for where it is applied, most in a single place. Thread context: any.
  */
@@ -55,9 +55,9 @@ enum gm_rule_name {
 };
 
 #if GM_TEST_RULES
-extern uint64_t gm_rules_off;		/* a bit each; set at start, before any thread of ours */
-extern uint32_t gm_rules_single;		/* seals from step to step of reuse.c; 0: as always */
-extern uint32_t gm_rules_patience_ms;	/* of cache_flush.c, without progress; 0: as always */
+extern uint64_t gm_rules_off;		/* a bit each; set when the library is loaded */
+extern uint32_t gm_rules_single;	/* seals from step to step of reuse.c; 0: as always */
+extern uint32_t gm_rules_patience_ms;	/* of cache_await.c, without progress; 0: as always */
 void gm_rules_read(const char *words);	/* "seal,limbo"; NULL: none */
 static inline bool gm_rule(enum gm_rule_name rule)
 {
@@ -65,6 +65,8 @@ static inline bool gm_rule(enum gm_rule_name rule)
 }
 #else
 #define gm_rule(rule) true
+#define gm_rules_single 0u
+#define gm_rules_patience_ms 0u
 #endif
 
 #endif

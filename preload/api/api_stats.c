@@ -15,27 +15,29 @@
 #include "preload/process/state.h"
 #include "recorder/journal/recorder.h"
 
-static int stats_of(int device, struct gm_stats *ret)
+/* Is there something to tell of @device? 0 or -errno. */
+static int check_device(int device)
 {
-	int r;
-
 	if (device < 0 || device >= (int)GM_MAX_DEVICES)
 		return -EINVAL;
-	if (!gm_state_is_mine())
-		return -ENODATA;
-	r = gm_record_stats((uint8_t)device, ret);
+	return gm_state_is_mine() ? 0 : -ENODATA;
+}
+
+static int stats_of(int device, struct gm_stats *ret)
+{
+	int r = check_device(device);
+
+	if (!r)
+		r = gm_record_stats((uint8_t)device, ret);
 	return r == -ENODEV ? -ENODATA : r;
 }
 
 static int reset(int device, enum gm_reset which)
 {
-	int r;
+	int r = check_device(device);
 
-	if (device < 0 || device >= (int)GM_MAX_DEVICES)
-		return -EINVAL;
-	if (!gm_state_is_mine())
-		return -ENODATA;
-	r = gm_record_reset_stats((uint8_t)device, which);
+	if (!r)
+		r = gm_record_reset_stats((uint8_t)device, which);
 	return r == -ENODEV ? -ENODATA : r;
 }
 

@@ -2,8 +2,8 @@
  * nvtx.c - NVTX, NVIDIA's tools extension: the program's marks and ranges become annotations.
  *
  * How a program's NVTX finds us (getenv), and what it then calls: InitializeInjectionNvtx2, and the
- * functions put in its table. nvtx_mem.c has its memory extension. The layouts are those of NVTX 3 (nvtxDetail/nvtxTypes.h of any version: only
- * ever added to), declared here so that no toolkit needs to have the header.
+ * functions put in its table. nvtx_mem.c has its memory extension. The layouts are those of NVTX 3, which
+ * are only ever added to, declared here so that no toolkit needs to have the header.
  *
  * Every library that uses NVTX has a copy of its own, with a table of functions of its own: each
  * copy calls InitializeInjectionNvtx2 once, at its first use. Pushes and pops answer that nobody
@@ -287,13 +287,13 @@ static uint32_t id_of_event(const struct gm_nvtx_attributes *event)
 	}
 }
 
+/* The event that has nothing but a message. */
+#define EVENT(type, text) (&(const struct gm_nvtx_attributes){ \
+	.size = sizeof(struct gm_nvtx_attributes), .message_type = (type), .message = (text) })
+
 uint32_t gm_nvtx_message_id(int32_t type, const void *message)
 {
-	const struct gm_nvtx_attributes event = {
-		.size = sizeof(event), .message_type = type, .message = message,
-	};
-
-	return id_of_event(&event);
+	return id_of_event(EVENT(type, message));
 }
 
 /* A number for a domain, other ones for others; 0 for the common one, NULL. */
@@ -318,41 +318,24 @@ static inline bool recording(void)
 	       (word == GM_STATE_RUNNING_CHECKED && gm_state.pid == getpid());
 }
 
-static struct gm_annotation about(handle domain, uint32_t name)
+static struct gm_annotation about(handle domain, event attributes)
 {
 	return (struct gm_annotation){
-		.name = name, .scope_name = id_of_text(domain), .scope = scope_of(domain),
+		.name = id_of_event(attributes), .scope_name = id_of_text(domain), .scope = scope_of(domain),
 		.device = gm_where_last(),
 	};
-}
-
-static void mark(handle domain, uint32_t name)
-{
-	const struct gm_annotation what = about(domain, name);
-
-	gm_annotate_mark(&what);
-}
-
-static void push(handle domain, uint32_t name)
-{
-	const struct gm_annotation what = about(domain, name);
-
-	gm_annotate_push(&what, what.scope);
-}
-
-static uint64_t start(handle domain, uint32_t name)
-{
-	const struct gm_annotation what = about(domain, name);
-
-	return gm_annotate_start(&what);
 }
 
 /* ---- the functions of NVTX --------------------------------------------------------------------- */
 
 static void domain_mark(handle domain, event attributes)
 {
-	if (recording())
-		mark(domain, id_of_event(attributes));
+	struct gm_annotation what;
+
+	if (!recording())
+		return;
+	what = about(domain, attributes);
+	gm_annotate_mark(&what);
 }
 
 static void mark_event(event attributes)
@@ -362,19 +345,22 @@ static void mark_event(event attributes)
 
 static void mark_ascii(const char *message)
 {
-	if (recording())
-		mark(NULL, id_of(message));
+	domain_mark(NULL, EVENT(GM_NVTX_ASCII, message));
 }
 
 static void mark_wide(const wchar_t *message)
 {
-	if (recording())
-		mark(NULL, id_of_wide(message));
+	domain_mark(NULL, EVENT(GM_NVTX_UNICODE, message));
 }
 
 static uint64_t domain_start(handle domain, event attributes)
 {
-	return recording() ? start(domain, id_of_event(attributes)) : GM_RANGE_NONE;
+	struct gm_annotation what;
+
+	if (!recording())
+		return GM_RANGE_NONE;
+	what = about(domain, attributes);
+	return gm_annotate_start(&what);
 }
 
 static uint64_t start_event(event attributes)
@@ -384,12 +370,12 @@ static uint64_t start_event(event attributes)
 
 static uint64_t start_ascii(const char *message)
 {
-	return recording() ? start(NULL, id_of(message)) : GM_RANGE_NONE;
+	return domain_start(NULL, EVENT(GM_NVTX_ASCII, message));
 }
 
 static uint64_t start_wide(const wchar_t *message)
 {
-	return recording() ? start(NULL, id_of_wide(message)) : GM_RANGE_NONE;
+	return domain_start(NULL, EVENT(GM_NVTX_UNICODE, message));
 }
 
 static void domain_end(handle domain, uint64_t range)
@@ -405,10 +391,12 @@ static void end(uint64_t range)
 
 static int domain_push(handle domain, event attributes)
 {
-	if (recording())
-		push(domain, id_of_event(attributes));
-	else
-		gm_annotate_push(NULL, scope_of(domain));
+	bool record = recording();
+	struct gm_annotation what;
+
+	if (record)
+		what = about(domain, attributes);
+	gm_annotate_push(record ? &what : NULL, scope_of(domain));
 	return NO_PUSH_POP_TRACKING;
 }
 
@@ -419,20 +407,12 @@ static int push_event(event attributes)
 
 static int push_ascii(const char *message)
 {
-	if (recording())
-		push(NULL, id_of(message));
-	else
-		gm_annotate_push(NULL, 0);
-	return NO_PUSH_POP_TRACKING;
+	return domain_push(NULL, EVENT(GM_NVTX_ASCII, message));
 }
 
 static int push_wide(const wchar_t *message)
 {
-	if (recording())
-		push(NULL, id_of_wide(message));
-	else
-		gm_annotate_push(NULL, 0);
-	return NO_PUSH_POP_TRACKING;
+	return domain_push(NULL, EVENT(GM_NVTX_UNICODE, message));
 }
 
 static int domain_pop(handle domain)

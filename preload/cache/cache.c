@@ -14,7 +14,6 @@
 #include "allocator/page_map.h"
 #include "preload/cache/cache_internal.h"
 #include "preload/order/order.h"
-#include "preload/api/history.h"
 #include "preload/cache/cache.h"
 #include "preload/order/host.h"
 #include "preload/hooks/hook.h"

@@ -25,11 +25,7 @@
 #define MARKED_PART 512u		/* less stream-ordered memory than this no request can lack */
 #define SETTLE_NS UINT64_C(20000000)	/* for what stood still before, or waits for a capture's end */
 #define STILL_NS UINT64_C(10000000000)	/* a GPU that made no progress for so long waits for the host */
-#if GM_TEST_RULES
 #define PATIENCE_NS (gm_rules_patience_ms ? gm_rules_patience_ms * UINT64_C(1000000) : STILL_NS)
-#else
-#define PATIENCE_NS STILL_NS
-#endif
 
 static _Atomic(uint64_t) scarce;	/* a bit for each device; with GM_CACHE_SCARCE for all of them */
 static _Atomic(uint32_t) scarce_asked;

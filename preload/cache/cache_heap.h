@@ -189,7 +189,4 @@ void gm_cache_heap_address_reused(struct gm_page_map *map, uint8_t domain, uint6
  * leaves a heap's segments alone. Returns how many blocks were live. */
 unsigned int gm_cache_heap_drop(struct gm_cache_heap *heap, uint64_t tsc, uint32_t stack);
 
-/* Count violations; 0 if sound. */
-int gm_cache_heap_check(struct gm_cache_heap *heap);
-
 #endif

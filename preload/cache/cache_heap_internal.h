@@ -6,7 +6,6 @@
  *   cache_heap_free.c      free, complete; which heap a block is of
  *   cache_heap_whole.c     empty, drop, limits, counters, segments
  *   cache_heap_records.c   what a heap calls: records in the tables, the lock, segment events
- *   cache_heap_check.c     every structural rule, counted
  *   thread_cache.h         blocks just freed, for their thread's next request of the size
  *
  * A locked section is the time that the domain's lock is held without a break: one change, and within it

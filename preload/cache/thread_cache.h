@@ -73,11 +73,6 @@ bool gm_tcache_others(const struct gm_section *section);
 /* Without a lock: is anything cached in the domain? */
 bool gm_tcache_any(uint8_t domain);
 
-/* Keep the threads out of their thread caches of @domain, whose lock is held; and let them in again. False:
- * one of them could not be kept out, and none is. */
-bool gm_tcache_hold(uint8_t domain);
-void gm_tcache_release(uint8_t domain);
-
 /* The thread cache of @slot in @domain; NULL: there is none yet. */
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain);
 /* The thread caches of @domain, a list. */

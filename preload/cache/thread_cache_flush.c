@@ -43,23 +43,6 @@ struct gm_tcache *gm_tcache_first(uint8_t domain)
 	return gm_get_acquire(&domains[domain].first);
 }
 
-bool gm_tcache_hold(uint8_t domain)
-{
-	struct gm_tcache *first = gm_tcache_first(domain), *tcache = first;
-
-	while (tcache && gm_slot_hold(tcache->slot, HOLD_NS))
-		tcache = tcache->next;
-	for (; tcache && first != tcache; first = first->next)
-		release(first->slot);
-	return !tcache;
-}
-
-void gm_tcache_release(uint8_t domain)
-{
-	for (struct gm_tcache *tcache = gm_tcache_first(domain); tcache; tcache = tcache->next)
-		release(tcache->slot);
-}
-
 /* ---- thread caches ---- */
 
 struct gm_tcache *gm_tcache_find(struct gm_slot *slot, uint8_t domain)

@@ -118,11 +118,6 @@ static void unknown(struct reader *reader, struct gm_slice name, bool conf)
 	struct gm_line *line = begin(&complaint);
 	const struct gm_option_row *close = NULL;
 
-#if GM_TEST_RULES
-	if (gm_slice_is(name, "TEST_OFF") || gm_slice_is(name, "TEST_SINGLE") ||
-	    gm_slice_is(name, "TEST_PATIENCE"))
-		return;			/* of a build for tests (allocator/rules.h) */
-#endif
 	if (reader->others)
 		return;
 	for (size_t i = 0; i < GM_OPTION_COUNT && !close; i++)

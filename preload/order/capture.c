@@ -11,7 +11,6 @@
  * Lock: one leaf, never held over a driver call.
  */
 #include <errno.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

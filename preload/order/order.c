@@ -9,10 +9,8 @@
  *
  * Thread context: any, inside a hook. Signal context: none.
  */
-#define _GNU_SOURCE	/* secure_getenv */
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "allocator/lock.h"
@@ -406,13 +404,6 @@ int gm_order_start(const struct gm_order_blocks *blocks)
 		.arg = (void *)(uintptr_t)blocks,
 	};
 
-#if GM_TEST_RULES
-	gm_rules_read(secure_getenv("GPUMEM_TEST_OFF"));
-	if (secure_getenv("GPUMEM_TEST_SINGLE"))
-		gm_rules_single = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_SINGLE"), NULL, 10);
-	if (secure_getenv("GPUMEM_TEST_PATIENCE"))
-		gm_rules_patience_ms = (uint32_t)strtoul(secure_getenv("GPUMEM_TEST_PATIENCE"), NULL, 10);
-#endif
 	reborn = gm_map_new();
 	if (!reborn)
 		return -ENOMEM;

@@ -108,7 +108,7 @@ extern __thread struct gm_order_last gm_order_last GM_HIDDEN;
 extern _Atomic(uint32_t) gm_order_generation GM_HIDDEN;
 
 #if GM_TEST_RULES
-extern _Atomic(uint64_t) gm_test_works GM_HIDDEN;	/* submissions seen (selfcheck.c) */
+extern _Atomic(uint64_t) gm_test_works GM_HIDDEN;	/* submissions seen (test/rules/selfcheck.c) */
 #endif
 
 /* Before every submission, in the work hooks. What the host may see of it (@flags) is noted after

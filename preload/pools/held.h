@@ -8,7 +8,6 @@
 #ifndef GM_PRELOAD_POOLS_HELD_H
 #define GM_PRELOAD_POOLS_HELD_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

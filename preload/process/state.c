@@ -8,9 +8,7 @@
  * Thread context: any. Signal context: gm_state_is_mine.
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

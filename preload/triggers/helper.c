@@ -23,7 +23,6 @@
 #include "preload/process/say.h"
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
-#include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/modules/symbols.h"
 

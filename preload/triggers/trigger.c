@@ -16,7 +16,6 @@
 #include "preload/process/say.h"
 #include "preload/process/state.h"
 #include "preload/triggers/trigger.h"
-#include "recorder/journal/clock.h"
 #include "recorder/journal/recorder.h"
 
 #define SLICE_NS 1000000000		/* of a wait, until the helper thread is looked for again */

@@ -11,7 +11,6 @@
 #define GM_PRELOAD_TRIGGER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "recorder/journal/format.h"

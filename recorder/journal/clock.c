@@ -8,7 +8,6 @@
  */
 #include "recorder/journal/clock.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>

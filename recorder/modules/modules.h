@@ -15,8 +15,6 @@
 #ifndef GM_RECORDER_MODULES_H
 #define GM_RECORDER_MODULES_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define GM_BUILD_ID_MAX 32

@@ -11,7 +11,6 @@
 #define GM_RECORDER_OBJECT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct gm_object {

@@ -6,7 +6,6 @@
  */
 #include "recorder/record/tables.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "recorder/journal/identity.h"

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "recorder/journal/sys.h"
 #include "recorder/record/tables.h"

@@ -52,7 +52,6 @@ struct gm_stack_cache {
 	uint32_t most;			/* slots that were ever used */
 	uint32_t last;			/* the entry met last; 0: none */
 	uint32_t credit;		/* frames that may be made entries of */
-	uint64_t hits;
 	uint16_t beginnings[BEGINNINGS];	/* the last entry that began so */
 	uint32_t values[VALUES];	/* tag << 16 | slot, by value; slot 0: there can be none */
 	struct frame frames[FRAMES_MOST];
@@ -91,7 +90,6 @@ static bool take_over(struct gm_stack_cache *cache)
 		return false;
 	cache->owner = own_number;
 	cache->credit = CREDIT_MOST;
-	cache->hits = 0;
 	if (!cache->used)
 		cache->used = cache->most = 1;
 	renew(cache);
@@ -126,11 +124,6 @@ struct gm_stack_cache *gm_stack_cache_enter(const struct gm_regs *from)
 void gm_stack_cache_leave(struct gm_stack_cache *cache)
 {
 	atomic_store_explicit(&cache->busy, 0, memory_order_release);
-}
-
-uint64_t gm_stack_cache_hits(void)
-{
-	return own && own->owner == own_number ? own->hits : 0;
 }
 
 /* ---- found ------------------------------------------------------------------------------- */
@@ -194,7 +187,6 @@ struct gm_cached_stack *gm_stack_cache_find(struct gm_stack_cache *cache,
 		if (beginning == next || !begins(entry, key, what) || !is_true(entry))
 			return NULL;
 	}
-	cache->hits++;
 	return entry;
 }
 

@@ -80,7 +80,4 @@ void gm_stack_cache_met(struct gm_stack_cache *cache, struct gm_cached_stack *en
 void gm_stack_cache_keep(struct gm_stack_cache *cache, const struct gm_stack_key *key,
 			 const struct gm_walked_stack *stack);
 
-/* Stacks that this thread found, for tests and benchmarks. */
-uint64_t gm_stack_cache_hits(void);
-
 #endif

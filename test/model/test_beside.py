@@ -83,7 +83,7 @@ def main():
         check("what is left out is made", all(n in names and n not in seen for n in NEVER),
               [n for n in NEVER if n not in names or n in seen])
         for rule, program in (("capture-relaxed", "flush"), ("capture-events", "seal_deferred")):
-            done = enumerated(room, table, [program], GPUMEM_TEST_OFF=rule)
+            done = enumerated(room, table, [program], GM_TEST_OFF=rule)
             check("without %s: %s loses captures" % (rule, program), done.returncode == 1, tell(done))
     shutil.rmtree(JOURNALS, ignore_errors=True)
     finish()

@@ -21,7 +21,7 @@ FIRST = int(os.environ.get("MODEL_FIRST", "1"))
 # What thousands of short programs would spend their time on: files on a disk, stacks, snapshots.
 JOURNALS = tempfile.mkdtemp(prefix="gpumem-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 # A kernel that waits for a flag makes no progress: a tenth of a second shows it as well as ten seconds.
-LEAN = {"snapshot_on": "none", "history": "4096", "stacks": "none", "GPUMEM_TEST_PATIENCE": "100"}
+LEAN = {"snapshot_on": "none", "history": "4096", "stacks": "none", "GM_TEST_PATIENCE": "100"}
 TOTALS = re.compile(r"(\d+) programs, (\d+) steps, (\d+) addresses handed out again, (\d+) refused for want of memory, "
                     r"(\d+) allocations of the driver's, (\d+) failed")
 
@@ -62,7 +62,7 @@ def run(room, name, count, *options, first=FIRST, preload=True, **env):
 
 def back_to_single(room, name, count, *options):
     """Other streams had work, and one alone has it for a while: in programs this short, for one free."""
-    lean = dict(LEAN, GPUMEM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
+    lean = dict(LEAN, GM_TEST_SINGLE="1", GPUMEM_VERBOSE="1")
     library = os.path.abspath(RULES)
     done = room.run([MODEL, *options, str(FIRST + 30000), "200"], LD_PRELOAD=library, allocator="caching",
                     FAKECUDA_RACE="exit", FAKECUDA_HANG="exit", GPUMEM_JOURNAL=JOURNALS, timeout=800, **lean)

@@ -84,7 +84,7 @@ def main():
                     oom_report(room)
             for rule in rules:
                 for _ in range(TRIES.get(rule, 1)):
-                    done = run(room, name, RULES, environment, GPUMEM_TEST_OFF=rule)
+                    done = run(room, name, RULES, environment, GM_TEST_OFF=rule)
                     if done.returncode:
                         break
                 if check("%s: fails without the rule %s" % (name, rule), done.returncode in ENDS, tell(done)):

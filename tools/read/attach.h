@@ -7,7 +7,6 @@
 #define GM_TOOLS_ATTACH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -7,7 +7,6 @@
 #ifndef GM_TOOLS_LOAD_H
 #define GM_TOOLS_LOAD_H
 
-#include <stdbool.h>
 
 #include "tools/read/snapshot.h"
 

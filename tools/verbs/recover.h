@@ -10,7 +10,6 @@
 #define GM_TOOLS_RECOVER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct gm_failure;			/* recorder/journal/format.h */

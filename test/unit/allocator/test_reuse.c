@@ -7,16 +7,15 @@
  * Simulated threads take turns at every call, and between the hook of a submission and the
  * submission itself. What a thread remembers (own[]) is exchanged with the turn.
  */
-#define GM_TEST_RULES 1
-#include "allocator/rules.c"
+#include "test/rules/rules.c"
 #include "allocator/reuse.c"
 #include "allocator/reuse_limbo.c"
 #include "allocator/reuse_wait.c"
-#include "allocator/reuse_check.c"
 
 #include <check.h>
 #include <stdio.h>
 
+#include "test/rules/check.h"
 #include "test/unit/allocator/reuse_gpu.h"
 
 #define SLOTS 4u

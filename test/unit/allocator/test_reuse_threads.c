@@ -15,6 +15,7 @@
 
 #include "allocator/lock.h"
 #include "allocator/reuse.h"
+#include "test/rules/check.h"
 
 #define STREAMS 4u
 #define WORKERS 4u

@@ -7,6 +7,7 @@
 
 #include "allocator/reuse.h"
 #include "preload/cache/cache_heap.h"
+#include "test/rules/check.h"
 
 struct aux_driver {
 	uint64_t next, used, capacity;	/* addresses from 0x7e0000000000 */

@@ -1,11 +1,12 @@
 /*
  * reuse_check.c - is limbo in order? Counts violations, never stops.
  *
- * Thread context: any; takes retire and limbo. See reuse.h.
+ * Thread context: any; takes retire and limbo. See allocator/reuse.h.
  */
 #include <stddef.h>
 
 #include "allocator/reuse_internal.h"
+#include "test/rules/check.h"
 
 struct sum { uint64_t items, bytes; };
 

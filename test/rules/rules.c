@@ -1,13 +1,13 @@
 /*
- * rules.c - which rules of reuse are switched off, in a build for tests (see rules.h).
+ * rules.c - which rules of reuse are switched off, in a build for tests (see allocator/rules.h).
  *
- * In the ordinary build there is nothing here. Thread context: once, at start.
+ * Thread context: once, when the library is loaded.
  */
-#include "allocator/rules.h"
-
-#if GM_TEST_RULES
-#include <stddef.h>
+#define GM_TEST_RULES 1
+#include <stdlib.h>
 #include <string.h>
+
+#include "allocator/rules.h"
 
 uint64_t gm_rules_off;
 uint32_t gm_rules_single;
@@ -31,4 +31,17 @@ void gm_rules_read(const char *words)
 		words += length + (words[length] == ',');
 	}
 }
-#endif
+
+static uint32_t number(const char *variable)
+{
+	const char *text = getenv(variable);
+
+	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
+}
+
+__attribute__((constructor)) static void read_environment(void)
+{
+	gm_rules_read(getenv("GM_TEST_OFF"));
+	gm_rules_single = number("GM_TEST_SINGLE");
+	gm_rules_patience_ms = number("GM_TEST_PATIENCE");
+}

@@ -6,7 +6,9 @@
  */
 #include "preload/cache/thread_cache.h"
 #include "preload/cache/cache_heap_internal.h"
+#include "test/rules/check.h"
 
+#define HOLD_NS UINT64_C(1000000000)	/* for a thread that is in its thread cache */
 #define INSIST(cond) do { if (!(cond)) bad++; } while (0)
 
 struct sums { uint64_t live, used; };
@@ -48,6 +50,25 @@ static void count_cached(const struct gm_cache_heap *heap, struct sums *sums)
 		}
 }
 
+static void release(struct gm_tcache *from, const struct gm_tcache *end)
+{
+	for (; from != end; from = from->next)
+		gm_set_release(&from->slot->tcache_owner, GM_TCACHE_NOBODY);
+}
+
+/* Keep the threads out of their thread caches of @domain, whose lock is held. False: one of them could not be kept
+ * out, and none is. */
+static bool hold(uint8_t domain)
+{
+	struct gm_tcache *tcache = gm_tcache_first(domain);
+
+	while (tcache && gm_slot_hold(tcache->slot, HOLD_NS))
+		tcache = tcache->next;
+	if (tcache)
+		release(gm_tcache_first(domain), tcache);
+	return !tcache;
+}
+
 int gm_cache_heap_check(struct gm_cache_heap *heap)
 {
 	struct gm_section section = { .drops = true };
@@ -56,7 +77,7 @@ int gm_cache_heap_check(struct gm_cache_heap *heap)
 
 	if (gm_section_begin(heap, &section, 0) < 0)
 		return 1;
-	if (!gm_tcache_hold(heap->domain)) {
+	if (!hold(heap->domain)) {
 		gm_section_cancel(heap, &section);
 		return 1;
 	}
@@ -69,7 +90,7 @@ int gm_cache_heap_check(struct gm_cache_heap *heap)
 	INSIST(!heap->undo.refused);
 	if (!gm_get(&heap->dead))
 		bad += gm_heap_check(heap->heap, section.change.domain->first_segment);
-	gm_tcache_release(heap->domain);
+	release(gm_tcache_first(heap->domain), NULL);
 	gm_section_cancel(heap, &section);
 	return bad;
 }

@@ -1,14 +1,13 @@
 /*
  * selfcheck.c - what only a build with RULES=1 has (allocator/rules.h): the structures of the cache
- * checked from outside, and work counted. Empty in the library that users get.
+ * checked from outside, and work counted.
  *
  * Thread context: any, outside hooks, while no other thread is in one. Signal context: none.
  */
+#define GM_TEST_RULES 1
 #include "preload/order/order.h"
-
-#if GM_TEST_RULES
-
 #include "preload/cache/cache_internal.h"
+#include "test/rules/check.h"
 
 #define GPUMEM_TEST __attribute__((visibility("default")))
 
@@ -40,5 +39,3 @@ uint64_t gpumem_test_works(void)
 {
 	return gm_test_works;
 }
-
-#endif
