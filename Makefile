@@ -281,6 +281,8 @@ $(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD)
 	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@,: >$@; \
 		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (scripts/setup.sh installs both)')
 $(BUILD)/obj/tools/write/view.c.o: $(VIEW_PAGE)
+$(BUILD)/obj/tools/verbs/completion.c.o: tools/verbs/completion.bash tools/verbs/completion.zsh
+$(BUILD)/obj/tools/verbs/manual.c.o: tools/verbs/gpumem.1 tools/verbs/libgpumem.7
 $(BUILD)/obj/tools/write/view.c.o: CFLAGS += -DGM_VIEW_PAGE='"$(VIEW_PAGE)"'
 
 # ---- objects -----------------------------------------------------------------------------------

@@ -1,10 +1,15 @@
 /*
- * completion.c - completion of gpumem's command line, for bash and zsh.
+ * completion.c - completion of gpumem's command line, for bash and zsh: completion.bash and completion.zsh, where
+ * what is in the tables of verbs and options takes the places of @words@.
  */
 #include <stdint.h>
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
+#include "tools/write/embed.h"
+
+GM_EMBED(gm_bash_completion, "tools/verbs/completion.bash");
+GM_EMBED(gm_zsh_completion, "tools/verbs/completion.zsh");
 
 /* @words with blanks between them. */
 static void put_words(FILE *out, const char *words)
@@ -15,7 +20,13 @@ static void put_words(FILE *out, const char *words)
 
 /* ---- bash ------------------------------------------------------------------------------------ */
 
-static void bash_options(FILE *out, const struct gm_verb *verb)
+static void bash_verbs(FILE *out)
+{
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		fprintf(out, "%s%s", verb == gm_verbs ? "" : " ", verb->name);
+}
+
+static void bash_options_of(FILE *out, const struct gm_verb *verb)
 {
 	fprintf(out, "\t%s) words='--help", verb->name);
 	for (const struct gm_opt *opt = gm_opts; opt->name; opt++)
@@ -45,55 +56,15 @@ static void bash_values(FILE *out)
 		}
 }
 
-static void bash(FILE *out)
+static void bash_options(FILE *out)
 {
-	fputs("# bash completion of gpumem, made by gpumem help --completion bash\n"
-	      "_gpumem()\n{\n"
-	      "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" words='' i\n"
-	      "\tlocal before=\"${COMP_WORDS[COMP_CWORD - 1]}\"\n"
-	      "\tCOMPREPLY=()\n"
-	      "\tif [ \"$COMP_CWORD\" -eq 1 ] || { [ \"$COMP_CWORD\" -eq 2 ] && [ "
-	      "\"${COMP_WORDS[1]}\" = help ] &&\n"
-	      "\t\t[ \"${word#-}\" = \"$word\" ]; }; then\n\t\twords='", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		fprintf(out, "%s%s", verb == gm_verbs ? "" : " ", verb->name);
-	fputs("'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n\t\treturn\n\tfi\n"
-	      /* The command of run: behind --, or the first word that is no option nor its value. */
-	      "\tif [ \"${COMP_WORDS[1]}\" = run ]; then\n"
-	      "\t\tfor ((i = 2; i <= COMP_CWORD; i++)); do\n"
-	      "\t\t\tcase \"${COMP_WORDS[i - 1]}/${COMP_WORDS[i]}\" in\n"
-	      "\t\t\t--/*) break ;;\n"
-	      "\t\t\t*/-*|*/=|=/*) ;;\n"
-	      "\t\t\t-q/*|--quiet/*) break ;;\n"
-	      "\t\t\t--*/*) ;;\n"
-	      "\t\t\t*) break ;;\n"
-	      "\t\t\tesac\n\t\tdone\n"
-	      "\t\tif [ \"$i\" -lt \"$COMP_CWORD\" ] && declare -F _command_offset >/dev/null; then\n"
-	      "\t\t\t_command_offset \"$i\"\n\t\t\treturn\n"
-	      "\t\telif [ \"$i\" -eq \"$COMP_CWORD\" ]; then\n"
-	      "\t\t\tmapfile -t COMPREPLY < <(compgen -c -- \"$word\"; compgen -f -- \"$word\")\n"
-	      "\t\t\tcompopt -o filenames\n\t\t\treturn\n"
-	      "\t\tfi\n\tfi\n"
-	      "\t[ \"$word\" != = ] || word=''\n"	/* --option=VALUE is three words */
-	      "\t[ \"$before\" != = ] || before=\"${COMP_WORDS[COMP_CWORD - 2]}\"\n"
-	      "\tcase \"${COMP_WORDS[1]} $before\" in\n", out);
-	bash_values(out);
-	fputs("\tesac\n"
-	      "\tif [ -n \"$words\" ]; then\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n\t\treturn\n\tfi\n"
-	      "\tcase \"${COMP_WORDS[1]}\" in\n", out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		bash_options(out, verb);
-	fputs("\tesac\n"
-	      "\tif [ \"${word#-}\" != \"$word\" ]; then\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
-	      "\t\t[ \"${COMPREPLY[0]: -1}\" != = ] || compopt -o nospace\n"
-	      "\telse\n"
-	      "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
-	      "\t\tcompopt -o filenames\n"
-	      "\tfi\n}\n"
-	      "complete -F _gpumem gpumem\n", out);
+		bash_options_of(out, verb);
 }
+
+static const struct gm_part bash[] = {
+	{ "@verbs@", bash_verbs }, { "@values@", bash_values }, { "@options@", bash_options }, { NULL, NULL },
+};
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
 
@@ -159,18 +130,17 @@ static void zsh_library(FILE *out)
 	}
 }
 
-static void zsh(FILE *out)
+static void zsh_verbs(FILE *out)
 {
-	fputs("#compdef gpumem\n# zsh completion of gpumem, made by gpumem help --completion zsh\n"
-	      "_gpumem() {\n\tlocal -a verbs\n\tverbs=(\n", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
 		fprintf(out, "\t\t'%s:", verb->name);
 		zsh_text(out, verb->brief, SIZE_MAX);
 		fputs("'\n", out);
 	}
-	fputs("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe -t verbs verb "
-	      "verbs\n\t\treturn\n\tfi\n"
-	      "\tshift words\n\t(( CURRENT-- ))\n\tcase $words[1] in\n", out);
+}
+
+static void zsh_arguments(FILE *out)
+{
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
 		bool run = !strcmp(verb->name, "run");
 
@@ -181,11 +151,11 @@ static void zsh(FILE *out)
 		fprintf(out, "\t\t%s ;;\n", run ? "'(-):command:_command_names -e' '*::argument:_normal'" :
 			!strcmp(verb->name, "help") ? "'*:verb:(${verbs%%\\:*})'" : "'*:file:_files'");
 	}
-	fputs("\tesac\n}\nif [ \"$funcstack[1]\" = _gpumem ]; then\n\t_gpumem "
-	      "\"$@\"\nelse\n\tcompdef _gpumem gpumem\nfi\n", out);
 }
+
+static const struct gm_part zsh[] = { { "@verbs@", zsh_verbs }, { "@arguments@", zsh_arguments }, { NULL, NULL } };
 
 void gm_completion(FILE *out, bool for_zsh)
 {
-	(for_zsh ? zsh : bash)(out);
+	gm_put_parts(out, for_zsh ? gm_zsh_completion : gm_bash_completion, for_zsh ? zsh : bash);
 }

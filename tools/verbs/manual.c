@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/verbs/arguments.h"
+#include "tools/write/embed.h"
 
 /* ---- troff ----------------------------------------------------------------------------------- */
 
@@ -190,22 +191,15 @@ static void put_verb(FILE *out, const struct gm_verb *verb)
 	put_common(out, verb);
 }
 
-/* gpumem(1): the verbs, and each one's examples. */
-static void put_command(FILE *out)
+/* ---- gpumem(1) and libgpumem(7), whose texts are in the files of these names ------------------- */
+
+GM_EMBED(gm_command_page, "tools/verbs/gpumem.1");
+GM_EMBED(gm_library_page, "tools/verbs/libgpumem.7");
+
+static void put_verbs(FILE *out)
 {
 	const char *group = "";
 
-	put_head(out, "gpumem", "1",
-		       "see and explain the GPU memory of CUDA programs that nobody changed");
-	fputs(".SH SYNOPSIS\n.B gpumem\nVERB [ARGUMENT...]\n.SH DESCRIPTION\n", out);
-	put_text(out,
-		"`gpumem run` starts a program under libgpumem.so, which records every allocation "
-		"of GPU memory by every library in it, and writes snapshots: at exit, on SIGUSR1, "
-		"when memory runs out, when the program crashes. The other verbs ask living "
-		"processes, and read what was written. Where a verb takes FILE, it takes a snapshot, "
-		"a journal (*.journal), a snapshot of PyTorch (pickle or JSON), the number of a "
-		"living process, or - for standard input.");
-	fputs(".SH VERBS\n", out);
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
 		if (strcmp(group, verb->group))
 			fprintf(out, ".SS %s\n", verb->group);
@@ -214,71 +208,20 @@ static void put_command(FILE *out)
 		put_words(out, verb->brief, SIZE_MAX);
 		putc('\n', out);
 	}
-	fputs(".SH EXIT STATUS\n", out);
-	put_text(
-		out,
-		"0 done; 1 the check failed; 2 wrong use; 3 unreadable input. `gpumem run` exits "
-		"as its command did.");
-	fputs(".SH EXAMPLES\n", out);
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
-		put_examples(out, verb->examples);
-	fputs(".SH SEE ALSO\n.BR libgpumem (7)\n", out);
 }
 
-/* ---- libgpumem(7) ------------------------------------------------------------------------------ */
-
-static const struct call { const char *call, *what; } calls[] = {
-	{ "gpumem_version()", "the version of the library, as text" },
-	{ "gpumem_snapshot(path)", "write a snapshot of now" },
-	{ "gpumem_memory_stats(device, stats, max)",
-	  "every statistic of torch.cuda.memory_stats()" },
-	{ "gpumem_memory_summary(device, stream)", "the table of torch.cuda.memory_summary()" },
-	{ "gpumem_memory_allocated(device)", "bytes that the program holds" },
-	{ "gpumem_memory_reserved(device)", "bytes taken from the driver for it" },
-	{ "gpumem_max_memory_allocated(device)",
-	  "the same at most, since the start or the last reset" },
-	{ "gpumem_max_memory_reserved(device)", "likewise" },
-	{ "gpumem_reset_peak_memory_stats(device)", "peaks begin anew" },
-	{ "gpumem_reset_accumulated_memory_stats(device)", "sums and counters begin anew" },
-	{ "gpumem_empty_cache()", "give back what is cached and not in use" },
-	{ "gpumem_set_per_process_memory_fraction(fraction, device)",
-	  "the most that this process may take" },
-	{ "gpumem_get_per_process_memory_fraction(device)", "what was set, or the options say" },
-	{ "gpumem_record_memory_history(enabled, context, stacks, max_entries)",
-	  "what is recorded from now on, as torch.cuda.memory._record_memory_history()" },
-	{ "gpumem_annotate(text)", "put a text into the history" },
-	{ "gpumem_range_start(text)", "a range of that name begins in the history, as \"forward\"" },
-	{ "gpumem_range_end(range)", "it ends" },
-	{ "gpumem_torch_malloc(size, device, stream)",
-	  "for torch.cuda.memory.CUDAPluggableAllocator" },
-	{ "gpumem_torch_free(ptr, size, device, stream)", "likewise" },
-	{ "gpumem_register_oom_observer(fn, arg)",
-	  "be called when an allocation fails for want of memory" },
-	{ "gpumem_unregister_oom_observer(fn, arg)", "no more" },
-	{ "gpumem_pool_create(name, device)", "a pool of the program's own: its number" },
-	{ "gpumem_pool_allocated(pool, address, size, stream)", "it has handed something out" },
-	{ "gpumem_pool_freed(pool, address)", "it is about to take that back" },
-	{ "gpumem_pool_find(name, device)", "the number of a pool; PyTorch's is \"pytorch\"" },
-	{ "gpumem_pool_memory_stats(pool, stats, max)", "what is known of a pool, by PyTorch's names" },
-	{ "gpumem_pool_reset_peak_memory_stats(pool)", "its peaks begin anew" },
-};
-
-static void put_entry(FILE *out, const char *head)
+static void put_all_examples(FILE *out)
 {
-	fputs(".TP\n\\fB", out);
-	put_words(out, head, SIZE_MAX);
-	fputs("\\fR\n", out);
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		put_examples(out, verb->examples);
 }
 
 static void put_library_options(FILE *out)
 {
-	fputs(".SH OPTIONS\n", out);
-	put_text(out,
-		"GPUMEM_<NAME>=value in the environment, name:value,name:value in GPUMEM_CONF, or "
-		"--name=value of `gpumem run`. A bad value costs one line on standard error, and the "
-		"default is used.");
 	for (const struct gm_library_option *one = gm_library_options; one->name; one++) {
-		put_entry(out, one->name);
+		fputs(".TP\n\\fB", out);
+		put_words(out, one->name, SIZE_MAX);
+		fputs("\\fR\n", out);
 		put_words(out, one->help, SIZE_MAX);
 		fputs(".\nValues: ", out);
 		put_words(out, one->values, SIZE_MAX);
@@ -288,61 +231,25 @@ static void put_library_options(FILE *out)
 	}
 }
 
-static void put_library(FILE *out)
-{
-	put_head(out, "libgpumem", "7",
-		       "a flight recorder of the GPU memory of CUDA programs");
-	fputs(".SH SYNOPSIS\n.B LD_PRELOAD=libgpumem.so\n.I command\n.br\n.B gpumem run \\-\\-\n.I "
-	      "command\n"
-	      ".PP\n.B #include <gpumem.h>\n.SH DESCRIPTION\n",
-	      out);
-	put_text(out,
-		       "The library stands between a program and the CUDA driver. It records every "
-		       "allocation and free of every library in the process, with its size, kind, "
-		       "stream, thread, module and stack, in a journal that outlives the process, and "
-		       "writes snapshots as JSON:\n"
-		       "\n"
-		       "  at exit, if the program ever allocated\n"
-		       "  on SIGUSR1, if the program does not handle that signal itself (option signal)\n"
-		       "  when memory runs out: the first and the last ones (oom_snapshots)\n"
-		       "  when a signal ends the program\n"
-		       "  when `gpumem snapshot` asks, or the program itself\n"
-		       "\n"
-		       "A process that is killed leaves its journal; `gpumem recover` makes the "
-		       "snapshot of it, and `gpumem run` does so by itself.");
-	put_library_options(out);
-	fputs(".SH API\n", out);
-	put_text(out,
-		       "Weak symbols: they may be called with the library absent, and then return "
-		       "GPUMEM_ABSENT. The header describes results and errors.");
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		put_entry(out, calls[i].call);
-		put_words(out, calls[i].what, SIZE_MAX);
-		putc('\n', out);
-	}
-	fputs(".SH FILES\n", out);
-	put_entry(out, "gpumem.COMMAND.PID.REASON.json");
-	put_text(out, "A snapshot, where option output says; mode 0600, never overwritten.");
-	put_entry(out, "/dev/shm/gpumem-UID*/*.journal");
-	put_text(
-		out,
-		"Journals, removed at a clean exit; also below $XDG_RUNTIME_DIR and $TMPDIR, or "
-		"where option journal says.");
-	fputs(".SH SEE ALSO\n.BR gpumem (1),\n.BR gpumem\\-run (1),\n.BR gpumem\\-recover (1)\n",
-	      out);
-}
+static const struct gm_part command_parts[] = {
+	{ "@verbs@", put_verbs }, { "@examples@", put_all_examples }, { NULL, NULL },
+};
+static const struct gm_part library_parts[] = { { "@options@", put_library_options }, { NULL, NULL } };
 
 int gm_manual_page(FILE *out, const char *name)
 {
 	const struct gm_verb *verb = gm_verb_find(name);
 
-	if (!strcmp(name, "gpumem"))
-		put_command(out);
-	else if (!strcmp(name, "libgpumem"))
-		put_library(out);
-	else if (verb)
+	if (!strcmp(name, "gpumem")) {
+		put_head(out, "gpumem", "1", "see and explain the GPU memory of CUDA programs that nobody changed");
+		gm_put_parts(out, gm_command_page, command_parts);
+	} else if (!strcmp(name, "libgpumem")) {
+		put_head(out, "libgpumem", "7", "a flight recorder of the GPU memory of CUDA programs");
+		gm_put_parts(out, gm_library_page, library_parts);
+	} else if (verb) {
 		put_verb(out, verb);
-	else
+	} else {
 		return -ENOENT;
+	}
 	return 0;
 }

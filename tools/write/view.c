@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "tools/write/embed.h"
 #include "tools/write/writer.h"
 
 /* Where the snapshots go in the page. */
@@ -15,26 +16,15 @@
 
 /* The page lies in the command as it was built. Tools that only look at this file have no page. */
 #ifdef GM_VIEW_PAGE
-__asm__(".pushsection .rodata\n"
-	".balign 16\n"
-	".globl gm_view_page_bytes\n"
-	".hidden gm_view_page_bytes\n"
-	"gm_view_page_bytes:\n"
-	".incbin \"" GM_VIEW_PAGE "\"\n"
-	".globl gm_view_page_end\n"
-	".hidden gm_view_page_end\n"
-	"gm_view_page_end:\n"
-	".byte 0\n"
-	".popsection\n");
-extern const char gm_view_page_bytes[], gm_view_page_end[];
+GM_EMBED(gm_view_page_bytes, GM_VIEW_PAGE);
 #else
 static const char gm_view_page_bytes[1];
-#define gm_view_page_end gm_view_page_bytes
+#define gm_view_page_bytes_end gm_view_page_bytes
 #endif
 
 const char *gm_view_page(size_t *ret_bytes)
 {
-	*ret_bytes = (size_t)((uintptr_t)gm_view_page_end - (uintptr_t)gm_view_page_bytes);
+	*ret_bytes = (size_t)((uintptr_t)gm_view_page_bytes_end - (uintptr_t)gm_view_page_bytes);
 	return *ret_bytes ? gm_view_page_bytes : NULL;
 }
 
