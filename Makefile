@@ -552,7 +552,9 @@ install: install-binaries
 	install -m 644 $(BUILD)/man/_gpumem $(DESTDIR)$(SHARE)/zsh/site-functions/_gpumem
 	install -m 755 scripts/preload.sh $(DESTDIR)$(SHARE)/gpumem/preload.sh
 	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE $(DESTDIR)$(DOCDIR)
-	install -m 644 docs/* $(DESTDIR)$(DOCDIR)/docs
+	install -d $(DESTDIR)$(DOCDIR)/docs/viewer
+	install -m 644 $(wildcard docs/*.*) $(DESTDIR)$(DOCDIR)/docs
+	install -m 644 docs/viewer/* $(DESTDIR)$(DOCDIR)/docs/viewer
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/libgpumem.so $(DESTDIR)$(LIBDIR)/.debug/libgpumem.so.debug \

@@ -193,7 +193,7 @@ with Room() as room:
             "usr/share/zsh/site-functions/_gpumem", "usr/bin/gpumem", "usr/lib/libgpumem.so", "usr/include/gpumem.h",
             "usr/lib/pkgconfig/gpumem.pc", "usr/share/gpumem/preload.sh", "usr/lib/.debug/libgpumem.so.debug",
             "usr/bin/.debug/gpumem.debug"} | {"usr/share/man/man1/gpumem-%s.1" % v for v in VERBS}
-    want |= {"usr/share/doc/gpumem/" + f for f in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] + glob.glob("docs/*")}
+    want |= {"usr/share/doc/gpumem/" + f for f in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] + glob.glob("docs/**/*.*", recursive=True)}
     check("make install", run.returncode == 0 and there == want, (run, there ^ want))
     for path, debug in (("usr/lib/libgpumem.so", "usr/lib/.debug/libgpumem.so.debug"), ("usr/bin/gpumem", "usr/bin/.debug/gpumem.debug")):
         path, debug = os.path.join(room.path, path), os.path.join(room.path, debug)
