@@ -76,7 +76,7 @@ int64_t gm_pack_number(struct gm_packing *p, int64_t number)
 
 static uint64_t zigzag(int64_t number)
 {
-	return (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
+	return (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
 }
 
 /* Replace each of @numbers by its difference from what is expected. From behind: the earlier ones are needed. */
