@@ -15,7 +15,7 @@ enum {
 	CFA_DEF_CFA_REGISTER = 0x0d, CFA_DEF_CFA_OFFSET = 0x0e, CFA_DEF_CFA_EXPRESSION = 0x0f,
 	CFA_EXPRESSION = 0x10, CFA_OFFSET_EXTENDED_SF = 0x11, CFA_DEF_CFA_SF = 0x12,
 	CFA_DEF_CFA_OFFSET_SF = 0x13, CFA_VAL_OFFSET = 0x14, CFA_VAL_OFFSET_SF = 0x15,
-	CFA_VAL_EXPRESSION = 0x16, CFA_GNU_ARGS_SIZE = 0x2e, CFA_GNU_NEGATIVE_OFFSET = 0x2f,
+	CFA_VAL_EXPRESSION = 0x16, CFA_AARCH64_NEGATE_RA_STATE = 0x2d, CFA_GNU_ARGS_SIZE = 0x2e, CFA_GNU_NEGATIVE_OFFSET = 0x2f,
 };
 
 #define REMEMBERED_MAX 4		/* compilers nest one; assembly by hand two */
@@ -308,6 +308,8 @@ static void run_one(struct machine *m, uint8_t op)
 	case CFA_DEF_CFA_EXPRESSION:
 		m->row->cfa_offset = skip_expression(m);
 		m->row->cfa_is_expression = true;
+		break;
+	case CFA_AARCH64_NEGATE_RA_STATE:	/* signatures are taken off wherever they are */
 		break;
 	case CFA_GNU_ARGS_SIZE:
 		gm_cfi_uleb(c);

@@ -2,10 +2,10 @@
  * cfi.h - call frame information: from .eh_frame_hdr to the rules that undo one frame.
  *
  * Sources: Linux Standard Base 5.0 "Exception Frames"; DWARF 5 sections 6.4 and 2.5; System V
- * ABI for x86-64, 3.6. Everything read comes through a gm_cfi_source, which may come up short at
+ * ABI for x86-64, 3.6; DWARF for the Arm 64-bit Architecture, 4.1. Everything read comes through a gm_cfi_source, which may come up short at
  * any byte; nothing that is read is believed: bad data gives -EBADMSG.
  *
- * Pure functions; any context. Stack: under 1.5 KiB.
+ * Pure functions; any context. Stack: under 1.5 KiB, aarch64: 2 KiB.
  */
 #ifndef GM_RECORDER_CFI_H
 #define GM_RECORDER_CFI_H
@@ -14,10 +14,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GM_CFI_REGS 17			/* x86-64: 16 is the return address */
+/* Registers by their DWARF numbers. The return address has a rule of its own on x86-64; on aarch64 it is in x30,
+ * and the place after sp, which no table names, is for the pc. */
+#if defined(__aarch64__)
+#define GM_CFI_REGS 33
+#define GM_CFI_RA 30
+#define GM_CFI_PC 32
+#define GM_CFI_FP 29
+#define GM_CFI_SP 31
+#else
+#define GM_CFI_REGS 17
 #define GM_CFI_RA 16
-#define GM_CFI_RBP 6
-#define GM_CFI_RSP 7
+#define GM_CFI_PC 16
+#define GM_CFI_FP 6
+#define GM_CFI_SP 7
+#endif
 
 /* Where bytes come from: copies up to @bytes from @address, returns how many. */
 struct gm_cfi_source {

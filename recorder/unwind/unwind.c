@@ -1,8 +1,8 @@
 /*
  * unwind.c - the call stack of the calling thread (see unwind.h).
  *
- * Owns the choice of an unwinder, and both walks. The walk by the tables of x86-64 takes rules from
- * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, rsp and rbp alone. At a
+ * Owns the choice of an unwinder, and both walks. The walk by the tables takes rules from
+ * unwind_rules.h, or from unwind_step.h where there is none yet. It follows pc, sp and the frame pointer alone. At a
  * frame that needs another register (GM_RULE_FULL), as a signal's does, it begins again, as far as
  * that frame, over all of them. Any context.
  */
@@ -38,37 +38,12 @@ void gm_unwind_flush(void)
  * believed, and ends the stack.
  */
 
-#if defined(__aarch64__)
-
-/* A return address without its signature (pointer authentication). */
-static uintptr_t strip(uintptr_t pc)
-{
-	register uintptr_t x30 __asm__("x30") = pc;
-
-	__asm__("hint #7" : "+r"(x30));		/* xpaclri, a no-op where there is none */
-	return x30;
-}
-
+/* aarch64: the ABI has the chain. x86-64: the register may hold anything where its owner was compiled
+ * without frame pointers. */
 static bool is_likely(uintptr_t pc)
 {
-	(void)pc;
-	return true;			/* the ABI has the chain */
+	return GM_CFI_RA != GM_CFI_PC || !pc || gm_step_is_after_call(pc);
 }
-
-#else
-
-static uintptr_t strip(uintptr_t pc)
-{
-	return pc;
-}
-
-/* The register may hold anything where its owner was compiled without frame pointers. */
-static bool is_likely(uintptr_t pc)
-{
-	return !pc || gm_step_is_after_call(pc);
-}
-
-#endif
 
 static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		       unsigned int *ret_flags)
@@ -93,11 +68,11 @@ static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t
 			break;
 		/* records lie ever higher; an equal one would be a loop */
 		if (record < sp || !gm_window_read(&window, record, &fp) ||
-		    !gm_window_read(&window, record + 8, &pc) || !is_likely(strip(pc))) {
+		    !gm_window_read(&window, record + 8, &pc) || !is_likely(gm_step_strip(pc))) {
 			flags |= GM_UNWIND_TRUNCATED;
 			break;
 		}
-		pc = strip(pc);
+		pc = gm_step_strip(pc);
 		sp = record + 16;
 		/* locals lie above a function's own record, below its caller's */
 		if (ret_ends && fp)
@@ -109,21 +84,28 @@ static int walk_frames(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t
 
 /* ---- by the tables ------------------------------------------------------------------------------ */
 
-#ifndef __aarch64__
-
 void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
 {
 	const ucontext_t *uc = ucontext;
 
+#if defined(__aarch64__)
+	for (unsigned int i = 0; i < 31; i++)
+		ret_regs->r[i] = (uintptr_t)uc->uc_mcontext.regs[i];
+	ret_regs->r[GM_REG_SP] = (uintptr_t)uc->uc_mcontext.sp;
+	ret_regs->r[GM_REG_PC] = (uintptr_t)uc->uc_mcontext.pc;
+#else
 	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
 		ret_regs->r[gm_step_gregs[i]] = (uintptr_t)uc->uc_mcontext.gregs[i];
+#endif
 	ret_regs->has_all = true;
 }
 
 /* Our own walk, a frame at a time. */
 struct walk {
 	uintptr_t pc, sp, fp;
+	uintptr_t lr;			/* aarch64: x30, while @exact */
 	bool exact;			/* @pc is an instruction, not a return address */
+	bool by_records;		/* only frame records lead on */
 	int count;			/* frames returned so far */
 	unsigned int flags;
 	struct gm_window window;
@@ -153,28 +135,70 @@ static bool step_plain(struct walk *w, uint64_t rule)
 {
 	uintptr_t base = gm_rule_kind(rule) == GM_RULE_FP ? w->fp : w->sp;
 	uintptr_t cfa = base + (uintptr_t)gm_rule_offset(rule);
-	intptr_t save = gm_rule_save(rule);
+	uintptr_t saved = cfa - 8 * (uintptr_t)gm_rule_save(rule);
 
-	if (cfa <= w->sp ||
-	    (save && !gm_window_read(&w->window, cfa - (uintptr_t)(8 * save), &w->fp)) ||
+#if defined(__aarch64__)
+	if (saved == cfa) {
+		if (!w->exact || cfa < w->sp)
+			return false;
+		w->pc = w->lr;
+	} else if (cfa <= w->sp || !gm_window_read(&w->window, saved, &w->fp) ||
+		   !gm_window_read(&w->window, saved + 8, &w->pc)) {
+		return false;
+	}
+	w->pc = gm_step_strip(w->pc);
+#else
+	if (cfa <= w->sp || (saved != cfa && !gm_window_read(&w->window, saved, &w->fp)) ||
 	    !gm_window_read(&w->window, cfa - 8, &w->pc))
 		return false;
+#endif
 	w->sp = cfa;
 	w->exact = false;
 	return true;
 }
 
 /* No rule for @w->pc. Where a fault was taken that may be a call to an address that is no code: then
- * its return address is on top. */
+ * the return address is where the call put it. aarch64: so it is in the stubs by which objects call each other. */
 static bool step_unknown(struct walk *w, bool is_fault)
 {
+	bool is_call = is_fault && w->count == 1;
 	uintptr_t caller;
 
-	if (!is_fault || w->count != 1 || !gm_window_read(&w->window, w->sp, &caller) ||
-	    !gm_step_is_after_call(caller))
+#if defined(__aarch64__)
+	struct gm_object object;
+
+	caller = gm_step_strip(w->lr);
+	if (!w->exact || (!is_call && !gm_object_find(w->pc, &object)) || !gm_step_is_after_call(caller))
 		return false;
-	w->pc = caller;
+#else
+	if (!is_call || !gm_window_read(&w->window, w->sp, &caller) || !gm_step_is_after_call(caller))
+		return false;
 	w->sp += 8;
+#endif
+	w->pc = caller;
+	w->exact = false;
+	return true;
+}
+
+/* A frame that has no rule, by its frame record, and all after it: where it ends is not known, so the tables of its
+ * callers are of no more use. aarch64: its ABI has records in code that is made at run time, too. */
+static bool step_record(struct walk *w)
+{
+	uintptr_t record = w->fp;
+
+	if (GM_CFI_RA == GM_CFI_PC)
+		return false;
+	w->pc = 0;
+	if (!record)
+		return w->by_records;
+	if (record < w->sp || !gm_window_read(&w->window, record, &w->fp) ||
+	    !gm_window_read(&w->window, record + 8, &w->pc))
+		return false;
+	w->pc = gm_step_strip(w->pc);
+	if (!w->by_records && !gm_step_is_after_call(w->pc))
+		return false;
+	w->sp = record + 16;
+	w->by_records = true;
 	w->exact = false;
 	return true;
 }
@@ -197,7 +221,7 @@ static enum next step_rare(struct walk *w, uint64_t rule, bool is_fault)
 		stepped = step_realigned(w, rule);
 		break;
 	case GM_RULE_NONE:
-		stepped = step_unknown(w, is_fault);
+		stepped = step_unknown(w, is_fault) || step_record(w);
 	}
 	if (stepped && w->pc)
 		return NEXT_FRAME;
@@ -230,7 +254,13 @@ static uint64_t walk_plain(struct walk *w, uintptr_t *pcs, int max, uint32_t gen
 		save = gm_entry_save(entry);
 		if (__builtin_expect(cfa <= sp || cfa > hi || (cfa & 7) || cfa - lo < save + 8, 0))
 			break;
+#if defined(__aarch64__)
+		if (__builtin_expect(save == 0, 0))
+			break;		/* in x30, or nowhere */
+		next = gm_step_strip(*(const uintptr_t *)(cfa - save + 8));
+#else
 		next = *(const uintptr_t *)(cfa - 8);
+#endif
 		if (__builtin_expect(count == max || next == 0, 0))
 			break;
 		if (save)
@@ -253,10 +283,14 @@ static bool walk_cached(struct walk *w, uintptr_t *pcs, int max, bool is_fault)
 	uint32_t generation = gm_rule_generation();
 
 	while ((w->pc || !w->count) && w->count < max) {
-		uint64_t rule = walk_plain(w, pcs, max, generation);
+		uint64_t rule = 0;
 		enum next next;
 
-		if (!rule) {
+		if (gm_unlikely(w->by_records))
+			pcs[w->count++] = w->pc;
+		else
+			rule = walk_plain(w, pcs, max, generation);
+		if (!rule && !w->by_records) {
 			atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
 			rule = gm_step_learn(w->pc - !w->exact, generation);
 		}
@@ -274,7 +308,9 @@ static void walk_begin(struct walk *w, const struct gm_regs *from)
 	w->pc = from->r[GM_REG_PC];
 	w->sp = from->r[GM_REG_SP];
 	w->fp = from->r[GM_REG_FP];
+	w->lr = from->r[GM_CFI_RA];
 	w->exact = true;
+	w->by_records = false;
 	w->count = 0;
 	w->flags = 0;
 	gm_window_open(&w->window, w->sp);
@@ -288,19 +324,19 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 	struct gm_step_state state = { .exact = true };
 
 	for (unsigned int i = 0; i < GM_REG_COUNT; i++)
-		if (from->has_all || i == 3 || i == 6 || i == 7 || i >= 12)
+		if (from->has_all || gm_reg_is_kept(i))
 			state.regs[i] = from->r[i];
 	walk_begin(w, from);
 	while (w->count < frames) {
 		int more;
 
-		if (!state.regs[GM_CFI_RA])
+		if (!state.regs[GM_CFI_PC])
 			return false;
 		if (w->count == max) {
 			w->flags |= GM_UNWIND_MORE;
 			return false;
 		}
-		pcs[w->count++] = state.regs[GM_CFI_RA];
+		pcs[w->count++] = state.regs[GM_CFI_PC];
 		more = gm_step_full(&state, &w->window);
 		if (more < 0)
 			w->flags |= GM_UNWIND_TRUNCATED;
@@ -309,9 +345,10 @@ static bool walk_full(struct walk *w, const struct gm_regs *from, uintptr_t *pcs
 		if (state.exact)
 			w->flags |= GM_UNWIND_SIGNAL;
 	}
-	w->pc = state.regs[GM_CFI_RA];
-	w->sp = state.regs[GM_CFI_RSP];
-	w->fp = state.regs[GM_CFI_RBP];
+	w->pc = state.regs[GM_CFI_PC];
+	w->lr = state.regs[GM_CFI_RA];
+	w->sp = state.regs[GM_CFI_SP];
+	w->fp = state.regs[GM_CFI_FP];
 	w->exact = state.exact;
 	return true;
 }
@@ -348,27 +385,6 @@ static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *r
 	*ret_flags = flags | (more ? GM_UNWIND_MORE : 0);
 	return w.count;
 }
-
-#else	/* aarch64 */
-
-void gm_regs_from_ucontext(struct gm_regs *ret_regs, const void *ucontext)
-{
-	const ucontext_t *uc = ucontext;
-
-	for (unsigned int i = 0; i < 31; i++)
-		ret_regs->r[i] = (uintptr_t)uc->uc_mcontext.regs[i];
-	ret_regs->r[GM_REG_SP] = (uintptr_t)uc->uc_mcontext.sp;
-	ret_regs->r[GM_REG_PC] = (uintptr_t)uc->uc_mcontext.pc;
-	ret_regs->has_all = true;
-}
-
-static int walk_own(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
-		    unsigned int *ret_flags)
-{
-	return walk_frames(from, ret_pcs, ret_ends, max, ret_flags);
-}
-
-#endif
 
 /* ---- which one --------------------------------------------------------------------------------- */
 

@@ -1,18 +1,18 @@
 /*
  * unwind.h - the call stack of the calling thread, as return addresses, innermost first.
  *
- * x86-64: an unwinder of our own over the programs' .eh_frame tables. Objects are found by
+ * An unwinder of our own over the programs' .eh_frame tables. Objects are found by
  * recorder/modules/object.h; a frame's rule is worked out once and kept in a fixed, lossy, lock-free
  * table (unwind_rules.h). Signal frames, alternate stacks and fibres are walked through.
- * aarch64: the chain of frame records. Of the function that a signal interrupted, its return address
- * stands for it. The chain is also used on x86-64 where no object can be looked up at all.
+ * Where no object can be looked up at all, the chain of frame records; on aarch64 it also leads through
+ * code without tables.
  *
  * Takes no lock, calls no malloc and no loader function but _dl_find_object, reads no address
  * that it has not proved readable, and keeps errno. A stack that cannot be followed to its end
  * (no tables, bad tables, an unreadable word) is cut there and marked.
  *
  * Thread context: any. Signal context: any; a handler may interrupt an unwind and unwind itself.
- * Stack: under 512 bytes, under 2.5 KiB where a frame is new.
+ * Stack: under 512 bytes; where a frame is new under 2.5 KiB, aarch64: 3 KiB.
  */
 #ifndef GM_RECORDER_UNWIND_H
 #define GM_RECORDER_UNWIND_H
@@ -38,6 +38,16 @@ struct gm_regs {
 	bool has_all;			/* the others are set too: from a ucontext_t */
 };
 
+/* Those that gm_regs_capture sets: what a callee preserves, sp and pc. */
+static inline bool gm_reg_is_kept(unsigned int reg)
+{
+#if defined(__aarch64__)
+	return reg >= 19;
+#else
+	return reg == 3 || reg == 6 || reg == 7 || reg >= 12;
+#endif
+}
+
 /* The registers at this very place: the walk begins with the function it is used in, which must
  * not have returned when gm_unwind runs. */
 static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs *regs)
@@ -52,8 +62,10 @@ static inline __attribute__((always_inline)) void gm_regs_capture(struct gm_regs
 		: : "r"(regs->r) : "rax", "memory");
 #else
 	__asm__ volatile(
-		"stp x29, x30, [%0, #29*8]\n\tmov x9, sp\n\tadr x10, 0f\n"
-		"0:\tstp x9, x10, [%0, #31*8]"
+		"stp x19, x20, [%0, #19*8]\n\tstp x21, x22, [%0, #21*8]\n\t"
+		"stp x23, x24, [%0, #23*8]\n\tstp x25, x26, [%0, #25*8]\n\t"
+		"stp x27, x28, [%0, #27*8]\n\tstp x29, x30, [%0, #29*8]\n\t"
+		"mov x9, sp\n\tadr x10, 0f\n0:\tstp x9, x10, [%0, #31*8]"
 		: : "r"(regs->r) : "x9", "x10", "memory");
 #endif
 }
@@ -74,7 +86,7 @@ int gm_unwind(const struct gm_regs *from, uintptr_t *ret_pcs, int max, unsigned 
 
 /* The same, slower, and with where each frame ends: what the function of @ret_pcs[i] keeps on the
  * stack lies below @ret_ends[i], and not below @ret_ends[i - 1] (of the first, its sp). UINTPTR_MAX
- * of the outermost frame. Exact on x86-64; aarch64: between the frame records. */
+ * of the outermost frame. */
 int gm_unwind_ends(const struct gm_regs *from, uintptr_t *ret_pcs, uintptr_t *ret_ends, int max,
 		   unsigned int *ret_flags);
 

@@ -6,11 +6,12 @@
  *	63            32 31        20 19     4 3    0
  *	| offset (bytes) | save/8     |   0     | kind |
  *
- *	GM_RULE_SP    CFA = rsp + offset                  rbp saved at CFA - 8 * save; 0: unchanged
- *	GM_RULE_FP    CFA = rbp + offset                  likewise
- *	GM_RULE_DRAP  CFA = *(rbp + offset), rbp saved at rbp + 8 * save (a realigned frame)
+ *	GM_RULE_SP    CFA = sp + offset                   fp saved at CFA - 8 * save; 0: unchanged
+ *	GM_RULE_FP    CFA = fp + offset                   likewise
+ *	GM_RULE_DRAP  CFA = *(fp + offset), fp saved at fp + 8 * save (a realigned frame; x86-64)
  *	GM_RULE_END   the outermost frame
- *	the return address is at CFA - 8, the caller's rsp is CFA
+ *	the caller's sp is CFA; fp is rbp or x29. The return address is at CFA - 8 on x86-64; on aarch64 it
+ *	lies behind fp, at CFA - 8 * save + 8, or is still in x30 where save is 0
  *
  * The cache has 4096 sets of 8 entries, one cache line each. An entry is one word, read and
  * written whole, so readers and writers need no lock and no sequence:

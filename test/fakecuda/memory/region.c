@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_THREAD__)
-#define LARGE_SIZE ((size_t)64 << 30)	/* what the sanitizer lets a program map */
+#if defined(__SANITIZE_THREAD__) || defined(__aarch64__)
+#define LARGE_SIZE ((size_t)64 << 30)	/* what the sanitizer, and what qemu, lets a program map */
 #else
 #define LARGE_SIZE ((size_t)16 << 40)
 #endif
@@ -28,6 +28,10 @@ static struct region {
 	size_t size;
 	struct taken *first;	/* by address */
 } large, low;
+
+#ifndef MAP_32BIT
+#define MAP_32BIT 0		/* x86-64 alone has it; elsewhere nothing is as low */
+#endif
 
 static bool start(struct region *r, size_t size, int flags)
 {

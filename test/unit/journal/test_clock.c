@@ -86,7 +86,7 @@ static void *play(void *arg)
 		/* Long enough for an answer from another core; where that has none for us, a slice each. */
 		while ((theirs = gm_get_acquire(&balls[!me].stamp)) == last)
 			if (++looks % 1000)
-				__builtin_ia32_pause();
+				gm_pause();
 			else
 				sched_yield();
 		if (theirs == UINT64_MAX)

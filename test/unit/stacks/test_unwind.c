@@ -115,7 +115,7 @@ START_TEST(frames_of_all_sizes)
 }
 END_TEST
 
-#ifndef __clang__			/* clang realigns with a frame pointer, by a plain rule */
+#if !defined(__clang__) && !defined(__aarch64__)	/* clang realigns with a frame pointer, by a plain rule */
 /* The realigned frame above must have been one of those with an expression, or it tests nothing. */
 START_TEST(realigned_frames_have_their_rule)
 {
@@ -195,6 +195,76 @@ START_TEST(exceptions_in_flight)
 END_TEST
 #endif
 
+#if defined(__aarch64__)
+
+/* Frames by hand: CFA in a callee-saved register, the return address apart from the frame pointer, that in
+ * another register, that by an expression. All need more than the cached rules hold. */
+void odd_x19(void (*callback)(void *), void *arg);
+void odd_apart(void (*callback)(void *), void *arg);
+void odd_expression(void (*callback)(void *), void *arg);
+void odd_register(void (*callback)(void *), void *arg);
+#define ODD_CALL "	mov x2, x0\n	mov x0, x1\n	blr x2\n"
+__asm__(".text\n"
+	"odd_x19: .cfi_startproc\n"
+	"	stp x29, x30, [sp, #-32]!\n"
+	"	.cfi_def_cfa_offset 32\n"
+	"	.cfi_offset 29, -32\n"
+	"	.cfi_offset 30, -24\n"
+	"	str x19, [sp, #16]\n"
+	"	.cfi_offset 19, -16\n"
+	"	mov x19, sp\n"
+	"	.cfi_def_cfa_register 19\n"
+	"	sub sp, sp, #208\n"
+	ODD_CALL
+	"	mov sp, x19\n"
+	"	.cfi_def_cfa_register 31\n"
+	"	ldr x19, [sp, #16]\n"
+	"	ldp x29, x30, [sp], #32\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"odd_apart: .cfi_startproc\n"
+	"	str x30, [sp, #-48]!\n"
+	"	.cfi_def_cfa_offset 48\n"
+	"	.cfi_offset 30, -48\n"
+	"	str x29, [sp, #32]\n"
+	"	.cfi_offset 29, -16\n"
+	"	mov x29, #1\n"
+	ODD_CALL
+	"	ldr x29, [sp, #32]\n"
+	"	ldr x30, [sp], #48\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"odd_expression: .cfi_startproc\n"
+	"	str x30, [sp, #-48]!\n"
+	"	.cfi_def_cfa_offset 48\n"
+	"	.cfi_offset 30, -48\n"
+	"	str x29, [sp, #16]\n"
+	"	.cfi_escape 0x10, 29, 4, 0x8f, 8, 0x23, 8\n"	/* x29 at sp + 8 + 8 */
+	"	mov x29, #1\n"
+	ODD_CALL
+	"	ldr x29, [sp, #16]\n"
+	"	ldr x30, [sp], #48\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	"odd_register: .cfi_startproc\n"
+	"	stp x30, x20, [sp, #-32]!\n"
+	"	.cfi_def_cfa_offset 32\n"
+	"	.cfi_offset 30, -32\n"
+	"	.cfi_offset 20, -24\n"
+	"	mov x20, x29\n"
+	"	.cfi_register 29, 20\n"
+	"	mov x29, #1\n"
+	ODD_CALL
+	"	mov x29, x20\n"
+	"	ldp x30, x20, [sp], #32\n"
+	"	ret\n"
+	"	.cfi_endproc\n");
+
+typedef void odd_fn(void (*)(void *), void *);
+static odd_fn *const odd[] = { odd_x19, odd_apart, odd_expression, odd_register };
+
+#else
+
 /* Frames by hand: CFA in a callee-saved register, CFA in memory beside rsp, rbp by an expression,
  * rbp in another register. All need more than the cached rules hold. */
 void odd_rbx(void (*callback)(void *), void *arg);
@@ -268,6 +338,9 @@ __asm__(".text\n"
 
 typedef void odd_fn(void (*)(void *), void *);
 static odd_fn *const odd[] = { odd_rbx, odd_memory, odd_expression, odd_register };
+
+#endif
+
 #define ODD (sizeof(odd) / sizeof(odd[0]))
 
 static __attribute__((noinline)) void odd_nested(void *next)
@@ -317,9 +390,16 @@ START_TEST(room_for_fewer_frames)
 }
 END_TEST
 
+/* aarch64: such code has frame records, by which ours goes on where glibc's stops. */
 static void expect_truncated(void *arg)
 {
 	(void)arg;
+#if defined(__aarch64__)
+	ck_assert(oracle_check(&seen, 0));
+	ck_assert_int_gt(seen.count, backtrace(seen.theirs, ORACLE_FRAMES));
+	ck_assert_uint_eq(seen.flags, 0);
+	return;
+#endif
 	ck_assert_msg(oracle_check(&seen, ORACLE_GLIBC), "%s", seen.why);
 	ck_assert_uint_eq(seen.flags, GM_UNWIND_TRUNCATED);
 }
@@ -333,12 +413,17 @@ START_TEST(code_without_tables_ends_the_stack)
 	*(void **)&call = helper_symbol(handle, "notables_call");
 	call(expect_truncated, NULL);
 	/* oracle_check, expect_truncated, and the return address in the library itself */
+#if defined(__aarch64__)
+	ck_assert_int_gt(seen.count, 3);
+#else
 	ck_assert_int_eq(seen.count, 3);
+#endif
 	ck_assert(dladdr((void *)seen.ours[2], &info));
 	ck_assert_str_eq(info.dli_sname, "notables_call");
 }
 END_TEST
 
+#ifndef __aarch64__
 static uintptr_t call_layout(const char *name, void (*callback)(void *), void **ret_handle)
 {
 	odd_fn *call;
@@ -384,6 +469,7 @@ START_TEST(another_library_at_the_same_address)
 	call_layout("layout_b.so", glibc_agrees, &handle);
 }
 END_TEST
+#endif
 
 START_TEST(as_with_an_older_libc)
 {
@@ -468,6 +554,7 @@ END_TEST
 
 #ifndef INSTRUMENTED
 /* CPython calls the comparison through ctypes, from a Python stack some dozens deep. */
+#ifndef __aarch64__
 START_TEST(stacks_of_cpython)
 {
 	static const char program[] =
@@ -508,6 +595,7 @@ START_TEST(stacks_of_cpython)
 }
 END_TEST
 #endif
+#endif
 
 int main(void)
 {
@@ -525,7 +613,7 @@ int main(void)
 	tcase_add_test(tcase, deep_recursion);
 	tcase_add_test(tcase, callback_through_libc);
 	tcase_add_test(tcase, frames_of_all_sizes);
-#ifndef __clang__
+#if !defined(__clang__) && !defined(__aarch64__)
 	tcase_add_test(tcase, realigned_frames_have_their_rule);
 #endif
 	tcase_add_test(tcase, call_that_never_returns);
@@ -533,7 +621,9 @@ int main(void)
 	tcase_add_test(tcase, frames_that_need_all_registers);
 	tcase_add_test(tcase, room_for_fewer_frames);
 	tcase_add_test(tcase, code_without_tables_ends_the_stack);
+#ifndef __aarch64__			/* qemu maps it elsewhere */
 	tcase_add_test(tcase, another_library_at_the_same_address);
+#endif
 	tcase_add_test(tcase, as_with_an_older_libc);
 	tcase_add_test(tcase, other_threads);
 	tcase_add_test(tcase, after_fork);
@@ -541,7 +631,9 @@ int main(void)
 	tcase_add_test(tcase, rules_are_kept);
 #ifndef INSTRUMENTED
 	tcase_add_test(tcase, exceptions_in_flight);
+#ifndef __aarch64__			/* of the machine that qemu runs on */
 	tcase_add_test(tcase, stacks_of_cpython);
+#endif
 #endif
 	srunner_set_tap(runner, "-");
 	srunner_run_all(runner, CK_SILENT);

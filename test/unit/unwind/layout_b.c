@@ -1,4 +1,4 @@
 /* layout_b.c - layout_a.c with a larger frame. */
-#define FRAME "0x48"
+#define FRAME "72"
 #define CFA "80"
 #include "layout_a.c"

@@ -20,6 +20,13 @@
 
 static int (*oracle_unw_backtrace)(void **, int);
 
+/* libunwind's destructor of its per-thread cache and TSan's end of a thread do not go together. */
+#if defined(__SANITIZE_THREAD__) || defined(__aarch64__)	/* and there is no libunwind for the tests there */
+enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 0, ORACLE_BOTH = 1 };
+#else
+enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 2, ORACLE_BOTH = 3 };
+#endif
+
 /* Returns false when there is no libunwind. glibc's first backtrace() loads libgcc_s: here, not
  * in a signal handler. */
 static inline bool oracle_open(void)
@@ -29,15 +36,8 @@ static inline bool oracle_open(void)
 
 	if (handle)
 		*(void **)&oracle_unw_backtrace = dlsym(handle, "unw_backtrace");
-	return backtrace(frames, 4) > 0 && oracle_unw_backtrace;
+	return backtrace(frames, 4) > 0 && (oracle_unw_backtrace || !ORACLE_LIBUNWIND);
 }
-
-/* libunwind's destructor of its per-thread cache and TSan's end of a thread do not go together. */
-#ifdef __SANITIZE_THREAD__
-enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 0, ORACLE_BOTH = 1 };
-#else
-enum oracle_against { ORACLE_GLIBC = 1, ORACLE_LIBUNWIND = 2, ORACLE_BOTH = 3 };
-#endif
 
 struct oracle {
 	uintptr_t ours[ORACLE_FRAMES];
@@ -57,6 +57,9 @@ static inline void oracle_describe(char *at, size_t bytes, uintptr_t pc)
 		 info.dli_fname ? (unsigned long)(pc - (uintptr_t)info.dli_fbase) : 0);
 }
 
+/* glibc's unwinder ends where there are no tables: on aarch64 in the stubs by which objects call each other. */
+static bool oracle_may_stop;
+
 /* Frame 0 is oracle_check itself, at a different call each; a sanitizer's wrapper of backtrace()
  * puts one more before it. */
 static inline bool oracle_same(struct oracle *o, const char *who, int their_count)
@@ -71,7 +74,7 @@ static inline bool oracle_same(struct oracle *o, const char *who, int their_coun
 		uintptr_t ours = i < o->count ? o->ours[i] : 0;
 		uintptr_t theirs = i + more < their_count ? (uintptr_t)o->theirs[i + more] : 0;
 
-		if (ours == theirs)
+		if (ours == theirs || (theirs == 0 && oracle_may_stop))
 			continue;
 		oracle_describe(a, sizeof(a), ours);
 		oracle_describe(b, sizeof(b), theirs);
