@@ -19,7 +19,6 @@ const unpacked = (name) => {
 };
 const training = pageOf("training", unpacked("torch-training")), oom = pageOf("oom", unpacked("torch-oom"));
 const program = pageOf("program", runApp(["app_training", "--steps", "60", "--leak", "--small", "200"])("exit"));
-
 /* name, page, what the address bar says, dark, and where the mouse is: shares of the canvas. */
 const PICTURES = [
 	["timeline", training, "", false, [0.44, 0.7]],
@@ -27,6 +26,8 @@ const PICTURES = [
 	["flame", training, "view=flame", true, null],
 	["tables", training, "view=tables", false, null],
 	["program", program, "mode=time", true, null],
+	["summary", oom, "view=summary", false, null],
+	["compare", pageOf("two", unpacked("torch-training"), unpacked("torch-oom")), "view=compare", false, null],
 ];
 
 await withBrowser(async (browser) => {

@@ -71,7 +71,7 @@ export class Compare {
 			`${signed(growth)}: ${bytes(answer.a)} before, ${bytes(answer.b)} after; ${count(answer.rows.length)} ${answer.rows.length === 1 ? "row differs" : "rows differ"}, ${count(answer.same)} as before`;
 		this.list.setCount(answer.rows.length);
 		this.draw();
-		this.app.shown?.();
+		this.app.shown();
 	}
 
 	/* Both curves, with one scale of bytes; each has its own time. */

@@ -37,6 +37,7 @@ export class Summary {
 		this.shown = doc;
 		replace(this.element, h("div", { class: "cards" }, this.failure(doc), this.process(doc), doc.devices.filter((one) => one.present !== false)
 			.map((device) => this.device(doc, device)), this.host(doc), this.settings(doc), this.history(doc), this.modules(doc)));
+		this.app.shown();
 	}
 
 	/* ---- why memory ran out ---- */
