@@ -99,10 +99,12 @@ def beside_pools(path):
     """Bytes of the driver's level that are in no pool's piece: what cuBLAS has for itself."""
     with open(path, encoding="utf-8") as file:
         snapshot = json.load(file)
-    pieces = [segment["address"] for pool in snapshot["pools"] for segment in pool["segments"]]
+    pieces = [(segment["address"], segment["address"] + segment["total_size"]) for pool in snapshot["pools"]
+              for segment in pool["segments"]]
+    # A pool's segment may be a part of a block, or, of expandable memory, many blocks that follow one another.
     return sum(block["requested_size"] for segment in snapshot["segments"] for block in segment["blocks"]
                if block["state"] != "inactive" and
-               not any(block["address"] <= piece < block["address"] + block["size"] for piece in pieces))
+               not any(block["address"] < end and start < block["address"] + block["size"] for start, end in pieces))
 
 
 def phases(gpumem, room, said):
