@@ -2,6 +2,7 @@
 """--level pool|driver: what pools have handed out, in the place of the pieces that they have from the driver."""
 import json
 import os
+import pickle
 import re
 import sys
 
@@ -155,6 +156,47 @@ def pytorch(allocator, expandable):
               sum(row["size"] for row in rows) == peak + raw, len(rows))
         pieces = gpumem("events", "--jsonl", "--action", "alloc", "--level", "driver", path).stdout.splitlines()
         check(what + "events --level driver: pieces", 1 < len(pieces) < 30, len(pieces))
+        converted(what, room, path)
+
+
+def converted(what, room, path):
+    """PyTorch's snapshot, made of ours: its pool as the device, and the driver's level behind it."""
+    out = os.path.join(room.path, "torch.pickle")
+    run = gpumem("convert", "-o", out, path)
+    if not check(what + "convert says which number is what", run.returncode == 0 and
+                 "device 0 is pool pytorch, device 1 what the driver gave on device 0" in run.stderr and "left out" not in run.stderr, tell(run)):
+        return
+    with open(out, "rb") as file:
+        torch = pickle.load(file)
+    with open(path, encoding="utf-8") as file:
+        ours = json.load(file)
+    pool = ours["pools"][0]
+
+    def of(segments):
+        return {(s["address"], s["total_size"], s["segment_type"], s["is_expandable"],
+                 tuple((b["address"], b["size"], b["state"]) for b in s["blocks"])) for s in segments}
+    check(what + "convert: the pool's segments and blocks, to the byte, are the device's",
+          of(s for s in torch["segments"] if s["device"] == 0) == of(pool["segments"]))
+    check(what + "convert: the driver's are another's", {s["total_size"] for s in torch["segments"] if s["device"] == 1} ==
+          {s["total_size"] for s in ours["segments"]} and len(torch["device_traces"]) == 2)
+    events, trace = torch["device_traces"][0], pool["trace"]
+    wanted = [a.replace("segment_alloc", "segment_map") if k == "vmm" else a for a, k in zip(trace["action"], trace["kind"])]
+    check(what + "convert: each event of the pool", [(e["action"], e["addr"], e["size"]) for e in events] ==
+          list(zip(wanted, trace["addr"], trace["size"])), events[:2])
+    names = {frame["name"] for s in torch["segments"] if s["device"] == 0 for b in s["blocks"] for frame in b["frames"]}
+    check(what + "convert: with stacks", {"model", "activations"} <= names, sorted(names)[:9])
+    again = gpumem("merge", "--json", out)
+    check(what + "convert: read again, the pool's bytes are device 0's", again.returncode == 0 and
+          json.loads(gpumem("merge", "--json", "--device", "0", out).stdout)["ranks"][0]["live_bytes"] ==
+          pool["memory_stats"]["allocated_bytes.all.current"], tell(again))
+    driver = gpumem("convert", "--level", "driver", "-o", out, path)
+    with open(out, "rb") as file:
+        torch = pickle.load(file)
+    check(what + "convert --level driver is as ever", driver.returncode == 0 and len(torch["device_traces"]) == 1 and
+          {s["device"] for s in torch["segments"]} == {0}, tell(driver))
+    folded = gpumem("convert", "--to", "folded", path).stdout.splitlines()
+    check(what + "convert --to folded has what was handed out", sum(int(line.rpartition(" ")[2]) for line in folded) ==
+          live_of(path)[0], folded[:3])
 
 
 def without():

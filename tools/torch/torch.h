@@ -23,6 +23,13 @@ int gm_torch_finish(struct gm_snapshot *snapshot);
  * unless memory ran out. Out of memory: nothing changes. */
 void gm_torch_stats(struct gm_snapshot *snapshot);
 
+/* ---- torch_pools.c ---------------------------------------------------------------------------- */
+
+/* Have @snapshot's pools in the place of their devices, for gm_torch_make_fit: PyTorch's, or the first, has the
+ * device's number, its driver's level and other pools numbers behind all devices. @note says which; nothing changes
+ * without pools. Returns 0 or -ENOMEM. */
+int gm_torch_pools(struct gm_snapshot *snapshot, char *note, size_t room);
+
 /* ---- torch_fit.c and torch_write.c ------------------------------------------------------------ */
 
 /* What of a snapshot PyTorch's viewer can follow: it plays the events backward from what is live at

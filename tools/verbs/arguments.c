@@ -49,6 +49,7 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "check", "level", LEVEL },
 	{ "top", "by", "site annotation" },
 	{ "events", "level", LEVEL },
+	{ "convert", "level", LEVEL },
 	{ "merge", "level", LEVEL },
 	{ "flame", "by", "stack annotation" },
 	{ "check", "by", "device annotation" },

@@ -18,6 +18,7 @@
 #include "tools/read/attach.h"
 #include "tools/read/input.h"
 #include "tools/read/table.h"
+#include "tools/torch/torch.h"
 #include "tools/write/output.h"
 #include "tools/show/show.h"
 
@@ -44,6 +45,7 @@ struct job {
 	const char *input, *output, *textfile;
 	double watch;
 	struct gm_cut cut;
+	int level;				/* enum gm_pool_level */
 };
 
 static bool cuts(const struct gm_cut *cut)
@@ -95,6 +97,27 @@ static int write_out(const struct job *job, struct gm_loaded *loaded, const char
 	return r ? GM_EXIT_FAILED : GM_EXIT_OK;
 }
 
+/* Pools where the format has its blocks and events: PyTorch's by device, others among those of the driver. Metrics
+ * and our own format have both levels. */
+static int place_pools(const struct job *job, struct gm_snapshot *snapshot)
+{
+	gm_convert *write = job->format->write;
+	char note[256] = "";
+	int r = 0;
+
+	if (job->level != GM_LEVEL_POOL || write == gm_convert_prometheus || write == gm_convert_snapshot)
+		return 0;
+	if (write == gm_convert_pickle || write == gm_convert_torch_json)
+		r = gm_torch_pools(snapshot, note, sizeof(note));
+	else
+		r = gm_level_apply(snapshot, GM_LEVEL_POOL);
+	if (r)
+		return gm_input_bad("convert", job->input, gm_limit_why(r));
+	if (note[0])
+		gm_input_bad("convert", job->input, note);
+	return 0;
+}
+
 static int convert(const struct job *job)
 {
 	gm_convert *write = job->format->write;
@@ -114,6 +137,8 @@ static int convert(const struct job *job)
 	status = job->cut.device ? gm_device_check("convert", job->cut.device, job->input, loaded.snapshot.root) : 0;
 	if (!status && cuts(&job->cut) && gm_convert_cut(&loaded.snapshot, &job->cut))
 		status = gm_input_bad("convert", job->input, gm_limit_why(-ENOMEM));
+	if (!status)
+		status = place_pools(job, &loaded.snapshot);
 	if (!status)
 		status = write_out(job, &loaded, job->output);
 	gm_load_free(&loaded);
@@ -323,7 +348,8 @@ int gm_verb_convert(int argc, char **argv)
 		{ "to", GM_ARG_WORD, &to }, { "output", GM_ARG_TEXT, &job.output },
 		{ "textfile", GM_ARG_TEXT, &job.textfile }, { "watch", GM_ARG_TEXT, &watch },
 		{ "last", GM_ARG_TIME, &job.cut.last }, { "since", GM_ARG_TIME, &job.cut.since },
-		{ "min-size", GM_ARG_SIZE, &job.cut.min_size }, { "device", GM_ARG_DEVICE_OR_HOST, &job.cut.device }, { NULL, 0, NULL }
+		{ "min-size", GM_ARG_SIZE, &job.cut.min_size }, { "device", GM_ARG_DEVICE_OR_HOST, &job.cut.device },
+		{ "level", GM_ARG_WORD, &job.level }, { NULL, 0, NULL }
 	};
 
 	status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
