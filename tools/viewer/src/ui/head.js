@@ -76,6 +76,7 @@ export class Head {
 			value: String(one.number), selected: one.number === app.state.doc,
 		}, one.name)));
 		this.snapshot.hidden = app.docs.length < 2;
+		this.element.classList.toggle("crowded", !this.snapshot.hidden);
 		replace(this.source, doc.sources.map((source) => h("option", {
 			value: String(source.number), selected: source.number === app.state.source,
 			title: `${count(source.events)} events`,
