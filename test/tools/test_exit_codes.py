@@ -112,7 +112,7 @@ with Room() as room:
                                ("top", ["--rows", "-3", "all"], "--rows -3: not a number"), ("events", ["-n", "-3", good], "--last -3: not a number"),
                                ("events", ["--address", "0x1ffffffffffffffff", good], "not a hexadecimal number"),
                                ("events", ["--stream", "0x1ffffffffffffffff", good], "not a number"),
-                               ("replay", ["--conf", "max_split_size_mb:64,max_split_size:3", good], "no setting 'max_split_size'")):
+                               ("replay", ["--conf", "max_split_size_mb:64,max_split_size:3", good], "max_split_size is not an option")):
         run = gpumem(verb, *inputs)
         check("%s %s: exit 2, %s" % (verb, " ".join(inputs).replace(good, "FILE"), said), run.returncode == 2 and said in run.stderr and
               not run.stdout, run)
@@ -132,7 +132,7 @@ with Room() as room:
     for i, frame in enumerate(document["frames"]):
         frame["name"] += names[i % len(names)]
     document["process"]["command"] += "".join(names)
-    for words, status in ((["replay"], 3), (["flame"], 0), (["flame", "-f", "folded"], 0), (["summary"], 0), (["leaks"], 0), (["events"], 0)):
+    for words, status in ((["replay"], 0), (["replay", "--conf", "a\033b:1"], 2), (["flame"], 0), (["flame", "-f", "folded"], 0), (["summary"], 0), (["leaks"], 0), (["events"], 0)):
         run = gpumem(*words, "-", stdin=json.dumps(document))
         check("%s of names with control characters: none comes out" % " ".join(words), run.returncode == status and
               not re.search("[\0-\b\x0b-\x1f\x7f-\x9f]", run.stdout + run.stderr), (run.returncode, run.stderr, run.stdout[:200]))
