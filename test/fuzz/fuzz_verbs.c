@@ -59,6 +59,8 @@ static const char *const commands[] = {
 	"p convert --to pickle F", "p convert --to pickle F", "j convert --to pytorch-json F",
 	"j convert --to chrome F", "- convert --to csv F", "- convert --to rmm F", "j convert --to speedscope F",
 	"- convert --to folded F", "- convert --to prometheus F", "j convert --to gpumem F",
+	"j convert --to gpumem --last 1ms --min-size 1KiB F", "p convert --to pickle --since -10ms -d 0 F",
+	"j convert --to chrome -d host --last 0 F", "j convert --to pytorch-json --min-size 1MiB --since 1us F",
 	"- merge F G", "j merge --json G F", "- replay F", "j replay --json F", "- replay --search F",
 	"j replay --search --json F", "j symbolize --no-inlines F",
 };

@@ -186,6 +186,9 @@ with Room() as room:
               stacks_of_live(cut) == stacks_of_live(snapshot) and cut["devices"] == snapshot["devices"] and
               cut["history"]["dropped"] - snapshot["history"]["dropped"] == len(every) - len(times(cut)) > 0 and
               sum(t["dropped"] for t in cut["device_traces"]) > 0 and cut["history"]["events"] == len(times(cut)), words)
+    newest = part("--last", "0")
+    check("--last 0: what has the time of the newest", 0 < len(times(newest)) < len(every) and set(times(newest)) == {every[-1]}, times(newest))
+    check("--last with more than there ever was: all of it", part("--last", "1e17") == snapshot)
     check("--last 1h: all of it", part("--last", "1h") == snapshot)
     large = part("--min-size", "1MiB")
     kept = [(a, s) for t in large["device_traces"] for a, s in zip(t["action"], t["size"]) if a[:5] in ("alloc", "free_")]
@@ -222,6 +225,7 @@ with Room() as room:
         if source == torch:
             check("and it is smaller", 0 < len(shown["device_traces"][0]) < len(events_of))
     for words, said in ((["--last", "x"], "not a time"), (["--last", "-3"], "not below 0"), (["--since", "5 years"], "not a time"),
+                        (["--since", "9e17h"], "not a time"), (["--last", "nan"], "not a time"),
                         (["--min-size", "big"], "not a size"), (["--device", "x"], "not a number or 'host'")):
         run = gpumem("convert", "--to", "csv", *words, path)
         check("convert %s: wrong use" % " ".join(words), run.returncode == 2 and said in run.stderr and not run.stdout, run)

@@ -249,11 +249,14 @@ int gm_units_time(const char *text, double *ret)
 	char *end;
 	double time = strtod(text, &end);
 
-	if (end == text || !isfinite(time) || time <= -1e12 || time >= 1e18)
+	if (end == text)
 		return -EINVAL;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
 		if (!strcmp(end, units[i].name)) {
-			*ret = time * units[i].seconds;
+			time *= units[i].seconds;
+			if (!isfinite(time) || time <= -1e12 || time >= 1e18)
+				return -EINVAL;
+			*ret = time;
 			return 0;
 		}
 	return -EINVAL;

@@ -118,7 +118,9 @@ static int64_t since(const struct gm_cut *cut, const struct gm_snapshot *snapsho
 		from = gm_units_moment(cut->since, origin, end);
 	if (isnan(cut->last))
 		return from;
-	last = gm_units_moment(-cut->last, origin, end);
+	if (cut->last >= 1e12)
+		return from;
+	last = gm_wrap_subtract(end, (int64_t)(cut->last * 1e6 + 0.5));
 	return last > from ? last : from;
 }
 
