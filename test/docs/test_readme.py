@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 sys.path.insert(0, "test")
 from tap import B, GPUMEM, LIBRARY, Room, check, finish  # noqa: E402
@@ -82,6 +83,16 @@ with Room() as room:
                 for command in re.findall(r"`([^`]*)`", commands):
                     line = re.sub(r"\b(FILE|YESTERDAY|TODAY)\b(?!\.)", snapshot, command).replace("PID", str(living.pid))
                     line = re.sub(r"top (?=\d|all)", "top --once ", line)
+                    if line.startswith("gpumem serve"):         # it goes on until it is told to end
+                        with subprocess.Popen([GPUMEM, "serve", "--prometheus", "127.0.0.1:0"], env=env, stdout=subprocess.PIPE, text=True) as server:
+                            try:
+                                where = re.search(r"http://\S+", server.stdout.readline())
+                                with urllib.request.urlopen(where.group(), timeout=20) as answer:
+                                    metrics = answer.read().decode()
+                            finally:
+                                server.terminate()
+                        check("%s: %s" % (question, command), 'pid="%d"' % living.pid in metrics, metrics[:400])
+                        continue
                     done = run(line)
                     expected = (0, 1) if " check " in line else (0,)
                     check("%s: %s" % (question, command), done.returncode in expected and (done.stdout + done.stderr or " -o " in line), done)
