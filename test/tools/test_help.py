@@ -152,6 +152,7 @@ for words, option in re.findall(r"""^\t'(\w+ --[\w-]+)'(?:\|'[^']*')?\) words='(
     if verb in ("run", "help", "top"):      # top has no file; test_phases.py has its words
         continue
     inputs = ["test/data/gpumem-snapshot.json"] * (2 if verb == "diff" else 1) + ["--max-ooms=99"] * (verb == "check")
+    inputs += ["--to", "csv"] * (verb == "convert" and name != "--to")
     bad = [w for w in option.split() if gpumem(verb, name, w, *inputs).returncode]
     check("%s takes every word that is completed" % words, not bad and option, bad)
 script = gpumem("help", "--completion", "zsh").stdout

@@ -123,7 +123,8 @@ static int convert(const struct job *job)
 	gm_convert *write = job->format->write;
 	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
 	bool torch = write == gm_convert_pickle || write == gm_convert_torch_json;
-	enum gm_load what = torch && !cuts(&job->cut) ? GM_LOAD_AS_SAID : write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
+	enum gm_load what = torch && !cuts(&job->cut) ? GM_LOAD_AS_SAID :
+			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
 	struct gm_loaded loaded;
 	int status;
 
