@@ -130,6 +130,25 @@ def kept():
               "of activation (" in text, text)
 
 
+def retried():
+    """What the driver refuses below PyTorch is no end: it tries again, and its own failure comes later."""
+    with Room() as room:
+        path = snapshot(room, "retried", 160, SPLIT, 60)
+        if not path:
+            return
+        whole = load(path)
+        for failure in (whole["failure"], whole["failures"][-1]):
+            failure.update(pool=None, entry="cuMemAlloc_v2", free_bytes=MIB, total_bytes=200 * MIB, live_bytes=199 * MIB, cached_bytes=0, reserved_bytes=0, largest_free_bytes=0,
+                           module=[m["path"].rpartition("/")[2].startswith("libc10_cuda") for m in whole["modules"]].index(True))
+        other = os.path.join(room.path, "driver.json")
+        for told in (True, False):
+            with open(other, "w", encoding="utf-8") as file:
+                json.dump(whole if told else dict(whole, pools=[]), file)
+            text = gpumem("summary", other).stdout
+            check("PyTorch's pool %s: %s" % (("tells", "it asks again") if told else ("does not tell", "its own snapshot would")),
+                  ("asks again" in text, "its own snapshot tells" in text) == (told, not told), text[:900])
+
+
 def not_a_pools():
     """An out-of-memory of the driver's, without a pool."""
     with Play() as room:
@@ -142,6 +161,7 @@ def not_a_pools():
 def main():
     split()
     kept()
+    retried()
     not_a_pools()
     finish()
 

@@ -195,6 +195,18 @@ static bool is_below_torch(const struct gm_scene *scene, const struct gm_facts *
 	return is;
 }
 
+/* Does a pool of PyTorch's tell, below which the driver was asked? */
+static bool is_told(const struct gm_scene *scene, const struct gm_facts *facts)
+{
+	if (facts->pool || strncmp(facts->module, "libc10_cuda", 11))
+		return false;
+	for (size_t i = 0; i < scene->snapshot->pool_count; i++)
+		if (scene->snapshot->pools[i].device == facts->device &&
+		    !strcmp(gm_json_text(scene->snapshot->pools[i].root, "source"), "libc10"))
+			return true;
+	return false;
+}
+
 static void advise_limit(const struct gm_scene *scene, const struct gm_facts *facts,
 			 struct gm_explanation *ret)
 {
@@ -258,7 +270,10 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 		break;
 	default:
 		say_holder(scene, facts, ret);
-		if (is_below_torch(scene, facts, ret))
+		if (is_told(scene, facts))
+			CHANGE("PyTorch gives back what lies idle whole, and asks again; if it gets nothing then, a later "
+			       "snapshot is of its own failure, and has what its pool kept. ");
+		else if (is_below_torch(scene, facts, ret))
 			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: "
 			       "its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
 			       "it). ");
