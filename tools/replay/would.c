@@ -75,7 +75,8 @@ static int try(const struct gm_trace *trace, const char *setting, uint64_t limit
 	if (pages)
 		config.class = &gm_pages_heap;
 	config.limit = limit;
-	r = gm_simulate(trace, &config, &(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
+	r = gm_simulate(trace, &config,
+			&(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
 	*ret_served = !r && !run.failed;
 	*ret_peak = run.peak_used_bytes;
 	return r;
@@ -99,7 +100,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 		r = try(&history.trace, "", limit, &served, &peak);
 		ret->result = r ? GM_WOULD_UNKNOWN : served ? GM_WOULD_UNSEEN : GM_WOULD_NOT;
 	}
-	for (size_t i = 0; !r && ret->result != GM_WOULD_UNKNOWN && ret->result != GM_WOULD_UNSEEN && i < SETTINGS; i++) {
+	for (size_t i = 0; !r && ret->result >= GM_WOULD_NOT && i < SETTINGS; i++) {
 		r = try(&history.trace, settings[i], limit, &served, &peak);
 		if (r || !served || (ret->result == GM_WOULD_SERVE && peak >= ret->peak))
 			continue;

@@ -80,8 +80,9 @@ static void say_idle(json_t *lines, const struct gm_snapshot_pool *pool, int64_t
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
 			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	else
-		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: large enough, so it was kept for "
-			 "another stream or another private pool, or waited for a stream; which one is not told.",
+		snprintf(text, sizeof(text), "Pool %.60s held %s idle in %s, the largest %s: large enough, so it was "
+			 "kept for another stream or another private pool, or waited for a stream; which one is not "
+			 "told.",
 			 gm_show_clean(pool->name), gm_show_bytes(idle.bytes),
 			 gm_show_count((int64_t)idle.pieces, "piece"), gm_show_bytes(idle.largest));
 	add(lines, text);
@@ -108,8 +109,10 @@ static void say_kept(json_t *lines, const struct gm_scene *scene, const struct g
 			block = &kept->blocks[k];
 	if (!block)
 		return;
-	snprintf(text, sizeof(text), "A segment of %s at %#llx is kept by %s in use in it, the largest of %.900s: %s.",
-		 gm_show_bytes(kept->total_size), (unsigned long long)kept->address, gm_show_bytes(kept->allocated_size),
+	snprintf(text, sizeof(text),
+		 "A segment of %s at %#llx is kept by %s in use in it, the largest of %.900s: %s.",
+		 gm_show_bytes(kept->total_size), (unsigned long long)kept->address,
+		 gm_show_bytes(kept->allocated_size),
 		 gm_site_text(&scene->stacks, block->stack, site, sizeof(site)), gm_show_bytes(block->size));
 	add(lines, text);
 }
@@ -120,7 +123,8 @@ static void say_kept(json_t *lines, const struct gm_scene *scene, const struct g
 static uint64_t limit_of(const struct gm_snapshot_pool *pool, const json_t *failure)
 {
 	int64_t peak = gm_json_number(gm_json_object(pool->root, "memory_stats"), "reserved_bytes.all.peak");
-	int64_t had = gm_json_number(failure, "reserved_bytes"), asked = gm_json_number(failure, "requested_bytes");
+	int64_t had = gm_json_number(failure, "reserved_bytes");
+	int64_t asked = gm_json_number(failure, "requested_bytes");
 	int64_t free_bytes = gm_json_number(failure, "free_bytes");
 
 	if (had < 0 || free_bytes < 0 || had > INT64_MAX / 4 || free_bytes > INT64_MAX / 4)
@@ -142,8 +146,9 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 	case GM_WOULD_UNKNOWN:
 		return;
 	case GM_WOULD_UNSEEN:
-		snprintf(text, sizeof(text), "Replayed as it was, the pool's history is served: what is not recorded made it fail, as "
-			 "the streams that blocks belong to or wait for, so that no setting can be named.");
+		snprintf(text, sizeof(text), "Replayed as it was, the pool's history is served: what is not recorded "
+			 "made it fail, as the streams that blocks belong to or wait for, so that no setting can be "
+			 "named.");
 		break;
 	case GM_WOULD_NOT:
 		snprintf(text, sizeof(text), "Replayed within %s, none of expandable_segments, max_split_size_mb, "
@@ -151,25 +156,26 @@ static void say_setting(json_t *lines, const struct gm_scene *scene, const struc
 			 gm_show_bytes((int64_t)would.limit));
 		break;
 	case GM_WOULD_SERVE:
-		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at most, where %s could "
-			 "be had. The replay may be wrong by 5%%: %s.%s", would.setting, gm_show_bytes((int64_t)would.peak),
-			 gm_show_bytes((int64_t)would.limit), would.sure ? "with so much less it is served, too" :
-			 "with so much less it is not served",
-			 strcmp(would.setting, GM_WOULD_EXPANDABLE) ? "" : " backend:cudaMallocAsync moves pages as well, and is "
-			 "likely to serve it.");
+		snprintf(text, sizeof(text), "Replayed with %s, the pool's history is served, with %s reserved at most, "
+			 "where %s could be had. The replay may be wrong by 5%%: %s.%s", would.setting,
+			 gm_show_bytes((int64_t)would.peak), gm_show_bytes((int64_t)would.limit),
+			 would.sure ? "with so much less it is served, too" : "with so much less it is not served",
+			 strcmp(would.setting, GM_WOULD_EXPANDABLE) ? "" :
+			 " backend:cudaMallocAsync moves pages as well, and is likely to serve it.");
 		break;
 	}
 	add(lines, text);
 	if (would.dropped > 0) {
-		snprintf(text, sizeof(text), "%lld older events of the pool are not in its history: the replay begins without what they left.",
-			 (long long)would.dropped);
+		snprintf(text, sizeof(text), "%lld older events of the pool are not in its history: the replay begins "
+			 "without what they left.", (long long)would.dropped);
 		add(lines, text);
 	}
 }
 
 json_t *gm_explain_pool(const struct gm_scene *scene, const struct gm_explanation *explanation)
 {
-	const json_t *failure = gm_json_object(scene->root, "failure"), *failures = gm_json_list(scene->root, "failures");
+	const json_t *failure = gm_json_object(scene->root, "failure");
+	const json_t *failures = gm_json_list(scene->root, "failures");
 	const struct gm_snapshot_pool *pool = pool_of(scene, explanation->pool);
 	json_t *lines = json_array();
 	bool of_now = !strcmp(gm_json_text(failure, "type"), "oom");
