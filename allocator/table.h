@@ -72,10 +72,23 @@ enum gm_block_flags {
 	GM_BLOCK_DONE = 2		/* being freed, and complete before it was pending */
 };
 
+/* Streams that have no handle of their own have keys: a context's legacy default stream, and a thread's
+ * default stream in a context (preload/order/order.c). */
+#define GM_STREAM_OF_CONTEXT (UINT64_C(1) << 63)
+#define GM_STREAM_OF_THREAD (UINT64_C(3) << 62)
+
+/* @stream as a program writes it: 0 for the legacy default stream, 2 (CU_STREAM_PER_THREAD) for a
+ * thread's. */
+static inline uint64_t gm_stream_shown(uint64_t stream)
+{
+	return stream < GM_STREAM_OF_CONTEXT ? stream : stream < GM_STREAM_OF_THREAD ? 0 : 2;
+}
+
 struct gm_segment {			/* 128 bytes */
 	uint64_t address;
 	uint64_t size;
-	uint64_t stream;		/* CUstream as the program passed it; 0 none or legacy */
+	uint64_t stream;		/* CUstream as the program passed it, or the key of a default
+					 * stream (gm_stream_shown); 0 none or legacy */
 	uint64_t handle;		/* pool, VMM handle or graph it came from; else 0 */
 	uint64_t op;			/* operation number of its last change */
 	uint64_t tsc;			/* when it was allocated */

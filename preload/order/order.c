@@ -68,10 +68,10 @@ static uint32_t current_context(void)
 static uint64_t key_of_pseudo(uint64_t name, uint32_t context)
 {
 	if (name == 1)
-		return UINT64_C(1) << 63 | context;
+		return GM_STREAM_OF_CONTEXT | context;
 	if (!thread_number)
 		thread_number = ++threads;
-	return UINT64_C(3) << 62 | (uint64_t)thread_number << 31 | (context & INT32_MAX);
+	return GM_STREAM_OF_THREAD | (uint64_t)thread_number << 31 | (context & INT32_MAX);
 }
 
 uint64_t gm_stream_key(CUstream stream, bool per_thread)

@@ -61,7 +61,7 @@ void gm_snap_segment_members(struct gm_snap *snap, const struct gm_segment *segm
 	gm_jsonw_key_u64(w, "allocated_size", sums->allocated);
 	gm_jsonw_key_u64(w, "active_size", sums->active);
 	gm_jsonw_key_u64(w, "requested_size", sums->requested);
-	gm_jsonw_key_u64(w, "stream", segment->stream);
+	gm_jsonw_key_u64(w, "stream", gm_stream_shown(segment->stream));
 	gm_jsonw_key_text(w, "segment_type",
 			  segment->flags & GM_SEGMENT_SMALL ? "small" : "large");
 	gm_jsonw_key_array(w, "segment_pool_id");

@@ -52,7 +52,7 @@ void gm_snap_trace(struct gm_snap *snap, unsigned int domain)
 	COLUMN(snap, "action", from, to, gm_jsonw_text, gm_action_name(event->action));
 	COLUMN(snap, "addr", from, to, gm_jsonw_u64, event->address);
 	COLUMN(snap, "size", from, to, gm_jsonw_u64, event->size);
-	COLUMN(snap, "stream", from, to, gm_jsonw_u64, event->stream);
+	COLUMN(snap, "stream", from, to, gm_jsonw_u64, gm_stream_shown(event->stream));
 	COLUMN(snap, "time_us", from, to, gm_jsonw_u64, gm_clock_wall_us(&snap->wall, event->tsc));
 	COLUMN(snap, "stack", from, to, gm_jsonw_u64,
 	       gm_snap_stack(snap, gm_snap_event_stack(event)));

@@ -99,6 +99,17 @@ def attribution(name, taken):
     check("%s: all of it is the program's own, by its name" % name, not wrong, wrong[:3])
 
 
+def default_streams():
+    """What has no handle of its own is shown as a program writes it."""
+    for name, shown, kind in (("app_ptds.static", 2, "pool"), ("app_transparent", 0, "pool")):
+        with Room() as room:
+            room.run([app(name)], allocator="caching")
+            streams = set()
+            for document in room.snapshots():
+                streams |= {s for trace in document["device_traces"] for s, k in zip(trace["stream"], trace["kind"]) if s or kind == k}
+            check("%s: default streams are %d" % (name, shown), shown in streams and all(0 <= s < 1 << 62 for s in streams), streams)
+
+
 def main():
     for name in ("app_kinds.static", "app_kinds.shared"):
         with Room() as room:
@@ -116,6 +127,7 @@ def main():
             attribution(name, taken)
             opened = of_kind(taken[("importer", 1)], "ipc")
             check("%s: memory of another process has its size" % name, sizes(opened) == [4 << 20], opened)
+    default_streams()
     finish()
 
 
