@@ -124,7 +124,8 @@ help:
 	@echo 'make check-fast what takes a moment each of that, without sanitizers: three minutes on two cores'
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
 	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
-	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-aarch64, by qemu; check-fleet'
+	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-fleet'
+	@echo 'make check-aarch64   the tests for aarch64, by qemu'
 	@echo 'make check-abi bench fuzz lint install uninstall wheel gpu-check clean'
 
 cuda-found:
@@ -191,11 +192,11 @@ PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(fil
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)
 
-# What takes minutes, or tools that the check does without. .ci/run calls it after the check, as time allows.
+# What takes tools that the check does without. .ci/run calls it after the check, as time allows. It leaves out
+# check-aarch64, which takes longer than the check.
 check-more:
 	$(Q)scripts/setup.sh more
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
-	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-aarch64
 check-fleet: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/fleet/test_prometheus.py
 check-packages: dist tests

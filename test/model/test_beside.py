@@ -30,6 +30,8 @@ NEVER = {
     "cuGetProcAddress": "at the library's start",
     "cuDeviceGetUuid": "of drivers that lack _v2",
     "cuDevicePrimaryCtxRelease": "of drivers that lack _v2",
+    "cuGraphicsMapResources": "passed on, by a macro of hook_external.c",
+    "cuGraphicsUnmapResources": "passed on, by the same",
     "cuGraphicsResourceGetMappedPointer_v2": "graphics: the driver without a GPU has none",
     "cuGraphicsSubResourceGetMappedArray": "graphics",
     "cuArray3DGetDescriptor_v2": "graphics",

@@ -69,7 +69,7 @@ def document(seed, size):
     return {"format": "gpumem-snapshot", "version": 1, "annotations": annotations, "device_traces": [], "segments": [],
             "stacks": [[rng.randrange(10 ** rng.randrange(4)) for _ in range(size // 10)], list(range(1000))],
             "frames": [{"filename": "", "line": i, "name": "", "module": 0, "offset": 0, "python": False} for i in range(1000)],
-            "host_segments": [], "host_trace": dict(trace, dropped=0)}
+            "host_segments": [], "pools": [], "host_trace": dict(trace, dropped=0)}
 
 
 def repeating(seed, size):
