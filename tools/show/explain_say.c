@@ -277,7 +277,7 @@ static void advise(const struct gm_scene *scene, const struct gm_facts *facts,
 			CHANGE("Part of what PyTorch's allocator holds may lie idle in its own cache: "
 			       "its own snapshot tells (torch.cuda.memory._dump_snapshot; gpumem reads "
 			       "it). ");
-		CHANGE("Free earlier, or make batches or thread caches smaller.");
+		CHANGE("Free earlier, or make batches or the program's own caches smaller.");
 	}
 }
 
