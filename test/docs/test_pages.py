@@ -37,8 +37,8 @@ for page in PAGES:
 with open("Makefile", encoding="utf-8") as text:
     MAKEFILE = text.read()
 for page in PAGES:
-    for target in sorted(set(re.findall(r"^(?:`)?make(?: -j\d+)? ([a-z][a-z-]*)\b(?!/)", TEXT[page], re.M)) |
-                         set(re.findall(r"`make ([a-z-]+)[` ]", TEXT[page]))):
+    for target in sorted(set(re.findall(r"^(?:`)?make(?: -j\d+)? ([a-z][a-z0-9-]*)\b(?!/)", TEXT[page], re.M)) |
+                         set(re.findall(r"`make ([a-z0-9-]+)[` ]", TEXT[page]))):
         check("%s: make %s is a target" % (page, target), re.search(r"^(?:[\w-]+ )*%s(?: [\w-]+)*:" % target, MAKEFILE, re.M))
 verbs = set(re.findall(r"^  ([a-z]+) ", subprocess.run([GPUMEM, "help"], capture_output=True, text=True, check=True).stdout, re.M))
 library = {row["name"] for row in json.loads(subprocess.run([GPUMEM, "options", "--json"], capture_output=True, text=True, check=True).stdout)}

@@ -283,7 +283,7 @@ START_TEST(traces_are_columns)
 	jb_device(&jb, 2, "Another", 80 * MIB);
 	what.module = module;
 	what.kind = GM_KIND_POOL;
-	what.stream = UINT64_MAX;
+	what.stream = GM_STREAM_OF_THREAD | 5;
 	id = jb_alloc(&jb, 1, what);
 	event = jb_event(&jb, 2, OP(2, 1), GM_ACTION_OOM, 2, 15, 123, 1 << 30);
 	event->kind = GM_KIND_MANAGED;
@@ -314,7 +314,7 @@ START_TEST(traces_are_columns)
 	ck_assert_str_eq(str("device_traces/0/action/6"), "snapshot");
 	ck_assert_int_eq(num("device_traces/0/stack/5"), 0);
 	ck_assert_int_eq(num("device_traces/0/addr/1"), 0x1000000);
-	ck_assert_int_eq(num("device_traces/0/stream/1"), -1);	/* as a signed number has it */
+	ck_assert_int_eq(num("device_traces/0/stream/1"), 2);	/* CU_STREAM_PER_THREAD */
 	ck_assert_int_eq(num("device_traces/0/thread/1"), 100);
 	ck_assert_int_eq(num("device_traces/0/thread/2"), 200);
 	ck_assert_str_eq(str("device_traces/0/kind/1"), "pool");
