@@ -210,7 +210,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 		workers[i].own = aux_heap(0, GM_KIND_DEVICE, 100 + i, "", GM_HEAP_UNLIMITED);
 	}
 	for (unsigned int i = 0; i < THREADS; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+		AUX_MUST(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
 }
 
 /* ---- what a copy says ---- */

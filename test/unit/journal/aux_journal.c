@@ -66,8 +66,7 @@ int aux_try_start(uint64_t history, const char *place)
 void aux_publish_modules(uint64_t first, uint64_t last)
 {
 	for (uint64_t i = first; i <= last; i++)
-		ck_assert_uint_eq(gm_publish_module(i << 32, i << 32, (i << 32) + 4096, "/lib/x.so",
-						    NULL, 0), i);
+		AUX_MUST(gm_publish_module(i << 32, i << 32, (i << 32) + 4096, "/lib/x.so", NULL, 0) == i);
 }
 
 void aux_start(uint64_t history)
@@ -203,8 +202,8 @@ uint32_t aux_record(uint8_t domain, uint64_t address, uint64_t size)
 	struct gm_alloc alloc = aux_alloc(domain, address, size);
 	uint32_t block = 0;
 
-	ck_assert_int_eq(gm_record_alloc(0, &alloc, &block), 0);
-	ck_assert_uint_ne(block, 0);
+	AUX_MUST(gm_record_alloc(0, &alloc, &block) == 0);
+	AUX_MUST(block != 0);
 	return block;
 }
 

@@ -16,6 +16,16 @@
 #include "test/unit/journal/aux_check.h"
 #include "test/unit/journal/aux_forget.h"
 
+/*
+ * An assertion for what a forked child runs that is killed at some moment: a ck_assert that holds writes to libcheck's
+ * pipe all the same, and a child killed in the middle of that leaves half a message, at which libcheck gives up the run.
+ */
+#define AUX_MUST(what) \
+	do { \
+		if (!(what)) \
+			ck_abort_msg("%s", #what); \
+	} while (0)
+
 extern char aux_directory[256];		/* in memory where there is a /dev/shm */
 extern struct gm_recorder_report aux_report;
 

@@ -143,7 +143,7 @@ static void run_workers(pthread_t *threads, struct worker *workers, unsigned int
 {
 	for (unsigned int i = 0; i < thread_count; i++) {
 		workers[i] = (struct worker){ .number = i, .seed = seed + i };
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+		AUX_MUST(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
 	}
 }
 
