@@ -467,9 +467,10 @@ $(BUILD)/test/preload/%: test/preload/programs/%.cc
 		-pthread -ldl -lrt
 
 # A stand-in for PyTorch's libraries, bound as those are: by the procedure linkage table. A second one has other
-# names, as wheels give them to what they bring, so that a process may have both.
+# names, as wheels give them to what they bring, so that a process may have both. None has symbols that keep it
+# loaded for good (-fno-gnu-unique).
 TORCH := $(BUILD)/test/preload/torch
-TORCH_LINK = $(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -isystem $(CUDA_INC) -fPIC -shared -o $@ $^ \
+TORCH_LINK = $(CXX) -std=gnu++17 -Wall -Wextra -O2 -g -I. -isystem $(CUDA_INC) -fPIC -fno-gnu-unique -shared -o $@ $^ \
 	     -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -pthread -ldl
 $(TORCH)/libc10.so $(TORCH)/libc10-other.so: test/preload/programs/torch/c10.cc | test/preload/programs/torch/c10.h
 $(TORCH)/libc10_cuda.so: test/preload/programs/torch/c10_cuda.cc $(TORCH)/libc10.so | test/preload/programs/torch/c10.h

@@ -20,7 +20,7 @@
 #include "preload/triggers/trigger.h"
 #include "recorder/modules/modules.h"
 
-#define TELLERS 16u			/* objects that call us */
+#define TELLERS 256u			/* objects that call us, those that are gone among them */
 #define LOOK_NS UINT64_C(100000000)	/* a forked child may have inherited the lock, held */
 #define CUDA 1				/* c10::DeviceType */
 
@@ -54,6 +54,7 @@ struct teller {
 static struct teller tellers[TELLERS];
 static _Atomic(uint32_t) teller_count;
 static struct gm_lock lock = { .rank = GM_RANK_POOL };	/* who changes them */
+static _Atomic(uint32_t) stuck;		/* it was not free in time: nobody waits until it is */
 
 /* ---- who calls, and whom it means --------------------------------------------------------------- */
 
@@ -92,18 +93,20 @@ static bool still_there(const struct teller *teller)
 					identity_of(&real) == teller->real_identity));
 }
 
-static struct teller *teller_slow(uintptr_t caller)
+/* NULL: no place is left for it, or the lock was not free in time. */
+static struct teller *teller_slow(const struct gm_object *object, uintptr_t caller)
 {
 	uint32_t generation = gm_modules_generation(), count;
 	struct teller *teller, *found = NULL;
-	struct gm_object object;
+	bool held = gm_lock_within(&lock, gm_get(&stuck) ? 0 : LOOK_NS);
 
-	if (!gm_object_find(caller, &object) || !gm_lock_within(&lock, LOOK_NS))
+	gm_set(&stuck, !held);
+	if (!held)
 		return NULL;
 	count = gm_get(&teller_count);
 	for (uint32_t i = 0; i < count && !found; i++) {
 		teller = &tellers[i];
-		if (!gm_get(&teller->generation) || teller->caller.start != object.start)
+		if (!gm_get(&teller->generation) || teller->caller.start != object->start)
 			continue;
 		if (still_there(teller))
 			found = teller;
@@ -112,29 +115,38 @@ static struct teller *teller_slow(uintptr_t caller)
 	}
 	if (!found && count < TELLERS) {	/* others may be reading any of the old ones */
 		found = &tellers[count];
-		found->caller = object;
+		found->caller = *object;
 		look_for(found, caller);
+		gm_set_release(&teller_count, count + 1);
 	}
 	if (found)
 		gm_set_release(&found->generation, generation);
-	if (found == &tellers[count])
-		gm_set_release(&teller_count, count + 1);
 	gm_unlock(&lock);
 	return found;
 }
 
-static struct teller *teller_of(uintptr_t caller)
+/* Never NULL: who has no place among the tellers is looked for in @spare at every call. That takes
+ * longer, but the profiler gets the call. */
+static struct teller *teller_of(uintptr_t caller, struct teller *spare)
 {
 	uint32_t count = gm_get_acquire(&teller_count), generation = gm_modules_generation();
+	struct gm_object object = { 0 };	/* stays so for code that is no object's */
+	struct teller *teller = NULL;
 
-	for (uint32_t i = 0; i < count; i++) {
-		struct teller *teller = &tellers[i];
-
+	for (uint32_t i = count; i-- > 0;) {	/* the newest first: older ones may be gone */
+		teller = &tellers[i];
 		if (gm_get_acquire(&teller->generation) == generation &&
 		    caller >= teller->caller.start && caller < teller->caller.end)
 			return teller;
 	}
-	return teller_slow(caller);
+	teller = gm_object_find(caller, &object) ? teller_slow(&object, caller) : NULL;
+	if (!teller) {
+		memset(spare, 0, sizeof(*spare));
+		spare->caller = object;
+		look_for(spare, caller);
+		teller = spare;
+	}
+	return teller;
 }
 
 /* ---- what is told ------------------------------------------------------------------------------- */
@@ -199,22 +211,22 @@ static void note_oom(struct teller *teller, int64_t bytes, size_t allocated, siz
 			struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller *teller = teller_of((uintptr_t)caller); \
+		struct teller spare, *teller = teller_of((uintptr_t)caller, &spare); \
 		\
-		if (teller && device.type == CUDA && gm_pools_recording()) \
+		if (device.type == CUDA && gm_pools_recording()) \
 			note_usage(teller, block, bytes, allocated, reserved, device.index, caller); \
-		if (teller && teller->usage[which]) \
+		if (teller->usage[which]) \
 			teller->usage[which](block, bytes, allocated, reserved, device); \
 	} \
 	\
 	void oom_name(int64_t bytes, size_t allocated, size_t reserved, struct device device) \
 	{ \
 		const void *caller = GM_CALLER; \
-		struct teller *teller = teller_of((uintptr_t)caller); \
+		struct teller spare, *teller = teller_of((uintptr_t)caller, &spare); \
 		\
-		if (teller && device.type == CUDA && gm_pools_recording()) \
+		if (device.type == CUDA && gm_pools_recording()) \
 			note_oom(teller, bytes, allocated, reserved, device.index, caller); \
-		if (teller && teller->oom[which]) \
+		if (teller->oom[which]) \
 			teller->oom[which](bytes, allocated, reserved, device); \
 	}
 

@@ -13,6 +13,7 @@
 #include "recorder/journal/probe.h"
 
 #define DYNAMIC_MAX 256			/* entries; there are about 30 */
+#define DYNAMIC_STEP 32			/* that many are asked for at once */
 #define CHAIN_MAX 4096			/* symbols of one bucket; there are about 2 */
 #define NAME_MAX_BYTES 64
 
@@ -38,6 +39,7 @@ static uintptr_t address_of(const struct gm_symbols *s, uintptr_t value)
 
 bool gm_symbols_open(struct gm_symbols *s, const struct gm_object *object)
 {
+	ElfW(Dyn) entries[DYNAMIC_STEP];
 	uintptr_t dynamic, hash = 0;
 	struct gm_elf elf;
 	uint32_t head[4];
@@ -49,18 +51,20 @@ bool gm_symbols_open(struct gm_symbols *s, const struct gm_object *object)
 		return false;
 	s->base = elf.base;
 	dynamic = elf.base + elf.dynamic;
-	for (unsigned int i = 0; i < DYNAMIC_MAX; i++) {
-		ElfW(Dyn) entry;
+	for (unsigned int i = 0, count = 0; i < DYNAMIC_MAX; i++) {
+		const ElfW(Dyn) *entry = &entries[i % DYNAMIC_STEP];
 
-		if (!read_at(dynamic + i * sizeof(entry), &entry, sizeof(entry)) ||
-		    entry.d_tag == DT_NULL)
+		if (i % DYNAMIC_STEP == 0)
+			count = i + (unsigned int)(gm_probe_copy(entries, dynamic + i * sizeof(*entry),
+								 sizeof(entries)) / sizeof(*entry));
+		if (i >= count || entry->d_tag == DT_NULL)
 			break;
-		if (entry.d_tag == DT_SYMTAB)
-			s->symbols = address_of(s, entry.d_un.d_ptr);
-		else if (entry.d_tag == DT_STRTAB)
-			s->strings = address_of(s, entry.d_un.d_ptr);
-		else if (entry.d_tag == DT_GNU_HASH)
-			hash = address_of(s, entry.d_un.d_ptr);
+		if (entry->d_tag == DT_SYMTAB)
+			s->symbols = address_of(s, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_STRTAB)
+			s->strings = address_of(s, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_GNU_HASH)
+			hash = address_of(s, entry->d_un.d_ptr);
 	}
 	if (!s->symbols || !s->strings || !hash || !read_at(hash, head, sizeof(head)) ||
 	    !head[0] || !head[2])

@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -396,7 +397,39 @@ print((first, [s["allocation.all.current"] if s != -22 else s for s in before],
               ("alloc", 300) not in trace and mine["memory_stats"]["allocation.all.current"] == 2, trace)
 
 
+def many():
+    """More PyTorches than the library remembers, one after the other: the profiler of each gets each call."""
+    most = 260
+    source = """
+context()
+def used(torch):
+    a, b = torch.alloc(100), torch.alloc(2 << 20)
+    torch.free(a), torch.free(b)
+    r = torch.reports()
+    torch.cuda.pool_begin(0, 0, u64(1 << 20))
+    torch.empty_cache()
+    return [r[k] for k in ("calls", "bytes", "allocated", "device_type")] + [torch.alloc(3 << 20), torch.reports()["ooms"]]
+place, seen = %r, []
+for turn in range(%d):
+    os.rename(place + str(turn), place + str(turn + 1))
+    torch = Torch(directory=place + str(turn + 1))
+    seen.append(used(torch) + [torch.unload()])
+print((seen, sum(s["allocation.all.allocated"] for s in map(stats, range(1, 64)) if s != -22)))
+"""
+    with Room() as room:
+        shutil.copytree(TORCH, os.path.join(room.path, "0"))
+        result = run(room, source % (room.path + "/", most), TORCH=TORCH)
+        if not result:
+            return
+        seen, recorded = result
+        wrong = [(turn, got) for turn, got in enumerate(seen) if got != [4, 0, 0, 1, None, 1, True]]
+        check("%d PyTorches, loaded and unloaded: each call reaches their profilers" % most, len(seen) == most and not wrong,
+              wrong[:3])
+        check("and their blocks are recorded", recorded == 2 * most, recorded)
+
+
 def main():
+    many()
     for allocator in ("native", "caching"):
         ends(allocator)
     for allocator in ("native", "caching"):

@@ -2,6 +2,7 @@
 
 Run with Python under the library; test_pools.py has the programs.
 """
+import _ctypes
 import ctypes
 import os
 import sys
@@ -80,11 +81,12 @@ LOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Account))
 
 
 class Torch:
-    """The stand-in, or (@name: "-other") another copy of it."""
+    """The stand-in, or (@name: "-other", @directory) another copy of it."""
 
-    def __init__(self, device=0, expandable=0, limit=1 << 40, name=""):
-        self.cuda = ctypes.CDLL("%s/libc10_cuda%s.so" % (os.environ["TORCH"], name))
-        self.c10 = ctypes.CDLL("%s/libc10%s.so" % (os.environ["TORCH"], name))
+    def __init__(self, device=0, expandable=0, limit=1 << 40, name="", directory=None):
+        directory = directory or os.environ["TORCH"]
+        self.cuda = ctypes.CDLL("%s/libc10_cuda%s.so" % (directory, name))
+        self.c10 = ctypes.CDLL("%s/libc10%s.so" % (directory, name))
         self.cuda.pool_alloc.restype = ctypes.c_void_p
         self.cuda.pool_alloc.argtypes = [size_t]
         self.cuda.pool_free.argtypes = [ctypes.c_void_p]
@@ -101,6 +103,14 @@ class Torch:
         reports = Reports()
         self.c10.c10_reports(ctypes.byref(reports))
         return {n: getattr(reports, n) for n, _ in Reports._fields_}
+
+    def unload(self):
+        """True if it is gone: nothing else had it."""
+        path = os.path.dirname(self.cuda._name) + "/"
+        for library in (self.cuda, self.c10):
+            _ctypes.dlclose(library._handle)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            return path not in maps.read()
 
     def storm(self, threads, steps, seed, look=None, log=None):
         return self.cuda.pool_storm(threads, steps, seed, LOOK(look) if look else None, log and log.encode())
