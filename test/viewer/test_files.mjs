@@ -11,6 +11,7 @@ import { test } from "node:test";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { BadInput } from "../../tools/viewer/src/model/bad_input.js";
 import { modelsOf } from "../../tools/viewer/src/model/model.js";
+import { readPackText } from "../../tools/viewer/src/model/pack.js";
 import { missing, openPage, settle, withBrowser } from "./browser.mjs";
 import { DATA, gpumem, large, pageOf, randomOf, readPage, room, runApp } from "./documents.mjs";
 
@@ -176,6 +177,23 @@ const drop = async (page, ...files) => {
 	}, list);
 };
 
+/* The text of the snapshot in the page @path. */
+const packedText = (path) => /<script type="text\/plain" class="snapshot">([^<]*)</.exec(readFileSync(path, "latin1"))[1];
+
+test("a snapshot that is damaged in its page is refused", async () => {
+	const text = packedText(pageOf("whole", random)), bytes = Buffer.from(text, "base64");
+	const refused = (what) => assert.rejects(readPackText(what), (error) => error instanceof BadInput && /damaged, or the page cut short/.test(error.message));
+	for (const part of [0, 4, 16, 100, text.length >> 1, text.length - 20, text.length - 4])
+		await refused(text.slice(0, part));
+	for (const length of [0, 1000]) {		/* what it says that it is unpacked */
+		bytes.writeUInt32LE(length, bytes.length - 4);
+		await refused(bytes.toString("base64"));
+	}
+	assert.equal((await readPackText(text)).columns.get("0.time").length, 20000);
+	/* 4.5 bytes for each event, which are as random as can be */
+	assert.ok(bytes.length < 20000 * 4.8, `${bytes.length} bytes`);
+});
+
 test("dropped onto the page", { skip: missing || false }, async (t) => {
 	const first = pageOf("first", run("exit")), [{ models: [model] }] = await readPage(pageOf("torch", pickle));
 	const broken = join(room, "broken.pickle"), evil = join(room, "evil.json");
@@ -205,6 +223,14 @@ test("dropped onto the page", { skip: missing || false }, async (t) => {
 			assert.equal(await page.evaluate(() => globalThis.hit), undefined);
 			assert.equal(await page.locator("img").count(), 0);
 			assert.deepEqual([errors, requests], [[], []]);
+			await close();
+		});
+		await t.test("a page whose end is missing says so", async () => {
+			const cut = join(room, "cut.html"), whole = readFileSync(first);
+			writeFileSync(cut, whole.subarray(0, whole.length - 2000));
+			const { page, errors, close } = await openPage(browser, cut, { wait: false });
+			assert.match(await page.getByRole("alert").innerText(), /the snapshot in this page is damaged, or the page cut short/);
+			assert.deepEqual(errors, []);
 			await close();
 		});
 		await t.test("onto a page without a snapshot", async () => {

@@ -80,8 +80,9 @@ static int put_compressed(struct gm_out *out, const struct gm_pack *pack)
 	size_t at = 0;
 	int r = 0;
 
-	/* 15 + 16: a window of 32 KiB, and the header of gzip, which browsers unpack. */
-	if (!s || deflateInit2(&s->z, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
+	/* 15 + 16: a window of 32 KiB, and the header of gzip, which browsers unpack. 8: where the columns change,
+	 * short blocks serve better than the longest. */
+	if (!s || deflateInit2(&s->z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(s);
 		return -ENOMEM;
 	}

@@ -82,7 +82,7 @@ static uint64_t zigzag(int64_t number)
 /* Replace each of @numbers by its difference from what is expected. From behind: the earlier ones are needed. */
 static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
 {
-	int64_t *numbers = p->numbers_of, before = 0;
+	int64_t *numbers = p->numbers_of;
 
 	p->base = 0;
 	if (coding == GM_DELTA && count) {
@@ -91,19 +91,10 @@ static void differ(struct gm_packing *p, size_t count, enum gm_coding coding)
 			numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - 1]);
 		numbers[0] = 0;
 	}
-	if (coding != GM_MATED)
-		return;
-	for (size_t i = count; i--;)
-		if (p->mates[i])
-			numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - p->mates[i]]);
-	/* The rest are as they were: now each from the one before it that has no mate. */
-	for (size_t i = 0; i < count; i++)
-		if (!p->mates[i]) {
-			int64_t now = numbers[i];
-
-			numbers[i] = gm_wrap_subtract(now, before);
-			before = now;
-		}
+	if (coding == GM_MATED)
+		for (size_t i = count; i--;)
+			if (p->mates[i])
+				numbers[i] = gm_wrap_subtract(numbers[i], numbers[i - p->mates[i]]);
 }
 
 /* The numbers of p->numbers_of as column @name, by bytes; of events in p->order. */

@@ -23,8 +23,8 @@ struct gm_packing {
 	uint32_t *order;			/* and their places, those of one action together */
 };
 
-/* What a number is expected to be: nothing; the one before it; the one of its mate, or if it has none of the last
- * that has none. PAIRED: as its mate, for a completed free alone. */
+/* What a number is expected to be: nothing; the one before it; the one of its mate, if it has one. PAIRED: as its
+ * mate, for a completed free alone. */
 enum gm_coding { GM_PLAIN, GM_DELTA, GM_MATED, GM_PAIRED };
 
 /* Add @count bytes; what cannot be had is said by @pack->error. */

@@ -14,6 +14,16 @@
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
+static bool begins(const struct gm_row *row)
+{
+	return !strcmp(row->action, "alloc") || !strcmp(row->action, "segment_alloc");
+}
+
+static bool waits(const struct gm_row *row)
+{
+	return !strcmp(row->action, "free_requested");
+}
+
 /* For each row how many rows back the one is that it ends: of a free its allocation, of a completed free the
  * request, of an allocation the one whose free was lost. 0: none. */
 static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *mates)
@@ -24,16 +34,14 @@ static int find_mates(const struct gm_row *const *rows, size_t count, uint32_t *
 	for (size_t i = 0; !r && i < count; i++) {
 		const char *action = rows[i]->action;
 		bool segment = !strncmp(action, "segment_", 8);
-		bool begins = !strcmp(action, "alloc") || !strcmp(action, "segment_alloc");
-		bool waits = !strcmp(action, "free_requested");
 		uint64_t at;
 
 		mates[i] = 0;
-		if (!begins && !waits && strcmp(action, "free_completed") && strcmp(action, "segment_free"))
+		if (!begins(rows[i]) && !waits(rows[i]) && strcmp(action, "free_completed") && strcmp(action, "segment_free"))
 			continue;
 		at = gm_table_take(&open, rows[i]->address, segment);
 		mates[i] = at ? (uint32_t)(i + 1 - at) : 0;
-		if (begins || (waits && at))
+		if (begins(rows[i]) || (waits(rows[i]) && at))
 			r = gm_table_put(&open, rows[i]->address, segment, i + 1);
 	}
 	gm_table_free(&open);
@@ -64,23 +72,24 @@ static int find_order(struct gm_packing *p, const struct gm_row *const *rows, si
 	return p->to->error;
 }
 
-/* The addresses that there are, in the order in which they appear; and for each event without a mate, how many
- * have appeared since its own did, 0: it is new. */
+/* The addresses that the history brings, in their order; and for each event without a mate where its own is: 0, it
+ * is the next of those; n, that of the n-th last event that left an address behind. An allocator gives first what
+ * came back last. */
 static int pack_addresses(struct gm_packing *p, const struct gm_row *const *rows, size_t count)
 {
 	struct gm_table known = { NULL, 0, 0 };
 	int64_t *list = calloc(count + 1, sizeof(*list)), *numbers = p->numbers_of;
-	size_t listed = 0;
+	size_t listed = 0, left = 0;
 	int r = list ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !r && i < count; i++) {
 		uint64_t at = p->mates[i] ? 0 : gm_table_get(&known, rows[i]->address, 0);
 
-		numbers[i] = at ? (int64_t)(listed + 1 - at) : 0;
-		if (at || p->mates[i])
-			continue;
-		list[listed++] = (int64_t)rows[i]->address;
-		r = gm_table_put(&known, rows[i]->address, 0, listed);
+		numbers[i] = at ? (int64_t)(left + 1 - at) : 0;
+		if (!at && !p->mates[i])
+			list[listed++] = (int64_t)rows[i]->address;
+		if (!begins(rows[i]) && !(waits(rows[i]) && p->mates[i]))
+			r = gm_table_put(&known, rows[i]->address, 0, ++left);
 	}
 	if (!r) {
 		p->numbers_of = list;

@@ -62,12 +62,16 @@ class App {
 
 	/* Snapshots that lie in the page. */
 	async openAll() {
+		performance.mark("script");
 		const scripts = [...document.querySelectorAll("script.snapshot")];
 		for (const script of scripts) {
 			const text = script.textContent;
 			script.remove();
 			try {
-				this.add(await this.asker.ask("openPack", { text }));
+				performance.mark("asked");
+				const doc = await this.asker.ask("openPack", { text });
+				performance.mark("open");
+				this.add(doc);
 			} catch (error) {
 				this.fail(error);
 			}
@@ -138,10 +142,21 @@ class App {
 			h("div", { class: "middle" }, this.stage, this.side.element));
 		keys(this);
 		this.show();
-		new ResizeObserver(() => this.redraw()).observe(this.page);
+		this.watchSize();
 		this.readAxis();
 		if (this.state.terms.length)
 			this.filter();
+	}
+
+	/* Draw anew when the page gets another size; the observer speaks at once, too, of the size that is drawn already. */
+	watchSize() {
+		let known = `${this.page.clientWidth} ${this.page.clientHeight}`;
+		new ResizeObserver(() => {
+			const now = `${this.page.clientWidth} ${this.page.clientHeight}`;
+			if (now !== known)
+				this.redraw();
+			known = now;
+		}).observe(this.page);
 	}
 
 	/* Put up the view that is chosen. Views are made once, and are told what changed while they are shown. */
@@ -251,4 +266,8 @@ class App {
 
 const app = new App(document.getElementById("page"));
 globalThis.gpumem = app;		/* for who looks with the browser's tools, and for tests */
-app.openAll();
+/* The script comes before the snapshots: while the browser reads those, the worker begins. */
+if (document.readyState === "loading")
+	document.addEventListener("DOMContentLoaded", () => app.openAll());
+else
+	app.openAll();

@@ -46,20 +46,15 @@ export class Curve {
 }
 
 /* What is live in every state, of lives with @weight. */
-export const liveCurve = (lives, weight, count) => {
+export const liveCurve = ({ born, died, count: lives }, weight, count) => {
 	const values = new Float64Array(count + 1);
-	let sum = 0;
-	for (let l = 0; l < lives.early; l++)
-		sum += weight[l];
-	values[0] = sum;
-	for (let i = 0; i < count; i++) {
-		const opens = lives.opens[i], closes = lives.closes[i];
-		if (opens >= 0)
-			sum += weight[opens];
-		if (closes >= 0)
-			sum -= weight[closes];
-		values[i + 1] = sum;
+	for (let l = 0; l < lives; l++) {
+		values[born[l] + 1] += weight[l];	/* before the history: in state 0 */
+		if (died[l] < count)
+			values[died[l] + 1] -= weight[l];
 	}
+	for (let s = 1; s <= count; s++)
+		values[s] += values[s - 1];
 	return new Curve(values);
 };
 

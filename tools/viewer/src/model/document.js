@@ -5,6 +5,8 @@
  * A document has sources: what can be looked at by itself, as a device, the host's pinned memory, or a pool of a
  * framework inside a device (level "pool"). Each source has its own events and segments, as columns.
  */
+import { lazy } from "./values.js";
+
 export const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
 	"segment_unmap", "oom", "snapshot", "annotate", "other"];
 export const ACT = Object.fromEntries(ACTIONS.map((name, i) => [name, i]));
@@ -42,8 +44,12 @@ export const findMates = (action, addr) => {
 	return mates;
 };
 
-const take = (columns, prefix, names) =>
-	Object.fromEntries(names.map((name) => [name, columns.get(prefix + name) ?? new Int32Array(0)]));
+const take = (columns, prefix, names) => {
+	const found = {};
+	for (const name of names)
+		lazy(found, name, () => columns.get(prefix + name) ?? new Int32Array(0));
+	return found;
+};
 
 export const sourceName = (source) => {
 	if (source.name)

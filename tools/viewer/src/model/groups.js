@@ -9,36 +9,33 @@ import { ACT } from "./document.js";
 export const WAYS = ["site", "module", "stream", "size", "kind", "thread", "phase", "stack"];
 
 /*
- * Numbers for the keys of all lives, in the order in which they first appear. Keys that are called alike are one, unless
- * @apart.
+ * Numbers for the values of @column (by life), in the order in which they first appear; @limit is what all are below,
+ * those that are not are one. Values that are called alike are one, unless @apart.
  */
-const number = (count, keyOf, textOf, apart = false) => {
-	const group = new Uint32Array(count), known = new Map(), called = new Map(), keys = [], names = [];
-	for (let l = 0; l < count; l++) {
-		const key = keyOf(l);
-		let at = known.get(key);
-		if (at === undefined) {
-			const text = textOf(key);
-			at = apart ? undefined : called.get(text);
-			if (at === undefined) {
-				at = names.length;
+const number = (column, limit, textOf, apart = false) => {
+	const group = new Uint32Array(column.length), known = new Int32Array(limit + 1).fill(-1), called = new Map(), names = [];
+	for (let l = 0; l < column.length; l++) {
+		const value = column[l], slot = value >= 0 && value < limit ? value : limit;
+		if (known[slot] < 0) {
+			const text = textOf(value);
+			if (apart || !called.has(text)) {
+				called.set(text, names.length);
 				names.push(text);
-				keys.push(key);
-				called.set(text, at);
 			}
-			known.set(key, at);
+			known[slot] = called.get(text);
 		}
-		group[l] = at;
+		group[l] = known[slot];
 	}
-	return { group, names, keys };
+	return { group, names };
 };
 
-/* Sizes are grouped as `gpumem summary --by size` does: up to 512, 1024 ... */
-const sizeClass = (size) => {
-	let limit = 512;
-	while (limit < size && limit < 2 ** 62)
-		limit *= 2;
-	return limit;
+/* Sizes are grouped as `gpumem summary --by size` does: up to 512, 1024 ... By the number of doublings. */
+const MOST_DOUBLINGS = 53;
+const doublings = (size) => {
+	let found = 0;
+	for (let limit = 512; limit < size && found < MOST_DOUBLINGS; limit *= 2)
+		found++;
+	return found;
 };
 
 const hex = (value) => value < 0 ? BigInt.asUintN(64, BigInt(value)).toString(16) : value.toString(16);
@@ -49,8 +46,10 @@ export const streamText = (value) => value === 0 ? "default stream" : `stream 0x
  * A pool's events have none of their own: of those of its device the time decides.
  */
 export const notesOf = (doc, source) => {
-	const { action, annotation, thread, time } = source.events, all = doc.root.annotations ?? [];
-	const found = [];
+	const all = doc.root.annotations ?? [], found = [];
+	if (!all.length)
+		return found;
+	const { action, annotation, thread, time } = source.events;
 	for (let i = 0; i < source.count; i++)
 		if (action[i] === ACT.annotate && annotation[i] && all[annotation[i] - 1])
 			found.push({ row: i, note: all[annotation[i] - 1], thread: thread[i] });
@@ -104,25 +103,25 @@ export const phasesOf = (doc, source) => {
 };
 
 export const groupLives = (model, by) => {
-	const { lives, stacks, doc, source } = model, { count } = lives;
+	const { lives, stacks, doc, source } = model;
 	switch (by) {
 	case "site":
-		return number(count, (l) => stacks.site(lives.stack[l]), (f) => f < 0 ? "(no stack)" : stacks.label(f));
+		return number(lives.stack, stacks.count, (id) => stacks.siteText(id));
 	case "stack":
-		return number(count, (l) => lives.stack[l], (id) => stacks.siteText(id), true);
+		return number(lives.stack, stacks.count, (id) => stacks.siteText(id), true);
 	case "module":
-		return number(count, (l) => lives.module[l], (id) => baseName(doc.modules[id] ?? "") || "(unknown)");
+		return number(lives.module, doc.modules.length, (id) => baseName(doc.modules[id] ?? "") || "(unknown)");
 	case "stream":
-		return number(count, (l) => lives.stream[l], (id) => streamText(doc.numbers[id]));
+		return number(lives.stream, doc.numbers.length, (id) => streamText(doc.numbers[id]));
 	case "thread":
-		return number(count, (l) => lives.thread[l], (id) => id < 0 ? "(unknown)" : `thread ${doc.numbers[id]}`);
+		return number(lives.thread, doc.numbers.length, (id) => id < 0 ? "(unknown)" : `thread ${doc.numbers[id]}`);
 	case "kind":
-		return number(count, (l) => lives.kind[l], (id) => doc.texts[id] || "(unknown)");
+		return number(lives.kind, doc.texts.length, (id) => doc.texts[id] || "(unknown)");
 	case "size":
-		return number(count, (l) => sizeClass(lives.size[l]), (limit) => `up to ${bytes(limit)}`);
+		return number(Uint8Array.from(lives.size, doublings), MOST_DOUBLINGS + 1, (times) => `up to ${bytes(512 * 2 ** times)}`);
 	case "phase": {
 		const { phase, names } = model.phases;
-		return number(count, (l) => lives.born[l] < 0 ? 0 : phase[lives.born[l]], (id) => names[id]);
+		return number(lives.born.map((row) => row < 0 ? 0 : phase[row]), names.length, (id) => names[id]);
 	}
 	default:
 		throw new Error(`no way to group: ${by}`);

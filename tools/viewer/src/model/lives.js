@@ -8,6 +8,7 @@
  * Lives are in the order of their births.
  */
 import { ACT, SEGMENT_REGISTERED } from "./document.js";
+import { lazy } from "./values.js";
 
 const sequence = (count) => {
 	const list = new Int32Array(count);
@@ -27,39 +28,76 @@ const activeBlocks = (doc, source) => {
 	return found;
 };
 
-/* The births and ends that the events have. */
+/* The births and ends that the events have, by allocation; completed frees of what no event allocated. */
 const fromEvents = (source) => {
 	const { action, mate } = source.events, count = source.count;
-	const lifeOf = new Int32Array(count).fill(-1);
-	const births = [], orphans = [];
+	const lifeOf = new Int32Array(count), orphans = [];
 	let allocs = 0;
 	for (let i = 0; i < count; i++)
-		allocs += action[i] === ACT.alloc;
+		allocs += action[i] === ACT.alloc ? 1 : 0;
 	const born = new Int32Array(allocs), freed = new Int32Array(allocs).fill(-1), died = new Int32Array(allocs).fill(-1);
 	allocs = 0;
 	for (let i = 0; i < count; i++) {
 		const a = action[i];
+		if (a > ACT.free_completed)
+			continue;
 		const of = mate[i] ? lifeOf[i - mate[i]] : -1;
 		if (a === ACT.alloc) {
 			if (of >= 0 && died[of] < 0)
 				died[of] = i;
 			born[allocs] = i;
 			lifeOf[i] = allocs++;
-		} else if (a === ACT.free_requested) {
-			if (of >= 0)
-				freed[of] = i;
-			lifeOf[i] = of;
-		} else if (a === ACT.free_completed) {
-			if (of >= 0) {
-				died[of] = i;
-				if (freed[of] < 0)
-					freed[of] = i;
-			} else {
-				orphans.push(i);
-			}
+			continue;
 		}
+		lifeOf[i] = of;
+		if (of < 0) {
+			if (a === ACT.free_completed)
+				orphans.push(i);
+			continue;
+		}
+		if (a === ACT.free_requested || freed[of] < 0)
+			freed[of] = i;
+		if (a === ACT.free_completed)
+			died[of] = i;
 	}
-	return { births, orphans, born, freed, died, allocs };
+	return { orphans, born, freed, died, allocs };
+};
+
+/* Columns of lives that their events or, of those from before the history, their blocks have as they are. */
+const copyColumns = (lives, { events, segments, blocks }, before) => {
+	const { early, count, born } = lives;
+	const earlier = {
+		addr: ({ row, block }) => row >= 0 ? events.addr[row] : blocks.addr[block],
+		module: ({ row, block }) => row >= 0 ? events.module[row] : blocks.module[block],
+		kind: ({ row, block }) => row >= 0 ? events.kind[row] : blocks.kind[block],
+		stream: ({ row, segment }) => row >= 0 ? events.stream[row] : segments.stream[segment],
+		thread: ({ row, block }) => row >= 0 ? -1 : blocks.thread[block],
+	};
+	for (const [name, of] of Object.entries(earlier))
+		lazy(lives, name, () => {
+			const column = new (name === "addr" ? Float64Array : Int32Array)(count), from = events[name];
+			before.forEach((one, l) => { column[l] = of(one); });
+			for (let l = early; l < count; l++)
+				column[l] = from[born[l]];
+			return column;
+		});
+};
+
+/* The lives that events began. */
+const fillLives = (lives, { events, count }, from) => {
+	const { early, born, died, freed, size, stack, opens, closes } = lives, { size: sizes, stack: stacks } = events;
+	for (let i = 0, l = early; i < from.born.length; i++, l++) {
+		const row = from.born[i], end = from.died[i] < 0 ? count : from.died[i];
+		born[l] = row;
+		opens[row] = l;
+		died[l] = end;
+		if (end < count)
+			closes[end] = l;
+		if (from.freed[i] >= 0)
+			freed[l] = from.freed[i];
+		size[l] = Math.max(0, sizes[row]);
+		stack[l] = stacks[row];
+	}
 };
 
 /* @return columns by life, and counts; weight is size, or 0 of what does not count (imported, registered). */
@@ -68,28 +106,26 @@ export const livesOf = (doc, source) => {
 	const { orphans, born, freed, died, allocs } = fromEvents(source);
 	const active = activeBlocks(doc, source), allocated = doc.texts.indexOf("active_allocated");
 	const ipc = doc.texts.indexOf("ipc");
-	const open = new Map(), before = [], blockOf = new Int32Array(allocs).fill(-1);
-	const unweighed = new Set(), pending = new Set();
-	for (let l = 0; l < allocs; l++)
-		if (died[l] < 0)
-			open.set(events.addr[born[l]], l);
+	const open = new Map(), before = [], matched = [], unweighed = [];
+	if (active.length) {
+		const { addr } = events;
+		for (let l = 0; l < allocs; l++)
+			if (died[l] < 0)
+				open.set(addr[born[l]], l);
+	}
 	for (const { block, segment } of active) {
 		const life = open.get(blocks.addr[block]);
 		const registered = segments.flags[segment] & SEGMENT_REGISTERED;
 		if (life !== undefined) {
 			open.delete(blocks.addr[block]);
 			died[life] = count + 1;
-			blockOf[life] = block;
+			matched.push(life, block);
 			if (registered)
-				unweighed.add(life);
-			if (blocks.state[block] !== allocated)
-				pending.add(life);
+				unweighed.push(life);
 		} else if (!registered) {
 			before.push({ row: -1, block, segment, time: blocks.time[block] });
 		}
 	}
-	for (const life of open.values())
-		died[life] = count;
 	for (const row of orphans)
 		before.push({ row, block: -1, segment: -1, time: 0 });
 	before.sort((a, b) => a.time - b.time || a.block - b.block || a.row - b.row);
@@ -98,50 +134,27 @@ export const livesOf = (doc, source) => {
 	const lives = {
 		count: all, early, born: new Int32Array(all).fill(-1), died: new Int32Array(all),
 		freed: new Int32Array(all).fill(count + 1), block: new Int32Array(all).fill(-1),
-		addr: new Float64Array(all), size: new Float64Array(all), weight: new Float64Array(all),
-		stack: new Int32Array(all), module: new Int32Array(all), stream: new Int32Array(all),
-		thread: new Int32Array(all), kind: new Int32Array(all), pending: new Uint8Array(all),
+		size: new Float64Array(all), stack: new Int32Array(all), pending: new Uint8Array(all),
 		opens: new Int32Array(count).fill(-1), closes: new Int32Array(count).fill(-1),
 	};
-	before.forEach(({ row, block, segment }, l) => {
-		const from = row >= 0 ? row : block, columns = row >= 0 ? events : blocks;
+	copyColumns(lives, source, before);
+	before.forEach(({ row, block }, l) => {
 		lives.died[l] = row >= 0 ? row : count + 1;
-		lives.addr[l] = columns.addr[from];
 		lives.size[l] = Math.max(0, row >= 0 ? events.size[row] : blocks.requested[block]);
-		lives.kind[l] = columns.kind[from];
-		lives.module[l] = columns.module[from];
-		lives.stream[l] = row >= 0 ? events.stream[row] : segments.stream[segment];
-		lives.thread[l] = row >= 0 ? -1 : blocks.thread[block];
 		lives.stack[l] = row >= 0 ? 0 : blocks.stack[block];
 		lives.block[l] = block;
 		lives.pending[l] = block >= 0 && blocks.state[block] !== allocated ? 1 : 0;
 		if (row >= 0)
-			lives.freed[l] = row;
+			lives.closes[lives.freed[l] = row] = l;
 	});
-	for (let i = 0; i < allocs; i++) {
-		const l = early + i, row = born[i], block = blockOf[i];
-		lives.born[l] = row;
-		lives.died[l] = died[i];
-		if (freed[i] >= 0)
-			lives.freed[l] = freed[i];
+	fillLives(lives, source, { born, freed, died });
+	for (let i = 0; i < matched.length; i += 2) {
+		const l = early + matched[i], block = matched[i + 1];
 		lives.block[l] = block;
-		lives.addr[l] = events.addr[row];
-		lives.size[l] = Math.max(0, events.size[row]);
-		lives.kind[l] = events.kind[row];
-		lives.module[l] = events.module[row];
-		lives.stream[l] = events.stream[row];
-		lives.thread[l] = events.thread[row];
-		lives.stack[l] = events.stack[row] || (block >= 0 ? blocks.stack[block] : 0);
+		lives.stack[l] ||= blocks.stack[block];
+		lives.pending[l] = blocks.state[block] !== allocated ? 1 : 0;
 	}
-	for (const life of pending)
-		lives.pending[early + life] = 1;
-	for (let l = 0; l < all; l++) {
-		lives.weight[l] = lives.kind[l] === ipc ? 0 : lives.size[l];
-		if (lives.born[l] >= 0)
-			lives.opens[lives.born[l]] = l;
-		if (lives.died[l] < count)
-			lives.closes[lives.died[l]] = l;
-	}
+	lives.weight = ipc < 0 ? lives.size : lives.size.map((bytes, l) => lives.kind[l] === ipc ? 0 : bytes);
 	for (const life of unweighed)
 		lives.weight[early + life] = lives.size[early + life] = 0;
 	return lives;

@@ -5,21 +5,19 @@
 import { Axis } from "./axis.js";
 import { liveCurve, reservedCurve } from "./curve.js";
 import { groupLives, phasesOf } from "./groups.js";
-import { livesOf } from "./lives.js";
+import { livesOf, sequence } from "./lives.js";
 import { Stacks } from "./stacks.js";
 import { Stripes, draw, edgeOf, paleOf } from "./raster.js";
 
 /* The call sites of all sources of a level are decided together: what all their stacks share is left out. */
 const shareStacks = (doc, stacks, models) => {
-	const used = new Set();
-	for (const { lives } of models)
-		for (let l = 0; l < lives.count; l++)
-			if (lives.stack[l] > 0)
-				used.add(lives.stack[l]);
+	const used = new Uint8Array(stacks.count);
+	for (const { lives: { stack } } of models)
+		for (let l = 0; l < stack.length; l++)
+			used[stack[l]] = 1;		/* beyond its end nothing is kept */
 	for (const failure of doc.root.failures ?? [])
-		if (failure?.stack > 0 && failure.stack < stacks.count)
-			used.add(failure.stack);
-	stacks.share(used);
+		used[failure?.stack] = 1;
+	stacks.share(sequence(stacks.count).filter((id) => id > 0 && used[id]));
 };
 
 /* The models of all sources of @doc, in their order. */

@@ -15,97 +15,143 @@ const fromBase64 = (text) => {
 	return bytes;
 };
 
-export const gunzip = async (bytes) => {
-	const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-	return new Uint8Array(await new Response(stream).arrayBuffer());
+/* What gzip made of a pack says at its end how long that is (below 4 GiB). */
+const gunzip = async (packed) => {
+	const stream = new DecompressionStream("gzip"), writer = stream.writable.getWriter(), reader = stream.readable.getReader();
+	for (const sent of [writer.write(packed), writer.close()])
+		sent.catch(() => {});		/* the reader says it */
+	const length = packed.length < 18 ? 0 : new DataView(packed.buffer, packed.byteOffset).getUint32(packed.length - 4, true);
+	const bytes = new Uint8Array(length);
+	let at = 0;
+	for (let part = await reader.read(); !part.done; part = await reader.read()) {
+		if (at + part.value.length > length)
+			throw new BadInput("longer than it says");
+		bytes.set(part.value, at);
+		at += part.value.length;
+	}
+	return bytes.subarray(0, at);
 };
 
-/* The differences of one column: its planes joined, its signs taken back. One loop for each width: this is most of what
- * opening a large snapshot takes. */
-const join = (bytes, at, width, count) => {
-	if (width === 0)
-		return new Int32Array(count);
-	const plane = (k) => bytes.subarray(at + k * count, at + (k + 1) * count);
+/* Room for a column that is needed until its numbers are made of it: memory that is new has its price, too. */
+let room = new Int32Array(0);
+
+/* The differences of a column: its planes joined, its signs taken back, each where @order says that it belongs (null: in
+ * their order). In @room if they fit into 32 bits, else in an array of their own. */
+const join = (bytes, at, width, count, order) => {
+	if (room.length < count)
+		room = new Int32Array(count);
+	const low = room.subarray(0, count).fill(0);
+	for (let k = 0; k < Math.min(width, 4); k++, at += count)
+		for (let i = 0; i < count; i++)
+			low[order === null ? i : order[i]] |= bytes[at + i] << 8 * k;
 	if (width <= 4) {
-		const all = new Int32Array(count), a = plane(0), b = width > 1 ? plane(1) : a, c = width > 2 ? plane(2) : a, d = width > 3 ? plane(3) : a;
-		if (width === 1)
-			for (let i = 0; i < count; i++)
-				all[i] = (a[i] >>> 1) ^ -(a[i] & 1);
-		else if (width === 2)
-			for (let i = 0; i < count; i++)
-				all[i] = ((a[i] | b[i] << 8) >>> 1) ^ -(a[i] & 1);
-		else if (width === 3)
-			for (let i = 0; i < count; i++)
-				all[i] = ((a[i] | b[i] << 8 | c[i] << 16) >>> 1) ^ -(a[i] & 1);
-		else
-			for (let i = 0; i < count; i++)
-				all[i] = ((a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24) >>> 1) ^ -(a[i] & 1);
-		return all;
+		for (let i = 0; i < count; i++)
+			low[i] = (low[i] >>> 1) ^ -(low[i] & 1);
+		return low;
 	}
-	const low = join32(plane(0), plane(1), plane(2), plane(3)), all = new Float64Array(count);
-	for (let k = 4, scale = 2 ** 32; k < width; k++, scale *= 256)
-		for (let i = 0, from = at + k * count; i < count; i++)
-			all[i] += bytes[from + i] * scale;
+	const all = new Float64Array(count);
+	for (let k = 4, scale = 2 ** 32; k < width; k++, scale *= 256, at += count)
+		for (let i = 0; i < count; i++)
+			all[order === null ? i : order[i]] += bytes[at + i] * scale;
 	for (let i = 0; i < count; i++) {
-		const v = all[i] + low[i];
+		const v = all[i] + (low[i] >>> 0);
 		all[i] = low[i] & 1 ? -(v + 1) / 2 : v / 2;
 	}
 	return all;
 };
 
-const join32 = (a, b, c, d) => {
-	const all = new Uint32Array(a.length);
-	for (let i = 0; i < all.length; i++)
-		all[i] = a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24;
-	return all;
-};
-
-/* Events come those of one action together: where each of them belongs. */
-const orderOf = (action) => {
-	const count = action.length, next = [0], order = new Uint32Array(count);
+/* Events come those of one action together: where each of them belongs. @texts: how many actions there may be. */
+const orderOf = (action, texts) => {
+	const count = action.length, next = new Uint32Array(texts + 1), order = new Uint32Array(count);
 	for (let i = 0; i < count; i++)
-		next[action[i] + 1] = (next[action[i] + 1] ?? 0) + 1;
-	for (let t = 1; t < next.length; t++)
-		next[t] = (next[t] ?? 0) + next[t - 1];
+		next[action[i] + 1]++;
+	for (let t = 1; t <= texts; t++)
+		next[t] += next[t - 1];
 	for (let i = 0; i < count; i++)
 		order[next[action[i]]++] = i;
 	return order;
 };
 
-const reorder = (numbers, order) => {
-	const found = new numbers.constructor(numbers.length);
-	for (let i = 0; i < order.length; i++)
-		found[order[i]] = numbers[i];
+const sumsOf = (numbers, base) => {
+	const found = new Float64Array(numbers.length);
+	for (let i = 0, sum = base; i < found.length; i++)
+		found[i] = sum += numbers[i];
 	return found;
 };
 
-/* The numbers of a column of its differences from what was to be expected, which @coding names. Of events @of has the
- * mates, the addresses, and which of them complete a free. */
-const resolve = (numbers, coding, base, of) => {
-	const count = numbers.length, { mates, addresses, action, completed } = of;
-	if (coding === "plain")
-		return numbers;
-	if (coding === "paired") {
-		for (let i = 0; i < count; i++)
-			if (action[i] === completed && mates[i])
-				numbers[i] += numbers[i - mates[i]];
-		return numbers;
-	}
-	const wide = new Float64Array(count);
-	let before = base;
-	if (coding === "delta")
-		for (let i = 0; i < count; i++)
-			wide[i] = before += numbers[i];
-	else if (coding === "listed")
-		for (let i = 0; i < count; i++)
-			wide[i] = mates[i] ? wide[i - mates[i]] : addresses[numbers[i] ? before - numbers[i] : before++];
-	else
-		for (let i = 0; i < count; i++)
-			wide[i] = mates[i] ? numbers[i] + wide[i - mates[i]] : before += numbers[i];
-	return wide;
+const matedOf = (numbers, mates) => {
+	const found = new Float64Array(numbers.length);
+	for (let i = 0; i < found.length; i++)
+		found[i] = mates[i] ? numbers[i] + found[i - mates[i]] : numbers[i];
+	return found;
 };
 
-/* Bytes of a pack, unpacked, to { header, columns: Map of name to typed array }. */
+/* The addresses of events: those of their mates, those that @addresses brings, and those that were left behind. @keeps has
+ * 1 of an action that leaves none, 2 if it has a mate. */
+const addressesOf = (numbers, mates, addresses, action, keeps) => {
+	const count = numbers.length, found = new Float64Array(count), behind = new Float64Array(count);
+	for (let i = 0, next = 0, left = 0; i < count; i++) {
+		const mate = mates[i], keep = keeps[action[i]];
+		const addr = mate ? found[i - mate] : numbers[i] ? behind[left - numbers[i]] : addresses[next++];
+		found[i] = addr;
+		if (keep === 0 || (keep === 2 && !mate))
+			behind[left++] = addr;
+	}
+	return found;
+};
+
+/*
+ * The columns of a pack. Each is unpacked when it is first asked for: the first picture needs fewer than half of them.
+ */
+class Columns {
+	constructor({ columns, texts }, bytes, begin) {
+		this.bytes = bytes;
+		this.places = new Map();
+		this.known = new Map();
+		this.completed = texts.indexOf("free_completed");
+		this.keeps = Uint8Array.from(texts, (text) => text === "alloc" || text === "segment_alloc" ? 1 : text === "free_requested" ? 2 : 0);
+		let at = begin;
+		for (const [name, coding, width, count, ordered, base] of columns) {
+			this.places.set(name, { coding, width, count, ordered, base, at });
+			at += width * count;
+		}
+		if (at > bytes.length)
+			throw new BadInput("the snapshot in this page is cut short");
+	}
+
+	get(name) {
+		if (!this.known.has(name) && this.places.has(name))
+			this.known.set(name, this.unpack(name));
+		return this.known.get(name);
+	}
+
+	/* The numbers of column @name, of its differences from what was to be expected. */
+	unpack(name) {
+		const { coding, width, count, ordered, base, at } = this.places.get(name), of = `${name.split(".")[0]}.`;
+		if (ordered && !this.known.has(`${of}order`))
+			this.known.set(`${of}order`, orderOf(this.get(`${of}action`), this.keeps.length));
+		const needs = coding === "plain" || coding === "delta" ? [] : ["mate", "action", ...coding === "listed" ? ["addresses"] : []];
+		const [mates, action, addresses] = needs.map((other) => this.get(of + other));	/* before @room is used */
+		const numbers = join(this.bytes, at, width, count, ordered ? this.known.get(`${of}order`) : null);
+		switch (coding) {
+		case "delta":
+			return sumsOf(numbers, base);
+		case "listed":
+			return addressesOf(numbers, mates, addresses, action, this.keeps);
+		case "mated":
+			return matedOf(numbers, mates);
+		case "paired":
+			for (let i = 0; i < count; i++)
+				if (action[i] === this.completed && mates[i])
+					numbers[i] += numbers[i - mates[i]];
+			return numbers.slice();
+		default:
+			return numbers.slice();
+		}
+	}
+}
+
+/* Bytes of a pack, unpacked, to { header, columns: by name, by get() }. */
 export const readPack = (bytes) => {
 	const text = new TextDecoder().decode(bytes.subarray(0, MAGIC.length));
 	if (text !== MAGIC)
@@ -113,22 +159,15 @@ export const readPack = (bytes) => {
 	const view = new DataView(bytes.buffer, bytes.byteOffset);
 	const length = view.getUint32(MAGIC.length, true), begin = MAGIC.length + 4;
 	const header = JSON.parse(new TextDecoder().decode(bytes.subarray(begin, begin + length)));
-	const columns = new Map();
-	const completed = header.texts.indexOf("free_completed");
-	let at = begin + length, order = null;
-	for (const [name, coding, width, count, ordered, base] of header.columns) {
-		if (at + width * count > bytes.length)
-			throw new BadInput("the snapshot in this page is cut short");
-		const prefix = `${name.split(".")[0]}.`, numbers = join(bytes, at, width, count);
-		columns.set(name, resolve(ordered ? reorder(numbers, order) : numbers, coding, base, {
-			mates: columns.get(`${prefix}mate`), addresses: columns.get(`${prefix}addresses`),
-			action: columns.get(`${prefix}action`), completed,
-		}));
-		if (name === `${prefix}action`)
-			order = orderOf(numbers);
-		at += width * count;
-	}
-	return { header, columns };
+	return { header, columns: new Columns(header, bytes, begin + length) };
 };
 
-export const readPackText = async (base64) => readPack(await gunzip(fromBase64(base64)));
+export const readPackText = async (base64) => {
+	let bytes;
+	try {
+		bytes = await gunzip(fromBase64(base64));
+	} catch (error) {
+		throw new BadInput(`the snapshot in this page is damaged, or the page cut short: ${error.message}`);
+	}
+	return readPack(bytes);
+};

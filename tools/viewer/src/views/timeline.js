@@ -55,6 +55,8 @@ export class Timeline {
 			this.picture = null;
 		if (has("doc", "source", "filtered", "mode"))
 			this.range = null;
+		if (has("size", "doc", "source", "mode", "from", "to", "by", "theme", "filtered", "life"))
+			this.ask();		/* the picture before what is around it */
 		if (has("size", "doc", "source", "by", "theme", "docs", "filtered"))
 			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: LEGEND });
 		if (has("size", "doc", "source") && this.marksOf !== `${app.state.doc} ${app.state.source}`)
@@ -63,8 +65,6 @@ export class Timeline {
 			this.showTerms();
 		this.mode.show(app.state.mode);
 		this.by.value = app.state.by;
-		if (has("size", "doc", "source", "mode", "from", "to", "by", "theme", "filtered", "life"))
-			this.ask();
 		this.paint();
 	}
 
@@ -103,6 +103,7 @@ export class Timeline {
 	}
 
 	take(frame, args) {
+		performance.mark("frame");
 		if (args.doc !== this.app.state.doc || args.source !== this.app.state.source)
 			return;
 		this.picture?.bitmap.close();

@@ -59,13 +59,13 @@ export const times = ({ doc, source }) => ({ time: Float64Array.from(modelOf({ d
 
 /* What lies along the axis: calls that were refused, snapshots, and the ranges of annotations. */
 export const marks = ({ doc, source }) => {
-	const model = modelOf({ doc, source }), { action, size, addr } = model.source.events;
+	const model = modelOf({ doc, source }), { events } = model.source, { action } = events;
 	const points = [], ranges = [], open = new Map();
 	for (let i = 0; i < model.count; i++)
 		if (action[i] === ACT.oom)
-			points.push({ what: "oom", state: i + 1, bytes: size[i], free: addr[i] });
+			points.push({ what: "oom", state: i + 1, bytes: events.size[i], free: events.addr[i] });
 		else if (action[i] === ACT.snapshot)
-			points.push({ what: "snapshot", state: i + 1, bytes: size[i] });
+			points.push({ what: "snapshot", state: i + 1, bytes: events.size[i] });
 	for (const { row, note, thread } of notesOf(model.doc, model.source)) {
 		const key = note.range ? `#${note.range}` : `${thread} ${note.domain ?? ""}`;
 		const stack = open.get(key) ?? [], state = row + (model.source.level === "pool" ? 0 : 1);

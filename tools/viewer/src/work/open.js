@@ -45,7 +45,10 @@ const add = (doc) => {
 	return about(open.at(-1), open.length - 1);
 };
 
-export const openPack = async ({ text }) => add(documentOf(await readPackText(text)));
+export const openPack = async ({ text }) => {
+	const began = performance.now(), pack = await readPackText(text), read = performance.now(), made = add(documentOf(pack));
+	return { ...made, took: { unpack: read - began, model: performance.now() - read } };
+};
 
 export const openFile = ({ name, buffer }) => add(fileDocument(new Uint8Array(buffer), name));
 

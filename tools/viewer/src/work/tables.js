@@ -6,7 +6,7 @@ import { testOf } from "./search.js";
 
 /* Sums by group of what is live at @at and at the peak, left at the end, allocated and freed from @from to @to (states). */
 const sumGroups = (model, by, { at, from, to }) => {
-	const { group, names, keys } = model.grouped(by), { lives, weight, count, curve } = model;
+	const { group, names } = model.grouped(by), { lives, weight, count, curve } = model;
 	const { born, died } = lives, n = names.length, make = () => new Float64Array(n), peak = curve.peak;
 	const sums = { live: make(), blocks: make(), peak: make(), left: make(), leftBlocks: make(), bytes: make(), allocs: make(), freed: make(), example: new Int32Array(n).fill(-1), longest: make() };
 	const { time } = model.source.events;
@@ -35,7 +35,7 @@ const sumGroups = (model, by, { at, from, to }) => {
 		if (born[l] >= 0 && died[l] < count)
 			sums.longest[g] = Math.max(sums.longest[g], time[died[l]] - time[born[l]]);
 	}
-	return { names, keys, sums };
+	return { names, sums };
 };
 
 const groupRows = (model, args) => {
