@@ -94,6 +94,11 @@ static inline bool gm_python_is_proved(const struct gm_python *python)
 uint32_t gm_python_line(unsigned int minor, uintptr_t table, size_t bytes, uint32_t first,
 			int64_t at);
 
+/* Where @frame stands in the code at @code_at: as gm_py_instr, but never in a thread's copy of the
+ * code. 0: it runs a copy that is not to be found. Slow where there are copies. */
+uintptr_t gm_python_instr(const struct gm_python_layout *layout, const uint8_t *frame,
+			  uintptr_t code_at);
+
 /* Bad layout: off for good, and said. */
 void gm_python_off(struct gm_python *python);
 

@@ -75,22 +75,22 @@ static bool put_all(struct text *text, uintptr_t at, uint64_t count, unsigned in
 static uint32_t intern_text(const struct gm_python *python, uintptr_t at)
 {
 	const struct gm_python_layout *layout = python->layout;
-	uint8_t copy[40];
+	uint8_t copy[GM_PY_OBJECT_BYTES];
 	struct text text;
 	unsigned int state, kind;
 	bool ascii;
 
-	if (!gm_py_view(true, at, copy, sizeof(copy)) ||
-	    gm_py_word(copy, GM_PY_TYPE) != python->text_type)
+	if (!gm_py_view(true, at, copy, layout->text_ascii) ||
+	    gm_py_word(copy, layout->objects.type) != python->text_type)
 		return GM_NONE;
-	state = (unsigned int)gm_py_int(copy, GM_PY_TEXT_STATE);	/* interned:2 kind:3 */
-	kind = state >> 2 & 7;
-	ascii = state >> 6 & 1;
-	if (!(state >> 5 & 1) || (kind != 1 && kind != 2 && kind != 4))	/* compact */
+	state = (unsigned int)gm_py_int(copy, layout->objects.text_state) >> layout->objects.text_kind;
+	kind = state & 7;
+	ascii = state >> 4 & 1;
+	if (!(state >> 3 & 1) || (kind != 1 && kind != 2 && kind != 4))	/* compact */
 		return GM_NONE;
 	text.length = 0;
 	if (!put_all(&text, at + (ascii ? layout->text_ascii : layout->text_wide),
-		     gm_py_word(copy, GM_PY_TEXT_LENGTH), kind))
+		     gm_py_word(copy, layout->objects.text_length), kind))
 		return GM_NONE;
 	return gm_intern_string(text.bytes, text.length);
 }
@@ -230,15 +230,53 @@ static int64_t place_of(const struct gm_python_layout *layout, uintptr_t code_at
 
 static uint32_t line_of(const struct gm_python *python, const uint8_t *code, int64_t place)
 {
-	uintptr_t lines = gm_py_word(code, python->layout->code_lines);
-	uint32_t first = (uint32_t)gm_py_int(code, python->layout->code_first_line);
-	uint8_t copy[24];
+	const struct gm_python_layout *layout = python->layout;
+	uintptr_t lines = gm_py_word(code, layout->code_lines);
+	uint32_t first = (uint32_t)gm_py_int(code, layout->code_first_line);
+	uint8_t copy[GM_PY_OBJECT_BYTES];
 
-	if (!gm_py_view(true, lines, copy, sizeof(copy)) ||
-	    gm_py_word(copy, GM_PY_TYPE) != python->bytes_type)
+	if (!gm_py_view(true, lines, copy, layout->objects.bytes_size + 8u) ||
+	    gm_py_word(copy, layout->objects.type) != python->bytes_type)
 		return 0;
-	return gm_python_line(python->layout->minor, lines + GM_PY_BYTES,
-			      gm_py_word(copy, GM_PY_SIZE), first, place);
+	return gm_python_line(layout->minor, lines + layout->objects.bytes_data,
+			      gm_py_word(copy, layout->objects.bytes_size), first, place);
+}
+
+/* The address in the copy of the code that thread @index runs, as one in the code itself; 0: there is
+ * no such copy any more, or not there. */
+static uintptr_t in_code(const struct gm_python_layout *layout, uintptr_t code_at,
+			 const uint8_t *code, uint32_t index, uintptr_t instr)
+{
+	uintptr_t copies = gm_py_word(code, layout->code_copies);
+	uintptr_t bytes = gm_py_word(code, layout->objects.bytes_size) * 2, copy;
+
+	if (index >= gm_py_word_at(true, copies, 0))
+		return 0;
+	copy = gm_py_word_at(true, copies, 8 + 8 * (size_t)index);
+	return copy && instr - copy < bytes ? code_at + layout->code_units + (instr - copy) : 0;
+}
+
+#define LOOKS 4			/* at a table that another thread may be replacing */
+
+GM_PYTHON_RAW
+uintptr_t gm_python_instr(const struct gm_python_layout *layout, const uint8_t *frame,
+			  uintptr_t code_at)
+{
+	uintptr_t instr = gm_py_instr(layout, frame), found = 0;
+	uint8_t copy[GM_PY_CODE_BYTES];
+	const uint8_t *code;
+	int32_t index;
+
+	if (!layout->code_copies)
+		return instr;
+	index = gm_py_int(frame, layout->frame_copy);
+	if (index == 0)			/* the code itself */
+		return instr;
+	for (int i = 0; i < LOOKS && index > 0 && !found; i++) {
+		code = gm_py_view(true, code_at, copy, layout->code_bytes);
+		found = code ? in_code(layout, code_at, code, (uint32_t)index, instr) : 0;
+	}
+	return found;
 }
 
 static uint32_t intern_new(const struct gm_python *python, uintptr_t code_at, uintptr_t instr)
@@ -248,7 +286,7 @@ static uint32_t intern_new(const struct gm_python *python, uintptr_t code_at, ui
 	struct gm_frame frame = { .flags = GM_FRAME_PYTHON };
 	int64_t place = place_of(layout, code_at, instr);
 
-	if (!gm_py_view(true, code_at, code, gm_py_code_bytes(layout)))
+	if (!gm_py_view(true, code_at, code, layout->code_bytes))
 		return GM_NONE;
 	frame.offset = place < 0 ? 0 : (uint64_t)place;
 	frame.filename = intern_text(python, gm_py_word(code, layout->code_filename));
@@ -263,11 +301,11 @@ static uint32_t intern_new(const struct gm_python *python, uintptr_t code_at, ui
  * neither. */
 GM_PYTHON_RAW static bool is_incomplete(const struct gm_python_layout *layout,
 					const uint8_t *frame, uintptr_t code_at,
-					const uint8_t *code)
+					const uint8_t *code, uintptr_t instr)
 {
 	if (!layout->code_traceable || frame[layout->frame_owner] == GM_PY_OWNER_GENERATOR)
 		return false;
-	return place_of(layout, code_at, gm_py_instr(layout, frame)) <
+	return place_of(layout, code_at, instr) <
 	       (int64_t)gm_py_int(code, layout->code_traceable) * 2;
 }
 
@@ -280,27 +318,27 @@ uint32_t gm_python_intern(struct gm_python *python, uintptr_t frame_at, bool *re
 	const uint8_t *frame, *code;
 	struct known_frame *entry;
 	uint64_t key, value;
-	uintptr_t code_at;
+	uintptr_t code_at, instr;
 	uint32_t id;
 
 	*ret_skip = false;
-	frame = gm_py_view(probed, frame_at, frame_copy, gm_py_frame_bytes(layout));
+	frame = gm_py_view(probed, frame_at, frame_copy, layout->frame_bytes);
 	if (!frame)
 		return GM_NONE;
-	code_at = gm_py_word(frame, layout->frame_code);
-	code = gm_py_view(probed, code_at, code_copy, gm_py_code_bytes(layout));
+	code_at = gm_py_code(layout, frame);
+	code = gm_py_view(probed, code_at, code_copy, layout->code_bytes);
 	if (!code)
 		return GM_NONE;
-	*ret_skip = is_incomplete(layout, frame, code_at, code);
+	instr = gm_python_instr(layout, frame, code_at);
+	*ret_skip = is_incomplete(layout, frame, code_at, code, instr);
 	if (*ret_skip)
 		return GM_NONE;
-	key = gm_py_key(code_at, gm_py_content(layout, probed, code),
-			gm_py_instr(layout, frame));
+	key = gm_py_key(code_at, gm_py_content(layout, &layout->objects, probed, code), instr);
 	entry = &known[(key >> 20) % KNOWN];
 	value = atomic_load_explicit(&entry->value, memory_order_acquire);
 	if (value && (atomic_load_explicit(&entry->key, memory_order_acquire) ^ value) == key)
 		return (uint32_t)value;
-	id = intern_new(python, code_at, gm_py_instr(layout, frame));
+	id = intern_new(python, code_at, instr);
 	if (id) {
 		atomic_store_explicit(&entry->value, id, memory_order_release);
 		atomic_store_explicit(&entry->key, key ^ id, memory_order_release);

@@ -19,10 +19,13 @@
 #include "recorder/journal/probe.h"
 
 #define PYTHONS 8u			/* met in the life of a process */
+#define FIRST_MINOR 8u			/* CPython 3.8 */
+#define SAYS_LAYOUT 13u			/* and the first that says where its frames are */
 #define OTHERS 512u			/* objects that are no Python; a power of two */
 #define AT_START_MOST 512		/* objects that a search looks at */
 
 static struct gm_python pythons[PYTHONS];
+static struct gm_python_layout layouts[PYTHONS];	/* each one's */
 static _Atomic(uint32_t) pythons_count;
 static _Atomic(bool) busy;		/* a thread is adding an entry */
 static _Atomic(uint64_t) others[OTHERS];
@@ -108,33 +111,37 @@ struct gm_python *gm_python_on(const uintptr_t *pcs, int count, bool cut)
 
 /* ---- finding ---- */
 
-static const char *find_layout(struct gm_python *python, const char *version)
+/* CPython 3.x: x; 0: it is another one. */
+static unsigned int minor_of(const char *version)
 {
 	unsigned int minor = 0;
-	const char *at;
 
 	if (version[0] != '3' || version[1] != '.')
-		return " is not known here (CPython 3.8 to 3.13 are)";
-	for (at = version + 2; *at >= '0' && *at <= '9' && minor < 100; at++)
+		return 0;
+	for (const char *at = version + 2; *at >= '0' && *at <= '9' && minor < 100; at++)
 		minor = minor * 10 + (unsigned int)(*at - '0');
-	for (unsigned int i = 0; i < GM_PYTHON_LAYOUTS; i++)
-		if (gm_python_layouts[i].minor == minor)
-			python->layout = &gm_python_layouts[i];
-	if (!python->layout)
-		return " is not known here (CPython 3.8 to 3.13 are)";
-	if (strstr(version, "free-threading"))
-		return " is a free-threaded build";
-	if (strstr(version, "PyPy"))
-		return " is PyPy";
+	return minor;
+}
+
+/* Into @layout, which is @python's. Returns why it is not known, NULL when it is. */
+static const char *find_layout(struct gm_python_layout *layout, const struct gm_python *python,
+			       const struct gm_symbols *symbols, const char *version)
+{
+	unsigned int minor = minor_of(version);
+
+	if (minor < SAYS_LAYOUT && gm_symbols_find(symbols, "_Py_PrintReferences", NULL))
+		return " is built with --with-trace-refs";
+	if (!gm_python_find_layout(layout, minor, gm_symbols_find(symbols, "_PyRuntime", NULL),
+				   python->code_type))
+		return " does not say where its frames are in a way that is known here";
 	return NULL;
 }
 
 /* Fill @python in from the symbols. Returns why its frames cannot be read, NULL when they can. */
-static const char *fill(struct gm_python *python, const struct gm_symbols *symbols,
-			const char **ret_version)
+static const char *fill(struct gm_python *python, struct gm_python_layout *layout,
+			const struct gm_symbols *symbols, const char **ret_version)
 {
 	const char *(*version)(void);
-	const char *why;
 	size_t bytes = 0;
 
 	*ret_version = "";
@@ -142,11 +149,10 @@ static const char *fill(struct gm_python *python, const struct gm_symbols *symbo
 	if (!version)
 		return "(it does not say its version)";
 	*ret_version = version();
-	why = find_layout(python, *ret_version);
-	if (why)
-		return why;
-	if (gm_symbols_find(symbols, "_Py_NegativeRefcount", NULL))
-		return " is a debug build";
+	if (minor_of(*ret_version) < FIRST_MINOR)
+		return " is not known here (CPython 3.8 and later are)";
+	if (strstr(*ret_version, "PyPy"))
+		return " is PyPy";
 	python->eval = gm_symbols_find(symbols, "_PyEval_EvalFrameDefault", &bytes);
 	python->eval_end = python->eval + bytes;
 	python->code_type = gm_symbols_find(symbols, "PyCode_Type", NULL);
@@ -164,7 +170,7 @@ static const char *fill(struct gm_python *python, const struct gm_symbols *symbo
 	if (!python->code_type || !python->text_type || !python->bytes_type ||
 	    !python->this_state || !python->is_finalizing)
 		return " lacks what is needed to read its frames";
-	return NULL;
+	return find_layout(layout, python, symbols, *ret_version);
 }
 
 /* A Python: into the table. Returns whether its frames can be read. */
@@ -181,7 +187,8 @@ static bool add(const struct gm_object *object, const struct gm_symbols *symbols
 	python->start = object->start;
 	python->end = object->end;
 	python->identity = gm_object_identify(object, &identity) ? identity.hash : 0;
-	why = fill(python, symbols, &version);
+	python->layout = &layouts[at];
+	why = fill(python, &layouts[at], symbols, &version);
 	atomic_store_explicit(&python->generation, generation, memory_order_relaxed);
 	atomic_store_explicit(&python->state, why ? GM_PYTHON_OFF : GM_PYTHON_READY,
 			      memory_order_relaxed);

@@ -2,8 +2,9 @@
  * python_view.h - where CPython keeps what a stack needs; reading it, in place or a copy through the
  * kernel; the key of a frame. Internal to those who read frames; contexts as python.h.
  *
- * From the headers of each version (x86-64; aarch64 lays these structs out the same). A minor
- * version does not change them; what does not match at run time is found out by the first walks.
+ * Up to 3.12 from the headers of each version (x86-64; aarch64 lays these structs out the same), since
+ * 3.13 from the interpreter itself (python_layout.c). A minor version does not change them, nor does
+ * a debug build; what does not match at run time is found out by the first walks.
  *
  *	PyThreadState ── frame ──> frame ── previous ──> frame ...	3.8 to 3.10: heap objects
  *	PyThreadState ── cframe ─> _PyCFrame ── current_frame ──> frame ── previous ──> ...
@@ -12,8 +13,13 @@
  * The interpreter's loop calls itself for a Python function up to 3.10; since 3.11 one call of it
  * runs a chain of frames, of which the outermost is its entry frame. Something of each call lies
  * on the C stack, within the frame of _PyEval_EvalFrameDefault: the _PyCFrame of 3.10 and 3.11, and
- * since 3.12 a shim, a frame of owner 3 that stands next to the entry frame. That is the anchor by
- * which Python frames find their place among native ones. 3.8 and 3.9 have none.
+ * since 3.12 a shim, a frame of owner 3 or more that stands next to the entry frame. That is the
+ * anchor by which Python frames find their place among native ones. 3.8 and 3.9 have none.
+ *
+ * Since 3.14 the low bits of a frame's reference to its code are tags. Its free-threaded builds give
+ * each thread a copy of the instructions: a frame has the number of the copy that it runs, and the
+ * code object a table of them, which other threads may replace at any time. So it is only read
+ * through the kernel, and what comes of that is checked.
  */
 #ifndef GM_RECORDER_PYTHON_VIEW_H
 #define GM_RECORDER_PYTHON_VIEW_H
@@ -29,47 +35,57 @@ enum gm_python_chain {
 	GM_CHAIN_PLAIN,			/* 3.8, 3.9: frames alone, one a call */
 	GM_CHAIN_PAIRS,			/* 3.10: beside each frame a _PyCFrame */
 	GM_CHAIN_ENTRIES,		/* 3.11: a _PyCFrame for each frame marked as entry */
-	GM_CHAIN_SHIMS,			/* 3.12, 3.13 */
+	GM_CHAIN_SHIMS,			/* 3.12 and later */
 };
 
 enum {
-	GM_PY_TYPE = 8,			/* of every object */
-	GM_PY_SIZE = 16,		/* of bytes, and of code since 3.11: in code units */
-	GM_PY_BYTES = 32,		/* the content of bytes */
-	GM_PY_TEXT_LENGTH = 16, GM_PY_TEXT_HASH = 24, GM_PY_TEXT_STATE = 32,
-	GM_PY_STATE_INTERP = 16,	/* of PyThreadState */
-	GM_PY_OWNER_GENERATOR = 1, GM_PY_OWNER_SHIM = 3,
-	GM_PY_FRAME_BYTES = 112, GM_PY_CODE_BYTES = 192,	/* no more of either is looked at */
+	GM_PY_STATE_INTERP = 16,	/* of PyThreadState, up to 3.11 */
+	GM_PY_OWNER_GENERATOR = 1, GM_PY_OWNER_SHIM = 3,	/* shims: this one and all above */
+	GM_PY_FRAME_BYTES = 112, GM_PY_CODE_BYTES = 256,	/* no more of either is looked at */
+	GM_PY_OBJECT_BYTES = 64,	/* nor of a str or bytes before what it holds */
+};
+
+struct gm_py_objects {
+	uint16_t type;			/* of every object */
+	uint16_t bytes_size, bytes_data;	/* the size is also code's since 3.11: in code units */
+	uint16_t text_length, text_hash, text_state;
+	uint16_t text_kind;		/* the bit of the state where kind:3, compact, ascii begin */
+};
+
+/* Where nothing stands before the type but eight bytes for the references: in all but the free-threaded
+ * builds. */
+static const struct gm_py_objects gm_py_gil_objects = {
+	.type = 8, .bytes_size = 16, .bytes_data = 32,
+	.text_length = 16, .text_hash = 24, .text_state = 32, .text_kind = 2,
 };
 
 struct gm_python_layout {
 	uint8_t minor, chain;
+	uint8_t free_threaded;
+	uint8_t frame_tags;		/* the bits of a reference that are no address */
 	uint16_t state_frame;		/* of PyThreadState; 0: it goes through a cframe */
 	uint16_t state_cframe, state_thread;
 	uint16_t cframe_frame, cframe_previous;
 	uint16_t frame_previous, frame_code, frame_owner, frame_entry;
 	uint16_t frame_instr;		/* a pointer into the code; up to 3.10 an int, f_lasti */
+	uint16_t frame_copy;		/* int: which copy of the instructions; 0: there are none */
 	uint16_t code_filename, code_name;	/* the qualified name where there is one */
 	uint16_t code_first_line, code_lines;
 	uint16_t code_units;		/* the instructions; up to 3.10 a bytes object */
 	uint16_t code_traceable;	/* int: before this instruction, frames are in the making */
 	uint16_t code_version;		/* a number that no other code object gets; 0: has none */
+	uint16_t code_copies;		/* a pointer to: how many copies, pointers to them */
 	uint16_t text_ascii, text_wide;	/* the characters of a str */
+	struct gm_py_objects objects;
+	bool has_gil_objects;		/* which are gm_py_gil_objects: what is constant costs less */
+	uint16_t frame_bytes, code_bytes;	/* how much of either is looked at */
 };
 
-/* How much of a frame and of a code object is looked at: they may end a page. */
-static inline unsigned int gm_py_frame_bytes(const struct gm_python_layout *layout)
-{
-	return layout->chain <= GM_CHAIN_PAIRS ? GM_PY_FRAME_BYTES : 72;
-}
-
-static inline unsigned int gm_py_code_bytes(const struct gm_python_layout *layout)
-{
-	return layout->chain <= GM_CHAIN_PAIRS ? 128 : GM_PY_CODE_BYTES;
-}
-
-#define GM_PYTHON_LAYOUTS 6
-extern const struct gm_python_layout gm_python_layouts[GM_PYTHON_LAYOUTS];
+/* The layout of CPython 3.@minor; since 3.13 from what is at @runtime (_PyRuntime; 0: not known), if
+ * it is that of an interpreter whose PyCode_Type is at @code_type. Returns false when it is not
+ * known: @ret_layout then holds nothing but the version. */
+bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int minor,
+			   uintptr_t runtime, uintptr_t code_type);
 
 /* The host's memory: not for a sanitizer to judge. */
 #define GM_PYTHON_RAW __attribute__((no_sanitize_address, no_sanitize_thread))
@@ -119,6 +135,12 @@ GM_PYTHON_INLINE uintptr_t gm_py_instr(const struct gm_python_layout *layout, co
 	return gm_py_word(frame, layout->frame_instr);
 }
 
+/* The code object of @frame. */
+GM_PYTHON_INLINE uintptr_t gm_py_code(const struct gm_python_layout *layout, const uint8_t *frame)
+{
+	return gm_py_word(frame, layout->frame_code) & ~(uintptr_t)layout->frame_tags;
+}
+
 GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 {
 	return word << 32 | word >> 32;
@@ -126,31 +148,33 @@ GM_PYTHON_INLINE uintptr_t gm_py_swap(uintptr_t word)
 
 /* A word that tells the str at @at from another that may have been there before: its hash; if
  * nobody has asked for that yet, its length and the end of its characters. */
-GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout, bool probed,
+GM_PYTHON_INLINE uintptr_t gm_py_text_word(const struct gm_python_layout *layout,
+					   const struct gm_py_objects *objects, bool probed,
 					   uintptr_t at)
 {
-	uintptr_t word = gm_py_word_at(probed, at, GM_PY_TEXT_HASH), length, end;
+	uintptr_t word = gm_py_word_at(probed, at, objects->text_hash), length, end;
 	unsigned int state;
 
 	if (__builtin_expect(word != (uintptr_t)-1, 1))
 		return word;
-	length = gm_py_word_at(probed, at, GM_PY_TEXT_LENGTH);
-	state = (unsigned int)gm_py_word_at(probed, at, GM_PY_TEXT_STATE);
-	if (!(state >> 5 & 1))		/* not compact: its characters are elsewhere */
+	length = gm_py_word_at(probed, at, objects->text_length);
+	state = (unsigned int)gm_py_word_at(probed, at, objects->text_state) >> objects->text_kind;
+	if (!(state >> 3 & 1))		/* not compact: its characters are elsewhere */
 		return length;
-	at += state >> 6 & 1 ? layout->text_ascii : layout->text_wide;
-	if (length * (state >> 2 & 7) > 8)
-		at += (length * (state >> 2 & 7) - 1) & ~(uintptr_t)7;
+	at += state >> 4 & 1 ? layout->text_ascii : layout->text_wide;
+	if (length * (state & 7) > 8)
+		at += (length * (state & 7) - 1) & ~(uintptr_t)7;
 	/* the word with the last character: of an object's memory, which ends at such a boundary */
 	end = gm_py_word_at(probed, at, 0);
-	if (length * (state >> 2 & 7) > 8)
+	if (length * (state & 7) > 8)
 		end += gm_py_word_at(probed, at - 8, 0) * 31;
 	return end ^ length << 56;
 }
 
 /* What tells a code object from others that may have been at its address: those of what it refers
  * to, and a word of their content. Two multiplications that do not wait for each other. */
-GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout, bool probed,
+GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout,
+					const struct gm_py_objects *objects, bool probed,
 					const uint8_t *code)
 {
 	uintptr_t file = gm_py_word(code, layout->code_filename);
@@ -159,9 +183,9 @@ GM_PYTHON_INLINE uint64_t gm_py_content(const struct gm_python_layout *layout, b
 	uint32_t first = (uint32_t)gm_py_int(code, layout->code_first_line);
 	uint64_t b, c;
 
-	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, probed, file) ^
-	     gm_py_swap(gm_py_text_word(layout, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
-	c = (lines ^ gm_py_swap(first) ^ gm_py_word_at(probed, lines, GM_PY_BYTES)) *
+	b = (file ^ gm_py_swap(name) ^ gm_py_text_word(layout, objects, probed, file) ^
+	     gm_py_swap(gm_py_text_word(layout, objects, probed, name))) * UINT64_C(0xff51afd7ed558ccd);
+	c = (lines ^ gm_py_swap(first) ^ gm_py_word_at(probed, lines, objects->bytes_data)) *
 	    UINT64_C(0xc4ceb9fe1a85ec53);
 	return (b ^ b >> 29) + (c ^ c >> 31);
 }

@@ -1,8 +1,8 @@
 /*
  * python_walk.c - the chain of Python frames of the calling thread (see python.h).
  *
- * Owns the table of layouts, that of known contents, and the walk, which is compiled once with direct
- * reads and once with reads through the kernel. Contexts as python.h.
+ * Owns the table of known contents, and the walk, which is compiled with direct reads and with
+ * reads through the kernel. Contexts as python.h.
  */
 #include "recorder/python/python.h"
 
@@ -11,47 +11,6 @@
 #include "recorder/journal/atomic.h"
 #include "recorder/python/python_view.h"
 #include "recorder/unwind/unwind.h"
-
-/* In the order of the minor versions. */
-const struct gm_python_layout gm_python_layouts[GM_PYTHON_LAYOUTS] = {
-	{
-		.minor = 8, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 9, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 10, .chain = GM_CHAIN_PAIRS, .state_frame = 24, .state_cframe = 48,
-		.state_thread = 176, .cframe_previous = 8,
-		.frame_previous = 24, .frame_code = 32, .frame_instr = 96,
-		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
-		.code_units = 48, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 11, .chain = GM_CHAIN_ENTRIES, .state_cframe = 56, .state_thread = 152,
-		.cframe_frame = 8, .cframe_previous = 16,
-		.frame_previous = 48, .frame_code = 32, .frame_instr = 56, .frame_owner = 69,
-		.frame_entry = 68,
-		.code_filename = 112, .code_name = 128, .code_first_line = 72, .code_lines = 136,
-		.code_units = 184, .code_traceable = 168, .text_ascii = 48, .text_wide = 72,
-	}, {
-		.minor = 12, .chain = GM_CHAIN_SHIMS, .state_cframe = 56, .state_thread = 136,
-		.cframe_frame = 0, .cframe_previous = 8,
-		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
-		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
-		.code_units = 192, .code_traceable = 176, .code_version = 92,
-		.text_ascii = 40, .text_wide = 56,
-	}, {
-		.minor = 13, .chain = GM_CHAIN_SHIMS, .state_frame = 72, .state_thread = 152,
-		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
-		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
-		.code_units = 200, .code_traceable = 184, .code_version = 92,
-		.text_ascii = 40, .text_wide = 56,
-	},
-};
 
 #define BAD_MOST 16u			/* walks that may fail before one has proved right */
 
@@ -100,18 +59,19 @@ GM_PYTHON_INLINE bool leave_call(const struct gm_python_layout *layout, bool pro
 		       gm_py_word(view, layout->frame_previous);
 }
 
-/* While nothing is proved: does @instr lie in the code that the frame is said to run? */
+/* While nothing is proved: does @frame stand in the code that it is said to run? */
 GM_PYTHON_RAW static bool is_within(const struct gm_python_layout *layout, uintptr_t code_at,
-				    const uint8_t *code, uintptr_t instr)
+				    const uint8_t *code, const uint8_t *frame)
 {
+	uintptr_t instr = gm_python_instr(layout, frame, code_at);
 	intptr_t at = (intptr_t)instr, bytes;
 
 	if (layout->chain <= GM_CHAIN_PAIRS) {
 		bytes = (intptr_t)gm_py_word_at(true, gm_py_word(code, layout->code_units),
-						GM_PY_SIZE);
+						layout->objects.bytes_size);
 	} else {
 		at = (intptr_t)(instr - code_at - layout->code_units);
-		bytes = (intptr_t)gm_py_word(code, GM_PY_SIZE) * 2;
+		bytes = (intptr_t)gm_py_word(code, layout->objects.bytes_size) * 2;
 	}
 	return at >= -2 && at < bytes;
 }
@@ -126,14 +86,15 @@ static struct {
 } known[KNOWN];
 
 /* gm_py_content, without a look at what the code refers to where its number tells it. */
-GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uintptr_t code_at,
+GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout,
+				     const struct gm_py_objects *objects, uintptr_t code_at,
 				     const uint8_t *code)
 {
 	uint64_t version = (uint32_t)gm_py_int(code, layout->code_version), hash, content;
 	unsigned int at;
 
 	if (!layout->code_version || !version)	/* 0: the numbers have run out */
-		return gm_py_content(layout, false, code);
+		return gm_py_content(layout, objects, false, code);
 	hash = (code_at ^ version << 32 ^ (uint32_t)gm_py_int(code, layout->code_first_line)) *
 	       UINT64_C(0x9e3779b97f4a7c15);
 	hash ^= (gm_py_word(code, layout->code_filename) ^
@@ -143,7 +104,7 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uint
 	content = gm_get(&known[at].content);
 	if (gm_likely((gm_get(&known[at].check) ^ content) == hash))
 		return content;
-	content = gm_py_content(layout, false, code);
+	content = gm_py_content(layout, objects, false, code);
 	gm_set(&known[at].content, content);
 	gm_set(&known[at].check, hash ^ content);
 	return content;
@@ -151,21 +112,24 @@ GM_PYTHON_INLINE uint64_t content_of(const struct gm_python_layout *layout, uint
 
 /* One frame: into the hash. Returns false when it is none. */
 GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_python_layout *layout,
-			   bool probed, const uint8_t *view, struct gm_python_walk *walk)
+			   const struct gm_py_objects *objects, bool probed, const uint8_t *view,
+			   struct gm_python_walk *walk)
 {
 	uint8_t copy[GM_PY_CODE_BYTES];
-	uintptr_t code_at = gm_py_word(view, layout->frame_code);
-	const uint8_t *code = gm_py_view(probed, code_at, copy, gm_py_code_bytes(layout));
+	uintptr_t code_at = gm_py_code(layout, view);
+	const uint8_t *code = gm_py_view(probed, code_at, copy, layout->code_bytes);
 	uint64_t content;
 	uintptr_t instr;
 
-	if (!code || gm_py_word(code, GM_PY_TYPE) != python->code_type)
+	if (!code || gm_py_word(code, objects->type) != python->code_type)
 		return false;
+	/* An address in a copy of the code for threads is not looked up here: the copy stays while
+	 * this thread does, and one that takes its place after that has its size. */
 	instr = gm_py_instr(layout, view);
-	if (probed && !is_within(layout, code_at, code, instr))
+	if (probed && !is_within(layout, code_at, code, view))
 		return false;
-	content = probed ? gm_py_content(layout, true, code) :
-			   content_of(layout, code_at, code);
+	content = probed ? gm_py_content(layout, objects, true, code) :
+			   content_of(layout, objects, code_at, code);
 	walk->hash = (walk->hash ^ gm_py_key(code_at, content, instr)) *
 		     UINT64_C(0x9e3779b97f4a7c15);
 	walk->hash ^= walk->hash >> 32;
@@ -175,7 +139,8 @@ GM_PYTHON_INLINE bool take(const struct gm_python *python, const struct gm_pytho
 
 /* Walk one thread state's frames. Returns false when something is not as it should be. */
 GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
-				 const struct gm_python_layout *layout, bool probed,
+				 const struct gm_python_layout *layout,
+				 const struct gm_py_objects *objects, bool probed,
 				 uintptr_t state, int max, struct gm_python_walk *walk)
 {
 	uint8_t copy[GM_PY_FRAME_BYTES];
@@ -185,13 +150,13 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 		return false;
 	while (chain.frame) {
 		const uint8_t *view = gm_py_view(probed, chain.frame, copy,
-						 gm_py_frame_bytes(layout));
+						 layout->frame_bytes);
 		bool is_shim;
 
 		if (!view || chain.steps++ > 2 * max)
 			return false;
 		is_shim = layout->chain == GM_CHAIN_SHIMS &&
-			  view[layout->frame_owner] == GM_PY_OWNER_SHIM;
+			  view[layout->frame_owner] >= GM_PY_OWNER_SHIM;
 		if (is_shim) {
 			keep(walk, chain.frame | GM_PYTHON_ANCHOR);
 		} else {
@@ -199,7 +164,7 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 				walk->flags |= GM_UNWIND_MORE;
 				return true;
 			}
-			if (!take(python, layout, probed, view, walk))
+			if (!take(python, layout, objects, probed, view, walk))
 				return false;
 			keep(walk, chain.frame);
 			if ((layout->chain == GM_CHAIN_PAIRS ||
@@ -212,19 +177,30 @@ GM_PYTHON_INLINE bool walk_state(const struct gm_python *python,
 	return true;
 }
 
-/* Compiled twice, for the sake of the direct reads. */
+/* Compiled three times, for the sake of the direct reads, and of offsets that are constant there. */
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_probed(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
 {
-	return walk_state(python, python->layout, true, state, max, walk);
+	const struct gm_python_layout *layout = python->layout;
+
+	return walk_state(python, layout, &layout->objects, true, state, max, walk);
 }
 
 GM_PYTHON_RAW __attribute__((noinline))
 static bool walk_direct(const struct gm_python *python, uintptr_t state, int max,
 			struct gm_python_walk *walk)
 {
-	return walk_state(python, python->layout, false, state, max, walk);
+	return walk_state(python, python->layout, &gm_py_gil_objects, false, state, max, walk);
+}
+
+GM_PYTHON_RAW __attribute__((noinline))
+static bool walk_other_objects(const struct gm_python *python, uintptr_t state, int max,
+			       struct gm_python_walk *walk)
+{
+	const struct gm_python_layout *layout = python->layout;
+
+	return walk_state(python, layout, &layout->objects, false, state, max, walk);
 }
 
 /* The thread states whose frames are this thread's, innermost first. Up to 3.11 the first word
@@ -269,9 +245,12 @@ static void judge(struct gm_python *python, bool fits, const struct gm_python_wa
 void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *walk)
 {
 	bool probed = !gm_python_is_proved(python), fits = true;
+	bool (*walk_one)(const struct gm_python *, uintptr_t, int, struct gm_python_walk *);
 	uintptr_t states[2];
 	int count;
 
+	walk_one = probed ? walk_probed :
+		   python->layout->has_gil_objects ? walk_direct : walk_other_objects;
 	walk->hash = 0;
 	walk->frames = walk->items_count = 0;
 	walk->flags = 0;
@@ -280,8 +259,7 @@ void gm_python_walk(struct gm_python *python, int max, struct gm_python_walk *wa
 		fits = gm_py_word_at(probed, states[i], python->layout->state_thread) ==
 		       (uintptr_t)pthread_self();
 		if (fits)
-			fits = probed ? walk_probed(python, states[i], max, walk) :
-					walk_direct(python, states[i], max, walk);
+			fits = walk_one(python, states[i], max, walk);
 	}
 	if (!fits)
 		walk->flags |= GM_UNWIND_TRUNCATED;

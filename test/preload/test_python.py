@@ -112,7 +112,7 @@ print("done")
 
 
 def interpreters():
-    """Every Python 3.8 to 3.13 that is here, this one first."""
+    """Every CPython of 3.8 and later that is here, this one first."""
     found = {}
     names = [sys.executable, "/usr/bin/python3"] + glob.glob(os.path.expanduser("~/.pyenv/versions/3*/bin/python3"))
     for path in names:
@@ -121,7 +121,7 @@ def interpreters():
         if told.returncode == 0:
             real, *version = told.stdout.split()
             found.setdefault(os.path.realpath(real), tuple(int(v) for v in version))
-    return [(path, v) for path, v in found.items() if (3, 8) <= v < (3, 14)]
+    return [(path, v) for path, v in found.items() if v >= (3, 8)]
 
 
 def write(room, program):

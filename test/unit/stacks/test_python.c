@@ -405,12 +405,15 @@ END_TEST
 START_TEST(version_is_said)
 {
 	static const struct { const char *version, *said; } versions[] = {
-		{ "3.14.0 (main)", "3.14.0 is not known here (CPython 3.8 to 3.13 are)" },
-		{ "3.7.16 (x)", "3.7.16 is not known here (CPython 3.8 to 3.13 are)" },
-		{ "2.7.18", "2.7.18 is not known here (CPython 3.8 to 3.13 are)" },
+		{ "3.14.0 (main)", "3.14.0 does not say where its frames are in a way that is "
+				   "known here" },
 		{ "3.13.0 experimental free-threading build (main)",
-		  "3.13.0 is a free-threaded build" },
-		{ "", " is not known here (CPython 3.8 to 3.13 are)" },
+		  "3.13.0 does not say where its frames are in a way that is known here" },
+		{ "3.7.16 (x)", "3.7.16 is not known here (CPython 3.8 and later are)" },
+		{ "2.7.18", "2.7.18 is not known here (CPython 3.8 and later are)" },
+		{ "4.0.1", "4.0.1 is not known here (CPython 3.8 and later are)" },
+		{ "3.9.19 (x) [PyPy 7.3.16]", "3.9.19 is PyPy" },
+		{ "", " is not known here (CPython 3.8 and later are)" },
 	};
 	char line[256];
 
@@ -537,7 +540,7 @@ int main(void)
 #else
 	(void)frames_behind_code_without_tables;
 #endif
-	tcase_add_loop_test(parts, version_is_said, 0, 5);
+	tcase_add_loop_test(parts, version_is_said, 0, 7);
 	tcase_set_timeout(parts, 60);
 	suite_add_tcase(suite, parts);
 	tcase_add_test(parts, symbols_are_those_of_dlsym);

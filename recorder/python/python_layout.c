@@ -1,0 +1,235 @@
+/*
+ * python_layout.c - where an interpreter keeps its frames (see python_view.h).
+ *
+ * Up to CPython 3.12 from a table. Since 3.13 from the interpreter itself: its _PyRuntime begins with
+ * a table of offsets for debuggers. Nothing in it is believed before it was checked: every offset
+ * has to lie within the structure that it is of, and code objects have to have the type that the
+ * interpreter exports. What the table lacks lies beside something that it has. Contexts as python.h.
+ */
+#include <string.h>
+
+#include "recorder/python/python.h"
+#include "recorder/python/python_view.h"
+
+static const struct gm_python_layout layouts[] = {
+	{
+		.minor = 8, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 9, .chain = GM_CHAIN_PLAIN, .state_frame = 24, .state_thread = 176,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 104,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 10, .chain = GM_CHAIN_PAIRS, .state_frame = 24, .state_cframe = 48,
+		.state_thread = 176, .cframe_previous = 8,
+		.frame_previous = 24, .frame_code = 32, .frame_instr = 96,
+		.code_filename = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120,
+		.code_units = 48, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 11, .chain = GM_CHAIN_ENTRIES, .state_cframe = 56, .state_thread = 152,
+		.cframe_frame = 8, .cframe_previous = 16,
+		.frame_previous = 48, .frame_code = 32, .frame_instr = 56, .frame_owner = 69,
+		.frame_entry = 68,
+		.code_filename = 112, .code_name = 128, .code_first_line = 72, .code_lines = 136,
+		.code_units = 184, .code_traceable = 168, .text_ascii = 48, .text_wide = 72,
+	}, {
+		.minor = 12, .chain = GM_CHAIN_SHIMS, .state_cframe = 56, .state_thread = 136,
+		.cframe_frame = 0, .cframe_previous = 8,
+		.frame_previous = 8, .frame_code = 0, .frame_instr = 56, .frame_owner = 70,
+		.code_filename = 112, .code_name = 128, .code_first_line = 68, .code_lines = 136,
+		.code_units = 192, .code_traceable = 176, .code_version = 92,
+		.text_ascii = 40, .text_wide = 56,
+	},
+};
+
+/* ---- 3.13 and later: what the interpreter says ---- */
+
+#define WORDS 96u			/* of the table, no more are looked at */
+#define LARGEST 4096u			/* bytes; no structure of these is as large */
+#define COOKIE "xdebugpy"
+
+enum { WORD_COOKIE, WORD_VERSION, WORD_FREE_THREADED };
+
+/* The words of the table where what is said of a structure begins with its size. The table is not the
+ * same in all minor versions: the last of these is also tried for later ones. */
+static const struct places {
+	uint8_t minor;
+	uint8_t state, state_thread;	/* PyThreadState, its thread's id */
+	uint8_t frame, code, object, type, bytes, text;
+	bool copies;			/* it knows of copies of the code for threads */
+} places[] = {
+	{ .minor = 13, .state = 19, .state_thread = 24, .frame = 28, .code = 34, .object = 44,
+	  .type = 46, .bytes = 64, .text = 67 },
+	{ .minor = 14, .state = 22, .state_thread = 27, .frame = 31, .code = 39, .object = 50,
+	  .type = 52, .bytes = 74, .text = 77, .copies = true },
+	{ .minor = 15, .state = 22, .state_thread = 30, .frame = 39, .code = 47, .object = 58,
+	  .type = 60, .bytes = 86, .text = 89, .copies = true },
+};
+
+#define PLACES (sizeof(places) / sizeof(places[0]))
+
+struct said {
+	uint64_t words[WORDS];
+	bool odd;			/* something was not as it can be */
+};
+
+/* The offset that @word says, of something of @bytes in the structure whose size @size says. */
+static uint16_t offset(struct said *said, unsigned int size, unsigned int word, unsigned int bytes)
+{
+	uint64_t at = said->words[word], all = said->words[size];
+
+	if (all > LARGEST || all < bytes || at > all - bytes || at % bytes) {
+		said->odd = true;
+		return 0;
+	}
+	return (uint16_t)at;
+}
+
+static void read_frame(struct gm_python_layout *layout, struct said *said, const struct places *at)
+{
+	unsigned int state = at->state, frame = at->frame;
+
+	layout->state_frame = offset(said, state, state + 4, 8);
+	layout->state_thread = offset(said, state, at->state_thread, 8);
+	layout->frame_previous = offset(said, frame, frame + 1, 8);
+	layout->frame_code = offset(said, frame, frame + 2, 8);
+	layout->frame_instr = offset(said, frame, frame + 3, 8);
+	layout->frame_owner = offset(said, frame, frame + 5, 1);
+	if (layout->free_threaded && at->copies)
+		layout->frame_copy = offset(said, frame, frame + 7, 4);
+	if (!layout->state_frame)
+		said->odd = true;
+}
+
+static void read_code(struct gm_python_layout *layout, struct said *said, const struct places *at)
+{
+	unsigned int code = at->code, last;
+
+	layout->code_filename = offset(said, code, code + 1, 8);
+	layout->code_name = offset(said, code, code + 3, 8);
+	layout->code_lines = offset(said, code, code + 4, 8);
+	layout->code_first_line = offset(said, code, code + 5, 4);
+	layout->code_units = offset(said, code, code + 9, 2);
+	if (layout->free_threaded && at->copies)
+		layout->code_copies = offset(said, code, code + 10, 8);
+	/* Not said: an int, padding and a pointer before what comes last, or before the copies. And a
+	 * number six ints after the first line, which later versions need not have. */
+	last = layout->code_copies ? layout->code_copies : layout->code_units;
+	if (last < 16 || last % 8)
+		said->odd = true;
+	else
+		layout->code_traceable = (uint16_t)(last - 16);
+	if (layout->minor <= 15)
+		layout->code_version = (uint16_t)(layout->code_first_line + 24);
+}
+
+static void read_objects(struct gm_python_layout *layout, struct said *said,
+			 const struct places *at)
+{
+	struct gm_py_objects *objects = &layout->objects;
+	unsigned int bytes = at->bytes, text = at->text;
+	uint64_t text_bytes = said->words[text + 3];
+
+	objects->type = offset(said, at->object, at->object + 1, 8);
+	objects->bytes_size = offset(said, bytes, bytes + 1, 8);
+	objects->bytes_data = offset(said, bytes, bytes + 2, 1);
+	objects->text_state = offset(said, text, text + 1, 4);
+	objects->text_length = offset(said, text, text + 2, 8);
+	objects->text_hash = (uint16_t)(objects->text_length + 8);
+	objects->text_kind = layout->free_threaded && layout->minor >= 14 ? 8 : 2;
+	/* The hash lies between the two, and all that is read of an object is before what it holds. */
+	if (objects->text_hash + 8 != objects->text_state || text_bytes % 8 ||
+	    text_bytes <= objects->text_state || text_bytes > GM_PY_OBJECT_BYTES ||
+	    objects->bytes_data < objects->bytes_size + 8 ||
+	    objects->bytes_data > GM_PY_OBJECT_BYTES || objects->type + 8 > objects->bytes_size ||
+	    objects->type + 8 > objects->text_length)
+		said->odd = true;
+	layout->text_ascii = (uint16_t)text_bytes;
+	layout->text_wide = (uint16_t)(text_bytes + 16);	/* a length and a pointer */
+}
+
+/* Does the type that the interpreter exports for code say of itself that it is, by these words? */
+static bool is_code_type(struct said *said, const struct places *at, uintptr_t code_type)
+{
+	uint16_t name_at = offset(said, at->type, at->type + 1, 8);
+	uintptr_t name;
+	char text[5];
+
+	return !said->odd && gm_probe_copy(&name, code_type + name_at, sizeof(name)) == sizeof(name) &&
+	       gm_probe_copy(text, name, sizeof(text)) == sizeof(text) && !memcmp(text, "code", 5);
+}
+
+static bool read_said(struct gm_python_layout *layout, uintptr_t runtime, uintptr_t code_type)
+{
+	const struct places *at = &places[PLACES - 1];
+	struct said said = { .odd = false };
+
+	for (unsigned int i = 0; i < PLACES; i++)
+		if (places[i].minor == layout->minor)
+			at = &places[i];
+	if (gm_probe_copy(said.words, runtime, sizeof(said.words)) != sizeof(said.words) ||
+	    memcmp(&said.words[WORD_COOKIE], COOKIE, 8) != 0 ||
+	    said.words[WORD_VERSION] >> 16 != (3u << 8 | layout->minor) ||
+	    said.words[WORD_FREE_THREADED] > 1)
+		return false;
+	layout->chain = GM_CHAIN_SHIMS;
+	layout->free_threaded = said.words[WORD_FREE_THREADED] != 0;
+	if (layout->minor >= 14)
+		layout->frame_tags = 7;
+	read_frame(layout, &said, at);
+	read_code(layout, &said, at);
+	read_objects(layout, &said, at);
+	return is_code_type(&said, at, code_type);
+}
+
+/* ---- either ---- */
+
+static unsigned int behind(unsigned int most, uint16_t at, unsigned int bytes)
+{
+	return at + bytes > most ? at + bytes : most;
+}
+
+/* How much of a frame and of a code object is looked at: they may end a page. */
+static void measure(struct gm_python_layout *layout)
+{
+	unsigned int frame = 8, code = 8;
+
+	frame = behind(frame, layout->frame_previous, 8);
+	frame = behind(frame, layout->frame_code, 8);
+	frame = behind(frame, layout->frame_instr, 8);
+	frame = behind(frame, layout->frame_owner, 1);
+	frame = behind(frame, layout->frame_copy, layout->frame_copy ? 4 : 0);
+	code = behind(code, layout->objects.type, 8);
+	code = behind(code, layout->objects.bytes_size, 8);
+	code = behind(code, layout->code_filename, 8);
+	code = behind(code, layout->code_name, 8);
+	code = behind(code, layout->code_lines, 8);
+	code = behind(code, layout->code_first_line, 4);
+	code = behind(code, layout->code_traceable, 4);
+	code = behind(code, layout->code_version, layout->code_version ? 4 : 0);
+	code = behind(code, layout->code_copies, layout->code_copies ? 8 : 0);
+	if (layout->chain <= GM_CHAIN_PAIRS)
+		code = behind(code, layout->code_units, 8);
+	layout->frame_bytes = (uint16_t)((frame + 7) & ~7u);
+	layout->code_bytes = (uint16_t)((code + 7) & ~7u);
+}
+
+bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int minor,
+			   uintptr_t runtime, uintptr_t code_type)
+{
+	*ret_layout = (struct gm_python_layout){ .minor = (uint8_t)minor };
+	for (unsigned int i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+		if (layouts[i].minor == minor)
+			*ret_layout = layouts[i];
+	ret_layout->objects = gm_py_gil_objects;
+	if (minor >= places[0].minor && !read_said(ret_layout, runtime, code_type))
+		return false;
+	ret_layout->has_gil_objects = !memcmp(&ret_layout->objects, &gm_py_gil_objects,
+					      sizeof(gm_py_gil_objects));
+	measure(ret_layout);
+	return ret_layout->state_thread && ret_layout->frame_bytes <= GM_PY_FRAME_BYTES &&
+	       ret_layout->code_bytes <= GM_PY_CODE_BYTES;
+}
