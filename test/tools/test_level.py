@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import subprocess
 import sys
 
 sys.path.insert(0, "test")
@@ -40,6 +41,8 @@ with gpumem.annotate("step"):
 empty = alloc(50000)                    # a piece in which nothing is handed out any more
 pool.freed(hand_out(pool, empty, 100))
 gpumem.snapshot(sys.argv[1])
+print("there", flush=True)
+sys.stdin.read()
 os._exit(0)
 '''
 
@@ -53,6 +56,45 @@ def live_of(path, *words):
 def phases(path, *words):
     rows = json.loads(gpumem("summary", "--json", "--by", "annotation", *words, path).stdout)["by_annotation"]
     return {row["annotation"]: (row["peak_bytes"], row["own_peak_bytes"], row["allocated_bytes"], row["blocks"]) for row in rows}
+
+
+def while_it_runs(allocator):
+    """top: the same of a living process, and a line for each pool."""
+    what = "%s: top" % allocator
+    with Room() as room:
+        script, path = os.path.join(room.path, "program.py"), os.path.join(room.path, "now.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PROGRAM)
+        env = room.env(PYTHONPATH=PACKAGE + ":" + HERE, PYTHONDONTWRITEBYTECODE=1, allocator=allocator, snapshot_on="none")
+        with subprocess.Popen([sys.executable, script, path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as running:
+            if not check(what + ": the program runs", running.stdout.readline() == "there\n"):
+                return
+            one = {words: json.loads(gpumem("top", "--json", "--once", *words, str(running.pid)).stdout)["processes"][0]
+                   for words in ((), ("--level", "pool"), ("--level", "driver"))}
+            text = [gpumem("top", "--once", *words, str(running.pid)).stdout for words in ((), ("--level", "driver"))]
+            ranges = {words: {r["name"]: (r["live_bytes"], r["blocks"]) for r in json.loads(gpumem(
+                "top", "--json", "--once", "--by", "annotation", *words, str(running.pid)).stdout)["processes"][0]["annotations"]}
+                for words in ((), ("--level", "driver"))}
+            running.stdin.close()
+        with open(path, encoding="utf-8") as file:
+            pools = json.load(file)["pools"]
+        sums = {words: (sum(s["live_bytes"] for s in p["sites"]), sum(s["blocks"] for s in p["sites"])) for words, p in one.items()}
+        handed, driver = live_of(path), live_of(path, "--level", "driver")
+        check(what + ": the sites hold what summary says, at each level", sums == {
+            (): handed, ("--level", "pool"): handed, ("--level", "driver"): driver}, (sums, handed, driver))
+        names = {s["name"].split(" ")[0] for s in one[()]["sites"]}
+        check(what + ": by the lines that pools handed it out to", "hand_out" in names and "hand_out" not in
+              {s["name"].split(" ")[0] for s in one[("--level", "driver")]["sites"]}, names)
+        want = [(p["name"], p["device"], p["memory_stats"]["allocated_bytes.all.current"], p["memory_stats"]["reserved_bytes.all.current"],
+                 p["memory_stats"]["allocated_bytes.all.peak"], p["memory_stats"]["allocation.all.allocated"]) for p in pools]
+        got = [(p["name"], p["device"], p["live_bytes"], p["reserved_bytes"], p["peak_bytes"], p["allocations"]) for p in one[()]["pools"]]
+        check(what + ": the pools, as the snapshot has them", got == want and len(got) == 2 and got[0][2] == 5000 and
+              one[()]["pools"][0]["cached_bytes"] == got[0][3] - got[0][2] and "pending_bytes" not in one[()]["pools"][0], (got, want))
+        lines = re.findall(r"^ *\d+ +- +0 +(\S+ \w+) +(\S+ \w+) +(\S+ \w+) +- .*  pool (\w+)$", text[0], re.M)
+        check(what + ": a line for each pool, none with --level driver", [line[3] for line in lines] == ["mine", "second"] and
+              lines[0][0] == "4.88 KiB" and "  pool " not in text[1], text)
+        check(what + ": ranges at each level", ranges[()]["load"] == (5000, 5) and ranges[("--level", "driver")]["load"] == (1 << 20, 1), ranges)
 
 
 def program(allocator):
@@ -211,6 +253,8 @@ def without():
 def main():
     program("native")
     program("caching")
+    while_it_runs("native")
+    while_it_runs("caching")
     for allocator in ("native", "caching"):
         pytorch(allocator, 0)
         pytorch(allocator, 1)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "tools/read/attach.h"
+#include "tools/read/level.h"
 #include "tools/verbs/arguments.h"
 #include "tools/show/show.h"
 
@@ -214,10 +215,10 @@ int gm_verb_top(int argc, char **argv)
 	struct ask ask = { .reports = SIZE_MAX, .most = 20 };
 	struct gm_top top = { .count = 0 };
 	const char *delay = NULL;
-	int by = 0;
+	int by = 0, level = GM_LEVEL_POOL;
 	bool once = false;
 	const struct gm_argument arguments[] = {
-		{ "by", GM_ARG_WORD, &by }, { "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
+		{ "by", GM_ARG_WORD, &by }, { "level", GM_ARG_WORD, &level }, { "delay", GM_ARG_TEXT, &delay }, { "count", GM_ARG_COUNT, &ask.reports },
 		{ "rows", GM_ARG_COUNT, &ask.most }, { "once", GM_ARG_FLAG, &once },
 		{ "batch", GM_ARG_FLAG, &ask.batch }, { "json", GM_ARG_FLAG, &ask.json }, { NULL, 0, NULL }
 	};
@@ -234,6 +235,7 @@ int gm_verb_top(int argc, char **argv)
 	if (!delay)
 		ask.delay = ask.batch ? 1 : 0.25;
 	top.phases = by == 1;
+	top.driver = level == GM_LEVEL_DRIVER;
 	raise_limit();
 	status = add_words(&top, argv + optind, argc - optind);
 	if (!status)

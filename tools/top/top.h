@@ -4,6 +4,7 @@
  *	top.c         the verb: options, batch mode, the loop
  *	top_sample.c  a process's journal, read from outside, into numbers
  *	top_phases.c  the same of its named ranges, from its history
+ *	top_pools.c   which blocks are pieces of pools
  *	top_all.c     which processes; those of all together
  *	top_print.c   as plain text and as JSON
  *	top_screen.c  on a terminal: what is shown where, and what keys do
@@ -22,15 +23,19 @@
 #include "allocator/table.h"
 #include "tools/read/table.h"
 
+struct gm_copy;
+
 #define GM_TOP_FRAMES 64u
 
+/* A device, pinned host memory, or a pool of the program's. */
 struct gm_top_device {
 	bool present;
-	unsigned int ordinal;		/* as the process counts them */
+	unsigned int ordinal;		/* as the process counts them; of a pool its device */
 	char name[128];
 	uint8_t uuid[16];
 	int64_t total, free;		/* of the device; free: -1 never sampled */
-	int64_t live, reserved, cached, pending, peak, blocks;
+	int64_t live, reserved, cached, peak, blocks;
+	int64_t pending;		/* -1 not known: of pools */
 	int64_t allocations, allocated;	/* ever: calls, bytes */
 	double calls_rate, bytes_rate;	/* a second, since the sample before */
 };
@@ -76,9 +81,10 @@ struct gm_top_process {
 	int rank;			/* -1 none */
 	bool consistent;		/* the last sample is of one moment */
 	bool phases;			/* @sites are its named ranges */
+	bool driver;			/* pieces of pools are in @sites, and not what pools handed out */
 	uint64_t samples;
 	double when;			/* of the last sample, on CLOCK_MONOTONIC, seconds */
-	struct gm_top_device devices[GM_DOMAIN_POOLS];	/* the last is pinned host memory */
+	struct gm_top_device devices[GM_DOMAINS];	/* by domain: pinned host memory and pools among them */
 	struct gm_top_rows modules, sites;
 	struct gm_top_stack **stacks;	/* that held something at some sample */
 	size_t stack_count, stack_room;
@@ -90,6 +96,7 @@ struct gm_top {
 	size_t count, room;
 	bool all;			/* every process, new ones too */
 	bool phases;			/* by annotation: @sites are named ranges */
+	bool driver;			/* at the driver's level: nothing of pools */
 	double searched;			/* when that was done last */
 	struct gm_top_rows modules, sites;	/* of all together */
 };
@@ -98,6 +105,13 @@ struct gm_top {
 struct gm_top_process *gm_top_open(int64_t pid, int fd);
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
+
+/* top_pools.c: the memory that pools hold, of one sample. */
+struct gm_top_piece { uint32_t device; uint64_t start, end; };
+struct gm_top_pieces { struct gm_top_piece *list; size_t count; };
+int gm_top_pieces_open(struct gm_top_pieces *ret, const struct gm_copy *copy);	/* 0 or -ENOMEM */
+bool gm_top_pieces_have(const struct gm_top_pieces *pieces, const struct gm_block *block);
+void gm_top_pieces_close(struct gm_top_pieces *pieces);
 
 /* top_phases.c: the rows of @sites, after that. 0, or -errno and @error. */
 int gm_top_phases(struct gm_top_process *process);
@@ -149,7 +163,7 @@ struct gm_top_view {
 	double delay;
 	char message[256];
 };
-struct gm_top_line { struct gm_top_process *process; unsigned int device; };
+struct gm_top_line { struct gm_top_process *process; unsigned int device; };	/* GM_DOMAINS: nothing yet */
 /* free() them. NULL: out of memory, and a count of 0. */
 struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count);
 void gm_top_draw(FILE *out, struct gm_top *top, struct gm_top_view *view, int rows, int columns);

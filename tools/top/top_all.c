@@ -41,6 +41,7 @@ int gm_top_add(struct gm_top *top, int64_t pid)
 	if (!process)
 		goto out_close;
 	process->phases = top->phases;
+	process->driver = top->driver;
 	top->list[top->count++] = process;
 	return 0;
 

@@ -25,7 +25,7 @@ static int read_rows(struct gm_top_process *process, struct gm_snapshot *snapsho
 	struct gm_top_rows now = { .count = 0 };
 	struct gm_phases phases = { .count = 0 };
 	struct gm_lives lives = { .count = 0 };
-	int r = gm_level_apply(snapshot, GM_LEVEL_POOL);
+	int r = gm_level_apply(snapshot, process->driver ? GM_LEVEL_DRIVER : GM_LEVEL_POOL);
 
 	if (!r)
 		r = gm_snapshot_annotate(snapshot);

@@ -55,7 +55,7 @@ static void put_numbers(char *ret, size_t room, const struct gm_top_device *devi
 	}
 	n = snprintf(ret, room, "%11s %11s %11s %11s ", gm_show_bytes(device->live),
 		     gm_show_bytes(device->reserved), gm_show_bytes(device->cached),
-		     gm_show_bytes(device->pending));
+		     device->pending < 0 ? "-" : gm_show_bytes(device->pending));
 	if (n > 0 && (size_t)n < room)
 		snprintf(ret + n, room - (size_t)n, "%11s %9lld %9.0f %12s",
 			 gm_show_bytes(device->peak), (long long)device->blocks, device->calls_rate,
@@ -66,10 +66,11 @@ void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *pr
 			 unsigned int d, bool wide)
 {
 	char rank[16] = "-", where[16] = "host", numbers[160];
+	bool pool = d >= GM_DOMAIN_POOLS;
 
 	if (process->rank >= 0)
 		snprintf(rank, sizeof(rank), "%d", process->rank);
-	if (d >= GM_DOMAIN_POOLS) {
+	if (d == GM_DOMAINS) {
 		snprintf(ret, room, "%8lld %4s %6s %s%s%s", (long long)process->pid, rank, "-",
 			 gm_show_clean(process->command), process->command[0] ? ": " : "",
 			 state_of(process));
@@ -78,8 +79,8 @@ void gm_top_process_line(char *ret, size_t room, const struct gm_top_process *pr
 	if (d != GM_DOMAIN_HOST)
 		snprintf(where, sizeof(where), "%u", process->devices[d].ordinal);
 	put_numbers(numbers, sizeof(numbers), &process->devices[d], wide);
-	snprintf(ret, room, "%8lld %4s %6s %s  %s%s", (long long)process->pid, rank, where, numbers,
-		 gm_show_clean(process->command),
+	snprintf(ret, room, "%8lld %4s %6s %s  %s%s%s", (long long)process->pid, rank, where, numbers,
+		 pool ? "pool " : "", gm_show_clean(pool ? process->devices[d].name : process->command),
 		 process->state == GM_TOP_ENDED ? " (has ended)" : "");
 }
 
@@ -114,17 +115,18 @@ void gm_top_row_line(char *ret, size_t room, const struct gm_top_row *row, bool 
 
 struct gm_top_line *gm_top_lines(const struct gm_top *top, size_t *ret_count)
 {
-	struct gm_top_line *ret = calloc(top->count * GM_DOMAIN_POOLS + 1, sizeof(*ret));
+	struct gm_top_line *ret = calloc(top->count * GM_DOMAINS + 1, sizeof(*ret));
 	size_t count = 0;
 
 	for (size_t i = 0; ret && i < top->count; i++) {
+		unsigned int most = top->driver ? GM_DOMAIN_POOLS : GM_DOMAINS;
 		size_t before = count;
 
-		for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
+		for (unsigned int d = 0; d < most; d++)
 			if (top->list[i]->devices[d].present)
 				ret[count++] = (struct gm_top_line){ top->list[i], d };
 		if (count == before)
-			ret[count++] = (struct gm_top_line){ top->list[i], GM_DOMAIN_POOLS };
+			ret[count++] = (struct gm_top_line){ top->list[i], GM_DOMAINS };
 	}
 	*ret_count = count;
 	return ret;
@@ -173,17 +175,21 @@ void gm_top_text(FILE *out, const struct gm_top *top, size_t most)
 static json_t *device_object(const struct gm_top_device *device, unsigned int d)
 {
 	json_t *object = json_pack(
-		"{sI sI sI sI sI sI sI sI sf sf}", "live_bytes", (json_int_t)device->live,
+		"{sI sI sI sI sI sI sI sf sf}", "live_bytes", (json_int_t)device->live,
 		"reserved_bytes", (json_int_t)device->reserved, "cached_bytes",
-		(json_int_t)device->cached, "pending_bytes", (json_int_t)device->pending,
+		(json_int_t)device->cached,
 		"peak_bytes", (json_int_t)device->peak, "blocks", (json_int_t)device->blocks,
 		"allocations", (json_int_t)device->allocations, "allocated_bytes",
 		(json_int_t)device->allocated, "allocations_per_s", device->calls_rate,
 		"bytes_per_s", device->bytes_rate);
 	char uuid[40];
 
-	json_object_set_new(object, "device", gm_show_number(d != GM_DOMAIN_HOST, d));
-	if (d == GM_DOMAIN_HOST)
+	if (device->pending >= 0)
+		json_object_set_new(object, "pending_bytes", json_integer(device->pending));
+	json_object_set_new(object, "device", gm_show_number(d != GM_DOMAIN_HOST, device->ordinal));
+	if (d >= GM_DOMAIN_POOLS)
+		json_object_set_new(object, "name", json_string(gm_show_clean(device->name)));
+	if (d >= GM_DOMAIN_HOST)
 		return object;
 	for (unsigned int i = 0, at = 0; i < 16; i++)
 		at += (unsigned int)snprintf(uuid + at, sizeof(uuid) - at, "%s%02x",
@@ -240,16 +246,16 @@ void gm_top_json(FILE *out, const struct gm_top *top)
 
 	for (size_t i = 0; i < top->count; i++) {
 		const struct gm_top_process *process = top->list[i];
-		json_t *devices = json_array();
+		json_t *devices = json_array(), *pools = json_array();
 
-		for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++)
+		for (unsigned int d = 0; d < GM_DOMAINS; d++)
 			if (process->devices[d].present)
-				json_array_append_new(devices,
+				json_array_append_new(d < GM_DOMAIN_POOLS ? devices : pools,
 						      device_object(&process->devices[d], d));
-		all = json_pack("{sI ss ss sb so so so}", "pid", (json_int_t)process->pid,
+		all = json_pack("{sI ss ss sb so so so so}", "pid", (json_int_t)process->pid,
 				"command", gm_show_clean(process->command), "state",
 				states[process->state], "consistent", (int)process->consistent,
-				"devices", devices, "modules", rows_list(&process->modules),
+				"devices", devices, "pools", pools, "modules", rows_list(&process->modules),
 				process->phases ? "annotations" : "sites", rows_list(&process->sites));
 		json_object_set_new(all, "rank", gm_show_number(process->rank >= 0, process->rank));
 		json_array_append_new(processes, all);

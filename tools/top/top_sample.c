@@ -105,28 +105,30 @@ static double rate(int64_t now, int64_t before, double seconds)
 	return rate < 9e18 ? rate : 9e18;	/* it is shown as an integer */
 }
 
-static void read_device(struct gm_top_process *process, unsigned int d,
+static void read_device(struct gm_top_process *process, const struct gm_copy *copy, unsigned int d,
 			const struct gm_domain *domain, double seconds)
 {
+	bool pool = d >= GM_DOMAIN_POOLS;
 	struct gm_top_device *device = &process->devices[d], before = *device;
 	const struct gm_stats *stats = &domain->stats;
 	int64_t active = stats->stat[GM_STAT_ACTIVE_BYTES][GM_POOL_ALL].current;
 
-	device->ordinal = d;
-	memcpy(device->name, domain->name, sizeof(device->name));
-	device->name[sizeof(device->name) - 1] = '\0';
+	device->ordinal = pool ? domain->pool.device : d;
+	snprintf(device->name, sizeof(device->name), "%.*s", (int)sizeof(domain->name),
+		 pool ? gm_copy_string(copy, domain->pool.name, NULL) : domain->name);
 	memcpy(device->uuid, domain->uuid, sizeof(device->uuid));
 	device->total = (int64_t)domain->total_bytes;
 	device->free = domain->free_stamp ? (int64_t)domain->free_bytes : -1;
 	device->live = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].current;
 	device->peak = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].peak;
 	device->reserved = stats->stat[GM_STAT_RESERVED_BYTES][GM_POOL_ALL].current;
-	device->pending = gm_wrap_subtract(active, device->live);
-	device->cached = gm_wrap_subtract(device->reserved, active);
+	device->pending = pool ? -1 : gm_wrap_subtract(active, device->live);
+	device->cached = gm_wrap_subtract(device->reserved, pool ? device->live : active);
 	device->blocks = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].current;
 	device->allocations = stats->stat[GM_STAT_ALLOCATION][GM_POOL_ALL].allocated;
 	device->allocated = stats->stat[GM_STAT_ALLOCATED_BYTES][GM_POOL_ALL].allocated;
-	device->present = d == GM_DOMAIN_HOST ? device->allocations > 0 : domain->present != 0;
+	device->present = pool ? domain->pool.source != GM_POOL_NONE :
+			  d == GM_DOMAIN_HOST ? device->allocations > 0 : domain->present != 0;
 	if (before.present) {
 		device->calls_rate = rate(device->allocations, before.allocations, seconds);
 		device->bytes_rate = rate(device->allocated, before.allocated, seconds);
@@ -314,8 +316,20 @@ static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id
 	return process->stacks[process->stack_count++] = stack;
 }
 
-/* What is live, summed by stack: one pass over the blocks of the devices. */
-static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy)
+/* Does @block count, as what is live at that level? */
+static bool counts(const struct gm_block *block, bool driver, const struct gm_top_pieces *pieces)
+{
+	if (!block || (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
+	    block->kind == GM_KIND_IPC)
+		return false;
+	if (driver)
+		return block->domain < GM_MAX_DEVICES;
+	return block->domain >= GM_DOMAIN_POOLS ||
+	       (block->domain < GM_MAX_DEVICES && !gm_top_pieces_have(pieces, block));
+}
+
+/* What is live, summed by stack: one pass over the blocks. */
+static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy, const struct gm_top_pieces *pieces)
 {
 	for (size_t i = 0; i < process->stack_count; i++)
 		process->stacks[i]->live = process->stacks[i]->blocks = 0;
@@ -323,9 +337,7 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy
 		const struct gm_block *block = gm_copy_block(copy, id);
 		struct gm_top_stack *stack;
 
-		if (!block ||
-		    (block->state != GM_BLOCK_ACTIVE && block->state != GM_BLOCK_FREEING) ||
-		    block->domain >= GM_MAX_DEVICES || block->kind == GM_KIND_IPC)
+		if (!counts(block, process->driver, pieces))
 			continue;
 		stack = stack_of(process, block->stack);
 		if (!stack)
@@ -343,9 +355,13 @@ static int sum_stacks(struct gm_top_process *process, const struct gm_copy *copy
 static int read_sites(struct gm_top_process *process, const struct gm_copy *copy)
 {
 	struct gm_top_rows now = { .count = 0 };
+	struct gm_top_pieces pieces;
 	char made[1024];
-	int r = sum_stacks(process, copy);
+	int r = gm_top_pieces_open(&pieces, copy);
 
+	if (!r)
+		r = sum_stacks(process, copy, &pieces);
+	gm_top_pieces_close(&pieces);
 	for (size_t i = 0; !r && i < process->stack_count; i++) {
 		struct gm_top_stack *stack = process->stacks[i];
 		struct gm_top_row *row = gm_top_row(
@@ -382,11 +398,11 @@ static int read_copy(struct gm_top_process *process, const struct gm_copy *copy,
 	process->command[sizeof(process->command) - 1] = '\0';
 	process->rank = header->rank;
 	process->consistent = copy->consistent;
-	for (unsigned int d = 0; d < GM_DOMAIN_POOLS; d++) {
+	for (unsigned int d = 0; d < GM_DOMAINS; d++) {
 		const struct gm_domain *domain = gm_copy_domain(copy, d);
 
 		if (domain)
-			read_device(process, d, domain, seconds);
+			read_device(process, copy, d, domain, seconds);
 	}
 	r = read_modules(process, copy, seconds);
 	return r || process->phases ? r : read_sites(process, copy);

@@ -48,6 +48,7 @@ static const struct { const char *verb, *option, *words; } choices[] = {
 	{ "flame", "level", LEVEL },
 	{ "check", "level", LEVEL },
 	{ "top", "by", "site annotation" },
+	{ "top", "level", LEVEL },
 	{ "events", "level", LEVEL },
 	{ "convert", "level", LEVEL },
 	{ "merge", "level", LEVEL },
