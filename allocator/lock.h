@@ -88,6 +88,19 @@ static inline void gm_pause(void)
 #endif
 }
 
+/* What was stored before is in memory before what is stored after. For a process that was killed it is enough
+ * that the compiler keeps the order: the processor stops between two instructions, and what came before
+ * gets there. A reader of a living one on another processor needs the processor's order, too, which x86-64
+ * has for all stores. */
+static inline void gm_order(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("dmb ishst" : : : "memory");
+#else
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
 static inline bool gm_lock_grab(struct gm_lock *lock)
 {
 	uint32_t free_word = 0;

@@ -42,15 +42,15 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 	struct gm_pages_heap *own = gm_pages(heap);
 	uint64_t born = heap->links[id].born, freed = last_freed(&own->region[pool], at, at + bytes);
 	int64_t splits = -1;
-	uint32_t front;
+	uint32_t before = GM_NONE, front;
 
 	gm_pages_remove(heap, pool, id);
 	if (heap->blocks[id].address < at) {
-		front = gm_heap_cut(heap, id, at - heap->blocks[id].address);
-		if (!front)
+		before = gm_heap_cut(heap, id, at - heap->blocks[id].address);
+		if (!before)
 			goto out_whole;
-		gm_pages_set_state(heap, &heap->blocks[front], GM_BLOCK_INACTIVE);
-		gm_pages_insert(heap, pool, front, born);
+		gm_pages_set_state(heap, &heap->blocks[before], GM_BLOCK_INACTIVE);
+		gm_pages_insert(heap, pool, before, born);
 		splits++;
 	}
 	if (heap->blocks[id].size > bytes) {
@@ -72,8 +72,11 @@ static int strip(struct gm_heap *heap, unsigned int pool, uint32_t id, uint64_t 
 	heap->ops->unmap(heap->ops->arg, at, bytes);
 	return gm_pages_lock(heap, false) ? 0 : -ETIMEDOUT;
 out_whole:
+	if (before) {				/* it was cut once, and cannot be again */
+		gm_pages_remove(heap, pool, before);
+		id = gm_pages_join(heap, pool, before, id);
+	}
 	gm_pages_insert(heap, pool, id, born);
-	gm_heap_count_splits(heap, pool, splits + 1, 0);
 	return -ENOSPC;
 }
 

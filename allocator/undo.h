@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/lock.h"
+
 struct gm_undo_pair { uint64_t offset, old; };
 
 struct gm_undo {
@@ -81,10 +83,9 @@ static inline __attribute__((always_inline)) void gm_undo_close(struct gm_undo *
 								 const struct gm_undo_log *log)
 {
 	undo->used = (uint32_t)(log->at - undo->pairs);
-	/* Against SIGKILL the compiler's order is enough: entries, their count, the stores. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	/* Entries, their count, the stores. */
 	__atomic_store_n((uint32_t *)undo->count, undo->used, __ATOMIC_RELEASE);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	gm_order();
 }
 
 /* Log the aligned 8-byte word that @where lies in; @where is about to be stored to. */

@@ -12,7 +12,9 @@ import tempfile
 
 B = os.path.abspath(os.environ.get("B", "build"))
 LIBRARY = os.path.join(B, "libgpumem.so")
-GPUMEM = os.path.join(B, "gpumem")
+# Programs of another machine are run by TEST_EMULATOR, which hands the environment on; TEST_GPUMEM is of this one.
+EMULATOR = os.environ.get("TEST_EMULATOR", "").split()
+GPUMEM = os.environ.get("TEST_GPUMEM", os.path.join(B, "gpumem"))
 FAKE = os.path.join(B, "fakecuda")
 POINTS = os.path.join(B, "test/preload/libcancelpoints.so")     # tells of cancellation points in the library
 _count = [0, 0]
@@ -72,6 +74,8 @@ class Room:
 
     def run(self, command, preload=True, fake=True, timeout=60, env=None, **options):
         """Run to the end: a CompletedProcess with text output; a time-out is returncode None."""
+        if command[0].startswith(B):
+            command = EMULATOR + command
         try:
             return subprocess.run(command, env=env or self.env(preload, fake, **options), timeout=timeout,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

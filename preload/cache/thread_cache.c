@@ -151,7 +151,7 @@ static inline uint64_t stamp_of_own(const struct gm_slot *slot)
 }
 
 /* Three words that are about to change: a block's state and two of a tally. Entries mean nothing
- * before @undo_op is set; against SIGKILL the compiler's order is enough (txn.h). */
+ * before @undo_op is set (txn.h). */
 static inline void save(struct gm_tcache_record *record, uint64_t op, const struct gm_block *block,
 			const uint64_t *count, const uint64_t *bytes)
 {

@@ -4,7 +4,8 @@
  * The TSC where the kernel itself keeps time by it: then it runs at one rate on all cores, and
  * their difference is less than a message between two cores takes. Everywhere else (another clock
  * source, /sys not to be read, the TSC forbidden to this process) CLOCK_MONOTONIC, made unique
- * and ordered by one shared word.
+ * and ordered by one shared word. So on aarch64: its counter runs at 1 MHz to 1 GHz, and may go on by
+ * tens of ns at once, so that a free and the allocation that follows it could have one stamp.
  */
 #include "recorder/journal/clock.h"
 
@@ -54,7 +55,7 @@ static uint64_t tsc(void)
 {
 	return __rdtsc();
 }
-#else					/* no kernel's clock source is called so there */
+#else
 #define tsc_after_loads monotonic_stamp
 #define tsc monotonic_stamp
 #endif
@@ -106,8 +107,9 @@ static void set_pair(struct gm_clock *clock, int i, const struct gm_clock_pair *
 {
 	uint32_t sequence = gm_get(&clock->sequence);
 
-	/* An exchange, not a store: odd before any of the words changes. */
-	atomic_exchange_explicit(&clock->sequence, sequence + 1, memory_order_acq_rel);
+	/* Odd before any of the words changes. (The store of an exchange would not stay before them on aarch64.) */
+	gm_set(&clock->sequence, sequence + 1);
+	atomic_thread_fence(memory_order_release);
 	clock->stamp[i] = pair->stamp;
 	clock->wall_ns[i] = pair->wall_ns;
 	clock->monotonic_ns[i] = pair->monotonic_ns;

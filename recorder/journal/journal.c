@@ -137,11 +137,15 @@ uint64_t gm_plan_most(enum gm_region_id region)
 /* ---- mapping ---- */
 
 /* errno of a madvise that got no pages; of a full file system it is EFAULT. The
- * host's own is kept: this runs within its calls of the driver. */
+ * host's own is kept: this runs within its calls of the driver. The first page may have other areas in it,
+ * where the kernel's pages are larger than the layout's. */
 static int populate(uint8_t *at, uint64_t bytes)
 {
+	uint64_t before = (uintptr_t)at & ((uint64_t)gm_sys.page() - 1);
 	int saved_errno = errno, error = 0;
 
+	at -= before;
+	bytes += before;
 	for (int tries = 0; tries < 10; tries++) {
 		error = gm_sys.advise(at, bytes, MADV_POPULATE_WRITE) < 0 ? errno : 0;
 		if (error != EAGAIN && error != EINTR)

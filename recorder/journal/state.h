@@ -24,11 +24,7 @@
 #include "recorder/journal/format.h"
 #include "recorder/journal/recorder.h"
 
-/* Against SIGKILL it is enough that the compiler keeps the order: the processor stops between two
- * instructions, and what came before is in memory. */
-#define gm_order() atomic_signal_fence(memory_order_seq_cst)
-
-#define GM_PAGE 4096u
+#define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
 #define GM_USAGE_ROWS 8192u
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 

@@ -40,6 +40,7 @@ struct gm_sys gm_sys = {
 	.unmap = munmap,
 	.protect = mprotect,
 	.advise = advise,
+	.page = getpagesize,
 };
 
 void *gm_map(size_t bytes, int flags, int fd)

@@ -30,6 +30,7 @@ struct gm_sys {
 	int (*unmap)(void *addr, size_t bytes);
 	int (*protect)(void *addr, size_t bytes, int prot);
 	int (*advise)(void *addr, size_t bytes, int advice);
+	int (*page)(void);		/* bytes of the kernel's pages: 4 KiB; on aarch64 up to 64 KiB */
 };
 
 extern struct gm_sys gm_sys;

@@ -60,14 +60,14 @@ int gm_copy_map(struct gm_copy *copy, uint64_t bytes)
 
 void gm_copy_touch(struct gm_copy *copy, uint64_t offset, uint64_t length)
 {
-	uint64_t first = offset & ~UINT64_C(4095);
-	uint64_t end = gm_min_u64((offset + length + 4095) & ~UINT64_C(4095), copy->bytes);
+	uint64_t page = (uint64_t)gm_sys.page(), first = offset & ~(page - 1);
+	uint64_t end = gm_min_u64((offset + length + page - 1) & ~(page - 1), copy->bytes);
 
 	if (end <= first)
 		return;
 	if (!madvise(copy->base + first, end - first, MADV_POPULATE_WRITE))
 		return;
-	for (uint64_t at = first; at < end; at += 4096)		/* before Linux 5.14 */
+	for (uint64_t at = first; at < end; at += page)		/* before Linux 5.14 */
 		*(volatile uint8_t *)(copy->base + at) = copy->base[at];
 }
 

@@ -62,6 +62,7 @@ void gm_chunk_open_locked(struct gm_slot *slot, uint32_t index)
 	uint64_t generation = gm_get(&chunk->generation) + 1;
 
 	gm_set_release(&chunk->generation, generation);
+	gm_order();
 	__atomic_store_n(&chunk->first_tsc, gm_stamp(), __ATOMIC_RELAXED);
 	gm_set(&chunk->last_tsc, 0);
 	chunk->slot = slot->index;

@@ -181,6 +181,7 @@ uint64_t gm_op_begin_at(enum gm_action action, enum gm_kind kind, uint8_t domain
 
 		/* An operation within one (a callback of the driver's) leaves the outer one shown. */
 		if (gm_likely(!gm_get(&thread->flight_op))) {
+			gm_order();
 			thread->flight_address = address;
 			thread->flight_size = size;
 			thread->flight_tsc = tsc;

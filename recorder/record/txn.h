@@ -9,9 +9,8 @@
  *	gm_txn_end(&txn);                     done: nothing is undone any more
  *
  * A process that dies before gm_txn_end leaves undo_op set: readers put the saved words back, and
- * leave out the events of that operation. Against SIGKILL the compiler's order is enough: the
- * processor stops between two instructions, with everything before it in memory. Nothing is ever
- * rolled back here: what cannot be done is found out before gm_txn_arm.
+ * leave out the events of that operation. The stores get into memory in this order (gm_order). Nothing is
+ * ever rolled back here: what cannot be done is found out before gm_txn_arm.
  *
  * Thread context: the holder of the domain's lock. No operation number twice (format.h).
  */

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__aarch64__)
-#define LARGE_SIZE ((size_t)64 << 30)	/* what the sanitizer, and what qemu, lets a program map */
+#define LARGE_SIZE ((size_t)66 << 30)	/* what the sanitizer, and what qemu, lets a program map */
 #else
 #define LARGE_SIZE ((size_t)16 << 40)
 #endif
@@ -27,10 +27,11 @@ static struct region {
 	uint64_t base;
 	size_t size;
 	struct taken *first;	/* by address */
-} large, low;
+	uint64_t again;		/* where it was last: qemu keeps a table of all addresses that ever were */
+} large, low = { .again = UINT64_C(1) << 28 };
 
 #ifndef MAP_32BIT
-#define MAP_32BIT 0		/* x86-64 alone has it; elsewhere nothing is as low */
+#define MAP_32BIT 0		/* x86-64 alone has it; elsewhere the kernel is told where */
 #endif
 
 static bool start(struct region *r, size_t size, int flags)
@@ -39,10 +40,11 @@ static bool start(struct region *r, size_t size, int flags)
 
 	if (r->base)
 		return true;
-	p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+	p = mmap((void *)(uintptr_t)r->again, size, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 	if (p == MAP_FAILED)
 		return false;
-	r->base = (uint64_t)(uintptr_t)p;
+	r->base = r->again = (uint64_t)(uintptr_t)p;
 	r->size = size;
 	return true;
 }

@@ -174,6 +174,51 @@ START_TEST(test_no_populate)
 }
 END_TEST
 
+#define LARGE_PAGE 65536u
+
+static int large_page(void)
+{
+	return LARGE_PAGE;
+}
+
+static int advise_large_pages(void *addr, size_t bytes, int advice)
+{
+	if ((uintptr_t)addr % LARGE_PAGE) {
+		errno = EINVAL;
+		return -1;
+	}
+	return madvise(addr, bytes, advice);
+}
+
+static void *map_large_pages(void *addr, size_t bytes, int prot, int flags, int fd, off_t offset)
+{
+	uint8_t *room = mmap(addr, bytes + LARGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uintptr_t at = ((uintptr_t)room + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+
+	ck_assert_ptr_null(addr);
+	if (room == MAP_FAILED)
+		return room;
+	return mmap((void *)at, bytes, prot, flags | MAP_FIXED, fd, offset);
+}
+
+/* A kernel with pages of 64 KiB, as many for aarch64 have: it maps, and takes advice for, whole ones only, and the
+ * areas of the journal begin within them. */
+START_TEST(test_large_pages)
+{
+	gm_sys.page = large_page;
+	gm_sys.advise = advise_large_pages;
+	gm_sys.map = map_large_pages;
+	aux_start(1048576);
+	ck_assert_str_eq(aux_report.note, "");
+	ck_assert_uint_eq((uintptr_t)gm_rec.base % LARGE_PAGE, 0);
+	fill_up(20000);
+	ck_assert_uint_gt(file_memory(), MIB);
+	for (unsigned int r = 0; r < GM_REGION_COUNT; r++)
+		ck_assert_uint_eq(gm_get(&gm_region(r)->refused), 0);
+	ck_assert_uint_eq(gm_recorder_header()->events_lost, 0);
+}
+END_TEST
+
 START_TEST(test_file_limit)
 {
 	struct rlimit limit = { 4 * MIB, RLIM_INFINITY };
@@ -556,6 +601,7 @@ int main(void)
 	tcase_add_test(tc, test_history_keeps_some);
 	tcase_add_test(tc, test_no_populate);
 	tcase_add_test(tc, test_file_limit);
+	tcase_add_test(tc, test_large_pages);
 	tcase_add_test(tc, test_address_space_limit);
 	tcase_add_test(tc, test_mlockall);
 	tcase_add_loop_test(tc, test_nth_call_fails, 1, 70);

@@ -575,9 +575,17 @@ static __attribute__((noinline)) void through_libcudart(int depth, call_fn *pass
 /* Code that a program made for itself calls: in no module, and said so; through libcudart too. */
 START_TEST(caller_in_no_module)
 {
+#if defined(__aarch64__)
+	/* stp x29, x30, [sp, #-16]!; mov x29, sp; mov x3, x0; mov x0, x1; mov x1, x2; blr x3; ldp x29, x30, [sp], #16; ret */
+	static const uint32_t code[] = { 0xa9bf7bfd, 0x910003fd, 0xaa0003e3, 0xaa0103e0, 0xaa0203e1, 0xd63f0060,
+		0xa8c17bfd, 0xd65f03c0 };
+	const uintptr_t back = 24;		/* where the call returns to */
+#else
 	/* sub rsp, 8; mov rax, rdi; mov rdi, rsi; mov rsi, rdx; call rax; add rsp, 8; ret */
 	static const uint8_t code[] = { 0x48, 0x83, 0xec, 8, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,
 		0x48, 0x89, 0xd6, 0xff, 0xd0, 0x48, 0x83, 0xc4, 8, 0xc3 };
+	const uintptr_t back = 15;
+#endif
 	uint8_t *area = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			     -1, 0);
 	void (*jit)(void *function, void *a, void *b);
@@ -585,16 +593,17 @@ START_TEST(caller_in_no_module)
 
 	ck_assert_ptr_ne(area, MAP_FAILED);
 	memcpy(area, code, sizeof(code));
+	__builtin___clear_cache((char *)area, (char *)area + sizeof(code));
 	ck_assert_int_eq(mprotect(area, 4096, PROT_READ | PROT_EXEC), 0);
 	*(void **)&jit = area;
 	caller = 99;
 	jit((void *)hook, NULL, NULL);
 	ck_assert_int_eq(caller, 0);
-	ck_assert_uint_eq(caller_pc, (uintptr_t)area + 15);
+	ck_assert_uint_eq(caller_pc, (uintptr_t)area + back);
 	caller = 99;
 	jit(pass_on, (void *)hook, NULL);
 	ck_assert_int_eq(caller, 0);
-	ck_assert_uint_eq(caller_pc, (uintptr_t)area + 15);
+	ck_assert_uint_eq(caller_pc, (uintptr_t)area + back);
 	/* and a module beside it is still found */
 	through_libcudart(3, (call_fn *)pass_on);
 	ck_assert_int_eq(caller, gm_modules_lookup((uintptr_t)hook, NULL));

@@ -621,14 +621,13 @@ START_TEST(threads_while_libraries_come_and_go)
 	gm_object_force_maps(_i == 1);
 	for (int i = 0; i < THREADS; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, walker, call), 0);
-	while (helper_now_ns() < end && rounds < 3000)
+	/* Two seconds; longer where the processor is slow, emulated or somebody else's. */
+	while (rounds <= 10 || walks <= 1000 || (helper_now_ns() < end && rounds < 3000))
 		loader_round(rounds++);
 	stop = true;
 	for (int i = 0; i < THREADS; i++)
 		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
 	printf("# %ld walks in 8 threads, %d libraries come and gone\n", (long)walks, rounds);
-	ck_assert_int_gt(rounds, 10);
-	ck_assert_int_gt(walks, 1000);
 	ck_assert_int_eq(differences, 0);
 	gm_object_force_maps(false);
 }
