@@ -21,10 +21,8 @@ struct reader {
 	struct gm_values *seen;		/* texts of containers that are lasting */
 	struct gm_source *source;
 	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
-	const struct gm_value **stack;
+	union item { const struct gm_value *value; int64_t number; } *stack;	/* number: of a list of integers */
 	size_t count, room;		/* of the stack */
-	int64_t *numbers;		/* a list of integers, as far as it was read */
-	size_t numbers_room;
 	struct gm_table lasting;	/* the text of a container that is lasting -> that */
 	bool in_frames;			/* each dict that comes next is lasting */
 	char *unescaped;		/* a text without its escapes */
@@ -51,14 +49,24 @@ static int refuse(struct reader *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-static int push(struct reader *r, const struct gm_value *value)
+/* Have room for another item on the stack, which large containers come to and leave: it never gets less. */
+static int make_room(struct reader *r)
 {
-	void *stack = value ? gm_list_grow(r->stack, r->count, &r->room, sizeof(*r->stack)) : NULL;
+	size_t room = r->room ? 2 * r->room : 64;
+	void *stack = r->count < r->room ? r->stack : reallocarray(r->stack, room, sizeof(*r->stack));
 
 	if (!stack)
 		return -ENOMEM;
+	r->room = r->count < r->room ? r->room : room;
 	r->stack = stack;
-	r->stack[r->count++] = value;
+	return 0;
+}
+
+static int push(struct reader *r, const struct gm_value *value)
+{
+	if (!value || make_room(r))
+		return -ENOMEM;
+	r->stack[r->count++].value = value;
 	return 0;
 }
 
@@ -310,32 +318,33 @@ static bool plain_number(struct reader *r, int64_t *ret)
  */
 static int read_numbers(struct reader *r, bool *ret_done)
 {
-	size_t count = 0;
+	size_t floor = r->count, count;
 	int64_t number;
-	int err = 0;
 
 	*ret_done = false;
-	while (!err && plain_number(r, &number)) {
-		int64_t *larger = gm_list_grow(r->numbers, count, &r->numbers_room, sizeof(*larger));
-
-		err = larger ? 0 : -ENOMEM;
-		r->numbers = larger ? larger : r->numbers;
-		if (larger)
-			larger[count++] = number;
+	while (plain_number(r, &number)) {
+		if (make_room(r))
+			return -ENOMEM;
+		r->stack[r->count++].number = number;
 		skip_blanks(r);
-		if (*r->at == ']' && !err) {
+		if (*r->at == ']') {
 			r->at++;
 			*ret_done = true;
-			return push(r, gm_value_numbers(r->values, r->numbers, count));
+			count = r->count - floor;
+			r->count = floor;
+			return push(r, gm_value_numbers(r->values, &r->stack[floor].number, count));
 		}
 		if (*r->at != ',')
-			return err ? err : refuse(r, "neither a comma nor an end");
+			return refuse(r, "neither a comma nor an end");
 		r->at++;
 		skip_blanks(r);
 	}
-	for (size_t i = 0; !err && i < count; i++)
-		err = push(r, gm_value_int(r->values, r->numbers[i]));
-	return err;
+	for (size_t i = floor; i < r->count; i++) {
+		r->stack[i].value = gm_value_int(r->values, r->stack[i].number);
+		if (!r->stack[i].value)
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 /* The bytes of the container that comes next, if it ends within those that are there; else 0. */
@@ -382,7 +391,7 @@ static int read_lasting(struct reader *r, unsigned int depth)
 	r->in_frames = before;
 	if (err || !text)
 		return err;
-	made = (struct gm_value *)(uintptr_t)r->stack[r->count - 1];
+	made = (struct gm_value *)(uintptr_t)r->stack[r->count - 1].value;
 	made->lasting = true;
 	return gm_table_put(&r->lasting, (uint64_t)(uintptr_t)text, 0, (uint64_t)(uintptr_t)made);
 }
@@ -394,7 +403,7 @@ static int read_item(struct reader *r, bool dict, unsigned int depth)
 	if (err)
 		return err;
 	if (r->in_frames ? !dict && *r->at == '{' :
-	    dict && *r->at == '[' && !strcmp(r->stack[r->count - 1]->u.text, "frames"))
+	    dict && *r->at == '[' && !strcmp(r->stack[r->count - 1].value->u.text, "frames"))
 		return read_lasting(r, depth);
 	return read_value(r, depth);
 }
@@ -431,7 +440,7 @@ static int read_container(struct reader *r, unsigned int depth)
 	}
 	r->at++;
 	made = gm_value_container(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST);
-	err = made ? gm_value_append(r->values, made, r->stack + floor, r->count - floor) : -ENOMEM;
+	err = made ? gm_value_append(r->values, made, &r->stack[floor].value, r->count - floor) : -ENOMEM;
 	r->count = floor;
 	return err ? err : push(r, made);
 }
@@ -455,10 +464,10 @@ int gm_json_read(struct gm_values *values, struct gm_source *source, const struc
 		.values = values, .seen = gm_values_open(), .source = source, .at = source->bytes,
 		.end = source->bytes + source->have, .error = error, .error_room = room
 	};
-	int err = r.seen ? read_value(&r, DEPTH) : -ENOMEM;
+	int err = r.seen && !make_room(&r) ? read_value(&r, DEPTH) : -ENOMEM;
 
 	if (!err) {
-		*ret_root = r.stack[0];
+		*ret_root = r.stack[0].value;
 		skip_blanks(&r);
 		if (r.at != r.end)
 			err = refuse(&r, "something behind the end");
@@ -466,7 +475,6 @@ int gm_json_read(struct gm_values *values, struct gm_source *source, const struc
 	gm_values_close(r.seen);
 	gm_table_free(&r.lasting);
 	free(r.stack);
-	free(r.numbers);
 	free(r.unescaped);
 	return err;
 }

@@ -21,8 +21,7 @@
 struct reading {
 	struct gm_snapshot *to;
 	bool pickle;
-	size_t row_room, segment_room, frame_room, id_room, stack_room, trace_room, pool_room;
-	size_t *parts, part_count, part_room;	/* rows: where each trace begins */
+	size_t *parts, part_count;	/* rows: where each trace begins */
 	struct gm_table files;		/* (name, file) -> number + 1 */
 	struct gm_table lines;		/* (that number, line) -> frame + 1 */
 	struct gm_table stacks;		/* the frames of a stack, as a text -> stack + 1 */
@@ -33,14 +32,13 @@ struct reading {
 	bool failed;			/* out of memory */
 };
 
-/* @list, moved if need be, with room for one more than @count items of @bytes. NULL: out of memory, and
- * the list stays as it is. */
-static void *widen(struct reading *r, void *list, size_t count, size_t *room, size_t bytes)
+/* gm_list_add, which a failure of is remembered. */
+static void *add_item(struct reading *r, void *list_at, size_t *count, size_t bytes)
 {
-	void *moved = gm_list_grow(list, count, room, bytes);
+	void *item = gm_list_add(list_at, count, bytes);
 
-	r->failed |= !moved;
-	return moved;
+	r->failed |= !item;
+	return item;
 }
 
 /* The text that @value is, with no surrogates; "" when it is none. */
@@ -67,35 +65,28 @@ static bool is_list(const struct gm_value *value)
 
 static void add_frame(struct reading *r, const struct gm_snapshot_frame *frame)
 {
-	struct gm_snapshot_frame *frames = widen(r, r->to->frames, r->to->frame_count, &r->frame_room,
-						 sizeof(*frames));
+	struct gm_snapshot_frame *one = add_item(r, &r->to->frames, &r->to->frame_count, sizeof(*one));
 
-	if (!frames)
-		return;
-	r->to->frames = frames;
-	frames[r->to->frame_count++] = *frame;
+	if (one)
+		*one = *frame;
 }
 
 static void add_id(struct reading *r, int64_t id)
 {
-	size_t count = r->to->starts[r->to->stack_count + 1];
-	uint32_t *ids = widen(r, r->to->ids, count, &r->id_room, sizeof(*ids));
+	uint32_t *one = add_item(r, &r->to->ids, &r->to->starts[r->to->stack_count + 1], sizeof(*one));
 
-	if (!ids)
-		return;
-	r->to->ids = ids;
-	ids[count] = id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
-	r->to->starts[r->to->stack_count + 1]++;
+	if (one)
+		*one = id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
 }
 
 /* A stack without frames so far: add_id adds to it, until @stack_count has it, too. */
 static bool begin_stack(struct reading *r)
 {
-	size_t *starts = widen(r, r->to->starts, r->to->stack_count + 1, &r->stack_room, sizeof(*starts));
+	size_t count = r->to->stack_count ? r->to->stack_count + 1 : 0, *starts;
 
-	if (!starts)
+	if (!add_item(r, &r->to->starts, &count, sizeof(*starts)))
 		return false;
-	r->to->starts = starts;
+	starts = r->to->starts;
 	if (!r->to->stack_count)
 		starts[0] = 0;
 	starts[r->to->stack_count + 1] = starts[r->to->stack_count];
@@ -241,15 +232,12 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 	const struct gm_value *device = gm_value_get(from, "device"), *kind = gm_value_get(from, "kind");
 	const struct gm_value *pool = gm_value_get(from, "segment_pool_id");
 	const struct gm_value *blocks = gm_value_list(from, "blocks");
-	struct gm_snapshot_segment *to = widen(r, r->to->segments, r->to->segment_count, &r->segment_room,
-					       sizeof(*to));
+	struct gm_snapshot_segment *to = add_item(r, &r->to->segments, &r->to->segment_count, sizeof(*to));
 	bool unnamed = device && device->type == GM_VALUE_NULL;
 	uint64_t next = (uint64_t)gm_value_number(from, "address");
 
 	if (!to)
 		return;
-	r->to->segments = to;
-	to += r->to->segment_count++;
 	*to = (struct gm_snapshot_segment){
 		.device = host || unnamed ? GM_ROW_HOST : gm_value_as_number(device),
 		.address = next, .total_size = gm_value_number(from, "total_size"),
@@ -280,23 +268,16 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 
 static struct gm_row *add_row(struct reading *r)
 {
-	struct gm_row *rows = widen(r, r->to->rows, r->to->row_count, &r->row_room, sizeof(*rows));
-
-	if (!rows)
-		return NULL;
-	r->to->rows = rows;
-	return &rows[r->to->row_count++];
+	return add_item(r, &r->to->rows, &r->to->row_count, sizeof(struct gm_row));
 }
 
 /* The rows from here on are of another trace. */
 static void begin_trace(struct reading *r)
 {
-	size_t *parts = widen(r, r->parts, r->part_count + 1, &r->part_room, sizeof(*parts));
+	size_t *part = add_item(r, &r->parts, &r->part_count, sizeof(*part));
 
-	if (!parts)
-		return;
-	r->parts = parts;
-	parts[r->part_count++] = r->to->row_count;
+	if (part)
+		*part = r->to->row_count;
 }
 
 /* A trace of ours: columns, which are read as far as all of them go. */
@@ -365,17 +346,15 @@ static void add_event(struct reading *r, const struct gm_value *event, int devic
 static void read_trace(struct reading *r, const struct gm_value *trace)
 {
 	int device = (int)r->to->trace_count;
-	int64_t *dropped = widen(r, r->to->dropped, r->to->trace_count, &r->trace_room, sizeof(*dropped));
+	int64_t *dropped = add_item(r, &r->to->dropped, &r->to->trace_count, sizeof(*dropped));
 	const struct gm_value *events = device < TORCH_TRACES ? gm_value_as_list(trace) : NULL;
 
 	if (!dropped)
 		return;
-	r->to->dropped = dropped;
-	r->to->trace_count++;
 	begin_trace(r);
 	for (size_t i = 0; i < gm_value_length(events) && !r->failed; i++)
 		add_event(r, events->u.items[i], device);
-	dropped[device] = events ? 0 : add_columns(r, trace, device);
+	*dropped = events ? 0 : add_columns(r, trace, device);
 }
 
 /* ---- pools ------------------------------------------------------------------------------------ */
@@ -385,11 +364,10 @@ static void read_pool_lists(struct reading *r, struct gm_snapshot_pool *pool, co
 {
 	const struct gm_value *segments = gm_value_list(from, "segments"), *trace = gm_value_get(from, "trace");
 	const struct gm_snapshot outer = *r->to;
-	size_t segment_room = r->segment_room, row_room = r->row_room;
 
 	r->to->segments = NULL;
 	r->to->rows = NULL;
-	r->to->segment_count = r->to->row_count = r->segment_room = r->row_room = 0;
+	r->to->segment_count = r->to->row_count = 0;
 	for (size_t i = 0; i < gm_value_length(segments) && !r->failed; i++)
 		add_segment(r, segments->u.items[i], false);
 	pool->dropped = trace ? add_columns(r, trace, (int)pool->device) : 0;
@@ -401,20 +379,15 @@ static void read_pool_lists(struct reading *r, struct gm_snapshot_pool *pool, co
 	r->to->segment_count = outer.segment_count;
 	r->to->rows = outer.rows;
 	r->to->row_count = outer.row_count;
-	r->segment_room = segment_room;
-	r->row_room = row_room;
 }
 
 static void read_pool(struct reading *r, const struct gm_value *from)
 {
-	struct gm_snapshot_pool *pools = widen(r, r->to->pools, r->to->pool_count, &r->pool_room,
-					       sizeof(*pools)), *pool;
+	struct gm_snapshot_pool *pool = add_item(r, &r->to->pools, &r->to->pool_count, sizeof(*pool));
 	size_t left = SIZE_MAX;
 
-	if (!pools)
+	if (!pool)
 		return;
-	r->to->pools = pools;
-	pool = &pools[r->to->pool_count++];
 	*pool = (struct gm_snapshot_pool){
 		.root = json_object(), .number = gm_value_number(from, "number"),
 		.device = gm_value_number(from, "device"), .name = text_of(from, "name"),

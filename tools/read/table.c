@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define LIST_LEAST 64u			/* items that a list has room for at first */
 
 struct gm_table_entry { uint64_t a, b, value; };	/* value 0: free */
 
@@ -96,12 +99,17 @@ uint64_t gm_table_take(struct gm_table *table, uint64_t a, uint64_t b)
 	return value;
 }
 
-void *gm_list_grow(void *list, size_t count, size_t *room, size_t bytes)
+/* Room is for a power of two: it is known from the count when there is none left. */
+void *gm_list_add(void *list_at, size_t *count, size_t bytes)
 {
-	size_t larger = *room ? *room * 2 : 64;
-	void *moved = count < *room ? list : reallocarray(list, larger, bytes);
+	char *list;
 
-	if (moved && count >= *room)
-		*room = larger;
-	return moved;
+	memcpy(&list, list_at, sizeof(list));
+	if (!*count || (*count >= LIST_LEAST && !(*count & (*count - 1)))) {
+		list = reallocarray(list, *count ? 2 * *count : LIST_LEAST, bytes);
+		if (!list)
+			return NULL;
+		memcpy(list_at, &list, sizeof(list));
+	}
+	return list + (*count)++ * bytes;
 }

@@ -136,7 +136,7 @@ struct gm_search {
 	const char *conf;		/* where the search starts */
 	uint64_t limit;			/* bytes of the device that may be had; GM_HEAP_UNLIMITED */
 	struct gm_tried *tried; /* [0] is the start; in the order in which they were tried; free() it */
-	size_t count, room;
+	size_t count;
 	size_t best;			/* place in @tried; 0: nothing is better, or nothing fits */
 	bool fits;			/* with some settings all that was served would be again */
 	struct gm_simulation unlimited;	/* else: the start's run without a limit */

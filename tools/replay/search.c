@@ -109,13 +109,11 @@ static void describe(const struct gm_search *search, const struct gm_point *poin
  * together, or -ENOMEM. */
 static int plan(struct gm_search *search, const struct gm_point *point, struct gm_heap_config *config)
 {
-	struct gm_tried *one = gm_list_grow(search->tried, search->count, &search->room, sizeof(*one));
+	struct gm_tried *one = gm_list_add(&search->tried, &search->count, sizeof(*one));
 	char error[GM_OPTION_ERROR_BYTES];
 
 	if (!one)
 		return -ENOMEM;
-	search->tried = one;
-	one += search->count;
 	memset(one, 0, sizeof(*one));
 	one->point = *point;
 	describe(search, point, one);
@@ -220,11 +218,14 @@ static int try(struct gm_search *search, const struct gm_point *points, size_t c
 	int r = 0;
 
 	for (size_t i = 0; !r && i < count; i++) {
+		crew.jobs[crew.count].place = search->count;
 		r = plan(search, &points[i], &crew.jobs[crew.count].config);
-		if (r == -EINVAL && before)
+		if (r == -EINVAL && before) {
+			search->count--;
 			r = 0;
-		else
-			crew.jobs[crew.count++].place = search->count++;
+		} else {
+			crew.count++;
+		}
 	}
 	search->count = before;			/* while it is said how far it is */
 	if (!r)

@@ -35,17 +35,6 @@ static int resolve(struct gm_trace *trace, struct gm_table *ids, uint64_t id, st
 	return 0;
 }
 
-static int add(struct gm_trace *trace, const struct gm_trace_line *line, size_t *room)
-{
-	void *grown = gm_list_grow(trace->lines, trace->count, room, sizeof(*trace->lines));
-
-	if (!grown)
-		return -ENOMEM;
-	trace->lines = grown;
-	trace->lines[trace->count++] = *line;
-	return 0;
-}
-
 /* A line that begins with '#': a setting, a call of the driver, or a comment. 1: keep @line. */
 static int comment(struct gm_trace *trace, const char *text, struct gm_trace_line *line)
 {
@@ -116,7 +105,6 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 {
 	struct gm_table ids = { NULL, 0, 0 };
 	char text[2048];
-	size_t room = 0;
 	uint32_t number = 0;
 	uint64_t text_bytes = 0, most = UINT64_MAX;
 	struct stat st;
@@ -133,7 +121,7 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 		most = gzdirect(file) ? UINT64_MAX : gm_limit_unpacked((uint64_t)st.st_size);
 	}
 	while (r >= 0 && text_bytes <= most && gzgets(file, text, sizeof(text))) {
-		struct gm_trace_line line = { .number = number + 1 };
+		struct gm_trace_line line = { .number = number + 1 }, *kept;
 
 		number++;
 		text_bytes += strlen(text);
@@ -143,8 +131,12 @@ int gm_trace_read(struct gm_trace *trace, const char *path)
 		}
 		text[strcspn(text, "\r\n")] = '\0';
 		r = parse(trace, &ids, text, &line);
-		if (r == 1)
-			r = add(trace, &line, &room);
+		if (r != 1)
+			continue;
+		kept = gm_list_add(&trace->lines, &trace->count, sizeof(*kept));
+		if (kept)
+			*kept = line;
+		r = kept ? 0 : -ENOMEM;
 	}
 	if (r >= 0 && text_bytes > most)
 		r = fail(trace, number, "a hundred times what is packed has come of it, and 64 MiB: "

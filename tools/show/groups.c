@@ -177,21 +177,18 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 				 const struct gm_scene *scene, const struct gm_life *life)
 {
 	uint64_t at = key ? gm_table_get(&groups->found, (uint64_t)(uintptr_t)key, 0) : 0;
-	struct gm_group *larger;
+	struct gm_group *group;
 
 	if (at || !key)
 		return at ? &groups->list[at - 1] : NULL;
-	larger = gm_list_grow(groups->list, groups->count, &groups->room, sizeof(*larger));
-	if (!larger)
+	group = gm_list_add(&groups->list, &groups->count, sizeof(*group));
+	if (!group)
 		return NULL;
-	groups->list = larger;
-	groups->list[groups->count] = (struct gm_group){
+	*group = (struct gm_group){
 		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
 		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
 	};
-	if (gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, ++groups->count))
-		return NULL;
-	return &groups->list[groups->count - 1];
+	return gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, groups->count) ? NULL : group;
 }
 
 static void add_life(struct gm_group *group, int side, const struct gm_life *life)

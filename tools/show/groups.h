@@ -50,7 +50,7 @@ static inline int64_t gm_group_growth(const struct gm_group *group)
 struct gm_groups {
 	enum gm_by by;
 	struct gm_group *list;
-	size_t count, room;
+	size_t count;
 	struct gm_table found;
 	struct gm_values *texts;
 	int64_t all_bytes[2], all_count[2];	/* of all that was added, each block once */

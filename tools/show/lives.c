@@ -17,16 +17,6 @@ struct building {
 	struct gm_table live;		/* (device, address) -> index + 1 */
 };
 
-static struct gm_life *add(struct gm_lives *lives)
-{
-	struct gm_life *larger = gm_list_grow(lives->list, lives->count, &lives->room, sizeof(*larger));
-
-	if (!larger)
-		return NULL;
-	lives->list = larger;
-	return &lives->list[lives->count++];
-}
-
 static int add_row(struct building *b, uint32_t index)
 {
 	const struct gm_row *row = &b->snapshot->rows[index];
@@ -41,7 +31,7 @@ static int add_row(struct building *b, uint32_t index)
 		b->lives->list[at - 1].died = index;
 	if (at && !alloc)
 		return 0;
-	life = add(b->lives);
+	life = gm_list_add(&b->lives->list, &b->lives->count, sizeof(*life));
 	if (!life)
 		return -ENOMEM;
 	*life = (struct gm_life){
@@ -71,7 +61,8 @@ static int add_block(struct building *b, const struct gm_snapshot_segment *segme
 			b->lives->list[at - 1].size = 0;
 		return 0;
 	}
-	life = at ? &b->lives->list[at - 1] : add(b->lives);
+	life = at ? &b->lives->list[at - 1] :
+	       gm_list_add(&b->lives->list, &b->lives->count, sizeof(*life));
 	if (!life)
 		return -ENOMEM;
 	if (!at)

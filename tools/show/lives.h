@@ -30,7 +30,7 @@ struct gm_lives {
 	const struct gm_row *rows;	/* of the snapshot */
 	size_t row_count;
 	struct gm_life *list;
-	size_t count, room;
+	size_t count;
 };
 
 /* All lives of @snapshot, which must outlive them; registered host memory is none. Returns 0, -E2BIG

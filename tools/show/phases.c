@@ -20,7 +20,7 @@ struct range {
 struct thread {
 	int64_t id;
 	struct range *open;		/* oldest first */
-	size_t count, room;
+	size_t count;
 	uint32_t node, above;		/* of its ranges above that of the leading thread; if not @stale */
 	bool stale;
 };
@@ -34,18 +34,16 @@ struct reading {
 	const struct gm_lives *lives;
 	const char *device;
 	struct thread *threads;
-	size_t count, room;
+	size_t count;
 	struct gm_table places;		/* (thread, 0) -> place + 1; (range, 1) -> place of its thread + 1 */
 	struct early *early;
-	size_t early_count, early_room;
+	size_t early_count;
 	bool looking;			/* for those: ranges open and end, and nothing is counted */
 	bool led;
 	size_t leader;			/* its place, when @led */
 	int64_t pid, live;
 	uint32_t *open;			/* phases that are */
-	size_t open_count, open_room;
-	int64_t *held;			/* by phase: bytes live now of what was allocated in it */
-	size_t held_room;
+	size_t open_count;
 };
 
 /* ---- names and chains -------------------------------------------------------------------------- */
@@ -71,7 +69,7 @@ static uint32_t phase_of(struct gm_phases *phases, const char *name, const char 
 {
 	char text[400];
 	const char *kept;
-	struct gm_phase *larger;
+	struct gm_phase *phase;
 	uint64_t at;
 
 	snprintf(text, sizeof(text), "%.*s%s%.100s%s", (int)(name_length(name) < 256 ? name_length(name) : 256),
@@ -82,31 +80,29 @@ static uint32_t phase_of(struct gm_phases *phases, const char *name, const char 
 	at = kept ? gm_table_get(&phases->names, (uint64_t)(uintptr_t)kept, 0) : 0;
 	if (at)
 		return (uint32_t)at - 1;
-	larger = kept ? gm_list_grow(phases->list, phases->count, &phases->room, sizeof(*larger)) : NULL;
-	if (!larger || gm_table_put(&phases->names, (uint64_t)(uintptr_t)kept, 0, phases->count + 1))
+	phase = kept ? gm_list_add(&phases->list, &phases->count, sizeof(*phase)) : NULL;
+	if (!phase || gm_table_put(&phases->names, (uint64_t)(uintptr_t)kept, 0, phases->count))
 		return UINT32_MAX;
-	phases->list = larger;
-	larger[phases->count] = (struct gm_phase){ .name = kept };
-	return (uint32_t)phases->count++;
+	*phase = (struct gm_phase){ .name = kept };
+	return (uint32_t)phases->count - 1;
 }
 
 /* The node of @phase within @parent; UINT32_MAX: out of memory. */
 static uint32_t node_of(struct gm_phases *phases, uint32_t parent, uint32_t phase)
 {
 	uint64_t at = gm_table_get(&phases->chains, parent, phase);
-	struct gm_phase_node *larger;
+	struct gm_phase_node *node;
 	bool again = false;
 
 	if (at)
 		return (uint32_t)at;
 	for (uint32_t up = parent; up && !again; up = phases->nodes[up].parent)
 		again = phases->nodes[up].phase == phase;
-	larger = gm_list_grow(phases->nodes, phases->node_count, &phases->node_room, sizeof(*larger));
-	if (!larger || gm_table_put(&phases->chains, parent, phase, phases->node_count))
+	node = gm_list_add(&phases->nodes, &phases->node_count, sizeof(*node));
+	if (!node || gm_table_put(&phases->chains, parent, phase, phases->node_count - 1))
 		return UINT32_MAX;
-	phases->nodes = larger;
-	larger[phases->node_count] = (struct gm_phase_node){ parent, phase, again };
-	return (uint32_t)phases->node_count++;
+	*node = (struct gm_phase_node){ parent, phase, again };
+	return (uint32_t)phases->node_count - 1;
 }
 
 /* ---- threads and their ranges ------------------------------------------------------------------ */
@@ -115,25 +111,22 @@ static uint32_t node_of(struct gm_phases *phases, uint32_t parent, uint32_t phas
 static size_t thread_of(struct reading *r, int64_t id)
 {
 	uint64_t at = gm_table_get(&r->places, (uint64_t)id, 0);
-	struct thread *larger;
+	struct thread *thread;
 
 	if (at)
 		return at - 1;
-	larger = gm_list_grow(r->threads, r->count, &r->room, sizeof(*larger));
-	if (!larger)
+	thread = gm_list_add(&r->threads, &r->count, sizeof(*thread));
+	if (!thread)
 		return SIZE_MAX;
-	r->threads = larger;
-	if (gm_table_put(&r->places, (uint64_t)id, 0, r->count + 1))
-		return SIZE_MAX;
-	larger[r->count] = (struct thread){ .id = id, .stale = true };
-	return r->count++;
+	*thread = (struct thread){ .id = id, .stale = true };
+	return gm_table_put(&r->places, (uint64_t)id, 0, r->count) ? SIZE_MAX : r->count - 1;
 }
 
-/* A phase is open that was not; room for all of them is there. */
+/* A range of the phase is open. */
 static int count_open(struct reading *r, uint32_t phase)
 {
 	struct gm_phase *one = &r->phases->list[phase];
-	uint32_t *larger;
+	uint32_t *open;
 
 	if (r->looking)
 		return 0;
@@ -142,12 +135,10 @@ static int count_open(struct reading *r, uint32_t phase)
 		one->peak = r->live;
 	if (one->open++)
 		return 0;
-	larger = gm_list_grow(r->open, r->open_count, &r->open_room, sizeof(*larger));
-	if (!larger)
-		return -ENOMEM;
-	r->open = larger;
-	r->open[r->open_count++] = phase;
-	return 0;
+	open = gm_list_add(&r->open, &r->open_count, sizeof(*open));
+	if (open)
+		*open = phase;
+	return open ? 0 : -ENOMEM;
 }
 
 static void count_closed(struct reading *r, uint32_t phase)
@@ -163,13 +154,11 @@ static int begin(struct reading *r, int64_t id, const struct range *range)
 {
 	size_t place = thread_of(r, id);
 	struct thread *thread = place == SIZE_MAX ? NULL : &r->threads[place];
-	struct range *larger = thread ? gm_list_grow(thread->open, thread->count, &thread->room, sizeof(*larger)) :
-			       NULL;
+	struct range *one = thread ? gm_list_add(&thread->open, &thread->count, sizeof(*one)) : NULL;
 
-	if (!larger || (range->number && gm_table_put(&r->places, (uint64_t)range->number, 1, place + 1)))
+	if (!one || (range->number && gm_table_put(&r->places, (uint64_t)range->number, 1, place + 1)))
 		return -ENOMEM;
-	thread->open = larger;
-	thread->open[thread->count++] = *range;
+	*one = *range;
 	thread->stale = true;
 	if (!r->led || (id == r->pid && r->threads[r->leader].id != id))
 		r->leader = place;
@@ -199,13 +188,11 @@ static int end(struct reading *r, int64_t id, const struct range *range)
 
 static int note_early(struct reading *r, int64_t id, const struct range *range)
 {
-	struct early *larger = gm_list_grow(r->early, r->early_count, &r->early_room, sizeof(*larger));
+	struct early *one = gm_list_add(&r->early, &r->early_count, sizeof(*one));
 
-	if (!larger)
-		return -ENOMEM;
-	r->early = larger;
-	r->early[r->early_count++] = (struct early){ id, *range };
-	return 0;
+	if (one)
+		*one = (struct early){ id, *range };
+	return one ? 0 : -ENOMEM;
 }
 
 static int annotate(struct reading *r, const struct gm_row *row)
@@ -249,9 +236,9 @@ static uint32_t node_now(struct reading *r, int64_t id)
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
-static struct gm_phase *next_of(const struct gm_phases *phases, uint32_t node, uint32_t *at)
+struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at)
 {
-	uint32_t i = *at == 0 ? node : *at;
+	uint32_t node = phases->of[life], i = *at == 0 ? node : *at;
 
 	if (*at == UINT32_MAX)
 		return NULL;
@@ -268,28 +255,6 @@ static struct gm_phase *next_of(const struct gm_phases *phases, uint32_t node, u
 	return &phases->list[phases->nodes[i].phase];
 }
 
-struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at)
-{
-	return next_of(phases, phases->of[life], at);
-}
-
-/* Room for the bytes of every phase there is by now. */
-static int held_grow(struct reading *r)
-{
-	size_t room = r->phases->room;
-	int64_t *larger;
-
-	if (room <= r->held_room)
-		return 0;
-	larger = realloc(r->held, room * sizeof(*larger));
-	if (!larger)
-		return -ENOMEM;
-	memset(larger + r->held_room, 0, (room - r->held_room) * sizeof(*larger));
-	r->held = larger;
-	r->held_room = room;
-	return 0;
-}
-
 static void change(struct reading *r, size_t index, bool born)
 {
 	const struct gm_life *life = &r->lives->list[index];
@@ -300,11 +265,10 @@ static void change(struct reading *r, size_t index, bool born)
 		return;
 	r->live = born ? gm_wrap_add(r->live, life->size) : gm_wrap_subtract(r->live, life->size);
 	while ((phase = gm_phases_next(r->phases, index, &at))) {
-		int64_t *held = &r->held[phase - r->phases->list];
-
-		*held = born ? gm_wrap_add(*held, life->size) : gm_wrap_subtract(*held, life->size);
-		if (*held > phase->most)
-			phase->most = *held;
+		phase->held = born ? gm_wrap_add(phase->held, life->size) :
+			      gm_wrap_subtract(phase->held, life->size);
+		if (phase->held > phase->most)
+			phase->most = phase->held;
 		if (born && life->born != GM_LIFE_BEFORE) {
 			phase->allocated = gm_wrap_add(phase->allocated, life->size);
 			phase->allocations++;
@@ -329,8 +293,6 @@ static int sweep(struct reading *r, const uint32_t *born, const uint32_t *died)
 
 		if (row->annotation)
 			result = annotate(r, row);
-		if (!result)
-			result = held_grow(r);
 		if (!result && died[i])
 			change(r, died[i] - 1, false);
 		if (result || !born[i])
@@ -367,7 +329,7 @@ static int read_all(struct reading *r)
 {
 	size_t rows = r->lives->row_count;
 	uint32_t *born = calloc(rows + 1, sizeof(*born)), *died = calloc(rows + 1, sizeof(*died));
-	int result = born && died ? held_grow(r) : -ENOMEM;
+	int result = born && died ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !result && i < r->lives->count; i++) {
 		const struct gm_life *life = &r->lives->list[i];
@@ -383,8 +345,6 @@ static int read_all(struct reading *r)
 	if (!result)
 		result = look_back(r);
 	if (!result)
-		result = held_grow(r);
-	if (!result)
 		result = sweep(r, born, died);
 	free(born);
 	free(died);
@@ -398,25 +358,24 @@ int gm_phases_open(struct gm_phases *phases, const struct gm_snapshot *snapshot,
 		.phases = phases, .snapshot = snapshot, .lives = lives, .device = device,
 		.pid = gm_json_number(gm_json_object(snapshot->root, "process"), "pid"),
 	};
+	struct gm_phase_node *none;
 	int result = -ENOMEM;
 
 	memset(phases, 0, sizeof(*phases));
 	phases->texts = gm_values_open();
 	phases->of = calloc(lives->count + 1, sizeof(*phases->of));
-	phases->nodes = gm_list_grow(NULL, 0, &phases->node_room, sizeof(*phases->nodes));
-	if (phases->texts && phases->of && phases->nodes &&
+	none = gm_list_add(&phases->nodes, &phases->node_count, sizeof(*none));
+	if (none)
+		*none = (struct gm_phase_node){ 0, 0, false };
+	if (phases->texts && phases->of && none &&
 	    phase_of(phases, "(no annotation)", "") == GM_PHASE_NONE &&
-	    phase_of(phases, "(before the history)", "") == GM_PHASE_BEFORE) {
-		phases->nodes[0] = (struct gm_phase_node){ 0, 0, false };
-		phases->node_count = 1;
+	    phase_of(phases, "(before the history)", "") == GM_PHASE_BEFORE)
 		result = read_all(&r);
-	}
 	for (size_t i = 0; i < r.count; i++)
 		free(r.threads[i].open);
 	free(r.threads);
 	free(r.early);
 	free(r.open);
-	free(r.held);
 	gm_table_free(&r.places);
 	if (result)
 		gm_phases_close(phases);

@@ -19,7 +19,9 @@ struct gm_phase {
 	int64_t most;			/* bytes live at once, at most, */
 	int64_t allocated, allocations;	/* and bytes and blocks in all */
 	int64_t peak;			/* bytes live at once, at most, while it was open, whoever allocated them */
-	uint32_t open;			/* its ranges that are, while the history is read */
+	/* While the history is read: its ranges that are open; bytes live now of what was allocated in it. */
+	uint32_t open;
+	int64_t held;
 };
 
 /* What two of the phases are for: allocated in no range; before the history, so that nobody knows. */
@@ -35,7 +37,7 @@ struct gm_phases {
 	struct gm_phase *list;
 	struct gm_phase_node *nodes;
 	uint32_t *of;			/* by life: its node */
-	size_t count, room, node_count, node_room;
+	size_t count, node_count;
 	struct gm_table names, chains;
 	struct gm_values *texts;
 };

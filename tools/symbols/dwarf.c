@@ -75,7 +75,7 @@ struct walk {
 	const struct unit *unit;
 	uint32_t *innermost;		/* of each address; index of its node */
 	struct node *nodes;		/* 0 unused */
-	size_t node_count, node_room;
+	size_t node_count;
 	size_t found;			/* addresses that a function holds */
 	bool deep;			/* second walk: into everything */
 	bool no_memory;
@@ -99,16 +99,15 @@ static size_t first_at_or_after(const uint64_t *addresses, size_t count, uint64_
 
 static uint32_t new_node(struct walk *walk, const Dwarf_Die *die, uint32_t outer)
 {
-	struct node *larger = walk->node_count < UINT32_MAX ?
-		gm_list_grow(walk->nodes, walk->node_count, &walk->node_room, sizeof(*larger)) : NULL;
+	struct node *node = walk->node_count < UINT32_MAX ?
+		gm_list_add(&walk->nodes, &walk->node_count, sizeof(*node)) : NULL;
 
-	if (!larger) {
+	if (!node) {
 		walk->no_memory = true;
 		return 0;
 	}
-	walk->nodes = larger;
-	walk->nodes[walk->node_count] = (struct node){ *die, outer };
-	return (uint32_t)walk->node_count++;
+	*node = (struct node){ *die, outer };
+	return (uint32_t)(walk->node_count - 1);
 }
 
 /* Put @die at every address that it holds: a function, or one inlined into what is there. Returns
@@ -267,12 +266,12 @@ static void report(struct walk *walk, size_t i, const struct gm_dwarf_request *r
 /* Report the levels at each address of one unit. Returns false without memory. */
 static bool resolve_unit(const struct unit *unit, const struct gm_dwarf_request *request)
 {
-	struct walk walk = { .unit = unit, .node_count = 1 };
+	struct walk walk = { .unit = unit };
 	Dwarf_Die die = unit->die;
 
 	walk.innermost = calloc(unit->count, sizeof(*walk.innermost));
-	walk.nodes = gm_list_grow(NULL, 0, &walk.node_room, sizeof(*walk.nodes));
-	walk.no_memory = !walk.innermost || !walk.nodes;
+	new_node(&walk, &die, 0);
+	walk.no_memory |= !walk.innermost;
 	if (!walk.no_memory)
 		visit_children(&walk, &die, false, 0);
 	if (!walk.no_memory && walk.found < unit->count) {

@@ -33,12 +33,12 @@ struct level { const char *name, *file; uint32_t line; };
 struct job {
 	struct gm_snapshot *snapshot;
 	const json_t *module_list;
-	size_t frame_count, frame_room;	/* @frame_count: before inlined ones are added */
+	size_t frame_count;		/* @frame_count: before inlined ones are added */
 	struct gm_sym_frame *wanted;
 	size_t wanted_count;
 	struct answer *answers;		/* by frame */
 	struct level *levels;
-	size_t level_count, level_room;
+	size_t level_count;
 	size_t named, lined, inlined, complaints;
 };
 
@@ -90,7 +90,7 @@ static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 {
 	struct job *job = arg;
 	struct answer *answer;
-	struct level *larger;
+	struct level *level;
 
 	if (frame >= job->frame_count)
 		return;
@@ -98,19 +98,18 @@ static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 	/* Said already, before the worker died: what DWARF knew of it is more. */
 	if (answer->closed || job->level_count == UINT32_MAX)
 		return;
-	larger = gm_list_grow(job->levels, job->level_count, &job->level_room, sizeof(*larger));
-	if (!larger)
-		return;
-	job->levels = larger;
 	if (answer->count && answer->first + answer->count != job->level_count)
 		answer->count = 0;		/* begun, and not ended before the worker died */
 	if (!answer->count)
 		answer->first = (uint32_t)job->level_count;
-	job->levels[job->level_count] = (struct level){ clean_text(job, said->name),
-							clean_text(job, said->file), said->line };
-	if (!job->levels[job->level_count].name || !job->levels[job->level_count].file)
+	level = gm_list_add(&job->levels, &job->level_count, sizeof(*level));
+	if (!level)
 		return;
-	job->level_count++;
+	*level = (struct level){ clean_text(job, said->name), clean_text(job, said->file), said->line };
+	if (!level->name || !level->file) {
+		job->level_count--;
+		return;
+	}
 	answer->count++;
 	answer->closed = !said->inlined;
 }
@@ -153,13 +152,10 @@ static int expand(struct job *job, size_t i)
 	if (!count)
 		return 0;
 	for (uint32_t n = 0; n + 1 < count; n++) {
-		struct gm_snapshot_frame *inner = gm_list_grow(to->frames, to->frame_count, &job->frame_room,
-							       sizeof(*inner));
+		struct gm_snapshot_frame *inner = gm_list_add(&to->frames, &to->frame_count, sizeof(*inner));
 
 		if (!inner)
 			return -ENOMEM;
-		to->frames = inner;
-		inner += to->frame_count++;
 		*inner = to->frames[i];
 		inner->name = "";
 		put(inner, &levels[n]);
@@ -203,7 +199,6 @@ static int rewrite(struct job *job)
 {
 	int r = 0;
 
-	job->frame_room = job->frame_count;
 	for (size_t i = 1; !r && i < job->frame_count; i++)
 		r = expand(job, i);
 	return !r && job->inlined ? rewrite_stacks(job) : r;

@@ -57,7 +57,7 @@ struct gm_top_row {
 /* Their stacks are those of the processes, and freed with them. */
 struct gm_top_rows {
 	struct gm_top_row *list;
-	size_t count, room;
+	size_t count;
 	struct gm_values *texts;	/* the names, each once */
 	struct gm_table found;		/* where one lies -> its row + 1 */
 };
@@ -87,13 +87,13 @@ struct gm_top_process {
 	struct gm_top_device devices[GM_DOMAINS];	/* by domain: pinned host memory and pools among them */
 	struct gm_top_rows modules, sites;
 	struct gm_top_stack **stacks;	/* that held something at some sample */
-	size_t stack_count, stack_room;
+	size_t stack_count;
 	struct gm_table known;		/* stack -> place in @stacks + 1 */
 };
 
 struct gm_top {
 	struct gm_top_process **list;
-	size_t count, room;
+	size_t count;
 	bool all;			/* every process, new ones too */
 	bool phases;			/* by annotation: @sites are named ranges */
 	bool driver;			/* at the driver's level: nothing of pools */
@@ -102,7 +102,7 @@ struct gm_top {
 };
 
 /* top_sample.c */
-struct gm_top_process *gm_top_open(int64_t pid, int fd);
+struct gm_top_process *gm_top_open(int64_t pid, int fd); /* NULL: out of memory; @fd is closed in any case */
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
 

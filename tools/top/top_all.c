@@ -27,27 +27,21 @@ static struct gm_top_process *find(const struct gm_top *top, int64_t pid)
 int gm_top_add(struct gm_top *top, int64_t pid)
 {
 	struct gm_attached attached;
-	struct gm_top_process *process;
-	void *larger;
+	struct gm_top_process *process, **place;
 	int r = gm_attach(pid, &attached);
 
 	if (r)
 		return r;
-	larger = gm_list_grow(top->list, top->count, &top->room, sizeof(struct gm_top_process *));
-	if (!larger)
-		goto out_close;
-	top->list = larger;
 	process = gm_top_open(pid, attached.fd);
-	if (!process)
-		goto out_close;
+	place = process ? gm_list_add(&top->list, &top->count, sizeof(*place)) : NULL;
+	if (!place) {
+		gm_top_close(process);
+		return -ENOMEM;
+	}
 	process->phases = top->phases;
 	process->driver = top->driver;
-	top->list[top->count++] = process;
+	*place = process;
 	return 0;
-
-out_close:
-	close(attached.fd);
-	return -ENOMEM;
 }
 
 static void add_new(void *arg, int64_t pid)

@@ -36,8 +36,10 @@ struct gm_top_process *gm_top_open(int64_t pid, int fd)
 {
 	struct gm_top_process *process = calloc(1, sizeof(*process));
 
-	if (!process)
+	if (!process) {
+		close(fd);
 		return NULL;
+	}
 	process->pid = pid;
 	process->fd = fd;
 	process->rank = -1;
@@ -54,7 +56,7 @@ void gm_top_rows_free(struct gm_top_rows *rows)
 
 struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name)
 {
-	struct gm_top_row *larger;
+	struct gm_top_row *row;
 	const char *own;
 	uint64_t at;
 
@@ -63,15 +65,11 @@ struct gm_top_row *gm_top_row(struct gm_top_rows *rows, const char *name)
 	at = own ? gm_table_get(&rows->found, (uint64_t)(uintptr_t)own, 0) : 0;
 	if (at || !own)
 		return at ? &rows->list[at - 1] : NULL;
-	larger = gm_list_grow(rows->list, rows->count, &rows->room, sizeof(*larger));
-	if (!larger)
+	row = gm_list_add(&rows->list, &rows->count, sizeof(*row));
+	if (!row)
 		return NULL;
-	rows->list = larger;
-	if (gm_table_put(&rows->found, (uint64_t)(uintptr_t)own, 0, rows->count + 1))
-		return NULL;
-	rows->list[rows->count] = (struct gm_top_row){ .name = own, .peak = -1, .allocations = -1,
-						       .allocated = -1 };
-	return &rows->list[rows->count++];
+	*row = (struct gm_top_row){ .name = own, .peak = -1, .allocations = -1, .allocated = -1 };
+	return gm_table_put(&rows->found, (uint64_t)(uintptr_t)own, 0, rows->count) ? NULL : row;
 }
 
 void gm_top_close(struct gm_top_process *process)
@@ -292,28 +290,24 @@ static int find_frames(struct gm_top_stack *stack, const struct gm_copy *copy)
 static struct gm_top_stack *stack_of(struct gm_top_process *process, uint32_t id)
 {
 	uint64_t at = gm_table_get(&process->known, id, 1);
-	struct gm_top_stack *stack;
-	void *larger;
+	struct gm_top_stack *stack, **place;
 
 	if (!at && id != OTHER_STACKS &&
 	    (process->stack_count >= STACKS_MOST || all_stacks >= ALL_STACKS_MOST))
 		return stack_of(process, OTHER_STACKS);
 	if (at)
 		return process->stacks[at - 1];
-	larger = gm_list_grow(process->stacks, process->stack_count, &process->stack_room,
-			      sizeof(*process->stacks));
-	if (!larger)
-		return NULL;
-	process->stacks = larger;
 	stack = calloc(1, sizeof(*stack));
-	if (!stack || gm_table_put(&process->known, id, 1, process->stack_count + 1)) {
+	place = stack ? gm_list_add(&process->stacks, &process->stack_count, sizeof(*place)) : NULL;
+	if (!place) {
 		free(stack);
 		return NULL;
 	}
+	*place = stack;
 	stack->id = id;
 	stack->site = id == OTHER_STACKS ? strdup("(other stacks)") : NULL;
 	all_stacks++;
-	return process->stacks[process->stack_count++] = stack;
+	return gm_table_put(&process->known, id, 1, process->stack_count) ? NULL : stack;
 }
 
 /* Does @block count, as what is live at that level? */

@@ -19,22 +19,18 @@
 struct making {
 	struct gm_trace *trace;
 	struct gm_table live;		/* address -> id + 1 */
-	size_t room;
 	int64_t reserved, reserved_most;
 	bool whole;			/* so far nothing that began before the history */
 };
 
 static struct gm_trace_line *add(struct making *m, enum gm_trace_op op, const struct gm_row *row)
 {
-	struct gm_trace_line *line;
+	struct gm_trace_line *line = gm_list_add(&m->trace->lines, &m->trace->count, sizeof(*line));
 
-	line = gm_list_grow(m->trace->lines, m->trace->count, &m->room, sizeof(*line));
 	if (!line) {
 		m->whole = false;
 		return NULL;
 	}
-	m->trace->lines = line;
-	line = &m->trace->lines[m->trace->count++];
 	*line = (struct gm_trace_line){
 		.bytes = (uint64_t)row->size, .stream = (uint64_t)row->stream, .address = row->address,
 		.number = (uint32_t)m->trace->count, .op = (uint8_t)op,

@@ -157,8 +157,7 @@ struct watched {
 
 struct watching {
 	struct watched *list;
-	int count;
-	size_t room;
+	size_t count;
 	bool all;			/* also those that come */
 	bool failed;			/* out of memory */
 };
@@ -221,20 +220,11 @@ static int look_again(const struct job *job, struct watched *of)
 
 static void add_watched(struct watching *watching, const char *input)
 {
-	struct watched *larger = gm_list_grow(watching->list, (size_t)watching->count, &watching->room,
-					      sizeof(*larger));
+	struct watched *one = gm_list_add(&watching->list, &watching->count, sizeof(*one));
 
-	if (!larger) {
-		watching->failed = true;
-		return;
-	}
-	watching->list = larger;
-	memset(&watching->list[watching->count], 0, sizeof(*watching->list));
-	watching->list[watching->count].input = strdup(input);
-	if (watching->list[watching->count].input)
-		watching->count++;
-	else
-		watching->failed = true;
+	if (one)
+		*one = (struct watched){ .input = strdup(input) };
+	watching->failed |= !one || !one->input;
 }
 
 /* One that ends between the finding and the reading is no failure. */
@@ -244,20 +234,20 @@ static void add_found(void *arg, int64_t pid)
 	char input[24];
 
 	snprintf(input, sizeof(input), "%lld", (long long)pid);
-	for (int i = 0; i < watching->count; i++)
+	for (size_t i = 0; i < watching->count; i++)
 		if (!watching->list[i].over && !strcmp(watching->list[i].input, input))
 			return;
 	add_watched(watching, input);
-	if (watching->count && !watching->list[watching->count - 1].pid)
+	if (!watching->failed)
 		watching->list[watching->count - 1].pid = (pid_t)pid;
 }
 
 /* Places of those that are over are of no more use. */
 static void drop_over(struct watching *watching)
 {
-	int kept = 0;
+	size_t kept = 0;
 
-	for (int i = 0; i < watching->count; i++)
+	for (size_t i = 0; i < watching->count; i++)
 		if (watching->list[i].over)
 			free(watching->list[i].input);
 		else
@@ -272,15 +262,15 @@ static int watch(const struct job *job, struct watching *watching)
 	int status = GM_EXIT_OK;
 
 	drop_over(watching);
-	while (!stopped && !status && (watching->count || watching->all)) {
+	while (!stopped && !status && !watching->failed && (watching->count || watching->all)) {
 		nanosleep(&pause, NULL);
 		if (watching->all && !stopped)
 			gm_discover(add_found, watching);
-		for (int i = 0; i < watching->count && !stopped && !status; i++)
+		for (size_t i = 0; i < watching->count && !stopped && !status; i++)
 			status = look_again(job, &watching->list[i]);
 		drop_over(watching);
 	}
-	for (int i = 0; i < watching->count; i++)
+	for (size_t i = 0; i < watching->count; i++)
 		withdraw(&watching->list[i]);
 	return status;
 }
@@ -289,7 +279,8 @@ static int textfiles(const struct job *job, char **inputs, int count)
 {
 	struct watching watching = { .count = 0 };
 	struct sigaction action = { .sa_handler = stop };
-	int status = GM_EXIT_OK, named;
+	int status = GM_EXIT_OK;
+	size_t named;
 
 	if (job->watch > 0) {		/* from the first file on: whatever ends us takes them away */
 		sigaction(SIGINT, &action, NULL);
@@ -304,7 +295,7 @@ static int textfiles(const struct job *job, char **inputs, int count)
 	named = watching.count;
 	if (watching.all)
 		gm_discover(add_found, &watching);
-	for (int i = 0; i < watching.count; i++) {
+	for (size_t i = 0; i < watching.count && !watching.failed; i++) {
 		int one = i < named ? write_textfile(job, &watching.list[i], false) :
 				      look_again(job, &watching.list[i]);
 
@@ -316,7 +307,7 @@ static int textfiles(const struct job *job, char **inputs, int count)
 
 		status = end > status ? end : status;
 	}
-	for (int i = 0; i < watching.count; i++)
+	for (size_t i = 0; i < watching.count; i++)
 		free(watching.list[i].input);
 	free(watching.list);
 	return watching.failed ? GM_EXIT_FAILED : status;

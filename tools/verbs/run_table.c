@@ -30,19 +30,20 @@
 static struct gm_run_process *process_of(struct gm_run_table *table, const char *name,
 					 size_t length)
 {
-	struct gm_run_process *larger;
+	struct gm_run_process *process;
 
 	for (size_t i = 0; i < table->count; i++)
 		if (strlen(table->list[i].journal) == length &&
 		    !memcmp(table->list[i].journal, name, length))
 			return &table->list[i];
-	larger = gm_list_grow(table->list, table->count, &table->room, sizeof(*larger));
-	if (!larger)
+	process = gm_list_add(&table->list, &table->count, sizeof(*process));
+	if (!process)
 		return NULL;
-	table->list = larger;
-	table->list[table->count] = (struct gm_run_process){ .journal = strndup(name, length),
-							     .rank = -1 };
-	return table->list[table->count].journal ? &table->list[table->count++] : NULL;
+	*process = (struct gm_run_process){ .journal = strndup(name, length), .rank = -1 };
+	if (process->journal)
+		return process;
+	table->count--;
+	return NULL;
 }
 
 static void consider(struct gm_run_process *process, const char *snapshot, unsigned int worth)

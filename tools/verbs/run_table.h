@@ -32,7 +32,7 @@ struct gm_run_process {
 
 struct gm_run_table {
 	struct gm_run_process *list;
-	size_t count, room;
+	size_t count;
 	pid_t child;			/* that gpumem run started, 0 none, and its wait status */
 	int status;
 };

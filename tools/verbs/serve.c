@@ -58,7 +58,7 @@ struct process { pid_t pid; struct gm_loaded loaded; struct gm_labels labels; };
 
 struct processes {
 	struct process *list;
-	size_t count, room;
+	size_t count;
 	bool failed;			/* out of memory */
 };
 
@@ -66,30 +66,29 @@ struct processes {
 static void add_process(void *arg, int64_t pid)
 {
 	struct processes *all = arg;
-	struct process *larger = gm_list_grow(all->list, all->count, &all->room, sizeof(*larger)), *one;
+	struct process *one = gm_list_add(&all->list, &all->count, sizeof(*one));
 	char word[24];
 
-	if (!larger) {
+	if (!one) {
 		all->failed = true;
 		return;
 	}
-	all->list = larger;
-	one = &larger[all->count];
 	snprintf(word, sizeof(word), "%lld", (long long)pid);
-	if (gm_load(word, GM_LOAD_TABLES, &one->loaded))
+	if (gm_load(word, GM_LOAD_TABLES, &one->loaded)) {
+		all->count--;
 		return;
+	}
 	one->pid = (pid_t)pid;
 	/* As seen from here: two containers may each have a process 1, and no line may come twice. */
 	json_object_set_new((json_t *)(uintptr_t)gm_json_object(one->loaded.snapshot.root, "process"), "pid",
 			    json_integer(pid));
 	gm_labels_of(one->pid, &one->labels);
-	all->count++;
 }
 
 /* The whole page; NULL where memory is short. */
 static char *make_page(bool is_open, size_t *ret_bytes)
 {
-	struct processes all = { NULL, 0, 0, false };
+	struct processes all = { NULL, 0, false };
 	struct gm_prometheus *list;
 	char *page = NULL;
 	FILE *out;

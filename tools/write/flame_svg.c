@@ -31,65 +31,55 @@ struct picture {
 	FILE *out;
 	const struct gm_flame *flame;
 	struct node *nodes;		/* 0 is the ground */
-	size_t count, room;
-	struct gm_table children;	/* (parent, label) -> node */
-	const char **label_of;	/* of each frame, once it was asked for */
+	size_t count;
+	struct gm_table children;	/* (parent, gm_flame.alike + 1, or 0 for no stack) -> node */
 	unsigned int deepest;
 };
 
-static const char *new_label(struct picture *p, const struct gm_frame *frame)
+/* The box of @frame on @parent; 0: out of memory. Frames of one name have one @key. */
+static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame, uint64_t key)
 {
+	uint32_t at = (uint32_t)gm_table_get(&p->children, parent, key);
+	struct node *node;
 	char text[512];
 
+	if (at)
+		return at;
+	node = p->count < UINT32_MAX ? gm_list_add(&p->nodes, &p->count, sizeof(*node)) : NULL;
+	if (!node)
+		return 0;
+	at = (uint32_t)p->count - 1;
 	gm_flame_label(frame, text, sizeof(text));
-	return gm_values_string(p->flame->stacks->texts, text, strlen(text));
-}
-
-static uint32_t child_of(struct picture *p, uint32_t parent, const char *label, bool python)
-{
-	struct node *larger;
-	uint64_t found;
-	uint32_t at;
-
-	if (!label)
+	*node = (struct node){ .label = gm_values_string(p->flame->stacks->texts, text, strlen(text)),
+			       .python = frame->python };
+	if (!node->label)
 		return 0;
-	found = gm_table_get(&p->children, parent, (uint64_t)(uintptr_t)label);
-	if (found)
-		return (uint32_t)found;
-	larger = p->count < UINT32_MAX ? gm_list_grow(p->nodes, p->count, &p->room, sizeof(*larger)) : NULL;
-	if (!larger)
-		return 0;
-	p->nodes = larger;
-	at = (uint32_t)p->count++;
-	p->nodes[at] = (struct node){ .label = label, .python = python };
 	if (p->nodes[parent].last)
 		p->nodes[p->nodes[parent].last].next = at;
 	else
 		p->nodes[parent].first = at;
 	p->nodes[parent].last = at;
-	return gm_table_put(&p->children, parent, (uint64_t)(uintptr_t)label, at) ? 0 : at;
+	return gm_table_put(&p->children, parent, key, at) ? 0 : at;
 }
 
 static int grow_tree(struct picture *p)
 {
 	static const struct gm_frame none = { .name = "(no stack)", .file = "", .module = "" };
-	const struct gm_frame *frames = p->flame->stacks->frames, *frame;
-	const char *unknown = new_label(p, &none), **label;
+	const struct gm_stacks *stacks = p->flame->stacks;
 
 	for (size_t s = 0; s < p->flame->count; s++) {
 		size_t count, i;
-		const uint32_t *ids = gm_stack(p->flame->stacks, (int64_t)s, &count);
+		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &count);
 		uint32_t at = 0;
 
 		if (!p->flame->weights[s])
 			continue;
 		p->nodes[0].weight += p->flame->weights[s];
 		for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
-			frame = count ? &frames[ids[count - 1 - i]] : &none;
-			label = count ? &p->label_of[ids[count - 1 - i]] : &unknown;
-			if (!*label)
-				*label = new_label(p, frame);
-			at = child_of(p, at, *label, frame->python);
+			uint32_t id = count ? ids[count - 1 - i] : 0;
+
+			at = count ? child_of(p, at, &stacks->frames[id], p->flame->alike[id] + UINT64_C(1)) :
+				     child_of(p, at, &none, 0);
 			if (!at)
 				return -ENOMEM;
 			p->nodes[at].weight += p->flame->weights[s];
@@ -232,17 +222,17 @@ static void put_picture(struct picture *p, const char *title)
 
 int gm_flame_svg(FILE *out, const struct gm_flame *flame, const char *title)
 {
-	struct picture p = { .out = out, .flame = flame, .count = 1, .room = 1024 };
+	struct picture p = { .out = out, .flame = flame };
+	struct node *ground = gm_list_add(&p.nodes, &p.count, sizeof(*ground));
 	int r = -ENOMEM;
 
-	p.nodes = calloc(p.room, sizeof(*p.nodes));
-	p.label_of = calloc(flame->stacks->frame_count + 1, sizeof(*p.label_of));
-	if (p.nodes && p.label_of)
+	if (ground) {
+		*ground = (struct node){ .label = "" };
 		r = grow_tree(&p);
+	}
 	if (!r)
 		put_picture(&p, title);
 	gm_table_free(&p.children);
 	free(p.nodes);
-	free(p.label_of);
 	return r;
 }

@@ -9,15 +9,17 @@
 #include "tools/write/view_columns.h"
 
 struct node { uint32_t parent, frame; };
-struct tree { struct node *list; size_t count, room; uint32_t *tips; };
+struct tree { struct node *list; size_t count; uint32_t *tips; };
 
 /* The node of each stack in @tree; node 0 is no frame at all. */
 static int plant(const struct gm_stacks *stacks, struct tree *tree)
 {
 	struct gm_table known = { NULL, 0, 0 };		/* parent, frame -> node */
-	int r = 0;
+	struct node *new = gm_list_add(&tree->list, &tree->count, sizeof(*new));
+	int r = new ? 0 : -ENOMEM;
 
-	tree->count = 1;
+	if (new)
+		*new = (struct node){ 0, 0 };
 	for (size_t s = 0; !r && s < stacks->count; s++) {
 		size_t depth;
 		const uint32_t *ids = gm_stack(stacks, (int64_t)s, &depth);
@@ -25,17 +27,13 @@ static int plant(const struct gm_stacks *stacks, struct tree *tree)
 
 		while (!r && depth--) {
 			uint64_t at = gm_table_get(&known, node, ids[depth]);
-			struct node *larger;
 
 			if (!at) {
-				larger = gm_list_grow(tree->list, tree->count, &tree->room, sizeof(*larger));
-				r = !larger || gm_table_put(&known, node, ids[depth], tree->count) ? -ENOMEM : 0;
-				if (larger)
-					tree->list = larger;
-				if (r)
-					break;
-				tree->list[tree->count] = (struct node){ node, ids[depth] };
-				at = tree->count++;
+				at = tree->count;
+				new = gm_list_add(&tree->list, &tree->count, sizeof(*new));
+				r = !new || gm_table_put(&known, node, ids[depth], at) ? -ENOMEM : 0;
+				if (new)
+					*new = (struct node){ node, ids[depth] };
 			}
 			node = (uint32_t)at;
 		}
@@ -56,15 +54,12 @@ int gm_pack_stacks(struct gm_packing *p)
 	int64_t *larger;
 	int r;
 
-	/* There is a node 0 in the list before the first is added. */
-	tree.list = gm_list_grow(NULL, 0, &tree.room, sizeof(*tree.list));
-	r = tree.list && tree.tips ? plant(stacks, &tree) : -ENOMEM;
+	r = tree.tips ? plant(stacks, &tree) : -ENOMEM;
 	nodes = tree.count;
 	most = nodes > stacks->count ? nodes : stacks->count;
 	most = most > stacks->frame_count ? most : stacks->frame_count;
 	larger = r ? NULL : realloc(p->numbers_of, (most + 1) * sizeof(*larger));
 	if (larger) {
-		tree.list[0] = (struct node){ 0, 0 };
 		p->numbers_of = larger;
 		GM_COLUMN(p, "", "node.parent", GM_PLAIN, nodes, struct node, n, &tree.list[i_], i_ - n->parent);
 		GM_COLUMN(p, "", "node.frame", GM_PLAIN, nodes, struct node, n, &tree.list[i_], n->frame);
