@@ -82,11 +82,29 @@ static int try(const struct gm_trace *trace, const char *setting, uint64_t limit
 	return r;
 }
 
+/* The same in the driver's own pool, which no other setting changes: of @trace, within @limit bytes. */
+static int try_async(const struct gm_trace *trace, uint64_t limit, bool *ret_served, uint64_t *ret_peak)
+{
+	struct gm_heap_config config;
+	struct gm_simulation run;
+	int r;
+
+	gm_heap_config_default(&config);
+	config.class = &gm_pages_heap;
+	config.limit = limit;
+	r = gm_simulate(trace, &config,
+			&(struct gm_simulate_how){ .capacity = limit, .lag = GM_SEARCH_LAG }, &run);
+	*ret_served = !r && !run.failed;
+	*ret_peak = (run.peak_used_bytes + GM_WOULD_ASYNC_UNIT - 1) / GM_WOULD_ASYNC_UNIT * GM_WOULD_ASYNC_UNIT;
+	return r;
+}
+
 int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool, uint64_t limit,
 		   struct gm_would *ret)
 {
 	struct gm_history history;
 	uint64_t less = limit - (uint64_t)((double)limit * GM_SEARCH_ERROR), peak;
+	uint64_t units = limit - limit % GM_WOULD_ASYNC_UNIT;
 	bool served = false;
 	int r;
 
@@ -110,6 +128,11 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 	}
 	if (!r && ret->result == GM_WOULD_SERVE)
 		r = try(&history.trace, ret->setting, less, &ret->sure, &peak);
+	if (!r && ret->result >= GM_WOULD_NOT)
+		r = try_async(&history.trace, units, &ret->async, &ret->async_peak);
+	if (!r && ret->async)
+		r = try_async(&history.trace, (uint64_t)((double)units / (1 + GM_WOULD_ASYNC_ERROR)), &ret->async_sure,
+			      &peak);
 	gm_trace_free(&history.trace);
 	if (r == -EINVAL) {		/* settings in force that no heap of ours has */
 		ret->result = GM_WOULD_UNKNOWN;
