@@ -280,10 +280,32 @@ VIEW_SRC  := $(wildcard tools/viewer/*.mjs tools/viewer/page/* tools/viewer/src/
 ESBUILD    = $(if $(shell command -v node 2>/dev/null),$(wildcard tools/viewer/node_modules/.package-lock.json))
 # An empty one was made before there was a bundler: it is out of date.
 $(if $(ESBUILD),$(shell test -s $(VIEW_PAGE) || { mkdir -p build && touch -d @0 $(VIEW_PAGE); }))
-$(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD)
+
+# What reads journals in the page: the command's own reader, as WebAssembly, where clang can make that. A page that
+# was made without it is out of date once it can. The mutex in a journal's header is as long as this machine's.
+VIEW_READER := build/journal.wasm
+READER_SRC  := tools/viewer/journal/reader.c $(patsubst %,recorder/%.c,journal/plan modules/names record/stats_table \
+	       snapshot/jsonw $(addprefix read/copy_,access events frees make resolve) \
+	       $(addprefix snapshot/snapshot_,devices emit failure pools process segments stacks traces))
+READER_HAS   = $(and $(ESBUILD),$(shell command -v clang 2>/dev/null),$(shell command -v wasm-ld 2>/dev/null),$(wildcard \
+	       /usr/include/wasm32-wasi/stdio.h),$(wildcard $(shell clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)))
+READER_LINK  = -nostartfiles -Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=262144
+READER_MAKE  = bytes=$$(printf '\043include <pthread.h>\nbytes __SIZEOF_PTHREAD_MUTEX_T\n' | cc -E -P - | sed -n 's/^bytes //p') && \
+	       clang --target=wasm32-wasi -O2 -std=gnu11 -Wall -Wextra $(if $(CI)$(WERROR),-Werror) -fno-strict-aliasing \
+	       -D_WASI_EMULATED_MMAN -DGM_MUTEX_BYTES=$$bytes -include tools/viewer/journal/system.h \
+	       -isystem tools/viewer/journal/include -I. $(READER_LINK) -o $@.$$$$ $(READER_SRC) \
+	       -lc-printscan-no-floating-point && mv $@.$$$$ $@
+$(if $(READER_HAS),$(shell test -s $(VIEW_READER) || { mkdir -p build && touch -d @0 $(VIEW_READER); }))
+$(VIEW_READER): $(READER_SRC) $(wildcard tools/viewer/journal/*.h recorder/*/*.h allocator/*.h)
+	@mkdir -p $(@D)
+	$(call say,WASM,$@)
+	$(Q){ $(if $(READER_HAS),$(READER_MAKE),false); } || { : >$@; echo '  the page of gpumem view will not read journals:' \
+		'clang makes no WebAssembly here (Debian: clang lld wasi-libc libclang-rt-14-dev-wasm32)'; }
+
+$(VIEW_PAGE): $(VIEW_SRC) $(ESBUILD) $(if $(ESBUILD),$(VIEW_READER))
 	@mkdir -p $(@D)
 	$(call say,PAGE,$@)
-	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@,: >$@; \
+	$(Q)$(if $(ESBUILD),node tools/viewer/build.mjs $@ $(VIEW_READER),: >$@; \
 		echo '  gpumem view will have no page: no node, or no bundler in tools/viewer (scripts/setup.sh installs both)')
 $(BUILD)/obj/tools/write/view.c.o: $(VIEW_PAGE)
 $(BUILD)/obj/tools/verbs/completion.c.o: tools/verbs/completion.bash tools/verbs/completion.zsh

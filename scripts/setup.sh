@@ -19,11 +19,12 @@ purpose=${1:-check}
 demo_packages=(gcc make g++ pkg-config libjansson-dev zlib1g-dev)
 # Lines and demangled names in the command; libcheck and Python for the tests; libunwind, which stacks are
 # compared with; clang for fuzzing and lint; a compiler for aarch64; programs that the tests run; node, which makes
-# the viewer's page, and a browser to test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
+# the viewer's page, lld and a C library, by which clang makes WebAssembly of its reader of journals, and a browser to
+# test it in; jsonschema for docs/snapshot.schema.json; PyTorch, for its own libc10.
 check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libunwind8 clang libclang-rt-14-dev
 	libmicrohttpd-dev gcc-aarch64-linux-gnu openjdk-17-jdk-headless util-linux procps man-db
 	python3-pytest python3-pip python3-setuptools python3-wheel python3-venv nodejs npm chromium
-	python3-jsonschema python3-torch)
+	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
 	g++-aarch64-linux-gnu qemu-user prometheus)
@@ -53,6 +54,9 @@ declare -A there=(
 	[libiberty-dev]='test -r /usr/include/libiberty/demangle.h'
 	[clang]='command -v clang'
 	[libclang-rt-14-dev]='clang -fsanitize=fuzzer -x c -c /dev/null -o /dev/null'
+	[lld]='command -v wasm-ld'
+	[wasi-libc]='test -r /usr/include/wasm32-wasi/stdio.h'
+	[libclang-rt-14-dev-wasm32]='test -r "$(clang --target=wasm32-wasi -print-libgcc-file-name)"'
 	[libmicrohttpd-dev]='pkg-config --exists libmicrohttpd'
 	[gcc-aarch64-linux-gnu]='command -v aarch64-linux-gnu-gcc'
 	[g++-aarch64-linux-gnu]='command -v aarch64-linux-gnu-g++'

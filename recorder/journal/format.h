@@ -62,12 +62,14 @@
 #define GM_FORMAT_VERSION 7u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
+#define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
 #define GM_CHUNK_BYTES 4096u
 #define GM_CHUNK_EVENTS 63u		/* the first 64 bytes are struct gm_chunk */
 #define GM_UNDO_ENTRIES 238u
 #define GM_MAX_THREADS 4096u
 #define GM_MAX_MODULES 16384u
 #define GM_MAX_TCACHES 2048u
+#define GM_USAGE_ROWS 8192u
 
 enum gm_region_id {
 	GM_REGION_DOMAINS, GM_REGION_THREADS, GM_REGION_SEGMENTS, GM_REGION_BLOCKS,

@@ -24,8 +24,6 @@
 #include "recorder/journal/format.h"
 #include "recorder/journal/recorder.h"
 
-#define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
-#define GM_USAGE_ROWS 8192u
 #define GM_USAGE_LOOKUP 16384u		/* power of two, twice the rows */
 
 /* A thread's slot, the private side of struct gm_thread; slot 0 is for whoever has none. */

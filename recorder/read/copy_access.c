@@ -10,6 +10,7 @@
 #include "recorder/journal/sys.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -50,6 +51,8 @@ int gm_copy_map(struct gm_copy *copy, uint64_t bytes)
 {
 	if (bytes < GM_HEADER_BYTES)
 		bytes = GM_HEADER_BYTES;
+	if (bytes > SIZE_MAX / 2)	/* readers of 32 bits */
+		return -ENOMEM;
 	copy->base = gm_map_private(bytes);
 	if (!copy->base)
 		return -ENOMEM;
@@ -77,6 +80,18 @@ void gm_copy_free(struct gm_copy *copy)
 	if (copy->base)
 		munmap(copy->base, copy->bytes);
 	memset(copy, 0, sizeof(*copy));
+}
+
+int gm_header_sign(const struct gm_header *header)
+{
+	uint32_t word;
+
+	/* glibc's pthread_mutex_t begins with the futex word: the owner's tid and, after its
+	 * death, FUTEX_OWNER_DIED. */
+	memcpy(&word, &header->alive, sizeof(word));
+	if (!header->has_helper)
+		return -ENODATA;
+	return !(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK);
 }
 
 size_t gm_copy_items(const struct gm_copy *copy, enum gm_region_id region)

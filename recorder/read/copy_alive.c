@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,18 +124,6 @@ int gm_header_read(int fd, struct gm_header *ret)
 	memset(ret, 0, sizeof(*ret));
 	n = gm_file_get(fd, ret, sizeof(*ret), 0);
 	return n < 0 ? (int)n : 0;
-}
-
-int gm_header_sign(const struct gm_header *header)
-{
-	uint32_t word;
-
-	/* glibc's pthread_mutex_t begins with the futex word: the owner's tid and, after its
-	 * death, FUTEX_OWNER_DIED. */
-	memcpy(&word, &header->alive, sizeof(word));
-	if (!header->has_helper)
-		return -ENODATA;
-	return !(word & FUTEX_OWNER_DIED) && (word & FUTEX_TID_MASK);
 }
 
 int gm_header_alive(const struct gm_header *header)

@@ -1,20 +1,23 @@
 /*
  * build.mjs - make the page: one HTML file with its styles, its script and its worker in it.
  *
- * usage: node tools/viewer/build.mjs OUTPUT
+ * usage: node tools/viewer/build.mjs OUTPUT [READER]
  *
- * The policy in the page allows this very script and these very styles, by their hashes, and no request at all.
+ * READER is the reader of journals, a WebAssembly module: without one, or if it is empty, the page says whose journals are.
+ * The policy in the page allows this very script and these very styles, by their hashes, and no request at all; and
+ * with a reader to compile such modules.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const output = process.argv[2];
+const [,, output, module] = process.argv;
 if (!output) {
-	console.error("usage: node tools/viewer/build.mjs OUTPUT");
+	console.error("usage: node tools/viewer/build.mjs OUTPUT [READER]");
 	process.exit(2);
 }
 
@@ -29,13 +32,15 @@ const bundle = async (entry, define = {}) => {
 const safe = (text) => text.replaceAll("</script", "<\\/script").replaceAll("<!--", "\\x3c!--");
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
-const worker = await bundle("work/worker.js");
-const script = safe(await bundle("main.js", { WORKER_TEXT: JSON.stringify(worker) }));
+const wasm = module ? readFileSync(module) : "";
+const reader = wasm.length ? gzipSync(wasm, { level: 9 }).toString("base64") : "";
+const worker = await bundle("work/worker.js", { JOURNAL_READER: JSON.stringify(reader) });
+const script = safe(await bundle("main.js", { WORKER_TEXT: JSON.stringify(worker), JOURNALS: JSON.stringify(reader !== "") }));
 const style = (await build({
 	entryPoints: [join(here, "page/style.css")], minify: true, write: false, bundle: true,
 })).outputFiles[0].text.trim();
 const policy = [
-	"default-src 'none'", `script-src ${hash(script)} blob:`, `style-src ${hash(style)}`, "worker-src blob:",
+	"default-src 'none'", `script-src ${hash(script)} blob:${reader ? " 'wasm-unsafe-eval'" : ""}`, `style-src ${hash(style)}`, "worker-src blob:",
 	"img-src data: blob:", "base-uri 'none'", "form-action 'none'",
 ].join("; ");
 const page = readFileSync(join(here, "page/page.html"), "utf8")

@@ -1,7 +1,7 @@
 /*
  * main.js - the page: opens what is in it, and puts up head, strip, view and side. Who owns what: README.md.
  */
-/* global WORKER_TEXT */
+/* global WORKER_TEXT, JOURNALS */
 import { Asker } from "./ask.js";
 import { Selection } from "./selection.js";
 import { Axis } from "./model/axis.js";
@@ -93,8 +93,8 @@ class App {
 	welcome() {
 		replace(this.page, h("div", { class: "welcome" }, h("div", {},
 			h("h1", {}, "Drop a snapshot here"),
-			h("p", {}, "A snapshot of gpumem (JSON), or PyTorch's (pickle or JSON). Nothing leaves this computer: the ",
-				"page cannot make any request."),
+			h("p", {}, `A snapshot of gpumem (JSON), ${JOURNALS ? "the journal of a process, " : ""}or PyTorch's (pickle or JSON). `,
+				"Nothing leaves this computer: the page cannot make any request."),
 			h("p", {}, "Or have one in the page from the start: ", h("code", {}, "gpumem view --open FILE")))));
 	}
 

@@ -1,13 +1,14 @@
 /*
  * file.js - a file that was dropped onto the page as a document: a snapshot of ours (JSON) or PyTorch's (pickle or
- * JSON). Whatever else it is gets a sentence that says so. Runs in the worker, and in node for tests.
+ * JSON). Whatever else it is gets a sentence that says so; journals are journal.js's. Runs in the worker, and in node
+ * for tests.
  */
 import { BadInput } from "./bad_input.js";
 import { snapshotDocument } from "./json.js";
 import { readPickle } from "./pickle.js";
 import { isTorch, torchSnapshot } from "./torch.js";
 
-const MOST_JSON = 2 ** 29 - 24;		/* characters of a text in V8 */
+export const MOST_JSON = 2 ** 29 - 24;		/* characters of a text in V8 */
 
 /* By how they begin, with what to do. */
 const OTHERS = [
@@ -19,10 +20,7 @@ const OTHERS = [
 	["<!doctype html", "a page, perhaps one of gpumem view: open it by itself"],
 ];
 
-const readJson = (bytes) => {
-	if (bytes.length > MOST_JSON)
-		throw new BadInput("too large for a browser to read as JSON: gpumem view FILE -o page.html makes a page of it");
-	const content = new TextDecoder().decode(bytes);
+export const parseJson = (content) => {
 	try {
 		return JSON.parse(content);
 	} catch (error) {
@@ -30,6 +28,12 @@ const readJson = (bytes) => {
 			throw new BadInput("neither JSON nor a pickle: no snapshot of gpumem or PyTorch");
 		throw new BadInput(`not whole JSON: ${error.message}`);
 	}
+};
+
+const readJson = (bytes) => {
+	if (bytes.length > MOST_JSON)
+		throw new BadInput("too large for a browser to read as JSON: gpumem view FILE -o page.html makes a page of it");
+	return parseJson(new TextDecoder().decode(bytes));
 };
 
 /* @bytes of the file @name. */

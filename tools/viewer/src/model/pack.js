@@ -162,10 +162,13 @@ export const readPack = (bytes) => {
 	return { header, columns: new Columns(header, bytes, begin + length) };
 };
 
+/* What was packed by gzip and written as base64. */
+export const unpackText = (base64) => gunzip(fromBase64(base64));
+
 export const readPackText = async (base64) => {
 	let bytes;
 	try {
-		bytes = await gunzip(fromBase64(base64));
+		bytes = await unpackText(base64);
 	} catch (error) {
 		throw new BadInput(`the snapshot in this page is damaged, or the page cut short: ${error.message}`);
 	}

@@ -23,8 +23,7 @@ export const acceptDrops = (app) => {
 
 export const openFile = async (app, file) => {
 	try {
-		const buffer = await file.arrayBuffer();
-		const doc = await app.asker.ask("openFile", { name: file.name, buffer }, [buffer]);
+		const doc = await app.asker.ask("openFile", { name: file.name, file });
 		app.add(doc);
 		app.set({ doc: doc.number, source: -1 });
 	} catch (error) {

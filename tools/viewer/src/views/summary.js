@@ -67,6 +67,7 @@ export class Summary {
 			["libgpumem", word(process.gpumem_version)],
 			["consistent", doc.consistent ? "" : "no: the process did not answer, and the figures may not add up"],
 			["recovered", recovered && (recovered.after_death || recovered.undone > 0 || recovered.damaged > 0) && `${recovered.after_death ? "after its death" : "while it lived"}, ${count(recovered.undone ?? 0)} changes undone, ${count(recovered.damaged ?? 0)} records damaged`],
+			["note", doc.note],
 		]));
 	}
 

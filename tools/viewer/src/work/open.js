@@ -1,11 +1,13 @@
 /*
  * open.js - snapshots into models, and what the page is told of them at first. The list of open documents is here.
  */
+/* global JOURNAL_READER, FileReaderSync */
 import { BadInput } from "../model/bad_input.js";
 import { documentOf } from "../model/document.js";
 import { fileDocument } from "../model/file.js";
+import { isJournal, journalDocument } from "../model/journal.js";
 import { modelsOf } from "../model/model.js";
-import { readPackText } from "../model/pack.js";
+import { readPackText, unpackText } from "../model/pack.js";
 
 const open = [];
 
@@ -26,7 +28,7 @@ const about = (entry, number) => {
 		consistent: root.consistent !== false, recovered: root.recovered ?? null, devices: root.devices ?? [],
 		host: root.host ?? null, settings: root.allocator_settings ?? {}, history: root.history ?? null,
 		refused: root.refused ?? null, failure: root.failure ?? null, failures: root.failures ?? [],
-		modules: root.modules ?? [], explanation: doc.explanation,
+		modules: root.modules ?? [], explanation: doc.explanation, note: doc.note ?? "",
 		sources: models.map((model, i) => ({
 			number: i, name: model.source.name, device: model.source.device, level: model.source.level, pool: model.source.pool ?? null,
 			dropped: model.source.dropped ?? 0, events: model.count, lives: model.lives.count,
@@ -50,7 +52,19 @@ export const openPack = async ({ text }) => {
 	return { ...made, took: { unpack: read - began, model: performance.now() - read } };
 };
 
-export const openFile = ({ name, buffer }) => add(fileDocument(new Uint8Array(buffer), name));
+/* The file's parts as they are asked for: a journal is mostly holes. */
+const partsOf = (file) => {
+	const reader = new FileReaderSync();
+	return { size: file.size, read: (at, bytes) => new Uint8Array(reader.readAsArrayBuffer(file.slice(at, at + bytes))) };
+};
+
+/* @file: as it was dropped. */
+export const openFile = async ({ name, file }) => {
+	const journal = JOURNAL_READER && isJournal(new Uint8Array(await file.slice(0, 8).arrayBuffer()));
+	if (journal)
+		return add(await journalDocument(await unpackText(JOURNAL_READER), partsOf(file), name));
+	return add(fileDocument(new Uint8Array(await file.arrayBuffer()), name));
+};
 
 export const forget = ({ doc }) => {
 	open[doc] = null;

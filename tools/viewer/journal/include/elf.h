@@ -1,0 +1,3 @@
+/* elf.h - the machines whose registers have names. */
+#define EM_X86_64 62
+#define EM_AARCH64 183

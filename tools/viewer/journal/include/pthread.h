@@ -1,0 +1,1 @@
+/* pthread.h - the one type that is needed of it is in ../system.h. */

@@ -1,0 +1,2 @@
+/* sys/resource.h - named by recorder/journal/sys.h; nothing here looks into it. */
+struct rlimit;
