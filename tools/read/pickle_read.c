@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/read/table.h"
+
 #define DEPTH 64
 #define MEMO_SLACK 4096			/* how far a memo's numbers may run ahead of their count */
 
@@ -28,17 +30,14 @@ enum opcode {
 	FRAME = 0x95,
 };
 
-struct list {				/* of values or, as marks, of heights */
-	union { struct gm_value *value; size_t height; } *items;
-	size_t count, room;
-};
-
 struct machine {
 	struct gm_values *values;
 	struct gm_source *source;
 	const unsigned char *bytes;	/* the source's */
 	size_t at;
-	struct list stack, marks, memo;
+	struct gm_value **stack, **memo;	/* of @memo, numbers that stand for nothing are NULL */
+	size_t *marks;			/* heights of the stack */
+	size_t count, mark_count, memo_count;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
 	char *error;
 	size_t error_room;
@@ -64,41 +63,21 @@ static int short_of_bytes(struct machine *m)
 	return -EBADMSG;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------ */
-
-/* Room for @count items; those that are new are zeros. */
-static int make_room(struct list *list, size_t count)
-{
-	size_t room = list->room ? list->room : 256;
-	void *items;
-
-	if (count <= list->room)
-		return 0;
-	while (room < count)
-		room *= 2;
-	items = realloc(list->items, room * sizeof(list->items[0]));
-	if (!items)
-		return -ENOMEM;
-	list->items = items;
-	memset(list->items + list->room, 0, (room - list->room) * sizeof(list->items[0]));
-	list->room = room;
-	return 0;
-}
+/* ---- the stack -------------------------------------------------------------------------------- */
 
 static int push(struct machine *m, const struct gm_value *value)
 {
-	if (!value || make_room(&m->stack, m->stack.count + 1))
-		return -ENOMEM;
-	m->stack.items[m->stack.count++].value = (struct gm_value *)(uintptr_t)value;
-	return 0;
+	struct gm_value **item = value ? gm_list_add(&m->stack, &m->count, sizeof(*item)) : NULL;
+
+	if (item)
+		*item = (struct gm_value *)(uintptr_t)value;
+	return item ? 0 : -ENOMEM;
 }
 
 /* How many values lie above the newest mark. */
 static size_t above_mark(const struct machine *m)
 {
-	size_t floor = m->marks.count ? m->marks.items[m->marks.count - 1].height : 0;
-
-	return m->stack.count - floor;
+	return m->count - (m->mark_count ? m->marks[m->mark_count - 1] : 0);
 }
 
 /* The newest @count values, which leave the stack but stay readable till the next push. */
@@ -106,8 +85,8 @@ static const struct gm_value *const *pop(struct machine *m, size_t count)
 {
 	if (above_mark(m) < count)
 		return NULL;
-	m->stack.count -= count;
-	return (const struct gm_value *const *)(const void *)(m->stack.items + m->stack.count);
+	m->count -= count;
+	return (const struct gm_value *const *)(m->stack + m->count);
 }
 
 /* The values above the newest mark, which goes. */
@@ -115,11 +94,11 @@ static const struct gm_value *const *pop_marked(struct machine *m, size_t *ret_c
 {
 	const struct gm_value *const *items;
 
-	if (!m->marks.count)
+	if (!m->mark_count)
 		return NULL;
 	*ret_count = above_mark(m);
 	items = pop(m, *ret_count);
-	m->marks.count--;
+	m->mark_count--;
 	return items;
 }
 
@@ -221,9 +200,14 @@ static int put(struct machine *m, uint64_t index)
 		return refuse(m, "nothing to remember");
 	if (index > m->memoised + MEMO_SLACK)
 		return refuse(m, "a memo number out of order");
-	if (make_room(&m->memo, index + 1))
-		return -ENOMEM;
-	m->memo.items[index].value = m->stack.items[m->stack.count - 1].value;
+	while (m->memo_count <= index) {
+		struct gm_value **item = gm_list_add(&m->memo, &m->memo_count, sizeof(*item));
+
+		if (!item)
+			return -ENOMEM;
+		*item = NULL;
+	}
+	m->memo[index] = m->stack[m->count - 1];
 	m->memoised++;
 	return 0;
 }
@@ -241,9 +225,9 @@ static int get(struct machine *m, unsigned int bytes)
 
 	if (!number(m, bytes, &index))
 		return short_of_bytes(m);
-	if (index >= m->memo.room || !m->memo.items[index].value)
+	if (index >= m->memo_count || !m->memo[index])
 		return refuse(m, "a memo number that stands for nothing");
-	return push(m, m->memo.items[index].value);
+	return push(m, m->memo[index]);
 }
 
 /* ---- containers ------------------------------------------------------------------------------- */
@@ -273,7 +257,7 @@ static int add(struct machine *m, struct gm_value *to, const struct gm_value *co
 static int add_to(struct machine *m, enum gm_value_type type, const struct gm_value *const *items,
 		  size_t count)
 {
-	struct gm_value *to = items && above_mark(m) ? m->stack.items[m->stack.count - 1].value : NULL;
+	struct gm_value *to = items && above_mark(m) ? m->stack[m->count - 1] : NULL;
 
 	return to && to->type == type ? add(m, to, items, count) :
 	       refuse(m, "items for something that holds none");
@@ -311,10 +295,11 @@ static int push_marked(struct machine *m, enum gm_value_type type)
 
 static int mark(struct machine *m)
 {
-	if (make_room(&m->marks, m->marks.count + 1))
-		return -ENOMEM;
-	m->marks.items[m->marks.count++].height = m->stack.count;
-	return 0;
+	size_t *height = gm_list_add(&m->marks, &m->mark_count, sizeof(*height));
+
+	if (height)
+		*height = m->count;
+	return height ? 0 : -ENOMEM;
 }
 
 static int protocol(struct machine *m)
@@ -388,7 +373,7 @@ static int run(struct machine *m)
 		if (m->at == 1 && opcode != PROTO)
 			return refuse(m, "it does not begin as one");
 		if (opcode == STOP)
-			return m->stack.count == 1 && !m->marks.count ? 0 :
+			return m->count == 1 && !m->mark_count ? 0 :
 				refuse(m, "it does not end with one value");
 		r = step(m, opcode);
 		if (r)
@@ -404,16 +389,17 @@ int gm_pickle_read(struct gm_values *values, struct gm_source *source, const str
 		.values = values, .source = source, .bytes = (unsigned char *)source->bytes,
 		.error = error, .error_room = room
 	};
-	int r = make_room(&m.stack, 1);		/* so that no items are still a place */
+	int r = push(&m, gm_value_null());
 
+	m.count = 0;			/* now no items are a place, too */
 	if (!r)
 		r = run(&m);
-	if (!r && !gm_value_sound(m.stack.items[0].value, DEPTH))
+	if (!r && !gm_value_sound(m.stack[0], DEPTH))
 		r = refuse(&m, "nested too deeply, or in itself");
 	if (!r)
-		*ret_root = m.stack.items[0].value;
-	free(m.stack.items);
-	free(m.marks.items);
-	free(m.memo.items);
+		*ret_root = m.stack[0];
+	free(m.stack);
+	free(m.marks);
+	free(m.memo);
 	return r;
 }

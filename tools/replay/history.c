@@ -18,9 +18,16 @@
 #include "tools/read/table.h"
 
 /* Served by the cache: what cudaMalloc and cudaMallocAsync give; PyTorch's blocks have no kind. */
-static bool is_cached(const char *kind)
+static bool is_cached(const struct gm_history *history, const char *kind)
 {
-	return !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
+	return history->of_pool || !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
+}
+
+/* Does it happen on the device at all? What other processes allocated, and what has no size, does not. */
+static bool is_of(const struct gm_history *history, const struct gm_life *life)
+{
+	return life->device == history->device && life->size > 0 &&
+	       (history->of_pool || strcmp(life->kind, "ipc"));
 }
 
 /* The device with the most events; how many have any. */
@@ -90,14 +97,15 @@ static void find_device(struct gm_history *history, const struct gm_snapshot *sn
 }
 
 /* Rows that are not a life's birth or end, and concern the cache. */
-static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t number,
+static void add_row(struct gm_history *history, const struct gm_row *row, uint32_t number,
 		    uint64_t life_of_request)
 {
+	struct gm_trace *trace = &history->trace;
 	struct gm_trace_line *line = &trace->lines[trace->count];
 
 	*line = (struct gm_trace_line){ .number = number + 1, .stream = (uint64_t)row->stream };
 	if (!strcmp(row->action, "oom")) {
-		line->op = is_cached(row->kind) ? GM_TRACE_TRY : GM_TRACE_OOM;
+		line->op = is_cached(history, row->kind) ? GM_TRACE_TRY : GM_TRACE_OOM;
 		line->bytes = row->size > 0 ? (uint64_t)row->size : 0;
 		trace->count++;
 	} else if (!strcmp(row->action, "free_requested") && life_of_request) {
@@ -107,11 +115,11 @@ static void add_row(struct gm_trace *trace, const struct gm_row *row, uint32_t n
 	}
 }
 
-static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+static void add_birth(struct gm_history *history, const struct gm_life *life, uint32_t number,
 		      uint64_t id)
 {
-	trace->lines[trace->count++] = (struct gm_trace_line){
-		.op = is_cached(life->kind) ? GM_TRACE_ALLOC : GM_TRACE_DIRECT,
+	history->trace.lines[history->trace.count++] = (struct gm_trace_line){
+		.op = is_cached(history, life->kind) ? GM_TRACE_ALLOC : GM_TRACE_DIRECT,
 		.id = id,
 		.number = number,
 		.bytes = (uint64_t)life->size,
@@ -120,11 +128,12 @@ static void add_birth(struct gm_trace *trace, const struct gm_life *life, uint32
 	};
 }
 
-static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t number,
+static void add_end(struct gm_history *history, const struct gm_life *life, uint32_t number,
 		    uint64_t id)
 {
-	trace->lines[trace->count++] = (struct gm_trace_line){
-		.op = is_cached(life->kind) ? GM_TRACE_FREE : GM_TRACE_DIRECT_FREE, .id = id, .number = number
+	history->trace.lines[history->trace.count++] = (struct gm_trace_line){
+		.op = is_cached(history, life->kind) ? GM_TRACE_FREE : GM_TRACE_DIRECT_FREE,
+		.id = id, .number = number
 	};
 }
 
@@ -132,7 +141,7 @@ static void add_end(struct gm_trace *trace, const struct gm_life *life, uint32_t
 struct turn { uint32_t born, died, requested; };
 
 /* The turns of all rows; free() them. NULL: out of memory. */
-static struct turn *find_turns(const struct gm_lives *lives, int device)
+static struct turn *find_turns(const struct gm_history *history, const struct gm_lives *lives)
 {
 	struct turn *turns = calloc(lives->row_count + 1, sizeof(*turns));
 	struct gm_table live = { NULL, 0, 0 };
@@ -141,7 +150,7 @@ static struct turn *find_turns(const struct gm_lives *lives, int device)
 	for (size_t i = 0; turns && !r && i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
-		if (life->device != device || !strcmp(life->kind, "ipc") || life->size <= 0)
+		if (!is_of(history, life))
 			continue;
 		if (life->born != GM_LIFE_BEFORE)
 			turns[life->born].born = (uint32_t)i + 1;
@@ -154,7 +163,7 @@ static struct turn *find_turns(const struct gm_lives *lives, int device)
 	for (size_t row = 0; turns && !r && row < lives->row_count; row++) {
 		const struct gm_row *at = &lives->rows[row];
 
-		if (at->device != device)
+		if (at->device != history->device)
 			continue;
 		if (turns[row].died)
 			gm_table_take(&live, lives->list[turns[row].died - 1].address, 1);
@@ -173,7 +182,7 @@ static struct turn *find_turns(const struct gm_lives *lives, int device)
 static int build(struct gm_history *history, const struct gm_lives *lives)
 {
 	struct gm_trace *trace = &history->trace;
-	struct turn *turns = find_turns(lives, history->device);
+	struct turn *turns = find_turns(history, lives);
 
 	trace->lines = calloc(lives->count + 2 * lives->row_count + 1, sizeof(*trace->lines));
 	trace->ids = lives->count + (uint64_t)history->tries;
@@ -184,31 +193,38 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct gm_life *life = &lives->list[i];
 
-		if (life->born == GM_LIFE_BEFORE && life->device == history->device &&
-		    strcmp(life->kind, "ipc") && life->size > 0)
-			add_birth(trace, life, 0, i);
+		if (life->born == GM_LIFE_BEFORE && is_of(history, life))
+			add_birth(history, life, 0, i);
 	}
 	for (size_t row = 0; row < lives->row_count; row++) {
 		const struct turn *turn = &turns[row];
 
 		if (turn->died)
-			add_end(trace, &lives->list[turn->died - 1], (uint32_t)row + 1, turn->died - 1);
+			add_end(history, &lives->list[turn->died - 1], (uint32_t)row + 1, turn->died - 1);
 		if (turn->born)
-			add_birth(trace, &lives->list[turn->born - 1], (uint32_t)row + 1, turn->born - 1);
+			add_birth(history, &lives->list[turn->born - 1], (uint32_t)row + 1, turn->born - 1);
 		else if (lives->rows[row].device == history->device)
-			add_row(trace, &lives->rows[row], (uint32_t)row, turn->requested);
+			add_row(history, &lives->rows[row], (uint32_t)row, turn->requested);
 	}
 	free(turns);
 	return 0;
 }
 
-int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device)
+int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot,
+		    const struct gm_snapshot_pool *pool, int device)
 {
+	struct gm_snapshot view = *snapshot;
 	struct gm_lives lives;
 	int r, most;
 
-	memset(history, 0, sizeof(*history));
-	r = gm_lives_open(&lives, snapshot);
+	*history = (struct gm_history){ .of_pool = pool != NULL };
+	if (pool) {
+		view.rows = pool->rows;
+		view.row_count = pool->row_count;
+		view.segments = pool->segments;
+		view.segment_count = pool->segment_count;
+	}
+	r = gm_lives_open(&lives, &view);
 	if (r)
 		return r;
 	most = pick_device(&lives, &history->devices);

@@ -229,7 +229,7 @@ static int read_path(const struct wish *wish, const char *path, struct gm_histor
 		return refuse(wish, "--verify is for a trace");
 	if (gm_load(path, GM_LOAD_WHOLE, &loaded))
 		return refuse(wish, loaded.error);
-	r = gm_history_open(history, &loaded.snapshot, wish->device);
+	r = gm_history_open(history, &loaded.snapshot, NULL, wish->device);
 	gm_load_free(&loaded);
 	if (r)
 		refuse(wish, r == -ENODATA ? "no history of that device: it was not recorded, or nothing "

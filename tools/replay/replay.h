@@ -71,12 +71,15 @@ struct gm_history {
 	int64_t free_bytes; /* of the device, when memory ran out last; -1 it never did */
 	int64_t tries;			/* requests in it that were refused */
 	unsigned int devices;		/* that have a history */
+	bool of_pool;
 };
 
 /* The history of @device, or of the one with most events (-1). Pinned memory of the host and
  * imported memory are left out; managed memory, arrays and virtual memory go past the cache.
+ * Or of @pool alone, which is not NULL then: of any kind, its blocks are as if the cache had served them.
  * Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
-int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot, int device);
+int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot,
+		    const struct gm_snapshot_pool *pool, int device);
 
 /* ---- simulate.c ------------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "allocator/pages_heap.h"
+#include "tools/read/table.h"
 
 #define IDEAL_BASE UINT64_C(0x7f0000000000)
 #define IDEAL_BYTES (UINT64_C(1) << 46)	/* of one segment: addresses have an end, limit or no limit */
@@ -121,14 +122,12 @@ static void block_drop(void *arg, uint32_t id)
 static void *memory(void *arg, size_t bytes)
 {
 	struct simulation *sim = arg;
-	void **grown = realloc(sim->memory, (sim->memory_count + 1) * sizeof(*grown));
-	void *zeros = grown ? calloc(1, bytes) : NULL;
+	void **place = gm_list_add(&sim->memory, &sim->memory_count, sizeof(*place));
 
-	if (grown)
-		sim->memory = grown;
-	if (zeros)
-		sim->memory[sim->memory_count++] = zeros;
-	return zeros;
+	if (!place)
+		return NULL;
+	*place = calloc(1, bytes);
+	return *place;
 }
 
 /* ---- the driver ---- */

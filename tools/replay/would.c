@@ -4,7 +4,6 @@
 #include "tools/replay/replay.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "allocator/pages_heap.h"
@@ -18,44 +17,6 @@ static const char *const settings[] = {
 	"roundup_power2_divisions:8"
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-
-/* PyTorch's blocks alone, as if the cache had served them: of expandable memory, too. */
-static int history_of(const struct gm_snapshot *snapshot, const struct gm_snapshot_pool *pool,
-		      struct gm_history *ret)
-{
-	struct gm_snapshot view = *snapshot;
-	struct gm_row *rows = calloc(pool->row_count + 1, sizeof(*rows));
-	struct gm_snapshot_segment *segments = calloc(pool->segment_count + 1, sizeof(*segments));
-	size_t blocks = 1, at = 0;
-	struct gm_snapshot_block *list;
-	int r = -ENOMEM;
-
-	for (size_t i = 0; i < pool->segment_count; i++)
-		blocks += pool->segments[i].block_count;
-	list = calloc(blocks, sizeof(*list));
-	for (size_t i = 0; rows && i < pool->row_count; i++) {
-		rows[i] = pool->rows[i];
-		rows[i].kind = "device";
-	}
-	for (size_t i = 0; segments && list && i < pool->segment_count; i++) {
-		segments[i] = pool->segments[i];
-		segments[i].blocks = &list[at];
-		for (size_t k = 0; k < segments[i].block_count; k++) {
-			list[at] = pool->segments[i].blocks[k];
-			list[at++].kind = "device";
-		}
-	}
-	view.rows = rows;
-	view.row_count = pool->row_count;
-	view.segments = segments;
-	view.segment_count = pool->segment_count;
-	if (rows && segments && list)
-		r = gm_history_open(ret, &view, (int)pool->device);
-	free(rows);
-	free(segments);
-	free(list);
-	return r;
-}
 
 /* Is all of @trace served within @limit, with @setting before those in force? */
 static int try(const struct gm_trace *trace, const char *setting, uint64_t limit, bool *ret_served,
@@ -111,7 +72,7 @@ int gm_would_serve(const struct gm_snapshot *snapshot, const struct gm_snapshot_
 	*ret = (struct gm_would){ .result = GM_WOULD_UNKNOWN, .limit = limit, .dropped = pool->dropped };
 	if (pool->row_count > ROWS_MOST || !limit)
 		return 0;
-	r = history_of(snapshot, pool, &history);
+	r = gm_history_open(&history, snapshot, pool, (int)pool->device);
 	if (r)
 		return r == -ENODATA ? 0 : r;
 	if (history.tries) {

@@ -63,18 +63,16 @@ int gm_suppressions_read(struct gm_suppressions *suppressions, const char *path,
 		return -ENOMEM;
 	}
 	while (!r && getline(&line, &room, file) > 0) {
-		char *pattern = pattern_of(line), **larger;
+		char *pattern = pattern_of(line), **place;
 
 		if (!pattern)
 			continue;
-		larger = realloc(suppressions->patterns, (suppressions->count + 1) * sizeof(*larger));
-		if (larger) {
-			suppressions->patterns = larger;
-			suppressions->patterns[suppressions->count++] = pattern;
-		} else {
+		place = gm_list_add(&suppressions->patterns, &suppressions->count, sizeof(*place));
+		if (place)
+			*place = pattern;
+		else
 			free(pattern);
-			r = -ENOMEM;
-		}
+		r = place ? 0 : -ENOMEM;
 	}
 	if (!r && ferror(file))
 		r = -EIO;

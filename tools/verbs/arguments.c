@@ -27,41 +27,10 @@ const struct gm_verb gm_verbs[] = {
 
 const struct gm_opt gm_opts[] = {
 #define GM_VERB(...)
-#define GM_OPT(verb, name, letter, argument, help) { #verb, name, letter, argument, help },
+#define GM_CHOICE(verb, name, letter, argument, words, help) { #verb, name, letter, argument, words, help },
+#define GM_OPT(verb, name, letter, argument, help) { #verb, name, letter, argument, NULL, help },
 #include "tools/verbs/verbs.def"
-	{ NULL, NULL, 0, NULL, NULL }
-};
-
-#define BY "site stack module kind size stream"
-#define BY_RANGES BY " annotation"
-#define LEVEL "pool driver"
-
-/* In the order of the verb's own numbers for them. */
-static const struct { const char *verb, *option, *words; } choices[] = {
-	{ "summary", "by", BY_RANGES },
-	{ "diff", "by", BY_RANGES },
-	{ "merge", "by", BY },
-	{ "merge", "weigh", "peak live" },
-	{ "summary", "level", LEVEL },
-	{ "leaks", "level", LEVEL },
-	{ "diff", "level", LEVEL },
-	{ "flame", "level", LEVEL },
-	{ "check", "level", LEVEL },
-	{ "top", "by", "site annotation" },
-	{ "top", "level", LEVEL },
-	{ "events", "level", LEVEL },
-	{ "convert", "level", LEVEL },
-	{ "merge", "level", LEVEL },
-	{ "flame", "by", "stack annotation" },
-	{ "check", "by", "device annotation" },
-	{ "flame", "weigh", "live peak count bytes churn" },
-	{ "flame", "format", "svg folded speedscope" },
-	{ "convert", "to", "pickle pytorch-json chrome csv rmm speedscope folded prometheus gpumem" },
-	{ "events", "kind", "device managed array host vmm pool ipc graph external" },
-	{ "events", "action", "alloc free free_requested free_completed segment_alloc segment_free "
-			      "segment_map segment_unmap oom snapshot annotate" },
-	{ "replay", "heap", "segments pages" },
-	{ "help", "completion", "bash zsh" },
+	{ NULL, NULL, 0, NULL, NULL, NULL }
 };
 
 const struct gm_verb *gm_verb_find(const char *name)
@@ -69,14 +38,6 @@ const struct gm_verb *gm_verb_find(const char *name)
 	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
 		if (!strcmp(verb->name, name))
 			return verb;
-	return NULL;
-}
-
-const char *gm_opt_words(const struct gm_opt *opt)
-{
-	for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
-		if (!strcmp(choices[i].verb, opt->verb) && !strcmp(choices[i].option, opt->name))
-			return choices[i].words;
 	return NULL;
 }
 
@@ -220,7 +181,7 @@ static int place_of(const char *words, const char *text, size_t length)
 
 static int take_words(const struct gm_opt *opt, const char **to)
 {
-	const char *words = gm_opt_words(opt);
+	const char *words = opt->words;
 
 	*to = optarg;
 	/* A word that is none of them would silently let nothing through. */
@@ -295,9 +256,9 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 	case GM_ARG_DEVICE_OR_HOST:
 		return take_device(opt, argument->kind == GM_ARG_DEVICE_OR_HOST, argument->to);
 	case GM_ARG_WORD:
-		place = place_of(gm_opt_words(opt), optarg, strlen(optarg));
+		place = place_of(opt->words, optarg, strlen(optarg));
 		*(int *)argument->to = place;
-		return place < 0 ? wrong_word(opt, gm_opt_words(opt)) : 0;
+		return place < 0 ? wrong_word(opt, opt->words) : 0;
 	default:
 		return take_words(opt, argument->to);
 	}

@@ -16,7 +16,8 @@ struct gm_verb {
 	int (*run)(int argc, char **argv);
 };
 
-struct gm_opt { const char *verb, *name; char letter; const char *argument, *help; };
+/* @words: those that it takes, with blanks between them; NULL: it takes something else. */
+struct gm_opt { const char *verb, *name; char letter; const char *argument, *words, *help; };
 
 /* The verbs in the order of the table, and the options of all; both end with a NULL name. */
 extern const struct gm_verb gm_verbs[];
@@ -30,9 +31,6 @@ extern const struct gm_opt gm_opts[];
 
 const struct gm_verb *gm_verb_find(const char *name);
 
-/* The words that an option takes, with blanks between them; NULL: it takes something else. */
-const char *gm_opt_words(const struct gm_opt *opt);
-
 /* ---- reading ---------------------------------------------------------------------------------- */
 
 enum gm_argument_kind {
@@ -45,8 +43,8 @@ enum gm_argument_kind {
 	GM_ARG_LIMIT,			/* uint64_t: the same, or UINT64_MAX for "unlimited" */
 	GM_ARG_DEVICE,			/* const char *: a number */
 	GM_ARG_DEVICE_OR_HOST,		/* const char *: a number, or "host" */
-	GM_ARG_WORD,			/* int: the word's place among gm_opt_words */
-	GM_ARG_WORDS			/* const char *: several of gm_opt_words, with commas between them */
+	GM_ARG_WORD,			/* int: the word's place among those of the option */
+	GM_ARG_WORDS			/* const char *: several of the option's, with commas between them */
 };
 
 struct gm_texts { const char *list[32]; size_t count; };

@@ -41,12 +41,12 @@ static void bash_options_of(FILE *out, const struct gm_verb *verb)
 static void bash_values(FILE *out)
 {
 	for (const struct gm_opt *opt = gm_opts; opt->name; opt++) {
-		if (!gm_opt_words(opt))
+		if (!opt->words)
 			continue;
 		fprintf(out, "\t'%s --%s'", opt->verb, opt->name);
 		if (opt->letter)
 			fprintf(out, "|'%s -%c'", opt->verb, opt->letter);
-		fprintf(out, ") words='%s' ;;\n", gm_opt_words(opt));
+		fprintf(out, ") words='%s' ;;\n", opt->words);
 	}
 	for (const struct gm_library_option *one = gm_library_options; one->name; one++)
 		if (gm_library_option_has_words(one)) {
@@ -89,8 +89,8 @@ static void zsh_option(FILE *out, const struct gm_opt *opt)
 	if (opt->argument[0]) {
 		putc(':', out);
 		zsh_text(out, opt->argument, SIZE_MAX);
-		if (gm_opt_words(opt))
-			fprintf(out, ":(%s)", gm_opt_words(opt));
+		if (opt->words)
+			fprintf(out, ":(%s)", opt->words);
 		else
 			fputs(strstr(opt->argument, "FILE") ? ":_files" :
 			      strstr(opt->argument, "DIR") ? ":_files -/" : ":", out);

@@ -51,7 +51,7 @@ static int write_out(const struct ask *ask, const struct gm_flame *flame, const 
 static int flame(const struct ask *ask, const char *word)
 {
 	struct gm_opened opened;
-	struct gm_flame_phases phases = { .room = 0 };
+	struct gm_flame_phases phases = { .view.root = NULL };
 	struct gm_flame flame;
 	int status = gm_open("flame", word, ask->device, (enum gm_pool_level)ask->level, &opened), r = 0;
 

@@ -39,7 +39,7 @@ void gm_flame_close(struct gm_flame *flame);
 /* Have the stacks of @lives stand on the named ranges (phases.h) that were open at their allocations: @stacks is
  * changed, and looks into what is returned, until gm_flame_phases_close. Returns 0, or -ENOMEM and neither is of
  * use any more. */
-struct gm_flame_phases { struct gm_snapshot view; size_t room; };
+struct gm_flame_phases { struct gm_snapshot view; };
 int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, struct gm_lives *lives,
 			 const struct gm_snapshot *snapshot, const char *device);
 void gm_flame_phases_close(struct gm_flame_phases *phases);

@@ -30,35 +30,32 @@ static int add_frames(struct gm_stacks *stacks, const struct gm_phases *phases)
 	return 0;
 }
 
-/* The stack of @life and the phases that were open, as a new one of @to. Returns 0 or -ENOMEM. */
-static int add_stack(struct gm_flame_phases *to, const struct gm_stacks *stacks, const struct gm_phases *phases,
+static bool add_id(struct gm_snapshot *view, uint32_t id)
+{
+	uint32_t *one = gm_list_add(&view->ids, &view->starts[view->stack_count + 1], sizeof(*one));
+
+	if (one)
+		*one = id;
+	return one;
+}
+
+/* The stack of @life and the phases that were open, as a new one of @view. Returns 0 or -ENOMEM. */
+static int add_stack(struct gm_snapshot *view, const struct gm_stacks *stacks, const struct gm_phases *phases,
 		     const struct gm_life *life, uint32_t node, uint32_t first_frame)
 {
-	size_t count, more = 1, length = to->view.starts[to->view.stack_count];
+	size_t count;
 	const uint32_t *ids = gm_stack(stacks, life->stack, &count);
-	bool is_range = node && node != UINT32_MAX;
-	uint32_t *larger;
+	bool is_range = node && node != UINT32_MAX, whole = true;
 
-	for (uint32_t i = is_range ? node : 0; i && phases->nodes[i].parent; i = phases->nodes[i].parent)
-		more++;
-	if (length + count + more > to->room) {
-		size_t room = 2 * to->room + count + more + 1024;
-
-		larger = realloc(to->view.ids, room * sizeof(*larger));
-		if (!larger)
-			return -ENOMEM;
-		to->view.ids = larger;
-		to->room = room;
-	}
-	if (count)
-		memcpy(to->view.ids + length, ids, count * sizeof(*ids));
-	length += count;
-	if (!is_range)
-		to->view.ids[length++] = first_frame + (node ? GM_PHASE_BEFORE : GM_PHASE_NONE);
-	for (uint32_t i = is_range ? node : 0; i; i = phases->nodes[i].parent)
-		to->view.ids[length++] = first_frame + phases->nodes[i].phase;
-	to->view.starts[++to->view.stack_count] = length;
-	return 0;
+	view->starts[view->stack_count + 1] = view->starts[view->stack_count];
+	for (size_t i = 0; whole && i < count; i++)
+		whole = add_id(view, ids[i]);
+	if (whole && !is_range)
+		whole = add_id(view, first_frame + (node ? GM_PHASE_BEFORE : GM_PHASE_NONE));
+	for (uint32_t i = is_range ? node : 0; whole && i; i = phases->nodes[i].parent)
+		whole = add_id(view, first_frame + phases->nodes[i].phase);
+	view->stack_count += whole;
+	return whole ? 0 : -ENOMEM;
 }
 
 int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, struct gm_lives *lives,
@@ -68,7 +65,7 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 	struct gm_phases phases;
 	int r = gm_phases_open(&phases, snapshot, lives, device);
 
-	*ret = (struct gm_flame_phases){ .room = 0 };
+	memset(ret, 0, sizeof(*ret));
 	if (r)
 		return r;
 	/* Stack 0 has no frames, as in every snapshot. */
@@ -81,7 +78,7 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 
 		if (!at) {
 			at = ret->view.stack_count;
-			r = add_stack(ret, stacks, &phases, life, phases.of[i], (uint32_t)stacks->frame_count);
+			r = add_stack(&ret->view, stacks, &phases, life, phases.of[i], (uint32_t)stacks->frame_count);
 			if (!r)
 				r = gm_table_put(&made, (uint64_t)life->stack, phases.of[i], at);
 		}
@@ -101,5 +98,5 @@ void gm_flame_phases_close(struct gm_flame_phases *phases)
 {
 	free(phases->view.ids);
 	free(phases->view.starts);
-	*phases = (struct gm_flame_phases){ .room = 0 };
+	memset(phases, 0, sizeof(*phases));
 }
