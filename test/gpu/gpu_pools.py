@@ -2,16 +2,18 @@
 
 Prints losses and a hash of all parameters, exactly: with and without the library the same to the last bit.
 Under the library it also compares, at ten random moments of each workload, what the library says of
-PyTorch's pool with what PyTorch says itself, to the last byte; what differs goes to stderr, and the exit
+PyTorch's pool with what PyTorch says itself, to the last byte, and at the end of each the converted pickle
+(by the command beside the library) with _snapshot(). What differs goes to stderr, and the exit
 status is 1. --fraction: PyTorch may take little more than it needs, so that it gives back, tries again and
 runs out. The other ways are the caller's (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).
 """
 import argparse
 import ctypes
 import hashlib
-import json
 import os
+import pickle
 import random
+import subprocess
 import sys
 import tempfile
 
@@ -20,6 +22,10 @@ import torch  # noqa: E402 (the variable comes first)
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+import compare  # noqa: E402
+from captured import captured  # noqa: E402
+
+GPUMEM = os.path.join(os.path.dirname(os.environ.get("LD_PRELOAD", "").partition(":")[0]), "gpumem")
 KEYS = ["%s.%s.%s" % (name, pool, what) for name in ("allocation", "allocated_bytes")
         for pool in ("all", "small_pool", "large_pool") for what in ("current", "peak", "allocated", "freed")]
 KEYS += ["reserved_bytes.all.current", "num_ooms"]
@@ -33,7 +39,7 @@ class Library:
     """What the library says of PyTorch's pool; nothing without it."""
 
     def __init__(self):
-        self.this, self.looked, self.wrong = ctypes.CDLL(None), 0, 0
+        self.this, self.looked, self.wrong, self.blocks = ctypes.CDLL(None), 0, 0, 0
         self.there = hasattr(self.this, "gpumem_pool_find")
 
     def stats(self):
@@ -55,26 +61,28 @@ class Library:
 
 
     def compare(self, what):
-        """Our snapshot's pool beside PyTorch's own snapshot: the same segments, the same blocks handed out."""
+        """The converted pickle beside PyTorch's own snapshot of this moment: the same segments, the same blocks in the same
+        states, as far as the calls tell."""
         if not self.there:
             return
         torch.cuda.synchronize()
         with tempfile.TemporaryDirectory() as room:
-            path = os.path.join(room, "snapshot.json")
+            path, pickled = os.path.join(room, "snapshot.json"), os.path.join(room, "snapshot.pickle")
             self.this.gpumem_snapshot(path.encode())
-            with open(path, encoding="utf-8") as text:
-                pool = [p for p in json.load(text)["pools"] if p["name"] == "pytorch" and p["device"] == 0][0]
-        theirs = torch.cuda.memory._snapshot()["segments"]
-        sides = []
-        for segments in (pool["segments"], theirs):
-            sides.append(({(s["address"], s["total_size"], s["segment_type"]) for s in segments},
-                          {(b["address"], b["size"]) for s in segments for b in s["blocks"] if b["state"] == "active_allocated"}))
+            theirs = torch.cuda.memory._snapshot()
+            env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+            run = subprocess.run([GPUMEM, "convert", "--no-limit", "-o", pickled, path], env=env, capture_output=True, text=True, check=False)
+            ours = {"segments": []}
+            if os.path.exists(pickled):
+                with open(pickled, "rb") as file:
+                    ours = pickle.load(file)
+        wrong, count = compare.snapshots(ours, theirs)
         self.looked += 1
-        if sides[0] != sides[1] or any(s.get("outside") for s in pool["segments"]):
+        self.blocks += count
+        if wrong or not count or run.returncode:
             self.wrong += 1
-            for ours, other in zip(*sides):
-                print("pools: %s, snapshots: ours alone %s, PyTorch's alone %s" % (
-                    what, sorted(ours - other)[:3], sorted(other - ours)[:3]), file=sys.stderr)
+            print("pools: %s, the pickle beside _snapshot(), %d blocks: exit %d %s %s" % (
+                what, count, run.returncode, run.stderr[-300:], "; ".join(wrong[:4])), file=sys.stderr)
 
 
 class Gpt(nn.Module):
@@ -183,31 +191,8 @@ def evaluation():
 
 def graphs():
     model = nn.Sequential(nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    given = torch.randn(256, 1024, device="cuda")
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss = model(given).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        loss = step()
-
-    def one(i):
-        given.copy_(torch.randn(256, 1024, device="cuda"))
-        graph.replay()
-        return loss.clone()
-    return model, one
+    step = captured(model, torch.randn(256, 1024, device="cuda"))
+    return model, lambda i: step(torch.randn(256, 1024, device="cuda"))
 
 
 def run(name, steps, fraction, library):
@@ -258,7 +243,7 @@ def main():
         if library.there:
             library.this.gpumem_pool_reset_peak_memory_stats(library.this.gpumem_pool_find(b"pytorch", 0))
     if library.there:
-        print("pools: %d looks, %d that differ" % (library.looked, library.wrong), file=sys.stderr)
+        print("pools: %d looks, %d that differ; %d blocks of pickles" % (library.looked, library.wrong, library.blocks), file=sys.stderr)
     sys.exit(library.wrong != 0 or (library.there and not library.looked))
 
 

@@ -11,6 +11,7 @@ import os
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch  # noqa: E402 (the variable comes first)
+from captured import captured  # noqa: E402
 
 
 def attention():
@@ -27,32 +28,7 @@ def convolution():
 def graphed():
     """One step of a small network, captured once; inputs are copied into its own."""
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 64)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    given = torch.randn(128, 512, device="cuda")
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        loss = model(given).pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        loss = step()
-
-    def one(x):
-        given.copy_(x)
-        graph.replay()
-        return loss.clone()
-    return model, one
+    return model, captured(model, torch.randn(128, 512, device="cuda"))
 
 
 def main():
@@ -65,7 +41,7 @@ def main():
     torch.manual_seed(7)
     nets = [attention(), convolution()]
     optimizers = [torch.optim.AdamW(net.parameters(), lr=1e-3) for net in nets]
-    captured = graphed() if args.graph else None
+    graph = graphed() if args.graph else None
     copies = [torch.cuda.Stream() for _ in range(3)]
     work = torch.cuda.Stream()
     lengths = torch.randint(8, 96, (args.steps,)).tolist()
@@ -92,13 +68,13 @@ def main():
         optimizers[0].step()
         current.wait_stream(work)
         losses[0].record_stream(current)
-        if captured:
-            losses.append(captured[1](torch.randn(128, 512, device="cuda")))
+        if graph:
+            losses.append(graph[1](torch.randn(128, 512, device="cuda")))
         if i % 10 == 9:
             print("step %d: %s" % (i + 1, " ".join(loss.item().hex() for loss in losses)), flush=True)
     torch.cuda.synchronize()
     digest = hashlib.sha256()
-    for net in nets + ([captured[0]] if captured else []):
+    for net in nets + ([graph[0]] if graph else []):
         for parameter in net.parameters():
             digest.update(parameter.detach().cpu().numpy().tobytes())
     print("parameters: %s" % digest.hexdigest())

@@ -5,20 +5,19 @@ import glob
 import json
 import operator
 import os
-import random
+import pickle
 import shutil
-import struct
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, "test")
+sys.path.insert(0, "test/gpu")
+import compare  # noqa: E402
 from tap import B, GPUMEM, Room, check, finish, same, tell  # noqa: E402
 
 PROGRAMS = os.path.abspath("test/preload/programs")
 TORCH = os.path.join(B, "test/preload/torch")
 MIB = 1 << 20
-KILLS = int(os.environ.get("GM_KILLS", "6"))
 
 
 def run(room, source, **options):
@@ -235,49 +234,60 @@ print((got, torch.reports(), torch.account(), stats(1)))
         check("out of memory: an event of the pool", "oom" in pool["trace"]["action"], pool["trace"]["action"])
 
 
-def killed():
-    """Killed at random moments: the recovered journal has every block that was handed out, and no other."""
+def pickled(allocator, expandable):
+    """The converted pickle, beside what the pool itself has at the same moment; by what gpu_pools.py compares with PyTorch's."""
     source = """
 context()
-torch = Torch()
-torch.storm(3, 100000000, %d, log=%r)
+torch = Torch(expandable=%d)
+torch.storm(3, 1500, 9)
+kept = [torch.alloc(n) for n in (100, 700000, 3 << 20, 9 << 20, 15 << 20, 45 << 20, 100, 100)]
+torch.free(kept[1]), torch.free(kept[3]), torch.free(kept[6])
+must(torch.cuda.pool_layout(%r.encode()))
+snapshot()
+print(1)
 """
-    moment, good, seen, stacks = random.Random(KILLS), 0, 0, 0
-    for turn in range(KILLS):
-        with Room() as room:
-            log = os.path.join(room.path, "log")
-            program = subprocess.Popen([sys.executable, "-c", "from pool_user import *\n" + source % (turn, log)],
-                                       env=room.env(PYTHONPATH=PROGRAMS, TORCH=TORCH, allocator=("native", "caching")[turn % 2]))
-            while not os.path.exists(log) or os.path.getsize(log) < 1 << 20:
-                time.sleep(0.01)
-            time.sleep(0.1 + 0.3 * moment.random())
-            program.kill()
-            program.wait()
-            rules = room.run([os.path.join(B, "test/preload/journal_check")] + room.journal_files(), preload=False)
-            done = room.run([GPUMEM, "recover", "-o", os.path.join(room.out, "r.json")] + room.journal_files(), preload=False)
-            if not room.snapshots("r"):
-                check("killed, turn %d: recovered" % turn, False, tell(done))
-                continue
-            snapshot = room.snapshots("r")[0]
-            pool = snapshot["pools"][0]
-            with open(log, "rb") as raw:
-                words = struct.unpack("<131072Q", raw.read(1 << 20))
-            busy = words[0]
-            want = {words[2 + 2 * i]: words[3 + 2 * i] for i in range(65535) if words[3 + 2 * i] and i + 1 != busy}
-            unsure = words[2 + 2 * (busy - 1)] if busy else 0
-            have = {b["address"]: b["size"] for s in pool["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
-            spare = set(have) - set(want)
-            ok = want == {a: s for a, s in have.items() if a in want} and (not spare or (busy and len(spare) == 1))
-            total = pool["memory_stats"]["allocated_bytes.all.current"]
-            if not ok or total != sum(have.values()) or snapshot["recovered"]["damaged"] or rules.returncode:
-                check("killed, turn %d: all blocks, every rule of the journal kept" % turn, False,
-                      (busy, unsure, sorted(set(want) ^ set(have))[:5], total, tell(rules)))
-                continue
-            good += 1
-            seen += len(want)
-            stacks += sum(b["stack"] != 0 for s in pool["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
-    check("killed %d times: every block that was handed out (%d), with its stack" % (KILLS, seen), good == KILLS and
-          seen > 20 * KILLS and stacks >= seen, (good, seen, stacks))
+    what = "%s, expandable %d, pickle: " % (allocator, expandable)
+    with Room() as room:
+        layout, path = os.path.join(room.path, "layout"), os.path.join(room.path, "x.pickle")
+        if not run(room, source % (expandable, layout), allocator=allocator, TORCH=TORCH):
+            return
+        done = room.run([GPUMEM, "convert", "-o", path, glob.glob(room.out + "/*api*")[0]], preload=False)
+        if not check(what + "written", done.returncode == 0 and os.path.exists(path), tell(done)):
+            return
+        with open(path, "rb") as file:
+            ours = pickle.load(file)
+        theirs = {"segments": []}
+        with open(layout, encoding="utf-8") as text:
+            for word, address, size, state in map(str.split, text):
+                if word == "segment":
+                    theirs["segments"].append({"device": 0, "address": int(address), "total_size": int(size), "segment_type": state,
+                                               "blocks": []})
+                else:
+                    theirs["segments"][-1]["blocks"].append({"address": int(address), "size": int(size), "state": state})
+        wrong, count = compare.snapshots(ours, theirs)
+        check(what + "the same segments, blocks, addresses and states", not wrong and count > 15, (count, wrong[:3]))
+        # Each of these would have been seen.
+        first, last = theirs["segments"][0], [s for s in theirs["segments"] if len(s["blocks"]) > 1][-1]
+        block = [b for b in first["blocks"] if b["state"] == "active_allocated"][:1] or first["blocks"][:1]
+        changes = [(block[0], "state", "inactive" if block[0]["state"] == "active_allocated" else "active_allocated"),
+                   (last["blocks"][0], "size", last["blocks"][0]["size"] - 512), (last["blocks"][1], "address", last["blocks"][1]["address"] + 512),
+                   (first, "total_size", first["total_size"] + (2 << 20)), (first, "segment_type", "other"), (first, "address", 0)]
+        unseen = []
+        for whole, key, value in changes:
+            kept, whole[key] = whole[key], value
+            if len(compare.snapshots(ours, theirs)[0]) not in (1, 2):
+                unseen.append((key, value))
+            whole[key] = kept
+        theirs["segments"].append(dict(first, address=4096))
+        check(what + "what differs is found", not unseen and len(compare.snapshots(ours, theirs)[0]) == 1, unseen)
+
+
+def repeats():
+    """Lines that a program prints alike without the library must be alike with it; others need not."""
+    got = [compare.repeats(*(text.split() for text in texts))[0] for texts in (
+        ("a b c", "a b c", "a b c"), ("a b c", "a x c", "a y c"), ("a b c", "a x c", "a b z"), ("a b", "x y", "a b"), ("a b", "a b", "a"))]
+    check("compare.py repeats: alike, alike where it can be, not alike, nothing to compare, too few",
+          [bool(wrong) for wrong in got] == [False, False, True, True, True], got)
 
 
 def tells_nothing():
@@ -435,7 +445,10 @@ def main():
     for allocator in ("native", "caching"):
         nvtx(allocator)
     runs_out()
-    killed()
+    repeats()
+    for allocator in ("native", "caching"):
+        for expandable in (0, 1):
+            pickled(allocator, expandable)
     tells_nothing()
     debian_torch()
     for allocator in ("native", "caching"):

@@ -35,6 +35,9 @@ void *pool_alloc(size_t bytes);		/* NULL: out of memory, which was told */
 void pool_free(void *block);
 void pool_empty_cache(void);
 void pool_account(struct account *ret);
+/* Its segments and blocks into @path, as PyTorch's _snapshot() has them: "segment ADDRESS BYTES small|large" and
+ * behind it "block ADDRESS BYTES active_allocated|inactive", in the order of addresses. 0: written. */
+int pool_layout(const char *path);
 /* Random allocations and frees in @threads threads, @steps each. At random moments, under the
  * allocator's lock, @look is asked whether it sees the same; returns how often it did not. With @log, a
  * file of 1 MiB, what is live is kept there (struct logged), as it was told. */

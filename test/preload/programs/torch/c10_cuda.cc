@@ -343,6 +343,35 @@ void pool_account(struct account *ret)
 	*ret = pool.account;
 }
 
+int pool_layout(const char *path)
+{
+	std::lock_guard<std::mutex> lock(pool.mutex);
+	FILE *out = fopen(path, "w");
+	std::vector<const block *> heads;
+
+	if (!out)
+		return -1;
+	for (auto &one : pool.live)
+		if (!one.second->prev)
+			heads.push_back(one.second);
+	for (auto &idle : pool.idle)
+		for (const block *one : idle)
+			if (!one->prev)
+				heads.push_back(one);
+	for (const block *head : heads) {
+		uint64_t size = 0;
+
+		for (const block *at = head; at; at = at->next)
+			size += at->size;
+		fprintf(out, "segment %llu %llu %s\n", (unsigned long long)head->address, (unsigned long long)size,
+			head->small ? "small" : "large");
+		for (const block *at = head; at; at = at->next)
+			fprintf(out, "block %llu %llu %s\n", (unsigned long long)at->address,
+				(unsigned long long)at->size, at->used ? "active_allocated" : "inactive");
+	}
+	return fclose(out);
+}
+
 /* ---- the storm ---- */
 
 static void storm(int steps, unsigned int seed, look_fn *look, int *wrong)
