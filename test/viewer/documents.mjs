@@ -22,7 +22,7 @@ process.on("exit", () => rmSync(room, { recursive: true, force: true }));
 export const gpumem = (...words) =>
 	execFileSync(GPUMEM, words, { encoding: "utf8", maxBuffer: 1 << 28, stdio: ["ignore", "pipe", "pipe"] });
 
-/* The page of @snapshots (paths), as a file. */
+/* The page of @snapshots (paths, and options before them), as a file. */
 export const pageOf = (name, ...snapshots) => {
 	const path = join(room, `${name}.html`);
 	gpumem("view", "-o", path, ...snapshots);

@@ -5,13 +5,14 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { ACTIONS } from "../../tools/viewer/src/model/document.js";
+import { ACT, ACTIONS } from "../../tools/viewer/src/model/document.js";
 import { fileDocument } from "../../tools/viewer/src/model/file.js";
 import { modelsOf } from "../../tools/viewer/src/model/model.js";
 import { phasesOf } from "../../tools/viewer/src/model/groups.js";
+import { isLeft } from "../../tools/viewer/src/model/lives.js";
 import { rangesOf, stateAt } from "../../tools/viewer/src/model/segments.js";
 import { ROOT, launch, missing, openPage, settle } from "./browser.mjs";
-import { BUILD, pageOf, readPage, room } from "./documents.mjs";
+import { BUILD, gpumem, pageOf, readPage, room, runApp } from "./documents.mjs";
 
 const PROGRAM = `
 from pool_user import *
@@ -67,6 +68,59 @@ test("a pool has its own events, segments, blocks and sums", async () => {
 		assert.equal(driver.source.level, "driver");
 		assert.equal(driver.curve.values[driver.count], snapshot.devices[0].memory_stats["requested_bytes.all.current"]);
 	}
+});
+
+/* Bytes that are live at the end by call site, of all @models. */
+const sitesOf = (models) => {
+	const found = new Map();
+	for (const model of models) {
+		const { group, names } = model.grouped("site"), { lives } = model;
+		for (let l = 0; l < lives.count; l++)
+			if (isLeft(lives, l, model.count) && lives.weight[l])
+				found.set(names[group[l]], (found.get(names[group[l]]) ?? 0) + lives.weight[l]);
+	}
+	return Object.fromEntries([...found].sort());
+};
+
+/* Allocations and frees of @models, as gpumem events prints them. */
+const eventsOf = (models) => models.flatMap(({ source: { events, count } }) => [...Array(count).keys()]
+	.filter((i) => events.action[i] <= ACT.free_completed)
+	.map((i) => [ACTIONS[events.action[i]], events.addr[i], events.size[i], events.time[i]]));
+
+const listed = (...words) => gpumem("events", "--jsonl", "--action", "alloc,free", ...words).split("\n").filter(Boolean)
+	.map((line) => JSON.parse(line)).map(({ action, addr, size, time_us: time }) => [action, addr, size, time]);
+
+test("gpumem view --level and the filters: the page has what gpumem summary and events say with the same", async () => {
+	const pools = snapshotOf(0), plain = runApp(["app_training", "--steps", "20", "--leak"])("exit");
+	const counts = new Set();
+	for (const [name, path] of [["pools", pools], ["plain", plain]]) {
+		const { time_us: time } = JSON.parse(readFileSync(path, "utf8")).device_traces[0];
+		const middle = String(time[time.length >> 1]), last = String((time.at(-1) - time[time.length - 40]) / 1e6);
+		for (const level of ["pool", "driver"]) {
+			const [{ models }] = await readPage(pageOf(`${name}-${level}`, "--level", level, path));
+			assert.deepEqual(models.filter(({ source }) => source.level === "pool"), []);
+			const summary = JSON.parse(gpumem("summary", "--json", "--level", level, path)).by_site;
+			const wanted = Object.fromEntries(summary.filter((row) => row.allocated_bytes).map((row) => [row.site, row.allocated_bytes]).sort());
+			assert.deepEqual(sitesOf(models.filter(({ source }) => source.device !== null)), wanted, `${name}, ${level}`);
+			assert.ok(Object.values(wanted).some((bytes) => bytes > 0));
+			for (const filters of [[], ["--since", middle], ["--min-size", "64KiB"], ["--device", "0"], ["--since", middle, "--min-size", "4KiB", "--device", "0"]]) {
+				const [part] = await readPage(pageOf("part", "--level", level, ...filters, path));
+				const events = eventsOf(part.models);
+				assert.deepEqual(events, listed("--level", level, ...filters, path), `${name} ${level} ${filters}`);
+				counts.add(events.length);
+			}
+		}
+		/* Of both levels at once, too; and the newest. */
+		const [both] = await readPage(pageOf("both", "--since", middle, "--min-size", "64KiB", path));
+		assert.equal(both.models.some(({ source }) => source.level === "pool"), name === "pools");
+		assert.deepEqual(eventsOf(both.models.filter(({ source }) => source.level !== "pool")), listed("--level", "driver", "--since", middle, "--min-size", "64KiB", path));
+		if (name === "plain") {
+			const [newest] = await readPage(pageOf("newest", "--last", last, path));
+			assert.deepEqual(eventsOf(newest.models), listed("--since", `-${last}`, path));
+			assert.ok(newest.models[0].source.dropped > 0, "what is left out counts as dropped");
+		}
+	}
+	assert.ok(counts.size > 6, [...counts].join());
 });
 
 test("a pool's events are in the ranges of its device's annotations, by time and thread", () => {

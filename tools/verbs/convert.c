@@ -48,11 +48,6 @@ struct job {
 	int level;				/* enum gm_pool_level */
 };
 
-static bool cuts(const struct gm_cut *cut)
-{
-	return !isnan(cut->last) || !isnan(cut->since) || cut->min_size || cut->device;
-}
-
 static volatile sig_atomic_t stopped;
 
 static void stop(int signal_number)
@@ -123,7 +118,7 @@ static int convert(const struct job *job)
 	gm_convert *write = job->format->write;
 	/* From PyTorch to PyTorch nothing of ours is needed, for metrics no events. */
 	bool torch = write == gm_convert_pickle || write == gm_convert_torch_json;
-	enum gm_load what = torch && !cuts(&job->cut) ? GM_LOAD_AS_SAID :
+	enum gm_load what = torch && !gm_cut_wanted(&job->cut) ? GM_LOAD_AS_SAID :
 			    write == gm_convert_prometheus ? GM_LOAD_TABLES : GM_LOAD_WHOLE;
 	struct gm_loaded loaded;
 	int status;
@@ -136,7 +131,7 @@ static int convert(const struct job *job)
 	if (gm_load(job->input, what, &loaded))
 		return gm_input_bad("convert", job->input, loaded.error);
 	status = job->cut.device ? gm_device_check("convert", job->cut.device, job->input, loaded.snapshot.root) : 0;
-	if (!status && cuts(&job->cut) && gm_convert_cut(&loaded.snapshot, &job->cut))
+	if (!status && gm_cut_wanted(&job->cut) && gm_convert_cut(&loaded.snapshot, &job->cut))
 		status = gm_input_bad("convert", job->input, gm_limit_why(-ENOMEM));
 	if (!status)
 		status = place_pools(job, &loaded.snapshot);
@@ -324,7 +319,7 @@ static const char *complain(const struct job *job)
 		return "--textfile and --output are two places";
 	if (job->watch > 0 && !job->textfile)
 		return "--watch needs --textfile";
-	if (cuts(&job->cut) && !strcmp(job->format->name, "prometheus"))
+	if (gm_cut_wanted(&job->cut) && !strcmp(job->format->name, "prometheus"))
 		return "--last, --since, --min-size and --device are of events, and metrics have none";
 	if (job->cut.last < 0)
 		return "--last is how many seconds: not below 0";

@@ -9,6 +9,7 @@
 #include "tools/read/input.h"
 #include "tools/show/show.h"
 #include "tools/verbs/arguments.h"
+#include "tools/write/convert.h"
 
 bool gm_device_is_in(const json_t *root, const char *device)
 {
@@ -40,7 +41,8 @@ int gm_device_check(const char *verb, const char *device, const char *word, cons
 	return gm_device_is_in(root, device) ? 0 : no_device(verb, word, device, "it");
 }
 
-int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret)
+static int open_cut(const char *verb, const char *word, const char *device, const struct gm_cut *cut,
+		    enum gm_pool_level level, struct gm_opened *ret)
 {
 	int status, r = 0;
 
@@ -49,6 +51,9 @@ int gm_open(const char *verb, const char *word, const char *device, enum gm_pool
 	status = gm_device_check(verb, device, word, ret->loaded.snapshot.root);
 	if (!status)
 		r = gm_level_apply(&ret->loaded.snapshot, level);
+	/* Behind it: which pieces are a pool's is told by the whole history. */
+	if (!status && !r && cut && gm_cut_wanted(cut))
+		r = gm_convert_cut(&ret->loaded.snapshot, cut);
 	if (!status && !r)
 		r = gm_snapshot_annotate(&ret->loaded.snapshot);
 	if (!status && !r)
@@ -58,6 +63,17 @@ int gm_open(const char *verb, const char *word, const char *device, enum gm_pool
 	if (status)
 		gm_load_free(&ret->loaded);
 	return status;
+}
+
+int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret)
+{
+	return open_cut(verb, word, device, NULL, level, ret);
+}
+
+int gm_open_part(const char *verb, const char *word, const struct gm_cut *cut, enum gm_pool_level level,
+		 struct gm_opened *ret)
+{
+	return open_cut(verb, word, cut->device, cut, level, ret);
 }
 
 void gm_opened_close(struct gm_opened *opened)

@@ -17,6 +17,10 @@ int gm_device_check(const char *verb, const char *device, const char *word, cons
 /* The input @word, with @device in it and its memory at @level, and all that is needed to look into it. Returns 0, or a complaint. */
 struct gm_opened { struct gm_loaded loaded; struct gm_scene scene; };
 int gm_open(const char *verb, const char *word, const char *device, enum gm_pool_level level, struct gm_opened *ret);
+/* The same of a part of it (write/convert.h), of which a device must be in it, too. */
+struct gm_cut;
+int gm_open_part(const char *verb, const char *word, const struct gm_cut *cut, enum gm_pool_level level,
+		 struct gm_opened *ret);
 void gm_opened_close(struct gm_opened *opened);
 
 /* What is live in @count inputs, one or an earlier and a later one, summed: @groups is sorted. One alone is all

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +18,27 @@
 #include "tools/torch/torch.h"
 #include "tools/verbs/arguments.h"
 #include "tools/verbs/opened.h"
+#include "tools/write/convert.h"
 #include "tools/write/output.h"
 #include "tools/write/view.h"
 
 extern char **environ;
 
-static int pack(const char *word, struct gm_pack *ret)
+/* What is asked for of each snapshot. @level: enum gm_pool_level; -1: pools beside the driver's level. */
+struct part { struct gm_cut cut; int level; };
+
+static int pack(const char *word, const struct part *part, struct gm_pack *ret)
 {
 	struct gm_opened opened;
-	int status = gm_open("view", word, NULL, GM_LEVEL_DRIVER, &opened), r;
+	enum gm_pool_level level = part->level == GM_LEVEL_POOL ? GM_LEVEL_POOL : GM_LEVEL_DRIVER;
+	int status = gm_open_part("view", word, &part->cut, level, &opened), r;
 
 	if (status)
 		return status;
 	if (opened.loaded.from == GM_LOADED_TORCH)
 		gm_torch_stats(&opened.loaded.snapshot);
 	gm_locate(&opened.scene);
-	r = gm_view_pack(&opened.scene, strcmp(word, "-") ? basename(word) : "standard input", ret);
+	r = gm_view_pack(&opened.scene, strcmp(word, "-") ? basename(word) : "standard input", part->level < 0, ret);
 	if (r)
 		status = gm_input_bad("view", word, gm_limit_why(r));
 	gm_opened_close(&opened);
@@ -112,13 +118,13 @@ static int view(const char *output, bool open, const struct gm_pack *packs, int 
 }
 
 /* All are read before anything is written: one that cannot be read leaves no half of a page behind. */
-static int pack_and_view(const char *output, bool open, char **words, int count)
+static int pack_and_view(const char *output, bool open, const struct part *part, char **words, int count)
 {
 	struct gm_pack *packs = calloc((size_t)count, sizeof(*packs));
 	int status = packs ? GM_EXIT_OK : GM_EXIT_FAILED;
 
 	for (int i = 0; !status && i < count; i++)
-		status = pack(words[i], &packs[i]);
+		status = pack(words[i], part, &packs[i]);
 	if (!status)
 		status = view(output, open, packs, count);
 	for (int i = 0; packs && i < count; i++)
@@ -130,9 +136,13 @@ static int pack_and_view(const char *output, bool open, char **words, int count)
 int gm_verb_view(int argc, char **argv)
 {
 	const char *output = NULL;
+	struct part part = { .cut = { .last = NAN, .since = NAN }, .level = -1 };
 	bool open = false;
 	const struct gm_argument arguments[] = {
-		{ "output", GM_ARG_TEXT, &output }, { "open", GM_ARG_FLAG, &open }, { NULL, 0, NULL }
+		{ "output", GM_ARG_TEXT, &output }, { "open", GM_ARG_FLAG, &open },
+		{ "last", GM_ARG_TIME, &part.cut.last }, { "since", GM_ARG_TIME, &part.cut.since },
+		{ "min-size", GM_ARG_SIZE, &part.cut.min_size }, { "device", GM_ARG_DEVICE_OR_HOST, &part.cut.device },
+		{ "level", GM_ARG_WORD, &part.level }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, INT_MAX);
 	bool to_stdout;
@@ -140,6 +150,10 @@ int gm_verb_view(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	if (part.cut.last < 0) {
+		fputs("gpumem view: --last is how many seconds: not below 0 (gpumem help view)\n", stderr);
+		return GM_EXIT_USAGE;
+	}
 	if (gm_output_check("view", output, ".html .htm"))
 		return GM_EXIT_USAGE;
 	to_stdout = output && (!strcmp(output, "-") || !strcmp(output, "/dev/stdout"));
@@ -157,5 +171,5 @@ int gm_verb_view(int argc, char **argv)
 		      "scripts/setup.sh, then make\n", stderr);
 		return GM_EXIT_FAILED;
 	}
-	return pack_and_view(output, open, argv + optind, argc - optind);
+	return pack_and_view(output, open, &part, argv + optind, argc - optind);
 }

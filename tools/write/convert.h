@@ -22,6 +22,9 @@ gm_convert gm_convert_pickle, gm_convert_torch_json, gm_convert_snapshot, gm_con
  * of it. Events of at least @min_size bytes. Of @device, a number or "host"; NULL: of all. */
 struct gm_cut { double last, since; uint64_t min_size; const char *device; };
 
+/* Does @cut leave anything out? */
+bool gm_cut_wanted(const struct gm_cut *cut);
+
 /* Leave out the rest. What is live stays, whenever and however small it was allocated: a block whose events are left
  * out for their size is marked untraced, and events that are left out count as dropped. 0 or -ENOMEM. */
 int gm_convert_cut(struct gm_snapshot *snapshot, const struct gm_cut *cut);

@@ -12,6 +12,11 @@
 #include "tools/show/show.h"
 #include "tools/write/convert.h"
 
+bool gm_cut_wanted(const struct gm_cut *cut)
+{
+	return !isnan(cut->last) || !isnan(cut->since) || cut->min_size || cut->device;
+}
+
 struct cutting {
 	const struct gm_cut *cut;
 	int64_t device, since_us;

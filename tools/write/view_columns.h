@@ -17,6 +17,7 @@ struct gm_packing {
 	json_t *columns, *texts, *numbers;	/* lists of the header */
 	struct gm_table text_ids, number_ids;	/* a text's place in memory, a number -> its place + 1 */
 	struct gm_values *values;
+	bool pools;				/* are sources of their own */
 	int64_t *numbers_of;			/* the column that is being made */
 	int64_t base;				/* what its first number was, where they are differences */
 	uint32_t *mates;			/* of the events of a source: see find_mates */

@@ -258,7 +258,7 @@ static void make_room(struct gm_packing *p, struct lists *lists, const struct or
 static int pack_sources(struct gm_packing *p, json_t *sources)
 {
 	const struct gm_snapshot *from = p->scene->snapshot;
-	size_t count = from->trace_count + 1 + from->pool_count;
+	size_t count = from->trace_count + 1 + (p->pools ? from->pool_count : 0);
 	struct origin *origins = calloc(count, sizeof(*origins));
 	struct lists lists;
 	int r = origins ? 0 : -ENOMEM;
@@ -349,10 +349,10 @@ static int finish(struct gm_packing *p, json_t *sources, const char *name)
 	return r;
 }
 
-int gm_view_pack(const struct gm_scene *scene, const char *name, struct gm_pack *ret)
+int gm_view_pack(const struct gm_scene *scene, const char *name, bool pools, struct gm_pack *ret)
 {
 	struct gm_packing p = { .scene = scene, .to = ret, .columns = json_array(), .texts = json_array(),
-			     .numbers = json_array(), .values = gm_values_open() };
+			     .numbers = json_array(), .values = gm_values_open(), .pools = pools };
 	json_t *sources = json_array();
 	int r = -ENOMEM;
 
