@@ -111,7 +111,7 @@ RT_A    := $(BUILD)/fakecuda/libcudart_static.a
 # ---- targets -----------------------------------------------------------------------------------
 .PHONY: all help setup demo check check-fast check-quick check-only check-built built-rules built-address built-undefined built-thread \
 	built-aarch64 aarch64-parts check-abi check-asan check-ubsan check-tsan tests bench fuzz \
-	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-aarch64 aarch64-tests check-fleet
+	lint install install-binaries wheel uninstall clean gpu-check cuda-found always dist dist-tar dist-deb dist-rpm check-more check-packages check-pythons check-aarch64 aarch64-tests check-fleet
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -125,6 +125,7 @@ help:
 	@echo 'make check-asan check-ubsan check-tsan   the tests that run under a sanitizer'
 	@echo 'make dist       packages, in build/dist: a tarball with an installer, .deb, .rpm, a wheel'
 	@echo 'make check-more what takes other tools: check-packages, each package in an empty root; check-fleet'
+	@echo 'make check-pythons   Python stacks in the Pythons of other releases of Debian, which it fetches (1.5 GB)'
 	@echo 'make check-aarch64   the tests for aarch64, by qemu'
 	@echo 'make check-abi bench fuzz lint install uninstall wheel gpu-check clean'
 
@@ -203,6 +204,10 @@ check-more:
 	$(Q)$(MAKE) --no-print-directory -j$(JOBS) check-packages check-fleet
 check-fleet: all tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/fleet/test_prometheus.py
+# Python stacks in the interpreters of other releases of Debian. PYTHONS=PATH:PATH names more.
+check-pythons: all $(FAKE_SO) $(BUILD)/test/unit/python/pyframes.so
+	$(Q)scripts/pythons.sh $(BUILD)/pythons
+	$(Q)PYTHON_ROOTS=$(BUILD)/pythons $(PYTHON) test/run.py --build $(BUILD) test/python/test_matrix.py
 check-packages: dist tests
 	$(Q)$(PYTHON) test/run.py --build $(BUILD) test/packages/test_packages.py
 

@@ -242,8 +242,8 @@ static uint32_t line_of(const struct gm_python *python, const uint8_t *code, int
 			      gm_py_word(copy, layout->objects.bytes_size), first, place);
 }
 
-/* The address in the copy of the code that thread @index runs, as one in the code itself; 0: there is
- * no such copy any more, or not there. */
+/* The address in copy @index of the code, as one in the code itself; 0: there is no such copy, or
+ * the address is not in it. */
 static uintptr_t in_code(const struct gm_python_layout *layout, uintptr_t code_at,
 			 const uint8_t *code, uint32_t index, uintptr_t instr)
 {

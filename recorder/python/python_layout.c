@@ -1,10 +1,11 @@
 /*
  * python_layout.c - where an interpreter keeps its frames (see python_view.h).
  *
- * Up to CPython 3.12 from a table. Since 3.13 from the interpreter itself: its _PyRuntime begins with
- * a table of offsets for debuggers. Nothing in it is believed before it was checked: every offset
- * has to lie within the structure that it is of, and code objects have to have the type that the
- * interpreter exports. What the table lacks lies beside something that it has. Contexts as python.h.
+ * Up to CPython 3.12 from a table. Since 3.13 from the interpreter itself: its _PyRuntime begins
+ * with a table of offsets for debuggers. Nothing in it is believed before it was checked: every
+ * offset has to lie within the structure that it is of, and the type that the interpreter exports
+ * for code has to be called so. What the table lacks lies beside something that it has. Contexts
+ * as python.h.
  */
 #include <string.h>
 
@@ -53,8 +54,8 @@ static const struct gm_python_layout layouts[] = {
 
 enum { WORD_COOKIE, WORD_VERSION, WORD_FREE_THREADED };
 
-/* The words of the table where what is said of a structure begins with its size. The table is not the
- * same in all minor versions: the last of these is also tried for later ones. */
+/* The words of the table where what is said of a structure begins with its size. The table is not
+ * the same in all minor versions: the last of these is also tried for later ones. */
 static const struct places {
 	uint8_t minor;
 	uint8_t state, state_thread;	/* PyThreadState, its thread's id */

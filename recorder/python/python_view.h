@@ -2,9 +2,9 @@
  * python_view.h - where CPython keeps what a stack needs; reading it, in place or a copy through the
  * kernel; the key of a frame. Internal to those who read frames; contexts as python.h.
  *
- * Up to 3.12 from the headers of each version (x86-64; aarch64 lays these structs out the same), since
- * 3.13 from the interpreter itself (python_layout.c). A minor version does not change them, nor does
- * a debug build; what does not match at run time is found out by the first walks.
+ * Up to 3.12 from the headers of each version (x86-64; aarch64 lays these structs out the same),
+ * since 3.13 from the interpreter itself (python_layout.c). A minor version does not change them,
+ * nor does a debug build; what does not match at run time is found out by the first walks.
  *
  *	PyThreadState ── frame ──> frame ── previous ──> frame ...	3.8 to 3.10: heap objects
  *	PyThreadState ── cframe ─> _PyCFrame ── current_frame ──> frame ── previous ──> ...
@@ -83,7 +83,7 @@ struct gm_python_layout {
 
 /* The layout of CPython 3.@minor; since 3.13 from what is at @runtime (_PyRuntime; 0: not known), if
  * it is that of an interpreter whose PyCode_Type is at @code_type. Returns false when it is not
- * known: @ret_layout then holds nothing but the version. */
+ * known: of @ret_layout only the version counts then. */
 bool gm_python_find_layout(struct gm_python_layout *ret_layout, unsigned int minor,
 			   uintptr_t runtime, uintptr_t code_type);
 
