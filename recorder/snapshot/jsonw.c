@@ -139,14 +139,6 @@ static unsigned int put_digits(char *at, uint64_t value)
 	return length;
 }
 
-void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value)
-{
-	if (value > INT64_MAX)
-		gm_jsonw_i64(w, (int64_t)value);
-	else if (value_begins(w))
-		w->used += put_digits(w->buffer + w->used, value);
-}
-
 void gm_jsonw_i64(struct gm_jsonw *w, int64_t value)
 {
 	if (!value_begins(w))

@@ -42,9 +42,14 @@ void gm_jsonw_array(struct gm_jsonw *w);
 void gm_jsonw_end(struct gm_jsonw *w);		/* the innermost object or array */
 void gm_jsonw_key(struct gm_jsonw *w, const char *key);
 
-/* Readers' integers are signed (jansson's, PyTorch's): from 2^63 on, @value's two's complement. */
-void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value);
 void gm_jsonw_i64(struct gm_jsonw *w, int64_t value);
+
+/* Readers' integers are signed (jansson's, PyTorch's): from 2^63 on, @value's two's complement. */
+static inline void gm_jsonw_u64(struct gm_jsonw *w, uint64_t value)
+{
+	gm_jsonw_i64(w, (int64_t)value);
+}
+
 void gm_jsonw_bool(struct gm_jsonw *w, bool value);
 void gm_jsonw_null(struct gm_jsonw *w);
 

@@ -21,7 +21,10 @@ struct reader {
 	struct gm_values *seen;		/* texts of containers that are lasting */
 	struct gm_source *source;
 	const char *at, *end;		/* behind @end a NUL, and nothing more if the source is whole */
-	union item { const struct gm_value *value; int64_t number; } *stack;	/* number: of a list of integers */
+	union item {
+		const struct gm_value *value;
+		int64_t number;		/* of a list of integers */
+	} *stack;
 	size_t count, room;		/* of the stack */
 	struct gm_table lasting;	/* the text of a container that is lasting -> that */
 	bool in_frames;			/* each dict that comes next is lasting */
@@ -49,15 +52,18 @@ static int refuse(struct reader *r, const char *format, ...)
 	return -EBADMSG;
 }
 
-/* Have room for another item on the stack, which large containers come to and leave: it never gets less. */
+/* Have room for another item on the stack. It never gets less: large containers come and go. */
 static int make_room(struct reader *r)
 {
 	size_t room = r->room ? 2 * r->room : 64;
-	void *stack = r->count < r->room ? r->stack : reallocarray(r->stack, room, sizeof(*r->stack));
+	void *stack;
 
+	if (r->count < r->room)
+		return 0;
+	stack = reallocarray(r->stack, room, sizeof(*r->stack));
 	if (!stack)
 		return -ENOMEM;
-	r->room = r->count < r->room ? r->room : room;
+	r->room = room;
 	r->stack = stack;
 	return 0;
 }
@@ -440,7 +446,8 @@ static int read_container(struct reader *r, unsigned int depth)
 	}
 	r->at++;
 	made = gm_value_container(r->values, dict ? GM_VALUE_DICT : GM_VALUE_LIST);
-	err = made ? gm_value_append(r->values, made, &r->stack[floor].value, r->count - floor) : -ENOMEM;
+	err = made ? gm_value_append(r->values, made, &r->stack[floor].value, r->count - floor) :
+	      -ENOMEM;
 	r->count = floor;
 	return err ? err : push(r, made);
 }

@@ -35,7 +35,7 @@ struct machine {
 	struct gm_source *source;
 	const unsigned char *bytes;	/* the source's */
 	size_t at;
-	struct gm_value **stack, **memo;	/* of @memo, numbers that stand for nothing are NULL */
+	struct gm_value **stack, **memo;	/* NULL in @memo: the number stands for nothing */
 	size_t *marks;			/* heights of the stack */
 	size_t count, mark_count, memo_count;
 	size_t memoised;		/* how many, by MEMOIZE or PUT */
@@ -63,7 +63,7 @@ static int short_of_bytes(struct machine *m)
 	return -EBADMSG;
 }
 
-/* ---- the stack -------------------------------------------------------------------------------- */
+/* ---- the stack ------------------------------------------------------------------------------- */
 
 static int push(struct machine *m, const struct gm_value *value)
 {

@@ -17,13 +17,17 @@ static void free_segments(struct gm_snapshot_segment *segments, size_t count)
 	free(segments);
 }
 
+void gm_snapshot_free_pool(struct gm_snapshot_pool *pool)
+{
+	free_segments(pool->segments, pool->segment_count);
+	free(pool->rows);
+	json_decref(pool->root);
+}
+
 void gm_snapshot_free(struct gm_snapshot *snapshot)
 {
-	for (size_t i = 0; i < snapshot->pool_count; i++) {
-		free_segments(snapshot->pools[i].segments, snapshot->pools[i].segment_count);
-		free(snapshot->pools[i].rows);
-		json_decref(snapshot->pools[i].root);
-	}
+	for (size_t i = 0; i < snapshot->pool_count; i++)
+		gm_snapshot_free_pool(&snapshot->pools[i]);
 	free(snapshot->pools);
 	free_segments(snapshot->segments, snapshot->segment_count);
 	json_decref(snapshot->root);

@@ -85,6 +85,9 @@ struct gm_snapshot {
 
 void gm_snapshot_free(struct gm_snapshot *snapshot);
 
+/* Free what @pool has, as that does for all. */
+void gm_snapshot_free_pool(struct gm_snapshot_pool *pool);
+
 /* Find which of the snapshot's annotations each row of action annotate is. Those that have none
  * (PyTorch's) get one. Returns 0 or -ENOMEM. */
 int gm_snapshot_annotate(struct gm_snapshot *snapshot);

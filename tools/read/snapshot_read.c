@@ -65,7 +65,8 @@ static bool is_list(const struct gm_value *value)
 
 static void add_frame(struct reading *r, const struct gm_snapshot_frame *frame)
 {
-	struct gm_snapshot_frame *one = add_item(r, &r->to->frames, &r->to->frame_count, sizeof(*one));
+	struct gm_snapshot_frame *one = add_item(r, &r->to->frames, &r->to->frame_count,
+						 sizeof(*one));
 
 	if (one)
 		*one = *frame;
@@ -73,7 +74,8 @@ static void add_frame(struct reading *r, const struct gm_snapshot_frame *frame)
 
 static void add_id(struct reading *r, int64_t id)
 {
-	uint32_t *one = add_item(r, &r->to->ids, &r->to->starts[r->to->stack_count + 1], sizeof(*one));
+	uint32_t *one = add_item(r, &r->to->ids, &r->to->starts[r->to->stack_count + 1],
+				 sizeof(*one));
 
 	if (one)
 		*one = id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
@@ -232,7 +234,8 @@ static void add_segment(struct reading *r, const struct gm_value *from, bool hos
 	const struct gm_value *device = gm_value_get(from, "device"), *kind = gm_value_get(from, "kind");
 	const struct gm_value *pool = gm_value_get(from, "segment_pool_id");
 	const struct gm_value *blocks = gm_value_list(from, "blocks");
-	struct gm_snapshot_segment *to = add_item(r, &r->to->segments, &r->to->segment_count, sizeof(*to));
+	struct gm_snapshot_segment *to = add_item(r, &r->to->segments, &r->to->segment_count,
+						  sizeof(*to));
 	bool unnamed = device && device->type == GM_VALUE_NULL;
 	uint64_t next = (uint64_t)gm_value_number(from, "address");
 
@@ -383,7 +386,8 @@ static void read_pool_lists(struct reading *r, struct gm_snapshot_pool *pool, co
 
 static void read_pool(struct reading *r, const struct gm_value *from)
 {
-	struct gm_snapshot_pool *pool = add_item(r, &r->to->pools, &r->to->pool_count, sizeof(*pool));
+	struct gm_snapshot_pool *pool = add_item(r, &r->to->pools, &r->to->pool_count,
+						 sizeof(*pool));
 	size_t left = SIZE_MAX;
 
 	if (!pool)

@@ -23,7 +23,7 @@ static bool is_cached(const struct gm_history *history, const char *kind)
 	return history->of_pool || !kind[0] || !strcmp(kind, "device") || !strcmp(kind, "pool");
 }
 
-/* Does it happen on the device at all? What other processes allocated, and what has no size, does not. */
+/* Is it of the device? What other processes allocated is not, nor what has no size. */
 static bool is_of(const struct gm_history *history, const struct gm_life *life)
 {
 	return life->device == history->device && life->size > 0 &&
@@ -200,9 +200,11 @@ static int build(struct gm_history *history, const struct gm_lives *lives)
 		const struct turn *turn = &turns[row];
 
 		if (turn->died)
-			add_end(history, &lives->list[turn->died - 1], (uint32_t)row + 1, turn->died - 1);
+			add_end(history, &lives->list[turn->died - 1], (uint32_t)row + 1,
+				turn->died - 1);
 		if (turn->born)
-			add_birth(history, &lives->list[turn->born - 1], (uint32_t)row + 1, turn->born - 1);
+			add_birth(history, &lives->list[turn->born - 1], (uint32_t)row + 1,
+				  turn->born - 1);
 		else if (lives->rows[row].device == history->device)
 			add_row(history, &lives->rows[row], (uint32_t)row, turn->requested);
 	}

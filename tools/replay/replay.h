@@ -76,8 +76,7 @@ struct gm_history {
 
 /* The history of @device, or of the one with most events (-1). Pinned memory of the host and
  * imported memory are left out; managed memory, arrays and virtual memory go past the cache.
- * Or of @pool alone, which is not NULL then: of any kind, its blocks are as if the cache had served them.
- * Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
+ * Or of @pool (NULL: none) alone: of any kind, its blocks are as if the cache had served them. Returns 0; -ENODATA: there is none; -ENOMEM. Free with gm_trace_free(&history->trace). */
 int gm_history_open(struct gm_history *history, const struct gm_snapshot *snapshot,
 		    const struct gm_snapshot_pool *pool, int device);
 

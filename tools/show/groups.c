@@ -188,7 +188,8 @@ static struct gm_group *group_of(struct gm_groups *groups, const char *key,
 		.key = groups->by == GM_BY_STACK ? gm_stack_site(&scene->stacks, life->stack)->name : key,
 		.scene = scene, .stack = life->stack, .module = life->module, .kind = life->kind,
 	};
-	return gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, groups->count) ? NULL : group;
+	return gm_table_put(&groups->found, (uint64_t)(uintptr_t)key, 0, groups->count) ? NULL :
+	       group;
 }
 
 static void add_life(struct gm_group *group, int side, const struct gm_life *life)

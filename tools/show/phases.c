@@ -154,9 +154,11 @@ static int begin(struct reading *r, int64_t id, const struct range *range)
 {
 	size_t place = thread_of(r, id);
 	struct thread *thread = place == SIZE_MAX ? NULL : &r->threads[place];
-	struct range *one = thread ? gm_list_add(&thread->open, &thread->count, sizeof(*one)) : NULL;
+	struct range *one = !thread ? NULL :
+			    gm_list_add(&thread->open, &thread->count, sizeof(*one));
 
-	if (!one || (range->number && gm_table_put(&r->places, (uint64_t)range->number, 1, place + 1)))
+	if (!one || (range->number &&
+		     gm_table_put(&r->places, (uint64_t)range->number, 1, place + 1)))
 		return -ENOMEM;
 	*one = *range;
 	thread->stale = true;
@@ -407,15 +409,18 @@ static int by_peak(const void *a, const void *b)
 	return p < q ? -1 : 1;
 }
 
-size_t gm_phases_sorted(const struct gm_phases *phases, const struct gm_phase **ret)
+const struct gm_phase **gm_phases_sorted(const struct gm_phases *phases, size_t *ret_count)
 {
+	const struct gm_phase **ret = calloc(phases->count, sizeof(*ret));
 	size_t count = 0;
 
-	for (size_t i = 0; i < phases->count; i++)
+	for (size_t i = 0; ret && i < phases->count; i++)
 		if (phases->list[i].ranges || phases->list[i].most)
 			ret[count++] = &phases->list[i];
-	qsort(ret, count, sizeof(*ret), by_peak);
-	return count;
+	if (count)
+		qsort(ret, count, sizeof(*ret), by_peak);
+	*ret_count = count;
+	return ret;
 }
 
 const char *gm_phases_missing(const struct gm_snapshot *snapshot)

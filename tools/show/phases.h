@@ -19,7 +19,7 @@ struct gm_phase {
 	int64_t most;			/* bytes live at once, at most, */
 	int64_t allocated, allocations;	/* and bytes and blocks in all */
 	int64_t peak;			/* bytes live at once, at most, while it was open, whoever allocated them */
-	/* While the history is read: its ranges that are open; bytes live now of what was allocated in it. */
+	/* While the history is read: its open ranges; bytes live now of what was allocated in it. */
 	uint32_t open;
 	int64_t held;
 };
@@ -51,9 +51,9 @@ void gm_phases_close(struct gm_phases *phases);
 /* The next phase that the life @life counts to; *@at begins as 0, and the last is followed by NULL. */
 struct gm_phase *gm_phases_next(const struct gm_phases *phases, size_t life, uint32_t *at);
 
-/* Highest peak first; those that nothing was allocated or open for stay out. Returns how many; @ret has room
- * for all. */
-size_t gm_phases_sorted(const struct gm_phases *phases, const struct gm_phase **ret);
+/* Highest peak first; those that nothing was allocated or open for stay out. free() the list; NULL:
+ * out of memory, and a count of 0. */
+const struct gm_phase **gm_phases_sorted(const struct gm_phases *phases, size_t *ret_count);
 
 /* What the table of a snapshot's phases cannot say: what the history dropped. NULL: nothing. Static memory. */
 const char *gm_phases_missing(const struct gm_snapshot *snapshot);

@@ -105,7 +105,8 @@ static void take_level(void *arg, uint32_t frame, const struct gm_level *said)
 	level = gm_list_add(&job->levels, &job->level_count, sizeof(*level));
 	if (!level)
 		return;
-	*level = (struct level){ clean_text(job, said->name), clean_text(job, said->file), said->line };
+	*level = (struct level){ clean_text(job, said->name), clean_text(job, said->file),
+				 said->line };
 	if (!level->name || !level->file) {
 		job->level_count--;
 		return;
@@ -152,7 +153,8 @@ static int expand(struct job *job, size_t i)
 	if (!count)
 		return 0;
 	for (uint32_t n = 0; n + 1 < count; n++) {
-		struct gm_snapshot_frame *inner = gm_list_add(&to->frames, &to->frame_count, sizeof(*inner));
+		struct gm_snapshot_frame *inner = gm_list_add(&to->frames, &to->frame_count,
+							      sizeof(*inner));
 
 		if (!inner)
 			return -ENOMEM;

@@ -102,7 +102,8 @@ struct gm_top {
 };
 
 /* top_sample.c */
-struct gm_top_process *gm_top_open(int64_t pid, int fd); /* NULL: out of memory; @fd is closed in any case */
+/* NULL: out of memory, and @fd is closed; gm_top_close closes it, too. */
+struct gm_top_process *gm_top_open(int64_t pid, int fd);
 void gm_top_close(struct gm_top_process *process);
 int gm_top_sample(struct gm_top_process *process); /* 0, or -errno: then @state and @error say */
 

@@ -5,6 +5,7 @@
 #include "tools/verbs/arguments.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ const struct gm_verb gm_verbs[] = {
 
 const struct gm_opt gm_opts[] = {
 #define GM_VERB(...)
-#define GM_CHOICE(verb, name, letter, argument, words, help) { #verb, name, letter, argument, words, help },
+#define GM_CHOICE(verb, name, letter, argument, words, help) \
+	{ #verb, name, letter, argument, words, help },
 #define GM_OPT(verb, name, letter, argument, help) { #verb, name, letter, argument, NULL, help },
 #include "tools/verbs/verbs.def"
 	{ NULL, NULL, 0, NULL, NULL, NULL }
@@ -206,6 +208,15 @@ static int take_count(const struct gm_opt *opt, size_t *to)
 	return *end ? wrong(opt, "not a number") : 0;
 }
 
+static int take_number(const struct gm_opt *opt, int base, const char *why, struct gm_asked *to)
+{
+	char *end;
+
+	errno = 0;
+	*to = (struct gm_asked){ true, strtoull(optarg, &end, base) };
+	return end == optarg || *end || errno ? wrong(opt, why) : 0;
+}
+
 static int take_size(const struct gm_opt *opt, bool unlimited, uint64_t *to)
 {
 	if (unlimited && !strcmp(optarg, "unlimited"))
@@ -247,6 +258,10 @@ static int take(const struct gm_opt *opt, const struct gm_argument *argument)
 		return 0;
 	case GM_ARG_COUNT:
 		return take_count(opt, argument->to);
+	case GM_ARG_STREAM:
+		return take_number(opt, 0, "not a number, as 0 or 0x55d1c0de", argument->to);
+	case GM_ARG_ADDRESS:
+		return take_number(opt, 16, "not a hexadecimal number", argument->to);
 	case GM_ARG_SIZE:
 	case GM_ARG_LIMIT:
 		return take_size(opt, argument->kind == GM_ARG_LIMIT, argument->to);

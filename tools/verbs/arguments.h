@@ -38,16 +38,19 @@ enum gm_argument_kind {
 	GM_ARG_TEXT,			/* const char * */
 	GM_ARG_TEXTS,			/* struct gm_texts: the option may stand several times */
 	GM_ARG_COUNT,			/* size_t */
+	GM_ARG_STREAM,			/* struct gm_asked: a number, as 7 or 0x55d1c0de */
+	GM_ARG_ADDRESS,			/* struct gm_asked: a hexadecimal number */
 	GM_ARG_SIZE,			/* uint64_t: bytes, as 4096 or 10GiB */
 	GM_ARG_TIME,			/* double: seconds, as gm_units_time reads them */
 	GM_ARG_LIMIT,			/* uint64_t: the same, or UINT64_MAX for "unlimited" */
 	GM_ARG_DEVICE,			/* const char *: a number */
 	GM_ARG_DEVICE_OR_HOST,		/* const char *: a number, or "host" */
 	GM_ARG_WORD,			/* int: the word's place among those of the option */
-	GM_ARG_WORDS			/* const char *: several of the option's, with commas between them */
+	GM_ARG_WORDS			/* const char *: several of its words, commas between them */
 };
 
 struct gm_texts { const char *list[32]; size_t count; };
+struct gm_asked { bool is; uint64_t number; };
 
 /* Where the value of option --@name goes. */
 struct gm_argument { const char *name; enum gm_argument_kind kind; void *to; };

@@ -93,8 +93,7 @@ static void blame_phases(const struct checking *c, const char *device, json_t *o
 		json_decref(list);
 		return;
 	}
-	sorted = calloc(phases.count, sizeof(*sorted));
-	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	sorted = gm_phases_sorted(&phases, &count);
 	for (size_t i = 0; i < count; i++) {
 		const struct gm_phase *phase = sorted[i];
 

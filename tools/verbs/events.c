@@ -30,9 +30,8 @@ struct events {
 
 struct filter {
 	const char *actions, *kinds, *module, *device, *stack;
-	uint64_t min_size, max_size, address;
-	int64_t stream;
-	const char *address_text, *stream_text;	/* NULL: they do not count */
+	uint64_t min_size, max_size;
+	struct gm_asked address, stream;
 	double since, until;			/* NAN: no limit */
 	int64_t since_us, until_us;
 	size_t last;
@@ -69,14 +68,15 @@ static bool passes(const struct filter *filter, const json_t *root, const struct
 	/* An annotation's size is the number of its range. */
 	if (size < 0 || (uint64_t)size < filter->min_size || (uint64_t)size > filter->max_size)
 		return false;
-	if ((filter->stream_text && row->stream != filter->stream) ||
+	if ((filter->stream.is && (uint64_t)row->stream != filter->stream.number) ||
 	    (filter->stack && (row->stack < 0 || (uint64_t)row->stack >= filter->stacks.count ||
 			       !filter->found[row->stack])))
 		return false;
 	/* An oom has the device's free bytes in place of an address. */
-	if (filter->address_text && (note || !strcmp(row->action, "oom") || filter->address < row->address ||
-				    (filter->address - row->address >= (uint64_t)size &&
-				     filter->address != row->address)))
+	if (filter->address.is &&
+	    (note || !strcmp(row->action, "oom") || filter->address.number < row->address ||
+	     (filter->address.number - row->address >= (uint64_t)size &&
+	      filter->address.number != row->address)))
 		return false;
 	if ((!isnan(filter->since) && row->time_us < filter->since_us) ||
 	    (!isnan(filter->until) && row->time_us > filter->until_us))
@@ -372,30 +372,6 @@ static int print_events(const char *word, struct filter *filter, enum gm_pool_le
 	return gm_show_end("events", GM_EXIT_OK);
 }
 
-static int take_number(const char *option, const char *text, int base, const char *why, uint64_t *ret)
-{
-	char *end;
-
-	errno = 0;
-	*ret = strtoull(text, &end, base);
-	return end == text || *end || errno ? gm_argument_wrong("events", option, text, why) : 0;
-}
-
-/* What is more than a word or a size. */
-static int take_texts(struct filter *filter)
-{
-	uint64_t stream = 0;
-	int status = 0;
-
-	if (filter->stream_text)
-		status = take_number("stream", filter->stream_text, 0, "not a number, as 0 or 0x55d1c0de", &stream);
-	filter->stream = (int64_t)stream;
-	if (!status && filter->address_text)
-		status = take_number("address", filter->address_text, 16, "not a hexadecimal number",
-				     &filter->address);
-	return status;
-}
-
 int gm_verb_events(int argc, char **argv)
 {
 	struct filter filter = { .last = SIZE_MAX, .max_size = UINT64_MAX, .since = NAN, .until = NAN };
@@ -405,16 +381,17 @@ int gm_verb_events(int argc, char **argv)
 		{ "action", GM_ARG_WORDS, &filter.actions }, { "kind", GM_ARG_WORDS, &filter.kinds },
 		{ "device", GM_ARG_DEVICE_OR_HOST, &filter.device }, { "module", GM_ARG_TEXT, &filter.module },
 		{ "min-size", GM_ARG_SIZE, &filter.min_size }, { "max-size", GM_ARG_SIZE, &filter.max_size },
-		{ "stream", GM_ARG_TEXT, &filter.stream_text }, { "stack", GM_ARG_TEXT, &filter.stack },
-		{ "address", GM_ARG_TEXT, &filter.address_text }, { "since", GM_ARG_TIME, &filter.since },
+		{ "stream", GM_ARG_STREAM, &filter.stream },
+		{ "stack", GM_ARG_TEXT, &filter.stack },
+		{ "address", GM_ARG_ADDRESS, &filter.address },
+		{ "since", GM_ARG_TIME, &filter.since },
 		{ "until", GM_ARG_TIME, &filter.until }, { "last", GM_ARG_COUNT, &filter.last },
-		{ "level", GM_ARG_WORD, &level }, { "stacks", GM_ARG_FLAG, &filter.with_stacks }, { "csv", GM_ARG_FLAG, &csv },
-		{ "jsonl", GM_ARG_FLAG, &jsonl }, { "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
+		{ "level", GM_ARG_WORD, &level }, { "stacks", GM_ARG_FLAG, &filter.with_stacks },
+		{ "csv", GM_ARG_FLAG, &csv }, { "jsonl", GM_ARG_FLAG, &jsonl },
+		{ "json", GM_ARG_FLAG, &jsonl }, { NULL, 0, NULL }
 	};
 	int status = gm_arguments(argc, argv, arguments, 1, 1);
 
-	if (status < 0 && take_texts(&filter))
-		status = GM_EXIT_USAGE;
 	if (status >= 0)
 		return status;
 	return print_events(argv[optind], &filter, (enum gm_pool_level)level,

@@ -127,7 +127,9 @@ static void put_option(FILE *out, const struct gm_opt *opt)
 
 static void put_options(FILE *out, const struct gm_verb *verb)
 {
-	static const struct gm_opt help = { "", "help", 'h', "", NULL, "print a summary of all this" };
+	static const struct gm_opt help = {
+		"", "help", 'h', "", NULL, "print a summary of all this"
+	};
 
 	fputs(".SH OPTIONS\n", out);
 	for (const struct gm_opt *opt = gm_opts; opt->name; opt++)

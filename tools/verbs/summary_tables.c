@@ -45,8 +45,7 @@ static void print_phases(const struct gm_summary *view, const char *device)
 
 	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, device))
 		return;
-	sorted = calloc(phases.count, sizeof(*sorted));
-	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	sorted = gm_phases_sorted(&phases, &count);
 	if (count) {
 		putchar('\n');
 		gm_show_heading(stdout, "%12s %12s %12s %11s %8s  %s", "peak", "own peak", "live", "blocks", "ranges",
@@ -128,8 +127,7 @@ static json_t *json_phases(const struct gm_summary *view)
 
 	if (gm_phases_open(&phases, view->scene->snapshot, &view->scene->lives, view->device))
 		return list;
-	sorted = calloc(phases.count, sizeof(*sorted));
-	count = sorted ? gm_phases_sorted(&phases, sorted) : 0;
+	sorted = gm_phases_sorted(&phases, &count);
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(list, gm_phase_json(sorted[i]));
 	free(sorted);

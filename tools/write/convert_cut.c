@@ -92,15 +92,10 @@ static void cut_pools(struct cutting *c, struct gm_snapshot *snapshot)
 
 		pool->segment_count = cut_segments(c, pool->segments, pool->segment_count, true);
 		pool->row_count = cut_rows(c, pool->rows, pool->row_count, snapshot, &pool->dropped);
-		if (is_wanted(c, pool->device)) {
+		if (is_wanted(c, pool->device))
 			snapshot->pools[kept++] = *pool;
-			continue;
-		}
-		for (size_t k = 0; k < pool->segment_count; k++)
-			free(pool->segments[k].blocks);
-		free(pool->segments);
-		free(pool->rows);
-		json_decref(pool->root);
+		else
+			gm_snapshot_free_pool(pool);
 	}
 	snapshot->pool_count = kept;
 }

@@ -40,8 +40,9 @@ static bool add_id(struct gm_snapshot *view, uint32_t id)
 }
 
 /* The stack of @life and the phases that were open, as a new one of @view. Returns 0 or -ENOMEM. */
-static int add_stack(struct gm_snapshot *view, const struct gm_stacks *stacks, const struct gm_phases *phases,
-		     const struct gm_life *life, uint32_t node, uint32_t first_frame)
+static int add_stack(struct gm_snapshot *view, const struct gm_stacks *stacks,
+		     const struct gm_phases *phases, const struct gm_life *life, uint32_t node,
+		     uint32_t first_frame)
 {
 	size_t count;
 	const uint32_t *ids = gm_stack(stacks, life->stack, &count);
@@ -78,7 +79,8 @@ int gm_flame_phases_open(struct gm_flame_phases *ret, struct gm_stacks *stacks, 
 
 		if (!at) {
 			at = ret->view.stack_count;
-			r = add_stack(&ret->view, stacks, &phases, life, phases.of[i], (uint32_t)stacks->frame_count);
+			r = add_stack(&ret->view, stacks, &phases, life, phases.of[i],
+				      (uint32_t)stacks->frame_count);
 			if (!r)
 				r = gm_table_put(&made, (uint64_t)life->stack, phases.of[i], at);
 		}

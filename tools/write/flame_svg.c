@@ -32,12 +32,13 @@ struct picture {
 	const struct gm_flame *flame;
 	struct node *nodes;		/* 0 is the ground */
 	size_t count;
-	struct gm_table children;	/* (parent, gm_flame.alike + 1, or 0 for no stack) -> node */
+	struct gm_table children;	/* (parent, gm_flame.alike + 1, or 0: no stack) -> node */
 	unsigned int deepest;
 };
 
 /* The box of @frame on @parent; 0: out of memory. Frames of one name have one @key. */
-static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame, uint64_t key)
+static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_frame *frame,
+			 uint64_t key)
 {
 	uint32_t at = (uint32_t)gm_table_get(&p->children, parent, key);
 	struct node *node;
@@ -50,8 +51,10 @@ static uint32_t child_of(struct picture *p, uint32_t parent, const struct gm_fra
 		return 0;
 	at = (uint32_t)p->count - 1;
 	gm_flame_label(frame, text, sizeof(text));
-	*node = (struct node){ .label = gm_values_string(p->flame->stacks->texts, text, strlen(text)),
-			       .python = frame->python };
+	*node = (struct node){
+		.label = gm_values_string(p->flame->stacks->texts, text, strlen(text)),
+		.python = frame->python,
+	};
 	if (!node->label)
 		return 0;
 	if (p->nodes[parent].last)
@@ -78,8 +81,8 @@ static int grow_tree(struct picture *p)
 		for (i = 0; i < (count ? count : 1) && i < DEPTH_MOST; i++) {
 			uint32_t id = count ? ids[count - 1 - i] : 0;
 
-			at = count ? child_of(p, at, &stacks->frames[id], p->flame->alike[id] + UINT64_C(1)) :
-				     child_of(p, at, &none, 0);
+			at = child_of(p, at, count ? &stacks->frames[id] : &none,
+				      count ? p->flame->alike[id] + UINT64_C(1) : 0);
 			if (!at)
 				return -ENOMEM;
 			p->nodes[at].weight += p->flame->weights[s];

@@ -31,7 +31,8 @@ static int plant(const struct gm_stacks *stacks, struct tree *tree)
 			if (!at) {
 				at = tree->count;
 				new = gm_list_add(&tree->list, &tree->count, sizeof(*new));
-				r = !new || gm_table_put(&known, node, ids[depth], at) ? -ENOMEM : 0;
+				if (!new || gm_table_put(&known, node, ids[depth], at))
+					r = -ENOMEM;
 				if (new)
 					*new = (struct node){ node, ids[depth] };
 			}
