@@ -63,48 +63,78 @@ static void put_rule(const struct table *table, char c)
 	table->line(table->arg, text);
 }
 
-static void put_head(const struct table *table, const struct gm_stats *stats, int device)
+/* @pool: NULL for the device itself. */
+static void put_head(const struct table *table, const struct gm_stats *stats, const char *pool,
+		     int device)
 {
 	char text[192];
 
 	put_rule(table, '=');
-	snprintf(text, sizeof(text), "| %16s gpumem CUDA memory summary, device ID %-18d |", "", device);
+	if (pool)
+		snprintf(text, sizeof(text), "| %6s gpumem memory summary, device ID %d, pool %-25.24s |",
+			 "", device, pool);
+	else
+		snprintf(text, sizeof(text), "| %16s gpumem CUDA memory summary, device ID %-18d |", "",
+			 device);
 	table->line(table->arg, text);
 	put_rule(table, '-');
-	snprintf(text, sizeof(text), "|  %9s CUDA OOMs: %-12" PRId64 " | %6s cudaMalloc retries: %-8"
-		 PRId64 "  |", "", stats->num_ooms, "", stats->num_alloc_retries);
+	if (pool)
+		snprintf(text, sizeof(text), "|  %9s CUDA OOMs: %-12" PRId64 " | %36s |", "",
+			 stats->num_ooms, "");
+	else
+		snprintf(text, sizeof(text), "|  %9s CUDA OOMs: %-12" PRId64 " | %6s cudaMalloc retries: %-8"
+			 PRId64 "  |", "", stats->num_ooms, "", stats->num_alloc_retries);
 	table->line(table->arg, text);
 	put_rule(table, '=');
 	table->line(table->arg,
 		    "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |");
 }
 
-void gm_stats_table(const struct gm_stats *stats, int device,
-		    void (*line)(void *arg, const char *text), void *arg)
+/* @pool: those alone that are known of a pool of the program's. */
+static void put_metrics(const struct table *table, const struct gm_stats *stats, bool pool)
 {
-	static const struct { enum gm_stat_name name; const char *title; bool bytes; } metrics[] = {
-		{ GM_STAT_ALLOCATED_BYTES, "Allocated memory", true },
-		{ GM_STAT_ACTIVE_BYTES, "Active memory", true },
-		{ GM_STAT_REQUESTED_BYTES, "Requested memory", true },
-		{ GM_STAT_RESERVED_BYTES, "GPU reserved memory", true },
-		{ GM_STAT_INACTIVE_SPLIT_BYTES, "Non-releasable memory", true },
-		{ GM_STAT_ALLOCATION, "Allocations", false },
-		{ GM_STAT_ACTIVE, "Active allocs", false },
-		{ GM_STAT_SEGMENT, "GPU reserved segments", false },
-		{ GM_STAT_INACTIVE_SPLIT, "Non-releasable allocs", false },
+	static const struct { enum gm_stat_name name; const char *title; bool bytes, pool; } metrics[] = {
+		{ GM_STAT_ALLOCATED_BYTES, "Allocated memory", true, true },
+		{ GM_STAT_ACTIVE_BYTES, "Active memory", true, false },
+		{ GM_STAT_REQUESTED_BYTES, "Requested memory", true, false },
+		{ GM_STAT_RESERVED_BYTES, "GPU reserved memory", true, true },
+		{ GM_STAT_INACTIVE_SPLIT_BYTES, "Non-releasable memory", true, false },
+		{ GM_STAT_ALLOCATION, "Allocations", false, true },
+		{ GM_STAT_ACTIVE, "Active allocs", false, false },
+		{ GM_STAT_SEGMENT, "GPU reserved segments", false, true },
+		{ GM_STAT_INACTIVE_SPLIT, "Non-releasable allocs", false, false },
 	};
-	const struct table table = { line, arg };
 
-	put_head(&table, stats, device);
 	for (unsigned int i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
 		const struct gm_stat *of = stats->stat[metrics[i].name];
 		const struct gm_stat *all = &of[GM_POOL_ALL];
 
-		put_rule(&table, '-');
-		put_row(&table, metrics[i].title, all, all, metrics[i].bytes);
-		put_row(&table, "      from large pool", &of[GM_POOL_LARGE], all, metrics[i].bytes);
-		put_row(&table, "      from small pool", &of[GM_POOL_SMALL], all, metrics[i].bytes);
+		if (pool && !metrics[i].pool)
+			continue;
+		put_rule(table, '-');
+		put_row(table, metrics[i].title, all, all, metrics[i].bytes);
+		put_row(table, "      from large pool", &of[GM_POOL_LARGE], all, metrics[i].bytes);
+		put_row(table, "      from small pool", &of[GM_POOL_SMALL], all, metrics[i].bytes);
 	}
+}
+
+void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int device,
+			 void (*line)(void *arg, const char *text), void *arg)
+{
+	const struct table table = { line, arg };
+
+	put_head(&table, stats, name, device);
+	put_metrics(&table, stats, true);
+	put_rule(&table, '=');
+}
+
+void gm_stats_table(const struct gm_stats *stats, int device,
+		    void (*line)(void *arg, const char *text), void *arg)
+{
+	const struct table table = { line, arg };
+
+	put_head(&table, stats, NULL, device);
+	put_metrics(&table, stats, false);
 	put_rule(&table, '-');
 	put_row(&table, "Oversize allocations", &stats->oversize_allocations,
 		&stats->oversize_allocations, false);

@@ -13,6 +13,10 @@
 void gm_stats_table(const struct gm_stats *stats, int device,
 		    void (*line)(void *arg, const char *text), void *arg);
 
+/* The same of what is known of pool @name of the program's, which is cut to 24 bytes. */
+void gm_stats_table_pool(const struct gm_stats *stats, const char *name, int device,
+			 void (*line)(void *arg, const char *text), void *arg);
+
 /* Calls @put for each statistic, sorted by name, as "allocated_bytes.all.current"; a name has at most 55
  * bytes. */
 void gm_stats_list(const struct gm_stats *stats,

@@ -135,6 +135,17 @@ def program(allocator):
         text = gpumem("summary", path).stdout
         check("%s: the summary has a table of pools" % allocator, re.search(
             r"by pool +handed out +peak +idle in it +allocations\nmine +4\.88 KiB +2\.00 MiB +\S+ \S+ +7\nsecond +500 B +500 B", text), text[-900:])
+        rows = {}
+        for table in text.split("gpumem memory summary, device ID 0, pool ")[1:]:
+            lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[4:] if line.count("|") > 1]
+            end = [cells[0].startswith("===") for cells in lines].index(True)
+            rows[table.split(" ")[0]] = {cells[0]: cells[1:] for cells in lines[:end] if not cells[0].startswith(("from", "---"))}
+        check("%s: and PyTorch's table of each, with what is known" % allocator, list(rows) == ["mine", "second"] and
+              rows["mine"]["Allocated memory"][0] == "5000 B" and rows["mine"]["Allocations"] == ["5", "6", "7", "2"] and
+              list(rows["mine"]) == ["Metric", "Allocated memory", "GPU reserved memory", "Allocations", "GPU reserved segments"] and
+              len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1, rows)
+        check("%s: no such table with --level driver" % allocator, "memory summary, device ID 0" in text and
+              "pool mine" not in gpumem("summary", "--level", "driver", path).stdout)
         with open(path, encoding="utf-8") as file:
             whole = json.load(file)
         # A history that began later: the driver's events of the pieces are gone, their frees are not.

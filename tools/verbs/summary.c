@@ -17,6 +17,8 @@
 #include "tools/verbs/opened.h"
 #include "tools/verbs/summary.h"
 
+#define POOLS_SHOWN 4u			/* tables; all of them are "by pool" */
+
 static bool wanted(const struct gm_summary *view, const char *name)
 {
 	return !view->device || !strcmp(view->device, name);
@@ -106,6 +108,21 @@ static void print_explanation(const struct gm_summary *view)
 		gm_groups_print_stack(stdout, view->scene, explanation->stack, 2);
 }
 
+/* The table of each pool of a device, without the rows that nobody tells of one. */
+static void print_pools(const struct gm_summary *view, long long device)
+{
+	const struct gm_snapshot *snapshot = view->scene->snapshot;
+	size_t shown = 0;
+
+	for (size_t i = 0; i < snapshot->pool_count && view->level == GM_LEVEL_POOL; i++) {
+		const struct gm_snapshot_pool *pool = &snapshot->pools[i];
+		struct gm_stats stats = stats_of(gm_json_object(pool->root, "memory_stats"));
+
+		if (pool->device == device && shown++ < POOLS_SHOWN)
+			gm_stats_table_pool(&stats, gm_show_cut(pool->name, 24), (int)device, put_line, NULL);
+	}
+}
+
 static void print_device(const struct gm_summary *view, const json_t *device)
 {
 	const json_t *unattributed = json_object_get(device, "unattributed_bytes");
@@ -121,6 +138,7 @@ static void print_device(const struct gm_summary *view, const json_t *device)
 	gm_show_heading(stdout, "device %lld%s%s", number, name[0] ? ": " : "",
 			gm_show_clean(name));
 	gm_stats_table(&stats, (int)number, put_line, NULL);
+	print_pools(view, number);
 	if (!json_object_get(gm_json_object(device, "memory_stats"), "allocated_bytes.all.peak"))
 		puts("peaks and sums are not known: a snapshot of PyTorch has none, and its "
 		     "history is not whole");
@@ -352,7 +370,7 @@ static int one(const char *word, const char *device, enum gm_by by, enum gm_pool
 	gm_locate(&opened.scene);
 	gm_explain(scene, &explanation);
 	view = (struct gm_summary){ scene->root, device, by, scene, &explanation,
-		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array() };
+		level == GM_LEVEL_POOL ? gm_explain_pool(scene, &explanation) : json_array(), level };
 	if (json)
 		print_json(&view);
 	else

@@ -4,6 +4,7 @@
 #ifndef GM_TOOLS_SUMMARY_H
 #define GM_TOOLS_SUMMARY_H
 
+#include "tools/read/level.h"
 #include "tools/show/explain.h"
 #include "tools/show/groups.h"
 
@@ -14,6 +15,7 @@ struct gm_summary {
 	const struct gm_scene *scene;
 	const struct gm_explanation *explanation;
 	const json_t *pool_lines;	/* what gm_explain_pool says */
+	enum gm_pool_level level;
 };
 
 /* Rows "by module" or "by kind" of a device or of the host. */
