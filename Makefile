@@ -178,11 +178,14 @@ ARM      := build/aarch64
 ARM_ROOT ?= $(CURDIR)/$(ARM)/root
 ARM_LIB  := $(ARM_ROOT)/usr/lib/aarch64-linux-gnu
 ARM_MAKE  = $(MAKE) --no-print-directory BUILD=$(ARM) PLAIN=$(ARM) CROSS=aarch64-linux-gnu- MACHINE=aarch64 \
-	    CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ AR=aarch64-linux-gnu-ar
+	    CC='aarch64-linux-gnu-gcc $(ARM_LINK)' CXX='aarch64-linux-gnu-g++ $(ARM_LINK)' AR=aarch64-linux-gnu-ar
+# Where that machine's libraries are here. qemu's own option for it would show programs another root directory.
+ARM_LINK := -Wl,--dynamic-linker=/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1,-rpath,/usr/aarch64-linux-gnu/lib,--disable-new-dtags
 built-aarch64:
 	+$(Q)$(ARM_MAKE) CFLAGS='-O1 -g -idirafter /usr/include' aarch64-parts
 aarch64-parts: $(BUILD)/libgpumem.so $(call obj,$(TOOLS_SRC))
-check-aarch64:
+check-aarch64: all
+	$(Q)scripts/setup.sh more
 	$(Q)scripts/arm-root.sh $(ARM_ROOT)
 	+$(Q)$(ARM_MAKE) CFLAGS='-O2 -g -isystem $(ARM_ROOT)/usr/include -isystem $(ARM_ROOT)/usr/include/aarch64-linux-gnu' \
 		LDFLAGS=-L$(ARM_LIB) CHECK_LIBS='-L$(ARM_LIB) -lcheck_pic -l:libsubunit.a -lm' JANSSON_LIBS='-L$(ARM_LIB) -l:libjansson.a' \
@@ -191,8 +194,8 @@ check-aarch64:
 # These run a program by single instructions of x86-64, or have its tables in them by hand.
 ARM_WITHOUT = $(addprefix $(BUILD)/test/unit/test_,cache_heap_moments cfi kill_step page_map_moments)
 aarch64-tests: $(BUILD)/libgpumem.so $(BUILD)/gpumem $(filter-out $(ARM_WITHOUT),$(UNIT)) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(BUILD)/test/model/scenarios $(PRETEST_ARM)
-# Programs of the preload tests in C alone.
-PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c)))
+# Programs of the preload tests in C alone, and what is loaded into them.
+PRETEST_ARM = $(patsubst test/preload/programs/%.c,$(BUILD)/test/preload/%,$(filter-out test/preload/programs/lib%,$(wildcard test/preload/programs/*.c))) $(PRETEST_L)
 
 tests: $(UNIT) $(FAKETEST) $(HOOKTEST) $(APPS_C) $(APPS_CU) $(CONF) $(PRETEST_C) $(FUZZ) $(MODEL)
 sanitizer-tests: $(if $(filter thread,$(SAN)),$(TSAN_TESTS),$(ASAN_TESTS)) $(HOOKED)

@@ -27,7 +27,7 @@ check_packages=("${demo_packages[@]}" libdw-dev libiberty-dev check python3 libu
 	python3-jsonschema python3-torch lld wasi-libc libclang-rt-14-dev-wasm32)
 # Packages: how they are made, and judged; containers; the tests for aarch64; Prometheus.
 more_packages=("${check_packages[@]}" debhelper lintian rpm rpmlint buildah kubernetes-client python3-yaml
-	g++-aarch64-linux-gnu qemu-user prometheus)
+	g++-aarch64-linux-gnu qemu-user-static prometheus)
 case $purpose in
 demo) packages=("${demo_packages[@]}") ;;
 check) packages=("${check_packages[@]}") ;;
@@ -60,7 +60,7 @@ declare -A there=(
 	[libmicrohttpd-dev]='pkg-config --exists libmicrohttpd'
 	[gcc-aarch64-linux-gnu]='command -v aarch64-linux-gnu-gcc'
 	[g++-aarch64-linux-gnu]='command -v aarch64-linux-gnu-g++'
-	[qemu-user]='command -v qemu-aarch64'
+	[qemu-user-static]='command -v qemu-aarch64-static'
 	[prometheus]='command -v prometheus && command -v promtool'
 	[openjdk-17-jdk-headless]='command -v javac'
 	[util-linux]='command -v unshare'

@@ -59,7 +59,7 @@
 #include "allocator/table.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
-#define GM_FORMAT_VERSION 7u
+#define GM_FORMAT_VERSION 8u
 #define GM_BYTE_ORDER 0x01020304u
 #define GM_HEADER_BYTES 16384u
 #define GM_PAGE 4096u		/* of the layout; the kernel's may be larger */
@@ -423,7 +423,10 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 	 * lives */
 	_Atomic(uint32_t) life;		/* enum gm_life */
 	_Atomic(uint32_t) has_helper;	/* 1: @alive is held by a helper thread */
-	pthread_mutex_t alive;
+	union {
+		pthread_mutex_t alive;
+		uint64_t alive_room[6];	/* 40 bytes of it on x86-64, all 48 on aarch64 */
+	};
 
 	/* history */
 	uint64_t history_events;	/* events the pool holds at most */
@@ -485,5 +488,6 @@ _Static_assert(sizeof(struct gm_module) == 128, "on-disk layout");
 _Static_assert(sizeof(struct gm_frame) == 48, "on-disk layout");
 _Static_assert(sizeof(struct gm_failure) == 256, "on-disk layout");
 _Static_assert(sizeof(struct gm_header) <= GM_HEADER_BYTES, "on-disk layout");
+_Static_assert(offsetof(struct gm_header, failure_shown) == 7840, "the same on every machine");
 
 #endif

@@ -39,8 +39,11 @@ struct space {
 	struct small *small;	/* by index */
 };
 
+/* Both ranges come where they were last: qemu keeps a table of all addresses that ever were. */
 CUresult fc_arena_start(struct fc_device *dev)
 {
+	static struct { void *host, *va; } again[FC_MAX_DEVICES];
+	const ptrdiff_t number = dev - fc.devices;
 	struct space *sp;
 	size_t size = dev->capacity * 2 + ((size_t)1 << 30);
 	void *va, *host;
@@ -55,16 +58,18 @@ CUresult fc_arena_start(struct fc_device *dev)
 	dev->fd = memfd_create("fakecuda", MFD_CLOEXEC);
 	if (!sp->state || dev->fd < 0 || ftruncate(dev->fd, (off_t)size))
 		goto fail;
-	host = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, dev->fd, 0);
+	host = mmap(again[number].host, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, dev->fd, 0);
 	if (host == MAP_FAILED)
 		goto fail;
 	/* A chunk more, to align to chunks. */
-	va = mmap(NULL, size + FC_CHUNK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+	va = mmap(again[number].va, size + FC_CHUNK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		  -1, 0);
 	if (va == MAP_FAILED) {
 		munmap(host, size);
 		goto fail;
 	}
+	again[number].host = host;
+	again[number].va = va;
 	/* A GPU's memory is in no core file; this would be a gigabyte in each. */
 	madvise(host, size, MADV_DONTDUMP);
 	dev->inode = fc_fd_inode(dev->fd);

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -541,6 +542,10 @@ END_TEST
 
 int main(void)
 {
+#if !defined(__x86_64__)
+	printf("ok 1 - stack_cache: stacks # SKIP x86-64 alone has the cache (recorder/stacks/stack_cache.h)\n1..1\n");
+	return 0;
+#endif
 	Suite *suite = suite_create("stack_cache");
 	TCase *tcase = tcase_create("stack_cache");
 	SRunner *runner = srunner_create(suite);
