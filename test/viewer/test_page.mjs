@@ -171,6 +171,7 @@ test("the address bar brings the same back", { skip }, () => visit(training, { h
 	const now = await state(page);
 	assert.deepEqual([now.mode, now.from, now.to, now.by, now.terms], ["order", 100, 300, "size", [{ text: "forward" }]]);
 	assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+	assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), "dark", "bars and menus, too");
 	const { view } = await page.evaluate(() => ({ view: gpumem.view.picture.view }));
 	assert.deepEqual([view.from, view.to, view.mode], [100, 300, "order"]);
 }));

@@ -58,7 +58,7 @@ export class Timeline {
 		if (has("size", "doc", "source", "mode", "from", "to", "by", "theme", "filtered", "life"))
 			this.ask();		/* the picture before what is around it */
 		if (has("size", "doc", "source", "by", "theme", "docs", "filtered"))
-			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: LEGEND });
+			this.wantLegend({ ...app.of, by: app.state.by, dark: app.dark, most: this.roomForKeys() });
 		if (has("size", "doc", "source") && this.marksOf !== `${app.state.doc} ${app.state.source}`)
 			this.readMarks();
 		if (has("terms", "size", "docs"))
@@ -67,6 +67,9 @@ export class Timeline {
 		this.by.value = app.state.by;
 		this.paint();
 	}
+
+	/* How many colours the legend explains: what three rows have room for where names are long. */
+	roomForKeys() { return Math.max(4, Math.min(LEGEND, Math.floor(this.canvas.clientWidth / 120))); }
 
 	async readMarks() {
 		const { app } = this;
