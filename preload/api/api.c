@@ -152,8 +152,7 @@ int gpumem_set_per_process_memory_fraction(double fraction, int device)
 	if (GM_REAL(cuDeviceTotalMem_v2)(&total, device))
 		return -EINVAL;
 	limit = (uint64_t)(fraction * (double)total);
-	gm_cache_set_limit((uint8_t)device, limit ? limit : 1);
-	gm_cache_set_fraction((uint8_t)device, fraction);
+	gm_cache_set_limit((uint8_t)device, limit ? limit : 1, fraction, GM_LIMIT_CALL);
 	return 0;
 }
 
@@ -288,6 +287,26 @@ static bool place_of(const char *word, const char *const *words, uint32_t none, 
 		}
 	}
 	return false;
+}
+
+int gm_history_switch(enum gm_history_enabled enabled)
+{
+	const struct gm_header *header = gm_recorder_header();
+	struct gm_history history = { .enabled = enabled };
+	int r;
+
+	if (!gm_state_is_mine() || !header)
+		return -ENODATA;
+	if (enabled == GM_HISTORY_ALL && !header->history_events)
+		return -ENOTSUP;
+	if (!gm_lock(&gm_state.history_lock))
+		return -ETIMEDOUT;
+	history.context = gm_get(&header->history_context);
+	history.stacks = gm_get(&header->history_stacks);
+	history.newest = gm_get(&header->history_newest);
+	r = gm_get(&header->history_enabled) == enabled ? 0 : apply(&history);
+	gm_unlock(&gm_state.history_lock);
+	return r;
 }
 
 int gpumem_record_memory_history(const char *enabled, const char *context, const char *stacks,

@@ -19,6 +19,10 @@ void gm_history_config(const struct gm_options *options, struct gm_recorder_conf
 /* Begin as the options say. Recorder and stacks are there, no hook has run. */
 void gm_history_start(void);
 
+/* As gpumem_record_memory_history(), with everything but @enabled left as it is; of no effect where it is
+ * that already. Returns 0, -ENODATA, -ENOTSUP or -ETIMEDOUT. Outside a hook, no lock held. */
+int gm_history_switch(enum gm_history_enabled enabled);
+
 /* What gets a stack, now: GM_CONTEXT_*. */
 static inline uint32_t gm_history_context(void)
 {

@@ -82,11 +82,13 @@ bool gm_cache_await(struct gm_cache_await *await, uint8_t domain, uint64_t bytes
 /* Does some heap of @domain hold anything that a flush could give back? */
 bool gm_cache_idle_or_limbo(uint8_t domain);
 
-/* Serve at most this many bytes of @domain's device from now on (cache_limit.c). */
-void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes);
+/* Take at most this many bytes of @domain's device from now on (cache_limit.c), which are @fraction of it;
+ * what is taken already stays. @setter: GM_LIMIT_CALL or GM_LIMIT_CTL. */
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes, double fraction, enum gm_limit setter);
 
-/* The same limit as a part of the device: as the program set it, and as it is in force. */
-void gm_cache_set_fraction(uint8_t domain, double fraction);
+/* What is in force, and by whom; GM_HEAP_UNLIMITED with GM_LIMIT_MEMORY or GM_LIMIT_CTL is no limit. */
+uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which);
+/* The same as a part of the device. */
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes);
 
 /* The settings of a new heap on @domain's device. */

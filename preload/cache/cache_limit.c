@@ -8,18 +8,20 @@
 
 static _Atomic(uint64_t) limits[GM_MAX_DEVICES];	/* 0: as the options say */
 static _Atomic(double) fractions[GM_MAX_DEVICES];	/* the same as the program put it */
+static _Atomic(uint32_t) setters[GM_MAX_DEVICES];	/* whose limit that is: enum gm_limit */
 
 /* The most that the cache may take of the device: the fraction and the limit, whichever is
  * less. */
-static uint64_t limit_of(uint8_t domain, enum gm_limit *ret_which)
+uint64_t gm_cache_limit(uint8_t domain, enum gm_limit *ret_which)
 {
 	const struct gm_options *options = &gm_state.options;
-	uint64_t limit = options->memory_limit;
+	uint64_t limit = limits[domain];
 	size_t total = 0;
 
-	*ret_which = GM_LIMIT_CALL;
-	if (limits[domain])		/* said by the program */
-		return limits[domain];
+	*ret_which = (enum gm_limit)setters[domain];
+	if (limit)			/* said by the program, or from outside */
+		return limit;
+	limit = options->memory_limit;
 	*ret_which = GM_LIMIT_MEMORY;
 	if (options->per_process_memory_fraction < 1 &&
 	    !GM_REAL(cuDeviceTotalMem_v2)(&total, domain)) {
@@ -38,7 +40,7 @@ void gm_cache_config(uint8_t domain, struct gm_heap_config *config)
 	enum gm_limit which;
 
 	gm_options_heap(&gm_state.options, config);
-	config->limit = limit_of(domain, &which);
+	config->limit = gm_cache_limit(domain, &which);
 }
 
 /* What counts: each heap knows of its own segments alone. */
@@ -54,7 +56,7 @@ static uint64_t used_of(uint8_t domain)
 bool gm_cache_within_limit(uint8_t domain, uint64_t bytes)
 {
 	enum gm_limit which;
-	uint64_t limit = limit_of(domain, &which), used = used_of(domain);
+	uint64_t limit = gm_cache_limit(domain, &which), used = used_of(domain);
 
 	return limit == GM_HEAP_UNLIMITED || (used <= limit && bytes <= limit - used);
 }
@@ -63,13 +65,15 @@ void gm_cache_describe_limit(uint8_t domain, struct gm_failure *failure)
 {
 	enum gm_limit which;
 
-	failure->limit_bytes = limit_of(domain, &which);
+	failure->limit_bytes = gm_cache_limit(domain, &which);
 	failure->limit = which;
 	failure->limit_used_bytes = used_of(domain);
 }
 
-void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes)
+void gm_cache_set_limit(uint8_t domain, uint64_t limit_bytes, double fraction, enum gm_limit setter)
 {
+	fractions[domain] = fraction;
+	setters[domain] = setter;
 	limits[domain] = limit_bytes;
 	for (struct gm_cache_heap *heap = NULL; (heap = gm_cache_heap_next(heap, domain));)
 		gm_cache_heap_set_limit(heap, limit_bytes);
@@ -81,11 +85,6 @@ void gm_cache_apply_limit(struct gm_cache_heap *heap)
 
 	if (limit)
 		gm_cache_heap_set_limit(heap, limit);
-}
-
-void gm_cache_set_fraction(uint8_t domain, double fraction)
-{
-	fractions[domain] = fraction;
 }
 
 double gm_cache_fraction(uint8_t domain, uint64_t total_bytes)

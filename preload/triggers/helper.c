@@ -22,6 +22,7 @@
 
 #include "preload/process/say.h"
 #include "preload/process/state.h"
+#include "preload/triggers/control.h"
 #include "preload/triggers/trigger.h"
 #include "recorder/journal/recorder.h"
 #include "recorder/modules/symbols.h"
@@ -117,6 +118,7 @@ static void serve(struct gm_header *header, uint32_t number)
 	copied(&number);
 	gm_set_release(&header->answered, number);
 	gm_trigger_wake(&header->answered);
+	gm_control_serve(&header->control);
 }
 
 /* Operations begun so far, by all threads: has anything happened since they were counted last? */
@@ -150,6 +152,7 @@ static void *helper(void *arg)
 
 	prctl(PR_SET_NAME, "gpumem", 0, 0, 0);
 	gm_set_release(&gm_state.helper, (uint32_t)syscall(SYS_gettid));
+	gm_control_begin(&header->control);
 	gm_recorder_hold_alive();
 	for (;;) {
 		number = gm_get_acquire(&header->request);

@@ -57,6 +57,7 @@
 #include <stdint.h>
 
 #include "allocator/table.h"
+#include "recorder/journal/control.h"
 
 #define GM_MAGIC UINT64_C(0x314c4e4a4d555047)	/* "GPUMJNL1"; stored last of all */
 #define GM_FORMAT_VERSION 8u
@@ -348,7 +349,7 @@ struct gm_frame {			/* 48 bytes */
 #define GM_SETTING_TORCH "PYTORCH_CUDA_ALLOC_CONF"
 struct gm_setting { uint32_t name, value, source, reserved32; };	/* string ids */
 
-enum gm_limit { GM_LIMIT_NONE, GM_LIMIT_MEMORY, GM_LIMIT_FRACTION, GM_LIMIT_CALL, GM_LIMIT_COUNT };
+enum gm_limit { GM_LIMIT_NONE, GM_LIMIT_MEMORY, GM_LIMIT_FRACTION, GM_LIMIT_CALL, GM_LIMIT_CTL, GM_LIMIT_COUNT };
 
 struct gm_failure {			/* 256 bytes: something could not be had */
 	_Atomic(uint64_t) number;	/* 1, 2, ...; stored last */
@@ -469,6 +470,8 @@ struct gm_header {			/* at offset 0; padded to GM_HEADER_BYTES */
 
 	char last_outside[1024];	/* path of the newest one that was asked for from outside */
 	_Atomic(uint64_t) failure_shown;	/* the newest one with a snapshot */
+
+	struct gm_control control;	/* all 0 in journals of libraries that do not know of it */
 };
 
 /* Who has made a directory of this name for journals looks at every one that is left in it: gpumem

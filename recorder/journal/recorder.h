@@ -185,6 +185,10 @@ uint64_t gm_record_failure(struct gm_failure *failure);
 struct gm_stats;
 int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats);
 
+/* Has the program used the device that is, or that a pool is of, @domain? 0 and its ordinal; -ENODEV:
+ * no; or as gm_record_stats. */
+int gm_record_used(uint8_t domain, uint32_t *ret_device);
+
 /* Begin anew with the peaks (of PyTorch's statistics, not of the rows by module), or with what was
  * allocated and freed in all and the counters of calls. Returns as gm_record_stats. */
 enum gm_reset { GM_RESET_PEAK, GM_RESET_ACCUMULATED };

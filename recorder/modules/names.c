@@ -122,7 +122,7 @@ const char *gm_register_name(uint32_t machine, unsigned int index)
 
 NAMES(gm_limit_name, GM_LIMIT_COUNT,
 	"driver", "memory_limit", "per_process_memory_fraction",
-	"gpumem_set_per_process_memory_fraction")
+	"gpumem_set_per_process_memory_fraction", "gpumem_ctl")
 
 const char *gm_result_name(int32_t result)
 {

@@ -88,6 +88,10 @@ void gm_copy_free(struct gm_copy *copy);
  * signals; a reused pid, here or in another namespace, is not the process. */
 int gm_copy_alive(int fd);
 
+/* Is process @pid, as it is numbered here, the one that wrote a journal with this header? False also where
+ * /proc does not tell. */
+bool gm_copy_is_of(const struct gm_header *who, int64_t pid);
+
 /* The same in steps. Read what there is of a header, zero behind it: 0 or -errno. What the header
  * says of its helper thread: 1 it lives, 0 the kernel has marked its death, -ENODATA there never
  * was one. And look for the process as well, where the header leaves it open. */

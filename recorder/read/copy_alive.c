@@ -68,22 +68,27 @@ static int64_t innermost_pid(const char *status)
 	return strtoll(last, NULL, 10);
 }
 
+bool gm_copy_is_of(const struct gm_header *who, int64_t pid)
+{
+	char path[64], text[4096];
+
+	snprintf(path, sizeof(path), "/proc/%lld/status", (long long)pid);
+	if (gm_file_read(path, text, sizeof(text)) < 0 || innermost_pid(text) != who->pid)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%lld/ns/pid", (long long)pid);
+	return namespace_of(path) == who->pid_namespace && is_it(who, pid) == 1;
+}
+
 struct search { const struct gm_header *who; bool found; };
 
 /* Is the entry @name of /proc the process, seen from a namespace above its own? */
 static bool look_at(void *arg, const char *name)
 {
 	struct search *search = arg;
-	char path[300], text[4096];
 
 	if (name[0] < '1' || name[0] > '9')
 		return true;
-	snprintf(path, sizeof(path), "/proc/%s/status", name);
-	if (gm_file_read(path, text, sizeof(text)) < 0 || innermost_pid(text) != search->who->pid)
-		return true;
-	snprintf(path, sizeof(path), "/proc/%s/ns/pid", name);
-	search->found = namespace_of(path) == search->who->pid_namespace &&
-			is_it(search->who, strtoll(name, NULL, 10)) == 1;
+	search->found = gm_copy_is_of(search->who, strtoll(name, NULL, 10));
 	return !search->found;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "recorder/record/tables.h"
 
+#include <errno.h>
+
 int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 {
 	struct gm_change change;
@@ -16,6 +18,21 @@ int gm_record_stats(uint8_t domain, struct gm_stats *ret_stats)
 	*ret_stats = change.domain->stats;
 	gm_change_leave(&change);
 	return 0;
+}
+
+int gm_record_used(uint8_t domain, uint32_t *ret_device)
+{
+	struct gm_change change;
+	bool pool;
+	int r = gm_change_enter(&change, domain, 0);
+
+	if (r)
+		return r;
+	pool = change.domain->pool.source != GM_POOL_NONE;
+	*ret_device = pool ? change.domain->pool.device : domain;
+	r = pool || change.domain->present ? 0 : -ENODEV;
+	gm_change_leave(&change);
+	return r;
 }
 
 /* Every struct gm_stat of them: they lie one after the other. */

@@ -98,7 +98,10 @@ with Room() as room:
         check("once, without --watch", once.returncode == 0 and os.path.exists(mine), (once, os.listdir(place)))
         check("gpumem top --json --once all", any(p["pid"] == first.pid and p["rank"] == 3 for p in json.loads(
             run(command("top --json")).stdout)["processes"]))
-        shot = [run(line.replace("4711", str(first.pid))) for line in LINES if re.search(r"4711|now\.(json|svg)", line)]
+        asked = [run(line.replace("4711", str(first.pid))) for line in LINES if "gpumem ctl 4711" in line]
+        check("ctl: each is answered", len(asked) == 5 and all("history: " in s.stdout for s in asked if s.returncode == 0) and
+              [s.returncode for s in asked].count(0) >= 4, asked)
+        shot = [run(line.replace("4711", str(first.pid))) for line in LINES if re.search(r"4711|now\.(json|svg)", line) and "gpumem ctl" not in line]
         check("snapshot, summary, flame", len(shot) == 3 and all(s.returncode == 0 for s in shot) and
               os.path.exists(os.path.join(room.path, "now.svg")), shot)
     names = set(re.findall(r"^(gpumem_\w+)\{", written, re.M))

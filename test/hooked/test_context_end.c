@@ -236,7 +236,7 @@ static void *ask(void *arg)
 	OK(cuCtxSetCurrent(primary));
 	while (!enough) {
 		OK(cuMemGetInfo_v2(&free_bytes, &total));
-		gm_cache_set_limit(0, GM_HEAP_UNLIMITED);
+		gm_cache_set_limit(0, GM_HEAP_UNLIMITED, 1, GM_LIMIT_CALL);
 		gm_cache_flush(0);
 	}
 	return NULL;

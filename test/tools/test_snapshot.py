@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, "test")
 sys.path.insert(0, "test/tools")
 from tap import B, GPUMEM, Room, check, finish  # noqa: E402
-from verbs import Program, journals_begun, wait_for  # noqa: E402
+from verbs import Program, journals_begun, stopped, wait_for  # noqa: E402
 
 SCRIPT = os.path.join(B, "test/preload/script")
 
@@ -26,15 +26,6 @@ def reason(room, name):
             return json.load(text)["reason"]
     except FileNotFoundError:
         return "no file"
-
-
-def stopped(pid):
-    """All of its threads."""
-    states = []
-    for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8", errors="replace") as stat:
-            states.append(stat.read().rsplit(")", 1)[1].split()[0])
-    return set(states) == {"T"}
 
 
 def at_the_exit():

@@ -32,6 +32,15 @@ def wait_for(what, seconds=60):
     return None
 
 
+def stopped(pid):
+    """Have all threads of a process been stopped? SIGSTOP takes a moment."""
+    states = []
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8", errors="replace") as stat:
+            states.append(stat.read().rsplit(")", 1)[1].split()[0])
+    return set(states) == {"T"}
+
+
 class Program:
     """A program under the library, in a session of its own; killed at the end of the block."""
 

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "recorder/journal/format.h"
+#include "tools/show/show.h"
 
 #define TRIES_MOST 64u			/* mappings of one process that are looked into */
 #define NOBODY ((uid_t)-1)
@@ -177,6 +179,39 @@ int gm_attach(int64_t number, struct gm_attached *ret_attached)
 	if (!r)
 		ret_attached->owner = owner_of(pid, ret_attached->fd);
 	return r;
+}
+
+bool gm_attach_stopped(int64_t pid)
+{
+	char path[64], text[512] = "";
+	const char *state;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		text[0] = '\0';
+	close(fd);
+	state = strrchr(text, ')');
+	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
+}
+
+/* The file was cut while we had its header mapped. */
+static void on_bus(int number)
+{
+	static const char line[] = "gpumem: the journal was cut short under us\n";
+	ssize_t ignored = write(2, line, sizeof(line) - 1);
+
+	(void)number;
+	(void)ignored;
+	_exit(GM_EXIT_INPUT);
+}
+
+void gm_attach_mapping(void)
+{
+	signal(SIGBUS, on_bus);
 }
 
 const char *gm_attach_explain(int error)

@@ -27,6 +27,13 @@ int gm_attach(int64_t pid, struct gm_attached *ret_attached);
  * root all, those in containers and other mount namespaces too. The pids are as seen from here. */
 void gm_discover(void (*visit)(void *arg, int64_t pid), void *arg);
 
+/* Is it stopped, by job control or a debugger? */
+bool gm_attach_stopped(int64_t pid);
+
+/* Before a part of a journal is mapped: if somebody cuts the file short, this program says so and exits
+ * with GM_EXIT_INPUT. */
+void gm_attach_mapping(void);
+
 /* One sentence for what gm_attach returned. */
 const char *gm_attach_explain(int error);
 

@@ -46,6 +46,13 @@ _gpumem()
 	if [ "${word#-}" != "$word" ]; then
 		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 		[ "${COMPREPLY[0]: -1}" != = ] || compopt -o nospace
+	elif [ "${COMP_WORDS[1]}" = ctl ]; then
+		case "$before" in
+		history) words='on off state' ;;
+		memory-limit) words=none ;;
+		*) words='history reset-peaks empty-cache memory-limit' ;;
+		esac
+		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 	else
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		compopt -o filenames

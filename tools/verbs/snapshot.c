@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,24 +40,6 @@ static uint32_t load(const _Atomic(uint32_t) *word)
 	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
 }
 
-/* Is it stopped, by job control or a debugger? */
-static bool is_stopped(pid_t pid)
-{
-	char path[64], text[512] = "";
-	const char *state;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	if (read(fd, text, sizeof(text) - 1) < 0)
-		text[0] = '\0';
-	close(fd);
-	state = strrchr(text, ')');
-	return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
-}
-
 /* Has @word reached @value (numbers may wrap)? Waits up to @limit_ms, or until the process that
  * wrote the journal is dead, or has been stopped for a second. */
 static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint32_t) *word,
@@ -73,23 +54,12 @@ static bool reached(const struct gm_attached *of, pid_t pid, const _Atomic(uint3
 		if (waited >= limit_ms)
 			return false;
 		if (waited % 100 == 98) {
-			stopped = is_stopped(pid) ? stopped + 1 : 0;
+			stopped = gm_attach_stopped(pid) ? stopped + 1 : 0;
 			if (stopped == 10 || gm_copy_alive(of->fd) == 0)
 				return false;
 		}
 		nanosleep(&pause, NULL);
 	}
-}
-
-/* The file was cut while we had its header mapped. */
-static void on_bus(int number)
-{
-	static const char line[] = "gpumem: the journal was cut short under us\n";
-	ssize_t ignored = write(2, line, sizeof(line) - 1);
-
-	(void)number;
-	(void)ignored;
-	_exit(GM_EXIT_INPUT);
 }
 
 /* How long a snapshot that was begun is waited for. */
@@ -302,7 +272,7 @@ int gm_verb_snapshot(int argc, char **argv)
 		return gm_inputs_wrong("snapshot", argc - optind);
 	if (gm_output_check("snapshot", output, ".json"))
 		return GM_EXIT_USAGE;
-	signal(SIGBUS, on_bus);
+	gm_attach_mapping();
 	status = GM_EXIT_OK;
 	for (int i = optind; i < argc; i++) {
 		int s = one(argv[i], output);

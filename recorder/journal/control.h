@@ -1,0 +1,59 @@
+/*
+ * control.h - the part of the journal's header in which another process leaves a command for the helper
+ * thread (gpumem ctl PID) and finds the answer.
+ *
+ * @turn says whose turn it is: (number of the command << 2) | enum gm_control_turn.
+ *
+ *	whoever asks, holding a lock on the file's bytes of this struct (fcntl): fills in the command, stores
+ *	ASKED with the next number, then bumps @request of the header and wakes its futex;
+ *	the helper thread: ASKED to BEGUN by compare-and-swap, copies the command, does it, fills in the
+ *	answer, stores ANSWERED.
+ *
+ * Who has waited in vain takes ASKED back to IDLE by compare-and-swap, so that a process that goes on
+ * later does nothing. The lock ends with the process that holds it; what a killed one has left is taken
+ * back in the same way by the next. Neither side believes what it reads here.
+ */
+#ifndef GM_RECORDER_CONTROL_H
+#define GM_RECORDER_CONTROL_H
+
+#include <stdint.h>
+
+#include "allocator/table.h"
+
+#define GM_CONTROL_VERSION 1u		/* of the commands, and of this struct */
+#define GM_CONTROL_ALL UINT32_MAX	/* as a device: every one */
+
+enum gm_control_turn { GM_CONTROL_IDLE, GM_CONTROL_ASKED, GM_CONTROL_BEGUN, GM_CONTROL_ANSWERED,
+		       GM_CONTROL_TURNS };
+enum gm_control_command { GM_CONTROL_SHOW = 1, GM_CONTROL_HISTORY_ON, GM_CONTROL_HISTORY_OFF,
+			  GM_CONTROL_RESET_PEAKS, GM_CONTROL_EMPTY_CACHE, GM_CONTROL_MEMORY_LIMIT };
+
+/* One device, after the command; bytes. */
+struct gm_control_device {		/* 64 bytes */
+	uint32_t used;			/* 1: the program has used it; else all is 0 */
+	uint32_t limited_by;		/* enum gm_limit */
+	uint64_t limit, limit_before;	/* of the cache; GM_HEAP_UNLIMITED: none */
+	uint64_t allocated, reserved;
+	uint64_t peak, peak_before;	/* of @allocated */
+	uint64_t given_back;		/* by this command to the driver */
+};
+
+struct gm_control {
+	_Atomic(uint32_t) version;	/* 0: no helper thread has begun to look here */
+	_Atomic(uint32_t) turn;
+
+	/* the command */
+	uint32_t command, device;	/* enum gm_control_command; GM_CONTROL_ALL or an ordinal */
+	uint64_t bytes;			/* of the limit */
+
+	/* the answer */
+	int32_t result;			/* 0 or -errno; nothing below is filled in after most errors */
+	uint32_t caching;		/* 1: allocations are served from the cache, which can be limited */
+	uint32_t history, history_before;	/* enum gm_history_enabled */
+	struct gm_control_device devices[GM_MAX_DEVICES];
+};
+
+_Static_assert(sizeof(struct gm_control_device) == 64, "on-disk layout");
+_Static_assert(sizeof(struct gm_control) == 40 + GM_MAX_DEVICES * 64, "on-disk layout");
+
+#endif

@@ -1,0 +1,427 @@
+/*
+ * ctl.c - gpumem ctl PID: what a living process records and holds back, changed from outside.
+ *
+ * The command is left in the header of the process's journal, and its helper thread does it and answers
+ * there: recorder/journal/control.h says how. Only the header is mapped, and it is as hostile as the rest
+ * of a journal: numbers are taken from it once, no text is, and no wait for it is without an end.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "allocator/heap.h"
+#include "recorder/journal/format.h"
+#include "recorder/modules/names.h"
+#include "recorder/read/copy.h"
+#include "tools/read/attach.h"
+#include "tools/show/show.h"
+#include "tools/verbs/arguments.h"
+
+#define ANSWER_SECONDS 10.0
+#define HELPER_SECONDS 2.0		/* of a process that has just begun */
+#define STOPPED_TURNS 10u		/* a tenth of a second each */
+
+#define STOPPED "it is stopped (SIGSTOP, or a debugger)"
+
+/* What is asked, of whom. */
+struct ask {
+	int64_t pid;
+	struct gm_attached of;
+	struct gm_header *header;	/* mapped */
+	double until;			/* gm_show_now() */
+	uint32_t command, device;
+	uint64_t bytes;
+	const char *why;		/* no answer came */
+	struct gm_control answer;
+};
+
+static uint32_t load(const _Atomic(uint32_t) *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+static void nap(void)
+{
+	const struct timespec pause = { 0, 2000000 };
+
+	nanosleep(&pause, NULL);
+}
+
+/* ---- may it be asked? ---- */
+
+/* Locks end with the descriptor, so with this process. Kernels before 3.15 have those alone that end with
+ * any descriptor of the file, which is the same here. */
+static int lock_once(int fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET,
+			      .l_start = offsetof(struct gm_header, control),
+			      .l_len = sizeof(struct gm_control) };
+
+	if (!fcntl(fd, F_OFD_SETLK, &lock))
+		return 0;
+	return errno == EINVAL && !fcntl(fd, F_SETLK, &lock) ? 0 : -errno;
+}
+
+/* One command at a time. */
+static bool take_turn(struct ask *ask)
+{
+	int r;
+
+	while ((r = lock_once(ask->of.fd)) == -EAGAIN || r == -EACCES) {
+		if (gm_show_now() > ask->until) {
+			ask->why = "another gpumem ctl is waiting for it";
+			return false;
+		}
+		nap();
+	}
+	if (r)
+		ask->why = "its journal cannot be locked";
+	return !r;
+}
+
+/* Why the process will not answer; NULL: it may. */
+static const char *judge(const struct ask *ask)
+{
+	const struct gm_header *header = ask->header;
+	uint32_t version = load(&header->control.version);
+	double until = gm_show_now() + HELPER_SECONDS;
+
+	if (header->version != GM_FORMAT_VERSION)
+		return "its library is of another version than this gpumem";
+	while (!load(&header->has_helper) && gm_show_now() < until)
+		nap();
+	if (!load(&header->has_helper) && gm_attach_stopped(ask->pid))
+		return STOPPED;
+	if (!load(&header->has_helper))
+		return "it has no helper thread that could answer";
+	version = load(&header->control.version);
+	if (version < GM_CONTROL_VERSION)
+		return "this process's library is older than gpumem ctl";
+	return version > GM_CONTROL_VERSION ? "its library is newer than this gpumem" : NULL;
+}
+
+/* ---- asking ---- */
+
+static bool swap(struct ask *ask, uint32_t from, uint32_t to)
+{
+	return __atomic_compare_exchange_n((uint32_t *)&ask->header->control.turn, &from, to, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Until it is no longer @busy's turn, with the number @turn has. False: it will not be. */
+static bool wait_while(struct ask *ask, uint32_t turn, uint32_t busy, bool *ret_stopped)
+{
+	unsigned int stopped = 0;
+
+	for (unsigned int i = 1; load(&ask->header->control.turn) == ((turn & ~3u) | busy); i++) {
+		if (gm_show_now() > ask->until)
+			return false;
+		if (i % 50 == 0) {
+			stopped = gm_attach_stopped(ask->pid) ? stopped + 1 : 0;
+			*ret_stopped = stopped >= STOPPED_TURNS;
+			if (*ret_stopped || gm_copy_alive(ask->of.fd) == 0)
+				return false;
+		}
+		nap();
+	}
+	return true;
+}
+
+static const char *why_not(const struct ask *ask, bool stopped, const char *otherwise)
+{
+	if (gm_copy_alive(ask->of.fd) == 0)
+		return "it ended before it answered";
+	return stopped ? STOPPED : otherwise;
+}
+
+/* What another gpumem ctl has left that was killed. */
+static bool clear(struct ask *ask, uint32_t *ret_turn)
+{
+	bool stopped = false;
+
+	for (;;) {
+		uint32_t turn = *ret_turn = load(&ask->header->control.turn);
+
+		switch (turn & 3u) {
+		case GM_CONTROL_IDLE:
+		case GM_CONTROL_ANSWERED:
+			return true;
+		case GM_CONTROL_ASKED:
+			swap(ask, turn, turn & ~3u);
+			break;
+		default:
+			if (!wait_while(ask, turn, GM_CONTROL_BEGUN, &stopped)) {
+				ask->why = why_not(ask, stopped, "it has not ended with an earlier command");
+				return false;
+			}
+		}
+		if (gm_show_now() > ask->until) {
+			ask->why = "it gave no answer";
+			return false;
+		}
+	}
+}
+
+static bool ask_helper(struct ask *ask)
+{
+	struct gm_control *control = &ask->header->control;
+	bool stopped = false;
+	uint32_t turn;
+
+	if (!clear(ask, &turn))
+		return false;
+	turn = ((turn & ~3u) + GM_CONTROL_TURNS) | GM_CONTROL_ASKED;
+	__atomic_store_n(&control->command, ask->command, __ATOMIC_RELAXED);
+	__atomic_store_n(&control->device, ask->device, __ATOMIC_RELAXED);
+	__atomic_store_n(&control->bytes, ask->bytes, __ATOMIC_RELAXED);
+	__atomic_store_n((uint32_t *)&control->turn, turn, __ATOMIC_RELEASE);
+	__atomic_add_fetch((uint32_t *)&ask->header->request, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, (uint32_t *)&ask->header->request, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+	wait_while(ask, turn, GM_CONTROL_ASKED, &stopped);
+	if (swap(ask, turn, turn & ~3u)) {
+		ask->why = why_not(ask, stopped, "it gave no answer within 10 seconds");
+		return false;
+	}
+	wait_while(ask, turn, GM_CONTROL_BEGUN, &stopped);
+	memcpy(&ask->answer, control, sizeof(ask->answer));
+	if (load(&control->turn) == ((turn & ~3u) | GM_CONTROL_ANSWERED))
+		return true;
+	ask->why = why_not(ask, stopped, "it has begun, and not ended within 10 seconds");
+	return false;
+}
+
+/* Whose journal is it? One that a process has mapped may be another one's. */
+static bool obtain(struct ask *ask)
+{
+	struct gm_header own;
+	struct stat st;
+
+	if (!ask->of.writable || ask->of.owner == (uid_t)-1) {
+		ask->why = "its journal is not of the user that it runs as";
+		return false;
+	}
+	if (fstat(ask->of.fd, &st) || st.st_size < (off_t)GM_HEADER_BYTES ||
+	    gm_header_read(ask->of.fd, &own) || !gm_copy_is_of(&own, ask->pid)) {
+		ask->why = "the journal that it has mapped is another process's: ask the one that made it";
+		return false;
+	}
+	ask->header = mmap(NULL, GM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, ask->of.fd, 0);
+	if (ask->header == MAP_FAILED) {
+		ask->why = "its journal cannot be mapped";
+		return false;
+	}
+	ask->why = judge(ask);
+	return !ask->why && take_turn(ask) && ask_helper(ask);
+}
+
+/* ---- the answer ---- */
+
+static const char *history_word(uint32_t enabled)
+{
+	static const char *const words[] = { "on", "live", "off" };
+
+	return enabled < GM_HISTORY_COUNT ? words[enabled] : "unknown";
+}
+
+static const char *limit_word(uint64_t limit)
+{
+	return limit == GM_HEAP_UNLIMITED ? "none" : gm_show_bytes((int64_t)(limit & INT64_MAX));
+}
+
+static const char *refusal(const struct ask *ask)
+{
+	switch (-ask->answer.result) {
+	case ENOTSUP:
+		return ask->command == GM_CONTROL_MEMORY_LIMIT ?
+		       "its allocator is native: every call goes to the driver, so nothing could be refused" :
+		       "its option history is 0: there is no room for events";
+	case ENODEV:
+		return "it has not used that device";
+	case ESHUTDOWN:
+		return "it is ending";
+	case ENODATA:
+		return "nothing is recorded in it any more";
+	case ETIMEDOUT:
+		return "a lock was not free in time: it may have been done in part";
+	default:
+		return "it could not do that";
+	}
+}
+
+static void print_device(uint32_t number, const struct gm_control_device *device)
+{
+	bool changed = device->limit != device->limit_before;
+
+	printf("device %u: allocated %s, peak %s", number, gm_show_bytes((int64_t)device->allocated),
+	       gm_show_bytes((int64_t)device->peak));
+	if (device->peak != device->peak_before)
+		printf(" (was %s)", gm_show_bytes((int64_t)device->peak_before));
+	printf(", reserved %s", gm_show_bytes((int64_t)device->reserved));
+	if (device->given_back)
+		printf(" (%s given back)", gm_show_bytes((int64_t)device->given_back));
+	printf(", limit %s", limit_word(device->limit));
+	if (changed)
+		printf(" (was %s)", limit_word(device->limit_before));
+	else if (device->limited_by && device->limited_by < GM_LIMIT_COUNT)
+		printf(" (%s)", gm_limit_name(device->limited_by));
+	putchar('\n');
+	if (changed && device->limit < device->reserved)
+		printf("device %u: what is reserved stays; nothing more is taken until less than the limit is\n",
+		       number);
+}
+
+static void print_text(const struct ask *ask)
+{
+	const struct gm_control *answer = &ask->answer;
+
+	printf("history: %s", history_word(answer->history));
+	if (answer->history != answer->history_before)
+		printf(" (was %s)", history_word(answer->history_before));
+	printf("\nallocator: %s\n", answer->caching ? "caching" : "native, which caches nothing");
+	for (uint32_t i = 0; i < GM_MAX_DEVICES; i++)
+		if (answer->devices[i].used)
+			print_device(i, &answer->devices[i]);
+}
+
+static json_t *bytes_of(uint64_t bytes)
+{
+	return gm_show_number(bytes != GM_HEAP_UNLIMITED, (int64_t)bytes);
+}
+
+static json_t *json_of(uint32_t number, const struct gm_control_device *device)
+{
+	return json_pack("{s:I,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I}", "device", (json_int_t)number,
+			 "limit_bytes", bytes_of(device->limit),
+			 "limit_before_bytes", bytes_of(device->limit_before), "limited_by",
+			 !device->limited_by || device->limited_by >= GM_LIMIT_COUNT ? "none" :
+			 gm_limit_name(device->limited_by),
+			 "allocated_bytes", (json_int_t)device->allocated,
+			 "peak_bytes", (json_int_t)device->peak,
+			 "peak_before_bytes", (json_int_t)device->peak_before,
+			 "reserved_bytes", (json_int_t)device->reserved,
+			 "given_back_bytes", (json_int_t)device->given_back);
+}
+
+static void print_json(const struct ask *ask)
+{
+	const struct gm_control *answer = &ask->answer;
+	json_t *devices = json_array();
+
+	for (uint32_t i = 0; i < GM_MAX_DEVICES; i++)
+		if (answer->devices[i].used)
+			json_array_append_new(devices, json_of(i, &answer->devices[i]));
+	gm_show_document(stdout, json_pack("{s:I,s:s,s:s,s:s,s:o}", "pid", (json_int_t)ask->pid,
+					   "history", history_word(answer->history),
+					   "history_before", history_word(answer->history_before),
+					   "allocator", answer->caching ? "caching" : "native",
+					   "devices", devices), JSON_INDENT(1));
+}
+
+/* ---- the command line ---- */
+
+static int wrong(const char *word, const char *why)
+{
+	fprintf(stderr, "gpumem ctl: '%s' %s\n", gm_show_clean(word), why);
+	return gm_usage_wrong("ctl");
+}
+
+/* The words behind the PID. Returns 0 or an exit status. */
+static int read_command(struct ask *ask, char **words, int count)
+{
+	const char *name = count > 0 ? words[0] : "", *value = count > 1 ? words[1] : NULL;
+
+	ask->command = GM_CONTROL_SHOW;
+	if (!strcmp(name, "history")) {
+		if (!value || !strcmp(value, "state"))
+			return 0;
+		if (strcmp(value, "on") && strcmp(value, "off"))
+			return wrong(value, "is not on, off or state");
+		if (ask->device != GM_CONTROL_ALL)
+			return wrong("history", "is of all devices: leave --device out");
+		ask->command = !strcmp(value, "on") ? GM_CONTROL_HISTORY_ON : GM_CONTROL_HISTORY_OFF;
+	} else if (!strcmp(name, "memory-limit")) {
+		if (!value)
+			return 0;
+		ask->command = GM_CONTROL_MEMORY_LIMIT;
+		ask->bytes = GM_HEAP_UNLIMITED;
+		if (strcmp(value, "none") && gm_units_parse(value, &ask->bytes))
+			return wrong(value, "is not a size, as 512MiB or 40GiB, or none");
+	} else if (value) {
+		return wrong(value, "is one word too many");
+	} else if (!strcmp(name, "reset-peaks")) {
+		ask->command = GM_CONTROL_RESET_PEAKS;
+	} else if (!strcmp(name, "empty-cache")) {
+		ask->command = GM_CONTROL_EMPTY_CACHE;
+	} else if (count) {
+		return wrong(name, "is not history, reset-peaks, empty-cache or memory-limit");
+	}
+	return 0;
+}
+
+static int say_no(const struct ask *ask, const char *why, int status)
+{
+	fprintf(stderr, "gpumem ctl: %" PRId64 ": %s\n", ask->pid, why);
+	return status;
+}
+
+static int run(struct ask *ask, bool json)
+{
+	int r = gm_attach(ask->pid, &ask->of);
+	bool answered;
+
+	if (r)
+		return say_no(ask, gm_attach_explain(r), GM_EXIT_INPUT);
+	ask->until = gm_show_now() + ANSWER_SECONDS;
+	answered = obtain(ask);
+	close(ask->of.fd);
+	if (!answered)
+		return say_no(ask, ask->why, GM_EXIT_INPUT);
+	if (ask->answer.result)
+		return say_no(ask, refusal(ask), GM_EXIT_FAILED);
+	if (json)
+		print_json(ask);
+	else
+		print_text(ask);
+	return GM_EXIT_OK;
+}
+
+int gm_verb_ctl(int argc, char **argv)
+{
+	struct ask ask = { .device = GM_CONTROL_ALL };
+	const char *device = NULL;
+	bool json = false;
+	const struct gm_argument arguments[] = { { "device", GM_ARG_DEVICE, &device },
+						 { "json", GM_ARG_FLAG, &json }, { NULL, 0, NULL } };
+	int status = gm_arguments(argc, argv, arguments, 1, 3);
+	char *end;
+
+	if (status >= 0)
+		return status;
+	ask.pid = strtol(argv[optind], &end, 10);
+	if (*end || end == argv[optind] || ask.pid <= 0)
+		return wrong(argv[optind], "is not a process id");
+	if (device) {
+		long number = strtol(device, NULL, 10);
+
+		if (number < 0 || number >= (long)GM_MAX_DEVICES)
+			return gm_argument_wrong("ctl", "device", device, "there is no such device");
+		ask.device = (uint32_t)number;
+	}
+	status = read_command(&ask, argv + optind + 1, argc - optind - 1);
+	if (status)
+		return status;
+	gm_attach_mapping();
+	return gm_show_end("ctl", run(&ask, json));
+}
