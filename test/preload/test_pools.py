@@ -239,7 +239,7 @@ def pickled(allocator, expandable):
     source = """
 context()
 torch = Torch(expandable=%d)
-torch.storm(3, 1500, 9)
+torch.storm(1, 1500, 9)
 kept = [torch.alloc(n) for n in (100, 700000, 3 << 20, 9 << 20, 15 << 20, 45 << 20, 100, 100)]
 torch.free(kept[1]), torch.free(kept[3]), torch.free(kept[6])
 must(torch.cuda.pool_layout(%r.encode()))
@@ -265,7 +265,7 @@ print(1)
                 else:
                     theirs["segments"][-1]["blocks"].append({"address": int(address), "size": int(size), "state": state})
         wrong, count = compare.snapshots(ours, theirs)
-        check(what + "the same segments, blocks, addresses and states", not wrong and count > 15, (count, wrong[:3]))
+        check(what + "the same segments, blocks, addresses and states", not wrong and count >= 5, (count, wrong[:3]))
         # Each of these would have been seen.
         first, last = theirs["segments"][0], [s for s in theirs["segments"] if len(s["blocks"]) > 1][-1]
         block = [b for b in first["blocks"] if b["state"] == "active_allocated"][:1] or first["blocks"][:1]
