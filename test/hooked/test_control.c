@@ -65,9 +65,12 @@ START_TEST(test_commands)
 	const struct gm_control *control;
 	pthread_t threads[THREADS];
 	struct gm_copy copy;
+	CUdeviceptr first;
 
 	setenv("GPUMEM_ALLOCATOR", "caching", 1);
 	context = begin();
+	OK(cuMemAlloc_v2(&first, 512));		/* the device is in use from here on */
+	OK(cuMemFree_v2(first));
 	control = &gm_recorder_header()->control;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, work, (void *)i);
